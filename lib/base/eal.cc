@@ -1,0 +1,173 @@
+#include "rrdk/eal.h"
+
+#include <pthread.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_memory.h>
+#include <sched.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+
+namespace rrdk {
+
+namespace {
+
+// Mempool metadata only; buffers live in arenas of their own. Untouched pages cost nothing.
+constexpr const char* kEalMegabytes = "256";
+
+// The first CPU that the calling thread may run on, mapped to lcore 0: so that EAL works in a
+// container that does not own CPU 0, and on machines with more CPUs than EAL has lcores.
+std::string first_lcore(const cpu_set_t& allowed) {
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed))
+      return "0@" + std::to_string(cpu);
+  }
+  return "0@0";
+}
+
+std::vector<std::string> default_arguments(const cpu_set_t& allowed) {
+  return {"--no-huge",   "--no-shconf", "--no-pci",           "--no-telemetry",     "-m",
+          kEalMegabytes, "--lcores",    first_lcore(allowed), "--log-level=*:error"};
+}
+
+// EAL and getopt tell what is wrong only by printing it, with the whole usage text. This takes what
+// they print while it runs, to be shown or to be picked for an error message.
+class OutputCapture {
+ public:
+  OutputCapture() : stdout_(stdout), stderr_(stderr) {
+    stream_ = open_memstream(&text_, &size_);
+    if (stream_ == nullptr)
+      return;
+    stdout = stderr = stream_;
+    rte_openlog_stream(stream_);
+  }
+
+  // The stream stays open: one of EAL's own threads may be about to write to it.
+  std::string_view stop() {
+    if (stream_ == nullptr)
+      return {};
+    stdout = stdout_;
+    stderr = stderr_;
+    rte_openlog_stream(nullptr);
+    std::fflush(stream_);
+    return {text_, size_};
+  }
+
+ private:
+  char* text_ = nullptr;
+  size_t size_ = 0;
+  FILE* stream_;
+  FILE* stdout_;
+  FILE* stderr_;
+};
+
+// One attempt to start EAL. Kept for good: EAL keeps pointers into the arguments.
+struct Attempt {
+  std::vector<std::string> words = {"rrdk"};
+  std::vector<char*> argv;
+  OutputCapture output;
+};
+
+// The lines that name the fault: getopt's start with the program's name, EAL's with "EAL: ".
+std::string fault_in(std::string_view output) {
+  std::string fault;
+  while (!output.empty()) {
+    const size_t end = output.find('\n');
+    std::string_view line = output.substr(0, end);
+    output.remove_prefix(end == std::string_view::npos ? output.size() : end + 1);
+    const bool is_notice = line.starts_with("EAL: Detected") || line.starts_with("EAL: Selected") ||
+                           line.starts_with("EAL: Multi-process") || line.starts_with("EAL: FATAL");
+    if (is_notice || !(line.starts_with("EAL: ") || line.starts_with("rrdk: ")))
+      continue;
+    if (!fault.empty())
+      fault += "; ";
+    fault += line.substr(line.find(' ') + 1);
+  }
+  return fault;
+}
+
+Result<void> start_eal(std::span<const std::string> arguments) {
+  static std::deque<Attempt> attempts;
+  Attempt& attempt = attempts.emplace_back();
+  attempt.words.insert(attempt.words.end(), arguments.begin(), arguments.end());
+  for (std::string& word : attempt.words)
+    attempt.argv.push_back(word.data());
+  attempt.argv.push_back(nullptr);
+
+  const int parsed = rte_eal_init(static_cast<int>(attempt.words.size()), attempt.argv.data());
+  const int reason = rte_errno;
+  const std::string_view output = attempt.output.stop();
+  if (parsed >= 0) {
+    std::fwrite(output.data(), 1, output.size(), stderr);
+    return {};
+  }
+  if (reason == EALREADY && eal_running())
+    return {};
+  std::string fault = fault_in(output);
+  if (fault.empty())
+    fault = rte_strerror(reason);
+  const bool by_arguments = reason == EINVAL || reason == 0;
+  return fail(by_arguments ? Errc::kInvalidArgument : Errc::kSystem,
+              (by_arguments ? "EAL refused its arguments: " : "EAL did not start: ") + fault);
+}
+
+struct LcoreRegistration {
+  bool held = false;
+  ~LcoreRegistration() {
+    if (held)
+      rte_thread_unregister();
+  }
+};
+
+}  // namespace
+
+bool eal_running() {
+  // EAL has no question for this. Its list of memory segments is empty until rte_eal_init() has set
+  // memory up, and walking it is safe before.
+  bool has_memory = false;
+  rte_memseg_list_walk(
+      [](const rte_memseg_list*, void* found) {
+        *static_cast<bool*>(found) = true;
+        return 1;
+      },
+      &has_memory);
+  return has_memory;
+}
+
+Result<void> ensure_eal(std::span<const std::string> arguments) {
+  if (eal_running())
+    return {};
+  cpu_set_t affinity;
+  if (const int error = pthread_getaffinity_np(pthread_self(), sizeof(affinity), &affinity))
+    return fail(Errc::kSystem, std::string("pthread_getaffinity_np: ") + rte_strerror(error));
+  if (!arguments.empty())
+    return start_eal(arguments);
+
+  Result<void> started = start_eal(default_arguments(affinity));
+  // rte_eal_init() pins its caller to the main lcore's CPU. An application that named no lcores
+  // did not ask for that, and threads that it starts later would inherit it.
+  if (started && rte_thread_set_affinity(&affinity) != 0)
+    base::log_warning("the main thread's CPU affinity could not be restored after EAL started");
+  return started;
+}
+
+bool register_thread() {
+  if (!eal_running())
+    return false;
+  if (rte_lcore_id() != LCORE_ID_ANY)
+    return true;
+  thread_local LcoreRegistration registration;
+  registration.held = rte_thread_register() == 0;
+  return registration.held;
+}
+
+}  // namespace rrdk

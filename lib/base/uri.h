@@ -1,0 +1,28 @@
+// Addresses: shm:/run/rrdk.sock, iwarp://127.0.0.1:20049, rdma://[fe80::1%eth0]:20049.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rrdk/error.h"
+
+namespace rrdk::base {
+
+// The generic syntax of RFC 3986 without percent-decoding: paths are file names taken as they are,
+// and an IPv6 zone is written with a plain "%".
+struct Uri {
+  std::string scheme;            // in lower case
+  std::string host;              // without the brackets of IPv6; empty if there is no "//"
+  std::optional<uint16_t> port;  // absent: the driver's default; 0: the system's choice
+  std::string path;              // with its leading slash, if it has one
+  std::vector<std::pair<std::string, std::string>> query;  // in order; "?a=1&b" gives b ""
+};
+
+// Errors: kBadUri, naming the address and the fault.
+Result<Uri> parse_uri(std::string_view text);
+
+}  // namespace rrdk::base

@@ -1,0 +1,53 @@
+/**
+ * Errors of the control path.
+ *
+ * Set-up functions (creating memory, listening, connecting, registering) return Result<T>: a value
+ * or an Error that says in words what is at fault and what to do. Nothing here throws. The data
+ * path never builds an Error: a call's outcome is a CallStatus (rrdk/call_status.h).
+ *
+ *   auto memory = rrdk::Memory::create({});
+ *   if (!memory) return complain(memory.error().message);
+ */
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+
+namespace rrdk {
+
+/** What kind of thing went wrong, for programs; Error::message is for people. */
+enum class Errc {
+  kInvalidArgument,  ///< an option or argument is out of range or contradictory
+  kBadUri,           ///< an address does not parse, or its scheme has no driver
+  kAddressInUse,     ///< another server has the address, or something else is there
+  kNotFound,         ///< nothing at the address (no such socket, host or program)
+  kRefused,          ///< the peer is there and said no
+  kNotAPeer,         ///< something answers at the address that does not speak our protocol
+  kPermission,       ///< the operating system forbids it
+  kNoMemory,         ///< memory, hugepages, locked memory or a pool is exhausted
+  kTimeout,          ///< no answer in time
+  kConnectionLost,   ///< the peer closed, died or broke the protocol
+  kUnsupported,      ///< this driver, device or build can not do it
+  kLimit,            ///< a configured limit forbids it
+  kShutdown,         ///< the object is being closed
+  kSystem,           ///< a system call failed; the message has its name and reason
+};
+
+/** The name of a kind, as in "address in use". Never null. */
+const char* to_string(Errc code);
+
+struct Error {
+  Errc code;
+  std::string message;  ///< names the thing at fault and what to do; one line, no newline
+};
+
+template <typename T>
+using Result = tl::expected<T, Error>;
+
+/** Shorthand for returning an error: `return fail(Errc::kLimit, "...")`. */
+inline tl::unexpected<Error> fail(Errc code, std::string message) {
+  return tl::unexpected<Error>(Error{code, std::move(message)});
+}
+
+}  // namespace rrdk

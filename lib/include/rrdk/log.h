@@ -1,0 +1,35 @@
+/**
+ * The library's log: what happens on the control path (start-up, connections, configuration).
+ * Nothing is logged per message; the data path counts instead.
+ *
+ * Lines go to stderr as "rrdk: warning: ..." unless the application takes them with a sink.
+ * Shown are errors, warnings and information; RRDK_LOG=error|warning|info|debug in the
+ * environment, or set_log_level(), changes that.
+ *
+ * Threads: all functions may be called by any thread; a sink is called by one thread at a time.
+ */
+#pragma once
+
+namespace rrdk {
+
+enum class LogLevel {
+  kError,    ///< something is lost or broken
+  kWarning,  ///< it works, but not as asked for
+  kInfo,     ///< rare facts a user wants to know
+  kDebug,    ///< for finding out what went on
+};
+
+/** "error", "warning", "info" or "debug". Never null. */
+const char* to_string(LogLevel level);
+
+/** Takes one line, without a newline. Must not log. */
+using LogSink = void (*)(LogLevel level, const char* line, void* user);
+
+/** Sends the lines to `sink` from now on; null: to stderr again. */
+void set_log_sink(LogSink sink, void* user = nullptr);
+
+/** Drops lines less severe than `most_verbose` from now on. */
+void set_log_level(LogLevel most_verbose);
+LogLevel log_level();
+
+}  // namespace rrdk
