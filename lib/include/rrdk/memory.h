@@ -1,0 +1,209 @@
+/**
+ * Memory that can take part in RDMA: an arena carved into pools of buffers, and memory of the
+ * application's own choosing.
+ *
+ * One Memory object owns an arena per NUMA node. It is made of hugepages where the system has
+ * them and of ordinary pages otherwise (said once, in a log line). The arena is cut into size
+ * classes; each class is an rte_mempool with a cache per core. A driver registers the arena once,
+ * when it opens its device; no buffer is ever registered by itself. Registration alone gives a
+ * peer no access: that takes a remote key, which the transport makes for one buffer and one call.
+ *
+ * Ownership: a Buffer is a move-only handle; destroying it returns it to its pool. All Buffers
+ * and RegisteredMemory must be gone before their Memory is destroyed, which audits the pools and
+ * logs an error naming every class that is not whole.
+ *
+ * Threads: create, destroy, allocate and adopt: one thread at a time (the control path). get() and
+ * Buffer's destructor: any thread that EAL knows (poll and worker threads of the Runtime are; for
+ * another thread rte_thread_register() gives it a cache; without, it works and is slower).
+ *
+ *   auto memory = rrdk::Memory::create({.classes = {{4096, 1024}, {1 << 20, 64}}}).value();
+ *   rrdk::Buffer b = memory->get(1000);      // 4096 bytes of capacity
+ *   if (!b) ...;                             // exhausted: never blocks, never throws
+ */
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rrdk/error.h"
+
+namespace rrdk {
+
+class Memory;
+
+/** Names one registered range (an arena or a RegisteredMemory) within its Memory. */
+using RegionId = uint32_t;
+constexpr RegionId kNoRegion = UINT32_MAX;
+
+/** A run of bytes that drivers can address: inside region `region`. Does not own. */
+struct MemorySpan {
+  std::byte* data = nullptr;
+  uint32_t length = 0;
+  RegionId region = kNoRegion;
+};
+
+namespace mem {
+class Pool;
+/** What stays fixed about one buffer. Lives in private memory, never where a peer can write. */
+struct BufferSlot {
+  std::byte* data;
+  uint32_t capacity;
+  RegionId region;
+  Pool* pool;
+  bool held;  ///< not in its pool; where assertions are on, giving it back twice is caught
+};
+void put(BufferSlot* slot) noexcept;
+}  // namespace mem
+
+/** Sole owner of one pool buffer. Empty when default-constructed, moved from or exhausted. */
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(mem::BufferSlot* slot) noexcept : slot_(slot) {}
+  Buffer(Buffer&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    if (this != &other) {
+      reset();
+      slot_ = std::exchange(other.slot_, nullptr);
+    }
+    return *this;
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { reset(); }
+
+  explicit operator bool() const noexcept { return slot_ != nullptr; }
+  std::byte* data() const noexcept { return slot_->data; }
+  uint32_t capacity() const noexcept { return slot_->capacity; }
+  RegionId region() const noexcept { return slot_->region; }
+  MemorySpan span() const noexcept { return {slot_->data, slot_->capacity, slot_->region}; }
+  MemorySpan first(uint32_t length) const noexcept { return {slot_->data, length, slot_->region}; }
+
+  /** Returns the buffer to its pool now. */
+  void reset() noexcept {
+    if (slot_ != nullptr)
+      mem::put(std::exchange(slot_, nullptr));
+  }
+  /** Gives up ownership; make a Buffer of the slot again, or it leaks. For work request ids. */
+  mem::BufferSlot* release() noexcept { return std::exchange(slot_, nullptr); }
+
+ private:
+  mem::BufferSlot* slot_ = nullptr;
+};
+
+/** Application-sized memory, page-aligned, registered for its whole life. Move-only. */
+class RegisteredMemory {
+ public:
+  RegisteredMemory() = default;
+  RegisteredMemory(RegisteredMemory&& other) noexcept;
+  RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+  ~RegisteredMemory();
+
+  explicit operator bool() const noexcept { return memory_ != nullptr; }
+  std::byte* data() const noexcept { return data_; }
+  size_t size() const noexcept { return size_; }
+  RegionId region() const noexcept { return region_; }
+  /** The sub-range [offset, offset+length); the caller keeps it inside size(). */
+  MemorySpan span(size_t offset, uint32_t length) const noexcept {
+    return {data_ + offset, length, region_};
+  }
+
+ private:
+  friend class Memory;
+  Memory* memory_ = nullptr;
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  RegionId region_ = kNoRegion;
+};
+
+struct SizeClass {
+  uint32_t buffer_size;  ///< bytes of capacity, a power of two of at least 64
+  uint32_t count;        ///< buffers of this class on each NUMA node
+};
+
+enum class HugepagePolicy {
+  kPrefer,   ///< hugepages, else ordinary pages with one log line that says so
+  kRequire,  ///< an error if there are too few, naming how many are missing and the command to set
+  kNever,
+};
+
+struct MemoryOptions {
+  /** Bytes pinned are the sum of buffer_size * count, times the number of nodes. */
+  std::vector<SizeClass> classes = {{4096, 4096}, {65536, 256}, {1u << 20, 64}};
+  HugepagePolicy hugepages = HugepagePolicy::kPrefer;
+  /** Nodes to make an arena on; empty: the node of the calling thread. */
+  std::vector<int> numa_nodes = {};
+  /** Touch every page before create() returns, so that no first call pays for page faults. */
+  bool prefault = true;
+};
+
+/** The state of one size class: whole when available == count. */
+struct PoolAudit {
+  uint32_t buffer_size;
+  int numa_node;
+  uint32_t count;
+  uint32_t available;
+};
+
+class Memory {
+ public:
+  /**
+   * Needs EAL (rrdk/eal.h). Errors: kInvalidArgument (a class that is no power of two, EAL not
+   * initialised), kNoMemory (with kRequire: too few hugepages; else the system is out of memory;
+   * the message has the shortfall), kSystem.
+   */
+  static Result<std::unique_ptr<Memory>> create(const MemoryOptions& options);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  /**
+   * A buffer of at least `size` bytes from the smallest class that has one, on the caller's NUMA
+   * node if it has an arena. Empty if all classes that large are exhausted or none is that large.
+   */
+  Buffer get(uint32_t size) noexcept;
+  /** Fills all of `out` with buffers of one class, or none of it. False when exhausted. */
+  bool get_bulk(uint32_t size, std::span<Buffer> out) noexcept;
+  /** The largest buffer that get() can return. */
+  uint32_t largest_buffer() const noexcept;
+
+  /** Registered memory of a size of the application's own. Errors: kNoMemory, kSystem. */
+  Result<RegisteredMemory> allocate(size_t bytes);
+  /**
+   * Takes memory that the application mapped from `fd` at `fd_offset`. It stays the application's
+   * and must outlive the result; the descriptor is duplicated. To be usable over `shm:` it must be
+   * a memfd sealed with F_SEAL_SHRINK, so that neither side can pull pages from under the other.
+   * Errors: kInvalidArgument (not page-aligned, not sealed), kSystem.
+   */
+  Result<RegisteredMemory> adopt(void* address, size_t bytes, int fd, uint64_t fd_offset);
+
+  /** One entry per class and node. Exact only while no other thread gets or puts. */
+  std::vector<PoolAudit> audit() const;
+  /** True when every buffer is back in its pool. */
+  bool whole() const;
+  /** True when the arenas are made of hugepages. */
+  bool on_hugepages() const noexcept;
+  /**
+   * Registrations made since create(): of arenas, by allocate() and by adopt(). Does not grow while
+   * calls are made. Read it on the thread that makes them, or after it.
+   */
+  uint64_t registrations() const noexcept;
+
+  /** For drivers and tests: the regions. */
+  struct Impl;
+  Impl& impl() noexcept { return *impl_; }
+
+ private:
+  friend class RegisteredMemory;
+  explicit Memory(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rrdk

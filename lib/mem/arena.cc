@@ -1,0 +1,108 @@
+#include "mem/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "base/log.h"
+#include "base/system_message.h"
+#include "mem/hugepages.h"
+#include "mem/numa.h"
+
+namespace rrdk::mem {
+
+namespace {
+
+size_t round_up(size_t bytes, size_t page_size) {
+  return (bytes + page_size - 1) / page_size * page_size;
+}
+
+Errc errc_of(int error) {
+  return error == ENOMEM || error == ENOSPC || error == EMFILE || error == ENFILE ? Errc::kNoMemory
+                                                                                  : Errc::kSystem;
+}
+
+tl::unexpected<Error> system_failure(const char* call, size_t bytes, int error) {
+  return fail(errc_of(error), std::string(call) + " of " + std::to_string(bytes) +
+                                  " bytes: " + base::system_message(error));
+}
+
+// Page tables too, so that no first access faults. Kernels before 5.14 do not know the advice.
+void populate(std::byte* base, size_t length, size_t page_size) {
+  if (madvise(base, length, MADV_POPULATE_WRITE) == 0)
+    return;
+  for (size_t offset = 0; offset < length; offset += page_size)
+    *reinterpret_cast<volatile std::byte*>(base + offset) = std::byte{0};
+}
+
+}  // namespace
+
+Result<Arena> Arena::create(const ArenaOptions& options) {
+  const size_t page_size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (options.hugepages == HugepagePolicy::kNever)
+    return create_of_pages(options, page_size, false);
+
+  const Hugepages hugepages = system_hugepages();
+  if (hugepages.page_size != 0) {
+    Result<Arena> arena = create_of_pages(options, hugepages.page_size, true);
+    if (arena || arena.error().code != Errc::kNoMemory)
+      return arena;
+  }
+  const std::string shortfall = hugepage_shortfall(hugepages, options.bytes);
+  if (options.hugepages == HugepagePolicy::kRequire)
+    return fail(Errc::kNoMemory, shortfall);
+
+  static base::LogOnce said;
+  if (said.first())
+    base::log_info("buffers are in ordinary pages, which is slower: %s", shortfall.c_str());
+  return create_of_pages(options, page_size, false);
+}
+
+Result<Arena> Arena::create_of_pages(const ArenaOptions& options, size_t page_size, bool huge) {
+  Arena arena;
+  arena.huge_ = huge;
+  arena.length_ = round_up(options.bytes, page_size);
+  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0u);
+  arena.fd_ = memfd_create("rrdk", flags);
+  if (arena.fd_ < 0) {
+    // Without hugetlbfs in the kernel there are no hugepages, which the caller can live with.
+    if (huge && (errno == EINVAL || errno == ENODEV || errno == ENOENT || errno == ENOSYS))
+      return fail(Errc::kNoMemory, "no hugepage support");
+    return system_failure("memfd_create", arena.length_, errno);
+  }
+  if (Result<void> mapped = arena.map(options, page_size); !mapped)
+    return tl::unexpected(mapped.error());
+  return arena;
+}
+
+Result<void> Arena::map(const ArenaOptions& options, size_t page_size) {
+  if (ftruncate(fd_, static_cast<off_t>(length_)) != 0)
+    return system_failure("ftruncate", length_, errno);
+  if (fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return system_failure("sealing", length_, errno);
+  // Without MAP_NORESERVE, mmap takes all hugepages now or fails: a later fault finds its page.
+  void* address = mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (address == MAP_FAILED)
+    return system_failure("mmap", length_, errno);
+  base_ = static_cast<std::byte*>(address);
+  prefer_node(base_, length_, options.numa_node);
+  if (!options.prefault)
+    return {};
+  // Allocates every page, and unlike touching them reports that there are not enough.
+  if (fallocate(fd_, 0, 0, static_cast<off_t>(length_)) != 0)
+    return system_failure("fallocate", length_, errno);
+  populate(base_, length_, page_size);
+  return {};
+}
+
+Arena::~Arena() {
+  if (base_ != nullptr)
+    munmap(base_, length_);
+  if (fd_ >= 0)
+    close(fd_);
+}
+
+}  // namespace rrdk::mem

@@ -1,0 +1,185 @@
+#include <rte_lcore.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "base/log.h"
+#include "base/sanitizer.h"
+#include "mem/memory_impl.h"
+#include "mem/numa.h"
+#include "rrdk/eal.h"
+
+namespace rrdk {
+
+namespace {
+
+constexpr uint32_t kSmallestBuffer = 64;
+constexpr uint32_t kLargestBuffer = 1u << 31;
+
+std::string describe(const SizeClass& size_class) {
+  return std::to_string(size_class.count) + " buffers of " +
+         std::to_string(size_class.buffer_size) + " bytes";
+}
+
+Result<std::vector<SizeClass>> check_classes(std::vector<SizeClass> classes) {
+  if (classes.empty())
+    return fail(Errc::kInvalidArgument, "no size classes: a Memory needs at least one");
+  std::sort(classes.begin(), classes.end(),
+            [](const SizeClass& a, const SizeClass& b) { return a.buffer_size < b.buffer_size; });
+  uint32_t previous = 0;
+  size_t total = 0;
+  for (const SizeClass& c : classes) {
+    if (!std::has_single_bit(c.buffer_size) || c.buffer_size < kSmallestBuffer ||
+        c.buffer_size > kLargestBuffer)
+      return fail(Errc::kInvalidArgument,
+                  "size class of " + describe(c) + ": the size is no power of two of at least 64");
+    if (c.count == 0)
+      return fail(Errc::kInvalidArgument, "size class of " + describe(c) + ": it is empty");
+    if (c.buffer_size == previous)
+      return fail(Errc::kInvalidArgument, "size class of " + describe(c) + ": given twice");
+    previous = c.buffer_size;
+    if (__builtin_add_overflow(total, size_t{c.buffer_size} * c.count, &total))
+      return fail(Errc::kInvalidArgument, "the size classes together exceed the address space");
+  }
+  return classes;
+}
+
+Result<std::vector<int>> check_nodes(std::vector<int> nodes) {
+  if (nodes.empty())
+    nodes.push_back(mem::current_node());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (!mem::node_exists(nodes[i]))
+      return fail(Errc::kInvalidArgument,
+                  "NUMA node " + std::to_string(nodes[i]) + ": there is no such node");
+    if (std::find(nodes.begin(), nodes.begin() + static_cast<ptrdiff_t>(i), nodes[i]) !=
+        nodes.begin() + static_cast<ptrdiff_t>(i))
+      return fail(Errc::kInvalidArgument,
+                  "NUMA node " + std::to_string(nodes[i]) + ": given twice");
+  }
+  return nodes;
+}
+
+// What a thread leaves in its caches when it gives its EAL identity back would be lost until
+// another thread gets the same.
+void flush_caches(unsigned lcore, void* impl) {
+  for (Memory::Impl::Node& node : static_cast<Memory::Impl*>(impl)->nodes) {
+    for (const std::unique_ptr<mem::Pool>& pool : node.pools)
+      pool->flush_cache(lcore);
+  }
+}
+
+}  // namespace
+
+Memory::Memory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<Memory>> Memory::create(const MemoryOptions& options) {
+  if (!eal_running())
+    return fail(Errc::kInvalidArgument, "EAL is not running: call rrdk::ensure_eal() first");
+  Result<std::vector<SizeClass>> classes = check_classes(options.classes);
+  if (!classes)
+    return tl::unexpected(classes.error());
+  Result<std::vector<int>> nodes = check_nodes(options.numa_nodes);
+  if (!nodes)
+    return tl::unexpected(nodes.error());
+
+  auto impl = std::make_unique<Impl>();
+  impl->hugepages = options.hugepages;
+  impl->prefault = options.prefault;
+  impl->index_classes(*classes);
+  for (int node : *nodes) {
+    if (Result<void> added = impl->add_node(*classes, node); !added)
+      return tl::unexpected(added.error());
+  }
+  impl->lcore_callback =
+      rte_lcore_callback_register("rrdk memory", nullptr, flush_caches, impl.get());
+  if (impl->lcore_callback == nullptr)
+    return fail(Errc::kNoMemory, "rte_lcore_callback_register: out of memory");
+  return std::unique_ptr<Memory>(new Memory(std::move(impl)));
+}
+
+void Memory::Impl::index_classes(const std::vector<SizeClass>& ascending) {
+  for (uint32_t bits = 0; bits < first_class.size(); ++bits) {
+    const auto fits = [bits](const SizeClass& c) { return c.buffer_size >= uint64_t{1} << bits; };
+    const auto first = std::find_if(ascending.begin(), ascending.end(), fits);
+    first_class[bits] = static_cast<uint8_t>(first - ascending.begin());
+  }
+  largest_buffer = ascending.back().buffer_size;
+}
+
+Result<void> Memory::Impl::add_node(const std::vector<SizeClass>& classes, int numa_node) {
+  size_t bytes = 0;
+  for (const SizeClass& c : classes)
+    bytes += size_t{c.buffer_size} * c.count;
+  Result<mem::Arena> arena = mem::Arena::create(
+      {.bytes = bytes, .numa_node = numa_node, .hugepages = hugepages, .prefault = prefault});
+  if (!arena)
+    return fail(arena.error().code, "buffer arena on NUMA node " + std::to_string(numa_node) +
+                                        ": " + arena.error().message);
+  Node& node = nodes.emplace_back(Node{.numa_node = numa_node, .arena = std::move(*arena)});
+  node.region = regions.add({.id = kNoRegion,
+                             .base = node.arena.base(),
+                             .length = node.arena.length(),
+                             .fd = node.arena.fd(),
+                             .fd_offset = 0});
+  // Largest first: each power of two then starts at a multiple of itself.
+  std::byte* base = node.arena.base();
+  for (auto c = classes.rbegin(); c != classes.rend(); ++c) {
+    Result<std::unique_ptr<mem::Pool>> pool = mem::Pool::create(*c, numa_node, base, node.region);
+    if (!pool)
+      return tl::unexpected(pool.error());
+    node.pools.insert(node.pools.begin(), std::move(*pool));
+    base += size_t{c->buffer_size} * c->count;
+  }
+  return {};
+}
+
+Memory::Impl::~Impl() {
+  if (lcore_callback != nullptr)
+    rte_lcore_callback_unregister(lcore_callback);
+  for (const auto& [region, registration] : registrations) {
+    base::log_error("registered memory (region %u) outlives its Memory", region);
+    regions.remove(region);
+    if (registration.adopted_fd >= 0)
+      close(registration.adopted_fd);
+  }
+  for (Node& node : nodes) {
+    regions.remove(node.region);
+    base::unpoison(node.arena.base(), node.arena.length());
+  }
+}
+
+Memory::~Memory() {
+  for (const PoolAudit& pool : audit()) {
+    if (pool.available != pool.count)
+      base::log_error("leaked: %u of %u buffers of %u bytes on NUMA node %d were not given back",
+                      pool.count - pool.available, pool.count, pool.buffer_size, pool.numa_node);
+  }
+}
+
+std::vector<PoolAudit> Memory::audit() const {
+  std::vector<PoolAudit> audits;
+  for (const Impl::Node& node : impl_->nodes) {
+    for (const std::unique_ptr<mem::Pool>& pool : node.pools)
+      audits.push_back(pool->audit());
+  }
+  return audits;
+}
+
+bool Memory::whole() const {
+  const std::vector<PoolAudit> audits = audit();
+  return std::all_of(audits.begin(), audits.end(),
+                     [](const PoolAudit& pool) { return pool.available == pool.count; });
+}
+
+bool Memory::on_hugepages() const noexcept {
+  return std::all_of(impl_->nodes.begin(), impl_->nodes.end(),
+                     [](const Impl::Node& node) { return node.arena.huge(); });
+}
+
+uint64_t Memory::registrations() const noexcept {
+  return impl_->regions.added();
+}
+
+}  // namespace rrdk

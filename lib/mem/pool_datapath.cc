@@ -1,0 +1,84 @@
+#include "mem/pool_datapath.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "mem/memory_impl.h"
+#include "mem/numa.h"
+
+namespace rrdk {
+
+namespace mem {
+
+void put(BufferSlot* slot) noexcept {
+  slot->pool->put(slot);
+}
+
+bool Pool::get_bulk(std::span<Buffer> out) noexcept {
+  constexpr size_t kBurst = 64;
+  std::array<void*, kBurst> objects;
+  for (size_t done = 0; done < out.size();) {
+    const auto burst = static_cast<unsigned>(std::min(kBurst, out.size() - done));
+    CacheOfThisCore cache(mempool_);
+    if (rte_mempool_generic_get(mempool_, objects.data(), burst, cache.get()) != 0) {
+      for (Buffer& taken : out.first(done))
+        taken.reset();
+      return false;
+    }
+    for (unsigned i = 0; i < burst; ++i) {
+      auto* slot = static_cast<BufferSlot*>(objects[i]);
+      mark_held(slot);
+      out[done++] = Buffer(slot);
+    }
+  }
+  return true;
+}
+
+}  // namespace mem
+
+uint32_t Memory::Impl::home() const noexcept {
+  if (nodes.size() == 1)
+    return 0;
+  // Threads that EAL does not know, or that may run on several nodes, have no socket.
+  const unsigned socket = rte_socket_id();
+  const int node = socket == static_cast<unsigned>(SOCKET_ID_ANY) ? mem::current_node()
+                                                                  : static_cast<int>(socket);
+  for (uint32_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].numa_node == node)
+      return i;
+  }
+  return 0;
+}
+
+// The order of preference: near before far, then small before large.
+template <typename Take>
+bool Memory::Impl::try_pools(uint32_t size, Take take) noexcept {
+  const uint32_t first = first_class[std::bit_width(size == 0 ? 0 : size - 1)];
+  const uint32_t start = home();
+  const auto count = static_cast<uint32_t>(nodes.size());
+  for (uint32_t i = 0; i < count; ++i) {
+    const Node& node = nodes[(start + i) % count];
+    for (uint32_t c = first; c < node.pools.size(); ++c) {
+      if (take(*node.pools[c]))
+        return true;
+    }
+  }
+  return false;
+}
+
+Buffer Memory::get(uint32_t size) noexcept {
+  mem::BufferSlot* slot = nullptr;
+  impl_->try_pools(size, [&](mem::Pool& pool) { return (slot = pool.get()) != nullptr; });
+  return Buffer(slot);
+}
+
+bool Memory::get_bulk(uint32_t size, std::span<Buffer> out) noexcept {
+  return impl_->try_pools(size, [&](mem::Pool& pool) { return pool.get_bulk(out); });
+}
+
+uint32_t Memory::largest_buffer() const noexcept {
+  return impl_->largest_buffer;
+}
+
+}  // namespace rrdk

@@ -1,0 +1,29 @@
+// The regions of one Memory, and who wants to know of them. Control path: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mem/region.h"
+
+namespace rrdk::mem {
+
+class RegionTable {
+ public:
+  // Gives `region` the lowest free id, so that ids index tables well, and tells the listeners.
+  RegionId add(Region region);
+  void remove(RegionId id);
+
+  void listen(RegionListener& listener);
+  void unlisten(RegionListener& listener);
+
+  // How many there have been.
+  uint64_t added() const noexcept { return added_; }
+
+ private:
+  std::vector<Region> regions_;  // by id; a free place has the id kNoRegion
+  std::vector<RegionListener*> listeners_;
+  uint64_t added_ = 0;
+};
+
+}  // namespace rrdk::mem
