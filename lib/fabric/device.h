@@ -1,0 +1,183 @@
+// The provider interface: what the drivers have in common, and nothing else. A Device is opened
+// once per Memory and scheme; it makes completion queues, queue pairs and listeners.
+//
+// Threads: Device and Listener functions are the control path and are serialised by the caller,
+// except where noted. A CompletionQueue and all queue pairs on it belong to one thread (the poll
+// core's); wake() alone may be called by any.
+//
+// Lifetime: Memory > Device > {CompletionQueue, SharedReceiveQueue} > QueuePair. Destroying a queue
+// pair drops its completions that were not polled; whoever owns buffers named in wr_ids takes them
+// back first by disconnect() and polling until every posted request was reported.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/work.h"
+#include "rrdk/error.h"
+#include "rrdk/memory.h"
+
+namespace rrdk::fabric {
+
+// Private data that a driver must carry at connection set-up, in each direction.
+constexpr uint32_t kMaxPrivateData = 56;
+
+struct Capabilities {
+  uint32_t max_sges;             // per Send or Write
+  uint32_t max_inline;           // Sends up to this size may complete before the peer has them
+  uint32_t max_send_wrs;         // per queue pair
+  uint32_t max_receive_wrs;      // per queue pair
+  uint32_t max_shared_receives;  // per shared receive queue; 0: none
+  uint32_t max_reads;            // RDMA Reads in flight per queue pair (ORD and IRD)
+  uint32_t max_keys;             // remote keys of one queue pair
+  uint64_t max_message;          // bytes of one Read or Write
+  bool send_invalidate;          // Send-with-Invalidate works both ways
+};
+
+class QueuePair;
+
+class CompletionQueue {
+ public:
+  virtual ~CompletionQueue() = default;
+  // Up to out.size() completions. Cost does not grow with the number of idle queue pairs.
+  virtual uint32_t poll(std::span<Completion> out) = 0;
+  // Readable when there is something to poll after arm(). Drivers without one return -1.
+  virtual int wake_fd() const = 0;
+  // Asks for the fd to become readable at the next completion. False: there may be something
+  // already; poll instead of sleeping.
+  virtual bool arm() = 0;
+  // After waking: takes the fd's readiness back.
+  virtual void disarm() = 0;
+};
+
+// Belongs to the thread of the queue pairs that share it.
+class SharedReceiveQueue {
+ public:
+  virtual ~SharedReceiveQueue() = default;
+  // How many of `wrs` were taken, from the front.
+  virtual uint32_t post(std::span<const ReceiveWr> wrs) = 0;
+};
+
+struct QueuePairOptions {
+  CompletionQueue* cq = nullptr;      // for sends and receives
+  SharedReceiveQueue* srq = nullptr;  // null: a receive queue of its own
+  uint32_t send_wrs = 128;            // depth of the send queue
+  uint32_t receive_wrs = 64;          // depth of its own receive queue
+  uint32_t keys = 256;                // remote keys that can be alive at once
+  uint32_t reads = 16;                // RDMA Reads that it may have in flight (ORD)
+  void* owner = nullptr;              // comes back in completions and events
+};
+
+// Where remote keys of one connection come from; apart, because it is all that the engine needs.
+class RemoteKeys {
+ public:
+  // Takes unused keys for kBindKey, all of keys.size() or none. Unpredictable, and never a value
+  // that this connection used recently. Data path.
+  virtual bool reserve_keys(std::span<uint32_t> keys) = 0;
+  // Gives a key back, after its invalidation completed or the queue pair is in error with nothing
+  // of the peer's in progress (its kDisconnected event was delivered).
+  virtual void release_key(uint32_t key) = 0;
+
+ protected:
+  ~RemoteKeys() = default;
+};
+
+// A reliable connection's end. Created unconnected; posting Receives is allowed at once, so that
+// they are there before the first message; sends only when established.
+class QueuePair : public RemoteKeys {
+ public:
+  virtual ~QueuePair() = default;
+
+  // How many requests were taken, from the front: fewer when the queue is full. Requests and their
+  // span arrays are copied; the memory they name must stay until they complete. On a queue pair in
+  // error they are taken as before, and flushed; before establishment no send is taken. With a
+  // shared receive queue, post_receive() takes none.
+  virtual uint32_t post_send(std::span<const SendWr> wrs) = 0;
+  virtual uint32_t post_receive(std::span<const ReceiveWr> wrs) = 0;
+
+  // Moves to error: everything posted is flushed to the completion queue, the peer sees the
+  // connection end. Idempotent.
+  // Each connect() and accept() that succeeded is answered by one kRejected, kConnectFailed or
+  // kDisconnected in the end, whoever ended it.
+  virtual void disconnect() = 0;
+  virtual uint32_t reads_allowed() const = 0;  // after negotiation with the peer (ORD)
+  virtual std::string peer() const = 0;        // for messages: who is at the other end
+};
+
+// A connection that a peer asks for.
+class ConnectRequest {
+ public:
+  virtual ~ConnectRequest() = default;
+  virtual std::span<const std::byte> private_data() const = 0;
+  virtual std::string peer() const = 0;
+  // Makes our end, on which Receives can be posted before accept() connects it. Dropping a request
+  // without an answer closes it.
+  virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(const QueuePairOptions& options) = 0;
+  // `qp` is one made by create_queue_pair. Establishment is reported by an event.
+  virtual Result<void> accept(QueuePair& qp, std::span<const std::byte> private_data) = 0;
+  virtual void reject(std::span<const std::byte> private_data) = 0;
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;        // stops listening; connections live on
+  virtual std::string uri() const = 0;  // with what the system chose filled in
+};
+
+enum class EventType : uint8_t {
+  kConnectRequest,  // listener, request
+  kEstablished,     // owner, private_data (of the accepting side, at the connecting end)
+  kRejected,        // owner, private_data, reason
+  kConnectFailed,   // owner, reason
+  kDisconnected,  // owner, reason: the peer closed or died. No peer access is in progress any more
+};
+
+struct Event {
+  EventType type = EventType::kDisconnected;
+  void* owner = nullptr;  // QueuePairOptions::owner
+  Listener* listener = nullptr;
+  std::unique_ptr<ConnectRequest> request;
+  std::array<std::byte, kMaxPrivateData> private_data;
+  uint32_t private_data_length = 0;
+  Errc code = Errc::kConnectionLost;  // kRejected, kConnectFailed, kDisconnected
+  std::string reason;                 // for people
+};
+
+// How often something went wrong or slow; `name` is a literal.
+struct Counter {
+  std::string_view name;
+  uint64_t value;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const Capabilities& capabilities() const = 0;
+
+  virtual Result<std::unique_ptr<CompletionQueue>> create_completion_queue(uint32_t entries) = 0;
+  virtual Result<std::unique_ptr<SharedReceiveQueue>> create_shared_receive_queue(
+      uint32_t entries) = 0;
+  virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(const QueuePairOptions& options) = 0;
+
+  virtual Result<std::unique_ptr<Listener>> listen(const std::string& uri) = 0;
+  // Starts connecting; the outcome is an event. What is wrong at once (a bad address, no such
+  // socket) is returned at once.
+  virtual Result<void> connect(QueuePair& qp, const std::string& uri,
+                               std::span<const std::byte> private_data) = 0;
+
+  // Control events, oldest first; at most `most` a call, so that a storm of them can not starve the
+  // data path. Never blocks. Called by one thread at a time.
+  virtual std::vector<Event> poll_events(uint32_t most) = 0;
+  // Readable when poll_events() has something to do.
+  virtual int event_fd() const = 0;
+
+  // Refusals and waits by reason, since the device was opened. Any thread.
+  virtual std::vector<Counter> counters() const { return {}; }
+};
+
+}  // namespace rrdk::fabric

@@ -1,0 +1,25 @@
+// The drivers of this build, by the scheme of the addresses that they serve.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "fabric/device.h"
+
+namespace rrdk::fabric {
+
+struct Driver {
+  std::string_view scheme;  // "shm"
+  // Opens the device for addresses of this scheme. Registers the memory's regions, now and as they
+  // come and go. `memory` outlives the device.
+  Result<std::unique_ptr<Device>> (*open)(Memory& memory, std::string_view uri);
+};
+
+// In drivers/registry.cc: the one list of what was built.
+std::span<const Driver* const> drivers();
+
+// Errors: kBadUri, naming the schemes there are.
+Result<const Driver*> find_driver(std::string_view uri);
+
+}  // namespace rrdk::fabric

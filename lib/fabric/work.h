@@ -1,0 +1,77 @@
+// What crosses the fabric interface on the data path: work requests down, completions up. Shaped
+// like reliable-connected verbs, in batches; semantics, errors included, are those of RC verbs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "rrdk/memory.h"
+
+namespace rrdk::fabric {
+
+// What a work request does, and what a completion reports.
+enum class Op : uint8_t {
+  kSend,
+  kSendInvalidate,  // Send, which also kills `invalidate_key` at the receiver
+  kRead,            // peer's memory -> sges
+  kWrite,           // sges -> peer's memory
+  kBindKey,         // gives `key` meaning: sges[0], with `rights`, for this connection
+  kInvalidateKey,   // takes it away, if it still has it; when this completes no access by the peer
+                    // is in progress
+  kReceive,         // completions only
+};
+
+// What the holder of a remote key may do. Never both (V1-MEM-15).
+enum class Rights : uint8_t { kRemoteRead, kRemoteWrite };
+
+constexpr uint32_t kMaxSges = 16;
+
+// A send-queue work request. Executed in order: a Write is placed before a later Send arrives; a
+// Bind is done before a later Send is seen; a Read's data may land after later requests start.
+// `wr_id` comes back in the completion; a request that is not `signaled` completes silently when it
+// succeeds, and always reports when it fails.
+struct SendWr {
+  uint64_t wr_id = 0;
+  Op op = Op::kSend;
+  Rights rights = Rights::kRemoteRead;  // kBindKey
+  bool signaled = true;
+  uint8_t num_sges = 0;
+  uint32_t key = 0;             // kRead, kWrite: the peer's; kBindKey, kInvalidateKey: ours
+  uint32_t invalidate_key = 0;  // kSendInvalidate: the peer's
+  uint64_t remote_address = 0;  // kRead, kWrite
+  std::array<MemorySpan, kMaxSges> sges;
+
+  std::span<const MemorySpan> spans() const { return {sges.data(), num_sges}; }
+};
+
+struct ReceiveWr {
+  uint64_t wr_id = 0;
+  MemorySpan buffer;
+};
+
+enum class WcStatus : uint8_t {
+  kSuccess,
+  kFlushed,          // the queue pair was in error when this request's turn came
+  kLocalLength,      // a Send longer than the Receive it met (at the receiver)
+  kLocalProtection,  // an sge outside its region, or a key that is not ours
+  kRemoteInvalid,    // the peer refused: message too long for its Receive
+  kRemoteAccess,     // key unknown, stale, out of bounds, or without the right
+  kRemoteOperation,  // the peer failed in a way that is not ours to know
+  kRnrExceeded,      // no Receive was posted for too long
+  kPeerLost,         // the peer died or the link broke while this was under way
+};
+
+const char* to_string(WcStatus status);
+
+struct Completion {
+  uint64_t wr_id;
+  void* owner;  // of the queue pair: QueuePairOptions::owner
+  Op op;
+  WcStatus status;
+  bool has_invalidated;      // kReceive: the peer's Send killed a key of ours
+  uint32_t byte_length;      // kReceive: of the message; kRead: of the data
+  uint32_t invalidated_key;  // when has_invalidated
+};
+
+}  // namespace rrdk::fabric
