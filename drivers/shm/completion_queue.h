@@ -1,0 +1,67 @@
+// The completion queue: polls the queue pairs that were active lately, and learns of the others by
+// doorbell. Nothing is stored in it: completions are taken from the queue pairs' own queues, so it
+// cannot overflow.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "drivers/shm/doorbell.h"
+#include "drivers/shm/mapping.h"
+#include "fabric/device.h"
+
+namespace rrdk::shm {
+
+class QueuePair;
+
+class CompletionQueue final : public fabric::CompletionQueue {
+ public:
+  static Result<std::unique_ptr<CompletionQueue>> create();
+
+  uint32_t poll(std::span<fabric::Completion> out) override;
+  int wake_fd() const override { return wake_receiver_.get(); }
+  bool arm() override;
+  void disarm() override;
+
+  // Control path, any thread. The queue pair's doorbell bit; none left: kLimit.
+  Result<uint32_t> add(QueuePair& qp);
+  // By the polling thread, or while nothing polls.
+  void remove(QueuePair& qp, uint32_t bit);
+
+  // The polling thread: polls `qp` from now on.
+  void activate(QueuePair& qp) noexcept;
+  // Any thread: the same by way of the doorbell.
+  void ring(uint32_t bit) noexcept;
+
+  int doorbell_fd() const { return page_memory_.fd.get(); }
+  int wake_sender() const { return wake_sender_.get(); }
+
+ private:
+  CompletionQueue(SharedMemory page, Fd wake_receiver, Fd wake_sender);
+  void take_doorbells() noexcept;
+  void sweep() noexcept;
+  void deactivate(size_t position) noexcept;
+  bool rest_all() noexcept;
+
+  SharedMemory page_memory_;
+  DoorbellPage* page_;
+  // A datagram socket pair, not an eventfd: peers hold one end, and only sockets have calls that
+  // can not be made to block by whoever shares the descriptor.
+  Fd wake_receiver_;
+  Fd wake_sender_;
+
+  std::array<QueuePair*, kMaxQueuePairs> active_;
+  size_t active_count_ = 0;
+  size_t next_ = 0;     // in active_: whose turn it is
+  uint32_t polls_ = 0;  // for the sweep
+  uint32_t swept_ = 0;  // bit that the sweep looks at next
+
+  std::mutex mutex_;                    // of the assignment of bits
+  std::atomic<uint32_t> bits_used_{0};  // bits from here on were never assigned
+  std::array<std::atomic<QueuePair*>, kMaxQueuePairs> queue_pairs_{};
+};
+
+}  // namespace rrdk::shm

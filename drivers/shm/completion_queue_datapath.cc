@@ -1,0 +1,99 @@
+#include <bit>
+
+#include "drivers/shm/completion_queue.h"
+#include "drivers/shm/queue_pair.h"
+
+namespace rrdk::shm {
+
+namespace {
+
+// Polls without work after which a queue pair is left to its doorbell.
+constexpr uint32_t kIdlePolls = 1000;
+// One poll in so many looks at one resting queue pair, whatever the doorbells say.
+constexpr uint32_t kSweepInterval = 64;
+
+}  // namespace
+
+uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
+  if (page_->summary.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    take_doorbells();
+  if (++polls_ % kSweepInterval == 0) [[unlikely]]
+    sweep();
+  uint32_t n = 0;
+  for (size_t turns = active_count_; turns > 0 && n < out.size(); --turns) {
+    if (next_ >= active_count_)
+      next_ = 0;
+    QueuePair& qp = *active_[next_];
+    const uint32_t got = qp.poll(out.subspan(n));
+    n += got;
+    if (got != 0)
+      qp.idle_polls = 0;
+    else if (++qp.idle_polls > kIdlePolls && qp.rest()) [[unlikely]] {
+      deactivate(next_);
+      continue;
+    }
+    ++next_;
+  }
+  return n;
+}
+
+void CompletionQueue::take_doorbells() noexcept {
+  uint64_t words = page_->summary.exchange(0, std::memory_order_seq_cst);
+  for (; words != 0; words &= words - 1) {
+    const auto word = static_cast<uint32_t>(std::countr_zero(words));
+    uint64_t bits = page_->words[word].exchange(0, std::memory_order_seq_cst);
+    for (; bits != 0; bits &= bits - 1) {
+      const auto bit = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
+      if (QueuePair* qp = queue_pairs_[bit].load(std::memory_order_acquire))
+        activate(*qp);
+    }
+  }
+}
+
+void CompletionQueue::sweep() noexcept {
+  const uint32_t used = bits_used_.load(std::memory_order_acquire);
+  if (used == 0)
+    return;
+  swept_ = swept_ + 1 < used ? swept_ + 1 : 0;
+  QueuePair* qp = queue_pairs_[swept_].load(std::memory_order_acquire);
+  if (qp != nullptr && !qp->active && qp->look())
+    activate(*qp);
+}
+
+void CompletionQueue::activate(QueuePair& qp) noexcept {
+  qp.idle_polls = 0;
+  if (qp.active)
+    return;
+  qp.active = true;
+  qp.awake();
+  active_[active_count_++] = &qp;
+}
+
+void CompletionQueue::deactivate(size_t position) noexcept {
+  active_[position]->active = false;
+  active_[position] = active_[--active_count_];
+}
+
+void CompletionQueue::ring(uint32_t bit) noexcept {
+  shm::ring(Doorbell{page_, bit, wake_sender_.get()});
+}
+
+bool CompletionQueue::rest_all() noexcept {
+  for (size_t i = active_count_; i > 0; --i) {
+    if (!active_[i - 1]->rest())
+      return false;
+    deactivate(i - 1);
+  }
+  return true;
+}
+
+bool CompletionQueue::arm() {
+  page_->sleeping.store(1, std::memory_order_seq_cst);
+  // A peer either sees that we sleep, or has rung before this looks.
+  if (rest_all() && page_->summary.load(std::memory_order_seq_cst) == 0)
+    return true;
+  page_->sleeping.store(0, std::memory_order_relaxed);
+  return false;
+}
+
+}  // namespace rrdk::shm

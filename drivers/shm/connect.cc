@@ -1,0 +1,258 @@
+// How a queue pair becomes connected, and how it learns of its peer's end: the control thread's
+// part of QueuePair.
+#include <utility>
+
+#include "drivers/shm/queue_pair.h"
+
+namespace rrdk::shm {
+
+namespace {
+
+// Regions told in the handshake; others are told when they are first used.
+constexpr size_t kHandshakeRegions = 64;
+
+const char* to_text(CloseReason reason) {
+  switch (reason) {
+    case CloseReason::kOpen:
+      return "open";
+    case CloseReason::kDisconnected:
+      return "disconnected";
+    case CloseReason::kMessageTooLong:
+      return "a message was longer than the Receive that it met";
+    case CloseReason::kAccessRefused:
+      return "an access by remote key was refused";
+    case CloseReason::kProtocol:
+      return "the other end broke the shm protocol";
+    case CloseReason::kLocalError:
+      return "a request named memory that it must not";
+  }
+  return "for an unknown reason";
+}
+
+}  // namespace
+
+fabric::Event QueuePair::new_event(fabric::EventType type) const {
+  fabric::Event event;
+  event.type = type;
+  event.owner = owner_;
+  return event;
+}
+
+Result<void> QueuePair::start_connect(Fd socket, std::span<const std::byte> private_data) {
+  const std::lock_guard lock(device_.mutex());
+  Status idle = Status::kIdle;
+  if (!status_.compare_exchange_strong(idle, Status::kConnecting))
+    return fail(Errc::kInvalidArgument, "the queue pair was connected before");
+  socket_ = std::move(socket);
+  deadline_ = Clock::now() + kHelloTimeout;
+  if (Result<void> sent = send_handshake(MessageType::kConnect, private_data); !sent)
+    return sent;
+  if (Result<void> watched = device_.watch(*this, socket_.get()); !watched)
+    return watched;
+  device_.set_ticking(*this, true);
+  return {};
+}
+
+Result<void> QueuePair::accept(Fd socket, Peer peer, std::span<const std::byte> private_data) {
+  const std::lock_guard lock(device_.mutex());
+  Status idle = Status::kIdle;
+  if (!status_.compare_exchange_strong(idle, Status::kConnecting))
+    return fail(Errc::kInvalidArgument, "the queue pair was connected before");
+  socket_ = std::move(socket);
+  if (Result<void> sent = send_handshake(MessageType::kAccept, private_data); !sent)
+    return sent;
+  if (Result<void> watched = device_.watch(*this, socket_.get()); !watched)
+    return watched;
+  attach(std::move(peer));
+  device_.emit(*this, new_event(fabric::EventType::kEstablished));
+  device_.nudge(*this);
+  return {};
+}
+
+Result<void> QueuePair::send_handshake(MessageType type, std::span<const std::byte> private_data) {
+  const std::vector<OwnRegion> regions = device_.regions();
+  for (const OwnRegion& region : regions)
+    if (local_regions_.entries().size() < kHandshakeRegions && region.region.fd >= 0 &&
+        announce(region) != SendResult::kSent)
+      return fail(Errc::kConnectionLost, "the peer went away during the handshake");
+  Message message{.type = type};
+  message.slots = geometry_.slots;
+  message.keys = geometry_.keys;
+  message.reads = reads_;
+  message.doorbell_bit = bit_;
+  put_private_data(message, private_data);
+  const std::array<int, kConnectDescriptors> descriptors = {segment_.fd.get(), cq_.doorbell_fd(),
+                                                            cq_.wake_sender()};
+  if (send_message(socket_.get(), message, descriptors) != SendResult::kSent)
+    return fail(Errc::kConnectionLost, "the peer went away during the handshake");
+  return {};
+}
+
+// Gives the data path its peer.
+void QueuePair::attach(Peer peer) {
+  peer_ = std::move(peer);
+  reads_allowed_ = std::min(reads_, peer_.reads);
+  peer_region_count_ = peer_.regions.size();
+  for (RegionEntry& region : peer_.regions)
+    peer_regions_.add(std::move(region));
+  peer_.regions.clear();
+  theirs_ = SegmentView(peer_.segment.base(), peer_.geometry);
+  bell_ = {reinterpret_cast<DoorbellPage*>(peer_.doorbell_page.base()), peer_.doorbell_bit,
+           peer_.wake_socket.get()};
+  established_once_ = true;
+  // disconnect() may have been first; then the data path has ended already and we only tell.
+  Status connecting = Status::kConnecting;
+  if (status_.compare_exchange_strong(connecting, Status::kEstablished))
+    cq_.ring(bit_);
+  else
+    close_socket_half();
+}
+
+void QueuePair::on_ready() {
+  if (status_.load(std::memory_order_acquire) == Status::kConnecting && !established_once_)
+    return read_answers();
+  Drained drained;
+  {
+    const std::lock_guard lock(control_mutex_);
+    drained = drain_socket();
+  }
+  if (drained == Drained::kEnd)
+    peer_gone();
+  else if (drained == Drained::kBroken)
+    socket_broken();
+}
+
+void QueuePair::read_answers() {
+  while (!reported_ && !established_once_) {
+    Received r = receive_message(socket_.get());
+    if (r.kind == Received::Kind::kNothing)
+      return;
+    if (r.kind == Received::Kind::kMessage)
+      take_answer(r);
+    else if (r.kind == Received::Kind::kEnd && hello_)
+      connect_failed(fabric::EventType::kConnectFailed, Errc::kConnectionLost,
+                     "the server closed the connection before it answered");
+    else
+      connect_failed(fabric::EventType::kConnectFailed, Errc::kNotAPeer,
+                     "what listens there does not speak the shm protocol of this version");
+  }
+}
+
+void QueuePair::take_answer(Received& r) {
+  const auto refuse = [this](const Error& error) {
+    Counters::count(device_.counts().handshakes_refused);
+    connect_failed(fabric::EventType::kConnectFailed, error.code, error.message);
+  };
+  switch (r.message.type) {
+    case MessageType::kHello:
+      hello_ = true;
+      deadline_ = Clock::now() + kAcceptTimeout;
+      return;
+    case MessageType::kRegion: {
+      Result<RegionEntry> region = take_region(r, device_.mappings());
+      if (!region || peer_.regions.size() >= kMaxPeerRegions)
+        return refuse(region ? Error{Errc::kNotAPeer, "too many regions"} : region.error());
+      peer_.regions.push_back(std::move(*region));
+      return;
+    }
+    case MessageType::kAccept: {
+      if (Result<void> taken = take_peer(r, peer_); !taken)
+        return refuse(taken.error());
+      attach(std::exchange(peer_, {}));
+      device_.set_ticking(*this, false);
+      fabric::Event event = new_event(fabric::EventType::kEstablished);
+      event.private_data = r.message.private_data;
+      event.private_data_length = r.message.private_length;
+      device_.emit(*this, std::move(event));
+      device_.nudge(*this);
+      return;
+    }
+    case MessageType::kReject:
+      return connect_failed(fabric::EventType::kRejected, Errc::kRefused,
+                            "the server rejected the connection", &r.message);
+    default:
+      return refuse({Errc::kNotAPeer, "the server broke the handshake"});
+  }
+}
+
+void QueuePair::connect_failed(fabric::EventType type, Errc code, std::string reason,
+                               const Message* message) {
+  reported_ = true;
+  device_.unwatch(socket_.get());
+  device_.set_ticking(*this, false);
+  fabric::Event event = new_event(type);
+  if (message != nullptr) {
+    event.private_data = message->private_data;
+    event.private_data_length = message->private_length;
+  }
+  event.code = code;
+  event.reason = std::move(reason);
+  device_.emit(*this, std::move(event));
+  end_data_path(Death::kNeverConnected);
+}
+
+// Makes the completion queue's thread end the data path.
+void QueuePair::end_data_path(Death death) {
+  Death none = Death::kNone;
+  dead_.compare_exchange_strong(none, death);
+  cq_.ring(bit_);
+}
+
+// The peer sent what no honest peer sends. Its socket is read on, one packet each time, since only
+// the end of it tells that the peer is gone.
+void QueuePair::socket_broken() {
+  if (dead_.load(std::memory_order_relaxed) == Death::kNone)
+    Counters::count(device_.counts().handshakes_refused);
+  end_data_path(Death::kBrokenSocket);
+}
+
+void QueuePair::peer_gone() {
+  end_seen_ = true;
+  device_.unwatch(socket_.get());
+  const bool closed = theirs_.state->closed.load(std::memory_order_acquire) != 0;
+  if (!closed && status_.load(std::memory_order_acquire) != Status::kError)
+    Counters::count(device_.counts().peers_lost);
+  end_data_path(Death::kPeerGone);
+  report_disconnect();
+}
+
+void QueuePair::report_disconnect() {
+  device_.set_ticking(*this, false);
+  if (std::exchange(reported_, true))
+    return;
+  const auto ours = static_cast<CloseReason>(mine_.state->closed.load(std::memory_order_acquire));
+  const auto theirs =
+      static_cast<CloseReason>(theirs_.state->closed.load(std::memory_order_acquire));
+  fabric::Event event = new_event(fabric::EventType::kDisconnected);
+  event.code = Errc::kConnectionLost;
+  if (theirs != CloseReason::kOpen)
+    event.reason = std::string("closed by the peer: ") + to_text(theirs);
+  else if (ours != CloseReason::kOpen)
+    event.reason = std::string("closed here: ") + to_text(ours);
+  else
+    event.reason = "the peer died";
+  device_.emit(*this, std::move(event));
+  device_.nudge(*this);
+}
+
+void QueuePair::on_tick(Clock::time_point now) {
+  const Status status = status_.load(std::memory_order_acquire);
+  if (status == Status::kEstablished || status == Status::kIdle || reported_) {
+    device_.set_ticking(*this, false);
+  } else if (established_once_) {
+    // An honest peer counts itself out of each key that it uses, and looks at `closed` before it
+    // believes what it copied: with no users, nothing of its is in progress.
+    if (end_seen_ || !keys_.any_in_use())
+      report_disconnect();
+  } else if (!socket_) {
+    device_.set_ticking(*this, false);  // never asked to connect: nobody waits for an outcome
+  } else if (status == Status::kError) {
+    connect_failed(fabric::EventType::kConnectFailed, Errc::kShutdown, "given up here");
+  } else if (now > deadline_) {
+    connect_failed(fabric::EventType::kConnectFailed, hello_ ? Errc::kTimeout : Errc::kNotAPeer,
+                   hello_ ? "the server did not accept in time"
+                          : "what listens there did not answer: not a server of ours, or stuck");
+  }
+}
+
+}  // namespace rrdk::shm

@@ -1,0 +1,44 @@
+// The doorbell page of a completion queue: how peers say "look at queue pair N" when it is not
+// being polled. Shared with every peer of the queue, so it is only a hint: a peer that scribbles
+// here can delay others, never more (CompletionQueue::poll also looks at every queue pair in turn).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "drivers/shm/segment.h"
+
+namespace rrdk::shm {
+
+constexpr uint32_t kDoorbellWords = 64;
+constexpr uint32_t kMaxQueuePairs = kDoorbellWords * 64;  // of one completion queue
+
+struct DoorbellPage {
+  alignas(kCacheLine) Shared64 summary;   // bit w: words[w] has bits
+  alignas(kCacheLine) Shared32 sleeping;  // the owner waits for its wake-up socket
+  alignas(kCacheLine) std::array<Shared64, kDoorbellWords> words;
+};
+constexpr size_t kDoorbellBytes = 4096;
+static_assert(sizeof(DoorbellPage) <= kDoorbellBytes);
+
+// The way to one doorbell bit.
+struct Doorbell {
+  DoorbellPage* page = nullptr;
+  uint32_t bit = 0;
+  int wake_socket = -1;
+};
+
+// Makes the sleeper's wake-up fd readable. A system call, made only when the owner sleeps.
+void wake(int wake_socket) noexcept;
+
+inline void ring(const Doorbell& bell) noexcept {
+  const uint32_t word = bell.bit / 64;
+  bell.page->words[word].fetch_or(uint64_t{1} << (bell.bit % 64), std::memory_order_seq_cst);
+  bell.page->summary.fetch_or(uint64_t{1} << word, std::memory_order_seq_cst);
+  if (bell.page->sleeping.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+    wake(bell.wake_socket);
+}
+
+}  // namespace rrdk::shm

@@ -1,0 +1,132 @@
+#include "drivers/shm/handshake.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace rrdk::shm {
+
+namespace {
+
+constexpr size_t kMaxDescriptors = 4;
+
+union ControlBuffer {
+  cmsghdr align;
+  std::array<char, CMSG_SPACE(kMaxDescriptors * sizeof(int))> bytes;
+};
+
+void take_descriptors(msghdr& header, std::vector<Fd>& out) {
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+      continue;
+    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+      out.emplace_back(fd);
+    }
+  }
+}
+
+bool well_formed(const Received& r, ssize_t bytes, int flags) {
+  return bytes == static_cast<ssize_t>(sizeof(Message)) &&
+         (flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 && r.message.magic == kMagic &&
+         r.message.version == kVersion && r.message.private_length <= fabric::kMaxPrivateData;
+}
+
+}  // namespace
+
+Received receive_message(int socket) {
+  Received r;
+  ControlBuffer control;
+  iovec piece{&r.message, sizeof(r.message)};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  header.msg_control = control.bytes.data();
+  header.msg_controllen = control.bytes.size();
+  const ssize_t bytes = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (bytes < 0) {
+    const bool later = errno == EAGAIN || errno == EINTR;
+    r.kind = later ? Received::Kind::kNothing : Received::Kind::kEnd;
+    return r;
+  }
+  take_descriptors(header, r.descriptors);
+  if (bytes == 0)
+    r.kind = Received::Kind::kEnd;
+  else
+    r.kind = well_formed(r, bytes, header.msg_flags) ? Received::Kind::kMessage
+                                                     : Received::Kind::kGarbage;
+  return r;
+}
+
+SendResult send_message(int socket, const Message& message, std::span<const int> descriptors) {
+  ControlBuffer control{};
+  iovec piece{const_cast<Message*>(&message), sizeof(message)};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    header.msg_control = control.bytes.data();
+    header.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* c = CMSG_FIRSTHDR(&header);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(c), descriptors.data(), descriptors.size_bytes());
+  }
+  if (::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+    return SendResult::kSent;
+  // ETOOMANYREFS: descriptors in flight that the peer has not taken, as a full socket is.
+  const bool full = errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ETOOMANYREFS;
+  return full ? SendResult::kFull : SendResult::kBroken;
+}
+
+Result<void> take_peer(Received& received, Peer& peer) {
+  const Message& m = received.message;
+  if (received.descriptors.size() != kConnectDescriptors)
+    return fail(Errc::kNotAPeer, "the peer did not send its memory");
+  peer.geometry = Geometry{m.slots, m.keys};
+  if (!peer.geometry.valid() || m.doorbell_bit >= kMaxQueuePairs)
+    return fail(Errc::kNotAPeer, "the peer's sizes are out of range");
+  Result<Mapping> segment = map_peer(received.descriptors[0].get(), 0, peer.geometry.bytes());
+  if (!segment)
+    return tl::unexpected(segment.error());
+  Result<Mapping> page = map_peer(received.descriptors[1].get(), 0, kDoorbellBytes);
+  if (!page)
+    return tl::unexpected(page.error());
+  peer.segment = std::move(*segment);
+  peer.doorbell_page = std::move(*page);
+  peer.wake_socket = std::move(received.descriptors[2]);
+  peer.doorbell_bit = m.doorbell_bit;
+  peer.reads = m.reads;
+  return {};
+}
+
+Result<RegionEntry> take_region(Received& received, MappingCache& cache) {
+  const Message& m = received.message;
+  if (received.descriptors.size() != kRegionDescriptors || m.region == kNoWireId)
+    return fail(Errc::kNotAPeer, "the peer did not send its region");
+  Result<std::shared_ptr<Mapping>> mapping =
+      cache.map(received.descriptors[0].get(), m.region_offset, m.region_length);
+  if (!mapping)
+    return tl::unexpected(mapping.error());
+  return RegionEntry{m.region, m.region, (*mapping)->base(), m.region_length, *mapping};
+}
+
+void put_private_data(Message& message, std::span<const std::byte> data) {
+  message.private_length = static_cast<uint32_t>(data.size());
+  if (!data.empty())
+    std::memcpy(message.private_data.data(), data.data(), data.size());
+}
+
+std::string peer_name(int socket) {
+  ucred who{};
+  socklen_t length = sizeof(who);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0)
+    return "unknown process";
+  return "pid " + std::to_string(who.pid) + " (uid " + std::to_string(who.uid) + ")";
+}
+
+}  // namespace rrdk::shm

@@ -1,0 +1,104 @@
+// What crosses the UNIX socket of a connection: the handshake, with the descriptors of everything
+// that the two ends share, and later the regions that come and go.
+//
+//   connecting end                      listening end
+//        connect()                ->    accept()
+//                                 <-    Hello       "I speak this protocol"
+//        Region...                ->
+//        Connect, private data    ->                (a ConnectRequest for the application)
+//                                 <-    Region...
+//                                 <-    Accept, or Reject, private data
+//
+// Afterwards the socket stays open: its end is the death of the peer.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "drivers/shm/doorbell.h"
+#include "drivers/shm/mapping.h"
+#include "drivers/shm/region_table.h"
+#include "drivers/shm/segment.h"
+#include "fabric/device.h"
+
+namespace rrdk::shm {
+
+constexpr uint64_t kMagic = 0x6d68734b44525231;  // any layout change changes kVersion
+constexpr uint32_t kVersion = 1;
+
+enum class MessageType : uint32_t { kHello = 1, kConnect, kAccept, kReject, kRegion, kRegionGone };
+
+// One packet. Fixed in size; unused fields are zero.
+struct Message {
+  uint64_t magic = kMagic;
+  uint32_t version = kVersion;
+  MessageType type = MessageType::kHello;
+  // kConnect and kAccept; descriptors: segment, doorbell page, wake-up socket
+  uint32_t slots = 0;
+  uint32_t keys = 0;
+  uint32_t reads = 0;
+  uint32_t doorbell_bit = 0;
+  // kRegion, with the region's descriptor; kRegionGone
+  uint32_t region = kNoWireId;
+  // kConnect, kAccept, kReject
+  uint32_t private_length = 0;
+  uint64_t region_offset = 0;  // within the descriptor
+  uint64_t region_length = 0;
+  std::array<std::byte, fabric::kMaxPrivateData> private_data{};
+};
+static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 112);
+
+constexpr size_t kConnectDescriptors = 3;
+constexpr size_t kRegionDescriptors = 1;
+
+// A peer may name this many regions on one connection; each is a mapping of ours.
+constexpr size_t kMaxPeerRegions = 4096;
+
+struct Received {
+  enum class Kind {
+    kNothing,  // no packet yet
+    kMessage,
+    kEnd,      // the peer closed or died
+    kGarbage,  // not our protocol, or another version of it
+  };
+  Kind kind = Kind::kNothing;
+  Message message;
+  std::vector<Fd> descriptors;
+};
+
+// Never blocks.
+Received receive_message(int socket);
+
+enum class SendResult { kSent, kFull, kBroken };
+// Never blocks. `descriptors` stay the caller's.
+SendResult send_message(int socket, const Message& message, std::span<const int> descriptors);
+
+// Everything of the peer that a queue pair works with.
+struct Peer {
+  Geometry geometry{};
+  Mapping segment;
+  Mapping doorbell_page;
+  Fd wake_socket;
+  uint32_t doorbell_bit = 0;
+  uint32_t reads = 0;
+  std::vector<RegionEntry> regions;
+};
+
+// Checks and maps what a kConnect or kAccept carries. Does not look at regions.
+Result<void> take_peer(Received& received, Peer& peer);
+
+// Checks and maps what a kRegion carries.
+Result<RegionEntry> take_region(Received& received, MappingCache& cache);
+
+// Copies private data, which the caller has bounded, into a message.
+void put_private_data(Message& message, std::span<const std::byte> data);
+
+// "pid 12 (uid 0)": who is at the other end of a connected socket.
+std::string peer_name(int socket);
+
+}  // namespace rrdk::shm

@@ -1,0 +1,52 @@
+// The listening end until there is a queue pair: the listener, peers that have connected and not
+// yet asked for anything, and their requests.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "drivers/shm/device.h"
+#include "drivers/shm/handshake.h"
+#include "drivers/shm/socket.h"
+
+namespace rrdk::shm {
+
+class Listener final : public fabric::Listener, public Endpoint {
+ public:
+  static Result<std::unique_ptr<Listener>> create(Device& device, const std::string& uri);
+  ~Listener() override;
+
+  std::string uri() const override { return uri_; }
+  void on_ready() override;
+  void on_tick(Clock::time_point) override {}
+
+ private:
+  Listener(Device& device, std::string uri, ListeningSocket socket)
+      : device_(device), uri_(std::move(uri)), socket_(std::move(socket)) {}
+
+  Device& device_;
+  const std::string uri_;
+  ListeningSocket socket_;
+};
+
+class ConnectRequest final : public fabric::ConnectRequest {
+ public:
+  ConnectRequest(Device& device, Fd socket, Peer peer, const Message& message);
+
+  std::span<const std::byte> private_data() const override {
+    return std::span(message_.private_data).first(message_.private_length);
+  }
+  std::string peer() const override { return peer_name(socket_.get()); }
+  Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
+      const fabric::QueuePairOptions& options) override;
+  Result<void> accept(fabric::QueuePair& qp, std::span<const std::byte> private_data) override;
+  void reject(std::span<const std::byte> private_data) override;
+
+ private:
+  Device& device_;
+  Fd socket_;
+  Peer peer_;
+  const Message message_;
+};
+
+}  // namespace rrdk::shm

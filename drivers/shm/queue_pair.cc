@@ -1,0 +1,134 @@
+#include "drivers/shm/queue_pair.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace rrdk::shm {
+
+namespace {
+
+// The ring has room for all sends that wait to be consumed, and as many inline ones that do not.
+Geometry geometry_of(const fabric::QueuePairOptions& options) {
+  return {.slots = std::max(2 * std::bit_ceil(options.send_wrs), 16u),
+          .keys = std::bit_ceil(std::max(options.keys, 1u))};
+}
+
+std::string limit_text(const char* what, uint32_t most) {
+  return std::string(what) + " must be 1 to " + std::to_string(most);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device,
+                                                     const fabric::QueuePairOptions& options) {
+  const fabric::Capabilities& most = device.capabilities();
+  if (options.cq == nullptr)
+    return fail(Errc::kInvalidArgument, "a queue pair needs a completion queue");
+  if (options.send_wrs == 0 || options.send_wrs > most.max_send_wrs)
+    return fail(Errc::kInvalidArgument, limit_text("send_wrs", most.max_send_wrs));
+  if (options.srq == nullptr &&
+      (options.receive_wrs == 0 || options.receive_wrs > most.max_receive_wrs))
+    return fail(Errc::kInvalidArgument, limit_text("receive_wrs", most.max_receive_wrs));
+  if (options.keys > most.max_keys)
+    return fail(Errc::kInvalidArgument, limit_text("keys", most.max_keys));
+  const Geometry geometry = geometry_of(options);
+  Result<SharedMemory> segment = create_shared("rrdk-channel", geometry.bytes());
+  if (!segment)
+    return tl::unexpected(segment.error());
+  std::unique_ptr<QueuePair> qp(new QueuePair(device, options, geometry, std::move(*segment)));
+  Result<uint32_t> bit = qp->cq_.add(*qp);
+  if (!bit)
+    return tl::unexpected(bit.error());
+  qp->bit_ = *bit;
+  return qp;
+}
+
+QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Geometry geometry,
+                     SharedMemory segment)
+    : device_(device),
+      cq_(static_cast<CompletionQueue&>(*options.cq)),
+      owner_(options.owner),
+      reads_(options.reads),
+      mine_(segment.mapping.base(), geometry),
+      own_receives_(options.srq == nullptr ? options.receive_wrs : 0),
+      receives_(options.srq == nullptr ? own_receives_
+                                       : static_cast<SharedReceiveQueue*>(options.srq)->queue()),
+      keys_(mine_.keys, geometry.keys),
+      send_limit_(options.send_wrs),
+      send_mask_(std::bit_ceil(options.send_wrs) - 1),
+      sends_(send_mask_ + 1),
+      geometry_(geometry),
+      segment_(std::move(segment)) {
+  mine_.state->wants.store(kWantsMessages, std::memory_order_relaxed);
+}
+
+QueuePair::~QueuePair() {
+  device_.forget(*this);
+  disconnect();
+  receives_.stop_waiting(*this);
+  cq_.remove(*this, bit_);
+  device_.forget(*this);
+}
+
+void QueuePair::disconnect() {
+  fail_with(CloseReason::kDisconnected);
+}
+
+std::string QueuePair::peer() const {
+  return socket_ ? peer_name(socket_.get()) : std::string("not connected");
+}
+
+// The end of the data path, whoever is at fault. The peer learns the reason from the segment.
+void QueuePair::fail_with(CloseReason reason, uint64_t number) noexcept {
+  const Status before = status_.exchange(Status::kError, std::memory_order_acq_rel);
+  if (before == Status::kError)
+    return;
+  if (before == Status::kEstablished) {
+    mine_.state->closed_number.store(number, std::memory_order_relaxed);
+    mine_.state->closed.store(static_cast<uint32_t>(reason), std::memory_order_seq_cst);
+    keys_.kill_all();
+    settle_sends();
+    ring(bell_);
+    close_socket_half();
+  }
+  cq_.activate(*this);
+  device_.nudge(*this);
+}
+
+// Decides what becomes of each send that was still waiting.
+void QueuePair::settle_sends() noexcept {
+  const uint64_t consumed = theirs_.state->consumed.load(std::memory_order_acquire);
+  const auto reason =
+      static_cast<CloseReason>(theirs_.state->closed.load(std::memory_order_acquire));
+  const uint64_t at_fault = theirs_.state->closed_number.load(std::memory_order_relaxed);
+  bool lost =
+      reason == CloseReason::kOpen && dead_.load(std::memory_order_acquire) == Death::kPeerGone;
+  for (uint64_t i = send_head_; i != send_tail_; ++i) {
+    SendRecord& record = sends_[i & send_mask_];
+    if (record.wait == Wait::kConsumed && record.number > consumed) {
+      record.status = fabric::WcStatus::kFlushed;
+      if (reason != CloseReason::kOpen && reason != CloseReason::kDisconnected &&
+          record.number == at_fault)
+        record.status = reason == CloseReason::kMessageTooLong ? fabric::WcStatus::kRemoteInvalid
+                        : reason == CloseReason::kAccessRefused
+                            ? fabric::WcStatus::kRemoteAccess
+                            : fabric::WcStatus::kRemoteOperation;
+      else if (std::exchange(lost, false))
+        record.status = fabric::WcStatus::kPeerLost;
+    } else if (record.wait == Wait::kUsers) {
+      record.status = fabric::WcStatus::kFlushed;
+    }
+    record.wait = Wait::kNothing;
+  }
+}
+
+// The peer's end of the socket ends when we have stopped; ours when the peer has.
+void QueuePair::close_socket_half() noexcept {
+  const std::lock_guard lock(control_mutex_);
+  if (socket_)
+    ::shutdown(socket_.get(), SHUT_WR);
+}
+
+}  // namespace rrdk::shm

@@ -1,0 +1,199 @@
+// One end of a connection.
+//
+// Threads: the data path belongs to the completion queue's thread. The control thread (the
+// device's) reads the socket, and hands over through `control_mutex_`, `dead_` and the doorbell of
+// our own completion queue; it never touches what the data path owns.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "drivers/shm/completion_queue.h"
+#include "drivers/shm/device.h"
+#include "drivers/shm/handshake.h"
+#include "drivers/shm/local_keys.h"
+#include "drivers/shm/receive_queue.h"
+#include "drivers/shm/region_table.h"
+#include "drivers/shm/segment.h"
+#include "fabric/device.h"
+
+namespace rrdk::shm {
+
+class QueuePair final : public fabric::QueuePair, public Endpoint {
+ public:
+  static Result<std::unique_ptr<QueuePair>> create(Device& device,
+                                                   const fabric::QueuePairOptions& options);
+  ~QueuePair() override;
+
+  // --- fabric::QueuePair ---
+  uint32_t post_send(std::span<const fabric::SendWr> wrs) override;
+  uint32_t post_receive(std::span<const fabric::ReceiveWr> wrs) override;
+  bool reserve_keys(std::span<uint32_t> keys) override;
+  void release_key(uint32_t key) override;
+  void disconnect() override;
+  uint32_t reads_allowed() const override { return reads_allowed_; }
+  std::string peer() const override;
+
+  // --- for the completion queue, its thread ---
+  uint32_t poll(std::span<fabric::Completion> out) noexcept;
+  // Nothing to do for now: asks for the doorbell. False: there is something.
+  bool rest() noexcept;
+  // Undoes rest().
+  void awake() noexcept;
+  // Whether poll() would find something.
+  bool look() noexcept;
+  bool active = false;
+  uint32_t idle_polls = 0;
+  // For ReceiveQueue: the list of those that wait for a Receive.
+  QueuePair* next_waiting = nullptr;
+  bool waiting = false;
+  void receive_posted() noexcept { cq_.activate(*this); }
+
+  // --- control path ---
+  // The connecting end: sends our half of the handshake.
+  Result<void> start_connect(Fd socket, std::span<const std::byte> private_data);
+  // The listening end: takes the peer and answers it.
+  Result<void> accept(Fd socket, Peer peer, std::span<const std::byte> private_data);
+  void on_ready() override;
+  void on_tick(Clock::time_point now) override;
+
+ private:
+  enum class Status : uint8_t {
+    kIdle,
+    kConnecting,  // waits for the peer's Accept
+    kEstablished,
+    kError,  // flushing, or flushed
+  };
+  // Why the data path has to end, told by the control thread.
+  enum class Death : uint8_t { kNone, kPeerGone, kNeverConnected, kBrokenSocket };
+
+  // What a posted send waits for before it completes.
+  enum class Wait : uint8_t { kNothing, kConsumed, kUsers };
+  struct SendRecord {
+    uint64_t wr_id;
+    uint64_t number;  // kConsumed: complete when so many of our messages were consumed
+    uint32_t length;  // kRead
+    uint32_t key;     // kUsers
+    fabric::Op op;
+    fabric::WcStatus status;
+    Wait wait;
+    bool signaled;
+  };
+  // How reading the socket ended.
+  enum class Drained : uint8_t { kAll, kEnd, kBroken };
+
+  QueuePair(Device& device, const fabric::QueuePairOptions& options, Geometry geometry,
+            SharedMemory segment);
+
+  // send_datapath.cc
+  fabric::WcStatus execute(const fabric::SendWr& wr, SendRecord& record) noexcept;
+  fabric::WcStatus send(const fabric::SendWr& wr, SendRecord& record) noexcept;
+  fabric::WcStatus access(const fabric::SendWr& wr, SendRecord& record) noexcept;
+  fabric::WcStatus copy_remote(const KeyEntry& entry, const fabric::SendWr& wr,
+                               uint64_t length) noexcept;
+  fabric::WcStatus bind(const fabric::SendWr& wr) noexcept;
+  bool check_local(std::span<const MemorySpan> spans, uint64_t& length) noexcept;
+  RegionTable::Place local_place(const MemorySpan& span) noexcept;
+  void write_inline(Slot& slot, std::span<const MemorySpan> spans) noexcept;
+  void write_sges(Slot& slot, std::span<const MemorySpan> spans) noexcept;
+  void record_send(const SendRecord& record) noexcept;
+  bool sends_full() noexcept;
+  bool read_consumed() noexcept;
+  bool done(SendRecord& record) noexcept;
+  uint32_t reap_sends(std::span<fabric::Completion> out) noexcept;
+  void tell_messages() noexcept;
+
+  // receive_datapath.cc
+  uint32_t pull(std::span<fabric::Completion> out) noexcept;
+  bool message_ready() noexcept;
+  bool take_message(fabric::Completion& out) noexcept;
+  void refuse_message(fabric::WcStatus status) noexcept;
+  fabric::WcStatus gather_remote(const Slot& slot, uint32_t count, uint32_t length,
+                                 std::byte* to) noexcept;
+  std::byte* peer_bytes(WireId region, uint64_t offset, uint64_t length) noexcept;
+  void tell_consumed() noexcept;
+  bool peer_closed() noexcept;
+  uint32_t flush(std::span<fabric::Completion> out) noexcept;
+
+  // queue_pair.cc
+  void fail_with(CloseReason reason, uint64_t number = 0) noexcept;
+  void settle_sends() noexcept;
+  void close_socket_half() noexcept;
+
+  // connect.cc
+  fabric::Event new_event(fabric::EventType type) const;
+  void attach(Peer peer);
+  Result<void> send_handshake(MessageType type, std::span<const std::byte> private_data);
+  void read_answers();
+  void take_answer(Received& received);
+  void connect_failed(fabric::EventType type, Errc code, std::string reason,
+                      const Message* message = nullptr);
+  void end_data_path(Death death);
+  void socket_broken();
+  void peer_gone();
+  void report_disconnect();
+
+  // regions.cc: slow paths of the data path
+  void sync_regions();
+  SendResult announce(const OwnRegion& own);
+  bool learn_local_region(RegionId id);
+  bool learn_peer_region(WireId id);
+  // `control_mutex_` held: reads what the peer says of its regions.
+  Drained drain_socket();
+  void apply_region_changes();
+
+  Device& device_;
+  CompletionQueue& cq_;
+  void* const owner_;
+  const uint32_t reads_;
+  uint32_t bit_ = 0;
+
+  // --- the data path's own ---
+  std::atomic<Status> status_{Status::kIdle};
+  std::atomic<Death> dead_{Death::kNone};
+  SegmentView mine_;
+  SegmentView theirs_;
+  Doorbell bell_;                  // of the peer
+  uint64_t sent_ = 0;              // messages put into our ring
+  uint64_t consumed_by_peer_ = 0;  // as last read
+  uint64_t taken_ = 0;             // messages taken from the peer's ring
+  uint64_t taken_told_ = 0;        // as last published
+  bool acknowledge_ = false;       // the peer waits for some of what was taken since
+  bool stalled_ = false;           // counted: the next message has no Receive
+  bool sent_something_ = false;    // since the peer was last told
+  ReceiveQueue own_receives_;
+  ReceiveQueue& receives_;
+  LocalKeys keys_;
+  uint32_t send_limit_;
+  uint32_t send_mask_;
+  uint64_t send_head_ = 0;
+  uint64_t send_tail_ = 0;
+  std::vector<SendRecord> sends_;
+  RegionTable local_regions_;  // those that the peer was told of
+  RegionTable peer_regions_;
+  uint64_t regions_seen_ = 0;  // Device::region_generation()
+
+  // --- the control path's ---
+  Geometry geometry_;
+  SharedMemory segment_;
+  Peer peer_;
+  uint32_t reads_allowed_ = 0;
+  std::mutex control_mutex_;  // socket_ and what was read from it for the data path
+  Fd socket_;
+  std::vector<RegionEntry> region_changes_;  // for peer_regions_; no base: gone
+  size_t peer_region_count_ = 0;
+  std::atomic<bool> regions_changed_{false};
+  bool hello_ = false;  // the peer speaks our protocol
+  bool established_once_ = false;
+  bool end_seen_ = false;  // the socket ended: the peer does nothing any more
+  bool reported_ = false;  // the event that ends it all
+  Clock::time_point deadline_{};
+};
+
+}  // namespace rrdk::shm

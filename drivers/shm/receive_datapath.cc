@@ -1,0 +1,251 @@
+// The receiving half: messages out of the peer's ring into posted Receives, and the polling of a
+// queue pair as a whole. Everything that the peer can write is read once, into locals, and checked.
+#include <algorithm>
+#include <cstring>
+
+#include "drivers/shm/queue_pair.h"
+
+namespace rrdk::shm {
+
+using fabric::Op;
+using fabric::WcStatus;
+
+namespace {
+
+// What a slot says, read once.
+struct SlotHeader {
+  uint32_t length;
+  uint32_t invalidate_key;
+  uint16_t flags;
+  uint16_t num_sges;
+
+  explicit SlotHeader(const Slot& slot) noexcept
+      : length(slot.length),
+        invalidate_key(slot.invalidate_key),
+        flags(slot.flags),
+        num_sges(slot.num_sges) {
+    // Keeps the compiler from reading the slot a second time where these are used.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  bool sane() const noexcept {
+    return (flags & kInline) != 0 ? length <= Slot::kMaxInline : num_sges <= Slot::kMaxSges;
+  }
+};
+
+}  // namespace
+
+uint32_t QueuePair::poll(std::span<fabric::Completion> out) noexcept {
+  const Status status = status_.load(std::memory_order_acquire);
+  if (status == Status::kEstablished) [[likely]] {
+    if (regions_changed_.load(std::memory_order_relaxed)) [[unlikely]]
+      apply_region_changes();
+    uint32_t n = reap_sends(out);
+    n += pull(out.subspan(n));
+    if (n == 0 && peer_closed()) [[unlikely]] {
+      // What was sent before the close is still received.
+      n = pull(out);
+      if (n == 0)
+        fail_with(dead_.load(std::memory_order_acquire) == Death::kBrokenSocket
+                      ? CloseReason::kProtocol
+                      : CloseReason::kDisconnected);
+    }
+    return n;
+  }
+  if (status != Status::kError) {
+    if (dead_.load(std::memory_order_acquire) != Death::kNone)
+      fail_with(CloseReason::kDisconnected);
+    return 0;
+  }
+  return flush(out);
+}
+
+uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
+  uint32_t n = 0;
+  while (n < out.size() && message_ready() && take_message(out[n]))
+    ++n;
+  if (taken_ != taken_told_)
+    tell_consumed();
+  return n;
+}
+
+bool QueuePair::message_ready() noexcept {
+  if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
+    return false;
+  const uint64_t sequence = theirs_.slot(taken_).sequence.load(std::memory_order_acquire);
+  if (sequence == taken_ + 1)
+    return true;
+  const uint64_t slots = uint64_t{theirs_.slot_mask} + 1;
+  const uint64_t previous = taken_ < slots ? 0 : taken_ + 1 - slots;
+  if (sequence != previous) [[unlikely]] {
+    Counters::count(device_.counts().bad_slots);
+    fail_with(CloseReason::kProtocol, taken_ + 1);
+  }
+  return false;
+}
+
+// The next message into the next Receive. False: not now, or never.
+bool QueuePair::take_message(fabric::Completion& out) noexcept {
+  if (receives_.empty()) {
+    if (!std::exchange(stalled_, true))
+      Counters::count(device_.counts().rnr_waits);
+    return false;
+  }
+  stalled_ = false;
+  const Slot& slot = theirs_.slot(taken_);
+  const SlotHeader header(slot);
+  const fabric::ReceiveWr receive = receives_.front();
+  WcStatus status = WcStatus::kSuccess;
+  if (!header.sane()) {
+    Counters::count(device_.counts().bad_slots);
+    status = WcStatus::kRemoteOperation;
+  } else if (header.length > receive.buffer.length) {
+    Counters::count(device_.counts().messages_too_long);
+    status = WcStatus::kLocalLength;
+  } else if ((header.flags & kInline) != 0) {
+    if (header.length != 0)
+      std::memcpy(receive.buffer.data, slot.payload, header.length);
+  } else {
+    status = gather_remote(slot, header.num_sges, header.length, receive.buffer.data);
+    // A sender that has closed may reuse its memory: what was copied is good only if it had not.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (theirs_.state->closed.load(std::memory_order_relaxed) != 0)
+      return false;
+  }
+  const bool invalidates = (header.flags & kInvalidate) != 0;
+  if (status == WcStatus::kSuccess && invalidates && !keys_.kill_for_peer(header.invalidate_key)) {
+    Counters::count(device_.counts().bad_invalidations);
+    status = WcStatus::kRemoteAccess;
+  }
+  receives_.pop();
+  const bool good = status == WcStatus::kSuccess;
+  out = {.wr_id = receive.wr_id,
+         .owner = owner_,
+         .op = Op::kReceive,
+         .status = status,
+         .has_invalidated = good && invalidates,
+         .byte_length = good ? header.length : 0,
+         .invalidated_key = header.invalidate_key};
+  if (!good) {
+    refuse_message(status);
+    return true;
+  }
+  ++taken_;
+  acknowledge_ = acknowledge_ || (header.flags & kAckWanted) != 0;
+  return true;
+}
+
+void QueuePair::refuse_message(WcStatus status) noexcept {
+  fail_with(status == WcStatus::kLocalLength    ? CloseReason::kMessageTooLong
+            : status == WcStatus::kRemoteAccess ? CloseReason::kAccessRefused
+                                                : CloseReason::kProtocol,
+            taken_ + 1);
+}
+
+// Copies a message that lies in the peer's memory. `length` fits where it goes.
+WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t length,
+                                  std::byte* to) noexcept {
+  std::array<RemoteSge, Slot::kMaxSges> sges;
+  std::memcpy(sges.data(), slot.sges, count * sizeof(RemoteSge));
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  uint32_t left = length;
+  for (const RemoteSge& sge : std::span(sges).first(count)) {
+    const std::byte* from =
+        sge.length <= left ? peer_bytes(sge.region, sge.offset, sge.length) : nullptr;
+    if (from == nullptr) {
+      Counters::count(device_.counts().bad_regions);
+      return WcStatus::kRemoteOperation;
+    }
+    std::memcpy(to, from, sge.length);
+    to += sge.length;
+    left -= sge.length;
+  }
+  if (left == 0)
+    return WcStatus::kSuccess;
+  Counters::count(device_.counts().bad_slots);
+  return WcStatus::kRemoteOperation;
+}
+
+std::byte* QueuePair::peer_bytes(WireId region, uint64_t offset, uint64_t length) noexcept {
+  std::byte* bytes = peer_regions_.at(region, offset, length);
+  if (bytes == nullptr && !peer_regions_.has(region) && learn_peer_region(region)) [[unlikely]]
+    bytes = peer_regions_.at(region, offset, length);
+  return bytes;
+}
+
+void QueuePair::tell_consumed() noexcept {
+  taken_told_ = taken_;
+  mine_.state->consumed.store(taken_, std::memory_order_release);
+  if (!std::exchange(acknowledge_, false))
+    return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if ((theirs_.state->wants.load(std::memory_order_relaxed) & kWantsConsumed) != 0) [[unlikely]] {
+    Counters::count(device_.counts().doorbells);
+    ring(bell_);
+  }
+}
+
+bool QueuePair::peer_closed() noexcept {
+  return theirs_.state->closed.load(std::memory_order_acquire) != 0 ||
+         dead_.load(std::memory_order_acquire) != Death::kNone;
+}
+
+uint32_t QueuePair::flush(std::span<fabric::Completion> out) noexcept {
+  uint32_t n = reap_sends(out);
+  for (; n < out.size() && !own_receives_.empty(); own_receives_.pop())
+    out[n++] = {.wr_id = own_receives_.front().wr_id,
+                .owner = owner_,
+                .op = Op::kReceive,
+                .status = WcStatus::kFlushed,
+                .has_invalidated = false,
+                .byte_length = 0,
+                .invalidated_key = 0};
+  return n;
+}
+
+uint32_t QueuePair::post_receive(std::span<const fabric::ReceiveWr> wrs) {
+  if (&receives_ != &own_receives_)
+    return 0;
+  const uint32_t taken = own_receives_.post(wrs);
+  if (status_.load(std::memory_order_relaxed) == Status::kError)
+    cq_.activate(*this);
+  return taken;
+}
+
+bool QueuePair::look() noexcept {
+  const Status status = status_.load(std::memory_order_acquire);
+  if (status == Status::kError)
+    return send_head_ != send_tail_ || !own_receives_.empty();
+  if (status != Status::kEstablished)
+    return dead_.load(std::memory_order_acquire) != Death::kNone;
+  if (peer_closed() || regions_changed_.load(std::memory_order_relaxed))
+    return true;
+  if (message_ready() && !receives_.empty())
+    return true;
+  if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
+    return true;  // what is in the ring ended the connection
+  if (send_head_ == send_tail_)
+    return false;
+  // Nobody rings when the last user of a key leaves it: that wait is for polling.
+  SendRecord& oldest = sends_[send_head_ & send_mask_];
+  return oldest.wait == Wait::kUsers || done(oldest);
+}
+
+bool QueuePair::rest() noexcept {
+  const uint32_t wants = kWantsMessages | (send_head_ != send_tail_ ? kWantsConsumed : 0u);
+  mine_.state->wants.store(wants, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (look()) {
+    awake();
+    return false;
+  }
+  if (status_.load(std::memory_order_relaxed) == Status::kEstablished && message_ready())
+    receives_.wait(*this);
+  return true;
+}
+
+void QueuePair::awake() noexcept {
+  mine_.state->wants.store(0, std::memory_order_relaxed);
+  receives_.stop_waiting(*this);
+}
+
+}  // namespace rrdk::shm

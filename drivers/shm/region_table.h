@@ -1,0 +1,85 @@
+// Regions by id: where the bytes of a MemorySpan, or of a peer's message, lie in this process.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "drivers/shm/mapping.h"
+#include "rrdk/memory.h"
+
+namespace rrdk::shm {
+
+// How the two ends of a connection name a region to each other. Never used again by a device.
+using WireId = uint32_t;
+constexpr WireId kNoWireId = kNoRegion;
+
+struct RegionEntry {
+  RegionId id = kNoRegion;  // of a peer's region: its wire id
+  WireId wire_id = kNoWireId;
+  std::byte* base = nullptr;
+  uint64_t length = 0;
+  std::shared_ptr<Mapping> mapping;  // of a peer's region
+};
+
+// Belongs to one thread. Lookups are an array access for the few regions that a connection uses.
+class RegionTable {
+ public:
+  // The address of [offset, offset + length) of region `id`; null if it is unknown or too short.
+  std::byte* at(RegionId id, uint64_t offset, uint64_t length) noexcept {
+    const Hot& hot = find(id);
+    if (hot.id != id || offset > hot.length || length > hot.length - offset)
+      return nullptr;
+    return hot.base + offset;
+  }
+  // Where a span lies in its region; offset -1: nowhere.
+  struct Place {
+    int64_t offset = -1;
+    WireId wire_id = kNoWireId;
+  };
+  Place place_of(const MemorySpan& span) noexcept {
+    const Hot& hot = find(span.region);
+    const auto offset = static_cast<uint64_t>(span.data - hot.base);
+    if (hot.id != span.region || offset > hot.length || span.length > hot.length - offset)
+      return {};
+    return {static_cast<int64_t>(offset), hot.wire_id};
+  }
+  bool has(RegionId id) noexcept { return id != kNoRegion && find(id).id == id; }
+
+  void add(RegionEntry entry) {
+    remove(entry.id);
+    entries_.push_back(std::move(entry));
+  }
+  void remove(RegionId id) {
+    hot_[id % kHot] = Hot{};
+    std::erase_if(entries_, [id](const RegionEntry& e) { return e.id == id; });
+  }
+  const std::vector<RegionEntry>& entries() const noexcept { return entries_; }
+
+ private:
+  static constexpr size_t kHot = 16;
+  struct Hot {
+    RegionId id = kNoRegion;
+    WireId wire_id = kNoWireId;
+    std::byte* base = nullptr;
+    uint64_t length = 0;
+  };
+
+  const Hot& find(RegionId id) noexcept {
+    Hot& hot = hot_[id % kHot];
+    if (hot.id != id) [[unlikely]] {
+      auto it = std::ranges::find(entries_, id, &RegionEntry::id);
+      if (it != entries_.end())
+        hot = Hot{it->id, it->wire_id, it->base, it->length};
+    }
+    return hot;
+  }
+
+  std::array<Hot, kHot> hot_{};
+  std::vector<RegionEntry> entries_;
+};
+
+}  // namespace rrdk::shm

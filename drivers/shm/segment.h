@@ -1,0 +1,140 @@
+// The channel segment: what one end of a connection writes for the other to read. Each end owns
+// one, in a memfd of its own for each connection, so that a peer can break no connection but its
+// own. Nothing read from it is believed: the owner's authoritative state is in private memory, the
+// reader takes each word once and checks it.
+//
+//   State | message slots (a ring; the owner produces) | remote keys of the owner
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#include "fabric/device.h"
+
+namespace rrdk::shm {
+
+constexpr size_t kCacheLine = 64;
+
+// Shared words: an atomic that both processes lay out alike and use without a lock.
+using Shared32 = std::atomic<uint32_t>;
+using Shared64 = std::atomic<uint64_t>;
+static_assert(Shared32::is_always_lock_free && sizeof(Shared32) == 4);
+static_assert(Shared64::is_always_lock_free && sizeof(Shared64) == 8);
+
+// Why an end closed, as it tells its peer. Values cross processes.
+enum class CloseReason : uint32_t {
+  kOpen = 0,
+  kDisconnected = 1,    // asked for
+  kMessageTooLong = 2,  // the peer's message did not fit the Receive that it met
+  kAccessRefused = 3,   // the peer's key, or the peer's use of ours, was refused
+  kProtocol = 4,        // the peer wrote what no honest peer writes
+  kLocalError = 5,      // our own fault
+};
+
+// What the owner wants to be told of through its doorbell (State::wants).
+constexpr uint32_t kWantsMessages = 1;  // a message was put into the peer's ring
+constexpr uint32_t kWantsConsumed = 2;  // an acknowledged message of ours was consumed
+
+struct State {
+  // Rarely written: the peer's loads of it stay hits in its cache.
+  alignas(kCacheLine) Shared32 wants;
+  Shared32 closed;         // CloseReason
+  Shared64 closed_number;  // of the peer's message that was at fault, when there is one
+  // How many of the peer's messages were consumed. Written once for each poll.
+  alignas(kCacheLine) Shared64 consumed;
+};
+static_assert(sizeof(State) == 2 * kCacheLine);
+static_assert(offsetof(State, consumed) == kCacheLine);
+
+// A piece of a message that stays in the sender's memory.
+struct RemoteSge {
+  uint64_t offset;  // within the region
+  uint32_t region;
+  uint32_t length;
+};
+
+enum SlotFlags : uint16_t {
+  kInline = 1,      // the payload is in the slot; else `sges` name it
+  kInvalidate = 2,  // `invalidate_key` is one of the receiver's
+  kAckWanted = 4,   // the sender waits for this message to be consumed
+};
+
+// One message. `sequence` is the message's number plus one, published last.
+struct alignas(kCacheLine) Slot {
+  static constexpr size_t kSize = 256;
+  static constexpr size_t kHeader = 24;
+  static constexpr uint32_t kMaxInline = kSize - kHeader;
+  static constexpr uint32_t kMaxSges = kMaxInline / sizeof(RemoteSge);
+
+  Shared64 sequence;
+  uint32_t length;
+  uint32_t invalidate_key;
+  uint16_t flags;
+  uint16_t num_sges;
+  uint32_t reserved;
+  union {
+    std::byte payload[kMaxInline];
+    RemoteSge sges[kMaxSges];
+  };
+};
+static_assert(sizeof(Slot) == Slot::kSize && offsetof(Slot, payload) == Slot::kHeader);
+
+// A remote key as its owner shows it. `users` alone is the peer's to write: it stands for an access
+// in progress, and the owner reuses nothing before it is zero.
+//   peer:  users++;  key still as wanted? then check and copy;  users--
+//   owner: key = 0;  users zero? then the key is dead
+struct alignas(kCacheLine) KeyEntry {
+  Shared32 key;  // 0: dead
+  Shared32 users;
+  Shared32 rights;  // fabric::Rights
+  Shared32 region;
+  Shared64 offset;   // within the region
+  Shared64 address;  // of the first byte in the owner's memory: what travels in messages
+  Shared64 length;
+};
+static_assert(sizeof(KeyEntry) == kCacheLine);
+
+constexpr uint32_t kMaxSlots = 16384;
+constexpr uint32_t kMaxKeys = 16384;
+
+// A segment's shape, as told in the handshake and checked there, never read from the segment.
+struct Geometry {
+  uint32_t slots;  // powers of two
+  uint32_t keys;
+
+  bool valid() const {
+    return std::has_single_bit(slots) && slots <= kMaxSlots && std::has_single_bit(keys) &&
+           keys <= kMaxKeys;
+  }
+  size_t slots_offset() const { return sizeof(State); }
+  size_t keys_offset() const { return slots_offset() + size_t{slots} * sizeof(Slot); }
+  size_t bytes() const {
+    constexpr size_t kPage = 4096;
+    return (keys_offset() + size_t{keys} * sizeof(KeyEntry) + kPage - 1) & ~(kPage - 1);
+  }
+};
+
+// A mapped segment. Zeros are a valid fresh one.
+struct SegmentView {
+  State* state = nullptr;
+  Slot* slots = nullptr;
+  KeyEntry* keys = nullptr;
+  uint32_t slot_mask = 0;
+  uint32_t key_mask = 0;
+
+  SegmentView() = default;
+  SegmentView(std::byte* base, const Geometry& g)
+      : state(reinterpret_cast<State*>(base)),
+        slots(reinterpret_cast<Slot*>(base + g.slots_offset())),
+        keys(reinterpret_cast<KeyEntry*>(base + g.keys_offset())),
+        slot_mask(g.slots - 1),
+        key_mask(g.keys - 1) {}
+
+  Slot& slot(uint64_t number) const { return slots[number & slot_mask]; }
+};
+
+}  // namespace rrdk::shm

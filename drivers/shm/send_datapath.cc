@@ -1,0 +1,293 @@
+// The sending half: Sends into our ring, Reads and Writes straight into the peer's memory, and our
+// remote keys.
+#include <algorithm>
+#include <cstring>
+
+#include "drivers/shm/queue_pair.h"
+
+namespace rrdk::shm {
+
+using fabric::Op;
+using fabric::WcStatus;
+
+namespace {
+
+CloseReason reason_of(WcStatus status) {
+  switch (status) {
+    case WcStatus::kRemoteAccess:
+      return CloseReason::kAccessRefused;
+    case WcStatus::kRemoteOperation:
+      return CloseReason::kProtocol;
+    default:
+      return CloseReason::kLocalError;
+  }
+}
+
+}  // namespace
+
+uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
+  const Status status = status_.load(std::memory_order_acquire);
+  if (status != Status::kEstablished && status != Status::kError)
+    return 0;
+  if (status == Status::kEstablished && regions_seen_ != device_.region_generation()) [[unlikely]]
+    sync_regions();
+  uint32_t taken = 0;
+  for (; taken < wrs.size() && !sends_full(); ++taken) {
+    const fabric::SendWr& wr = wrs[taken];
+    SendRecord record{wr.wr_id,       0,          0, wr.key, wr.op, WcStatus::kFlushed,
+                      Wait::kNothing, wr.signaled};
+    const bool open = status_.load(std::memory_order_relaxed) == Status::kEstablished;
+    if (open)
+      record.status = execute(wr, record);
+    if (record.status != WcStatus::kSuccess || record.wait != Wait::kNothing || wr.signaled ||
+        send_head_ != send_tail_)
+      record_send(record);
+    if (open && record.status != WcStatus::kSuccess) [[unlikely]]
+      fail_with(reason_of(record.status));
+  }
+  if (sent_something_)
+    tell_messages();
+  return taken;
+}
+
+void QueuePair::record_send(const SendRecord& record) noexcept {
+  sends_[send_tail_++ & send_mask_] = record;
+  cq_.activate(*this);
+}
+
+bool QueuePair::sends_full() noexcept {
+  while (send_tail_ - send_head_ >= send_limit_) {
+    SendRecord& oldest = sends_[send_head_ & send_mask_];
+    if (!done(oldest) || oldest.signaled || oldest.status != WcStatus::kSuccess)
+      return true;
+    ++send_head_;
+  }
+  return false;
+}
+
+WcStatus QueuePair::execute(const fabric::SendWr& wr, SendRecord& record) noexcept {
+  switch (wr.op) {
+    case Op::kSend:
+    case Op::kSendInvalidate:
+      return send(wr, record);
+    case Op::kRead:
+    case Op::kWrite:
+      return access(wr, record);
+    case Op::kBindKey:
+      return bind(wr);
+    case Op::kInvalidateKey:
+      if (!keys_.kill(wr.key))
+        break;
+      if (keys_.in_use(wr.key))
+        record.wait = Wait::kUsers;
+      return WcStatus::kSuccess;
+    case Op::kReceive:
+      break;
+  }
+  Counters::count(device_.counts().local_protection);
+  return WcStatus::kLocalProtection;
+}
+
+// Where `span` lies in a region of ours, which the peer knows of after this.
+RegionTable::Place QueuePair::local_place(const MemorySpan& span) noexcept {
+  const RegionTable::Place place = local_regions_.place_of(span);
+  if (place.offset >= 0) [[likely]]
+    return place;
+  if (local_regions_.has(span.region) || !learn_local_region(span.region))
+    return {};
+  return local_regions_.place_of(span);
+}
+
+bool QueuePair::check_local(std::span<const MemorySpan> spans, uint64_t& length) noexcept {
+  length = 0;
+  bool good = spans.size() <= Slot::kMaxSges;
+  for (const MemorySpan& span : spans) {
+    length += span.length;
+    good = good && (span.length == 0 || local_place(span).offset >= 0);
+  }
+  good = good && length <= device_.capabilities().max_message;
+  if (!good)
+    Counters::count(device_.counts().local_protection);
+  return good;
+}
+
+WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept {
+  uint64_t length = 0;
+  if (!check_local(wr.spans(), length))
+    return WcStatus::kLocalProtection;
+  // An inline Send is complete at once, unless the peer is half a ring behind: then it waits its
+  // turn as the others do, which bounds what is in the ring.
+  const uint64_t half = geometry_.slots / 2;
+  if (sent_ - consumed_by_peer_ >= half && !read_consumed())
+    return WcStatus::kRemoteOperation;
+  const bool in_slot = length <= Slot::kMaxInline;
+  const bool wait = !in_slot || sent_ - consumed_by_peer_ >= half;
+
+  Slot& slot = mine_.slot(sent_);
+  slot.length = static_cast<uint32_t>(length);
+  slot.invalidate_key = wr.invalidate_key;
+  slot.num_sges = 0;
+  slot.flags = static_cast<uint16_t>((in_slot ? kInline : 0) | (wait ? kAckWanted : 0) |
+                                     (wr.op == Op::kSendInvalidate ? kInvalidate : 0));
+  if (in_slot)
+    write_inline(slot, wr.spans());
+  else
+    write_sges(slot, wr.spans());
+  slot.sequence.store(++sent_, std::memory_order_release);
+  sent_something_ = true;
+  if (wait) {
+    record.wait = Wait::kConsumed;
+    record.number = sent_;
+  }
+  return WcStatus::kSuccess;
+}
+
+void QueuePair::write_inline(Slot& slot, std::span<const MemorySpan> spans) noexcept {
+  std::byte* to = slot.payload;
+  for (const MemorySpan& span : spans) {
+    if (span.length != 0)
+      std::memcpy(to, span.data, span.length);
+    to += span.length;
+  }
+}
+
+void QueuePair::write_sges(Slot& slot, std::span<const MemorySpan> spans) noexcept {
+  uint16_t count = 0;
+  for (const MemorySpan& span : spans) {
+    if (span.length == 0)
+      continue;
+    const RegionTable::Place place = local_regions_.place_of(span);
+    slot.sges[count++] = {static_cast<uint64_t>(place.offset), place.wire_id, span.length};
+  }
+  slot.num_sges = count;
+}
+
+// After this the peer has the messages, or knows to look for them.
+void QueuePair::tell_messages() noexcept {
+  sent_something_ = false;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if ((theirs_.state->wants.load(std::memory_order_relaxed) & kWantsMessages) != 0) [[unlikely]] {
+    Counters::count(device_.counts().doorbells);
+    ring(bell_);
+  }
+}
+
+WcStatus QueuePair::bind(const fabric::SendWr& wr) noexcept {
+  const MemorySpan& span = wr.sges[0];
+  const RegionTable::Place place = wr.num_sges == 1 ? local_place(span) : RegionTable::Place{};
+  if (place.offset >= 0 && keys_.bind(wr.key, span, place, wr.rights))
+    return WcStatus::kSuccess;
+  Counters::count(device_.counts().local_protection);
+  return WcStatus::kLocalProtection;
+}
+
+// RDMA Read or Write. The peer's key is counted as in use while we look at it and copy.
+WcStatus QueuePair::access(const fabric::SendWr& wr, SendRecord& record) noexcept {
+  uint64_t length = 0;
+  if (!check_local(wr.spans(), length))
+    return WcStatus::kLocalProtection;
+  if (wr.op == Op::kRead)
+    record.length = static_cast<uint32_t>(length);
+  if (length == 0)
+    return WcStatus::kSuccess;
+  KeyEntry& entry = theirs_.keys[wr.key & theirs_.key_mask];
+  entry.users.fetch_add(1, std::memory_order_seq_cst);
+  const WcStatus status = copy_remote(entry, wr, length);
+  entry.users.fetch_sub(1, std::memory_order_release);
+  return status;
+}
+
+WcStatus QueuePair::copy_remote(const KeyEntry& entry, const fabric::SendWr& wr,
+                                uint64_t length) noexcept {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  Counters& counts = device_.counts();
+  const auto refuse = [](Counters::Count& reason) {
+    Counters::count(reason);
+    return WcStatus::kRemoteAccess;
+  };
+  if (wr.key == 0 || entry.key.load(std::memory_order_seq_cst) != wr.key)
+    return refuse(counts.refused_keys);
+  const auto wanted =
+      wr.op == Op::kRead ? fabric::Rights::kRemoteRead : fabric::Rights::kRemoteWrite;
+  if (entry.rights.load(kRelaxed) != static_cast<uint32_t>(wanted))
+    return refuse(counts.refused_rights);
+  const uint64_t window = entry.length.load(kRelaxed);
+  const uint64_t skip = wr.remote_address - entry.address.load(kRelaxed);  // huge when before it
+  if (skip > window || length > window - skip)
+    return refuse(counts.refused_bounds);
+  uint64_t offset = 0;
+  if (__builtin_add_overflow(entry.offset.load(kRelaxed), skip, &offset))
+    return refuse(counts.bad_keys);
+  std::byte* remote = peer_bytes(entry.region.load(kRelaxed), offset, length);
+  if (remote == nullptr)
+    return refuse(counts.bad_keys);
+  for (const MemorySpan& span : wr.spans()) {
+    if (span.length == 0)
+      continue;
+    if (wr.op == Op::kRead)
+      std::memcpy(span.data, remote, span.length);
+    else
+      std::memcpy(remote, span.data, span.length);
+    remote += span.length;
+  }
+  return WcStatus::kSuccess;
+}
+
+// Reads how many of our messages the peer has consumed. False: no honest peer says that.
+bool QueuePair::read_consumed() noexcept {
+  const uint64_t consumed = theirs_.state->consumed.load(std::memory_order_acquire);
+  if (consumed < consumed_by_peer_ || consumed > sent_) [[unlikely]] {
+    Counters::count(device_.counts().bad_consumed);
+    return false;
+  }
+  consumed_by_peer_ = consumed;
+  return true;
+}
+
+bool QueuePair::done(SendRecord& record) noexcept {
+  switch (record.wait) {
+    case Wait::kNothing:
+      return true;
+    case Wait::kConsumed:
+      if (consumed_by_peer_ < record.number && !read_consumed())
+        fail_with(CloseReason::kProtocol);
+      else if (consumed_by_peer_ < record.number)
+        return false;
+      break;
+    case Wait::kUsers:
+      if (keys_.in_use(record.key))
+        return false;
+      break;
+  }
+  record.wait = Wait::kNothing;
+  return true;
+}
+
+uint32_t QueuePair::reap_sends(std::span<fabric::Completion> out) noexcept {
+  uint32_t n = 0;
+  for (; send_head_ != send_tail_ && n < out.size(); ++send_head_) {
+    SendRecord& record = sends_[send_head_ & send_mask_];
+    if (!done(record))
+      break;
+    if (!record.signaled && record.status == WcStatus::kSuccess)
+      continue;
+    out[n++] = {.wr_id = record.wr_id,
+                .owner = owner_,
+                .op = record.op,
+                .status = record.status,
+                .has_invalidated = false,
+                .byte_length = record.length,
+                .invalidated_key = 0};
+  }
+  return n;
+}
+
+bool QueuePair::reserve_keys(std::span<uint32_t> keys) {
+  return keys_.reserve(keys);
+}
+
+void QueuePair::release_key(uint32_t key) {
+  keys_.release(key);
+}
+
+}  // namespace rrdk::shm

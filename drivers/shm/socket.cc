@@ -1,0 +1,192 @@
+#include "drivers/shm/socket.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+namespace rrdk::shm {
+
+namespace {
+
+constexpr std::string_view kScheme = "shm:";
+constexpr size_t kMaxPath = sizeof(sockaddr_un::sun_path) - 1;
+
+struct Address {
+  sockaddr_un un{};
+  socklen_t length = 0;
+
+  explicit Address(const std::string& path) {
+    un.sun_family = AF_UNIX;
+    std::memcpy(un.sun_path, path.data(), path.size());
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
+    if (path[0] == '@') {
+      un.sun_path[0] = '\0';
+      --length;
+    }
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&un); }
+};
+
+bool is_abstract(const std::string& path) {
+  return path[0] == '@';
+}
+
+std::string because(int error) {
+  return std::string(": ") + std::strerror(error);
+}
+
+Fd new_socket() {
+  return Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+// Holds off other listeners of ours while one looks at what is in the directory and replaces it.
+// The lock is on the directory itself, so that no lock file is left behind.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::string& path) {
+    const size_t slash = path.rfind('/');
+    const std::string directory =
+        slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash));
+    fd_ = Fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // An unreadable directory can not be locked; bind() still decides who is first.
+    if (fd_ && ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0)
+      wait_a_little();
+  }
+
+ private:
+  // A stranger may hold the lock for ever, which must not keep a server from starting.
+  void wait_a_little() {
+    constexpr int kTries = 100;
+    constexpr useconds_t kPause = 10000;
+    for (int i = 0; i < kTries && ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0; ++i)
+      ::usleep(kPause);
+  }
+  Fd fd_;
+};
+
+// Makes `path` free for binding: removes the socket of a server that is gone.
+Result<void> clear_path(const std::string& path) {
+  struct stat st{};
+  if (::lstat(path.c_str(), &st) != 0)
+    return {};
+  if (!S_ISSOCK(st.st_mode))
+    return fail(Errc::kAddressInUse, path + " exists and is not a socket");
+  const Fd probe = new_socket();
+  const Address address(path);
+  if (::connect(probe.get(), address.get(), address.length) == 0 || errno == EAGAIN)
+    return fail(Errc::kAddressInUse, "another server listens at " + path);
+  if (errno == EPROTOTYPE)
+    return fail(Errc::kAddressInUse, path + " is the socket of something else");
+  if (errno == EACCES || errno == EPERM)
+    return fail(Errc::kPermission, path + because(errno));
+  if (errno != ECONNREFUSED)
+    return fail(Errc::kAddressInUse, path + because(errno));
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT)
+    return fail(Errc::kPermission, "cannot remove the stale socket " + path + because(errno));
+  return {};
+}
+
+Errc bind_error(int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return Errc::kAddressInUse;
+    case ENOENT:
+    case ENOTDIR:
+      return Errc::kNotFound;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return Errc::kPermission;
+    default:
+      return Errc::kSystem;
+  }
+}
+
+}  // namespace
+
+Result<std::string> parse_path(std::string_view uri) {
+  if (!uri.starts_with(kScheme))
+    return fail(Errc::kBadUri, std::string(uri) + ": not a shm: address");
+  std::string_view path = uri.substr(kScheme.size());
+  if (path.starts_with("//"))  // an empty authority: shm:///run/x.sock
+    path.remove_prefix(2);
+  if (path.empty() || path == "@")
+    return fail(Errc::kBadUri, std::string(uri) + ": names no socket; shm:/PATH is expected");
+  if (path.find('\0') != std::string_view::npos)
+    return fail(Errc::kBadUri, "the address contains a zero byte");
+  if (path.size() > kMaxPath)
+    return fail(Errc::kBadUri, std::string(uri) + ": the path is longer than " +
+                                   std::to_string(kMaxPath) + " bytes");
+  return std::string(path);
+}
+
+Result<Fd> connect_socket(const std::string& path) {
+  Fd fd = new_socket();
+  if (!fd)
+    return fail(Errc::kSystem, "socket" + because(errno));
+  const Address address(path);
+  if (::connect(fd.get(), address.get(), address.length) == 0)
+    return fd;
+  switch (errno) {
+    case ENOENT:
+    case ENOTDIR:
+      return fail(Errc::kNotFound, path + ": no such socket; is the server running?");
+    case ECONNREFUSED: {
+      struct stat st{};
+      if (!is_abstract(path) && ::lstat(path.c_str(), &st) == 0 && !S_ISSOCK(st.st_mode))
+        return fail(Errc::kNotAPeer, path + " is not a socket");
+      return fail(Errc::kNotFound, path + ": no server listens there");
+    }
+    case EACCES:
+    case EPERM:
+      return fail(Errc::kPermission, path + because(errno));
+    case EPROTOTYPE:
+      return fail(Errc::kNotAPeer, path + " is the socket of something else");
+    case EAGAIN:
+      return fail(Errc::kRefused, path + ": too many connections wait for the server");
+    default:
+      return fail(Errc::kSystem, path + because(errno));
+  }
+}
+
+Result<ListeningSocket> ListeningSocket::open(const std::string& path) {
+  Fd fd = new_socket();
+  if (!fd)
+    return fail(Errc::kSystem, "socket" + because(errno));
+  std::unique_ptr<DirectoryLock> lock;
+  if (!is_abstract(path)) {
+    lock = std::make_unique<DirectoryLock>(path);
+    if (Result<void> cleared = clear_path(path); !cleared)
+      return tl::unexpected(cleared.error());
+  }
+  const Address address(path);
+  if (::bind(fd.get(), address.get(), address.length) != 0)
+    return fail(bind_error(errno), "cannot listen at " + path + because(errno));
+  ListeningSocket socket(path, std::move(fd));
+  struct stat st{};
+  if (!is_abstract(path) && ::lstat(path.c_str(), &st) == 0) {
+    socket.device_ = st.st_dev;
+    socket.inode_ = st.st_ino;
+  }
+  if (::listen(socket.fd(), SOMAXCONN) != 0)
+    return fail(Errc::kSystem, "listen" + because(errno));
+  return socket;
+}
+
+ListeningSocket::~ListeningSocket() {
+  if (!fd_ || is_abstract(path_))
+    return;
+  const DirectoryLock lock(path_);
+  struct stat st{};
+  if (::lstat(path_.c_str(), &st) == 0 && st.st_dev == device_ && st.st_ino == inode_)
+    ::unlink(path_.c_str());
+}
+
+}  // namespace rrdk::shm
