@@ -1,0 +1,347 @@
+/**
+ * XDR (RFC 4506) over scattered memory: a Decoder that reads a stream lying in several pieces
+ * without copying it together, and an Encoder that writes a stream into pool buffers and takes
+ * bulk items by reference.
+ *
+ * Both are "sticky": after the first failure every further operation does nothing and returns
+ * zeros or empty views, so a handler can decode everything and test ok() once. Nothing here
+ * throws, and no length from the peer is believed before it is checked against what remains.
+ *
+ * Direct data placement: an item that the upper-layer binding names DDP-eligible is written with
+ * put_item(..., Ddp::kEligible) and read with get_item(). The transport moves it by RDMA or
+ * leaves it inline; neither function's caller sees a difference.
+ *
+ * Threads: an object belongs to one thread at a time.
+ *
+ *   uint64_t offset = args.get_u64();
+ *   rrdk::ItemView data = args.get_item(max_bytes);   // count, bytes, pad
+ *   if (!args.at_end()) return call.reject(rrdk::AcceptStat::kGarbageArgs);
+ */
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "rrdk/memory.h"
+
+namespace rrdk {
+
+namespace xdr {
+
+/** The big-endian words of RFC 4506 section 4, at any alignment. */
+inline uint32_t load_u32(const std::byte* from) noexcept {
+  uint32_t word;
+  std::memcpy(&word, from, sizeof word);
+  return __builtin_bswap32(word);
+}
+inline uint64_t load_u64(const std::byte* from) noexcept {
+  uint64_t word;
+  std::memcpy(&word, from, sizeof word);
+  return __builtin_bswap64(word);
+}
+inline void store_u32(std::byte* to, uint32_t value) noexcept {
+  value = __builtin_bswap32(value);
+  std::memcpy(to, &value, sizeof value);
+}
+inline void store_u64(std::byte* to, uint64_t value) noexcept {
+  value = __builtin_bswap64(value);
+  std::memcpy(to, &value, sizeof value);
+}
+
+}  // namespace xdr
+
+/** One contiguous piece of a stream that is being read. Does not own. */
+struct Fragment {
+  const std::byte* data;
+  uint32_t length;
+};
+
+/**
+ * Bytes of a stream, in place: a run over one or more fragments. Valid as long as the message they
+ * came from. Usually one fragment; contiguous() says so.
+ */
+class ItemView {
+ public:
+  ItemView() = default;
+  /** `length` bytes beginning `offset` bytes into fragments[0]. The caller has checked. */
+  ItemView(std::span<const Fragment> fragments, uint32_t offset, uint32_t length) noexcept
+      : fragments_(fragments), offset_(offset), length_(length) {}
+
+  uint32_t size() const noexcept { return length_; }
+  bool empty() const noexcept { return length_ == 0; }
+  /** True when all bytes lie in one fragment: data() is then the whole item. */
+  bool contiguous() const noexcept {
+    return length_ == 0 || fragments_[0].length - offset_ >= length_;
+  }
+  const std::byte* data() const noexcept {
+    return length_ == 0 ? nullptr : fragments_[0].data + offset_;
+  }
+  /** Calls fn(const std::byte*, size_t) for each contiguous run, in order. */
+  template <typename Fn>
+  void for_each(Fn&& fn) const {
+    uint32_t left = length_;
+    uint32_t skip = offset_;
+    for (const Fragment& f : fragments_) {
+      if (left == 0)
+        return;
+      uint32_t n = f.length - skip < left ? f.length - skip : left;
+      if (n != 0)
+        fn(f.data + skip, static_cast<size_t>(n));
+      left -= n;
+      skip = 0;
+    }
+  }
+  /** Copies the item out; `to` has room for size() bytes. */
+  void copy_to(std::byte* to) const noexcept;
+  /** The first `length` bytes; at most size(). */
+  ItemView first(uint32_t length) const noexcept { return {fragments_, offset_, length}; }
+
+ private:
+  std::span<const Fragment> fragments_;
+  uint32_t offset_ = 0;
+  uint32_t length_ = 0;
+};
+
+/** Reads an XDR stream. Does not own the fragments, nor the array that describes them. */
+class Decoder {
+ public:
+  Decoder() = default;
+  explicit Decoder(std::span<const Fragment> stream) noexcept;
+  /**
+   * A reduced stream: eligible results that were placed elsewhere (RFC 8166 section 4.4), in
+   * order. `placed[k]` are the bytes that landed for the k-th result; get_item() takes them from
+   * there, having compared their number with the count in the stream.
+   */
+  Decoder(std::span<const Fragment> stream, std::span<const ItemView> placed) noexcept;
+
+  bool ok() const noexcept { return ok_; }
+  /** Bytes not yet read; 0 after a failure. */
+  uint64_t remaining() const noexcept { return rest_ + static_cast<uint64_t>(end_ - next_); }
+  /** True when everything went well and nothing is left: what a procedure's arguments must be. */
+  bool at_end() const noexcept { return ok_ && remaining() == 0; }
+  /** Makes the decoder fail: for a caller that finds a value it can not accept. */
+  void fail() noexcept;
+
+  uint32_t get_u32() noexcept {
+    if (end_ - next_ < 4) [[unlikely]]
+      return get_u32_slow();
+    uint32_t value = xdr::load_u32(next_);
+    next_ += 4;
+    return value;
+  }
+  uint64_t get_u64() noexcept {
+    if (end_ - next_ < 8) [[unlikely]]
+      return get_u64_slow();
+    uint64_t value = xdr::load_u64(next_);
+    next_ += 8;
+    return value;
+  }
+  int32_t get_i32() noexcept { return static_cast<int32_t>(get_u32()); }
+  int64_t get_i64() noexcept { return static_cast<int64_t>(get_u64()); }
+  /** Fails on a word other than 0 and 1 (RFC 4506 section 4.4). */
+  bool get_bool() noexcept;
+  /**
+   * opaque<max>: count, bytes, pad. Fails when the count exceeds `max` or what remains. Pad bytes
+   * must be there; their value is not looked at (some senders leave memory's contents in them).
+   */
+  ItemView get_opaque(uint32_t max) noexcept;
+  /** opaque[length]: bytes, pad, no count. */
+  ItemView get_fixed(uint32_t length) noexcept;
+  /**
+   * As get_opaque, for a DDP-eligible item: placed bytes when there are some, else in line. Placed
+   * bytes are as many as the count in the stream says, or that rounded up to four: RFC 5666's
+   * responders count the pad, RFC 8166's do not. Any other number fails.
+   */
+  ItemView get_item(uint32_t max) noexcept;
+  /** string<max>, copied into `to`, which has room for `max` bytes; returns the part used. */
+  std::string_view get_string(std::span<char> to) noexcept;
+
+  /**
+   * The next `length` bytes, not yet read, if they lie in one fragment; else null. For headers of
+   * known words: look at all of them at once, then skip_run().
+   */
+  const std::byte* peek_run(uint32_t length) const noexcept {
+    return static_cast<size_t>(end_ - next_) < length ? nullptr : next_;
+  }
+  /** Reads over what peek_run(length) has shown. */
+  void skip_run(uint32_t length) noexcept { next_ += length; }
+
+ private:
+  uint32_t get_u32_slow() noexcept;
+  uint64_t get_u64_slow() noexcept;
+  bool take(std::byte* to, uint32_t length) noexcept;
+  ItemView view(uint32_t length) noexcept;
+  ItemView view_placed(uint32_t count) noexcept;
+  void skip(uint64_t length) noexcept;
+  bool next_fragment() noexcept;
+
+  const std::byte* next_ = nullptr;  // the next byte, in *fragment_
+  const std::byte* end_ = nullptr;   // of *fragment_
+  uint64_t rest_ = 0;                // bytes of the fragments after *fragment_
+  const Fragment* fragment_ = nullptr;
+  const Fragment* last_ = nullptr;  // one past the last fragment
+  std::span<const ItemView> placed_;
+  bool ok_ = true;
+};
+
+enum class Ddp : uint8_t {
+  kNo,        ///< moves only inline or with the whole message
+  kEligible,  ///< the upper-layer binding allows it to move in a chunk of its own
+};
+
+/**
+ * One piece of a stream that was written. Pieces are never empty, but for eligible items: an empty
+ * one takes its turn in the Write list too.
+ */
+struct Piece {
+  MemorySpan bytes;
+  bool item;      ///< true: opaque data by reference, whose XDR pad is implied and not in `bytes`
+  bool eligible;  ///< an item that may move in its own chunk
+};
+
+/** Counts the zero bytes that RFC 4506 section 3 puts after an item of `length` bytes. */
+constexpr uint32_t xdr_pad(uint64_t length) {
+  return static_cast<uint32_t>((4 - (length & 3)) & 3);
+}
+
+/**
+ * A written stream: the pieces in order, and the buffers that hold those that are ours. Reset and
+ * reused from call to call, so that a steady state allocates nothing.
+ */
+class Message {
+ public:
+  /** With room for the pieces of most messages, so that only a very scattered one allocates. */
+  Message() {
+    pieces_.reserve(8);
+    buffers_.reserve(4);
+  }
+
+  std::span<const Piece> pieces() const noexcept { return pieces_; }
+  /** Bytes of the complete (unreduced) XDR stream, pads included. A multiple of four. */
+  uint64_t stream_length() const noexcept { return stream_length_; }
+  /** Returns all buffers and forgets all pieces; keeps the capacity of its vectors. */
+  void clear() noexcept;
+
+ private:
+  friend class Encoder;
+  std::vector<Piece> pieces_;
+  std::vector<Buffer> buffers_;
+  uint64_t stream_length_ = 0;
+};
+
+/**
+ * Writes an XDR stream into a Message, whose previous contents it clears. The first buffer has room
+ * for `first_size` bytes (the inline threshold, say); when it is full further ones come from
+ * `memory`. Fails when memory is exhausted or the stream would exceed `limit`.
+ */
+class Encoder {
+ public:
+  Encoder(Message& message, Memory& memory, uint32_t first_size, uint64_t limit) noexcept;
+  /** Finishes. */
+  ~Encoder() { finish(); }
+  Encoder(const Encoder&) = delete;
+  Encoder& operator=(const Encoder&) = delete;
+
+  bool ok() const noexcept { return ok_; }
+  void put_u32(uint32_t value) noexcept {
+    if (end_ - next_ < 4) [[unlikely]] {
+      if (!room(4))
+        return;
+    }
+    xdr::store_u32(next_, value);
+    next_ += 4;
+  }
+  void put_u64(uint64_t value) noexcept {
+    if (end_ - next_ < 8) [[unlikely]] {
+      put_u32(static_cast<uint32_t>(value >> 32));
+      put_u32(static_cast<uint32_t>(value));
+      return;
+    }
+    xdr::store_u64(next_, value);
+    next_ += 8;
+  }
+  void put_i32(int32_t value) noexcept { put_u32(static_cast<uint32_t>(value)); }
+  void put_i64(int64_t value) noexcept { put_u64(static_cast<uint64_t>(value)); }
+  void put_bool(bool value) noexcept { put_u32(value ? 1 : 0); }
+  /** opaque<>: count, a copy of the bytes, zero pad. */
+  void put_opaque(std::span<const std::byte> bytes) noexcept;
+  /** opaque[n]: a copy of the bytes, zero pad, no count. */
+  void put_fixed(std::span<const std::byte> bytes) noexcept;
+  void put_string(std::string_view text) noexcept;
+  /** opaque<> copied out of another message. */
+  void put_opaque(const ItemView& bytes) noexcept;
+  /**
+   * opaque<> by reference: the count is written, the bytes stay where they are and must not change
+   * until the call or reply that carries them has ended. `bytes` is registered memory.
+   */
+  void put_item(MemorySpan bytes, Ddp ddp) noexcept;
+  /**
+   * The same; the message takes the buffer over and returns it when it is cleared. Fails, and the
+   * buffer is returned, when it has fewer than `length` bytes.
+   */
+  void put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept;
+  /**
+   * Room for `length` bytes (a multiple of four) in one run, which the caller fills; or null: write
+   * word by word then. For headers of known words.
+   */
+  std::byte* put_run(uint32_t length) noexcept {
+    if (static_cast<size_t>(end_ - next_) < length && !room(length))
+      return nullptr;
+    std::byte* run = next_;
+    next_ += length;
+    return run;
+  }
+  /** Makes the encoder fail: the call or reply will not be sent as it is. */
+  void fail() noexcept;
+
+  /** Bytes of the stream so far. */
+  uint64_t position() const noexcept {
+    return message_.stream_length_ + static_cast<uint64_t>(next_ - start_);
+  }
+  /** Completes the message; called before it is sent. More may still be written. */
+  void finish() noexcept;
+
+  /**
+   * A place in the stream to which rewind() can return, forgetting what came after (a handler that
+   * finds an error after writing half its results). A failure since then is forgotten too.
+   */
+  struct Mark {
+    size_t pieces;
+    size_t buffers;
+    std::byte* start;
+    std::byte* next;
+    std::byte* buffer_end;
+    RegionId region;
+    uint64_t stream_length;
+    bool ok;
+  };
+  Mark mark() const noexcept;
+  /** `mark` is of this encoder, and no rewind() to an earlier one came since. */
+  void rewind(const Mark& mark) noexcept;
+
+ private:
+  bool room(uint32_t length) noexcept;
+  bool next_buffer(uint64_t wanted) noexcept;
+  bool fits(uint64_t length) noexcept;
+  void limit_run() noexcept;
+  void copy(const std::byte* from, uint64_t length) noexcept;
+  void pad(uint64_t length) noexcept;
+  bool put_reference(MemorySpan bytes, Ddp ddp) noexcept;
+
+  std::byte* next_ = nullptr;        // where the next byte goes
+  std::byte* end_ = nullptr;         // of the room: the buffer's end, or where `limit_` is reached
+  std::byte* start_ = nullptr;       // where the piece being written began
+  std::byte* buffer_end_ = nullptr;  // of the buffer being written
+  RegionId region_ = kNoRegion;      // of that buffer
+  uint32_t first_size_;
+  uint64_t limit_;
+  Message& message_;
+  Memory& memory_;
+  bool ok_ = true;
+};
+
+}  // namespace rrdk

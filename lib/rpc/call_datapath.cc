@@ -1,0 +1,87 @@
+#include "rpc/call_datapath.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rpc/words.h"
+
+namespace rrdk::rpc {
+
+namespace {
+
+// xid, CALL, 2, program, version, procedure, AUTH_NONE credential, AUTH_NONE verifier.
+constexpr uint32_t kPlainCallBytes = 40;
+constexpr auto kCallVersion2 = words(MsgType::kCall, kRpcVersion);
+constexpr auto kNoAuth = words(AuthFlavor::kNone, 0, AuthFlavor::kNone, 0);
+
+bool decode_plain(Decoder& in, CallHeader& header) noexcept {
+  const std::byte* p = in.peek_run(kPlainCallBytes);
+  if (p == nullptr || std::memcmp(p + 4, kCallVersion2.data(), kCallVersion2.size()) != 0 ||
+      std::memcmp(p + 24, kNoAuth.data(), kNoAuth.size()) != 0)
+    return false;
+  header.xid = xdr::load_u32(p);
+  header.program = xdr::load_u32(p + 12);
+  header.version = xdr::load_u32(p + 16);
+  header.procedure = xdr::load_u32(p + 20);
+  header.credential = header.verifier = {};
+  in.skip_run(kPlainCallBytes);
+  return true;
+}
+
+// False when its length is above RFC 5531's limit; otherwise ok() tells whether it was all there.
+bool decode_auth(Decoder& in, Credential& auth) noexcept {
+  auth.flavor = static_cast<AuthFlavor>(in.get_u32());
+  uint32_t length = in.get_u32();
+  if (length > kMaxAuthBody)
+    return false;
+  auth.body = in.get_fixed(length);
+  return true;
+}
+
+}  // namespace
+
+CallVerdict decode_call(Decoder& in, CallHeader& header) noexcept {
+  if (decode_plain(in, header)) [[likely]]
+    return CallVerdict::kOk;
+  header.xid = in.get_u32();
+  MsgType type = static_cast<MsgType>(in.get_u32());
+  if (!in.ok() || type != MsgType::kCall)
+    return CallVerdict::kNotACall;
+  uint32_t rpc_version = in.get_u32();
+  if (!in.ok())
+    return CallVerdict::kGarbage;
+  if (rpc_version != kRpcVersion)
+    return CallVerdict::kRpcMismatch;
+  header.program = in.get_u32();
+  header.version = in.get_u32();
+  header.procedure = in.get_u32();
+  if (!decode_auth(in, header.credential))
+    return CallVerdict::kBadCredential;
+  if (!decode_auth(in, header.verifier))
+    return CallVerdict::kBadVerifier;
+  return in.ok() ? CallVerdict::kOk : CallVerdict::kGarbage;
+}
+
+void encode_call(Encoder& out, uint32_t xid, const CallTarget& target,
+                 std::span<const std::byte> credential) noexcept {
+  if (std::byte* p = out.put_run(24); p != nullptr) [[likely]] {
+    xdr::store_u32(p, xid);
+    std::memcpy(p + 4, kCallVersion2.data(), kCallVersion2.size());
+    xdr::store_u32(p + 12, target.program);
+    xdr::store_u32(p + 16, target.version);
+    xdr::store_u32(p + 20, target.procedure);
+  } else {
+    out.put_u32(xid);
+    out.put_fixed(kCallVersion2);
+    out.put_u32(target.program);
+    out.put_u32(target.version);
+    out.put_u32(target.procedure);
+  }
+  constexpr size_t kOneAuth = kNoAuth.size() / 2;
+  if (credential.empty())
+    return out.put_fixed(kNoAuth);
+  out.put_fixed(credential);
+  out.put_fixed(std::span(kNoAuth).first(kOneAuth));
+}
+
+}  // namespace rrdk::rpc

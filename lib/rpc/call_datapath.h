@@ -1,0 +1,51 @@
+// The header of an RPC call (RFC 5531 section 9): everything before the arguments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "rrdk/rpc.h"
+#include "rrdk/xdr.h"
+
+namespace rrdk::rpc {
+
+constexpr uint32_t kRpcVersion = 2;
+
+struct CallHeader {
+  uint32_t xid = 0;
+  uint32_t program = 0;
+  uint32_t version = 0;
+  uint32_t procedure = 0;
+  Credential credential;
+  Credential verifier;
+};
+
+// What became of a header, and so what to answer.
+enum class CallVerdict : uint8_t {
+  kOk,             // the decoder stands at the arguments
+  kNotACall,       // no XID, or no call: there is nothing that could be answered
+  kRpcMismatch,    // another RPC version: RPC_MISMATCH, 2 to 2
+  kGarbage,        // ends inside the header: GARBAGE_ARGS, so that the caller need not wait
+  kBadCredential,  // longer than 400 bytes: AUTH_BADCRED
+  kBadVerifier,    // longer than 400 bytes: AUTH_BADVERF
+};
+
+const char* to_string(CallVerdict verdict) noexcept;
+
+// From the message's first byte. With any verdict but kNotACall `header.xid` is the call's.
+// Credentials are views into the message; what is in their bodies is not judged here.
+CallVerdict decode_call(Decoder& in, CallHeader& header) noexcept;
+
+struct CallTarget {
+  uint32_t program;
+  uint32_t version;
+  uint32_t procedure;
+};
+
+// `credential` is flavour, length, body and pad (PreparedAuth); empty: AUTH_NONE. The verifier is
+// AUTH_NONE. Arguments follow.
+void encode_call(Encoder& out, uint32_t xid, const CallTarget& target,
+                 std::span<const std::byte> credential) noexcept;
+
+}  // namespace rrdk::rpc

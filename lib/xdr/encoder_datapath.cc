@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "rrdk/xdr.h"
+
+namespace rrdk {
+
+// The stream, each buffer's used part and the limit are all multiples of four between two
+// operations. So a word never straddles buffers, and a pad always has room behind its item.
+
+namespace {
+
+uint64_t padded(uint64_t length) {
+  return length + xdr_pad(length);
+}
+
+}  // namespace
+
+void Message::clear() noexcept {
+  pieces_.clear();
+  buffers_.clear();
+  stream_length_ = 0;
+}
+
+Encoder::Encoder(Message& message, Memory& memory, uint32_t first_size, uint64_t limit) noexcept
+    : first_size_(first_size), limit_(limit & ~uint64_t{3}), message_(message), memory_(memory) {
+  message_.clear();
+}
+
+void Encoder::fail() noexcept {
+  ok_ = false;
+  end_ = next_;
+}
+
+// Whether `length` more bytes are allowed; the encoder has failed if not.
+bool Encoder::fits(uint64_t length) noexcept {
+  if (ok_ && length <= limit_ - position())
+    return true;
+  fail();
+  return false;
+}
+
+void Encoder::limit_run() noexcept {
+  uint64_t run = std::min(static_cast<uint64_t>(buffer_end_ - next_), limit_ - position());
+  end_ = ok_ ? next_ + run : next_;
+}
+
+void Encoder::finish() noexcept {
+  if (next_ == start_)
+    return;
+  uint32_t length = static_cast<uint32_t>(next_ - start_);
+  // datapath-allow: grows once; a message keeps its capacity from call to call
+  message_.pieces_.push_back({{start_, length, region_}, false, false});
+  message_.stream_length_ += length;
+  start_ = next_;
+}
+
+// Begins another buffer, of `wanted` bytes if that can be had and is sensible.
+bool Encoder::next_buffer(uint64_t wanted) noexcept {
+  finish();
+  uint64_t size =
+      std::max<uint64_t>(first_size_, std::min<uint64_t>(wanted, memory_.largest_buffer()));
+  Buffer buffer = memory_.get(static_cast<uint32_t>(size));
+  if (!buffer && size > first_size_)
+    buffer = memory_.get(first_size_);
+  if (!buffer) {
+    fail();
+    return false;
+  }
+  start_ = next_ = buffer.data();
+  buffer_end_ = next_ + buffer.capacity();
+  region_ = buffer.region();
+  // datapath-allow: grows once; a message keeps its capacity from call to call
+  message_.buffers_.push_back(std::move(buffer));
+  limit_run();
+  return true;
+}
+
+// Makes room for a run of `length` bytes where there is none at all.
+bool Encoder::room(uint32_t length) noexcept {
+  if (next_ != end_ || !fits(length) || !next_buffer(length))
+    return false;
+  return static_cast<size_t>(end_ - next_) >= length;
+}
+
+void Encoder::copy(const std::byte* from, uint64_t length) noexcept {
+  while (length != 0) {
+    if (next_ == end_ && !next_buffer(length))
+      return;
+    uint64_t n = std::min(length, static_cast<uint64_t>(end_ - next_));
+    std::memcpy(next_, from, n);
+    next_ += n;
+    from += n;
+    length -= n;
+  }
+}
+
+void Encoder::pad(uint64_t length) noexcept {
+  if (!ok_)
+    return;
+  for (uint32_t n = xdr_pad(length); n != 0; --n)
+    *next_++ = std::byte{0};
+}
+
+void Encoder::put_fixed(std::span<const std::byte> bytes) noexcept {
+  if (!fits(padded(bytes.size())))
+    return;
+  copy(bytes.data(), bytes.size());
+  pad(bytes.size());
+}
+
+void Encoder::put_opaque(std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() > UINT32_MAX || !fits(4 + padded(bytes.size())))
+    return fail();
+  put_u32(static_cast<uint32_t>(bytes.size()));
+  put_fixed(bytes);
+}
+
+void Encoder::put_opaque(const ItemView& bytes) noexcept {
+  if (!fits(4 + padded(bytes.size())))
+    return;
+  put_u32(bytes.size());
+  bytes.for_each([this](const std::byte* run, size_t length) {
+    if (ok_)
+      copy(run, length);
+  });
+  pad(bytes.size());
+}
+
+void Encoder::put_string(std::string_view text) noexcept {
+  put_opaque(std::as_bytes(std::span(text)));
+}
+
+bool Encoder::put_reference(MemorySpan bytes, Ddp ddp) noexcept {
+  if (!fits(4 + padded(bytes.length)))
+    return false;
+  put_u32(bytes.length);
+  if (!ok_)
+    return false;
+  bool eligible = ddp == Ddp::kEligible;
+  if (bytes.length != 0 || eligible) {
+    finish();
+    // datapath-allow: grows once; a message keeps its capacity from call to call
+    message_.pieces_.push_back({bytes, true, eligible});
+    message_.stream_length_ += padded(bytes.length);
+    limit_run();
+  }
+  return true;
+}
+
+void Encoder::put_item(MemorySpan bytes, Ddp ddp) noexcept {
+  put_reference(bytes, ddp);
+}
+
+void Encoder::put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept {
+  if (!buffer || buffer.capacity() < length)
+    return fail();
+  if (put_reference(buffer.first(length), ddp))
+    // datapath-allow: grows once; a message keeps its capacity from call to call
+    message_.buffers_.push_back(std::move(buffer));
+}
+
+Encoder::Mark Encoder::mark() const noexcept {
+  return {message_.pieces_.size(),
+          message_.buffers_.size(),
+          start_,
+          next_,
+          buffer_end_,
+          region_,
+          message_.stream_length_,
+          ok_};
+}
+
+void Encoder::rewind(const Mark& mark) noexcept {
+  // datapath-allow: shrinks
+  message_.pieces_.resize(mark.pieces);
+  // datapath-allow: shrinks
+  message_.buffers_.resize(mark.buffers);
+  message_.stream_length_ = mark.stream_length;
+  start_ = mark.start;
+  next_ = mark.next;
+  buffer_end_ = mark.buffer_end;
+  region_ = mark.region;
+  ok_ = mark.ok;
+  limit_run();
+}
+
+}  // namespace rrdk
