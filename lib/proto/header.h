@@ -1,0 +1,141 @@
+// The version-neutral view of one transport header: what every codec fills and writes, and all
+// that the engine ever sees of it. Lists are bounded and hold no pointer into the message.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace rrdk::proto {
+
+// RFC 5666 section 4.3: handle, length and offset of one registered memory range.
+struct Segment {
+  uint32_t handle;
+  uint32_t length;
+  uint64_t offset;
+  bool operator==(const Segment&) const = default;
+};
+
+// Read segments of one Position, `count` of them from segments[first] on.
+struct ReadChunk {
+  uint32_t position;  // in the unreduced stream; 0: the call itself
+  uint16_t first;
+  uint16_t count;
+  uint64_t length;  // sum of its segments
+};
+
+// A Write chunk, or the Reply chunk.
+struct WriteChunk {
+  uint16_t first;
+  uint16_t count;  // zero is legal: a placeholder
+  uint64_t length;
+};
+
+// What a header may hold; more is a header that is refused, never one that is cut. The segment
+// limit is above what a 4096-byte Send can name (255 in a single list).
+constexpr uint16_t kMaxSegments = 256;
+constexpr uint16_t kMaxReadChunks = 64;
+constexpr uint16_t kMaxWriteChunks = 64;
+
+// The limits of one end, at most the constants above; a breach is an ERR_CHUNK case.
+struct Limits {
+  uint16_t read_segments = 128;
+  uint16_t read_chunks = 16;  // distinct Positions
+  uint16_t write_chunks = 16;
+  uint16_t segments = 256;  // of all lists together
+  // Sum of segment lengths, per list, in bytes. Checked before memory is taken (V1-CHUNK-12).
+  uint64_t read_bytes = 64u << 20;
+  uint64_t write_bytes = 1u << 30;
+};
+
+// The three lists. Segments of all lists share one array: the Read list's, sorted by Position
+// (stable within one), then the Write chunks', then the Reply chunk's.
+struct ChunkLists {
+  uint16_t num_segments = 0;
+  uint16_t num_reads = 0;
+  uint16_t num_writes = 0;
+  bool has_reply = false;
+  WriteChunk reply = {};
+  uint64_t read_length = 0;  // sum of all Read chunks
+  ReadChunk reads[kMaxReadChunks];
+  WriteChunk writes[kMaxWriteChunks];
+  Segment segments[kMaxSegments];
+
+  std::span<const Segment> of(const ReadChunk& c) const { return {segments + c.first, c.count}; }
+  std::span<const Segment> of(const WriteChunk& c) const { return {segments + c.first, c.count}; }
+  void clear() {
+    num_segments = num_reads = num_writes = 0;
+    has_reply = false;
+    reply = {};
+    read_length = 0;
+  }
+};
+
+// What a message is, whatever version it came in.
+enum class MessageType : uint8_t {
+  kMsg,    // the RPC message follows the header
+  kNoMsg,  // the RPC message is in a chunk
+  kMsgp,   // version 1's padded form (RFC 5666 section 3.9); treated as kMsg on receipt
+  kDone,   // RFC 5666 section 3.8; ignored on receipt
+  kError,
+};
+
+enum class ErrorCode : uint8_t {
+  kVersion,  // ERR_VERS: low and high say what the peer speaks
+  kChunk,    // ERR_CHUNK
+  kOther,    // a code that this version does not define; `raw` has it
+};
+
+struct ErrorBody {
+  ErrorCode code;
+  uint32_t raw;
+  uint32_t low;
+  uint32_t high;
+};
+
+struct Header {
+  uint32_t xid = 0;
+  uint32_t version = 1;
+  uint32_t credits = 0;  // asked for in a call, granted in a reply
+  MessageType type = MessageType::kMsg;
+  uint32_t msgp_align = 0;   // kMsgp only
+  uint32_t msgp_thresh = 0;  // kMsgp only
+  ErrorBody error = {};      // kError only
+  ChunkLists lists;          // kMsg, kNoMsg, kMsgp
+};
+
+// The four words that all versions share (RFC 5666 section 4.1), readable before anything else.
+struct FixedWords {
+  uint32_t xid;
+  uint32_t version;
+  uint32_t credits;
+  uint32_t proc;
+};
+
+// Why a header was refused; each reason has its own counter above. kOk means the header is whole.
+enum class Verdict : uint8_t {
+  kOk,
+  kTooShort,           // below the size that this type needs: dropped, no answer (V1-HDR-19)
+  kBadVersion,         // ERR_VERS
+  kBadProc,            // a message type that this version does not define
+  kTruncated,          // a list runs past the end of the message
+  kBadBool,            // a list discriminator other than 0 and 1
+  kBadPosition,        // a Position that is no multiple of four
+  kPositionZeroInMsg,  // RDMA_MSG with a Position-Zero chunk (V1-LONG-08)
+  kNoMessage,          // RDMA_NOMSG whose lists hold no message (V1-LONG-09)
+  kOverlap,            // chunks of the Read list overlap each other in the stream
+  kBeyondStream,       // a Position that lies behind the end of the message (V1-RL-08)
+  kTooManySegments,
+  kTooManyChunks,
+  kTooManyBytes,
+};
+
+const char* to_string(Verdict verdict);
+
+// The result of decoding: on kOk, where the RPC message starts in the Send.
+struct Decoded {
+  Verdict verdict;
+  uint32_t header_length;  // bytes used by the transport header
+};
+
+}  // namespace rrdk::proto
