@@ -1,0 +1,115 @@
+/**
+ * Upper-layer bindings (RFC 8166 section 6): for each program, which arguments and results may be
+ * moved by RDMA in chunks of their own, and how large the rest of a reply can be.
+ *
+ * A binding is data, usually constexpr. The client sizes replies and the server limits chunks by
+ * it. What it does not mention is not eligible: a procedure without an entry still works, inline
+ * or as a long message.
+ *
+ * Eligible items pair with chunks by order: the k-th eligible result of a reply, in stream order,
+ * goes into the k-th Write chunk offered. A union arm without eligible items uses none, and the
+ * chunks come back empty.
+ *
+ *   constexpr rrdk::ProcedureBinding kProcedures[] = {
+ *       {.procedure = 0, .name = "NULL"},
+ *       {.procedure = 2, .name = "READ", .eligible_results = 1, .fixed_results = 12},
+ *   };
+ *   constexpr rrdk::Binding kBinding = {
+ *       .program = 0x20005666, .version = 1, .name = "perf", .procedures = kProcedures};
+ */
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "rrdk/error.h"
+
+namespace rrdk {
+
+/** Most eligible items in one procedure's arguments, and in its results. */
+constexpr uint8_t kMaxEligibleItems = 16;
+
+/** Largest ProcedureBinding::fixed_results; what is larger is a variable part. */
+constexpr uint32_t kMaxFixedResults = 65536;
+
+/**
+ * Bytes of an accepted reply's RPC header when its verifier has no body, which is what servers
+ * answer to AUTH_NONE and AUTH_SYS (RFC 5531 section 9).
+ */
+constexpr uint32_t kReplyHeaderBytes = 24;
+
+/** The longest reply without results: PROG_MISMATCH, two words more than the header. */
+constexpr uint32_t kLongestErrorReply = kReplyHeaderBytes + 8;
+
+struct ProcedureBinding {
+  uint32_t procedure;
+  const char* name;  ///< for statistics and messages
+  /** Most DDP-eligible items in the arguments: distinct non-zero Positions of the Read list. */
+  uint8_t eligible_args = 0;
+  /** Most DDP-eligible items in the results: Write chunks that a call may offer. */
+  uint8_t eligible_results = 0;
+  /**
+   * Bytes of the longest results without what varies: eligible items count with their length word
+   * only, and other items of variable length likewise. Largest arm of a union. Multiple of four.
+   */
+  uint32_t fixed_results = 0;
+};
+
+/** What a server answers to a call whose chunks the binding does not allow. */
+enum class BreachAnswer : uint8_t {
+  kGarbageArgs,     ///< an RPC reply, GARBAGE_ARGS
+  kTransportError,  ///< RDMA_ERROR, ERR_CHUNK
+};
+
+struct Binding {
+  uint32_t program;
+  uint32_t version;
+  const char* name;  ///< of the program, for statistics and messages
+  /** In ascending order of their numbers, each once. */
+  std::span<const ProcedureBinding> procedures;
+  BreachAnswer on_breach = BreachAnswer::kGarbageArgs;
+
+  /** The entry of a procedure; null when there is none. */
+  constexpr const ProcedureBinding* find(uint32_t procedure) const noexcept {
+    // Most tables are dense from zero: an entry's index is its number.
+    if (procedure < procedures.size() && procedures[procedure].procedure == procedure)
+      return &procedures[procedure];
+    auto entry = std::ranges::lower_bound(procedures, procedure, {}, &ProcedureBinding::procedure);
+    return entry != procedures.end() && entry->procedure == procedure ? &*entry : nullptr;
+  }
+
+  /**
+   * Whether a call may have so many Read chunks and Write chunks. A Position-Zero Read chunk does
+   * not count, and the limits are the same with and without one, so that a long call can not be
+   * used to get round them.
+   */
+  constexpr bool allows(uint32_t procedure, uint32_t read_chunks,
+                        uint32_t write_chunks) const noexcept {
+    const ProcedureBinding* entry = find(procedure);
+    uint32_t reads = entry != nullptr ? entry->eligible_args : 0;
+    uint32_t writes = entry != nullptr ? entry->eligible_results : 0;
+    return read_chunks <= reads && write_chunks <= writes;
+  }
+
+  /**
+   * Bound of the reply message in bytes: RPC header, fixed results, and `variable` bytes more, in
+   * which the caller counts items of variable length with their pads, and eligible items for which
+   * no Write chunk is offered.
+   */
+  constexpr uint64_t max_reply(uint32_t procedure, uint64_t variable) const noexcept {
+    const ProcedureBinding* entry = find(procedure);
+    uint64_t fixed = entry != nullptr ? entry->fixed_results : 0;
+    uint64_t room = UINT64_MAX - kReplyHeaderBytes - fixed;
+    uint64_t bound = kReplyHeaderBytes + fixed + std::min(variable, room);
+    return std::max<uint64_t>(bound, kLongestErrorReply);
+  }
+};
+
+/**
+ * Checked when a service or a client first uses a binding. Errors: kInvalidArgument, naming the
+ * program, the procedure and what is wrong with it.
+ */
+Result<void> check(const Binding& binding);
+
+}  // namespace rrdk
