@@ -1,0 +1,274 @@
+// How a call is sent: what moves in Read chunks, whether the rest fits inline, what room is offered
+// for the reply; then the memory and the keys for it; then its header.
+#include <algorithm>
+#include <cstring>
+
+#include "proto/version1.h"
+#include "rrdk/xdr.h"
+#include "xprt/requester.h"
+
+namespace rrdk::xprt {
+
+using fabric::Rights;
+using proto::MessageType;
+
+namespace {
+
+constexpr uint32_t kReadEntry = 24;  // bytes of one read segment in a header
+constexpr uint32_t kWriteEntry = 8;  // of a Write chunk, without its segments
+constexpr uint32_t kReplyEntry = 4;  // of a Reply chunk beyond the word that says there is none
+constexpr uint32_t kSegment = 16;
+constexpr uint32_t kRpcStart = 8;
+
+uint32_t pieces_of(uint64_t bytes, uint64_t largest) {
+  return static_cast<uint32_t>(std::min<uint64_t>((bytes + largest - 1) / largest, UINT32_MAX));
+}
+
+uint32_t segments_of(const ResultRoom& room) {
+  uint32_t count = 0;
+  for (const MemorySpan& span : room.spans)
+    count += span.length != 0;
+  return count;
+}
+
+uint64_t round_up4(uint64_t bytes) {
+  return (bytes + 3) & ~uint64_t{3};
+}
+
+}  // namespace
+
+// What was decided, before anything is taken.
+struct Requester::Draft {
+  MovedItems moved = 0;
+  bool is_long = false;
+  uint32_t read_items = 0;     // Read chunks of one item each
+  uint32_t call_segments = 0;  // of the Position-Zero chunk
+  uint32_t write_segments = 0;
+  uint32_t reply_segments = 0;
+  uint32_t header_length = 0;
+  uint64_t reduced = 0;  // bytes of the stream that are left
+  uint64_t reply_bytes = 0;
+  uint32_t write_list = 0;  // bytes of it in a header
+
+  uint32_t offers() const noexcept {
+    return read_items + call_segments + write_segments + reply_segments;
+  }
+  void count_header() noexcept {
+    header_length =
+        proto::version1::kMinHeader + kReadEntry * (read_items + call_segments) + write_list;
+    if (reply_segments != 0)
+      header_length += kReplyEntry + kSegment * reply_segments;
+  }
+  bool fits(uint32_t threshold) const noexcept { return header_length + reduced <= threshold; }
+  void move(const Piece& piece, uint32_t index) noexcept {
+    moved |= MovedItems{1} << index;
+    ++read_items;
+    reduced -= uint64_t{piece.bytes.length} + xdr_pad(piece.bytes.length);
+    header_length += kReadEntry;
+  }
+};
+
+Requester::Plan Requester::plan_call(State& call) noexcept {
+  const Message& message = call.call.message;
+  if (message.pieces().empty() || message.pieces()[0].item ||
+      message.pieces()[0].bytes.length < kRpcStart)
+    return Plan::kTooLarge;
+  xdr::store_u32(message.pieces()[0].bytes.data, call.xid);
+  Draft draft;
+  if (!draft_call(call, draft))
+    return Plan::kTooLarge;
+  if (!take_memory(call, draft))
+    return Plan::kWait;
+  offer(call, draft);
+  write_header(call, draft);
+  link_.counters.long_calls += draft.is_long;
+  return Plan::kReady;
+}
+
+// False: more than limits or the header's room allow.
+bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
+  const OutgoingCall& out = call.call;
+  const ConnectionOptions& options = link_.options;
+  uint64_t largest = link_.memory.largest_buffer();
+  std::span<const Piece> pieces = out.message.pieces();
+  draft.reduced = out.message.stream_length();
+  if (draft.reduced > options.max_call || out.max_reply > options.max_reply ||
+      out.results.size() > kMaxResults)
+    return false;
+  for (const ResultRoom& room : out.results) {
+    uint32_t segments = segments_of(room);
+    draft.write_segments += segments;
+    draft.write_list += kWriteEntry + kSegment * segments;
+  }
+  // V1-RC-02, EXP-15: by the same threshold that the responder uses.
+  uint32_t reply_header = proto::version1::kMinHeader + draft.write_list;
+  if (reply_header + out.max_reply > link_.receive_threshold) {
+    draft.reply_bytes = round_up4(out.max_reply);
+    draft.reply_segments = pieces_of(draft.reply_bytes, largest);
+  }
+  draft.count_header();
+
+  // Items that are worth a chunk, then whatever is in the way of an inline call.
+  for (uint32_t smallest : {options.chunk_threshold, kReadEntry + 1}) {
+    bool must_fit = smallest != options.chunk_threshold;
+    uint32_t k = 0;
+    for (const Piece& piece : pieces) {
+      if (out.force_long || k == kMaxMovedItems || (must_fit && draft.fits(link_.send_threshold)))
+        break;
+      if (!piece.eligible)
+        continue;
+      if (piece.bytes.length >= std::max(smallest, 1u) && !is_moved(draft.moved, k))
+        draft.move(piece, k);
+      ++k;
+    }
+  }
+  draft.is_long = out.force_long || !draft.fits(link_.send_threshold);
+  if (draft.is_long) {
+    draft.call_segments = pieces_of(draft.reduced, largest);
+    draft.count_header();
+  }
+  return draft.header_length <= link_.send_threshold && draft.offers() <= kMaxOffers &&
+         draft.read_items + draft.is_long <= proto::kMaxReadChunks &&
+         draft.call_segments <= kMaxMessageBuffers && draft.reply_segments <= kMaxMessageBuffers;
+}
+
+// False: not now. The caller gives back what was taken.
+bool Requester::take_memory(State& call, const Draft& draft) noexcept {
+  SendPlan& plan = call.plan;
+  MemorySpan room = slots_[call.slot].room;
+  MemorySpan zeros{room.data + room.length - 4, 4, room.region};
+  room.length -= zeros.length;
+  if (draft.header_length > room.length) {
+    plan.header = link_.memory.get(draft.header_length);
+    if (!plan.header)
+      return false;
+    room = plan.header.span();
+  }
+  plan.sges[0] = {room.data, draft.header_length, room.region};
+  plan.num_sges = 1;
+  StreamCursor stream(call.call.message.pieces(), draft.moved, zeros);
+  if (!draft.is_long) {
+    if (!gather(plan, stream, static_cast<uint32_t>(draft.reduced), link_.options.max_sges,
+                link_.memory))
+      return false;
+  }
+  if (draft.offers() == 0) [[likely]]
+    return true;
+
+  uint64_t bytes = draft.is_long ? draft.reduced : 0;
+  for (int part = 0; part != 2; ++part, bytes = draft.reply_bytes) {
+    for (uint64_t size; bytes != 0; bytes -= size) {
+      size = std::min<uint64_t>(bytes, link_.memory.largest_buffer());
+      Buffer& buffer = call.buffers[call.num_buffers];
+      buffer = link_.memory.get(static_cast<uint32_t>(size));
+      if (!buffer)
+        return false;
+      ++call.num_buffers;
+    }
+  }
+  uint32_t keys[kMaxOffers];
+  if (!link_.keys.reserve_keys({keys, draft.offers()}))
+    return false;
+  call.num_offers = static_cast<uint16_t>(draft.offers());
+  for (uint32_t i = 0; i < call.num_offers; ++i)
+    call.offers[i].key = keys[i];
+  return true;
+}
+
+// Fills in the offers in the order of the header's lists. Nothing can fail any more.
+void Requester::offer(State& call, const Draft& draft) noexcept {
+  uint32_t next = 0;
+  uint32_t buffer = 0;
+  auto add = [&](const MemorySpan& span, Rights rights) {
+    Offer& offer = call.offers[next++];
+    offer.span = span;
+    offer.rights = rights;
+    offer.revoked = false;
+  };
+  auto add_buffers = [&](uint64_t bytes, Rights rights) {
+    while (bytes != 0) {
+      auto size = static_cast<uint32_t>(std::min<uint64_t>(bytes, link_.memory.largest_buffer()));
+      add(call.buffers[buffer++].first(size), rights);
+      bytes -= size;
+    }
+  };
+  if (draft.is_long)
+    add_buffers(draft.reduced, Rights::kRemoteRead);
+  uint32_t k = 0;
+  for (const Piece& piece : call.call.message.pieces()) {
+    if (piece.eligible && is_moved(draft.moved, k++))
+      add(piece.bytes, Rights::kRemoteRead);
+  }
+  call.num_results = static_cast<uint8_t>(call.call.results.size());
+  call.result_first[0] = static_cast<uint16_t>(next);
+  for (uint32_t i = 0; i < call.num_results; ++i) {
+    for (const MemorySpan& span : call.call.results[i].spans) {
+      if (span.length != 0)
+        add(span, Rights::kRemoteWrite);
+    }
+    call.result_first[i + 1] = static_cast<uint16_t>(next);
+  }
+  call.reply_first = static_cast<uint16_t>(next);
+  add_buffers(draft.reply_bytes, Rights::kRemoteWrite);
+}
+
+void Requester::write_header(State& call, const Draft& draft) noexcept {
+  proto::Header& header = link_.pool.scratch();
+  proto::ChunkLists& lists = header.lists;
+  header.xid = call.xid;
+  header.version = proto::version1::kVersion;
+  header.credits = asked;
+  header.type = draft.is_long ? MessageType::kNoMsg : MessageType::kMsg;
+  lists.clear();
+  for (uint32_t i = 0; i < call.num_offers; ++i)
+    lists.segments[lists.num_segments++] = call.offers[i].segment();
+
+  uint16_t next = 0;
+  auto add_read = [&](uint64_t position, uint32_t count) {
+    lists.reads[lists.num_reads++] = {static_cast<uint32_t>(position), next,
+                                      static_cast<uint16_t>(count), 0};
+    next = static_cast<uint16_t>(next + count);
+  };
+  if (draft.is_long) {
+    add_read(0, draft.call_segments);
+    copy_stream(call, draft);
+  }
+  uint64_t position = 0;
+  uint32_t k = 0;
+  for (const Piece& piece : call.call.message.pieces()) {
+    if (draft.moved == 0)
+      break;
+    if (piece.eligible && is_moved(draft.moved, k++))
+      add_read(position, 1);
+    position += piece.bytes.length + (piece.item ? xdr_pad(piece.bytes.length) : 0);
+  }
+  for (uint32_t i = 0; i < call.num_results; ++i) {
+    auto count = static_cast<uint16_t>(call.result_first[i + 1] - call.result_first[i]);
+    lists.writes[lists.num_writes++] = {call.result_first[i], count, 0};
+  }
+  lists.has_reply = draft.reply_segments != 0;
+  if (lists.has_reply)
+    lists.reply = {call.reply_first, static_cast<uint16_t>(draft.reply_segments), 0};
+  const MemorySpan& room = call.plan.sges[0];
+  proto::version1::encode(header, {room.data, room.length});
+}
+
+// The Position-Zero chunk is a copy: one run per buffer, with the pads of items in their places and
+// none in a segment of its own (V1-PAD-03; RFC 5666 section 3.4 calls this the slow path anyway).
+void Requester::copy_stream(State& call, const Draft& draft) noexcept {
+  MemorySpan room = slots_[call.slot].room;
+  MemorySpan zeros{room.data + room.length - 4, 4, room.region};
+  StreamCursor stream(call.call.message.pieces(), draft.moved, zeros);
+  for (uint32_t i = 0; i < draft.call_segments; ++i) {
+    const MemorySpan& to = call.offers[i].span;
+    for (uint32_t done = 0; done != to.length;) {
+      MemorySpan run = stream.next(to.length - done);
+      if (run.length == 0)
+        return;
+      std::memcpy(to.data + done, run.data, run.length);
+      done += run.length;
+    }
+  }
+}
+
+}  // namespace rrdk::xprt

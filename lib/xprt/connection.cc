@@ -1,0 +1,107 @@
+#include "xprt/connection.h"
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "xprt/connection_impl.h"
+
+namespace rrdk::xprt {
+
+namespace {
+
+ConnectionOptions normalised(ConnectionOptions options) {
+  auto size = [](uint32_t bytes) { return std::clamp(bytes & ~1023u, 1024u, 262144u); };
+  options.credits = std::clamp(options.credits, 1u, 65536u);
+  options.send_size = size(options.send_size);
+  options.receive_size = size(options.receive_size);
+  options.send_wrs = std::max(options.send_wrs, 8u);
+  options.max_sges = std::clamp(options.max_sges, 2u, fabric::kMaxSges);
+  return options;
+}
+
+}  // namespace
+
+Connection::Connection(const ConnectionOptions& options, Memory& memory, CallPool& pool,
+                       fabric::RemoteKeys& keys, Upcalls& upcalls)
+    : impl_(std::make_unique<Impl>(*this, normalised(options), memory, pool, keys, upcalls,
+                                   base::Random().next())) {}
+
+Connection::~Connection() = default;
+
+proto::PrivateData Connection::private_data() const {
+  const ConnectionOptions& options = impl_->link.options;
+  return {options.remote_invalidation, options.send_size, options.receive_size};
+}
+
+bool Connection::prepare_receives() {
+  return impl_->requester.prepare() && impl_->link.receives.prepare();
+}
+
+void Connection::on_established(const proto::PrivateData& peer, uint32_t reads_allowed) {
+  Link& link = impl_->link;
+  if (link.phase != Phase::kNew)
+    return;
+  link.phase = Phase::kEstablished;
+  link.invalidate = link.options.remote_invalidation && peer.remote_invalidation;
+  link.send_threshold = std::min(link.options.send_size, peer.receive_size);
+  link.receive_threshold = std::min(link.options.receive_size, peer.send_size);
+  link.sends.set_read_limit(std::max(1u, reads_allowed));
+  impl_->pump();
+}
+
+void Connection::on_disconnected() {
+  Link& link = impl_->link;
+  if (link.phase == Phase::kDead)
+    return;
+  link.phase = Phase::kDead;
+  link.receives.close();
+  while (link.sends.front() != nullptr)
+    link.sends.pop();
+  impl_->responder.on_dead();
+  impl_->requester.on_dead();
+}
+
+WorkList<fabric::SendWr>& Connection::sends() {
+  return impl_->link.sends.list();
+}
+WorkList<fabric::ReceiveWr>& Connection::receives() {
+  return impl_->link.receives.list();
+}
+bool Connection::wants_disconnect() const {
+  return impl_->link.wants_disconnect;
+}
+bool Connection::established() const {
+  return impl_->link.up();
+}
+
+bool Connection::idle() const {
+  const Link& link = impl_->link;
+  return link.phase == Phase::kDead && link.receives.posted() == 0 && link.sends.drained() &&
+         impl_->responder.calls() == 0 && !impl_->requester.busy();
+}
+
+bool Connection::busy() const {
+  return impl_->requester.busy() || impl_->responder.waiting();
+}
+const Counters& Connection::counters() const {
+  return impl_->link.counters;
+}
+uint32_t Connection::granted() const {
+  return impl_->responder.grant.last();
+}
+uint32_t Connection::window() const {
+  return impl_->requester.window.size();
+}
+uint32_t Connection::in_flight() const {
+  return impl_->requester.window.in_flight();
+}
+
+void Connection::set_requested_credits(uint32_t credits) {
+  impl_->requester.asked = std::clamp(credits, 1u, impl_->link.options.credits);
+}
+
+void Connection::set_granted_credits(uint32_t credits) {
+  impl_->responder.grant.configure(std::min(credits, impl_->link.options.credits));
+}
+
+}  // namespace rrdk::xprt

@@ -1,0 +1,187 @@
+// The connection engine: RPC-over-RDMA version 1, requester and responder halves, for one
+// connection. Sans-I/O: events go in, work requests come out; it owns no thread, socket or clock.
+//
+// Everything here belongs to one thread, the poll core's. Upcalls are made from within the event
+// functions; an upcall may submit, reply and cancel, and never destroys the Connection.
+//
+//                    on_established, on_completions, on_disconnected, on_tick
+//     runtime  ---------------------------------------------------------------->  Connection
+//              <----------------------------------------------------------------
+//                    sends() and receives() to post;  Upcalls: call arrived, call ended
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "fabric/device.h"
+#include "fabric/work.h"
+#include "proto/header.h"
+#include "proto/private_data.h"
+#include "rrdk/call_status.h"
+#include "rrdk/memory.h"
+#include "rrdk/xdr.h"
+#include "xprt/work_list.h"
+
+namespace rrdk::xprt {
+
+class CallPool;  // xprt/call_pool.h: one per poll core
+
+// Which half of the engine a connection runs. Forward direction only: an end is one or the other.
+enum class Role : uint8_t { kRequester, kResponder };
+
+struct ConnectionOptions {
+  Role role = Role::kResponder;
+  // Credits that a requester asks for and at most uses; Receives that a responder posts and at most
+  // grants. Memory: credits * receive_size per connection and direction.
+  uint32_t credits = 32;
+  uint32_t send_size = 4096;     // largest Send we issue; RFC 8797's Send Size
+  uint32_t receive_size = 4096;  // of our posted Receives; RFC 8797's Receive Size
+  proto::Limits limits = {};
+  uint64_t max_call = 8u << 20;   // bytes of one call's stream, chunks included
+  uint64_t max_reply = 8u << 20;  // of one reply's
+  // Eligible items of at least so many bytes move in chunks even when they would fit inline.
+  uint32_t chunk_threshold = 1024;
+  uint32_t send_wrs = 256;               // depth of the queue pair's send queue; at least 8
+  uint32_t max_sges = fabric::kMaxSges;  // of the device, per work request; at least 2
+  bool remote_invalidation = true;
+  uint32_t overrun_limit = 64;  // calls beyond the grant that end the connection (V1-CREDIT-16)
+};
+
+// Every refusal and rule breach by the peer has its own counter. Read by statistics at any time.
+struct Counters {
+  uint64_t calls_received = 0, replies_sent = 0, calls_sent = 0, replies_received = 0;
+  uint64_t bytes_read = 0, bytes_written = 0;  // by our RDMA Reads and Writes
+  uint64_t long_calls = 0, long_replies = 0;   // moved by PZRC, by Reply chunk
+  uint64_t errors_sent = 0;                    // RDMA_ERROR messages
+  uint64_t errors_received = 0;
+  uint64_t refused_short = 0, refused_version = 0, refused_header = 0, refused_xid = 0;
+  uint64_t refused_limits = 0, refused_reply_room = 0, refused_binding = 0;
+  uint64_t done_ignored = 0, error_ignored = 0, trailing_bytes = 0;  // V1-HDR-18
+  uint64_t stale_replies = 0, malformed_replies = 0;
+  uint64_t credit_overruns = 0;
+  uint64_t waits_credit = 0, waits_send_queue = 0, waits_read_depth = 0, waits_buffer = 0,
+           waits_key = 0;
+  uint64_t verdicts[32] = {};  // refused headers by proto::Verdict
+};
+
+class Connection;
+
+// One call that a peer made of us, from its Receive to the completion of its reply's Send. Owned by
+// the Connection; the upper layer has it from Upcalls::on_call until it calls reply() or drop().
+class IncomingCall {
+ public:
+  // The complete RPC call message, chunks put back in their places, in place.
+  std::span<const Fragment> message() const;
+  uint32_t xid() const;
+  // Distinct non-zero Positions in the call, for a binding's limit (V1-LONG-11).
+  uint32_t read_chunks() const;
+  uint32_t write_chunks() const;
+  // Where the upper layer writes the RPC reply message.
+  Message& reply();
+  uint32_t inline_size() const;  // a good first buffer size for it
+  uint64_t max_reply() const;    // the limit for it
+  Connection& connection() const;
+  void* user = nullptr;  // the upper layer's, untouched
+
+ protected:
+  IncomingCall() = default;
+  ~IncomingCall() = default;
+};
+
+// Room that the requester offers for one DDP-eligible result: one Write chunk. One span is one
+// segment.
+struct ResultRoom {
+  std::span<const MemorySpan> spans;
+};
+
+// One call that we make. The upper layer's object, reused from call to call; it belongs to the
+// engine from submit() to Upcalls::on_call_ended.
+struct OutgoingCall {
+  // In. The RPC call message; its first word (the XID) is filled in by submit().
+  Message message;
+  std::span<const ResultRoom> results;  // for the reply's eligible results, in stream order
+  uint64_t max_reply = 1024;            // bound of the reply stream without the placed results
+  uint64_t deadline_ns = 0;             // on on_tick's clock; 0: none
+  bool force_long = false;              // send as RDMA_NOMSG though it would fit (V1-LONG-14)
+  void* user = nullptr;
+
+  // Out, valid until release(): how it ended, and with kOk the reduced reply and what was placed.
+  CallStatus status = CallStatus::kOk;
+  std::span<const Fragment> reply;
+  std::span<const ItemView> placed;
+
+  // The engine's own part (its header buffer, keys, reply buffers, list links).
+  struct State;
+  std::unique_ptr<State> state;
+
+  OutgoingCall();
+  ~OutgoingCall();
+  // Returns the reply's buffers and those of the message. submit() returns the reply's.
+  void release();
+};
+
+class Upcalls {
+ public:
+  virtual void on_call(IncomingCall& call) = 0;        // responder: a whole call is here
+  virtual void on_call_ended(OutgoingCall& call) = 0;  // requester: exactly once per submit()
+
+ protected:
+  ~Upcalls() = default;
+};
+
+class Connection {
+ public:
+  // `keys` is the queue pair; `pool` is shared by the connections of one poll core and outlives
+  // them. Takes buffers from `memory` only. Sizes are multiples of 1024 (rounded down otherwise).
+  Connection(const ConnectionOptions& options, Memory& memory, CallPool& pool,
+             fabric::RemoteKeys& keys, Upcalls& upcalls);
+  ~Connection();  // only when idle()
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // What to put into the connect request or accept.
+  proto::PrivateData private_data() const;
+  // Before connecting or accepting: fills receives(). False: not enough buffers; give up.
+  bool prepare_receives();
+
+  // Events in.
+  void on_established(const proto::PrivateData& peer, uint32_t reads_allowed);
+  void on_completions(std::span<const fabric::Completion> completions);  // of this connection only
+  // From any state, also a failed connect: the queue pair is in error and no access by the peer is
+  // in progress. Everything that waits ends with kConnectionLost. What was posted must still be
+  // reported by on_completions(), and what is still in sends() and receives() be posted (it is
+  // flushed): calls end when nothing of theirs is posted any more.
+  void on_disconnected();
+  void on_tick(uint64_t now_ns);  // deadlines, and whoever waits for buffers; about every ms
+
+  // The upper layer's requests.
+  void submit(OutgoingCall& call);  // always ends in on_call_ended, possibly before it returns
+  void cancel(OutgoingCall& call);  // ends it with kCancelled unless it has ended
+  void reply(IncomingCall& call);   // sends call.reply(); on a lost connection just ends the call
+  void refuse(IncomingCall& call);  // answers ERR_CHUNK: chunks that the binding does not allow
+  void drop(IncomingCall& call);    // ends it unanswered; the connection ends too (V1-ERR-20)
+
+  // Work requests out: to be posted in order, then taken off the front; receives() before sends(),
+  // since a reply may promise the Receive. send_wrs is never exceeded. In any function above.
+  WorkList<fabric::SendWr>& sends();
+  WorkList<fabric::ReceiveWr>& receives();
+  bool wants_disconnect() const;  // the peer broke the rules, or a key could not be revoked
+
+  bool established() const;
+  bool idle() const;  // dead, nothing posted, no call above: may be destroyed
+  bool busy() const;  // calls in flight or waiters: needs on_tick
+  const Counters& counters() const;
+  uint32_t granted() const;                      // responder: the last grant
+  uint32_t window() const;                       // requester: how many calls may be in flight now
+  uint32_t in_flight() const;                    // requester: Sends without reply
+  void set_requested_credits(uint32_t credits);  // V1-CREDIT-03; at most options.credits
+  void set_granted_credits(uint32_t credits);    // V1-CREDIT-04; at most options.credits
+
+  struct Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rrdk::xprt

@@ -1,0 +1,126 @@
+// Events in: completions by their tags, ticks, and the upper layer's requests.
+#include "xprt/connection_impl.h"
+
+namespace rrdk::xprt {
+
+using fabric::Completion;
+using fabric::WcStatus;
+
+void Connection::on_completions(std::span<const Completion> completions) {
+  for (const Completion& completion : completions)
+    impl_->dispatch(completion);
+  impl_->pump();
+}
+
+void Connection::Impl::dispatch(const Completion& completion) noexcept {
+  const WorkTag& tag = WorkTag::of(completion.wr_id);
+  if (completion.status != WcStatus::kSuccess) [[unlikely]]
+    on_failure();
+  switch (tag.kind) {
+    case WorkKind::kReceive:
+      on_receive(*static_cast<ReceiveSlot*>(tag.owner), completion);
+      return;
+    case WorkKind::kSilent:
+      return;
+    case WorkKind::kRead:
+      responder.on_read_completed(*static_cast<Incoming*>(tag.owner));
+      return;
+    case WorkKind::kReply: {
+      Incoming& call = *static_cast<Incoming*>(tag.owner);
+      link.sends.complete(call.job);
+      responder.on_reply_completed(call);
+      return;
+    }
+    case WorkKind::kCall: {
+      auto& call = *static_cast<OutgoingCall::State*>(tag.owner);
+      link.sends.complete(call.send_job);
+      requester.advance(call);
+      return;
+    }
+    case WorkKind::kRevoke: {
+      auto& call = *static_cast<OutgoingCall::State*>(tag.owner);
+      link.sends.complete(call.revoke_job);
+      requester.advance(call);
+      return;
+    }
+  }
+}
+
+void Connection::Impl::on_receive(ReceiveSlot& slot, const Completion& completion) noexcept {
+  link.receives.on_completion();
+  bool usable = completion.status == WcStatus::kSuccess && link.phase != Phase::kDead &&
+                completion.byte_length <= link.options.receive_size;
+  if (!usable) [[unlikely]]
+    slot.buffer.reset();
+  else if (link.options.role == Role::kResponder)
+    responder.on_receive(slot, completion.byte_length);
+  else
+    requester.on_receive(slot, completion);
+}
+
+// A failed work request is the end of the queue pair (V1-ERR-18): nothing more is sent, and the
+// owner is told to disconnect. Calls end once the disconnection has fenced their memory.
+void Connection::Impl::on_failure() noexcept {
+  link.wants_disconnect = true;
+  if (link.phase == Phase::kDead)
+    return;
+  link.phase = Phase::kFailing;
+  link.receives.close();
+}
+
+// What was waiting, in the order in which it came: chains for the send queue first.
+void Connection::Impl::pump() noexcept {
+  if (!link.up())
+    return;
+  pump_sends();
+  if (link.options.role == Role::kResponder) {
+    responder.pump();
+  } else {
+    link.receives.refill_bare();
+    requester.pump();
+  }
+}
+
+void Connection::Impl::pump_sends() noexcept {
+  while (Job* job = link.sends.front()) {
+    bool all = false;
+    switch (job->tag.kind) {
+      case WorkKind::kReply:
+        all = responder.emit(*static_cast<Incoming*>(job->tag.owner));
+        break;
+      case WorkKind::kCall:
+        all = requester.emit_call(*static_cast<OutgoingCall::State*>(job->tag.owner));
+        break;
+      default:
+        all = requester.emit_revoke(*static_cast<OutgoingCall::State*>(job->tag.owner));
+    }
+    if (!all)
+      return;
+    link.sends.pop();
+    if (job->tag.kind == WorkKind::kRevoke && job->settled())  // the peer had revoked all
+      requester.advance(*static_cast<OutgoingCall::State*>(job->tag.owner));
+  }
+}
+
+void Connection::on_tick(uint64_t now_ns) {
+  impl_->requester.on_tick(now_ns);
+  impl_->pump();
+}
+
+void Connection::submit(OutgoingCall& call) {
+  impl_->requester.submit(call);
+}
+void Connection::cancel(OutgoingCall& call) {
+  impl_->requester.cancel(call);
+}
+void Connection::reply(IncomingCall& call) {
+  impl_->responder.reply(static_cast<Incoming&>(call));
+}
+void Connection::refuse(IncomingCall& call) {
+  impl_->responder.refuse(static_cast<Incoming&>(call));
+}
+void Connection::drop(IncomingCall& call) {
+  impl_->responder.drop(static_cast<Incoming&>(call));
+}
+
+}  // namespace rrdk::xprt

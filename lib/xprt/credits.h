@@ -1,0 +1,77 @@
+// Credits (RFC 5666 section 3.3): what a responder grants and what a requester may use.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace rrdk::xprt {
+
+// The responder's side. A grant is computed from the Receives that back it, and never copied from
+// what the peer asks for.
+class Grant {
+ public:
+  explicit Grant(uint32_t configured) noexcept : configured_(std::max(1u, configured)) {}
+
+  void configure(uint32_t credits) noexcept { configured_ = std::max(1u, credits); }
+  uint32_t last() const noexcept { return last_; }
+
+  // A call came. True: it is more than the peer may have unanswered.
+  bool on_call(uint32_t asked) noexcept {
+    asked_ = asked;
+    return ++unanswered_ > bound_;
+  }
+
+  // An answer goes out; the word for its header. `posted` Receives stand ready. Zero is never
+  // granted (V1-CREDIT-06), and never more than posted and in process (V1-CREDIT-14).
+  uint32_t on_answer(uint32_t posted) noexcept {
+    --unanswered_;
+    uint32_t backed = posted + unanswered_;
+    last_ = std::max(1u, std::min({asked_, configured_, backed}));
+    lower_bound_slowly();
+    return last_;
+  }
+  // A call ends without an answer, because the connection does.
+  void on_no_answer() noexcept { --unanswered_; }
+
+  uint32_t unanswered() const noexcept { return unanswered_; }
+
+ private:
+  // Calls that the peer sent before it saw a lower grant are no breach: the lower one counts after
+  // as many answers that carry it as calls could have been on their way.
+  void lower_bound_slowly() noexcept {
+    if (last_ >= bound_) {
+      bound_ = last_;
+      lowered_answers_ = 0;
+    } else if (++lowered_answers_ >= bound_) {
+      bound_ = last_;
+      lowered_answers_ = 0;
+    }
+  }
+
+  uint32_t configured_;
+  uint32_t asked_ = 1;
+  uint32_t last_ = 1;   // one call before the first grant (V1-CREDIT-11)
+  uint32_t bound_ = 1;  // beyond it a call is an overrun
+  uint32_t lowered_answers_ = 0;
+  uint32_t unanswered_ = 0;
+};
+
+// The requester's side: calls that may be in flight, capped at what it has reply Receives for.
+class Window {
+ public:
+  explicit Window(uint32_t own) noexcept : own_(own) {}
+
+  void on_grant(uint32_t credits) noexcept { granted_ = std::clamp(credits, 1u, own_); }
+  uint32_t size() const noexcept { return granted_; }
+  uint32_t in_flight() const noexcept { return in_flight_; }
+  bool open() const noexcept { return in_flight_ < granted_; }
+  void on_call() noexcept { ++in_flight_; }
+  void on_answer() noexcept { --in_flight_; }
+
+ private:
+  uint32_t own_;
+  uint32_t granted_ = 1;  // until the first reply (V1-CREDIT-11)
+  uint32_t in_flight_ = 0;
+};
+
+}  // namespace rrdk::xprt

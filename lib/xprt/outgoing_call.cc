@@ -1,0 +1,15 @@
+#include "xprt/outgoing_call.h"
+
+namespace rrdk::xprt {
+
+OutgoingCall::OutgoingCall() : state(std::make_unique<State>(*this)) {}
+OutgoingCall::~OutgoingCall() = default;
+
+void OutgoingCall::release() {
+  reply = {};
+  placed = {};
+  message.clear();
+  state->release_buffers();
+}
+
+}  // namespace rrdk::xprt

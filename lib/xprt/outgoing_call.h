@@ -1,0 +1,80 @@
+// One call that we make: the engine's side of an OutgoingCall.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "proto/header.h"
+#include "rrdk/xdr.h"
+#include "xprt/connection.h"
+#include "xprt/send_queue.h"
+#include "xprt/stream_datapath.h"
+
+namespace rrdk::xprt {
+
+class Requester;
+
+constexpr uint32_t kMaxOffers = 96;          // segments of one call, all lists together
+constexpr uint32_t kMaxResults = 16;         // Write chunks
+constexpr uint32_t kMaxMessageBuffers = 32;  // of a long call, and of a long reply
+// Registered bytes that each slot has for its calls' headers; the last four are zeros for pads.
+constexpr uint32_t kCallHeaderRoom = 128;
+
+// Memory that the peer may access during one call.
+struct Offer {
+  MemorySpan span;
+  uint32_t key;
+  fabric::Rights rights;
+  bool revoked;  // by the peer's Send With Invalidate
+
+  proto::Segment segment() const noexcept {
+    return {key, span.length, reinterpret_cast<uint64_t>(span.data)};
+  }
+};
+
+enum class CallStage : uint8_t {
+  kIdle,      // not the engine's
+  kQueued,    // for a credit, keys or buffers
+  kInFlight,  // for the reply, or whatever else ends the call: its Send may still be on its way
+  kRevoking,  // over, with its status known; for the Send and the invalidations to complete
+};
+
+struct OutgoingCall::State {
+  explicit State(OutgoingCall& owner) noexcept : call(owner) {}
+
+  OutgoingCall& call;
+  CallStage stage = CallStage::kIdle;
+  CallStatus status = CallStatus::kOk;
+  uint8_t num_results = 0;
+  uint16_t num_offers = 0;
+  uint16_t reply_first = 0;  // offers from here on are the Reply chunk's
+  uint16_t bound = 0;        // offers whose binds were posted
+  uint16_t revoked = 0;      // offers that were looked at for revocation
+  bool fenced = false;       // all invalidations were posted
+  uint32_t slot = 0;
+  uint32_t xid = 0;
+  State* next = nullptr;  // while queued
+  Job send_job{{WorkKind::kCall, this}};
+  Job revoke_job{{WorkKind::kRevoke, this}};
+  Buffer receive;  // the reply's Send
+  Fragment whole;  // the reply, when it is inline
+  SendPlan plan;
+
+  // Touched by calls with chunks. Write chunk k has offers [result_first[k], result_first[k+1]).
+  std::array<uint16_t, kMaxResults + 1> result_first;
+  std::array<ItemView, kMaxResults> placed;
+  uint16_t num_buffers = 0;
+  std::array<Buffer, 2 * kMaxMessageBuffers> buffers;  // of a long call and of the Reply chunk
+  std::array<Offer, kMaxOffers> offers;
+  std::array<Fragment, kMaxOffers> fragments;  // what came back in each offer of a chunk
+
+  bool settled() const noexcept { return send_job.settled() && revoke_job.settled(); }
+  void release_buffers() noexcept {
+    while (num_buffers != 0)
+      buffers[--num_buffers].reset();
+    receive.reset();
+    plan.clear();
+  }
+};
+
+}  // namespace rrdk::xprt

@@ -1,0 +1,144 @@
+// Fetching the Read chunks of a call: pool buffers, then RDMA Reads into them.
+#include <algorithm>
+
+#include "xprt/responder.h"
+
+namespace rrdk::xprt {
+
+namespace {
+
+constexpr uint32_t kSinkAlignment = 16;
+
+uint16_t read_segments(const proto::ChunkLists& lists) {
+  const proto::ReadChunk& last = lists.reads[lists.num_reads - 1];
+  return static_cast<uint16_t>(last.first + last.count);
+}
+
+// Moves the cursor to the next segment with bytes left. Read segments lie in stream order, so one
+// index runs through all chunks. Zero-length ones need no Read (V1-CHUNK-13).
+bool seek_segment(Incoming& call) {
+  const proto::ChunkLists& lists = call.header.lists;
+  MoveCursor& c = call.cursor;
+  uint16_t end = read_segments(lists);
+  while (c.segment < end && c.segment_offset == lists.segments[c.segment].length) {
+    ++c.segment;
+    c.segment_offset = 0;
+  }
+  return c.segment < end;
+}
+
+}  // namespace
+
+bool Responder::fits_sinks(const Incoming& call) const noexcept {
+  uint64_t largest = link_.memory.largest_buffer();
+  uint64_t sinks = 0;
+  for (uint32_t i = 0; i < call.header.lists.num_reads; ++i)
+    sinks += (call.header.lists.reads[i].length + largest - 1) / largest;
+  return sinks <= kMaxSinks;
+}
+
+void Responder::fetch(Incoming& call) noexcept {
+  if (wait_buffers_.empty() && take_sinks(call)) [[likely]] {
+    start_reads(call);
+    pump_reads();
+    return;
+  }
+  ++link_.counters.waits_buffer;
+  call.state = CallState::kWaitingBuffers;
+  wait_buffers_.push(call);
+}
+
+// All the memory for the call's chunks, or none of it. A chunk begins in the rest of the last
+// buffer if it fits there whole: an item is split only when it is larger than any buffer.
+bool Responder::take_sinks(Incoming& call) noexcept {
+  const proto::ChunkLists& lists = call.header.lists;
+  uint32_t largest = link_.memory.largest_buffer();
+  MemorySpan rest;
+  call.num_sinks = 0;
+  for (uint32_t i = 0; i < lists.num_reads; ++i) {
+    for (uint64_t left = lists.reads[i].length; left != 0;) {
+      if (left > rest.length) {
+        auto size = static_cast<uint32_t>(std::min<uint64_t>(left, largest));
+        Buffer& buffer = call.buffers[call.num_buffers];
+        buffer = link_.memory.get(size);
+        if (!buffer) {
+          while (call.num_buffers != 0)
+            call.buffers[--call.num_buffers].reset();
+          return false;
+        }
+        ++call.num_buffers;
+        rest = buffer.span();
+      }
+      auto length = static_cast<uint32_t>(std::min<uint64_t>(left, rest.length));
+      call.sinks[call.num_sinks++] = {rest.data, length, rest.region};
+      uint32_t used = std::min(rest.length, (length + kSinkAlignment - 1) & ~(kSinkAlignment - 1));
+      rest = {rest.data + used, rest.length - used, rest.region};
+      left -= length;
+    }
+  }
+  return true;
+}
+
+void Responder::start_reads(Incoming& call) noexcept {
+  call.state = CallState::kReading;
+  call.cursor = {};
+  call.reads_posted = 0;
+  if (!seek_segment(call)) {
+    on_fetched(call);
+    return;
+  }
+  if (!link_.sends.read_slot())
+    ++link_.counters.waits_read_depth;
+  wait_reads_.push(call);
+}
+
+// One Read each in turn, so that a call of many segments does not hold up the others.
+void Responder::pump_reads() noexcept {
+  while (!wait_reads_.empty() && link_.sends.read_slot()) {
+    Incoming& call = wait_reads_.pop();
+    if (post_read(call))
+      wait_reads_.push(call);
+  }
+}
+
+// Posts the next Read of the call. True: there are more.
+bool Responder::post_read(Incoming& call) noexcept {
+  MoveCursor& c = call.cursor;
+  const proto::Segment& segment = call.header.lists.segments[c.segment];
+  fabric::SendWr& wr = link_.sends.append_read(call.read_tag);
+  ++call.reads_posted;
+  wr.key = segment.handle;
+  wr.remote_address = segment.offset + c.segment_offset;
+  wr.num_sges = 0;
+  while (c.segment_offset != segment.length && wr.num_sges < link_.options.max_sges) {
+    const MemorySpan& sink = call.sinks[c.local];
+    uint32_t length = std::min(segment.length - c.segment_offset, sink.length - c.local_offset);
+    wr.sges[wr.num_sges++] = {sink.data + c.local_offset, length, sink.region};
+    link_.counters.bytes_read += length;
+    c.segment_offset += length;
+    c.local_offset += length;
+    if (c.local_offset == sink.length) {
+      ++c.local;
+      c.local_offset = 0;
+    }
+  }
+  return seek_segment(call);
+}
+
+void Responder::on_read_completed(Incoming& call) noexcept {
+  link_.sends.complete_read();
+  --call.reads_posted;
+  if (call.reads_posted != 0)
+    return;
+  if (link_.phase == Phase::kDead)
+    finish(call);
+  else if (link_.up() && !seek_segment(call))
+    on_fetched(call);
+}
+
+void Responder::on_fetched(Incoming& call) noexcept {
+  assemble(call);
+  deliver(call);
+}
+
+}  // namespace rrdk::xprt

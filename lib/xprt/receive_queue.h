@@ -1,0 +1,71 @@
+// The Receives of one connection: a fixed number of slots, each posted with a buffer, or bare
+// because no buffer was to be had, or parked with a message that can not be taken yet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fabric/work.h"
+#include "rrdk/memory.h"
+#include "xprt/work_list.h"
+#include "xprt/work_tag.h"
+
+namespace rrdk::xprt {
+
+struct ReceiveSlot {
+  WorkTag tag{WorkKind::kReceive, this};
+  Buffer buffer;
+  uint32_t length = 0;  // of the message, when parked
+  ReceiveSlot* next = nullptr;
+};
+
+class ReceiveQueue {
+ public:
+  ReceiveQueue(Memory& memory, uint32_t slots, uint32_t size);
+  ReceiveQueue(const ReceiveQueue&) = delete;
+  ReceiveQueue& operator=(const ReceiveQueue&) = delete;
+
+  WorkList<fabric::ReceiveWr>& list() noexcept { return list_; }
+  uint32_t posted() const noexcept { return posted_; }
+
+  // Posts all slots. False: there are not enough buffers, and none is posted.
+  bool prepare();
+  // No more posting: the connection is over.
+  void close() noexcept { closed_ = true; }
+
+  // A Receive was reported; the slot has its buffer and is no longer posted.
+  void on_completion() noexcept { --posted_; }
+  // Posts the slot again with the buffer that it has.
+  void repost(ReceiveSlot& slot) noexcept;
+  // Posts the slot, whose buffer was taken, with a fresh one. False: it stays bare.
+  bool refill(ReceiveSlot& slot) noexcept;
+  // A used buffer comes back: a bare slot is posted with it, or it returns to its pool.
+  void give(Buffer buffer) noexcept;
+  bool has_bare() const noexcept { return bare_ != nullptr; }
+  // Tries to get buffers for bare slots.
+  void refill_bare() noexcept;
+
+  // Messages that wait for an IncomingCall object, oldest first.
+  void park(ReceiveSlot& slot, uint32_t length) noexcept;
+  ReceiveSlot* parked() const noexcept { return parked_; }
+  ReceiveSlot& unpark() noexcept;
+  void park_first(ReceiveSlot& slot) noexcept;
+
+  // Gives all buffers of parked slots back, when the connection is over.
+  void drop_parked() noexcept;
+
+ private:
+  void post(ReceiveSlot& slot) noexcept;
+
+  Memory& memory_;
+  uint32_t size_;
+  uint32_t posted_ = 0;
+  bool closed_ = false;
+  ReceiveSlot* bare_ = nullptr;
+  ReceiveSlot* parked_ = nullptr;
+  ReceiveSlot* last_parked_ = nullptr;
+  WorkList<fabric::ReceiveWr> list_;
+  std::vector<ReceiveSlot> slots_;
+};
+
+}  // namespace rrdk::xprt

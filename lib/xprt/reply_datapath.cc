@@ -1,0 +1,224 @@
+// What comes back to a requester: matching, checking and taking over a reply. Nothing in a reply is
+// believed that was not offered; what is wrong with one ends its own call and no other (V1-ERR-13).
+#include <algorithm>
+
+#include "proto/version1.h"
+#include "rrdk/xdr.h"
+#include "xprt/requester.h"
+
+namespace rrdk::xprt {
+
+using fabric::Completion;
+using proto::ChunkLists;
+using proto::MessageType;
+using proto::Segment;
+using proto::Verdict;
+
+namespace {
+
+constexpr uint32_t kRpcCall = 0;  // msg_type of an RPC message (RFC 5531 section 9)
+constexpr uint32_t kRpcReply = 1;
+constexpr uint32_t kRpcStart = 8;  // XID and msg_type
+
+uint32_t message_type(const std::byte* rpc) {
+  return xdr::load_u32(rpc + 4);
+}
+
+bool is_backward_call(const proto::Header& header, std::span<const std::byte> rpc) {
+  return header.type != MessageType::kNoMsg && header.type != MessageType::kError &&
+         rpc.size() >= kRpcStart && message_type(rpc.data()) == kRpcCall;
+}
+
+// The returned segment is the one that was offered, with the length that was written. A length
+// rounded up to four may be more than there was room for (PAD-11).
+bool same_segment(const Offer& offered, const Segment& returned) {
+  Segment own = offered.segment();
+  return returned.handle == own.handle && returned.offset == own.offset &&
+         returned.length <= uint64_t{own.length} + xdr_pad(own.length);
+}
+
+// Takes one chunk's lengths over into `fragments`. Returns the bytes that came, or -1.
+int64_t read_chunk(std::span<const Offer> offers, std::span<const Segment> returned,
+                   Fragment* fragments) {
+  if (offers.size() != returned.size())
+    return -1;
+  int64_t total = 0;
+  for (size_t i = 0; i < offers.size(); ++i) {
+    if (!same_segment(offers[i], returned[i]))
+      return -1;
+    uint32_t length = std::min(returned[i].length, offers[i].span.length);
+    fragments[i] = {offers[i].span.data, length};
+    total += length;
+  }
+  return total <= UINT32_MAX ? total : -1;
+}
+
+}  // namespace
+
+Requester::Slot* Requester::match(uint32_t xid) noexcept {
+  uint32_t index = xid & ((1u << slot_bits_) - 1);
+  if (index >= slots_.size())
+    return nullptr;
+  Slot& slot = slots_[index];
+  return slot.xid == xid && slot.unanswered ? &slot : nullptr;
+}
+
+// A key that the peer's Send killed must be one of the call that it answers (PD-31).
+void Requester::note_invalidation(State* call, const Completion& completion) noexcept {
+  if (!completion.has_invalidated)
+    return;
+  if (call != nullptr) {
+    for (uint32_t i = 0; i < call->num_offers; ++i) {
+      Offer& offer = call->offers[i];
+      if (offer.key == completion.invalidated_key && !offer.revoked) {
+        offer.revoked = true;
+        return;
+      }
+    }
+  }
+  ++link_.counters.malformed_replies;
+  link_.wants_disconnect = true;
+}
+
+// Owns the order: the grant is read, the Receive posted again, and only then are queued calls
+// released (RFC 5666 section 3.3).
+void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) noexcept {
+  std::span<const std::byte> bytes(receive.buffer.data(), completion.byte_length);
+  proto::Header& header = link_.pool.scratch();
+  proto::Decoded decoded =
+      proto::version1::decode(bytes, proto::version1::Role::kReply, link_.options.limits, header);
+  std::span<const std::byte> rpc;
+  Slot* slot = nullptr;
+  bool whole = decoded.verdict == Verdict::kOk;
+  if (whole) {
+    rpc = bytes.subspan(decoded.header_length);
+    bool has_rpc = header.type == MessageType::kMsg || header.type == MessageType::kMsgp;
+    link_.counters.trailing_bytes += !has_rpc && !rpc.empty();
+  }
+  if (decoded.verdict == Verdict::kTooShort) {
+    ++link_.counters.refused_short;
+  } else if (whole && header.type == MessageType::kDone) {
+    ++link_.counters.done_ignored;
+  } else if ((whole && is_backward_call(header, rpc)) || (slot = match(header.xid)) == nullptr) {
+    ++link_.counters.stale_replies;
+  }
+  State* call = slot != nullptr ? slot->call : nullptr;
+  note_invalidation(call, completion);
+  if (slot == nullptr) {
+    link_.receives.repost(receive);
+    return;
+  }
+
+  bool is_version_error =
+      header.type == MessageType::kError && header.error.code == proto::ErrorCode::kVersion;
+  if (whole && !is_version_error)  // V1-CREDIT-21
+    window.on_grant(header.credits);
+  answer(*slot);
+  CallStatus status = CallStatus::kMalformedReply;
+  if (call == nullptr || call->stage != CallStage::kInFlight) {
+    ++link_.counters.stale_replies;  // given up on
+    call = nullptr;
+  } else if (whole) {
+    status =
+        header.type == MessageType::kError ? read_error(header) : read_reply(*call, header, rpc);
+  } else {
+    ++link_.counters.verdicts[static_cast<size_t>(decoded.verdict)];
+  }
+  bool keeps_receive = status == CallStatus::kOk && header.type != MessageType::kNoMsg;
+  if (call != nullptr && keeps_receive) {
+    call->receive = std::move(receive.buffer);
+    if (!link_.receives.refill(receive))
+      ++link_.counters.waits_buffer;
+  } else {
+    link_.receives.repost(receive);
+  }
+  if (call != nullptr) {
+    if (status == CallStatus::kMalformedReply)
+      ++link_.counters.malformed_replies;
+    conclude(*call, status);
+  }
+  pump();
+}
+
+CallStatus Requester::read_error(const proto::Header& header) noexcept {
+  ++link_.counters.errors_received;
+  switch (header.error.code) {
+    case proto::ErrorCode::kChunk:
+      return CallStatus::kChunkError;
+    case proto::ErrorCode::kVersion: {
+      uint32_t own = proto::version1::kVersion;
+      // No common version: this connection is of no use (V1-ERR-16).
+      if (header.error.low > own || header.error.high < own)
+        link_.wants_disconnect = true;
+      return CallStatus::kVersionError;
+    }
+    case proto::ErrorCode::kOther:
+      break;
+  }
+  return CallStatus::kRemoteError;
+}
+
+CallStatus Requester::read_reply(State& call, const proto::Header& header,
+                                 std::span<const std::byte> rpc) noexcept {
+  ++link_.counters.replies_received;
+  const ChunkLists& lists = header.lists;
+  if (lists.num_reads != 0)  // V1-RL-13
+    return CallStatus::kMalformedReply;
+  if (header.type == MessageType::kNoMsg) {
+    if (!read_writes(call, lists) || !read_long(call, lists))
+      return CallStatus::kMalformedReply;
+    ++link_.counters.long_replies;
+    return CallStatus::kOk;
+  }
+  bool begins_right = rpc.size() >= kRpcStart && xdr::load_u32(rpc.data()) == call.xid &&
+                      message_type(rpc.data()) == kRpcReply;
+  bool uses_reply_chunk = lists.has_reply && lists.reply.length != 0;  // V1-RC-11
+  if (!begins_right || uses_reply_chunk || !read_writes(call, lists))
+    return CallStatus::kMalformedReply;
+  call.whole = {rpc.data(), static_cast<uint32_t>(rpc.size())};
+  call.call.reply = {&call.whole, 1};
+  return CallStatus::kOk;
+}
+
+// Old responders return unused chunks emptied, zeroed or untouched, or no list at all (V1-WL-08,
+// EXP-11). Which lengths mean something, the upper layer finds out when it decodes the reply.
+bool Requester::read_writes(State& call, const ChunkLists& lists) noexcept {
+  if (lists.num_writes == 0)
+    return true;
+  if (lists.num_writes != call.num_results)
+    return false;
+  for (uint32_t k = 0; k < call.num_results; ++k) {
+    uint32_t first = call.result_first[k];
+    uint32_t count = call.result_first[k + 1] - first;
+    call.placed[k] = ItemView();
+    if (lists.writes[k].count == 0)
+      continue;
+    int64_t length =
+        read_chunk({&call.offers[first], count}, lists.of(lists.writes[k]), &call.fragments[first]);
+    if (length < 0)
+      return false;
+    call.placed[k] = ItemView({&call.fragments[first], count}, 0, static_cast<uint32_t>(length));
+  }
+  call.call.placed = {call.placed.data(), call.num_results};
+  return true;
+}
+
+bool Requester::read_long(State& call, const ChunkLists& lists) noexcept {
+  uint32_t first = call.reply_first;
+  uint32_t count = call.num_offers - first;
+  if (!lists.has_reply || count == 0)
+    return false;
+  Fragment* fragments = &call.fragments[first];
+  int64_t length = read_chunk({&call.offers[first], count}, lists.of(lists.reply), fragments);
+  // Segments are filled in order, so that the first one holds the beginning.
+  if (length < kRpcStart || fragments[0].length < kRpcStart)
+    return false;
+  if (xdr::load_u32(fragments[0].data) != call.xid || message_type(fragments[0].data) != kRpcReply)
+    return false;
+  while (count != 0 && fragments[count - 1].length == 0)
+    --count;
+  call.call.reply = {fragments, count};
+  return true;
+}
+
+}  // namespace rrdk::xprt

@@ -1,0 +1,44 @@
+// Setting up the requester half: slots, their first XIDs, and room for headers.
+#include "xprt/requester.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace rrdk::xprt {
+
+Requester::Requester(Link& link, uint32_t first_xid)
+    : window(link.options.credits),
+      asked(link.options.credits),
+      link_(link),
+      slot_bits_(static_cast<uint32_t>(std::bit_width(link.options.credits - 1))),
+      slots_(link.options.role == Role::kRequester ? link.options.credits : 0) {
+  uint32_t mask = (1u << slot_bits_) - 1;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].xid = (first_xid & ~mask) | i;
+    slots_[i].next_free = i + 1 < slots_.size() ? i + 1 : kNoSlot;
+  }
+}
+
+bool Requester::prepare() {
+  if (slots_.empty())
+    return true;
+  uint32_t bytes = std::min(static_cast<uint32_t>(slots_.size()) * kCallHeaderRoom,
+                            link_.memory.largest_buffer());
+  MemorySpan rest;
+  for (Slot& slot : slots_) {
+    if (rest.length < kCallHeaderRoom) {
+      Buffer buffer = link_.memory.get(bytes);
+      if (!buffer)
+        return false;
+      rest = buffer.span();
+      rooms_.push_back(std::move(buffer));
+    }
+    slot.room = {rest.data, kCallHeaderRoom, rest.region};
+    std::memset(slot.room.data, 0, kCallHeaderRoom);
+    rest = {rest.data + kCallHeaderRoom, rest.length - kCallHeaderRoom, rest.region};
+  }
+  return true;
+}
+
+}  // namespace rrdk::xprt

@@ -1,0 +1,98 @@
+// The requester half: calls out, replies in.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "proto/header.h"
+#include "xprt/credits.h"
+#include "xprt/link.h"
+#include "xprt/outgoing_call.h"
+
+namespace rrdk::xprt {
+
+class Requester {
+ public:
+  using State = OutgoingCall::State;
+
+  // Control path: XIDs begin at `first_xid`, which no one can guess.
+  Requester(Link& link, uint32_t first_xid);
+
+  void submit(OutgoingCall& call) noexcept;
+  void cancel(OutgoingCall& call) noexcept;
+
+  void on_receive(ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
+  // Something that the call waited for has happened: ends it if that was the last.
+  void advance(State& call) noexcept;
+  void on_tick(uint64_t now_ns) noexcept;
+  void on_dead() noexcept;
+  // Starts queued calls as far as credits, Receives, keys and buffers go.
+  void pump() noexcept;
+
+  // Post what they can. False: the send queue is full.
+  bool emit_call(State& call) noexcept;
+  bool emit_revoke(State& call) noexcept;
+
+  bool prepare();  // header rooms. False: no buffers
+  bool busy() const noexcept { return active_ != 0 || first_queued_ != nullptr; }
+  bool idle() const noexcept { return !busy(); }
+
+  Window window;
+  uint32_t asked;  // credits to ask for
+
+ private:
+  // A reply is found by its XID: the low bits are a slot's number, the rest change with each use.
+  struct Slot {
+    uint32_t xid = 0;
+    State* call = nullptr;
+    bool unanswered = false;  // holds a credit; without `call`: given up on, V1-CREDIT-23
+    uint32_t next_free = 0;
+    MemorySpan room;  // for headers
+  };
+  enum class Plan : uint8_t { kReady, kTooLarge, kWait };
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
+
+  // requester_datapath.cc: the life of a call
+  bool may_start() const noexcept;
+  bool start(State& call) noexcept;
+  void take_slot(State& call) noexcept;
+  void free_slot(uint32_t index) noexcept;
+  void check_zombies() noexcept;
+  void answer(Slot& slot) noexcept;
+  void conclude(State& call, CallStatus status) noexcept;
+  void end(State& call, CallStatus status) noexcept;
+  template <typename Predicate>
+  State* unqueue(Predicate&& wanted) noexcept;
+  void end_all(State* list, CallStatus status) noexcept;
+
+  // reply_datapath.cc: what came back
+  Slot* match(uint32_t xid) noexcept;
+  void note_invalidation(State* call, const fabric::Completion& completion) noexcept;
+  CallStatus read_reply(State& call, const proto::Header& header,
+                        std::span<const std::byte> rpc) noexcept;
+  CallStatus read_error(const proto::Header& header) noexcept;
+  bool read_writes(State& call, const proto::ChunkLists& lists) noexcept;
+  bool read_long(State& call, const proto::ChunkLists& lists) noexcept;
+
+  // call_plan_datapath.cc
+  struct Draft;
+  Plan plan_call(State& call) noexcept;
+  bool draft_call(const State& call, Draft& draft) const noexcept;
+  bool take_memory(State& call, const Draft& draft) noexcept;
+  void offer(State& call, const Draft& draft) noexcept;
+  void write_header(State& call, const Draft& draft) noexcept;
+  void copy_stream(State& call, const Draft& draft) noexcept;
+
+  Link& link_;
+  uint32_t slot_bits_;
+  uint32_t first_free_ = 0;
+  uint32_t active_ = 0;   // slots with a call
+  uint32_t zombies_ = 0;  // slots without one that still hold a credit
+  std::vector<Slot> slots_;
+  std::vector<Buffer> rooms_;
+  State* first_queued_ = nullptr;
+  State* last_queued_ = nullptr;
+};
+
+}  // namespace rrdk::xprt

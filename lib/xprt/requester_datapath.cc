@@ -1,0 +1,258 @@
+// The life of a call at the requester, from submit() to on_call_ended().
+#include <utility>
+
+#include "xprt/requester.h"
+
+namespace rrdk::xprt {
+
+using fabric::Op;
+using fabric::SendWr;
+
+void Requester::submit(OutgoingCall& call) noexcept {
+  State& state = *call.state;
+  call.reply = {};
+  call.placed = {};
+  state.release_buffers();
+  state.num_offers = 0;
+  state.bound = state.revoked = 0;
+  state.fenced = false;
+  if (link_.phase == Phase::kDead) {
+    end(state, CallStatus::kConnectionLost);
+    return;
+  }
+  state.stage = CallStage::kQueued;
+  if (first_queued_ == nullptr && may_start() && start(state)) [[likely]]
+    return;
+  ++(may_start() ? link_.counters.waits_key : link_.counters.waits_credit);
+  state.next = nullptr;
+  if (first_queued_ == nullptr)
+    first_queued_ = &state;
+  else
+    last_queued_->next = &state;
+  last_queued_ = &state;
+}
+
+// A Receive for the reply stands ready before the call is sent (V1-CREDIT-15).
+bool Requester::may_start() const noexcept {
+  return link_.up() && window.open() && first_free_ != kNoSlot &&
+         link_.receives.posted() > window.in_flight();
+}
+
+// False: the call needs keys or buffers that are not there now. Otherwise it is on its way, or has
+// ended because it is larger than what can be sent.
+bool Requester::start(State& call) noexcept {
+  take_slot(call);
+  Plan plan = plan_call(call);
+  if (plan != Plan::kReady) [[unlikely]] {
+    free_slot(call.slot);
+    call.release_buffers();
+    if (plan == Plan::kTooLarge)
+      end(call, CallStatus::kTooLarge);
+    else if (active_ == 0)  // no one will give back what is missing
+      end(call, CallStatus::kNoMemory);
+    else
+      return false;
+    return true;
+  }
+  window.on_call();
+  slots_[call.slot].unanswered = true;
+  call.stage = CallStage::kInFlight;
+  ++link_.counters.calls_sent;
+  if (!link_.sends.idle() || !emit_call(call)) [[unlikely]] {
+    ++link_.counters.waits_send_queue;
+    link_.sends.push(call.send_job);
+  }
+  return true;
+}
+
+void Requester::take_slot(State& call) noexcept {
+  Slot& slot = slots_[first_free_];
+  call.slot = std::exchange(first_free_, slot.next_free);
+  slot.xid += 1u << slot_bits_;
+  slot.call = &call;
+  call.xid = slot.xid;
+  ++active_;
+}
+
+// When all credits are held by calls that were given up on, only a new connection helps
+// (V1-CREDIT-23).
+void Requester::check_zombies() noexcept {
+  if (zombies_ != 0 && zombies_ >= window.size())
+    link_.wants_disconnect = true;
+}
+
+// The call has left the slot. Unanswered, the slot still holds a credit: it is free when the answer
+// comes after all.
+void Requester::free_slot(uint32_t index) noexcept {
+  Slot& slot = slots_[index];
+  slot.call = nullptr;
+  --active_;
+  if (slot.unanswered) {
+    ++zombies_;
+    check_zombies();
+    return;
+  }
+  slot.next_free = first_free_;
+  first_free_ = index;
+}
+
+void Requester::answer(Slot& slot) noexcept {
+  slot.unanswered = false;
+  window.on_answer();
+  if (slot.call != nullptr)
+    return;
+  --zombies_;
+  slot.next_free = first_free_;
+  first_free_ = static_cast<uint32_t>(&slot - slots_.data());
+}
+
+void Requester::pump() noexcept {
+  while (first_queued_ != nullptr && may_start()) {
+    State& call = *first_queued_;
+    first_queued_ = call.next;
+    if (!start(call)) {
+      call.next = first_queued_;
+      first_queued_ = &call;
+      if (call.next == nullptr)
+        last_queued_ = &call;
+      return;
+    }
+  }
+}
+
+bool Requester::emit_call(State& call) noexcept {
+  for (; call.bound < call.num_offers; ++call.bound) {
+    if (link_.sends.free_slots() == 0)
+      return false;
+    const Offer& offer = call.offers[call.bound];
+    SendWr& wr = link_.sends.append(call.send_job, Op::kBindKey, false);
+    wr.key = offer.key;
+    wr.rights = offer.rights;
+    wr.num_sges = 1;
+    wr.sges[0] = offer.span;
+  }
+  if (link_.sends.free_slots() == 0)
+    return false;
+  call.plan.fill(link_.sends.append(call.send_job, Op::kSend, true));
+  return true;
+}
+
+bool Requester::emit_revoke(State& call) noexcept {
+  uint16_t end = call.num_offers;
+  while (end > call.revoked && call.offers[end - 1].revoked)
+    --end;
+  for (; call.revoked < end; ++call.revoked) {
+    const Offer& offer = call.offers[call.revoked];
+    if (offer.revoked)
+      continue;
+    if (link_.sends.free_slots() == 0)
+      return false;
+    SendWr& wr = link_.sends.append(call.revoke_job, Op::kInvalidateKey, call.revoked + 1 == end);
+    wr.key = offer.key;
+    wr.num_sges = 0;
+  }
+  call.fenced = true;
+  return true;
+}
+
+// The call is over; its memory is fenced before anyone hears of it (V1-MEM-07). Binds that are
+// still to be posted go first, since the send queue is a FIFO.
+void Requester::conclude(State& call, CallStatus status) noexcept {
+  call.status = status;
+  call.stage = CallStage::kRevoking;
+  if (call.num_offers != 0 && link_.up()) {
+    if (!link_.sends.idle() || !emit_revoke(call))
+      link_.sends.push(call.revoke_job);
+  }
+  advance(call);
+}
+
+// Keys that could not be revoked are fenced by the end of the connection (V1-MEM-08).
+void Requester::advance(State& call) noexcept {
+  if (call.stage != CallStage::kRevoking || !call.settled())
+    return;
+  bool fenced = call.num_offers == 0 || link_.phase == Phase::kDead ||
+                (link_.phase == Phase::kEstablished && call.fenced);
+  if (!fenced)
+    return;
+  for (uint32_t i = 0; i < call.num_offers; ++i)
+    link_.keys.release_key(call.offers[i].key);
+  call.num_offers = 0;
+  free_slot(call.slot);
+  end(call, call.status);
+}
+
+// The one place where a call ends.
+void Requester::end(State& call, CallStatus status) noexcept {
+  call.stage = CallStage::kIdle;
+  call.call.status = status;
+  if (status != CallStatus::kOk) {
+    call.call.reply = {};
+    call.call.placed = {};
+    call.release_buffers();
+  }
+  link_.upcalls.on_call_ended(call.call);
+}
+
+// Takes the queued calls that are `wanted` out of the queue: a list in the same order.
+template <typename Predicate>
+Requester::State* Requester::unqueue(Predicate&& wanted) noexcept {
+  State* taken = nullptr;
+  State** taken_end = &taken;
+  State** link = &first_queued_;
+  last_queued_ = nullptr;
+  while (State* call = *link) {
+    if (!wanted(*call)) {
+      last_queued_ = call;
+      link = &call->next;
+      continue;
+    }
+    *link = call->next;
+    call->next = nullptr;
+    call->stage = CallStage::kRevoking;  // no longer to be cancelled
+    *taken_end = call;
+    taken_end = &call->next;
+  }
+  return taken;
+}
+
+void Requester::end_all(State* list, CallStatus status) noexcept {
+  while (list != nullptr)
+    end(*std::exchange(list, list->next), status);
+}
+
+void Requester::cancel(OutgoingCall& call) noexcept {
+  State& state = *call.state;
+  if (state.stage == CallStage::kQueued)
+    end_all(unqueue([&](const State& queued) { return &queued == &state; }),
+            CallStatus::kCancelled);
+  else if (state.stage == CallStage::kInFlight)
+    conclude(state, CallStatus::kCancelled);
+}
+
+void Requester::on_tick(uint64_t now_ns) noexcept {
+  auto late = [now_ns](const State& call) {
+    return call.call.deadline_ns != 0 && call.call.deadline_ns <= now_ns;
+  };
+  for (Slot& slot : slots_) {
+    if (slot.call != nullptr && slot.call->stage == CallStage::kInFlight && late(*slot.call))
+      conclude(*slot.call, CallStatus::kTimeout);
+  }
+  if (first_queued_ != nullptr)
+    end_all(unqueue(late), CallStatus::kTimeout);
+  check_zombies();
+}
+
+void Requester::on_dead() noexcept {
+  for (Slot& slot : slots_) {
+    if (slot.call == nullptr)
+      continue;
+    if (slot.call->stage == CallStage::kInFlight)
+      conclude(*slot.call, CallStatus::kConnectionLost);
+    else
+      advance(*slot.call);
+  }
+  end_all(unqueue([](const State&) { return true; }), CallStatus::kConnectionLost);
+}
+
+}  // namespace rrdk::xprt

@@ -1,0 +1,109 @@
+// The responder half: calls in, replies out.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "proto/header.h"
+#include "xprt/credits.h"
+#include "xprt/incoming_call.h"
+#include "xprt/link.h"
+
+namespace rrdk::xprt {
+
+// Calls that wait, in the order in which they came. Linked through Incoming::next.
+class CallQueue {
+ public:
+  bool empty() const noexcept { return first_ == nullptr; }
+  Incoming* front() const noexcept { return first_; }
+  void push(Incoming& call) noexcept {
+    call.next = nullptr;
+    if (first_ == nullptr)
+      first_ = &call;
+    else
+      last_->next = &call;
+    last_ = &call;
+  }
+  Incoming& pop() noexcept {
+    Incoming& call = *first_;
+    first_ = call.next;
+    return call;
+  }
+  void clear() noexcept { first_ = nullptr; }
+
+ private:
+  Incoming* first_ = nullptr;
+  Incoming* last_ = nullptr;
+};
+
+class Responder {
+ public:
+  explicit Responder(Link& link) : grant(link.options.credits), link_(link) {}
+
+  // Events. None of them leaves work undone that could be done: see pump().
+  void on_receive(ReceiveSlot& slot, uint32_t length) noexcept;
+  void on_read_completed(Incoming& call) noexcept;
+  void on_reply_completed(Incoming& call) noexcept;
+  void on_dead() noexcept;
+  // Whoever waits for a buffer, a call object or an RDMA Read tries again. Sends are the
+  // connection's to pump.
+  void pump() noexcept;
+
+  void reply(Incoming& call) noexcept;
+  void refuse(Incoming& call) noexcept;
+  void drop(Incoming& call) noexcept;
+  // Posts what it can of the call's Writes and Send. False: the send queue is full.
+  bool emit(Incoming& call) noexcept;
+
+  uint32_t calls() const noexcept { return calls_; }
+  bool waiting() const noexcept {
+    return !wait_buffers_.empty() || !wait_reads_.empty() || !wait_room_.empty() ||
+           link_.receives.parked() != nullptr || link_.receives.has_bare();
+  }
+
+  uint32_t send_threshold() const noexcept { return link_.send_threshold; }
+  uint64_t max_reply() const noexcept { return link_.options.max_reply; }
+  Connection& connection() const noexcept { return link_.connection; }
+
+  Grant grant;
+
+ private:
+  enum class Plan : uint8_t { kReady, kNoRoom, kWait };
+
+  // responder_datapath.cc: the life of a call
+  bool take(ReceiveSlot& slot, uint32_t length) noexcept;
+  static bool is_reply(std::span<const std::byte> rpc) noexcept;
+  void admit(Incoming& call) noexcept;
+  void accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length, uint32_t length) noexcept;
+  void refuse(Incoming& call, proto::Verdict verdict) noexcept;
+  void answer_error(Incoming& call, proto::ErrorCode code) noexcept;
+  void deliver(Incoming& call) noexcept;
+  void answer(Incoming& call, Plan plan) noexcept;
+  void post(Incoming& call) noexcept;
+  static void release_memory(Incoming& call) noexcept;
+  void finish(Incoming& call) noexcept;
+
+  // read_chunks_datapath.cc
+  bool fits_sinks(const Incoming& call) const noexcept;
+  void fetch(Incoming& call) noexcept;
+  bool take_sinks(Incoming& call) noexcept;
+  void start_reads(Incoming& call) noexcept;
+  bool post_read(Incoming& call) noexcept;
+  void pump_reads() noexcept;
+  void on_fetched(Incoming& call) noexcept;
+
+  // reply_plan_datapath.cc
+  Plan plan_reply(Incoming& call) noexcept;
+
+  Link& link_;
+  uint32_t calls_ = 0;  // of this connection, in any state
+  Incoming* newest_ = nullptr;
+  CallQueue wait_buffers_;
+  CallQueue wait_reads_;
+  CallQueue wait_room_;
+};
+
+// assemble_datapath.cc: puts the chunks back in their places: fills `message`.
+void assemble(Incoming& call) noexcept;
+
+}  // namespace rrdk::xprt

@@ -1,0 +1,303 @@
+// The life of a call at the responder, from its Receive to the completion of its reply's Send.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "proto/version1.h"
+#include "rrdk/xdr.h"
+#include "xprt/responder.h"
+
+namespace rrdk::xprt {
+
+using proto::ErrorCode;
+using proto::MessageType;
+using proto::Verdict;
+
+namespace {
+
+constexpr uint32_t kProcError = 4;  // rdma_proc, the same word in all versions
+constexpr uint32_t kRpcReply = 1;   // msg_type of an RPC message (RFC 5531 section 9)
+
+// The first word of the message, wherever it lies; empty when there are fewer than four bytes.
+std::optional<uint32_t> first_word(std::span<const Fragment> message) {
+  std::byte word[4];
+  uint32_t have = 0;
+  for (const Fragment& f : message) {
+    uint32_t n = std::min<uint32_t>(f.length, 4 - have);
+    std::memcpy(word + have, f.data, n);
+    have += n;
+    if (have == 4)
+      return xdr::load_u32(word);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+// A peer that makes calls without ever taking the replies is held back here: beyond twice the
+// credits its messages stay in their Receives, which are then not posted again.
+void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
+  bool in_order = link_.receives.parked() == nullptr;
+  if (!in_order || !take(slot, length))
+    link_.receives.park(slot, length);
+}
+
+bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
+  if (!link_.up() || calls_ >= 2 * link_.options.credits)
+    return false;
+  std::span<const std::byte> bytes(slot.buffer.data(), length);
+  std::optional<proto::FixedWords> words = proto::version1::peek(bytes);
+  if (!words || words->proc == kProcError) {
+    // Errors are never answered by errors, whatever their version (V1-ERR-11).
+    ++(words ? link_.counters.error_ignored : link_.counters.refused_short);
+    link_.receives.repost(slot);
+    return true;
+  }
+  Incoming* call = link_.pool.get();
+  if (call == nullptr)
+    return false;
+  proto::Decoded decoded = proto::version1::decode(bytes, proto::version1::Role::kCall,
+                                                   link_.options.limits, call->header);
+  if (decoded.verdict == Verdict::kOk && call->header.type != MessageType::kDone) [[likely]] {
+    if (is_reply(bytes.subspan(decoded.header_length))) {
+      ++link_.counters.stale_replies;
+      link_.pool.put(*call);
+      link_.receives.repost(slot);
+      return true;
+    }
+    admit(*call);
+    accept(*call, slot, decoded.header_length, length);
+    return true;
+  }
+  if (decoded.verdict == Verdict::kOk || decoded.verdict == Verdict::kTooShort) {
+    // RDMA_DONE means nothing without the Read-Read model (V1-DONE-03).
+    ++(decoded.verdict == Verdict::kOk ? link_.counters.done_ignored
+                                       : link_.counters.refused_short);
+    link_.pool.put(*call);
+    link_.receives.repost(slot);
+    return true;
+  }
+  admit(*call);
+  link_.receives.repost(slot);
+  refuse(*call, decoded.verdict);
+  return true;
+}
+
+bool Responder::is_reply(std::span<const std::byte> rpc) noexcept {
+  return rpc.size() >= 8 && xdr::load_u32(rpc.data() + 4) == kRpcReply;
+}
+
+void Responder::admit(Incoming& call) noexcept {
+  call.responder = this;
+  call.is_error = false;
+  call.num_sinks = 0;
+  call.num_buffers = 0;
+  call.user = nullptr;
+  call.older = newest_;
+  call.newer = nullptr;
+  if (newest_ != nullptr)
+    newest_->newer = &call;
+  newest_ = &call;
+  ++calls_;
+  if (grant.on_call(call.header.credits)) [[unlikely]] {
+    if (++link_.counters.credit_overruns > link_.options.overrun_limit)
+      link_.wants_disconnect = true;
+  }
+}
+
+void Responder::accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length,
+                       uint32_t length) noexcept {
+  ++link_.counters.calls_received;
+  call.receive = std::move(slot.buffer);
+  if (!link_.receives.refill(slot)) [[unlikely]]
+    ++link_.counters.waits_buffer;
+  bool is_long = call.header.type == MessageType::kNoMsg;
+  link_.counters.trailing_bytes += is_long && length != header_length;
+  call.inline_data = call.receive.data() + header_length;
+  call.inline_length = is_long ? 0 : length - header_length;
+  call.item_chunks = static_cast<uint16_t>(call.header.lists.num_reads - is_long);
+  if (call.header.lists.num_reads == 0) [[likely]] {
+    call.whole = {call.inline_data, call.inline_length};
+    call.message = {&call.whole, 1};
+    deliver(call);
+    return;
+  }
+  if (is_long)
+    ++link_.counters.long_calls;
+  if (call.header.lists.read_length + call.inline_length > link_.options.max_call) {
+    refuse(call, Verdict::kTooManyBytes);
+  } else if (!fits_sinks(call)) {
+    refuse(call, Verdict::kTooManySegments);
+  } else {
+    fetch(call);
+  }
+}
+
+void Responder::refuse(Incoming& call, Verdict verdict) noexcept {
+  ++link_.counters.verdicts[static_cast<size_t>(verdict)];
+  switch (verdict) {
+    case Verdict::kBadVersion:
+      ++link_.counters.refused_version;
+      answer_error(call, ErrorCode::kVersion);
+      return;
+    case Verdict::kTooManySegments:
+    case Verdict::kTooManyChunks:
+    case Verdict::kTooManyBytes:
+      ++link_.counters.refused_limits;
+      break;
+    default:
+      ++link_.counters.refused_header;
+  }
+  answer_error(call, ErrorCode::kChunk);
+}
+
+// The XID in the transport header must be that of the message (V1-HDR-16, V1-LONG-15).
+void Responder::deliver(Incoming& call) noexcept {
+  if (first_word(call.message) != call.header.xid) [[unlikely]] {
+    ++link_.counters.refused_xid;
+    answer_error(call, ErrorCode::kChunk);
+    return;
+  }
+  call.state = CallState::kAbove;
+  link_.upcalls.on_call(call);
+}
+
+void Responder::reply(Incoming& call) noexcept {
+  if (link_.phase == Phase::kDead) {
+    finish(call);
+    return;
+  }
+  // The arguments are done with. A bare slot gets their buffer before the Send that promises the
+  // Receive (V1-CREDIT-14, EXP-17).
+  if (link_.receives.has_bare())
+    link_.receives.give(std::move(call.receive));
+  Plan plan = wait_room_.empty() ? plan_reply(call) : Plan::kWait;
+  if (plan != Plan::kWait) [[likely]] {
+    answer(call, plan);
+    return;
+  }
+  ++link_.counters.waits_buffer;
+  call.state = CallState::kWaitingRoom;
+  wait_room_.push(call);
+}
+
+void Responder::answer(Incoming& call, Plan plan) noexcept {
+  if (plan == Plan::kReady) [[likely]] {
+    ++link_.counters.replies_sent;
+    post(call);
+  } else {
+    ++link_.counters.refused_reply_room;
+    answer_error(call, ErrorCode::kChunk);
+  }
+}
+
+// Errors are plain Sends, use no chunk of the call and need nothing but its header room, so that
+// they can always be sent (V1-ERR-26, PD-34).
+void Responder::answer_error(Incoming& call, ErrorCode code) noexcept {
+  release_memory(call);
+  if (call.receive)
+    link_.receives.give(std::move(call.receive));
+  proto::Header& header = call.header;
+  header.type = MessageType::kError;
+  header.error = {code, 0, proto::version1::kVersion, proto::version1::kVersion};
+  header.credits = grant.on_answer(link_.receives.posted());
+  MemorySpan room = call.header_room();
+  uint32_t length = proto::version1::encode(header, {room.data, room.length});
+  call.plan.sges[0] = {room.data, length, room.region};
+  call.plan.num_sges = 1;
+  call.is_error = true;
+  ++link_.counters.errors_sent;
+  post(call);
+}
+
+// The upper layer's binding does not allow the chunks of this call (EXP-24).
+void Responder::refuse(Incoming& call) noexcept {
+  ++link_.counters.refused_binding;
+  if (link_.phase == Phase::kDead)
+    finish(call);
+  else
+    answer_error(call, ErrorCode::kChunk);
+}
+
+void Responder::drop(Incoming& call) noexcept {
+  link_.wants_disconnect = true;
+  grant.on_no_answer();
+  finish(call);
+}
+
+void Responder::post(Incoming& call) noexcept {
+  call.state = CallState::kReplying;
+  if (link_.up() && link_.sends.idle() && emit(call)) [[likely]]
+    return;
+  ++link_.counters.waits_send_queue;
+  link_.sends.push(call.job);
+}
+
+void Responder::on_reply_completed(Incoming& call) noexcept {
+  if (call.job.settled())
+    finish(call);
+}
+
+void Responder::release_memory(Incoming& call) noexcept {
+  call.reply.clear();
+  call.plan.clear();
+  for (uint32_t i = 0; i < call.num_buffers; ++i)
+    call.buffers[i].reset();
+  call.num_buffers = 0;
+}
+
+// The one place where a call ends, whatever became of it.
+void Responder::finish(Incoming& call) noexcept {
+  release_memory(call);
+  if (call.receive)
+    link_.receives.give(std::move(call.receive));
+  if (call.newer != nullptr)
+    call.newer->older = call.older;
+  else
+    newest_ = call.older;
+  if (call.older != nullptr)
+    call.older->newer = call.newer;
+  --calls_;
+  link_.pool.put(call);
+}
+
+// What waits for memory or a Read ends now; what is posted ends when it was reported; what is with
+// the upper layer ends when that replies.
+void Responder::on_dead() noexcept {
+  wait_buffers_.clear();
+  wait_reads_.clear();
+  wait_room_.clear();
+  link_.receives.drop_parked();
+  for (Incoming* call = newest_; call != nullptr;) {
+    Incoming& dead = *std::exchange(call, call->older);
+    bool posted = dead.reads_posted != 0 || !dead.job.settled();
+    if (dead.state != CallState::kAbove && !posted)
+      finish(dead);
+  }
+}
+
+void Responder::pump() noexcept {
+  if (!link_.up())
+    return;
+  link_.receives.refill_bare();
+  while (!wait_room_.empty()) {
+    Incoming& call = *wait_room_.front();
+    Plan plan = plan_reply(call);
+    if (plan == Plan::kWait)
+      break;
+    answer(wait_room_.pop(), plan);
+  }
+  while (!wait_buffers_.empty() && take_sinks(*wait_buffers_.front()))
+    start_reads(wait_buffers_.pop());
+  pump_reads();
+  while (link_.receives.parked() != nullptr) {
+    ReceiveSlot& slot = link_.receives.unpark();
+    if (!take(slot, slot.length)) {
+      link_.receives.park_first(slot);
+      break;
+    }
+  }
+}
+
+}  // namespace rrdk::xprt

@@ -1,0 +1,73 @@
+// The send queue of one connection: how many work requests are on it, which of them are signaled,
+// and who waits. Chains (Writes and a Send, binds and a Send, invalidations) form one FIFO; RDMA
+// Reads have slots of their own, so that neither can starve the other.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fabric/work.h"
+#include "xprt/work_list.h"
+#include "xprt/work_tag.h"
+
+namespace rrdk::xprt {
+
+// A chain of work requests that is posted in order, piece by piece if the queue is short. Only its
+// last request is signaled, and the last before the queue is full.
+struct Job {
+  WorkTag tag;
+  Job* next = nullptr;
+  uint16_t signals = 0;  // signaled requests of the chain that have not completed
+  bool queued = false;   // in the FIFO: not all of it was posted
+
+  bool settled() const noexcept { return !queued && signals == 0; }
+};
+
+class SendQueue {
+ public:
+  // `depth` >= 8 requests, at most a quarter of them Reads.
+  explicit SendQueue(uint32_t depth);
+  SendQueue(const SendQueue&) = delete;
+  SendQueue& operator=(const SendQueue&) = delete;
+
+  WorkList<fabric::SendWr>& list() noexcept { return list_; }
+
+  // Chains. A new chain may be posted at once only if no other waits.
+  bool idle() const noexcept { return first_ == nullptr; }
+  void push(Job& job) noexcept;
+  Job* front() const noexcept { return first_; }
+  void pop() noexcept;
+
+  uint32_t free_slots() const noexcept { return free_; }
+  // Adds one request of `job`'s chain; free_slots() > 0. The caller fills in the rest.
+  fabric::SendWr& append(Job& job, fabric::Op op, bool last) noexcept;
+  // A signaled request of a chain completed: its slots and those before it are free.
+  void complete(Job& job) noexcept;
+
+  // Reads: at most `most` at once (the ORD), and never more than their share of the queue.
+  void set_read_limit(uint32_t most) noexcept;
+  bool read_slot() const noexcept { return reads_ < read_limit_; }
+  fabric::SendWr& append_read(const WorkTag& tag) noexcept;
+  void complete_read() noexcept { --reads_; }
+
+  // True when nothing that was appended is still to be reported.
+  bool drained() const noexcept { return signals_ == 0 && reads_ == 0; }
+
+ private:
+  WorkList<fabric::SendWr> list_;
+  uint32_t read_share_;
+  uint32_t read_limit_ = 0;
+  uint32_t reads_ = 0;
+  uint32_t free_;
+  uint32_t unsignaled_ = 0;  // since the last signaled request
+  uint32_t signals_ = 0;     // signaled requests in flight, chains only
+  Job* first_ = nullptr;
+  Job* last_ = nullptr;
+  // Slots that each signaled request in flight gives back, in posting order (a ring).
+  std::vector<uint16_t> covers_;
+  uint32_t covers_first_ = 0;
+  uint32_t covers_last_ = 0;
+  WorkTag silent_{WorkKind::kSilent, nullptr};
+};
+
+}  // namespace rrdk::xprt

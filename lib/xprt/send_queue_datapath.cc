@@ -1,0 +1,69 @@
+#include <algorithm>
+#include <bit>
+
+#include "xprt/send_queue.h"
+
+namespace rrdk::xprt {
+
+using fabric::Op;
+using fabric::SendWr;
+
+SendQueue::SendQueue(uint32_t depth)
+    : list_(depth),
+      read_share_(std::max(1u, depth / 4)),
+      free_(depth - read_share_),
+      covers_(std::bit_ceil(depth)) {}
+
+void SendQueue::push(Job& job) noexcept {
+  job.next = nullptr;
+  job.queued = true;
+  if (first_ == nullptr)
+    first_ = &job;
+  else
+    last_->next = &job;
+  last_ = &job;
+}
+
+void SendQueue::pop() noexcept {
+  first_->queued = false;
+  first_ = first_->next;
+}
+
+SendWr& SendQueue::append(Job& job, Op op, bool last) noexcept {
+  --free_;
+  ++unsignaled_;
+  SendWr& wr = list_.append();
+  wr.op = op;
+  wr.signaled = last || free_ == 0;
+  if (!wr.signaled) {
+    wr.wr_id = silent_.id();
+    return wr;
+  }
+  wr.wr_id = job.tag.id();
+  covers_[covers_last_++ & (covers_.size() - 1)] = static_cast<uint16_t>(unsignaled_);
+  unsignaled_ = 0;
+  ++signals_;
+  ++job.signals;
+  return wr;
+}
+
+void SendQueue::complete(Job& job) noexcept {
+  free_ += covers_[covers_first_++ & (covers_.size() - 1)];
+  --signals_;
+  --job.signals;
+}
+
+void SendQueue::set_read_limit(uint32_t most) noexcept {
+  read_limit_ = std::min(most, read_share_);
+}
+
+SendWr& SendQueue::append_read(const WorkTag& tag) noexcept {
+  ++reads_;
+  SendWr& wr = list_.append();
+  wr.wr_id = tag.id();
+  wr.op = Op::kRead;
+  wr.signaled = true;
+  return wr;
+}
+
+}  // namespace rrdk::xprt

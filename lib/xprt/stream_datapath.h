@@ -1,0 +1,73 @@
+// The stream of a Message that is being sent, without the items that were moved into chunks.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "fabric/work.h"
+#include "rrdk/memory.h"
+#include "rrdk/xdr.h"
+
+namespace rrdk::xprt {
+
+// Which eligible items of a message move in chunks: bit k for the k-th. Later ones never do.
+using MovedItems = uint64_t;
+constexpr uint32_t kMaxMovedItems = 64;
+
+constexpr bool is_moved(MovedItems moved, uint32_t eligible_index) {
+  return eligible_index < kMaxMovedItems && ((moved >> eligible_index) & 1) != 0;
+}
+
+// Walks the bytes that stay in the stream, XDR pads of items included (V1-PAD-07: those of moved
+// items are left out).
+class StreamCursor {
+ public:
+  StreamCursor() = default;
+  // `zeros`: at least three registered zero bytes, for pads.
+  StreamCursor(std::span<const Piece> pieces, MovedItems moved, MemorySpan zeros) noexcept
+      : piece_(pieces.data()), end_(pieces.data() + pieces.size()), moved_(moved), zeros_(zeros) {}
+
+  // The next run of at most `most` > 0 bytes; an empty span at the end.
+  MemorySpan next(uint32_t most) noexcept;
+
+ private:
+  const Piece* piece_ = nullptr;
+  const Piece* end_ = nullptr;
+  MovedItems moved_ = 0;
+  uint32_t eligible_ = 0;  // index of the next eligible item
+  uint32_t offset_ = 0;    // into *piece_, its pad counted
+  MemorySpan zeros_;
+};
+
+// Bytes that StreamCursor yields, of a stream that has `stream_length` in all.
+uint64_t reduced_length(std::span<const Piece> pieces, uint64_t stream_length,
+                        MovedItems moved) noexcept;
+
+// What one Send gathers: the transport header, then the reduced stream.
+struct SendPlan {
+  std::array<MemorySpan, fabric::kMaxSges> sges;
+  uint8_t num_sges = 0;
+  uint32_t invalidate_key = 0;  // 0: a plain Send
+  Buffer header;                // when it does not fit the room that every call has
+  Buffer copy;                  // of the stream, when it lies in too many pieces
+
+  void clear() noexcept {
+    num_sges = 0;
+    invalidate_key = 0;
+    header.reset();
+    copy.reset();
+  }
+  void fill(fabric::SendWr& wr) const noexcept {
+    wr.num_sges = num_sges;
+    for (uint32_t i = 0; i < num_sges; ++i)
+      wr.sges[i] = sges[i];
+  }
+};
+
+// Adds the reduced stream of `length` bytes to the plan, by reference if it lies in few enough
+// pieces, else as a copy. False: no buffer for the copy, or the stream is shorter than it says.
+bool gather(SendPlan& plan, StreamCursor stream, uint32_t length, uint32_t max_sges,
+            Memory& memory) noexcept;
+
+}  // namespace rrdk::xprt
