@@ -1,0 +1,114 @@
+// From begin() to the core, in the caller's thread.
+#include "rpc/call_datapath.h"
+
+#include <algorithm>
+
+#include "client/call_impl.h"
+#include "client/client_impl.h"
+
+namespace rrdk {
+
+Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
+  Impl& c = *impl_;
+  ClientConnection::Impl& connection = c.connection;
+  c.outgoing.release();
+  c.results = {};
+  c.binding = &binding;
+  c.procedure = procedure;
+  c.timeout_ms = connection.options.call_timeout_ms;
+  c.variable_reply = 0;
+  c.num_rooms = 0;
+  c.num_spans = 0;
+  c.too_many = false;
+  c.args.emplace(c.outgoing.message, connection.runtime.memory, connection.options.inline_size,
+                 connection.options.max_call);
+  const rpc::PreparedAuth* credential = connection.credential();
+  // The engine puts the XID in when it sends.
+  rpc::encode_call(*c.args, 0, {binding.program, binding.version, procedure},
+                   credential != nullptr ? credential->bytes() : std::span<const std::byte>());
+  return *c.args;
+}
+
+void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
+  if (num_rooms == kMaxOffers || segments.size() > kMaxOfferSegments - num_spans) {
+    too_many = true;
+    return;
+  }
+  MemorySpan* first = spans.data() + num_spans;
+  std::ranges::copy(segments, first);
+  num_spans += static_cast<uint32_t>(segments.size());
+  rooms[num_rooms++] = {{first, segments.size()}};
+}
+
+void Call::offer(MemorySpan room) noexcept {
+  impl_->add_room({&room, 1});
+}
+
+void Call::offer(std::span<const MemorySpan> segments) noexcept {
+  impl_->add_room(segments);
+}
+
+void Call::expect_reply(uint64_t bytes) noexcept {
+  impl_->variable_reply = bytes;
+}
+
+void Call::set_timeout_ms(uint32_t timeout) noexcept {
+  impl_->timeout_ms = timeout;
+}
+
+CallStatus Call::Impl::check() noexcept {
+  const ProcedureBinding* entry = binding->find(procedure);
+  uint32_t eligible = entry != nullptr ? entry->eligible_results : 0;
+  if (too_many || num_rooms > eligible)
+    return CallStatus::kTooLarge;
+  if (args->ok())
+    return CallStatus::kOk;
+  // An encoder fails for want of memory, at its limit, or because it was told to.
+  return connection.runtime.memory.get(connection.options.inline_size) ? CallStatus::kTooLarge
+                                                                       : CallStatus::kNoMemory;
+}
+
+void Call::submit(Completion completion, void* argument) noexcept {
+  Impl& c = *impl_;
+  c.status = c.check();
+  c.args.reset();  // finishes the message
+  c.outgoing.results = {c.rooms.data(), c.num_rooms};
+  c.outgoing.max_reply = c.binding->max_reply(c.procedure, c.variable_reply);
+  c.completion = completion;
+  c.argument = argument;
+  c.serial.fetch_add(1, std::memory_order_relaxed);
+  c.cancel_wanted.store(false, std::memory_order_relaxed);
+  c.in_flight.store(true, std::memory_order_release);
+  c.connection.submit(c);
+}
+
+void Call::cancel() noexcept {
+  if (impl_->in_flight.load(std::memory_order_acquire))
+    impl_->connection.cancel(*impl_);
+}
+
+bool Call::in_flight() const noexcept {
+  return impl_->in_flight.load(std::memory_order_acquire);
+}
+
+CallStatus Call::status() const noexcept {
+  return impl_->status;
+}
+
+Decoder& Call::results() noexcept {
+  return impl_->results;
+}
+
+uint32_t Call::mismatch_low() const noexcept {
+  return impl_->reply.mismatch_low;
+}
+
+uint32_t Call::mismatch_high() const noexcept {
+  return impl_->reply.mismatch_high;
+}
+
+AuthStat Call::auth_stat() const noexcept {
+  return impl_->reply.auth_stat;
+}
+
+}  // namespace rrdk

@@ -1,0 +1,45 @@
+#include "rrdk/client.h"
+
+#include <string>
+#include <utility>
+
+#include "client/client_impl.h"
+
+namespace rrdk {
+
+namespace {
+
+constexpr uint32_t kMostCredits = 4096;
+constexpr uint32_t kLargestInline = 262144;  // what RFC 8797 can say
+
+}  // namespace
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+
+Result<std::unique_ptr<Client>> Client::create(Runtime& runtime, const ClientOptions& options) {
+  if (options.credits == 0 || options.credits > kMostCredits)
+    return fail(Errc::kInvalidArgument, "a client's credits are 1 to 4096");
+  if (options.inline_size % 1024 != 0 || options.inline_size == 0 ||
+      options.inline_size > kLargestInline)
+    return fail(Errc::kInvalidArgument, "inline_size is a multiple of 1024, at most 262144");
+  return std::unique_ptr<Client>(
+      new Client(std::unique_ptr<Impl>(new Impl{runtime.impl(), options})));
+}
+
+Result<std::unique_ptr<ClientConnection>> Client::connect(const std::string& uri, int core) {
+  Runtime::Impl& runtime = impl_->runtime;
+  if (core >= static_cast<int>(runtime.cores.size()))
+    return fail(Errc::kInvalidArgument, "there is no core " + std::to_string(core));
+  auto device = runtime.device(uri);
+  if (!device)
+    return tl::unexpected(device.error());
+  runtime::PollCore& at =
+      core < 0 ? runtime.pick_core() : *runtime.cores[static_cast<size_t>(core)];
+  auto connection = std::make_unique<ClientConnection::Impl>(runtime, impl_->options, at, **device);
+  if (auto opened = connection->open(uri); !opened)
+    return tl::unexpected(opened.error());
+  return std::unique_ptr<ClientConnection>(new ClientConnection(std::move(connection)));
+}
+
+}  // namespace rrdk

@@ -1,0 +1,148 @@
+// From the core's side of submit() to the callback.
+#include "client/client_impl.h"
+#include "runtime/poll_core.h"
+
+namespace rrdk {
+
+using runtime::LinkState;
+using runtime::WorkItem;
+
+namespace {
+
+// A counter that one thread writes.
+void count(std::atomic<uint64_t>& counter) {
+  counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void ClientConnection::Impl::submit(Call::Impl& call) noexcept {
+  if (core().here()) {
+    start(call);
+    return;
+  }
+  call.run = [](WorkItem& item) {
+    auto& queued = static_cast<Call::Impl&>(item);
+    queued.connection.start(queued);
+    queued.connection.queued_.fetch_sub(1, std::memory_order_release);
+  };
+  queued_.fetch_add(1, std::memory_order_relaxed);
+  core().submit(call);
+}
+
+void ClientConnection::Impl::start(Call::Impl& call) noexcept {
+  count(calls_);
+  if (call.status != CallStatus::kOk) [[unlikely]]
+    return end_later(call, call.status);
+  if (call.cancel_wanted.load(std::memory_order_relaxed)) [[unlikely]]
+    return end_later(call, CallStatus::kCancelled);
+  if (state() != LinkState::kUp) [[unlikely]]
+    return end_later(call, CallStatus::kConnectionLost);
+
+  call.outgoing.deadline_ns = 0;
+  call.timed = false;
+  call.phase = Call::Impl::Phase::kEngine;
+  call.previous = nullptr;
+  call.following = in_engine_;
+  if (in_engine_ != nullptr)
+    in_engine_->previous = &call;
+  in_engine_ = &call;
+  // An end from within would recurse into a callback that submits again: it is put off.
+  bool outer = std::exchange(submitting_, true);
+  engine().submit(call.outgoing);
+  submitting_ = outer;
+  core().mark_dirty(*this);
+}
+
+// A timeout counts from the tick that first sees the call: up to a millisecond long, never short,
+// and no call reads the clock. New calls are at the front of the list.
+void ClientConnection::Impl::on_tick(uint64_t now_ns) {
+  for (Call::Impl* call = in_engine_; call != nullptr && !call->timed; call = call->following) {
+    call->timed = true;
+    if (call->timeout_ms != 0)
+      call->outgoing.deadline_ns = now_ns + uint64_t{call->timeout_ms} * 1'000'000;
+  }
+}
+
+void ClientConnection::Impl::cancel(Call::Impl& call) noexcept {
+  call.cancel_wanted.store(true, std::memory_order_relaxed);
+  if (core().here()) {
+    stop(call);
+    return;
+  }
+  call.cancelling.serial.store(call.serial.load(std::memory_order_relaxed),
+                               std::memory_order_relaxed);
+  if (call.cancelling.queued.exchange(true, std::memory_order_acq_rel))
+    return;
+  call.cancelling.run = [](WorkItem& item) {
+    auto& cancelling = static_cast<Call::Impl::Cancel&>(item);
+    Call::Impl& meant = *cancelling.call;
+    Impl& connection = meant.connection;
+    if (meant.serial.load(std::memory_order_relaxed) ==
+        cancelling.serial.load(std::memory_order_relaxed))
+      connection.stop(meant);
+    cancelling.queued.store(false, std::memory_order_release);
+    connection.queued_.fetch_sub(1, std::memory_order_release);
+  };
+  queued_.fetch_add(1, std::memory_order_relaxed);
+  core().submit(call.cancelling);
+}
+
+void ClientConnection::Impl::stop(Call::Impl& call) noexcept {
+  if (call.phase != Call::Impl::Phase::kEngine)
+    return;  // it has ended, or start() will see what is wanted
+  engine().cancel(call.outgoing);
+  core().mark_dirty(*this);
+}
+
+CallStatus ClientConnection::Impl::ended_status(Call::Impl& call) noexcept {
+  CallStatus status = call.outgoing.status;
+  if (status == CallStatus::kOk) [[likely]] {
+    call.results = Decoder(call.outgoing.reply, call.outgoing.placed);
+    if (!rpc::decode_reply(call.results, call.reply))
+      return CallStatus::kMalformedReply;
+    return rpc::call_status(call.reply);
+  }
+  bool by_us = status == CallStatus::kCancelled || status == CallStatus::kConnectionLost;
+  return by_us && shutting_down_ ? CallStatus::kShutdown : status;
+}
+
+void ClientConnection::Impl::on_call_ended(xprt::OutgoingCall& outgoing) {
+  auto& call = *static_cast<Call::Impl*>(outgoing.user);
+  (call.previous != nullptr ? call.previous->following : in_engine_) = call.following;
+  if (call.following != nullptr)
+    call.following->previous = call.previous;
+  CallStatus status = ended_status(call);
+  if (submitting_) [[unlikely]]
+    return end_later(call, status);
+  call.status = status;
+  deliver(call);
+}
+
+void ClientConnection::Impl::end_later(Call::Impl& call, CallStatus status) noexcept {
+  bool closing = shutting_down_ && status == CallStatus::kConnectionLost;
+  call.status = closing ? CallStatus::kShutdown : status;
+  call.phase = Call::Impl::Phase::kEnded;
+  call.run = [](WorkItem& item) {
+    auto& ended = static_cast<Call::Impl&>(item);
+    Impl& connection = ended.connection;
+    connection.deliver(ended);
+    connection.queued_.fetch_sub(1, std::memory_order_release);
+  };
+  queued_.fetch_add(1, std::memory_order_relaxed);
+  core().defer(call);
+}
+
+// The one place where a call ends. The callback may begin it again, or destroy it.
+void ClientConnection::Impl::deliver(Call::Impl& call) noexcept {
+  count(call.status == CallStatus::kOk ? ended_ok_ : ended_error_);
+  if (call.status == CallStatus::kTimeout)
+    count(timeouts_);
+  call.phase = Call::Impl::Phase::kIdle;
+  Completion completion = call.completion;
+  void* argument = call.argument;
+  call.in_flight.store(false, std::memory_order_release);
+  completion(call.owner, argument);
+}
+
+}  // namespace rrdk

@@ -1,0 +1,56 @@
+/**
+ * How a call ended, as its caller sees it. Every submitted call ends exactly once, with one of
+ * these.
+ */
+#pragma once
+
+#include <cstdint>
+
+namespace rrdk {
+
+enum class CallStatus : uint8_t {
+  /** The server ran the procedure; the results can be decoded. */
+  kOk,
+  /** No reply within the call's timeout. The server may have run it: repeat only what may be. */
+  kTimeout,
+  /** The connection broke before the reply. As with kTimeout the server may have run it. */
+  kConnectionLost,
+  /** cancel() came before the reply. The server may still run it. */
+  kCancelled,
+  /** The connection object was closed here. The server may still run it. */
+  kShutdown,
+  /** PROG_UNAVAIL: the server does not offer the program. Check address and program number. */
+  kProgUnavail,
+  /** PROG_MISMATCH: not this version; mismatch_low() and mismatch_high() say which. */
+  kProgMismatch,
+  /** PROC_UNAVAIL: the program has no such procedure. */
+  kProcUnavail,
+  /** GARBAGE_ARGS: the server can not decode the arguments, or the binding forbids their form. */
+  kGarbageArgs,
+  /** SYSTEM_ERR: the server failed (out of memory, say). Trying again later may help. */
+  kSystemErr,
+  /** RPC_MISMATCH: the server speaks another version of ONC RPC itself. */
+  kRpcMismatch,
+  /** AUTH_ERROR: the credential was refused; auth_stat() says why. */
+  kAuthError,
+  /**
+   * ERR_CHUNK: the server refused the call's chunks, or the reply had no room. Offer more room, or
+   * expect_reply() more; the call itself was not answered.
+   */
+  kChunkError,
+  /** ERR_VERS: the server does not speak this version of RPC-over-RDMA. */
+  kVersionError,
+  /** RDMA_ERROR with a code that this version does not define. */
+  kRemoteError,
+  /** A reply came that breaks the protocol. The call is over; the server has probably run it. */
+  kMalformedReply,
+  /** Not sent: the arguments, the offered room or the reply exceed what limits or binding allow. */
+  kTooLarge,
+  /** Not sent: a pool is exhausted. Fewer calls in flight, or larger pools. */
+  kNoMemory,
+};
+
+/** As in "connection lost". Never null, also for values that are none of the above. */
+const char* to_string(CallStatus status) noexcept;
+
+}  // namespace rrdk

@@ -1,0 +1,100 @@
+/**
+ * The cores: who polls, who works, and what an idle core does.
+ *
+ * A poll core owns connections for life and does everything for them: completions, decoding,
+ * timers, sending. Three ways to run, one code path:
+ *
+ *  - dedicated: RuntimeOptions::poll_cpus names cores; each gets a pinned thread. With worker_cpus,
+ *    procedures declared Dispatch::kWorker run on worker threads, reached through bounded
+ *    lock-free rings.
+ *  - run-to-completion: the same without worker_cpus; handlers run on the poll core.
+ *  - embedded: poll_cpus is empty and nothing here starts a thread; the application's own reactor
+ *    calls poll() again and again (an SPDK poller, say).
+ *
+ * Threads: create(), start-up and destruction on one thread. poll(core) always by the same thread
+ * for one core. The rest: any thread.
+ *
+ * Lifetime: Memory > Runtime > Server, Client. Destroy in the opposite order.
+ *
+ *   rrdk::ensure_eal();
+ *   auto memory = rrdk::Memory::create({}).value();
+ *   auto runtime = rrdk::Runtime::create(*memory, {.poll_cpus = {1}}).value();
+ */
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "rrdk/error.h"
+#include "rrdk/memory.h"
+
+namespace rrdk {
+
+/** What a poll or worker core does when it finds nothing to do. */
+enum class IdlePolicy {
+  kBusy,      ///< polls on; lowest latency; needs a core of its own
+  kYield,     ///< polls on, gives the core away (sched_yield) between empty polls
+  kAdaptive,  ///< after adaptive_us without work sleeps in epoll; the first event wakes it
+};
+
+struct RuntimeOptions {
+  std::vector<int> poll_cpus = {};    ///< CPUs of dedicated poll threads; -1: a thread, not pinned
+  std::vector<int> worker_cpus = {};  ///< CPUs of worker threads; -1: not pinned
+  uint32_t embedded_cores = 1;        ///< poll cores that the application polls (poll_cpus empty)
+  IdlePolicy idle = IdlePolicy::kYield;
+  uint32_t adaptive_us = 50;  ///< kAdaptive: microseconds of idleness before sleeping
+  /** Entries of each ring between cores, a power of two. A full ring makes its producer keep the
+      item and retry on its next pass; it never blocks and never drops. */
+  uint32_t ring_size = 4096;
+};
+
+/** Time and work of one poll core since it started. */
+struct CoreStats {
+  uint64_t polls;        ///< passes of the loop
+  uint64_t busy_polls;   ///< passes that found work
+  uint64_t completions;  ///< fabric completions handled
+  uint64_t sleeps;       ///< times the core slept (kAdaptive)
+  uint32_t connections;  ///< alive now
+};
+
+class Runtime {
+ public:
+  /**
+   * Starts the threads. Needs EAL. `memory` outlives the Runtime.
+   * Errors: kInvalidArgument (a CPU that does not exist or is not ours to use), kNoMemory, kSystem.
+   */
+  static Result<std::unique_ptr<Runtime>> create(Memory& memory, const RuntimeOptions& options);
+  /** Stops the threads. Servers and clients are gone by now. */
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  /** Embedded: one pass of core `core`; returns how many things it did (0: idle). Never blocks. */
+  uint32_t poll(uint32_t core = 0);
+  /**
+   * Embedded, for an event-driven reactor: readable when poll(core) has work, once arm_wake(core)
+   * returned true. The descriptor is the Runtime's.
+   */
+  int wake_fd(uint32_t core = 0) const;
+  /** False: there is work now; poll instead of sleeping. */
+  bool arm_wake(uint32_t core = 0);
+
+  bool embedded() const noexcept;
+  uint32_t num_cores() const noexcept;
+  uint32_t num_workers() const noexcept;
+  Memory& memory() noexcept;
+  /** A snapshot; cheap, from any thread. */
+  CoreStats stats(uint32_t core) const;
+  /** Monotonic nanoseconds as the cores see them: the clock of every time in this API. */
+  static uint64_t now_ns() noexcept;
+
+  struct Impl;
+  Impl& impl() noexcept { return *impl_; }
+
+ private:
+  explicit Runtime(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rrdk

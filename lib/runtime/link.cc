@@ -1,0 +1,174 @@
+#include "runtime/link.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "base/sanitizer.h"
+#include "runtime/poll_core.h"
+
+namespace rrdk::runtime {
+
+namespace {
+
+// Receives beyond the credits: for calls beyond the grant (V1-CREDIT-16) and messages without
+// credit accounting.
+constexpr uint32_t kSpareReceives = 8;
+// A call with several chunks binds a key per segment; the engine waits when keys run out.
+constexpr uint32_t kKeysPerCredit = 8;
+constexpr uint32_t kFewestKeys = 256;
+
+}  // namespace
+
+Link::~Link() = default;
+
+xprt::Counters Link::counters() const {
+  std::lock_guard lock(engine_mutex_);
+  if (!engine_)
+    return last_counters_;
+  // The core counts on meanwhile: each word is read whole, if not all at one moment.
+  base::TsanIgnore counting;
+  constexpr size_t kWords = sizeof(xprt::Counters) / sizeof(uint64_t);
+  std::array<uint64_t, kWords> words;
+  const auto* live = reinterpret_cast<const volatile uint64_t*>(&engine_->counters());
+  for (size_t i = 0; i < kWords; ++i)
+    words[i] = live[i];
+  return std::bit_cast<xprt::Counters>(words);
+}
+
+uint32_t Link::window() const {
+  std::lock_guard lock(engine_mutex_);
+  base::TsanIgnore counting;
+  return engine_ ? engine_->window() : 0;
+}
+
+fabric::QueuePairOptions Link::queue_pair_options(const xprt::ConnectionOptions& options,
+                                                  fabric::CompletionQueue& cq) {
+  const fabric::Capabilities& can = device_.capabilities();
+  uint32_t keys = std::max(options.credits * kKeysPerCredit, kFewestKeys);
+  return {.cq = &cq,
+          .send_wrs = std::min(options.send_wrs, can.max_send_wrs),
+          .receive_wrs = std::min(2 * options.credits + kSpareReceives, can.max_receive_wrs),
+          .keys = std::min(keys, can.max_keys),
+          .reads = can.max_reads,
+          .owner = this};
+}
+
+Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
+                           const xprt::ConnectionOptions& options, Memory& memory,
+                           xprt::Upcalls& upcalls) {
+  queue_pair_ = std::move(queue_pair);
+  xprt::ConnectionOptions fitted = options;
+  fitted.send_wrs = std::min(options.send_wrs, device_.capabilities().max_send_wrs);
+  fitted.max_sges = std::min(options.max_sges, device_.capabilities().max_sges);
+  {
+    std::lock_guard lock(engine_mutex_);
+    engine_ = std::make_unique<xprt::Connection>(fitted, memory, core_.call_pool(), *queue_pair_,
+                                                 upcalls);
+  }
+  state_ = LinkState::kConnecting;
+  core_.add(*this);
+  if (!engine_->prepare_receives())
+    return fail(Errc::kNoMemory, "no buffers of " + std::to_string(options.receive_size) +
+                                     " bytes left for the Receives of another connection");
+  post();
+  return {};
+}
+
+Result<void> Link::connect(const std::string& uri, const xprt::ConnectionOptions& options,
+                           Memory& memory, xprt::Upcalls& upcalls) {
+  auto cq = core_.completion_queue(device_);
+  if (!cq)
+    return tl::unexpected(cq.error());
+  auto qp = device_.with(
+      [&](fabric::Device& d) { return d.create_queue_pair(queue_pair_options(options, **cq)); });
+  if (!qp)
+    return tl::unexpected(qp.error());
+  peer_ = uri;
+  Result<void> started = prepare(std::move(*qp), options, memory, upcalls).and_then([&] {
+    auto ours = proto::encode(engine_->private_data());
+    return device_.with([&](fabric::Device& d) { return d.connect(*queue_pair_, uri, ours); });
+  });
+  if (!started) {
+    close(started.error().code, started.error().message);
+    fabric_is_down();
+  }
+  return started;
+}
+
+Result<void> Link::accept(fabric::ConnectRequest& request, const xprt::ConnectionOptions& options,
+                          Memory& memory, xprt::Upcalls& upcalls) {
+  auto cq = core_.completion_queue(device_);
+  if (!cq)
+    return tl::unexpected(cq.error());
+  auto qp = device_.with([&](fabric::Device&) {
+    return request.create_queue_pair(queue_pair_options(options, **cq));
+  });
+  if (!qp)
+    return tl::unexpected(qp.error());
+  peer_ = request.peer();
+  accepting_ = true;
+  accepted_ = proto::decode_private_data(request.private_data());
+  Result<void> started = prepare(std::move(*qp), options, memory, upcalls).and_then([&] {
+    auto ours = proto::encode(engine_->private_data());
+    return device_.with([&](fabric::Device&) { return request.accept(*queue_pair_, ours); });
+  });
+  if (!started) {
+    close(started.error().code, started.error().message);
+    fabric_is_down();
+  }
+  return started;
+}
+
+void Link::establish(const proto::PrivateData& peer) {
+  if (!engine_->established())
+    engine_->on_established(peer, queue_pair_->reads_allowed());
+}
+
+void Link::close(Errc code, const std::string& reason) {
+  if (state_ != LinkState::kConnecting && state_ != LinkState::kUp)
+    return;
+  state_ = LinkState::kClosing;
+  queue_pair_->disconnect();
+  on_down(code, reason);
+  core_.mark_dirty(*this);
+}
+
+void Link::fabric_is_down() {
+  fabric_down_ = true;
+  engine_->on_disconnected();
+  core_.mark_dirty(*this);
+}
+
+void Link::on_event(const fabric::Event& event) {
+  if (state_ == LinkState::kNew || state_ == LinkState::kDead || fabric_down_)
+    return;
+  if (event.type != fabric::EventType::kEstablished) {
+    close(event.code, event.reason);
+    fabric_is_down();
+    return;
+  }
+  if (state_ != LinkState::kConnecting)
+    return;
+  establish(accepting_ ? accepted_
+                       : proto::decode_private_data(
+                             std::span(event.private_data).first(event.private_data_length)));
+  state_ = LinkState::kUp;
+  on_up();
+  core_.mark_dirty(*this);
+}
+
+void Link::bury() {
+  state_ = LinkState::kDead;
+  core_.remove(*this);
+  {
+    std::lock_guard lock(engine_mutex_);
+    last_counters_ = engine_->counters();
+    engine_.reset();
+  }
+  device_.with([&](fabric::Device&) { queue_pair_.reset(); });
+  on_dead();
+}
+
+}  // namespace rrdk::runtime

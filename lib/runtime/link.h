@@ -1,0 +1,108 @@
+// One connection on its poll core: the engine, the queue pair under it, and hooks for what is
+// above. Its end is a state machine; nothing is freed while the fabric or a call still refers to
+// it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "fabric/device.h"
+#include "runtime/open_device.h"
+#include "xprt/connection.h"
+
+namespace rrdk::runtime {
+
+class PollCore;
+
+// What a link waits for.
+enum class LinkState : uint8_t {
+  kNew,         // connect() or accept()
+  kConnecting,  // the fabric's kEstablished, kRejected or kConnectFailed
+  kUp,          // nothing: calls run
+  kClosing,     // the fabric's last event, then every posted request, then the calls above
+  kDead,        // nothing: engine and queue pair are gone
+};
+
+// Everything on the core's thread, except core().
+class Link {
+ public:
+  Link(PollCore& core, OpenDevice& device) noexcept : core_(core), device_(device) {}
+  virtual ~Link();
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  PollCore& core() const noexcept { return core_; }
+  LinkState state() const noexcept { return state_; }
+  // From connect() or accept() until on_dead().
+  xprt::Connection& engine() noexcept { return *engine_; }
+  // Any thread: of the engine, also after it is gone.
+  xprt::Counters counters() const;
+  uint32_t window() const;  // a requester's
+  const std::string& peer() const noexcept { return peer_; }
+
+  // Either starts the way up. After an error the link goes its way to on_dead() nevertheless
+  // (posted Receives come back through the completion queue first), unless state() is kNew.
+  Result<void> connect(const std::string& uri, const xprt::ConnectionOptions& options,
+                       Memory& memory, xprt::Upcalls& upcalls);
+  Result<void> accept(fabric::ConnectRequest& request, const xprt::ConnectionOptions& options,
+                      Memory& memory, xprt::Upcalls& upcalls);
+  // Starts the way down, from any state. Idempotent.
+  void close(Errc code, const std::string& reason);
+
+  // For the poll core.
+  void on_event(const fabric::Event& event);
+  void on_completions(std::span<const fabric::Completion> completions);
+  // Posts what the engine made, as far as it fits. False: something is left.
+  bool post();
+  void tick(uint64_t now_ns) {
+    on_tick(now_ns);
+    engine_->on_tick(now_ns);
+  }
+  bool needs_tick() const { return engine_->busy(); }
+  bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
+  bool finished() const { return fabric_down_ && engine_->idle(); }
+  void bury();  // finished(): frees engine and queue pair; on_dead() is its last act
+
+ protected:
+  // Calls can be made.
+  virtual void on_up() = 0;
+  // The link is on its way down, from whatever state; once.
+  virtual void on_down(Errc code, const std::string& reason) = 0;
+  // Calls are in flight; about every millisecond, before the engine's on_tick().
+  virtual void on_tick(uint64_t) {}
+  // Nothing refers to the link any more; may delete it.
+  virtual void on_dead() = 0;
+
+ private:
+  friend class PollCore;
+
+  fabric::QueuePairOptions queue_pair_options(const xprt::ConnectionOptions& options,
+                                              fabric::CompletionQueue& cq);
+  Result<void> prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
+                       const xprt::ConnectionOptions& options, Memory& memory,
+                       xprt::Upcalls& upcalls);
+  void establish(const proto::PrivateData& peer);
+  void fabric_is_down();
+  template <typename Wr, typename Post>
+  static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
+
+  PollCore& core_;
+  OpenDevice& device_;
+  LinkState state_ = LinkState::kNew;
+  bool fabric_down_ = false;  // its last event came, or it was never asked to connect
+  bool dirty_ = false;        // in the core's list of links to post for
+  bool ticking_ = false;      // in the core's list of links with calls in flight
+  Link* next_dirty_ = nullptr;
+  proto::PrivateData accepted_;  // accepting side: what the peer said of itself
+  bool accepting_ = false;
+  std::string peer_;
+  std::unique_ptr<fabric::QueuePair> queue_pair_;  // outlives the engine, which uses its keys
+  mutable std::mutex engine_mutex_;                // engine_ comes or goes, as counters() sees it
+  std::unique_ptr<xprt::Connection> engine_;
+  xprt::Counters last_counters_;  // when engine_ is gone
+};
+
+}  // namespace rrdk::runtime

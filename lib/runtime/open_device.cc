@@ -1,0 +1,51 @@
+#include "runtime/open_device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/link.h"
+#include "runtime/poll_core.h"
+
+namespace rrdk::runtime {
+
+Result<fabric::Listener*> OpenDevice::listen(const std::string& uri, Acceptor& acceptor) {
+  std::lock_guard lock(mutex_);
+  auto listener = device_->listen(uri);
+  if (!listener)
+    return tl::unexpected(listener.error());
+  listening_.push_back({std::move(*listener), &acceptor});
+  return listening_.back().listener.get();
+}
+
+void OpenDevice::unlisten(fabric::Listener* listener) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(listening_, [&](const Listening& l) { return l.listener.get() == listener; });
+}
+
+uint32_t OpenDevice::route_events() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock)
+    return 0;
+  std::vector<fabric::Event> events = device_->poll_events(kEventsPerPass);
+  for (fabric::Event& event : events)
+    route(std::move(event));
+  return static_cast<uint32_t>(events.size());
+}
+
+void OpenDevice::route(fabric::Event event) {
+  if (event.type == fabric::EventType::kConnectRequest) {
+    auto it = std::ranges::find_if(
+        listening_, [&](const Listening& l) { return l.listener.get() == event.listener; });
+    if (it != listening_.end())
+      it->acceptor->on_connect_request(*this, std::move(event.request));
+    else
+      event.request->reject({});  // it came while we stopped listening
+    return;
+  }
+  auto* link = static_cast<Link*>(event.owner);
+  // std::function wants something that can be copied.
+  auto shared = std::make_shared<fabric::Event>(std::move(event));
+  link->core().post([link, shared] { link->on_event(*shared); });
+}
+
+}  // namespace rrdk::runtime

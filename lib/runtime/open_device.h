@@ -1,0 +1,68 @@
+// A fabric device that the runtime has opened, and the routing of its control events: connection
+// requests to whoever listens, everything else to the core that owns the connection.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/device.h"
+#include "rrdk/error.h"
+
+namespace rrdk::runtime {
+
+class OpenDevice;
+
+// Who listens. Called on any poll core's thread, with the device's lock held: it picks a core and
+// posts the rest there.
+class Acceptor {
+ public:
+  virtual void on_connect_request(OpenDevice& device,
+                                  std::unique_ptr<fabric::ConnectRequest> request) = 0;
+
+ protected:
+  ~Acceptor() = default;
+};
+
+class OpenDevice {
+ public:
+  OpenDevice(std::string scheme, std::unique_ptr<fabric::Device> device)
+      : scheme_(std::move(scheme)), device_(std::move(device)) {}
+
+  std::string_view scheme() const noexcept { return scheme_; }
+  const fabric::Capabilities& capabilities() const { return device_->capabilities(); }
+  int event_fd() const { return device_->event_fd(); }
+
+  // Calls `use` with the device locked: its control path is for one thread at a time.
+  template <typename Use>
+  auto with(Use&& use) {
+    std::lock_guard lock(mutex_);
+    return std::forward<Use>(use)(*device_);
+  }
+
+  Result<fabric::Listener*> listen(const std::string& uri, Acceptor& acceptor);
+  // When it returns, the acceptor is not called again.
+  void unlisten(fabric::Listener* listener);
+
+  // Takes events and hands them on; how many. Zero also while another core is at it.
+  uint32_t route_events();
+
+ private:
+  struct Listening {
+    std::unique_ptr<fabric::Listener> listener;
+    Acceptor* acceptor;
+  };
+  static constexpr uint32_t kEventsPerPass = 32;
+
+  void route(fabric::Event event);
+
+  const std::string scheme_;
+  std::mutex mutex_;
+  std::unique_ptr<fabric::Device> device_;
+  std::vector<Listening> listening_;  // goes before the device
+};
+
+}  // namespace rrdk::runtime

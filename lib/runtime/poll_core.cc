@@ -1,0 +1,205 @@
+#include "runtime/poll_core.h"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "runtime/link.h"
+#include "runtime/open_device.h"
+
+namespace rrdk::runtime {
+
+namespace {
+
+// A guess at what the connections of one core can have posted; drivers may round it up.
+constexpr uint32_t kCompletionQueueEntries = 16384;
+constexpr size_t kReservedLinks = 1024;
+
+Error system_error(const char* call) {
+  return {Errc::kSystem, std::string(call) + ": " + std::strerror(errno)};
+}
+
+}  // namespace
+
+PollCore::PollCore(uint32_t index, Memory& memory, const RuntimeOptions& options,
+                   WorkerPool* workers, std::unique_ptr<Ring> ring)
+    : index_(index),
+      idle_(options.idle),
+      adaptive_ns_(uint64_t{options.adaptive_us} * 1000),
+      dedicated_(!options.poll_cpus.empty()),
+      workers_(workers),
+      call_pool_(memory),
+      inbox_(std::move(ring), alarm_),
+      control_(alarm_),
+      // An embedded core's reactor may sleep whatever the policy says.
+      alarm_(!dedicated_ || idle_ == IdlePolicy::kAdaptive) {
+  ticking_.reserve(kReservedLinks);
+}
+
+Result<std::unique_ptr<PollCore>> PollCore::create(uint32_t index, Memory& memory,
+                                                   const RuntimeOptions& options,
+                                                   WorkerPool* workers) {
+  auto ring = Ring::create(options.ring_size, Consumers::kOne);
+  if (!ring)
+    return tl::unexpected(ring.error());
+  std::unique_ptr<PollCore> core(new PollCore(index, memory, options, workers, std::move(*ring)));
+  if (auto opened = core->open(); !opened)
+    return tl::unexpected(opened.error());
+  return core;
+}
+
+Result<void> PollCore::open() {
+  if (auto opened = alarm_.open(); !opened)
+    return opened;
+  epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  if (epoll_fd_ < 0)
+    return tl::unexpected(system_error("epoll_create1"));
+  timer_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+  if (timer_fd_ < 0)
+    return tl::unexpected(system_error("timerfd_create"));
+  if (auto watched = watch_fd(alarm_.fd()); !watched)
+    return watched;
+  return watch_fd(timer_fd_);
+}
+
+PollCore::~PollCore() {
+  completions_.clear();
+  if (timer_fd_ >= 0)
+    close(timer_fd_);
+  if (epoll_fd_ >= 0)
+    close(epoll_fd_);
+}
+
+Result<void> PollCore::watch_fd(int fd) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST)
+    return tl::unexpected(system_error("epoll_ctl"));
+  return {};
+}
+
+Result<fabric::CompletionQueue*> PollCore::completion_queue(OpenDevice& device) {
+  for (Completions& known : completions_) {
+    if (known.device == &device)
+      return known.queue.get();
+  }
+  auto queue = device.with(
+      [](fabric::Device& d) { return d.create_completion_queue(kCompletionQueueEntries); });
+  if (!queue)
+    return tl::unexpected(queue.error());
+  if ((*queue)->wake_fd() >= 0) {
+    if (auto watched = watch_fd((*queue)->wake_fd()); !watched)
+      return tl::unexpected(watched.error());
+  }
+  completions_.push_back({this, &device, std::move(*queue)});
+  return completions_.back().queue.get();
+}
+
+void PollCore::watch(OpenDevice& device) {
+  if (std::ranges::find(devices_, &device) != devices_.end())
+    return;
+  devices_.push_back(&device);
+  // Should it fail, events are still taken whenever the core is awake.
+  (void)watch_fd(device.event_fd());
+}
+
+void PollCore::add(Link&) {
+  connections_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void PollCore::remove(Link& link) {
+  connections_.fetch_sub(1, std::memory_order_relaxed);
+  std::erase(ticking_, &link);
+}
+
+// The first pass on a new thread.
+void PollCore::adopt() {
+  std::lock_guard lock(owner_mutex_);
+  owner_token_ = this_thread_token();
+  owner_.store(owner_token_.get(), std::memory_order_relaxed);
+}
+
+bool PollCore::abandoned() {
+  std::lock_guard lock(owner_mutex_);
+  return !owner_token_ || !owner_token_->running.load(std::memory_order_acquire);
+}
+
+uint32_t PollCore::route_events() {
+  uint32_t count = 0;
+  for (OpenDevice* device : devices_)
+    count += device->route_events();
+  return count;
+}
+
+CoreStats PollCore::stats() const noexcept {
+  return {.polls = polls_.load(std::memory_order_relaxed),
+          .busy_polls = busy_polls_.load(std::memory_order_relaxed),
+          .completions = completions_seen_.load(std::memory_order_relaxed),
+          .sleeps = sleeps_.load(std::memory_order_relaxed),
+          .connections = connections_.load(std::memory_order_relaxed)};
+}
+
+void PollCore::stop() {
+  stop_.store(true, std::memory_order_release);
+  alarm_.ring();
+}
+
+bool PollCore::arm() {
+  armed_ = true;
+  alarm_.set();
+  uint64_t now = base::Tsc::now_ns();
+  bool idle = flushed_ && deferred_.empty() && to_workers_.empty() && dirty_ == nullptr &&
+              !stop_.load(std::memory_order_acquire);
+  idle = idle && inbox_.try_sleep(now) && control_.try_sleep(now) && timers_.try_sleep(now) &&
+         housekeeping_.try_sleep(now);
+  for (Completions& source : completions_)
+    idle = idle && source.try_sleep(now);
+  if (!idle) {
+    disarm();
+    return false;
+  }
+  set_sleep_limit();
+  return true;
+}
+
+void PollCore::disarm() {
+  armed_ = false;
+  now_ = base::Tsc::now_ns();
+  alarm_.clear();
+  inbox_.wake();
+  control_.wake();
+  timers_.wake();
+  housekeeping_.wake();
+  for (Completions& source : completions_)
+    source.wake();
+}
+
+// The descriptor of the timer becomes readable when the next timer or tick is due.
+void PollCore::set_sleep_limit() {
+  uint64_t due = timers_.next_due();
+  if (!ticking_.empty())
+    due = std::min(due, housekeeping_.next_tick);
+  itimerspec limit = {};  // zero: never, and not readable any more
+  if (due != UINT64_MAX) {
+    uint64_t now = base::Tsc::now_ns();
+    uint64_t wait = due > now ? due - now : 1;
+    limit.it_value.tv_sec = static_cast<time_t>(wait / 1'000'000'000);
+    limit.it_value.tv_nsec = static_cast<long>(wait % 1'000'000'000);
+  }
+  timerfd_settime(timer_fd_, 0, &limit, nullptr);
+}
+
+void PollCore::sleep() {
+  if (!arm())
+    return;
+  sleeps_.fetch_add(1, std::memory_order_relaxed);
+  epoll_event event;
+  epoll_wait(epoll_fd_, &event, 1, -1);
+}
+
+}  // namespace rrdk::runtime

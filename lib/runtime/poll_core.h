@@ -1,0 +1,169 @@
+// A poll core: it owns connections for life and does everything for them.
+//
+// One pass (poll_core_datapath.cc): completions, the inbox, control tasks, ends that were put off,
+// timers, now and then ticks and the fabric's control events, and at last every work request that
+// all this made, posted once per connection. Nothing is freed within a stage that iterates.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "fabric/device.h"
+#include "rrdk/runtime.h"
+#include "runtime/alarm.h"
+#include "runtime/control_queue.h"
+#include "runtime/inbox.h"
+#include "runtime/thread.h"
+#include "runtime/timers.h"
+#include "runtime/work_source.h"
+#include "runtime/worker_pool.h"
+#include "xprt/call_pool.h"
+
+namespace rrdk::runtime {
+
+class Link;
+class OpenDevice;
+
+class PollCore {
+ public:
+  // Errors: kInvalidArgument, kSystem, kNoMemory. `workers` may be null.
+  static Result<std::unique_ptr<PollCore>> create(uint32_t index, Memory& memory,
+                                                  const RuntimeOptions& options,
+                                                  WorkerPool* workers);
+  ~PollCore();
+  PollCore(const PollCore&) = delete;
+  PollCore& operator=(const PollCore&) = delete;
+
+  // The core's thread: one pass; how many things it did.
+  uint32_t poll();
+  // Until stop(): polls, and idles by policy.
+  void run();
+  void stop();  // any thread
+
+  // Sleeping; the core's thread. True: wake_fd() becomes readable at the next work, and the next
+  // poll() takes that back. False: there is work now.
+  bool arm();
+  int wake_fd() const noexcept { return epoll_fd_; }
+
+  // Any thread.
+  void submit(WorkItem& item) noexcept { inbox_.push(item); }
+  void post(ControlQueue::Task task) { control_.post(std::move(task)); }
+  // Whether the calling thread is the one that polls.
+  bool here() const noexcept { return owner_.load(std::memory_order_relaxed) == this_thread; }
+  // Whether nobody polls: never polled yet, or the thread that did has ended.
+  bool abandoned();
+  CoreStats stats() const noexcept;
+  uint32_t index() const noexcept { return index_; }
+  std::atomic<uint32_t>& assigned() noexcept { return assigned_; }  // connections, by pick_core()
+
+  // The rest: the core's thread.
+  // Read some passes ago, or after the last one while timers run: the past, never the future.
+  uint64_t now() const noexcept { return now_; }
+  Timers& timers() noexcept { return timers_; }
+  WorkerPool* workers() noexcept { return workers_; }
+  xprt::CallPool& call_pool() noexcept { return call_pool_; }
+  void defer(WorkItem& item) noexcept { deferred_.push(item); }  // to the next pass
+  void to_worker(WorkItem& item) noexcept { to_workers_.push(item); }
+  void mark_dirty(Link& link) noexcept;
+  Result<fabric::CompletionQueue*> completion_queue(OpenDevice& device);
+  void watch(OpenDevice& device);  // its control events
+  void add(Link& link);
+  void remove(Link& link);
+
+ private:
+  static constexpr uint32_t kCompletionBurst = 32;
+  static constexpr uint32_t kClockPasses = 16;  // between looks at the clock
+  static constexpr uint64_t kTickNs = 1'000'000;
+  static constexpr uint64_t kEventsNs = 200'000;
+
+  // A device's completions, as a source of work.
+  struct Completions {
+    PollCore* core;
+    OpenDevice* device;
+    std::unique_ptr<fabric::CompletionQueue> queue;
+
+    uint32_t poll(uint64_t now_ns);
+    bool peek(uint64_t) const { return false; }  // a fabric can only say so by arm()
+    bool try_sleep(uint64_t) { return queue->wake_fd() >= 0 && queue->arm(); }
+    void wake() { queue->disarm(); }
+  };
+  // What recurs, at a low rate: ticks of links with calls in flight, control events of devices.
+  // The devices' descriptors stay readable until their events are taken, so they need no arming.
+  struct Housekeeping {
+    PollCore* core;
+    uint64_t next_tick = 0;
+    uint64_t next_events = 0;
+
+    uint32_t poll(uint64_t now_ns);
+    bool peek(uint64_t) const { return false; }
+    bool try_sleep(uint64_t) { return true; }
+    void wake() { next_events = 0; }
+  };
+  static_assert(WorkSource<Completions> && WorkSource<Housekeeping> && WorkSource<Inbox> &&
+                WorkSource<ControlQueue> && WorkSource<Timers>);
+
+  PollCore(uint32_t index, Memory& memory, const RuntimeOptions& options, WorkerPool* workers,
+           std::unique_ptr<Ring> ring);
+  Result<void> open();
+  Result<void> watch_fd(int fd);
+  void adopt();
+  void disarm();
+  void idle(uint64_t idle_since);
+  void sleep();
+  void set_sleep_limit();
+  uint32_t tick(uint64_t now_ns);
+  uint32_t route_events();
+  bool flush();
+
+  const uint32_t index_;
+  const IdlePolicy idle_;
+  const uint64_t adaptive_ns_;
+  const bool dedicated_;
+  WorkerPool* const workers_;
+  xprt::CallPool call_pool_;  // outlives the links
+
+  // Of a pass.
+  uint64_t now_ = base::Tsc::now_ns();
+  uint32_t clock_age_ = 0;
+  std::vector<Completions> completions_;
+  Inbox inbox_;
+  ControlQueue control_;
+  ItemList deferred_;
+  Timers timers_;
+  Housekeeping housekeeping_{this};
+  ItemList to_workers_;
+  Link* dirty_ = nullptr;  // links to post for, in order
+  Link** last_dirty_ = &dirty_;
+  std::vector<Link*> ticking_;  // links with calls in flight
+  std::vector<OpenDevice*> devices_;
+  bool in_pass_ = false;
+
+  // Sleeping.
+  bool armed_ = false;
+  bool flushed_ = true;  // nothing was left to post
+  int epoll_fd_ = -1;
+  int timer_fd_ = -1;
+  Alarm alarm_;
+  std::atomic<bool> stop_ = false;
+
+  // Who polls. Nobody at first: not null, which is what a thread without a token has.
+  static inline const ThreadToken kNobody;
+  std::atomic<const ThreadToken*> owner_ = &kNobody;
+  std::mutex owner_mutex_;
+  std::shared_ptr<ThreadToken> owner_token_;
+
+  std::atomic<uint32_t> assigned_ = 0;
+  // Written by the core alone, read by anybody.
+  alignas(64) std::atomic<uint64_t> polls_ = 0;
+  std::atomic<uint64_t> busy_polls_ = 0;
+  std::atomic<uint64_t> completions_seen_ = 0;
+  std::atomic<uint64_t> sleeps_ = 0;
+  std::atomic<uint32_t> connections_ = 0;
+};
+
+}  // namespace rrdk::runtime

@@ -1,0 +1,150 @@
+#include <sched.h>
+
+#include "runtime/link.h"
+#include "runtime/poll_core.h"
+
+namespace rrdk::runtime {
+
+namespace {
+
+// A counter that one thread writes.
+void add_to(std::atomic<uint64_t>& counter, uint64_t count) {
+  counter.store(counter.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+uint32_t PollCore::poll() {
+  if (in_pass_) [[unlikely]]
+    return 0;  // from a callback: refused rather than recursed
+  if (!here()) [[unlikely]]
+    adopt();
+  if (armed_) [[unlikely]]
+    disarm();
+  in_pass_ = true;
+
+  uint32_t work = 0;
+  for (Completions& source : completions_)
+    work += source.poll(now_);
+  work += inbox_.poll(now_);
+  work += control_.poll(now_);
+  work += deferred_.empty() ? 0 : deferred_.run_once();
+  work += timers_.poll(now_);
+  work += housekeeping_.poll(now_);
+  flushed_ = flush();
+
+  in_pass_ = false;
+  add_to(polls_, 1);
+  if (work != 0)
+    add_to(busy_polls_, 1);
+  // After the work, not before it, and not always: reading the counter can take longer than an
+  // idle pass does.
+  if (++clock_age_ >= kClockPasses || timers_.next_due() != UINT64_MAX) {
+    clock_age_ = 0;
+    now_ = base::Tsc::now_ns();
+  }
+  return work;
+}
+
+// One batch, handed on in runs of the same connection.
+uint32_t PollCore::Completions::poll(uint64_t) {
+  std::array<fabric::Completion, kCompletionBurst> batch;
+  uint32_t count = queue->poll(batch);
+  for (uint32_t i = 0, end = 0; i < count; i = end) {
+    while (end < count && batch[end].owner == batch[i].owner)
+      ++end;
+    static_cast<Link*>(batch[i].owner)->on_completions({&batch[i], end - i});
+  }
+  if (count != 0)
+    add_to(core->completions_seen_, count);
+  return count;
+}
+
+uint32_t PollCore::Housekeeping::poll(uint64_t now_ns) {
+  uint32_t work = 0;
+  if (now_ns >= next_tick) {
+    next_tick = now_ns + kTickNs;
+    core->tick(now_ns);
+  }
+  if (now_ns >= next_events) {
+    next_events = now_ns + kEventsNs;
+    work += core->route_events();
+  }
+  return work;
+}
+
+uint32_t PollCore::tick(uint64_t now_ns) {
+  auto ticked = static_cast<uint32_t>(ticking_.size());
+  // Links are added only in flush(), so the list stands still meanwhile.
+  size_t kept = 0;
+  for (Link* link : ticking_) {
+    link->tick(now_ns);
+    mark_dirty(*link);
+    link->ticking_ = link->needs_tick();
+    if (link->ticking_)
+      ticking_[kept++] = link;
+  }
+  // datapath-allow: shrinks
+  ticking_.resize(kept);
+  return ticked;
+}
+
+void PollCore::mark_dirty(Link& link) noexcept {
+  if (link.dirty_)
+    return;
+  link.dirty_ = true;
+  link.next_dirty_ = nullptr;
+  *last_dirty_ = &link;
+  last_dirty_ = &link.next_dirty_;
+}
+
+// Posts for each link that something happened to: one doorbell per connection and pass. False:
+// a queue was full, or a worker ring; the next pass tries again.
+bool PollCore::flush() {
+  bool all = to_workers_.empty() || workers_->push(to_workers_);
+  Link* link = dirty_;
+  dirty_ = nullptr;
+  last_dirty_ = &dirty_;
+  while (link != nullptr) {
+    Link* next = link->next_dirty_;
+    link->dirty_ = false;
+    if (!link->post()) {
+      mark_dirty(*link);
+      all = false;
+    }
+    if (link->wants_close()) [[unlikely]]
+      link->close(Errc::kConnectionLost, "the peer broke the protocol");
+    if (!link->ticking_ && link->needs_tick()) {
+      link->ticking_ = true;
+      // datapath-allow: grows only with the number of connections
+      ticking_.push_back(link);
+    }
+    if (link->finished() && !link->dirty_) [[unlikely]]
+      link->bury();
+    link = next;
+  }
+  return all;
+}
+
+void PollCore::run() {
+  uint64_t last_work = base::Tsc::now_ns();
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (poll() != 0)
+      last_work = now_;
+    else
+      idle(last_work);
+  }
+}
+
+void PollCore::idle(uint64_t last_work) {
+  // No pause when busy: it takes longer than a pass, and the pass touches little.
+  if (idle_ == IdlePolicy::kBusy)
+    return;
+  if (idle_ == IdlePolicy::kAdaptive && now_ - last_work > adaptive_ns_)
+    sleep();
+  else
+    // datapath-allow: the core is idle
+    sched_yield();
+}
+
+}  // namespace rrdk::runtime

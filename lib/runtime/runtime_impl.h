@@ -1,0 +1,48 @@
+// What servers and clients use of a Runtime beyond its public face.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rrdk/runtime.h"
+#include "runtime/open_device.h"
+#include "runtime/poll_core.h"
+#include "runtime/worker_pool.h"
+
+namespace rrdk {
+
+struct Runtime::Impl {
+  Impl(Memory& memory_in, RuntimeOptions options_in)
+      : memory(memory_in), options(std::move(options_in)) {}
+  ~Impl();
+
+  Result<void> start();
+
+  // The device for a URI, opened at its first use; every core then watches it.
+  Result<runtime::OpenDevice*> device(const std::string& uri);
+  // The core with the fewest connections; the caller adds to its assigned().
+  runtime::PollCore& pick_core();
+  // Waits until `done()`, polling embedded cores that nobody else polls. False: not in time.
+  // Control path, and never from a callback.
+  bool wait_until(const std::function<bool()>& done, uint64_t deadline_ns = UINT64_MAX);
+  // Embedded: whether the calling thread polls a core, or one that nobody polls (any more).
+  bool embedded_here();
+  // Polls those once; how many things they did.
+  uint32_t poll_here();
+  // Runs `task` on the core and waits for its end.
+  void run_on(runtime::PollCore& core, const std::function<void()>& task);
+
+  Memory& memory;
+  const RuntimeOptions options;
+  std::mutex devices_mutex;
+  std::vector<std::unique_ptr<runtime::OpenDevice>> devices;
+  std::unique_ptr<runtime::WorkerPool> workers;
+  std::vector<std::unique_ptr<runtime::PollCore>> cores;  // before devices and workers they go
+  std::vector<std::thread> threads;
+};
+
+}  // namespace rrdk

@@ -1,0 +1,74 @@
+#include "runtime/thread.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <cerrno>
+#include <cstring>
+#include <future>
+#include <system_error>
+#include <utility>
+
+#include "rrdk/eal.h"
+
+namespace rrdk::runtime {
+
+namespace {
+
+struct TokenHolder {
+  std::shared_ptr<ThreadToken> token = std::make_shared<ThreadToken>();
+  TokenHolder() { this_thread = token.get(); }
+  ~TokenHolder() { token->running.store(false, std::memory_order_release); }
+};
+
+// The main thread is pinned by EAL, and a new thread inherits that: "any CPU" is set, too. The
+// kernel keeps those of the mask that this process may use, and refuses an empty rest.
+Result<void> set_affinity(int cpu) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  if (cpu >= CPU_SETSIZE)
+    return fail(Errc::kInvalidArgument, "CPU " + std::to_string(cpu) + " does not exist");
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (cpu < 0 || i == cpu)
+      CPU_SET(i, &cpus);
+  }
+  if (pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus) != 0)
+    return fail(Errc::kInvalidArgument,
+                "CPU " + std::to_string(cpu) + " does not exist or is not ours to use");
+  return {};
+}
+
+}  // namespace
+
+const std::shared_ptr<ThreadToken>& this_thread_token() {
+  static thread_local TokenHolder holder;
+  return holder.token;
+}
+
+Result<std::thread> start_thread(const std::string& name, int cpu, std::function<void()> body) {
+  std::promise<Result<void>> started;
+  std::future<Result<void>> outcome = started.get_future();
+  std::thread thread;
+  try {
+    thread = std::thread([&started, name, cpu, run = std::move(body)] {
+      pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+      Result<void> ready = set_affinity(cpu);
+      if (ready && !register_thread())
+        ready = fail(Errc::kSystem, "EAL has no identity left for thread " + name);
+      bool run_body = ready.has_value();
+      started.set_value(std::move(ready));
+      if (run_body)
+        run();
+    });
+  } catch (const std::system_error& error) {
+    return fail(Errc::kSystem, "can not start thread " + name + ": " + error.what());
+  }
+  Result<void> ready = outcome.get();
+  if (!ready) {
+    thread.join();
+    return tl::unexpected(ready.error());
+  }
+  return thread;
+}
+
+}  // namespace rrdk::runtime

@@ -1,0 +1,29 @@
+// Threads of the runtime, and who polls a core.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "rrdk/error.h"
+
+namespace rrdk::runtime {
+
+// Starts a thread with a name (15 characters), on `cpu` (-1: on any), known to EAL, and waits until
+// it runs. Errors: kInvalidArgument (no such CPU, or not ours), kSystem.
+Result<std::thread> start_thread(const std::string& name, int cpu, std::function<void()> body);
+
+// Stands for a thread, so that another can tell whether it has ended.
+struct ThreadToken {
+  std::atomic<bool> running = true;
+};
+
+// The calling thread's. One for its whole life.
+const std::shared_ptr<ThreadToken>& this_thread_token();
+
+// Its address alone, quickly; null before this_thread_token() was called on the thread.
+inline thread_local constinit const ThreadToken* this_thread = nullptr;
+
+}  // namespace rrdk::runtime

@@ -1,0 +1,47 @@
+// Timers of one poll core: a binary heap of pointers to timers that their users hold. The clock is
+// the caller's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace rrdk::runtime {
+
+struct Timer {
+  void (*fire)(Timer& timer) = nullptr;
+  uint64_t due_ns = 0;
+  uint32_t place = UINT32_MAX;  // in the heap; UINT32_MAX: not running
+
+  bool running() const noexcept { return place != UINT32_MAX; }
+};
+
+class Timers {
+ public:
+  Timers() { heap_.reserve(kReserve); }
+
+  // `timer` is not running. Grows the heap only beyond any number of timers that ran before.
+  void start(Timer& timer, uint64_t due_ns) noexcept;
+  void cancel(Timer& timer) noexcept;
+  uint64_t next_due() const noexcept { return heap_.empty() ? UINT64_MAX : heap_.front()->due_ns; }
+
+  uint32_t poll(uint64_t now_ns) noexcept { return peek(now_ns) ? fire_due(now_ns) : 0; }
+  bool peek(uint64_t now_ns) const noexcept {
+    return !heap_.empty() && heap_.front()->due_ns <= now_ns;
+  }
+  bool try_sleep(uint64_t now_ns) noexcept { return !peek(now_ns); }  // next_due() bounds the sleep
+  void wake() noexcept {}
+
+ private:
+  static constexpr size_t kReserve = 1024;
+  static constexpr uint32_t kMostPerPass = 32;
+
+  uint32_t fire_due(uint64_t now_ns) noexcept;
+  void put(size_t place, Timer* timer) noexcept;
+  void sift_up(size_t place) noexcept;
+  void sift_down(size_t place) noexcept;
+
+  std::vector<Timer*> heap_;
+};
+
+}  // namespace rrdk::runtime

@@ -1,0 +1,51 @@
+// Worker cores: they run handlers that may take long. One ring for all of them, so that a slow call
+// holds up nobody else's.
+//
+// A full ring: the poll core keeps the item in a list of its own and tries again on its next pass.
+// This can not deadlock: a worker never waits for a poll core (Inbox::push always succeeds), so the
+// ring always drains, and a poll core that keeps items goes on polling meanwhile.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "rrdk/runtime.h"
+#include "runtime/ring.h"
+
+namespace rrdk::runtime {
+
+class WorkerPool {
+ public:
+  // Starts the threads. Errors: as Runtime::create.
+  static Result<std::unique_ptr<WorkerPool>> start(const RuntimeOptions& options);
+  // Stops them. What is still queued is not run: there is nothing, servers are gone by now.
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  uint32_t size() const noexcept { return static_cast<uint32_t>(threads_.size()); }
+  // Poll cores: moves items from the front of `items` to the ring, in bursts; false: some are left.
+  bool push(ItemList& items) noexcept;
+
+ private:
+  static constexpr uint32_t kBurst = 16;
+
+  WorkerPool(const RuntimeOptions& options, std::unique_ptr<Ring> ring, int wake_fd);
+
+  void run(uint32_t workers) noexcept;
+  uint32_t poll(uint32_t share) noexcept;
+  void sleep() noexcept;
+  void wake(uint64_t count) noexcept;
+
+  const IdlePolicy idle_;
+  const uint64_t adaptive_ns_;
+  std::unique_ptr<Ring> ring_;
+  const int wake_fd_;  // eventfd as a semaphore: a token wakes one worker
+  std::atomic<bool> stop_ = false;
+  alignas(64) std::atomic<uint32_t> sleepers_ = 0;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace rrdk::runtime

@@ -1,0 +1,96 @@
+// From a call's arrival to its handler.
+#include "rpc/reply_datapath.h"
+#include "runtime/poll_core.h"
+#include "server/server_impl.h"
+#include "server/server_link.h"
+
+namespace rrdk::server {
+
+namespace {
+
+void run_on_worker(runtime::WorkItem& item) {
+  auto& context = static_cast<CallContext&>(item);
+  context.procedure->handler(context.handle(), context.service->context);
+}
+
+}  // namespace
+
+void CallContext::open_reply() noexcept {
+  results.emplace(call->reply(), link->server().runtime.memory, call->inline_size(),
+                  call->max_reply());
+  rpc::encode_success(*results, header.xid);
+}
+
+void ServerLink::on_call(xprt::IncomingCall& call) {
+  CallContext& context = contexts_.get();
+  context.link = this;
+  context.call = &call;
+  context.service = nullptr;
+  context.procedure = nullptr;
+  context.not_before_ns = 0;
+  context.args = Decoder(call.message());
+  if (admit(context))
+    dispatch(context);
+}
+
+// Finds the procedure. False: the call has been answered, with an error or as NULL.
+bool ServerLink::admit(CallContext& context) noexcept {
+  rpc::CallHeader& header = context.header;
+  rpc::CallVerdict verdict = rpc::decode_call(context.args, header);
+  if (verdict != rpc::CallVerdict::kOk) [[unlikely]] {
+    rejected_.fetch_add(1, std::memory_order_relaxed);
+    restart_reply(context);
+    bool answered = rpc::encode_refusal(*context.results, header.xid, verdict);
+    context.answer = answered ? Answer::kResults : Answer::kDrop;
+    send(context);
+    return false;
+  }
+  ServiceTable::Found found = server_.services.find(header.program, header.version);
+  context.service = found.entry;
+  if (found.verdict != ServiceTable::Verdict::kFound) [[unlikely]] {
+    refuse(context, found.verdict == ServiceTable::Verdict::kNoVersion ? AcceptStat::kProgMismatch
+                                                                       : AcceptStat::kProgUnavail);
+    return false;
+  }
+  context.procedure = found.entry->find(header.procedure);
+  if (context.procedure == nullptr && header.procedure != 0) [[unlikely]] {
+    refuse(context, AcceptStat::kProcUnavail);
+    return false;
+  }
+  // A long call is held to the same limits (V1-LONG-11, EXP-31).
+  if (!found.entry->binding->allows(header.procedure, context.call->read_chunks(),
+                                    context.call->write_chunks())) [[unlikely]] {
+    if (found.entry->binding->on_breach == BreachAnswer::kTransportError) {
+      context.answer = Answer::kTransportError;
+      send(context);
+    } else {
+      refuse(context, AcceptStat::kGarbageArgs);
+    }
+    return false;
+  }
+  context.open_reply();
+  if (context.procedure == nullptr) {  // procedure 0 does nothing, for whoever asks
+    context.answer = Answer::kResults;
+    send(context);
+    return false;
+  }
+  return true;
+}
+
+void ServerLink::dispatch(CallContext& context) noexcept {
+  const Procedure& procedure = *context.procedure;
+  if (procedure.dispatch == Dispatch::kWorker && core().workers() != nullptr) {
+    context.run = run_on_worker;
+    core().to_worker(context);
+    return;
+  }
+  procedure.handler(context.handle(), context.service->context);
+}
+
+void ServerLink::refuse(CallContext& context, AcceptStat status) noexcept {
+  context.answer = Answer::kReject;
+  context.accept_stat = status;
+  send(context);
+}
+
+}  // namespace rrdk::server

@@ -1,0 +1,70 @@
+// The server: its services, its listeners, its connections and their sums.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "rrdk/server.h"
+#include "runtime/open_device.h"
+#include "runtime/runtime_impl.h"
+#include "server/call_context.h"
+#include "server/service_table.h"
+#include "xprt/connection.h"
+
+namespace rrdk {
+
+namespace server {
+class ServerLink;
+}
+
+struct Server::Impl final : runtime::Acceptor {
+  Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in);
+  ~Impl();
+
+  Result<void> add_service(const Service& service);
+  Result<std::string> listen(const std::string& uri);
+  void stop_listening();
+  ServerStats stats() const;
+  void on_connect_request(runtime::OpenDevice& device,
+                          std::unique_ptr<fabric::ConnectRequest> request) override;
+  // The link's core: nothing refers to it any more. Deletes it.
+  void remove(server::ServerLink& link);
+
+  Runtime::Impl& runtime;
+  const ServerOptions options;
+  server::ServiceTable services;  // only read after listen()
+  std::atomic<uint64_t> lost = 0;
+
+ private:
+  struct Listening {
+    runtime::OpenDevice* device;
+    fabric::Listener* listener;
+  };
+  // Past connections and present ones, summed.
+  struct Sums {
+    uint64_t rejected = 0;
+    xprt::Counters counters;
+  };
+
+  void accept(runtime::PollCore& core, runtime::OpenDevice& device,
+              fabric::ConnectRequest& request);
+  static void add(Sums& sums, const server::ServerLink& link);
+  void close_links_of(runtime::PollCore& core);
+
+  std::vector<Listening> listening_;
+  bool listened_ = false;
+  std::vector<server::ContextPool> contexts_;  // of each core
+  std::atomic<bool> closing_ = false;
+  // Connections, and requests on their way to a core: the Impl lives until there are none.
+  std::atomic<uint32_t> connections_ = 0;
+  std::atomic<uint64_t> accepted_ = 0;
+  std::atomic<uint64_t> refused_ = 0;
+  mutable std::mutex links_mutex_;
+  std::vector<server::ServerLink*> links_;
+  Sums past_;
+};
+
+}  // namespace rrdk
