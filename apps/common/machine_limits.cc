@@ -1,0 +1,162 @@
+#include "machine_limits.h"
+
+#include <immintrin.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <thread>
+
+namespace rrdk::apps {
+namespace {
+
+constexpr uint64_t kLastPing = 1ull << 63;  // marks the ping after which the other side may leave
+constexpr uint32_t kRoundsPerBatch = 50;
+constexpr uint64_t kPatienceNs = 1'000'000'000;
+
+// One round trip with an other side that has come. False: it is gone; its process may have died.
+bool round_trip(PingLine& line, uint64_t value) {
+  uint64_t give_up = 0;
+  line.value.store(value, std::memory_order_release);
+  for (uint32_t spins = 1; line.value.load(std::memory_order_acquire) != value + 1; ++spins) {
+    _mm_pause();
+    if (spins % 65536 != 0)
+      continue;
+    uint64_t now = clock_ns();
+    give_up = give_up == 0 ? now + kPatienceNs : give_up;
+    if (now > give_up)
+      return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// The first ping waits for the other side to come; only it can find nobody.
+bool first_round_trip(PingLine& line, uint64_t value) {
+  uint64_t give_up = clock_ns() + kPatienceNs;
+  line.value.store(value, std::memory_order_release);
+  while (line.value.load(std::memory_order_acquire) != value + 1) {
+    if (clock_ns() > give_up) {
+      // Take it back, unless the answer came just now.
+      if (line.value.compare_exchange_strong(value, value - 1))
+        return false;
+      return true;
+    }
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+}  // namespace
+
+uint64_t clock_ns() noexcept {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+double ping(PingLine& line, uint32_t batches) {
+  uint64_t last = line.value.load(std::memory_order_acquire) & ~kLastPing;
+  uint64_t next = (last + 1) | 1;
+  if (!first_round_trip(line, next))
+    return 0;
+  std::vector<double> results;
+  results.reserve(batches);
+  for (uint32_t b = 0; b < batches; ++b) {
+    uint64_t start = clock_ns();
+    for (uint32_t i = 0; i < kRoundsPerBatch; ++i) {
+      if (!round_trip(line, next += 2)) {
+        line.value.store(next | kLastPing,
+                         std::memory_order_release);  // lets it go, should it come
+        return 0;
+      }
+    }
+    results.push_back(static_cast<double>(clock_ns() - start) / kRoundsPerBatch);
+  }
+  if (!round_trip(line, (next + 2) | kLastPing))
+    return 0;
+  auto middle = results.begin() + static_cast<ptrdiff_t>(results.size() / 2);
+  std::nth_element(results.begin(), middle, results.end());
+  return *middle;
+}
+
+void answer(PingLine& line) noexcept {
+  while (true) {
+    uint64_t value = line.value.load(std::memory_order_acquire);
+    if ((value & 1) == 0) {
+      _mm_pause();
+      continue;
+    }
+    line.value.store(value + 1, std::memory_order_release);
+    if ((value & kLastPing) != 0)
+      return;
+  }
+}
+
+double cache_line_round_trip_ns(int other_cpu, uint32_t batches) {
+  PingLine line;
+  std::atomic<int> pinned{-1};
+  std::thread other([&] {
+    pinned = pin_to_cpu(other_cpu) ? 1 : 0;
+    if (pinned == 1)
+      answer(line);
+  });
+  while (pinned == -1)
+    std::this_thread::yield();
+  double result = 0;
+  if (pinned == 1) {
+    result = ping(line, batches);
+    if (result == 0)
+      line.value.store(kLastPing | 1);  // the thread has still not come: let it go when it does
+  }
+  other.join();
+  return result;
+}
+
+double memcpy_bytes_per_s(const std::byte* from, std::byte* to, size_t size, size_t stride,
+                          size_t buffers, uint64_t duration_ns) {
+  if (size == 0 || buffers == 0)
+    return 0;
+  for (size_t b = 0; b < buffers; ++b)
+    std::memcpy(to + b * stride, from, size);
+  // Look at the clock only every few copies, and keep the compiler from dropping any of them.
+  size_t per_look = std::max<size_t>(1, 65536 / size);
+  uint64_t start = clock_ns();
+  uint64_t elapsed;
+  uint64_t copies = 0;
+  do {
+    for (size_t i = 0; i < per_look; ++i, ++copies) {
+      std::byte* target = to + (copies % buffers) * stride;
+      std::memcpy(target, from, size);
+      asm volatile("" : : "r"(target), "r"(from) : "memory");
+    }
+    elapsed = clock_ns() - start;
+  } while (elapsed < duration_ns);
+  return static_cast<double>(copies) * static_cast<double>(size) * 1e9 /
+         static_cast<double>(elapsed);
+}
+
+std::vector<int> allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof set, &set) != 0)
+    return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(static_cast<size_t>(cpu), &set))
+      cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+bool pin_to_cpu(int cpu) noexcept {
+  if (cpu < 0 || cpu >= CPU_SETSIZE)
+    return false;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<size_t>(cpu), &set);
+  return sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+}  // namespace rrdk::apps

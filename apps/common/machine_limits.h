@@ -1,0 +1,46 @@
+// What this machine can do at best, measured: the round trip of a cache line between two cores, and
+// the bandwidth of memcpy. testrpc puts its results beside these, and perf/limits prints them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace rrdk::apps {
+
+// One cache line that two cores pass to each other. An odd value is a ping, which the other side
+// answers with the next even one. May lie in memory that two processes share.
+struct alignas(64) PingLine {
+  std::atomic<uint64_t> value{0};
+
+  // True when the other side wants answer() to be called.
+  bool wanted() const noexcept { return (value.load(std::memory_order_acquire) & 1) != 0; }
+};
+
+// Passes the line back and forth in batches; returns the median batch's nanoseconds per round trip.
+// The median, because a batch in which the scheduler takes one of the cores away says nothing.
+// The other side is in answer() or comes to it soon; 0 if it does not answer within a second.
+double ping(PingLine& line, uint32_t batches);
+
+// Answers pings until the other side's last one.
+void answer(PingLine& line) noexcept;
+
+// The same between two CPUs, with a thread of its own on `other_cpu`. The caller runs on another
+// CPU. 0 when there is no such CPU.
+double cache_line_round_trip_ns(int other_cpu, uint32_t batches);
+
+// Bytes per second of one thread's memcpy of `size` bytes from one place to `buffers` places in
+// turn, which lie `stride` bytes apart from `to` on. All are touched before the clock starts.
+double memcpy_bytes_per_s(const std::byte* from, std::byte* to, size_t size, size_t stride,
+                          size_t buffers, uint64_t duration_ns);
+
+// The CPUs that this process may run on, ascending.
+std::vector<int> allowed_cpus();
+
+// Pins the calling thread. False when the CPU does not exist or is forbidden.
+bool pin_to_cpu(int cpu) noexcept;
+
+uint64_t clock_ns() noexcept;
+
+}  // namespace rrdk::apps

@@ -1,0 +1,170 @@
+#include "client_role.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "audit.h"
+#include "interactive.h"
+#include "machine_limits.h"
+#include "results_json.h"
+#include "stop.h"
+
+namespace rrdk::testrpc {
+namespace {
+
+// In a piece of a run the probe must be short; beside a whole run it can be thorough.
+constexpr uint32_t kShortProbe = 20;
+constexpr uint32_t kLongProbe = 200;
+
+bool all_right(Results results) {
+  bool right = true;
+  for (const std::unique_ptr<RunResult>& r : results) {
+    right = right && r->calls != 0 && r->failures.total() == 0 && r->wrong_bytes == 0 &&
+            !r->connection_lost;
+  }
+  return right;
+}
+
+void run_plan(Bench& bench, const std::vector<RunSpec>& plan, const Options& options) {
+  for (const RunSpec& spec : plan) {
+    if (!bench.run(spec, options, [] { return !stop_requested(); }))
+      return;
+  }
+}
+
+int complain(const Error& error) {
+  std::fprintf(stderr, "testrpc: %s\n", error.message.c_str());
+  return 1;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientSetup& setup,
+                                           uint32_t max_window, uint32_t max_size) {
+  auto bench = std::make_unique<Bench>();
+  bench->setup_ = &setup;
+  bench->max_window_ = max_window;
+  bench->max_size_ = max_size;
+  Scale scale = {options.connections, max_window, max_size};
+  Result<std::unique_ptr<Session>> session = Session::open(options, setup.uri, setup.idle, scale);
+  if (!session)
+    return tl::unexpected(session.error());
+  bench->session_ = std::move(*session);
+  Result<std::unique_ptr<Load>> load = Load::create(*bench->session_, max_window, max_size);
+  if (!load)
+    return tl::unexpected(load.error());
+  bench->load_ = std::move(*load);
+  return bench;
+}
+
+double Bench::probe_line(uint32_t batches) {
+  if (setup_->page != nullptr)
+    return apps::ping(setup_->page->line, batches);
+  return setup_->other_cpu < 0 ? 0 : apps::cache_line_round_trip_ns(setup_->other_cpu, batches);
+}
+
+bool Bench::run(const RunSpec& spec, const Options& options,
+                const std::function<bool()>& keep_going) {
+  auto result = std::make_unique<RunResult>();
+  LiveLine live;
+  SharedPage* page = setup_->page;
+  Memory& memory = session_->memory();
+  RunHooks hooks;
+  hooks.tick = [&](const RunResult& so_far, Histogram& recent) {
+    live.tick(so_far, recent);
+    return keep_going();
+  };
+  // Between the pieces of a run only the server of --self can be probed without disturbing it.
+  hooks.probe_line = [&] { return page != nullptr ? probe_line(kShortProbe) : 0; };
+  hooks.allocations = [&] {
+    return allocations() + (page != nullptr ? page->allocations.load() : 0);
+  };
+  hooks.registrations = [&] {
+    return memory.registrations() + (page != nullptr ? page->registrations.load() : 0);
+  };
+  double line_before = page == nullptr ? probe_line(kLongProbe) : 0;
+  live.begin(spec);
+  load_->run(spec, options, hooks, *result);
+  if (page == nullptr) {
+    result->line_ns = (line_before + probe_line(kLongProbe)) / 2;
+    if (result->line_ns > 0)
+      result->p50_per_line = static_cast<double>(result->latency.percentile(50)) / result->line_ns;
+  }
+  result->memcpy_bytes_per_s = load_->memcpy_limit(spec);
+  bool more = !result->connection_lost && !stop_requested();
+  results_.push_back(std::move(result));
+  return more;
+}
+
+bool Bench::connection_lost() const {
+  return std::ranges::any_of(results_, [](const auto& r) { return r->connection_lost; });
+}
+
+bool Bench::close() {
+  load_.reset();
+  return session_->close();
+}
+
+int run_client(const Options& given, const ClientSetup& setup) {
+  Options options = given;
+  std::vector<RunSpec> plan = make_plan(options);
+  if (!options.json.empty()) {
+    if (Result<void> writable = check_writable(options.json); !writable)
+      return complain(writable.error());
+  }
+  Result<void> eal = start_eal(options);
+  if (!eal)
+    return complain(eal.error());
+  uint32_t max_size =
+      options.interactive ? std::max(largest_size(plan), kInteractiveMaxSize) : largest_size(plan);
+  uint32_t max_window = options.interactive ? std::max(largest_window(plan), kInteractiveMaxWindow)
+                                            : largest_window(plan);
+  Result<std::unique_ptr<Bench>> opened = Bench::open(options, setup, max_window, max_size);
+  if (!opened)
+    return complain(opened.error());
+  Bench& bench = **opened;
+  if (setup.cpu >= 0 && !apps::pin_to_cpu(setup.cpu))
+    return complain(
+        {Errc::kInvalidArgument, "CPU " + std::to_string(setup.cpu) + " is not ours to use"});
+  if (options.interactive)
+    run_interactive(bench, given);
+  else
+    run_plan(bench, plan, options);
+  bool pools_whole = bench.close();
+  pools_whole = setup.finish_server() && pools_whole;
+  Audit audit = make_audit(bench.results(), pools_whole);
+  print_table(bench.results());
+  print_failures(bench.results());
+  print_audit(audit);
+  if (!options.json.empty()) {
+    std::vector<int> cpus;
+    if (setup.other_cpu >= 0)
+      cpus = {setup.cpu, setup.other_cpu};
+    Result<void> written = write_json({options, setup.uri, bench.results(), audit, cpus});
+    if (!written)
+      return complain(written.error());
+  }
+  bool right = all_right(bench.results()) && (options.interactive || !bench.results().empty());
+  return right && pools_whole ? 0 : 1;
+}
+
+int run_client(const Options& options) {
+  catch_stop_signals();
+  ClientSetup setup;
+  setup.uri = options.uri;
+  setup.idle = options.idle.value_or(IdlePolicy::kYield);
+  std::vector<int> cpus = apps::allowed_cpus();
+  setup.cpu = options.cpu.value_or(-1);
+  // Stay where we are, so that the probe's thread has another CPU to go to.
+  if (setup.cpu < 0 && cpus.size() >= 2)
+    setup.cpu = sched_getcpu();
+  for (int cpu : cpus) {
+    if (cpu != setup.cpu)
+      setup.other_cpu = cpu;
+  }
+  return run_client(options, setup);
+}
+
+}  // namespace rrdk::testrpc

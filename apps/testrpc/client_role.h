@@ -1,0 +1,62 @@
+// Calling a server: the runs, one after the other, and what is told about them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "load.h"
+#include "options.h"
+#include "plan.h"
+#include "report.h"
+#include "session.h"
+#include "shared_page.h"
+
+namespace rrdk::testrpc {
+
+struct ClientSetup {
+  std::string uri;
+  IdlePolicy idle;
+  int cpu = -1;                // to pin the main thread to
+  int other_cpu = -1;          // the server's, or another one, for the cache-line round trip
+  SharedPage* page = nullptr;  // of --self
+  // Ends the server of --self: true when its pools were whole.
+  std::function<bool()> finish_server = [] { return true; };
+};
+
+// A connected client: makes runs and keeps their results.
+class Bench {
+ public:
+  static Result<std::unique_ptr<Bench>> open(const Options& options, const ClientSetup& setup,
+                                             uint32_t max_window, uint32_t max_size);
+
+  // Makes one run; `keep_going` is asked about every 10 ms. False when no further run makes sense.
+  bool run(const RunSpec& spec, const Options& options, const std::function<bool()>& keep_going);
+
+  Results results() const { return results_; }
+  void clear_results() { results_.clear(); }
+  uint32_t max_window() const { return max_window_; }
+  uint32_t max_size() const { return max_size_; }
+  bool connection_lost() const;
+
+  // Disconnects; true when the pools are whole.
+  bool close();
+
+ private:
+  double probe_line(uint32_t batches);
+
+  const ClientSetup* setup_ = nullptr;
+  uint32_t max_window_ = 0;
+  uint32_t max_size_ = 0;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Load> load_;
+  std::vector<std::unique_ptr<RunResult>> results_;
+};
+
+// Opens, runs the plan or interactive mode, prints and writes the results: the exit status.
+int run_client(const Options& options, const ClientSetup& setup);
+
+// --client
+int run_client(const Options& options);
+
+}  // namespace rrdk::testrpc

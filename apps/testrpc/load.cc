@@ -1,0 +1,300 @@
+#include "load.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "machine_limits.h"
+#include "perf_program.h"
+
+namespace rrdk::testrpc {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kTickNs = 10 * kMs;
+constexpr uint64_t kForever = UINT64_MAX;
+constexpr uint64_t kWarmUpCallsPerSlot = 16;
+constexpr uint64_t kWarmUpNs = 200 * kMs;
+// A closed-loop run is made in pieces of this length, with a probe of the machine in between.
+constexpr uint64_t kPieceNs = 250 * kMs;
+// When a run is stopped, its calls may still end by themselves; then they are cancelled; and when
+// even that does not end them, the library is broken.
+constexpr uint64_t kGraceNs = 2000 * kMs;
+constexpr uint64_t kHopelessNs = 10'000 * kMs;
+
+double median(std::vector<double> values) {
+  if (values.empty())
+    return 0;
+  auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+uint32_t RunSpec::largest_size() const {
+  return sizes.empty() ? 0 : *std::ranges::max_element(sizes);
+}
+
+uint64_t Failures::total() const {
+  uint64_t sum = perf_status_ + undecodable_;
+  for (uint64_t n : by_status_)
+    sum += n;
+  return sum;
+}
+
+std::string Failures::text() const {
+  std::string text;
+  auto append = [&text](uint64_t n, const char* what) {
+    if (n != 0)
+      text += (text.empty() ? "" : ", ") + std::to_string(n) + " " + what;
+  };
+  for (size_t i = 0; i < by_status_.size(); ++i)
+    append(by_status_[i], rrdk::to_string(static_cast<CallStatus>(i)));
+  append(perf_status_, "refused by the perf program (size above the server's --max-size?)");
+  append(undecodable_, "with results that are not what was asked for");
+  return text;
+}
+
+Result<std::unique_ptr<Load>> Load::create(Session& session, uint32_t max_window,
+                                           uint32_t max_size) {
+  std::unique_ptr<Load> load(new Load(session));
+  // Page-aligned, and source and sink apart from those of other slots.
+  load->stride_ = (std::max(max_size, 1u) + 4095) & ~4095u;
+  size_t slots = max_window * session.connections().size();
+  Result<RegisteredMemory> area = session.memory().allocate(2 * slots * load->stride_);
+  if (!area)
+    return tl::unexpected(area.error());
+  load->area_ = std::move(*area);
+  std::fill_n(load->area_.data(), load->area_.size(), std::byte{0x33});
+  for (size_t i = 0; i < slots; ++i) {
+    ClientConnection& connection = *session.connections()[i % session.connections().size()];
+    load->slots_.push_back(std::make_unique<Slot>(*load, connection));
+    Draw& draw = load->slots_.back()->draw;
+    draw.sink = load->area_.span(i * load->stride_, load->stride_);
+    draw.source = load->area_.span((slots + i) * load->stride_, load->stride_);
+  }
+  load->idle_.reserve(slots);
+  return load;
+}
+
+Load::~Load() = default;
+
+void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hooks,
+               RunResult& result) {
+  spec_ = &spec;
+  options_ = &options;
+  hooks_ = &hooks;
+  result_ = &result;
+  result.spec = spec;
+  random_state_ = options.seed * 2 + 1;
+  active_ = std::span(slots_).first(spec.window * session_.connections().size());
+  stopping_ = false;
+  warm_up();
+  recent_.clear();
+  next_tick_ns_ = Runtime::now_ns() + kTickNs;
+  measure();
+}
+
+// Calls that are made but not measured: they fault pages in and fill caches and pools. What goes
+// wrong in them counts.
+void Load::warm_up() {
+  recording_ = false;
+  next_tick_ns_ = Runtime::now_ns() + kTickNs;
+  uint64_t calls = kWarmUpCallsPerSlot * active_.size();
+  if (options_->count != 0)
+    calls = std::min(calls, std::max<uint64_t>(options_->count, active_.size()));
+  phase(calls, kWarmUpNs);
+  recording_ = true;
+}
+
+void Load::measure() {
+  bool in_pieces = options_->rate == 0 && options_->count == 0;
+  uint64_t left_ns = options_->count != 0 || options_->duration_s == 0
+                         ? kForever
+                         : static_cast<uint64_t>(options_->duration_s * 1e9);
+  uint64_t calls = options_->count != 0 ? options_->count : kForever;
+  std::vector<double> lines = {hooks_->probe_line()};
+  uint64_t registrations = hooks_->registrations();  // the server's are as of the last probe
+  std::vector<double> ratios;
+  while (left_ns != 0 && !stopping_ && !result_->connection_lost) {
+    uint64_t piece_ns = in_pieces ? std::min(left_ns, kPieceNs) : left_ns;
+    piece_.clear();
+    uint64_t allocations = hooks_->allocations();
+    phase(calls, piece_ns);
+    result_->allocations += hooks_->allocations() - allocations;
+    lines.push_back(hooks_->probe_line());
+    double around = (lines.back() + lines[lines.size() - 2]) / 2;
+    if (around > 0)
+      ratios.push_back(static_cast<double>(piece_.percentile(50)) / around);
+    if (!in_pieces)
+      break;
+    left_ns -= left_ns == kForever ? 0 : piece_ns;
+  }
+  result_->line_ns = median(lines);
+  result_->p50_per_line = median(ratios);
+  result_->registrations = hooks_->registrations() - registrations;
+  result_->stopped = stopping_;
+}
+
+// Makes calls until `calls` were submitted or the time is up, and waits until all have ended.
+void Load::phase(uint64_t calls, uint64_t duration_ns) {
+  submitted_ = 0;
+  budget_ = calls;
+  start_ns_ = Runtime::now_ns();
+  deadline_ns_ = duration_ns > kForever - start_ns_ ? kForever : start_ns_ + duration_ns;
+  stopped_ns_ = 0;
+  idle_.clear();
+  for (const std::unique_ptr<Slot>& slot : active_)
+    idle_.push_back(slot.get());
+  uint64_t now = start_ns_;
+  while (true) {
+    start_due_calls(now);
+    if (in_flight_ == 0 && (!may_submit(now) || idle_.empty()))
+      break;
+    loop_.step(next_tick_ns_);
+    now = Runtime::now_ns();
+    if (now >= next_tick_ns_)
+      housekeeping(now);
+  }
+  if (recording_)
+    result_->seconds += static_cast<double>(now - start_ns_) / 1e9;
+}
+
+// From the loop: closed loop, whatever is idle starts now; open loop, what the schedule says, from
+// the time it says, however late that is.
+void Load::start_due_calls(uint64_t now) {
+  double interval_ns = options_->rate == 0 ? 0 : 1e9 / options_->rate;
+  while (!idle_.empty() && may_submit(now)) {
+    uint64_t intended = now;
+    if (options_->rate != 0) {
+      intended = start_ns_ + static_cast<uint64_t>(static_cast<double>(submitted_) * interval_ns);
+      if (intended > now || intended >= deadline_ns_)
+        return;
+    }
+    Slot* slot = idle_.back();
+    idle_.pop_back();
+    submit(*slot, intended);
+  }
+}
+
+bool Load::may_submit(uint64_t now) const {
+  if (stopping_ || submitted_ >= budget_)
+    return false;
+  if (options_->rate == 0)
+    return now < deadline_ns_;
+  // Open loop: whatever was due before the deadline is made, even after it.
+  return static_cast<double>(submitted_) * 1e9 / options_->rate <
+         static_cast<double>(deadline_ns_ - start_ns_);
+}
+
+uint64_t Load::random() {
+  random_state_ ^= random_state_ >> 12;
+  random_state_ ^= random_state_ << 25;
+  random_state_ ^= random_state_ >> 27;
+  return random_state_ * 0x2545f4914f6cdd1dull;
+}
+
+void Load::draw(Slot& slot) {
+  const RunSpec& spec = *spec_;
+  std::span<const Engine> plain = plain_engines();
+  slot.engine = spec.engine->prepare != nullptr ? spec.engine : &plain[random() % plain.size()];
+  Draw& draw = slot.draw;
+  draw.size = spec.sizes.empty() ? 0 : spec.sizes[random() % spec.sizes.size()];
+  draw.offset = random();
+  draw.verify = options_->verify;
+  draw.place = draw.size >= options_->chunk_threshold;
+  draw.segments = options_->segments;
+}
+
+void Load::submit(Slot& slot, uint64_t intended_ns) {
+  draw(slot);
+  slot.intended_ns = intended_ns;
+  ++submitted_;
+  ++in_flight_;
+  Encoder& args = slot.call.begin(perf_binding(), slot.engine->procedure);
+  slot.call.set_timeout_ms(options_->timeout_ms);
+  slot.engine->prepare(slot.draw, args, slot.call);
+  slot.call.submit(
+      [](Call&, void* argument) {
+        auto* ended = static_cast<Slot*>(argument);
+        ended->load.on_ended(*ended);
+      },
+      &slot);
+}
+
+void Load::on_ended(Slot& slot) {
+  --in_flight_;
+  uint64_t now = Runtime::now_ns();
+  uint64_t latency = now - slot.intended_ns;
+  judge(slot);
+  if (recording_) {
+    ++result_->calls;
+    result_->latency.record(latency);
+    piece_.record(latency);
+    recent_.record(latency);
+  }
+  CallStatus status = slot.call.status();
+  if (status == CallStatus::kConnectionLost || status == CallStatus::kShutdown) {
+    result_->connection_lost = true;
+    return;
+  }
+  // Only after a reply is submitting from here sure not to end, and to call back, at once.
+  if (status == CallStatus::kOk && options_->rate == 0 && may_submit(now))
+    submit(slot, now);
+  else
+    idle_.push_back(&slot);
+}
+
+void Load::judge(Slot& slot) {
+  CallStatus status = slot.call.status();
+  if (status != CallStatus::kOk) {
+    result_->failures.add(status);
+    // Trying again can not help.
+    if (status == CallStatus::kTooLarge)
+      stopping_ = true;
+    return;
+  }
+  Verdict verdict = slot.engine->check(slot.draw, slot.call.results());
+  result_->wrong_bytes += verdict.wrong_bytes;
+  if (!verdict.decoded)
+    result_->failures.add_undecodable();
+  else if (verdict.perf_status != 0)
+    result_->failures.add_perf_status();
+  else if (recording_ && slot.engine->sized)
+    result_->bytes += slot.draw.size;
+}
+
+void Load::housekeeping(uint64_t now) {
+  next_tick_ns_ = now + kTickNs;
+  if (!hooks_->tick(*result_, recent_))
+    stopping_ = true;
+  if (!stopping_)
+    return;
+  if (stopped_ns_ == 0)
+    stopped_ns_ = now;
+  if (now - stopped_ns_ > kGraceNs)
+    cancel_all();
+  if (now - stopped_ns_ > kHopelessNs) {
+    std::fprintf(stderr, "testrpc: %u calls never ended\n", in_flight_);
+    std::_Exit(1);
+  }
+}
+
+void Load::cancel_all() {
+  for (const std::unique_ptr<Slot>& slot : active_) {
+    if (slot->call.in_flight())
+      slot->call.cancel();
+  }
+}
+
+double Load::memcpy_limit(const RunSpec& spec) {
+  uint32_t size = spec.largest_size();
+  if (size == 0 || !spec.engine->sized)
+    return 0;
+  size_t buffers = spec.window * session_.connections().size();
+  return apps::memcpy_bytes_per_s(slots_[0]->draw.source.data, slots_[0]->draw.sink.data, size,
+                                  stride_, buffers, 20 * kMs);
+}
+
+}  // namespace rrdk::testrpc

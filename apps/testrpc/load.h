@@ -1,0 +1,144 @@
+// Generating load: a fixed number of calls in flight (closed loop), or calls that start on a
+// schedule (open loop), from one thread that polls an embedded Runtime.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engines.h"
+#include "histogram.h"
+#include "options.h"
+#include "poll_loop.h"
+#include "rrdk/client.h"
+#include "session.h"
+
+namespace rrdk::testrpc {
+
+// One run: an engine at a size and a window. Several sizes: "mixed" draws among them.
+struct RunSpec {
+  const Engine* engine;
+  std::vector<uint32_t> sizes;
+  uint32_t window;
+
+  uint32_t largest_size() const;
+};
+
+// Calls that did not come back right, by what became of them.
+class Failures {
+ public:
+  void add(CallStatus status) { ++by_status_[static_cast<size_t>(status) % kStatuses]; }
+  void add_perf_status() { ++perf_status_; }
+  void add_undecodable() { ++undecodable_; }
+  uint64_t total() const;
+  uint64_t of(CallStatus status) const { return by_status_[static_cast<size_t>(status)]; }
+  // "3 timeout, 1 connection lost"
+  std::string text() const;
+
+ private:
+  static constexpr size_t kStatuses = 32;
+  std::array<uint64_t, kStatuses> by_status_ = {};
+  uint64_t perf_status_ = 0;
+  uint64_t undecodable_ = 0;
+};
+
+struct RunResult {
+  RunSpec spec;
+  double seconds = 0;  // in which the calls were made, probes in between not counted
+  uint64_t calls = 0;  // that ended, right or wrong
+  uint64_t bytes = 0;  // of data, in calls that came back right
+  uint64_t wrong_bytes = 0;
+  uint64_t allocations = 0;  // in the steady state, by both sides where both can be seen
+  uint64_t registrations = 0;
+  bool connection_lost = false;
+  bool stopped = false;
+  Failures failures;
+  Histogram latency;  // nanoseconds
+
+  // This machine's limits beside this run. 0: not measured.
+  double line_ns = 0;       // median cache-line round trip, probed in between
+  double p50_per_line = 0;  // median of p50 / round trip over the run's pieces
+  double memcpy_bytes_per_s = 0;
+};
+
+// What a run asks of its surroundings.
+struct RunHooks {
+  // About every 10 ms; `recent` has the latencies since it was last cleared. False: stop.
+  std::function<bool(const RunResult& so_far, Histogram& recent)> tick;
+  // The cache-line round trip now, if it can be had between two pieces of a run.
+  std::function<double()> probe_line;
+  // Counters of the steady state, both sides'.
+  std::function<uint64_t()> allocations, registrations;
+};
+
+class Load {
+ public:
+  // Room for runs of up to `max_window` calls per connection of up to `max_size` bytes.
+  static Result<std::unique_ptr<Load>> create(Session& session, uint32_t max_window,
+                                              uint32_t max_size);
+  ~Load();
+
+  // Makes the calls of one run, and returns when all have ended.
+  void run(const RunSpec& spec, const Options& options, const RunHooks& hooks, RunResult& result);
+
+  // memcpy's bandwidth over the memory that a run of this kind uses.
+  double memcpy_limit(const RunSpec& spec);
+
+ private:
+  struct Slot {
+    Slot(Load& owner, ClientConnection& connection) : load(owner), call(connection) {}
+    Load& load;
+    Call call;
+    const Engine* engine = nullptr;
+    Draw draw = {};
+    uint64_t intended_ns = 0;
+  };
+
+  explicit Load(Session& session) : session_(session), loop_(session.runtime(), session.idle()) {}
+
+  void warm_up();
+  void measure();
+  void phase(uint64_t calls, uint64_t duration_ns);
+  void start_due_calls(uint64_t now);
+  void submit(Slot& slot, uint64_t intended_ns);
+  void draw(Slot& slot);
+  void on_ended(Slot& slot);
+  void judge(Slot& slot);
+  bool may_submit(uint64_t now) const;
+  void housekeeping(uint64_t now);
+  void cancel_all();
+  uint64_t random();
+
+  Session& session_;
+  PollLoop loop_;
+  RegisteredMemory area_;
+  uint32_t stride_ = 0;                       // bytes from one slot's memory to the next one's
+  std::vector<std::unique_ptr<Slot>> slots_;  // those of one connection are `connections` apart
+
+  // Of the run at hand.
+  const RunSpec* spec_ = nullptr;
+  const Options* options_ = nullptr;
+  const RunHooks* hooks_ = nullptr;
+  RunResult* result_ = nullptr;
+  std::span<const std::unique_ptr<Slot>> active_;
+  Histogram recent_;
+  Histogram piece_;
+  uint64_t random_state_ = 1;
+  bool recording_ = false;
+  bool stopping_ = false;
+
+  // Of the phase at hand.
+  std::vector<Slot*> idle_;  // waiting to be submitted from the loop, not from a callback
+  uint64_t submitted_ = 0;
+  uint64_t budget_ = 0;
+  uint64_t start_ns_ = 0;
+  uint64_t deadline_ns_ = 0;
+  uint64_t next_tick_ns_ = 0;
+  uint64_t stopped_ns_ = 0;
+  uint32_t in_flight_ = 0;
+};
+
+}  // namespace rrdk::testrpc

@@ -1,0 +1,74 @@
+// What the command line, and interactive mode's `set`, can say.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rrdk/error.h"
+#include "rrdk/runtime.h"
+#include "rrdk/server.h"
+
+namespace rrdk::testrpc {
+
+enum class Role { kNone, kServer, kClient, kSelf, kHelp, kVersion };
+
+// Sizes that calls may name. The upper end is within every limit of the transport's defaults.
+constexpr uint32_t kLargestSize = 32u << 20;
+constexpr uint32_t kDefaultMaxSize = 4u << 20;
+
+struct Options {
+  Role role = Role::kNone;
+  std::string uri;  // empty with kSelf: one of our own making
+
+  // What to call. Empty lists: the standard plan (plan.h).
+  std::vector<std::string> engines;
+  std::vector<uint32_t> sizes;
+  std::vector<uint32_t> windows;
+  uint32_t connections = 1;
+  double duration_s = 0;  // of each run; 0: not given
+  uint64_t count = 0;     // calls of each run; 0: not given
+  double rate = 0;        // calls per second; 0: closed loop
+  uint32_t timeout_ms = 5000;
+  bool verify = false;
+  uint64_t seed = 1;
+  uint32_t segments = 1;            // of each place offered for results
+  uint32_t chunk_threshold = 1024;  // smaller data travels inline
+
+  // How to run.
+  Dispatch dispatch = Dispatch::kInline;
+  std::optional<IdlePolicy> idle;
+  std::optional<int> cpu;
+  std::vector<int> poll_cpus;  // server: dedicated poll threads
+  uint32_t workers = 1;        // server, with Dispatch::kWorker
+  uint32_t credits = 64;
+  uint32_t inline_size = 4096;
+  uint32_t max_size = kDefaultMaxSize;
+
+  std::string json;
+  bool histogram = false;
+  bool interactive = false;
+
+  std::vector<std::string> eal;
+};
+
+// Parses argv: EAL arguments, "--", ours; without "--" all are ours. An Error's message is one
+// line; the exit status for it is 2.
+Result<Options> parse_options(int argc, char** argv);
+
+// Sets one option by its name without dashes. For interactive mode, which may change what concerns
+// the next run only: what to call, not how to run.
+Result<void> set_option(Options& options, std::string_view name, const std::string& value);
+
+// The names that set_option() takes, and their values, one "name value" a line.
+std::string show_settable(const Options& options);
+
+std::string usage();
+
+const char* to_string(Dispatch dispatch);
+const char* to_string(IdlePolicy policy);
+
+}  // namespace rrdk::testrpc

@@ -1,0 +1,221 @@
+#include "perf_program.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "pattern.h"
+
+namespace rrdk::testrpc {
+namespace {
+
+constexpr ProcedureBinding kProcedures[] = {
+    {.procedure = kPerfNull, .name = "NULL"},
+    {.procedure = kPerfEcho, .name = "ECHO", .fixed_results = 4},
+    {.procedure = kPerfRead, .name = "READ", .eligible_results = 1, .fixed_results = 12},
+    {.procedure = kPerfWrite, .name = "WRITE", .eligible_args = 1, .fixed_results = 12},
+    {.procedure = kPerfSandwich, .name = "SANDWICH", .eligible_args = 1, .fixed_results = 20},
+    {.procedure = kPerfRead2, .name = "READ2", .eligible_results = 2, .fixed_results = 20},
+};
+
+constexpr Binding kBinding = {
+    .program = 0x20005666, .version = 1, .name = "perf", .procedures = kProcedures};
+
+const PerfServer& server_of(void* context) {
+  return *static_cast<PerfServer*>(context);
+}
+
+void garbage(ServerCall call) {
+  std::move(call).reject(AcceptStat::kGarbageArgs);
+}
+
+// The arms of the result unions without content.
+void answer(ServerCall call, PerfStatus status) {
+  call.results().put_u32(static_cast<uint32_t>(status));
+  std::move(call).reply();
+}
+
+void finish(ServerCall call, uint32_t delay_us) {
+  if (delay_us == 0)
+    return std::move(call).reply();
+  std::move(call).reply_after(uint64_t{delay_us} * 1000);
+}
+
+// One item of read data, made in a pool buffer when its bytes matter.
+struct ReadData {
+  Buffer buffer;
+  MemorySpan bytes;
+  uint32_t crc = 0;
+  bool ok = true;
+};
+
+ReadData make_data(ServerCall& call, const PerfServer& server, uint64_t offset, uint32_t count,
+                   uint32_t flags) {
+  ReadData data;
+  if ((flags & kPerfVerify) == 0) {
+    data.bytes = server.anything(count);
+    return data;
+  }
+  data.buffer = call.memory().get(std::max<uint32_t>(count, 1));
+  if (!data.buffer) {
+    data.ok = false;
+    return data;
+  }
+  std::span<std::byte> bytes(data.buffer.data(), count);
+  fill_pattern(bytes, offset);
+  data.crc = crc32c(bytes);
+  data.bytes = data.buffer.first(count);
+  return data;
+}
+
+void put_data(Encoder& results, ReadData data) {
+  if (data.buffer)
+    results.put_item(std::move(data.buffer), data.bytes.length, Ddp::kEligible);
+  else
+    results.put_item(data.bytes, Ddp::kEligible);
+}
+
+uint32_t crc_if(uint32_t flags, const ItemView& bytes) {
+  return (flags & kPerfVerify) != 0 ? crc32c(bytes) : 0;
+}
+
+void null(ServerCall call, void*) {
+  if (!call.args().at_end())
+    return garbage(std::move(call));
+  std::move(call).reply();
+}
+
+void echo(ServerCall call, void* context) {
+  ItemView blob = call.args().get_opaque(server_of(context).max_size());
+  if (!call.args().at_end())
+    return garbage(std::move(call));
+  call.results().put_opaque(blob);
+  std::move(call).reply();
+}
+
+void read(ServerCall call, void* context) {
+  const PerfServer& server = server_of(context);
+  Decoder& args = call.args();
+  uint64_t offset = args.get_u64();
+  uint32_t count = args.get_u32();
+  uint32_t flags = args.get_u32();
+  uint32_t delay_us = args.get_u32();
+  if (!args.at_end())
+    return garbage(std::move(call));
+  if (delay_us > kPerfMaxDelayUs)
+    return answer(std::move(call), PerfStatus::kInval);
+  if (count > server.max_size())
+    return answer(std::move(call), PerfStatus::kTooBig);
+  ReadData data = make_data(call, server, offset, count, flags);
+  if (!data.ok)
+    return std::move(call).reject(AcceptStat::kSystemErr);
+  Encoder& results = call.results();
+  results.put_u32(static_cast<uint32_t>(PerfStatus::kOk));
+  results.put_u32(data.crc);
+  put_data(results, std::move(data));
+  finish(std::move(call), delay_us);
+}
+
+void write(ServerCall call, void* context) {
+  const PerfServer& server = server_of(context);
+  Decoder& args = call.args();
+  args.get_u64();  // the offset: nothing is kept, and the caller compares the checksum
+  uint32_t flags = args.get_u32();
+  uint32_t delay_us = args.get_u32();
+  ItemView data = args.get_item(UINT32_MAX);
+  if (!args.at_end())
+    return garbage(std::move(call));
+  if (delay_us > kPerfMaxDelayUs)
+    return answer(std::move(call), PerfStatus::kInval);
+  if (data.size() > server.max_size())
+    return answer(std::move(call), PerfStatus::kTooBig);
+  Encoder& results = call.results();
+  results.put_u32(static_cast<uint32_t>(PerfStatus::kOk));
+  results.put_u32(data.size());
+  results.put_u32(crc_if(flags, data));
+  finish(std::move(call), delay_us);
+}
+
+void sandwich(ServerCall call, void* context) {
+  Decoder& args = call.args();
+  ItemView head = args.get_opaque(UINT32_MAX);
+  uint32_t flags = args.get_u32();
+  ItemView data = args.get_item(UINT32_MAX);
+  ItemView tail = args.get_opaque(UINT32_MAX);
+  if (!args.at_end())
+    return garbage(std::move(call));
+  if (data.size() > server_of(context).max_size())
+    return answer(std::move(call), PerfStatus::kTooBig);
+  Encoder& results = call.results();
+  results.put_u32(static_cast<uint32_t>(PerfStatus::kOk));
+  results.put_u32(crc_if(flags, head));
+  results.put_u32(crc_if(flags, data));
+  results.put_u32(crc_if(flags, tail));
+  results.put_u32(data.size());
+  std::move(call).reply();
+}
+
+void read2(ServerCall call, void* context) {
+  const PerfServer& server = server_of(context);
+  Decoder& args = call.args();
+  uint64_t offset = args.get_u64();
+  uint32_t count1 = args.get_u32();
+  uint32_t count2 = args.get_u32();
+  uint32_t flags = args.get_u32();
+  if (!args.at_end())
+    return garbage(std::move(call));
+  if (count1 > server.max_size() || count2 > server.max_size())
+    return answer(std::move(call), PerfStatus::kTooBig);
+  ReadData first = make_data(call, server, offset, count1, flags);
+  ReadData second = make_data(call, server, offset + count1, count2, flags);
+  if (!first.ok || !second.ok)
+    return std::move(call).reject(AcceptStat::kSystemErr);
+  uint32_t crc_first = first.crc;
+  uint32_t crc_second = second.crc;
+  Encoder& results = call.results();
+  results.put_u32(static_cast<uint32_t>(PerfStatus::kOk));
+  put_data(results, std::move(first));
+  results.put_u32(crc_first);
+  put_data(results, std::move(second));
+  results.put_u32(crc_second);
+  std::move(call).reply();
+}
+
+constexpr std::array<Procedure, 6> table(Dispatch dispatch) {
+  return {{{kPerfNull, null, dispatch},
+           {kPerfEcho, echo, dispatch},
+           {kPerfRead, read, dispatch},
+           {kPerfWrite, write, dispatch},
+           {kPerfSandwich, sandwich, dispatch},
+           {kPerfRead2, read2, dispatch}}};
+}
+
+constexpr std::array kInlineTable = table(Dispatch::kInline);
+constexpr std::array kWorkerTable = table(Dispatch::kWorker);
+
+}  // namespace
+
+const Binding& perf_binding() {
+  return kBinding;
+}
+
+Result<std::unique_ptr<PerfServer>> PerfServer::create(Memory& memory, uint32_t max_size) {
+  Result<RegisteredMemory> data = memory.allocate(std::max<uint32_t>(max_size, 1));
+  if (!data)
+    return tl::unexpected(data.error());
+  // Of one byte everywhere: a page that was never written is the system's zero page, and reading
+  // that one would be faster than memory is.
+  std::fill_n(data->data(), data->size(), std::byte{0x5a});
+  auto server = std::make_unique<PerfServer>();
+  server->max_size_ = max_size;
+  server->data_ = std::move(*data);
+  return server;
+}
+
+Service PerfServer::service(Dispatch dispatch) {
+  return {.binding = &kBinding,
+          .procedures = dispatch == Dispatch::kInline ? kInlineTable : kWorkerTable,
+          .context = this};
+}
+
+}  // namespace rrdk::testrpc

@@ -1,0 +1,47 @@
+// The perf program (0x20005666, version 1): its numbers, its upper-layer binding, and the server's
+// side of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "rrdk/binding.h"
+#include "rrdk/error.h"
+#include "rrdk/memory.h"
+#include "rrdk/server.h"
+
+namespace rrdk::testrpc {
+
+enum PerfProcedure : uint32_t {
+  kPerfNull = 0,
+  kPerfEcho = 1,
+  kPerfRead = 2,
+  kPerfWrite = 3,
+  kPerfSandwich = 4,
+  kPerfRead2 = 5,
+};
+
+enum class PerfStatus : uint32_t { kOk = 0, kInval = 1, kTooBig = 2 };
+
+constexpr uint32_t kPerfVerify = 1;               // PERF_F_VERIFY
+constexpr uint32_t kPerfMaxDelayUs = 10'000'000;  // a longer delay is PERF_ERR_INVAL
+
+const Binding& perf_binding();
+
+// What the handlers share. Read-only once made, so that any core may run them.
+class PerfServer {
+ public:
+  // `max_size`: a larger count is PERF_ERR_TOOBIG. Errors: those of Memory::allocate().
+  static Result<std::unique_ptr<PerfServer>> create(Memory& memory, uint32_t max_size);
+
+  Service service(Dispatch dispatch);
+  uint32_t max_size() const { return max_size_; }
+  // Bytes that are unspecified: what a read without kPerfVerify answers, without copying any.
+  MemorySpan anything(uint32_t length) const { return data_.span(0, length); }
+
+ private:
+  uint32_t max_size_ = 0;
+  RegisteredMemory data_;
+};
+
+}  // namespace rrdk::testrpc

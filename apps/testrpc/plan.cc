@@ -1,0 +1,100 @@
+#include "plan.h"
+
+#include <algorithm>
+
+namespace rrdk::testrpc {
+namespace {
+
+constexpr uint32_t kDefaultSize = 4096;
+constexpr double kDefaultSeconds = 2;
+constexpr double kStandardSeconds = 1.3;  // of each of the standard benchmark's runs: 20 s in all
+
+struct StandardRun {
+  const char* engine;
+  uint32_t size;
+  uint32_t window;
+};
+
+constexpr StandardRun kStandard[] = {
+    {"null", 0, 1},         {"echo", 1 << 10, 1},  {"read", 4 << 10, 1},
+    {"read", 64 << 10, 1},  {"read", 1 << 20, 1},  {"write", 4 << 10, 1},
+    {"write", 64 << 10, 1}, {"write", 1 << 20, 1}, {"sandwich", 64 << 10, 1},
+    {"read2", 64 << 10, 1}, {"null", 0, 32},       {"read", 4 << 10, 32},
+    {"read", 1 << 20, 8},   {"write", 1 << 20, 8},
+};
+
+std::vector<RunSpec> standard_plan(const Options& options) {
+  std::vector<RunSpec> plan;
+  for (const StandardRun& run : kStandard) {
+    const Engine* engine = find_engine(run.engine);
+    std::vector<uint32_t> sizes;
+    if (engine->sized)
+      sizes = {run.size};
+    if (options.windows.empty()) {
+      plan.push_back({engine, sizes, run.window});
+      continue;
+    }
+    bool planned = std::ranges::any_of(
+        plan, [&](const RunSpec& r) { return r.engine == engine && r.sizes == sizes; });
+    for (uint32_t window : options.windows) {
+      if (!planned)
+        plan.push_back({engine, sizes, window});
+    }
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::vector<RunSpec> make_plan(Options& options) {
+  bool standard = options.engines.empty() && options.sizes.empty();
+  if (options.duration_s == 0 && options.count == 0)
+    options.duration_s = standard ? kStandardSeconds : kDefaultSeconds;
+  if (standard)
+    return standard_plan(options);
+  std::vector<const Engine*> engines;
+  for (const std::string& name : options.engines)
+    engines.push_back(find_engine(name));
+  if (engines.empty()) {
+    for (const Engine& engine : plain_engines())
+      engines.push_back(&engine);
+  }
+  std::vector<uint32_t> sizes = options.sizes;
+  if (sizes.empty())
+    sizes = {kDefaultSize};
+  std::vector<uint32_t> windows = options.windows;
+  if (windows.empty())
+    windows = {options.rate == 0 ? 1u : 64u};
+  std::vector<RunSpec> plan;
+  for (const Engine* engine : engines) {
+    std::vector<std::vector<uint32_t>> choices;
+    if (!engine->sized)
+      choices = {{}};
+    else if (engine->prepare == nullptr)
+      choices = {sizes};
+    else
+      for (uint32_t size : sizes)
+        choices.push_back({size});
+    for (const std::vector<uint32_t>& choice : choices) {
+      for (uint32_t window : windows)
+        plan.push_back({engine, choice, window});
+    }
+  }
+  return plan;
+}
+
+uint32_t largest_size(const std::vector<RunSpec>& plan) {
+  uint32_t size = 0;
+  for (const RunSpec& run : plan)
+    size = std::max(size, run.largest_size());
+  return size;
+}
+
+uint32_t largest_window(const std::vector<RunSpec>& plan) {
+  uint32_t window = 1;
+  for (const RunSpec& run : plan)
+    window = std::max(window, run.window);
+  return window;
+}
+
+}  // namespace rrdk::testrpc

@@ -1,0 +1,18 @@
+// Which runs to make.
+#pragma once
+
+#include <vector>
+
+#include "load.h"
+#include "options.h"
+
+namespace rrdk::testrpc {
+
+// Engine by engine, size by size, window by window; without --engine and --size the standard
+// benchmark. What it fills in for options that were not given (a run's length) goes to `options`.
+std::vector<RunSpec> make_plan(Options& options);
+
+uint32_t largest_size(const std::vector<RunSpec>& plan);
+uint32_t largest_window(const std::vector<RunSpec>& plan);
+
+}  // namespace rrdk::testrpc

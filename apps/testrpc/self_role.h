@@ -1,0 +1,11 @@
+// --self: server and client as two processes, started by one command.
+#pragma once
+
+#include "options.h"
+
+namespace rrdk::testrpc {
+
+// Forks before anything else exists in this process; returns the exit status.
+int run_self(const Options& options);
+
+}  // namespace rrdk::testrpc

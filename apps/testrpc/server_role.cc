@@ -1,0 +1,146 @@
+#include "server_role.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+
+#include "audit.h"
+#include "perf_program.h"
+#include "poll_loop.h"
+#include "rrdk/server.h"
+#include "stop.h"
+
+namespace rrdk::testrpc {
+namespace {
+
+// What a server process holds, in the order in which it must go.
+struct Serving {
+  std::unique_ptr<Memory> memory;
+  std::unique_ptr<PerfServer> perf;
+  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<Server> server;
+};
+
+Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
+  Serving s;
+  Result<std::unique_ptr<Memory>> memory = Memory::create(memory_for(options, setup.scale));
+  if (!memory)
+    return tl::unexpected(memory.error());
+  s.memory = std::move(*memory);
+  Result<std::unique_ptr<PerfServer>> perf = PerfServer::create(*s.memory, setup.scale.max_size);
+  if (!perf)
+    return tl::unexpected(perf.error());
+  s.perf = std::move(*perf);
+  RuntimeOptions runtime_options = {
+      .poll_cpus = options.poll_cpus, .worker_cpus = setup.worker_cpus, .idle = setup.idle};
+  Result<std::unique_ptr<Runtime>> runtime = Runtime::create(*s.memory, runtime_options);
+  if (!runtime)
+    return tl::unexpected(runtime.error());
+  s.runtime = std::move(*runtime);
+  ServerOptions server_options = {.credits = options.credits,
+                                  .inline_size = options.inline_size,
+                                  .max_call = largest_message(setup.scale.max_size),
+                                  .max_reply = largest_message(setup.scale.max_size)};
+  Result<std::unique_ptr<Server>> server = Server::create(*s.runtime, server_options);
+  if (!server)
+    return tl::unexpected(server.error());
+  s.server = std::move(*server);
+  Result<void> added = s.server->add_service(s.perf->service(options.dispatch));
+  if (!added)
+    return tl::unexpected(added.error());
+  return s;
+}
+
+void wait_for_signal() {
+  while (!stop_requested())
+    poll(nullptr, 0, 100);  // a signal interrupts it; one that came just before costs 100 ms
+}
+
+void poll_until_stopped(Serving& s, const ServerSetup& setup) {
+  PollLoop loop(*s.runtime, setup.idle);
+  SharedPage* page = setup.page;
+  if (page == nullptr) {
+    while (!stop_requested())
+      loop.step();
+    return;
+  }
+  while (!page->stop.load(std::memory_order_relaxed)) {
+    if (page->line.wanted()) {
+      page->registrations = s.memory->registrations();
+      apps::answer(page->line);
+    }
+    loop.step();
+  }
+}
+
+void print_served(const ServerStats& stats) {
+  std::printf("\nserved %" PRIu64 " calls on %" PRIu64 " connections\n", stats.calls,
+              stats.connections_accepted);
+  auto row = [](const char* name, uint64_t value) {
+    std::printf("  %-22s %" PRIu64 "\n", name, value);
+  };
+  row("replies", stats.replies);
+  row("rejected calls", stats.rejected);
+  row("transport errors", stats.transport_errors);
+  row("protocol breaches", stats.protocol_breaches);
+  row("connections refused", stats.connections_refused);
+  row("connections lost", stats.connections_lost);
+  row("bytes read", stats.bytes_read);
+  row("bytes written", stats.bytes_written);
+}
+
+}  // namespace
+
+Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
+  Result<void> eal = start_eal(options);
+  if (!eal)
+    return tl::unexpected(eal.error());
+  Result<Serving> made = set_up(options, setup);
+  if (!made)
+    return tl::unexpected(made.error());
+  Serving& s = *made;
+  if (setup.cpu >= 0 && !apps::pin_to_cpu(setup.cpu))
+    return fail(Errc::kInvalidArgument, "CPU " + std::to_string(setup.cpu) + " is not ours to use");
+  Result<std::string> listening = s.server->listen(setup.uri);
+  if (!listening)
+    return tl::unexpected(listening.error());
+  setup.on_listening(*listening);
+  if (s.runtime->embedded())
+    poll_until_stopped(s, setup);
+  else
+    wait_for_signal();
+  ServerStats stats = s.server->stats();
+  if (setup.page == nullptr)
+    print_served(stats);
+  s.server.reset();
+  s.runtime.reset();
+  return ServerReport{
+      .pools_whole = s.memory->whole(), .calls = stats.calls, .rejected = stats.rejected};
+}
+
+int run_server(const Options& options) {
+  catch_stop_signals();
+  uint32_t window = std::min(options.credits, 32u);
+  ServerSetup setup;
+  setup.uri = options.uri;
+  setup.idle = options.idle.value_or(IdlePolicy::kYield);
+  setup.scale = {options.connections, window, options.max_size};
+  setup.cpu = options.cpu.value_or(-1);
+  if (options.dispatch == Dispatch::kWorker)
+    setup.worker_cpus.assign(options.workers, -1);
+  setup.on_listening = [](const std::string& uri) {
+    std::printf("listening on %s\n", uri.c_str());
+    std::fflush(stdout);
+  };
+  Result<ServerReport> report = serve(options, setup);
+  if (!report) {
+    std::fprintf(stderr, "testrpc: %s\n", report.error().message.c_str());
+    return 1;
+  }
+  std::printf("pools whole: %s\n", report->pools_whole ? "yes" : "NO");
+  return report->pools_whole ? 0 : 1;
+}
+
+}  // namespace rrdk::testrpc

@@ -1,0 +1,30 @@
+// Serving the perf program.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "options.h"
+#include "session.h"
+#include "shared_page.h"
+
+namespace rrdk::testrpc {
+
+struct ServerSetup {
+  std::string uri;
+  IdlePolicy idle;
+  Scale scale;
+  int cpu = -1;  // to pin the main thread to
+  std::vector<int> worker_cpus;
+  SharedPage* page = nullptr;  // of --self
+  std::function<void(const std::string& uri)> on_listening;
+};
+
+// Serves until it is told to stop; prints a table of what it served unless it is --self's.
+// Returns the error that ended it, or the report.
+Result<ServerReport> serve(const Options& options, const ServerSetup& setup);
+
+// --server: the exit status.
+int run_server(const Options& options);
+
+}  // namespace rrdk::testrpc

@@ -1,0 +1,82 @@
+#include "session.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "rrdk/eal.h"
+
+namespace rrdk::testrpc {
+
+Result<void> start_eal(const Options& options) {
+  std::vector<std::string> arguments = options.eal;
+  // Two processes with the same arguments must not want the same files.
+  if (options.role == Role::kSelf && !arguments.empty()) {
+    bool no_huge = std::ranges::find(arguments, "--no-huge") != arguments.end();
+    const char* apart = no_huge ? "--no-shconf" : "--in-memory";
+    if (std::ranges::find(arguments, apart) == arguments.end())
+      arguments.emplace_back(apart);
+  }
+  return ensure_eal(arguments);
+}
+
+uint64_t largest_message(uint32_t max_size) {
+  return uint64_t{max_size} + 4096;
+}
+
+MemoryOptions memory_for(const Options& options, const Scale& scale) {
+  // Headers, Receives and Sends, one of each per credit, with some to spare.
+  uint32_t calls = scale.connections * std::max(scale.window, options.credits);
+  uint32_t small = std::bit_ceil(std::max(options.inline_size, 4096u));
+  std::vector<SizeClass> classes = {{small, 8 * calls + 256}};
+  // Data that is pulled, made, or gathered because no room was offered for it: at most two buffers
+  // of a call at a time, and two for what a long message has around its data.
+  uint32_t in_flight = scale.connections * scale.window;
+  uint32_t middle = std::max(small * 2, 65536u);
+  uint32_t large = std::bit_ceil(scale.max_size);
+  classes.push_back({middle, 4 * in_flight + 32});
+  if (large > middle)
+    classes.push_back({large, 2 * in_flight + 4});
+  return {.classes = classes};
+}
+
+Result<std::unique_ptr<Session>> Session::open(const Options& options, const std::string& uri,
+                                               IdlePolicy idle, const Scale& scale) {
+  std::unique_ptr<Session> session(new Session);
+  session->idle_ = idle;
+  Result<std::unique_ptr<Memory>> memory = Memory::create(memory_for(options, scale));
+  if (!memory)
+    return tl::unexpected(memory.error());
+  session->memory_ = std::move(*memory);
+  Result<std::unique_ptr<Runtime>> runtime = Runtime::create(*session->memory_, {.idle = idle});
+  if (!runtime)
+    return tl::unexpected(runtime.error());
+  session->runtime_ = std::move(*runtime);
+  ClientOptions client_options = {.credits = options.credits,
+                                  .inline_size = options.inline_size,
+                                  .max_call = largest_message(scale.max_size),
+                                  .max_reply = largest_message(scale.max_size),
+                                  .call_timeout_ms = options.timeout_ms,
+                                  .chunk_threshold = options.chunk_threshold};
+  Result<std::unique_ptr<Client>> client = Client::create(*session->runtime_, client_options);
+  if (!client)
+    return tl::unexpected(client.error());
+  session->client_ = std::move(*client);
+  for (uint32_t i = 0; i < options.connections; ++i) {
+    Result<std::unique_ptr<ClientConnection>> connection = session->client_->connect(uri);
+    if (!connection)
+      return tl::unexpected(connection.error());
+    session->connections_.push_back(std::move(*connection));
+  }
+  return session;
+}
+
+Session::~Session() = default;
+
+bool Session::close() {
+  connections_.clear();
+  client_.reset();
+  runtime_.reset();
+  return memory_->whole();
+}
+
+}  // namespace rrdk::testrpc

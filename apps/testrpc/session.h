@@ -1,0 +1,57 @@
+// What a client process holds: memory, an embedded runtime, and connections to one server.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "options.h"
+#include "rrdk/client.h"
+#include "rrdk/error.h"
+#include "rrdk/memory.h"
+#include "rrdk/runtime.h"
+
+namespace rrdk::testrpc {
+
+// How large the calls of a process get, and how many there are at a time: what pools are sized by.
+struct Scale {
+  uint32_t connections;
+  uint32_t window;    // calls in flight per connection
+  uint32_t max_size;  // bytes of data in one call
+};
+
+// Starts EAL as the options say.
+Result<void> start_eal(const Options& options);
+
+// Size classes for one side of so many calls, with room for every call at once.
+MemoryOptions memory_for(const Options& options, const Scale& scale);
+
+// Bytes of the largest call or reply that carries `max_size` bytes of data.
+uint64_t largest_message(uint32_t max_size);
+
+class Session {
+ public:
+  static Result<std::unique_ptr<Session>> open(const Options& options, const std::string& uri,
+                                               IdlePolicy idle, const Scale& scale);
+  ~Session();
+
+  Memory& memory() { return *memory_; }
+  Runtime& runtime() { return *runtime_; }
+  IdlePolicy idle() const { return idle_; }
+  std::span<const std::unique_ptr<ClientConnection>> connections() const { return connections_; }
+
+  // Closes the connections. True when every buffer came back to its pool.
+  bool close();
+
+ private:
+  Session() = default;
+
+  IdlePolicy idle_ = IdlePolicy::kYield;
+  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<Client> client_;
+  std::vector<std::unique_ptr<ClientConnection>> connections_;
+};
+
+}  // namespace rrdk::testrpc

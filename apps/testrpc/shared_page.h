@@ -1,0 +1,29 @@
+// What the two processes of --self share besides the URI: a page made before they part.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "machine_limits.h"
+
+namespace rrdk::testrpc {
+
+struct SharedPage {
+  // The client pings and the server's poll loop answers: the round trip between their two cores.
+  apps::PingLine line;
+  // The server's counters of what its steady state must not do. `registrations` is brought up to
+  // date before the last answer to a ping.
+  alignas(64) std::atomic<uint64_t> allocations{0};
+  std::atomic<uint64_t> registrations{0};
+  // Set by the client: end, and report.
+  alignas(64) std::atomic<bool> stop{false};
+};
+
+// How the server of --self ended; it goes through the pipe as it is.
+struct ServerReport {
+  bool pools_whole;
+  uint64_t calls;
+  uint64_t rejected;
+};
+
+}  // namespace rrdk::testrpc

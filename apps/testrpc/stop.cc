@@ -1,0 +1,28 @@
+#include "stop.h"
+
+#include <csignal>
+
+namespace rrdk::testrpc {
+namespace {
+
+volatile std::sig_atomic_t stopped = 0;
+
+void on_signal(int) {
+  stopped = 1;
+}
+
+}  // namespace
+
+void catch_stop_signals() {
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESETHAND;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool stop_requested() noexcept {
+  return stopped != 0;
+}
+
+}  // namespace rrdk::testrpc

@@ -1,0 +1,74 @@
+#include "values.h"
+
+#include <charconv>
+#include <cmath>
+
+namespace rrdk::testrpc {
+namespace {
+
+std::string quoted(std::string_view text) {
+  return "'" + std::string(text) + "'";
+}
+
+bool whole_number(std::string_view text, uint64_t& value) {
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+}  // namespace
+
+Result<uint64_t> parse_count(std::string_view text, uint64_t low, uint64_t high) {
+  uint64_t value = 0;
+  if (!whole_number(text, value) || value < low || value > high) {
+    return fail(Errc::kInvalidArgument, quoted(text) + " is not a number from " +
+                                            std::to_string(low) + " to " + std::to_string(high));
+  }
+  return value;
+}
+
+Result<uint32_t> parse_size(std::string_view text, uint32_t high) {
+  std::string_view digits = text;
+  uint64_t unit = 1;
+  if (!text.empty() && (text.back() == 'K' || text.back() == 'k'))
+    unit = 1u << 10;
+  if (!text.empty() && (text.back() == 'M' || text.back() == 'm'))
+    unit = 1u << 20;
+  if (unit != 1)
+    digits.remove_suffix(1);
+  uint64_t value = 0;
+  if (!whole_number(digits, value) || value > high / unit) {
+    return fail(Errc::kInvalidArgument, quoted(text) + " is not a size from 0 to " +
+                                            size_text(high) + ", such as 1000, 4K or 1M");
+  }
+  return static_cast<uint32_t>(value * unit);
+}
+
+Result<double> parse_positive(const std::string& text) {
+  double value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
+      value <= 0 || value > 1e9)
+    return fail(Errc::kInvalidArgument, quoted(text) + " is not a number above 0");
+  return value;
+}
+
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> parts;
+  while (true) {
+    size_t comma = text.find(',');
+    parts.emplace_back(text.substr(0, comma));
+    if (comma == std::string_view::npos)
+      return parts;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+std::string size_text(uint64_t bytes) {
+  if (bytes != 0 && bytes % (1u << 20) == 0)
+    return std::to_string(bytes >> 20) + "M";
+  if (bytes != 0 && bytes % (1u << 10) == 0)
+    return std::to_string(bytes >> 10) + "K";
+  return std::to_string(bytes);
+}
+
+}  // namespace rrdk::testrpc

@@ -1,0 +1,24 @@
+// Values of options, from text. Errors quote the value and say what would do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rrdk/error.h"
+
+namespace rrdk::testrpc {
+
+// Digits, within [low, high].
+Result<uint64_t> parse_count(std::string_view text, uint64_t low, uint64_t high);
+// Digits with an optional suffix K or M (powers of 1024), up to `high`.
+Result<uint32_t> parse_size(std::string_view text, uint32_t high);
+// A decimal number above zero.
+Result<double> parse_positive(const std::string& text);
+// "a,b,c"; an empty part is kept, for the parser of the parts to refuse.
+std::vector<std::string> split(std::string_view text);
+// "4K", "1M", "1000".
+std::string size_text(uint64_t bytes);
+
+}  // namespace rrdk::testrpc
