@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""What goes wrong: mistakes on the command line, addresses that are not what they seem, and peers
+that die. Each ends in a clear line and a non-zero exit status, and disturbs nobody else."""
+import os
+import re
+import signal
+import select
+import socket
+import threading
+
+import testrpc_harness as harness
+
+CALL = ["--engine", "null", "--count", 10]
+
+
+class Mistakes(harness.Case):
+    def assert_refused(self, *arguments):
+        self.assert_fails_with_one_line(self.run_testrpc(*arguments), status=2)
+
+    def test_no_role(self):
+        self.assert_refused()
+
+    def test_two_roles(self):
+        self.assert_refused("--self", "--server", self.uri)
+
+    def test_unknown_option(self):
+        self.assert_refused("--self", "--frobnicate")
+
+    def test_unknown_engine(self):
+        process = self.run_testrpc("--self", "--engine", "raed")
+        self.assert_fails_with_one_line(process, "raed", "read", status=2)
+
+    def test_bad_size(self):
+        self.assert_refused("--self", "--size", "4Q")
+
+    def test_bad_window(self):
+        self.assert_refused("--self", "--window", "0")
+
+    def test_bad_number(self):
+        self.assert_refused("--self", "--rate", "many")
+
+    def test_count_and_duration(self):
+        self.assert_refused("--self", "--count", "1", "--duration", "1")
+
+    def test_eal_refuses_its_arguments(self):
+        process = self.run_testrpc("--no-such-eal-option", "--", "--client", self.uri, *CALL)
+        self.assert_fails_with_one_line(process, "no-such-eal-option")
+
+    def test_help_is_no_mistake(self):
+        process = self.run_testrpc("--help")
+        self.assert_status(process, 0)
+        for option in ("--server", "--rate", "--verify", "--json", "-i"):
+            self.assertIn(option, process.output)
+
+
+class Addresses(harness.Case):
+    def test_no_such_socket(self):
+        process = self.run_testrpc("--client", self.uri, *CALL)
+        self.assert_fails_with_one_line(process, f"{self.folder}/socket")
+
+    def test_client_unknown_scheme(self):
+        process = self.run_testrpc("--client", "carrier-pigeon://loft", *CALL)
+        self.assert_fails_with_one_line(process, "carrier-pigeon")
+
+    def test_server_unknown_scheme(self):
+        self.assert_fails_with_one_line(self.run_testrpc("--server", "nonsense"), "nonsense")
+
+    def test_server_in_a_folder_that_is_not_there(self):
+        process = self.run_testrpc("--server", f"shm:{self.folder}/none/socket")
+        self.assert_fails_with_one_line(process, "none/socket")
+
+    def foreign_socket(self, kind=socket.SOCK_SEQPACKET, greeting=b""):
+        """Somebody else's service. Whoever connects gets the greeting, if there is one."""
+        listener = socket.socket(socket.AF_UNIX, kind)
+        listener.bind(f"{self.folder}/socket")
+        listener.listen()
+
+        def serve():
+            peers = []
+            while True:
+                try:
+                    peers.append(listener.accept()[0])
+                    peers[-1].sendall(greeting)
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        self.addCleanup(listener.close)
+        self.addCleanup(listener.shutdown, socket.SHUT_RDWR)
+
+    def test_client_meets_somebody_elses_socket(self):
+        self.foreign_socket(greeting=b"220 mail.example ESMTP\r\n")
+        process = self.run_testrpc("--client", self.uri, *CALL)
+        self.assert_fails_with_one_line(process, f"{self.folder}/socket")
+
+    def test_client_meets_a_stream_socket(self):
+        self.foreign_socket(socket.SOCK_STREAM, b"220 mail.example ESMTP\r\n")
+        process = self.run_testrpc("--client", self.uri, *CALL)
+        self.assert_fails_with_one_line(process, f"{self.folder}/socket")
+
+    def test_client_meets_a_silent_socket(self):
+        self.foreign_socket()
+        process = self.run_testrpc("--client", self.uri, *CALL)
+        self.assert_fails_with_one_line(process, f"{self.folder}/socket")
+
+    def test_server_leaves_somebody_elses_socket_alone(self):
+        self.foreign_socket()
+        process = self.run_testrpc("--server", self.uri)
+        self.assert_fails_with_one_line(process, f"{self.folder}/socket")
+        self.assertTrue(os.path.exists(f"{self.folder}/socket"))
+
+    def test_server_leaves_a_file_alone(self):
+        with open(f"{self.folder}/socket", "w", encoding="utf-8") as file:
+            file.write("precious")
+        process = self.run_testrpc("--server", self.uri)
+        self.assert_fails_with_one_line(process, f"{self.folder}/socket")
+        with open(f"{self.folder}/socket", encoding="utf-8") as file:
+            self.assertEqual(file.read(), "precious")
+
+    def test_client_meets_a_file(self):
+        with open(f"{self.folder}/socket", "w", encoding="utf-8"):
+            pass
+        process = self.run_testrpc("--client", self.uri, *CALL)
+        self.assert_fails_with_one_line(process, f"{self.folder}/socket")
+
+    def test_two_servers_on_one_path(self):
+        first = self.start_server()
+        self.assert_fails_with_one_line(self.run_testrpc("--server", self.uri), self.uri[4:])
+        self.assert_status(self.run_testrpc("--client", self.uri, *CALL), 0)
+        self.stop_server(first)
+
+    def test_a_dead_servers_path_can_be_used_again(self):
+        first = self.start_server()
+        first.send(signal.SIGKILL)
+        first.wait()
+        second = self.start_server()
+        self.assert_status(self.run_testrpc("--client", self.uri, *CALL), 0)
+        self.stop_server(second)
+
+
+LOAD = ["--engine", "mixed", "--size", "0,1000,64K,1M", "--window", "16", "--verify",
+        "--duration", "600", "--timeout", "60000"]
+
+
+class Deaths(harness.Case):
+    def start_load(self, *options):
+        client = self.start("--client", self.uri, *LOAD, *options)
+        client.wait_for_line("RPC/s")
+        return client
+
+    def test_client_killed_under_load_disturbs_nobody(self):
+        server = self.start_server("--connections", 3)
+        victim = self.start_load()
+        witness = self.start_load("--json", self.json_path)
+        victim.send(signal.SIGKILL)
+        victim.wait()
+        witness.wait_for_line("RPC/s")  # it goes on
+        witness.wait_for_line("RPC/s")
+        witness.send(signal.SIGINT)
+        self.assert_all_right(witness)
+        self.stop_server(server)
+        self.assertIn("on 2 connections", server.output)
+
+    def test_server_serves_many_clients_that_die(self):
+        server = self.start_server("--connections", 2)
+        for _ in range(3):
+            victim = self.start_load()
+            victim.send(signal.SIGKILL)
+            victim.wait()
+        self.assert_status(self.run_testrpc("--client", self.uri, *CALL), 0)
+        self.stop_server(server)
+
+    def test_server_killed_under_load_ends_every_call_by_name(self):
+        server = self.start_server()
+        client = self.start_load()
+        server.send(signal.SIGKILL)
+        self.assert_status(client, 1)
+        errors = re.search(r"ERRORS in mixed \S+ w=16: (\d+) connection lost", client.output)
+        self.assertTrue(errors, client.describe())
+        self.assertLessEqual(int(errors[1]), 16)
+        self.assertIn("pools whole: yes", client.output)
+
+    def test_server_that_hangs_makes_calls_time_out(self):
+        server = self.start_server()
+        client = self.start("--client", self.uri, "--engine", "null", "--window", "4",
+                            "--duration", "600", "--timeout", "300")
+        client.wait_for_line("RPC/s")
+        server.send(signal.SIGSTOP)
+        client.wait_for_line("errors")
+        client.send(signal.SIGINT)
+        self.assert_status(client, 1)
+        self.assertRegex(client.output, r"ERRORS in null w=4: \d+ timeout")
+        server.send(signal.SIGCONT)
+        self.stop_server(server)
+
+
+class CtrlC(harness.Case):
+    def test_client_ends_with_the_table(self):
+        server = self.start_server()
+        client = self.start("--client", self.uri, "--engine", "read", "--size", "64K", "--window",
+                            "8", "--duration", "600", "--json", self.json_path)
+        client.wait_for_line("RPC/s")
+        client.send(signal.SIGINT)
+        self.assert_all_right(client)
+        self.assertRegex(client.output, r"read +64K +8 +\d+")
+        self.assertEqual(len(self.result()["runs"]), 1)
+        self.stop_server(server)
+
+    def test_self_ends_with_the_table_and_leaves_nothing(self):
+        process = self.start("--self", "--engine", "null", "--duration", "600")
+        first = process.wait_for_line("shm:")
+        path = re.search(r"shm:(\S+?);", first)[1]
+        process.wait_for_line("RPC/s")
+        children = self.children(process.pid)
+        self.assertEqual(len(children), 1)
+        process.send(signal.SIGINT)
+        self.assert_status(process, 0)
+        self.assertRegex(process.output, r"null +- +1 +\d+")
+        self.assertFalse(os.path.exists(os.path.dirname(path)))
+        self.assertFalse(os.path.exists(f"/proc/{children[0]}"))
+
+    def test_server_of_self_dies_with_it(self):
+        process = self.start("--self", "--engine", "null", "--duration", "600")
+        process.wait_for_line("RPC/s")
+        child = self.children(process.pid)[0]
+        handle = os.pidfd_open(child)
+        self.addCleanup(os.close, handle)
+        process.send(signal.SIGKILL)
+        process.wait()
+        # The descriptor becomes readable when the process has ended.
+        self.assertTrue(select.select([handle], [], [], harness.PATIENCE)[0])
+
+    def children(self, pid):
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(word) for word in file.read().split()]
+
+
+harness.main()

@@ -1,0 +1,126 @@
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "apps/testrpc/options.h"
+#include "apps/testrpc/plan.h"
+#include "apps/testrpc/values.h"
+
+namespace rrdk::testrpc {
+namespace {
+
+Result<Options> parse(std::vector<std::string> words) {
+  words.insert(words.begin(), "testrpc");
+  std::vector<char*> argv;
+  for (std::string& word : words)
+    argv.push_back(word.data());
+  return parse_options(static_cast<int>(argv.size()), argv.data());
+}
+
+TEST(Sizes, SuffixesArePowersOf1024) {
+  EXPECT_EQ(parse_size("1000", kLargestSize).value(), 1000u);
+  EXPECT_EQ(parse_size("4K", kLargestSize).value(), 4096u);
+  EXPECT_EQ(parse_size("1m", kLargestSize).value(), 1u << 20);
+  for (const char* bad :
+       {"", "K", "4G", "-1", "1.5K", "33M", "0x10", "4 K", "99999999999999999999"})
+    EXPECT_FALSE(parse_size(bad, kLargestSize)) << bad;
+}
+
+TEST(Options, EalArgumentsComeBeforeTheDivider) {
+  Options o = parse({"-l", "0,1", "--", "--client", "shm:/x", "--size=4K,1M", "--verify"}).value();
+  EXPECT_EQ(o.eal, (std::vector<std::string>{"-l", "0,1"}));
+  EXPECT_EQ(o.role, Role::kClient);
+  EXPECT_EQ(o.uri, "shm:/x");
+  EXPECT_EQ(o.sizes, (std::vector<uint32_t>{4096, 1u << 20}));
+  EXPECT_TRUE(o.verify);
+}
+
+TEST(Options, WithoutDividerAllAreOurs) {
+  Options o = parse({"--self", "--engine", "read", "--engine", "write,null"}).value();
+  EXPECT_TRUE(o.eal.empty());
+  EXPECT_EQ(o.role, Role::kSelf);
+  EXPECT_EQ(o.uri, "");
+  EXPECT_EQ(o.engines, (std::vector<std::string>{"read", "write", "null"}));
+  EXPECT_EQ(parse({"--self=shm:/y"}).value().uri, "shm:/y");
+}
+
+TEST(Options, EveryMistakeIsToldInOneLine) {
+  const std::vector<std::vector<std::string>> mistakes = {
+      {},
+      {"--self", "--client", "shm:/x"},
+      {"--server"},
+      {"--server", ""},
+      {"--self", "--frobnicate"},
+      {"--self", "stray"},
+      {"--self", "--engine", "nul"},
+      {"--self", "--size", "4Q"},
+      {"--self", "--window", "0"},
+      {"--self", "--connections", "x"},
+      {"--self", "--rate", "0"},
+      {"--self", "--rate", "-5"},
+      {"--self", "--rate", "nan"},
+      {"--self", "--verify=yes"},
+      {"--self", "--dispatch", "both"},
+      {"--self", "--idle", "lazy"},
+      {"--self", "--inline", "1000"},
+      {"--self", "--count", "10", "--duration", "1"},
+      {"--server", "shm:/x", "-i"},
+      {"--client", "shm:/x", "--poll-cpus", "1"},
+  };
+  for (const std::vector<std::string>& words : mistakes) {
+    Result<Options> options = parse(words);
+    std::string line;
+    for (const std::string& word : words)
+      line += word + " ";
+    ASSERT_FALSE(options) << line;
+    EXPECT_EQ(options.error().message.find('\n'), std::string::npos) << line;
+    EXPECT_GT(options.error().message.size(), 10u) << line;
+  }
+}
+
+TEST(Options, SetChangesTheNextRunOnly) {
+  Options o = parse({"--self", "--duration", "5"}).value();
+  EXPECT_TRUE(set_option(o, "size", "64K"));
+  EXPECT_TRUE(set_option(o, "count", "100"));
+  EXPECT_TRUE(set_option(o, "verify", "on"));
+  EXPECT_EQ(o.sizes, std::vector<uint32_t>{65536});
+  EXPECT_EQ(o.count, 100u);
+  EXPECT_EQ(o.duration_s, 0);
+  EXPECT_FALSE(set_option(o, "size", "much"));
+  EXPECT_FALSE(set_option(o, "server", "shm:/x"));
+  EXPECT_FALSE(set_option(o, "nonsense", "1"));
+  EXPECT_EQ(o.sizes, std::vector<uint32_t>{65536});
+}
+
+TEST(Plan, OneRunPerEngineSizeAndWindow) {
+  Options o =
+      parse({"--self", "--engine", "null,read", "--size", "0,4K", "--window", "1,32"}).value();
+  std::vector<RunSpec> plan = make_plan(o);
+  ASSERT_EQ(plan.size(), 6u);  // null has no size
+  EXPECT_STREQ(plan[0].engine->name, "null");
+  EXPECT_EQ(plan[1].window, 32u);
+  EXPECT_EQ(plan[5].sizes, std::vector<uint32_t>{4096});
+  EXPECT_GT(o.duration_s, 0);
+}
+
+TEST(Plan, MixedDrawsAmongAllSizesInOneRun) {
+  Options o = parse({"--self", "--engine", "mixed", "--size", "0,4K,1M"}).value();
+  std::vector<RunSpec> plan = make_plan(o);
+  ASSERT_EQ(plan.size(), 1u);
+  EXPECT_EQ(plan[0].sizes.size(), 3u);
+  EXPECT_EQ(plan[0].largest_size(), 1u << 20);
+}
+
+TEST(Plan, WithoutEnginesAndSizesAStandardBenchmark) {
+  Options o = parse({"--self"}).value();
+  std::vector<RunSpec> plan = make_plan(o);
+  EXPECT_GT(plan.size(), 5u);
+  double seconds = static_cast<double>(plan.size()) * o.duration_s;
+  EXPECT_GT(seconds, 5);
+  EXPECT_LT(seconds, 30);
+}
+
+}  // namespace
+}  // namespace rrdk::testrpc

@@ -1,0 +1,58 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "apps/testrpc/pattern.h"
+
+namespace rrdk::testrpc {
+namespace {
+
+std::byte by_definition(uint64_t x) {
+  return static_cast<std::byte>(((x ^ (x >> 8) ^ (x >> 16)) * 167 + 13) % 256);
+}
+
+class PatternAt : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(PatternAt, IsWhatTheProgramDefines) {
+  for (size_t length : {0u, 1u, 3u, 255u, 256u, 257u, 1000u, 70000u}) {
+    std::vector<std::byte> bytes(length);
+    fill_pattern(bytes, GetParam());
+    for (size_t i = 0; i < length; ++i)
+      ASSERT_EQ(bytes[i], by_definition(GetParam() + i)) << "at " << i << " of " << length;
+    EXPECT_EQ(count_wrong(std::span<const std::byte>(bytes), GetParam()), 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Offsets, PatternAt,
+                         testing::Values(0, 1, 255, 256, 0xffffff, 0x1000000, 0x123456789abcdef,
+                                         UINT64_MAX - 500));
+
+TEST(Pattern, EveryWrongByteCounts) {
+  std::vector<std::byte> bytes(5000);
+  fill_pattern(bytes, 77);
+  for (size_t at : {0u, 178u, 179u, 300u, 4999u})
+    bytes[at] ^= std::byte{1};
+  EXPECT_EQ(count_wrong(std::span<const std::byte>(bytes), 77), 5u);
+}
+
+TEST(Pattern, AnItemInPiecesIsReadInOrder) {
+  std::vector<std::byte> bytes(1000);
+  fill_pattern(bytes, 5);
+  std::array<Fragment, 3> pieces = {
+      Fragment{bytes.data(), 1}, {bytes.data() + 1, 600}, {bytes.data() + 601, 399}};
+  ItemView item(pieces, 0, 1000);
+  EXPECT_EQ(count_wrong(item, 5), 0u);
+  EXPECT_EQ(crc32c(item), crc32c(std::span<const std::byte>(bytes)));
+  EXPECT_GT(count_wrong(item, 6), 900u);
+}
+
+TEST(Crc32c, IsCastagnoliWithBothXors) {
+  std::string_view digits = "123456789";  // the check value that CRC catalogues give
+  EXPECT_EQ(crc32c(std::as_bytes(std::span(digits))), 0xe3069283u);
+  EXPECT_EQ(crc32c(std::span<const std::byte>()), 0u);
+}
+
+}  // namespace
+}  // namespace rrdk::testrpc

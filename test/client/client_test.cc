@@ -1,0 +1,241 @@
+// How calls end, seen from their caller: exactly once, whatever happens.
+#include "../server/loopback.h"
+
+namespace rrdk::loopback {
+namespace {
+
+// Submits itself again from its callback, `left` times.
+struct Repeating {
+  explicit Repeating(ClientConnection& connection) : call(connection) {}
+  Call call;
+  uint32_t left = 0;
+  std::atomic<bool> done = false;
+
+  void submit() {
+    call.begin(kBinding, 0);
+    call.submit(
+        [](Call&, void* argument) {
+          auto& self = *static_cast<Repeating*>(argument);
+          if (self.left-- == 0)
+            self.done.store(true, std::memory_order_release);
+          else
+            self.submit();
+        },
+        this);
+  }
+};
+
+std::vector<std::unique_ptr<Ending>> submit_many(ClientConnection& connection, uint32_t procedure,
+                                                 int count) {
+  std::vector<std::unique_ptr<Ending>> endings;
+  for (int i = 0; i < count; ++i) {
+    endings.push_back(std::make_unique<Ending>(connection));
+    endings.back()->begin(procedure);
+    endings.back()->submit();
+  }
+  return endings;
+}
+
+// Shows: V1-CREDIT-10
+TEST(Client, CallsBeyondTheCreditsWaitForTheirTurn) {
+  World world(Cores::kEmbedded, {.credits = 4}, {.credits = 32});
+  auto connection = world.connect();
+  open_window(*connection);
+  auto endings = submit_many(*connection, kKeep, 32);
+  world.until([&] { return world.keeper.kept() == 4; });
+  for (int i = 0; i < 1000; ++i)
+    world.runtime->poll(static_cast<uint32_t>(i % 2));
+  EXPECT_EQ(world.keeper.kept(), 4u);
+  EXPECT_EQ(connection->stats().granted, 4u);
+  EXPECT_GT(connection->stats().credit_waits, 0u);
+  for (auto& ending : endings) {
+    world.until([&] {
+      world.keeper.release();
+      return ending->ended() == 1;
+    });
+    EXPECT_EQ(ending->call.status(), CallStatus::kOk);
+  }
+}
+
+TEST(Client, ACallThatNobodyAnswersTimesOut) {
+  for (Cores cores : {Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers}) {
+    World world(cores);
+    auto connection = world.connect();
+    open_window(*connection);  // a connection whose only credit is lost is given up (V1-CREDIT-23)
+    Call call(*connection);
+    uint64_t start = Runtime::now_ns();
+    call.begin(kBinding, kKeep);
+    call.set_timeout_ms(20);
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kTimeout);
+    EXPECT_GE(Runtime::now_ns() - start, 20'000'000u);
+    EXPECT_EQ(connection->stats().timeouts, 1u);
+    // The late answer is dropped, and the connection serves on.
+    world.until([&] { return world.keeper.kept() == 1; });
+    world.keeper.release();
+    call.begin(kBinding, 0);
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  }
+}
+
+TEST(Client, ATimeoutHoldsForCallsThatWaitForCredits) {
+  World world(Cores::kEmbedded, {}, {.call_timeout_ms = 30});
+  auto connection = world.connect();
+  auto endings = submit_many(*connection, kKeep, 10);  // one credit before the first reply
+  for (auto& ending : endings) {
+    world.until([&] { return ending->ended() == 1; });
+    EXPECT_EQ(ending->call.status(), CallStatus::kTimeout);
+  }
+}
+
+TEST(Client, CancelEndsACallOnce) {
+  for (Cores cores : {Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers}) {
+    World world(cores);
+    auto connection = world.connect();
+    open_window(*connection);
+    Ending ending(*connection);
+    ending.call.cancel();  // not in flight: nothing
+    ending.begin(kKeep);
+    ending.submit();
+    world.until([&] { return world.keeper.kept() == 1; });
+    EXPECT_TRUE(ending.call.in_flight());
+    ending.call.cancel();
+    ending.call.cancel();
+    world.until([&] { return ending.ended() == 1; });
+    EXPECT_EQ(ending.call.status(), CallStatus::kCancelled);
+    EXPECT_FALSE(ending.call.in_flight());
+    world.keeper.release();
+    open_window(*connection);
+    EXPECT_EQ(ending.ended(), 1);
+  }
+}
+
+// Races of submit and cancel from another thread than the core's.
+TEST(Client, CancelAtAnyMomentEndsTheCallOnce) {
+  World world(Cores::kDedicated);
+  auto connection = world.connect();
+  Ending ending(*connection);
+  for (int round = 1; round <= 2000; ++round) {
+    ending.begin(0);
+    ending.submit();
+    ending.call.cancel();
+    world.until([&] { return ending.ended() == round; });
+    CallStatus status = ending.call.status();
+    ASSERT_TRUE(status == CallStatus::kOk || status == CallStatus::kCancelled);
+  }
+}
+
+TEST(Client, ACancelledCallGivesItsOfferedMemoryBack) {
+  World world;
+  auto connection = world.connect();
+  open_window(*connection);
+  Buffer room = world.memory->get(65536);
+  Ending ending(*connection);
+  ending.begin(kKeep);
+  ending.call.offer(room.first(65536));
+  ending.submit();
+  ending.call.cancel();
+  world.until([&] { return ending.ended() == 1; });
+  EXPECT_EQ(ending.call.status(), CallStatus::kCancelled);
+  open_window(*connection);  // the connection is whole
+}
+
+TEST(Client, ClosingEndsAllCallsWithShutdown) {
+  for (Cores cores : {Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers}) {
+    World world(cores);
+    auto connection = world.connect();
+    open_window(*connection);
+    auto endings = submit_many(*connection, kKeep, 100);
+    connection.reset();
+    for (auto& ending : endings) {
+      EXPECT_EQ(ending->ended(), 1);
+      EXPECT_EQ(ending->call.status(), CallStatus::kShutdown);
+    }
+    world.until([&] {
+      world.keeper.release();
+      return world.server->stats().connections == 0;
+    });
+  }
+}
+
+TEST(Client, CallsOnALostConnectionEndAtOnceWithoutRecursion) {
+  World world;
+  auto connection = world.connect();
+  Call call(*connection);
+  call.begin(kBinding, kDropCall);
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kConnectionLost);
+  Repeating repeating(*connection);
+  repeating.left = 100000;  // would overflow the stack
+  repeating.submit();
+  world.until([&] { return repeating.done.load(); });
+  EXPECT_EQ(repeating.call.status(), CallStatus::kConnectionLost);
+}
+
+TEST(Client, CallsSubmitFromTheirCallbacks) {
+  for (Cores cores : {Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers}) {
+    World world(cores);
+    auto connection = world.connect();
+    std::vector<std::unique_ptr<Repeating>> calls;
+    for (int i = 0; i < 100; ++i) {
+      calls.push_back(std::make_unique<Repeating>(*connection));
+      calls.back()->left = 50;
+      calls.back()->submit();
+    }
+    for (auto& call : calls)
+      world.until([&] { return call->done.load(std::memory_order_acquire); });
+    EXPECT_EQ(connection->stats().ended_ok, 5100u);
+    EXPECT_EQ(connection->stats().in_flight, 0u);
+  }
+}
+
+TEST(Client, ManyThreadsShareAConnection) {
+  World world(Cores::kWorkers);
+  auto connection = world.connect();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      Call call(*connection);
+      for (int i = 0; i < 300; ++i) {
+        call.begin(kBinding, i % 2 == 0 ? kEcho : kWorker).put_opaque(std::span<const std::byte>());
+        ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(connection->stats().ended_ok, 1200u);
+}
+
+TEST(Client, WhatIsTooLargeIsNotSent) {
+  World world(Cores::kEmbedded, {}, {.max_call = 8192});
+  auto connection = world.connect();
+  Call call(*connection);
+  std::vector<std::byte> bytes(9000);
+  call.begin(kBinding, kEcho).put_opaque(bytes);
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kTooLarge);
+  Buffer room = world.memory->get(4096);
+  call.begin(kBinding, 0);
+  call.offer(room.first(4096));  // NULL has no eligible results
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kTooLarge);
+  EXPECT_EQ(world.server->stats().calls, 0u);
+}
+
+TEST(Client, SendsLongCallsAndTakesLongReplies) {
+  World world;
+  auto connection = world.connect();
+  Call call(*connection);
+  std::vector<std::byte> bytes(300000);
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = pattern(i);
+  call.begin(kBinding, kEcho).put_opaque(bytes);
+  call.expect_reply(bytes.size());
+  ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  ItemView back = call.results().get_opaque(UINT32_MAX);
+  std::vector<std::byte> copy(back.size());
+  back.copy_to(copy.data());
+  EXPECT_EQ(copy, bytes);
+  EXPECT_EQ(connection->stats().long_calls, 1u);
+  EXPECT_EQ(connection->stats().long_replies, 1u);
+}
+
+}  // namespace
+}  // namespace rrdk::loopback

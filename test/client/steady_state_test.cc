@@ -1,0 +1,113 @@
+// In the steady state a call allocates nothing and registers nothing, in any thread.
+#include <malloc.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "../server/loopback.h"
+
+namespace {
+
+std::atomic<uint64_t> allocations = 0;
+
+void* counted(std::size_t size, std::size_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  std::size_t rounded = (size + alignment - 1) / alignment * alignment;
+  void* memory = alignment <= alignof(std::max_align_t) ? std::malloc(size)
+                                                        : std::aligned_alloc(alignment, rounded);
+  if (memory == nullptr)
+    std::abort();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  return counted(size, 1);
+}
+void* operator new[](std::size_t size) {
+  return counted(size, 1);
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return counted(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return counted(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace rrdk::loopback {
+namespace {
+
+class SteadyState : public testing::TestWithParam<Cores> {};
+INSTANTIATE_TEST_SUITE_P(Cores, SteadyState,
+                         testing::Values(Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers));
+
+// One of each shape: NULL, inline, worker, bulk in, bulk out, long call and reply, delayed.
+void one_round(Call& call, const RegisteredMemory& memory) {
+  call.begin(kBinding, 0);
+  ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  for (uint32_t procedure : {kEcho, kWorker}) {
+    call.begin(kBinding, procedure).put_opaque(std::span(memory.data(), 500));
+    call.expect_reply(500);
+    ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  }
+  Encoder& read_args = call.begin(kBinding, kRead);
+  read_args.put_u64(0);
+  read_args.put_u32(20000);
+  call.offer(memory.span(0, 20000));
+  ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  Encoder& write_args = call.begin(kBinding, kWrite);
+  write_args.put_u64(0);
+  write_args.put_item(memory.span(0, 20000), Ddp::kEligible);
+  ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  call.begin(kBinding, kEcho).put_opaque(std::span(memory.data(), 9000));
+  call.expect_reply(9000);
+  ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  call.begin(kBinding, kDelay).put_u64(1000);
+  ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+}
+
+TEST_P(SteadyState, AllocatesAndRegistersNothing) {
+  World world(GetParam());
+  auto connection = world.connect();
+  RegisteredMemory memory = world.memory->allocate(65536).value();
+  {
+    Call call(*connection);
+    for (int i = 0; i < 200; ++i)
+      one_round(call, memory);
+    uint64_t registrations = world.memory->registrations();
+    uint64_t before = allocations.load();
+    for (int i = 0; i < 200; ++i)
+      one_round(call, memory);
+    EXPECT_EQ(allocations.load() - before, 0u);
+    EXPECT_EQ(world.memory->registrations(), registrations);
+  }
+}
+
+}  // namespace
+}  // namespace rrdk::loopback

@@ -1,0 +1,395 @@
+// Peers that break the protocol. Each loses its connection, is counted, and disturbs nobody.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "test/drivers/shm/raw_peer.h"
+#include "test/fabric/fabrics.h"
+
+namespace rrdk::shm::test {
+namespace {
+
+using fabric::Completion;
+using fabric::EventType;
+using fabric::Op;
+using fabric::WcStatus;
+using fabric::test::access_wr;
+using fabric::test::pump_until;
+using fabric::test::send_wr;
+using fabric::test::test_memory;
+
+std::string new_uri() {
+  return fabric::test::kFabrics[0].new_uri();
+}
+
+class Hostile : public testing::Test {
+ protected:
+  // The honest pair, on the same devices, still works.
+  void expect_bystanders_unharmed() {
+    Buffer buffer = test_memory().get(4096);
+    honest_.post_receives(*honest_.server_qp, 2);
+    EXPECT_EQ(honest_.run(send_wr(1, {buffer.first(100)})).status, WcStatus::kSuccess);
+    EXPECT_EQ(honest_.run(send_wr(2, {buffer.first(4096)})).status, WcStatus::kSuccess);
+    honest_.server.completions.clear();
+  }
+  // The server closes the socket of this peer without having told its application.
+  void expect_refused(RawPeer& peer) {
+    const uint64_t before = refused_;
+    ASSERT_TRUE(pump_until({&honest_.server},
+                           [&] { return honest_.server.counter("handshakes_refused") > before; }));
+    refused_ = honest_.server.counter("handshakes_refused");
+    EXPECT_FALSE(honest_.server.has_event(EventType::kConnectRequest));
+    Received r;
+    do
+      r = receive_message(peer.socket.get());
+    while (r.kind == Received::Kind::kMessage);
+    EXPECT_EQ(r.kind, Received::Kind::kEnd);
+  }
+  void expect_disconnected(const char* counter) {
+    ASSERT_TRUE(pump_until({&honest_.server},
+                           [&] { return honest_.server.has_event(EventType::kDisconnected); }));
+    EXPECT_GE(honest_.server.counter(counter), 1u) << counter;
+    honest_.server.events.clear();
+    expect_bystanders_unharmed();
+  }
+
+  fabric::test::Pair honest_{new_uri()};
+  uint64_t refused_ = 0;
+};
+
+TEST_F(Hostile, HandshakesAreRefused) {
+  struct Case {
+    const char* what;
+    std::function<void(RawPeer&)> act;
+  };
+  const auto spoilt = [](auto spoil) {
+    return [spoil](RawPeer& p) {
+      Message m = p.connect_message();
+      spoil(m);
+      p.send(m, p.descriptors());
+    };
+  };
+  const auto spoilt_region = [](auto spoil) {
+    return [spoil](RawPeer& p) {
+      Message m = p.region_message();
+      spoil(m);
+      const std::array<int, 1> fds = {p.region.fd.get()};
+      p.send(m, fds);
+    };
+  };
+  const auto with_segment = [](Fd (*make)()) {
+    return [make](RawPeer& p) {
+      const Fd bad = make();
+      p.send(p.connect_message(),
+             std::array<int, 3>{bad.get(), p.doorbells.fd.get(), p.wake.get()});
+    };
+  };
+  const std::vector<Case> cases = {
+      {"magic", spoilt([](Message& m) { m.magic ^= 1; })},
+      {"version", spoilt([](Message& m) { ++m.version; })},
+      {"type", spoilt([](Message& m) { m.type = static_cast<MessageType>(99); })},
+      {"type of the other end", spoilt([](Message& m) { m.type = MessageType::kAccept; })},
+      {"no slots", spoilt([](Message& m) { m.slots = 0; })},
+      {"odd slots", spoilt([](Message& m) { m.slots = 15; })},
+      {"many slots", spoilt([](Message& m) { m.slots = 1u << 31; })},
+      {"more slots than memory", spoilt([](Message& m) { m.slots = 8192; })},
+      {"no keys", spoilt([](Message& m) { m.keys = 0; })},
+      {"many keys", spoilt([](Message& m) { m.keys = 1u << 31; })},
+      {"doorbell", spoilt([](Message& m) { m.doorbell_bit = kMaxQueuePairs; })},
+      {"private data", spoilt([](Message& m) { m.private_length = 57; })},
+      {"region id", spoilt_region([](Message& m) { m.region = kNoWireId; })},
+      {"empty region", spoilt_region([](Message& m) { m.region_length = 0; })},
+      {"long region", spoilt_region([](Message& m) { m.region_length = 1 << 20; })},
+      {"endless region", spoilt_region([](Message& m) { m.region_length = UINT64_MAX; })},
+      {"region past the end", spoilt_region([](Message& m) { m.region_offset = 4096; })},
+      {"region wraps", spoilt_region([](Message& m) { m.region_offset = UINT64_MAX - 4095; })},
+      {"region without memory", [](RawPeer& p) { p.send(p.region_message(), {}); }},
+      {"no descriptors", [](RawPeer& p) { p.send(p.connect_message(), {}); }},
+      {"too few descriptors",
+       [](RawPeer& p) { p.send(p.connect_message(), std::array<int, 1>{p.segment.fd.get()}); }},
+      {"unsealed segment", with_segment([] { return plain_memfd(1 << 20); })},
+      {"small segment",
+       with_segment([] { return std::move(create_shared("small", 4096).value().fd); })},
+      {"segment is a socket", with_segment([] { return Fd(::socket(AF_UNIX, SOCK_STREAM, 0)); })},
+      {"unsealed doorbells",
+       [](RawPeer& p) {
+         const Fd bad = plain_memfd(kDoorbellBytes);
+         p.send(p.connect_message(),
+                std::array<int, 3>{p.segment.fd.get(), bad.get(), p.wake.get()});
+       }},
+      {"short packet", [](RawPeer& p) { ::send(p.socket.get(), "hello", 5, 0); }},
+      {"long packet",
+       [](RawPeer& p) {
+         const std::array<char, 4000> junk{};
+         ::send(p.socket.get(), junk.data(), junk.size(), 0);
+       }},
+      {"nothing but an end", [](RawPeer& p) { ::shutdown(p.socket.get(), SHUT_WR); }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    RawPeer peer(honest_.server, honest_.uri);
+    c.act(peer);
+    expect_refused(peer);
+  }
+  expect_bystanders_unharmed();
+}
+
+TEST_F(Hostile, SilenceIsRefused) {
+  RawPeer peer(honest_.server, honest_.uri);
+  expect_refused(peer);
+}
+
+TEST_F(Hostile, SlotsAreRefused) {
+  const auto inline_slot = [](uint32_t length) {
+    Forged s;
+    s.flags = kInline;
+    s.length = length;
+    return s;
+  };
+  const auto far_slot = [](uint32_t length, std::initializer_list<RemoteSge> sges) {
+    Forged s;
+    s.length = length;
+    s.num_sges = static_cast<uint16_t>(sges.size());
+    std::ranges::copy(sges, s.sges.begin());
+    return s;
+  };
+  constexpr uint32_t kRegion = RawPeer::kRegion;
+  constexpr uint64_t kBytes = RawPeer::kRegionBytes;
+  struct Case {
+    const char* what;
+    Forged slot;
+    const char* counter;
+  };
+  Forged many = far_slot(8, {{0, kRegion, 8}});
+  many.num_sges = UINT16_MAX;
+  Forged foreign_key = inline_slot(8);
+  foreign_key.flags |= kInvalidate;
+  foreign_key.invalidate_key = 0x12345;
+  Forged no_key = foreign_key;
+  no_key.invalidate_key = 0;
+  const std::vector<Case> cases = {
+      {"inline too long", inline_slot(Slot::kMaxInline + 1), "bad_slots"},
+      {"inline endless", inline_slot(UINT32_MAX), "bad_slots"},
+      {"many pieces", many, "bad_slots"},
+      {"less than it says", far_slot(16, {{0, kRegion, 8}}), "bad_slots"},
+      {"nothing of what it says", far_slot(16, {}), "bad_slots"},
+      {"more than it says", far_slot(8, {{0, kRegion, 8}, {0, kRegion, 8}}), "bad_regions"},
+      {"unknown region", far_slot(8, {{0, 99, 8}}), "bad_regions"},
+      {"no region", far_slot(8, {{0, kNoWireId, 8}}), "bad_regions"},
+      {"past the region", far_slot(8, {{kBytes - 7, kRegion, 8}}), "bad_regions"},
+      {"far past the region", far_slot(8, {{kBytes + 1, kRegion, 8}}), "bad_regions"},
+      {"wrapping", far_slot(8, {{UINT64_MAX - 3, kRegion, 8}}), "bad_regions"},
+      {"lengths that add up to zero",
+       far_slot(0, {{0, kRegion, 0x80000000u}, {0, kRegion, 0x80000000u}}), "bad_regions"},
+      {"too long for the Receive", far_slot(8192, {{0, kRegion, 8192}}), "messages_too_long"},
+      {"a key that is none", foreign_key, "bad_invalidations"},
+      {"key zero", no_key, "bad_invalidations"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    RawPeer peer(honest_.server, honest_.uri);
+    peer.establish();
+    Buffer inbox = test_memory().get(4096);
+    std::fill_n(inbox.data(), 4096, std::byte{0x5a});
+    const fabric::ReceiveWr receive{1, inbox.first(2048)};
+    ASSERT_EQ(peer.server_qp->post_receive(std::span(&receive, 1)), 1u);
+    const uint64_t before = honest_.server.counter(c.counter);
+    peer.publish(c.slot);
+    expect_disconnected(c.counter);
+    EXPECT_EQ(honest_.server.counter(c.counter), before + 1);
+    EXPECT_TRUE(std::all_of(inbox.data() + 2048, inbox.data() + 4096,
+                            [](std::byte b) { return b == std::byte{0x5a}; }));
+  }
+}
+
+TEST_F(Hostile, HonestSlotsOfTheRawPeerAreTaken) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  Buffer inbox = test_memory().get(4096);
+  const std::array<fabric::ReceiveWr, 2> receives = {fabric::ReceiveWr{1, inbox.first(2048)},
+                                                     fabric::ReceiveWr{2, inbox.first(2048)}};
+  ASSERT_EQ(peer.server_qp->post_receive(receives), 2u);
+  Forged slot;
+  slot.length = 8;
+  slot.num_sges = 1;
+  slot.sges[0] = {RawPeer::kRegionBytes - 8, RawPeer::kRegion, 8};
+  peer.region.mapping.base()[RawPeer::kRegionBytes - 1] = std::byte{9};
+  peer.publish(slot);
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
+  EXPECT_EQ(honest_.server.completions[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(inbox.data()[7], std::byte{9});
+}
+
+TEST_F(Hostile, RingNumbersAreRefused) {
+  for (const uint64_t number : {uint64_t{2}, uint64_t{17}, UINT64_MAX}) {
+    RawPeer peer(honest_.server, honest_.uri);
+    peer.establish();
+    peer.mine.slot(0).sequence.store(number);
+    expect_disconnected("bad_slots");
+  }
+}
+
+TEST_F(Hostile, ConsumedCountsAreRefused) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  Buffer buffer = test_memory().get(4096);
+  const fabric::SendWr wr = send_wr(42, {buffer.first(4096)});
+  ASSERT_EQ(peer.server_qp->post_send(std::span(&wr, 1)), 1u);
+  peer.mine.state->consumed.store(2);
+  expect_disconnected("bad_consumed");
+}
+
+TEST_F(Hostile, KeysThatLeadNowhereAreRefused) {
+  struct Case {
+    const char* what;
+    uint32_t region;
+    uint64_t offset;
+    uint64_t length;
+  };
+  for (const Case& c : {Case{"unknown region", 99, 0, 64},
+                        Case{"past the region", RawPeer::kRegion, RawPeer::kRegionBytes - 8, 64},
+                        Case{"offset wraps", RawPeer::kRegion, UINT64_MAX - 4, 64},
+                        Case{"endless", RawPeer::kRegion, 0, UINT64_MAX}}) {
+    for (const Op op : {Op::kRead, Op::kWrite}) {
+      SCOPED_TRACE(c.what);
+      RawPeer peer(honest_.server, honest_.uri);
+      peer.establish();
+      KeyEntry& entry = peer.mine.keys[5];
+      entry.rights.store(op == Op::kRead ? 0 : 1);
+      entry.region.store(c.region);
+      entry.offset.store(c.offset);
+      entry.length.store(c.length);
+      entry.address.store(0x1000);
+      entry.key.store(0x15);
+      Buffer buffer = test_memory().get(1 << 20);
+      const uint32_t length = c.length == UINT64_MAX ? 1 << 20 : 32;
+      const fabric::SendWr wr = access_wr(7, op, buffer.first(length), 0x15, 0x1008);
+      ASSERT_EQ(peer.server_qp->post_send(std::span(&wr, 1)), 1u);
+      ASSERT_TRUE(
+          pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
+      EXPECT_EQ(honest_.server.completions[0].status, WcStatus::kRemoteAccess);
+      expect_disconnected("bad_keys");
+    }
+  }
+}
+
+TEST_F(Hostile, AKeyIsNotReusedWhileThePeerHoldsIt) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  Buffer buffer = test_memory().get(4096);
+  uint32_t key = 0;
+  ASSERT_TRUE(peer.server_qp->reserve_keys(std::span(&key, 1)));
+  const std::array<fabric::SendWr, 2> wrs = {
+      fabric::test::bind_wr(1, key, buffer.first(100), fabric::Rights::kRemoteWrite),
+      fabric::test::invalidate_wr(2, key)};
+  ASSERT_EQ(peer.server_qp->post_send(std::span(wrs).first(1)), 1u);
+  KeyEntry& entry = peer.theirs.keys[key & peer.theirs.key_mask];
+  EXPECT_EQ(entry.key.load(), key);
+  entry.users.fetch_add(1);
+  ASSERT_EQ(peer.server_qp->post_send(std::span(wrs).last(1)), 1u);
+  for (int i = 0; i < 3000; ++i)
+    honest_.server.pump();
+  EXPECT_EQ(honest_.server.completions.size(), 1u);  // the bind
+  EXPECT_EQ(entry.key.load(), 0u);
+  entry.users.fetch_sub(1);
+  ASSERT_TRUE(
+      pump_until({&honest_.server}, [&] { return honest_.server.completions.size() == 2; }));
+  EXPECT_EQ(honest_.server.completions[1].status, WcStatus::kSuccess);
+}
+
+TEST_F(Hostile, AKeyIsNotInvalidatedByAPeerThatStillUsesIt) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  Buffer buffer = test_memory().get(4096);
+  uint32_t key = 0;
+  ASSERT_TRUE(peer.server_qp->reserve_keys(std::span(&key, 1)));
+  const fabric::SendWr bind =
+      fabric::test::bind_wr(1, key, buffer.first(100), fabric::Rights::kRemoteWrite);
+  const fabric::ReceiveWr receive{2, buffer.first(4096)};
+  ASSERT_EQ(peer.server_qp->post_send(std::span(&bind, 1)), 1u);
+  ASSERT_EQ(peer.server_qp->post_receive(std::span(&receive, 1)), 1u);
+  KeyEntry& entry = peer.theirs.keys[key & peer.theirs.key_mask];
+  entry.users.fetch_add(1);
+  Forged slot;
+  slot.flags = kInline | kInvalidate;
+  slot.invalidate_key = key;
+  peer.publish(slot);
+  ASSERT_TRUE(
+      pump_until({&honest_.server}, [&] { return honest_.server.completions.size() == 2; }));
+  EXPECT_EQ(honest_.server.completions[1].status, WcStatus::kRemoteAccess);
+  EXPECT_FALSE(honest_.server.completions[1].has_invalidated);
+  peer.socket.reset();
+  expect_disconnected("bad_invalidations");
+}
+
+TEST_F(Hostile, TheEndIsToldOnlyWhenThePeerHoldsNoKey) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  peer.theirs.keys[3].users.fetch_add(1);
+  peer.server_qp->disconnect();
+  for (int i = 0; i < 3000; ++i)
+    honest_.server.pump();
+  EXPECT_FALSE(honest_.server.has_event(EventType::kDisconnected));
+  peer.socket.reset();  // as its death does
+  ASSERT_TRUE(pump_until({&honest_.server},
+                         [&] { return honest_.server.has_event(EventType::kDisconnected); }));
+}
+
+TEST_F(Hostile, SocketGarbageAfterTheHandshakeEndsTheConnection) {
+  for (int kind = 0; kind < 3; ++kind) {
+    RawPeer peer(honest_.server, honest_.uri);
+    peer.establish();
+    if (kind == 0)
+      ::send(peer.socket.get(), "garbage", 7, 0);
+    else if (kind == 1)
+      peer.send(peer.connect_message(), peer.descriptors());
+    else
+      peer.send(peer.region_message(), {});
+    expect_disconnected("handshakes_refused");
+  }
+}
+
+TEST_F(Hostile, ScribblingOnTheDoorbellsDisturbsNobody) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  auto* page = reinterpret_cast<DoorbellPage*>(peer.peer.doorbell_page.base());
+  for (auto& word : page->words)
+    word.store(UINT64_MAX);
+  page->summary.store(UINT64_MAX);
+  for (int i = 0; i < 10; ++i)
+    honest_.server.pump();
+  expect_bystanders_unharmed();
+  // Even when it takes away the doorbells of others, their messages arrive.
+  Buffer buffer = test_memory().get(4096);
+  std::array<Completion, 8> out;
+  for (int i = 0; i < 3000; ++i)
+    honest_.server.cq->poll(out);
+  honest_.post_receives(*honest_.server_qp, 1);
+  const fabric::SendWr wr = send_wr(1, {buffer.first(10)});
+  ASSERT_EQ(honest_.client_qp->post_send(std::span(&wr, 1)), 1u);
+  for (auto& word : page->words)
+    word.store(0);
+  page->summary.store(0);
+  honest_.server.completions.clear();
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
+}
+
+TEST_F(Hostile, ManyRegionsAreRefused) {
+  RawPeer peer(honest_.server, honest_.uri);
+  const std::array<int, 1> fds = {peer.region.fd.get()};
+  const uint64_t before = honest_.server.counter("handshakes_refused");
+  for (uint32_t i = 0; honest_.server.counter("handshakes_refused") == before; ++i) {
+    ASSERT_LE(i, 2 * kMaxPeerRegions);
+    Message m = peer.region_message();
+    m.region = i;
+    if (peer.send(m, fds) == SendResult::kBroken)
+      break;
+    honest_.server.pump();
+  }
+  expect_bystanders_unharmed();
+}
+
+}  // namespace
+}  // namespace rrdk::shm::test

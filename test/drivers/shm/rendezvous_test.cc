@@ -1,0 +1,179 @@
+// What is found at the path of an address, by servers and by clients.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "drivers/shm/handshake.h"
+#include "drivers/shm/socket.h"
+#include "test/drivers/shm/raw_peer.h"
+#include "test/fabric/end.h"
+#include "test/fabric/fabrics.h"
+
+namespace rrdk::shm::test {
+namespace {
+
+using fabric::EventType;
+using fabric::test::End;
+using fabric::test::pump_until;
+
+class Rendezvous : public testing::Test {
+ protected:
+  ~Rendezvous() override { ::unlink(path_.c_str()); }
+  // A socket of something else, bound at the path.
+  Fd foreign_socket(int type) {
+    Fd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path_.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(::listen(fd.get(), 8), 0);
+    return fd;
+  }
+  Errc listen_error() {
+    auto listener = end_.device->listen(uri_);
+    EXPECT_FALSE(listener);
+    return listener ? Errc::kSystem : listener.error().code;
+  }
+  // How connecting fails, at once or by event.
+  Errc connect_error() {
+    auto qp = end_.queue_pair();
+    if (auto connecting = end_.device->connect(*qp, uri_, {}); !connecting)
+      return connecting.error().code;
+    EXPECT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
+    return end_.take_event(EventType::kConnectFailed).code;
+  }
+  bool exists() const {
+    struct stat st{};
+    return ::lstat(path_.c_str(), &st) == 0;
+  }
+
+  const std::string uri_ = fabric::test::kFabrics[0].new_uri();
+  const std::string path_ = uri_.substr(4);
+  End end_{uri_};
+};
+
+TEST_F(Rendezvous, AFileIsNotReplaced) {
+  const Fd file(::open(path_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  EXPECT_EQ(listen_error(), Errc::kAddressInUse);
+  EXPECT_TRUE(exists());
+  EXPECT_EQ(connect_error(), Errc::kNotAPeer);
+}
+
+TEST_F(Rendezvous, ASocketOfSomethingElseIsNotReplaced) {
+  const Fd foreign = foreign_socket(SOCK_STREAM);
+  EXPECT_EQ(listen_error(), Errc::kAddressInUse);
+  EXPECT_TRUE(exists());
+  EXPECT_EQ(connect_error(), Errc::kNotAPeer);
+}
+
+TEST_F(Rendezvous, ASocketThatNobodyServesIsReplaced) {
+  foreign_socket(SOCK_SEQPACKET).reset();
+  ASSERT_TRUE(exists());
+  EXPECT_EQ(connect_error(), Errc::kNotFound);
+  EXPECT_TRUE(end_.device->listen(uri_));
+}
+
+TEST_F(Rendezvous, TheSocketGoesWithItsListener) {
+  {
+    auto listener = end_.device->listen(uri_);
+    ASSERT_TRUE(listener);
+    EXPECT_EQ((*listener)->uri(), uri_);
+    EXPECT_TRUE(exists());
+  }
+  EXPECT_FALSE(exists());
+}
+
+TEST_F(Rendezvous, ASocketThatIsNoLongerOursStays) {
+  auto listener = end_.device->listen(uri_);
+  ASSERT_TRUE(listener);
+  ::unlink(path_.c_str());
+  const Fd successor = foreign_socket(SOCK_SEQPACKET);
+  listener->reset();
+  EXPECT_TRUE(exists());
+}
+
+TEST_F(Rendezvous, ASilentServerIsNoPeer) {
+  const Fd silent = foreign_socket(SOCK_SEQPACKET);
+  EXPECT_EQ(connect_error(), Errc::kNotAPeer);
+}
+
+TEST_F(Rendezvous, AServerThatTalksOtherwiseIsNoPeer) {
+  const Fd other = foreign_socket(SOCK_SEQPACKET);
+  auto qp = end_.queue_pair();
+  ASSERT_TRUE(end_.device->connect(*qp, uri_, {}));
+  const Fd accepted(::accept(other.get(), nullptr, nullptr));
+  ::send(accepted.get(), "220 ready", 9, 0);
+  ASSERT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
+  EXPECT_EQ(end_.take_event(EventType::kConnectFailed).code, Errc::kNotAPeer);
+}
+
+TEST_F(Rendezvous, AServerWhoseMemoryCanShrinkIsRefused) {
+  const Fd other = foreign_socket(SOCK_SEQPACKET);
+  auto qp = end_.queue_pair();
+  ASSERT_TRUE(end_.device->connect(*qp, uri_, {}));
+  const Fd accepted(::accept(other.get(), nullptr, nullptr));
+  const Fd memory = plain_memfd(1 << 20);
+  Message accept{.type = MessageType::kAccept};
+  accept.slots = 16;
+  accept.keys = 16;
+  send_message(accepted.get(), Message{}, {});
+  send_message(accepted.get(), accept,
+               std::array<int, 3>{memory.get(), memory.get(), memory.get()});
+  ASSERT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
+  EXPECT_NE(end_.take_event(EventType::kConnectFailed).reason.find("not sealed"),
+            std::string::npos);
+  EXPECT_EQ(end_.counter("handshakes_refused"), 1u);
+}
+
+TEST_F(Rendezvous, AbstractNamesWork) {
+  const std::string uri = "shm:@rrdk-test-" + std::to_string(::getpid());
+  auto listener = end_.device->listen(uri);
+  ASSERT_TRUE(listener) << listener.error().message;
+  auto again = end_.device->listen(uri);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Errc::kAddressInUse);
+  auto qp = end_.queue_pair();
+  ASSERT_TRUE(end_.device->connect(*qp, uri, {}));
+  ASSERT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectRequest); }));
+}
+
+TEST_F(Rendezvous, MissingDirectory) {
+  auto listener = end_.device->listen("shm:/nonexistent-directory/x.sock");
+  ASSERT_FALSE(listener);
+  EXPECT_EQ(listener.error().code, Errc::kNotFound);
+}
+
+TEST_F(Rendezvous, BadAddresses) {
+  for (const std::string& uri :
+       {std::string("shm:"), std::string("shm:@"), std::string("shm://"), std::string("tcp:/x"),
+        "shm:/" + std::string(200, 'x'), std::string("shm:/a\0b", 8)}) {
+    auto listener = end_.device->listen(uri);
+    ASSERT_FALSE(listener) << uri;
+    EXPECT_EQ(listener.error().code, Errc::kBadUri) << uri;
+    auto qp = end_.queue_pair();
+    auto connecting = end_.device->connect(*qp, uri, {});
+    ASSERT_FALSE(connecting) << uri;
+    EXPECT_EQ(connecting.error().code, Errc::kBadUri) << uri;
+  }
+}
+
+TEST_F(Rendezvous, LimitsOfQueuePairsAreSaid) {
+  for (const fabric::QueuePairOptions& options :
+       {fabric::QueuePairOptions{.cq = nullptr},
+        fabric::QueuePairOptions{.cq = end_.cq.get(), .send_wrs = 0},
+        fabric::QueuePairOptions{.cq = end_.cq.get(), .send_wrs = 1u << 30},
+        fabric::QueuePairOptions{.cq = end_.cq.get(), .receive_wrs = 1u << 30},
+        fabric::QueuePairOptions{.cq = end_.cq.get(), .keys = 1u << 30}}) {
+    auto qp = end_.device->create_queue_pair(options);
+    ASSERT_FALSE(qp);
+    EXPECT_EQ(qp.error().code, Errc::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace rrdk::shm::test

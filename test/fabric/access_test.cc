@@ -1,0 +1,266 @@
+// RDMA Read and Write: remote keys, their bounds, rights, and end.
+#include <algorithm>
+#include <set>
+
+#include "test/fabric/end.h"
+#include "test/fabric/fabrics.h"
+
+namespace rrdk::fabric::test {
+namespace {
+
+constexpr std::byte kMark{0x5a};
+constexpr uint32_t kSize = 4096;
+
+class Access : public testing::TestWithParam<FabricUnderTest> {
+ protected:
+  Access() : pair_(GetParam().new_uri()) {
+    std::fill_n(local_.data(), kSize, std::byte{1});
+    std::fill_n(remote_.data(), 3 * kSize, kMark);
+  }
+  // The middle third is what gets exposed: what is around it must stay as it is.
+  MemorySpan exposed() const { return {remote_.data() + kSize, kSize, remote_.region()}; }
+  uint64_t base() const { return address_of(exposed().data); }
+  bool remote_untouched() const {
+    return std::all_of(remote_.data(), remote_.data() + 3 * kSize,
+                       [](std::byte b) { return b == kMark; });
+  }
+  // The access is refused, and both ends of the connection end; memory is as it was.
+  void expect_refused(const SendWr& wr) {
+    EXPECT_EQ(pair_.run(wr).status, WcStatus::kRemoteAccess);
+    EXPECT_TRUE(pair_.pump_until([&] {
+      return pair_.client.has_event(EventType::kDisconnected) &&
+             pair_.server.has_event(EventType::kDisconnected);
+    }));
+    EXPECT_TRUE(remote_untouched());
+    EXPECT_TRUE(std::all_of(local_.data(), local_.data() + kSize,
+                            [](std::byte b) { return b == std::byte{1}; }));
+  }
+
+  Pair pair_;
+  Buffer local_ = test_memory().get(1 << 20);
+  Buffer remote_ = test_memory().get(1 << 20);
+};
+INSTANTIATE_TEST_SUITE_P(Fabric, Access, all_fabrics(), fabric_name);
+
+TEST_P(Access, ReadsAndWritesWhatTheKeyCovers) {
+  const uint32_t reader = pair_.expose(exposed(), Rights::kRemoteRead);
+  const uint32_t writer = pair_.expose(exposed(), Rights::kRemoteWrite);
+  EXPECT_EQ(pair_.run(access_wr(1, Op::kWrite, local_.first(kSize), writer, base())).status,
+            WcStatus::kSuccess);
+  EXPECT_EQ(std::memcmp(exposed().data, local_.data(), kSize), 0);
+  EXPECT_EQ(exposed().data[-1], kMark);
+  EXPECT_EQ(exposed().data[kSize], kMark);
+  // The last byte alone, and a part from the middle.
+  exposed().data[kSize - 1] = std::byte{7};
+  const Completion last =
+      pair_.run(access_wr(2, Op::kRead, local_.first(1), reader, base() + kSize - 1));
+  EXPECT_EQ(last.status, WcStatus::kSuccess);
+  EXPECT_EQ(last.byte_length, 1u);
+  EXPECT_EQ(local_.data()[0], std::byte{7});
+  EXPECT_EQ(local_.data()[1], std::byte{1});
+}
+
+TEST_P(Access, ScattersReadsAndGathersWrites) {
+  const uint32_t reader = pair_.expose(exposed(), Rights::kRemoteRead);
+  const uint32_t writer = pair_.expose(exposed(), Rights::kRemoteWrite);
+  SendWr wr = access_wr(1, Op::kWrite, local_.first(10), writer, base());
+  wr.num_sges = 3;
+  wr.sges[1] = {local_.data() + 100, 0, local_.region()};
+  wr.sges[2] = {local_.data() + 200, 20, local_.region()};
+  std::fill_n(local_.data() + 200, 20, std::byte{2});
+  EXPECT_EQ(pair_.run(wr).status, WcStatus::kSuccess);
+  EXPECT_EQ(exposed().data[9], std::byte{1});
+  EXPECT_EQ(exposed().data[10], std::byte{2});
+  EXPECT_EQ(exposed().data[29], std::byte{2});
+  EXPECT_EQ(exposed().data[30], kMark);
+  wr.op = Op::kRead;
+  wr.key = reader;
+  wr.sges[0].data = local_.data() + 1000;
+  wr.sges[2].data = local_.data() + 2000;
+  EXPECT_EQ(pair_.run(wr).byte_length, 30u);
+  EXPECT_EQ(local_.data()[1009], std::byte{1});
+  EXPECT_EQ(local_.data()[2019], std::byte{2});
+}
+
+// Shows: V1-WL-14
+TEST_P(Access, WriteIsPlacedBeforeALaterSendArrives) {
+  const uint32_t writer = pair_.expose(exposed(), Rights::kRemoteWrite);
+  for (uint32_t round = 1; round < 200; ++round) {
+    pair_.post_receives(*pair_.server_qp, 1);
+    std::memcpy(local_.data() + kSize - 4, &round, 4);
+    const std::array<SendWr, 2> wrs = {
+        access_wr(1, Op::kWrite, local_.first(kSize), writer, base()),
+        send_wr(2, {local_.first(4)})};
+    ASSERT_TRUE(pair_.pump_until([&] { return pair_.client_qp->post_send(wrs) == 2; }));
+    ASSERT_TRUE(pair_.pump_until([&] { return !pair_.server.completions.empty(); }));
+    uint32_t placed;
+    std::memcpy(&placed, exposed().data + kSize - 4, 4);
+    ASSERT_EQ(placed, round);
+    pair_.server.completions.clear();
+    pair_.client.pump();
+    pair_.receive_buffers.clear();
+  }
+}
+
+struct Range {
+  const char* what;
+  int64_t offset;
+  uint32_t length;
+};
+
+TEST_P(Access, OutsideTheKeyIsRefused) {
+  for (const Range& range : {Range{"one before", -1, 2}, Range{"one after", kSize - 1, 2},
+                             Range{"just behind", kSize, 1}, Range{"all and one", 0, kSize + 1},
+                             Range{"far", int64_t{1} << 40, 8}, Range{"wrap", -8, 16}}) {
+    for (const Op op : {Op::kRead, Op::kWrite}) {
+      SCOPED_TRACE(range.what);
+      Pair pair(GetParam().new_uri());
+      const Rights rights = op == Op::kRead ? Rights::kRemoteRead : Rights::kRemoteWrite;
+      const uint32_t key = pair.expose(exposed(), rights);
+      const uint64_t address = base() + static_cast<uint64_t>(range.offset);
+      EXPECT_EQ(pair.run(access_wr(1, op, local_.first(range.length), key, address)).status,
+                WcStatus::kRemoteAccess);
+      EXPECT_EQ(pair.client.counter("refused_bounds"), 1u);
+      EXPECT_TRUE(remote_untouched());
+    }
+  }
+}
+
+TEST_P(Access, EndOfTheAddressSpaceIsRefused) {
+  const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
+  expect_refused(access_wr(1, Op::kRead, local_.first(64), key, UINT64_MAX - 31));
+}
+
+TEST_P(Access, ReadKeyDoesNotWrite) {
+  const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
+  expect_refused(access_wr(1, Op::kWrite, local_.first(8), key, base()));
+  EXPECT_EQ(pair_.client.counter("refused_rights"), 1u);
+}
+
+TEST_P(Access, WriteKeyDoesNotRead) {
+  const uint32_t key = pair_.expose(exposed(), Rights::kRemoteWrite);
+  expect_refused(access_wr(1, Op::kRead, local_.first(8), key, base()));
+}
+
+TEST_P(Access, ReservedKeyMeansNothingBeforeItIsBound) {
+  uint32_t key = 0;
+  ASSERT_TRUE(pair_.server_qp->reserve_keys(std::span(&key, 1)));
+  expect_refused(access_wr(1, Op::kRead, local_.first(8), key, base()));
+}
+
+TEST_P(Access, KeyOfAnotherConnectionIsRefused) {
+  auto [client, server] = pair_.connect();
+  const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
+  EXPECT_EQ(pair_.run(pair_.client, *client, access_wr(1, Op::kRead, local_.first(8), key, base()))
+                .status,
+            WcStatus::kRemoteAccess);
+  // The connection that the key belongs to goes on.
+  EXPECT_EQ(pair_.run(access_wr(2, Op::kRead, local_.first(8), key, base())).status,
+            WcStatus::kSuccess);
+}
+
+TEST_P(Access, InvalidatedKeyIsRefused) {
+  const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
+  EXPECT_EQ(pair_.run(pair_.server, *pair_.server_qp, invalidate_wr(5, key)).status,
+            WcStatus::kSuccess);
+  expect_refused(access_wr(1, Op::kRead, local_.first(8), key, base()));
+  EXPECT_EQ(pair_.client.counter("refused_keys"), 1u);
+}
+
+TEST_P(Access, KeysAreFreshAndBounded) {
+  Pair pair(GetParam().new_uri(), {}, {.keys = 8});
+  std::set<uint32_t> seen;
+  std::array<uint32_t, 8> keys;
+  std::array<uint32_t, 1> more;
+  for (int round = 0; round < 4; ++round) {
+    ASSERT_TRUE(pair.server_qp->reserve_keys(keys));
+    EXPECT_FALSE(pair.server_qp->reserve_keys(more));
+    for (const uint32_t key : keys) {
+      EXPECT_TRUE(seen.insert(key).second) << "a key came back";
+      pair.server_qp->release_key(key);
+    }
+  }
+}
+
+TEST_P(Access, KeysAreGivenAllOrNone) {
+  Pair pair(GetParam().new_uri(), {}, {.keys = 4});
+  std::array<uint32_t, 5> five;
+  std::array<uint32_t, 4> four;
+  EXPECT_FALSE(pair.server_qp->reserve_keys(five));
+  EXPECT_TRUE(pair.server_qp->reserve_keys(four));
+}
+
+TEST_P(Access, SendWithInvalidateEndsTheKey) {
+  const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
+  pair_.post_receives(*pair_.server_qp, 1);
+  SendWr wr = send_wr(1, {local_.first(8)});
+  wr.op = Op::kSendInvalidate;
+  wr.invalidate_key = key;
+  EXPECT_EQ(pair_.run(wr).status, WcStatus::kSuccess);
+  ASSERT_TRUE(pair_.pump_until([&] { return !pair_.server.completions.empty(); }));
+  EXPECT_TRUE(pair_.server.completions[0].has_invalidated);
+  EXPECT_EQ(pair_.server.completions[0].invalidated_key, key);
+  pair_.server_qp->release_key(key);
+  expect_refused(access_wr(2, Op::kRead, local_.first(8), key, base()));
+}
+
+TEST_P(Access, InvalidatingAForeignKeyEndsTheConnection) {
+  auto [client, server] = pair_.connect();
+  const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
+  const std::array<ReceiveWr, 1> receive = {ReceiveWr{1, local_.first(kSize)}};
+  ASSERT_EQ(server->post_receive(receive), 1u);
+  SendWr wr = send_wr(1, {local_.first(2000)});
+  wr.op = Op::kSendInvalidate;
+  wr.invalidate_key = key;
+  EXPECT_EQ(pair_.run(pair_.client, *client, wr).status, WcStatus::kRemoteAccess);
+  ASSERT_TRUE(pair_.pump_until([&] { return !pair_.server.completions.empty(); }));
+  EXPECT_EQ(pair_.server.completions[0].status, WcStatus::kRemoteAccess);
+  EXPECT_FALSE(pair_.server.completions[0].has_invalidated);
+  EXPECT_EQ(pair_.run(access_wr(2, Op::kRead, local_.first(8), key, base())).status,
+            WcStatus::kSuccess);
+}
+
+TEST_P(Access, SpanOutsideItsRegionIsALocalError) {
+  MemorySpan outside = local_.first(64);
+  outside.data = reinterpret_cast<std::byte*>(uintptr_t{64});
+  EXPECT_EQ(pair_.run(send_wr(1, {outside})).status, WcStatus::kLocalProtection);
+  EXPECT_TRUE(pair_.pump_until([&] {
+    return pair_.client.has_event(EventType::kDisconnected) &&
+           pair_.server.has_event(EventType::kDisconnected);
+  }));
+}
+
+TEST_P(Access, BindingAKeyThatIsNotOursIsALocalError) {
+  EXPECT_EQ(pair_
+                .run(pair_.server, *pair_.server_qp,
+                     bind_wr(1, 0x12345678, exposed(), Rights::kRemoteRead))
+                .status,
+            WcStatus::kLocalProtection);
+}
+
+TEST_P(Access, MemoryRegisteredLaterTakesPart) {
+  for (int round = 0; round < 3; ++round) {  // ids of regions are used again
+    RegisteredMemory mine = test_memory().allocate(3 * kSize).value();
+    RegisteredMemory theirs = test_memory().allocate(2 * kSize).value();
+    std::fill_n(mine.data(), 3 * kSize, std::byte(round + 10));
+    const uint32_t key = pair_.expose(theirs.span(100, kSize), Rights::kRemoteWrite);
+    EXPECT_EQ(pair_
+                  .run(access_wr(1, Op::kWrite, mine.span(1, kSize), key,
+                                 address_of(theirs.data() + 100)))
+                  .status,
+              WcStatus::kSuccess);
+    EXPECT_EQ(theirs.data()[99], std::byte{0});
+    EXPECT_EQ(theirs.data()[100], std::byte(round + 10));
+    EXPECT_EQ(theirs.data()[100 + kSize - 1], std::byte(round + 10));
+    EXPECT_EQ(theirs.data()[100 + kSize], std::byte{0});
+    pair_.post_receives(*pair_.server_qp, 1);
+    EXPECT_EQ(pair_.run(send_wr(2, {mine.span(0, kSize)})).status, WcStatus::kSuccess);
+    EXPECT_EQ(pair_.receive_buffers.back().data()[kSize - 1], std::byte(round + 10));
+    EXPECT_EQ(pair_.run(pair_.server, *pair_.server_qp, invalidate_wr(3, key)).status,
+              WcStatus::kSuccess);
+    pair_.server_qp->release_key(key);
+  }
+}
+
+}  // namespace
+}  // namespace rrdk::fabric::test

@@ -1,0 +1,266 @@
+// Sends and Receives: what arrives, in which order, and what happens when it can not.
+#include <algorithm>
+#include <numeric>
+
+#include "test/fabric/end.h"
+#include "test/fabric/fabrics.h"
+
+namespace rrdk::fabric::test {
+namespace {
+
+class Messages : public testing::TestWithParam<FabricUnderTest> {};
+INSTANTIATE_TEST_SUITE_P(Fabric, Messages, all_fabrics(), fabric_name);
+
+void fill(std::byte* data, size_t length, uint32_t seed) {
+  for (size_t i = 0; i < length; ++i)
+    data[i] = static_cast<std::byte>(seed + i * 7 + (i >> 8));
+}
+
+bool filled(const std::byte* data, size_t length, uint32_t seed) {
+  for (size_t i = 0; i < length; ++i)
+    if (data[i] != static_cast<std::byte>(seed + i * 7 + (i >> 8)))
+      return false;
+  return true;
+}
+
+TEST_P(Messages, OfEverySizeArriveWhole) {
+  Pair pair(GetParam().new_uri());
+  Buffer from = test_memory().get(1 << 20);
+  const uint32_t inline_size = pair.client.device->capabilities().max_inline;
+  uint32_t seed = 0;
+  for (const uint32_t size : {0u, 1u, 3u, 4u, 100u, inline_size - 1, inline_size, inline_size + 1,
+                              1024u, 4095u, 4096u, 65536u, 1u << 20}) {
+    fill(from.data(), size, ++seed);
+    pair.post_receives(*pair.server_qp, 1, 1 << 20);
+    const Buffer& to = pair.receive_buffers.back();
+    EXPECT_EQ(pair.run(send_wr(size, {from.first(size)})).status, WcStatus::kSuccess);
+    ASSERT_TRUE(pair.pump_until([&] { return !pair.server.completions.empty(); }));
+    const Completion got = pair.server.take_completions().at(0);
+    EXPECT_EQ(got.status, WcStatus::kSuccess);
+    EXPECT_EQ(got.byte_length, size);
+    EXPECT_FALSE(got.has_invalidated);
+    EXPECT_TRUE(filled(to.data(), size, seed)) << size;
+    pair.receive_buffers.clear();
+  }
+}
+
+TEST_P(Messages, GatherTheirPieces) {
+  Pair pair(GetParam().new_uri());
+  const uint32_t most = pair.client.device->capabilities().max_sges;
+  Buffer from = test_memory().get(1 << 20);
+  fill(from.data(), 1 << 20, 3);
+  for (const uint32_t piece : {1u, 4u, 16u, 17u, 100u, 4000u}) {
+    pair.post_receives(*pair.server_qp, 1, 1 << 20);
+    SendWr wr = send_wr(1, {});
+    for (uint32_t i = 0; i < most; ++i)  // gaps of one byte between the pieces
+      wr.sges[wr.num_sges++] = {from.data() + i * (piece + 1), piece, from.region()};
+    EXPECT_EQ(pair.run(wr).status, WcStatus::kSuccess);
+    ASSERT_TRUE(pair.pump_until([&] { return !pair.server.completions.empty(); }));
+    EXPECT_EQ(pair.server.take_completions().at(0).byte_length, most * piece);
+    for (uint32_t i = 0; i < most; ++i)
+      EXPECT_EQ(std::memcmp(pair.receive_buffers.back().data() + i * piece, wr.sges[i].data, piece),
+                0);
+    pair.receive_buffers.clear();
+  }
+}
+
+// Shows: V1-MEM-02
+TEST_P(Messages, ArriveInOrder) {
+  Pair pair(GetParam().new_uri(), {.send_wrs = 64}, {.receive_wrs = 64});
+  constexpr uint32_t kCount = 5000;
+  Buffer from = test_memory().get(1 << 20);
+  uint32_t sent = 0;
+  uint32_t received = 0;
+  uint32_t completed = 0;
+  pair.post_receives(*pair.server_qp, 32);
+  while (received < kCount) {
+    // Small and large ones in turn; a part of the buffer is written again only when its Send is
+    // complete.
+    SendWr wr = send_wr(
+        sent, {{from.data() + (sent % 64) * 4096, sent % 3 == 0 ? 1000u : 4u, from.region()}});
+    if (sent < kCount && sent - completed < 64) {
+      std::memcpy(wr.sges[0].data, &sent, sizeof(sent));
+      sent += pair.client_qp->post_send(std::span(&wr, 1));
+    }
+    pair.client.pump();
+    for (const Completion& c : pair.client.take_completions()) {
+      ASSERT_EQ(c.status, WcStatus::kSuccess);
+      ASSERT_EQ(c.wr_id, completed++);
+    }
+    pair.server.pump();
+    for (const Completion& c : pair.server.take_completions()) {
+      ASSERT_EQ(c.status, WcStatus::kSuccess);
+      uint32_t number;
+      std::memcpy(&number, pair.receive_buffers[c.wr_id].data(), sizeof(number));
+      ASSERT_EQ(number, received++);
+      const ReceiveWr again{c.wr_id, pair.receive_buffers[c.wr_id].span()};
+      ASSERT_EQ(pair.server_qp->post_receive(std::span(&again, 1)), 1u);
+    }
+  }
+  ASSERT_TRUE(
+      pair.pump_until([&] { return completed + pair.client.completions.size() == kCount; }));
+}
+
+TEST_P(Messages, WaitForALateReceive) {
+  Pair pair(GetParam().new_uri());
+  Buffer from = test_memory().get(4096);
+  fill(from.data(), 4096, 9);
+  std::vector<SendWr> wrs = {send_wr(0, {from.first(10)}), send_wr(1, {from.first(4096)})};
+  ASSERT_EQ(pair.client_qp->post_send(wrs), 2u);
+  for (int i = 0; i < 3000; ++i) {
+    pair.client.pump();
+    pair.server.pump();
+  }
+  EXPECT_TRUE(pair.server.completions.empty());
+  EXPECT_EQ(pair.server.counter("rnr_waits"), 1u);
+  pair.post_receives(*pair.server_qp, 2);
+  ASSERT_TRUE(pair.pump_until(
+      [&] { return pair.server.completions.size() == 2 && pair.client.completions.size() == 2; }));
+  EXPECT_EQ(pair.server.completions[0].byte_length, 10u);
+  EXPECT_EQ(pair.server.completions[1].byte_length, 4096u);
+  EXPECT_TRUE(filled(pair.receive_buffers[1].data(), 4096, 9));
+}
+
+TEST_P(Messages, BatchesAreTakenAsFarAsThereIsRoom) {
+  Pair pair(GetParam().new_uri(), {.send_wrs = 16}, {.receive_wrs = 8});
+  Buffer buffer = test_memory().get(4096);
+  std::vector<ReceiveWr> receives(20, ReceiveWr{0, buffer.first(4096)});
+  EXPECT_EQ(pair.server_qp->post_receive(receives), 8u);
+  std::vector<SendWr> sends;
+  for (uint64_t i = 0; i < 40; ++i)
+    sends.push_back(send_wr(i, {buffer.first(2000)}));
+  const uint32_t first = pair.client_qp->post_send(sends);
+  EXPECT_EQ(first, 16u);
+  EXPECT_EQ(pair.client_qp->post_send(std::span(sends).subspan(first)), 0u);
+  uint32_t posted = first;
+  uint64_t completed = 0;
+  uint64_t received = 0;
+  ASSERT_TRUE(pair.pump_until([&] {
+    posted += pair.client_qp->post_send(std::span(sends).subspan(posted));
+    for (const Completion& c : pair.client.take_completions())
+      EXPECT_EQ(c.wr_id, completed++);
+    for ([[maybe_unused]] const Completion& c : pair.server.take_completions()) {
+      ++received;
+      pair.server_qp->post_receive(std::span(receives).first(1));
+    }
+    return completed == 40 && received == 40;
+  }));
+}
+
+TEST_P(Messages, OneAtATimeFromThePoll) {
+  Pair pair(GetParam().new_uri());
+  pair.post_receives(*pair.server_qp, 8);
+  Buffer from = test_memory().get(4096);
+  std::vector<SendWr> sends(8, send_wr(1, {from.first(8)}));
+  ASSERT_EQ(pair.client_qp->post_send(sends), 8u);
+  std::array<Completion, 1> out;
+  uint32_t got = 0;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (got < 8 && std::chrono::steady_clock::now() < limit)
+    got += pair.server.cq->poll(out);
+  EXPECT_EQ(got, 8u);
+  EXPECT_EQ(pair.server.cq->poll({}), 0u);
+}
+
+TEST_P(Messages, UnsignaledSendsSayNothing) {
+  Pair pair(GetParam().new_uri(), {.send_wrs = 8});
+  pair.post_receives(*pair.server_qp, 32);
+  Buffer from = test_memory().get(4096);
+  for (uint64_t i = 0; i < 32; ++i) {
+    SendWr wr = send_wr(i, {from.first(i % 2 == 0 ? 10 : 3000)});
+    wr.signaled = i % 4 == 3;
+    ASSERT_TRUE(pair.pump_until([&] { return pair.client_qp->post_send(std::span(&wr, 1)) == 1; }));
+  }
+  ASSERT_TRUE(pair.pump_until([&] { return pair.client.completions.size() == 8; }));
+  for (const Completion& c : pair.client.completions)
+    EXPECT_EQ(c.wr_id % 4, 3u);
+}
+
+TEST_P(Messages, LongerThanTheReceiveEndTheConnection) {
+  Pair pair(GetParam().new_uri());
+  pair.post_receives(*pair.server_qp, 2, 1024);
+  Buffer from = test_memory().get(4096);
+  EXPECT_EQ(pair.run(send_wr(1, {from.first(1025)})).status, WcStatus::kRemoteInvalid);
+  ASSERT_TRUE(pair.pump_until([&] {
+    return pair.server.completions.size() == 2 && pair.server.has_event(EventType::kDisconnected) &&
+           pair.client.has_event(EventType::kDisconnected);
+  }));
+  EXPECT_EQ(pair.server.completions[0].status, WcStatus::kLocalLength);
+  EXPECT_EQ(pair.server.completions[1].status, WcStatus::kFlushed);
+}
+
+TEST_P(Messages, SharedReceiveQueueServesAll) {
+  Pair pair(GetParam().new_uri(), {}, {}, /*server_srq=*/true);
+  int one = 1;
+  int two = 2;
+  auto a = pair.connect({}, {.srq = pair.server.srq.get(), .owner = &one});
+  auto b = pair.connect({}, {.srq = pair.server.srq.get(), .owner = &two});
+  Buffer from = test_memory().get(4096);
+  Buffer to = test_memory().get(1 << 20);
+  // Both have a message before there is a Receive.
+  const SendWr wr = send_wr(1, {from.first(500)});
+  ASSERT_EQ(a.first->post_send(std::span(&wr, 1)), 1u);
+  ASSERT_EQ(b.first->post_send(std::span(&wr, 1)), 1u);
+  for (int i = 0; i < 3000; ++i)
+    pair.server.pump();
+  EXPECT_TRUE(pair.server.completions.empty());
+  std::vector<ReceiveWr> receives;
+  for (uint64_t i = 0; i < 4; ++i)
+    receives.push_back({i, {to.data() + i * 4096, 4096, to.region()}});
+  ASSERT_EQ(pair.server.srq->post(receives), 4u);
+  ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == 2; }));
+  EXPECT_NE(pair.server.completions[0].owner, pair.server.completions[1].owner);
+  // What one connection leaves behind another uses.
+  a.second->disconnect();
+  ASSERT_EQ(b.first->post_send(std::vector<SendWr>(2, wr)), 2u);
+  ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == 4; }));
+  EXPECT_EQ(pair.server.completions[3].owner, &two);
+  EXPECT_EQ(pair.server.completions[3].wr_id, 3u);
+}
+
+TEST_P(Messages, IdleConnectionsAreServedWhenTheySpeak) {
+  Pair pair(GetParam().new_uri(), {}, {}, /*server_srq=*/true);
+  constexpr size_t kCount = 200;
+  std::vector<std::unique_ptr<QueuePair>> clients;
+  std::vector<std::unique_ptr<QueuePair>> servers;
+  std::vector<size_t> names(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    auto [c, s] =
+        pair.connect({.send_wrs = 4, .receive_wrs = 4, .keys = 4},
+                     {.srq = pair.server.srq.get(), .send_wrs = 4, .keys = 4, .owner = &names[i]});
+    clients.push_back(std::move(c));
+    servers.push_back(std::move(s));
+  }
+  Buffer buffer = test_memory().get(4096);
+  const std::vector<ReceiveWr> receives(8, ReceiveWr{0, buffer.first(4096)});
+  // Long enough for all to be left to their doorbells.
+  std::array<Completion, 4> none;
+  for (int i = 0; i < 2500; ++i)
+    ASSERT_EQ(pair.server.cq->poll(none), 0u);
+  for (size_t step = 0; step < 2 * kCount; ++step) {
+    const size_t i = step * 37 % kCount;
+    ASSERT_EQ(pair.server.srq->post(std::span(receives).first(1)), 1u);
+    const SendWr wr = send_wr(i, {buffer.first(16)});
+    ASSERT_EQ(clients[i]->post_send(std::span(&wr, 1)), 1u);
+    ASSERT_TRUE(pair.pump_until([&] { return !pair.server.completions.empty(); }));
+    ASSERT_EQ(pair.server.take_completions().at(0).owner, &names[i]);
+  }
+}
+
+TEST_P(Messages, BothWaysAtOnce) {
+  Pair pair(GetParam().new_uri());
+  pair.post_receives(*pair.server_qp, 8);
+  pair.post_receives(*pair.client_qp, 8);
+  Buffer from = test_memory().get(4096);
+  const std::vector<SendWr> wrs(8, send_wr(7, {from.first(3000)}));
+  ASSERT_EQ(pair.client_qp->post_send(wrs), 8u);
+  ASSERT_EQ(pair.server_qp->post_send(wrs), 8u);
+  ASSERT_TRUE(pair.pump_until([&] {
+    return pair.server.completions.size() == 16 && pair.client.completions.size() == 16;
+  }));
+  for (const Completion& c : pair.client.completions)
+    EXPECT_EQ(c.status, WcStatus::kSuccess);
+}
+
+}  // namespace
+}  // namespace rrdk::fabric::test

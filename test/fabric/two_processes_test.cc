@@ -1,0 +1,228 @@
+// Two real processes: that everything works across them, and that the death of one, at any
+// instruction, is no more than a disconnection to the other.
+#include <algorithm>
+
+#include "test/fabric/end.h"
+#include "test/fabric/fabrics.h"
+#include "test/fabric/peer_process.h"
+
+namespace rrdk::fabric::test {
+namespace {
+
+constexpr uint32_t kSize = 4096;
+
+// What a server tells a client: where it may read and write.
+struct Offer {
+  uint32_t read_key;
+  uint32_t write_key;
+  uint64_t read_address;
+  uint64_t write_address;
+};
+
+// The peer: a connected client that has received the server's offer.
+struct Client {
+  explicit Client(const std::string& uri) : end(uri), qp(end.queue_pair()) {
+    const ReceiveWr receive{1, inbox.span()};
+    qp->post_receive(std::span(&receive, 1));
+    good = end.device->connect(*qp, uri, {}).has_value() &&
+           pump_until({&end}, [&] { return !end.completions.empty(); }) &&
+           end.completions[0].status == WcStatus::kSuccess;
+    std::memcpy(&offer, inbox.data(), sizeof(offer));
+    end.completions.clear();
+  }
+  bool run(const SendWr& wr) {
+    return qp->post_send(std::span(&wr, 1)) == 1 &&
+           pump_until({&end}, [&] { return !end.completions.empty(); }) &&
+           end.take_completions().at(0).status == WcStatus::kSuccess;
+  }
+
+  End end;
+  Buffer inbox = test_memory().get(kSize);
+  Buffer buffer = test_memory().get(1 << 20);
+  std::unique_ptr<QueuePair> qp;
+  Offer offer{};
+  bool good = false;
+};
+
+bool exercise(const std::string& uri) {
+  Client client(uri);
+  if (!client.good)
+    return false;
+  const Offer& offer = client.offer;
+  for (uint32_t i = 0; i < 200; ++i) {
+    std::fill_n(client.buffer.data(), 2 * kSize, static_cast<std::byte>(i));
+    if (!client.run(access_wr(1, Op::kWrite, client.buffer.first(kSize), offer.write_key,
+                              offer.write_address)) ||
+        !client.run(send_wr(2, {client.buffer.first(i % 2 == 0 ? 100 : kSize)})) ||
+        !client.run(access_wr(3, Op::kRead, client.buffer.first(kSize), offer.read_key,
+                              offer.read_address)))
+      return false;
+    if (std::any_of(client.buffer.data(), client.buffer.data() + kSize,
+                    [](std::byte b) { return b != std::byte{0x77}; }))
+      return false;
+  }
+  return true;
+}
+
+// Reads, writes and sends until it is killed.
+bool load(const std::string& uri) {
+  Client client(uri);
+  const Offer& offer = client.offer;
+  std::array<SendWr, 4> wrs = {
+      access_wr(1, Op::kWrite, client.buffer.first(kSize), offer.write_key, offer.write_address),
+      send_wr(2, {client.buffer.first(50)}), send_wr(3, {client.buffer.first(3000)}),
+      access_wr(4, Op::kRead, client.buffer.first(kSize), offer.read_key, offer.read_address)};
+  while (client.good) {
+    client.qp->post_send(wrs);
+    client.end.pump();
+    client.end.completions.clear();
+  }
+  return false;
+}
+
+// A server that is only there to be killed: takes everything that comes.
+bool serve(const std::string& uri) {
+  End end(uri);
+  auto listener = end.device->listen(uri).value();
+  std::vector<std::unique_ptr<QueuePair>> qps;
+  Buffer buffer = test_memory().get(kSize);
+  const ReceiveWr receive{1, buffer.span()};
+  for (;;) {
+    end.pump();
+    for (Event& event : std::exchange(end.events, {})) {
+      if (event.type != EventType::kConnectRequest)
+        continue;
+      qps.push_back(event.request->create_queue_pair({.cq = end.cq.get()}).value());
+      for (int i = 0; i < 16; ++i)
+        qps.back()->post_receive(std::span(&receive, 1));
+      (void)event.request->accept(*qps.back(), {});
+    }
+    for (const Completion& c : end.take_completions())
+      if (c.op == Op::kReceive)
+        qps.back()->post_receive(std::span(&receive, 1));
+  }
+}
+
+class TwoProcesses : public testing::TestWithParam<FabricUnderTest> {
+ protected:
+  static constexpr uint32_t kReceives = 32;
+
+  // Accepts the next connection and tells it where it may read and write.
+  std::unique_ptr<QueuePair> accept() {
+    EXPECT_TRUE(
+        pump_until({&server_}, [&] { return server_.has_event(EventType::kConnectRequest); }));
+    Event event = server_.take_event(EventType::kConnectRequest);
+    auto qp = event.request->create_queue_pair({.cq = server_.cq.get(), .owner = this}).value();
+    std::vector<ReceiveWr> receives(kReceives, ReceiveWr{1, inbox_.first(kSize)});
+    EXPECT_EQ(qp->post_receive(receives), kReceives);
+    EXPECT_TRUE(event.request->accept(*qp, {}).has_value());
+    EXPECT_TRUE(pump_until({&server_}, [&] { return server_.has_event(EventType::kEstablished); }));
+    server_.take_event(EventType::kEstablished);
+    EXPECT_TRUE(qp->reserve_keys(keys_));
+    const MemorySpan readable = memory_.first(kSize);
+    const MemorySpan writable = {memory_.data() + kSize, kSize, memory_.region()};
+    std::fill_n(readable.data, kSize, std::byte{0x77});
+    const Offer offer{keys_[0], keys_[1], address_of(readable.data), address_of(writable.data)};
+    std::memcpy(outbox_.data(), &offer, sizeof(offer));
+    const std::array<SendWr, 3> wrs = {bind_wr(1, keys_[0], readable, Rights::kRemoteRead),
+                                       bind_wr(2, keys_[1], writable, Rights::kRemoteWrite),
+                                       send_wr(3, {outbox_.first(sizeof(offer))})};
+    EXPECT_EQ(qp->post_send(wrs), 3u);
+    return qp;
+  }
+  // Serves until `done`; each message is checked and its Receive posted again.
+  void serve(QueuePair& qp, const std::function<bool()>& done) {
+    EXPECT_TRUE(pump_until({&server_}, [&] {
+      for (const Completion& c : server_.take_completions()) {
+        flushed_ += c.status == WcStatus::kFlushed;
+        if (c.op != Op::kReceive || c.status != WcStatus::kSuccess)
+          continue;
+        ++messages_;
+        const ReceiveWr again{1, inbox_.first(kSize)};
+        qp.post_receive(std::span(&again, 1));
+      }
+      return done();
+    }));
+  }
+
+  const std::string uri_ = GetParam().new_uri();
+  End server_{uri_};
+  std::unique_ptr<Listener> listener_ = server_.device->listen(uri_).value();
+  Buffer inbox_ = test_memory().get(kSize);
+  Buffer outbox_ = test_memory().get(kSize);
+  Buffer memory_ = test_memory().get(1 << 20);
+  std::array<uint32_t, 2> keys_{};
+  uint64_t messages_ = 0;
+  uint64_t flushed_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Fabric, TwoProcesses, all_fabrics(), fabric_name);
+
+TEST_P(TwoProcesses, ExchangeMessagesAndMemory) {
+  PeerProcess peer(exercise, uri_);
+  auto qp = accept();
+  serve(*qp, [&] { return server_.has_event(EventType::kDisconnected); });
+  EXPECT_TRUE(peer.succeeded());
+  EXPECT_EQ(messages_, 200u);
+  EXPECT_EQ(memory_.data()[kSize], static_cast<std::byte>(199));
+}
+
+TEST_P(TwoProcesses, DeathOfAClientUnderLoad) {
+  Pair bystander(GetParam().new_uri());
+  Buffer buffer = test_memory().get(kSize);
+  for (uint64_t round = 1; round <= 20; ++round) {
+    SCOPED_TRACE(round);
+    PeerProcess peer(load, uri_);
+    auto qp = accept();
+    messages_ = flushed_ = 0;
+    serve(*qp, [&] { return messages_ >= 100 * round; });
+    peer.kill();
+    serve(*qp,
+          [&] { return server_.has_event(EventType::kDisconnected) && flushed_ == kReceives; });
+    EXPECT_EQ(server_.take_event(EventType::kDisconnected).owner, this);
+    EXPECT_EQ(flushed_, kReceives);
+    // The memory that it could reach is ours again.
+    for (const uint32_t key : keys_)
+      qp->release_key(key);
+    bystander.post_receives(*bystander.server_qp, 1);
+    EXPECT_EQ(bystander.run(send_wr(round, {buffer.first(2000)})).status, WcStatus::kSuccess);
+  }
+  EXPECT_EQ(server_.counter("peers_lost"), 20u);
+}
+
+TEST_P(TwoProcesses, DeathOfAServerUnderLoad) {
+  for (int round = 0; round < 5; ++round) {
+    const std::string uri = GetParam().new_uri();
+    PeerProcess peer(test::serve, uri);
+    End client(uri);
+    auto qp = client.queue_pair({.send_wrs = 32, .owner = this});
+    // It takes a while to come up.
+    ASSERT_TRUE(
+        pump_until({&client}, [&] { return client.device->connect(*qp, uri, {}).has_value(); }));
+    ASSERT_TRUE(pump_until({&client}, [&] { return client.has_event(EventType::kEstablished); }));
+    Buffer buffer = test_memory().get(kSize);
+    uint64_t posted = 0;
+    uint64_t reported = 0;
+    const auto push = [&] {
+      const SendWr wr = send_wr(posted, {buffer.first(posted % 2 == 0 ? 10 : 3000)});
+      posted += qp->post_send(std::span(&wr, 1));
+      client.pump();
+      for (const Completion& c : client.take_completions())
+        EXPECT_EQ(c.wr_id, reported++);
+    };
+    while (reported < 500)
+      push();
+    peer.kill();
+    ASSERT_TRUE(pump_until({&client}, [&] {
+      push();
+      return client.has_event(EventType::kDisconnected);
+    }));
+    ASSERT_TRUE(pump_until({&client}, [&] {
+      for (const Completion& c : client.take_completions())
+        EXPECT_EQ(c.wr_id, reported++);
+      return reported == posted;
+    }));
+  }
+}
+
+}  // namespace
+}  // namespace rrdk::fabric::test

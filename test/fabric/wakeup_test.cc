@@ -1,0 +1,151 @@
+// Sleeping on the wake-up descriptor instead of polling: no wake-up may be lost.
+#include <poll.h>
+
+#include <atomic>
+#include <thread>
+
+#include "test/fabric/end.h"
+#include "test/fabric/fabrics.h"
+
+namespace rrdk::fabric::test {
+namespace {
+
+class WakeUp : public testing::TestWithParam<FabricUnderTest> {};
+INSTANTIATE_TEST_SUITE_P(Fabric, WakeUp, all_fabrics(), fabric_name);
+
+bool readable(int fd, int timeout_ms) {
+  pollfd p{fd, POLLIN, 0};
+  return ::poll(&p, 1, timeout_ms) == 1;
+}
+
+// Polls; when there is nothing, sleeps until woken. False when nothing came for far too long.
+bool sleep_until_completion(CompletionQueue& cq, std::span<Completion> out) {
+  constexpr int kTooLongMs = 20000;
+  for (;;) {
+    if (cq.poll(out.first(1)) != 0)
+      return true;
+    if (!cq.arm())
+      continue;
+    const bool woken = readable(cq.wake_fd(), kTooLongMs);
+    cq.disarm();
+    if (!woken)
+      return false;
+  }
+}
+
+TEST_P(WakeUp, ArmSaysWhenThereIsSomethingAlready) {
+  Pair pair(GetParam().new_uri());
+  pair.post_receives(*pair.server_qp, 1);
+  Buffer buffer = test_memory().get(4096);
+  const SendWr wr = send_wr(1, {buffer.first(8)});
+  ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
+  ASSERT_TRUE(pair.pump_until([&] { return !pair.client.completions.empty(); }));
+  ASSERT_TRUE(pair.pump_until([&] { return !pair.server.completions.empty(); }));
+  // Nothing left on either side.
+  ASSERT_TRUE(pair.server.cq->arm());
+  EXPECT_FALSE(readable(pair.server.cq->wake_fd(), 0));
+  pair.post_receives(*pair.server_qp, 1);
+  ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
+  EXPECT_TRUE(readable(pair.server.cq->wake_fd(), 5000));
+  pair.server.cq->disarm();
+  EXPECT_FALSE(readable(pair.server.cq->wake_fd(), 0));
+  EXPECT_FALSE(pair.server.cq->arm());
+  ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == 2; }));
+  // Not only when it was asleep before: this one comes while the connection is being polled.
+  pair.post_receives(*pair.server_qp, 1);
+  ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
+  EXPECT_FALSE(pair.server.cq->arm());
+}
+
+TEST_P(WakeUp, AMessageWithoutAReceiveDoesNotKeepAwake) {
+  Pair pair(GetParam().new_uri());
+  Buffer buffer = test_memory().get(4096);
+  const SendWr wr = send_wr(1, {buffer.first(8)});
+  ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
+  for (int i = 0; i < 10; ++i)
+    pair.server.pump();
+  EXPECT_TRUE(pair.server.cq->arm());
+  pair.server.cq->disarm();
+  pair.post_receives(*pair.server_qp, 1);
+  ASSERT_TRUE(pair.pump_until([&] { return !pair.server.completions.empty(); }));
+}
+
+TEST_P(WakeUp, ASleepingSenderLearnsOfItsCompletion) {
+  Pair pair(GetParam().new_uri());
+  Buffer buffer = test_memory().get(4096);
+  const SendWr wr = send_wr(1, {buffer.first(4096)});
+  ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
+  pair.client.pump();
+  ASSERT_TRUE(pair.client.cq->arm());
+  EXPECT_FALSE(readable(pair.client.cq->wake_fd(), 0));
+  pair.post_receives(*pair.server_qp, 1);
+  ASSERT_TRUE(pump_until({&pair.server}, [&] { return !pair.server.completions.empty(); }));
+  EXPECT_TRUE(readable(pair.client.cq->wake_fd(), 5000));
+  pair.client.cq->disarm();
+}
+
+TEST_P(WakeUp, TheEndOfThePeerWakes) {
+  Pair pair(GetParam().new_uri());
+  pair.post_receives(*pair.server_qp, 1);
+  for (int i = 0; i < 10; ++i)
+    pair.server.pump();
+  ASSERT_TRUE(pair.server.cq->arm());
+  pair.client_qp->disconnect();
+  EXPECT_TRUE(readable(pair.server.cq->wake_fd(), 5000));
+  EXPECT_TRUE(readable(pair.server.device->event_fd(), 5000));
+  pair.server.cq->disarm();
+  ASSERT_TRUE(pair.pump_until([&] { return pair.server.has_event(EventType::kDisconnected); }));
+}
+
+TEST_P(WakeUp, EventsMakeTheEventDescriptorReadable) {
+  Pair pair(GetParam().new_uri());
+  auto qp = pair.client.queue_pair();
+  for (int i = 0; i < 100; ++i) {
+    pair.client.pump();
+    pair.server.pump();
+  }
+  EXPECT_FALSE(readable(pair.server.device->event_fd(), 0));
+  ASSERT_TRUE(pair.client.device->connect(*qp, pair.uri, {}));
+  EXPECT_TRUE(readable(pair.server.device->event_fd(), 5000));
+}
+
+// Two threads answer each other and sleep in between, small messages and large in turn.
+TEST_P(WakeUp, NoneIsLost) {
+  constexpr uint32_t kRounds = 20000;
+  Pair pair(GetParam().new_uri());
+  pair.post_receives(*pair.server_qp, 8);
+  pair.post_receives(*pair.client_qp, 8);
+  Buffer ping = test_memory().get(4096);
+  Buffer pong = test_memory().get(4096);
+  std::atomic<bool> failed{false};
+  const auto play = [&](End& end, QueuePair& qp, const Buffer& buffer, bool first) {
+    Completion out{};
+    uint32_t sends = 0;
+    const auto send = [&] {
+      const SendWr wr = send_wr(sends, {buffer.first(sends % 3 == 0 ? 1000u : 8u)});
+      ++sends;
+      failed = failed || qp.post_send(std::span(&wr, 1)) != 1;
+    };
+    if (first)
+      send();
+    for (uint32_t received = 0; received < kRounds && !failed;) {
+      if (!sleep_until_completion(*end.cq, std::span(&out, 1)) ||
+          out.status != WcStatus::kSuccess) {
+        failed = true;
+      } else if (out.op == Op::kReceive) {
+        ++received;
+        const ReceiveWr again{out.wr_id, pair.receive_buffers[out.wr_id].first(4096)};
+        failed = failed || qp.post_receive(std::span(&again, 1)) != 1;
+        if (sends < kRounds)
+          send();
+      }
+    }
+  };
+  std::thread peer([&] { play(pair.server, *pair.server_qp, pong, false); });
+  play(pair.client, *pair.client_qp, ping, true);
+  peer.join();
+  EXPECT_FALSE(failed);
+}
+
+}  // namespace
+}  // namespace rrdk::fabric::test

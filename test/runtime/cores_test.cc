@@ -1,0 +1,247 @@
+// Cores and workers as their users see them: every item runs, on the right thread, whatever the
+// idle policy, and a sleeping core wakes.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime_env.h"
+
+namespace rrdk::runtime {
+namespace {
+
+struct Counted : WorkItem {
+  std::atomic<int>* count = nullptr;
+};
+
+void count_it(WorkItem& item) {
+  auto* count = static_cast<Counted&>(item).count;
+  count->fetch_add(1, std::memory_order_release);
+  count->notify_all();
+}
+
+class CoresByPolicy : public testing::TestWithParam<IdlePolicy> {
+ protected:
+  // A busy core gives its CPU to a producer on the same one only when the scheduler says so, and
+  // has no wake-ups to lose.
+  static int rounds() { return GetParam() == IdlePolicy::kBusy ? 100 : 5000; }
+};
+
+std::string policy_name(const testing::TestParamInfo<IdlePolicy>& policy) {
+  switch (policy.param) {
+    case IdlePolicy::kBusy:
+      return "Busy";
+    case IdlePolicy::kYield:
+      return "Yield";
+    case IdlePolicy::kAdaptive:
+      return "Adaptive";
+  }
+  return "None";
+}
+
+INSTANTIATE_TEST_SUITE_P(Idle, CoresByPolicy,
+                         testing::Values(IdlePolicy::kBusy, IdlePolicy::kYield,
+                                         IdlePolicy::kAdaptive),
+                         policy_name);
+
+// Ping-pong with a core that falls asleep at once: a lost wake-up hangs here.
+TEST_P(CoresByPolicy, EveryItemWakesTheCore) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .idle = GetParam(), .adaptive_us = 0});
+  PollCore& core = *runtime->impl().cores[0];
+  std::atomic<int> count = 0;
+  Counted item;
+  item.run = count_it;
+  item.count = &count;
+  for (int round = 0; round < rounds(); ++round) {
+    core.submit(item);
+    count.wait(round, std::memory_order_acquire);
+    ASSERT_EQ(count.load(), round + 1);
+  }
+  if (GetParam() != IdlePolicy::kAdaptive) {
+    EXPECT_EQ(runtime->stats(0).sleeps, 0u);
+    return;
+  }
+  while (runtime->stats(0).sleeps == 0)
+    std::this_thread::yield();
+}
+
+TEST_P(CoresByPolicy, ControlTasksRunInOrder) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .idle = GetParam(), .adaptive_us = 0});
+  std::vector<int> seen;
+  for (int i = 0; i < 1000; ++i)
+    runtime->impl().cores[0]->post([&seen, i] { seen.push_back(i); });
+  runtime->impl().run_on(*runtime->impl().cores[0], [] {});
+  ASSERT_EQ(seen.size(), 1000u);
+  for (int i = 0; i < 1000; ++i)
+    EXPECT_EQ(seen[static_cast<size_t>(i)], i);
+}
+
+// From two threads at once, to a core that sleeps between.
+TEST_P(CoresByPolicy, TwoProducersLoseNoWakeUp) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .idle = GetParam(), .adaptive_us = 0});
+  PollCore& core = *runtime->impl().cores[0];
+  auto produce = [&core] {
+    std::atomic<int> count = 0;
+    Counted item;
+    item.run = count_it;
+    item.count = &count;
+    for (int round = 0; round < rounds(); ++round) {
+      core.submit(item);
+      count.wait(round, std::memory_order_acquire);
+    }
+  };
+  std::thread first(produce), second(produce);
+  first.join();
+  second.join();
+}
+
+// To the workers and back, through rings far too small.
+TEST_P(CoresByPolicy, WorkersDoEverythingThoughTheRingIsFull) {
+  constexpr int kItems = 2000;
+  struct Job : WorkItem {
+    PollCore* core = nullptr;
+    std::atomic<int>* done = nullptr;
+    std::thread::id worked_on, returned_on;
+  };
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {.poll_cpus = {-1},
+                                      .worker_cpus = {-1, -1},
+                                      .idle = GetParam(),
+                                      .adaptive_us = 0,
+                                      .ring_size = 8});
+  ASSERT_EQ(runtime->num_workers(), 2u);
+  PollCore& core = *runtime->impl().cores[0];
+  std::atomic<int> done = 0;
+  std::vector<Job> jobs(kItems);
+  for (int round = 0; round < 3; ++round) {
+    done = 0;
+    core.post([&] {
+      for (Job& job : jobs) {
+        job.core = &core;
+        job.done = &done;
+        job.run = [](WorkItem& item) {
+          auto& j = static_cast<Job&>(item);
+          j.worked_on = std::this_thread::get_id();
+          j.run = [](WorkItem& back) {
+            auto& returned = static_cast<Job&>(back);
+            returned.returned_on = std::this_thread::get_id();
+            returned.done->fetch_add(1, std::memory_order_release);
+            returned.done->notify_all();
+          };
+          j.core->submit(j);
+        };
+        core.to_worker(job);
+      }
+    });
+    for (int seen = 0; seen < kItems; seen = done.load(std::memory_order_acquire))
+      done.wait(seen, std::memory_order_acquire);
+    for (const Job& job : jobs) {
+      ASSERT_NE(job.worked_on, job.returned_on);
+      ASSERT_EQ(job.returned_on, jobs[0].returned_on);
+    }
+  }
+}
+
+TEST_P(CoresByPolicy, ATimerEndsTheSleep) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .idle = GetParam(), .adaptive_us = 0});
+  PollCore& core = *runtime->impl().cores[0];
+  struct Promised : Timer {
+    std::promise<uint64_t> fired;
+  } timer;
+  timer.fire = [](Timer& t) { static_cast<Promised&>(t).fired.set_value(Runtime::now_ns()); };
+  uint64_t due = 0;
+  runtime->impl().run_on(core, [&] {
+    due = core.now() + 5'000'000;
+    core.timers().start(timer, due);
+  });
+  EXPECT_GE(timer.fired.get_future().get(), due);
+}
+
+TEST(Cores, EmbeddedCoresRunWhenPolledOnly) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {.embedded_cores = 2});
+  EXPECT_TRUE(runtime->embedded());
+  ASSERT_EQ(runtime->num_cores(), 2u);
+  int ran = 0;
+  runtime->impl().cores[1]->post([&] { ++ran; });
+  runtime->poll(0);
+  EXPECT_EQ(ran, 0);
+  EXPECT_EQ(runtime->poll(1), 1u);
+  EXPECT_EQ(ran, 1);
+  EXPECT_EQ(runtime->poll(1), 0u);
+  EXPECT_EQ(runtime->stats(1).polls, 2u);
+  EXPECT_EQ(runtime->stats(1).busy_polls, 1u);
+}
+
+// An event-driven reactor: sleeps on wake_fd, many rounds, with a producer in another thread.
+TEST(Cores, WakeFdWakesAnEmbeddingReactor) {
+  constexpr int kRounds = 3000;
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {});
+  PollCore& core = *runtime->impl().cores[0];
+  std::atomic<int> count = 0;
+  std::thread producer([&] {
+    Counted item;
+    item.run = count_it;
+    item.count = &count;
+    for (int round = 0; round < kRounds; ++round) {
+      core.submit(item);
+      count.wait(round, std::memory_order_acquire);
+    }
+  });
+  while (count.load(std::memory_order_relaxed) < kRounds) {
+    if (runtime->poll() != 0 || !runtime->arm_wake())
+      continue;
+    pollfd fd = {runtime->wake_fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&fd, 1, 20000), 1) << "a wake-up was lost";
+  }
+  producer.join();
+}
+
+TEST(Cores, ArmSaysSoWhenThereIsWork) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {});
+  while (runtime->poll() != 0) {
+  }
+  EXPECT_TRUE(runtime->arm_wake());
+  pollfd fd = {runtime->wake_fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&fd, 1, 0), 0);
+  runtime->impl().cores[0]->post([] {});
+  EXPECT_EQ(poll(&fd, 1, 0), 1);
+  runtime->poll();
+  runtime->impl().cores[0]->post([] {});
+  EXPECT_FALSE(runtime->arm_wake());
+}
+
+// What a finished polling thread leaves, a blocking function of another one takes over.
+TEST(Cores, AnAbandonedCoreIsPolledByWhoWaits) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {});
+  std::thread([&] { runtime->poll(); }).join();
+  bool ran = false;
+  runtime->impl().run_on(*runtime->impl().cores[0], [&] { ran = true; });
+  EXPECT_TRUE(ran);
+}
+
+TEST(Cores, RefuseWhatCanNotBe) {
+  auto memory = small_memory();
+  for (const RuntimeOptions& options :
+       {RuntimeOptions{.poll_cpus = {99999}}, RuntimeOptions{.poll_cpus = {1000}},
+        RuntimeOptions{.poll_cpus = {-1}, .worker_cpus = {1000}},
+        RuntimeOptions{.embedded_cores = 0}, RuntimeOptions{.ring_size = 1000}}) {
+    auto runtime = Runtime::create(*memory, options);
+    ASSERT_FALSE(runtime);
+    EXPECT_EQ(runtime.error().code, Errc::kInvalidArgument) << runtime.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace rrdk::runtime

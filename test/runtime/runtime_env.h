@@ -1,0 +1,33 @@
+// EAL, and a Memory and a Runtime for tests that need cores.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "rrdk/eal.h"
+#include "rrdk/memory.h"
+#include "rrdk/runtime.h"
+#include "runtime/runtime_impl.h"
+
+namespace rrdk {
+
+inline std::unique_ptr<Memory> small_memory() {
+  auto eal = ensure_eal();
+  if (!eal)
+    ADD_FAILURE() << eal.error().message;
+  auto memory = Memory::create({.classes = {{4096, 1024}}, .hugepages = HugepagePolicy::kNever});
+  if (!memory)
+    ADD_FAILURE() << memory.error().message;
+  return std::move(*memory);
+}
+
+inline std::unique_ptr<Runtime> runtime_of(Memory& memory, const RuntimeOptions& options) {
+  auto runtime = Runtime::create(memory, options);
+  if (!runtime)
+    ADD_FAILURE() << runtime.error().message;
+  return std::move(*runtime);
+}
+
+}  // namespace rrdk

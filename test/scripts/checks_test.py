@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""The check scripts find what they are there to find: each is run on a small tree with one breach,
+and on the same tree without."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+class Tree:
+    """A made-up checkout."""
+
+    def __init__(self, root, files):
+        self.root = Path(root)
+        for name, text in files.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def run(self, script, *arguments):
+        return subprocess.run([sys.executable, SCRIPTS / script, *arguments], text=True,
+                              capture_output=True, env={**os.environ, "RRDK_ROOT": str(self.root)})
+
+
+class Checks(unittest.TestCase):
+    def tree(self, files):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return Tree(folder.name, files)
+
+    def assert_passes(self, script, files, *arguments):
+        run = self.tree(files).run(script, *arguments)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+    def assert_finds(self, expected, script, files, *arguments):
+        run = self.tree(files).run(script, *arguments)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertIn(expected, run.stdout)
+
+    def test_layers_accepts_lower_floors(self):
+        self.assert_passes("check-layers.py", {
+            "lib/xprt/a.cc": '#include "xprt/a.h"\n#include "proto/b.h"\n#include "rrdk/xdr.h"\n',
+            "drivers/shm/a.cc": '#include "shm/b.h"\n#include "fabric/device.h"\n',
+            "apps/tool/a.cc": '#include "a.h"\n#include "rrdk/client.h"\n',
+            "lib/runtime/a.cc": "// shm is one of the drivers\n"})
+
+    def test_layers_finds_what_goes_up_or_sideways(self):
+        for path, include in [("lib/proto/a.cc", "xprt/a.h"), ("lib/proto/a.cc", "rrdk/client.h"),
+                              ("lib/client/a.cc", "server/a.h"), ("drivers/shm/a.cc", "xdr/a.h"),
+                              ("apps/tool/a.cc", "xprt/a.h"), ("lib/xprt/a.cc", "shm/a.h"),
+                              ("lib/include/rrdk/client.h", "client/a.h")]:
+            with self.subTest(path=path, include=include):
+                self.assert_finds(f"{path}:2:", "check-layers.py", {path: f'\n#include "{include}"\n'})
+
+    def test_layers_finds_unknown_headers_and_driver_names(self):
+        self.assert_finds("add it to PUBLIC", "check-layers.py", {"lib/include/rrdk/new.h": ""})
+        self.assert_finds("names the driver", "check-layers.py",
+                          {"lib/client/a.cc": 'bool b = scheme == "shm";\n'})
+
+    def test_datapath_finds_names(self):
+        for code in ["auto p = std::make_unique<int>();", "int* p = new int;", "free(p);",
+                     "std::mutex m;", "std::string s;", "v.push_back(1);", 'printf("x");',
+                     "throw 1;", "::read(fd, b, n);", "std::function<void()> f;"]:
+            with self.subTest(code=code):
+                self.assert_finds(":1:", "check-datapath.py", {"lib/xprt/a_datapath.cc": code + "\n"})
+                self.assert_passes("check-datapath.py", {"lib/xprt/a.cc": code + "\n"})
+
+    def test_datapath_leaves_the_rest_alone(self):
+        self.assert_passes("check-datapath.py", {"lib/xprt/a_datapath.h": (
+            "// new std::string in a comment\n"
+            'std::string_view s = "new malloc(";\n'
+            "new (place) Slot;\n"
+            "Buffer(const Buffer&) = delete;\n"
+            "core.poll(now);\n"
+            "// datapath-allow: reserved\n"
+            "v.push_back(1);\n")})
+
+    def test_hygiene(self):
+        self.assert_passes("check-hygiene.py", {"a.cc": "int a;\n", "test/data/x": "\t\0"})
+        for text in ["\tint a;\n", "int a; \n", "int a;", "// TODO\n", "TEST(A, DISABLED_b) {}\n", "a\0b"]:
+            with self.subTest(text=text):
+                self.assert_finds("a.cc:1:", "check-hygiene.py", {"a.cc": text})
+
+    def test_conformance(self):
+        rows = "id\tsource\tlevel\trole\trequirement\ttest\nV1-A-1\ts\tMUST\tboth\tBe right.\tt\n"
+        tree = self.tree({"test/data/requirements.tsv": rows, "doc/x": "",
+                     "test/proto/a.cc": "// Shows: V1-A-1\nTEST(Header, IsRight) {}\n"})
+        self.assertEqual(tree.run("conformance.py", "--check").returncode, 1)  # no page
+        self.assertEqual(tree.run("conformance.py").returncode, 0)
+        self.assertEqual(tree.run("conformance.py", "--check").returncode, 0)
+        self.assertIn("| V1-A-1 | MUST | Be right. | `proto/a.cc` Header.IsRight |",
+                      (tree.root / "doc/conformance.md").read_text())
+        (tree.root / "test/proto/b.cc").write_text("// Shows: V1-A-2\nTEST(A, B) {}\n")
+        self.assertIn("'V1-A-2' is no row", tree.run("conformance.py", "--check").stdout)
+
+    def test_tally_counts_cases(self):
+        tests = [
+            ("OK", 0, "[ RUN      ] A.a\nnoise[       OK ] A.a (0 ms)\n[ RUN      ] A.b/0\n"
+                      "x.cc:1: Skipped\nneeds two cores\n\n[  SKIPPED ] A.b/0 (0 ms)\n"
+                      "[  SKIPPED ] A.b/0\n"),
+            ("FAIL", 1, "[ RUN      ] A.c\n[  FAILED  ] A.c, where GetParam() = 3 (0 ms)\n"
+                        "[  FAILED  ] A.c, where GetParam() = 3\n"),
+            ("FAIL", -11, "[ RUN      ] A.d\nhalf a line"),
+            ("FAIL", 1, "[ RUN      ] A.e\n[       OK ] A.e (0 ms)\nfinding at exit"),
+            ("TIMEOUT", -9, ""),
+            ("OK", 0, ""),
+        ]
+        log = "".join(json.dumps({"name": "rrdk:p / t", "result": result, "returncode": code,
+                                  "stdout": out}) + "\n" for result, code, out in tests)
+        tree = self.tree({"log.json": log})
+        lines = tree.run("lib/tally.py", "gcc", str(tree.root / "log.json")).stdout.splitlines()
+        self.assertEqual(lines, [
+            "pass\tgcc/t: A.a\t", "skip\tgcc/t: A.b/0\tneeds two cores", "fail\tgcc/t: A.c\t",
+            "fail\tgcc/t: A.d\tdid not end", "pass\tgcc/t: A.e\t",
+            "fail\tgcc/t: (whole program)\tFAIL, exit status 1",
+            "fail\tgcc/t: (whole program)\tTIMEOUT, exit status -9", "pass\tgcc/t\t"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,310 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "test/xdr/messages.h"
+
+namespace rrdk {
+namespace {
+
+using test::Bytes;
+using test::kNoLimit;
+using test::stream_of;
+using test::words_of;
+
+class EncoderTest : public test::MessageTest {};
+
+const Bytes kFive = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}, std::byte{5}};
+
+Bytes operator+(Bytes a, const Bytes& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Shows: V1-PAD-01
+TEST_F(EncoderTest, WritesWhatRfc4506Says) {
+  {
+    Encoder out(message_, *memory_, 1024, kNoLimit);
+    out.put_u32(0x01020304);
+    out.put_i32(-2);
+    out.put_u64(0x1122334455667788);
+    out.put_bool(true);
+    out.put_opaque(kFive);
+    out.put_fixed(kFive);
+    out.put_string("abc");
+    EXPECT_EQ(out.position(), 48u);
+    EXPECT_TRUE(out.ok());
+  }
+  const Bytes pad(3);
+  EXPECT_EQ(stream_of(message_), words_of({0x01020304, 0xfffffffe, 0x11223344, 0x55667788, 1, 5}) +
+                                     kFive + pad + kFive + pad + words_of({3, 0x61626300}));
+  EXPECT_EQ(message_.stream_length(), 48u);
+  EXPECT_EQ(message_.pieces().size(), 1u);
+  EXPECT_FALSE(message_.pieces()[0].item);
+}
+
+TEST_F(EncoderTest, SpillsOverBuffers) {
+  std::mt19937_64 random(test::seed());
+  Bytes data = test::random_bytes(random, 1003);
+  {
+    Encoder out(message_, *memory_, 64, kNoLimit);
+    out.put_u32(1);
+    out.put_opaque(data);
+    out.put_u64(2);
+    for (uint32_t i = 0; i != 100; ++i)
+      out.put_u32(i);
+    EXPECT_TRUE(out.ok());
+    EXPECT_EQ(out.position(), 4u + 4 + 1004 + 8 + 400);
+  }
+  EXPECT_GT(message_.pieces().size(), 2u);
+  Bytes expected = words_of({1, 1003}) + data + Bytes(1) + words_of({0, 2});
+  for (uint32_t i = 0; i != 100; ++i)
+    test::append_u32(expected, i);
+  EXPECT_EQ(stream_of(message_), expected);
+  EXPECT_EQ(message_.stream_length(), expected.size());
+}
+
+TEST_F(EncoderTest, U64AtTheEndOfABufferIsWhole) {
+  for (uint32_t before = 13; before <= 16; ++before) {
+    {
+      Encoder out(message_, *memory_, 64, kNoLimit);
+      for (uint32_t i = 0; i != before; ++i)
+        out.put_u32(0);
+      out.put_u64(0x1122334455667788);
+    }
+    EXPECT_EQ(stream_of(message_), Bytes(before * 4) + words_of({0x11223344, 0x55667788}));
+  }
+}
+
+TEST_F(EncoderTest, ItemByReferenceIsNotCopied) {
+  Buffer buffer = memory_->get(64);
+  std::ranges::copy(kFive, buffer.data());
+  {
+    Encoder out(message_, *memory_, 64, kNoLimit);
+    out.put_u32(7);
+    out.put_item(buffer.first(5), Ddp::kEligible);
+    EXPECT_EQ(out.position(), 16u);
+    out.put_u32(8);
+  }
+  ASSERT_EQ(message_.pieces().size(), 3u);
+  const Piece& item = message_.pieces()[1];
+  EXPECT_TRUE(item.item);
+  EXPECT_TRUE(item.eligible);
+  EXPECT_EQ(item.bytes.data, buffer.data());
+  EXPECT_EQ(item.bytes.length, 5u);
+  EXPECT_EQ(item.bytes.region, buffer.region());
+  EXPECT_EQ(stream_of(message_), words_of({7, 5}) + kFive + Bytes(3) + words_of({8}));
+  EXPECT_EQ(message_.stream_length(), 20u);
+}
+
+TEST_F(EncoderTest, IneligibleItemIsMarkedSo) {
+  Buffer buffer = memory_->get(64);
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  out.put_item(buffer.first(5), Ddp::kNo);
+  out.finish();
+  ASSERT_EQ(message_.pieces().size(), 2u);
+  EXPECT_TRUE(message_.pieces()[1].item);
+  EXPECT_FALSE(message_.pieces()[1].eligible);
+}
+
+// Shows: V1-WL-09
+TEST_F(EncoderTest, EmptyEligibleItemKeepsItsTurnInTheWriteList) {
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  out.put_item(MemorySpan{}, Ddp::kEligible);
+  out.put_item(MemorySpan{}, Ddp::kNo);
+  out.finish();
+  size_t eligible = 0;
+  for (const Piece& piece : message_.pieces())
+    eligible += piece.eligible;
+  EXPECT_EQ(eligible, 1u);
+  EXPECT_EQ(stream_of(message_), words_of({0, 0}));
+}
+
+TEST_F(EncoderTest, MessageOwnsTheBufferOfAnItemUntilItIsCleared) {
+  {
+    Encoder out(message_, *memory_, 64, kNoLimit);
+    out.put_item(memory_->get(1024), 1000, Ddp::kEligible);
+  }
+  EXPECT_FALSE(memory_->whole());
+  message_.clear();
+  EXPECT_TRUE(memory_->whole());
+  EXPECT_EQ(message_.stream_length(), 0u);
+  EXPECT_TRUE(message_.pieces().empty());
+}
+
+TEST_F(EncoderTest, ItemLargerThanItsBufferOrOfNoBufferFails) {
+  for (bool none : {false, true}) {
+    Encoder out(message_, *memory_, 64, kNoLimit);
+    out.put_item(none ? Buffer() : memory_->get(64), 65, Ddp::kEligible);
+    EXPECT_FALSE(out.ok());
+  }
+}
+
+TEST_F(EncoderTest, OpaqueIsCopiedOutOfAnotherMessage) {
+  test::Scattered place(kFive, std::array<size_t, 2>{1, 3});
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  out.put_opaque(ItemView(place.fragments(), 0, 5));
+  out.put_opaque(ItemView());
+  out.finish();
+  EXPECT_EQ(stream_of(message_), words_of({5}) + kFive + Bytes(3) + words_of({0}));
+}
+
+TEST_F(EncoderTest, LimitHoldsForEveryWayToWrite) {
+  Buffer buffer = memory_->get(64);
+  auto fails = [&](uint64_t limit, auto&& put) {
+    Encoder out(message_, *memory_, 64, limit);
+    out.put_u32(1);
+    put(out);
+    bool failed = !out.ok();
+    EXPECT_LE(out.position(), limit);
+    return failed;
+  };
+  auto word = [](Encoder& out) { out.put_u32(2); };
+  auto hyper = [](Encoder& out) { out.put_u64(2); };
+  auto opaque = [](Encoder& out) { out.put_opaque(kFive); };
+  auto fixed = [](Encoder& out) { out.put_fixed(kFive); };
+  auto reference = [&](Encoder& out) { out.put_item(buffer.first(5), Ddp::kNo); };
+  auto run = [](Encoder& out) { out.put_run(24) == nullptr ? out.fail() : void(); };
+  EXPECT_TRUE(fails(7, word));
+  EXPECT_FALSE(fails(8, word));
+  EXPECT_TRUE(fails(11, hyper));
+  EXPECT_FALSE(fails(12, hyper));
+  EXPECT_TRUE(fails(15, opaque));
+  EXPECT_FALSE(fails(16, opaque));
+  EXPECT_TRUE(fails(11, fixed));
+  EXPECT_FALSE(fails(12, fixed));
+  EXPECT_TRUE(fails(15, reference));
+  EXPECT_FALSE(fails(16, reference));
+  EXPECT_TRUE(fails(27, run));
+  EXPECT_FALSE(fails(28, run));
+}
+
+TEST_F(EncoderTest, ReferencedBytesCountAgainstTheLimitOfWhatFollows) {
+  Buffer buffer = memory_->get(64);
+  Encoder out(message_, *memory_, 64, 64);
+  out.put_item(buffer.first(50), Ddp::kNo);  // 56 bytes of stream
+  out.put_u64(1);
+  EXPECT_TRUE(out.ok());
+  EXPECT_EQ(out.position(), 64u);
+  out.put_u32(1);
+  EXPECT_FALSE(out.ok());
+}
+
+TEST_F(EncoderTest, ExhaustedMemoryFailsAndIsSticky) {
+  std::vector<Buffer> hoard;
+  while (Buffer b = memory_->get(64))
+    hoard.push_back(std::move(b));
+  hoard.pop_back();
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  out.put_opaque(Bytes(5000));
+  EXPECT_FALSE(out.ok());
+  hoard.clear();
+  uint64_t position = out.position();
+  out.put_u32(1);
+  out.put_u64(1);
+  out.put_opaque(kFive);
+  out.put_item(memory_->get(64), 5, Ddp::kNo);
+  EXPECT_EQ(out.put_run(8), nullptr);
+  EXPECT_FALSE(out.ok());
+  EXPECT_EQ(out.position(), position);
+}
+
+TEST_F(EncoderTest, TakesSmallerBuffersWhenLargeOnesAreExhausted) {
+  std::vector<Buffer> hoard;
+  while (Buffer b = memory_->get(1024))
+    hoard.push_back(std::move(b));
+  {
+    Encoder out(message_, *memory_, 64, kNoLimit);
+    out.put_opaque(Bytes(1000, std::byte{9}));
+    EXPECT_TRUE(out.ok());
+  }
+  EXPECT_EQ(stream_of(message_), words_of({1000}) + Bytes(1000, std::byte{9}));
+}
+
+TEST_F(EncoderTest, RewindForgetsWhatCameAfterTheMark) {
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  out.put_u32(1);
+  Encoder::Mark mark = out.mark();
+  out.put_opaque(Bytes(500));
+  out.put_item(memory_->get(64), 5, Ddp::kEligible);
+  out.put_u32(2);
+  out.rewind(mark);
+  EXPECT_EQ(out.position(), 4u);
+  out.put_u32(3);
+  out.finish();
+  EXPECT_EQ(stream_of(message_), words_of({1, 3}));
+  EXPECT_EQ(message_.pieces().size(), 1u);
+  EXPECT_EQ(message_.stream_length(), 8u);
+  message_.clear();
+  EXPECT_TRUE(memory_->whole());
+}
+
+TEST_F(EncoderTest, RewindToTheVeryStart) {
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  Encoder::Mark mark = out.mark();
+  out.put_u32(1);
+  out.rewind(mark);
+  EXPECT_EQ(out.position(), 0u);
+  EXPECT_TRUE(memory_->whole());
+  out.put_u32(2);
+  out.finish();
+  EXPECT_EQ(stream_of(message_), words_of({2}));
+}
+
+TEST_F(EncoderTest, RewindForgetsAFailureSinceTheMark) {
+  Encoder out(message_, *memory_, 64, 16);
+  out.put_u32(1);
+  Encoder::Mark mark = out.mark();
+  out.put_opaque(Bytes(100));
+  EXPECT_FALSE(out.ok());
+  out.rewind(mark);
+  EXPECT_TRUE(out.ok());
+  out.put_u32(2);
+  out.finish();
+  EXPECT_EQ(stream_of(message_), words_of({1, 2}));
+  out.fail();
+  out.rewind(out.mark());
+  EXPECT_FALSE(out.ok());
+}
+
+TEST_F(EncoderTest, RunsAreContiguous) {
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  std::byte* first = out.put_run(40);
+  ASSERT_NE(first, nullptr);
+  std::fill_n(first, 40, std::byte{1});
+  EXPECT_EQ(out.put_run(40), nullptr);  // 24 bytes are left in this buffer
+  EXPECT_TRUE(out.ok());
+  for (int i = 0; i != 6; ++i)
+    out.put_u32(0x02020202);
+  std::byte* second = out.put_run(40);
+  ASSERT_NE(second, nullptr);
+  std::fill_n(second, 40, std::byte{3});
+  out.finish();
+  EXPECT_EQ(stream_of(message_),
+            Bytes(40, std::byte{1}) + Bytes(24, std::byte{2}) + Bytes(40, std::byte{3}));
+}
+
+TEST_F(EncoderTest, FinishMayComeEarlyAndAgain) {
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  out.put_u32(1);
+  out.finish();
+  out.finish();
+  EXPECT_EQ(message_.stream_length(), 4u);
+  out.put_u32(2);
+  EXPECT_EQ(out.position(), 8u);
+  out.finish();
+  EXPECT_EQ(stream_of(message_), words_of({1, 2}));
+}
+
+TEST_F(EncoderTest, StartsAMessageAnew) {
+  for (uint32_t i = 0; i != 3; ++i) {
+    Encoder out(message_, *memory_, 64, kNoLimit);
+    out.put_u32(i);
+    out.finish();
+    EXPECT_EQ(stream_of(message_), words_of({i}));
+  }
+}
+
+}  // namespace
+}  // namespace rrdk

@@ -1,0 +1,291 @@
+// A queue pair for engine tests that executes work requests against checked memory, step by step.
+// Every access outside a live key, every Send without a Receive, and every request beyond the send
+// queue's depth fails the test.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "fabric/device.h"
+#include "fabric/work.h"
+#include "xprt/connection.h"
+
+namespace rrdk::xprt::test {
+
+using Bytes = std::vector<std::byte>;
+
+// True while the engine runs, as against its surroundings: what counts when allocations are
+// counted.
+inline thread_local bool in_engine = false;
+struct EngineScope {
+  explicit EngineScope(bool inside) : before(std::exchange(in_engine, inside)) {}
+  ~EngineScope() { in_engine = before; }
+  bool before;
+};
+
+// The other end of a queue pair: an engine's, or a script's.
+class RemoteSide {
+ public:
+  // Null: the access is refused.
+  virtual std::byte* access(uint32_t key, uint64_t address, uint32_t length,
+                            fabric::Rights rights) = 0;
+  // False: no Receive is posted, or it is too small.
+  virtual bool receive(const Bytes& message, std::optional<uint32_t> invalidate) = 0;
+
+ protected:
+  ~RemoteSide() = default;
+};
+
+class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
+ public:
+  struct Key {
+    bool bound = false;
+    bool was_bound = false;
+    MemorySpan span;
+    fabric::Rights rights{};
+  };
+
+  RemoteSide* remote = nullptr;
+  uint32_t depth = 256;
+  bool in_error = false;
+  bool disconnected = false;
+  bool expect_refusals = false;  // a refused remote access is what the test is about
+  uint32_t fail_invalidate = 0;  // the next so many invalidations fail
+  uint32_t keys_left = UINT32_MAX;
+  std::map<uint32_t, Key> keys;     // reserved
+  std::set<uint32_t> used_keys;     // ever
+  std::vector<fabric::SendWr> log;  // everything executed
+  std::deque<fabric::SendWr> posted;
+  std::deque<fabric::ReceiveWr> receives;
+  std::deque<fabric::Completion> send_completions;
+  std::deque<fabric::Completion> receive_completions;
+  uint32_t reads_in_flight = 0;
+  uint32_t max_reads_in_flight = 0;
+
+  // RemoteKeys
+  bool reserve_keys(std::span<uint32_t> out) override {
+    EngineScope outside(false);
+    if (keys_left < out.size())
+      return false;
+    keys_left -= static_cast<uint32_t>(out.size());
+    for (uint32_t& key : out) {
+      next_key_ = next_key_ * 1664525 + 1013904223;
+      key = next_key_;
+      EXPECT_TRUE(used_keys.insert(key).second);
+      keys[key] = {};
+    }
+    return true;
+  }
+  void release_key(uint32_t key) override {
+    EngineScope outside(false);
+    auto found = keys.find(key);
+    ASSERT_NE(found, keys.end()) << "released twice, or never reserved";
+    EXPECT_TRUE(!found->second.bound || disconnected) << "released while the peer may use it";
+    keys.erase(found);
+    ++keys_left;
+  }
+
+  // RemoteSide, for the peer
+  std::byte* access(uint32_t key, uint64_t address, uint32_t length,
+                    fabric::Rights rights) override {
+    auto found = keys.find(key);
+    if (in_error || found == keys.end() || !found->second.bound || found->second.rights != rights)
+      return nullptr;
+    const MemorySpan& span = found->second.span;
+    auto base = reinterpret_cast<uint64_t>(span.data);
+    if (address < base || length > span.length || address - base > span.length - length)
+      return nullptr;
+    return span.data + (address - base);
+  }
+  bool receive(const Bytes& message, std::optional<uint32_t> invalidate) override {
+    if (in_error || receives.empty() || receives.front().buffer.length < message.size())
+      return false;
+    fabric::ReceiveWr wr = receives.front();
+    receives.pop_front();
+    std::copy(message.begin(), message.end(), wr.buffer.data);
+    fabric::Completion done = completion(wr.wr_id, fabric::Op::kReceive);
+    done.byte_length = static_cast<uint32_t>(message.size());
+    if (invalidate) {
+      auto found = keys.find(*invalidate);
+      if (found != keys.end())
+        found->second.bound = false;
+      done.has_invalidated = true;
+      done.invalidated_key = *invalidate;
+    }
+    receive_completions.push_back(done);
+    return true;
+  }
+
+  // Takes what the engine wants posted.
+  void post(Connection& engine) {
+    for (const fabric::ReceiveWr& wr : engine.receives())
+      receives.push_back(wr);
+    engine.receives().clear();
+    for (const fabric::SendWr& wr : engine.sends()) {
+      posted.push_back(wr);
+      retired_.push_back(wr.signaled);
+      reads_in_flight += wr.op == fabric::Op::kRead;
+    }
+    max_reads_in_flight = std::max(max_reads_in_flight, reads_in_flight);
+    engine.sends().clear();
+    EXPECT_LE(retired_.size(), depth) << "more on the send queue than it holds";
+    if (in_error)
+      flush();
+  }
+
+  // Executes the oldest request. False: there is none.
+  bool execute_one() {
+    if (posted.empty())
+      return false;
+    fabric::SendWr wr = posted.front();
+    posted.pop_front();
+    log.push_back(wr);
+    fabric::WcStatus status = execute(wr);
+    if (status != fabric::WcStatus::kSuccess || wr.signaled) {
+      fabric::Completion done = completion(wr.wr_id, wr.op);
+      done.status = status;
+      send_completions.push_back(done);
+    }
+    if (status != fabric::WcStatus::kSuccess)
+      fail();
+    return true;
+  }
+
+  // To error: everything is flushed.
+  void fail() {
+    in_error = true;
+    flush();
+  }
+
+  // Hands up to `most` completions of one queue to the engine.
+  bool deliver(Connection& engine, std::deque<fabric::Completion>& from, size_t most) {
+    std::vector<fabric::Completion> batch;
+    for (; !from.empty() && batch.size() < most; from.pop_front())
+      batch.push_back(from.front());
+    if (&from == &send_completions) {
+      for (const fabric::Completion& c : batch)
+        retire(c);
+    }
+    if (batch.empty())
+      return false;
+    EngineScope inside(true);
+    engine.on_completions(batch);
+    return true;
+  }
+
+  uint32_t bound_keys() const {
+    uint32_t count = 0;
+    for (const auto& [key, entry] : keys)
+      count += entry.bound;
+    return count;
+  }
+  size_t count(fabric::Op op) const {
+    size_t n = 0;
+    for (const fabric::SendWr& wr : log)
+      n += wr.op == op;
+    return n;
+  }
+
+ private:
+  static fabric::Completion completion(uint64_t wr_id, fabric::Op op) {
+    return {wr_id, nullptr, op, fabric::WcStatus::kSuccess, false, 0, 0};
+  }
+  void flush() {
+    for (; !posted.empty(); posted.pop_front()) {
+      fabric::Completion done = completion(posted.front().wr_id, posted.front().op);
+      done.status = fabric::WcStatus::kFlushed;
+      send_completions.push_back(done);
+    }
+    for (; !receives.empty(); receives.pop_front()) {
+      fabric::Completion done = completion(receives.front().wr_id, fabric::Op::kReceive);
+      done.status = fabric::WcStatus::kFlushed;
+      receive_completions.push_back(done);
+    }
+  }
+  // Slots of the send queue come back with the signaled request behind them.
+  void retire(const fabric::Completion& done) {
+    reads_in_flight -= done.op == fabric::Op::kRead;
+    if (done.status != fabric::WcStatus::kSuccess) {
+      retired_.clear();
+      return;
+    }
+    while (!retired_.empty()) {
+      bool signaled = retired_.front();
+      retired_.pop_front();
+      if (signaled)
+        return;
+    }
+  }
+  fabric::WcStatus execute(const fabric::SendWr& wr) {
+    using fabric::Op;
+    using fabric::WcStatus;
+    for (const MemorySpan& sge : wr.spans())
+      EXPECT_NE(sge.region, kNoRegion) << "unregistered memory in a work request";
+    switch (wr.op) {
+      case Op::kSend:
+      case Op::kSendInvalidate: {
+        Bytes message;
+        for (const MemorySpan& sge : wr.spans())
+          message.insert(message.end(), sge.data, sge.data + sge.length);
+        std::optional<uint32_t> key;
+        if (wr.op == Op::kSendInvalidate)
+          key = wr.invalidate_key;
+        bool arrived = remote->receive(message, key);
+        EXPECT_TRUE(arrived || expect_refusals) << "no Receive for a Send";
+        return arrived ? WcStatus::kSuccess : WcStatus::kRnrExceeded;
+      }
+      case Op::kRead:
+      case Op::kWrite: {
+        uint32_t length = 0;
+        for (const MemorySpan& sge : wr.spans())
+          length += sge.length;
+        bool write = wr.op == Op::kWrite;
+        std::byte* far =
+            remote->access(wr.key, wr.remote_address, length,
+                           write ? fabric::Rights::kRemoteWrite : fabric::Rights::kRemoteRead);
+        EXPECT_TRUE(far != nullptr || expect_refusals) << "access outside what was offered";
+        if (far == nullptr)
+          return WcStatus::kRemoteAccess;
+        for (const MemorySpan& sge : wr.spans()) {
+          std::memcpy(write ? far : sge.data, write ? sge.data : far, sge.length);
+          far += sge.length;
+        }
+        return WcStatus::kSuccess;
+      }
+      case Op::kBindKey: {
+        auto found = keys.find(wr.key);
+        EXPECT_TRUE(found != keys.end() && !found->second.was_bound) << "bind of a used key";
+        found->second = {true, true, wr.sges[0], wr.rights};
+        return WcStatus::kSuccess;
+      }
+      case Op::kInvalidateKey: {
+        if (fail_invalidate != 0) {
+          --fail_invalidate;
+          return WcStatus::kLocalProtection;
+        }
+        auto found = keys.find(wr.key);
+        EXPECT_TRUE(found != keys.end() && found->second.bound) << "invalidation of a dead key";
+        if (found != keys.end())
+          found->second.bound = false;
+        return WcStatus::kSuccess;
+      }
+      case Op::kReceive:
+        break;
+    }
+    ADD_FAILURE() << "not a send-queue request";
+    return fabric::WcStatus::kLocalProtection;
+  }
+
+  uint32_t next_key_ = 12345;
+  std::deque<bool> retired_;
+};
+
+}  // namespace rrdk::xprt::test
