@@ -1,0 +1,29 @@
+// Sends a text and prints what comes back. Usage: echo_client [URI [TEXT]]
+#include <cstdio>
+
+#include "example.h"
+#include "rrdk/client.h"
+#include "rrdk/eal.h"
+
+int main(int argc, char** argv) {
+  const char* text = argc > 2 ? argv[2] : "hello";
+  must(rrdk::ensure_eal());
+  auto memory = must(rrdk::Memory::create({}));
+  auto runtime = must(rrdk::Runtime::create(*memory, {}));
+  auto client = must(rrdk::Client::create(*runtime));
+  auto connection = must(client->connect(argc > 1 ? argv[1] : kDefaultUri));
+
+  rrdk::Call call(*connection);
+  call.begin(kBinding, kEcho).put_string(text);
+  call.expect_reply(kMaxText);  // how much the reply can hold beyond what the binding says
+  rrdk::CallStatus status = call.submit_and_wait();
+  if (status != rrdk::CallStatus::kOk)
+    give_up(rrdk::to_string(status));
+
+  char back[kMaxText];
+  std::string_view echoed = call.results().get_string(back);
+  if (!call.results().at_end())
+    give_up("the reply does not decode");
+  std::printf("%.*s\n", static_cast<int>(echoed.size()), echoed.data());
+  return 0;
+}

@@ -1,0 +1,111 @@
+// A whole call over shared memory: NULL, and reading data that is placed without a copy of ours.
+// Server on a poll core of its own, client polled here.
+#include <benchmark/benchmark.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "machine_limits.h"
+#include "rrdk/client.h"
+#include "rrdk/memory.h"
+#include "rrdk/runtime.h"
+#include "rrdk/server.h"
+
+namespace {
+
+using namespace rrdk;
+
+constexpr uint32_t kLargest = 1u << 20;
+
+enum : uint32_t { kNull = 0, kRead = 1 };
+
+constexpr ProcedureBinding kProcedures[] = {
+    {.procedure = kNull, .name = "NULL"},
+    {.procedure = kRead, .name = "READ", .eligible_results = 1, .fixed_results = 4},
+};
+constexpr Binding kBinding = {
+    .program = 0x20005668, .version = 1, .name = "call_bench", .procedures = kProcedures};
+
+void read(ServerCall call, void* data) {
+  uint32_t count = call.args().get_u32();
+  if (!call.args().at_end() || count > kLargest)
+    return std::move(call).reject(AcceptStat::kGarbageArgs);
+  call.results().put_item(static_cast<RegisteredMemory*>(data)->span(0, count), Ddp::kEligible);
+  std::move(call).reply();
+}
+
+constexpr Procedure kHandlers[] = {{kRead, read}};
+
+// Both ends, each with memory and runtime of its own, as two processes would have.
+struct Pair {
+  std::unique_ptr<Memory> server_memory = make_memory();
+  std::unique_ptr<Memory> client_memory = make_memory();
+  RegisteredMemory data = std::move(server_memory->allocate(kLargest).value());
+  RegisteredMemory room = std::move(client_memory->allocate(kLargest).value());
+  std::unique_ptr<Runtime> server_runtime;
+  std::unique_ptr<Runtime> client_runtime;
+  std::unique_ptr<Server> server;
+  std::unique_ptr<Client> client;
+  std::unique_ptr<ClientConnection> connection;
+  std::string uri;
+
+  static std::unique_ptr<Memory> make_memory() {
+    return std::move(Memory::create({.classes = {{4096, 1024}, {65536, 64}}}).value());
+  }
+
+  explicit Pair(int server_cpu) {
+    server_runtime = std::move(
+        Runtime::create(*server_memory, {.poll_cpus = {server_cpu}, .idle = IdlePolicy::kBusy})
+            .value());
+    client_runtime =
+        std::move(Runtime::create(*client_memory, {.idle = IdlePolicy::kBusy}).value());
+    server = std::move(Server::create(*server_runtime).value());
+    if (!server->add_service({.binding = &kBinding, .procedures = kHandlers, .context = &data}))
+      std::abort();
+    uri = server->listen("shm:/tmp/rrdk-call-bench." + std::to_string(getpid())).value();
+    client = std::move(Client::create(*client_runtime).value());
+    connection = std::move(client->connect(uri).value());
+  }
+};
+
+void call(benchmark::State& state, uint32_t procedure) {
+  // Asked once: pinning changes the answer.
+  static const std::vector<int> cpus = apps::allowed_cpus();
+  if (cpus.size() < 2) {
+    state.SkipWithError("needs two CPUs");
+    return;
+  }
+  apps::pin_to_cpu(cpus[0]);
+  Pair pair(cpus[1]);
+  Call c(*pair.connection);
+  auto size = static_cast<uint32_t>(state.range(0));
+  for (auto _ : state) {
+    Encoder& args = c.begin(kBinding, procedure);
+    if (procedure == kRead) {
+      args.put_u32(size);
+      c.offer(pair.room.span(0, size));
+    }
+    if (CallStatus status = c.submit_and_wait(); status != CallStatus::kOk) {
+      state.SkipWithError(to_string(status));
+      break;
+    }
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
+void null(benchmark::State& state) {
+  call(state, kNull);
+}
+
+void read(benchmark::State& state) {
+  call(state, kRead);
+}
+
+BENCHMARK(null)->Arg(0)->UseRealTime();
+BENCHMARK(read)->Arg(4096)->Arg(65536)->Arg(kLargest)->UseRealTime();
+
+}  // namespace
