@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Checks what belongs in the repository: text in one shape, no leftovers, nothing of one machine.
+
+Data that tests replay (test/data/) is taken as it is, except for its size.
+"""
+import re
+from pathlib import Path
+
+from lib.source import ROOT, Findings, repository_files
+
+MAX_BYTES = 300_000
+MAX_DATA_BYTES = 4_000_000
+BINARY_OK = {".png"}  # pictures in doc/
+
+LINE_RULES = [(re.compile(pattern), what) for pattern, what in [
+    (r"\t", "a tab"),
+    (r"[ \t\r]+$", "trailing white space"),
+    (r"\b(TODO|FIXME|XXX)\b", "an unfinished place"),
+    (r"(?<![\w.])/(work|root|home|Users)/", "a path of one machine"),
+    (r"\.\./shared\b", "a path outside the repository"),
+    (r"\b(deb\.debian\.org|registry\.npmjs\.org|pypi\.org|proxy\.golang\.org)\b", "a registry's host"),
+    (r"['\"]-march=native", "code for one machine"),
+    (r"\bDISABLED_\w", "a disabled test"),
+]]
+# These name what is forbidden.
+EXEMPT = {Path("scripts/check-hygiene.py"), Path("test/scripts/checks_test.py")}
+
+findings = Findings()
+
+
+def check_text(path, text):
+    if text and not text.endswith("\n"):
+        findings.add(path, text.count("\n") + 1, "no newline at the end")
+    if path in EXEMPT:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        for pattern, what in LINE_RULES:
+            if pattern.search(line):
+                findings.add(path, number, what)
+
+
+def check(path):
+    full = ROOT / path
+    is_data = path.parts[:2] == ("test", "data")
+    size = full.stat().st_size
+    if size > (MAX_DATA_BYTES if is_data else MAX_BYTES):
+        findings.add(path, 1, f"{size} bytes is too large")
+    if is_data:
+        return
+    content = full.read_bytes()
+    if b"\0" in content:
+        if path.suffix not in BINARY_OK:
+            findings.add(path, 1, "a binary file")
+        return
+    is_program = content.startswith(b"#!")
+    if is_program != bool(full.stat().st_mode & 0o100):
+        findings.add(path, 1, "executable and '#!' go together")
+    check_text(path, content.decode("utf-8", "replace"))
+
+
+files = repository_files()
+for path in files:
+    check(path)
+findings.finish(f"{len(files)} files")

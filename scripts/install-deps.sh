@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that building RRDK needs, if any is missing.
+#
+#   scripts/install-deps.sh           what the library and testrpc need
+#   scripts/install-deps.sh --tests   what the whole test run needs besides
+#   scripts/install-deps.sh --list    prints the names only (also with --tests)
+#
+# Works as root or with sudo, on Debian 12. When nothing is missing it needs neither, nor a network.
+set -euo pipefail
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
+
+build_packages=(
+  g++ meson ninja-build pkg-config
+  libdpdk-dev      # EAL, rings, mempools, command line
+  libexpected-dev  # tl::expected
+  libisal-dev      # CRC32C
+)
+test_packages=(
+  python3 git ccache
+  libgtest-dev libgmock-dev libbenchmark-dev
+  nlohmann-json3-dev           # reads the captures' dissections
+  rpcsvc-proto libtirpc-dev    # rpcgen: codecs to compare ours with
+  clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19
+  python3-matplotlib           # scripts/latency-profile.py
+)
+
+packages=("${build_packages[@]}")
+list=no
+for argument in "$@"; do
+  case $argument in
+    --tests) packages+=("${test_packages[@]}") ;;
+    --list) list=yes ;;
+    --help | -h) usage; exit 0 ;;
+    *) die "unknown option '$argument' (see --help)" ;;
+  esac
+done
+if [ "$list" = yes ]; then
+  printf '%s\n' "${packages[@]}"
+  exit 0
+fi
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  die "this machine has no apt-get; install by your own means what Debian 12 calls: ${packages[*]}"
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+  [ "$status" = 'install ok installed' ] || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  say "Packages: all ${#packages[@]} are installed."
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null ||
+    die "run as root, or install sudo: missing packages are ${missing[*]}"
+  as_root=(sudo)
+fi
+
+# invoke-rc.d and deb-systemd-invoke ask this file before they start a service that a package
+# brings. Where the administrator has one already, that one decides.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+  trap '"${as_root[@]}" rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+  "${as_root[@]}" chmod 755 "$policy"
+fi
+
+say "Packages: installing ${missing[*]}"
+apt() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y -q -o Dpkg::Use-Pty=0 "$@" </dev/null
+}
+apt update || say "apt-get update had errors; going on with the package lists at hand."
+apt install --no-install-recommends "${missing[@]}" ||
+  die "apt-get could not install what is missing (Debian 12 has all of it): ${missing[*]}"

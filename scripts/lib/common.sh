@@ -1,0 +1,26 @@
+# shellcheck shell=bash
+# Shared by the scripts; to be sourced. Gives them the checkout's root and a few words to speak with.
+
+root=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+  printf '%s: %s\n' "$(basename -- "$0")" "$*" >&2
+  exit 1
+}
+
+# usage: prints the head comment of the calling script, which is its manual.
+usage() { awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"; }
+
+# hugepages_note: says on which pages the programs will run, and how to get better ones. Never
+# changes the setting: it takes memory away from everything else on the machine.
+hugepages_note() {
+  local free
+  free=$(awk '/^HugePages_Free:/ { print $2 }' /proc/meminfo)
+  if [ "${free:-0}" -gt 0 ]; then
+    say "Hugepages: $free free, used where a program asks for them."
+  else
+    say "Hugepages: none free; everything runs on ordinary pages. 'sysctl vm.nr_hugepages=512' (as root) gives 1 GiB of them."
+  fi
+}

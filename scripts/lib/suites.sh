@@ -1,0 +1,76 @@
+# shellcheck shell=bash
+# The suites of scripts/run-tests.sh; to be sourced. A suite is a function suite_NAME that reports
+# each case with `record`, plus a line in the table, which is also the order: quick ones first.
+
+suites=(
+  "scripts      scripts parse, and the check scripts find what they should"
+  "format       clang-format has nothing to change"
+  "hygiene      repository: text in one shape, no leftovers"
+  "layers       include layering: who may include whom"
+  "datapath     data-path files neither allocate, lock, log nor enter the kernel"
+  "conformance  doc/conformance.md is what the tests' tags say"
+  "headers      every header compiles alone (GCC, Clang)"
+  "gcc          GCC, warnings are errors: everything builds, all tests pass"
+  "clang-asan   Clang, warnings are errors, with ASan and UBSan: the same"
+  "clang-tsan   Clang with TSan: the tests of what threads share"
+  "tidy         clang-tidy over lib/, drivers/ and apps/"
+)
+
+# Folders of test/ that start no polling threads or processes: their programs run side by side. The
+# others run one at a time; two busy ones on two cores would starve each other.
+quiet_folders=(base mem xdr rpc proto ulb xprt)
+# Folders whose code several threads share.
+threaded_folders=(base mem fabric drivers runtime client server)
+
+suite_scripts() {
+  local file
+  while IFS= read -r file; do
+    case $file in
+      *.py) run_case "$file" python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$file" ;;
+      *) run_case "$file" bash -n "$file" ;;
+    esac
+  done < <(find scripts test -name '*.sh' -o -name '*.py' | sort; echo .ci/run)
+  run_case checks test/scripts/checks_test.py
+}
+
+suite_format() {
+  local files
+  mapfile -t files < <(find lib drivers apps perf doc test -path test/data -prune -o \( -name '*.h' -o -name '*.cc' \) -print)
+  run_case clang-format clang-format-19 --dry-run -Werror "${files[@]}"
+}
+
+suite_hygiene() { run_case repository scripts/check-hygiene.py; }
+suite_layers() { run_case includes scripts/check-layers.py; }
+suite_datapath() { run_case names scripts/check-datapath.py; }
+suite_conformance() { run_case page scripts/conformance.py --check; }
+suite_headers() { run_case headers scripts/check-headers.py; }
+
+suite_gcc() {
+  build gcc gcc g++ --buildtype=debugoptimized || return
+  run_all_programs gcc
+}
+
+suite_clang-asan() {
+  build_asan || return
+  run_all_programs clang-asan
+}
+
+suite_clang-tsan() {
+  build clang-tsan clang-19 clang++-19 --buildtype=debugoptimized -Db_sanitize=thread \
+    -Dbenchmarks=false -Dexamples=false || return
+  run_programs clang-tsan 1 "${threaded_folders[@]/#/--suite=}"
+}
+
+suite_tidy() {
+  build_asan || return
+  run_case clang-tidy scripts/check-tidy.py "$builds/clang-asan"
+}
+
+build_asan() {
+  build clang-asan clang-19 clang++-19 --buildtype=debugoptimized '-Db_sanitize=address,undefined'
+}
+
+run_all_programs() {
+  run_programs "$1" 2 "${quiet_folders[@]/#/--suite=}"
+  run_programs "$1" 1 "${quiet_folders[@]/#/--no-suite=}"
+}

@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# Runs every check of the project and counts what passed. The last line is always
+# "N passed, N failed, N skipped"; the exit status is zero only if nothing failed.
+#
+#   scripts/run-tests.sh               installs what is missing (scripts/install-deps.sh), runs all
+#   scripts/run-tests.sh --only NAME   runs one suite; may be given several times
+#   scripts/run-tests.sh --list        names the suites
+#   scripts/run-tests.sh --no-install  leaves the machine's packages alone
+#
+# Build directories and logs are kept under build-tests/, so that a second run is short. Random
+# tests print their seed; RRDK_SEED=N replays one.
+set -uo pipefail
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
+. "$root/scripts/lib/suites.sh"
+cd "$root" || exit 1
+
+builds=$root/build-tests
+logs=$builds/logs
+results=$logs/results.tsv  # pass|fail|skip TAB suite/case TAB reason
+
+# record RESULT NAME [REASON]
+record() { printf '%s\t%s\t%s\n' "$1" "$2" "${3-}" >>"$results"; }
+
+# logged NAME COMMAND...: runs it with its output in a log and its progress on the screen; shows the
+# log's end if it fails.
+logged() {
+  local log=$logs/$1.log
+  shift
+  "$@" 2>&1 </dev/null 9>&- | python3 scripts/lib/progress.py "$log"
+  local status=${PIPESTATUS[0]}
+  if [ "$status" -ne 0 ]; then
+    say "  failed (exit status $status); the end of $log:"
+    tail -n 40 "$log" | sed 's/^/  | /'
+  fi
+  return "$status"
+}
+
+# run_case NAME COMMAND...: one case of the current suite, which passes if the command does.
+run_case() {
+  local name=$suite/$1
+  shift
+  if logged "${name//[\/ ]/-}" "$@"; then
+    record pass "$name"
+  else
+    record fail "$name"
+    return 1
+  fi
+}
+
+# build VARIANT CC CXX MESON_OPTIONS...: builds into build-tests/VARIANT; a case of its own.
+build() {
+  local variant=$1 cc=$2 cxx=$3 directory=$builds/$1 wanted cache=
+  shift 3
+  wanted="$root $("$cxx" --version | head -n 1) $*"
+  if [ "$(cat "$directory/made-for" 2>/dev/null)" != "$wanted" ]; then
+    rm -rf "$directory"
+    ! command -v ccache >/dev/null || cache="ccache "
+    if ! CC=$cache$cc CXX=$cache$cxx logged "setup-$variant" meson setup --werror "$@" "$directory"; then
+      record fail "$suite/configure $variant"
+      return 1
+    fi
+    printf '%s\n' "$wanted" >"$directory/made-for"
+  fi
+  run_case "build $variant" ninja -C "$directory" -k 0
+}
+
+# run_programs VARIANT PROCESSES MESON_OPTIONS...: runs test programs of the variant, so many at a
+# time, and records every case in them.
+run_programs() {
+  local variant=$1 processes=$2 group=tests-$2 status
+  local log=$builds/$1/meson-logs/$group.json
+  shift 2
+  rm -f "$log"
+  logged "$variant-$group" meson test -C "$builds/$variant" --no-rebuild --print-errorlogs \
+    --timeout-multiplier 4 --logbase "$group" --num-processes "$processes" "$@"
+  status=$?
+  if [ -s "$log" ]; then
+    scripts/lib/tally.py "$variant" "$log" >>"$results"
+  elif [ "$status" -ne 0 ]; then
+    record fail "$suite/$group" "meson test did not run"
+  fi
+}
+
+count() { awk -F'\t' -v r="$1" '$1 == r { n++ } END { print n + 0 }' "$results"; }
+
+# Ends the run: what failed, what was skipped and why, and the tally.
+finish() {
+  say ""
+  awk -F'\t' '$1 == "fail" { print "FAILED  " $2 ($3 == "" ? "" : ": " $3) }
+              $1 == "skip" { print "skipped " $2 ": " $3 }' "$results" | sort -u
+  local failed
+  failed=$(count fail)
+  say "$(count pass) passed, $failed failed, $(count skip) skipped"
+  [ "$failed" -eq 0 ]
+  exit
+}
+
+only=()
+install=yes
+while [ $# -gt 0 ]; do
+  case $1 in
+    --only)
+      [ $# -ge 2 ] || die "--only needs the name of a suite (see --list)"
+      printf '%s\n' "${suites[@]}" | grep -q "^$2 " || die "no suite is called '$2' (see --list)"
+      only+=("$2")
+      shift
+      ;;
+    --list) printf '%s\n' "${suites[@]}"; exit 0 ;;
+    --no-install) install=no ;;
+    --help | -h) usage; exit 0 ;;
+    *) die "unknown option '$1' (see --help)" ;;
+  esac
+  shift
+done
+
+# ccache finds what another checkout has compiled, and a sanitizer's finding fails its test.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+export ASAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+ulimit -c 0
+
+mkdir -p "$logs" || exit 1
+exec 9>"$builds/lock"
+flock -n 9 || die "another test run is under way in this checkout"
+rm -f "$logs"/*.log
+: >"$results"
+if [ "$install" = yes ] && ! scripts/install-deps.sh --tests; then
+  record fail "install-deps"
+  finish
+fi
+hugepages_note
+
+for line in "${suites[@]}"; do
+  suite=${line%% *}
+  if [ ${#only[@]} -gt 0 ] && [[ " ${only[*]} " != *" $suite "* ]]; then
+    continue
+  fi
+  say "== $line"
+  began=$SECONDS before=$(wc -l <"$results")
+  "suite_$suite"
+  tail -n +$((before + 1)) "$results" | awk -F'\t' -v s=$((SECONDS - began)) '
+    { n[$1]++ } END { printf "   %d passed, %d failed, %d skipped in %d s\n", n["pass"], n["fail"], n["skip"], s }'
+done
+finish
