@@ -1,5 +1,4 @@
-// Counting what the steady state must not do: allocate. Every allocation of this process, by
-// whatever library, passes through here.
+// Counting what the steady state must not do: allocate.
 #pragma once
 
 #include <atomic>
@@ -7,13 +6,12 @@
 
 namespace rrdk::testrpc {
 
-// False in builds whose sanitizer owns malloc: there nothing is counted.
-bool counts_allocations();
+// From now on every allocation of this process counts.
+void count_allocations() noexcept;
+// And does so here: a place that another process can see.
+void count_allocations_in(std::atomic<uint64_t>& counter) noexcept;
 
-// Since the process started.
+// Since then.
 uint64_t allocations() noexcept;
-
-// From now on counts here: a place that another process can see.
-void count_allocations_in(std::atomic<uint64_t>& counter);
 
 }  // namespace rrdk::testrpc

@@ -3,35 +3,35 @@
 #include <cmdline_parse_string.h>
 #include <stddef.h>
 
-struct words {
+struct Words {
   cmdline_fixed_string_t verb;
   cmdline_fixed_string_t second;
   cmdline_fixed_string_t third;
 };
 
 static void run_one(void* parsed, struct cmdline* cl, void* data) {
-  struct words* words = parsed;
+  struct Words* words = parsed;
   (void)cl;
   (void)data;
   testrpc_command(words->verb, "", "");
 }
 
 static void run_two(void* parsed, struct cmdline* cl, void* data) {
-  struct words* words = parsed;
+  struct Words* words = parsed;
   (void)cl;
   (void)data;
   testrpc_command(words->verb, words->second, "");
 }
 
 static void run_three(void* parsed, struct cmdline* cl, void* data) {
-  struct words* words = parsed;
+  struct Words* words = parsed;
   (void)cl;
   (void)data;
   testrpc_command(words->verb, words->second, words->third);
 }
 
 #define RRDK_WORD(name, field, choices) \
-  static cmdline_parse_token_string_t name = TOKEN_STRING_INITIALIZER(struct words, field, choices)
+  static cmdline_parse_token_string_t name = TOKEN_STRING_INITIALIZER(struct Words, field, choices)
 
 // Initialising a flexible array member, which DPDK's struct asks for, is an extension to C.
 #pragma GCC diagnostic ignored "-Wpedantic"

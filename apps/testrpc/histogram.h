@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 namespace rrdk::testrpc {
@@ -37,7 +38,7 @@ class Histogram {
   uint64_t percentile(double percent) const noexcept {
     if (count_ == 0)
       return 0;
-    auto rank = static_cast<uint64_t>(percent / 100 * static_cast<double>(count_) + 0.5);
+    auto rank = static_cast<uint64_t>(std::llround(percent / 100 * static_cast<double>(count_)));
     rank = std::clamp<uint64_t>(rank, 1, count_);
     uint64_t seen = 0;
     for (uint32_t i = 0; i < kBuckets; ++i) {

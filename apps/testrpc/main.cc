@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "audit.h"
 #include "client_role.h"
 #include "options.h"
 #include "self_role.h"
@@ -15,6 +16,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "testrpc: %s\n", options.error().message.c_str());
     return 2;
   }
+  count_allocations();
   switch (options->role) {
     case Role::kServer:
       return run_server(*options);

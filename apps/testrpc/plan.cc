@@ -53,6 +53,7 @@ std::vector<RunSpec> make_plan(Options& options) {
   if (standard)
     return standard_plan(options);
   std::vector<const Engine*> engines;
+  engines.reserve(options.engines.size());
   for (const std::string& name : options.engines)
     engines.push_back(find_engine(name));
   if (engines.empty()) {

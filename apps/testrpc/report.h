@@ -13,7 +13,6 @@ namespace rrdk::testrpc {
 // What the steady state must not cost, and what must be back at the end.
 struct Audit {
   bool pools_whole = false;
-  bool allocations_counted = false;
   double allocations_per_call = 0;
   double registrations_per_call = 0;
 };

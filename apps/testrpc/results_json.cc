@@ -103,12 +103,11 @@ std::string to_json(const JsonInput& input) {
   }
   text += "\n  ],\n";
   append_limits(text, input);
-  append(text, "  \"audit\": {\"pools_whole\": %s, ", input.audit.pools_whole ? "true" : "false");
-  if (input.audit.allocations_counted)
-    append(text, "\"allocations_per_call\": %.6f, ", input.audit.allocations_per_call);
-  else
-    text += "\"allocations_per_call\": null, ";
-  append(text, "\"registrations_per_call\": %.6f}\n}\n", input.audit.registrations_per_call);
+  append(text,
+         "  \"audit\": {\"pools_whole\": %s, \"allocations_per_call\": %.6f, "
+         "\"registrations_per_call\": %.6f}\n}\n",
+         input.audit.pools_whole ? "true" : "false", input.audit.allocations_per_call,
+         input.audit.registrations_per_call);
   return text;
 }
 

@@ -1,67 +1,13 @@
 // In the steady state a call allocates nothing and registers nothing, in any thread.
-#include <malloc.h>
-
 #include <atomic>
-#include <cstdlib>
-#include <new>
 
 #include "../server/loopback.h"
-
-namespace {
-
-std::atomic<uint64_t> allocations = 0;
-
-void* counted(std::size_t size, std::size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  std::size_t rounded = (size + alignment - 1) / alignment * alignment;
-  void* memory = alignment <= alignof(std::max_align_t) ? std::malloc(size)
-                                                        : std::aligned_alloc(alignment, rounded);
-  if (memory == nullptr)
-    std::abort();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return counted(size, 1);
-}
-void* operator new[](std::size_t size) {
-  return counted(size, 1);
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return counted(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return counted(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
+#include "allocation_hook.h"
 
 namespace rrdk::loopback {
 namespace {
+
+std::atomic<uint64_t> allocations = 0;
 
 class SteadyState : public testing::TestWithParam<Cores> {};
 INSTANTIATE_TEST_SUITE_P(Cores, SteadyState,
@@ -101,10 +47,13 @@ TEST_P(SteadyState, AllocatesAndRegistersNothing) {
     for (int i = 0; i < 200; ++i)
       one_round(call, memory);
     uint64_t registrations = world.memory->registrations();
-    uint64_t before = allocations.load();
+    apps::set_allocation_hook(
+        []() noexcept { allocations.fetch_add(1, std::memory_order_relaxed); });
+    uint64_t before = allocations;
     for (int i = 0; i < 200; ++i)
       one_round(call, memory);
-    EXPECT_EQ(allocations.load() - before, 0u);
+    apps::set_allocation_hook(nullptr);
+    EXPECT_EQ(allocations - before, 0u);
     EXPECT_EQ(world.memory->registrations(), registrations);
   }
 }

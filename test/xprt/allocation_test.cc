@@ -1,47 +1,11 @@
 // In the steady state the engine allocates nothing.
-#include <cstdlib>
-#include <new>
-
+#include "allocation_hook.h"
 #include "pair.h"
-
-namespace {
-uint64_t allocations = 0;
-void* counted(size_t size) {
-  allocations += rrdk::xprt::test::in_engine;
-  void* p = std::malloc(size);
-  if (p == nullptr)
-    std::abort();
-  return p;
-}
-}  // namespace
-
-void* operator new(size_t size) {
-  return counted(size);
-}
-void* operator new[](size_t size) {
-  return counted(size);
-}
-void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  return counted(size);
-}
-void* operator new[](size_t size, const std::nothrow_t&) noexcept {
-  return counted(size);
-}
-void operator delete(void* p) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, size_t) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p, size_t) noexcept {
-  std::free(p);
-}
 
 namespace rrdk::xprt::test {
 namespace {
+
+uint64_t allocations = 0;
 
 class Allocations : public Pair {};
 
@@ -65,7 +29,7 @@ TEST_F(Allocations, NoneInTheSteadyState) {
   OutgoingCall calls[8];
   for (int round = 0; round < 200; ++round) {
     if (round == 50)
-      allocations = 0;
+      apps::set_allocation_hook([]() noexcept { allocations += in_engine; });
     for (OutgoingCall& call : calls) {
       EngineScope inside(true);
       Encoder e(call.message, *memory, 1024, 1u << 20);
@@ -80,6 +44,7 @@ TEST_F(Allocations, NoneInTheSteadyState) {
     }
     run();
   }
+  apps::set_allocation_hook(nullptr);
   EXPECT_EQ(a->ended.size(), 1600u);
   for (OutgoingCall* call : a->ended)
     EXPECT_EQ(call->status, CallStatus::kOk);
