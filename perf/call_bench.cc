@@ -1,12 +1,14 @@
 // A whole call over shared memory: NULL, and reading data that is placed without a copy of ours.
-// Server on a poll core of its own, client polled here.
+// Server on a poll core of its own, client polled here; and, to see what the software alone costs,
+// both ends polled here in turn, so that no cache line crosses between cores.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
-#include <array>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "machine_limits.h"
@@ -57,9 +59,10 @@ struct Pair {
     return std::move(Memory::create({.classes = {{4096, 1024}, {65536, 64}}}).value());
   }
 
-  explicit Pair(int server_cpu) {
+  // No server CPU: the server is polled here too.
+  explicit Pair(std::vector<int> server_cpus) {
     server_runtime = std::move(
-        Runtime::create(*server_memory, {.poll_cpus = {server_cpu}, .idle = IdlePolicy::kBusy})
+        Runtime::create(*server_memory, {.poll_cpus = server_cpus, .idle = IdlePolicy::kBusy})
             .value());
     client_runtime =
         std::move(Runtime::create(*client_memory, {.idle = IdlePolicy::kBusy}).value());
@@ -68,7 +71,19 @@ struct Pair {
       std::abort();
     uri = server->listen("shm:/tmp/rrdk-call-bench." + std::to_string(getpid())).value();
     client = std::move(Client::create(*client_runtime).value());
+    if (!server_cpus.empty()) {
+      connection = std::move(client->connect(uri).value());
+      return;
+    }
+    // connect() waits for a server that is polled meanwhile.
+    std::atomic<bool> connected = false;
+    std::thread helper([&] {
+      while (!connected)
+        server_runtime->poll();
+    });
     connection = std::move(client->connect(uri).value());
+    connected = true;
+    helper.join();
   }
 };
 
@@ -80,7 +95,7 @@ void call(benchmark::State& state, uint32_t procedure) {
     return;
   }
   apps::pin_to_cpu(cpus[0]);
-  Pair pair(cpus[1]);
+  Pair pair({cpus[1]});
   Call c(*pair.connection);
   auto size = static_cast<uint32_t>(state.range(0));
   for (auto _ : state) {
@@ -97,6 +112,24 @@ void call(benchmark::State& state, uint32_t procedure) {
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
 
+// What the software costs: client and server take turns on one core.
+void null_in_turns(benchmark::State& state) {
+  Pair pair({});
+  Call c(*pair.connection);
+  bool ended = true;
+  for (auto _ : state) {
+    c.begin(kBinding, kNull);
+    ended = false;
+    c.submit([](Call&, void* flag) { *static_cast<bool*>(flag) = true; }, &ended);
+    while (!ended) {
+      pair.client_runtime->poll();
+      pair.server_runtime->poll();
+    }
+    if (c.status() != CallStatus::kOk)
+      state.SkipWithError(to_string(c.status()));
+  }
+}
+
 void null(benchmark::State& state) {
   call(state, kNull);
 }
@@ -105,6 +138,7 @@ void read(benchmark::State& state) {
   call(state, kRead);
 }
 
+BENCHMARK(null_in_turns);
 BENCHMARK(null)->Arg(0)->UseRealTime();
 BENCHMARK(read)->Arg(4096)->Arg(65536)->Arg(kLargest)->UseRealTime();
 

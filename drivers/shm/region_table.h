@@ -47,6 +47,7 @@ class RegionTable {
       return {};
     return {static_cast<int64_t>(offset), hot.wire_id};
   }
+  bool holds(const MemorySpan& span) noexcept { return place_of(span).offset >= 0; }
   bool has(RegionId id) noexcept { return id != kNoRegion && find(id).id == id; }
 
   void add(RegionEntry entry) {

@@ -103,7 +103,8 @@ bool QueuePair::check_local(std::span<const MemorySpan> spans, uint64_t& length)
   bool good = spans.size() <= Slot::kMaxSges;
   for (const MemorySpan& span : spans) {
     length += span.length;
-    good = good && (span.length == 0 || local_place(span).offset >= 0);
+    good =
+        good && (span.length == 0 || local_regions_.holds(span) || local_place(span).offset >= 0);
   }
   good = good && length <= device_.capabilities().max_message;
   if (!good)

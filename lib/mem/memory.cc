@@ -132,6 +132,9 @@ Result<void> Memory::Impl::add_node(const std::vector<SizeClass>& classes, int n
     node.pools.insert(node.pools.begin(), std::move(*pool));
     base += size_t{c->buffer_size} * c->count;
   }
+  for (uint32_t i = 0; i < kSizes; ++i)
+    node.smallest[i] =
+        first_class[i] < node.pools.size() ? node.pools[first_class[i]].get() : nullptr;
   return {};
 }
 

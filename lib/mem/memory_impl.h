@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,11 +16,19 @@
 namespace rrdk {
 
 struct Memory::Impl {
+  static constexpr uint32_t kSizes = 33;  // powers of two up to 2^32
+  // The power of two that is not less than `size`.
+  static uint32_t size_index(uint32_t size) noexcept {
+    return static_cast<uint32_t>(std::bit_width(size == 0 ? 0 : size - 1));
+  }
+
   struct Node {
     int numa_node;
     mem::Arena arena;
     RegionId region = kNoRegion;
     std::vector<std::unique_ptr<mem::Pool>> pools = {};  // ascending by buffer size
+    // The pool of the smallest class of at least 2^i bytes; null if there is none.
+    std::array<mem::Pool*, kSizes> smallest = {};
   };
   // Memory of one RegisteredMemory: its own arena, or a descriptor of the application's memory.
   struct Registration {
@@ -43,7 +52,7 @@ struct Memory::Impl {
 
   std::vector<Node> nodes;
   // The smallest class of at least 2^i bytes; past the last one if there is none.
-  std::array<uint8_t, 33> first_class{};
+  std::array<uint8_t, kSizes> first_class{};
   uint32_t largest_buffer = 0;
 
   HugepagePolicy hugepages = HugepagePolicy::kPrefer;

@@ -37,10 +37,14 @@ class Pool {
 
  private:
   Pool(rte_mempool* mempool, SizeClass size_class, int numa_node)
-      : mempool_(mempool), size_class_(size_class), numa_node_(numa_node) {}
+      : mempool_(mempool),
+        caches_(mempool->cache_size == 0 ? nullptr : mempool->local_cache),
+        size_class_(size_class),
+        numa_node_(numa_node) {}
   void bind(std::byte* base, RegionId region);
 
   rte_mempool* mempool_;
+  rte_mempool_cache* caches_;  // by lcore; null if the class is too small for them
   SizeClass size_class_;
   int numa_node_;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "mem/memory_impl.h"
 #include "mem/numa.h"
@@ -20,7 +19,7 @@ bool Pool::get_bulk(std::span<Buffer> out) noexcept {
   std::array<void*, kBurst> objects;
   for (size_t done = 0; done < out.size();) {
     const auto burst = static_cast<unsigned>(std::min(kBurst, out.size() - done));
-    CacheOfThisCore cache(mempool_);
+    CacheOfThisCore cache(caches_);
     if (rte_mempool_generic_get(mempool_, objects.data(), burst, cache.get()) != 0) {
       for (Buffer& taken : out.first(done))
         taken.reset();
@@ -54,7 +53,7 @@ uint32_t Memory::Impl::home() const noexcept {
 // The order of preference: near before far, then small before large.
 template <typename Take>
 bool Memory::Impl::try_pools(uint32_t size, Take take) noexcept {
-  const uint32_t first = first_class[std::bit_width(size == 0 ? 0 : size - 1)];
+  const uint32_t first = first_class[size_index(size)];
   const uint32_t start = home();
   const auto count = static_cast<uint32_t>(nodes.size());
   for (uint32_t i = 0; i < count; ++i) {
@@ -68,8 +67,10 @@ bool Memory::Impl::try_pools(uint32_t size, Take take) noexcept {
 }
 
 Buffer Memory::get(uint32_t size) noexcept {
-  mem::BufferSlot* slot = nullptr;
-  impl_->try_pools(size, [&](mem::Pool& pool) { return (slot = pool.get()) != nullptr; });
+  mem::Pool* first = impl_->nodes[impl_->home()].smallest[Impl::size_index(size)];
+  mem::BufferSlot* slot = first != nullptr ? first->get() : nullptr;
+  if (slot == nullptr) [[unlikely]]
+    impl_->try_pools(size, [&](mem::Pool& pool) { return (slot = pool.get()) != nullptr; });
   return Buffer(slot);
 }
 

@@ -13,8 +13,10 @@ namespace rrdk::mem {
 // pool's ring orders the slots themselves. TSan sees neither.
 class CacheOfThisCore {
  public:
-  explicit CacheOfThisCore(rte_mempool* mempool) noexcept
-      : cache_(rte_mempool_default_cache(mempool, rte_lcore_id())) {
+  // `caches`: of all cores, or null.
+  explicit CacheOfThisCore(rte_mempool_cache* caches) noexcept {
+    const unsigned lcore = rte_lcore_id();
+    cache_ = caches != nullptr && lcore < RTE_MAX_LCORE ? &caches[lcore] : nullptr;
     if (cache_ != nullptr)
       base::tsan_acquire(cache_);
   }
@@ -38,7 +40,7 @@ inline void mark_held(BufferSlot* slot) noexcept {
 }
 
 inline BufferSlot* Pool::get() noexcept {
-  CacheOfThisCore cache(mempool_);
+  CacheOfThisCore cache(caches_);
   void* object;
   if (rte_mempool_generic_get(mempool_, &object, 1, cache.get()) != 0)
     return nullptr;
@@ -52,7 +54,7 @@ inline void Pool::put(BufferSlot* slot) noexcept {
   slot->held = false;
   base::poison(slot->data, slot->capacity);
   base::tsan_release(slot);
-  CacheOfThisCore cache(mempool_);
+  CacheOfThisCore cache(caches_);
   void* object = slot;
   rte_mempool_generic_put(mempool_, &object, 1, cache.get());
 }

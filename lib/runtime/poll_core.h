@@ -1,8 +1,9 @@
 // A poll core: it owns connections for life and does everything for them.
 //
-// One pass (poll_core_datapath.cc): completions, the inbox, control tasks, ends that were put off,
-// timers, now and then ticks and the fabric's control events, and at last every work request that
-// all this made, posted once per connection. Nothing is freed within a stage that iterates.
+// One pass (poll_core_datapath.cc): completions and the inbox, then every work request that these
+// made, posted once per connection; then what can wait: control tasks, ends that were put off,
+// timers, now and then ticks and the fabric's control events, and what these made. Nothing is freed
+// within a stage that iterates.
 #pragma once
 
 #include <array>
@@ -118,7 +119,9 @@ class PollCore {
   void set_sleep_limit();
   uint32_t tick(uint64_t now_ns);
   uint32_t route_events();
-  bool flush();
+  // False: something is left to post.
+  bool flush() { return (dirty_ == nullptr && to_workers_.empty()) || post_dirty(); }
+  bool post_dirty();
 
   const uint32_t index_;
   const IdlePolicy idle_;

@@ -27,6 +27,7 @@ uint32_t PollCore::poll() {
   for (Completions& source : completions_)
     work += source.poll(now_);
   work += inbox_.poll(now_);
+  flushed_ = flush();  // calls and replies, before what can wait
   work += control_.poll(now_);
   work += deferred_.empty() ? 0 : deferred_.run_once();
   work += timers_.poll(now_);
@@ -100,7 +101,7 @@ void PollCore::mark_dirty(Link& link) noexcept {
 
 // Posts for each link that something happened to: one doorbell per connection and pass. False:
 // a queue was full, or a worker ring; the next pass tries again.
-bool PollCore::flush() {
+bool PollCore::post_dirty() {
   bool all = to_workers_.empty() || workers_->push(to_workers_);
   Link* link = dirty_;
   dirty_ = nullptr;

@@ -24,7 +24,9 @@ ConnectionOptions normalised(ConnectionOptions options) {
 Connection::Connection(const ConnectionOptions& options, Memory& memory, CallPool& pool,
                        fabric::RemoteKeys& keys, Upcalls& upcalls)
     : impl_(std::make_unique<Impl>(*this, normalised(options), memory, pool, keys, upcalls,
-                                   base::Random().next())) {}
+                                   base::Random().next())),
+      sends_(impl_->link.sends.list()),
+      receives_(impl_->link.receives.list()) {}
 
 Connection::~Connection() = default;
 
@@ -61,12 +63,6 @@ void Connection::on_disconnected() {
   impl_->requester.on_dead();
 }
 
-WorkList<fabric::SendWr>& Connection::sends() {
-  return impl_->link.sends.list();
-}
-WorkList<fabric::ReceiveWr>& Connection::receives() {
-  return impl_->link.receives.list();
-}
 bool Connection::wants_disconnect() const {
   return impl_->link.wants_disconnect;
 }

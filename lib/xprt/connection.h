@@ -164,8 +164,8 @@ class Connection {
 
   // Work requests out: to be posted in order, then taken off the front; receives() before sends(),
   // since a reply may promise the Receive. send_wrs is never exceeded. In any function above.
-  WorkList<fabric::SendWr>& sends();
-  WorkList<fabric::ReceiveWr>& receives();
+  WorkList<fabric::SendWr>& sends() { return sends_; }
+  WorkList<fabric::ReceiveWr>& receives() { return receives_; }
   bool wants_disconnect() const;  // the peer broke the rules, or a key could not be revoked
 
   bool established() const;
@@ -182,6 +182,8 @@ class Connection {
 
  private:
   std::unique_ptr<Impl> impl_;
+  WorkList<fabric::SendWr>& sends_;  // of the Impl
+  WorkList<fabric::ReceiveWr>& receives_;
 };
 
 }  // namespace rrdk::xprt

@@ -72,13 +72,12 @@ void Connection::Impl::on_failure() noexcept {
 void Connection::Impl::pump() noexcept {
   if (!link.up())
     return;
-  pump_sends();
-  if (link.options.role == Role::kResponder) {
+  if (!link.sends.idle()) [[unlikely]]
+    pump_sends();
+  if (responder.waiting()) [[unlikely]]
     responder.pump();
-  } else {
-    link.receives.refill_bare();
+  if (requester.waiting()) [[unlikely]]
     requester.pump();
-  }
 }
 
 void Connection::Impl::pump_sends() noexcept {

@@ -29,6 +29,7 @@ class Requester {
   void on_dead() noexcept;
   // Starts queued calls as far as credits, Receives, keys and buffers go.
   void pump() noexcept;
+  bool waiting() const noexcept { return first_queued_ != nullptr || link_.receives.has_bare(); }
 
   // Post what they can. False: the send queue is full.
   bool emit_call(State& call) noexcept;

@@ -107,6 +107,7 @@ void Requester::answer(Slot& slot) noexcept {
 }
 
 void Requester::pump() noexcept {
+  link_.receives.refill_bare();
   while (first_queued_ != nullptr && may_start()) {
     State& call = *first_queued_;
     first_queued_ = call.next;
