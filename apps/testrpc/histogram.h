@@ -25,6 +25,14 @@ class Histogram {
     ++count_;
     ++buckets_[index(std::min(value, kLargest))];
   }
+  void add(const Histogram& other) noexcept {
+    min_ = std::min(min_, other.min_);
+    max_ = std::max(max_, other.max_);
+    sum_ += other.sum_;
+    count_ += other.count_;
+    for (uint32_t i = 0; i < kBuckets; ++i)
+      buckets_[i] += other.buckets_[i];
+  }
   void clear() noexcept { *this = Histogram(); }
 
   uint64_t count() const noexcept { return count_; }

@@ -66,7 +66,8 @@ struct RunResult {
 
 // What a run asks of its surroundings.
 struct RunHooks {
-  // About every 10 ms; `recent` has the latencies since it was last cleared. False: stop.
+  // About every 10 ms; `recent` has the latencies since it was last cleared, but those of the last
+  // quarter of a second. False: stop.
   std::function<bool(const RunResult& so_far, Histogram& recent)> tick;
   // The cache-line round trip now, if it can be had between two pieces of a run.
   std::function<double()> probe_line;
@@ -109,6 +110,7 @@ class Load {
   void judge(Slot& slot);
   bool may_submit(uint64_t now) const;
   void housekeeping(uint64_t now);
+  void collect();
   void cancel_all();
   uint64_t random();
 
@@ -124,8 +126,10 @@ class Load {
   const RunHooks* hooks_ = nullptr;
   RunResult* result_ = nullptr;
   std::span<const std::unique_ptr<Slot>> active_;
+  Histogram fresh_;  // of the calls since the last collect(): a call records its latency once
   Histogram recent_;
   Histogram piece_;
+  uint32_t ticks_ = 0;
   uint64_t random_state_ = 1;
   bool recording_ = false;
   bool stopping_ = false;

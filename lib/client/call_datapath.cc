@@ -11,8 +11,7 @@ namespace rrdk {
 Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   Impl& c = *impl_;
   ClientConnection::Impl& connection = c.connection;
-  c.outgoing.release();
-  c.results = {};
+  c.results = {};  // the last reply's buffers go back when this call is submitted
   c.binding = &binding;
   c.procedure = procedure;
   c.timeout_ms = connection.options.call_timeout_ms;
@@ -76,7 +75,7 @@ void Call::submit(Completion completion, void* argument) noexcept {
   c.outgoing.max_reply = c.binding->max_reply(c.procedure, c.variable_reply);
   c.completion = completion;
   c.argument = argument;
-  c.serial.fetch_add(1, std::memory_order_relaxed);
+  c.serial.store(c.serial.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   c.cancel_wanted.store(false, std::memory_order_relaxed);
   c.in_flight.store(true, std::memory_order_release);
   c.connection.submit(c);

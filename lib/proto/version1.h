@@ -34,6 +34,9 @@ Decoded decode(std::span<const std::byte> message, Role role, const Limits& limi
 // short form, without RFC 5666's extra words. Read chunks are written in the order they have.
 uint32_t encode(const Header& header, std::span<std::byte> out);
 
+// An RDMA_MSG with three empty lists: kMinHeader bytes.
+void encode_plain(uint32_t xid, uint32_t credits, std::byte* out);
+
 // The length that encode() would write.
 uint32_t encoded_length(const Header& header);
 

@@ -84,6 +84,16 @@ void put_error(Writer& out, const ErrorBody& error) {
 
 }  // namespace
 
+void encode_plain(uint32_t xid, uint32_t credits, std::byte* out) {
+  Writer writer(out);
+  writer.word(xid);
+  writer.word(kVersion);
+  writer.word(credits);
+  writer.word(static_cast<uint32_t>(MessageType::kMsg));
+  for (uint32_t at = kFixedBytes; at != kMinHeader; at += kWord)
+    writer.word(0);
+}
+
 uint32_t encoded_length(const Header& header) {
   switch (header.type) {
     case MessageType::kMsg:

@@ -33,6 +33,24 @@ void ServerLink::on_call(xprt::IncomingCall& call) {
     dispatch(context);
 }
 
+// Nearly always it is the one of the connection's last call. False: the call has been refused.
+bool ServerLink::find_service(CallContext& context) noexcept {
+  const rpc::CallHeader& header = context.header;
+  context.service = last_service_;
+  if (last_service_ != nullptr && last_service_->binding->program == header.program &&
+      last_service_->binding->version == header.version) [[likely]]
+    return true;
+  ServiceTable::Found found = server_.services.find(header.program, header.version);
+  context.service = found.entry;
+  if (found.verdict == ServiceTable::Verdict::kFound) {
+    last_service_ = found.entry;
+    return true;
+  }
+  refuse(context, found.verdict == ServiceTable::Verdict::kNoVersion ? AcceptStat::kProgMismatch
+                                                                     : AcceptStat::kProgUnavail);
+  return false;
+}
+
 // Finds the procedure. False: the call has been answered, with an error or as NULL.
 bool ServerLink::admit(CallContext& context) noexcept {
   rpc::CallHeader& header = context.header;
@@ -45,22 +63,18 @@ bool ServerLink::admit(CallContext& context) noexcept {
     send(context);
     return false;
   }
-  ServiceTable::Found found = server_.services.find(header.program, header.version);
-  context.service = found.entry;
-  if (found.verdict != ServiceTable::Verdict::kFound) [[unlikely]] {
-    refuse(context, found.verdict == ServiceTable::Verdict::kNoVersion ? AcceptStat::kProgMismatch
-                                                                       : AcceptStat::kProgUnavail);
+  if (!find_service(context))
     return false;
-  }
-  context.procedure = found.entry->find(header.procedure);
+  context.procedure = context.service->find(header.procedure);
   if (context.procedure == nullptr && header.procedure != 0) [[unlikely]] {
     refuse(context, AcceptStat::kProcUnavail);
     return false;
   }
   // A long call is held to the same limits (V1-LONG-11, EXP-31).
-  if (!found.entry->binding->allows(header.procedure, context.call->read_chunks(),
-                                    context.call->write_chunks())) [[unlikely]] {
-    if (found.entry->binding->on_breach == BreachAnswer::kTransportError) {
+  const Binding& binding = *context.service->binding;
+  if (!binding.allows(header.procedure, context.call->read_chunks(), context.call->write_chunks()))
+      [[unlikely]] {
+    if (binding.on_breach == BreachAnswer::kTransportError) {
       context.answer = Answer::kTransportError;
       send(context);
     } else {

@@ -32,6 +32,7 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls {
   void on_dead() override;
 
   bool admit(CallContext& context) noexcept;
+  bool find_service(CallContext& context) noexcept;
   void dispatch(CallContext& context) noexcept;
   void refuse(CallContext& context, AcceptStat status) noexcept;
   void restart_reply(CallContext& context) noexcept;
@@ -42,6 +43,7 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls {
   Server::Impl& server_;
   ContextPool& contexts_;
   CallContext* delayed_ = nullptr;
+  const ServiceTable::Entry* last_service_ = nullptr;  // of the last call that had one
   bool was_up_ = false;
   std::atomic<uint64_t> rejected_ = 0;  // by the core; read by anybody
 };

@@ -23,9 +23,24 @@ void Message::clear() noexcept {
   stream_length_ = 0;
 }
 
+// Keeps the first buffer. That one is always an encoder's own: an item's comes after its count.
+void Message::restart() noexcept {
+  pieces_.clear();
+  stream_length_ = 0;
+  while (buffers_.size() > 1)
+    buffers_.pop_back();
+}
+
 Encoder::Encoder(Message& message, Memory& memory, uint32_t first_size, uint64_t limit) noexcept
     : first_size_(first_size), limit_(limit & ~uint64_t{3}), message_(message), memory_(memory) {
-  message_.clear();
+  message_.restart();
+  if (message_.buffers_.empty())
+    return;
+  const Buffer& first = message_.buffers_.front();
+  if (first.capacity() >= first_size && first.capacity() / 2 < first_size)
+    write_to(first);
+  else
+    message_.clear();
 }
 
 void Encoder::fail() noexcept {
@@ -68,13 +83,17 @@ bool Encoder::next_buffer(uint64_t wanted) noexcept {
     fail();
     return false;
   }
+  write_to(buffer);
+  // datapath-allow: grows once; a message keeps its capacity from call to call
+  message_.buffers_.push_back(std::move(buffer));
+  return true;
+}
+
+void Encoder::write_to(const Buffer& buffer) noexcept {
   start_ = next_ = buffer.data();
   buffer_end_ = next_ + buffer.capacity();
   region_ = buffer.region();
-  // datapath-allow: grows once; a message keeps its capacity from call to call
-  message_.buffers_.push_back(std::move(buffer));
   limit_run();
-  return true;
 }
 
 // Makes room for a run of `length` bytes where there is none at all.

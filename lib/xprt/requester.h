@@ -79,6 +79,8 @@ class Requester {
   // call_plan_datapath.cc
   struct Draft;
   Plan plan_call(State& call) noexcept;
+  bool is_plain(const OutgoingCall& call) const noexcept;
+  void plan_plain(State& call) noexcept;
   bool draft_call(const State& call, Draft& draft) const noexcept;
   bool take_memory(State& call, const Draft& draft) noexcept;
   void offer(State& call, const Draft& draft) noexcept;

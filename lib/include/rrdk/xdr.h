@@ -228,6 +228,7 @@ class Message {
 
  private:
   friend class Encoder;
+  void restart() noexcept;
   std::vector<Piece> pieces_;
   std::vector<Buffer> buffers_;
   uint64_t stream_length_ = 0;
@@ -235,8 +236,9 @@ class Message {
 
 /**
  * Writes an XDR stream into a Message, whose previous contents it clears. The first buffer has room
- * for `first_size` bytes (the inline threshold, say); when it is full further ones come from
- * `memory`. Fails when memory is exhausted or the stream would exceed `limit`.
+ * for `first_size` bytes (the inline threshold, say) and is the previous contents' if that will do;
+ * when it is full further ones come from `memory`. Fails when memory is exhausted or the stream
+ * would exceed `limit`.
  */
 class Encoder {
  public:
@@ -326,6 +328,7 @@ class Encoder {
  private:
   bool room(uint32_t length) noexcept;
   bool next_buffer(uint64_t wanted) noexcept;
+  void write_to(const Buffer& buffer) noexcept;
   bool fits(uint64_t length) noexcept;
   void limit_run() noexcept;
   void copy(const std::byte* from, uint64_t length) noexcept;
