@@ -86,7 +86,7 @@ void print_served(const ServerStats& stats) {
   row("transport errors", stats.transport_errors);
   row("protocol breaches", stats.protocol_breaches);
   row("connections refused", stats.connections_refused);
-  row("connections lost", stats.connections_lost);
+  row("connections ended", stats.connections_ended);
   row("bytes read", stats.bytes_read);
   row("bytes written", stats.bytes_written);
 }

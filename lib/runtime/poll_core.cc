@@ -19,6 +19,8 @@ namespace {
 // A guess at what the connections of one core can have posted; drivers may round it up.
 constexpr uint32_t kCompletionQueueEntries = 16384;
 constexpr size_t kReservedLinks = 1024;
+constexpr uint64_t kSecondNs = 1'000'000'000;
+constexpr uint64_t kLongestSleepNs = kSecondNs;
 
 Error system_error(const char* call) {
   return {Errc::kSystem, std::string(call) + ": " + std::strerror(errno)};
@@ -179,18 +181,17 @@ void PollCore::disarm() {
     source.wake();
 }
 
-// The descriptor of the timer becomes readable when the next timer or tick is due.
+// The descriptor of the timer becomes readable when the next timer or tick is due, and after
+// kLongestSleepNs anyway: a driver may share its way of waking with peers, and they may spoil it.
 void PollCore::set_sleep_limit() {
-  uint64_t due = timers_.next_due();
+  uint64_t now = base::Tsc::now_ns();
+  uint64_t due = std::min(timers_.next_due(), now + kLongestSleepNs);
   if (!ticking_.empty())
     due = std::min(due, housekeeping_.next_tick);
-  itimerspec limit = {};  // zero: never, and not readable any more
-  if (due != UINT64_MAX) {
-    uint64_t now = base::Tsc::now_ns();
-    uint64_t wait = due > now ? due - now : 1;
-    limit.it_value.tv_sec = static_cast<time_t>(wait / 1'000'000'000);
-    limit.it_value.tv_nsec = static_cast<long>(wait % 1'000'000'000);
-  }
+  uint64_t wait = due > now ? due - now : 1;
+  itimerspec limit = {};
+  limit.it_value.tv_sec = static_cast<time_t>(wait / kSecondNs);
+  limit.it_value.tv_nsec = static_cast<long>(wait % kSecondNs);
   timerfd_settime(timer_fd_, 0, &limit, nullptr);
 }
 

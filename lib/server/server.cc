@@ -166,7 +166,7 @@ ServerStats Server::Impl::stats() const {
   const xprt::Counters& c = sums.counters;
   return {.connections_accepted = accepted_.load(std::memory_order_relaxed),
           .connections_refused = refused_.load(std::memory_order_relaxed),
-          .connections_lost = lost.load(std::memory_order_relaxed),
+          .connections_ended = ended.load(std::memory_order_relaxed),
           .connections = connections_.load(std::memory_order_relaxed),
           .calls = c.calls_received,
           .replies = c.replies_sent,

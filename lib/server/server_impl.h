@@ -36,7 +36,7 @@ struct Server::Impl final : runtime::Acceptor {
   Runtime::Impl& runtime;
   const ServerOptions options;
   server::ServiceTable services;  // only read after listen()
-  std::atomic<uint64_t> lost = 0;
+  std::atomic<uint64_t> ended = 0;
 
  private:
   struct Listening {

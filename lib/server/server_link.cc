@@ -19,7 +19,7 @@ void ServerLink::on_up() {
 
 void ServerLink::on_down(Errc code, const std::string&) {
   if (was_up_ && code != Errc::kShutdown)
-    server_.lost.fetch_add(1, std::memory_order_relaxed);
+    server_.ended.fetch_add(1, std::memory_order_relaxed);
   release_delayed();
 }
 

@@ -55,6 +55,23 @@ TEST(Histogram, PercentilesAreWithinOnePercentUpToAHundredSeconds) {
   }
 }
 
+TEST(Histogram, AddingIsAsIfAllHadBeenRecordedInOne) {
+  Histogram all, odd, even;
+  even.add(odd);  // nothing to nothing
+  EXPECT_EQ(even.min(), 0u);
+  for (uint64_t v = 1; v < 100000; v += 7) {
+    all.record(v);
+    (v % 2 == 0 ? even : odd).record(v);
+  }
+  even.add(odd);
+  EXPECT_EQ(even.count(), all.count());
+  EXPECT_EQ(even.min(), all.min());
+  EXPECT_EQ(even.max(), all.max());
+  EXPECT_EQ(even.mean(), all.mean());
+  for (double p : {1.0, 50.0, 99.0, 99.9})
+    EXPECT_EQ(even.percentile(p), all.percentile(p));
+}
+
 TEST(Histogram, WhatIsTooLongStillCounts) {
   Histogram h;
   h.record(UINT64_MAX / 2);

@@ -177,7 +177,7 @@ TEST(Processes, AKilledClientLeavesTheServerServingAndWhole) {
     ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
     world.until([&] { return world.server->stats().connections == 1; });
   }
-  EXPECT_EQ(world.server->stats().connections_lost, 3u);
+  EXPECT_EQ(world.server->stats().connections_ended, 3u);
   // ~World: the pools are whole.
 }
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "ulb/nfs3.h"
-#include "ulb/perf.h"
 
 namespace rrdk {
 namespace {
@@ -29,14 +28,13 @@ std::string message(const Result<void>& result) {
 }
 
 TEST(Binding, BindingsOfTheLibraryAreValid) {
-  EXPECT_EQ(message(check(perf::kBinding)), "");
   EXPECT_EQ(message(check(nfs3::kBinding)), "");
   EXPECT_EQ(message(check(kSparse)), "");
   EXPECT_TRUE(check({.program = 1, .version = 1, .name = "bare", .procedures = {}}).has_value());
 }
 
 TEST(Binding, FindsDenseAndSparseProcedures) {
-  for (const Binding* binding : {&kSparse, &perf::kBinding, &nfs3::kBinding}) {
+  for (const Binding* binding : {&kSparse, &nfs3::kBinding}) {
     for (const ProcedureBinding& entry : binding->procedures)
       EXPECT_EQ(binding->find(entry.procedure), &entry);
   }
@@ -105,26 +103,6 @@ TEST(Binding, OrderAndDuplicatesAreChecked) {
   EXPECT_NE(message(check({.program = 1, .version = 1, .name = "x", .procedures = mixed}))
                 .find("procedure 1 is out of order"),
             std::string::npos);
-}
-
-TEST(PerfBinding, MatchesItsProgram) {
-  EXPECT_EQ(perf::kBinding.program, 0x20005666u);
-  EXPECT_EQ(perf::kBinding.version, 1u);
-  auto is = [](uint32_t procedure, uint8_t args, uint8_t results, uint32_t fixed) {
-    const ProcedureBinding* p = perf::kBinding.find(procedure);
-    ASSERT_NE(p, nullptr);
-    EXPECT_EQ(p->eligible_args, args) << p->name;
-    EXPECT_EQ(p->eligible_results, results) << p->name;
-    EXPECT_EQ(p->fixed_results, fixed) << p->name;
-  };
-  is(0, 0, 0, 0);
-  is(1, 0, 0, 4);      // the blob's length
-  is(2, 0, 1, 3 * 4);  // status, crc32c, length
-  is(3, 1, 0, 3 * 4);  // status, count, crc32c
-  is(4, 1, 0, 5 * 4);  // status, three crc32c, count
-  is(5, 0, 2, 5 * 4);  // status, two lengths, two crc32c
-  is(6, 0, 0, 4);
-  EXPECT_EQ(perf::kBinding.procedures.size(), 7u);
 }
 
 // RFC 8267 section 2 names four eligible items; RFC 1813's longest reply of each procedure.

@@ -115,7 +115,8 @@ struct ServerOptions {
 
 /** Counters of a server since its start, summed over its connections, past ones included. */
 struct ServerStats {
-  uint64_t connections_accepted, connections_refused, connections_lost;
+  uint64_t connections_accepted, connections_refused;
+  uint64_t connections_ended;  ///< by the peer, by its death or for a breach; not by the Server
   uint64_t connections;  ///< now
   uint64_t calls, replies, rejected;
   uint64_t transport_errors;   ///< RDMA_ERROR answers

@@ -1,0 +1,30 @@
+// The perf program's binding says of each procedure what perf.x does.
+#include <gtest/gtest.h>
+
+#include "perf_program.h"
+
+namespace rrdk::testrpc {
+namespace {
+
+TEST(PerfBinding, MatchesItsProgram) {
+  const Binding& binding = perf_binding();
+  ASSERT_TRUE(check(binding));
+  EXPECT_EQ(binding.program, 0x20005666u);
+  EXPECT_EQ(binding.version, 1u);
+  auto is = [&](uint32_t procedure, uint8_t args, uint8_t results, uint32_t fixed) {
+    const ProcedureBinding* p = binding.find(procedure);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(p->eligible_args, args) << p->name;
+    EXPECT_EQ(p->eligible_results, results) << p->name;
+    EXPECT_EQ(p->fixed_results, fixed) << p->name;
+  };
+  is(kPerfNull, 0, 0, 0);
+  is(kPerfEcho, 0, 0, 4);          // the blob's length
+  is(kPerfRead, 0, 1, 3 * 4);      // status, crc32c, length
+  is(kPerfWrite, 1, 0, 3 * 4);     // status, count, crc32c
+  is(kPerfSandwich, 1, 0, 5 * 4);  // status, three crc32c, count
+  is(kPerfRead2, 0, 2, 5 * 4);     // status, two lengths, two crc32c
+}
+
+}  // namespace
+}  // namespace rrdk::testrpc
