@@ -29,7 +29,7 @@ say "1/3  Packages"
 
 say "2/3  Building in $build"
 if [ ! -e "$build/build.ninja" ]; then
-  meson setup --buildtype=release --optimization=2 -Dtests=false -Dbenchmarks=false -Dexamples=false "$build" "$root"
+  meson setup --buildtype=release -Dtests=false -Dbenchmarks=false -Dexamples=false "$build" "$root"
 fi
 ninja -C "$build" apps/testrpc/testrpc
 

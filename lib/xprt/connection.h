@@ -117,7 +117,8 @@ struct OutgoingCall {
 
   OutgoingCall();
   ~OutgoingCall();
-  // Returns the reply's buffers and those of the message. submit() returns the reply's.
+  // Returns the reply's buffers and those of the message. submit() ends the reply too, and keeps
+  // one buffer for the next.
   void release();
 };
 

@@ -56,7 +56,7 @@ struct OutgoingCall::State {
   State* next = nullptr;  // while queued
   Job send_job{{WorkKind::kCall, this}};
   Job revoke_job{{WorkKind::kRevoke, this}};
-  Buffer receive;  // the reply's Send
+  Buffer receive;  // the reply's Send, kept until the next one takes its place
   Fragment whole;  // the reply, when it is inline
   SendPlan plan;
 
@@ -69,11 +69,15 @@ struct OutgoingCall::State {
   std::array<Fragment, kMaxOffers> fragments;  // what came back in each offer of a chunk
 
   bool settled() const noexcept { return send_job.settled() && revoke_job.settled(); }
-  void release_buffers() noexcept {
+  // What a new call does not need.
+  void clear() noexcept {
     while (num_buffers != 0)
       buffers[--num_buffers].reset();
-    receive.reset();
     plan.clear();
+  }
+  void release_buffers() noexcept {
+    clear();
+    receive.reset();
   }
 };
 

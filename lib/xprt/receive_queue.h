@@ -39,6 +39,9 @@ class ReceiveQueue {
   void repost(ReceiveSlot& slot) noexcept;
   // Posts the slot, whose buffer was taken, with a fresh one. False: it stays bare.
   bool refill(ReceiveSlot& slot) noexcept;
+  // Swaps the slot's buffer for `other`, and posts the slot with that if it will do, else with a
+  // fresh one. False: it stays bare.
+  bool exchange(ReceiveSlot& slot, Buffer& other) noexcept;
   // A used buffer comes back: a bare slot is posted with it, or it returns to its pool.
   void give(Buffer buffer) noexcept;
   bool has_bare() const noexcept { return bare_ != nullptr; }

@@ -48,6 +48,16 @@ bool ReceiveQueue::refill(ReceiveSlot& slot) noexcept {
   return false;
 }
 
+bool ReceiveQueue::exchange(ReceiveSlot& slot, Buffer& other) noexcept {
+  std::swap(slot.buffer, other);
+  if (slot.buffer && slot.buffer.capacity() >= size_ && !closed_) [[likely]] {
+    post(slot);
+    return true;
+  }
+  slot.buffer.reset();
+  return refill(slot);
+}
+
 void ReceiveQueue::give(Buffer buffer) noexcept {
   if (bare_ == nullptr || closed_)
     return;

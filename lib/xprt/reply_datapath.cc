@@ -126,8 +126,7 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   }
   bool keeps_receive = status == CallStatus::kOk && header.type != MessageType::kNoMsg;
   if (call != nullptr && keeps_receive) {
-    call->receive = std::move(receive.buffer);
-    if (!link_.receives.refill(receive))
+    if (!link_.receives.exchange(receive, call->receive)) [[unlikely]]
       ++link_.counters.waits_buffer;
   } else {
     link_.receives.repost(receive);

@@ -12,7 +12,7 @@ void Requester::submit(OutgoingCall& call) noexcept {
   State& state = *call.state;
   call.reply = {};
   call.placed = {};
-  state.release_buffers();
+  state.clear();
   state.num_offers = 0;
   state.bound = state.revoked = 0;
   state.fenced = false;

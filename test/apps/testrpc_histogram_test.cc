@@ -2,21 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <random>
 #include <vector>
 
 #include "apps/testrpc/histogram.h"
+#include "test/seed.h"
 
 namespace rrdk::testrpc {
 namespace {
-
-uint64_t seed() {
-  const char* given = std::getenv("RRDK_SEED");
-  uint64_t value = given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
-  std::printf("RRDK_SEED=%llu\n", static_cast<unsigned long long>(value));
-  return value;
-}
 
 TEST(Histogram, EmptyIsAllZero) {
   Histogram h;
@@ -38,7 +31,7 @@ TEST(Histogram, SmallValuesAreExact) {
 }
 
 TEST(Histogram, PercentilesAreWithinOnePercentUpToAHundredSeconds) {
-  std::mt19937_64 random(seed());
+  std::mt19937_64 random(test::run_seed());
   std::uniform_real_distribution<double> exponent(1, 11);  // 10 ns to 100 s
   Histogram h;
   std::vector<uint64_t> all;

@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <random>
 #include <vector>
+
+#include "test/seed.h"
 
 namespace rrdk::runtime {
 namespace {
@@ -65,10 +66,7 @@ TEST(Timers, ATimerThatStartsItselfAgainDoesNotHoldUpThePass) {
 
 // Against a sorted list, with random starts, cancels and times.
 TEST(Timers, BehaveAsASortedListDoes) {
-  const char* given = std::getenv("RRDK_SEED");
-  uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  SCOPED_TRACE("RRDK_SEED=" + std::to_string(seed));
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(test::run_seed());
   Timers timers;
   std::vector<Timer> all(500, make_timer());
   std::vector<Timer*> running;

@@ -45,7 +45,7 @@ TEST_F(EncoderTest, WritesWhatRfc4506Says) {
 }
 
 TEST_F(EncoderTest, SpillsOverBuffers) {
-  std::mt19937_64 random(test::seed());
+  std::mt19937_64 random(test::run_seed());
   Bytes data = test::random_bytes(random, 1003);
   {
     Encoder out(message_, *memory_, 64, kNoLimit);

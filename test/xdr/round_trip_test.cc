@@ -22,7 +22,7 @@ struct Value {
 
 class RoundTrip : public test::MessageTest {
  protected:
-  std::mt19937_64 random_{test::seed()};
+  std::mt19937_64 random_{test::run_seed()};
 
   std::vector<Value> random_values() {
     std::vector<Value> values(random_() % 12);

@@ -4,31 +4,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <initializer_list>
-#include <iostream>
 #include <memory>
-#include <random>
 #include <span>
 #include <vector>
 
 #include "rrdk/xdr.h"
+#include "test/seed.h"
 
 namespace rrdk::test {
 
 using Bytes = std::vector<std::byte>;
-
-// The seed of this run: RRDK_SEED if it is set, else a new one. Printed, so that it can be
-// replayed.
-inline uint64_t seed() {
-  static const uint64_t value = [] {
-    const char* given = std::getenv("RRDK_SEED");
-    uint64_t s = given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
-    std::cout << "RRDK_SEED=" << s << std::endl;
-    return s;
-  }();
-  return value;
-}
 
 inline Bytes bytes_of(std::span<const std::byte> from) {
   return {from.begin(), from.end()};

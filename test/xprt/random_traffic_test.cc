@@ -1,10 +1,10 @@
 // Random traffic between two engines: shapes, sizes, thresholds, completion order, lost
-// connections. The seed is printed; RRDK_SEED=n runs that one alone.
-#include <cstdlib>
+// connections. The first seed is printed; RRDK_SEED=n begins with n.
 #include <random>
 #include <string>
 
 #include "pair.h"
+#include "test/seed.h"
 
 namespace rrdk::xprt::test {
 namespace {
@@ -189,12 +189,7 @@ class RandomTraffic : public Pair {
 // V1-RL-05, V1-WL-03, V1-WL-16, V1-RC-01, V1-RC-18, V1-PAD-01, V1-PAD-15, V1-LONG-03, V1-CREDIT-09,
 // V1-CREDIT-14, V1-MEM-05, V1-MEM-12, V1-MEM-13, EXP-01, EXP-05, EXP-09, EXP-17
 TEST_F(RandomTraffic, DataIsRightAndEveryCallEndsOnce) {
-  if (const char* text = std::getenv("RRDK_SEED")) {
-    run_seed(std::strtoull(text, nullptr, 10));
-    return;
-  }
-  uint64_t first = std::random_device{}();
-  std::printf("seeds from %llu\n", static_cast<unsigned long long>(first));
+  uint64_t first = rrdk::test::run_seed();
   for (uint64_t seed = first; seed < first + 60 && !HasFailure(); ++seed)
     run_seed(seed);
 }
