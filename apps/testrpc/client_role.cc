@@ -60,9 +60,10 @@ Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientS
 }
 
 double Bench::probe_line(uint32_t batches) {
-  if (setup_->page != nullptr)
-    return apps::ping(setup_->page->line, batches);
-  return setup_->other_cpu < 0 ? 0 : apps::cache_line_round_trip_ns(setup_->other_cpu, batches);
+  if (setup_->other_cpu < 0)
+    return 0;
+  return setup_->page != nullptr ? apps::ping(setup_->page->line, batches)
+                                 : apps::cache_line_round_trip_ns(setup_->other_cpu, batches);
 }
 
 bool Bench::run(const RunSpec& spec, const Options& options,

@@ -181,8 +181,11 @@ int run_self(const Options& given) {
     waitpid(child, nullptr, 0);
     return 1;  // the server has said why
   }
-  std::printf("%s; client on CPU %d, server on CPU %d, both %s\n", uri.c_str(), placement.client,
-              placement.server, to_string(placement.idle));
+  std::string where = placement.client < 0
+                          ? "client and server share one CPU"
+                          : "client on CPU " + std::to_string(placement.client) +
+                                ", server on CPU " + std::to_string(placement.server);
+  std::printf("%s; %s, both %s\n", uri.c_str(), where.c_str(), to_string(placement.idle));
 
   bool server_whole = false;
   bool ended = false;
