@@ -38,7 +38,7 @@ fabric::Event QueuePair::new_event(fabric::EventType type) const {
   return event;
 }
 
-Result<void> QueuePair::start_connect(Fd socket, std::span<const std::byte> private_data) {
+Result<void> QueuePair::start_connect(PeerSocket socket, std::span<const std::byte> private_data) {
   const std::lock_guard lock(device_.mutex());
   Status idle = Status::kIdle;
   if (!status_.compare_exchange_strong(idle, Status::kConnecting))
@@ -46,23 +46,30 @@ Result<void> QueuePair::start_connect(Fd socket, std::span<const std::byte> priv
   socket_ = std::move(socket);
   deadline_ = Clock::now() + kHelloTimeout;
   if (Result<void> sent = send_handshake(MessageType::kConnect, private_data); !sent)
-    return sent;
+    return drop_socket(sent);
   if (Result<void> watched = device_.watch(*this, socket_.get()); !watched)
-    return watched;
+    return drop_socket(watched);
   device_.set_ticking(*this, true);
   return {};
 }
 
-Result<void> QueuePair::accept(Fd socket, Peer peer, std::span<const std::byte> private_data) {
+// Without a socket nothing is reported of a start that failed: its caller knows.
+Result<void> QueuePair::drop_socket(Result<void> failure) {
+  socket_.reset();
+  return failure;
+}
+
+Result<void> QueuePair::accept(PeerSocket socket, Peer peer,
+                               std::span<const std::byte> private_data) {
   const std::lock_guard lock(device_.mutex());
   Status idle = Status::kIdle;
   if (!status_.compare_exchange_strong(idle, Status::kConnecting))
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
   socket_ = std::move(socket);
   if (Result<void> sent = send_handshake(MessageType::kAccept, private_data); !sent)
-    return sent;
+    return drop_socket(sent);
   if (Result<void> watched = device_.watch(*this, socket_.get()); !watched)
-    return watched;
+    return drop_socket(watched);
   attach(std::move(peer));
   device_.emit(*this, new_event(fabric::EventType::kEstablished));
   device_.nudge(*this);
@@ -92,7 +99,7 @@ Result<void> QueuePair::send_handshake(MessageType type, std::span<const std::by
 void QueuePair::attach(Peer peer) {
   peer_ = std::move(peer);
   reads_allowed_ = std::min(reads_, peer_.reads);
-  peer_region_count_ = peer_.regions.size();
+  known_regions_ = std::exchange(peer_.known, {});
   for (RegionEntry& region : peer_.regions)
     peer_regions_.add(std::move(region));
   peer_.regions.clear();
@@ -109,12 +116,14 @@ void QueuePair::attach(Peer peer) {
 }
 
 void QueuePair::on_ready() {
-  if (status_.load(std::memory_order_acquire) == Status::kConnecting && !established_once_)
+  if (!established_once_)  // also when it was given up meanwhile
     return read_answers();
+  if (broken_)
+    return peer_gone();
   Drained drained;
   {
     const std::lock_guard lock(control_mutex_);
-    drained = drain_socket();
+    drained = drain_socket(kPacketsAtOnce);
   }
   if (drained == Drained::kEnd)
     peer_gone();
@@ -123,7 +132,7 @@ void QueuePair::on_ready() {
 }
 
 void QueuePair::read_answers() {
-  while (!reported_ && !established_once_) {
+  for (uint32_t i = 0; i < kPacketsAtOnce && !reported_ && !established_once_; ++i) {
     Received r = receive_message(socket_.get());
     if (r.kind == Received::Kind::kNothing)
       return;
@@ -145,13 +154,14 @@ void QueuePair::take_answer(Received& r) {
   };
   switch (r.message.type) {
     case MessageType::kHello:
-      hello_ = true;
+      if (std::exchange(hello_, true))
+        return refuse({Errc::kNotAPeer, "the server broke the handshake"});
       deadline_ = Clock::now() + kAcceptTimeout;
       return;
     case MessageType::kRegion: {
-      Result<RegionEntry> region = take_region(r, device_.mappings());
-      if (!region || peer_.regions.size() >= kMaxPeerRegions)
-        return refuse(region ? Error{Errc::kNotAPeer, "too many regions"} : region.error());
+      Result<RegionEntry> region = take_region(r, device_.mappings(), peer_.known);
+      if (!region)
+        return refuse(region.error());
       peer_.regions.push_back(std::move(*region));
       return;
     }
@@ -198,11 +208,13 @@ void QueuePair::end_data_path(Death death) {
   cq_.ring(bit_);
 }
 
-// The peer sent what no honest peer sends. Its socket is read on, one packet each time, since only
-// the end of it tells that the peer is gone.
+// The peer sent what no honest peer sends. Its socket is not read any more; only the end of it
+// tells that the peer is gone.
 void QueuePair::socket_broken() {
-  if (dead_.load(std::memory_order_relaxed) == Death::kNone)
-    Counters::count(device_.counts().handshakes_refused);
+  if (std::exchange(broken_, true))
+    return;
+  Counters::count(device_.counts().broken_sockets);
+  device_.watch_end(*this, socket_.get());
   end_data_path(Death::kBrokenSocket);
 }
 
@@ -241,9 +253,16 @@ void QueuePair::on_tick(Clock::time_point now) {
     device_.set_ticking(*this, false);
   } else if (established_once_) {
     // An honest peer counts itself out of each key that it uses, and looks at `closed` before it
-    // believes what it copied: with no users, nothing of its is in progress.
-    if (end_seen_ || !keys_.any_in_use())
-      report_disconnect();
+    // believes what it copied: with no users, nothing of its is in progress. One that does not is
+    // waited for no longer than an honest one can take.
+    if (!std::exchange(closing_, true))
+      deadline_ = now + kAccessTimeout;
+    const bool stuck = !end_seen_ && keys_.any_in_use();
+    if (stuck && now <= deadline_)
+      return;
+    if (stuck)
+      Counters::count(device_.counts().stuck_users);
+    report_disconnect();
   } else if (!socket_) {
     device_.set_ticking(*this, false);  // never asked to connect: nobody waits for an outcome
   } else if (status == Status::kError) {

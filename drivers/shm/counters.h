@@ -11,6 +11,9 @@ struct Counters {
   Count rnr_waits{0};           // messages that found no Receive posted
   Count doorbells{0};           // rung for peers that were not polling
   Count handshakes_refused{0};  // peers that are none, or whose memory was refused
+  Count visitors_dropped{0};    // beyond what may wait for their request at once
+  Count broken_sockets{0};      // told us what no honest peer tells, once connected
+  Count stuck_users{0};         // did not let go of a key that was taken from them
   Count peers_lost{0};          // sockets that ended without a close
   Count messages_too_long{0};   // did not fit the Receive
   Count bad_slots{0};           // ring slots that no honest peer writes

@@ -189,6 +189,16 @@ Result<void> Device::watch(Endpoint& endpoint, int socket) {
   return {};
 }
 
+void Device::watch_end(Endpoint& endpoint, int socket) {
+  auto found =
+      std::ranges::find_if(endpoints_, [&](const auto& e) { return e.second == &endpoint; });
+  if (found == endpoints_.end())
+    return;
+  epoll_event event{};  // EPOLLHUP is always reported
+  event.data.u64 = found->first;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket, &event);
+}
+
 void Device::unwatch(int socket) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket, nullptr);
 }
@@ -255,6 +265,9 @@ std::vector<fabric::Counter> Device::counters() const {
   return {{"rnr_waits", c.rnr_waits},
           {"doorbells", c.doorbells},
           {"handshakes_refused", c.handshakes_refused},
+          {"visitors_dropped", c.visitors_dropped},
+          {"broken_sockets", c.broken_sockets},
+          {"stuck_users", c.stuck_users},
           {"peers_lost", c.peers_lost},
           {"messages_too_long", c.messages_too_long},
           {"bad_slots", c.bad_slots},

@@ -26,7 +26,11 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kHelloTimeout{3};
 // A server that does speak it may take this long to accept.
 constexpr std::chrono::seconds kAcceptTimeout{30};
+// An access by an honest peer is a copy of at most a message; it can be preempted in the middle.
+constexpr std::chrono::seconds kAccessTimeout{2};
 constexpr std::chrono::milliseconds kTick{20};
+// What a socket may have us do before others have their turn; epoll reports the rest again.
+constexpr uint32_t kPacketsAtOnce = 8;
 
 // Something with a socket in the device's epoll set. Called with the device's lock held.
 class Endpoint {
@@ -66,6 +70,8 @@ class Device final : public fabric::Device, private mem::RegionListener {
   // call. ---
   std::recursive_mutex& mutex() { return mutex_; }
   Result<void> watch(Endpoint& endpoint, int socket);
+  // From now on only the end of the socket is reported.
+  void watch_end(Endpoint& endpoint, int socket);
   void unwatch(int socket);
   // Whether on_tick() is called every kTick.
   void set_ticking(Endpoint& endpoint, bool on);
@@ -78,6 +84,7 @@ class Device final : public fabric::Device, private mem::RegionListener {
   // A peer that has connected and not yet said what it wants; the device's until it has.
   void adopt(std::unique_ptr<Endpoint> endpoint);
   std::unique_ptr<Endpoint> release(Endpoint& endpoint);
+  size_t num_adopted() const { return adopted_.size(); }
   template <typename Which>
   void release_if(Which which) {
     std::erase_if(adopted_, [&](const auto& endpoint) { return which(*endpoint); });

@@ -10,13 +10,17 @@ namespace rrdk::shm {
 namespace {
 
 constexpr size_t kMaxDescriptors = 4;
+// The most that the kernel lets a peer send at once (its SCM_MAX_FD). With room for all of them,
+// none is closed by the kernel, in this thread.
+constexpr size_t kMostDescriptors = 253;
 
+template <size_t kCount>
 union ControlBuffer {
   cmsghdr align;
-  std::array<char, CMSG_SPACE(kMaxDescriptors * sizeof(int))> bytes;
+  std::array<char, CMSG_SPACE(kCount * sizeof(int))> bytes;
 };
 
-void take_descriptors(msghdr& header, std::vector<Fd>& out) {
+void take_descriptors(msghdr& header, std::vector<PeerFd>& out) {
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
       continue;
@@ -24,7 +28,7 @@ void take_descriptors(msghdr& header, std::vector<Fd>& out) {
     for (size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-      out.emplace_back(fd);
+      out.emplace_back(Fd(fd));
     }
   }
 }
@@ -35,11 +39,19 @@ bool well_formed(const Received& r, ssize_t bytes, int flags) {
          r.message.version == kVersion && r.message.private_length <= fabric::kMaxPrivateData;
 }
 
+// Whose send() never waits, whatever its owner does.
+bool is_datagram_socket(int fd) {
+  int domain = 0, type = 0;
+  socklen_t size = sizeof(int);
+  return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX &&
+         ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_DGRAM;
+}
+
 }  // namespace
 
 Received receive_message(int socket) {
   Received r;
-  ControlBuffer control;
+  ControlBuffer<kMostDescriptors> control;
   iovec piece{&r.message, sizeof(r.message)};
   msghdr header{};
   header.msg_iov = &piece;
@@ -62,7 +74,7 @@ Received receive_message(int socket) {
 }
 
 SendResult send_message(int socket, const Message& message, std::span<const int> descriptors) {
-  ControlBuffer control{};
+  ControlBuffer<kMaxDescriptors> control{};
   iovec piece{const_cast<Message*>(&message), sizeof(message)};
   msghdr header{};
   header.msg_iov = &piece;
@@ -90,6 +102,8 @@ Result<void> take_peer(Received& received, Peer& peer) {
   peer.geometry = Geometry{m.slots, m.keys};
   if (!peer.geometry.valid() || m.doorbell_bit >= kMaxQueuePairs)
     return fail(Errc::kNotAPeer, "the peer's sizes are out of range");
+  if (!is_datagram_socket(received.descriptors[2].get()))
+    return fail(Errc::kNotAPeer, "the peer can not be woken by what it sent for that");
   Result<Mapping> segment = map_peer(received.descriptors[0].get(), 0, peer.geometry.bytes());
   if (!segment)
     return tl::unexpected(segment.error());
@@ -104,10 +118,12 @@ Result<void> take_peer(Received& received, Peer& peer) {
   return {};
 }
 
-Result<RegionEntry> take_region(Received& received, MappingCache& cache) {
+Result<RegionEntry> take_region(Received& received, MappingCache& cache, PeerRegions& known) {
   const Message& m = received.message;
   if (received.descriptors.size() != kRegionDescriptors || m.region == kNoWireId)
     return fail(Errc::kNotAPeer, "the peer did not send its region");
+  if (!known.add(m.region, m.region_length))
+    return fail(Errc::kNotAPeer, "the peer names too many regions, or one twice");
   Result<std::shared_ptr<Mapping>> mapping =
       cache.map(received.descriptors[0].get(), m.region_offset, m.region_length);
   if (!mapping)

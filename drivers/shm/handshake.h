@@ -21,7 +21,9 @@
 #include <vector>
 
 #include "drivers/shm/doorbell.h"
+#include "drivers/shm/janitor.h"
 #include "drivers/shm/mapping.h"
+#include "drivers/shm/peer_regions.h"
 #include "drivers/shm/region_table.h"
 #include "drivers/shm/segment.h"
 #include "fabric/device.h"
@@ -56,9 +58,6 @@ static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 112);
 constexpr size_t kConnectDescriptors = 3;
 constexpr size_t kRegionDescriptors = 1;
 
-// A peer may name this many regions on one connection; each is a mapping of ours.
-constexpr size_t kMaxPeerRegions = 4096;
-
 struct Received {
   enum class Kind {
     kNothing,  // no packet yet
@@ -68,7 +67,7 @@ struct Received {
   };
   Kind kind = Kind::kNothing;
   Message message;
-  std::vector<Fd> descriptors;
+  std::vector<PeerFd> descriptors;
 };
 
 // Never blocks.
@@ -83,17 +82,18 @@ struct Peer {
   Geometry geometry{};
   Mapping segment;
   Mapping doorbell_page;
-  Fd wake_socket;
+  PeerFd wake_socket;
   uint32_t doorbell_bit = 0;
   uint32_t reads = 0;
   std::vector<RegionEntry> regions;
+  PeerRegions known;  // what of them is alive
 };
 
 // Checks and maps what a kConnect or kAccept carries. Does not look at regions.
 Result<void> take_peer(Received& received, Peer& peer);
 
-// Checks and maps what a kRegion carries.
-Result<RegionEntry> take_region(Received& received, MappingCache& cache);
+// Checks and maps what a kRegion carries, and enters it into `known`.
+Result<RegionEntry> take_region(Received& received, MappingCache& cache, PeerRegions& known);
 
 // Copies private data, which the caller has bounded, into a message.
 void put_private_data(Message& message, std::span<const std::byte> data);

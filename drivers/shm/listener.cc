@@ -10,11 +10,14 @@ namespace rrdk::shm {
 
 namespace {
 
+// Peers that have connected and not yet said what they want; more are turned away.
+constexpr size_t kMaxVisitors = 256;
+
 // A peer that has connected: says hello to it, and collects what it sends until its request is
 // complete, or it proves to be no peer.
 class Visitor final : public Endpoint {
  public:
-  Visitor(Device& device, Listener& listener, Fd socket)
+  Visitor(Device& device, Listener& listener, PeerSocket socket)
       : device_(device),
         listener_(&listener),
         socket_(std::move(socket)),
@@ -31,7 +34,7 @@ class Visitor final : public Endpoint {
   const Listener* listener() const { return listener_; }
 
   void on_ready() override {
-    for (;;) {
+    for (uint32_t i = 0; i < kPacketsAtOnce; ++i) {
       Received r = receive_message(socket_.get());
       if (r.kind == Received::Kind::kNothing)
         return;
@@ -51,9 +54,7 @@ class Visitor final : public Endpoint {
 
  private:
   bool add_region(Received& r) {
-    if (peer_.regions.size() >= kMaxPeerRegions)
-      return false;
-    Result<RegionEntry> region = take_region(r, device_.mappings());
+    Result<RegionEntry> region = take_region(r, device_.mappings(), peer_.known);
     if (!region)
       return false;
     peer_.regions.push_back(std::move(*region));
@@ -80,7 +81,7 @@ class Visitor final : public Endpoint {
 
   Device& device_;
   Listener* listener_;
-  Fd socket_;
+  PeerSocket socket_;
   Peer peer_;
   Clock::time_point deadline_;
 };
@@ -113,16 +114,20 @@ void Listener::on_ready() {
   // A few at a time: the epoll set reports the rest again.
   constexpr int kAcceptsAtOnce = 16;
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    Fd socket(::accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    PeerSocket socket(Fd(::accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
     if (!socket)
       return;
+    if (device_.num_adopted() >= kMaxVisitors) {
+      Counters::count(device_.counts().visitors_dropped);
+      continue;
+    }
     auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket));
     if (visitor->start())
       device_.adopt(std::move(visitor));
   }
 }
 
-ConnectRequest::ConnectRequest(Device& device, Fd socket, Peer peer, const Message& message)
+ConnectRequest::ConnectRequest(Device& device, PeerSocket socket, Peer peer, const Message& message)
     : device_(device), socket_(std::move(socket)), peer_(std::move(peer)), message_(message) {}
 
 Result<std::unique_ptr<fabric::QueuePair>> ConnectRequest::create_queue_pair(

@@ -31,7 +31,7 @@ class Listener final : public fabric::Listener, public Endpoint {
 
 class ConnectRequest final : public fabric::ConnectRequest {
  public:
-  ConnectRequest(Device& device, Fd socket, Peer peer, const Message& message);
+  ConnectRequest(Device& device, PeerSocket socket, Peer peer, const Message& message);
 
   std::span<const std::byte> private_data() const override {
     return std::span(message_.private_data).first(message_.private_length);
@@ -44,7 +44,7 @@ class ConnectRequest final : public fabric::ConnectRequest {
 
  private:
   Device& device_;
-  Fd socket_;
+  PeerSocket socket_;
   Peer peer_;
   const Message message_;
 };

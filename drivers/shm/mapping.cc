@@ -69,12 +69,13 @@ Result<Mapping> map_peer(int fd, uint64_t offset, size_t length) {
   Result<struct stat> st = check_file(fd, offset, length);
   if (!st)
     return tl::unexpected(st.error());
-  // Page tables are filled at once, unless that would make the kernel find memory for holes in a
-  // peer's file.
+  // Page tables are filled at once, unless that would take long or make the kernel find memory for
+  // holes in a peer's file.
   constexpr uint64_t kStatBlock = 512;
+  constexpr size_t kMostAtOnce = size_t{1} << 30;
   const bool whole =
       static_cast<uint64_t>(st->st_blocks) * kStatBlock >= static_cast<uint64_t>(st->st_size);
-  return map(fd, offset, length, whole ? MAP_POPULATE : 0);
+  return map(fd, offset, length, whole && length <= kMostAtOnce ? MAP_POPULATE : 0);
 }
 
 Result<std::shared_ptr<Mapping>> MappingCache::map(int fd, uint64_t offset, size_t length) {
@@ -82,17 +83,32 @@ Result<std::shared_ptr<Mapping>> MappingCache::map(int fd, uint64_t offset, size
   Result<struct stat> st = check_file(fd, offset, length);
   if (!st)
     return tl::unexpected(st.error());
+  const Key key{st->st_dev, st->st_ino, offset, length};
   const std::lock_guard lock(mutex_);
-  std::erase_if(mappings_, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<Mapping>& cached = mappings_[{st->st_dev, st->st_ino, offset, length}];
-  if (std::shared_ptr<Mapping> present = cached.lock())
-    return present;
+  if (auto cached = mappings_.find(key); cached != mappings_.end()) {
+    if (std::shared_ptr<Mapping> present = cached->second.lock())
+      return present;
+    // Its last user is just letting go of it: forget() waits for the lock.
+  }
+  if (mappings_.size() >= kMaxMappings || length > kMaxBytes - bytes_)
+    return fail(Errc::kLimit, "peers have had too much memory mapped here");
   Result<Mapping> fresh = map_peer(fd, offset, length);
   if (!fresh)
     return tl::unexpected(fresh.error());
-  auto shared = std::make_shared<Mapping>(std::move(*fresh));
-  cached = shared;
+  std::shared_ptr<Mapping> shared(new Mapping(std::move(*fresh)), [this, key](Mapping* mapping) {
+    delete mapping;
+    forget(key);
+  });
+  bytes_ += length;
+  mappings_[key] = shared;
   return shared;
+}
+
+void MappingCache::forget(const Key& key) {
+  const std::lock_guard lock(mutex_);
+  bytes_ -= std::get<3>(key);
+  if (auto entry = mappings_.find(key); entry != mappings_.end() && entry->second.expired())
+    mappings_.erase(entry);
 }
 
 }  // namespace rrdk::shm

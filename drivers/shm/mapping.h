@@ -76,15 +76,24 @@ Result<SharedMemory> create_shared(const char* name, size_t bytes);
 // later (no F_SEAL_SHRINK) or is smaller than that: touching it would be a SIGBUS.
 Result<Mapping> map_peer(int fd, uint64_t offset, size_t length);
 
-// Mappings of peers' regions, shared by all connections to the same peer: it is the same file.
+// Mappings of peers' regions, shared by all connections to the same peer: it is the same file. All
+// peers together get a part of our address space, and of the mappings that a process may have.
+// Outlives what it gives out.
 class MappingCache {
  public:
+  static constexpr size_t kMaxMappings = 16384;
+  static constexpr uint64_t kMaxBytes = uint64_t{1} << 44;
+
+  // Errors: kNotAPeer, kLimit, kSystem.
   Result<std::shared_ptr<Mapping>> map(int fd, uint64_t offset, size_t length);
 
  private:
   using Key = std::tuple<dev_t, ino_t, uint64_t, size_t>;
+  void forget(const Key& key);
+
   std::mutex mutex_;
   std::map<Key, std::weak_ptr<Mapping>> mappings_;
+  uint64_t bytes_ = 0;
 };
 
 }  // namespace rrdk::shm

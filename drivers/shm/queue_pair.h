@@ -57,9 +57,9 @@ class QueuePair final : public fabric::QueuePair, public Endpoint {
 
   // --- control path ---
   // The connecting end: sends our half of the handshake.
-  Result<void> start_connect(Fd socket, std::span<const std::byte> private_data);
+  Result<void> start_connect(PeerSocket socket, std::span<const std::byte> private_data);
   // The listening end: takes the peer and answers it.
-  Result<void> accept(Fd socket, Peer peer, std::span<const std::byte> private_data);
+  Result<void> accept(PeerSocket socket, Peer peer, std::span<const std::byte> private_data);
   void on_ready() override;
   void on_tick(Clock::time_point now) override;
 
@@ -77,7 +77,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint {
   enum class Wait : uint8_t { kNothing, kConsumed, kUsers };
   struct SendRecord {
     uint64_t wr_id;
-    uint64_t number;  // kConsumed: complete when so many of our messages were consumed
+    uint64_t number;  // kConsumed: complete when so many of our messages were consumed.
+                      // kUsers: when patience ends, once it is known
     uint32_t length;  // kRead
     uint32_t key;     // kUsers
     fabric::Op op;
@@ -85,8 +86,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint {
     Wait wait;
     bool signaled;
   };
-  // How reading the socket ended.
-  enum class Drained : uint8_t { kAll, kEnd, kBroken };
+  // How reading the socket ended; kSome: there may be more.
+  enum class Drained : uint8_t { kAll, kSome, kEnd, kBroken };
 
   QueuePair(Device& device, const fabric::QueuePairOptions& options, Geometry geometry,
             SharedMemory segment);
@@ -105,6 +106,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint {
   void record_send(const SendRecord& record) noexcept;
   bool sends_full() noexcept;
   bool read_consumed() noexcept;
+  bool overdue(SendRecord& record) noexcept;
   bool done(SendRecord& record) noexcept;
   uint32_t reap_sends(std::span<fabric::Completion> out) noexcept;
   void tell_messages() noexcept;
@@ -129,6 +131,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint {
   // connect.cc
   fabric::Event new_event(fabric::EventType type) const;
   void attach(Peer peer);
+  Result<void> drop_socket(Result<void> failure);
   Result<void> send_handshake(MessageType type, std::span<const std::byte> private_data);
   void read_answers();
   void take_answer(Received& received);
@@ -144,8 +147,9 @@ class QueuePair final : public fabric::QueuePair, public Endpoint {
   SendResult announce(const OwnRegion& own);
   bool learn_local_region(RegionId id);
   bool learn_peer_region(WireId id);
-  // `control_mutex_` held: reads what the peer says of its regions.
-  Drained drain_socket();
+  // `control_mutex_` held: reads up to `most` packets of what the peer says of its regions.
+  Drained drain_socket(uint32_t most);
+  bool take_region_change(Received& received);
   void apply_region_changes();
 
   Device& device_;
@@ -185,15 +189,18 @@ class QueuePair final : public fabric::QueuePair, public Endpoint {
   Peer peer_;
   uint32_t reads_allowed_ = 0;
   std::mutex control_mutex_;  // socket_ and what was read from it for the data path
-  Fd socket_;
+  PeerSocket socket_;
   std::vector<RegionEntry> region_changes_;  // for peer_regions_; no base: gone
-  size_t peer_region_count_ = 0;
+  PeerRegions known_regions_;                // of the peer
+  std::vector<WireId> untold_gone_;          // regions of ours that the peer must forget
   std::atomic<bool> regions_changed_{false};
-  bool hello_ = false;  // the peer speaks our protocol
+  bool hello_ = false;    // the peer speaks our protocol
+  bool closing_ = false;  // on_tick() waits for accesses in progress
   bool established_once_ = false;
-  bool end_seen_ = false;  // the socket ended: the peer does nothing any more
-  bool reported_ = false;  // the event that ends it all
-  Clock::time_point deadline_{};
+  bool end_seen_ = false;         // the socket ended: the peer does nothing any more
+  bool broken_ = false;           // the socket said nonsense: only its end is looked at
+  bool reported_ = false;         // the event that ends it all
+  Clock::time_point deadline_{};  // of the handshake; then of the peer's accesses in progress
 };
 
 }  // namespace rrdk::shm

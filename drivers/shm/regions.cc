@@ -1,7 +1,5 @@
 // Regions that come and go while connected: the slow paths of QueuePair's data path, and what the
 // control thread hands over to it.
-#include <poll.h>
-
 #include <algorithm>
 
 #include "drivers/shm/queue_pair.h"
@@ -10,34 +8,28 @@ namespace rrdk::shm {
 
 namespace {
 
+// What the control thread may have read and the data path not yet taken.
+constexpr size_t kMaxPendingChanges = 64;
+
 Message region_message(MessageType type, WireId id) {
   Message message{.type = type};
   message.region = id;
   return message;
 }
 
-// Sends, giving a peer whose socket is full a moment to read it.
-SendResult send_patiently(int socket, const Message& message, std::span<const int> descriptors) {
-  constexpr int kPatienceMs = 1000;
-  SendResult result = send_message(socket, message, descriptors);
-  if (result == SendResult::kFull) {
-    pollfd writable{socket, POLLOUT, 0};
-    ::poll(&writable, 1, kPatienceMs);
-    result = send_message(socket, message, descriptors);
-  }
-  return result;
-}
-
 }  // namespace
 
+// A peer whose socket is full has not read what we told it before: it does not get to make us wait.
 SendResult QueuePair::announce(const OwnRegion& own) {
+  if (local_regions_.entries().size() >= kMaxPeerRegions)
+    return SendResult::kFull;
   const mem::Region& region = own.region;
   Message message = region_message(MessageType::kRegion, own.wire_id);
   message.region_offset = region.fd_offset;
   message.region_length = region.length;
   const std::array<int, kRegionDescriptors> descriptors = {region.fd};
   const std::lock_guard lock(control_mutex_);
-  const SendResult sent = send_patiently(socket_.get(), message, descriptors);
+  const SendResult sent = send_message(socket_.get(), message, descriptors);
   if (sent == SendResult::kSent)
     local_regions_.add({region.id, own.wire_id, region.base, region.length, nullptr});
   return sent;
@@ -52,57 +44,71 @@ bool QueuePair::learn_local_region(RegionId id) {
   return false;
 }
 
-// Forgets regions of ours that are gone, and tells the peer to.
+// Forgets regions of ours that are gone, and tells the peer to, now or with a later Send.
 void QueuePair::sync_regions() {
-  regions_seen_ = device_.region_generation();
+  const uint64_t generation = device_.region_generation();
   const std::vector<OwnRegion> regions = device_.regions();
   std::vector<RegionEntry> gone = local_regions_.entries();
   std::erase_if(gone, [&](const RegionEntry& entry) {
     return std::ranges::find(regions, entry.wire_id, &OwnRegion::wire_id) != regions.end();
   });
-  const std::lock_guard lock(control_mutex_);
   for (const RegionEntry& entry : gone) {
     local_regions_.remove(entry.id);
-    (void)send_patiently(socket_.get(), region_message(MessageType::kRegionGone, entry.wire_id),
-                         {});
+    untold_gone_.push_back(entry.wire_id);
   }
+  const std::lock_guard lock(control_mutex_);
+  while (!untold_gone_.empty()) {
+    const Message message = region_message(MessageType::kRegionGone, untold_gone_.back());
+    if (send_message(socket_.get(), message, {}) == SendResult::kFull)
+      return;
+    untold_gone_.pop_back();
+  }
+  regions_seen_ = generation;
 }
 
-QueuePair::Drained QueuePair::drain_socket() {
-  for (;;) {
+QueuePair::Drained QueuePair::drain_socket(uint32_t most) {
+  for (; most != 0 && region_changes_.size() < kMaxPendingChanges; --most) {
     Received r = receive_message(socket_.get());
     if (r.kind == Received::Kind::kNothing)
       return Drained::kAll;
     if (r.kind == Received::Kind::kEnd)
       return Drained::kEnd;
-    if (r.kind == Received::Kind::kMessage && r.message.type == MessageType::kRegion &&
-        peer_region_count_ < kMaxPeerRegions) {
-      Result<RegionEntry> region = take_region(r, device_.mappings());
-      if (!region)
-        return Drained::kBroken;
-      ++peer_region_count_;
-      region_changes_.push_back(std::move(*region));
-    } else if (r.kind == Received::Kind::kMessage && r.message.type == MessageType::kRegionGone &&
-               peer_region_count_ > 0) {
-      --peer_region_count_;
-      RegionEntry gone;
-      gone.id = r.message.region;
-      region_changes_.push_back(std::move(gone));
-    } else if (r.kind != Received::Kind::kMessage || r.message.type != MessageType::kHello) {
+    if (r.kind != Received::Kind::kMessage || !take_region_change(r))
       return Drained::kBroken;
-    }
     regions_changed_.store(true, std::memory_order_release);
   }
+  return Drained::kSome;
 }
 
-// A region of the peer's that a message names and we have not heard of: it is in the socket.
-bool QueuePair::learn_peer_region(WireId id) {
-  {
-    const std::lock_guard lock(control_mutex_);
-    if (drain_socket() == Drained::kBroken)
-      return false;
+bool QueuePair::take_region_change(Received& r) {
+  if (r.message.type == MessageType::kRegion) {
+    Result<RegionEntry> region = take_region(r, device_.mappings(), known_regions_);
+    if (region)
+      region_changes_.push_back(std::move(*region));
+    return region.has_value();
   }
-  apply_region_changes();
+  if (r.message.type != MessageType::kRegionGone || !known_regions_.remove(r.message.region))
+    return false;
+  RegionEntry gone;
+  gone.id = r.message.region;
+  region_changes_.push_back(std::move(gone));
+  return true;
+}
+
+// A region of the peer's that a message names and we have not heard of: it is in the socket, and an
+// honest peer has not put much before it.
+bool QueuePair::learn_peer_region(WireId id) {
+  constexpr uint32_t kRounds = 2 * kMaxPeerRegions / kMaxPendingChanges;
+  for (uint32_t i = 0; i < kRounds && !peer_regions_.has(id); ++i) {
+    Drained drained;
+    {
+      const std::lock_guard lock(control_mutex_);
+      drained = drain_socket(kMaxPendingChanges);
+    }
+    apply_region_changes();
+    if (drained != Drained::kSome)
+      break;
+  }
   return peer_regions_.has(id);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
 #include "drivers/shm/queue_pair.h"
 
 namespace rrdk::shm {
@@ -245,6 +246,20 @@ bool QueuePair::read_consumed() noexcept {
   return true;
 }
 
+// A peer that does not let go of a key is waited for no longer than an honest one can take. True:
+// it had its time, and the connection is over.
+bool QueuePair::overdue(SendRecord& record) noexcept {
+  constexpr uint64_t kTimeoutNs = std::chrono::nanoseconds(kAccessTimeout).count();
+  const uint64_t now = base::Tsc::now_ns();
+  if (record.number == 0)
+    record.number = now + kTimeoutNs;
+  if (now < record.number)
+    return false;
+  Counters::count(device_.counts().stuck_users);
+  fail_with(CloseReason::kProtocol);
+  return true;
+}
+
 bool QueuePair::done(SendRecord& record) noexcept {
   switch (record.wait) {
     case Wait::kNothing:
@@ -256,7 +271,7 @@ bool QueuePair::done(SendRecord& record) noexcept {
         return false;
       break;
     case Wait::kUsers:
-      if (keys_.in_use(record.key))
+      if (keys_.in_use(record.key) && !overdue(record))
         return false;
       break;
   }

@@ -22,12 +22,16 @@ enum class Role : uint8_t { kCall, kReply };
 // The four fixed words, whatever the version. Empty below 16 bytes.
 std::optional<FixedWords> peek(std::span<const std::byte> message);
 
+// Most messages by far: a version 1 RDMA_MSG with three empty lists. Reads kMinHeader bytes.
+bool is_plain(std::span<const std::byte> message);
+
 // Decodes and checks one whole version 1 header. `message` is exactly what was received. On any
 // verdict but kTooShort, `header`'s fixed words are valid (an error answer needs them), its type
-// too unless the verdict is kBadVersion or kBadProc. An ERR_VERS is understood whatever its
-// version word (V1-ERR-05). Only fields that the type has are written: see Header. Bytes behind an
-// RDMA_NOMSG, RDMA_DONE or RDMA_ERROR header are not looked at; they include the eight words that
-// RFC 5666 puts behind ERR_CHUNK and later texts do not (V1-HDR-18, V1-ERR-09).
+// too unless the verdict is kBadVersion or kBadProc, and its lists are empty where the message has
+// none. An ERR_VERS is understood whatever its version word (V1-ERR-05). Of the other fields only
+// those that the type has are written: see Header. Bytes behind an RDMA_NOMSG, RDMA_DONE or
+// RDMA_ERROR header are not looked at; they include the eight words that RFC 5666 puts behind
+// ERR_CHUNK and later texts do not (V1-HDR-18, V1-ERR-09).
 Decoded decode(std::span<const std::byte> message, Role role, const Limits& limits, Header& header);
 
 // Writes a header. Returns its length, or 0 when `out` is too small. ERR_CHUNK is written in its

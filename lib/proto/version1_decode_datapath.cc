@@ -138,7 +138,6 @@ Verdict parse_reply_chunk(Cursor& in, const Limits& limits, ChunkLists& lists) {
 }
 
 Verdict parse_lists(Cursor& in, const Limits& limits, ChunkLists& lists) {
-  lists.clear();
   bool present;
   Verdict v = parse_present(in, present);
   if (v == Verdict::kOk && present)
@@ -236,14 +235,6 @@ Decoded decode_other_version(std::span<const std::byte> message, uint32_t proc, 
   return decode_error(message, header);
 }
 
-// Most messages by far: a version 1 RDMA_MSG with three empty lists.
-bool is_plain(std::span<const std::byte> message) {
-  static constexpr std::byte kEmptyLists[kMinHeader - kFixedBytes] = {};
-  return message.size() >= kMinHeader && xdr::load_u32(&message[4]) == kVersion &&
-         xdr::load_u32(&message[12]) == static_cast<uint32_t>(MessageType::kMsg) &&
-         std::memcmp(&message[kFixedBytes], kEmptyLists, sizeof(kEmptyLists)) == 0;
-}
-
 }  // namespace
 
 std::optional<FixedWords> peek(std::span<const std::byte> message) {
@@ -254,6 +245,13 @@ std::optional<FixedWords> peek(std::span<const std::byte> message) {
                     xdr::load_u32(p + 12)};
 }
 
+bool is_plain(std::span<const std::byte> message) {
+  static constexpr std::byte kEmptyLists[kMinHeader - kFixedBytes] = {};
+  return message.size() >= kMinHeader && xdr::load_u32(&message[4]) == kVersion &&
+         xdr::load_u32(&message[12]) == static_cast<uint32_t>(MessageType::kMsg) &&
+         std::memcmp(&message[kFixedBytes], kEmptyLists, sizeof(kEmptyLists)) == 0;
+}
+
 Decoded decode(std::span<const std::byte> message, Role role, const Limits& limits,
                Header& header) {
   std::optional<FixedWords> words = peek(message);
@@ -262,9 +260,9 @@ Decoded decode(std::span<const std::byte> message, Role role, const Limits& limi
   header.xid = words->xid;
   header.version = words->version;
   header.credits = words->credits;
+  header.lists.clear();
   if (is_plain(message)) [[likely]] {
     header.type = MessageType::kMsg;
-    header.lists.clear();
     return {Verdict::kOk, kMinHeader};
   }
   if (words->version != kVersion) [[unlikely]]

@@ -3,6 +3,7 @@
 // it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -35,6 +36,7 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   PollCore& core() const noexcept { return core_; }
+  uint64_t id() const noexcept { return id_; }  // of this process, never used again
   LinkState state() const noexcept { return state_; }
   // From connect() or accept() until on_dead().
   xprt::Connection& engine() noexcept { return *engine_; }
@@ -89,8 +91,11 @@ class Link {
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 
+  static inline std::atomic<uint64_t> next_id_ = 0;
+
   PollCore& core_;
   OpenDevice& device_;
+  const uint64_t id_ = next_id_.fetch_add(1, std::memory_order_relaxed);
   LinkState state_ = LinkState::kNew;
   bool fabric_down_ = false;  // its last event came, or it was never asked to connect
   bool dirty_ = false;        // in the core's list of links to post for

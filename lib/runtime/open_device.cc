@@ -42,10 +42,13 @@ void OpenDevice::route(fabric::Event event) {
       event.request->reject({});  // it came while we stopped listening
     return;
   }
+  // With the device locked its queue pair, and so the link, is still there; not so when the core
+  // comes to the task.
   auto* link = static_cast<Link*>(event.owner);
+  PollCore& core = link->core();
   // std::function wants something that can be copied.
   auto shared = std::make_shared<fabric::Event>(std::move(event));
-  link->core().post([link, shared] { link->on_event(*shared); });
+  core.post([&core, id = link->id(), shared] { core.deliver(id, *shared); });
 }
 
 }  // namespace rrdk::runtime

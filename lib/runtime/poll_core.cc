@@ -110,13 +110,20 @@ void PollCore::watch(OpenDevice& device) {
   (void)watch_fd(device.event_fd());
 }
 
-void PollCore::add(Link&) {
+void PollCore::add(Link& link) {
+  links_.emplace(link.id(), &link);
   connections_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void PollCore::remove(Link& link) {
   connections_.fetch_sub(1, std::memory_order_relaxed);
   std::erase(ticking_, &link);
+  links_.erase(link.id());
+}
+
+void PollCore::deliver(uint64_t link_id, const fabric::Event& event) {
+  if (auto found = links_.find(link_id); found != links_.end())
+    found->second->on_event(event);
 }
 
 // The first pass on a new thread.

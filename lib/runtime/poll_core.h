@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
@@ -75,6 +76,8 @@ class PollCore {
   void watch(OpenDevice& device);  // its control events
   void add(Link& link);
   void remove(Link& link);
+  // To the link of that id, unless it is gone: an event may be on its way when a link ends.
+  void deliver(uint64_t link_id, const fabric::Event& event);
 
  private:
   static constexpr uint32_t kCompletionBurst = 32;
@@ -144,6 +147,7 @@ class PollCore {
   Link** last_dirty_ = &dirty_;
   std::vector<Link*> ticking_;  // links with calls in flight
   std::vector<OpenDevice*> devices_;
+  std::unordered_map<uint64_t, Link*> links_;  // by id, which is never used again
   bool in_pass_ = false;
 
   // Sleeping.

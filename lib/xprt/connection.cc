@@ -36,6 +36,7 @@ proto::PrivateData Connection::private_data() const {
 }
 
 bool Connection::prepare_receives() {
+  impl_->link.pool.header_copy().reserve(impl_->link.options.receive_size);
   return impl_->requester.prepare() && impl_->link.receives.prepare();
 }
 

@@ -86,7 +86,8 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   std::span<const std::byte> bytes(receive.buffer.data(), completion.byte_length);
   proto::Header& header = link_.pool.scratch();
   proto::Decoded decoded =
-      proto::version1::decode(bytes, proto::version1::Role::kReply, link_.options.limits, header);
+      proto::version1::decode(link_.pool.header_copy().take(bytes), proto::version1::Role::kReply,
+                              link_.options.limits, header);
   std::span<const std::byte> rpc;
   Slot* slot = nullptr;
   bool whole = decoded.verdict == Verdict::kOk;

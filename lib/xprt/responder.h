@@ -80,6 +80,7 @@ class Responder {
   void deliver(Incoming& call) noexcept;
   void answer(Incoming& call, Plan plan) noexcept;
   void post(Incoming& call) noexcept;
+  static void release_sinks(Incoming& call) noexcept;
   static void release_memory(Incoming& call) noexcept;
   void finish(Incoming& call) noexcept;
 

@@ -33,6 +33,10 @@ std::optional<uint32_t> first_word(std::span<const Fragment> message) {
   return std::nullopt;
 }
 
+bool carries_message(MessageType type) {
+  return type == MessageType::kMsg || type == MessageType::kNoMsg || type == MessageType::kMsgp;
+}
+
 }  // namespace
 
 // A peer that makes calls without ever taking the replies is held back here: beyond twice the
@@ -46,7 +50,8 @@ void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
 bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   if (!link_.up() || calls_ >= 2 * link_.options.credits)
     return false;
-  std::span<const std::byte> bytes(slot.buffer.data(), length);
+  std::span<const std::byte> message(slot.buffer.data(), length);
+  std::span<const std::byte> bytes = link_.pool.header_copy().take(message);
   std::optional<proto::FixedWords> words = proto::version1::peek(bytes);
   if (!words || words->proc == kProcError) {
     // Errors are never answered by errors, whatever their version (V1-ERR-11).
@@ -59,8 +64,8 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
     return false;
   proto::Decoded decoded = proto::version1::decode(bytes, proto::version1::Role::kCall,
                                                    link_.options.limits, call->header);
-  if (decoded.verdict == Verdict::kOk && call->header.type != MessageType::kDone) [[likely]] {
-    if (is_reply(bytes.subspan(decoded.header_length))) {
+  if (decoded.verdict == Verdict::kOk && carries_message(call->header.type)) [[likely]] {
+    if (is_reply(message.subspan(decoded.header_length))) {
       ++link_.counters.stale_replies;
       link_.pool.put(*call);
       link_.receives.repost(slot);
@@ -170,6 +175,7 @@ void Responder::reply(Incoming& call) noexcept {
   }
   // The arguments are done with. A bare slot gets their buffer before the Send that promises the
   // Receive (V1-CREDIT-14, EXP-17).
+  release_sinks(call);
   if (link_.receives.has_bare())
     link_.receives.give(std::move(call.receive));
   Plan plan = wait_room_.empty() ? plan_reply(call) : Plan::kWait;
@@ -239,12 +245,16 @@ void Responder::on_reply_completed(Incoming& call) noexcept {
     finish(call);
 }
 
-void Responder::release_memory(Incoming& call) noexcept {
-  call.reply.clear();
-  call.plan.clear();
+void Responder::release_sinks(Incoming& call) noexcept {
   for (uint32_t i = 0; i < call.num_buffers; ++i)
     call.buffers[i].reset();
   call.num_buffers = 0;
+}
+
+void Responder::release_memory(Incoming& call) noexcept {
+  call.reply.clear();
+  call.plan.clear();
+  release_sinks(call);
 }
 
 // The one place where a call ends, whatever became of it.

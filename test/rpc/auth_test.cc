@@ -55,7 +55,7 @@ TEST(AuthSys, WireFormIsThatOfRfc5531) {
 }
 
 TEST(AuthSys, RoundTripsWithinItsLimits) {
-  std::mt19937_64 random(test::seed());
+  std::mt19937_64 random(test::run_seed());
   for (size_t name_length : {0u, 1u, 2u, 3u, 4u, 100u, 254u, 255u}) {
     for (size_t num_gids : {0u, 1u, 15u, 16u}) {
       AuthSys identity;

@@ -112,7 +112,7 @@ TEST_F(CallTest, HeaderThatStraddlesBuffersIsTheSame) {
 
 // Shows: SEC-03
 TEST_F(CallTest, OtherFlavoursAreCarriedOpaque) {
-  std::mt19937_64 random(test::seed());
+  std::mt19937_64 random(test::run_seed());
   for (uint32_t length : {0u, 1u, 5u, 399u, 400u}) {
     Bytes body = test::random_bytes(random, length);
     auto auth = PreparedAuth::opaque(AuthFlavor::kRpcsecGss, body);
@@ -199,7 +199,7 @@ TEST_F(CallTest, TruncatedHeaderIsAnsweredGarbageArgs) {
 }
 
 TEST_F(CallTest, MutatedHeadersStayInside) {
-  std::mt19937_64 random(test::seed());
+  std::mt19937_64 random(test::run_seed());
   AuthSys identity;
   identity.set_machine_name("host");
   const Bytes call = encode(5, kTarget, PreparedAuth(identity).bytes());

@@ -172,7 +172,7 @@ TEST_F(ReplyTest, EveryTruncationIsMalformed) {
 }
 
 TEST_F(ReplyTest, NothingReadsPastTheEndOfAReply) {
-  std::mt19937_64 random(test::seed());
+  std::mt19937_64 random(test::run_seed());
   for (int round = 0; round != 20000; ++round) {
     Bytes stream = words_of({8, 1, random() % 2 == 0 ? 1u : 0u});
     while (stream.size() < 48)

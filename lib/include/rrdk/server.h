@@ -117,7 +117,7 @@ struct ServerOptions {
 struct ServerStats {
   uint64_t connections_accepted, connections_refused;
   uint64_t connections_ended;  ///< by the peer, by its death or for a breach; not by the Server
-  uint64_t connections;  ///< now
+  uint64_t connections;        ///< now
   uint64_t calls, replies, rejected;
   uint64_t transport_errors;   ///< RDMA_ERROR answers
   uint64_t protocol_breaches;  ///< messages refused, all reasons

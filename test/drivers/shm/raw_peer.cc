@@ -1,7 +1,8 @@
 #include "test/drivers/shm/raw_peer.h"
 
-#include <sys/eventfd.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -16,13 +17,20 @@ Fd plain_memfd(size_t bytes) {
   return fd;
 }
 
+Fd sealed_memfd(size_t bytes) {
+  Fd fd(::memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  return fd;
+}
+
 RawPeer::RawPeer(fabric::test::End& end, const std::string& uri)
     : server(end),
       socket(connect_socket(parse_path(uri).value()).value()),
       segment(create_shared("raw", kGeometry.bytes()).value()),
       doorbells(create_shared("raw", kDoorbellBytes).value()),
       region(create_shared("raw", kRegionBytes).value()),
-      wake(::eventfd(0, EFD_CLOEXEC)),
+      wake(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)),
       mine(segment.mapping.base(), kGeometry) {}
 
 Message RawPeer::connect_message() const {

@@ -11,6 +11,8 @@ namespace rrdk::shm::test {
 
 // An unsealed memfd, or one of the wrong size.
 Fd plain_memfd(size_t bytes);
+// A sealed one of that size, with no memory behind it.
+Fd sealed_memfd(size_t bytes);
 
 // What a slot of the ring can be made to say.
 struct Forged {

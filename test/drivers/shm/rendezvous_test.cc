@@ -118,16 +118,31 @@ TEST_F(Rendezvous, AServerWhoseMemoryCanShrinkIsRefused) {
   ASSERT_TRUE(end_.device->connect(*qp, uri_, {}));
   const Fd accepted(::accept(other.get(), nullptr, nullptr));
   const Fd memory = plain_memfd(1 << 20);
+  const Fd wake(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   Message accept{.type = MessageType::kAccept};
   accept.slots = 16;
   accept.keys = 16;
   send_message(accepted.get(), Message{}, {});
-  send_message(accepted.get(), accept,
-               std::array<int, 3>{memory.get(), memory.get(), memory.get()});
+  send_message(accepted.get(), accept, std::array<int, 3>{memory.get(), memory.get(), wake.get()});
   ASSERT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
   EXPECT_NE(end_.take_event(EventType::kConnectFailed).reason.find("not sealed"),
             std::string::npos);
   EXPECT_EQ(end_.counter("handshakes_refused"), 1u);
+}
+
+TEST_F(Rendezvous, AServerThatGoesWhileTheClientGivesUpIsOneEvent) {
+  const Fd other = foreign_socket(SOCK_SEQPACKET);
+  auto qp = end_.queue_pair();
+  ASSERT_TRUE(end_.device->connect(*qp, uri_, {}));
+  {
+    const Fd accepted(::accept(other.get(), nullptr, nullptr));
+    qp->disconnect();
+  }
+  ASSERT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
+  end_.take_event(EventType::kConnectFailed);
+  for (int i = 0; i < 100; ++i)
+    end_.pump();
+  EXPECT_TRUE(end_.events.empty());
 }
 
 TEST_F(Rendezvous, AbstractNamesWork) {
