@@ -12,6 +12,7 @@ suites=(
   "headers      every header compiles alone (GCC, Clang)"
   "gcc          GCC, warnings are errors: everything builds, all tests pass"
   "clang-asan   Clang, warnings are errors, with ASan and UBSan: the same"
+  "fuzz         libFuzzer targets, each for some seconds"
   "clang-tsan   Clang with TSan: the tests of what threads share"
   "tidy         clang-tidy over lib/, drivers/ and apps/"
 )
@@ -61,13 +62,22 @@ suite_clang-tsan() {
   run_programs clang-tsan 1 "${threaded_folders[@]/#/--suite=}"
 }
 
+suite_fuzz() {
+  build_asan || return
+  local target
+  for target in $(scripts/fuzz.sh --list); do
+    run_case "$target" scripts/fuzz.sh --build "$builds/clang-asan" --seconds 12 "$target"
+  done
+}
+
 suite_tidy() {
   build_asan || return
   run_case clang-tidy scripts/check-tidy.py "$builds/clang-asan"
 }
 
 build_asan() {
-  build clang-asan clang-19 clang++-19 --buildtype=debugoptimized '-Db_sanitize=address,undefined'
+  build clang-asan clang-19 clang++-19 --buildtype=debugoptimized '-Db_sanitize=address,undefined' \
+    -Dfuzzers=true
 }
 
 run_all_programs() {

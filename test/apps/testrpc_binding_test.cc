@@ -1,7 +1,7 @@
 // The perf program's binding says of each procedure what perf.x does.
 #include <gtest/gtest.h>
 
-#include "perf_program.h"
+#include "apps/testrpc/perf_program.h"
 
 namespace rrdk::testrpc {
 namespace {

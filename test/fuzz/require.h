@@ -1,0 +1,16 @@
+// What a fuzz target demands: broken, it ends the process, which the fuzzer reports.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace rrdk::fuzz {
+
+inline void require(bool holds, const char* what) {
+  if (holds)
+    return;
+  std::fprintf(stderr, "broken: %s\n", what);
+  std::abort();
+}
+
+}  // namespace rrdk::fuzz
