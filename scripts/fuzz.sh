@@ -11,6 +11,8 @@
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 
+# What libFuzzer prints for people who tune it.
+noise='^#[0-9]+[[:space:]]+(NEW|REDUCE|RELOAD)|^INFO:|# Uses:|ecommended dictionary'
 all=(version1 private_data rpc perf receive)
 seconds=60
 build=
@@ -61,7 +63,7 @@ for target in "${targets[@]}"; do
   say "fuzzing $target for $seconds s, from $(find "$corpus" "$kept/seeds/$target" -type f | wc -l) inputs"
   "$build/test/fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=4096 -timeout=10 \
     -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$findings/" \
-    "$corpus" "$kept/seeds/$target" 2>&1 | grep -vE '^#[0-9]+[[:space:]]+(NEW|REDUCE|RELOAD)' ||
+    "$corpus" "$kept/seeds/$target" 2>&1 | grep -vE "$noise" ||
     failed+=("$target")
 done
 if [ ${#failed[@]} -ne 0 ]; then

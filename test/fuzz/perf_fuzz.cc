@@ -31,8 +31,8 @@ struct World {
                  .value();
     room = memory->allocate(2 * kMaxSize).value();
     perf = testrpc::PerfServer::create(*memory, kMaxSize).value();
-    server_runtime = Runtime::create(*memory).value();
-    client_runtime = Runtime::create(*memory).value();
+    server_runtime = Runtime::create(*memory, {}).value();
+    client_runtime = Runtime::create(*memory, {}).value();
     server = Server::create(*server_runtime).value();
     require(server->add_service(perf->service(Dispatch::kInline)).has_value(), "service");
     std::string uri = server->listen("shm:@rrdk-fuzz-" + std::to_string(getpid())).value();
