@@ -40,7 +40,11 @@ class Memory;
 using RegionId = uint32_t;
 constexpr RegionId kNoRegion = UINT32_MAX;
 
-/** A run of bytes that drivers can address: inside region `region`. Does not own. */
+/**
+ * A run of bytes that drivers can address: inside region `region`. Does not own. Take it from a
+ * Buffer or a RegisteredMemory; a span that Memory::contains() does not know fails the call or
+ * reply that it is given to.
+ */
 struct MemorySpan {
   std::byte* data = nullptr;
   uint32_t length = 0;
@@ -183,6 +187,12 @@ class Memory {
    * Errors: kInvalidArgument (not page-aligned, not sealed), kSystem.
    */
   Result<RegisteredMemory> adopt(void* address, size_t bytes, int fd, uint64_t fd_offset);
+
+  /**
+   * Whether the span is empty, or inside the region that it names and this Memory has. Any thread;
+   * cheap.
+   */
+  bool contains(const MemorySpan& span) const noexcept;
 
   /** One entry per class and node. Exact only while no other thread gets or puts. */
   std::vector<PoolAudit> audit() const;
