@@ -16,29 +16,36 @@ namespace rrdk {
 
 namespace {
 
-// What submit_and_wait() sleeps on, a second at a time: std::atomic::wait() has no limit.
+// What submit_and_wait() sleeps on, a second at a time: std::atomic::wait() has no limit. The
+// kernel is entered only for a waiter that sleeps.
 class End {
  public:
-  bool is_here() const noexcept { return ended_.load(std::memory_order_acquire) != 0; }
+  bool is_here() const noexcept { return state_.load(std::memory_order_acquire) == kEnded; }
   void tell() noexcept {
-    ended_.store(1, std::memory_order_release);
-    // The waiter may be gone by now: the address is all that the kernel is told.
-    syscall(SYS_futex, &ended_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    if (state_.exchange(kEnded, std::memory_order_acq_rel) == kAsleep)
+      // It may have woken and gone by now: the address is all that the kernel is told.
+      syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
   // False: not within a second.
   bool wait() noexcept {
-    constexpr int kSpins = 16;
-    for (int i = 0; i < kSpins && !is_here(); ++i)
-      std::this_thread::yield();
+    constexpr int kPauses = 12;
+    constexpr int kYields = 4;
+    for (int i = 0; i < kPauses + kYields && !is_here(); ++i)
+      i < kPauses ? __builtin_ia32_pause() : std::this_thread::yield();
+    uint32_t awake = kAwake;
+    state_.compare_exchange_strong(awake, kAsleep, std::memory_order_acq_rel);
     timespec second = {.tv_sec = 1, .tv_nsec = 0};
     if (!is_here())
-      syscall(SYS_futex, &ended_, FUTEX_WAIT_PRIVATE, 0, &second, nullptr, 0);
+      syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, kAsleep, &second, nullptr, 0);
     return is_here();
   }
 
  private:
+  static constexpr uint32_t kAwake = 0;
+  static constexpr uint32_t kAsleep = 1;
+  static constexpr uint32_t kEnded = 2;
   static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
-  std::atomic<uint32_t> ended_ = 0;
+  std::atomic<uint32_t> state_ = kAwake;
 };
 
 const char* name_of(const Binding* binding, uint32_t procedure) {

@@ -43,8 +43,10 @@ Result<void> ClientConnection::Impl::open(const std::string& uri) {
     }
   });
   uint64_t deadline = base::Tsc::now_ns() + uint64_t{options.connect_timeout_ms} * 1'000'000;
+  runtime::StallWatch watch(core(), "connect() to", uri);
   bool in_time = runtime.wait_until(
-      [this] { return phase_.load(std::memory_order_acquire) != Phase::kOpening; }, deadline);
+      [this] { return phase_.load(std::memory_order_acquire) != Phase::kOpening; }, deadline,
+      &watch);
   if (alive())
     return {};
   if (!in_time && !taken->exchange(true, std::memory_order_acq_rel))

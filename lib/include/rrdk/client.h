@@ -219,10 +219,10 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   /**
-   * Connects to an address like "shm:/run/rrdk.sock" (a driver's name, a colon, and what that
-   * driver takes for an address; rrdk/server.h's listen() returns one), and waits for it: an
-   * embedded runtime is polled. The connection lives on poll core `core`; negative: on the one with
-   * the fewest.
+   * Connects to an address, and waits for it: an embedded runtime is polled. An address is a URI
+   * whose scheme names a driver: "shm:/run/rrdk.sock" is a socket's path, "shm:@name" an abstract
+   * socket (unix(7)). Server::listen() returns what to connect to. The connection lives on poll
+   * core `core`; negative: on the one with the fewest.
    *
    * connect_timeout_ms also holds when nobody polls that core; but a core that has begun to connect
    * and then is polled no more is waited for until it is polled again.

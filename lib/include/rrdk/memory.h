@@ -183,7 +183,8 @@ class Memory {
   /**
    * Takes memory that the application mapped from `fd` at `fd_offset`. It stays the application's
    * and must outlive the result; the descriptor is duplicated. To be usable over `shm:` it must be
-   * a memfd sealed with F_SEAL_SHRINK, so that neither side can pull pages from under the other.
+   * a memfd sealed with F_SEAL_SHRINK, so that neither side can pull pages from under the other:
+   * a call over `shm:` with other memory breaks its connection.
    * Errors: kInvalidArgument (not page-aligned, not sealed), kSystem.
    */
   Result<RegisteredMemory> adopt(void* address, size_t bytes, int fd, uint64_t fd_offset);
