@@ -112,11 +112,14 @@ TEST(Client, CancelEndsACallOnce) {
   }
 }
 
-// On the core's thread, where it could.
+// On the core's thread, where it could: a call that waits for a credit has nothing else to wait
+// for.
 TEST(Client, CancelDoesNotCallBackItself) {
-  World world;
+  World world(Cores::kEmbedded, {.credits = 1});
   auto connection = world.connect();
-  open_window(*connection);
+  Ending ahead(*connection);
+  ahead.begin(kKeep);
+  ahead.submit();
   Ending ending(*connection);
   ending.begin(kKeep);
   ending.submit();
@@ -125,6 +128,8 @@ TEST(Client, CancelDoesNotCallBackItself) {
   EXPECT_EQ(ending.ended(), 0);
   world.until([&] { return ending.ended() == 1; });
   EXPECT_EQ(ending.call.status(), CallStatus::kCancelled);
+  world.keeper.release();
+  world.until([&] { return ahead.ended() == 1; });
 }
 
 TEST(Client, CallbacksDoNotNest) {
@@ -137,31 +142,33 @@ TEST(Client, CallbacksDoNotNest) {
     static void end(Call&, void* argument) {
       auto& self = *static_cast<Chain*>(argument);
       self.deepest = std::max(self.deepest, ++self.depth);
-      if (self.next < self.calls.size())
-        self.calls[self.next++]->cancel();
+      if (++self.next < self.calls.size())
+        self.calls[self.next]->cancel();
       --self.depth;
       self.ends.fetch_add(1, std::memory_order_release);
     }
   };
   for (Cores cores : {Cores::kEmbedded, Cores::kDedicated}) {
-    World world(cores);
+    World world(cores, {.credits = 1});
     auto connection = world.connect();
+    Ending ahead(*connection);  // has the only credit
+    ahead.begin(kKeep);
+    ahead.submit();
     Chain chain;
-    // Most of them wait for a credit: their cancelling has nothing to wait for.
     for (int i = 0; i < 20; ++i) {
       chain.calls.push_back(std::make_unique<Call>(*connection));
-      chain.calls.back()->begin(kBinding, kKeep);
+      chain.calls.back()->begin(kBinding, 0);
       chain.calls.back()->submit(Chain::end, &chain);
     }
     world.until([&] { return world.keeper.kept() == 1; });
-    world.keeper.release();  // its end sets the others off
-    world.until([&] {
-      world.keeper.release();
-      return chain.ends.load(std::memory_order_acquire) == 20;
-    });
+    chain.calls[0]->cancel();
+    world.until([&] { return chain.ends.load(std::memory_order_acquire) == 20; });
     EXPECT_EQ(chain.deepest, 1);
     for (auto& call : chain.calls)
       world.until([&] { return !call->in_flight(); });
+    world.keeper.release();
+    world.until([&] { return !ahead.call.in_flight(); });
+    EXPECT_EQ(ahead.call.status(), CallStatus::kOk);
   }
 }
 
