@@ -1,43 +1,144 @@
-// A Call's life, and waiting for its end.
-#include <thread>
+// A Call's end, waiting for a call's end, and what a program does wrong.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
 #include "client/call_impl.h"
 #include "client/client_impl.h"
 #include "runtime/poll_core.h"
 
 namespace rrdk {
 
+namespace {
+
+// What submit_and_wait() sleeps on, a second at a time: std::atomic::wait() has no limit. The
+// kernel is entered only for a waiter that sleeps.
+class End {
+ public:
+  bool is_here() const noexcept { return state_.load(std::memory_order_acquire) == kEnded; }
+  void tell() noexcept {
+    if (state_.exchange(kEnded, std::memory_order_acq_rel) == kAsleep)
+      // It may have woken and gone by now: the address is all that the kernel is told.
+      syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
+  // False: not within a second.
+  bool wait() noexcept {
+    constexpr int kPauses = 12;
+    constexpr int kYields = 4;
+    for (int i = 0; i < kPauses + kYields && !is_here(); ++i)
+      i < kPauses ? __builtin_ia32_pause() : std::this_thread::yield();
+    uint32_t awake = kAwake;
+    state_.compare_exchange_strong(awake, kAsleep, std::memory_order_acq_rel);
+    timespec second = {.tv_sec = 1, .tv_nsec = 0};
+    if (!is_here())
+      syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, kAsleep, &second, nullptr, 0);
+    return is_here();
+  }
+
+ private:
+  static constexpr uint32_t kAwake = 0;
+  static constexpr uint32_t kAsleep = 1;
+  static constexpr uint32_t kEnded = 2;
+  static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
+  std::atomic<uint32_t> state_ = kAwake;
+};
+
+const char* name_of(const Binding* binding, uint32_t procedure) {
+  const ProcedureBinding* entry = binding != nullptr ? binding->find(procedure) : nullptr;
+  return entry != nullptr && entry->name != nullptr ? entry->name : "unnamed";
+}
+
+}  // namespace
+
 Call::Call(ClientConnection& connection)
     : impl_(std::make_unique<Impl>(*this, connection.impl())) {}
 
+// A call that is not busy may have outlived its connection.
 Call::~Call() {
-  // A cancel() that came too late for its call may be on its way still. Then the connection is
-  // there too, since it waits for it.
-  if (impl_->cancelling.queued.load(std::memory_order_acquire)) {
-    impl_->connection.runtime.wait_until(
-        [this] { return !impl_->cancelling.queued.load(std::memory_order_acquire); });
+  Impl& c = *impl_;
+  if (!c.busy())
+    return;
+  ClientConnection::Impl& connection = c.connection;
+  if (c.in_flight.load(std::memory_order_acquire)) {
+    base::log_error(
+        "%s: a Call of procedure %u (%s) is destroyed in flight: it is cancelled without a "
+        "callback",
+        connection.peer().c_str(), c.procedure, name_of(c.binding, c.procedure));
+    c.abandoned.store(true, std::memory_order_release);
+    c.completion.store(no_callback, std::memory_order_relaxed);
   }
+  if (connection.core().passing()) {
+    connection.cancel(c);
+    connection.keep_until_ended(std::move(impl_));
+    return;
+  }
+  runtime::StallWatch watch(connection.core(), "the end of a Call in flight on", connection.peer());
+  // Again each time: a callback that was running may have submitted it once more.
+  connection.runtime.wait_until(
+      [&] {
+        if (c.in_flight.load(std::memory_order_acquire))
+          connection.cancel(c);
+        return !c.busy();
+      },
+      UINT64_MAX, &watch);
 }
 
 CallStatus Call::submit_and_wait() {
-  std::atomic<bool> ended = false;
-  submit(
-      [](Call&, void* argument) {
-        auto* flag = static_cast<std::atomic<bool>*>(argument);
-        // Not release: notify_one() looks for waiters, and must not do so before the store.
-        flag->store(true, std::memory_order_seq_cst);
-        flag->notify_one();
-      },
-      &ended);
-  Runtime::Impl& runtime = impl_->connection.runtime;
-  if (runtime.embedded_here()) {
-    while (!ended.load(std::memory_order_acquire)) {
-      if (runtime.poll_here() == 0 && runtime.options.idle != IdlePolicy::kBusy)
-        std::this_thread::yield();
+  Impl& c = *impl_;
+  Runtime::Impl& runtime = c.connection.runtime;
+  if (c.in_flight.load(std::memory_order_acquire)) {
+    c.refuse_submit();
+    return CallStatus::kInvalidCall;
+  }
+  if (runtime.in_pass()) {
+    c.connection.complain(
+        ClientConnection::Impl::kWaitInPass,
+        "submit_and_wait() in a callback or handler on a poll core would wait for "
+        "itself: use submit()");
+    c.begun = false;
+    return c.status = CallStatus::kInvalidCall;
+  }
+  End end;
+  submit([](Call&, void* argument) { static_cast<End*>(argument)->tell(); }, &end);
+  runtime::StallWatch watch(c.connection.core(), "submit_and_wait() on", c.connection.peer());
+  bool polling = runtime.embedded_here();
+  while (!end.is_here()) {
+    if (!polling) {
+      if (end.wait())
+        break;
+      watch.look();
+      polling = runtime.embedded_here();  // the thread that polled may have ended
+    } else if (runtime.poll_here() == 0 && runtime.options.idle != IdlePolicy::kBusy) {
+      watch.look();
+      std::this_thread::yield();
     }
   }
-  ended.wait(false, std::memory_order_acquire);
   return status();
+}
+
+Encoder& Call::Impl::refuse_begin() noexcept {
+  connection.complain(ClientConnection::Impl::kBeginInFlight,
+                      "begin() of a Call that is in flight is refused");
+  if (!refused)
+    refused = std::make_unique<Refused>(connection.runtime.memory);
+  return refused->encoder;
+}
+
+// False: nothing can be submitted, not even in order to end at once.
+bool Call::Impl::refuse_submit() noexcept {
+  if (in_flight.load(std::memory_order_acquire)) {
+    connection.complain(ClientConnection::Impl::kSubmitInFlight,
+                        "submit() of a Call that is in flight is refused");
+    return false;
+  }
+  connection.complain(ClientConnection::Impl::kNotBegun,
+                      "submit() without begin() before it ends with kInvalidCall");
+  return true;
 }
 
 }  // namespace rrdk

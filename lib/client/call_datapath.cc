@@ -11,6 +11,12 @@ namespace rrdk {
 Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   Impl& c = *impl_;
   ClientConnection::Impl& connection = c.connection;
+  if (c.in_flight.load(std::memory_order_acquire)) [[unlikely]]
+    return c.refuse_begin();
+  if (c.binding != &binding) [[unlikely]]
+    c.binding_ok = connection.accepts(binding);
+  if (c.credential_version != connection.credential_version()) [[unlikely]]
+    connection.take_credential(c);
   c.results = {};  // the last reply's buffers go back when this call is submitted
   c.binding = &binding;
   c.procedure = procedure;
@@ -19,16 +25,21 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   c.num_rooms = 0;
   c.num_spans = 0;
   c.too_many = false;
+  c.bad_room = false;
+  c.begun = true;
   c.args.emplace(c.outgoing.message, connection.runtime.memory, connection.options.inline_size,
                  connection.options.max_call);
-  const rpc::PreparedAuth* credential = connection.credential();
   // The engine puts the XID in when it sends.
   rpc::encode_call(*c.args, 0, {binding.program, binding.version, procedure},
-                   credential != nullptr ? credential->bytes() : std::span<const std::byte>());
+                   c.credential ? c.credential->bytes() : std::span<const std::byte>());
   return *c.args;
 }
 
 void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
+  if (!begun) [[unlikely]]
+    return;
+  for (const MemorySpan& span : segments)
+    bad_room = bad_room || !connection.runtime.memory.contains(span);
   if (num_rooms == kMaxOffers || segments.size() > kMaxOfferSegments - num_spans) {
     too_many = true;
     return;
@@ -48,32 +59,55 @@ void Call::offer(std::span<const MemorySpan> segments) noexcept {
 }
 
 void Call::expect_reply(uint64_t bytes) noexcept {
-  impl_->variable_reply = bytes;
+  if (impl_->begun)
+    impl_->variable_reply = bytes;
 }
 
 void Call::set_timeout_ms(uint32_t timeout) noexcept {
-  impl_->timeout_ms = timeout;
+  if (impl_->begun)
+    impl_->timeout_ms = timeout;
 }
 
-CallStatus Call::Impl::check() noexcept {
+CallStatus Call::Impl::check() const noexcept {
+  if (!binding_ok) [[unlikely]]
+    return CallStatus::kInvalidCall;
+  if (bad_room) [[unlikely]]
+    return CallStatus::kInvalidMemory;
   const ProcedureBinding* entry = binding->find(procedure);
   uint32_t eligible = entry != nullptr ? entry->eligible_results : 0;
   if (too_many || num_rooms > eligible)
     return CallStatus::kTooLarge;
-  if (args->ok())
-    return CallStatus::kOk;
-  // An encoder fails for want of memory, at its limit, or because it was told to.
-  return connection.runtime.memory.get(connection.options.inline_size) ? CallStatus::kTooLarge
-                                                                       : CallStatus::kNoMemory;
+  switch (args->fault()) {
+    case EncoderFault::kNone:
+      return CallStatus::kOk;
+    case EncoderFault::kLimit:
+      return CallStatus::kTooLarge;
+    case EncoderFault::kNoMemory:
+      return CallStatus::kNoMemory;
+    case EncoderFault::kInvalidMemory:
+      return CallStatus::kInvalidMemory;
+    case EncoderFault::kByCaller:
+      break;
+  }
+  return CallStatus::kInvalidCall;
 }
 
 void Call::submit(Completion completion, void* argument) noexcept {
   Impl& c = *impl_;
-  c.status = c.check();
-  c.args.reset();  // finishes the message
-  c.outgoing.results = {c.rooms.data(), c.num_rooms};
-  c.outgoing.max_reply = c.binding->max_reply(c.procedure, c.variable_reply);
-  c.completion = completion;
+  if (c.begun) [[likely]] {
+    c.begun = false;
+    c.status = c.check();
+    c.args->finish();
+    c.args->fail();  // drops what may be written after this
+    c.outgoing.results = {c.rooms.data(), c.num_rooms};
+    c.outgoing.max_reply = c.binding->max_reply(c.procedure, c.variable_reply);
+  } else {
+    if (!c.refuse_submit())
+      return;
+    c.status = CallStatus::kInvalidCall;
+  }
+  bool wanted = completion != nullptr && !c.abandoned.load(std::memory_order_relaxed);
+  c.completion.store(wanted ? completion : no_callback, std::memory_order_relaxed);
   c.argument = argument;
   c.serial.store(c.serial.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   c.cancel_wanted.store(false, std::memory_order_relaxed);
@@ -87,7 +121,7 @@ void Call::cancel() noexcept {
 }
 
 bool Call::in_flight() const noexcept {
-  return impl_->in_flight.load(std::memory_order_acquire);
+  return impl_->is_in_flight();
 }
 
 CallStatus Call::status() const noexcept {

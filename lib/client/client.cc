@@ -29,6 +29,11 @@ Result<std::unique_ptr<Client>> Client::create(Runtime& runtime, const ClientOpt
 
 Result<std::unique_ptr<ClientConnection>> Client::connect(const std::string& uri, int core) {
   Runtime::Impl& runtime = impl_->runtime;
+  if (runtime.in_pass())
+    return fail(Errc::kInvalidArgument,
+                "connect() to " + uri +
+                    " in a callback or handler on a poll core would wait for itself: call it "
+                    "elsewhere");
   if (core >= static_cast<int>(runtime.cores.size()))
     return fail(Errc::kInvalidArgument, "there is no core " + std::to_string(core));
   auto device = runtime.device(uri);

@@ -4,8 +4,9 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "client/call_impl.h"
 #include "rpc/auth.h"
@@ -35,10 +36,25 @@ struct ClientConnection::Impl final : runtime::Link, xprt::Upcalls {
 
   ClientStats stats() const;
   bool alive() const noexcept { return phase_.load(std::memory_order_acquire) == Phase::kUp; }
+  std::optional<Error> error() const;
+
   void set_credential(const AuthSys& identity);
-  const rpc::PreparedAuth* credential() const noexcept {
-    return credential_.load(std::memory_order_acquire);
+  uint64_t credential_version() const noexcept {
+    return credential_version_.load(std::memory_order_acquire);
   }
+  void take_credential(Call::Impl& call);  // the present one
+  // What check() says of the binding, asked at its first use.
+  bool accepts(const Binding& binding);
+  // The program's mistakes; each is logged once per connection.
+  enum Mistake : uint32_t {
+    kBeginInFlight = 1,
+    kSubmitInFlight = 2,
+    kNotBegun = 4,
+    kWaitInPass = 8,
+  };
+  void complain(Mistake mistake, const char* what);
+  // On the core, in a pass: owns a call whose Call is gone until nobody comes to it any more.
+  void keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept;
 
   // Any thread.
   void submit(Call::Impl& call) noexcept;
@@ -69,14 +85,29 @@ struct ClientConnection::Impl final : runtime::Link, xprt::Upcalls {
 
   std::atomic<Phase> phase_ = Phase::kOpening;
   Error error_ = {Errc::kConnectionLost, ""};  // set before kFailed
-  std::atomic<const rpc::PreparedAuth*> credential_ = nullptr;
-  std::mutex credentials_mutex_;
-  std::vector<std::unique_ptr<rpc::PreparedAuth>>
-      credentials_;  // past ones too: calls may read them
+  // A call takes its share of the credential when the version has changed, and so the past ones go.
+  std::atomic<uint64_t> credential_version_ = 0;
+  std::mutex credential_mutex_;
+  std::shared_ptr<const rpc::PreparedAuth> credential_;
+  // Bindings in use, a list that only grows: readers need no lock.
+  struct Checked {
+    Checked(const Binding* binding_in, bool ok_in, std::unique_ptr<Checked> following_in)
+        : binding(binding_in), ok(ok_in), following(std::move(following_in)) {}
+    const Binding* const binding;
+    const bool ok;
+    const std::unique_ptr<Checked> following;
+  };
+  const Checked* find(const Binding& binding) const noexcept;
+  std::atomic<const Checked*> checked_ = nullptr;
+  std::mutex checked_mutex_;
+  std::unique_ptr<Checked> first_checked_;
+  std::atomic<uint32_t> complained_ = 0;
 
   // Of the core's thread.
   Call::Impl* in_engine_ = nullptr;  // calls that the engine has
-  bool submitting_ = false;          // an end that comes now came from within submit()
+  // An end that comes now came from within submit() or cancel(): it is put off to the next pass, so
+  // that callbacks do not nest.
+  bool deferring_ = false;
   bool shutting_down_ = false;
 
   // Items of ours in the core's inbox or among its deferred ones.

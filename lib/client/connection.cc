@@ -1,10 +1,16 @@
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "client/client_impl.h"
 #include "runtime/poll_core.h"
 
 namespace rrdk {
+
+using runtime::WorkItem;
 
 ClientConnection::Impl::Impl(Runtime::Impl& runtime_in, const ClientOptions& options_in,
                              runtime::PollCore& core, runtime::OpenDevice& device)
@@ -25,7 +31,11 @@ Result<void> ClientConnection::Impl::open(const std::string& uri) {
                                     .max_call = options.max_call,
                                     .max_reply = options.max_reply,
                                     .chunk_threshold = options.chunk_threshold};
-  core().post([&] {
+  // Whoever comes first, the core or our patience, has it.
+  auto taken = std::make_shared<std::atomic<bool>>(false);
+  core().post([&, taken] {
+    if (taken->exchange(true, std::memory_order_acq_rel))
+      return;  // nothing else of it is there any more
     auto started = connect(uri, engine, runtime.memory, *this);
     if (!started && state() == runtime::LinkState::kNew) {
       error_ = started.error();
@@ -33,10 +43,17 @@ Result<void> ClientConnection::Impl::open(const std::string& uri) {
     }
   });
   uint64_t deadline = base::Tsc::now_ns() + uint64_t{options.connect_timeout_ms} * 1'000'000;
+  runtime::StallWatch watch(core(), "connect() to", uri);
   bool in_time = runtime.wait_until(
-      [this] { return phase_.load(std::memory_order_acquire) != Phase::kOpening; }, deadline);
+      [this] { return phase_.load(std::memory_order_acquire) != Phase::kOpening; }, deadline,
+      &watch);
   if (alive())
     return {};
+  if (!in_time && !taken->exchange(true, std::memory_order_acq_rel))
+    return fail(Errc::kTimeout, uri + ": poll core " + std::to_string(core().index()) +
+                                    " did not begin to connect within " +
+                                    std::to_string(options.connect_timeout_ms) +
+                                    " ms: nobody polls it");
   if (!in_time)
     core().post([this] { close(Errc::kTimeout, "no answer"); });
   wait_unused();
@@ -44,6 +61,10 @@ Result<void> ClientConnection::Impl::open(const std::string& uri) {
 }
 
 void ClientConnection::Impl::shut_down() {
+  if (runtime.in_pass())
+    base::log_error(
+        "%s: its ClientConnection is destroyed in a callback or handler: it waits for ever",
+        peer().c_str());
   core().post([this] { close_all(); });
   wait_unused();
 }
@@ -54,12 +75,15 @@ void ClientConnection::Impl::close_all() noexcept {
 }
 
 void ClientConnection::Impl::wait_unused() {
-  runtime.wait_until([this] {
-    return phase_.load(std::memory_order_acquire) == Phase::kDead &&
-           queued_.load(std::memory_order_acquire) == 0;
-  });
+  runtime::StallWatch watch(core(), "the end of the connection to", peer());
+  runtime.wait_until(
+      [this] {
+        return phase_.load(std::memory_order_acquire) == Phase::kDead &&
+               queued_.load(std::memory_order_acquire) == 0;
+      },
+      UINT64_MAX, &watch);
   // A task of ours may be what the core is running: it is done when a later one is.
-  runtime.run_on(core(), [] {});
+  runtime.run_on(core(), [] {}, &watch);
 }
 
 void ClientConnection::Impl::on_up() {
@@ -67,6 +91,10 @@ void ClientConnection::Impl::on_up() {
 }
 
 void ClientConnection::Impl::on_down(Errc code, const std::string& reason) {
+  if (alive() && code == Errc::kShutdown)
+    base::log_debug("connection to %s closed", peer().c_str());
+  else if (alive())
+    base::log_info("connection to %s ended: %s", peer().c_str(), reason.c_str());
   error_ = {code, peer() + ": " + reason};
   phase_.store(Phase::kFailed, std::memory_order_release);
 }
@@ -75,10 +103,67 @@ void ClientConnection::Impl::on_dead() {
   phase_.store(Phase::kDead, std::memory_order_release);
 }
 
+std::optional<Error> ClientConnection::Impl::error() const {
+  Phase phase = phase_.load(std::memory_order_acquire);
+  if (phase == Phase::kOpening || phase == Phase::kUp)
+    return std::nullopt;
+  return error_;
+}
+
 void ClientConnection::Impl::set_credential(const AuthSys& identity) {
-  std::lock_guard lock(credentials_mutex_);
-  credentials_.push_back(std::make_unique<rpc::PreparedAuth>(identity));
-  credential_.store(credentials_.back().get(), std::memory_order_release);
+  auto credential = std::make_shared<const rpc::PreparedAuth>(identity);
+  std::lock_guard lock(credential_mutex_);
+  credential_ = std::move(credential);
+  credential_version_.fetch_add(1, std::memory_order_release);
+}
+
+void ClientConnection::Impl::take_credential(Call::Impl& call) {
+  std::lock_guard lock(credential_mutex_);
+  call.credential = credential_;
+  call.credential_version = credential_version_.load(std::memory_order_relaxed);
+}
+
+const ClientConnection::Impl::Checked* ClientConnection::Impl::find(
+    const Binding& binding) const noexcept {
+  const Checked* checked = checked_.load(std::memory_order_acquire);
+  while (checked != nullptr && checked->binding != &binding)
+    checked = checked->following.get();
+  return checked;
+}
+
+bool ClientConnection::Impl::accepts(const Binding& binding) {
+  if (const Checked* checked = find(binding))
+    return checked->ok;
+  std::lock_guard lock(checked_mutex_);
+  if (const Checked* checked = find(binding))
+    return checked->ok;
+  Result<void> verdict = check(binding);
+  if (!verdict)
+    base::log_error("%s: %s; its calls end with kInvalidCall", peer().c_str(),
+                    verdict.error().message.c_str());
+  first_checked_ =
+      std::make_unique<Checked>(&binding, verdict.has_value(), std::move(first_checked_));
+  checked_.store(first_checked_.get(), std::memory_order_release);
+  return verdict.has_value();
+}
+
+void ClientConnection::Impl::complain(Mistake mistake, const char* what) {
+  if ((complained_.fetch_or(mistake, std::memory_order_relaxed) & mistake) == 0)
+    base::log_error("%s: %s (said once per connection)", peer().c_str(), what);
+}
+
+void ClientConnection::Impl::keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept {
+  Call::Impl::Farewell& farewell = call.release()->farewell;
+  farewell.run = [](WorkItem& item) {
+    Call::Impl* left = static_cast<Call::Impl::Farewell&>(item).call;
+    Impl& connection = left->connection;
+    if (left->busy())
+      return connection.core().defer(item);
+    delete left;
+    connection.queued_.fetch_sub(1, std::memory_order_release);
+  };
+  queued_.fetch_add(1, std::memory_order_relaxed);
+  core().defer(farewell);
 }
 
 ClientStats ClientConnection::Impl::stats() const {
@@ -108,6 +193,10 @@ ClientConnection::~ClientConnection() {
 
 bool ClientConnection::alive() const noexcept {
   return impl_->alive();
+}
+
+std::optional<Error> ClientConnection::error() const {
+  return impl_->error();
 }
 
 const std::string& ClientConnection::peer() const noexcept {

@@ -34,7 +34,8 @@ void ClientConnection::Impl::start(Call::Impl& call) noexcept {
   count(calls_);
   if (call.status != CallStatus::kOk) [[unlikely]]
     return end_later(call, call.status);
-  if (call.cancel_wanted.load(std::memory_order_relaxed)) [[unlikely]]
+  if (call.cancel_wanted.load(std::memory_order_relaxed) ||
+      call.abandoned.load(std::memory_order_relaxed)) [[unlikely]]
     return end_later(call, CallStatus::kCancelled);
   if (state() != LinkState::kUp) [[unlikely]]
     return end_later(call, CallStatus::kConnectionLost);
@@ -47,10 +48,9 @@ void ClientConnection::Impl::start(Call::Impl& call) noexcept {
   if (in_engine_ != nullptr)
     in_engine_->previous = &call;
   in_engine_ = &call;
-  // An end from within would recurse into a callback that submits again: it is put off.
-  bool outer = std::exchange(submitting_, true);
+  bool outer = std::exchange(deferring_, true);
   engine().submit(call.outgoing);
-  submitting_ = outer;
+  deferring_ = outer;
   core().mark_dirty(*this);
 }
 
@@ -91,7 +91,9 @@ void ClientConnection::Impl::cancel(Call::Impl& call) noexcept {
 void ClientConnection::Impl::stop(Call::Impl& call) noexcept {
   if (call.phase != Call::Impl::Phase::kEngine)
     return;  // it has ended, or start() will see what is wanted
+  bool outer = std::exchange(deferring_, true);
   engine().cancel(call.outgoing);
+  deferring_ = outer;
   core().mark_dirty(*this);
 }
 
@@ -113,7 +115,7 @@ void ClientConnection::Impl::on_call_ended(xprt::OutgoingCall& outgoing) {
   if (call.following != nullptr)
     call.following->previous = call.previous;
   CallStatus status = ended_status(call);
-  if (submitting_) [[unlikely]]
+  if (deferring_) [[unlikely]]
     return end_later(call, status);
   call.status = status;
   deliver(call);
@@ -133,16 +135,19 @@ void ClientConnection::Impl::end_later(Call::Impl& call, CallStatus status) noex
   core().defer(call);
 }
 
-// The one place where a call ends. The callback may begin it again, or destroy it.
+// The one place where a call ends. The callback may begin it again, or destroy its Call: the Impl
+// is there until we have returned. Others may come as soon as `delivering` is false.
 void ClientConnection::Impl::deliver(Call::Impl& call) noexcept {
   count(call.status == CallStatus::kOk ? ended_ok_ : ended_error_);
   if (call.status == CallStatus::kTimeout)
     count(timeouts_);
   call.phase = Call::Impl::Phase::kIdle;
-  Completion completion = call.completion;
+  Completion completion = call.completion.load(std::memory_order_relaxed);
   void* argument = call.argument;
+  call.delivering.store(true, std::memory_order_relaxed);
   call.in_flight.store(false, std::memory_order_release);
   completion(call.owner, argument);
+  call.delivering.store(false, std::memory_order_release);
 }
 
 }  // namespace rrdk

@@ -78,6 +78,10 @@ bool Memory::get_bulk(uint32_t size, std::span<Buffer> out) noexcept {
   return impl_->try_pools(size, [&](mem::Pool& pool) { return pool.get_bulk(out); });
 }
 
+bool Memory::contains(const MemorySpan& span) const noexcept {
+  return impl_->regions.contains(span);
+}
+
 uint32_t Memory::largest_buffer() const noexcept {
   return impl_->largest_buffer;
 }

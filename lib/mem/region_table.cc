@@ -6,6 +6,21 @@
 
 namespace rrdk::mem {
 
+void RegionBounds::set(RegionId id, const std::byte* base, size_t length) {
+  uint32_t block = block_of(id);
+  if (!blocks_[block]) {
+    blocks_[block] = std::make_unique<Bounds[]>(size_t{kFirst} << block);
+    published_[block].store(blocks_[block].get(), std::memory_order_release);
+  }
+  Bounds* bounds = find(id);
+  bounds->base.store(reinterpret_cast<uintptr_t>(base), std::memory_order_relaxed);
+  bounds->length.store(length, std::memory_order_release);
+}
+
+void RegionBounds::clear(RegionId id) noexcept {
+  find(id)->length.store(0, std::memory_order_release);
+}
+
 RegionId RegionTable::add(Region region) {
   auto place = std::find_if(regions_.begin(), regions_.end(),
                             [](const Region& r) { return r.id == kNoRegion; });
@@ -13,6 +28,7 @@ RegionId RegionTable::add(Region region) {
     place = regions_.insert(regions_.end(), region);
   region.id = static_cast<RegionId>(place - regions_.begin());
   *place = region;
+  bounds_.set(region.id, region.base, region.length);
   ++added_;
   for (RegionListener* listener : listeners_)
     listener->region_added(region);
@@ -21,6 +37,7 @@ RegionId RegionTable::add(Region region) {
 
 void RegionTable::remove(RegionId id) {
   const Region region = regions_[id];
+  bounds_.clear(id);
   for (RegionListener* listener : listeners_)
     listener->region_removed(region);
   regions_[id].id = kNoRegion;

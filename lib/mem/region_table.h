@@ -1,10 +1,12 @@
-// The regions of one Memory, and who wants to know of them. Control path: one thread at a time.
+// The regions of one Memory, and who wants to know of them. Control path, one thread at a
+// time, but for contains().
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "mem/region.h"
+#include "mem/region_bounds_datapath.h"
 
 namespace rrdk::mem {
 
@@ -17,12 +19,16 @@ class RegionTable {
   void listen(RegionListener& listener);
   void unlisten(RegionListener& listener);
 
+  // Any thread.
+  bool contains(const MemorySpan& span) const noexcept { return bounds_.contain(span); }
+
   // How many there have been.
   uint64_t added() const noexcept { return added_; }
 
  private:
   std::vector<Region> regions_;  // by id; a free place has the id kNoRegion
   std::vector<RegionListener*> listeners_;
+  RegionBounds bounds_;
   uint64_t added_ = 0;
 };
 

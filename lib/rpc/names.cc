@@ -112,6 +112,10 @@ const char* to_string(CallStatus status) noexcept {
       return "too large";
     case CallStatus::kNoMemory:
       return "no memory";
+    case CallStatus::kInvalidMemory:
+      return "memory that is not registered";
+    case CallStatus::kInvalidCall:
+      return "invalid call";
   }
   return "unknown call status";
 }

@@ -57,6 +57,9 @@ class PollCore {
   void post(ControlQueue::Task task) { control_.post(std::move(task)); }
   // Whether the calling thread is the one that polls.
   bool here() const noexcept { return owner_.load(std::memory_order_relaxed) == this_thread; }
+  // Whether the caller is inside a pass of this core: a callback or a handler. Whoever waits for
+  // the core there waits for ever.
+  bool passing() const noexcept { return here() && in_pass_; }
   // Whether nobody polls: never polled yet, or the thread that did has ended.
   bool abandoned();
   CoreStats stats() const noexcept;

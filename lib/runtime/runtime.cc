@@ -83,12 +83,14 @@ PollCore& Runtime::Impl::pick_core() {
   });
 }
 
-bool Runtime::Impl::wait_until(const std::function<bool()>& done, uint64_t deadline_ns) {
-  bool polling = embedded_here();
+bool Runtime::Impl::wait_until(const std::function<bool()>& done, uint64_t deadline_ns,
+                               runtime::StallWatch* watch) {
   while (!done()) {
     if (base::Tsc::now_ns() > deadline_ns)
       return false;
-    if (!polling)
+    if (watch != nullptr)
+      watch->look();
+    if (!embedded_here())
       std::this_thread::sleep_for(kLookAgain);
     else if (poll_here() == 0)
       std::this_thread::yield();
@@ -102,6 +104,10 @@ bool Runtime::Impl::embedded_here() {
          });
 }
 
+bool Runtime::Impl::in_pass() const noexcept {
+  return std::ranges::any_of(cores, [](const auto& core) { return core->passing(); });
+}
+
 uint32_t Runtime::Impl::poll_here() {
   uint32_t work = 0;
   for (auto& core : cores) {
@@ -111,13 +117,14 @@ uint32_t Runtime::Impl::poll_here() {
   return work;
 }
 
-void Runtime::Impl::run_on(PollCore& core, const std::function<void()>& task) {
+void Runtime::Impl::run_on(PollCore& core, const std::function<void()>& task,
+                           runtime::StallWatch* watch) {
   std::atomic<bool> done = false;
   core.post([&] {
     task();
     done.store(true, std::memory_order_release);
   });
-  wait_until([&] { return done.load(std::memory_order_acquire); });
+  wait_until([&] { return done.load(std::memory_order_acquire); }, UINT64_MAX, watch);
 }
 
 Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

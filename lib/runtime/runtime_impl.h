@@ -11,6 +11,7 @@
 #include "rrdk/runtime.h"
 #include "runtime/open_device.h"
 #include "runtime/poll_core.h"
+#include "runtime/stall_watch.h"
 #include "runtime/worker_pool.h"
 
 namespace rrdk {
@@ -27,14 +28,18 @@ struct Runtime::Impl {
   // The core with the fewest connections; the caller adds to its assigned().
   runtime::PollCore& pick_core();
   // Waits until `done()`, polling embedded cores that nobody else polls. False: not in time.
-  // Control path, and never from a callback.
-  bool wait_until(const std::function<bool()>& done, uint64_t deadline_ns = UINT64_MAX);
+  // Control path, and never where in_pass(). `watch` looks meanwhile; may be null.
+  bool wait_until(const std::function<bool()>& done, uint64_t deadline_ns = UINT64_MAX,
+                  runtime::StallWatch* watch = nullptr);
+  // Whether the caller is inside some core's pass, in a callback or a handler.
+  bool in_pass() const noexcept;
   // Embedded: whether the calling thread polls a core, or one that nobody polls (any more).
   bool embedded_here();
   // Polls those once; how many things they did.
   uint32_t poll_here();
   // Runs `task` on the core and waits for its end.
-  void run_on(runtime::PollCore& core, const std::function<void()>& task);
+  void run_on(runtime::PollCore& core, const std::function<void()>& task,
+              runtime::StallWatch* watch = nullptr);
 
   Memory& memory;
   const RuntimeOptions options;

@@ -43,22 +43,17 @@ Encoder::Encoder(Message& message, Memory& memory, uint32_t first_size, uint64_t
     message_.clear();
 }
 
-void Encoder::fail() noexcept {
-  ok_ = false;
-  end_ = next_;
-}
-
 // Whether `length` more bytes are allowed; the encoder has failed if not.
 bool Encoder::fits(uint64_t length) noexcept {
-  if (ok_ && length <= limit_ - position())
+  if (ok() && length <= limit_ - position())
     return true;
-  fail();
+  fail(EncoderFault::kLimit);
   return false;
 }
 
 void Encoder::limit_run() noexcept {
   uint64_t run = std::min(static_cast<uint64_t>(buffer_end_ - next_), limit_ - position());
-  end_ = ok_ ? next_ + run : next_;
+  end_ = ok() ? next_ + run : next_;
 }
 
 void Encoder::finish() noexcept {
@@ -80,7 +75,7 @@ bool Encoder::next_buffer(uint64_t wanted) noexcept {
   if (!buffer && size > first_size_)
     buffer = memory_.get(first_size_);
   if (!buffer) {
-    fail();
+    fail(EncoderFault::kNoMemory);
     return false;
   }
   write_to(buffer);
@@ -116,7 +111,7 @@ void Encoder::copy(const std::byte* from, uint64_t length) noexcept {
 }
 
 void Encoder::pad(uint64_t length) noexcept {
-  if (!ok_)
+  if (!ok())
     return;
   for (uint32_t n = xdr_pad(length); n != 0; --n)
     *next_++ = std::byte{0};
@@ -131,7 +126,7 @@ void Encoder::put_fixed(std::span<const std::byte> bytes) noexcept {
 
 void Encoder::put_opaque(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() > UINT32_MAX || !fits(4 + padded(bytes.size())))
-    return fail();
+    return fail(EncoderFault::kLimit);
   put_u32(static_cast<uint32_t>(bytes.size()));
   put_fixed(bytes);
 }
@@ -141,7 +136,7 @@ void Encoder::put_opaque(const ItemView& bytes) noexcept {
     return;
   put_u32(bytes.size());
   bytes.for_each([this](const std::byte* run, size_t length) {
-    if (ok_)
+    if (ok())
       copy(run, length);
   });
   pad(bytes.size());
@@ -155,7 +150,7 @@ bool Encoder::put_reference(MemorySpan bytes, Ddp ddp) noexcept {
   if (!fits(4 + padded(bytes.length)))
     return false;
   put_u32(bytes.length);
-  if (!ok_)
+  if (!ok())
     return false;
   bool eligible = ddp == Ddp::kEligible;
   if (bytes.length != 0 || eligible) {
@@ -169,12 +164,16 @@ bool Encoder::put_reference(MemorySpan bytes, Ddp ddp) noexcept {
 }
 
 void Encoder::put_item(MemorySpan bytes, Ddp ddp) noexcept {
+  if (!memory_.contains(bytes)) [[unlikely]]
+    return fail(EncoderFault::kInvalidMemory);
   put_reference(bytes, ddp);
 }
 
 void Encoder::put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept {
-  if (!buffer || buffer.capacity() < length)
-    return fail();
+  if (!buffer)
+    return fail(EncoderFault::kNoMemory);
+  if (buffer.capacity() < length)
+    return fail(EncoderFault::kInvalidMemory);
   if (put_reference(buffer.first(length), ddp))
     // datapath-allow: grows once; a message keeps its capacity from call to call
     message_.buffers_.push_back(std::move(buffer));
@@ -188,7 +187,7 @@ Encoder::Mark Encoder::mark() const noexcept {
           buffer_end_,
           region_,
           message_.stream_length_,
-          ok_};
+          fault_};
 }
 
 void Encoder::rewind(const Mark& mark) noexcept {
@@ -201,7 +200,7 @@ void Encoder::rewind(const Mark& mark) noexcept {
   next_ = mark.next;
   buffer_end_ = mark.buffer_end;
   region_ = mark.region;
-  ok_ = mark.ok;
+  fault_ = mark.fault;
   limit_run();
 }
 

@@ -1,5 +1,8 @@
 // How calls end, seen from their caller: exactly once, whatever happens.
+#include <malloc.h>
+
 #include "../server/loopback.h"
+#include "log_lines.h"
 
 namespace rrdk::loopback {
 namespace {
@@ -100,13 +103,108 @@ TEST(Client, CancelEndsACallOnce) {
     EXPECT_TRUE(ending.call.in_flight());
     ending.call.cancel();
     ending.call.cancel();
-    world.until([&] { return ending.ended() == 1; });
+    world.until([&] { return !ending.call.in_flight(); });
+    EXPECT_EQ(ending.ended(), 1);
     EXPECT_EQ(ending.call.status(), CallStatus::kCancelled);
-    EXPECT_FALSE(ending.call.in_flight());
     world.keeper.release();
     open_window(*connection);
     EXPECT_EQ(ending.ended(), 1);
   }
+}
+
+// On the core's thread, where it could: a call that waits for a credit has nothing else to wait
+// for.
+TEST(Client, CancelDoesNotCallBackItself) {
+  World world(Cores::kEmbedded, {.credits = 1});
+  auto connection = world.connect();
+  Ending ahead(*connection);
+  ahead.begin(kKeep);
+  ahead.submit();
+  Ending ending(*connection);
+  ending.begin(kKeep);
+  ending.submit();
+  world.until([&] { return world.keeper.kept() == 1; });
+  ending.call.cancel();
+  EXPECT_EQ(ending.ended(), 0);
+  world.until([&] { return ending.ended() == 1; });
+  EXPECT_EQ(ending.call.status(), CallStatus::kCancelled);
+  world.keeper.release();
+  world.until([&] { return ahead.ended() == 1; });
+}
+
+TEST(Client, CallbacksDoNotNest) {
+  struct Chain {
+    std::vector<std::unique_ptr<Call>> calls;
+    size_t next = 0;
+    int depth = 0;
+    int deepest = 0;
+    std::atomic<size_t> ends = 0;
+    static void end(Call&, void* argument) {
+      auto& self = *static_cast<Chain*>(argument);
+      self.deepest = std::max(self.deepest, ++self.depth);
+      if (++self.next < self.calls.size())
+        self.calls[self.next]->cancel();
+      --self.depth;
+      self.ends.fetch_add(1, std::memory_order_release);
+    }
+  };
+  for (Cores cores : {Cores::kEmbedded, Cores::kDedicated}) {
+    World world(cores, {.credits = 1});
+    auto connection = world.connect();
+    Ending ahead(*connection);  // has the only credit
+    ahead.begin(kKeep);
+    ahead.submit();
+    Chain chain;
+    for (int i = 0; i < 20; ++i) {
+      chain.calls.push_back(std::make_unique<Call>(*connection));
+      chain.calls.back()->begin(kBinding, 0);
+      chain.calls.back()->submit(Chain::end, &chain);
+    }
+    world.until([&] { return world.keeper.kept() == 1; });
+    chain.calls[0]->cancel();
+    world.until([&] { return chain.ends.load(std::memory_order_acquire) == 20; });
+    EXPECT_EQ(chain.deepest, 1);
+    for (auto& call : chain.calls)
+      world.until([&] { return !call->in_flight(); });
+    world.keeper.release();
+    world.until([&] { return !ahead.call.in_flight(); });
+    EXPECT_EQ(ahead.call.status(), CallStatus::kOk);
+  }
+}
+
+TEST(Client, ALostConnectionSaysWhy) {
+  LogLines log;
+  World world;
+  auto connection = world.connect();
+  EXPECT_FALSE(connection->error());
+  Call call(*connection);
+  call.begin(kBinding, kDropCall);
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kConnectionLost);
+  auto error = connection->error();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, Errc::kConnectionLost);
+  EXPECT_NE(error->message.find(world.uri), std::string::npos);
+  EXPECT_EQ(log.count(LogLevel::kInfo, "connection to " + world.uri + " ended: "), 1);
+}
+
+TEST(Client, PastCredentialsAreFreed) {
+  World world;
+  auto connection = world.connect();
+  Call call(*connection);
+  size_t before = mallinfo2().uordblks;
+  for (uint32_t uid = 1; uid <= 20000; ++uid) {
+    AuthSys identity;
+    identity.uid = uid;
+    connection->set_auth_sys(identity);
+    if (uid % 1000 != 0)
+      continue;
+    call.begin(kBinding, kWho);
+    call.expect_reply(256);
+    ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    EXPECT_EQ(call.results().get_u32(), uid);
+  }
+  size_t after = mallinfo2().uordblks;
+  EXPECT_LT(after, before + (1u << 20));  // 20000 of them would be eight times as much
 }
 
 // Races of submit and cancel from another thread than the core's.

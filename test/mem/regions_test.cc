@@ -100,6 +100,35 @@ TEST_F(Regions, IdsAreDenseAndReusedAfterRemovalOnly) {
   EXPECT_EQ(memory_->allocate(1)->region(), 2u);
 }
 
+TEST_F(Regions, MemoryKnowsWhatItContains) {
+  Buffer buffer = memory_->get(4096);
+  RegisteredMemory own = memory_->allocate(8192).value();
+  std::byte stranger[16];
+  EXPECT_TRUE(memory_->contains(buffer.span()));
+  EXPECT_TRUE(memory_->contains(own.span(0, 8192)));
+  EXPECT_TRUE(memory_->contains({}));
+  EXPECT_FALSE(memory_->contains(own.span(1, 8192)));
+  EXPECT_FALSE(memory_->contains({own.data() - 1, 1, own.region()}));
+  EXPECT_FALSE(memory_->contains({own.data(), 1, buffer.region()}));
+  EXPECT_FALSE(memory_->contains({stranger, 16, own.region()}));
+  EXPECT_FALSE(memory_->contains({own.data(), 1, kNoRegion}));
+  EXPECT_FALSE(memory_->contains({own.data(), 1, kNoRegion - 1}));
+  MemorySpan past = own.span(0, 1);
+  own = RegisteredMemory();
+  EXPECT_FALSE(memory_->contains(past));
+}
+
+// Past the places that there are at first.
+TEST_F(Regions, MemoryKnowsManyRegions) {
+  std::vector<RegisteredMemory> many;
+  for (int i = 0; i < 300; ++i)
+    many.push_back(memory_->allocate(4096).value());
+  for (const RegisteredMemory& one : many) {
+    EXPECT_TRUE(memory_->contains(one.span(0, 4096)));
+    EXPECT_FALSE(memory_->contains(one.span(0, 4097)));
+  }
+}
+
 TEST_F(Regions, RegistrationsAreCounted) {
   const uint64_t before = memory_->registrations();
   EXPECT_EQ(before, 1u);

@@ -118,8 +118,11 @@ TEST_P(ByCores, RefusesChunksThatTheBindingDoesNotAllow) {
   auto connection = world.connect();
   Call call(*connection);
   // A client whose binding differs from the server's: an eligible argument of ECHO.
-  constexpr ProcedureBinding kOther[] = {
-      {.procedure = kEcho, .name = "ECHO", .eligible_args = 1, .eligible_results = 1}};
+  constexpr ProcedureBinding kOther[] = {{.procedure = kEcho,
+                                          .name = "ECHO",
+                                          .eligible_args = 1,
+                                          .eligible_results = 1,
+                                          .fixed_results = 4}};
   Binding other = kBinding;
   other.procedures = kOther;
   Buffer data = world.memory->get(4096);
@@ -146,8 +149,11 @@ TEST(Server, AnswersForbiddenChunksAsTheBindingSays) {
   ASSERT_TRUE(server->add_service({.binding = &strict, .procedures = kNothing}));
   std::string uri = server->listen("shm:" + socket_path()).value();
   auto connection = world.client->connect(uri).value();
-  constexpr ProcedureBinding kOther[] = {
-      {.procedure = 1, .name = "OTHER", .eligible_args = 1, .eligible_results = 1}};
+  constexpr ProcedureBinding kOther[] = {{.procedure = 1,
+                                          .name = "OTHER",
+                                          .eligible_args = 1,
+                                          .eligible_results = 1,
+                                          .fixed_results = 4}};
   Binding other = strict;
   other.procedures = kOther;
   Buffer data = world.memory->get(4096);

@@ -137,7 +137,28 @@ TEST_F(EncoderTest, ItemLargerThanItsBufferOrOfNoBufferFails) {
   for (bool none : {false, true}) {
     Encoder out(message_, *memory_, 64, kNoLimit);
     out.put_item(none ? Buffer() : memory_->get(64), 65, Ddp::kEligible);
-    EXPECT_FALSE(out.ok());
+    EXPECT_EQ(out.fault(), none ? EncoderFault::kNoMemory : EncoderFault::kInvalidMemory);
+  }
+}
+
+TEST_F(EncoderTest, ItemOutsideOfRegisteredMemoryFails) {
+  Buffer buffer = memory_->get(64);
+  RegisteredMemory other = memory_->allocate(4096).value();
+  std::byte heap[64];
+  for (const MemorySpan& bad :
+       {MemorySpan{heap, 64, kNoRegion}, MemorySpan{heap, 64, buffer.region()},
+        MemorySpan{buffer.data(), 64, other.region()}, MemorySpan{buffer.data(), 64, 4000000000},
+        MemorySpan{other.data() + 4000, 97, other.region()}}) {
+    Encoder out(message_, *memory_, 64, kNoLimit);
+    Encoder::Mark before = out.mark();
+    out.put_item(bad, Ddp::kEligible);
+    EXPECT_EQ(out.fault(), EncoderFault::kInvalidMemory);
+    out.fail();
+    EXPECT_EQ(out.fault(), EncoderFault::kInvalidMemory) << "the first reason counts";
+    EXPECT_EQ(out.position(), 0u);
+    out.rewind(before);
+    out.put_item(other.span(4000, 96), Ddp::kEligible);
+    EXPECT_TRUE(out.ok());
   }
 }
 

@@ -107,7 +107,10 @@ struct Binding {
 };
 
 /**
- * Checked when a service or a client first uses a binding. Errors: kInvalidArgument, naming the
+ * Applied by Server::add_service(), and by a ClientConnection at the first begin() with a binding,
+ * which it knows by its address afterwards: a Binding is static, or at least outlives what uses it
+ * and does not change. Calls with one that fails end with CallStatus::kInvalidCall, and the log
+ * says why. Errors: kInvalidArgument, naming the
  * program, the procedure and what is wrong with it.
  */
 Result<void> check(const Binding& binding);

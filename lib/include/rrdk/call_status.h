@@ -48,6 +48,16 @@ enum class CallStatus : uint8_t {
   kTooLarge,
   /** Not sent: a pool is exhausted. Fewer calls in flight, or larger pools. */
   kNoMemory,
+  /**
+   * Not sent: a MemorySpan given to offer() or put_item() is not inside registered memory of the
+   * Runtime's Memory (Memory::contains()), or a Buffer is shorter than what it was said to hold.
+   */
+  kInvalidMemory,
+  /**
+   * Not sent: the program's mistake, which a log line names. submit() without begin(), a binding
+   * that check() refuses, args.fail(), or submit_and_wait() where it would wait for itself.
+   */
+  kInvalidCall,
 };
 
 /** As in "connection lost". Never null, also for values that are none of the above. */

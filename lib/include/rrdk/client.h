@@ -6,10 +6,25 @@
  * placed by RDMA, submit() sends it. Every submitted call ends exactly once, in its callback, with
  * a CallStatus. In the steady state nothing is allocated or registered.
  *
+ * Order: begin() is needed before every submit(); it resets offers, expect_reply() and
+ * set_timeout_ms(), which come between begin() and submit() and do nothing elsewhere. The Encoder
+ * is valid until submit(): what is written to it later is dropped.
+ *
+ * Lifetime: Memory > Runtime > Client > ClientConnection; destroy in the opposite order. A Call is
+ * used only while its connection exists, and destroyed before its Memory, which the last reply's
+ * buffers belong to. Once its connection is gone it can only be destroyed, or asked for status().
+ * A lost connection stays lost, and its calls end with kConnectionLost: connect() again, and make
+ * new Calls on the new connection.
+ *
  * Threads: begin(), offer() and submit() from any thread, one at a time per Call; on the
  * connection's own poll core (in a callback, or where an embedded Runtime is polled) submit() is a
- * direct call, from elsewhere it goes through a ring. Callbacks run on the connection's poll core;
- * they may begin and submit again, and must not block, destroy the ClientConnection or poll.
+ * direct call, from elsewhere it goes through a ring. Callbacks run on the connection's poll core,
+ * in a pass of it, one at a time: never within submit() or cancel(). They may begin and submit
+ * again and cancel or destroy any Call of the same poll core, and must not throw, block, destroy
+ * the ClientConnection, connect() or poll. Handlers that run on a poll core have the same limits.
+ *
+ * Waiting: whoever waits for a poll core that nobody polls waits until somebody does, and a line in
+ * the log says so after five seconds.
  *
  *   auto connection = client->connect("shm:/run/perf.sock").value();
  *   rrdk::Call call(*connection);
@@ -25,6 +40,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -39,8 +55,8 @@
 namespace rrdk {
 
 struct ClientOptions {
-  uint32_t credits = 64;         ///< calls in flight per connection; further ones queue
-  uint32_t inline_size = 4096;   ///< bytes of Send and Receive buffers, multiple of 1024
+  uint32_t credits = 64;         ///< calls in flight per connection, 1 to 4096; further ones queue
+  uint32_t inline_size = 4096;   ///< bytes of Send and Receive buffers, k * 1024, to 262144
   uint64_t max_call = 8u << 20;  ///< bytes of one call, data included
   uint64_t max_reply = 8u << 20;
   uint32_t connect_timeout_ms = 5000;
@@ -64,16 +80,27 @@ struct ClientStats {
 /** One connection to one server, on one poll core. */
 class ClientConnection {
  public:
-  /** Ends all calls with kShutdown, then closes. Not from a callback. */
+  /**
+   * Ends all calls with kShutdown, in their callbacks, then closes, and waits for that. Not from a
+   * callback or a handler on a poll core: it would wait for ever, which the log says.
+   */
   ~ClientConnection();
   ClientConnection(const ClientConnection&) = delete;
   ClientConnection& operator=(const ClientConnection&) = delete;
 
   bool alive() const noexcept;
+  /**
+   * Why the connection broke; none while it is alive. The log has it too, as information.
+   * kConnectionLost mostly; the message names the peer and the reason. Any thread.
+   */
+  std::optional<Error> error() const;
   const std::string& peer() const noexcept;
   uint32_t core() const noexcept;
   ClientStats stats() const;
-  /** The credential of following calls: AUTH_NONE by default. */
+  /**
+   * The credential of calls begun from now on: AUTH_NONE by default. Any thread. A Call keeps the
+   * last one that it used; others are freed.
+   */
   void set_auth_sys(const AuthSys& identity);
 
   struct Impl;
@@ -85,27 +112,45 @@ class ClientConnection {
   std::unique_ptr<Impl> impl_;
 };
 
-/** Called when a call has ended; `call` may be begun again at once. */
+/**
+ * Called when a call has ended, on its connection's poll core; `call` may be begun again at once,
+ * or destroyed. Does not throw.
+ */
 using Completion = void (*)(Call& call, void* argument);
 
 /** One call at a time, again and again. Outlives what it submitted; cancel() ends that early. */
 class Call {
  public:
   explicit Call(ClientConnection& connection);
-  /** Not in flight. */
+  /**
+   * Not in flight: cancel() and wait for the callback first. Destroying one in flight is a mistake,
+   * which the log names; the call is then cancelled and its callback does not come (or has returned
+   * before the destructor does, if it was running). The destructor waits until the call has ended.
+   *
+   * In a callback or handler on the connection's poll core it can not wait: what is ours lives on
+   * until the call has ended, but memory that was offered, and items that were put by reference,
+   * are the peer's to access until then, so keep them until the connection has been destroyed. A
+   * Call may be destroyed in its own callback as a matter of course: it is not in flight any more.
+   */
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   /**
    * Starts a new call of `procedure` of the binding's program and version; what was read from the
-   * last reply is gone. Write the arguments, in order, into the encoder returned.
+   * last reply is gone. Write the arguments, in order, into the encoder returned, which is valid
+   * until submit(). The binding is static, or outlives the Call unchanged; one that check() refuses
+   * is logged, and its calls end with kInvalidCall.
+   *
+   * While the call is in flight begin() is refused, which the log says: the call goes on, and the
+   * encoder returned takes nothing.
    */
   Encoder& begin(const Binding& binding, uint32_t procedure) noexcept;
   /**
    * Room for the next DDP-eligible result, in stream order: a Write chunk of one segment, or of
    * several. Until the call has ended the memory is the peer's to write. At most as many as the
-   * binding allows and kMaxOffers in all; more makes submit() end with kTooLarge.
+   * binding allows and kMaxOffers in all; more makes submit() end with kTooLarge. Memory that
+   * Memory::contains() does not know makes it end with kInvalidMemory.
    */
   void offer(MemorySpan room) noexcept;
   void offer(std::span<const MemorySpan> segments) noexcept;
@@ -113,20 +158,38 @@ class Call {
   static constexpr uint32_t kMaxOfferSegments = 64;
   /** Bound on the reply's variable part in bytes, beyond what the binding states. */
   void expect_reply(uint64_t bytes) noexcept;
-  /** For this call only; 0: none. */
+  /** For this call only, after begin(); 0: none. */
   void set_timeout_ms(uint32_t timeout) noexcept;
 
-  /** Sends; the end comes as `completion(call, argument)`, possibly before this returns. */
+  /**
+   * Sends; the end comes as `completion(call, argument)`: on the core's thread not before this has
+   * returned, on another thread at any time. Null: in_flight() alone tells of the end.
+   *
+   * Without begin() before it the call ends with kInvalidCall. While the call is in flight submit()
+   * is refused: nothing happens, and the new completion is not called. Both are logged.
+   */
   void submit(Completion completion, void* argument) noexcept;
   /**
-   * Sends and waits for the end. On an embedded runtime it polls the core meanwhile. Not from a
-   * callback.
+   * Sends and waits for the end. On an embedded runtime it polls the core meanwhile. In a callback
+   * or a handler on a poll core it is refused, with kInvalidCall and a line in the log: it would
+   * wait for itself. A handler on a worker may wait.
    */
   CallStatus submit_and_wait();
-  /** Ends the call with kCancelled, if it has not ended: the callback still comes, once. */
+  /**
+   * Ends the call with kCancelled, if it has not ended: the callback still comes, once, after this
+   * has returned if it is called on the core's thread. Offered memory is the peer's until then.
+   *
+   * Any thread. But from a thread that does not know whether the call has ended and was submitted
+   * again meanwhile (in its callback, say) it may hit the next call.
+   */
   void cancel() noexcept;
 
+  /**
+   * From submit() until the callback has returned; so true in the callback, too. Any thread. False:
+   * no other thread is at it, and it may be begun or destroyed anywhere.
+   */
   bool in_flight() const noexcept;
+  /** How the last call ended. In its callback and afterwards, until submit(). */
   CallStatus status() const noexcept;
   /** After kOk: the results. Valid until begin() or destruction. */
   Decoder& results() noexcept;
@@ -144,7 +207,10 @@ class Call {
 
 class Client {
  public:
-  /** `runtime` outlives the Client. */
+  /**
+   * `runtime` outlives the Client. Errors: kInvalidArgument (credits not 1 to 4096; inline_size not
+   * a multiple of 1024 from 1024 to 262144).
+   */
   static Result<std::unique_ptr<Client>> create(Runtime& runtime,
                                                 const ClientOptions& options = {});
   /** Connections are gone by now. */
@@ -153,9 +219,16 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   /**
-   * Connects, and waits for it (an embedded runtime is polled). The connection lives on `core`, or
-   * on the core with the fewest (-1).
-   * Errors: kBadUri, kNotFound, kRefused, kNotAPeer, kPermission, kTimeout, kNoMemory.
+   * Connects to an address, and waits for it: an embedded runtime is polled. An address is a URI
+   * whose scheme names a driver: "shm:/run/rrdk.sock" is a socket's path, "shm:@name" an abstract
+   * socket (unix(7)). Server::listen() returns what to connect to. The connection lives on poll
+   * core `core`; negative: on the one with the fewest.
+   *
+   * connect_timeout_ms also holds when nobody polls that core; but a core that has begun to connect
+   * and then is polled no more is waited for until it is polled again.
+   * Errors: kInvalidArgument (no such core; called in a callback or handler on a poll core),
+   * kBadUri, kNotFound, kRefused, kNotAPeer, kPermission, kTimeout, kNoMemory, kUnsupported,
+   * kSystem.
    */
   Result<std::unique_ptr<ClientConnection>> connect(const std::string& uri, int core = -1);
 

@@ -40,7 +40,11 @@ class Memory;
 using RegionId = uint32_t;
 constexpr RegionId kNoRegion = UINT32_MAX;
 
-/** A run of bytes that drivers can address: inside region `region`. Does not own. */
+/**
+ * A run of bytes that drivers can address: inside region `region`. Does not own. Take it from a
+ * Buffer or a RegisteredMemory; a span that Memory::contains() does not know fails the call or
+ * reply that it is given to.
+ */
 struct MemorySpan {
   std::byte* data = nullptr;
   uint32_t length = 0;
@@ -179,10 +183,17 @@ class Memory {
   /**
    * Takes memory that the application mapped from `fd` at `fd_offset`. It stays the application's
    * and must outlive the result; the descriptor is duplicated. To be usable over `shm:` it must be
-   * a memfd sealed with F_SEAL_SHRINK, so that neither side can pull pages from under the other.
+   * a memfd sealed with F_SEAL_SHRINK, so that neither side can pull pages from under the other:
+   * a call over `shm:` with other memory breaks its connection.
    * Errors: kInvalidArgument (not page-aligned, not sealed), kSystem.
    */
   Result<RegisteredMemory> adopt(void* address, size_t bytes, int fd, uint64_t fd_offset);
+
+  /**
+   * Whether the span is empty, or inside the region that it names and this Memory has. Any thread;
+   * cheap.
+   */
+  bool contains(const MemorySpan& span) const noexcept;
 
   /** One entry per class and node. Exact only while no other thread gets or puts. */
   std::vector<PoolAudit> audit() const;

@@ -15,7 +15,7 @@
  *
  *   uint64_t offset = args.get_u64();
  *   rrdk::ItemView data = args.get_item(max_bytes);   // count, bytes, pad
- *   if (!args.at_end()) return call.reject(rrdk::AcceptStat::kGarbageArgs);
+ *   if (!args.at_end()) return std::move(call).reject(rrdk::AcceptStat::kGarbageArgs);
  */
 #pragma once
 
@@ -234,21 +234,34 @@ class Message {
   uint64_t stream_length_ = 0;
 };
 
+/** Why an Encoder failed. */
+enum class EncoderFault : uint8_t {
+  kNone,
+  kLimit,          ///< the stream would exceed its limit
+  kNoMemory,       ///< no buffer left, or an empty one was handed over
+  kInvalidMemory,  ///< an item that is not registered memory, or is longer than its buffer
+  kByCaller,       ///< fail() was called
+};
+
 /**
  * Writes an XDR stream into a Message, whose previous contents it clears. The first buffer has room
  * for `first_size` bytes (the inline threshold, say) and is the previous contents' if that will do;
- * when it is full further ones come from `memory`. Fails when memory is exhausted or the stream
- * would exceed `limit`.
+ * when it is full further ones come from `memory`. Fails when memory is exhausted, the stream
+ * would exceed `limit` or an item is not where it says to be; fault() tells which came first.
  */
 class Encoder {
  public:
   Encoder(Message& message, Memory& memory, uint32_t first_size, uint64_t limit) noexcept;
   /** Finishes. */
-  ~Encoder() { finish(); }
+  ~Encoder() {
+    if (next_ != start_)
+      finish();
+  }
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
 
-  bool ok() const noexcept { return ok_; }
+  bool ok() const noexcept { return fault_ == EncoderFault::kNone; }
+  EncoderFault fault() const noexcept { return fault_; }
   void put_u32(uint32_t value) noexcept {
     if (end_ - next_ < 4) [[unlikely]] {
       if (!room(4))
@@ -278,7 +291,8 @@ class Encoder {
   void put_opaque(const ItemView& bytes) noexcept;
   /**
    * opaque<> by reference: the count is written, the bytes stay where they are and must not change
-   * until the call or reply that carries them has ended. `bytes` is registered memory.
+   * until the call or reply that carries them has ended. `bytes` is registered memory of the
+   * Encoder's Memory, or empty; fails with kInvalidMemory when Memory::contains() says no.
    */
   void put_item(MemorySpan bytes, Ddp ddp) noexcept;
   /**
@@ -298,7 +312,7 @@ class Encoder {
     return run;
   }
   /** Makes the encoder fail: the call or reply will not be sent as it is. */
-  void fail() noexcept;
+  void fail() noexcept { fail(EncoderFault::kByCaller); }
 
   /** Bytes of the stream so far. */
   uint64_t position() const noexcept {
@@ -319,13 +333,19 @@ class Encoder {
     std::byte* buffer_end;
     RegionId region;
     uint64_t stream_length;
-    bool ok;
+    EncoderFault fault;
   };
   Mark mark() const noexcept;
   /** `mark` is of this encoder, and no rewind() to an earlier one came since. */
   void rewind(const Mark& mark) noexcept;
 
  private:
+  // The first reason is the one that is kept.
+  void fail(EncoderFault fault) noexcept {
+    if (ok())
+      fault_ = fault;
+    end_ = next_;
+  }
   bool room(uint32_t length) noexcept;
   bool next_buffer(uint64_t wanted) noexcept;
   void write_to(const Buffer& buffer) noexcept;
@@ -344,7 +364,7 @@ class Encoder {
   uint64_t limit_;
   Message& message_;
   Memory& memory_;
-  bool ok_ = true;
+  EncoderFault fault_ = EncoderFault::kNone;
 };
 
 }  // namespace rrdk

@@ -1,0 +1,446 @@
+// What happens when a program uses its client wrongly: the call at fault ends, by name, and nothing
+// else does.
+#include <array>
+#include <cstring>
+
+#include "../server/loopback.h"
+#include "log_lines.h"
+
+namespace rrdk::loopback {
+namespace {
+
+constexpr Cores kEveryWay[] = {Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers};
+
+void count_end(Call&, void* count) {
+  static_cast<std::atomic<int>*>(count)->fetch_add(1, std::memory_order_release);
+}
+
+// A call that nobody answers for now, on its way.
+void submit_kept(World& world, Call& call, std::atomic<int>& ends) {
+  size_t before = world.keeper.kept();
+  call.begin(kBinding, kKeep);
+  call.submit(count_end, &ends);
+  world.until([&] { return world.keeper.kept() == before + 1; });
+}
+
+TEST(DestroyedInFlight, TheCallIsCancelledWithoutItsCallback) {
+  for (Cores cores : kEveryWay) {
+    LogLines log;
+    World world(cores);
+    auto connection = world.connect();
+    open_window(*connection);
+    std::atomic<int> ends = 0;
+    {
+      Call call(*connection);
+      submit_kept(world, call, ends);
+    }
+    EXPECT_EQ(connection->stats().in_flight, 0u);
+    EXPECT_EQ(log.count(LogLevel::kError, world.uri, "procedure 9 (KEEP)"), 1);
+    world.keeper.release();
+    open_window(*connection);
+    EXPECT_EQ(ends.load(), 0);
+  }
+}
+
+TEST(DestroyedInFlight, InACallbackItsRestLivesUntilItHasEnded) {
+  struct Killer {
+    std::unique_ptr<Call> victim;
+    std::atomic<int> ends = 0;
+  };
+  for (Cores cores : kEveryWay) {
+    LogLines log;
+    World world(cores);
+    auto connection = world.connect();
+    open_window(*connection);
+    std::atomic<int> ends = 0;
+    Killer killer;
+    killer.victim = std::make_unique<Call>(*connection);
+    submit_kept(world, *killer.victim, ends);
+    Call call(*connection);
+    call.begin(kBinding, 0);
+    call.submit(
+        [](Call&, void* argument) {
+          auto& self = *static_cast<Killer*>(argument);
+          self.victim.reset();
+          self.ends.fetch_add(1, std::memory_order_release);
+        },
+        &killer);
+    world.until([&] { return killer.ends.load(std::memory_order_acquire) == 1; });
+    EXPECT_EQ(log.count(LogLevel::kError, "destroyed in flight"), 1);
+    world.keeper.release();
+    open_window(*connection);
+    EXPECT_EQ(ends.load(), 0);
+  }
+}
+
+// Both end in one go: the second is already on its way out when the first one's callback runs.
+TEST(DestroyedInFlight, ByTheCallbackOfACallThatTimesOutWithIt) {
+  struct Pair {
+    std::unique_ptr<Call> calls[2];
+    std::atomic<int> ends = 0;
+  };
+  LogLines log;  // takes the errors
+  World world;
+  auto connection = world.connect();
+  Pair pair;
+  auto first_one_ends_both = [](Call&, void* argument) {
+    auto& self = *static_cast<Pair*>(argument);
+    for (auto& call : self.calls)
+      call.reset();
+    self.ends.fetch_add(1, std::memory_order_release);
+  };
+  Call ahead(*connection);  // has the only credit there is before the first reply
+  ahead.begin(kBinding, kKeep);
+  std::atomic<int> ends = 0;
+  ahead.submit(count_end, &ends);
+  for (auto& call : pair.calls) {
+    call = std::make_unique<Call>(*connection);
+    call->begin(kBinding, 0);
+    call->set_timeout_ms(1);
+    call->submit(first_one_ends_both, &pair);
+  }
+  world.until([&] { return pair.ends.load() == 1 && connection->stats().in_flight == 1; });
+  ahead.cancel();
+  world.until([&] { return !ahead.in_flight(); });
+  EXPECT_EQ(pair.ends.load(), 1);
+}
+
+// On another thread than the callback's, which submits it again and again.
+TEST(DestroyedInFlight, AtAnyMomentOfACallThatRepeatsItself) {
+  struct Busy {
+    std::atomic<int> ends = 0;
+    static void again(Call& call, void* argument) {
+      static_cast<Busy*>(argument)->ends.fetch_add(1, std::memory_order_release);
+      call.begin(kBinding, 0);
+      call.submit(again, argument);
+    }
+  };
+  LogLines log;  // takes the errors
+  World world(Cores::kDedicated);
+  auto connection = world.connect();
+  for (int round = 0; round < 200; ++round) {
+    Busy busy;
+    {
+      Call call(*connection);
+      call.begin(kBinding, 0);
+      call.submit(Busy::again, &busy);
+      while (busy.ends.load(std::memory_order_acquire) < round % 8)
+        std::this_thread::yield();
+    }
+    int ends = busy.ends.load();
+    open_window(*connection);
+    EXPECT_EQ(busy.ends.load(), ends);
+  }
+}
+
+TEST(Call, MayBeDestroyedInItsOwnCallback) {
+  struct Own {
+    std::unique_ptr<Call> call;
+    std::atomic<int> ends = 0;
+  };
+  for (Cores cores : kEveryWay) {
+    LogLines log;
+    World world(cores);
+    auto connection = world.connect();
+    for (int i = 1; i <= 100; ++i) {
+      Own own;
+      own.call = std::make_unique<Call>(*connection);
+      own.call->begin(kBinding, 0);
+      own.call->submit(
+          [](Call&, void* argument) {
+            auto& self = *static_cast<Own*>(argument);
+            self.call.reset();
+            self.ends.fetch_add(1, std::memory_order_release);
+          },
+          &own);
+      world.until([&] { return own.ends.load(std::memory_order_acquire) == 1; });
+    }
+    EXPECT_EQ(log.count(LogLevel::kError, ""), 0);
+  }
+}
+
+TEST(Call, IsInFlightUntilItsCallbackHasReturned) {
+  struct Door {
+    std::atomic<bool> entered = false;
+    std::atomic<bool> open = false;
+  } door;
+  World world(Cores::kDedicated);
+  auto connection = world.connect();
+  Call call(*connection);
+  call.begin(kBinding, 0);
+  call.submit(
+      [](Call&, void* argument) {
+        auto& self = *static_cast<Door*>(argument);
+        self.entered.store(true);
+        while (!self.open.load())
+          std::this_thread::yield();
+      },
+      &door);
+  world.until([&] { return door.entered.load(); });
+  EXPECT_TRUE(call.in_flight());
+  door.open.store(true);
+  world.until([&] { return !call.in_flight(); });
+}
+
+// Spans that no driver can find.
+std::array<MemorySpan, 4> bad_spans(const RegisteredMemory& good) {
+  static std::byte heap[4096];
+  return {MemorySpan{heap, 4096, kNoRegion}, MemorySpan{heap, 4096, good.region()},
+          MemorySpan{good.data() + good.size() - 100, 4096, good.region()},
+          MemorySpan{good.data(), 4096, 1'000'000}};
+}
+
+TEST(BadMemory, FailsTheCallThatOffersOrSendsItAndNoOther) {
+  World world;
+  auto connection = world.connect();
+  RegisteredMemory good = world.memory->allocate(65536).value();
+  {
+    Call call(*connection);
+    for (const MemorySpan& bad : bad_spans(good)) {
+      Encoder& read_args = call.begin(kBinding, kRead);
+      read_args.put_u64(0);
+      read_args.put_u32(4096);
+      call.offer(bad);
+      EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidMemory);
+      for (Ddp ddp : {Ddp::kEligible, Ddp::kNo}) {
+        Encoder& write_args = call.begin(kBinding, kWrite);
+        write_args.put_u64(0);
+        write_args.put_item(bad, ddp);
+        EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidMemory);
+      }
+      call.begin(kBinding, 0);
+      EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    }
+    EXPECT_TRUE(connection->alive());
+    EXPECT_EQ(world.server->stats().calls, 4u);
+  }
+}
+
+TEST(BadMemory, InAReplyFailsThatCallAndNoOther) {
+  static constexpr ProcedureBinding kOne[] = {
+      {.procedure = 1, .name = "BAD", .eligible_results = 1, .fixed_results = 4}};
+  static constexpr Binding kBad = {
+      .program = 0x20005601, .version = 1, .name = "bad", .procedures = kOne};
+  static constexpr Procedure kBadTable[] = {{1, [](ServerCall call, void* span) {
+                                               call.results().put_item(
+                                                   *static_cast<MemorySpan*>(span), Ddp::kEligible);
+                                               std::move(call).reply();
+                                             }}};
+  World world;
+  RegisteredMemory good = world.memory->allocate(65536).value();
+  MemorySpan bad;
+  auto server = Server::create(*world.runtime).value();
+  ASSERT_TRUE(server->add_service({.binding = &kBad, .procedures = kBadTable, .context = &bad}));
+  auto connection = world.client->connect(server->listen("shm:" + socket_path()).value()).value();
+  {
+    Call call(*connection);
+    for (const MemorySpan& span : bad_spans(good)) {
+      bad = span;
+      call.begin(kBad, 1);
+      call.offer(good.span(0, 8192));
+      EXPECT_EQ(call.submit_and_wait(), CallStatus::kSystemErr);
+    }
+    bad = good.span(0, 4096);
+    call.begin(kBad, 1);
+    call.offer(good.span(8192, 8192));
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  }
+}
+
+TEST(OnThePollCore, WaitingAndConnectingAreRefused) {
+  struct Waiting {
+    explicit Waiting(World& world_in, ClientConnection& connection)
+        : world(world_in), inner(connection) {}
+    World& world;
+    Call inner;
+    CallStatus waited = CallStatus::kOk;
+    Errc connected = Errc::kSystem;
+    std::atomic<bool> done = false;
+  };
+  for (Cores cores : kEveryWay) {
+    LogLines log;
+    World world(cores);
+    auto connection = world.connect();
+    Waiting waiting(world, *connection);
+    Call call(*connection);
+    call.begin(kBinding, 0);
+    call.submit(
+        [](Call&, void* argument) {
+          auto& self = *static_cast<Waiting*>(argument);
+          self.inner.begin(kBinding, 0);
+          self.waited = self.inner.submit_and_wait();
+          self.connected = self.world.client->connect(self.world.uri).error().code;
+          self.done.store(true, std::memory_order_release);
+        },
+        &waiting);
+    world.until([&] { return waiting.done.load(std::memory_order_acquire); });
+    EXPECT_EQ(waiting.waited, CallStatus::kInvalidCall);
+    EXPECT_EQ(waiting.inner.status(), CallStatus::kInvalidCall);
+    EXPECT_EQ(waiting.connected, Errc::kInvalidArgument);
+    EXPECT_EQ(log.count(LogLevel::kError, "submit_and_wait()", world.uri), 1);
+  }
+}
+
+// Polls a core once, so that it is its own, and no more, until it is let go.
+class Sleeper {
+ public:
+  explicit Sleeper(Runtime& runtime)
+      : thread_([this, &runtime] {
+          runtime.poll();
+          polled_.store(true);
+          polled_.notify_one();
+          let_go_.wait(false);
+        }) {
+    polled_.wait(false);
+  }
+  ~Sleeper() {
+    let_go();
+    thread_.join();
+  }
+  void let_go() {
+    let_go_.store(true);
+    let_go_.notify_one();
+  }
+
+ private:
+  std::atomic<bool> polled_ = false;
+  std::atomic<bool> let_go_ = false;
+  std::thread thread_;
+};
+
+TEST(NobodyPolls, ConnectEndsInTime) {
+  World world({.embedded_cores = 1}, {}, {.connect_timeout_ms = 20});
+  {
+    Sleeper sleeper(*world.runtime);
+    auto connection = world.client->connect(world.uri);
+    ASSERT_FALSE(connection);
+    EXPECT_EQ(connection.error().code, Errc::kTimeout);
+    EXPECT_NE(connection.error().message.find("nobody polls"), std::string::npos);
+  }
+  // The attempt that was given up does nothing later.
+  auto connection = world.connect();
+  open_window(*connection);
+  world.until([&] { return world.server->stats().connections == 1; });
+  EXPECT_EQ(world.server->stats().connections_accepted, 1u);
+}
+
+// The one that polled ends when it reads of it; who waits then polls.
+TEST(NobodyPolls, WhoWaitsSaysSoOnceAndGoesOnWhenTheThreadHasEnded) {
+  std::atomic<Sleeper*> sleeper = nullptr;
+  LogLines log([&](const std::string&) {
+    if (Sleeper* asleep = sleeper.load())
+      asleep->let_go();
+  });
+  World world({.embedded_cores = 1}, {}, {});
+  auto connection = world.connect();
+  Call call(*connection);
+  Sleeper asleep(*world.runtime);
+  sleeper.store(&asleep);
+  call.begin(kBinding, 0);
+  call.set_timeout_ms(0);
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  sleeper.store(nullptr);
+  EXPECT_EQ(log.count(LogLevel::kWarning, "submit_and_wait() on " + world.uri, "poll core 0"), 1);
+}
+
+TEST(Binding, OneThatCheckRefusesFailsItsCallsAndIsNamedOnce) {
+  static constexpr ProcedureBinding kTooSmall[] = {
+      {.procedure = kRead, .name = "READ", .eligible_results = 1}};
+  static constexpr Binding kWrong = {
+      .program = 0x20005600, .version = 3, .name = "wrong", .procedures = kTooSmall};
+  LogLines log;
+  World world;
+  auto connection = world.connect();
+  Call call(*connection);
+  for (int i = 0; i < 3; ++i) {
+    call.begin(kWrong, 0);
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidCall);
+    call.begin(kBinding, 0);
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  }
+  EXPECT_EQ(log.count(LogLevel::kError, "\"wrong\"", "procedure 2"), 1);
+}
+
+TEST(Order, SubmitWithoutBeginEndsWithItsName) {
+  LogLines log;
+  World world;
+  auto connection = world.connect();
+  Ending ending(*connection);
+  ending.submit();
+  EXPECT_EQ(ending.ended(), 0);
+  world.until([&] { return ending.ended() == 1; });
+  EXPECT_EQ(ending.call.status(), CallStatus::kInvalidCall);
+  ending.begin(0);
+  ending.submit();
+  world.until([&] { return ending.ended() == 2; });
+  EXPECT_EQ(ending.call.status(), CallStatus::kOk);
+  ending.submit();
+  world.until([&] { return ending.ended() == 3; });
+  EXPECT_EQ(ending.call.status(), CallStatus::kInvalidCall);
+  EXPECT_EQ(log.count(LogLevel::kError, "without begin()"), 1);
+  EXPECT_EQ(world.server->stats().calls, 1u);
+}
+
+TEST(Order, ACallInFlightIsNeitherBegunNorSubmitted) {
+  LogLines log;
+  World world;
+  auto connection = world.connect();
+  open_window(*connection);
+  Buffer room = world.memory->get(4096);
+  Ending ending(*connection);
+  ending.begin(kKeep);
+  ending.submit();
+  world.until([&] { return world.keeper.kept() == 1; });
+  Encoder& refused = ending.begin(kEcho);
+  refused.put_u32(1);
+  EXPECT_FALSE(refused.ok());
+  ending.call.offer(room.first(4096));
+  ending.call.set_timeout_ms(1);
+  ending.submit();
+  EXPECT_EQ(ending.call.submit_and_wait(), CallStatus::kInvalidCall);
+  world.keeper.release();
+  world.until([&] { return ending.ended() == 1; });
+  EXPECT_EQ(ending.call.status(), CallStatus::kOk);
+  open_window(*connection);
+  EXPECT_EQ(ending.ended(), 1);
+  EXPECT_EQ(log.count(LogLevel::kError, "begin() of a Call that is in flight"), 1);
+  EXPECT_EQ(log.count(LogLevel::kError, "submit() of a Call that is in flight"), 1);
+}
+
+TEST(Order, WhatIsWrittenAfterSubmitIsDropped) {
+  World world;
+  auto connection = world.connect();
+  Ending ending(*connection);
+  Encoder& args = ending.begin(kEcho);
+  args.put_opaque(std::span<const std::byte>());
+  ending.submit();
+  uint64_t sent = args.position();
+  args.put_u32(1);
+  args.put_u64(1);
+  EXPECT_FALSE(args.ok());
+  EXPECT_EQ(args.position(), sent);
+  world.until([&] { return ending.ended() == 1; });
+  EXPECT_EQ(ending.call.status(), CallStatus::kOk);
+}
+
+TEST(Order, WithoutACompletionOnlyTheCallTells) {
+  World world;
+  auto connection = world.connect();
+  Call call(*connection);
+  call.begin(kBinding, 0);
+  call.submit(nullptr, nullptr);
+  world.until([&] { return !call.in_flight(); });
+  EXPECT_EQ(call.status(), CallStatus::kOk);
+}
+
+TEST(Order, AnEncoderThatItsCallerFailedIsNotSent) {
+  World world;
+  auto connection = world.connect();
+  Call call(*connection);
+  call.begin(kBinding, kEcho).fail();
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidCall);
+  EXPECT_EQ(world.server->stats().calls, 0u);
+}
+
+}  // namespace
+}  // namespace rrdk::loopback
