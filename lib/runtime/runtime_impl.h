@@ -27,8 +27,13 @@ struct Runtime::Impl {
   // The core with the fewest connections; the caller adds to its assigned().
   runtime::PollCore& pick_core();
   // Waits until `done()`, polling embedded cores that nobody else polls. False: not in time.
-  // Control path, and never from a callback.
-  bool wait_until(const std::function<bool()>& done, uint64_t deadline_ns = UINT64_MAX);
+  // Control path, and never from a callback. When it has taken patience_ns, an error in the log
+  // says who waits for what (`what`; null: for a peer, which is no error by itself) and which cores
+  // were not polled meanwhile.
+  bool wait_until(const std::function<bool()>& done, uint64_t deadline_ns = UINT64_MAX,
+                  const char* what = nullptr);
+  // Whether the application may poll core `core`: it is embedded, and there.
+  bool pollable(uint32_t core) const;
   // Embedded: whether the calling thread polls a core, or one that nobody polls (any more).
   bool embedded_here();
   // Polls those once; how many things they did.
@@ -38,6 +43,7 @@ struct Runtime::Impl {
 
   Memory& memory;
   const RuntimeOptions options;
+  uint64_t patience_ns = 5'000'000'000;
   std::mutex devices_mutex;
   std::vector<std::unique_ptr<runtime::OpenDevice>> devices;
   std::unique_ptr<runtime::WorkerPool> workers;
