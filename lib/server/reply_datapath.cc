@@ -29,8 +29,9 @@ void CallContext::end(Answer how) noexcept {
   link->core().submit(*this);
 }
 
+// Calls may come while the link is not yet up; on its way down it delays no more.
 void ServerLink::finish(CallContext& context) noexcept {
-  if (context.not_before_ns > core().now() && state() == runtime::LinkState::kUp)
+  if (context.not_before_ns > core().now() && state() <= runtime::LinkState::kUp)
     delay(context);
   else
     send(context);
