@@ -7,7 +7,9 @@
 #include <rte_log.h>
 #include <rte_memory.h>
 #include <sched.h>
+#include <sys/mman.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <deque>
@@ -107,6 +109,7 @@ Result<void> start_eal(std::span<const std::string> arguments) {
   const int reason = rte_errno;
   const std::string_view output = attempt.output.stop();
   if (parsed >= 0) {
+    (void)eal_running();  // notes where its memory is
     std::fwrite(output.data(), 1, output.size(), stderr);
     return {};
   }
@@ -118,6 +121,22 @@ Result<void> start_eal(std::span<const std::string> arguments) {
   const bool by_arguments = reason == EINVAL || reason == 0;
   return fail(by_arguments ? Errc::kInvalidArgument : Errc::kSystem,
               (by_arguments ? "EAL refused its arguments: " : "EAL did not start: ") + fault);
+}
+
+// The start of EAL's memory, when it was last seen to run.
+std::atomic<const void*>& seen_memory() {
+  static std::atomic<const void*> memory{nullptr};
+  return memory;
+}
+
+// EAL keeps its address range reserved for as long as it runs, whatever it holds.
+bool cleaned_up() {
+  const void* memory = seen_memory().load(std::memory_order_relaxed);
+  if (memory == nullptr)
+    return false;
+  unsigned char resident;
+  // The range starts on a page. Only an unmapped one gives ENOMEM.
+  return mincore(const_cast<void*>(memory), 1, &resident) != 0 && errno == ENOMEM;
 }
 
 struct LcoreRegistration {
@@ -132,20 +151,26 @@ struct LcoreRegistration {
 
 bool eal_running() {
   // EAL has no question for this. Its list of memory segments is empty until rte_eal_init() has set
-  // memory up, and walking it is safe before.
-  bool has_memory = false;
+  // memory up, and walking it is safe before; but not after rte_eal_cleanup(), which unmaps them.
+  if (cleaned_up())
+    return false;
+  const void* memory = nullptr;
   rte_memseg_list_walk(
-      [](const rte_memseg_list*, void* found) {
-        *static_cast<bool*>(found) = true;
+      [](const rte_memseg_list* list, void* found) {
+        *static_cast<const void**>(found) = list->base_va;
         return 1;
       },
-      &has_memory);
-  return has_memory;
+      &memory);
+  if (memory != nullptr)
+    seen_memory().store(memory, std::memory_order_relaxed);
+  return memory != nullptr;
 }
 
 Result<void> ensure_eal(std::span<const std::string> arguments) {
   if (eal_running())
     return {};
+  if (cleaned_up())
+    return fail(Errc::kSystem, "EAL was cleaned up, and starts only once in a process");
   cpu_set_t affinity;
   if (const int error = pthread_getaffinity_np(pthread_self(), sizeof(affinity), &affinity))
     return fail(Errc::kSystem, std::string("pthread_getaffinity_np: ") + rte_strerror(error));

@@ -86,6 +86,17 @@ LogLevel log_level() {
 
 namespace base {
 
+std::optional<uint64_t> LogLimit::allow(uint64_t now_ns) {
+  uint64_t next = next_ns_.load(std::memory_order_relaxed);
+  // Of several threads at once, one has the line.
+  if (now_ns < next ||
+      !next_ns_.compare_exchange_strong(next, now_ns + interval_ns_, std::memory_order_relaxed)) {
+    left_out_.fetch_add(1, std::memory_order_relaxed);
+    return std::nullopt;
+  }
+  return left_out_.exchange(0, std::memory_order_relaxed);
+}
+
 void log_error(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <optional>
 
 #include "rrdk/log.h"
 
@@ -21,6 +23,21 @@ class LogOnce {
 
  private:
   std::atomic<bool> said_{false};
+};
+
+// For what may come in storms (refused connections, say): a line now and then, which tells how many
+// were left out. Any thread.
+//   if (auto left_out = limit.allow(now_ns)) base::log_warning(...);
+class LogLimit {
+ public:
+  explicit LogLimit(uint64_t interval_ns = 1'000'000'000) : interval_ns_(interval_ns) {}
+  // Empty: not now. Else how many were refused a line since the last one.
+  std::optional<uint64_t> allow(uint64_t now_ns);
+
+ private:
+  const uint64_t interval_ns_;
+  std::atomic<uint64_t> next_ns_{0};
+  std::atomic<uint64_t> left_out_{0};
 };
 
 }  // namespace rrdk::base

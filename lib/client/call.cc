@@ -11,6 +11,7 @@
 #include "client/call_impl.h"
 #include "client/client_impl.h"
 #include "runtime/poll_core.h"
+#include "runtime/stall_watch.h"
 
 namespace rrdk {
 
@@ -77,15 +78,12 @@ Call::~Call() {
     connection.keep_until_ended(std::move(impl_));
     return;
   }
-  runtime::StallWatch watch(connection.core(), "the end of a Call in flight on", connection.peer());
   // Again each time: a callback that was running may have submitted it once more.
-  connection.runtime.wait_until(
-      [&] {
-        if (c.in_flight.load(std::memory_order_acquire))
-          connection.cancel(c);
-        return !c.busy();
-      },
-      UINT64_MAX, &watch);
+  connection.runtime.wait_until([&] {
+    if (c.in_flight.load(std::memory_order_acquire))
+      connection.cancel(c);
+    return !c.busy();
+  });
 }
 
 CallStatus Call::submit_and_wait() {

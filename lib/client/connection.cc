@@ -43,10 +43,8 @@ Result<void> ClientConnection::Impl::open(const std::string& uri) {
     }
   });
   uint64_t deadline = base::Tsc::now_ns() + uint64_t{options.connect_timeout_ms} * 1'000'000;
-  runtime::StallWatch watch(core(), "connect() to", uri);
   bool in_time = runtime.wait_until(
-      [this] { return phase_.load(std::memory_order_acquire) != Phase::kOpening; }, deadline,
-      &watch);
+      [this] { return phase_.load(std::memory_order_acquire) != Phase::kOpening; }, deadline);
   if (alive())
     return {};
   if (!in_time && !taken->exchange(true, std::memory_order_acq_rel))
@@ -75,15 +73,12 @@ void ClientConnection::Impl::close_all() noexcept {
 }
 
 void ClientConnection::Impl::wait_unused() {
-  runtime::StallWatch watch(core(), "the end of the connection to", peer());
-  runtime.wait_until(
-      [this] {
-        return phase_.load(std::memory_order_acquire) == Phase::kDead &&
-               queued_.load(std::memory_order_acquire) == 0;
-      },
-      UINT64_MAX, &watch);
+  runtime.wait_until([this] {
+    return phase_.load(std::memory_order_acquire) == Phase::kDead &&
+           queued_.load(std::memory_order_acquire) == 0;
+  });
   // A task of ours may be what the core is running: it is done when a later one is.
-  runtime.run_on(core(), [] {}, &watch);
+  runtime.run_on(core(), [] {});
 }
 
 void ClientConnection::Impl::on_up() {

@@ -170,6 +170,20 @@ std::vector<PoolAudit> Memory::audit() const {
   return audits;
 }
 
+PoolAudit Memory::audit_fitting(uint32_t size) const {
+  PoolAudit sum = {.buffer_size = 0, .numa_node = -1, .count = 0, .available = 0};
+  for (const Impl::Node& node : impl_->nodes) {
+    const mem::Pool* pool = node.smallest[Impl::size_index(size)];
+    if (pool == nullptr)
+      continue;
+    const PoolAudit audit = pool->audit();
+    sum.buffer_size = audit.buffer_size;
+    sum.count += audit.count;
+    sum.available += audit.available;
+  }
+  return sum;
+}
+
 bool Memory::whole() const {
   const std::vector<PoolAudit> audits = audit();
   return std::all_of(audits.begin(), audits.end(),

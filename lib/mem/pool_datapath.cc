@@ -74,6 +74,17 @@ Buffer Memory::get(uint32_t size) noexcept {
   return Buffer(slot);
 }
 
+Buffer Memory::get_fitting(uint32_t size) noexcept {
+  const uint32_t index = Impl::size_index(size);
+  mem::Pool* first = impl_->nodes[impl_->home()].smallest[index];
+  if (first == nullptr) [[unlikely]]
+    return {};
+  mem::BufferSlot* slot = first->get();
+  for (uint32_t i = 0; slot == nullptr && i < impl_->nodes.size(); ++i) [[unlikely]]
+    slot = impl_->nodes[i].smallest[index]->get();
+  return Buffer(slot);
+}
+
 bool Memory::get_bulk(uint32_t size, std::span<Buffer> out) noexcept {
   return impl_->try_pools(size, [&](mem::Pool& pool) { return pool.get_bulk(out); });
 }

@@ -19,6 +19,15 @@ constexpr uint32_t kSpareReceives = 8;
 constexpr uint32_t kKeysPerCredit = 8;
 constexpr uint32_t kFewestKeys = 256;
 
+Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options) {
+  PoolAudit pool = memory.audit_fitting(options.receive_size);
+  return {Errc::kNoMemory,
+          std::to_string(pool.available) + " of " + std::to_string(pool.count) + " buffers of " +
+              std::to_string(pool.buffer_size) + " bytes are left, and a connection takes " +
+              std::to_string(options.credits) +
+              " for its Receives: enlarge that class in MemoryOptions::classes, or lower credits"};
+}
+
 }  // namespace
 
 Link::~Link() = default;
@@ -70,8 +79,7 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
   state_ = LinkState::kConnecting;
   core_.add(*this);
   if (!engine_->prepare_receives())
-    return fail(Errc::kNoMemory, "no buffers of " + std::to_string(options.receive_size) +
-                                     " bytes left for the Receives of another connection");
+    return tl::unexpected(no_receives(memory, options));
   post();
   return {};
 }
@@ -133,6 +141,11 @@ void Link::close(Errc code, const std::string& reason) {
   queue_pair_->disconnect();
   on_down(code, reason);
   core_.mark_dirty(*this);
+}
+
+void Link::give_up() {
+  const char* fault = engine_->fault();
+  close(Errc::kConnectionLost, fault != nullptr ? fault : "the connection failed");
 }
 
 void Link::fabric_is_down() {

@@ -65,6 +65,7 @@ class Link {
   }
   bool needs_tick() const { return engine_->busy(); }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
+  void give_up();  // wants_close()
   bool finished() const { return fabric_down_ && engine_->idle(); }
   void bury();  // finished(): frees engine and queue pair; on_dead() is its last act
 

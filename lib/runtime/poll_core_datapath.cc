@@ -114,7 +114,7 @@ bool PollCore::post_dirty() {
       all = false;
     }
     if (link->wants_close()) [[unlikely]]
-      link->close(Errc::kConnectionLost, "the peer broke the protocol");
+      link->give_up();
     if (!link->ticking_ && link->needs_tick()) {
       link->ticking_ = true;
       // datapath-allow: grows only with the number of connections

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "fabric/driver.h"
 #include "rrdk/eal.h"
 #include "runtime/runtime_impl.h"
@@ -21,7 +23,33 @@ constexpr uint32_t kMostCores = 128;
 // Between looks at a condition that another thread will make true.
 constexpr auto kLookAgain = std::chrono::microseconds(50);
 
+std::vector<uint64_t> count_polls(const Runtime::Impl& runtime) {
+  std::vector<uint64_t> polls;
+  for (const auto& core : runtime.cores)
+    polls.push_back(core->stats().polls);
+  return polls;
+}
+
+// Somebody waits so long that it may be for ever. What waits for a peer (no `what`) may do so, as
+// long as all cores are polled.
+void complain(const Runtime::Impl& runtime, const char* what, std::span<const uint64_t> before) {
+  std::string unpolled;
+  std::vector<uint64_t> polls = count_polls(runtime);
+  for (size_t i = 0; i < polls.size(); ++i) {
+    if (polls[i] == before[i])
+      unpolled += (unpolled.empty() ? "; nobody has polled core " : ", ") + std::to_string(i);
+  }
+  if (what == nullptr && unpolled.empty())
+    return;
+  base::log_error("%s: %lu s already%s", what != nullptr ? what : "a thread waits for a connection",
+                  runtime.patience_ns / 1'000'000'000, unpolled.c_str());
+}
+
 }  // namespace
+
+bool Runtime::Impl::pollable(uint32_t core) const {
+  return options.poll_cpus.empty() && core < cores.size();
+}
 
 Runtime::Impl::~Impl() {
   for (auto& core : cores)
@@ -35,6 +63,10 @@ Result<void> Runtime::Impl::start() {
   size_t count = embedded ? options.embedded_cores : options.poll_cpus.size();
   if (count == 0 || count > kMostCores || options.worker_cpus.size() > kMostCores)
     return fail(Errc::kInvalidArgument, "a Runtime has 1 to 128 poll cores and 0 to 128 workers");
+  for (const std::vector<int>* cpus : {&options.poll_cpus, &options.worker_cpus}) {
+    if (std::ranges::any_of(*cpus, [](int cpu) { return cpu < -1; }))
+      return fail(Errc::kInvalidArgument, "poll_cpus and worker_cpus are CPU numbers, or -1");
+  }
   if (!options.worker_cpus.empty()) {
     auto pool = runtime::WorkerPool::start(options);
     if (!pool)
@@ -84,16 +116,25 @@ PollCore& Runtime::Impl::pick_core() {
 }
 
 bool Runtime::Impl::wait_until(const std::function<bool()>& done, uint64_t deadline_ns,
-                               runtime::StallWatch* watch) {
+                               const char* what) {
+  if (done())
+    return true;
+  bool polling = embedded_here();
+  std::vector<uint64_t> polls = count_polls(*this);
+  uint64_t complain_at = base::Tsc::now_ns() + patience_ns;
   while (!done()) {
     if (base::Tsc::now_ns() > deadline_ns)
       return false;
-    if (watch != nullptr)
-      watch->look();
-    if (!embedded_here())
+    if (!polling) {
       std::this_thread::sleep_for(kLookAgain);
-    else if (poll_here() == 0)
+      polling = embedded_here();  // by now the thread that polled may have ended
+    } else if (poll_here() == 0) {
       std::this_thread::yield();
+    }
+    if (base::Tsc::now_ns() > complain_at) {
+      complain_at = UINT64_MAX;
+      complain(*this, what, polls);
+    }
   }
   return true;
 }
@@ -117,14 +158,14 @@ uint32_t Runtime::Impl::poll_here() {
   return work;
 }
 
-void Runtime::Impl::run_on(PollCore& core, const std::function<void()>& task,
-                           runtime::StallWatch* watch) {
+void Runtime::Impl::run_on(PollCore& core, const std::function<void()>& task) {
   std::atomic<bool> done = false;
   core.post([&] {
     task();
     done.store(true, std::memory_order_release);
   });
-  wait_until([&] { return done.load(std::memory_order_acquire); }, UINT64_MAX, watch);
+  wait_until([&] { return done.load(std::memory_order_acquire); }, UINT64_MAX,
+             "a thread waits for a core to run a task");
 }
 
 Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -139,16 +180,17 @@ Result<std::unique_ptr<Runtime>> Runtime::create(Memory& memory, const RuntimeOp
   return std::unique_ptr<Runtime>(new Runtime(std::move(impl)));
 }
 
+// A dedicated core is its own thread's.
 uint32_t Runtime::poll(uint32_t core) {
-  return impl_->cores[core]->poll();
+  return impl_->pollable(core) ? impl_->cores[core]->poll() : 0;
 }
 
 int Runtime::wake_fd(uint32_t core) const {
-  return impl_->cores[core]->wake_fd();
+  return impl_->pollable(core) ? impl_->cores[core]->wake_fd() : -1;
 }
 
 bool Runtime::arm_wake(uint32_t core) {
-  return impl_->cores[core]->arm();
+  return impl_->pollable(core) && impl_->cores[core]->arm();
 }
 
 bool Runtime::embedded() const noexcept {
@@ -168,7 +210,7 @@ Memory& Runtime::memory() noexcept {
 }
 
 CoreStats Runtime::stats(uint32_t core) const {
-  return impl_->cores[core]->stats();
+  return core < impl_->cores.size() ? impl_->cores[core]->stats() : CoreStats{};
 }
 
 uint64_t Runtime::now_ns() noexcept {

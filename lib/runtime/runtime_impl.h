@@ -11,7 +11,6 @@
 #include "rrdk/runtime.h"
 #include "runtime/open_device.h"
 #include "runtime/poll_core.h"
-#include "runtime/stall_watch.h"
 #include "runtime/worker_pool.h"
 
 namespace rrdk {
@@ -28,21 +27,25 @@ struct Runtime::Impl {
   // The core with the fewest connections; the caller adds to its assigned().
   runtime::PollCore& pick_core();
   // Waits until `done()`, polling embedded cores that nobody else polls. False: not in time.
-  // Control path, and never where in_pass(). `watch` looks meanwhile; may be null.
+  // Control path, and never where in_pass(). When it has taken patience_ns, an error in the log
+  // says who waits for what (`what`; null: for a peer, which is no error by itself) and which cores
+  // were not polled meanwhile.
   bool wait_until(const std::function<bool()>& done, uint64_t deadline_ns = UINT64_MAX,
-                  runtime::StallWatch* watch = nullptr);
+                  const char* what = nullptr);
   // Whether the caller is inside some core's pass, in a callback or a handler.
   bool in_pass() const noexcept;
+  // Whether the application may poll core `core`: it is embedded, and there.
+  bool pollable(uint32_t core) const;
   // Embedded: whether the calling thread polls a core, or one that nobody polls (any more).
   bool embedded_here();
   // Polls those once; how many things they did.
   uint32_t poll_here();
   // Runs `task` on the core and waits for its end.
-  void run_on(runtime::PollCore& core, const std::function<void()>& task,
-              runtime::StallWatch* watch = nullptr);
+  void run_on(runtime::PollCore& core, const std::function<void()>& task);
 
   Memory& memory;
   const RuntimeOptions options;
+  uint64_t patience_ns = 5'000'000'000;
   std::mutex devices_mutex;
   std::vector<std::unique_ptr<runtime::OpenDevice>> devices;
   std::unique_ptr<runtime::WorkerPool> workers;

@@ -29,8 +29,9 @@ void CallContext::end(Answer how) noexcept {
   link->core().submit(*this);
 }
 
+// Calls may come while the link is not yet up; on its way down it delays no more.
 void ServerLink::finish(CallContext& context) noexcept {
-  if (context.not_before_ns > core().now() && state() == runtime::LinkState::kUp)
+  if (context.not_before_ns > core().now() && state() <= runtime::LinkState::kUp)
     delay(context);
   else
     send(context);
@@ -78,12 +79,14 @@ void ServerLink::send(CallContext& context) noexcept {
   bool whole = context.results->ok();
   context.results.reset();  // finishes the message
   // What can not even be refused, for want of a buffer, is not answered at all (V1-ERR-20).
-  if (context.answer == Answer::kDrop || !whole) [[unlikely]]
+  if (context.answer == Answer::kDrop || !whole) [[unlikely]] {
+    dropped_ = true;
     engine().drop(*context.call);
-  else if (context.answer == Answer::kTransportError) [[unlikely]]
+  } else if (context.answer == Answer::kTransportError) [[unlikely]] {
     engine().refuse(*context.call);
-  else
+  } else {
     engine().reply(*context.call);
+  }
   contexts_.put(context);
   core().mark_dirty(*this);
 }
@@ -155,6 +158,11 @@ Decoder& ServerCall::args() noexcept {
 
 Encoder& ServerCall::results() noexcept {
   return *context_->results;
+}
+
+void ServerCall::on_released(Released released, void* argument) noexcept {
+  context_->call->on_ended = released;
+  context_->call->user = argument;
 }
 
 void ServerCall::reply() && {

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
 
@@ -18,13 +20,20 @@ namespace {
 
 constexpr uint32_t kMostCredits = 4096;
 constexpr uint32_t kLargestInline = 262144;  // what RFC 8797 can say
+// One buffer in so many of the Receives' size class stays for calls and replies.
+constexpr uint32_t kShareKeptForCalls = 4;
 
-Result<void> check(const ServerOptions& options) {
+Result<void> check(const ServerOptions& options, const Memory& memory) {
   if (options.credits == 0 || options.credits > kMostCredits)
     return fail(Errc::kInvalidArgument, "a server's credits are 1 to 4096");
   if (options.inline_size % 1024 != 0 || options.inline_size == 0 ||
       options.inline_size > kLargestInline)
     return fail(Errc::kInvalidArgument, "inline_size is a multiple of 1024, at most 262144");
+  if (options.inline_size > memory.largest_buffer())
+    return fail(Errc::kInvalidArgument, "inline_size is " + std::to_string(options.inline_size) +
+                                            " and the largest buffers have " +
+                                            std::to_string(memory.largest_buffer()) +
+                                            " bytes: add a class to MemoryOptions::classes");
   if (options.max_connections == 0)
     return fail(Errc::kInvalidArgument, "max_connections is at least 1");
   return {};
@@ -41,7 +50,10 @@ Server::Impl::~Impl() {
   for (auto& core : runtime.cores)
     core->post([this, c = core.get()] { close_links_of(*c); });
   // A connection that is still being accepted closes itself (accept()).
-  runtime.wait_until([this] { return connections_.load(std::memory_order_acquire) == 0; });
+  runtime.wait_until([this] { return connections_.load(std::memory_order_acquire) == 0; },
+                     UINT64_MAX,
+                     "~Server() waits for its connections to end: ServerCalls that were kept must "
+                     "be answered, and cores be polled");
   // The tasks above refer to us: they have run when a later one has.
   for (auto& core : runtime.cores)
     runtime.run_on(*core, [] {});
@@ -86,7 +98,8 @@ void Server::Impl::stop_listening() {
 void Server::Impl::on_connect_request(OpenDevice& device,
                                       std::unique_ptr<fabric::ConnectRequest> request) {
   if (connections_.load(std::memory_order_relaxed) >= options.max_connections) {
-    refused_.fetch_add(1, std::memory_order_relaxed);
+    count_refusal(request->peer(), "there are as many as ServerOptions::max_connections allows, " +
+                                       std::to_string(options.max_connections));
     request->reject({});
     return;
   }
@@ -113,15 +126,40 @@ void Server::Impl::accept(PollCore& core, OpenDevice& device, fabric::ConnectReq
   }
   Result<void> accepted = closing_.load(std::memory_order_relaxed)
                               ? fail(Errc::kShutdown, "the server is closing")
-                              : link->accept(request, engine, runtime.memory, *link);
+                              : check_room();
+  if (accepted)
+    accepted = link->accept(request, engine, runtime.memory, *link);
   if (accepted) {
     accepted_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  refused_.fetch_add(1, std::memory_order_relaxed);
+  count_refusal(request.peer(), accepted.error().message);
   device.with([&](fabric::Device&) { request.reject({}); });
   if (link->state() == runtime::LinkState::kNew)
     remove(*link);  // else it is on its way to on_dead()
+}
+
+// The Receives of idle connections must leave buffers for the calls of busy ones. Cores that accept
+// at the same time do not see each other's: the share is large enough for that.
+Result<void> Server::Impl::check_room() const {
+  PoolAudit pool = runtime.memory.audit_fitting(options.inline_size);
+  uint32_t kept = pool.count / kShareKeptForCalls;
+  if (pool.available >= uint64_t{options.credits} + kept)
+    return {};
+  return fail(Errc::kNoMemory,
+              std::to_string(pool.available) + " of " + std::to_string(pool.count) +
+                  " buffers of " + std::to_string(pool.buffer_size) +
+                  " bytes are left; a connection takes " + std::to_string(options.credits) +
+                  " and " + std::to_string(kept) +
+                  " are kept for calls: enlarge that class in MemoryOptions::classes, or lower "
+                  "ServerOptions::credits");
+}
+
+void Server::Impl::count_refusal(const std::string& peer, const std::string& reason) {
+  refused_.fetch_add(1, std::memory_order_relaxed);
+  if (auto left_out = refusals_.allow(base::Tsc::now_ns()))
+    base::log_warning("connection of %s refused: %s (%lu more since the last such line)",
+                      peer.c_str(), reason.c_str(), *left_out);
 }
 
 void Server::Impl::remove(ServerLink& link) {
@@ -183,7 +221,7 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::create(Runtime& runtime, const ServerOptions& options) {
-  if (auto checked = check(options); !checked)
+  if (auto checked = check(options, runtime.memory()); !checked)
     return tl::unexpected(checked.error());
   return std::unique_ptr<Server>(new Server(std::make_unique<Impl>(runtime.impl(), options)));
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "rrdk/server.h"
 #include "runtime/open_device.h"
 #include "runtime/runtime_impl.h"
@@ -37,6 +38,7 @@ struct Server::Impl final : runtime::Acceptor {
   const ServerOptions options;
   server::ServiceTable services;  // only read after listen()
   std::atomic<uint64_t> ended = 0;
+  base::LogLimit failures;  // of connections, by the peer's doing
 
  private:
   struct Listening {
@@ -51,6 +53,9 @@ struct Server::Impl final : runtime::Acceptor {
 
   void accept(runtime::PollCore& core, runtime::OpenDevice& device,
               fabric::ConnectRequest& request);
+  // Whether another connection may have its Receives. Errors: kNoMemory.
+  Result<void> check_room() const;
+  void count_refusal(const std::string& peer, const std::string& reason);
   static void add(Sums& sums, const server::ServerLink& link);
   void close_links_of(runtime::PollCore& core);
 
@@ -62,6 +67,7 @@ struct Server::Impl final : runtime::Acceptor {
   std::atomic<uint32_t> connections_ = 0;
   std::atomic<uint64_t> accepted_ = 0;
   std::atomic<uint64_t> refused_ = 0;
+  base::LogLimit refusals_;
   mutable std::mutex links_mutex_;
   std::vector<server::ServerLink*> links_;
   Sums past_;

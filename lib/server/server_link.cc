@@ -1,5 +1,8 @@
 #include "server/server_link.h"
 
+#include "base/clock.h"
+#include "base/log.h"
+#include "runtime/poll_core.h"
 #include "server/server_impl.h"
 
 namespace rrdk::server {
@@ -15,12 +18,25 @@ void ContextPool::grow() {
 
 void ServerLink::on_up() {
   was_up_ = true;
+  base::log_debug("connection of %s accepted on core %u", peer().c_str(), core().index());
 }
 
-void ServerLink::on_down(Errc code, const std::string&) {
+void ServerLink::on_down(Errc code, const std::string& reason) {
   if (was_up_ && code != Errc::kShutdown)
     server_.ended.fetch_add(1, std::memory_order_relaxed);
+  log_end(reason);
   release_delayed();
+}
+
+// Peers come and go; one that fails in another way is worth a line.
+void ServerLink::log_end(const std::string& reason) {
+  if (dropped_)
+    base::log_debug("connection of %s ended: a call of it was dropped", peer().c_str());
+  else if (engine().fault() == nullptr)
+    base::log_debug("connection of %s ended: %s", peer().c_str(), reason.c_str());
+  else if (auto left_out = server_.failures.allow(base::Tsc::now_ns()))
+    base::log_warning("connection of %s failed: %s (%lu more since the last such line)",
+                      peer().c_str(), reason.c_str(), *left_out);
 }
 
 void ServerLink::on_dead() {

@@ -39,12 +39,14 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls {
   void send(CallContext& context) noexcept;
   void delay(CallContext& context) noexcept;
   void release_delayed() noexcept;
+  void log_end(const std::string& reason);
 
   Server::Impl& server_;
   ContextPool& contexts_;
   CallContext* delayed_ = nullptr;
   const ServiceTable::Entry* last_service_ = nullptr;  // of the last call that had one
   bool was_up_ = false;
+  bool dropped_ = false;                // a call, which ends the connection
   std::atomic<uint64_t> rejected_ = 0;  // by the core; read by anybody
 };
 

@@ -67,6 +67,9 @@ void Connection::on_disconnected() {
 bool Connection::wants_disconnect() const {
   return impl_->link.wants_disconnect;
 }
+const char* Connection::fault() const {
+  return impl_->link.fault;
+}
 bool Connection::established() const {
   return impl_->link.up();
 }

@@ -83,6 +83,9 @@ class IncomingCall {
   uint64_t max_reply() const;    // the limit for it
   Connection& connection() const;
   void* user = nullptr;  // the upper layer's, untouched
+  // The upper layer's, null at first: called with `user` when the call has ended, which is when
+  // nothing refers to the memory of its reply any more. May reply to other calls, as on_call may.
+  void (*on_ended)(void* user) = nullptr;
 
  protected:
   IncomingCall() = default;
@@ -168,6 +171,8 @@ class Connection {
   WorkList<fabric::SendWr>& sends() { return sends_; }
   WorkList<fabric::ReceiveWr>& receives() { return receives_; }
   bool wants_disconnect() const;  // the peer broke the rules, or a key could not be revoked
+  // What the peer did, if that is why; null: it was lost, or the upper layer dropped a call.
+  const char* fault() const;
 
   bool established() const;
   bool idle() const;  // dead, nothing posted, no call above: may be destroyed

@@ -15,7 +15,7 @@ void Connection::on_completions(std::span<const Completion> completions) {
 void Connection::Impl::dispatch(const Completion& completion) noexcept {
   const WorkTag& tag = WorkTag::of(completion.wr_id);
   if (completion.status != WcStatus::kSuccess) [[unlikely]]
-    on_failure();
+    on_failure(completion.status);
   switch (tag.kind) {
     case WorkKind::kReceive:
       on_receive(*static_cast<ReceiveSlot*>(tag.owner), completion);
@@ -60,8 +60,10 @@ void Connection::Impl::on_receive(ReceiveSlot& slot, const Completion& completio
 
 // A failed work request is the end of the queue pair (V1-ERR-18): nothing more is sent, and the
 // owner is told to disconnect. Calls end once the disconnection has fenced their memory.
-void Connection::Impl::on_failure() noexcept {
+void Connection::Impl::on_failure(WcStatus status) noexcept {
   link.wants_disconnect = true;
+  if (link.fault == nullptr && status != WcStatus::kFlushed && status != WcStatus::kPeerLost)
+    link.fault = fabric::to_string(status);
   if (link.phase == Phase::kDead)
     return;
   link.phase = Phase::kFailing;

@@ -21,7 +21,7 @@ struct Connection::Impl {
   // connection_datapath.cc
   void dispatch(const fabric::Completion& completion) noexcept;
   void on_receive(ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
-  void on_failure() noexcept;
+  void on_failure(fabric::WcStatus status) noexcept;
   void pump() noexcept;
   void pump_sends() noexcept;
 };

@@ -1,5 +1,8 @@
 // The Receives of one connection: a fixed number of slots, each posted with a buffer, or bare
 // because no buffer was to be had, or parked with a message that can not be taken yet.
+//
+// Receives are taken from the size class that fits them and from no other: they stay posted for as
+// long as a peer likes to be idle, and must not use up what calls need.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@ ReceiveQueue::ReceiveQueue(Memory& memory, uint32_t slots, uint32_t size)
 
 bool ReceiveQueue::prepare() {
   for (ReceiveSlot& slot : slots_) {
-    slot.buffer = memory_.get(size_);
+    slot.buffer = memory_.get_fitting(size_);
     if (!slot.buffer) {
       for (ReceiveSlot& other : slots_)
         other.buffer.reset();
@@ -38,7 +38,7 @@ void ReceiveQueue::repost(ReceiveSlot& slot) noexcept {
 bool ReceiveQueue::refill(ReceiveSlot& slot) noexcept {
   if (closed_)
     return true;
-  slot.buffer = memory_.get(size_);
+  slot.buffer = memory_.get_fitting(size_);
   if (slot.buffer) [[likely]] {
     post(slot);
     return true;
@@ -68,7 +68,7 @@ void ReceiveQueue::give(Buffer buffer) noexcept {
 
 void ReceiveQueue::refill_bare() noexcept {
   while (bare_ != nullptr && !closed_) {
-    Buffer buffer = memory_.get(size_);
+    Buffer buffer = memory_.get_fitting(size_);
     if (!buffer)
       return;
     give(std::move(buffer));

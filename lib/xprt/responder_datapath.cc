@@ -106,8 +106,10 @@ void Responder::admit(Incoming& call) noexcept {
   newest_ = &call;
   ++calls_;
   if (grant.on_call(call.header.credits)) [[unlikely]] {
-    if (++link_.counters.credit_overruns > link_.options.overrun_limit)
+    if (++link_.counters.credit_overruns > link_.options.overrun_limit) {
+      link_.fault = "it made too many calls beyond its credits";
       link_.wants_disconnect = true;
+    }
   }
 }
 
@@ -269,7 +271,11 @@ void Responder::finish(Incoming& call) noexcept {
   if (call.older != nullptr)
     call.older->newer = call.newer;
   --calls_;
+  auto* on_ended = std::exchange(call.on_ended, nullptr);
+  void* user = call.user;
   link_.pool.put(call);
+  if (on_ended != nullptr) [[unlikely]]
+    on_ended(user);
 }
 
 // What waits for memory or a Read ends now; what is posted ends when it was reported; what is with
@@ -282,8 +288,12 @@ void Responder::on_dead() noexcept {
   for (Incoming* call = newest_; call != nullptr;) {
     Incoming& dead = *std::exchange(call, call->older);
     bool posted = dead.reads_posted != 0 || !dead.job.settled();
-    if (dead.state != CallState::kAbove && !posted)
-      finish(dead);
+    if (dead.state == CallState::kAbove || posted)
+      continue;
+    bool tells = dead.on_ended != nullptr;
+    finish(dead);
+    if (tells)  // who was told may have ended others, `call` among them
+      call = newest_;
   }
 }
 

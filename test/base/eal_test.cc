@@ -185,6 +185,40 @@ TEST(Eal, ThreadsRegisterOnceAndGiveTheirIdentityBack) {
   });
 }
 
+TEST(Eal, CleanedUpIsNotRunningAndCanNotStartAgain) {
+  expect_success([]() -> std::string {
+    if (Result<void> started = ensure_eal(); !started)
+      return started.error().message;
+    rte_eal_cleanup();
+    if (eal_running())
+      return "still runs";
+    const Result<void> again = ensure_eal();
+    if (again)
+      return "started again";
+    if (again.error().code != Errc::kSystem)
+      return "wrong kind: " + again.error().message;
+    if (register_thread())
+      return "a thread was registered";
+    return again.error().message.find("cleaned up") != std::string::npos ? ""
+                                                                         : again.error().message;
+  });
+}
+
+TEST(Eal, AnAdoptedOneThatIsCleanedUpIsNotRunning) {
+  expect_success([]() -> std::string {
+    std::vector<std::string> words = application_words();
+    std::vector<char*> argv;
+    for (std::string& word : words)
+      argv.push_back(word.data());
+    if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
+      return "rte_eal_init failed";
+    if (!ensure_eal())
+      return "not adopted";
+    rte_eal_cleanup();
+    return eal_running() ? "still runs" : "";
+  });
+}
+
 TEST(Eal, MemoryWithoutEalIsAnErrorThatSaysWhatToDo) {
   expect_success([]() -> std::string {
     const Result<std::unique_ptr<Memory>> memory = Memory::create({});

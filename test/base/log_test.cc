@@ -70,5 +70,16 @@ TEST(Errc, EveryKindHasAName) {
   EXPECT_STREQ(to_string(Errc::kAddressInUse), "address in use");
 }
 
+TEST_F(Log, AStormIsALineNowAndThenThatTellsHowManyAreLeftOut) {
+  base::LogLimit limit(100);
+  EXPECT_EQ(limit.allow(1000), 0u);
+  EXPECT_EQ(limit.allow(1000), std::nullopt);
+  EXPECT_EQ(limit.allow(1099), std::nullopt);
+  EXPECT_EQ(limit.allow(1100), 2u);
+  EXPECT_EQ(limit.allow(1150), std::nullopt);
+  EXPECT_EQ(limit.allow(5000), 1u);
+  EXPECT_EQ(limit.allow(6000), 0u);
+}
+
 }  // namespace
 }  // namespace rrdk

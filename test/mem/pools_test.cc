@@ -54,6 +54,31 @@ TEST_F(Pools, ExhaustedClassFallsBackToLargerOnesOnly) {
   EXPECT_EQ(memory->get(64).capacity(), 64u);
 }
 
+TEST_F(Pools, FittingBuffersComeFromOneClassOnly) {
+  auto memory = create({{64, 4}, {128, 4}, {256, 4}});
+  std::vector<Buffer> taken;
+  while (Buffer buffer = memory->get_fitting(100))
+    taken.push_back(std::move(buffer));
+  ASSERT_EQ(taken.size(), 4u);
+  for (const Buffer& buffer : taken)
+    EXPECT_EQ(buffer.capacity(), 128u);
+  EXPECT_EQ(available(*memory, 256), 4u);
+  taken.pop_back();
+  EXPECT_EQ(memory->get_fitting(65).capacity(), 128u);
+  EXPECT_FALSE(memory->get_fitting(257));
+}
+
+TEST_F(Pools, TheFittingClassIsAudited) {
+  auto memory = create({{64, 4}, {256, 8}});
+  Buffer buffer = memory->get(65);
+  PoolAudit pool = memory->audit_fitting(65);
+  EXPECT_EQ(pool.buffer_size, 256u);
+  EXPECT_EQ(pool.count, 8u);
+  EXPECT_EQ(pool.available, 7u);
+  EXPECT_EQ(memory->audit_fitting(64).available, 4u);
+  EXPECT_EQ(memory->audit_fitting(257).count, 0u);
+}
+
 TEST_F(Pools, EveryBufferCanBeHadAndComesBack) {
   auto memory = create({{4096, 1000}});
   for (int round = 0; round < 3; ++round) {

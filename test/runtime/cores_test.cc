@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <future>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "rrdk/log.h"
 #include "runtime_env.h"
 
 namespace rrdk::runtime {
@@ -235,12 +237,107 @@ TEST(Cores, RefuseWhatCanNotBe) {
   auto memory = small_memory();
   for (const RuntimeOptions& options :
        {RuntimeOptions{.poll_cpus = {99999}}, RuntimeOptions{.poll_cpus = {1000}},
-        RuntimeOptions{.poll_cpus = {-1}, .worker_cpus = {1000}},
-        RuntimeOptions{.embedded_cores = 0}, RuntimeOptions{.ring_size = 1000}}) {
+        RuntimeOptions{.poll_cpus = {-1}, .worker_cpus = {1000}}, RuntimeOptions{.poll_cpus = {-2}},
+        RuntimeOptions{.worker_cpus = {-1, -2}}, RuntimeOptions{.embedded_cores = 0},
+        RuntimeOptions{.ring_size = 1000}}) {
     auto runtime = Runtime::create(*memory, options);
     ASSERT_FALSE(runtime);
     EXPECT_EQ(runtime.error().code, Errc::kInvalidArgument) << runtime.error().message;
   }
+}
+
+TEST(Cores, ThoseThatAreNotThereDoNothing) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {.embedded_cores = 2});
+  for (uint32_t core : {2u, 3u, UINT32_MAX}) {
+    EXPECT_EQ(runtime->poll(core), 0u);
+    EXPECT_EQ(runtime->wake_fd(core), -1);
+    EXPECT_FALSE(runtime->arm_wake(core));
+    EXPECT_EQ(runtime->stats(core).polls, 0u);
+  }
+}
+
+// Its thread must find the core its own afterwards.
+TEST(Cores, ADedicatedCoreIsNotForTheApplicationToPoll) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {.poll_cpus = {-1}});
+  PollCore& core = *runtime->impl().cores[0];
+  bool own = false;
+  for (int round = 0; round < 100; ++round) {
+    EXPECT_EQ(runtime->poll(0), 0u);
+    EXPECT_EQ(runtime->wake_fd(0), -1);
+    EXPECT_FALSE(runtime->arm_wake(0));
+    EXPECT_FALSE(core.here());
+    runtime->impl().run_on(core, [&] { own = core.here(); });
+    EXPECT_TRUE(own);
+  }
+}
+
+// The log's errors, while it lives.
+class Errors {
+ public:
+  Errors() {
+    set_log_sink(
+        [](LogLevel level, const char* line, void* self) {
+          auto& errors = *static_cast<Errors*>(self);
+          if (level != LogLevel::kError)
+            return;
+          std::lock_guard lock(errors.mutex_);
+          errors.lines_.emplace_back(line);
+        },
+        this);
+  }
+  ~Errors() { set_log_sink(nullptr); }
+  std::vector<std::string> lines() {
+    std::lock_guard lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+// A thread that has polled once lives on and polls no more: whoever needs the core would wait for
+// ever, and says so. When the thread has ended, who waits polls.
+TEST(Cores, AWaitForACoreThatNobodyPollsIsLogged) {
+  Errors errors;
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {});
+  runtime->impl().patience_ns = 1'000'000;
+  std::promise<void> polled;
+  std::promise<void> end;
+  std::thread poller([&] {
+    runtime->poll();
+    polled.set_value();
+    end.get_future().wait();
+  });
+  polled.get_future().wait();
+  std::thread watcher([&] {
+    while (errors.lines().empty())
+      std::this_thread::yield();
+    end.set_value();
+    poller.join();
+  });
+  bool ran = false;
+  runtime->impl().run_on(*runtime->impl().cores[0], [&] { ran = true; });
+  watcher.join();
+  EXPECT_TRUE(ran);
+  ASSERT_EQ(errors.lines().size(), 1u);
+  EXPECT_NE(errors.lines()[0].find("run a task"), std::string::npos) << errors.lines()[0];
+  EXPECT_NE(errors.lines()[0].find("nobody has polled core 0"), std::string::npos)
+      << errors.lines()[0];
+}
+
+// What waits for a peer may take its time, as long as the cores are polled.
+TEST(Cores, ALongWaitForAPeerIsNoError) {
+  Errors errors;
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {});
+  runtime->impl().patience_ns = 1'000'000;
+  uint64_t deadline = Runtime::now_ns() + 10'000'000;
+  EXPECT_FALSE(runtime->impl().wait_until([] { return false; }, deadline));
+  EXPECT_TRUE(errors.lines().empty());
 }
 
 }  // namespace

@@ -193,12 +193,15 @@ TEST_P(ByCores, TellsWhoCalls) {
 
 TEST_P(ByCores, DelaysAReply) {
   World world(GetParam());
-  auto connection = world.connect();
-  Call call(*connection);
-  uint64_t start = Runtime::now_ns();
-  call.begin(kBinding, kDelay).put_u64(3'000'000);
-  ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
-  EXPECT_GE(Runtime::now_ns() - start, 3'000'000u);
+  // The first call of a connection may come before the server's end knows that it is up.
+  for (int round = 0; round < 50; ++round) {
+    auto connection = world.connect();
+    Call call(*connection);
+    uint64_t start = Runtime::now_ns();
+    call.begin(kBinding, kDelay).put_u64(3'000'000);
+    ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    EXPECT_GE(Runtime::now_ns() - start, 3'000'000u);
+  }
 }
 
 // The server does not wait for a reply that nobody wants any more.

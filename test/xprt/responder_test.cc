@@ -416,6 +416,72 @@ TEST_F(ResponderTest, AFailedReceiveEndsTheConnection) {
   EXPECT_TRUE(end->engine->wants_disconnect());
 }
 
+// The memory of a reply may change when its Send has completed, and not before.
+TEST_F(ResponderTest, TellsWhenTheReplysMemoryIsFree) {
+  connect();
+  int told = 0;
+  end->handler = [&](IncomingCall& call) {
+    call.user = &told;
+    call.on_ended = [](void* count) { ++*static_cast<int*>(count); };
+    echo(call);
+  };
+  ASSERT_TRUE(end->qp.receive(Wire{7, 1, 4, kMsg, 0, 0, 0, 7, 0, 3}, {}));
+  end->qp.deliver(*end->engine, end->qp.receive_completions, 32);
+  end->qp.post(*end->engine);
+  EXPECT_EQ(told, 0);
+  end->run();
+  EXPECT_EQ(told, 1);
+  peer_side->take();
+  end->handler = [&](IncomingCall& call) { echo(call); };  // the object is used again
+  expect_alive();
+  EXPECT_EQ(told, 1);
+}
+
+// A dying connection ends what is answered and not posted. Who is told of that may end other calls,
+// the one that is next in turn among them; what is with the upper layer is ended by that alone.
+TEST_F(ResponderTest, EachCallTellsOfItsEndOnceWhenTheConnectionDies) {
+  constexpr uint32_t kCalls = 16;
+  connect({.credits = kCalls, .send_wrs = 8});
+  end->handler = nullptr;
+  for (uint32_t i = 0; i < kCalls; ++i)
+    peer_side->say(Wire{i, 1, 4, kMsg, 0, 0, 0, i, 0});
+  std::vector<IncomingCall*> calls = std::exchange(end->held, {});
+  ASSERT_EQ(calls.size(), kCalls);
+  struct Told {
+    End* end;
+    int times = 0;
+    IncomingCall* next = nullptr;
+  };
+  std::vector<Told> told(kCalls, Told{end.get()});
+  for (uint32_t i = 0; i < kCalls; ++i) {
+    calls[i]->user = &told[i];
+    calls[i]->on_ended = [](void* user) {
+      auto& mine = *static_cast<Told*>(user);
+      ++mine.times;
+      if (IncomingCall* next = std::exchange(mine.next, nullptr))
+        mine.end->engine->reply(*next);
+    };
+  }
+  for (uint32_t i = 4; i < kCalls; ++i) {
+    if (i != 14)
+      echo(*calls[i]);
+  }
+  told[15].next = calls[14];
+  told[14].next = calls[3];
+  end->qp.fail();
+  end->engine->on_disconnected();
+  for (uint32_t i : {3u, 13u, 14u, 15u})
+    EXPECT_EQ(told[i].times, 1) << i;
+  for (uint32_t i : {0u, 1u, 2u})
+    EXPECT_EQ(told[i].times, 0) << i;
+  end->engine->reply(*calls[0]);
+  end->engine->drop(*calls[1]);
+  end->engine->refuse(*calls[2]);
+  end->run();
+  for (const Told& one : told)
+    EXPECT_EQ(one.times, 1) << &one - told.data();
+}
+
 class ScarceMemory : public ResponderTest {
  protected:
   ScarceMemory() : ResponderTest({{4096, 6}, {16384, 2}}) {}
@@ -448,6 +514,19 @@ TEST_F(ScarceMemory, GrantsAreBackedByReceivesEvenWithoutBuffers) {
     EXPECT_LE(granted, end->qp.receives.size());
     EXPECT_GE(granted, 1u);
   }
+}
+
+// Idle connections must not use up what large calls need.
+TEST_F(ScarceMemory, ReceivesAreOfTheClassThatFitsThem) {
+  End idle({.role = Role::kResponder, .credits = 6}, *memory, *pool);
+  EXPECT_EQ(memory->audit_fitting(4096).available, 0u);
+  EXPECT_EQ(memory->audit_fitting(16384).available, 2u);
+  FakeQueuePair qp;
+  Connection another({.role = Role::kResponder, .credits = 1}, *memory, *pool, qp, idle);
+  EXPECT_FALSE(another.prepare_receives());
+  EXPECT_EQ(memory->audit_fitting(16384).available, 2u);
+  another.on_disconnected();
+  idle.disconnect();
 }
 
 // Shows: V1-LONG-16

@@ -14,7 +14,12 @@
 
 namespace rrdk {
 
-/** True if this process has a running EAL, whoever started it. */
+/**
+ * True if this process has a running EAL, whoever started it. After rte_eal_cleanup() it is false,
+ * provided that this library saw EAL run before (any function of this page does, and everything
+ * that needs EAL); a first look after the clean-up is a crash in EAL. Every Memory and Runtime is
+ * gone before the clean-up. (An EAL started with --in-memory keeps its memory, and looks running.)
+ */
 bool eal_running();
 
 /**
@@ -24,7 +29,7 @@ bool eal_running();
  * main thread, before other threads of the library exist.
  *
  * Errors: kInvalidArgument (EAL refused the arguments; the message has its reason),
- * kSystem.
+ * kSystem (also after rte_eal_cleanup(): EAL starts once in a process).
  */
 Result<void> ensure_eal(std::span<const std::string> arguments = {});
 

@@ -1,6 +1,8 @@
 /**
  * The library's log: what happens on the control path (start-up, connections, configuration).
- * Nothing is logged per message; the data path counts instead.
+ * Nothing is logged per message; the data path counts instead. Of a server's connections, those
+ * refused and those that fail are warnings, of each kind one a second at most, with the number of
+ * those left out; that they come and go is for kDebug.
  *
  * Lines go to stderr as "rrdk: warning: ..." unless the application takes them with a sink.
  * Shown are errors, warnings and information; RRDK_LOG=error|warning|info|debug in the
@@ -16,7 +18,7 @@ enum class LogLevel {
   kError,    ///< something is lost or broken
   kWarning,  ///< it works, but not as asked for
   kInfo,     ///< rare facts a user wants to know
-  kDebug,    ///< for finding out what went on
+  kDebug,    ///< for finding out what went on; each connection that comes and goes
 };
 
 /** "error", "warning", "info" or "debug". Never null. */

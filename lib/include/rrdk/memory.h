@@ -10,11 +10,12 @@
  *
  * Ownership: a Buffer is a move-only handle; destroying it returns it to its pool. All Buffers
  * and RegisteredMemory must be gone before their Memory is destroyed, which audits the pools and
- * logs an error naming every class that is not whole.
+ * logs an error naming every class that is not whole. A Memory outlives every Runtime on it, and
+ * with that their Servers, Clients and calls (rrdk/runtime.h); EAL outlives the Memory.
  *
  * Threads: create, destroy, allocate and adopt: one thread at a time (the control path). get() and
  * Buffer's destructor: any thread that EAL knows (poll and worker threads of the Runtime are; for
- * another thread rte_thread_register() gives it a cache; without, it works and is slower).
+ * another thread rrdk::register_thread() gives it a cache; without, it works and is slower).
  *
  *   auto memory = rrdk::Memory::create({.classes = {{4096, 1024}, {1 << 20, 64}}}).value();
  *   rrdk::Buffer b = memory->get(1000);      // 4096 bytes of capacity
@@ -173,19 +174,29 @@ class Memory {
    * node if it has an arena. Empty if all classes that large are exhausted or none is that large.
    */
   Buffer get(uint32_t size) noexcept;
+  /**
+   * The same, but of the smallest class that is large enough and of no other: for buffers that are
+   * kept for long, which would use up the larger classes. Empty if that class is exhausted.
+   */
+  Buffer get_fitting(uint32_t size) noexcept;
   /** Fills all of `out` with buffers of one class, or none of it. False when exhausted. */
   bool get_bulk(uint32_t size, std::span<Buffer> out) noexcept;
   /** The largest buffer that get() can return. */
   uint32_t largest_buffer() const noexcept;
 
-  /** Registered memory of a size of the application's own. Errors: kNoMemory, kSystem. */
+  /**
+   * Registered memory of a size of the application's own. Errors: kInvalidArgument (no bytes),
+   * kNoMemory, kSystem.
+   */
   Result<RegisteredMemory> allocate(size_t bytes);
   /**
    * Takes memory that the application mapped from `fd` at `fd_offset`. It stays the application's
    * and must outlive the result; the descriptor is duplicated. To be usable over `shm:` it must be
-   * a memfd sealed with F_SEAL_SHRINK, so that neither side can pull pages from under the other:
-   * a call over `shm:` with other memory breaks its connection.
-   * Errors: kInvalidArgument (not page-aligned, not sealed), kSystem.
+   * a memfd sealed with F_SEAL_SHRINK, so that neither side can pull pages from under the other.
+   * `fd` -1: memory without a descriptor, for drivers that need none; a call or reply over `shm:`
+   * that refers to it ends its connection.
+   * Errors: kInvalidArgument (not page-aligned, empty, not sealed or sealed against writing, beyond
+   * the descriptor's end, `fd` not open), kSystem.
    */
   Result<RegisteredMemory> adopt(void* address, size_t bytes, int fd, uint64_t fd_offset);
 
@@ -197,6 +208,11 @@ class Memory {
 
   /** One entry per class and node. Exact only while no other thread gets or puts. */
   std::vector<PoolAudit> audit() const;
+  /**
+   * The class that get_fitting(size) takes from, its nodes together (numa_node is -1); all zeros if
+   * there is none. Exact only while no other thread gets or puts.
+   */
+  PoolAudit audit_fitting(uint32_t size) const;
   /** True when every buffer is back in its pool. */
   bool whole() const;
   /** True when the arenas are made of hugepages. */

@@ -8,13 +8,20 @@
  *    procedures declared Dispatch::kWorker run on worker threads, reached through bounded
  *    lock-free rings.
  *  - run-to-completion: the same without worker_cpus; handlers run on the poll core.
- *  - embedded: poll_cpus is empty and nothing here starts a thread; the application's own reactor
- *    calls poll() again and again (an SPDK poller, say).
+ *  - embedded: poll_cpus is empty and the application's own reactor calls poll() again and again
+ *    (an SPDK poller, say). No thread is started, but for worker_cpus if there are any.
  *
  * Threads: create(), start-up and destruction on one thread. poll(core) always by the same thread
  * for one core. The rest: any thread.
  *
- * Lifetime: Memory > Runtime > Server, Client. Destroy in the opposite order.
+ * Waiting: Client::connect(), Call::submit_and_wait() and the destructors of Server and
+ * ClientConnection wait for the core. Called by the thread that last polled it (or when that thread
+ * has ended, or nobody has polled it yet) they poll; from others they wait, for ever if nobody
+ * polls. Never from a handler or callback. A wait of 5 s for a core is logged as an error.
+ *
+ * Lifetime: Memory > Runtime > Server > ServerCall, and Runtime > Client > ClientConnection > Call.
+ * The left of each outlives the right: destroy in the opposite order, after answering every
+ * ServerCall that was kept. Buffers and RegisteredMemory are gone before their Memory.
  *
  *   rrdk::ensure_eal();
  *   auto memory = rrdk::Memory::create({}).value();
@@ -62,7 +69,8 @@ class Runtime {
  public:
   /**
    * Starts the threads. Needs EAL. `memory` outlives the Runtime.
-   * Errors: kInvalidArgument (a CPU that does not exist or is not ours to use), kNoMemory, kSystem.
+   * Errors: kInvalidArgument (a CPU below -1, or that does not exist or is not ours to use; no
+   * cores or more than 128; a ring_size that is no power of two; no EAL), kNoMemory, kSystem.
    */
   static Result<std::unique_ptr<Runtime>> create(Memory& memory, const RuntimeOptions& options);
   /** Stops the threads. Servers and clients are gone by now. */
@@ -70,21 +78,26 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  /** Embedded: one pass of core `core`; returns how many things it did (0: idle). Never blocks. */
+  /**
+   * Embedded: one pass of core `core`; returns how many things it did (0: idle). Never blocks. 0
+   * also from within a handler or callback, if there is no such core, and on a Runtime that is not
+   * embedded: its cores are their own threads'.
+   */
   uint32_t poll(uint32_t core = 0);
   /**
    * Embedded, for an event-driven reactor: readable when poll(core) has work, once arm_wake(core)
-   * returned true. The descriptor is the Runtime's.
+   * returned true. The descriptor is the Runtime's. -1 if there is no such core, or it is not
+   * embedded.
    */
   int wake_fd(uint32_t core = 0) const;
-  /** False: there is work now; poll instead of sleeping. */
+  /** False: there is work now; poll instead of sleeping. Or there is no such embedded core. */
   bool arm_wake(uint32_t core = 0);
 
   bool embedded() const noexcept;
   uint32_t num_cores() const noexcept;
   uint32_t num_workers() const noexcept;
   Memory& memory() noexcept;
-  /** A snapshot; cheap, from any thread. */
+  /** A snapshot; cheap, from any thread. All zeros if there is no such core. */
   CoreStats stats(uint32_t core) const;
   /** Monotonic nanoseconds as the cores see them: the clock of every time in this API. */
   static uint64_t now_ns() noexcept;

@@ -15,6 +15,14 @@
  *     call.results().put_item(std::move(data), count, rrdk::Ddp::kEligible);   // zero-copy
  *     std::move(call).reply();
  *   }
+ *
+ * One Buffer holds at most Memory::largest_buffer() bytes, and so does one item made of it. Larger
+ * items, and results that lie in memory of the application's own, are given as spans of
+ * RegisteredMemory; ServerCall::on_released() tells when that memory may change again.
+ *
+ * Threads: handlers run on several threads at once, with the same Service::context: on every poll
+ * core that has connections, and for Dispatch::kWorker on every worker. What they share they must
+ * guard themselves. A handler that throws ends the process (std::terminate).
  */
 #pragma once
 
@@ -39,11 +47,13 @@ struct CallContext;
 
 /**
  * The right, and the duty, to answer one call. Move-only. Exactly one of reply(), reply_after(),
- * reject() and drop() ends it; a ServerCall destroyed unanswered answers SYSTEM_ERR.
+ * reject(), deny() and drop() ends it; a ServerCall destroyed or assigned to unanswered answers
+ * SYSTEM_ERR. After an end, and after being moved from, it may only be destroyed or assigned to.
  *
  * args() and what was read from it stay valid until the call ends. A handler may keep the
  * ServerCall and answer later, from any thread; the objects themselves are for one thread at a
- * time. If the connection is lost meanwhile, answering just ends the call.
+ * time. If the connection is lost meanwhile, answering just ends the call. All are answered before
+ * their Server is destroyed.
  */
 class ServerCall {
  public:
@@ -66,6 +76,20 @@ class ServerCall {
 
   Decoder& args() noexcept;
   Encoder& results() noexcept;
+
+  /** See on_released(). */
+  using Released = void (*)(void* argument);
+  /**
+   * Asks for `released(argument)` when nothing refers to the memory of the results any more: the
+   * reply's Send has completed (and with it every RDMA Write of its data), or the connection has
+   * ended. Only then may memory that was given by reference, put_item(MemorySpan), change or go.
+   *
+   * Called exactly once, however the call ends, on the thread of the connection's poll core,
+   * possibly before reply() or another end returns. It may do what a handler may, such as ending
+   * other calls; not block, poll, or destroy the Server. At the latest it is called within
+   * ~Server(). One per call: a second on_released() replaces the first, null takes it back.
+   */
+  void on_released(Released released, void* argument) noexcept;
 
   /** Sends the results. If encoding failed, SYSTEM_ERR goes out instead. */
   void reply() &&;
@@ -90,7 +114,10 @@ enum class Dispatch : uint8_t {
   kWorker,  ///< on a worker core; inline when the Runtime has none
 };
 
-/** Called with the Service's context. Does not throw. */
+/**
+ * Called with the Service's context, by several threads at once (see above). Does not throw: that
+ * ends the process.
+ */
 using Handler = void (*)(ServerCall call, void* context);
 
 struct Procedure {
@@ -102,22 +129,32 @@ struct Procedure {
 struct Service {
   const Binding* binding;                 ///< static: outlives the Server
   std::span<const Procedure> procedures;  ///< static; procedure 0 may be left out: NULL is answered
-  void* context = nullptr;                ///< passed to handlers
+  void* context = nullptr;                ///< passed to handlers; outlives the Server
 };
 
 struct ServerOptions {
-  uint32_t credits = 64;          ///< calls that one connection may have outstanding
-  uint32_t inline_size = 4096;    ///< bytes of Send and Receive buffers, multiple of 1024
-  uint64_t max_call = 8u << 20;   ///< bytes of one call, chunks included; more is refused
-  uint64_t max_reply = 8u << 20;  ///< bytes of one reply, placed results included
-  uint32_t max_connections = 1024;
+  /**
+   * Calls that one connection may have outstanding, 1 to 4096. Each connection takes as many
+   * buffers of inline_size, idle or not, for its Receives: of the smallest class that is large
+   * enough, and of no other. Size MemoryOptions::classes for it: a connection is refused if less
+   * than a quarter of that class would be left for calls and replies. With the defaults (4096
+   * buffers of 4096 bytes, 64 credits) that is the 49th; a Client on the same Memory takes buffers
+   * too. The log names the class, and ServerStats::connections_refused counts.
+   */
+  uint32_t credits = 64;
+  /** Bytes of Send and Receive buffers: a multiple of 1024, at most 262144 and largest_buffer(). */
+  uint32_t inline_size = 4096;
+  uint64_t max_call = 8u << 20;     ///< bytes of one call, chunks included; more is refused
+  uint64_t max_reply = 8u << 20;    ///< bytes of one reply, placed results included
+  uint32_t max_connections = 1024;  ///< at once; see credits for what else bounds them
 };
 
 /** Counters of a server since its start, summed over its connections, past ones included. */
 struct ServerStats {
-  uint64_t connections_accepted, connections_refused;
-  uint64_t connections_ended;  ///< by the peer, by its death or for a breach; not by the Server
-  uint64_t connections;        ///< now
+  uint64_t connections_accepted;
+  uint64_t connections_refused;  ///< too many of them, or too few buffers; the log has the reason
+  uint64_t connections_ended;    ///< by the peer, by its death or for a breach; not by the Server
+  uint64_t connections;          ///< now
   uint64_t calls, replies, rejected;
   uint64_t transport_errors;   ///< RDMA_ERROR answers
   uint64_t protocol_breaches;  ///< messages refused, all reasons
@@ -126,11 +163,20 @@ struct ServerStats {
 
 class Server {
  public:
-  /** `runtime` outlives the Server. Errors: kInvalidArgument, kNoMemory. */
+  /**
+   * `runtime` outlives the Server. Errors: kInvalidArgument (an option out of its range, or an
+   * inline_size for which the runtime's Memory has no buffers).
+   */
   static Result<std::unique_ptr<Server>> create(Runtime& runtime,
                                                 const ServerOptions& options = {});
-  /** Closes all connections, waits until their calls have ended and every buffer is back. Embedded
-      runtimes are polled for it. */
+  /**
+   * Closes all connections and waits until their calls have ended. The buffers of connections,
+   * calls and replies are back then; some that each poll core keeps for the headers of future
+   * calls come back in ~Runtime().
+   *
+   * Kept ServerCalls must be answered first, else this never returns (after 5 s an error in the
+   * log says so). It waits for the cores: see "Waiting" in rrdk/runtime.h. Not from a handler.
+   */
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -139,7 +185,13 @@ class Server {
   Result<void> add_service(const Service& service);
   /**
    * Listens; returns the URI with what the system chose. Connections are spread over poll cores.
-   * Errors: kBadUri, kAddressInUse, kPermission, kUnsupported, kSystem.
+   *
+   * shm:PATH is a UNIX socket in the file system: PATH has at most 107 bytes, its directory exists,
+   * and a socket that a dead server left there is replaced. shm:@NAME is a name in Linux's abstract
+   * name space, without a file; it is gone with its server, and has no permissions.
+   *
+   * Errors: kBadUri (unknown scheme too), kAddressInUse, kNotFound (the directory is not there),
+   * kPermission, kSystem.
    */
   Result<std::string> listen(const std::string& uri);
   /** Stops accepting. Connections live on. */
