@@ -65,23 +65,14 @@ Call::~Call() {
   if (!c.busy())
     return;
   ClientConnection::Impl& connection = c.connection;
-  if (c.in_flight.load(std::memory_order_acquire)) {
-    base::log_error(
-        "%s: a Call of procedure %u (%s) is destroyed in flight: it is cancelled without a "
-        "callback",
-        connection.peer().c_str(), c.procedure, name_of(c.binding, c.procedure));
-    c.abandoned.store(true, std::memory_order_release);
-    c.completion.store(no_callback, std::memory_order_relaxed);
-  }
+  c.abandon();
   if (connection.core().passing()) {
-    connection.cancel(c);
     connection.keep_until_ended(std::move(impl_));
     return;
   }
   // Again each time: a callback that was running may have submitted it once more.
   connection.runtime.wait_until([&] {
-    if (c.in_flight.load(std::memory_order_acquire))
-      connection.cancel(c);
+    c.abandon();
     return !c.busy();
   });
 }
@@ -117,6 +108,23 @@ CallStatus Call::submit_and_wait() {
     }
   }
   return status();
+}
+
+// Cancels what is in flight; its callback does not come any more. A callback that is running on the
+// core may be using the call meanwhile.
+void Call::Impl::abandon() noexcept {
+  if (!in_flight.load(std::memory_order_acquire))
+    return;
+  if (!abandoned.exchange(true, std::memory_order_acq_rel)) {
+    uint32_t number = procedure.load(std::memory_order_relaxed);
+    base::log_error(
+        "%s: a Call of procedure %u (%s) is destroyed in flight: it is cancelled without a "
+        "callback",
+        connection.peer().c_str(), number,
+        name_of(binding.load(std::memory_order_relaxed), number));
+  }
+  completion.store(no_callback, std::memory_order_relaxed);
+  connection.cancel(*this);
 }
 
 Encoder& Call::Impl::refuse_begin() noexcept {

@@ -13,13 +13,13 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   ClientConnection::Impl& connection = c.connection;
   if (c.in_flight.load(std::memory_order_acquire)) [[unlikely]]
     return c.refuse_begin();
-  if (c.binding != &binding) [[unlikely]]
+  if (c.binding.load(std::memory_order_relaxed) != &binding) [[unlikely]]
     c.binding_ok = connection.accepts(binding);
   if (c.credential_version != connection.credential_version()) [[unlikely]]
     connection.take_credential(c);
   c.results = {};  // the last reply's buffers go back when this call is submitted
-  c.binding = &binding;
-  c.procedure = procedure;
+  c.binding.store(&binding, std::memory_order_relaxed);
+  c.procedure.store(procedure, std::memory_order_relaxed);
   c.timeout_ms = connection.options.call_timeout_ms;
   c.variable_reply = 0;
   c.num_rooms = 0;
@@ -73,7 +73,8 @@ CallStatus Call::Impl::check() const noexcept {
     return CallStatus::kInvalidCall;
   if (bad_room) [[unlikely]]
     return CallStatus::kInvalidMemory;
-  const ProcedureBinding* entry = binding->find(procedure);
+  const ProcedureBinding* entry =
+      binding.load(std::memory_order_relaxed)->find(procedure.load(std::memory_order_relaxed));
   uint32_t eligible = entry != nullptr ? entry->eligible_results : 0;
   if (too_many || num_rooms > eligible)
     return CallStatus::kTooLarge;
@@ -100,7 +101,9 @@ void Call::submit(Completion completion, void* argument) noexcept {
     c.args->finish();
     c.args->fail();  // drops what may be written after this
     c.outgoing.results = {c.rooms.data(), c.num_rooms};
-    c.outgoing.max_reply = c.binding->max_reply(c.procedure, c.variable_reply);
+    c.outgoing.max_reply =
+        c.binding.load(std::memory_order_relaxed)
+            ->max_reply(c.procedure.load(std::memory_order_relaxed), c.variable_reply);
   } else {
     if (!c.refuse_submit())
       return;

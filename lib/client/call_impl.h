@@ -63,6 +63,7 @@ struct Call::Impl : runtime::WorkItem {
   void add_room(std::span<const MemorySpan> segments) noexcept;
   // Whether it may be sent; else why not.
   CallStatus check() const noexcept;
+  void abandon() noexcept;
   // Misuse (call.cc).
   Encoder& refuse_begin() noexcept;
   bool refuse_submit() noexcept;
@@ -77,9 +78,9 @@ struct Call::Impl : runtime::WorkItem {
   CallStatus status = CallStatus::kOk;
 
   // Of the call being made.
-  const Binding* binding = nullptr;
+  std::atomic<const Binding*> binding = nullptr;
   bool binding_ok = false;
-  uint32_t procedure = 0;
+  std::atomic<uint32_t> procedure = 0;
   uint32_t timeout_ms = 0;
   uint64_t variable_reply = 0;
   uint32_t num_rooms = 0;

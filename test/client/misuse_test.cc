@@ -118,6 +118,7 @@ TEST(DestroyedInFlight, AtAnyMomentOfACallThatRepeatsItself) {
   LogLines log;  // takes the errors
   World world(Cores::kDedicated);
   auto connection = world.connect();
+  open_window(*connection);  // a connection whose only credit is lost is given up (V1-CREDIT-23)
   for (int round = 0; round < 200; ++round) {
     Busy busy;
     {
