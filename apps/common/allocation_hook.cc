@@ -5,9 +5,9 @@
 #include <cstddef>
 
 #if defined(__has_feature)
-#define HAS_FEATURE(x) __has_feature(x)
+#define RRDK_HAS_FEATURE(x) __has_feature(x)
 #else
-#define HAS_FEATURE(x) 0
+#define RRDK_HAS_FEATURE(x) 0
 #endif
 
 namespace rrdk::apps {
@@ -24,7 +24,7 @@ void allocated() noexcept {
 }  // namespace rrdk::apps
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
-    HAS_FEATURE(address_sanitizer) || HAS_FEATURE(thread_sanitizer)
+    RRDK_HAS_FEATURE(address_sanitizer) || RRDK_HAS_FEATURE(thread_sanitizer)
 
 // The sanitizer owns malloc, and tells whoever asks.
 #include <sanitizer/allocator_interface.h>

@@ -5,10 +5,12 @@
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <new>
-#include <system_error>
 #include <thread>
+
+#include "base/log.h"
 
 namespace rrdk::shm {
 
@@ -60,11 +62,13 @@ void PeerSocket::end() noexcept {
 void close_elsewhere(Fd fd) noexcept {
   if (!fd || is_sealed_memory(fd.get()))
     return;
-  static Janitor& janitor = *new Janitor;
+  static Janitor* const janitor = new (std::nothrow) Janitor;
   try {
-    janitor.take(std::move(fd));
-  } catch (const std::bad_alloc&) {
-  } catch (const std::system_error&) {
+    if (janitor != nullptr)
+      janitor->take(std::move(fd));
+  } catch (const std::exception& e) {
+    base::log_error("shm: a peer's descriptor is closed on the spot, which may block: %s",
+                    e.what());
   }
 }
 

@@ -160,7 +160,7 @@ bool eal_running() {
         *static_cast<const void**>(found) = list->base_va;
         return 1;
       },
-      &memory);
+      static_cast<void*>(&memory));
   if (memory != nullptr)
     seen_memory().store(memory, std::memory_order_relaxed);
   return memory != nullptr;

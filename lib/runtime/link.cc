@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <utility>
 
@@ -31,6 +32,11 @@ Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options) 
 }  // namespace
 
 Link::~Link() = default;
+
+uint64_t Link::new_id() noexcept {
+  static std::atomic<uint64_t> next = 0;
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
 
 xprt::Counters Link::counters() const {
   std::lock_guard lock(engine_mutex_);

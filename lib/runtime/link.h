@@ -3,7 +3,6 @@
 // it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -92,11 +91,11 @@ class Link {
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 
-  static inline std::atomic<uint64_t> next_id_ = 0;
+  static uint64_t new_id() noexcept;
 
   PollCore& core_;
   OpenDevice& device_;
-  const uint64_t id_ = next_id_.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t id_ = new_id();
   LinkState state_ = LinkState::kNew;
   bool fabric_down_ = false;  // its last event came, or it was never asked to connect
   bool dirty_ = false;        // in the core's list of links to post for

@@ -25,6 +25,7 @@ constexpr auto kLookAgain = std::chrono::microseconds(50);
 
 std::vector<uint64_t> count_polls(const Runtime::Impl& runtime) {
   std::vector<uint64_t> polls;
+  polls.reserve(runtime.cores.size());
   for (const auto& core : runtime.cores)
     polls.push_back(core->stats().polls);
   return polls;
