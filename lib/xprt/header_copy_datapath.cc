@@ -12,12 +12,16 @@ void HeaderCopy::reserve(uint32_t largest) {
 }
 
 std::span<const std::byte> HeaderCopy::take(std::span<const std::byte> message) noexcept {
+  constexpr size_t kFirst = proto::version1::kMinHeader;
   std::byte* room = room_.data();
-  size_t first = std::min<size_t>(message.size(), proto::version1::kMinHeader);
-  std::memcpy(room, message.data(), first);
   std::span<const std::byte> copy(room, message.size());
-  if (!proto::version1::is_plain(copy))
-    std::memcpy(room + first, message.data() + first, message.size() - first);
+  if (message.size() >= kFirst) [[likely]] {
+    std::memcpy(room, message.data(), kFirst);
+    if (!proto::version1::is_plain(copy))
+      std::memcpy(room + kFirst, message.data() + kFirst, message.size() - kFirst);
+  } else if (!message.empty()) {
+    std::memcpy(room, message.data(), message.size());
+  }
   return copy;
 }
 

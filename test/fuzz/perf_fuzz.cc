@@ -105,8 +105,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if ((data[1] & 2) != 0)
     w.call->offer(w.room.span(kMaxSize, 32u * data[1]));
   w.call->expect_reply(64u * data[1]);
-  bool ended = false;
-  w.call->submit([](Call&, void* flag) { *static_cast<bool*>(flag) = true; }, &ended);
+  std::atomic<bool> ended = false;
+  w.call->submit([](Call&, void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; }, &ended);
   for (uint32_t i = 0; !ended; ++i) {
     w.client_runtime->poll();
     w.server_runtime->poll();
