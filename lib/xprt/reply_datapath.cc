@@ -63,11 +63,16 @@ Requester::Slot* Requester::match(uint32_t xid) noexcept {
   return slot.xid == xid && slot.unanswered ? &slot : nullptr;
 }
 
-// A key that the peer's Send killed must be one of the call that it answers (PD-31).
-void Requester::note_invalidation(State* call, const Completion& completion) noexcept {
+// A key that the peer's Send killed must be one of the call that it answers (PD-31). Of a call that
+// was given up on, the keys are forgotten: the peer's Send can have been first although our own
+// invalidation was reported before it.
+void Requester::note_invalidation(const Slot* slot, const Completion& completion) noexcept {
   if (!completion.has_invalidated)
     return;
-  if (call != nullptr) {
+  if (slot != nullptr && slot->call == nullptr)
+    return;
+  if (slot != nullptr) {
+    State* call = slot->call;
     for (uint32_t i = 0; i < call->num_offers; ++i) {
       Offer& offer = call->offers[i];
       if (offer.key == completion.invalidated_key && !offer.revoked) {
@@ -104,7 +109,7 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
     ++link_.counters.stale_replies;
   }
   State* call = slot != nullptr ? slot->call : nullptr;
-  note_invalidation(call, completion);
+  note_invalidation(slot, completion);
   if (slot == nullptr) {
     link_.receives.repost(receive);
     return;

@@ -69,7 +69,7 @@ class Requester {
 
   // reply_datapath.cc: what came back
   Slot* match(uint32_t xid) noexcept;
-  void note_invalidation(State* call, const fabric::Completion& completion) noexcept;
+  void note_invalidation(const Slot* slot, const fabric::Completion& completion) noexcept;
   CallStatus read_reply(State& call, const proto::Header& header,
                         std::span<const std::byte> rpc) noexcept;
   CallStatus read_error(const proto::Header& header) noexcept;

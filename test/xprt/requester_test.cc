@@ -278,6 +278,28 @@ TEST_F(RequesterTest, WhatThePeerInvalidatedIsNotInvalidatedAgain) {
   EXPECT_EQ(end->qp.count(Op::kInvalidateKey), 1u);
 }
 
+// The peer's Send kills the key of a call that is being given up on, and is reported only after our
+// own invalidation of it.
+TEST_F(RequesterTest, ALateInvalidationByThePeerDisturbsNothing) {
+  connect();
+  OutgoingCall other;
+  peer_side->say(plain_reply(word(send(other), 0)));
+  end->ended.clear();
+  OutgoingCall call;
+  Bytes sent = send_with_room(call);
+  EXPECT_TRUE(end->qp.receive(plain_reply(word(sent, 0)), word(sent, 7)));
+  end->qp.expect_refusals = true;  // the invalidation meets a dead key
+  end->engine->cancel(call);
+  end->qp.post(*end->engine);
+  while (end->qp.execute_one()) {
+  }
+  end->qp.deliver(*end->engine, end->qp.send_completions, 32);
+  expect_status(call, CallStatus::kCancelled);
+  end->qp.deliver(*end->engine, end->qp.receive_completions, 32);
+  EXPECT_EQ(counters().malformed_replies, 0u);
+  expect_alive();
+}
+
 // Shows: V1-DONE-03, V1-HDR-19
 TEST_F(RequesterTest, DoneAndShortMessagesAreDropped) {
   connect();
