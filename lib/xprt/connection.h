@@ -45,6 +45,9 @@ struct ConnectionOptions {
   uint32_t send_wrs = 256;               // depth of the queue pair's send queue; at least 8
   uint32_t max_sges = fabric::kMaxSges;  // of the device, per work request; at least 2
   bool remote_invalidation = true;
+  // A call that waits longer than this for pool buffers (perhaps more than there are) is answered
+  // ERR_CHUNK, so that those behind it go on.
+  uint64_t buffer_wait_ns = 1'000'000'000;
   uint32_t overrun_limit = 64;  // calls beyond the grant that end the connection (V1-CREDIT-16)
 };
 
@@ -56,7 +59,7 @@ struct Counters {
   uint64_t errors_sent = 0;                    // RDMA_ERROR messages
   uint64_t errors_received = 0;
   uint64_t refused_short = 0, refused_version = 0, refused_header = 0, refused_xid = 0;
-  uint64_t refused_limits = 0, refused_reply_room = 0, refused_binding = 0;
+  uint64_t refused_limits = 0, refused_reply_room = 0, refused_binding = 0, refused_buffers = 0;
   uint64_t done_ignored = 0, error_ignored = 0, trailing_bytes = 0;  // V1-HDR-18
   uint64_t stale_replies = 0, malformed_replies = 0;
   uint64_t credit_overruns = 0;

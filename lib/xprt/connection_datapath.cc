@@ -105,6 +105,8 @@ void Connection::Impl::pump_sends() noexcept {
 
 void Connection::on_tick(uint64_t now_ns) {
   impl_->requester.on_tick(now_ns);
+  if (impl_->responder.waiting()) [[unlikely]]
+    impl_->responder.on_tick(now_ns);
   impl_->pump();
 }
 

@@ -49,6 +49,7 @@ struct Incoming final : IncomingCall {
   uint16_t reads_posted = 0;  // not yet completed
   uint16_t item_chunks = 0;   // Positions other than zero
   uint32_t inline_length = 0;
+  uint64_t waits_since_ns = 0;  // for buffers, as the first of its queue; 0: no tick has seen it so
   const std::byte* inline_data = nullptr;
   Responder* responder = nullptr;
   Incoming* next = nullptr;   // in the pool, or in the queue that the state names

@@ -45,6 +45,8 @@ class Responder {
   void on_read_completed(Incoming& call) noexcept;
   void on_reply_completed(Incoming& call) noexcept;
   void on_dead() noexcept;
+  // Refuses calls that have waited too long for buffers.
+  void on_tick(uint64_t now_ns) noexcept;
   // Whoever waits for a buffer, a call object or an RDMA Read tries again. Sends are the
   // connection's to pump.
   void pump() noexcept;
@@ -78,6 +80,7 @@ class Responder {
   void refuse(Incoming& call, proto::Verdict verdict) noexcept;
   void answer_error(Incoming& call, proto::ErrorCode code) noexcept;
   void deliver(Incoming& call) noexcept;
+  void refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept;
   void answer(Incoming& call, Plan plan) noexcept;
   void post(Incoming& call) noexcept;
   static void release_sinks(Incoming& call) noexcept;

@@ -98,6 +98,7 @@ void Responder::admit(Incoming& call) noexcept {
   call.is_error = false;
   call.num_sinks = 0;
   call.num_buffers = 0;
+  call.waits_since_ns = 0;
   call.user = nullptr;
   call.older = newest_;
   call.newer = nullptr;
@@ -187,6 +188,7 @@ void Responder::reply(Incoming& call) noexcept {
   }
   ++link_.counters.waits_buffer;
   call.state = CallState::kWaitingRoom;
+  call.waits_since_ns = 0;
   wait_room_.push(call);
 }
 
@@ -295,6 +297,29 @@ void Responder::on_dead() noexcept {
     if (tells)  // who was told may have ended others, `call` among them
       call = newest_;
   }
+}
+
+// The first of a queue may need more buffers than there are, or those that an idle connection has
+// posted: it would wait for ever, and the others behind it (V1-ERR-25).
+void Responder::refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept {
+  Incoming* call = queue.front();
+  if (call == nullptr)
+    return;
+  if (call->waits_since_ns == 0) {
+    call->waits_since_ns = now_ns;
+  } else if (now_ns - call->waits_since_ns >= link_.options.buffer_wait_ns) {
+    queue.pop();
+    ++link_.counters.refused_buffers;
+    answer_error(*call, ErrorCode::kChunk);
+  }
+}
+
+void Responder::on_tick(uint64_t now_ns) noexcept {
+  if (!link_.up())
+    return;
+  pump();  // with buffers that others gave back, it may have waited long enough
+  refuse_overdue(wait_room_, now_ns);
+  refuse_overdue(wait_buffers_, now_ns);
 }
 
 void Responder::pump() noexcept {

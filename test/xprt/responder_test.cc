@@ -548,6 +548,34 @@ TEST_F(ScarceMemory, ACallWaitsForTheBuffersOfItsChunks) {
   only_answer();
 }
 
+// A call that needs more buffers than there are is refused, and those behind it are served.
+// Shows: V1-ERR-25
+TEST_F(ScarceMemory, ACallThatWaitsForTooManyBuffersIsRefused) {
+  connect({.credits = 4, .receive_size = 1024, .buffer_wait_ns = 1000});
+  uint32_t key = peer_side->expose(pattern(40000, 2), Rights::kRemoteRead);
+  results({});
+  for (uint32_t xid : {7u, 8u}) {
+    Wire call{xid, 1, 4, kMsg};
+    peer_side->segment(call.add({1, 8}), key, xid == 7 ? 40000 : 9000).add({0, 0, 0, xid, 0});
+    peer_side->say(call);
+  }
+  end->engine->on_tick(5000);
+  end->engine->on_tick(5999);
+  end->run();
+  EXPECT_TRUE(peer_side->take().empty());
+  EXPECT_EQ(counters().refused_buffers, 0u);
+  end->engine->on_tick(6000);
+  end->run();
+  std::vector<Bytes> sent = peer_side->take();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(word(sent[0], 0), 7u);
+  EXPECT_EQ(word(sent[0], 3), kError);
+  EXPECT_EQ(word(sent[0], 4), kErrChunk);
+  EXPECT_EQ(word(sent[1], 0), 8u);
+  EXPECT_EQ(word(sent[1], 3), kMsg);
+  EXPECT_EQ(counters().refused_buffers, 1u);
+}
+
 // A header beyond the room that each call has takes a buffer; without one the reply waits.
 TEST_F(ScarceMemory, AReplyWaitsForItsHeadersBuffer) {
   connect({.credits = 2, .receive_size = 1024});
@@ -571,7 +599,7 @@ TEST_F(ScarceMemory, AReplyWaitsForItsHeadersBuffer) {
   EXPECT_TRUE(peer_side->take().empty());
   EXPECT_TRUE(end->engine->busy());
   hoard.pop_back();
-  end->engine->on_tick(1);
+  end->engine->on_tick(uint64_t{1} << 40);  // however long it has waited
   end->run();
   Bytes answer = only_answer();
   ASSERT_EQ(answer.size(), 28u + 8 + 320 + 8);
