@@ -23,8 +23,9 @@ ConnectionOptions normalised(ConnectionOptions options) {
 
 Connection::Connection(const ConnectionOptions& options, Memory& memory, CallPool& pool,
                        fabric::RemoteKeys& keys, Upcalls& upcalls)
-    : impl_(std::make_unique<Impl>(*this, normalised(options), memory, pool, keys, upcalls,
-                                   base::Random().next())),
+    : impl_(std::make_unique<Impl>(
+          *this, normalised(options), memory, pool, keys, upcalls,
+          options.first_xid != 0 ? options.first_xid : base::Random().next())),
       sends_(impl_->link.sends.list()),
       receives_(impl_->link.receives.list()) {}
 

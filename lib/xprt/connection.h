@@ -49,6 +49,7 @@ struct ConnectionOptions {
   // ERR_CHUNK, so that those behind it go on.
   uint64_t buffer_wait_ns = 1'000'000'000;
   uint32_t overrun_limit = 64;  // calls beyond the grant that end the connection (V1-CREDIT-16)
+  uint32_t first_xid = 0;       // 0: one that no one can guess; else for runs that are replayed
 };
 
 // Every refusal and rule breach by the peer has its own counter. Read by statistics at any time.

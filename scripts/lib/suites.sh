@@ -18,7 +18,8 @@ suites=(
 )
 
 # Folders of test/ that start no polling threads or processes: their programs run side by side. The
-# others run one at a time; two busy ones on two cores would starve each other.
+# others run one at a time; two busy ones on two cores would starve each other. test/sim is one of
+# those: it starts two processes.
 quiet_folders=(base mem xdr rpc proto ulb xprt)
 # Folders whose code several threads share.
 threaded_folders=(base mem fabric drivers runtime client server)

@@ -1,0 +1,333 @@
+// One end of a simulated connection: what drives its engine, and what it may do.
+#include <algorithm>
+
+#include "session.h"
+
+namespace rrdk::sim {
+
+using fabric::WcStatus;
+using xprt::Role;
+
+End::End(Session& session, Role role, const xprt::ConnectionOptions& options, uint32_t reads)
+    : session_(session),
+      context_(session.around().context),
+      role_(role),
+      name_(session.name() + (role == Role::kRequester ? " cli" : " srv")),
+      reads_(reads),
+      queue_pair_(context_, name_, *this,
+                  {options.send_wrs, reads, session.around().weather.keys}) {
+  Surroundings& around = session.around();
+  engine_ = std::make_unique<xprt::Connection>(
+      options, is_requester() ? around.requester_memory : around.responder_memory,
+      is_requester() ? around.requester_calls : around.responder_calls, queue_pair_, *this);
+}
+
+template <typename Use>
+void End::use_engine(Use&& use) {
+  if (depth_++ == 0) {
+    most_zombies_ = session_.wire().zombies();
+    least_window_ = session_.wire().window();
+  }
+  use(*engine_);
+  if (--depth_ == 0)
+    settle();
+}
+
+bool End::prepare() {
+  return engine_->prepare_receives();
+}
+
+void End::give_up() {
+  queue_pair_.fail("no buffers");
+  use_engine([](xprt::Connection& engine) { engine.on_disconnected(); });
+}
+
+void End::connect(End& peer) {
+  peer_ = &peer;
+  queue_pair_.connect_to(peer.queue_pair_);
+  post();
+  bool fails = session_.around().weather.failed_connects && context_.random.one_in(6);
+  context_.schedule.after(context_.delay(), *this, fails ? kBreak : kEstablish);
+  if (session_.around().owner.ticks())
+    context_.schedule.after(session_.around().weather.tick_ns, *this, kTick);
+}
+
+void End::hang_up(const char* why) {
+  queue_pair_.fail(why);
+}
+
+void End::submit(Call& call) {
+  if (context_.traced)
+    context_.trace(name_, "submit call %u", call.serial);
+  call.active = true;
+  use_engine([&](xprt::Connection& engine) { engine.submit(call.out); });
+}
+
+void End::cancel(Call& call) {
+  if (context_.traced)
+    context_.trace(name_, "cancel call %u, xid %08x", call.serial, call.xid());
+  call.cancelled = true;
+  if (Wire::Record* record = session_.wire().find(call.xid()))
+    record->given_up = true;
+  use_engine([&](xprt::Connection& engine) { engine.cancel(call.out); });
+}
+
+void End::set_credits(uint32_t credits) {
+  if (context_.traced)
+    context_.trace(name_, "credits %u", credits);
+  if (is_requester()) {
+    engine_->set_requested_credits(credits);
+  } else {
+    engine_->set_granted_credits(credits);
+    session_.wire().configure(credits);
+  }
+}
+
+void End::on_event(uint32_t what, uint64_t argument) {
+  if (engine_ == nullptr)
+    return;
+  switch (what) {
+    case kEstablish:
+      if (queue_pair_.in_error() || peer_->engine_ == nullptr)
+        return;
+      if (context_.traced)
+        context_.trace(name_, "established");
+      queue_pair_.establish();
+      use_engine([&](xprt::Connection& engine) {
+        engine.on_established(peer_->engine_->private_data(), reads_);
+      });
+      return;
+    case kBreak:
+      queue_pair_.fail("the link broke");
+      return;
+    case kDisconnected:
+      if (context_.traced)
+        context_.trace(name_, "disconnected");
+      use_engine([](xprt::Connection& engine) { engine.on_disconnected(); });
+      return;
+    case kPost:
+      post_pending_ = false;
+      if (depth_ == 0)
+        post();
+      return;
+    case kAnswer: {
+      auto found = std::find_if(held_.begin(), held_.end(),
+                                [&](const Held& held) { return held.number == argument; });
+      Held held = *found;
+      held_.erase(found);
+      use_engine([&](xprt::Connection&) { answer(*held.call, *held.shape); });
+      return;
+    }
+    case kHangUp:
+      queue_pair_.fail("the engine wants it");
+      return;
+    case kTick:
+      if (context_.traced)
+        context_.trace(name_, "tick");
+      use_engine([&](xprt::Connection& engine) { engine.on_tick(context_.schedule.now()); });
+      if (engine_ != nullptr && session_.around().owner.ticks())
+        context_.schedule.after(session_.around().weather.tick_ns, *this, kTick);
+      return;
+  }
+}
+
+// After each use of the engine: what it made is posted, and what it says of itself is looked at.
+void End::settle() {
+  if (engine_->wants_disconnect() && !hanging_up_ && !queue_pair_.in_error()) {
+    hanging_up_ = true;
+    check_reason();
+    context_.schedule.after(context_.delay(), *this, kHangUp);
+  }
+  bool later = session_.around().weather.lazy_posting && context_.random.one_in(3);
+  if (!later) {
+    post();
+  } else if (!post_pending_) {
+    post_pending_ = true;
+    context_.schedule.after(context_.delay(), *this, kPost);
+  }
+  if (engine_->idle())
+    bury();
+}
+
+void End::post() {
+  queue_pair_.post(*engine_);
+  if (is_requester())
+    session_.wire().on_requester_posted();
+}
+
+// A connection is given up for a reason that the simulation knows of.
+void End::check_reason() {
+  bool stuck = is_requester() && most_zombies_ != 0 && most_zombies_ >= least_window_;
+  if (!saw_failure_ && !dropped_ && !stuck)
+    context_.fail(name_, "the engine wants to disconnect, for no reason");
+}
+
+void End::bury() {
+  if (!engine_->sends().empty() || !engine_->receives().empty() || !queue_pair_.drained())
+    context_.fail(name_, "the engine is idle, with work requests that were not reported");
+  if (!held_.empty())
+    context_.fail(name_, "the engine is idle, with %zu calls above", held_.size());
+  if (queue_pair_.keys().held() != 0)
+    context_.fail(name_, "the engine is idle, and %u keys were not released",
+                  queue_pair_.keys().held());
+  if (context_.traced)
+    context_.trace(name_, "idle");
+  engine_.reset();
+  if (session_.over())
+    session_.around().owner.on_over(session_);
+}
+
+void End::on_reports(std::span<const Report> reports) {
+  if (engine_ == nullptr) {
+    context_.fail(name_, "a completion comes after the engine was idle");
+    return;
+  }
+  most_zombies_ = session_.wire().zombies();
+  least_window_ = session_.wire().window();
+  ++depth_;  // this is what use_engine() does; the reports are noted first
+  note(reports);
+  engine_->on_completions(completions_);
+  --depth_;
+  settle();
+}
+
+void End::note(std::span<const Report> reports) {
+  completions_.clear();
+  for (const Report& report : reports) {
+    completions_.push_back(report.completion);
+    if (report.completion.status != WcStatus::kSuccess)
+      saw_failure_ = true;
+    else if (report.completion.op != fabric::Op::kReceive || report.stray)
+      continue;
+    else if (!is_requester())
+      session_.wire().on_call_delivered(report.xid);
+    else if (!saw_failure_ && engine_->established())
+      session_.wire().on_reply_delivered(report.xid, report.credits);
+    least_window_ = std::min(least_window_, session_.wire().window());
+  }
+}
+
+void End::on_queue_pair_error() {
+  context_.schedule.after(context_.delay(), *this, kDisconnected);
+  if (peer_ != nullptr)
+    context_.schedule.after(context_.delay(), *peer_, kBreak);
+}
+
+void End::on_send(std::span<const std::byte> message) {
+  Wire& wire = session_.wire();
+  if (queue_pair_.in_error())
+    return;  // no one will see it
+  if (!is_requester()) {
+    wire.on_reply_posted(message, queue_pair_.receives_posted());
+    return;
+  }
+  bool waited = engine_->counters().waits_send_queue != 0;
+  Wire::Record* record = wire.on_call_posted(message, waited, queue_pair_.keys());
+  if (record == nullptr)
+    return;
+  Call* call = session_.around().owner.call_of(session_, record->xid);
+  if (call == nullptr) {
+    context_.fail(name_, "xid %08x: a call is sent that no one made", record->xid);
+    return;
+  }
+  record->serial = call->serial;
+  record->deadline_ns = call->out.deadline_ns;
+  record->given_up |= call->cancelled;
+  if (context_.traced)
+    context_.trace(name_, "call %u is sent as xid %08x", call->serial, record->xid);
+}
+
+bool End::given_up(const Key& key) {
+  const Wire::Record* record = key.called ? session_.wire().find(key.xid) : nullptr;
+  return record != nullptr &&
+         (record->given_up ||
+          (record->deadline_ns != 0 && record->deadline_ns <= context_.schedule.now()));
+}
+
+void End::on_call(xprt::IncomingCall& call) {
+  Wire::Record* record = session_.wire().find(call.xid());
+  if (record == nullptr || !record->delivered || record->above)
+    context_.fail(name_, "xid %08x: no such call, or for the second time", call.xid());
+  Shape* shape = session_.around().traffic.check_arguments(call, name_);
+  if (context_.failed())
+    return;
+  record->above = true;
+  if (record->serial != shape->serial)
+    context_.fail(name_, "xid %08x: is call %u and arrives as call %u", call.xid(), record->serial,
+                  shape->serial);
+  if (context_.traced)
+    context_.trace(name_, "call %u arrives, xid %08x", shape->serial, call.xid());
+  const Weather& weather = session_.around().weather;
+  if (weather.answers_at_once && context_.random.one_in(2)) {
+    answer(call, *shape);
+    return;
+  }
+  held_.push_back({numbers_, &call, shape});
+  uint64_t delay = context_.random.below(static_cast<uint32_t>(weather.longest_answer));
+  context_.schedule.after(delay, *this, kAnswer, numbers_++);
+}
+
+void End::answer(xprt::IncomingCall& call, Shape& shape) {
+  if (context_.traced)
+    context_.trace(name_, "%s call %u, xid %08x",
+                   shape.refused   ? "refuse"
+                   : shape.dropped ? "drop"
+                                   : "answer",
+                   shape.serial, call.xid());
+  if (shape.refused) {
+    engine_->refuse(call);
+  } else if (shape.dropped) {
+    dropped_ = true;
+    engine_->drop(call);
+  } else if (session_.around().traffic.write_reply(call, shape)) {
+    engine_->reply(call);
+  } else {
+    context_.fail(name_, "the simulation has too little memory for a reply");
+  }
+}
+
+void End::on_call_ended(xprt::OutgoingCall& out) {
+  Call& call = *static_cast<Call*>(out.user);
+  if (context_.traced)
+    context_.trace(name_, "call %u ends, xid %08x: %s", call.serial, call.xid(),
+                   to_string(out.status));
+  if (!call.active) {
+    context_.fail(name_, "xid %08x: call %u ends twice", call.xid(), call.serial);
+    return;
+  }
+  call.active = false;
+  Surroundings& around = session_.around();
+  check_keys(call);
+  bool given_up = out.status != CallStatus::kOk && out.status != CallStatus::kChunkError;
+  if (Wire::Record* record = session_.wire().find(call.xid()))
+    note_end(*record, given_up);
+  around.traffic.check_outcome(call, name_,
+                               {queue_pair_.in_error(), around.weather.responder_memory != 0,
+                                around.weather.requester_memory != 0 || around.weather.few_keys()});
+  around.owner.on_ended(call);
+}
+
+void End::note_end(Wire::Record& record, bool given_up) {
+  session_.wire().on_ended(record, given_up);
+  most_zombies_ += given_up;
+}
+
+// No remote key outlives its call, nor does any reach into memory that was offered with it.
+void End::check_keys(const Call& call) {
+  for (const Key& key : queue_pair_.keys().all()) {
+    if (key.state == Key::State::kReleased)
+      continue;
+    if (key.called && key.xid == call.xid())
+      context_.fail(name_, "xid %08x: key %08x outlives call %u", key.xid, key.value, call.serial);
+    if (key.state != Key::State::kBound || queue_pair_.in_error())
+      continue;
+    for (const Guarded& room : call.room) {
+      if (key.span.data < room.span.data + room.span.length &&
+          room.span.data < key.span.data + key.span.length)
+        context_.fail(name_, "xid %08x: key %08x reaches into call %u, which has ended", call.xid(),
+                      key.value, call.serial);
+    }
+  }
+}
+
+}  // namespace rrdk::sim

@@ -1,0 +1,32 @@
+// Random numbers of one simulation: everything that is left to chance comes from one of these.
+#pragma once
+
+#include <cstdint>
+
+namespace rrdk::sim {
+
+// SplitMix64. Seeds that are neighbours give streams that have nothing in common.
+class Random {
+ public:
+  explicit Random(uint64_t seed) noexcept : state_(seed * 0x9e3779b97f4a7c15u) {}
+
+  uint64_t next() noexcept {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  // In [0, n); n > 0.
+  uint32_t below(uint32_t n) noexcept {
+    return static_cast<uint32_t>(((next() >> 32) * uint64_t{n}) >> 32);
+  }
+  // In [low, high].
+  uint32_t between(uint32_t low, uint32_t high) noexcept { return low + below(high - low + 1); }
+  // n == 0: never.
+  bool one_in(uint32_t n) noexcept { return n != 0 && below(n) == 0; }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace rrdk::sim

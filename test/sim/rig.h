@@ -1,0 +1,31 @@
+// Memory for simulations, made once per process: some with plenty and some with too little.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "rrdk/memory.h"
+
+namespace rrdk::sim {
+
+// A responder's memory that is enough for one connection only.
+constexpr int kTightestResponder = 3;
+
+class Rig {
+ public:
+  // False: EAL or memory could not be had; a line on standard error says why.
+  bool create();
+  Memory& requester(int which) { return *requester_[static_cast<size_t>(which)]; }
+  Memory& responder(int which) { return *responder_[static_cast<size_t>(which)]; }
+  Memory& traffic() { return *traffic_; }  // of calls and handlers: always enough
+  // Every buffer is back.
+  bool whole() const;
+
+ private:
+  static constexpr size_t kMemories = 4;
+  std::array<std::unique_ptr<Memory>, kMemories> requester_;
+  std::array<std::unique_ptr<Memory>, kMemories> responder_;
+  std::unique_ptr<Memory> traffic_;
+};
+
+}  // namespace rrdk::sim

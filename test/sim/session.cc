@@ -1,0 +1,41 @@
+#include "session.h"
+
+namespace rrdk::sim {
+
+Session::Session(Surroundings& around, uint32_t line, uint32_t life)
+    : around_(around),
+      line_(line),
+      name_("c" + std::to_string(line) + "." + std::to_string(life)),
+      requester_options_(Weather::options(around.context.random, xprt::Role::kRequester)),
+      responder_options_(Weather::options(around.context.random, xprt::Role::kResponder)),
+      wire_(around.context, name_, requester_options_.credits, responder_options_.credits),
+      requester_(*this, xprt::Role::kRequester, requester_options_,
+                 around.context.random.between(1, 16)),
+      responder_(*this, xprt::Role::kResponder, responder_options_,
+                 around.context.random.between(1, 16)) {}
+
+bool Session::start() {
+  if (!requester_.prepare() || !responder_.prepare()) {
+    requester_.give_up();
+    responder_.give_up();
+    return false;
+  }
+  requester_.connect(responder_);
+  responder_.connect(requester_);
+  return true;
+}
+
+// An old reply comes once more, as it may from a responder with a retransmission queue of its own.
+void Session::stray() {
+  const std::vector<Wire::Record>& records = wire_.records();
+  if (records.empty() || !requester_.healthy())
+    return;
+  Context& context = around_.context;
+  const Wire::Record& record = records[context.random.below(static_cast<uint32_t>(records.size()))];
+  if (!record.replied || record.reply.empty())
+    return;
+  if (requester_.queue_pair().stray(record.reply) && context.traced)
+    context.trace(requester_.name(), "a stray copy of the reply to xid %08x", record.xid);
+}
+
+}  // namespace rrdk::sim

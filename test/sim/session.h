@@ -1,0 +1,150 @@
+// One connection from set-up to the day when nothing of it is left: the engines of requester and
+// responder, their queue pairs, and what is known of the calls between them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "context.h"
+#include "queue_pair.h"
+#include "traffic.h"
+#include "weather.h"
+#include "wire.h"
+#include "xprt/call_pool.h"
+#include "xprt/connection.h"
+
+namespace rrdk::sim {
+
+class Session;
+
+// What the world hears of its sessions.
+class SessionOwner {
+ public:
+  virtual void on_ended(Call& call) = 0;
+  virtual void on_over(Session& session) = 0;
+  virtual bool ticks() const = 0;
+  // The active call with this XID on this connection; null: none.
+  virtual Call* call_of(const Session& session, uint32_t xid) = 0;
+
+ protected:
+  ~SessionOwner() = default;
+};
+
+// What the sessions of one world share.
+struct Surroundings {
+  Context& context;
+  const Weather& weather;
+  Traffic& traffic;
+  SessionOwner& owner;
+  Memory& requester_memory;
+  Memory& responder_memory;
+  xprt::CallPool& requester_calls;
+  xprt::CallPool& responder_calls;
+};
+
+class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
+ public:
+  End(Session& session, xprt::Role role, const xprt::ConnectionOptions& options, uint32_t reads);
+
+  bool prepare();
+  void connect(End& peer);
+  void hang_up(const char* why);
+  void give_up();  // before it was connected
+
+  // The upper layer's requests, for the requester.
+  void submit(Call& call);
+  void cancel(Call& call);
+  void set_credits(uint32_t credits);
+
+  bool alive() const { return engine_ != nullptr; }
+  bool healthy() const { return alive() && engine_->established() && !hanging_up_; }
+  bool lost() const { return queue_pair_.in_error(); }
+  QueuePair& queue_pair() { return queue_pair_; }
+  const xprt::Connection* engine() const { return engine_.get(); }
+  const std::string& name() const { return name_; }
+  size_t held() const { return held_.size(); }
+
+  // Upcalls
+  void on_call(xprt::IncomingCall& call) override;
+  void on_call_ended(xprt::OutgoingCall& call) override;
+  // QueuePairOwner
+  void on_send(std::span<const std::byte> message) override;
+  bool given_up(const Key& key) override;
+  void on_reports(std::span<const Report> reports) override;
+  void on_queue_pair_error() override;
+
+  void on_event(uint32_t what, uint64_t argument) override;
+
+ private:
+  enum Event : uint32_t { kEstablish, kBreak, kDisconnected, kPost, kAnswer, kHangUp, kTick };
+  struct Held {
+    uint64_t number;
+    xprt::IncomingCall* call;
+    Shape* shape;
+  };
+
+  template <typename Use>
+  void use_engine(Use&& use);
+  void settle();
+  void post();
+  void note(std::span<const Report> reports);
+  void check_reason();
+  void check_keys(const Call& call);
+  void note_end(Wire::Record& record, bool given_up);
+  void bury();
+  void answer(xprt::IncomingCall& call, Shape& shape);
+  bool is_requester() const { return role_ == xprt::Role::kRequester; }
+
+  Session& session_;
+  Context& context_;
+  xprt::Role role_;
+  std::string name_;
+  uint32_t reads_;
+  QueuePair queue_pair_;
+  std::unique_ptr<xprt::Connection> engine_;
+  End* peer_ = nullptr;
+  uint32_t depth_ = 0;  // of calls into the engine
+  bool post_pending_ = false;
+  bool hanging_up_ = false;
+  bool saw_failure_ = false;  // a work request of ours failed
+  bool dropped_ = false;      // the handler ended the connection
+  // During the last use of the engine, at most and at least, in whatever order it saw things.
+  uint32_t most_zombies_ = 0;
+  uint32_t least_window_ = 1;
+  uint64_t numbers_ = 0;
+  std::vector<Held> held_;
+  std::vector<fabric::Completion> completions_;
+};
+
+class Session {
+ public:
+  Session(Surroundings& around, uint32_t line, uint32_t life);
+
+  // False: there are not enough buffers; it is over already.
+  bool start();
+  bool healthy() const { return requester_.healthy() && responder_.healthy(); }
+  bool over() const { return !requester_.alive() && !responder_.alive(); }
+  bool lost() const { return requester_.lost() || responder_.lost(); }
+  End& requester() { return requester_; }
+  End& responder() { return responder_; }
+  Wire& wire() { return wire_; }
+  Surroundings& around() { return around_; }
+  uint32_t line() const { return line_; }
+  const std::string& name() const { return name_; }
+  void stray();
+
+ private:
+  Surroundings& around_;
+  uint32_t line_;
+  std::string name_;
+  xprt::ConnectionOptions requester_options_;
+  xprt::ConnectionOptions responder_options_;
+  Wire wire_;
+  End requester_;
+  End responder_;
+};
+
+}  // namespace rrdk::sim

@@ -1,0 +1,102 @@
+// Calls and replies of random shape, with data that says whose it is. A message is XID, msg_type
+// and the call's serial number, then its items, each an opaque<>.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "context.h"
+#include "rrdk/call_status.h"
+#include "rrdk/memory.h"
+#include "rrdk/xdr.h"
+#include "xprt/connection.h"
+
+namespace rrdk::sim {
+
+struct Item {
+  uint32_t length;
+  bool eligible;   // by reference, and it may move in a chunk of its own
+  bool reference;  // by reference at least
+};
+
+// What a call is made of and what must come of it. Kept until the simulation ends.
+struct Shape {
+  uint32_t serial = 0;
+  std::vector<Item> arguments;
+  std::vector<Item> results;
+  bool force_long = false;
+  bool refused = false;      // the handler does not allow the chunks
+  bool dropped = false;      // the handler ends the connection
+  bool small_room = false;   // a result has too little room
+  bool small_reply = false;  // the rest of the reply may have
+  bool plain_end = false;    // made when all is quiet: it must succeed
+};
+
+// Room for one segment of a result, with guard bytes around it.
+struct Guarded {
+  Buffer buffer;
+  MemorySpan span;
+};
+
+// A call that the simulated client makes, reused from call to call.
+struct Call {
+  xprt::OutgoingCall out;
+  uint32_t line = 0;    // the connection's number
+  uint32_t serial = 0;  // of its Shape
+  bool active = false;  // between submit() and on_call_ended
+  bool cancelled = false;
+  bool again = false;  // it was lost and is to be made again
+  std::vector<Guarded> room;
+  std::vector<std::vector<MemorySpan>> spans;
+  std::vector<xprt::ResultRoom> results;
+
+  // The XID, once the engine has given it one.
+  uint32_t xid() const;
+};
+
+// Outcomes that the surroundings allow, besides what the shape does.
+struct Allowance {
+  bool lost;        // the connection was
+  bool refused;     // the responder may be short of memory
+  bool unsendable;  // the requester may be, or of keys
+};
+
+class Traffic {
+ public:
+  Traffic(Context& context, Memory& memory, uint32_t largest)
+      : context_(context), memory_(memory), largest_(largest) {}
+
+  Shape& draw();
+  Shape& repeat(const Shape& shape);
+  // Null: no call has this number.
+  Shape* find(uint32_t serial);
+
+  // The requester's side. Returns false when the simulation's own memory is exhausted.
+  bool prepare(Call& call, const Shape& shape);
+  // Fails the simulation if the outcome is not what the shape allows.
+  void check_outcome(const Call& call, const std::string& who, const Allowance& allowed);
+  void check_guards(const Call& call, const std::string& who);
+
+  // The responder's side.
+  Shape* check_arguments(const xprt::IncomingCall& call, const std::string& who);
+  bool write_reply(xprt::IncomingCall& call, const Shape& shape);
+
+ private:
+  uint32_t length();
+  std::vector<Item> items();
+  bool offer(Call& call, const Shape& shape, uint64_t& reply);
+  bool add_room(std::vector<MemorySpan>& spans, Call& call, uint32_t bytes, uint32_t segments);
+  bool write(Message& message, uint32_t type, const Shape& shape, const std::vector<Item>& items,
+             uint32_t first_size);
+  bool read(Decoder& from, const Shape& shape, const std::vector<Item>& items, uint32_t type);
+  void check_data(const Call& call, const Shape& shape, const std::string& who);
+
+  Context& context_;
+  Memory& memory_;
+  uint32_t largest_;
+  std::deque<Shape> shapes_;  // references to its elements stay valid
+};
+
+}  // namespace rrdk::sim

@@ -1,0 +1,54 @@
+#include "weather.h"
+
+#include "rig.h"
+
+namespace rrdk::sim {
+
+Weather::Weather(Random& random) {
+  lines = random.one_in(2) ? 1 : random.between(2, 3);
+  calls = random.between(10, 70);
+  calls_at_once = random.between(1, 10);
+  longest_delay = random.one_in(4) ? 200 : random.between(1'000, 40'000);
+  longest_pause = random.one_in(2) ? 2'000 : 60'000;
+  longest_answer = random.one_in(2) ? 5'000 : 1'000'000;
+  constexpr uint64_t kTicks[] = {0, 0, 100'000, 1'000'000, 20'000'000};
+  tick_ns = kTicks[random.below(5)];
+  constexpr uint32_t kLargest[] = {500, 5'000, 40'000, 200 * 1024};
+  largest_item = kLargest[random.below(4)];
+  keys = random.one_in(4) ? random.between(24, 60) : 4000;
+  requester_memory = random.one_in(6) ? static_cast<int>(random.between(1, 3)) : 0;
+  responder_memory = random.one_in(6) ? static_cast<int>(random.between(1, 3)) : 0;
+  if (responder_memory == kTightestResponder)
+    lines = 1;
+  incoming_calls = random.one_in(8) ? 16 : 512;
+  lazy_posting = random.one_in(2);
+  answers_at_once = random.one_in(2);
+
+  longest_peace = random.one_in(4) ? 0 : random.between(50'000, 2'000'000);
+  breaks = random.one_in(3);
+  errors = random.one_in(4);
+  strays = random.one_in(3);
+  cancels = random.one_in(3);
+  credit_changes = random.one_in(3);
+  deadlines = random.one_in(3);
+  failed_connects = random.one_in(10);
+  abrupt = random.one_in(3);
+  if (scarce())
+    tick_ns = 1'000'000;  // who waits for what others hold looks again at each tick
+}
+
+xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) {
+  xprt::ConnectionOptions o;
+  o.role = role;
+  o.credits = random.one_in(3) ? 1 + random.below(2) : 1 + random.below(8);
+  o.send_size = 1024 * random.between(1, 4);
+  o.receive_size = 1024 * random.between(1, 4);
+  o.send_wrs = random.one_in(3) ? 8 + random.below(8) : 8 + random.below(120);
+  o.max_sges = random.between(2, 16);
+  o.chunk_threshold = random.below(2000);
+  o.remote_invalidation = !random.one_in(4);
+  o.first_xid = static_cast<uint32_t>(random.next() >> 32) | 1;
+  return o;
+}
+
+}  // namespace rrdk::sim

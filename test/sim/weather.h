@@ -1,0 +1,41 @@
+// What a simulation is like, drawn from its seed before anything happens.
+#pragma once
+
+#include <cstdint>
+
+#include "random.h"
+#include "xprt/connection.h"
+
+namespace rrdk::sim {
+
+struct Weather {
+  explicit Weather(Random& random);
+
+  uint32_t lines;           // connections that share pools
+  uint32_t calls;           // in all, before it gets quiet
+  uint32_t calls_at_once;   // of one connection
+  uint64_t longest_delay;   // usual, of one step of the fabric, in ns
+  uint64_t longest_pause;   // between two submits
+  uint64_t longest_answer;  // of a handler
+  uint64_t tick_ns;         // 0: time does not pass for the engines
+  uint32_t largest_item;
+  uint32_t keys;
+  int requester_memory;  // which of the rig's; 0: there is plenty
+  int responder_memory;
+  uint32_t incoming_calls;  // of the responders' pool
+  bool lazy_posting;        // work requests are posted some time after the engine made them
+  bool answers_at_once;     // some handlers answer within on_call()
+  // Faults.
+  uint64_t longest_peace;  // between two; 0: there are none
+  bool breaks, errors, strays, cancels, credit_changes, deadlines, failed_connects;
+  bool abrupt;  // ends with calls in flight
+
+  bool scarce() const {
+    return requester_memory != 0 || responder_memory != 0 || incoming_calls < 64;
+  }
+  bool few_keys() const { return keys < 1000; }
+  // Of one end of a new connection.
+  static xprt::ConnectionOptions options(Random& random, xprt::Role role);
+};
+
+}  // namespace rrdk::sim

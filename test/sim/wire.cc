@@ -1,0 +1,151 @@
+#include "wire.h"
+
+#include <algorithm>
+
+#include "proto/version1.h"
+
+namespace rrdk::sim {
+
+using proto::MessageType;
+
+namespace {
+constexpr size_t kRepeatable = 1024;  // bytes of a reply that may come again
+}
+
+Wire::Record* Wire::find(uint32_t xid) {
+  for (size_t i = records_.size(); i-- != 0;) {
+    if (records_[i].xid == xid)
+      return &records_[i];
+  }
+  return nullptr;
+}
+
+Wire::Record* Wire::on_call_posted(std::span<const std::byte> message, bool waited,
+                                   KeyTable& keys) {
+  proto::Decoded decoded =
+      proto::version1::decode(message, proto::version1::Role::kCall, {}, header_);
+  if (decoded.verdict != proto::Verdict::kOk) {
+    context_.fail(name_, "a call's header is wrong: %s", to_string(decoded.verdict));
+    return nullptr;
+  }
+  if (find(header_.xid) != nullptr) {
+    context_.fail(name_, "xid %08x is used twice", header_.xid);
+    return nullptr;
+  }
+  uint32_t window = waited ? window_ever_ : window_most_;
+  if (++unanswered_ > std::min(window, own_))
+    context_.fail(name_, "xid %08x: %u calls without reply, %u are granted", header_.xid,
+                  unanswered_, window);
+  const proto::ChunkLists& lists = header_.lists;
+  Record& record = records_.emplace_back();
+  record.xid = header_.xid;
+  record.has_reply_chunk = lists.has_reply;
+  uint32_t first = lists.num_segments;
+  for (uint32_t i = 0; i < lists.num_writes; ++i) {
+    record.write_chunks.push_back(lists.writes[i].count);
+    first = std::min<uint32_t>(first, lists.writes[i].first);
+  }
+  if (lists.has_reply)
+    first = std::min<uint32_t>(first, lists.reply.first);
+  record.segments.assign(lists.segments + first, lists.segments + lists.num_segments);
+  for (uint32_t i = 0; i < lists.num_segments; ++i) {
+    Key* key = keys.find(lists.segments[i].handle);
+    if (key == nullptr || key->called || key->state == Key::State::kReleased) {
+      context_.fail(name_, "xid %08x: shows key %08x, which is not its own", record.xid,
+                    lists.segments[i].handle);
+      continue;
+    }
+    key->called = true;
+    key->xid = record.xid;
+  }
+  return &record;
+}
+
+void Wire::on_call_delivered(uint32_t xid) {
+  Record* record = find(xid);
+  if (record == nullptr || record->delivered) {
+    context_.fail(name_, "xid %08x: arrived twice, or was never sent", xid);
+    return;
+  }
+  record->delivered = true;
+  record->most_credits = configured_;
+  ++in_process_;
+}
+
+void Wire::configure(uint32_t credits) {
+  configured_ = std::max(1u, credits);
+  for (Record& record : records_)
+    record.most_credits = std::max(record.most_credits, configured_);
+}
+
+void Wire::on_reply_posted(std::span<const std::byte> message, uint32_t receives) {
+  proto::Decoded decoded =
+      proto::version1::decode(message, proto::version1::Role::kReply, {}, header_);
+  if (decoded.verdict != proto::Verdict::kOk) {
+    context_.fail(name_, "a reply's header is wrong: %s", to_string(decoded.verdict));
+    return;
+  }
+  Record* record = find(header_.xid);
+  if (record == nullptr || !record->delivered || record->answered) {
+    context_.fail(name_, "xid %08x: a reply to no call, or the second one", header_.xid);
+    return;
+  }
+  record->answered = true;
+  --in_process_;
+  uint32_t grant = header_.credits;
+  if (grant == 0)
+    context_.fail(name_, "xid %08x: no credit is granted", header_.xid);
+  if (grant > record->most_credits)
+    context_.fail(name_, "xid %08x: %u credits are granted, %u are configured", header_.xid, grant,
+                  record->most_credits);
+  if (grant > std::max(1u, receives + in_process_))
+    context_.fail(name_,
+                  "xid %08x: %u credits are granted, with %u Receives and %u calls in process",
+                  header_.xid, grant, receives, in_process_);
+  if (header_.type == MessageType::kMsg || header_.type == MessageType::kNoMsg)
+    check_lists(*record, header_);
+  if (message.size() <= kRepeatable)
+    record->reply.assign(message.begin(), message.end());
+}
+
+// Segments come back as they were offered, none more and none fewer, shorter at most.
+void Wire::check_lists(const Record& record, const proto::Header& header) {
+  const proto::ChunkLists& lists = header.lists;
+  if (lists.num_reads != 0)
+    context_.fail(name_, "xid %08x: a Read list in a reply", record.xid);
+  bool same = lists.num_writes == record.write_chunks.size() &&
+              lists.has_reply == record.has_reply_chunk &&
+              lists.num_segments == record.segments.size();
+  for (uint32_t i = 0; same && i < lists.num_writes; ++i)
+    same = lists.writes[i].count == record.write_chunks[i];
+  for (uint32_t i = 0; same && i < lists.num_segments; ++i) {
+    const proto::Segment& offered = record.segments[i];
+    const proto::Segment& returned = lists.segments[i];
+    same = returned.handle == offered.handle && returned.offset == offered.offset &&
+           returned.length <= offered.length;
+  }
+  if (!same)
+    context_.fail(name_, "xid %08x: a list comes back unlike it was offered", record.xid);
+}
+
+void Wire::on_reply_delivered(uint32_t xid, uint32_t credits) {
+  Record* record = find(xid);
+  if (record == nullptr || record->replied) {
+    context_.fail(name_, "xid %08x: a reply came twice, or to no call", xid);
+    return;
+  }
+  record->replied = true;
+  --unanswered_;
+  zombies_ -= record->ended;
+  window_ = std::clamp(credits, 1u, own_);
+  window_most_ = std::max(window_most_, window_);
+  window_ever_ = std::max(window_ever_, window_);
+}
+
+void Wire::on_ended(Record& record, bool given_up) {
+  record.ended = true;
+  record.given_up |= given_up;
+  zombies_ += !record.replied;
+}
+
+}  // namespace rrdk::sim

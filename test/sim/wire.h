@@ -1,0 +1,77 @@
+// The invariants that can be seen on the wire of one connection: credits, XIDs, one answer to each
+// call, and lists that come back as they were offered. Independent of the engine's own counting.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "context.h"
+#include "keys.h"
+#include "proto/header.h"
+
+namespace rrdk::sim {
+
+class Wire {
+ public:
+  // What became of one call.
+  struct Record {
+    uint32_t xid = 0;
+    uint32_t serial = 0;
+    uint64_t deadline_ns = 0;
+    uint32_t most_credits = 0;  // that an answer may grant
+    bool delivered = false;     // to the responder's engine
+    bool above = false;         // to its upper layer
+    bool answered = false;      // the reply's Send was posted
+    bool replied = false;       // to the requester's engine
+    bool ended = false;
+    bool given_up = false;  // cancelled, timed out or lost
+    bool has_reply_chunk = false;
+    std::vector<uint16_t> write_chunks;    // segments of each
+    std::vector<proto::Segment> segments;  // of the Write chunks, then of the Reply chunk
+    std::vector<std::byte> reply;          // of a few, to be repeated
+  };
+
+  Wire(Context& context, std::string name, uint32_t requester_credits, uint32_t responder_credits)
+      : context_(context),
+        name_(std::move(name)),
+        own_(requester_credits),
+        configured_(responder_credits) {}
+
+  // The requester posts a call. `waited`: calls were held back by its send queue, so that this one
+  // may have been released under an earlier grant. Null when the header is wrong.
+  Record* on_call_posted(std::span<const std::byte> message, bool waited, KeyTable& keys);
+  void on_call_delivered(uint32_t xid);
+  // The responder posts an answer, when so many Receives stand ready.
+  void on_reply_posted(std::span<const std::byte> message, uint32_t receives);
+  void on_reply_delivered(uint32_t xid, uint32_t credits);
+  // All that the requester wanted posted was posted.
+  void on_requester_posted() { window_most_ = window_; }
+  void on_ended(Record& record, bool given_up);
+  void configure(uint32_t credits);
+
+  Record* find(uint32_t xid);
+  const std::vector<Record>& records() const { return records_; }
+  // Calls that were given up on and not answered: each holds a credit.
+  uint32_t zombies() const { return zombies_; }
+  uint32_t window() const { return window_; }
+
+ private:
+  void check_lists(const Record& record, const proto::Header& header);
+
+  Context& context_;
+  std::string name_;
+  uint32_t own_;
+  uint32_t configured_;
+  uint32_t window_ = 1;  // before the first reply (V1-CREDIT-11)
+  uint32_t window_most_ = 1;
+  uint32_t window_ever_ = 1;
+  uint32_t unanswered_ = 0;  // of the requester
+  uint32_t in_process_ = 0;  // at the responder
+  uint32_t zombies_ = 0;
+  std::vector<Record> records_;
+  proto::Header header_;
+};
+
+}  // namespace rrdk::sim

@@ -1,0 +1,360 @@
+#include "world.h"
+
+#include <algorithm>
+
+namespace rrdk::sim {
+
+namespace {
+
+constexpr uint32_t kProofs = 3;
+// Calls that do not end leave no room for others: then it gets quiet before all were made.
+constexpr uint64_t kMostBusySteps = 100'000;
+// Bounds of the quiet time: far above what any seed takes, in events and in simulated time.
+constexpr uint64_t kMostQuietSteps = 400'000;
+constexpr uint64_t kMostQuietTime = 20'000'000'000;
+
+}  // namespace
+
+World::World(Rig& rig, uint64_t seed, bool traced)
+    : context_(seed, traced),
+      weather_(context_.random),
+      rig_(rig),
+      traffic_(context_, rig.traffic(), weather_.largest_item),
+      requester_calls_(
+          std::make_unique<xprt::CallPool>(rig.requester(weather_.requester_memory), 16)),
+      responder_calls_(std::make_unique<xprt::CallPool>(rig.responder(weather_.responder_memory),
+                                                        weather_.incoming_calls)),
+      around_{context_,
+              weather_,
+              traffic_,
+              *this,
+              rig.requester(weather_.requester_memory),
+              rig.responder(weather_.responder_memory),
+              *requester_calls_,
+              *responder_calls_},
+      lines_(weather_.lines) {
+  context_.longest_delay = weather_.longest_delay;
+  for (uint32_t i = 0; i < weather_.lines; ++i) {
+    for (uint32_t k = 0; k < weather_.calls_at_once; ++k) {
+      lines_[i].calls.push_back(std::make_unique<Call>());
+      lines_[i].calls.back()->line = i;
+    }
+    context_.schedule.after(context_.delay(), *this, kConnect, i);
+    context_.schedule.after(context_.delay(), *this, kSubmit, i);
+  }
+  if (weather_.longest_peace != 0)
+    context_.schedule.after(weather_.longest_peace / 2, *this, kFault);
+}
+
+std::string World::run() {
+  while (!context_.failed() && !done()) {
+    if (!context_.schedule.step()) {
+      context_.fail("world", "nothing moves any more: %s", describe_waiting().c_str());
+      break;
+    }
+    next_phase();
+  }
+  if (!context_.failed())
+    check_leftovers();
+  if (context_.failed())  // the engines can not be destroyed as they are
+    return context_.failure;
+  return {};
+}
+
+void World::on_event(uint32_t what, uint64_t argument) {
+  auto line = static_cast<uint32_t>(argument);
+  switch (what) {
+    case kConnect:
+      connect(line);
+      return;
+    case kSubmit:
+      submit_next(line);
+      return;
+    case kFault:
+      fault();
+      return;
+  }
+}
+
+void World::connect(uint32_t number) {
+  Line& line = lines_[number];
+  if (phase_ == Phase::kEnding || line.session != nullptr)
+    return;
+  sessions_.push_back(std::make_unique<Session>(around_, number, line.lives++));
+  line.session = sessions_.back().get();
+  if (line.session->start())
+    submit_again(line);
+}
+
+void World::on_over(Session& session) {
+  Line& line = lines_[session.line()];
+  line.session = nullptr;
+  if (phase_ != Phase::kEnding)
+    context_.schedule.after(1'000 + context_.delay(), *this, kConnect, session.line());
+}
+
+void World::submit_next(uint32_t number) {
+  Line& line = lines_[number];
+  if (phase_ != Phase::kBusy)
+    return;
+  if (submitted_ >= weather_.calls || context_.schedule.steps() > kMostBusySteps) {
+    be_quiet();
+    return;
+  }
+  uint64_t pause = context_.random.below(static_cast<uint32_t>(weather_.longest_pause));
+  context_.schedule.after(pause, *this, kSubmit, number);
+  if (line.session == nullptr || !line.session->requester().alive())
+    return;
+  for (const std::unique_ptr<Call>& call : line.calls) {
+    if (!call->active && !call->again) {
+      submit(*call, traffic_.draw());
+      return;
+    }
+  }
+}
+
+void World::submit(Call& call, Shape& shape) {
+  ++submitted_;
+  ++begun_;
+  if (!traffic_.prepare(call, shape)) {
+    context_.fail("world", "the simulation has too little memory for a call");
+    return;
+  }
+  if (phase_ == Phase::kBusy && weather_.deadlines && weather_.tick_ns != 0 &&
+      context_.random.one_in(6))
+    call.out.deadline_ns = context_.schedule.now() + 5'000 + context_.random.below(5'000'000);
+  lines_[call.line].session->requester().submit(call);
+}
+
+// What was lost with a connection is made again on the next.
+void World::submit_again(Line& line) {
+  for (const std::unique_ptr<Call>& call : line.calls) {
+    if (call->again && line.session != nullptr && line.session->requester().alive())
+      submit(*call, traffic_.repeat(*traffic_.find(call->serial)));
+  }
+}
+
+void World::on_ended(Call& call) {
+  ++ended_;
+  Line& line = lines_[call.line];
+  const Shape& shape = *traffic_.find(call.serial);
+  CallStatus status = call.out.status;
+  call.again = status == CallStatus::kConnectionLost && phase_ != Phase::kEnding;
+  if (shape.plain_end && status == CallStatus::kOk)
+    ++line.proofs;
+  if (context_.random.one_in(2)) {
+    call.out.release();
+    call.room.clear();
+  }
+  // An upcall may submit and cancel.
+  if (phase_ == Phase::kBusy && weather_.cancels && context_.random.one_in(10))
+    cancel_one();
+  bool more = phase_ == Phase::kBusy && submitted_ < weather_.calls && context_.random.one_in(3);
+  if (more && !call.again && line.session != nullptr && !context_.failed())
+    submit(call, traffic_.draw());
+}
+
+bool World::ticks() const {
+  if (weather_.tick_ns == 0 || phase_ == Phase::kEnding)
+    return false;
+  // Where nobody waits for what others hold, nothing may depend on ticks.
+  return phase_ == Phase::kBusy || weather_.scarce();
+}
+
+Call* World::call_of(const Session& session, uint32_t xid) {
+  for (const std::unique_ptr<Call>& call : lines_[session.line()].calls) {
+    if (call->active && call->xid() == xid)
+      return call.get();
+  }
+  return nullptr;
+}
+
+Session* World::some_session() {
+  return lines_[context_.random.below(weather_.lines)].session;
+}
+
+void World::fault() {
+  if (phase_ != Phase::kBusy)
+    return;
+  Random& random = context_.random;
+  context_.schedule.after(1 + random.below(static_cast<uint32_t>(weather_.longest_peace)), *this,
+                          kFault);
+  Session* session = some_session();
+  if (session == nullptr)
+    return;
+  End& end = random.one_in(2) ? session->requester() : session->responder();
+  switch (random.below(8)) {
+    case 0:
+      if (weather_.breaks && end.alive())
+        end.hang_up("closed from above");
+      return;
+    case 1:
+      if (weather_.errors && end.alive())
+        end.queue_pair().arm_error();
+      return;
+    case 2:
+    case 3:
+      if (weather_.strays)
+        session->stray();
+      return;
+    case 4:
+    case 5:
+      if (weather_.cancels)
+        cancel_one();
+      return;
+    default:
+      if (weather_.credit_changes)
+        change_credits(*session);
+  }
+}
+
+void World::cancel_one() {
+  Session* session = some_session();
+  if (session == nullptr || !session->requester().alive())
+    return;
+  auto& calls = lines_[session->line()].calls;
+  Call& call = *calls[context_.random.below(static_cast<uint32_t>(calls.size()))];
+  if (call.active)
+    session->requester().cancel(call);
+}
+
+void World::change_credits(Session& session) {
+  End& end = context_.random.one_in(2) ? session.requester() : session.responder();
+  if (end.alive())
+    end.set_credits(context_.random.one_in(2) ? 1 : context_.random.between(1, 8));
+}
+
+void World::next_phase() {
+  switch (phase_) {
+    case Phase::kBusy:
+      return;
+    case Phase::kSettling:
+      check_progress();
+      if (!settled())
+        return;
+      if (context_.traced)
+        context_.trace("world", "settled");
+      phase_ = Phase::kProving;
+      for (Line& line : lines_)
+        prove(line);
+      return;
+    case Phase::kProving:
+      check_progress();
+      for (Line& line : lines_)
+        prove(line);
+      if (std::all_of(lines_.begin(), lines_.end(),
+                      [](const Line& line) { return line.proofs >= kProofs; }))
+        end_all();
+      return;
+    case Phase::kEnding:
+      check_progress();
+      return;
+  }
+}
+
+void World::be_quiet() {
+  if (context_.traced)
+    context_.trace("world", "quiet");
+  quiet_since_ = context_.schedule.steps();
+  quiet_since_ns_ = context_.schedule.now();
+  for (Line& line : lines_) {
+    if (line.session == nullptr)
+      continue;
+    line.session->requester().queue_pair().disarm();
+    line.session->responder().queue_pair().disarm();
+  }
+  phase_ = Phase::kSettling;
+  if (weather_.abrupt)
+    end_all();
+}
+
+bool World::settled() const {
+  return std::all_of(lines_.begin(), lines_.end(), [](const Line& line) {
+    return line.session != nullptr && line.session->healthy() && !line.session->lost() &&
+           std::none_of(
+               line.calls.begin(), line.calls.end(),
+               [](const std::unique_ptr<Call>& call) { return call->active || call->again; });
+  });
+}
+
+// A small call on a connection that has nothing else to do.
+void World::prove(Line& line) {
+  if (line.proofs >= kProofs || line.session == nullptr || !line.session->healthy())
+    return;
+  Call& call = *line.calls[0];
+  if (call.active || call.again)
+    return;
+  Shape& shape = traffic_.draw();
+  shape.refused = shape.dropped = shape.small_room = shape.small_reply = shape.force_long = false;
+  shape.plain_end = true;
+  if (weather_.scarce()) {
+    shape.arguments.clear();
+    shape.results.clear();
+  }
+  submit(call, shape);
+}
+
+void World::end_all() {
+  if (context_.traced)
+    context_.trace("world", "the end");
+  phase_ = Phase::kEnding;
+  for (Line& line : lines_) {
+    for (const std::unique_ptr<Call>& call : line.calls)
+      call->again = false;
+    if (line.session == nullptr)
+      continue;
+    End& end = context_.random.one_in(2) ? line.session->requester() : line.session->responder();
+    (end.alive() ? end : line.session->requester()).hang_up("closed from above");
+  }
+}
+
+bool World::done() const {
+  return phase_ == Phase::kEnding && std::all_of(lines_.begin(), lines_.end(), [](const Line& l) {
+           return l.session == nullptr;
+         });
+}
+
+void World::check_progress() {
+  if (context_.schedule.steps() - quiet_since_ > kMostQuietSteps ||
+      context_.schedule.now() - quiet_since_ns_ > kMostQuietTime)
+    context_.fail("world", "no progress: %s", describe_waiting().c_str());
+}
+
+// The first thing that has not come to its end.
+std::string World::describe_waiting() const {
+  for (const Line& line : lines_) {
+    if (line.session == nullptr)
+      continue;
+    const std::string& name = line.session->name();
+    for (const std::unique_ptr<Call>& call : line.calls) {
+      if (!call->active)
+        continue;
+      char xid[16];
+      std::snprintf(xid, sizeof xid, "%08x", call->xid());
+      return name + " waits for call " + std::to_string(call->serial) + ", xid " + xid;
+    }
+    if (!line.session->healthy())
+      return name + " is neither working nor over";
+  }
+  return "the simulation itself";
+}
+
+void World::check_leftovers() {
+  if (ended_ != begun_)
+    context_.fail("world", "%llu calls were made, %llu ended",
+                  static_cast<unsigned long long>(begun_), static_cast<unsigned long long>(ended_));
+  for (xprt::CallPool* pool : {requester_calls_.get(), responder_calls_.get()}) {
+    if (pool->available() != pool->capacity())
+      context_.fail("world", "%u of %u IncomingCalls are back in their pool", pool->available(),
+                    pool->capacity());
+  }
+  lines_.clear();
+  if (context_.failed())
+    return;
+  requester_calls_.reset();
+  responder_calls_.reset();
+  if (!rig_.whole())
+    context_.fail("world", "buffers are missing from their pools");
+}
+
+}  // namespace rrdk::sim

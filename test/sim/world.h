@@ -1,0 +1,84 @@
+// One simulation: connections, the calls on them, faults; then quiet, in which everything must come
+// to an end and every connection must still work; then the end, after which nothing may be left.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "context.h"
+#include "rig.h"
+#include "session.h"
+#include "traffic.h"
+#include "weather.h"
+
+namespace rrdk::sim {
+
+class World final : public SessionOwner, public Actor {
+ public:
+  World(Rig& rig, uint64_t seed, bool traced);
+  ~World() = default;
+
+  // Runs to the end. Empty: all was well; else what was not.
+  std::string run();
+  uint64_t steps() const { return context_.schedule.steps(); }
+  uint64_t calls() const { return ended_; }
+
+  void on_ended(Call& call) override;
+  void on_over(Session& session) override;
+  bool ticks() const override;
+  Call* call_of(const Session& session, uint32_t xid) override;
+  void on_event(uint32_t what, uint64_t argument) override;
+
+ private:
+  enum Event : uint32_t { kConnect, kSubmit, kFault };
+  enum class Phase : uint8_t {
+    kBusy,      // calls and faults
+    kSettling,  // neither: what is under way comes to its end, what was lost is made again
+    kProving,   // a few calls on each connection, which must succeed
+    kEnding,    // connections are closed
+  };
+  struct Line {
+    Session* session = nullptr;  // null: between two
+    uint32_t lives = 0;
+    uint32_t proofs = 0;  // calls of kProving that succeeded
+    std::vector<std::unique_ptr<Call>> calls;
+  };
+
+  void connect(uint32_t line);
+  void submit_next(uint32_t line);
+  void submit(Call& call, Shape& shape);
+  void submit_again(Line& line);
+  void fault();
+  void cancel_one();
+  void change_credits(Session& session);
+  void next_phase();
+  void be_quiet();
+  bool settled() const;
+  void prove(Line& line);
+  void end_all();
+  bool done() const;
+  void check_progress();
+  void check_leftovers();
+  std::string describe_waiting() const;
+  Session* some_session();
+
+  Context context_;
+  Weather weather_;
+  Rig& rig_;
+  Traffic traffic_;
+  std::unique_ptr<xprt::CallPool> requester_calls_;
+  std::unique_ptr<xprt::CallPool> responder_calls_;
+  Surroundings around_;
+  Phase phase_ = Phase::kBusy;
+  uint32_t submitted_ = 0;
+  uint64_t begun_ = 0;
+  uint64_t ended_ = 0;
+  uint64_t quiet_since_ = 0;  // steps
+  uint64_t quiet_since_ns_ = 0;
+  std::vector<Line> lines_;
+  std::vector<std::unique_ptr<Session>> sessions_;  // all, since events may still name them
+};
+
+}  // namespace rrdk::sim
