@@ -22,6 +22,7 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   c.procedure.store(procedure, std::memory_order_relaxed);
   c.timeout_ms = connection.options.call_timeout_ms;
   c.variable_reply = 0;
+  c.transformed = false;
   c.num_rooms = 0;
   c.num_spans = 0;
   c.too_many = false;
@@ -63,6 +64,13 @@ void Call::expect_reply(uint64_t bytes) noexcept {
     impl_->variable_reply = bytes;
 }
 
+void Call::forbid_ddp(uint32_t growth) noexcept {
+  if (impl_->begun) {
+    impl_->transformed = true;
+    impl_->growth = growth;
+  }
+}
+
 void Call::set_timeout_ms(uint32_t timeout) noexcept {
   if (impl_->begun)
     impl_->timeout_ms = timeout;
@@ -93,6 +101,24 @@ CallStatus Call::Impl::check() const noexcept {
   return CallStatus::kInvalidCall;
 }
 
+// How large the reply can be, and what of it may be placed.
+void Call::Impl::plan_reply() noexcept {
+  const Binding& of = *binding.load(std::memory_order_relaxed);
+  uint32_t number = procedure.load(std::memory_order_relaxed);
+  uint64_t variable = variable_reply;
+  uint32_t offered = num_rooms;
+  if (transformed) [[unlikely]] {
+    for (const MemorySpan& span : std::span(spans).first(num_spans))
+      variable += span.length;
+    variable += uint64_t{growth} + 3 * num_rooms;  // with pads
+    offered = 0;
+  }
+  outgoing.results = {rooms.data(), offered};
+  outgoing.max_reply = of.max_reply(number, variable);
+  outgoing.no_ddp = transformed;
+  outgoing.only_short = !of.allows_long(number);
+}
+
 void Call::submit(Completion completion, void* argument) noexcept {
   Impl& c = *impl_;
   if (c.begun) [[likely]] {
@@ -100,10 +126,7 @@ void Call::submit(Completion completion, void* argument) noexcept {
     c.status = c.check();
     c.args->finish();
     c.args->fail();  // drops what may be written after this
-    c.outgoing.results = {c.rooms.data(), c.num_rooms};
-    c.outgoing.max_reply =
-        c.binding.load(std::memory_order_relaxed)
-            ->max_reply(c.procedure.load(std::memory_order_relaxed), c.variable_reply);
+    c.plan_reply();
   } else {
     if (!c.refuse_submit())
       return;

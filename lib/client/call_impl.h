@@ -63,6 +63,7 @@ struct Call::Impl : runtime::WorkItem {
   void add_room(std::span<const MemorySpan> segments) noexcept;
   // Whether it may be sent; else why not.
   CallStatus check() const noexcept;
+  void plan_reply() noexcept;
   void abandon() noexcept;
   // Misuse (call.cc).
   Encoder& refuse_begin() noexcept;
@@ -83,6 +84,8 @@ struct Call::Impl : runtime::WorkItem {
   std::atomic<uint32_t> procedure = 0;
   uint32_t timeout_ms = 0;
   uint64_t variable_reply = 0;
+  bool transformed = false;  // forbid_ddp()
+  uint32_t growth = 0;       // of the transformed reply
   uint32_t num_rooms = 0;
   uint32_t num_spans = 0;
   bool too_many = false;

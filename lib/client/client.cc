@@ -23,6 +23,8 @@ Result<std::unique_ptr<Client>> Client::create(Runtime& runtime, const ClientOpt
   if (options.inline_size % 1024 != 0 || options.inline_size == 0 ||
       options.inline_size > kLargestInline)
     return fail(Errc::kInvalidArgument, "inline_size is a multiple of 1024, at most 262144");
+  if (options.pad_write_chunks && options.one_segment)
+    return fail(Errc::kInvalidArgument, "pad_write_chunks needs a second segment: not one_segment");
   return std::unique_ptr<Client>(
       new Client(std::unique_ptr<Impl>(new Impl{runtime.impl(), options})));
 }

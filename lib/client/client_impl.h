@@ -38,7 +38,7 @@ struct ClientConnection::Impl final : runtime::Link, xprt::Upcalls {
   bool alive() const noexcept { return phase_.load(std::memory_order_acquire) == Phase::kUp; }
   std::optional<Error> error() const;
 
-  void set_credential(const AuthSys& identity);
+  void set_credential(const rpc::PreparedAuth& prepared);
   uint64_t credential_version() const noexcept {
     return credential_version_.load(std::memory_order_acquire);
   }

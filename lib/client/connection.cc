@@ -30,7 +30,9 @@ Result<void> ClientConnection::Impl::open(const std::string& uri) {
                                     .limits = {},
                                     .max_call = options.max_call,
                                     .max_reply = options.max_reply,
-                                    .chunk_threshold = options.chunk_threshold};
+                                    .chunk_threshold = options.chunk_threshold,
+                                    .pad_write_chunks = options.pad_write_chunks,
+                                    .one_segment = options.one_segment};
   // Whoever comes first, the core or our patience, has it.
   auto taken = std::make_shared<std::atomic<bool>>(false);
   core().post([&, taken] {
@@ -105,8 +107,8 @@ std::optional<Error> ClientConnection::Impl::error() const {
   return error_;
 }
 
-void ClientConnection::Impl::set_credential(const AuthSys& identity) {
-  auto credential = std::make_shared<const rpc::PreparedAuth>(identity);
+void ClientConnection::Impl::set_credential(const rpc::PreparedAuth& prepared) {
+  auto credential = std::make_shared<const rpc::PreparedAuth>(prepared);
   std::lock_guard lock(credential_mutex_);
   credential_ = std::move(credential);
   credential_version_.fetch_add(1, std::memory_order_release);
@@ -207,7 +209,17 @@ ClientStats ClientConnection::stats() const {
 }
 
 void ClientConnection::set_auth_sys(const AuthSys& identity) {
-  impl_->set_credential(identity);
+  impl_->set_credential(rpc::PreparedAuth(identity));
+}
+
+Result<void> ClientConnection::set_auth(AuthFlavor flavor, std::span<const std::byte> body) {
+  auto prepared = rpc::PreparedAuth::opaque(flavor, body);
+  if (!prepared)
+    return fail(Errc::kInvalidArgument, peer() + ": a credential of " +
+                                            std::to_string(body.size()) + " bytes is longer than " +
+                                            std::to_string(kMaxAuthBody));
+  impl_->set_credential(*prepared);
+  return {};
 }
 
 }  // namespace rrdk

@@ -30,4 +30,8 @@ class PreparedAuth {
   uint32_t length_ = 0;
 };
 
+// Whether a body that comes with it is transformed as a whole: RPCSEC_GSS with integrity or privacy
+// (RFC 2203 section 5.3.1). No item of such a body can have moved by itself (SEC-04).
+bool transforms_body(const Credential& credential) noexcept;
+
 }  // namespace rrdk::rpc

@@ -1,4 +1,4 @@
-#include "rrdk/rpc.h"
+#include "rpc/auth.h"
 
 namespace rrdk {
 
@@ -31,3 +31,24 @@ bool decode(const Credential& credential, AuthSys& to) noexcept {
 }
 
 }  // namespace rrdk
+
+namespace rrdk::rpc {
+
+bool transforms_body(const Credential& credential) noexcept {
+  if (credential.flavor != AuthFlavor::kRpcsecGss) [[likely]]
+    return false;
+  if (credential.body.size() > kMaxAuthBody)
+    return true;
+  std::byte body[kMaxAuthBody];
+  credential.body.copy_to(body);
+  const Fragment whole[] = {{body, credential.body.size()}};
+  Decoder in(whole);
+  in.get_u32();  // version
+  in.get_u32();  // gss_proc
+  in.get_u32();  // sequence number
+  constexpr uint32_t kServiceNone = 1;
+  uint32_t service = in.get_u32();
+  return !in.ok() || service != kServiceNone;
+}
+
+}  // namespace rrdk::rpc

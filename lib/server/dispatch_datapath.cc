@@ -1,4 +1,5 @@
 // From a call's arrival to its handler.
+#include "rpc/auth.h"
 #include "rpc/reply_datapath.h"
 #include "runtime/poll_core.h"
 #include "server/server_impl.h"
@@ -7,6 +8,18 @@
 namespace rrdk::server {
 
 namespace {
+
+bool allows(const Binding& binding, const CallContext& context) noexcept {
+  const xprt::IncomingCall& call = *context.call;
+  uint32_t reads = call.read_chunks();
+  uint32_t writes = call.write_chunks();
+  bool is_long = call.is_long();
+  if (reads + writes + is_long == 0) [[likely]]
+    return true;
+  uint32_t procedure = context.header.procedure;
+  return binding.allows(procedure, reads, writes) && (!is_long || binding.allows_long(procedure)) &&
+         (reads + writes == 0 || !rpc::transforms_body(context.header.credential));
+}
 
 void run_on_worker(runtime::WorkItem& item) {
   auto& context = static_cast<CallContext&>(item);
@@ -72,8 +85,7 @@ bool ServerLink::admit(CallContext& context) noexcept {
   }
   // A long call is held to the same limits (V1-LONG-11, EXP-31).
   const Binding& binding = *context.service->binding;
-  if (!binding.allows(header.procedure, context.call->read_chunks(), context.call->write_chunks()))
-      [[unlikely]] {
+  if (!allows(binding, context)) [[unlikely]] {
     if (binding.on_breach == BreachAnswer::kTransportError) {
       context.answer = Answer::kTransportError;
       send(context);

@@ -35,6 +35,15 @@ uint64_t round_up4(uint64_t bytes) {
   return (bytes + 3) & ~uint64_t{3};
 }
 
+MemorySpan zeros_of(const MemorySpan& room) {
+  return {room.data + room.length - kPadRoom, kPadRoom, room.region};
+}
+
+// Where responders may write pads, which nobody reads.
+MemorySpan pads_of(const MemorySpan& room) {
+  return {room.data + room.length - 2 * kPadRoom, kPadRoom, room.region};
+}
+
 }  // namespace
 
 // What was decided, before anything is taken.
@@ -112,6 +121,16 @@ void Requester::plan_plain(State& call) noexcept {
   call.reply_first = 0;
 }
 
+// Bytes of the segment that a responder may want for the pad of what it writes (V1-PAD-13).
+uint32_t Requester::pad_of(const ResultRoom& room) const noexcept {
+  if (!link_.options.pad_write_chunks) [[likely]]
+    return 0;
+  uint64_t length = 0;
+  for (const MemorySpan& span : room.spans)
+    length += span.length;
+  return xdr_pad(length);
+}
+
 // False: more than limits or the header's room allow.
 bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
   const OutgoingCall& out = call.call;
@@ -123,7 +142,9 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
       out.results.size() > kMaxResults)
     return false;
   for (const ResultRoom& room : out.results) {
-    uint32_t segments = segments_of(room);
+    uint32_t segments = segments_of(room) + (pad_of(room) != 0);
+    if (options.one_segment && segments > 1)
+      return false;
     draft.write_segments += segments;
     draft.write_list += kWriteEntry + kSegment * segments;
   }
@@ -140,7 +161,8 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
     bool must_fit = smallest != options.chunk_threshold;
     uint32_t k = 0;
     for (const Piece& piece : pieces) {
-      if (out.force_long || k == kMaxMovedItems || (must_fit && draft.fits(link_.send_threshold)))
+      if (out.force_long || out.no_ddp || k == kMaxMovedItems ||
+          (must_fit && draft.fits(link_.send_threshold)))
         break;
       if (!piece.eligible)
         continue;
@@ -153,7 +175,11 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
   if (draft.is_long) {
     draft.call_segments = pieces_of(draft.reduced, largest);
     draft.count_header();
+    if (out.only_short)
+      return false;
   }
+  if (options.one_segment && (draft.call_segments > 1 || draft.reply_segments > 1))
+    return false;
   return draft.header_length <= link_.send_threshold && draft.offers() <= kMaxOffers &&
          draft.read_items + draft.is_long <= proto::kMaxReadChunks &&
          draft.call_segments <= kMaxMessageBuffers && draft.reply_segments <= kMaxMessageBuffers;
@@ -163,8 +189,8 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
 bool Requester::take_memory(State& call, const Draft& draft) noexcept {
   SendPlan& plan = call.plan;
   MemorySpan room = slots_[call.slot].room;
-  MemorySpan zeros{room.data + room.length - 4, 4, room.region};
-  room.length -= zeros.length;
+  MemorySpan zeros = zeros_of(room);
+  room.length -= 2 * kPadRoom;
   if (draft.header_length > room.length) {
     plan.header = link_.memory.get(draft.header_length);
     if (!plan.header)
@@ -233,6 +259,10 @@ void Requester::offer(State& call, const Draft& draft) noexcept {
       if (span.length != 0)
         add(span, Rights::kRemoteWrite);
     }
+    if (uint32_t pad = pad_of(call.call.results[i])) {
+      MemorySpan pads = pads_of(slots_[call.slot].room);
+      add({pads.data, pad, pads.region}, Rights::kRemoteWrite);
+    }
     call.result_first[i + 1] = static_cast<uint16_t>(next);
   }
   call.reply_first = static_cast<uint16_t>(next);
@@ -283,8 +313,7 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
 // The Position-Zero chunk is a copy: one run per buffer, with the pads of items in their places and
 // none in a segment of its own (V1-PAD-03; RFC 5666 section 3.4 calls this the slow path anyway).
 void Requester::copy_stream(State& call, const Draft& draft) noexcept {
-  MemorySpan room = slots_[call.slot].room;
-  MemorySpan zeros{room.data + room.length - 4, 4, room.region};
+  MemorySpan zeros = zeros_of(slots_[call.slot].room);
   StreamCursor stream(call.call.message.pieces(), draft.moved, zeros);
   for (uint32_t i = 0; i < draft.call_segments; ++i) {
     const MemorySpan& to = call.offers[i].span;

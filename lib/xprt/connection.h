@@ -50,6 +50,9 @@ struct ConnectionOptions {
   uint64_t buffer_wait_ns = 1'000'000'000;
   uint32_t overrun_limit = 64;  // calls beyond the grant that end the connection (V1-CREDIT-16)
   uint32_t first_xid = 0;       // 0: one that no one can guess; else for runs that are replayed
+  // A requester's concessions to responders that fall short (EXP-10, EXP-32); not both.
+  bool pad_write_chunks = false;  // a last segment for the pad, where room is no multiple of four
+  bool one_segment = false;       // no chunk of several segments: what needs one is not sent
 };
 
 // Every refusal and rule breach by the peer has its own counter. Read by statistics at any time.
@@ -80,6 +83,7 @@ class IncomingCall {
   uint32_t xid() const;
   // Distinct non-zero Positions in the call, for a binding's limit (V1-LONG-11).
   uint32_t read_chunks() const;
+  bool is_long() const;  // it came in a Position-Zero Read chunk. Until reply()
   uint32_t write_chunks() const;
   // Where the upper layer writes the RPC reply message.
   Message& reply();
@@ -111,6 +115,8 @@ struct OutgoingCall {
   uint64_t max_reply = 1024;            // bound of the reply stream without the placed results
   uint64_t deadline_ns = 0;             // on on_tick's clock; 0: none
   bool force_long = false;              // send as RDMA_NOMSG though it would fit (V1-LONG-14)
+  bool only_short = false;              // never as RDMA_NOMSG: the binding forbids it (EXP-33)
+  bool no_ddp = false;                  // no item in a chunk of its own (SEC-04); no `results`
   void* user = nullptr;
 
   // Out, valid until release(): how it ended, and with kOk the reduced reply and what was placed.

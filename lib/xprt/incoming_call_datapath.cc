@@ -20,6 +20,9 @@ uint32_t IncomingCall::xid() const {
 uint32_t IncomingCall::read_chunks() const {
   return of(*this).item_chunks;
 }
+bool IncomingCall::is_long() const {
+  return of(*this).header.type == proto::MessageType::kNoMsg;
+}
 uint32_t IncomingCall::write_chunks() const {
   return of(*this).header.lists.num_writes;
 }

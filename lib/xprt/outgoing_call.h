@@ -17,8 +17,10 @@ class Requester;
 constexpr uint32_t kMaxOffers = 96;          // segments of one call, all lists together
 constexpr uint32_t kMaxResults = 16;         // Write chunks
 constexpr uint32_t kMaxMessageBuffers = 32;  // of a long call, and of a long reply
-// Registered bytes that each slot has for its calls' headers; the last four are zeros for pads.
+// Registered bytes that each slot has for its calls' headers. The last four are zeros for pads that
+// we send; the four before them take pads that responders write (V1-PAD-13), and mean nothing.
 constexpr uint32_t kCallHeaderRoom = 128;
+constexpr uint32_t kPadRoom = 4;
 
 // Memory that the peer may access during one call.
 struct Offer {

@@ -202,6 +202,9 @@ bool Requester::read_writes(State& call, const ChunkLists& lists) noexcept {
         read_chunk({&call.offers[first], count}, lists.of(lists.writes[k]), &call.fragments[first]);
     if (length < 0)
       return false;
+    // The last one is the pad's, not the result's (EXP-10: some write it, some do not).
+    if (pad_of(call.call.results[k]) != 0)
+      length -= call.fragments[first + count - 1].length;
     call.placed[k] = ItemView({&call.fragments[first], count}, 0, static_cast<uint32_t>(length));
   }
   call.call.placed = {call.placed.data(), call.num_results};

@@ -82,6 +82,7 @@ class Requester {
   bool is_plain(const OutgoingCall& call) const noexcept;
   void plan_plain(State& call) noexcept;
   bool draft_call(const State& call, Draft& draft) const noexcept;
+  uint32_t pad_of(const ResultRoom& room) const noexcept;
   bool take_memory(State& call, const Draft& draft) noexcept;
   void offer(State& call, const Draft& draft) noexcept;
   void write_header(State& call, const Draft& draft) noexcept;

@@ -54,6 +54,11 @@ struct ProcedureBinding {
    * only, and other items of variable length likewise. Largest arm of a union. Multiple of four.
    */
   uint32_t fixed_results = 0;
+  /**
+   * Calls that do not fit inline once their eligible arguments have moved are refused, on both
+   * sides: they are no long calls (RFC 5666 section 3.4 leaves those to the binding).
+   */
+  bool no_long_calls = false;
 };
 
 /** What a server answers to a call whose chunks the binding does not allow. */
@@ -90,6 +95,11 @@ struct Binding {
     uint32_t reads = entry != nullptr ? entry->eligible_args : 0;
     uint32_t writes = entry != nullptr ? entry->eligible_results : 0;
     return read_chunks <= reads && write_chunks <= writes;
+  }
+
+  constexpr bool allows_long(uint32_t procedure) const noexcept {
+    const ProcedureBinding* entry = find(procedure);
+    return entry == nullptr || !entry->no_long_calls;
   }
 
   /**

@@ -63,6 +63,15 @@ struct ClientOptions {
   uint32_t call_timeout_ms = 30000;  ///< default; 0: none
   /** Eligible arguments of at least so many bytes move by RDMA Read even if they fit inline. */
   uint32_t chunk_threshold = 1024;
+  /**
+   * For servers that fall short of the specifications; not both. Some write the pad of a result
+   * behind it, and refuse a Write chunk without room for that: give the pad a segment of its own,
+   * of up to three bytes that nobody reads. Others can not handle chunks of several segments: send
+   * none, so that calls which need them (offer() of several; long calls and replies above
+   * Memory::largest_buffer()) end with kTooLarge.
+   */
+  bool pad_write_chunks = false;
+  bool one_segment = false;
 };
 
 class Call;
@@ -102,6 +111,11 @@ class ClientConnection {
    * last one that it used; others are freed.
    */
   void set_auth_sys(const AuthSys& identity);
+  /**
+   * The same, of any flavour: `body` as the flavour defines it. The verifier of calls stays
+   * AUTH_NONE. Errors: kInvalidArgument (more than kMaxAuthBody bytes).
+   */
+  Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
 
   struct Impl;
   Impl& impl() noexcept { return *impl_; }
@@ -158,6 +172,13 @@ class Call {
   static constexpr uint32_t kMaxOfferSegments = 64;
   /** Bound on the reply's variable part in bytes, beyond what the binding states. */
   void expect_reply(uint64_t bytes) noexcept;
+  /**
+   * For a body that a security service transforms as a whole, arguments and results, such as
+   * RPCSEC_GSS with integrity or privacy: no item of it moves in a chunk of its own. Long calls and
+   * replies remain; what was offered only counts for the room of the reply, to which `growth` bytes
+   * are added for what the service adds (RFC 5666 section 11).
+   */
+  void forbid_ddp(uint32_t growth) noexcept;
   /** For this call only, after begin(); 0: none. */
   void set_timeout_ms(uint32_t timeout) noexcept;
 
@@ -209,7 +230,7 @@ class Client {
  public:
   /**
    * `runtime` outlives the Client. Errors: kInvalidArgument (credits not 1 to 4096; inline_size not
-   * a multiple of 1024 from 1024 to 262144).
+   * a multiple of 1024 from 1024 to 262144; pad_write_chunks together with one_segment).
    */
   static Result<std::unique_ptr<Client>> create(Runtime& runtime,
                                                 const ClientOptions& options = {});
