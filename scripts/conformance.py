@@ -6,16 +6,23 @@ A test names the rows that it shows in a comment above it:
     // Shows: V1-HDR-08, V1-HDR-09
     TEST(Version1, RefusesShortHeaders) { ... }
 
+A row that no test shows needs a line in test/data/conformance-notes.tsv: `open` (not built yet) or
+`different` (on purpose), and why. There an id may end in `*`.
+
     scripts/conformance.py           writes the page
-    scripts/conformance.py --check   fails if the page is stale or a test names an unknown row
+    scripts/conformance.py --check   fails if the page is stale, if a row has neither test nor note,
+                                     or if a test or note names an unknown row
 """
 import re
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from lib.source import ROOT, Findings, read
 
 REQUIREMENTS = Path("test/data/requirements.tsv")
+NOTES = Path("test/data/conformance-notes.tsv")
+KINDS = ("open", "different")
 PAGE = Path("doc/conformance.md")
 SHOWS = re.compile(r"^\s*(?://|#) Shows: (.*)")
 COMMENT = re.compile(r"^\s*(?://|#)\s*(.*)")
@@ -25,8 +32,9 @@ INTRODUCTION = """\
 # Conformance
 
 Made by `scripts/conformance.py` from `test/data/requirements.tsv` and the `Shows:` comments of the
-tests; do not edit. Each row is one requirement of the specifications, in our words. A row that no
-test names yet is *open*, whether or not the code follows it.
+tests; do not edit. Each row is one requirement of the specifications, in our words. What no test
+shows is *open*, not built yet, or *different* on purpose; the reasons are those of
+`test/data/conformance-notes.tsv`.
 
 """
 
@@ -70,24 +78,57 @@ def collect(known, findings):
     return shown
 
 
-def page(rows, shown):
+def read_notes(rows, shown, findings):
+    """Requirement id -> (kind, why), of the rows that no test shows."""
+    notes = {}
+    if not (ROOT / NOTES).exists():
+        return notes
+    for number, line in enumerate(read(NOTES).splitlines()[1:], 2):
+        pattern, kind, why = line.split("\t")
+        named = [row["id"] for row in rows if fnmatchcase(row["id"], pattern)]
+        for one in named:
+            if one not in shown:
+                notes.setdefault(one, (kind, why))  # the first line that names it
+        if kind not in KINDS:
+            findings.add(NOTES, number, f"'{kind}' is none of {', '.join(KINDS)}")
+        if not named:
+            findings.add(NOTES, number, f"'{pattern}' is no row of {REQUIREMENTS}")
+        elif all(one in shown for one in named):
+            findings.add(NOTES, number, f"'{pattern}' is shown by tests: delete the note")
+    return notes
+
+
+def state(row, shown, notes):
+    if row["id"] in shown:
+        return "<br>".join(shown[row["id"]])
+    kind, why = notes.get(row["id"], ("open", ""))
+    return f"*{kind}*: {why}" if why else f"*{kind}*"
+
+
+def page(rows, shown, notes):
     text = [INTRODUCTION]
-    open_rows = sum(row["id"] not in shown for row in rows)
-    text.append(f"{len(rows)} rows, {len(rows) - open_rows} shown by tests, {open_rows} open.\n")
+    different = sum(kind == "different" for kind, _ in notes.values())
+    open_rows = len(rows) - different - sum(row["id"] in shown for row in rows)
+    text.append(f"{len(rows)} rows: {len(rows) - open_rows - different} shown by tests, {different} "
+                f"different on purpose, {open_rows} open.\n")
     area = None
     for row in rows:
         if area != (area := row["id"].rsplit("-", 1)[0]):
             text.append(f"\n## {area}\n\n| id | level | requirement | shown by |\n|---|---|---|---|\n")
         requirement = row["requirement"].replace("|", "\\|")
-        tests = "<br>".join(shown.get(row["id"], ["*open*"]))
-        text.append(f"| {row['id']} | {row['level']} | {requirement} | {tests} |\n")
+        text.append(f"| {row['id']} | {row['level']} | {requirement} | {state(row, shown, notes)} |\n")
     return "".join(text)
 
 
 def main():
     findings = Findings()
     rows = requirements()
-    text = page(rows, collect({row["id"] for row in rows}, findings))
+    shown = collect({row["id"] for row in rows}, findings)
+    notes = read_notes(rows, shown, findings)
+    for row in rows:
+        if row["id"] not in shown and row["id"] not in notes:
+            findings.add(REQUIREMENTS, 1, f"{row['id']} has neither a test nor a line in {NOTES}")
+    text = page(rows, shown, notes)
     if sys.argv[1:] == ["--check"]:
         if not (ROOT / PAGE).exists() or read(PAGE) != text:
             findings.add(PAGE, 1, "is stale: run scripts/conformance.py")

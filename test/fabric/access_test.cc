@@ -108,6 +108,7 @@ struct Range {
   uint32_t length;
 };
 
+// Shows: SEC-01, SEC-02
 TEST_P(Access, OutsideTheKeyIsRefused) {
   for (const Range& range : {Range{"one before", -1, 2}, Range{"one after", kSize - 1, 2},
                              Range{"just behind", kSize, 1}, Range{"all and one", 0, kSize + 1},
@@ -131,12 +132,14 @@ TEST_P(Access, EndOfTheAddressSpaceIsRefused) {
   expect_refused(access_wr(1, Op::kRead, local_.first(64), key, UINT64_MAX - 31));
 }
 
+// Shows: SEC-02
 TEST_P(Access, ReadKeyDoesNotWrite) {
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
   expect_refused(access_wr(1, Op::kWrite, local_.first(8), key, base()));
   EXPECT_EQ(pair_.client.counter("refused_rights"), 1u);
 }
 
+// Shows: SEC-02
 TEST_P(Access, WriteKeyDoesNotRead) {
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteWrite);
   expect_refused(access_wr(1, Op::kRead, local_.first(8), key, base()));
@@ -148,6 +151,7 @@ TEST_P(Access, ReservedKeyMeansNothingBeforeItIsBound) {
   expect_refused(access_wr(1, Op::kRead, local_.first(8), key, base()));
 }
 
+// Shows: V1-MEM-10, SEC-01, SEC-02
 TEST_P(Access, KeyOfAnotherConnectionIsRefused) {
   auto [client, server] = pair_.connect();
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
@@ -159,6 +163,7 @@ TEST_P(Access, KeyOfAnotherConnectionIsRefused) {
             WcStatus::kSuccess);
 }
 
+// Shows: SEC-01, SEC-02
 TEST_P(Access, InvalidatedKeyIsRefused) {
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
   EXPECT_EQ(pair_.run(pair_.server, *pair_.server_qp, invalidate_wr(5, key)).status,

@@ -118,7 +118,7 @@ class CaptureTest : public testing::TestWithParam<Capture> {
 };
 
 // Shows: V1-HDR-07, V1-HDR-08, V1-HDR-09, V1-HDR-10, V1-HDR-11, V1-HDR-12, V1-HDR-13, V1-HDR-22,
-// V1-CHUNK-06, V1-RL-02, V1-LONG-02, V1-WL-19
+// V1-CHUNK-06, V1-RL-02, V1-LONG-02, V1-WL-19, EXP-03, EXP-28, SEC-14
 TEST_P(CaptureTest, HeadersDecodeToTheirDissectionAndEncodeToTheirBytes) {
   std::map<std::string, int> shapes;
   for (const json& entry : dissection_["headers"]) {

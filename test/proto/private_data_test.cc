@@ -90,7 +90,7 @@ TEST(PrivateData, IsFoundAtEveryOffset) {
             4096u);
 }
 
-// Shows: PD-12, PD-14, PD-17, PD-18
+// Shows: PD-12, PD-14, PD-17, PD-18, SEC-13
 TEST(PrivateData, WithoutAValidMessageThePeerHasTheDefaults) {
   expect_defaults({});
   expect_defaults(Octets(196));

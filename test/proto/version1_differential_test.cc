@@ -221,7 +221,7 @@ constexpr Limits kNarrow = {8, 2, 2, 12, 4096, 8192};
 constexpr Limits kAboveOurs = {1000, 1000, 1000, 1000, ~uint64_t{0}, ~uint64_t{0}};
 
 // Shows: V1-HDR-01, V1-HDR-04, V1-HDR-05, V1-HDR-06, V1-HDR-08, V1-HDR-09, V1-HDR-10, V1-HDR-17,
-// V1-HDR-20, V1-CHUNK-12, V1-RL-06, V1-RL-07, V1-RL-08, V1-LONG-08, V1-LONG-09, V1-ERR-06
+// V1-HDR-20, V1-CHUNK-12, V1-RL-06, V1-RL-07, V1-RL-08, V1-LONG-08, V1-LONG-09, V1-ERR-06, EXP-28
 TEST_F(Differential, DecodesAndEncodesAsTheSpecificationsXdrDoes) {
   HeaderRandom random(test::run_seed());
   const uint64_t count = number_of_headers();

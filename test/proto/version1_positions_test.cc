@@ -35,7 +35,7 @@ TEST(Version1Positions, LieWithinTheInlineStream) {
   EXPECT_EQ(of_msg(read_entry(4, 8), 0), Verdict::kBeyondStream);
 }
 
-// Shows: V1-RL-03, V1-RL-04
+// Shows: V1-RL-03, V1-RL-04, EXP-04
 TEST(Version1Positions, CountTheChunksBeforeThem) {
   // 48 bytes inline, a chunk of 5 and its pad, a count word inline, a chunk of 8.
   EXPECT_EQ(of_msg(join({read_entry(48, 5), read_entry(60, 8)}), 52), Verdict::kOk);

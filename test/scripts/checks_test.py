@@ -98,6 +98,25 @@ class Checks(unittest.TestCase):
         (tree.root / "test/proto/b.cc").write_text("// Shows: V1-A-2\nTEST(A, B) {}\n")
         self.assertIn("'V1-A-2' is no row", tree.run("conformance.py", "--check").stdout)
 
+    def test_conformance_notes(self):
+        rows = "id\tsource\tlevel\trole\trequirement\ttest\n" + "".join(
+            f"V1-{name}\ts\tMUST\tboth\tBe {name}.\tt\n" for name in ("A-1", "B-1", "B-2"))
+        tree = self.tree({"test/data/requirements.tsv": rows, "doc/x": "",
+                          "test/proto/a.cc": "// Shows: V1-A-1\nTEST(Header, IsRight) {}\n"})
+        tree.run("conformance.py")
+        self.assertIn("V1-B-2 has neither a test nor", tree.run("conformance.py", "--check").stdout)
+        notes = tree.root / "test/data/conformance-notes.tsv"
+        notes.write_text("id\tkind\twhy\nV1-B-1\tdifferent\tIt is better.\nV1-B*\topen\tLater.\n")
+        tree.run("conformance.py")
+        self.assertEqual(tree.run("conformance.py", "--check").returncode, 0)
+        page = (tree.root / "doc/conformance.md").read_text()
+        self.assertIn("| V1-B-1 | MUST | Be B-1. | *different*: It is better. |", page)
+        self.assertIn("3 rows: 1 shown by tests, 1 different on purpose, 1 open.", page)
+        notes.write_text(notes.read_text() + "V1-A-1\topen\tLater.\nV1-C\tnever\tx\n")
+        found = tree.run("conformance.py", "--check").stdout
+        for finding in ("'V1-A-1' is shown by tests", "'V1-C' is no row", "'never' is none of"):
+            self.assertIn(finding, found)
+
     def test_tally_counts_cases(self):
         tests = [
             ("OK", 0, "[ RUN      ] A.a\nnoise[       OK ] A.a (0 ms)\n[ RUN      ] A.b/0\n"
