@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 
 namespace rrdk::shm {
 
@@ -143,6 +145,37 @@ std::string peer_name(int socket) {
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0)
     return "unknown process";
   return "pid " + std::to_string(who.pid) + " (uid " + std::to_string(who.uid) + ")";
+}
+
+namespace {
+
+// In ticks since boot: field 22 of proc_pid_stat(5). 0: the process is gone, or hidden from us.
+uint64_t start_time(pid_t pid) {
+  constexpr int kFieldsBetween = 19;  // after the name, which may hold spaces and parentheses
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos)
+    return 0;
+  std::istringstream fields(line.substr(name_end + 1));
+  std::string skipped;
+  for (int i = 0; i < kFieldsBetween; ++i)
+    fields >> skipped;
+  uint64_t ticks = 0;
+  fields >> ticks;
+  return ticks;
+}
+
+}  // namespace
+
+// A process of a PID namespace that we can not see has no pid here: several would be one.
+fabric::Identity peer_identity(int socket) {
+  ucred who{};
+  socklen_t length = sizeof(who);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0 || who.pid <= 0)
+    return {};
+  return {{static_cast<uint64_t>(who.pid), who.uid, start_time(who.pid)}};
 }
 
 }  // namespace rrdk::shm

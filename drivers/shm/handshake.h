@@ -101,4 +101,7 @@ void put_private_data(Message& message, std::span<const std::byte> data);
 // "pid 12 (uid 0)": who is at the other end of a connected socket.
 std::string peer_name(int socket);
 
+// The process there: pid, uid and when it started, since pids are used again.
+fabric::Identity peer_identity(int socket);
+
 }  // namespace rrdk::shm

@@ -21,6 +21,8 @@ CloseReason reason_of(WcStatus status) {
       return CloseReason::kAccessRefused;
     case WcStatus::kRemoteOperation:
       return CloseReason::kProtocol;
+    case WcStatus::kPeerLost:
+      return CloseReason::kDisconnected;
     default:
       return CloseReason::kLocalError;
   }
@@ -198,6 +200,9 @@ WcStatus QueuePair::access(const fabric::SendWr& wr, SendRecord& record) noexcep
   entry.users.fetch_add(1, std::memory_order_seq_cst);
   const WcStatus status = copy_remote(entry, wr, length);
   entry.users.fetch_sub(1, std::memory_order_release);
+  // A peer that closes says so before it kills its keys: they tell of its end, not of its mistake.
+  if (status == WcStatus::kRemoteAccess && peer_closed()) [[unlikely]]
+    return WcStatus::kPeerLost;
   return status;
 }
 

@@ -109,12 +109,24 @@ class QueuePair : public RemoteKeys {
   virtual std::string peer() const = 0;        // for messages: who is at the other end
 };
 
+// Who a peer is, beyond one connection: the same when it connects again, and another for every
+// peer that can be told from it. Its words mean something to the driver only; others compare them.
+struct Identity {
+  std::array<uint64_t, 3> words = {};  // all zero: not known
+
+  bool known() const noexcept { return words != std::array<uint64_t, 3>{}; }
+  bool operator==(const Identity&) const = default;
+};
+
 // A connection that a peer asks for.
 class ConnectRequest {
  public:
   virtual ~ConnectRequest() = default;
   virtual std::span<const std::byte> private_data() const = 0;
   virtual std::string peer() const = 0;
+  // Never of the peer's own choosing: from the kernel (a process), or from the network (an address
+  // without its port). Until the request was answered.
+  virtual Identity identity() const { return {}; }
   // Makes our end, on which Receives can be posted before accept() connects it. Dropping a request
   // without an answer closes it.
   virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(const QueuePairOptions& options) = 0;
