@@ -87,6 +87,15 @@ bool Connection::busy() const {
 const Counters& Connection::counters() const {
   return impl_->link.counters;
 }
+uint32_t Connection::calls() const {
+  return impl_->responder.calls();
+}
+bool Connection::sends_pending() const {
+  return !impl_->link.sends.drained();
+}
+uint32_t Connection::sends_done() const {
+  return impl_->link.sends.done();
+}
 uint32_t Connection::granted() const {
   return impl_->responder.grant.last();
 }

@@ -67,6 +67,8 @@ struct Counters {
   uint64_t done_ignored = 0, error_ignored = 0, trailing_bytes = 0;  // V1-HDR-18
   uint64_t stale_replies = 0, malformed_replies = 0;
   uint64_t credit_overruns = 0;
+  uint64_t refused_again = 0;     // V1-ERR-19
+  uint64_t refused_draining = 0;  // messages that came after drain()
   uint64_t waits_credit = 0, waits_send_queue = 0, waits_read_depth = 0, waits_buffer = 0,
            waits_key = 0;
   uint64_t verdicts[32] = {};  // refused headers by proto::Verdict
@@ -140,6 +142,13 @@ class Upcalls {
   virtual void on_call(IncomingCall& call) = 0;        // responder: a whole call is here
   virtual void on_call_ended(OutgoingCall& call) = 0;  // requester: exactly once per submit()
 
+  // Responder: the peer did not allow an RDMA Read or Write by which the call of this XID was to be
+  // served, or we could not do it. The connection is lost by that.
+  virtual void on_access_failed(uint32_t /*xid*/) {}
+  // Responder: whether that happened to a call of this XID on an earlier connection of the peer.
+  // It is then answered ERR_CHUNK at once (V1-ERR-19). Asked for calls with chunks only.
+  virtual bool failed_before(uint32_t /*xid*/) { return false; }
+
  protected:
   ~Upcalls() = default;
 };
@@ -175,6 +184,9 @@ class Connection {
   void reply(IncomingCall& call);   // sends call.reply(); on a lost connection just ends the call
   void refuse(IncomingCall& call);  // answers ERR_CHUNK: chunks that the binding does not allow
   void drop(IncomingCall& call);    // ends it unanswered; the connection ends too (V1-ERR-20)
+  // Responder: further calls are left unanswered, and when the last reply's Send has completed
+  // wants_disconnect() is true.
+  void drain();
 
   // Work requests out: to be posted in order, then taken off the front; receives() before sends(),
   // since a reply may promise the Receive. send_wrs is never exceeded. In any function above.
@@ -188,9 +200,12 @@ class Connection {
   bool idle() const;  // dead, nothing posted, no call above: may be destroyed
   bool busy() const;  // calls in flight or waiters: needs on_tick
   const Counters& counters() const;
-  uint32_t granted() const;                      // responder: the last grant
-  uint32_t window() const;                       // requester: how many calls may be in flight now
-  uint32_t in_flight() const;                    // requester: Sends without reply
+  uint32_t calls() const;       // responder: calls that have not ended
+  bool sends_pending() const;   // work requests of the send queue that were not yet reported
+  uint32_t sends_done() const;  // counts up whenever one of them is; wraps
+  uint32_t granted() const;     // responder: the last grant
+  uint32_t window() const;      // requester: how many calls may be in flight now
+  uint32_t in_flight() const;   // requester: Sends without reply
   void set_requested_credits(uint32_t credits);  // V1-CREDIT-03; at most options.credits
   void set_granted_credits(uint32_t credits);    // V1-CREDIT-04; at most options.credits
 

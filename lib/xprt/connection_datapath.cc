@@ -1,4 +1,6 @@
 // Events in: completions by their tags, ticks, and the upper layer's requests.
+#include <utility>
+
 #include "xprt/connection_impl.h"
 
 namespace rrdk::xprt {
@@ -15,7 +17,7 @@ void Connection::on_completions(std::span<const Completion> completions) {
 void Connection::Impl::dispatch(const Completion& completion) noexcept {
   const WorkTag& tag = WorkTag::of(completion.wr_id);
   if (completion.status != WcStatus::kSuccess) [[unlikely]]
-    on_failure(completion.status);
+    on_failure(completion);
   switch (tag.kind) {
     case WorkKind::kReceive:
       on_receive(*static_cast<ReceiveSlot*>(tag.owner), completion);
@@ -58,9 +60,26 @@ void Connection::Impl::on_receive(ReceiveSlot& slot, const Completion& completio
     requester.on_receive(slot, completion);
 }
 
+// Whose RDMA Read or Write it was that ended the connection. What a lost connection flushes, and
+// what fails because the peer is gone, is nobody's fault. A reply's Writes are silent: the first
+// reply to be reported after a failed one, flushed, is the one that it belonged to.
+void Connection::Impl::note_access(const Completion& completion) noexcept {
+  const WorkTag& tag = WorkTag::of(completion.wr_id);
+  bool access = completion.op == fabric::Op::kRead || completion.op == fabric::Op::kWrite;
+  bool failed =
+      access && completion.status != WcStatus::kFlushed && completion.status != WcStatus::kPeerLost;
+  if (failed && tag.kind != WorkKind::kRead)
+    write_failed = true;
+  if ((failed && tag.kind == WorkKind::kRead) ||
+      (tag.kind == WorkKind::kReply && std::exchange(write_failed, false)))
+    link.upcalls.on_access_failed(static_cast<Incoming*>(tag.owner)->xid());
+}
+
 // A failed work request is the end of the queue pair (V1-ERR-18): nothing more is sent, and the
 // owner is told to disconnect. Calls end once the disconnection has fenced their memory.
-void Connection::Impl::on_failure(WcStatus status) noexcept {
+void Connection::Impl::on_failure(const Completion& completion) noexcept {
+  WcStatus status = completion.status;
+  note_access(completion);
   link.wants_disconnect = true;
   if (link.fault == nullptr && status != WcStatus::kFlushed && status != WcStatus::kPeerLost)
     link.fault = fabric::to_string(status);
@@ -80,6 +99,8 @@ void Connection::Impl::pump() noexcept {
     responder.pump();
   if (requester.waiting()) [[unlikely]]
     requester.pump();
+  if (link.draining && responder.calls() == 0) [[unlikely]]
+    link.wants_disconnect = true;
 }
 
 void Connection::Impl::pump_sends() noexcept {
@@ -124,6 +145,10 @@ void Connection::refuse(IncomingCall& call) {
 }
 void Connection::drop(IncomingCall& call) {
   impl_->responder.drop(static_cast<Incoming&>(call));
+}
+void Connection::drain() {
+  impl_->link.draining = true;
+  impl_->pump();
 }
 
 }  // namespace rrdk::xprt

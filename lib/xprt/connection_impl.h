@@ -17,11 +17,13 @@ struct Connection::Impl {
   Link link;
   Responder responder;
   Requester requester;
+  bool write_failed = false;  // the reply that it belongs to is reported next
 
   // connection_datapath.cc
   void dispatch(const fabric::Completion& completion) noexcept;
   void on_receive(ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
-  void on_failure(fabric::WcStatus status) noexcept;
+  void on_failure(const fabric::Completion& completion) noexcept;
+  void note_access(const fabric::Completion& completion) noexcept;
   void pump() noexcept;
   void pump_sends() noexcept;
 };

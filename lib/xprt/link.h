@@ -38,6 +38,7 @@ struct Link {
 
   Phase phase = Phase::kNew;
   bool wants_disconnect = false;
+  bool draining = false;              // no more calls; disconnect when there are none
   const char* fault = nullptr;        // what the peer did, when that is why; a literal
   bool invalidate = false;            // both ends set R (RFC 8797 section 4.1)
   uint32_t send_threshold = 1024;     // largest whole Send from here to the peer

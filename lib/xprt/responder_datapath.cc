@@ -48,6 +48,11 @@ void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
 }
 
 bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
+  if (link_.draining && link_.up()) [[unlikely]] {
+    ++link_.counters.refused_draining;
+    link_.receives.repost(slot);
+    return true;
+  }
   if (!link_.up() || calls_ >= 2 * link_.options.credits)
     return false;
   std::span<const std::byte> message(slot.buffer.data(), length);
@@ -120,6 +125,12 @@ void Responder::accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length
   call.receive = std::move(slot.buffer);
   if (!link_.receives.refill(slot)) [[unlikely]]
     ++link_.counters.waits_buffer;
+  if (call.header.lists.num_segments != 0 && link_.upcalls.failed_before(call.header.xid))
+      [[unlikely]] {
+    ++link_.counters.refused_again;
+    answer_error(call, ErrorCode::kChunk);
+    return;
+  }
   bool is_long = call.header.type == MessageType::kNoMsg;
   link_.counters.trailing_bytes += is_long && length != header_length;
   call.inline_data = call.receive.data() + header_length;

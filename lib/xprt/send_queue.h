@@ -48,16 +48,22 @@ class SendQueue {
   void set_read_limit(uint32_t most) noexcept;
   bool read_slot() const noexcept { return reads_ < read_limit_; }
   fabric::SendWr& append_read(const WorkTag& tag) noexcept;
-  void complete_read() noexcept { --reads_; }
+  void complete_read() noexcept {
+    --reads_;
+    ++reads_done_;
+  }
 
   // True when nothing that was appended is still to be reported.
   bool drained() const noexcept { return signals_ == 0 && reads_ == 0; }
+  // Counts what was reported; wraps.
+  uint32_t done() const noexcept { return covers_first_ + reads_done_; }
 
  private:
   WorkList<fabric::SendWr> list_;
   uint32_t read_share_;
   uint32_t read_limit_ = 0;
   uint32_t reads_ = 0;
+  uint32_t reads_done_ = 0;
   uint32_t free_;
   uint32_t unsignaled_ = 0;  // since the last signaled request
   uint32_t signals_ = 0;     // signaled requests in flight, chains only
