@@ -31,6 +31,16 @@ namespace rrdk::runtime {
 class Link;
 class OpenDevice;
 
+// Something to look after now and then, on the core's thread: about every millisecond while the
+// core is awake, every second while it sleeps.
+class Chore {
+ public:
+  virtual void look(uint64_t now_ns) = 0;
+
+ protected:
+  ~Chore() = default;
+};
+
 class PollCore {
  public:
   // Errors: kInvalidArgument, kSystem, kNoMemory. `workers` may be null.
@@ -79,6 +89,8 @@ class PollCore {
   void watch(OpenDevice& device);  // its control events
   void add(Link& link);
   void remove(Link& link);
+  void add(Chore& chore) { chores_.push_back(&chore); }
+  void remove(Chore& chore) { std::erase(chores_, &chore); }  // not from within look()
   // To the link of that id, unless it is gone: an event may be on its way when a link ends.
   void deliver(uint64_t link_id, const fabric::Event& event);
 
@@ -149,6 +161,7 @@ class PollCore {
   Link* dirty_ = nullptr;  // links to post for, in order
   Link** last_dirty_ = &dirty_;
   std::vector<Link*> ticking_;  // links with calls in flight
+  std::vector<Chore*> chores_;
   std::vector<OpenDevice*> devices_;
   std::unordered_map<uint64_t, Link*> links_;  // by id, which is never used again
   bool in_pass_ = false;

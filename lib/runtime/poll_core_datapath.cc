@@ -87,6 +87,8 @@ uint32_t PollCore::tick(uint64_t now_ns) {
   }
   // datapath-allow: shrinks
   ticking_.resize(kept);
+  for (Chore* chore : chores_)
+    chore->look(now_ns);
   return ticked;
 }
 
