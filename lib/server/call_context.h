@@ -4,6 +4,7 @@
 //   in handler  core's or a worker's thread    one of ServerCall's five ends
 //   returning   the core's inbox               the core's next pass
 //   delayed     the core's timers              reply_after()'s time, or the connection's end
+//   waiting     its client's ReplayCache       the call that it repeats, or the connection's end
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 namespace rrdk::server {
 
 class ServerLink;
+struct ReplayEntry;
 
 // How a call is to end.
 enum class Answer : uint8_t { kResults, kReject, kDeny, kTransportError, kDrop };
@@ -39,6 +41,10 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   uint64_t not_before_ns = 0;       // reply_after(); 0: at once
   CallContext* previous = nullptr;  // in the link's list of delayed ones; `next` is too
   CallContext* following = nullptr;
+  // Of procedures that are not idempotent, see ReplayCache; null: not, or not any more.
+  ReplayEntry* replay = nullptr;
+  void (*wake)(CallContext& context) = nullptr;
+  CallContext* next_waiter = nullptr;
 
   ServerCall handle() noexcept { return ServerCall(this); }
   // Starts the reply: header of a success, results to follow.

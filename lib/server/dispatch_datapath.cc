@@ -41,6 +41,7 @@ void ServerLink::on_call(xprt::IncomingCall& call) {
   context.service = nullptr;
   context.procedure = nullptr;
   context.not_before_ns = 0;
+  context.replay = nullptr;
   context.args = Decoder(call.message());
   if (admit(context))
     dispatch(context);
@@ -64,7 +65,8 @@ bool ServerLink::find_service(CallContext& context) noexcept {
   return false;
 }
 
-// Finds the procedure. False: the call has been answered, with an error or as NULL.
+// Finds the procedure. False: the call has been answered, with an error or as NULL, or waits for
+// the one that it repeats.
 bool ServerLink::admit(CallContext& context) noexcept {
   rpc::CallHeader& header = context.header;
   rpc::CallVerdict verdict = rpc::decode_call(context.args, header);
@@ -94,12 +96,15 @@ bool ServerLink::admit(CallContext& context) noexcept {
     }
     return false;
   }
-  context.open_reply();
   if (context.procedure == nullptr) {  // procedure 0 does nothing, for whoever asks
+    context.open_reply();
     context.answer = Answer::kResults;
     send(context);
     return false;
   }
+  if (!context.procedure->idempotent && !begin_once(context)) [[unlikely]]
+    return false;
+  context.open_reply();
   return true;
 }
 

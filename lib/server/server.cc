@@ -1,6 +1,9 @@
 #include "rrdk/server.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -14,7 +17,9 @@ namespace rrdk {
 
 using runtime::OpenDevice;
 using runtime::PollCore;
+using server::Client;
 using server::ServerLink;
+using server::Sweeper;
 
 namespace {
 
@@ -22,6 +27,7 @@ constexpr uint32_t kMostCredits = 4096;
 constexpr uint32_t kLargestInline = 262144;  // what RFC 8797 can say
 // One buffer in so many of the Receives' size class stays for calls and replies.
 constexpr uint32_t kShareKeptForCalls = 4;
+constexpr uint32_t kMostReplayEntries = 65536;
 
 Result<void> check(const ServerOptions& options, const Memory& memory) {
   if (options.credits == 0 || options.credits > kMostCredits)
@@ -36,39 +42,86 @@ Result<void> check(const ServerOptions& options, const Memory& memory) {
                                             " bytes: add a class to MemoryOptions::classes");
   if (options.max_connections == 0)
     return fail(Errc::kInvalidArgument, "max_connections is at least 1");
+  if (options.replay.entries > kMostReplayEntries)
+    return fail(Errc::kInvalidArgument, "replay.entries is 0 to 65536");
+  if (options.replay.entries != 0 && options.replay.bytes < options.replay.max_reply)
+    return fail(Errc::kInvalidArgument, "replay.bytes is " + std::to_string(options.replay.bytes) +
+                                            ": it can not hold one reply of replay.max_reply, " +
+                                            std::to_string(options.replay.max_reply) + " bytes");
   return {};
+}
+
+// Often enough that no time-out is missed by more than a quarter; 0: there are none.
+uint64_t sweep_period_ns(const ServerOptions& options) {
+  constexpr uint64_t kMillisecondNs = 1'000'000;
+  constexpr uint64_t kLongestNs = 1'000 * kMillisecondNs;
+  uint64_t shortest = UINT64_MAX;
+  for (uint32_t ms : {options.idle_timeout_ms, options.send_timeout_ms}) {
+    if (ms != 0)
+      shortest = std::min(shortest, ms * kMillisecondNs);
+  }
+  return shortest == UINT64_MAX ? 0 : std::clamp(shortest / 4, kMillisecondNs, kLongestNs);
 }
 
 }  // namespace
 
 Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
-    : runtime(runtime_in), options(options_in), contexts_(runtime_in.cores.size()) {}
+    : runtime(runtime_in),
+      options(options_in),
+      clients(options_in.replay, options_in.max_connections_per_client),
+      cores_(runtime_in.cores.size()) {}
 
 Server::Impl::~Impl() {
   stop_listening();
   closing_.store(true, std::memory_order_relaxed);
   for (auto& core : runtime.cores)
-    core->post([this, c = core.get()] { close_links_of(*c); });
+    core->post([this, c = core.get()] { close_links_of(*c, "the server is closing"); });
   // A connection that is still being accepted closes itself (accept()).
   runtime.wait_until([this] { return connections_.load(std::memory_order_acquire) == 0; },
                      UINT64_MAX,
                      "~Server() waits for its connections to end: ServerCalls that were kept must "
                      "be answered, and cores be polled");
   // The tasks above refer to us: they have run when a later one has.
-  for (auto& core : runtime.cores)
-    runtime.run_on(*core, [] {});
+  for (auto& core : runtime.cores) {
+    runtime.run_on(*core, [this, c = core.get()] {
+      if (sweeps_)
+        c->remove(cores_[c->index()].sweeper);
+    });
+  }
 }
 
-void Server::Impl::close_links_of(PollCore& core) {
-  // Those of this core go away on this thread only, and not within close().
+// They go away on their core's thread only, and not within close() or drain().
+std::vector<ServerLink*> Server::Impl::links_of(const PollCore& core) const {
   std::vector<ServerLink*> links;
-  {
-    std::lock_guard lock(links_mutex_);
-    std::ranges::copy_if(links_, std::back_inserter(links),
-                         [&](const ServerLink* link) { return &link->core() == &core; });
+  std::lock_guard lock(links_mutex_);
+  std::ranges::copy_if(links_, std::back_inserter(links),
+                       [&](const ServerLink* link) { return &link->core() == &core; });
+  return links;
+}
+
+void Server::Impl::close_links_of(PollCore& core, const char* why) {
+  for (ServerLink* link : links_of(core))
+    link->close(Errc::kShutdown, why);
+}
+
+uint32_t Server::Impl::drain(uint32_t timeout_ms) {
+  stop_listening();
+  draining_.store(true, std::memory_order_relaxed);
+  for (auto& core : runtime.cores) {
+    runtime.run_on(*core, [this, c = core.get()] {
+      for (ServerLink* link : links_of(*c))
+        link->drain();
+    });
   }
-  for (ServerLink* link : links)
-    link->close(Errc::kShutdown, "the server is closing");
+  uint64_t deadline = base::Tsc::now_ns() + uint64_t{timeout_ms} * 1'000'000;
+  auto closed = [this] { return connections_.load(std::memory_order_acquire) == 0; };
+  if (runtime.wait_until(closed, deadline))
+    return 0;
+  uint32_t rest = connections_.load(std::memory_order_relaxed);
+  for (auto& core : runtime.cores)
+    runtime.run_on(*core,
+                   [this, c = core.get()] { close_links_of(*c, "it was not drained in time"); });
+  return rest;
 }
 
 Result<void> Server::Impl::add_service(const Service& service) {
@@ -77,11 +130,26 @@ Result<void> Server::Impl::add_service(const Service& service) {
   return services.add(service);
 }
 
+// Services are complete.
+void Server::Impl::start() {
+  if (std::exchange(listened_, true))
+    return;
+  clients.keep_replies(options.replay.entries != 0 && !services.idempotent());
+  uint64_t period = sweep_period_ns(options);
+  sweeps_ = period != 0;
+  for (auto& core : runtime.cores) {
+    Sweeper& sweeper = cores_[core->index()].sweeper;
+    sweeper.set_period(period);
+    if (sweeps_)
+      core->post([c = core.get(), &sweeper] { c->add(sweeper); });
+  }
+}
+
 Result<std::string> Server::Impl::listen(const std::string& uri) {
   auto device = runtime.device(uri);
   if (!device)
     return tl::unexpected(device.error());
-  listened_ = true;
+  start();
   auto listener = (*device)->listen(uri, *this);
   if (!listener)
     return tl::unexpected(listener.error());
@@ -103,15 +171,33 @@ void Server::Impl::on_connect_request(OpenDevice& device,
     request->reject({});
     return;
   }
+  Client* client = clients.enter(request->identity(), base::Tsc::now_ns());
+  if (client == nullptr) {
+    refused_per_client_.fetch_add(1, std::memory_order_relaxed);
+    count_refusal(request->peer(),
+                  "this client has as many as ServerOptions::max_connections_per_client allows, " +
+                      std::to_string(options.max_connections_per_client));
+    request->reject({});
+    return;
+  }
   connections_.fetch_add(1, std::memory_order_relaxed);
   PollCore& core = runtime.pick_core();
   core.assigned().fetch_add(1, std::memory_order_relaxed);
   // std::function wants something that can be copied.
   std::shared_ptr<fabric::ConnectRequest> shared = std::move(request);
-  core.post([this, &core, &device, shared] { accept(core, device, *shared); });
+  core.post([this, &core, &device, client, shared] { accept(core, device, *client, *shared); });
 }
 
-void Server::Impl::accept(PollCore& core, OpenDevice& device, fabric::ConnectRequest& request) {
+Result<void> Server::Impl::check_accepting() const {
+  if (closing_.load(std::memory_order_relaxed))
+    return fail(Errc::kShutdown, "the server is closing");
+  if (draining_.load(std::memory_order_relaxed))
+    return fail(Errc::kShutdown, "the server takes no more calls (Server::drain())");
+  return check_room();
+}
+
+void Server::Impl::accept(PollCore& core, OpenDevice& device, Client& client,
+                          fabric::ConnectRequest& request) {
   xprt::ConnectionOptions engine = {.role = xprt::Role::kResponder,
                                     .credits = options.credits,
                                     .send_size = options.inline_size,
@@ -119,14 +205,14 @@ void Server::Impl::accept(PollCore& core, OpenDevice& device, fabric::ConnectReq
                                     .limits = {},
                                     .max_call = options.max_call,
                                     .max_reply = options.max_reply};
-  auto* link = new ServerLink(*this, contexts_[core.index()], core, device);
+  Core& here = cores_[core.index()];
+  auto* link = new ServerLink(*this, client, here.contexts, core, device);
   {
     std::lock_guard lock(links_mutex_);
     links_.push_back(link);
   }
-  Result<void> accepted = closing_.load(std::memory_order_relaxed)
-                              ? fail(Errc::kShutdown, "the server is closing")
-                              : check_room();
+  here.sweeper.add(*link);
+  Result<void> accepted = check_accepting();
   if (accepted)
     accepted = link->accept(request, engine, runtime.memory, *link);
   if (accepted) {
@@ -164,33 +250,40 @@ void Server::Impl::count_refusal(const std::string& peer, const std::string& rea
 
 void Server::Impl::remove(ServerLink& link) {
   PollCore& core = link.core();
+  Client& client = link.client();
+  cores_[core.index()].sweeper.remove(link);
   {
     std::lock_guard lock(links_mutex_);
     add(past_, link);
     std::erase(links_, &link);
   }
   delete &link;
+  clients.leave(client, base::Tsc::now_ns());
   core.assigned().fetch_sub(1, std::memory_order_relaxed);
   connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
 }
 
+// Counters are words, and nothing else.
 void Server::Impl::add(Sums& sums, const ServerLink& link) {
-  xprt::Counters counters = link.counters();
-  xprt::Counters& s = sums.counters;
+  using Words = std::array<uint64_t, sizeof(xprt::Counters) / sizeof(uint64_t)>;
+  auto sum = std::bit_cast<Words>(sums.counters);
+  auto more = std::bit_cast<Words>(link.counters());
+  std::ranges::transform(sum, more, sum.begin(), std::plus());
+  sums.counters = std::bit_cast<xprt::Counters>(sum);
   sums.rejected += link.rejected();
-  s.calls_received += counters.calls_received;
-  s.replies_sent += counters.replies_sent;
-  s.errors_sent += counters.errors_sent;
-  s.bytes_read += counters.bytes_read;
-  s.bytes_written += counters.bytes_written;
-  s.refused_short += counters.refused_short;
-  s.refused_version += counters.refused_version;
-  s.refused_header += counters.refused_header;
-  s.refused_xid += counters.refused_xid;
-  s.refused_limits += counters.refused_limits;
-  s.refused_binding += counters.refused_binding;
-  s.refused_reply_room += counters.refused_reply_room;
-  s.credit_overruns += counters.credit_overruns;
+}
+
+ReplayStats Server::Impl::replay_stats(const xprt::Counters& sum) const {
+  const server::ReplayCounters& c = clients.counters();
+  auto read = [](const std::atomic<uint64_t>& n) { return n.load(std::memory_order_relaxed); };
+  return {.hits = read(c.hits),
+          .waits = read(c.waits),
+          .stored = read(c.stored),
+          .evicted = read(c.evicted),
+          .not_kept = read(c.not_kept),
+          .lost = read(c.lost),
+          .unprotected = read(c.unprotected),
+          .failed_again = sum.refused_again};
 }
 
 ServerStats Server::Impl::stats() const {
@@ -204,6 +297,9 @@ ServerStats Server::Impl::stats() const {
   const xprt::Counters& c = sums.counters;
   return {.connections_accepted = accepted_.load(std::memory_order_relaxed),
           .connections_refused = refused_.load(std::memory_order_relaxed),
+          .refused_per_client = refused_per_client_.load(std::memory_order_relaxed),
+          .closed_idle = closed_idle.load(std::memory_order_relaxed),
+          .closed_stalled = closed_stalled.load(std::memory_order_relaxed),
           .connections_ended = ended.load(std::memory_order_relaxed),
           .connections = connections_.load(std::memory_order_relaxed),
           .calls = c.calls_received,
@@ -214,7 +310,9 @@ ServerStats Server::Impl::stats() const {
                                c.refused_xid + c.refused_limits + c.refused_binding +
                                c.refused_reply_room + c.credit_overruns,
           .bytes_read = c.bytes_read,
-          .bytes_written = c.bytes_written};
+          .bytes_written = c.bytes_written,
+          .calls_not_run = c.refused_draining,
+          .replay = replay_stats(c)};
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -236,6 +334,10 @@ Result<std::string> Server::listen(const std::string& uri) {
 
 void Server::stop_listening() {
   impl_->stop_listening();
+}
+
+uint32_t Server::drain(uint32_t timeout_ms) {
+  return impl_->drain(timeout_ms);
 }
 
 ServerStats Server::stats() const {

@@ -12,7 +12,9 @@
 #include "runtime/open_device.h"
 #include "runtime/runtime_impl.h"
 #include "server/call_context.h"
+#include "server/client_table.h"
 #include "server/service_table.h"
+#include "server/sweeper.h"
 #include "xprt/connection.h"
 
 namespace rrdk {
@@ -28,6 +30,7 @@ struct Server::Impl final : runtime::Acceptor {
   Result<void> add_service(const Service& service);
   Result<std::string> listen(const std::string& uri);
   void stop_listening();
+  uint32_t drain(uint32_t timeout_ms);
   ServerStats stats() const;
   void on_connect_request(runtime::OpenDevice& device,
                           std::unique_ptr<fabric::ConnectRequest> request) override;
@@ -37,13 +40,23 @@ struct Server::Impl final : runtime::Acceptor {
   Runtime::Impl& runtime;
   const ServerOptions options;
   server::ServiceTable services;  // only read after listen()
+  server::ClientTable clients;
   std::atomic<uint64_t> ended = 0;
+  std::atomic<uint64_t> closed_idle = 0;
+  std::atomic<uint64_t> closed_stalled = 0;
   base::LogLimit failures;  // of connections, by the peer's doing
+  base::LogLimit stalls;
+  base::LogLimit idlers;
 
  private:
   struct Listening {
     runtime::OpenDevice* device;
     fabric::Listener* listener;
+  };
+  // Of one core, used by it alone.
+  struct Core {
+    server::ContextPool contexts;
+    server::Sweeper sweeper;
   };
   // Past connections and present ones, summed.
   struct Sums {
@@ -51,22 +64,30 @@ struct Server::Impl final : runtime::Acceptor {
     xprt::Counters counters;
   };
 
-  void accept(runtime::PollCore& core, runtime::OpenDevice& device,
+  void start();
+  void accept(runtime::PollCore& core, runtime::OpenDevice& device, server::Client& client,
               fabric::ConnectRequest& request);
+  // Whether it may be accepted at all: we are neither closing nor draining, and have room.
+  Result<void> check_accepting() const;
   // Whether another connection may have its Receives. Errors: kNoMemory.
   Result<void> check_room() const;
   void count_refusal(const std::string& peer, const std::string& reason);
   static void add(Sums& sums, const server::ServerLink& link);
-  void close_links_of(runtime::PollCore& core);
+  ReplayStats replay_stats(const xprt::Counters& sum) const;
+  std::vector<server::ServerLink*> links_of(const runtime::PollCore& core) const;
+  void close_links_of(runtime::PollCore& core, const char* why);
 
   std::vector<Listening> listening_;
   bool listened_ = false;
-  std::vector<server::ContextPool> contexts_;  // of each core
+  std::vector<Core> cores_;
+  bool sweeps_ = false;  // the cores look after connections
   std::atomic<bool> closing_ = false;
+  std::atomic<bool> draining_ = false;
   // Connections, and requests on their way to a core: the Impl lives until there are none.
   std::atomic<uint32_t> connections_ = 0;
   std::atomic<uint64_t> accepted_ = 0;
   std::atomic<uint64_t> refused_ = 0;
+  std::atomic<uint64_t> refused_per_client_ = 0;
   base::LogLimit refusals_;
   mutable std::mutex links_mutex_;
   std::vector<server::ServerLink*> links_;

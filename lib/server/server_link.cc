@@ -22,10 +22,51 @@ void ServerLink::on_up() {
 }
 
 void ServerLink::on_down(Errc code, const std::string& reason) {
-  if (was_up_ && code != Errc::kShutdown)
+  if (was_up_ && code != Errc::kShutdown && !draining_)
     server_.ended.fetch_add(1, std::memory_order_relaxed);
   log_end(reason);
   release_delayed();
+  release_waiting();
+}
+
+void ServerLink::drain() {
+  draining_ = true;
+  engine().drain();
+  core().mark_dirty(*this);
+}
+
+uint64_t ServerLink::Standstill::look(bool holds, uint64_t count, uint64_t now_ns) noexcept {
+  if (!holds || count != seen || since_ns == 0) {
+    seen = count;
+    since_ns = now_ns;
+  }
+  return now_ns - since_ns;
+}
+
+void ServerLink::check_timeouts(uint64_t now_ns) {
+  constexpr uint64_t kMillisecondNs = 1'000'000;
+  if (state() != runtime::LinkState::kUp)
+    return;
+  const ServerOptions& options = server_.options;
+  uint64_t idle = idle_.look(engine().calls() == 0, engine().counters().calls_received, now_ns);
+  uint64_t stalled = sending_.look(engine().sends_pending(), engine().sends_done(), now_ns);
+  if (options.send_timeout_ms != 0 && stalled >= options.send_timeout_ms * kMillisecondNs) {
+    server_.closed_stalled.fetch_add(1, std::memory_order_relaxed);
+    if (auto left_out = server_.stalls.allow(now_ns))
+      base::log_warning(
+          "connection of %s closed: it has taken no reply for %u ms (ServerOptions::"
+          "send_timeout_ms; %lu more since the last such line)",
+          peer().c_str(), options.send_timeout_ms, *left_out);
+    close(Errc::kTimeout, "it takes no replies");
+  } else if (options.idle_timeout_ms != 0 && idle >= options.idle_timeout_ms * kMillisecondNs) {
+    server_.closed_idle.fetch_add(1, std::memory_order_relaxed);
+    if (auto left_out = server_.idlers.allow(now_ns))
+      base::log_info(
+          "connection of %s closed: no calls for %u ms (ServerOptions::idle_timeout_ms; %lu more "
+          "since the last such line)",
+          peer().c_str(), options.idle_timeout_ms, *left_out);
+    close(Errc::kShutdown, "it was idle");
+  }
 }
 
 // Peers come and go; one that fails in another way is worth a line.

@@ -52,4 +52,10 @@ Result<void> ServiceTable::add(const Service& service) {
   return {};
 }
 
+bool ServiceTable::idempotent() const noexcept {
+  return std::ranges::all_of(entries_, [](const Entry& entry) {
+    return std::ranges::all_of(entry.procedures, &Procedure::idempotent);
+  });
+}
+
 }  // namespace rrdk::server

@@ -31,6 +31,8 @@ class ServiceTable {
   // Errors: kInvalidArgument.
   Result<void> add(const Service& service);
   Found find(uint32_t program, uint32_t version) const noexcept;
+  // Whether each procedure may be run twice.
+  bool idempotent() const noexcept;
 
  private:
   std::vector<Entry> entries_;  // in ascending order of program and version

@@ -124,12 +124,44 @@ struct Procedure {
   uint32_t number;
   Handler handler;
   Dispatch dispatch = Dispatch::kInline;
+  /**
+   * false: to run it twice is not the same as to run it once (an append, a rename, a withdrawal).
+   * When a connection is lost, clients repeat the calls whose replies they did not see; a repeated
+   * call of this procedure is then answered from the duplicate request cache, see ReplayOptions.
+   */
+  bool idempotent = true;
 };
 
 struct Service {
   const Binding* binding;                 ///< static: outlives the Server
   std::span<const Procedure> procedures;  ///< static; procedure 0 may be left out: NULL is answered
   void* context = nullptr;                ///< passed to handlers; outlives the Server
+};
+
+/**
+ * The duplicate request cache: replies to procedures that are not idempotent are kept, so that a
+ * call that a client repeats on a new connection, with the same XID, runs once. What is kept is the
+ * RPC message; a repeated call may offer other chunks.
+ *
+ * Each client has a cache of its own, on whatever connections it comes: who it is tell the kernel
+ * (shm: process, its start and its user) or the network, not its messages. Within that a call is
+ * recognised by XID, program, version, procedure, credential, and length and first 256 bytes of its
+ * arguments. A repetition that comes while the handler still has the first call waits for it.
+ *
+ * Memory: `entries` * 96 + `bytes` for each of at most `clients` clients, taken when a client
+ * connects; a server without procedures that ask for it takes next to nothing. Calls that run
+ * without this protection are counted (ReplayStats::unprotected).
+ */
+struct ReplayOptions {
+  uint32_t entries = 512;      ///< calls remembered per client, 0 to 65536; 0: no cache
+  uint32_t bytes = 256 << 10;  ///< of replies kept per client
+  uint32_t clients = 256;      ///< that have a cache; one that is away longest makes room
+  /**
+   * A longer reply is not kept, results given by reference included. A repetition of its call is
+   * answered SYSTEM_ERR: to run it again would be worse.
+   */
+  uint32_t max_reply = 16 << 10;
+  uint32_t window_ms = 120'000;  ///< how long a client may take to come back
 };
 
 struct ServerOptions {
@@ -147,18 +179,47 @@ struct ServerOptions {
   uint64_t max_call = 8u << 20;     ///< bytes of one call, chunks included; more is refused
   uint64_t max_reply = 8u << 20;    ///< bytes of one reply, placed results included
   uint32_t max_connections = 1024;  ///< at once; see credits for what else bounds them
+  /** At once, of one client (ReplayOptions says who that is); 0: no limit. */
+  uint32_t max_connections_per_client = 0;
+  /** A connection without calls for so long is closed; 0: never. */
+  uint32_t idle_timeout_ms = 0;
+  /**
+   * A client that takes none of its replies for so long, nor lets our RDMA Reads and Writes
+   * proceed, holds buffers of the server's: its connection is closed (RFC 5666 section 11). 0:
+   * never. These times are looked at about every millisecond, and every second while cores sleep.
+   */
+  uint32_t send_timeout_ms = 60'000;
+  ReplayOptions replay = {};
+};
+
+/** Of the duplicate request cache, see ReplayOptions. */
+struct ReplayStats {
+  uint64_t hits;         ///< repeated calls answered with a kept reply
+  uint64_t waits;        ///< those among them, mostly, that had to wait for the first one
+  uint64_t stored;       ///< replies kept
+  uint64_t evicted;      ///< forgotten: by age, or to make room
+  uint64_t not_kept;     ///< replies too large to keep
+  uint64_t lost;         ///< repeated calls answered SYSTEM_ERR, since the reply was not kept
+  uint64_t unprotected;  ///< calls run without an entry: all were running, or too many clients
+  /** Answered ERR_CHUNK: an RDMA Read or Write for the call cost an earlier connection. */
+  uint64_t failed_again;
 };
 
 /** Counters of a server since its start, summed over its connections, past ones included. */
 struct ServerStats {
   uint64_t connections_accepted;
   uint64_t connections_refused;  ///< too many of them, or too few buffers; the log has the reason
+  uint64_t refused_per_client;   ///< of these: by ServerOptions::max_connections_per_client
+  uint64_t closed_idle;          ///< by ServerOptions::idle_timeout_ms
+  uint64_t closed_stalled;       ///< by ServerOptions::send_timeout_ms
   uint64_t connections_ended;    ///< by the peer, by its death or for a breach; not by the Server
   uint64_t connections;          ///< now
   uint64_t calls, replies, rejected;
   uint64_t transport_errors;   ///< RDMA_ERROR answers
   uint64_t protocol_breaches;  ///< messages refused, all reasons
   uint64_t bytes_read, bytes_written;
+  uint64_t calls_not_run;  ///< messages that came while the server drained
+  ReplayStats replay;
 };
 
 class Server {
@@ -196,6 +257,16 @@ class Server {
   Result<std::string> listen(const std::string& uri);
   /** Stops accepting. Connections live on. */
   void stop_listening();
+  /**
+   * A graceful end: no connection is accepted any more, and no further call is run. Calls that
+   * handlers have are answered; each connection is closed when its last reply has been sent.
+   * Clients learn from that which calls were not run (ServerStats::calls_not_run).
+   *
+   * Returns when all connections are closed; at the latest after `timeout_ms`, when it closes the
+   * rest at once. How many those were is the result: 0 is a clean end. What then remains is stats()
+   * and ~Server(). Waits as ~Server() does; not from a handler.
+   */
+  uint32_t drain(uint32_t timeout_ms);
   ServerStats stats() const;
 
   struct Impl;

@@ -1,0 +1,78 @@
+// Calls of procedures that are not idempotent, which clients may repeat on new connections.
+#include "runtime/poll_core.h"
+#include "server/server_impl.h"
+#include "server/server_link.h"
+
+namespace rrdk::server {
+
+// True: the call is the first of its kind, and is to be run. False: it has been answered, or waits.
+bool ServerLink::begin_once(CallContext& context) noexcept {
+  ReplayCache& replays = client_.replays;
+  if (!replays.keeps_replies()) {
+    server_.clients.counters().unprotected.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  auto wake = [](CallContext& waiter) {
+    --waiter.link->waiting_;
+    waiter.link->answer_again(waiter);
+  };
+  uint64_t print = fingerprint(server_.clients.key(), context.header, context.args);
+  switch (replays.begin(context, print, core().now(), wake)) {
+    case ReplayCache::Verdict::kRun:
+      return true;
+    case ReplayCache::Verdict::kWait:
+      ++waiting_;
+      if (state() > runtime::LinkState::kUp)
+        release_waiting();  // on_down() was before
+      return false;
+    case ReplayCache::Verdict::kSeen:
+      break;
+  }
+  answer_again(context);
+  return false;
+}
+
+// With what the first one was answered.
+void ServerLink::answer_again(CallContext& context) noexcept {
+  restart_reply(context);
+  switch (client_.replays.take(context, server_.runtime.memory)) {
+    case ReplayCache::Answer::kKept:
+      if (!context.results->ok())
+        return drop(context);  // no buffers: to say SYSTEM_ERR would be false
+      context.answer = Answer::kResults;
+      return send(context);
+    case ReplayCache::Answer::kNotKept:
+      return refuse(context, AcceptStat::kSystemErr);
+    case ReplayCache::Answer::kDropped:
+      return drop(context);
+  }
+}
+
+void ServerLink::drop(CallContext& context) noexcept {
+  restart_reply(context);
+  context.answer = Answer::kDrop;
+  send(context);
+}
+
+// Nobody takes their replies any more. Those that are already woken come by themselves.
+void ServerLink::release_waiting() noexcept {
+  if (waiting_ == 0)
+    return;
+  CallContext* waiter = client_.replays.withdraw(*this);
+  while (waiter != nullptr) {
+    CallContext& context = *waiter;
+    waiter = context.next_waiter;
+    --waiting_;
+    drop(context);
+  }
+}
+
+void ServerLink::on_access_failed(uint32_t xid) {
+  client_.replays.note_failure(xid, id(), core().now());
+}
+
+bool ServerLink::failed_before(uint32_t xid) {
+  return client_.replays.failed_before(xid, id(), core().now());
+}
+
+}  // namespace rrdk::server
