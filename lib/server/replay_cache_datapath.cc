@@ -38,8 +38,8 @@ uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
   header.credential.body.copy_to(bytes.data() + length);
   length += header.credential.body.size();
   Decoder beginning = args;
-  ItemView hashed =
-      beginning.get_fixed(static_cast<uint32_t>(std::min<uint64_t>(left & ~3u, kHashedArgs)));
+  ItemView hashed = beginning.get_fixed(
+      static_cast<uint32_t>(std::min<uint64_t>(left & ~uint64_t{3}, kHashedArgs)));
   hashed.copy_to(bytes.data() + length);
   length += hashed.size();
   return base::sip_hash(key, std::span(bytes).first(length));

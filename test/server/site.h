@@ -1,0 +1,210 @@
+// A server, and clients that say who they are: the test chooses the identity under which the next
+// connection comes. The service counts how often each of its procedures ran.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "loopback.h"
+#include "raw_client.h"
+#include "runtime/runtime_impl.h"
+#include "server/server_impl.h"
+
+namespace rrdk::loopback {
+
+// Of the program below; results begin with the number of the run.
+constexpr uint32_t kAppend = 1;      // word -> run, word
+constexpr uint32_t kAppendKept = 2;  // -> run, when the test releases it
+constexpr uint32_t kAppendData = 3;  // bytes -> run, eligible opaque<>, a word
+constexpr uint32_t kAppendOwn = 4;   // the same, from memory of the application's own
+constexpr uint32_t kAppendDrop = 5;  // dropped when the test releases it
+constexpr uint32_t kAgain = 6;       // as kAppend, but it may be run twice
+constexpr uint32_t kAppendWork = 7;  // as kAppend, on a worker
+constexpr uint32_t kWord = 77;       // behind the data
+
+constexpr ProcedureBinding kSiteProcedures[] = {
+    {.procedure = kAppend, .name = "APPEND", .fixed_results = 8},
+    {.procedure = kAppendKept, .name = "APPEND_KEPT", .fixed_results = 4},
+    {.procedure = kAppendData, .name = "APPEND_DATA", .eligible_results = 1, .fixed_results = 8},
+    {.procedure = kAppendOwn, .name = "APPEND_OWN", .eligible_results = 1, .fixed_results = 8},
+    {.procedure = kAppendDrop, .name = "APPEND_DROP"},
+    {.procedure = kAgain, .name = "AGAIN", .eligible_args = 1, .fixed_results = 8},
+    {.procedure = kAppendWork, .name = "APPEND_WORK", .fixed_results = 8},
+};
+constexpr Binding kSiteBinding = {
+    .program = 0x20005700, .version = 1, .name = "site", .procedures = kSiteProcedures};
+
+struct SiteService {
+  std::atomic<uint32_t> runs = 0;
+  Keeper keeper;
+  RegisteredMemory own;
+};
+
+inline void put_run(ServerCall& call, void* context) {
+  call.results().put_u32(static_cast<SiteService*>(context)->runs.fetch_add(1) + 1);
+}
+
+inline void append(ServerCall call, void* context) {
+  uint32_t word = call.args().get_u32();
+  put_run(call, context);
+  call.results().put_u32(word);
+  std::move(call).reply();
+}
+
+inline void append_kept(ServerCall call, void* context) {
+  put_run(call, context);
+  keep(std::move(call), &static_cast<SiteService*>(context)->keeper);
+}
+
+inline void append_data(ServerCall call, void* context) {
+  uint32_t length = call.args().get_u32();
+  put_run(call, context);
+  call.results().put_item(patterned(call.memory(), 0, length), length, Ddp::kEligible);
+  call.results().put_u32(kWord);
+  std::move(call).reply();
+}
+
+inline void append_own(ServerCall call, void* context) {
+  uint32_t length = call.args().get_u32();
+  put_run(call, context);
+  auto& own = static_cast<SiteService*>(context)->own;
+  for (uint32_t i = 0; i < length; ++i)
+    own.data()[i] = pattern(i);
+  call.results().put_item(own.span(0, length), Ddp::kEligible);
+  call.results().put_u32(kWord);
+  call.on_released(
+      [](void* memory) { std::memset(static_cast<RegisteredMemory*>(memory)->data(), 0xee, 4096); },
+      &own);
+  std::move(call).reply();
+}
+
+constexpr Procedure kSiteTable[] = {
+    {.number = kAppend, .handler = append, .idempotent = false},
+    {.number = kAppendKept, .handler = append_kept, .idempotent = false},
+    {.number = kAppendData, .handler = append_data, .idempotent = false},
+    {.number = kAppendOwn, .handler = append_own, .idempotent = false},
+    {.number = kAppendDrop, .handler = append_kept, .idempotent = false},
+    {.number = kAgain, .handler = append},
+    {.number = kAppendWork, .handler = append, .dispatch = Dispatch::kWorker, .idempotent = false},
+};
+
+// A connection request under another name.
+class Disguise final : public fabric::ConnectRequest {
+ public:
+  Disguise(std::unique_ptr<fabric::ConnectRequest> request, const fabric::Identity& identity)
+      : request_(std::move(request)), identity_(identity) {}
+  std::span<const std::byte> private_data() const override { return request_->private_data(); }
+  std::string peer() const override { return request_->peer(); }
+  fabric::Identity identity() const override { return identity_; }
+  Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
+      const fabric::QueuePairOptions& options) override {
+    return request_->create_queue_pair(options);
+  }
+  Result<void> accept(fabric::QueuePair& qp, std::span<const std::byte> private_data) override {
+    return request_->accept(qp, private_data);
+  }
+  void reject(std::span<const std::byte> private_data) override { request_->reject(private_data); }
+
+ private:
+  std::unique_ptr<fabric::ConnectRequest> request_;
+  fabric::Identity identity_;
+};
+
+struct Site final : private runtime::Acceptor {
+  explicit Site(const ServerOptions& options = {}, Cores cores = Cores::kEmbedded)
+      : memory(make_memory()), runtime(Runtime::create(*memory, options_for(cores)).value()) {
+    service.own = memory->allocate(4096).value();
+    server = std::make_unique<Server::Impl>(runtime->impl(), options);
+    EXPECT_TRUE(server->add_service(
+        {.binding = &kSiteBinding, .procedures = kSiteTable, .context = &service}));
+    EXPECT_TRUE(server->listen("shm:" + socket_path()));
+    device_ = runtime->impl().device("shm:").value();
+    uri = "shm:" + socket_path();
+    listener_ = device_->listen(uri, *this).value();
+  }
+  ~Site() {
+    device_->unlisten(listener_);
+    listener_ = nullptr;
+    service.keeper.join();
+    service.keeper.release();
+    server.reset();
+    runtime.reset();
+    service.own = {};
+    EXPECT_TRUE(memory->whole());
+  }
+
+  // A connection of the client called `name`; 0: of nobody in particular.
+  std::unique_ptr<RawClient> connect(uint64_t name = 1, uint32_t receives = 32) {
+    std::unique_ptr<RawClient> client = knock(name, receives);
+    until([&] { return client->up(); }, {client.get()});
+    return client;
+  }
+  // The same, whether it is accepted or not.
+  std::unique_ptr<RawClient> knock(uint64_t name, uint32_t receives = 32) {
+    identity_ = {{name, 0, 0}};
+    requests_.store(0);
+    auto client = std::make_unique<RawClient>(*memory, uri, receives);
+    until([&] { return requests_.load() == 1; }, {client.get()});
+    return client;
+  }
+  template <typename Done>
+  void until(Done&& done, std::initializer_list<RawClient*> clients = {}) {
+    uint64_t deadline = Runtime::now_ns() + 60'000'000'000;
+    while (!done()) {
+      ASSERT_LT(Runtime::now_ns(), deadline) << "it never happened";
+      poll();
+      for (RawClient* client : clients)
+        client->pump();
+    }
+  }
+  void poll() {
+    if (!runtime->embedded())
+      return std::this_thread::yield();
+    for (uint32_t i = 0; i < runtime->num_cores(); ++i)
+      runtime->poll(i);
+  }
+  static void send(RawClient& client, const RawCall& call) {
+    client.send(call.message(kSiteBinding.program, kSiteBinding.version));
+  }
+  // The next answer.
+  Received answer(RawClient& client) {
+    until([&] { return !client.received.empty() || client.down(); }, {&client});
+    if (client.received.empty())
+      return {};
+    Received first = client.received.front();
+    client.received.erase(client.received.begin());
+    return first;
+  }
+  Received call(RawClient& client, const RawCall& call) {
+    send(client, call);
+    return answer(client);
+  }
+  // Cuts the connection, and waits until the server has buried it.
+  void cut(std::unique_ptr<RawClient>& client) {
+    uint64_t before = server->stats().connections;
+    client->disconnect();
+    until([&] { return server->stats().connections < before; }, {client.get()});
+    client.reset();
+  }
+  ReplayStats replay() const { return server->stats().replay; }
+
+  std::unique_ptr<Memory> memory;
+  std::unique_ptr<Runtime> runtime;
+  SiteService service;
+  std::unique_ptr<Server::Impl> server;
+  std::string uri;
+
+ private:
+  void on_connect_request(runtime::OpenDevice& device,
+                          std::unique_ptr<fabric::ConnectRequest> request) override {
+    server->on_connect_request(device, std::make_unique<Disguise>(std::move(request), identity_));
+    requests_.fetch_add(1);
+  }
+
+  fabric::Identity identity_;
+  std::atomic<uint32_t> requests_ = 0;
+  runtime::OpenDevice* device_ = nullptr;
+  fabric::Listener* listener_ = nullptr;
+};
+
+}  // namespace rrdk::loopback
