@@ -108,6 +108,15 @@ Result<void> take_cpus(std::vector<int>& cpus, const std::string& value) {
   return {};
 }
 
+constexpr uint32_t kDay = 24 * 3600 * 1000;  // milliseconds
+
+Result<void> take_replay_cache(Options& options, const std::string& value) {
+  options.replay_cache = value != "off";
+  if (value == "on" || value == "off")
+    return {};
+  return take_count(options.replay_entries, value, 1, 65536);
+}
+
 Result<void> take_dispatch(Options& options, const std::string& value) {
   if (value != "inline" && value != "worker")
     return fail(Errc::kInvalidArgument, "'" + value + "' is neither inline nor worker");
@@ -202,6 +211,23 @@ constexpr Option kOptions[] = {
      [](Options& o, const std::string& v) { return take_count(o.segments, v, 1, 64); }},
     {"max-size", "BYTES", Kind::kStart, "server: larger counts are refused (default 4M)",
      [](Options& o, const std::string& v) { return take_size(o.max_size, v); }},
+    {"drain-timeout", "MS", Kind::kStart,
+     "server: how long a signal's clean end may take before the rest is closed (default 10000)",
+     [](Options& o, const std::string& v) { return take_count(o.drain_timeout_ms, v, 0, kDay); }},
+    {"max-connections-per-client", "N", Kind::kStart,
+     "server: more of one process are refused (default 0: no limit)",
+     [](Options& o, const std::string& v) {
+       return take_count(o.connections_per_client, v, 0, 65536);
+     }},
+    {"idle-timeout", "MS", Kind::kStart,
+     "server: closes connections without calls for so long (default 0: never)",
+     [](Options& o, const std::string& v) { return take_count(o.idle_timeout_ms, v, 0, kDay); }},
+    {"send-timeout", "MS", Kind::kStart,
+     "server: closes those that take no replies for so long (default 60000; 0: never)",
+     [](Options& o, const std::string& v) { return take_count(o.send_timeout_ms, v, 0, kDay); }},
+    {"drc", "off|on|ENTRIES", Kind::kStart,
+     "server: answer repeated writes from a duplicate request cache (default off; on: 512 entries)",
+     [](Options& o, const std::string& v) { return take_replay_cache(o, v); }},
     {"seed", "N", Kind::kRun, "of what is drawn at random: offsets, and engine mixed's calls",
      [](Options& o, const std::string& v) { return take_count(o.seed, v, 0, UINT64_MAX); }},
 };
@@ -261,6 +287,11 @@ Result<void> check_whole(const Options& options) {
     return fail(Errc::kInvalidArgument, "--count and --duration conflict: choose one");
   if (options.role == Role::kServer && options.interactive)
     return fail(Errc::kInvalidArgument, "-i is for --client and --self");
+  bool treats_clients =
+      options.replay_cache || options.connections_per_client != 0 || options.idle_timeout_ms != 0;
+  if (options.role == Role::kClient && treats_clients)
+    return fail(Errc::kInvalidArgument,
+                "--drc, --max-connections-per-client and --idle-timeout are for --server");
   if (options.role == Role::kClient && !options.poll_cpus.empty())
     return fail(Errc::kInvalidArgument, "--poll-cpus is for --server");
   if (options.role == Role::kSelf && !options.poll_cpus.empty())

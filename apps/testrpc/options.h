@@ -48,6 +48,14 @@ struct Options {
   uint32_t inline_size = 4096;
   uint32_t max_size = kDefaultMaxSize;
 
+  // How a server treats its clients.
+  uint32_t drain_timeout_ms = 10'000;
+  uint32_t connections_per_client = 0;
+  uint32_t idle_timeout_ms = 0;
+  uint32_t send_timeout_ms = ServerOptions{}.send_timeout_ms;
+  bool replay_cache = false;
+  uint32_t replay_entries = ReplayOptions{}.entries;
+
   std::string json;
   bool histogram = false;
   bool interactive = false;

@@ -181,18 +181,6 @@ void read2(ServerCall call, void* context) {
   std::move(call).reply();
 }
 
-constexpr std::array<Procedure, 6> table(Dispatch dispatch) {
-  return {{{kPerfNull, null, dispatch},
-           {kPerfEcho, echo, dispatch},
-           {kPerfRead, read, dispatch},
-           {kPerfWrite, write, dispatch},
-           {kPerfSandwich, sandwich, dispatch},
-           {kPerfRead2, read2, dispatch}}};
-}
-
-constexpr std::array kInlineTable = table(Dispatch::kInline);
-constexpr std::array kWorkerTable = table(Dispatch::kWorker);
-
 }  // namespace
 
 const Binding& perf_binding() {
@@ -212,10 +200,14 @@ Result<std::unique_ptr<PerfServer>> PerfServer::create(Memory& memory, uint32_t 
   return server;
 }
 
-Service PerfServer::service(Dispatch dispatch) {
-  return {.binding = &kBinding,
-          .procedures = dispatch == Dispatch::kInline ? kInlineTable : kWorkerTable,
-          .context = this};
+Service PerfServer::service(Dispatch dispatch, bool once) {
+  table_ = {{{kPerfNull, null, dispatch},
+             {kPerfEcho, echo, dispatch},
+             {kPerfRead, read, dispatch},
+             {kPerfWrite, write, dispatch, !once},
+             {kPerfSandwich, sandwich, dispatch, !once},
+             {kPerfRead2, read2, dispatch}}};
+  return {.binding = &kBinding, .procedures = table_, .context = this};
 }
 
 }  // namespace rrdk::testrpc

@@ -2,6 +2,7 @@
 // side of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -34,12 +35,15 @@ class PerfServer {
   // `max_size`: a larger count is PERF_ERR_TOOBIG. Errors: those of Memory::allocate().
   static Result<std::unique_ptr<PerfServer>> create(Memory& memory, uint32_t max_size);
 
-  Service service(Dispatch dispatch);
+  // `once`: repeated writes are answered from the server's duplicate request cache. They are
+  // idempotent; this is to see what the cache costs and does.
+  Service service(Dispatch dispatch, bool once);
   uint32_t max_size() const { return max_size_; }
   // Bytes that are unspecified: what a read without kPerfVerify answers, without copying any.
   MemorySpan anything(uint32_t length) const { return data_.span(0, length); }
 
  private:
+  std::array<Procedure, 6> table_;
   uint32_t max_size_ = 0;
   RegisteredMemory data_;
 };

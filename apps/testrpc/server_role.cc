@@ -42,12 +42,17 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   ServerOptions server_options = {.credits = options.credits,
                                   .inline_size = options.inline_size,
                                   .max_call = largest_message(setup.scale.max_size),
-                                  .max_reply = largest_message(setup.scale.max_size)};
+                                  .max_reply = largest_message(setup.scale.max_size),
+                                  .max_connections_per_client = options.connections_per_client,
+                                  .idle_timeout_ms = options.idle_timeout_ms,
+                                  .send_timeout_ms = options.send_timeout_ms};
+  server_options.replay.entries = options.replay_cache ? options.replay_entries : 0;
   Result<std::unique_ptr<Server>> server = Server::create(*s.runtime, server_options);
   if (!server)
     return tl::unexpected(server.error());
   s.server = std::move(*server);
-  Result<void> added = s.server->add_service(s.perf->service(options.dispatch));
+  Result<void> added =
+      s.server->add_service(s.perf->service(options.dispatch, options.replay_cache));
   if (!added)
     return tl::unexpected(added.error());
   return s;
@@ -75,7 +80,7 @@ void poll_until_stopped(Serving& s, const ServerSetup& setup) {
   }
 }
 
-void print_served(const ServerStats& stats) {
+void print_served(const ServerStats& stats, bool replay_cache) {
   std::printf("\nserved %" PRIu64 " calls on %" PRIu64 " connections\n", stats.calls,
               stats.connections_accepted);
   auto row = [](const char* name, uint64_t value) {
@@ -89,6 +94,32 @@ void print_served(const ServerStats& stats) {
   row("connections ended", stats.connections_ended);
   row("bytes read", stats.bytes_read);
   row("bytes written", stats.bytes_written);
+  auto row_if_any = [&](const char* name, uint64_t value) {
+    if (value != 0)
+      row(name, value);
+  };
+  row_if_any("refused per client", stats.refused_per_client);
+  row_if_any("closed idle", stats.closed_idle);
+  row_if_any("closed stalled", stats.closed_stalled);
+  row_if_any("calls not run", stats.calls_not_run);
+  row_if_any("failed again", stats.replay.failed_again);
+  if (!replay_cache)
+    return;
+  row("replies kept", stats.replay.stored);
+  row("answered again", stats.replay.hits);
+  row("waited for the first", stats.replay.waits);
+  row("forgotten", stats.replay.evicted);
+  row("too large to keep", stats.replay.not_kept);
+  row("answered SYSTEM_ERR", stats.replay.lost);
+  row("run unprotected", stats.replay.unprotected);
+}
+
+// After the first signal. A second one ends the process.
+void drain(Server& server, uint32_t timeout_ms) {
+  uint32_t closed = server.drain(timeout_ms);
+  if (closed != 0)
+    std::printf("\nnot drained in %u ms: %u connections with unanswered calls were closed\n",
+                timeout_ms, closed);
 }
 
 }  // namespace
@@ -111,9 +142,11 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
     poll_until_stopped(s, setup);
   else
     wait_for_signal();
+  if (setup.page == nullptr)
+    drain(*s.server, options.drain_timeout_ms);
   ServerStats stats = s.server->stats();
   if (setup.page == nullptr)
-    print_served(stats);
+    print_served(stats, options.replay_cache);
   s.server.reset();
   s.runtime.reset();
   return ServerReport{

@@ -7,7 +7,11 @@ namespace {
 
 volatile std::sig_atomic_t stopped = 0;
 
-void on_signal(int) {
+void on_signal(int number) {
+  if (stopped != 0) {
+    std::signal(number, SIG_DFL);
+    std::raise(number);
+  }
   stopped = 1;
 }
 
@@ -16,7 +20,6 @@ void on_signal(int) {
 void catch_stop_signals() {
   struct sigaction action = {};
   action.sa_handler = on_signal;
-  action.sa_flags = SA_RESETHAND;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }

@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM: the first asks for a clean end, a second one kills.
+// Ctrl-C and SIGTERM: the first asks for a clean end, a second one, whichever it is, kills.
 #pragma once
 
 namespace rrdk::testrpc {

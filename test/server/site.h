@@ -17,7 +17,7 @@ constexpr uint32_t kAppend = 1;      // word -> run, word
 constexpr uint32_t kAppendKept = 2;  // -> run, when the test releases it
 constexpr uint32_t kAppendData = 3;  // bytes -> run, eligible opaque<>, a word
 constexpr uint32_t kAppendOwn = 4;   // the same, from memory of the application's own
-constexpr uint32_t kAppendDrop = 5;  // dropped when the test releases it
+constexpr uint32_t kAgainKept = 5;   // as kAppendKept, but it may be run twice
 constexpr uint32_t kAgain = 6;       // as kAppend, but it may be run twice
 constexpr uint32_t kAppendWork = 7;  // as kAppend, on a worker
 constexpr uint32_t kWord = 77;       // behind the data
@@ -27,7 +27,7 @@ constexpr ProcedureBinding kSiteProcedures[] = {
     {.procedure = kAppendKept, .name = "APPEND_KEPT", .fixed_results = 4},
     {.procedure = kAppendData, .name = "APPEND_DATA", .eligible_results = 1, .fixed_results = 8},
     {.procedure = kAppendOwn, .name = "APPEND_OWN", .eligible_results = 1, .fixed_results = 8},
-    {.procedure = kAppendDrop, .name = "APPEND_DROP"},
+    {.procedure = kAgainKept, .name = "AGAIN_KEPT", .fixed_results = 4},
     {.procedure = kAgain, .name = "AGAIN", .eligible_args = 1, .fixed_results = 8},
     {.procedure = kAppendWork, .name = "APPEND_WORK", .fixed_results = 8},
 };
@@ -83,7 +83,7 @@ constexpr Procedure kSiteTable[] = {
     {.number = kAppendKept, .handler = append_kept, .idempotent = false},
     {.number = kAppendData, .handler = append_data, .idempotent = false},
     {.number = kAppendOwn, .handler = append_own, .idempotent = false},
-    {.number = kAppendDrop, .handler = append_kept, .idempotent = false},
+    {.number = kAgainKept, .handler = append_kept},
     {.number = kAgain, .handler = append},
     {.number = kAppendWork, .handler = append, .dispatch = Dispatch::kWorker, .idempotent = false},
 };

@@ -1,0 +1,190 @@
+// A graceful end: what runs is answered, what comes is not run, and nobody's reply is cut off.
+#include "site.h"
+
+namespace rrdk::loopback {
+namespace {
+
+constexpr uint32_t kPatientMs = 60'000;
+constexpr size_t kResults = 13;  // of a reply without chunks: the first word of results
+
+struct Drain : testing::TestWithParam<Cores> {};
+INSTANTIATE_TEST_SUITE_P(Cores, Drain,
+                         testing::Values(Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers));
+
+// A server whose handler has a call, and idle connections on each of its cores.
+struct Busy {
+  explicit Busy(Cores cores) : site({}, cores) {
+    for (int i = 0; i < 4; ++i)
+      idle.push_back(site.connect());
+    client = site.connect();
+    Site::send(*client, {.xid = 7, .procedure = kAppendKept});
+    site.until([&] { return site.service.keeper.kept() == 1; });
+  }
+  // For a thread beside the one that drains. The idle ones go at once, and then each core drains.
+  void wait_until_draining() {
+    while (site.server->stats().connections != 1)
+      std::this_thread::yield();
+  }
+  void pump_all() {
+    auto all_down = [&] {
+      return client->down() && std::ranges::all_of(idle, [](auto& c) { return c->down(); });
+    };
+    site.until([&] {
+      client->pump();
+      for (auto& each : idle)
+        each->pump();
+      return all_down();
+    });
+  }
+
+  Site site;
+  std::vector<std::unique_ptr<RawClient>> idle;
+  std::unique_ptr<RawClient> client;
+};
+
+TEST_P(Drain, AnswersTheCallsThatRun) {
+  Busy busy(GetParam());
+  std::thread answer([&] {
+    busy.wait_until_draining();
+    busy.site.service.keeper.release();
+  });
+  EXPECT_EQ(busy.site.server->drain(kPatientMs), 0u);
+  answer.join();
+  busy.pump_all();
+  ASSERT_EQ(busy.client->received.size(), 1u);
+  EXPECT_EQ(busy.client->received[0].at(kResults), 1u);
+  ServerStats stats = busy.site.server->stats();
+  EXPECT_EQ(stats.connections, 0u);
+  EXPECT_EQ(stats.connections_ended, 0u) << "the server ended them";
+  EXPECT_EQ(stats.calls_not_run, 0u);
+}
+
+TEST_P(Drain, RunsNoFurtherCalls) {
+  Busy busy(GetParam());
+  std::thread more([&] {
+    busy.wait_until_draining();
+    Site::send(*busy.client, {.xid = 8, .procedure = kAppend, .arguments = {1}});
+    Site::send(*busy.client, {.xid = 7, .procedure = kAppendKept});  // not even a repeated one
+    while (busy.site.server->stats().calls_not_run != 2)
+      std::this_thread::yield();
+    busy.site.service.keeper.release();
+  });
+  EXPECT_EQ(busy.site.server->drain(kPatientMs), 0u);
+  more.join();
+  busy.pump_all();
+  ASSERT_EQ(busy.client->received.size(), 1u);
+  EXPECT_EQ(busy.client->received[0].xid(), 7u);
+  EXPECT_EQ(busy.site.service.runs, 1u);
+}
+
+// Who drains an embedded runtime polls it, and lets nobody connect meanwhile.
+struct DrainByThreads : Drain {};
+INSTANTIATE_TEST_SUITE_P(Cores, DrainByThreads,
+                         testing::Values(Cores::kDedicated, Cores::kWorkers));
+
+TEST_P(DrainByThreads, AcceptNobody) {
+  Busy busy(GetParam());
+  std::thread late([&] {
+    busy.wait_until_draining();
+    auto knocking = busy.site.knock(2);
+    busy.site.until([&] { return knocking->down(); }, {knocking.get()});
+    EXPECT_TRUE(knocking->refused());
+    busy.site.service.keeper.release();
+  });
+  EXPECT_EQ(busy.site.server->drain(kPatientMs), 0u);
+  late.join();
+  EXPECT_EQ(busy.site.server->stats().connections_refused, 1u);
+}
+
+TEST_P(Drain, ClosesTheRestWhenTimeIsUp) {
+  Busy busy(GetParam());
+  EXPECT_EQ(busy.site.server->drain(1), 1u);
+  busy.site.until([&] { return busy.client->down(); }, {busy.client.get()});
+  EXPECT_TRUE(busy.client->received.empty());
+  EXPECT_EQ(busy.site.server->stats().connections, 1u) << "its call is still with the handler";
+  busy.site.service.keeper.release();
+  busy.site.until([&] { return busy.site.server->stats().connections == 0; });
+  EXPECT_EQ(busy.site.server->drain(1), 0u);
+}
+
+TEST_P(Drain, AnswersThoseThatWaitForACallThatTheyRepeat) {
+  Busy busy(GetParam());
+  auto again = busy.site.connect();
+  Site::send(*again, {.xid = 7, .procedure = kAppendKept});
+  busy.site.until([&] { return busy.site.replay().waits == 1; });
+  std::thread answer([&] {
+    while (busy.site.server->stats().connections != 2)
+      std::this_thread::yield();
+    busy.site.service.keeper.release();
+  });
+  EXPECT_EQ(busy.site.server->drain(kPatientMs), 0u);
+  answer.join();
+  EXPECT_EQ(busy.site.answer(*again).at(kResults), 1u);
+}
+
+TEST_P(Drain, OfAServerWithoutConnectionsIsAtOnce) {
+  Site site({}, GetParam());
+  EXPECT_EQ(site.server->drain(kPatientMs), 0u);
+  EXPECT_EQ(site.server->drain(0), 0u);
+}
+
+// Each reply that the server sent is seen by its client, under load and by every way to travel.
+TEST_P(Drain, LosesNoReply) {
+  struct Load : Ending {
+    using Ending::Ending;
+    uint32_t procedure = 0;
+    Buffer room;
+    std::atomic<uint64_t> good = 0;
+    void again() {
+      Encoder& arguments = begin(procedure);
+      if (procedure == kRead) {
+        arguments.put_u64(0);
+        arguments.put_u32(room.capacity());
+        call.offer(room.first(room.capacity()));
+      } else {
+        arguments.put_u32(0);
+        call.expect_reply(4);
+      }
+      call.submit(
+          [](Call& ended, void* self) {
+            auto& load = *static_cast<Load*>(self);
+            if (ended.status() != CallStatus::kOk) {
+              load.ends.fetch_add(1, std::memory_order_release);
+              return;
+            }
+            load.good.fetch_add(1, std::memory_order_relaxed);
+            load.again();
+          },
+          this);
+    }
+  };
+  for (int round = 0; round < 5; ++round) {
+    World world(GetParam());
+    std::vector<std::unique_ptr<ClientConnection>> connections;
+    std::vector<std::unique_ptr<Load>> loads;
+    for (int i = 0; i < 3; ++i) {
+      connections.push_back(world.connect());
+      for (uint32_t procedure : {kEcho, kWorker, kRead, kEcho, kWorker}) {
+        loads.push_back(std::make_unique<Load>(*connections.back()));
+        loads.back()->procedure = procedure;
+        if (procedure == kRead)
+          loads.back()->room = world.memory->get(4096);
+        loads.back()->again();
+      }
+    }
+    world.until([&] { return std::ranges::all_of(loads, [](auto& l) { return l->good > 20; }); });
+    EXPECT_EQ(world.server->drain(kPatientMs), 0u);
+    uint64_t good = 0;
+    for (auto& load : loads) {
+      world.until([&] { return load->ended() == 1; });
+      EXPECT_EQ(load->call.status(), CallStatus::kConnectionLost);
+      good += load->good;
+    }
+    EXPECT_EQ(good, world.server->stats().replies);
+    EXPECT_EQ(world.server->stats().calls, world.server->stats().replies);
+    loads.clear();
+  }
+}
+
+}  // namespace
+}  // namespace rrdk::loopback
