@@ -243,6 +243,18 @@ TEST_P(Access, BindingAKeyThatIsNotOursIsALocalError) {
             WcStatus::kLocalProtection);
 }
 
+// Whoever closes takes its keys along; that is no mistake of its.
+TEST_P(Access, AfterThePeerHasClosedIsNotRefusedButLost) {
+  Buffer mine = test_memory().get(kSize);
+  Buffer theirs = test_memory().get(kSize);
+  const uint32_t key = pair_.expose(theirs.first(kSize), Rights::kRemoteWrite);
+  pair_.server_qp->disconnect();
+  const Completion done =
+      pair_.run(access_wr(1, Op::kWrite, mine.first(kSize), key, address_of(theirs.data())));
+  EXPECT_TRUE(done.status == WcStatus::kPeerLost || done.status == WcStatus::kFlushed)
+      << to_string(done.status);
+}
+
 TEST_P(Access, MemoryRegisteredLaterTakesPart) {
   for (int round = 0; round < 3; ++round) {  // ids of regions are used again
     RegisteredMemory mine = test_memory().allocate(3 * kSize).value();

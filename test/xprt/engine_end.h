@@ -2,6 +2,7 @@
 // lambdas.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -50,6 +51,12 @@ struct End final : Upcalls {
       on_ended(call);
   }
 
+  void on_access_failed(uint32_t xid) override { failed.push_back(xid); }
+  bool failed_before(uint32_t xid) override {
+    ++asked;
+    return std::ranges::find(failed_earlier, xid) != failed_earlier.end();
+  }
+
   // Executes and delivers until nothing moves.
   bool run() {
     bool moved = false;
@@ -78,6 +85,9 @@ struct End final : Upcalls {
   uint64_t calls = 0;
   std::vector<IncomingCall*> held;  // calls not answered yet, without a handler
   std::vector<OutgoingCall*> ended;
+  std::vector<uint32_t> failed;          // XIDs, as on_access_failed() told
+  std::vector<uint32_t> failed_earlier;  // and those that failed_before() knows
+  uint32_t asked = 0;                    // for such
 };
 
 // Memory and a pool; both must be whole when a test is over.

@@ -1,8 +1,10 @@
 // What is found at the path of an address, by servers and by clients.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -56,6 +58,55 @@ class Rendezvous : public testing::Test {
   const std::string path_ = uri_.substr(4);
   End end_{uri_};
 };
+
+// The same process is known again, another one is told from it.
+TEST_F(Rendezvous, AProcessHasAnIdentity) {
+  auto listener = end_.device->listen(uri_).value();
+  auto identity = [&] {
+    EXPECT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectRequest); }));
+    return end_.take_event(EventType::kConnectRequest).request->identity();
+  };
+  auto one = end_.queue_pair();
+  ASSERT_TRUE(end_.device->connect(*one, uri_, {}));
+  const fabric::Identity first = identity();
+  auto two = end_.queue_pair();
+  ASSERT_TRUE(end_.device->connect(*two, uri_, {}));
+  EXPECT_TRUE(first.known());
+  EXPECT_EQ(first, identity());
+  EXPECT_EQ(first.words[0], static_cast<uint64_t>(getpid()));
+  EXPECT_EQ(first.words[1], getuid());
+  EXPECT_NE(first.words[2], 0u);
+
+  std::array<int, 2> sockets{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets.data()), 0);
+  EXPECT_EQ(peer_identity(sockets[0]), first);
+  std::array<int, 2> gate{};
+  ASSERT_EQ(::pipe(gate.data()), 0);
+  const std::string other_path = path_ + "-other";
+  auto listening = ListeningSocket::open(other_path).value();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto socket = connect_socket(other_path);
+    char end = 0;
+    ::close(gate[1]);
+    _exit(socket && ::read(gate[0], &end, 1) == 0 ? 0 : 1);
+  }
+  // It connects, and waits; nobody has to accept for that.
+  pollfd incoming = {listening.fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&incoming, 1, -1), 1);
+  const Fd accepted(::accept4(listening.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  const fabric::Identity other = peer_identity(accepted.get());
+  EXPECT_EQ(other.words[0], static_cast<uint64_t>(child));
+  EXPECT_NE(other.words[2], 0u);
+  ::close(gate[0]);
+  ::close(gate[1]);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (int socket : sockets)
+    ::close(socket);
+  EXPECT_FALSE(peer_identity(-1).known());
+}
 
 TEST_F(Rendezvous, AFileIsNotReplaced) {
   const Fd file(::open(path_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
