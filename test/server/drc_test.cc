@@ -313,6 +313,35 @@ TEST(ReplayBounds, TheOldestAreForgotten) {
   EXPECT_EQ(run(150, 940), 68u);
 }
 
+// However replies of all sizes push each other out: what is answered again is what was answered.
+TEST(ReplayBounds, WhatIsNotForgottenIsRight) {
+  std::mt19937_64 random(test::run_seed());
+  auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+  Site site({.replay = {.entries = 32, .bytes = 5000, .max_reply = 3000}});
+  auto client = site.connect();
+  std::array<uint32_t, 60> runs{};
+  std::array<uint32_t, 60> lengths{};
+  for (uint32_t& length : lengths)
+    length = below(4) == 0 ? below(2500) : below(60);
+  for (int step = 0; step < 3000; ++step) {
+    uint32_t xid = below(runs.size());
+    uint32_t before = site.service.runs;
+    RawCall call = {.xid = xid, .procedure = kAppendData, .arguments = {lengths[xid]}};
+    Received reply = site.call(*client, call);
+    uint32_t run = reply.at(kResults);
+    if (site.service.runs == before)
+      EXPECT_EQ(run, runs[xid]);
+    else
+      EXPECT_EQ(run, before + 1);
+    runs[xid] = run;
+    EXPECT_EQ(reply.at(kResults + 1), lengths[xid]);
+    EXPECT_EQ(reply.words.size(), kResults + 3 + (lengths[xid] + 3) / 4);
+    EXPECT_EQ(reply.words.back(), kWord);
+  }
+  EXPECT_GT(site.replay().hits, 0u);
+  EXPECT_GT(site.replay().evicted, 0u);
+}
+
 TEST(ReplayBounds, CallsThatRunAreNotForgotten) {
   Site site({.replay = {.entries = 16}});
   auto client = site.connect();

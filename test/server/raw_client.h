@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -77,6 +78,8 @@ class RawClient {
     for (uint32_t i = 0; i < n; ++i) {
       if (done[i].op == fabric::Op::kReceive && done[i].status == fabric::WcStatus::kSuccess)
         take(done[i]);
+      if (done[i].op == fabric::Op::kSend)
+        sent_.pop_front();
     }
     for (const fabric::Event& event : device_->poll_events(16)) {
       up_ |= event.type == fabric::EventType::kEstablished;
@@ -132,7 +135,7 @@ class RawClient {
   Memory& memory_;
   std::unique_ptr<fabric::Device> device_;
   std::vector<Buffer> receives_;
-  std::vector<Buffer> sent_;
+  std::deque<Buffer> sent_;
   std::unique_ptr<fabric::CompletionQueue> cq_;
   std::unique_ptr<fabric::QueuePair> qp_;
   bool up_ = false;
