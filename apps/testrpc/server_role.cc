@@ -116,9 +116,14 @@ void print_served(const ServerStats& stats, bool replay_cache) {
 
 // After the first signal. A second one ends the process.
 void drain(Server& server, uint32_t timeout_ms) {
+  uint64_t connections = server.stats().connections;
+  if (connections != 0) {
+    std::printf("draining %" PRIu64 " connections; a second signal ends at once\n", connections);
+    std::fflush(stdout);
+  }
   uint32_t closed = server.drain(timeout_ms);
   if (closed != 0)
-    std::printf("\nnot drained in %u ms: %u connections with unanswered calls were closed\n",
+    std::printf("not drained in %u ms: %u connections with unanswered calls were closed\n",
                 timeout_ms, closed);
 }
 

@@ -46,6 +46,26 @@ TEST(Options, WithoutDividerAllAreOurs) {
   EXPECT_EQ(parse({"--self=shm:/y"}).value().uri, "shm:/y");
 }
 
+TEST(Options, HowAServerTreatsItsClients) {
+  Options o = parse({"--server", "shm:/x"}).value();
+  EXPECT_FALSE(o.replay_cache);
+  EXPECT_EQ(o.connections_per_client, 0u);
+  EXPECT_EQ(o.idle_timeout_ms, 0u);
+  EXPECT_EQ(o.send_timeout_ms, 60'000u);
+  EXPECT_EQ(o.drain_timeout_ms, 10'000u);
+  o = parse({"--server", "shm:/x", "--drc", "on", "--max-connections-per-client", "3",
+             "--idle-timeout", "5", "--send-timeout", "0", "--drain-timeout", "0"})
+          .value();
+  EXPECT_TRUE(o.replay_cache);
+  EXPECT_EQ(o.replay_entries, ReplayOptions{}.entries);
+  EXPECT_EQ(o.connections_per_client, 3u);
+  EXPECT_EQ(o.idle_timeout_ms, 5u);
+  EXPECT_EQ(o.send_timeout_ms, 0u);
+  EXPECT_EQ(o.drain_timeout_ms, 0u);
+  EXPECT_EQ(parse({"--server", "shm:/x", "--drc", "77"}).value().replay_entries, 77u);
+  EXPECT_FALSE(parse({"--server", "shm:/x", "--drc", "off"}).value().replay_cache);
+}
+
 TEST(Options, EveryMistakeIsToldInOneLine) {
   const std::vector<std::vector<std::string>> mistakes = {
       {},
@@ -53,6 +73,10 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--server"},
       {"--server", ""},
       {"--self", "--frobnicate"},
+      {"--server", "shm:/x", "--drc", "maybe"},
+      {"--server", "shm:/x", "--drc", "0"},
+      {"--client", "shm:/x", "--drc", "on"},
+      {"--client", "shm:/x", "--idle-timeout", "5"},
       {"--self", "stray"},
       {"--self", "--engine", "nul"},
       {"--self", "--size", "4Q"},

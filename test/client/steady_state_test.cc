@@ -13,11 +13,12 @@ class SteadyState : public testing::TestWithParam<Cores> {};
 INSTANTIATE_TEST_SUITE_P(Cores, SteadyState,
                          testing::Values(Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers));
 
-// One of each shape: NULL, inline, worker, bulk in, bulk out, long call and reply, delayed.
+// One of each shape: NULL, inline, worker, not idempotent, bulk in, bulk out, long call and reply,
+// delayed.
 void one_round(Call& call, const RegisteredMemory& memory) {
   call.begin(kBinding, 0);
   ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
-  for (uint32_t procedure : {kEcho, kWorker}) {
+  for (uint32_t procedure : {kEcho, kWorker, kOnce}) {
     call.begin(kBinding, procedure).put_opaque(std::span(memory.data(), 500));
     call.expect_reply(500);
     ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);

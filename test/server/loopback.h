@@ -35,6 +35,7 @@ constexpr uint32_t kWorker = 12;       // as kEcho, on a worker
 constexpr uint32_t kFailEncode = 13;   // results().fail()
 constexpr uint32_t kWho = 14;          // -> uid of AUTH_SYS or 0xffffffff, peer's name
 constexpr uint32_t kEmptyResult = 15;  // -> no bytes
+constexpr uint32_t kOnce = 16;         // as kEcho, and not idempotent
 
 constexpr ProcedureBinding kProcedures[] = {
     {.procedure = 0, .name = "NULL"},
@@ -47,6 +48,7 @@ constexpr ProcedureBinding kProcedures[] = {
     {.procedure = kThread, .name = "THREAD", .fixed_results = 4},
     {.procedure = kWorker, .name = "WORKER", .fixed_results = 4},
     {.procedure = kWho, .name = "WHO", .fixed_results = 8},
+    {.procedure = kOnce, .name = "ONCE", .fixed_results = 4},
 };
 constexpr Binding kBinding = {
     .program = 0x20005600, .version = 3, .name = "loopback", .procedures = kProcedures};
@@ -214,6 +216,7 @@ constexpr Procedure kTable[] = {
     {kFailEncode, fail_encode},
     {kWho, who},
     {kEmptyResult, empty_result},
+    {kOnce, echo, Dispatch::kInline, false},
 };
 
 // How server and client share cores.

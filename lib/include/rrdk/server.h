@@ -143,6 +143,8 @@ struct Service {
  * call that a client repeats on a new connection, with the same XID, runs once. What is kept is the
  * RPC message; a repeated call may offer other chunks.
  *
+ *   {.number = kAppend, .handler = append, .idempotent = false}
+ *
  * Each client has a cache of its own, on whatever connections it comes: who it is tell the kernel
  * (shm: process, its start and its user) or the network, not its messages. Within that a call is
  * recognised by XID, program, version, procedure, credential, and length and first 256 bytes of its
