@@ -171,6 +171,11 @@ void Server::Impl::on_connect_request(OpenDevice& device,
     request->reject({});
     return;
   }
+  if (options.admit != nullptr && !options.admit(request->peer(), options.admit_argument)) {
+    count_refusal(request->peer(), "ServerOptions::admit does not want it");
+    request->reject({});
+    return;
+  }
   Client* client = clients.enter(request->identity(), base::Tsc::now_ns());
   if (client == nullptr) {
     refused_per_client_.fetch_add(1, std::memory_order_relaxed);

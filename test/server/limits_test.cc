@@ -38,6 +38,31 @@ TEST_P(Limits, ConnectionsOfOneClient) {
   EXPECT_EQ(site.server->stats().connections, 6u);
 }
 
+// Shows: SEC-11
+TEST(Admission, IsDecidedByWhoThePeerIs) {
+  struct Door {
+    std::vector<std::string> seen;
+    bool open = false;
+  } door;
+  World world(Cores::kEmbedded, {.admit =
+                                     [](const std::string& peer, void* argument) {
+                                       auto& asked = *static_cast<Door*>(argument);
+                                       asked.seen.push_back(peer);
+                                       return asked.open;
+                                     },
+                                 .admit_argument = &door});
+  auto refused = world.client->connect(world.uri);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::kRefused);
+  EXPECT_EQ(world.server->stats().connections_refused, 1u);
+  ASSERT_EQ(door.seen.size(), 1u);
+  EXPECT_NE(door.seen[0].find(std::to_string(::getpid())), std::string::npos) << door.seen[0];
+  EXPECT_NE(door.seen[0].find("uid " + std::to_string(::getuid())), std::string::npos);
+  door.open = true;
+  auto connection = world.connect();
+  open_window(*connection);
+}
+
 uint32_t available(const Memory& memory) {
   uint32_t sum = 0;
   for (const PoolAudit& pool : memory.audit())

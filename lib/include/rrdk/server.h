@@ -192,6 +192,13 @@ struct ServerOptions {
    */
   uint32_t send_timeout_ms = 60'000;
   ReplayOptions replay = {};
+  /**
+   * Whether to accept a client, asked before it is sent anything or given any memory; null: all.
+   * `peer` is what ServerCall::peer() will be: of shm "pid 4711 (uid 1000)", as the kernel says.
+   * On a poll core, one call at a time: it may not block, nor call into this library.
+   */
+  bool (*admit)(const std::string& peer, void* argument) = nullptr;
+  void* admit_argument = nullptr;
 };
 
 /** Of the duplicate request cache, see ReplayOptions. */
@@ -210,7 +217,8 @@ struct ReplayStats {
 /** Counters of a server since its start, summed over its connections, past ones included. */
 struct ServerStats {
   uint64_t connections_accepted;
-  uint64_t connections_refused;  ///< too many of them, or too few buffers; the log has the reason
+  /** Too many of them, too few buffers, or not admitted; the log has the reason. */
+  uint64_t connections_refused;
   uint64_t refused_per_client;   ///< of these: by ServerOptions::max_connections_per_client
   uint64_t closed_idle;          ///< by ServerOptions::idle_timeout_ms
   uint64_t closed_stalled;       ///< by ServerOptions::send_timeout_ms
