@@ -11,6 +11,7 @@
 
 #include "fabric/device.h"
 #include "runtime/open_device.h"
+#include "runtime/worker_turns.h"
 #include "xprt/connection.h"
 
 namespace rrdk::runtime {
@@ -65,7 +66,9 @@ class Link {
   bool needs_tick() const { return engine_->busy(); }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
   void give_up();  // wants_close()
-  bool finished() const { return fabric_down_ && engine_->idle(); }
+  void take_turn(uint64_t round, bool alone);
+  bool backlogged() const { return engine_->backlogged(); }
+  bool finished() const { return fabric_down_ && !turn_.waits && engine_->idle(); }
   void bury();  // finished(): frees engine and queue pair; on_dead() is its last act
 
  protected:
@@ -80,6 +83,7 @@ class Link {
 
  private:
   friend class PollCore;
+  friend class Turns;
 
   fabric::QueuePairOptions queue_pair_options(const xprt::ConnectionOptions& options,
                                               fabric::CompletionQueue& cq);
@@ -101,6 +105,12 @@ class Link {
   bool dirty_ = false;        // in the core's list of links to post for
   bool ticking_ = false;      // in the core's list of links with calls in flight
   Link* next_dirty_ = nullptr;
+  struct {
+    uint64_t round = 0;  // the last one that it had its turn for
+    bool waits = false;  // for its next, in the core's list
+    Link* next = nullptr;
+  } turn_;
+  WorkerQueue for_workers_;
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
   bool accepting_ = false;
   std::string peer_;

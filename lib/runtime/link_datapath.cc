@@ -1,5 +1,8 @@
+#include <utility>
+
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
+#include "xprt/turn.h"
 
 namespace rrdk::runtime {
 
@@ -8,7 +11,18 @@ void Link::on_completions(std::span<const fabric::Completion> completions) {
   // wait in the engine until it does.
   if (state_ == LinkState::kConnecting && accepting_) [[unlikely]]
     establish(accepted_);
+  uint64_t round = core_.turns().round();
+  if (accepting_ && turn_.round != round)
+    engine_->refill(round - std::exchange(turn_.round, round));
   engine_->on_completions(completions);
+  if (engine_->backlogged()) [[unlikely]]
+    core_.turns().join(*this);
+  core_.mark_dirty(*this);
+}
+
+void Link::take_turn(uint64_t round, bool alone) {
+  uint64_t turns = round - std::exchange(turn_.round, round);
+  engine_->on_turn(alone ? xprt::Turn::kPaysAll : turns);
   core_.mark_dirty(*this);
 }
 

@@ -24,8 +24,11 @@ uint32_t PollCore::poll() {
   in_pass_ = true;
 
   uint32_t work = 0;
+  turns_.begin_pass();
   for (Completions& source : completions_)
     work += source.poll(now_);
+  if (!turns_.empty()) [[unlikely]]
+    work += turns_.serve();
   work += inbox_.poll(now_);
   flushed_ = flush();  // calls and replies, before what can wait
   work += control_.poll(now_);
@@ -47,18 +50,37 @@ uint32_t PollCore::poll() {
   return work;
 }
 
-// One batch, handed on in runs of the same connection.
+// One batch, handed on in runs of the same connection; some more if one of them has a backlog, so
+// that those behind it in the queue are seen before its turn.
 uint32_t PollCore::Completions::poll(uint64_t) {
   std::array<fabric::Completion, kCompletionBurst> batch;
-  uint32_t count = queue->poll(batch);
-  for (uint32_t i = 0, end = 0; i < count; i = end) {
-    while (end < count && batch[end].owner == batch[i].owner)
-      ++end;
-    static_cast<Link*>(batch[i].owner)->on_completions({&batch[i], end - i});
+  uint32_t total = 0;
+  for (uint32_t batches = 0; batches < kBatchesPerPass; ++batches) {
+    uint32_t count = queue->poll(batch);
+    total += count;
+    for (uint32_t i = 0, end = 0; i < count; i = end) {
+      while (end < count && batch[end].owner == batch[i].owner)
+        ++end;
+      static_cast<Link*>(batch[i].owner)->on_completions({&batch[i], end - i});
+    }
+    if (count < kCompletionBurst || core->turns_.empty()) [[likely]]
+      break;
   }
-  if (count != 0)
-    add_to(core->completions_seen_, count);
-  return count;
+  if (total != 0)
+    add_to(core->completions_seen_, total);
+  return total;
+}
+
+void PollCore::to_worker(Link& link, WorkItem& item) noexcept {
+  worker_turns_.push(link.for_workers_, item);
+}
+
+// As much as keeps the workers busy until the next pass, and no more: what waits here is taken in
+// turns, what is in their ring is not.
+bool PollCore::push_workers() {
+  for (uint32_t room = workers_->room(); room != 0 && !worker_turns_.empty(); --room)
+    to_workers_.push(worker_turns_.pop());
+  return workers_->push(to_workers_) && worker_turns_.empty();
 }
 
 uint32_t PollCore::Housekeeping::poll(uint64_t now_ns) {
@@ -102,7 +124,7 @@ void PollCore::mark_dirty(Link& link) noexcept {
 // Posts for each link that something happened to: one doorbell per connection and pass. False:
 // a queue was full, or a worker ring; the next pass tries again.
 bool PollCore::post_dirty() {
-  bool all = to_workers_.empty() || workers_->push(to_workers_);
+  bool all = !for_workers() || push_workers();
   Link* link = dirty_;
   dirty_ = nullptr;
   last_dirty_ = &dirty_;
@@ -115,6 +137,8 @@ bool PollCore::post_dirty() {
     }
     if (link->wants_close()) [[unlikely]]
       link->give_up();
+    if (link->backlogged()) [[unlikely]]  // calls that it waited for have ended
+      turns_.join(*link);
     if (!link->ticking_ && link->needs_tick()) {
       link->ticking_ = true;
       // datapath-allow: grows only with the number of connections
@@ -141,9 +165,8 @@ void PollCore::idle(uint64_t last_work) {
   // No pause when busy: it takes longer than a pass, and the pass touches little.
   if (idle_ == IdlePolicy::kBusy)
     return;
-  if (idle_ == IdlePolicy::kAdaptive && now_ - last_work > adaptive_ns_)
-    sleep();
-  else
+  bool slept = idle_ == IdlePolicy::kAdaptive && now_ - last_work > adaptive_ns_ && sleep();
+  if (!slept)
     // datapath-allow: the core is idle
     sched_yield();
 }

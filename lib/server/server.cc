@@ -34,6 +34,8 @@ Result<void> check(const ServerOptions& options, const Memory& memory) {
                                             " and the largest buffers have " +
                                             std::to_string(memory.largest_buffer()) +
                                             " bytes: add a class to MemoryOptions::classes");
+  if (options.max_chunk_bytes == 0)
+    return fail(Errc::kInvalidArgument, "max_chunk_bytes is at least 1");
   if (options.max_connections == 0)
     return fail(Errc::kInvalidArgument, "max_connections is at least 1");
   return {};
@@ -112,13 +114,15 @@ void Server::Impl::on_connect_request(OpenDevice& device,
 }
 
 void Server::Impl::accept(PollCore& core, OpenDevice& device, fabric::ConnectRequest& request) {
-  xprt::ConnectionOptions engine = {.role = xprt::Role::kResponder,
-                                    .credits = options.credits,
-                                    .send_size = options.inline_size,
-                                    .receive_size = options.inline_size,
-                                    .limits = {},
-                                    .max_call = options.max_call,
-                                    .max_reply = options.max_reply};
+  xprt::ConnectionOptions engine = {
+      .role = xprt::Role::kResponder,
+      .credits = options.credits,
+      .send_size = options.inline_size,
+      .receive_size = options.inline_size,
+      .limits = {},
+      .max_call = std::min(options.max_call, options.max_chunk_bytes),
+      .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
+      .max_chunk_bytes = options.max_chunk_bytes};
   auto* link = new ServerLink(*this, contexts_[core.index()], core, device);
   {
     std::lock_guard lock(links_mutex_);
@@ -191,6 +195,8 @@ void Server::Impl::add(Sums& sums, const ServerLink& link) {
   s.refused_binding += counters.refused_binding;
   s.refused_reply_room += counters.refused_reply_room;
   s.credit_overruns += counters.credit_overruns;
+  s.waits_turn += counters.waits_turn;
+  s.waits_chunk_bytes += counters.waits_chunk_bytes;
 }
 
 ServerStats Server::Impl::stats() const {
@@ -214,7 +220,9 @@ ServerStats Server::Impl::stats() const {
                                c.refused_xid + c.refused_limits + c.refused_binding +
                                c.refused_reply_room + c.credit_overruns,
           .bytes_read = c.bytes_read,
-          .bytes_written = c.bytes_written};
+          .bytes_written = c.bytes_written,
+          .turn_waits = c.waits_turn,
+          .chunk_waits = c.waits_chunk_bytes};
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -110,6 +110,14 @@ void Connection::on_tick(uint64_t now_ns) {
   impl_->pump();
 }
 
+void Connection::on_turn(uint64_t turns) {
+  refill(turns);
+  impl_->pump();
+}
+bool Connection::wants_turn() const noexcept {
+  return impl_->responder.backlogged();
+}
+
 void Connection::submit(OutgoingCall& call) {
   impl_->requester.submit(call);
 }
