@@ -66,6 +66,7 @@ class Link {
   bool needs_tick() const { return engine_->busy(); }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
   void give_up();  // wants_close()
+  // In that round; alone: nobody else waits for a turn.
   void take_turn(uint64_t round, bool alone);
   bool backlogged() const { return engine_->backlogged(); }
   bool finished() const { return fabric_down_ && !turn_.waits && engine_->idle(); }
@@ -92,6 +93,7 @@ class Link {
                        xprt::Upcalls& upcalls);
   void establish(const proto::PrivateData& peer);
   void fabric_is_down();
+  void catch_up(uint64_t round);  // takes the turns that it was owed
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 

@@ -2,7 +2,6 @@
 
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
-#include "xprt/turn.h"
 
 namespace rrdk::runtime {
 
@@ -11,18 +10,23 @@ void Link::on_completions(std::span<const fabric::Completion> completions) {
   // wait in the engine until it does.
   if (state_ == LinkState::kConnecting && accepting_) [[unlikely]]
     establish(accepted_);
-  uint64_t round = core_.turns().round();
-  if (accepting_ && turn_.round != round)
-    engine_->refill(round - std::exchange(turn_.round, round));
+  if (core_.turns().empty()) [[likely]]
+    engine_->fill_turn();
+  else
+    catch_up(core_.turns().round());
   engine_->on_completions(completions);
-  if (engine_->backlogged()) [[unlikely]]
-    core_.turns().join(*this);
   core_.mark_dirty(*this);
 }
 
+void Link::catch_up(uint64_t round) {
+  engine_->refill(round - std::exchange(turn_.round, round));
+}
+
 void Link::take_turn(uint64_t round, bool alone) {
-  uint64_t turns = round - std::exchange(turn_.round, round);
-  engine_->on_turn(alone ? xprt::Turn::kPaysAll : turns);
+  catch_up(round);
+  if (alone)
+    engine_->fill_turn();  // nobody is there to be owed anything
+  engine_->start_waiting();
   core_.mark_dirty(*this);
 }
 

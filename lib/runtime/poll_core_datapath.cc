@@ -24,11 +24,10 @@ uint32_t PollCore::poll() {
   in_pass_ = true;
 
   uint32_t work = 0;
-  turns_.begin_pass();
   for (Completions& source : completions_)
     work += source.poll(now_);
   if (!turns_.empty()) [[unlikely]]
-    work += turns_.serve();
+    work += serve_turns();
   work += inbox_.poll(now_);
   flushed_ = flush();  // calls and replies, before what can wait
   work += control_.poll(now_);
@@ -50,29 +49,37 @@ uint32_t PollCore::poll() {
   return work;
 }
 
-// One batch, handed on in runs of the same connection; some more if one of them has a backlog, so
-// that those behind it in the queue are seen before its turn.
+// One batch, handed on in runs of the same connection.
 uint32_t PollCore::Completions::poll(uint64_t) {
   std::array<fabric::Completion, kCompletionBurst> batch;
-  uint32_t total = 0;
-  for (uint32_t batches = 0; batches < kBatchesPerPass; ++batches) {
-    uint32_t count = queue->poll(batch);
-    total += count;
-    for (uint32_t i = 0, end = 0; i < count; i = end) {
-      while (end < count && batch[end].owner == batch[i].owner)
-        ++end;
-      static_cast<Link*>(batch[i].owner)->on_completions({&batch[i], end - i});
-    }
-    if (count < kCompletionBurst || core->turns_.empty()) [[likely]]
-      break;
+  uint32_t count = queue->poll(batch);
+  for (uint32_t i = 0, end = 0; i < count; i = end) {
+    while (end < count && batch[end].owner == batch[i].owner)
+      ++end;
+    static_cast<Link*>(batch[i].owner)->on_completions({&batch[i], end - i});
   }
-  if (total != 0)
-    add_to(core->completions_seen_, total);
-  return total;
+  if (count != 0)
+    add_to(core->completions_seen_, count);
+  return count;
+}
+
+// Those behind a busy connection in a completion queue are seen before its turn.
+uint32_t PollCore::serve_turns() {
+  uint32_t work = 0;
+  for (Completions& source : completions_) {
+    for (uint32_t batches = 1; batches < kBatchesPerPass; ++batches) {
+      uint32_t count = source.poll(now_);
+      work += count;
+      if (count < kCompletionBurst)
+        break;
+    }
+  }
+  return work + turns_.serve();
 }
 
 void PollCore::to_worker(Link& link, WorkItem& item) noexcept {
   worker_turns_.push(link.for_workers_, item);
+  for_workers_ = true;
 }
 
 // As much as keeps the workers busy until the next pass, and no more: what waits here is taken in
@@ -80,7 +87,8 @@ void PollCore::to_worker(Link& link, WorkItem& item) noexcept {
 bool PollCore::push_workers() {
   for (uint32_t room = workers_->room(); room != 0 && !worker_turns_.empty(); --room)
     to_workers_.push(worker_turns_.pop());
-  return workers_->push(to_workers_) && worker_turns_.empty();
+  for_workers_ = !workers_->push(to_workers_) || !worker_turns_.empty();
+  return !for_workers_;
 }
 
 uint32_t PollCore::Housekeeping::poll(uint64_t now_ns) {
@@ -124,7 +132,7 @@ void PollCore::mark_dirty(Link& link) noexcept {
 // Posts for each link that something happened to: one doorbell per connection and pass. False:
 // a queue was full, or a worker ring; the next pass tries again.
 bool PollCore::post_dirty() {
-  bool all = !for_workers() || push_workers();
+  bool all = !for_workers_ || push_workers();
   Link* link = dirty_;
   dirty_ = nullptr;
   last_dirty_ = &dirty_;
@@ -137,13 +145,14 @@ bool PollCore::post_dirty() {
     }
     if (link->wants_close()) [[unlikely]]
       link->give_up();
-    if (link->backlogged()) [[unlikely]]  // calls that it waited for have ended
-      turns_.join(*link);
     if (!link->ticking_ && link->needs_tick()) {
       link->ticking_ = true;
       // datapath-allow: grows only with the number of connections
       ticking_.push_back(link);
     }
+    // Whoever has calls waiting is ticking.
+    if (link->ticking_ && link->backlogged()) [[unlikely]]
+      turns_.join(*link);
     if (link->finished() && !link->dirty_) [[unlikely]]
       link->bury();
     link = next;

@@ -1,7 +1,6 @@
-#include "runtime/turns.h"
-
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
+#include "runtime/turns.h"
 
 namespace rrdk::runtime {
 
@@ -35,7 +34,6 @@ uint32_t Turns::serve() noexcept {
     }
     --left_;
     Link& link = pop();
-    // Who is alone owes nothing to anybody.
     link.take_turn(round_, first_ == nullptr);
     if (link.backlogged())
       join(link);

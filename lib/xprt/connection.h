@@ -173,10 +173,12 @@ class Connection {
   void on_disconnected();
   void on_tick(uint64_t now_ns);  // deadlines, and whoever waits for buffers; about every ms
 
-  // A responder's share of its core (xprt/turn.h). Until the first refill() it may start calls
+  // A responder's share of its core (xprt/turn.h). Until the first of these it may start calls
   // without limit; then while its allowance lasts, and the others wait.
+  void fill_turn() noexcept { turn_.fill(); }                    // nobody waits for a turn
   void refill(uint64_t turns) noexcept { turn_.refill(turns); }  // so many have passed
-  void on_turn(uint64_t turns);                                  // refills, starts what waits
+  void start_waiting();                                          // now that there is allowance
+  // Calls wait for nothing but allowance.
   bool backlogged() const noexcept { return turn_.waits && wants_turn(); }
 
   // The upper layer's requests.

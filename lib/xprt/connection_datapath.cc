@@ -110,8 +110,7 @@ void Connection::on_tick(uint64_t now_ns) {
   impl_->pump();
 }
 
-void Connection::on_turn(uint64_t turns) {
-  refill(turns);
+void Connection::start_waiting() {
   impl_->pump();
 }
 bool Connection::wants_turn() const noexcept {

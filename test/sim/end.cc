@@ -127,7 +127,10 @@ void End::on_event(uint32_t what, uint64_t argument) {
       turn_pending_ = false;
       if (context_.traced)
         context_.trace(name_, "turn");
-      use_engine([&](xprt::Connection& engine) { engine.on_turn(context_.random.between(1, 3)); });
+      use_engine([&](xprt::Connection& engine) {
+        engine.refill(context_.random.between(1, 3));
+        engine.start_waiting();
+      });
       return;
     case kTick:
       if (context_.traced)
