@@ -65,7 +65,8 @@ class Link {
   }
   bool needs_tick() const { return engine_->busy(); }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
-  void give_up();  // wants_close()
+  void give_up();                                         // wants_close()
+  void break_queue_pair() { queue_pair_->disconnect(); }  // as a failed request does
   // In that round; alone: nobody else waits for a turn.
   void take_turn(uint64_t round, bool alone);
   bool backlogged() const { return engine_->backlogged(); }

@@ -45,9 +45,12 @@ bool Link::post() {
   });
   if (state_ == LinkState::kConnecting)
     return true;  // on_event() marks the link again
-  return post_front(
-             engine_->sends(),
-             [this](std::span<const fabric::SendWr> wrs) { return queue_pair_->post_send(wrs); }) &&
+  return post_front(engine_->sends(),
+                    [this](std::span<const fabric::SendWr> wrs) {
+                      if (core_.faults().engaged()) [[unlikely]]
+                        return core_.faults().post(*this, *queue_pair_, wrs);
+                      return queue_pair_->post_send(wrs);
+                    }) &&
          all;
 }
 

@@ -20,6 +20,7 @@
 #include "rrdk/runtime.h"
 #include "runtime/alarm.h"
 #include "runtime/control_queue.h"
+#include "runtime/faults.h"
 #include "runtime/inbox.h"
 #include "runtime/thread.h"
 #include "runtime/timers.h"
@@ -78,6 +79,7 @@ class PollCore {
   void defer(WorkItem& item) noexcept { deferred_.push(item); }  // to the next pass
   void to_worker(Link& link, WorkItem& item) noexcept;
   Turns& turns() noexcept { return turns_; }
+  CoreFaults& faults() noexcept { return faults_; }  // engage(): any thread
   void mark_dirty(Link& link) noexcept;
   Result<fabric::CompletionQueue*> completion_queue(OpenDevice& device);
   void watch(OpenDevice& device);  // its control events
@@ -153,6 +155,7 @@ class PollCore {
   Timers timers_;
   Housekeeping housekeeping_{this};
   Turns turns_;
+  CoreFaults faults_;
   WorkerTurns worker_turns_;
   ItemList to_workers_;       // next into their ring
   bool for_workers_ = false;  // one of these has items

@@ -53,10 +53,16 @@ uint32_t PollCore::poll() {
 uint32_t PollCore::Completions::poll(uint64_t) {
   std::array<fabric::Completion, kCompletionBurst> batch;
   uint32_t count = queue->poll(batch);
+  const fabric::Completion* done = batch.data();
+  if (core->faults_.engaged()) [[unlikely]] {
+    std::span<const fabric::Completion> left = core->faults_.filter({done, count});
+    done = left.data();
+    count = static_cast<uint32_t>(left.size());
+  }
   for (uint32_t i = 0, end = 0; i < count; i = end) {
-    while (end < count && batch[end].owner == batch[i].owner)
+    while (end < count && done[end].owner == done[i].owner)
       ++end;
-    static_cast<Link*>(batch[i].owner)->on_completions({&batch[i], end - i});
+    static_cast<Link*>(done[i].owner)->on_completions({&done[i], end - i});
   }
   if (count != 0)
     add_to(core->completions_seen_, count);
