@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rrdk/error.h"
+#include "rrdk/faults.h"
 #include "rrdk/runtime.h"
 #include "rrdk/server.h"
 
@@ -47,6 +48,8 @@ struct Options {
   uint32_t credits = 64;
   uint32_t inline_size = 4096;
   uint32_t max_size = kDefaultMaxSize;
+
+  std::optional<FaultPlan> faults;  // of this process; --self: the client's
 
   std::string json;
   bool histogram = false;

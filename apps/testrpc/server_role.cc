@@ -9,6 +9,7 @@
 #include "audit.h"
 #include "perf_program.h"
 #include "poll_loop.h"
+#include "report.h"
 #include "rrdk/server.h"
 #include "stop.h"
 
@@ -43,6 +44,8 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
                                   .inline_size = options.inline_size,
                                   .max_call = largest_message(setup.scale.max_size),
                                   .max_reply = largest_message(setup.scale.max_size)};
+  server_options.max_chunk_bytes =
+      std::max(server_options.max_chunk_bytes, largest_message(setup.scale.max_size));
   Result<std::unique_ptr<Server>> server = Server::create(*s.runtime, server_options);
   if (!server)
     return tl::unexpected(server.error());
@@ -106,6 +109,10 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
   Result<std::string> listening = s.server->listen(setup.uri);
   if (!listening)
     return tl::unexpected(listening.error());
+  if (options.faults) {
+    if (Result<void> set = s.runtime->set_faults(*options.faults); !set)
+      return tl::unexpected(set.error());
+  }
   setup.on_listening(*listening);
   if (s.runtime->embedded())
     poll_until_stopped(s, setup);
@@ -114,6 +121,8 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
   ServerStats stats = s.server->stats();
   if (setup.page == nullptr)
     print_served(stats);
+  if (options.faults)
+    print_faults(s.runtime->fault_counts());
   s.server.reset();
   s.runtime.reset();
   return ServerReport{
