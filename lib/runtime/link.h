@@ -83,6 +83,8 @@ class Link {
   // Nothing refers to the link any more; may delete it.
   virtual void on_dead() = 0;
 
+  WorkerQueue for_workers_;  // what waits for them
+
  private:
   friend class PollCore;
   friend class Turns;
@@ -113,7 +115,6 @@ class Link {
     bool waits = false;  // for its next, in the core's list
     Link* next = nullptr;
   } turn_;
-  WorkerQueue for_workers_;
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
   bool accepting_ = false;
   std::string peer_;

@@ -77,7 +77,7 @@ class PollCore {
   WorkerPool* workers() noexcept { return workers_; }
   xprt::CallPool& call_pool() noexcept { return call_pool_; }
   void defer(WorkItem& item) noexcept { deferred_.push(item); }  // to the next pass
-  void to_worker(Link& link, WorkItem& item) noexcept;
+  void to_worker(WorkerQueue& queue, WorkItem& item) noexcept;
   Turns& turns() noexcept { return turns_; }
   CoreFaults& faults() noexcept { return faults_; }  // engage(): any thread
   void mark_dirty(Link& link) noexcept;

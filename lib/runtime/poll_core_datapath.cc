@@ -83,8 +83,8 @@ uint32_t PollCore::serve_turns() {
   return work + turns_.serve();
 }
 
-void PollCore::to_worker(Link& link, WorkItem& item) noexcept {
-  worker_turns_.push(link.for_workers_, item);
+void PollCore::to_worker(WorkerQueue& queue, WorkItem& item) noexcept {
+  worker_turns_.push(queue, item);
   for_workers_ = true;
 }
 
