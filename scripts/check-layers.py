@@ -23,7 +23,7 @@ DRIVERS = ["shm", "iwarp", "verbs"]
 
 # Which floor a public header (lib/include/rrdk/) belongs to.
 PUBLIC = {
-    "error": "base", "log": "base", "eal": "base", "uri": "base",
+    "error": "base", "log": "base", "eal": "base", "uri": "base", "faults": "base",
     "memory": "mem",
     "xdr": "xdr",
     "rpc": "rpc", "call_status": "rpc",

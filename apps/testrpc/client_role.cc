@@ -56,7 +56,16 @@ Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientS
   if (!load)
     return tl::unexpected(load.error());
   bench->load_ = std::move(*load);
+  if (Result<void> set = bench->set_faults(options.faults); !set)
+    return tl::unexpected(set.error());
   return bench;
+}
+
+Result<void> Bench::set_faults(const std::optional<FaultPlan>& plan) {
+  if (plan)
+    return session_->runtime().set_faults(*plan);
+  session_->runtime().clear_faults();
+  return {};
 }
 
 double Bench::probe_line(uint32_t batches) {
@@ -133,11 +142,14 @@ int run_client(const Options& given, const ClientSetup& setup) {
     run_interactive(bench, given);
   else
     run_plan(bench, plan, options);
+  FaultCounts faults = bench.fault_counts();
   bool pools_whole = bench.close();
   pools_whole = setup.finish_server() && pools_whole;
   Audit audit = make_audit(bench.results(), pools_whole);
   print_table(bench.results());
   print_failures(bench.results());
+  if (given.faults)
+    print_faults(faults);
   print_audit(audit);
   if (!options.json.empty()) {
     std::vector<int> cpus;

@@ -38,6 +38,8 @@ class Bench {
   uint32_t max_window() const { return max_window_; }
   uint32_t max_size() const { return max_size_; }
   bool connection_lost() const;
+  Result<void> set_faults(const std::optional<FaultPlan>& plan);
+  FaultCounts fault_counts() { return session_->runtime().fault_counts(); }
 
   // Disconnects; true when the pools are whole.
   bool close();

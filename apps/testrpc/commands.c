@@ -38,7 +38,7 @@ static void run_three(void* parsed, struct cmdline* cl, void* data) {
 
 RRDK_WORD(simple_verb, verb, "start#stop#quit#help");
 RRDK_WORD(show_verb, verb, "show");
-RRDK_WORD(show_what, second, "config#stats");
+RRDK_WORD(show_what, second, "config#stats#faults");
 RRDK_WORD(clear_verb, verb, "clear");
 RRDK_WORD(clear_what, second, "stats");
 RRDK_WORD(set_verb, verb, "set");
@@ -52,7 +52,7 @@ static cmdline_parse_inst_t simple = {
 };
 static cmdline_parse_inst_t show = {
     .f = run_two,
-    .help_str = "show config | show stats",
+    .help_str = "show config | show stats | show faults",
     .tokens = {(void*)&show_verb, (void*)&show_what, NULL},
 };
 static cmdline_parse_inst_t clear = {

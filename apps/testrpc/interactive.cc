@@ -107,6 +107,8 @@ void Prompt::start() {
 void Prompt::set(const std::string& name, const std::string& value) {
   Options changed = options_;
   Result<void> done = set_option(changed, name, value);
+  if (done && name == "faults")
+    done = bench_.set_faults(changed.faults);  // at once, also while a run lasts
   if (!done) {
     std::printf("%s\n", done.error().message.c_str());
     return;
@@ -125,6 +127,9 @@ void Prompt::set(const std::string& name, const std::string& value) {
 void Prompt::show(const std::string& what) {
   if (what == "config") {
     std::fputs(show_settable(options_).c_str(), stdout);
+  } else if (what == "faults") {
+    std::printf("faults %s\n", options_.faults ? to_string(*options_.faults).c_str() : "off");
+    print_faults(bench_.fault_counts());
   } else {
     print_table(bench_.results());
     print_failures(bench_.results());
@@ -147,7 +152,8 @@ void Prompt::command(const std::string& verb, const std::string& second, const s
   else if (verb == "clear")
     bench_.clear_results();
   else
-    std::printf("start, stop, set OPTION VALUE, show config, show stats, clear stats, quit\n");
+    std::printf(
+        "start, stop, set OPTION VALUE, show config, show stats, show faults, clear stats, quit\n");
   std::fflush(stdout);
 }
 

@@ -151,6 +151,17 @@ Result<void> take_switch(bool& to, const std::string& value) {
   return {};
 }
 
+Result<void> take_faults(Options& options, const std::string& value) {
+  options.faults.reset();
+  if (value == "off")
+    return {};
+  Result<FaultPlan> plan = parse_fault_plan(value);
+  if (!plan)
+    return tl::unexpected(plan.error());
+  options.faults = *plan;
+  return {};
+}
+
 constexpr Option kOptions[] = {
     {"server", "URI", Kind::kStart, "serve at URI, such as shm:/tmp/perf.sock, until Ctrl-C",
      [](Options& o, const std::string& v) { return take_role(o, Role::kServer, v); }},
@@ -228,6 +239,9 @@ constexpr Option kOptions[] = {
     {"drc", "off|on|ENTRIES", Kind::kStart,
      "server: answer repeated writes from a duplicate request cache (default off; on: 512 entries)",
      [](Options& o, const std::string& v) { return take_replay_cache(o, v); }},
+    {"faults", "SPEC|off", Kind::kRun,
+     "let things fail on purpose, once connected: send-error=0.001,delay-us=50:0.01,seed=7",
+     [](Options& o, const std::string& v) { return take_faults(o, v); }},
     {"seed", "N", Kind::kRun, "of what is drawn at random: offsets, and engine mixed's calls",
      [](Options& o, const std::string& v) { return take_count(o.seed, v, 0, UINT64_MAX); }},
 };
@@ -366,6 +380,7 @@ std::string show_settable(const Options& options) {
   text += "timeout " + std::to_string(options.timeout_ms) + "\n";
   text += std::string("verify ") + (options.verify ? "on" : "off") + "\n";
   text += "segments " + std::to_string(options.segments) + "\n";
+  text += "faults " + (options.faults ? to_string(*options.faults) : "off") + "\n";
   text += "seed " + std::to_string(options.seed) + "\n";
   return text;
 }

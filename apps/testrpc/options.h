@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rrdk/error.h"
+#include "rrdk/faults.h"
 #include "rrdk/runtime.h"
 #include "rrdk/server.h"
 
@@ -55,6 +56,7 @@ struct Options {
   uint32_t send_timeout_ms = ServerOptions{}.send_timeout_ms;
   bool replay_cache = false;
   uint32_t replay_entries = ReplayOptions{}.entries;
+  std::optional<FaultPlan> faults;  // of this process; --self: the client's
 
   std::string json;
   bool histogram = false;

@@ -2,6 +2,7 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <string>
 
 #include "values.h"
 
@@ -131,6 +132,13 @@ void print_audit(const Audit& audit) {
   std::printf("pools whole: %s; allocations per call: %g; registrations per call: %g\n",
               audit.pools_whole ? "yes" : "NO", audit.allocations_per_call,
               audit.registrations_per_call);
+}
+
+void print_faults(const FaultCounts& counts) {
+  std::string text = to_string(counts);
+  for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3)
+    text.replace(at, 1, "\n  ");
+  std::printf("faults injected:\n  %s\n", text.c_str());
 }
 
 }  // namespace rrdk::testrpc

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "load.h"
+#include "rrdk/faults.h"
 
 namespace rrdk::testrpc {
 
@@ -40,5 +41,6 @@ std::string run_name(const RunSpec& spec);
 void print_table(Results results);
 void print_failures(Results results);
 void print_audit(const Audit& audit);
+void print_faults(const FaultCounts& counts);
 
 }  // namespace rrdk::testrpc

@@ -171,7 +171,9 @@ int run_self(const Options& given) {
                         .worker_cpus = placement.workers,
                         .page = page,
                         .on_listening = {}};
-  pid_t child = start_server(options, server, ends[1], ends[0]);
+  Options of_server = options;
+  of_server.faults.reset();
+  pid_t child = start_server(of_server, server, ends[1], ends[0]);
   if (child < 0)
     return complain("fork");
   close(ends[1]);

@@ -9,6 +9,7 @@
 #include "audit.h"
 #include "perf_program.h"
 #include "poll_loop.h"
+#include "report.h"
 #include "rrdk/server.h"
 #include "stop.h"
 
@@ -47,6 +48,8 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
                                   .idle_timeout_ms = options.idle_timeout_ms,
                                   .send_timeout_ms = options.send_timeout_ms};
   server_options.replay.entries = options.replay_cache ? options.replay_entries : 0;
+  server_options.max_chunk_bytes =
+      std::max(server_options.max_chunk_bytes, largest_message(setup.scale.max_size));
   Result<std::unique_ptr<Server>> server = Server::create(*s.runtime, server_options);
   if (!server)
     return tl::unexpected(server.error());
@@ -142,6 +145,10 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
   Result<std::string> listening = s.server->listen(setup.uri);
   if (!listening)
     return tl::unexpected(listening.error());
+  if (options.faults) {
+    if (Result<void> set = s.runtime->set_faults(*options.faults); !set)
+      return tl::unexpected(set.error());
+  }
   setup.on_listening(*listening);
   if (s.runtime->embedded())
     poll_until_stopped(s, setup);
@@ -152,6 +159,8 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
   ServerStats stats = s.server->stats();
   if (setup.page == nullptr)
     print_served(stats, options.replay_cache);
+  if (options.faults)
+    print_faults(s.runtime->fault_counts());
   s.server.reset();
   s.runtime.reset();
   return ServerReport{

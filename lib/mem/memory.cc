@@ -92,6 +92,8 @@ Result<std::unique_ptr<Memory>> Memory::create(const MemoryOptions& options) {
     if (Result<void> added = impl->add_node(*classes, node); !added)
       return tl::unexpected(added.error());
   }
+  impl->nothing.resize(impl->smallest.size());
+  impl->quick = impl->smallest.data();
   impl->lcore_callback =
       rte_lcore_callback_register("rrdk memory", nullptr, flush_caches, impl.get());
   if (impl->lcore_callback == nullptr)
@@ -132,9 +134,9 @@ Result<void> Memory::Impl::add_node(const std::vector<SizeClass>& classes, int n
     node.pools.insert(node.pools.begin(), std::move(*pool));
     base += size_t{c->buffer_size} * c->count;
   }
+  Smallest& pools = smallest.emplace_back();
   for (uint32_t i = 0; i < kSizes; ++i)
-    node.smallest[i] =
-        first_class[i] < node.pools.size() ? node.pools[first_class[i]].get() : nullptr;
+    pools[i] = first_class[i] < node.pools.size() ? node.pools[first_class[i]].get() : nullptr;
   return {};
 }
 
@@ -172,8 +174,8 @@ std::vector<PoolAudit> Memory::audit() const {
 
 PoolAudit Memory::audit_fitting(uint32_t size) const {
   PoolAudit sum = {.buffer_size = 0, .numa_node = -1, .count = 0, .available = 0};
-  for (const Impl::Node& node : impl_->nodes) {
-    const mem::Pool* pool = node.smallest[Impl::size_index(size)];
+  for (const Impl::Smallest& pools : impl_->smallest) {
+    const mem::Pool* pool = pools[Impl::size_index(size)];
     if (pool == nullptr)
       continue;
     const PoolAudit audit = pool->audit();

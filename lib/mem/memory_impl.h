@@ -2,18 +2,22 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
 
+#include "base/dice.h"
 #include "mem/arena.h"
 #include "mem/pool.h"
 #include "mem/region_table.h"
 #include "rrdk/memory.h"
 
 namespace rrdk {
+
+struct FaultPlan;
 
 struct Memory::Impl {
   static constexpr uint32_t kSizes = 33;  // powers of two up to 2^32
@@ -27,9 +31,9 @@ struct Memory::Impl {
     mem::Arena arena;
     RegionId region = kNoRegion;
     std::vector<std::unique_ptr<mem::Pool>> pools = {};  // ascending by buffer size
-    // The pool of the smallest class of at least 2^i bytes; null if there is none.
-    std::array<mem::Pool*, kSizes> smallest = {};
   };
+  // The pool of the smallest class of at least 2^i bytes; null if there is none.
+  using Smallest = std::array<mem::Pool*, kSizes>;
   // Memory of one RegisteredMemory: its own arena, or a descriptor of the application's memory.
   struct Registration {
     mem::Arena arena = {};
@@ -47,6 +51,13 @@ struct Memory::Impl {
                          Registration registration);
   void leave(RegionId region);
   uint32_t home() const noexcept;
+  // Switches faults on and off (rrdk/faults.h). Any thread.
+  void set_faults(const FaultPlan& plan);
+  void clear_faults();
+  mem::Pool* smallest_of(uint32_t node, uint32_t index) const noexcept {
+    return quick.load(std::memory_order_relaxed)[node][index];
+  }
+  mem::BufferSlot* get_elsewhere(uint32_t size) noexcept;
   template <typename Take>
   bool try_pools(uint32_t size, Take take) noexcept;
 
@@ -54,6 +65,13 @@ struct Memory::Impl {
   // The smallest class of at least 2^i bytes; past the last one if there is none.
   std::array<uint8_t, kSizes> first_class{};
   uint32_t largest_buffer = 0;
+  std::vector<Smallest> smallest;  // by node
+  // What is looked at first: these, or nothing while buffers run out on purpose, so that who takes
+  // one then comes to where the dice are.
+  std::vector<Smallest> nothing;
+  std::atomic<const Smallest*> quick = nullptr;
+  base::Dice no_buffers;
+  base::Dice no_registration;
 
   HugepagePolicy hugepages = HugepagePolicy::kPrefer;
   bool prefault = true;

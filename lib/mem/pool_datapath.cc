@@ -66,27 +66,39 @@ bool Memory::Impl::try_pools(uint32_t size, Take take) noexcept {
   return false;
 }
 
+mem::BufferSlot* Memory::Impl::get_elsewhere(uint32_t size) noexcept {
+  mem::BufferSlot* slot = nullptr;
+  if (!no_buffers.roll())
+    try_pools(size, [&](mem::Pool& pool) { return (slot = pool.get()) != nullptr; });
+  return slot;
+}
+
 Buffer Memory::get(uint32_t size) noexcept {
-  mem::Pool* first = impl_->nodes[impl_->home()].smallest[Impl::size_index(size)];
+  mem::Pool* first = impl_->smallest_of(impl_->home(), Impl::size_index(size));
   mem::BufferSlot* slot = first != nullptr ? first->get() : nullptr;
   if (slot == nullptr) [[unlikely]]
-    impl_->try_pools(size, [&](mem::Pool& pool) { return (slot = pool.get()) != nullptr; });
+    slot = impl_->get_elsewhere(size);
   return Buffer(slot);
 }
 
 Buffer Memory::get_fitting(uint32_t size) noexcept {
   const uint32_t index = Impl::size_index(size);
-  mem::Pool* first = impl_->nodes[impl_->home()].smallest[index];
-  if (first == nullptr) [[unlikely]]
-    return {};
+  const uint32_t home = impl_->home();
+  mem::Pool* first = impl_->smallest_of(home, index);
+  if (first == nullptr) [[unlikely]] {
+    first = impl_->smallest[home][index];
+    if (first == nullptr || impl_->no_buffers.roll())
+      return {};
+  }
   mem::BufferSlot* slot = first->get();
   for (uint32_t i = 0; slot == nullptr && i < impl_->nodes.size(); ++i) [[unlikely]]
-    slot = impl_->nodes[i].smallest[index]->get();
+    slot = impl_->smallest[i][index]->get();
   return Buffer(slot);
 }
 
 bool Memory::get_bulk(uint32_t size, std::span<Buffer> out) noexcept {
-  return impl_->try_pools(size, [&](mem::Pool& pool) { return pool.get_bulk(out); });
+  return !impl_->no_buffers.roll() &&
+         impl_->try_pools(size, [&](mem::Pool& pool) { return pool.get_bulk(out); });
 }
 
 bool Memory::contains(const MemorySpan& span) const noexcept {

@@ -94,6 +94,8 @@ void Memory::Impl::leave(RegionId region) {
 Result<RegisteredMemory> Memory::allocate(size_t bytes) {
   if (bytes == 0)
     return fail(Errc::kInvalidArgument, "allocating registered memory: no bytes asked for");
+  if (impl_->no_registration.roll())
+    return fail(Errc::kNoMemory, "allocating registered memory: a fault on purpose");
   mem::ArenaOptions options{.bytes = bytes,
                             .numa_node = mem::current_node(),
                             .hugepages = impl_->hugepages,
@@ -115,6 +117,8 @@ Result<RegisteredMemory> Memory::allocate(size_t bytes) {
 Result<RegisteredMemory> Memory::adopt(void* address, size_t bytes, int fd, uint64_t fd_offset) {
   if (Result<void> checked = check_range(address, bytes); !checked)
     return tl::unexpected(checked.error());
+  if (impl_->no_registration.roll())
+    return fail(Errc::kNoMemory, "adopting memory: a fault on purpose");
   mem::Region region{.id = kNoRegion,
                      .base = static_cast<std::byte*>(address),
                      .length = bytes,

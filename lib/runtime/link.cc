@@ -181,6 +181,7 @@ void Link::on_event(const fabric::Event& event) {
 void Link::bury() {
   state_ = LinkState::kDead;
   core_.remove(*this);
+  core_.faults().forget(*this);
   {
     std::lock_guard lock(engine_mutex_);
     last_counters_ = engine_->counters();

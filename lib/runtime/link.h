@@ -11,6 +11,7 @@
 
 #include "fabric/device.h"
 #include "runtime/open_device.h"
+#include "runtime/worker_turns.h"
 #include "xprt/connection.h"
 
 namespace rrdk::runtime {
@@ -64,8 +65,12 @@ class Link {
   }
   bool needs_tick() const { return engine_->busy(); }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
-  void give_up();  // wants_close()
-  bool finished() const { return fabric_down_ && engine_->idle(); }
+  void give_up();                                         // wants_close()
+  void break_queue_pair() { queue_pair_->disconnect(); }  // as a failed request does
+  // In that round; alone: nobody else waits for a turn.
+  void take_turn(uint64_t round, bool alone);
+  bool backlogged() const { return engine_->backlogged(); }
+  bool finished() const { return fabric_down_ && !turn_.waits && engine_->idle(); }
   void bury();  // finished(): frees engine and queue pair; on_dead() is its last act
 
  protected:
@@ -78,8 +83,11 @@ class Link {
   // Nothing refers to the link any more; may delete it.
   virtual void on_dead() = 0;
 
+  WorkerQueue for_workers_;  // what waits for them
+
  private:
   friend class PollCore;
+  friend class Turns;
 
   fabric::QueuePairOptions queue_pair_options(const xprt::ConnectionOptions& options,
                                               fabric::CompletionQueue& cq);
@@ -88,6 +96,7 @@ class Link {
                        xprt::Upcalls& upcalls);
   void establish(const proto::PrivateData& peer);
   void fabric_is_down();
+  void catch_up(uint64_t round);  // takes the turns that it was owed
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 
@@ -101,6 +110,11 @@ class Link {
   bool dirty_ = false;        // in the core's list of links to post for
   bool ticking_ = false;      // in the core's list of links with calls in flight
   Link* next_dirty_ = nullptr;
+  struct {
+    uint64_t round = 0;  // the last one that it had its turn for
+    bool waits = false;  // for its next, in the core's list
+    Link* next = nullptr;
+  } turn_;
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
   bool accepting_ = false;
   std::string peer_;

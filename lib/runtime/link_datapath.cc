@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
 
@@ -8,7 +10,23 @@ void Link::on_completions(std::span<const fabric::Completion> completions) {
   // wait in the engine until it does.
   if (state_ == LinkState::kConnecting && accepting_) [[unlikely]]
     establish(accepted_);
+  if (core_.turns().empty()) [[likely]]
+    engine_->fill_turn();
+  else
+    catch_up(core_.turns().round());
   engine_->on_completions(completions);
+  core_.mark_dirty(*this);
+}
+
+void Link::catch_up(uint64_t round) {
+  engine_->refill(round - std::exchange(turn_.round, round));
+}
+
+void Link::take_turn(uint64_t round, bool alone) {
+  catch_up(round);
+  if (alone)
+    engine_->fill_turn();  // nobody is there to be owed anything
+  engine_->start_waiting();
   core_.mark_dirty(*this);
 }
 
@@ -27,9 +45,12 @@ bool Link::post() {
   });
   if (state_ == LinkState::kConnecting)
     return true;  // on_event() marks the link again
-  return post_front(
-             engine_->sends(),
-             [this](std::span<const fabric::SendWr> wrs) { return queue_pair_->post_send(wrs); }) &&
+  return post_front(engine_->sends(),
+                    [this](std::span<const fabric::SendWr> wrs) {
+                      if (core_.faults().engaged()) [[unlikely]]
+                        return core_.faults().post(*this, *queue_pair_, wrs);
+                      return queue_pair_->post_send(wrs);
+                    }) &&
          all;
 }
 

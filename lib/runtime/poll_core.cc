@@ -162,8 +162,8 @@ bool PollCore::arm() {
   armed_ = true;
   alarm_.set();
   uint64_t now = base::Tsc::now_ns();
-  bool idle = flushed_ && deferred_.empty() && to_workers_.empty() && dirty_ == nullptr &&
-              !stop_.load(std::memory_order_acquire);
+  bool idle = flushed_ && deferred_.empty() && turns_.empty() && !for_workers_ &&
+              !faults_.holding() && dirty_ == nullptr && !stop_.load(std::memory_order_acquire);
   idle = idle && inbox_.try_sleep(now) && control_.try_sleep(now) && timers_.try_sleep(now) &&
          housekeeping_.try_sleep(now);
   for (Completions& source : completions_)
@@ -202,12 +202,13 @@ void PollCore::set_sleep_limit() {
   timerfd_settime(timer_fd_, 0, &limit, nullptr);
 }
 
-void PollCore::sleep() {
+bool PollCore::sleep() {
   if (!arm())
-    return;
+    return false;
   sleeps_.fetch_add(1, std::memory_order_relaxed);
   epoll_event event;
   epoll_wait(epoll_fd_, &event, 1, -1);
+  return true;
 }
 
 }  // namespace rrdk::runtime

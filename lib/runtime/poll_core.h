@@ -1,6 +1,7 @@
 // A poll core: it owns connections for life and does everything for them.
 //
-// One pass (poll_core_datapath.cc): completions and the inbox, then every work request that these
+// One pass (poll_core_datapath.cc): completions, turns of the connections that have a backlog of
+// calls (turns.h), and the inbox, then every work request that these
 // made, posted once per connection; then what can wait: control tasks, ends that were put off,
 // timers, now and then ticks and the fabric's control events, and what these made. Nothing is freed
 // within a stage that iterates.
@@ -19,11 +20,14 @@
 #include "rrdk/runtime.h"
 #include "runtime/alarm.h"
 #include "runtime/control_queue.h"
+#include "runtime/faults.h"
 #include "runtime/inbox.h"
 #include "runtime/thread.h"
 #include "runtime/timers.h"
+#include "runtime/turns.h"
 #include "runtime/work_source.h"
 #include "runtime/worker_pool.h"
+#include "runtime/worker_turns.h"
 #include "xprt/call_pool.h"
 
 namespace rrdk::runtime {
@@ -83,7 +87,9 @@ class PollCore {
   WorkerPool* workers() noexcept { return workers_; }
   xprt::CallPool& call_pool() noexcept { return call_pool_; }
   void defer(WorkItem& item) noexcept { deferred_.push(item); }  // to the next pass
-  void to_worker(WorkItem& item) noexcept { to_workers_.push(item); }
+  void to_worker(WorkerQueue& queue, WorkItem& item) noexcept;
+  Turns& turns() noexcept { return turns_; }
+  CoreFaults& faults() noexcept { return faults_; }  // engage(): any thread
   void mark_dirty(Link& link) noexcept;
   Result<fabric::CompletionQueue*> completion_queue(OpenDevice& device);
   void watch(OpenDevice& device);  // its control events
@@ -96,7 +102,8 @@ class PollCore {
 
  private:
   static constexpr uint32_t kCompletionBurst = 32;
-  static constexpr uint32_t kClockPasses = 16;  // between looks at the clock
+  static constexpr uint32_t kBatchesPerPass = 4;  // when connections wait for their turns
+  static constexpr uint32_t kClockPasses = 16;    // between looks at the clock
   static constexpr uint64_t kTickNs = 1'000'000;
   static constexpr uint64_t kEventsNs = 200'000;
 
@@ -133,12 +140,14 @@ class PollCore {
   void adopt();
   void disarm();
   void idle(uint64_t idle_since);
-  void sleep();
+  bool sleep();  // false: there was work
   void set_sleep_limit();
   uint32_t tick(uint64_t now_ns);
   uint32_t route_events();
   // False: something is left to post.
-  bool flush() { return (dirty_ == nullptr && to_workers_.empty()) || post_dirty(); }
+  bool flush() { return (dirty_ == nullptr && !for_workers_) || post_dirty(); }
+  uint32_t serve_turns();
+  bool push_workers();
   bool post_dirty();
 
   const uint32_t index_;
@@ -157,8 +166,12 @@ class PollCore {
   ItemList deferred_;
   Timers timers_;
   Housekeeping housekeeping_{this};
-  ItemList to_workers_;
-  Link* dirty_ = nullptr;  // links to post for, in order
+  Turns turns_;
+  CoreFaults faults_;
+  WorkerTurns worker_turns_;
+  ItemList to_workers_;       // next into their ring
+  bool for_workers_ = false;  // one of these has items
+  Link* dirty_ = nullptr;     // links to post for, in order
   Link** last_dirty_ = &dirty_;
   std::vector<Link*> ticking_;  // links with calls in flight
   std::vector<Chore*> chores_;

@@ -26,6 +26,8 @@ uint32_t PollCore::poll() {
   uint32_t work = 0;
   for (Completions& source : completions_)
     work += source.poll(now_);
+  if (!turns_.empty()) [[unlikely]]
+    work += serve_turns();
   work += inbox_.poll(now_);
   flushed_ = flush();  // calls and replies, before what can wait
   work += control_.poll(now_);
@@ -51,14 +53,48 @@ uint32_t PollCore::poll() {
 uint32_t PollCore::Completions::poll(uint64_t) {
   std::array<fabric::Completion, kCompletionBurst> batch;
   uint32_t count = queue->poll(batch);
+  const fabric::Completion* done = batch.data();
+  if (core->faults_.engaged()) [[unlikely]] {
+    std::span<const fabric::Completion> left = core->faults_.filter({done, count});
+    done = left.data();
+    count = static_cast<uint32_t>(left.size());
+  }
   for (uint32_t i = 0, end = 0; i < count; i = end) {
-    while (end < count && batch[end].owner == batch[i].owner)
+    while (end < count && done[end].owner == done[i].owner)
       ++end;
-    static_cast<Link*>(batch[i].owner)->on_completions({&batch[i], end - i});
+    static_cast<Link*>(done[i].owner)->on_completions({&done[i], end - i});
   }
   if (count != 0)
     add_to(core->completions_seen_, count);
   return count;
+}
+
+// Those behind a busy connection in a completion queue are seen before its turn.
+uint32_t PollCore::serve_turns() {
+  uint32_t work = 0;
+  for (Completions& source : completions_) {
+    for (uint32_t batches = 1; batches < kBatchesPerPass; ++batches) {
+      uint32_t count = source.poll(now_);
+      work += count;
+      if (count < kCompletionBurst)
+        break;
+    }
+  }
+  return work + turns_.serve();
+}
+
+void PollCore::to_worker(WorkerQueue& queue, WorkItem& item) noexcept {
+  worker_turns_.push(queue, item);
+  for_workers_ = true;
+}
+
+// As much as keeps the workers busy until the next pass, and no more: what waits here is taken in
+// turns, what is in their ring is not.
+bool PollCore::push_workers() {
+  for (uint32_t room = workers_->room(); room != 0 && !worker_turns_.empty(); --room)
+    to_workers_.push(worker_turns_.pop());
+  for_workers_ = !workers_->push(to_workers_) || !worker_turns_.empty();
+  return !for_workers_;
 }
 
 uint32_t PollCore::Housekeeping::poll(uint64_t now_ns) {
@@ -104,7 +140,7 @@ void PollCore::mark_dirty(Link& link) noexcept {
 // Posts for each link that something happened to: one doorbell per connection and pass. False:
 // a queue was full, or a worker ring; the next pass tries again.
 bool PollCore::post_dirty() {
-  bool all = to_workers_.empty() || workers_->push(to_workers_);
+  bool all = !for_workers_ || push_workers();
   Link* link = dirty_;
   dirty_ = nullptr;
   last_dirty_ = &dirty_;
@@ -122,6 +158,9 @@ bool PollCore::post_dirty() {
       // datapath-allow: grows only with the number of connections
       ticking_.push_back(link);
     }
+    // Whoever has calls waiting is ticking.
+    if (link->ticking_ && link->backlogged()) [[unlikely]]
+      turns_.join(*link);
     if (link->finished() && !link->dirty_) [[unlikely]]
       link->bury();
     link = next;
@@ -143,9 +182,8 @@ void PollCore::idle(uint64_t last_work) {
   // No pause when busy: it takes longer than a pass, and the pass touches little.
   if (idle_ == IdlePolicy::kBusy)
     return;
-  if (idle_ == IdlePolicy::kAdaptive && now_ - last_work > adaptive_ns_)
-    sleep();
-  else
+  bool slept = idle_ == IdlePolicy::kAdaptive && now_ - last_work > adaptive_ns_ && sleep();
+  if (!slept)
     // datapath-allow: the core is idle
     sched_yield();
 }

@@ -8,7 +8,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "fabric/driver.h"
+#include "mem/memory_impl.h"
 #include "rrdk/eal.h"
+#include "rrdk/faults.h"
 #include "runtime/runtime_impl.h"
 #include "runtime/thread.h"
 
@@ -20,6 +22,7 @@ using runtime::PollCore;
 namespace {
 
 constexpr uint32_t kMostCores = 128;
+constexpr uint32_t kLongestFaultDelayUs = 1'000'000;
 // Between looks at a condition that another thread will make true.
 constexpr auto kLookAgain = std::chrono::microseconds(50);
 
@@ -57,6 +60,7 @@ Runtime::Impl::~Impl() {
     core->stop();
   for (std::thread& thread : threads)
     thread.join();
+  clear_faults();
 }
 
 Result<void> Runtime::Impl::start() {
@@ -169,6 +173,28 @@ void Runtime::Impl::run_on(PollCore& core, const std::function<void()>& task) {
              "a thread waits for a core to run a task");
 }
 
+Result<void> Runtime::Impl::set_faults(const FaultPlan& plan) {
+  for (const FaultRate& rate : {plan.send, plan.read, plan.write, plan.receive, plan.rnr, plan.bind,
+                                plan.delay, plan.no_buffers, plan.registration}) {
+    if (!(rate.rate >= 0 && rate.rate <= 1))
+      return fail(Errc::kInvalidArgument, "a FaultRate::rate is from 0 to 1");
+  }
+  if (plan.delay_us > kLongestFaultDelayUs)
+    return fail(Errc::kInvalidArgument, "FaultPlan::delay_us is at most 1000000");
+  faults.set(plan);
+  memory.impl().set_faults(plan);
+  memory_has_faults = true;
+  for (auto& core : cores)
+    core->faults().engage(faults);
+  return {};
+}
+
+void Runtime::Impl::clear_faults() {
+  faults.clear();
+  if (memory_has_faults.exchange(false))
+    memory.impl().clear_faults();
+}
+
 Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Runtime::~Runtime() = default;
 
@@ -212,6 +238,21 @@ Memory& Runtime::memory() noexcept {
 
 CoreStats Runtime::stats(uint32_t core) const {
   return core < impl_->cores.size() ? impl_->cores[core]->stats() : CoreStats{};
+}
+
+Result<void> Runtime::set_faults(const FaultPlan& plan) {
+  return impl_->set_faults(plan);
+}
+
+void Runtime::clear_faults() {
+  impl_->clear_faults();
+}
+
+FaultCounts Runtime::fault_counts() const {
+  FaultCounts counts = impl_->faults.counts();
+  counts.no_buffers = impl_->memory.impl().no_buffers.hits();
+  counts.registration = impl_->memory.impl().no_registration.hits();
+  return counts;
 }
 
 uint64_t Runtime::now_ns() noexcept {

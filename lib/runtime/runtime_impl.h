@@ -1,6 +1,7 @@
 // What servers and clients use of a Runtime beyond its public face.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "rrdk/runtime.h"
+#include "runtime/faults.h"
 #include "runtime/open_device.h"
 #include "runtime/poll_core.h"
 #include "runtime/worker_pool.h"
@@ -43,9 +45,14 @@ struct Runtime::Impl {
   // Runs `task` on the core and waits for its end.
   void run_on(runtime::PollCore& core, const std::function<void()>& task);
 
+  Result<void> set_faults(const FaultPlan& plan);
+  void clear_faults();
+
   Memory& memory;
   const RuntimeOptions options;
   uint64_t patience_ns = 5'000'000'000;
+  runtime::Faults faults;
+  std::atomic<bool> memory_has_faults = false;
   std::mutex devices_mutex;
   std::vector<std::unique_ptr<runtime::OpenDevice>> devices;
   std::unique_ptr<runtime::WorkerPool> workers;

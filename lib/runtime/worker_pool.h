@@ -26,7 +26,13 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   uint32_t size() const noexcept { return static_cast<uint32_t>(threads_.size()); }
-  // Poll cores: moves items from the front of `items` to the ring, in bursts; false: some are left.
+  // Poll cores: how many items more keep the workers busy for a while. Others may push meanwhile.
+  uint32_t room() const noexcept {
+    uint32_t most = size() * kBurst;
+    uint32_t queued = ring_->count();
+    return queued < most ? most - queued : 0;
+  }
+  // Moves items from the front of `items` to the ring, in bursts; false: some are left.
   bool push(ItemList& items) noexcept;
 
  private:

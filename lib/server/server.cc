@@ -40,6 +40,8 @@ Result<void> check(const ServerOptions& options, const Memory& memory) {
                                             " and the largest buffers have " +
                                             std::to_string(memory.largest_buffer()) +
                                             " bytes: add a class to MemoryOptions::classes");
+  if (options.max_chunk_bytes == 0)
+    return fail(Errc::kInvalidArgument, "max_chunk_bytes is at least 1");
   if (options.max_connections == 0)
     return fail(Errc::kInvalidArgument, "max_connections is at least 1");
   if (options.replay.entries > kMostReplayEntries)
@@ -203,13 +205,15 @@ Result<void> Server::Impl::check_accepting() const {
 
 void Server::Impl::accept(PollCore& core, OpenDevice& device, Client& client,
                           fabric::ConnectRequest& request) {
-  xprt::ConnectionOptions engine = {.role = xprt::Role::kResponder,
-                                    .credits = options.credits,
-                                    .send_size = options.inline_size,
-                                    .receive_size = options.inline_size,
-                                    .limits = {},
-                                    .max_call = options.max_call,
-                                    .max_reply = options.max_reply};
+  xprt::ConnectionOptions engine = {
+      .role = xprt::Role::kResponder,
+      .credits = options.credits,
+      .send_size = options.inline_size,
+      .receive_size = options.inline_size,
+      .limits = {},
+      .max_call = std::min(options.max_call, options.max_chunk_bytes),
+      .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
+      .max_chunk_bytes = options.max_chunk_bytes};
   Core& here = cores_[core.index()];
   auto* link = new ServerLink(*this, client, here.contexts, core, device);
   {
@@ -317,7 +321,9 @@ ServerStats Server::Impl::stats() const {
           .bytes_read = c.bytes_read,
           .bytes_written = c.bytes_written,
           .calls_not_run = c.refused_draining,
-          .replay = replay_stats(c)};
+          .replay = replay_stats(c),
+          .turn_waits = c.waits_turn,
+          .chunk_waits = c.waits_chunk_bytes};
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

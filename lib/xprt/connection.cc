@@ -26,6 +26,7 @@ Connection::Connection(const ConnectionOptions& options, Memory& memory, CallPoo
     : impl_(std::make_unique<Impl>(
           *this, normalised(options), memory, pool, keys, upcalls,
           options.first_xid != 0 ? options.first_xid : base::Random().next())),
+      turn_(impl_->responder.turn),
       sends_(impl_->link.sends.list()),
       receives_(impl_->link.receives.list()) {}
 

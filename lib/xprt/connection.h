@@ -21,6 +21,7 @@
 #include "rrdk/call_status.h"
 #include "rrdk/memory.h"
 #include "rrdk/xdr.h"
+#include "xprt/turn.h"
 #include "xprt/work_list.h"
 
 namespace rrdk::xprt {
@@ -40,6 +41,9 @@ struct ConnectionOptions {
   proto::Limits limits = {};
   uint64_t max_call = 8u << 20;   // bytes of one call's stream, chunks included
   uint64_t max_reply = 8u << 20;  // of one reply's
+  // A responder's: bytes of chunks, of calls and of the room offered for replies, that calls in
+  // progress may have. Calls beyond wait for earlier ones to end; one call alone never waits.
+  uint64_t max_chunk_bytes = UINT64_MAX;
   // Eligible items of at least so many bytes move in chunks even when they would fit inline.
   uint32_t chunk_threshold = 1024;
   uint32_t send_wrs = 256;               // depth of the queue pair's send queue; at least 8
@@ -70,7 +74,7 @@ struct Counters {
   uint64_t refused_again = 0;     // V1-ERR-19
   uint64_t refused_draining = 0;  // messages that came after drain()
   uint64_t waits_credit = 0, waits_send_queue = 0, waits_read_depth = 0, waits_buffer = 0,
-           waits_key = 0;
+           waits_key = 0, waits_turn = 0, waits_chunk_bytes = 0;
   uint64_t verdicts[32] = {};  // refused headers by proto::Verdict
 };
 
@@ -178,6 +182,14 @@ class Connection {
   void on_disconnected();
   void on_tick(uint64_t now_ns);  // deadlines, and whoever waits for buffers; about every ms
 
+  // A responder's share of its core (xprt/turn.h). Until the first of these it may start calls
+  // without limit; then while its allowance lasts, and the others wait.
+  void fill_turn() noexcept { turn_.fill(); }                    // nobody waits for a turn
+  void refill(uint64_t turns) noexcept { turn_.refill(turns); }  // so many have passed
+  void start_waiting();                                          // now that there is allowance
+  // Calls wait for nothing but allowance.
+  bool backlogged() const noexcept { return turn_.waits && wants_turn(); }
+
   // The upper layer's requests.
   void submit(OutgoingCall& call);  // always ends in on_call_ended, possibly before it returns
   void cancel(OutgoingCall& call);  // ends it with kCancelled unless it has ended
@@ -212,8 +224,11 @@ class Connection {
   struct Impl;
 
  private:
+  bool wants_turn() const noexcept;
+
   std::unique_ptr<Impl> impl_;
-  WorkList<fabric::SendWr>& sends_;  // of the Impl
+  Turn& turn_;  // of the Impl, like these
+  WorkList<fabric::SendWr>& sends_;
   WorkList<fabric::ReceiveWr>& receives_;
 };
 

@@ -131,6 +131,13 @@ void Connection::on_tick(uint64_t now_ns) {
   impl_->pump();
 }
 
+void Connection::start_waiting() {
+  impl_->pump();
+}
+bool Connection::wants_turn() const noexcept {
+  return impl_->responder.backlogged();
+}
+
 void Connection::submit(OutgoingCall& call) {
   impl_->requester.submit(call);
 }

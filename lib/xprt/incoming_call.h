@@ -24,6 +24,7 @@ constexpr uint32_t kZeros = 4;
 
 enum class CallState : uint8_t {
   kFree,            // in the pool
+  kWaitingTurn,     // for its connection's turn, or for earlier calls to end (max_chunk_bytes)
   kWaitingBuffers,  // for pool buffers to read its chunks into
   kReading,         // for the RDMA Reads of its chunks, some perhaps not yet posted (ORD)
   kAbove,           // with the upper layer, until reply() or drop()
@@ -49,6 +50,7 @@ struct Incoming final : IncomingCall {
   uint16_t reads_posted = 0;  // not yet completed
   uint16_t item_chunks = 0;   // Positions other than zero
   uint32_t inline_length = 0;
+  uint64_t chunk_bytes = 0;     // what it counts for against max_chunk_bytes
   uint64_t waits_since_ns = 0;  // for buffers, as the first of its queue; 0: no tick has seen it so
   const std::byte* inline_data = nullptr;
   Responder* responder = nullptr;

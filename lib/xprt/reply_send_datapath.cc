@@ -78,7 +78,9 @@ bool Responder::emit(Incoming& call) noexcept {
     if (link_.sends.free_slots() == 0)
       return false;
     SendWr& wr = link_.sends.append(call.job, Op::kWrite, false);
-    link_.counters.bytes_written += fill_write(call, wr, link_.options.max_sges);
+    uint32_t written = fill_write(call, wr, link_.options.max_sges);
+    link_.counters.bytes_written += written;
+    turn.charge(written);
   }
   if (link_.sends.free_slots() == 0)
     return false;

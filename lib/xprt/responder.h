@@ -8,6 +8,7 @@
 #include "xprt/credits.h"
 #include "xprt/incoming_call.h"
 #include "xprt/link.h"
+#include "xprt/turn.h"
 
 namespace rrdk::xprt {
 
@@ -15,7 +16,7 @@ namespace rrdk::xprt {
 class CallQueue {
  public:
   bool empty() const noexcept { return first_ == nullptr; }
-  Incoming* front() const noexcept { return first_; }
+  Incoming* front() const noexcept { return first_; }  // null: none
   void push(Incoming& call) noexcept {
     call.next = nullptr;
     if (first_ == nullptr)
@@ -47,7 +48,7 @@ class Responder {
   void on_dead() noexcept;
   // Refuses calls that have waited too long for buffers.
   void on_tick(uint64_t now_ns) noexcept;
-  // Whoever waits for a buffer, a call object or an RDMA Read tries again. Sends are the
+  // Whoever waits for a turn, a buffer, a call object or an RDMA Read tries again. Sends are the
   // connection's to pump.
   void pump() noexcept;
 
@@ -59,8 +60,13 @@ class Responder {
 
   uint32_t calls() const noexcept { return calls_; }
   bool waiting() const noexcept {
-    return !wait_buffers_.empty() || !wait_reads_.empty() || !wait_room_.empty() ||
+    return turn.waits || !wait_buffers_.empty() || !wait_reads_.empty() || !wait_room_.empty() ||
            link_.receives.parked() != nullptr || link_.receives.has_bare();
+  }
+
+  // Whether more allowance would start a call that waits.
+  bool backlogged() const noexcept {
+    return !wait_turn_.empty() && has_room(*wait_turn_.front()) && link_.up();
   }
 
   uint32_t send_threshold() const noexcept { return link_.send_threshold; }
@@ -68,6 +74,7 @@ class Responder {
   Connection& connection() const noexcept { return link_.connection; }
 
   Grant grant;
+  Turn turn;
 
  private:
   enum class Plan : uint8_t { kReady, kNoRoom, kWait };
@@ -87,6 +94,15 @@ class Responder {
   static void release_memory(Incoming& call) noexcept;
   void finish(Incoming& call) noexcept;
 
+  // start_datapath.cc
+  void begin(Incoming& call) noexcept;
+  void start(Incoming& call) noexcept;
+  void start_waiting() noexcept;
+  void note_held_up() noexcept;
+  bool has_room(const Incoming& call) const noexcept {
+    return chunk_bytes_ + call.chunk_bytes <= link_.options.max_chunk_bytes;
+  }
+
   // read_chunks_datapath.cc
   bool fits_sinks(const Incoming& call) const noexcept;
   void fetch(Incoming& call) noexcept;
@@ -100,8 +116,11 @@ class Responder {
   Plan plan_reply(Incoming& call) noexcept;
 
   Link& link_;
-  uint32_t calls_ = 0;  // of this connection, in any state
+  uint32_t calls_ = 0;        // of this connection, in any state
+  uint64_t chunk_bytes_ = 0;  // of those that were started
   Incoming* newest_ = nullptr;
+  const Incoming* held_up_ = nullptr;  // the front of wait_turn_, if max_chunk_bytes holds it up
+  CallQueue wait_turn_;
   CallQueue wait_buffers_;
   CallQueue wait_reads_;
   CallQueue wait_room_;

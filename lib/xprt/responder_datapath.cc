@@ -103,6 +103,7 @@ void Responder::admit(Incoming& call) noexcept {
   call.is_error = false;
   call.num_sinks = 0;
   call.num_buffers = 0;
+  call.chunk_bytes = 0;
   call.waits_since_ns = 0;
   call.user = nullptr;
   call.older = newest_;
@@ -139,7 +140,12 @@ void Responder::accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length
   if (call.header.lists.num_reads == 0) [[likely]] {
     call.whole = {call.inline_data, call.inline_length};
     call.message = {&call.whole, 1};
-    deliver(call);
+    if (call.header.lists.num_segments == 0 && turn.open() && !turn.waits) [[likely]] {
+      turn.charge(Turn::kCallCost);
+      deliver(call);
+    } else {
+      begin(call);
+    }
     return;
   }
   if (is_long)
@@ -149,7 +155,7 @@ void Responder::accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length
   } else if (!fits_sinks(call)) {
     refuse(call, Verdict::kTooManySegments);
   } else {
-    fetch(call);
+    begin(call);
   }
 }
 
@@ -284,6 +290,7 @@ void Responder::finish(Incoming& call) noexcept {
   if (call.older != nullptr)
     call.older->newer = call.newer;
   --calls_;
+  chunk_bytes_ -= call.chunk_bytes;
   auto* on_ended = std::exchange(call.on_ended, nullptr);
   void* user = call.user;
   link_.pool.put(call);
@@ -294,6 +301,9 @@ void Responder::finish(Incoming& call) noexcept {
 // What waits for memory or a Read ends now; what is posted ends when it was reported; what is with
 // the upper layer ends when that replies.
 void Responder::on_dead() noexcept {
+  while (!wait_turn_.empty())
+    wait_turn_.pop().chunk_bytes = 0;  // they were not started
+  turn.waits = false;
   wait_buffers_.clear();
   wait_reads_.clear();
   wait_room_.clear();
@@ -347,6 +357,7 @@ void Responder::pump() noexcept {
   while (!wait_buffers_.empty() && take_sinks(*wait_buffers_.front()))
     start_reads(wait_buffers_.pop());
   pump_reads();
+  start_waiting();
   while (link_.receives.parked() != nullptr) {
     ReceiveSlot& slot = link_.receives.unpark();
     if (!take(slot, slot.length)) {

@@ -1,14 +1,9 @@
 #!/usr/bin/env python3
 """The ways to run testrpc: --self, closed and open loop, JSON, and the prompt."""
-import os
-import pty
 import re
-import subprocess
-import threading
-import queue
-import time
 
 import testrpc_harness as harness
+from testrpc_terminal import Terminal
 
 RUN_KEYS = {"engine", "size", "window", "connections", "dispatch", "seconds", "calls", "errors",
             "wrong_bytes", "rpc_per_s", "bytes_per_s", "latency_ns"}
@@ -97,56 +92,6 @@ class Loops(harness.Case):
                                    "--verify", "--count", "500", "--json", self.json_path)
         result = self.assert_all_right(process, 500)
         self.assertEqual(result["runs"][0]["dispatch"], "worker")
-
-
-class Terminal:
-    """testrpc -i behind a pseudo-terminal."""
-
-    def __init__(self, case, *arguments):
-        self.master, slave = pty.openpty()
-        self.process = subprocess.Popen([harness.TESTRPC, *arguments], stdin=slave, stdout=slave,
-                                        stderr=slave, close_fds=True)
-        os.close(slave)
-        self.text = ""
-        self.seen = 0
-        self._pieces = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        case.addCleanup(self.close)
-
-    def _read(self):
-        while True:
-            try:
-                piece = os.read(self.master, 4096)
-            except OSError:  # the other end is closed
-                piece = b""
-            self._pieces.put(piece.decode(errors="replace"))
-            if not piece:
-                return
-
-    def wait_for(self, pattern):
-        deadline = time.monotonic() + harness.PATIENCE
-        while True:
-            if match := re.compile(pattern).search(self.text, self.seen):
-                self.seen = match.end()
-                return match
-            try:
-                piece = self._pieces.get(timeout=max(0.01, deadline - time.monotonic()))
-            except queue.Empty:
-                piece = ""
-            if not piece:
-                raise AssertionError(f"{pattern!r} did not come:\n{self.text}")
-            self.text += piece
-
-    def type(self, line):
-        os.write(self.master, (line + "\n").encode())
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self._reader.join(harness.PATIENCE)
-        os.close(self.master)
 
 
 class Interactive(harness.Case):

@@ -122,6 +122,7 @@ TEST_P(CoresByPolicy, WorkersDoEverythingThoughTheRingIsFull) {
   PollCore& core = *runtime->impl().cores[0];
   std::atomic<int> done = 0;
   std::vector<Job> jobs(kItems);
+  WorkerQueue queue;
   for (int round = 0; round < 3; ++round) {
     done = 0;
     core.post([&] {
@@ -139,7 +140,7 @@ TEST_P(CoresByPolicy, WorkersDoEverythingThoughTheRingIsFull) {
           };
           j.core->submit(j);
         };
-        core.to_worker(job);
+        core.to_worker(queue, job);
       }
     });
     for (int seen = 0; seen < kItems; seen = done.load(std::memory_order_acquire))

@@ -20,6 +20,8 @@ End::End(Session& session, Role role, const xprt::ConnectionOptions& options, ui
   engine_ = std::make_unique<xprt::Connection>(
       options, is_requester() ? around.requester_memory : around.responder_memory,
       is_requester() ? around.requester_calls : around.responder_calls, queue_pair_, *this);
+  if (!is_requester() && around.weather.takes_turns)
+    engine_->refill(1);
 }
 
 template <typename Use>
@@ -121,6 +123,15 @@ void End::on_event(uint32_t what, uint64_t argument) {
     case kHangUp:
       queue_pair_.fail("the engine wants it");
       return;
+    case kTurn:
+      turn_pending_ = false;
+      if (context_.traced)
+        context_.trace(name_, "turn");
+      use_engine([&](xprt::Connection& engine) {
+        engine.refill(context_.random.between(1, 3));
+        engine.start_waiting();
+      });
+      return;
     case kTick:
       if (context_.traced)
         context_.trace(name_, "tick");
@@ -144,6 +155,10 @@ void End::settle() {
   } else if (!post_pending_) {
     post_pending_ = true;
     context_.schedule.after(context_.delay(), *this, kPost);
+  }
+  if (engine_->backlogged() && !turn_pending_) {
+    turn_pending_ = true;
+    context_.schedule.after(context_.delay(), *this, kTurn);
   }
   if (engine_->idle())
     bury();

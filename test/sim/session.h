@@ -79,7 +79,16 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void on_event(uint32_t what, uint64_t argument) override;
 
  private:
-  enum Event : uint32_t { kEstablish, kBreak, kDisconnected, kPost, kAnswer, kHangUp, kTick };
+  enum Event : uint32_t {
+    kEstablish,
+    kBreak,
+    kDisconnected,
+    kPost,
+    kAnswer,
+    kHangUp,
+    kTick,
+    kTurn
+  };
   struct Held {
     uint64_t number;
     xprt::IncomingCall* call;
@@ -109,6 +118,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   uint32_t depth_ = 0;  // of calls into the engine
   bool post_pending_ = false;
   bool hanging_up_ = false;
+  bool turn_pending_ = false;
   bool saw_failure_ = false;  // a work request of ours failed
   bool dropped_ = false;      // the handler ended the connection
   // During the last use of the engine, at most and at least, in whatever order it saw things.

@@ -23,6 +23,7 @@ Weather::Weather(Random& random) {
   incoming_calls = random.one_in(8) ? 16 : 512;
   lazy_posting = random.one_in(2);
   answers_at_once = random.one_in(2);
+  takes_turns = random.one_in(2);
 
   longest_peace = random.one_in(4) ? 0 : random.between(50'000, 2'000'000);
   breaks = random.one_in(3);
@@ -47,6 +48,9 @@ xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) {
   o.max_sges = random.between(2, 16);
   o.chunk_threshold = random.below(2000);
   o.remote_invalidation = !random.one_in(4);
+  // Also less than one call has, which then runs alone.
+  if (random.one_in(3))
+    o.max_chunk_bytes = 1 + random.below(random.one_in(2) ? 2'000 : 300'000);
   o.first_xid = static_cast<uint32_t>(random.next() >> 32) | 1;
   return o;
 }

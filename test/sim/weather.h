@@ -24,6 +24,7 @@ struct Weather {
   int responder_memory;
   uint32_t incoming_calls;  // of the responders' pool
   bool lazy_posting;        // work requests are posted some time after the engine made them
+  bool takes_turns;         // a responder's calls wait for its turns
   bool answers_at_once;     // some handlers answer within on_call()
   // Faults.
   uint64_t longest_peace;  // between two; 0: there are none

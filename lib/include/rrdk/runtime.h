@@ -38,6 +38,9 @@
 
 namespace rrdk {
 
+struct FaultPlan;
+struct FaultCounts;
+
 /** What a poll or worker core does when it finds nothing to do. */
 enum class IdlePolicy {
   kBusy,      ///< polls on; lowest latency; needs a core of its own
@@ -99,6 +102,16 @@ class Runtime {
   Memory& memory() noexcept;
   /** A snapshot; cheap, from any thread. All zeros if there is no such core. */
   CoreStats stats(uint32_t core) const;
+  /**
+   * Makes things fail (rrdk/faults.h), on this Runtime's connections and in its Memory, for whoever
+   * uses that; replaces the plan before it. Any thread, while calls run; each core takes it up at
+   * its next batch. Errors: kInvalidArgument (a rate that is none, a delay that is too long).
+   */
+  Result<void> set_faults(const FaultPlan& plan);
+  /** Ends it. Connections that were broken stay so. Any thread. */
+  void clear_faults();
+  /** What was made to fail so far. Any thread. */
+  FaultCounts fault_counts() const;
   /** Monotonic nanoseconds as the cores see them: the clock of every time in this API. */
   static uint64_t now_ns() noexcept;
 

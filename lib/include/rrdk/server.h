@@ -178,8 +178,17 @@ struct ServerOptions {
   uint32_t credits = 64;
   /** Bytes of Send and Receive buffers: a multiple of 1024, at most 262144 and largest_buffer(). */
   uint32_t inline_size = 4096;
-  uint64_t max_call = 8u << 20;     ///< bytes of one call, chunks included; more is refused
-  uint64_t max_reply = 8u << 20;    ///< bytes of one reply, placed results included
+  uint64_t max_call = 8u << 20;   ///< bytes of one call, chunks included; more is refused
+  uint64_t max_reply = 8u << 20;  ///< bytes of one reply, placed results included
+  /**
+   * Bytes of chunks that one connection's calls in progress may have: of arguments fetched by RDMA
+   * Read, and of results as far as they fit the room that the client offers, at most max_reply a
+   * call. Calls beyond wait, in order, for earlier ones of their connection to end; so a client
+   * can not take all the pool buffers for itself (RFC 5666 section 11). It also bounds max_call and
+   * max_reply: a larger call is refused, a larger reply becomes SYSTEM_ERR. The default is less
+   * than half of what MemoryOptions::classes has in large buffers by default. At least 1.
+   */
+  uint64_t max_chunk_bytes = 32u << 20;
   uint32_t max_connections = 1024;  ///< at once; see credits for what else bounds them
   /** At once, of one client (ReplayOptions says who that is); 0: no limit. */
   uint32_t max_connections_per_client = 0;
@@ -230,6 +239,8 @@ struct ServerStats {
   uint64_t bytes_read, bytes_written;
   uint64_t calls_not_run;  ///< messages that came while the server drained
   ReplayStats replay;
+  uint64_t turn_waits;   ///< calls that waited for others' turns, when their connection had many
+  uint64_t chunk_waits;  ///< times a connection's calls waited because of max_chunk_bytes
 };
 
 class Server {

@@ -1,0 +1,83 @@
+// Faults on purpose (rrdk/faults.h): in what the cores post, and in what completes. Not the data
+// path: nothing here runs while no plan is set.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/dice.h"
+#include "fabric/work.h"
+
+namespace rrdk {
+struct FaultPlan;
+struct FaultCounts;
+}  // namespace rrdk
+
+namespace rrdk::fabric {
+class QueuePair;
+}
+
+namespace rrdk::runtime {
+
+class Link;
+
+// What is to happen, on all cores of a Runtime. Any thread.
+struct Faults {
+  struct Kind {
+    base::Dice dice;
+    std::atomic<fabric::WcStatus> status = fabric::WcStatus::kRemoteOperation;
+  };
+
+  void set(const FaultPlan& plan);
+  void clear();
+  FaultCounts counts() const;
+
+  std::atomic<bool> on = false;
+  Kind send, read, write, receive, rnr, bind;
+  base::Dice delay;
+  std::atomic<uint64_t> delay_ns = 0;
+};
+
+// What has happened on one core and is not over. The core's thread, except engage().
+class CoreFaults {
+ public:
+  // What the data path asks, once a batch.
+  bool engaged() const noexcept { return faults_.load(std::memory_order_relaxed) != nullptr; }
+  void engage(Faults& faults) noexcept { faults_.store(&faults); }  // any thread; outlives us
+
+  // What of the completions goes on now, with those that were held back. Valid until the next.
+  std::span<const fabric::Completion> filter(std::span<const fabric::Completion> batch);
+  // QueuePair::post_send(), in which a request may fail.
+  uint32_t post(Link& link, fabric::QueuePair& queue_pair, std::span<const fabric::SendWr> wrs);
+  bool holding() const noexcept { return !held_.empty(); }
+  void forget(const Link& link);  // it is over
+
+ private:
+  struct Held {
+    fabric::Completion completion;
+    uint64_t due_ns;
+  };
+  // A queue pair that was made to fail.
+  struct Broken {
+    const Link* link;
+    uint64_t wr_id;  // the request that is to be reported with `status`, by its flush
+    fabric::Op op;
+    fabric::WcStatus status;  // kSuccess: it has been
+    bool receives;            // a Receive failed: no later one succeeds
+  };
+
+  void disengage(Faults& faults);
+  void fail(Faults& faults, fabric::Completion& completion);
+  bool holds_up(const void* owner) const;
+  Broken* find(const void* link);
+  static Faults::Kind* failing(Faults& faults, fabric::Op op);
+
+  std::atomic<Faults*> faults_ = nullptr;
+  std::vector<fabric::Completion> out_;
+  std::vector<Held> held_;  // in order
+  std::vector<Broken> broken_;
+};
+
+}  // namespace rrdk::runtime
