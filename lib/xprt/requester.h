@@ -72,6 +72,7 @@ class Requester {
   void note_invalidation(const Slot* slot, const fabric::Completion& completion) noexcept;
   CallStatus read_reply(State& call, const proto::Header& header,
                         std::span<const std::byte> rpc) noexcept;
+  CallStatus malformed(Refusal reason) noexcept;
   CallStatus read_error(const proto::Header& header) noexcept;
   bool read_writes(State& call, const proto::ChunkLists& lists) noexcept;
   bool read_long(State& call, const proto::ChunkLists& lists) noexcept;

@@ -77,8 +77,10 @@ void Requester::take_slot(State& call) noexcept {
 // When all credits are held by calls that were given up on, only a new connection helps
 // (V1-CREDIT-23).
 void Requester::check_zombies() noexcept {
-  if (zombies_ != 0 && zombies_ >= window.size())
-    link_.wants_disconnect = true;
+  if (zombies_ == 0 || zombies_ < window.size() || link_.wants_disconnect)
+    return;
+  link_.refused(Refusal::kNoAnswers);
+  link_.wants_disconnect = true;
 }
 
 // The call has left the slot. Unanswered, the slot still holds a credit: it is free when the answer
