@@ -24,6 +24,12 @@ Bytes usual_private_data() {
   return {data.begin(), data.end()};
 }
 
+Bytes without_remote_invalidation() {
+  Bytes data = usual_private_data();
+  data[5] = std::byte{0};
+  return data;
+}
+
 Peer::Peer(const std::string& uri, const PeerOptions& options)
     : uri_(uri), options_(options), end_(uri) {
   for (Memory which : {kReadable, kWritable, kRequest, kRevoked, kForeign}) {
@@ -73,11 +79,18 @@ void Peer::accept(fabric::ConnectRequest& request) {
   EXPECT_TRUE(accepted) << accepted.error().message;
 }
 
-void Peer::accept_kept() {
-  accept(*kept_request_);
+void Peer::answer(std::unique_ptr<fabric::ConnectRequest> request) {
+  using Answer = PeerOptions::Answer;
+  if (options_.answer == Answer::kAccept && !qp_)
+    accept(*request);
+  else if (options_.answer == Answer::kReject)
+    request->reject(Bytes(56, std::byte{0xf6}));
+  else if (options_.answer == Answer::kNone)
+    kept_request_ = std::move(request);
 }
 
 void Peer::pump() {
+  flush();
   end_.pump();
   for (const fabric::Completion& completion : end_.take_completions())
     on_completion(completion);
@@ -95,11 +108,8 @@ void Peer::on_event(fabric::Event& event) {
   }
   switch (event.type) {
     case EventType::kConnectRequest:
-      if (options_.accepts && !qp_)
-        accept(*event.request);
-      else if (!kept_request_)
-        kept_request_ = std::move(event.request);
-      return;  // others are turned away
+      answer(std::move(event.request));
+      return;
     case EventType::kEstablished:
       if (listener_ == nullptr)
         victims_private_data.assign(event.private_data.begin(),
@@ -166,8 +176,13 @@ void Peer::on_completion(const fabric::Completion& c) {
 }
 
 void Peer::post(const SendWr& wr) {
-  while (!closed_ && qp_->post_send({&wr, 1}) == 0)
-    pump();
+  unposted_.push_back(wr);
+  flush();
+}
+
+void Peer::flush() {
+  while (!unposted_.empty() && qp_->post_send({&unposted_.front(), 1}) == 1)
+    unposted_.pop_front();
 }
 
 void Peer::say(const Bytes& message, std::optional<uint32_t> invalidate) {
@@ -188,6 +203,7 @@ void Peer::access(Op op, uint32_t key, uint64_t address, const Bytes& data) {
   Buffer buffer = test_memory().get(static_cast<uint32_t>(data.size()));
   ASSERT_TRUE(buffer);
   std::ranges::copy(data, buffer.data());
+  last_access_.reset();
   SendWr wr = fabric::test::access_wr(
       ++next_id_, op, buffer.first(static_cast<uint32_t>(data.size())), key, address);
   sending_[next_id_] = std::move(buffer);
@@ -197,6 +213,8 @@ void Peer::access(Op op, uint32_t key, uint64_t address, const Bytes& data) {
 void Peer::hang_up() {
   if (qp_)
     qp_->disconnect();
+  if (ally_)
+    ally_->disconnect();
 }
 
 const Bytes& Peer::heard_message(size_t n) const {

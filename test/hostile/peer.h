@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,11 +19,13 @@ struct PeerOptions {
   Bytes private_data;      // with connect or accept
   uint32_t receives = 64;  // posted before the connection is there, and again after each message
   uint32_t receive_size = 4096;
-  bool accepts = true;  // a responder: else requests are kept unanswered
+  enum class Answer : uint8_t { kAccept, kReject, kDrop, kNone };
+  Answer answer = Answer::kAccept;  // of a responder to who wants to connect
 };
 
 // R bit, 4096 bytes each way (RFC 8797 section 4).
 Bytes usual_private_data();
+Bytes without_remote_invalidation();
 
 class Peer {
  public:
@@ -63,7 +66,6 @@ class Peer {
   void connect_ally();
   bool ally_ready() const { return ally_ready_; }
   void post_receives(uint32_t count);
-  void accept_kept();
 
   uint32_t key(Memory which) const { return exposed_[which].key; }
   uint64_t address(Memory which) const { return fabric::test::address_of(bytes(which)); }
@@ -87,8 +89,10 @@ class Peer {
   void on_event(fabric::Event& event);
   void on_completion(const fabric::Completion& completion);
   void on_established();
+  void answer(std::unique_ptr<fabric::ConnectRequest> request);
   void accept(fabric::ConnectRequest& request);
   void post(const fabric::SendWr& wr);
+  void flush();
   fabric::QueuePairOptions queue_pair_options();
 
   std::string uri_;
@@ -99,6 +103,7 @@ class Peer {
   std::unique_ptr<fabric::QueuePair> qp_;
   std::unique_ptr<fabric::QueuePair> ally_;
   std::array<Exposed, 5> exposed_;
+  std::deque<fabric::SendWr> unposted_;
   std::map<uint64_t, Buffer> sending_;
   std::vector<Buffer> receiving_;
   uint64_t next_id_ = 1u << 20;

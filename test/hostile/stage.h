@@ -27,6 +27,8 @@ Refusals operator-(Refusals now, const Refusals& before);
 std::string describe(const Refusals& refusals);
 Refusals sum(const std::vector<Moved>& moved);
 
+struct VictimCall;  // client_scenario.cc
+
 class Stage {
  public:
   Stage(const fabric::test::FabricUnderTest& fabric, const ServerOptions& server_options,
@@ -57,6 +59,7 @@ class Stage {
   std::unique_ptr<Client> client;
   std::unique_ptr<Bystander> bystander;
   std::unique_ptr<Peer> peer;
+  std::vector<std::shared_ptr<VictimCall>> victim_calls;  // of a client as the victim
 
  private:
   static constexpr uint32_t kAlonePasses = 200;
