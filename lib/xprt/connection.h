@@ -53,6 +53,9 @@ struct ConnectionOptions {
   // A call that waits longer than this for pool buffers (perhaps more than there are) is answered
   // ERR_CHUNK, so that those behind it go on.
   uint64_t buffer_wait_ns = 1'000'000'000;
+  // A call that is over waits for the completion of its Send. A peer that takes none for so long
+  // costs it the connection.
+  uint64_t send_wait_ns = 1'000'000'000;
   uint32_t overrun_limit = 64;  // calls beyond the grant that end the connection (V1-CREDIT-16)
   uint32_t first_xid = 0;       // 0: one that no one can guess; else for runs that are replayed
   // A requester's concessions to responders that fall short (EXP-10, EXP-32); not both.

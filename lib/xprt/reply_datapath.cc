@@ -83,8 +83,7 @@ void Requester::note_invalidation(const Slot* slot, const Completion& completion
     }
   }
   ++link_.counters.malformed_replies;
-  link_.refused(Refusal::kForeignKey);
-  link_.wants_disconnect = true;
+  give_up_on_peer(Refusal::kForeignKey, "it invalidated a key that was not of its call");
 }
 
 // Owns the order: the grant is read, the Receive posted again, and only then are queued calls
@@ -173,8 +172,8 @@ CallStatus Requester::read_error(const proto::Header& header) noexcept {
       uint32_t own = proto::version1::kVersion;
       // No common version: this connection is of no use (V1-ERR-16).
       if (header.error.low > own || header.error.high < own) {
-        link_.refused(Refusal::kNoCommonVersion);
-        link_.wants_disconnect = true;
+        give_up_on_peer(Refusal::kNoCommonVersion,
+                        "it speaks no version of RPC-over-RDMA that we speak");
       }
       return CallStatus::kVersionError;
     }

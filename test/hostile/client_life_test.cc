@@ -46,6 +46,15 @@ std::vector<ClientScenario> ends() {
            }}),
       left("WithACancelledCall", {{Ask::kRead, CallStatus::kCancelled}},
            {cancel(0), ended(0), hang_up()}),
+      {"TakesNothing",
+       {{Ask::kLarge, CallStatus::kTimeout, 1}},
+       {},
+       {Refusal::kNotReceived},
+       After::kEnds,
+       {.private_data = usual_private_data(), .receives = 0},
+       {.credits = kCredits, .call_timeout_ms = 0},
+       {},
+       false},
   };
 }
 
