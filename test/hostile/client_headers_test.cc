@@ -146,7 +146,6 @@ std::vector<ClientScenario> rpc() {
       malformed("AnotherXid", msg({success(xid(0, 1)), 4, 5}), Refusal::kNotTheReply),
       malformed("NoMessage", msg({}), Refusal::kNotTheReply),
       malformed("MessageTypeTwo", msg({xid(0), 2, 0, 0, 0, 0}), Refusal::kNotTheReply),
-      // Shows: V1-ERR-22
       ignored("ACall", msg({xid(0), 0, 2, 0x20005600, 3, 0, 0, 0, 0, 0}), Refusal::kBackwardCall),
       ignored("ACallWithChunks", {xid(0), 1, kCredits, kMsg,   1, 40, segment(0x4711, 8, 0),
                                   0,      0, 0,        xid(0), 0, 2,  0x20005600,

@@ -40,6 +40,7 @@ std::vector<ClientScenario> write_lists() {
       accepted("EmptyChunk", read, msg({0, 1, 0, 0, 0}, {7, 0})),
       accepted("NothingWritten", read,
                msg({0, 1, 2, returned(0, 7, 0), returned(0, 11, 0), 0, 0}, {7, 0})),
+      // Shows: V1-ERR-24
       malformed("ToACallThatOfferedNone", Ask::kEcho,
                 msg({0, 1, 1, segment(0x4711, 8, 0), 0, 0}, {4, 5}), Refusal::kWriteListCount),
       malformed("TwoChunksForOne", read,
@@ -69,7 +70,7 @@ std::vector<ClientScenario> write_lists() {
           msg({0, 1, 2, heard(0, 7), 600, heard(0, 9, 1), heard(0, 10), returned(0, 11, 400), 0, 0},
               {7, 1000}),
           Refusal::kAlteredSegment),
-      // Shows: V1-WL-10, V1-ERR-24
+      // Shows: V1-WL-10
       malformed("OneByteMoreThanOffered", read,
                 msg({0, 1, 2, returned(0, 7, 601), returned(0, 11, 400), 0, 0}, {7, 1001}),
                 Refusal::kAlteredSegment),
@@ -95,7 +96,7 @@ std::vector<ClientScenario> write_lists() {
 std::vector<ClientScenario> reply_chunks() {
   Ask ask = Ask::kLong;
   return {
-      // Shows: V1-RC-05, V1-RC-13
+      // Shows: V1-RC-05
       {"AsItShouldBe",
        {{ask, kOk}},
        {write_to(0, 8, long_reply()), say(no_msg({0, 0, 1, 1, returned(0, 8, kLongReply)}))},

@@ -43,6 +43,7 @@ std::vector<Message> same(uint32_t count, const Message& message) {
 
 ServerScenario too_many_overruns() {
   // Each round has eight calls too many; the 65th ends the connection.
+  // Shows: V1-CREDIT-16
   ServerScenario scenario = {"SixtyFiveCallsTooMany",
                              {say(null_call(1)), hear(1)},
                              null_replies(1, 1),
@@ -74,7 +75,6 @@ std::vector<ServerScenario> credits() {
       // Shows: V1-CREDIT-18, V1-CREDIT-05
       {"AsksForZero", {say(null_asking_for(0))}, {null_reply(7, 1)}, {}},
       {"AsksForOne", {say(null_asking_for(1))}, {null_reply(7, 1)}, {}},
-      // Shows: V1-CREDIT-14
       {"AsksForAll", {say(null_asking_for(0xffffffff))}, {null_reply(7, kCredits)}, {}},
       {"AsksForZeroAgainAndAgain",
        {say_times(50, null_asking_for(0))},
@@ -89,7 +89,7 @@ std::vector<ServerScenario> credits() {
        {say({7, 1, 0xffffffff, kMsg, 2, 0, 0, call(7, 0)})},
        {err_chunk(7)},
        {Refusal::kBadDiscriminator}},
-      // Shows: V1-CREDIT-11, V1-CREDIT-16
+      // Shows: V1-CREDIT-16
       {"TwoCallsBeforeTheFirstGrant",
        {say_kept(1, 2), handler_has(2), release(), hear(2)},
        null_replies(1, 2),
@@ -108,14 +108,12 @@ std::vector<ServerScenario> credits() {
                 release(), handler_has(2 * kCredits), release(), handler_has(kCredits), release()},
                null_replies(1, 5 * kCredits + 1),
                {{Refusal::kCreditOverrun, 8 + 15 + 7}}}),
-      // Shows: V1-CREDIT-16
       too_many_overruns(),
       varying({"ManyCallsAtOnce", {say_times(2000, null_call(7))}, same(2000, null_reply(7)), {}}),
       varying({"ManyErrorsAtOnce",
                {say_times(1000, {7, 1, kCredits, 9, 0, 0, 0})},
                same(1000, err_chunk(7)),
                {{Refusal::kBadType, 1000}}}),
-      // Shows: V1-CREDIT-26
       varying({"RepliesThatAreTakenLate",
                {say_times(40, null_call(7)), pause(200),
                 [](Stage& stage) {

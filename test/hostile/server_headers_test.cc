@@ -25,6 +25,7 @@ constexpr size_t kFullHeader = 28 + 24 + 24 + 20;
 
 // The header cut off at every word from its 28th byte on.
 ServerScenario truncated_at_every_word() {
+  // Shows: V1-HDR-20, V1-ERR-07
   ServerScenario scenario = {"TruncatedAtEveryWord", {}, {}, {}};
   uint32_t xid = 100;
   for (size_t length = 28; length < kFullHeader; length += 4, ++xid) {
@@ -36,6 +37,7 @@ ServerScenario truncated_at_every_word() {
 }
 
 ServerScenario short_at_every_byte() {
+  // Shows: V1-HDR-19, V1-ERR-21
   ServerScenario scenario = {"ShortAtEveryByte", {}, {}, {{Refusal::kTooShort, 28}}};
   for (size_t length = 0; length < 28; ++length)
     scenario.script.push_back(say(full_call(7).cut(length)));
@@ -51,9 +53,7 @@ std::vector<ServerScenario> headers() {
       {"OneByteLessThanAnEmptyHeader", {say(null_call(7).cut(27))}, {}, {Refusal::kTooShort}},
       {"MsgpBelowAnEmptyHeader", {say({7, 1, kCredits, kMsgp, 8, 1024})}, {}, {Refusal::kTooShort}},
       {"NoMsgBelowAnEmptyHeader", {say({7, 1, kCredits, kNoMsg, 0, 0})}, {}, {Refusal::kTooShort}},
-      // Shows: V1-HDR-19, V1-ERR-21
       short_at_every_byte(),
-      // Shows: V1-HDR-20, V1-ERR-07, V1-RL-09
       truncated_at_every_word(),
       {"CutWithinAWord", {say(full_call(7).cut(30))}, {err_chunk(7)}, {Refusal::kTruncated}},
 
@@ -97,7 +97,7 @@ std::vector<ServerScenario> headers() {
        {err_chunk(7)},
        {Refusal::kBadType}},
       {"TypeNineWithoutABody", {say({7, 1, kCredits, 9})}, {err_chunk(7)}, {Refusal::kBadType}},
-      // Shows: V1-DONE-03, V1-DONE-06
+      // Shows: V1-DONE-03
       {"ThousandsOfDone", {say_times(1000, {7, 1, kCredits, kDone})}, {}, {{Refusal::kDone, 1000}}},
       {"DoneWithABody", {say({7, 1, kCredits, kDone, 0, 0, 0, call(7, 0)})}, {}, {Refusal::kDone}},
 
@@ -140,7 +140,7 @@ std::vector<ServerScenario> headers() {
        {say({7, 1, kCredits, kMsg, times(40, {1, 52, readable(0)})})},
        {err_chunk(7)},
        {Refusal::kTruncated}},
-      // Shows: V1-MSGP-03, V1-MSGP-06
+      // Shows: V1-MSGP-03
       {"MsgpIsAMsgWithTwoWordsMore",
        {say({7, 1, kCredits, kMsgp, 0xffffffff, 0xffffffff, 0, 0, 0, call(7, kEcho), 4, 5})},
        {echo_reply(7)},

@@ -35,7 +35,7 @@ ServerScenario garbage(const char* name, Message message) {
 
 std::vector<ServerScenario> positions() {
   return {
-      // Shows: V1-RL-10, V1-PAD-02
+      // Shows: V1-RL-10
       served("AsItShouldBe", write_call(7, {1, kItem, readable(64)}, 64), 64),
       // Shows: V1-RL-06
       refused_header("UnalignedPosition", write_call(7, {1, kItem + 1, readable(8)}, 8),
@@ -60,7 +60,7 @@ std::vector<ServerScenario> positions() {
       refused_header("OverlapInAnyOrder",
                      write_call(7, {1, kItem, readable(8), 1, kItem - 4, readable(8)}, 8),
                      Refusal::kOverlap),
-      // Shows: V1-RL-02, V1-RL-07
+      // Shows: V1-RL-02
       served("PiecesOfOnePosition",
              write_call(
                  7, {1, kItem, readable(1), 1, kItem, readable(6, 1), 1, kItem, readable(1, 7)}, 8),
@@ -129,7 +129,7 @@ std::vector<ServerScenario> lengths() {
       garbage("CountOfAnEmptyChunk", write_call(7, {1, kItem, readable(0)}, 8)),
       garbage("MoreInlineBehindTheChunk", {7, 1, kCredits, kMsg, 1, kItem, readable(8), 0, 0, 0,
                                            call(7, kWrite), 0, 0, 8, 1, 2}),
-      // Shows: V1-PAD-05
+      // Shows: V1-PAD-02, V1-PAD-05
       served("PadLeftOut", write_call(7, {1, kItem, readable(5)}, 5), 5),
       // Shows: V1-PAD-05
       served("PadAsASegment", write_call(7, {1, kItem, readable(5), 1, kItem, writable(0)}, 5), 5),
@@ -214,7 +214,7 @@ std::vector<ServerScenario> position_zero() {
        {expose({call(7, 0)}), say(long_call(7, {1, 0, request(36)}))},
        {rejection(7, 4)},
        {Refusal::kGarbageCall}},
-      // Shows: V1-LONG-02, V1-LONG-03
+      // Shows: V1-LONG-02
       {"LongCallInUnalignedPieces",
        {expose({call(7, 0)}),
         say(long_call(7, {1, 0, request(13), 1, 0, request(0), 1, 0, request(27, 13)}))},
