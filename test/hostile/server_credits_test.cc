@@ -156,6 +156,11 @@ std::vector<ServerScenario> xids() {
        {say({7, 1, kCredits, kMsgp, 8, 8, 0, 0, 0, 0, 0, call(7, 0)})},
        {err_chunk(7)},
        {Refusal::kXid}},
+      // Shows: V1-MSGP-06
+      {"AnMsgpWithPaddingBeforeTheData",
+       {say({7, 1, kCredits, kMsgp, 8, 4, 0, 0, 0, call(7, loopback::kEcho), 4, filler(4), 5})},
+       {rejection(7, 4)},
+       {}},
       {"NoMessageAtAll", {say({7, 1, kCredits, kMsg, 0, 0, 0})}, {err_chunk(7)}, {Refusal::kXid}},
       {"ThreeBytesOfAMessage", {say(null_call(7).cut(31))}, {err_chunk(7)}, {Refusal::kXid}},
       {"XidZero", {say(null_call(0))}, {null_reply(0)}, {}},
