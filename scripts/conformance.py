@@ -6,6 +6,11 @@ A test names the rows that it shows in a comment above it:
     // Shows: V1-HDR-08, V1-HDR-09
     TEST(Version1, RefusesShortHeaders) { ... }
 
+or above an entry of a table of scenarios, which a parametrised test plays:
+
+    // Shows: V1-ERR-10
+    {"LargestType", {say({7, 1, kCredits, 0xffffffff})}, ...
+
 A row that no test shows needs a line in test/data/conformance-notes.tsv: `open` (not built yet) or
 `different` (on purpose), and why. There an id may end in `*`.
 
@@ -26,7 +31,8 @@ KINDS = ("open", "different")
 PAGE = Path("doc/conformance.md")
 SHOWS = re.compile(r"^\s*(?://|#) Shows: (.*)")
 COMMENT = re.compile(r"^\s*(?://|#)\s*(.*)")
-CASE = re.compile(r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)|^\s*(?:def )?(test_\w+)\s*\(")
+CASE = re.compile(r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)|^\s*(?:def )?(test_\w+)\s*\("
+                  r"|^\s*(?:\w+ \w+ = )?(?:\w+\()*\{?\"([A-Z]\w+)\",")
 
 INTRODUCTION = """\
 # Conformance
@@ -57,7 +63,7 @@ def tags(path):
             listed += " " + more[1]
             next_line += 1
         case = next((c for l in lines[next_line:] if (c := CASE.match(l))), None)
-        name = (case[3] or f"{case[1]}.{case[2]}") if case else ""
+        name = (case[3] or case[4] or f"{case[1]}.{case[2]}") if case else ""
         yield number + 1, re.split(r"[,\s]+", listed.strip().rstrip(",.")), name
 
 

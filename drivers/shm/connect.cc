@@ -190,6 +190,7 @@ void QueuePair::connect_failed(fabric::EventType type, Errc code, std::string re
   reported_ = true;
   device_.unwatch(socket_.get());
   device_.set_ticking(*this, false);
+  close_socket_half();  // the other end may have accepted by now: it sees that nobody is here
   fabric::Event event = new_event(type);
   if (message != nullptr) {
     event.private_data = message->private_data;

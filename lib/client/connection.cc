@@ -179,7 +179,8 @@ ClientStats ClientConnection::Impl::stats() const {
                                c.refused_xid + c.refused_limits + c.stale_replies +
                                c.malformed_replies,
           .granted = window(),
-          .in_flight = static_cast<uint32_t>(calls - std::min(calls, ok + error))};
+          .in_flight = static_cast<uint32_t>(calls - std::min(calls, ok + error)),
+          .refusals = c.refusals};
 }
 
 ClientConnection::ClientConnection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -101,8 +101,10 @@ CallStatus ClientConnection::Impl::ended_status(Call::Impl& call) noexcept {
   CallStatus status = call.outgoing.status;
   if (status == CallStatus::kOk) [[likely]] {
     call.results = Decoder(call.outgoing.reply, call.outgoing.placed);
-    if (!rpc::decode_reply(call.results, call.reply))
+    if (!rpc::decode_reply(call.results, call.reply)) {
+      engine().count_refusal(Refusal::kBadReplyHeader);
       return CallStatus::kMalformedReply;
+    }
     return rpc::call_status(call.reply);
   }
   bool by_us = status == CallStatus::kCancelled || status == CallStatus::kConnectionLost;

@@ -21,6 +21,23 @@ bool allows(const Binding& binding, const CallContext& context) noexcept {
          (reads + writes == 0 || !rpc::transforms_body(context.header.credential));
 }
 
+Refusal refusal_of(rpc::CallVerdict verdict) {
+  switch (verdict) {
+    case rpc::CallVerdict::kRpcMismatch:
+      return Refusal::kRpcVersion;
+    case rpc::CallVerdict::kGarbage:
+      return Refusal::kGarbageCall;
+    case rpc::CallVerdict::kBadCredential:
+      return Refusal::kBadCredential;
+    case rpc::CallVerdict::kBadVerifier:
+      return Refusal::kBadVerifier;
+    case rpc::CallVerdict::kOk:
+    case rpc::CallVerdict::kNotACall:
+      break;
+  }
+  return Refusal::kNotACall;
+}
+
 void run_on_worker(runtime::WorkItem& item) {
   auto& context = static_cast<CallContext&>(item);
   context.procedure->handler(context.handle(), context.service->context);
@@ -60,8 +77,9 @@ bool ServerLink::find_service(CallContext& context) noexcept {
     last_service_ = found.entry;
     return true;
   }
-  refuse(context, found.verdict == ServiceTable::Verdict::kNoVersion ? AcceptStat::kProgMismatch
-                                                                     : AcceptStat::kProgUnavail);
+  bool is_known = found.verdict == ServiceTable::Verdict::kNoVersion;
+  engine().count_refusal(is_known ? Refusal::kNoVersion : Refusal::kNoProgram);
+  refuse(context, is_known ? AcceptStat::kProgMismatch : AcceptStat::kProgUnavail);
   return false;
 }
 
@@ -72,6 +90,7 @@ bool ServerLink::admit(CallContext& context) noexcept {
   rpc::CallVerdict verdict = rpc::decode_call(context.args, header);
   if (verdict != rpc::CallVerdict::kOk) [[unlikely]] {
     rejected_.fetch_add(1, std::memory_order_relaxed);
+    engine().count_refusal(refusal_of(verdict));
     restart_reply(context);
     bool answered = rpc::encode_refusal(*context.results, header.xid, verdict);
     context.answer = answered ? Answer::kResults : Answer::kDrop;
@@ -82,6 +101,7 @@ bool ServerLink::admit(CallContext& context) noexcept {
     return false;
   context.procedure = context.service->find(header.procedure);
   if (context.procedure == nullptr && header.procedure != 0) [[unlikely]] {
+    engine().count_refusal(Refusal::kNoProcedure);
     refuse(context, AcceptStat::kProcUnavail);
     return false;
   }
@@ -92,6 +112,7 @@ bool ServerLink::admit(CallContext& context) noexcept {
       context.answer = Answer::kTransportError;
       send(context);
     } else {
+      engine().count_refusal(Refusal::kBindingChunks);
       refuse(context, AcceptStat::kGarbageArgs);
     }
     return false;

@@ -323,7 +323,8 @@ ServerStats Server::Impl::stats() const {
           .calls_not_run = c.refused_draining,
           .replay = replay_stats(c),
           .turn_waits = c.waits_turn,
-          .chunk_waits = c.waits_chunk_bytes};
+          .chunk_waits = c.waits_chunk_bytes,
+          .refusals = c.refusals};
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -20,6 +20,7 @@
 #include "proto/private_data.h"
 #include "rrdk/call_status.h"
 #include "rrdk/memory.h"
+#include "rrdk/refusals.h"
 #include "rrdk/xdr.h"
 #include "xprt/turn.h"
 #include "xprt/work_list.h"
@@ -52,6 +53,9 @@ struct ConnectionOptions {
   // A call that waits longer than this for pool buffers (perhaps more than there are) is answered
   // ERR_CHUNK, so that those behind it go on.
   uint64_t buffer_wait_ns = 1'000'000'000;
+  // A call that is over waits for the completion of its Send. A peer that takes none for so long
+  // costs it the connection.
+  uint64_t send_wait_ns = 1'000'000'000;
   uint32_t overrun_limit = 64;  // calls beyond the grant that end the connection (V1-CREDIT-16)
   uint32_t first_xid = 0;       // 0: one that no one can guess; else for runs that are replayed
   // A requester's concessions to responders that fall short (EXP-10, EXP-32); not both.
@@ -75,7 +79,7 @@ struct Counters {
   uint64_t refused_draining = 0;  // messages that came after drain()
   uint64_t waits_credit = 0, waits_send_queue = 0, waits_read_depth = 0, waits_buffer = 0,
            waits_key = 0, waits_turn = 0, waits_chunk_bytes = 0;
-  uint64_t verdicts[32] = {};  // refused headers by proto::Verdict
+  Refusals refusals;  // each reason by itself; the counters above sum some of them up
 };
 
 class Connection;
@@ -212,6 +216,7 @@ class Connection {
   bool idle() const;  // dead, nothing posted, no call above: may be destroyed
   bool busy() const;  // calls in flight or waiters: needs on_tick
   const Counters& counters() const;
+  void count_refusal(Refusal reason);  // of the upper layer, beside our own
   uint32_t calls() const;       // responder: calls that have not ended
   bool sends_pending() const;   // work requests of the send queue that were not yet reported
   uint32_t sends_done() const;  // counts up whenever one of them is; wraps

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "xprt/connection_impl.h"
+#include "xprt/refusals.h"
 
 namespace rrdk::xprt {
 
@@ -81,8 +82,12 @@ void Connection::Impl::on_failure(const Completion& completion) noexcept {
   WcStatus status = completion.status;
   note_access(completion);
   link.wants_disconnect = true;
-  if (link.fault == nullptr && status != WcStatus::kFlushed && status != WcStatus::kPeerLost)
-    link.fault = fabric::to_string(status);
+  if (status != WcStatus::kFlushed && status != WcStatus::kPeerLost) {
+    if (status != WcStatus::kLocalProtection)  // that is our own
+      link.refused(refusal_of(status));
+    if (link.fault == nullptr)
+      link.fault = fabric::to_string(status);
+  }
   if (link.phase == Phase::kDead)
     return;
   link.phase = Phase::kFailing;
@@ -156,6 +161,9 @@ void Connection::drop(IncomingCall& call) {
 void Connection::drain() {
   impl_->link.draining = true;
   impl_->pump();
+}
+void Connection::count_refusal(Refusal reason) {
+  impl_->link.refused(reason);
 }
 
 }  // namespace rrdk::xprt

@@ -47,6 +47,7 @@ struct Link {
   ReceiveQueue receives;
   Counters counters;
 
+  void refused(Refusal reason) noexcept { ++counters.refusals[reason]; }
   bool up() const noexcept { return phase == Phase::kEstablished; }
 };
 

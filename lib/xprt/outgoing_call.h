@@ -49,10 +49,11 @@ struct OutgoingCall::State {
   CallStatus status = CallStatus::kOk;
   uint8_t num_results = 0;
   uint16_t num_offers = 0;
-  uint16_t reply_first = 0;  // offers from here on are the Reply chunk's
-  uint16_t bound = 0;        // offers whose binds were posted
-  uint16_t revoked = 0;      // offers that were looked at for revocation
-  bool fenced = false;       // all invalidations were posted
+  uint16_t reply_first = 0;     // offers from here on are the Reply chunk's
+  uint16_t bound = 0;           // offers whose binds were posted
+  uint16_t revoked = 0;         // offers that were looked at for revocation
+  bool fenced = false;          // all invalidations were posted
+  uint64_t stuck_since_ns = 0;  // since when it is over and not settled(); 0: not seen so
   uint32_t slot = 0;
   uint32_t xid = 0;
   State* next = nullptr;  // while queued

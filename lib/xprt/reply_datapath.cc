@@ -4,6 +4,7 @@
 
 #include "proto/version1.h"
 #include "rrdk/xdr.h"
+#include "xprt/refusals.h"
 #include "xprt/requester.h"
 
 namespace rrdk::xprt {
@@ -82,7 +83,7 @@ void Requester::note_invalidation(const Slot* slot, const Completion& completion
     }
   }
   ++link_.counters.malformed_replies;
-  link_.wants_disconnect = true;
+  give_up_on_peer(Refusal::kForeignKey, "it invalidated a key that was not of its call");
 }
 
 // Owns the order: the grant is read, the Receive posted again, and only then are queued calls
@@ -99,14 +100,25 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   if (whole) {
     rpc = bytes.subspan(decoded.header_length);
     bool has_rpc = header.type == MessageType::kMsg || header.type == MessageType::kMsgp;
-    link_.counters.trailing_bytes += !has_rpc && !rpc.empty();
+    if (!has_rpc && !rpc.empty()) {
+      ++link_.counters.trailing_bytes;
+      link_.refused(Refusal::kTrailingBytes);
+    }
   }
   if (decoded.verdict == Verdict::kTooShort) {
     ++link_.counters.refused_short;
+    link_.refused(Refusal::kTooShort);
   } else if (whole && header.type == MessageType::kDone) {
     ++link_.counters.done_ignored;
-  } else if ((whole && is_backward_call(header, rpc)) || (slot = match(header.xid)) == nullptr) {
-    ++link_.counters.stale_replies;
+    link_.refused(Refusal::kDone);
+  } else {
+    bool backward = whole && is_backward_call(header, rpc);
+    if (!backward)
+      slot = match(header.xid);
+    if (slot == nullptr) {
+      ++link_.counters.stale_replies;
+      link_.refused(backward ? Refusal::kBackwardCall : Refusal::kUnknownXid);
+    }
   }
   State* call = slot != nullptr ? slot->call : nullptr;
   note_invalidation(slot, completion);
@@ -123,12 +135,13 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   CallStatus status = CallStatus::kMalformedReply;
   if (call == nullptr || call->stage != CallStage::kInFlight) {
     ++link_.counters.stale_replies;  // given up on
+    link_.refused(Refusal::kLateReply);
     call = nullptr;
   } else if (whole) {
     status =
         header.type == MessageType::kError ? read_error(header) : read_reply(*call, header, rpc);
   } else {
-    ++link_.counters.verdicts[static_cast<size_t>(decoded.verdict)];
+    link_.refused(refusal_of(decoded.verdict));
   }
   bool keeps_receive = status == CallStatus::kOk && header.type != MessageType::kNoMsg;
   if (call != nullptr && keeps_receive) {
@@ -145,6 +158,11 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   pump();
 }
 
+CallStatus Requester::malformed(Refusal reason) noexcept {
+  link_.refused(reason);
+  return CallStatus::kMalformedReply;
+}
+
 CallStatus Requester::read_error(const proto::Header& header) noexcept {
   ++link_.counters.errors_received;
   switch (header.error.code) {
@@ -153,11 +171,14 @@ CallStatus Requester::read_error(const proto::Header& header) noexcept {
     case proto::ErrorCode::kVersion: {
       uint32_t own = proto::version1::kVersion;
       // No common version: this connection is of no use (V1-ERR-16).
-      if (header.error.low > own || header.error.high < own)
-        link_.wants_disconnect = true;
+      if (header.error.low > own || header.error.high < own) {
+        give_up_on_peer(Refusal::kNoCommonVersion,
+                        "it speaks no version of RPC-over-RDMA that we speak");
+      }
       return CallStatus::kVersionError;
     }
     case proto::ErrorCode::kOther:
+      link_.refused(Refusal::kUnknownError);
       break;
   }
   return CallStatus::kRemoteError;
@@ -168,7 +189,7 @@ CallStatus Requester::read_reply(State& call, const proto::Header& header,
   ++link_.counters.replies_received;
   const ChunkLists& lists = header.lists;
   if (lists.num_reads != 0)  // V1-RL-13
-    return CallStatus::kMalformedReply;
+    return malformed(Refusal::kReadListInReply);
   if (header.type == MessageType::kNoMsg) {
     if (!read_writes(call, lists) || !read_long(call, lists))
       return CallStatus::kMalformedReply;
@@ -178,7 +199,11 @@ CallStatus Requester::read_reply(State& call, const proto::Header& header,
   bool begins_right = rpc.size() >= kRpcStart && xdr::load_u32(rpc.data()) == call.xid &&
                       message_type(rpc.data()) == kRpcReply;
   bool uses_reply_chunk = lists.has_reply && lists.reply.length != 0;  // V1-RC-11
-  if (!begins_right || uses_reply_chunk || !read_writes(call, lists))
+  if (!begins_right)
+    return malformed(Refusal::kNotTheReply);
+  if (uses_reply_chunk)
+    return malformed(Refusal::kMsgWithReplyChunk);
+  if (!read_writes(call, lists))
     return CallStatus::kMalformedReply;
   call.whole = {rpc.data(), static_cast<uint32_t>(rpc.size())};
   call.call.reply = {&call.whole, 1};
@@ -190,8 +215,10 @@ CallStatus Requester::read_reply(State& call, const proto::Header& header,
 bool Requester::read_writes(State& call, const ChunkLists& lists) noexcept {
   if (lists.num_writes == 0)
     return true;
-  if (lists.num_writes != call.num_results)
+  if (lists.num_writes != call.num_results) {
+    link_.refused(Refusal::kWriteListCount);
     return false;
+  }
   for (uint32_t k = 0; k < call.num_results; ++k) {
     uint32_t first = call.result_first[k];
     uint32_t count = call.result_first[k + 1] - first;
@@ -200,8 +227,10 @@ bool Requester::read_writes(State& call, const ChunkLists& lists) noexcept {
       continue;
     int64_t length =
         read_chunk({&call.offers[first], count}, lists.of(lists.writes[k]), &call.fragments[first]);
-    if (length < 0)
+    if (length < 0) {
+      link_.refused(Refusal::kAlteredSegment);
       return false;
+    }
     // The last one is the pad's, not the result's (EXP-10: some write it, some do not).
     if (pad_of(call.call.results[k]) != 0)
       length -= call.fragments[first + count - 1].length;
@@ -214,15 +243,22 @@ bool Requester::read_writes(State& call, const ChunkLists& lists) noexcept {
 bool Requester::read_long(State& call, const ChunkLists& lists) noexcept {
   uint32_t first = call.reply_first;
   uint32_t count = call.num_offers - first;
-  if (!lists.has_reply || count == 0)
+  if (count == 0) {  // that the reply has one, the decoder has seen
+    link_.refused(Refusal::kReplyChunkNotGiven);
     return false;
+  }
   Fragment* fragments = &call.fragments[first];
   int64_t length = read_chunk({&call.offers[first], count}, lists.of(lists.reply), fragments);
   // Segments are filled in order, so that the first one holds the beginning.
-  if (length < kRpcStart || fragments[0].length < kRpcStart)
+  if (length < 0) {
+    link_.refused(Refusal::kAlteredSegment);
     return false;
-  if (xdr::load_u32(fragments[0].data) != call.xid || message_type(fragments[0].data) != kRpcReply)
+  }
+  if (fragments[0].length < kRpcStart || xdr::load_u32(fragments[0].data) != call.xid ||
+      message_type(fragments[0].data) != kRpcReply) {
+    link_.refused(Refusal::kNotTheReply);
     return false;
+  }
   while (count != 0 && fragments[count - 1].length == 0)
     --count;
   call.call.reply = {fragments, count};

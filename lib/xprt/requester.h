@@ -60,6 +60,8 @@ class Requester {
   void take_slot(State& call) noexcept;
   void free_slot(uint32_t index) noexcept;
   void check_zombies() noexcept;
+  void give_up_on_peer(Refusal reason, const char* fault) noexcept;
+  void check_stuck(State& call, uint64_t now_ns) noexcept;
   void answer(Slot& slot) noexcept;
   void conclude(State& call, CallStatus status) noexcept;
   void end(State& call, CallStatus status) noexcept;
@@ -72,6 +74,7 @@ class Requester {
   void note_invalidation(const Slot* slot, const fabric::Completion& completion) noexcept;
   CallStatus read_reply(State& call, const proto::Header& header,
                         std::span<const std::byte> rpc) noexcept;
+  CallStatus malformed(Refusal reason) noexcept;
   CallStatus read_error(const proto::Header& header) noexcept;
   bool read_writes(State& call, const proto::ChunkLists& lists) noexcept;
   bool read_long(State& call, const proto::ChunkLists& lists) noexcept;

@@ -16,6 +16,7 @@ void Requester::submit(OutgoingCall& call) noexcept {
   state.num_offers = 0;
   state.bound = state.revoked = 0;
   state.fenced = false;
+  state.stuck_since_ns = 0;
   if (link_.phase == Phase::kDead) {
     end(state, CallStatus::kConnectionLost);
     return;
@@ -77,8 +78,26 @@ void Requester::take_slot(State& call) noexcept {
 // When all credits are held by calls that were given up on, only a new connection helps
 // (V1-CREDIT-23).
 void Requester::check_zombies() noexcept {
-  if (zombies_ != 0 && zombies_ >= window.size())
-    link_.wants_disconnect = true;
+  if (zombies_ == 0 || zombies_ < window.size() || link_.wants_disconnect)
+    return;
+  give_up_on_peer(Refusal::kNoAnswers, "it answers no calls");
+}
+
+// The call is over, and its memory still in use by a Send that the peer does not take, or by what
+// is behind that: only the end of the connection brings it back.
+void Requester::check_stuck(State& call, uint64_t now_ns) noexcept {
+  if (call.settled() || !link_.up() || link_.wants_disconnect)
+    return;
+  if (call.stuck_since_ns == 0)
+    call.stuck_since_ns = now_ns;
+  else if (now_ns - call.stuck_since_ns >= link_.options.send_wait_ns)
+    give_up_on_peer(Refusal::kNotReceived, "it takes no messages");
+}
+
+void Requester::give_up_on_peer(Refusal reason, const char* fault) noexcept {
+  link_.refused(reason);
+  link_.fault = fault;
+  link_.wants_disconnect = true;
 }
 
 // The call has left the slot. Unanswered, the slot still holds a credit: it is free when the answer
@@ -236,8 +255,12 @@ void Requester::on_tick(uint64_t now_ns) noexcept {
     return call.call.deadline_ns != 0 && call.call.deadline_ns <= now_ns;
   };
   for (Slot& slot : slots_) {
-    if (slot.call != nullptr && slot.call->stage == CallStage::kInFlight && late(*slot.call))
+    if (slot.call == nullptr)
+      continue;
+    if (slot.call->stage == CallStage::kInFlight && late(*slot.call))
       conclude(*slot.call, CallStatus::kTimeout);
+    else if (slot.call->stage == CallStage::kRevoking)
+      check_stuck(*slot.call, now_ns);
   }
   if (first_queued_ != nullptr)
     end_all(unqueue(late), CallStatus::kTimeout);

@@ -6,6 +6,7 @@
 
 #include "proto/version1.h"
 #include "rrdk/xdr.h"
+#include "xprt/refusals.h"
 #include "xprt/responder.h"
 
 namespace rrdk::xprt {
@@ -61,6 +62,7 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   if (!words || words->proc == kProcError) {
     // Errors are never answered by errors, whatever their version (V1-ERR-11).
     ++(words ? link_.counters.error_ignored : link_.counters.refused_short);
+    link_.refused(words ? Refusal::kError : Refusal::kTooShort);
     link_.receives.repost(slot);
     return true;
   }
@@ -72,6 +74,7 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   if (decoded.verdict == Verdict::kOk && carries_message(call->header.type)) [[likely]] {
     if (is_reply(message.subspan(decoded.header_length))) {
       ++link_.counters.stale_replies;
+      link_.refused(Refusal::kReplyToServer);
       link_.pool.put(*call);
       link_.receives.repost(slot);
       return true;
@@ -82,8 +85,9 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   }
   if (decoded.verdict == Verdict::kOk || decoded.verdict == Verdict::kTooShort) {
     // RDMA_DONE means nothing without the Read-Read model (V1-DONE-03).
-    ++(decoded.verdict == Verdict::kOk ? link_.counters.done_ignored
-                                       : link_.counters.refused_short);
+    bool is_done = decoded.verdict == Verdict::kOk;
+    ++(is_done ? link_.counters.done_ignored : link_.counters.refused_short);
+    link_.refused(is_done ? Refusal::kDone : Refusal::kTooShort);
     link_.pool.put(*call);
     link_.receives.repost(slot);
     return true;
@@ -113,6 +117,7 @@ void Responder::admit(Incoming& call) noexcept {
   newest_ = &call;
   ++calls_;
   if (grant.on_call(call.header.credits)) [[unlikely]] {
+    link_.refused(Refusal::kCreditOverrun);
     if (++link_.counters.credit_overruns > link_.options.overrun_limit) {
       link_.fault = "it made too many calls beyond its credits";
       link_.wants_disconnect = true;
@@ -133,7 +138,10 @@ void Responder::accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length
     return;
   }
   bool is_long = call.header.type == MessageType::kNoMsg;
-  link_.counters.trailing_bytes += is_long && length != header_length;
+  if (is_long && length != header_length) [[unlikely]] {
+    ++link_.counters.trailing_bytes;
+    link_.refused(Refusal::kTrailingBytes);
+  }
   call.inline_data = call.receive.data() + header_length;
   call.inline_length = is_long ? 0 : length - header_length;
   call.item_chunks = static_cast<uint16_t>(call.header.lists.num_reads - is_long);
@@ -160,7 +168,7 @@ void Responder::accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length
 }
 
 void Responder::refuse(Incoming& call, Verdict verdict) noexcept {
-  ++link_.counters.verdicts[static_cast<size_t>(verdict)];
+  link_.refused(refusal_of(verdict));
   switch (verdict) {
     case Verdict::kBadVersion:
       ++link_.counters.refused_version;
@@ -181,6 +189,7 @@ void Responder::refuse(Incoming& call, Verdict verdict) noexcept {
 void Responder::deliver(Incoming& call) noexcept {
   if (first_word(call.message) != call.header.xid) [[unlikely]] {
     ++link_.counters.refused_xid;
+    link_.refused(Refusal::kXid);
     answer_error(call, ErrorCode::kChunk);
     return;
   }
@@ -215,6 +224,7 @@ void Responder::answer(Incoming& call, Plan plan) noexcept {
     post(call);
   } else {
     ++link_.counters.refused_reply_room;
+    link_.refused(Refusal::kNoReplyRoom);
     answer_error(call, ErrorCode::kChunk);
   }
 }
@@ -241,6 +251,7 @@ void Responder::answer_error(Incoming& call, ErrorCode code) noexcept {
 // The upper layer's binding does not allow the chunks of this call (EXP-24).
 void Responder::refuse(Incoming& call) noexcept {
   ++link_.counters.refused_binding;
+  link_.refused(Refusal::kBindingChunks);
   if (link_.phase == Phase::kDead)
     finish(call);
   else
@@ -331,6 +342,7 @@ void Responder::refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept {
   } else if (now_ns - call->waits_since_ns >= link_.options.buffer_wait_ns) {
     queue.pop();
     ++link_.counters.refused_buffers;
+    link_.refused(Refusal::kNoBuffers);
     answer_error(*call, ErrorCode::kChunk);
   }
 }

@@ -22,7 +22,7 @@ suites=(
 # those: it starts two processes.
 quiet_folders=(base mem xdr rpc proto ulb xprt)
 # Folders whose code several threads share.
-threaded_folders=(base mem fabric drivers runtime client server)
+threaded_folders=(base mem fabric drivers runtime client server hostile)
 
 suite_scripts() {
   local file

@@ -299,5 +299,23 @@ TEST(Drivers, AreFoundByScheme) {
   }
 }
 
+// The other end accepts what nobody waits for any more.
+TEST_P(Connections, OneThatIsGivenUpBeforeItIsEstablishedEndsAtTheOtherEnd) {
+  Pair pair(GetParam().new_uri());
+  auto given_up = pair.client.queue_pair();
+  ASSERT_TRUE(pair.client.device->connect(*given_up, pair.uri, {}));
+  ASSERT_TRUE(pump_until({&pair.server},
+                         [&] { return pair.server.has_event(EventType::kConnectRequest); }));
+  Event request = pair.server.take_event(EventType::kConnectRequest);
+  QueuePairOptions options;
+  options.cq = pair.server.cq.get();
+  auto accepted = request.request->create_queue_pair(options).value();
+  given_up->disconnect();
+  ASSERT_TRUE(pair.pump_until([&] { return pair.client.has_event(EventType::kConnectFailed); }));
+  if (!request.request->accept(*accepted, {}))
+    return;  // it has seen that
+  EXPECT_TRUE(pair.pump_until([&] { return pair.server.has_event(EventType::kDisconnected); }));
+}
+
 }  // namespace
 }  // namespace rrdk::fabric::test

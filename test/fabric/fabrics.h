@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <string>
 
 namespace rrdk::fabric::test {
@@ -11,6 +12,10 @@ struct FabricUnderTest {
   const char* name;
   std::string (*new_uri)();  // an address to listen at that nobody uses
 };
+
+inline void PrintTo(const FabricUnderTest& fabric, std::ostream* out) {
+  *out << fabric.name;
+}
 
 extern const FabricUnderTest kFabrics[];
 extern const size_t kFabricCount;

@@ -1,22 +1,14 @@
 // The requester against a scripted responder, byte by byte.
-#include "script.h"
+#include "scripted_test.h"
 
 namespace rrdk::xprt::test {
 namespace {
 
-using fabric::Op;
-using fabric::Rights;
-
-constexpr uint32_t kMsg = 0, kNoMsg = 1, kMsgp = 2, kDone = 3, kError = 4;
-constexpr uint32_t kErrVers = 1, kErrChunk = 2;
-
-class RequesterTest : public EngineTest {
+class RequesterTest : public ScriptedTest {
  protected:
   void connect(ConnectionOptions options = {}, proto::PrivateData peer = {true, 4096, 4096}) {
     options.role = Role::kRequester;
-    end = std::make_unique<End>(options, *memory, *pool);
-    peer_side = std::make_unique<Script>(*end);
-    end->engine->on_established(peer, 16);
+    begin(options, peer, 16);
   }
   void submit(OutgoingCall& call, uint32_t plain = 0) {
     Encoder e(call.message, *memory, 1024, 1u << 20);
@@ -53,7 +45,6 @@ class RequesterTest : public EngineTest {
   Wire plain_reply(uint32_t xid, uint32_t grant = 4) {
     return {xid, 1, grant, kMsg, 0, 0, 0, xid, 1, 42};
   }
-  const Counters& counters() { return end->engine->counters(); }
   void expect_status(OutgoingCall& call, CallStatus status) {
     ASSERT_EQ(end->ended.size(), 1u);
     EXPECT_EQ(end->ended[0], &call);
@@ -71,17 +62,13 @@ class RequesterTest : public EngineTest {
   void TearDown() override {
     if (end != nullptr) {
       end->disconnect();
-      EXPECT_TRUE(end->engine->idle());
       EXPECT_TRUE(end->qp.keys.empty());
       EXPECT_EQ(end->qp.count(Op::kRead) + end->qp.count(Op::kWrite), 0u);  // V1-CHUNK-16
-      end.reset();
     }
     buffer.reset();
-    EngineTest::TearDown();
+    ScriptedTest::TearDown();
   }
 
-  std::unique_ptr<End> end;
-  std::unique_ptr<Script> peer_side;
   Buffer buffer;
   MemorySpan span;
   ResultRoom room;

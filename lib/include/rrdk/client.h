@@ -48,6 +48,7 @@
 #include "rrdk/call_status.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
+#include "rrdk/refusals.h"
 #include "rrdk/rpc.h"
 #include "rrdk/runtime.h"
 #include "rrdk/xdr.h"
@@ -84,6 +85,7 @@ struct ClientStats {
   uint64_t protocol_breaches;  ///< messages of the peer that were refused or unmatched
   uint32_t granted;            ///< the peer's last grant
   uint32_t in_flight;
+  Refusals refusals;  ///< what the peer sent that was refused or ignored, by reason
 };
 
 /** One connection to one server, on one poll core. */

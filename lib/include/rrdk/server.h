@@ -35,6 +35,7 @@
 #include "rrdk/binding.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
+#include "rrdk/refusals.h"
 #include "rrdk/rpc.h"
 #include "rrdk/runtime.h"
 #include "rrdk/xdr.h"
@@ -241,6 +242,7 @@ struct ServerStats {
   ReplayStats replay;
   uint64_t turn_waits;   ///< calls that waited for others' turns, when their connection had many
   uint64_t chunk_waits;  ///< times a connection's calls waited because of max_chunk_bytes
+  Refusals refusals;  ///< what peers sent that was refused or ignored, by reason
 };
 
 class Server {

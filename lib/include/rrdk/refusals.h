@@ -1,0 +1,108 @@
+/**
+ * What a peer sent that was refused, or ignored, by reason: one counter each, for whoever wants to
+ * know what is wrong with a peer, or which peer is wrong. In ServerStats and ClientStats.
+ *
+ *   for (rrdk::Refusal reason : rrdk::all_refusals())
+ *     if (uint64_t count = server->stats().refusals[reason])
+ *       std::printf("%s: %lu\n", rrdk::to_string(reason), count);
+ *
+ * "Refused" is a call that was answered with an error, or a reply that ended its call with one;
+ * "ignored" is a message that changed nothing; "ended" is the connection.
+ */
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace rrdk {
+
+enum class Refusal : uint8_t {
+  // A message's transport header (RFC 8166 section 4), at either end.
+  kTooShort,           ///< ignored: too few bytes for its type
+  kBadVersion,         ///< refused: a version of RPC-over-RDMA other than 1
+  kBadType,            ///< refused: no such message type
+  kTruncated,          ///< refused: a list runs past the end of the message
+  kBadDiscriminator,   ///< refused: a list's "one more" word is neither 0 nor 1
+  kBadPosition,        ///< refused: a Position that is no multiple of four
+  kPositionZeroInMsg,  ///< refused: RDMA_MSG with a chunk at Position zero
+  kNoMessage,          ///< refused: RDMA_NOMSG without a chunk that holds the message
+  kOverlap,            ///< refused: Read chunks that overlap
+  kBeyondMessage,      ///< refused: a Position behind the end of the message
+  kTooManySegments,    ///< refused: more segments than the limit
+  kTooManyChunks,      ///< refused: more chunks than the limit
+  kTooManyBytes,       ///< refused: chunks that are larger than the limit
+  kTrailingBytes,      ///< ignored: bytes behind a header that no message follows
+  kDone,               ///< ignored: RDMA_DONE
+
+  // Calls, at a server.
+  kError,          ///< ignored: RDMA_ERROR, which only answers calls
+  kReplyToServer,  ///< ignored: an RPC reply
+  kCreditOverrun,  ///< served, up to a limit, then ended: a call beyond the credits granted
+  kXid,            ///< refused: the message has another XID than its header
+  kNoReplyRoom,    ///< refused: the reply fits neither inline nor into the chunks offered
+  kNoBuffers,      ///< refused: a call waited too long for buffers
+  kBindingChunks,  ///< refused: chunks where the binding has nothing eligible
+  kNotACall,       ///< ended: an RPC message that is neither call nor reply, or has no type
+  kRpcVersion,     ///< refused, RPC_MISMATCH: another version of ONC RPC
+  kGarbageCall,    ///< refused, GARBAGE_ARGS: an RPC header that ends too early
+  kBadCredential,  ///< refused, AUTH_BADCRED: longer than RFC 5531 allows
+  kBadVerifier,    ///< refused, AUTH_BADVERF: longer than RFC 5531 allows
+  kNoProgram,      ///< refused, PROG_UNAVAIL
+  kNoVersion,      ///< refused, PROG_MISMATCH
+  kNoProcedure,    ///< refused, PROC_UNAVAIL
+
+  // Replies, at a client.
+  kUnknownXid,          ///< ignored: answers no call that waits
+  kLateReply,           ///< ignored: answers a call that was given up on
+  kBackwardCall,        ///< ignored: a call, which nobody here serves
+  kForeignKey,          ///< ended: invalidates a key that is not of the call that it answers
+  kReadListInReply,     ///< refused: replies have none (RFC 8166 section 4.3.1)
+  kNotTheReply,         ///< refused: the message inside has another XID, or is no reply
+  kMsgWithReplyChunk,   ///< refused: RDMA_MSG that says it used the Reply chunk
+  kWriteListCount,      ///< refused: another number of Write chunks than was offered
+  kAlteredSegment,      ///< refused: segments that were not offered so, or longer than offered
+  kReplyChunkNotGiven,  ///< refused: RDMA_NOMSG to a call that offered no Reply chunk
+  kBadReplyHeader,      ///< refused: an RPC reply header that can not be decoded
+  kUnknownError,        ///< refused: RDMA_ERROR with a code that version 1 does not define
+  kNoCommonVersion,     ///< ended: ERR_VERS with a range that leaves us out
+  kNoAnswers,           ///< ended: every credit is held by a call that was never answered
+
+  // Work that failed by the peer's doing; each ends the connection.
+  kMessageTooLong,  ///< longer than the Receive that it met
+  kAccessRefused,   ///< a Read or Write of ours met a key that is not good for it
+  kNotReceived,     ///< a Send of ours that the peer did not take
+  kWorkFailed,      ///< in another way
+};
+
+constexpr size_t kRefusals = static_cast<size_t>(Refusal::kWorkFailed) + 1;
+
+/** As in "unaligned Position". Never null. */
+const char* to_string(Refusal reason) noexcept;
+
+/** A count for each reason. */
+struct Refusals {
+  std::array<uint64_t, kRefusals> counts = {};
+
+  constexpr uint64_t operator[](Refusal reason) const noexcept {
+    return counts[static_cast<size_t>(reason)];
+  }
+  constexpr uint64_t& operator[](Refusal reason) noexcept {
+    return counts[static_cast<size_t>(reason)];
+  }
+  constexpr Refusals& operator+=(const Refusals& other) noexcept {
+    for (size_t i = 0; i < kRefusals; ++i)
+      counts[i] += other.counts[i];
+    return *this;
+  }
+};
+
+/** Every reason, in order. */
+constexpr std::array<Refusal, kRefusals> all_refusals() noexcept {
+  std::array<Refusal, kRefusals> all = {};
+  for (size_t i = 0; i < kRefusals; ++i)
+    all[i] = static_cast<Refusal>(i);
+  return all;
+}
+
+}  // namespace rrdk

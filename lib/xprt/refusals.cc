@@ -1,0 +1,107 @@
+#include "rrdk/refusals.h"
+
+namespace rrdk {
+
+const char* to_string(Refusal reason) noexcept {
+  switch (reason) {
+    case Refusal::kTooShort:
+      return "message too short";
+    case Refusal::kBadVersion:
+      return "unknown transport version";
+    case Refusal::kBadType:
+      return "unknown message type";
+    case Refusal::kTruncated:
+      return "truncated header";
+    case Refusal::kBadDiscriminator:
+      return "bad list discriminator";
+    case Refusal::kBadPosition:
+      return "unaligned Position";
+    case Refusal::kPositionZeroInMsg:
+      return "Position-Zero chunk beside an inline message";
+    case Refusal::kNoMessage:
+      return "no message";
+    case Refusal::kOverlap:
+      return "overlapping Read chunks";
+    case Refusal::kBeyondMessage:
+      return "Position beyond the message";
+    case Refusal::kTooManySegments:
+      return "too many segments";
+    case Refusal::kTooManyChunks:
+      return "too many chunks";
+    case Refusal::kTooManyBytes:
+      return "too many bytes";
+    case Refusal::kTrailingBytes:
+      return "trailing bytes";
+    case Refusal::kDone:
+      return "RDMA_DONE";
+    case Refusal::kError:
+      return "RDMA_ERROR to a server";
+    case Refusal::kReplyToServer:
+      return "reply to a server";
+    case Refusal::kCreditOverrun:
+      return "call beyond the credits";
+    case Refusal::kXid:
+      return "XIDs differ";
+    case Refusal::kNoReplyRoom:
+      return "no room for the reply";
+    case Refusal::kNoBuffers:
+      return "no buffers";
+    case Refusal::kBindingChunks:
+      return "chunks that the binding does not allow";
+    case Refusal::kNotACall:
+      return "no RPC call";
+    case Refusal::kRpcVersion:
+      return "unknown RPC version";
+    case Refusal::kGarbageCall:
+      return "truncated RPC header";
+    case Refusal::kBadCredential:
+      return "credential too long";
+    case Refusal::kBadVerifier:
+      return "verifier too long";
+    case Refusal::kNoProgram:
+      return "unknown program";
+    case Refusal::kNoVersion:
+      return "unknown program version";
+    case Refusal::kNoProcedure:
+      return "unknown procedure";
+    case Refusal::kUnknownXid:
+      return "unknown XID";
+    case Refusal::kLateReply:
+      return "late reply";
+    case Refusal::kBackwardCall:
+      return "call to a client";
+    case Refusal::kForeignKey:
+      return "invalidation of a foreign key";
+    case Refusal::kReadListInReply:
+      return "Read list in a reply";
+    case Refusal::kNotTheReply:
+      return "message that is not the reply";
+    case Refusal::kMsgWithReplyChunk:
+      return "RDMA_MSG with a used Reply chunk";
+    case Refusal::kWriteListCount:
+      return "wrong number of Write chunks";
+    case Refusal::kAlteredSegment:
+      return "altered segment";
+    case Refusal::kReplyChunkNotGiven:
+      return "RDMA_NOMSG without an offered Reply chunk";
+    case Refusal::kBadReplyHeader:
+      return "bad RPC reply header";
+    case Refusal::kUnknownError:
+      return "unknown error code";
+    case Refusal::kNoCommonVersion:
+      return "no common version";
+    case Refusal::kNoAnswers:
+      return "no answers";
+    case Refusal::kMessageTooLong:
+      return "message longer than its Receive";
+    case Refusal::kAccessRefused:
+      return "remote access refused";
+    case Refusal::kNotReceived:
+      return "message not received";
+    case Refusal::kWorkFailed:
+      return "work request failed";
+  }
+  return "unknown refusal";
+}
+
+}  // namespace rrdk

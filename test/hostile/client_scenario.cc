@@ -1,0 +1,222 @@
+#include "client_scenario.h"
+
+#include <atomic>
+#include <optional>
+#include <set>
+#include <thread>
+
+namespace rrdk::hostile {
+
+using loopback::kBinding;
+
+void PrintTo(const ClientScenario& scenario, std::ostream* out) {
+  *out << scenario.name;
+}
+
+// A call of the victim's, and the memory that it needs.
+struct VictimCall {
+  explicit VictimCall(ClientConnection& connection) : call(connection) {}
+
+  void submit(Ask what, Memory& memory, uint32_t timeout_ms);
+
+  Call call;
+  Buffer room;
+};
+
+void VictimCall::submit(Ask what, Memory& memory, uint32_t timeout_ms) {
+  static constexpr uint32_t kItem = 8000;
+  switch (what) {
+    case Ask::kNull:
+      call.begin(kBinding, 0);
+      break;
+    case Ask::kLong:
+    case Ask::kEcho: {
+      Encoder& args = call.begin(kBinding, loopback::kEcho);
+      args.put_u32(4);
+      args.put_u32(5);
+      if (what == Ask::kLong)
+        call.expect_reply(kItem);
+      break;
+    }
+    case Ask::kLarge: {
+      std::array<std::byte, 2000> bytes = {};
+      Encoder& args = call.begin(kBinding, loopback::kEcho);
+      args.put_u32(static_cast<uint32_t>(bytes.size()));
+      args.put_fixed(bytes);
+      break;
+    }
+    case Ask::kBoth:
+    case Ask::kRead: {
+      Encoder& args = call.begin(kBinding, loopback::kRead);
+      args.put_u64(0);
+      args.put_u32(1000);
+      room = memory.get(1000);
+      MemorySpan span = room.span();
+      std::array<MemorySpan, 2> segments = {MemorySpan{span.data, 600, span.region},
+                                            MemorySpan{span.data + 600, 400, span.region}};
+      call.offer(segments);
+      if (what == Ask::kBoth)
+        call.expect_reply(kItem);
+      break;
+    }
+    case Ask::kWrite: {
+      Encoder& args = call.begin(kBinding, loopback::kWrite);
+      args.put_u64(0);
+      args.put_item(loopback::patterned(memory, 0, kItem), kItem, Ddp::kEligible);
+      break;
+    }
+  }
+  call.set_timeout_ms(timeout_ms);
+  call.submit(nullptr, nullptr);
+}
+
+Step cancel(size_t n) {
+  return [n](Stage& stage) { stage.victim_calls[n]->call.cancel(); };
+}
+
+Step ended(size_t n) {
+  return [n](Stage& stage) {
+    stage.until("the call ends", [&] { return !stage.victim_calls[n]->call.in_flight(); });
+  };
+}
+
+namespace {
+
+class Play {
+ public:
+  Play(const fabric::test::FabricUnderTest& fabric, const ClientScenario& scenario)
+      : scenario_(scenario), stage_(fabric, {.credits = kCredits}, scenario.client) {
+    stage_.new_peer(fabric.new_uri(), scenario.peer);
+  }
+
+  void run() {
+    stage_.begin_comparison();
+    peer().listen();
+    if (!connect())
+      return end();
+    if (scenario_.first_grant)
+      get_a_grant();
+    for (const Asked& asked : scenario_.asked)
+      submit(asked.what, asked.timeout_ms);
+    if (!scenario_.asked.empty() && scenario_.peer.receives != 0)
+      stage_.until("the first call comes", [this] { return !peer().heard.empty(); });
+    for (const Step& step : scenario_.script) {
+      step(stage_);
+      stage_.pass();
+    }
+    stage_.until("what was expected", [this] { return complete(); });
+    if (scenario_.after == After::kServes)
+      expect_service();
+    stage_.end_comparison();
+    expect_statuses();
+    expect_only_calls();
+    EXPECT_EQ(describe(victim_->stats().refusals), describe(sum(scenario_.counters)));
+    EXPECT_EQ(peer().closed(), ends());
+    end();
+  }
+
+ private:
+  Peer& peer() { return *stage_.peer; }
+  bool ends() const { return scenario_.after == After::kEnds || scenario_.after == After::kLeft; }
+
+  // Another thread waits for the outcome, while this one polls victim and peer.
+  bool connect() {
+    std::optional<Result<std::unique_ptr<ClientConnection>>> outcome;
+    std::atomic<bool> done = false;
+    std::thread connector([&] {
+      outcome = stage_.client->connect(peer().uri());
+      done.store(true, std::memory_order_release);
+    });
+    bool in_time =
+        stage_.until("connect() returns", [&] { return done.load(std::memory_order_acquire); });
+    EXPECT_TRUE(in_time);
+    connector.join();
+    if (scenario_.connect_error) {
+      EXPECT_FALSE(*outcome);
+      if (!*outcome) {
+        EXPECT_EQ(outcome->error().code, *scenario_.connect_error) << outcome->error().message;
+      }
+      return false;
+    }
+    EXPECT_TRUE(*outcome) << outcome->error().message;
+    if (*outcome)
+      victim_ = std::move(**outcome);
+    return victim_ != nullptr;
+  }
+
+  VictimCall& submit(Ask what, uint32_t timeout_ms = 0) {
+    auto& calls = stage_.victim_calls;
+    calls.push_back(std::make_shared<VictimCall>(*victim_));
+    calls.back()->submit(what, *stage_.memory, timeout_ms);
+    return *calls.back();
+  }
+  // One call more, answered as it should be.
+  void null_exchange() {
+    size_t before = peer().heard.size();
+    VictimCall& last = submit(Ask::kNull);
+    if (!stage_.until("the victim calls",
+                      [&] { return peer().heard.size() > before || !last.call.in_flight(); }))
+      return;
+    ASSERT_GT(peer().heard.size(), before) << to_string(last.call.status());
+    uint32_t xid = word_at(peer().heard[before].bytes, 0);
+    peer().say(null_reply(xid).bytes(peer()));
+    stage_.until("the call ends", [&] { return !last.call.in_flight(); });
+    EXPECT_EQ(last.call.status(), CallStatus::kOk) << to_string(last.call.status());
+  }
+  void get_a_grant() {
+    null_exchange();
+    stage_.victim_calls.clear();
+    peer().heard.clear();
+  }
+  bool complete() {
+    Refusals now = victim_->stats().refusals;
+    for (const Moved& expected : scenario_.counters) {
+      if (now[expected.reason] < expected.times)
+        return false;
+    }
+    for (auto& one : stage_.victim_calls) {
+      if (one->call.in_flight())
+        return false;
+    }
+    return !ends() || peer().closed();
+  }
+  void expect_service() {
+    null_exchange();
+    stage_.victim_calls.pop_back();
+    if (!peer().heard.empty())
+      peer().heard.pop_back();
+  }
+  void expect_statuses() {
+    for (size_t i = 0; i < scenario_.asked.size(); ++i) {
+      EXPECT_STREQ(to_string(stage_.victim_calls[i]->call.status()),
+                   to_string(scenario_.asked[i].status))
+          << "call " << i;
+    }
+  }
+  // Nothing that a server says is answered (V1-ERR-12): all that came are calls, each once.
+  void expect_only_calls() {
+    EXPECT_LE(peer().heard.size(), scenario_.asked.size());
+    std::set<uint32_t> xids;
+    for (const Peer::Heard& message : peer().heard) {
+      EXPECT_TRUE(xids.insert(word_at(message.bytes, 0)).second);
+      EXPECT_EQ(word_at(message.bytes, 1), 1u);
+      EXPECT_LE(word_at(message.bytes, 3), kNoMsg) << hex(message.bytes);
+    }
+  }
+  void end() {
+    stage_.victim_calls.clear();
+    victim_.reset();
+  }
+
+  const ClientScenario& scenario_;
+  Stage stage_;
+  std::unique_ptr<ClientConnection> victim_;
+};
+
+}  // namespace
+
+void play(const fabric::test::FabricUnderTest& fabric, const ClientScenario& scenario) {
+  Play(fabric, scenario).run();
+}
+
+}  // namespace rrdk::hostile

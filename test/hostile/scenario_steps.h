@@ -1,0 +1,70 @@
+// What scenarios are made of, whoever the victim is.
+#pragma once
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "stage.h"
+
+namespace rrdk::hostile {
+
+// What becomes of the hostile connection.
+enum class After : uint8_t {
+  kServes,  // the victim goes on: the next call is answered
+  kStays,   // it is up, but can not be asked to serve: the peer keeps it from that
+  kEnds,    // the victim ended it
+  kLeft,    // the peer has left
+};
+
+using Step = std::function<void(Stage&)>;
+
+// Steps. Everyone is polled once after each.
+Step say(Message message);
+Step say_times(uint32_t count, Message message);
+// So many answers are here by then.
+Step hear(size_t count);
+// The victim has ended the connection by then.
+Step gone();
+Step hang_up();
+// With Send-with-Invalidate of the key at a word of the n-th message that was heard.
+Step say_invalidating(Message message, size_t n, size_t word);
+Step say_invalidating(Message message, uint32_t key);
+// An RDMA Write of the message to the segment at a word of the n-th message, and how it fares.
+Step write_to(size_t n, size_t word, Message message, uint32_t skip = 0,
+              fabric::WcStatus outcome = fabric::WcStatus::kSuccess);
+Step access_segment(fabric::Op op, size_t n, size_t word, uint32_t length, uint32_t skip,
+                    fabric::WcStatus outcome);
+Step pause(uint32_t passes);
+// The bytes of a message lie in the peer's readable memory, for request().
+Step expose(Message message);
+Step with_ally();
+Step revoke(Peer::Memory which);
+// So many bytes were written to kWritable from `skip` on, loopback's pattern from `offset` on; all
+// others are as they were.
+Step written(uint32_t skip, uint64_t offset, uint32_t length);
+Step untouched();
+
+// The name of a test that plays an entry of a table on a fabric.
+template <typename Scenario>
+std::string scenario_name(
+    const testing::TestParamInfo<std::tuple<fabric::test::FabricUnderTest, Scenario>>& info) {
+  return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name;
+}
+
+// Makes a test of each entry of a table, on each fabric.
+#define RRDK_SCENARIOS(concern, fixture, scenario, table)                                    \
+  using concern = fixture;                                                                   \
+  TEST_P(concern, Plays) {                                                                   \
+    play(std::get<0>(GetParam()), std::get<1>(GetParam()));                                  \
+  }                                                                                          \
+  INSTANTIATE_TEST_SUITE_P(                                                                  \
+      All, concern, testing::Combine(fabric::test::all_fabrics(), testing::ValuesIn(table)), \
+      scenario_name<scenario>)
+#define RRDK_SERVER_SCENARIOS(concern, table) \
+  RRDK_SCENARIOS(concern, ServerScenarios, ServerScenario, table)
+#define RRDK_CLIENT_SCENARIOS(concern, table) \
+  RRDK_SCENARIOS(concern, ClientScenarios, ClientScenario, table)
+
+}  // namespace rrdk::hostile

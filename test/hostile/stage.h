@@ -1,0 +1,76 @@
+// What a scenario plays on: a real Server, a real Client and the bystander's connection between
+// them, on one embedded core in one thread, and the hostile peer.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bystander.h"
+#include "peer.h"
+#include "rrdk/refusals.h"
+#include "test/fabric/fabrics.h"
+
+namespace rrdk::hostile {
+
+// How often a reason to refuse is to be counted.
+struct Moved {
+  Moved(Refusal reason_in, uint64_t times_in = 1) : reason(reason_in), times(times_in) {}
+  Refusal reason;
+  uint64_t times;
+};
+Refusals operator-(Refusals now, const Refusals& before);
+// Those that are not zero, for messages of failures.
+std::string describe(const Refusals& refusals);
+Refusals sum(const std::vector<Moved>& moved);
+
+struct VictimCall;  // client_scenario.cc
+
+class Stage {
+ public:
+  Stage(const fabric::test::FabricUnderTest& fabric, const ServerOptions& server_options,
+        const ClientOptions& client_options);
+  // Everything ends; pools that are not whole fail the test.
+  ~Stage();
+
+  // Polls everyone once.
+  void pass();
+  void passes(uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i)
+      pass();
+  }
+  // Until it has come true; else the test fails, after a long time.
+  bool until(const char* what, const std::function<bool()>& done);
+  // From here on the bystander's calls are compared with those that it made alone.
+  void begin_comparison();
+  void end_comparison();
+  void new_peer(const std::string& address, const PeerOptions& options) {
+    peer = std::make_unique<Peer>(address, options);
+  }
+
+  loopback::Keeper keeper;
+  std::unique_ptr<Memory> memory;
+  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<Server> server;
+  std::string uri;
+  std::unique_ptr<Client> client;
+  std::unique_ptr<Bystander> bystander;
+  std::unique_ptr<Peer> peer;
+  std::vector<std::shared_ptr<VictimCall>> victim_calls;  // of a client as the victim
+
+ private:
+  static constexpr uint32_t kAlonePasses = 200;
+  static constexpr uint32_t kFewestPasses = 100;
+  // Calls per pass may fall to a third: the core also serves the hostile peer, in the same bursts.
+  static constexpr uint64_t kRatio = 3;
+
+  uint64_t passes_ = 0;
+  uint64_t alone_ = 0;  // calls in kAlonePasses
+  uint64_t from_pass_ = 0;
+  uint64_t from_call_ = 0;
+};
+
+}  // namespace rrdk::hostile

@@ -1,0 +1,142 @@
+// The responder against a scripted requester: what it reads and writes, and what the lists say.
+#include "responder_test.h"
+
+namespace rrdk::xprt::test {
+namespace {
+
+// Shows: V1-PAD-04, V1-PAD-05, V1-PAD-06, V1-RL-02, V1-RL-07, V1-CHUNK-13, V1-LONG-03
+TEST_F(ResponderTest, ReadChunksInAllTheirForms) {
+  connect();
+  Bytes bytes = pattern(16, 3);
+  std::fill(bytes.begin() + 5, bytes.begin() + 8, std::byte{0});
+  uint32_t key = peer_side->expose(bytes, Rights::kRemoteRead);
+  Bytes expected = Wire{7, 0, 5};
+  expected.insert(expected.end(), bytes.begin(), bytes.begin() + 8);
+  expected.insert(expected.end(), {std::byte{0}, std::byte{0}, std::byte{0}, std::byte{9}});
+  std::vector<std::vector<uint32_t>> forms = {{5}, {8}, {5, 3}, {1, 0, 4}, {2, 2, 1}};
+  for (const std::vector<uint32_t>& form : forms) {
+    Wire wire{7, 1, 4, kMsg};
+    uint32_t skip = 0;
+    size_t reads = end->qp.count(Op::kRead);
+    for (uint32_t length : form) {
+      peer_side->segment(wire.add({1, 12}), key, length, skip);
+      skip += length;
+    }
+    peer_side->say(wire.add({0, 0, 0, 7, 0, 5, 9}));
+    only_answer();
+    EXPECT_EQ(got, expected);
+    EXPECT_EQ(end->qp.count(Op::kRead) - reads,
+              form.size() - static_cast<size_t>(std::count(form.begin(), form.end(), 0u)));
+  }
+  // Positions in any order: 24, 12, 24.
+  Wire wire{7, 1, 4, kMsg};
+  peer_side->segment(wire.add({1, 24}), key, 2, 8);
+  peer_side->segment(wire.add({1, 12}), key, 8, 0);
+  peer_side->segment(wire.add({1, 24}), key, 2, 10);
+  peer_side->say(wire.add({0, 0, 0, 7, 0, 5, 4}));
+  only_answer();
+  Bytes sorted = Wire{7, 0, 5};
+  sorted.insert(sorted.end(), bytes.begin(), bytes.begin() + 8);
+  sorted.insert(sorted.end(), {std::byte{0}, std::byte{0}, std::byte{0}, std::byte{4}});
+  sorted.insert(sorted.end(), bytes.begin() + 8, bytes.begin() + 12);
+  EXPECT_EQ(got, sorted);
+}
+
+// Shows: V1-LONG-02, V1-LONG-15, V1-HDR-18
+TEST_F(ResponderTest, ALongCallIsReadAndItsXidChecked) {
+  connect();
+  Bytes message = Wire{7, 0, 1, 2, 3};
+  uint32_t key = peer_side->expose(message, Rights::kRemoteRead);
+  for (uint32_t xid : {7u, 8u}) {
+    Wire wire{xid, 1, 4, kNoMsg};
+    peer_side->segment(wire.add({1, 0}), key, 8);
+    peer_side->segment(wire.add({1, 0}), key, 12, 8);
+    peer_side->say(wire.add({0, 0, 0, 77, 77}));  // trailing bytes are ignored
+    Bytes answer = only_answer();
+    EXPECT_EQ(word(answer, 3), xid == 7 ? kMsg : kError);
+  }
+  EXPECT_EQ(got, message);
+  EXPECT_EQ(counters().trailing_bytes, 2u);
+  EXPECT_EQ(end->calls, 1u);
+  EXPECT_EQ(counters().refused_xid, 1u);
+}
+
+// Shows: V1-WL-03, V1-WL-04, V1-WL-05, V1-WL-06, V1-WL-07, V1-WL-19, V1-PAD-10, V1-PAD-11,
+// V1-RC-09, V1-RC-10, V1-CHUNK-06
+TEST_F(ResponderTest, TheWriteListComesBackWithWhatWasWritten) {
+  connect();
+  uint32_t key = peer_side->expose(Bytes(600, std::byte{0x5a}), Rights::kRemoteWrite);
+  results({150, 5});
+  Wire call{7, 1, 4, kMsg, 0, 1, 3};
+  for (uint32_t i = 0; i < 3; ++i)
+    peer_side->segment(call, key, 100, 100 * i);
+  peer_side->segment(call.add({1, 1}), key, 8, 300);
+  peer_side->segment(call.add({1, 1}), key, 8, 400);
+  peer_side->segment(call.add({0, 1, 2}), key, 50, 500);
+  peer_side->segment(call, key, 50, 550);
+  peer_side->say(call.add({7, 0}));
+  Wire reply{7, 1, 4, kMsg, 0, 1, 3};
+  peer_side->segment(reply, key, 100, 0);
+  peer_side->segment(reply, key, 50, 100);
+  peer_side->segment(reply, key, 0, 200);
+  peer_side->segment(reply.add({1, 1}), key, 5, 300);
+  peer_side->segment(reply.add({1, 1}), key, 0, 400);
+  peer_side->segment(reply.add({0, 1, 2}), key, 0, 500);
+  peer_side->segment(reply, key, 0, 550);
+  EXPECT_EQ(only_answer(), reply.add({7, 1, 150, 5}).bytes());
+  const Bytes& memory_image = peer_side->at(key).bytes;
+  Bytes expected(600, std::byte{0x5a});
+  Bytes first = pattern(150, 150), second = pattern(5, 5);
+  std::copy(first.begin(), first.end(), expected.begin());
+  std::copy(second.begin(), second.end(), expected.begin() + 300);
+  EXPECT_EQ(memory_image, expected);
+}
+
+// Shows: V1-RC-06, V1-RC-12, V1-RC-16, V1-HDR-10, V1-HDR-13, V1-PAD-14
+TEST_F(ResponderTest, ALongReplyFillsTheReplyChunk) {
+  connect({}, {true, 4096, 1024});
+  uint32_t key = peer_side->expose(Bytes(4096), Rights::kRemoteWrite);
+  results({}, 1192);
+  Wire call{7, 1, 4, kMsg, 0, 0, 1, 3};
+  for (uint32_t i = 0; i < 3; ++i)
+    peer_side->segment(call, key, 1000, 1000 * i);
+  peer_side->say(call.add({7, 0}));
+  Wire reply{7, 1, 4, kNoMsg, 0, 0, 1, 3};
+  peer_side->segment(reply, key, 1000, 0);
+  peer_side->segment(reply, key, 200, 1000);
+  peer_side->segment(reply, key, 0, 2000);
+  EXPECT_EQ(only_answer(), reply.bytes());
+  EXPECT_EQ(word(peer_side->at(key).bytes, 0), 7u);
+  // No chunk, or one that is too small.
+  peer_side->say(Wire{8, 1, 4, kMsg, 0, 0, 0, 8, 0});
+  EXPECT_EQ(word(only_answer(), 4), kErrChunk);
+  Wire small{9, 1, 4, kMsg, 0, 0, 1, 1};
+  peer_side->segment(small, key, 1196);
+  peer_side->say(small.add({9, 0}));
+  EXPECT_EQ(word(only_answer(), 4), kErrChunk);
+  // A Reply chunk of no segments is none (V1-CHUNK-14).
+  peer_side->say(Wire{9, 1, 4, kMsg, 0, 0, 1, 0, 9, 0});
+  EXPECT_EQ(word(only_answer(), 4), kErrChunk);
+}
+
+// Shows: PD-26, PD-27, PD-33
+TEST_F(ResponderTest, OnlyAnOnlyHandleIsInvalidated) {
+  for (bool peer_allows : {true, false}) {
+    connect({}, {peer_allows, 4096, 4096});
+    results({});
+    uint32_t key = peer_side->expose(Bytes(64), Rights::kRemoteWrite);
+    Wire one{7, 1, 4, kMsg, 0, 1, 2};
+    peer_side->segment(peer_side->segment(one, key, 8), key, 8).add({0, 0, 7, 0});
+    peer_side->say(one);
+    EXPECT_EQ(peer_side->invalidated, peer_allows ? std::optional(key) : std::nullopt);
+    Wire two{7, 1, 4, kMsg, 0, 1, 2};
+    peer_side->segment(two, key, 8).segment(key + 1, 8, 0).add({0, 0, 7, 0});
+    peer_side->say(two);
+    EXPECT_EQ(peer_side->invalidated, std::nullopt);
+    end->disconnect();
+    end.reset();
+  }
+}
+
+}  // namespace
+}  // namespace rrdk::xprt::test

@@ -1,0 +1,181 @@
+// The responder against a scripted requester: what it grants, and what it does without memory.
+#include "responder_test.h"
+
+namespace rrdk::xprt::test {
+namespace {
+
+// Shows: V1-CREDIT-04, V1-CREDIT-05, V1-CREDIT-06, V1-CREDIT-17, V1-CREDIT-18, V1-CREDIT-19
+TEST_F(ResponderTest, GrantsAreOursAndNeverZero) {
+  connect({.credits = 8});
+  uint32_t expected[][2] = {{0, 1}, {1, 1}, {5, 5}, {8, 8}, {1000, 8}, {0xffffffff, 8}};
+  for (auto& [asked, granted] : expected) {
+    peer_side->say(Wire{7, 1, asked, kMsg, 0, 0, 0, 7, 0});
+    EXPECT_EQ(word(only_answer(), 2), granted);
+  }
+  for (uint32_t configured : {3u, 0u, 100u}) {
+    end->engine->set_granted_credits(configured);
+    peer_side->say(Wire{7, 1, 8, kMsg, 0, 0, 0, 7, 0});
+    EXPECT_EQ(word(only_answer(), 2), std::clamp(configured, 1u, 8u));
+  }
+}
+
+// Shows: V1-CREDIT-16, V1-CREDIT-12
+TEST_F(ResponderTest, CallsBeyondTheGrantAreServedAndCountedUpToALimit) {
+  connect({.credits = 4, .overrun_limit = 2});
+  end->handler = nullptr;
+  auto ask = [&] { peer_side->say(Wire{7, 1, 4, kMsg, 0, 0, 0, 7, 0}); };
+  ask();
+  EXPECT_EQ(counters().credit_overruns, 0u);
+  ask();
+  ask();
+  EXPECT_EQ(end->held.size(), 3u);
+  EXPECT_EQ(counters().credit_overruns, 2u);
+  EXPECT_FALSE(end->engine->wants_disconnect());
+  ask();
+  EXPECT_TRUE(end->engine->wants_disconnect());
+}
+
+// A peer that calls and never takes replies is held back, and does not use up the pool of calls.
+TEST_F(ResponderTest, UnsentRepliesAreBounded) {
+  connect({.credits = 4, .overrun_limit = 1000});
+  uint32_t taken = 0;
+  for (uint32_t i = 0; i < 100; ++i) {
+    end->qp.post(*end->engine);  // nothing is executed
+    if (!end->qp.receive(Wire{7, 1, 4, 9, 0, 0, 0, 7, 0}, {}))
+      break;
+    end->qp.deliver(*end->engine, end->qp.receive_completions, 1);
+    ++taken;
+  }
+  EXPECT_EQ(taken, 12u);  // twice the credits in work, and the Receives full
+  end->run();
+  EXPECT_EQ(peer_side->take().size(), 12u);
+  expect_alive();
+}
+
+class ScarceMemory : public ResponderTest {
+ protected:
+  ScarceMemory() : ResponderTest({{4096, 6}, {16384, 2}}) {}
+};
+
+// Shows: V1-CREDIT-13, V1-CREDIT-14, EXP-16, EXP-17
+TEST_F(ScarceMemory, GrantsAreBackedByReceivesEvenWithoutBuffers) {
+  connect({.credits = 4, .receive_size = 4096});
+  end->handler = nullptr;
+  std::vector<Buffer> hoard;
+  for (uint32_t size : {16384u, 4096u})
+    while (Buffer buffer = memory->get(size))
+      hoard.push_back(std::move(buffer));
+  hoard.pop_back();  // one, for the pool of calls
+  for (uint32_t i = 0; i < 20; ++i) {
+    peer_side->say(Wire{i, 1, 4, kMsg, 0, 0, 0, i, 0});
+    ASSERT_EQ(end->held.size(), 1u);
+    IncomingCall* call = std::exchange(end->held, {})[0];
+    hoard.clear();  // the upper layer needs a buffer
+    Encoder e(call->reply(), *memory, 64, 1024);
+    e.put_u32(call->xid());
+    e.put_u32(1);
+    e.finish();
+    while (Buffer buffer = memory->get(4096))
+      hoard.push_back(std::move(buffer));
+    end->engine->reply(*call);
+    end->qp.post(*end->engine);
+    end->run();
+    uint32_t granted = word(only_answer(), 2);
+    EXPECT_LE(granted, end->qp.receives.size());
+    EXPECT_GE(granted, 1u);
+  }
+}
+
+// Idle connections must not use up what large calls need.
+TEST_F(ScarceMemory, ReceivesAreOfTheClassThatFitsThem) {
+  End idle({.role = Role::kResponder, .credits = 6}, *memory, *pool);
+  EXPECT_EQ(memory->audit_fitting(4096).available, 0u);
+  EXPECT_EQ(memory->audit_fitting(16384).available, 2u);
+  FakeQueuePair qp;
+  Connection another({.role = Role::kResponder, .credits = 1}, *memory, *pool, qp, idle);
+  EXPECT_FALSE(another.prepare_receives());
+  EXPECT_EQ(memory->audit_fitting(16384).available, 2u);
+  another.on_disconnected();
+  idle.disconnect();
+}
+
+// Shows: V1-LONG-16
+TEST_F(ScarceMemory, ACallWaitsForTheBuffersOfItsChunks) {
+  connect({.credits = 4, .receive_size = 1024});
+  uint32_t key = peer_side->expose(pattern(9000, 2), Rights::kRemoteRead);
+  Buffer hoard[2] = {memory->get(16384), memory->get(16384)};
+  Wire call{7, 1, 4, kMsg};
+  peer_side->segment(call.add({1, 8}), key, 9000).add({0, 0, 0, 7, 0});
+  results({});
+  peer_side->say(call);
+  EXPECT_EQ(end->calls, 0u);
+  EXPECT_TRUE(end->engine->busy());
+  EXPECT_EQ(counters().waits_buffer, 1u);
+  hoard[0].reset();
+  end->engine->on_tick(1);
+  end->run();
+  EXPECT_EQ(end->calls, 1u);
+  only_answer();
+}
+
+// A call that needs more buffers than there are is refused, and those behind it are served.
+// Shows: V1-ERR-25
+TEST_F(ScarceMemory, ACallThatWaitsForTooManyBuffersIsRefused) {
+  connect({.credits = 4, .receive_size = 1024, .buffer_wait_ns = 1000});
+  uint32_t key = peer_side->expose(pattern(40000, 2), Rights::kRemoteRead);
+  results({});
+  for (uint32_t xid : {7u, 8u}) {
+    Wire call{xid, 1, 4, kMsg};
+    peer_side->segment(call.add({1, 8}), key, xid == 7 ? 40000 : 9000).add({0, 0, 0, xid, 0});
+    peer_side->say(call);
+  }
+  end->engine->on_tick(5000);
+  end->engine->on_tick(5999);
+  end->run();
+  EXPECT_TRUE(peer_side->take().empty());
+  EXPECT_EQ(counters().refused_buffers, 0u);
+  end->engine->on_tick(6000);
+  end->run();
+  std::vector<Bytes> sent = peer_side->take();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(word(sent[0], 0), 7u);
+  EXPECT_EQ(word(sent[0], 3), kError);
+  EXPECT_EQ(word(sent[0], 4), kErrChunk);
+  EXPECT_EQ(word(sent[1], 0), 8u);
+  EXPECT_EQ(word(sent[1], 3), kMsg);
+  EXPECT_EQ(counters().refused_buffers, 1u);
+}
+
+// A header beyond the room that each call has takes a buffer; without one the reply waits.
+TEST_F(ScarceMemory, AReplyWaitsForItsHeadersBuffer) {
+  connect({.credits = 2, .receive_size = 1024});
+  uint32_t key = peer_side->expose(Bytes(400), Rights::kRemoteWrite);
+  end->handler = nullptr;
+  Wire call{7, 1, 4, kMsg, 0, 1, 20};
+  for (uint32_t i = 0; i < 20; ++i)
+    peer_side->segment(call, key, 10, 10 * i);
+  peer_side->say(call.add({0, 0, 7, 0}));
+  ASSERT_EQ(end->held.size(), 1u);
+  IncomingCall& held = *std::exchange(end->held, {})[0];
+  Encoder e(held.reply(), *memory, 64, 1024);
+  e.put_u32(held.xid());
+  e.put_u32(1);
+  e.finish();
+  std::vector<Buffer> hoard;
+  while (Buffer buffer = memory->get(1024))
+    hoard.push_back(std::move(buffer));
+  end->engine->reply(held);
+  end->run();
+  EXPECT_TRUE(peer_side->take().empty());
+  EXPECT_TRUE(end->engine->busy());
+  hoard.pop_back();
+  end->engine->on_tick(uint64_t{1} << 40);  // however long it has waited
+  end->run();
+  Bytes answer = only_answer();
+  ASSERT_EQ(answer.size(), 28u + 8 + 320 + 8);
+  for (uint32_t i = 0; i < 20; ++i)
+    EXPECT_EQ(word(answer, 7 + 4 * i + 1), 0u);
+}
+
+}  // namespace
+}  // namespace rrdk::xprt::test

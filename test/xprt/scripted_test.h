@@ -1,0 +1,38 @@
+// One half of the engine under test, and a script that plays the other end.
+#pragma once
+
+#include "script.h"
+
+namespace rrdk::xprt::test {
+
+using fabric::Op;
+using fabric::Rights;
+
+constexpr uint32_t kMsg = 0, kNoMsg = 1, kMsgp = 2, kDone = 3, kError = 4;
+constexpr uint32_t kErrVers = 1, kErrChunk = 2;
+
+class ScriptedTest : public EngineTest {
+ protected:
+  using EngineTest::EngineTest;
+
+  void begin(const ConnectionOptions& options, const proto::PrivateData& peer, uint32_t reads) {
+    end = std::make_unique<End>(options, *memory, *pool);
+    peer_side = std::make_unique<Script>(*end);
+    end->engine->on_established(peer, reads);
+  }
+  const Counters& counters() { return end->engine->counters(); }
+  // What a test's own TearDown() has disconnected is idle, and holds nothing.
+  void TearDown() override {
+    if (end != nullptr) {
+      end->disconnect();
+      EXPECT_TRUE(end->engine->idle());
+      end.reset();
+    }
+    EngineTest::TearDown();
+  }
+
+  std::unique_ptr<End> end;
+  std::unique_ptr<Script> peer_side;
+};
+
+}  // namespace rrdk::xprt::test
