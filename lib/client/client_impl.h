@@ -179,7 +179,8 @@ struct ClientConnection::Impl final : xprt::Upcalls {
   base::Random random_;
   uint64_t broken_since_ns_ = 0;  // without an answer since; 0: not broken
   std::vector<uint32_t> xids_;    // where the last engine's ended
-  base::LogLimit ends_;
+  base::LogLimit ends_said_;
+  base::LogLimit returns_said_;
   SilenceWatch silence_;
   std::unique_ptr<xprt::OutgoingCall> probe_;
   bool probe_unanswered_ = false;

@@ -59,9 +59,9 @@ void ClientConnection::Impl::on_link_up() {
   up_ = link_.get();
   if (std::exchange(opened_, true)) {
     count(reconnects_);
-    if (auto left_out = ends_.allow(base::Tsc::now_ns()))
-      base::log_info("connection to %s is established again (%lu lines left out)", uri_.c_str(),
-                     *left_out);
+    if (auto left_out = returns_said_.allow(base::Tsc::now_ns()))
+      base::log_info("connection to %s is established again (%lu more since the last such line)",
+                     uri_.c_str(), *left_out);
   }
   if (options.keepalive_ms != 0) {
     silence_.restart();
@@ -91,9 +91,10 @@ void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) 
   else if (was_up && !again)
     base::log_info("connection to %s ended: %s", uri_.c_str(), reason.c_str());
   else if (was_up)
-    if (auto left_out = ends_.allow(base::Tsc::now_ns()))
-      base::log_info("connection to %s ended: %s; connecting again (%lu lines left out)",
-                     uri_.c_str(), reason.c_str(), *left_out);
+    if (auto left_out = ends_said_.allow(base::Tsc::now_ns()))
+      base::log_info(
+          "connection to %s ended: %s; connecting again (%lu more since the last such line)",
+          uri_.c_str(), reason.c_str(), *left_out);
   phase_.store(again ? Phase::kReconnecting : Phase::kFailed, std::memory_order_release);
 }
 
