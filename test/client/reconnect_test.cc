@@ -287,7 +287,8 @@ TEST_P(Reconnecting, CallsEndOnceAfterAll) {
   expect_status(endings, CallStatus::kOk);
 }
 
-// The time counts from submit() on: were it reset with each connection, this would not end.
+// The time counts from submit() on: were it reset with each connection, this would not end. Between
+// two breaks there is a delay of a millisecond or more, but for the first.
 TEST(Reconnect, ADeadlineHoldsOverAllConnections) {
   SurvivalWorld world({.reconnect = at_once(), .retransmit = true});
   world.connect();
@@ -303,7 +304,7 @@ TEST(Reconnect, ADeadlineHoldsOverAllConnections) {
     world.gate.drop();
     world.until([&] { return !world.connection->alive(); });
     world.until([&] { return world.connection->alive() || ending.ended() != 0; });
-    ASSERT_LT(++breaks, 10000u);
+    ASSERT_LT(++breaks, 120u);
   }
   EXPECT_EQ(ending.call.status(), CallStatus::kTimeout);
   EXPECT_GT(breaks, 1u);
