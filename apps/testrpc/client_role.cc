@@ -150,6 +150,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
   print_failures(bench.results());
   if (given.faults)
     print_faults(faults);
+  print_survival(bench.results());
   print_audit(audit);
   if (!options.json.empty()) {
     std::vector<int> cpus;

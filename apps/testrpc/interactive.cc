@@ -133,6 +133,7 @@ void Prompt::show(const std::string& what) {
   } else {
     print_table(bench_.results());
     print_failures(bench_.results());
+    print_survival(bench_.results());
   }
 }
 

@@ -94,10 +94,12 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   random_state_ = options.seed * 2 + 1;
   active_ = std::span(slots_).first(spec.window * session_.connections().size());
   stopping_ = false;
+  Survival before = session_.survival();
   warm_up();
   recent_.clear();
   next_tick_ns_ = Runtime::now_ns() + kTickNs;
   measure();
+  result.survival = session_.survival().since(before);
 }
 
 // Calls that are made but not measured: they fault pages in and fill caches and pools. What goes
@@ -221,6 +223,7 @@ void Load::submit(Slot& slot, uint64_t intended_ns) {
   ++in_flight_;
   Encoder& args = slot.call.begin(perf_binding(), slot.engine->procedure);
   slot.call.set_timeout_ms(options_->timeout_ms);
+  slot.call.set_retransmit(options_->retransmit);
   slot.engine->prepare(slot.draw, args, slot.call);
   slot.call.submit(
       [](Call&, void* argument) {
@@ -240,7 +243,8 @@ void Load::on_ended(Slot& slot) {
     fresh_.record(latency);
   }
   CallStatus status = slot.call.status();
-  if (status == CallStatus::kConnectionLost || status == CallStatus::kShutdown) {
+  bool lost = status == CallStatus::kConnectionLost && !options_->reconnect;
+  if (lost || status == CallStatus::kShutdown) {
     result_->connection_lost = true;
     return;
   }

@@ -53,8 +53,9 @@ struct RunResult {
   uint64_t wrong_bytes = 0;
   uint64_t allocations = 0;  // in the steady state, by both sides where both can be seen
   uint64_t registrations = 0;
-  bool connection_lost = false;
+  bool connection_lost = false;  // for good
   bool stopped = false;
+  Survival survival;
   Failures failures;
   Histogram latency;  // nanoseconds
 

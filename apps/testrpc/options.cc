@@ -242,6 +242,15 @@ constexpr Option kOptions[] = {
     {"faults", "SPEC|off", Kind::kRun,
      "let things fail on purpose, once connected: send-error=0.001,delay-us=50:0.01,seed=7",
      [](Options& o, const std::string& v) { return take_faults(o, v); }},
+    {"reconnect", nullptr, Kind::kStart,
+     "client: a connection that is lost is made again, and the run goes on",
+     [](Options& o, const std::string& v) { return take_switch(o.reconnect, v); }},
+    {"retransmit", nullptr, Kind::kRun,
+     "with --reconnect: calls that were lost with their connection are sent again",
+     [](Options& o, const std::string& v) { return take_switch(o.retransmit, v); }},
+    {"keepalive-ms", "MS", Kind::kStart,
+     "client: a server that is silent for so long is asked, and given up if it does not answer",
+     [](Options& o, const std::string& v) { return take_count(o.keepalive_ms, v, 0, 3600000); }},
     {"seed", "N", Kind::kRun, "of what is drawn at random: offsets, and engine mixed's calls",
      [](Options& o, const std::string& v) { return take_count(o.seed, v, 0, UINT64_MAX); }},
 };
@@ -306,6 +315,12 @@ Result<void> check_whole(const Options& options) {
   if (options.role == Role::kClient && treats_clients)
     return fail(Errc::kInvalidArgument,
                 "--drc, --max-connections-per-client and --idle-timeout are for --server");
+  if (options.role == Role::kServer && (options.reconnect || options.keepalive_ms != 0))
+    return fail(Errc::kInvalidArgument,
+                "--reconnect and --keepalive-ms are for --client and --self");
+  if (options.retransmit && !options.reconnect)
+    return fail(Errc::kInvalidArgument,
+                "--retransmit needs --reconnect: calls are sent again on a new connection only");
   if (options.role == Role::kClient && !options.poll_cpus.empty())
     return fail(Errc::kInvalidArgument, "--poll-cpus is for --server");
   if (options.role == Role::kSelf && !options.poll_cpus.empty())

@@ -48,6 +48,9 @@ struct Options {
   uint32_t credits = 64;
   uint32_t inline_size = 4096;
   uint32_t max_size = kDefaultMaxSize;
+  bool reconnect = false;
+  bool retransmit = false;    // needs reconnect
+  uint32_t keepalive_ms = 0;  // 0: off
 
   // How a server treats its clients.
   uint32_t drain_timeout_ms = 10'000;

@@ -128,6 +128,16 @@ void print_failures(Results results) {
   }
 }
 
+void print_survival(Results results) {
+  for (const std::unique_ptr<RunResult>& r : results) {
+    const Survival& s = r->survival;
+    if (s.reconnects != 0 || s.keepalives != 0)
+      std::printf("SURVIVED in %s: %" PRIu64 " reconnections, %" PRIu64
+                  " calls sent again, %" PRIu64 " keepalives\n",
+                  run_name(r->spec).c_str(), s.reconnects, s.retransmissions, s.keepalives);
+  }
+}
+
 void print_audit(const Audit& audit) {
   std::printf("pools whole: %s; allocations per call: %g; registrations per call: %g\n",
               audit.pools_whole ? "yes" : "NO", audit.allocations_per_call,

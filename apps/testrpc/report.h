@@ -40,6 +40,7 @@ std::string run_name(const RunSpec& spec);
 
 void print_table(Results results);
 void print_failures(Results results);
+void print_survival(Results results);
 void print_audit(const Audit& audit);
 void print_faults(const FaultCounts& counts);
 

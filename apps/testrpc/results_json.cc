@@ -56,6 +56,10 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
   append(text, "\"dispatch\": \"%s\", \"seconds\": %.6f, ", to_string(options.dispatch), r.seconds);
   append(text, "\"calls\": %" PRIu64 ", \"errors\": %" PRIu64 ", \"wrong_bytes\": %" PRIu64 ", ",
          r.calls, r.failures.total(), r.wrong_bytes);
+  append(text,
+         "\"reconnects\": %" PRIu64 ", \"retransmissions\": %" PRIu64 ", \"keepalives\": %" PRIu64
+         ", ",
+         r.survival.reconnects, r.survival.retransmissions, r.survival.keepalives);
   append(text, "\"rpc_per_s\": %.1f, \"bytes_per_s\": %.1f, ", rate(r.calls, r.seconds),
          rate(r.bytes, r.seconds));
   append(text,

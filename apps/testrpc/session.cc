@@ -56,7 +56,10 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
                                   .max_call = largest_message(scale.max_size),
                                   .max_reply = largest_message(scale.max_size),
                                   .call_timeout_ms = options.timeout_ms,
-                                  .chunk_threshold = options.chunk_threshold};
+                                  .chunk_threshold = options.chunk_threshold,
+                                  .reconnect = {.enabled = options.reconnect},
+                                  .retransmit = options.reconnect && options.retransmit,
+                                  .keepalive_ms = options.keepalive_ms};
   Result<std::unique_ptr<Client>> client = Client::create(*session->runtime_, client_options);
   if (!client)
     return tl::unexpected(client.error());
@@ -71,6 +74,17 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
 }
 
 Session::~Session() = default;
+
+Survival Session::survival() const {
+  Survival sum;
+  for (const std::unique_ptr<ClientConnection>& connection : connections_) {
+    ClientStats stats = connection->stats();
+    sum.reconnects += stats.reconnects;
+    sum.retransmissions += stats.retransmissions;
+    sum.keepalives += stats.keepalives;
+  }
+  return sum;
+}
 
 bool Session::close() {
   connections_.clear();

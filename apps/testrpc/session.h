@@ -30,6 +30,18 @@ MemoryOptions memory_for(const Options& options, const Scale& scale);
 // Bytes of the largest call or reply that carries `max_size` bytes of data.
 uint64_t largest_message(uint32_t max_size);
 
+// What connections have lived through.
+struct Survival {
+  uint64_t reconnects = 0;
+  uint64_t retransmissions = 0;
+  uint64_t keepalives = 0;
+
+  Survival since(const Survival& earlier) const {
+    return {reconnects - earlier.reconnects, retransmissions - earlier.retransmissions,
+            keepalives - earlier.keepalives};
+  }
+};
+
 class Session {
  public:
   static Result<std::unique_ptr<Session>> open(const Options& options, const std::string& uri,
@@ -40,6 +52,8 @@ class Session {
   Runtime& runtime() { return *runtime_; }
   IdlePolicy idle() const { return idle_; }
   std::span<const std::unique_ptr<ClientConnection>> connections() const { return connections_; }
+
+  Survival survival() const;  // of all connections, since they were made
 
   // Closes the connections. True when every buffer came back to its pool.
   bool close();

@@ -21,6 +21,7 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   c.binding.store(&binding, std::memory_order_relaxed);
   c.procedure.store(procedure, std::memory_order_relaxed);
   c.timeout_ms = connection.options.call_timeout_ms;
+  c.retransmit = connection.options.retransmit;
   c.variable_reply = 0;
   c.transformed = false;
   c.num_rooms = 0;
@@ -74,6 +75,11 @@ void Call::forbid_ddp(uint32_t growth) noexcept {
 void Call::set_timeout_ms(uint32_t timeout) noexcept {
   if (impl_->begun)
     impl_->timeout_ms = timeout;
+}
+
+void Call::set_retransmit(bool retransmit) noexcept {
+  if (impl_->begun)
+    impl_->retransmit = retransmit;
 }
 
 CallStatus Call::Impl::check() const noexcept {

@@ -2,8 +2,10 @@
 //
 //   phase      who has the call                  waits for
 //   kIdle      its caller, or the core's inbox   submit(), then the core's next pass
+//   kWaiting   the ClientConnection              a connection, deadline, cancel or its giving up
 //   kEngine    the engine                        reply, deadline, cancel or the connection's end
 //   kEnded     the core's deferred ends          the core's next pass, then the callback
+// A call whose connection is lost goes from kEngine back to kWaiting, if the policy says so.
 //
 // It can outlive its Call: one that is destroyed in a pass of its core goes when it is no longer
 // busy().
@@ -26,7 +28,7 @@ namespace rrdk {
 inline void no_callback(Call&, void*) {}
 
 struct Call::Impl : runtime::WorkItem {
-  enum class Phase : uint8_t { kIdle, kEngine, kEnded };
+  enum class Phase : uint8_t { kIdle, kWaiting, kEngine, kEnded };
   // What begin() returns when it is refused.
   struct Refused {
     explicit Refused(Memory& memory) : encoder(message, memory, 0, 0) { encoder.fail(); }
@@ -83,6 +85,7 @@ struct Call::Impl : runtime::WorkItem {
   bool binding_ok = false;
   std::atomic<uint32_t> procedure = 0;
   uint32_t timeout_ms = 0;
+  bool retransmit = false;
   uint64_t variable_reply = 0;
   bool transformed = false;  // forbid_ddp()
   uint32_t growth = 0;       // of the transformed reply
@@ -109,8 +112,41 @@ struct Call::Impl : runtime::WorkItem {
   Cancel cancelling;
   Farewell farewell;
   std::unique_ptr<Refused> refused;
-  Impl* previous = nullptr;  // in the connection's list of calls that the engine has
+  Impl* previous = nullptr;  // in the one of the connection's lists that it is in
   Impl* following = nullptr;
+};
+
+// Calls of one connection, of its core's thread. A call is in one list at a time.
+class CallList {
+ public:
+  bool empty() const noexcept { return first_ == nullptr; }
+  Call::Impl* front() const noexcept { return first_; }
+  void push_front(Call::Impl& call) noexcept {
+    call.previous = nullptr;
+    call.following = first_;
+    (first_ != nullptr ? first_->previous : last_) = &call;
+    first_ = &call;
+  }
+  void push_back(Call::Impl& call) noexcept {
+    call.previous = last_;
+    call.following = nullptr;
+    (last_ != nullptr ? last_->following : first_) = &call;
+    last_ = &call;
+  }
+  void remove(Call::Impl& call) noexcept {
+    (call.previous != nullptr ? call.previous->following : first_) = call.following;
+    (call.following != nullptr ? call.following->previous : last_) = call.previous;
+  }
+  Call::Impl* pop_front() noexcept {
+    Call::Impl* call = first_;
+    if (call != nullptr)
+      remove(*call);
+    return call;
+  }
+
+ private:
+  Call::Impl* first_ = nullptr;
+  Call::Impl* last_ = nullptr;
 };
 
 }  // namespace rrdk

@@ -6,43 +6,36 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/client_impl.h"
-#include "runtime/poll_core.h"
+#include "client/client_link.h"
 
 namespace rrdk {
 
 using runtime::WorkItem;
 
 ClientConnection::Impl::Impl(Runtime::Impl& runtime_in, const ClientOptions& options_in,
-                             runtime::PollCore& core, runtime::OpenDevice& device)
-    : Link(core, device), runtime(runtime_in), options(options_in) {
+                             runtime::PollCore& core, runtime::OpenDevice& device,
+                             const std::string& uri)
+    : runtime(runtime_in),
+      options(options_in),
+      core_(core),
+      device_(device),
+      uri_(uri),
+      backoff_(options_in.reconnect.first_delay_ms, options_in.reconnect.max_delay_ms),
+      silence_(options_in.keepalive_ms, options_in.keepalive_patience) {
   core.assigned().fetch_add(1, std::memory_order_relaxed);
 }
 
 ClientConnection::Impl::~Impl() {
-  core().assigned().fetch_sub(1, std::memory_order_relaxed);
+  core_.assigned().fetch_sub(1, std::memory_order_relaxed);
 }
 
-Result<void> ClientConnection::Impl::open(const std::string& uri) {
-  xprt::ConnectionOptions engine = {.role = xprt::Role::kRequester,
-                                    .credits = options.credits,
-                                    .send_size = options.inline_size,
-                                    .receive_size = options.inline_size,
-                                    .limits = {},
-                                    .max_call = options.max_call,
-                                    .max_reply = options.max_reply,
-                                    .chunk_threshold = options.chunk_threshold,
-                                    .pad_write_chunks = options.pad_write_chunks,
-                                    .one_segment = options.one_segment};
+Result<void> ClientConnection::Impl::open() {
   // Whoever comes first, the core or our patience, has it.
   auto taken = std::make_shared<std::atomic<bool>>(false);
-  core().post([&, taken] {
-    if (taken->exchange(true, std::memory_order_acq_rel))
-      return;  // nothing else of it is there any more
-    auto started = connect(uri, engine, runtime.memory, *this);
-    if (!started && state() == runtime::LinkState::kNew) {
-      error_ = started.error();
-      phase_.store(Phase::kDead, std::memory_order_release);
-    }
+  core_.post([this, taken] {
+    if (!taken->exchange(true, std::memory_order_acq_rel))
+      start_link();
+    // Otherwise nothing else of it is there any more.
   });
   uint64_t deadline = base::Tsc::now_ns() + uint64_t{options.connect_timeout_ms} * 1'000'000;
   bool in_time = runtime.wait_until(
@@ -50,13 +43,19 @@ Result<void> ClientConnection::Impl::open(const std::string& uri) {
   if (alive())
     return {};
   if (!in_time && !taken->exchange(true, std::memory_order_acq_rel))
-    return fail(Errc::kTimeout, uri + ": poll core " + std::to_string(core().index()) +
+    return fail(Errc::kTimeout, uri_ + ": poll core " + std::to_string(core_.index()) +
                                     " did not begin to connect within " +
                                     std::to_string(options.connect_timeout_ms) +
                                     " ms: nobody polls it");
-  if (!in_time)
-    core().post([this] { close(Errc::kTimeout, "no answer"); });
+  core_.post([this] {
+    shutting_down_ = true;  // it may have been established meanwhile
+    if (link_)
+      link_->close(Errc::kTimeout, "no answer");
+    else if (phase_.load(std::memory_order_relaxed) != Phase::kDead)
+      finish();
+  });
   wait_unused();
+  std::lock_guard lock(error_mutex_);
   return tl::unexpected(error_);
 }
 
@@ -65,13 +64,17 @@ void ClientConnection::Impl::shut_down() {
     base::log_error(
         "%s: its ClientConnection is destroyed in a callback or handler: it waits for ever",
         peer().c_str());
-  core().post([this] { close_all(); });
+  core_.post([this] { close_all(); });
   wait_unused();
 }
 
 void ClientConnection::Impl::close_all() noexcept {
   shutting_down_ = true;
-  close(Errc::kShutdown, "the connection is being closed");
+  end_waiting(CallStatus::kShutdown);
+  if (link_)
+    link_->close(Errc::kShutdown, "the connection is being closed");
+  else if (phase_.load(std::memory_order_relaxed) != Phase::kDead)
+    finish();
 }
 
 void ClientConnection::Impl::wait_unused() {
@@ -80,30 +83,14 @@ void ClientConnection::Impl::wait_unused() {
            queued_.load(std::memory_order_acquire) == 0;
   });
   // A task of ours may be what the core is running: it is done when a later one is.
-  runtime.run_on(core(), [] {});
-}
-
-void ClientConnection::Impl::on_up() {
-  phase_.store(Phase::kUp, std::memory_order_release);
-}
-
-void ClientConnection::Impl::on_down(Errc code, const std::string& reason) {
-  if (alive() && code == Errc::kShutdown)
-    base::log_debug("connection to %s closed", peer().c_str());
-  else if (alive())
-    base::log_info("connection to %s ended: %s", peer().c_str(), reason.c_str());
-  error_ = {code, peer() + ": " + reason};
-  phase_.store(Phase::kFailed, std::memory_order_release);
-}
-
-void ClientConnection::Impl::on_dead() {
-  phase_.store(Phase::kDead, std::memory_order_release);
+  runtime.run_on(core_, [] {});
 }
 
 std::optional<Error> ClientConnection::Impl::error() const {
   Phase phase = phase_.load(std::memory_order_acquire);
   if (phase == Phase::kOpening || phase == Phase::kUp)
     return std::nullopt;
+  std::lock_guard lock(error_mutex_);
   return error_;
 }
 
@@ -164,7 +151,16 @@ void ClientConnection::Impl::keep_until_ended(std::unique_ptr<Call::Impl> call) 
 }
 
 ClientStats ClientConnection::Impl::stats() const {
-  xprt::Counters c = counters();
+  xprt::Counters c;
+  uint32_t granted = 0;
+  {
+    std::lock_guard lock(link_mutex_);
+    c = past_;
+    if (link_) {
+      xprt::add(c, link_->counters());
+      granted = alive() ? link_->window() : 0;
+    }
+  }
   uint64_t calls = calls_.load(std::memory_order_relaxed);
   uint64_t ok = ended_ok_.load(std::memory_order_relaxed);
   uint64_t error = ended_error_.load(std::memory_order_relaxed);
@@ -178,8 +174,14 @@ ClientStats ClientConnection::Impl::stats() const {
           .protocol_breaches = c.refused_short + c.refused_version + c.refused_header +
                                c.refused_xid + c.refused_limits + c.stale_replies +
                                c.malformed_replies,
-          .granted = window(),
+          .granted = granted,
           .in_flight = static_cast<uint32_t>(calls - std::min(calls, ok + error)),
+          .reconnects = reconnects_.load(std::memory_order_relaxed),
+          .failed_attempts = failed_attempts_.load(std::memory_order_relaxed),
+          .carried_over = carried_over_.load(std::memory_order_relaxed),
+          .retransmissions = c.calls_resent,
+          .keepalives = keepalives_.load(std::memory_order_relaxed),
+          .keepalive_ends = keepalive_ends_.load(std::memory_order_relaxed),
           .refusals = c.refusals};
 }
 
@@ -191,6 +193,10 @@ ClientConnection::~ClientConnection() {
 
 bool ClientConnection::alive() const noexcept {
   return impl_->alive();
+}
+
+bool ClientConnection::reconnecting() const noexcept {
+  return impl_->reconnecting();
 }
 
 std::optional<Error> ClientConnection::error() const {

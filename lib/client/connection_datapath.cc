@@ -1,20 +1,11 @@
 // From the core's side of submit() to the callback.
 #include "client/client_impl.h"
-#include "runtime/poll_core.h"
+#include "client/client_link.h"
 
 namespace rrdk {
 
-using runtime::LinkState;
+using client::count;
 using runtime::WorkItem;
-
-namespace {
-
-// A counter that one thread writes.
-void count(std::atomic<uint64_t>& counter) {
-  counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-}
-
-}  // namespace
 
 void ClientConnection::Impl::submit(Call::Impl& call) noexcept {
   if (core().here()) {
@@ -37,31 +28,35 @@ void ClientConnection::Impl::start(Call::Impl& call) noexcept {
   if (call.cancel_wanted.load(std::memory_order_relaxed) ||
       call.abandoned.load(std::memory_order_relaxed)) [[unlikely]]
     return end_later(call, CallStatus::kCancelled);
-  if (state() != LinkState::kUp) [[unlikely]]
-    return end_later(call, CallStatus::kConnectionLost);
 
   call.outgoing.deadline_ns = 0;
+  call.outgoing.resend = call.outgoing.sent = false;
   call.timed = false;
+  if (up_ == nullptr) [[unlikely]]
+    return will_reconnect() ? keep_waiting(call) : end_later(call, CallStatus::kConnectionLost);
+  to_engine(call);
+}
+
+void ClientConnection::Impl::to_engine(Call::Impl& call) noexcept {
   call.phase = Call::Impl::Phase::kEngine;
-  call.previous = nullptr;
-  call.following = in_engine_;
-  if (in_engine_ != nullptr)
-    in_engine_->previous = &call;
-  in_engine_ = &call;
+  in_engine_.push_front(call);
   bool outer = std::exchange(deferring_, true);
-  engine().submit(call.outgoing);
+  up_->engine().submit(call.outgoing);
   deferring_ = outer;
-  core().mark_dirty(*this);
+  core_.mark_dirty(*up_);
 }
 
 // A timeout counts from the tick that first sees the call: up to a millisecond long, never short,
 // and no call reads the clock. New calls are at the front of the list.
-void ClientConnection::Impl::on_tick(uint64_t now_ns) {
-  for (Call::Impl* call = in_engine_; call != nullptr && !call->timed; call = call->following) {
+void ClientConnection::Impl::on_link_tick(uint64_t now_ns) {
+  for (Call::Impl* call = in_engine_.front(); call != nullptr && !call->timed;
+       call = call->following) {
     call->timed = true;
     if (call->timeout_ms != 0)
       call->outgoing.deadline_ns = now_ns + uint64_t{call->timeout_ms} * 1'000'000;
   }
+  if (options.keepalive_ms != 0 && up_ != nullptr)
+    look_for_silence(now_ns);
 }
 
 void ClientConnection::Impl::cancel(Call::Impl& call) noexcept {
@@ -89,12 +84,16 @@ void ClientConnection::Impl::cancel(Call::Impl& call) noexcept {
 }
 
 void ClientConnection::Impl::stop(Call::Impl& call) noexcept {
+  if (call.phase == Call::Impl::Phase::kWaiting) {
+    (call.outgoing.resend ? again_ : unsent_).remove(call);
+    return end_later(call, CallStatus::kCancelled);
+  }
   if (call.phase != Call::Impl::Phase::kEngine)
     return;  // it has ended, or start() will see what is wanted
   bool outer = std::exchange(deferring_, true);
-  engine().cancel(call.outgoing);
+  link_->engine().cancel(call.outgoing);
   deferring_ = outer;
-  core().mark_dirty(*this);
+  core_.mark_dirty(*link_);
 }
 
 CallStatus ClientConnection::Impl::ended_status(Call::Impl& call) noexcept {
@@ -102,20 +101,27 @@ CallStatus ClientConnection::Impl::ended_status(Call::Impl& call) noexcept {
   if (status == CallStatus::kOk) [[likely]] {
     call.results = Decoder(call.outgoing.reply, call.outgoing.placed);
     if (!rpc::decode_reply(call.results, call.reply)) {
-      engine().count_refusal(Refusal::kBadReplyHeader);
+      link_->engine().count_refusal(Refusal::kBadReplyHeader);
       return CallStatus::kMalformedReply;
     }
     return rpc::call_status(call.reply);
   }
+  bool unsent = status == CallStatus::kNoMemory || status == CallStatus::kTooLarge;
+  if (unsent && call.outgoing.resend)
+    return CallStatus::kConnectionLost;  // an earlier connection has carried it
   bool by_us = status == CallStatus::kCancelled || status == CallStatus::kConnectionLost;
   return by_us && shutting_down_ ? CallStatus::kShutdown : status;
 }
 
 void ClientConnection::Impl::on_call_ended(xprt::OutgoingCall& outgoing) {
+  if (outgoing.user == nullptr) [[unlikely]] {
+    probe_unanswered_ = false;
+    return;
+  }
   auto& call = *static_cast<Call::Impl*>(outgoing.user);
-  (call.previous != nullptr ? call.previous->following : in_engine_) = call.following;
-  if (call.following != nullptr)
-    call.following->previous = call.previous;
+  in_engine_.remove(call);
+  if (outgoing.status == CallStatus::kConnectionLost && carries(call)) [[unlikely]]
+    return keep_waiting(call);
   CallStatus status = ended_status(call);
   if (deferring_) [[unlikely]]
     return end_later(call, status);

@@ -179,6 +179,7 @@ void Link::on_event(const fabric::Event& event) {
 }
 
 void Link::bury() {
+  on_finished();
   state_ = LinkState::kDead;
   core_.remove(*this);
   core_.faults().forget(*this);

@@ -63,7 +63,7 @@ class Link {
     on_tick(now_ns);
     engine_->on_tick(now_ns);
   }
-  bool needs_tick() const { return engine_->busy(); }
+  bool needs_tick() const { return engine_->busy() || always_ticks_; }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
   void give_up();                                         // wants_close()
   void break_queue_pair() { queue_pair_->disconnect(); }  // as a failed request does
@@ -78,10 +78,15 @@ class Link {
   virtual void on_up() = 0;
   // The link is on its way down, from whatever state; once.
   virtual void on_down(Errc code, const std::string& reason) = 0;
-  // Calls are in flight; about every millisecond, before the engine's on_tick().
+  // Calls are in flight, or always_ticks_; about every millisecond, before the engine's on_tick().
   virtual void on_tick(uint64_t) {}
+  // The engine has done its work, and is there for the last time.
+  virtual void on_finished() {}
   // Nothing refers to the link any more; may delete it.
   virtual void on_dead() = 0;
+
+  // Ticks come without calls in flight too, from on_up() to on_down().
+  void set_always_ticks(bool on) noexcept { always_ticks_ = on; }
 
   WorkerQueue for_workers_;  // what waits for them
 
@@ -108,7 +113,8 @@ class Link {
   LinkState state_ = LinkState::kNew;
   bool fabric_down_ = false;  // its last event came, or it was never asked to connect
   bool dirty_ = false;        // in the core's list of links to post for
-  bool ticking_ = false;      // in the core's list of links with calls in flight
+  bool ticking_ = false;      // in the core's list of links that need ticks
+  bool always_ticks_ = false;
   Link* next_dirty_ = nullptr;
   struct {
     uint64_t round = 0;  // the last one that it had its turn for

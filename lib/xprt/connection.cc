@@ -1,6 +1,9 @@
 #include "xprt/connection.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <functional>
 
 #include "base/random.h"
 #include "xprt/connection_impl.h"
@@ -20,6 +23,13 @@ ConnectionOptions normalised(ConnectionOptions options) {
 }
 
 }  // namespace
+
+void add(Counters& sum, const Counters& more) noexcept {
+  using Words = std::array<uint64_t, sizeof(Counters) / sizeof(uint64_t)>;
+  Words words = std::bit_cast<Words>(sum);
+  std::ranges::transform(words, std::bit_cast<Words>(more), words.begin(), std::plus<>());
+  sum = std::bit_cast<Counters>(words);
+}
 
 Connection::Connection(const ConnectionOptions& options, Memory& memory, CallPool& pool,
                        fabric::RemoteKeys& keys, Upcalls& upcalls)
@@ -105,6 +115,16 @@ uint32_t Connection::window() const {
 }
 uint32_t Connection::in_flight() const {
   return impl_->requester.window.in_flight();
+}
+bool Connection::may_send() const {
+  return impl_->requester.may_send();
+}
+
+std::vector<uint32_t> Connection::last_xids() const {
+  return impl_->requester.last_xids();
+}
+void Connection::continue_xids(std::span<const uint32_t> last) {
+  impl_->requester.continue_xids(last);
 }
 
 void Connection::set_requested_credits(uint32_t credits) {

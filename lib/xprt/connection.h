@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "fabric/device.h"
 #include "fabric/work.h"
@@ -66,6 +67,8 @@ struct ConnectionOptions {
 // Every refusal and rule breach by the peer has its own counter. Read by statistics at any time.
 struct Counters {
   uint64_t calls_received = 0, replies_sent = 0, calls_sent = 0, replies_received = 0;
+  uint64_t calls_resent = 0;       // of calls_sent: under an XID of an earlier connection
+  uint64_t messages_received = 0;  // whole ones, whatever became of them
   uint64_t bytes_read = 0, bytes_written = 0;  // by our RDMA Reads and Writes
   uint64_t long_calls = 0, long_replies = 0;   // moved by PZRC, by Reply chunk
   uint64_t errors_sent = 0;                    // RDMA_ERROR messages
@@ -81,6 +84,9 @@ struct Counters {
            waits_key = 0, waits_turn = 0, waits_chunk_bytes = 0;
   Refusals refusals;  // each reason by itself; the counters above sum some of them up
 };
+
+// Each by each. `more` is not counting any more, or is a copy.
+void add(Counters& sum, const Counters& more) noexcept;
 
 class Connection;
 
@@ -127,10 +133,15 @@ struct OutgoingCall {
   bool force_long = false;              // send as RDMA_NOMSG though it would fit (V1-LONG-14)
   bool only_short = false;              // never as RDMA_NOMSG: the binding forbids it (EXP-33)
   bool no_ddp = false;                  // no item in a chunk of its own (SEC-04); no `results`
+  // Send under the XID that its last submit() gave it, on an engine with the same number of credits
+  // that continues the XIDs of that one. Before any call that is not sent again.
+  bool resend = false;
   void* user = nullptr;
 
-  // Out, valid until release(): how it ended, and with kOk the reduced reply and what was placed.
+  // Out, valid until release(): how it ended, whether the peer may have seen it, and with kOk the
+  // reduced reply and what was placed. The message is as it was before submit(), but for its XID.
   CallStatus status = CallStatus::kOk;
+  bool sent = false;
   std::span<const Fragment> reply;
   std::span<const ItemView> placed;
 
@@ -175,6 +186,10 @@ class Connection {
   proto::PrivateData private_data() const;
   // Before connecting or accepting: fills receives(). False: not enough buffers; give up.
   bool prepare_receives();
+  // Requester: the XID that each slot used last, and, before on_established(), to go on from those
+  // of an earlier connection: a responder may know calls by their XIDs beyond a connection's end.
+  std::vector<uint32_t> last_xids() const;
+  void continue_xids(std::span<const uint32_t> last);
 
   // Events in.
   void on_established(const proto::PrivateData& peer, uint32_t reads_allowed);
@@ -223,6 +238,7 @@ class Connection {
   uint32_t granted() const;     // responder: the last grant
   uint32_t window() const;      // requester: how many calls may be in flight now
   uint32_t in_flight() const;   // requester: Sends without reply
+  bool may_send() const;        // requester: a call submitted now would not queue
   void set_requested_credits(uint32_t credits);  // V1-CREDIT-03; at most options.credits
   void set_granted_credits(uint32_t credits);    // V1-CREDIT-04; at most options.credits
 

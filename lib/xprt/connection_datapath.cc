@@ -53,9 +53,12 @@ void Connection::Impl::on_receive(ReceiveSlot& slot, const Completion& completio
   link.receives.on_completion();
   bool usable = completion.status == WcStatus::kSuccess && link.phase != Phase::kDead &&
                 completion.byte_length <= link.options.receive_size;
-  if (!usable) [[unlikely]]
+  if (!usable) [[unlikely]] {
     slot.buffer.reset();
-  else if (link.options.role == Role::kResponder)
+    return;
+  }
+  ++link.counters.messages_received;
+  if (link.options.role == Role::kResponder)
     responder.on_receive(slot, completion.byte_length);
   else
     requester.on_receive(slot, completion);

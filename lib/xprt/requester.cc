@@ -41,4 +41,21 @@ bool Requester::prepare() {
   return true;
 }
 
+std::vector<uint32_t> Requester::last_xids() const {
+  std::vector<uint32_t> xids;
+  xids.reserve(slots_.size());
+  for (const Slot& slot : slots_)
+    xids.push_back(slot.xid);
+  return xids;
+}
+
+// Slot by slot: each has a count of its own in the upper bits, and how far they are apart is not
+// bounded.
+void Requester::continue_xids(std::span<const uint32_t> last) noexcept {
+  if (last.size() != slots_.size())
+    return;
+  for (size_t i = 0; i < slots_.size(); ++i)
+    slots_[i].xid = last[i];
+}
+
 }  // namespace rrdk::xprt

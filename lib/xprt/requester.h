@@ -36,6 +36,9 @@ class Requester {
   bool emit_revoke(State& call) noexcept;
 
   bool prepare();  // header rooms. False: no buffers
+  std::vector<uint32_t> last_xids() const;
+  void continue_xids(std::span<const uint32_t> last) noexcept;
+  bool may_send() const noexcept { return first_queued_ == nullptr && may_start(); }
   bool busy() const noexcept { return active_ != 0 || first_queued_ != nullptr; }
   bool idle() const noexcept { return !busy(); }
 
@@ -57,7 +60,8 @@ class Requester {
   // requester_datapath.cc: the life of a call
   bool may_start() const noexcept;
   bool start(State& call) noexcept;
-  void take_slot(State& call) noexcept;
+  bool take_slot(State& call) noexcept;
+  bool take_own_slot(State& call) noexcept;
   void free_slot(uint32_t index) noexcept;
   void check_zombies() noexcept;
   void give_up_on_peer(Refusal reason, const char* fault) noexcept;

@@ -12,6 +12,7 @@ void Requester::submit(OutgoingCall& call) noexcept {
   State& state = *call.state;
   call.reply = {};
   call.placed = {};
+  call.sent = false;
   state.clear();
   state.num_offers = 0;
   state.bound = state.revoked = 0;
@@ -42,7 +43,8 @@ bool Requester::may_start() const noexcept {
 // False: the call needs keys or buffers that are not there now. Otherwise it is on its way, or has
 // ended because it is larger than what can be sent.
 bool Requester::start(State& call) noexcept {
-  take_slot(call);
+  if (!take_slot(call)) [[unlikely]]
+    return false;
   Plan plan = plan_call(call);
   if (plan != Plan::kReady) [[unlikely]] {
     free_slot(call.slot);
@@ -59,6 +61,7 @@ bool Requester::start(State& call) noexcept {
   slots_[call.slot].unanswered = true;
   call.stage = CallStage::kInFlight;
   ++link_.counters.calls_sent;
+  link_.counters.calls_resent += call.call.resend;
   if (!link_.sends.idle() || !emit_call(call)) [[unlikely]] {
     ++link_.counters.waits_send_queue;
     link_.sends.push(call.send_job);
@@ -66,13 +69,33 @@ bool Requester::start(State& call) noexcept {
   return true;
 }
 
-void Requester::take_slot(State& call) noexcept {
+bool Requester::take_slot(State& call) noexcept {
+  if (call.call.resend) [[unlikely]]
+    return take_own_slot(call);
   Slot& slot = slots_[first_free_];
   call.slot = std::exchange(first_free_, slot.next_free);
   slot.xid += 1u << slot_bits_;
   slot.call = &call;
   call.xid = slot.xid;
   ++active_;
+  return true;
+}
+
+// The slot that the call's XID names. Calls that are sent again come before others, so it is free.
+bool Requester::take_own_slot(State& call) noexcept {
+  uint32_t index = call.xid & ((1u << slot_bits_) - 1);
+  uint32_t* link = &first_free_;
+  while (*link != kNoSlot && *link != index)
+    link = &slots_[*link].next_free;
+  if (*link == kNoSlot)
+    return false;
+  Slot& slot = slots_[index];
+  *link = slot.next_free;
+  call.slot = index;
+  slot.xid = call.xid;
+  slot.call = &call;
+  ++active_;
+  return true;
 }
 
 // When all credits are held by calls that were given up on, only a new connection helps
@@ -154,6 +177,7 @@ bool Requester::emit_call(State& call) noexcept {
   if (link_.sends.free_slots() == 0)
     return false;
   call.plan.fill(link_.sends.append(call.send_job, Op::kSend, true));
+  call.call.sent = true;
   return true;
 }
 

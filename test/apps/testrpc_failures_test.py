@@ -195,6 +195,64 @@ class Deaths(harness.Case):
         self.stop_server(server)
 
 
+class Survival(harness.Case):
+    def start_load(self, *options):
+        client = self.start("--client", self.uri, *LOAD, "--reconnect", "--json", self.json_path,
+                            *options)
+        client.wait_for_line("RPC/s")
+        return client
+
+    def restart(self, server):
+        server.send(signal.SIGKILL)
+        server.wait()
+        return self.start_server()
+
+    def wait_for_calls(self, client):
+        """Until a whole second of the run, from now on, has calls that were answered."""
+        for _ in range(2):
+            client.wait_for_line("RPC/s")
+        while int(re.search(r"(\d+) RPC/s", client.wait_for_line("RPC/s"))[1]) == 0:
+            pass
+
+    def test_a_run_goes_on_with_the_next_server(self):
+        server = self.start_server()
+        client = self.start_load("--retransmit")
+        for _ in range(2):
+            server = self.restart(server)
+            self.wait_for_calls(client)
+        client.send(signal.SIGINT)
+        run = self.assert_all_right(client)["runs"][0]
+        self.assertEqual(run["reconnects"], 2)
+        self.assertGreaterEqual(run["retransmissions"], 1)
+        self.assertRegex(client.output, r"SURVIVED in mixed \S+ w=16: 2 reconnections")
+        self.stop_server(server)
+
+    def test_without_retransmission_the_calls_on_their_way_are_errors(self):
+        server = self.start_server()
+        client = self.start_load()
+        server = self.restart(server)
+        self.wait_for_calls(client)
+        client.send(signal.SIGINT)
+        self.assert_status(client, 1)
+        run = self.result()["runs"][0]
+        self.assertEqual(run["reconnects"], 1)
+        self.assertEqual(run["retransmissions"], 0)
+        self.assertLessEqual(run["errors"], 16)
+        self.assertIn("pools whole: yes", client.output)
+        self.stop_server(server)
+
+    def test_a_server_that_hangs_is_given_up(self):
+        server = self.start_server("--connections", 4)
+        client = self.start_load("--retransmit", "--keepalive-ms", "300")
+        server.send(signal.SIGSTOP)
+        client.wait_for_line("the peer is silent")
+        server.send(signal.SIGCONT)
+        self.wait_for_calls(client)
+        client.send(signal.SIGINT)
+        self.assertGreaterEqual(self.assert_all_right(client)["runs"][0]["reconnects"], 1)
+        self.stop_server(server)
+
+
 class CtrlC(harness.Case):
     def test_client_ends_with_the_table(self):
         server = self.start_server()

@@ -37,6 +37,18 @@ TEST(Options, EalArgumentsComeBeforeTheDivider) {
   EXPECT_TRUE(o.verify);
 }
 
+TEST(Options, SurvivalIsForClients) {
+  Options o =
+      parse({"--client", "shm:/x", "--reconnect", "--retransmit", "--keepalive-ms", "50"}).value();
+  EXPECT_TRUE(o.reconnect);
+  EXPECT_TRUE(o.retransmit);
+  EXPECT_EQ(o.keepalive_ms, 50u);
+  EXPECT_FALSE(parse({"--client", "shm:/x"}).value().reconnect);
+  EXPECT_FALSE(parse({"--server", "shm:/x", "--reconnect"}));
+  EXPECT_FALSE(parse({"--server", "shm:/x", "--keepalive-ms", "50"}));
+  EXPECT_FALSE(parse({"--client", "shm:/x", "--retransmit"}));
+}
+
 TEST(Options, WithoutDividerAllAreOurs) {
   Options o = parse({"--self", "--engine", "read", "--engine", "write,null"}).value();
   EXPECT_TRUE(o.eal.empty());

@@ -13,6 +13,15 @@ Step say_times(uint32_t count, Message message) {
   };
 }
 
+Step say_slowly(uint32_t count, Message message) {
+  return [=](Stage& stage) {
+    for (uint32_t i = 0; i < count; ++i) {
+      stage.peer->say(message.bytes(*stage.peer));
+      stage.passes(3);
+    }
+  };
+}
+
 Step hear(size_t count) {
   return [count](Stage& stage) {
     stage.until("the victim says something",

@@ -23,6 +23,8 @@ using Step = std::function<void(Stage&)>;
 // Steps. Everyone is polled once after each.
 Step say(Message message);
 Step say_times(uint32_t count, Message message);
+// One after the other, so slowly that each can be answered before the next.
+Step say_slowly(uint32_t count, Message message);
 // So many answers are here by then.
 Step hear(size_t count);
 // The victim has ended the connection by then.

@@ -77,7 +77,7 @@ std::vector<ServerScenario> credits() {
       {"AsksForOne", {say(null_asking_for(1))}, {null_reply(7, 1)}, {}},
       {"AsksForAll", {say(null_asking_for(0xffffffff))}, {null_reply(7, kCredits)}, {}},
       {"AsksForZeroAgainAndAgain",
-       {say_times(50, null_asking_for(0))},
+       {say_slowly(50, null_asking_for(0))},
        same(50, null_reply(7, 1)),
        {}},
       // Shows: V1-CREDIT-06
@@ -109,13 +109,13 @@ std::vector<ServerScenario> credits() {
                null_replies(1, 5 * kCredits + 1),
                {{Refusal::kCreditOverrun, 8 + 15 + 7}}}),
       too_many_overruns(),
-      varying({"ManyCallsAtOnce", {say_times(2000, null_call(7))}, same(2000, null_reply(7)), {}}),
+      varying({"ManyCalls", {say_slowly(2000, null_call(7))}, same(2000, null_reply(7)), {}}),
       varying({"ManyErrorsAtOnce",
                {say_times(1000, {7, 1, kCredits, 9, 0, 0, 0})},
                same(1000, err_chunk(7)),
                {{Refusal::kBadType, 1000}}}),
       varying({"RepliesThatAreTakenLate",
-               {say_times(40, null_call(7)), pause(200),
+               {say_slowly(40, null_call(7)), pause(200),
                 [](Stage& stage) {
                   EXPECT_TRUE(stage.peer->heard.empty());
                   stage.peer->post_receives(64);
@@ -125,7 +125,7 @@ std::vector<ServerScenario> credits() {
                After::kServes,
                {.private_data = usual_private_data(), .receives = 0}}),
       {"RepliesThatAreNeverTaken",
-       {say_times(400, null_call(7)), pause(500)},
+       {say_slowly(400, null_call(7)), pause(500)},
        {},
        {},
        After::kStays,

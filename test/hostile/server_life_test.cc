@@ -81,7 +81,7 @@ std::vector<ServerScenario> ends() {
            {say({7, 1, kCredits, kMsg, 0, 0, 0, call(7, loopback::kDelay), 13, 0}), pause(50),
             hang_up()}),
       {"WithRepliesThatWereNotTaken",
-       {say_times(100, null_call(7)), pause(100), hang_up()},
+       {say_slowly(100, null_call(7)), pause(100), hang_up()},
        {},
        {},
        After::kLeft,

@@ -355,5 +355,85 @@ TEST_F(RequesterTest, AReplyChunkIsOfferedWhenTheReplyCouldBeTooLarge) {
   }
 }
 
+// A responder may remember calls by XID: those of the next connection must be others, unless they
+// are meant to be the same.
+TEST_F(RequesterTest, XidsGoOnOnTheNextConnection) {
+  connect({.credits = 4, .first_xid = 0x1000});
+  OutgoingCall calls[4];
+  for (int i = 0; i < 100; ++i)
+    peer_side->say(plain_reply(word(send(calls[0]), 0)));
+  uint32_t next = word(send(calls[0]), 0);
+  uint32_t lost = word(send(calls[1]), 0);
+  std::vector<uint32_t> last = end->engine->last_xids();
+  end->disconnect();
+  EXPECT_EQ(end->ended.size(), 102u);
+  EXPECT_TRUE(calls[1].sent);
+
+  ConnectionOptions options = {.credits = 4, .first_xid = 0x1000};
+  options.role = Role::kRequester;
+  end = std::make_unique<End>(options, *memory, *pool);
+  peer_side = std::make_unique<Script>(*end);
+  end->engine->continue_xids(last);
+  end->engine->on_established({true, 4096, 4096}, 16);
+  calls[1].resend = true;
+  EXPECT_EQ(word(send(calls[1]), 0), lost);
+  peer_side->say(plain_reply(lost));
+  EXPECT_EQ(word(send(calls[0]), 0), lost + 4);  // the slot that came free last
+  EXPECT_EQ(word(send(calls[2]), 0), next + 4);
+  EXPECT_EQ(counters().calls_resent, 1u);
+  EXPECT_EQ(counters().messages_received, 1u);
+  end->disconnect();
+}
+
+// Calls that are sent again take the slots of their XIDs, wherever these are among the free ones.
+TEST_F(RequesterTest, CallsSentAgainTakeTheirOwnSlots) {
+  connect({.credits = 8});
+  std::vector<OutgoingCall> calls(8);
+  peer_side->say(plain_reply(word(send(calls[0]), 0), 8));
+  std::vector<uint32_t> xids;
+  for (OutgoingCall& call : calls)
+    xids.push_back(word(send(call), 0));
+  std::vector<uint32_t> last = end->engine->last_xids();
+  end->disconnect();
+
+  end = std::make_unique<End>(ConnectionOptions{.role = Role::kRequester, .credits = 8}, *memory,
+                              *pool);
+  peer_side = std::make_unique<Script>(*end);
+  end->engine->continue_xids(last);
+  end->engine->on_established({true, 4096, 4096}, 16);
+  OutgoingCall fresh;
+  for (size_t i : {5, 2, 7, 0}) {
+    calls[i].resend = true;
+    submit(calls[i]);
+  }
+  submit(fresh);
+  std::vector<Bytes> sent = peer_side->take();
+  ASSERT_EQ(sent.size(), 1u);  // the one credit of a new connection (V1-CREDIT-11)
+  EXPECT_EQ(word(sent[0], 0), xids[5]);
+  EXPECT_FALSE(calls[2].sent);
+  peer_side->say(plain_reply(xids[5], 8));
+  sent = peer_side->take();
+  ASSERT_EQ(sent.size(), 4u);
+  EXPECT_EQ(word(sent[0], 0), xids[2]);
+  EXPECT_EQ(word(sent[1], 0), xids[7]);
+  EXPECT_EQ(word(sent[2], 0), xids[0]);
+  EXPECT_TRUE(calls[2].sent);
+  for (uint32_t xid : xids)
+    EXPECT_NE(word(sent[3], 0), xid);
+  end->disconnect();
+}
+
+TEST_F(RequesterTest, ACallThatWaitsForACreditWasNotSent) {
+  connect({.credits = 4});
+  OutgoingCall first, second;
+  send(first);
+  submit(second);
+  EXPECT_FALSE(end->engine->may_send());
+  end->disconnect();
+  EXPECT_TRUE(first.sent);
+  EXPECT_FALSE(second.sent);
+  EXPECT_EQ(second.status, CallStatus::kConnectionLost);
+}
+
 }  // namespace
 }  // namespace rrdk::xprt::test

@@ -13,7 +13,10 @@ enum class CallStatus : uint8_t {
   kOk,
   /** No reply within the call's timeout. The server may have run it: repeat only what may be. */
   kTimeout,
-  /** The connection broke before the reply. As with kTimeout the server may have run it. */
+  /**
+   * The connection broke before the reply, and the call was not to be sent again on another one. As
+   * with kTimeout the server may have run it.
+   */
   kConnectionLost,
   /** cancel() came before the reply. The server may still run it. */
   kCancelled,

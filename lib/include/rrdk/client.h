@@ -6,15 +6,29 @@
  * placed by RDMA, submit() sends it. Every submitted call ends exactly once, in its callback, with
  * a CallStatus. In the steady state nothing is allocated or registered.
  *
- * Order: begin() is needed before every submit(); it resets offers, expect_reply() and
- * set_timeout_ms(), which come between begin() and submit() and do nothing elsewhere. The Encoder
- * is valid until submit(): what is written to it later is dropped.
+ * Order: begin() is needed before every submit(); it resets offers, expect_reply(),
+ * set_timeout_ms() and set_retransmit(), which come between begin() and submit() and do nothing
+ * elsewhere. The Encoder is valid until submit(): what is written to it later is dropped.
  *
  * Lifetime: Memory > Runtime > Client > ClientConnection; destroy in the opposite order. A Call is
  * used only while its connection exists, and destroyed before its Memory, which the last reply's
  * buffers belong to. Once its connection is gone it can only be destroyed, or asked for status().
- * A lost connection stays lost, and its calls end with kConnectionLost: connect() again, and make
- * new Calls on the new connection.
+ *
+ * A lost connection: by default it stays lost, and its calls end with kConnectionLost: connect()
+ * again, and make new Calls on the new connection. With ClientOptions::reconnect the
+ * ClientConnection lives on: it connects again and again, and meanwhile takes calls, which wait.
+ * What becomes of a call when its connection breaks:
+ *
+ *   - it was not sent (it waited for a credit, say): it is carried over to the next connection;
+ *   - it was sent, and may be sent again (ClientOptions::retransmit, Call::set_retransmit()): it is
+ *     sent again under its old XID, on the next connection, before all others. The server may have
+ *     run it: unless repeating it is harmless, the server must know calls by their XIDs and answer
+ *     a repeated one without running it (a duplicate request cache);
+ *   - it was sent, and may not: it ends with kConnectionLost.
+ *
+ * Deadlines count from submit(), through all of this. cancel() and destruction work at any time.
+ * A call is never repeated on a connection that lives: RPC over RDMA has one credit per call on its
+ * way (RFC 5666 and RFC 8166 section 3.3), and its fabric loses nothing while it is up.
  *
  * Threads: begin(), offer() and submit() from any thread, one at a time per Call; on the
  * connection's own poll core (in a callback, or where an embedded Runtime is polled) submit() is a
@@ -55,6 +69,20 @@
 
 namespace rrdk {
 
+/** What to do when an established connection is lost. */
+struct ReconnectOptions {
+  bool enabled = false;
+  /**
+   * Before the k-th attempt in a row the delay is drawn evenly between a half and the whole of
+   * first_delay_ms * 2^(k-1), at most max_delay_ms. 1 <= first_delay_ms <= max_delay_ms. It begins
+   * anew after a connection on which something was received.
+   */
+  uint32_t first_delay_ms = 10;
+  uint32_t max_delay_ms = 5000;
+  /** So long after the loss of the last such connection it is lost for good; 0: never. */
+  uint32_t give_up_ms = 0;
+};
+
 struct ClientOptions {
   uint32_t credits = 64;         ///< calls in flight per connection, 1 to 4096; further ones queue
   uint32_t inline_size = 4096;   ///< bytes of Send and Receive buffers, k * 1024, to 262144
@@ -73,22 +101,53 @@ struct ClientOptions {
    */
   bool pad_write_chunks = false;
   bool one_segment = false;
+  /** Of established connections; Client::connect() itself tries once. */
+  ReconnectOptions reconnect = {};
+  /** Call::set_retransmit() of every call; needs `reconnect`. */
+  bool retransmit = false;
+  /**
+   * Keepalive: when nothing has been received for so long, calls outstanding or not, the peer is
+   * asked: a call of procedure 0 (NULL) is made, without a credential. If nothing at all comes
+   * for keepalive_patience times as long, the connection is ended, by error(), and `reconnect`
+   * applies. 0: off. Accurate to a millisecond, in which an idle core wakes up then.
+   *
+   * Only a free credit can be used to ask. When slow calls hold all of them, silence is no evidence
+   * and nothing is ended: these calls have their deadlines, and a connection whose credits are all
+   * held by calls that have ended is ended, too. On a new connection there is one credit until the
+   * first reply.
+   *
+   * A server that is too busy to answer NULL for that long is taken for dead, be it only that a
+   * handler blocks its poll core. Time in which nobody polled here does not count.
+   */
+  uint32_t keepalive_ms = 0;
+  uint32_t keepalive_patience = 3;
+  /**
+   * Of the NULL procedure that is called. Null: the last of the bindings that calls have begun
+   * with; nobody is asked before there is one.
+   */
+  const Binding* keepalive_binding = nullptr;
 };
 
 class Call;
 
-/** Counters of one connection since it was made. */
+/** Counters of one ClientConnection since it was made, over all its reconnections. */
 struct ClientStats {
   uint64_t calls, ended_ok, ended_error, timeouts;
   uint64_t long_calls, long_replies;
   uint64_t credit_waits;       ///< calls that had to wait for the peer's grant
   uint64_t protocol_breaches;  ///< messages of the peer that were refused or unmatched
-  uint32_t granted;            ///< the peer's last grant
-  uint32_t in_flight;
-  Refusals refusals;  ///< what the peer sent that was refused or ignored, by reason
+  uint32_t granted;            ///< the peer's last grant; 0 while there is no connection
+  uint32_t in_flight;          ///< waiting for a connection included
+  uint64_t reconnects;         ///< connections established after the first
+  uint64_t failed_attempts;    ///< attempts at one that came to nothing
+  uint64_t carried_over;       ///< calls that had waited for a connection when one was there
+  uint64_t retransmissions;    ///< calls sent again under their old XIDs
+  uint64_t keepalives;         ///< NULL calls made to ask a silent peer
+  uint64_t keepalive_ends;     ///< connections ended because it did not answer
+  Refusals refusals;           ///< what the peer sent that was refused or ignored, by reason
 };
 
-/** One connection to one server, on one poll core. */
+/** One connection to one server, or one after the other, on one poll core. */
 class ClientConnection {
  public:
   /**
@@ -99,10 +158,15 @@ class ClientConnection {
   ClientConnection(const ClientConnection&) = delete;
   ClientConnection& operator=(const ClientConnection&) = delete;
 
+  /** Established: calls are sent. False while it is being established again. Any thread. */
   bool alive() const noexcept;
+  /** Lost, and not for good: calls are taken, and wait. Any thread. */
+  bool reconnecting() const noexcept;
   /**
-   * Why the connection broke; none while it is alive. The log has it too, as information.
-   * kConnectionLost mostly; the message names the peer and the reason. Any thread.
+   * Why the connection broke, or why the last attempt to reconnect failed; none while it is alive.
+   * The log has the former too, as information. kConnectionLost mostly; kTimeout when the peer did
+   * not answer keepalive or accept in time, and after give_up_ms; else as Client::connect() says.
+   * The message names the peer and the reason. Any thread.
    */
   std::optional<Error> error() const;
   const std::string& peer() const noexcept;
@@ -183,6 +247,13 @@ class Call {
   void forbid_ddp(uint32_t growth) noexcept;
   /** For this call only, after begin(); 0: none. */
   void set_timeout_ms(uint32_t timeout) noexcept;
+  /**
+   * For this call only, after begin(): whether it is sent again, under the same XID, when its
+   * connection breaks before the reply. Without ClientOptions::reconnect it makes no difference.
+   *
+   * A call that makes the server close the connection each time is repeated until its deadline.
+   */
+  void set_retransmit(bool retransmit) noexcept;
 
   /**
    * Sends; the end comes as `completion(call, argument)`: on the core's thread not before this has
@@ -232,7 +303,9 @@ class Client {
  public:
   /**
    * `runtime` outlives the Client. Errors: kInvalidArgument (credits not 1 to 4096; inline_size not
-   * a multiple of 1024 from 1024 to 262144; pad_write_chunks together with one_segment).
+   * a multiple of 1024 from 1024 to 262144; pad_write_chunks together with one_segment; reconnect's
+   * delays not in order; retransmit without reconnect; keepalive_patience 0; a keepalive_binding
+   * that check() refuses).
    */
   static Result<std::unique_ptr<Client>> create(Runtime& runtime,
                                                 const ClientOptions& options = {});

@@ -1,0 +1,178 @@
+// The connections of a ClientConnection, one after the other: how each comes, goes, and is followed
+// by the next.
+//
+// All of it runs on the poll core and waits for nothing there: Link::connect() only asks the fabric
+// to connect, and the outcome is an event. It does cost a queue pair, which is memory to be mapped.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "client/client_impl.h"
+#include "client/client_link.h"
+
+namespace rrdk {
+
+using client::count;
+
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+
+std::string in_ms(uint64_t ns) {
+  return std::to_string(ns / kMs) + " ms";
+}
+
+}  // namespace
+
+void ClientConnection::Impl::start_link() {
+  ClientLink* fresh = nullptr;
+  {
+    std::lock_guard lock(link_mutex_);
+    link_ = std::make_unique<ClientLink>(*this);
+    fresh = link_.get();
+  }
+  xprt::ConnectionOptions engine = {.role = xprt::Role::kRequester,
+                                    .credits = options.credits,
+                                    .send_size = options.inline_size,
+                                    .receive_size = options.inline_size,
+                                    .limits = {},
+                                    .max_call = options.max_call,
+                                    .max_reply = options.max_reply,
+                                    .chunk_threshold = options.chunk_threshold,
+                                    .pad_write_chunks = options.pad_write_chunks,
+                                    .one_segment = options.one_segment};
+  Result<void> started = fresh->connect(uri_, engine, runtime.memory, *this);
+  if (!started && fresh->state() == runtime::LinkState::kNew) {
+    on_link_down(started.error().code, started.error().message);
+    on_link_dead();
+  } else if (!xids_.empty()) {
+    // A responder may remember calls by their XIDs (a duplicate request cache): new calls must not
+    // look like those of the last connection.
+    fresh->engine().continue_xids(xids_);
+  }
+}
+
+void ClientConnection::Impl::on_link_up() {
+  core_.timers().cancel(timer_);
+  up_ = link_.get();
+  if (std::exchange(opened_, true)) {
+    count(reconnects_);
+    if (auto left_out = returns_said_.allow(base::Tsc::now_ns()))
+      base::log_info("connection to %s is established again (%lu more since the last such line)",
+                     uri_.c_str(), *left_out);
+  }
+  if (options.keepalive_ms != 0) {
+    silence_.restart();
+    link_->set_always_ticks(true);
+  }
+  phase_.store(Phase::kUp, std::memory_order_release);
+  release_waiting();
+}
+
+void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) {
+  core_.timers().cancel(timer_);
+  bool was_up = std::exchange(up_, nullptr) != nullptr;
+  link_->set_always_ticks(false);
+  // A connection that was of use: waiting begins anew.
+  if (was_up && link_->engine().counters().messages_received != 0) {
+    backoff_.reset();
+    broken_since_ns_ = 0;
+  }
+  if (broken_since_ns_ == 0)
+    broken_since_ns_ = base::Tsc::now_ns();
+  if (opened_ && !was_up)
+    count(failed_attempts_);
+  set_error(code, reason);
+  bool again = will_reconnect();
+  if (was_up && code == Errc::kShutdown)
+    base::log_debug("connection to %s closed", uri_.c_str());
+  else if (was_up && !again)
+    base::log_info("connection to %s ended: %s", uri_.c_str(), reason.c_str());
+  else if (was_up)
+    if (auto left_out = ends_said_.allow(base::Tsc::now_ns()))
+      base::log_info(
+          "connection to %s ended: %s; connecting again (%lu more since the last such line)",
+          uri_.c_str(), reason.c_str(), *left_out);
+  phase_.store(again ? Phase::kReconnecting : Phase::kFailed, std::memory_order_release);
+}
+
+void ClientConnection::Impl::on_link_finished() {
+  xids_ = link_->engine().last_xids();
+}
+
+void ClientConnection::Impl::on_link_dead() {
+  std::unique_ptr<ClientLink> dead;  // we were called by it: goes last
+  {
+    std::lock_guard lock(link_mutex_);
+    xprt::add(past_, link_->counters());
+    dead = std::move(link_);
+  }
+  if (will_reconnect())
+    try_again_later();
+  else
+    finish();
+}
+
+uint64_t ClientConnection::Impl::give_up_at() const noexcept {
+  if (options.reconnect.give_up_ms == 0)
+    return UINT64_MAX;
+  return broken_since_ns_ + options.reconnect.give_up_ms * kMs;
+}
+
+void ClientConnection::Impl::arm_timer(uint64_t due_ns) {
+  timer_.connection = this;
+  timer_.fire = [](runtime::Timer& timer) { static_cast<OwnTimer&>(timer).connection->on_timer(); };
+  core_.timers().start(timer_, std::min(due_ns, give_up_at()));
+}
+
+void ClientConnection::Impl::try_again_later() {
+  arm_timer(base::Tsc::now_ns() + backoff_.next_ns(random_.next()));
+}
+
+// Between two links: the time for the next one has come. With a link: it takes too long.
+void ClientConnection::Impl::on_timer() {
+  uint64_t now = base::Tsc::now_ns();
+  if (now >= give_up_at())
+    return give_up();
+  if (link_)
+    return link_->close(Errc::kTimeout,
+                        "no answer within " + in_ms(options.connect_timeout_ms * kMs));
+  arm_timer(now + options.connect_timeout_ms * kMs);
+  start_link();
+}
+
+void ClientConnection::Impl::give_up() {
+  given_up_ = true;
+  std::string last;
+  {
+    std::lock_guard lock(error_mutex_);
+    last = error_.message.substr(uri_.size() + 2);
+  }
+  std::string reason = "given up after " + in_ms(base::Tsc::now_ns() - broken_since_ns_) +
+                       " without a connection; the last reason: " + last;
+  base::log_warning("connection to %s is %s", uri_.c_str(), reason.c_str());
+  if (link_) {
+    link_->close(Errc::kTimeout, reason);
+    end_waiting(CallStatus::kConnectionLost);
+    return;
+  }
+  set_error(Errc::kTimeout, reason);
+  phase_.store(Phase::kFailed, std::memory_order_release);
+  finish();
+}
+
+void ClientConnection::Impl::set_error(Errc code, const std::string& reason) {
+  std::lock_guard lock(error_mutex_);
+  error_ = {code, uri_ + ": " + reason};
+}
+
+// No link is there, and none will be.
+void ClientConnection::Impl::finish() noexcept {
+  core_.timers().cancel(timer_);
+  end_waiting(shutting_down_ ? CallStatus::kShutdown : CallStatus::kConnectionLost);
+  phase_.store(Phase::kDead, std::memory_order_release);  // last: the Impl may go now
+}
+
+}  // namespace rrdk

@@ -1,0 +1,94 @@
+// Calls that have no connection: those that were lost with theirs and are sent again on the next
+// one, and those that were submitted meanwhile.
+#include "base/clock.h"
+#include "client/client_impl.h"
+
+namespace rrdk {
+
+using client::count;
+
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+
+}  // namespace
+
+// Whether a call that lost its connection waits for the next one. On the same connection a call is
+// never repeated: it would need a second credit while the first is held (RFC 5666 and RFC 8166
+// section 3.3), and a reliable connection loses nothing while it lives. Recovery is for the loss
+// and re-establishment of all of it (RFC 5666 section 8).
+bool ClientConnection::Impl::carries(const Call::Impl& call) const noexcept {
+  if (!will_reconnect())
+    return false;
+  bool maybe_seen = call.outgoing.sent || call.outgoing.resend;
+  return call.retransmit || !maybe_seen;
+}
+
+void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
+  // It may have been cancelled when it could only be waited for.
+  if (call.cancel_wanted.load(std::memory_order_relaxed) ||
+      call.abandoned.load(std::memory_order_relaxed))
+    return end_later(call, CallStatus::kCancelled);
+  call.outgoing.resend |= call.outgoing.sent;
+  call.outgoing.sent = false;
+  call.phase = Call::Impl::Phase::kWaiting;
+  (call.outgoing.resend ? again_ : unsent_).push_back(call);
+  if (!waiting_timer_.running())
+    arm_waiting_timer(core_.now());
+}
+
+// Nothing ticks for them while there is no link.
+void ClientConnection::Impl::arm_waiting_timer(uint64_t now_ns) noexcept {
+  waiting_timer_.connection = this;
+  waiting_timer_.fire = [](runtime::Timer& timer) {
+    Impl& connection = *static_cast<OwnTimer&>(timer).connection;
+    connection.look_at_waiting(connection.core_.now());
+  };
+  core_.timers().start(waiting_timer_, now_ns + kMs);
+}
+
+void ClientConnection::Impl::look_at_waiting(uint64_t now_ns) noexcept {
+  look_at(again_, now_ns);
+  look_at(unsent_, now_ns);
+  if (!again_.empty() || !unsent_.empty())
+    arm_waiting_timer(now_ns);
+}
+
+void ClientConnection::Impl::look_at(CallList& list, uint64_t now_ns) noexcept {
+  for (Call::Impl *call = list.front(), *next = nullptr; call != nullptr; call = next) {
+    next = call->following;
+    if (!call->timed) {
+      call->timed = true;
+      if (call->timeout_ms != 0)
+        call->outgoing.deadline_ns = now_ns + call->timeout_ms * kMs;
+    } else if (call->outgoing.deadline_ns != 0 && call->outgoing.deadline_ns <= now_ns) {
+      list.remove(*call);
+      end_later(*call, CallStatus::kTimeout);
+    }
+  }
+}
+
+// A connection is there. Calls that are sent again go first: their slots are free then, and new
+// calls find them taken.
+void ClientConnection::Impl::release_waiting() noexcept {
+  core_.timers().cancel(waiting_timer_);
+  // All have deadlines from here on: on_link_tick() looks no further than the first that has one.
+  look_at(again_, base::Tsc::now_ns());
+  look_at(unsent_, base::Tsc::now_ns());
+  for (CallList* list : {&again_, &unsent_}) {
+    while (Call::Impl* call = list->pop_front()) {
+      count(carried_over_);
+      to_engine(*call);
+    }
+  }
+}
+
+void ClientConnection::Impl::end_waiting(CallStatus status) noexcept {
+  core_.timers().cancel(waiting_timer_);
+  for (CallList* list : {&again_, &unsent_}) {
+    while (Call::Impl* call = list->pop_front())
+      end_later(*call, status);
+  }
+}
+
+}  // namespace rrdk

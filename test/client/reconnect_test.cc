@@ -1,0 +1,442 @@
+// A ClientConnection that outlives its connections: when it connects again, and what its calls, and
+// those who cancel and destroy, see meanwhile.
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <random>
+
+#include "../seed.h"
+#include "client/backoff.h"
+#include "survival_world.h"
+
+namespace rrdk::loopback {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+
+TEST(Backoff, DoublesAndDrawsFromTheUpperHalf) {
+  std::mt19937_64 random(test::run_seed());
+  Backoff backoff(10, 100);
+  for (int round = 0; round < 100; ++round) {
+    for (uint64_t step : {10, 20, 40, 80, 100, 100, 100}) {
+      uint64_t delay = backoff.next_ns(static_cast<uint32_t>(random()));
+      EXPECT_GE(delay, step * kMs / 2);
+      EXPECT_LE(delay, step * kMs);
+    }
+    backoff.reset();
+  }
+}
+
+TEST(Backoff, DrawsOverTheWholeRange) {
+  std::mt19937_64 random(test::run_seed());
+  uint64_t least = UINT64_MAX;
+  uint64_t most = 0;
+  for (int i = 0; i < 10000; ++i) {
+    uint64_t delay = Backoff(1000, 1000).next_ns(static_cast<uint32_t>(random()));
+    least = std::min(least, delay);
+    most = std::max(most, delay);
+  }
+  EXPECT_LT(least, 505 * kMs);
+  EXPECT_GT(most, 995 * kMs);
+}
+
+TEST(Backoff, KeepsItsBoundsWhereTheyAreLargest) {
+  Backoff backoff(UINT32_MAX, UINT32_MAX);
+  for (uint32_t random : {0u, UINT32_MAX, 0u, UINT32_MAX}) {
+    uint64_t delay = backoff.next_ns(random);
+    EXPECT_GE(delay, UINT32_MAX * kMs / 2);
+    EXPECT_LE(delay, UINT32_MAX * kMs);
+  }
+}
+
+TEST(Reconnect, OptionsThatContradictAreRefused) {
+  SurvivalWorld world({});
+  for (const ClientOptions& wrong :
+       {ClientOptions{.reconnect = {.enabled = true, .first_delay_ms = 0}},
+        ClientOptions{.reconnect = {.enabled = true, .first_delay_ms = 2, .max_delay_ms = 1}},
+        ClientOptions{.retransmit = true}, ClientOptions{.keepalive_patience = 0}}) {
+    auto client = Client::create(*world.runtime, wrong);
+    ASSERT_FALSE(client);
+    EXPECT_EQ(client.error().code, Errc::kInvalidArgument);
+  }
+}
+
+TEST(Reconnect, IsOffByDefault) {
+  SurvivalWorld world({});
+  world.connect();
+  world.restart_server();
+  world.until([&] { return !world.connection->alive(); });
+  EXPECT_FALSE(world.connection->reconnecting());
+  Endings endings = submit(world, kEcho, 3);
+  world.until([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kConnectionLost);
+  EXPECT_EQ(world.stats().reconnects, 0u);
+}
+
+TEST(Reconnect, CallsThatAreMadeWithoutAServerAreAnsweredByTheNextOne) {
+  SurvivalWorld world({.reconnect = at_once()});
+  world.connect();
+  EXPECT_FALSE(world.connection->error());
+  world.stop_server();
+  world.until([&] { return world.stats().failed_attempts >= 3; });
+  EXPECT_FALSE(world.connection->alive());
+  EXPECT_TRUE(world.connection->reconnecting());
+  EXPECT_EQ(world.stats().granted, 0u);
+  auto error = world.connection->error();
+  ASSERT_TRUE(error);
+  EXPECT_NE(error->message.find(world.uri), std::string::npos);
+
+  Endings endings = submit(world, kEcho, 100);
+  world.until([&] { return world.stats().failed_attempts >= 5; });
+  EXPECT_EQ(world.stats().in_flight, 100u);
+  world.start_server();
+  world.until([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kOk);
+  EXPECT_TRUE(world.connection->alive());
+  EXPECT_FALSE(world.connection->reconnecting());
+  EXPECT_FALSE(world.connection->error());
+  EXPECT_EQ(world.stats().reconnects, 1u);
+  EXPECT_EQ(world.stats().carried_over, 100u);
+  EXPECT_EQ(world.stats().retransmissions, 0u);
+}
+
+// What is counted is counted over all connections.
+TEST(Reconnect, AgainAndAgain) {
+  SurvivalWorld world({.reconnect = at_once()});
+  world.connect();
+  for (uint64_t round = 1; round <= 20; ++round) {
+    Endings endings = submit(world, kEcho, 10);
+    world.until([&] { return all_ended(endings); });
+    expect_status(endings, CallStatus::kOk);
+    world.restart_server();
+    world.until([&] { return world.stats().reconnects == round; });
+  }
+  EXPECT_EQ(world.stats().ended_ok, 200u);
+  EXPECT_GE(world.stats().credit_waits, 9u * 20u);  // one credit before each first reply
+}
+
+TEST(Reconnect, WhatWasSentEndsAndWhatWasNotIsCarriedOver) {
+  SurvivalWorld world({.reconnect = at_once()}, {.credits = 2});
+  world.connect();
+  open_window(*world.connection);
+  world.gate.holding = true;
+  Endings sent = submit(world, kKeep, 2);
+  world.until([&] { return world.gate.held.size() == 2; });
+  Endings unsent = submit(world, kKeep, 5);  // no credit
+  world.gate.holding = false;
+  world.break_connection();
+  world.until([&] { return all_ended(sent) && all_ended(unsent); });
+  expect_status(sent, CallStatus::kConnectionLost);
+  expect_status(unsent, CallStatus::kOk);
+  EXPECT_EQ(world.stats().carried_over, 5u);
+  EXPECT_EQ(world.stats().retransmissions, 0u);
+}
+
+TEST(Reconnect, ItGivesUpWhenItIsTimeTo) {
+  LogLines log;
+  ReconnectOptions reconnect = at_once();
+  reconnect.give_up_ms = 20;
+  SurvivalWorld world({.reconnect = reconnect});
+  world.connect();
+  world.stop_server();
+  Endings endings = submit(world, kEcho, 3);
+  world.until([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kConnectionLost);
+  EXPECT_FALSE(world.connection->reconnecting());
+  ASSERT_TRUE(world.connection->error());
+  EXPECT_EQ(world.connection->error()->code, Errc::kTimeout);
+  EXPECT_NE(world.connection->error()->message.find("given up"), std::string::npos);
+  EXPECT_EQ(log.count(LogLevel::kWarning, world.uri, "given up"), 1);
+  // For good.
+  world.start_server();
+  Endings late = submit(world, kEcho, 1);
+  world.until([&] { return all_ended(late); });
+  expect_status(late, CallStatus::kConnectionLost);
+}
+
+// Also while an attempt is under way that nobody answers.
+TEST(Reconnect, ItGivesUpWhileItConnects) {
+  LogLines log;
+  ReconnectOptions reconnect = at_once();
+  reconnect.give_up_ms = 50;
+  SurvivalWorld world({.reconnect = reconnect});
+  world.connect();
+  world.stop_server();
+  world.start_server();
+  Endings endings = submit(world, kEcho, 3);
+  world.until_silent([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kConnectionLost);
+  world.until_silent([&] { return !world.connection->reconnecting(); });
+}
+
+// Something listens at the address, and is no server.
+TEST(Reconnect, AnAttemptThatNobodyAnswersIsFollowedByAnother) {
+  SurvivalWorld world({.connect_timeout_ms = 200, .reconnect = at_once()});
+  world.connect();
+  world.stop_server();
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, world.uri.substr(4).c_str());
+  int mute = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(mute, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(mute, 16), 0);
+  uint64_t failed = world.stats().failed_attempts;
+  world.until([&] { return world.stats().failed_attempts >= failed + 2; });
+  EXPECT_EQ(world.connection->error()->code, Errc::kTimeout);
+  close(mute);
+  world.start_server();
+  Endings endings = submit(world, kEcho, 3);
+  world.until([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kOk);
+}
+
+// The states in which a call may be cancelled, or time out, or lose its ClientConnection.
+enum class Stage { kConnected, kBackingOff, kConnecting };
+
+struct InStage : SurvivalWorld {
+  explicit InStage(Stage stage_in)
+      : SurvivalWorld({.call_timeout_ms = 0,
+                       .reconnect = stage_in == Stage::kConnecting ? at_once() : some_day(),
+                       .retransmit = true}),
+        stage(stage_in) {
+    connect();
+    open_window(*connection);
+    gate.holding = true;
+  }
+  // Calls that were sent, and calls that were not, in the stage.
+  Endings calls(uint32_t timeout_ms = 0) {
+    Endings endings;
+    auto add = [&] {
+      endings.push_back(std::make_unique<Ending>(*connection));
+      endings.back()->begin(kKeep);
+      endings.back()->call.set_timeout_ms(timeout_ms);
+      endings.back()->submit();
+    };
+    add();
+    add();
+    until([&] { return gate.held.size() == 2; });
+    if (stage == Stage::kConnected)
+      return endings;
+    gate.drop();
+    runtime->poll(kServerCore);
+    until_silent([&] { return !connection->alive(); });
+    add();
+    add();
+    if (stage == Stage::kConnecting) {
+      // Nobody polls the server's core: it listens, and accepts nothing.
+      uint64_t failed = stats().failed_attempts;
+      for (int i = 0; i < 100; ++i)
+        poll_client();
+      EXPECT_EQ(stats().failed_attempts, failed);
+    }
+    return endings;
+  }
+  Stage stage;
+};
+
+class Reconnecting : public testing::TestWithParam<Stage> {};
+INSTANTIATE_TEST_SUITE_P(Stages, Reconnecting,
+                         testing::Values(Stage::kConnected, Stage::kBackingOff,
+                                         Stage::kConnecting));
+
+TEST_P(Reconnecting, CallsTimeOut) {
+  InStage world(GetParam());
+  Endings endings = world.calls(30);
+  world.until_silent([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kTimeout);
+  EXPECT_EQ(world.stats().timeouts, endings.size());
+}
+
+TEST_P(Reconnecting, CallsAreCancelledOnce) {
+  InStage world(GetParam());
+  Endings endings = world.calls();
+  for (auto& ending : endings) {
+    ending->call.cancel();
+    ending->call.cancel();
+    EXPECT_EQ(ending->ended(), 0);  // never within cancel()
+  }
+  world.until_silent([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kCancelled);
+}
+
+TEST_P(Reconnecting, CallsAreDestroyed) {
+  LogLines log;
+  InStage world(GetParam());
+  world.calls();
+  EXPECT_EQ(world.stats().in_flight, 0u);
+}
+
+TEST_P(Reconnecting, TheConnectionIsDestroyed) {
+  InStage world(GetParam());
+  Endings endings = world.calls();
+  world.connection.reset();
+  expect_status(endings, CallStatus::kShutdown);
+}
+
+TEST_P(Reconnecting, CallsEndOnceAfterAll) {
+  if (GetParam() == Stage::kBackingOff)
+    GTEST_SKIP() << "its delay is longer than the test";
+  InStage world(GetParam());
+  Endings endings = world.calls();
+  world.until([&] {
+    world.gate.answer();
+    return all_ended(endings);
+  });
+  expect_status(endings, CallStatus::kOk);
+}
+
+// The time counts from submit() on: were it reset with each connection, this would not end. Between
+// two breaks there is a delay of a millisecond or more, but for the first.
+TEST(Reconnect, ADeadlineHoldsOverAllConnections) {
+  SurvivalWorld world({.reconnect = at_once(), .retransmit = true});
+  world.connect();
+  open_window(*world.connection);
+  world.gate.holding = true;
+  Ending ending(*world.connection);
+  ending.begin(kKeep);
+  ending.call.set_timeout_ms(100);
+  ending.submit();
+  uint64_t breaks = 0;
+  while (ending.ended() == 0) {
+    world.until([&] { return !world.gate.held.empty() || ending.ended() != 0; });
+    world.gate.drop();
+    world.until([&] { return !world.connection->alive(); });
+    world.until([&] { return world.connection->alive() || ending.ended() != 0; });
+    ASSERT_LT(++breaks, 120u);
+  }
+  EXPECT_EQ(ending.call.status(), CallStatus::kTimeout);
+  EXPECT_GT(breaks, 1u);
+}
+
+// In their callbacks calls may do what they may elsewhere, whatever has become of the connection.
+TEST(Reconnect, CallbacksSubmitAgain) {
+  struct Again {
+    explicit Again(ClientConnection& connection) : call(connection) {}
+    Call call;
+    int left = 200;
+    int failed = 0;
+    void submit() {
+      call.begin(kBinding, kKeep);
+      call.submit(
+          [](Call& ended, void* argument) {
+            auto& self = *static_cast<Again*>(argument);
+            self.failed += ended.status() != CallStatus::kOk;
+            if (--self.left != 0)
+              self.submit();
+          },
+          this);
+    }
+  };
+  SurvivalWorld world({.reconnect = at_once()});
+  world.connect();
+  std::vector<std::unique_ptr<Again>> calls;
+  for (int i = 0; i < 20; ++i) {
+    calls.push_back(std::make_unique<Again>(*world.connection));
+    calls.back()->submit();
+  }
+  auto left = [&] {
+    int sum = 0;
+    for (auto& call : calls)
+      sum += call->left;
+    return sum;
+  };
+  for (int next = 3000; left() != 0; next -= 1000) {
+    world.until([&] { return left() <= std::max(next, 0); });
+    if (next > 0)
+      world.restart_server();
+  }
+  for (auto& call : calls)
+    EXPECT_LE(call->failed, 3);
+}
+
+// Random breaks, cancels, timeouts and destructions: every call ends exactly once.
+class Storm : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Retransmitting, Storm, testing::Bool());
+
+TEST_P(Storm, EveryCallEndsOnce) {
+  LogLines log;
+  std::mt19937_64 random(test::run_seed());
+  auto one_in = [&](uint64_t n) { return random() % n == 0; };
+  SurvivalWorld world({.credits = 8, .reconnect = at_once(), .retransmit = GetParam()});
+  world.connect();
+  Endings endings;
+  std::vector<int> submitted;
+  for (int i = 0; i < 40; ++i)
+    endings.push_back(std::make_unique<Ending>(*world.connection));
+  submitted.resize(endings.size());
+  for (int step = 0; step < 4000; ++step) {
+    size_t k = random() % endings.size();
+    Ending& ending = *endings[k];
+    if (!ending.call.in_flight()) {
+      ASSERT_EQ(ending.ended(), submitted[k]);
+      ending.begin(kKeep);
+      ending.call.set_timeout_ms(one_in(4) ? static_cast<uint32_t>(1 + random() % 5) : 0);
+      if (one_in(4))
+        ending.call.set_retransmit(one_in(2));
+      ending.submit();
+      ++submitted[k];
+    } else if (one_in(8)) {
+      ending.call.cancel();
+    } else if (one_in(40)) {
+      endings[k] = std::make_unique<Ending>(*world.connection);
+      submitted[k] = 0;
+    }
+    world.gate.holding = one_in(2);
+    if (one_in(20))
+      world.gate.answer();
+    if (one_in(100))
+      world.gate.drop();
+    if (one_in(300))
+      world.restart_server();
+    for (uint64_t polls = random() % 30; polls != 0; --polls)
+      world.poll_all();
+  }
+  world.gate.holding = false;
+  world.until([&] {
+    world.gate.answer();
+    return std::ranges::none_of(endings, [](auto& e) { return e->call.in_flight(); });
+  });
+  for (size_t k = 0; k < endings.size(); ++k)
+    EXPECT_EQ(endings[k]->ended(), submitted[k]);
+  EXPECT_GT(world.stats().reconnects, 0u);
+  EXPECT_EQ(world.stats().in_flight, 0u);
+}
+
+// Submits and cancels come from another thread than the core's, connections come and go.
+TEST(Reconnect, OnCoresOfTheirOwn) {
+  World world(Cores::kDedicated, {}, {.reconnect = at_once(), .retransmit = true});
+  auto connection = world.connect();
+  Endings endings;
+  for (int i = 0; i < 8; ++i)
+    endings.push_back(std::make_unique<Ending>(*connection));
+  std::mt19937_64 random(test::run_seed());
+  std::vector<int> submitted(endings.size());
+  for (int round = 0; round < 10; ++round) {
+    for (int step = 0; step < 500; ++step) {
+      size_t k = random() % endings.size();
+      if (!endings[k]->call.in_flight()) {
+        endings[k]->begin(kEcho).put_opaque(std::span<const std::byte>());
+        endings[k]->submit();
+        ++submitted[k];
+      } else if (random() % 8 == 0) {
+        endings[k]->call.cancel();
+      }
+      EXPECT_LT(connection->stats().in_flight, 9u);
+    }
+    world.server.reset();
+    world.server = Server::create(*world.runtime).value();
+    ASSERT_TRUE(world.server->add_service(
+        {.binding = &kBinding, .procedures = kTable, .context = &world.keeper}));
+    ASSERT_TRUE(world.server->listen(world.uri));
+  }
+  for (size_t k = 0; k < endings.size(); ++k) {
+    world.until([&] { return !endings[k]->call.in_flight(); });
+    EXPECT_EQ(endings[k]->ended(), submitted[k]);
+  }
+  world.until([&] { return connection->alive(); });
+}
+
+}  // namespace
+}  // namespace rrdk::loopback

@@ -1,0 +1,39 @@
+// What the survival program's three processes are told on their command lines.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "rrdk/error.h"
+
+namespace rrdk::survival {
+
+enum class Role : uint8_t { kSupervisor, kServer, kClient };
+
+// How connections are lost.
+enum class Mode : uint8_t {
+  kKill,   // the supervisor kills the server and starts another one
+  kBreak,  // the server lives, and closes them
+};
+
+struct Options {
+  Role role = Role::kSupervisor;
+  Mode mode = Mode::kKill;
+  double seconds = 20;
+  uint64_t seed = 0;  // 0: drawn
+  std::string json;   // the summary goes there too
+  // kBreak: our record of the calls that were executed is not looked at. The Server must know
+  // repeated calls itself.
+  bool server_cache = false;
+
+  // Of server and client.
+  std::string uri;
+  std::string journal;
+  int report_fd = -1;
+};
+
+Result<Options> parse_options(int argc, char** argv);
+const char* usage();
+const char* to_string(Mode mode);
+
+}  // namespace rrdk::survival
