@@ -7,8 +7,7 @@ namespace rrdk::server {
 
 // True: the call is the first of its kind, and is to be run. False: it has been answered, or waits.
 bool ServerLink::begin_once(CallContext& context) noexcept {
-  ReplayCache& replays = client_.replays;
-  if (!replays.keeps_replies()) {
+  if (lane_ == nullptr) {
     server_.clients.counters().unprotected.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
@@ -17,7 +16,7 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
     waiter.link->answer_again(waiter);
   };
   uint64_t print = fingerprint(server_.clients.key(), context.header, context.args);
-  switch (replays.begin(context, print, core().now(), wake)) {
+  switch (client_.replays.begin(context, *lane_, print, core().now(), wake)) {
     case ReplayCache::Verdict::kRun:
       return true;
     case ReplayCache::Verdict::kWait:

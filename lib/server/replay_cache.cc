@@ -9,35 +9,50 @@ namespace rrdk::server {
 
 namespace {
 
-constexpr uint64_t kMillisecondNs = 1'000'000;
-constexpr uint32_t kFewestEntries = 16;  // also of a cache for failures only
-
-uint32_t entries_of(const ReplayOptions& options) {
-  return std::max(options.entries, kFewestEntries);
-}
+// Of failures that a client is remembered for.
+constexpr uint32_t kFailures = 64;
+// Lanes of connections that have ended; one more takes the place of the one that did so first.
+constexpr size_t kMostEnded = 16;
 
 }  // namespace
 
 ReplayCache::ReplayCache(const ReplayOptions& options, ReplayCounters& counters)
-    : window_ns_(options.window_ms * kMillisecondNs),
-      max_reply_(options.max_reply),
-      ring_size_(options.entries == 0 ? 0 : options.bytes),
-      bucket_shift_(32 - static_cast<unsigned>(std::bit_width(entries_of(options)))),
-      counters_(counters),
-      entries_(entries_of(options)),
-      buckets_(size_t{1} << (32 - bucket_shift_)),
-      // Not initialised: pages that no reply needs are never touched.
-      ring_(new std::byte[ring_size_]) {
-  for (ReplayEntry& entry : entries_) {
-    entry.next = free_;
-    free_ = &entry;
+    : options_(options), counters_(counters), failed_(kFailures, 0, options) {}
+
+ReplayLane* ReplayCache::enter(uint64_t connection, uint64_t now_ns) {
+  if (options_.entries == 0)
+    return nullptr;
+  std::lock_guard lock(lock_);
+  expire(now_ns);
+  std::vector<ReplayLane*> ended;
+  for (const std::unique_ptr<ReplayLane>& lane : lanes_) {
+    if (lane->connection == 0)
+      ended.push_back(lane.get());
   }
+  std::ranges::sort(ended, {}, &ReplayLane::left_ns);
+  auto free = std::ranges::find_if(ended, [&](ReplayLane* lane) {
+    return lane->empty() || (ended.size() >= kMostEnded && lane->clear());
+  });
+  if (free == ended.end()) {
+    lanes_.push_back(std::make_unique<ReplayLane>(options_.entries, options_.bytes, options_));
+    free = ended.insert(ended.end(), lanes_.back().get());
+  }
+  (*free)->connection = connection;
+  return *free;
+}
+
+void ReplayCache::leave(ReplayLane* lane, uint64_t now_ns) noexcept {
+  if (lane == nullptr)
+    return;
+  std::lock_guard lock(lock_);
+  lane->connection = 0;
+  lane->left_ns = now_ns;
 }
 
 CallContext* ReplayCache::withdraw(const ServerLink& link) noexcept {
   CallContext* mine = nullptr;
   std::lock_guard lock(lock_);
-  for (ReplayEntry& entry : entries_) {
+  auto take = [&](ReplayEntry& entry) {
     for (CallContext** place = &entry.waiters; *place != nullptr;) {
       CallContext& waiter = **place;
       if (waiter.link != &link) {
@@ -49,32 +64,32 @@ CallContext* ReplayCache::withdraw(const ServerLink& link) noexcept {
       waiter.next_waiter = mine;
       mine = &waiter;
     }
-  }
+  };
+  for (const std::unique_ptr<ReplayLane>& lane : lanes_)
+    std::ranges::for_each(lane->entries(), take);
   return mine;
 }
 
 void ReplayCache::note_failure(uint32_t xid, uint64_t connection, uint64_t now_ns) noexcept {
   std::lock_guard lock(lock_);
-  expire(now_ns);
-  ReplayEntry* entry = bucket(xid);
-  while (entry != nullptr && (entry->xid != xid || entry->state != State::kFailed))
-    entry = entry->next;
+  uint64_t gone = failed_.expire(now_ns);
+  ReplayEntry* entry = failed_.find(xid, [](const ReplayEntry&) { return true; });
   if (entry != nullptr) {
-    unlink(*entry);
+    failed_.unlink(*entry);
   } else {
-    entry = add(xid, 0, State::kFailed);
-    if (entry == nullptr)
-      return;  // all entries are calls that run
+    entry = failed_.add(xid, 0, State::kFailed, gone);
     failures_.fetch_add(1, std::memory_order_relaxed);
   }
+  forget_failures(gone);
   entry->connection = connection;
-  append(*entry, now_ns);
+  failed_.append(*entry, now_ns);
 }
 
 bool ReplayCache::empty() noexcept {
   std::lock_guard lock(lock_);
-  return std::ranges::all_of(entries_,
-                             [](const ReplayEntry& entry) { return entry.state == State::kFree; });
+  return failed_.empty() &&
+         std::ranges::all_of(lanes_,
+                             [](const std::unique_ptr<ReplayLane>& lane) { return lane->empty(); });
 }
 
 }  // namespace rrdk::server

@@ -19,8 +19,9 @@
 // very connection of the first call is answered as well: to leave a call unanswered would cost its
 // connection, or a credit for ever.
 //
-// Memory is taken once, when the client connects. Finished entries form a queue, oldest first, from
-// which they go: after the time window, or to make room. Running ones stay.
+// Each connection fills a lane (replay_lane.h), whose memory is taken when the client connects; in
+// all lanes of the client a repetition is looked for. Finished entries go after the time window, or
+// to make room for later ones of their connection. Running ones stay.
 //
 // Any core: a client may come back on another one. The lock is its client's own, and taken for
 // calls of procedures that ask for the cache, and after failures.
@@ -36,6 +37,7 @@
 #include "base/sip_hash.h"
 #include "rpc/call_datapath.h"
 #include "rrdk/server.h"
+#include "server/replay_lane.h"
 
 namespace rrdk::server {
 
@@ -48,24 +50,6 @@ struct ReplayCounters {
                         unprotected = 0;
 };
 
-struct ReplayEntry {
-  enum class State : uint8_t { kFree, kRunning, kDone, kNotKept, kDropped, kFailed };
-
-  State state = State::kFree;
-  uint32_t xid = 0;
-  uint64_t fingerprint = 0;
-  uint32_t pins = 0;        // waiters that have yet to look
-  uint32_t length = 0;      // of the kept reply
-  uint64_t at = 0;          // its place in the ring
-  uint64_t end = 0;         // and the place behind it
-  uint64_t since_ns = 0;    // when it was finished
-  uint64_t connection = 0;  // kFailed: on which it failed
-  CallContext* waiters = nullptr;
-  ReplayEntry* next = nullptr;  // in its bucket, or free
-  ReplayEntry* older = nullptr;
-  ReplayEntry* newer = nullptr;
-};
-
 // What two calls of one client must have in common, beside the XID, for the second to be a
 // repetition of the first. `args` stands at the arguments.
 uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
@@ -73,17 +57,21 @@ uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
 
 class ReplayCache {
  public:
-  // `options.entries` and `options.bytes` 0: for failures only.
+  // `options.entries` 0: for failures only.
   ReplayCache(const ReplayOptions& options, ReplayCounters& counters);
   ReplayCache(const ReplayCache&) = delete;
   ReplayCache& operator=(const ReplayCache&) = delete;
+
+  // A connection comes: what its calls fill, until it leaves. Null: replies are not kept.
+  ReplayLane* enter(uint64_t connection, uint64_t now_ns);
+  void leave(ReplayLane* lane, uint64_t now_ns) noexcept;
 
   enum class Verdict : uint8_t {
     kRun,   // the first one, and context.replay its entry, until finish(); or no entry was free
     kWait,  // the first one runs: when it has finished, `wake` is called on context's core
     kSeen,  // take() has the answer
   };
-  Verdict begin(CallContext& context, uint64_t fingerprint, uint64_t now_ns,
+  Verdict begin(CallContext& context, ReplayLane& lane, uint64_t fingerprint, uint64_t now_ns,
                 void (*wake)(CallContext&)) noexcept;
   // The first one is answered by the message in its call; or not at all (`dropped`).
   void finish(CallContext& context, bool dropped, uint64_t now_ns) noexcept;
@@ -100,40 +88,24 @@ class ReplayCache {
     return failures_.load(std::memory_order_relaxed) != 0 && find_failure(xid, connection, now_ns);
   }
 
-  bool keeps_replies() const noexcept { return ring_size_ != 0; }
   // Nothing is remembered.
   bool empty() noexcept;
 
  private:
   using State = ReplayEntry::State;
 
-  ReplayEntry*& bucket(uint32_t xid) noexcept;
   ReplayEntry* find(uint32_t xid, uint64_t fingerprint) noexcept;
   bool find_failure(uint32_t xid, uint64_t connection, uint64_t now_ns) noexcept;
-  ReplayEntry* add(uint32_t xid, uint64_t fingerprint, State state) noexcept;
-  void append(ReplayEntry& entry, uint64_t now_ns) noexcept;
-  void unlink(ReplayEntry& entry) noexcept;
-  void release(ReplayEntry& entry) noexcept;
-  bool evict_oldest() noexcept;
   void expire(uint64_t now_ns) noexcept;
-  bool keep(ReplayEntry& entry, std::span<const Piece> reply) noexcept;
+  void forget_failures(uint64_t gone) noexcept;
 
-  const uint64_t window_ns_;
-  const uint32_t max_reply_;
-  const uint64_t ring_size_;
-  const unsigned bucket_shift_;
+  const ReplayOptions options_;
   ReplayCounters& counters_;
   std::atomic<uint32_t> failures_ = 0;
 
   std::mutex lock_;
-  std::vector<ReplayEntry> entries_;
-  std::vector<ReplayEntry*> buckets_;
-  ReplayEntry* free_ = nullptr;
-  ReplayEntry* oldest_ = nullptr;  // of the finished ones
-  ReplayEntry* newest_ = nullptr;
-  std::unique_ptr<std::byte[]> ring_;
-  uint64_t head_ = 0;  // places in the ring count up, and are taken modulo its size
-  uint64_t tail_ = 0;
+  std::vector<std::unique_ptr<ReplayLane>> lanes_;
+  ReplayLane failed_;
 };
 
 }  // namespace rrdk::server

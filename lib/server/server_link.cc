@@ -16,6 +16,18 @@ void ContextPool::grow() {
     free_.push_back(&slabs_.back()[i]);
 }
 
+ServerLink::ServerLink(Server::Impl& server, Client& client, ContextPool& contexts,
+                       runtime::PollCore& core, runtime::OpenDevice& device)
+    : Link(core, device),
+      server_(server),
+      client_(client),
+      lane_(client.replays.enter(id(), core.now())),
+      contexts_(contexts) {}
+
+ServerLink::~ServerLink() {
+  client_.replays.leave(lane_, core().now());
+}
+
 void ServerLink::on_up() {
   was_up_ = true;
   base::log_debug("connection of %s accepted on core %u", peer().c_str(), core().index());

@@ -18,8 +18,8 @@ namespace rrdk::server {
 class ServerLink final : public runtime::Link, public xprt::Upcalls {
  public:
   ServerLink(Server::Impl& server, Client& client, ContextPool& contexts, runtime::PollCore& core,
-             runtime::OpenDevice& device) noexcept
-      : Link(core, device), server_(server), client_(client), contexts_(contexts) {}
+             runtime::OpenDevice& device);
+  ~ServerLink() override;
 
   void on_call(xprt::IncomingCall& call) override;
   void on_call_ended(xprt::OutgoingCall&) override {}  // a server calls nobody here
@@ -68,6 +68,7 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls {
 
   Server::Impl& server_;
   Client& client_;
+  ReplayLane* const lane_;  // null: replies are not kept
   ContextPool& contexts_;
   CallContext* delayed_ = nullptr;
   const ServiceTable::Entry* last_service_ = nullptr;  // of the last call that had one

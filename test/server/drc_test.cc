@@ -313,6 +313,32 @@ TEST(ReplayBounds, TheOldestAreForgotten) {
   EXPECT_EQ(run(150, 940), 68u);
 }
 
+// A client that comes back gets what was unanswered, however busy its other connections were.
+TEST(ReplayBounds, ConnectionsDoNotPushOutEachOthers) {
+  Site site({.replay = {.entries = 16}});
+  auto broken = site.connect();
+  auto busy = site.connect();
+  RawCall call = {.xid = 1, .procedure = kAppend, .arguments = {1}};
+  for (; call.xid <= 16; ++call.xid)
+    EXPECT_EQ(site.call(*broken, call).at(kResults), call.xid);
+  site.cut(broken);
+  for (; call.xid <= 500; ++call.xid)
+    EXPECT_EQ(site.call(*busy, call).at(kResults), call.xid);
+  auto again = site.connect();
+  for (call.xid = 1; call.xid <= 16; ++call.xid)
+    EXPECT_EQ(site.call(*again, call).at(kResults), call.xid);
+  EXPECT_EQ(site.replay().hits, 16u);
+  // Lanes of connections that have ended are used again, the oldest first.
+  for (call.xid = 1000; call.xid != 1040; ++call.xid) {
+    site.call(*again, call);
+    site.cut(again);
+    again = site.connect();
+  }
+  call.xid = 1039;
+  uint32_t kept = site.call(*again, call).at(kResults);
+  EXPECT_EQ(kept, 500u + 40);
+}
+
 // However replies of all sizes push each other out: what is answered again is what was answered.
 TEST(ReplayBounds, WhatIsNotForgottenIsRight) {
   std::mt19937_64 random(test::run_seed());

@@ -156,8 +156,9 @@ struct Service {
  * without this protection are counted (ReplayStats::unprotected).
  */
 struct ReplayOptions {
-  uint32_t entries = 512;      ///< calls remembered per client, 0 to 65536; 0: no cache
-  uint32_t bytes = 256 << 10;  ///< of replies kept per client
+  /** Calls remembered per connection, 0 to 65536; 0: no cache. Not fewer than the credits. */
+  uint32_t entries = 512;
+  uint32_t bytes = 256 << 10;  ///< of replies kept per connection
   uint32_t clients = 256;      ///< that have a cache; one that is away longest makes room
   /**
    * A longer reply is not kept, results given by reference included. A repetition of its call is

@@ -1,0 +1,100 @@
+// What is remembered of one connection's calls: entries in the order in which they finished, and a
+// ring with their replies, in the same order. It outlives its connection: a client repeats what was
+// unanswered when that broke, which is among the last that finished on it, as many as it has
+// credits. Other connections of the client have lanes of their own, so that their calls do not push
+// it out.
+//
+// No lock of its own: the cache's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "rrdk/server.h"
+#include "rrdk/xdr.h"
+
+namespace rrdk::server {
+
+struct CallContext;
+class ReplayLane;
+
+struct ReplayEntry {
+  enum class State : uint8_t { kFree, kRunning, kDone, kNotKept, kDropped, kFailed };
+
+  State state = State::kFree;
+  uint32_t xid = 0;
+  uint64_t fingerprint = 0;
+  uint32_t pins = 0;        // waiters that have yet to look
+  uint32_t length = 0;      // of the kept reply
+  uint64_t at = 0;          // its place in the ring
+  uint64_t end = 0;         // and the place behind it
+  uint64_t since_ns = 0;    // when it was finished
+  uint64_t connection = 0;  // kFailed: on which it failed
+  ReplayLane* lane = nullptr;
+  CallContext* waiters = nullptr;
+  ReplayEntry* next = nullptr;  // in its bucket, or free
+  ReplayEntry* older = nullptr;
+  ReplayEntry* newer = nullptr;
+};
+
+class ReplayLane {
+ public:
+  using State = ReplayEntry::State;
+
+  // `bytes` of replies; 0: for failures only.
+  ReplayLane(uint32_t entries, uint64_t bytes, const ReplayOptions& options);
+  ReplayLane(const ReplayLane&) = delete;
+  ReplayLane& operator=(const ReplayLane&) = delete;
+
+  // The newest entry of an XID in a state that `wanted` takes; null: none.
+  template <typename Wanted>
+  ReplayEntry* find(uint32_t xid, Wanted&& wanted) noexcept {
+    ReplayEntry* entry = bucket(xid);
+    while (entry != nullptr && (entry->xid != xid || !wanted(*entry)))
+      entry = entry->next;
+    return entry;
+  }
+  // Null: all are running, or looked at. `evicted` counts those that made room.
+  ReplayEntry* add(uint32_t xid, uint64_t fingerprint, State state, uint64_t& evicted) noexcept;
+  // Copies the reply into the ring, in one run, where the oldest ones make room.
+  bool keep(ReplayEntry& entry, std::span<const Piece> reply, uint64_t& evicted) noexcept;
+  std::span<const std::byte> reply_of(const ReplayEntry& entry) const noexcept {
+    return {&ring_[entry.at], entry.length};
+  }
+  // To the end of those that are finished.
+  void append(ReplayEntry& entry, uint64_t now_ns) noexcept;
+  void unlink(ReplayEntry& entry) noexcept;
+  void release(ReplayEntry& entry) noexcept;
+  // Those that are older than the window go.
+  uint64_t expire(uint64_t now_ns) noexcept;
+  // Forgets what is finished. False: something is running, or looked at.
+  bool clear() noexcept;
+  bool empty() const noexcept { return used_ == 0; }
+  std::span<ReplayEntry> entries() noexcept { return entries_; }
+
+  uint64_t connection = 0;  // the Link's id that fills it; 0: it has ended
+  uint64_t left_ns = 0;     // when it did
+
+ private:
+  ReplayEntry*& bucket(uint32_t xid) noexcept;
+  bool evict_oldest() noexcept;
+
+  const uint64_t window_ns_;
+  const uint32_t max_reply_;
+  const uint64_t ring_size_;
+  const unsigned bucket_shift_;
+  std::vector<ReplayEntry> entries_;
+  std::vector<ReplayEntry*> buckets_;
+  uint32_t used_ = 0;
+  ReplayEntry* free_ = nullptr;
+  ReplayEntry* oldest_ = nullptr;  // of the finished ones
+  ReplayEntry* newest_ = nullptr;
+  std::unique_ptr<std::byte[]> ring_;
+  uint64_t head_ = 0;  // places in the ring count up, and are taken modulo its size
+  uint64_t tail_ = 0;
+};
+
+}  // namespace rrdk::server
