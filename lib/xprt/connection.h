@@ -232,13 +232,13 @@ class Connection {
   bool busy() const;  // calls in flight or waiters: needs on_tick
   const Counters& counters() const;
   void count_refusal(Refusal reason);  // of the upper layer, beside our own
-  uint32_t calls() const;       // responder: calls that have not ended
-  bool sends_pending() const;   // work requests of the send queue that were not yet reported
-  uint32_t sends_done() const;  // counts up whenever one of them is; wraps
-  uint32_t granted() const;     // responder: the last grant
-  uint32_t window() const;      // requester: how many calls may be in flight now
-  uint32_t in_flight() const;   // requester: Sends without reply
-  bool may_send() const;        // requester: a call submitted now would not queue
+  uint32_t calls() const;              // responder: calls that have not ended
+  bool sends_pending() const;          // work requests of the send queue that were not yet reported
+  uint32_t sends_done() const;         // counts up whenever one of them is; wraps
+  uint32_t granted() const;            // responder: the last grant
+  uint32_t window() const;             // requester: how many calls may be in flight now
+  uint32_t in_flight() const;          // requester: Sends without reply
+  bool may_send() const;               // requester: a call submitted now would not queue
   void set_requested_credits(uint32_t credits);  // V1-CREDIT-03; at most options.credits
   void set_granted_credits(uint32_t credits);    // V1-CREDIT-04; at most options.credits
 

@@ -230,11 +230,11 @@ struct ServerStats {
   uint64_t connections_accepted;
   /** Too many of them, too few buffers, or not admitted; the log has the reason. */
   uint64_t connections_refused;
-  uint64_t refused_per_client;   ///< of these: by ServerOptions::max_connections_per_client
-  uint64_t closed_idle;          ///< by ServerOptions::idle_timeout_ms
-  uint64_t closed_stalled;       ///< by ServerOptions::send_timeout_ms
-  uint64_t connections_ended;    ///< by the peer, by its death or for a breach; not by the Server
-  uint64_t connections;          ///< now
+  uint64_t refused_per_client;  ///< of these: by ServerOptions::max_connections_per_client
+  uint64_t closed_idle;         ///< by ServerOptions::idle_timeout_ms
+  uint64_t closed_stalled;      ///< by ServerOptions::send_timeout_ms
+  uint64_t connections_ended;   ///< by the peer, by its death or for a breach; not by the Server
+  uint64_t connections;         ///< now
   uint64_t calls, replies, rejected;
   uint64_t transport_errors;   ///< RDMA_ERROR answers
   uint64_t protocol_breaches;  ///< messages refused, all reasons
@@ -243,7 +243,7 @@ struct ServerStats {
   ReplayStats replay;
   uint64_t turn_waits;   ///< calls that waited for others' turns, when their connection had many
   uint64_t chunk_waits;  ///< times a connection's calls waited because of max_chunk_bytes
-  Refusals refusals;  ///< what peers sent that was refused or ignored, by reason
+  Refusals refusals;     ///< what peers sent that was refused or ignored, by reason
 };
 
 class Server {
