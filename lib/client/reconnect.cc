@@ -24,6 +24,11 @@ std::string in_ms(uint64_t ns) {
   return std::to_string(ns / kMs) + " ms";
 }
 
+// What a connection is for; a peer can say anything.
+bool has_answered(const xprt::Counters& counters) {
+  return counters.replies_received + counters.errors_received != 0;
+}
+
 }  // namespace
 
 void ClientConnection::Impl::start_link() {
@@ -76,7 +81,7 @@ void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) 
   bool was_up = std::exchange(up_, nullptr) != nullptr;
   link_->set_always_ticks(false);
   // A connection that was of use: waiting begins anew.
-  if (was_up && link_->engine().counters().messages_received != 0) {
+  if (was_up && has_answered(link_->engine().counters())) {
     backoff_.reset();
     broken_since_ns_ = 0;
   }

@@ -34,7 +34,7 @@ Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options) 
 Link::~Link() = default;
 
 uint64_t Link::new_id() noexcept {
-  static std::atomic<uint64_t> next = 0;
+  static std::atomic<uint64_t> next = 1;
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -12,7 +12,7 @@ namespace {
 // Of failures that a client is remembered for.
 constexpr uint32_t kFailures = 64;
 // Lanes of connections that have ended; one more takes the place of the one that did so first.
-constexpr size_t kMostEnded = 16;
+constexpr size_t kMostEnded = 4;
 
 }  // namespace
 
@@ -73,7 +73,7 @@ CallContext* ReplayCache::withdraw(const ServerLink& link) noexcept {
 void ReplayCache::note_failure(uint32_t xid, uint64_t connection, uint64_t now_ns) noexcept {
   std::lock_guard lock(lock_);
   uint64_t gone = failed_.expire(now_ns);
-  ReplayEntry* entry = failed_.find(xid, [](const ReplayEntry&) { return true; });
+  ReplayEntry* entry = failed_.find(xid, 0, [](const ReplayEntry&) { return true; });
   if (entry != nullptr) {
     failed_.unlink(*entry);
   } else {

@@ -50,7 +50,7 @@ struct ReplayCounters {
                         unprotected = 0;
 };
 
-// What two calls of one client must have in common, beside the XID, for the second to be a
+// What two calls of one client must have in common for the second to be a
 // repetition of the first. `args` stands at the arguments.
 uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
                      const Decoder& args) noexcept;
@@ -73,8 +73,9 @@ class ReplayCache {
   };
   Verdict begin(CallContext& context, ReplayLane& lane, uint64_t fingerprint, uint64_t now_ns,
                 void (*wake)(CallContext&)) noexcept;
-  // The first one is answered by the message in its call; or not at all (`dropped`).
-  void finish(CallContext& context, bool dropped, uint64_t now_ns) noexcept;
+  // The first one is answered by the message in its call; or not at all: its handler wants that
+  // (`dropped`), or there was no buffer for the message (not `whole`).
+  void finish(CallContext& context, bool dropped, bool whole, uint64_t now_ns) noexcept;
 
   enum class Answer : uint8_t { kKept, kNotKept, kDropped };
   // What became of the first one. kKept: context.results has its reply.

@@ -15,7 +15,7 @@ namespace {
 
 // Of the arguments: enough to tell calls apart that agree in their XID by chance.
 constexpr uint32_t kHashedArgs = 256;
-constexpr uint32_t kHashedWords = 5;
+constexpr uint32_t kHashedWords = 6;
 
 void count(std::atomic<uint64_t>& counter, uint64_t more = 1) {
   if (more != 0)
@@ -28,7 +28,8 @@ uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
                      const Decoder& args) noexcept {
   std::array<std::byte, (kHashedWords + 1) * sizeof(uint64_t) + kMaxAuthBody + kHashedArgs> bytes;
   uint64_t left = args.remaining();
-  uint64_t words[kHashedWords + 1] = {header.program,
+  uint64_t words[kHashedWords + 1] = {header.xid,
+                                      header.program,
                                       header.version,
                                       header.procedure,
                                       static_cast<uint64_t>(header.credential.flavor),
@@ -47,11 +48,9 @@ uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
 }
 
 ReplayEntry* ReplayCache::find(uint32_t xid, uint64_t fingerprint) noexcept {
-  auto same = [&](const ReplayEntry& entry) {
-    return entry.fingerprint == fingerprint && entry.state != State::kDropped;
-  };
+  auto same = [](const ReplayEntry& entry) { return entry.state != State::kDropped; };
   for (const std::unique_ptr<ReplayLane>& lane : lanes_) {
-    if (ReplayEntry* entry = lane->find(xid, same))
+    if (ReplayEntry* entry = lane->find(xid, fingerprint, same))
       return entry;
   }
   return nullptr;
@@ -61,7 +60,7 @@ bool ReplayCache::find_failure(uint32_t xid, uint64_t connection, uint64_t now_n
   // datapath-allow: only for a client over which a connection failed lately
   std::lock_guard lock(lock_);
   forget_failures(failed_.expire(now_ns));
-  const ReplayEntry* entry = failed_.find(xid, [](const ReplayEntry&) { return true; });
+  const ReplayEntry* entry = failed_.find(xid, 0, [](const ReplayEntry&) { return true; });
   return entry != nullptr && entry->connection != connection;
 }
 
@@ -102,7 +101,7 @@ ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane& lane,
   return Verdict::kSeen;
 }
 
-void ReplayCache::finish(CallContext& context, bool dropped, uint64_t now_ns) noexcept {
+void ReplayCache::finish(CallContext& context, bool dropped, bool whole, uint64_t now_ns) noexcept {
   ReplayEntry& entry = *std::exchange(context.replay, nullptr);
   CallContext* waiter = nullptr;
   {
@@ -111,17 +110,17 @@ void ReplayCache::finish(CallContext& context, bool dropped, uint64_t now_ns) no
     waiter = std::exchange(entry.waiters, nullptr);
     for (CallContext* each = waiter; each != nullptr; each = each->next_waiter)
       ++entry.pins;
-    uint64_t evicted = 0;
+    uint64_t replies_dropped = 0;
     if (dropped) {
       entry.state = State::kDropped;
-    } else if (entry.lane->keep(entry, context.call->reply().pieces(), evicted)) {
+    } else if (whole && entry.lane->keep(entry, context.call->reply().pieces(), replies_dropped)) {
       entry.state = State::kDone;
       count(counters_.stored);
     } else {
       entry.state = State::kNotKept;
       count(counters_.not_kept);
     }
-    count(counters_.evicted, evicted);
+    count(counters_.not_kept, replies_dropped);
     entry.lane->append(entry, now_ns);
     if (dropped && entry.pins == 0)
       entry.lane->release(entry);

@@ -49,18 +49,21 @@ class ReplayLane {
   ReplayLane(const ReplayLane&) = delete;
   ReplayLane& operator=(const ReplayLane&) = delete;
 
-  // The newest entry of an XID in a state that `wanted` takes; null: none.
+  // The newest entry of a call in a state that `wanted` takes; null: none. By its fingerprint,
+  // which is keyed: nobody can make calls that share a bucket.
   template <typename Wanted>
-  ReplayEntry* find(uint32_t xid, Wanted&& wanted) noexcept {
-    ReplayEntry* entry = bucket(xid);
-    while (entry != nullptr && (entry->xid != xid || !wanted(*entry)))
+  ReplayEntry* find(uint32_t xid, uint64_t fingerprint, Wanted&& wanted) noexcept {
+    ReplayEntry* entry = bucket(fingerprint);
+    while (entry != nullptr &&
+           (entry->xid != xid || entry->fingerprint != fingerprint || !wanted(*entry)))
       entry = entry->next;
     return entry;
   }
   // Null: all are running, or looked at. `evicted` counts those that made room.
   ReplayEntry* add(uint32_t xid, uint64_t fingerprint, State state, uint64_t& evicted) noexcept;
-  // Copies the reply into the ring, in one run, where the oldest ones make room.
-  bool keep(ReplayEntry& entry, std::span<const Piece> reply, uint64_t& evicted) noexcept;
+  // Copies the reply into the ring, in one run. The oldest replies make room; that their calls ran
+  // stays known. `dropped` counts them. False: it does not fit.
+  bool keep(ReplayEntry& entry, std::span<const Piece> reply, uint64_t& dropped) noexcept;
   std::span<const std::byte> reply_of(const ReplayEntry& entry) const noexcept {
     return {&ring_[entry.at], entry.length};
   }
@@ -79,8 +82,9 @@ class ReplayLane {
   uint64_t left_ns = 0;     // when it did
 
  private:
-  ReplayEntry*& bucket(uint32_t xid) noexcept;
+  ReplayEntry*& bucket(uint64_t fingerprint) noexcept;
   bool evict_oldest() noexcept;
+  bool drop_oldest_reply() noexcept;
 
   const uint64_t window_ns_;
   const uint32_t max_reply_;
@@ -92,6 +96,7 @@ class ReplayLane {
   ReplayEntry* free_ = nullptr;
   ReplayEntry* oldest_ = nullptr;  // of the finished ones
   ReplayEntry* newest_ = nullptr;
+  ReplayEntry* oldest_reply_ = nullptr;  // the first of them that may have one
   std::unique_ptr<std::byte[]> ring_;
   uint64_t head_ = 0;  // places in the ring count up, and are taken modulo its size
   uint64_t tail_ = 0;

@@ -6,9 +6,8 @@
 
 namespace rrdk::server {
 
-ReplayEntry*& ReplayLane::bucket(uint32_t xid) noexcept {
-  constexpr uint32_t kGoldenRatio = 2654435769u;  // spreads XIDs that lie close together
-  return buckets_[xid * kGoldenRatio >> bucket_shift_];
+ReplayEntry*& ReplayLane::bucket(uint64_t fingerprint) noexcept {
+  return buckets_[static_cast<uint32_t>(fingerprint) >> bucket_shift_];
 }
 
 ReplayEntry* ReplayLane::add(uint32_t xid, uint64_t fingerprint, State state,
@@ -24,7 +23,7 @@ ReplayEntry* ReplayLane::add(uint32_t xid, uint64_t fingerprint, State state,
   entry.xid = xid;
   entry.fingerprint = fingerprint;
   entry.length = 0;
-  ReplayEntry*& first = bucket(xid);
+  ReplayEntry*& first = bucket(fingerprint);
   entry.next = std::exchange(first, &entry);
   return &entry;
 }
@@ -35,9 +34,13 @@ void ReplayLane::append(ReplayEntry& entry, uint64_t now_ns) noexcept {
   entry.newer = nullptr;
   (newest_ != nullptr ? newest_->newer : oldest_) = &entry;
   newest_ = &entry;
+  if (oldest_reply_ == nullptr)
+    oldest_reply_ = &entry;
 }
 
 void ReplayLane::unlink(ReplayEntry& entry) noexcept {
+  if (oldest_reply_ == &entry)
+    oldest_reply_ = entry.newer;
   (entry.older != nullptr ? entry.older->newer : oldest_) = entry.newer;
   (entry.newer != nullptr ? entry.newer->older : newest_) = entry.older;
 }
@@ -47,7 +50,7 @@ void ReplayLane::release(ReplayEntry& entry) noexcept {
   unlink(entry);
   if (entry.state == State::kDone)
     tail_ = entry.end;
-  ReplayEntry** place = &bucket(entry.xid);
+  ReplayEntry** place = &bucket(entry.fingerprint);
   while (*place != &entry)
     place = &(*place)->next;
   *place = entry.next;
@@ -76,8 +79,19 @@ bool ReplayLane::clear() noexcept {
   return used_ == 0;
 }
 
+// In the order in which they came into the ring, which is that of the queue.
+bool ReplayLane::drop_oldest_reply() noexcept {
+  while (oldest_reply_ != nullptr && oldest_reply_->state != State::kDone)
+    oldest_reply_ = oldest_reply_->newer;
+  if (oldest_reply_ == nullptr || oldest_reply_->pins != 0)
+    return false;
+  oldest_reply_->state = State::kNotKept;
+  tail_ = oldest_reply_->end;
+  return true;
+}
+
 bool ReplayLane::keep(ReplayEntry& entry, std::span<const Piece> reply,
-                      uint64_t& evicted) noexcept {
+                      uint64_t& dropped) noexcept {
   uint64_t size = kept_size(reply);
   if (size > std::min<uint64_t>(max_reply_, ring_size_))
     return false;
@@ -94,8 +108,8 @@ bool ReplayLane::keep(ReplayEntry& entry, std::span<const Piece> reply,
     }
     if (head_ == tail_)
       head_ = tail_ = 0;  // empty: from the beginning it fits
-    else if (evict_oldest())
-      ++evicted;
+    else if (drop_oldest_reply())
+      ++dropped;
     else
       return false;
   }

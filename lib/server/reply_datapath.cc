@@ -79,7 +79,7 @@ void ServerLink::send(CallContext& context) noexcept {
   bool whole = context.results->ok();
   context.results.reset();  // finishes the message
   if (context.replay != nullptr) [[unlikely]]
-    client_.replays.finish(context, context.answer == Answer::kDrop || !whole, core().now());
+    client_.replays.finish(context, context.answer == Answer::kDrop, whole, core().now());
   // What can not even be refused, for want of a buffer, is not answered at all (V1-ERR-20).
   if (context.answer == Answer::kDrop || !whole) [[unlikely]] {
     dropped_ = true;

@@ -339,6 +339,21 @@ TEST(ReplayBounds, ConnectionsDoNotPushOutEachOthers) {
   EXPECT_EQ(kept, 500u + 40);
 }
 
+TEST(ReplayBounds, WhatHasNoRoomAnyMoreIsNotRunAgain) {
+  Site site({.replay = {.entries = 16, .bytes = 4096, .max_reply = 1024}});
+  auto client = site.connect();
+  RawCall call = {.xid = 1, .procedure = kAppendData, .arguments = {940}};
+  for (; call.xid <= 8; ++call.xid)
+    EXPECT_EQ(site.call(*client, call).at(kResults), call.xid);
+  for (call.xid = 1; call.xid <= 4; ++call.xid)
+    EXPECT_EQ(site.call(*client, call).at(kResults - 1),
+              static_cast<uint32_t>(AcceptStat::kSystemErr));
+  EXPECT_EQ(site.service.runs, 8u);
+  EXPECT_EQ(site.replay().lost, 4u);
+  EXPECT_EQ(site.replay().not_kept, 4u);
+  EXPECT_EQ(site.replay().evicted, 0u);
+}
+
 // However replies of all sizes push each other out: what is answered again is what was answered.
 TEST(ReplayBounds, WhatIsNotForgottenIsRight) {
   std::mt19937_64 random(test::run_seed());
@@ -355,6 +370,10 @@ TEST(ReplayBounds, WhatIsNotForgottenIsRight) {
     RawCall call = {.xid = xid, .procedure = kAppendData, .arguments = {lengths[xid]}};
     Received reply = site.call(*client, call);
     uint32_t run = reply.at(kResults);
+    if (reply.at(kResults - 1) == static_cast<uint32_t>(AcceptStat::kSystemErr)) {
+      EXPECT_EQ(site.service.runs, before) << "its reply had no room any more";
+      continue;
+    }
     if (site.service.runs == before)
       EXPECT_EQ(run, runs[xid]);
     else

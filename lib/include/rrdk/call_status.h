@@ -30,7 +30,10 @@ enum class CallStatus : uint8_t {
   kProcUnavail,
   /** GARBAGE_ARGS: the server can not decode the arguments, or the binding forbids their form. */
   kGarbageArgs,
-  /** SYSTEM_ERR: the server failed (out of memory, say). Trying again later may help. */
+  /**
+   * SYSTEM_ERR: the server failed (out of memory, say). It may have run the call. Trying again
+   * later may help; a new submit() is a new call, which no duplicate request cache recognises.
+   */
   kSystemErr,
   /** RPC_MISMATCH: the server speaks another version of ONC RPC itself. */
   kRpcMismatch,
@@ -38,7 +41,7 @@ enum class CallStatus : uint8_t {
   kAuthError,
   /**
    * ERR_CHUNK: the server refused the call's chunks, or the reply had no room. Offer more room, or
-   * expect_reply() more; the call itself was not answered.
+   * expect_reply() more. With too little room for the reply the server has run it.
    */
   kChunkError,
   /** ERR_VERS: the server does not speak this version of RPC-over-RDMA. */

@@ -26,7 +26,7 @@
  *     a repeated one without running it (a duplicate request cache);
  *   - it was sent, and may not: it ends with kConnectionLost.
  *
- * Deadlines count from submit(), through all of this. cancel() and destruction work at any time.
+ * Deadlines count from submit(), through all of this. cancel() works at any time.
  * A call is never repeated on a connection that lives: RPC over RDMA has one credit per call on its
  * way (RFC 5666 and RFC 8166 section 3.3), and its fabric loses nothing while it is up.
  *
@@ -103,7 +103,11 @@ struct ClientOptions {
   bool one_segment = false;
   /** Of established connections; Client::connect() itself tries once. */
   ReconnectOptions reconnect = {};
-  /** Call::set_retransmit() of every call; needs `reconnect`. */
+  /**
+   * Call::set_retransmit() of every call; needs `reconnect`. Only if each procedure called is
+   * idempotent, or the server has a duplicate request cache for those that are not
+   * (Procedure::idempotent in rrdk/server.h): what was sent may have been run. Have deadlines.
+   */
   bool retransmit = false;
   /**
    * Keepalive: when nothing has been received for so long, calls outstanding or not, the peer is

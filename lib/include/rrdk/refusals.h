@@ -40,7 +40,7 @@ enum class Refusal : uint8_t {
   kReplyToServer,  ///< ignored: an RPC reply
   kCreditOverrun,  ///< served, up to a limit, then ended: a call beyond the credits granted
   kXid,            ///< refused: the message has another XID than its header
-  kNoReplyRoom,    ///< refused: the reply fits neither inline nor into the chunks offered
+  kNoReplyRoom,    ///< refused: the reply, of a call that ran, has no room inline or in chunks
   kNoBuffers,      ///< refused: a call waited too long for buffers
   kBindingChunks,  ///< refused: chunks where the binding has nothing eligible
   kNotACall,       ///< ended: an RPC message that is neither call nor reply, or has no type

@@ -14,10 +14,10 @@
  * Threads: create(), start-up and destruction on one thread. poll(core) always by the same thread
  * for one core. The rest: any thread.
  *
- * Waiting: Client::connect(), Call::submit_and_wait() and the destructors of Server and
- * ClientConnection wait for the core. Called by the thread that last polled it (or when that thread
- * has ended, or nobody has polled it yet) they poll; from others they wait, for ever if nobody
- * polls. Never from a handler or callback. A wait of 5 s for a core is logged as an error.
+ * Waiting: Client::connect(), Call::submit_and_wait(), Server::drain() and the destructors of
+ * Server and ClientConnection wait for the core. Called by the thread that last polled it (or when
+ * that thread has ended, or nobody has polled it yet) they poll; from others they wait, for ever if
+ * nobody polls. Never from a handler or callback. A wait of 5 s for a core is logged as an error.
  *
  * Lifetime: Memory > Runtime > Server > ServerCall, and Runtime > Client > ClientConnection > Call.
  * The left of each outlives the right: destroy in the opposite order, after answering every
@@ -108,7 +108,7 @@ class Runtime {
    * its next batch. Errors: kInvalidArgument (a rate that is none, a delay that is too long).
    */
   Result<void> set_faults(const FaultPlan& plan);
-  /** Ends it. Connections that were broken stay so. Any thread. */
+  /** Ends it. It mends nothing: clients connect again if they do (rrdk/client.h). Any thread. */
   void clear_faults();
   /** What was made to fail so far. Any thread. */
   FaultCounts fault_counts() const;

@@ -149,17 +149,28 @@ struct Service {
  * Each client has a cache of its own, on whatever connections it comes: who it is tell the kernel
  * (shm: process, its start and its user) or the network, not its messages. Within that a call is
  * recognised by XID, program, version, procedure, credential, and length and first 256 bytes of its
- * arguments. A repetition that comes while the handler still has the first call waits for it.
+ * arguments: whatever makes calls different from each other belongs there. A repetition that comes
+ * while the handler still has the first call waits for it.
  *
- * Memory: `entries` * 96 + `bytes` for each of at most `clients` clients, taken when a client
- * connects; a server without procedures that ask for it takes next to nothing. Calls that run
- * without this protection are counted (ReplayStats::unprotected).
+ * What it can not cover: it is in memory, so neither a server nor a client that starts anew; nor
+ * repetitions after window_ms, so that deadlines of repeated calls should be shorter; nor calls
+ * that drop() ended; nor a call that the client makes again by submit(), since that has a new XID.
+ *
+ * Memory: `entries` * 104 + `bytes` for each connection of at most `clients` clients, and for up to
+ * 4 of each client's that have ended, whose calls may yet be repeated; taken when it connects. A
+ * server without procedures that ask for it takes next to nothing. Calls that run without this
+ * protection are counted (ReplayStats::unprotected).
  */
 struct ReplayOptions {
-  /** Calls remembered per connection, 0 to 65536; 0: no cache. Not fewer than the credits. */
+  /**
+   * Calls remembered per connection, 0 to 65536; 0: no cache. With fewer than
+   * ServerOptions::credits some can be forgotten, and run twice.
+   */
   uint32_t entries = 512;
-  uint32_t bytes = 256 << 10;  ///< of replies kept per connection
-  uint32_t clients = 256;      ///< that have a cache; one that is away longest makes room
+  /** Of replies kept per connection, at least max_reply. Older ones make room; then their calls are
+      still known, and answered SYSTEM_ERR instead of being run again. */
+  uint32_t bytes = 256 << 10;
+  uint32_t clients = 256;  ///< that have a cache; one that is away longest makes room
   /**
    * A longer reply is not kept, results given by reference included. A repetition of its call is
    * answered SYSTEM_ERR: to run it again would be worse.
@@ -283,12 +294,14 @@ class Server {
   void stop_listening();
   /**
    * A graceful end: no connection is accepted any more, and no further call is run. Calls that
-   * handlers have are answered; each connection is closed when its last reply has been sent.
-   * Clients learn from that which calls were not run (ServerStats::calls_not_run).
+   * handlers have are answered, ServerCalls that you keep by you; each connection is closed when
+   * its last reply has been sent. Further calls that come are not run, and not answered: to their
+   * clients they end as any other call of a lost connection (ServerStats::calls_not_run).
    *
    * Returns when all connections are closed; at the latest after `timeout_ms`, when it closes the
    * rest at once. How many those were is the result: 0 is a clean end. What then remains is stats()
-   * and ~Server(). Waits as ~Server() does; not from a handler.
+   * and ~Server(): it does not listen again. Waits as ~Server() does; not from a handler. If the
+   * result is not 0, handlers may still have calls, which clients may repeat at another server.
    */
   uint32_t drain(uint32_t timeout_ms);
   ServerStats stats() const;
