@@ -34,7 +34,8 @@ struct World {
     server_runtime = Runtime::create(*memory, {}).value();
     client_runtime = Runtime::create(*memory, {}).value();
     server = Server::create(*server_runtime).value();
-    require(server->add_service(perf->service(Dispatch::kInline)).has_value(), "service");
+    require(server->add_service(perf->service(Dispatch::kInline, /*once=*/false)).has_value(),
+            "service");
     std::string uri = server->listen("shm:@rrdk-fuzz-" + std::to_string(getpid())).value();
     client = Client::create(*client_runtime).value();
     std::atomic<bool> connected = false;
