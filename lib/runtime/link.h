@@ -88,7 +88,7 @@ class Link {
   // Ticks come without calls in flight too, from on_up() to on_down().
   void set_always_ticks(bool on) noexcept { always_ticks_ = on; }
 
-  WorkerQueue for_workers_;  // what waits for them
+  WorkerQueue for_workers;  // what waits for them
 
  private:
   friend class PollCore;

@@ -133,7 +133,7 @@ void ServerLink::dispatch(CallContext& context) noexcept {
   const Procedure& procedure = *context.procedure;
   if (procedure.dispatch == Dispatch::kWorker && core().workers() != nullptr) {
     context.run = run_on_worker;
-    core().to_worker(for_workers_, context);
+    core().to_worker(for_workers, context);
     return;
   }
   procedure.handler(context.handle(), context.service->context);
