@@ -145,7 +145,7 @@ class PollCore {
   uint32_t tick(uint64_t now_ns);
   uint32_t route_events();
   // False: something is left to post.
-  bool flush() { return (dirty_ == nullptr && !for_workers) || post_dirty(); }
+  bool flush() { return (dirty_ == nullptr && !for_workers_) || post_dirty(); }
   uint32_t serve_turns();
   bool push_workers();
   bool post_dirty();
@@ -169,9 +169,9 @@ class PollCore {
   Turns turns_;
   CoreFaults faults_;
   WorkerTurns worker_turns_;
-  ItemList to_workers_;      // next into their ring
-  bool for_workers = false;  // one of these has items
-  Link* dirty_ = nullptr;    // links to post for, in order
+  ItemList to_workers_;       // next into their ring
+  bool for_workers_ = false;  // one of these has items
+  Link* dirty_ = nullptr;     // links to post for, in order
   Link** last_dirty_ = &dirty_;
   std::vector<Link*> ticking_;  // links with calls in flight
   std::vector<Chore*> chores_;

@@ -85,7 +85,7 @@ uint32_t PollCore::serve_turns() {
 
 void PollCore::to_worker(WorkerQueue& queue, WorkItem& item) noexcept {
   worker_turns_.push(queue, item);
-  for_workers = true;
+  for_workers_ = true;
 }
 
 // As much as keeps the workers busy until the next pass, and no more: what waits here is taken in
@@ -93,8 +93,8 @@ void PollCore::to_worker(WorkerQueue& queue, WorkItem& item) noexcept {
 bool PollCore::push_workers() {
   for (uint32_t room = workers_->room(); room != 0 && !worker_turns_.empty(); --room)
     to_workers_.push(worker_turns_.pop());
-  for_workers = !workers_->push(to_workers_) || !worker_turns_.empty();
-  return !for_workers;
+  for_workers_ = !workers_->push(to_workers_) || !worker_turns_.empty();
+  return !for_workers_;
 }
 
 uint32_t PollCore::Housekeeping::poll(uint64_t now_ns) {
@@ -140,7 +140,7 @@ void PollCore::mark_dirty(Link& link) noexcept {
 // Posts for each link that something happened to: one doorbell per connection and pass. False:
 // a queue was full, or a worker ring; the next pass tries again.
 bool PollCore::post_dirty() {
-  bool all = !for_workers || push_workers();
+  bool all = !for_workers_ || push_workers();
   Link* link = dirty_;
   dirty_ = nullptr;
   last_dirty_ = &dirty_;
