@@ -226,7 +226,9 @@ void QueuePair::peer_gone() {
   if (!closed && status_.load(std::memory_order_acquire) != Status::kError)
     Counters::count(device_.counts().peers_lost);
   end_data_path(Death::kPeerGone);
-  report_disconnect();
+  // What the peer sent before is still received: the data path has its end when that is done.
+  if (status_.load(std::memory_order_acquire) == Status::kError)
+    report_disconnect();
 }
 
 void QueuePair::report_disconnect() {

@@ -146,7 +146,10 @@ enum class EventType : uint8_t {
   kEstablished,     // owner, private_data (of the accepting side, at the connecting end)
   kRejected,        // owner, private_data, reason
   kConnectFailed,   // owner, reason
-  kDisconnected,  // owner, reason: the peer closed or died. No peer access is in progress any more
+  // owner, reason: the peer closed or died, or we did. No peer access is in progress any more. The
+  // messages that came before have been taken by Receives as far as there were any; their
+  // completions may still be in the completion queue, before those of flushed ones.
+  kDisconnected,
 };
 
 struct Event {

@@ -34,7 +34,7 @@ Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options) 
 Link::~Link() = default;
 
 uint64_t Link::new_id() noexcept {
-  static std::atomic<uint64_t> next = 1;
+  static std::atomic<uint64_t> next;
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -106,7 +106,7 @@ Result<void> Link::connect(const std::string& uri, const xprt::ConnectionOptions
   });
   if (!started) {
     close(started.error().code, started.error().message);
-    fabric_is_down();
+    on_fabric_down();
   }
   return started;
 }
@@ -130,7 +130,7 @@ Result<void> Link::accept(fabric::ConnectRequest& request, const xprt::Connectio
   });
   if (!started) {
     close(started.error().code, started.error().message);
-    fabric_is_down();
+    on_fabric_down();
   }
   return started;
 }
@@ -154,10 +154,16 @@ void Link::give_up() {
   close(Errc::kConnectionLost, fault != nullptr ? fault : "the connection failed");
 }
 
-void Link::fabric_is_down() {
+void Link::on_fabric_down() {
   fabric_down_ = true;
-  engine_->on_disconnected();
   core_.mark_dirty(*this);
+}
+
+void Link::wind_up() {
+  if (!engine_->work_in_flight())
+    engine_->on_disconnected();
+  if (!dirty_ && !turn_.waits && engine_->idle())
+    bury();
 }
 
 void Link::on_event(const fabric::Event& event) {
@@ -165,7 +171,7 @@ void Link::on_event(const fabric::Event& event) {
     return;
   if (event.type != fabric::EventType::kEstablished) {
     close(event.code, event.reason);
-    fabric_is_down();
+    on_fabric_down();
     return;
   }
   if (state_ != LinkState::kConnecting)

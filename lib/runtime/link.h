@@ -70,8 +70,10 @@ class Link {
   // In that round; alone: nobody else waits for a turn.
   void take_turn(uint64_t round, bool alone);
   bool backlogged() const { return engine_->backlogged(); }
-  bool finished() const { return fabric_down_ && !turn_.waits && engine_->idle(); }
-  void bury();  // finished(): frees engine and queue pair; on_dead() is its last act
+  bool fabric_is_down() const { return fabric_down_; }
+  // fabric_is_down(): ends the engine when all it had posted came back, which may be replies still,
+  // and buries the link when nothing is left to do.
+  void wind_up();
 
  protected:
   // Calls can be made.
@@ -100,7 +102,8 @@ class Link {
                        const xprt::ConnectionOptions& options, Memory& memory,
                        xprt::Upcalls& upcalls);
   void establish(const proto::PrivateData& peer);
-  void fabric_is_down();
+  void on_fabric_down();
+  void bury();  // frees engine and queue pair; on_dead() is its last act
   void catch_up(uint64_t round);  // takes the turns that it was owed
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);

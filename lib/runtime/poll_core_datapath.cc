@@ -161,8 +161,8 @@ bool PollCore::post_dirty() {
     // Whoever has calls waiting is ticking.
     if (link->ticking_ && link->backlogged()) [[unlikely]]
       turns_.join(*link);
-    if (link->finished() && !link->dirty_) [[unlikely]]
-      link->bury();
+    if (link->fabric_is_down() && !link->dirty_) [[unlikely]]
+      link->wind_up();
     link = next;
   }
   return all;

@@ -86,10 +86,13 @@ bool Connection::established() const {
   return impl_->link.up();
 }
 
+bool Connection::work_in_flight() const {
+  return impl_->link.receives.posted() != 0 || !impl_->link.sends.drained();
+}
+
 bool Connection::idle() const {
-  const Link& link = impl_->link;
-  return link.phase == Phase::kDead && link.receives.posted() == 0 && link.sends.drained() &&
-         impl_->responder.calls() == 0 && !impl_->requester.busy();
+  return impl_->link.phase == Phase::kDead && !work_in_flight() && impl_->responder.calls() == 0 &&
+         !impl_->requester.busy();
 }
 
 bool Connection::busy() const {

@@ -197,7 +197,8 @@ class Connection {
   // From any state, also a failed connect: the queue pair is in error and no access by the peer is
   // in progress. Everything that waits ends with kConnectionLost. What was posted must still be
   // reported by on_completions(), and what is still in sends() and receives() be posted (it is
-  // flushed): calls end when nothing of theirs is posted any more.
+  // flushed): calls end when nothing of theirs is posted any more. Replies that are reported after
+  // this come too late: call it when work_in_flight() is false.
   void on_disconnected();
   void on_tick(uint64_t now_ns);  // deadlines, and whoever waits for buffers; about every ms
 
@@ -228,6 +229,7 @@ class Connection {
   const char* fault() const;
 
   bool established() const;
+  bool work_in_flight() const;  // work requests have not been reported yet
   bool idle() const;  // dead, nothing posted, no call above: may be destroyed
   bool busy() const;  // calls in flight or waiters: needs on_tick
   const Counters& counters() const;

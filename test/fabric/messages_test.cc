@@ -189,6 +189,26 @@ TEST_P(Messages, LongerThanTheReceiveEndTheConnection) {
   EXPECT_EQ(pair.server.completions[1].status, WcStatus::kFlushed);
 }
 
+// Also by one who heeds the event before it looks at the completion queue.
+TEST_P(Messages, SentBeforeTheEndAreReceived) {
+  Pair pair(GetParam().new_uri());
+  pair.post_receives(*pair.client_qp, 16);
+  Buffer from = test_memory().get(4096);
+  std::vector<SendWr> sends(8, send_wr(1, {from.first(8)}));
+  ASSERT_EQ(pair.server_qp->post_send(sends), 8u);
+  ASSERT_TRUE(test::pump_until({&pair.server}, [&] { return pair.server.completions.size() == 8; }));
+  pair.server_qp->disconnect();
+  for (int i = 0; i < 100; ++i) {
+    for (const Event& event : pair.client.device->poll_events(16)) {
+      if (event.type == EventType::kDisconnected)
+        pair.client_qp->disconnect();
+    }
+  }
+  ASSERT_TRUE(pair.pump_until([&] { return pair.client.completions.size() == 16; }));
+  for (size_t i = 0; i < 16; ++i)
+    EXPECT_EQ(pair.client.completions[i].status, i < 8 ? WcStatus::kSuccess : WcStatus::kFlushed);
+}
+
 TEST_P(Messages, SharedReceiveQueueServesAll) {
   Pair pair(GetParam().new_uri(), {}, {}, /*server_srq=*/true);
   int one = 1;
