@@ -34,7 +34,7 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
 // With what the first one was answered.
 void ServerLink::answer_again(CallContext& context) noexcept {
   restart_reply(context);
-  switch (client_.replays.take(context, server_.runtime.memory)) {
+  switch (client_.replays.take(context, *lane_, server_.runtime.memory, core().now())) {
     case ReplayCache::Answer::kKept:
       if (!context.results->ok())
         return drop(context);  // no buffers: to say SYSTEM_ERR would be false

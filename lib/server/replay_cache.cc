@@ -1,7 +1,6 @@
 #include "server/replay_cache.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "server/call_context.h"
 
@@ -19,25 +18,35 @@ constexpr size_t kMostEnded = 4;
 ReplayCache::ReplayCache(const ReplayOptions& options, ReplayCounters& counters)
     : options_(options), counters_(counters), failed_(kFailures, 0, options) {}
 
-ReplayLane* ReplayCache::enter(uint64_t connection, uint64_t now_ns) {
+// What it still knows is forgotten with its client.
+ReplayCache::~ReplayCache() {
+  for (const std::unique_ptr<ReplayLane>& lane : lanes_)
+    counters_.evicted.fetch_add(lane->size(), std::memory_order_relaxed);
+}
+
+ReplayLane* ReplayCache::enter(uint64_t now_ns) {
   if (options_.entries == 0)
     return nullptr;
   std::lock_guard lock(lock_);
   expire(now_ns);
   std::vector<ReplayLane*> ended;
   for (const std::unique_ptr<ReplayLane>& lane : lanes_) {
-    if (lane->connection == 0)
+    if (!lane->in_use)
       ended.push_back(lane.get());
   }
-  std::ranges::sort(ended, {}, &ReplayLane::left_ns);
-  auto free = std::ranges::find_if(ended, [&](ReplayLane* lane) {
-    return lane->empty() || (ended.size() >= kMostEnded && lane->clear());
-  });
+  auto is_empty = [](const ReplayLane* lane) { return lane->empty(); };
+  auto free = std::ranges::find_if(ended, is_empty);
+  if (free == ended.end() && ended.size() >= kMostEnded) {
+    free = std::ranges::min_element(ended, {}, &ReplayLane::left_ns);
+    counters_.evicted.fetch_add((*free)->clear(), std::memory_order_relaxed);
+    if (!is_empty(*free))  // a waiter of another connection has yet to look
+      free = ended.end();
+  }
   if (free == ended.end()) {
     lanes_.push_back(std::make_unique<ReplayLane>(options_.entries, options_.bytes, options_));
     free = ended.insert(ended.end(), lanes_.back().get());
   }
-  (*free)->connection = connection;
+  (*free)->in_use = true;
   return *free;
 }
 
@@ -45,7 +54,7 @@ void ReplayCache::leave(ReplayLane* lane, uint64_t now_ns) noexcept {
   if (lane == nullptr)
     return;
   std::lock_guard lock(lock_);
-  lane->connection = 0;
+  lane->in_use = false;
   lane->left_ns = now_ns;
 }
 
@@ -77,6 +86,7 @@ void ReplayCache::note_failure(uint32_t xid, uint64_t connection, uint64_t now_n
   if (entry != nullptr) {
     failed_.unlink(*entry);
   } else {
+    // There is one: none of these is ever running or looked at.
     entry = failed_.add(xid, 0, State::kFailed, gone);
     failures_.fetch_add(1, std::memory_order_relaxed);
   }

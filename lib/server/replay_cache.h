@@ -5,14 +5,15 @@
 //   state     what it means                                       a repeated call
 //   running   the handler has the first call                      waits, and is answered with it
 //   done      the reply is kept                                   gets it
-//   not kept  it ran, but its reply was too large to keep         gets SYSTEM_ERR, and is not run
+//   not kept  it ran, but its reply is not there: too large, made  gets SYSTEM_ERR, and is not run
+//             room for later ones, or no buffer was to be had
 //   dropped   the handler called drop(); waiters still look at it  is dropped, if it waited for it
 //   failed    an RDMA Read or Write for it lost its connection    gets ERR_CHUNK (V1-ERR-19)
 //
-// A call is recognised by its XID and a keyed hash of all else that a repetition has in common with
-// it: program, version, procedure, credential, and length and beginning of the arguments. Hence
-// nobody with another credential is answered from here, nor any other client, which has a cache of
-// its own.
+// A call is recognised by its XID, and by a keyed hash of that and of all else that a repetition
+// has in common with it: program, version, procedure, credential, and length and beginning of the
+// arguments. Hence nobody with another credential is answered from here, nor any other client,
+// which has a cache of its own.
 //
 // A requester may repeat a call only on another connection (V1-CREDIT-23). Whether the old one
 // still looks alive to us says nothing, so a repetition waits in either case. One that comes on the
@@ -59,11 +60,12 @@ class ReplayCache {
  public:
   // `options.entries` 0: for failures only.
   ReplayCache(const ReplayOptions& options, ReplayCounters& counters);
+  ~ReplayCache();
   ReplayCache(const ReplayCache&) = delete;
   ReplayCache& operator=(const ReplayCache&) = delete;
 
   // A connection comes: what its calls fill, until it leaves. Null: replies are not kept.
-  ReplayLane* enter(uint64_t connection, uint64_t now_ns);
+  ReplayLane* enter(uint64_t now_ns);
   void leave(ReplayLane* lane, uint64_t now_ns) noexcept;
 
   enum class Verdict : uint8_t {
@@ -78,8 +80,9 @@ class ReplayCache {
   void finish(CallContext& context, bool dropped, bool whole, uint64_t now_ns) noexcept;
 
   enum class Answer : uint8_t { kKept, kNotKept, kDropped };
-  // What became of the first one. kKept: context.results has its reply.
-  Answer take(CallContext& context, Memory& memory) noexcept;
+  // What became of the first one. kKept: context.results has its reply. `lane` is that of the
+  // repeated call's connection.
+  Answer take(CallContext& context, ReplayLane& lane, Memory& memory, uint64_t now_ns) noexcept;
   // Takes back those that wait on this link, linked through next_waiter.
   CallContext* withdraw(const ServerLink& link) noexcept;
 
@@ -99,6 +102,7 @@ class ReplayCache {
   bool find_failure(uint32_t xid, uint64_t connection, uint64_t now_ns) noexcept;
   void expire(uint64_t now_ns) noexcept;
   void forget_failures(uint64_t gone) noexcept;
+  void move(ReplayEntry& entry, ReplayLane& lane, uint64_t now_ns) noexcept;
 
   const ReplayOptions options_;
   ReplayCounters& counters_;

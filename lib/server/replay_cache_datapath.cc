@@ -135,7 +135,8 @@ void ReplayCache::finish(CallContext& context, bool dropped, bool whole, uint64_
   }
 }
 
-ReplayCache::Answer ReplayCache::take(CallContext& context, Memory& memory) noexcept {
+ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane& lane, Memory& memory,
+                                      uint64_t now_ns) noexcept {
   ReplayEntry& entry = *std::exchange(context.replay, nullptr);
   // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
   std::lock_guard lock(lock_);
@@ -145,13 +146,24 @@ ReplayCache::Answer ReplayCache::take(CallContext& context, Memory& memory) noex
       entry.lane->release(entry);
     return Answer::kDropped;
   }
-  if (entry.state == State::kNotKept) {
-    count(counters_.lost);
-    return Answer::kNotKept;
-  }
-  count(counters_.hits);
-  restore(entry.lane->reply_of(entry), *context.results, memory);
-  return Answer::kKept;
+  const bool kept = entry.state == State::kDone;
+  if (kept)
+    restore(entry.lane->reply_of(entry), *context.results, memory);
+  count(kept ? counters_.hits : counters_.lost);
+  if (entry.lane != &lane && entry.pins == 0)
+    move(entry, lane, now_ns);
+  return kept ? Answer::kKept : Answer::kNotKept;
+}
+
+void ReplayCache::move(ReplayEntry& entry, ReplayLane& lane, uint64_t now_ns) noexcept {
+  uint64_t evicted = 0;
+  ReplayEntry* moved = lane.add(entry.xid, entry.fingerprint, State::kRunning, evicted);
+  count(counters_.evicted, evicted);
+  if (moved == nullptr)
+    return;
+  uint64_t replies_dropped = 0;
+  lane.take_over(*moved, entry, now_ns, replies_dropped);
+  count(counters_.not_kept, replies_dropped);
 }
 
 }  // namespace rrdk::server

@@ -2,7 +2,8 @@
 // ring with their replies, in the same order. It outlives its connection: a client repeats what was
 // unanswered when that broke, which is among the last that finished on it, as many as it has
 // credits. Other connections of the client have lanes of their own, so that their calls do not push
-// it out.
+// it out. A repeated call moves to the lane of the connection that repeats it, and so stays among
+// the last of it.
 //
 // No lock of its own: the cache's.
 #pragma once
@@ -29,8 +30,8 @@ struct ReplayEntry {
   uint64_t fingerprint = 0;
   uint32_t pins = 0;        // waiters that have yet to look
   uint32_t length = 0;      // of the kept reply
-  uint64_t at = 0;          // its place in the ring
-  uint64_t end = 0;         // and the place behind it
+  uint64_t begin = 0;       // of what it takes of the ring
+  uint64_t at = 0;          // its place there
   uint64_t since_ns = 0;    // when it was finished
   uint64_t connection = 0;  // kFailed: on which it failed
   ReplayLane* lane = nullptr;
@@ -64,6 +65,10 @@ class ReplayLane {
   // Copies the reply into the ring, in one run. The oldest replies make room; that their calls ran
   // stays known. `dropped` counts them. False: it does not fit.
   bool keep(ReplayEntry& entry, std::span<const Piece> reply, uint64_t& dropped) noexcept;
+  // The same with one that is finished, and can be spared where it is: it becomes `entry`, which is
+  // new here.
+  void take_over(ReplayEntry& entry, ReplayEntry& finished, uint64_t now_ns,
+                 uint64_t& dropped) noexcept;
   std::span<const std::byte> reply_of(const ReplayEntry& entry) const noexcept {
     return {&ring_[entry.at], entry.length};
   }
@@ -73,18 +78,22 @@ class ReplayLane {
   void release(ReplayEntry& entry) noexcept;
   // Those that are older than the window go.
   uint64_t expire(uint64_t now_ns) noexcept;
-  // Forgets what is finished. False: something is running, or looked at.
-  bool clear() noexcept;
+  // Forgets what is finished, unless it is looked at.
+  uint64_t clear() noexcept;
+  uint32_t size() const noexcept { return used_; }
   bool empty() const noexcept { return used_ == 0; }
   std::span<ReplayEntry> entries() noexcept { return entries_; }
 
-  uint64_t connection = 0;  // the Link's id that fills it; 0: it has ended
-  uint64_t left_ns = 0;     // when it did
+  bool in_use = false;   // a connection fills it
+  uint64_t left_ns = 0;  // when the last one ended
 
  private:
   ReplayEntry*& bucket(uint64_t fingerprint) noexcept;
   bool evict_oldest() noexcept;
+  ReplayEntry* oldest_reply() noexcept;
   bool drop_oldest_reply() noexcept;
+  // Room for so many bytes, for `entry`; null: there is none to be had.
+  std::byte* reserve(ReplayEntry& entry, uint64_t size, uint64_t& dropped) noexcept;
 
   const uint64_t window_ns_;
   const uint32_t max_reply_;
@@ -99,7 +108,6 @@ class ReplayLane {
   ReplayEntry* oldest_reply_ = nullptr;  // the first of them that may have one
   std::unique_ptr<std::byte[]> ring_;
   uint64_t head_ = 0;  // places in the ring count up, and are taken modulo its size
-  uint64_t tail_ = 0;
 };
 
 }  // namespace rrdk::server

@@ -45,11 +45,9 @@ void ReplayLane::unlink(ReplayEntry& entry) noexcept {
   (entry.newer != nullptr ? entry.newer->older : newest_) = entry.older;
 }
 
-// A finished entry ends. Those with bytes in the ring do so in the order in which they got them.
+// A finished entry ends. What it has of the ring is free when all older ones have ended.
 void ReplayLane::release(ReplayEntry& entry) noexcept {
   unlink(entry);
-  if (entry.state == State::kDone)
-    tail_ = entry.end;
   ReplayEntry** place = &bucket(entry.fingerprint);
   while (*place != &entry)
     place = &(*place)->next;
@@ -73,46 +71,72 @@ uint64_t ReplayLane::expire(uint64_t now_ns) noexcept {
   return gone;
 }
 
-bool ReplayLane::clear() noexcept {
-  while (evict_oldest()) {
-  }
-  return used_ == 0;
+uint64_t ReplayLane::clear() noexcept {
+  uint64_t gone = 0;
+  while (evict_oldest())
+    ++gone;
+  return gone;
 }
 
-// In the order in which they came into the ring, which is that of the queue.
-bool ReplayLane::drop_oldest_reply() noexcept {
+ReplayEntry* ReplayLane::oldest_reply() noexcept {
   while (oldest_reply_ != nullptr && oldest_reply_->state != State::kDone)
     oldest_reply_ = oldest_reply_->newer;
-  if (oldest_reply_ == nullptr || oldest_reply_->pins != 0)
+  return oldest_reply_;
+}
+
+bool ReplayLane::drop_oldest_reply() noexcept {
+  ReplayEntry* oldest = oldest_reply();
+  if (oldest == nullptr || oldest->pins != 0)
     return false;
-  oldest_reply_->state = State::kNotKept;
-  tail_ = oldest_reply_->end;
+  oldest->state = State::kNotKept;
   return true;
+}
+
+// In one run: the rest of the ring before its end may have to be left out.
+std::byte* ReplayLane::reserve(ReplayEntry& entry, uint64_t size, uint64_t& dropped) noexcept {
+  if (size > std::min<uint64_t>(max_reply_, ring_size_))
+    return nullptr;
+  for (;; ++dropped) {
+    const ReplayEntry* oldest = oldest_reply();
+    if (oldest == nullptr)
+      head_ = 0;
+    uint64_t rest = ring_size_ - head_ % ring_size_;
+    uint64_t skip = size > rest ? rest : 0;
+    uint64_t taken = oldest == nullptr ? 0 : head_ - oldest->begin;
+    if (skip + size <= ring_size_ - taken) {
+      entry.begin = head_;
+      entry.at = (head_ + skip) % ring_size_;
+      entry.length = static_cast<uint32_t>(size);
+      head_ += skip + size;
+      return &ring_[entry.at];
+    }
+    if (!drop_oldest_reply())
+      return nullptr;
+  }
 }
 
 bool ReplayLane::keep(ReplayEntry& entry, std::span<const Piece> reply,
                       uint64_t& dropped) noexcept {
-  uint64_t size = kept_size(reply);
-  if (size > std::min<uint64_t>(max_reply_, ring_size_))
-    return false;
-  for (;;) {
-    uint64_t rest = ring_size_ - head_ % ring_size_;
-    uint64_t skip = size > rest ? rest : 0;
-    if (skip + size <= ring_size_ - (head_ - tail_)) {
-      entry.at = (head_ + skip) % ring_size_;
-      entry.length = static_cast<uint32_t>(size);
-      head_ += skip + size;
-      entry.end = head_;
-      server::keep(reply, &ring_[entry.at]);
-      return true;
-    }
-    if (head_ == tail_)
-      head_ = tail_ = 0;  // empty: from the beginning it fits
-    else if (drop_oldest_reply())
+  std::byte* room = reserve(entry, kept_size(reply), dropped);
+  if (room != nullptr)
+    server::keep(reply, room);
+  return room != nullptr;
+}
+
+void ReplayLane::take_over(ReplayEntry& entry, ReplayEntry& finished, uint64_t now_ns,
+                           uint64_t& dropped) noexcept {
+  entry.state = State::kNotKept;
+  if (finished.state == State::kDone) {
+    std::span<const std::byte> reply = finished.lane->reply_of(finished);
+    if (std::byte* room = reserve(entry, reply.size(), dropped)) {
+      std::ranges::copy(reply, room);
+      entry.state = State::kDone;
+    } else {
       ++dropped;
-    else
-      return false;
+    }
   }
+  append(entry, now_ns);
+  finished.lane->release(finished);
 }
 
 }  // namespace rrdk::server

@@ -21,7 +21,7 @@ ServerLink::ServerLink(Server::Impl& server, Client& client, ContextPool& contex
     : Link(core, device),
       server_(server),
       client_(client),
-      lane_(client.replays.enter(id(), core.now())),
+      lane_(client.replays.enter(core.now())),
       contexts_(contexts) {}
 
 ServerLink::~ServerLink() {

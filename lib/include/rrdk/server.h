@@ -229,7 +229,7 @@ struct ReplayStats {
   uint64_t waits;        ///< those among them, mostly, that had to wait for the first one
   uint64_t stored;       ///< replies kept
   uint64_t evicted;      ///< forgotten: by age, or to make room
-  uint64_t not_kept;     ///< replies too large to keep
+  uint64_t not_kept;     ///< calls that ran, without their replies: too large, or no room
   uint64_t lost;         ///< repeated calls answered SYSTEM_ERR, since the reply was not kept
   uint64_t unprotected;  ///< calls run without an entry: all were running, or too many clients
   /** Answered ERR_CHUNK: an RDMA Read or Write for the call cost an earlier connection. */
