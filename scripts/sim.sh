@@ -7,8 +7,8 @@
 #   scripts/sim.sh --hours H [--from S]   runs for so long, from a random seed on if S is not given
 #
 # With many: --processes P (default: one per CPU), --failures F (stops after so many: 5) and
-# --json FILE (count, failures, seconds, seeds_per_second). A seed that fails is printed with the command that replays it, and the exit
-# status is 1.
+# --json FILE (count, failures, seconds, seeds_per_second). A seed that fails is printed with the
+# command that replays it, and the exit status is 1.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 
@@ -26,12 +26,5 @@ case " $* " in
     [[ " $* " == *" --processes "* ]] || arguments+=(--processes "$(nproc)") ;;
 esac
 
-build=$root/build-tests/sim
-log=$build.log
-mkdir -p "$root/build-tests"
-{
-  [ -f "$build/build.ninja" ] ||
-    meson setup "$build" "$root" --buildtype=debugoptimized -Dbenchmarks=false -Dexamples=false
-  ninja -C "$build" test/sim/sim
-} >"$log" 2>&1 || { tail -n 30 "$log"; die "the build failed; its log is $log"; }
-exec "$build/test/sim/sim" "${arguments[@]}"
+build_tool sim
+exec "$root/build-tests/sim/test/sim/sim" "${arguments[@]}"

@@ -20,12 +20,5 @@ esac
 arguments=("$@")
 [[ " $* " == *" --seconds "* ]] || arguments+=(--seconds 60)
 
-build=$root/build-tests/survival
-log=$build.log
-mkdir -p "$root/build-tests"
-{
-  [ -f "$build/build.ninja" ] ||
-    meson setup "$build" "$root" --buildtype=debugoptimized -Dbenchmarks=false -Dexamples=false
-  ninja -C "$build" test/survival/survival
-} >"$log" 2>&1 || { tail -n 30 "$log"; die "the build failed; its log is $log"; }
-exec "$build/test/survival/survival" "${arguments[@]}"
+build_tool survival
+exec "$root/build-tests/survival/test/survival/survival" "${arguments[@]}"

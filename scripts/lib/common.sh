@@ -13,6 +13,18 @@ die() {
 # usage: prints the head comment of the calling script, which is its manual.
 usage() { awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"; }
 
+# build_tool NAME: builds build-tests/NAME/test/NAME/NAME, a program of its own; says nothing unless
+# that fails.
+build_tool() {
+  local build=$root/build-tests/$1 log=$root/build-tests/$1.log
+  mkdir -p "$root/build-tests"
+  {
+    [ -f "$build/build.ninja" ] ||
+      meson setup "$build" "$root" --buildtype=debugoptimized -Dbenchmarks=false -Dexamples=false
+    ninja -C "$build" "test/$1/$1"
+  } >"$log" 2>&1 || { tail -n 30 "$log"; die "the build failed; its log is $log"; }
+}
+
 # hugepages_note: says on which pages the programs will run, and how to get better ones. Never
 # changes the setting: it takes memory away from everything else on the machine.
 hugepages_note() {

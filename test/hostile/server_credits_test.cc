@@ -101,8 +101,7 @@ std::vector<ServerScenario> credits() {
                null_replies(1, kCredits + 2),
                {Refusal::kCreditOverrun}}),
       // More than twice the credits do not reach a handler: they wait in their Receives. Since
-      // these
-      // are full, the first sixteen answers grant less and less, and the last of them one.
+      // these are full, the first sixteen answers grant less and less, and the last of them one.
       varying({"FiveTimesAsManyAsGranted",
                {say(null_call(1)), hear(1), say_kept(2, 5 * kCredits), handler_has(2 * kCredits),
                 release(), handler_has(2 * kCredits), release(), handler_has(kCredits), release()},
