@@ -196,7 +196,8 @@ TEST_P(Messages, SentBeforeTheEndAreReceived) {
   Buffer from = test_memory().get(4096);
   std::vector<SendWr> sends(8, send_wr(1, {from.first(8)}));
   ASSERT_EQ(pair.server_qp->post_send(sends), 8u);
-  ASSERT_TRUE(test::pump_until({&pair.server}, [&] { return pair.server.completions.size() == 8; }));
+  ASSERT_TRUE(
+      test::pump_until({&pair.server}, [&] { return pair.server.completions.size() == 8; }));
   pair.server_qp->disconnect();
   for (int i = 0; i < 100; ++i) {
     for (const Event& event : pair.client.device->poll_events(16)) {
