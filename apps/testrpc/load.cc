@@ -127,7 +127,8 @@ void Load::measure() {
     uint64_t piece_ns = in_pieces ? std::min(left_ns, kPieceNs) : left_ns;
     piece_.clear();
     uint64_t allocations = hooks_->allocations();
-    phase(calls, piece_ns);
+    // A piece takes longer when the connection breaks in it: that time has passed as well.
+    uint64_t taken_ns = std::max(piece_ns, phase(calls, piece_ns));
     result_->allocations += hooks_->allocations() - allocations;
     lines.push_back(hooks_->probe_line());
     double around = (lines.back() + lines[lines.size() - 2]) / 2;
@@ -135,7 +136,7 @@ void Load::measure() {
       ratios.push_back(static_cast<double>(piece_.percentile(50)) / around);
     if (!in_pieces)
       break;
-    left_ns -= left_ns == kForever ? 0 : piece_ns;
+    left_ns -= left_ns == kForever ? 0 : std::min(left_ns, taken_ns);
   }
   result_->line_ns = median(lines);
   result_->p50_per_line = median(ratios);
@@ -144,7 +145,8 @@ void Load::measure() {
 }
 
 // Makes calls until `calls` were submitted or the time is up, and waits until all have ended.
-void Load::phase(uint64_t calls, uint64_t duration_ns) {
+// Returns how long that took.
+uint64_t Load::phase(uint64_t calls, uint64_t duration_ns) {
   submitted_ = 0;
   budget_ = calls;
   start_ns_ = Runtime::now_ns();
@@ -168,6 +170,7 @@ void Load::phase(uint64_t calls, uint64_t duration_ns) {
   collect();
   if (recording_)
     result_->seconds += static_cast<double>(now - start_ns_) / 1e9;
+  return now - start_ns_;
 }
 
 // From the loop: closed loop, whatever is idle starts now; open loop, what the schedule says, from

@@ -103,7 +103,7 @@ class Load {
 
   void warm_up();
   void measure();
-  void phase(uint64_t calls, uint64_t duration_ns);
+  uint64_t phase(uint64_t calls, uint64_t duration_ns);
   void start_due_calls(uint64_t now);
   void submit(Slot& slot, uint64_t intended_ns);
   void draw(Slot& slot);
