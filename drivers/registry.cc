@@ -1,13 +1,14 @@
 #include <array>
 #include <string>
 
+#include "drivers/iwarp/iwarp.h"
 #include "drivers/shm/shm.h"
 #include "fabric/driver.h"
 
 namespace rrdk::fabric {
 
 std::span<const Driver* const> drivers() {
-  static constexpr std::array<const Driver*, 1> kDrivers = {&shm::kDriver};
+  static constexpr std::array<const Driver*, 2> kDrivers = {&shm::kDriver, &iwarp::kDriver};
   return kDrivers;
 }
 

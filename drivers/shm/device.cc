@@ -33,6 +33,7 @@ constexpr fabric::Capabilities kCapabilities = {
     .max_keys = kMaxKeys,
     .max_message = std::numeric_limits<uint32_t>::max(),
     .send_invalidate = true,
+    .acknowledges = true,
 };
 
 tl::unexpected<Error> system_error(const char* call) {

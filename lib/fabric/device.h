@@ -37,6 +37,9 @@ struct Capabilities {
   uint32_t max_keys;             // remote keys of one queue pair
   uint64_t max_message;          // bytes of one Read or Write
   bool send_invalidate;          // Send-with-Invalidate works both ways
+  // A Send or Write that the peer refuses fails its own completion. Without it (iWARP) those
+  // complete when their memory may be used again; that the peer refused one ends the connection.
+  bool acknowledges;
 };
 
 class QueuePair;

@@ -132,7 +132,7 @@ TEST_P(Connections, DisconnectFlushesEverythingOnce) {
   std::set<uint64_t> ids;
   for (const Completion& c : pair.client.completions) {
     EXPECT_TRUE(ids.insert(c.wr_id).second);
-    if (c.wr_id % 2 == 1 || c.wr_id >= 50) {
+    if ((c.wr_id % 2 == 1 && pair.acknowledges()) || c.wr_id >= 50) {
       EXPECT_EQ(c.status, WcStatus::kFlushed) << c.wr_id;
     }
   }

@@ -72,6 +72,12 @@ struct Pair {
   Completion run(const SendWr& wr);
   Completion run(End& end, QueuePair& qp, const SendWr& wr);
   void post_receives(QueuePair& qp, uint32_t count, uint32_t size = 4096);
+  // Whether a Send or Write that is refused fails (Capabilities::acknowledges).
+  bool acknowledges() const { return client.device->capabilities().acknowledges; }
+  // Of both ends: refusals are counted where they are decided.
+  uint64_t counter(std::string_view name) const {
+    return client.counter(name) + server.counter(name);
+  }
   // A key at the server for `span`, bound.
   uint32_t expose(MemorySpan span, Rights rights);
 

@@ -1,5 +1,7 @@
 #include "test/fabric/fabrics.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <iterator>
@@ -25,9 +27,22 @@ std::string new_shm_uri() {
   return "shm:" + paths.used.back();
 }
 
+// A port that is free now.
+std::string new_iwarp_uri() {
+  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(at);
+  EXPECT_EQ(::bind(probe, reinterpret_cast<const sockaddr*>(&at), length), 0);
+  EXPECT_EQ(::getsockname(probe, reinterpret_cast<sockaddr*>(&at), &length), 0);
+  ::close(probe);
+  return "iwarp://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+}
+
 }  // namespace
 
-const FabricUnderTest kFabrics[] = {{"shm", new_shm_uri}};
+const FabricUnderTest kFabrics[] = {{"shm", new_shm_uri}, {"iwarp", new_iwarp_uri}};
 const size_t kFabricCount = std::size(kFabrics);
 
 }  // namespace rrdk::fabric::test

@@ -26,7 +26,8 @@ bool filled(const std::byte* data, size_t length, uint32_t seed) {
 TEST_P(Messages, OfEverySizeArriveWhole) {
   Pair pair(GetParam().new_uri());
   Buffer from = test_memory().get(1 << 20);
-  const uint32_t inline_size = pair.client.device->capabilities().max_inline;
+  const uint32_t inline_size =
+      std::min(pair.client.device->capabilities().max_inline, 100000u);
   uint32_t seed = 0;
   for (const uint32_t size : {0u, 1u, 3u, 4u, 100u, inline_size - 1, inline_size, inline_size + 1,
                               1024u, 4095u, 4096u, 65536u, 1u << 20}) {
@@ -180,7 +181,8 @@ TEST_P(Messages, LongerThanTheReceiveEndTheConnection) {
   Pair pair(GetParam().new_uri());
   pair.post_receives(*pair.server_qp, 2, 1024);
   Buffer from = test_memory().get(4096);
-  EXPECT_EQ(pair.run(send_wr(1, {from.first(1025)})).status, WcStatus::kRemoteInvalid);
+  EXPECT_EQ(pair.run(send_wr(1, {from.first(1025)})).status,
+            pair.acknowledges() ? WcStatus::kRemoteInvalid : WcStatus::kSuccess);
   ASSERT_TRUE(pair.pump_until([&] {
     return pair.server.completions.size() == 2 && pair.server.has_event(EventType::kDisconnected) &&
            pair.client.has_event(EventType::kDisconnected);

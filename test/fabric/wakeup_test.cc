@@ -76,6 +76,8 @@ TEST_P(WakeUp, ASleepingSenderLearnsOfItsCompletion) {
   const SendWr wr = send_wr(1, {buffer.first(4096)});
   ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
   pair.client.pump();
+  if (!pair.acknowledges())
+    return;  // it is complete already
   ASSERT_TRUE(pair.client.cq->arm());
   EXPECT_FALSE(readable(pair.client.cq->wake_fd(), 0));
   pair.post_receives(*pair.server_qp, 1);

@@ -1,0 +1,175 @@
+#include "drivers/common/control_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace rrdk::drivers {
+
+namespace {
+
+tl::unexpected<Error> system_error(const char* call) {
+  return fail(Errc::kSystem, std::string(call) + ": " + std::strerror(errno));
+}
+
+Result<void> control(int epoll, int operation, int fd, uint32_t interest, uint64_t id) {
+  epoll_event event{};
+  event.events = interest;
+  event.data.u64 = id;
+  if (::epoll_ctl(epoll, operation, fd, &event) != 0)
+    return system_error("epoll_ctl");
+  return {};
+}
+
+void drain(int fd) {
+  uint64_t value;
+  (void)!::read(fd, &value, sizeof(value));
+}
+
+}  // namespace
+
+Result<void> ControlLoop::start() {
+  epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_)
+    return system_error("epoll_create1");
+  timer_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!timer_)
+    return system_error("timerfd_create");
+  nudges_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!nudges_)
+    return system_error("eventfd");
+  return control(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), EPOLLIN, kTimerId).and_then([&] {
+    return control(epoll_.get(), EPOLL_CTL_ADD, nudges_.get(), EPOLLIN, kNudgeId);
+  });
+}
+
+void ControlLoop::clear() {
+  events_.clear();
+  adopted_.clear();
+}
+
+std::vector<fabric::Event> ControlLoop::poll_events(uint32_t most) {
+  const std::lock_guard lock(mutex_);
+  dispatch();
+  std::vector<fabric::Event> out;
+  while (!events_.empty() && out.size() < most) {
+    out.push_back(std::move(events_.front().event));
+    events_.pop_front();
+  }
+  if (!events_.empty())
+    keep_readable();
+  return out;
+}
+
+void ControlLoop::dispatch() {
+  std::array<epoll_event, 32> ready;
+  const int count =
+      ::epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()), /*timeout=*/0);
+  bool ticked = false;
+  for (int i = 0; i < count; ++i) {
+    const uint64_t id = ready[static_cast<size_t>(i)].data.u64;
+    if (id == kTimerId || id == kNudgeId) {
+      drain(id == kTimerId ? timer_.get() : nudges_.get());
+      ticked = true;
+    } else if (auto it = endpoints_.find(id); it != endpoints_.end()) {
+      it->second->on_ready();
+    }
+  }
+  if (ticked)
+    tick();
+}
+
+void ControlLoop::tick() {
+  {
+    const std::lock_guard lock(nudged_mutex_);
+    ticking_.insert(nudged_.begin(), nudged_.end());
+    nudged_.clear();
+  }
+  const Clock::time_point now = Clock::now();
+  const std::vector<Endpoint*> due(ticking_.begin(), ticking_.end());
+  for (Endpoint* endpoint : due)
+    if (ticking_.contains(endpoint))  // one tick may end another endpoint
+      endpoint->on_tick(now);
+  itimerspec interval{};
+  if (!ticking_.empty())
+    interval.it_value.tv_nsec = interval.it_interval.tv_nsec =
+        std::chrono::nanoseconds(kTick).count();
+  ::timerfd_settime(timer_.get(), 0, &interval, nullptr);
+}
+
+void ControlLoop::keep_readable() {
+  const uint64_t one = 1;
+  (void)!::write(nudges_.get(), &one, sizeof(one));
+}
+
+Result<void> ControlLoop::watch(Endpoint& endpoint, int socket, uint32_t interest) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t id = next_id_++;
+  if (Result<void> added = control(epoll_.get(), EPOLL_CTL_ADD, socket, interest, id); !added)
+    return added;
+  endpoints_.emplace(id, &endpoint);
+  return {};
+}
+
+void ControlLoop::change(Endpoint& endpoint, int socket, uint32_t interest) {
+  auto found =
+      std::ranges::find_if(endpoints_, [&](const auto& e) { return e.second == &endpoint; });
+  if (found != endpoints_.end())
+    (void)control(epoll_.get(), EPOLL_CTL_MOD, socket, interest, found->first);
+}
+
+void ControlLoop::unwatch(int socket) {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket, nullptr);
+}
+
+void ControlLoop::set_ticking(Endpoint& endpoint, bool on) {
+  if (on)
+    nudge(endpoint);
+  else
+    ticking_.erase(&endpoint);
+}
+
+void ControlLoop::nudge(Endpoint& endpoint) noexcept {
+  {
+    const std::lock_guard lock(nudged_mutex_);
+    nudged_.push_back(&endpoint);
+  }
+  keep_readable();
+}
+
+void ControlLoop::forget(Endpoint& endpoint) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(endpoints_, [&](const auto& e) { return e.second == &endpoint; });
+  std::erase_if(events_, [&](const PendingEvent& e) { return e.source == &endpoint; });
+  ticking_.erase(&endpoint);
+  const std::lock_guard nudged_lock(nudged_mutex_);
+  std::erase(nudged_, &endpoint);
+}
+
+void ControlLoop::emit(Endpoint& source, fabric::Event event) {
+  events_.push_back({&source, std::move(event)});
+  keep_readable();
+}
+
+void ControlLoop::adopt(std::unique_ptr<Endpoint> endpoint) {
+  adopted_.push_back(std::move(endpoint));
+}
+
+std::unique_ptr<Endpoint> ControlLoop::release(Endpoint& endpoint) {
+  auto it = std::ranges::find(adopted_, &endpoint, &std::unique_ptr<Endpoint>::get);
+  if (it == adopted_.end())
+    return nullptr;
+  std::unique_ptr<Endpoint> released = std::move(*it);
+  adopted_.erase(it);
+  return released;
+}
+
+}  // namespace rrdk::drivers

@@ -1,0 +1,93 @@
+// A device's control path: sockets in an epoll set, ticks for what has deadlines, and the events
+// that wait for poll_events(). Run by whoever polls events; all of it under one lock.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "drivers/common/fd.h"
+#include "fabric/device.h"
+
+namespace rrdk::drivers {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTick{20};
+
+// Something with a socket in the epoll set. Called with the loop's lock held.
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+  virtual void on_ready() = 0;
+  virtual void on_tick(Clock::time_point now) = 0;
+};
+
+class ControlLoop {
+ public:
+  Result<void> start();
+
+  // Runs what is ready, then takes events, oldest first.
+  std::vector<fabric::Event> poll_events(uint32_t most);
+  int event_fd() const { return epoll_.get(); }
+
+  // The lock is recursive, since the end of one endpoint can come of another's call.
+  std::recursive_mutex& mutex() { return mutex_; }
+  // `interest`: EPOLLIN or EPOLLOUT, or 0 for the end of the socket alone.
+  Result<void> watch(Endpoint& endpoint, int socket, uint32_t interest);
+  void change(Endpoint& endpoint, int socket, uint32_t interest);
+  void unwatch(int socket);
+  // Whether on_tick() is called every kTick.
+  void set_ticking(Endpoint& endpoint, bool on);
+  // The endpoint is going away: its undelivered events go with it.
+  void forget(Endpoint& endpoint);
+  void emit(Endpoint& source, fabric::Event event);
+  // Any thread: makes poll_events() tick `endpoint` soon, and every kTick from then on.
+  void nudge(Endpoint& endpoint) noexcept;
+
+  // Endpoints that nobody else owns.
+  void adopt(std::unique_ptr<Endpoint> endpoint);
+  std::unique_ptr<Endpoint> release(Endpoint& endpoint);
+  template <typename Which>
+  void release_if(Which which) {
+    std::erase_if(adopted_, [&](const auto& endpoint) { return which(*endpoint); });
+  }
+  size_t num_adopted() const { return adopted_.size(); }
+  // Ends what is left, while the rest of the device is still there.
+  void clear();
+
+ private:
+  void dispatch();
+  void tick();
+  void keep_readable();
+
+  Fd epoll_;
+  Fd timer_;   // runs while an endpoint ticks
+  Fd nudges_;  // eventfd: readable while events wait, or after a nudge
+
+  std::recursive_mutex mutex_;
+  // By an id that is never reused: epoll may still report an endpoint that has just gone.
+  std::unordered_map<uint64_t, Endpoint*> endpoints_;
+  uint64_t next_id_ = kFirstId;
+  std::set<Endpoint*> ticking_;
+  std::mutex nudged_mutex_;
+  std::vector<Endpoint*> nudged_;  // to tick, as other threads asked
+  std::vector<std::unique_ptr<Endpoint>> adopted_;
+  struct PendingEvent {
+    Endpoint* source;
+    fabric::Event event;
+  };
+  std::deque<PendingEvent> events_;
+
+  // Ids in the epoll set that are no endpoints'.
+  static constexpr uint64_t kTimerId = 0;
+  static constexpr uint64_t kNudgeId = 1;
+  static constexpr uint64_t kFirstId = 2;
+};
+
+}  // namespace rrdk::drivers

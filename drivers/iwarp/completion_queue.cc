@@ -1,0 +1,90 @@
+#include "drivers/iwarp/completion_queue.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "drivers/iwarp/queue_pair.h"
+
+namespace rrdk::iwarp {
+
+namespace {
+
+tl::unexpected<Error> system_error(const char* call) {
+  return fail(Errc::kSystem, std::string(call) + ": " + std::strerror(errno));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
+  std::unique_ptr<CompletionQueue> cq(new CompletionQueue);
+  cq->epoll_ = drivers::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!cq->epoll_)
+    return system_error("epoll_create1");
+  cq->rings_ = drivers::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!cq->rings_)
+    return system_error("eventfd");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (::epoll_ctl(cq->epoll_.get(), EPOLL_CTL_ADD, cq->rings_.get(), &event) != 0)
+    return system_error("epoll_ctl");
+  return cq;
+}
+
+Result<void> CompletionQueue::add() {
+  const std::lock_guard lock(mutex_);
+  if (queue_pairs_ == kMaxQueuePairs)
+    return fail(Errc::kLimit, "a completion queue serves at most " +
+                                  std::to_string(kMaxQueuePairs) + " queue pairs");
+  ++queue_pairs_;
+  return {};
+}
+
+void CompletionQueue::remove(QueuePair& qp) {
+  const std::lock_guard lock(mutex_);
+  --queue_pairs_;
+  std::erase(rung_, &qp);
+  active_count_ = static_cast<size_t>(
+      std::remove(active_.begin(), active_.begin() + static_cast<long>(active_count_), &qp) -
+      active_.begin());
+}
+
+// Edge-triggered: told once, and remembered by the queue pair.
+Result<void> CompletionQueue::watch(QueuePair& qp, int socket) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.ptr = &qp;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event) != 0)
+    return system_error("epoll_ctl");
+  return {};
+}
+
+void CompletionQueue::unwatch(int socket) {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket, nullptr);
+}
+
+void CompletionQueue::ring(QueuePair& qp) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::find(rung_, &qp) == rung_.end())
+      rung_.push_back(&qp);
+  }
+  const uint64_t one = 1;
+  (void)!::write(rings_.get(), &one, sizeof(one));
+}
+
+void CompletionQueue::take_rings() noexcept {
+  uint64_t value;
+  (void)!::read(rings_.get(), &value, sizeof(value));
+  const std::lock_guard lock(mutex_);
+  for (QueuePair* qp : rung_)
+    activate(*qp);
+  rung_.clear();
+}
+
+}  // namespace rrdk::iwarp

@@ -1,0 +1,61 @@
+// The completion queue: polls the queue pairs that have something to do, and learns of the others
+// from epoll, whose cost does not grow with the number of those that are idle. Nothing is stored in
+// it: completions are taken from the queue pairs, so it cannot overflow.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "drivers/common/fd.h"
+#include "fabric/device.h"
+
+namespace rrdk::iwarp {
+
+class QueuePair;
+
+constexpr size_t kMaxQueuePairs = 16384;  // of one completion queue
+
+class CompletionQueue final : public fabric::CompletionQueue {
+ public:
+  static Result<std::unique_ptr<CompletionQueue>> create();
+
+  uint32_t poll(std::span<fabric::Completion> out) override;
+  int wake_fd() const override { return epoll_.get(); }
+  bool arm() override;
+  void disarm() override;
+
+  // Control path. Errors: kLimit.
+  Result<void> add();
+  // By the polling thread, or while nothing polls.
+  void remove(QueuePair& qp);
+  Result<void> watch(QueuePair& qp, int socket);
+  void unwatch(int socket);
+  // Any thread: the polling thread looks at `qp`.
+  void ring(QueuePair& qp) noexcept;
+
+  // The polling thread: polls `qp` from now on.
+  void activate(QueuePair& qp) noexcept;
+
+ private:
+  CompletionQueue() = default;
+  uint32_t take_ready() noexcept;
+  void take_rings() noexcept;
+  void deactivate(size_t position) noexcept;
+
+  drivers::Fd epoll_;
+  drivers::Fd rings_;  // eventfd
+
+  std::array<QueuePair*, kMaxQueuePairs> active_;
+  size_t active_count_ = 0;
+  size_t next_ = 0;  // in active_: whose turn it is
+  uint32_t polls_ = 0;
+
+  std::mutex mutex_;  // of what follows
+  size_t queue_pairs_ = 0;
+  std::vector<QueuePair*> rung_;
+};
+
+}  // namespace rrdk::iwarp

@@ -1,0 +1,388 @@
+// How a queue pair becomes connected, and what is told of its end: the control thread's part of
+// QueuePair.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "drivers/iwarp/device.h"
+#include "drivers/iwarp/parting.h"
+#include "drivers/iwarp/queue_pair.h"
+
+namespace rrdk::iwarp {
+
+using drivers::Clock;
+
+namespace {
+
+constexpr std::chrono::seconds kConnectTimeout{30};
+// TCP gives up on a peer that answers nothing for so long, with data under way or without.
+constexpr unsigned kSilenceMs = 30000;
+constexpr int kKeepAliveSeconds = 10;
+// Ticks until the first poke of a peer that has said nothing yet; each later one takes twice as
+// long.
+constexpr uint32_t kFirstPoke = 2;
+constexpr uint32_t kLastPoke = 256;
+
+void set(int socket, int level, int option, int value) {
+  (void)::setsockopt(socket, level, option, &value, sizeof(value));
+}
+
+Errc code_of(int error) {
+  switch (error) {
+    case ECONNREFUSED:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+      return Errc::kNotFound;
+    case ETIMEDOUT:
+      return Errc::kTimeout;
+    case EACCES:
+    case EPERM:
+      return Errc::kPermission;
+    case ECONNRESET:
+    case EPIPE:
+      return Errc::kConnectionLost;
+    default:
+      return Errc::kSystem;
+  }
+}
+
+int error_of(int socket) {
+  int error = 0;
+  socklen_t length = sizeof(error);
+  return ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+// False: not all of it was taken, which a socket that carried nothing yet does not do to us.
+bool send_all(int socket, std::span<const std::byte> bytes) {
+  const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent == static_cast<ssize_t>(bytes.size());
+}
+
+uint16_t depth(uint32_t reads) {
+  return static_cast<uint16_t>(std::min<uint32_t>(reads, kMpaAnyDepth - 1));
+}
+
+// RFC 5044 section 4.2.1: an FPDU fills a TCP segment, and has no pad.
+uint32_t ulpdu_of(int socket) {
+  int mss = 0;
+  socklen_t length = sizeof(mss);
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_MAXSEG, &mss, &length) != 0)
+    mss = 0;
+  constexpr uint32_t kLeastMulpdu = 128;
+  const uint32_t fits = (static_cast<uint32_t>(std::max(mss, 0)) - std::min(mss, 4)) & ~3u;
+  const uint32_t longest = (kMaxUlpdu + kLengthField) & ~3u;
+  return std::clamp(fits, kLeastMulpdu + kLengthField, longest) - kLengthField;
+}
+
+}  // namespace
+
+void tune(int socket) {
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveSeconds);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveSeconds);
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(kSilenceMs));
+}
+
+fabric::Event QueuePair::new_event(fabric::EventType type) const {
+  fabric::Event event;
+  event.type = type;
+  event.owner = owner_;
+  return event;
+}
+
+Result<void> QueuePair::open_socket(const Address& address) {
+  const int family = address.endpoint.storage.ss_family;
+  socket_ = drivers::Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_)
+    return fail(Errc::kSystem, std::string("socket: ") + std::strerror(errno));
+  tune(socket_.get());
+  far_ = address.endpoint;
+  int error = ::connect(socket_.get(), far_.get(), far_.length) == 0 ? 0 : errno;
+  // A peer on this host has answered by now.
+  pollfd writable{socket_.get(), POLLOUT, 0};
+  if (error == EINPROGRESS && ::poll(&writable, 1, 0) == 1)
+    error = error_of(socket_.get());
+  if (error == 0 || error == EINPROGRESS)
+    return {};
+  socket_.reset();
+  return fail(code_of(error), to_text(far_) + ": " + std::strerror(error) +
+                                  (error == ECONNREFUSED ? ": nobody listens there" : ""));
+}
+
+Result<void> QueuePair::start_connect(const Address& address,
+                                      std::span<const std::byte> private_data) {
+  const std::lock_guard lock(device_.control().mutex());
+  Status idle = Status::kIdle;
+  if (!status_.compare_exchange_strong(idle, Status::kConnecting))
+    return fail(Errc::kInvalidArgument, "the queue pair was connected before");
+  private_data_.assign(private_data.begin(), private_data.end());
+  ask_crc_ = address.crc;
+  deadline_ = Clock::now() + kConnectTimeout;
+  Result<void> started = open_socket(address).and_then(
+      [&] { return device_.control().watch(*this, socket_.get(), EPOLLOUT); });
+  if (!started) {
+    socket_.reset();
+    status_.store(Status::kIdle, std::memory_order_release);
+    return started;
+  }
+  device_.control().set_ticking(*this, true);
+  return {};
+}
+
+void QueuePair::on_ready() {
+  switch (status_.load(std::memory_order_acquire)) {
+    case Status::kConnecting:
+      return tcp_up_ ? read_reply() : tcp_connected();
+    case Status::kEstablished:
+      // The peer has closed: the data path finds out when it looks.
+      device_.control().unwatch(socket_.get());
+      cq_.ring(*this);
+      return;
+    default:
+      return;
+  }
+}
+
+void QueuePair::tcp_connected() {
+  if (const int error = error_of(socket_.get()); error != 0)
+    return connect_failed(fabric::EventType::kConnectFailed, code_of(error), std::strerror(error));
+  tcp_up_ = true;
+  const MpaFrame request{.kind = MpaKind::kRequest,
+                         .revision = 2,
+                         .crc = ask_crc_,
+                         .enhanced = true,
+                         .ird = depth(reads_),
+                         .ord = depth(reads_),
+                         .peer_to_peer = true,
+                         .rtr_write = true,
+                         .rtr_read = true,
+                         .private_data = private_data_};
+  if (!send_all(socket_.get(), encode(request)))
+    return connect_failed(fabric::EventType::kConnectFailed, Errc::kConnectionLost,
+                          "the MPA request could not be sent");
+  device_.control().change(*this, socket_.get(), EPOLLIN);
+}
+
+// Not a byte more than the reply: what follows is the data path's.
+void QueuePair::read_reply() {
+  for (;;) {
+    uint32_t wanted = kMpaHeader;
+    uint32_t rest = 0;
+    if (reply_.size() >= kMpaHeader) {
+      const MpaVerdict verdict =
+          check_header(std::span(reply_).first<kMpaHeader>(), MpaKind::kReply, rest);
+      if (verdict != MpaVerdict::kOk)
+        return connect_failed(fabric::EventType::kConnectFailed, Errc::kNotAPeer,
+                              std::string("the answer is ") + to_string(verdict));
+      wanted += rest;
+    }
+    if (reply_.size() >= kMpaHeader && reply_.size() == wanted) {
+      MpaFrame frame;
+      (void)decode(reply_, MpaKind::kReply, frame);
+      return take_reply(frame);
+    }
+    std::array<std::byte, kMpaHeader + kMpaMaxPrivate> bytes;
+    const ssize_t got = ::recv(socket_.get(), bytes.data(), wanted - reply_.size(), MSG_DONTWAIT);
+    if (got > 0) {
+      reply_.insert(reply_.end(), bytes.begin(), bytes.begin() + got);
+      continue;
+    }
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+      return;
+    return connect_failed(
+        fabric::EventType::kConnectFailed, got == 0 ? Errc::kRefused : code_of(errno),
+        got == 0 ? "the peer closed the connection without an answer" : std::strerror(errno));
+  }
+}
+
+void QueuePair::take_reply(const MpaFrame& reply) {
+  if (reply.rejected)
+    return connect_failed(fabric::EventType::kRejected, Errc::kRefused,
+                          "the peer rejected the connection", reply.private_data);
+  if (reply.markers)
+    return connect_failed(fabric::EventType::kConnectFailed, Errc::kUnsupported,
+                          "the peer wants MPA markers, which we do not send");
+  Agreement agreed{.crc = ask_crc_ || reply.crc, .initiator = true, .ord = reads_, .ird = reads_};
+  if (reply.enhanced) {
+    if (reply.ird != kMpaAnyDepth)
+      agreed.ord = std::min<uint32_t>(reads_, reply.ird);
+    if (reply.ord != kMpaAnyDepth)
+      agreed.ird = std::max<uint32_t>(1, std::min<uint32_t>(reads_, reply.ord));
+    agreed.rtr_write = reply.peer_to_peer && reply.rtr_write;
+    agreed.rtr_read = reply.peer_to_peer && reply.rtr_read && !reply.rtr_write;
+  }
+  fabric::Event event = new_event(fabric::EventType::kEstablished);
+  event.private_data_length =
+      static_cast<uint32_t>(std::min<size_t>(reply.private_data.size(), event.private_data.size()));
+  std::copy_n(reply.private_data.begin(), event.private_data_length, event.private_data.begin());
+  device_.control().unwatch(socket_.get());
+  device_.control().forget(*this);
+  if (Result<void> up = establish(agreed); !up)
+    return connect_failed(fabric::EventType::kConnectFailed, up.error().code, up.error().message);
+  device_.control().emit(*this, std::move(event));
+  device_.control().set_ticking(*this, true);
+}
+
+Result<void> QueuePair::accept(drivers::Fd socket, const MpaFrame& request,
+                               std::span<const std::byte> private_data) {
+  const std::lock_guard lock(device_.control().mutex());
+  Status idle = Status::kIdle;
+  if (!status_.compare_exchange_strong(idle, Status::kConnecting))
+    return fail(Errc::kInvalidArgument, "the queue pair was connected before");
+  socket_ = std::move(socket);
+  far_ = far_end(socket_.get());
+  tcp_up_ = true;
+  Agreement agreed{.crc = request.crc, .initiator = false, .ord = reads_, .ird = reads_};
+  MpaFrame reply{.kind = MpaKind::kReply,
+                 .revision = request.revision,
+                 .crc = request.crc,
+                 .enhanced = request.enhanced,
+                 .private_data = {private_data.begin(), private_data.end()}};
+  if (request.enhanced) {
+    if (request.ird != kMpaAnyDepth)
+      agreed.ord = std::min<uint32_t>(reads_, request.ird);
+    if (request.ord != kMpaAnyDepth)
+      agreed.ird = std::min<uint32_t>(reads_, request.ord);
+    reply.ird = depth(agreed.ird);
+    reply.ord = depth(agreed.ord);
+    // One of those that are offered, the cheapest first (RFC 6581 section 5.1).
+    reply.peer_to_peer = request.peer_to_peer;
+    reply.rtr_write = agreed.rtr_write = request.peer_to_peer && request.rtr_write;
+    reply.rtr_read = agreed.rtr_read =
+        request.peer_to_peer && !request.rtr_write && request.rtr_read;
+    reply.rtr_send = agreed.rtr_send =
+        request.peer_to_peer && !request.rtr_write && !request.rtr_read && request.rtr_send;
+  }
+  if (agreed.rtr_read)
+    agreed.ird = std::max(agreed.ird, 1u);
+  if (!send_all(socket_.get(), encode(reply)) || !establish(agreed)) {
+    socket_.reset();
+    status_.store(Status::kError, std::memory_order_release);
+    reported_ = true;  // the caller knows
+    return fail(Errc::kConnectionLost, to_text(far_) + " went away during the handshake");
+  }
+  device_.control().emit(*this, new_event(fabric::EventType::kEstablished));
+  return {};
+}
+
+// Gives the data path its socket. disconnect() may have been first: then the data path has ended
+// already, and on_tick() tells.
+Result<void> QueuePair::establish(const Agreement& agreed) {
+  agreed_ = agreed;
+  socket_fd_ = socket_.get();
+  max_ulpdu_ = ulpdu_of(socket_fd_);
+  may_speak_ = agreed.initiator;
+  readable_ = true;
+  if (agreed.initiator && agreed.rtr_write)
+    queue_empty_write();
+  rtr_read_pending_ = agreed.initiator && agreed.rtr_read;
+  if (rtr_read_pending_)
+    queue_empty_read();
+  Result<void> watched = cq_.watch(*this, socket_fd_);
+  if (!watched)
+    return watched;
+  if (Result<void> control = device_.control().watch(*this, socket_fd_, EPOLLRDHUP); !control)
+    return control;
+  Status connecting = Status::kConnecting;
+  if (!status_.compare_exchange_strong(connecting, Status::kEstablished))
+    cq_.unwatch(socket_fd_);
+  cq_.ring(*this);
+  return {};
+}
+
+void QueuePair::connect_failed(fabric::EventType type, Errc code, std::string reason,
+                               std::span<const std::byte> private_data) {
+  fabric::Event event = new_event(type);
+  event.code = code;
+  event.reason = to_text(far_) + ": " + reason;
+  event.private_data_length =
+      static_cast<uint32_t>(std::min(private_data.size(), event.private_data.size()));
+  std::copy_n(private_data.begin(), event.private_data_length, event.private_data.begin());
+  reported_ = true;
+  device_.control().unwatch(socket_.get());
+  socket_.reset();
+  status_.store(Status::kError, std::memory_order_release);
+  device_.control().set_ticking(*this, false);
+  device_.control().emit(*this, std::move(event));
+  cq_.ring(*this);
+}
+
+void QueuePair::on_tick(Clock::time_point now) {
+  switch (status_.load(std::memory_order_acquire)) {
+    case Status::kConnecting:
+      if (now > deadline_)
+        connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout, "no answer");
+      return;
+    case Status::kEstablished:
+      // An initiator's first message can lie unseen in the socket of Linux's siw, until another one
+      // comes.
+      if (heard_.load(std::memory_order_relaxed) || ticks_ > kLastPoke || !agreed_.initiator)
+        return device_.control().set_ticking(*this, false);
+      if (++ticks_ >= kFirstPoke && (ticks_ & (ticks_ - 1)) == 0) {
+        poke_wanted_.store(true, std::memory_order_relaxed);
+        Counters::count(device_.counts().pokes);
+        cq_.ring(*this);
+      }
+      return;
+    case Status::kError:
+      device_.control().set_ticking(*this, false);
+      return report_end();
+    case Status::kIdle:
+      return device_.control().set_ticking(*this, false);
+  }
+}
+
+void QueuePair::report_end() {
+  if (std::exchange(reported_, true))
+    return;
+  const bool was_up = end_ != End::kNeverConnected;
+  if (!was_up && !socket_)
+    return;  // it was never connecting
+  fabric::Event event =
+      new_event(was_up ? fabric::EventType::kDisconnected : fabric::EventType::kConnectFailed);
+  event.code = was_up ? Errc::kConnectionLost : Errc::kShutdown;
+  event.reason = to_text(far_) + ": " + reason();
+  part();
+  device_.control().emit(*this, std::move(event));
+}
+
+std::string QueuePair::reason() const {
+  switch (end_) {
+    case End::kDisconnected:
+      return "disconnected";
+    case End::kNeverConnected:
+      return "given up while connecting";
+    case End::kPeerClosed:
+      return "the peer closed the connection";
+    case End::kPeerLost:
+      return "the connection broke";
+    case End::kRefused:
+      return "the peer broke the iWARP protocol: " + describe(cause_);
+    case End::kTerminated:
+      return "the peer terminated the connection: " + describe(cause_);
+    case End::kLocalError:
+      return "a request named memory that it must not";
+    case End::kNotYet:
+      break;
+  }
+  return "for an unknown reason";
+}
+
+// The control thread has the socket again.
+void QueuePair::part() {
+  const std::lock_guard lock(device_.control().mutex());
+  if (!socket_)
+    return;
+  device_.control().unwatch(socket_.get());
+  iwarp::part(device_.control(), std::move(socket_), std::move(parting_));
+}
+
+}  // namespace rrdk::iwarp

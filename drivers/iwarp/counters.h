@@ -1,0 +1,34 @@
+// What went wrong or slow, by reason. Shared by a device's threads; touched only when it happens.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace rrdk::iwarp {
+
+struct Counters {
+  using Count = std::atomic<uint64_t>;
+  Count rnr_waits{0};           // messages that found no Receive posted
+  Count tcp_waits{0};           // sends that found TCP's buffer full
+  Count read_waits{0};          // Reads beyond the depth that was negotiated
+  Count handshakes_refused{0};  // peers that do not speak MPA, or not as we do
+  Count visitors_dropped{0};    // beyond what may wait for their request at once
+  Count pokes{0};               // messages that say nothing, to a peer that may not have looked
+  Count peers_lost{0};          // connections that ended without being closed
+  Count terminates_sent{0};
+  Count terminates_received{0};
+  Count messages_too_long{0};  // did not fit the Receive
+  Count bad_headers{0};        // versions, opcodes, queues, numbers and offsets that are wrong
+  Count bad_crcs{0};
+  Count bad_invalidations{0};  // Send with Invalidate of a key that is not alive
+  Count read_overruns{0};      // more RDMA Reads than we said we serve
+  Count bad_responses{0};      // Read Responses that answer no Read of ours
+  Count refused_keys{0};       // Reads and Writes with a dead or unknown key
+  Count refused_rights{0};     // against the key's rights
+  Count refused_bounds{0};     // outside the key's bytes
+  Count local_protection{0};   // our requests outside our regions
+
+  static void count(Count& c) noexcept { c.fetch_add(1, std::memory_order_relaxed); }
+};
+
+}  // namespace rrdk::iwarp

@@ -1,0 +1,105 @@
+#include "drivers/iwarp/device.h"
+
+#include <limits>
+#include <utility>
+
+#include "drivers/common/receive_queue.h"
+#include "drivers/iwarp/address.h"
+#include "drivers/iwarp/completion_queue.h"
+#include "drivers/iwarp/listener.h"
+#include "drivers/iwarp/queue_pair.h"
+
+namespace rrdk::iwarp {
+
+namespace {
+
+constexpr uint32_t kMostRequests = 1u << 16;
+constexpr uint32_t kMaxSharedReceives = 1u << 20;
+
+constexpr fabric::Capabilities kCapabilities = {
+    .max_sges = fabric::kMaxSges,
+    // TCP has them; nothing says when the peer does.
+    .max_inline = std::numeric_limits<uint32_t>::max(),
+    .max_send_wrs = kMostRequests,
+    .max_receive_wrs = kMostRequests,
+    .max_shared_receives = kMaxSharedReceives,
+    .max_reads = 128,
+    .max_keys = 1u << 20,
+    .max_message = std::numeric_limits<uint32_t>::max(),
+    .send_invalidate = true,
+    .acknowledges = false,
+};
+
+}  // namespace
+
+Result<std::unique_ptr<fabric::Device>> Device::open(Memory& memory, std::string_view /*uri*/) {
+  std::unique_ptr<Device> device(new Device(memory));
+  if (Result<void> started = device->control_.start(); !started)
+    return tl::unexpected(started.error());
+  return device;
+}
+
+Device::~Device() {
+  control_.clear();
+}
+
+const fabric::Capabilities& Device::capabilities() const {
+  return kCapabilities;
+}
+
+Result<std::unique_ptr<fabric::CompletionQueue>> Device::create_completion_queue(
+    uint32_t /*entries*/) {
+  return CompletionQueue::create();
+}
+
+Result<std::unique_ptr<fabric::SharedReceiveQueue>> Device::create_shared_receive_queue(
+    uint32_t entries) {
+  if (entries == 0 || entries > kMaxSharedReceives)
+    return fail(Errc::kInvalidArgument, "a shared receive queue has 1 to " +
+                                            std::to_string(kMaxSharedReceives) + " entries");
+  return std::make_unique<drivers::SharedReceiveQueue>(entries);
+}
+
+Result<std::unique_ptr<fabric::QueuePair>> Device::create_queue_pair(
+    const fabric::QueuePairOptions& options) {
+  return QueuePair::create(*this, options);
+}
+
+Result<std::unique_ptr<fabric::Listener>> Device::listen(const std::string& uri) {
+  return Listener::create(*this, uri);
+}
+
+Result<void> Device::connect(fabric::QueuePair& qp, const std::string& uri,
+                             std::span<const std::byte> private_data) {
+  if (private_data.size() > fabric::kMaxPrivateData)
+    return fail(Errc::kInvalidArgument, "private data is longer than " +
+                                            std::to_string(fabric::kMaxPrivateData) + " bytes");
+  return parse_address(uri).and_then([&](const Address& address) {
+    return static_cast<QueuePair&>(qp).start_connect(address, private_data);
+  });
+}
+
+std::vector<fabric::Counter> Device::counters() const {
+  const Counters& c = counts_;
+  return {{"rnr_waits", c.rnr_waits},
+          {"tcp_waits", c.tcp_waits},
+          {"read_waits", c.read_waits},
+          {"handshakes_refused", c.handshakes_refused},
+          {"visitors_dropped", c.visitors_dropped},
+          {"pokes", c.pokes},
+          {"peers_lost", c.peers_lost},
+          {"terminates_sent", c.terminates_sent},
+          {"terminates_received", c.terminates_received},
+          {"messages_too_long", c.messages_too_long},
+          {"bad_headers", c.bad_headers},
+          {"bad_crcs", c.bad_crcs},
+          {"bad_invalidations", c.bad_invalidations},
+          {"read_overruns", c.read_overruns},
+          {"bad_responses", c.bad_responses},
+          {"refused_keys", c.refused_keys},
+          {"refused_rights", c.refused_rights},
+          {"refused_bounds", c.refused_bounds},
+          {"local_protection", c.local_protection}};
+}
+
+}  // namespace rrdk::iwarp

@@ -1,0 +1,48 @@
+// The iwarp device: its memory, its listeners and its connections' control path.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "drivers/common/control_loop.h"
+#include "drivers/iwarp/counters.h"
+#include "fabric/device.h"
+
+namespace rrdk::iwarp {
+
+class Device final : public fabric::Device {
+ public:
+  static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri);
+  ~Device() override;
+
+  const fabric::Capabilities& capabilities() const override;
+  Result<std::unique_ptr<fabric::CompletionQueue>> create_completion_queue(
+      uint32_t entries) override;
+  Result<std::unique_ptr<fabric::SharedReceiveQueue>> create_shared_receive_queue(
+      uint32_t entries) override;
+  Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
+      const fabric::QueuePairOptions& options) override;
+  Result<std::unique_ptr<fabric::Listener>> listen(const std::string& uri) override;
+  Result<void> connect(fabric::QueuePair& qp, const std::string& uri,
+                       std::span<const std::byte> private_data) override;
+  std::vector<fabric::Event> poll_events(uint32_t most) override {
+    return control_.poll_events(most);
+  }
+  int event_fd() const override { return control_.event_fd(); }
+  std::vector<fabric::Counter> counters() const override;
+
+  // --- for what is made here ---
+  drivers::ControlLoop& control() { return control_; }
+  const Memory& memory() const { return memory_; }
+  Counters& counts() { return counts_; }
+
+ private:
+  explicit Device(Memory& memory) : memory_(memory) {}
+
+  Memory& memory_;
+  Counters counts_;
+  drivers::ControlLoop control_;
+};
+
+}  // namespace rrdk::iwarp

@@ -1,0 +1,207 @@
+#include "drivers/iwarp/listener.h"
+
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "drivers/iwarp/device.h"
+#include "drivers/iwarp/parting.h"
+#include "drivers/iwarp/queue_pair.h"
+
+namespace rrdk::iwarp {
+
+using drivers::Clock;
+
+namespace {
+
+// A peer that has not sent its whole request within this time is none.
+constexpr std::chrono::seconds kRequestTimeout{10};
+// Peers of all listeners that have not yet sent it; more are turned away.
+constexpr size_t kMaxVisitors = 1024;
+constexpr int kAcceptsAtOnce = 16;
+constexpr int kBacklog = 1024;
+
+// A peer that has connected: collects its request.
+class Visitor final : public drivers::Endpoint {
+ public:
+  Visitor(Device& device, Listener& listener, drivers::Fd socket)
+      : device_(device),
+        listener_(&listener),
+        socket_(std::move(socket)),
+        deadline_(Clock::now() + kRequestTimeout) {}
+  ~Visitor() override { device_.control().forget(*this); }
+
+  bool start() {
+    if (!device_.control().watch(*this, socket_.get(), EPOLLIN))
+      return false;
+    device_.control().set_ticking(*this, true);
+    return true;
+  }
+
+  const Listener* listener() const { return listener_; }
+
+  void on_ready() override {
+    uint32_t rest = 0;
+    for (;;) {
+      const bool has_header = bytes_.size() >= kMpaHeader;
+      if (has_header && check_header(std::span(bytes_).first<kMpaHeader>(), MpaKind::kRequest,
+                                     rest) != MpaVerdict::kOk)
+        return refuse();
+      const size_t wanted = kMpaHeader + rest;
+      if (has_header && bytes_.size() == wanted)
+        return request();
+      // Not a byte more: an initiator of revision 1 can send its first FPDU with it.
+      std::array<std::byte, kMpaHeader + kMpaMaxPrivate> more;
+      const ssize_t got = ::recv(socket_.get(), more.data(), wanted - bytes_.size(), MSG_DONTWAIT);
+      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return;
+      if (got <= 0)
+        return refuse();
+      bytes_.insert(bytes_.end(), more.begin(), more.begin() + got);
+    }
+  }
+
+  void on_tick(Clock::time_point now) override {
+    if (now > deadline_)
+      refuse();
+  }
+
+ private:
+  void request() {
+    MpaFrame frame;
+    (void)decode(bytes_, MpaKind::kRequest, frame);
+    device_.control().unwatch(socket_.get());
+    auto request = std::make_unique<ConnectRequest>(device_, std::move(socket_), std::move(frame));
+    if (request->wants_markers()) {
+      request->reject({});  // RFC 5044 section 7.1.1: we neither send them nor expect them
+      return refuse();
+    }
+    fabric::Event event;
+    event.type = fabric::EventType::kConnectRequest;
+    event.listener = listener_;
+    event.request = std::move(request);
+    device_.control().emit(*listener_, std::move(event));
+    device_.control().release(*this);  // the end of *this
+  }
+
+  void refuse() {
+    Counters::count(device_.counts().handshakes_refused);
+    device_.control().release(*this);  // the end of *this
+  }
+
+  Device& device_;
+  Listener* listener_;
+  drivers::Fd socket_;
+  std::vector<std::byte> bytes_;
+  Clock::time_point deadline_;
+};
+
+Result<drivers::Fd> listening_socket(const Address& address, const std::string& uri) {
+  const Endpoint4Or6& at = address.endpoint;
+  drivers::Fd socket(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket)
+    return fail(Errc::kSystem, std::string("socket: ") + std::strerror(errno));
+  const int on = 1;
+  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(socket.get(), at.get(), at.length) == 0 && ::listen(socket.get(), kBacklog) == 0)
+    return socket;
+  switch (errno) {
+    case EADDRINUSE:
+      return fail(Errc::kAddressInUse, uri + ": another server listens there");
+    case EADDRNOTAVAIL:
+      return fail(Errc::kNotFound, uri + ": this host does not have the address");
+    case EACCES:
+      return fail(Errc::kPermission, uri + ": ports below 1024 are for root");
+    default:
+      return fail(Errc::kSystem, uri + ": " + std::strerror(errno));
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::string& uri) {
+  Result<Address> address = parse_address(uri);
+  if (!address)
+    return tl::unexpected(address.error());
+  Result<drivers::Fd> socket = listening_socket(*address, uri);
+  if (!socket)
+    return tl::unexpected(socket.error());
+  std::string bound = "iwarp://" + to_text(local_end(socket->get()));
+  std::unique_ptr<Listener> listener(new Listener(device, std::move(bound), std::move(*socket)));
+  Result<void> watched = device.control().watch(*listener, listener->socket_.get(), EPOLLIN);
+  if (!watched)
+    return tl::unexpected(watched.error());
+  return listener;
+}
+
+Listener::~Listener() {
+  const std::lock_guard lock(device_.control().mutex());
+  device_.control().release_if([this](const drivers::Endpoint& e) {
+    const auto* visitor = dynamic_cast<const Visitor*>(&e);
+    return visitor != nullptr && visitor->listener() == this;
+  });
+  device_.control().forget(*this);
+}
+
+void Listener::on_ready() {
+  // A few at a time: the epoll set reports the rest again.
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    drivers::Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket)
+      return;
+    if (device_.control().num_adopted() >= kMaxVisitors) {
+      Counters::count(device_.counts().visitors_dropped);
+      continue;
+    }
+    tune(socket.get());
+    auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket));
+    if (visitor->start())
+      device_.control().adopt(std::move(visitor));
+  }
+}
+
+ConnectRequest::ConnectRequest(Device& device, drivers::Fd socket, MpaFrame frame)
+    : device_(device),
+      socket_(std::move(socket)),
+      far_(far_end(socket_.get())),
+      frame_(std::move(frame)) {}
+
+Result<std::unique_ptr<fabric::QueuePair>> ConnectRequest::create_queue_pair(
+    const fabric::QueuePairOptions& options) {
+  return device_.create_queue_pair(options);
+}
+
+Result<void> ConnectRequest::accept(fabric::QueuePair& qp,
+                                    std::span<const std::byte> private_data) {
+  if (!socket_)
+    return fail(Errc::kInvalidArgument, "the request was answered already");
+  if (private_data.size() > fabric::kMaxPrivateData)
+    return fail(Errc::kInvalidArgument, "private data is too long");
+  return static_cast<QueuePair&>(qp).accept(std::move(socket_), frame_, private_data);
+}
+
+void ConnectRequest::reject(std::span<const std::byte> private_data) {
+  if (!socket_)
+    return;
+  MpaFrame reply{.kind = MpaKind::kReply,
+                 .revision = frame_.revision,
+                 .crc = frame_.crc,
+                 .rejected = true,
+                 .enhanced = frame_.enhanced};
+  reply.private_data.assign(
+      private_data.begin(),
+      private_data.begin() +
+          static_cast<long>(std::min<size_t>(private_data.size(), fabric::kMaxPrivateData)));
+  const std::lock_guard lock(device_.control().mutex());
+  part(device_.control(), std::move(socket_), encode(reply));
+}
+
+}  // namespace rrdk::iwarp

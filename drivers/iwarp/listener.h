@@ -1,0 +1,55 @@
+// Listening, and peers that have connected but not yet been accepted.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "drivers/common/control_loop.h"
+#include "drivers/common/fd.h"
+#include "drivers/iwarp/address.h"
+#include "drivers/iwarp/mpa.h"
+#include "fabric/device.h"
+
+namespace rrdk::iwarp {
+
+class Device;
+
+class Listener final : public fabric::Listener, public drivers::Endpoint {
+ public:
+  static Result<std::unique_ptr<Listener>> create(Device& device, const std::string& uri);
+  ~Listener() override;
+
+  std::string uri() const override { return uri_; }
+  void on_ready() override;
+  void on_tick(drivers::Clock::time_point) override {}
+
+ private:
+  Listener(Device& device, std::string uri, drivers::Fd socket)
+      : device_(device), uri_(std::move(uri)), socket_(std::move(socket)) {}
+
+  Device& device_;
+  const std::string uri_;
+  drivers::Fd socket_;
+};
+
+class ConnectRequest final : public fabric::ConnectRequest {
+ public:
+  ConnectRequest(Device& device, drivers::Fd socket, MpaFrame frame);
+
+  std::span<const std::byte> private_data() const override { return frame_.private_data; }
+  std::string peer() const override { return to_text(far_); }
+  Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
+      const fabric::QueuePairOptions& options) override;
+  Result<void> accept(fabric::QueuePair& qp, std::span<const std::byte> private_data) override;
+  void reject(std::span<const std::byte> private_data) override;
+
+  bool wants_markers() const { return frame_.markers; }
+
+ private:
+  Device& device_;
+  drivers::Fd socket_;
+  const Endpoint4Or6 far_;
+  MpaFrame frame_;
+};
+
+}  // namespace rrdk::iwarp

@@ -1,0 +1,104 @@
+#include "drivers/iwarp/parting.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace rrdk::iwarp {
+
+namespace {
+
+constexpr std::chrono::seconds kPartingTime{2};
+// Sockets that are parting at once; one more is closed as it is.
+constexpr size_t kMaxParting = 1024;
+// What is read in vain before others have their turn.
+constexpr int kMostReads = 16;
+
+class Parting final : public drivers::Endpoint {
+ public:
+  Parting(drivers::ControlLoop& control, drivers::Fd socket, std::vector<std::byte> rest)
+      : control_(control),
+        socket_(std::move(socket)),
+        rest_(std::move(rest)),
+        deadline_(drivers::Clock::now() + kPartingTime) {}
+  ~Parting() override { control_.forget(*this); }
+
+  // False: it is over already.
+  bool start() {
+    if (!send_rest() || !control_.watch(*this, socket_.get(), interest()))
+      return false;
+    control_.set_ticking(*this, true);
+    return true;
+  }
+
+  void on_ready() override {
+    const bool sending = !closed_;
+    if (!send_rest() || !discard()) {
+      control_.release(*this);  // the end of *this
+      return;
+    }
+    if (sending && closed_)
+      control_.change(*this, socket_.get(), interest());
+  }
+
+  void on_tick(drivers::Clock::time_point now) override {
+    if (now > deadline_)
+      control_.release(*this);  // the end of *this
+  }
+
+ private:
+  uint32_t interest() const { return closed_ ? EPOLLIN : EPOLLIN | EPOLLOUT; }
+
+  bool send_rest() {
+    while (!closed_) {
+      const std::span<const std::byte> left = std::span(rest_).subspan(sent_);
+      if (left.empty()) {
+        closed_ = true;
+        return ::shutdown(socket_.get(), SHUT_WR) == 0;
+      }
+      const ssize_t taken =
+          ::send(socket_.get(), left.data(), left.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (taken < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+      sent_ += static_cast<size_t>(taken);
+    }
+    return true;
+  }
+
+  bool discard() {
+    std::array<std::byte, 16384> nobody;
+    for (int i = 0; i != kMostReads; ++i) {
+      const ssize_t got = ::recv(socket_.get(), nobody.data(), nobody.size(), MSG_DONTWAIT);
+      if (got == 0)
+        return false;
+      if (got < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    }
+    return true;
+  }
+
+  drivers::ControlLoop& control_;
+  drivers::Fd socket_;
+  std::vector<std::byte> rest_;
+  size_t sent_ = 0;
+  bool closed_ = false;  // our half
+  drivers::Clock::time_point deadline_;
+};
+
+}  // namespace
+
+void part(drivers::ControlLoop& control, drivers::Fd socket, std::vector<std::byte> rest) {
+  if (control.num_adopted() >= kMaxParting)
+    return;
+  auto parting = std::make_unique<Parting>(control, std::move(socket), std::move(rest));
+  if (parting->start())
+    control.adopt(std::move(parting));
+}
+
+}  // namespace rrdk::iwarp

@@ -1,0 +1,17 @@
+// The end of a TCP connection: what is left to send, then our half of the close, then whatever the
+// peer still sends, so that no reset destroys what it has not read.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "drivers/common/control_loop.h"
+#include "drivers/common/fd.h"
+
+namespace rrdk::iwarp {
+
+// Lives in the control loop until the peer has closed too, or for kPartingTime. `rest` may be
+// empty. The loop's lock is held.
+void part(drivers::ControlLoop& control, drivers::Fd socket, std::vector<std::byte> rest);
+
+}  // namespace rrdk::iwarp

@@ -1,0 +1,150 @@
+// A queue pair's turn, and whose turn it is.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "drivers/iwarp/completion_queue.h"
+#include "drivers/iwarp/queue_pair.h"
+
+namespace rrdk::iwarp {
+
+namespace {
+
+// Polls without work after which a queue pair that is polled alone is left to epoll.
+constexpr uint32_t kIdlePolls = 1000;
+// One poll in so many asks epoll, while one queue pair is polled alone.
+constexpr uint32_t kEpollInterval = 16;
+constexpr int kMostEvents = 64;
+
+}  // namespace
+
+uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept {
+  const Status status = status_.load(std::memory_order_acquire);
+  if (status == Status::kError)
+    return flush(out);
+  if (status != Status::kEstablished)
+    return 0;
+  if (stalled_ && !receives_.empty())
+    stalled_ = false;
+  if (poke_wanted_.load(std::memory_order_relaxed)) [[unlikely]]
+    poke();
+  readable_ = readable_ || alone;
+  uint32_t n = 0;
+  pull(out, n);
+  transmit();
+  n += reap_sends(out.subspan(n));
+  if (hung_up_ && stalled_) [[unlikely]]
+    fail_with(End::kPeerClosed);
+  return n;
+}
+
+// To a peer that may have taken our first message for granted and never looked at its socket.
+void QueuePair::poke() noexcept {
+  poke_wanted_.store(false, std::memory_order_relaxed);
+  if (partial_.length == 0 && !cursor_.in_record && !cursor_.in_response)
+    queue_empty_write();
+}
+
+bool QueuePair::has_work() noexcept {
+  const Status status = status_.load(std::memory_order_acquire);
+  if (status == Status::kError)
+    return head_ != tail_ || receiving_ || !own_receives_.empty();
+  if (status != Status::kEstablished)
+    return false;
+  if (stalled_ ? !receives_.empty() : readable_)
+    return true;
+  drop_reported();
+  if (head_ != tail_ && record(head_).done)
+    return true;
+  return (hung_up_ && stalled_) || poke_wanted_.load(std::memory_order_relaxed);
+}
+
+// Whether there is something to read; epoll may have said so of what was read since.
+void QueuePair::look() noexcept {
+  if (!readable_ || stalled_ || status_.load(std::memory_order_acquire) != Status::kEstablished ||
+      in_.stage == Stage::kTrailer)
+    return;
+  std::byte first;
+  // datapath-allow: before going to sleep
+  const ssize_t got = ::recv(socket_fd_, &first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
+  readable_ = got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+void QueuePair::on_epoll(uint32_t events) noexcept {
+  readable_ = readable_ || (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+  writable_ = writable_ || (events & EPOLLOUT) != 0;
+  hung_up_ = hung_up_ || (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+}
+
+uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
+  if (active_count_ != 1 || ++polls_ % kEpollInterval == 0)
+    take_ready();
+  const bool alone = active_count_ == 1;
+  uint32_t n = 0;
+  for (size_t turns = active_count_; turns > 0 && n < out.size(); --turns) {
+    if (next_ >= active_count_)
+      next_ = 0;
+    QueuePair& qp = *active_[next_];
+    const uint32_t got = qp.poll(out.subspan(n), alone);
+    n += got;
+    if (got != 0)
+      qp.idle_polls = 0;
+    else if ((!alone || ++qp.idle_polls > kIdlePolls) && !qp.has_work()) {
+      deactivate(next_);
+      continue;
+    }
+    ++next_;
+  }
+  return n;
+}
+
+uint32_t CompletionQueue::take_ready() noexcept {
+  std::array<epoll_event, kMostEvents> ready;
+  // datapath-allow: one for all connections, which cost nothing while they are idle
+  const int count = ::epoll_wait(epoll_.get(), ready.data(), kMostEvents, /*timeout=*/0);
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = ready[static_cast<size_t>(i)];
+    if (event.data.ptr == nullptr) {
+      take_rings();
+      continue;
+    }
+    auto& qp = *static_cast<QueuePair*>(event.data.ptr);
+    qp.on_epoll(event.events);
+    activate(qp);
+  }
+  return count > 0 ? static_cast<uint32_t>(count) : 0;
+}
+
+void CompletionQueue::activate(QueuePair& qp) noexcept {
+  qp.idle_polls = 0;
+  if (qp.active)
+    return;
+  qp.active = true;
+  active_[active_count_++] = &qp;
+}
+
+void CompletionQueue::deactivate(size_t position) noexcept {
+  active_[position]->active = false;
+  active_[position] = active_[--active_count_];
+}
+
+// What epoll says after this makes its descriptor readable.
+bool CompletionQueue::arm() {
+  take_ready();
+  for (size_t i = active_count_; i > 0; --i) {
+    active_[i - 1]->look();
+    if (active_[i - 1]->has_work())
+      return false;
+    deactivate(i - 1);
+  }
+  return true;
+}
+
+void CompletionQueue::disarm() {
+  take_ready();
+}
+
+}  // namespace rrdk::iwarp

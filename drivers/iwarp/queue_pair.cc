@@ -1,0 +1,204 @@
+#include "drivers/iwarp/queue_pair.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "drivers/iwarp/device.h"
+
+namespace rrdk::iwarp {
+
+using fabric::WcStatus;
+
+namespace {
+
+// Spans of posted requests, on average.
+constexpr uint32_t kSpansPerSend = 4;
+
+std::string limit_text(const char* what, uint32_t most) {
+  return std::string(what) + " must be 1 to " + std::to_string(most);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device,
+                                                     const fabric::QueuePairOptions& options) {
+  const fabric::Capabilities& most = device.capabilities();
+  if (options.cq == nullptr)
+    return fail(Errc::kInvalidArgument, "a queue pair needs a completion queue");
+  if (options.send_wrs == 0 || options.send_wrs > most.max_send_wrs)
+    return fail(Errc::kInvalidArgument, limit_text("send_wrs", most.max_send_wrs));
+  if (options.srq == nullptr &&
+      (options.receive_wrs == 0 || options.receive_wrs > most.max_receive_wrs))
+    return fail(Errc::kInvalidArgument, limit_text("receive_wrs", most.max_receive_wrs));
+  if (options.keys > most.max_keys)
+    return fail(Errc::kInvalidArgument, limit_text("keys", most.max_keys));
+  if (Result<void> added = static_cast<CompletionQueue*>(options.cq)->add(); !added)
+    return tl::unexpected(added.error());
+  return std::unique_ptr<QueuePair>(new QueuePair(device, options));
+}
+
+QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options)
+    : device_(device),
+      cq_(static_cast<CompletionQueue&>(*options.cq)),
+      owner_(options.owner),
+      reads_(std::min(options.reads, device.capabilities().max_reads)),
+      send_limit_(options.send_wrs),
+      record_mask_(std::bit_ceil(options.send_wrs) - 1),
+      span_mask_(std::bit_ceil(std::max(kSpansPerSend * options.send_wrs, fabric::kMaxSges)) - 1),
+      records_(record_mask_ + 1),
+      spans_(span_mask_ + 1),
+      responses_(std::bit_ceil(reads_ + 1)),
+      response_mask_(responses_.size() - 1),
+      stags_(options.keys),
+      own_receives_(options.srq == nullptr ? options.receive_wrs : 0),
+      receives_(options.srq == nullptr
+                    ? own_receives_
+                    : static_cast<drivers::SharedReceiveQueue*>(options.srq)->queue()) {}
+
+QueuePair::~QueuePair() {
+  device_.control().forget(*this);
+  disconnect();
+  receives_.stop_waiting(*this);
+  cq_.remove(*this);
+  part();
+  device_.control().forget(*this);
+}
+
+std::string QueuePair::peer() const {
+  return to_text(far_);
+}
+
+uint32_t QueuePair::post_receive(std::span<const fabric::ReceiveWr> wrs) {
+  if (&receives_ != &own_receives_)
+    return 0;
+  const uint32_t taken = own_receives_.post(wrs);
+  if (status_.load(std::memory_order_relaxed) == Status::kError)
+    cq_.activate(*this);
+  return taken;
+}
+
+// The end of the data path, whoever is at fault.
+void QueuePair::fail_with(End end) noexcept {
+  const Status before = status_.exchange(Status::kError, std::memory_order_acq_rel);
+  if (before == Status::kError)
+    return;
+  end_ = before == Status::kEstablished ? end : End::kNeverConnected;
+  if (before == Status::kEstablished) {
+    cq_.unwatch(socket_fd_);
+    if (end == End::kPeerLost)
+      Counters::count(device_.counts().peers_lost);
+    pack_parting(end);
+    stags_.kill_all();
+    close_half();
+  }
+  settle(end);
+  cq_.activate(*this);
+  device_.control().nudge(*this);
+}
+
+// Decides what becomes of each request that was still under way.
+void QueuePair::settle(End end) noexcept {
+  bool lost = end == End::kPeerLost;
+  for (uint64_t i = head_; i != tail_; ++i) {
+    Record& r = record(i);
+    if (r.done)
+      continue;
+    r.done = true;
+    r.status = std::exchange(lost, false) ? WcStatus::kPeerLost : WcStatus::kFlushed;
+    if (refused_read_ != 0 && r.op == fabric::Op::kRead && r.read_number == refused_read_)
+      r.status = WcStatus::kRemoteAccess;
+  }
+}
+
+uint32_t QueuePair::flush(std::span<fabric::Completion> out) noexcept {
+  uint32_t n = reap_sends(out);
+  const auto report = [&](uint64_t wr_id, WcStatus status) {
+    out[n++] = {.wr_id = wr_id,
+                .owner = owner_,
+                .op = fabric::Op::kReceive,
+                .status = status,
+                .has_invalidated = false,
+                .byte_length = 0,
+                .invalidated_key = 0};
+  };
+  if (receiving_ && n < out.size()) {
+    report(receive_.wr_id, receive_status_);
+    receiving_ = false;
+  }
+  for (; !receiving_ && !own_receives_.empty() && n < out.size(); own_receives_.pop())
+    report(own_receives_.front().wr_id, WcStatus::kFlushed);
+  return n;
+}
+
+// The peer learns of it at once; what TCP does not take now, the control thread sends.
+void QueuePair::close_half() noexcept {
+  if (!parting_.empty()) {
+    const ssize_t sent =
+        ::send(socket_fd_, parting_.data(), parting_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    parting_.erase(parting_.begin(), parting_.begin() + std::max<ssize_t>(sent, 0));
+  }
+  if (parting_.empty())
+    ::shutdown(socket_fd_, SHUT_WR);
+}
+
+// Copies what TCP has not taken of `partial_`: its memory must not be read any more. Rare: a Read
+// Response that a full socket cut, whose key then died.
+void QueuePair::keep_partial() {
+  std::array<iovec, kIovsPerFpdu> pieces;
+  const size_t count = pieces_of(partial_, pieces.data());
+  std::vector<std::byte> kept;
+  for (const iovec& piece : std::span(pieces).first(count)) {
+    const auto* from = static_cast<const std::byte*>(piece.iov_base);
+    kept.insert(kept.end(), from, from + piece.iov_len);
+  }
+  kept_ = std::move(kept);
+  partial_.head_length = partial_.tail_length = 0;
+  partial_.body[0] = {kept_.data(), kept_.size()};
+  partial_.num_bodies = 1;
+  partial_.length = static_cast<uint32_t>(kept_.size());
+  partial_.sent = 0;
+  partial_.response_key = 0;
+}
+
+// What the control thread still sends: the rest of an FPDU, and why we end.
+void QueuePair::pack_parting(End end) {
+  if (end == End::kPeerLost || end == End::kPeerClosed)
+    return;
+  if (partial_.length != 0) {
+    keep_partial();
+    parting_ = std::move(kept_);
+    partial_.length = 0;
+  }
+  if (end != End::kRefused && end != End::kLocalError)
+    return;
+  Terminate terminate{.cause = end == End::kRefused ? cause_ : Cause::kLocalCatastrophic};
+  if (fault_read_ != 0) {
+    terminate.has_segment = true;
+    terminate.segment = {
+        .last = true, .opcode = Opcode::kReadRequest, .queue = kReadQueue, .number = fault_read_};
+    terminate.ulpdu = kUntaggedHeader + kReadRequestBody;
+  } else if (end == End::kRefused) {
+    terminate.has_segment = true;
+    terminate.segment = in_.header;
+    terminate.ulpdu = static_cast<uint16_t>(in_.ulpdu);
+  }
+  std::array<std::byte, kMaxTerminate> body;
+  const uint32_t length = encode(terminate, body);
+  Fpdu fpdu{};
+  begin_fpdu(fpdu,
+             {.last = true, .opcode = Opcode::kTerminate, .queue = kTerminateQueue, .number = 1},
+             length);
+  fpdu.body[fpdu.num_bodies++] = {body.data(), length};
+  end_fpdu(fpdu);
+  std::array<iovec, kIovsPerFpdu> pieces;
+  const size_t count = pieces_of(fpdu, pieces.data());
+  for (const iovec& piece : std::span(pieces).first(count)) {
+    const auto* from = static_cast<const std::byte*>(piece.iov_base);
+    parting_.insert(parting_.end(), from, from + piece.iov_len);
+  }
+  Counters::count(device_.counts().terminates_sent);
+}
+
+}  // namespace rrdk::iwarp

@@ -1,0 +1,329 @@
+// One end of a connection.
+//
+// Threads: the data path belongs to the completion queue's thread. The control thread (the
+// device's) makes the connection, hands it over with `status_`, and takes the socket back when the
+// data path has ended it.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "drivers/common/control_loop.h"
+#include "drivers/common/fd.h"
+#include "drivers/common/receive_queue.h"
+#include "drivers/iwarp/address.h"
+#include "drivers/iwarp/completion_queue.h"
+#include "drivers/iwarp/counters.h"
+#include "drivers/iwarp/mpa.h"
+#include "drivers/iwarp/segment.h"
+#include "drivers/iwarp/stags.h"
+#include "drivers/iwarp/terminate.h"
+#include "fabric/device.h"
+
+namespace rrdk::iwarp {
+
+class Device;
+
+// What the two ends agreed on.
+struct Agreement {
+  bool crc = false;
+  bool initiator = false;
+  bool rtr_send = false;  // the initiator's first FPDU says only that it is there
+  bool rtr_write = false;
+  bool rtr_read = false;
+  uint32_t ord = 0;  // RDMA Reads that we may have in flight
+  uint32_t ird = 0;  // and those of the peer that we serve
+};
+
+class QueuePair final : public fabric::QueuePair,
+                        public drivers::Endpoint,
+                        private drivers::ReceiveWaiter {
+ public:
+  static Result<std::unique_ptr<QueuePair>> create(Device& device,
+                                                   const fabric::QueuePairOptions& options);
+  ~QueuePair() override;
+
+  // --- fabric::QueuePair ---
+  uint32_t post_send(std::span<const fabric::SendWr> wrs) override;
+  uint32_t post_receive(std::span<const fabric::ReceiveWr> wrs) override;
+  bool reserve_keys(std::span<uint32_t> keys) override { return stags_.reserve(keys); }
+  void release_key(uint32_t key) override;
+  void disconnect() override { fail_with(End::kDisconnected); }
+  uint32_t reads_allowed() const override { return agreed_.ord; }
+  std::string peer() const override;
+
+  // --- for the completion queue, its thread ---
+  // `alone`: looks at the socket although epoll has not spoken.
+  uint32_t poll(std::span<fabric::Completion> out, bool alone) noexcept;
+  // Whether poll() has something to do that epoll will not tell of.
+  bool has_work() noexcept;
+  // Before has_work() decides about sleeping: finds out what epoll meant.
+  void look() noexcept;
+  void on_epoll(uint32_t events) noexcept;
+  bool active = false;
+  uint32_t idle_polls = 0;
+
+  // --- control path ---
+  Result<void> start_connect(const Address& address, std::span<const std::byte> private_data);
+  Result<void> accept(drivers::Fd socket, const MpaFrame& request,
+                      std::span<const std::byte> private_data);
+  void on_ready() override;
+  void on_tick(drivers::Clock::time_point now) override;
+
+ private:
+  enum class Status : uint8_t {
+    kIdle,
+    kConnecting,  // waits for TCP, then for the peer's reply
+    kEstablished,
+    kError,  // flushing, or flushed
+  };
+  // Why the data path ended.
+  enum class End : uint8_t {
+    kNotYet,
+    kDisconnected,
+    kNeverConnected,
+    kPeerClosed,
+    kPeerLost,
+    kRefused,     // by us: `cause_`
+    kTerminated,  // by the peer: `cause_`
+    kLocalError,
+  };
+
+  // A posted send-queue request, until it is reported.
+  struct Record {
+    uint64_t wr_id;
+    uint64_t remote_address;
+    uint64_t first_span;  // in spans_
+    uint32_t key;
+    uint32_t invalidate_key;
+    uint32_t length;
+    uint32_t read_number;  // kRead: of its Read Request
+    uint16_t num_spans;
+    fabric::Op op;
+    fabric::WcStatus status;
+    bool signaled;
+    bool done;
+  };
+  // What the peer asked to read, in order.
+  struct Response {
+    uint32_t sink_stag;
+    uint32_t source_stag;
+    uint64_t sink_offset;
+    uint64_t source_offset;
+    uint32_t length;
+    uint32_t number;  // of the request
+  };
+  // Where sending stands.
+  struct Cursor {
+    uint64_t record = 0;    // next to be sent
+    uint64_t response = 0;  // next to be sent
+    uint32_t offset = 0;    // in the message begun
+    uint32_t send_number = 1;
+    uint32_t read_number = 1;
+    bool in_record = false;    // a message of a record is begun
+    bool in_response = false;  // a Read Response is begun
+    bool turn = false;         // the last message was a response's: a record is next
+  };
+  // One FPDU: built, or partly with TCP.
+  struct Fpdu {
+    std::array<std::byte, kLengthField + kUntaggedHeader + kReadRequestBody> head;
+    std::array<std::byte, 4 + kCrcField> tail;
+    std::array<iovec, fabric::kMaxSges> body;
+    uint8_t head_length;
+    uint8_t tail_length;
+    uint8_t num_bodies;
+    bool ends_record;  // its last byte completes record `record`
+    uint64_t record;
+    uint32_t response_key;  // of the memory in `body`; 0: it is not lent by a key
+    uint32_t length;        // of all of it
+    uint32_t sent;          // with TCP
+  };
+  static constexpr uint32_t kBatch = 8;  // FPDUs handed to TCP at once
+  static constexpr uint32_t kBatchBytes = 512 << 10;
+  static constexpr uint32_t kIovsPerFpdu = fabric::kMaxSges + 2;
+
+  QueuePair(Device& device, const fabric::QueuePairOptions& options);
+  void receive_posted() noexcept override { cq_.activate(*this); }
+
+  // poll_datapath.cc
+  void poke() noexcept;
+
+  // send_datapath.cc: requests in, completions out
+  bool has_room(const fabric::SendWr& wr) noexcept;
+  void record_send(const fabric::SendWr& wr) noexcept;
+  fabric::WcStatus check(const fabric::SendWr& wr, uint64_t& length) noexcept;
+  fabric::WcStatus act(const fabric::SendWr& wr) noexcept;
+  bool kill(uint32_t key) noexcept;
+  void drop_reported() noexcept;
+  uint32_t reap_sends(std::span<fabric::Completion> out) noexcept;
+  void pop_record() noexcept;
+  Record& record(uint64_t number) noexcept { return records_[number & record_mask_]; }
+
+  // transmit_datapath.cc: bytes out
+  void transmit() noexcept;
+  bool may_transmit() const noexcept;
+  bool push(std::span<Fpdu> fpdus, const Cursor* after) noexcept;
+  bool tcp_is_full() noexcept;
+  void sent(const Fpdu& fpdu) noexcept;
+  static size_t pieces_of(Fpdu& fpdu, iovec* to) noexcept;
+  bool next_fpdu(Cursor& at, Fpdu& fpdu) noexcept;
+  bool ready_record(Cursor& at) noexcept;
+  bool next_of_record(Cursor& at, Fpdu& fpdu) noexcept;
+  bool next_of_response(Cursor& at, Fpdu& fpdu) noexcept;
+  uint32_t room_in_fpdu(bool tagged) const noexcept;
+  void begin_fpdu(Fpdu& fpdu, const SegmentHeader& header, uint32_t payload) noexcept;
+  void add_bodies(Fpdu& fpdu, const Record& record, uint32_t skip, uint32_t length) noexcept;
+  void end_fpdu(Fpdu& fpdu) noexcept;
+  void queue_empty_write() noexcept;
+  void queue_empty_read() noexcept;
+
+  // receive_datapath.cc: bytes in
+  void pull(std::span<fabric::Completion> out, uint32_t& count) noexcept;
+  bool fill() noexcept;
+  bool mid_message() const noexcept;
+  bool parse(std::span<fabric::Completion> out, uint32_t& count) noexcept;
+  bool parse_header() noexcept;
+  bool parse_payload() noexcept;
+  bool parse_trailer(std::span<fabric::Completion> out, uint32_t& count) noexcept;
+  void took(uint32_t length) noexcept;
+  size_t sink_pieces(uint32_t length, iovec* to) noexcept;
+  bool sink_alive() noexcept;
+
+  // segments_datapath.cc: what a segment may do
+  struct AccessCauses {
+    Cause stag;
+    Cause rights;
+    Cause bounds;
+  };
+  static constexpr AccessCauses kReadCauses = {Cause::kInvalidStag, Cause::kAccessRights,
+                                               Cause::kOutOfBounds};
+  static constexpr AccessCauses kWriteCauses = {Cause::kTaggedInvalidStag, Cause::kAccessRights,
+                                                Cause::kTaggedOutOfBounds};
+  bool begin_segment() noexcept;
+  bool begin_send() noexcept;
+  bool begin_write() noexcept;
+  bool begin_response() noexcept;
+  bool begin_small(uint32_t queue, uint32_t number, uint32_t least, uint32_t most) noexcept;
+  bool end_segment(std::span<fabric::Completion> out, uint32_t& count) noexcept;
+  bool end_send(fabric::Completion& out) noexcept;
+  bool end_response() noexcept;
+  bool end_read_request() noexcept;
+  void end_terminate() noexcept;
+  const Stags::Window* window(uint32_t key, uint64_t offset, uint64_t length, fabric::Rights rights,
+                              const AccessCauses& causes) noexcept;
+  bool refuse_header(SegmentFault fault) noexcept;
+  bool refuse(Cause cause, Counters::Count& count) noexcept;
+
+  // queue_pair.cc
+  void fail_with(End end) noexcept;
+  void settle(End end) noexcept;
+  uint32_t flush(std::span<fabric::Completion> out) noexcept;
+  void keep_partial();
+  void pack_parting(End end);
+  void close_half() noexcept;
+
+  // connect.cc
+  fabric::Event new_event(fabric::EventType type) const;
+  Result<void> open_socket(const Address& address);
+  void tcp_connected();
+  void read_reply();
+  void take_reply(const MpaFrame& reply);
+  void connect_failed(fabric::EventType type, Errc code, std::string reason,
+                      std::span<const std::byte> private_data = {});
+  Result<void> establish(const Agreement& agreed);
+  void part();
+  void report_end();
+  std::string reason() const;
+
+  Device& device_;
+  CompletionQueue& cq_;
+  void* const owner_;
+  const uint32_t reads_;
+
+  // --- the data path's ---
+  std::atomic<Status> status_{Status::kIdle};
+  int socket_fd_ = -1;
+  Agreement agreed_;
+  uint32_t max_ulpdu_ = 0;
+  End end_ = End::kNotYet;
+  Cause cause_ = Cause::kCatastrophic;
+  bool readable_ = false;
+  bool writable_ = true;
+  bool hung_up_ = false;    // epoll says that the peer sends no more
+  bool stalled_ = false;    // the next message has no Receive
+  bool may_speak_ = false;  // a responder only when it has heard the initiator (RFC 5044 section 7)
+  std::atomic<bool> heard_{false};
+  std::atomic<bool> poke_wanted_{false};
+
+  // Sending.
+  uint32_t send_limit_;
+  uint64_t record_mask_;
+  uint64_t span_mask_;
+  uint64_t head_ = 0;  // oldest record that is not reported
+  uint64_t tail_ = 0;
+  uint64_t span_head_ = 0;
+  uint64_t span_tail_ = 0;
+  std::vector<Record> records_;
+  std::vector<MemorySpan> spans_;
+  Cursor cursor_;
+  Fpdu partial_{};                 // length 0: none
+  std::vector<std::byte> kept_;    // of `partial_`, whose memory is nobody's to read any more
+  bool rtr_read_pending_ = false;  // a Read of nothing, which said that we are ready
+  uint32_t reads_answered_ = 0;
+  uint32_t refused_read_ = 0;   // by the peer
+  uint32_t fault_read_ = 0;     // of the peer's, whose key died under it
+  uint64_t read_head_ = 0;      // oldest record that may be a Read without its data
+  uint32_t read_received_ = 0;  // bytes of its data
+  std::vector<Response> responses_;
+  uint64_t response_mask_;
+  uint64_t response_tail_ = 0;
+  Stags stags_;
+
+  // Receiving.
+  enum class Stage : uint8_t { kHeader, kPayload, kTrailer };
+  enum class Sink : uint8_t { kNowhere, kReceive, kWindow, kRead, kSmall };
+  static constexpr uint32_t kStaging = 4096;
+  struct Incoming {
+    Stage stage = Stage::kHeader;
+    Sink sink = Sink::kNowhere;
+    SegmentHeader header;
+    uint32_t ulpdu = 0;
+    uint32_t payload = 0;  // of the segment
+    uint32_t left = 0;     // of it, not yet here
+    uint32_t crc = 0;
+    std::byte* to = nullptr;  // kReceive, kWindow, kSmall: where the payload begins
+  } in_;
+  uint32_t staged_begin_ = 0;
+  uint32_t staged_end_ = 0;
+  bool receiving_ = false;  // a message in its Receive
+  fabric::ReceiveWr receive_;
+  fabric::WcStatus receive_status_ = fabric::WcStatus::kFlushed;  // if it ends in a flush
+  uint32_t received_ = 0;
+  uint32_t next_send_ = 1;
+  uint32_t next_read_ = 1;
+  std::array<std::byte, kMaxTerminate> small_;
+  drivers::ReceiveQueue own_receives_;
+  drivers::ReceiveQueue& receives_;
+  std::array<std::byte, kStaging> staging_;
+
+  // --- the control path's ---
+  drivers::Fd socket_;
+  Endpoint4Or6 far_;
+  bool tcp_up_ = false;
+  bool ask_crc_ = false;
+  std::vector<std::byte> private_data_;  // ours, until it is sent
+  std::vector<std::byte> reply_;
+  std::vector<std::byte> parting_;  // what TCP has not yet taken, when the data path ended
+  bool reported_ = false;
+  uint32_t ticks_ = 0;
+  drivers::Clock::time_point deadline_{};
+};
+
+}  // namespace rrdk::iwarp

@@ -1,0 +1,251 @@
+// What a segment may do, and what it does when all of it is here. The peer is checked here and
+// nowhere else: RFC 5040 sections 5 to 7, RFC 5041 sections 5 to 7.
+#include <algorithm>
+
+#include "drivers/iwarp/device.h"
+#include "drivers/iwarp/queue_pair.h"
+
+namespace rrdk::iwarp {
+
+using fabric::Op;
+using fabric::Rights;
+using fabric::WcStatus;
+
+// False: it has to wait for a Receive, or the connection is over.
+bool QueuePair::begin_segment() noexcept {
+  if (!may_speak_ || !heard_.load(std::memory_order_relaxed)) [[unlikely]] {
+    may_speak_ = true;
+    heard_.store(true, std::memory_order_relaxed);
+  }
+  in_.sink = Sink::kNowhere;
+  switch (in_.header.opcode) {
+    case Opcode::kWrite:
+      return begin_write();
+    case Opcode::kReadResponse:
+      return begin_response();
+    case Opcode::kReadRequest:
+      return begin_small(kReadQueue, next_read_, kReadRequestBody, kReadRequestBody);
+    case Opcode::kTerminate:
+      return begin_small(kTerminateQueue, 1, 0, kMaxTerminate);
+    case Opcode::kSend:
+    case Opcode::kSendInvalidate:
+    case Opcode::kSendSolicited:
+    case Opcode::kSendSolicitedInvalidate:
+      return begin_send();
+  }
+  return refuse(Cause::kUnexpectedOpcode, device_.counts().bad_headers);
+}
+
+bool QueuePair::begin_send() noexcept {
+  const SegmentHeader& header = in_.header;
+  Counters& counts = device_.counts();
+  if (header.queue != kSendQueue)
+    return refuse(Cause::kInvalidQueue, counts.bad_headers);
+  if (header.number != next_send_)
+    return refuse(Cause::kMessageNumber, counts.bad_headers);
+  if (header.offset != (receiving_ ? received_ : 0))
+    return refuse(Cause::kMessageOffset, counts.bad_headers);
+  if (agreed_.rtr_send && in_.payload == 0 && header.last)
+    return true;  // the initiator's ready-to-receive message takes no Receive
+  if (!receiving_) {
+    if (receives_.empty()) {
+      if (!stalled_)
+        Counters::count(counts.rnr_waits);
+      stalled_ = true;
+      receives_.wait(*this);
+      return false;
+    }
+    receive_ = receives_.front();
+    receives_.pop();
+    receive_status_ = WcStatus::kFlushed;
+    receiving_ = true;
+    received_ = 0;
+  }
+  if (in_.payload > receive_.buffer.length - received_) {
+    receive_status_ = WcStatus::kLocalLength;
+    return refuse(Cause::kMessageTooLong, counts.messages_too_long);
+  }
+  in_.sink = Sink::kReceive;
+  in_.to = receive_.buffer.data + received_;
+  return true;
+}
+
+bool QueuePair::begin_write() noexcept {
+  if (in_.payload == 0)
+    return true;  // its STag is not looked at (RFC 5040 section 5.1)
+  const Stags::Window* target =
+      window(in_.header.stag, in_.header.offset, in_.payload, Rights::kRemoteWrite, kWriteCauses);
+  if (target == nullptr)
+    return false;
+  in_.sink = Sink::kWindow;
+  in_.to = target->base + (in_.header.offset - target->address());
+  return true;
+}
+
+// Responses come in the order of the Reads, so that only the oldest one's can.
+bool QueuePair::begin_response() noexcept {
+  const SegmentHeader& header = in_.header;
+  if (rtr_read_pending_ && in_.payload == 0 && header.last)
+    return true;
+  const bool any = reads_answered_ + 1 < cursor_.read_number;
+  read_head_ = std::max(read_head_, head_);
+  while (any && (record(read_head_).op != Op::kRead || record(read_head_).done))
+    ++read_head_;
+  const Record& r = record(read_head_);
+  if (!any || header.stag != r.read_number || header.offset != read_received_ ||
+      in_.payload > r.length - read_received_ ||
+      header.last != (in_.payload == r.length - read_received_))
+    return refuse(Cause::kTaggedInvalidStag, device_.counts().bad_responses);
+  in_.sink = Sink::kRead;
+  return true;
+}
+
+// A message of one segment that is looked at when it is whole.
+bool QueuePair::begin_small(uint32_t queue, uint32_t number, uint32_t least,
+                            uint32_t most) noexcept {
+  Counters& counts = device_.counts();
+  if (in_.header.queue != queue)
+    return refuse(Cause::kInvalidQueue, counts.bad_headers);
+  if (in_.header.number != number)
+    return refuse(Cause::kMessageNumber, counts.bad_headers);
+  if (in_.header.offset != 0 || !in_.header.last || in_.payload < least || in_.payload > most)
+    return refuse(Cause::kMessageOffset, counts.bad_headers);
+  in_.sink = Sink::kSmall;
+  in_.to = small_.data();
+  return true;
+}
+
+bool QueuePair::end_segment(std::span<fabric::Completion> out, uint32_t& count) noexcept {
+  switch (in_.header.opcode) {
+    case Opcode::kWrite:
+      return true;
+    case Opcode::kReadResponse:
+      return end_response();
+    case Opcode::kReadRequest:
+      return end_read_request();
+    case Opcode::kTerminate:
+      end_terminate();
+      return false;
+    default:
+      break;
+  }
+  if (in_.sink == Sink::kNowhere) {
+    agreed_.rtr_send = false;
+    ++next_send_;
+    return true;
+  }
+  received_ += in_.payload;
+  if (!in_.header.last)
+    return true;
+  count += end_send(out[count]);
+  return true;
+}
+
+// False: the message does something that it must not.
+bool QueuePair::end_send(fabric::Completion& out) noexcept {
+  const bool kills = invalidates(in_.header.opcode);
+  if (kills && stags_.find(in_.header.stag) == nullptr) {
+    receive_status_ = WcStatus::kRemoteAccess;
+    return refuse(Cause::kCannotInvalidate, device_.counts().bad_invalidations);
+  }
+  if (kills)
+    (void)kill(in_.header.stag);
+  out = {.wr_id = receive_.wr_id,
+         .owner = owner_,
+         .op = Op::kReceive,
+         .status = WcStatus::kSuccess,
+         .has_invalidated = kills,
+         .byte_length = received_,
+         .invalidated_key = kills ? in_.header.stag : 0};
+  receiving_ = false;
+  ++next_send_;
+  return true;
+}
+
+bool QueuePair::end_response() noexcept {
+  if (in_.sink == Sink::kNowhere) {
+    rtr_read_pending_ = false;
+    ++reads_answered_;
+    return true;
+  }
+  read_received_ += in_.payload;
+  if (!in_.header.last)
+    return true;
+  read_received_ = 0;
+  ++reads_answered_;
+  record(read_head_).done = true;
+  return true;
+}
+
+bool QueuePair::end_read_request() noexcept {
+  ++next_read_;
+  const ReadRequest request = decode_read_request(small_.data());
+  if (response_tail_ - cursor_.response > agreed_.ird)
+    return refuse(Cause::kNoBuffer, device_.counts().read_overruns);
+  if (request.length != 0 && window(request.source_stag, request.source_offset, request.length,
+                                    Rights::kRemoteRead, kReadCauses) == nullptr)
+    return false;
+  responses_[response_tail_++ & response_mask_] = {.sink_stag = request.sink_stag,
+                                                   .source_stag = request.source_stag,
+                                                   .sink_offset = request.sink_offset,
+                                                   .source_offset = request.source_offset,
+                                                   .length = request.length,
+                                                   .number = in_.header.number};
+  return true;
+}
+
+// Of our Reads the peer names the one that it refused; Sends and Writes were reported already.
+void QueuePair::end_terminate() noexcept {
+  Counters::count(device_.counts().terminates_received);
+  const Terminate terminate = decode_terminate(std::span(small_).first(in_.payload));
+  cause_ = terminate.cause;
+  if (terminate.has_segment && !terminate.segment.tagged && terminate.segment.queue == kReadQueue)
+    refused_read_ = terminate.segment.number;
+  fail_with(End::kTerminated);
+}
+
+// The memory of a key, if the peer may do that to it; else the connection is over.
+const Stags::Window* QueuePair::window(uint32_t key, uint64_t offset, uint64_t length,
+                                       Rights rights, const AccessCauses& causes) noexcept {
+  Counters& counts = device_.counts();
+  const Stags::Window* found = stags_.find(key);
+  Cause cause = causes.stag;
+  Counters::Count* count = &counts.refused_keys;
+  if (found != nullptr) {
+    const uint64_t skip = offset - found->address();  // huge when before it
+    if (found->rights != rights) {
+      cause = causes.rights;
+      count = &counts.refused_rights;
+    } else if (skip > found->length || length > found->length - skip) {
+      cause = causes.bounds;
+      count = &counts.refused_bounds;
+    } else {
+      return found;
+    }
+  }
+  (void)refuse(cause, *count);
+  return nullptr;
+}
+
+bool QueuePair::refuse_header(SegmentFault fault) noexcept {
+  Counters::Count& count = device_.counts().bad_headers;
+  switch (fault) {
+    case SegmentFault::kDdpVersion:
+      return refuse(in_.header.tagged ? Cause::kTaggedDdpVersion : Cause::kUntaggedDdpVersion,
+                    count);
+    case SegmentFault::kRdmapVersion:
+      return refuse(Cause::kRdmapVersion, count);
+    default:
+      return refuse(Cause::kUnexpectedOpcode, count);
+  }
+}
+
+// Always false.
+bool QueuePair::refuse(Cause cause, Counters::Count& count) noexcept {
+  Counters::count(count);
+  cause_ = cause;
+  fail_with(End::kRefused);
+  return false;
+}
+
+}  // namespace rrdk::iwarp
