@@ -1,0 +1,56 @@
+// An iWARP peer that says bytes: a TCP socket, and FPDUs made by hand.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "drivers/common/fd.h"
+#include "drivers/iwarp/mpa.h"
+#include "drivers/iwarp/segment.h"
+#include "drivers/iwarp/terminate.h"
+
+namespace rrdk::iwarp::test {
+
+using Bytes = std::vector<std::byte>;
+
+// An FPDU: length, header, payload, pad, and a CRC, zero or right.
+Bytes fpdu(const SegmentHeader& header, const Bytes& payload = {}, bool crc = false);
+Bytes read_request(uint32_t number, const ReadRequest& request);
+
+class RawPeer {
+ public:
+  // Connects, and waits until TCP has.
+  explicit RawPeer(const std::string& uri);
+
+  void say(const Bytes& bytes);
+  void shake(const MpaFrame& request) { say(encode(request)); }
+  // Closes our half.
+  void finish();
+  // Closes at once, so that the other end gets a reset.
+  void reset();
+
+  // Non-blocking: what has come so far is in `got()`. False: the other end has closed.
+  bool pull();
+  const Bytes& got() const { return got_; }
+  bool closed() const { return closed_; }
+
+  // From the front of what has come, removed. Empty: not all of it is here.
+  std::optional<MpaFrame> take_reply();
+  struct Segment {
+    SegmentHeader header;
+    Bytes payload;
+  };
+  std::optional<Segment> take_segment();
+
+ private:
+  drivers::Fd socket_;
+  Bytes got_;
+  bool closed_ = false;
+};
+
+}  // namespace rrdk::iwarp::test
