@@ -309,6 +309,7 @@ void QueuePair::connect_failed(fabric::EventType type, Errc code, std::string re
   reported_ = true;
   device_.control().unwatch(socket_.get());
   socket_.reset();
+  ended_.store(true, std::memory_order_release);
   status_.store(Status::kError, std::memory_order_release);
   device_.control().set_ticking(*this, false);
   device_.control().emit(*this, std::move(event));
@@ -333,6 +334,8 @@ void QueuePair::on_tick(Clock::time_point now) {
       }
       return;
     case Status::kError:
+      if (!ended_.load(std::memory_order_acquire))
+        return;  // it is being ended at this moment
       device_.control().set_ticking(*this, false);
       return report_end();
     case Status::kIdle:

@@ -94,6 +94,7 @@ void QueuePair::fail_with(End end) noexcept {
     close_half();
   }
   settle(end);
+  ended_.store(true, std::memory_order_release);
   cq_.activate(*this);
   device_.control().nudge(*this);
 }

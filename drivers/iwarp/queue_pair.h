@@ -259,6 +259,7 @@ class QueuePair final : public fabric::QueuePair,
   bool hung_up_ = false;    // epoll says that the peer sends no more
   bool stalled_ = false;    // the next message has no Receive
   bool may_speak_ = false;  // a responder only when it has heard the initiator (RFC 5044 section 7)
+  std::atomic<bool> ended_{false};  // all is said about the end: the control thread's turn
   std::atomic<bool> heard_{false};
   std::atomic<bool> poke_wanted_{false};
 
