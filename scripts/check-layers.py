@@ -4,8 +4,8 @@
 doc/architecture.md has the picture. The rules in full:
   - lib/<floor>/ includes headers of its own and of lower floors. client and server stand side by
     side: neither includes the other.
-  - drivers/<name>/ includes its own headers and lib/fabric and below; drivers/registry.cc, the list
-    of drivers, includes them.
+  - drivers/<name>/ includes its own headers, drivers/common/, and lib/fabric and below;
+    drivers/registry.cc, the list of drivers, includes them.
   - A public header belongs to a floor too (PUBLIC below) and includes public headers only.
   - apps/, doc/examples/: public headers and their own.
   - Above lib/fabric no code names a driver: what a driver can do is asked through its capabilities.
@@ -87,7 +87,7 @@ def check_driver(path):
     is_registry = path.parent.name == "drivers"
     own = "" if is_registry else path.parts[1] + "/"
     for line, header in includes(path):
-        if header.startswith(f"drivers/{own}") or (own and header.startswith(own)):
+        if header.startswith((f"drivers/{own}", "drivers/common/")) or (own and header.startswith(own)):
             continue
         target = floor_of(header)
         if target is None or HEIGHT[target] > DRIVER_HEIGHT:

@@ -64,6 +64,20 @@ std::string host_of(const Endpoint4Or6& endpoint) {
   return std::string(without_mapping(host.data()));
 }
 
+fabric::Identity identity_of(const Endpoint4Or6& endpoint) {
+  fabric::Identity identity;
+  if (endpoint.storage.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(endpoint.storage);
+    std::memcpy(&identity.words[1], &v6.sin6_addr, sizeof(v6.sin6_addr));
+    identity.words[0] = uint64_t{v6.sin6_scope_id} << 8 | AF_INET6;
+  } else if (endpoint.storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(endpoint.storage);
+    identity.words[1] = v4.sin_addr.s_addr;
+    identity.words[0] = AF_INET;
+  }
+  return identity;
+}
+
 std::string to_text(const Endpoint4Or6& endpoint) {
   const std::string host = host_of(endpoint);
   uint16_t port = 0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "fabric/device.h"
 #include "rrdk/error.h"
 
 namespace rrdk::iwarp {
@@ -33,6 +34,9 @@ Result<Address> parse_address(const std::string& uri);
 std::string to_text(const Endpoint4Or6& endpoint);
 // Without the port: the same whenever this host connects.
 std::string host_of(const Endpoint4Or6& endpoint);
+
+// The same in numbers; not known when there is no address.
+fabric::Identity identity_of(const Endpoint4Or6& endpoint);
 
 Endpoint4Or6 local_end(int socket);
 Endpoint4Or6 far_end(int socket);

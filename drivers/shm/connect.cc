@@ -1,5 +1,7 @@
 // How a queue pair becomes connected, and how it learns of its peer's end: the control thread's
 // part of QueuePair.
+#include <sys/epoll.h>
+
 #include <utility>
 
 #include "drivers/shm/queue_pair.h"
@@ -39,7 +41,7 @@ fabric::Event QueuePair::new_event(fabric::EventType type) const {
 }
 
 Result<void> QueuePair::start_connect(PeerSocket socket, std::span<const std::byte> private_data) {
-  const std::lock_guard lock(device_.mutex());
+  const std::lock_guard lock(device_.control().mutex());
   Status idle = Status::kIdle;
   if (!status_.compare_exchange_strong(idle, Status::kConnecting))
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
@@ -47,9 +49,9 @@ Result<void> QueuePair::start_connect(PeerSocket socket, std::span<const std::by
   deadline_ = Clock::now() + kHelloTimeout;
   if (Result<void> sent = send_handshake(MessageType::kConnect, private_data); !sent)
     return drop_socket(sent);
-  if (Result<void> watched = device_.watch(*this, socket_.get()); !watched)
+  if (Result<void> watched = device_.control().watch(*this, socket_.get(), EPOLLIN); !watched)
     return drop_socket(watched);
-  device_.set_ticking(*this, true);
+  device_.control().set_ticking(*this, true);
   return {};
 }
 
@@ -61,18 +63,18 @@ Result<void> QueuePair::drop_socket(Result<void> failure) {
 
 Result<void> QueuePair::accept(PeerSocket socket, Peer peer,
                                std::span<const std::byte> private_data) {
-  const std::lock_guard lock(device_.mutex());
+  const std::lock_guard lock(device_.control().mutex());
   Status idle = Status::kIdle;
   if (!status_.compare_exchange_strong(idle, Status::kConnecting))
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
   socket_ = std::move(socket);
   if (Result<void> sent = send_handshake(MessageType::kAccept, private_data); !sent)
     return drop_socket(sent);
-  if (Result<void> watched = device_.watch(*this, socket_.get()); !watched)
+  if (Result<void> watched = device_.control().watch(*this, socket_.get(), EPOLLIN); !watched)
     return drop_socket(watched);
   attach(std::move(peer));
-  device_.emit(*this, new_event(fabric::EventType::kEstablished));
-  device_.nudge(*this);
+  device_.control().emit(*this, new_event(fabric::EventType::kEstablished));
+  device_.control().nudge(*this);
   return {};
 }
 
@@ -169,12 +171,12 @@ void QueuePair::take_answer(Received& r) {
       if (Result<void> taken = take_peer(r, peer_); !taken)
         return refuse(taken.error());
       attach(std::exchange(peer_, {}));
-      device_.set_ticking(*this, false);
+      device_.control().set_ticking(*this, false);
       fabric::Event event = new_event(fabric::EventType::kEstablished);
       event.private_data = r.message.private_data;
       event.private_data_length = r.message.private_length;
-      device_.emit(*this, std::move(event));
-      device_.nudge(*this);
+      device_.control().emit(*this, std::move(event));
+      device_.control().nudge(*this);
       return;
     }
     case MessageType::kReject:
@@ -188,8 +190,8 @@ void QueuePair::take_answer(Received& r) {
 void QueuePair::connect_failed(fabric::EventType type, Errc code, std::string reason,
                                const Message* message) {
   reported_ = true;
-  device_.unwatch(socket_.get());
-  device_.set_ticking(*this, false);
+  device_.control().unwatch(socket_.get());
+  device_.control().set_ticking(*this, false);
   close_socket_half();  // the other end may have accepted by now: it sees that nobody is here
   fabric::Event event = new_event(type);
   if (message != nullptr) {
@@ -198,7 +200,7 @@ void QueuePair::connect_failed(fabric::EventType type, Errc code, std::string re
   }
   event.code = code;
   event.reason = std::move(reason);
-  device_.emit(*this, std::move(event));
+  device_.control().emit(*this, std::move(event));
   end_data_path(Death::kNeverConnected);
 }
 
@@ -215,13 +217,13 @@ void QueuePair::socket_broken() {
   if (std::exchange(broken_, true))
     return;
   Counters::count(device_.counts().broken_sockets);
-  device_.watch_end(*this, socket_.get());
+  device_.control().change(*this, socket_.get(), 0);
   end_data_path(Death::kBrokenSocket);
 }
 
 void QueuePair::peer_gone() {
   end_seen_ = true;
-  device_.unwatch(socket_.get());
+  device_.control().unwatch(socket_.get());
   const bool closed = theirs_.state->closed.load(std::memory_order_acquire) != 0;
   if (!closed && status_.load(std::memory_order_acquire) != Status::kError)
     Counters::count(device_.counts().peers_lost);
@@ -232,7 +234,7 @@ void QueuePair::peer_gone() {
 }
 
 void QueuePair::report_disconnect() {
-  device_.set_ticking(*this, false);
+  device_.control().set_ticking(*this, false);
   if (std::exchange(reported_, true))
     return;
   const auto ours = static_cast<CloseReason>(mine_.state->closed.load(std::memory_order_acquire));
@@ -246,14 +248,14 @@ void QueuePair::report_disconnect() {
     event.reason = std::string("closed here: ") + to_text(ours);
   else
     event.reason = "the peer died";
-  device_.emit(*this, std::move(event));
-  device_.nudge(*this);
+  device_.control().emit(*this, std::move(event));
+  device_.control().nudge(*this);
 }
 
 void QueuePair::on_tick(Clock::time_point now) {
   const Status status = status_.load(std::memory_order_acquire);
   if (status == Status::kEstablished || status == Status::kIdle || reported_) {
-    device_.set_ticking(*this, false);
+    device_.control().set_ticking(*this, false);
   } else if (established_once_) {
     // An honest peer counts itself out of each key that it uses, and looks at `closed` before it
     // believes what it copied: with no users, nothing of its is in progress. One that does not is
@@ -267,7 +269,8 @@ void QueuePair::on_tick(Clock::time_point now) {
       Counters::count(device_.counts().stuck_users);
     report_disconnect();
   } else if (!socket_) {
-    device_.set_ticking(*this, false);  // never asked to connect: nobody waits for an outcome
+    device_.control().set_ticking(*this,
+                                  false);  // never asked to connect: nobody waits for an outcome
   } else if (status == Status::kError) {
     connect_failed(fabric::EventType::kConnectFailed, Errc::kShutdown, "given up here");
   } else if (now > deadline_) {

@@ -1,5 +1,6 @@
 #include "drivers/shm/listener.h"
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <utility>
@@ -22,12 +23,12 @@ class Visitor final : public Endpoint {
         listener_(&listener),
         socket_(std::move(socket)),
         deadline_(Clock::now() + kHelloTimeout) {}
-  ~Visitor() override { device_.forget(*this); }
+  ~Visitor() override { device_.control().forget(*this); }
 
   bool start() {
-    if (!device_.watch(*this, socket_.get()))
+    if (!device_.control().watch(*this, socket_.get(), EPOLLIN))
       return false;
-    device_.set_ticking(*this, true);
+    device_.control().set_ticking(*this, true);
     return send_message(socket_.get(), Message{}, {}) == SendResult::kSent;
   }
 
@@ -64,19 +65,19 @@ class Visitor final : public Endpoint {
   void request(Received& r) {
     if (!take_peer(r, peer_))
       return refuse();
-    device_.unwatch(socket_.get());
+    device_.control().unwatch(socket_.get());
     fabric::Event event;
     event.type = fabric::EventType::kConnectRequest;
     event.listener = listener_;
     event.request =
         std::make_unique<ConnectRequest>(device_, std::move(socket_), std::move(peer_), r.message);
-    device_.emit(*listener_, std::move(event));
-    device_.release(*this);  // the end of *this
+    device_.control().emit(*listener_, std::move(event));
+    device_.control().release(*this);  // the end of *this
   }
 
   void refuse() {
     Counters::count(device_.counts().handshakes_refused);
-    device_.release(*this);  // the end of *this
+    device_.control().release(*this);  // the end of *this
   }
 
   Device& device_;
@@ -96,18 +97,19 @@ Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::st
   if (!socket)
     return tl::unexpected(socket.error());
   std::unique_ptr<Listener> listener(new Listener(device, "shm:" + *path, std::move(*socket)));
-  if (Result<void> watched = device.watch(*listener, listener->socket_.fd()); !watched)
+  if (Result<void> watched = device.control().watch(*listener, listener->socket_.fd(), EPOLLIN);
+      !watched)
     return tl::unexpected(watched.error());
   return listener;
 }
 
 Listener::~Listener() {
-  const std::lock_guard lock(device_.mutex());
-  device_.release_if([this](const Endpoint& e) {
+  const std::lock_guard lock(device_.control().mutex());
+  device_.control().release_if([this](const Endpoint& e) {
     const auto* visitor = dynamic_cast<const Visitor*>(&e);
     return visitor != nullptr && visitor->listener() == this;
   });
-  device_.forget(*this);
+  device_.control().forget(*this);
 }
 
 void Listener::on_ready() {
@@ -117,13 +119,13 @@ void Listener::on_ready() {
     PeerSocket socket(Fd(::accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
     if (!socket)
       return;
-    if (device_.num_adopted() >= kMaxVisitors) {
+    if (device_.control().num_adopted() >= kMaxVisitors) {
       Counters::count(device_.counts().visitors_dropped);
       continue;
     }
     auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket));
     if (visitor->start())
-      device_.adopt(std::move(visitor));
+      device_.control().adopt(std::move(visitor));
   }
 }
 

@@ -41,11 +41,6 @@ Result<struct stat> check_file(int fd, uint64_t offset, size_t length) {
 
 }  // namespace
 
-void Fd::reset() noexcept {
-  if (fd_ >= 0)
-    ::close(std::exchange(fd_, -1));
-}
-
 Mapping::~Mapping() {
   if (base_ != nullptr)
     ::munmap(base_, length_);

@@ -11,34 +11,12 @@
 #include <tuple>
 #include <utility>
 
+#include "drivers/common/fd.h"
 #include "rrdk/error.h"
 
 namespace rrdk::shm {
 
-// Owns a file descriptor.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) noexcept : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() { reset(); }
-
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-  int get() const noexcept { return fd_; }
-  void reset() noexcept;
-
- private:
-  int fd_ = -1;
-};
+using drivers::Fd;
 
 // Owns a mapping.
 class Mapping {

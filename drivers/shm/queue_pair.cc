@@ -53,8 +53,9 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Ge
       reads_(options.reads),
       mine_(segment.mapping.base(), geometry),
       own_receives_(options.srq == nullptr ? options.receive_wrs : 0),
-      receives_(options.srq == nullptr ? own_receives_
-                                       : static_cast<SharedReceiveQueue*>(options.srq)->queue()),
+      receives_(options.srq == nullptr
+                    ? own_receives_
+                    : static_cast<drivers::SharedReceiveQueue*>(options.srq)->queue()),
       keys_(mine_.keys, geometry.keys),
       send_limit_(options.send_wrs),
       send_mask_(std::bit_ceil(options.send_wrs) - 1),
@@ -65,11 +66,11 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Ge
 }
 
 QueuePair::~QueuePair() {
-  device_.forget(*this);
+  device_.control().forget(*this);
   disconnect();
   receives_.stop_waiting(*this);
   cq_.remove(*this, bit_);
-  device_.forget(*this);
+  device_.control().forget(*this);
 }
 
 void QueuePair::disconnect() {
@@ -94,7 +95,7 @@ void QueuePair::fail_with(CloseReason reason, uint64_t number) noexcept {
     close_socket_half();
   }
   cq_.activate(*this);
-  device_.nudge(*this);
+  device_.control().nudge(*this);
 }
 
 // Decides what becomes of each send that was still waiting.

@@ -14,18 +14,18 @@
 #include <string>
 #include <vector>
 
+#include "drivers/common/receive_queue.h"
 #include "drivers/shm/completion_queue.h"
 #include "drivers/shm/device.h"
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/local_keys.h"
-#include "drivers/shm/receive_queue.h"
 #include "drivers/shm/region_table.h"
 #include "drivers/shm/segment.h"
 #include "fabric/device.h"
 
 namespace rrdk::shm {
 
-class QueuePair final : public fabric::QueuePair, public Endpoint {
+class QueuePair final : public fabric::QueuePair, public Endpoint, private drivers::ReceiveWaiter {
  public:
   static Result<std::unique_ptr<QueuePair>> create(Device& device,
                                                    const fabric::QueuePairOptions& options);
@@ -50,10 +50,6 @@ class QueuePair final : public fabric::QueuePair, public Endpoint {
   bool look() noexcept;
   bool active = false;
   uint32_t idle_polls = 0;
-  // For ReceiveQueue: the list of those that wait for a Receive.
-  QueuePair* next_waiting = nullptr;
-  bool waiting = false;
-  void receive_posted() noexcept { cq_.activate(*this); }
 
   // --- control path ---
   // The connecting end: sends our half of the handshake.
@@ -91,6 +87,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint {
 
   QueuePair(Device& device, const fabric::QueuePairOptions& options, Geometry geometry,
             SharedMemory segment);
+
+  void receive_posted() noexcept override { cq_.activate(*this); }
 
   // send_datapath.cc
   fabric::WcStatus execute(const fabric::SendWr& wr, SendRecord& record) noexcept;
@@ -171,8 +169,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint {
   bool acknowledge_ = false;       // the peer waits for some of what was taken since
   bool stalled_ = false;           // counted: the next message has no Receive
   bool sent_something_ = false;    // since the peer was last told
-  ReceiveQueue own_receives_;
-  ReceiveQueue& receives_;
+  drivers::ReceiveQueue own_receives_;
+  drivers::ReceiveQueue& receives_;
   LocalKeys keys_;
   uint32_t send_limit_;
   uint32_t send_mask_;
