@@ -98,7 +98,8 @@ fabric::Event QueuePair::new_event(fabric::EventType type) const {
   return event;
 }
 
-Result<void> QueuePair::open_socket(const Address& address) {
+// Whether the connection is there already.
+Result<bool> QueuePair::open_socket(const Address& address) {
   const int family = address.endpoint.storage.ss_family;
   socket_ = drivers::Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_)
@@ -111,7 +112,7 @@ Result<void> QueuePair::open_socket(const Address& address) {
   if (error == EINPROGRESS && ::poll(&writable, 1, 0) == 1)
     error = error_of(socket_.get());
   if (error == 0 || error == EINPROGRESS)
-    return {};
+    return error == 0;
   socket_.reset();
   return fail(code_of(error), to_text(far_) + ": " + std::strerror(error) +
                                   (error == ECONNREFUSED ? ": nobody listens there" : ""));
@@ -126,14 +127,17 @@ Result<void> QueuePair::start_connect(const Address& address,
   private_data_.assign(private_data.begin(), private_data.end());
   ask_crc_ = address.crc;
   deadline_ = Clock::now() + kConnectTimeout;
-  Result<void> started = open_socket(address).and_then(
-      [&] { return device_.control().watch(*this, socket_.get(), EPOLLOUT); });
+  const Result<bool> up = open_socket(address);
+  Result<void> started = up ? device_.control().watch(*this, socket_.get(), EPOLLOUT)
+                            : Result<void>(tl::unexpected(up.error()));
   if (!started) {
     socket_.reset();
     status_.store(Status::kIdle, std::memory_order_release);
     return started;
   }
   device_.control().set_ticking(*this, true);
+  if (*up)
+    tcp_connected();
   return {};
 }
 
@@ -286,6 +290,7 @@ Result<void> QueuePair::establish(const Agreement& agreed) {
   rtr_read_pending_ = agreed.initiator && agreed.rtr_read;
   if (rtr_read_pending_)
     queue_empty_read();
+  send_first();
   Result<void> watched = cq_.watch(*this, socket_fd_);
   if (!watched)
     return watched;
@@ -296,6 +301,21 @@ Result<void> QueuePair::establish(const Agreement& agreed) {
     cq_.unwatch(socket_fd_);
   cq_.ring(*this);
   return {};
+}
+
+// The peer may not speak before it has come (RFC 6581 section 5.1), so it does not wait for our
+// completion queue to be polled. What TCP does not take, the data path sends.
+void QueuePair::send_first() {
+  if (partial_.length == 0)
+    return;
+  std::array<iovec, kIovsPerFpdu> pieces;
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces_of(partial_, pieces.data());
+  const ssize_t taken = ::sendmsg(socket_fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  partial_.sent = static_cast<uint32_t>(std::max<ssize_t>(taken, 0));
+  if (partial_.sent == partial_.length)
+    partial_.length = 0;
 }
 
 void QueuePair::connect_failed(fabric::EventType type, Errc code, std::string reason,

@@ -1,5 +1,6 @@
 #include "drivers/iwarp/mpa.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "drivers/iwarp/wire.h"
@@ -117,7 +118,7 @@ std::vector<std::byte> encode(const MpaFrame& frame) {
     store_u16(&bytes[at + 2], static_cast<uint16_t>(ord));
     at += kMpaEnhanced;
   }
-  std::memcpy(bytes.data() + at, frame.private_data.data(), frame.private_data.size());
+  std::ranges::copy(frame.private_data, bytes.begin() + static_cast<long>(at));
   return bytes;
 }
 

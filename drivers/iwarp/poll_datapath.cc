@@ -38,7 +38,7 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept
   transmit();
   n += reap_sends(out.subspan(n));
   if (hung_up_ && stalled_) [[unlikely]]
-    fail_with(End::kPeerClosed);
+    fail_with(broken_ ? End::kPeerLost : End::kPeerClosed);
   return n;
 }
 

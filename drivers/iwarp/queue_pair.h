@@ -171,6 +171,7 @@ class QueuePair final : public fabric::QueuePair,
   bool may_transmit() const noexcept;
   bool push(std::span<Fpdu> fpdus, const Cursor* after) noexcept;
   bool tcp_is_full() noexcept;
+  bool sending_ended() noexcept;
   void sent(const Fpdu& fpdu) noexcept;
   static size_t pieces_of(Fpdu& fpdu, iovec* to) noexcept;
   bool next_fpdu(Cursor& at, Fpdu& fpdu) noexcept;
@@ -231,13 +232,14 @@ class QueuePair final : public fabric::QueuePair,
 
   // connect.cc
   fabric::Event new_event(fabric::EventType type) const;
-  Result<void> open_socket(const Address& address);
+  Result<bool> open_socket(const Address& address);
   void tcp_connected();
   void read_reply();
   void take_reply(const MpaFrame& reply);
   void connect_failed(fabric::EventType type, Errc code, std::string reason,
                       std::span<const std::byte> private_data = {});
   Result<void> establish(const Agreement& agreed);
+  void send_first();
   void part();
   void report_end();
   std::string reason() const;
@@ -257,6 +259,7 @@ class QueuePair final : public fabric::QueuePair,
   bool readable_ = false;
   bool writable_ = true;
   bool hung_up_ = false;    // epoll says that the peer sends no more
+  bool broken_ = false;     // TCP takes no more
   bool stalled_ = false;    // the next message has no Receive
   bool may_speak_ = false;  // a responder only when it has heard the initiator (RFC 5044 section 7)
   std::atomic<bool> ended_{false};  // all is said about the end: the control thread's turn

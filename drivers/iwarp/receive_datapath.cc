@@ -68,7 +68,7 @@ bool QueuePair::fill() noexcept {
     return true;
   readable_ = false;
   if (got == 0)
-    fail_with(mid_message() ? End::kPeerLost : End::kPeerClosed);
+    fail_with(broken_ || mid_message() ? End::kPeerLost : End::kPeerClosed);
   else if (errno != EAGAIN && errno != EWOULDBLOCK)
     fail_with(End::kPeerLost);
   return false;

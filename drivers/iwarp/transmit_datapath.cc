@@ -53,9 +53,7 @@ bool QueuePair::push(std::span<Fpdu> fpdus, const Cursor* after) noexcept {
   if (taken < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
       return tcp_is_full();
-    if (errno != EINTR)
-      fail_with(End::kPeerLost);
-    return errno == EINTR;
+    return errno == EINTR || sending_ended();
   }
   auto left = static_cast<uint64_t>(taken);
   if (partial_.length != 0) {
@@ -82,6 +80,15 @@ bool QueuePair::push(std::span<Fpdu> fpdus, const Cursor* after) noexcept {
     cursor_ = after[i];
   }
   return true;
+}
+
+// Always false. The connection is over when what the peer sent before its end is read, too: it is
+// in TCP still.
+bool QueuePair::sending_ended() noexcept {
+  writable_ = false;
+  broken_ = hung_up_ = readable_ = true;
+  cq_.activate(*this);
+  return false;
 }
 
 // Epoll tells when there is room again.

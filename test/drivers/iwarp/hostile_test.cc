@@ -443,5 +443,25 @@ TEST_F(RawClient, AResetIsALoss) {
   EXPECT_EQ(pair_.server.counter("peers_lost"), 1u);
 }
 
+// Our own Sends find out about the end before our Receives do.
+TEST_F(RawClient, WhatCameBeforeAResetIsReceived) {
+  connect();
+  peer_.say(send(1, payload(100)));
+  ASSERT_TRUE(until([&] { return pair_.server.completions.size() == 1; }));
+  (void)completions();
+  peer_.say(send(2, payload(50)));
+  peer_.reset();
+  const fabric::SendWr wr = fabric::test::send_wr(7, {memory_.first(64)});
+  ASSERT_EQ(qp_->post_send(std::span(&wr, 1)), 1u);
+  ASSERT_EQ(qp_->post_send(std::span(&wr, 1)), 1u);
+  ASSERT_TRUE(until([&] { return pair_.server.completions.size() == 5; }));
+  size_t received = 0;
+  for (const fabric::Completion& c : completions())
+    received += c.op == fabric::Op::kReceive && c.status == WcStatus::kSuccess;
+  EXPECT_EQ(received, 1u);
+  ASSERT_TRUE(until([&] { return pair_.server.has_event(EventType::kDisconnected); }));
+  EXPECT_EQ(pair_.server.counter("peers_lost"), 1u);
+}
+
 }  // namespace
 }  // namespace rrdk::iwarp::test
