@@ -30,7 +30,11 @@ Result<Address> parse_address(const std::string& text) {
   if (!uri)
     return tl::unexpected(uri.error());
   auto bad = [&](const std::string& fault) {
-    return fail(Errc::kBadUri, "address \"" + text + "\": " + fault);
+    std::string message = "address \"";
+    message += text;
+    message += "\": ";
+    message += fault;
+    return fail(Errc::kBadUri, std::move(message));
   };
   if (uri->host.empty())
     return bad("a host is missing, as in iwarp://127.0.0.1:20049");
@@ -39,7 +43,8 @@ Result<Address> parse_address(const std::string& text) {
   Address address;
   for (const auto& [name, value] : uri->query) {
     if (name != "crc" || (value != "0" && value != "1"))
-      return bad("\"" + name + "=" + value + "\" is no option; there is crc=0 and crc=1");
+      return bad(std::string("\"").append(name).append("=").append(value).append(
+          "\" is no option; there is crc=0 and crc=1"));
     address.crc = value == "1";
   }
   addrinfo hints{};
@@ -79,7 +84,7 @@ fabric::Identity identity_of(const Endpoint4Or6& endpoint) {
 }
 
 std::string to_text(const Endpoint4Or6& endpoint) {
-  const std::string host = host_of(endpoint);
+  std::string host = host_of(endpoint);
   uint16_t port = 0;
   if (endpoint.storage.ss_family == AF_INET6)
     port = reinterpret_cast<const sockaddr_in6&>(endpoint.storage).sin6_port;

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -318,7 +319,7 @@ void QueuePair::send_first() {
     partial_.length = 0;
 }
 
-void QueuePair::connect_failed(fabric::EventType type, Errc code, std::string reason,
+void QueuePair::connect_failed(fabric::EventType type, Errc code, const std::string& reason,
                                std::span<const std::byte> private_data) {
   fabric::Event event = new_event(type);
   event.code = code;
@@ -347,7 +348,8 @@ void QueuePair::on_tick(Clock::time_point now) {
       // comes.
       if (heard_.load(std::memory_order_relaxed) || ticks_ > kLastPoke || !agreed_.initiator)
         return device_.control().set_ticking(*this, false);
-      if (++ticks_ >= kFirstPoke && (ticks_ & (ticks_ - 1)) == 0) {
+      ++ticks_;
+      if (ticks_ >= kFirstPoke && std::has_single_bit(ticks_)) {
         poke_wanted_.store(true, std::memory_order_relaxed);
         Counters::count(device_.counts().pokes);
         cq_.ring(*this);

@@ -236,7 +236,7 @@ class QueuePair final : public fabric::QueuePair,
   void tcp_connected();
   void read_reply();
   void take_reply(const MpaFrame& reply);
-  void connect_failed(fabric::EventType type, Errc code, std::string reason,
+  void connect_failed(fabric::EventType type, Errc code, const std::string& reason,
                       std::span<const std::byte> private_data = {});
   Result<void> establish(const Agreement& agreed);
   void send_first();
