@@ -16,6 +16,10 @@ namespace rrdk::drivers {
 
 namespace {
 
+// Events that wait to be taken before no more are made: peers can make them faster than they are
+// taken.
+constexpr size_t kMostPending = 1024;
+
 tl::unexpected<Error> system_error(const char* call) {
   return fail(Errc::kSystem, std::string(call) + ": " + std::strerror(errno));
 }
@@ -58,7 +62,8 @@ void ControlLoop::clear() {
 
 std::vector<fabric::Event> ControlLoop::poll_events(uint32_t most) {
   const std::lock_guard lock(mutex_);
-  dispatch();
+  if (events_.size() < kMostPending)
+    dispatch();
   std::vector<fabric::Event> out;
   while (!events_.empty() && out.size() < most) {
     out.push_back(std::move(events_.front().event));

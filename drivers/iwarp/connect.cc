@@ -407,7 +407,7 @@ void QueuePair::part() {
   if (!socket_)
     return;
   device_.control().unwatch(socket_.get());
-  iwarp::part(device_.control(), std::move(socket_), std::move(parting_));
+  iwarp::part(device_, std::move(socket_), std::move(parting_));
 }
 
 }  // namespace rrdk::iwarp

@@ -11,14 +11,24 @@ struct Counters {
   Count rnr_waits{0};           // messages that found no Receive posted
   Count tcp_waits{0};           // sends that found TCP's buffer full
   Count read_waits{0};          // Reads beyond the depth that was negotiated
-  Count handshakes_refused{0};  // peers that do not speak MPA, or not as we do
-  Count visitors_dropped{0};    // beyond what may wait for their request at once
+  Count handshakes_refused{0};  // requests that are not MPA's, or not well formed
+  Count handshakes_cut{0};      // peers that closed before their request was whole
+  Count handshakes_late{0};     // requests that were not whole in time
+  Count markers_refused{0};     // peers that want MPA markers, which we do not have
+  Count visitors_dropped{0};    // who had waited longest with its request, for newer ones
+  Count partings_cut{0};        // closed without waiting for the peer: too many at once
+  Count accept_failures{0};     // connections that had to wait for file descriptors or memory
   Count pokes{0};               // messages that say nothing, to a peer that may not have looked
   Count peers_lost{0};          // connections that ended without being closed
   Count terminates_sent{0};
   Count terminates_received{0};
   Count messages_too_long{0};  // did not fit the Receive
-  Count bad_headers{0};        // versions, opcodes, queues, numbers and offsets that are wrong
+  Count bad_lengths{0};        // of a segment below its header's, or not that of its message
+  Count bad_versions{0};       // of DDP or RDMAP
+  Count bad_opcodes{0};
+  Count bad_queues{0};
+  Count bad_numbers{0};  // of messages
+  Count bad_offsets{0};  // of segments in their message
   Count bad_crcs{0};
   Count bad_invalidations{0};  // Send with Invalidate of a key that is not alive
   Count read_overruns{0};      // more RDMA Reads than we said we serve

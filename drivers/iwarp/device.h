@@ -1,6 +1,7 @@
 // The iwarp device: its memory, its listeners and its connections' control path.
 #pragma once
 
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,12 +37,18 @@ class Device final : public fabric::Device {
   drivers::ControlLoop& control() { return control_; }
   const Memory& memory() const { return memory_; }
   Counters& counts() { return counts_; }
+  // Peers that have connected and not yet sent their whole request, who came first in front; and
+  // how many sockets wait for their peer's close. Under the control loop's lock.
+  std::list<drivers::Endpoint*>& visitors() { return visitors_; }
+  size_t& partings() { return partings_; }
 
  private:
   explicit Device(Memory& memory) : memory_(memory) {}
 
   Memory& memory_;
   Counters counts_;
+  std::list<drivers::Endpoint*> visitors_;
+  size_t partings_ = 0;
   drivers::ControlLoop control_;
 };
 

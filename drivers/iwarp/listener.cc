@@ -24,9 +24,11 @@ namespace {
 
 // A peer that has not sent its whole request within this time is none.
 constexpr std::chrono::seconds kRequestTimeout{10};
-// Peers of all listeners that have not yet sent it; more are turned away.
+// Peers of all listeners that have not yet sent it. One more takes the place of who has had the
+// most time: whoever means it sends its request at once.
 constexpr size_t kMaxVisitors = 1024;
 constexpr int kAcceptsAtOnce = 16;
+constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr int kBacklog = 1024;
 
 // A peer that has connected: collects its request.
@@ -36,8 +38,12 @@ class Visitor final : public drivers::Endpoint {
       : device_(device),
         listener_(&listener),
         socket_(std::move(socket)),
-        deadline_(Clock::now() + kRequestTimeout) {}
-  ~Visitor() override { device_.control().forget(*this); }
+        deadline_(Clock::now() + kRequestTimeout),
+        place_(device.visitors().insert(device.visitors().end(), this)) {}
+  ~Visitor() override {
+    device_.visitors().erase(place_);
+    device_.control().forget(*this);
+  }
 
   bool start() {
     if (!device_.control().watch(*this, socket_.get(), EPOLLIN))
@@ -54,7 +60,7 @@ class Visitor final : public drivers::Endpoint {
       const bool has_header = bytes_.size() >= kMpaHeader;
       if (has_header && check_header(std::span(bytes_).first<kMpaHeader>(), MpaKind::kRequest,
                                      rest) != MpaVerdict::kOk)
-        return refuse();
+        return leave(device_.counts().handshakes_refused);
       const size_t wanted = kMpaHeader + rest;
       if (has_header && bytes_.size() == wanted)
         return request();
@@ -64,14 +70,14 @@ class Visitor final : public drivers::Endpoint {
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return;
       if (got <= 0)
-        return refuse();
+        return leave(device_.counts().handshakes_cut);
       bytes_.insert(bytes_.end(), more.begin(), more.begin() + got);
     }
   }
 
   void on_tick(Clock::time_point now) override {
     if (now > deadline_)
-      refuse();
+      leave(device_.counts().handshakes_late);
   }
 
  private:
@@ -82,7 +88,7 @@ class Visitor final : public drivers::Endpoint {
     auto request = std::make_unique<ConnectRequest>(device_, std::move(socket_), std::move(frame));
     if (request->wants_markers()) {
       request->reject({});  // RFC 5044 section 7.1.1: we neither send them nor expect them
-      return refuse();
+      return leave(device_.counts().markers_refused);
     }
     fabric::Event event;
     event.type = fabric::EventType::kConnectRequest;
@@ -92,8 +98,8 @@ class Visitor final : public drivers::Endpoint {
     device_.control().release(*this);  // the end of *this
   }
 
-  void refuse() {
-    Counters::count(device_.counts().handshakes_refused);
+  void leave(Counters::Count& reason) {
+    Counters::count(reason);
     device_.control().release(*this);  // the end of *this
   }
 
@@ -102,6 +108,7 @@ class Visitor final : public drivers::Endpoint {
   drivers::Fd socket_;
   std::vector<std::byte> bytes_;
   Clock::time_point deadline_;
+  std::list<drivers::Endpoint*>::iterator place_;
 };
 
 Result<drivers::Fd> listening_socket(const Address& address, const std::string& uri) {
@@ -155,17 +162,41 @@ void Listener::on_ready() {
   // A few at a time: the epoll set reports the rest again.
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     drivers::Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket)
+    if (!socket) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        make_room();
       return;
-    if (device_.control().num_adopted() >= kMaxVisitors) {
-      Counters::count(device_.counts().visitors_dropped);
-      continue;
     }
+    if (device_.visitors().size() >= kMaxVisitors)
+      drop_visitor();
     tune(socket.get());
     auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket));
     if (visitor->start())
       device_.control().adopt(std::move(visitor));
   }
+}
+
+void Listener::drop_visitor() {
+  Counters::count(device_.counts().visitors_dropped);
+  device_.control().release(*device_.visitors().front());
+}
+
+// The system has nothing left for another connection. Without a pause it would say so again and
+// again.
+void Listener::make_room() {
+  Counters::count(device_.counts().accept_failures);
+  if (!device_.visitors().empty())
+    return drop_visitor();
+  device_.control().change(*this, socket_.get(), 0);
+  resume_ = Clock::now() + kAcceptPause;
+  device_.control().set_ticking(*this, true);
+}
+
+void Listener::on_tick(Clock::time_point now) {
+  if (now < resume_)
+    return;
+  device_.control().change(*this, socket_.get(), EPOLLIN);
+  device_.control().set_ticking(*this, false);
 }
 
 ConnectRequest::ConnectRequest(Device& device, drivers::Fd socket, MpaFrame frame)
@@ -201,7 +232,7 @@ void ConnectRequest::reject(std::span<const std::byte> private_data) {
       private_data.begin() +
           static_cast<long>(std::min<size_t>(private_data.size(), fabric::kMaxPrivateData)));
   const std::lock_guard lock(device_.control().mutex());
-  part(device_.control(), std::move(socket_), encode(reply));
+  part(device_, std::move(socket_), encode(reply));
 }
 
 }  // namespace rrdk::iwarp

@@ -21,15 +21,18 @@ class Listener final : public fabric::Listener, public drivers::Endpoint {
 
   std::string uri() const override { return uri_; }
   void on_ready() override;
-  void on_tick(drivers::Clock::time_point) override {}
+  void on_tick(drivers::Clock::time_point now) override;
 
  private:
   Listener(Device& device, std::string uri, drivers::Fd socket)
       : device_(device), uri_(std::move(uri)), socket_(std::move(socket)) {}
+  void drop_visitor();
+  void make_room();
 
   Device& device_;
   const std::string uri_;
   drivers::Fd socket_;
+  drivers::Clock::time_point resume_{};  // after a pause
 };
 
 class ConnectRequest final : public fabric::ConnectRequest {

@@ -10,6 +10,8 @@
 #include <span>
 #include <utility>
 
+#include "drivers/iwarp/device.h"
+
 namespace rrdk::iwarp {
 
 namespace {
@@ -22,34 +24,39 @@ constexpr int kMostReads = 16;
 
 class Parting final : public drivers::Endpoint {
  public:
-  Parting(drivers::ControlLoop& control, drivers::Fd socket, std::vector<std::byte> rest)
-      : control_(control),
+  Parting(Device& device, drivers::Fd socket, std::vector<std::byte> rest)
+      : device_(device),
         socket_(std::move(socket)),
         rest_(std::move(rest)),
-        deadline_(drivers::Clock::now() + kPartingTime) {}
-  ~Parting() override { control_.forget(*this); }
+        deadline_(drivers::Clock::now() + kPartingTime) {
+    ++device_.partings();
+  }
+  ~Parting() override {
+    --device_.partings();
+    device_.control().forget(*this);
+  }
 
   // False: it is over already.
   bool start() {
-    if (!send_rest() || !control_.watch(*this, socket_.get(), interest()))
+    if (!send_rest() || !device_.control().watch(*this, socket_.get(), interest()))
       return false;
-    control_.set_ticking(*this, true);
+    device_.control().set_ticking(*this, true);
     return true;
   }
 
   void on_ready() override {
     const bool sending = !closed_;
     if (!send_rest() || !discard()) {
-      control_.release(*this);  // the end of *this
+      device_.control().release(*this);  // the end of *this
       return;
     }
     if (sending && closed_)
-      control_.change(*this, socket_.get(), interest());
+      device_.control().change(*this, socket_.get(), interest());
   }
 
   void on_tick(drivers::Clock::time_point now) override {
     if (now > deadline_)
-      control_.release(*this);  // the end of *this
+      device_.control().release(*this);  // the end of *this
   }
 
  private:
@@ -83,7 +90,7 @@ class Parting final : public drivers::Endpoint {
     return true;
   }
 
-  drivers::ControlLoop& control_;
+  Device& device_;
   drivers::Fd socket_;
   std::vector<std::byte> rest_;
   size_t sent_ = 0;
@@ -93,12 +100,12 @@ class Parting final : public drivers::Endpoint {
 
 }  // namespace
 
-void part(drivers::ControlLoop& control, drivers::Fd socket, std::vector<std::byte> rest) {
-  if (control.num_adopted() >= kMaxParting)
-    return;
-  auto parting = std::make_unique<Parting>(control, std::move(socket), std::move(rest));
+void part(Device& device, drivers::Fd socket, std::vector<std::byte> rest) {
+  if (device.partings() >= kMaxParting)
+    return Counters::count(device.counts().partings_cut);
+  auto parting = std::make_unique<Parting>(device, std::move(socket), std::move(rest));
   if (parting->start())
-    control.adopt(std::move(parting));
+    device.control().adopt(std::move(parting));
 }
 
 }  // namespace rrdk::iwarp

@@ -5,13 +5,14 @@
 #include <cstddef>
 #include <vector>
 
-#include "drivers/common/control_loop.h"
 #include "drivers/common/fd.h"
 
 namespace rrdk::iwarp {
 
+class Device;
+
 // Lives in the control loop until the peer has closed too, or for kPartingTime. `rest` may be
 // empty. The loop's lock is held.
-void part(drivers::ControlLoop& control, drivers::Fd socket, std::vector<std::byte> rest);
+void part(Device& device, drivers::Fd socket, std::vector<std::byte> rest);
 
 }  // namespace rrdk::iwarp

@@ -102,7 +102,7 @@ bool QueuePair::parse_header() noexcept {
   in_.ulpdu = load_u16(at);
   const uint32_t length = header_length(at[kLengthField]);
   if (in_.ulpdu < length)
-    return refuse(Cause::kCatastrophic, device_.counts().bad_headers);
+    return refuse(Cause::kCatastrophic, device_.counts().bad_lengths);
   if (staged < kLengthField + length)
     return false;
   const SegmentFault fault = decode(at + kLengthField, in_.header);

@@ -33,18 +33,18 @@ bool QueuePair::begin_segment() noexcept {
     case Opcode::kSendSolicitedInvalidate:
       return begin_send();
   }
-  return refuse(Cause::kUnexpectedOpcode, device_.counts().bad_headers);
+  return refuse(Cause::kUnexpectedOpcode, device_.counts().bad_opcodes);
 }
 
 bool QueuePair::begin_send() noexcept {
   const SegmentHeader& header = in_.header;
   Counters& counts = device_.counts();
   if (header.queue != kSendQueue)
-    return refuse(Cause::kInvalidQueue, counts.bad_headers);
+    return refuse(Cause::kInvalidQueue, counts.bad_queues);
   if (header.number != next_send_)
-    return refuse(Cause::kMessageNumber, counts.bad_headers);
+    return refuse(Cause::kMessageNumber, counts.bad_numbers);
   if (header.offset != (receiving_ ? received_ : 0))
-    return refuse(Cause::kMessageOffset, counts.bad_headers);
+    return refuse(Cause::kMessageOffset, counts.bad_offsets);
   if (agreed_.rtr_send && in_.payload == 0 && header.last)
     return true;  // the initiator's ready-to-receive message takes no Receive
   if (!receiving_) {
@@ -85,12 +85,14 @@ bool QueuePair::begin_write() noexcept {
 // Responses come in the order of the Reads, so that only the oldest one's can.
 bool QueuePair::begin_response() noexcept {
   const SegmentHeader& header = in_.header;
+  // The first Read is the one of nothing, which no record stands for.
   if (rtr_read_pending_ && in_.payload == 0 && header.last)
     return true;
-  const bool any = reads_answered_ + 1 < cursor_.read_number;
   read_head_ = std::max(read_head_, head_);
-  while (any && (record(read_head_).op != Op::kRead || record(read_head_).done))
+  while (read_head_ != tail_ && (record(read_head_).op != Op::kRead || record(read_head_).done))
     ++read_head_;
+  const bool any =
+      !rtr_read_pending_ && read_head_ != tail_ && reads_answered_ + 1 != cursor_.read_number;
   const Record& r = record(read_head_);
   if (!any || header.stag != r.read_number || header.offset != read_received_ ||
       in_.payload > r.length - read_received_ ||
@@ -105,11 +107,13 @@ bool QueuePair::begin_small(uint32_t queue, uint32_t number, uint32_t least,
                             uint32_t most) noexcept {
   Counters& counts = device_.counts();
   if (in_.header.queue != queue)
-    return refuse(Cause::kInvalidQueue, counts.bad_headers);
+    return refuse(Cause::kInvalidQueue, counts.bad_queues);
   if (in_.header.number != number)
-    return refuse(Cause::kMessageNumber, counts.bad_headers);
-  if (in_.header.offset != 0 || !in_.header.last || in_.payload < least || in_.payload > most)
-    return refuse(Cause::kMessageOffset, counts.bad_headers);
+    return refuse(Cause::kMessageNumber, counts.bad_numbers);
+  if (in_.header.offset != 0)
+    return refuse(Cause::kMessageOffset, counts.bad_offsets);
+  if (!in_.header.last || in_.payload < least || in_.payload > most)
+    return refuse(Cause::kCatastrophic, counts.bad_lengths);
   in_.sink = Sink::kSmall;
   in_.to = small_.data();
   return true;
@@ -180,7 +184,7 @@ bool QueuePair::end_response() noexcept {
 bool QueuePair::end_read_request() noexcept {
   ++next_read_;
   const ReadRequest request = decode_read_request(small_.data());
-  if (response_tail_ - cursor_.response > agreed_.ird)
+  if (response_tail_ - cursor_.response >= agreed_.ird)
     return refuse(Cause::kNoBuffer, device_.counts().read_overruns);
   if (request.length != 0 && window(request.source_stag, request.source_offset, request.length,
                                     Rights::kRemoteRead, kReadCauses) == nullptr)
@@ -228,15 +232,15 @@ const Stags::Window* QueuePair::window(uint32_t key, uint64_t offset, uint64_t l
 }
 
 bool QueuePair::refuse_header(SegmentFault fault) noexcept {
-  Counters::Count& count = device_.counts().bad_headers;
+  Counters& counts = device_.counts();
   switch (fault) {
     case SegmentFault::kDdpVersion:
       return refuse(in_.header.tagged ? Cause::kTaggedDdpVersion : Cause::kUntaggedDdpVersion,
-                    count);
+                    counts.bad_versions);
     case SegmentFault::kRdmapVersion:
-      return refuse(Cause::kRdmapVersion, count);
+      return refuse(Cause::kRdmapVersion, counts.bad_versions);
     default:
-      return refuse(Cause::kUnexpectedOpcode, count);
+      return refuse(Cause::kUnexpectedOpcode, counts.bad_opcodes);
   }
 }
 

@@ -45,6 +45,11 @@ void RawPeer::say(const Bytes& bytes) {
   (void)!::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
 
+void RawPeer::take_little() {
+  const int bytes = 16384;
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+}
+
 void RawPeer::finish() {
   ::shutdown(socket_.get(), SHUT_WR);
 }
@@ -70,16 +75,15 @@ bool RawPeer::pull() {
   return false;
 }
 
-std::optional<MpaFrame> RawPeer::take_reply() {
+std::optional<MpaFrame> RawPeer::take_frame(MpaKind kind) {
   uint32_t rest = 0;
   if (got_.size() < kMpaHeader)
     return std::nullopt;
-  EXPECT_EQ(check_header(std::span(got_).first<kMpaHeader>(), MpaKind::kReply, rest),
-            MpaVerdict::kOk);
+  EXPECT_EQ(check_header(std::span(got_).first<kMpaHeader>(), kind, rest), MpaVerdict::kOk);
   if (got_.size() < kMpaHeader + rest)
     return std::nullopt;
   MpaFrame frame;
-  EXPECT_EQ(decode(got_, MpaKind::kReply, frame), MpaVerdict::kOk);
+  EXPECT_EQ(decode(got_, kind, frame), MpaVerdict::kOk);
   got_.erase(got_.begin(), got_.begin() + kMpaHeader + rest);
   return frame;
 }

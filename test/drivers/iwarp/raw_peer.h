@@ -26,9 +26,13 @@ class RawPeer {
  public:
   // Connects, and waits until TCP has.
   explicit RawPeer(const std::string& uri);
+  // Over a connection that is there.
+  explicit RawPeer(drivers::Fd socket) : socket_(std::move(socket)) {}
 
   void say(const Bytes& bytes);
   void shake(const MpaFrame& request) { say(encode(request)); }
+  // TCP keeps only a little for us that we have not pulled.
+  void take_little();
   // Closes our half.
   void finish();
   // Closes at once, so that the other end gets a reset.
@@ -40,7 +44,8 @@ class RawPeer {
   bool closed() const { return closed_; }
 
   // From the front of what has come, removed. Empty: not all of it is here.
-  std::optional<MpaFrame> take_reply();
+  std::optional<MpaFrame> take_reply() { return take_frame(MpaKind::kReply); }
+  std::optional<MpaFrame> take_frame(MpaKind kind);
   struct Segment {
     SegmentHeader header;
     Bytes payload;

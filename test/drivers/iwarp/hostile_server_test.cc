@@ -1,0 +1,149 @@
+// Servers that do not speak iWARP as they should, to a client of ours.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <functional>
+
+#include "drivers/iwarp/address.h"
+#include "test/drivers/iwarp/raw_client.h"
+
+namespace rrdk::iwarp::test {
+namespace {
+
+class RawServer : public testing::Test {
+ protected:
+  RawServer() : client_("iwarp:") {
+    const Address any = parse_address("iwarp://127.0.0.1:0").value();
+    listening_ = drivers::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::bind(listening_.get(), any.endpoint.get(), any.endpoint.length), 0);
+    EXPECT_EQ(::listen(listening_.get(), 8), 0);
+    uri_ = "iwarp://" + to_text(local_end(listening_.get()));
+  }
+  ~RawServer() override { qp_.reset(); }
+
+  bool until(const std::function<bool()>& done) {
+    return fabric::test::pump_until({&client_}, [&] {
+      peer_.pull();
+      return done();
+    });
+  }
+  // Our client has asked.
+  void ask(const std::string& options = "") {
+    qp_.reset();
+    client_.events.clear();
+    client_.completions.clear();
+    qp_ = client_.queue_pair({.reads = 4, .owner = this});
+    ASSERT_TRUE(client_.device->connect(*qp_, uri_ + options, {}));
+    peer_ = RawPeer(drivers::Fd(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+    ASSERT_TRUE(until([&] {
+      asked_ = peer_.take_frame(MpaKind::kRequest);
+      return asked_.has_value();
+    }));
+  }
+  void answer(const MpaFrame& reply) {
+    peer_.say(encode(reply));
+    ASSERT_TRUE(until([&] { return client_.has_event(EventType::kEstablished); }));
+  }
+  static MpaFrame reply() {
+    return {.kind = MpaKind::kReply, .revision = 2, .enhanced = true, .ird = 4, .ord = 4};
+  }
+  fabric::Event expect_failed(EventType type) {
+    EXPECT_TRUE(until([&] { return client_.has_event(type); }));
+    return client_.take_event(type);
+  }
+  void expect_terminated(Cause cause, const char* counter) {
+    ASSERT_TRUE(until([&] { return peer_.closed(); }));
+    std::optional<RawPeer::Segment> last;
+    while (auto next = peer_.take_segment())
+      last = std::move(next);
+    ASSERT_TRUE(last);
+    EXPECT_EQ(last->header.opcode, Opcode::kTerminate);
+    EXPECT_EQ(decode_terminate(last->payload).cause, cause);
+    EXPECT_GE(client_.counter(counter), 1u);
+    (void)expect_failed(EventType::kDisconnected);
+  }
+  Bytes response(uint32_t stag, uint64_t at, size_t length, bool last = true) {
+    return fpdu(
+        {.tagged = true, .last = last, .opcode = Opcode::kReadResponse, .stag = stag, .offset = at},
+        payload(length));
+  }
+
+  End client_;
+  drivers::Fd listening_;
+  std::string uri_;
+  RawPeer peer_{drivers::Fd()};
+  std::unique_ptr<fabric::QueuePair> qp_;
+  std::optional<MpaFrame> asked_;
+};
+
+TEST_F(RawServer, RepliesThatAreNoneEndTheAttempt) {
+  Bytes huge = encode(reply());
+  huge[18] = std::byte{0x40};
+  Bytes revision = encode(reply());
+  revision[17] = std::byte{9};
+  Bytes cut = encode(reply());
+  cut[19] = std::byte{2};
+  MpaFrame markers = reply();
+  markers.markers = true;
+  for (const Bytes& bytes :
+       {Bytes(64, std::byte{'x'}), huge, revision, cut, encode(markers), encode(request())}) {
+    ask();
+    peer_.say(bytes);
+    (void)expect_failed(EventType::kConnectFailed);
+  }
+  ask();
+  peer_.finish();
+  EXPECT_EQ(expect_failed(EventType::kConnectFailed).code, Errc::kRefused);
+}
+
+// Offered: a Write or a Read of nothing. What says that the Read of nothing was answered must
+// itself be nothing.
+TEST_F(RawServer, TheReadOfNothingIsAnsweredWithNothing) {
+  MpaFrame frame = reply();
+  frame.peer_to_peer = frame.rtr_read = true;
+  for (const Bytes& bytes : {response(0, 0, 4), response(1, 0, 0, /*last=*/false)}) {
+    ask();
+    answer(frame);
+    peer_.say(bytes);
+    expect_terminated(Cause::kTaggedInvalidStag, "bad_responses");
+  }
+  ask();
+  answer(frame);
+  peer_.say(response(0, 0, 0));
+  peer_.say(response(0, 0, 0));  // once
+  expect_terminated(Cause::kTaggedInvalidStag, "bad_responses");
+}
+
+TEST_F(RawServer, ResponsesAreHeldToTheirRead) {
+  Buffer room = fabric::test::test_memory().get(4096);
+  std::fill_n(room.data(), 4096, std::byte{0x5a});
+  const auto read = [&] {
+    const fabric::SendWr wr =
+        fabric::test::access_wr(3, fabric::Op::kRead, room.first(100), 77, 1000);
+    ASSERT_EQ(qp_->post_send(std::span(&wr, 1)), 1u);
+    ASSERT_TRUE(until([&] { return peer_.got().size() >= 52; }));
+  };
+  struct Case {
+    const char* what;
+    Bytes bytes;
+  };
+  for (const Case& one :
+       {Case{"to another STag", response(2, 0, 100)}, Case{"at another offset", response(1, 1, 99)},
+        Case{"too long", response(1, 0, 101)}, Case{"too short", response(1, 0, 99)},
+        Case{"that does not end", response(1, 0, 100, /*last=*/false)},
+        Case{"nothing that ends it", response(1, 0, 0)}}) {
+    SCOPED_TRACE(one.what);
+    ask();
+    answer(reply());
+    read();
+    peer_.say(one.bytes);
+    expect_terminated(Cause::kTaggedInvalidStag, "bad_responses");
+    ASSERT_TRUE(until([&] { return client_.completions.size() == 1; }));
+    EXPECT_NE(client_.completions[0].status, WcStatus::kSuccess);
+    EXPECT_TRUE(std::all_of(room.data(), room.data() + 4096,
+                            [](std::byte b) { return b == std::byte{0x5a}; }));
+  }
+}
+
+}  // namespace
+}  // namespace rrdk::iwarp::test
