@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <string_view>
@@ -23,42 +24,70 @@ std::string_view without_mapping(std::string_view host) {
   return host;
 }
 
+// Of one name that are tried.
+constexpr size_t kMostPlaces = 8;
+constexpr uint32_t kLongestTimeout = 3600;
+
+// False: there is no such option, or it has no such value.
+bool take_option(const std::string& name, const std::string& value, Address& address) {
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size())
+    return false;
+  if (name == "crc" && number <= 1)
+    address.crc = number == 1;
+  else if (name == "mpa" && (number == 1 || number == 2))
+    address.mpa_revision = static_cast<uint8_t>(number);
+  else if (name == "timeout" && number >= 1 && number <= kLongestTimeout)
+    address.timeout = std::chrono::seconds(number);
+  else
+    return false;
+  return true;
+}
+
 }  // namespace
 
 Result<Address> parse_address(const std::string& text) {
   Result<base::Uri> uri = base::parse_uri(text);
   if (!uri)
     return tl::unexpected(uri.error());
-  auto bad = [&](const std::string& fault) {
+  auto bad = [&](std::string_view fault) {
     std::string message = "address \"";
-    message += text;
-    message += "\": ";
-    message += fault;
-    return fail(Errc::kBadUri, std::move(message));
+    return fail(Errc::kBadUri, message.append(text).append("\": ").append(fault));
   };
   if (uri->host.empty())
     return bad("a host is missing, as in iwarp://127.0.0.1:20049");
   if (!uri->path.empty() && uri->path != "/")
     return bad("it has a path, which means nothing here");
   Address address;
+  address.host = uri->host;
+  address.port = uri->port.value_or(kDefaultPort);
   for (const auto& [name, value] : uri->query) {
-    if (name != "crc" || (value != "0" && value != "1"))
+    if (!take_option(name, value, address))
       return bad(std::string("\"").append(name).append("=").append(value).append(
-          "\" is no option; there is crc=0 and crc=1"));
-    address.crc = value == "1";
+          "\" is no option; there are crc=0 and 1, mpa=1 and 2, timeout=1 to 3600 (seconds)"));
   }
+  return address;
+}
+
+Result<std::vector<Endpoint4Or6>> look_up(const Address& address, Lookup how) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICSERV | (how == Lookup::kNumeric ? AI_NUMERICHOST : 0);
   addrinfo* found = nullptr;
-  const std::string port = std::to_string(uri->port.value_or(kDefaultPort));
-  const int error = ::getaddrinfo(uri->host.c_str(), port.c_str(), &hints, &found);
+  const std::string port = std::to_string(address.port);
+  const int error = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
   if (error != 0)
-    return fail(Errc::kNotFound, text + ": " + ::gai_strerror(error));
+    return fail(Errc::kNotFound, address.host + ": " + ::gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
-  std::memcpy(&address.endpoint.storage, found->ai_addr, found->ai_addrlen);
-  address.endpoint.length = found->ai_addrlen;
-  return address;
+  std::vector<Endpoint4Or6> places;
+  for (const addrinfo* at = found; at != nullptr && places.size() != kMostPlaces;
+       at = at->ai_next) {
+    Endpoint4Or6& place = places.emplace_back();
+    std::memcpy(&place.storage, at->ai_addr, at->ai_addrlen);
+    place.length = at->ai_addrlen;
+  }
+  return places;
 }
 
 std::string host_of(const Endpoint4Or6& endpoint) {

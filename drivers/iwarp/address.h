@@ -1,10 +1,18 @@
 // Addresses of the driver: iwarp://127.0.0.1:20049, iwarp://[fe80::1%eth0], iwarp://host?crc=1.
+//
+// Options, joined by "&", for whoever connects:
+//   crc=1      asks for CRC32C; either end can insist on it, and a listener agrees
+//   mpa=1      asks as RFC 5044 says, for servers that do not know RFC 6581: Read depths are not
+//              negotiated then
+//   timeout=S  seconds until a connection that is not made has failed, 1 to 3600; 30 unless told
 #pragma once
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "fabric/device.h"
 #include "rrdk/error.h"
@@ -23,12 +31,20 @@ struct Endpoint4Or6 {
 };
 
 struct Address {
-  Endpoint4Or6 endpoint;
-  bool crc = false;  // asks for CRC32C (RFC 5044 section 5), which either end can insist on
+  std::string host;
+  uint16_t port = kDefaultPort;
+  bool crc = false;  // RFC 5044 section 5
+  uint8_t mpa_revision = 2;
+  std::chrono::seconds timeout{30};
 };
 
-// Names are looked up, which can take a while. Errors: kBadUri, kNotFound.
+// Looks nothing up. Errors: kBadUri.
 Result<Address> parse_address(const std::string& uri);
+
+// Where that is. A name can have several places, and takes a while: `numeric` looks at numbers
+// alone, at once. Errors: kNotFound; of `numeric` also for names.
+enum class Lookup : uint8_t { kNumeric, kNames };
+Result<std::vector<Endpoint4Or6>> look_up(const Address& address, Lookup how);
 
 // As in "10.0.0.1:20049", "[::1]:20049".
 std::string to_text(const Endpoint4Or6& endpoint);

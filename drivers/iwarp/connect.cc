@@ -22,7 +22,6 @@ using drivers::Clock;
 
 namespace {
 
-constexpr std::chrono::seconds kConnectTimeout{30};
 // TCP gives up on a peer that answers nothing for so long, with data under way or without.
 constexpr unsigned kSilenceMs = 30000;
 constexpr int kKeepAliveSeconds = 10;
@@ -70,14 +69,18 @@ uint16_t depth(uint32_t reads) {
   return static_cast<uint16_t>(std::min<uint32_t>(reads, kMpaAnyDepth - 1));
 }
 
-// RFC 5044 section 4.2.1: an FPDU fills a TCP segment, and has no pad.
+// RFC 5044 section 4.2.1: an FPDU fills a TCP segment, and has no pad. Where segments are as large
+// as on loopback TCP begins with half of the peer's first window and grows; what counts is then
+// what the interface carries.
 uint32_t ulpdu_of(int socket) {
-  int mss = 0;
-  socklen_t length = sizeof(mss);
-  if (::getsockopt(socket, IPPROTO_TCP, TCP_MAXSEG, &mss, &length) != 0)
-    mss = 0;
+  constexpr uint32_t kLarge = 16384;
   constexpr uint32_t kLeastMulpdu = 128;
-  const uint32_t fits = (static_cast<uint32_t>(std::max(mss, 0)) - std::min(mss, 4)) & ~3u;
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  uint32_t segment = 0;
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) == 0)
+    segment = info.tcpi_snd_mss < kLarge ? info.tcpi_snd_mss : info.tcpi_advmss;
+  const uint32_t fits = (segment - std::min(segment, 4u)) & ~3u;
   const uint32_t longest = (kMaxUlpdu + kLengthField) & ~3u;
   return std::clamp(fits, kLeastMulpdu + kLengthField, longest) - kLengthField;
 }
@@ -99,14 +102,33 @@ fabric::Event QueuePair::new_event(fabric::EventType type) const {
   return event;
 }
 
+// Tries the peer's places until one of them does not fail at once.
+Result<void> QueuePair::dial() {
+  Result<void> started = fail(Errc::kNotFound, asked_.host + ": it has no address");
+  while (next_place_ != places_.size()) {
+    far_ = places_[next_place_++];
+    const Result<bool> up = open_socket();
+    started = up ? device_.control().watch(*this, socket_.get(), EPOLLOUT)
+                 : Result<void>(tl::unexpected(up.error()));
+    if (!started) {
+      socket_.reset();
+      continue;
+    }
+    device_.control().set_ticking(*this, true);
+    if (*up)
+      tcp_connected();
+    return started;
+  }
+  return started;
+}
+
 // Whether the connection is there already.
-Result<bool> QueuePair::open_socket(const Address& address) {
-  const int family = address.endpoint.storage.ss_family;
+Result<bool> QueuePair::open_socket() {
+  const int family = far_.storage.ss_family;
   socket_ = drivers::Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_)
     return fail(Errc::kSystem, std::string("socket: ") + std::strerror(errno));
   tune(socket_.get());
-  far_ = address.endpoint;
   int error = ::connect(socket_.get(), far_.get(), far_.length) == 0 ? 0 : errno;
   // A peer on this host has answered by now.
   pollfd writable{socket_.get(), POLLOUT, 0};
@@ -114,7 +136,6 @@ Result<bool> QueuePair::open_socket(const Address& address) {
     error = error_of(socket_.get());
   if (error == 0 || error == EINPROGRESS)
     return error == 0;
-  socket_.reset();
   return fail(code_of(error), to_text(far_) + ": " + std::strerror(error) +
                                   (error == ECONNREFUSED ? ": nobody listens there" : ""));
 }
@@ -126,20 +147,34 @@ Result<void> QueuePair::start_connect(const Address& address,
   if (!status_.compare_exchange_strong(idle, Status::kConnecting))
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
   private_data_.assign(private_data.begin(), private_data.end());
-  ask_crc_ = address.crc;
-  deadline_ = Clock::now() + kConnectTimeout;
-  const Result<bool> up = open_socket(address);
-  Result<void> started = up ? device_.control().watch(*this, socket_.get(), EPOLLOUT)
-                            : Result<void>(tl::unexpected(up.error()));
-  if (!started) {
-    socket_.reset();
-    status_.store(Status::kIdle, std::memory_order_release);
-    return started;
+  asked_ = address;
+  next_place_ = 0;
+  deadline_ = Clock::now() + address.timeout;
+  if (auto numeric = look_up(address, Lookup::kNumeric)) {
+    places_ = std::move(*numeric);
+  } else {
+    lookup_ = NameLookup::start(address);
+    device_.control().set_ticking(*this, true);
+    return {};
   }
-  device_.control().set_ticking(*this, true);
-  if (*up)
-    tcp_connected();
-  return {};
+  Result<void> started = dial();
+  if (!started)
+    status_.store(Status::kIdle, std::memory_order_release);
+  return started;
+}
+
+void QueuePair::take_lookup() {
+  const Result<std::vector<Endpoint4Or6>>* found = lookup_ ? lookup_->result() : nullptr;
+  if (found == nullptr)
+    return;
+  const Result<void> started = found->has_value() ? Result<void>() : tl::unexpected(found->error());
+  if (started)
+    places_ = **found;
+  lookup_.reset();
+  const Result<void> dialled = started ? dial() : started;
+  if (!dialled)
+    connect_failed(fabric::EventType::kConnectFailed, dialled.error().code,
+                   dialled.error().message);
 }
 
 void QueuePair::on_ready() {
@@ -157,18 +192,24 @@ void QueuePair::on_ready() {
 }
 
 void QueuePair::tcp_connected() {
-  if (const int error = error_of(socket_.get()); error != 0)
+  if (const int error = error_of(socket_.get()); error != 0) {
+    device_.control().unwatch(socket_.get());
+    device_.control().forget(*this);
+    if (next_place_ != places_.size() && dial())
+      return;
     return connect_failed(fabric::EventType::kConnectFailed, code_of(error), std::strerror(error));
+  }
   tcp_up_ = true;
+  const bool enhanced = asked_.mpa_revision > 1;
   const MpaFrame request{.kind = MpaKind::kRequest,
-                         .revision = 2,
-                         .crc = ask_crc_,
-                         .enhanced = true,
+                         .revision = asked_.mpa_revision,
+                         .crc = asked_.crc,
+                         .enhanced = enhanced,
                          .ird = depth(reads_),
                          .ord = depth(reads_),
-                         .peer_to_peer = true,
-                         .rtr_write = true,
-                         .rtr_read = true,
+                         .peer_to_peer = enhanced,
+                         .rtr_write = enhanced,
+                         .rtr_read = enhanced,
                          .private_data = private_data_};
   if (!send_all(socket_.get(), encode(request)))
     return connect_failed(fabric::EventType::kConnectFailed, Errc::kConnectionLost,
@@ -215,7 +256,7 @@ void QueuePair::take_reply(const MpaFrame& reply) {
   if (reply.markers)
     return connect_failed(fabric::EventType::kConnectFailed, Errc::kUnsupported,
                           "the peer wants MPA markers, which we do not send");
-  Agreement agreed{.crc = ask_crc_ || reply.crc, .initiator = true, .ord = reads_, .ird = reads_};
+  Agreement agreed{.crc = asked_.crc || reply.crc, .initiator = true, .ord = reads_, .ird = reads_};
   if (reply.enhanced) {
     if (reply.ird != kMpaAnyDepth)
       agreed.ord = std::min<uint32_t>(reads_, reply.ird);
@@ -323,13 +364,15 @@ void QueuePair::connect_failed(fabric::EventType type, Errc code, const std::str
                                std::span<const std::byte> private_data) {
   fabric::Event event = new_event(type);
   event.code = code;
-  event.reason = to_text(far_) + ": " + reason;
+  event.reason = (far_.length != 0 ? to_text(far_) : asked_.host) + ": " + reason;
   event.private_data_length =
       static_cast<uint32_t>(std::min(private_data.size(), event.private_data.size()));
   std::copy_n(private_data.begin(), event.private_data_length, event.private_data.begin());
   reported_ = true;
-  device_.control().unwatch(socket_.get());
+  if (socket_)
+    device_.control().unwatch(socket_.get());
   socket_.reset();
+  lookup_.reset();
   ended_.store(true, std::memory_order_release);
   status_.store(Status::kError, std::memory_order_release);
   device_.control().set_ticking(*this, false);
@@ -341,8 +384,9 @@ void QueuePair::on_tick(Clock::time_point now) {
   switch (status_.load(std::memory_order_acquire)) {
     case Status::kConnecting:
       if (now > deadline_)
-        connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout, "no answer");
-      return;
+        return connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout,
+                              lookup_ ? "the name was not found in time" : "no answer");
+      return take_lookup();
     case Status::kEstablished:
       // An initiator's first message can lie unseen in the socket of Linux's siw, until another one
       // comes.
@@ -369,7 +413,7 @@ void QueuePair::report_end() {
   if (std::exchange(reported_, true))
     return;
   const bool was_up = end_ != End::kNeverConnected;
-  if (!was_up && !socket_)
+  if (!was_up && !socket_ && !lookup_)
     return;  // it was never connecting
   fabric::Event event =
       new_event(was_up ? fabric::EventType::kDisconnected : fabric::EventType::kConnectFailed);

@@ -111,8 +111,7 @@ class Visitor final : public drivers::Endpoint {
   std::list<drivers::Endpoint*>::iterator place_;
 };
 
-Result<drivers::Fd> listening_socket(const Address& address, const std::string& uri) {
-  const Endpoint4Or6& at = address.endpoint;
+Result<drivers::Fd> listening_socket(const Endpoint4Or6& at, const std::string& uri) {
   drivers::Fd socket(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket)
     return fail(Errc::kSystem, std::string("socket: ") + std::strerror(errno));
@@ -135,10 +134,12 @@ Result<drivers::Fd> listening_socket(const Address& address, const std::string& 
 }  // namespace
 
 Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::string& uri) {
-  Result<Address> address = parse_address(uri);
-  if (!address)
-    return tl::unexpected(address.error());
-  Result<drivers::Fd> socket = listening_socket(*address, uri);
+  // A server starts with this; a name may take its time.
+  const Result<std::vector<Endpoint4Or6>> places = parse_address(uri).and_then(
+      [](const Address& address) { return look_up(address, Lookup::kNames); });
+  if (!places)
+    return tl::unexpected(places.error());
+  Result<drivers::Fd> socket = listening_socket(places->front(), uri);
   if (!socket)
     return tl::unexpected(socket.error());
   std::string bound = "iwarp://" + to_text(local_end(socket->get()));

@@ -22,6 +22,7 @@
 #include "drivers/iwarp/completion_queue.h"
 #include "drivers/iwarp/counters.h"
 #include "drivers/iwarp/mpa.h"
+#include "drivers/iwarp/name_lookup.h"
 #include "drivers/iwarp/segment.h"
 #include "drivers/iwarp/stags.h"
 #include "drivers/iwarp/terminate.h"
@@ -232,7 +233,9 @@ class QueuePair final : public fabric::QueuePair,
 
   // connect.cc
   fabric::Event new_event(fabric::EventType type) const;
-  Result<bool> open_socket(const Address& address);
+  Result<void> dial();
+  Result<bool> open_socket();
+  void take_lookup();
   void tcp_connected();
   void read_reply();
   void take_reply(const MpaFrame& reply);
@@ -321,7 +324,10 @@ class QueuePair final : public fabric::QueuePair,
   drivers::Fd socket_;
   Endpoint4Or6 far_;
   bool tcp_up_ = false;
-  bool ask_crc_ = false;
+  Address asked_;
+  std::shared_ptr<NameLookup> lookup_;   // while it is under way
+  std::vector<Endpoint4Or6> places_;     // of the peer
+  size_t next_place_ = 0;                // to be tried
   std::vector<std::byte> private_data_;  // ours, until it is sent
   std::vector<std::byte> reply_;
   std::vector<std::byte> parting_;  // what TCP has not yet taken, when the data path ended

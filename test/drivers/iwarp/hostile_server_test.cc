@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "drivers/iwarp/address.h"
+#include "drivers/iwarp/queue_pair.h"
 #include "test/drivers/iwarp/raw_client.h"
 
 namespace rrdk::iwarp::test {
@@ -13,9 +14,10 @@ namespace {
 class RawServer : public testing::Test {
  protected:
   RawServer() : client_("iwarp:") {
-    const Address any = parse_address("iwarp://127.0.0.1:0").value();
+    const Endpoint4Or6 any =
+        look_up(parse_address("iwarp://127.0.0.1:0").value(), Lookup::kNumeric).value().front();
     listening_ = drivers::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::bind(listening_.get(), any.endpoint.get(), any.endpoint.length), 0);
+    EXPECT_EQ(::bind(listening_.get(), any.get(), any.length), 0);
     EXPECT_EQ(::listen(listening_.get(), 8), 0);
     uri_ = "iwarp://" + to_text(local_end(listening_.get()));
   }
@@ -143,6 +145,34 @@ TEST_F(RawServer, ResponsesAreHeldToTheirRead) {
     EXPECT_TRUE(std::all_of(room.data(), room.data() + 4096,
                             [](std::byte b) { return b == std::byte{0x5a}; }));
   }
+}
+
+TEST_F(RawServer, IsAskedAsItUnderstands) {
+  ask();
+  EXPECT_EQ(asked_->revision, 2);
+  EXPECT_TRUE(asked_->enhanced);
+  EXPECT_FALSE(asked_->crc);
+  ask("?mpa=1&crc=1");
+  EXPECT_EQ(asked_->revision, 1);
+  EXPECT_FALSE(asked_->enhanced);
+  EXPECT_TRUE(asked_->crc);
+  answer({.kind = MpaKind::kReply, .revision = 1, .crc = true});
+  const Buffer from = fabric::test::test_memory().get(4096);
+  const fabric::SendWr wr = fabric::test::send_wr(7, {from.first(8)});
+  ASSERT_EQ(qp_->post_send(std::span(&wr, 1)), 1u);
+  ASSERT_TRUE(until([&] { return peer_.got().size() >= 32; }));
+  EXPECT_EQ(peer_.take_segment()->header.opcode, Opcode::kSend);
+}
+
+TEST_F(RawServer, HasSoMuchTimeToAnswer) {
+  ask("?timeout=5");
+  auto& qp = static_cast<QueuePair&>(*qp_);
+  qp.on_tick(drivers::Clock::now() + std::chrono::seconds(4));
+  EXPECT_TRUE(client_.device->poll_events(1).empty());
+  qp.on_tick(drivers::Clock::now() + std::chrono::seconds(6));
+  const fabric::Event event = expect_failed(EventType::kConnectFailed);
+  EXPECT_EQ(event.code, Errc::kTimeout);
+  EXPECT_NE(event.reason.find("no answer"), std::string::npos) << event.reason;
 }
 
 }  // namespace

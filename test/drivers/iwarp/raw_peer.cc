@@ -33,10 +33,9 @@ Bytes read_request(uint32_t number, const ReadRequest& request) {
 }
 
 RawPeer::RawPeer(const std::string& uri) {
-  const Address address = parse_address(uri).value();
-  socket_ =
-      drivers::Fd(::socket(address.endpoint.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(::connect(socket_.get(), address.endpoint.get(), address.endpoint.length), 0);
+  const Endpoint4Or6 at = look_up(parse_address(uri).value(), Lookup::kNumeric).value().front();
+  socket_ = drivers::Fd(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(socket_.get(), at.get(), at.length), 0);
   tune(socket_.get());
 }
 

@@ -1,0 +1,115 @@
+// Addresses and their options; and connections over IPv6, to names, with CRCs.
+#include "drivers/iwarp/address.h"
+
+#include <gtest/gtest.h>
+
+#include "test/fabric/end.h"
+
+namespace rrdk::iwarp::test {
+namespace {
+
+using fabric::EventType;
+using fabric::WcStatus;
+using fabric::test::Pair;
+
+TEST(Address, HasItsOptions) {
+  const Address plain = parse_address("iwarp://10.0.0.1").value();
+  EXPECT_EQ(plain.port, kDefaultPort);
+  EXPECT_FALSE(plain.crc);
+  EXPECT_EQ(plain.mpa_revision, 2);
+  EXPECT_EQ(plain.timeout, std::chrono::seconds(30));
+  const Address all = parse_address("iwarp://[fe80::1%lo]:99?crc=1&mpa=1&timeout=5").value();
+  EXPECT_EQ(all.host, "fe80::1%lo");
+  EXPECT_EQ(all.port, 99);
+  EXPECT_TRUE(all.crc);
+  EXPECT_EQ(all.mpa_revision, 1);
+  EXPECT_EQ(all.timeout, std::chrono::seconds(5));
+}
+
+TEST(Address, NamesWhatIsWrong) {
+  for (const char* uri :
+       {"iwarp:", "iwarp://h/path", "iwarp://h?crc=2", "iwarp://h?crc", "iwarp://h?mpa=0",
+        "iwarp://h?mpa=3", "iwarp://h?timeout=0", "iwarp://h?timeout=3601", "iwarp://h?timeout=5s",
+        "iwarp://h?markers=1"}) {
+    const auto bad = parse_address(uri);
+    ASSERT_FALSE(bad) << uri;
+    EXPECT_EQ(bad.error().code, Errc::kBadUri);
+    EXPECT_NE(bad.error().message.find(uri), std::string::npos) << bad.error().message;
+  }
+}
+
+TEST(Address, OnlyNamesNeedAResolver) {
+  for (const char* uri : {"iwarp://127.0.0.1", "iwarp://[::1]"})
+    EXPECT_TRUE(look_up(parse_address(uri).value(), Lookup::kNumeric)) << uri;
+  EXPECT_FALSE(look_up(parse_address("iwarp://localhost").value(), Lookup::kNumeric));
+}
+
+// A message and its bytes.
+void expect_speaks(Pair& pair) {
+  pair.post_receives(*pair.server_qp, 1);
+  Buffer from = fabric::test::test_memory().get(4096);
+  std::fill_n(from.data(), 3000, std::byte{0x33});
+  EXPECT_EQ(pair.run(fabric::test::send_wr(1, {from.first(3000)})).status, WcStatus::kSuccess);
+  ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == 1; }));
+  EXPECT_EQ(std::memcmp(pair.receive_buffers.at(0).data(), from.data(), 3000), 0);
+}
+
+// The pair's first connection, at another address of the same listener.
+void reconnect(Pair& pair, const std::string& uri) {
+  pair.client_qp.reset();
+  pair.server_qp.reset();
+  pair.client.events.clear();
+  pair.server.events.clear();
+  pair.uri = uri;
+  std::tie(pair.client_qp, pair.server_qp) = pair.connect();
+}
+
+TEST(Connection, WorksOverIpv6) {
+  fabric::test::End probe("iwarp:");
+  if (!probe.device->listen("iwarp://[::1]:0"))
+    GTEST_SKIP() << "this machine has no IPv6 loopback";
+  Pair pair("iwarp://[::1]:0");
+  EXPECT_EQ(pair.client_qp->peer(), pair.uri.substr(std::string_view("iwarp://").size()));
+  EXPECT_TRUE(pair.server_qp->peer().starts_with("[::1]:"));
+  expect_speaks(pair);
+}
+
+TEST(Connection, HasCrcsWhenAskedForOne) {
+  Pair pair("iwarp://127.0.0.1:0");
+  reconnect(pair, pair.uri + "?crc=1");
+  expect_speaks(pair);
+}
+
+TEST(Connection, NeedsNoRfc6581) {
+  Pair pair("iwarp://127.0.0.1:0");
+  reconnect(pair, pair.uri + "?mpa=1");
+  expect_speaks(pair);
+}
+
+TEST(Connection, IsMadeToNames) {
+  Pair pair("iwarp://127.0.0.1:0");
+  const std::string port = pair.uri.substr(pair.uri.rfind(':'));
+  reconnect(pair, "iwarp://localhost" + port);
+  EXPECT_EQ(pair.client_qp->peer(), "127.0.0.1" + port);
+  expect_speaks(pair);
+}
+
+// Its name may be looked up still.
+TEST(Connection, IsGivenUpAtAnyTime) {
+  Pair pair("iwarp://127.0.0.1:0");
+  auto qp = pair.client.queue_pair();
+  ASSERT_TRUE(pair.client.device->connect(*qp, "iwarp://localhost:1", {}));
+  qp->disconnect();
+  ASSERT_TRUE(pair.pump_until([&] { return pair.client.has_event(EventType::kConnectFailed); }));
+  auto dropped = pair.client.queue_pair();
+  ASSERT_TRUE(pair.client.device->connect(*dropped, "iwarp://localhost:1", {}));
+  dropped.reset();
+  auto nobody = pair.client.queue_pair();
+  pair.client.events.clear();
+  ASSERT_TRUE(pair.client.device->connect(*nobody, "iwarp://localhost:1", {}));
+  ASSERT_TRUE(pair.pump_until([&] { return pair.client.has_event(EventType::kConnectFailed); }));
+  EXPECT_EQ(pair.client.take_event(EventType::kConnectFailed).code, Errc::kNotFound);
+}
+
+}  // namespace
+}  // namespace rrdk::iwarp::test
