@@ -1,10 +1,17 @@
 // This machine's limits, as testrpc puts them beside its results: the cache-line round trip between
-// each two CPUs, and memcpy's bandwidth by size and number of buffers.
+// each two CPUs, and memcpy's bandwidth by size and number of buffers; and what TCP on loopback can
+// do, beside which scripts/compare-iwarp.py puts testrpc over iWARP.
+//
+//   limits              all of it
+//   limits tcp [CPU CPU]   TCP alone, between these two CPUs
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "machine_limits.h"
+#include "tcp_limits.h"
 
 namespace {
 
@@ -48,13 +55,37 @@ void print_copies() {
   }
 }
 
+// A null RPC's frames: length field, DDP header, 28 bytes of RPC-over-RDMA, an RPC message with
+// AUTH_NONE, CRC.
+constexpr size_t kNullCall = 2 + 18 + 28 + 40 + 4;
+constexpr size_t kNullReply = 2 + 18 + 28 + 24 + 4;
+constexpr size_t kBulk = 1u << 20;
+constexpr uint64_t kTcpNs = 500'000'000;
+
+void print_tcp(TcpEnds ends) {
+  std::printf("\nTCP on loopback, both ends polling, CPU %d and CPU %d\n", ends.near_cpu,
+              ends.far_cpu);
+  std::printf("ping-pong of a null call's %zu and %zu bytes, us %8.2f\n", kNullCall, kNullReply,
+              tcp_round_trip_ns(ends, kNullCall, kNullReply, kTcpNs) / 1e3);
+  std::printf("stream of 1 MiB pieces, GB/s %8.3f\n",
+              tcp_stream_bytes_per_s(ends, kBulk, kTcpNs) / 1e9);
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   std::vector<int> cpus = allowed_cpus();
   if (cpus.size() > 8)
     cpus.resize(8);  // a table that fits a screen
+  TcpEnds ends{cpus.front(), cpus.back()};
+  if (argc == 4)
+    ends = {std::atoi(argv[2]), std::atoi(argv[3])};
+  if (argc > 1 && std::string_view(argv[1]) == "tcp") {
+    print_tcp(ends);
+    return 0;
+  }
   print_round_trips(cpus);
   pin_to_cpu(cpus.front());
   print_copies();
+  print_tcp(ends);
 }
