@@ -11,6 +11,7 @@ suites=(
   "conformance  doc/conformance.md is what the tests' tags say"
   "headers      every header compiles alone (GCC, Clang)"
   "gcc          GCC, warnings are errors: everything builds, all tests pass"
+  "netns        testrpc over iWARP between network namespaces, whose link delays, loses and reorders"
   "clang-asan   Clang, warnings are errors, with ASan and UBSan: the same"
   "fuzz         libFuzzer targets, each for some seconds"
   "clang-tsan   Clang with TSan: the tests of what threads share"
@@ -50,6 +51,19 @@ suite_headers() { run_case headers scripts/check-headers.py; }
 suite_gcc() {
   build gcc gcc g++ --buildtype=debugoptimized || return
   run_all_programs gcc
+}
+
+suite_netns() {
+  build gcc gcc g++ --buildtype=debugoptimized || return
+  local link
+  for link in plain delay loss reorder; do
+    logged "netns-$link" test/netns/testrpc.sh "$builds/gcc" "$link"
+    case $? in
+      0) record pass "$suite/$link" ;;
+      77) record skip "$suite/$link" "$(tail -n 1 "$logs/netns-$link.log")" ;;
+      *) record fail "$suite/$link" ;;
+    esac
+  done
 }
 
 suite_clang-asan() {
