@@ -18,6 +18,7 @@ build_packages=(
 test_packages=(
   python3 git ccache
   libgtest-dev libgmock-dev libbenchmark-dev
+  qemu-system-x86 make gcc-12 xz-utils  # scripts/vm: a guest with Linux RDMA and NFS; siw for it
   nlohmann-json3-dev           # reads the captures' dissections
   rpcsvc-proto libtirpc-dev    # rpcgen: codecs to compare ours with
   clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19

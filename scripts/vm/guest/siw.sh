@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Makes a siw (software iWARP) device in the guest: siw.sh lo|eth0|veth
+#
+#   lo     siw_lo, 10.6.0.1. Plain TCP programs reach its listeners at 127.0.0.1 as well; programs
+#          that connect through rdma_cm must use 10.6.0.1 (rdma_cm knows no loopback on iWARP).
+#   eth0   siw_eth0, 10.0.2.15: where the host's --forward leads
+#   veth   siw_veth, 10.6.1.1, on one end of a veth pair
+set -euo pipefail
+case ${1-} in
+  lo)
+    # lo's own MAC is all zeroes, and so would be the device's GID, which rdma_cm does not find.
+    ip link set lo down
+    ip link set lo address 02:00:00:00:00:01
+    ip link set lo up
+    ip address replace 10.6.0.1/32 dev lo
+    interface=lo
+    ;;
+  eth0) interface=eth0 ;;
+  veth)
+    ip link add siwveth type veth peer name siwpeer
+    ip link set siwpeer up
+    ip link set siwveth up
+    ip address add 10.6.1.1/24 dev siwveth
+    interface=siwveth
+    ;;
+  *) echo "usage: siw.sh lo|eth0|veth" >&2; exit 2 ;;
+esac
+modprobe siw
+rdma link add "siw_$1" type siw netdev "$interface"
