@@ -16,6 +16,7 @@ suites=(
   "fuzz         libFuzzer targets, each for some seconds"
   "clang-tsan   Clang with TSan: the tests of what threads share"
   "tidy         clang-tidy over lib/, drivers/ and apps/"
+  "vm           a Linux guest in qemu: RDMA devices, rping and NFS over them"
 )
 
 # Folders of test/ that start no polling threads or processes: their programs run side by side. The
@@ -88,6 +89,56 @@ suite_fuzz() {
 suite_tidy() {
   build_asan || return
   run_case clang-tidy scripts/check-tidy.py "$builds/clang-asan"
+}
+
+suite_vm() {
+  local status cases=(
+    "devices=test/vm/devices.sh siw_lo rxe_veth"
+    "rping-siw=test/vm/rping.sh 10.6.0.1"
+    "rping-rxe=test/vm/rping.sh 10.7.0.1"
+    "nfsd=scripts/vm/guest/nfsd.sh"
+    "nfs3-siw=test/vm/nfs.sh 10.6.0.1 3"
+    "nfs4.1-siw=test/vm/nfs.sh 10.6.0.1 4.1"
+    "nfs3-rxe=test/vm/nfs.sh 10.7.0.1 3"
+    "nfs4.1-rxe=test/vm/nfs.sh 10.7.0.1 4.1"
+  )
+  run_case arguments test/scripts/vm_test.py
+  run_in_guest guest --siw lo --rxe veth -- "${cases[@]}"
+  status=$?
+  # each.sh's own status came back through the guest.
+  if grep -q "^fail" "$logs/guest/results.tsv" 2>/dev/null; then
+    [ $status -eq 1 ] || record fail "$suite/exit status" "1 was expected, $status came"
+  fi
+}
+
+# run_in_guest NAME OPTIONS... -- NAME=COMMAND...: boots one guest (scripts/vm/run with the options)
+# and runs the commands in it, each a case of the current suite.
+run_in_guest() {
+  local folder=$logs/$1 name=$1 options=() status reason case result
+  shift
+  while [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  logged "$suite-$name" scripts/vm/run "${options[@]}" --share "$folder" \
+    "scripts/vm/guest/each.sh $(printf '%q ' "$folder/results.tsv" 60 "$@")"
+  status=$?
+  reason=$(grep '^vm: ' "$logs/$suite-$name.log" | tail -n 1)
+  for case in "$@"; do
+    case=${case%%=*}
+    result=$(awk -F'\t' -v c="$case" '$2 == c' "$folder/results.tsv" 2>/dev/null)
+    if [ -n "$result" ]; then
+      record "${result%%$'\t'*}" "$suite/$case" "${result##*$'\t'}"
+    elif [ $status -eq 77 ]; then
+      record skip "$suite/$case" "$reason"
+    else
+      record fail "$suite/$case" "did not run: $reason"
+    fi
+  done
+  return "$status"
 }
 
 build_asan() {

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common import LAB_ERROR, NO_BOOT, OUT_OF_MEMORY, PANIC, TIMED_OUT, UNAVAILABLE, LabError, Steps
+from common import LAB_ERROR, NO_BOOT, OUT_OF_MEMORY, PANIC, TIMED_OUT, LabError, Steps
 
 BOOT_SECONDS = 180  # Seven are usual under TCG; a busy machine needs its time.
 PORTS = ("out", "err", "control", "console")
@@ -152,11 +152,13 @@ class Guest:
             return self.status
         if self.failure:
             raise LabError(NO_BOOT, f"the guest could not be set up: {self.failure}")
-        if panic := next((found[1] for line in self.console if (found := PANIC_LINE.search(line))), ""):
+        at = next((n for n, line in enumerate(self.console) if PANIC_LINE.search(line)), None)
+        if at is not None:
+            panic = PANIC_LINE.search(self.console[at])[1]
             if OUT_OF_MEMORY_LINE.search(panic):
                 raise LabError(OUT_OF_MEMORY, f"the guest ran out of its {self.settings.memory} MiB of memory; "
                                               "give it more with --memory")
-            raise LabError(PANIC, f"the guest's kernel panicked: {panic}\n{self.tail()}")
+            raise LabError(PANIC, f"the guest's kernel panicked: {panic}\n{self.tail(at + 9)}")
         if self.timed_out and self.ready:
             raise LabError(TIMED_OUT, f"the command took more than {self.settings.timeout:g} s (--timeout); "
                                       f"the guest was ended\n{self.tail()}")
@@ -167,7 +169,7 @@ class Guest:
         when = "while the command ran" if self.ready else "before the command ran"
         raise LabError(LAB_ERROR, f"the guest ended {when}\n{self.tail()}")
 
-    def tail(self) -> str:
-        """The end of what the kernel said, for a message."""
-        lines = [line for line in self.console if line][-12:]
+    def tail(self, end: int | None = None) -> str:
+        """What the kernel said last, or up to a line, for a message."""
+        lines = [line for line in list(self.console)[:end] if line][-12:]
         return "\n".join(f"  console: {line}" for line in lines) or "  (the kernel said nothing)"

@@ -17,14 +17,14 @@ class Apt:
     """
 
     def __init__(self) -> None:
-        if not shutil.which("apt-get"):
-            raise LabError(UNAVAILABLE, "no apt-get here, and the guest's kernel and tools come as Debian packages")
         self.options = ["-o", "Debug::NoLocking=1"]
         if os.getuid() == 0:
             self.options += ["-o", "APT::Sandbox::User=root"]
         self.own_lists = False
 
     def run(self, tool: str, *arguments: str, cwd: Path | None = None) -> str:
+        if not shutil.which(tool):
+            raise LabError(UNAVAILABLE, f"no {tool} here, and the guest's kernel and tools come as Debian packages")
         done = subprocess.run([tool, *self.options, *arguments], cwd=cwd, text=True, capture_output=True,
                               stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"}, check=False)
         if done.returncode:

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# In the guest: rping's client and server, from rdmacm-utils, talk through the device of an address.
+#
+#   rping.sh ADDRESS
+set -u
+rping -s -a "$1" -C 5 &
+server=$!
+# The server says nothing when it listens; until then the client is refused.
+until timeout 10 rping -c -v -a "$1" -C 5; do
+  kill -0 $server || { echo "rping's server ended early"; exit 1; }
+done
+wait $server
