@@ -39,6 +39,15 @@ int complain(const Error& error) {
   return 1;
 }
 
+// What must work does so before things are made to fail.
+Result<void> prepare(Bench& bench, const std::vector<RunSpec>& plan, const Options& options) {
+  if (has_nfs3(plan)) {
+    if (Result<void> ready = bench.use_nfs3(options, largest_size(plan)); !ready)
+      return ready;
+  }
+  return bench.set_faults(options.faults);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientSetup& setup,
@@ -56,9 +65,17 @@ Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientS
   if (!load)
     return tl::unexpected(load.error());
   bench->load_ = std::move(*load);
-  if (Result<void> set = bench->set_faults(options.faults); !set)
-    return tl::unexpected(set.error());
   return bench;
+}
+
+Result<void> Bench::use_nfs3(const Options& options, uint32_t file_size) {
+  Result<std::unique_ptr<Nfs3Site>> site =
+      Nfs3Site::create(*session_, options, setup_->uri, load_->slots(), file_size);
+  if (!site)
+    return tl::unexpected(site.error());
+  nfs3_ = std::move(*site);
+  load_->use(*nfs3_);
+  return {};
 }
 
 Result<void> Bench::set_faults(const std::optional<FaultPlan>& plan) {
@@ -113,7 +130,13 @@ bool Bench::connection_lost() const {
 }
 
 bool Bench::close() {
+  session_->runtime().clear_faults();
   load_.reset();
+  if (nfs3_ != nullptr) {
+    if (Result<void> cleared = nfs3_->clear(); !cleared)
+      complain(cleared.error());
+    nfs3_.reset();
+  }
   return session_->close();
 }
 
@@ -135,6 +158,10 @@ int run_client(const Options& given, const ClientSetup& setup) {
   if (!opened)
     return complain(opened.error());
   Bench& bench = **opened;
+  if (Result<void> ready = prepare(bench, plan, options); !ready) {
+    bench.close();
+    return complain(ready.error());
+  }
   if (setup.cpu >= 0 && !apps::pin_to_cpu(setup.cpu))
     return complain(
         {Errc::kInvalidArgument, "CPU " + std::to_string(setup.cpu) + " is not ours to use"});
@@ -147,6 +174,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
   pools_whole = setup.finish_server() && pools_whole;
   Audit audit = make_audit(bench.results(), pools_whole);
   print_table(bench.results());
+  print_nfs3_calls(bench.results());
   print_failures(bench.results());
   if (given.faults)
     print_faults(faults);

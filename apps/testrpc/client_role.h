@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "load.h"
+#include "nfs3_site.h"
 #include "options.h"
 #include "plan.h"
 #include "report.h"
@@ -29,6 +30,9 @@ class Bench {
  public:
   static Result<std::unique_ptr<Bench>> open(const Options& options, const ClientSetup& setup,
                                              uint32_t max_window, uint32_t max_size);
+  // Sets up what runs of nfs3 need at the server.
+  Result<void> use_nfs3(const Options& options, uint32_t file_size);
+  bool has_nfs3() const { return nfs3_ != nullptr; }
 
   // Makes one run; `keep_going` is asked about every 10 ms. False when no further run makes sense.
   bool run(const RunSpec& spec, const Options& options, const std::function<bool()>& keep_going);
@@ -51,6 +55,7 @@ class Bench {
   uint32_t max_window_ = 0;
   uint32_t max_size_ = 0;
   std::unique_ptr<Session> session_;
+  std::unique_ptr<Nfs3Site> nfs3_;
   std::unique_ptr<Load> load_;
   std::vector<std::unique_ptr<RunResult>> results_;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "nfs3_binding.h"
+#include "nfs3_work.h"
 #include "pattern.h"
 #include "perf_program.h"
 
@@ -31,20 +33,6 @@ MemorySpan make_source(const Draw& draw) {
   if (draw.verify)
     fill_pattern(bytes_of(draw.source, draw.size), draw.offset);
   return part(draw.source, 0, draw.size);
-}
-
-// Room for one result, in as many segments as were asked for (of at least one byte each); what
-// does not go there makes the reply longer.
-uint32_t offer(const Draw& draw, Call& call, MemorySpan room) {
-  if (!draw.place || room.length == 0)
-    return room.length + xdr_pad(room.length);
-  std::array<MemorySpan, Call::kMaxOfferSegments> segments;
-  uint32_t count = std::min({draw.segments, Call::kMaxOfferSegments, room.length});
-  uint32_t each = room.length / count;
-  for (uint32_t i = 0; i < count; ++i)
-    segments[i] = part(room, i * each, i + 1 < count ? each : room.length - i * each);
-  call.offer(std::span(segments).first(count));
-  return 0;
 }
 
 uint64_t wrong_bytes(const Draw& draw, const ItemView& data, uint64_t offset, uint32_t crc) {
@@ -188,24 +176,38 @@ Verdict check_read2(const Draw& draw, Decoder& results) {
   return verdict;
 }
 
+const Binding& nfs3_binding() {
+  return nfs3::kBinding;
+}
+
+void prepare_nfs3(const Draw& draw, Encoder& args, Call& call) {
+  draw.nfs3->prepare(draw, args, call);
+}
+
+Verdict check_nfs3(const Draw& draw, Decoder& results) {
+  return draw.nfs3->check(draw, results);
+}
+
 constexpr Engine kEngines[] = {
-    {"null", kPerfNull, false, prepare_null, check_null},
-    {"echo", kPerfEcho, true, prepare_echo, check_echo},
-    {"read", kPerfRead, true, prepare_read, check_read},
-    {"write", kPerfWrite, true, prepare_write, check_write},
-    {"sandwich", kPerfSandwich, true, prepare_sandwich, check_sandwich},
-    {"read2", kPerfRead2, true, prepare_read2, check_read2},
-    {"mixed", 0, true, nullptr, nullptr},
+    {"null", perf_binding, kPerfNull, false, prepare_null, check_null},
+    {"echo", perf_binding, kPerfEcho, true, prepare_echo, check_echo},
+    {"read", perf_binding, kPerfRead, true, prepare_read, check_read},
+    {"write", perf_binding, kPerfWrite, true, prepare_write, check_write},
+    {"sandwich", perf_binding, kPerfSandwich, true, prepare_sandwich, check_sandwich},
+    {"read2", perf_binding, kPerfRead2, true, prepare_read2, check_read2},
+    {"mixed", perf_binding, 0, true, nullptr, nullptr},
+    {"nfs3", nfs3_binding, 0, true, prepare_nfs3, check_nfs3},
 };
+constexpr size_t kMixed = std::size(kEngines) - 2;
 
 }  // namespace
 
 std::span<const Engine> all_engines() {
-  return kEngines;
+  return std::span(kEngines).first(kMixed + 1);
 }
 
 std::span<const Engine> plain_engines() {
-  return std::span(kEngines).first(std::size(kEngines) - 1);
+  return std::span(kEngines).first(kMixed);
 }
 
 const Engine* find_engine(std::string_view name) {
@@ -218,6 +220,23 @@ std::string engine_names() {
   for (const Engine& engine : kEngines)
     names += (names.empty() ? "" : ", ") + std::string(engine.name);
   return names;
+}
+
+bool is_nfs3(const Engine& engine) {
+  return engine.prepare == prepare_nfs3;
+}
+
+// Segments have at least one byte each.
+uint32_t offer(const Draw& draw, Call& call, MemorySpan room) {
+  if (!draw.place || room.length == 0)
+    return room.length + xdr_pad(room.length);
+  std::array<MemorySpan, Call::kMaxOfferSegments> segments;
+  uint32_t count = std::min({draw.segments, Call::kMaxOfferSegments, room.length});
+  uint32_t each = room.length / count;
+  for (uint32_t i = 0; i < count; ++i)
+    segments[i] = part(room, i * each, i + 1 < count ? each : room.length - i * each);
+  call.offer(std::span(segments).first(count));
+  return 0;
 }
 
 }  // namespace rrdk::testrpc

@@ -119,6 +119,8 @@ void Prompt::set(const std::string& name, const std::string& value) {
     std::printf(
         "memory was made for sizes up to %u and windows up to %u; start testrpc with more\n",
         bench_.max_size(), bench_.max_window());
+  } else if (has_nfs3(plan) && !bench_.has_nfs3()) {
+    std::printf("nfs3 is set up at the start: start testrpc with --engine nfs3\n");
   } else {
     options_ = changed;
   }

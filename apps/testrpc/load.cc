@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "machine_limits.h"
-#include "perf_program.h"
+#include "nfs3_protocol.h"
 
 namespace rrdk::testrpc {
 namespace {
@@ -44,7 +44,20 @@ uint64_t Failures::total() const {
   uint64_t sum = perf_status_ + undecodable_;
   for (uint64_t n : by_status_)
     sum += n;
+  for (const auto& [status, n] : by_nfs_status_)
+    sum += n;
   return sum;
+}
+
+void Failures::add_nfs_status(uint32_t status) {
+  auto free_or_same = [status](const auto& entry) {
+    return entry.second == 0 || entry.first == status;
+  };
+  auto* entry = std::ranges::find_if(by_nfs_status_, free_or_same);
+  if (entry == by_nfs_status_.end())
+    --entry;
+  entry->first = status;
+  ++entry->second;
 }
 
 std::string Failures::text() const {
@@ -56,6 +69,8 @@ std::string Failures::text() const {
   for (size_t i = 0; i < by_status_.size(); ++i)
     append(by_status_[i], rrdk::to_string(static_cast<CallStatus>(i)));
   append(perf_status_, "refused by the perf program (size above the server's --max-size?)");
+  for (const auto& [status, n] : by_nfs_status_)
+    append(n, nfs3::to_string(static_cast<nfs3::Status>(status)));
   append(undecodable_, "with results that are not what was asked for");
   return text;
 }
@@ -84,6 +99,11 @@ Result<std::unique_ptr<Load>> Load::create(Session& session, uint32_t max_window
 
 Load::~Load() = default;
 
+void Load::use(const Nfs3Site& site) {
+  for (size_t i = 0; i < slots_.size(); ++i)
+    slots_[i]->nfs3 = std::make_unique<Nfs3Work>(site, i);
+}
+
 void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hooks,
                RunResult& result) {
   spec_ = &spec;
@@ -94,6 +114,11 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   random_state_ = options.seed * 2 + 1;
   active_ = std::span(slots_).first(spec.window * session_.connections().size());
   stopping_ = false;
+  for (const std::unique_ptr<Slot>& slot : active_) {
+    slot->draw.nfs3 = is_nfs3(*spec.engine) ? slot->nfs3.get() : nullptr;
+    if (slot->draw.nfs3 != nullptr)
+      slot->draw.nfs3->start_run(*std::ranges::min_element(spec.sizes), spec.largest_size());
+  }
   Survival before = session_.survival();
   warm_up();
   recent_.clear();
@@ -214,6 +239,9 @@ void Load::draw(Slot& slot) {
   Draw& draw = slot.draw;
   draw.size = spec.sizes.empty() ? 0 : spec.sizes[random() % spec.sizes.size()];
   draw.offset = random();
+  draw.procedure = slot.engine->procedure;
+  if (draw.nfs3 != nullptr)
+    draw.nfs3->draw(draw, random());
   draw.verify = options_->verify;
   draw.place = draw.size >= options_->chunk_threshold;
   draw.segments = options_->segments;
@@ -224,7 +252,7 @@ void Load::submit(Slot& slot, uint64_t intended_ns) {
   slot.intended_ns = intended_ns;
   ++submitted_;
   ++in_flight_;
-  Encoder& args = slot.call.begin(perf_binding(), slot.engine->procedure);
+  Encoder& args = slot.call.begin(slot.engine->binding(), slot.draw.procedure);
   slot.call.set_timeout_ms(options_->timeout_ms);
   slot.call.set_retransmit(options_->retransmit);
   slot.engine->prepare(slot.draw, args, slot.call);
@@ -262,6 +290,8 @@ void Load::judge(Slot& slot) {
   CallStatus status = slot.call.status();
   if (status != CallStatus::kOk) {
     result_->failures.add(status);
+    if (slot.draw.nfs3 != nullptr)
+      slot.draw.nfs3->on_no_reply();
     // Trying again can not help.
     if (status == CallStatus::kTooLarge)
       stopping_ = true;
@@ -273,8 +303,17 @@ void Load::judge(Slot& slot) {
     result_->failures.add_undecodable();
   else if (verdict.perf_status != 0)
     result_->failures.add_perf_status();
-  else if (recording_ && slot.engine->sized)
+  else if (verdict.nfs_status != 0)
+    result_->failures.add_nfs_status(verdict.nfs_status);
+  else if (recording_)
+    count_right(slot);
+}
+
+void Load::count_right(const Slot& slot) {
+  if (slot.engine->sized)
     result_->bytes += slot.draw.size;
+  if (slot.draw.nfs3 != nullptr)
+    ++result_->nfs3_calls[slot.draw.procedure];
 }
 
 void Load::collect() {

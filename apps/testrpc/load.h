@@ -7,10 +7,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engines.h"
 #include "histogram.h"
+#include "nfs3_site.h"
+#include "nfs3_work.h"
 #include "options.h"
 #include "poll_loop.h"
 #include "rrdk/client.h"
@@ -33,6 +36,7 @@ class Failures {
   void add(CallStatus status) { ++by_status_[static_cast<size_t>(status) % kStatuses]; }
   void add_perf_status() { ++perf_status_; }
   void add_undecodable() { ++undecodable_; }
+  void add_nfs_status(uint32_t status);
   uint64_t total() const;
   uint64_t of(CallStatus status) const { return by_status_[static_cast<size_t>(status)]; }
   // "3 timeout, 1 connection lost"
@@ -43,6 +47,8 @@ class Failures {
   std::array<uint64_t, kStatuses> by_status_ = {};
   uint64_t perf_status_ = 0;
   uint64_t undecodable_ = 0;
+  // Servers answer with few different ones; what finds no room counts with the last.
+  std::array<std::pair<uint32_t, uint64_t>, 16> by_nfs_status_ = {};
 };
 
 struct RunResult {
@@ -58,6 +64,8 @@ struct RunResult {
   Survival survival;
   Failures failures;
   Histogram latency;  // nanoseconds
+  // Calls of each procedure that came back right, in nfs3's runs.
+  std::array<uint64_t, 22> nfs3_calls = {};
 
   // This machine's limits beside this run. 0: not measured.
   double line_ns = 0;       // median cache-line round trip, probed in between
@@ -81,6 +89,9 @@ class Load {
   // Room for runs of up to `max_window` calls per connection of up to `max_size` bytes.
   static Result<std::unique_ptr<Load>> create(Session& session, uint32_t max_window,
                                               uint32_t max_size);
+  // What runs of nfs3 work on; outlives the Load. It has a file for each of slots().
+  void use(const Nfs3Site& site);
+  uint32_t slots() const { return static_cast<uint32_t>(slots_.size()); }
   ~Load();
 
   // Makes the calls of one run, and returns when all have ended.
@@ -96,6 +107,7 @@ class Load {
     Call call;
     const Engine* engine = nullptr;
     Draw draw = {};
+    std::unique_ptr<Nfs3Work> nfs3;
     uint64_t intended_ns = 0;
   };
 
@@ -109,6 +121,7 @@ class Load {
   void draw(Slot& slot);
   void on_ended(Slot& slot);
   void judge(Slot& slot);
+  void count_right(const Slot& slot);
   bool may_submit(uint64_t now) const;
   void housekeeping(uint64_t now);
   void collect();

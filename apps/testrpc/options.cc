@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engines.h"
+#include "nfs3_site.h"
 #include "values.h"
 
 namespace rrdk::testrpc {
@@ -162,6 +163,20 @@ Result<void> take_faults(Options& options, const std::string& value) {
   return {};
 }
 
+Result<void> take_nfs_mount(Options& options, const std::string& value) {
+  options.nfs_mount = value;
+  Result<nfs3::MountTarget> target = mount_target(value, "");
+  return target ? Result<void>{} : tl::unexpected(target.error());
+}
+
+Result<void> take_nfs_calls(Options& options, const std::string& value) {
+  Result<uint32_t> calls = parse_nfs3_calls(value);
+  if (!calls)
+    return tl::unexpected(calls.error());
+  options.nfs_calls = *calls;
+  return {};
+}
+
 constexpr Option kOptions[] = {
     {"server", "URI", Kind::kStart, "serve at URI, such as shm:/tmp/perf.sock, until Ctrl-C",
      [](Options& o, const std::string& v) { return take_role(o, Role::kServer, v); }},
@@ -170,7 +185,7 @@ constexpr Option kOptions[] = {
     {"self", "[=URI]", Kind::kStart, "both, as two processes over shared memory",
      [](Options& o, const std::string& v) { return take_role(o, Role::kSelf, v); }},
     {"engine", "NAME[,NAME...]", Kind::kRun,
-     "what to call: null, echo, read, write, sandwich, read2, mixed; all",
+     "what to call: null, echo, read, write, sandwich, read2, mixed; all of them; or nfs3",
      [](Options& o, const std::string& v) { return take_engines(o, v); }},
     {"size", "BYTES[,BYTES...]", Kind::kRun, "data of each call (suffixes K, M); one run per size",
      [](Options& o, const std::string& v) { return take_sizes(o, v); }},
@@ -251,6 +266,19 @@ constexpr Option kOptions[] = {
     {"keepalive-ms", "MS", Kind::kStart,
      "client: a server that is silent for so long is asked, and given up if it does not answer",
      [](Options& o, const std::string& v) { return take_count(o.keepalive_ms, v, 0, 3600000); }},
+    {"nfs-export", "PATH", Kind::kStart, "engine nfs3: the export to work in (default /)",
+     [](Options& o, const std::string& v) {
+       o.nfs_export = v;
+       return Result<void>{};
+     }},
+    {"nfs-mount", "[HOST:]PORT", Kind::kStart,
+     "engine nfs3: the MOUNT service (default: the URI's host, as rpcbind says or port 20048)",
+     [](Options& o, const std::string& v) { return take_nfs_mount(o, v); }},
+    {"nfs-calls", "NAME[,NAME...]", Kind::kStart,
+     "engine nfs3: null, getattr, lookup, readlink, read, write, readdir (default: all)",
+     [](Options& o, const std::string& v) { return take_nfs_calls(o, v); }},
+    {"nfs-names", "N", Kind::kStart, "engine nfs3: names in the folder that it lists (default 300)",
+     [](Options& o, const std::string& v) { return take_count(o.nfs_names, v, 0, 100'000); }},
     {"seed", "N", Kind::kRun, "of what is drawn at random: offsets, and engine mixed's calls",
      [](Options& o, const std::string& v) { return take_count(o.seed, v, 0, UINT64_MAX); }},
 };
@@ -301,6 +329,11 @@ Result<int> take_argument(Options& options, std::span<char*> argv, size_t at) {
   return apply(*option, options, value).map([taken] { return taken; });
 }
 
+bool calls_nfs3(const Options& options) {
+  return std::ranges::any_of(options.engines,
+                             [](const std::string& name) { return is_nfs3(*find_engine(name)); });
+}
+
 Result<void> check_whole(const Options& options) {
   if (options.role == Role::kNone)
     return fail(Errc::kInvalidArgument, "no role: give --server URI, --client URI or --self");
@@ -310,6 +343,9 @@ Result<void> check_whole(const Options& options) {
     return fail(Errc::kInvalidArgument, "--count and --duration conflict: choose one");
   if (options.role == Role::kServer && options.interactive)
     return fail(Errc::kInvalidArgument, "-i is for --client and --self");
+  if (options.role == Role::kSelf && calls_nfs3(options))
+    return fail(Errc::kInvalidArgument,
+                "engine nfs3 calls an NFS server, which --self does not start: use --client URI");
   bool treats_clients =
       options.replay_cache || options.connections_per_client != 0 || options.idle_timeout_ms != 0;
   if (options.role == Role::kClient && treats_clients)

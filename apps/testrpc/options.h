@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "nfs3_kinds.h"
 #include "rrdk/error.h"
 #include "rrdk/faults.h"
 #include "rrdk/runtime.h"
@@ -60,6 +61,12 @@ struct Options {
   bool replay_cache = false;
   uint32_t replay_entries = ReplayOptions{}.entries;
   std::optional<FaultPlan> faults;  // of this process; --self: the client's
+
+  // The NFS server that engine nfs3 calls.
+  std::string nfs_export = "/";
+  std::string nfs_mount;  // of its MOUNT service: [HOST:]PORT or HOST; empty: found out
+  uint32_t nfs_calls = kAllNfs3Calls;
+  uint32_t nfs_names = 300;  // in the folder that is listed
 
   std::string json;
   bool histogram = false;

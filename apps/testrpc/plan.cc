@@ -6,6 +6,10 @@ namespace rrdk::testrpc {
 namespace {
 
 constexpr uint32_t kDefaultSize = 4096;
+// nfs3 draws between the smallest and the largest size.
+constexpr uint32_t kNfs3Sizes[] = {1, 1 << 20};
+// Listings and paths take their room even where files are small.
+constexpr uint32_t kNfs3Least = 64 << 10;
 constexpr double kDefaultSeconds = 2;
 constexpr double kStandardSeconds = 1.3;  // of each of the standard benchmark's runs: 20 s in all
 
@@ -71,7 +75,9 @@ std::vector<RunSpec> make_plan(Options& options) {
     std::vector<std::vector<uint32_t>> choices;
     if (!engine->sized)
       choices = {{}};
-    else if (engine->prepare == nullptr)
+    else if (is_nfs3(*engine) && options.sizes.empty())
+      choices = {{std::begin(kNfs3Sizes), std::end(kNfs3Sizes)}};
+    else if (engine->prepare == nullptr || is_nfs3(*engine))
       choices = {sizes};
     else
       for (uint32_t size : sizes)
@@ -84,8 +90,12 @@ std::vector<RunSpec> make_plan(Options& options) {
   return plan;
 }
 
+bool has_nfs3(const std::vector<RunSpec>& plan) {
+  return std::ranges::any_of(plan, [](const RunSpec& run) { return is_nfs3(*run.engine); });
+}
+
 uint32_t largest_size(const std::vector<RunSpec>& plan) {
-  uint32_t size = 0;
+  uint32_t size = has_nfs3(plan) ? kNfs3Least : 0;
   for (const RunSpec& run : plan)
     size = std::max(size, run.largest_size());
   return size;

@@ -12,6 +12,10 @@ namespace rrdk::testrpc {
 // benchmark. What it fills in for options that were not given (a run's length) goes to `options`.
 std::vector<RunSpec> make_plan(Options& options);
 
+// Whether a run calls an NFS server.
+bool has_nfs3(const std::vector<RunSpec>& plan);
+
+// Of the memory that one call may need.
 uint32_t largest_size(const std::vector<RunSpec>& plan);
 uint32_t largest_window(const std::vector<RunSpec>& plan);
 

@@ -128,6 +128,19 @@ void print_failures(Results results) {
   }
 }
 
+void print_nfs3_calls(Results results) {
+  for (const std::unique_ptr<RunResult>& r : results) {
+    if (!is_nfs3(*r->spec.engine))
+      continue;
+    std::string text;
+    for (const ProcedureBinding& procedure : r->spec.engine->binding().procedures) {
+      if (uint64_t calls = r->nfs3_calls[procedure.procedure])
+        text += (text.empty() ? "" : ", ") + std::to_string(calls) + " " + procedure.name;
+    }
+    std::printf("CALLS in %s: %s\n", run_name(r->spec).c_str(), text.c_str());
+  }
+}
+
 void print_survival(Results results) {
   for (const std::unique_ptr<RunResult>& r : results) {
     const Survival& s = r->survival;

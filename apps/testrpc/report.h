@@ -40,6 +40,8 @@ std::string run_name(const RunSpec& spec);
 
 void print_table(Results results);
 void print_failures(Results results);
+// How many of which procedure nfs3 has made.
+void print_nfs3_calls(Results results);
 void print_survival(Results results);
 void print_audit(const Audit& audit);
 void print_faults(const FaultCounts& counts);

@@ -49,6 +49,14 @@ void append_histogram(std::string& text, const Histogram& latency) {
   text += "]";
 }
 
+void append_nfs3_calls(std::string& text, const RunResult& r) {
+  text += ", \"procedures\": {";
+  for (const ProcedureBinding& procedure : r.spec.engine->binding().procedures)
+    append(text, "%s\"%s\": %" PRIu64, procedure.procedure == 0 ? "" : ", ", procedure.name,
+           r.nfs3_calls[procedure.procedure]);
+  text += "}";
+}
+
 void append_run(std::string& text, const RunResult& r, const Options& options) {
   const Histogram& l = r.latency;
   append(text, "    {\"engine\": \"%s\", \"size\": %u, \"window\": %u, \"connections\": %u, ",
@@ -68,6 +76,8 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
          "}",
          l.min(), l.mean(), l.percentile(50), l.percentile(90), l.percentile(99),
          l.percentile(99.9), l.max());
+  if (is_nfs3(*r.spec.engine))
+    append_nfs3_calls(text, r);
   if (options.histogram)
     append_histogram(text, l);
   text += "}";

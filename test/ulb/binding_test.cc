@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ulb/nfs3.h"
+#include "apps/nfs3/nfs3_binding.h"
 
 namespace rrdk {
 namespace {

@@ -1,0 +1,87 @@
+// The engine nfs3, one slot of it: which NFSv3 call comes next, its arguments, and whether the
+// reply is right. A slot has a file of its own, so that it knows what must be in it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engines.h"
+#include "nfs3_kinds.h"
+#include "nfs3_site.h"
+
+namespace rrdk::testrpc {
+
+class Nfs3Work {
+ public:
+  Nfs3Work(const Nfs3Site& site, size_t slot);
+
+  // For a new run: data of `smallest` to `largest` bytes.
+  void start_run(uint32_t smallest, uint32_t largest);
+  // Chooses the next call: fills in procedure, size and offset.
+  void draw(Draw& draw, uint64_t random);
+  void prepare(const Draw& draw, Encoder& args, Call& call);
+  Verdict check(const Draw& draw, Decoder& results);
+  // The call drawn last has ended without a reply that check() could have seen.
+  void on_no_reply();
+
+ private:
+  // Bytes of the file that are the pattern, of offset `base` in their first.
+  struct Range {
+    uint64_t start = 0;
+    uint32_t size = 0;
+    uint64_t base = 0;
+  };
+
+  uint64_t random();
+  uint32_t draw_size(uint32_t smallest, uint32_t largest);
+  Nfs3Kind draw_kind();
+  void begin_write();
+  void begin_read();
+  void begin_listing();
+  void prepare_readlink(const Draw& draw, Encoder& args, Call& call);
+  void prepare_read(const Draw& draw, Encoder& args, Call& call);
+  void prepare_write(const Draw& draw, Encoder& args);
+  void prepare_lookup(Encoder& args);
+  Verdict check_getattr(Decoder& results);
+  Verdict check_lookup(Decoder& results, nfs3::Status status);
+  Verdict check_readlink(Decoder& results);
+  Verdict check_read(const Draw& draw, Decoder& results);
+  Verdict check_write(const Draw& draw, Decoder& results);
+  Verdict check_readdir(Decoder& results);
+  bool see_name(const ItemView& name);
+  bool saw_all() const;
+  void end_write();
+  void abandon();
+  Verdict refused(Decoder& results, nfs3::Status status);
+
+  const Nfs3Site& site_;
+  nfs3::FileHandle file_;
+  uint64_t random_ = 1;
+  uint32_t smallest_ = 0;
+  uint32_t largest_ = 0;
+
+  Nfs3Kind kind_ = Nfs3Kind::kNull;  // of the call drawn last
+  Range known_;                      // what reads are checked against; none: size 0
+  std::optional<uint64_t> file_size_;
+  // Writes whose end is not known may yet be done: what they might hit is written no more.
+  uint64_t floor_ = 0;
+
+  // A transfer under way: so many bytes of `transfer_` are done.
+  bool transferring_ = false;
+  Range transfer_;
+  uint32_t done_ = 0;
+
+  bool absent_ = false;  // a LOOKUP of a name that is not there
+  size_t name_ = 0;
+
+  // A listing under way.
+  bool listing_ = false;
+  uint32_t listing_bytes_ = 0;
+  uint64_t cookie_ = 0;
+  uint64_t cookie_verifier_ = 0;
+  std::vector<bool> seen_;
+  size_t seen_count_ = 0;
+};
+
+}  // namespace rrdk::testrpc
