@@ -15,12 +15,14 @@ namespace {
 
 using nfs3::Status;
 
-// Bytes of one READDIR reply that are asked for. Any name of ours fits the smaller one.
-constexpr uint32_t kSmallestListing = 512;
+// Bytes of one READDIR reply that are asked for.
+constexpr uint32_t kSmallestListing = 4 << 10;
 constexpr uint32_t kLargestListing = 32 << 10;
 constexpr uint32_t kLongestTarget = 1024;
 constexpr size_t kNameRoom = 256;
 constexpr char kAbsentName[] = "not-there";
+// How often what is drawn: a listing is many calls, and data matters most.
+constexpr uint32_t kWeights[kNfs3Kinds] = {2, 3, 3, 2, 4, 4, 1};
 constexpr Verdict kWrong = {.decoded = false};
 
 uint32_t procedure_of(Nfs3Kind kind) {
@@ -97,11 +99,17 @@ uint32_t Nfs3Work::draw_size(uint32_t smallest, uint32_t largest) {
 }
 
 Nfs3Kind Nfs3Work::draw_kind() {
-  uint32_t calls = site_.calls();
-  auto nth = random() % static_cast<uint32_t>(std::popcount(calls));
-  while (nth-- != 0)
-    calls &= calls - 1;
-  auto kind = static_cast<Nfs3Kind>(std::countr_zero(calls));
+  uint32_t sum = 0;
+  auto weight = [this](uint32_t i) {
+    return has(site_.calls(), static_cast<Nfs3Kind>(i)) ? kWeights[i] : 0;
+  };
+  for (uint32_t i = 0; i < kNfs3Kinds; ++i)
+    sum += weight(i);
+  uint64_t drawn = random() % sum;
+  uint32_t index = 0;
+  for (; drawn >= weight(index); ++index)
+    drawn -= weight(index);
+  auto kind = static_cast<Nfs3Kind>(index);
   // Nothing is known of the file: write first.
   bool can_write = has(site_.calls(), Nfs3Kind::kWrite);
   return kind == Nfs3Kind::kRead && known_.size == 0 && can_write ? Nfs3Kind::kWrite : kind;

@@ -271,7 +271,7 @@ constexpr Option kOptions[] = {
        o.nfs_export = v;
        return Result<void>{};
      }},
-    {"nfs-mount", "[HOST:]PORT", Kind::kStart,
+    {"nfs-mount", "PORT|HOST[:PORT]", Kind::kStart,
      "engine nfs3: the MOUNT service (default: the URI's host, as rpcbind says or port 20048)",
      [](Options& o, const std::string& v) { return take_nfs_mount(o, v); }},
     {"nfs-calls", "NAME[,NAME...]", Kind::kStart,

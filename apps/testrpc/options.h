@@ -64,7 +64,7 @@ struct Options {
 
   // The NFS server that engine nfs3 calls.
   std::string nfs_export = "/";
-  std::string nfs_mount;  // of its MOUNT service: [HOST:]PORT or HOST; empty: found out
+  std::string nfs_mount;  // of its MOUNT service: PORT, HOST or HOST:PORT; empty: found out
   uint32_t nfs_calls = kAllNfs3Calls;
   uint32_t nfs_names = 300;  // in the folder that is listed
 

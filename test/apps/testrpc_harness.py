@@ -20,12 +20,13 @@ PATIENCE = 120
 
 
 class Process:
-    """A running testrpc. Its output is read all the time, so that it never blocks on a pipe."""
+    """A running testrpc, or another program. Its output is read all the time, so that it never blocks on a pipe."""
 
-    def __init__(self, *arguments, stdin=subprocess.DEVNULL):
+    def __init__(self, *arguments, stdin=subprocess.DEVNULL, program=TESTRPC):
         self.arguments = [str(a) for a in arguments]
+        self.program = program
         self.process = subprocess.Popen(
-            [TESTRPC, *self.arguments], stdin=stdin, stdout=subprocess.PIPE,
+            [program, *self.arguments], stdin=stdin, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace")
         self.lines = []
         self._fresh = queue.Queue()
@@ -72,7 +73,7 @@ class Process:
         return status
 
     def describe(self):
-        return f"testrpc {' '.join(self.arguments)}\n{self.output}"
+        return f"{os.path.basename(self.program)} {' '.join(self.arguments)}\n{self.output}"
 
     def kill(self):
         if self.process.poll() is None:
