@@ -73,9 +73,9 @@ struct Node {
 
 // sattr3, with times resolved.
 struct NewAttributes {
-  std::optional<uint32_t> mode, uid, gid;
-  std::optional<uint64_t> size;
-  std::optional<Time> accessed, modified;
+  std::optional<uint32_t> mode = {}, uid = {}, gid = {};
+  std::optional<uint64_t> size = {};
+  std::optional<Time> accessed = {}, modified = {};
 };
 
 class Tree {
