@@ -1,0 +1,62 @@
+# shellcheck shell=bash
+# What the guest's scripts share; to be sourced. They run as root in a guest of scripts/vm/run, where
+# nothing outlives the run.
+
+siw_address=10.6.0.1  # of siw on lo: rdma_cm connects to it from the guest itself
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+  printf 'interop: %s\n' "$*" >&2
+  exit 1
+}
+
+# wait_for SECONDS WHAT COMMAND...: until the command succeeds.
+wait_for() {
+  local seconds=$1 what=$2 end=$((SECONDS + $1))
+  shift 2
+  until "$@" >/dev/null 2>&1; do
+    [ $SECONDS -lt $end ] || die "$what: not within $seconds s"
+    sleep 0.1
+  done
+}
+
+listens() { ss -Htln "sport = :$1" | grep -q .; }
+
+# start_nfsd: the kernel's NFS server, RDMA on port 20049, MOUNT on 20048, exporting /export, which
+# is in memory.
+start_nfsd() {
+  mkdir -p /export
+  mount -t tmpfs -o mode=777 tmpfs /export
+  mkdir -p /var/lib/nfs/{sm,sm.bak,rpc_pipefs,nfsdcltrack,v4recovery}
+  touch /var/lib/nfs/{etab,rmtab,xtab}
+  modprobe -a nfsd rpcrdma
+  mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+  # The package's own user: the guest's tools are unpacked, not installed.
+  grep -q '^_rpc:' /etc/passwd || echo '_rpc:x:980:65534::/run/rpcbind:/usr/sbin/nologin' >>/etc/passwd
+  rpcbind -w
+  wait_for 60 "rpcbind" listens 111
+  echo '/export *(rw,sync,no_root_squash,no_subtree_check,insecure,fsid=0)' >/etc/exports
+  exportfs -ra
+  rpc.nfsd --no-udp -V 3 -V 4.1 4
+  wait_for 60 "nfsd on RDMA" sh -c 'echo "rdma 20049" >/proc/fs/nfsd/portlist; grep -q rdma /proc/fs/nfsd/portlist'
+  rpc.mountd --port 20048
+  wait_for 60 "mountd" listens 20048
+}
+
+# start_memory_server BUILD URI [OPTIONS...]: ours, in the guest, MOUNT on 20048; its log is
+# /tmp/server.log.
+start_memory_server() {
+  local build=$1 uri=$2
+  shift 2
+  "$build/test/interop/nfs-memory-server" --listen "$uri" --mount-port 20048 "$@" >/tmp/server.log 2>&1 &
+  server=$!
+  wait_for 60 "nfs-memory-server" grep -q 'listening on' /tmp/server.log
+}
+
+# Ends it, and says whether its buffers were all there.
+stop_memory_server() {
+  kill -TERM "$server"
+  wait "$server" || { cat /tmp/server.log; die "nfs-memory-server ended badly"; }
+  grep -E '^(served|  |pools)' /tmp/server.log
+}
