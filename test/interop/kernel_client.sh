@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# In a guest with siw: Linux's NFS client (xprtrdma) mounts an nfs-memory-server and uses it.
+#
+#   kernel_client.sh HOST PORT MOUNT_PORT [FILES]
+#
+# FILES, 2000 by default, is how many names a folder gets. `soft` mounts: a server that hangs makes
+# this fail, not hang.
+set -euo pipefail
+here=$(dirname -- "${BASH_SOURCE[0]}")
+. "$here/guest.sh"
+host=$1 port=$2 mount_port=$3 files=${4-2000}
+mnt=/mnt/nfs
+local_copy=/tmp/originals
+
+mount_nfs() {
+  mkdir -p $mnt
+  timeout 60 mount -t nfs -o "vers=3,proto=rdma,port=$port,mountproto=tcp,mountport=$mount_port,nolock,soft,timeo=100,retrans=2" \
+    "$host:/" $mnt
+}
+
+drop_caches() { sync; echo 3 >/proc/sys/vm/drop_caches; }
+
+# Files of 1 byte to 16 MiB, with sizes around blocks, pages, inline thresholds and rsize.
+make_originals() {
+  mkdir -p $local_copy
+  local size
+  for size in 1 3 100 900 1023 1024 1025 3000 3900 4095 4096 4097 8192 65535 65536 65537 \
+    262143 262144 262145 1048576 1048577 5000000 16777216; do
+    head -c "$size" /dev/urandom >"$local_copy/file-$size"
+  done
+}
+
+copy_and_compare() {
+  local folder=$mnt/copies-$1 file
+  mkdir "$folder"
+  cp $local_copy/* "$folder"
+  drop_caches
+  for file in "$local_copy"/*; do
+    cmp "$file" "$folder/${file##*/}" || die "$file came back different"
+  done
+  ls -lR "$folder" >/dev/null
+  rm -r "$folder"
+}
+
+# Parts of a file, over and beyond what is there, and through holes.
+write_parts() {
+  local here=$mnt/parts there=$local_copy/../parts
+  for file in "$here" "$there"; do
+    head -c 300000 $local_copy/file-16777216 >"$file"
+    dd if=$local_copy/file-1048577 of="$file" bs=1000 seek=123 count=77 conv=notrunc status=none
+    dd if=$local_copy/file-1048577 of="$file" bs=4096 seek=200 count=3 conv=notrunc status=none
+    truncate -s 100001 "$file"
+    echo "at the end" >>"$file"
+    truncate -s 123456 "$file"
+  done
+  drop_caches
+  cmp "$here" "$there"
+  rm "$here"
+}
+
+use_names() {
+  local i long count
+  mkdir $mnt/names
+  # One process: a guest without KVM starts few a second.
+  for ((i = 0; i < files; i++)); do : >"$mnt/names/name-$i"; done
+  drop_caches
+  count=$(ls $mnt/names | sort -u | wc -l)
+  [ "$count" -eq "$files" ] || die "$count names listed of $files"
+  drop_caches
+  count=$(ls -l $mnt/names | grep -c name-)
+  [ "$count" -eq "$files" ] || die "$count names listed with attributes of $files"
+  [ ! -e $mnt/names/absent ]
+  timeout 120 rm -r $mnt/names
+  [ ! -e $mnt/names ] || die "the folder of names is still there"
+  long=$(printf 'n%.0s' {1..255})
+  : >"$mnt/$long"
+  [ -e "$mnt/$long" ]
+  rm "$mnt/$long"
+  ! touch "$mnt/${long}x" 2>/dev/null || die "a name of 256 bytes was taken"
+}
+
+use_objects() {
+  cd $mnt
+  mkdir -p a/b/c
+  echo one >a/one
+  mv a/one a/b/two
+  [ "$(cat a/b/two)" = one ]
+  mv a/b c
+  [ "$(cat c/two)" = one ]
+  ln c/two hard
+  [ "$(stat -c %h hard)" = 2 ]
+  ln -s c/two soft
+  [ "$(readlink soft)" = c/two ] && [ "$(cat soft)" = one ]
+  local target
+  target=$(printf 't%.0s' {1..1000})
+  ln -s "$target" long
+  drop_caches
+  [ "$(readlink long)" = "$target" ] || die "a long symbolic link came back different"
+  chmod 640 c/two && chown 12:34 c/two && touch -d '2001-02-03 04:05:06.789 UTC' c/two
+  drop_caches
+  [ "$(stat -c '%a %u %g' c/two)" = "640 12 34" ]
+  [ "$(date -u -d "@$(stat -c %Y c/two)" +%F)" = 2001-02-03 ]
+  # bash's noclobber opens with O_EXCL: CREATE EXCLUSIVE.
+  (set -C; echo x >exclusive)
+  ! (set -C; echo x >exclusive) 2>/dev/null || die "O_EXCL made a file twice"
+  ! rmdir a/../c 2>/dev/null || die "a folder with names in it was removed"
+  ! mknod device c 1 3 2>/dev/null || die "a device was made"
+  # A file that is open lives on without its name (the client renames it).
+  exec 5<>open-file
+  echo kept >&5
+  rm open-file
+  [ "$(cat /dev/fd/5)" = kept ] || die "an open file lost its contents"
+  exec 5>&-
+  df $mnt | tail -1
+  rm -r a c hard soft long exclusive
+  cd /
+}
+
+fill_it_up() {
+  local free
+  free=$(df --output=avail -B1 $mnt | tail -1)
+  if [ "$free" -gt $((64 << 20)) ]; then
+    return 0  # too large to be filled here in time
+  fi
+  ! dd if=/dev/zero of=$mnt/big bs=1M count=80 status=none 2>/tmp/full || die "more was written than there is room"
+  grep -q 'No space left' /tmp/full || die "a full server gives: $(cat /tmp/full)"
+  rm $mnt/big
+  echo room >$mnt/again
+  rm $mnt/again
+}
+
+make_originals
+modprobe rpcrdma
+for inline in 4096 1024; do
+  say "== rdma_max_inline of $inline bytes"
+  echo $inline >/proc/sys/sunrpc/rdma_max_inline_read
+  echo $inline >/proc/sys/sunrpc/rdma_max_inline_write
+  mount_nfs
+  grep "$mnt" /proc/mounts
+  for step in "copy_and_compare $inline" write_parts use_objects use_names fill_it_up; do
+    began=$SECONDS
+    $step
+    say "   ${step%% *}: $((SECONDS - began)) s"
+  done
+  [ -z "$(ls -A $mnt)" ] || die "left behind: $(ls -A $mnt)"
+  timeout 60 umount $mnt
+done
+dmesg | grep -iE 'rpcrdma|rpc:|nfs: server|svcrdma|siw' | tail -20 || true
