@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # In a guest with siw: Linux's NFS client (xprtrdma) mounts an nfs-memory-server and uses it.
 #
-#   kernel_client.sh HOST PORT MOUNT_PORT [FILES]
+#   kernel_client.sh HOST PORT MOUNT_PORT
 #
-# FILES, 2000 by default, is how many names a folder gets. `soft` mounts: a server that hangs makes
-# this fail, not hang.
+# Mounts are `soft`: a server that hangs makes this fail, not hang.
 set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 . "$here/guest.sh"
-host=$1 port=$2 mount_port=$3 files=${4-2000}
+host=$1 port=$2 mount_port=$3
 mnt=/mnt/nfs
 local_copy=/tmp/originals
 
@@ -59,7 +58,7 @@ write_parts() {
 }
 
 use_names() {
-  local i long count
+  local i long count files=$1
   mkdir $mnt/names
   # One process: a guest without KVM starts few a second.
   for ((i = 0; i < files; i++)); do : >"$mnt/names/name-$i"; done
@@ -131,13 +130,15 @@ fill_it_up() {
 
 make_originals
 modprobe rpcrdma
+# With the kernel's own thresholds, and with the smallest: more long calls and replies.
 for inline in 4096 1024; do
+  names=$((inline == 4096 ? 2000 : 300))
   say "== rdma_max_inline of $inline bytes"
   echo $inline >/proc/sys/sunrpc/rdma_max_inline_read
   echo $inline >/proc/sys/sunrpc/rdma_max_inline_write
   mount_nfs
   grep "$mnt" /proc/mounts
-  for step in "copy_and_compare $inline" write_parts use_objects use_names fill_it_up; do
+  for step in "copy_and_compare $inline" write_parts use_objects "use_names $names" fill_it_up; do
     began=$SECONDS
     $step
     say "   ${step%% *}: $((SECONDS - began)) s"
