@@ -17,6 +17,7 @@ suites=(
   "clang-tsan   Clang with TSan: the tests of what threads share"
   "tidy         clang-tidy over lib/, drivers/ and apps/"
   "vm           a Linux guest in qemu: RDMA devices, rping and NFS over them"
+  "interop      Linux's NFS client and server over RDMA, in a virtual machine"
 )
 
 # Folders of test/ that start no polling threads or processes: their programs run side by side. The
@@ -83,6 +84,20 @@ suite_fuzz() {
   local target
   for target in $(scripts/fuzz.sh --list); do
     run_case "$target" scripts/fuzz.sh --build "$builds/clang-asan" --seconds 12 "$target"
+  done
+}
+
+suite_interop() {
+  build gcc gcc g++ --buildtype=debugoptimized || return
+  local name status
+  for name in $(test/interop/run.sh --list); do
+    status=0
+    logged "interop-$name" test/interop/run.sh --build "$builds/gcc" "$name" || status=$?
+    case $status in
+      0) record pass "interop/$name" ;;
+      77) record skip "interop/$name" "no virtual machine here: see the log" ;;
+      *) record fail "interop/$name" ;;
+    esac
   done
 }
 

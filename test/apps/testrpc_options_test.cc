@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/testrpc/nfs3_site.h"
 #include "apps/testrpc/options.h"
 #include "apps/testrpc/plan.h"
 #include "apps/testrpc/values.h"
@@ -47,6 +48,52 @@ TEST(Options, SurvivalIsForClients) {
   EXPECT_FALSE(parse({"--server", "shm:/x", "--reconnect"}));
   EXPECT_FALSE(parse({"--server", "shm:/x", "--keepalive-ms", "50"}));
   EXPECT_FALSE(parse({"--client", "shm:/x", "--retransmit"}));
+}
+
+TEST(Options, NfsServers) {
+  Options o = parse({"--client", "iwarp://h:20049", "--engine", "nfs3"}).value();
+  EXPECT_EQ(o.nfs_export, "/");
+  EXPECT_EQ(o.nfs_calls, kAllNfs3Calls);
+  o = parse({"--client", "shm:/x", "--engine", "nfs3", "--nfs-export", "/e", "--nfs-mount", "h:77",
+             "--nfs-calls", "read,write", "--nfs-names", "5"})
+          .value();
+  EXPECT_EQ(o.nfs_export, "/e");
+  EXPECT_EQ(nfs3_call_names(o.nfs_calls), "read,write");
+  EXPECT_EQ(o.nfs_names, 5u);
+  EXPECT_FALSE(parse({"--self", "--engine", "nfs3"}));
+  EXPECT_FALSE(parse({"--client", "shm:/x", "--nfs-mount", "h:0"}));
+  EXPECT_FALSE(parse({"--client", "shm:/x", "--nfs-mount", "65536"}));
+  EXPECT_FALSE(parse({"--client", "shm:/x", "--nfs-calls", "read,erase"}));
+  EXPECT_FALSE(parse({"--client", "shm:/x", "--nfs-calls", ""}));
+}
+
+TEST(Options, WhereMountIs) {
+  auto target = [](const char* given, const char* uri) {
+    nfs3::MountTarget found = mount_target(given, uri).value();
+    return found.host + " " + std::to_string(found.port);
+  };
+  EXPECT_EQ(target("", "iwarp://10.6.0.1:20049"), "10.6.0.1 0");
+  EXPECT_EQ(target("20048", "iwarp://10.6.0.1:20049"), "10.6.0.1 20048");
+  EXPECT_EQ(target("", "iwarp://[fe80::1%eth0]:20049"), "fe80::1%eth0 0");
+  EXPECT_EQ(target("", "iwarp://server"), "server 0");
+  EXPECT_EQ(target("", "shm:/tmp/nfs.sock"), "127.0.0.1 0");
+  EXPECT_EQ(target("other", "iwarp://10.6.0.1:20049"), "other 0");
+  EXPECT_EQ(target("other:9", "shm:/x"), "other 9");
+  EXPECT_EQ(target("[::1]:9", "shm:/x"), "::1 9");
+  EXPECT_EQ(target("[::1]", "shm:/x"), "::1 0");
+}
+
+TEST(Plan, Nfs3DrawsItsSizesInOneRun) {
+  Options o = parse({"--client", "shm:/x", "--engine", "nfs3"}).value();
+  std::vector<RunSpec> plan = make_plan(o);
+  ASSERT_EQ(plan.size(), 1u);
+  EXPECT_EQ(plan[0].sizes, (std::vector<uint32_t>{1, 1u << 20}));
+  EXPECT_TRUE(has_nfs3(plan));
+  o = parse({"--client", "shm:/x", "--engine", "nfs3,all", "--size", "5,7"}).value();
+  plan = make_plan(o);
+  EXPECT_EQ(plan[0].sizes, (std::vector<uint32_t>{5, 7}));
+  EXPECT_EQ(plan[1].engine->name, std::string("null"));
+  EXPECT_GE(largest_size(plan), 64u << 10);  // listings have their room, too
 }
 
 TEST(Options, WithoutDividerAllAreOurs) {

@@ -26,21 +26,7 @@ listens() { ss -Htln "sport = :$1" | grep -q .; }
 # start_nfsd: the kernel's NFS server, RDMA on port 20049, MOUNT on 20048, exporting /export, which
 # is in memory.
 start_nfsd() {
-  mkdir -p /export
-  mount -t tmpfs -o mode=777 tmpfs /export
-  mkdir -p /var/lib/nfs/{sm,sm.bak,rpc_pipefs,nfsdcltrack,v4recovery}
-  touch /var/lib/nfs/{etab,rmtab,xtab}
-  modprobe -a nfsd rpcrdma
-  mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
-  # The package's own user: the guest's tools are unpacked, not installed.
-  grep -q '^_rpc:' /etc/passwd || echo '_rpc:x:980:65534::/run/rpcbind:/usr/sbin/nologin' >>/etc/passwd
-  rpcbind -w
-  wait_for 60 "rpcbind" listens 111
-  echo '/export *(rw,sync,no_root_squash,no_subtree_check,insecure,fsid=0)' >/etc/exports
-  exportfs -ra
-  rpc.nfsd --no-udp -V 3 -V 4.1 4
-  wait_for 60 "nfsd on RDMA" sh -c 'echo "rdma 20049" >/proc/fs/nfsd/portlist; grep -q rdma /proc/fs/nfsd/portlist'
-  rpc.mountd --port 20048
+  "$(dirname -- "${BASH_SOURCE[0]}")/../../scripts/vm/guest/nfsd.sh"
   wait_for 60 "mountd" listens 20048
 }
 
