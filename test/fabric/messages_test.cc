@@ -26,8 +26,7 @@ bool filled(const std::byte* data, size_t length, uint32_t seed) {
 TEST_P(Messages, OfEverySizeArriveWhole) {
   Pair pair(GetParam().new_uri());
   Buffer from = test_memory().get(1 << 20);
-  const uint32_t inline_size =
-      std::min(pair.client.device->capabilities().max_inline, 100000u);
+  const uint32_t inline_size = std::min(pair.client.device->capabilities().max_inline, 100000u);
   uint32_t seed = 0;
   for (const uint32_t size : {0u, 1u, 3u, 4u, 100u, inline_size - 1, inline_size, inline_size + 1,
                               1024u, 4095u, 4096u, 65536u, 1u << 20}) {
