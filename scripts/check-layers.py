@@ -15,7 +15,7 @@ import re
 from lib.source import Findings, cpp_files, read, without_comments
 
 # Lowest first. Floors in one row stand side by side.
-FLOORS = [["base"], ["mem"], ["fabric"], ["xdr"], ["rpc"], ["proto"], ["ulb"], ["xprt"],
+FLOORS = [["base"], ["mem"], ["fabric"], ["xdr"], ["rpc"], ["rpcbind"], ["proto"], ["ulb"], ["xprt"],
           ["runtime"], ["client", "server"]]
 HEIGHT = {floor: height for height, row in enumerate(FLOORS) for floor in row}
 DRIVER_HEIGHT = HEIGHT["fabric"]
@@ -27,6 +27,7 @@ PUBLIC = {
     "memory": "mem",
     "xdr": "xdr",
     "rpc": "rpc", "call_status": "rpc",
+    "rpcbind": "rpcbind",
     "binding": "ulb",
     "refusals": "xprt",
     "runtime": "runtime", "stats": "runtime",

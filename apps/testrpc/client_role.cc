@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "audit.h"
+#include "directory.h"
 #include "interactive.h"
 #include "machine_limits.h"
 #include "results_json.h"
@@ -196,6 +197,12 @@ int run_client(const Options& options) {
   catch_stop_signals();
   ClientSetup setup;
   setup.uri = options.uri;
+  if (options.rpcbind) {
+    Result<std::string> found = with_listed_port(options.uri);
+    if (!found)
+      return complain(found.error());
+    setup.uri = *found;
+  }
   setup.idle = options.idle.value_or(IdlePolicy::kYield);
   std::vector<int> cpus = apps::allowed_cpus();
   setup.cpu = options.cpu.value_or(-1);

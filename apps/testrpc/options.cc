@@ -279,6 +279,9 @@ constexpr Option kOptions[] = {
      [](Options& o, const std::string& v) { return take_nfs_calls(o, v); }},
     {"nfs-names", "N", Kind::kStart, "engine nfs3: names in the folder that it lists (default 300)",
      [](Options& o, const std::string& v) { return take_count(o.nfs_names, v, 0, 100'000); }},
+    {"rpcbind", nullptr, Kind::kStart,
+     "the server's port is entered into its host's rpcbind, and looked up there by a client",
+     [](Options& o, const std::string& v) { return take_switch(o.rpcbind, v); }},
     {"seed", "N", Kind::kRun, "of what is drawn at random: offsets, and engine mixed's calls",
      [](Options& o, const std::string& v) { return take_count(o.seed, v, 0, UINT64_MAX); }},
 };
@@ -359,6 +362,8 @@ Result<void> check_whole(const Options& options) {
                 "--retransmit needs --reconnect: calls are sent again on a new connection only");
   if (options.role == Role::kClient && !options.poll_cpus.empty())
     return fail(Errc::kInvalidArgument, "--poll-cpus is for --server");
+  if (options.role == Role::kSelf && options.rpcbind)
+    return fail(Errc::kInvalidArgument, "--rpcbind is for --server and --client");
   if (options.role == Role::kSelf && !options.poll_cpus.empty())
     return fail(Errc::kInvalidArgument, "--poll-cpus conflicts with --self, which places both");
   return {};

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "audit.h"
+#include "directory.h"
 #include "perf_program.h"
 #include "poll_loop.h"
 #include "report.h"
@@ -112,7 +113,7 @@ void print_served(const ServerStats& stats, bool replay_cache) {
   row("answered again", stats.replay.hits);
   row("waited for the first", stats.replay.waits);
   row("forgotten", stats.replay.evicted);
-  row("too large to keep", stats.replay.not_kept);
+  row("kept without reply", stats.replay.not_kept);
   row("answered SYSTEM_ERR", stats.replay.lost);
   row("run unprotected", stats.replay.unprotected);
 }
@@ -145,6 +146,13 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
   Result<std::string> listening = s.server->listen(setup.uri);
   if (!listening)
     return tl::unexpected(listening.error());
+  Listing listing;
+  if (options.rpcbind) {
+    Result<Listing> entered = Listing::enter(*listening);
+    if (!entered)
+      return tl::unexpected(entered.error());
+    listing = std::move(*entered);
+  }
   if (options.faults) {
     if (Result<void> set = s.runtime->set_faults(*options.faults); !set)
       return tl::unexpected(set.error());
@@ -154,6 +162,7 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
     poll_until_stopped(s, setup);
   else
     wait_for_signal();
+  listing = {};
   if (setup.page == nullptr)
     drain(*s.server, options.drain_timeout_ms);
   ServerStats stats = s.server->stats();

@@ -1,0 +1,280 @@
+// Lookups in an rpcbind that says what the test wants, and what it makes of an address.
+#include "rrdk/rpcbind.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "base/fd.h"
+#include "rrdk/xdr.h"
+
+namespace rrdk {
+namespace {
+
+constexpr RpcService kService = {0x20005700, 1};
+
+using Words = std::vector<uint32_t>;
+
+// Bytes of an XDR string: its length, the text, pad.
+Words text(std::string_view s) {
+  Words words(1 + (s.size() + 3) / 4);
+  words[0] = static_cast<uint32_t>(s.size());
+  std::memcpy(&words[1], s.data(), s.size());
+  for (size_t i = 1; i < words.size(); ++i)
+    words[i] = __builtin_bswap32(words[i]);
+  return words;
+}
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Words entry(const RpcService& service, std::string_view netid, std::string_view address) {
+  return Words{1, service.program, service.version} + text(netid) + text(address) +
+         text("superuser");
+}
+
+constexpr uint32_t kLast = 1u << 31;
+
+// Serves one connection on its own thread: `serve` gets the socket, and the calls' first words.
+class Directory {
+ public:
+  using Serve = std::function<void(Directory&)>;
+  explicit Directory(Serve serve, bool v6 = false)
+      : listener_(::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_storage at{};
+    at.ss_family = v6 ? AF_INET6 : AF_INET;
+    if (v6)
+      reinterpret_cast<sockaddr_in6&>(at).sin6_addr = in6addr_loopback;
+    else
+      reinterpret_cast<sockaddr_in&>(at).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), length), 0);
+    EXPECT_EQ(::listen(listener_.get(), 1), 0);
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &length);
+    port = ntohs(v6 ? reinterpret_cast<sockaddr_in6&>(at).sin6_port
+                    : reinterpret_cast<sockaddr_in&>(at).sin_port);
+    thread_ = std::thread([this, serve = std::move(serve)] {
+      socket_ = base::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      serve(*this);
+      socket_.reset();
+    });
+  }
+  ~Directory() {
+    ::shutdown(listener_.get(), SHUT_RDWR);  // nobody came
+    thread_.join();
+  }
+
+  // The next call, whole; empty when the caller has left.
+  Words hear() {
+    Words mark(1);
+    if (::recv(socket_.get(), mark.data(), 4, MSG_WAITALL) != 4)
+      return {};
+    Words call((ntohl(mark[0]) & ~kLast) / 4);
+    ::recv(socket_.get(), call.data(), call.size() * 4, MSG_WAITALL);
+    for (uint32_t& word : call)
+      word = ntohl(word);
+    return call;
+  }
+  bool say(Words words) {
+    for (uint32_t& word : words)
+      word = htonl(word);
+    return ::send(socket_.get(), words.data(), words.size() * 4, MSG_NOSIGNAL) > 0;
+  }
+  bool answer(uint32_t xid, const Words& results) {
+    Words reply = Words{xid, 1, 0, 0, 0, 0} + results;
+    return say(Words{kLast | static_cast<uint32_t>(4 * reply.size())} + reply);
+  }
+
+  uint16_t port = 0;
+
+ private:
+  base::Fd listener_;
+  base::Fd socket_;
+  std::thread thread_;
+};
+
+Result<uint16_t> look_up(const Directory& directory, uint32_t timeout_ms = 20'000) {
+  return rpcbind_lookup(kService,
+                        {.host = "127.0.0.1", .port = directory.port, .timeout_ms = timeout_ms});
+}
+
+Errc error_of(const Result<uint16_t>& result) {
+  return result ? Errc{-1} : result.error().code;
+}
+
+// Shows: BIND-10
+TEST(UniversalAddress, GoesThereAndBack) {
+  EXPECT_EQ(to_universal_address("10.0.0.1", 20049).value(), "10.0.0.1.78.81");
+  EXPECT_EQ(to_universal_address("::1", 20049).value(), "::1.78.81");
+  EXPECT_EQ(to_universal_address("fe80::1%eth0", 7).value(), "fe80::1.0.7");
+  for (const char* host : {"0.0.0.0", "192.168.1.255", "::", "fe80::1:2"}) {
+    for (uint16_t port : std::initializer_list<uint16_t>{0, 1, 255, 256, 20049, 65535}) {
+      auto back = parse_universal_address(to_universal_address(host, port).value());
+      ASSERT_TRUE(back);
+      EXPECT_EQ(back->host, host);
+      EXPECT_EQ(back->port, port);
+    }
+  }
+}
+
+TEST(UniversalAddress, NothingElseIsOne) {
+  for (const char* wrong : {"", ".", "..", "1.2", "10.0.0.1", "10.0.0.1.78", "10.0.0.1.78.256",
+                            "10.0.0.1.78.-1", "10.0.0.1.78.", "10.0.0.1..81", "host.78.81",
+                            "10.0.0.1.78.81.", "10.0.0.1.78.81 ", "::1.78.x", "/run/rpcbind.sock"})
+    EXPECT_FALSE(parse_universal_address(wrong)) << wrong;
+  EXPECT_FALSE(to_universal_address("localhost", 1));
+  EXPECT_FALSE(rpcbind_set(kService, "localhost", 1));
+}
+
+// Shows: BIND-01 BIND-11
+TEST(Netid, IsThatOfTheAddressFamily) {
+  EXPECT_STREQ(rpcbind_netid("10.0.0.1"), "rdma");
+  EXPECT_STREQ(rpcbind_netid("0.0.0.0"), "rdma");
+  EXPECT_STREQ(rpcbind_netid("::1"), "rdma6");
+  EXPECT_STREQ(rpcbind_netid("fe80::1%eth0"), "rdma6");
+}
+
+const Words kList =
+    entry({100003, 3}, "rdma", "0.0.0.0.78.81") + entry(kService, "tcp", "0.0.0.0.0.111") +
+    entry({kService.program, 2}, "rdma", "0.0.0.0.1.1") + entry(kService, "rdma", "0.0.0.0.29.47") +
+    entry(kService, "rdma6", "::.29.48") + Words{0};
+
+TEST(Lookup, FindsTheEntryOfItsNetid) {
+  Words call;
+  Directory directory([&](Directory& d) {
+    call = d.hear();
+    d.answer(call[0], kList);
+  });
+  EXPECT_EQ(look_up(directory).value(), 29 * 256 + 47);
+  EXPECT_EQ(Words(call.begin() + 1, call.end()), (Words{0, 2, 100000, 4, 4, 0, 0, 0, 0}));
+}
+
+TEST(Lookup, FindsThatOfIpv6) {
+  Directory directory([&](Directory& d) { d.answer(d.hear().at(0), kList); }, /*v6=*/true);
+  auto port = rpcbind_lookup(kService, {.host = "::1", .port = directory.port});
+  EXPECT_EQ(port.value(), 29 * 256 + 48);
+}
+
+TEST(Lookup, FallsBackToVersionThree) {
+  Directory directory([&](Directory& d) {
+    uint32_t xid = d.hear().at(0);
+    d.say({kLast | 32, xid, 1, 0, 0, 0, 2 /*PROG_MISMATCH*/, 2, 3});
+    Words call = d.hear();
+    EXPECT_EQ(call.at(4), 3u);
+    d.answer(call[0], kList);
+  });
+  EXPECT_EQ(look_up(directory).value(), 29 * 256 + 47);
+}
+
+TEST(Lookup, TakesAnswersInFragments) {
+  Directory directory([&](Directory& d) {
+    uint32_t xid = d.hear().at(0);
+    Words reply = Words{xid, 1, 0, 0, 0, 0} + kList;
+    for (uint32_t word : reply)
+      d.say({4, word});
+    d.say({kLast});
+  });
+  EXPECT_EQ(look_up(directory).value(), 29 * 256 + 47);
+}
+
+TEST(Lookup, SaysWhatIsNotListed) {
+  Directory directory([&](Directory& d) {
+    d.answer(d.hear().at(0), entry(kService, "tcp", "0.0.0.0.0.111") + Words{0});
+  });
+  Result<uint16_t> port = look_up(directory);
+  ASSERT_FALSE(port);
+  EXPECT_EQ(port.error().code, Errc::kNotFound);
+  EXPECT_NE(port.error().message.find("does not list program 536893184 version 1 under rdma"),
+            std::string::npos)
+      << port.error().message;
+}
+
+TEST(Lookup, SaysThatNobodyListens) {
+  base::Fd bound(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(at);
+  ASSERT_EQ(::bind(bound.get(), reinterpret_cast<sockaddr*>(&at), length), 0);
+  ::getsockname(bound.get(), reinterpret_cast<sockaddr*>(&at), &length);
+  auto port = rpcbind_lookup(kService, {.host = "127.0.0.1", .port = ntohs(at.sin_port)});
+  EXPECT_EQ(error_of(port), Errc::kRefused);
+}
+
+struct Wrong {
+  const char* name;
+  Errc error;
+  Directory::Serve serve;
+};
+void PrintTo(const Wrong& wrong, std::ostream* out) {
+  *out << wrong.name;
+}
+
+struct Hostile : testing::TestWithParam<Wrong> {};
+
+TEST_P(Hostile, IsRefused) {
+  Directory directory(GetParam().serve);
+  EXPECT_EQ(error_of(look_up(directory)), GetParam().error);
+}
+
+void answer_with(Directory& d, const Words& results) {
+  d.answer(d.hear().at(0), results);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rpcbind, Hostile,
+    testing::Values(
+        Wrong{"ClosesAtOnce", Errc::kConnectionLost, [](Directory&) {}},
+        Wrong{"ClosesInTheMiddle", Errc::kConnectionLost,
+              [](Directory& d) { d.say({kLast | 100, d.hear().at(0), 1}); }},
+        Wrong{"OtherXid", Errc::kNotAPeer,
+              [](Directory& d) { d.answer(d.hear().at(0) + 1, Words{0}); }},
+        Wrong{"NoReply", Errc::kNotAPeer,
+              [](Directory& d) { d.say({kLast | 8, d.hear().at(0), 0}); }},
+        Wrong{"Denies", Errc::kRefused,
+              [](Directory& d) { d.say({kLast | 20, d.hear().at(0), 1, 1, 1, 5}); }},
+        Wrong{"NothingBehindTheHeader", Errc::kNotAPeer, [](Directory& d) { answer_with(d, {}); }},
+        Wrong{"CutEntry", Errc::kNotAPeer,
+              [](Directory& d) { answer_with(d, {1, kService.program}); }},
+        Wrong{"NoEndOfTheList", Errc::kNotAPeer,
+              [](Directory& d) { answer_with(d, entry(kService, "rdma", "0.0.0.0.1.1")); }},
+        Wrong{"MoreBehindTheList", Errc::kNotAPeer, [](Directory& d) { answer_with(d, {0, 0}); }},
+        Wrong{"LongString", Errc::kNotAPeer,
+              [](Directory& d) { answer_with(d, Words{1, 1, 1, 0xfffffffc}); }},
+        Wrong{"BadAddress", Errc::kNotFound,
+              [](Directory& d) { answer_with(d, entry(kService, "rdma", "nowhere") + Words{0}); }},
+        Wrong{"LongRecord", Errc::kNotAPeer,
+              [](Directory& d) { d.say({kLast | 0x7fffffff, d.hear().at(0)}); }},
+        Wrong{"EndlessFragments", Errc::kNotAPeer,
+              [](Directory& d) {
+                d.hear();
+                Words half(1 + (1 << 14), 0);
+                half[0] = 4 << 14;
+                while (d.say(half)) {
+                }
+              }}),
+    [](const auto& hostile) { return std::string(hostile.param.name); });
+
+// Neither silence nor a word now and then holds anyone up beyond the time that was given.
+TEST(Lookup, EndsInTime) {
+  for (bool drips : {false, true}) {
+    Directory directory([drips](Directory& d) {
+      d.hear();
+      if (!drips)
+        return void(d.hear());
+      while (d.say({0})) {  // empty fragments, as fast as they are taken
+      }
+    });
+    EXPECT_EQ(error_of(look_up(directory, 50)), Errc::kTimeout) << drips;
+  }
+}
+
+}  // namespace
+}  // namespace rrdk
