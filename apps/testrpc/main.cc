@@ -4,6 +4,7 @@
 
 #include "audit.h"
 #include "client_role.h"
+#include "file_limit.h"
 #include "options.h"
 #include "self_role.h"
 #include "server_role.h"
@@ -16,6 +17,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "testrpc: %s\n", options.error().message.c_str());
     return 2;
   }
+  if (const std::string missing = raise_file_limit(options->connections); !missing.empty())
+    std::fprintf(stderr, "testrpc: %s\n", missing.c_str());
   count_allocations();
   switch (options->role) {
     case Role::kServer:

@@ -192,7 +192,7 @@ constexpr Option kOptions[] = {
     {"window", "N[,N...]", Kind::kRun, "calls in flight per connection; one run per window",
      [](Options& o, const std::string& v) { return take_windows(o, v); }},
     {"connections", "N", Kind::kStart, "connections of a client (default 1); expected by a server",
-     [](Options& o, const std::string& v) { return take_count(o.connections, v, 1, 1024); }},
+     [](Options& o, const std::string& v) { return take_count(o.connections, v, 1, 8192); }},
     {"duration", "SECONDS", Kind::kRun, "length of each run",
      [](Options& o, const std::string& v) { return take_positive(o.duration_s, v); }},
     {"count", "N", Kind::kRun, "calls of each run, instead of --duration",

@@ -48,6 +48,8 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
                                   .max_connections_per_client = options.connections_per_client,
                                   .idle_timeout_ms = options.idle_timeout_ms,
                                   .send_timeout_ms = options.send_timeout_ms};
+  server_options.max_connections =
+      std::max(server_options.max_connections, setup.scale.connections);
   server_options.replay.entries = options.replay_cache ? options.replay_entries : 0;
   server_options.max_chunk_bytes =
       std::max(server_options.max_chunk_bytes, largest_message(setup.scale.max_size));

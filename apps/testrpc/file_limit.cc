@@ -1,0 +1,29 @@
+#include "file_limit.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace rrdk::testrpc {
+namespace {
+
+// Of a connection: iwarp's socket, or shm's socket, memory and doorbells.
+constexpr rlim_t kPerConnection = 4;
+constexpr rlim_t kOthers = 64;
+
+}  // namespace
+
+std::string raise_file_limit(uint32_t connections) {
+  rlimit limit{};
+  const rlim_t wanted = connections * kPerConnection + kOthers;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+    return {};
+  limit.rlim_cur = std::min(limit.rlim_max, wanted);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted)
+    return {};
+  return std::to_string(connections) + " connections can need " + std::to_string(wanted) +
+         " file descriptors, but this process may have " + std::to_string(limit.rlim_max) +
+         ": raise the limit (ulimit -Hn, as root) or ask for fewer connections";
+}
+
+}  // namespace rrdk::testrpc

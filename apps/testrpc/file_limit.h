@@ -1,0 +1,13 @@
+// File descriptors for many connections.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace rrdk::testrpc {
+
+// Raises this process's soft limit as far as `connections` need and the hard limit lets it. Empty,
+// or what to tell the user: the limit does not suffice.
+std::string raise_file_limit(uint32_t connections);
+
+}  // namespace rrdk::testrpc
