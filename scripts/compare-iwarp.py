@@ -4,11 +4,17 @@ processes that poll, against two threads that poll a socket (perf/limits). Round
 each number the best is taken, so that a machine with other work to do counts as little as can be.
 
     compare-iwarp.py BUILD [--rounds N] [--require]
+    compare-iwarp.py BUILD --idle N [--rounds N] [--require]
+
+With --idle it compares null calls on ten connections of a server that has N more, which are idle,
+with those of a server that has just the ten.
 
 With --require the exit status says whether the ratios are what they should be: 1 MiB reads and
-writes at 70 % of TCP's bandwidth, a null call in 1.5 times TCP's round trip.
+writes at 70 % of TCP's bandwidth, a null call in 1.5 times TCP's round trip; idle connections make
+calls slower by 10 % at most.
 """
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -17,7 +23,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-BANDWIDTH, ROUND_TRIP = 0.7, 1.5
+BANDWIDTH, ROUND_TRIP, IDLE = 0.7, 1.5, 1.1
+ACTIVE = 10
 
 
 def limits(build, cpus):
@@ -27,29 +34,84 @@ def limits(build, cpus):
             "stream": float(re.search(r"GB/s +([\d.]+)", text)[1])}
 
 
-def testrpc(build, cpus, engine, *options):
-    program = build / "apps/testrpc/testrpc"
-    server = subprocess.Popen([program, "--server", "iwarp://127.0.0.1:0", "--idle", "busy", "--cpu", str(cpus[1])],
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+@contextlib.contextmanager
+def server(build, cpu, *options):
+    """A testrpc server; gives its address."""
+    process = subprocess.Popen([build / "apps/testrpc/testrpc", "--server", "iwarp://127.0.0.1:0", "--idle", "busy",
+                                "--cpu", str(cpu), *options],
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
-        uri = next(line.split()[-1] for line in server.stdout if line.startswith("listening on"))
-        with tempfile.NamedTemporaryFile() as results:
-            subprocess.run([program, "--client", uri, "--idle", "busy", "--cpu", str(cpus[0]), "--engine", engine,
-                            "--json", results.name, *options], check=True, capture_output=True)
-            return json.loads(Path(results.name).read_text())["runs"]
+        yield next(line.split()[-1] for line in process.stdout if line.startswith("listening on"))
     finally:
-        server.terminate()
-        server.wait()
+        process.terminate()
+        process.wait()
+
+
+def client(build, cpu, uri, engine, *options):
+    with tempfile.NamedTemporaryFile() as results:
+        subprocess.run([build / "apps/testrpc/testrpc", "--client", uri, "--idle", "busy", "--cpu", str(cpu),
+                        "--engine", engine, "--json", results.name, *options], check=True, capture_output=True)
+        return json.loads(Path(results.name).read_text())["runs"]
+
+
+def testrpc(build, cpus, engine, *options):
+    with server(build, cpus[1]) as uri:
+        return client(build, cpus[0], uri, engine, *options)
+
+
+@contextlib.contextmanager
+def idle_connections(build, uri, number, credits):
+    """A client that calls once a second on one of them, and sleeps."""
+    process = subprocess.Popen([build / "apps/testrpc/testrpc", "--client", uri, "--idle", "adaptive", *credits,
+                                "--connections", str(number), "--engine", "null", "--rate", "1", "--window", "1",
+                                "--duration", "3600"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        for line in process.stdout:
+            if "RPC/s" in line:  # the first second's line: all are there
+                break
+        else:
+            sys.exit(f"{number} idle connections could not be made")
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def compare_idle(build, cpus, rounds, idle):
+    credits = ("--credits", "4")
+    room = (*credits, "--max-size", "64K", "--connections", str(idle + ACTIVE))
+    best = {"alone": float("inf"), "among idle ones": float("inf")}
+
+    def measure(name, uri):
+        for run in client(build, cpus[0], uri, "null", *credits, "--connections", str(ACTIVE), "--duration", "1"):
+            best[name] = min(best[name], run["latency_ns"]["p50"] / 1e3)
+
+    for number in range(1, rounds + 1):
+        # A server of its own for each, so that both are as old.
+        with server(build, cpus[1], *room) as uri:
+            measure("alone", uri)
+        with server(build, cpus[1], *room) as uri, idle_connections(build, uri, idle, credits):
+            measure("among idle ones", uri)
+        print(f"round {number} of {rounds}: " + ", ".join(f"{name} {value:.2f} us" for name, value in best.items()),
+              flush=True)
+    ratio = best["among idle ones"] / best["alone"]
+    print(f"null calls on {ACTIVE} connections {best['alone']:.2f} us; with {idle} idle ones "
+          f"{best['among idle ones']:.2f} us: {ratio:.2f} of it (wanted: {IDLE} at most)")
+    return ratio <= IDLE
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path, help="a build directory with apps/testrpc/testrpc and perf/limits")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--idle", type=int, metavar="N", help="compare with N idle connections")
     parser.add_argument("--require", action="store_true")
     options = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
     cpus = (cpus[0], cpus[-1])
+    if options.idle:
+        held = compare_idle(options.build, cpus, options.rounds, options.idle)
+        sys.exit(0 if held or not options.require else 1)
     best = {"round trip": float("inf"), "stream": 0, "null": float("inf"), "read": 0, "write": 0}
     for number in range(1, options.rounds + 1):
         for name, value in limits(options.build, cpus).items():
