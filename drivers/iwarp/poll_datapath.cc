@@ -16,7 +16,7 @@ namespace {
 // Polls without work after which a queue pair that is polled alone is left to epoll.
 constexpr uint32_t kIdlePolls = 1000;
 // One poll in so many asks epoll, while one queue pair is polled alone.
-constexpr uint32_t kEpollInterval = 16;
+constexpr uint32_t kEpollInterval = 32;
 constexpr int kMostEvents = 64;
 
 }  // namespace
