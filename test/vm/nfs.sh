@@ -12,7 +12,7 @@ case $version in
   *) echo "version $version is neither 3 nor 4.1" >&2; exit 2 ;;
 esac
 folder=$(mktemp -d)
-trap 'umount "$folder" 2>/dev/null; rm -rf "$folder" "$folder".*' EXIT
+trap '! mountpoint -q "$folder" || umount -l "$folder"; rm -rf "$folder" "$folder".*' EXIT
 head -c 3000001 /dev/urandom >"$folder.there"
 head -c 3000001 /dev/urandom >"/export/back-$version"
 "${mount[@]}" "$folder"

@@ -54,7 +54,7 @@ def prepare(apt: Apt, series: str, layer: Path) -> Kernel:
     marker = folder / "version"
     if marker.exists():
         return Kernel(marker.read_text().strip(), folder)
-    version = apt.depends(SERIES[series], r"linux-image-[0-9]\S*").removeprefix("linux-image-")
+    version = apt.depends(SERIES[series], r"linux-image-[0-9][^\s,]*").removeprefix("linux-image-")
     fresh = Kernel(version, CACHE / f"kernel-{series}.new")
     shutil.rmtree(fresh.folder, ignore_errors=True)
     fresh.folder.mkdir(parents=True)
@@ -84,8 +84,8 @@ def build_siw(apt: Apt, series: str, kernel: Kernel) -> None:
             raise LabError(UNAVAILABLE, f"building siw.ko needs {tool} (scripts/install-deps.sh --tests installs it)")
     version = kernel.version
     headers = f"linux-headers-{version}"
-    common = apt.depends(headers, r"linux-headers-\S+-common")
-    kbuild = apt.depends(headers, r"linux-kbuild-[0-9]\S*")
+    common = apt.depends(headers, r"linux-headers-[^\s,]+-common[^\s,]*")
+    kbuild = apt.depends(headers, r"linux-kbuild-[0-9][^\s,]*")
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="siw-") as name:
         build = Path(name)
         Steps.say("getting the kernel's headers and source for siw (about 150 MB)")
