@@ -13,7 +13,7 @@ local_copy=/tmp/originals
 
 mount_nfs() {
   mkdir -p $mnt
-  timeout 60 mount -t nfs -o "vers=3,proto=rdma,port=$port,mountproto=tcp,mountport=$mount_port,nolock,soft,timeo=100,retrans=2" \
+  timeout 60 mount -t nfs -o "vers=3,proto=rdma,port=$port,mountproto=tcp,mountport=$mount_port,nolock,soft,timeo=600,retrans=2" \
     "$host:/" $mnt
 }
 
@@ -128,6 +128,23 @@ fill_it_up() {
   rm $mnt/again
 }
 
+# What the client counted, one line of /proc/self/mountstats: how often it connected, what it found
+# wrong, and which kinds of chunks it used (xprt_rdma_print_stats() names the fields).
+check_statistics() {
+  local -a f
+  read -ra f < <(awk -v at="mounted on $mnt with" 'index($0, at) { here = 1 } here && $1 == "xprt:" { print; exit }' /proc/self/mountstats)
+  say "   connections ${f[4]}, sends ${f[7]}, receives ${f[8]}, bad XIDs ${f[9]}, bad replies ${f[21]}"
+  say "   chunks: Read ${f[12]}, Write ${f[13]}, Reply ${f[14]}; long calls ${f[22]}, invalidated here ${f[26]}"
+  [ "${f[4]}" = 1 ] || die "the client had to connect ${f[4]} times"
+  [ "${f[9]}" = 0 ] || die "${f[9]} replies had XIDs that the client does not know"
+  [ "${f[21]}" = 0 ] || die "the client refused ${f[21]} replies"
+  local i
+  for i in 12 13 14; do
+    [ "${f[i]}" -gt 0 ] || die "there is a kind of chunk that the client has not used: ${f[*]}"
+  done
+  [ "$1" -ne 1024 ] || [ "${f[22]}" -gt 0 ] || die "the client has made no long calls"
+}
+
 make_originals
 modprobe rpcrdma
 # With the kernel's own thresholds, and with the smallest: more long calls and replies.
@@ -144,6 +161,7 @@ for inline in 4096 1024; do
     say "   ${step%% *}: $((SECONDS - began)) s"
   done
   [ -z "$(ls -A $mnt)" ] || die "left behind: $(ls -A $mnt)"
+  check_statistics $inline
   timeout 60 umount $mnt
 done
 dmesg | grep -iE 'rpcrdma|rpc:|nfs: server|svcrdma|siw' | tail -20 || true
