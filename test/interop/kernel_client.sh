@@ -142,7 +142,6 @@ check_statistics() {
   for i in 12 13 14; do
     [ "${f[i]}" -gt 0 ] || die "there is a kind of chunk that the client has not used: ${f[*]}"
   done
-  [ "$1" -ne 1024 ] || [ "${f[22]}" -gt 0 ] || die "the client has made no long calls"
 }
 
 make_originals
@@ -161,7 +160,7 @@ for inline in 4096 1024; do
     say "   ${step%% *}: $((SECONDS - began)) s"
   done
   [ -z "$(ls -A $mnt)" ] || die "left behind: $(ls -A $mnt)"
-  check_statistics $inline
+  check_statistics
   timeout 60 umount $mnt
 done
 dmesg | grep -iE 'rpcrdma|rpc:|nfs: server|svcrdma|siw' | tail -20 || true
