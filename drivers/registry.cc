@@ -3,12 +3,21 @@
 
 #include "drivers/iwarp/iwarp.h"
 #include "drivers/shm/shm.h"
+#ifdef RRDK_WITH_VERBS
+#include "drivers/verbs/verbs.h"
+#endif
 #include "fabric/driver.h"
 
 namespace rrdk::fabric {
 
 std::span<const Driver* const> drivers() {
-  static constexpr std::array<const Driver*, 2> kDrivers = {&shm::kDriver, &iwarp::kDriver};
+  static constexpr auto kDrivers = std::to_array<const Driver*>({
+      &shm::kDriver,
+      &iwarp::kDriver,
+#ifdef RRDK_WITH_VERBS
+      &verbs::kDriver,
+#endif
+  });
   return kDrivers;
 }
 
@@ -20,6 +29,12 @@ Result<const Driver*> find_driver(std::string_view uri) {
       return driver;
     known += (known.empty() ? "" : ", ") + std::string(driver->scheme) + ":";
   }
+#ifndef RRDK_WITH_VERBS
+  if (scheme == "verbs")
+    return fail(Errc::kUnsupported,
+                std::string(uri) + ": this build has no driver for RDMA devices: install " +
+                    "libibverbs-dev and librdmacm-dev, then configure and build it again");
+#endif
   return fail(Errc::kBadUri,
               std::string(uri) + ": no driver for such an address; there are " + known);
 }

@@ -14,6 +14,7 @@ build_packages=(
   libdpdk-dev      # EAL, rings, mempools, command line
   libexpected-dev  # tl::expected
   libisal-dev      # CRC32C
+  libibverbs-dev librdmacm-dev  # RDMA devices: drivers/verbs
 )
 test_packages=(
   python3 git ccache

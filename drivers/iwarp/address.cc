@@ -1,10 +1,7 @@
 #include "drivers/iwarp/address.h"
 
-#include <arpa/inet.h>
 #include <netdb.h>
-#include <netinet/in.h>
 
-#include <array>
 #include <charconv>
 #include <cstring>
 #include <memory>
@@ -15,14 +12,6 @@
 namespace rrdk::iwarp {
 
 namespace {
-
-// An IPv4 address that came in through an IPv6 socket is shown as what it is.
-std::string_view without_mapping(std::string_view host) {
-  constexpr std::string_view kMapped = "::ffff:";
-  if (host.starts_with(kMapped) && host.find('.') != std::string_view::npos)
-    host.remove_prefix(kMapped.size());
-  return host;
-}
 
 // Of one name that are tried.
 constexpr size_t kMostPlaces = 8;
@@ -88,41 +77,6 @@ Result<std::vector<Endpoint4Or6>> look_up(const Address& address, Lookup how) {
     place.length = at->ai_addrlen;
   }
   return places;
-}
-
-std::string host_of(const Endpoint4Or6& endpoint) {
-  std::array<char, NI_MAXHOST> host{};
-  if (::getnameinfo(endpoint.get(), endpoint.length, host.data(), host.size(), nullptr, 0,
-                    NI_NUMERICHOST) != 0)
-    return "not connected";
-  return std::string(without_mapping(host.data()));
-}
-
-fabric::Identity identity_of(const Endpoint4Or6& endpoint) {
-  fabric::Identity identity;
-  if (endpoint.storage.ss_family == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(endpoint.storage);
-    std::memcpy(&identity.words[1], &v6.sin6_addr, sizeof(v6.sin6_addr));
-    identity.words[0] = uint64_t{v6.sin6_scope_id} << 8 | AF_INET6;
-  } else if (endpoint.storage.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(endpoint.storage);
-    identity.words[1] = v4.sin_addr.s_addr;
-    identity.words[0] = AF_INET;
-  }
-  return identity;
-}
-
-std::string to_text(const Endpoint4Or6& endpoint) {
-  std::string host = host_of(endpoint);
-  uint16_t port = 0;
-  if (endpoint.storage.ss_family == AF_INET6)
-    port = reinterpret_cast<const sockaddr_in6&>(endpoint.storage).sin6_port;
-  else if (endpoint.storage.ss_family == AF_INET)
-    port = reinterpret_cast<const sockaddr_in&>(endpoint.storage).sin_port;
-  else
-    return host;
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(ntohs(port));
 }
 
 Endpoint4Or6 local_end(int socket) {

@@ -7,14 +7,12 @@
 //   timeout=S  seconds until a connection that is not made has failed, 1 to 3600; 30 unless told
 #pragma once
 
-#include <sys/socket.h>
-
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "fabric/device.h"
+#include "drivers/common/endpoint.h"
 #include "rrdk/error.h"
 
 namespace rrdk::iwarp {
@@ -22,13 +20,10 @@ namespace rrdk::iwarp {
 // NFS over RDMA's (RFC 8267 section 7).
 constexpr uint16_t kDefaultPort = 20049;
 
-struct Endpoint4Or6 {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
+using drivers::Endpoint4Or6;
+using drivers::host_of;
+using drivers::identity_of;
+using drivers::to_text;
 
 struct Address {
   std::string host;
@@ -45,14 +40,6 @@ Result<Address> parse_address(const std::string& uri);
 // alone, at once. Errors: kNotFound; of `numeric` also for names.
 enum class Lookup : uint8_t { kNumeric, kNames };
 Result<std::vector<Endpoint4Or6>> look_up(const Address& address, Lookup how);
-
-// As in "10.0.0.1:20049", "[::1]:20049".
-std::string to_text(const Endpoint4Or6& endpoint);
-// Without the port: the same whenever this host connects.
-std::string host_of(const Endpoint4Or6& endpoint);
-
-// The same in numbers; not known when there is no address.
-fabric::Identity identity_of(const Endpoint4Or6& endpoint);
 
 Endpoint4Or6 local_end(int socket);
 Endpoint4Or6 far_end(int socket);

@@ -36,10 +36,20 @@ struct Capabilities {
   uint32_t max_reads;            // RDMA Reads in flight per queue pair (ORD and IRD)
   uint32_t max_keys;             // remote keys of one queue pair
   uint64_t max_message;          // bytes of one Read or Write
-  bool send_invalidate;          // Send-with-Invalidate works both ways
+  bool send_invalidate;          // Send-with-Invalidate works both ways, and completions tell of it
   // A Send or Write that the peer refuses fails its own completion. Without it (iWARP) those
   // complete when their memory may be used again; that the peer refused one ends the connection.
   bool acknowledges;
+  uint32_t max_read_sges = kMaxSges;  // per Read
+  // What follows holds for drivers in software. Devices differ.
+  bool waits_for_receives = true;  // a message that finds no Receive waits for it; else it ends the
+                                   // connection
+  bool private_keys =
+      true;  // a key serves its connection's peer alone; else every peer of the device
+  bool guards_invalidation = true;  // and only that peer can invalidate it
+  bool exact_private_data = true;   // else zeros may follow what the peer sent
+  bool counts_causes =
+      true;  // counters() has why a peer was refused, and whether it died or closed
 };
 
 class QueuePair;
@@ -82,6 +92,12 @@ class RemoteKeys {
   // Takes unused keys for kBindKey, all of keys.size() or none. Unpredictable, and never a value
   // that this connection used recently. Data path.
   virtual bool reserve_keys(std::span<uint32_t> keys) = 0;
+  // What a reserved key will be called once it is bound to `span` with `rights`: the same, but on
+  // devices whose keys are made by registering. The new name takes the place of the old one
+  // everywhere. Asked before the peer hears of the key and kBindKey is posted. Data path.
+  virtual uint32_t name_key(uint32_t key, const MemorySpan& /*span*/, Rights /*rights*/) {
+    return key;
+  }
   // Gives a key back, after its invalidation completed or the queue pair is in error with nothing
   // of the peer's in progress (its kDisconnected event was delivered).
   virtual void release_key(uint32_t key) = 0;

@@ -75,8 +75,11 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
                            xprt::Upcalls& upcalls) {
   queue_pair_ = std::move(queue_pair);
   xprt::ConnectionOptions fitted = options;
-  fitted.send_wrs = std::min(options.send_wrs, device_.capabilities().max_send_wrs);
-  fitted.max_sges = std::min(options.max_sges, device_.capabilities().max_sges);
+  const fabric::Capabilities& can = device_.capabilities();
+  fitted.send_wrs = std::min(options.send_wrs, can.max_send_wrs);
+  fitted.max_sges = std::min(options.max_sges, can.max_sges);
+  fitted.max_read_sges = std::min(options.max_read_sges, can.max_read_sges);
+  fitted.remote_invalidation = options.remote_invalidation && can.send_invalidate;
   {
     std::lock_guard lock(engine_mutex_);
     engine_ = std::make_unique<xprt::Connection>(fitted, memory, core_.call_pool(), *queue_pair_,

@@ -236,6 +236,7 @@ void Requester::offer(State& call, const Draft& draft) noexcept {
     Offer& offer = call.offers[next++];
     offer.span = span;
     offer.rights = rights;
+    offer.key = link_.keys.name_key(offer.key, span, rights);
     offer.revoked = false;
   };
   auto add_buffers = [&](uint64_t bytes, Rights rights) {

@@ -48,8 +48,9 @@ struct ConnectionOptions {
   uint64_t max_chunk_bytes = UINT64_MAX;
   // Eligible items of at least so many bytes move in chunks even when they would fit inline.
   uint32_t chunk_threshold = 1024;
-  uint32_t send_wrs = 256;               // depth of the queue pair's send queue; at least 8
-  uint32_t max_sges = fabric::kMaxSges;  // of the device, per work request; at least 2
+  uint32_t send_wrs = 256;                    // depth of the queue pair's send queue; at least 8
+  uint32_t max_sges = fabric::kMaxSges;       // of the device, per Send or Write; at least 2
+  uint32_t max_read_sges = fabric::kMaxSges;  // and per Read
   bool remote_invalidation = true;
   // A call that waits longer than this for pool buffers (perhaps more than there are) is answered
   // ERR_CHUNK, so that those behind it go on.
@@ -230,8 +231,8 @@ class Connection {
 
   bool established() const;
   bool work_in_flight() const;  // work requests have not been reported yet
-  bool idle() const;  // dead, nothing posted, no call above: may be destroyed
-  bool busy() const;  // calls in flight or waiters: needs on_tick
+  bool idle() const;            // dead, nothing posted, no call above: may be destroyed
+  bool busy() const;            // calls in flight or waiters: needs on_tick
   const Counters& counters() const;
   void count_refusal(Refusal reason);  // of the upper layer, beside our own
   uint32_t calls() const;              // responder: calls that have not ended

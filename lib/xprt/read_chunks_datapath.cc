@@ -110,7 +110,7 @@ bool Responder::post_read(Incoming& call) noexcept {
   wr.key = segment.handle;
   wr.remote_address = segment.offset + c.segment_offset;
   wr.num_sges = 0;
-  while (c.segment_offset != segment.length && wr.num_sges < link_.options.max_sges) {
+  while (c.segment_offset != segment.length && wr.num_sges < link_.options.max_read_sges) {
     const MemorySpan& sink = call.sinks[c.local];
     uint32_t length = std::min(segment.length - c.segment_offset, sink.length - c.local_offset);
     wr.sges[wr.num_sges++] = {sink.data + c.local_offset, length, sink.region};

@@ -1,0 +1,88 @@
+#include "drivers/common/endpoint.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+namespace rrdk::drivers {
+
+namespace {
+
+// An IPv4 address that came in through an IPv6 socket is shown as what it is.
+std::string_view without_mapping(std::string_view host) {
+  constexpr std::string_view kMapped = "::ffff:";
+  if (host.starts_with(kMapped) && host.find('.') != std::string_view::npos)
+    host.remove_prefix(kMapped.size());
+  return host;
+}
+
+}  // namespace
+
+Result<Endpoint4Or6> look_up(const std::string& host, uint16_t port, const std::string& uri) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0)
+    return fail(Errc::kNotFound, uri + ": " + ::gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
+  Endpoint4Or6 endpoint;
+  std::memcpy(&endpoint.storage, found->ai_addr, found->ai_addrlen);
+  endpoint.length = found->ai_addrlen;
+  return endpoint;
+}
+
+Endpoint4Or6 endpoint_of(const sockaddr* address) {
+  Endpoint4Or6 endpoint;
+  if (address == nullptr)
+    return endpoint;
+  if (address->sa_family == AF_INET)
+    endpoint.length = sizeof(sockaddr_in);
+  else if (address->sa_family == AF_INET6)
+    endpoint.length = sizeof(sockaddr_in6);
+  std::memcpy(&endpoint.storage, address, endpoint.length);
+  return endpoint;
+}
+
+std::string host_of(const Endpoint4Or6& endpoint) {
+  std::array<char, NI_MAXHOST> host{};
+  if (::getnameinfo(endpoint.get(), endpoint.length, host.data(), host.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+    return "not connected";
+  return std::string(without_mapping(host.data()));
+}
+
+fabric::Identity identity_of(const Endpoint4Or6& endpoint) {
+  fabric::Identity identity;
+  if (endpoint.storage.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(endpoint.storage);
+    std::memcpy(&identity.words[1], &v6.sin6_addr, sizeof(v6.sin6_addr));
+    identity.words[0] = uint64_t{v6.sin6_scope_id} << 8 | AF_INET6;
+  } else if (endpoint.storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(endpoint.storage);
+    identity.words[1] = v4.sin_addr.s_addr;
+    identity.words[0] = AF_INET;
+  }
+  return identity;
+}
+
+std::string to_text(const Endpoint4Or6& endpoint) {
+  const std::string host = host_of(endpoint);
+  uint16_t port = 0;
+  if (endpoint.storage.ss_family == AF_INET6)
+    port = reinterpret_cast<const sockaddr_in6&>(endpoint.storage).sin6_port;
+  else if (endpoint.storage.ss_family == AF_INET)
+    port = reinterpret_cast<const sockaddr_in&>(endpoint.storage).sin_port;
+  else
+    return host;
+  const bool is_v6 = host.find(':') != std::string::npos;
+  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(ntohs(port));
+}
+
+}  // namespace rrdk::drivers

@@ -1,0 +1,36 @@
+// Addresses of IPv4 and IPv6, as sockets and connection managers take them.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+
+#include "fabric/device.h"
+#include "rrdk/error.h"
+
+namespace rrdk::drivers {
+
+struct Endpoint4Or6 {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+// Names are looked up, which can take a while. `uri` is for the message. Errors: kNotFound.
+Result<Endpoint4Or6> look_up(const std::string& host, uint16_t port, const std::string& uri);
+
+// A copy of what another library holds; empty for other families.
+Endpoint4Or6 endpoint_of(const sockaddr* address);
+
+// As in "10.0.0.1:20049", "[::1]:20049".
+std::string to_text(const Endpoint4Or6& endpoint);
+// Without the port: the same whenever this host connects.
+std::string host_of(const Endpoint4Or6& endpoint);
+
+// The same in numbers; not known when there is no address.
+fabric::Identity identity_of(const Endpoint4Or6& endpoint);
+
+}  // namespace rrdk::drivers

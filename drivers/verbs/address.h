@@ -1,0 +1,24 @@
+// Addresses of the driver: verbs://10.0.0.1:20049, verbs://[fe80::1%eth0],
+// verbs://host?device=rxe0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "drivers/common/endpoint.h"
+#include "rrdk/error.h"
+
+namespace rrdk::verbs {
+
+// NFS over RDMA's (RFC 8267 section 7).
+constexpr uint16_t kDefaultPort = 20049;
+
+struct Address {
+  drivers::Endpoint4Or6 endpoint;
+  std::string device;  // as `rdma link` names it; empty: the one that the address leads to
+};
+
+// Names are looked up, which can take a while. Errors: kBadUri, kNotFound.
+Result<Address> parse_address(const std::string& uri);
+
+}  // namespace rrdk::verbs

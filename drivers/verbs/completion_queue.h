@@ -1,0 +1,110 @@
+// The completion queue of one thread: the device's, with the queue pairs that have something to
+// report besides.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "drivers/common/fd.h"
+#include "drivers/verbs/receive_wrs.h"
+#include "fabric/device.h"
+
+namespace rrdk::verbs {
+
+class Device;
+class QueuePair;
+
+constexpr size_t kMaxQueuePairs = 16384;  // of one completion queue
+
+// A chain of work requests under construction, posted with one doorbell.
+struct SendChain {
+  static constexpr uint32_t kMost = 16;
+  std::array<ibv_send_wr, kMost> wrs;
+  std::array<std::array<ibv_sge, fabric::kMaxSges>, kMost> sges;
+  uint32_t count = 0;
+};
+
+class CompletionQueue final : public fabric::CompletionQueue {
+ public:
+  // Errors: kNoMemory, kSystem.
+  static Result<std::unique_ptr<CompletionQueue>> create(Device& device, uint32_t entries);
+  ~CompletionQueue() override;
+
+  uint32_t poll(std::span<fabric::Completion> out) override;
+  int wake_fd() const override { return epoll_.get(); }
+  bool arm() override;
+  void disarm() override;
+
+  ibv_cq* get() noexcept { return cq_; }
+  // Makes room for what a queue pair can have posted: a queue that overflows is lost. Errors:
+  // kLimit.
+  Result<void> reserve(uint32_t completions);
+  void unreserve(uint32_t completions);
+  // Control path: completions of `number` are the queue pair's from now on.
+  void add(QueuePair& qp, uint32_t number);
+  // Destroys the device's queue pair, by the polling thread or while nothing polls. What it left
+  // behind goes with it, so that its number can be used again.
+  void destroy(QueuePair& qp, ibv_qp* queue_pair);
+  // The polling thread, or while nothing polls: `qp` goes away.
+  void forget(QueuePair& qp);
+  // Any thread: the polling thread looks at `qp`.
+  void ring(QueuePair& qp) noexcept;
+  // How often it was found empty: what a device had written before has been seen when this grows
+  // by two.
+  uint64_t times_empty() const noexcept { return times_empty_.load(std::memory_order_acquire); }
+
+  // --- the polling thread ---
+  // `qp` has something to report that the device does not know of.
+  void activate(QueuePair& qp) noexcept;
+  // Where this thread's queue pairs put their chains together.
+  SendChain& sends() noexcept { return sends_; }
+  ReceiveChain& receives() noexcept { return receives_; }
+
+ private:
+  // A QueuePair's place by its number: open addressing, at most half full.
+  static constexpr size_t kPlaces = 2 * kMaxQueuePairs;
+  static constexpr uint32_t kBatch = 32;
+
+  explicit CompletionQueue(Device& device) : device_(device), places_(kPlaces) {}
+  Result<void> open(uint32_t entries);
+  bool grow(uint64_t entries);
+  QueuePair* find(uint32_t number) const noexcept;
+  bool refill(size_t most) noexcept;
+  void take_rings() noexcept;
+  void vacate(QueuePair& qp, uint32_t number) noexcept;
+  void purge(QueuePair& qp, uint32_t number);
+  uint32_t poll_active(std::span<fabric::Completion> out, bool empty) noexcept;
+
+  Device& device_;
+  drivers::Fd epoll_;
+  drivers::Fd rings_;  // eventfd
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+
+  // Taken from the device, and not looked at yet.
+  std::array<ibv_wc, kBatch> batch_;
+  uint32_t batch_next_ = 0;
+  uint32_t batch_count_ = 0;
+  std::vector<ibv_wc> kept_;  // what remove() took besides
+  size_t kept_next_ = 0;
+  std::vector<QueuePair*> active_;  // room for kMaxQueuePairs
+  std::atomic<uint64_t> times_empty_{0};
+  SendChain sends_;
+  ReceiveChain receives_;
+
+  std::atomic<bool> has_rings_{false};
+  std::mutex mutex_;                             // of what follows
+  std::vector<std::atomic<QueuePair*>> places_;  // read by the polling thread without it
+  size_t queue_pairs_ = 0;
+  uint64_t reserved_ = 0;
+  std::vector<QueuePair*> rung_;
+};
+
+}  // namespace rrdk::verbs

@@ -1,0 +1,412 @@
+// How a queue pair becomes connected, and what is told of its end: the control thread's part of
+// QueuePair.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "drivers/verbs/device.h"
+#include "drivers/verbs/queue_pair.h"
+#include "drivers/verbs/status.h"
+
+namespace rrdk::verbs {
+
+using drivers::Clock;
+
+namespace {
+
+constexpr std::chrono::seconds kConnectTimeout{30};
+constexpr int kResolveTimeoutMs = 5000;
+// Ticks without progress until a flush is no longer left to the device.
+constexpr uint32_t kQuietTicks = 5;
+// InfiniBand's RNR NAK timer field 12: a sender that met no Receive tries again after 0.64 ms.
+constexpr uint8_t kMinRnrTimer = 12;
+// The most of their three bits: 7 transport retries, and RNR retries without end, since a peer that
+// posts no Receive is for the layers above to judge.
+constexpr uint8_t kRetries = 7;
+constexpr uint8_t kRnrRetries = 7;
+// REJ reasons (InfiniBand volume 1, table 112) as events carry them.
+constexpr int kRejInvalidServiceId = 8;
+constexpr int kRejStaleConnection = 10;
+constexpr int kRejConsumer = 28;
+
+uint8_t depth(uint32_t reads) {
+  return static_cast<uint8_t>(std::min<uint32_t>(reads, std::numeric_limits<uint8_t>::max()));
+}
+
+}  // namespace
+
+fabric::Event QueuePair::new_event(fabric::EventType type) const {
+  fabric::Event event;
+  event.type = type;
+  event.owner = owner_;
+  return event;
+}
+
+std::string QueuePair::error_text(const char* what, int error) const {
+  return drivers::to_text(far_) + ": " + what + ": " + std::strerror(std::abs(error));
+}
+
+Result<void> QueuePair::start_connect(const Address& address,
+                                      std::span<const std::byte> private_data) {
+  const std::lock_guard lock(device_.control().mutex());
+  if (status_.load(std::memory_order_acquire) != Status::kIdle)
+    return fail(Errc::kInvalidArgument, "the queue pair was connected before");
+  if (Result<void> usable = device_.check_alive(); !usable)
+    return usable;
+  far_ = address.endpoint;
+  Result<Id> id = device_.channel().create_id(*this);
+  if (!id)
+    return tl::unexpected(id.error());
+  if (rdma_resolve_addr(id->get(), nullptr, far_.get(), kResolveTimeoutMs) != 0)
+    return fail(code_of(errno), error_text("no RDMA device leads there", errno));
+  id_ = std::move(*id);
+  private_data_.assign(private_data.begin(), private_data.end());
+  deadline_ = Clock::now() + kConnectTimeout;
+  Status idle = Status::kIdle;
+  if (!status_.compare_exchange_strong(idle, Status::kConnecting)) {
+    id_.reset();
+    return fail(Errc::kShutdown, "the queue pair was disconnected");
+  }
+  device_.control().set_ticking(*this, true);
+  return {};
+}
+
+void QueuePair::on_cm_event(const CmEvent& event) {
+  const bool connecting = status_.load(std::memory_order_acquire) == Status::kConnecting;
+  const auto failed = [&](const char* what) {
+    if (connecting)
+      connect_failed(fabric::EventType::kConnectFailed, code_of(event.status),
+                     error_text(what, event.status));
+  };
+  switch (event.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      return connecting ? addr_resolved() : void();
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      return connecting ? route_resolved() : void();
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      return connecting ? peer_answered(event) : void();
+    case RDMA_CM_EVENT_ESTABLISHED:
+      return connecting ? established(event) : void();
+    case RDMA_CM_EVENT_ADDR_ERROR:
+      return failed("no RDMA device leads there");
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+      return failed("there is no route");
+    case RDMA_CM_EVENT_UNREACHABLE:
+      return failed("no answer");
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+      return failed("the connection could not be made");
+    case RDMA_CM_EVENT_REJECTED:
+      return connecting ? rejected(event) : void();
+    case RDMA_CM_EVENT_DISCONNECTED:
+      return end_with(End::kPeerClosed);
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return end_with(End::kDeviceLost);
+    case RDMA_CM_EVENT_ADDR_CHANGE:
+      Counters::count(device_.counts().addresses_changed);
+      return end_with(End::kAddressChanged);
+    default:
+      return;
+  }
+}
+
+void QueuePair::on_async_event(ibv_event_type type) {
+  if (type == IBV_EVENT_COMM_EST) {
+    if (id_)
+      rdma_notify(id_.get(), type);  // a message came before the peer's last word of the handshake
+    return;
+  }
+  end_with(type == IBV_EVENT_DEVICE_FATAL ? End::kDeviceLost : End::kPeerRefused);
+}
+
+void QueuePair::addr_resolved() {
+  const std::string leads_to = ibv_get_device_name(id_->verbs->device);
+  if (leads_to != device_.name())
+    return connect_failed(fabric::EventType::kConnectFailed, Errc::kUnsupported,
+                          drivers::to_text(far_) + " is reached through " + leads_to +
+                              ", and this process uses " + device_.name() +
+                              ": give its first verbs: address ?device=" + leads_to);
+  if (rdma_resolve_route(id_.get(), kResolveTimeoutMs) != 0)
+    connect_failed(fabric::EventType::kConnectFailed, code_of(errno),
+                   error_text("there is no route", errno));
+}
+
+void QueuePair::route_resolved() {
+  if (Result<void> attached = attach(); !attached)
+    return connect_failed(fabric::EventType::kConnectFailed, attached.error().code,
+                          attached.error().message);
+  ord_ = ird_ = depth(reads_);
+  rdma_conn_param param = conn_param(private_data_);
+  if (rdma_connect(id_.get(), &param) != 0)
+    connect_failed(
+        fabric::EventType::kConnectFailed, code_of(errno),
+        error_text(errno == ECONNREFUSED ? "nobody listens there" : "rdma_connect", errno));
+}
+
+rdma_conn_param QueuePair::conn_param(std::span<const std::byte> private_data) const {
+  rdma_conn_param param{};
+  param.private_data = private_data.data();
+  param.private_data_len = static_cast<uint8_t>(private_data.size());
+  param.responder_resources = ird_;
+  param.initiator_depth = ord_;
+  param.flow_control = 1;
+  param.retry_count = kRetries;
+  param.rnr_retry_count = kRnrRetries;
+  param.srq = srq_ != nullptr;
+  param.qp_num = number_;
+  return param;
+}
+
+// Makes the device's queue pair, and gives it the Receives that were posted so far.
+Result<void> QueuePair::attach() {
+  ibv_qp_init_attr init{};
+  init.qp_context = this;
+  init.send_cq = init.recv_cq = cq_.get();
+  init.srq = srq_ != nullptr ? srq_->get() : nullptr;
+  init.cap = device_.queue_pair_caps();
+  init.cap.max_send_wr = send_limit_;
+  init.cap.max_recv_wr = receive_limit_;
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* made = ibv_create_qp(device_.pd(), &init);
+  if (made == nullptr)
+    return fail(errno == ENOMEM ? Errc::kNoMemory : Errc::kSystem,
+                error_text("a queue pair could not be made", errno));
+  qp_ = made;
+  number_ = made->qp_num;
+  cq_.add(*this, number_);
+  return move_to(IBV_QPS_INIT).and_then([&] { return post_kept(); });
+}
+
+Result<void> QueuePair::post_kept() {
+  const std::lock_guard lock(early_mutex_);
+  if (early_closed_)
+    return fail(Errc::kShutdown, drivers::to_text(far_) + ": given up while connecting");
+  ReceiveChain chain;
+  uint64_t number = receive_tail_ - early_.size();
+  for (size_t i = 0; i < early_.size();) {
+    chain.clear();
+    for (; i < early_.size() && !chain.full(); ++i)
+      chain.add(early_[i], number++ | kReceiveBit, device_.regions());
+    ibv_recv_wr* bad = nullptr;
+    if (const int error = ibv_post_recv(qp_, chain.wrs.data(), &bad); error != 0)
+      return fail(Errc::kSystem, error_text("Receives could not be posted", error));
+    receive_device_end_ = number;
+  }
+  early_ = {};
+  open_.store(true, std::memory_order_release);
+  return {};
+}
+
+Result<void> QueuePair::move_to(ibv_qp_state state) {
+  ibv_qp_attr attr{};
+  attr.qp_state = state;
+  int mask = 0;
+  if (rdma_init_qp_attr(id_.get(), &attr, &mask) != 0)
+    return fail(Errc::kSystem, error_text("rdma_init_qp_attr", errno));
+  if (state == IBV_QPS_INIT) {
+    // What the peer may do is up to the keys.
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  } else if (state == IBV_QPS_RTR) {
+    // Kernels set bits of RoCE's in the mask of InfiniBand ports, too, which devices refuse.
+    constexpr int kRoceBits = 0xe00000;
+    if (device_.is_infiniband(id_->port_num))
+      mask &= ~kRoceBits;
+    attr.max_dest_rd_atomic = ird_;
+    attr.min_rnr_timer = kMinRnrTimer;
+  } else {
+    attr.max_rd_atomic = ord_;
+  }
+  if (const int error = ibv_modify_qp(qp_, &attr, mask); error != 0)
+    return fail(Errc::kSystem, error_text("ibv_modify_qp", error));
+  return {};
+}
+
+// With iWARP the kernel does it, when the handshake is over.
+Result<void> QueuePair::make_ready() {
+  if (device_.is_iwarp())
+    return {};
+  return move_to(IBV_QPS_RTR).and_then([&] { return move_to(IBV_QPS_RTS); });
+}
+
+// iWARP devices disagree on which of the two numbers is whose.
+void QueuePair::agree_on_depths(const CmEvent& event) {
+  uint8_t peer_serves = event.initiator_depth;
+  uint8_t peer_reads = event.responder_resources;
+  if (device_.is_iwarp())
+    peer_serves = peer_reads = std::min(peer_serves, peer_reads);
+  ord_ = std::min(depth(reads_), peer_serves);
+  ird_ = std::min(depth(reads_), peer_reads);
+}
+
+void QueuePair::peer_answered(const CmEvent& event) {
+  agree_on_depths(event);
+  if (Result<void> ready = make_ready(); !ready)
+    return connect_failed(fabric::EventType::kConnectFailed, ready.error().code,
+                          ready.error().message);
+  if (rdma_establish(id_.get()) != 0)
+    return connect_failed(fabric::EventType::kConnectFailed, code_of(errno),
+                          error_text("rdma_establish", errno));
+  established(event);
+}
+
+void QueuePair::established(const CmEvent& event) {
+  if (!accepting_ && device_.is_iwarp())
+    agree_on_depths(event);
+  reads_allowed_ = ord_;
+  Status connecting = Status::kConnecting;
+  if (!status_.compare_exchange_strong(connecting, Status::kEstablished))
+    return;  // given up: on_tick() tells
+  device_.control().set_ticking(*this, false);
+  fabric::Event up = new_event(fabric::EventType::kEstablished);
+  if (!accepting_) {
+    up.private_data_length = event.private_data_length;
+    up.private_data = event.private_data;
+  }
+  device_.control().emit(*this, std::move(up));
+}
+
+Result<void> QueuePair::accept(Id id, const CmEvent& asked,
+                               std::span<const std::byte> private_data) {
+  const std::lock_guard lock(device_.control().mutex());
+  Status idle = Status::kIdle;
+  if (!status_.compare_exchange_strong(idle, Status::kConnecting))
+    return fail(Errc::kInvalidArgument, "the queue pair was connected before");
+  accepting_ = true;
+  id_ = std::move(id);
+  id_->context = static_cast<CmHandler*>(this);
+  far_ = far_end(*id_);
+  deadline_ = Clock::now() + kConnectTimeout;
+  Result<void> accepted = attach().and_then([&]() -> Result<void> {
+    agree_on_depths(asked);
+    return make_ready();
+  });
+  if (accepted) {
+    rdma_conn_param param = conn_param(private_data);
+    if (rdma_accept(id_.get(), &param) != 0)
+      accepted = fail(Errc::kConnectionLost, error_text("went away during the handshake", errno));
+  }
+  if (!accepted) {
+    reported_ = true;  // the caller knows
+    end_with(End::kNeverConnected);
+    give_up_id();
+    return accepted;
+  }
+  device_.control().set_ticking(*this, true);
+  return {};
+}
+
+// Before establishment the id is the control thread's alone.
+void QueuePair::give_up_id() noexcept {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  if (qp_ != nullptr)
+    ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
+  id_.reset();
+}
+
+void QueuePair::rejected(const CmEvent& event) {
+  const std::string who = drivers::to_text(far_);
+  if (!device_.is_iwarp() && event.status == kRejInvalidServiceId)
+    return connect_failed(fabric::EventType::kConnectFailed, Errc::kNotFound,
+                          who + ": nobody listens there");
+  if (!device_.is_iwarp() && event.status != kRejConsumer)
+    return connect_failed(
+        fabric::EventType::kConnectFailed,
+        event.status == kRejStaleConnection ? Errc::kConnectionLost : Errc::kRefused,
+        who + ": its connection manager refused, InfiniBand reason " +
+            std::to_string(event.status));
+  if (event.status == -ECONNREFUSED && event.private_data_length == 0)
+    return connect_failed(fabric::EventType::kConnectFailed, Errc::kNotFound,
+                          who + ": nobody listens there");
+  Counters::count(device_.counts().connects_rejected);
+  connect_failed(fabric::EventType::kRejected, Errc::kRefused,
+                 who + ": the peer rejected the connection", event.data());
+}
+
+void QueuePair::connect_failed(fabric::EventType type, Errc code, const std::string& reason,
+                               std::span<const std::byte> private_data) {
+  if (std::exchange(reported_, true))
+    return;
+  Counters::count(device_.counts().connects_failed);
+  fabric::Event event = new_event(accepting_ ? fabric::EventType::kDisconnected : type);
+  event.code = code;
+  event.reason = reason;
+  event.private_data_length = static_cast<uint32_t>(private_data.size());
+  std::ranges::copy(private_data, event.private_data.begin());
+  end_with(End::kNeverConnected);
+  give_up_id();
+  device_.control().emit(*this, std::move(event));
+}
+
+void QueuePair::on_tick(Clock::time_point now) {
+  switch (status_.load(std::memory_order_acquire)) {
+    case Status::kConnecting:
+      if (now > deadline_)
+        connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout,
+                       drivers::to_text(far_) + ": no answer");
+      return;
+    case Status::kError:
+      if (!ended_.load(std::memory_order_acquire))
+        return;  // it is being ended at this moment
+      report_end();
+      return watch_flush();
+    default:
+      return device_.control().set_ticking(*this, false);
+  }
+}
+
+void QueuePair::report_end() {
+  if (std::exchange(reported_, true))
+    return;
+  const bool was_up = end_ != End::kNeverConnected;
+  if (!was_up)
+    give_up_id();
+  fabric::Event event = new_event(was_up || accepting_ ? fabric::EventType::kDisconnected
+                                                       : fabric::EventType::kConnectFailed);
+  event.code = was_up ? Errc::kConnectionLost : Errc::kShutdown;
+  event.reason = drivers::to_text(far_) + ": " + reason();
+  device_.control().emit(*this, std::move(event));
+}
+
+// Sees to it that everything is flushed: what a device forgets, the data path flushes.
+void QueuePair::watch_flush() {
+  if (qp_ == nullptr || settled_.load(std::memory_order_acquire))
+    return device_.control().set_ticking(*this, false);
+  const uint64_t progress = progress_.load(std::memory_order_acquire);
+  const uint64_t empty = cq_.times_empty();
+  if (progress != progress_seen_) {
+    progress_seen_ = progress;
+    quiet_ticks_ = 0;
+    empty_seen_ = empty;
+  } else if (empty >= empty_seen_ + 2 && ++quiet_ticks_ >= kQuietTicks) {
+    force_.store(true, std::memory_order_release);
+  }
+  cq_.ring(*this);
+}
+
+std::string QueuePair::reason() const {
+  switch (end_) {
+    case End::kDisconnected:
+      return "disconnected";
+    case End::kNeverConnected:
+      return "given up while connecting";
+    case End::kPeerClosed:
+      return "the peer closed the connection";
+    case End::kBroken:
+      return "the peer closed the connection, or it broke";
+    case End::kRequestFailed:
+      return "a request failed, and the connection with it";
+    case End::kPeerRefused:
+      return "the peer asked for what it may not have, and was refused";
+    case End::kDeviceLost:
+      return "the device " + device_.name() + " was removed, or failed";
+    case End::kAddressChanged:
+      return "the device's address changed";
+    case End::kNotYet:
+      break;
+  }
+  return "for an unknown reason";
+}
+
+}  // namespace rrdk::verbs

@@ -1,0 +1,95 @@
+// The verbs device: one RDMA device of the host, its memory, its listeners and its connections'
+// control path.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "drivers/common/control_loop.h"
+#include "drivers/verbs/address.h"
+#include "drivers/verbs/cm.h"
+#include "drivers/verbs/counters.h"
+#include "drivers/verbs/regions.h"
+#include "fabric/device.h"
+
+namespace rrdk::verbs {
+
+class QueuePair;
+
+class Device final : public fabric::Device, private drivers::Endpoint {
+ public:
+  static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri);
+  ~Device() override;
+
+  const fabric::Capabilities& capabilities() const override { return capabilities_; }
+  Result<std::unique_ptr<fabric::CompletionQueue>> create_completion_queue(
+      uint32_t entries) override;
+  Result<std::unique_ptr<fabric::SharedReceiveQueue>> create_shared_receive_queue(
+      uint32_t entries) override;
+  Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
+      const fabric::QueuePairOptions& options) override;
+  Result<std::unique_ptr<fabric::Listener>> listen(const std::string& uri) override;
+  Result<void> connect(fabric::QueuePair& qp, const std::string& uri,
+                       std::span<const std::byte> private_data) override;
+  std::vector<fabric::Event> poll_events(uint32_t most) override {
+    return control_.poll_events(most);
+  }
+  int event_fd() const override { return control_.event_fd(); }
+  std::vector<fabric::Counter> counters() const override;
+
+  // --- for what is made here ---
+  const std::string& name() const { return name_; }
+  drivers::ControlLoop& control() { return control_; }
+  CmChannel& channel() { return channel_; }
+  const Memory& memory() const { return memory_; }
+  const Regions& regions() const { return regions_; }
+  Counters& counts() { return counts_; }
+  ibv_context* verbs() const { return context_; }
+  ibv_pd* pd() const { return pd_; }
+  bool has_windows() const { return has_windows_; }
+  bool is_iwarp() const { return context_->device->transport_type == IBV_TRANSPORT_IWARP; }
+  bool is_infiniband(uint8_t port) const;
+  bool inlines_invalidations() const { return inlines_invalidations_; }
+  uint32_t max_completions() const { return max_completions_; }
+  const ibv_qp_cap& queue_pair_caps() const { return caps_; }
+  // Errors: kUnsupported: the address asks for another device.
+  Result<void> check_device(const Address& address, const std::string& uri) const;
+  // Errors: kSystem: it was removed, or failed.
+  Result<void> check_alive() const;
+  // With the control loop's lock held.
+  void add(QueuePair& qp);
+  void remove(QueuePair& qp);
+
+ private:
+  explicit Device(Memory& memory) : memory_(memory), regions_(memory, counts_) {}
+  Result<void> start(std::string_view uri);
+  Result<void> open_context();
+  Result<void> learn_capabilities();
+  Result<ibv_qp_cap> probe_queue_pair(uint32_t sges) const;
+  void say_what_it_lacks() const;
+  void on_ready() override;  // asynchronous events
+  void on_tick(drivers::Clock::time_point) override {}
+  void on_async_event(const ibv_async_event& event);
+
+  Memory& memory_;
+  Counters counts_;
+  std::string name_;
+  ibv_context* context_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  fabric::Capabilities capabilities_{};
+  ibv_qp_cap caps_{};
+  uint32_t max_completions_ = 0;
+  bool has_windows_ = false;
+  bool inlines_invalidations_ = true;
+  bool lost_ = false;
+  std::set<QueuePair*> queue_pairs_;
+  Regions regions_;
+  drivers::ControlLoop control_;
+  CmChannel channel_;
+};
+
+}  // namespace rrdk::verbs

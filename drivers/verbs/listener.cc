@@ -1,0 +1,137 @@
+#include "drivers/verbs/listener.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "drivers/verbs/address.h"
+#include "drivers/verbs/device.h"
+#include "drivers/verbs/queue_pair.h"
+
+namespace rrdk::verbs {
+
+namespace {
+
+constexpr int kBacklog = 1024;
+
+tl::unexpected<Error> listen_error(const std::string& uri, const char* call, int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return fail(Errc::kAddressInUse, uri + ": another server listens there");
+    case EADDRNOTAVAIL:
+      return fail(Errc::kNotFound, uri + ": this host does not have the address");
+    case ENODEV:
+    case ENOENT:
+      return fail(Errc::kNotFound, uri + ": no RDMA device of this host has the address");
+    case EACCES:
+      return fail(Errc::kPermission, uri + ": ports below 1024 are for root");
+    default:
+      return fail(Errc::kSystem, uri + ": " + call + ": " + std::strerror(error));
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::string& uri) {
+  const std::lock_guard lock(device.control().mutex());
+  std::unique_ptr<Listener> listener(new Listener(device));
+  if (Result<void> opened = listener->open(uri); !opened)
+    return tl::unexpected(opened.error());
+  return listener;
+}
+
+Result<void> Listener::open(const std::string& uri) {
+  Result<Address> address = parse_address(uri);
+  if (!address)
+    return tl::unexpected(address.error());
+  if (Result<void> fits = device_.check_device(*address, uri); !fits)
+    return fits;
+  Result<Id> id = device_.channel().create_id(*this);
+  if (!id)
+    return tl::unexpected(id.error());
+  id_ = std::move(*id);
+  int on = 1;  // connections of a server that went away do not keep its port
+  (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on));
+  if (rdma_bind_addr(id_.get(), address->endpoint.get()) != 0)
+    return listen_error(uri, "rdma_bind_addr", errno);
+  if (id_->verbs != nullptr && device_.name() != ibv_get_device_name(id_->verbs->device))
+    return fail(Errc::kUnsupported, uri + " belongs to " + ibv_get_device_name(id_->verbs->device) +
+                                        ", and this process uses " + device_.name());
+  if (rdma_listen(id_.get(), kBacklog) != 0)
+    return listen_error(uri, "rdma_listen", errno);
+  uri_ = "verbs://" + drivers::to_text(local_end(*id_));
+  if (!address->device.empty())
+    uri_ += "?device=" + address->device;
+  return {};
+}
+
+Listener::~Listener() {
+  const std::lock_guard lock(device_.control().mutex());
+  device_.control().forget(*this);
+  id_.reset();
+}
+
+void Listener::on_cm_event(const CmEvent& event) {
+  if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL)
+    base::log_error("verbs: %s is gone, and %s listens no more", device_.name().c_str(),
+                    uri_.c_str());
+  if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST)
+    return;
+  Id id(event.id);
+  if (id->verbs == nullptr || device_.name() != ibv_get_device_name(id->verbs->device)) {
+    Counters::count(device_.counts().requests_refused);
+    rdma_reject(id.get(), nullptr, 0);  // a wildcard address listens on every device
+    return;
+  }
+  fabric::Event asked;
+  asked.type = fabric::EventType::kConnectRequest;
+  asked.listener = this;
+  asked.request = std::make_unique<ConnectRequest>(device_, std::move(id), event);
+  device_.control().emit(*this, std::move(asked));
+}
+
+ConnectRequest::ConnectRequest(Device& device, Id id, const CmEvent& asked)
+    : device_(device), asked_(asked), far_(far_end(*id)), id_(std::move(id)) {
+  id_->context = static_cast<CmHandler*>(this);
+}
+
+ConnectRequest::~ConnectRequest() {
+  const std::lock_guard lock(device_.control().mutex());
+  id_.reset();
+}
+
+void ConnectRequest::on_cm_event(const CmEvent& /*event*/) {
+  gone_ = true;  // whatever it is, before an answer it is the end
+}
+
+Result<std::unique_ptr<fabric::QueuePair>> ConnectRequest::create_queue_pair(
+    const fabric::QueuePairOptions& options) {
+  return device_.create_queue_pair(options);
+}
+
+Result<void> ConnectRequest::accept(fabric::QueuePair& qp,
+                                    std::span<const std::byte> private_data) {
+  const std::lock_guard lock(device_.control().mutex());
+  if (!id_)
+    return fail(Errc::kInvalidArgument, "the request was answered already");
+  if (private_data.size() > fabric::kMaxPrivateData)
+    return fail(Errc::kInvalidArgument, "private data is too long");
+  if (gone_) {
+    Counters::count(device_.counts().requests_refused);
+    return fail(Errc::kConnectionLost, peer() + " went away during the handshake");
+  }
+  return static_cast<QueuePair&>(qp).accept(std::move(id_), asked_, private_data);
+}
+
+void ConnectRequest::reject(std::span<const std::byte> private_data) {
+  const std::lock_guard lock(device_.control().mutex());
+  if (!id_)
+    return;
+  rdma_reject(id_.get(), private_data.data(),
+              static_cast<uint8_t>(std::min<size_t>(private_data.size(), fabric::kMaxPrivateData)));
+  id_.reset();
+}
+
+}  // namespace rrdk::verbs

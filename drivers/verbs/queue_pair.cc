@@ -1,0 +1,171 @@
+#include "drivers/verbs/queue_pair.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "drivers/verbs/device.h"
+#include "drivers/verbs/registrations.h"
+#include "drivers/verbs/windows.h"
+
+namespace rrdk::verbs {
+
+using fabric::WcStatus;
+
+namespace {
+
+std::string limit_text(const char* what, uint32_t most) {
+  return std::string(what) + " must be 1 to " + std::to_string(most);
+}
+
+uint32_t completions_of(const fabric::QueuePairOptions& options) {
+  const uint32_t receives = options.srq != nullptr
+                                ? static_cast<SharedReceiveQueue*>(options.srq)->entries_to_count()
+                                : options.receive_wrs;
+  return options.send_wrs + receives;
+}
+
+std::unique_ptr<Keys> make_keys(Device& device, uint32_t count) {
+  if (device.has_windows())
+    return std::make_unique<Windows>(device.pd(), count);
+  return std::make_unique<Registrations>(device.pd(), count, device.counts());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device,
+                                                     const fabric::QueuePairOptions& options) {
+  const fabric::Capabilities& most = device.capabilities();
+  if (options.cq == nullptr)
+    return fail(Errc::kInvalidArgument, "a queue pair needs a completion queue");
+  if (options.send_wrs == 0 || options.send_wrs > most.max_send_wrs)
+    return fail(Errc::kInvalidArgument, limit_text("send_wrs", most.max_send_wrs));
+  if (options.srq == nullptr &&
+      (options.receive_wrs == 0 || options.receive_wrs > most.max_receive_wrs))
+    return fail(Errc::kInvalidArgument, limit_text("receive_wrs", most.max_receive_wrs));
+  if (options.keys > most.max_keys)
+    return fail(Errc::kInvalidArgument, limit_text("keys", most.max_keys));
+  const uint32_t completions = completions_of(options);
+  auto& cq = static_cast<CompletionQueue&>(*options.cq);
+  if (Result<void> room = cq.reserve(completions); !room)
+    return tl::unexpected(room.error());
+  return std::unique_ptr<QueuePair>(new QueuePair(device, options, completions));
+}
+
+QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, uint32_t completions)
+    : device_(device),
+      cq_(static_cast<CompletionQueue&>(*options.cq)),
+      srq_(static_cast<SharedReceiveQueue*>(options.srq)),
+      owner_(options.owner),
+      options_(options),
+      completions_(completions),
+      reads_(std::min(options.reads, device.capabilities().max_reads)),
+      keys_(make_keys(device, options.keys)),
+      soft_keys_(!device.has_windows()),
+      send_limit_(options.send_wrs),
+      record_mask_(std::bit_ceil(options.send_wrs) - 1),
+      records_(record_mask_ + 1),
+      silent_limit_(std::max(1u, options.send_wrs / 4)),
+      inline_limit_(device.capabilities().max_inline),
+      receive_limit_(options.srq == nullptr ? options.receive_wrs : 0),
+      receive_mask_(std::bit_ceil(std::max(receive_limit_, 1u)) - 1),
+      receive_ids_(receive_mask_ + 1) {
+  device.add(*this);
+}
+
+QueuePair::~QueuePair() {
+  disconnect();
+  const std::lock_guard lock(device_.control().mutex());
+  device_.remove(*this);
+  device_.control().forget(*this);
+  keys_.reset();  // windows go while their queue pair is in error, and before it
+  if (qp_ != nullptr)
+    cq_.destroy(*this, qp_);
+  id_.reset();
+  cq_.forget(*this);
+  cq_.unreserve(completions_);
+}
+
+std::string QueuePair::peer() const {
+  return drivers::to_text(far_);
+}
+
+void QueuePair::end_with(End end) noexcept {
+  const Status before = status_.exchange(Status::kError, std::memory_order_acq_rel);
+  if (before == Status::kError)
+    return;
+  end_ = before == Status::kEstablished ? end : End::kNeverConnected;
+  if (before == Status::kEstablished)
+    part();
+  ended_.store(true, std::memory_order_release);
+  cq_.ring(*this);
+  if (before != Status::kIdle)
+    device_.control().nudge(*this);
+}
+
+// The device flushes what it has, and the peer hears of it.
+void QueuePair::part() noexcept {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  if (qp_ != nullptr)
+    ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
+  if (id_)
+    rdma_disconnect(id_.get());
+}
+
+// Receives that come before there is a queue pair of the device's.
+uint32_t QueuePair::post_early(std::span<const fabric::ReceiveWr> wrs) {
+  const std::lock_guard lock(early_mutex_);
+  if (open_.load(std::memory_order_relaxed))
+    return post_receive(wrs);
+  uint32_t taken = 0;
+  for (; taken < wrs.size() && receive_tail_ - receive_head_ < receive_limit_; ++taken) {
+    receive_ids_[receive_tail_++ & receive_mask_] = wrs[taken].wr_id;
+    if (!early_closed_)
+      early_.push_back(wrs[taken]);
+  }
+  if (status_.load(std::memory_order_acquire) == Status::kError)
+    cq_.activate(*this);
+  return taken;
+}
+
+// False: they went to the device.
+bool QueuePair::close_early() {
+  const std::lock_guard lock(early_mutex_);
+  if (open_.load(std::memory_order_relaxed))
+    return false;
+  early_closed_ = true;
+  early_.clear();
+  return true;
+}
+
+bool QueuePair::device_is_done() const noexcept {
+  return head_ >= device_end_ && (srq_ != nullptr || receive_head_ >= receive_device_end_);
+}
+
+void QueuePair::check_settled() noexcept {
+  if (status_.load(std::memory_order_relaxed) == Status::kError &&
+      !settled_.load(std::memory_order_relaxed) && device_is_done())
+    settled_.store(true, std::memory_order_release);
+}
+
+// Some devices lose what is posted at the moment of the error. When they are destroyed, they do
+// not touch its memory any more.
+void QueuePair::force_flush() noexcept {
+  flushed_by_force_ = true;
+  if (device_is_done())
+    return;
+  Counters::count(device_.counts().forced_flushes);
+  {
+    const std::lock_guard lock(device_.control().mutex());
+    if (qp_ != nullptr)
+      cq_.destroy(*this, std::exchange(qp_, nullptr));
+  }
+  for (uint64_t i = head_; i != tail_; ++i) {
+    if (!record(i).done && !record(i).soft) {
+      record(i).done = true;
+      record(i).status = WcStatus::kFlushed;
+    }
+  }
+}
+
+}  // namespace rrdk::verbs

@@ -1,0 +1,215 @@
+// Send-queue requests in, their completions out.
+#include <algorithm>
+
+#include "drivers/verbs/device.h"
+#include "drivers/verbs/queue_pair.h"
+#include "drivers/verbs/status.h"
+
+namespace rrdk::verbs {
+
+using fabric::Op;
+using fabric::WcStatus;
+
+uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
+  const Status status = status_.load(std::memory_order_acquire);
+  if (status != Status::kEstablished) [[unlikely]]
+    return status == Status::kError ? add_flushed(wrs) : 0;
+  SendChain& chain = cq_.sends();
+  uint32_t taken = 0;
+  while (taken < wrs.size() && has_room()) {
+    chain.count = 0;
+    while (taken < wrs.size() && has_room() && chain.count < SendChain::kMost)
+      add(wrs[taken++], chain);
+    if (chain.count != 0 && !launch(chain)) [[unlikely]]
+      break;
+  }
+  if (soft_keys_ && head_ != tail_ && record(head_).soft) [[unlikely]]
+    cq_.activate(*this);
+  return taken;
+}
+
+void QueuePair::add(const fabric::SendWr& wr, SendChain& chain) noexcept {
+  Record& r = record(tail_);
+  r = {.wr_id = wr.wr_id,
+       .length = 0,
+       .op = wr.op,
+       .status = WcStatus::kSuccess,
+       .signaled = wr.signaled,
+       .device_signaled = false,
+       .soft = false,
+       .refused = false,
+       .done = false};
+  ibv_send_wr& to = chain.wrs[chain.count];
+  to = {};
+  to.wr_id = tail_++;
+  switch (wr.op) {
+    case Op::kSendInvalidate:
+      to.opcode = IBV_WR_SEND_WITH_INV;
+      to.invalidate_rkey = wr.invalidate_key;
+      fill_sges(wr, chain, to);
+      break;
+    case Op::kRead:
+    case Op::kWrite:
+      to.opcode = wr.op == Op::kRead ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+      to.wr.rdma.remote_addr = wr.remote_address;
+      to.wr.rdma.rkey = wr.key;
+      fill_sges(wr, chain, to);
+      break;
+    case Op::kBindKey:
+    case Op::kInvalidateKey: {
+      const KeyVerdict verdict =
+          wr.op == Op::kBindKey ? keys_->bind(wr, device_.regions().find(wr.sges[0].region), to)
+                                : keys_->invalidate(wr.key, to);
+      if (verdict == KeyVerdict::kRefused) {
+        make_refused(r, chain, to);
+      } else if (verdict == KeyVerdict::kNothing) {
+        r.soft = soft_keys_;
+        // A Write of nothing needs no key (InfiniBand C9-88) and keeps its place in the queue.
+        to.opcode = IBV_WR_RDMA_WRITE;
+      }
+      break;
+    }
+    default:
+      to.opcode = IBV_WR_SEND;
+      fill_sges(wr, chain, to);
+      break;
+  }
+  if (r.soft)
+    return;
+  // The queue empties only by what is reported. A Read's end is told by nothing but its own report,
+  // since software devices let later requests overtake it.
+  r.device_signaled =
+      wr.signaled || soft_keys_ || wr.op == Op::kRead || ++silent_run_ >= silent_limit_;
+  if (r.device_signaled) {
+    to.send_flags |= IBV_SEND_SIGNALED;
+    silent_run_ = 0;
+  }
+  if (chain.count != 0)
+    chain.wrs[chain.count - 1].next = &to;
+  ++chain.count;
+  device_end_ = tail_;
+}
+
+void QueuePair::fill_sges(const fabric::SendWr& wr, SendChain& chain, ibv_send_wr& to) noexcept {
+  std::array<ibv_sge, fabric::kMaxSges>& sges = chain.sges[chain.count];
+  uint64_t length = 0;
+  for (const MemorySpan& span : wr.spans()) {
+    if (span.length == 0)
+      continue;  // to some devices that means 2 GB
+    sges[static_cast<size_t>(to.num_sge++)] = device_.regions().sge_of(span);
+    length += span.length;
+  }
+  to.sg_list = sges.data();
+  record(to.wr_id).length = static_cast<uint32_t>(length);
+  if (length <= inline_limit_ && length != 0 && fits_inline(wr))
+    to.send_flags |= IBV_SEND_INLINE;
+}
+
+// Inline data is read by us: it has to be there.
+bool QueuePair::fits_inline(const fabric::SendWr& wr) const noexcept {
+  if (wr.op == Op::kRead || (wr.op == Op::kSendInvalidate && !device_.inlines_invalidations()))
+    return false;
+  return std::ranges::all_of(
+      wr.spans(), [&](const MemorySpan& span) { return device_.memory().contains(span); });
+}
+
+// The device's own refusal comes in its turn, and ends the connection as any other.
+void QueuePair::make_refused(Record& r, SendChain& chain, ibv_send_wr& to) noexcept {
+  r.refused = true;
+  to.opcode = IBV_WR_SEND;
+  chain.sges[chain.count][0] = device_.regions().forbidden();
+  to.sg_list = chain.sges[chain.count].data();
+  to.num_sge = 1;
+}
+
+// One doorbell. False: the device did not take all, which means that something is wrong with it.
+bool QueuePair::launch(SendChain& chain) noexcept {
+  ibv_send_wr* bad = nullptr;
+  if (ibv_post_send(qp_, chain.wrs.data(), &bad) == 0) [[likely]]
+    return true;
+  if (bad == nullptr)
+    return true;  // it has them all, and the connection is on its way down
+  for (uint64_t i = bad->wr_id; i != tail_; ++i) {
+    record(i).soft = true;
+    record(i).status = i == bad->wr_id ? WcStatus::kLocalProtection : WcStatus::kFlushed;
+  }
+  device_end_ = bad->wr_id;
+  Counters::count(device_.counts().request_errors);
+  end_with(End::kRequestFailed);
+  return false;
+}
+
+uint32_t QueuePair::add_flushed(std::span<const fabric::SendWr> wrs) noexcept {
+  uint32_t taken = 0;
+  for (; taken < wrs.size() && has_room(); ++taken)
+    record(tail_++) = {.wr_id = wrs[taken].wr_id,
+                       .length = 0,
+                       .op = wrs[taken].op,
+                       .status = WcStatus::kFlushed,
+                       .signaled = true,
+                       .device_signaled = false,
+                       .soft = true,
+                       .refused = false,
+                       .done = false};
+  cq_.activate(*this);
+  return taken;
+}
+
+uint32_t QueuePair::complete(const ibv_wc& wc, std::span<fabric::Completion> out) noexcept {
+  const uint32_t n =
+      (wc.wr_id & kReceiveBit) != 0 ? complete_receive(wc, out) : complete_send(wc, out);
+  if (status_.load(std::memory_order_relaxed) == Status::kError) [[unlikely]] {
+    progress_.store(progress_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    check_settled();
+    if (has_reports())
+      cq_.activate(*this);
+  }
+  return n;
+}
+
+uint32_t QueuePair::complete_send(const ibv_wc& wc, std::span<fabric::Completion> out) noexcept {
+  const uint64_t number = wc.wr_id;
+  if (number - head_ >= tail_ - head_)
+    return 0;
+  // What the device kept silent about has succeeded.
+  for (swept_ = std::max(swept_, head_); swept_ < number; ++swept_)
+    if (Record& before = record(swept_); !before.device_signaled && !before.soft)
+      before.done = true;
+  swept_ = std::max(swept_, number + 1);
+  Record& r = record(number);
+  r.done = true;
+  r.status = r.refused ? status_of_refused(wc.status) : status_of(wc.status);
+  if (r.status != WcStatus::kSuccess) [[unlikely]] {
+    if (r.refused && r.status != WcStatus::kFlushed)
+      Counters::count(device_.counts().local_protection);
+    else if (r.status != WcStatus::kFlushed)
+      Counters::count(device_.counts().request_errors);
+    end_with(r.status == WcStatus::kFlushed ? End::kBroken : End::kRequestFailed);
+  }
+  return reap(out);
+}
+
+uint32_t QueuePair::reap(std::span<fabric::Completion> out) noexcept {
+  uint32_t n = 0;
+  for (; head_ != tail_; ++head_) {
+    const Record& r = record(head_);
+    if (!r.done && !r.soft)
+      break;
+    if (!r.signaled && r.status == WcStatus::kSuccess)
+      continue;
+    if (n == out.size()) {
+      cq_.activate(*this);
+      break;
+    }
+    out[n++] = {.wr_id = r.wr_id,
+                .owner = owner_,
+                .op = r.op,
+                .status = r.status,
+                .has_invalidated = false,
+                .byte_length = r.op == Op::kRead ? r.length : 0,
+                .invalidated_key = 0};
+  }
+  return n;
+}
+
+}  // namespace rrdk::verbs
