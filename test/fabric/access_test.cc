@@ -66,6 +66,7 @@ TEST_P(Access, ReadsAndWritesWhatTheKeyCovers) {
 TEST_P(Access, ScattersReadsAndGathersWrites) {
   const uint32_t reader = pair_.expose(exposed(), Rights::kRemoteRead);
   const uint32_t writer = pair_.expose(exposed(), Rights::kRemoteWrite);
+  ASSERT_GE(pair_.can().max_sges, 3u);
   SendWr wr = access_wr(1, Op::kWrite, local_.first(10), writer, base());
   wr.num_sges = 3;
   wr.sges[1] = {local_.data() + 100, 0, local_.region()};
@@ -76,6 +77,8 @@ TEST_P(Access, ScattersReadsAndGathersWrites) {
   EXPECT_EQ(exposed().data[10], std::byte{2});
   EXPECT_EQ(exposed().data[29], std::byte{2});
   EXPECT_EQ(exposed().data[30], kMark);
+  if (pair_.can().max_read_sges < 3)
+    return;
   wr.op = Op::kRead;
   wr.key = reader;
   wr.sges[0].data = local_.data() + 1000;
@@ -124,7 +127,7 @@ TEST_P(Access, OutsideTheKeyIsRefused) {
       const uint64_t address = base() + static_cast<uint64_t>(range.offset);
       EXPECT_EQ(pair.run(access_wr(1, op, local_.first(range.length), key, address)).status,
                 refused(pair, op));
-      EXPECT_TRUE(pair.pump_until([&] { return pair.counter("refused_bounds") == 1; }));
+      EXPECT_TRUE(pair.pump_until([&] { return pair.counted("refused_bounds", 1); }));
       EXPECT_TRUE(remote_untouched());
     }
   }
@@ -139,7 +142,7 @@ TEST_P(Access, EndOfTheAddressSpaceIsRefused) {
 TEST_P(Access, ReadKeyDoesNotWrite) {
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
   expect_refused(access_wr(1, Op::kWrite, local_.first(8), key, base()));
-  EXPECT_EQ(pair_.counter("refused_rights"), 1u);
+  EXPECT_TRUE(pair_.counted("refused_rights", 1));
 }
 
 // Shows: SEC-02
@@ -156,6 +159,8 @@ TEST_P(Access, ReservedKeyMeansNothingBeforeItIsBound) {
 
 // Shows: V1-MEM-10, SEC-01, SEC-02
 TEST_P(Access, KeyOfAnotherConnectionIsRefused) {
+  if (!pair_.can().private_keys)
+    GTEST_SKIP() << "keys of this device serve all its connections";
   auto [client, server] = pair_.connect();
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
   EXPECT_EQ(pair_.run(pair_.client, *client, access_wr(1, Op::kRead, local_.first(8), key, base()))
@@ -172,7 +177,7 @@ TEST_P(Access, InvalidatedKeyIsRefused) {
   EXPECT_EQ(pair_.run(pair_.server, *pair_.server_qp, invalidate_wr(5, key)).status,
             WcStatus::kSuccess);
   expect_refused(access_wr(1, Op::kRead, local_.first(8), key, base()));
-  EXPECT_EQ(pair_.counter("refused_keys"), 1u);
+  EXPECT_TRUE(pair_.counted("refused_keys", 1));
 }
 
 TEST_P(Access, KeysAreFreshAndBounded) {
@@ -206,13 +211,17 @@ TEST_P(Access, SendWithInvalidateEndsTheKey) {
   wr.invalidate_key = key;
   EXPECT_EQ(pair_.run(wr).status, WcStatus::kSuccess);
   ASSERT_TRUE(pair_.pump_until([&] { return !pair_.server.completions.empty(); }));
-  EXPECT_TRUE(pair_.server.completions[0].has_invalidated);
-  EXPECT_EQ(pair_.server.completions[0].invalidated_key, key);
-  pair_.server_qp->release_key(key);
+  if (pair_.can().send_invalidate) {
+    EXPECT_TRUE(pair_.server.completions[0].has_invalidated);
+    EXPECT_EQ(pair_.server.completions[0].invalidated_key, key);
+    pair_.server_qp->release_key(key);
+  }
   expect_refused(access_wr(2, Op::kRead, local_.first(8), key, base()));
 }
 
 TEST_P(Access, InvalidatingAForeignKeyEndsTheConnection) {
+  if (!pair_.can().guards_invalidation)
+    GTEST_SKIP() << "this device lets any of its connections invalidate a key";
   auto [client, server] = pair_.connect();
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
   const std::array<ReceiveWr, 1> receive = {ReceiveWr{1, local_.first(kSize)}};

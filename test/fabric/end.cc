@@ -34,6 +34,14 @@ void End::pump() {
     events.push_back(std::move(event));
 }
 
+Error End::connect_error(QueuePair& qp, const std::string& uri) {
+  if (const auto result = device->connect(qp, uri, {}); !result)
+    return result.error();
+  pump_until({this}, [&] { return has_event(EventType::kConnectFailed); });
+  const Event failed = take_event(EventType::kConnectFailed);
+  return {failed.code, failed.reason};
+}
+
 bool End::has_event(EventType type) const {
   return std::ranges::find(events, type, &Event::type) != events.end();
 }
@@ -183,6 +191,7 @@ void Pair::post_receives(QueuePair& qp, uint32_t count, uint32_t size) {
 uint32_t Pair::expose(MemorySpan span, Rights rights) {
   uint32_t key = 0;
   EXPECT_TRUE(server_qp->reserve_keys(std::span(&key, 1)));
+  key = server_qp->name_key(key, span, rights);
   EXPECT_EQ(run(server, *server_qp, bind_wr(900, key, span, rights)).status, WcStatus::kSuccess);
   return key;
 }

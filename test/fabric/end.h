@@ -32,6 +32,8 @@ struct End {
   // The oldest event of a type, removed; the test fails if there is none.
   Event take_event(EventType type);
   bool has_event(EventType type) const;
+  // Why connecting to where nobody is fails, at once or by an event.
+  Error connect_error(QueuePair& qp, const std::string& uri);
   // Completions of one queue pair's owner, or all, that have come.
   std::vector<Completion> take_completions();
   uint64_t counter(std::string_view name) const;
@@ -74,9 +76,14 @@ struct Pair {
   void post_receives(QueuePair& qp, uint32_t count, uint32_t size = 4096);
   // Whether a Send or Write that is refused fails (Capabilities::acknowledges).
   bool acknowledges() const { return client.device->capabilities().acknowledges; }
+  const Capabilities& can() const { return client.device->capabilities(); }
   // Of both ends: refusals are counted where they are decided.
   uint64_t counter(std::string_view name) const {
     return client.counter(name) + server.counter(name);
+  }
+  // Whether `name` counts `times`, where drivers count why they refuse (counts_causes).
+  bool counted(std::string_view name, uint64_t times) const {
+    return !can().counts_causes || counter(name) == times;
   }
   // A key at the server for `span`, bound.
   uint32_t expose(MemorySpan span, Rights rights);

@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <iterator>
+#include <cstdlib>
 #include <vector>
 
 namespace rrdk::fabric::test {
@@ -40,9 +40,26 @@ std::string new_iwarp_uri() {
   return "iwarp://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
 }
 
+// RDMA's ports are not TCP's: nobody else uses these.
+std::string new_verbs_uri() {
+  constexpr int kFirstPort = 21000;
+  static int next_port = kFirstPort;
+  std::string host = std::getenv("RRDK_VERBS_ADDRESS");
+  std::string options;
+  if (const size_t at = host.find('?'); at != std::string::npos) {
+    options = host.substr(at);
+    host.resize(at);
+  }
+  return "verbs://" + host + ":" + std::to_string(next_port++) + options;
+}
+
 }  // namespace
 
-const FabricUnderTest kFabrics[] = {{"shm", new_shm_uri}, {"iwarp", new_iwarp_uri}};
-const size_t kFabricCount = std::size(kFabrics);
+std::vector<FabricUnderTest> fabrics() {
+  std::vector<FabricUnderTest> all = {{"shm", new_shm_uri}, {"iwarp", new_iwarp_uri}};
+  if (std::getenv("RRDK_VERBS_ADDRESS") != nullptr)
+    all.push_back({"verbs", new_verbs_uri});
+  return all;
+}
 
 }  // namespace rrdk::fabric::test

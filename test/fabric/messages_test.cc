@@ -103,6 +103,8 @@ TEST_P(Messages, ArriveInOrder) {
 
 TEST_P(Messages, WaitForALateReceive) {
   Pair pair(GetParam().new_uri());
+  if (!pair.can().waits_for_receives)
+    GTEST_SKIP() << "a message without a Receive ends this device's connections";
   Buffer from = test_memory().get(4096);
   fill(from.data(), 4096, 9);
   std::vector<SendWr> wrs = {send_wr(0, {from.first(10)}), send_wr(1, {from.first(4096)})};
@@ -112,7 +114,7 @@ TEST_P(Messages, WaitForALateReceive) {
     pair.server.pump();
   }
   EXPECT_TRUE(pair.server.completions.empty());
-  EXPECT_EQ(pair.server.counter("rnr_waits"), 1u);
+  EXPECT_TRUE(pair.counted("rnr_waits", 1));
   pair.post_receives(*pair.server_qp, 2);
   ASSERT_TRUE(pair.pump_until(
       [&] { return pair.server.completions.size() == 2 && pair.client.completions.size() == 2; }));
@@ -221,8 +223,12 @@ TEST_P(Messages, SharedReceiveQueueServesAll) {
   Buffer to = test_memory().get(1 << 20);
   // Both have a message before there is a Receive.
   const SendWr wr = send_wr(1, {from.first(500)});
-  ASSERT_EQ(a.first->post_send(std::span(&wr, 1)), 1u);
-  ASSERT_EQ(b.first->post_send(std::span(&wr, 1)), 1u);
+  const auto send_both = [&] {
+    ASSERT_EQ(a.first->post_send(std::span(&wr, 1)), 1u);
+    ASSERT_EQ(b.first->post_send(std::span(&wr, 1)), 1u);
+  };
+  if (pair.can().waits_for_receives)
+    send_both();
   for (int i = 0; i < 3000; ++i)
     pair.server.pump();
   EXPECT_TRUE(pair.server.completions.empty());
@@ -230,6 +236,8 @@ TEST_P(Messages, SharedReceiveQueueServesAll) {
   for (uint64_t i = 0; i < 4; ++i)
     receives.push_back({i, {to.data() + i * 4096, 4096, to.region()}});
   ASSERT_EQ(pair.server.srq->post(receives), 4u);
+  if (!pair.can().waits_for_receives)
+    send_both();
   ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == 2; }));
   EXPECT_NE(pair.server.completions[0].owner, pair.server.completions[1].owner);
   // What one connection leaves behind another uses.

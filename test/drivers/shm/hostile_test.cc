@@ -21,7 +21,7 @@ using fabric::test::send_wr;
 using fabric::test::test_memory;
 
 std::string new_uri() {
-  return fabric::test::kFabrics[0].new_uri();
+  return fabric::test::fabrics()[0].new_uri();
 }
 
 class Hostile : public testing::Test {

@@ -54,7 +54,7 @@ class Rendezvous : public testing::Test {
     return ::lstat(path_.c_str(), &st) == 0;
   }
 
-  const std::string uri_ = fabric::test::kFabrics[0].new_uri();
+  const std::string uri_ = fabric::test::fabrics()[0].new_uri();
   const std::string path_ = uri_.substr(4);
   End end_{uri_};
 };
