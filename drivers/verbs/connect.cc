@@ -187,7 +187,7 @@ Result<void> QueuePair::post_kept() {
   for (size_t i = 0; i < early_.size();) {
     chain.clear();
     for (; i < early_.size() && !chain.full(); ++i)
-      chain.add(early_[i], number++ | kReceiveBit, device_.regions());
+      chain.add(early_[i], number++, device_.regions());
     ibv_recv_wr* bad = nullptr;
     if (const int error = ibv_post_recv(qp_, chain.wrs.data(), &bad); error != 0)
       return fail(Errc::kSystem, error_text("Receives could not be posted", error));

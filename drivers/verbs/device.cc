@@ -30,6 +30,8 @@ constexpr int kAsyncEventsAtOnce = 64;
 // Of ibv_device_attr: software devices that differ from what their attributes say.
 constexpr uint32_t kSiwVendor = 0x626d74;
 constexpr uint32_t kRxeVendor = 0xffffff;
+// rxe hands the kernel's flags on as they are, and there this is IB_WC_WITH_INVALIDATE.
+constexpr unsigned kRxeInvalidated = 1u << 2;
 
 tl::unexpected<Error> device_error(const std::string& name, const char* call, int error) {
   return fail(error == ENOMEM ? Errc::kNoMemory : Errc::kSystem,
@@ -121,6 +123,8 @@ Result<void> Device::learn_capabilities() {
   const bool is_rxe = attr.vendor_id == kRxeVendor;
   has_windows_ = (attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && attr.max_mw > 0;
   inlines_invalidations_ = !is_siw;
+  if (is_rxe)
+    invalidation_flag_ = kRxeInvalidated;
   max_completions_ = static_cast<uint32_t>(attr.max_cqe);
   const auto sges = std::min(static_cast<uint32_t>(attr.max_sge), fabric::kMaxSges);
   Result<ibv_qp_cap> caps = probe_queue_pair(sges);
@@ -149,10 +153,11 @@ Result<void> Device::learn_capabilities() {
       .waits_for_receives = !is_iwarp(),
       .private_keys = has_windows_,
       .guards_invalidation = has_windows_ && !is_rxe,
+      .exact_bounds = !(is_rxe && has_windows_),
       .exact_private_data = is_iwarp(),
       .counts_causes = false,
   };
-  say_what_it_lacks();
+  say_what_it_lacks(is_rxe);
   return {};
 }
 
@@ -184,10 +189,16 @@ Result<ibv_qp_cap> Device::probe_queue_pair(uint32_t sges) const {
   return device_error(name_, "ibv_create_qp", error);
 }
 
-void Device::say_what_it_lacks() const {
+void Device::say_what_it_lacks(bool is_rxe) const {
   static base::LogOnce once;
-  if (has_windows_ || !once.first())
+  if ((has_windows_ && !is_rxe) || !once.first())
     return;
+  if (has_windows_)
+    return base::log_warning(
+        "verbs: %s (rxe) checks whether a memory window allows an access, but "
+        "not its bounds: a peer that is not trusted could reach all registered "
+        "memory",
+        name_.c_str());
   base::log_warning(
       "verbs: %s has no type 2B memory windows: remote keys are made by registering "
       "memory for each call that needs them, which is slow (two system calls a key, "

@@ -54,6 +54,8 @@ class Device final : public fabric::Device, private drivers::Endpoint {
   bool is_iwarp() const { return context_->device->transport_type == IBV_TRANSPORT_IWARP; }
   bool is_infiniband(uint8_t port) const;
   bool inlines_invalidations() const { return inlines_invalidations_; }
+  // Of ibv_wc::wc_flags.
+  unsigned invalidation_flag() const { return invalidation_flag_; }
   uint32_t max_completions() const { return max_completions_; }
   const ibv_qp_cap& queue_pair_caps() const { return caps_; }
   // Errors: kUnsupported: the address asks for another device.
@@ -70,7 +72,7 @@ class Device final : public fabric::Device, private drivers::Endpoint {
   Result<void> open_context();
   Result<void> learn_capabilities();
   Result<ibv_qp_cap> probe_queue_pair(uint32_t sges) const;
-  void say_what_it_lacks() const;
+  void say_what_it_lacks(bool is_rxe) const;
   void on_ready() override;  // asynchronous events
   void on_tick(drivers::Clock::time_point) override {}
   void on_async_event(const ibv_async_event& event);
@@ -85,6 +87,7 @@ class Device final : public fabric::Device, private drivers::Endpoint {
   uint32_t max_completions_ = 0;
   bool has_windows_ = false;
   bool inlines_invalidations_ = true;
+  unsigned invalidation_flag_ = IBV_WC_WITH_INV;
   bool lost_ = false;
   std::set<QueuePair*> queue_pairs_;
   Regions regions_;

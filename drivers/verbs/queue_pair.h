@@ -31,9 +31,6 @@ namespace rrdk::verbs {
 
 class Device;
 
-// In the device's wr_ids: of a Receive.
-constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
-
 class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, public CmHandler {
  public:
   // Why a connection ended.

@@ -22,7 +22,7 @@ uint32_t QueuePair::post_receive(std::span<const fabric::ReceiveWr> wrs) {
          ++taken) {
       receive_ids_[receive_tail_ & receive_mask_] = wrs[taken].wr_id;
       if (!in_error)
-        chain.add(wrs[taken], receive_tail_ | kReceiveBit, device_.regions());
+        chain.add(wrs[taken], receive_tail_, device_.regions());
       ++receive_tail_;
     }
     if (in_error)
@@ -53,7 +53,8 @@ uint32_t QueuePair::complete_receive(const ibv_wc& wc, std::span<fabric::Complet
     wr_id = receive_ids_[receive_head_++ & receive_mask_];
   }
   const WcStatus status = status_of(wc.status);
-  const bool killed = status == WcStatus::kSuccess && (wc.wc_flags & IBV_WC_WITH_INV) != 0;
+  const bool killed =
+      status == WcStatus::kSuccess && (wc.wc_flags & device_.invalidation_flag()) != 0;
   if (killed)
     keys_->died(wc.invalidated_rkey);
   if (status != WcStatus::kSuccess) [[unlikely]] {

@@ -18,7 +18,7 @@ uint32_t SharedReceiveQueue::post(std::span<const fabric::ReceiveWr> wrs) {
     const auto posted =
         bad != nullptr ? static_cast<uint32_t>(bad - chain_.wrs.data()) : chain_.count;
     for (uint32_t i = chain_.count; i != posted; --i)
-      free_[num_free_++] = static_cast<uint32_t>(chain_.wrs[i - 1].wr_id);
+      free_[num_free_++] = static_cast<uint32_t>(chain_.wrs[i - 1].wr_id & ~kReceiveBit);
     return first + posted;
   }
   return taken;

@@ -116,6 +116,8 @@ struct Range {
 
 // Shows: SEC-01, SEC-02
 TEST_P(Access, OutsideTheKeyIsRefused) {
+  if (!pair_.can().exact_bounds)
+    GTEST_SKIP() << "this device does not check the bounds of keys";
   for (const Range& range : {Range{"one before", -1, 2}, Range{"one after", kSize - 1, 2},
                              Range{"just behind", kSize, 1}, Range{"all and one", 0, kSize + 1},
                              Range{"far", int64_t{1} << 40, 8}, Range{"wrap", -8, 16}}) {

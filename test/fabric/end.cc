@@ -1,10 +1,18 @@
 #include "test/fabric/end.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
 
 #include "rrdk/eal.h"
 
 namespace rrdk::fabric::test {
+
+std::chrono::seconds patience() {
+  constexpr std::chrono::seconds kPatience{20};
+  constexpr std::chrono::seconds kEmulated{120};
+  return std::getenv("RRDK_VERBS_ADDRESS") != nullptr ? kEmulated : kPatience;
+}
 
 Memory& test_memory() {
   static std::unique_ptr<Memory> memory = [] {
@@ -22,7 +30,10 @@ Memory& test_memory() {
 
 End::End(const std::string& uri, Memory& memory) {
   const Driver* driver = find_driver(uri).value();
-  device = driver->open(memory, uri).value();
+  auto opened = driver->open(memory, uri);
+  if (!opened)
+    throw std::runtime_error(opened.error().message);
+  device = std::move(*opened);
   cq = device->create_completion_queue(1024).value();
 }
 
@@ -75,7 +86,7 @@ std::unique_ptr<QueuePair> End::queue_pair(QueuePairOptions options) {
 }
 
 bool pump_until(std::initializer_list<End*> ends, const std::function<bool()>& done) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto limit = std::chrono::steady_clock::now() + patience();
   while (!done()) {
     for (End* end : ends)
       end->pump();

@@ -17,6 +17,9 @@
 
 namespace rrdk::fabric::test {
 
+// How long something may take. An emulated machine is slow.
+std::chrono::seconds patience();
+
 // Memory for all tests of this process.
 Memory& test_memory();
 

@@ -157,7 +157,7 @@ TEST_P(Messages, OneAtATimeFromThePoll) {
   ASSERT_EQ(pair.client_qp->post_send(sends), 8u);
   std::array<Completion, 1> out;
   uint32_t got = 0;
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto limit = std::chrono::steady_clock::now() + patience();
   while (got < 8 && std::chrono::steady_clock::now() < limit)
     got += pair.server.cq->poll(out);
   EXPECT_EQ(got, 8u);
@@ -182,13 +182,18 @@ TEST_P(Messages, LongerThanTheReceiveEndTheConnection) {
   Pair pair(GetParam().new_uri());
   pair.post_receives(*pair.server_qp, 2, 1024);
   Buffer from = test_memory().get(4096);
-  EXPECT_EQ(pair.run(send_wr(1, {from.first(1025)})).status,
-            pair.acknowledges() ? WcStatus::kRemoteInvalid : WcStatus::kSuccess);
+  const WcStatus sent = pair.run(send_wr(1, {from.first(1025)})).status;
+  // Some devices take the Receive for what is wrong.
+  const bool blames_receive = !pair.can().counts_causes && sent == WcStatus::kRemoteOperation;
+  if (!blames_receive) {
+    EXPECT_EQ(sent, pair.acknowledges() ? WcStatus::kRemoteInvalid : WcStatus::kSuccess);
+  }
   ASSERT_TRUE(pair.pump_until([&] {
     return pair.server.completions.size() == 2 && pair.server.has_event(EventType::kDisconnected) &&
            pair.client.has_event(EventType::kDisconnected);
   }));
-  EXPECT_EQ(pair.server.completions[0].status, WcStatus::kLocalLength);
+  EXPECT_EQ(pair.server.completions[0].status,
+            blames_receive ? WcStatus::kLocalProtection : WcStatus::kLocalLength);
   EXPECT_EQ(pair.server.completions[1].status, WcStatus::kFlushed);
 }
 

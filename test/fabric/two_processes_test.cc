@@ -24,8 +24,10 @@ struct Client {
   explicit Client(const std::string& uri) : end(uri), qp(end.queue_pair()) {
     const ReceiveWr receive{1, inbox.span()};
     qp->post_receive(std::span(&receive, 1));
-    good = end.device->connect(*qp, uri, {}).has_value() &&
-           pump_until({&end}, [&] { return !end.completions.empty(); }) &&
+    const auto connecting = end.device->connect(*qp, uri, {});
+    if (!connecting)
+      std::fprintf(stderr, "peer: %s\n", connecting.error().message.c_str());
+    good = connecting.has_value() && pump_until({&end}, [&] { return !end.completions.empty(); }) &&
            end.completions[0].status == WcStatus::kSuccess;
     std::memcpy(&offer, inbox.data(), sizeof(offer));
     end.completions.clear();
