@@ -154,6 +154,7 @@ Result<void> Device::learn_capabilities() {
       .private_keys = has_windows_,
       .guards_invalidation = has_windows_ && !is_rxe,
       .exact_bounds = !(is_rxe && has_windows_),
+      .exact_rights = !is_siw,
       .exact_private_data = is_iwarp(),
       .counts_causes = false,
   };

@@ -48,6 +48,7 @@ struct Capabilities {
       true;  // a key serves its connection's peer alone; else every peer of the device
   bool guards_invalidation = true;  // and only that peer can invalidate it
   bool exact_bounds = true;         // a key is of use for the bytes it was bound to, no others
+  bool exact_rights = true;         // and not for reading when it was bound for writing
   bool exact_private_data = true;   // else zeros may follow what the peer sent
   bool counts_causes =
       true;  // counters() has why a peer was refused, and whether it died or closed

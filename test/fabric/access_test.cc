@@ -24,12 +24,18 @@ class Access : public testing::TestWithParam<FabricUnderTest> {
     return std::all_of(remote_.data(), remote_.data() + 3 * kSize,
                        [](std::byte b) { return b == kMark; });
   }
-  static WcStatus refused(const Pair& pair, Op op) {
-    return op == Op::kRead || pair.acknowledges() ? WcStatus::kRemoteAccess : WcStatus::kSuccess;
+  // What a request that the peer refused may end with. Devices over TCP can take the refusal of a
+  // Read for no more than the end of the connection.
+  static bool is_refusal(const Pair& pair, Op op, WcStatus status) {
+    if (op != Op::kRead && !pair.acknowledges())
+      return status == WcStatus::kSuccess;
+    const bool may_flush = !pair.acknowledges() && !pair.can().counts_causes;
+    return status == WcStatus::kRemoteAccess || (may_flush && status == WcStatus::kFlushed);
   }
   // The access is refused, and both ends of the connection end; memory is as it was.
   void expect_refused(const SendWr& wr) {
-    EXPECT_EQ(pair_.run(wr).status, refused(pair_, wr.op));
+    const WcStatus status = pair_.run(wr).status;
+    EXPECT_TRUE(is_refusal(pair_, wr.op, status)) << to_string(status);
     EXPECT_TRUE(pair_.pump_until([&] {
       return pair_.client.has_event(EventType::kDisconnected) &&
              pair_.server.has_event(EventType::kDisconnected);
@@ -127,8 +133,9 @@ TEST_P(Access, OutsideTheKeyIsRefused) {
       const Rights rights = op == Op::kRead ? Rights::kRemoteRead : Rights::kRemoteWrite;
       const uint32_t key = pair.expose(exposed(), rights);
       const uint64_t address = base() + static_cast<uint64_t>(range.offset);
-      EXPECT_EQ(pair.run(access_wr(1, op, local_.first(range.length), key, address)).status,
-                refused(pair, op));
+      const WcStatus status =
+          pair.run(access_wr(1, op, local_.first(range.length), key, address)).status;
+      EXPECT_TRUE(is_refusal(pair, op, status)) << to_string(status);
       EXPECT_TRUE(pair.pump_until([&] { return pair.counted("refused_bounds", 1); }));
       EXPECT_TRUE(remote_untouched());
     }
@@ -149,6 +156,8 @@ TEST_P(Access, ReadKeyDoesNotWrite) {
 
 // Shows: SEC-02
 TEST_P(Access, WriteKeyDoesNotRead) {
+  if (!pair_.can().exact_rights)
+    GTEST_SKIP() << "this device lets a peer read whatever is registered";
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteWrite);
   expect_refused(access_wr(1, Op::kRead, local_.first(8), key, base()));
 }
@@ -231,7 +240,7 @@ TEST_P(Access, InvalidatingAForeignKeyEndsTheConnection) {
   SendWr wr = send_wr(1, {local_.first(2000)});
   wr.op = Op::kSendInvalidate;
   wr.invalidate_key = key;
-  EXPECT_EQ(pair_.run(pair_.client, *client, wr).status, refused(pair_, wr.op));
+  EXPECT_TRUE(is_refusal(pair_, wr.op, pair_.run(pair_.client, *client, wr).status));
   ASSERT_TRUE(pair_.pump_until([&] { return !pair_.server.completions.empty(); }));
   EXPECT_EQ(pair_.server.completions[0].status, WcStatus::kRemoteAccess);
   EXPECT_FALSE(pair_.server.completions[0].has_invalidated);

@@ -8,10 +8,14 @@
 
 namespace rrdk::fabric::test {
 
+bool emulated() {
+  return std::getenv("RRDK_VERBS_ADDRESS") != nullptr;
+}
+
 std::chrono::seconds patience() {
   constexpr std::chrono::seconds kPatience{20};
   constexpr std::chrono::seconds kEmulated{120};
-  return std::getenv("RRDK_VERBS_ADDRESS") != nullptr ? kEmulated : kPatience;
+  return emulated() ? kEmulated : kPatience;
 }
 
 Memory& test_memory() {

@@ -17,7 +17,9 @@
 
 namespace rrdk::fabric::test {
 
-// How long something may take. An emulated machine is slow.
+// An emulated machine is slow, above all in making processes.
+bool emulated();
+// How long something may take.
 std::chrono::seconds patience();
 
 // Memory for all tests of this process.

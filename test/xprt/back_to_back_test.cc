@@ -103,6 +103,30 @@ TEST_F(BackToBack, EligibleArgumentsMoveInReadChunks) {
   EXPECT_EQ(a->qp.count(Op::kInvalidateKey), 3u);
 }
 
+// Devices without memory windows make a key when they hear what it is for.
+TEST_F(BackToBack, KeysGoByTheNamesThatTheDeviceGivesThem) {
+  connect();
+  a->qp.renames_keys = true;
+  Buffer buffer;
+  MemorySpan spans[] = {room(buffer, 3000)};
+  ResultRoom rooms[] = {{spans}};
+  OutgoingCall call;
+  call.results = rooms;
+  call_once(call, {{3001, true}}, {{3000, true}});
+  EXPECT_EQ(a->qp.named.size(), 2u);
+  uint32_t bound = 0;
+  for (const fabric::SendWr& wr : a->qp.log) {
+    if (wr.op != Op::kBindKey)
+      continue;
+    ++bound;
+    ASSERT_TRUE(a->qp.named.contains(wr.key));
+    EXPECT_EQ(a->qp.named[wr.key].data, wr.sges[0].data);
+    EXPECT_EQ(a->qp.named[wr.key].length, wr.sges[0].length);
+    EXPECT_EQ(a->qp.named[wr.key].rights, wr.rights);
+  }
+  EXPECT_EQ(bound, 2u);
+}
+
 // Shows: V1-WL-02, V1-WL-04, V1-WL-05, V1-WL-09, V1-WL-11, V1-WL-14, V1-WL-17, V1-PAD-09,
 // V1-PAD-10, V1-PAD-12, V1-PAD-16, V1-CHUNK-14, V1-RC-15, EXP-08
 TEST_F(BackToBack, ResultsArePlacedInOrderAndPadsAreNot) {

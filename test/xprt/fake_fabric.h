@@ -60,8 +60,15 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
   bool expect_refusals = false;  // a dead key, or a refused access, is what the test is about
   uint32_t fail_invalidate = 0;  // the next so many invalidations fail
   uint32_t keys_left = UINT32_MAX;
-  std::map<uint32_t, Key> keys;     // reserved
-  std::set<uint32_t> used_keys;     // ever
+  bool renames_keys = false;     // as devices do whose keys come from registrations
+  std::map<uint32_t, Key> keys;  // reserved
+  std::set<uint32_t> used_keys;  // ever
+  struct Name {
+    std::byte* data;
+    uint32_t length;
+    fabric::Rights rights;
+  };
+  std::map<uint32_t, Name> named;   // by name_key()
   std::vector<fabric::SendWr> log;  // everything executed
   std::deque<fabric::SendWr> posted;
   std::deque<fabric::ReceiveWr> receives;
@@ -83,6 +90,17 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
       keys[key] = {};
     }
     return true;
+  }
+  uint32_t name_key(uint32_t key, const MemorySpan& span, fabric::Rights rights) override {
+    EngineScope outside(false);
+    if (!renames_keys)
+      return key;
+    EXPECT_TRUE(keys.contains(key));
+    keys.erase(key);
+    next_key_ = next_key_ * 1664525 + 1013904223;
+    keys[next_key_] = {};
+    named[next_key_] = {span.data, span.length, rights};
+    return next_key_;
   }
   void release_key(uint32_t key) override {
     EngineScope outside(false);

@@ -25,11 +25,11 @@ TEST(Address, ThatIsWrongSaysWhy) {
     const char* uri;
     const char* fault;
   };
-  for (const Wrong& wrong :
-       {Wrong{"verbs:/run/x.sock", "a host is missing"}, Wrong{"verbs://", "a host is missing"},
-        Wrong{"verbs://10.0.0.1/export", "it has a path"},
-        Wrong{"verbs://10.0.0.1?crc=1", "\"crc=1\" is no option"},
-        Wrong{"verbs://10.0.0.1?device=", "\"device=\" is no option"}}) {
+  for (const Wrong& wrong : {Wrong{"verbs:/run/x.sock", "a host is missing"},
+                             Wrong{"verbs://", "nothing follows the scheme"},
+                             Wrong{"verbs://10.0.0.1/export", "it has a path"},
+                             Wrong{"verbs://10.0.0.1?crc=1", "\"crc=1\" is no option"},
+                             Wrong{"verbs://10.0.0.1?device=", "\"device=\" is no option"}}) {
     const Result<Address> address = parse_address(wrong.uri);
     ASSERT_FALSE(address) << wrong.uri;
     EXPECT_EQ(address.error().code, Errc::kBadUri) << wrong.uri;
