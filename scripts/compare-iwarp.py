@@ -118,7 +118,7 @@ def main():
             best[name] = (min if name == "round trip" else max)(best[name], value)
         for run in testrpc(options.build, cpus, "null", "--duration", "1"):
             best["null"] = min(best["null"], run["latency_ns"]["p50"] / 1e3)
-        for run in testrpc(options.build, cpus, "read,write", "--size", "1M", "--window", "1,2,4", "--duration", "1"):
+        for run in testrpc(options.build, cpus, "read,write", "--size", "1M", "--window", "1,4,16", "--duration", "1"):
             best[run["engine"]] = max(best[run["engine"]], run["bytes_per_s"] / 1e9)
         print(f"round {number} of {options.rounds}: "
               + ", ".join(f"{name} {value:.2f}" for name, value in best.items()), flush=True)
