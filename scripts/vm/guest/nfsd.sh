@@ -19,10 +19,6 @@ fi
 echo "$folder *(rw,sync,no_root_squash,no_subtree_check,insecure,fsid=0)" >/etc/exports
 mkdir -p /var/lib/nfs/{v4recovery,sm,rpc_pipefs} /proc/fs/nfsd /run/rpcbind
 touch /var/lib/nfs/{etab,rmtab,state}
-# What the package would have set up when it was installed.
-for user in _rpc statd; do
-  getent passwd "$user" >/dev/null || echo "$user:x:65533:65534::/run/rpcbind:/usr/sbin/nologin" >>/etc/passwd
-done
 
 modprobe nfsd
 modprobe rpcrdma

@@ -1,21 +1,53 @@
 #!/usr/bin/env bash
-# Makes an rxe (software RoCEv2) device in the guest: rxe.sh veth|eth0
+# Makes rxe (software RoCEv2) devices in the guest: rxe.sh veth|pair|eth0
 #
 #   veth   rxe_veth, 10.7.0.1, on one end of a veth pair
+#   pair   rxe_pair0, 10.8.0.1, and rxe_pair1, 10.8.0.2, on both ends of one: what is sent to one
+#          address leaves from the other's, and tcpdump -i rxepair0 sees it
 #   eth0   rxe_eth0, 10.0.2.15
 #
 # There is no rxe on lo: the device can be made, but rdma_cm finds no route to it.
 set -euo pipefail
+
+# Linux would deliver what goes to an address of its own without sending it. These rules send it, and
+# let it in on the other side.
+send_through_pair() {
+  local number other
+  sysctl -q net.ipv4.conf.all.rp_filter=0
+  for number in 0 1; do
+    other=$((1 - number))
+    sysctl -q net.ipv4.conf.rxepair$number.{accept_local=1,rp_filter=0,arp_ignore=1}
+    ip route add "10.8.0.$((other + 1))" dev rxepair$number src "10.8.0.$((number + 1))" table $((101 + number))
+    ip rule add pref $((10 + number)) from "10.8.0.$((number + 1))" to "10.8.0.$((number + 1))" lookup local
+    ip rule add pref $((20 + number)) to "10.8.0.$((other + 1))" iif lo lookup $((101 + number))
+    # rdma_cm's check of an incoming request asks for the route back with the interface given.
+    ip rule add pref $((30 + number)) to "10.8.0.$((other + 1))" oif rxepair$number lookup $((101 + number))
+  done
+  ip rule add pref 40 lookup local
+  ip rule del pref 0
+}
+
 case ${1-} in
-  eth0) interface=eth0 ;;
+  eth0) devices=(rxe_eth0=eth0) ;;
   veth)
     ip link add rxeveth type veth peer name rxepeer
     ip link set rxepeer up
     ip link set rxeveth up
     ip address add 10.7.0.1/24 dev rxeveth
-    interface=rxeveth
+    devices=(rxe_veth=rxeveth)
     ;;
-  *) echo "usage: rxe.sh veth|eth0" >&2; exit 2 ;;
+  pair)
+    ip link add rxepair0 type veth peer name rxepair1
+    for number in 0 1; do
+      ip link set rxepair$number up
+      ip address add "10.8.0.$((number + 1))/24" dev rxepair$number
+    done
+    send_through_pair
+    devices=(rxe_pair0=rxepair0 rxe_pair1=rxepair1)
+    ;;
+  *) echo "usage: rxe.sh veth|pair|eth0" >&2; exit 2 ;;
 esac
 modprobe rdma_rxe
-rdma link add "rxe_$1" type rxe netdev "$interface"
+for device in "${devices[@]}"; do
+  rdma link add "${device%=*}" type rxe netdev "${device#*=}"
+done
