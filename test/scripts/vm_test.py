@@ -31,14 +31,15 @@ class Lab(unittest.TestCase):
         self.folder = Path(folder.name)
         self.cache = self.folder / "cache"
         self.files({"bin/python3": None, "bin/setpriv": None, "bin/nice": None})
+        packages = " ".join(tools.PACKAGES) + "\n"
         modules = self.cache / "kernel-6.1/lib/modules/6.1-test"
         self.files({
-            "cache/tools/bin/busybox": "", "cache/kernel-6.1/version": "6.1-test\n",
+            f"cache/{tools.folder_for(packages).name}/bin/busybox": "", "cache/kernel-6.1/version": "6.1-test\n",
             f"{modules}/modules.dep": "a/x.ko:\n" + "".join(
                 f"a/{name}.ko: a/x.ko\n" for name in ("virtio_pci", "virtio_console", "9pnet_virtio", "9p")),
             f"{modules}/modules.builtin": "kernel/fs/overlay.ko\n",
             **{f"{modules}/a/{name}.ko": "" for name in ("x", "virtio_pci", "virtio_console", "9pnet_virtio", "9p")},
-            "cache/tools.packages": " ".join(tools.PACKAGES) + "\n"})
+            "cache/tools.packages": packages})
         os.utime(self.cache / "tools.packages", (2**32, 2**32))  # newer than any package
 
     def files(self, texts):

@@ -2,6 +2,7 @@
 
 Only the packages that the host lacks are in it, so it is made anew when the host's set changes.
 """
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -19,31 +20,36 @@ PACKAGES = [
 DPKG_STATUS = Path("/var/lib/dpkg/status")
 
 
+def folder_for(made_for: str) -> Path:
+    """Each set of packages has a folder of its own: guests that run may be using another."""
+    return CACHE / f"tools-{hashlib.sha256(made_for.encode()).hexdigest()[:12]}"
+
+
 def prepare(apt: Apt) -> Path:
     """The layer's folder, downloaded if the one at hand does not fit."""
-    layer, made_for = CACHE / "tools", CACHE / "tools.packages"
-    recent = made_for.exists() and DPKG_STATUS.exists() and made_for.stat().st_mtime > DPKG_STATUS.stat().st_mtime
+    record = CACHE / "tools.packages"
     wanted = " ".join(PACKAGES)
-    known = made_for.read_text().split("\n") if made_for.exists() else [""]
-    if recent and known[0] == wanted and layer.is_dir():
-        return layer
+    known = record.read_text() if record.exists() else ""
+    unchanged = known and DPKG_STATUS.exists() and record.stat().st_mtime > DPKG_STATUS.stat().st_mtime
+    if unchanged and known.split("\n")[0] == wanted and folder_for(known).is_dir():
+        return folder_for(known)
     missing = apt.missing(PACKAGES)
     now = "\n".join([wanted, *missing, ""])
-    if layer.is_dir() and made_for.exists() and made_for.read_text() == now:
-        made_for.touch()
-        return layer
-    Steps.say(f"getting the guest's tools: {', '.join(p.split('=')[0] for p in missing) or 'all at hand'}")
+    if not folder_for(now).is_dir():
+        Steps.say(f"getting the guest's tools: {', '.join(p.split('=')[0] for p in missing) or 'all at hand'}")
+        make_layer(apt, missing, folder_for(now))
+    record.write_text(now)
+    return folder_for(now)
+
+
+def make_layer(apt: Apt, packages: list[str], layer: Path) -> None:
     fresh = CACHE / "tools.new"
     shutil.rmtree(fresh, ignore_errors=True)
     for folder in ("bin", "sbin", "lib", "lib64"):
         (fresh / "usr" / folder).mkdir(parents=True)
         (fresh / folder).symlink_to(f"usr/{folder}")
-    apt.unpack(missing, fresh)
-    made_for.unlink(missing_ok=True)
-    shutil.rmtree(layer, ignore_errors=True)
+    apt.unpack(packages, fresh)
     fresh.rename(layer)
-    made_for.write_text(now)
-    return layer
 
 
 def find(layer: Path, name: str) -> Path:
