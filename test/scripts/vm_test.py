@@ -2,6 +2,8 @@
 """scripts/vm/run without a guest: its arguments, and what it makes of the ways a guest can end. In
 qemu's place stands a program that writes to the guest's ports what a guest would."""
 import os
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,14 +55,19 @@ class Lab(unittest.TestCase):
             else:
                 path.write_text(text)
 
-    def run_lab(self, *arguments, guest=None):
+    def start_lab(self, *arguments, guest=None):
         if guest is not None:
             qemu = self.folder / "bin/qemu-system-x86_64"
             qemu.write_text(QEMU.format(python=sys.executable, guest=guest))
             qemu.chmod(0o755)
         environment = {**os.environ, "PATH": str(self.folder / "bin"), "RRDK_VM_CACHE": str(self.cache)}
-        return subprocess.run([sys.executable, ROOT / "scripts/vm/run", *arguments], text=True, check=False,
-                              capture_output=True, env=environment, timeout=60)
+        return subprocess.Popen([sys.executable, ROOT / "scripts/vm/run", *arguments], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+
+    def run_lab(self, *arguments, guest=None):
+        with self.start_lab(*arguments, guest=guest) as run:
+            out, err = run.communicate(timeout=60)
+        return subprocess.CompletedProcess(run.args, run.returncode, out, err)
 
     def expect(self, status, text, *arguments, guest=None):
         run = self.run_lab(*arguments, guest=guest)
@@ -114,6 +121,17 @@ say("out", line + "\\n"); say("control", "exit 0\\n")''')
     def test_nothing_is_left_behind(self):
         self.expect(0, "", "--accel", "tcg", "true", guest=UP + 'say("control", "exit 0\\n")')
         self.assertEqual(list(self.cache.glob("run-*")), [])
+
+    def test_the_guest_ends_with_its_starter(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+            with self.subTest(number=number), self.start_lab("--accel", "tcg", "true", guest=UP + """
+say("out", "%d\\n" % os.getpid()); time.sleep(60)""") as run:
+                qemu = os.pidfd_open(int(run.stdout.readline()))
+                run.send_signal(number)
+                self.assertEqual(select.select([qemu], [], [], 30)[0], [qemu])  # readable when it ended
+                os.close(qemu)
+                run.communicate(timeout=30)
+                self.assertNotEqual(run.returncode, 0)
 
 
 if __name__ == "__main__":
