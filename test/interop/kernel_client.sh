@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # In a guest with siw: Linux's NFS client (xprtrdma) mounts an nfs-memory-server and uses it.
 #
-#   kernel_client.sh HOST PORT MOUNT_PORT
+#   kernel_client.sh HOST PORT MOUNT_PORT [INLINE:NAMES...]
 #
-# Mounts are `soft`: a server that hangs makes this fail, not hang.
+# One mount for each INLINE, Linux's inline thresholds in bytes, with NAMES files in one folder: by
+# default the kernel's own and the smallest. Mounts are `soft`: a server that hangs makes this fail,
+# not hang.
 set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 . "$here/guest.sh"
 host=$1 port=$2 mount_port=$3
+shift 3
+[ $# -gt 0 ] || set -- 4096:2000 1024:300
 mnt=/mnt/nfs
 local_copy=/tmp/originals
 
@@ -146,9 +150,8 @@ check_statistics() {
 
 make_originals
 modprobe rpcrdma
-# With the kernel's own thresholds, and with the smallest: more long calls and replies.
-for inline in 4096 1024; do
-  names=$((inline == 4096 ? 2000 : 300))
+for pass in "$@"; do
+  inline=${pass%:*} names=${pass#*:}
   say "== rdma_max_inline of $inline bytes"
   echo $inline >/proc/sys/sunrpc/rdma_max_inline_read
   echo $inline >/proc/sys/sunrpc/rdma_max_inline_write
