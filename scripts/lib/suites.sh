@@ -91,13 +91,14 @@ suite_fuzz() {
 
 suite_interop() {
   build gcc gcc g++ --buildtype=debugoptimized || return
-  local name status
+  local name status reason
   for name in $(test/interop/run.sh --list); do
     status=0
     logged "interop-$name" test/interop/run.sh --build "$builds/gcc" "$name" || status=$?
+    reason=$(grep '^vm: ' "$logs/interop-$name.log" | tail -n 1)
     case $status in
       0) record pass "interop/$name" ;;
-      77) record skip "interop/$name" "no virtual machine here: see the log" ;;
+      77) record skip "interop/$name" "$reason" ;;
       *) record fail "interop/$name" ;;
     esac
   done
