@@ -67,7 +67,7 @@ struct Options {
   std::string nfs_mount;  // of its MOUNT service: PORT, HOST or HOST:PORT; empty: found out
   uint32_t nfs_calls = kAllNfs3Calls;
   uint32_t nfs_names = 300;  // in the folder that is listed
-  bool rpcbind = false;  // the port is in the directory of the server's host
+  bool rpcbind = false;      // the port is in the directory of the server's host
 
   std::string json;
   bool histogram = false;
