@@ -73,7 +73,7 @@ use_names() {
   count=$(ls -l $mnt/names | grep -c name-)
   [ "$count" -eq "$files" ] || die "$count names listed with attributes of $files"
   [ ! -e $mnt/names/absent ]
-  timeout 120 rm -r $mnt/names
+  timeout 300 rm -r $mnt/names
   [ ! -e $mnt/names ] || die "the folder of names is still there"
   long=$(printf 'n%.0s' {1..255})
   : >"$mnt/$long"

@@ -9,7 +9,7 @@ build=$1
 # testrpc's calls, all checked. What is left behind fails, too.
 try() {
   say "== $*"
-  timeout 120 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049" --engine nfs3 \
+  timeout 300 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049" --engine nfs3 \
     --nfs-export /export --nfs-mount 20048 --verify --timeout 20000 --seed "${RRDK_SEED:-1}" "$@"
   [ -z "$(ls -A /export)" ] || die "left behind in /export: $(ls -A /export)"
 }

@@ -37,11 +37,11 @@ wait_until() {
 }
 
 run_kernel-server() {
-  vm --siw lo --timeout 300 "$here/kernel_server.sh $build"
+  vm --siw lo --timeout 500 "$here/kernel_server.sh $build"
 }
 
 run_kernel-client() {
-  vm --siw lo --timeout 500 "$here/kernel_client_guest.sh $build"
+  vm --siw lo --timeout 900 "$here/kernel_client_guest.sh $build"
 }
 
 # The guest serves until a file appears in the shared folder.
@@ -49,11 +49,11 @@ run_host-client() {
   local rdma mount status=0
   rdma=$(free_port)
   mount=$(free_port)
-  vm --siw eth0 --forward "$rdma:20049" --forward "$mount:20048" --share "$scratch" --timeout 300 \
+  vm --siw eth0 --forward "$rdma:20049" --forward "$mount:20048" --share "$scratch" --timeout 500 \
     "$here/kernel_server_idle.sh $scratch" &
   guest=$!
   if wait_until 3900 $guest test -e "$scratch/ready"; then
-    timeout 120 "$build/apps/testrpc/testrpc" --client "iwarp://127.0.0.1:$rdma" --engine nfs3 \
+    timeout 300 "$build/apps/testrpc/testrpc" --client "iwarp://127.0.0.1:$rdma" --engine nfs3 \
       --nfs-export /export --nfs-mount "$mount" --verify --window 1,4 --count 300 --timeout 20000 ||
       status=$?
     touch "$scratch/done"
@@ -70,7 +70,7 @@ run_host-server() {
     --megabytes 60 >"$scratch/server.log" 2>&1 &
   server=$!
   wait_until 60 $server grep -q 'listening on' "$scratch/server.log" || status=1
-  [ $status -ne 0 ] || vm --siw eth0 --timeout 500 "$here/kernel_client.sh 10.0.2.2 $rdma $mount" || status=$?
+  [ $status -ne 0 ] || vm --siw eth0 --timeout 900 "$here/kernel_client.sh 10.0.2.2 $rdma $mount" || status=$?
   kill -TERM $server
   wait $server || status=1
   cat "$scratch/server.log"
