@@ -103,7 +103,7 @@ class Link {
                        xprt::Upcalls& upcalls);
   void establish(const proto::PrivateData& peer);
   void on_fabric_down();
-  void bury();  // frees engine and queue pair; on_dead() is its last act
+  void bury();                    // frees engine and queue pair; on_dead() is its last act
   void catch_up(uint64_t round);  // takes the turns that it was owed
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);

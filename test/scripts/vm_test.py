@@ -28,6 +28,7 @@ UP = 'say("control", "booted\\nready\\n")\n'
 
 class Lab(unittest.TestCase):
     def setUp(self):
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's children ignore it
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
