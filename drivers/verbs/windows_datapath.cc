@@ -38,6 +38,9 @@ void Windows::release(uint32_t key) noexcept {
   Window* window = find(key);
   if (window == nullptr)
     return;
+  // The next bind starts from the key that the device has now: the last one bound.
+  if (window->use != Use::kReserved)
+    window->mw->rkey = key;
   window->use = Use::kFree;
   free_[free_tail_++ & free_mask_] = static_cast<uint32_t>(window - windows_.data());
 }

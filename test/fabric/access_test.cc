@@ -214,6 +214,18 @@ TEST_P(Access, KeysAreGivenAllOrNone) {
   EXPECT_TRUE(pair.server_qp->reserve_keys(four));
 }
 
+TEST_P(Access, KeysServeAgainAfterTheirRelease) {
+  Pair pair(GetParam().new_uri(), {}, {.keys = 3});
+  for (int round = 0; round < 10; ++round) {
+    const uint32_t key = pair.expose(exposed(), Rights::kRemoteRead);
+    EXPECT_EQ(pair.run(access_wr(1, Op::kRead, local_.first(8), key, base())).status,
+              WcStatus::kSuccess);
+    EXPECT_EQ(pair.run(pair.server, *pair.server_qp, invalidate_wr(2, key)).status,
+              WcStatus::kSuccess);
+    pair.server_qp->release_key(key);
+  }
+}
+
 TEST_P(Access, SendWithInvalidateEndsTheKey) {
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
   pair_.post_receives(*pair_.server_qp, 1);

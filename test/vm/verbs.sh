@@ -12,7 +12,7 @@ case $what in
     ;;
   testrpc)
     "$build/apps/testrpc/testrpc" --self="verbs://$address:20050" --engine all \
-      --size 0,1000,4K,64K --window 1,8 --verify --count 100
+      --idle adaptive --size 0,1000,4K,64K --window 1,8 --verify --count 100
     ;;
   *) echo "verbs.sh: unknown '$what'" >&2; exit 2 ;;
 esac
