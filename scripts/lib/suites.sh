@@ -18,7 +18,6 @@ suites=(
   "tidy         clang-tidy over lib/, drivers/ and apps/"
   "vm           a Linux guest in qemu: RDMA devices, rping and NFS over them"
   "interop      Linux's NFS client and server over RDMA, in a virtual machine"
-  "verbs        in the guest: drivers/verbs over rxe and siw, and testrpc over it"
 )
 
 # Folders of test/ that start no polling threads or processes: their programs run side by side. The
@@ -109,19 +108,6 @@ suite_tidy() {
   run_case clang-tidy scripts/check-tidy.py "$builds/clang-asan"
 }
 
-# The conformance suite makes devices and processes by the hundred, which takes minutes in an
-# emulated machine.
-suite_verbs() {
-  build gcc gcc g++ --buildtype=debugoptimized || return
-  local at="$builds/gcc" cases=()
-  cases+=("fabric-rxe=test/vm/verbs.sh fabric 10.7.0.1 $at")
-  cases+=("fabric-siw=test/vm/verbs.sh fabric 10.6.0.1 $at")
-  cases+=("testrpc-rxe=test/vm/verbs.sh testrpc 10.7.0.1 $at")
-  cases+=("testrpc-siw=test/vm/verbs.sh testrpc 10.6.0.1 $at")
-  local case_seconds=900
-  run_in_guest guest --timeout 3000 --siw lo --rxe veth -- "${cases[@]}"
-}
-
 suite_vm() {
   local cases=(
     "devices=test/vm/devices.sh siw_lo rxe_veth rxe_pair0 rxe_pair1"
@@ -139,7 +125,7 @@ suite_vm() {
 }
 
 # run_in_guest NAME OPTIONS... -- NAME=COMMAND...: boots one guest (scripts/vm/run with the options)
-# and runs the commands in it, each a case of the current suite. Each has $case_seconds, or 60.
+# and runs the commands in it, each a case of the current suite. Each has 60 seconds.
 run_in_guest() {
   local folder=$logs/$1 name=$1 options=() status reason case result
   shift
@@ -151,7 +137,7 @@ run_in_guest() {
   rm -rf "$folder"
   mkdir -p "$folder"
   logged "$suite-$name" lab "${options[@]}" --share "$folder" \
-    "scripts/vm/guest/each.sh $(printf '%q ' "$folder/results.tsv" "${case_seconds:-60}" "$@") && exit 42"
+    "scripts/vm/guest/each.sh $(printf '%q ' "$folder/results.tsv" 60 "$@") && exit 42"
   status=$?
   reason=$(grep '^vm: ' "$logs/$suite-$name.log" | tail -n 1)
   for case in "$@"; do
