@@ -121,11 +121,11 @@ suite_vm() {
     "nfs3-rxe=test/vm/nfs.sh 10.7.0.1 3"
     "nfs4.1-rxe=test/vm/nfs.sh 10.7.0.1 4.1"
   )
-  run_in_guest guest --siw lo --rxe veth --rxe pair -- "${cases[@]}"
+  run_in_guest guest --timeout 600 --siw lo --rxe veth --rxe pair -- "${cases[@]}"
 }
 
 # run_in_guest NAME OPTIONS... -- NAME=COMMAND...: boots one guest (scripts/vm/run with the options)
-# and runs the commands in it, each a case of the current suite. Each has 60 seconds.
+# and runs the commands in it, each a case of the current suite. Each has 120 seconds.
 run_in_guest() {
   local folder=$logs/$1 name=$1 options=() status reason case result
   shift
@@ -137,7 +137,7 @@ run_in_guest() {
   rm -rf "$folder"
   mkdir -p "$folder"
   logged "$suite-$name" lab "${options[@]}" --share "$folder" \
-    "scripts/vm/guest/each.sh $(printf '%q ' "$folder/results.tsv" 60 "$@") && exit 42"
+    "scripts/vm/guest/each.sh $(printf '%q ' "$folder/results.tsv" 120 "$@") && exit 42"
   status=$?
   reason=$(grep '^vm: ' "$logs/$suite-$name.log" | tail -n 1)
   for case in "$@"; do
