@@ -224,7 +224,7 @@ TEST_P(AllFaults, ThousandsOfCallsEndOnce) {
     for (int i = 0; i < 4; ++i)
       lines.push_back(std::make_unique<Line>(world));
     ASSERT_TRUE(world.runtime->set_faults(
-        plan_of("send-error=0.004,read-error=0.004,write-error=0.004,receive-error=0.004,rnr=0.002,"
+        plan_of("send-error=0.004,read-error=0.02,write-error=0.01,receive-error=0.004,rnr=0.002,"
                 "bind-error=0.004,delay-us=100:0.02,no-buffers=0.004,seed=" +
                 std::to_string(seed))));
     int done = 0;
