@@ -56,9 +56,9 @@ std::string new_verbs_uri() {
 }  // namespace
 
 std::vector<FabricUnderTest> fabrics() {
-  std::vector<FabricUnderTest> all = {{"shm", new_shm_uri}, {"iwarp", new_iwarp_uri}};
+  std::vector<FabricUnderTest> all = {{"shm", new_shm_uri, true}, {"iwarp", new_iwarp_uri, false}};
   if (std::getenv("RRDK_VERBS_ADDRESS") != nullptr)
-    all.push_back({"verbs", new_verbs_uri});
+    all.push_back({"verbs", new_verbs_uri, true});
   return all;
 }
 

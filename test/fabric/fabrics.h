@@ -12,6 +12,7 @@ namespace rrdk::fabric::test {
 struct FabricUnderTest {
   const char* name;
   std::string (*new_uri)();  // an address to listen at that nobody uses
+  bool acknowledges;         // as in Capabilities
 };
 
 inline void PrintTo(const FabricUnderTest& fabric, std::ostream* out) {

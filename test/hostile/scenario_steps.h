@@ -55,15 +55,23 @@ std::string scenario_name(
   return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name;
 }
 
-// Makes a test of each entry of a table, on each fabric.
-#define RRDK_SCENARIOS(concern, fixture, scenario, table)                                    \
-  using concern = fixture;                                                                   \
-  TEST_P(concern, Plays) {                                                                   \
-    play(std::get<0>(GetParam()), std::get<1>(GetParam()));                                  \
-  }                                                                                          \
-  INSTANTIATE_TEST_SUITE_P(                                                                  \
-      All, concern, testing::Combine(fabric::test::all_fabrics(), testing::ValuesIn(table)), \
-      scenario_name<scenario>)
+// The scripts look at the completions of what is refused. Where refusals have none (iWARP), peers
+// are played frame by frame, in test/drivers.
+inline auto acknowledging_fabrics() {
+  std::vector<fabric::test::FabricUnderTest> those = fabric::test::fabrics();
+  std::erase_if(those, [](const auto& fabric) { return !fabric.acknowledges; });
+  return testing::ValuesIn(those);
+}
+
+// Makes a test of each entry of a table, on each of these.
+#define RRDK_SCENARIOS(concern, fixture, scenario, table)                                       \
+  using concern = fixture;                                                                      \
+  TEST_P(concern, Plays) {                                                                      \
+    play(std::get<0>(GetParam()), std::get<1>(GetParam()));                                     \
+  }                                                                                             \
+  INSTANTIATE_TEST_SUITE_P(All, concern,                                                        \
+                           testing::Combine(acknowledging_fabrics(), testing::ValuesIn(table)), \
+                           scenario_name<scenario>)
 #define RRDK_SERVER_SCENARIOS(concern, table) \
   RRDK_SCENARIOS(concern, ServerScenarios, ServerScenario, table)
 #define RRDK_CLIENT_SCENARIOS(concern, table) \
