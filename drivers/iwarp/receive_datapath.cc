@@ -70,7 +70,8 @@ bool QueuePair::fill() noexcept {
     const auto placed = static_cast<uint32_t>(std::min<ssize_t>(got, direct));
     took(placed);
     staged_end_ += static_cast<uint32_t>(got) - placed;
-    readable_ = got == static_cast<ssize_t>(direct) + room;
+    // epoll tells of an end once, perhaps together with what came before it.
+    readable_ = hung_up_ || got == static_cast<ssize_t>(direct) + room;
     return true;
   }
   if (got < 0 && errno == EINTR)

@@ -218,6 +218,26 @@ TEST_P(Messages, SentBeforeTheEndAreReceived) {
     EXPECT_EQ(pair.client.completions[i].status, i < 8 ? WcStatus::kSuccess : WcStatus::kFlushed);
 }
 
+// Both are there when the receiver looks for the first time, among other connections.
+TEST_P(Messages, AnEndRightBehindAMessageIsSeen) {
+  Pair pair(GetParam().new_uri());
+  int name = 7;
+  auto [leaves, left] = pair.connect({}, {.owner = &name});
+  pair.post_receives(*left, 2);
+  Buffer from = test_memory().get(4096);
+  const SendWr wr = send_wr(1, {from.first(8)});
+  ASSERT_EQ(leaves->post_send(std::span(&wr, 1)), 1u);
+  ASSERT_TRUE(test::pump_until({&pair.client}, [&] { return !pair.client.completions.empty(); }));
+  leaves->disconnect();
+  ASSERT_TRUE(test::pump_until({&pair.client},
+                               [&] { return pair.client.has_event(EventType::kDisconnected); }));
+  ASSERT_TRUE(test::pump_until({&pair.server},
+                               [&] { return pair.server.has_event(EventType::kDisconnected); }));
+  EXPECT_EQ(pair.server.take_event(EventType::kDisconnected).owner, &name);
+  ASSERT_FALSE(pair.server.completions.empty());
+  EXPECT_EQ(pair.server.completions[0].status, WcStatus::kSuccess);
+}
+
 TEST_P(Messages, SharedReceiveQueueServesAll) {
   Pair pair(GetParam().new_uri(), {}, {}, /*server_srq=*/true);
   int one = 1;
