@@ -98,7 +98,8 @@ std::string fault_in(std::string_view output) {
 }
 
 Result<void> start_eal(std::span<const std::string> arguments) {
-  static std::deque<Attempt> attempts;
+  static std::deque<Attempt>& attempts =
+      *new std::deque<Attempt>;  // at exit, too, EAL's threads run
   Attempt& attempt = attempts.emplace_back();
   attempt.words.insert(attempt.words.end(), arguments.begin(), arguments.end());
   for (std::string& word : attempt.words)
