@@ -73,7 +73,7 @@ fabric::Identity identity_of(const Endpoint4Or6& endpoint) {
 }
 
 std::string to_text(const Endpoint4Or6& endpoint) {
-  const std::string host = host_of(endpoint);
+  std::string host = host_of(endpoint);
   uint16_t port = 0;
   if (endpoint.storage.ss_family == AF_INET6)
     port = reinterpret_cast<const sockaddr_in6&>(endpoint.storage).sin6_port;

@@ -18,7 +18,8 @@ Result<Address> parse_address(const std::string& text) {
   Address address;
   for (const auto& [name, value] : uri->query) {
     if (name != "device" || value.empty())
-      return bad("\"" + name + "=" + value + "\" is no option; there is device=NAME");
+      return bad(std::string("\"").append(name).append("=").append(value).append(
+          "\" is no option; there is device=NAME"));
     address.device = value;
   }
   Result<drivers::Endpoint4Or6> endpoint =

@@ -18,6 +18,7 @@ std::vector<std::string> device_names() {
   std::vector<std::string> names;
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
+  names.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i)
     names.emplace_back(ibv_get_device_name(list[i]));
   if (list != nullptr)
