@@ -88,8 +88,8 @@ struct ClientOptions {
   uint32_t inline_size = 4096;   ///< bytes of Send and Receive buffers, k * 1024, to 262144
   uint64_t max_call = 8u << 20;  ///< bytes of one call, data included
   uint64_t max_reply = 8u << 20;
-  uint32_t connect_timeout_ms = 5000;
-  uint32_t call_timeout_ms = 30000;  ///< default; 0: none
+  uint32_t connect_timeout_ms = 5000;  ///< looking a name up included
+  uint32_t call_timeout_ms = 30000;    ///< default; 0: none
   /** Eligible arguments of at least so many bytes move by RDMA Read even if they fit inline. */
   uint32_t chunk_threshold = 1024;
   /**
@@ -320,9 +320,17 @@ class Client {
 
   /**
    * Connects to an address, and waits for it: an embedded runtime is polled. An address is a URI
-   * whose scheme names a driver: "shm:/run/rrdk.sock" is a socket's path, "shm:@name" an abstract
-   * socket (unix(7)). Server::listen() returns what to connect to. The connection lives on poll
-   * core `core`; negative: on the one with the fewest.
+   * whose scheme names a driver:
+   *
+   *   shm:/run/rrdk.sock         a UNIX socket's path
+   *   shm:@name                  an abstract socket (unix(7))
+   *   iwarp://HOST[:PORT][?...]  iWARP over TCP: an IPv4 address, an IPv6 address in brackets, or a
+   *                              name, which is looked up beside the poll core each time; port
+   * 20049 unless told. crc=1 asks for checksums, mpa=1 for servers of RFC 5044 without RFC 6581,
+   * timeout=S bounds the driver's own wait
+   *
+   * Server::listen() returns what to connect to, on its own host. The connection lives on poll core
+   * `core`; negative: on the one with the fewest.
    *
    * connect_timeout_ms also holds when nobody polls that core; but a core that has begun to connect
    * and then is polled no more is waited for until it is polled again.

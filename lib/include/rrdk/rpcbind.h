@@ -52,14 +52,19 @@ Result<HostAndPort> parse_universal_address(const std::string& address);
 /**
  * Lists a service with this host's rpcbind, and takes the place of one that is listed there under
  * the same netid: an earlier process may have died without taking its entry back. `host` is the
- * numeric address that the service listens at; "0.0.0.0" and "::" stand for all of the host's.
+ * numeric address that the service listens at; "0.0.0.0" and "::" stand for all of the host's, and
+ * only for those of their family: a server that listens at "::" is entered twice if IPv4 clients
+ * are to find it. Waits for at most 5 s.
  *
  * Errors: kInvalidArgument (host), kNotFound (no rpcbind runs here), kPermission (the entry is
- * another user's).
+ * another user's), kNotAPeer, kConnectionLost and kTimeout (of what runs in its place), kSystem.
  */
 Result<void> rpcbind_set(const RpcService& service, const std::string& host, uint16_t port);
 
-/** Takes the entry of that netid back. Errors as above; none when there is no such entry. */
+/**
+ * Takes the entry of that netid back, whoever of the same user made it. Errors as above; none when
+ * there is no such entry.
+ */
 Result<void> rpcbind_unset(const RpcService& service, const std::string& host);
 
 struct RpcbindQuery {
@@ -70,10 +75,11 @@ struct RpcbindQuery {
 
 /**
  * The port of a service. The netid is that of the address family over which the host's rpcbind was
- * reached (RFC 5666 section 12).
+ * reached (RFC 5666 section 12): name the host by its numeric address where it has both.
  *
  * Errors: kNotFound (no such host, or the service is not listed), kRefused (nothing listens there,
- * or it denies the question), kTimeout, kConnectionLost, kNotAPeer (what answers is no rpcbind).
+ * or it denies the question), kTimeout, kConnectionLost, kNotAPeer (what answers is no rpcbind),
+ * kSystem.
  */
 Result<uint16_t> rpcbind_lookup(const RpcService& service, const RpcbindQuery& query);
 

@@ -147,7 +147,8 @@ struct Service {
  *   {.number = kAppend, .handler = append, .idempotent = false}
  *
  * Each client has a cache of its own, on whatever connections it comes: who it is tell the kernel
- * (shm: process, its start and its user) or the network, not its messages. Within that a call is
+ * (shm: process, its start and its user) or the network (iwarp: the address without its port, so
+ * that all behind one NAT are one client), not its messages. Within that a call is
  * recognised by XID, program, version, procedure, credential, and length and first 256 bytes of its
  * arguments: whatever makes calls different from each other belongs there. A repetition that comes
  * while the handler still has the first call waits for it.
@@ -216,7 +217,8 @@ struct ServerOptions {
   ReplayOptions replay = {};
   /**
    * Whether to accept a client, asked before it is sent anything or given any memory; null: all.
-   * `peer` is what ServerCall::peer() will be: of shm "pid 4711 (uid 1000)", as the kernel says.
+   * `peer` is what ServerCall::peer() will be: of shm "pid 4711 (uid 1000)", as the kernel says; of
+   * iwarp "10.0.0.1:52114" or "[::1]:52114".
    * On a poll core, one call at a time: it may not block, nor call into this library.
    */
   bool (*admit)(const std::string& peer, void* argument) = nullptr;
@@ -285,6 +287,10 @@ class Server {
    * shm:PATH is a UNIX socket in the file system: PATH has at most 107 bytes, its directory exists,
    * and a socket that a dead server left there is replaced. shm:@NAME is a name in Linux's abstract
    * name space, without a file; it is gone with its server, and has no permissions.
+   *
+   * iwarp://HOST[:PORT] is a TCP port of this host: 0.0.0.0 and [::] are all of its addresses; port
+   * 20049 unless told, 0 for one that is free. iWARP neither encrypts nor authenticates: whoever
+   * reaches the port, or can write into the connection, is a client (see ServerOptions::admit).
    *
    * Errors: kBadUri (unknown scheme too), kAddressInUse, kNotFound (the directory is not there),
    * kPermission, kSystem.
