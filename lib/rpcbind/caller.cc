@@ -21,7 +21,8 @@ namespace {
 // A host's whole list is far below this.
 constexpr size_t kLongestReply = 1u << 20;
 constexpr uint32_t kProgram = 100000;  // RFC 1833
-// Where an rpcbind listens for programs of its host, in the file system or beside it.
+// Where an rpcbind listens for programs of its host. Not the abstract name that some have besides:
+// any user could bind that.
 constexpr std::string_view kSocketPath = "/run/rpcbind.sock";
 // Bits of a record mark (RFC 5531 section 11).
 constexpr uint32_t kLastFragment = 1u << 31;
@@ -85,19 +86,15 @@ Result<Caller> Caller::connect(const std::string& host, uint16_t port, uint64_t 
 }
 
 Result<Caller> Caller::connect_local(uint64_t deadline_ns) {
-  for (size_t abstract : {0, 1}) {
-    base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + abstract, kSocketPath.data(), kSocketPath.size());
-    auto length =
-        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + abstract + kSocketPath.size());
-    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0)
-      return Caller(std::move(socket), AF_UNIX, "rpcbind of this host", deadline_ns);
-  }
-  return fail(Errc::kNotFound,
-              "no rpcbind runs on this host (nobody listens at /run/rpcbind.sock): start it, or do "
-              "without");
+  base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, kSocketPath.data(), kSocketPath.size());
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    return fail(Errc::kNotFound, "no rpcbind answers on this host at " + std::string(kSocketPath) +
+                                     " (" + base::system_message(errno) +
+                                     "): start it, or do without");
+  return Caller(std::move(socket), AF_UNIX, "rpcbind of this host", deadline_ns);
 }
 
 Result<void> Caller::wait(short events) {

@@ -66,7 +66,7 @@ class ReplayLane {
   // stays known. `dropped` counts them. False: it does not fit.
   bool keep(ReplayEntry& entry, std::span<const Piece> reply, uint64_t& dropped) noexcept;
   // The same with one that is finished, and can be spared where it is: it becomes `entry`, which is
-  // new here.
+  // new here. Without room for its reply it stays, and `entry` goes.
   void take_over(ReplayEntry& entry, ReplayEntry& finished, uint64_t now_ns,
                  uint64_t& dropped) noexcept;
   std::span<const std::byte> reply_of(const ReplayEntry& entry) const noexcept {

@@ -128,12 +128,13 @@ void ReplayLane::take_over(ReplayEntry& entry, ReplayEntry& finished, uint64_t n
   entry.state = State::kNotKept;
   if (finished.state == State::kDone) {
     std::span<const std::byte> reply = finished.lane->reply_of(finished);
-    if (std::byte* room = reserve(entry, reply.size(), dropped)) {
-      std::ranges::copy(reply, room);
-      entry.state = State::kDone;
-    } else {
-      ++dropped;
+    std::byte* room = reserve(entry, reply.size(), dropped);
+    if (room == nullptr) {  // it stays where it is
+      append(entry, now_ns);
+      return release(entry);
     }
+    std::ranges::copy(reply, room);
+    entry.state = State::kDone;
   }
   append(entry, now_ns);
   finished.lane->release(finished);
