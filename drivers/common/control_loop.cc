@@ -41,13 +41,13 @@ void drain(int fd) {
 }  // namespace
 
 Result<void> ControlLoop::start() {
-  epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_ = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_)
     return system_error("epoll_create1");
-  timer_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  timer_ = base::Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer_)
     return system_error("timerfd_create");
-  nudges_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  nudges_ = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!nudges_)
     return system_error("eventfd");
   return control(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), EPOLLIN, kTimerId).and_then([&] {

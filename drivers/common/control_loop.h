@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "drivers/common/fd.h"
+#include "base/fd.h"
 #include "fabric/device.h"
 
 namespace rrdk::drivers {
@@ -66,9 +66,9 @@ class ControlLoop {
   void tick();
   void keep_readable();
 
-  Fd epoll_;
-  Fd timer_;   // runs while an endpoint ticks
-  Fd nudges_;  // eventfd: readable while events wait, or after a nudge
+  base::Fd epoll_;
+  base::Fd timer_;   // runs while an endpoint ticks
+  base::Fd nudges_;  // eventfd: readable while events wait, or after a nudge
 
   std::recursive_mutex mutex_;
   // By an id that is never reused: epoll may still report an endpoint that has just gone.

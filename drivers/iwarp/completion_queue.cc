@@ -23,10 +23,10 @@ tl::unexpected<Error> system_error(const char* call) {
 
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
   std::unique_ptr<CompletionQueue> cq(new CompletionQueue);
-  cq->epoll_ = drivers::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  cq->epoll_ = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!cq->epoll_)
     return system_error("epoll_create1");
-  cq->rings_ = drivers::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  cq->rings_ = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!cq->rings_)
     return system_error("eventfd");
   epoll_event event{};

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "drivers/common/fd.h"
+#include "base/fd.h"
 #include "fabric/device.h"
 
 namespace rrdk::iwarp {
@@ -45,8 +45,8 @@ class CompletionQueue final : public fabric::CompletionQueue {
   void take_rings() noexcept;
   void deactivate(size_t position) noexcept;
 
-  drivers::Fd epoll_;
-  drivers::Fd rings_;  // eventfd
+  base::Fd epoll_;
+  base::Fd rings_;  // eventfd
 
   std::array<QueuePair*, kMaxQueuePairs> active_;
   size_t active_count_ = 0;

@@ -125,7 +125,7 @@ Result<void> QueuePair::dial() {
 // Whether the connection is there already.
 Result<bool> QueuePair::open_socket() {
   const int family = far_.storage.ss_family;
-  socket_ = drivers::Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  socket_ = base::Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_)
     return fail(Errc::kSystem, std::string("socket: ") + std::strerror(errno));
   tune(socket_.get());
@@ -277,7 +277,7 @@ void QueuePair::take_reply(const MpaFrame& reply) {
   device_.control().set_ticking(*this, true);
 }
 
-Result<void> QueuePair::accept(drivers::Fd socket, const MpaFrame& request,
+Result<void> QueuePair::accept(base::Fd socket, const MpaFrame& request,
                                std::span<const std::byte> private_data) {
   const std::lock_guard lock(device_.control().mutex());
   Status idle = Status::kIdle;

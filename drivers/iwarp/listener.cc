@@ -34,7 +34,7 @@ constexpr int kBacklog = 1024;
 // A peer that has connected: collects its request.
 class Visitor final : public drivers::Endpoint {
  public:
-  Visitor(Device& device, Listener& listener, drivers::Fd socket)
+  Visitor(Device& device, Listener& listener, base::Fd socket)
       : device_(device),
         listener_(&listener),
         socket_(std::move(socket)),
@@ -105,14 +105,14 @@ class Visitor final : public drivers::Endpoint {
 
   Device& device_;
   Listener* listener_;
-  drivers::Fd socket_;
+  base::Fd socket_;
   std::vector<std::byte> bytes_;
   Clock::time_point deadline_;
   std::list<drivers::Endpoint*>::iterator place_;
 };
 
-Result<drivers::Fd> listening_socket(const Endpoint4Or6& at, const std::string& uri) {
-  drivers::Fd socket(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Result<base::Fd> listening_socket(const Endpoint4Or6& at, const std::string& uri) {
+  base::Fd socket(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket)
     return fail(Errc::kSystem, std::string("socket: ") + std::strerror(errno));
   const int on = 1;
@@ -139,7 +139,7 @@ Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::st
       [](const Address& address) { return look_up(address, Lookup::kNames); });
   if (!places)
     return tl::unexpected(places.error());
-  Result<drivers::Fd> socket = listening_socket(places->front(), uri);
+  Result<base::Fd> socket = listening_socket(places->front(), uri);
   if (!socket)
     return tl::unexpected(socket.error());
   std::string bound = "iwarp://" + to_text(local_end(socket->get()));
@@ -162,7 +162,7 @@ Listener::~Listener() {
 void Listener::on_ready() {
   // A few at a time: the epoll set reports the rest again.
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    drivers::Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    base::Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
         make_room();
@@ -200,7 +200,7 @@ void Listener::on_tick(Clock::time_point now) {
   device_.control().set_ticking(*this, false);
 }
 
-ConnectRequest::ConnectRequest(Device& device, drivers::Fd socket, MpaFrame frame)
+ConnectRequest::ConnectRequest(Device& device, base::Fd socket, MpaFrame frame)
     : device_(device),
       socket_(std::move(socket)),
       far_(far_end(socket_.get())),

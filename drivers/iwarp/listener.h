@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "base/fd.h"
 #include "drivers/common/control_loop.h"
-#include "drivers/common/fd.h"
 #include "drivers/iwarp/address.h"
 #include "drivers/iwarp/mpa.h"
 #include "fabric/device.h"
@@ -24,20 +24,20 @@ class Listener final : public fabric::Listener, public drivers::Endpoint {
   void on_tick(drivers::Clock::time_point now) override;
 
  private:
-  Listener(Device& device, std::string uri, drivers::Fd socket)
+  Listener(Device& device, std::string uri, base::Fd socket)
       : device_(device), uri_(std::move(uri)), socket_(std::move(socket)) {}
   void drop_visitor();
   void make_room();
 
   Device& device_;
   const std::string uri_;
-  drivers::Fd socket_;
+  base::Fd socket_;
   drivers::Clock::time_point resume_{};  // after a pause
 };
 
 class ConnectRequest final : public fabric::ConnectRequest {
  public:
-  ConnectRequest(Device& device, drivers::Fd socket, MpaFrame frame);
+  ConnectRequest(Device& device, base::Fd socket, MpaFrame frame);
 
   std::span<const std::byte> private_data() const override { return frame_.private_data; }
   std::string peer() const override { return to_text(far_); }
@@ -51,7 +51,7 @@ class ConnectRequest final : public fabric::ConnectRequest {
 
  private:
   Device& device_;
-  drivers::Fd socket_;
+  base::Fd socket_;
   const Endpoint4Or6 far_;
   MpaFrame frame_;
 };

@@ -24,7 +24,7 @@ constexpr int kMostReads = 16;
 
 class Parting final : public drivers::Endpoint {
  public:
-  Parting(Device& device, drivers::Fd socket, std::vector<std::byte> rest)
+  Parting(Device& device, base::Fd socket, std::vector<std::byte> rest)
       : device_(device),
         socket_(std::move(socket)),
         rest_(std::move(rest)),
@@ -91,7 +91,7 @@ class Parting final : public drivers::Endpoint {
   }
 
   Device& device_;
-  drivers::Fd socket_;
+  base::Fd socket_;
   std::vector<std::byte> rest_;
   size_t sent_ = 0;
   bool closed_ = false;  // our half
@@ -100,7 +100,7 @@ class Parting final : public drivers::Endpoint {
 
 }  // namespace
 
-void part(Device& device, drivers::Fd socket, std::vector<std::byte> rest) {
+void part(Device& device, base::Fd socket, std::vector<std::byte> rest) {
   if (device.partings() >= kMaxParting)
     return Counters::count(device.counts().partings_cut);
   auto parting = std::make_unique<Parting>(device, std::move(socket), std::move(rest));

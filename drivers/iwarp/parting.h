@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "drivers/common/fd.h"
+#include "base/fd.h"
 
 namespace rrdk::iwarp {
 
@@ -13,6 +13,6 @@ class Device;
 
 // Lives in the control loop until the peer has closed too, or for kPartingTime. `rest` may be
 // empty. The loop's lock is held.
-void part(Device& device, drivers::Fd socket, std::vector<std::byte> rest);
+void part(Device& device, base::Fd socket, std::vector<std::byte> rest);
 
 }  // namespace rrdk::iwarp

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
 #include "drivers/common/control_loop.h"
-#include "drivers/common/fd.h"
 #include "drivers/common/receive_queue.h"
 #include "drivers/iwarp/address.h"
 #include "drivers/iwarp/completion_queue.h"
@@ -73,7 +73,7 @@ class QueuePair final : public fabric::QueuePair,
 
   // --- control path ---
   Result<void> start_connect(const Address& address, std::span<const std::byte> private_data);
-  Result<void> accept(drivers::Fd socket, const MpaFrame& request,
+  Result<void> accept(base::Fd socket, const MpaFrame& request,
                       std::span<const std::byte> private_data);
   void on_ready() override;
   void on_tick(drivers::Clock::time_point now) override;
@@ -321,7 +321,7 @@ class QueuePair final : public fabric::QueuePair,
   std::array<std::byte, kStaging> staging_;
 
   // --- the control path's ---
-  drivers::Fd socket_;
+  base::Fd socket_;
   Endpoint4Or6 far_;
   bool tcp_up_ = false;
   Address asked_;

@@ -11,12 +11,12 @@
 #include <tuple>
 #include <utility>
 
-#include "drivers/common/fd.h"
+#include "base/fd.h"
 #include "rrdk/error.h"
 
 namespace rrdk::shm {
 
-using drivers::Fd;
+using base::Fd;
 
 // Owns a mapping.
 class Mapping {

@@ -43,10 +43,10 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(Device& device,
 
 Result<void> CompletionQueue::open(uint32_t entries) {
   active_.reserve(kMaxQueuePairs);
-  epoll_ = drivers::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_ = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_)
     return system_error("epoll_create1");
-  rings_ = drivers::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  rings_ = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!rings_)
     return system_error("eventfd");
   channel_ = ibv_create_comp_channel(device_.verbs());

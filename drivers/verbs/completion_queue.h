@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "drivers/common/fd.h"
+#include "base/fd.h"
 #include "drivers/verbs/receive_wrs.h"
 #include "fabric/device.h"
 
@@ -83,8 +83,8 @@ class CompletionQueue final : public fabric::CompletionQueue {
   uint32_t poll_active(std::span<fabric::Completion> out, bool empty) noexcept;
 
   Device& device_;
-  drivers::Fd epoll_;
-  drivers::Fd rings_;  // eventfd
+  base::Fd epoll_;
+  base::Fd rings_;  // eventfd
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* cq_ = nullptr;
 

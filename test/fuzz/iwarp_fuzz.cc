@@ -59,14 +59,14 @@ class Connection {
     std::fill_n(memory(), 65536, kMark);
     int ends[2];
     require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0, "socketpair");
-    peer_ = drivers::Fd(ends[1]);
+    peer_ = base::Fd(ends[1]);
     MpaFrame asked{.crc = crc_, .enhanced = true};
     asked.ird = in.ConsumeIntegralInRange<uint16_t>(0, kReads);
     asked.ord = in.ConsumeIntegralInRange<uint16_t>(0, kReads);
     asked.peer_to_peer = in.ConsumeBool();
     asked.rtr_send = in.ConsumeBool();
     asked.rtr_read = in.ConsumeBool();
-    ConnectRequest request(static_cast<Device&>(*ground().device), drivers::Fd(ends[0]), asked);
+    ConnectRequest request(static_cast<Device&>(*ground().device), base::Fd(ends[0]), asked);
     qp_ = request
               .create_queue_pair({.cq = ground().cq.get(),
                                   .send_wrs = 64,
@@ -235,7 +235,7 @@ class Connection {
 
   FuzzedDataProvider& in_;
   const bool crc_;
-  drivers::Fd peer_;
+  base::Fd peer_;
   std::unique_ptr<fabric::QueuePair> qp_;
   std::array<uint32_t, 2> keys_;
   uint32_t send_ = 1, request_ = 1, response_ = 1;  // next of the peer's

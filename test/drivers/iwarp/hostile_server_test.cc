@@ -16,7 +16,7 @@ class RawServer : public testing::Test {
   RawServer() : client_("iwarp:") {
     const Endpoint4Or6 any =
         look_up(parse_address("iwarp://127.0.0.1:0").value(), Lookup::kNumeric).value().front();
-    listening_ = drivers::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    listening_ = base::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(::bind(listening_.get(), any.get(), any.length), 0);
     EXPECT_EQ(::listen(listening_.get(), 8), 0);
     uri_ = "iwarp://" + to_text(local_end(listening_.get()));
@@ -36,7 +36,7 @@ class RawServer : public testing::Test {
     client_.completions.clear();
     qp_ = client_.queue_pair({.reads = 4, .owner = this});
     ASSERT_TRUE(client_.device->connect(*qp_, uri_ + options, {}));
-    peer_ = RawPeer(drivers::Fd(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+    peer_ = RawPeer(base::Fd(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
     ASSERT_TRUE(until([&] {
       asked_ = peer_.take_frame(MpaKind::kRequest);
       return asked_.has_value();
@@ -71,9 +71,9 @@ class RawServer : public testing::Test {
   }
 
   End client_;
-  drivers::Fd listening_;
+  base::Fd listening_;
   std::string uri_;
-  RawPeer peer_{drivers::Fd()};
+  RawPeer peer_{base::Fd()};
   std::unique_ptr<fabric::QueuePair> qp_;
   std::optional<MpaFrame> asked_;
 };

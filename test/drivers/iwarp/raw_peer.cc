@@ -34,7 +34,7 @@ Bytes read_request(uint32_t number, const ReadRequest& request) {
 
 RawPeer::RawPeer(const std::string& uri) {
   const Endpoint4Or6 at = look_up(parse_address(uri).value(), Lookup::kNumeric).value().front();
-  socket_ = drivers::Fd(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  socket_ = base::Fd(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(::connect(socket_.get(), at.get(), at.length), 0);
   tune(socket_.get());
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "drivers/common/fd.h"
+#include "base/fd.h"
 #include "drivers/iwarp/mpa.h"
 #include "drivers/iwarp/segment.h"
 #include "drivers/iwarp/terminate.h"
@@ -27,7 +27,7 @@ class RawPeer {
   // Connects, and waits until TCP has.
   explicit RawPeer(const std::string& uri);
   // Over a connection that is there.
-  explicit RawPeer(drivers::Fd socket) : socket_(std::move(socket)) {}
+  explicit RawPeer(base::Fd socket) : socket_(std::move(socket)) {}
 
   void say(const Bytes& bytes);
   void shake(const MpaFrame& request) { say(encode(request)); }
@@ -53,7 +53,7 @@ class RawPeer {
   std::optional<Segment> take_segment();
 
  private:
-  drivers::Fd socket_;
+  base::Fd socket_;
   Bytes got_;
   bool closed_ = false;
 };
