@@ -244,7 +244,7 @@ void QueuePair::read_reply() {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
       return;
     return connect_failed(
-        fabric::EventType::kConnectFailed, got == 0 ? Errc::kRefused : code_of(errno),
+        fabric::EventType::kConnectFailed, got == 0 ? Errc::kConnectionLost : code_of(errno),
         got == 0 ? "the peer closed the connection without an answer" : std::strerror(errno));
   }
 }
@@ -418,6 +418,7 @@ void QueuePair::report_end() {
   fabric::Event event =
       new_event(was_up ? fabric::EventType::kDisconnected : fabric::EventType::kConnectFailed);
   event.code = was_up ? Errc::kConnectionLost : Errc::kShutdown;
+  event.access_refused = end_ == End::kTerminated && access_refused_;
   event.reason = to_text(far_) + ": " + reason();
   part();
   device_.control().emit(*this, std::move(event));

@@ -259,6 +259,7 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t max_ulpdu_ = 0;
   End end_ = End::kNotYet;
   Cause cause_ = Cause::kCatastrophic;
+  bool access_refused_ = false;  // by the peer: a Write or an invalidation, which was reported
   bool readable_ = false;
   bool writable_ = true;
   bool hung_up_ = false;    // epoll says that the peer sends no more

@@ -203,8 +203,13 @@ void QueuePair::end_terminate() noexcept {
   Counters::count(device_.counts().terminates_received);
   const Terminate terminate = decode_terminate(std::span(small_).first(in_.payload));
   cause_ = terminate.cause;
-  if (terminate.has_segment && !terminate.segment.tagged && terminate.segment.queue == kReadQueue)
-    refused_read_ = terminate.segment.number;
+  const SegmentHeader& fault = terminate.segment;
+  const bool of_read = terminate.has_segment && !fault.tagged && fault.queue == kReadQueue;
+  const bool of_response =
+      terminate.has_segment && fault.tagged && fault.opcode == Opcode::kReadResponse;
+  if (of_read)
+    refused_read_ = fault.number;
+  access_refused_ = refuses_access(terminate.cause) && !of_read && !of_response;
   fail_with(End::kTerminated);
 }
 

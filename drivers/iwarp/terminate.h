@@ -38,6 +38,13 @@ enum class Cause : uint16_t {
   kMpaCrc = 0x2002,
 };
 
+// Whether it is about what a key allows: RDMAP's remote protection errors and DDP's tagged buffer
+// errors, but for another version of DDP (RFC 5040 section 4.8).
+constexpr bool refuses_access(Cause cause) noexcept {
+  const unsigned layer_and_type = static_cast<unsigned>(cause) >> 8;
+  return layer_and_type == 0x01 || (layer_and_type == 0x11 && cause != Cause::kTaggedDdpVersion);
+}
+
 // For people, also for causes that are none of the above.
 std::string describe(Cause cause);
 

@@ -181,7 +181,11 @@ struct Event {
   std::array<std::byte, kMaxPrivateData> private_data;
   uint32_t private_data_length = 0;
   Errc code = Errc::kConnectionLost;  // kRejected, kConnectFailed, kDisconnected
-  std::string reason;                 // for people
+  // kDisconnected: the peer says that a Write or an invalidation of ours met a key that is not good
+  // for it. Where refusals are not acknowledged nothing else tells of it: the request had
+  // completed.
+  bool access_refused = false;
+  std::string reason;  // for people
 };
 
 // How often something went wrong or slow; `name` is a literal.

@@ -173,6 +173,8 @@ void Link::on_event(const fabric::Event& event) {
   if (state_ == LinkState::kNew || state_ == LinkState::kDead || fabric_down_)
     return;
   if (event.type != fabric::EventType::kEstablished) {
+    if (event.access_refused)
+      engine_->count_refusal(Refusal::kAccessRefused);
     close(event.code, event.reason);
     on_fabric_down();
     return;

@@ -95,7 +95,7 @@ TEST_F(RawServer, RepliesThatAreNoneEndTheAttempt) {
   }
   ask();
   peer_.finish();
-  EXPECT_EQ(expect_failed(EventType::kConnectFailed).code, Errc::kRefused);
+  EXPECT_EQ(expect_failed(EventType::kConnectFailed).code, Errc::kConnectionLost);
 }
 
 // Offered: a Write or a Read of nothing. What says that the Read of nothing was answered must

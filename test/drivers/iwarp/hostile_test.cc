@@ -201,6 +201,44 @@ TEST_F(RawClient, ATerminateEndsTheConnectionWithItsReason) {
   EXPECT_EQ(pair_.server.counter("terminates_received"), 1u);
 }
 
+// What it refuses of ours had completed: only this tells of it.
+TEST_F(RawClient, ATerminateSaysWhetherAnAccessWasRefused) {
+  const SegmentHeader of_write{.tagged = true, .last = true, .opcode = Opcode::kWrite};
+  const SegmentHeader of_response{.tagged = true, .last = true, .opcode = Opcode::kReadResponse};
+  const SegmentHeader of_read{
+      .last = true, .opcode = Opcode::kReadRequest, .queue = kReadQueue, .number = 1};
+  const SegmentHeader of_send{.last = true, .opcode = Opcode::kSendInvalidate, .number = 1};
+  struct Case {
+    Terminate terminate;
+    bool refused;
+  };
+  for (const auto& [terminate, refused] : {
+           Case{{Cause::kTaggedInvalidStag, true, 30, of_write}, true},
+           Case{{Cause::kTaggedOutOfBounds, true, 30, of_write}, true},
+           Case{{Cause::kAccessRights, true, 30, of_write}, true},
+           Case{{Cause::kCannotInvalidate, true, 30, of_send}, true},
+           Case{{Cause::kTaggedInvalidStag}, true},
+           Case{{Cause::kTaggedInvalidStag, true, 30, of_response}, false},
+           Case{{Cause::kInvalidStag, true, 46, of_read}, false},
+           Case{{Cause::kTaggedDdpVersion, true, 30, of_write}, false},
+           Case{{Cause::kMessageTooLong, true, 30, of_send}, false},
+           Case{{Cause::kLocalCatastrophic}, false},
+       }) {
+    SCOPED_TRACE(describe(terminate.cause));
+    connect();
+    std::array<std::byte, kMaxTerminate> body;
+    const uint32_t length = encode(terminate, body);
+    peer_.say(
+        fpdu({.last = true, .opcode = Opcode::kTerminate, .queue = kTerminateQueue, .number = 1},
+             Bytes(body.begin(), body.begin() + length)));
+    ASSERT_TRUE(until([&] { return pair_.server.has_event(EventType::kDisconnected); }));
+    EXPECT_EQ(pair_.server.take_event(EventType::kDisconnected).access_refused, refused);
+    qp_.reset();
+    peer_ = RawPeer(pair_.uri);
+  }
+  connect();
+}
+
 TEST_F(RawClient, TheEndInTheMiddleOfAMessageIsALoss) {
   connect();
   const Bytes bytes = send(1, payload(100));
