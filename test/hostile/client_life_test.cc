@@ -49,7 +49,7 @@ std::vector<ClientScenario> ends() {
       {"TakesNothing",
        {{Ask::kLarge, CallStatus::kTimeout, 1}},
        {},
-       {Refusal::kNotReceived},
+       {{Refusal::kNotReceived, 1, Refusal::kNoAnswers}},
        After::kEnds,
        {.private_data = usual_private_data(), .receives = 0},
        {.credits = kCredits, .call_timeout_ms = 0},

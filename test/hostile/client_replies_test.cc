@@ -171,11 +171,26 @@ std::vector<ClientScenario> reply_chunks() {
 // A refused access ends the connection, and with it the calls.
 ClientScenario refused_access(const char* name, Ask what, Op op, size_t word, uint32_t length,
                               uint32_t skip) {
-  return {name,
-          {{what, kLost}},
-          {access_segment(op, 0, word, length, skip, WcStatus::kRemoteAccess)},
-          {},
-          After::kEnds};
+  ClientScenario scenario = {name,
+                             {{what, kLost}},
+                             {access_segment(op, 0, word, length, skip, WcStatus::kRemoteAccess),
+                              gone(), refused_accesses(1)},
+                             {},
+                             After::kEnds};
+  if (what == Ask::kRead)
+    scenario.script.push_back(nothing_written(0));
+  return scenario;
+}
+// The same after a call has ended, whose key is dead.
+ClientScenario late_access(const char* name, Asked asked, std::vector<Step> script, Op op,
+                           size_t word) {
+  ClientScenario scenario = {name, {asked}, std::move(script), {}, After::kEnds};
+  scenario.script.push_back(access_segment(op, 0, word, 8, 0, WcStatus::kRemoteAccess));
+  scenario.script.push_back(gone());
+  scenario.script.push_back(refused_accesses(1));
+  if (asked.what == Ask::kRead)
+    scenario.script.push_back(nothing_written(0));
+  return scenario;
 }
 
 std::vector<ClientScenario> keys() {
@@ -190,25 +205,16 @@ std::vector<ClientScenario> keys() {
       refused_access("AWriteBeyondTheReplyChunk", Ask::kLong, Op::kWrite, 8, 65536, 0),
       {"AWriteToAGuessedKey",
        {{Ask::kRead, kLost}},
-       {[](Stage& stage) { stage.peer->access(Op::kWrite, 0x12345678, 0, Bytes(8)); }},
+       {[](Stage& stage) { stage.peer->access(Op::kWrite, 0x12345678, 0, Bytes(8)); }, gone(),
+        refused_accesses(1), nothing_written(0)},
        {},
        After::kEnds},
       // Shows: V1-MEM-06
-      {"AWriteBehindTheReply",
-       {{Ask::kRead, kOk}},
-       {say(good), ended(0), access_segment(Op::kWrite, 0, 7, 8, 0, WcStatus::kRemoteAccess)},
-       {},
-       After::kEnds},
-      {"AWriteForACancelledCall",
-       {{Ask::kRead, CallStatus::kCancelled}},
-       {cancel(0), ended(0), access_segment(Op::kWrite, 0, 7, 8, 0, WcStatus::kRemoteAccess)},
-       {},
-       After::kEnds},
-      {"AReadForACallThatTimedOut",
-       {{Ask::kWrite, CallStatus::kTimeout, 1}},
-       {ended(0), access_segment(Op::kRead, 0, 6, 8, 0, WcStatus::kRemoteAccess)},
-       {},
-       After::kEnds},
+      late_access("AWriteBehindTheReply", {Ask::kRead, kOk}, {say(good), ended(0)}, Op::kWrite, 7),
+      late_access("AWriteForACancelledCall", {Ask::kRead, CallStatus::kCancelled},
+                  {cancel(0), ended(0)}, Op::kWrite, 7),
+      late_access("AReadForACallThatTimedOut", {Ask::kWrite, CallStatus::kTimeout, 1}, {ended(0)},
+                  Op::kRead, 6),
       // Shows: PD-30
       {"InvalidatesAKeyOfItsCall", {{Ask::kRead, kOk}}, {say_invalidating(good, 0, 11)}, {}},
       // Shows: PD-31

@@ -1,5 +1,6 @@
 #include "client_scenario.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <set>
@@ -19,6 +20,7 @@ struct VictimCall {
 
   void submit(Ask what, Memory& memory, uint32_t timeout_ms);
 
+  static constexpr std::byte kNothing{0x5a};
   Call call;
   Buffer room;
 };
@@ -51,6 +53,7 @@ void VictimCall::submit(Ask what, Memory& memory, uint32_t timeout_ms) {
       args.put_u64(0);
       args.put_u32(1000);
       room = memory.get(1000);
+      std::fill_n(room.data(), 1000, kNothing);
       MemorySpan span = room.span();
       std::array<MemorySpan, 2> segments = {MemorySpan{span.data, 600, span.region},
                                             MemorySpan{span.data + 600, 400, span.region}};
@@ -72,6 +75,14 @@ void VictimCall::submit(Ask what, Memory& memory, uint32_t timeout_ms) {
 
 Step cancel(size_t n) {
   return [n](Stage& stage) { stage.victim_calls[n]->call.cancel(); };
+}
+
+Step nothing_written(size_t n) {
+  return [n](Stage& stage) {
+    const std::byte* bytes = stage.victim_calls[n]->room.data();
+    EXPECT_TRUE(
+        std::all_of(bytes, bytes + 1000, [](std::byte b) { return b == VictimCall::kNothing; }));
+  };
 }
 
 Step ended(size_t n) {
@@ -110,7 +121,7 @@ class Play {
     stage_.end_comparison();
     expect_statuses();
     expect_only_calls();
-    EXPECT_EQ(describe(victim_->stats().refusals), describe(sum(scenario_.counters)));
+    EXPECT_EQ(describe(victim_->stats().refusals), describe(expected()));
     EXPECT_EQ(peer().closed(), ends());
     end();
   }
@@ -168,10 +179,12 @@ class Play {
     stage_.victim_calls.clear();
     peer().heard.clear();
   }
+  Refusals expected() { return sum(scenario_.counters, peer().can().acknowledges); }
   bool complete() {
     Refusals now = victim_->stats().refusals;
-    for (const Moved& expected : scenario_.counters) {
-      if (now[expected.reason] < expected.times)
+    const Refusals wanted = expected();
+    for (Refusal reason : all_refusals()) {
+      if (now[reason] < wanted[reason])
         return false;
     }
     for (auto& one : stage_.victim_calls) {

@@ -47,6 +47,8 @@ void PrintTo(const ClientScenario& scenario, std::ostream* out);
 // Steps for the victim's own part.
 Step cancel(size_t call);
 Step ended(size_t call);
+// The memory of a kRead is as it was.
+Step nothing_written(size_t call);
 
 // Runs a scenario on a fabric.
 void play(const fabric::test::FabricUnderTest& fabric, const ClientScenario& scenario);

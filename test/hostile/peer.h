@@ -71,6 +71,8 @@ class Peer {
   uint64_t address(Memory which) const { return fabric::test::address_of(bytes(which)); }
   std::byte* bytes(Memory which) const { return exposed_[which].buffer.data(); }
   const Bytes& heard_message(size_t n) const;
+  const fabric::Capabilities& can() const { return end_.device->capabilities(); }
+  const fabric::Device& device() const { return *end_.device; }
 
   std::vector<Heard> heard;
   Bytes victims_private_data;

@@ -77,7 +77,7 @@ std::vector<ServerScenario> credits() {
       {"AsksForOne", {say(null_asking_for(1))}, {null_reply(7, 1)}, {}},
       {"AsksForAll", {say(null_asking_for(0xffffffff))}, {null_reply(7, kCredits)}, {}},
       {"AsksForZeroAgainAndAgain",
-       {say_slowly(50, null_asking_for(0))},
+       {say_in_turn(50, null_asking_for(0))},
        same(50, null_reply(7, 1)),
        {}},
       // Shows: V1-CREDIT-06
@@ -108,7 +108,7 @@ std::vector<ServerScenario> credits() {
                null_replies(1, 5 * kCredits + 1),
                {{Refusal::kCreditOverrun, 8 + 15 + 7}}}),
       too_many_overruns(),
-      varying({"ManyCalls", {say_slowly(2000, null_call(7))}, same(2000, null_reply(7)), {}}),
+      {"ManyCalls", {say_in_turn(2000, null_call(7))}, same(2000, null_reply(7)), {}},
       varying({"ManyErrorsAtOnce",
                {say_times(1000, {7, 1, kCredits, 9, 0, 0, 0})},
                same(1000, err_chunk(7)),

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "rrdk/eal.h"
+#include "runtime/runtime_impl.h"
 
 namespace rrdk::hostile {
 
@@ -22,10 +23,10 @@ std::string describe(const Refusals& refusals) {
   return text.empty() ? "none" : text;
 }
 
-Refusals sum(const std::vector<Moved>& moved) {
+Refusals sum(const std::vector<Moved>& moved, bool acknowledges) {
   Refusals all;
   for (const Moved& one : moved)
-    all[one.reason] += one.times;
+    all[acknowledges ? one.reason : one.unacknowledged] += one.times;
   return all;
 }
 
@@ -94,6 +95,20 @@ bool Stage::until(const char* what, const std::function<bool()>& done) {
     }
   }
   return true;
+}
+
+uint64_t Stage::refused_accesses() {
+  uint64_t count = 0;
+  const auto add = [&](const fabric::Device& device) {
+    for (const fabric::Counter& counter : device.counters()) {
+      if (counter.name.starts_with("refused_"))
+        count += counter.value;
+    }
+  };
+  add(peer->device());
+  for (auto& device : runtime->impl().devices)
+    device->with([&](const fabric::Device& d) { add(d); });
+  return count;
 }
 
 void Stage::begin_comparison() {

@@ -18,14 +18,18 @@ namespace rrdk::hostile {
 
 // How often a reason to refuse is to be counted.
 struct Moved {
-  Moved(Refusal reason_in, uint64_t times_in = 1) : reason(reason_in), times(times_in) {}
+  Moved(Refusal reason_in, uint64_t times_in = 1)
+      : Moved(reason_in, times_in, /*unacknowledged_in=*/reason_in) {}
+  Moved(Refusal reason_in, uint64_t times_in, Refusal unacknowledged_in)
+      : reason(reason_in), times(times_in), unacknowledged(unacknowledged_in) {}
   Refusal reason;
   uint64_t times;
+  Refusal unacknowledged;  // the reason where nobody says whether a Send was taken
 };
 Refusals operator-(Refusals now, const Refusals& before);
 // Those that are not zero, for messages of failures.
 std::string describe(const Refusals& refusals);
-Refusals sum(const std::vector<Moved>& moved);
+Refusals sum(const std::vector<Moved>& moved, bool acknowledges);
 
 struct VictimCall;  // client_scenario.cc
 
@@ -47,6 +51,9 @@ class Stage {
   // From here on the bystander's calls are compared with those that it made alone.
   void begin_comparison();
   void end_comparison();
+  // Accesses by keys that are not good for them, of whoever. Both ends: drivers count where they
+  // decide.
+  uint64_t refused_accesses();
   void new_peer(const std::string& address, const PeerOptions& options) {
     peer = std::make_unique<Peer>(address, options);
   }
