@@ -440,6 +440,8 @@ std::string QueuePair::reason() const {
       return "the peer terminated the connection: " + describe(cause_);
     case End::kLocalError:
       return "a request named memory that it must not";
+    case End::kReadsDenied:
+      return "the peer allows no RDMA Reads";
     case End::kNotYet:
       break;
   }

@@ -36,6 +36,7 @@ struct Counters {
   Count refused_keys{0};       // Reads and Writes with a dead or unknown key
   Count refused_rights{0};     // against the key's rights
   Count refused_bounds{0};     // outside the key's bytes
+  Count reads_denied{0};       // Reads of ours at a peer that allows none
   Count local_protection{0};   // our requests outside our regions
 
   static void count(Count& c) noexcept { c.fetch_add(1, std::memory_order_relaxed); }

@@ -109,6 +109,7 @@ std::vector<fabric::Counter> Device::counters() const {
           {"refused_keys", c.refused_keys},
           {"refused_rights", c.refused_rights},
           {"refused_bounds", c.refused_bounds},
+          {"reads_denied", c.reads_denied},
           {"local_protection", c.local_protection}};
 }
 

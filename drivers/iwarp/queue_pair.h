@@ -95,6 +95,7 @@ class QueuePair final : public fabric::QueuePair,
     kRefused,     // by us: `cause_`
     kTerminated,  // by the peer: `cause_`
     kLocalError,
+    kReadsDenied,  // by the peer, when the connection was made
   };
 
   // A posted send-queue request, until it is reported.
@@ -259,7 +260,7 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t max_ulpdu_ = 0;
   End end_ = End::kNotYet;
   Cause cause_ = Cause::kCatastrophic;
-  bool access_refused_ = false;  // by the peer: a Write or an invalidation, which was reported
+  bool access_refused_ = false;  // by the peer: a Write, which was reported
   bool readable_ = false;
   bool writable_ = true;
   bool hung_up_ = false;    // epoll says that the peer sends no more

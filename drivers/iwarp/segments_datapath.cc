@@ -1,6 +1,7 @@
 // What a segment may do, and what it does when all of it is here. The peer is checked here and
 // nowhere else: RFC 5040 sections 5 to 7, RFC 5041 sections 5 to 7.
 #include <algorithm>
+#include <utility>
 
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/queue_pair.h"
@@ -45,8 +46,9 @@ bool QueuePair::begin_send() noexcept {
     return refuse(Cause::kMessageNumber, counts.bad_numbers);
   if (header.offset != (receiving_ ? received_ : 0))
     return refuse(Cause::kMessageOffset, counts.bad_offsets);
-  if (agreed_.rtr_send && in_.payload == 0 && header.last)
-    return true;  // the initiator's ready-to-receive message takes no Receive
+  // The initiator's ready-to-receive message takes no Receive. It is the first one or none.
+  if (std::exchange(agreed_.rtr_send, false) && in_.payload == 0 && header.last)
+    return true;
   if (!receiving_) {
     if (receives_.empty()) {
       if (!stalled_)
@@ -134,7 +136,6 @@ bool QueuePair::end_segment(std::span<fabric::Completion> out, uint32_t& count) 
       break;
   }
   if (in_.sink == Sink::kNowhere) {
-    agreed_.rtr_send = false;
     ++next_send_;
     return true;
   }
@@ -204,12 +205,10 @@ void QueuePair::end_terminate() noexcept {
   const Terminate terminate = decode_terminate(std::span(small_).first(in_.payload));
   cause_ = terminate.cause;
   const SegmentHeader& fault = terminate.segment;
-  const bool of_read = terminate.has_segment && !fault.tagged && fault.queue == kReadQueue;
-  const bool of_response =
-      terminate.has_segment && fault.tagged && fault.opcode == Opcode::kReadResponse;
-  if (of_read)
+  if (terminate.has_segment && !fault.tagged && fault.queue == kReadQueue)
     refused_read_ = fault.number;
-  access_refused_ = refuses_access(terminate.cause) && !of_read && !of_response;
+  const bool of_write = !terminate.has_segment || (fault.tagged && fault.opcode == Opcode::kWrite);
+  access_refused_ = of_write && refuses_access(terminate.cause);
   fail_with(End::kTerminated);
 }
 

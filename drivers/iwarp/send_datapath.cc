@@ -51,6 +51,10 @@ void QueuePair::record_send(const fabric::SendWr& wr) noexcept {
     r.status = act(wr);
   else if (r.status == WcStatus::kSuccess)
     r.done = wr.op == Op::kRead && length == 0;
+  if (r.status == WcStatus::kRemoteAccess) {
+    Counters::count(device_.counts().reads_denied);
+    return fail_with(End::kReadsDenied);
+  }
   if (r.status != WcStatus::kSuccess) {
     Counters::count(device_.counts().local_protection);
     return fail_with(End::kLocalError);
@@ -68,8 +72,10 @@ void QueuePair::record_send(const fabric::SendWr& wr) noexcept {
 
 WcStatus QueuePair::check(const fabric::SendWr& wr, uint64_t& length) noexcept {
   const Memory& memory = device_.memory();
-  bool good = wr.num_sges <= fabric::kMaxSges && wr.op != Op::kReceive &&
-              (wr.op != Op::kRead || agreed_.ord != 0);
+  // The peer's IRD is 0 (RFC 6581 section 4): it gives us keys and lets nobody use them.
+  if (wr.op == Op::kRead && agreed_.ord == 0)
+    return WcStatus::kRemoteAccess;
+  bool good = wr.num_sges <= fabric::kMaxSges && wr.op != Op::kReceive;
   for (const MemorySpan& span : wr.spans()) {
     length += span.length;
     good = good && memory.contains(span);

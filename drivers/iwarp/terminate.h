@@ -38,11 +38,12 @@ enum class Cause : uint16_t {
   kMpaCrc = 0x2002,
 };
 
-// Whether it is about what a key allows: RDMAP's remote protection errors and DDP's tagged buffer
-// errors, but for another version of DDP (RFC 5040 section 4.8).
+// Whether it is about a Read or Write and what its key allows: RDMAP's remote protection errors and
+// DDP's tagged buffer errors (RFC 5040 section 4.8), but for those that are about something else.
 constexpr bool refuses_access(Cause cause) noexcept {
   const unsigned layer_and_type = static_cast<unsigned>(cause) >> 8;
-  return layer_and_type == 0x01 || (layer_and_type == 0x11 && cause != Cause::kTaggedDdpVersion);
+  return (layer_and_type == 0x01 && cause != Cause::kCannotInvalidate) ||
+         (layer_and_type == 0x11 && cause != Cause::kTaggedDdpVersion);
 }
 
 // For people, also for causes that are none of the above.

@@ -181,9 +181,9 @@ struct Event {
   std::array<std::byte, kMaxPrivateData> private_data;
   uint32_t private_data_length = 0;
   Errc code = Errc::kConnectionLost;  // kRejected, kConnectFailed, kDisconnected
-  // kDisconnected: the peer says that a Write or an invalidation of ours met a key that is not good
-  // for it. Where refusals are not acknowledged nothing else tells of it: the request had
-  // completed.
+  // kDisconnected: the peer says that a Write of ours met a key that is not good for it. Where the
+  // fabric does not acknowledge (Capabilities::acknowledges) nothing else tells of that: the Write
+  // had completed.
   bool access_refused = false;
   std::string reason;  // for people
 };
