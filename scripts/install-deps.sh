@@ -24,7 +24,8 @@ test_packages=(
   rpcsvc-proto libtirpc-dev    # rpcgen: codecs to compare ours with
   clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19
   python3-matplotlib           # scripts/latency-profile.py
-  iproute2                     # test/netns
+  iproute2                     # test/netns, test/interop
+  tshark tcpdump               # test/interop: what is on the wire
 )
 
 packages=("${build_packages[@]}")

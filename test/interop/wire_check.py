@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Holds a capture of RPC over RDMA over iWARP to the rules of wire_rules.py.
+
+    wire_check.py CAPTURE [--calls N] [--wants NAME,...]
+
+It must begin before the connections do. Prints what it counted. With --calls there must be so many;
+with --wants none of the named numbers may be zero, such as read_chunks or long_replies.
+"""
+import argparse
+import os
+import sys
+import tempfile
+
+import wire_dissect
+import wire_frames
+import wire_rules
+
+
+def examine(capture):
+    """(records, faults, summary), as of wire_rules.check(), with what tshark itself complains of."""
+    with tempfile.TemporaryDirectory() as folder:
+        frames = os.path.join(folder, "frames.pcap")
+        left = wire_frames.rewrite(capture, frames)
+        records = wire_dissect.dissect(frames)
+        faults, summary = wire_rules.check(records)
+        faults += wire_dissect.complaints(frames)
+    if left:
+        faults.append((None, f"the capture ends within a frame: {left} bytes"))
+    return records, faults, summary
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("capture")
+    parser.add_argument("--calls", type=int)
+    parser.add_argument("--wants", default="")
+    options = parser.parse_args()
+    _, faults, summary = examine(options.capture)
+    print(", ".join(f"{name} {value}" for name, value in summary.items() if name != "procedures"))
+    if options.calls is not None and summary["calls"] != options.calls:
+        faults.append((None, f"{summary['calls']} calls instead of {options.calls}"))
+    faults += [(None, f"no {name}") for name in options.wants.split(",") if name and not summary[name]]
+    for frame, text in faults[:20]:
+        print(f"frame {frame}: {text}" if frame else text)
+    sys.exit(f"{len(faults)} faults on the wire" if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
