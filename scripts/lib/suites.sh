@@ -90,10 +90,11 @@ suite_fuzz() {
 
 suite_interop() {
   build gcc gcc g++ --buildtype=debugoptimized || return
-  local name status reason
+  local name status reason rows=$logs/interop-rows
+  : >"$rows"
   for name in $(test/interop/run.sh --list); do
     status=0
-    logged "interop-$name" test/interop/run.sh --build "$builds/gcc" "$name" || status=$?
+    logged "interop-$name" test/interop/run.sh --build "$builds/gcc" --results "$rows" "$name" || status=$?
     reason=$(grep '^vm: ' "$logs/interop-$name.log" | tail -n 1)
     case $status in
       0) record pass "interop/$name" ;;
@@ -101,6 +102,7 @@ suite_interop() {
       *) record fail "interop/$name" ;;
     esac
   done
+  run_case matrix test/interop/matrix.py check "$rows"
 }
 
 suite_tidy() {

@@ -40,6 +40,11 @@ start_memory_server() {
   wait_for 60 "nfs-memory-server" grep -q 'listening on' /tmp/server.log
 }
 
+# record MATRIX_PY_OPTIONS... SOURCE: a row of doc/interop.md's table, if that is wanted (run.sh --results).
+record() {
+  [ -z "${RRDK_RESULTS-}" ] || "$(dirname -- "${BASH_SOURCE[0]}")/matrix.py" row "$RRDK_RESULTS" "$@"
+}
+
 # Ends it, and says whether its buffers were all there.
 stop_memory_server() {
   kill -TERM "$server"

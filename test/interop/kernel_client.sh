@@ -4,7 +4,8 @@
 #   kernel_client.sh HOST PORT MOUNT_PORT [INLINE:NAMES...]
 #
 # One mount for each INLINE, Linux's inline thresholds in bytes, with NAMES files in one folder: by
-# default the kernel's own and the smallest. Mounts are `soft`: a server that hangs makes this fail,
+# default the kernel's own and the smallest. In the table of doc/interop.md the device is called
+# RRDK_DEVICE, and our own threshold RRDK_INLINE. Mounts are `soft`: a server that hangs makes this fail,
 # not hang.
 set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
@@ -164,6 +165,8 @@ for pass in "$@"; do
   done
   [ -z "$(ls -A $mnt)" ] || die "left behind: $(ls -A $mnt)"
   check_statistics
+  record --device "${RRDK_DEVICE-siw (iwarp:)}" --client Linux --server nfs-memory-server \
+    --inline "${RRDK_INLINE-4096} / $inline" --sizes "1 B to 16 MiB" "/proc/self/mountstats@$mnt"
   timeout 60 umount $mnt
 done
 dmesg | grep -iE 'rpcrdma|rpc:|nfs: server|svcrdma|siw' | tail -20 || true

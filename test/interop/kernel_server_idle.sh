@@ -6,6 +6,6 @@ set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 . "$here/guest.sh"
 start_nfsd
-touch "$1/ready"
+uname -r >"$1/ready.new" && mv "$1/ready.new" "$1/ready"
 wait_for 400 "the host's client" test -e "$1/done"
 [ -z "$(ls -A /export)" ] || die "left behind in /export: $(ls -A /export)"

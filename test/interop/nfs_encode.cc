@@ -41,7 +41,7 @@ void put_attributes(Encoder& to, const Tree& tree, const Node& node) {
   to.put_u64(node.size());
   to.put_u64(node.used());
   to.put_u64(0);                // rdev
-  to.put_u64(tree.instance());  // fsid
+  to.put_u64(tree.file_system());  // fsid
   to.put_u64(node.id);
   put_time(to, node.accessed);
   put_time(to, node.modified);

@@ -31,13 +31,17 @@ constexpr char kUsage[] =
     "  --inline BYTES    of Send and Receive buffers, k * 1024 (default 4096)\n"
     "  --credits N       calls that each connection may have outstanding (default 64)\n"
     "  --megabytes N     of files at most, more is NFS3ERR_NOSPC (default 256)\n"
-    "  --names N         of files and folders at most, likewise (default 65536)\n";
+    "  --names N         of files and folders at most, likewise (default 65536)\n"
+    "  --file-system N   number that makes a mount outlive a restart: the root is the same under "
+    "the\n"
+    "                    same number, and empty (default: a random one)\n";
 
 struct Options {
   std::string uri;
   uint16_t mount_port = 20048;
   ServerOptions server;
   TreeLimits tree;
+  uint64_t file_system = 0;  // 0: any
 };
 
 volatile std::sig_atomic_t stop = 0;
@@ -73,6 +77,8 @@ Result<void> take(Options& options, const std::string& name, const char* value) 
     return into(options.server.credits, 1, 4096);
   if (name == "--megabytes")
     return into(options.tree.bytes, 1, 1 << 20, 1 << 20);
+  if (name == "--file-system")
+    return into(options.file_system, 1, UINT64_MAX);
   if (name == "--names")
     return into(options.tree.names, 1, 1 << 24);
   return fail(Errc::kInvalidArgument, "unknown option '" + name + "'; see --help");
@@ -120,7 +126,8 @@ Result<void> serve(const Options& options, Memory& memory) {
   if (!runtime)
     return tl::unexpected(runtime.error());
   std::random_device entropy;
-  Tree tree(options.tree, (uint64_t{entropy()} << 32) | entropy());
+  uint64_t instance = (uint64_t{entropy()} << 32) | entropy();
+  Tree tree(options.tree, instance, options.file_system != 0 ? options.file_system : instance);
   auto server = Server::create(**runtime, options.server);
   if (!server)
     return tl::unexpected(server.error());

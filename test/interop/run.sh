@@ -1,23 +1,38 @@
 #!/usr/bin/env bash
 # NFS over RDMA with Linux at the other end, in a guest of scripts/vm/run (siw, so iWARP over TCP).
 #
-#   test/interop/run.sh --build BUILD [CASE...]   runs the cases, all of them by default
-#   test/interop/run.sh --list
+#   test/interop/run.sh --build BUILD [--results FILE] [CASE...]   runs the cases; by default CI's
+#   test/interop/run.sh --list | --list-all                        names those of CI, or all
 #
-# Exit status 77: no guest can be run here. Linux as the server, testrpc's engine nfs3 as the client:
+# Exit status 77: no guest can be run here. FILE gets what matrix.py makes the table of doc/interop.md
+# of. Linux as the server, testrpc's engine nfs3 as the client:
 #
 #   kernel-server   both in the guest
 #   host-client     testrpc on this machine, through a forwarded port
+#   rxe-server      both in the guest, over the verbs driver and rxe
 #
 # Linux as the client, nfs-memory-server as the server:
 #
 #   kernel-client   both in the guest
 #   host-server     nfs-memory-server on this machine, which the guest sees as 10.0.2.2
+#   rxe-client      both in the guest, over the verbs driver and rxe
+#
+# Both ways, in the guest:
+#
+#   wire            what they say is captured, and checked on this machine (wire_check.py)
+#   errors          headers that are wrong, and the RDMA_ERRORs that answer them
+#   loss            connections that are lost: a server that ends or is killed, a link down, a device gone
+#
+# And without NFS:
+#
+#   rpcbind         testrpc --rpcbind, with Debian's rpcbind in the guest
 set -euo pipefail
 here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
 . "$root/scripts/lib/common.sh"
-cases=(kernel-server host-client kernel-client host-server)
+cases=(wire errors rpcbind loss kernel-server kernel-client)
+more=(host-client host-server rxe-server rxe-client)
+results=
 
 vm() { "$root/scripts/vm/run" "$@"; }
 
@@ -36,12 +51,32 @@ wait_until() {
   done
 }
 
-run_kernel-server() {
-  vm --siw lo --timeout 500 "$here/kernel_server.sh $build"
+# in_guest SECONDS DEVICE COMMAND: with the scratch folder, where rows for the table go.
+in_guest() {
+  vm --timeout "$1" $2 --share "$scratch" "export RRDK_RESULTS=$scratch/rows; $3"
 }
 
-run_kernel-client() {
-  vm --siw lo --timeout 900 "$here/kernel_client_guest.sh $build"
+run_kernel-server() { in_guest 500 "--siw lo" "$here/kernel_server.sh $build"; }
+run_kernel-client() { in_guest 900 "--siw lo" "$here/kernel_client_guest.sh $build"; }
+run_rxe-server() {
+  in_guest 500 "--rxe veth" "$here/kernel_server.sh $build verbs://10.7.0.1:20049 'rxe (verbs:)'"
+}
+run_rxe-client() { in_guest 500 "--rxe veth" "$here/kernel_client_rxe.sh $build"; }
+run_errors() { in_guest 400 "--siw lo" "$here/errors_guest.sh $build"; }
+run_loss() { in_guest 500 "--siw lo" "$here/loss_guest.sh $build"; }
+run_rpcbind() { in_guest 300 "" "$here/rpcbind_guest.sh $build"; }
+
+run_wire() {
+  if ! command -v tshark >/dev/null; then
+    say "vm: no tshark here (scripts/install-deps.sh --tests installs it)"
+    return 77
+  fi
+  in_guest 300 "--siw lo" "$here/wire_guest.sh $build $scratch" || return
+  say "== testrpc and Linux's server"
+  "$here/wire_check.py" "$scratch/client.pcap" --wants read_chunks,write_chunks,reply_chunks,invalidations || return
+  say "== Linux's client and nfs-memory-server"
+  "$here/wire_check.py" "$scratch/server.pcap" --calls "$(cat "$scratch/server.calls")" \
+    --wants read_chunks,write_chunks,reply_chunks,invalidations
 }
 
 # The guest serves until a file appears in the shared folder.
@@ -54,8 +89,10 @@ run_host-client() {
   guest=$!
   if wait_until 3900 $guest test -e "$scratch/ready"; then
     timeout 300 "$build/apps/testrpc/testrpc" --client "iwarp://127.0.0.1:$rdma" --engine nfs3 \
-      --nfs-export /export --nfs-mount "$mount" --verify --window 1,4 --count 300 --timeout 20000 ||
-      status=$?
+      --nfs-export /export --nfs-mount "$mount" --verify --window 1,4 --count 300 --timeout 20000 \
+      --json "$scratch/run.json" || status=$?
+    [ $status -ne 0 ] || "$here/matrix.py" row "$scratch/rows" --kernel "$(cat "$scratch/ready")" --device "siw (iwarp: on the host)" \
+      --client testrpc --server Linux --inline "4096 / 4096" --sizes "1 B to 1 MiB" "$scratch/run.json"
     touch "$scratch/done"
   fi
   wait $guest || return
@@ -70,7 +107,8 @@ run_host-server() {
     --megabytes 60 >"$scratch/server.log" 2>&1 &
   server=$!
   wait_until 60 $server grep -q 'listening on' "$scratch/server.log" || status=1
-  [ $status -ne 0 ] || vm --siw eth0 --timeout 900 "$here/kernel_client.sh 10.0.2.2 $rdma $mount" || status=$?
+  [ $status -ne 0 ] || in_guest 900 "--siw eth0" \
+    "RRDK_DEVICE='siw (iwarp: on the host)' $here/kernel_client.sh 10.0.2.2 $rdma $mount" || status=$?
   kill -TERM $server
   wait $server || status=1
   cat "$scratch/server.log"
@@ -81,6 +119,13 @@ build='' chosen=()
 while [ $# -gt 0 ]; do
   case $1 in
     --list) printf '%s\n' "${cases[@]}"; exit 0 ;;
+    --list-all) printf '%s\n' "${cases[@]}" "${more[@]}"; exit 0 ;;
+    --results)
+      [ $# -ge 2 ] || die "--results needs a file"
+      results=$2
+      : >>"$results"
+      shift
+      ;;
     --help | -h) usage; exit 0 ;;
     --build)
       [ $# -ge 2 ] || die "--build needs a folder"
@@ -88,7 +133,7 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     *)
-      [[ " ${cases[*]} " == *" $1 "* ]] || die "no case is called '$1' (see --list)"
+      [[ " ${cases[*]} ${more[*]} " == *" $1 "* ]] || die "no case is called '$1' (see --list-all)"
       chosen+=("$1")
       ;;
   esac
@@ -103,6 +148,7 @@ for name in "${chosen[@]}"; do
   trap 'rm -rf "$scratch"' EXIT
   status=0
   "run_$name" || status=$?
+  [ -z "$results" ] || [ ! -e "$scratch/rows" ] || cat "$scratch/rows" >>"$results"
   rm -rf "$scratch"
   [ $status -eq 0 ] || exit $status
 done

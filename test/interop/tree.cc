@@ -37,7 +37,8 @@ uint64_t Node::used() const {
   return data.blocks() * FileData::kBlock + in_blocks(target.size());
 }
 
-Tree::Tree(const TreeLimits& limits, uint64_t instance) : limits_(limits), instance_(instance) {
+Tree::Tree(const TreeLimits& limits, uint64_t instance, uint64_t file_system)
+    : limits_(limits), instance_(instance), file_system_(file_system) {
   auto node = std::make_unique<Node>();
   root_ = node.get();
   root_->id = next_id_++;
@@ -61,7 +62,7 @@ void Tree::touch(Node& node) {
 }
 
 FileHandle Tree::handle_of(const Node& node) const {
-  const uint64_t words[] = {kMagic, instance_, node.id};
+  const uint64_t words[] = {kMagic, &node == root_ ? file_system_ : instance_, node.id};
   return FileHandle(std::as_bytes(std::span(words)));
 }
 
@@ -72,7 +73,7 @@ Status Tree::find(const FileHandle& handle, Node*& found) {
   std::memcpy(words, handle.bytes().data(), kHandleBytes);
   if (words[0] != kMagic)
     return Status::kBadHandle;
-  if (words[1] != instance_)
+  if (words[1] != (words[2] == root_->id ? file_system_ : instance_))
     return Status::kStale;
   auto it = nodes_.find(words[2]);
   if (it == nodes_.end())

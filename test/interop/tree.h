@@ -80,11 +80,15 @@ struct NewAttributes {
 
 class Tree {
  public:
-  // `instance` tells this tree's handles and cookies from those of the server before it.
-  Tree(const TreeLimits& limits, uint64_t instance);
+  // `instance` tells this tree's handles and cookies from those of the server before it. The root's
+  // handle alone has `file_system` in its place, so that a mount can live on where that is the
+  // same.
+  Tree(const TreeLimits& limits, uint64_t instance, uint64_t file_system);
+  Tree(const TreeLimits& limits, uint64_t instance) : Tree(limits, instance, instance) {}
 
   Node& root() { return *root_; }
   uint64_t instance() const { return instance_; }
+  uint64_t file_system() const { return file_system_; }
   const TreeLimits& limits() const { return limits_; }
   uint64_t bytes_used() const { return bytes_used_; }
   uint64_t names_used() const { return names_used_; }
@@ -125,6 +129,7 @@ class Tree {
 
   TreeLimits limits_;
   uint64_t instance_;
+  uint64_t file_system_;
   std::unordered_map<uint64_t, std::unique_ptr<Node>> nodes_;
   Node* root_;
   uint64_t next_id_ = 1;

@@ -59,6 +59,19 @@ TEST_F(TreeTest, HandlesLiveAsLongAsTheirFiles) {
   EXPECT_EQ(find(again), Status::kOk);
 }
 
+TEST_F(TreeTest, TheRootOfTheSameFileSystemIsTheSameAfterARestart) {
+  Tree before({}, kInstance, 5);
+  Node* file = nullptr;
+  ASSERT_EQ(before.make(before.root(), "a", FileType::kRegular, {}, {}, file), Status::kOk);
+  Tree after({}, kInstance + 1, 5);
+  Node* found = nullptr;
+  ASSERT_EQ(after.find(before.handle_of(before.root()), found), Status::kOk);
+  EXPECT_EQ(found, &after.root());
+  Node* other = nullptr;
+  ASSERT_EQ(after.make(after.root(), "b", FileType::kRegular, {}, {}, other), Status::kOk);
+  EXPECT_EQ(after.find(before.handle_of(*file), found), Status::kStale);
+}
+
 TEST_F(TreeTest, HandlesThatWereNeverGiven) {
   FileHandle root = tree_.handle_of(root_);
   std::vector<std::byte> raw(root.bytes().begin(), root.bytes().end());

@@ -50,13 +50,14 @@ our_server() {
   ls -l $mnt >/dev/null
   rm -r ${mnt:?}/*
   timeout 60 umount $mnt
-  stop_memory_server | tee /tmp/stopped
+  stop_memory_server >/tmp/stopped
   stop_capture server
+  cat /tmp/stopped
   sed -n 's/^served \([0-9]*\) calls.*/\1/p' /tmp/stopped >"$folder/server.calls"
 }
 
 start_nfsd
 our_client
 rpc.nfsd 0
-killall -q rpc.mountd
+kill "$(pidof rpc.mountd)"  # of port 20048
 our_server

@@ -23,11 +23,13 @@ touch /var/lib/nfs/{etab,rmtab,state}
 modprobe nfsd
 modprobe rpcrdma
 mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
-rpcbind -w >/dev/null 2>&1
+pidof rpcbind >/dev/null || rpcbind -w >/dev/null 2>&1
 exportfs -ra
 # The shortest that the kernel takes, in seconds: nothing here has state to reclaim from before.
-echo 10 >/proc/fs/nfsd/nfsv4leasetime
-echo 10 >/proc/fs/nfsd/nfsv4gracetime
+# It takes them before it runs for the first time only.
+for name in nfsv4leasetime nfsv4gracetime; do
+  [ "$(cat /proc/fs/nfsd/$name)" = 10 ] || echo 10 >/proc/fs/nfsd/$name
+done
 rpc.nfsd --no-udp -V 3 -V 4.1 -V 4.2 4
 echo 'rdma 20049' >/proc/fs/nfsd/portlist
 rpc.mountd --port 20048 >/dev/null 2>&1

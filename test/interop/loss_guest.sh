@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# In a guest with siw on lo: connections between ours and Linux's that are lost, and made again.
+#
+#   loss_guest.sh BUILD [CASE...]     client-nfsd client-link client-device server-kill server-link server-device
+#
+# client-X: testrpc's calls at Linux's server go on, all checked, through nfsd stopped and started, its
+# interface down and up, its device removed and made again. server-X: Linux's client at
+# nfs-memory-server likewise; the server itself is killed.
+set -euo pipefail
+here=$(dirname -- "${BASH_SOURCE[0]}")
+. "$here/guest.sh"
+build=$1
+shift
+[ $# -gt 0 ] || set -- client-nfsd client-link client-device server-kill server-link server-device
+mnt=/mnt/loss
+nfsd_runs=no
+
+link_down() { ip link set lo down; }
+link_up() { ip link set lo up; }
+device_gone() { rdma link delete siw_lo; }
+device_back() { rdma link add siw_lo type siw netdev lo; }
+nfsd_listens() { echo 'rdma 20049' >/proc/fs/nfsd/portlist 2>/dev/null || grep -q '^rdma 20049' /proc/fs/nfsd/portlist; }
+nfsd_stops() { rpc.nfsd 0; }
+nfsd_goes_on() {
+  rpc.nfsd --no-udp -V 3 -V 4.1 4
+  wait_for 30 "nfsd over RDMA" nfsd_listens
+}
+
+# go_on_through LOSS RECOVERY: testrpc calls Linux's server all the time.
+go_on_through() {
+  [ $nfsd_runs = yes ] || start_nfsd
+  nfsd_runs=yes
+  timeout 200 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049?timeout=5" --engine nfs3 --verify \
+    --nfs-export /export --nfs-mount 20048 --nfs-names 20 --size 1,5000,100000 --window 4 --duration 12 \
+    --reconnect --retransmit --keepalive-ms 1000 --timeout 120000 --json /tmp/loss.json >/tmp/loss.log 2>&1 &
+  local client=$!
+  wait_for 60 "testrpc's first calls" grep -q 'RPC/s' /tmp/loss.log
+  "$1"
+  sleep 2  # long enough to be noticed
+  "$2"
+  wait $client || { cat /tmp/loss.log; die "testrpc ended with status $?"; }
+  grep -E '^(CALLS|ERRORS|nfs3)' /tmp/loss.log
+  python3 - <<'EOF' || die "calls were lost, or no connection was"
+import json, sys
+run = json.load(open("/tmp/loss.json"))["runs"][0]
+print("  ", {name: run[name] for name in ("calls", "errors", "wrong_bytes", "reconnects", "retransmissions")})
+sys.exit(run["errors"] or run["wrong_bytes"] or not run["reconnects"] or not run["calls"])
+EOF
+  [ -z "$(ls -A /export)" ] || die "left behind in /export: $(ls -A /export)"
+}
+
+client-nfsd() { go_on_through nfsd_stops nfsd_goes_on; }
+client-link() { go_on_through link_down link_up; }
+device_and_nfsd_back() {
+  device_back
+  nfsd_stops  # its listener went with the device
+  nfsd_goes_on
+}
+client-device() { go_on_through device_gone device_and_nfsd_back; }
+
+end_nfsd() {
+  [ $nfsd_runs = yes ] || return 0
+  rpc.nfsd 0
+  kill "$(pidof rpc.mountd)"
+  nfsd_runs=no
+}
+
+mount_ours() {
+  end_nfsd
+  start_memory_server "$build" "iwarp://$siw_address:20050" --megabytes 200 --file-system 7
+  mkdir -p $mnt
+  timeout 60 mount -t nfs -o "vers=3,proto=rdma,port=20050,mountproto=tcp,mountport=20048,nolock,hard,timeo=50" \
+    "$siw_address:/" $mnt
+}
+
+connections() {
+  awk -v at="mounted on $mnt with" 'index($0, at) { here = 1 } here && $1 == "xprt:" { print $5; exit }' /proc/self/mountstats
+}
+
+unmount_ours() {
+  say "   Linux's client connected $(connections) times"
+  [ "$(connections)" -gt 1 ] || die "no connection was lost"
+  timeout 60 umount $mnt
+  stop_memory_server
+}
+
+# copies N: files copied there and read back, for as long as /tmp/copying is there, at least one.
+copies() {
+  local number=0
+  while :; do
+    cp /tmp/copied "$mnt/copy-$number" || die "a copy failed"
+    cmp /tmp/copied "$mnt/copy-$number" || die "a copy came back different"
+    rm "$mnt/copy-$number"
+    number=$((number + 1))
+    echo $number >/tmp/copies
+    [ -e /tmp/copying ] || break
+  done
+}
+
+copied() { [ "$(cat /tmp/copies)" -gt "$1" ]; }
+
+# copy_through LOSS RECOVERY: Linux's client copies to our server all the time.
+copy_through() {
+  mount_ours
+  head -c 3000001 /dev/urandom >/tmp/copied
+  touch /tmp/copying
+  echo 0 >/tmp/copies
+  copies >/tmp/copies.log 2>&1 &
+  local copying=$!
+  wait_for 60 "the first copies" copied 1
+  "$1"
+  sleep 2
+  "$2"
+  local before
+  before=$(cat /tmp/copies)
+  wait_for 120 "copies after the loss" copied $((before + 2))
+  rm /tmp/copying
+  wait $copying || { cat /tmp/copies.log; die "the copies went wrong"; }
+  say "   $(cat /tmp/copies) copies"
+  unmount_ours
+}
+
+server-link() { copy_through link_down link_up; }
+server-device() { copy_through device_gone device_back; }
+
+# The files are in memory and die with the server; the mount lives on, and what was there is gone, not
+# other than it was.
+server-kill() {
+  mount_ours
+  head -c 3000001 /dev/urandom >/tmp/copied
+  cp /tmp/copied $mnt/before
+  sync
+  exec 6<$mnt/before
+  kill -KILL "$server"
+  wait "$server" || true
+  (timeout 120 stat -f $mnt >/tmp/waiting.log 2>&1; echo "status $?" >>/tmp/waiting.log) &
+  local waiting=$!
+  start_memory_server "$build" "iwarp://$siw_address:20050" --megabytes 200 --file-system 7
+  wait $waiting
+  grep -q 'status 0' /tmp/waiting.log || die "a call that waited for the server ended so: $(cat /tmp/waiting.log)"
+  echo 3 >/proc/sys/vm/drop_caches
+  ! cat <&6 >/tmp/old 2>/tmp/old.log || cmp /tmp/copied /tmp/old || die "a file that is gone has other bytes"
+  exec 6<&-
+  [ -z "$(ls -A $mnt)" ] || die "names of the server that died: $(ls -A $mnt)"
+  cp /tmp/copied $mnt/after
+  echo 3 >/proc/sys/vm/drop_caches
+  cmp /tmp/copied $mnt/after || die "a copy came back different"
+  rm $mnt/after
+  unmount_ours
+}
+
+for name in "$@"; do
+  say "== $name"
+  began=$SECONDS
+  "$name"
+  say "   $((SECONDS - began)) s"
+done
+dmesg | grep -iE 'rpcrdma|svcrdma|siw|BUG|Oops|hung' | tail -20 || true
