@@ -90,19 +90,11 @@ suite_fuzz() {
 
 suite_interop() {
   build gcc gcc g++ --buildtype=debugoptimized || return
-  local name status reason rows=$logs/interop-rows
-  : >"$rows"
-  for name in $(test/interop/run.sh --list); do
-    status=0
-    logged "interop-$name" test/interop/run.sh --build "$builds/gcc" --results "$rows" "$name" || status=$?
-    reason=$(grep '^vm: ' "$logs/interop-$name.log" | tail -n 1)
-    case $status in
-      0) record pass "interop/$name" ;;
-      77) record skip "interop/$name" "$reason" ;;
-      *) record fail "interop/$name" ;;
-    esac
-  done
-  run_case matrix test/interop/matrix.py check "$rows"
+  local folder=$logs/lab run=(test/interop/run.sh --build "$builds/gcc") cases guest_seconds=300
+  mapfile -t cases < <("${run[@]}" --guest-commands "$folder")
+  run_in_guest lab --timeout 1000 --siw lo -- "${cases[@]}"
+  [ -e "$folder/server.calls" ] && run_case wire-check "${run[@]}" --on-the-host "$folder" wire
+  [ -e "$folder/rows" ] && run_case matrix test/interop/matrix.py check "$folder/rows"
 }
 
 suite_tidy() {
@@ -127,7 +119,7 @@ suite_vm() {
 }
 
 # run_in_guest NAME OPTIONS... -- NAME=COMMAND...: boots one guest (scripts/vm/run with the options)
-# and runs the commands in it, each a case of the current suite. Each has 120 seconds.
+# and runs the commands in it, each a case of the current suite. Each has $guest_seconds, or 120.
 run_in_guest() {
   local folder=$logs/$1 name=$1 options=() status reason case result
   shift
@@ -139,7 +131,7 @@ run_in_guest() {
   rm -rf "$folder"
   mkdir -p "$folder"
   logged "$suite-$name" lab "${options[@]}" --share "$folder" \
-    "scripts/vm/guest/each.sh $(printf '%q ' "$folder/results.tsv" 120 "$@") && exit 42"
+    "scripts/vm/guest/each.sh $(printf '%q ' "$folder/results.tsv" "${guest_seconds-120}" "$@") && exit 42"
   status=$?
   reason=$(grep '^vm: ' "$logs/$suite-$name.log" | tail -n 1)
   for case in "$@"; do

@@ -12,6 +12,7 @@ kinds=(version type discriminator truncated nomessage)
 start_meddler() {
   local port=$1 log=/tmp/meddler-$1.log
   "$here/meddler.py" --listen "$2" --to "$3" "${@:4}" >"$log" 2>&1 &
+  meddler=$!
   wait_for 30 "meddler.py" grep -q 'listening on' "$log"
 }
 
@@ -22,6 +23,7 @@ our_client() {
   timeout 120 "$build/apps/testrpc/testrpc" --client iwarp://127.0.0.1:20060 --engine nfs3 \
     --nfs-export /export --nfs-mount 20048 --nfs-calls null,getattr,lookup --nfs-names 0 --window 4 \
     --count 300 --timeout 20000 --json /tmp/errors.json >/tmp/errors.log 2>&1 || status=$?
+  kill $meddler
   cat /tmp/meddler-20060.log
   grep -E '^(ERRORS|CALLS|testrpc:)' /tmp/errors.log
   [ $status -eq 1 ] || die "testrpc ended with status $status"
@@ -53,6 +55,7 @@ linux_client() {
   [ "${f[4]}" = 1 ] || die "an error cost the connection"
   timeout 60 umount $mnt
   stop_memory_server
+  kill $meddler
 }
 
 start_nfsd
@@ -61,7 +64,6 @@ timeout 200 "$here/odd_headers.py" "$siw_address:20049" --expect "$here/odd_head
 say "== Linux's errors, at our client"
 our_client
 
-rpc.nfsd 0
-kill "$(pidof rpc.mountd)"  # of port 20048
+stop_nfsd  # our MOUNT has the same port
 say "== our errors, at Linux's client"
 linux_client

@@ -30,6 +30,20 @@ start_nfsd() {
   wait_for 60 "mountd" listens 20048
 }
 
+stop_nfsd() {
+  rpc.nfsd 0
+  kill "$(pidof rpc.mountd)"
+  wait_for 30 "mountd's end" sh -c '! pidof rpc.mountd'
+}
+
+# What a script leaves running would be in the way of the next one in the same guest.
+server=
+clean_up() {
+  [ -z "$server" ] || kill -KILL "$server" || true
+  ! pidof rpc.mountd || stop_nfsd
+} >/dev/null 2>&1
+trap clean_up EXIT
+
 # start_memory_server BUILD URI [OPTIONS...]: ours, in the guest, MOUNT on 20048; its log is
 # /tmp/server.log.
 start_memory_server() {
@@ -49,5 +63,6 @@ record() {
 stop_memory_server() {
   kill -TERM "$server"
   wait "$server" || { cat /tmp/server.log; die "nfs-memory-server ended badly"; }
+  server=
   grep -E '^(served|  |pools)' /tmp/server.log
 }

@@ -60,8 +60,7 @@ client-device() { go_on_through device_gone device_and_nfsd_back; }
 
 end_nfsd() {
   [ $nfsd_runs = yes ] || return 0
-  rpc.nfsd 0
-  kill "$(pidof rpc.mountd)"
+  stop_nfsd
   nfsd_runs=no
 }
 

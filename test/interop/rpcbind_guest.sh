@@ -5,7 +5,7 @@ here=$(dirname -- "${BASH_SOURCE[0]}")
 . "$here/guest.sh"
 build=$1
 testrpc=$build/apps/testrpc/testrpc
-program=536893184 version=1
+program=536893030 version=1
 
 # start_server URI [OPTIONS...]: sets $server and $port.
 start_server() {
@@ -19,6 +19,7 @@ start_server() {
 stop_server() {
   kill -TERM $server
   wait $server || { cat /tmp/testrpc.log; die "the server ended badly"; }
+  server=
 }
 
 # What rpcinfo, which is no part of ours, says is listed of the program under a netid: its address.
@@ -35,7 +36,7 @@ call() {
   timeout 60 "$testrpc" --client "$@" --engine null --count 50 >/tmp/client.log 2>&1 || { cat /tmp/client.log; return 1; }
 }
 
-rpcbind -w
+pidof rpcbind >/dev/null || rpcbind -w
 ip link set lo up
 wait_for 30 rpcbind rpcinfo 127.0.0.1
 

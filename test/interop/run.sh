@@ -3,6 +3,8 @@
 #
 #   test/interop/run.sh --build BUILD [--results FILE] [CASE...]   runs the cases; by default CI's
 #   test/interop/run.sh --list | --list-all                        names those of CI, or all
+#   test/interop/run.sh --build BUILD --guest-commands FOLDER      CI's as NAME=COMMAND, for one guest
+#   test/interop/run.sh --build BUILD --on-the-host FOLDER [CASE]  and what is left to do after that
 #
 # Exit status 77: no guest can be run here. FILE gets what matrix.py makes the table of doc/interop.md
 # of. Linux as the server, testrpc's engine nfs3 as the client:
@@ -30,7 +32,7 @@ set -euo pipefail
 here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
 . "$root/scripts/lib/common.sh"
-cases=(wire errors rpcbind loss kernel-server kernel-client)
+cases=(errors wire rpcbind kernel-server kernel-client loss)
 more=(host-client host-server rxe-server rxe-client)
 results=
 
@@ -51,33 +53,39 @@ wait_until() {
   done
 }
 
-# in_guest SECONDS DEVICE COMMAND: with the scratch folder, where rows for the table go.
+# What one of `cases` does in the guest, a FOLDER shared with this machine.
+guest_command() {
+  local name=$1 folder=$2
+  printf 'export RRDK_RESULTS=%q; ' "$folder/rows"
+  case $name in
+    kernel-server) printf '%q %q' "$here/kernel_server.sh" "$build" ;;
+    kernel-client) printf '%q %q' "$here/kernel_client_guest.sh" "$build" ;;
+    wire) printf '%q %q %q' "$here/wire_guest.sh" "$build" "$folder" ;;
+    *) printf '%q %q' "$here/${name}_guest.sh" "$build" ;;
+  esac
+}
+
+# What of it is left for this machine to do.
+on_the_host() {
+  local name=$1 folder=$2 wants=read_chunks,write_chunks,reply_chunks,invalidations
+  [ "$name" = wire ] || return 0
+  command -v tshark >/dev/null || die "no tshark here (scripts/install-deps.sh --tests installs it)"
+  say "== on the wire: testrpc and Linux's server"
+  "$here/wire_check.py" "$folder/client.pcap" --wants $wants || return
+  say "== on the wire: Linux's client and nfs-memory-server"
+  "$here/wire_check.py" "$folder/server.pcap" --wants $wants --calls "$(cat "$folder/server.calls")"
+}
+
+# in_guest SECONDS DEVICE COMMAND: with the scratch folder.
 in_guest() {
+  # shellcheck disable=SC2086 # options
   vm --timeout "$1" $2 --share "$scratch" "export RRDK_RESULTS=$scratch/rows; $3"
 }
 
-run_kernel-server() { in_guest 500 "--siw lo" "$here/kernel_server.sh $build"; }
-run_kernel-client() { in_guest 900 "--siw lo" "$here/kernel_client_guest.sh $build"; }
 run_rxe-server() {
   in_guest 500 "--rxe veth" "$here/kernel_server.sh $build verbs://10.7.0.1:20049 'rxe (verbs:)'"
 }
 run_rxe-client() { in_guest 500 "--rxe veth" "$here/kernel_client_rxe.sh $build"; }
-run_errors() { in_guest 400 "--siw lo" "$here/errors_guest.sh $build"; }
-run_loss() { in_guest 500 "--siw lo" "$here/loss_guest.sh $build"; }
-run_rpcbind() { in_guest 300 "" "$here/rpcbind_guest.sh $build"; }
-
-run_wire() {
-  if ! command -v tshark >/dev/null; then
-    say "vm: no tshark here (scripts/install-deps.sh --tests installs it)"
-    return 77
-  fi
-  in_guest 300 "--siw lo" "$here/wire_guest.sh $build $scratch" || return
-  say "== testrpc and Linux's server"
-  "$here/wire_check.py" "$scratch/client.pcap" --wants read_chunks,write_chunks,reply_chunks,invalidations || return
-  say "== Linux's client and nfs-memory-server"
-  "$here/wire_check.py" "$scratch/server.pcap" --calls "$(cat "$scratch/server.calls")" \
-    --wants read_chunks,write_chunks,reply_chunks,invalidations
-}
 
 # The guest serves until a file appears in the shared folder.
 run_host-client() {
@@ -115,7 +123,7 @@ run_host-server() {
   return $status
 }
 
-build='' chosen=()
+build='' chosen=() print=
 while [ $# -gt 0 ]; do
   case $1 in
     --list) printf '%s\n' "${cases[@]}"; exit 0 ;;
@@ -127,6 +135,11 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     --help | -h) usage; exit 0 ;;
+    --guest-commands | --on-the-host)
+      [ $# -ge 2 ] || die "$1 needs a folder"
+      print=$1 folder=$2
+      shift
+      ;;
     --build)
       [ $# -ge 2 ] || die "--build needs a folder"
       build=$(cd -P -- "$2" && pwd)
@@ -141,13 +154,26 @@ while [ $# -gt 0 ]; do
 done
 [ -x "$build/test/interop/nfs-memory-server" ] || die "--build BUILD: '$build' has no test/interop/nfs-memory-server"
 [ ${#chosen[@]} -gt 0 ] || chosen=("${cases[@]}")
+if [ -n "$print" ]; then
+  for name in "${chosen[@]}"; do
+    case $print in
+      --guest-commands) say "$name=$(guest_command "$name" "$folder")" ;;
+      --on-the-host) on_the_host "$name" "$folder" || exit ;;
+    esac
+  done
+  exit 0
+fi
 
 for name in "${chosen[@]}"; do
   say "== $name"
   scratch=$(mktemp -d)
   trap 'rm -rf "$scratch"' EXIT
   status=0
-  "run_$name" || status=$?
+  if [[ " ${cases[*]} " == *" $name "* ]]; then
+    in_guest 700 "--siw lo" "$(guest_command "$name" "$scratch")" && on_the_host "$name" "$scratch" || status=$?
+  else
+    "run_$name" || status=$?
+  fi
   [ -z "$results" ] || [ ! -e "$scratch/rows" ] || cat "$scratch/rows" >>"$results"
   rm -rf "$scratch"
   [ $status -eq 0 ] || exit $status

@@ -58,6 +58,5 @@ our_server() {
 
 start_nfsd
 our_client
-rpc.nfsd 0
-kill "$(pidof rpc.mountd)"  # of port 20048
+stop_nfsd  # our MOUNT has the same port
 our_server
