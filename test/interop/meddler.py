@@ -10,7 +10,8 @@ calls on their way, so that each end gets the other's true answer to what its ow
                        may let it
 
 KINDs: version (99), type (7, which there is not), discriminator (the Read list's is 2), truncated (a
-Write chunk goes on beyond the message), nomessage (RDMA_NOMSG without a chunk).
+Write chunk goes on beyond the message), nomessage (RDMA_NOMSG without a chunk). An answer in the
+version that no client spoke gets back the one that it did: Linux's client knows no other.
 
 Serves until SIGTERM, and says on standard output what it did. CRCs must be off.
 """
@@ -23,6 +24,7 @@ import sys
 
 MPA_HEADER, LENGTH, UNTAGGED, CRC = 20, 2, 18, 4
 SEND_OPCODES = (3, 4)
+VERSION, ODD_VERSION = 1, 99
 
 
 def word(number):
@@ -30,7 +32,7 @@ def word(number):
 
 
 KINDS = {
-    "version": lambda header: word(1)(header, 99),
+    "version": lambda header: word(1)(header, ODD_VERSION),
     "type": lambda header: word(3)(header, 7),
     "discriminator": lambda header: word(4)(header, 2),
     "truncated": lambda header: word(6)(word(5)(header, 1), 0xffffffff),
@@ -52,10 +54,26 @@ def whole_frame(data, started):
     return length if length is not None and length <= len(data) else None
 
 
-def is_plain_call(frame):
-    """The whole of a Send that is an RDMA_MSG: what is changed stays within its length."""
-    return len(frame) >= LENGTH + UNTAGGED + 28 and frame[2] & 0xc0 == 0x40 and frame[3] & 0x0f in SEND_OPCODES and \
-        struct.unpack_from(">I", frame, LENGTH + UNTAGGED + 12)[0] == 0
+def header_word(frame, number):
+    """Of the transport header, of a Send that is whole; else None."""
+    if len(frame) < LENGTH + UNTAGGED + 28 or frame[2] & 0xc0 != 0x40 or frame[3] & 0x0f not in SEND_OPCODES:
+        return None
+    return struct.unpack_from(">I", frame, LENGTH + UNTAGGED + 4 * number)[0]
+
+
+class Frames:
+    """One direction of a connection, cut into its MPA frames."""
+
+    def __init__(self):
+        self.unread, self.started = b"", False
+
+    def take(self, data):
+        """The whole frames, after the first one of the connection; and that, as it is."""
+        self.unread += data
+        while (length := whole_frame(self.unread, self.started)) is not None:
+            frame, self.unread = self.unread[:length], self.unread[length:]
+            yield self.started, frame
+            self.started = True
 
 
 class Meddler:
@@ -75,7 +93,7 @@ class Meddler:
         return kind
 
     def change(self, frame):
-        if not is_plain_call(frame):
+        if header_word(frame, 3) != 0:  # no RDMA_MSG: what is changed stays within its length
             return frame
         self.calls += 1
         kind = self.order()
@@ -93,37 +111,39 @@ class Pair:
 
     def __init__(self, meddler, client, server):
         self.meddler, self.sockets = meddler, {client: server, server: client}
-        self.client, self.unread, self.started, self.held = client, b"", False, b""
+        self.client, self.calls, self.answers, self.held = client, Frames(), Frames(), b""
         self.hold = meddler.options.hold
 
     def forward(self, source):
         try:
             data = source.recv(1 << 18)
-        except ConnectionError:
-            data = b""
-        try:
             if data:
-                self.sockets[source].sendall(self.of_client(data) if source is self.client else data)
+                self.sockets[source].sendall(self.of_client(data) if source is self.client else self.of_server(data))
         except ConnectionError:
             data = b""
         return bool(data)
 
     def of_client(self, data):
-        self.unread += data
         out = b""
-        while (length := whole_frame(self.unread, self.started)) is not None:
-            frame, self.unread = self.unread[:length], self.unread[length:]
-            if not self.started:
-                self.started = True
+        for is_segment, frame in self.calls.take(data):
+            if not is_segment:
+                out += frame
             elif self.hold and not self.held:
                 self.held = self.meddler.change(frame)
                 print("the first frame is held", flush=True)
-                continue
             else:
-                if self.held and self.hold:
+                if self.hold:
                     print("the first frame goes on", flush=True)
                     out, self.hold = out + self.held, False
-                frame = self.meddler.change(frame)
+                out += self.meddler.change(frame)
+        return out
+
+    def of_server(self, data):
+        out = b""
+        for is_segment, frame in self.answers.take(data):
+            if is_segment and header_word(frame, 1) == ODD_VERSION:
+                at = LENGTH + UNTAGGED
+                frame = frame[:at] + word(1)(frame[at:], VERSION)
             out += frame
         return out
 
