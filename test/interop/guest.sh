@@ -21,6 +21,9 @@ wait_for() {
   done
 }
 
+# What the kernel has to say of RDMA, and of its own faults.
+kernel_says() { dmesg | grep -E 'rpcrdma:|svcrdma|siw_|siw:|nfs: server|WARNING|Oops|BUG:|hung' | grep -v 'taints\|tainting' | tail -20 || true; }
+
 listens() { ss -Htln "sport = :$1" | grep -q .; }
 
 # start_nfsd: the kernel's NFS server, RDMA on port 20049, MOUNT on 20048, exporting /export, which
@@ -39,7 +42,8 @@ stop_nfsd() {
 # What a script leaves running would be in the way of the next one in the same guest.
 server=
 clean_up() {
-  [ -z "$server" ] || kill -KILL "$server" || true
+  # shellcheck disable=SC2046 # ids
+  kill -KILL $(jobs -p) || true
   ! pidof rpc.mountd || stop_nfsd
 } >/dev/null 2>&1
 trap clean_up EXIT

@@ -169,4 +169,4 @@ for pass in "$@"; do
     --inline "${RRDK_INLINE-4096} / $inline" --sizes "1 B to 16 MiB" "/proc/self/mountstats@$mnt"
   timeout 60 umount $mnt
 done
-dmesg | grep -iE 'rpcrdma|rpc:|nfs: server|svcrdma|siw' | tail -20 || true
+kernel_says

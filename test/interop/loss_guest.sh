@@ -132,9 +132,9 @@ server-kill() {
   exec 6<$mnt/before
   kill -KILL "$server"
   wait "$server" || true
-  (timeout 120 stat -f $mnt >/tmp/waiting.log 2>&1; echo "status $?" >>/tmp/waiting.log) &
+  (timeout 120 stat -f $mnt >/tmp/waiting.log 2>&1; echo "status $?" >>/tmp/waiting.log) 6<&- &
   local waiting=$!
-  start_memory_server "$build" "iwarp://$siw_address:20050" --megabytes 200 --file-system 7
+  start_memory_server "$build" "iwarp://$siw_address:20050" --megabytes 200 --file-system 7 6<&-
   wait $waiting
   grep -q 'status 0' /tmp/waiting.log || die "a call that waited for the server ended so: $(cat /tmp/waiting.log)"
   echo 3 >/proc/sys/vm/drop_caches
@@ -154,4 +154,4 @@ for name in "$@"; do
   "$name"
   say "   $((SECONDS - began)) s"
 done
-dmesg | grep -iE 'rpcrdma|svcrdma|siw|BUG|Oops|hung' | tail -20 || true
+kernel_says

@@ -20,7 +20,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "doc/interop.md"
 BEGIN, END = "<!-- matrix: test/interop/run.sh --results, then matrix.py write -->", "<!-- end of matrix -->"
 COLUMNS = ("kernel", "device", "client", "server", "inline", "sizes")
 HEADS = ("kernel", "device", "client", "server", "inline threshold of ours / Linux's", "sizes",
-         "calls answered right, by procedure")
+         "calls, by procedure")
 
 
 def of_testrpc(path):

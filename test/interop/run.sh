@@ -16,6 +16,7 @@
 # Linux as the client, nfs-memory-server as the server:
 #
 #   kernel-client   both in the guest
+#   kernel-client-long  the same, with thousands of names
 #   host-server     nfs-memory-server on this machine, which the guest sees as 10.0.2.2
 #   rxe-client      both in the guest, over the verbs driver and rxe
 #
@@ -33,7 +34,7 @@ here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
 . "$root/scripts/lib/common.sh"
 cases=(errors wire rpcbind kernel-server kernel-client loss)
-more=(host-client host-server rxe-server rxe-client)
+more=(kernel-client-long host-client host-server rxe-server rxe-client)
 results=
 
 vm() { "$root/scripts/vm/run" "$@"; }
@@ -59,7 +60,7 @@ guest_command() {
   printf 'export RRDK_RESULTS=%q; ' "$folder/rows"
   case $name in
     kernel-server) printf '%q %q' "$here/kernel_server.sh" "$build" ;;
-    kernel-client) printf '%q %q' "$here/kernel_client_guest.sh" "$build" ;;
+    kernel-client) printf '%q %q 4096:300 1024:100' "$here/kernel_client_guest.sh" "$build" ;;
     wire) printf '%q %q %q' "$here/wire_guest.sh" "$build" "$folder" ;;
     *) printf '%q %q' "$here/${name}_guest.sh" "$build" ;;
   esac
@@ -82,6 +83,7 @@ in_guest() {
   vm --timeout "$1" $2 --share "$scratch" "export RRDK_RESULTS=$scratch/rows; $3"
 }
 
+run_kernel-client-long() { in_guest 900 "--siw lo" "$here/kernel_client_guest.sh $build"; }
 run_rxe-server() {
   in_guest 500 "--rxe veth" "$here/kernel_server.sh $build verbs://10.7.0.1:20049 'rxe (verbs:)'"
 }
