@@ -26,6 +26,14 @@ nfsd_goes_on() {
   wait_for 30 "nfsd over RDMA" nfsd_listens
 }
 
+lose_and_recover() {
+  say "   $1"
+  "$1"
+  sleep 2  # long enough to be noticed
+  say "   $2"
+  "$2"
+}
+
 # go_on_through LOSS RECOVERY: testrpc calls Linux's server all the time.
 go_on_through() {
   [ $nfsd_runs = yes ] || start_nfsd
@@ -35,9 +43,7 @@ go_on_through() {
     --reconnect --retransmit --keepalive-ms 1000 --timeout 120000 --json /tmp/loss.json >/tmp/loss.log 2>&1 &
   local client=$!
   wait_for 60 "testrpc's first calls" grep -q 'RPC/s' /tmp/loss.log
-  "$1"
-  sleep 2  # long enough to be noticed
-  "$2"
+  lose_and_recover "$1" "$2"
   wait $client || { cat /tmp/loss.log; die "testrpc ended with status $?"; }
   grep -E '^(CALLS|ERRORS|nfs3)' /tmp/loss.log
   python3 - <<'EOF' || die "calls were lost, or no connection was"
@@ -51,12 +57,18 @@ EOF
 
 client-nfsd() { go_on_through nfsd_stops nfsd_goes_on; }
 client-link() { go_on_through link_down link_up; }
+# The device goes when nfsd has let go of it.
+device_leaves_nfsd() {
+  rdma link delete siw_lo &
+  removal=$!
+}
 device_and_nfsd_back() {
+  nfsd_stops
+  wait $removal
   device_back
-  nfsd_stops  # its listener went with the device
   nfsd_goes_on
 }
-client-device() { go_on_through device_gone device_and_nfsd_back; }
+client-device() { go_on_through device_leaves_nfsd device_and_nfsd_back; }
 
 end_nfsd() {
   [ $nfsd_runs = yes ] || return 0
@@ -107,9 +119,7 @@ copy_through() {
   copies >/tmp/copies.log 2>&1 &
   local copying=$!
   wait_for 60 "the first copies" copied 1
-  "$1"
-  sleep 2
-  "$2"
+  lose_and_recover "$1" "$2"
   local before
   before=$(cat /tmp/copies)
   wait_for 120 "copies after the loss" copied $((before + 2))
