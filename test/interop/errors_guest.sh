@@ -34,9 +34,7 @@ our_client() {
 linux_client() {
   start_memory_server "$build" iwarp://127.0.0.1:20050 --megabytes 10
   start_meddler 20061 "$siw_address:20061" 127.0.0.1:20050 --orders /tmp/orders
-  mkdir -p $mnt
-  timeout 60 mount -t nfs -o "vers=3,proto=rdma,port=20061,mountproto=tcp,mountport=20048,nolock,soft,timeo=600,retrans=2" \
-    "$siw_address:/" $mnt
+  mount_rdma $mnt "$siw_address" 20061 20048
   local kind
   for kind in "${kinds[@]}"; do
     stat -f $mnt >/dev/null || die "FSSTAT fails"
@@ -50,7 +48,7 @@ linux_client() {
   rm $mnt/file
   cat /tmp/meddler-20061.log
   local -a f
-  read -ra f < <(awk -v at="mounted on $mnt with" 'index($0, at) { here = 1 } here && $1 == "xprt:" { print; exit }' /proc/self/mountstats)
+  read -ra f < <(client_statistics $mnt)
   say "   Linux's client: connections ${f[4]}, bad replies ${f[21]}"
   [ "${f[4]}" = 1 ] || die "an error cost the connection"
   timeout 60 umount $mnt
@@ -63,7 +61,6 @@ say "== headers that are wrong, at Linux's server"
 timeout 200 "$here/odd_headers.py" "$siw_address:20049" --expect "$here/odd_headers_linux.txt"
 say "== Linux's errors, at our client"
 our_client
-
 stop_nfsd  # our MOUNT has the same port
 say "== our errors, at Linux's client"
 linux_client

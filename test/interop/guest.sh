@@ -48,6 +48,20 @@ clean_up() {
 } >/dev/null 2>&1
 trap clean_up EXIT
 
+# mount_rdma FOLDER ADDRESS PORT MOUNT_PORT [OPTIONS]: with `soft`, so that a server that hangs makes a
+# test fail, not hang.
+mount_rdma() {
+  mkdir -p "$1"
+  timeout 60 mount -t nfs \
+    -o "vers=3,proto=rdma,port=$3,mountproto=tcp,mountport=$4,nolock,${5-soft,timeo=600,retrans=2}" "$2:/" "$1"
+}
+
+# client_statistics FOLDER: what Linux's client counted for a mount, one line of /proc/self/mountstats
+# whose fields xprt_rdma_print_stats() names: 4 is how often it connected, 21 the replies it refused.
+client_statistics() {
+  awk -v at="mounted on $1 with" 'index($0, at) { here = 1 } here && $1 == "xprt:" { print; exit }' /proc/self/mountstats
+}
+
 # start_memory_server BUILD URI [OPTIONS...]: ours, in the guest, MOUNT on 20048; its log is
 # /tmp/server.log.
 start_memory_server() {

@@ -5,8 +5,7 @@
 #
 # One mount for each INLINE, Linux's inline thresholds in bytes, with NAMES files in one folder: by
 # default the kernel's own and the smallest. In the table of doc/interop.md the device is called
-# RRDK_DEVICE, and our own threshold RRDK_INLINE. Mounts are `soft`: a server that hangs makes this fail,
-# not hang.
+# RRDK_DEVICE, and our own threshold RRDK_INLINE.
 set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 . "$here/guest.sh"
@@ -15,12 +14,6 @@ shift 3
 [ $# -gt 0 ] || set -- 4096:2000 1024:300
 mnt=/mnt/nfs
 local_copy=/tmp/originals
-
-mount_nfs() {
-  mkdir -p $mnt
-  timeout 60 mount -t nfs -o "vers=3,proto=rdma,port=$port,mountproto=tcp,mountport=$mount_port,nolock,soft,timeo=600,retrans=2" \
-    "$host:/" $mnt
-}
 
 drop_caches() { sync; echo 3 >/proc/sys/vm/drop_caches; }
 
@@ -133,11 +126,10 @@ fill_it_up() {
   rm $mnt/again
 }
 
-# What the client counted, one line of /proc/self/mountstats: how often it connected, what it found
-# wrong, and which kinds of chunks it used (xprt_rdma_print_stats() names the fields).
+# How often the client connected, what it found wrong, and which kinds of chunks it used.
 check_statistics() {
   local -a f
-  read -ra f < <(awk -v at="mounted on $mnt with" 'index($0, at) { here = 1 } here && $1 == "xprt:" { print; exit }' /proc/self/mountstats)
+  read -ra f < <(client_statistics $mnt)
   say "   connections ${f[4]}, sends ${f[7]}, receives ${f[8]}, bad XIDs ${f[9]}, bad replies ${f[21]}"
   say "   chunks: Read ${f[12]}, Write ${f[13]}, Reply ${f[14]}; long calls ${f[22]}, invalidated here ${f[26]}"
   [ "${f[4]}" = 1 ] || die "the client had to connect ${f[4]} times"
@@ -156,7 +148,7 @@ for pass in "$@"; do
   say "== rdma_max_inline of $inline bytes"
   echo $inline >/proc/sys/sunrpc/rdma_max_inline_read
   echo $inline >/proc/sys/sunrpc/rdma_max_inline_write
-  mount_nfs
+  mount_rdma $mnt "$host" "$port" "$mount_port"
   grep "$mnt" /proc/mounts
   for step in "copy_and_compare $inline" write_parts use_objects "use_names $names" fill_it_up; do
     began=$SECONDS

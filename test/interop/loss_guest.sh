@@ -29,7 +29,7 @@ nfsd_goes_on() {
 lose_and_recover() {
   say "   $1"
   "$1"
-  sleep 2  # long enough to be noticed
+  sleep 2  # as long as it is gone
   say "   $2"
   "$2"
 }
@@ -79,14 +79,10 @@ end_nfsd() {
 mount_ours() {
   end_nfsd
   start_memory_server "$build" "iwarp://$siw_address:20050" --megabytes 200 --file-system 7
-  mkdir -p $mnt
-  timeout 60 mount -t nfs -o "vers=3,proto=rdma,port=20050,mountproto=tcp,mountport=20048,nolock,hard,timeo=50" \
-    "$siw_address:/" $mnt
+  mount_rdma $mnt "$siw_address" 20050 20048 hard,timeo=50
 }
 
-connections() {
-  awk -v at="mounted on $mnt with" 'index($0, at) { here = 1 } here && $1 == "xprt:" { print $5; exit }' /proc/self/mountstats
-}
+connections() { client_statistics $mnt | cut -d ' ' -f 5; }
 
 unmount_ours() {
   say "   Linux's client connected $(connections) times"
@@ -95,7 +91,7 @@ unmount_ours() {
   stop_memory_server
 }
 
-# copies N: files copied there and read back, for as long as /tmp/copying is there, at least one.
+# Files copied there and read back, for as long as /tmp/copying is there; /tmp/copies says how many.
 copies() {
   local number=0
   while :; do
@@ -108,7 +104,8 @@ copies() {
   done
 }
 
-copied() { [ "$(cat /tmp/copies)" -gt "$1" ]; }
+# More than so many, or none any more.
+copied() { [ "$(cat /tmp/copies)" -gt "$1" ] || ! kill -0 $copying; }
 
 # copy_through LOSS RECOVERY: Linux's client copies to our server all the time.
 copy_through() {
@@ -117,7 +114,7 @@ copy_through() {
   touch /tmp/copying
   echo 0 >/tmp/copies
   copies >/tmp/copies.log 2>&1 &
-  local copying=$!
+  copying=$!
   wait_for 60 "the first copies" copied 1
   lose_and_recover "$1" "$2"
   local before

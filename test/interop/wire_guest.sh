@@ -35,9 +35,7 @@ our_client() {
 our_server() {
   start_memory_server "$build" "iwarp://$siw_address:20050" --megabytes 60 --credits 17
   start_capture server 20050
-  mkdir -p $mnt
-  timeout 60 mount -t nfs -o "vers=3,proto=rdma,port=20050,mountproto=tcp,mountport=20048,nolock,soft,timeo=600,retrans=2" \
-    "$siw_address:/" $mnt
+  mount_rdma $mnt "$siw_address" 20050 20048
   local size
   for size in 1 3000 4097 100000 1048577; do
     head -c $size /dev/urandom >/tmp/original
