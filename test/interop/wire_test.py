@@ -119,6 +119,15 @@ class Right(Wire):
         self.assertGreaterEqual(summary["calls"], calls)
 
 
+@unittest.skipIf(not shutil.which("tshark"), "tshark is missing (scripts/install-deps.sh --tests installs it)")
+class Linux(harness.Case):
+    def test_keeps_the_same_rules(self):
+        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "captures")
+        _, faults, summary = wire_check.examine(os.path.join(folder, "siw-nfs3-inline1k-veth.pcap"))
+        self.assertEqual(faults, [], summary)
+        self.assertEqual((summary["calls"], summary["long_calls"], summary["long_replies"]), (1796, 1, 155))
+
+
 def of_kind(records, wanted):
     return next(r for r in records if wanted(r))
 

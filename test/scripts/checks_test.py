@@ -117,6 +117,29 @@ class Checks(unittest.TestCase):
         for finding in ("'V1-A-1' is shown by tests", "'V1-C' is no row", "'never' is none of"):
             self.assertIn(finding, found)
 
+    def test_matrix_wants_the_rows_and_procedures_of_the_run(self):
+        row = {"kernel": "6.1", "device": "siw", "client": "testrpc", "server": "Linux", "inline": "4096 / 4096",
+               "sizes": "1 B", "calls": {"READ": 7, "WRITE": 9}}
+        more_calls = {**row, "calls": {"READ": 8, "WRITE": 1, "NULL": 1}}
+        fewer_procedures = {**row, "calls": {"READ": 7}}
+        tree = self.tree({"rows": json.dumps(row) + "\n", "more": json.dumps(more_calls) + "\n",
+                          "fewer": json.dumps(fewer_procedures) + "\n",
+                          "other": json.dumps({**row, "device": "rxe"}) + "\n",
+                          "page.md": "before\n<!-- matrix: test/interop/run.sh --results, then matrix.py write -->\n"
+                                     "<!-- end of matrix -->\nafter\n"})
+
+        def matrix(command, rows):
+            return tree.run("../test/interop/matrix.py", command, str(tree.root / rows), str(tree.root / "page.md"))
+
+        self.assertEqual(matrix("write", "rows").returncode, 0)
+        page = (tree.root / "page.md").read_text()
+        self.assertIn("| 6.1 | siw | testrpc | Linux | 4096 / 4096 | 1 B | READ 7, WRITE 9 |", page)
+        self.assertTrue(page.startswith("before\n") and page.endswith("after\n"))
+        for rows in ("rows", "more"):
+            self.assertEqual(matrix("check", rows).returncode, 0)
+        self.assertIn("has WRITE, which were not called", matrix("check", "fewer").stderr)
+        self.assertIn("has no row '6.1| rxe", matrix("check", "other").stderr)
+
     def test_tally_counts_cases(self):
         tests = [
             ("OK", 0, "[ RUN      ] A.a\nnoise[       OK ] A.a (0 ms)\n[ RUN      ] A.b/0\n"
