@@ -93,8 +93,12 @@ suite_interop() {
   local folder=$logs/lab run=(test/interop/run.sh --build "$builds/gcc") cases guest_seconds=300
   mapfile -t cases < <("${run[@]}" --guest-commands "$folder")
   run_in_guest lab --timeout 1000 --siw lo -- "${cases[@]}"
-  [ -e "$folder/server.calls" ] && run_case wire-check "${run[@]}" --on-the-host "$folder" wire
-  [ -e "$folder/rows" ] && run_case matrix test/interop/matrix.py check "$folder/rows"
+  if [ -e "$folder/server.calls" ]; then
+    run_case wire-check "${run[@]}" --on-the-host "$folder" wire
+  fi
+  if [ -e "$folder/rows" ]; then
+    run_case matrix test/interop/matrix.py check "$folder/rows"
+  fi
 }
 
 suite_tidy() {
