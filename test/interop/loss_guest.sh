@@ -82,7 +82,7 @@ mount_ours() {
   mount_rdma $mnt "$siw_address" 20050 20048 hard,timeo=50
 }
 
-connections() { client_statistics $mnt | cut -d ' ' -f 5; }
+connections() { client_statistics $mnt | awk '{ print $5 }'; }
 
 unmount_ours() {
   say "   Linux's client connected $(connections) times"
