@@ -20,9 +20,9 @@ our_client() {
   start_meddler 20060 127.0.0.1:20060 "$siw_address:20049" \
     --break "version@60,type@80,discriminator@100,truncated@120"
   local status=0
-  timeout 120 "$build/apps/testrpc/testrpc" --client iwarp://127.0.0.1:20060 --engine nfs3 \
+  timeout --foreground 120 "$build/apps/testrpc/testrpc" --client iwarp://127.0.0.1:20060 --engine nfs3 \
     --nfs-export /export --nfs-mount 20048 --nfs-calls null,getattr,lookup --nfs-names 0 --window 4 \
-    --count 300 --timeout 20000 --json /tmp/errors.json >/tmp/errors.log 2>&1 || status=$?
+    --count 300 --timeout --foreground 20000 --json /tmp/errors.json >/tmp/errors.log 2>&1 || status=$?
   kill $meddler
   cat /tmp/meddler-20060.log
   grep -E '^(ERRORS|CALLS|testrpc:)' /tmp/errors.log
@@ -39,7 +39,7 @@ linux_client() {
   for kind in "${kinds[@]}"; do
     stat -f $mnt >/dev/null || die "FSSTAT fails"
     echo "$kind" >/tmp/orders.new && mv /tmp/orders.new /tmp/orders
-    ! timeout 60 stat -f $mnt >/dev/null 2>/tmp/stat.log || die "$kind: FSSTAT is answered"
+    ! timeout --foreground 60 stat -f $mnt >/dev/null 2>/tmp/stat.log || die "$kind: FSSTAT is answered"
     grep -q 'Input/output error' /tmp/stat.log || die "$kind: Linux's client says: $(cat /tmp/stat.log)"
     [ ! -e /tmp/orders ] || die "$kind: no call came by"
   done
@@ -51,14 +51,14 @@ linux_client() {
   read -ra f < <(client_statistics $mnt)
   say "   Linux's client: connections ${f[4]}, bad replies ${f[21]}"
   [ "${f[4]}" = 1 ] || die "an error cost the connection"
-  timeout 60 umount $mnt
+  timeout --foreground 60 umount $mnt
   stop_memory_server
   kill $meddler
 }
 
 start_nfsd
 say "== headers that are wrong, at Linux's server"
-timeout 200 "$here/odd_headers.py" "$siw_address:20049" --expect "$here/odd_headers_linux.txt"
+timeout --foreground 200 "$here/odd_headers.py" "$siw_address:20049" --expect "$here/odd_headers_linux.txt"
 say "== Linux's errors, at our client"
 our_client
 stop_nfsd  # our MOUNT has the same port

@@ -52,7 +52,7 @@ trap clean_up EXIT
 # test fail, not hang.
 mount_rdma() {
   mkdir -p "$1"
-  timeout 60 mount -t nfs \
+  timeout --foreground 60 mount -t nfs \
     -o "vers=3,proto=rdma,port=$3,mountproto=tcp,mountport=$4,nolock,${5-soft,timeo=600,retrans=2}" "$2:/" "$1"
 }
 

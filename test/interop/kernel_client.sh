@@ -67,7 +67,7 @@ use_names() {
   count=$(ls -l $mnt/names | grep -c name-)
   [ "$count" -eq "$files" ] || die "$count names listed with attributes of $files"
   [ ! -e $mnt/names/absent ]
-  timeout 300 rm -r $mnt/names
+  timeout --foreground 300 rm -r $mnt/names
   [ ! -e $mnt/names ] || die "the folder of names is still there"
   long=$(printf 'n%.0s' {1..255})
   : >"$mnt/$long"
@@ -159,6 +159,6 @@ for pass in "$@"; do
   check_statistics
   record --device "${RRDK_DEVICE-siw (iwarp:)}" --client Linux --server nfs-memory-server \
     --inline "${RRDK_INLINE-4096} / $inline" --sizes "1 B to 16 MiB" "/proc/self/mountstats@$mnt"
-  timeout 60 umount $mnt
+  timeout --foreground 60 umount $mnt
 done
 kernel_says

@@ -8,7 +8,7 @@ set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 . "$here/guest.sh"
 try() {
-  timeout 700 "$here/kernel_client.sh" "$siw_address" "$@" || { cat /tmp/server.log; exit 1; }
+  timeout --foreground 700 "$here/kernel_client.sh" "$siw_address" "$@" || { cat /tmp/server.log; exit 1; }
   stop_memory_server
 }
 

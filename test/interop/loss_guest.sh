@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # In a guest with siw on lo: connections between ours and Linux's that are lost, and made again.
 #
-#   loss_guest.sh BUILD [CASE...]     client-nfsd client-link client-device server-kill server-link server-device
+#   loss_guest.sh BUILD [CASE...]     client-nfsd client-link server-kill server-link server-device
 #
 # client-X: testrpc's calls at Linux's server go on, all checked, through nfsd stopped and started, its
-# interface down and up, its device removed and made again. server-X: Linux's client at
-# nfs-memory-server likewise; the server itself is killed.
+# interface down and up. server-X: Linux's client at nfs-memory-server likewise, and when its device is
+# removed and made again, and when the server is killed. There is client-device, too, which does not
+# end: siw's device is removed under nfsd.
 set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 . "$here/guest.sh"
 build=$1
 shift
-[ $# -gt 0 ] || set -- client-nfsd client-link client-device server-kill server-link server-device
+[ $# -gt 0 ] || set -- client-nfsd client-link server-kill server-link server-device
 mnt=/mnt/loss
 nfsd_runs=no
 
@@ -38,9 +39,9 @@ lose_and_recover() {
 go_on_through() {
   [ $nfsd_runs = yes ] || start_nfsd
   nfsd_runs=yes
-  timeout 200 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049?timeout=5" --engine nfs3 --verify \
+  timeout --foreground 200 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049?timeout=5" --engine nfs3 --verify \
     --nfs-export /export --nfs-mount 20048 --nfs-names 20 --size 1,5000,100000 --window 4 --duration 12 \
-    --reconnect --retransmit --keepalive-ms 1000 --timeout 120000 --json /tmp/loss.json >/tmp/loss.log 2>&1 &
+    --reconnect --retransmit --keepalive-ms 1000 --timeout --foreground 120000 --json /tmp/loss.json >/tmp/loss.log 2>&1 &
   local client=$!
   wait_for 60 "testrpc's first calls" grep -q 'RPC/s' /tmp/loss.log
   lose_and_recover "$1" "$2"
@@ -87,7 +88,7 @@ connections() { client_statistics $mnt | awk '{ print $5 }'; }
 unmount_ours() {
   say "   Linux's client connected $(connections) times"
   [ "$(connections)" -gt 1 ] || die "no connection was lost"
-  timeout 60 umount $mnt
+  timeout --foreground 60 umount $mnt
   stop_memory_server
 }
 
@@ -139,7 +140,7 @@ server-kill() {
   exec 6<$mnt/before
   kill -KILL "$server"
   wait "$server" || true
-  (timeout 120 stat -f $mnt >/tmp/waiting.log 2>&1; echo "status $?" >>/tmp/waiting.log) 6<&- &
+  (timeout --foreground 120 stat -f $mnt >/tmp/waiting.log 2>&1; echo "status $?" >>/tmp/waiting.log) 6<&- &
   local waiting=$!
   start_memory_server "$build" "iwarp://$siw_address:20050" --megabytes 200 --file-system 7 6<&-
   wait $waiting

@@ -26,9 +26,9 @@ stop_capture() {
 
 our_client() {
   start_capture client 20049
-  timeout 120 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049" --engine nfs3 --verify \
+  timeout --foreground 120 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049" --engine nfs3 --verify \
     --nfs-export /export --nfs-mount 20048 --nfs-names 80 --count 150 --window 8 --credits 23 \
-    --timeout 20000 --size 1,5000,150000
+    --timeout --foreground 20000 --size 1,5000,150000
   stop_capture client
 }
 
@@ -47,7 +47,7 @@ our_server() {
   ln -s "$(printf 't%.0s' {1..1000})" $mnt/long
   ls -l $mnt >/dev/null
   rm -r ${mnt:?}/*
-  timeout 60 umount $mnt
+  timeout --foreground 60 umount $mnt
   stop_memory_server >/tmp/stopped
   stop_capture server
   cat /tmp/stopped
