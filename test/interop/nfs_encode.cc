@@ -40,7 +40,7 @@ void put_attributes(Encoder& to, const Tree& tree, const Node& node) {
   to.put_u32(node.gid);
   to.put_u64(node.size());
   to.put_u64(node.used());
-  to.put_u64(0);                // rdev
+  to.put_u64(0);                   // rdev
   to.put_u64(tree.file_system());  // fsid
   to.put_u64(node.id);
   put_time(to, node.accessed);
