@@ -19,6 +19,9 @@ namespace rrdk::verbs {
 
 namespace {
 
+// Of a queue that can not grow later, on devices like siw: for some hundred connections.
+constexpr uint32_t kFixedEntries = 1u << 16;
+
 tl::unexpected<Error> system_error(const char* call) {
   return fail(errno == ENOMEM ? Errc::kNoMemory : Errc::kSystem,
               std::string(call) + ": " + std::strerror(errno));
@@ -55,9 +58,10 @@ Result<void> CompletionQueue::open(uint32_t entries) {
   const int flags = ::fcntl(channel_->fd, F_GETFL);
   if (flags < 0 || ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
     return system_error("fcntl");
-  const uint32_t most = device_.max_completions();
-  cq_ = ibv_create_cq(device_.verbs(), static_cast<int>(std::min(entries, most)), nullptr, channel_,
-                      0);
+  if (!device_.resizes_completion_queues())
+    entries = std::max(entries, kFixedEntries);
+  entries = std::min(entries, device_.max_completions());
+  cq_ = ibv_create_cq(device_.verbs(), static_cast<int>(entries), nullptr, channel_, 0);
   if (cq_ == nullptr)
     return system_error("ibv_create_cq");
   return add_to(epoll_.get(), rings_.get()).and_then([&] {
@@ -91,7 +95,7 @@ Result<void> CompletionQueue::reserve(uint32_t completions) {
 
 bool CompletionQueue::grow(uint64_t entries) {
   const uint64_t most = device_.max_completions();
-  if (entries > most)
+  if (entries > most || !device_.resizes_completion_queues())
     return false;
   const auto target = static_cast<int>(std::min(std::bit_ceil(entries), most));
   return ibv_resize_cq(cq_, target) == 0 && static_cast<uint64_t>(cq_->cqe) >= entries;

@@ -102,7 +102,7 @@ void QueuePair::on_cm_event(const CmEvent& event) {
     case RDMA_CM_EVENT_DISCONNECTED:
       return end_with(End::kPeerClosed);
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-      return end_with(End::kDeviceLost);
+      return device_.lose();
     case RDMA_CM_EVENT_ADDR_CHANGE:
       Counters::count(device_.counts().addresses_changed);
       return end_with(End::kAddressChanged);
@@ -117,7 +117,7 @@ void QueuePair::on_async_event(ibv_event_type type) {
       rdma_notify(id_.get(), type);  // a message came before the peer's last word of the handshake
     return;
   }
-  end_with(type == IBV_EVENT_DEVICE_FATAL ? End::kDeviceLost : End::kPeerRefused);
+  end_with(End::kPeerRefused);
 }
 
 void QueuePair::addr_resolved() {
@@ -359,12 +359,11 @@ void QueuePair::on_tick(Clock::time_point now) {
 void QueuePair::report_end() {
   if (std::exchange(reported_, true))
     return;
-  const bool was_up = end_ != End::kNeverConnected;
-  if (!was_up)
+  if (!was_up_)
     give_up_id();
-  fabric::Event event = new_event(was_up || accepting_ ? fabric::EventType::kDisconnected
-                                                       : fabric::EventType::kConnectFailed);
-  event.code = was_up ? Errc::kConnectionLost : Errc::kShutdown;
+  fabric::Event event = new_event(was_up_ || accepting_ ? fabric::EventType::kDisconnected
+                                                        : fabric::EventType::kConnectFailed);
+  event.code = end_ == End::kNeverConnected ? Errc::kShutdown : Errc::kConnectionLost;
   event.reason = drivers::to_text(far_) + ": " + reason();
   device_.control().emit(*this, std::move(event));
 }

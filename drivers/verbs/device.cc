@@ -127,7 +127,7 @@ Result<void> Device::learn_capabilities() {
     invalidation_flag_ = kRxeInvalidated;
   max_completions_ = static_cast<uint32_t>(attr.max_cqe);
   const auto sges = std::min(static_cast<uint32_t>(attr.max_sge), fabric::kMaxSges);
-  Result<ibv_qp_cap> caps = probe_queue_pair(sges);
+  Result<ibv_qp_cap> caps = probe_queues(sges);
   if (!caps)
     return tl::unexpected(caps.error());
   caps_ = *caps;
@@ -163,10 +163,12 @@ Result<void> Device::learn_capabilities() {
 }
 
 // Devices say what they take only by taking it.
-Result<ibv_qp_cap> Device::probe_queue_pair(uint32_t sges) const {
-  ibv_cq* cq = ibv_create_cq(context_, 16, nullptr, nullptr, 0);
+Result<ibv_qp_cap> Device::probe_queues(uint32_t sges) {
+  constexpr int kEntries = 16;
+  ibv_cq* cq = ibv_create_cq(context_, kEntries, nullptr, nullptr, 0);
   if (cq == nullptr)
     return device_error(name_, "ibv_create_cq", errno);
+  resizes_completion_queues_ = ibv_resize_cq(cq, 4 * kEntries) == 0;
   int error = 0;
   for (const uint32_t inline_size : {256u, 128u, 64u, 0u}) {
     ibv_qp_init_attr init{};
@@ -300,12 +302,7 @@ void Device::on_async_event(const ibv_async_event& event) {
       return;
     }
     case IBV_EVENT_DEVICE_FATAL:
-      base::log_error("verbs: %s has failed, or was removed: its connections end", name_.c_str());
-      lost_ = true;
-      Counters::count(counts_.devices_lost);
-      for (QueuePair* qp : queue_pairs_)
-        qp->on_async_event(event.event_type);
-      return;
+      return lose();
     case IBV_EVENT_CQ_ERR:
       base::log_error("verbs: a completion queue of %s has overflowed: its connections are lost",
                       name_.c_str());
@@ -324,6 +321,18 @@ void Device::on_async_event(const ibv_async_event& event) {
     default:
       return;
   }
+}
+
+void Device::lose() {
+  if (std::exchange(lost_, true))
+    return;
+  base::log_error(
+      "verbs: %s has failed, or was removed: its connections end; removing it waits until this "
+      "process has ended",
+      name_.c_str());
+  Counters::count(counts_.devices_lost);
+  for (QueuePair* qp : queue_pairs_)
+    qp->end_with(QueuePair::End::kDeviceLost);
 }
 
 std::vector<fabric::Counter> Device::counters() const {

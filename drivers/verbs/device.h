@@ -57,21 +57,24 @@ class Device final : public fabric::Device, private drivers::Endpoint {
   // Of ibv_wc::wc_flags.
   unsigned invalidation_flag() const { return invalidation_flag_; }
   uint32_t max_completions() const { return max_completions_; }
+  // Whether a completion queue can grow while it is used.
+  bool resizes_completion_queues() const { return resizes_completion_queues_; }
   const ibv_qp_cap& queue_pair_caps() const { return caps_; }
   // Errors: kUnsupported: the address asks for another device.
   Result<void> check_device(const Address& address, const std::string& uri) const;
   // Errors: kSystem: it was removed, or failed.
   Result<void> check_alive() const;
-  // With the control loop's lock held.
   void add(QueuePair& qp);
   void remove(QueuePair& qp);
+  // With the control loop's lock held: it was removed, or failed, and all its connections end.
+  void lose();
 
  private:
   explicit Device(Memory& memory) : memory_(memory), regions_(memory, counts_) {}
   Result<void> start(std::string_view uri);
   Result<void> open_context();
   Result<void> learn_capabilities();
-  Result<ibv_qp_cap> probe_queue_pair(uint32_t sges) const;
+  Result<ibv_qp_cap> probe_queues(uint32_t sges);
   void say_what_it_lacks(bool is_rxe) const;
   void on_ready() override;  // asynchronous events
   void on_tick(drivers::Clock::time_point) override {}
@@ -87,6 +90,7 @@ class Device final : public fabric::Device, private drivers::Endpoint {
   uint32_t max_completions_ = 0;
   bool has_windows_ = false;
   bool inlines_invalidations_ = true;
+  bool resizes_completion_queues_ = true;
   unsigned invalidation_flag_ = IBV_WC_WITH_INV;
   bool lost_ = false;
   std::set<QueuePair*> queue_pairs_;

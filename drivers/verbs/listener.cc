@@ -74,9 +74,10 @@ Listener::~Listener() {
 }
 
 void Listener::on_cm_event(const CmEvent& event) {
-  if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL)
-    base::log_error("verbs: %s is gone, and %s listens no more", device_.name().c_str(),
-                    uri_.c_str());
+  if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+    base::log_error("verbs: %s listens no more", uri_.c_str());
+    return device_.lose();
+  }
   if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST)
     return;
   Id id(event.id);

@@ -93,8 +93,9 @@ void QueuePair::end_with(End end) noexcept {
   const Status before = status_.exchange(Status::kError, std::memory_order_acq_rel);
   if (before == Status::kError)
     return;
-  end_ = before == Status::kEstablished ? end : End::kNeverConnected;
-  if (before == Status::kEstablished)
+  was_up_ = before == Status::kEstablished;
+  end_ = !was_up_ && end == End::kDisconnected ? End::kNeverConnected : end;
+  if (was_up_)
     part();
   ended_.store(true, std::memory_order_release);
   cq_.ring(*this);

@@ -161,8 +161,9 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   const uint32_t completions_;  // that it can leave in the completion queue
   const uint32_t reads_;
   std::atomic<Status> status_{Status::kIdle};
-  std::atomic<bool> ended_{false};  // `end_` is set
+  std::atomic<bool> ended_{false};  // what follows is set
   End end_ = End::kNotYet;
+  bool was_up_ = false;
 
   // The device's part. Set by the control thread before kEstablished.
   ibv_qp* qp_ = nullptr;
