@@ -18,6 +18,12 @@ bool readable(int fd, int timeout_ms) {
   return ::poll(&p, 1, timeout_ms) == 1;
 }
 
+bool either_readable(int a, int b) {
+  constexpr int kTooLongMs = 20000;
+  std::array<pollfd, 2> both = {pollfd{a, POLLIN, 0}, pollfd{b, POLLIN, 0}};
+  return ::poll(both.data(), both.size(), kTooLongMs) > 0;
+}
+
 // Polls; when there is nothing, sleeps until woken. False when nothing came for far too long.
 bool sleep_until_completion(CompletionQueue& cq, std::span<Completion> out) {
   constexpr int kTooLongMs = 20000;
@@ -95,10 +101,15 @@ TEST_P(WakeUp, TheEndOfThePeerWakes) {
     pair.server.pump();
   ASSERT_TRUE(pair.server.cq->arm());
   pair.client_qp->disconnect();
-  EXPECT_TRUE(readable(pair.server.cq->wake_fd(), 5000));
-  EXPECT_TRUE(readable(pair.server.device->event_fd(), 5000));
-  pair.server.cq->disarm();
-  ASSERT_TRUE(pair.pump_until([&] { return pair.server.has_event(EventType::kDisconnected); }));
+  // Either may be the first: some drivers see it on the data path, for others the flush begins
+  // when the control path has taken note.
+  while (!pair.server.has_event(EventType::kDisconnected) || pair.server.completions.empty()) {
+    ASSERT_TRUE(either_readable(pair.server.cq->wake_fd(), pair.server.device->event_fd()));
+    do {
+      pair.server.cq->disarm();
+      pair.server.pump();
+    } while (!pair.server.cq->arm());
+  }
 }
 
 TEST_P(WakeUp, EventsMakeTheEventDescriptorReadable) {
@@ -110,12 +121,14 @@ TEST_P(WakeUp, EventsMakeTheEventDescriptorReadable) {
   }
   EXPECT_FALSE(readable(pair.server.device->event_fd(), 0));
   ASSERT_TRUE(pair.client.device->connect(*qp, pair.uri, {}));
-  EXPECT_TRUE(readable(pair.server.device->event_fd(), 5000));
+  // Connecting has several steps, each by an event of the client's.
+  EXPECT_TRUE(
+      pump_until({&pair.client}, [&] { return readable(pair.server.device->event_fd(), 0); }));
 }
 
 // Two threads answer each other and sleep in between, small messages and large in turn.
 TEST_P(WakeUp, NoneIsLost) {
-  constexpr uint32_t kRounds = 20000;
+  const uint32_t rounds = emulated() ? 2000 : 20000;
   Pair pair(GetParam().new_uri());
   pair.post_receives(*pair.server_qp, 8);
   pair.post_receives(*pair.client_qp, 8);
@@ -132,7 +145,7 @@ TEST_P(WakeUp, NoneIsLost) {
     };
     if (first)
       send();
-    for (uint32_t received = 0; received < kRounds && !failed;) {
+    for (uint32_t received = 0; received < rounds && !failed;) {
       if (!sleep_until_completion(*end.cq, std::span(&out, 1)) ||
           out.status != WcStatus::kSuccess) {
         failed = true;
@@ -140,7 +153,7 @@ TEST_P(WakeUp, NoneIsLost) {
         ++received;
         const ReceiveWr again{out.wr_id, pair.receive_buffers[out.wr_id].first(4096)};
         failed = failed || qp.post_receive(std::span(&again, 1)) != 1;
-        if (sends < kRounds)
+        if (sends < rounds)
           send();
       }
     }
