@@ -210,7 +210,7 @@ int run_client(const Options& options) {
   if (setup.cpu < 0 && cpus.size() >= 2)
     setup.cpu = sched_getcpu();
   for (int cpu : cpus) {
-    if (cpu != setup.cpu)
+    if (cpus.size() >= 2 && cpu != setup.cpu)
       setup.other_cpu = cpu;
   }
   return run_client(options, setup);

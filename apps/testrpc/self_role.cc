@@ -101,7 +101,7 @@ int server_process(const Options& options, const ServerSetup& setup, int report_
   return told && report->pools_whole ? 0 : 1;
 }
 
-// Dies with the client, and leaves Ctrl-C to it.
+// Dies with the client, and leaves signals to it, which both get: Ctrl-C, or timeout(1).
 pid_t start_server(const Options& options, ServerSetup setup, int report_fd, int other_fd) {
   pid_t parent = getpid();
   pid_t child = fork();
@@ -111,6 +111,7 @@ pid_t start_server(const Options& options, ServerSetup setup, int report_fd, int
   if (getppid() != parent)
     _exit(1);
   std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
   close(other_fd);
   count_allocations_in(setup.page->allocations);
   setup.on_listening = [report_fd](const std::string&) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The ways to run testrpc: --self, closed and open loop, JSON, and the prompt."""
+import os
 import re
 
 import testrpc_harness as harness
@@ -82,6 +83,14 @@ class Loops(harness.Case):
         self.assert_status(client, 1)
         self.assertIn("refused by the perf program", client.output)
         self.stop_server(server)
+
+    def test_on_one_cpu_nobody_is_probed(self):
+        cpu = min(os.sched_getaffinity(0))
+        self.start_server()
+        process = self.start("-c", cpu, harness.TESTRPC, "--client", self.uri, "--engine", "null",
+                             "--count", "10", "--json", self.json_path, program="taskset")
+        result = self.assert_all_right(process, count=10)
+        self.assertEqual(result["limits"]["cache_line_rtt_ns"], 0)
 
     def test_self_with_eal_arguments(self):
         process = self.run_testrpc("--no-huge", "-m", "64", "--no-pci", "--", "--self", "--engine",
