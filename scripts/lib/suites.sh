@@ -17,6 +17,7 @@ suites=(
   "clang-tsan   Clang with TSan: the tests of what threads share"
   "tidy         clang-tidy over lib/, drivers/ and apps/"
   "vm           a Linux guest in qemu: RDMA devices, rping and NFS over them"
+  "verbs        the driver for RDMA devices, on Linux's rxe and siw, in a virtual machine"
   "interop      Linux's NFS client and server over RDMA, in a virtual machine"
 )
 
@@ -120,6 +121,20 @@ suite_vm() {
     "nfs4.1-rxe=test/vm/nfs.sh 10.7.0.1 4.1"
   )
   run_in_guest guest --timeout 600 --siw lo --rxe veth --rxe pair -- "${cases[@]}"
+}
+
+# What test/vm/verbs.sh can do besides does not pass yet, or was not seen to: between two processes a
+# connection over siw can stay without an answer for 30 s.
+suite_verbs() {
+  build gcc gcc g++ --buildtype=debugoptimized || return
+  local build=$builds/gcc try=test/vm/verbs.sh
+  local cases=(
+    "testrpc-rxe=$try testrpc 10.7.0.1 $build"
+    "from-iwarp=$try from-iwarp 10.6.0.1 $build"
+    "kill-client-rxe=$try kill-client 10.7.0.1 $build"
+    "kill-server-rxe=$try kill-server 10.7.0.1 $build"
+  )
+  guest_seconds=240 run_in_guest guest --timeout 800 --siw lo --rxe veth -- "${cases[@]}"
 }
 
 # run_in_guest NAME OPTIONS... -- NAME=COMMAND...: boots one guest (scripts/vm/run with the options)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes rxe (software RoCEv2) devices in the guest: rxe.sh veth|pair|eth0
 #
-#   veth   rxe_veth, 10.7.0.1, on one end of a veth pair
+#   veth   rxe_veth, 10.7.0.1 and fd07::1, on one end of a veth pair
 #   pair   rxe_pair0, 10.8.0.1, and rxe_pair1, 10.8.0.2, on both ends of one: what is sent to one
 #          address leaves from the other's, and tcpdump -i rxepair0 sees it
 #   eth0   rxe_eth0, 10.0.2.15
@@ -34,6 +34,7 @@ case ${1-} in
     ip link set rxepeer up
     ip link set rxeveth up
     ip address add 10.7.0.1/24 dev rxeveth
+    ip address add fd07::1/64 dev rxeveth nodad
     devices=(rxe_veth=rxeveth)
     ;;
   pair)

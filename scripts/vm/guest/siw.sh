@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes a siw (software iWARP) device in the guest: siw.sh lo|eth0|veth
 #
-#   lo     siw_lo, 10.6.0.1. Plain TCP programs reach its listeners at 127.0.0.1 as well; programs
-#          that connect through rdma_cm must use 10.6.0.1 (rdma_cm knows no loopback on iWARP).
+#   lo     siw_lo, 10.6.0.1 and fd06::1. Plain TCP programs reach its listeners at 127.0.0.1 as well;
+#          programs that connect through rdma_cm must use 10.6.0.1 (rdma_cm knows no loopback on
+#          iWARP).
 #   eth0   siw_eth0, 10.0.2.15: where the host's --forward leads
 #   veth   siw_veth, 10.6.1.1, on one end of a veth pair
 set -euo pipefail
@@ -13,6 +14,7 @@ case ${1-} in
     ip link set lo address 02:00:00:00:00:01
     ip link set lo up
     ip address replace 10.6.0.1/32 dev lo
+    ip address replace fd06::1/128 dev lo nodad
     interface=lo
     ;;
   eth0) interface=eth0 ;;
