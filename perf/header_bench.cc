@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "proto/version1.h"
+#include "proto/codec.h"
 
 namespace {
 
@@ -78,7 +78,7 @@ void encode(benchmark::State& state, Header (*make)()) {
   std::array<std::byte, 16384> bytes;
   uint32_t length = 0;
   for (auto _ : state) {
-    length = version1::encode(header, bytes);
+    length = encode(header, bytes);
     benchmark::DoNotOptimize(bytes);
     benchmark::ClobberMemory();
   }
@@ -89,15 +89,13 @@ void encode(benchmark::State& state, Header (*make)()) {
 
 void decode(benchmark::State& state, Header (*make)()) {
   std::array<std::byte, 16384> bytes = {};
-  uint32_t length = version1::encode(make(), bytes);
+  uint32_t length = encode(make(), bytes);
   uint32_t message = length + kRpcBytes;
   Limits limits;
   Header header;
   Verdict verdict = Verdict::kOk;
   for (auto _ : state) {
-    verdict =
-        version1::decode(std::span(bytes).first(message), version1::Role::kCall, limits, header)
-            .verdict;
+    verdict = decode(std::span(bytes).first(message), Direction::kCall, limits, header).verdict;
     benchmark::DoNotOptimize(header);
   }
   state.counters["header_bytes"] = length;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "proto/wire.h"
+
 namespace rrdk::proto {
 
 // RFC 5666 section 4.3: handle, length and offset of one registered memory range.
@@ -37,15 +39,17 @@ constexpr uint16_t kMaxSegments = 256;
 constexpr uint16_t kMaxReadChunks = 64;
 constexpr uint16_t kMaxWriteChunks = 64;
 
-// The limits of one end, at most the constants above; a breach is an ERR_CHUNK case.
+// What one end takes, at most the constants above; a breach is refused.
 struct Limits {
   uint16_t read_segments = 128;
-  uint16_t read_chunks = 16;  // distinct Positions
+  uint16_t read_chunks = 16;  // distinct Positions, the message's own not counted (V2D4-ERR-19)
   uint16_t write_chunks = 16;
   uint16_t segments = 256;  // of all lists together
   // Sum of segment lengths, per list, in bytes. Checked before memory is taken (V1-CHUNK-12).
   uint64_t read_bytes = 64u << 20;
   uint64_t write_bytes = 1u << 30;
+  uint16_t chunk_segments = 256;  // of one chunk
+  Versions versions = {};
 };
 
 // The three lists. Segments of all lists share one array: the Read list's, sorted by Position
@@ -71,36 +75,71 @@ struct ChunkLists {
   }
 };
 
-// What a message is, whatever version it came in.
+// What a message is, whatever version it came in; the values are those of rdma_proc.
 enum class MessageType : uint8_t {
   kMsg,    // the RPC message follows the header
   kNoMsg,  // the RPC message is in a chunk
   kMsgp,   // version 1's padded form (RFC 5666 section 3.9); treated as kMsg on receipt
   kDone,   // RFC 5666 section 3.8; ignored on receipt
   kError,
+  kOptional,  // version 2: an extension's
+  kConnProp,  // draft-04 from here on: transport properties, see proto/properties.h
+  kReqProp,
+  kRespProp,
+  kUpdProp,
 };
 
+// Whether it belongs to a call of the sender's or to one of the receiver's. The first two have the
+// values of msg_type (RFC 5531 section 9) and of rdma_direction.
+enum class Direction : uint8_t {
+  kCall,
+  kReply,
+  kUnknown,  // the message ends before it says so, or says neither
+};
+
+// Version 1 and draft-00 have one code for all that is wrong with a header or its chunks:
+// kBadHeader is also what others are written as there.
 enum class ErrorCode : uint8_t {
-  kVersion,  // ERR_VERS: low and high say what the peer speaks
-  kChunk,    // ERR_CHUNK
-  kOther,    // a code that this version does not define; `raw` has it
+  kVersion,        // ERR_VERS: low and high say what the peer speaks
+  kBadHeader,      // ERR_CHUNK, BAD_HEADER, BAD_XDR
+  kBadProc,        // INVAL_PROC
+  kReadChunks,     // more than `maximum`
+  kWriteChunks,    // more than `maximum`
+  kSegments,       // a chunk with more than `maximum`
+  kWriteResource,  // Write chunk `index` (from 1; 0: unknown) needs `length` bytes
+  kReplyResource,  // the Reply chunk needs `length` bytes
+  kBadOption,      // INVAL_OPTION
+  kSystem,
+  kOther,  // a code that this version does not define; `raw` has it
 };
 
 struct ErrorBody {
   ErrorCode code;
-  uint32_t raw;
-  uint32_t low;
-  uint32_t high;
+  uint32_t raw = 0;
+  uint32_t low = 0, high = 0;
+  uint32_t maximum = 0;
+  uint32_t index = 0, length = 0;
+};
+
+// An extension's message: its data is `length` bytes from message[offset] on.
+struct OptionBody {
+  uint32_t type;
+  uint32_t offset;
+  uint32_t length;
 };
 
 struct Header {
   uint32_t xid = 0;
   uint32_t version = 1;
   uint32_t credits = 0;  // asked for in a call, granted in a reply
+  Wire wire = Wire::kVersion1;
   MessageType type = MessageType::kMsg;
+  Direction direction = Direction::kCall;
+  uint32_t invalidate = 0;   // draft-04: the handle that a reply may kill; 0: none
   uint32_t msgp_align = 0;   // kMsgp only
   uint32_t msgp_thresh = 0;  // kMsgp only
   ErrorBody error = {};      // kError only
+  OptionBody option = {};    // kOptional only
   ChunkLists lists;          // kMsg, kNoMsg, kMsgp
 };
 
@@ -125,8 +164,10 @@ enum class Verdict : uint8_t {
   kNoMessage,          // RDMA_NOMSG whose lists hold no message (V1-LONG-09)
   kOverlap,            // chunks of the Read list overlap each other in the stream
   kBeyondStream,       // a Position that lies behind the end of the message (V1-RL-08)
+  kBadDirection,       // neither call nor reply, or not what the RPC message is (V2D4-DIR-07)
+  kTooManyReadChunks,
+  kTooManyWriteChunks,
   kTooManySegments,
-  kTooManyChunks,
   kTooManyBytes,
 };
 

@@ -26,10 +26,14 @@ const char* to_string(Verdict verdict) {
       return "overlapping Read chunks";
     case Verdict::kBeyondStream:
       return "Position beyond the message";
+    case Verdict::kBadDirection:
+      return "bad direction";
+    case Verdict::kTooManyReadChunks:
+      return "too many Read chunks";
+    case Verdict::kTooManyWriteChunks:
+      return "too many Write chunks";
     case Verdict::kTooManySegments:
       return "too many segments";
-    case Verdict::kTooManyChunks:
-      return "too many chunks";
     case Verdict::kTooManyBytes:
       return "too many bytes";
   }

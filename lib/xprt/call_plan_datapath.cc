@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "proto/version1.h"
+#include "proto/codec.h"
 #include "rrdk/xdr.h"
 #include "xprt/requester.h"
 
@@ -55,7 +55,8 @@ struct Requester::Draft {
   uint32_t write_segments = 0;
   uint32_t reply_segments = 0;
   uint32_t header_length = 0;
-  uint64_t reduced = 0;  // bytes of the stream that are left
+  uint32_t min_header = 0;  // in the version that is spoken
+  uint64_t reduced = 0;     // bytes of the stream that are left
   uint64_t reply_bytes = 0;
   uint32_t write_list = 0;  // bytes of it in a header
 
@@ -63,8 +64,7 @@ struct Requester::Draft {
     return read_items + call_segments + write_segments + reply_segments;
   }
   void count_header() noexcept {
-    header_length =
-        proto::version1::kMinHeader + kReadEntry * (read_items + call_segments) + write_list;
+    header_length = min_header + kReadEntry * (read_items + call_segments) + write_list;
     if (reply_segments != 0)
       header_length += kReplyEntry + kSegment * reply_segments;
   }
@@ -101,18 +101,17 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
 // Most calls: one short run of bytes, and a reply that fits inline. Decided here as in
 // draft_call().
 bool Requester::is_plain(const OutgoingCall& call) const noexcept {
-  constexpr uint32_t kHeader = proto::version1::kMinHeader;
+  const uint32_t header = proto::min_header(link_.wire);
   uint64_t length = call.message.stream_length();
   return call.message.pieces().size() == 1 && call.results.empty() && !call.force_long &&
-         kHeader + length <= link_.send_threshold &&
-         call.max_reply <= link_.receive_threshold - kHeader && length <= link_.options.max_call &&
-         call.max_reply <= link_.options.max_reply;
+         header + length <= link_.calls.send && call.max_reply <= link_.calls.receive - header &&
+         length <= link_.options.max_call && call.max_reply <= link_.options.max_reply;
 }
 
 void Requester::plan_plain(State& call) noexcept {
   const MemorySpan& room = slots_[call.slot].room;
-  const MemorySpan header{room.data, proto::version1::kMinHeader, room.region};
-  proto::version1::encode_plain(call.xid, asked, header.data);
+  const MemorySpan header{room.data, proto::min_header(link_.wire), room.region};
+  proto::encode_plain(link_.wire, proto::Direction::kCall, call.xid, asked, header.data);
   call.plan.sges[0] = header;
   call.plan.sges[1] = call.call.message.pieces()[0].bytes;
   call.plan.num_sges = 2;
@@ -138,6 +137,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
   uint64_t largest = link_.memory.largest_buffer();
   std::span<const Piece> pieces = out.message.pieces();
   draft.reduced = out.message.stream_length();
+  draft.min_header = proto::min_header(link_.wire);
   if (draft.reduced > options.max_call || out.max_reply > options.max_reply ||
       out.results.size() > kMaxResults)
     return false;
@@ -149,8 +149,8 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
     draft.write_list += kWriteEntry + kSegment * segments;
   }
   // V1-RC-02, EXP-15: by the same threshold that the responder uses.
-  uint32_t reply_header = proto::version1::kMinHeader + draft.write_list;
-  if (reply_header + out.max_reply > link_.receive_threshold) {
+  uint32_t reply_header = draft.min_header + draft.write_list;
+  if (reply_header + out.max_reply > link_.calls.receive) {
     draft.reply_bytes = round_up4(out.max_reply);
     draft.reply_segments = pieces_of(draft.reply_bytes, largest);
   }
@@ -162,7 +162,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
     uint32_t k = 0;
     for (const Piece& piece : pieces) {
       if (out.force_long || out.no_ddp || k == kMaxMovedItems ||
-          (must_fit && draft.fits(link_.send_threshold)))
+          (must_fit && draft.fits(link_.calls.send)))
         break;
       if (!piece.eligible)
         continue;
@@ -171,7 +171,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
       ++k;
     }
   }
-  draft.is_long = out.force_long || !draft.fits(link_.send_threshold);
+  draft.is_long = out.force_long || !draft.fits(link_.calls.send);
   if (draft.is_long) {
     draft.call_segments = pieces_of(draft.reduced, largest);
     draft.count_header();
@@ -180,7 +180,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
   }
   if (options.one_segment && (draft.call_segments > 1 || draft.reply_segments > 1))
     return false;
-  return draft.header_length <= link_.send_threshold && draft.offers() <= kMaxOffers &&
+  return draft.header_length <= link_.calls.send && draft.offers() <= kMaxOffers &&
          draft.read_items + draft.is_long <= proto::kMaxReadChunks &&
          draft.call_segments <= kMaxMessageBuffers && draft.reply_segments <= kMaxMessageBuffers;
 }
@@ -274,7 +274,8 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
   proto::Header& header = link_.pool.scratch();
   proto::ChunkLists& lists = header.lists;
   header.xid = call.xid;
-  header.version = proto::version1::kVersion;
+  header.wire = link_.wire;
+  header.direction = proto::Direction::kCall;
   header.credits = asked;
   header.type = draft.is_long ? MessageType::kNoMsg : MessageType::kMsg;
   lists.clear();
@@ -307,8 +308,11 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
   lists.has_reply = draft.reply_segments != 0;
   if (lists.has_reply)
     lists.reply = {call.reply_first, static_cast<uint16_t>(draft.reply_segments), 0};
+  // One handle per call at most; the others we invalidate ourselves (V2D4-RINV-10).
+  header.invalidate =
+      link_.options.remote_invalidation && call.num_offers != 0 ? call.offers[0].key : 0;
   const MemorySpan& room = call.plan.sges[0];
-  proto::version1::encode(header, {room.data, room.length});
+  proto::encode(header, {room.data, room.length});
 }
 
 // The Position-Zero chunk is a copy: one run per buffer, with the pads of items in their places and

@@ -48,7 +48,7 @@ proto::PrivateData Connection::private_data() const {
 }
 
 bool Connection::prepare_receives() {
-  impl_->link.pool.header_copy().reserve(impl_->link.options.receive_size);
+  impl_->link.pool.header_copy().reserve(receive_bytes(impl_->link.options));
   return impl_->requester.prepare() && impl_->link.receives.prepare();
 }
 
@@ -58,8 +58,10 @@ void Connection::on_established(const proto::PrivateData& peer, uint32_t reads_a
     return;
   link.phase = Phase::kEstablished;
   link.invalidate = link.options.remote_invalidation && peer.remote_invalidation;
-  link.send_threshold = std::min(link.options.send_size, peer.receive_size);
-  link.receive_threshold = std::min(link.options.receive_size, peer.send_size);
+  // RFC 8797 is about version 1; version 2 has its default, or its transport properties.
+  link.thresholds(proto::Wire::kVersion1) = {std::min(link.options.send_size, peer.receive_size),
+                                             std::min(link.options.receive_size, peer.send_size)};
+  link.speak(link.wire);
   link.sends.set_read_limit(std::max(1u, reads_allowed));
   impl_->pump();
 }
@@ -112,6 +114,12 @@ uint32_t Connection::sends_done() const {
 }
 uint32_t Connection::granted() const {
   return impl_->responder.grant.last();
+}
+uint32_t Connection::version() const {
+  return proto::version_of(impl_->link.wire);
+}
+bool Connection::version_settled() const {
+  return impl_->link.settled;
 }
 uint32_t Connection::window() const {
   return impl_->requester.window.size();

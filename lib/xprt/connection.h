@@ -1,4 +1,4 @@
-// The connection engine: RPC-over-RDMA version 1, requester and responder halves, for one
+// The connection engine: RPC-over-RDMA versions 1 and 2, requester and responder halves, for one
 // connection. Sans-I/O: events go in, work requests come out; it owns no thread, socket or clock.
 //
 // Everything here belongs to one thread, the poll core's. Upcalls are made from within the event
@@ -33,8 +33,16 @@ class CallPool;  // xprt/call_pool.h: one per poll core
 // Which half of the engine a connection runs. Forward direction only: an end is one or the other.
 enum class Role : uint8_t { kRequester, kResponder };
 
+// What a requester speaks. The responder answers every call in the version that it came in.
+enum class Speaks : uint8_t {
+  kOne,
+  kTwo,   // of the draft in limits.versions
+  kAuto,  // 2, and 1 from the moment when the peer turns out not to know it (draft-04 section 7)
+};
+
 struct ConnectionOptions {
   Role role = Role::kResponder;
+  Speaks speaks = Speaks::kOne;
   // Credits that a requester asks for and at most uses; Receives that a responder posts and at most
   // grants. Memory: credits * receive_size per connection and direction.
   uint32_t credits = 32;
@@ -239,9 +247,12 @@ class Connection {
   bool sends_pending() const;          // work requests of the send queue that were not yet reported
   uint32_t sends_done() const;         // counts up whenever one of them is; wraps
   uint32_t granted() const;            // responder: the last grant
-  uint32_t window() const;             // requester: how many calls may be in flight now
-  uint32_t in_flight() const;          // requester: Sends without reply
-  bool may_send() const;               // requester: a call submitted now would not queue
+  // Requester: the version of its calls, and whether the peer has answered in it.
+  uint32_t version() const;
+  bool version_settled() const;
+  uint32_t window() const;                       // requester: how many calls may be in flight now
+  uint32_t in_flight() const;                    // requester: Sends without reply
+  bool may_send() const;                         // requester: a call submitted now would not queue
   void set_requested_credits(uint32_t credits);  // V1-CREDIT-03; at most options.credits
   void set_granted_credits(uint32_t credits);    // V1-CREDIT-04; at most options.credits
 

@@ -52,7 +52,7 @@ void Connection::Impl::dispatch(const Completion& completion) noexcept {
 void Connection::Impl::on_receive(ReceiveSlot& slot, const Completion& completion) noexcept {
   link.receives.on_completion();
   bool usable = completion.status == WcStatus::kSuccess && link.phase != Phase::kDead &&
-                completion.byte_length <= link.options.receive_size;
+                completion.byte_length <= receive_bytes(link.options);
   if (!usable) [[unlikely]] {
     slot.buffer.reset();
     return;

@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "proto/wire.h"
+
 namespace rrdk::xprt {
 
 class HeaderCopy {
@@ -16,8 +18,10 @@ class HeaderCopy {
   // Control path: messages can have up to so many bytes.
   void reserve(uint32_t largest);
 
-  // As long as `message`; of a plain one only the header is there. Valid until the next take().
-  std::span<const std::byte> take(std::span<const std::byte> message) noexcept;
+  // As long as `message`; of a plain one only the first kPlainBytes are there. Valid until the next
+  // take().
+  std::span<const std::byte> take(std::span<const std::byte> message,
+                                  const proto::Versions& versions) noexcept;
 
  private:
   std::vector<std::byte> room_;

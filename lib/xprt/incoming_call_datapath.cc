@@ -1,5 +1,5 @@
 // What the upper layer sees of an incoming call.
-#include "proto/version1.h"
+#include "proto/codec.h"
 #include "xprt/incoming_call.h"
 #include "xprt/responder.h"
 
@@ -30,7 +30,7 @@ Message& IncomingCall::reply() {
   return static_cast<Incoming*>(this)->reply;
 }
 uint32_t IncomingCall::inline_size() const {
-  return of(*this).responder->send_threshold() - proto::version1::kMinHeader;
+  return of(*this).responder->send_threshold(of(*this)) - proto::min_header(of(*this).header.wire);
 }
 uint64_t IncomingCall::max_reply() const {
   return of(*this).responder->max_reply();

@@ -1,8 +1,10 @@
 // What both halves of a connection's engine share.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "proto/codec.h"
 #include "xprt/call_pool.h"
 #include "xprt/connection.h"
 #include "xprt/receive_queue.h"
@@ -17,6 +19,19 @@ enum class Phase : uint8_t {
   kDead,         // no access by the peer any more; waits until everything posted was reported
 };
 
+// Bytes of the largest whole Send from here to the peer, and from the peer to here.
+struct Thresholds {
+  uint32_t send = proto::kInlineThreshold;
+  uint32_t receive = proto::kInlineThreshold;
+};
+
+// Receives take what version 2 allows from the start, so that no message finds too small a one when
+// the version is settled (V2D0-INL-05).
+inline uint32_t receive_bytes(const ConnectionOptions& options) noexcept {
+  return options.limits.versions.two ? std::max(options.receive_size, proto::kInlineThreshold2)
+                                     : options.receive_size;
+}
+
 struct Link {
   Link(Connection& connection_, const ConnectionOptions& options_, Memory& memory_, CallPool& pool_,
        fabric::RemoteKeys& keys_, Upcalls& upcalls_)
@@ -27,7 +42,11 @@ struct Link {
         keys(keys_),
         upcalls(upcalls_),
         sends(options_.send_wrs),
-        receives(memory_, options_.credits, options_.receive_size) {}
+        receives(memory_, options_.credits, receive_bytes(options_)) {
+    speak(options.speaks == Speaks::kOne || !options.limits.versions.two
+              ? proto::Wire::kVersion1
+              : *options.limits.versions.two);
+  }
 
   Connection& connection;
   ConnectionOptions options;
@@ -38,16 +57,33 @@ struct Link {
 
   Phase phase = Phase::kNew;
   bool wants_disconnect = false;
-  bool draining = false;              // no more calls; disconnect when there are none
-  const char* fault = nullptr;        // what the peer did, when that is why; a literal
-  bool invalidate = false;            // both ends set R (RFC 8797 section 4.1)
-  uint32_t send_threshold = 1024;     // largest whole Send from here to the peer
-  uint32_t receive_threshold = 1024;  // and from the peer to here
+  bool draining = false;                      // no more calls; disconnect when there are none
+  const char* fault = nullptr;                // what the peer did, when that is why; a literal
+  bool invalidate = false;                    // version 1: both ends set R (RFC 8797 section 4.1)
+  proto::Wire wire = proto::Wire::kVersion1;  // of our calls
+  bool settled = true;                        // the peer has shown that it knows that version
+  Thresholds calls;                           // of our calls and their replies
+  Thresholds by_version[2] = {{}, {proto::kInlineThreshold2, proto::kInlineThreshold2}};
   SendQueue sends;
   ReceiveQueue receives;
   Counters counters;
 
   void refused(Refusal reason) noexcept { ++counters.refusals[reason]; }
+
+  Thresholds& thresholds(proto::Wire of) noexcept { return by_version[proto::version_of(of) - 1]; }
+  // From now on our calls are of this kind. The first message of version 2 can meet a peer that
+  // knows only version 1, with its Receives (draft-04 section 7).
+  void speak(proto::Wire what) noexcept {
+    wire = what;
+    settled = wire == proto::Wire::kVersion1;
+    calls = thresholds(wire);
+    if (!settled)
+      calls.send = proto::kInlineThreshold;
+  }
+  void settle() noexcept {
+    settled = true;
+    calls = thresholds(wire);
+  }
   bool up() const noexcept { return phase == Phase::kEstablished; }
 };
 

@@ -53,6 +53,7 @@ struct OutgoingCall::State {
   uint16_t bound = 0;           // offers whose binds were posted
   uint16_t revoked = 0;         // offers that were looked at for revocation
   bool fenced = false;          // all invalidations were posted
+  bool again = false;           // is to be sent again, under its XID, when its memory is fenced
   uint64_t stuck_since_ns = 0;  // since when it is over and not settled(); 0: not seen so
   uint32_t slot = 0;
   uint32_t xid = 0;

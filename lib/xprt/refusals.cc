@@ -24,16 +24,26 @@ const char* to_string(Refusal reason) noexcept {
       return "overlapping Read chunks";
     case Refusal::kBeyondMessage:
       return "Position beyond the message";
+    case Refusal::kBadDirection:
+      return "bad direction";
+    case Refusal::kTooManyReadChunks:
+      return "too many Read chunks";
+    case Refusal::kTooManyWriteChunks:
+      return "too many Write chunks";
     case Refusal::kTooManySegments:
       return "too many segments";
-    case Refusal::kTooManyChunks:
-      return "too many chunks";
     case Refusal::kTooManyBytes:
       return "too many bytes";
     case Refusal::kTrailingBytes:
       return "trailing bytes";
     case Refusal::kDone:
       return "RDMA_DONE";
+    case Refusal::kUnknownOption:
+      return "unknown RDMA_OPTIONAL";
+    case Refusal::kProperties:
+      return "transport properties";
+    case Refusal::kUnknownHandle:
+      return "invalidation of an unknown handle";
     case Refusal::kError:
       return "RDMA_ERROR to a server";
     case Refusal::kReplyToServer:

@@ -2,7 +2,7 @@
 // believed that was not offered; what is wrong with one ends its own call and no other (V1-ERR-13).
 #include <algorithm>
 
-#include "proto/version1.h"
+#include "proto/codec.h"
 #include "rrdk/xdr.h"
 #include "xprt/refusals.h"
 #include "xprt/requester.h"
@@ -17,17 +17,11 @@ using proto::Verdict;
 
 namespace {
 
-constexpr uint32_t kRpcCall = 0;  // msg_type of an RPC message (RFC 5531 section 9)
-constexpr uint32_t kRpcReply = 1;
+constexpr uint32_t kRpcReply = 1;  // msg_type of an RPC message (RFC 5531 section 9)
 constexpr uint32_t kRpcStart = 8;  // XID and msg_type
 
 uint32_t message_type(const std::byte* rpc) {
   return xdr::load_u32(rpc + 4);
-}
-
-bool is_backward_call(const proto::Header& header, std::span<const std::byte> rpc) {
-  return header.type != MessageType::kNoMsg && header.type != MessageType::kError &&
-         rpc.size() >= kRpcStart && message_type(rpc.data()) == kRpcCall;
 }
 
 // The returned segment is the one that was offered, with the length that was written. A length
@@ -86,71 +80,74 @@ void Requester::note_invalidation(const Slot* slot, const Completion& completion
   give_up_on_peer(Refusal::kForeignKey, "it invalidated a key that was not of its call");
 }
 
+// The slot that the message answers. None: it is no answer, or to no call that waits, and changes
+// nothing.
+Requester::Slot* Requester::slot_of(const proto::Header& header, Verdict verdict) noexcept {
+  bool whole = verdict == Verdict::kOk;
+  Refusal reason = Refusal::kUnknownXid;
+  if (verdict == Verdict::kTooShort) {
+    ++link_.counters.refused_short;
+    link_.refused(Refusal::kTooShort);
+    return nullptr;
+  }
+  if (whole && header.type == MessageType::kDone) {
+    ++link_.counters.done_ignored;
+    link_.refused(Refusal::kDone);
+    return nullptr;
+  }
+  if (whole && header.type == MessageType::kOptional) {
+    reason = Refusal::kUnknownOption;
+  } else if (whole && header.type > MessageType::kOptional) {
+    reason = Refusal::kProperties;
+  } else if (header.direction == proto::Direction::kCall) {
+    reason = Refusal::kBackwardCall;
+  } else if (header.direction == proto::Direction::kUnknown) {  // V2D4-ERR-23
+    reason = refusal_of(verdict);
+  } else if (Slot* slot = match(header.xid)) {
+    return slot;
+  }
+  ++link_.counters.stale_replies;
+  link_.refused(reason);
+  return nullptr;
+}
+
 // Owns the order: the grant is read, the Receive posted again, and only then are queued calls
 // released (RFC 5666 section 3.3).
 void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) noexcept {
   std::span<const std::byte> bytes(receive.buffer.data(), completion.byte_length);
+  const proto::Limits& limits = link_.options.limits;
   proto::Header& header = link_.pool.scratch();
-  proto::Decoded decoded =
-      proto::version1::decode(link_.pool.header_copy().take(bytes), proto::version1::Role::kReply,
-                              link_.options.limits, header);
-  std::span<const std::byte> rpc;
-  Slot* slot = nullptr;
+  proto::Decoded decoded = proto::decode(link_.pool.header_copy().take(bytes, limits.versions),
+                                         proto::Direction::kReply, limits, header);
   bool whole = decoded.verdict == Verdict::kOk;
+  std::span<const std::byte> rpc;
   if (whole) {
     rpc = bytes.subspan(decoded.header_length);
-    bool has_rpc = header.type == MessageType::kMsg || header.type == MessageType::kMsgp;
-    if (!has_rpc && !rpc.empty()) {
-      ++link_.counters.trailing_bytes;
-      link_.refused(Refusal::kTrailingBytes);
-    }
+    note_trailing(header.type, rpc);
   }
-  if (decoded.verdict == Verdict::kTooShort) {
-    ++link_.counters.refused_short;
-    link_.refused(Refusal::kTooShort);
-  } else if (whole && header.type == MessageType::kDone) {
-    ++link_.counters.done_ignored;
-    link_.refused(Refusal::kDone);
-  } else {
-    bool backward = whole && is_backward_call(header, rpc);
-    if (!backward)
-      slot = match(header.xid);
-    if (slot == nullptr) {
-      ++link_.counters.stale_replies;
-      link_.refused(backward ? Refusal::kBackwardCall : Refusal::kUnknownXid);
-    }
-  }
+  Slot* slot = slot_of(header, decoded.verdict);
   State* call = slot != nullptr ? slot->call : nullptr;
   note_invalidation(slot, completion);
   if (slot == nullptr) {
     link_.receives.repost(receive);
     return;
   }
-
-  bool is_version_error =
-      header.type == MessageType::kError && header.error.code == proto::ErrorCode::kVersion;
-  if (whole && !is_version_error)  // V1-CREDIT-21
-    window.on_grant(header.credits);
+  if (whole)
+    take_grant(header);
   answer(*slot);
-  CallStatus status = CallStatus::kMalformedReply;
   if (call == nullptr || call->stage != CallStage::kInFlight) {
     ++link_.counters.stale_replies;  // given up on
     link_.refused(Refusal::kLateReply);
-    call = nullptr;
-  } else if (whole) {
-    status =
-        header.type == MessageType::kError ? read_error(header) : read_reply(*call, header, rpc);
-  } else {
-    link_.refused(refusal_of(decoded.verdict));
-  }
-  bool keeps_receive = status == CallStatus::kOk && header.type != MessageType::kNoMsg;
-  if (call != nullptr && keeps_receive) {
-    if (!link_.receives.exchange(receive, call->receive)) [[unlikely]]
-      ++link_.counters.waits_buffer;
-  } else {
     link_.receives.repost(receive);
-  }
-  if (call != nullptr) {
+  } else {
+    CallStatus status = CallStatus::kMalformedReply;
+    if (!whole)
+      link_.refused(refusal_of(decoded.verdict));
+    else if (header.type == MessageType::kError)
+      status = read_error(*call, header);
+    else
+      status = read_reply(*call, header, rpc);
+    take_receive(receive, *call, status == CallStatus::kOk && header.type != MessageType::kNoMsg);
     if (status == CallStatus::kMalformedReply)
       ++link_.counters.malformed_replies;
     conclude(*call, status);
@@ -158,18 +155,68 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   pump();
 }
 
+// Bytes behind a header that no message follows.
+void Requester::note_trailing(MessageType type, std::span<const std::byte> rpc) noexcept {
+  bool has_message = type == MessageType::kMsg || type == MessageType::kMsgp ||
+                     type == MessageType::kOptional || type > MessageType::kOptional;
+  if (has_message || rpc.empty()) [[likely]]
+    return;
+  ++link_.counters.trailing_bytes;
+  link_.refused(Refusal::kTrailingBytes);
+}
+
+// A version error says nothing of credits (V1-CREDIT-21); what is no error shows that the version
+// is known (draft-04 section 7).
+void Requester::take_grant(const proto::Header& header) noexcept {
+  bool is_error = header.type == MessageType::kError;
+  if (is_error && header.error.code == proto::ErrorCode::kVersion)
+    return;
+  window.on_grant(header.credits);
+  if (!link_.settled && !is_error) [[unlikely]]
+    link_.settle();
+}
+
+// The reply of a call that keeps it stays in its Receive until the next one.
+void Requester::take_receive(ReceiveSlot& receive, State& call, bool keeps) noexcept {
+  if (!keeps)
+    link_.receives.repost(receive);
+  else if (!link_.receives.exchange(receive, call.receive)) [[unlikely]]
+    ++link_.counters.waits_buffer;
+}
+
 CallStatus Requester::malformed(Refusal reason) noexcept {
   link_.refused(reason);
   return CallStatus::kMalformedReply;
 }
 
-CallStatus Requester::read_error(const proto::Header& header) noexcept {
+// The first message of version 2 was answered by an end that does not know it (draft-04 section
+// 7.2), or knows only the other draft: those answer by one of the two codes that both have
+// (V2X-03). Nothing was run.
+bool Requester::falls_back(const proto::ErrorBody& error) const noexcept {
+  if (link_.options.speaks != Speaks::kAuto || link_.settled)
+    return false;
+  if (error.code == proto::ErrorCode::kVersion)
+    return error.low <= 1 && error.high >= 1;
+  return error.raw == 2 || error.raw == 3;
+}
+
+CallStatus Requester::read_error(State& call, const proto::Header& header) noexcept {
   ++link_.counters.errors_received;
+  if (falls_back(header.error)) [[unlikely]] {
+    link_.speak(proto::Wire::kVersion1);
+    call.again = true;
+    return CallStatus::kVersionError;  // if the connection ends before
+  }
   switch (header.error.code) {
-    case proto::ErrorCode::kChunk:
+    case proto::ErrorCode::kBadHeader:
+    case proto::ErrorCode::kReadChunks:
+    case proto::ErrorCode::kWriteChunks:
+    case proto::ErrorCode::kSegments:
+    case proto::ErrorCode::kWriteResource:
+    case proto::ErrorCode::kReplyResource:
       return CallStatus::kChunkError;
     case proto::ErrorCode::kVersion: {
-      uint32_t own = proto::version1::kVersion;
+      uint32_t own = proto::version_of(link_.wire);
       // No common version: this connection is of no use (V1-ERR-16).
       if (header.error.low > own || header.error.high < own) {
         give_up_on_peer(Refusal::kNoCommonVersion,
@@ -177,6 +224,10 @@ CallStatus Requester::read_error(const proto::Header& header) noexcept {
       }
       return CallStatus::kVersionError;
     }
+    case proto::ErrorCode::kBadProc:
+    case proto::ErrorCode::kBadOption:
+    case proto::ErrorCode::kSystem:
+      break;
     case proto::ErrorCode::kOther:
       link_.refused(Refusal::kUnknownError);
       break;

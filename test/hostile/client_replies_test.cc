@@ -80,7 +80,7 @@ std::vector<ClientScenario> write_lists() {
       malformed("LargestCount", read, msg({0, 1, 0xffffffff, returned(0, 7, 600), 0, 0}, {7, 0}),
                 Refusal::kTruncated),
       malformed("MoreChunksThanAnyoneOffers", read, msg({0, times(17, {1, 0}), 0, 0}, {7, 0}),
-                Refusal::kTooManyChunks),
+                Refusal::kTooManyWriteChunks),
       // Shows: V1-RL-13
       malformed("AReadList", Ask::kEcho, msg({1, 24, segment(0x4711, 4, 0), 0, 0, 0}, {4, 5}),
                 Refusal::kReadListInReply),

@@ -165,7 +165,7 @@ std::vector<ServerScenario> lengths() {
                          1, 12,   readable(0), 1, 0x38, readable(0), 1, 0x3c, readable(0),
                          1, 0x40, readable(0), 1, 0x44, readable(0)},
                      8),
-          Refusal::kTooManyChunks),
+          Refusal::kTooManyReadChunks),
   };
 }
 

@@ -67,7 +67,7 @@ std::vector<ServerScenario> write_lists() {
               Refusal::kBadDiscriminator),
       // Shows: V1-WL-18
       refused("TooManyChunks", read_call(7, {times(17, {1, 1, writable(8)}), 0, 0}, 8),
-              Refusal::kTooManyChunks),
+              Refusal::kTooManyWriteChunks),
       // Shows: V1-WL-18, V1-WL-07, V1-ERR-23
       {"MoreChunksThanTheBindingHas",
        {say(read_call(7, {times(16, {1, 1, writable(8)}), 0, 0}, 8)), hear(1), untouched()},

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/codec.h"
 #include "proto/private_data.h"
-#include "proto/version1.h"
 
 namespace rrdk::proto {
 namespace {
@@ -126,9 +126,9 @@ TEST_P(CaptureTest, HeadersDecodeToTheirDissectionAndEncodeToTheirBytes) {
     Bytes bytes = from_hex(entry["bytes"]);
     Bytes message = bytes;
     message.resize(entry["length"]);
-    auto role = entry["role"] == "call" ? version1::Role::kCall : version1::Role::kReply;
+    auto role = entry["role"] == "call" ? Direction::kCall : Direction::kReply;
     Header header;
-    Decoded decoded = version1::decode(message, role, Limits{}, header);
+    Decoded decoded = decode(message, role, Limits{}, header);
     ASSERT_EQ(decoded.verdict, Verdict::kOk) << to_string(decoded.verdict);
     EXPECT_EQ(decoded.header_length, bytes.size());
     json expected = entry;
@@ -136,8 +136,8 @@ TEST_P(CaptureTest, HeadersDecodeToTheirDissectionAndEncodeToTheirBytes) {
       expected.erase(extra);
     EXPECT_EQ(to_json(header), expected);
 
-    Bytes encoded(version1::encoded_length(header));
-    EXPECT_EQ(version1::encode(header, encoded), bytes.size());
+    Bytes encoded(encoded_length(header));
+    EXPECT_EQ(encode(header, encoded), bytes.size());
     EXPECT_EQ(encoded, bytes);
     ASSERT_FALSE(HasFailure());
     ++shapes[shape(entry)];

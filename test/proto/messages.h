@@ -6,8 +6,9 @@
 #include <initializer_list>
 #include <vector>
 
-#include "proto/version1.h"
+#include "proto/codec.h"
 #include "rrdk/xdr.h"
+#include "version1_only.h"
 
 namespace rrdk::proto {
 
@@ -56,14 +57,14 @@ inline Words chunk(const std::vector<uint32_t>& lengths) {
   return out;
 }
 
-// A whole message of a type with lists, and its decoding.
+// A whole message of version 1, and its decoding.
 struct Decoding {
-  explicit Decoding(const Words& words, version1::Role role = version1::Role::kCall,
+  explicit Decoding(const Words& words, Direction role = Direction::kCall,
                     const Limits& limits = {})
       : Decoding(to_bytes(words), role, limits) {}
-  explicit Decoding(const Bytes& message, version1::Role role = version1::Role::kCall,
+  explicit Decoding(const Bytes& message, Direction role = Direction::kCall,
                     const Limits& limits = {})
-      : decoded(version1::decode(message, role, limits, header)) {}
+      : decoded(decode(message, role, version1_only(limits), header)) {}
 
   Verdict verdict() const { return decoded.verdict; }
 
@@ -72,8 +73,8 @@ struct Decoding {
 };
 
 inline Bytes encoded(const Header& header) {
-  Bytes out(version1::encoded_length(header));
-  out.resize(version1::encode(header, out));
+  Bytes out(encoded_length(header));
+  out.resize(encode(header, out));
   return out;
 }
 

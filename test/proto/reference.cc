@@ -131,15 +131,18 @@ void check_limits(const ReferenceHeader& header, const Limits& limits, std::set<
   segments += header.reply ? header.reply->size() : 0;
   if (header.reads.size() > limits.read_segments || segments > limits.segments)
     out.insert(Verdict::kTooManySegments);
-  if (positions.size() > limits.read_chunks || header.writes.size() > limits.write_chunks)
-    out.insert(Verdict::kTooManyChunks);
+  positions.erase(0);  // the message's own chunk is no argument's
+  if (positions.size() > limits.read_chunks)
+    out.insert(Verdict::kTooManyReadChunks);
+  if (header.writes.size() > limits.write_chunks)
+    out.insert(Verdict::kTooManyWriteChunks);
   if (read_bytes > limits.read_bytes || write_bytes > limits.write_bytes ||
       (header.reply && total(*header.reply) > limits.write_bytes))
     out.insert(Verdict::kTooManyBytes);
 }
 
 // Builds the stream in the mind: what lies where, and what is left for between the chunks.
-void check_stream(const ReferenceHeader& header, size_t behind, version1::Role role,
+void check_stream(const ReferenceHeader& header, size_t behind, Direction role,
                   std::set<Verdict>& out) {
   std::map<uint32_t, uint64_t> chunks;  // Position to length
   for (const ReferenceRead& read : header.reads) {
@@ -149,14 +152,16 @@ void check_stream(const ReferenceHeader& header, size_t behind, version1::Role r
   }
   uint64_t left = behind;
   bool is_long = header.proc == RDMA_NOMSG;
+  if (is_long && !header.reads.empty())  // no reply has any
+    role = Direction::kCall;
   if (!is_long && chunks.contains(0))
     out.insert(Verdict::kPositionZeroInMsg);
-  if (is_long && role == version1::Role::kReply) {
+  if (is_long && role == Direction::kReply) {
     left = header.reply ? total(*header.reply) : 0;
     if (left == 0)
       out.insert(Verdict::kNoMessage);
   }
-  if (is_long && role == version1::Role::kCall) {
+  if (is_long && role == Direction::kCall) {
     left = chunks.contains(0) ? chunks[0] : 0;
     if (left == 0)
       out.insert(Verdict::kNoMessage);
@@ -233,14 +238,16 @@ std::vector<std::byte> reference_encode(const Header& header) {
         error.rpc_rdma_error_u.range = {header.error.low, header.error.high};
       break;
     }
+    default:
+      break;
   }
-  return encode_xdr(message, version1::encoded_length(header) + kExtraBytes);
+  return encode_xdr(message, encoded_length(header) + kExtraBytes);
 }
 
-std::set<Verdict> faults(const ReferenceHeader& header, size_t behind, version1::Role role,
+std::set<Verdict> faults(const ReferenceHeader& header, size_t behind, Direction role,
                          const Limits& limits) {
   bool is_err_vers = header.proc == RDMA_ERROR && header.error == ERR_VERS;
-  if (header.version != version1::kVersion && !is_err_vers)
+  if (header.version != 1 && !is_err_vers)
     return {Verdict::kBadVersion};
   std::set<Verdict> out;
   if (!header.canonical)

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "proto/version1.h"
+#include "proto/codec.h"
 
 namespace rrdk::proto {
 
@@ -37,7 +37,7 @@ std::vector<std::byte> reference_encode(const Header& header);
 
 // All that is wrong with a header that rpcgen's decoder accepted. `behind` is how many bytes follow
 // it.
-std::set<Verdict> faults(const ReferenceHeader& header, size_t behind, version1::Role role,
+std::set<Verdict> faults(const ReferenceHeader& header, size_t behind, Direction role,
                          const Limits& limits);
 
 }  // namespace rrdk::proto

@@ -6,8 +6,6 @@
 namespace rrdk::proto {
 namespace {
 
-using version1::Role;
-
 // `segments` Read segments over `positions` Positions, eight bytes in all for each.
 Words reads(uint32_t positions, uint32_t segments_each) {
   Words out;
@@ -21,7 +19,7 @@ Words reads(uint32_t positions, uint32_t segments_each) {
 Verdict verdict(const Words& read_list, const Words& write_list, const Words& reply,
                 const Limits& limits) {
   return Decoding(join({fixed(kMsgProc), read_list, {0}, write_list, {0}, reply, zeros(64)}),
-                  Role::kCall, limits)
+                  Direction::kCall, limits)
       .verdict();
 }
 
@@ -43,15 +41,15 @@ TEST(Version1Limits, SegmentsOfTheReadList) {
 TEST(Version1Limits, PositionsOfTheReadList) {
   Limits limits;
   EXPECT_EQ(verdict(reads(16, 2), {}, {0}, limits), Verdict::kOk);
-  EXPECT_EQ(verdict(reads(17, 1), {}, {0}, limits), Verdict::kTooManyChunks);
+  EXPECT_EQ(verdict(reads(17, 1), {}, {0}, limits), Verdict::kTooManyReadChunks);
 }
 
 // Shows: V1-WL-18
 TEST(Version1Limits, ChunksOfTheWriteList) {
   Limits limits;
   EXPECT_EQ(verdict({}, repeat(16, chunk({4})), {0}, limits), Verdict::kOk);
-  EXPECT_EQ(verdict({}, repeat(17, chunk({4})), {0}, limits), Verdict::kTooManyChunks);
-  EXPECT_EQ(verdict({}, repeat(17, chunk({})), {0}, limits), Verdict::kTooManyChunks);
+  EXPECT_EQ(verdict({}, repeat(17, chunk({4})), {0}, limits), Verdict::kTooManyWriteChunks);
+  EXPECT_EQ(verdict({}, repeat(17, chunk({})), {0}, limits), Verdict::kTooManyWriteChunks);
 }
 
 // Shows: V1-CHUNK-15
@@ -110,10 +108,10 @@ TEST(Version1Limits, WhatAHeaderHoldsIsTheLastLimit) {
   EXPECT_EQ(verdict({}, some(kMaxSegments + 1), {0}, kAbove), Verdict::kTooManySegments);
   EXPECT_EQ(verdict({}, {}, some(kMaxSegments + 1), kAbove), Verdict::kTooManySegments);
   EXPECT_EQ(verdict(reads(kMaxReadChunks, 1), {}, {0}, kAbove), Verdict::kOk);
-  EXPECT_EQ(verdict(reads(kMaxReadChunks + 1, 1), {}, {0}, kAbove), Verdict::kTooManyChunks);
+  EXPECT_EQ(verdict(reads(kMaxReadChunks + 1, 1), {}, {0}, kAbove), Verdict::kTooManyReadChunks);
   EXPECT_EQ(verdict({}, repeat(kMaxWriteChunks, chunk({})), {0}, kAbove), Verdict::kOk);
   EXPECT_EQ(verdict({}, repeat(kMaxWriteChunks + 1, chunk({})), {0}, kAbove),
-            Verdict::kTooManyChunks);
+            Verdict::kTooManyWriteChunks);
 }
 
 }  // namespace

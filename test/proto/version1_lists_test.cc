@@ -6,8 +6,6 @@
 namespace rrdk::proto {
 namespace {
 
-using version1::Role;
-
 // An RDMA_MSG with these lists and `inline_words` behind.
 Words msg(const Words& reads, const Words& writes, const Words& reply, size_t inline_words = 64) {
   return join({fixed(kMsgProc), reads, {0}, writes, {0}, reply, zeros(inline_words)});
@@ -94,7 +92,7 @@ TEST(Version1Lists, SegmentIsHandleLengthAndOffsetMostSignificantFirst) {
   Words words = msg({}, {1, 1, 0x11223344, 0x55667788, 0x01234567, 0x89abcdef}, kNoReply);
   Limits limits;
   limits.write_bytes = ~uint64_t{0};
-  Decoding d(words, Role::kCall, limits);
+  Decoding d(words, Direction::kCall, limits);
   ASSERT_EQ(d.verdict(), Verdict::kOk);
   const Segment& s = d.header.lists.segments[0];
   EXPECT_EQ(s.handle, 0x11223344u);
@@ -204,7 +202,7 @@ TEST(Version1Lists, SegmentsOfOnePositionAreOneChunkInListOrder) {
     }
     Limits limits;
     limits.read_chunks = 1;  // counts Positions
-    Decoding d(msg(reads, {}, kNoReply), Role::kCall, limits);
+    Decoding d(msg(reads, {}, kNoReply), Direction::kCall, limits);
     ASSERT_EQ(d.verdict(), Verdict::kOk);
     ASSERT_EQ(d.header.lists.num_reads, 1);
     const ReadChunk& c = d.header.lists.reads[0];
@@ -243,8 +241,8 @@ TEST(Version1Lists, HeaderThatIsUsedAgainKeepsNothingOfTheOldOne) {
   Header header;
   Bytes full = to_bytes(msg(read_entry(4, 8), chunk({10}), chunk({20})));
   Bytes empty = to_bytes(msg({}, {}, kNoReply));
-  ASSERT_EQ(version1::decode(full, Role::kCall, {}, header).verdict, Verdict::kOk);
-  ASSERT_EQ(version1::decode(empty, Role::kCall, {}, header).verdict, Verdict::kOk);
+  ASSERT_EQ(decode(full, Direction::kCall, {}, header).verdict, Verdict::kOk);
+  ASSERT_EQ(decode(empty, Direction::kCall, {}, header).verdict, Verdict::kOk);
   EXPECT_EQ(encoded(header).size(), 28u);
   EXPECT_EQ(header.lists.num_segments, 0);
   EXPECT_EQ(header.lists.read_length, 0u);

@@ -6,16 +6,14 @@
 namespace rrdk::proto {
 namespace {
 
-using version1::Role;
-
-Verdict of_msg(const Words& reads, size_t inline_bytes, Role role = Role::kCall) {
+Verdict of_msg(const Words& reads, size_t inline_bytes, Direction role = Direction::kCall) {
   Bytes message = to_bytes(join({fixed(kMsgProc), reads, {0, 0, 0}}));
   message.resize(message.size() + inline_bytes);
   return Decoding(message, role).verdict();
 }
 
 Verdict of_nomsg(const Words& reads, const Words& writes = {}, const Words& reply = {0},
-                 Role role = Role::kCall) {
+                 Direction role = Direction::kCall) {
   return Decoding(join({fixed(kNoMsgProc), reads, {0}, writes, {0}, reply}), role).verdict();
 }
 
@@ -69,7 +67,7 @@ TEST(Version1Positions, LargeLengthsDoNotWrapAround) {
   limits.read_bytes = ~uint64_t{0};
   for (uint32_t length : {0xffffffffu, 0xfffffffcu, 0xffffffc0u}) {
     Words reads = join({read_entry(64, length), read_entry(128, 8)});
-    Decoding d(join({fixed(kMsgProc), reads, {0, 0, 0}, zeros(64)}), Role::kCall, limits);
+    Decoding d(join({fixed(kMsgProc), reads, {0, 0, 0}, zeros(64)}), Direction::kCall, limits);
     EXPECT_EQ(d.verdict(), Verdict::kOverlap);
   }
 }
@@ -126,19 +124,18 @@ TEST(Version1Positions, LongCallMayAskForALongReply) {
 
 // Shows: V1-RC-14, V1-RC-15
 TEST(Version1Positions, LongReplyNeedsBytesInItsReplyChunk) {
-  EXPECT_EQ(of_nomsg({}, {}, chunk({256, 44, 0}), Role::kReply), Verdict::kOk);
-  EXPECT_EQ(of_nomsg({}, chunk({65536}), chunk({200}), Role::kReply), Verdict::kOk);
-  EXPECT_EQ(of_nomsg({}, {}, {0}, Role::kReply), Verdict::kNoMessage);
-  EXPECT_EQ(of_nomsg({}, chunk({100}), {0}, Role::kReply), Verdict::kNoMessage);
-  EXPECT_EQ(of_nomsg({}, {}, chunk({}), Role::kReply), Verdict::kNoMessage);
-  EXPECT_EQ(of_nomsg({}, {}, chunk({0, 0}), Role::kReply), Verdict::kNoMessage);
-  EXPECT_EQ(of_nomsg(read_entry(0, 100), {}, {0}, Role::kReply), Verdict::kNoMessage);
+  EXPECT_EQ(of_nomsg({}, {}, chunk({256, 44, 0}), Direction::kReply), Verdict::kOk);
+  EXPECT_EQ(of_nomsg({}, chunk({65536}), chunk({200}), Direction::kReply), Verdict::kOk);
+  EXPECT_EQ(of_nomsg({}, {}, {0}, Direction::kReply), Verdict::kNoMessage);
+  EXPECT_EQ(of_nomsg({}, chunk({100}), {0}, Direction::kReply), Verdict::kNoMessage);
+  EXPECT_EQ(of_nomsg({}, {}, chunk({}), Direction::kReply), Verdict::kNoMessage);
+  EXPECT_EQ(of_nomsg({}, {}, chunk({0, 0}), Direction::kReply), Verdict::kNoMessage);
 }
 
 // Shows: V1-RC-10
 TEST(Version1Positions, InlineReplyMayReturnAnUnusedReplyChunk) {
   for (const Words& reply : {Words{0}, chunk({0, 0}), chunk({})}) {
-    Decoding d(join({fixed(kMsgProc), {0, 0}, reply, zeros(6)}), Role::kReply);
+    Decoding d(join({fixed(kMsgProc), {0, 0}, reply, zeros(6)}), Direction::kReply);
     EXPECT_EQ(d.verdict(), Verdict::kOk);
     EXPECT_EQ(d.header.lists.reply.length, 0u);
   }
@@ -146,7 +143,7 @@ TEST(Version1Positions, InlineReplyMayReturnAnUnusedReplyChunk) {
 
 // Shows: V1-RL-13
 TEST(Version1Positions, ReadListOfAReplyIsTheEnginesToRefuse) {
-  Decoding d(join({fixed(kMsgProc), read_entry(24, 8), {0, 0, 0}, zeros(6)}), Role::kReply);
+  Decoding d(join({fixed(kMsgProc), read_entry(24, 8), {0, 0, 0}, zeros(6)}), Direction::kReply);
   EXPECT_EQ(d.verdict(), Verdict::kOk);
   EXPECT_EQ(d.header.lists.num_reads, 1);
 }

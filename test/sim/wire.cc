@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "proto/version1.h"
+#include "proto/codec.h"
 
 namespace rrdk::sim {
 
@@ -22,8 +22,7 @@ Wire::Record* Wire::find(uint32_t xid) {
 
 Wire::Record* Wire::on_call_posted(std::span<const std::byte> message, bool waited,
                                    KeyTable& keys) {
-  proto::Decoded decoded =
-      proto::version1::decode(message, proto::version1::Role::kCall, {}, header_);
+  proto::Decoded decoded = proto::decode(message, proto::Direction::kCall, {}, header_);
   if (decoded.verdict != proto::Verdict::kOk) {
     context_.fail(name_, "a call's header is wrong: %s", to_string(decoded.verdict));
     return nullptr;
@@ -79,8 +78,7 @@ void Wire::configure(uint32_t credits) {
 }
 
 void Wire::on_reply_posted(std::span<const std::byte> message, uint32_t receives) {
-  proto::Decoded decoded =
-      proto::version1::decode(message, proto::version1::Role::kReply, {}, header_);
+  proto::Decoded decoded = proto::decode(message, proto::Direction::kReply, {}, header_);
   if (decoded.verdict != proto::Verdict::kOk) {
     context_.fail(name_, "a reply's header is wrong: %s", to_string(decoded.verdict));
     return;

@@ -1,7 +1,7 @@
 #include <numeric>
 
 #include "pair.h"
-#include "proto/version1.h"
+#include "proto/codec.h"
 
 namespace rrdk::xprt::test {
 namespace {

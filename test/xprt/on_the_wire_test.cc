@@ -3,7 +3,7 @@
 #include <set>
 
 #include "pair.h"
-#include "proto/version1.h"
+#include "proto/codec.h"
 #include "script.h"
 
 namespace rrdk::xprt::test {
@@ -30,13 +30,13 @@ class OnTheWire : public Pair {
  protected:
   // Keeps what was sent; the buffers are used again afterwards.
   struct Tap final : RemoteSide {
-    Tap(RemoteSide& to_in, proto::version1::Role role_in) : to(to_in), role(role_in) {}
+    Tap(RemoteSide& to_in, proto::Direction role_in) : to(to_in), role(role_in) {}
     std::byte* access(uint32_t key, uint64_t address, uint32_t length, Rights rights) override {
       return to.access(key, address, length, rights);
     }
     bool receive(const Bytes& message, std::optional<uint32_t> invalidate) override {
       auto one = std::make_unique<Sent>();
-      proto::Decoded decoded = proto::version1::decode(message, role, proto::Limits{}, one->header);
+      proto::Decoded decoded = proto::decode(message, role, proto::Limits{}, one->header);
       EXPECT_EQ(decoded.verdict, proto::Verdict::kOk) << to_string(decoded.verdict);
       one->stream.assign(message.begin() + decoded.header_length, message.end());
       one->length = static_cast<uint32_t>(message.size());
@@ -44,14 +44,14 @@ class OnTheWire : public Pair {
       return to.receive(message, invalidate);
     }
     RemoteSide& to;
-    proto::version1::Role role;
+    proto::Direction role;
     std::vector<std::unique_ptr<Sent>> sent;
   };
 
   void connect(ConnectionOptions client = {}, ConnectionOptions server = {}) {
     Pair::connect(client, server);
-    calls_tap = std::make_unique<Tap>(b->qp, proto::version1::Role::kCall);
-    replies_tap = std::make_unique<Tap>(a->qp, proto::version1::Role::kReply);
+    calls_tap = std::make_unique<Tap>(b->qp, proto::Direction::kCall);
+    replies_tap = std::make_unique<Tap>(a->qp, proto::Direction::kReply);
     a->qp.remote = calls_tap.get();
     b->qp.remote = replies_tap.get();
   }
@@ -109,7 +109,7 @@ TEST_F(OnTheWire, HeadersTravelBySendAndAllOfItIsRegistered) {
   for (const End* end : {a.get(), b.get()}) {
     for (const fabric::SendWr& wr : end->qp.log) {
       if (is_send(wr))
-        headers.push_back({wr.sges[0].data, proto::version1::kMinHeader, wr.sges[0].region});
+        headers.push_back({wr.sges[0].data, proto::kMinHeader, wr.sges[0].region});
     }
   }
   auto overlaps = [](const MemorySpan& one, const MemorySpan& other) {

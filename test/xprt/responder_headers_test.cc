@@ -26,7 +26,9 @@ TEST_F(ResponderTest, ShortMessagesAreDropped) {
 
 // Shows: V1-HDR-04, V1-ERR-01, V1-ERR-02, V1-ERR-03, V1-ERR-04, V1-HDR-14
 TEST_F(ResponderTest, OtherVersionsGetErrVers) {
-  connect();
+  ConnectionOptions options;
+  options.limits.versions.two.reset();
+  connect(options);
   for (uint32_t version : {0u, 2u, 3u, 7u, 0xffffffffu}) {
     peer_side->say(Wire{55, version, 4, kMsg, 9, 9, 9, 55, 0});
     Bytes answer = only_answer();

@@ -19,21 +19,26 @@ namespace rrdk {
 
 enum class Refusal : uint8_t {
   // A message's transport header (RFC 8166 section 4), at either end.
-  kTooShort,           ///< ignored: too few bytes for its type
-  kBadVersion,         ///< refused: a version of RPC-over-RDMA other than 1
-  kBadType,            ///< refused: no such message type
-  kTruncated,          ///< refused: a list runs past the end of the message
-  kBadDiscriminator,   ///< refused: a list's "one more" word is neither 0 nor 1
-  kBadPosition,        ///< refused: a Position that is no multiple of four
-  kPositionZeroInMsg,  ///< refused: RDMA_MSG with a chunk at Position zero
-  kNoMessage,          ///< refused: RDMA_NOMSG without a chunk that holds the message
-  kOverlap,            ///< refused: Read chunks that overlap
-  kBeyondMessage,      ///< refused: a Position behind the end of the message
-  kTooManySegments,    ///< refused: more segments than the limit
-  kTooManyChunks,      ///< refused: more chunks than the limit
-  kTooManyBytes,       ///< refused: chunks that are larger than the limit
-  kTrailingBytes,      ///< ignored: bytes behind a header that no message follows
-  kDone,               ///< ignored: RDMA_DONE
+  kTooShort,            ///< ignored: too few bytes for its type
+  kBadVersion,          ///< refused: a version of RPC-over-RDMA that is not spoken here
+  kBadType,             ///< refused: no such message type
+  kTruncated,           ///< refused: a list runs past the end of the message
+  kBadDiscriminator,    ///< refused: a list's "one more" word is neither 0 nor 1
+  kBadPosition,         ///< refused: a Position that is no multiple of four
+  kPositionZeroInMsg,   ///< refused: RDMA_MSG with a chunk at Position zero
+  kNoMessage,           ///< refused: RDMA_NOMSG without a chunk that holds the message
+  kOverlap,             ///< refused: Read chunks that overlap
+  kBeyondMessage,       ///< refused: a Position behind the end of the message
+  kBadDirection,        ///< refused (a call) or ignored: not what the RPC message is; version 2
+  kTooManyReadChunks,   ///< refused: more Read chunks than the limit
+  kTooManyWriteChunks,  ///< refused: more Write chunks than the limit
+  kTooManySegments,     ///< refused: more segments than the limit
+  kTooManyBytes,        ///< refused: chunks that are larger than the limit
+  kTrailingBytes,       ///< ignored: bytes behind a header that no message follows
+  kDone,                ///< ignored: RDMA_DONE
+  kUnknownOption,       ///< refused: an RDMA_OPTIONAL of a type that nobody here knows
+  kProperties,          ///< refused: transport properties, where they are switched off
+  kUnknownHandle,       ///< ignored: asks to invalidate a handle that is none of the call's
 
   // Calls, at a server.
   kError,          ///< ignored: RDMA_ERROR, which only answers calls
@@ -64,7 +69,7 @@ enum class Refusal : uint8_t {
   kAlteredSegment,      ///< refused: segments that were not offered so, or longer than offered
   kReplyChunkNotGiven,  ///< refused: RDMA_NOMSG to a call that offered no Reply chunk
   kBadReplyHeader,      ///< refused: an RPC reply header that can not be decoded
-  kUnknownError,        ///< refused: RDMA_ERROR with a code that version 1 does not define
+  kUnknownError,        ///< refused: RDMA_ERROR with a code that the version does not define
   kNoCommonVersion,     ///< ended: ERR_VERS with a range that leaves us out
   kNoAnswers,           ///< ended: every credit is held by a call that was never answered
 

@@ -1,0 +1,53 @@
+// The transport headers of all versions: pure functions on bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "proto/header.h"
+#include "proto/wire.h"
+
+namespace rrdk::proto {
+
+// The four fixed words, whatever the version. Empty below 16 bytes.
+std::optional<FixedWords> peek(std::span<const std::byte> message);
+
+// What is_plain() and decode() read of a plain message: its header, and the XID and msg_type of the
+// RPC message behind it.
+constexpr uint32_t kPlainBytes = kMinHeader04 + 8;
+
+// Most messages by far: an RDMA_MSG with three empty lists and nothing to invalidate, of one of the
+// versions that are taken. Reads no more than kPlainBytes.
+bool is_plain(std::span<const std::byte> message, const Versions& versions);
+
+// Decodes and checks one whole header. `message` is exactly what was received; `expected` is the
+// direction of a message that does not say which it has.
+//
+// On any verdict but kTooShort, `header`'s fixed words and its direction are valid (an error answer
+// needs them); its type too unless the verdict is kBadVersion or kBadProc; and its lists are empty
+// where the message has none. An ERR_VERS is understood whatever its version word (V1-ERR-05). Of
+// the other fields only those that the type has are written: see Header. Bytes behind a header that
+// no message follows are not looked at; they include the eight words that RFC 5666 puts behind
+// ERR_CHUNK and later texts do not (V1-HDR-18, V1-ERR-09).
+Decoded decode(std::span<const std::byte> message, Direction expected, const Limits& limits,
+               Header& header);
+
+// Writes a header of kind header.wire; an ERR_VERS has header.version as its version. Returns its
+// length, or 0 when `out` is too small. An error that the version does not have is written as its
+// general one. ERR_CHUNK is written in its short form, without RFC 5666's extra words. Read chunks
+// are written in the order they have.
+uint32_t encode(const Header& header, std::span<std::byte> out);
+
+// The length that encode() would write.
+uint32_t encoded_length(const Header& header);
+
+// The same for a header of type kOptional, of version 2, with its data; a message may follow.
+uint32_t encode_option(const Header& header, std::span<const std::byte> data,
+                       std::span<std::byte> out);
+
+// An RDMA_MSG with three empty lists and nothing to invalidate: min_header(wire) bytes.
+void encode_plain(Wire wire, Direction direction, uint32_t xid, uint32_t credits, std::byte* out);
+
+}  // namespace rrdk::proto

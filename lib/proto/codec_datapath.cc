@@ -1,0 +1,161 @@
+// What all versions have in common: the fixed words, the message without chunks, and ERR_VERS.
+#include <cstring>
+
+#include "proto/bodies.h"
+#include "proto/codec.h"
+
+namespace rrdk::proto {
+
+namespace {
+
+constexpr uint32_t kVersionAt = 4, kProcAt = 12;
+constexpr uint32_t kTypeAt = 4;  // msg_type, in an RPC message
+constexpr std::byte kZeros[kMinHeader04 - kFixedBytes] = {};
+
+// Whether a message of the type kMsg has nothing in its lists, and an RPC message that begins.
+bool is_plain_body(std::span<const std::byte> message, Wire wire) {
+  uint32_t from = wire == Wire::kDraft04 ? kFixedBytes + kWord : kFixedBytes;
+  uint32_t end = min_header(wire);
+  return message.size() >= end + 2 * kWord &&
+         std::memcmp(&message[from], kZeros, end - from) == 0 &&
+         (wire != Wire::kDraft04 || xdr::load_u32(&message[kFixedBytes]) <= 1);
+}
+
+// A direction field that says otherwise than the message counts for nothing: of whose call the
+// message is, nobody can tell (V2D4-DIR-07).
+Decoded decode_plain(std::span<const std::byte> message, Header& header) {
+  header.type = MessageType::kMsg;
+  uint32_t length = min_header(header.wire);
+  Direction rpc = direction_of_message(message.subspan(length), Direction::kUnknown);
+  if (header.wire == Wire::kDraft04) {
+    header.direction = static_cast<Direction>(xdr::load_u32(&message[kFixedBytes]));
+    if (rpc != header.direction && rpc != Direction::kUnknown) [[unlikely]]
+      return {Verdict::kBadDirection, length};
+  } else if (rpc != Direction::kUnknown) [[likely]] {
+    header.direction = rpc;
+  }
+  return {Verdict::kOk, length};
+}
+
+Decoded decode_other_version(std::span<const std::byte> message, uint32_t proc, Header& header) {
+  if (!is_version_error(message, proc))
+    return {Verdict::kBadVersion, 0};
+  return decode_version_error(message, header);
+}
+
+}  // namespace
+
+std::optional<FixedWords> peek(std::span<const std::byte> message) {
+  if (message.size() < kFixedBytes)
+    return std::nullopt;
+  const std::byte* p = message.data();
+  return FixedWords{xdr::load_u32(p), xdr::load_u32(p + 4), xdr::load_u32(p + 8),
+                    xdr::load_u32(p + 12)};
+}
+
+bool is_plain(std::span<const std::byte> message, const Versions& versions) {
+  if (message.size() < kPlainBytes)
+    return false;
+  std::optional<Wire> wire = versions.wire_of(xdr::load_u32(&message[kVersionAt]));
+  return wire && xdr::load_u32(&message[kProcAt]) == static_cast<uint32_t>(MessageType::kMsg) &&
+         is_plain_body(message, *wire);
+}
+
+Direction direction_of_message(std::span<const std::byte> rpc, Direction expected) {
+  if (rpc.size() < 2 * kWord)
+    return expected;
+  uint32_t type = xdr::load_u32(&rpc[kTypeAt]);
+  return type <= 1 ? static_cast<Direction>(type) : expected;
+}
+
+bool is_version_error(std::span<const std::byte> message, uint32_t proc) {
+  return proc == static_cast<uint32_t>(MessageType::kError) && message.size() >= kErrVersBytes &&
+         xdr::load_u32(&message[kFixedBytes]) == kErrVers;
+}
+
+Decoded decode_version_error(std::span<const std::byte> message, Header& header) {
+  header.type = MessageType::kError;
+  header.direction = Direction::kReply;
+  header.error = {.code = ErrorCode::kVersion,
+                  .raw = kErrVers,
+                  .low = xdr::load_u32(&message[kFixedBytes + kWord]),
+                  .high = xdr::load_u32(&message[kFixedBytes + 2 * kWord])};
+  return {Verdict::kOk, kErrVersBytes};
+}
+
+Decoded decode(std::span<const std::byte> message, Direction expected, const Limits& limits,
+               Header& header) {
+  std::optional<FixedWords> words = peek(message);
+  if (!words)
+    return {Verdict::kTooShort, 0};
+  header.xid = words->xid;
+  header.version = words->version;
+  header.credits = words->credits;
+  header.direction = expected;
+  header.invalidate = 0;
+  header.lists.clear();
+  std::optional<Wire> wire = limits.versions.wire_of(words->version);
+  if (!wire) [[unlikely]]
+    return decode_other_version(message, words->proc, header);
+  header.wire = *wire;
+  if (words->proc == static_cast<uint32_t>(MessageType::kMsg) && is_plain_body(message, *wire))
+      [[likely]]
+    return decode_plain(message, header);
+  return *wire == Wire::kVersion1 ? version1::decode_body(message, words->proc, limits, header)
+                                  : version2::decode_body(message, words->proc, limits, header);
+}
+
+uint32_t encoded_length(const Header& header) {
+  return kFixedBytes + (header.wire == Wire::kVersion1 ? version1::body_length(header)
+                                                       : version2::body_length(header));
+}
+
+uint32_t encode(const Header& header, std::span<std::byte> out) {
+  uint32_t length = encoded_length(header);
+  if (length > out.size())
+    return 0;
+  Writer writer(out.data());
+  writer.word(header.xid);
+  writer.word(header.type == MessageType::kError ? header.version : version_of(header.wire));
+  writer.word(header.credits);
+  writer.word(static_cast<uint32_t>(header.type));
+  if (header.wire == Wire::kVersion1)
+    version1::encode_body(writer, header);
+  else
+    version2::encode_body(writer, header);
+  return length;
+}
+
+uint32_t encode_option(const Header& header, std::span<const std::byte> data,
+                       std::span<std::byte> out) {
+  bool is_04 = header.wire == Wire::kDraft04;
+  uint64_t length = kFixedBytes + (is_04 ? 3 : 2) * kWord + data.size() + xdr_pad(data.size());
+  if (length > out.size())
+    return 0;
+  Writer writer(out.data());
+  writer.word(header.xid);
+  writer.word(version_of(header.wire));
+  writer.word(header.credits);
+  writer.word(static_cast<uint32_t>(MessageType::kOptional));
+  if (is_04)
+    writer.word(static_cast<uint32_t>(header.direction));
+  writer.word(header.option.type);
+  writer.opaque(data);
+  return static_cast<uint32_t>(length);
+}
+
+void encode_plain(Wire wire, Direction direction, uint32_t xid, uint32_t credits, std::byte* out) {
+  Writer writer(out);
+  writer.word(xid);
+  writer.word(version_of(wire));
+  writer.word(credits);
+  writer.word(static_cast<uint32_t>(MessageType::kMsg));
+  uint32_t at = kFixedBytes;
+  if (wire == Wire::kDraft04) {
+    writer.word(static_cast<uint32_t>(direction));
+    at += kWord;
+  }
+  std::memset(out + at, 0, min_header(wire) - at);
+}
+
+}  // namespace rrdk::proto
