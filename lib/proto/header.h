@@ -60,8 +60,8 @@ struct ChunkLists {
   uint16_t num_writes = 0;
   bool has_reply = false;
   WriteChunk reply = {};
-  uint64_t read_length = 0;  // sum of all Read chunks
-  ReadChunk reads[kMaxReadChunks];
+  uint64_t read_length = 0;             // sum of all Read chunks
+  ReadChunk reads[kMaxReadChunks + 1];  // items, and the message itself
   WriteChunk writes[kMaxWriteChunks];
   Segment segments[kMaxSegments];
 

@@ -44,12 +44,13 @@ void sort_segments(std::span<uint64_t> keys, Segment* segments) {
 void group_reads(std::span<const uint64_t> keys, const Limits& limits, ChunkLists& lists,
                  Breaches& breaches) {
   const auto count = static_cast<uint16_t>(keys.size());  // at most kMaxSegments
+  const uint32_t max_items = std::min(limits.read_chunks, kMaxReadChunks);
   uint32_t items = 0;
   for (uint16_t i = 0; i < count; ++i) {
     auto position = static_cast<uint32_t>(keys[i] >> 32);
     if (i == 0 || lists.reads[lists.num_reads - 1].position != position) {
       items += position != 0;
-      breaches.reads |= items > limits.read_chunks || lists.num_reads == kMaxReadChunks;
+      breaches.reads |= items > max_items;
       if (breaches.reads)
         return;
       lists.reads[lists.num_reads++] = {position, i, 0, 0};

@@ -17,7 +17,7 @@ class Responder;
 // Runs of pool memory into which the Read chunks of one call are read.
 constexpr uint32_t kMaxSinks = 128;
 // Sinks, the pieces of the inline part between them, and a pad after each chunk.
-constexpr uint32_t kMaxFragments = kMaxSinks + 2 * proto::kMaxReadChunks + 1;
+constexpr uint32_t kMaxFragments = kMaxSinks + 2 * (proto::kMaxReadChunks + 1) + 1;
 // Registered bytes that every call has for its reply's header; the last four are zeros for pads.
 constexpr uint32_t kHeaderRoom = 256;
 constexpr uint32_t kZeros = 4;

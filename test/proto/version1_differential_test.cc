@@ -243,8 +243,9 @@ TEST_F(Differential, DecodesAndEncodesAsTheSpecificationsXdrDoes) {
     return;
   // Were a kind of header not among them, the run would prove less than it seems to.
   for (int v = 0; v <= static_cast<int>(Verdict::kTooManyBytes); ++v) {
-    if (Verdict(v) != Verdict::kBadDirection)  // version 1 has none
-      EXPECT_GE(seen_[Verdict(v)] * 10'000, count) << to_string(Verdict(v));
+    if (Verdict(v) == Verdict::kBadDirection)  // version 1 has none
+      continue;
+    EXPECT_GE(seen_[Verdict(v)] * 10'000, count) << to_string(Verdict(v));
   }
   EXPECT_GE(seen_[Verdict::kOk] * 2, count);
 }

@@ -1,0 +1,296 @@
+// A requester of version 2 against a scripted responder: how the version is settled, and what the
+// words of its calls are (draft-04 sections 6.2 and 7, draft-00 section 5).
+#include "scripted_test.h"
+
+namespace rrdk::xprt::test {
+namespace {
+
+constexpr uint32_t kCall = 0, kReply = 1;
+
+class Version2Requester : public ScriptedTest {
+ protected:
+  void connect(Speaks speaks, proto::Wire draft = proto::Wire::kDraft04,
+               ConnectionOptions options = {}, proto::PrivateData peer = {true, 4096, 4096}) {
+    options.role = Role::kRequester;
+    options.speaks = speaks;
+    options.limits.versions.two = draft;
+    draft_ = draft;
+    begin(options, peer, 16);
+  }
+  void submit(OutgoingCall& call, uint32_t plain = 0) {
+    Encoder e(call.message, *memory, 1024, 1u << 20);
+    e.put_u32(0);
+    e.put_u32(0);
+    e.put_fixed(Bytes(plain));
+    e.finish();
+    end->engine->submit(call);
+    end->run();
+  }
+  Bytes only_sent() {
+    std::vector<Bytes> sent = peer_side->take();
+    EXPECT_EQ(sent.size(), 1u);
+    return sent.empty() ? Bytes(64) : sent[0];
+  }
+  Bytes send(OutgoingCall& call, uint32_t plain = 0) {
+    submit(call, plain);
+    return only_sent();
+  }
+  Wire reply(uint32_t xid, uint32_t version = 2, uint32_t grant = 4) const {
+    Wire wire{xid, version, grant, kMsg};
+    if (version == 2 && draft_ == proto::Wire::kDraft04)
+      wire.add({kReply, 0});
+    return wire.add({0, 0, 0, xid, kReply, 42});
+  }
+  Wire error(const Bytes& call, std::initializer_list<uint32_t> words) const {
+    return Wire{word(call, 0), word(call, 1), 4, kError}.add(words);
+  }
+  void settle() {
+    OutgoingCall call;
+    peer_side->say(reply(word(send(call), 0)));
+    expect_status(call, CallStatus::kOk);
+  }
+  void expect_status(OutgoingCall& call, CallStatus status) {
+    ASSERT_EQ(end->ended.size(), 1u);
+    EXPECT_EQ(end->ended[0], &call);
+    EXPECT_EQ(call.status, status) << to_string(call.status);
+    end->ended.clear();
+    EXPECT_TRUE(end->qp.keys.empty());
+  }
+  // Offers a Write list of two chunks and a Reply chunk.
+  void offer(OutgoingCall& call) {
+    if (!buffer)
+      buffer = memory->get(200);
+    spans[0] = buffer.first(100);
+    spans[1] = {buffer.data() + 100, 100, spans[0].region};
+    rooms[0].spans = {&spans[0], 1};
+    rooms[1].spans = {&spans[1], 1};
+    call.results = rooms;
+    call.max_reply = 8000;
+  }
+  void TearDown() override {
+    if (end != nullptr)
+      end->disconnect();
+    buffer.reset();
+    ScriptedTest::TearDown();
+  }
+
+  proto::Wire draft_ = proto::Wire::kDraft04;
+  Buffer buffer;
+  MemorySpan spans[2];
+  ResultRoom rooms[2];
+};
+
+// Shows: V2D4-NEG-01, V2D4-HDR-03, V2D4-DIR-01, V2D4-RINV-02
+TEST_F(Version2Requester, ACallHasTheWordsOfTheDraft) {
+  connect(Speaks::kTwo, proto::Wire::kDraft04, {.credits = 32});
+  OutgoingCall call;
+  Bytes sent = send(call);
+  uint32_t xid = word(sent, 0);
+  EXPECT_EQ(sent, Wire({xid, 2, 32, kMsg, kCall, 0, 0, 0, 0, xid, 0}).bytes());
+  EXPECT_EQ(end->engine->version(), 2u);
+}
+
+// Shows: V2D0-HDR-06, V2D0-NEG-01
+TEST_F(Version2Requester, AndThoseOfDraft00) {
+  connect(Speaks::kTwo, proto::Wire::kDraft00, {.credits = 32});
+  OutgoingCall call;
+  Bytes sent = send(call);
+  uint32_t xid = word(sent, 0);
+  EXPECT_EQ(sent, Wire({xid, 2, 32, kMsg, 0, 0, 0, xid, 0}).bytes());
+}
+
+// Shows: V2D4-NEG-01, V2D4-NEG-03, V2D0-NEG-01, V2D0-NEG-04, V2D4-NEG-02, V2D0-NEG-02
+TEST_F(Version2Requester, TheFirstMessageIsOfAtMost1024BytesAndAlone) {
+  for (proto::Wire draft : {proto::Wire::kDraft00, proto::Wire::kDraft04}) {
+    connect(Speaks::kTwo, draft);
+    OutgoingCall first, others[3];
+    Bytes sent = send(first, 2000);
+    EXPECT_LE(sent.size(), 1024u);
+    EXPECT_EQ(word(sent, 1), 2u);
+    EXPECT_EQ(word(sent, 3), kNoMsg);
+    for (OutgoingCall& call : others)
+      submit(call, 2000);
+    EXPECT_TRUE(peer_side->take().empty());
+    EXPECT_FALSE(end->engine->version_settled());
+    peer_side->say(reply(word(sent, 0)));
+    expect_status(first, CallStatus::kOk);
+    EXPECT_TRUE(end->engine->version_settled());
+    std::vector<Bytes> rest = peer_side->take();
+    ASSERT_EQ(rest.size(), 3u);
+    for (const Bytes& message : rest)
+      EXPECT_EQ(word(message, 3), kMsg);  // 2000 bytes inline
+    OutgoingCall largest, larger;
+    uint32_t room = 4096 - proto::min_header(draft) - 8;
+    EXPECT_EQ(send(largest, room).size(), 4096u);
+    for (const Bytes& message : rest)
+      peer_side->say(reply(word(message, 0)));
+    EXPECT_EQ(word(send(larger, room + 4), 3), kNoMsg);
+    for (OutgoingCall* call : {&others[0], &others[1], &others[2], &largest, &larger})
+      end->engine->cancel(*call);
+    end->run();
+    end->disconnect();
+    end->ended.clear();
+    end.reset();
+  }
+}
+
+// Shows: V2D4-NEG-05, V2D4-NEG-12, V2D0-NEG-06, V2D4-NEG-02
+TEST_F(Version2Requester, AVersionErrorMakesItSendTheCallAgainInVersion1) {
+  connect(Speaks::kAuto);
+  OutgoingCall call, waits;
+  offer(call);
+  Bytes sent = send(call);
+  EXPECT_EQ(word(sent, 1), 2u);
+  submit(waits);
+  peer_side->say(error(sent, {kErrVers, 1, 1}));
+  Bytes again = only_sent();
+  EXPECT_EQ(word(again, 0), word(sent, 0));
+  EXPECT_EQ(word(again, 1), 1u);
+  EXPECT_EQ(again.size(), sent.size() - 8);
+  EXPECT_TRUE(end->ended.empty());
+  EXPECT_EQ(end->engine->version(), 1u);
+  EXPECT_TRUE(end->engine->version_settled());
+  EXPECT_FALSE(end->engine->wants_disconnect());
+  peer_side->say(Wire{word(sent, 0), 1, 4, kMsg, 0, 0, 0, word(sent, 0), 1, 42});
+  ASSERT_EQ(end->ended.size(), 1u);
+  EXPECT_EQ(call.status, CallStatus::kOk);
+  end->ended.clear();
+  Bytes next = only_sent();
+  EXPECT_EQ(word(next, 1), 1u);
+  peer_side->say(reply(word(next, 0), 1));
+  expect_status(waits, CallStatus::kOk);
+}
+
+// Shows: V2X-03
+TEST_F(Version2Requester, AnEndOfTheOtherDraftIsSpokenToInVersion1) {
+  for (uint32_t code : {2u, 3u}) {
+    connect(Speaks::kAuto);
+    OutgoingCall call;
+    Bytes sent = send(call);
+    peer_side->say(error(sent, {code}));
+    Bytes again = only_sent();
+    EXPECT_EQ(word(again, 0), word(sent, 0));
+    EXPECT_EQ(word(again, 1), 1u);
+    peer_side->say(reply(word(again, 0), 1));
+    expect_status(call, CallStatus::kOk);
+    end->disconnect();
+    end.reset();
+  }
+}
+
+TEST_F(Version2Requester, OnceSettledTheVersionStays) {
+  connect(Speaks::kAuto);
+  settle();
+  OutgoingCall call;
+  Bytes sent = send(call);
+  peer_side->say(error(sent, {2}));
+  expect_status(call, CallStatus::kChunkError);
+  EXPECT_EQ(end->engine->version(), 2u);
+  EXPECT_EQ(word(send(call), 1), 2u);  // V2D4-NEG-11
+  end->engine->cancel(call);
+}
+
+TEST_F(Version2Requester, PinnedToVersion2ItDoesNotFallBack) {
+  connect(Speaks::kTwo);
+  OutgoingCall call;
+  Bytes sent = send(call);
+  peer_side->say(error(sent, {kErrVers, 1, 1}));
+  expect_status(call, CallStatus::kVersionError);
+  EXPECT_TRUE(peer_side->take().empty());
+  EXPECT_TRUE(end->engine->wants_disconnect());
+  EXPECT_EQ(counters().refusals[Refusal::kNoCommonVersion], 1u);
+}
+
+TEST_F(Version2Requester, ARangeWithoutEitherVersionEndsTheConnection) {
+  connect(Speaks::kAuto);
+  OutgoingCall call;
+  Bytes sent = send(call);
+  peer_side->say(error(sent, {kErrVers, 3, 5}));
+  expect_status(call, CallStatus::kVersionError);
+  EXPECT_TRUE(end->engine->wants_disconnect());
+}
+
+TEST_F(Version2Requester, ACallThatIsToBeSentAgainCanStillBeGivenUp) {
+  connect(Speaks::kAuto);
+  OutgoingCall call;
+  offer(call);
+  Bytes sent = send(call);
+  EXPECT_TRUE(end->qp.receive(error(sent, {kErrVers, 1, 1}), {}));
+  end->qp.deliver(*end->engine, end->qp.receive_completions, 1);  // its keys are still bound
+  EXPECT_TRUE(end->ended.empty());
+  end->engine->cancel(call);
+  end->run();
+  expect_status(call, CallStatus::kCancelled);
+  EXPECT_TRUE(peer_side->take().empty());
+}
+
+// Shows: V2D4-RINV-01, V2D4-RINV-10
+TEST_F(Version2Requester, OneHandleOfTheCallIsOfferedForInvalidation) {
+  connect(Speaks::kTwo);
+  settle();
+  OutgoingCall call;
+  offer(call);
+  Bytes sent = send(call);
+  uint32_t handle = word(sent, 5);
+  EXPECT_EQ(handle, word(sent, 9));  // of the first Write chunk
+  uint32_t xid = word(sent, 0);
+  size_t before = end->qp.count(Op::kInvalidateKey);
+  peer_side->say(Wire{xid, 2, 4, kMsg, kReply, 123, 0, 0, 0, xid, kReply, 42}, handle);
+  expect_status(call, CallStatus::kOk);
+  EXPECT_EQ(end->qp.count(Op::kInvalidateKey) - before, 2u);
+}
+
+// Shows: V2D4-RINV-02, V2D4-RINV-05, V2D4-RINV-06
+TEST_F(Version2Requester, WithoutTheAbilityNoHandleIsOffered) {
+  connect(Speaks::kTwo, proto::Wire::kDraft04, {.remote_invalidation = false});
+  OutgoingCall call;
+  offer(call);
+  EXPECT_EQ(word(send(call), 5), 0u);
+  end->engine->cancel(call);
+}
+
+// Shows: V2D4-ERR-15, V2D4-ERR-24, V2X-05
+TEST_F(Version2Requester, ErrorsEndTheirCallAndNoOther) {
+  connect(Speaks::kTwo);
+  settle();
+  struct {
+    Wire words;
+    CallStatus status;
+  } errors[] = {
+      {{2}, CallStatus::kChunkError},      {{3}, CallStatus::kRemoteError},
+      {{4, 1}, CallStatus::kChunkError},   {{5, 1}, CallStatus::kChunkError},
+      {{6, 1}, CallStatus::kChunkError},   {{7, 1, 100}, CallStatus::kChunkError},
+      {{8, 100}, CallStatus::kChunkError}, {{9}, CallStatus::kRemoteError},
+      {{10}, CallStatus::kRemoteError},    {{11}, CallStatus::kRemoteError},
+      {{0}, CallStatus::kRemoteError},     {{7, 1}, CallStatus::kMalformedReply},
+  };
+  for (const auto& one : errors) {
+    OutgoingCall call;
+    Bytes sent = send(call);
+    peer_side->say(Wire{word(sent, 0), 2, 4, kError}.raw(one.words));
+    expect_status(call, one.status);
+    EXPECT_TRUE(peer_side->take().empty());  // V2D4-ERR-04
+  }
+  settle();
+}
+
+// Shows: V2D4-ERR-04, V2D4-ERR-23, V2D4-DIR-07, BIDIR-19, V2D4-RINV-09
+TEST_F(Version2Requester, MessagesThatAreNoAnswerChangeNothing) {
+  connect(Speaks::kTwo);
+  settle();
+  OutgoingCall call;
+  Bytes sent = send(call);
+  uint32_t xid = word(sent, 0);
+  peer_side->say(Wire{xid, 2, 0xffff, kMsg});                               // cut short
+  peer_side->say(Wire{xid, 2, 9, kMsg, kCall, 0, 0, 0, 0, xid, kCall, 1});  // a call
+  peer_side->say(Wire{xid, 2, 9, kMsg, 9, 0, 0, 0, 0, xid, kReply, 1});     // neither
+  peer_side->say(Wire{xid, 2, 9, 5, kReply, 77, 0});                        // an option
+  EXPECT_TRUE(end->ended.empty());
+  EXPECT_TRUE(peer_side->take().empty());
+  EXPECT_EQ(end->engine->window(), 4u);
+  peer_side->say(reply(xid));
+  expect_status(call, CallStatus::kOk);
+}
+
+}  // namespace
+}  // namespace rrdk::xprt::test
