@@ -204,7 +204,7 @@ CallStatus Requester::read_error(State& call, const proto::Header& header) noexc
   ++link_.counters.errors_received;
   if (falls_back(header.error)) [[unlikely]] {
     link_.speak(proto::Wire::kVersion1);
-    call.again = true;
+    send_again(call);
     return CallStatus::kVersionError;  // if the connection ends before
   }
   switch (header.error.code) {

@@ -73,7 +73,8 @@ class Requester {
   State* unqueue(Predicate&& wanted) noexcept;
   void end_all(State* list, CallStatus status) noexcept;
   void requeue(State& call) noexcept;
-  static void give_up_again(State& call, CallStatus status) noexcept;
+  void send_again(State& call) noexcept;
+  void give_up_again(State& call, CallStatus status) noexcept;
 
   // reply_datapath.cc: what came back
   Slot* match(uint32_t xid) noexcept;
@@ -106,6 +107,7 @@ class Requester {
   uint32_t slot_bits_;
   uint32_t first_free_ = 0;
   uint32_t active_ = 0;   // slots with a call
+  uint32_t again_ = 0;    // calls that will be sent again, before all others
   uint32_t zombies_ = 0;  // slots without one that still hold a credit
   std::vector<Slot> slots_;
   std::vector<Buffer> rooms_;

@@ -37,7 +37,7 @@ void Requester::submit(OutgoingCall& call) noexcept {
 
 // A Receive for the reply stands ready before the call is sent (V1-CREDIT-15).
 bool Requester::may_start() const noexcept {
-  return link_.up() && window.open() && first_free_ != kNoSlot &&
+  return link_.up() && window.open() && first_free_ != kNoSlot && again_ == 0 &&
          link_.receives.posted() > window.in_flight();
 }
 
@@ -231,8 +231,15 @@ void Requester::advance(State& call) noexcept {
     end(call, call.status);
 }
 
-// The call is sent again before all others: under its XID, which the slot it had still stands for.
+// When its memory is fenced, it goes out again, before all others: under its XID, which the slot
+// that it had still stands for.
+void Requester::send_again(State& call) noexcept {
+  call.again = true;
+  ++again_;
+}
+
 void Requester::requeue(State& call) noexcept {
+  --again_;
   call.release_buffers();
   call.call.sent = false;
   call.bound = call.revoked = 0;
@@ -299,6 +306,7 @@ void Requester::cancel(OutgoingCall& call) noexcept {
 void Requester::give_up_again(State& call, CallStatus status) noexcept {
   call.again = false;
   call.status = status;
+  --again_;
 }
 
 void Requester::on_tick(uint64_t now_ns) noexcept {

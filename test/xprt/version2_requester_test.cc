@@ -44,6 +44,11 @@ class Version2Requester : public ScriptedTest {
   Wire error(const Bytes& call, std::initializer_list<uint32_t> words) const {
     return Wire{word(call, 0), word(call, 1), 4, kError}.add(words);
   }
+  void give_up(OutgoingCall& call) {
+    end->engine->cancel(call);
+    end->run();
+    end->ended.clear();
+  }
   void settle() {
     OutgoingCall call;
     peer_side->say(reply(word(send(call), 0)));
@@ -88,6 +93,7 @@ TEST_F(Version2Requester, ACallHasTheWordsOfTheDraft) {
   uint32_t xid = word(sent, 0);
   EXPECT_EQ(sent, Wire({xid, 2, 32, kMsg, kCall, 0, 0, 0, 0, xid, 0}).bytes());
   EXPECT_EQ(end->engine->version(), 2u);
+  give_up(call);
 }
 
 // Shows: V2D0-HDR-06, V2D0-NEG-01
@@ -97,6 +103,7 @@ TEST_F(Version2Requester, AndThoseOfDraft00) {
   Bytes sent = send(call);
   uint32_t xid = word(sent, 0);
   EXPECT_EQ(sent, Wire({xid, 2, 32, kMsg, 0, 0, 0, xid, 0}).bytes());
+  give_up(call);
 }
 
 // Shows: V2D4-NEG-01, V2D4-NEG-03, V2D0-NEG-01, V2D0-NEG-04, V2D4-NEG-02, V2D0-NEG-02
@@ -126,10 +133,8 @@ TEST_F(Version2Requester, TheFirstMessageIsOfAtMost1024BytesAndAlone) {
       peer_side->say(reply(word(message, 0)));
     EXPECT_EQ(word(send(larger, room + 4), 3), kNoMsg);
     for (OutgoingCall* call : {&others[0], &others[1], &others[2], &largest, &larger})
-      end->engine->cancel(*call);
-    end->run();
+      give_up(*call);
     end->disconnect();
-    end->ended.clear();
     end.reset();
   }
 }
@@ -187,7 +192,7 @@ TEST_F(Version2Requester, OnceSettledTheVersionStays) {
   expect_status(call, CallStatus::kChunkError);
   EXPECT_EQ(end->engine->version(), 2u);
   EXPECT_EQ(word(send(call), 1), 2u);  // V2D4-NEG-11
-  end->engine->cancel(call);
+  give_up(call);
 }
 
 TEST_F(Version2Requester, PinnedToVersion2ItDoesNotFallBack) {
@@ -246,7 +251,7 @@ TEST_F(Version2Requester, WithoutTheAbilityNoHandleIsOffered) {
   OutgoingCall call;
   offer(call);
   EXPECT_EQ(word(send(call), 5), 0u);
-  end->engine->cancel(call);
+  give_up(call);
 }
 
 // Shows: V2D4-ERR-15, V2D4-ERR-24, V2X-05
