@@ -135,6 +135,27 @@ Result<void> take_idle(Options& options, const std::string& value) {
   return fail(Errc::kInvalidArgument, "'" + value + "' is none of busy, yield and adaptive");
 }
 
+Result<void> take_version(Options& options, const std::string& value) {
+  for (RpcRdmaVersion version :
+       {RpcRdmaVersion::kOne, RpcRdmaVersion::kTwo, RpcRdmaVersion::kAuto}) {
+    if (value == to_string(version)) {
+      options.version = version;
+      return {};
+    }
+  }
+  return fail(Errc::kInvalidArgument, "'" + value + "' is none of 1, 2 and auto");
+}
+
+Result<void> take_draft(Options& options, const std::string& value) {
+  for (RpcRdmaDraft draft : {RpcRdmaDraft::kDraft04, RpcRdmaDraft::kDraft00}) {
+    if (value == to_string(draft)) {
+      options.draft = draft;
+      return {};
+    }
+  }
+  return fail(Errc::kInvalidArgument, "'" + value + "' is neither v2-04 nor v2-00");
+}
+
 Result<void> take_inline_size(Options& options, const std::string& value) {
   Result<uint32_t> size = parse_size(value, 256u << 10);
   if (!size)
@@ -230,6 +251,12 @@ constexpr Option kOptions[] = {
      [](Options& o, const std::string& v) { return take_count(o.credits, v, 1, 4096); }},
     {"inline", "BYTES", Kind::kStart, "size of Send and Receive buffers (default 4K)",
      [](Options& o, const std::string& v) { return take_inline_size(o, v); }},
+    {"rpcrdma-version", "1|2|auto", Kind::kStart,
+     "what a client speaks (default 1), or all that a server answers (default both)",
+     [](Options& o, const std::string& v) { return take_version(o, v); }},
+    {"rpcrdma-dialect", "v2-04|v2-00", Kind::kStart,
+     "the draft that is meant by version 2 (default v2-04)",
+     [](Options& o, const std::string& v) { return take_draft(o, v); }},
     {"chunk-threshold", "BYTES", Kind::kStart,
      "data below it travels inline (default 1K); 0: always in chunks",
      [](Options& o, const std::string& v) { return take_size(o.chunk_threshold, v); }},
@@ -459,6 +486,22 @@ std::string usage() {
 
 const char* to_string(Dispatch dispatch) {
   return dispatch == Dispatch::kInline ? "inline" : "worker";
+}
+
+const char* to_string(RpcRdmaVersion version) {
+  switch (version) {
+    case RpcRdmaVersion::kOne:
+      return "1";
+    case RpcRdmaVersion::kTwo:
+      return "2";
+    case RpcRdmaVersion::kAuto:
+      return "auto";
+  }
+  return "?";
+}
+
+const char* to_string(RpcRdmaDraft draft) {
+  return draft == RpcRdmaDraft::kDraft00 ? "v2-00" : "v2-04";
 }
 
 const char* to_string(IdlePolicy policy) {

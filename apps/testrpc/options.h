@@ -48,6 +48,8 @@ struct Options {
   uint32_t workers = 1;        // server, with Dispatch::kWorker
   uint32_t credits = 64;
   uint32_t inline_size = 4096;
+  std::optional<RpcRdmaVersion> version;  // a client's: 1; a server's: those of kAuto
+  RpcRdmaDraft draft = RpcRdmaDraft::kDraft04;
   uint32_t max_size = kDefaultMaxSize;
   bool reconnect = false;
   bool retransmit = false;    // needs reconnect
@@ -91,5 +93,7 @@ std::string usage();
 
 const char* to_string(Dispatch dispatch);
 const char* to_string(IdlePolicy policy);
+const char* to_string(RpcRdmaVersion version);
+const char* to_string(RpcRdmaDraft draft);
 
 }  // namespace rrdk::testrpc

@@ -68,6 +68,8 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
          "\"reconnects\": %" PRIu64 ", \"retransmissions\": %" PRIu64 ", \"keepalives\": %" PRIu64
          ", ",
          r.survival.reconnects, r.survival.retransmissions, r.survival.keepalives);
+  append(text, "\"rpcrdma_version\": %u, \"fallbacks\": %" PRIu64 ", ", r.survival.version,
+         r.survival.fallbacks);
   append(text, "\"rpc_per_s\": %.1f, \"bytes_per_s\": %.1f, ", rate(r.calls, r.seconds),
          rate(r.bytes, r.seconds));
   append(text,

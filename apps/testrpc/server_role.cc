@@ -41,7 +41,11 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   if (!runtime)
     return tl::unexpected(runtime.error());
   s.runtime = std::move(*runtime);
-  ServerOptions server_options = {.credits = options.credits,
+  RpcRdmaVersion answered = options.version.value_or(RpcRdmaVersion::kAuto);
+  ServerOptions server_options = {.versions = {.one = answered != RpcRdmaVersion::kTwo,
+                                               .two = answered != RpcRdmaVersion::kOne,
+                                               .draft = options.draft},
+                                  .credits = options.credits,
                                   .inline_size = options.inline_size,
                                   .max_call = largest_message(setup.scale.max_size),
                                   .max_reply = largest_message(setup.scale.max_size),

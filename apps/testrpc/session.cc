@@ -51,7 +51,9 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
   if (!runtime)
     return tl::unexpected(runtime.error());
   session->runtime_ = std::move(*runtime);
-  ClientOptions client_options = {.credits = options.credits,
+  ClientOptions client_options = {.version = options.version.value_or(RpcRdmaVersion::kOne),
+                                  .draft = options.draft,
+                                  .credits = options.credits,
                                   .inline_size = options.inline_size,
                                   .max_call = largest_message(scale.max_size),
                                   .max_reply = largest_message(scale.max_size),
@@ -82,6 +84,8 @@ Survival Session::survival() const {
     sum.reconnects += stats.reconnects;
     sum.retransmissions += stats.retransmissions;
     sum.keepalives += stats.keepalives;
+    sum.fallbacks += stats.fallbacks;
+    sum.version = stats.version;
   }
   return sum;
 }

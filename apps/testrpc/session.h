@@ -35,10 +35,12 @@ struct Survival {
   uint64_t reconnects = 0;
   uint64_t retransmissions = 0;
   uint64_t keepalives = 0;
+  uint64_t fallbacks = 0;  // to version 1; since the session began
+  uint32_t version = 0;    // that is spoken, on the last of the connections
 
   Survival since(const Survival& earlier) const {
     return {reconnects - earlier.reconnects, retransmissions - earlier.retransmissions,
-            keepalives - earlier.keepalives};
+            keepalives - earlier.keepalives, fallbacks, version};
   }
 };
 

@@ -58,8 +58,7 @@ Result<std::unique_ptr<ClientConnection>> Client::connect(const std::string& uri
     return tl::unexpected(device.error());
   runtime::PollCore& at =
       core < 0 ? runtime.pick_core() : *runtime.cores[static_cast<size_t>(core)];
-  auto connection =
-      std::make_unique<ClientConnection::Impl>(runtime, impl_->options, at, **device, uri);
+  auto connection = std::make_unique<ClientConnection::Impl>(*impl_, at, **device, uri);
   if (auto opened = connection->open(); !opened)
     return tl::unexpected(opened.error());
   return std::unique_ptr<ClientConnection>(new ClientConnection(std::move(connection)));

@@ -23,6 +23,7 @@
 #include "client/backoff.h"
 #include "client/call_impl.h"
 #include "client/silence.h"
+#include "client/version_memory.h"
 #include "rpc/auth.h"
 #include "rrdk/client.h"
 #include "runtime/link.h"
@@ -37,11 +38,12 @@ class ClientLink;
 struct Client::Impl {
   Runtime::Impl& runtime;
   const ClientOptions options;
+  client::VersionMemory versions{options.version_memory_s};
 };
 
 struct ClientConnection::Impl final : xprt::Upcalls {
-  Impl(Runtime::Impl& runtime_in, const ClientOptions& options_in, runtime::PollCore& core,
-       runtime::OpenDevice& device, const std::string& uri);
+  Impl(Client::Impl& client, runtime::PollCore& core, runtime::OpenDevice& device,
+       const std::string& uri);
   ~Impl();
 
   // Connects, and waits for it. With an error the Impl can be destroyed at once.
@@ -84,6 +86,7 @@ struct ClientConnection::Impl final : xprt::Upcalls {
   // From below, on the core's thread.
   void on_call_ended(xprt::OutgoingCall& outgoing) override;
   void on_call(xprt::IncomingCall&) override {}  // a client serves nobody
+  void on_version_refused() override;
   void on_link_up();
   void on_link_down(Errc code, const std::string& reason);
   void on_link_tick(uint64_t now_ns);
@@ -109,6 +112,8 @@ struct ClientConnection::Impl final : xprt::Upcalls {
   CallStatus ended_status(Call::Impl& call) noexcept;
 
   // reconnect.cc
+  xprt::ConnectionOptions engine_options() const;
+  xprt::Speaks speaks() const;
   void start_link();
   void try_again_later();
   void on_timer();
@@ -138,6 +143,7 @@ struct ClientConnection::Impl final : xprt::Upcalls {
   void close_all() noexcept;
   void wait_unused();
 
+  client::VersionMemory& versions_;
   runtime::PollCore& core_;
   runtime::OpenDevice& device_;
   const std::string uri_;
@@ -202,6 +208,8 @@ struct ClientConnection::Impl final : xprt::Upcalls {
   std::atomic<uint64_t> carried_over_ = 0;
   std::atomic<uint64_t> keepalives_ = 0;
   std::atomic<uint64_t> keepalive_ends_ = 0;
+  std::atomic<uint64_t> fallbacks_ = 0;
+  std::atomic<uint32_t> version_ = 0;
 };
 
 namespace client {

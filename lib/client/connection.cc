@@ -12,16 +12,16 @@ namespace rrdk {
 
 using runtime::WorkItem;
 
-ClientConnection::Impl::Impl(Runtime::Impl& runtime_in, const ClientOptions& options_in,
-                             runtime::PollCore& core, runtime::OpenDevice& device,
-                             const std::string& uri)
-    : runtime(runtime_in),
-      options(options_in),
+ClientConnection::Impl::Impl(Client::Impl& client, runtime::PollCore& core,
+                             runtime::OpenDevice& device, const std::string& uri)
+    : runtime(client.runtime),
+      options(client.options),
+      versions_(client.versions),
       core_(core),
       device_(device),
       uri_(uri),
-      backoff_(options_in.reconnect.first_delay_ms, options_in.reconnect.max_delay_ms),
-      silence_(options_in.keepalive_ms, options_in.keepalive_patience) {
+      backoff_(options.reconnect.first_delay_ms, options.reconnect.max_delay_ms),
+      silence_(options.keepalive_ms, options.keepalive_patience) {
   core.assigned().fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -182,6 +182,8 @@ ClientStats ClientConnection::Impl::stats() const {
           .retransmissions = c.calls_resent,
           .keepalives = keepalives_.load(std::memory_order_relaxed),
           .keepalive_ends = keepalive_ends_.load(std::memory_order_relaxed),
+          .version = version_.load(std::memory_order_relaxed),
+          .fallbacks = fallbacks_.load(std::memory_order_relaxed),
           .refusals = c.refusals};
 }
 

@@ -29,16 +29,31 @@ bool has_answered(const xprt::Counters& counters) {
   return counters.replies_received + counters.errors_received != 0;
 }
 
+// Our first message, of a version that the peer may not know, was never answered (draft-04 section
+// 7.2).
+bool is_first_lost(const xprt::Connection& engine) {
+  return !engine.version_settled() && engine.counters().calls_sent != 0 &&
+         !has_answered(engine.counters());
+}
+
 }  // namespace
 
-void ClientConnection::Impl::start_link() {
-  ClientLink* fresh = nullptr;
-  {
-    std::lock_guard lock(link_mutex_);
-    link_ = std::make_unique<ClientLink>(*this);
-    fresh = link_.get();
+xprt::Speaks ClientConnection::Impl::speaks() const {
+  switch (options.version) {
+    case RpcRdmaVersion::kOne:
+      break;
+    case RpcRdmaVersion::kTwo:
+      return xprt::Speaks::kTwo;
+    case RpcRdmaVersion::kAuto:
+      if (!versions_.is_known(uri_, base::Tsc::now_ns()))
+        return xprt::Speaks::kAuto;
   }
+  return xprt::Speaks::kOne;
+}
+
+xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
   xprt::ConnectionOptions engine = {.role = xprt::Role::kRequester,
+                                    .speaks = speaks(),
                                     .credits = options.credits,
                                     .send_size = options.inline_size,
                                     .receive_size = options.inline_size,
@@ -48,7 +63,33 @@ void ClientConnection::Impl::start_link() {
                                     .chunk_threshold = options.chunk_threshold,
                                     .pad_write_chunks = options.pad_write_chunks,
                                     .one_segment = options.one_segment};
-  Result<void> started = fresh->connect(uri_, engine, runtime.memory, *this);
+  // What the peer answers in a version that was never spoken is no answer.
+  engine.limits.versions = proto::versions_of({.one = engine.speaks != xprt::Speaks::kTwo,
+                                               .two = engine.speaks != xprt::Speaks::kOne,
+                                               .draft = options.draft});
+  return engine;
+}
+
+// The peer does not know version 2.
+void ClientConnection::Impl::on_version_refused() {
+  bool is_news = versions_.knows_only_one(uri_, base::Tsc::now_ns());
+  version_.store(1, std::memory_order_relaxed);
+  count(fallbacks_);
+  if (is_news)
+    base::log_info(
+        "connection to %s: the server does not know this version 2 of RPC over RDMA; version 1 is "
+        "spoken with it",
+        uri_.c_str());
+}
+
+void ClientConnection::Impl::start_link() {
+  ClientLink* fresh = nullptr;
+  {
+    std::lock_guard lock(link_mutex_);
+    link_ = std::make_unique<ClientLink>(*this);
+    fresh = link_.get();
+  }
+  Result<void> started = fresh->connect(uri_, engine_options(), runtime.memory, *this);
   if (!started && fresh->state() == runtime::LinkState::kNew) {
     on_link_down(started.error().code, started.error().message);
     on_link_dead();
@@ -72,6 +113,7 @@ void ClientConnection::Impl::on_link_up() {
     silence_.restart();
     link_->set_always_ticks(true);
   }
+  version_.store(link_->engine().version(), std::memory_order_relaxed);
   phase_.store(Phase::kUp, std::memory_order_release);
   release_waiting();
 }
@@ -87,6 +129,9 @@ void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) 
   }
   if (broken_since_ns_ == 0)
     broken_since_ns_ = base::Tsc::now_ns();
+  bool may_fall_back = options.version == RpcRdmaVersion::kAuto && !shutting_down_;
+  if (was_up && may_fall_back && is_first_lost(link_->engine()))
+    on_version_refused();
   if (opened_ && !was_up)
     count(failed_attempts_);
   set_error(code, reason);

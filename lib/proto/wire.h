@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "rrdk/version.h"
+
 namespace rrdk::proto {
 
 enum class Wire : uint8_t {
@@ -45,5 +47,16 @@ struct Versions {
   uint32_t low() const noexcept { return one ? 1 : 2; }
   uint32_t high() const noexcept { return two ? 2 : 1; }
 };
+
+// Receives take what version 2 allows from the start, so that no message finds too small a one when
+// the version is settled (V2D0-INL-05).
+constexpr uint32_t receive_bytes(uint32_t inline_size, const Versions& versions) noexcept {
+  return versions.two && inline_size < kInlineThreshold2 ? kInlineThreshold2 : inline_size;
+}
+
+constexpr Versions versions_of(const RpcRdmaVersions& versions) noexcept {
+  Wire draft = versions.draft == RpcRdmaDraft::kDraft00 ? Wire::kDraft00 : Wire::kDraft04;
+  return {versions.one, versions.two ? std::optional(draft) : std::nullopt};
+}
 
 }  // namespace rrdk::proto

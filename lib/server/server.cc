@@ -29,17 +29,24 @@ constexpr uint32_t kLargestInline = 262144;  // what RFC 8797 can say
 constexpr uint32_t kShareKeptForCalls = 4;
 constexpr uint32_t kMostReplayEntries = 65536;
 
+uint32_t receive_bytes(const ServerOptions& options) {
+  return proto::receive_bytes(options.inline_size, proto::versions_of(options.versions));
+}
+
 Result<void> check(const ServerOptions& options, const Memory& memory) {
+  if (!options.versions.one && !options.versions.two)
+    return fail(Errc::kInvalidArgument, "versions: a server answers one version at least");
   if (options.credits == 0 || options.credits > kMostCredits)
     return fail(Errc::kInvalidArgument, "a server's credits are 1 to 4096");
   if (options.inline_size % 1024 != 0 || options.inline_size == 0 ||
       options.inline_size > kLargestInline)
     return fail(Errc::kInvalidArgument, "inline_size is a multiple of 1024, at most 262144");
-  if (options.inline_size > memory.largest_buffer())
-    return fail(Errc::kInvalidArgument, "inline_size is " + std::to_string(options.inline_size) +
-                                            " and the largest buffers have " +
-                                            std::to_string(memory.largest_buffer()) +
-                                            " bytes: add a class to MemoryOptions::classes");
+  if (uint32_t bytes = receive_bytes(options); bytes > memory.largest_buffer())
+    return fail(Errc::kInvalidArgument,
+                "a Receive takes " + std::to_string(bytes) +
+                    " bytes (inline_size; version 2 needs 4096) and the largest buffers have " +
+                    std::to_string(memory.largest_buffer()) +
+                    " bytes: add a class to MemoryOptions::classes");
   if (options.max_chunk_bytes == 0)
     return fail(Errc::kInvalidArgument, "max_chunk_bytes is at least 1");
   if (options.max_connections == 0)
@@ -210,7 +217,7 @@ void Server::Impl::accept(PollCore& core, OpenDevice& device, Client& client,
       .credits = options.credits,
       .send_size = options.inline_size,
       .receive_size = options.inline_size,
-      .limits = {},
+      .limits = {.versions = proto::versions_of(options.versions)},
       .max_call = std::min(options.max_call, options.max_chunk_bytes),
       .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
       .max_chunk_bytes = options.max_chunk_bytes};
@@ -237,7 +244,7 @@ void Server::Impl::accept(PollCore& core, OpenDevice& device, Client& client,
 // The Receives of idle connections must leave buffers for the calls of busy ones. Cores that accept
 // at the same time do not see each other's: the share is large enough for that.
 Result<void> Server::Impl::check_room() const {
-  PoolAudit pool = runtime.memory.audit_fitting(options.inline_size);
+  PoolAudit pool = runtime.memory.audit_fitting(receive_bytes(options));
   uint32_t kept = pool.count / kShareKeptForCalls;
   if (pool.available >= uint64_t{options.credits} + kept)
     return {};

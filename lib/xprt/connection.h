@@ -176,6 +176,8 @@ class Upcalls {
   // Responder: whether that happened to a call of this XID on an earlier connection of the peer.
   // It is then answered ERR_CHUNK at once (V1-ERR-19). Asked for calls with chunks only.
   virtual bool failed_before(uint32_t /*xid*/) { return false; }
+  // Requester with Speaks::kAuto: the peer does not know version 2; 1 is spoken from now on.
+  virtual void on_version_refused() {}
 
  protected:
   ~Upcalls() = default;

@@ -25,11 +25,8 @@ struct Thresholds {
   uint32_t receive = proto::kInlineThreshold;
 };
 
-// Receives take what version 2 allows from the start, so that no message finds too small a one when
-// the version is settled (V2D0-INL-05).
 inline uint32_t receive_bytes(const ConnectionOptions& options) noexcept {
-  return options.limits.versions.two ? std::max(options.receive_size, proto::kInlineThreshold2)
-                                     : options.receive_size;
+  return proto::receive_bytes(options.receive_size, options.limits.versions);
 }
 
 struct Link {

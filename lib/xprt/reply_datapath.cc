@@ -189,24 +189,32 @@ CallStatus Requester::malformed(Refusal reason) noexcept {
   return CallStatus::kMalformedReply;
 }
 
+// Nothing is wrong with our first message but for those who mean the other draft: both answer what
+// they can not read by one of these codes (V2X-03).
+bool Requester::is_foreign_draft(const proto::ErrorBody& error) const noexcept {
+  return !link_.settled && (error.raw == 2 || error.raw == 3);
+}
+
 // The first message of version 2 was answered by an end that does not know it (draft-04 section
-// 7.2), or knows only the other draft: those answer by one of the two codes that both have
-// (V2X-03). Nothing was run.
+// 7.2), or knows only the other draft. Nothing was run.
 bool Requester::falls_back(const proto::ErrorBody& error) const noexcept {
   if (link_.options.speaks != Speaks::kAuto || link_.settled)
     return false;
   if (error.code == proto::ErrorCode::kVersion)
     return error.low <= 1 && error.high >= 1;
-  return error.raw == 2 || error.raw == 3;
+  return is_foreign_draft(error);
 }
 
 CallStatus Requester::read_error(State& call, const proto::Header& header) noexcept {
   ++link_.counters.errors_received;
   if (falls_back(header.error)) [[unlikely]] {
     link_.speak(proto::Wire::kVersion1);
+    link_.upcalls.on_version_refused();
     send_again(call);
     return CallStatus::kVersionError;  // if the connection ends before
   }
+  if (is_foreign_draft(header.error)) [[unlikely]]
+    return CallStatus::kVersionError;
   switch (header.error.code) {
     case proto::ErrorCode::kBadHeader:
     case proto::ErrorCode::kReadChunks:

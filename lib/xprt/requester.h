@@ -87,6 +87,7 @@ class Requester {
                         std::span<const std::byte> rpc) noexcept;
   CallStatus malformed(Refusal reason) noexcept;
   CallStatus read_error(State& call, const proto::Header& header) noexcept;
+  bool is_foreign_draft(const proto::ErrorBody& error) const noexcept;
   bool falls_back(const proto::ErrorBody& error) const noexcept;
   bool read_writes(State& call, const proto::ChunkLists& lists) noexcept;
   bool read_long(State& call, const proto::ChunkLists& lists) noexcept;

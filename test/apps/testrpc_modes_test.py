@@ -7,7 +7,7 @@ import testrpc_harness as harness
 from testrpc_terminal import Terminal
 
 RUN_KEYS = {"engine", "size", "window", "connections", "dispatch", "seconds", "calls", "errors",
-            "reconnects", "retransmissions", "keepalives",
+            "reconnects", "retransmissions", "keepalives", "rpcrdma_version", "fallbacks",
             "wrong_bytes", "rpc_per_s", "bytes_per_s", "latency_ns"}
 LATENCY_KEYS = ["min", "mean", "p50", "p90", "p99", "p99.9", "max"]
 

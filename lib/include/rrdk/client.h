@@ -65,6 +65,7 @@
 #include "rrdk/refusals.h"
 #include "rrdk/rpc.h"
 #include "rrdk/runtime.h"
+#include "rrdk/version.h"
 #include "rrdk/xdr.h"
 
 namespace rrdk {
@@ -84,6 +85,11 @@ struct ReconnectOptions {
 };
 
 struct ClientOptions {
+  /** 1 unless told, since version 2 never left draft state. */
+  RpcRdmaVersion version = RpcRdmaVersion::kOne;
+  RpcRdmaDraft draft = RpcRdmaDraft::kDraft04;  ///< the version 2 that is meant
+  /** With kAuto: how long a server that does not know version 2 is not asked again. */
+  uint32_t version_memory_s = 600;
   uint32_t credits = 64;         ///< calls in flight per connection, 1 to 4096; further ones queue
   uint32_t inline_size = 4096;   ///< bytes of Send and Receive buffers, k * 1024, to 262144
   uint64_t max_call = 8u << 20;  ///< bytes of one call, data included
@@ -148,6 +154,8 @@ struct ClientStats {
   uint64_t retransmissions;    ///< calls sent again under their old XIDs
   uint64_t keepalives;         ///< NULL calls made to ask a silent peer
   uint64_t keepalive_ends;     ///< connections ended because it did not answer
+  uint32_t version;            ///< of RPC-over-RDMA, spoken on the present connection or the last
+  uint64_t fallbacks;          ///< to version 1, by kAuto: on a connection, or for the next one
   Refusals refusals;           ///< what the peer sent that was refused or ignored, by reason
 };
 

@@ -38,6 +38,7 @@
 #include "rrdk/refusals.h"
 #include "rrdk/rpc.h"
 #include "rrdk/runtime.h"
+#include "rrdk/version.h"
 #include "rrdk/xdr.h"
 
 namespace rrdk {
@@ -181,6 +182,8 @@ struct ReplayOptions {
 };
 
 struct ServerOptions {
+  /** Of RPC-over-RDMA; calls in others are answered ERR_VERS. */
+  RpcRdmaVersions versions = {};
   /**
    * Calls that one connection may have outstanding, 1 to 4096. Each connection takes as many
    * buffers of inline_size, idle or not, for its Receives: of the smallest class that is large
@@ -190,7 +193,10 @@ struct ServerOptions {
    * too. The log names the class, and ServerStats::connections_refused counts.
    */
   uint32_t credits = 64;
-  /** Bytes of Send and Receive buffers: a multiple of 1024, at most 262144 and largest_buffer(). */
+  /**
+   * Bytes of Send and Receive buffers: a multiple of 1024, at most 262144 and largest_buffer().
+   * With version 2 Receives have 4096 bytes at least, and so do its messages.
+   */
   uint32_t inline_size = 4096;
   uint64_t max_call = 8u << 20;   ///< bytes of one call, chunks included; more is refused
   uint64_t max_reply = 8u << 20;  ///< bytes of one reply, placed results included

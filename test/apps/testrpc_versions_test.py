@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""What is spoken between two processes, of every choice that each of them has: the table in
+doc/version-two.md."""
+import testrpc_harness as harness
+
+COUNT = 20
+CLIENTS = [("1", "v2-04"), ("2", "v2-04"), ("2", "v2-00"), ("auto", "v2-04"), ("auto", "v2-00")]
+SERVERS = CLIENTS
+
+
+def spoken(client, server):
+    """The version that must come out, and whether the client had to fall back; None: nothing."""
+    wants, draft = client
+    has, has_draft = server
+    one = has in ("1", "auto")
+    two = has in ("2", "auto") and draft == has_draft
+    if wants == "1":
+        return (1, False) if one else None
+    if two:
+        return 2, False
+    return (1, True) if wants == "auto" and one else None
+
+
+class Versions(harness.Case):
+    uri = ""
+
+    def options(self, choice):
+        version, draft = choice
+        return ["--rpcrdma-version", version, "--rpcrdma-dialect", draft]
+
+    def check(self, client, server):
+        running = self.start("--server", self.uri, *self.options(server))
+        uri = running.wait_for_line("listening on").split()[-1]
+        expected = spoken(client, server)
+        process = self.run_testrpc(
+            "--client", uri, "--engine", "null,echo,read" if expected else "null", "--size", "2000,65536",
+            "--window", 8, "--count", COUNT, "--verify", "--json", self.json_path,
+            *self.options(client))
+        if expected is None:
+            self.assert_status(process, 1)
+            self.assertIn("version", process.output, process.describe())
+        else:
+            version, fell_back = expected
+            for run in self.assert_all_right(process, COUNT)["runs"]:
+                self.assertEqual(run["rpcrdma_version"], version)
+                self.assertEqual(run["fallbacks"], int(fell_back))
+        self.stop_server(running)
+
+    def check_servers(self, client):
+        for server in SERVERS:
+            self.check(client, server)
+
+
+def add_test(fabric, uri, client):
+    def test(self):
+        self.uri = uri or f"shm:{self.folder}/socket"
+        self.check_servers(client)
+
+    name = f"client_{client[0]}_of_{client[1]}_over_{fabric}".replace("-", "_")
+    setattr(Versions, f"test_{name}", test)
+
+
+# Shows: V2D4-NEG-05, V2D4-NEG-07, V2X-03
+for client_ in CLIENTS:
+    add_test("shm", "", client_)
+add_test("iwarp", "iwarp://127.0.0.1:0", ("auto", "v2-04"))
+
+harness.main()
