@@ -31,6 +31,7 @@ void ClientConnection::Impl::start(Call::Impl& call) noexcept {
 
   call.outgoing.deadline_ns = 0;
   call.outgoing.resend = call.outgoing.sent = false;
+  call.outgoing.repeatable = call.retransmit || call.procedure.load(std::memory_order_relaxed) == 0;
   call.timed = false;
   if (up_ == nullptr) [[unlikely]]
     return will_reconnect() ? keep_waiting(call) : end_later(call, CallStatus::kConnectionLost);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rpc/auth.h"
 #include "runtime/poll_core.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
@@ -85,12 +86,19 @@ void ServerLink::send(CallContext& context) noexcept {
     dropped_ = true;
     engine().drop(*context.call);
   } else if (context.answer == Answer::kTransportError) [[unlikely]] {
-    engine().refuse(*context.call);
+    refuse_chunks(context);
   } else {
     engine().reply(*context.call);
   }
   contexts_.put(context);
   core().mark_dirty(*this);
+}
+
+void ServerLink::refuse_chunks(CallContext& context) noexcept {
+  const ProcedureBinding* entry = context.service->binding->find(context.header.procedure);
+  bool none = entry == nullptr || rpc::transforms_body(context.header.credential);
+  engine().refuse(*context.call, none ? 0 : entry->eligible_args,
+                  none ? 0 : entry->eligible_results);
 }
 
 }  // namespace rrdk::server

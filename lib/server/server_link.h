@@ -46,6 +46,7 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls {
   bool admit(CallContext& context) noexcept;
   bool find_service(CallContext& context) noexcept;
   void dispatch(CallContext& context) noexcept;
+  void refuse_chunks(CallContext& context) noexcept;
   void refuse(CallContext& context, AcceptStat status) noexcept;
   bool begin_once(CallContext& context) noexcept;
   void answer_again(CallContext& context) noexcept;

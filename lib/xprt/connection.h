@@ -145,6 +145,7 @@ struct OutgoingCall {
   // Send under the XID that its last submit() gave it, on an engine with the same number of credits
   // that continues the XIDs of that one. Before any call that is not sent again.
   bool resend = false;
+  bool repeatable = false;  // running it twice does no harm
   void* user = nullptr;
 
   // Out, valid until release(): how it ended, whether the peer may have seen it, and with kOk the
@@ -225,7 +226,8 @@ class Connection {
   void submit(OutgoingCall& call);  // always ends in on_call_ended, possibly before it returns
   void cancel(OutgoingCall& call);  // ends it with kCancelled unless it has ended
   void reply(IncomingCall& call);   // sends call.reply(); on a lost connection just ends the call
-  void refuse(IncomingCall& call);  // answers ERR_CHUNK: chunks that the binding does not allow
+  // Answers that the binding does not allow the chunks of this call, or its being long.
+  void refuse(IncomingCall& call, uint32_t max_reads, uint32_t max_writes);
   void drop(IncomingCall& call);    // ends it unanswered; the connection ends too (V1-ERR-20)
   // Responder: further calls are left unanswered, and when the last reply's Send has completed
   // wants_disconnect() is true.

@@ -155,8 +155,8 @@ void Connection::cancel(OutgoingCall& call) {
 void Connection::reply(IncomingCall& call) {
   impl_->responder.reply(static_cast<Incoming&>(call));
 }
-void Connection::refuse(IncomingCall& call) {
-  impl_->responder.refuse(static_cast<Incoming&>(call));
+void Connection::refuse(IncomingCall& call, uint32_t max_reads, uint32_t max_writes) {
+  impl_->responder.refuse(static_cast<Incoming&>(call), max_reads, max_writes);
 }
 void Connection::drop(IncomingCall& call) {
   impl_->responder.drop(static_cast<Incoming&>(call));

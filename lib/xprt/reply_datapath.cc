@@ -189,14 +189,14 @@ CallStatus Requester::malformed(Refusal reason) noexcept {
   return CallStatus::kMalformedReply;
 }
 
-// Nothing is wrong with our first message but for those who mean the other draft: both answer what
-// they can not read by one of these codes (V2X-03).
+// Both drafts answer what they can not read by one of these codes, and our first message was right:
+// its receiver means the other draft (V2X-03).
 bool Requester::is_foreign_draft(const proto::ErrorBody& error) const noexcept {
   return !link_.settled && (error.raw == 2 || error.raw == 3);
 }
 
 // The first message of version 2 was answered by an end that does not know it (draft-04 section
-// 7.2), or knows only the other draft. Nothing was run.
+// 7.2), or by one that seems to know only the other draft.
 bool Requester::falls_back(const proto::ErrorBody& error) const noexcept {
   if (link_.options.speaks != Speaks::kAuto || link_.settled)
     return false;
@@ -205,15 +205,22 @@ bool Requester::falls_back(const proto::ErrorBody& error) const noexcept {
   return is_foreign_draft(error);
 }
 
+// Draft-00 has BAD_HEADER for a reply without room, too, of a call that has run.
+bool Requester::was_not_run(const proto::ErrorBody& error) const noexcept {
+  return link_.wire == proto::Wire::kDraft04 || error.code != proto::ErrorCode::kBadHeader;
+}
+
 CallStatus Requester::read_error(State& call, const proto::Header& header) noexcept {
   ++link_.counters.errors_received;
   if (falls_back(header.error)) [[unlikely]] {
+    bool again = was_not_run(header.error) || call.call.repeatable;
     link_.speak(proto::Wire::kVersion1);
     link_.upcalls.on_version_refused();
-    send_again(call);
-    return CallStatus::kVersionError;  // if the connection ends before
+    if (again)
+      send_again(call);
+    return again ? CallStatus::kVersionError : CallStatus::kChunkError;
   }
-  if (is_foreign_draft(header.error)) [[unlikely]]
+  if (is_foreign_draft(header.error) && was_not_run(header.error)) [[unlikely]]
     return CallStatus::kVersionError;
   switch (header.error.code) {
     case proto::ErrorCode::kBadHeader:

@@ -88,6 +88,7 @@ class Requester {
   CallStatus malformed(Refusal reason) noexcept;
   CallStatus read_error(State& call, const proto::Header& header) noexcept;
   bool is_foreign_draft(const proto::ErrorBody& error) const noexcept;
+  bool was_not_run(const proto::ErrorBody& error) const noexcept;
   bool falls_back(const proto::ErrorBody& error) const noexcept;
   bool read_writes(State& call, const proto::ChunkLists& lists) noexcept;
   bool read_long(State& call, const proto::ChunkLists& lists) noexcept;

@@ -53,7 +53,7 @@ class Responder {
   void pump() noexcept;
 
   void reply(Incoming& call) noexcept;
-  void refuse(Incoming& call) noexcept;
+  void refuse(Incoming& call, uint32_t max_reads, uint32_t max_writes) noexcept;
   void drop(Incoming& call) noexcept;
   // Posts what it can of the call's Writes and Send. False: the send queue is full.
   bool emit(Incoming& call) noexcept;

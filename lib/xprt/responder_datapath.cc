@@ -303,13 +303,17 @@ void Responder::answer_error(Incoming& call, ErrorCode code) noexcept {
 }
 
 // The upper layer's binding does not allow the chunks of this call (EXP-24).
-void Responder::refuse(Incoming& call) noexcept {
+void Responder::refuse(Incoming& call, uint32_t max_reads, uint32_t max_writes) noexcept {
   ++link_.counters.refused_binding;
   link_.refused(Refusal::kBindingChunks);
   if (link_.phase == Phase::kDead)
     finish(call);
+  else if (call.item_chunks > max_reads)
+    answer_error(call, {.code = ErrorCode::kReadChunks, .maximum = max_reads});
+  else if (call.header.lists.num_writes > max_writes)
+    answer_error(call, {.code = ErrorCode::kWriteChunks, .maximum = max_writes});
   else
-    answer_error(call, ErrorCode::kBadHeader);
+    answer_error(call, ErrorCode::kSystem);
 }
 
 void Responder::drop(Incoming& call) noexcept {

@@ -38,7 +38,8 @@ class Versions(harness.Case):
             *self.options(client))
         if expected is None:
             self.assert_status(process, 1)
-            self.assertIn("version", process.output, process.describe())
+            # An end of draft-00 has the same code for a header that it can not read and for others.
+            self.assertRegex(process.output, "version|chunk error")
         else:
             version, fell_back = expected
             for run in self.assert_all_right(process, COUNT)["runs"]:

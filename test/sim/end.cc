@@ -290,7 +290,7 @@ void End::answer(xprt::IncomingCall& call, Shape& shape) {
                                    : "answer",
                    shape.serial, call.xid());
   if (shape.refused) {
-    engine_->refuse(call);
+    engine_->refuse(call, 0, 0);
   } else if (shape.dropped) {
     dropped_ = true;
     engine_->drop(call);
@@ -313,7 +313,8 @@ void End::on_call_ended(xprt::OutgoingCall& out) {
   call.active = false;
   Surroundings& around = session_.around();
   check_keys(call);
-  bool given_up = out.status != CallStatus::kOk && out.status != CallStatus::kChunkError;
+  bool given_up = out.status != CallStatus::kOk && out.status != CallStatus::kChunkError &&
+                  out.status != CallStatus::kRemoteError;
   if (Wire::Record* record = session_.wire().find(call.xid()))
     note_end(*record, given_up);
   around.traffic.check_outcome(call, name_,

@@ -2,13 +2,26 @@
 
 namespace rrdk::sim {
 
+namespace {
+
+// Returns what the wire has to be understood as.
+proto::Versions choose_versions(Random& random, xprt::ConnectionOptions& requester,
+                                xprt::ConnectionOptions& responder) {
+  Weather::choose_versions(random, requester, responder);
+  return requester.limits.versions;
+}
+
+}  // namespace
+
 Session::Session(Surroundings& around, uint32_t line, uint32_t life)
     : around_(around),
       line_(line),
       name_("c" + std::to_string(line) + "." + std::to_string(life)),
       requester_options_(Weather::options(around.context.random, xprt::Role::kRequester)),
       responder_options_(Weather::options(around.context.random, xprt::Role::kResponder)),
-      wire_(around.context, name_, requester_options_.credits, responder_options_.credits),
+      wire_(around.context, name_,
+            choose_versions(around.context.random, requester_options_, responder_options_),
+            requester_options_.credits, responder_options_.credits),
       requester_(*this, xprt::Role::kRequester, requester_options_,
                  around.context.random.between(1, 16)),
       responder_(*this, xprt::Role::kResponder, responder_options_,

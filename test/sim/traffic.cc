@@ -239,6 +239,9 @@ void Traffic::check_outcome(const Call& call, const std::string& who, const Allo
     case CallStatus::kChunkError:
       allowed = shape.refused || shape.small_room || shape.small_reply || allowance.refused;
       break;
+    case CallStatus::kRemoteError:  // version 2: no buffers in time, or a refusal without a code
+      allowed = allowance.refused || shape.refused;
+      break;
     case CallStatus::kTimeout:
       allowed = call.out.deadline_ns != 0 && call.out.deadline_ns <= context_.schedule.now();
       break;

@@ -55,4 +55,15 @@ xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) {
   return o;
 }
 
+void Weather::choose_versions(Random& random, xprt::ConnectionOptions& requester,
+                              xprt::ConnectionOptions& responder) {
+  using proto::Wire;
+  Wire draft = random.one_in(3) ? Wire::kDraft00 : Wire::kDraft04;
+  requester.limits.versions.two = responder.limits.versions.two = draft;
+  constexpr xprt::Speaks kSpeaks[] = {xprt::Speaks::kOne, xprt::Speaks::kTwo, xprt::Speaks::kAuto};
+  requester.speaks = kSpeaks[random.below(3)];
+  if (requester.speaks != xprt::Speaks::kTwo && random.one_in(3))
+    responder.limits.versions.two.reset();
+}
+
 }  // namespace rrdk::sim

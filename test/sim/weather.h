@@ -37,6 +37,9 @@ struct Weather {
   bool few_keys() const { return keys < 1000; }
   // Of one end of a new connection.
   static xprt::ConnectionOptions options(Random& random, xprt::Role role);
+  // What the two ends of one connection speak.
+  static void choose_versions(Random& random, xprt::ConnectionOptions& requester,
+                              xprt::ConnectionOptions& responder);
 };
 
 }  // namespace rrdk::sim

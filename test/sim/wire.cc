@@ -20,24 +20,37 @@ Wire::Record* Wire::find(uint32_t xid) {
   return nullptr;
 }
 
+// Null: the XID is used twice, and not because a version was refused.
+Wire::Record* Wire::begin(uint32_t xid) {
+  Record* known = find(xid);
+  if (known == nullptr) {
+    known = &records_.emplace_back();
+  } else if (known->again && known->replied && !known->ended && header_.version == 1) {
+    *known = {};
+  } else {
+    context_.fail(name_, "xid %08x is used twice", xid);
+    return nullptr;
+  }
+  known->xid = xid;
+  return known;
+}
+
 Wire::Record* Wire::on_call_posted(std::span<const std::byte> message, bool waited,
                                    KeyTable& keys) {
-  proto::Decoded decoded = proto::decode(message, proto::Direction::kCall, {}, header_);
+  proto::Decoded decoded = proto::decode(message, proto::Direction::kCall, limits_, header_);
   if (decoded.verdict != proto::Verdict::kOk) {
     context_.fail(name_, "a call's header is wrong: %s", to_string(decoded.verdict));
     return nullptr;
   }
-  if (find(header_.xid) != nullptr) {
-    context_.fail(name_, "xid %08x is used twice", header_.xid);
+  Record* begun = begin(header_.xid);
+  if (begun == nullptr)
     return nullptr;
-  }
+  Record& record = *begun;
   uint32_t window = waited ? window_ever_ : window_most_;
   if (++unanswered_ > std::min(window, own_))
     context_.fail(name_, "xid %08x: %u calls without reply, %u are granted", header_.xid,
                   unanswered_, window);
   const proto::ChunkLists& lists = header_.lists;
-  Record& record = records_.emplace_back();
-  record.xid = header_.xid;
   record.has_reply_chunk = lists.has_reply;
   uint32_t first = lists.num_segments;
   for (uint32_t i = 0; i < lists.num_writes; ++i) {
@@ -78,7 +91,7 @@ void Wire::configure(uint32_t credits) {
 }
 
 void Wire::on_reply_posted(std::span<const std::byte> message, uint32_t receives) {
-  proto::Decoded decoded = proto::decode(message, proto::Direction::kReply, {}, header_);
+  proto::Decoded decoded = proto::decode(message, proto::Direction::kReply, limits_, header_);
   if (decoded.verdict != proto::Verdict::kOk) {
     context_.fail(name_, "a reply's header is wrong: %s", to_string(decoded.verdict));
     return;
@@ -102,7 +115,18 @@ void Wire::on_reply_posted(std::span<const std::byte> message, uint32_t receives
                   header_.xid, grant, receives, in_process_);
   if (header_.type == MessageType::kMsg || header_.type == MessageType::kNoMsg)
     check_lists(*record, header_);
-  if (message.size() <= kRepeatable)
+  bool is_error = header_.type == MessageType::kError;
+  bool is_version_error = is_error && header_.error.code == proto::ErrorCode::kVersion;
+  if (is_version_error && header_.version == 1)
+    context_.fail(name_, "xid %08x: version 1 is refused", header_.xid);
+  // What an end of the other draft would say, too (V2X-03).
+  bool is_foreign = is_error && (header_.error.raw == 2 || header_.error.raw == 3);
+  bool was_run = header_.wire == proto::Wire::kDraft00 && header_.error.raw == 2;
+  record->again =
+      header_.version == 2 && !settled_ && (is_version_error || (is_foreign && !was_run));
+  record->granted = !is_version_error;
+  settled_ |= !is_error;
+  if (message.size() <= kRepeatable && !record->again)
     record->reply.assign(message.begin(), message.end());
 }
 
@@ -135,6 +159,8 @@ void Wire::on_reply_delivered(uint32_t xid, uint32_t credits) {
   record->replied = true;
   --unanswered_;
   zombies_ -= record->ended;
+  if (!record->granted)
+    return;  // says nothing of credits (V1-CREDIT-21)
   window_ = std::clamp(credits, 1u, own_);
   window_most_ = std::max(window_most_, window_);
   window_ever_ = std::max(window_ever_, window_);

@@ -27,15 +27,19 @@ class Wire {
     bool replied = false;       // to the requester's engine
     bool ended = false;
     bool given_up = false;  // cancelled, timed out or lost
+    bool again = false;     // refused by its version: may be sent again in version 1
+    bool granted = false;   // the answer says something of credits
     bool has_reply_chunk = false;
     std::vector<uint16_t> write_chunks;    // segments of each
     std::vector<proto::Segment> segments;  // of the Write chunks, then of the Reply chunk
     std::vector<std::byte> reply;          // of a few, to be repeated
   };
 
-  Wire(Context& context, std::string name, uint32_t requester_credits, uint32_t responder_credits)
+  Wire(Context& context, std::string name, const proto::Versions& versions,
+       uint32_t requester_credits, uint32_t responder_credits)
       : context_(context),
         name_(std::move(name)),
+        limits_({.versions = versions}),
         own_(requester_credits),
         configured_(responder_credits) {}
 
@@ -59,9 +63,11 @@ class Wire {
 
  private:
   void check_lists(const Record& record, const proto::Header& header);
+  Record* begin(uint32_t xid);
 
   Context& context_;
   std::string name_;
+  proto::Limits limits_;
   uint32_t own_;
   uint32_t configured_;
   uint32_t window_ = 1;  // before the first reply (V1-CREDIT-11)
@@ -70,6 +76,7 @@ class Wire {
   uint32_t unanswered_ = 0;  // of the requester
   uint32_t in_process_ = 0;  // at the responder
   uint32_t zombies_ = 0;
+  bool settled_ = false;  // there was a reply, in the version of the calls
   std::vector<Record> records_;
   proto::Header header_;
 };

@@ -111,7 +111,7 @@ TEST_F(ResponderTest, EachCallTellsOfItsEndOnceWhenTheConnectionDies) {
     EXPECT_EQ(told[i].times, 0) << i;
   end->engine->reply(*calls[0]);
   end->engine->drop(*calls[1]);
-  end->engine->refuse(*calls[2]);
+  end->engine->refuse(*calls[2], 0, 0);
   end->run();
   for (const Told& one : told)
     EXPECT_EQ(one.times, 1) << &one - told.data();

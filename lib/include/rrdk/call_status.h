@@ -40,13 +40,18 @@ enum class CallStatus : uint8_t {
   /** AUTH_ERROR: the credential was refused; auth_stat() says why. */
   kAuthError,
   /**
-   * ERR_CHUNK: the server refused the call's chunks, or the reply had no room. Offer more room, or
-   * expect_reply() more. With too little room for the reply the server has run it.
+   * ERR_CHUNK, or what version 2 has in its place (BAD_XDR, READ_CHUNKS, WRITE_CHUNKS, SEGMENTS,
+   * WRITE_RESOURCE, REPLY_RESOURCE): the server refused the call's chunks, or the reply had no room.
+   * Offer more room, or expect_reply() more. With too little room for the reply the server has run
+   * it.
    */
   kChunkError,
-  /** ERR_VERS: the server does not speak this version of RPC-over-RDMA. */
+  /** The server does not speak this version of RPC-over-RDMA (ERR_VERS), or not this draft of it. */
   kVersionError,
-  /** RDMA_ERROR with a code that this version does not define. */
+  /**
+   * RDMA_ERROR with a code that this version does not define, or that says no more than that the
+   * server can not serve the call (version 2: SYSTEM).
+   */
   kRemoteError,
   /** A reply came that breaks the protocol. The call is over; the server has probably run it. */
   kMalformedReply,
