@@ -55,11 +55,31 @@ def capture_seeds():
     return headers, private
 
 
+def version2_seeds(headers):
+    """The same headers in both drafts, and what only version 2 has."""
+    for header in headers:
+        xid, credits, proc = header[0:4], header[8:12], header[12:16]
+        yield xid + words(2) + credits + proc + header[16:] + rpc_call(0)
+        yield xid + words(2) + credits + proc + words(0, 0) + header[16:] + rpc_call(0)
+    for code in (2, 3, 9, 10):
+        yield words(7, 2, 4, 4, code)
+    for error in ((4, 8), (5, 8), (6, 8), (7, 1, 4096), (8, 4096)):
+        yield words(7, 2, 4, 4, *error)
+    yield words(7, 2, 4, 5, 77) + opaque(b"option")
+    yield words(7, 2, 4, 5, 0, 77) + opaque(b"option") + rpc_call(0)
+    rbsiz, brs = words(1, 4, 8192), words(2, 4, 1)
+    yield words(7, 2, 4, 6, 2) + rbsiz + brs + words(1, 2)
+    yield words(7, 2, 4, 7, 1) + rbsiz
+    yield words(7, 2, 4, 8, 1, 1, 0, 1) + rbsiz
+    yield words(7, 2, 4, 9, 1) + brs
+
+
 def main():
     root = Path(sys.argv[1])
     headers, private = capture_seeds()
     corpora = {
-        "version1": [h + rpc_call(0) for h in headers] + [words(1, 1, 32, 4, 2), words(1, 2, 1, 4, 1, 1, 1)],
+        "header": [h + rpc_call(0) for h in headers] + list(version2_seeds(headers)) +
+                  [words(1, 1, 32, 4, 2), words(1, 2, 1, 4, 1, 1, 1)],
         "private_data": private,
         "rpc": [bytes([piece]) + seed for seed in rpc_seeds() for piece in (3, 255)],
         "perf": perf_seeds(),

@@ -1,0 +1,113 @@
+// Which version of RPC over RDMA a client speaks with whom, and what it remembers of that.
+#include "client/version_memory.h"
+#include "survival_world.h"
+
+namespace rrdk::loopback {
+namespace {
+
+constexpr ServerOptions kOnlyOne = {.versions = {.two = false}};
+
+// A call on a new connection, answered.
+void connect_and_call(SurvivalWorld& world) {
+  world.connection.reset();
+  world.connect();
+  Endings endings = submit(world, kEcho, 10);
+  world.until([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kOk);
+}
+
+TEST(Versions, AClientSpeaksVersion1UnlessTold) {
+  SurvivalWorld world({});
+  connect_and_call(world);
+  EXPECT_EQ(world.stats().version, 1u);
+  EXPECT_EQ(world.stats().fallbacks, 0u);
+}
+
+TEST(Versions, AutoSpeaksVersion2WithWhoKnowsIt) {
+  SurvivalWorld world({.version = RpcRdmaVersion::kAuto});
+  connect_and_call(world);
+  EXPECT_EQ(world.stats().version, 2u);
+  EXPECT_EQ(world.stats().fallbacks, 0u);
+}
+
+// Shows: V2D4-NEG-05, V2D4-NEG-06, V2D4-NEG-12, V2D0-NEG-06, V2D0-NEG-07
+TEST(Versions, AutoFallsBackOnceAndRemembersIt) {
+  SurvivalWorld world({.version = RpcRdmaVersion::kAuto}, kOnlyOne);
+  connect_and_call(world);
+  EXPECT_EQ(world.stats().version, 1u);
+  EXPECT_EQ(world.stats().fallbacks, 1u);
+  EXPECT_EQ(world.server->stats().refusals[Refusal::kBadVersion], 1u);
+  connect_and_call(world);
+  EXPECT_EQ(world.stats().version, 1u);
+  EXPECT_EQ(world.stats().fallbacks, 0u);
+  EXPECT_EQ(world.server->stats().refusals[Refusal::kBadVersion], 1u);
+}
+
+// Shows: V2D4-NEG-13
+TEST(Versions, WhatIsRememberedIsForgotten) {
+  SurvivalWorld world({.version = RpcRdmaVersion::kAuto, .version_memory_s = 0}, kOnlyOne);
+  for (uint64_t round = 1; round <= 3; ++round) {
+    connect_and_call(world);
+    EXPECT_EQ(world.stats().fallbacks, 1u);
+    EXPECT_EQ(world.server->stats().refusals[Refusal::kBadVersion], round);
+  }
+  client::VersionMemory memory(10);
+  constexpr uint64_t kSecond = 1'000'000'000;
+  EXPECT_FALSE(memory.is_known("a", 5 * kSecond));
+  EXPECT_TRUE(memory.knows_only_one("a", 5 * kSecond));
+  EXPECT_FALSE(memory.knows_only_one("a", 6 * kSecond));
+  EXPECT_TRUE(memory.is_known("a", 16 * kSecond - 1));
+  EXPECT_FALSE(memory.is_known("a", 16 * kSecond));
+  EXPECT_FALSE(memory.is_known("b", 6 * kSecond));
+  EXPECT_TRUE(memory.knows_only_one("a", 20 * kSecond));
+}
+
+// Shows: V2D4-NEG-06, V2D0-NEG-08
+TEST(Versions, AFirstMessageThatIsLostMakesTheNextConnectionBeginWithVersion1) {
+  SurvivalWorld world(
+      {.version = RpcRdmaVersion::kAuto, .reconnect = at_once(), .retransmit = true});
+  world.connect();
+  world.gate.holding = true;
+  Endings endings = submit(world, kKeep, 1);
+  world.until([&] { return world.gate.held.size() == 1; });
+  EXPECT_EQ(world.stats().version, 2u);
+  world.gate.holding = false;
+  world.break_connection();
+  world.until([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kOk);
+  EXPECT_EQ(world.stats().version, 1u);
+  EXPECT_EQ(world.stats().fallbacks, 1u);
+}
+
+// A connection that was of use and is lost says nothing of versions.
+TEST(Versions, ALaterLossChangesNothing) {
+  SurvivalWorld world({.version = RpcRdmaVersion::kAuto, .reconnect = at_once()});
+  connect_and_call(world);
+  world.restart_server();
+  world.until([&] { return world.stats().reconnects == 1; });
+  Endings endings = submit(world, kEcho, 1);
+  world.until([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kOk);
+  EXPECT_EQ(world.stats().version, 2u);
+  EXPECT_EQ(world.stats().fallbacks, 0u);
+}
+
+TEST(Versions, PinnedToVersion2CallsEndInAnErrorThatNamesIt) {
+  SurvivalWorld world({.version = RpcRdmaVersion::kTwo}, kOnlyOne);
+  world.connect();
+  Endings endings = submit(world, kEcho, 1);
+  world.until([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kVersionError);
+  EXPECT_EQ(world.stats().refusals[Refusal::kNoCommonVersion], 1u);
+  EXPECT_EQ(world.stats().fallbacks, 0u);
+}
+
+TEST(Versions, AServerAnswersOneAtLeast) {
+  SurvivalWorld world({});
+  auto server = Server::create(*world.runtime, {.versions = {.one = false, .two = false}});
+  ASSERT_FALSE(server);
+  EXPECT_EQ(server.error().code, Errc::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace rrdk::loopback
