@@ -176,4 +176,17 @@ AuthStat Call::auth_stat() const noexcept {
   return impl_->reply.auth_stat;
 }
 
+TransportError Call::transport_error() const noexcept {
+  switch (impl_->status) {
+    case CallStatus::kChunkError:
+    case CallStatus::kVersionError:
+    case CallStatus::kRemoteError:
+      break;
+    default:
+      return {};
+  }
+  const proto::ErrorBody& said = impl_->outgoing.error;
+  return {said.raw, said.maximum, said.index, said.length};
+}
+
 }  // namespace rrdk

@@ -31,6 +31,13 @@ uint32_t segments_of(const ResultRoom& room) {
   return count;
 }
 
+uint64_t length_of(const ResultRoom& room) {
+  uint64_t length = 0;
+  for (const MemorySpan& span : room.spans)
+    length += span.length;
+  return length;
+}
+
 uint64_t round_up4(uint64_t bytes) {
   return (bytes + 3) & ~uint64_t{3};
 }
@@ -56,6 +63,7 @@ struct Requester::Draft {
   uint32_t reply_segments = 0;
   uint32_t header_length = 0;
   uint32_t min_header = 0;  // in the version that is spoken
+  uint32_t rooms = 0;       // for results, that are offered
   uint64_t reduced = 0;     // bytes of the stream that are left
   uint64_t reply_bytes = 0;
   uint32_t write_list = 0;  // bytes of it in a header
@@ -83,7 +91,7 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
       message.pieces()[0].bytes.length < kRpcStart)
     return Plan::kTooLarge;
   xdr::store_u32(message.pieces()[0].bytes.data, call.xid);
-  if (is_plain(call.call)) [[likely]] {
+  if (is_plain(call)) [[likely]] {
     plan_plain(call);
     return Plan::kReady;
   }
@@ -100,12 +108,14 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
 
 // Most calls: one short run of bytes, and a reply that fits inline. Decided here as in
 // draft_call().
-bool Requester::is_plain(const OutgoingCall& call) const noexcept {
+bool Requester::is_plain(const State& state) const noexcept {
+  const OutgoingCall& call = state.call;
   const uint32_t header = proto::min_header(link_.wire);
   uint64_t length = call.message.stream_length();
   return call.message.pieces().size() == 1 && call.results.empty() && !call.force_long &&
          header + length <= link_.calls.send && call.max_reply <= link_.calls.receive - header &&
-         length <= link_.options.max_call && call.max_reply <= link_.options.max_reply;
+         length <= link_.options.max_call && call.max_reply <= link_.options.max_reply &&
+         state.reply_extra == 0;
 }
 
 void Requester::plan_plain(State& call) noexcept {
@@ -124,10 +134,7 @@ void Requester::plan_plain(State& call) noexcept {
 uint32_t Requester::pad_of(const ResultRoom& room) const noexcept {
   if (!link_.options.pad_write_chunks) [[likely]]
     return 0;
-  uint64_t length = 0;
-  for (const MemorySpan& span : room.spans)
-    length += span.length;
-  return xdr_pad(length);
+  return xdr_pad(length_of(room));
 }
 
 // False: more than limits or the header's room allow.
@@ -138,20 +145,26 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
   std::span<const Piece> pieces = out.message.pieces();
   draft.reduced = out.message.stream_length();
   draft.min_header = proto::min_header(link_.wire);
-  if (draft.reduced > options.max_call || out.max_reply > options.max_reply ||
-      out.results.size() > kMaxResults)
+  if (draft.reduced > options.max_call || out.results.size() > kMaxResults)
     return false;
-  for (const ResultRoom& room : out.results) {
+  draft.rooms = static_cast<uint32_t>(out.results.size());
+  draft.rooms = std::min({draft.rooms, uint32_t{call.rooms}, link_.peer.write_chunks});
+  uint64_t max_reply = out.max_reply + call.reply_extra;
+  for (const ResultRoom& room : out.results.subspan(draft.rooms))
+    max_reply += length_of(room) + xdr_pad(length_of(room));
+  if (max_reply > options.max_reply)
+    return false;
+  for (const ResultRoom& room : out.results.first(draft.rooms)) {
     uint32_t segments = segments_of(room) + (pad_of(room) != 0);
-    if (options.one_segment && segments > 1)
+    if (segments > link_.peer.segments)
       return false;
     draft.write_segments += segments;
     draft.write_list += kWriteEntry + kSegment * segments;
   }
   // V1-RC-02, EXP-15: by the same threshold that the responder uses.
   uint32_t reply_header = draft.min_header + draft.write_list;
-  if (reply_header + out.max_reply > link_.calls.receive) {
-    draft.reply_bytes = round_up4(out.max_reply);
+  if (reply_header + max_reply > link_.calls.receive) {
+    draft.reply_bytes = round_up4(max_reply);
     draft.reply_segments = pieces_of(draft.reply_bytes, largest);
   }
   draft.count_header();
@@ -162,7 +175,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
     uint32_t k = 0;
     for (const Piece& piece : pieces) {
       if (out.force_long || out.no_ddp || k == kMaxMovedItems ||
-          (must_fit && draft.fits(link_.calls.send)))
+          draft.read_items >= link_.peer.read_chunks || (must_fit && draft.fits(link_.calls.send)))
         break;
       if (!piece.eligible)
         continue;
@@ -178,7 +191,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
     if (out.only_short)
       return false;
   }
-  if (options.one_segment && (draft.call_segments > 1 || draft.reply_segments > 1))
+  if (std::max(draft.call_segments, draft.reply_segments) > link_.peer.segments)
     return false;
   return draft.header_length <= link_.calls.send && draft.offers() <= kMaxOffers &&
          draft.read_items + draft.is_long <= proto::kMaxReadChunks &&
@@ -253,7 +266,7 @@ void Requester::offer(State& call, const Draft& draft) noexcept {
     if (piece.eligible && is_moved(draft.moved, k++))
       add(piece.bytes, Rights::kRemoteRead);
   }
-  call.num_results = static_cast<uint8_t>(call.call.results.size());
+  call.num_results = static_cast<uint8_t>(draft.rooms);
   call.result_first[0] = static_cast<uint16_t>(next);
   for (uint32_t i = 0; i < call.num_results; ++i) {
     for (const MemorySpan& span : call.call.results[i].spans) {

@@ -145,7 +145,9 @@ struct OutgoingCall {
   // Send under the XID that its last submit() gave it, on an engine with the same number of credits
   // that continues the XIDs of that one. Before any call that is not sent again.
   bool resend = false;
-  bool repeatable = false;  // running it twice does no harm
+  // Running it twice does no harm: it is sent again when the peer names the room that its reply
+  // needs.
+  bool repeatable = false;
   void* user = nullptr;
 
   // Out, valid until release(): how it ended, whether the peer may have seen it, and with kOk the
@@ -154,6 +156,8 @@ struct OutgoingCall {
   bool sent = false;
   std::span<const Fragment> reply;
   std::span<const ItemView> placed;
+  // With kChunkError, kVersionError and kRemoteError: what the peer said.
+  proto::ErrorBody error = {};
 
   // The engine's own part (its header buffer, keys, reply buffers, list links).
   struct State;
@@ -228,7 +232,7 @@ class Connection {
   void reply(IncomingCall& call);   // sends call.reply(); on a lost connection just ends the call
   // Answers that the binding does not allow the chunks of this call, or its being long.
   void refuse(IncomingCall& call, uint32_t max_reads, uint32_t max_writes);
-  void drop(IncomingCall& call);    // ends it unanswered; the connection ends too (V1-ERR-20)
+  void drop(IncomingCall& call);  // ends it unanswered; the connection ends too (V1-ERR-20)
   // Responder: further calls are left unanswered, and when the last reply's Send has completed
   // wants_disconnect() is true.
   void drain();

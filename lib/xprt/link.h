@@ -7,6 +7,7 @@
 #include "proto/codec.h"
 #include "xprt/call_pool.h"
 #include "xprt/connection.h"
+#include "xprt/peer_limits.h"
 #include "xprt/receive_queue.h"
 #include "xprt/send_queue.h"
 
@@ -40,6 +41,8 @@ struct Link {
         upcalls(upcalls_),
         sends(options_.send_wrs),
         receives(memory_, options_.credits, receive_bytes(options_)) {
+    if (options.one_segment)
+      peer.segments = 1;
     speak(options.speaks == Speaks::kOne || !options.limits.versions.two
               ? proto::Wire::kVersion1
               : *options.limits.versions.two);
@@ -59,7 +62,8 @@ struct Link {
   bool invalidate = false;                    // version 1: both ends set R (RFC 8797 section 4.1)
   proto::Wire wire = proto::Wire::kVersion1;  // of our calls
   bool settled = true;                        // the peer has shown that it knows that version
-  Thresholds calls;                           // of our calls and their replies
+  PeerLimits peer;
+  Thresholds calls;  // of our calls and their replies
   Thresholds by_version[2] = {{}, {proto::kInlineThreshold2, proto::kInlineThreshold2}};
   SendQueue sends;
   ReceiveQueue receives;

@@ -54,6 +54,9 @@ struct OutgoingCall::State {
   uint16_t revoked = 0;         // offers that were looked at for revocation
   bool fenced = false;          // all invalidations were posted
   bool again = false;           // is to be sent again, under its XID, when its memory is fenced
+  bool mended = false;          // was sent again with the room that the peer named
+  uint16_t rooms = 0;           // how many of the results' rooms are offered at most
+  uint64_t reply_extra = 0;     // room for the reply beyond what the upper layer expects
   uint64_t stuck_since_ns = 0;  // since when it is over and not settled(); 0: not seen so
   uint32_t slot = 0;
   uint32_t xid = 0;

@@ -210,8 +210,31 @@ bool Requester::was_not_run(const proto::ErrorBody& error) const noexcept {
   return link_.wire == proto::Wire::kDraft04 || error.code != proto::ErrorCode::kBadHeader;
 }
 
+// What the peer says of its limits is kept to; such a call was not run, and is sent again. With too
+// little room for its reply it has run: only what may be repeated is, once (V2D4-ERR-16), a Write
+// chunk that was too short and those behind it left out, so that their results come in the reply.
+bool Requester::mend(State& call, const proto::ErrorBody& error) noexcept {
+  if (link_.peer.learn(error))
+    return true;
+  if (!call.call.repeatable || call.mended || error.length == 0)
+    return false;
+  uint64_t expected = call.call.max_reply;
+  if (error.code == proto::ErrorCode::kReplyResource && error.length > expected) {
+    call.reply_extra += error.length - expected;
+  } else if (error.code == proto::ErrorCode::kWriteResource && error.index != 0 &&
+             error.index <= call.num_results) {
+    call.rooms = static_cast<uint16_t>(error.index - 1);
+    call.reply_extra += uint64_t{error.length} + xdr_pad(error.length);
+  } else {
+    return false;
+  }
+  call.mended = true;
+  return true;
+}
+
 CallStatus Requester::read_error(State& call, const proto::Header& header) noexcept {
   ++link_.counters.errors_received;
+  call.call.error = header.error;
   if (falls_back(header.error)) [[unlikely]] {
     bool again = was_not_run(header.error) || call.call.repeatable;
     link_.speak(proto::Wire::kVersion1);
@@ -222,6 +245,8 @@ CallStatus Requester::read_error(State& call, const proto::Header& header) noexc
   }
   if (is_foreign_draft(header.error) && was_not_run(header.error)) [[unlikely]]
     return CallStatus::kVersionError;
+  if (mend(call, header.error)) [[unlikely]]
+    send_again(call);
   switch (header.error.code) {
     case proto::ErrorCode::kBadHeader:
     case proto::ErrorCode::kReadChunks:

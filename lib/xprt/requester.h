@@ -86,6 +86,7 @@ class Requester {
   CallStatus read_reply(State& call, const proto::Header& header,
                         std::span<const std::byte> rpc) noexcept;
   CallStatus malformed(Refusal reason) noexcept;
+  bool mend(State& call, const proto::ErrorBody& error) noexcept;
   CallStatus read_error(State& call, const proto::Header& header) noexcept;
   bool is_foreign_draft(const proto::ErrorBody& error) const noexcept;
   bool was_not_run(const proto::ErrorBody& error) const noexcept;
@@ -96,7 +97,7 @@ class Requester {
   // call_plan_datapath.cc
   struct Draft;
   Plan plan_call(State& call) noexcept;
-  bool is_plain(const OutgoingCall& call) const noexcept;
+  bool is_plain(const State& call) const noexcept;
   void plan_plain(State& call) noexcept;
   bool draft_call(const State& call, Draft& draft) const noexcept;
   uint32_t pad_of(const ResultRoom& room) const noexcept;

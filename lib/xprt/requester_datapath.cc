@@ -17,7 +17,9 @@ void Requester::submit(OutgoingCall& call) noexcept {
   state.num_offers = 0;
   state.bound = state.revoked = 0;
   state.fenced = false;
-  state.again = false;
+  state.again = state.mended = false;
+  state.rooms = kMaxResults;
+  state.reply_extra = 0;
   state.stuck_since_ns = 0;
   if (link_.phase == Phase::kDead) {
     end(state, CallStatus::kConnectionLost);

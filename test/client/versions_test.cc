@@ -102,6 +102,35 @@ TEST(Versions, PinnedToVersion2CallsEndInAnErrorThatNamesIt) {
   EXPECT_EQ(world.stats().fallbacks, 0u);
 }
 
+// A call that expects less than comes.
+void submit_short(Ending& ending, bool retransmit) {
+  std::vector<std::byte> text(6000, std::byte{'x'});
+  Encoder& args = ending.begin(kEcho);
+  args.put_opaque(std::span<const std::byte>(text));
+  ending.call.set_retransmit(retransmit);
+  ending.submit();
+}
+
+// Shows: V2D4-ERR-12, V2D4-ERR-13, V2D4-ERR-16
+TEST(Versions, AReplyWithoutRoomIsNamedAndTheCallRepeatedIfItMay) {
+  SurvivalWorld world({.version = RpcRdmaVersion::kTwo, .reconnect = at_once()});
+  connect_and_call(world);
+  Ending once(*world.connection);
+  submit_short(once, false);
+  world.until([&] { return once.ended() == 1; });
+  EXPECT_STREQ(to_string(once.call.status()), to_string(CallStatus::kChunkError));
+  EXPECT_EQ(once.call.transport_error().code, 8u);  // REPLY_RESOURCE
+  EXPECT_EQ(once.call.transport_error().length, 24u + 4 + 6000);
+
+  Ending again(*world.connection);
+  submit_short(again, true);
+  world.until([&] { return again.ended() == 1; });
+  EXPECT_STREQ(to_string(again.call.status()), to_string(CallStatus::kOk));
+  EXPECT_EQ(again.call.transport_error().code, 0u);
+  EXPECT_EQ(again.call.results().get_opaque(1u << 20).size(), 6000u);
+  EXPECT_EQ(world.server->stats().refusals[Refusal::kNoReplyRoom], 2u);
+}
+
 TEST(Versions, AServerAnswersOneAtLeast) {
   SurvivalWorld world({});
   auto server = Server::create(*world.runtime, {.versions = {.one = false, .two = false}});

@@ -25,7 +25,7 @@ Wire::Record* Wire::begin(uint32_t xid) {
   Record* known = find(xid);
   if (known == nullptr) {
     known = &records_.emplace_back();
-  } else if (known->again && known->replied && !known->ended && header_.version == 1) {
+  } else if (known->again && known->replied && !known->ended) {
     *known = {};
   } else {
     context_.fail(name_, "xid %08x is used twice", xid);
@@ -122,8 +122,11 @@ void Wire::on_reply_posted(std::span<const std::byte> message, uint32_t receives
   // What an end of the other draft would say, too (V2X-03).
   bool is_foreign = is_error && (header_.error.raw == 2 || header_.error.raw == 3);
   bool was_run = header_.wire == proto::Wire::kDraft00 && header_.error.raw == 2;
-  record->again =
-      header_.version == 2 && !settled_ && (is_version_error || (is_foreign && !was_run));
+  bool in_version_1 = !settled_ && (is_version_error || (is_foreign && !was_run));
+  // Within what it is told, the requester tries again (V2D4-ERR-08 to 10).
+  bool tells_limit = is_error && (header_.error.code == proto::ErrorCode::kReadChunks ||
+                                  header_.error.code == proto::ErrorCode::kWriteChunks);
+  record->again = header_.version == 2 && (in_version_1 || tells_limit);
   record->granted = !is_version_error;
   settled_ |= !is_error;
   if (message.size() <= kRepeatable && !record->again)

@@ -27,7 +27,7 @@ class Wire {
     bool replied = false;       // to the requester's engine
     bool ended = false;
     bool given_up = false;  // cancelled, timed out or lost
-    bool again = false;     // refused by its version: may be sent again in version 1
+    bool again = false;     // refused in a way that lets the requester send it again
     bool granted = false;   // the answer says something of credits
     bool has_reply_chunk = false;
     std::vector<uint16_t> write_chunks;    // segments of each

@@ -1,5 +1,6 @@
 // A requester of version 2 against a scripted responder: how the version is settled, and what the
 // words of its calls are (draft-04 sections 6.2 and 7, draft-00 section 5).
+#include "proto/codec.h"
 #include "scripted_test.h"
 
 namespace rrdk::xprt::test {
@@ -262,12 +263,11 @@ TEST_F(Version2Requester, ErrorsEndTheirCallAndNoOther) {
     Wire words;
     CallStatus status;
   } errors[] = {
-      {{2}, CallStatus::kChunkError},      {{3}, CallStatus::kRemoteError},
-      {{4, 1}, CallStatus::kChunkError},   {{5, 1}, CallStatus::kChunkError},
-      {{6, 1}, CallStatus::kChunkError},   {{7, 1, 100}, CallStatus::kChunkError},
-      {{8, 100}, CallStatus::kChunkError}, {{9}, CallStatus::kRemoteError},
-      {{10}, CallStatus::kRemoteError},    {{11}, CallStatus::kRemoteError},
-      {{0}, CallStatus::kRemoteError},     {{7, 1}, CallStatus::kMalformedReply},
+      {{2}, CallStatus::kChunkError},         {{3}, CallStatus::kRemoteError},
+      {{7, 1, 100}, CallStatus::kChunkError}, {{8, 100}, CallStatus::kChunkError},
+      {{9}, CallStatus::kRemoteError},        {{10}, CallStatus::kRemoteError},
+      {{11}, CallStatus::kRemoteError},       {{0}, CallStatus::kRemoteError},
+      {{7, 1}, CallStatus::kMalformedReply},
   };
   for (const auto& one : errors) {
     OutgoingCall call;
@@ -295,6 +295,145 @@ TEST_F(Version2Requester, MessagesThatAreNoAnswerChangeNothing) {
   EXPECT_EQ(end->engine->window(), 4u);
   peer_side->say(reply(xid));
   expect_status(call, CallStatus::kOk);
+}
+
+// What an answer to a call of two Read chunks or two Write chunks makes of the next one.
+class Limits : public Version2Requester {
+ protected:
+  // Two eligible arguments of 2000 bytes, and room for two results.
+  void submit_large(OutgoingCall& call) {
+    offer(call);
+    Encoder e(call.message, *memory, 1024, 1u << 20);
+    e.put_u64(0);
+    for (int i = 0; i < 2; ++i)
+      e.put_item(memory->get(2000), 2000, Ddp::kEligible);
+    e.finish();
+    end->engine->submit(call);
+    end->run();
+  }
+  struct Counts {
+    uint32_t reads = 0, writes = 0;
+    bool has_reply = false;
+    uint64_t reply_length = 0;
+  };
+  static Counts counts(const Bytes& message) {
+    proto::Header header;
+    proto::decode(message, proto::Direction::kCall, {}, header);
+    const proto::ChunkLists& lists = header.lists;
+    uint32_t zero = lists.num_reads != 0 && lists.reads[0].position == 0 ? 1 : 0;
+    return {lists.num_reads - zero, lists.num_writes, lists.has_reply, lists.reply.length};
+  }
+  Bytes send_large(OutgoingCall& call) {
+    submit_large(call);
+    return only_sent();
+  }
+};
+
+// Shows: V2D4-ERR-08, V2D4-ERR-09, V2D4-ERR-20
+TEST_F(Limits, AreKeptToFromThenOn) {
+  connect(Speaks::kTwo, proto::Wire::kDraft04, {.chunk_threshold = 1000});
+  settle();
+  OutgoingCall call;
+  Bytes sent = send_large(call);
+  EXPECT_EQ(counts(sent).reads, 2u);
+  EXPECT_EQ(counts(sent).writes, 2u);
+  peer_side->say(error(sent, {4, 1}));
+  Bytes again = only_sent();
+  EXPECT_EQ(word(again, 0), word(sent, 0));
+  EXPECT_EQ(counts(again).reads, 1u);
+  EXPECT_EQ(counts(again).writes, 2u);
+  peer_side->say(error(again, {5, 1}));
+  again = only_sent();
+  EXPECT_EQ(counts(again).reads, 1u);
+  EXPECT_EQ(counts(again).writes, 1u);
+  peer_side->say(error(again, {5, 0}));
+  again = only_sent();
+  EXPECT_EQ(counts(again).writes, 0u);
+  EXPECT_GE(counts(again).reply_length, 8200u);
+  EXPECT_TRUE(end->ended.empty());
+  peer_side->say(reply(word(again, 0)));
+  expect_status(call, CallStatus::kOk);
+
+  sent = send_large(call);
+  EXPECT_EQ(counts(sent).reads, 1u);
+  EXPECT_EQ(counts(sent).writes, 0u);
+  // What is no news ends the call.
+  peer_side->say(error(sent, {4, 1}));
+  expect_status(call, CallStatus::kChunkError);
+  EXPECT_EQ(call.error.maximum, 1u);
+}
+
+// Shows: V2D4-ERR-10, V2D4-ERR-20
+TEST_F(Limits, WithoutReadChunksTheCallIsALongOne) {
+  connect(Speaks::kTwo, proto::Wire::kDraft04, {.chunk_threshold = 1000});
+  settle();
+  OutgoingCall call;
+  Bytes sent = send_large(call);
+  peer_side->say(error(sent, {4, 0}));
+  Bytes again = only_sent();
+  EXPECT_EQ(counts(again).reads, 0u);
+  EXPECT_EQ(word(again, 3), kNoMsg);
+  // No chunk without segments makes a call: it can not be sent.
+  peer_side->say(error(again, {6, 0}));
+  expect_status(call, CallStatus::kTooLarge);
+  EXPECT_TRUE(peer_side->take().empty());
+}
+
+// Shows: V2D4-ERR-13, V2D4-ERR-16
+TEST_F(Limits, ALargerReplyChunkIsOfferedOnceToACallThatMayBeRepeated) {
+  connect(Speaks::kTwo);
+  settle();
+  OutgoingCall call;
+  call.max_reply = 100;
+  call.repeatable = true;
+  Bytes sent = send(call);
+  EXPECT_FALSE(counts(sent).has_reply);
+  peer_side->say(error(sent, {8, 10000}));
+  Bytes again = only_sent();
+  EXPECT_EQ(word(again, 0), word(sent, 0));
+  EXPECT_EQ(counts(again).reply_length, 10000u);
+  peer_side->say(error(again, {8, 20000}));
+  expect_status(call, CallStatus::kChunkError);
+  EXPECT_EQ(call.error.length, 20000u);
+  EXPECT_TRUE(peer_side->take().empty());
+
+  call.repeatable = false;
+  sent = send(call);
+  EXPECT_FALSE(counts(sent).has_reply);
+  peer_side->say(error(sent, {8, 10000}));
+  expect_status(call, CallStatus::kChunkError);
+  EXPECT_EQ(call.error.length, 10000u);
+  EXPECT_TRUE(peer_side->take().empty());
+
+  call.repeatable = true;
+  for (uint32_t length : {0u, 50u, 0xffffffffu}) {  // unknown, no more than was expected, too much
+    sent = send(call);
+    peer_side->say(error(sent, {8, length}));
+    expect_status(call, length == 0xffffffff ? CallStatus::kTooLarge : CallStatus::kChunkError);
+    EXPECT_TRUE(peer_side->take().empty());
+  }
+}
+
+// Shows: V2D4-ERR-13
+TEST_F(Limits, AResultWithoutRoomComesInTheReply) {
+  connect(Speaks::kTwo);
+  settle();
+  OutgoingCall call;
+  call.repeatable = true;
+  offer(call);
+  Bytes sent = send(call);
+  EXPECT_EQ(counts(sent).writes, 2u);
+  peer_side->say(error(sent, {7, 2, 5001}));
+  Bytes again = only_sent();
+  EXPECT_EQ(counts(again).writes, 1u);
+  EXPECT_GE(counts(again).reply_length, 8000u + 5004u);
+  peer_side->say(reply(word(again, 0)));
+  expect_status(call, CallStatus::kOk);
+  for (uint32_t index : {0u, 3u}) {
+    sent = send(call);
+    peer_side->say(error(sent, {7, index, 5001}));
+    expect_status(call, CallStatus::kChunkError);
+  }
 }
 
 }  // namespace

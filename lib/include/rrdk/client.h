@@ -140,6 +140,17 @@ struct ClientOptions {
 
 class Call;
 
+/**
+ * An RDMA_ERROR, as the server sent it (RFC 8166 section 4.5; draft-04 of version 2,
+ * section 6.2.4). Version 1 has no fields but the code.
+ */
+struct TransportError {
+  uint32_t code;     ///< rdma_err, whose meaning depends on version and draft; 0: there was none
+  uint32_t maximum;  ///< READ_CHUNKS, WRITE_CHUNKS, SEGMENTS: how many are taken
+  uint32_t write_chunk;  ///< WRITE_RESOURCE: which offer() was too short, from 1; 0: unknown
+  uint32_t length;       ///< WRITE_RESOURCE, REPLY_RESOURCE: bytes that are needed; 0: unknown
+};
+
 /** Counters of one ClientConnection since it was made, over all its reconnections. */
 struct ClientStats {
   uint64_t calls, ended_ok, ended_error, timeouts;
@@ -261,9 +272,14 @@ class Call {
   void set_timeout_ms(uint32_t timeout) noexcept;
   /**
    * For this call only, after begin(): whether it is sent again, under the same XID, when its
-   * connection breaks before the reply. Without ClientOptions::reconnect it makes no difference.
+   * connection breaks before the reply. Without ClientOptions::reconnect it makes no difference to that.
    *
    * A call that makes the server close the connection each time is repeated until its deadline.
+   *
+   * In version 2 it also says whether a call whose reply had too little room is sent again, once,
+   * with the room that the server names (transport_error()); results of offers that were too short
+   * then come in the reply. Procedure 0 always is. What was refused before it was run, because of
+   * more chunks than the server takes, is sent again with fewer in any case.
    */
   void set_retransmit(bool retransmit) noexcept;
 
@@ -304,6 +320,8 @@ class Call {
   uint32_t mismatch_high() const noexcept;
   /** After kAuthError. */
   AuthStat auth_stat() const noexcept;
+  /** After kChunkError, kVersionError and kRemoteError: what the server said. */
+  TransportError transport_error() const noexcept;
 
   struct Impl;
 
