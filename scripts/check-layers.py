@@ -28,6 +28,7 @@ PUBLIC = {
     "xdr": "xdr",
     "rpc": "rpc", "call_status": "rpc",
     "rpcbind": "rpcbind",
+    "version": "proto",
     "binding": "ulb",
     "refusals": "xprt",
     "runtime": "runtime", "stats": "runtime",
