@@ -23,13 +23,15 @@ Decoded decode_error(std::span<const std::byte> message, Header& header) {
   return {Verdict::kOk, kMinError};
 }
 
-// The direction of what has no field for it (BIDIR-04, BIDIR-15): at a client a Read list shows a
-// call, since replies have none; at a server an RDMA_NOMSG is a call, since calls to clients offer
-// no Reply chunk.
+// The direction of what has no field for it (BIDIR-04, BIDIR-15): at a client a Position-Zero chunk
+// shows a call, since replies have none; at a server an RDMA_NOMSG is a call, since calls to
+// clients offer no Reply chunk.
 Direction direction_of(const Header& header, std::span<const std::byte> rpc) {
   if (header.type != MessageType::kNoMsg)
     return direction_of_message(rpc, header.direction);
-  return header.lists.num_reads != 0 ? Direction::kCall : header.direction;
+  const ChunkLists& lists = header.lists;
+  bool holds_call = lists.num_reads != 0 && lists.reads[0].position == 0;
+  return holds_call ? Direction::kCall : header.direction;
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ Message err_chunk(uint32_t xid, uint32_t grant) {
   return {xid, 1, grant, kError, kErrChunk};
 }
 Message err_vers(uint32_t xid, uint32_t version, uint32_t grant) {
-  return {xid, version, grant, kError, kErrVers, 1, 1};
+  return {xid, version, grant, kError, kErrVers, 1, 2};
 }
 Message null_reply(uint32_t xid, uint32_t grant) {
   return {xid, 1, grant, kMsg, 0, 0, 0, success(xid)};

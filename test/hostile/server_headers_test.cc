@@ -63,9 +63,9 @@ std::vector<ServerScenario> headers() {
        {err_vers(7, 0)},
        {Refusal::kBadVersion}},
       // Shows: V1-ERR-02, V1-ERR-03, V1-ERR-04
-      {"VersionTwo",
-       {say({7, 2, kCredits, kMsg, 0, 0, 0, 0, 0, call(7, 0)})},
-       {err_vers(7, 2)},
+      {"VersionThree",
+       {say({7, 3, kCredits, kMsg, 0, 0, 0, 0, 0, call(7, 0)})},
+       {err_vers(7, 3)},
        {Refusal::kBadVersion}},
       // Shows: V1-HDR-04, V1-ERR-03
       {"LargestVersionAndNothingToParse",

@@ -152,7 +152,7 @@ void check_stream(const ReferenceHeader& header, size_t behind, Direction role,
   }
   uint64_t left = behind;
   bool is_long = header.proc == RDMA_NOMSG;
-  if (is_long && !header.reads.empty())  // no reply has any
+  if (is_long && chunks.contains(0))  // no reply has one
     role = Direction::kCall;
   if (!is_long && chunks.contains(0))
     out.insert(Verdict::kPositionZeroInMsg);
