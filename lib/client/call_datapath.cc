@@ -186,7 +186,13 @@ TransportError Call::transport_error() const noexcept {
       return {};
   }
   const proto::ErrorBody& said = impl_->outgoing.error;
-  return {said.raw, said.maximum, said.index, said.length};
+  return {.version = impl_->outgoing.error_version,
+          .code = said.raw,
+          .low = said.low,
+          .high = said.high,
+          .maximum = said.maximum,
+          .write_chunk = said.index,
+          .length = said.length};
 }
 
 }  // namespace rrdk

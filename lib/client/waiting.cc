@@ -13,10 +13,10 @@ constexpr uint64_t kMs = 1'000'000;
 
 }  // namespace
 
-// Whether a call that lost its connection waits for the next one. On the same connection a call is
-// never repeated: it would need a second credit while the first is held (RFC 5666 and RFC 8166
-// section 3.3), and a reliable connection loses nothing while it lives. Recovery is for the loss
-// and re-establishment of all of it (RFC 5666 section 8).
+// Whether a call that lost its connection waits for the next one. On the same connection a call
+// that was not answered is never repeated: it would need a second credit while the first is held
+// (RFC 5666 and RFC 8166 section 3.3), and a reliable connection loses nothing while it lives.
+// Recovery is for the loss and re-establishment of all of it (RFC 5666 section 8).
 bool ClientConnection::Impl::carries(const Call::Impl& call) const noexcept {
   if (!will_reconnect())
     return false;

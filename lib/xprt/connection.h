@@ -158,6 +158,7 @@ struct OutgoingCall {
   std::span<const ItemView> placed;
   // With kChunkError, kVersionError and kRemoteError: what the peer said.
   proto::ErrorBody error = {};
+  uint32_t error_version = 0;
 
   // The engine's own part (its header buffer, keys, reply buffers, list links).
   struct State;

@@ -235,6 +235,7 @@ bool Requester::mend(State& call, const proto::ErrorBody& error) noexcept {
 CallStatus Requester::read_error(State& call, const proto::Header& header) noexcept {
   ++link_.counters.errors_received;
   call.call.error = header.error;
+  call.call.error_version = header.version;
   if (falls_back(header.error)) [[unlikely]] {
     bool again = was_not_run(header.error) || call.call.repeatable;
     link_.speak(proto::Wire::kVersion1);

@@ -52,8 +52,8 @@ bool Requester::start(State& call) noexcept {
   if (plan != Plan::kReady) [[unlikely]] {
     free_slot(call.slot);
     call.release_buffers();
-    if (plan == Plan::kTooLarge)
-      end(call, CallStatus::kTooLarge);
+    if (plan == Plan::kTooLarge)  // what was refused ends with that
+      end(call, call.again ? CallStatus::kChunkError : CallStatus::kTooLarge);
     else if (active_ == 0)  // no one will give back what is missing
       end(call, CallStatus::kNoMemory);
     else

@@ -98,6 +98,10 @@ TEST(Versions, PinnedToVersion2CallsEndInAnErrorThatNamesIt) {
   Endings endings = submit(world, kEcho, 1);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kVersionError);
+  TransportError said = endings[0]->call.transport_error();
+  EXPECT_EQ(said.code, 1u);
+  EXPECT_EQ(said.low, 1u);
+  EXPECT_EQ(said.high, 1u);
   EXPECT_EQ(world.stats().refusals[Refusal::kNoCommonVersion], 1u);
   EXPECT_EQ(world.stats().fallbacks, 0u);
 }
@@ -119,6 +123,7 @@ TEST(Versions, AReplyWithoutRoomIsNamedAndTheCallRepeatedIfItMay) {
   submit_short(once, false);
   world.until([&] { return once.ended() == 1; });
   EXPECT_STREQ(to_string(once.call.status()), to_string(CallStatus::kChunkError));
+  EXPECT_EQ(once.call.transport_error().version, 2u);
   EXPECT_EQ(once.call.transport_error().code, 8u);  // REPLY_RESOURCE
   EXPECT_EQ(once.call.transport_error().length, 24u + 4 + 6000);
 

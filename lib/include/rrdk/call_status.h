@@ -40,17 +40,24 @@ enum class CallStatus : uint8_t {
   /** AUTH_ERROR: the credential was refused; auth_stat() says why. */
   kAuthError,
   /**
-   * ERR_CHUNK, or what version 2 has in its place (BAD_XDR, READ_CHUNKS, WRITE_CHUNKS, SEGMENTS,
-   * WRITE_RESOURCE, REPLY_RESOURCE): the server refused the call's chunks, or the reply had no room.
-   * Offer more room, or expect_reply() more. With too little room for the reply the server has run
-   * it.
+   * The server refused the call's chunks, or the reply had no room: ERR_CHUNK, BAD_HEADER, or of
+   * draft-04 BAD_XDR, READ_CHUNKS, WRITE_CHUNKS, SEGMENTS, WRITE_RESOURCE, REPLY_RESOURCE;
+   * Call::transport_error() says which. Too little room for the reply: the server has run the call;
+   * offer() more, or expect_reply() more. More chunks or segments than it takes: it has not; offer
+   * fewer. Version 1 and draft-00 do not tell these apart.
    */
   kChunkError,
-  /** The server does not speak this version of RPC-over-RDMA (ERR_VERS), or not this draft of it. */
+  /**
+   * The server does not speak this version of RPC-over-RDMA (ERR_VERS), or means the other draft of
+   * version 2. The call was not run. Without a common version the connection ends as well, and each
+   * next one will: use RpcRdmaVersion::kAuto, or kOne. A client of draft-00 can not tell a server
+   * of draft-04 from one that refuses its chunks: that is kChunkError.
+   */
   kVersionError,
   /**
-   * RDMA_ERROR with a code that this version does not define, or that says no more than that the
-   * server can not serve the call (version 2: SYSTEM).
+   * RDMA_ERROR of another kind: SYSTEM (the server has no memory for the call, or its chunks are
+   * larger than it takes: in version 1 and draft-00 that is kChunkError), INVAL_PROC, INVAL_OPTION,
+   * or a code that the version does not define.
    */
   kRemoteError,
   /** A reply came that breaks the protocol. The call is over; the server has probably run it. */

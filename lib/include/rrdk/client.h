@@ -27,8 +27,11 @@
  *   - it was sent, and may not: it ends with kConnectionLost.
  *
  * Deadlines count from submit(), through all of this. cancel() works at any time.
- * A call is never repeated on a connection that lives: RPC over RDMA has one credit per call on its
- * way (RFC 5666 and RFC 8166 section 3.3), and its fabric loses nothing while it is up.
+ * On a connection that lives no call is repeated that was not answered: RPC over RDMA has one
+ * credit per call on its way (RFC 5666 and RFC 8166 section 3.3), and its fabric loses nothing
+ * while it is up. What is sent again there, under its XID, was answered with an error: the first
+ * call of kAuto, in version 1, and in version 2 a call refused for its chunks or for too little
+ * room, see set_retransmit().
  *
  * Threads: begin(), offer() and submit() from any thread, one at a time per Call; on the
  * connection's own poll core (in a callback, or where an embedded Runtime is polled) submit() is a
@@ -88,10 +91,18 @@ struct ClientOptions {
   /** 1 unless told, since version 2 never left draft state. */
   RpcRdmaVersion version = RpcRdmaVersion::kOne;
   RpcRdmaDraft draft = RpcRdmaDraft::kDraft04;  ///< the version 2 that is meant
-  /** With kAuto: how long a server that does not know version 2 is not asked again. */
+  /**
+   * With kAuto: for how many seconds this Client begins connections to a URI with version 1, after
+   * a server there did not know version 2, or its connection was lost before the first answer. 0:
+   * that is not remembered, and a server that never answers version 2 can not be reached.
+   */
   uint32_t version_memory_s = 600;
-  uint32_t credits = 64;         ///< calls in flight per connection, 1 to 4096; further ones queue
-  uint32_t inline_size = 4096;   ///< bytes of Send and Receive buffers, k * 1024, to 262144
+  uint32_t credits = 64;  ///< calls in flight per connection, 1 to 4096; further ones queue
+  /**
+   * Bytes of Send and Receive buffers: a multiple of 1024, at most 262144. In version 2 at most
+   * 4096 bytes go inline, and Receives have at least that.
+   */
+  uint32_t inline_size = 4096;
   uint64_t max_call = 8u << 20;  ///< bytes of one call, data included
   uint64_t max_reply = 8u << 20;
   uint32_t connect_timeout_ms = 5000;  ///< looking a name up included
@@ -112,7 +123,9 @@ struct ClientOptions {
   /**
    * Call::set_retransmit() of every call; needs `reconnect`. Only if each procedure called is
    * idempotent, or the server has a duplicate request cache for those that are not
-   * (Procedure::idempotent in rrdk/server.h): what was sent may have been run. Have deadlines.
+   * (Procedure::idempotent in rrdk/server.h): what was sent may have been run. Have deadlines. What
+   * it means in version 2 besides is in Call::set_retransmit(), which needs no `reconnect` for
+   * that.
    */
   bool retransmit = false;
   /**
@@ -142,11 +155,18 @@ class Call;
 
 /**
  * An RDMA_ERROR, as the server sent it (RFC 8166 section 4.5; draft-04 of version 2,
- * section 6.2.4). Version 1 has no fields but the code.
+ * section 6.2.4). Fields that the code does not have are 0. The codes:
+ *
+ *   version 1   1 ERR_VERS, 2 ERR_CHUNK
+ *   draft-00    1 ERR_VERS, 2 BAD_HEADER, 3 INVAL_OPTION
+ *   draft-04    1 VERS, 2 BAD_XDR, 3 INVAL_PROC, 4 READ_CHUNKS, 5 WRITE_CHUNKS, 6 SEGMENTS,
+ *               7 WRITE_RESOURCE, 8 REPLY_RESOURCE, 9 INVAL_OPTION, 10 SYSTEM
  */
 struct TransportError {
-  uint32_t code;     ///< rdma_err, whose meaning depends on version and draft; 0: there was none
-  uint32_t maximum;  ///< READ_CHUNKS, WRITE_CHUNKS, SEGMENTS: how many are taken
+  uint32_t version;      ///< of the answer: 1 or 2
+  uint32_t code;         ///< rdma_err; 0: there was none
+  uint32_t low, high;    ///< ERR_VERS: the versions that the server speaks
+  uint32_t maximum;      ///< READ_CHUNKS, WRITE_CHUNKS; SEGMENTS, of one chunk: how many are taken
   uint32_t write_chunk;  ///< WRITE_RESOURCE: which offer() was too short, from 1; 0: unknown
   uint32_t length;       ///< WRITE_RESOURCE, REPLY_RESOURCE: bytes that are needed; 0: unknown
 };
@@ -162,12 +182,16 @@ struct ClientStats {
   uint64_t reconnects;         ///< connections established after the first
   uint64_t failed_attempts;    ///< attempts at one that came to nothing
   uint64_t carried_over;       ///< calls that had waited for a connection when one was there
-  uint64_t retransmissions;    ///< calls sent again under their old XIDs
+  uint64_t retransmissions;    ///< calls sent again under their XIDs, on whatever connection
   uint64_t keepalives;         ///< NULL calls made to ask a silent peer
   uint64_t keepalive_ends;     ///< connections ended because it did not answer
-  uint32_t version;            ///< of RPC-over-RDMA, spoken on the present connection or the last
-  uint64_t fallbacks;          ///< to version 1, by kAuto: on a connection, or for the next one
-  Refusals refusals;           ///< what the peer sent that was refused or ignored, by reason
+  /**
+   * Of RPC-over-RDMA: in which calls are sent. With kAuto 2 is certain once a call has ended well.
+   */
+  uint32_t version;
+  /** To version 1, by kAuto: on a connection, or for the next one; not what was remembered. */
+  uint64_t fallbacks;
+  Refusals refusals;  ///< what the peer sent that was refused or ignored, by reason
 };
 
 /** One connection to one server, or one after the other, on one poll core. */
@@ -272,14 +296,17 @@ class Call {
   void set_timeout_ms(uint32_t timeout) noexcept;
   /**
    * For this call only, after begin(): whether it is sent again, under the same XID, when its
-   * connection breaks before the reply. Without ClientOptions::reconnect it makes no difference to that.
+   * connection breaks before the reply. Without ClientOptions::reconnect it makes no difference to
+   * that.
    *
    * A call that makes the server close the connection each time is repeated until its deadline.
    *
-   * In version 2 it also says whether a call whose reply had too little room is sent again, once,
-   * with the room that the server names (transport_error()); results of offers that were too short
-   * then come in the reply. Procedure 0 always is. What was refused before it was run, because of
-   * more chunks than the server takes, is sent again with fewer in any case.
+   * In draft-04 of version 2 it also says whether a call whose reply had too little room is sent
+   * again, once, with the room that the server names (transport_error()), with or without
+   * `reconnect`. The result of an offer() that was too short, and those behind it, then come in the
+   * reply: look at results(), not at the memory. Procedure 0 always is. What was refused before it
+   * was run, because of more chunks or segments than the server takes, is sent again with fewer in
+   * any case; later calls of the connection keep to that, and offers beyond it are not used.
    */
   void set_retransmit(bool retransmit) noexcept;
 

@@ -36,9 +36,9 @@ enum class Refusal : uint8_t {
   kTooManyBytes,        ///< refused: chunks that are larger than the limit
   kTrailingBytes,       ///< ignored: bytes behind a header that no message follows
   kDone,                ///< ignored: RDMA_DONE
-  kUnknownOption,       ///< refused: an RDMA_OPTIONAL of a type that nobody here knows
-  kProperties,          ///< refused: transport properties, where they are switched off
-  kUnknownHandle,       ///< ignored: asks to invalidate a handle that is none of the call's
+  kUnknownOption,  ///< refused by a server, ignored by a client: an RDMA_OPTIONAL of unknown type
+  kProperties,     ///< the same: transport properties of draft-04, which are not supported
+  kUnknownHandle,  ///< ignored: asks to invalidate a handle that is none of the call's
 
   // Calls, at a server.
   kError,          ///< ignored: RDMA_ERROR, which only answers calls

@@ -66,7 +66,7 @@ class ServerCall {
   ~ServerCall();
 
   uint32_t program() const noexcept;
-  uint32_t version() const noexcept;
+  uint32_t version() const noexcept;  ///< of the program, not of RPC-over-RDMA
   uint32_t procedure() const noexcept;
   uint32_t xid() const noexcept;
   const Credential& credential() const noexcept;
@@ -142,8 +142,9 @@ struct Service {
 
 /**
  * The duplicate request cache: replies to procedures that are not idempotent are kept, so that a
- * call that a client repeats on a new connection, with the same XID, runs once. What is kept is the
- * RPC message; a repeated call may offer other chunks.
+ * call that a client repeats with the same XID, on a new connection or, in version 2, on the same
+ * one after an answer that named the room it needs, runs once. What is kept is the RPC message; a
+ * repeated call may offer other chunks.
  *
  *   {.number = kAppend, .handler = append, .idempotent = false}
  *
@@ -182,7 +183,10 @@ struct ReplayOptions {
 };
 
 struct ServerOptions {
-  /** Of RPC-over-RDMA; calls in others are answered ERR_VERS. */
+  /**
+   * Of RPC-over-RDMA, all on one port: calls in others are answered ERR_VERS, and those of the
+   * other draft with its errors for what can not be read (doc/version-two.md). At least one.
+   */
   RpcRdmaVersions versions = {};
   /**
    * Calls that one connection may have outstanding, 1 to 4096. Each connection takes as many
@@ -195,7 +199,8 @@ struct ServerOptions {
   uint32_t credits = 64;
   /**
    * Bytes of Send and Receive buffers: a multiple of 1024, at most 262144 and largest_buffer().
-   * With version 2 Receives have 4096 bytes at least, and so do its messages.
+   * Where version 2 is answered, as it is by default, Receives have at least 4096 bytes; its
+   * messages have at most 4096 bytes inline, whatever this is.
    */
   uint32_t inline_size = 4096;
   uint64_t max_call = 8u << 20;   ///< bytes of one call, chunks included; more is refused

@@ -27,13 +27,17 @@ enum class RpcRdmaDraft : uint8_t {
 /** What a client speaks. */
 enum class RpcRdmaVersion : uint8_t {
   kOne,
-  kTwo,  ///< servers that do not know it: calls end with kVersionError
+  kTwo,  ///< with servers that do not know it calls end with kVersionError, see there
   /**
    * Version 2, and 1 with servers that do not know that (draft-04 section 7): the first call of a
    * connection is sent in version 2, in at most 1024 bytes and alone; a server that answers
    * ERR_VERS, or as one that means the other draft, gets it again in version 1, on the same
-   * connection. If the connection is lost before any answer, the next one begins with version 1.
-   * What was learned of a server's URI is remembered for ClientOptions::version_memory_s.
+   * connection. (With draft-00, whose error can mean a reply without room as well, only procedure 0
+   * and calls that may be retransmitted; another ends with kChunkError.) If the connection is lost
+   * before any answer, or the first call times out, which ends it, the next one begins with version
+   * 1, be it by ReconnectOptions or by connect(). So the first call is best one of procedure 0 with
+   * a deadline. What was learned of a server's URI is remembered for
+   * ClientOptions::version_memory_s.
    */
   kAuto,
 };
