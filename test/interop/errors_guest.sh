@@ -22,7 +22,7 @@ our_client() {
   local status=0
   timeout --foreground 120 "$build/apps/testrpc/testrpc" --client iwarp://127.0.0.1:20060 --engine nfs3 \
     --nfs-export /export --nfs-mount 20048 --nfs-calls null,getattr,lookup --nfs-names 0 --window 4 \
-    --count 300 --timeout --foreground 20000 --json /tmp/errors.json >/tmp/errors.log 2>&1 || status=$?
+    --count 300 --timeout 20000 --json /tmp/errors.json >/tmp/errors.log 2>&1 || status=$?
   kill $meddler
   cat /tmp/meddler-20060.log
   grep -E '^(ERRORS|CALLS|testrpc:)' /tmp/errors.log

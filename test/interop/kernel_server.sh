@@ -14,7 +14,7 @@ ulimit -l unlimited
 try() {
   say "== $*"
   timeout --foreground 300 "$build/apps/testrpc/testrpc" --client "$uri" --engine nfs3 --json /tmp/run.json \
-    --nfs-export /export --nfs-mount 20048 --verify --timeout --foreground 20000 --seed "${RRDK_SEED:-1}" "$@"
+    --nfs-export /export --nfs-mount 20048 --verify --timeout 20000 --seed "${RRDK_SEED:-1}" "$@"
   [ -z "$(ls -A /export)" ] || die "left behind in /export: $(ls -A /export)"
 }
 

@@ -41,7 +41,7 @@ go_on_through() {
   nfsd_runs=yes
   timeout --foreground 200 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049?timeout=5" --engine nfs3 --verify \
     --nfs-export /export --nfs-mount 20048 --nfs-names 20 --size 1,5000,100000 --window 4 --duration 12 \
-    --reconnect --retransmit --keepalive-ms 1000 --timeout --foreground 120000 --json /tmp/loss.json >/tmp/loss.log 2>&1 &
+    --reconnect --retransmit --keepalive-ms 1000 --timeout 120000 --json /tmp/loss.json >/tmp/loss.log 2>&1 &
   local client=$!
   wait_for 60 "testrpc's first calls" grep -q 'RPC/s' /tmp/loss.log
   lose_and_recover "$1" "$2"

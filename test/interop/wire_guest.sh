@@ -28,7 +28,7 @@ our_client() {
   start_capture client 20049
   timeout --foreground 120 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049" --engine nfs3 --verify \
     --nfs-export /export --nfs-mount 20048 --nfs-names 80 --count 150 --window 8 --credits 23 \
-    --timeout --foreground 20000 --size 1,5000,150000
+    --timeout 20000 --size 1,5000,150000
   stop_capture client
 }
 
