@@ -1,4 +1,4 @@
-// Random version 1 messages that know the header's structure: whole ones with lists that mostly fit
+// Random messages that know the header's structure: whole ones with lists that mostly fit
 // each other, and mutations of any message. The same seed gives the same messages everywhere.
 // Fuzzers can use mutate() as their mutator.
 #pragma once
@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "proto/wire.h"
 #include "rrdk/xdr.h"
 
 namespace rrdk::proto {
@@ -31,7 +32,7 @@ class HeaderRandom {
   uint32_t below(uint32_t n) { return static_cast<uint32_t>((uint64_t{word()} * n) >> 32); }
   bool one_in(uint32_t n) { return below(n) == 0; }
 
-  // Replaces `out` by a header and what follows it. Most keep every rule.
+  // Replaces `out` by a header of version 1 and what follows it. Most keep every rule.
   void generate(Bytes& out) {
     out.clear();
     out_ = &out;
@@ -45,6 +46,29 @@ class HeaderRandom {
       put_error();
     else
       put(kind == 30 ? 3 : below(8));
+    if (one_in(16))
+      trailer(4 * below(10));
+  }
+
+  // The same in version 2.
+  void generate2(Bytes& out, Wire draft) {
+    out.clear();
+    out_ = &out;
+    is_04_ = draft == Wire::kDraft04;
+    put(word());
+    put(one_in(64) ? below(4) * 0x5555 : 2);
+    put(one_in(4) ? word() : 1 + below(128));
+    uint32_t kind = below(32);
+    if (kind < 20 || (kind < 31 && kind >= 27 && !is_04_))  // draft-00 has no properties
+      put_lists2(kind < 13 ? 0 : 1);
+    else if (kind < 24)
+      put_error2();
+    else if (kind < 27)
+      put_option();
+    else if (kind < 31)
+      put_properties(6 + kind % 4);
+    else
+      put(below(12));
     if (one_in(16))
       trailer(4 * below(10));
   }
@@ -128,6 +152,88 @@ class HeaderRandom {
     put(segments);
     for (; segments != 0; --segments)
       put_segment(length());
+  }
+
+  // Of a reply, mostly, what replies have: no Read list, and a Reply chunk if it is long.
+  void put_lists2(uint32_t proc) {
+    const uint32_t direction = one_in(64) ? below(5) : below(2);
+    const bool is_reply = direction == 1 && !one_in(16);
+    put(proc);
+    if (is_04_) {
+      put(direction);
+      put(one_in(2) ? word() : 0);
+    }
+    uint64_t reduced = is_reply ? 4 * below(8) : plan_reads(proc == 1);
+    if (is_reply)
+      reads_.clear();
+    for (const ReadEntry& entry : reads_) {
+      put(1);
+      put(entry.position);
+      put_segment(entry.length);
+    }
+    put(0);
+    for (uint32_t writes = one_in(2) ? 0 : count(3); writes != 0; --writes)
+      put_chunk();
+    put(0);
+    if (one_in(3) || (is_reply && proc == 1))
+      put_chunk();
+    else
+      put(0);
+    if (proc == 0)
+      put_rpc(static_cast<uint32_t>(std::min<uint64_t>(reduced, 2048)) + 4 * below(16),
+              one_in(32) ? below(4) : direction);
+  }
+  // What follows the header: an XID, msg_type, and zeros.
+  void put_rpc(uint32_t length, uint32_t msg_type) {
+    const size_t at = out_->size();
+    trailer(length);
+    if (length >= 8)
+      xdr::store_u32(&(*out_)[at + 4], msg_type);
+  }
+
+  void put_error2() {
+    put(4);
+    uint32_t code = one_in(16) ? below(14) : 1 + below(10);
+    put(code);
+    for (uint32_t arguments = one_in(16) ? below(3) : 2; arguments != 0; --arguments)
+      put(one_in(4) ? word() : below(100));
+  }
+
+  void put_opaque(uint32_t length) {
+    put(one_in(32) ? interesting() : length);
+    for (uint32_t i = 0; i < length; i += 4)
+      put(word() & (length - i < 4 && !one_in(8) ? ~0u << 8 * (4 - (length - i)) : ~0u));
+  }
+  void put_option() {
+    put(5);
+    if (is_04_)
+      put(one_in(32) ? below(5) : below(2));
+    put(word());
+    put_opaque(below(40));
+  }
+  void put_set() {
+    uint32_t properties = below(5);
+    put(one_in(32) ? interesting() : properties);
+    for (; properties != 0; --properties) {
+      put(one_in(4) ? word() : below(4));
+      put_opaque(one_in(4) ? below(20) : 4 * below(2));
+    }
+  }
+  void put_subset() {
+    uint32_t words = below(4);
+    put(one_in(32) ? interesting() : words);
+    for (; words != 0; --words)
+      put(word());
+  }
+  void put_properties(uint32_t proc) {
+    put(proc);
+    if (proc == 8) {
+      put_subset();
+      put_subset();
+    }
+    put_set();
+    if (proc == 6)
+      put_subset();
   }
 
   // Fills reads_. Returns how many bytes of the stream must be outside the chunks: inline, or in
@@ -218,6 +324,7 @@ class HeaderRandom {
 
   uint64_t state_;
   Bytes* out_ = nullptr;
+  bool is_04_ = false;
   std::vector<ReadEntry> reads_;
 };
 

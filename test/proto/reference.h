@@ -1,5 +1,5 @@
-// The specification's own idea of a version 1 header: the codec that rpcgen makes from its XDR, and
-// beside it, in the plainest words, the rules that XDR does not express.
+// The specifications' own idea of a header: the codecs that rpcgen makes from their XDR, and beside
+// them, in the plainest words, the rules that XDR does not express (reference_rules.cc).
 #pragma once
 
 #include <cstddef>
@@ -18,26 +18,51 @@ struct ReferenceRead {
   Segment segment;
 };
 
+struct ReferenceProperty {
+  uint32_t id;
+  std::vector<std::byte> data;
+};
+
 struct ReferenceHeader {
   uint32_t length;  // that rpcgen's decoder used
-  bool canonical;   // rpcgen's encoder gives the same bytes back: no boolean but 0 and 1
+  bool canonical;   // rpcgen's encoder gives the same bytes back
   uint32_t xid, version, credits, proc;
-  uint32_t align, thresh;     // RDMA_MSGP
-  uint32_t error, low, high;  // RDMA_ERROR
+  uint32_t align, thresh;                             // RDMA_MSGP
+  uint32_t invalidate;                                // draft-04
+  uint32_t error, low, high, maximum, index, needed;  // errors
+  uint32_t option_type;                               // RDMA_OPTIONAL
+  std::vector<std::byte> option;                      // its data
+  std::vector<ReferenceProperty> set;                 // draft-04's properties
+  std::vector<uint32_t> first, second;                // of them; as in PropertyBody
   std::vector<ReferenceRead> reads;
   std::vector<std::vector<Segment>> writes;
   std::optional<std::vector<Segment>> reply;
+  std::vector<std::byte> again;  // rpcgen's encoding of what its decoder found
 };
 
 // Empty when rpcgen's decoder refuses.
-std::optional<ReferenceHeader> reference_decode(std::span<const std::byte> message);
+std::optional<ReferenceHeader> reference_decode(Wire wire, std::span<const std::byte> message);
 
-// rpcgen's encoding of one of our headers; ERR_CHUNK has its eight words.
+// rpcgen's encoding of one of our headers with lists or an error; version 1's ERR_CHUNK has its
+// eight words.
 std::vector<std::byte> reference_encode(const Header& header);
 
-// All that is wrong with a header that rpcgen's decoder accepted. `behind` is how many bytes follow
-// it.
+// What may be said of a header that rpcgen's decoder accepted; empty when there is nothing wrong
+// with it. Of version 1, all faults; `behind` is how many bytes follow it. `role` is the direction
+// of a message that does not say which it has.
 std::set<Verdict> faults(const ReferenceHeader& header, size_t behind, Direction role,
                          const Limits& limits);
+// Of version 2, those of which one is to be named.
+std::set<Verdict> faults_of_version2(Wire wire, const ReferenceHeader& header,
+                                     std::span<const std::byte> message, Direction role,
+                                     const Limits& limits);
+
+// One per specification.
+std::optional<ReferenceHeader> reference_decode_v1(std::span<const std::byte> message);
+std::optional<ReferenceHeader> reference_decode_00(std::span<const std::byte> message);
+std::optional<ReferenceHeader> reference_decode_04(std::span<const std::byte> message);
+std::vector<std::byte> reference_encode_v1(const Header& header);
+std::vector<std::byte> reference_encode_00(const Header& header);
+std::vector<std::byte> reference_encode_04(const Header& header);
 
 }  // namespace rrdk::proto

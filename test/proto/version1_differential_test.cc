@@ -4,13 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iomanip>
 #include <map>
-#include <sstream>
 
+#include "differential.h"
 #include "header_random.h"
-#include "reference.h"
 #include "test/seed.h"
 #include "version1_only.h"
 
@@ -19,33 +17,11 @@ namespace {
 
 using Bytes = HeaderRandom::Bytes;
 
-constexpr uint64_t kDefaultHeaders = RRDK_DEFAULT_HEADERS;
-// From here on each kind of header is sure to come up.
-constexpr uint64_t kManyHeaders = 100'000;
 constexpr uint32_t kProcError = 4;
 constexpr uint32_t kErrVers = 1;
 constexpr uint32_t kErrChunk = 2;
 constexpr size_t kFixedBytes = 16;
 constexpr size_t kMinError = 20;
-
-uint64_t number_of_headers() {
-  const char* given = std::getenv("RRDK_HEADERS");
-  return given != nullptr ? std::strtoull(given, nullptr, 0) : kDefaultHeaders;
-}
-
-std::string hex(std::span<const std::byte> bytes) {
-  std::ostringstream out;
-  out << std::hex << std::setfill('0');
-  for (size_t i = 0; i < bytes.size(); ++i)
-    out << (i % 4 == 0 ? " " : "") << std::setw(2) << std::to_integer<int>(bytes[i]);
-  return out.str();
-}
-
-// What the message is, judged without our decoder.
-struct Judgement {
-  std::set<Verdict> verdicts;  // any of these is right; kOk alone, or refusals
-  std::optional<ReferenceHeader> reference;
-};
 
 // The one place where the texts differ: ERR_CHUNK has eight meaningless words in RFC 5666 only, so
 // they are there for rpcgen's decoder. And an unknown error code, which XDR refuses, is an error
@@ -57,7 +33,7 @@ Judgement judge_error(const Bytes& message) {
   Bytes padded = message;
   if (code == kErrChunk)
     padded.resize(message.size() + 32);
-  Judgement out = {{}, reference_decode(padded)};
+  Judgement out = {{}, reference_decode(Wire::kVersion1, padded)};
   bool version_1 = xdr::load_u32(&message[4]) == 1;
   if (out.reference)
     out.verdicts = faults(*out.reference, 0, Direction::kReply, {});
@@ -85,7 +61,7 @@ Judgement judge(const Bytes& message, Direction role, const Limits& limits) {
     return {{Verdict::kBadProc}, {}};
   if (message.size() < kMinHeader && proc < 3)
     return {{Verdict::kTooShort}, {}};
-  Judgement out = {{}, reference_decode(message)};
+  Judgement out = {{}, reference_decode(Wire::kVersion1, message)};
   if (!out.reference) {
     // The list that runs past the end may have had another fault before its end.
     out.verdicts = {Verdict::kTruncated,         Verdict::kBadBool,
@@ -98,57 +74,6 @@ Judgement judge(const Bytes& message, Direction role, const Limits& limits) {
   if (out.verdicts.empty())
     out.verdicts = {Verdict::kOk};
   return out;
-}
-
-void expect_same_reads(const std::vector<ReferenceRead>& reads, const ChunkLists& ours) {
-  // Entries of equal keys stay in the order in which they came.
-  std::multimap<uint32_t, Segment> sorted;
-  for (const ReferenceRead& read : reads)
-    sorted.emplace(read.position, read.segment);
-  auto expected = sorted.begin();
-  uint64_t total = 0;
-  for (size_t c = 0; c < ours.num_reads; ++c) {
-    const ReadChunk& chunk = ours.reads[c];
-    uint64_t length = 0;
-    ASSERT_GT(chunk.count, 0);
-    for (const Segment& s : ours.of(chunk)) {
-      ASSERT_NE(expected, sorted.end());
-      EXPECT_EQ(chunk.position, expected->first);
-      EXPECT_EQ(s, expected->second);
-      length += s.length;
-      ++expected;
-    }
-    EXPECT_EQ(chunk.length, length);
-    EXPECT_TRUE(c == 0 || ours.reads[c - 1].position < chunk.position) << "Position not grouped";
-    total += length;
-  }
-  EXPECT_EQ(expected, sorted.end());
-  EXPECT_EQ(ours.read_length, total);
-}
-
-void expect_same_chunk(const std::vector<Segment>& segments, const ChunkLists& ours,
-                       const WriteChunk& chunk) {
-  EXPECT_TRUE(std::ranges::equal(ours.of(chunk), segments));
-  uint64_t length = 0;
-  for (const Segment& s : segments)
-    length += s.length;
-  EXPECT_EQ(chunk.length, length);
-}
-
-void expect_same_lists(const ReferenceHeader& reference, const ChunkLists& ours) {
-  expect_same_reads(reference.reads, ours);
-  ASSERT_EQ(ours.num_writes, reference.writes.size());
-  size_t segments = reference.reads.size();
-  for (size_t i = 0; i < ours.num_writes; ++i) {
-    expect_same_chunk(reference.writes[i], ours, ours.writes[i]);
-    segments += reference.writes[i].size();
-  }
-  ASSERT_EQ(ours.has_reply, reference.reply.has_value());
-  if (ours.has_reply) {
-    expect_same_chunk(*reference.reply, ours, ours.reply);
-    segments += reference.reply->size();
-  }
-  EXPECT_EQ(ours.num_segments, segments);
 }
 
 void expect_same_content(const ReferenceHeader& reference, const Header& ours) {
@@ -217,9 +142,6 @@ class Differential : public testing::Test {
   std::map<Verdict, uint64_t> seen_;
 };
 
-constexpr Limits kWide = {kMaxSegments, kMaxReadChunks, kMaxWriteChunks,
-                          kMaxSegments, ~uint64_t{0},   ~uint64_t{0}};
-constexpr Limits kNarrow = {8, 2, 2, 12, 4096, 8192};
 constexpr Limits kAboveOurs = {1000, 1000, 1000, 1000, ~uint64_t{0}, ~uint64_t{0}};
 
 // Shows: V1-HDR-01, V1-HDR-04, V1-HDR-05, V1-HDR-06, V1-HDR-08, V1-HDR-09, V1-HDR-10, V1-HDR-17,
