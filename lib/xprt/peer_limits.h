@@ -2,6 +2,7 @@
 // from then on.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "proto/header.h"
@@ -13,26 +14,13 @@ struct PeerLimits {
   uint32_t write_chunks = UINT32_MAX;
   uint32_t segments = UINT32_MAX;  // of one chunk
 
-  // False: the error says nothing new.
-  bool learn(const proto::ErrorBody& error) noexcept {
-    switch (error.code) {
-      case proto::ErrorCode::kReadChunks:
-        return lower(read_chunks, error.maximum);
-      case proto::ErrorCode::kWriteChunks:
-        return lower(write_chunks, error.maximum);
-      case proto::ErrorCode::kSegments:
-        return lower(segments, error.maximum);
-      default:
-        return false;
-    }
-  }
-
- private:
-  static bool lower(uint32_t& limit, uint32_t to) noexcept {
-    if (to >= limit)
-      return false;
-    limit = to;
-    return true;
+  void learn(const proto::ErrorBody& error) noexcept {
+    if (error.code == proto::ErrorCode::kReadChunks)
+      read_chunks = std::min(read_chunks, error.maximum);
+    else if (error.code == proto::ErrorCode::kWriteChunks)
+      write_chunks = std::min(write_chunks, error.maximum);
+    else if (error.code == proto::ErrorCode::kSegments)
+      segments = std::min(segments, error.maximum);
   }
 };
 

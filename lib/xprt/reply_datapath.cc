@@ -132,7 +132,10 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
     link_.receives.repost(receive);
     return;
   }
-  if (whole)
+  // A reply has the version of its call (draft-04 section 7.3); an error may be of an end that does
+  // not know it.
+  bool foreign = whole && header.type != MessageType::kError && header.wire != link_.wire;
+  if (whole && !foreign)
     take_grant(header);
   answer(*slot);
   if (call == nullptr || call->stage != CallStage::kInFlight) {
@@ -143,6 +146,8 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
     CallStatus status = CallStatus::kMalformedReply;
     if (!whole)
       link_.refused(refusal_of(decoded.verdict));
+    else if (foreign) [[unlikely]]
+      link_.refused(Refusal::kBadVersion);
     else if (header.type == MessageType::kError)
       status = read_error(*call, header);
     else
@@ -210,11 +215,34 @@ bool Requester::was_not_run(const proto::ErrorBody& error) const noexcept {
   return link_.wire == proto::Wire::kDraft04 || error.code != proto::ErrorCode::kBadHeader;
 }
 
+// Whether the call shows more than the peer says that it takes. What is sent again shows no more,
+// so that no peer makes it go out again for ever.
+bool Requester::exceeds(const State& call, const proto::ErrorBody& error) const noexcept {
+  uint32_t of_reply = call.num_offers - call.reply_first;
+  uint32_t of_message = call.num_buffers - of_reply;  // in the Position-Zero chunk
+  uint32_t reads = call.num_results != 0 ? call.result_first[0] : call.reply_first;
+  switch (error.code) {
+    case proto::ErrorCode::kReadChunks:
+      return reads - of_message > error.maximum;
+    case proto::ErrorCode::kWriteChunks:
+      return call.num_results > error.maximum;
+    case proto::ErrorCode::kSegments: {
+      uint32_t most = std::max(of_reply, of_message);
+      for (uint32_t k = 0; k < call.num_results; ++k)
+        most = std::max<uint32_t>(most, call.result_first[k + 1] - call.result_first[k]);
+      return most > error.maximum;
+    }
+    default:
+      return false;
+  }
+}
+
 // What the peer says of its limits is kept to; such a call was not run, and is sent again. With too
 // little room for its reply it has run: only what may be repeated is, once (V2D4-ERR-16), a Write
 // chunk that was too short and those behind it left out, so that their results come in the reply.
 bool Requester::mend(State& call, const proto::ErrorBody& error) noexcept {
-  if (link_.peer.learn(error))
+  link_.peer.learn(error);
+  if (exceeds(call, error))
     return true;
   if (!call.call.repeatable || call.mended || error.length == 0)
     return false;

@@ -146,7 +146,8 @@ Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) n
                    link_.memory))
     return Plan::kWait;
 
-  plan.invalidate_key = lists.num_segments == 0 ? 0 : key_to_invalidate(header);
+  plan.invalidate_key =
+      (lists.num_segments | header.invalidate) == 0 ? 0 : key_to_invalidate(header);
   fill_writes(lists, pieces, placement.moved);
   if (lists.has_reply)
     fill_chunk(lists, lists.reply, is_long ? reduced : 0);

@@ -86,6 +86,7 @@ class Requester {
   CallStatus read_reply(State& call, const proto::Header& header,
                         std::span<const std::byte> rpc) noexcept;
   CallStatus malformed(Refusal reason) noexcept;
+  bool exceeds(const State& call, const proto::ErrorBody& error) const noexcept;
   bool mend(State& call, const proto::ErrorBody& error) noexcept;
   CallStatus read_error(State& call, const proto::Header& header) noexcept;
   bool is_foreign_draft(const proto::ErrorBody& error) const noexcept;

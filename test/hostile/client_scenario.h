@@ -41,6 +41,7 @@ struct ClientScenario {
   ClientOptions client = {.credits = kCredits, .call_timeout_ms = 0};
   std::optional<Errc> connect_error = {};  // none: it connects
   bool first_grant = true;  // a call was answered before, so that all can be in flight
+  size_t resent = 0;        // messages that are a call's once more, under its XID
 };
 void PrintTo(const ClientScenario& scenario, std::ostream* out);
 
