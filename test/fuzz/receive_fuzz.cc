@@ -175,7 +175,7 @@ void serve(FuzzedDataProvider& in) {
     e.put_fixed(got);
     e.finish();
     if (in.ConsumeIntegralInRange(0, 15) == 0)
-      end.engine->refuse(call);
+      end.engine->refuse(call, 0, 0);
     else
       end.engine->reply(call);
   };
