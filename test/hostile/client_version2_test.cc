@@ -148,7 +148,7 @@ std::vector<ClientScenario> errors() {
               hear(4), say(error2(xid(0), {kBadXdr})), say(error2(xid(1), {kBadXdr}))},
              {}}),
       in_04({"NoReadChunksThenNoSegments",
-             {{Ask::kWrite, CallStatus::kTooLarge}},
+             {{Ask::kWrite, kRefused}},
              {say(error2(xid(0), {kReadChunks, 0})), hear(2), say(error2(xid(0), {kSegments, 0}))},
              {}}),
       in_04({"NoWriteChunks",
@@ -164,7 +164,7 @@ std::vector<ClientScenario> errors() {
              {}}),
       // Shows: V2D4-ERR-16
       in_04({"ReplyResourceOfTheLargestLength",
-             {{Ask::kNull, CallStatus::kTooLarge}},
+             {{Ask::kNull, kRefused}},
              {say(error2(xid(0), {kReplyResource, 0xffffffff}))},
              {}}),
       // Shows: V2D4-ERR-16
