@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "proto/header.h"
@@ -31,6 +32,9 @@ void encode_body(Writer& out, const Header& header);
 constexpr uint32_t kErrVers = 1;
 bool is_version_error(std::span<const std::byte> message, uint32_t proc);
 Decoded decode_version_error(std::span<const std::byte> message, Header& header);
+// How the body of every error begins. Empty: `code` is one of the version's own.
+std::optional<Decoded> decode_error_start(std::span<const std::byte> message, Header& header,
+                                          uint32_t& code);
 
 // Without a field for it, the direction is that of the RPC message inline (BIDIR-04), and of a
 // message in a chunk what the lists can tell (BIDIR-15). Before the lists are checked.

@@ -83,6 +83,19 @@ Decoded decode_version_error(std::span<const std::byte> message, Header& header)
   return {Verdict::kOk, kErrVersBytes};
 }
 
+std::optional<Decoded> decode_error_start(std::span<const std::byte> message, Header& header,
+                                          uint32_t& code) {
+  header.direction = Direction::kReply;
+  if (message.size() < kMinError)
+    return Decoded{Verdict::kTooShort, 0};
+  if (is_version_error(message, static_cast<uint32_t>(MessageType::kError)))
+    return decode_version_error(message, header);
+  code = xdr::load_u32(&message[kFixedBytes]);
+  if (code == kErrVers)
+    return Decoded{Verdict::kTruncated, 0};
+  return std::nullopt;
+}
+
 Decoded decode(std::span<const std::byte> message, Direction expected, const Limits& limits,
                Header& header) {
   std::optional<FixedWords> words = peek(message);

@@ -10,14 +10,9 @@ constexpr uint32_t kMsgpBytes = 8;  // rdma_align and rdma_thresh
 constexpr uint32_t kErrChunk = 2;
 
 Decoded decode_error(std::span<const std::byte> message, Header& header) {
-  header.direction = Direction::kReply;
-  if (message.size() < kMinError)
-    return {Verdict::kTooShort, 0};
-  if (is_version_error(message, static_cast<uint32_t>(MessageType::kError)))
-    return decode_version_error(message, header);
-  uint32_t code = xdr::load_u32(&message[kFixedBytes]);
-  if (code == kErrVers)
-    return {Verdict::kTruncated, 0};
+  uint32_t code = 0;
+  if (std::optional<Decoded> done = decode_error_start(message, header, code))
+    return *done;
   header.error = {.code = code == kErrChunk ? ErrorCode::kBadHeader : ErrorCode::kOther,
                   .raw = code};
   return {Verdict::kOk, kMinError};

@@ -67,17 +67,12 @@ Decoded decode_error04(Cursor in, uint32_t code, Header& header) {
 }
 
 Decoded decode_error(std::span<const std::byte> message, Header& header) {
-  header.direction = Direction::kReply;
-  if (message.size() < kMinError)
-    return {Verdict::kTooShort, 0};
-  if (is_version_error(message, static_cast<uint32_t>(MessageType::kError)))
-    return decode_version_error(message, header);
-  Cursor in(message.subspan(kFixedBytes));
-  uint32_t code = in.word();
-  if (code == kErrVers)
-    return {Verdict::kTruncated, 0};
-  return header.wire == Wire::kDraft00 ? decode_error00(code, header)
-                                       : decode_error04(in, code, header);
+  uint32_t code = 0;
+  if (std::optional<Decoded> done = decode_error_start(message, header, code))
+    return *done;
+  return header.wire == Wire::kDraft00
+             ? decode_error00(code, header)
+             : decode_error04(Cursor(message.subspan(kMinError)), code, header);
 }
 
 // Draft-04's direction word. False: it is not there, or is none.

@@ -162,8 +162,8 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
 
 // Bytes behind a header that no message follows.
 void Requester::note_trailing(MessageType type, std::span<const std::byte> rpc) noexcept {
-  bool has_message = type == MessageType::kMsg || type == MessageType::kMsgp ||
-                     type == MessageType::kOptional || type > MessageType::kOptional;
+  bool has_message =
+      type == MessageType::kMsg || type == MessageType::kMsgp || type >= MessageType::kOptional;
   if (has_message || rpc.empty()) [[likely]]
     return;
   ++link_.counters.trailing_bytes;
