@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "drivers/common/control_loop.h"
+#include "drivers/common/controlled_device.h"
 #include "drivers/iwarp/counters.h"
 #include "fabric/device.h"
 
 namespace rrdk::iwarp {
 
-class Device final : public fabric::Device {
+class Device final : public drivers::ControlledDevice {
  public:
   static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri);
   ~Device() override;
@@ -27,14 +27,9 @@ class Device final : public fabric::Device {
   Result<std::unique_ptr<fabric::Listener>> listen(const std::string& uri) override;
   Result<void> connect(fabric::QueuePair& qp, const std::string& uri,
                        std::span<const std::byte> private_data) override;
-  std::vector<fabric::Event> poll_events(uint32_t most) override {
-    return control_.poll_events(most);
-  }
-  int event_fd() const override { return control_.event_fd(); }
   std::vector<fabric::Counter> counters() const override;
 
   // --- for what is made here ---
-  drivers::ControlLoop& control() { return control_; }
   const Memory& memory() const { return memory_; }
   Counters& counts() { return counts_; }
   // Peers that have connected and not yet sent their whole request, who came first in front; and
@@ -49,7 +44,6 @@ class Device final : public fabric::Device {
   Counters counts_;
   std::list<drivers::Endpoint*> visitors_;
   size_t partings_ = 0;
-  drivers::ControlLoop control_;
 };
 
 }  // namespace rrdk::iwarp

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "drivers/common/checks.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/parting.h"
 #include "drivers/iwarp/queue_pair.h"
@@ -215,8 +216,8 @@ Result<void> ConnectRequest::accept(fabric::QueuePair& qp,
                                     std::span<const std::byte> private_data) {
   if (!socket_)
     return fail(Errc::kInvalidArgument, "the request was answered already");
-  if (private_data.size() > fabric::kMaxPrivateData)
-    return fail(Errc::kInvalidArgument, "private data is too long");
+  if (auto checked = drivers::check_private_data(private_data); !checked)
+    return checked;
   return static_cast<QueuePair&>(qp).accept(std::move(socket_), frame_, private_data);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "drivers/common/checks.h"
 #include "drivers/iwarp/device.h"
 
 namespace rrdk::iwarp {
@@ -16,24 +17,12 @@ namespace {
 // Spans of posted requests, on average.
 constexpr uint32_t kSpansPerSend = 4;
 
-std::string limit_text(const char* what, uint32_t most) {
-  return std::string(what) + " must be 1 to " + std::to_string(most);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device,
                                                      const fabric::QueuePairOptions& options) {
-  const fabric::Capabilities& most = device.capabilities();
-  if (options.cq == nullptr)
-    return fail(Errc::kInvalidArgument, "a queue pair needs a completion queue");
-  if (options.send_wrs == 0 || options.send_wrs > most.max_send_wrs)
-    return fail(Errc::kInvalidArgument, limit_text("send_wrs", most.max_send_wrs));
-  if (options.srq == nullptr &&
-      (options.receive_wrs == 0 || options.receive_wrs > most.max_receive_wrs))
-    return fail(Errc::kInvalidArgument, limit_text("receive_wrs", most.max_receive_wrs));
-  if (options.keys > most.max_keys)
-    return fail(Errc::kInvalidArgument, limit_text("keys", most.max_keys));
+  if (auto checked = drivers::check(options, device.capabilities()); !checked)
+    return tl::unexpected(checked.error());
   if (Result<void> added = static_cast<CompletionQueue*>(options.cq)->add(); !added)
     return tl::unexpected(added.error());
   return std::unique_ptr<QueuePair>(new QueuePair(device, options));

@@ -15,8 +15,9 @@ using fabric::Op;
 
 namespace {
 
-// Up to so many bytes a copy costs less than telling the kernel where the pieces are.
-constexpr size_t kSmall = 512;
+// Up to so many bytes, an inline message with its headers, a copy costs less than telling the
+// kernel where the pieces are.
+constexpr size_t kSmall = 4096 + 128;
 
 ssize_t hand_over(int socket, std::span<iovec> pieces) noexcept {
   size_t length = 0;

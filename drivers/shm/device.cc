@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "drivers/common/checks.h"
 #include "drivers/common/receive_queue.h"
 #include "drivers/shm/completion_queue.h"
 #include "drivers/shm/listener.h"
@@ -33,13 +34,13 @@ constexpr fabric::Capabilities kCapabilities = {
 Result<std::unique_ptr<fabric::Device>> Device::open(Memory& memory, std::string_view /*uri*/) {
   std::unique_ptr<Device> device(new Device(memory));
   mem::listen_regions(memory, *device);
-  if (Result<void> started = device->control_.start(); !started)
+  if (Result<void> started = device->control().start(); !started)
     return tl::unexpected(started.error());
   return device;
 }
 
 Device::~Device() {
-  control_.clear();
+  control().clear();
   mem::unlisten_regions(memory_, *this);
 }
 
@@ -54,9 +55,8 @@ Result<std::unique_ptr<fabric::CompletionQueue>> Device::create_completion_queue
 
 Result<std::unique_ptr<fabric::SharedReceiveQueue>> Device::create_shared_receive_queue(
     uint32_t entries) {
-  if (entries == 0 || entries > kMaxSharedReceives)
-    return fail(Errc::kInvalidArgument, "a shared receive queue has 1 to " +
-                                            std::to_string(kMaxSharedReceives) + " entries");
+  if (auto checked = drivers::check_shared_receives(entries, kMaxSharedReceives); !checked)
+    return tl::unexpected(checked.error());
   return std::make_unique<drivers::SharedReceiveQueue>(entries);
 }
 
@@ -71,9 +71,8 @@ Result<std::unique_ptr<fabric::Listener>> Device::listen(const std::string& uri)
 
 Result<void> Device::connect(fabric::QueuePair& qp, const std::string& uri,
                              std::span<const std::byte> private_data) {
-  if (private_data.size() > fabric::kMaxPrivateData)
-    return fail(Errc::kInvalidArgument, "private data is longer than " +
-                                            std::to_string(fabric::kMaxPrivateData) + " bytes");
+  if (auto checked = drivers::check_private_data(private_data); !checked)
+    return checked;
   Result<std::string> path = parse_path(uri);
   if (!path)
     return tl::unexpected(path.error());

@@ -4,15 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
-#include "drivers/common/control_loop.h"
+#include "drivers/common/controlled_device.h"
 #include "drivers/shm/counters.h"
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/mapping.h"
@@ -40,7 +37,7 @@ struct OwnRegion {
   WireId wire_id;
 };
 
-class Device final : public fabric::Device, private mem::RegionListener {
+class Device final : public drivers::ControlledDevice, private mem::RegionListener {
  public:
   static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri);
   ~Device() override;
@@ -55,13 +52,7 @@ class Device final : public fabric::Device, private mem::RegionListener {
   Result<std::unique_ptr<fabric::Listener>> listen(const std::string& uri) override;
   Result<void> connect(fabric::QueuePair& qp, const std::string& uri,
                        std::span<const std::byte> private_data) override;
-  std::vector<fabric::Event> poll_events(uint32_t most) override {
-    return control_.poll_events(most);
-  }
-  int event_fd() const override { return control_.event_fd(); }
   std::vector<fabric::Counter> counters() const override;
-
-  drivers::ControlLoop& control() { return control_; }
 
   // --- for queue pairs, any thread ---
   uint64_t region_generation() const noexcept {
@@ -84,8 +75,6 @@ class Device final : public fabric::Device, private mem::RegionListener {
   std::vector<OwnRegion> regions_;
   WireId next_wire_id_ = 0;
   std::atomic<uint64_t> region_generation_{1};
-
-  drivers::ControlLoop control_;
 };
 
 }  // namespace rrdk::shm

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "drivers/common/checks.h"
 #include "drivers/shm/queue_pair.h"
 
 namespace rrdk::shm {
@@ -141,8 +142,8 @@ Result<void> ConnectRequest::accept(fabric::QueuePair& qp,
                                     std::span<const std::byte> private_data) {
   if (!socket_)
     return fail(Errc::kInvalidArgument, "the request was answered already");
-  if (private_data.size() > fabric::kMaxPrivateData)
-    return fail(Errc::kInvalidArgument, "private data is too long");
+  if (auto checked = drivers::check_private_data(private_data); !checked)
+    return checked;
   return static_cast<QueuePair&>(qp).accept(std::move(socket_), std::move(peer_), private_data);
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "drivers/common/checks.h"
+
 namespace rrdk::shm {
 
 namespace {
@@ -15,24 +17,12 @@ Geometry geometry_of(const fabric::QueuePairOptions& options) {
           .keys = std::bit_ceil(std::max(options.keys, 1u))};
 }
 
-std::string limit_text(const char* what, uint32_t most) {
-  return std::string(what) + " must be 1 to " + std::to_string(most);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device,
                                                      const fabric::QueuePairOptions& options) {
-  const fabric::Capabilities& most = device.capabilities();
-  if (options.cq == nullptr)
-    return fail(Errc::kInvalidArgument, "a queue pair needs a completion queue");
-  if (options.send_wrs == 0 || options.send_wrs > most.max_send_wrs)
-    return fail(Errc::kInvalidArgument, limit_text("send_wrs", most.max_send_wrs));
-  if (options.srq == nullptr &&
-      (options.receive_wrs == 0 || options.receive_wrs > most.max_receive_wrs))
-    return fail(Errc::kInvalidArgument, limit_text("receive_wrs", most.max_receive_wrs));
-  if (options.keys > most.max_keys)
-    return fail(Errc::kInvalidArgument, limit_text("keys", most.max_keys));
+  if (auto checked = drivers::check(options, device.capabilities()); !checked)
+    return tl::unexpected(checked.error());
   const Geometry geometry = geometry_of(options);
   Result<SharedMemory> segment = create_shared("rrdk-channel", geometry.bytes());
   if (!segment)

@@ -1,6 +1,7 @@
 // How a queue pair becomes connected, and what is told of its end: the control thread's part of
 // QueuePair.
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -20,6 +21,10 @@ constexpr std::chrono::seconds kConnectTimeout{30};
 constexpr int kResolveTimeoutMs = 5000;
 // Ticks without progress until a flush is no longer left to the device.
 constexpr uint32_t kQuietTicks = 5;
+// Ticks until the first poke of a peer that has said nothing yet; each later one takes twice as
+// long.
+constexpr uint32_t kFirstPoke = 2;
+constexpr uint32_t kLastPoke = kFirstPoke << (kMostPokes - 1);
 // InfiniBand's RNR NAK timer field 12: a sender that met no Receive tries again after 0.64 ms.
 constexpr uint8_t kMinRnrTimer = 12;
 // The most of their three bits: 7 transport retries, and RNR retries without end, since a peer that
@@ -165,7 +170,7 @@ Result<void> QueuePair::attach() {
   init.send_cq = init.recv_cq = cq_.get();
   init.srq = srq_ != nullptr ? srq_->get() : nullptr;
   init.cap = device_.queue_pair_caps();
-  init.cap.max_send_wr = send_limit_;
+  init.cap.max_send_wr = send_limit_ + (device_.pokes() ? kMostPokes : 0);
   init.cap.max_recv_wr = receive_limit_;
   init.qp_type = IBV_QPT_RC;
   ibv_qp* made = ibv_create_qp(device_.pd(), &init);
@@ -257,7 +262,7 @@ void QueuePair::established(const CmEvent& event) {
   Status connecting = Status::kConnecting;
   if (!status_.compare_exchange_strong(connecting, Status::kEstablished))
     return;  // given up: on_tick() tells
-  device_.control().set_ticking(*this, false);
+  device_.control().set_ticking(*this, !accepting_ && device_.pokes());
   fabric::Event up = new_event(fabric::EventType::kEstablished);
   if (!accepting_) {
     up.private_data_length = event.private_data_length;
@@ -351,8 +356,23 @@ void QueuePair::on_tick(Clock::time_point now) {
         return;  // it is being ended at this moment
       report_end();
       return watch_flush();
-    default:
+    case Status::kEstablished:
+      return consider_poke();
+    case Status::kIdle:
       return device_.control().set_ticking(*this, false);
+  }
+}
+
+// siw looks at the socket of an accepted connection only after its reply is on its way. The first
+// message can come in between, and lies there unseen until something else comes.
+void QueuePair::consider_poke() {
+  if (accepting_ || !device_.pokes() || heard_.load(std::memory_order_relaxed) ||
+      ticks_ == kLastPoke)
+    return device_.control().set_ticking(*this, false);
+  ++ticks_;
+  if (ticks_ >= kFirstPoke && std::has_single_bit(ticks_)) {
+    poke_wanted_.store(true, std::memory_order_relaxed);
+    cq_.ring(*this);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "drivers/common/checks.h"
 #include "drivers/verbs/choose.h"
 #include "drivers/verbs/completion_queue.h"
 #include "drivers/verbs/listener.h"
@@ -69,7 +70,7 @@ Result<void> Device::start(std::string_view uri) {
   if (!address)
     return tl::unexpected(address.error());
   prepare_for_fork();
-  if (Result<void> up = control_.start().and_then([&] { return channel_.open(control_); }); !up)
+  if (Result<void> up = control().start().and_then([&] { return channel_.open(control()); }); !up)
     return fail(up.error().code, text + ": " + up.error().message);
   Result<std::string> name = choose_device(*address, text);
   if (!name)
@@ -100,15 +101,15 @@ Result<void> Device::open_context() {
   const int flags = ::fcntl(context_->async_fd, F_GETFL);
   if (flags < 0 || ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK) != 0)
     return device_error(name_, "fcntl", errno);
-  return control_.watch(*this, context_->async_fd, EPOLLIN);
+  return control().watch(*this, context_->async_fd, EPOLLIN);
 }
 
 Device::~Device() {
-  control_.clear();
-  control_.forget(*this);
+  control().clear();
+  control().forget(*this);
   regions_.stop();
   if (context_ != nullptr)
-    control_.unwatch(context_->async_fd);
+    control().unwatch(context_->async_fd);
   if (pd_ != nullptr)
     ibv_dealloc_pd(pd_);
   if (context_ != nullptr)
@@ -123,6 +124,7 @@ Result<void> Device::learn_capabilities() {
   const bool is_rxe = attr.vendor_id == kRxeVendor;
   has_windows_ = (attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && attr.max_mw > 0;
   inlines_invalidations_ = !is_siw;
+  pokes_ = is_siw;
   if (is_rxe)
     invalidation_flag_ = kRxeInvalidated;
   max_completions_ = static_cast<uint32_t>(attr.max_cqe);
@@ -237,9 +239,8 @@ Result<std::unique_ptr<fabric::SharedReceiveQueue>> Device::create_shared_receiv
   const uint32_t most = capabilities_.max_shared_receives;
   if (most == 0)
     return fail(Errc::kUnsupported, name_ + " has no shared receive queues");
-  if (entries == 0 || entries > most)
-    return fail(Errc::kInvalidArgument,
-                "a shared receive queue has 1 to " + std::to_string(most) + " entries");
+  if (auto checked = drivers::check_shared_receives(entries, most); !checked)
+    return tl::unexpected(checked.error());
   return SharedReceiveQueue::create(pd_, regions_, entries);
 }
 
@@ -254,9 +255,8 @@ Result<std::unique_ptr<fabric::Listener>> Device::listen(const std::string& uri)
 
 Result<void> Device::connect(fabric::QueuePair& qp, const std::string& uri,
                              std::span<const std::byte> private_data) {
-  if (private_data.size() > fabric::kMaxPrivateData)
-    return fail(Errc::kInvalidArgument, "private data is longer than " +
-                                            std::to_string(fabric::kMaxPrivateData) + " bytes");
+  if (auto checked = drivers::check_private_data(private_data); !checked)
+    return checked;
   Result<Address> address = parse_address(uri);
   if (!address)
     return tl::unexpected(address.error());
@@ -266,12 +266,12 @@ Result<void> Device::connect(fabric::QueuePair& qp, const std::string& uri,
 }
 
 void Device::add(QueuePair& qp) {
-  const std::lock_guard lock(control_.mutex());
+  const std::lock_guard lock(control().mutex());
   queue_pairs_.insert(&qp);
 }
 
 void Device::remove(QueuePair& qp) {
-  const std::lock_guard lock(control_.mutex());
+  const std::lock_guard lock(control().mutex());
   queue_pairs_.erase(&qp);
 }
 
@@ -349,6 +349,7 @@ std::vector<fabric::Counter> Device::counters() const {
           {"addresses_changed", c.addresses_changed},
           {"keys_by_registration", c.keys_by_registration},
           {"registrations_failed", c.registrations_failed},
+          {"pokes", c.pokes},
           {"forced_flushes", c.forced_flushes}};
 }
 

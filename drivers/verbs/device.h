@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "drivers/common/control_loop.h"
+#include "drivers/common/controlled_device.h"
 #include "drivers/verbs/address.h"
 #include "drivers/verbs/cm.h"
 #include "drivers/verbs/counters.h"
@@ -20,7 +20,7 @@ namespace rrdk::verbs {
 
 class QueuePair;
 
-class Device final : public fabric::Device, private drivers::Endpoint {
+class Device final : public drivers::ControlledDevice, private drivers::Endpoint {
  public:
   static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri);
   ~Device() override;
@@ -35,15 +35,10 @@ class Device final : public fabric::Device, private drivers::Endpoint {
   Result<std::unique_ptr<fabric::Listener>> listen(const std::string& uri) override;
   Result<void> connect(fabric::QueuePair& qp, const std::string& uri,
                        std::span<const std::byte> private_data) override;
-  std::vector<fabric::Event> poll_events(uint32_t most) override {
-    return control_.poll_events(most);
-  }
-  int event_fd() const override { return control_.event_fd(); }
   std::vector<fabric::Counter> counters() const override;
 
   // --- for what is made here ---
   const std::string& name() const { return name_; }
-  drivers::ControlLoop& control() { return control_; }
   CmChannel& channel() { return channel_; }
   const Memory& memory() const { return memory_; }
   const Regions& regions() const { return regions_; }
@@ -54,6 +49,8 @@ class Device final : public fabric::Device, private drivers::Endpoint {
   bool is_iwarp() const { return context_->device->transport_type == IBV_TRANSPORT_IWARP; }
   bool is_infiniband(uint8_t port) const;
   bool inlines_invalidations() const { return inlines_invalidations_; }
+  // Whether a peer's device can leave the first message of a connection unseen until another comes.
+  bool pokes() const { return pokes_; }
   // Of ibv_wc::wc_flags.
   unsigned invalidation_flag() const { return invalidation_flag_; }
   uint32_t max_completions() const { return max_completions_; }
@@ -90,12 +87,12 @@ class Device final : public fabric::Device, private drivers::Endpoint {
   uint32_t max_completions_ = 0;
   bool has_windows_ = false;
   bool inlines_invalidations_ = true;
+  bool pokes_ = false;
   bool resizes_completion_queues_ = true;
   unsigned invalidation_flag_ = IBV_WC_WITH_INV;
   bool lost_ = false;
   std::set<QueuePair*> queue_pairs_;
   Regions regions_;
-  drivers::ControlLoop control_;
   CmChannel channel_;
 };
 

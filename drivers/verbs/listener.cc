@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "drivers/common/checks.h"
 #include "drivers/verbs/address.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/queue_pair.h"
@@ -117,8 +118,8 @@ Result<void> ConnectRequest::accept(fabric::QueuePair& qp,
   const std::lock_guard lock(device_.control().mutex());
   if (!id_)
     return fail(Errc::kInvalidArgument, "the request was answered already");
-  if (private_data.size() > fabric::kMaxPrivateData)
-    return fail(Errc::kInvalidArgument, "private data is too long");
+  if (auto checked = drivers::check_private_data(private_data); !checked)
+    return checked;
   if (gone_) {
     Counters::count(device_.counts().requests_refused);
     return fail(Errc::kConnectionLost, peer() + " went away during the handshake");

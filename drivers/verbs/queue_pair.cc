@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "drivers/common/checks.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/registrations.h"
 #include "drivers/verbs/windows.h"
@@ -13,15 +14,11 @@ using fabric::WcStatus;
 
 namespace {
 
-std::string limit_text(const char* what, uint32_t most) {
-  return std::string(what) + " must be 1 to " + std::to_string(most);
-}
-
-uint32_t completions_of(const fabric::QueuePairOptions& options) {
+uint32_t completions_of(const Device& device, const fabric::QueuePairOptions& options) {
   const uint32_t receives = options.srq != nullptr
                                 ? static_cast<SharedReceiveQueue*>(options.srq)->entries_to_count()
                                 : options.receive_wrs;
-  return options.send_wrs + receives;
+  return options.send_wrs + receives + (device.pokes() ? kMostPokes : 0);
 }
 
 std::unique_ptr<Keys> make_keys(Device& device, uint32_t count) {
@@ -34,17 +31,9 @@ std::unique_ptr<Keys> make_keys(Device& device, uint32_t count) {
 
 Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device,
                                                      const fabric::QueuePairOptions& options) {
-  const fabric::Capabilities& most = device.capabilities();
-  if (options.cq == nullptr)
-    return fail(Errc::kInvalidArgument, "a queue pair needs a completion queue");
-  if (options.send_wrs == 0 || options.send_wrs > most.max_send_wrs)
-    return fail(Errc::kInvalidArgument, limit_text("send_wrs", most.max_send_wrs));
-  if (options.srq == nullptr &&
-      (options.receive_wrs == 0 || options.receive_wrs > most.max_receive_wrs))
-    return fail(Errc::kInvalidArgument, limit_text("receive_wrs", most.max_receive_wrs));
-  if (options.keys > most.max_keys)
-    return fail(Errc::kInvalidArgument, limit_text("keys", most.max_keys));
-  const uint32_t completions = completions_of(options);
+  if (auto checked = drivers::check(options, device.capabilities()); !checked)
+    return tl::unexpected(checked.error());
+  const uint32_t completions = completions_of(device, options);
   auto& cq = static_cast<CompletionQueue&>(*options.cq);
   if (Result<void> room = cq.reserve(completions); !room)
     return tl::unexpected(room.error());

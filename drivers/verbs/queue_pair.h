@@ -31,6 +31,9 @@ namespace rrdk::verbs {
 
 class Device;
 
+constexpr uint32_t kMostPokes = 8;             // of one connection
+constexpr uint64_t kPoke = uint64_t{1} << 62;  // its wr_id, no request's number
+
 class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, public CmHandler {
  public:
   // Why a connection ended.
@@ -115,6 +118,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   bool fits_inline(const fabric::SendWr& wr) const noexcept;
   void make_refused(Record& r, SendChain& chain, ibv_send_wr& to) noexcept;
   bool launch(SendChain& chain) noexcept;
+  void poke() noexcept;
   uint32_t add_flushed(std::span<const fabric::SendWr> wrs) noexcept;
   uint32_t complete_send(const ibv_wc& wc, std::span<fabric::Completion> out) noexcept;
   uint32_t reap(std::span<fabric::Completion> out) noexcept;
@@ -147,6 +151,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   void connect_failed(fabric::EventType type, Errc code, const std::string& reason,
                       std::span<const std::byte> private_data = {});
   void rejected(const CmEvent& event);
+  void consider_poke();
   void report_end();
   void watch_flush();
   std::string reason() const;
@@ -197,6 +202,10 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   std::vector<fabric::ReceiveWr> early_;
   bool early_closed_ = false;  // there will be no device queue pair
 
+  // The first message (Device::pokes).
+  std::atomic<bool> heard_{false};        // the peer has sent one
+  std::atomic<bool> poke_wanted_{false};  // the data path is to send it something
+
   // The flush.
   bool flushed_by_force_ = false;
   std::atomic<bool> settled_{false};   // the device has reported everything
@@ -214,6 +223,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   uint64_t progress_seen_ = 0;
   uint64_t empty_seen_ = 0;
   uint32_t quiet_ticks_ = 0;
+  uint32_t ticks_ = 0;  // since it was established
 };
 
 }  // namespace rrdk::verbs

@@ -53,6 +53,7 @@ uint32_t QueuePair::complete_receive(const ibv_wc& wc, std::span<fabric::Complet
     wr_id = receive_ids_[receive_head_++ & receive_mask_];
   }
   const WcStatus status = status_of(wc.status);
+  heard_.store(true, std::memory_order_relaxed);
   const bool killed =
       status == WcStatus::kSuccess && (wc.wc_flags & device_.invalidation_flag()) != 0;
   if (killed)
@@ -98,7 +99,10 @@ bool QueuePair::has_reports() const noexcept {
 }
 
 uint32_t QueuePair::report(std::span<fabric::Completion> out, bool empty) noexcept {
-  const bool in_error = status_.load(std::memory_order_acquire) == Status::kError;
+  const Status status = status_.load(std::memory_order_acquire);
+  const bool in_error = status == Status::kError;
+  if (status == Status::kEstablished && poke_wanted_.load(std::memory_order_relaxed))
+    poke();
   if (in_error && !open_.load(std::memory_order_acquire) && !flushed_by_force_)
     flushed_by_force_ = close_early();
   if (in_error && empty && force_.load(std::memory_order_acquire) && !flushed_by_force_)

@@ -155,6 +155,17 @@ uint32_t QueuePair::add_flushed(std::span<const fabric::SendWr> wrs) noexcept {
   return taken;
 }
 
+// A Write of nothing needs no key, and no Receive (RFC 5040 section 5.1).
+void QueuePair::poke() noexcept {
+  poke_wanted_.store(false, std::memory_order_relaxed);
+  ibv_send_wr nothing{};
+  nothing.wr_id = kPoke;
+  nothing.opcode = IBV_WR_RDMA_WRITE;
+  ibv_send_wr* bad = nullptr;
+  if (ibv_post_send(qp_, &nothing, &bad) == 0)
+    Counters::count(device_.counts().pokes);
+}
+
 uint32_t QueuePair::complete(const ibv_wc& wc, std::span<fabric::Completion> out) noexcept {
   const uint32_t n =
       (wc.wr_id & kReceiveBit) != 0 ? complete_receive(wc, out) : complete_send(wc, out);

@@ -264,6 +264,45 @@ TEST_P(Connections, ComeAndGoOnAControlThread) {
   }
 }
 
+// The connecting end is up before the other one is, and says one thing, at once.
+TEST_P(Connections, AFirstMessageIsSeenHoweverEarlyItComes) {
+  const std::string uri = GetParam().new_uri();
+  End client(uri);
+  End server(uri);
+  auto listener = server.device->listen(uri).value();
+  Buffer from = test_memory().get(4096);
+  Buffer to = test_memory().get(4096);
+  const ReceiveWr receive{1, to.first(4096)};
+  std::atomic<bool> done{false};
+  std::atomic<int> seen{0};
+  std::thread serving([&] {
+    std::vector<std::unique_ptr<QueuePair>> qps;
+    while (!done) {
+      server.pump();
+      for (Event& event : std::exchange(server.events, {})) {
+        if (event.type != EventType::kConnectRequest)
+          continue;
+        qps.push_back(event.request->create_queue_pair({.cq = server.cq.get()}).value());
+        qps.back()->post_receive(std::span(&receive, 1));
+        (void)event.request->accept(*qps.back(), {});
+      }
+      for (const Completion& c : server.take_completions())
+        seen += c.status == WcStatus::kSuccess;
+    }
+  });
+  const SendWr wr = send_wr(1, {from.first(100)});
+  for (int round = 1; round <= 50 && !HasFailure(); ++round) {
+    auto qp = client.queue_pair();
+    EXPECT_TRUE(client.device->connect(*qp, uri, {}));
+    pump_until({&client}, [&] { return client.has_event(EventType::kEstablished); });
+    EXPECT_EQ(qp->post_send(std::span(&wr, 1)), 1u);
+    pump_until({&client}, [&] { return seen == round; });
+    client.events.clear();
+  }
+  done = true;
+  serving.join();
+}
+
 TEST_P(Connections, TwoListenersAtOneAddress) {
   Pair pair(GetParam().new_uri());
   const auto second = pair.client.device->listen(pair.uri);

@@ -72,13 +72,18 @@ TEST_P(Messages, ArriveInOrder) {
   uint32_t sent = 0;
   uint32_t received = 0;
   uint32_t completed = 0;
-  pair.post_receives(*pair.server_qp, 32);
+  constexpr uint32_t kPosted = 32;
+  pair.post_receives(*pair.server_qp, kPosted);
+  const auto may_send = [&] {
+    return sent < kCount && sent - completed < 64 &&
+           (pair.can().waits_for_receives || sent - received < kPosted);
+  };
   while (received < kCount) {
     // Small and large ones in turn; a part of the buffer is written again only when its Send is
     // complete.
     SendWr wr = send_wr(
         sent, {{from.data() + (sent % 64) * 4096, sent % 3 == 0 ? 1000u : 4u, from.region()}});
-    if (sent < kCount && sent - completed < 64) {
+    if (may_send()) {
       std::memcpy(wr.sges[0].data, &sent, sizeof(sent));
       sent += pair.client_qp->post_send(std::span(&wr, 1));
     }
@@ -124,12 +129,17 @@ TEST_P(Messages, WaitForALateReceive) {
 }
 
 TEST_P(Messages, BatchesAreTakenAsFarAsThereIsRoom) {
-  Pair pair(GetParam().new_uri(), {.send_wrs = 16}, {.receive_wrs = 8});
+  constexpr uint32_t kSends = 40;
+  Pair few(GetParam().new_uri(), {.send_wrs = 16}, {.receive_wrs = 8});
   Buffer buffer = test_memory().get(4096);
-  std::vector<ReceiveWr> receives(20, ReceiveWr{0, buffer.first(4096)});
-  EXPECT_EQ(pair.server_qp->post_receive(receives), 8u);
+  std::vector<ReceiveWr> receives(2 * kSends, ReceiveWr{0, buffer.first(4096)});
+  EXPECT_EQ(few.server_qp->post_receive(receives), 8u);
+  // A Receive for each message where none may come without.
+  Pair many(GetParam().new_uri(), {.send_wrs = 16}, {.receive_wrs = kSends});
+  Pair& pair = few.can().waits_for_receives ? few : many;
+  EXPECT_EQ(many.server_qp->post_receive(receives), kSends);
   std::vector<SendWr> sends;
-  for (uint64_t i = 0; i < 40; ++i)
+  for (uint64_t i = 0; i < kSends; ++i)
     sends.push_back(send_wr(i, {buffer.first(2000)}));
   const uint32_t first = pair.client_qp->post_send(sends);
   EXPECT_EQ(first, 16u);
@@ -145,7 +155,7 @@ TEST_P(Messages, BatchesAreTakenAsFarAsThereIsRoom) {
       ++received;
       pair.server_qp->post_receive(std::span(receives).first(1));
     }
-    return completed == 40 && received == 40;
+    return completed == kSends && received == kSends;
   }));
 }
 

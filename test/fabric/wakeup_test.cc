@@ -13,26 +13,32 @@ namespace {
 class WakeUp : public testing::TestWithParam<FabricUnderTest> {};
 INSTANTIATE_TEST_SUITE_P(Fabric, WakeUp, all_fabrics(), fabric_name);
 
-bool readable(int fd, int timeout_ms) {
+int patience_ms() {
+  return static_cast<int>(std::chrono::milliseconds(patience()).count());
+}
+
+bool readable(int fd, int timeout_ms = 0) {
   pollfd p{fd, POLLIN, 0};
   return ::poll(&p, 1, timeout_ms) == 1;
 }
 
+bool becomes_readable(int fd) {
+  return readable(fd, patience_ms());
+}
+
 bool either_readable(int a, int b) {
-  constexpr int kTooLongMs = 20000;
   std::array<pollfd, 2> both = {pollfd{a, POLLIN, 0}, pollfd{b, POLLIN, 0}};
-  return ::poll(both.data(), both.size(), kTooLongMs) > 0;
+  return ::poll(both.data(), both.size(), patience_ms()) > 0;
 }
 
 // Polls; when there is nothing, sleeps until woken. False when nothing came for far too long.
 bool sleep_until_completion(CompletionQueue& cq, std::span<Completion> out) {
-  constexpr int kTooLongMs = 20000;
   for (;;) {
     if (cq.poll(out.first(1)) != 0)
       return true;
     if (!cq.arm())
       continue;
-    const bool woken = readable(cq.wake_fd(), kTooLongMs);
+    const bool woken = becomes_readable(cq.wake_fd());
     cq.disarm();
     if (!woken)
       return false;
@@ -49,18 +55,18 @@ TEST_P(WakeUp, ArmSaysWhenThereIsSomethingAlready) {
   ASSERT_TRUE(pair.pump_until([&] { return !pair.server.completions.empty(); }));
   // Nothing left on either side.
   ASSERT_TRUE(pair.server.cq->arm());
-  EXPECT_FALSE(readable(pair.server.cq->wake_fd(), 0));
+  EXPECT_FALSE(readable(pair.server.cq->wake_fd()));
   pair.post_receives(*pair.server_qp, 1);
   ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
-  EXPECT_TRUE(readable(pair.server.cq->wake_fd(), 5000));
+  EXPECT_TRUE(becomes_readable(pair.server.cq->wake_fd()));
   pair.server.cq->disarm();
-  EXPECT_FALSE(readable(pair.server.cq->wake_fd(), 0));
+  EXPECT_FALSE(readable(pair.server.cq->wake_fd()));
   EXPECT_FALSE(pair.server.cq->arm());
   ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == 2; }));
   // Not only when it was asleep before: this one comes while the connection is being polled.
   pair.post_receives(*pair.server_qp, 1);
   ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
-  EXPECT_TRUE(!pair.server.cq->arm() || readable(pair.server.cq->wake_fd(), 5000));
+  EXPECT_TRUE(!pair.server.cq->arm() || becomes_readable(pair.server.cq->wake_fd()));
 }
 
 TEST_P(WakeUp, AMessageWithoutAReceiveDoesNotKeepAwake) {
@@ -87,10 +93,10 @@ TEST_P(WakeUp, ASleepingSenderLearnsOfItsCompletion) {
   if (!pair.acknowledges())
     return;  // it is complete already
   ASSERT_TRUE(pair.client.cq->arm());
-  EXPECT_FALSE(readable(pair.client.cq->wake_fd(), 0));
+  EXPECT_FALSE(readable(pair.client.cq->wake_fd()));
   pair.post_receives(*pair.server_qp, 1);
   ASSERT_TRUE(pump_until({&pair.server}, [&] { return !pair.server.completions.empty(); }));
-  EXPECT_TRUE(readable(pair.client.cq->wake_fd(), 5000));
+  EXPECT_TRUE(becomes_readable(pair.client.cq->wake_fd()));
   pair.client.cq->disarm();
 }
 
@@ -119,11 +125,10 @@ TEST_P(WakeUp, EventsMakeTheEventDescriptorReadable) {
     pair.client.pump();
     pair.server.pump();
   }
-  EXPECT_FALSE(readable(pair.server.device->event_fd(), 0));
+  EXPECT_FALSE(readable(pair.server.device->event_fd()));
   ASSERT_TRUE(pair.client.device->connect(*qp, pair.uri, {}));
   // Connecting has several steps, each by an event of the client's.
-  EXPECT_TRUE(
-      pump_until({&pair.client}, [&] { return readable(pair.server.device->event_fd(), 0); }));
+  EXPECT_TRUE(pump_until({&pair.client}, [&] { return readable(pair.server.device->event_fd()); }));
 }
 
 // Two threads answer each other and sleep in between, small messages and large in turn.

@@ -12,9 +12,10 @@ using fabric::EventType;
 using fabric::WcStatus;
 using fabric::test::Pair;
 
+// Shows: BIND-02
 TEST(Address, HasItsOptions) {
   const Address plain = parse_address("iwarp://10.0.0.1").value();
-  EXPECT_EQ(plain.port, kDefaultPort);
+  EXPECT_EQ(plain.port, 20049);
   EXPECT_FALSE(plain.crc);
   EXPECT_EQ(plain.mpa_revision, 2);
   EXPECT_EQ(plain.timeout, std::chrono::seconds(30));

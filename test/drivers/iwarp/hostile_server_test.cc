@@ -100,6 +100,8 @@ TEST_F(RawServer, RepliesThatAreNoneEndTheAttempt) {
 
 // Offered: a Write or a Read of nothing. What says that the Read of nothing was answered must
 // itself be nothing.
+// A TCP socket that listens is what the URI's port leads to.
+// Shows: BIND-07
 TEST_F(RawServer, TheReadOfNothingIsAnsweredWithNothing) {
   MpaFrame frame = reply();
   frame.peer_to_peer = frame.rtr_read = true;

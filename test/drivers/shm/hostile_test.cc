@@ -1,63 +1,21 @@
 // Peers that break the protocol. Each loses its connection, is counted, and disturbs nobody.
+#include "test/drivers/shm/hostile_test.h"
+
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <functional>
 
-#include "test/drivers/shm/raw_peer.h"
-#include "test/fabric/fabrics.h"
-
 namespace rrdk::shm::test {
 namespace {
 
 using fabric::Completion;
 using fabric::EventType;
-using fabric::Op;
 using fabric::WcStatus;
-using fabric::test::access_wr;
 using fabric::test::pump_until;
 using fabric::test::send_wr;
 using fabric::test::test_memory;
-
-std::string new_uri() {
-  return fabric::test::fabrics()[0].new_uri();
-}
-
-class Hostile : public testing::Test {
- protected:
-  // The honest pair, on the same devices, still works.
-  void expect_bystanders_unharmed() {
-    Buffer buffer = test_memory().get(4096);
-    honest_.post_receives(*honest_.server_qp, 2);
-    EXPECT_EQ(honest_.run(send_wr(1, {buffer.first(100)})).status, WcStatus::kSuccess);
-    EXPECT_EQ(honest_.run(send_wr(2, {buffer.first(4096)})).status, WcStatus::kSuccess);
-    honest_.server.completions.clear();
-  }
-  // The server closes the socket of this peer without having told its application.
-  void expect_refused(RawPeer& peer) {
-    const uint64_t before = refused_;
-    ASSERT_TRUE(pump_until({&honest_.server},
-                           [&] { return honest_.server.counter("handshakes_refused") > before; }));
-    refused_ = honest_.server.counter("handshakes_refused");
-    EXPECT_FALSE(honest_.server.has_event(EventType::kConnectRequest));
-    Received r;
-    do
-      r = receive_message(peer.socket.get());
-    while (r.kind == Received::Kind::kMessage);
-    EXPECT_EQ(r.kind, Received::Kind::kEnd);
-  }
-  void expect_disconnected(const char* counter) {
-    ASSERT_TRUE(pump_until({&honest_.server},
-                           [&] { return honest_.server.has_event(EventType::kDisconnected); }));
-    EXPECT_GE(honest_.server.counter(counter), 1u) << counter;
-    honest_.server.events.clear();
-    expect_bystanders_unharmed();
-  }
-
-  fabric::test::Pair honest_{new_uri()};
-  uint64_t refused_ = 0;
-};
 
 TEST_F(Hostile, HandshakesAreRefused) {
   struct Case {
@@ -337,22 +295,6 @@ TEST_F(Hostile, FloodsOfRegionsTakeTurns) {
   expect_bystanders_unharmed();
 }
 
-// It keeps a key of ours in use for ever, and its socket open.
-TEST_F(Hostile, KeysThatArePinnedAreGivenUp) {
-  RawPeer peer(honest_.server, honest_.uri);
-  peer.establish();
-  Buffer buffer = test_memory().get(4096);
-  uint32_t key = 0;
-  ASSERT_TRUE(peer.server_qp->reserve_keys({&key, 1}));
-  fabric::SendWr bind{.wr_id = 1, .op = Op::kBindKey, .num_sges = 1, .key = key, .sges = {}};
-  bind.sges[0] = buffer.first(64);
-  const fabric::SendWr invalidate{.wr_id = 2, .op = Op::kInvalidateKey, .key = key, .sges = {}};
-  ASSERT_EQ(peer.server_qp->post_send(std::span(&bind, 1)), 1u);
-  peer.theirs.keys[key & peer.theirs.key_mask].users.store(1);
-  ASSERT_EQ(peer.server_qp->post_send(std::span(&invalidate, 1)), 1u);
-  expect_disconnected("stuck_users");
-}
-
 TEST_F(Hostile, ConsumedCountsAreRefused) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
@@ -361,102 +303,6 @@ TEST_F(Hostile, ConsumedCountsAreRefused) {
   ASSERT_EQ(peer.server_qp->post_send(std::span(&wr, 1)), 1u);
   peer.mine.state->consumed.store(2);
   expect_disconnected("bad_consumed");
-}
-
-TEST_F(Hostile, KeysThatLeadNowhereAreRefused) {
-  struct Case {
-    const char* what;
-    uint32_t region;
-    uint64_t offset;
-    uint64_t length;
-  };
-  for (const Case& c : {Case{"unknown region", 99, 0, 64},
-                        Case{"past the region", RawPeer::kRegion, RawPeer::kRegionBytes - 8, 64},
-                        Case{"offset wraps", RawPeer::kRegion, UINT64_MAX - 4, 64},
-                        Case{"endless", RawPeer::kRegion, 0, UINT64_MAX}}) {
-    for (const Op op : {Op::kRead, Op::kWrite}) {
-      SCOPED_TRACE(c.what);
-      RawPeer peer(honest_.server, honest_.uri);
-      peer.establish();
-      KeyEntry& entry = peer.mine.keys[5];
-      entry.rights.store(op == Op::kRead ? 0 : 1);
-      entry.region.store(c.region);
-      entry.offset.store(c.offset);
-      entry.length.store(c.length);
-      entry.address.store(0x1000);
-      entry.key.store(0x15);
-      Buffer buffer = test_memory().get(1 << 20);
-      const uint32_t length = c.length == UINT64_MAX ? 1 << 20 : 32;
-      const fabric::SendWr wr = access_wr(7, op, buffer.first(length), 0x15, 0x1008);
-      ASSERT_EQ(peer.server_qp->post_send(std::span(&wr, 1)), 1u);
-      ASSERT_TRUE(
-          pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
-      EXPECT_EQ(honest_.server.completions[0].status, WcStatus::kRemoteAccess);
-      expect_disconnected("bad_keys");
-    }
-  }
-}
-
-TEST_F(Hostile, AKeyIsNotReusedWhileThePeerHoldsIt) {
-  RawPeer peer(honest_.server, honest_.uri);
-  peer.establish();
-  Buffer buffer = test_memory().get(4096);
-  uint32_t key = 0;
-  ASSERT_TRUE(peer.server_qp->reserve_keys(std::span(&key, 1)));
-  const std::array<fabric::SendWr, 2> wrs = {
-      fabric::test::bind_wr(1, key, buffer.first(100), fabric::Rights::kRemoteWrite),
-      fabric::test::invalidate_wr(2, key)};
-  ASSERT_EQ(peer.server_qp->post_send(std::span(wrs).first(1)), 1u);
-  KeyEntry& entry = peer.theirs.keys[key & peer.theirs.key_mask];
-  EXPECT_EQ(entry.key.load(), key);
-  entry.users.fetch_add(1);
-  ASSERT_EQ(peer.server_qp->post_send(std::span(wrs).last(1)), 1u);
-  for (int i = 0; i < 3000; ++i)
-    honest_.server.pump();
-  EXPECT_EQ(honest_.server.completions.size(), 1u);  // the bind
-  EXPECT_EQ(entry.key.load(), 0u);
-  entry.users.fetch_sub(1);
-  ASSERT_TRUE(
-      pump_until({&honest_.server}, [&] { return honest_.server.completions.size() == 2; }));
-  EXPECT_EQ(honest_.server.completions[1].status, WcStatus::kSuccess);
-}
-
-TEST_F(Hostile, AKeyIsNotInvalidatedByAPeerThatStillUsesIt) {
-  RawPeer peer(honest_.server, honest_.uri);
-  peer.establish();
-  Buffer buffer = test_memory().get(4096);
-  uint32_t key = 0;
-  ASSERT_TRUE(peer.server_qp->reserve_keys(std::span(&key, 1)));
-  const fabric::SendWr bind =
-      fabric::test::bind_wr(1, key, buffer.first(100), fabric::Rights::kRemoteWrite);
-  const fabric::ReceiveWr receive{2, buffer.first(4096)};
-  ASSERT_EQ(peer.server_qp->post_send(std::span(&bind, 1)), 1u);
-  ASSERT_EQ(peer.server_qp->post_receive(std::span(&receive, 1)), 1u);
-  KeyEntry& entry = peer.theirs.keys[key & peer.theirs.key_mask];
-  entry.users.fetch_add(1);
-  Forged slot;
-  slot.flags = kInline | kInvalidate;
-  slot.invalidate_key = key;
-  peer.publish(slot);
-  ASSERT_TRUE(
-      pump_until({&honest_.server}, [&] { return honest_.server.completions.size() == 2; }));
-  EXPECT_EQ(honest_.server.completions[1].status, WcStatus::kRemoteAccess);
-  EXPECT_FALSE(honest_.server.completions[1].has_invalidated);
-  peer.socket.reset();
-  expect_disconnected("bad_invalidations");
-}
-
-TEST_F(Hostile, TheEndIsToldOnlyWhenThePeerHoldsNoKey) {
-  RawPeer peer(honest_.server, honest_.uri);
-  peer.establish();
-  peer.theirs.keys[3].users.fetch_add(1);
-  peer.server_qp->disconnect();
-  for (int i = 0; i < 3000; ++i)
-    honest_.server.pump();
-  EXPECT_FALSE(honest_.server.has_event(EventType::kDisconnected));
-  peer.socket.reset();  // as its death does
-  ASSERT_TRUE(pump_until({&honest_.server},
-                         [&] { return honest_.server.has_event(EventType::kDisconnected); }));
 }
 
 // The application is told by accept() alone: an event for a queue pair that it has given up again

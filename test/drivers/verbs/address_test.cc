@@ -11,6 +11,7 @@
 namespace rrdk::verbs {
 namespace {
 
+// Shows: BIND-02
 TEST(Address, HasAHostAPortAndADevice) {
   const Address plain = parse_address("verbs://10.0.0.1").value();
   EXPECT_EQ(drivers::to_text(plain.endpoint), "10.0.0.1:20049");

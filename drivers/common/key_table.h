@@ -1,0 +1,73 @@
+// The remote keys of one connection, as the end that hands them out keeps count of them. A key is
+// an index in the low bits and a random nonce above it.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "base/random.h"
+
+namespace rrdk::drivers {
+
+class KeyTable {
+ public:
+  enum class Use : uint8_t { kFree, kReserved, kBound, kDead };
+
+  explicit KeyTable(uint32_t count)
+      : mask_(std::bit_ceil(count == 0 ? 1u : count) - 1),
+        index_bits_(static_cast<uint32_t>(std::bit_width(mask_))),
+        entries_(mask_ + 1),
+        free_(mask_ + 1),
+        free_tail_(count) {
+    std::iota(free_.begin(), free_.end(), 0u);
+  }
+
+  // False: fewer are free.
+  bool reserve(std::span<uint32_t> keys) noexcept;
+  void release(uint32_t key) noexcept;
+
+  uint32_t size() const noexcept { return mask_ + 1; }
+  uint32_t index(uint32_t key) const noexcept { return key & mask_; }
+  // kFree: of a key that is not handed out.
+  Use use(uint32_t key) const noexcept {
+    const Entry& entry = entries_[index(key)];
+    return entry.key == key ? entry.use : Use::kFree;
+  }
+  // Of one that is.
+  void set(uint32_t key, Use use) noexcept { entries_[index(key)].use = use; }
+  // Calls fn(key) for each that is bound.
+  template <typename Fn>
+  void for_each_bound(Fn&& fn) {
+    for (const Entry& entry : entries_) {
+      if (entry.use == Use::kBound)
+        fn(entry.key);
+    }
+  }
+
+ private:
+  // A nonce is not repeated while one of these remembers it.
+  static constexpr size_t kRemembered = 4;
+  struct Entry {
+    uint32_t key = 0;
+    Use use = Use::kFree;
+    uint8_t next_memory = 0;
+    std::array<uint32_t, kRemembered> recent{};
+  };
+
+  uint32_t fresh(uint32_t index) noexcept;
+
+  uint32_t mask_;
+  uint32_t index_bits_;
+  base::Random nonces_;
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> free_;  // a ring of indexes, so that reuse comes as late as possible
+  uint64_t free_head_ = 0;
+  uint64_t free_tail_;
+};
+
+}  // namespace rrdk::drivers

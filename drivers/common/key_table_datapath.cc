@@ -1,0 +1,37 @@
+#include <algorithm>
+
+#include "drivers/common/key_table.h"
+
+namespace rrdk::drivers {
+
+// A value for the key at `index` that it did not have lately. Never zero.
+uint32_t KeyTable::fresh(uint32_t index) noexcept {
+  Entry& of = entries_[index];
+  uint32_t key;
+  do {
+    key = (nonces_.next() << index_bits_) | index;
+  } while (key == 0 || std::ranges::find(of.recent, key) != of.recent.end());
+  of.recent[of.next_memory++ % kRemembered] = key;
+  return key;
+}
+
+bool KeyTable::reserve(std::span<uint32_t> keys) noexcept {
+  if (free_tail_ - free_head_ < keys.size())
+    return false;
+  for (uint32_t& key : keys) {
+    const uint32_t index = free_[free_head_++ & mask_];
+    key = fresh(index);
+    entries_[index].key = key;
+    entries_[index].use = Use::kReserved;
+  }
+  return true;
+}
+
+void KeyTable::release(uint32_t key) noexcept {
+  if (use(key) == Use::kFree)
+    return;
+  set(key, Use::kFree);
+  free_[free_tail_++ & mask_] = index(key);
+}
+
+}  // namespace rrdk::drivers
