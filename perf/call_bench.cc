@@ -60,7 +60,7 @@ struct Pair {
   }
 
   // No server CPU: the server is polled here too.
-  explicit Pair(std::vector<int> server_cpus) {
+  explicit Pair(std::vector<int> server_cpus, RpcRdmaVersion version = RpcRdmaVersion::kOne) {
     server_runtime = std::move(
         Runtime::create(*server_memory, {.poll_cpus = server_cpus, .idle = IdlePolicy::kBusy})
             .value());
@@ -70,7 +70,7 @@ struct Pair {
     if (!server->add_service({.binding = &kBinding, .procedures = kHandlers, .context = &data}))
       std::abort();
     uri = server->listen("shm:/tmp/rrdk-call-bench." + std::to_string(getpid())).value();
-    client = std::move(Client::create(*client_runtime).value());
+    client = std::move(Client::create(*client_runtime, {.version = version}).value());
     if (!server_cpus.empty()) {
       connection = std::move(client->connect(uri).value());
       return;
@@ -112,22 +112,27 @@ void call(benchmark::State& state, uint32_t procedure) {
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
 
-// What the software costs: client and server take turns on one core.
+// What the software costs: client and server take turns on one core, so many calls at a time.
 void null_in_turns(benchmark::State& state) {
-  Pair pair({});
-  Call c(*pair.connection);
-  bool ended = true;
+  Pair pair({}, state.range(0) == 1 ? RpcRdmaVersion::kOne : RpcRdmaVersion::kTwo);
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int64_t i = 0; i < state.range(1); ++i)
+    calls.push_back(std::make_unique<Call>(*pair.connection));
+  size_t ended = 0;
   for (auto _ : state) {
-    c.begin(kBinding, kNull);
-    ended = false;
-    c.submit([](Call&, void* flag) { *static_cast<bool*>(flag) = true; }, &ended);
-    while (!ended) {
+    ended = 0;
+    for (std::unique_ptr<Call>& c : calls) {
+      c->begin(kBinding, kNull);
+      c->submit([](Call&, void* count) { ++*static_cast<size_t*>(count); }, &ended);
+    }
+    while (ended != calls.size()) {
       pair.client_runtime->poll();
       pair.server_runtime->poll();
     }
-    if (c.status() != CallStatus::kOk)
-      state.SkipWithError(to_string(c.status()));
+    if (CallStatus status = calls.front()->status(); status != CallStatus::kOk)
+      state.SkipWithError(to_string(status));
   }
+  state.SetItemsProcessed(state.iterations() * state.range(1));
 }
 
 void null(benchmark::State& state) {
@@ -138,7 +143,7 @@ void read(benchmark::State& state) {
   call(state, kRead);
 }
 
-BENCHMARK(null_in_turns);
+BENCHMARK(null_in_turns)->ArgNames({"version", "window"})->ArgsProduct({{1, 2}, {1, 16}});
 BENCHMARK(null)->Arg(0)->UseRealTime();
 BENCHMARK(read)->Arg(4096)->Arg(65536)->Arg(kLargest)->UseRealTime();
 

@@ -1,5 +1,5 @@
 // What TCP on loopback can do at best between two threads that both poll: what an iWARP driver in
-// user space is to be held against. perf/limits prints it.
+// user space is to be held against. perf/limits and perf/versions print it.
 #pragma once
 
 #include <cstddef>

@@ -176,6 +176,17 @@ Verdict check_read2(const Draw& draw, Decoder& results) {
   return verdict;
 }
 
+// One call back for each call.
+void prepare_callback(const Draw& draw, Encoder& args, Call&) {
+  args.put_u32(1);
+  args.put_u32(draw.size);
+}
+
+Verdict check_callback(const Draw&, Decoder& results) {
+  bool right = results.get_u32() == 1;
+  return {.decoded = right && results.at_end()};
+}
+
 const Binding& nfs3_binding() {
   return nfs3::kBinding;
 }
@@ -196,14 +207,15 @@ constexpr Engine kEngines[] = {
     {"sandwich", perf_binding, kPerfSandwich, true, prepare_sandwich, check_sandwich},
     {"read2", perf_binding, kPerfRead2, true, prepare_read2, check_read2},
     {"mixed", perf_binding, 0, true, nullptr, nullptr},
+    {"callback", perf_binding, kPerfCallback, true, prepare_callback, check_callback},
     {"nfs3", nfs3_binding, 0, true, prepare_nfs3, check_nfs3},
 };
-constexpr size_t kMixed = std::size(kEngines) - 2;
+constexpr size_t kMixed = std::size(kEngines) - 3;
 
 }  // namespace
 
 std::span<const Engine> all_engines() {
-  return std::span(kEngines).first(kMixed + 1);
+  return std::span(kEngines).first(kMixed + 2);
 }
 
 std::span<const Engine> plain_engines() {
@@ -224,6 +236,10 @@ std::string engine_names() {
 
 bool is_nfs3(const Engine& engine) {
   return engine.prepare == prepare_nfs3;
+}
+
+bool is_callback(const Engine& engine) {
+  return engine.prepare == prepare_callback;
 }
 
 // Segments have at least one byte each.

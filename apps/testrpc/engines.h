@@ -48,13 +48,15 @@ struct Engine {
 
 // What --engine all means: those of the perf program.
 std::span<const Engine> all_engines();
-// Those that "mixed" draws among: all but itself.
+// Those that "mixed" draws among: all but itself and callback, which not every peer can do.
 std::span<const Engine> plain_engines();
 const Engine* find_engine(std::string_view name);
 // "null, echo, ..."
 std::string engine_names();
 // It calls an NFS server, and draws procedures and sizes by itself (nfs3_work.h).
 bool is_nfs3(const Engine& engine);
+// The server calls the client, with data that must fit inline.
+bool is_callback(const Engine& engine);
 
 // Offers `room` for one result in as many segments as were asked for, if the data is to be placed;
 // how much longer the reply gets if not.

@@ -123,7 +123,9 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   warm_up();
   recent_.clear();
   next_tick_ns_ = Runtime::now_ns() + kTickNs;
+  changer_.begin(session_.connections(), options.size_changes, options.max_receive_size);
   measure();
+  result.size_changes = changer_.end();
   result.survival = session_.survival().since(before);
 }
 
@@ -188,6 +190,8 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns) {
     if (in_flight_ == 0 && (!may_submit(now) || idle_.empty()))
       break;
     loop_.step(next_tick_ns_);
+    if (changer_.busy()) [[unlikely]]
+      changer_.step();
     if (now >= next_tick_ns_)
       housekeeping(now);
   }
@@ -216,7 +220,11 @@ void Load::start_due_calls(uint64_t now) {
 }
 
 bool Load::may_submit(uint64_t now) const {
-  if (stopping_ || submitted_ >= budget_)
+  if (stopping_)
+    return false;
+  if (changer_.busy()) [[unlikely]]
+    return true;
+  if (submitted_ >= budget_)
     return false;
   if (options_->rate == 0)
     return now < deadline_ns_;

@@ -18,6 +18,7 @@
 #include "poll_loop.h"
 #include "rrdk/client.h"
 #include "session.h"
+#include "size_changer.h"
 
 namespace rrdk::testrpc {
 
@@ -62,6 +63,7 @@ struct RunResult {
   bool connection_lost = false;  // for good
   bool stopped = false;
   Survival survival;
+  SizeChanges size_changes;
   Failures failures;
   Histogram latency;  // nanoseconds
   // Calls of each procedure that came back right, in nfs3's runs.
@@ -130,6 +132,7 @@ class Load {
 
   Session& session_;
   PollLoop loop_;
+  SizeChanger changer_;
   RegisteredMemory area_;
   uint32_t stride_ = 0;                       // bytes from one slot's memory to the next one's
   std::vector<std::unique_ptr<Slot>> slots_;  // those of one connection are `connections` apart

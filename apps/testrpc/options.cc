@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engines.h"
-#include "nfs3_site.h"
+#include "option_values.h"
 #include "values.h"
 
 namespace rrdk::testrpc {
@@ -23,180 +23,7 @@ struct Option {
   Result<void> (*apply)(Options& options, const std::string& value);
 };
 
-Result<void> take_role(Options& options, Role role, const std::string& uri) {
-  if (options.role != Role::kNone)
-    return fail(Errc::kInvalidArgument,
-                "conflicts with another role: choose one of --server, "
-                "--client and --self");
-  options.role = role;
-  options.uri = uri;
-  return {};
-}
-
-template <typename T>
-Result<void> take_count(T& to, const std::string& value, uint64_t low, uint64_t high) {
-  Result<uint64_t> parsed = parse_count(value, low, high);
-  if (!parsed)
-    return tl::unexpected(parsed.error());
-  to = static_cast<T>(*parsed);
-  return {};
-}
-
-Result<void> take_size(uint32_t& to, const std::string& value) {
-  Result<uint32_t> parsed = parse_size(value, kLargestSize);
-  if (!parsed)
-    return tl::unexpected(parsed.error());
-  to = *parsed;
-  return {};
-}
-
-Result<void> take_positive(double& to, const std::string& value) {
-  Result<double> parsed = parse_positive(value);
-  if (!parsed)
-    return tl::unexpected(parsed.error());
-  to = *parsed;
-  return {};
-}
-
-Result<void> take_engines(Options& options, const std::string& value) {
-  std::vector<std::string> names;
-  for (const std::string& name : split(value)) {
-    if (name == "all") {
-      for (const Engine& engine : all_engines())
-        names.emplace_back(engine.name);
-    } else if (find_engine(name) == nullptr) {
-      return fail(Errc::kInvalidArgument,
-                  "unknown engine '" + name + "': there are " + engine_names() + ", and all");
-    } else {
-      names.push_back(name);
-    }
-  }
-  options.engines.insert(options.engines.end(), names.begin(), names.end());
-  return {};
-}
-
-Result<void> take_sizes(Options& options, const std::string& value) {
-  std::vector<uint32_t> sizes;
-  for (const std::string& part : split(value)) {
-    Result<uint32_t> size = parse_size(part, kLargestSize);
-    if (!size)
-      return tl::unexpected(size.error());
-    sizes.push_back(*size);
-  }
-  options.sizes = sizes;
-  return {};
-}
-
-Result<void> take_windows(Options& options, const std::string& value) {
-  std::vector<uint32_t> windows;
-  for (const std::string& part : split(value)) {
-    Result<uint64_t> window = parse_count(part, 1, 4096);
-    if (!window)
-      return tl::unexpected(window.error());
-    windows.push_back(static_cast<uint32_t>(*window));
-  }
-  options.windows = windows;
-  return {};
-}
-
-Result<void> take_cpus(std::vector<int>& cpus, const std::string& value) {
-  for (const std::string& part : split(value)) {
-    Result<uint64_t> cpu = parse_count(part, 0, 1023);
-    if (!cpu)
-      return tl::unexpected(cpu.error());
-    cpus.push_back(static_cast<int>(*cpu));
-  }
-  return {};
-}
-
 constexpr uint32_t kDay = 24 * 3600 * 1000;  // milliseconds
-
-Result<void> take_replay_cache(Options& options, const std::string& value) {
-  options.replay_cache = value != "off";
-  if (value == "on" || value == "off")
-    return {};
-  return take_count(options.replay_entries, value, 1, 65536);
-}
-
-Result<void> take_dispatch(Options& options, const std::string& value) {
-  if (value != "inline" && value != "worker")
-    return fail(Errc::kInvalidArgument, "'" + value + "' is neither inline nor worker");
-  options.dispatch = value == "inline" ? Dispatch::kInline : Dispatch::kWorker;
-  return {};
-}
-
-Result<void> take_idle(Options& options, const std::string& value) {
-  for (IdlePolicy policy : {IdlePolicy::kBusy, IdlePolicy::kYield, IdlePolicy::kAdaptive}) {
-    if (value == to_string(policy)) {
-      options.idle = policy;
-      return {};
-    }
-  }
-  return fail(Errc::kInvalidArgument, "'" + value + "' is none of busy, yield and adaptive");
-}
-
-Result<void> take_version(Options& options, const std::string& value) {
-  for (RpcRdmaVersion version :
-       {RpcRdmaVersion::kOne, RpcRdmaVersion::kTwo, RpcRdmaVersion::kAuto}) {
-    if (value == to_string(version)) {
-      options.version = version;
-      return {};
-    }
-  }
-  return fail(Errc::kInvalidArgument, "'" + value + "' is none of 1, 2 and auto");
-}
-
-Result<void> take_draft(Options& options, const std::string& value) {
-  for (RpcRdmaDraft draft : {RpcRdmaDraft::kDraft04, RpcRdmaDraft::kDraft00}) {
-    if (value == to_string(draft)) {
-      options.draft = draft;
-      return {};
-    }
-  }
-  return fail(Errc::kInvalidArgument, "'" + value + "' is neither v2-04 nor v2-00");
-}
-
-Result<void> take_inline_size(Options& options, const std::string& value) {
-  Result<uint32_t> size = parse_size(value, 256u << 10);
-  if (!size)
-    return tl::unexpected(size.error());
-  if (*size == 0 || *size % 1024 != 0)
-    return fail(Errc::kInvalidArgument, "'" + value + "' is not a multiple of 1024");
-  options.inline_size = *size;
-  return {};
-}
-
-Result<void> take_switch(bool& to, const std::string& value) {
-  if (value != "" && value != "on" && value != "off")
-    return fail(Errc::kInvalidArgument, "'" + value + "' is neither on nor off");
-  to = value != "off";
-  return {};
-}
-
-Result<void> take_faults(Options& options, const std::string& value) {
-  options.faults.reset();
-  if (value == "off")
-    return {};
-  Result<FaultPlan> plan = parse_fault_plan(value);
-  if (!plan)
-    return tl::unexpected(plan.error());
-  options.faults = *plan;
-  return {};
-}
-
-Result<void> take_nfs_mount(Options& options, const std::string& value) {
-  options.nfs_mount = value;
-  Result<nfs3::MountTarget> target = mount_target(value, "");
-  return target ? Result<void>{} : tl::unexpected(target.error());
-}
-
-Result<void> take_nfs_calls(Options& options, const std::string& value) {
-  Result<uint32_t> calls = parse_nfs3_calls(value);
-  if (!calls)
-    return tl::unexpected(calls.error());
-  options.nfs_calls = *calls;
-  return {};
-}
 
 constexpr Option kOptions[] = {
     {"server", "URI", Kind::kStart, "serve at URI, such as shm:/tmp/perf.sock, until Ctrl-C",
@@ -206,7 +33,8 @@ constexpr Option kOptions[] = {
     {"self", "[=URI]", Kind::kStart, "both, as two processes over shared memory",
      [](Options& o, const std::string& v) { return take_role(o, Role::kSelf, v); }},
     {"engine", "NAME[,NAME...]", Kind::kRun,
-     "what to call: null, echo, read, write, sandwich, read2, mixed; all of them; or nfs3",
+     "what to call: null, echo, read, write, sandwich, read2, mixed, callback; all of them; or "
+     "nfs3",
      [](Options& o, const std::string& v) { return take_engines(o, v); }},
     {"size", "BYTES[,BYTES...]", Kind::kRun, "data of each call (suffixes K, M); one run per size",
      [](Options& o, const std::string& v) { return take_sizes(o, v); }},
@@ -249,14 +77,28 @@ constexpr Option kOptions[] = {
      [](Options& o, const std::string& v) { return take_count(o.workers, v, 1, 64); }},
     {"credits", "N", Kind::kStart, "calls outstanding per connection that are granted or asked for",
      [](Options& o, const std::string& v) { return take_count(o.credits, v, 1, 4096); }},
+    {"backward-credits", "N", Kind::kStart,
+     "the same of engine callback's other direction, at both ends (default: as --credits, up to "
+     "16)",
+     [](Options& o, const std::string& v) { return take_count(o.backward_credits, v, 1, 4096); }},
     {"inline", "BYTES", Kind::kStart, "size of Send and Receive buffers (default 4K)",
-     [](Options& o, const std::string& v) { return take_inline_size(o, v); }},
+     [](Options& o, const std::string& v) { return take_buffer_size(o.inline_size, v); }},
     {"rpcrdma-version", "1|2|auto", Kind::kStart,
      "what a client speaks (default 1), or all that a server answers (default both)",
      [](Options& o, const std::string& v) { return take_version(o, v); }},
     {"rpcrdma-dialect", "v2-04|v2-00", Kind::kStart,
      "the draft that is meant by version 2 (default v2-04)",
      [](Options& o, const std::string& v) { return take_draft(o, v); }},
+    {"max-receive-size", "BYTES", Kind::kStart,
+     "version 2: up to what Receives may grow (default: they stay as they are)",
+     [](Options& o, const std::string& v) { return take_buffer_size(o.max_receive_size, v); }},
+    {"change-receive-size", "N", Kind::kRun,
+     "client, version 2: while calls run, the server's Receives change N times, up to "
+     "--max-receive-size and down",
+     [](Options& o, const std::string& v) { return take_count(o.size_changes, v, 0, 1000000); }},
+    {"compat", "rfc5666", Kind::kStart,
+     "RFC 5666's CONF_RDMA, padded calls and replies that are read (doc/compat-rfc5666.md)",
+     [](Options& o, const std::string& v) { return take_compat(o, v); }},
     {"chunk-threshold", "BYTES", Kind::kStart,
      "data below it travels inline (default 1K); 0: always in chunks",
      [](Options& o, const std::string& v) { return take_size(o.chunk_threshold, v); }},
@@ -381,9 +223,26 @@ Result<void> check_whole(const Options& options) {
   if (options.role == Role::kClient && treats_clients)
     return fail(Errc::kInvalidArgument,
                 "--drc, --max-connections-per-client and --idle-timeout are for --server");
+  if (options.max_receive_size != 0 && options.max_receive_size < options.inline_size)
+    return fail(Errc::kInvalidArgument, "--max-receive-size is below --inline");
+  if (options.size_changes != 0 && options.role == Role::kServer)
+    return fail(Errc::kInvalidArgument, "--change-receive-size is for --client and --self");
+  if (options.size_changes != 0 && options.max_receive_size <= 4096)
+    return fail(Errc::kInvalidArgument,
+                "--change-receive-size needs --max-receive-size BYTES above 4096, at both ends");
+  if (options.size_changes != 0 && options.rate != 0)
+    return fail(Errc::kInvalidArgument, "--change-receive-size and --rate conflict");
   if (options.role == Role::kServer && (options.reconnect || options.keepalive_ms != 0))
     return fail(Errc::kInvalidArgument,
                 "--reconnect and --keepalive-ms are for --client and --self");
+  if (options.rfc5666 && options.version.value_or(RpcRdmaVersion::kOne) != RpcRdmaVersion::kOne)
+    return fail(Errc::kInvalidArgument,
+                "--compat rfc5666 conflicts with --rpcrdma-version: it is "
+                "about version 1");
+  if (options.rfc5666 && std::ranges::find(options.engines, "callback") != options.engines.end())
+    return fail(
+        Errc::kInvalidArgument,
+        "--compat rfc5666 has no calls of servers to their clients: name the other engines");
   if (options.retransmit && !options.reconnect)
     return fail(Errc::kInvalidArgument,
                 "--retransmit needs --reconnect: calls are sent again on a new connection only");

@@ -47,9 +47,13 @@ struct Options {
   std::vector<int> poll_cpus;  // server: dedicated poll threads
   uint32_t workers = 1;        // server, with Dispatch::kWorker
   uint32_t credits = 64;
+  uint32_t backward_credits = 0;  // 0: as `credits`, 16 at most
   uint32_t inline_size = 4096;
+  uint32_t max_receive_size = 0;          // 0: inline_size
+  uint32_t size_changes = 0;              // a client's: of the server's Receives, in each run
   std::optional<RpcRdmaVersion> version;  // a client's: 1; a server's: those of kAuto
   RpcRdmaDraft draft = RpcRdmaDraft::kDraft04;
+  bool rfc5666 = false;  // its compatibility mode
   uint32_t max_size = kDefaultMaxSize;
   bool reconnect = false;
   bool retransmit = false;    // needs reconnect

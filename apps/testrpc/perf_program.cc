@@ -9,6 +9,8 @@
 namespace rrdk::testrpc {
 namespace {
 
+constexpr uint32_t kLargestInline = 262144;  // of any connection
+
 constexpr ProcedureBinding kProcedures[] = {
     {.procedure = kPerfNull, .name = "NULL"},
     {.procedure = kPerfEcho, .name = "ECHO", .fixed_results = 4},
@@ -16,12 +18,13 @@ constexpr ProcedureBinding kProcedures[] = {
     {.procedure = kPerfWrite, .name = "WRITE", .eligible_args = 1, .fixed_results = 12},
     {.procedure = kPerfSandwich, .name = "SANDWICH", .eligible_args = 1, .fixed_results = 20},
     {.procedure = kPerfRead2, .name = "READ2", .eligible_results = 2, .fixed_results = 20},
+    {.procedure = kPerfCallback, .name = "CALLBACK", .fixed_results = 4},
 };
 
 constexpr Binding kBinding = {
     .program = 0x20005666, .version = 1, .name = "perf", .procedures = kProcedures};
 
-const PerfServer& server_of(void* context) {
+PerfServer& server_of(void* context) {
   return *static_cast<PerfServer*>(context);
 }
 
@@ -181,6 +184,14 @@ void read2(ServerCall call, void* context) {
   std::move(call).reply();
 }
 
+void callback(ServerCall call, void* context) {
+  uint32_t count = call.args().get_u32();
+  uint32_t size = call.args().get_u32();
+  if (!call.args().at_end())
+    return garbage(std::move(call));
+  server_of(context).callbacks().start(std::move(call), count, size);
+}
+
 }  // namespace
 
 const Binding& perf_binding() {
@@ -196,6 +207,7 @@ Result<std::unique_ptr<PerfServer>> PerfServer::create(Memory& memory, uint32_t 
   std::fill_n(data->data(), data->size(), std::byte{0x5a});
   auto server = std::make_unique<PerfServer>();
   server->max_size_ = max_size;
+  server->callbacks_ = std::make_unique<Callbacks>(std::min(max_size, kLargestInline));
   server->data_ = std::move(*data);
   return server;
 }
@@ -206,7 +218,8 @@ Service PerfServer::service(Dispatch dispatch, bool once) {
              {kPerfRead, read, dispatch},
              {kPerfWrite, write, dispatch, !once},
              {kPerfSandwich, sandwich, dispatch, !once},
-             {kPerfRead2, read2, dispatch}}};
+             {kPerfRead2, read2, dispatch},
+             {kPerfCallback, callback, Dispatch::kInline}}};  // it waits for nothing
   return {.binding = &kBinding, .procedures = table_, .context = this};
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "callback.h"
 #include "rrdk/binding.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
@@ -20,6 +21,7 @@ enum PerfProcedure : uint32_t {
   kPerfWrite = 3,
   kPerfSandwich = 4,
   kPerfRead2 = 5,
+  kPerfCallback = 6,
 };
 
 enum class PerfStatus : uint32_t { kOk = 0, kInval = 1, kTooBig = 2 };
@@ -29,7 +31,7 @@ constexpr uint32_t kPerfMaxDelayUs = 10'000'000;  // a longer delay is PERF_ERR_
 
 const Binding& perf_binding();
 
-// What the handlers share. Read-only once made, so that any core may run them.
+// What the handlers share. Read-only once made, but for callbacks(), so that any core may run them.
 class PerfServer {
  public:
   // `max_size`: a larger count is PERF_ERR_TOOBIG. Errors: those of Memory::allocate().
@@ -39,13 +41,15 @@ class PerfServer {
   // idempotent; this is to see what the cache costs and does.
   Service service(Dispatch dispatch, bool once);
   uint32_t max_size() const { return max_size_; }
+  Callbacks& callbacks() { return *callbacks_; }
   // Bytes that are unspecified: what a read without kPerfVerify answers, without copying any.
   MemorySpan anything(uint32_t length) const { return data_.span(0, length); }
 
  private:
-  std::array<Procedure, 6> table_;
+  std::array<Procedure, 7> table_;
   uint32_t max_size_ = 0;
   RegisteredMemory data_;
+  std::unique_ptr<Callbacks> callbacks_;
 };
 
 }  // namespace rrdk::testrpc

@@ -48,6 +48,25 @@ std::vector<RunSpec> standard_plan(const Options& options) {
   return plan;
 }
 
+// What is called back with travels inline, in a message of at most 4096 bytes in version 2.
+uint32_t largest_callback(const Options& options) {
+  constexpr uint32_t kHeaders = 128;  // of transport and RPC, and to spare
+  constexpr uint32_t kVersion2 = 4096;
+  bool one = options.version.value_or(RpcRdmaVersion::kOne) == RpcRdmaVersion::kOne;
+  return (one ? options.inline_size : std::min(options.inline_size, kVersion2)) - kHeaders;
+}
+
+std::vector<std::vector<uint32_t>> callback_choices(const Options& options,
+                                                    const std::vector<uint32_t>& sizes) {
+  std::vector<std::vector<uint32_t>> choices;
+  for (uint32_t size : sizes) {
+    std::vector<uint32_t> choice = {std::min(size, largest_callback(options))};
+    if (std::ranges::find(choices, choice) == choices.end())
+      choices.push_back(choice);
+  }
+  return choices;
+}
+
 }  // namespace
 
 std::vector<RunSpec> make_plan(Options& options) {
@@ -75,6 +94,8 @@ std::vector<RunSpec> make_plan(Options& options) {
     std::vector<std::vector<uint32_t>> choices;
     if (!engine->sized)
       choices = {{}};
+    else if (is_callback(*engine))
+      choices = callback_choices(options, sizes);
     else if (is_nfs3(*engine) && options.sizes.empty())
       choices = {{std::begin(kNfs3Sizes), std::end(kNfs3Sizes)}};
     else if (engine->prepare == nullptr || is_nfs3(*engine))

@@ -70,6 +70,16 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
          r.survival.reconnects, r.survival.retransmissions, r.survival.keepalives);
   append(text, "\"rpcrdma_version\": %u, \"fallbacks\": %" PRIu64 ", ", r.survival.version,
          r.survival.fallbacks);
+  if (options.size_changes != 0)
+    append(text,
+           "\"receive_size_changes\": %" PRIu64 ", \"own_receive_size_changes\": %" PRIu64 ", ",
+           r.size_changes.peer, r.size_changes.own);
+  if (options.rfc5666)
+    append(text,
+           "\"rfc5666\": {\"configured\": %" PRIu64 ", \"padded_calls\": %" PRIu64
+           ", \"read_replies\": %" PRIu64 ", \"dones\": %" PRIu64 "}, ",
+           r.survival.rfc5666.configured, r.survival.rfc5666.padded_calls,
+           r.survival.rfc5666.read_replies, r.survival.rfc5666.dones);
   append(text, "\"rpc_per_s\": %.1f, \"bytes_per_s\": %.1f, ", rate(r.calls, r.seconds),
          rate(r.bytes, r.seconds));
   append(text,

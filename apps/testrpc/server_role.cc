@@ -17,6 +17,8 @@
 namespace rrdk::testrpc {
 namespace {
 
+constexpr uint32_t kAlign = 64;  // of data in calls that are padded: a cache line
+
 // What a server process holds, in the order in which it must go.
 struct Serving {
   std::unique_ptr<Memory> memory;
@@ -41,14 +43,17 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   if (!runtime)
     return tl::unexpected(runtime.error());
   s.runtime = std::move(*runtime);
-  RpcRdmaVersion answered = options.version.value_or(RpcRdmaVersion::kAuto);
+  RpcRdmaVersion answered =
+      options.version.value_or(options.rfc5666 ? RpcRdmaVersion::kOne : RpcRdmaVersion::kAuto);
   ServerOptions server_options = {.versions = {.one = answered != RpcRdmaVersion::kTwo,
                                                .two = answered != RpcRdmaVersion::kOne,
                                                .draft = options.draft},
                                   .credits = options.credits,
                                   .inline_size = options.inline_size,
+                                  .max_receive_size = options.max_receive_size,
                                   .max_call = largest_message(setup.scale.max_size),
                                   .max_reply = largest_message(setup.scale.max_size),
+                                  .backward_credits = backward_credits(options),
                                   .max_connections_per_client = options.connections_per_client,
                                   .idle_timeout_ms = options.idle_timeout_ms,
                                   .send_timeout_ms = options.send_timeout_ms};
@@ -57,6 +62,7 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   server_options.replay.entries = options.replay_cache ? options.replay_entries : 0;
   server_options.max_chunk_bytes =
       std::max(server_options.max_chunk_bytes, largest_message(setup.scale.max_size));
+  server_options.rfc5666 = {.enabled = options.rfc5666, .align = kAlign};
   Result<std::unique_ptr<Server>> server = Server::create(*s.runtime, server_options);
   if (!server)
     return tl::unexpected(server.error());
@@ -108,11 +114,17 @@ void print_served(const ServerStats& stats, bool replay_cache) {
     if (value != 0)
       row(name, value);
   };
+  row_if_any("calls to clients", stats.backward.calls);
+  row_if_any("of these failed", stats.backward.ended_error);
   row_if_any("refused per client", stats.refused_per_client);
   row_if_any("closed idle", stats.closed_idle);
   row_if_any("closed stalled", stats.closed_stalled);
   row_if_any("calls not run", stats.calls_not_run);
   row_if_any("failed again", stats.replay.failed_again);
+  row_if_any("configured", stats.rfc5666.configured);
+  row_if_any("padded calls", stats.rfc5666.padded_calls);
+  row_if_any("replies read", stats.rfc5666.read_replies);
+  row_if_any("RDMA_DONE", stats.rfc5666.dones);
   if (!replay_cache)
     return;
   row("replies kept", stats.replay.stored);
@@ -176,7 +188,9 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
     print_served(stats, options.replay_cache);
   if (options.faults)
     print_faults(s.runtime->fault_counts());
+  s.perf->callbacks().release();
   s.server.reset();
+  s.perf->callbacks().clear();
   s.runtime.reset();
   return ServerReport{
       .pools_whole = s.memory->whole(), .calls = stats.calls, .rejected = stats.rejected};

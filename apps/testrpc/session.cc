@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "callback.h"
+#include "engines.h"
 #include "rrdk/eal.h"
 
 namespace rrdk::testrpc {
@@ -19,13 +21,29 @@ Result<void> start_eal(const Options& options) {
   return ensure_eal(arguments);
 }
 
+// Interactive mode may ask for any engine later on.
+bool wants_callbacks(const Options& options) {
+  return options.interactive || std::ranges::any_of(options.engines, [](const std::string& name) {
+           return is_callback(*find_engine(name));
+         });
+}
+
 uint64_t largest_message(uint32_t max_size) {
   return uint64_t{max_size} + 4096;
 }
 
+uint32_t backward_credits(const Options& options) {
+  constexpr uint32_t kUsual = 16;
+  if (options.rfc5666)
+    return 0;
+  return options.backward_credits != 0 ? options.backward_credits
+                                       : std::min(options.credits, kUsual);
+}
+
 MemoryOptions memory_for(const Options& options, const Scale& scale) {
   // Headers, Receives and Sends, one of each per credit, with some to spare.
-  uint32_t calls = scale.connections * std::max(scale.window, options.credits);
+  uint32_t calls =
+      scale.connections * (std::max(scale.window, options.credits) + options.backward_credits);
   uint32_t small = std::bit_ceil(std::max(options.inline_size, 4096u));
   std::vector<SizeClass> classes = {{small, 8 * calls + 256}};
   // Data that is pulled, made, or gathered because no room was offered for it: at most two buffers
@@ -33,9 +51,20 @@ MemoryOptions memory_for(const Options& options, const Scale& scale) {
   uint32_t in_flight = scale.connections * scale.window;
   uint32_t middle = std::max(small * 2, 65536u);
   uint32_t large = std::bit_ceil(scale.max_size);
-  classes.push_back({middle, 4 * in_flight + 32});
+  auto add = [&](uint32_t size, uint32_t count) {
+    auto same = std::ranges::find(classes, size, &SizeClass::buffer_size);
+    if (same == classes.end())
+      classes.push_back({size, count});
+    else
+      same->count += count;
+  };
+  add(middle, 4 * in_flight + 32);
   if (large > middle)
-    classes.push_back({large, 2 * in_flight + 4});
+    add(large, 2 * in_flight + 4);
+  // Receives that grow, of the class that fits.
+  if (options.max_receive_size > options.inline_size)
+    add(std::bit_ceil(std::max(options.max_receive_size, middle)),
+        scale.connections * 2 * (options.credits + backward_credits(options) + 4));
   return {.classes = classes};
 }
 
@@ -55,6 +84,7 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
                                   .draft = options.draft,
                                   .credits = options.credits,
                                   .inline_size = options.inline_size,
+                                  .max_receive_size = options.max_receive_size,
                                   .max_call = largest_message(scale.max_size),
                                   .max_reply = largest_message(scale.max_size),
                                   .call_timeout_ms = options.timeout_ms,
@@ -62,10 +92,17 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
                                   .reconnect = {.enabled = options.reconnect},
                                   .retransmit = options.reconnect && options.retransmit,
                                   .keepalive_ms = options.keepalive_ms};
+  if (!options.rfc5666)
+    client_options.backward_credits = backward_credits(options);
+  client_options.rfc5666 = {.enabled = options.rfc5666, .read_replies = true};
   Result<std::unique_ptr<Client>> client = Client::create(*session->runtime_, client_options);
   if (!client)
     return tl::unexpected(client.error());
   session->client_ = std::move(*client);
+  if (wants_callbacks(options)) {
+    if (Result<void> added = session->client_->add_service(callback_service()); !added)
+      return tl::unexpected(added.error());
+  }
   for (uint32_t i = 0; i < options.connections; ++i) {
     Result<std::unique_ptr<ClientConnection>> connection = session->client_->connect(uri);
     if (!connection)
@@ -86,6 +123,10 @@ Survival Session::survival() const {
     sum.keepalives += stats.keepalives;
     sum.fallbacks += stats.fallbacks;
     sum.version = stats.version;
+    sum.rfc5666.configured += stats.rfc5666.configured;
+    sum.rfc5666.padded_calls += stats.rfc5666.padded_calls;
+    sum.rfc5666.read_replies += stats.rfc5666.read_replies;
+    sum.rfc5666.dones += stats.rfc5666.dones;
   }
   return sum;
 }

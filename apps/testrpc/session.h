@@ -25,6 +25,8 @@ struct Scale {
 Result<void> start_eal(const Options& options);
 
 // Size classes for one side of so many calls, with room for every call at once.
+// Calls of a server that may be on their way to one client.
+uint32_t backward_credits(const Options& options);
 MemoryOptions memory_for(const Options& options, const Scale& scale);
 
 // Bytes of the largest call or reply that carries `max_size` bytes of data.
@@ -35,12 +37,17 @@ struct Survival {
   uint64_t reconnects = 0;
   uint64_t retransmissions = 0;
   uint64_t keepalives = 0;
-  uint64_t fallbacks = 0;  // to version 1; since the session began
-  uint32_t version = 0;    // that is spoken, on the last of the connections
+  uint64_t fallbacks = 0;     // to version 1; since the session began
+  uint32_t version = 0;       // that is spoken, on the last of the connections
+  Rfc5666Stats rfc5666 = {};  // with --compat rfc5666; since the session began
 
   Survival since(const Survival& earlier) const {
-    return {reconnects - earlier.reconnects, retransmissions - earlier.retransmissions,
-            keepalives - earlier.keepalives, fallbacks, version};
+    return {reconnects - earlier.reconnects,
+            retransmissions - earlier.retransmissions,
+            keepalives - earlier.keepalives,
+            fallbacks,
+            version,
+            rfc5666};
   }
 };
 

@@ -4,13 +4,11 @@
 #include <utility>
 
 #include "client/client_impl.h"
+#include "xprt/option_checks.h"
 
 namespace rrdk {
 
 namespace {
-
-constexpr uint32_t kMostCredits = 4096;
-constexpr uint32_t kLargestInline = 262144;  // what RFC 8797 can say
 
 Result<void> check_survival(const ClientOptions& options) {
   const ReconnectOptions& r = options.reconnect;
@@ -22,7 +20,11 @@ Result<void> check_survival(const ClientOptions& options) {
                 "retransmit needs reconnect: calls are sent again on another connection only");
   if (options.keepalive_patience == 0)
     return fail(Errc::kInvalidArgument, "keepalive_patience is at least 1");
-  return options.keepalive_binding != nullptr ? check(*options.keepalive_binding) : Result<void>();
+  if (options.keepalive_binding == nullptr)
+    return {};
+  if (auto checked = check(*options.keepalive_binding); !checked)
+    return fail(checked.error().code, "keepalive_binding: " + checked.error().message);
+  return {};
 }
 
 }  // namespace
@@ -31,17 +33,44 @@ Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() = default;
 
 Result<std::unique_ptr<Client>> Client::create(Runtime& runtime, const ClientOptions& options) {
-  if (options.credits == 0 || options.credits > kMostCredits)
-    return fail(Errc::kInvalidArgument, "a client's credits are 1 to 4096");
-  if (options.inline_size % 1024 != 0 || options.inline_size == 0 ||
-      options.inline_size > kLargestInline)
-    return fail(Errc::kInvalidArgument, "inline_size is a multiple of 1024, at most 262144");
+  if (auto common = xprt::check_common(options); !common)
+    return tl::unexpected(common.error());
+  if (options.backward_credits == 0)
+    return fail(Errc::kInvalidArgument, "backward_credits is at least 1");
   if (options.pad_write_chunks && options.one_segment)
     return fail(Errc::kInvalidArgument, "pad_write_chunks needs a second segment: not one_segment");
+  if (options.backward_chunks && !options.properties)
+    return fail(Errc::kInvalidArgument,
+                "backward_chunks needs properties: they tell the server of it");
+  if (options.max_backward_chunk_bytes == 0)
+    return fail(Errc::kInvalidArgument, "max_backward_chunk_bytes is at least 1");
+  if (options.rfc5666.enabled && options.version != RpcRdmaVersion::kOne)
+    return fail(Errc::kInvalidArgument, "rfc5666 is about version 1: version is to be kOne");
   if (auto checked = check_survival(options); !checked)
     return tl::unexpected(checked.error());
-  return std::unique_ptr<Client>(
-      new Client(std::unique_ptr<Impl>(new Impl{runtime.impl(), options})));
+  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(runtime.impl(), options)));
+}
+
+Result<void> Client::add_service(const Service& service) {
+  if (impl_->connected.load(std::memory_order_relaxed))
+    return fail(Errc::kInvalidArgument, "services are added before the first connect()");
+  if (impl_->options.rfc5666.enabled)
+    return fail(Errc::kInvalidArgument, "rfc5666 has no calls of servers to their clients");
+  return impl_->services.add(service);
+}
+
+void Client::set_auth_sys(const AuthSys& identity) {
+  impl_->set_credential(rpc::PreparedAuth(identity));
+}
+
+Result<void> Client::set_auth(AuthFlavor flavor, std::span<const std::byte> body) {
+  auto prepared = rpc::PreparedAuth::opaque(flavor, body);
+  if (!prepared)
+    return fail(Errc::kInvalidArgument, "a client's credential of " + std::to_string(body.size()) +
+                                            " bytes is longer than " +
+                                            std::to_string(kMaxAuthBody));
+  impl_->set_credential(*prepared);
+  return {};
 }
 
 Result<std::unique_ptr<ClientConnection>> Client::connect(const std::string& uri, int core) {
@@ -58,6 +87,7 @@ Result<std::unique_ptr<ClientConnection>> Client::connect(const std::string& uri
     return tl::unexpected(device.error());
   runtime::PollCore& at =
       core < 0 ? runtime.pick_core() : *runtime.cores[static_cast<size_t>(core)];
+  impl_->connected.store(true, std::memory_order_relaxed);
   auto connection = std::make_unique<ClientConnection::Impl>(*impl_, at, **device, uri);
   if (auto opened = connection->open(); !opened)
     return tl::unexpected(opened.error());

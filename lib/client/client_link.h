@@ -1,18 +1,23 @@
-// One connection to the server, of the several that a ClientConnection may have one after the
-// other. It goes when the fabric and the engine are done with it.
+// What a ClientConnection is on, and where calls of the server come in: one connection to it, of
+// the several that a ClientConnection may have one after the other. It goes when the fabric and the
+// engine are done with it.
 #pragma once
 
 #include <string>
 
 #include "client/client_impl.h"
 #include "runtime/link.h"
+#include "service/dispatcher.h"
 
 namespace rrdk {
 
-class ClientLink final : public runtime::Link {
+class ClientLink final : public runtime::Link, public service::Dispatcher {
  public:
   explicit ClientLink(ClientConnection::Impl& connection)
-      : Link(connection.core(), connection.device()), connection_(connection) {}
+      : Link(connection.core(), connection.device()),
+        Dispatcher(*this, for_workers, connection.runtime.memory, connection.services,
+                   connection.contexts),
+        connection_(connection) {}
 
   using Link::set_always_ticks;
 
@@ -20,6 +25,7 @@ class ClientLink final : public runtime::Link {
   void on_up() override { connection_.on_link_up(); }
   void on_down(Errc code, const std::string& reason) override {
     connection_.on_link_down(code, reason);
+    release_delayed();
   }
   void on_tick(uint64_t now_ns) override { connection_.on_link_tick(now_ns); }
   void on_finished() override { connection_.on_link_finished(); }

@@ -7,7 +7,7 @@
 
 namespace rrdk {
 
-using client::count;
+using calls::count;
 
 namespace {
 
@@ -40,10 +40,7 @@ void ClientConnection::Impl::look_for_silence(uint64_t now_ns) {
 const Binding* ClientConnection::Impl::probe_binding() const noexcept {
   if (options.keepalive_binding != nullptr)
     return options.keepalive_binding;
-  const Checked* checked = checked_.load(std::memory_order_acquire);
-  while (checked != nullptr && !checked->ok)
-    checked = checked->following.get();
-  return checked != nullptr ? checked->binding : nullptr;
+  return last_binding();
 }
 
 // Whatever is answered will do, so it goes without a credential, as NULL calls may.
@@ -61,7 +58,7 @@ bool ClientConnection::Impl::send_probe() {
   probe_unanswered_ = true;
   count(keepalives_);
   link_->engine().submit(*probe_);
-  core_.mark_dirty(*link_);
+  core().mark_dirty(*link_);
   return true;
 }
 

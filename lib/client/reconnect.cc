@@ -14,7 +14,7 @@
 
 namespace rrdk {
 
-using client::count;
+using calls::count;
 
 namespace {
 
@@ -45,24 +45,35 @@ xprt::Speaks ClientConnection::Impl::speaks() const {
     case RpcRdmaVersion::kTwo:
       return xprt::Speaks::kTwo;
     case RpcRdmaVersion::kAuto:
-      if (!versions_.is_known(uri_, base::Tsc::now_ns()))
+      if (!versions_.is_known(peer(), base::Tsc::now_ns()))
         return xprt::Speaks::kAuto;
   }
   return xprt::Speaks::kOne;
 }
 
 xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
-  xprt::ConnectionOptions engine = {.role = xprt::Role::kRequester,
-                                    .speaks = speaks(),
-                                    .credits = options.credits,
-                                    .send_size = options.inline_size,
-                                    .receive_size = options.inline_size,
-                                    .limits = {},
-                                    .max_call = options.max_call,
-                                    .max_reply = options.max_reply,
-                                    .chunk_threshold = options.chunk_threshold,
-                                    .pad_write_chunks = options.pad_write_chunks,
-                                    .one_segment = options.one_segment};
+  xprt::ConnectionOptions engine = {
+      .role = xprt::Role::kRequester,
+      .speaks = speaks(),
+      .credits = options.credits,
+      .backward_credits = services.empty() ? 0 : options.backward_credits,
+      .backward_chunks = options.backward_chunks,
+      .send_size = options.inline_size,
+      .receive_size = options.inline_size,
+      .max_receive_size = options.max_receive_size,
+      .properties = options.properties,
+      .limits = {},
+      .max_call = options.max_call,
+      .max_reply = options.max_reply,
+      .max_chunk_bytes = options.max_backward_chunk_bytes,
+      .chunk_threshold = options.chunk_threshold,
+      .pad_write_chunks = options.pad_write_chunks,
+      .one_segment = options.one_segment,
+      .rfc5666 = {.enabled = options.rfc5666.enabled,
+                  .max_reads = options.rfc5666.max_reads,
+                  .pad_threshold = options.rfc5666.pad_threshold,
+                  .read_replies = options.rfc5666.enabled && options.rfc5666.read_replies},
+      .extensions = options.extensions};
   // What the peer answers in a version that was never spoken is no answer.
   engine.limits.versions = proto::versions_of({.one = engine.speaks != xprt::Speaks::kTwo,
                                                .two = engine.speaks != xprt::Speaks::kOne,
@@ -72,14 +83,14 @@ xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
 
 // The peer does not know version 2.
 void ClientConnection::Impl::on_version_refused() {
-  bool is_news = versions_.knows_only_one(uri_, base::Tsc::now_ns());
+  bool is_news = versions_.knows_only_one(peer(), base::Tsc::now_ns());
   version_.store(1, std::memory_order_relaxed);
   count(fallbacks_);
   if (is_news)
     base::log_info(
         "connection to %s: the server does not know this version 2 of RPC over RDMA; version 1 is "
         "spoken with it",
-        uri_.c_str());
+        peer().c_str());
 }
 
 void ClientConnection::Impl::start_link() {
@@ -89,7 +100,7 @@ void ClientConnection::Impl::start_link() {
     link_ = std::make_unique<ClientLink>(*this);
     fresh = link_.get();
   }
-  Result<void> started = fresh->connect(uri_, engine_options(), runtime.memory, *this);
+  Result<void> started = fresh->connect(peer(), engine_options(), runtime.memory, *this);
   if (!started && fresh->state() == runtime::LinkState::kNew) {
     on_link_down(started.error().code, started.error().message);
     on_link_dead();
@@ -101,13 +112,15 @@ void ClientConnection::Impl::start_link() {
 }
 
 void ClientConnection::Impl::on_link_up() {
-  core_.timers().cancel(timer_);
-  up_ = link_.get();
+  if (options.rfc5666.enabled && !configured_)
+    return begin_config();  // comes here again
+  core().timers().cancel(timer_);
+  use(*link_);
   if (std::exchange(opened_, true)) {
     count(reconnects_);
     if (auto left_out = returns_said_.allow(base::Tsc::now_ns()))
       base::log_info("connection to %s is established again (%lu more since the last such line)",
-                     uri_.c_str(), *left_out);
+                     peer().c_str(), *left_out);
   }
   if (options.keepalive_ms != 0) {
     silence_.restart();
@@ -119,8 +132,9 @@ void ClientConnection::Impl::on_link_up() {
 }
 
 void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) {
-  core_.timers().cancel(timer_);
-  bool was_up = std::exchange(up_, nullptr) != nullptr;
+  core().timers().cancel(timer_);
+  bool was_up = lose();
+  configured_ = false;
   link_->set_always_ticks(false);
   // A connection that was of use: waiting begins anew.
   if (was_up && has_answered(link_->engine().counters())) {
@@ -129,7 +143,7 @@ void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) 
   }
   if (broken_since_ns_ == 0)
     broken_since_ns_ = base::Tsc::now_ns();
-  bool may_fall_back = options.version == RpcRdmaVersion::kAuto && !shutting_down_;
+  bool may_fall_back = options.version == RpcRdmaVersion::kAuto && !shutting_down;
   if (was_up && may_fall_back && is_first_lost(link_->engine()))
     on_version_refused();
   if (opened_ && !was_up)
@@ -137,14 +151,14 @@ void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) 
   set_error(code, reason);
   bool again = will_reconnect();
   if (was_up && code == Errc::kShutdown)
-    base::log_debug("connection to %s closed", uri_.c_str());
+    base::log_debug("connection to %s closed", peer().c_str());
   else if (was_up && !again)
-    base::log_info("connection to %s ended: %s", uri_.c_str(), reason.c_str());
+    base::log_info("connection to %s ended: %s", peer().c_str(), reason.c_str());
   else if (was_up)
     if (auto left_out = ends_said_.allow(base::Tsc::now_ns()))
       base::log_info(
           "connection to %s ended: %s; connecting again (%lu more since the last such line)",
-          uri_.c_str(), reason.c_str(), *left_out);
+          peer().c_str(), reason.c_str(), *left_out);
   phase_.store(again ? Phase::kReconnecting : Phase::kFailed, std::memory_order_release);
 }
 
@@ -157,8 +171,11 @@ void ClientConnection::Impl::on_link_dead() {
   {
     std::lock_guard lock(link_mutex_);
     xprt::add(past_, link_->counters());
+    past_rejected_ += link_->rejected();
     dead = std::move(link_);
   }
+  forget();
+  configured_ = false;
   if (will_reconnect())
     try_again_later();
   else
@@ -174,7 +191,7 @@ uint64_t ClientConnection::Impl::give_up_at() const noexcept {
 void ClientConnection::Impl::arm_timer(uint64_t due_ns) {
   timer_.connection = this;
   timer_.fire = [](runtime::Timer& timer) { static_cast<OwnTimer&>(timer).connection->on_timer(); };
-  core_.timers().start(timer_, std::min(due_ns, give_up_at()));
+  core().timers().start(timer_, std::min(due_ns, give_up_at()));
 }
 
 void ClientConnection::Impl::try_again_later() {
@@ -198,11 +215,11 @@ void ClientConnection::Impl::give_up() {
   std::string last;
   {
     std::lock_guard lock(error_mutex_);
-    last = error_.message.substr(uri_.size() + 2);
+    last = error_.message.substr(peer().size() + 2);
   }
   std::string reason = "given up after " + in_ms(base::Tsc::now_ns() - broken_since_ns_) +
                        " without a connection; the last reason: " + last;
-  base::log_warning("connection to %s is %s", uri_.c_str(), reason.c_str());
+  base::log_warning("connection to %s is %s", peer().c_str(), reason.c_str());
   if (link_) {
     link_->close(Errc::kTimeout, reason);
     end_waiting(CallStatus::kConnectionLost);
@@ -215,13 +232,13 @@ void ClientConnection::Impl::give_up() {
 
 void ClientConnection::Impl::set_error(Errc code, const std::string& reason) {
   std::lock_guard lock(error_mutex_);
-  error_ = {code, uri_ + ": " + reason};
+  error_ = {code, peer() + ": " + reason};
 }
 
 // No link is there, and none will be.
 void ClientConnection::Impl::finish() noexcept {
-  core_.timers().cancel(timer_);
-  end_waiting(shutting_down_ ? CallStatus::kShutdown : CallStatus::kConnectionLost);
+  core().timers().cancel(timer_);
+  end_waiting(shutting_down ? CallStatus::kShutdown : CallStatus::kConnectionLost);
   phase_.store(Phase::kDead, std::memory_order_release);  // last: the Impl may go now
 }
 

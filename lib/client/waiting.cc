@@ -5,7 +5,7 @@
 
 namespace rrdk {
 
-using client::count;
+using calls::count;
 
 namespace {
 
@@ -24,6 +24,21 @@ bool ClientConnection::Impl::carries(const Call::Impl& call) const noexcept {
   return call.retransmit || !maybe_seen;
 }
 
+void ClientConnection::Impl::start_without_link(Call::Impl& call) noexcept {
+  will_reconnect() ? keep_waiting(call) : end_later(call, CallStatus::kConnectionLost);
+}
+
+bool ClientConnection::Impl::take_back(Call::Impl& call) noexcept {
+  if (!carries(call))
+    return false;
+  keep_waiting(call);
+  return true;
+}
+
+void ClientConnection::Impl::let_go(Call::Impl& call) noexcept {
+  (call.outgoing.resend ? again_ : unsent_).remove(call);
+}
+
 void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
   // It may have been cancelled when it could only be waited for.
   if (call.cancel_wanted.load(std::memory_order_relaxed) ||
@@ -34,7 +49,7 @@ void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
   call.phase = Call::Impl::Phase::kWaiting;
   (call.outgoing.resend ? again_ : unsent_).push_back(call);
   if (!waiting_timer_.running())
-    arm_waiting_timer(core_.now());
+    arm_waiting_timer(core().now());
 }
 
 // Nothing ticks for them while there is no link.
@@ -42,9 +57,9 @@ void ClientConnection::Impl::arm_waiting_timer(uint64_t now_ns) noexcept {
   waiting_timer_.connection = this;
   waiting_timer_.fire = [](runtime::Timer& timer) {
     Impl& connection = *static_cast<OwnTimer&>(timer).connection;
-    connection.look_at_waiting(connection.core_.now());
+    connection.look_at_waiting(connection.core().now());
   };
-  core_.timers().start(waiting_timer_, now_ns + kMs);
+  core().timers().start(waiting_timer_, now_ns + kMs);
 }
 
 void ClientConnection::Impl::look_at_waiting(uint64_t now_ns) noexcept {
@@ -71,7 +86,7 @@ void ClientConnection::Impl::look_at(CallList& list, uint64_t now_ns) noexcept {
 // A connection is there. Calls that are sent again go first: their slots are free then, and new
 // calls find them taken.
 void ClientConnection::Impl::release_waiting() noexcept {
-  core_.timers().cancel(waiting_timer_);
+  core().timers().cancel(waiting_timer_);
   // All have deadlines from here on: on_link_tick() looks no further than the first that has one.
   look_at(again_, base::Tsc::now_ns());
   look_at(unsent_, base::Tsc::now_ns());
@@ -84,7 +99,7 @@ void ClientConnection::Impl::release_waiting() noexcept {
 }
 
 void ClientConnection::Impl::end_waiting(CallStatus status) noexcept {
-  core_.timers().cancel(waiting_timer_);
+  core().timers().cancel(waiting_timer_);
   for (CallList* list : {&again_, &unsent_}) {
     while (Call::Impl* call = list->pop_front())
       end_later(*call, status);

@@ -105,7 +105,7 @@ const char* to_string(CallStatus status) noexcept {
     case CallStatus::kVersionError:
       return "transport version error";
     case CallStatus::kRemoteError:
-      return "unknown transport error";
+      return "transport error";
     case CallStatus::kMalformedReply:
       return "malformed reply";
     case CallStatus::kTooLarge:

@@ -22,11 +22,13 @@ constexpr uint32_t kFewestKeys = 256;
 
 Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options) {
   PoolAudit pool = memory.audit_fitting(options.receive_size);
-  return {Errc::kNoMemory,
-          std::to_string(pool.available) + " of " + std::to_string(pool.count) + " buffers of " +
-              std::to_string(pool.buffer_size) + " bytes are left, and a connection takes " +
-              std::to_string(options.credits) +
-              " for its Receives: enlarge that class in MemoryOptions::classes, or lower credits"};
+  return {
+      Errc::kNoMemory,
+      std::to_string(pool.available) + " of " + std::to_string(pool.count) + " buffers of " +
+          std::to_string(pool.buffer_size) + " bytes are left, and a connection takes " +
+          std::to_string(options.credits + options.backward_credits) +
+          " for its Receives: enlarge that class in MemoryOptions::classes, or lower credits or "
+          "backward_credits"};
 }
 
 }  // namespace
@@ -58,13 +60,24 @@ uint32_t Link::window() const {
   return engine_ ? engine_->window() : 0;
 }
 
+Link::ReceiveSizes Link::receive_sizes() const {
+  std::lock_guard lock(engine_mutex_);
+  base::TsanIgnore counting;
+  if (!engine_)
+    return {};
+  return {engine_->announced_receive_size(), engine_->peer_receive_size()};
+}
+
 fabric::QueuePairOptions Link::queue_pair_options(const xprt::ConnectionOptions& options,
                                                   fabric::CompletionQueue& cq) {
   const fabric::Capabilities& can = device_.capabilities();
-  uint32_t keys = std::max(options.credits * kKeysPerCredit, kFewestKeys);
+  uint32_t calls =
+      std::max(options.credits, options.backward_chunks ? options.backward_credits : 0);
+  uint32_t keys = std::max(calls * kKeysPerCredit, kFewestKeys);
   return {.cq = &cq,
           .send_wrs = std::min(options.send_wrs, can.max_send_wrs),
-          .receive_wrs = std::min(2 * options.credits + kSpareReceives, can.max_receive_wrs),
+          .receive_wrs = std::min(2 * (options.credits + options.backward_credits) + kSpareReceives,
+                                  can.max_receive_wrs),
           .keys = std::min(keys, can.max_keys),
           .reads = can.max_reads,
           .owner = this};
@@ -79,6 +92,8 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
   fitted.send_wrs = std::min(options.send_wrs, can.max_send_wrs);
   fitted.max_sges = std::min(options.max_sges, can.max_sges);
   fitted.max_read_sges = std::min(options.max_read_sges, can.max_read_sges);
+  fitted.rfc5666.max_reads = std::min(options.rfc5666.max_reads, can.max_reads);
+  fitted.peer = {id_, peer_.c_str()};
   fitted.remote_invalidation = options.remote_invalidation && can.send_invalidate;
   {
     std::lock_guard lock(engine_mutex_);

@@ -43,6 +43,11 @@ class Link {
   // Any thread: of the engine, also after it is gone.
   xprt::Counters counters() const;
   uint32_t window() const;  // a requester's
+  // Of its transport properties; zeros when the engine is gone.
+  struct ReceiveSizes {
+    uint32_t own = 0, peer = 0;
+  };
+  ReceiveSizes receive_sizes() const;
   const std::string& peer() const noexcept { return peer_; }
 
   // Either starts the way up. After an error the link goes its way to on_dead() nevertheless

@@ -122,8 +122,13 @@ void PollCore::remove(Link& link) {
 }
 
 void PollCore::deliver(uint64_t link_id, const fabric::Event& event) {
-  if (auto found = links_.find(link_id); found != links_.end())
-    found->second->on_event(event);
+  if (Link* link = find(link_id))
+    link->on_event(event);
+}
+
+Link* PollCore::find(uint64_t link_id) const {
+  auto found = links_.find(link_id);
+  return found != links_.end() ? found->second : nullptr;
 }
 
 // The first pass on a new thread.

@@ -99,6 +99,7 @@ class PollCore {
   void remove(Chore& chore) { std::erase(chores_, &chore); }  // not from within look()
   // To the link of that id, unless it is gone: an event may be on its way when a link ends.
   void deliver(uint64_t link_id, const fabric::Event& event);
+  Link* find(uint64_t link_id) const;  // null: it is gone
 
  private:
   static constexpr uint32_t kCompletionBurst = 32;

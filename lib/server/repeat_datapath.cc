@@ -5,6 +5,8 @@
 
 namespace rrdk::server {
 
+using service::Answer;
+
 // True: the call is the first of its kind, and is to be run. False: it has been answered, or waits.
 bool ServerLink::begin_once(CallContext& context) noexcept {
   if (lane_ == nullptr) {
@@ -12,8 +14,9 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
     return true;
   }
   auto wake = [](CallContext& waiter) {
-    --waiter.link->waiting_;
-    waiter.link->answer_again(waiter);
+    auto& link = static_cast<ServerLink&>(*waiter.dispatcher);
+    --link.waiting_;
+    link.answer_again(waiter);
   };
   uint64_t print = fingerprint(server_.clients.key(), context.header, context.args);
   switch (client_.replays.begin(context, *lane_, print, core().now(), wake)) {
@@ -31,6 +34,10 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
   return false;
 }
 
+void ServerLink::end_once(CallContext& context, bool whole) noexcept {
+  client_.replays.finish(context, context.answer == Answer::kDrop, whole, core().now());
+}
+
 // With what the first one was answered.
 void ServerLink::answer_again(CallContext& context) noexcept {
   restart_reply(context);
@@ -45,12 +52,6 @@ void ServerLink::answer_again(CallContext& context) noexcept {
     case ReplayCache::Answer::kDropped:
       return drop(context);
   }
-}
-
-void ServerLink::drop(CallContext& context) noexcept {
-  restart_reply(context);
-  context.answer = Answer::kDrop;
-  send(context);
 }
 
 // Nobody takes their replies any more. Those that are already woken come by themselves.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/call_context.h"
+#include "server/server_link.h"
 
 namespace rrdk::server {
 
@@ -64,7 +64,7 @@ CallContext* ReplayCache::withdraw(const ServerLink& link) noexcept {
   auto take = [&](ReplayEntry& entry) {
     for (CallContext** place = &entry.waiters; *place != nullptr;) {
       CallContext& waiter = **place;
-      if (waiter.link != &link) {
+      if (waiter.dispatcher != &link) {
         place = &waiter.next_waiter;
         continue;
       }

@@ -39,11 +39,13 @@
 #include "rpc/call_datapath.h"
 #include "rrdk/server.h"
 #include "server/replay_lane.h"
+#include "service/call_context.h"
 
 namespace rrdk::server {
 
+using service::CallContext;
+
 class ServerLink;
-struct CallContext;
 
 // Of a whole server.
 struct ReplayCounters {

@@ -4,10 +4,9 @@
 #include <utility>
 
 #include "runtime/poll_core.h"
-#include "server/call_context.h"
 #include "server/kept_reply.h"
 #include "server/replay_cache.h"
-#include "server/server_link.h"
+#include "service/dispatcher.h"
 
 namespace rrdk::server {
 
@@ -102,7 +101,7 @@ ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane& lane,
 }
 
 void ReplayCache::finish(CallContext& context, bool dropped, bool whole, uint64_t now_ns) noexcept {
-  ReplayEntry& entry = *std::exchange(context.replay, nullptr);
+  auto& entry = static_cast<ReplayEntry&>(*std::exchange(context.replay, nullptr));
   CallContext* waiter = nullptr;
   {
     // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
@@ -131,13 +130,13 @@ void ReplayCache::finish(CallContext& context, bool dropped, bool whole, uint64_
       auto& woken = static_cast<CallContext&>(item);
       woken.wake(woken);
     };
-    next.link->core().submit(next);
+    next.dispatcher->link().core().submit(next);
   }
 }
 
 ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane& lane, Memory& memory,
                                       uint64_t now_ns) noexcept {
-  ReplayEntry& entry = *std::exchange(context.replay, nullptr);
+  auto& entry = static_cast<ReplayEntry&>(*std::exchange(context.replay, nullptr));
   // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
   std::lock_guard lock(lock_);
   --entry.pins;

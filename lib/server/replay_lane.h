@@ -16,13 +16,13 @@
 
 #include "rrdk/server.h"
 #include "rrdk/xdr.h"
+#include "service/call_context.h"
 
 namespace rrdk::server {
 
-struct CallContext;
 class ReplayLane;
 
-struct ReplayEntry {
+struct ReplayEntry : service::OnceRecord {
   enum class State : uint8_t { kFree, kRunning, kDone, kNotKept, kDropped, kFailed };
 
   State state = State::kFree;
@@ -35,7 +35,7 @@ struct ReplayEntry {
   uint64_t since_ns = 0;    // when it was finished
   uint64_t connection = 0;  // kFailed: on which it failed
   ReplayLane* lane = nullptr;
-  CallContext* waiters = nullptr;
+  service::CallContext* waiters = nullptr;
   ReplayEntry* next = nullptr;  // in its bucket, or free
   ReplayEntry* older = nullptr;
   ReplayEntry* newer = nullptr;

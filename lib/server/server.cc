@@ -1,64 +1,31 @@
 #include "rrdk/server.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <functional>
 #include <iterator>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/options.h"
+#include "server/rfc5666_config.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
+#include "xprt/connection.h"
 
 namespace rrdk {
 
 using runtime::OpenDevice;
 using runtime::PollCore;
 using server::Client;
+using server::kShareKeptForCalls;
+using server::receive_bytes;
+using server::receives_of;
 using server::ServerLink;
 using server::Sweeper;
 
 namespace {
-
-constexpr uint32_t kMostCredits = 4096;
-constexpr uint32_t kLargestInline = 262144;  // what RFC 8797 can say
-// One buffer in so many of the Receives' size class stays for calls and replies.
-constexpr uint32_t kShareKeptForCalls = 4;
-constexpr uint32_t kMostReplayEntries = 65536;
-
-uint32_t receive_bytes(const ServerOptions& options) {
-  return proto::receive_bytes(options.inline_size, proto::versions_of(options.versions));
-}
-
-Result<void> check(const ServerOptions& options, const Memory& memory) {
-  if (!options.versions.one && !options.versions.two)
-    return fail(Errc::kInvalidArgument, "versions: a server answers one version at least");
-  if (options.credits == 0 || options.credits > kMostCredits)
-    return fail(Errc::kInvalidArgument, "a server's credits are 1 to 4096");
-  if (options.inline_size % 1024 != 0 || options.inline_size == 0 ||
-      options.inline_size > kLargestInline)
-    return fail(Errc::kInvalidArgument, "inline_size is a multiple of 1024, at most 262144");
-  if (uint32_t bytes = receive_bytes(options); bytes > memory.largest_buffer())
-    return fail(Errc::kInvalidArgument,
-                "a Receive takes " + std::to_string(bytes) +
-                    " bytes (inline_size; version 2 needs 4096) and the largest buffers have " +
-                    std::to_string(memory.largest_buffer()) +
-                    " bytes: add a class to MemoryOptions::classes");
-  if (options.max_chunk_bytes == 0)
-    return fail(Errc::kInvalidArgument, "max_chunk_bytes is at least 1");
-  if (options.max_connections == 0)
-    return fail(Errc::kInvalidArgument, "max_connections is at least 1");
-  if (options.replay.entries > kMostReplayEntries)
-    return fail(Errc::kInvalidArgument, "replay.entries is 0 to 65536");
-  if (options.replay.entries != 0 && options.replay.bytes < options.replay.max_reply)
-    return fail(Errc::kInvalidArgument, "replay.bytes is " + std::to_string(options.replay.bytes) +
-                                            ": it can not hold one reply of replay.max_reply, " +
-                                            std::to_string(options.replay.max_reply) + " bytes");
-  return {};
-}
 
 // Often enough that no time-out is missed by more than a quarter; 0: there are none.
 uint64_t sweep_period_ns(const ServerOptions& options) {
@@ -78,7 +45,11 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
     : runtime(runtime_in),
       options(options_in),
       clients(options_in.replay, options_in.max_connections_per_client),
-      cores_(runtime_in.cores.size()) {}
+      growth(runtime_in.memory, receive_bytes(options_in)),
+      cores_(runtime_in.cores.size()) {
+  if (options.rfc5666.enabled)  // the first service: there is nothing that it could clash with
+    std::ignore = services.add(server::config_service(options.rfc5666));
+}
 
 Server::Impl::~Impl() {
   stop_listening();
@@ -90,6 +61,14 @@ Server::Impl::~Impl() {
                      UINT64_MAX,
                      "~Server() waits for its connections to end: ServerCalls that were kept must "
                      "be answered, and cores be polled");
+  runtime.wait_until(
+      [this] { return backward_clients->leaving.load(std::memory_order_acquire) == 0; }, UINT64_MAX,
+      "~Server() waits for the ends of calls to its clients: cores must be polled");
+  if (uint32_t held = backward_clients->count(); held != 0)
+    base::log_error(
+        "~Server(): %u BackwardClients are still held: release them before the Server, and before "
+        "the Runtime at the latest",
+        held);
   // The tasks above refer to us: they have run when a later one has.
   for (auto& core : runtime.cores) {
     runtime.run_on(*core, [this, c = core.get()] {
@@ -215,12 +194,23 @@ void Server::Impl::accept(PollCore& core, OpenDevice& device, Client& client,
   xprt::ConnectionOptions engine = {
       .role = xprt::Role::kResponder,
       .credits = options.credits,
+      .backward_credits = options.backward_credits,
+      .backward_chunks = options.backward_chunks,
       .send_size = options.inline_size,
       .receive_size = options.inline_size,
+      .max_receive_size = options.max_receive_size,
+      .properties = options.properties,
       .limits = {.versions = proto::versions_of(options.versions)},
       .max_call = std::min(options.max_call, options.max_chunk_bytes),
       .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
-      .max_chunk_bytes = options.max_chunk_bytes};
+      .max_chunk_bytes = options.max_chunk_bytes,
+      .rfc5666 = {.enabled = options.rfc5666.enabled,
+                  .max_reads = options.rfc5666.max_reads,
+                  .align = options.rfc5666.align,
+                  .exposed_replies = options.rfc5666.exposed_replies,
+                  .exposed_bytes = options.rfc5666.exposed_bytes,
+                  .done_wait_ns = uint64_t{options.rfc5666.done_timeout_ms} * 1'000'000},
+      .extensions = options.extensions};
   Core& here = cores_[core.index()];
   auto* link = new ServerLink(*this, client, here.contexts, core, device);
   {
@@ -233,6 +223,7 @@ void Server::Impl::accept(PollCore& core, OpenDevice& device, Client& client,
     accepted = link->accept(request, engine, runtime.memory, *link);
   if (accepted) {
     accepted_.fetch_add(1, std::memory_order_relaxed);
+    link->open_way_back();
     return;
   }
   count_refusal(request.peer(), accepted.error().message);
@@ -245,16 +236,17 @@ void Server::Impl::accept(PollCore& core, OpenDevice& device, Client& client,
 // at the same time do not see each other's: the share is large enough for that.
 Result<void> Server::Impl::check_room() const {
   PoolAudit pool = runtime.memory.audit_fitting(receive_bytes(options));
+  uint32_t receives = receives_of(options);
   uint32_t kept = pool.count / kShareKeptForCalls;
-  if (pool.available >= uint64_t{options.credits} + kept)
+  if (pool.available >= uint64_t{receives} + kept)
     return {};
   return fail(Errc::kNoMemory,
               std::to_string(pool.available) + " of " + std::to_string(pool.count) +
                   " buffers of " + std::to_string(pool.buffer_size) +
-                  " bytes are left; a connection takes " + std::to_string(options.credits) +
-                  " and " + std::to_string(kept) +
+                  " bytes are left; a connection takes " + std::to_string(receives) + " and " +
+                  std::to_string(kept) +
                   " are kept for calls: enlarge that class in MemoryOptions::classes, or lower "
-                  "ServerOptions::credits");
+                  "ServerOptions::credits or backward_credits");
 }
 
 void Server::Impl::count_refusal(const std::string& peer, const std::string& reason) {
@@ -279,13 +271,8 @@ void Server::Impl::remove(ServerLink& link) {
   connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
 }
 
-// Counters are words, and nothing else.
 void Server::Impl::add(Sums& sums, const ServerLink& link) {
-  using Words = std::array<uint64_t, sizeof(xprt::Counters) / sizeof(uint64_t)>;
-  auto sum = std::bit_cast<Words>(sums.counters);
-  auto more = std::bit_cast<Words>(link.counters());
-  std::ranges::transform(sum, more, sum.begin(), std::plus());
-  sums.counters = std::bit_cast<xprt::Counters>(sum);
+  xprt::add(sums.counters, link.counters());
   sums.rejected += link.rejected();
 }
 
@@ -300,6 +287,15 @@ ReplayStats Server::Impl::replay_stats(const xprt::Counters& sum) const {
           .lost = read(c.lost),
           .unprotected = read(c.unprotected),
           .failed_again = sum.refused_again};
+}
+
+BackwardStats Server::Impl::backward_stats(const xprt::Counters& sum) const {
+  calls::Ended made = backward_clients->counts();
+  return {.calls = made.calls,
+          .ended_ok = made.ok,
+          .ended_error = made.error,
+          .timeouts = made.timeouts,
+          .credit_waits = sum.waits_credit};
 }
 
 ServerStats Server::Impl::stats() const {
@@ -324,21 +320,28 @@ ServerStats Server::Impl::stats() const {
           .transport_errors = c.errors_sent,
           .protocol_breaches = c.refused_short + c.refused_version + c.refused_header +
                                c.refused_xid + c.refused_limits + c.refused_binding +
-                               c.refused_reply_room + c.credit_overruns,
+                               c.refused_reply_room + c.credit_overruns + c.stale_replies +
+                               c.malformed_replies,
           .bytes_read = c.bytes_read,
           .bytes_written = c.bytes_written,
           .calls_not_run = c.refused_draining,
           .replay = replay_stats(c),
           .turn_waits = c.waits_turn,
+          .receive_size_changes = c.size_changes,
+          .peer_receive_size_changes = c.peer_size_changes,
+          .receive_growth_refused = c.growth_refused,
           .chunk_waits = c.waits_chunk_bytes,
-          .refusals = c.refusals};
+          .options_served = c.options_served,
+          .backward = backward_stats(c),
+          .refusals = c.refusals,
+          .rfc5666 = {c.configured, c.padded_calls, c.read_replies, c.dones}};
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::create(Runtime& runtime, const ServerOptions& options) {
-  if (auto checked = check(options, runtime.memory()); !checked)
+  if (auto checked = server::check(options, runtime.memory()); !checked)
     return tl::unexpected(checked.error());
   return std::unique_ptr<Server>(new Server(std::make_unique<Impl>(runtime.impl(), options)));
 }

@@ -11,10 +11,12 @@
 #include "rrdk/server.h"
 #include "runtime/open_device.h"
 #include "runtime/runtime_impl.h"
-#include "server/call_context.h"
+#include "server/backward_client.h"
 #include "server/client_table.h"
-#include "server/service_table.h"
+#include "server/growth.h"
 #include "server/sweeper.h"
+#include "service/call_context.h"
+#include "service/service_table.h"
 #include "xprt/connection.h"
 
 namespace rrdk {
@@ -39,14 +41,18 @@ struct Server::Impl final : runtime::Acceptor {
 
   Runtime::Impl& runtime;
   const ServerOptions options;
-  server::ServiceTable services;  // only read after listen()
+  service::ServiceTable services;  // only read after listen()
   server::ClientTable clients;
+  server::Growth growth;
+  const std::shared_ptr<server::BackwardClients> backward_clients =
+      std::make_shared<server::BackwardClients>();
   std::atomic<uint64_t> ended = 0;
   std::atomic<uint64_t> closed_idle = 0;
   std::atomic<uint64_t> closed_stalled = 0;
   base::LogLimit failures;  // of connections, by the peer's doing
   base::LogLimit stalls;
   base::LogLimit idlers;
+  base::LogLimit growths;  // that were refused
 
  private:
   struct Listening {
@@ -55,7 +61,7 @@ struct Server::Impl final : runtime::Acceptor {
   };
   // Of one core, used by it alone.
   struct Core {
-    server::ContextPool contexts;
+    service::ContextPool contexts;
     server::Sweeper sweeper;
   };
   // Past connections and present ones, summed.
@@ -74,6 +80,7 @@ struct Server::Impl final : runtime::Acceptor {
   void count_refusal(const std::string& peer, const std::string& reason);
   static void add(Sums& sums, const server::ServerLink& link);
   ReplayStats replay_stats(const xprt::Counters& sum) const;
+  BackwardStats backward_stats(const xprt::Counters& sum) const;
   std::vector<server::ServerLink*> links_of(const runtime::PollCore& core) const;
   void close_links_of(runtime::PollCore& core, const char* why);
 

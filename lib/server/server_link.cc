@@ -7,25 +7,17 @@
 
 namespace rrdk::server {
 
-void ContextPool::grow() {
-  constexpr size_t kSlab = 64;
-  slabs_.push_back(std::make_unique<CallContext[]>(kSlab));
-  // Room for all there are, so that put() never grows.
-  free_.reserve(slabs_.size() * kSlab);
-  for (size_t i = 0; i < kSlab; ++i)
-    free_.push_back(&slabs_.back()[i]);
-}
-
-ServerLink::ServerLink(Server::Impl& server, Client& client, ContextPool& contexts,
+ServerLink::ServerLink(Server::Impl& server, Client& client, service::ContextPool& contexts,
                        runtime::PollCore& core, runtime::OpenDevice& device)
     : Link(core, device),
+      Dispatcher(*this, for_workers, server.runtime.memory, server.services, contexts),
       server_(server),
       client_(client),
-      lane_(client.replays.enter(core.now())),
-      contexts_(contexts) {}
+      lane_(client.replays.enter(core.now())) {}
 
 ServerLink::~ServerLink() {
   client_.replays.leave(lane_, core().now());
+  server_.growth.give_back(grown_);
 }
 
 void ServerLink::on_up() {
@@ -37,12 +29,90 @@ void ServerLink::on_down(Errc code, const std::string& reason) {
   if (was_up_ && code != Errc::kShutdown && !draining_)
     server_.ended.fetch_add(1, std::memory_order_relaxed);
   log_end(reason);
+  if (back_ != nullptr)
+    back_->on_down(code);
   release_delayed();
   release_waiting();
 }
 
+void ServerLink::open_way_back() {
+  const ServerOptions& options = server_.options;
+  if (options.backward_credits == 0)
+    return;
+  auto impl = std::make_unique<BackwardClient::Impl>(
+      server_.runtime, *this,
+      calls::Defaults{.timeout_ms = options.backward_timeout_ms,
+                      .retransmit = false,
+                      .inline_size = options.inline_size,
+                      .max_call = options.max_call},
+      server_.backward_clients);
+  back_ = impl.get();
+  backward_ = BackwardClient::Impl::make(std::move(impl));
+}
+
+Result<std::shared_ptr<BackwardClient>> ServerLink::backward_client() {
+  if (backward_ == nullptr)
+    return fail(Errc::kUnsupported,
+                peer() + ": this server calls no clients: ServerOptions::backward_credits is 0");
+  if (!backward_->alive())
+    return fail(Errc::kConnectionLost, peer() + ": its connection is closed, or lost");
+  return backward_;
+}
+
+void ServerLink::on_chunks_taken() {
+  if (back_ != nullptr)
+    back_->take_chunks();
+}
+
+bool ServerLink::may_grow(uint32_t bytes, uint32_t receives) {
+  Result<void> room = server_.growth.take(bytes, receives, grown_);
+  if (room)
+    return true;
+  if (auto left_out = server_.growths.allow(base::Tsc::now_ns()))
+    base::log_warning("connection of %s keeps its Receives: %s (%lu more since the last such line)",
+                      peer().c_str(), room.error().message.c_str(), *left_out);
+  return false;
+}
+
+void ServerLink::request_receive_size(uint32_t bytes) {
+  size_requests_.ask();
+  core().post([&core = core(), id = id(), bytes] {
+    auto* link = static_cast<ServerLink*>(core.find(id));
+    if (link == nullptr)
+      return;
+    // Fewer bytes would strand replies to calls that are on their way, for want of a Reply chunk.
+    bool may_ask =
+        link->state() == runtime::LinkState::kUp && bytes >= link->engine().peer_receive_size();
+    if (may_ask && link->engine().request_receive_size(bytes))
+      core.mark_dirty(*link);
+    else
+      link->size_requests_.refuse();
+  });
+}
+
+void ServerLink::raise_receive_size(uint32_t bytes) {
+  core().post([&core = core(), id = id(), bytes] {
+    auto* link = static_cast<ServerLink*>(core.find(id));
+    if (link != nullptr && link->state() == runtime::LinkState::kUp)
+      link->engine().raise_receives(bytes);
+  });
+}
+
+rrdk::ReceiveSizes ServerLink::receive_size_report() const {
+  // First what has ended, then the sizes, which are set before that is counted.
+  const xprt::Counters counted = counters();
+  return size_requests_.report(receive_sizes(), counted);
+}
+
+void ServerLink::on_tick(uint64_t now_ns) {
+  if (back_ != nullptr)
+    back_->set_deadlines(now_ns);
+}
+
 void ServerLink::drain() {
   draining_ = true;
+  if (back_ != nullptr)
+    back_->shut();
   engine().drain();
   core().mark_dirty(*this);
 }
@@ -60,7 +130,10 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
   if (state() != runtime::LinkState::kUp)
     return;
   const ServerOptions& options = server_.options;
-  uint64_t idle = idle_.look(engine().calls() == 0, engine().counters().calls_received, now_ns);
+  bool quiet = engine().calls() == 0 && !engine().busy();
+  const xprt::Counters& counters = engine().counters();
+  uint64_t heard = counters.calls_received + counters.replies_received + counters.options_served;
+  uint64_t idle = idle_.look(quiet, heard, now_ns);
   uint64_t stalled = sending_.look(engine().sends_pending(), engine().sends_done(), now_ns);
   if (options.send_timeout_ms != 0 && stalled >= options.send_timeout_ms * kMillisecondNs) {
     server_.closed_stalled.fetch_add(1, std::memory_order_relaxed);
@@ -83,7 +156,7 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
 
 // Peers come and go; one that fails in another way is worth a line.
 void ServerLink::log_end(const std::string& reason) {
-  if (dropped_)
+  if (has_dropped())
     base::log_debug("connection of %s ended: a call of it was dropped", peer().c_str());
   else if (engine().fault() == nullptr)
     base::log_debug("connection of %s ended: %s", peer().c_str(), reason.c_str());
@@ -93,16 +166,9 @@ void ServerLink::log_end(const std::string& reason) {
 }
 
 void ServerLink::on_dead() {
+  if (back_ != nullptr)
+    back_->on_dead();
   server_.remove(*this);
-}
-
-// Nobody waits for these replies any more.
-void ServerLink::release_delayed() noexcept {
-  while (delayed_ != nullptr) {
-    CallContext& context = *delayed_;
-    core().timers().cancel(context);
-    context.fire(context);
-  }
 }
 
 }  // namespace rrdk::server

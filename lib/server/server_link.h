@@ -1,33 +1,44 @@
-// A connection as the server sees it: calls in, handlers run, replies out.
-//
-// dispatch_datapath.cc and reply_datapath.cc have the way of every call, repeat_datapath.cc that of
-// calls of procedures that are not idempotent.
+// A connection as the server sees it: what a service::Dispatcher does, and what it must know
+// besides of clients that come and go. repeat_datapath.cc has the way of calls of procedures that
+// are not idempotent.
 #pragma once
 
-#include <atomic>
+#include <memory>
 #include <string>
 
 #include "rrdk/server.h"
 #include "runtime/link.h"
-#include "server/call_context.h"
+#include "runtime/size_requests.h"
+#include "server/backward_client.h"
 #include "server/client_table.h"
+#include "server/growth.h"
+#include "service/dispatcher.h"
 #include "xprt/connection.h"
 
 namespace rrdk::server {
 
-class ServerLink final : public runtime::Link, public xprt::Upcalls {
+using service::CallContext;
+
+class ServerLink final : public runtime::Link, public xprt::Upcalls, public service::Dispatcher {
  public:
-  ServerLink(Server::Impl& server, Client& client, ContextPool& contexts, runtime::PollCore& core,
-             runtime::OpenDevice& device);
+  ServerLink(Server::Impl& server, Client& client, service::ContextPool& contexts,
+             runtime::PollCore& core, runtime::OpenDevice& device);
   ~ServerLink() override;
 
-  void on_call(xprt::IncomingCall& call) override;
-  void on_call_ended(xprt::OutgoingCall&) override {}  // a server calls nobody here
+  void on_call(xprt::IncomingCall& call) override { take(call); }
+  void on_call_ended(xprt::OutgoingCall& call) override { back_->ended(call); }
+  void on_chunks_taken() override;
+  bool may_grow(uint32_t bytes, uint32_t receives) override;
   void on_access_failed(uint32_t xid) override;
   bool failed_before(uint32_t xid) override;
 
-  // The core's thread: the call's answer is there.
-  void finish(CallContext& context) noexcept;
+  // Once accepted: calls may be made of this client.
+  void open_way_back();
+  Result<std::shared_ptr<BackwardClient>> backward_client() override;
+  // Any thread that has a call. What they ask for is done on the core, if the link is there then.
+  void request_receive_size(uint32_t bytes) override;
+  void raise_receive_size(uint32_t bytes) override;
+  rrdk::ReceiveSizes receive_size_report() const override;
 
   // No further calls; ends when those that are here have been answered.
   void drain();
@@ -36,26 +47,17 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls {
 
   Server::Impl& server() noexcept { return server_; }
   Client& client() noexcept { return client_; }
-  uint64_t rejected() const noexcept { return rejected_.load(std::memory_order_relaxed); }
 
  private:
   void on_up() override;
   void on_down(Errc code, const std::string& reason) override;
+  void on_tick(uint64_t now_ns) override;
   void on_dead() override;
 
-  bool admit(CallContext& context) noexcept;
-  bool find_service(CallContext& context) noexcept;
-  void dispatch(CallContext& context) noexcept;
-  void refuse_chunks(CallContext& context) noexcept;
-  void refuse(CallContext& context, AcceptStat status) noexcept;
-  bool begin_once(CallContext& context) noexcept;
+  bool begin_once(CallContext& context) noexcept override;
+  void end_once(CallContext& context, bool whole) noexcept override;
   void answer_again(CallContext& context) noexcept;
-  void drop(CallContext& context) noexcept;
   void release_waiting() noexcept;
-  void restart_reply(CallContext& context) noexcept;
-  void send(CallContext& context) noexcept;
-  void delay(CallContext& context) noexcept;
-  void release_delayed() noexcept;
   void log_end(const std::string& reason);
 
   // Since when something is as it is, of what a count says.
@@ -69,17 +71,16 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls {
 
   Server::Impl& server_;
   Client& client_;
-  ReplayLane* const lane_;  // null: replies are not kept
-  ContextPool& contexts_;
-  CallContext* delayed_ = nullptr;
-  const ServiceTable::Entry* last_service_ = nullptr;  // of the last call that had one
-  uint32_t waiting_ = 0;                               // calls that wait for one that they repeat
+  ReplayLane* const lane_;                    // null: replies are not kept
+  uint32_t waiting_ = 0;                      // calls that wait for one that they repeat
+  std::shared_ptr<BackwardClient> backward_;  // null: no calls are made of it
+  BackwardClient::Impl* back_ = nullptr;      // of that
+  runtime::SizeRequests size_requests_;
+  GrowthShares grown_;
   Standstill idle_;
   Standstill sending_;
   bool was_up_ = false;
   bool draining_ = false;
-  bool dropped_ = false;                // a call, which ends the connection
-  std::atomic<uint64_t> rejected_ = 0;  // by the core; read by anybody
 };
 
 }  // namespace rrdk::server

@@ -113,6 +113,8 @@ ItemView Decoder::get_opaque(uint32_t max) noexcept {
     fail();
     return {};
   }
+  if (padding_.align != 0) [[unlikely]]
+    skip_padding(count);
   return view(count);
 }
 
@@ -138,6 +140,8 @@ ItemView Decoder::get_item(uint32_t max) noexcept {
   // A Write chunk that came back empty: this result is in line, and the chunk was its turn.
   if (!placed_.empty())
     placed_ = placed_.subspan(1);
+  if (padding_.align != 0) [[unlikely]]
+    skip_padding(count);
   return view(count);
 }
 

@@ -6,6 +6,7 @@
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
 #include "xprt/requester.h"
+#include "xprt/rfc5666_padding.h"
 
 namespace rrdk::xprt {
 
@@ -67,6 +68,7 @@ struct Requester::Draft {
   uint64_t reduced = 0;     // bytes of the stream that are left
   uint64_t reply_bytes = 0;
   uint32_t write_list = 0;  // bytes of it in a header
+  Padding padding;          // RFC 5666's compatibility mode
 
   uint32_t offers() const noexcept {
     return read_items + call_segments + write_segments + reply_segments;
@@ -89,7 +91,7 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
   const Message& message = call.call.message;
   if (message.pieces().empty() || message.pieces()[0].item ||
       message.pieces()[0].bytes.length < kRpcStart)
-    return Plan::kTooLarge;
+    return call.call.option != nullptr ? plan_option(call) : Plan::kTooLarge;
   xdr::store_u32(message.pieces()[0].bytes.data, call.xid);
   if (is_plain(call)) [[likely]] {
     plan_plain(call);
@@ -98,6 +100,8 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
   Draft draft;
   if (!draft_call(call, draft))
     return Plan::kTooLarge;
+  if (link_.rfc5666.align != 0 && !draft.is_long && draft.moved == 0) [[unlikely]]
+    pad(call, draft);
   if (!take_memory(call, draft))
     return Plan::kWait;
   offer(call, draft);
@@ -137,6 +141,18 @@ uint32_t Requester::pad_of(const ResultRoom& room) const noexcept {
   return xdr_pad(length_of(room));
 }
 
+// As RDMA_MSGP, if anything is to be padded and all fits then.
+void Requester::pad(const State& call, Draft& draft) noexcept {
+  uint32_t header_length = draft.header_length + kMsgpWords;
+  Padding padding = plan_padding(call.call.message.pieces(), link_.rfc5666.align,
+                                 link_.options.rfc5666.pad_threshold, header_length);
+  if (padding.threshold == 0 || header_length + draft.reduced + padding.bytes > link_.calls.send)
+    return;
+  draft.padding = padding;
+  draft.header_length = header_length;
+  ++link_.counters.padded_calls;
+}
+
 // False: more than limits or the header's room allow.
 bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
   const OutgoingCall& out = call.call;
@@ -147,14 +163,18 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
   draft.min_header = proto::min_header(link_.wire);
   if (draft.reduced > options.max_call || out.results.size() > kMaxResults)
     return false;
-  draft.rooms = static_cast<uint32_t>(out.results.size());
+  bool inline_only = !link_.offers_chunks();
+  std::span<const ResultRoom> results = out.results;
+  if (link_.rfc5666.reads_replies) [[unlikely]]  // they come in the reply's Read list
+    results = {};
+  draft.rooms = inline_only ? 0 : static_cast<uint32_t>(results.size());
   draft.rooms = std::min({draft.rooms, uint32_t{call.rooms}, link_.peer.write_chunks});
   uint64_t max_reply = out.max_reply + call.reply_extra;
-  for (const ResultRoom& room : out.results.subspan(draft.rooms))
+  for (const ResultRoom& room : results.subspan(draft.rooms))
     max_reply += length_of(room) + xdr_pad(length_of(room));
   if (max_reply > options.max_reply)
     return false;
-  for (const ResultRoom& room : out.results.first(draft.rooms)) {
+  for (const ResultRoom& room : results.first(draft.rooms)) {
     uint32_t segments = segments_of(room) + (pad_of(room) != 0);
     if (segments > link_.peer.segments)
       return false;
@@ -163,7 +183,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
   }
   // V1-RC-02, EXP-15: by the same threshold that the responder uses.
   uint32_t reply_header = draft.min_header + draft.write_list;
-  if (reply_header + max_reply > link_.calls.receive) {
+  if (reply_header + max_reply > link_.calls.receive && !inline_only) {
     draft.reply_bytes = round_up4(max_reply);
     draft.reply_segments = pieces_of(draft.reply_bytes, largest);
   }
@@ -174,7 +194,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
     bool must_fit = smallest != options.chunk_threshold;
     uint32_t k = 0;
     for (const Piece& piece : pieces) {
-      if (out.force_long || out.no_ddp || k == kMaxMovedItems ||
+      if (out.force_long || out.no_ddp || inline_only || k == kMaxMovedItems ||
           draft.read_items >= link_.peer.read_chunks || (must_fit && draft.fits(link_.calls.send)))
         break;
       if (!piece.eligible)
@@ -188,7 +208,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
   if (draft.is_long) {
     draft.call_segments = pieces_of(draft.reduced, largest);
     draft.count_header();
-    if (out.only_short)
+    if (out.only_short || inline_only || link_.rfc5666.we_serve_no_reads)
       return false;
   }
   if (std::max(draft.call_segments, draft.reply_segments) > link_.peer.segments)
@@ -213,7 +233,11 @@ bool Requester::take_memory(State& call, const Draft& draft) noexcept {
   plan.sges[0] = {room.data, draft.header_length, room.region};
   plan.num_sges = 1;
   StreamCursor stream(call.call.message.pieces(), draft.moved, zeros);
-  if (!draft.is_long) {
+  if (draft.padding.threshold != 0) [[unlikely]] {
+    if (!gather_padded(plan, call.call.message.pieces(), link_.rfc5666.align, draft.padding,
+                       static_cast<uint32_t>(draft.reduced), link_.memory))
+      return false;
+  } else if (!draft.is_long) {
     if (!gather(plan, stream, static_cast<uint32_t>(draft.reduced), link_.options.max_sges,
                 link_.memory))
       return false;
@@ -291,6 +315,11 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
   header.direction = proto::Direction::kCall;
   header.credits = asked;
   header.type = draft.is_long ? MessageType::kNoMsg : MessageType::kMsg;
+  if (draft.padding.threshold != 0) [[unlikely]] {
+    header.type = MessageType::kMsgp;
+    header.msgp_align = link_.rfc5666.align;
+    header.msgp_thresh = draft.padding.threshold;
+  }
   lists.clear();
   for (uint32_t i = 0; i < call.num_offers; ++i)
     lists.segments[lists.num_segments++] = call.offers[i].segment();

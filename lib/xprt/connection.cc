@@ -15,8 +15,12 @@ namespace {
 ConnectionOptions normalised(ConnectionOptions options) {
   auto size = [](uint32_t bytes) { return std::clamp(bytes & ~1023u, 1024u, 262144u); };
   options.credits = std::clamp(options.credits, 1u, 65536u);
+  options.backward_credits = std::min(options.backward_credits, 65536u);
+  if (options.rfc5666.enabled)
+    options.backward_credits = 0;
   options.send_size = size(options.send_size);
   options.receive_size = size(options.receive_size);
+  options.max_receive_size = std::max(size(options.max_receive_size), options.receive_size);
   options.send_wrs = std::max(options.send_wrs, 8u);
   options.max_sges = std::clamp(options.max_sges, 2u, fabric::kMaxSges);
   return options;
@@ -48,8 +52,15 @@ proto::PrivateData Connection::private_data() const {
 }
 
 bool Connection::prepare_receives() {
-  impl_->link.pool.header_copy().reserve(receive_bytes(impl_->link.options));
-  return impl_->requester.prepare() && impl_->link.receives.prepare();
+  Link& link = impl_->link;
+  bool may_grow = spare_receives(link.options) != 0;
+  uint32_t bytes = receive_bytes(link.options);
+  if (may_grow)
+    bytes = std::max(bytes, link.options.max_receive_size);
+  link.pool.header_copy().reserve(bytes);
+  if (impl_->reader != nullptr && !impl_->reader->prepare())
+    return false;
+  return impl_->requester.prepare() && link.receives.prepare(needs_spares_at_once(link.options));
 }
 
 void Connection::on_established(const proto::PrivateData& peer, uint32_t reads_allowed) {
@@ -74,8 +85,11 @@ void Connection::on_disconnected() {
   link.receives.close();
   while (link.sends.front() != nullptr)
     link.sends.pop();
+  if (impl_->reader != nullptr)
+    impl_->reader->on_dead();
   impl_->responder.on_dead();
   impl_->requester.on_dead();
+  impl_->properties.on_dead();
 }
 
 bool Connection::wants_disconnect() const {
@@ -98,7 +112,7 @@ bool Connection::idle() const {
 }
 
 bool Connection::busy() const {
-  return impl_->requester.busy() || impl_->responder.waiting();
+  return impl_->requester.busy() || impl_->responder.waiting() || impl_->properties.requested();
 }
 const Counters& Connection::counters() const {
   return impl_->link.counters;
@@ -115,6 +129,10 @@ uint32_t Connection::sends_done() const {
 uint32_t Connection::granted() const {
   return impl_->responder.grant.last();
 }
+bool Connection::may_call_back() const {
+  const Link& link = impl_->link;
+  return link.both_ways() && link.up() && link.calling && !link.refuses_calls();
+}
 uint32_t Connection::version() const {
   return proto::version_of(impl_->link.wire);
 }
@@ -126,6 +144,23 @@ uint32_t Connection::window() const {
 }
 uint32_t Connection::in_flight() const {
   return impl_->requester.window.in_flight();
+}
+bool Connection::request_receive_size(uint32_t bytes) {
+  bool requested = impl_->link.up() && impl_->properties.request(bytes);
+  impl_->pump();
+  return requested;
+}
+bool Connection::receive_size_requested() const {
+  return impl_->properties.requested();
+}
+bool Connection::raise_receives(uint32_t bytes) {
+  return impl_->properties.raise(bytes);
+}
+uint32_t Connection::announced_receive_size() const {
+  return impl_->properties.receive_size();
+}
+uint32_t Connection::peer_receive_size() const {
+  return impl_->properties.peer().receive_size;
 }
 bool Connection::may_send() const {
   return impl_->requester.may_send();

@@ -1,6 +1,10 @@
 // The connection engine: RPC-over-RDMA versions 1 and 2, requester and responder halves, for one
 // connection. Sans-I/O: events go in, work requests come out; it owns no thread, socket or clock.
 //
+// Calls go forward, from the end that connected to the one that accepted, and, where both ends
+// allow it, backward (RFC 8167): credits and XIDs of either direction are apart, Receives are
+// shared.
+//
 // Everything here belongs to one thread, the poll core's. Upcalls are made from within the event
 // functions; an upcall may submit, reply and cancel, and never destroys the Connection.
 //
@@ -17,12 +21,15 @@
 
 #include "fabric/device.h"
 #include "fabric/work.h"
+#include "proto/ccp.h"
 #include "proto/header.h"
 #include "proto/private_data.h"
 #include "rrdk/call_status.h"
+#include "rrdk/extensions.h"
 #include "rrdk/memory.h"
 #include "rrdk/refusals.h"
 #include "rrdk/xdr.h"
+#include "xprt/rfc5666_options.h"
 #include "xprt/turn.h"
 #include "xprt/work_list.h"
 
@@ -30,7 +37,8 @@ namespace rrdk::xprt {
 
 class CallPool;  // xprt/call_pool.h: one per poll core
 
-// Which half of the engine a connection runs. Forward direction only: an end is one or the other.
+// Which half of the engine has the forward calls; the other one has the backward ones. As an
+// option: the end that connects is the requester.
 enum class Role : uint8_t { kRequester, kResponder };
 
 // What a requester speaks. The responder answers every call in the version that it came in.
@@ -46,8 +54,16 @@ struct ConnectionOptions {
   // Credits that a requester asks for and at most uses; Receives that a responder posts and at most
   // grants. Memory: credits * receive_size per connection and direction.
   uint32_t credits = 32;
+  // The same of backward calls: at a responder, calls that it may have on their way to its client;
+  // at a requester, calls that it takes. 0: there are none. As many Receives more.
+  uint32_t backward_credits = 0;
+  // Backward calls may have chunks, in draft-04 and where both ends say so (RDMA2_BKREQSUP_GENL).
+  bool backward_chunks = false;
   uint32_t send_size = 4096;     // largest Send we issue; RFC 8797's Send Size
   uint32_t receive_size = 4096;  // of our posted Receives; RFC 8797's Receive Size
+  // Up to what our Receives may grow when the peer asks for it, or raise_receives() does.
+  uint32_t max_receive_size = 262144;
+  bool properties = true;  // draft-04's are told, heard and changed
   proto::Limits limits = {};
   uint64_t max_call = 8u << 20;   // bytes of one call's stream, chunks included
   uint64_t max_reply = 8u << 20;  // of one reply's
@@ -71,6 +87,9 @@ struct ConnectionOptions {
   // A requester's concessions to responders that fall short (EXP-10, EXP-32); not both.
   bool pad_write_chunks = false;  // a last segment for the pad, where room is no multiple of four
   bool one_segment = false;       // no chunk of several segments: what needs one is not sent
+  Rfc5666Options rfc5666 = {};
+  const Extensions* extensions = nullptr;  // null: no types, no properties
+  ExtensionPeer peer = {0, ""};            // as their functions are told
 };
 
 // Every refusal and rule breach by the peer has its own counter. Read by statistics at any time.
@@ -91,6 +110,12 @@ struct Counters {
   uint64_t refused_draining = 0;  // messages that came after drain()
   uint64_t waits_credit = 0, waits_send_queue = 0, waits_read_depth = 0, waits_buffer = 0,
            waits_key = 0, waits_turn = 0, waits_chunk_bytes = 0;
+  // Receive Buffer Sizes that were told anew, ours and the peer's, and our requests.
+  uint64_t size_changes = 0, peer_size_changes = 0;
+  uint64_t size_requests_ended = 0, size_requests_refused = 0;
+  uint64_t growth_refused = 0;                    // by Upcalls::may_grow()
+  uint64_t options_sent = 0, options_served = 0;  // messages of registered types
+  uint64_t configured = 0, padded_calls = 0, read_replies = 0, dones = 0;  // Rfc5666Stats
   Refusals refusals;  // each reason by itself; the counters above sum some of them up
 };
 
@@ -115,7 +140,9 @@ class IncomingCall {
   uint32_t inline_size() const;  // a good first buffer size for it
   uint64_t max_reply() const;    // the limit for it
   Connection& connection() const;
-  void* user = nullptr;  // the upper layer's, untouched
+  bool is_padded() const;         // RDMA_MSGP, in RFC 5666's compatibility mode
+  OpaquePadding padding() const;  // in the message, RPC header excepted. Until reply()
+  void* user = nullptr;           // the upper layer's, untouched
   // The upper layer's, null at first: called with `user` when the call has ended, which is when
   // nothing refers to the memory of its reply any more. May reply to other calls, as on_call may.
   void (*on_ended)(void* user) = nullptr;
@@ -129,6 +156,23 @@ class IncomingCall {
 // segment.
 struct ResultRoom {
   std::span<const MemorySpan> spans;
+};
+
+// A message of a registered type that takes the place of an RPC call: its OutgoingCall has no
+// message of its own.
+struct Optional {
+  // In, until the call has ended. The payload's XID is filled in.
+  uint32_t type = 0;
+  std::span<const std::byte> info = {};
+  std::span<const std::byte> payload = {};
+  // For a copy of the answer, so that nobody changes what was checked: kMostOptionInfo +
+  // kMostOptionPayload bytes.
+  std::span<std::byte> room = {};
+
+  // Out, with kOk.
+  uint32_t answer_type = 0;
+  std::span<const std::byte> answer_info = {};
+  std::span<const std::byte> answer_payload = {};
 };
 
 // One call that we make. The upper layer's object, reused from call to call; it belongs to the
@@ -148,6 +192,7 @@ struct OutgoingCall {
   // Running it twice does no harm: it is sent again when the peer names the room that its reply
   // needs.
   bool repeatable = false;
+  Optional* option = nullptr;
   void* user = nullptr;
 
   // Out, valid until release(): how it ended, whether the peer may have seen it, and with kOk the
@@ -173,8 +218,8 @@ struct OutgoingCall {
 
 class Upcalls {
  public:
-  virtual void on_call(IncomingCall& call) = 0;        // responder: a whole call is here
-  virtual void on_call_ended(OutgoingCall& call) = 0;  // requester: exactly once per submit()
+  virtual void on_call(IncomingCall& call) = 0;        // a whole call is here
+  virtual void on_call_ended(OutgoingCall& call) = 0;  // exactly once per submit()
 
   // Responder: the peer did not allow an RDMA Read or Write by which the call of this XID was to be
   // served, or we could not do it. The connection is lost by that.
@@ -182,6 +227,10 @@ class Upcalls {
   // Responder: whether that happened to a call of this XID on an earlier connection of the peer.
   // It is then answered ERR_CHUNK at once (V1-ERR-19). Asked for calls with chunks only.
   virtual bool failed_before(uint32_t /*xid*/) { return false; }
+  // Responder: its client has said that it takes backward calls with chunks, as we make them.
+  virtual void on_chunks_taken() {}
+  // Whether our Receives, so many, may become that large: they take other buffers then.
+  virtual bool may_grow(uint32_t /*bytes*/, uint32_t /*receives*/) { return true; }
   // Requester with Speaks::kAuto: the peer does not know version 2; 1 is spoken from now on.
   virtual void on_version_refused() {}
 
@@ -256,6 +305,16 @@ class Connection {
   bool sends_pending() const;          // work requests of the send queue that were not yet reported
   uint32_t sends_done() const;         // counts up whenever one of them is; wraps
   uint32_t granted() const;            // responder: the last grant
+  // Transport properties of draft-04 (xprt/properties.h). Bytes; 0 until the peer has said it.
+  bool request_receive_size(uint32_t bytes);  // of the peer's Receives
+  bool receive_size_requested() const;        // and not answered yet
+  bool raise_receives(uint32_t bytes);
+  uint32_t announced_receive_size() const;
+  uint32_t peer_receive_size() const;
+  // Responder: whether the client can be called now: it has shown which version it speaks
+  // (BIDIR-12), and has not said that it takes no calls. Calls that are submitted before wait; to a
+  // client that has said so they end with kRemoteError.
+  bool may_call_back() const;
   // Requester: the version of its calls, and whether the peer has answered in it.
   uint32_t version() const;
   bool version_settled() const;
@@ -264,6 +323,14 @@ class Connection {
   bool may_send() const;                         // requester: a call submitted now would not queue
   void set_requested_credits(uint32_t credits);  // V1-CREDIT-03; at most options.credits
   void set_granted_credits(uint32_t credits);    // V1-CREDIT-04; at most options.credits
+
+  // RFC 5666's Connection Configuration Protocol (rfc5666_config.cc). What a requester states, and
+  // what becomes of the answer. What a responder answers: only what is stated before all other
+  // calls has an effect, so it counts the calls of that program.
+  proto::ccp::Request config_request() const;
+  void take_config(const proto::ccp::Reply& reply);
+  void count_config_call();
+  proto::ccp::Reply configure(const proto::ccp::Request& request);
 
   struct Impl;
 

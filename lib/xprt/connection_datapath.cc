@@ -46,22 +46,53 @@ void Connection::Impl::dispatch(const Completion& completion) noexcept {
       requester.advance(call);
       return;
     }
+    case WorkKind::kProperties: {
+      auto& message = *static_cast<Properties::Outgoing*>(tag.owner);
+      link.sends.complete(message.job);
+      properties.on_sent(message);
+      return;
+    }
+    case WorkKind::kReplyRead:
+      link.sends.complete_read();
+      reader->on_read_completed(*static_cast<ReplyReader::Reading*>(tag.owner));
+      return;
+    case WorkKind::kDone: {
+      auto& reading = *static_cast<ReplyReader::Reading*>(tag.owner);
+      link.sends.complete(reading.done_job);
+      reader->on_done_completed(reading);
+      return;
+    }
   }
 }
 
 void Connection::Impl::on_receive(ReceiveSlot& slot, const Completion& completion) noexcept {
-  link.receives.on_completion();
+  link.receives.on_completion(slot);
   bool usable = completion.status == WcStatus::kSuccess && link.phase != Phase::kDead &&
-                completion.byte_length <= receive_bytes(link.options);
+                completion.byte_length <= slot.buffer.capacity();
   if (!usable) [[unlikely]] {
     slot.buffer.reset();
     return;
   }
   ++link.counters.messages_received;
-  if (link.options.role == Role::kResponder)
+  bool answers =
+      link.options.role == Role::kRequester || (link.both_ways() && answers_us(slot, completion));
+  if (!answers)
+    requester.note_invalidation(completion);
+  if (!answers || !requester.on_receive(slot, completion))
     responder.on_receive(slot, completion.byte_length);
-  else
-    requester.on_receive(slot, completion);
+}
+
+// At a server: whether the message belongs to a call of ours. Looked at before anything else, since
+// a reply must not wait behind calls.
+bool Connection::Impl::answers_us(const ReceiveSlot& slot, const Completion& completion) noexcept {
+  if (!requester.awaits())
+    return false;
+  std::span<const std::byte> message(slot.buffer.data(), completion.byte_length);
+  const proto::Limits& limits = link.options.limits;
+  proto::Header& header = link.pool.scratch();
+  proto::decode(link.pool.header_copy().take(message, limits.versions), proto::Direction::kCall,
+                limits, header);
+  return header.direction == proto::Direction::kReply;
 }
 
 // Whose RDMA Read or Write it was that ended the connection. What a lost connection flushes, and
@@ -69,6 +100,8 @@ void Connection::Impl::on_receive(ReceiveSlot& slot, const Completion& completio
 // reply to be reported after a failed one, flushed, is the one that it belonged to.
 void Connection::Impl::note_access(const Completion& completion) noexcept {
   const WorkTag& tag = WorkTag::of(completion.wr_id);
+  if (tag.kind == WorkKind::kReplyRead)  // of no call of the peer's
+    return;
   bool access = completion.op == fabric::Op::kRead || completion.op == fabric::Op::kWrite;
   bool failed =
       access && completion.status != WcStatus::kFlushed && completion.status != WcStatus::kPeerLost;
@@ -103,6 +136,10 @@ void Connection::Impl::pump() noexcept {
     return;
   if (!link.sends.idle()) [[unlikely]]
     pump_sends();
+  if (properties.waiting()) [[unlikely]]
+    properties.pump();
+  if (reader != nullptr) [[unlikely]]
+    reader->pump();
   if (responder.waiting()) [[unlikely]]
     responder.pump();
   if (requester.waiting()) [[unlikely]]
@@ -118,8 +155,14 @@ void Connection::Impl::pump_sends() noexcept {
       case WorkKind::kReply:
         all = responder.emit(*static_cast<Incoming*>(job->tag.owner));
         break;
+      case WorkKind::kDone:
+        all = reader->emit_done(*static_cast<ReplyReader::Reading*>(job->tag.owner));
+        break;
       case WorkKind::kCall:
         all = requester.emit_call(*static_cast<OutgoingCall::State*>(job->tag.owner));
+        break;
+      case WorkKind::kProperties:
+        all = properties.emit(*static_cast<Properties::Outgoing*>(job->tag.owner));
         break;
       default:
         all = requester.emit_revoke(*static_cast<OutgoingCall::State*>(job->tag.owner));
@@ -134,6 +177,7 @@ void Connection::Impl::pump_sends() noexcept {
 
 void Connection::on_tick(uint64_t now_ns) {
   impl_->requester.on_tick(now_ns);
+  impl_->properties.on_tick(now_ns);
   if (impl_->responder.waiting()) [[unlikely]]
     impl_->responder.on_tick(now_ns);
   impl_->pump();

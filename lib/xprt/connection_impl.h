@@ -1,9 +1,14 @@
 // What a Connection is made of.
 #pragma once
 
+#include <memory>
+
 #include "xprt/link.h"
+#include "xprt/properties.h"
 #include "xprt/requester.h"
 #include "xprt/responder.h"
+#include "xprt/rfc5666_exposer.h"
+#include "xprt/rfc5666_reader.h"
 
 namespace rrdk::xprt {
 
@@ -12,16 +17,28 @@ struct Connection::Impl {
        fabric::RemoteKeys& keys, Upcalls& upcalls, uint32_t first_xid)
       : link(connection, options, memory, pool, keys, upcalls),
         responder(link),
-        requester(link, first_xid) {}
+        requester(link, first_xid),
+        properties(link, requester, responder) {
+    link.properties = &properties;
+    link.grant = &responder.grant;
+    if (options.rfc5666.enabled)
+      begin_rfc5666();
+  }
 
   Link link;
   Responder responder;
   Requester requester;
+  Properties properties;
+  std::unique_ptr<ReplyExposer> exposer;  // Link::rfc5666 points to them
+  std::unique_ptr<ReplyReader> reader;
   bool write_failed = false;  // the reply that it belongs to is reported next
+
+  void begin_rfc5666();  // rfc5666_config.cc
 
   // connection_datapath.cc
   void dispatch(const fabric::Completion& completion) noexcept;
   void on_receive(ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
+  bool answers_us(const ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
   void on_failure(const fabric::Completion& completion) noexcept;
   void note_access(const fabric::Completion& completion) noexcept;
   void pump() noexcept;

@@ -18,6 +18,7 @@ class Grant {
   // A call came. True: it is more than the peer may have unanswered.
   bool on_call(uint32_t asked) noexcept {
     asked_ = asked;
+    due_ -= std::min(due_, 1u);
     return ++unanswered_ > bound_;
   }
 
@@ -26,14 +27,23 @@ class Grant {
   uint32_t on_answer(uint32_t posted) noexcept {
     --unanswered_;
     uint32_t backed = posted + unanswered_;
-    last_ = std::max(1u, std::min({asked_, configured_, backed}));
+    uint32_t most = configured_ - std::min(owed_, configured_);
+    last_ = std::max(1u, std::min({asked_, most, backed}));
     lower_bound_slowly();
+    due_ = std::max(due_, last_ - std::min(last_, unanswered_));
     return last_;
   }
   // A call ends without an answer, because the connection does.
   void on_no_answer() noexcept { --unanswered_; }
 
+  // Replies that wait for RDMA_DONE count against the grant (RFC 5666 section 11), which stays
+  // above zero.
+  void set_owed(uint32_t dones) noexcept { owed_ = dones; }
+
   uint32_t unanswered() const noexcept { return unanswered_; }
+  // Calls that may yet come: those that the last answer allows, and what could be on its way before
+  // the peer sees that.
+  uint32_t due() const noexcept { return due_; }
 
  private:
   // Calls that the peer sent before it saw a lower grant are no breach: the lower one counts after
@@ -54,23 +64,37 @@ class Grant {
   uint32_t bound_ = 1;  // beyond it a call is an overrun
   uint32_t lowered_answers_ = 0;
   uint32_t unanswered_ = 0;
+  uint32_t due_ = 1;
+  uint32_t owed_ = 0;
 };
 
 // The requester's side: calls that may be in flight, capped at what it has reply Receives for.
 class Window {
  public:
-  explicit Window(uint32_t own) noexcept : own_(own) {}
+  explicit Window(uint32_t own) noexcept : own_(std::max(1u, own)) {}
 
-  void on_grant(uint32_t credits) noexcept { granted_ = std::clamp(credits, 1u, own_); }
+  void on_grant(uint32_t credits) noexcept {
+    granted_ = std::clamp(credits, 1u, own_);
+    limit_ = granted_ > held_ ? granted_ - held_ : 1;
+  }
+  // Credits that RDMA_DONEs use (RFC 5666 section 3.8). One is left for a call, whose reply shows
+  // that they are free again.
+  void set_held(uint32_t dones) noexcept {
+    held_ = dones;
+    on_grant(granted_);
+  }
   uint32_t size() const noexcept { return granted_; }
+  uint32_t for_calls() const noexcept { return limit_; }
   uint32_t in_flight() const noexcept { return in_flight_; }
-  bool open() const noexcept { return in_flight_ < granted_; }
+  bool open() const noexcept { return in_flight_ < limit_; }
   void on_call() noexcept { ++in_flight_; }
   void on_answer() noexcept { --in_flight_; }
 
  private:
   uint32_t own_;
   uint32_t granted_ = 1;  // until the first reply (V1-CREDIT-11)
+  uint32_t held_ = 0;
+  uint32_t limit_ = 1;  // granted_ without held_
   uint32_t in_flight_ = 0;
 };
 

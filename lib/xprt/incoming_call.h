@@ -13,6 +13,7 @@
 namespace rrdk::xprt {
 
 class Responder;
+struct Exposure;
 
 // Runs of pool memory into which the Read chunks of one call are read.
 constexpr uint32_t kMaxSinks = 128;
@@ -30,6 +31,8 @@ enum class CallState : uint8_t {
   kAbove,           // with the upper layer, until reply() or drop()
   kWaitingRoom,     // answered; for a buffer that the reply's header needs
   kReplying,        // for slots of the send queue and the completion of the reply's Send
+  kExposed,         // RFC 5666's compatibility mode: for the peer to read the reply, RDMA_DONE
+  kRevoking,        // the same: for the invalidation of the keys that it had for that
 };
 
 // How far the RDMA Reads of a call, or the RDMA Writes of its reply, have been posted.
@@ -65,7 +68,8 @@ struct Incoming final : IncomingCall {
   Job job{{WorkKind::kReply, this}};
   WorkTag read_tag{WorkKind::kRead, this};
   SendPlan plan;
-  proto::Header header;  // of the call; then of its reply
+  Exposure* exposure = nullptr;  // of its reply, in RFC 5666's compatibility mode
+  proto::Header header;          // of the call; then of its reply
 
   // Touched by calls with chunks.
   MoveCursor cursor;

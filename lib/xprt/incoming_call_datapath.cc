@@ -35,6 +35,12 @@ uint32_t IncomingCall::inline_size() const {
 uint64_t IncomingCall::max_reply() const {
   return of(*this).responder->max_reply();
 }
+bool IncomingCall::is_padded() const {
+  return of(*this).header.type == proto::MessageType::kMsgp && of(*this).responder->reads_padding();
+}
+OpaquePadding IncomingCall::padding() const {
+  return of(*this).responder->padding(of(*this));
+}
 Connection& IncomingCall::connection() const {
   return of(*this).responder->connection();
 }

@@ -5,10 +5,13 @@
 #include <cstdint>
 
 #include "proto/codec.h"
+#include "proto/properties.h"
 #include "xprt/call_pool.h"
 #include "xprt/connection.h"
+#include "xprt/credits.h"
 #include "xprt/peer_limits.h"
 #include "xprt/receive_queue.h"
+#include "xprt/rfc5666_state.h"
 #include "xprt/send_queue.h"
 
 namespace rrdk::xprt {
@@ -26,8 +29,36 @@ struct Thresholds {
   uint32_t receive = proto::kInlineThreshold;
 };
 
+// Of the calls that one half makes or takes.
+inline uint32_t credits_of(Role half, const ConnectionOptions& options) noexcept {
+  return half == options.role ? options.credits : options.backward_credits;
+}
+
+// A client has Receives for replies and for backward calls, a server for calls and for the replies
+// to its own (BIDIR-07).
+inline uint32_t receive_slots(const ConnectionOptions& options) noexcept {
+  return options.credits + options.backward_credits;
+}
+
 inline uint32_t receive_bytes(const ConnectionOptions& options) noexcept {
   return proto::receive_bytes(options.receive_size, options.limits.versions);
+}
+
+class Properties;
+
+// Receives for property messages, beyond those that back credits (V2D4-POP-29): each end may have
+// one announcement, one request and one answer on its way. They are posted when draft-04 turns out
+// to be spoken.
+constexpr uint32_t kPropertyReceives = 3;
+
+inline uint32_t spare_receives(const ConnectionOptions& options) noexcept {
+  return options.limits.versions.two == proto::Wire::kDraft04 ? kPropertyReceives : 0;
+}
+// A responder says what it is right behind its first reply. A requester that has asked for few
+// replies has no Receive for that; and one that speaks nothing else knows what will come.
+inline bool needs_spares_at_once(const ConnectionOptions& options) noexcept {
+  bool speaks = options.role == Role::kRequester && options.speaks != Speaks::kOne;
+  return speaks && (options.speaks == Speaks::kTwo || options.credits <= kPropertyReceives);
 }
 
 struct Link {
@@ -40,7 +71,10 @@ struct Link {
         keys(keys_),
         upcalls(upcalls_),
         sends(options_.send_wrs),
-        receives(memory_, options_.credits, receive_bytes(options_)) {
+        receives(memory_, receive_slots(options_) + done_receives(), spare_receives(options_),
+                 receive_bytes(options_)),
+        calling(options_.role == Role::kRequester) {
+    rfc5666.spare_receives = done_receives();
     if (options.one_segment)
       peer.segments = 1;
     speak(options.speaks == Speaks::kOne || !options.limits.versions.two
@@ -54,6 +88,7 @@ struct Link {
   CallPool& pool;
   fabric::RemoteKeys& keys;
   Upcalls& upcalls;
+  Properties* properties = nullptr;  // beside it in the Connection
 
   Phase phase = Phase::kNew;
   bool wants_disconnect = false;
@@ -66,26 +101,83 @@ struct Link {
   Thresholds calls;  // of our calls and their replies
   Thresholds by_version[2] = {{}, {proto::kInlineThreshold2, proto::kInlineThreshold2}};
   SendQueue sends;
+  Rfc5666State rfc5666;
   ReceiveQueue receives;
   Counters counters;
+  // A server calls once it was called: in the version of that (BIDIR-12), and knowing that the
+  // client is there for it (BIDIR-13).
+  bool calling;
+  proto::BackwardSupport backward = proto::BackwardSupport::kInline;  // of the peer, in draft-04
+  const Grant* grant = nullptr;                                       // of the responder half
 
+  bool both_ways() const noexcept { return options.backward_credits != 0; }
+  // Receives that credits may stand on, without those that are promised in the other direction.
+  uint32_t receives_for_calls() const noexcept;
+  uint32_t receives_for_replies() const noexcept;
+  // Whether our calls may have chunks: backward ones where the client says so, and in version 1
+  // never (BIDIR-10, V2D4-PROP-28).
+  bool offers_chunks() const noexcept {
+    return options.role == Role::kRequester ||
+           (options.backward_chunks && wire == proto::Wire::kDraft04 &&
+            backward == proto::BackwardSupport::kGeneral);
+  }
+
+  // Receives beyond those of the credits, for the RDMA_DONEs of replies that the peer may read: so
+  // that none takes one that a call was promised (RFC 5666 section 3.8).
+  uint32_t done_receives() const noexcept {
+    bool exposes = options.rfc5666.enabled && options.role == Role::kResponder;
+    return exposes ? std::min(options.rfc5666.exposed_replies, options.credits) : 0;
+  }
   void refused(Refusal reason) noexcept { ++counters.refusals[reason]; }
 
   Thresholds& thresholds(proto::Wire of) noexcept { return by_version[proto::version_of(of) - 1]; }
+  // Of what one half sends and gets. The smaller one counts for both in the backward direction, so
+  // that one number says how large a message may be (BIDIR-09).
+  Thresholds thresholds(Role half, proto::Wire of) noexcept {
+    Thresholds t = thresholds(of);
+    if (half != options.role)
+      t.send = t.receive = std::min(t.send, t.receive);
+    return t;
+  }
   // From now on our calls are of this kind. The first message of version 2 can meet a peer that
   // knows only version 1, with its Receives (draft-04 section 7).
   void speak(proto::Wire what) noexcept {
     wire = what;
     settled = wire == proto::Wire::kVersion1;
-    calls = thresholds(wire);
+    calls = thresholds(Role::kRequester, wire);
     if (!settled)
       calls.send = proto::kInlineThreshold;
   }
   void settle() noexcept {
     settled = true;
-    calls = thresholds(wire);
+    calls = thresholds(Role::kRequester, wire);
+  }
+  // A server's: the version in which it was called is that of its own calls.
+  void follow(proto::Wire called) noexcept {
+    if (calling && wire == called) [[likely]]
+      return;
+    wire = called;
+    calling = true;
+    settle();
+  }
+  // A server's: its client has said that it takes no calls (V2D4-PROP-28).
+  bool refuses_calls() const noexcept {
+    return options.role == Role::kResponder && wire == proto::Wire::kDraft04 &&
+           backward == proto::BackwardSupport::kNone;
   }
   bool up() const noexcept { return phase == Phase::kEstablished; }
 };
+
+// As many as there are replies to wait for are never promised to calls: else these could take all
+// for good when Receives are few.
+inline uint32_t Link::receives_for_calls() const noexcept {
+  uint32_t replies = credits_of(Role::kRequester, options) + rfc5666.spare_receives;
+  return receives.backing() - std::min(receives.backing(), replies);
+}
+
+inline uint32_t Link::receives_for_replies() const noexcept {
+  uint32_t calls_due = both_ways() ? grant->due() : 0;
+  return receives.backing() - std::min(receives.backing(), calls_due);
+}
 
 }  // namespace rrdk::xprt

@@ -60,7 +60,8 @@ struct OutgoingCall::State {
   uint64_t stuck_since_ns = 0;  // since when it is over and not settled(); 0: not seen so
   uint32_t slot = 0;
   uint32_t xid = 0;
-  State* next = nullptr;  // while queued
+  proto::Wire wire = proto::Wire::kVersion1;  // in which it was sent
+  State* next = nullptr;                      // while queued
   Job send_job{{WorkKind::kCall, this}};
   Job revoke_job{{WorkKind::kRevoke, this}};
   Buffer receive;  // the reply's Send, kept until the next one takes its place

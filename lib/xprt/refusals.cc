@@ -40,8 +40,28 @@ const char* to_string(Refusal reason) noexcept {
       return "RDMA_DONE";
     case Refusal::kUnknownOption:
       return "unknown RDMA_OPTIONAL";
+    case Refusal::kBadOption:
+      return "malformed RDMA_OPTIONAL";
+    case Refusal::kLongOption:
+      return "RDMA_OPTIONAL too long";
+    case Refusal::kOptionDirection:
+      return "RDMA_OPTIONAL in the wrong direction";
+    case Refusal::kUnsolicitedOption:
+      return "RDMA_OPTIONAL that answers nothing";
+    case Refusal::kOptionNotServed:
+      return "RDMA_OPTIONAL that could not be served";
+    case Refusal::kLongProperty:
+      return "transport property too long";
     case Refusal::kProperties:
       return "transport properties";
+    case Refusal::kBadProperties:
+      return "bad transport properties";
+    case Refusal::kManyRequests:
+      return "request for properties before the last one was answered";
+    case Refusal::kFixedProperty:
+      return "change of a fixed property";
+    case Refusal::kSmallReceives:
+      return "Receives too small for the version";
     case Refusal::kUnknownHandle:
       return "invalidation of an unknown handle";
     case Refusal::kError:
@@ -74,12 +94,18 @@ const char* to_string(Refusal reason) noexcept {
       return "unknown program version";
     case Refusal::kNoProcedure:
       return "unknown procedure";
+    case Refusal::kReadsForbidden:
+      return "Read chunks of a client that serves no RDMA Reads";
+    case Refusal::kNoDone:
+      return "no RDMA_DONE";
     case Refusal::kUnknownXid:
       return "unknown XID";
     case Refusal::kLateReply:
       return "late reply";
     case Refusal::kBackwardCall:
       return "call to a client";
+    case Refusal::kBackwardChunks:
+      return "chunks in a call to a client";
     case Refusal::kForeignKey:
       return "invalidation of a foreign key";
     case Refusal::kReadListInReply:

@@ -4,8 +4,10 @@
 
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
+#include "xprt/properties.h"
 #include "xprt/refusals.h"
 #include "xprt/requester.h"
+#include "xprt/rfc5666_reader.h"
 
 namespace rrdk::xprt {
 
@@ -96,9 +98,8 @@ Requester::Slot* Requester::slot_of(const proto::Header& header, Verdict verdict
     return nullptr;
   }
   if (whole && header.type == MessageType::kOptional) {
-    reason = Refusal::kUnknownOption;
-  } else if (whole && header.type > MessageType::kOptional) {
-    reason = Refusal::kProperties;
+    if (Slot* slot = slot_of_option(header, reason))
+      return slot;
   } else if (header.direction == proto::Direction::kCall) {
     reason = Refusal::kBackwardCall;
   } else if (header.direction == proto::Direction::kUnknown) {  // V2D4-ERR-23
@@ -113,28 +114,39 @@ Requester::Slot* Requester::slot_of(const proto::Header& header, Verdict verdict
 
 // Owns the order: the grant is read, the Receive posted again, and only then are queued calls
 // released (RFC 5666 section 3.3).
-void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) noexcept {
+bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) noexcept {
   std::span<const std::byte> bytes(receive.buffer.data(), completion.byte_length);
   const proto::Limits& limits = link_.options.limits;
   proto::Header& header = link_.pool.scratch();
-  proto::Decoded decoded = proto::decode(link_.pool.header_copy().take(bytes, limits.versions),
-                                         proto::Direction::kReply, limits, header);
+  std::span<const std::byte> copy = link_.pool.header_copy().take(bytes, limits.versions);
+  proto::Decoded decoded = proto::decode(copy, proto::Direction::kReply, limits, header);
   bool whole = decoded.verdict == Verdict::kOk;
   std::span<const std::byte> rpc;
   if (whole) {
     rpc = bytes.subspan(decoded.header_length);
     note_trailing(header.type, rpc);
   }
+  if (whole && header.type >= MessageType::kError && is_property(header, copy)) [[unlikely]] {
+    note_invalidation(completion);
+    link_.receives.repost(receive);
+    pump();
+    return true;
+  }
+  if (header.direction == proto::Direction::kCall && is_call(header)) [[unlikely]] {
+    note_invalidation(completion);
+    return false;
+  }
   Slot* slot = slot_of(header, decoded.verdict);
   State* call = slot != nullptr ? slot->call : nullptr;
   note_invalidation(slot, completion);
   if (slot == nullptr) {
     link_.receives.repost(receive);
-    return;
+    return true;
   }
   // A reply has the version of its call (draft-04 section 7.3); an error may be of an end that does
   // not know it.
-  bool foreign = whole && header.type != MessageType::kError && header.wire != link_.wire;
+  bool foreign =
+      whole && header.type != MessageType::kError && call != nullptr && header.wire != call->wire;
   if (whole && !foreign)
     take_grant(header);
   answer(*slot);
@@ -142,6 +154,10 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
     ++link_.counters.stale_replies;  // given up on
     link_.refused(Refusal::kLateReply);
     link_.receives.repost(receive);
+  } else if (call->call.option != nullptr) [[unlikely]] {
+    CallStatus status = end_option(*call, header, decoded, copy);
+    link_.receives.repost(receive);
+    conclude(*call, status);
   } else {
     CallStatus status = CallStatus::kMalformedReply;
     if (!whole)
@@ -153,11 +169,25 @@ void Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
     else
       status = read_reply(*call, header, rpc);
     take_receive(receive, *call, status == CallStatus::kOk && header.type != MessageType::kNoMsg);
+    bool is_read = status == CallStatus::kOk && header.lists.num_reads != 0;
+    if (is_read) [[unlikely]] {
+      status = link_.rfc5666.reader->begin(*call, header.lists, call->whole.length);
+      is_read = status == CallStatus::kOk;
+    }
     if (status == CallStatus::kMalformedReply)
       ++link_.counters.malformed_replies;
-    conclude(*call, status);
+    if (!is_read) [[likely]]
+      conclude(*call, status);
   }
   pump();
+  return true;
+}
+
+// A call of the peer's, for the other half, which answers it: in version 2 also to say that there
+// is no one to take it (V2D4-PROP-30), while one of version 1 is dropped then (BIDIR-14).
+bool Requester::is_call(const proto::Header& header) const noexcept {
+  return header.type != MessageType::kOptional &&
+         (link_.both_ways() || header.wire == proto::Wire::kDraft04);
 }
 
 // Bytes behind a header that no message follows.
@@ -177,8 +207,35 @@ void Requester::take_grant(const proto::Header& header) noexcept {
   if (is_error && header.error.code == proto::ErrorCode::kVersion)
     return;
   window.on_grant(header.credits);
-  if (!link_.settled && !is_error) [[unlikely]]
-    link_.settle();
+  if (!link_.settled) [[unlikely]]
+    settle(is_error);
+}
+
+// An error settles nothing, but the peer may then send property messages.
+void Requester::settle(bool is_error) noexcept {
+  if (link_.wire == proto::Wire::kDraft04 && link_.receives.lacks_spares())
+    link_.receives.add_spares();
+  if (is_error)
+    return;
+  link_.settle();
+  if (link_.wire == proto::Wire::kDraft04)
+    link_.properties->announce();
+}
+
+// Transport properties, and errors for ours. They grant credits too, but for zero, and show that
+// the peer knows version 2 (V2D4-NEG-09, V2D4-POP-30).
+bool Requester::is_property(const proto::Header& header,
+                            std::span<const std::byte> message) noexcept {
+  if (header.type == MessageType::kOptional)
+    return false;
+  if (header.type == MessageType::kError)
+    return match(header.xid) == nullptr && link_.properties->on_error(header);
+  if (header.credits != 0)
+    take_grant(header);
+  else if (!link_.settled)
+    settle(false);
+  link_.properties->on_message(header, message);
+  return true;
 }
 
 // The reply of a call that keeps it stays in its Receive until the next one.
@@ -195,19 +252,21 @@ CallStatus Requester::malformed(Refusal reason) noexcept {
 }
 
 // Both drafts answer what they can not read by one of these codes, and our first message was right:
-// its receiver means the other draft (V2X-03).
-bool Requester::is_foreign_draft(const proto::ErrorBody& error) const noexcept {
-  return !link_.settled && (error.raw == 2 || error.raw == 3);
+// its receiver means the other draft (V2X-03). Draft-00 has one of them for a type that it does not
+// know, too.
+bool Requester::is_foreign_draft(const State& call, const proto::ErrorBody& error) const noexcept {
+  bool of_option = call.call.option != nullptr && error.code == proto::ErrorCode::kBadOption;
+  return !link_.settled && (error.raw == 2 || error.raw == 3) && !of_option;
 }
 
 // The first message of version 2 was answered by an end that does not know it (draft-04 section
 // 7.2), or by one that seems to know only the other draft.
-bool Requester::falls_back(const proto::ErrorBody& error) const noexcept {
+bool Requester::falls_back(const State& call, const proto::ErrorBody& error) const noexcept {
   if (link_.options.speaks != Speaks::kAuto || link_.settled)
     return false;
   if (error.code == proto::ErrorCode::kVersion)
     return error.low <= 1 && error.high >= 1;
-  return is_foreign_draft(error);
+  return is_foreign_draft(call, error);
 }
 
 // Draft-00 has BAD_HEADER for a reply without room, too, of a call that has run.
@@ -264,15 +323,15 @@ CallStatus Requester::read_error(State& call, const proto::Header& header) noexc
   ++link_.counters.errors_received;
   call.call.error = header.error;
   call.call.error_version = header.version;
-  if (falls_back(header.error)) [[unlikely]] {
-    bool again = was_not_run(header.error) || call.call.repeatable;
+  if (falls_back(call, header.error)) [[unlikely]] {
+    bool again = was_not_run(header.error) || call.call.repeatable || call.call.option != nullptr;
     link_.speak(proto::Wire::kVersion1);
     link_.upcalls.on_version_refused();
     if (again)
       send_again(call);
     return again ? CallStatus::kVersionError : CallStatus::kChunkError;
   }
-  if (is_foreign_draft(header.error) && was_not_run(header.error)) [[unlikely]]
+  if (is_foreign_draft(call, header.error) && was_not_run(header.error)) [[unlikely]]
     return CallStatus::kVersionError;
   if (mend(call, header.error)) [[unlikely]]
     send_again(call);
@@ -286,8 +345,9 @@ CallStatus Requester::read_error(State& call, const proto::Header& header) noexc
       return CallStatus::kChunkError;
     case proto::ErrorCode::kVersion: {
       uint32_t own = proto::version_of(link_.wire);
-      // No common version: this connection is of no use (V1-ERR-16).
-      if (header.error.low > own || header.error.high < own) {
+      // No common version: this connection is of no use (V1-ERR-16), unless for the peer's calls.
+      bool common = header.error.low <= own && header.error.high >= own;
+      if (!common && link_.options.role == Role::kRequester) {
         give_up_on_peer(Refusal::kNoCommonVersion,
                         "it speaks no version of RPC-over-RDMA that we speak");
       }
@@ -308,7 +368,8 @@ CallStatus Requester::read_reply(State& call, const proto::Header& header,
                                  std::span<const std::byte> rpc) noexcept {
   ++link_.counters.replies_received;
   const ChunkLists& lists = header.lists;
-  if (lists.num_reads != 0)  // V1-RL-13
+  bool may_read = link_.rfc5666.reader != nullptr && header.type != MessageType::kNoMsg;
+  if (lists.num_reads != 0 && !may_read)  // V1-RL-13
     return malformed(Refusal::kReadListInReply);
   if (header.type == MessageType::kNoMsg) {
     if (!read_writes(call, lists) || !read_long(call, lists))

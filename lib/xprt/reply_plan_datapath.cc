@@ -5,6 +5,7 @@
 
 #include "proto/codec.h"
 #include "xprt/responder.h"
+#include "xprt/rfc5666_exposer.h"
 
 namespace rrdk::xprt {
 
@@ -117,16 +118,25 @@ Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) n
 
   lists.num_reads = 0;  // the Read list of a reply is empty (V1-RL-14)
   header.type = MessageType::kMsg;
-  uint32_t threshold = link_.thresholds(header.wire).send;
+  uint32_t threshold = send_threshold(call);
   uint32_t header_length = proto::encoded_length(header);
   bool is_long = header_length + reduced > threshold;
+  MovedItems left_out = placement.moved;
+  ReplyExposer* exposer = nullptr;  // of a reply that the peer is to read
   if (is_long) {
     bool fits = lists.has_reply && reduced <= lists.reply.length;
     bool tells = reduced <= UINT32_MAX;
     error = {.code = proto::ErrorCode::kReplyResource,
              .length = tells ? static_cast<uint32_t>(reduced) : 0};
-    if (!fits || header_length > threshold)
-      return Plan::kNoRoom;
+    if (!fits || header_length > threshold) {
+      exposer = link_.rfc5666.exposer;
+      if (exposer == nullptr || !exposer->draft(call, placement.moved, threshold)) [[likely]]
+        return Plan::kNoRoom;
+      is_long = false;
+      left_out = exposer->left_out();
+      reduced = exposer->reduced();
+      header_length = exposer->header_length();
+    }
   }
 
   SendPlan& plan = call.plan;
@@ -139,11 +149,13 @@ Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) n
     room = plan.header.span();
   }
   plan.sges[plan.num_sges++] = {room.data, header_length, room.region};
-  StreamCursor stream(pieces, placement.moved, call.zeros());
+  StreamCursor stream(pieces, left_out, call.zeros());
   if (is_long)
     call.long_reply = stream;
   else if (!gather(plan, stream, static_cast<uint32_t>(reduced), link_.options.max_sges,
                    link_.memory))
+    return Plan::kWait;
+  if (exposer != nullptr && !expose(call)) [[unlikely]]
     return Plan::kWait;
 
   plan.invalidate_key =
@@ -156,7 +168,7 @@ Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) n
     ++link_.counters.long_replies;
   }
   call.cursor = {};
-  header.credits = grant.on_answer(link_.receives.posted());
+  header.credits = grant.on_answer(link_.receives_for_calls());
   header.direction = proto::Direction::kReply;
   header.invalidate = 0;  // only calls offer handles (V2D4-RINV-09)
   proto::encode(header, {room.data, room.length});

@@ -73,6 +73,11 @@ uint32_t fill_write(Incoming& call, SendWr& wr, uint32_t max_sges) {
 }  // namespace
 
 bool Responder::emit(Incoming& call) noexcept {
+  if (call.exposure != nullptr) [[unlikely]] {
+    bool all = emit_exposure(call);
+    if (!all || call.state == CallState::kRevoking)
+      return all;
+  }
   bool has_writes = !call.is_error && call.header.lists.num_segments != 0;
   while (has_writes && seek_write(call)) {
     if (link_.sends.free_slots() == 0)

@@ -8,11 +8,11 @@
 namespace rrdk::xprt {
 
 Requester::Requester(Link& link, uint32_t first_xid)
-    : window(link.options.credits),
-      asked(link.options.credits),
+    : window(credits_of(Role::kRequester, link.options)),
+      asked(credits_of(Role::kRequester, link.options)),
       link_(link),
-      slot_bits_(static_cast<uint32_t>(std::bit_width(link.options.credits - 1))),
-      slots_(link.options.role == Role::kRequester ? link.options.credits : 0) {
+      slot_bits_(static_cast<uint32_t>(std::bit_width(std::max(1u, asked) - 1))),
+      slots_(asked) {
   uint32_t mask = (1u << slot_bits_) - 1;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     slots_[i].xid = (first_xid & ~mask) | i;

@@ -12,6 +12,8 @@
 
 namespace rrdk::xprt {
 
+class ReplyReader;
+
 class Requester {
  public:
   using State = OutgoingCall::State;
@@ -21,8 +23,17 @@ class Requester {
 
   void submit(OutgoingCall& call) noexcept;
   void cancel(OutgoingCall& call) noexcept;
+  void end_queued(CallStatus status) noexcept;
 
-  void on_receive(ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
+  // False: it is a call of the peer's, and nothing was done with it.
+  bool on_receive(ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
+  // Of what answers no call: it kills no key.
+  void note_invalidation(const fabric::Completion& completion) noexcept {
+    if (completion.has_invalidated) [[unlikely]]
+      note_invalidation(nullptr, completion);
+  }
+  // Whether an answer may come.
+  bool awaits() const noexcept { return window.in_flight() != 0; }
   // Something that the call waited for has happened: ends it if that was the last.
   void advance(State& call) noexcept;
   void on_tick(uint64_t now_ns) noexcept;
@@ -35,6 +46,11 @@ class Requester {
   bool emit_call(State& call) noexcept;
   bool emit_revoke(State& call) noexcept;
 
+  // An XID that was one of a call's long ago, or will be.
+  uint32_t past_xid(uint32_t which) const noexcept {
+    return slots_[which % slots_.size()].xid - (1u << slot_bits_);
+  }
+
   bool prepare();  // header rooms. False: no buffers
   std::vector<uint32_t> last_xids() const;
   void continue_xids(std::span<const uint32_t> last) noexcept;
@@ -42,10 +58,14 @@ class Requester {
   bool busy() const noexcept { return active_ != 0 || first_queued_ != nullptr; }
   bool idle() const noexcept { return !busy(); }
 
+  // RFC 5666's compatibility mode (rfc5666_reader_datapath.cc).
+  State* reading_call(uint32_t xid) noexcept;
+
   Window window;
   uint32_t asked;  // credits to ask for
 
  private:
+  friend class ReplyReader;
   // A reply is found by its XID: the low bits are a slot's number, the rest change with each use.
   struct Slot {
     uint32_t xid = 0;
@@ -54,11 +74,12 @@ class Requester {
     uint32_t next_free = 0;
     MemorySpan room;  // for headers
   };
-  enum class Plan : uint8_t { kReady, kTooLarge, kWait };
+  enum class Plan : uint8_t { kReady, kTooLarge, kNoOptions, kWait };
   static constexpr uint32_t kNoSlot = UINT32_MAX;
 
   // requester_datapath.cc: the life of a call
   bool may_start() const noexcept;
+  bool lacks_receives() noexcept;
   bool start(State& call) noexcept;
   bool take_slot(State& call) noexcept;
   bool take_own_slot(State& call) noexcept;
@@ -79,9 +100,12 @@ class Requester {
   // reply_datapath.cc: what came back
   Slot* match(uint32_t xid) noexcept;
   Slot* slot_of(const proto::Header& header, proto::Verdict verdict) noexcept;
+  bool is_property(const proto::Header& header, std::span<const std::byte> message) noexcept;
   void note_trailing(proto::MessageType type, std::span<const std::byte> rpc) noexcept;
   void take_grant(const proto::Header& header) noexcept;
+  void settle(bool is_error) noexcept;
   void take_receive(ReceiveSlot& receive, State& call, bool keeps) noexcept;
+  bool is_call(const proto::Header& header) const noexcept;
   void note_invalidation(const Slot* slot, const fabric::Completion& completion) noexcept;
   CallStatus read_reply(State& call, const proto::Header& header,
                         std::span<const std::byte> rpc) noexcept;
@@ -89,11 +113,21 @@ class Requester {
   bool exceeds(const State& call, const proto::ErrorBody& error) const noexcept;
   bool mend(State& call, const proto::ErrorBody& error) noexcept;
   CallStatus read_error(State& call, const proto::Header& header) noexcept;
-  bool is_foreign_draft(const proto::ErrorBody& error) const noexcept;
+  bool is_foreign_draft(const State& call, const proto::ErrorBody& error) const noexcept;
   bool was_not_run(const proto::ErrorBody& error) const noexcept;
-  bool falls_back(const proto::ErrorBody& error) const noexcept;
+  bool falls_back(const State& call, const proto::ErrorBody& error) const noexcept;
   bool read_writes(State& call, const proto::ChunkLists& lists) noexcept;
   bool read_long(State& call, const proto::ChunkLists& lists) noexcept;
+
+  // optional_requests.cc: messages of registered types
+  Plan plan_option(State& call) noexcept;
+  Slot* slot_of_option(const proto::Header& header, Refusal& reason) noexcept;
+  CallStatus end_option(State& call, const proto::Header& header, const proto::Decoded& decoded,
+                        std::span<const std::byte> message) noexcept;
+  CallStatus read_option(State& call, const proto::Header& header,
+                         std::span<const std::byte> message, uint32_t header_length) noexcept;
+  CallStatus bad_option(const State& call, Refusal reason) noexcept;
+  void tell_refused(const State& call) noexcept;
 
   // call_plan_datapath.cc
   struct Draft;
@@ -102,6 +136,7 @@ class Requester {
   void plan_plain(State& call) noexcept;
   bool draft_call(const State& call, Draft& draft) const noexcept;
   uint32_t pad_of(const ResultRoom& room) const noexcept;
+  void pad(const State& call, Draft& draft) noexcept;
   bool take_memory(State& call, const Draft& draft) noexcept;
   void offer(State& call, const Draft& draft) noexcept;
   void write_header(State& call, const Draft& draft) noexcept;

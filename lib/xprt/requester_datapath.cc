@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "xprt/requester.h"
+#include "xprt/rfc5666_reader.h"
 
 namespace rrdk::xprt {
 
@@ -25,6 +26,10 @@ void Requester::submit(OutgoingCall& call) noexcept {
     end(state, CallStatus::kConnectionLost);
     return;
   }
+  if (link_.refuses_calls()) [[unlikely]] {
+    end(state, CallStatus::kRemoteError);
+    return;
+  }
   state.stage = CallStage::kQueued;
   if (first_queued_ == nullptr && may_start() && start(state)) [[likely]]
     return;
@@ -39,8 +44,16 @@ void Requester::submit(OutgoingCall& call) noexcept {
 
 // A Receive for the reply stands ready before the call is sent (V1-CREDIT-15).
 bool Requester::may_start() const noexcept {
-  return link_.up() && window.open() && first_free_ != kNoSlot && again_ == 0 &&
-         link_.receives.posted() > window.in_flight();
+  return link_.up() && window.open() && first_free_ != kNoSlot && again_ == 0 && link_.calling &&
+         link_.receives_for_replies() > window.in_flight();
+}
+
+// There are too few Receives for one reply, and no call of ours will give back what is missing.
+bool Requester::lacks_receives() noexcept {
+  if (!link_.up() || !link_.receives.has_bare() || active_ != 0 || window.in_flight() != 0)
+    return false;
+  link_.receives.refill_bare();
+  return link_.receives.backing() == 0;
 }
 
 // False: the call needs keys or buffers that are not there now. Otherwise it is on its way, or has
@@ -54,6 +67,8 @@ bool Requester::start(State& call) noexcept {
     call.release_buffers();
     if (plan == Plan::kTooLarge)  // what was refused ends with that
       end(call, call.again ? CallStatus::kChunkError : CallStatus::kTooLarge);
+    else if (plan == Plan::kNoOptions)
+      end(call, CallStatus::kVersionError);
     else if (active_ == 0)  // no one will give back what is missing
       end(call, CallStatus::kNoMemory);
     else
@@ -62,7 +77,10 @@ bool Requester::start(State& call) noexcept {
   }
   window.on_call();
   slots_[call.slot].unanswered = true;
+  if (link_.rfc5666.reader != nullptr) [[unlikely]]
+    link_.rfc5666.reader->note_call(call.slot);
   call.stage = CallStage::kInFlight;
+  call.wire = link_.wire;
   ++link_.counters.calls_sent;
   link_.counters.calls_resent += call.call.resend || call.again;
   call.again = false;
@@ -103,9 +121,10 @@ bool Requester::take_own_slot(State& call) noexcept {
 }
 
 // When all credits are held by calls that were given up on, only a new connection helps
-// (V1-CREDIT-23).
+// (V1-CREDIT-23). A server can not make one, and its client's calls go on (BIDIR-17).
 void Requester::check_zombies() noexcept {
-  if (zombies_ == 0 || zombies_ < window.size() || link_.wants_disconnect)
+  if (zombies_ == 0 || zombies_ < window.for_calls() || link_.wants_disconnect ||
+      link_.options.role == Role::kResponder)
     return;
   give_up_on_peer(Refusal::kNoAnswers, "it answers no calls");
 }
@@ -145,6 +164,8 @@ void Requester::free_slot(uint32_t index) noexcept {
 void Requester::answer(Slot& slot) noexcept {
   slot.unanswered = false;
   window.on_answer();
+  if (link_.rfc5666.reader != nullptr) [[unlikely]]
+    link_.rfc5666.reader->note_answer(static_cast<uint32_t>(&slot - slots_.data()));
   if (slot.call != nullptr)
     return;
   --zombies_;
@@ -293,6 +314,10 @@ void Requester::end_all(State* list, CallStatus status) noexcept {
     end(*std::exchange(list, list->next), status);
 }
 
+void Requester::end_queued(CallStatus status) noexcept {
+  end_all(unqueue([](const State&) { return true; }), status);
+}
+
 void Requester::cancel(OutgoingCall& call) noexcept {
   State& state = *call.state;
   if (state.stage == CallStage::kQueued)
@@ -327,6 +352,8 @@ void Requester::on_tick(uint64_t now_ns) noexcept {
   }
   if (first_queued_ != nullptr)
     end_all(unqueue(late), CallStatus::kTimeout);
+  if (first_queued_ != nullptr && lacks_receives()) [[unlikely]]
+    end_queued(CallStatus::kNoMemory);
   check_zombies();
 }
 
@@ -341,7 +368,7 @@ void Requester::on_dead() noexcept {
     else
       advance(*slot.call);
   }
-  end_all(unqueue([](const State&) { return true; }), CallStatus::kConnectionLost);
+  end_queued(CallStatus::kConnectionLost);
 }
 
 }  // namespace rrdk::xprt

@@ -1,10 +1,12 @@
 // The responder half: calls in, replies out.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
 #include "proto/header.h"
+#include "rrdk/extensions.h"
 #include "xprt/credits.h"
 #include "xprt/incoming_call.h"
 #include "xprt/link.h"
@@ -39,7 +41,10 @@ class CallQueue {
 
 class Responder {
  public:
-  explicit Responder(Link& link) : grant(link.options.credits), link_(link) {}
+  explicit Responder(Link& link)
+      : grant(credits_of(Role::kResponder, link.options)),
+        link_(link),
+        max_calls_(2 * std::max(1u, credits_of(Role::kResponder, link.options))) {}
 
   // Events. None of them leaves work undone that could be done: see pump().
   void on_receive(ReceiveSlot& slot, uint32_t length) noexcept;
@@ -61,7 +66,7 @@ class Responder {
   uint32_t calls() const noexcept { return calls_; }
   bool waiting() const noexcept {
     return turn.waits || !wait_buffers_.empty() || !wait_reads_.empty() || !wait_room_.empty() ||
-           link_.receives.parked() != nullptr || link_.receives.has_bare();
+           link_.receives.parked() != nullptr || link_.receives.has_bare() || exposed_ != nullptr;
   }
 
   // Whether more allowance would start a call that waits.
@@ -70,10 +75,12 @@ class Responder {
   }
 
   uint32_t send_threshold(const Incoming& call) const noexcept {
-    return link_.thresholds(call.header.wire).send;
+    return link_.thresholds(Role::kResponder, call.header.wire).send;
   }
+  bool reads_padding() const noexcept { return link_.options.rfc5666.enabled; }
   uint64_t max_reply() const noexcept { return link_.options.max_reply; }
   Connection& connection() const noexcept { return link_.connection; }
+  OpaquePadding padding(const Incoming& call) noexcept;  // rfc5666_padding_datapath.cc
 
   Grant grant;
   Turn turn;
@@ -83,14 +90,10 @@ class Responder {
 
   // responder_datapath.cc: the life of a call
   bool take(ReceiveSlot& slot, uint32_t length) noexcept;
-  void refuse_message(ReceiveSlot& slot, Refusal reason) noexcept;
-  bool ignore(const proto::Header& header, proto::Verdict verdict, ReceiveSlot& slot) noexcept;
+  bool has_spares(const proto::Header& header, proto::Verdict verdict) noexcept;
+  bool is_property_error(std::span<const std::byte> message) noexcept;
   void admit(Incoming& call) noexcept;
   void accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length, uint32_t length) noexcept;
-  void refuse(Incoming& call, proto::Verdict verdict) noexcept;
-  void refuse_type(Incoming& call) noexcept;
-  void answer_error(Incoming& call, const proto::ErrorBody& error) noexcept;
-  void answer_error(Incoming& call, proto::ErrorCode code) noexcept;
   void deliver(Incoming& call) noexcept;
   void refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept;
   void answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept;
@@ -98,6 +101,23 @@ class Responder {
   static void release_sinks(Incoming& call) noexcept;
   static void release_memory(Incoming& call) noexcept;
   void finish(Incoming& call) noexcept;
+
+  // call_errors_datapath.cc: what is wrong with calls
+  void refuse_message(ReceiveSlot& slot, Refusal reason) noexcept;
+  bool ignore(const proto::Header& header, proto::Verdict verdict, ReceiveSlot& slot) noexcept;
+  void refuse(Incoming& call, proto::Verdict verdict) noexcept;
+  void refuse_type(Incoming& call) noexcept;
+  bool refuse_backward(Incoming& call) noexcept;
+  void answer_error(Incoming& call, const proto::ErrorBody& error) noexcept;
+  void answer_error(Incoming& call, proto::ErrorCode code) noexcept;
+
+  // optional_replies.cc: messages of registered types
+  void take_option(Incoming& call, std::span<const std::byte> message,
+                   uint32_t header_length) noexcept;
+  void serve_option(Incoming& call, const OptionType& type, std::span<const std::byte> info,
+                    std::span<const std::byte> payload) noexcept;
+  void refuse_option(Incoming& call, const OptionType& type, OptionError::Why why, Refusal reason,
+                     proto::ErrorCode code) noexcept;
 
   // start_datapath.cc
   void begin(Incoming& call) noexcept;
@@ -122,7 +142,19 @@ class Responder {
   // kNoRoom: `error` says what is missing.
   Plan plan_reply(Incoming& call, proto::ErrorBody& error) noexcept;
 
+  // rfc5666_exposer_datapath.cc: replies that the peer reads
+  bool take_done(ReceiveSlot& slot, uint32_t length) noexcept;
+  bool expose(Incoming& call) noexcept;
+  bool emit_exposure(Incoming& call) noexcept;
+  bool on_exposed(Incoming& call) noexcept;
+  void revoke(Incoming& call) noexcept;
+  void unexpose(Incoming& call) noexcept;
+  void check_dones(uint64_t now_ns) noexcept;
+  void refuse_reads(Incoming& call) noexcept;
+
   Link& link_;
+  const uint32_t max_calls_;  // in any state; messages beyond wait in their Receives
+  Exposure* exposed_ = nullptr;
   uint32_t calls_ = 0;        // of this connection, in any state
   uint64_t chunk_bytes_ = 0;  // of those that were started
   Incoming* newest_ = nullptr;

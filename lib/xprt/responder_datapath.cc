@@ -6,7 +6,7 @@
 
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
-#include "xprt/refusals.h"
+#include "xprt/properties.h"
 #include "xprt/responder.h"
 
 namespace rrdk::xprt {
@@ -37,35 +37,13 @@ bool carries_message(MessageType type) {
   return type == MessageType::kMsg || type == MessageType::kNoMsg || type == MessageType::kMsgp;
 }
 
-// The error that says what is wrong with a header. Versions that have no such code write their
-// general one.
-proto::ErrorBody error_of(Verdict verdict, const proto::Limits& limits) {
-  switch (verdict) {
-    case Verdict::kBadVersion:
-      return {.code = ErrorCode::kVersion,
-              .low = limits.versions.low(),
-              .high = limits.versions.high()};
-    case Verdict::kBadProc:
-      return {.code = ErrorCode::kBadProc};
-    case Verdict::kTooManyReadChunks:
-      return {.code = ErrorCode::kReadChunks, .maximum = limits.read_chunks};
-    case Verdict::kTooManyWriteChunks:
-      return {.code = ErrorCode::kWriteChunks, .maximum = limits.write_chunks};
-    case Verdict::kTooManySegments:
-      return {.code = ErrorCode::kSegments,
-              .maximum = std::min({limits.chunk_segments, limits.read_segments, limits.segments})};
-    case Verdict::kTooManyBytes:
-      return {.code = ErrorCode::kSystem};
-    default:
-      return {.code = ErrorCode::kBadHeader};
-  }
-}
-
 }  // namespace
 
 // A peer that makes calls without ever taking the replies is held back here: beyond twice the
 // credits its messages stay in their Receives, which are then not posted again.
 void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
+  if (exposed_ != nullptr && take_done(slot, length)) [[unlikely]]
+    return;
   bool in_order = link_.receives.parked() == nullptr;
   if (!in_order || !take(slot, length))
     link_.receives.park(slot, length);
@@ -77,7 +55,7 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
     link_.receives.repost(slot);
     return true;
   }
-  if (!link_.up() || calls_ >= 2 * link_.options.credits)
+  if (!link_.up() || calls_ >= max_calls_)
     return false;
   std::span<const std::byte> message(slot.buffer.data(), length);
   std::span<const std::byte> bytes =
@@ -85,6 +63,10 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   std::optional<proto::FixedWords> words = proto::peek(bytes);
   if (!words || words->proc == kProcError) {
     // Errors are never answered by errors, whatever their version (V1-ERR-11).
+    if (words && is_property_error(bytes)) {
+      link_.receives.repost(slot);
+      return true;
+    }
     ++(words ? link_.counters.error_ignored : link_.counters.refused_short);
     refuse_message(slot, words ? Refusal::kError : Refusal::kTooShort);
     return true;
@@ -94,6 +76,10 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
     return false;
   proto::Decoded decoded =
       proto::decode(bytes, proto::Direction::kCall, link_.options.limits, call->header);
+  if (!has_spares(call->header, decoded.verdict)) [[unlikely]] {
+    link_.pool.put(*call);
+    return false;
+  }
   if (decoded.verdict == Verdict::kOk && carries_message(call->header.type)) [[likely]] {
     if (call->header.direction == proto::Direction::kCall) [[likely]] {
       admit(*call);
@@ -101,52 +87,41 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
       return true;
     }
   }
+  if (decoded.verdict == Verdict::kOk && call->header.type > MessageType::kOptional) {
+    link_.properties->on_message(call->header, bytes);
+    link_.pool.put(*call);
+    link_.receives.repost(slot);
+    return true;
+  }
   if (ignore(call->header, decoded.verdict, slot)) {
     link_.pool.put(*call);
     return true;
   }
   admit(*call);
   link_.receives.repost(slot);
-  if (decoded.verdict == Verdict::kOk)
-    refuse_type(*call);
-  else
+  if (decoded.verdict != Verdict::kOk)
     refuse(*call, decoded.verdict);
+  else if (call->header.type == MessageType::kOptional)
+    take_option(*call, bytes, decoded.header_length);
+  else
+    refuse_type(*call);
   return true;
 }
 
-void Responder::refuse_message(ReceiveSlot& slot, Refusal reason) noexcept {
-  link_.refused(reason);
-  link_.receives.repost(slot);
+// The peer may send property messages as soon as draft-04 was answered. What shows that it speaks
+// that waits until there are Receives for them.
+bool Responder::has_spares(const proto::Header& header, Verdict verdict) noexcept {
+  if (!link_.receives.lacks_spares() || header.wire != proto::Wire::kDraft04) [[likely]]
+    return true;
+  return verdict != Verdict::kOk || link_.receives.add_spares();
 }
 
-// What gets no answer: what is too short to be answered, what expects none, and replies, whole or
-// not, since errors go to requesters only (V2D4-ERR-23).
-bool Responder::ignore(const proto::Header& header, Verdict verdict, ReceiveSlot& slot) noexcept {
-  bool whole = verdict == Verdict::kOk;
-  if (verdict == Verdict::kTooShort) {
-    ++link_.counters.refused_short;
-    refuse_message(slot, Refusal::kTooShort);
-  } else if (whole && header.type == MessageType::kDone) {
-    // Means nothing without the Read-Read model (V1-DONE-03).
-    ++link_.counters.done_ignored;
-    refuse_message(slot, Refusal::kDone);
-  } else if (whole && header.type == MessageType::kRespProp) {  // an answer itself (V2D4-POP-26)
-    refuse_message(slot, Refusal::kProperties);
-  } else if (header.direction == proto::Direction::kReply) {
-    ++link_.counters.stale_replies;
-    refuse_message(slot, Refusal::kReplyToServer);
-  } else {
-    return false;
-  }
-  return true;
-}
-
-// A whole message of version 2 that is no call of a program's (draft-04 sections 5.3 and 6.2.4).
-void Responder::refuse_type(Incoming& call) noexcept {
-  bool is_option = call.header.type == MessageType::kOptional;
-  ++link_.counters.refused_header;
-  link_.refused(is_option ? Refusal::kUnknownOption : Refusal::kProperties);
-  answer_error(call, ErrorCode::kBadOption);
+// An error for a property message of ours.
+bool Responder::is_property_error(std::span<const std::byte> message) noexcept {
+  proto::Header& header = link_.pool.scratch();
+  proto::Decoded decoded =
+      proto::decode(message, proto::Direction::kReply, link_.options.limits, header);
+  return decoded.verdict == Verdict::kOk && link_.properties->on_error(header);
 }
 
 void Responder::admit(Incoming& call) noexcept {
@@ -178,6 +153,12 @@ void Responder::accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length
   call.receive = std::move(slot.buffer);
   if (!link_.receives.refill(slot)) [[unlikely]]
     ++link_.counters.waits_buffer;
+  if (link_.options.role == Role::kRequester) [[unlikely]] {
+    if (refuse_backward(call))
+      return;
+  } else if (link_.both_ways()) {
+    link_.follow(call.header.wire);
+  }
   if (call.header.lists.num_segments != 0 && link_.upcalls.failed_before(call.header.xid))
       [[unlikely]] {
     ++link_.counters.refused_again;
@@ -209,27 +190,11 @@ void Responder::accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length
     refuse(call, Verdict::kTooManyBytes);
   } else if (!fits_sinks(call)) {
     refuse(call, Verdict::kTooManySegments);
+  } else if (link_.rfc5666.peer_serves_no_reads) [[unlikely]] {
+    refuse_reads(call);
   } else {
     begin(call);
   }
-}
-
-void Responder::refuse(Incoming& call, Verdict verdict) noexcept {
-  link_.refused(refusal_of(verdict));
-  switch (verdict) {
-    case Verdict::kBadVersion:
-      ++link_.counters.refused_version;
-      break;
-    case Verdict::kTooManyReadChunks:
-    case Verdict::kTooManyWriteChunks:
-    case Verdict::kTooManySegments:
-    case Verdict::kTooManyBytes:
-      ++link_.counters.refused_limits;
-      break;
-    default:
-      ++link_.counters.refused_header;
-  }
-  answer_error(call, error_of(verdict, link_.options.limits));
 }
 
 // The XID in the transport header must be that of the message (V1-HDR-16, V1-LONG-15).
@@ -269,51 +234,15 @@ void Responder::reply(Incoming& call) noexcept {
 void Responder::answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept {
   if (plan == Plan::kReady) [[likely]] {
     ++link_.counters.replies_sent;
+    bool in_draft04 = call.header.wire == proto::Wire::kDraft04;
     post(call);
+    if (in_draft04)
+      link_.properties->announce();
   } else {
     ++link_.counters.refused_reply_room;
     link_.refused(Refusal::kNoReplyRoom);
     answer_error(call, error);
   }
-}
-
-// Errors are plain Sends, use no chunk of the call and need nothing but its header room, so that
-// they can always be sent (V1-ERR-26, PD-34).
-void Responder::answer_error(Incoming& call, const proto::ErrorBody& error) noexcept {
-  release_memory(call);
-  if (call.receive)
-    link_.receives.give(std::move(call.receive));
-  proto::Header& header = call.header;
-  header.type = MessageType::kError;
-  header.error = error;
-  if (error.code == ErrorCode::kVersion)  // the same in all
-    header.wire = proto::Wire::kVersion1;
-  header.credits = grant.on_answer(link_.receives.posted());
-  MemorySpan room = call.header_room();
-  uint32_t length = proto::encode(header, {room.data, room.length});
-  call.plan.sges[0] = {room.data, length, room.region};
-  call.plan.num_sges = 1;
-  call.is_error = true;
-  ++link_.counters.errors_sent;
-  post(call);
-}
-
-void Responder::answer_error(Incoming& call, ErrorCode code) noexcept {
-  answer_error(call, proto::ErrorBody{.code = code});
-}
-
-// The upper layer's binding does not allow the chunks of this call (EXP-24).
-void Responder::refuse(Incoming& call, uint32_t max_reads, uint32_t max_writes) noexcept {
-  ++link_.counters.refused_binding;
-  link_.refused(Refusal::kBindingChunks);
-  if (link_.phase == Phase::kDead)
-    finish(call);
-  else if (call.item_chunks > max_reads)
-    answer_error(call, {.code = ErrorCode::kReadChunks, .maximum = max_reads});
-  else if (call.header.lists.num_writes > max_writes)
-    answer_error(call, {.code = ErrorCode::kWriteChunks, .maximum = max_writes});
-  else
-    answer_error(call, ErrorCode::kSystem);
 }
 
 void Responder::drop(Incoming& call) noexcept {
@@ -331,7 +260,7 @@ void Responder::post(Incoming& call) noexcept {
 }
 
 void Responder::on_reply_completed(Incoming& call) noexcept {
-  if (call.job.settled())
+  if (call.job.settled() && (call.exposure == nullptr || on_exposed(call))) [[likely]]
     finish(call);
 }
 
@@ -349,6 +278,8 @@ void Responder::release_memory(Incoming& call) noexcept {
 
 // The one place where a call ends, whatever became of it.
 void Responder::finish(Incoming& call) noexcept {
+  if (call.exposure != nullptr) [[unlikely]]
+    unexpose(call);
   release_memory(call);
   if (call.receive)
     link_.receives.give(std::move(call.receive));
@@ -408,6 +339,8 @@ void Responder::refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept {
 void Responder::on_tick(uint64_t now_ns) noexcept {
   if (!link_.up())
     return;
+  if (exposed_ != nullptr) [[unlikely]]
+    check_dones(now_ns);
   pump();  // with buffers that others gave back, it may have waited long enough
   refuse_overdue(wait_room_, now_ns);
   refuse_overdue(wait_buffers_, now_ns);

@@ -46,6 +46,7 @@ class SendQueue {
 
   // Reads: at most `most` at once (the ORD), and never more than their share of the queue.
   void set_read_limit(uint32_t most) noexcept;
+  uint32_t read_limit() const noexcept { return read_limit_; }
   bool read_slot() const noexcept { return reads_ < read_limit_; }
   fabric::SendWr& append_read(const WorkTag& tag) noexcept;
   void complete_read() noexcept {

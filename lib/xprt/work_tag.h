@@ -13,6 +13,10 @@ enum class WorkKind : uint8_t {
   kReply,    // owner: Incoming; Writes and the Send of a reply or an error
   kCall,     // owner: OutgoingCall::State; binds and the Send of a call
   kRevoke,   // owner: OutgoingCall::State; invalidations
+  kProperties,  // owner: Properties::Outgoing; a Send
+  // RFC 5666's compatibility mode. Owner of both: ReplyReader::Reading.
+  kReplyRead,  // one RDMA Read of a reply's data
+  kDone,       // the Send of RDMA_DONE
 };
 
 struct WorkTag {

@@ -24,6 +24,18 @@ TEST(PerfBinding, MatchesItsProgram) {
   is(kPerfWrite, 1, 0, 3 * 4);     // status, count, crc32c
   is(kPerfSandwich, 1, 0, 5 * 4);  // status, three crc32c, count
   is(kPerfRead2, 0, 2, 5 * 4);     // status, two lengths, two crc32c
+  is(kPerfCallback, 0, 0, 4);      // how many were right
+}
+
+TEST(PerfBinding, OfTheProgramThatClientsOffer) {
+  Service service = callback_service();
+  ASSERT_TRUE(check(*service.binding));
+  EXPECT_EQ(service.binding->program, 0x20005667u);
+  EXPECT_EQ(service.binding->version, 1u);
+  const ProcedureBinding* echo = service.binding->find(1);
+  ASSERT_NE(echo, nullptr);
+  EXPECT_EQ(echo->eligible_args + echo->eligible_results, 0);
+  EXPECT_EQ(echo->fixed_results, 4u);
 }
 
 }  // namespace

@@ -5,7 +5,8 @@ import testrpc_harness as harness
 
 SIZES = "0,1,3,4,1000,1024,4096,65536,1M,4M"
 SMALL = "0,1,3,4,1000,1024,4096"
-ENGINES = ["null", "echo", "read", "write", "sandwich", "read2", "mixed"]
+ENGINES = ["null", "echo", "read", "write", "sandwich", "read2", "mixed", "callback"]
+CALLBACK_SIZES = 7  # what does not fit inline is one size
 WINDOWS = [1, 32]
 COUNT = 48
 
@@ -24,12 +25,12 @@ class Matrix(harness.Case):
         result = self.run_matrix(SIZES)
         self.assertEqual({r["engine"] for r in result["runs"]}, set(ENGINES))
         self.assertEqual({r["window"] for r in result["runs"]}, set(WINDOWS))
-        self.assertEqual(len(result["runs"]), (1 + 5 * 10 + 1) * 2)
+        self.assertEqual(len(result["runs"]), (1 + 5 * 10 + 1 + CALLBACK_SIZES) * 2)
 
     def test_every_engine_size_and_window_on_a_worker(self):
         result = self.run_matrix(SIZES, "--dispatch", "worker",
                                  server_options=("--dispatch", "worker"))
-        self.assertEqual(len(result["runs"]), (1 + 5 * 10 + 1) * 2)
+        self.assertEqual(len(result["runs"]), (1 + 5 * 10 + 1 + CALLBACK_SIZES) * 2)
 
     def test_small_data_in_chunks(self):
         self.run_matrix(SMALL, "--chunk-threshold", 0)

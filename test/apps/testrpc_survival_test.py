@@ -16,10 +16,15 @@ class Survival(harness.Case):
         client.wait_for_line("RPC/s")
         return client
 
-    def start_stopped_client(self):
-        """It has calls in flight, and takes no reply any more."""
+    def start_stopped_client(self, server):
+        """It has calls in flight, and takes no reply any more. A client that is stopped under load
+        may have taken all its replies and called nothing yet: so the server is stopped first, until
+        the whole window waits for it."""
         client = self.start_load(ECHO)
+        server.send(signal.SIGSTOP)
+        client.wait_for_line(" 0 RPC/s")
         client.send(signal.SIGSTOP)
+        server.send(signal.SIGCONT)
         return client
 
 
@@ -37,7 +42,7 @@ class Drain(Survival):
 
     def test_takes_as_long_as_was_said(self):
         server = self.start_server("--drain-timeout", "100")
-        self.start_stopped_client()
+        self.start_stopped_client(server)
         server.send(signal.SIGTERM)
         server.wait_for_line("not drained in 100 ms: 1 connections")
         self.assert_status(server, 0)
@@ -45,7 +50,7 @@ class Drain(Survival):
 
     def test_a_second_signal_ends_it(self):
         server = self.start_server("--drain-timeout", "600000")
-        self.start_stopped_client()
+        self.start_stopped_client(server)
         server.send(signal.SIGTERM)
         server.wait_for_line("draining")
         server.send(signal.SIGINT)
@@ -70,7 +75,7 @@ class Limits(Survival):
 
     def test_replies_that_nobody_takes(self):
         server = self.start_server("--send-timeout", "2000", "--connections", "2")
-        self.start_stopped_client()
+        self.start_stopped_client(server)
         server.wait_for_line("has taken no reply for 2000 ms")
         other = self.run_testrpc("--client", self.uri, "--engine", "null", "--count", "10")
         self.assert_status(other, 0)

@@ -66,4 +66,35 @@ for client_ in CLIENTS:
     add_test("shm", "", client_)
 add_test("iwarp", "iwarp://127.0.0.1:0", ("auto", "v2-04"))
 
+
+class ReceiveSizes(harness.Case):
+    """Receive Buffer Sizes go up and down while calls are in flight (draft-04 section 5)."""
+    CHANGES = 30
+
+    def change(self, uri, version):
+        grows = ["--max-receive-size", 16384]
+        running = self.start("--server", uri, *grows)
+        process = self.run_testrpc(
+            "--client", running.wait_for_line("listening on").split()[-1], *grows,
+            "--rpcrdma-version", version, "--change-receive-size", self.CHANGES,
+            "--engine", "null,echo,read,write", "--size", "2000,12000", "--window", 64,
+            "--count", 200, "--verify", "--json", self.json_path)
+        runs = self.assert_all_right(process)["runs"]
+        self.assertEqual(len(runs), 7)
+        for run in runs:
+            self.assertGreaterEqual(run["calls"], 200)
+            self.assertEqual(run["reconnects"], 0)
+            self.assertGreaterEqual(run["receive_size_changes"], self.CHANGES)
+        self.assertEqual(sum(run["own_receive_size_changes"] for run in runs), 1)
+        self.stop_server(running)
+
+    # Shows: V2D4-PROP-19, V2D4-POP-18, V2D4-POP-27
+    def test_over_shm(self):
+        self.change(f"shm:{self.folder}/socket", "2")
+
+    # Shows: V2D4-PROP-19
+    def test_over_iwarp(self):
+        self.change("iwarp://127.0.0.1:0", "auto")
+
+
 harness.main()

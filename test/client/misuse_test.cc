@@ -310,10 +310,11 @@ class Sleeper {
 };
 
 TEST(NobodyPolls, ConnectEndsInTime) {
-  World world({.embedded_cores = 1}, {}, {.connect_timeout_ms = 20});
+  World world({.embedded_cores = 1}, {}, {});
+  auto hasty = std::move(Client::create(*world.runtime, {.connect_timeout_ms = 20}).value());
   {
     Sleeper sleeper(*world.runtime);
-    auto connection = world.client->connect(world.uri);
+    auto connection = hasty->connect(world.uri);
     ASSERT_FALSE(connection);
     EXPECT_EQ(connection.error().code, Errc::kTimeout);
     EXPECT_NE(connection.error().message.find("nobody polls"), std::string::npos);

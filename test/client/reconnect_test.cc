@@ -51,18 +51,6 @@ TEST(Backoff, KeepsItsBoundsWhereTheyAreLargest) {
   }
 }
 
-TEST(Reconnect, OptionsThatContradictAreRefused) {
-  SurvivalWorld world({});
-  for (const ClientOptions& wrong :
-       {ClientOptions{.reconnect = {.enabled = true, .first_delay_ms = 0}},
-        ClientOptions{.reconnect = {.enabled = true, .first_delay_ms = 2, .max_delay_ms = 1}},
-        ClientOptions{.retransmit = true}, ClientOptions{.keepalive_patience = 0}}) {
-    auto client = Client::create(*world.runtime, wrong);
-    ASSERT_FALSE(client);
-    EXPECT_EQ(client.error().code, Errc::kInvalidArgument);
-  }
-}
-
 TEST(Reconnect, IsOffByDefault) {
   SurvivalWorld world({});
   world.connect();

@@ -1,8 +1,8 @@
 // In the steady state a call allocates nothing and registers nothing, in any thread.
 #include <atomic>
 
-#include "../server/loopback.h"
 #include "allocation_hook.h"
+#include "both_ways.h"
 
 namespace rrdk::loopback {
 namespace {
@@ -53,6 +53,30 @@ TEST_P(SteadyState, AllocatesAndRegistersNothing) {
     uint64_t before = allocations;
     for (int i = 0; i < 200; ++i)
       one_round(call, memory);
+    apps::set_allocation_hook(nullptr);
+    EXPECT_EQ(allocations - before, 0u);
+    EXPECT_EQ(world.memory->registrations(), registrations);
+  }
+}
+
+// So do calls in the other direction, made by a thread that waits for each.
+TEST_P(SteadyState, NorDoCallsFromTheServer) {
+  BothWorld world(GetParam());
+  std::shared_ptr<BackwardClient> back = world.subscribe();
+  {
+    Call call(*back);
+    auto rounds = [&] {
+      for (uint32_t i = 0; i < 600; ++i) {
+        call.begin(kGuestBinding, i % 3 == 0 ? kTellWorker : kTell).put_u32(i);
+        ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+      }
+    };
+    rounds();
+    uint64_t registrations = world.memory->registrations();
+    apps::set_allocation_hook(
+        []() noexcept { allocations.fetch_add(1, std::memory_order_relaxed); });
+    uint64_t before = allocations;
+    rounds();
     apps::set_allocation_hook(nullptr);
     EXPECT_EQ(allocations - before, 0u);
     EXPECT_EQ(world.memory->registrations(), registrations);

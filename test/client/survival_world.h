@@ -90,12 +90,7 @@ struct SurvivalWorld {
   uint32_t poll_all() { return poll_client() + runtime->poll(kServerCore); }
   // Polls until `done()`; fails the test after a long time.
   void until(const std::function<bool()>& done, bool silent_server = false) {
-    uint64_t deadline = Runtime::now_ns() + 20'000'000'000;
-    while (!done()) {
-      ASSERT_LT(Runtime::now_ns(), deadline) << "it never happened";
-      if ((silent_server ? poll_client() : poll_all()) == 0)
-        std::this_thread::yield();
-    }
+    wait_until(done, [&] { return silent_server ? poll_client() : poll_all(); });
   }
   void until_silent(const std::function<bool()>& done) { until(done, true); }
   // All calls that are held lose their connection.

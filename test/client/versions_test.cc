@@ -136,12 +136,5 @@ TEST(Versions, AReplyWithoutRoomIsNamedAndTheCallRepeatedIfItMay) {
   EXPECT_EQ(world.server->stats().refusals[Refusal::kNoReplyRoom], 2u);
 }
 
-TEST(Versions, AServerAnswersOneAtLeast) {
-  SurvivalWorld world({});
-  auto server = Server::create(*world.runtime, {.versions = {.one = false, .two = false}});
-  ASSERT_FALSE(server);
-  EXPECT_EQ(server.error().code, Errc::kInvalidArgument);
-}
-
 }  // namespace
 }  // namespace rrdk::loopback

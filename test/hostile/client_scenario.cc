@@ -100,7 +100,7 @@ class Play {
   Play(const fabric::test::FabricUnderTest& fabric, const ClientScenario& scenario)
       : scenario_(scenario),
         stage_(fabric, {.versions = {.draft = scenario.client.draft}, .credits = kCredits},
-               scenario.client) {
+               scenario.client, scenario.serves) {
     stage_.new_peer(fabric.new_uri(), scenario.peer);
   }
 
@@ -180,8 +180,13 @@ class Play {
     stage_.until("the call ends", [&] { return !last.call.in_flight(); });
     EXPECT_EQ(last.call.status(), CallStatus::kOk) << to_string(last.call.status());
   }
+  // A client that tells its properties does so behind the reply.
   void get_a_grant() {
     null_exchange();
+    const ClientOptions& client = scenario_.client;
+    bool tells = client.properties && client.version != RpcRdmaVersion::kOne &&
+                 client.draft == RpcRdmaDraft::kDraft04;
+    stage_.until("it says what it is", [&] { return !tells || peer().heard.size() == 2; });
     stage_.victim_calls.clear();
     peer().heard.clear();
   }
@@ -213,18 +218,41 @@ class Play {
     }
   }
   // Nothing that a server says is answered (V1-ERR-12): all that came are calls, each once, and
-  // those that were to be sent again.
+  // those that were to be sent again. Of transport properties the receiver is the responder
+  // (V2D4-PROP-12).
   void expect_only_calls() {
     std::set<uint32_t> xids;
+    std::vector<Bytes> errors;
+    size_t calls = 0, replies = 0;
     for (const Peer::Heard& message : peer().heard) {
+      uint32_t type = word_at(message.bytes, 3);
+      if (type == kError)
+        errors.push_back(message.bytes);
+      if (type == kError || (type > kOptional && scenario_.client.properties))
+        continue;
+      if (scenario_.serves && word_at(message.bytes, 4) == kBackward) {
+        ++replies;
+        continue;
+      }
+      ++calls;
       xids.insert(word_at(message.bytes, 0));
       if (scenario_.client.version == RpcRdmaVersion::kOne) {
         EXPECT_EQ(word_at(message.bytes, 1), 1u);
       }
       EXPECT_LE(word_at(message.bytes, 3), kNoMsg) << hex(message.bytes);
     }
+    EXPECT_EQ(replies, scenario_.replies);
     EXPECT_LE(xids.size(), scenario_.asked.size());
-    EXPECT_EQ(peer().heard.size() - xids.size(), scenario_.resent);
+    EXPECT_EQ(calls - xids.size(), scenario_.resent);
+    expect_errors(errors);
+  }
+  void expect_errors(const std::vector<Bytes>& said) {
+    const std::vector<Message>& wanted = scenario_.errors;
+    if (!scenario_.errors_vary) {
+      EXPECT_EQ(said.size(), wanted.size());
+    }
+    for (size_t i = 0; i < said.size() && !wanted.empty(); ++i)
+      EXPECT_EQ(hex(said[i]), hex(wanted[std::min(i, wanted.size() - 1)].bytes(peer()))) << i;
   }
   void end() {
     stage_.victim_calls.clear();

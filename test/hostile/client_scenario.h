@@ -40,8 +40,12 @@ struct ClientScenario {
   PeerOptions peer = {.private_data = usual_private_data()};
   ClientOptions client = {.credits = kCredits, .call_timeout_ms = 0};
   std::optional<Errc> connect_error = {};  // none: it connects
-  bool first_grant = true;  // a call was answered before, so that all can be in flight
-  size_t resent = 0;        // messages that are a call's once more, under its XID
+  bool first_grant = true;           // a call was answered before, so that all can be in flight
+  size_t resent = 0;                 // messages that are a call's once more, under its XID
+  std::vector<Message> errors = {};  // that the client says: draft-04's properties are answered
+  bool errors_vary = false;          // as many of the one in `errors` as there is time for
+  bool serves = false;               // the loopback program, to the peer
+  size_t replies = 0;                // that the peer's calls of it get
 };
 void PrintTo(const ClientScenario& scenario, std::ostream* out);
 

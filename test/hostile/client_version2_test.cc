@@ -14,6 +14,7 @@ ClientOptions speaking(RpcRdmaVersion version, RpcRdmaDraft draft = RpcRdmaDraft
   options.version = version;
   options.draft = draft;
   options.credits = kCredits;
+  options.properties = false;
   options.call_timeout_ms = 0;
   return options;
 }
@@ -49,6 +50,24 @@ ClientScenario ends_as(const char* name, CallStatus status, Message message,
                        std::vector<Moved> counters = {}, After after = After::kServes) {
   return in_04({name, {{Ask::kEcho, status}}, {say(std::move(message))}, counters, after});
 }
+// What a client says of properties that it was told not to know.
+Message no_option() {
+  return {xid(0), 2, 1, kError, kInvalOption};
+}
+ClientScenario refused(const char* name, Message message) {
+  ClientScenario scenario = ignored(name, std::move(message), Refusal::kProperties);
+  scenario.errors = {no_option()};
+  return scenario;
+}
+// A call of the peer's, or what says that it is one: nobody here takes it.
+Message no_service(uint32_t code = kSystem) {
+  return {xid(0), 2, 1, kError, code};
+}
+ClientScenario answered(const char* name, Message message, Refusal reason, Message error) {
+  ClientScenario scenario = ignored(name, std::move(message), reason);
+  scenario.errors = {std::move(error)};
+  return scenario;
+}
 ClientScenario malformed(const char* name, Message message, Refusal reason) {
   return ends_as(name, kMalformed, std::move(message), {reason});
 }
@@ -74,8 +93,12 @@ std::vector<ClientScenario> headers() {
       ignored("WithoutADirection", good_reply().cut(16), Refusal::kTruncated),
       malformed("CutInTheLists", good_reply().cut(28), Refusal::kTruncated),
       ignored("DirectionSeven", msg04(7, {0, 0, 0}, 1), Refusal::kBadDirection),
-      ignored("AReplyThatSaysItIsACall", msg04(kForward, {0, 0, 0}, 1), Refusal::kBackwardCall),
-      ignored("ACall", msg04(kForward, {0, 0, 0}, 0), Refusal::kBackwardCall),
+      answered("AReplyThatSaysItIsACall", msg04(kForward, {0, 0, 0}, 1), Refusal::kBadDirection,
+               no_service(kBadXdr)),
+      // Shows: V2D4-PROP-30
+      answered("ACall", msg04(kForward, {0, 0, 0}, 0), Refusal::kBackwardCall, no_service()),
+      answered("ACallWithAChunk", msg04(kForward, {1, 32, segment(0x4711, 8, 0), 0, 0, 0}, 0),
+               Refusal::kBackwardCall, no_service()),
       malformed("ACallThatSaysItIsAReply", msg04(kBackward, {0, 0, 0}, 0), Refusal::kBadDirection),
       malformed("TypeTwo", {xid(0), 2, kCredits, 2}, Refusal::kBadType),
       malformed("TypeThree", {xid(0), 2, kCredits, 3}, Refusal::kBadType),
@@ -89,14 +112,52 @@ std::vector<ClientScenario> headers() {
                 Refusal::kTruncated),
       ignored("ACallWithAnOptionOfTheLargestLength", option(kForward, {77, 0xffffffff, 1}),
               Refusal::kBackwardCall),
-      ignored("ConnProp", {xid(0), 2, kCredits, kConnProp, 1, 1, 4, 0, 0}, Refusal::kProperties),
-      ignored("ReqProp", {xid(0), 2, kCredits, kReqProp, 0xffffffff}, Refusal::kProperties),
+      // Shows: V2D4-POP-04, V2D4-POP-05
+      refused("ConnProp", {xid(0), 2, kCredits, kConnProp, 1, 1, 4, 0, 0}),
+      refused("ReqProp", {xid(0), 2, kCredits, kReqProp, 0xffffffff}),
+      // Shows: V2D4-POP-04
       ignored("RespProp", {xid(0), 2, kCredits, kRespProp, 1, 1, 1, 1, 0}, Refusal::kProperties),
-      ignored("UpdProp", {xid(0), 2, kCredits, kUpdProp}, Refusal::kProperties),
+      refused("UpdProp", {xid(0), 2, kCredits, kUpdProp}),
+      in_04({"AThousandCalls",
+             {{Ask::kEcho, kOk}},
+             {say_in_turn(1000, msg04(kForward, {0, 0, 0}, 0)), say(good_reply())},
+             {{Refusal::kBackwardCall, 1000}},
+             After::kServes,
+             {.private_data = usual_private_data()},
+             {},
+             {},
+             true,
+             0,
+             std::vector<Message>(1000, no_service())}),
       in_04({"AThousandConnProps",
              {{Ask::kEcho, kOk}},
              {say_times(1000, {xid(0), 2, kCredits, kConnProp, 0, 0}), say(good_reply())},
-             {{Refusal::kProperties, 1000}}}),
+             {{Refusal::kProperties, 1000}},
+             After::kServes,
+             {.private_data = usual_private_data()},
+             {},
+             {},
+             true,
+             0,
+             {no_option()},
+             true}),
+      // Shows: V2D0-SEC-01
+      in_00({"AWriteBeyondItsSegmentInDraft00",
+             {{Ask::kRead, CallStatus::kConnectionLost}},
+             {access_segment(fabric::Op::kWrite, 0, 7, 601, 0, fabric::WcStatus::kRemoteAccess),
+              gone(), refused_accesses(1), nothing_written(0)},
+             {},
+             After::kEnds}),
+      // Shows: V2D0-SEC-01
+      in_00({"AWriteBehindTheReplyInDraft00",
+             {{Ask::kRead, kOk}},
+             {say(reply2(k00, xid(0), {0, 1, 2, returned(0, 7, 600), returned(0, 11, 400), 0, 0},
+                         {7, 1000})),
+              ended(0),
+              access_segment(fabric::Op::kWrite, 0, 7, 8, 0, fabric::WcStatus::kRemoteAccess),
+              gone(), refused_accesses(1), nothing_written(0)},
+             {},
+             After::kEnds}),
       in_00({"ReservedTypesOfDraft00",
              {{Ask::kEcho, kMalformed}},
              {say({xid(0), 2, kCredits, 3}), say({xid(0), 2, kCredits, 2})},

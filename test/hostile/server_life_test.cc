@@ -142,6 +142,7 @@ ServerScenario threshold(const char* name, Bytes private_data, uint32_t bytes) {
 }
 
 std::vector<ServerScenario> greetings() {
+  constexpr uint32_t kWhole = 4096 - 28 - 40 - 4;  // data of a call that is as large as a Receive
   Bytes seven = usual_private_data();
   seven.pop_back();
   Bytes cut_off = behind(48);
@@ -149,6 +150,22 @@ std::vector<ServerScenario> greetings() {
   return {
       // Shows: V1-INLINE-06
       threshold("Nothing", {}, 1024),
+      // Shows: PD-36
+      {"NothingAndIsAnsweredAllTheSame",
+       {say(echo_call(7)), hear(1),
+        [](Stage& stage) {
+          EXPECT_GE(stage.peer->victims_private_data.size(), 8u);
+          EXPECT_EQ(word_at(stage.peer->victims_private_data, 0), 0xf6ab0e18u);
+        }},
+       {echo_reply(7)},
+       {},
+       After::kServes,
+       {.private_data = {}}},
+      // Shows: PD-39
+      {"AMessageOfTheAdvertisedSizeAtOnce",
+       {say({7, 1, kCredits, kMsg, 0, 0, 0, call(7, 1), kWhole, filler(kWhole)})},
+       {{7, 1, kCredits, kMsg, 0, 0, 0, success(7), kWhole, filler(kWhole)}},
+       {}},
       greeting("OneByte", garbage(1)),
       threshold("SevenBytes", seven, 1024),
       threshold("EightBytesOfGarbage", garbage(8), 1024),

@@ -128,8 +128,10 @@ std::vector<ServerScenario> options() {
   auto unknown = [](const char* name, Message message) {
     return answered(name, std::move(message), error2(7, {kInvalOption}), Refusal::kUnknownOption);
   };
-  auto properties = [](const char* name, Message message) {
-    return answered(name, std::move(message), error2(7, {kInvalOption}), Refusal::kProperties);
+  // They are no calls: their answers grant what was granted before.
+  const Message no_option = {7, 2, 1, kError, kInvalOption};
+  auto properties = [&](const char* name, Message message) {
+    return answered(name, std::move(message), no_option, Refusal::kProperties);
   };
   return {
       // Shows: V2D4-OPT-02, V2D4-OPT-03
@@ -157,7 +159,7 @@ std::vector<ServerScenario> options() {
       properties("PropertiesWithoutABody", {7, 2, kCredits, kUpdProp}),
       {"ManyProperties",
        {say_in_turn(500, {7, 2, kCredits, kReqProp, 0})},
-       std::vector<Message>(500, error2(7, {kInvalOption})),
+       std::vector<Message>(500, no_option),
        {{Refusal::kProperties, 500}}},
   };
 }
@@ -181,6 +183,7 @@ std::vector<ServerScenario> limits() {
       answered("BothAndADiscriminatorTwo",
                call2(k04, 7, {reads(17), 0, times(17, {1, 1, writable(8)}), 2, 0, call(7, kRead)}),
                error2(7, {kBadXdr}), Refusal::kBadDiscriminator),
+      // Shows: V2D4-ERR-14
       answered("Bytes",
                call2(k04, 7, {0, 1, 1, writable(0xffffffff), 0, 0, call(7, kRead), 0, 0, 64}),
                error2(7, {kSystem}), Refusal::kTooManyBytes),
@@ -188,6 +191,17 @@ std::vector<ServerScenario> limits() {
       answered("AWriteChunkThatIsTooShort",
                call2(k04, 7, {0, 1, 1, writable(63), 0, 0, call(7, kRead), 0, 0, 64}),
                error2(7, {kWriteResource, 1, 64}), Refusal::kNoReplyRoom),
+      // Shows: V2D4-RINV-12
+      {"AWriteChunkThatIsTooShortWithAHandle",
+       {[](Stage& stage) {
+          Bytes message = call2(k04, 7, {0, 1, 1, writable(8), 0, 0, call(7, kRead), 0, 0, 5000})
+                              .bytes(*stage.peer);
+          xdr::store_u32(&message[20], word_at(message, 9));  // the Write chunk's own
+          stage.peer->say(message);
+        },
+        hear(1), [](Stage& stage) { EXPECT_FALSE(stage.peer->heard[0].invalidated); }},
+       {error2(7, {kWriteResource, 1, 5000})},
+       {Refusal::kNoReplyRoom}},
       // Shows: V2D4-ERR-12
       answered("NoReplyChunk", call2(k04, 7, {0, 0, 0, call(7, kRead), 0, 0, 5000}),
                error2(7, {kReplyResource, 24 + 8 + 5000}), Refusal::kNoReplyRoom),

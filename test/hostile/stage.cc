@@ -44,7 +44,7 @@ std::unique_ptr<Memory> small_memory() {
 }  // namespace
 
 Stage::Stage(const fabric::test::FabricUnderTest& fabric, const ServerOptions& server_options,
-             const ClientOptions& client_options)
+             const ClientOptions& client_options, bool client_serves)
     : memory(small_memory()),
       runtime(
           Runtime::create(*memory, {.worker_cpus = {-1}, .idle = IdlePolicy::kAdaptive}).value()),
@@ -54,6 +54,10 @@ Stage::Stage(const fabric::test::FabricUnderTest& fabric, const ServerOptions& s
   EXPECT_TRUE(added) << added.error().message;
   uri = server->listen(fabric.new_uri()).value();
   client = Client::create(*runtime, client_options).value();
+  if (client_serves) {
+    EXPECT_TRUE(client->add_service(
+        {.binding = &loopback::kBinding, .procedures = loopback::kTable, .context = &keeper}));
+  }
   bystander = std::make_unique<Bystander>(client->connect(uri).value(), *memory);
   passes(16);
   uint64_t before = bystander->verified();

@@ -36,7 +36,7 @@ struct VictimCall;  // client_scenario.cc
 class Stage {
  public:
   Stage(const fabric::test::FabricUnderTest& fabric, const ServerOptions& server_options,
-        const ClientOptions& client_options);
+        const ClientOptions& client_options, bool client_serves = false);
   // Everything ends; pools that are not whole fail the test.
   ~Stage();
 

@@ -29,6 +29,8 @@ constexpr char kUsage[] =
     "  --listen URI      such as iwarp://0.0.0.0:20049 or shm:/tmp/nfs.sock\n"
     "  --mount-port N    TCP port of the MOUNT service (default 20048; 0: any that is free)\n"
     "  --inline BYTES    of Send and Receive buffers, k * 1024 (default 4096)\n"
+    "  --rpcrdma-version 1|2|auto\n"
+    "                    answers these only (default auto: both)\n"
     "  --credits N       calls that each connection may have outstanding (default 64)\n"
     "  --megabytes N     of files at most, more is NFS3ERR_NOSPC (default 256)\n"
     "  --names N         of files and folders at most, likewise (default 65536)\n"
@@ -77,6 +79,14 @@ Result<void> take(Options& options, const std::string& name, const char* value) 
     return into(options.server.credits, 1, 4096);
   if (name == "--megabytes")
     return into(options.tree.bytes, 1, 1 << 20, 1 << 20);
+  if (name == "--rpcrdma-version") {
+    const std::string_view version = value;
+    if (version != "1" && version != "2" && version != "auto")
+      return fail(Errc::kInvalidArgument, name + ": '" + value + "' is none of 1, 2, auto");
+    options.server.versions.one = version != "2";
+    options.server.versions.two = version != "1";
+    return {};
+  }
   if (name == "--file-system")
     return into(options.file_system, 1, UINT64_MAX);
   if (name == "--names")

@@ -2,6 +2,7 @@
 # NFS over RDMA with Linux at the other end, in a guest of scripts/vm/run (siw, so iWARP over TCP).
 #
 #   test/interop/run.sh --build BUILD [--results FILE] [CASE...]   runs the cases; by default CI's
+#       --kernel VERSION   with another of scripts/vm/run's kernels
 #   test/interop/run.sh --list | --list-all                        names those of CI, or all
 #   test/interop/run.sh --build BUILD --guest-commands FOLDER      CI's as NAME=COMMAND, for one guest
 #   test/interop/run.sh --build BUILD --on-the-host FOLDER [CASE]  and what is left to do after that
@@ -24,6 +25,7 @@
 #
 #   wire            what they say is captured, and checked on this machine (wire_check.py)
 #   errors          headers that are wrong, and the RDMA_ERRORs that answer them
+#   versions        which version is spoken, of each choice at our end
 #   loss            connections that are lost: a server that ends or is killed, a link down, a device gone
 #
 # And without NFS:
@@ -33,11 +35,12 @@ set -euo pipefail
 here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
 . "$root/scripts/lib/common.sh"
-cases=(errors wire rpcbind kernel-server kernel-client loss)
+cases=(errors versions wire rpcbind kernel-server kernel-client loss)
 more=(kernel-client-long host-client host-server rxe-server rxe-client)
 results=
+kernel=()
 
-vm() { "$root/scripts/vm/run" "$@"; }
+vm() { "$root/scripts/vm/run" "${kernel[@]}" "$@"; }
 
 # A TCP port that nobody has at the moment.
 free_port() {
@@ -134,6 +137,11 @@ while [ $# -gt 0 ]; do
       [ $# -ge 2 ] || die "--results needs a file"
       results=$2
       : >>"$results"
+      shift
+      ;;
+    --kernel)
+      [ $# -ge 2 ] || die "--kernel needs a version"
+      kernel=(--kernel "$2")
       shift
       ;;
     --help | -h) usage; exit 0 ;;

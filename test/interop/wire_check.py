@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Holds a capture of RPC over RDMA over iWARP to the rules of wire_rules.py.
 
-    wire_check.py CAPTURE [--calls N] [--wants NAME,...]
+    wire_check.py CAPTURE [--calls N] [--wants NAME,...] [--rpcrdma-dialect v2-04|v2-00]
 
-It must begin before the connections do. Prints what it counted. With --calls there must be so many;
-with --wants none of the named numbers may be zero, such as read_chunks or long_replies.
+It must begin before the connections do. Prints what it counted. With --calls there must be so many from
+clients; with --wants none of the named numbers may be zero, such as read_chunks or long_replies. The
+dialect is what is meant by version 2.
 """
 import argparse
 import os
@@ -14,16 +15,17 @@ import tempfile
 import wire_dissect
 import wire_frames
 import wire_rules
+import wire_version_two
 
 
-def examine(capture):
+def examine(capture, draft="v2-04"):
     """(records, faults, summary), as of wire_rules.check(), with what tshark itself complains of."""
     with tempfile.TemporaryDirectory() as folder:
         frames = os.path.join(folder, "frames.pcap")
         left = wire_frames.rewrite(capture, frames)
-        records = wire_dissect.dissect(frames)
+        records = wire_dissect.dissect(frames, draft)
         faults, summary = wire_rules.check(records)
-        faults += wire_dissect.complaints(frames)
+        faults += wire_dissect.complaints(frames, summary["versions"])
     if left:
         faults.append((None, f"the capture ends within a frame: {left} bytes"))
     return records, faults, summary
@@ -34,8 +36,9 @@ def main():
     parser.add_argument("capture")
     parser.add_argument("--calls", type=int)
     parser.add_argument("--wants", default="")
+    parser.add_argument("--rpcrdma-dialect", choices=wire_version_two.TYPES, default="v2-04")
     options = parser.parse_args()
-    _, faults, summary = examine(options.capture)
+    _, faults, summary = examine(options.capture, options.rpcrdma_dialect)
     print(", ".join(f"{name} {value}" for name, value in summary.items() if name != "procedures"))
     if options.calls is not None and summary["calls"] != options.calls:
         faults.append((None, f"{summary['calls']} calls instead of {options.calls}"))

@@ -1,5 +1,6 @@
 """What tshark says of a capture of RPC over RDMA over iWARP: a list of records in the order of the
-wire, one for each MPA frame. Everything comes from tshark's dissection, nothing from our own code.
+wire, one for each MPA frame. Nothing comes from our own code: what tshark does not know (version 2, the
+messages of unknown programs) is read in wire_version_two.py and here.
 
 A record has
   frame, stream   of the capture, for messages
@@ -10,15 +11,23 @@ and a segment
   ulpdu, crc      length, and the field as it is
   last, and either qn, msn, mo or stag, offset; invalidates (a handle); read (a Read Request)
   header          of the RPC-over-RDMA message, in the last segment of a Send: see header_of()
+  begins          (XID, is a reply) of the RPC message behind an RDMA_MSG header
   rpc             {"xid", "reply", "program", "procedure", "asks": bytes of a READ or WRITE}
 """
 import json
+import struct
 import subprocess
+
+import wire_frames
+import wire_version_two
 
 OPCODES = {0: "Write", 1: "Read Request", 2: "Read Response", 3: "Send", 4: "Send with Invalidate", 7: "Terminate"}
 LAYERS = "frame iwarp_mpa iwarp_ddp_rdmap rpcordma rpc nfs _ws.malformed"
 # A Send that is one segment has a ULPDU of this many bytes before the message.
 UNTAGGED_BYTES, TAGGED_BYTES = 18, 14
+LENGTH_BYTES = 2  # MPA's, before the ULPDU
+PLAIN_HEADER, READ_ENTRY, SEGMENT = 28, 24, 16
+DIRECTION_BYTES = 8  # with the handle to invalidate, in draft-04
 
 
 def tshark(capture, *options):
@@ -65,6 +74,15 @@ def header_of(pairs):
                 (len(header[name]) if name != "reply" else header[name] is not None):
             raise ValueError(f"tshark counts other {name} than it lists: {header}")
     return header
+
+
+def header_bytes(header):
+    """Of RDMA_MSG or RDMA_NOMSG."""
+    lists = 4 * len(header["writes"]) + 4 * (header["reply"] is not None)  # counts of segments
+    segments = sum(map(len, header["writes"])) + len(header["reply"] or [])
+    entries = 4 * len(header["writes"])  # "one more"
+    plain = PLAIN_HEADER + (DIRECTION_BYTES if "direction" in header else 0)
+    return plain + READ_ENTRY * len(header["reads"]) + lists + entries + SEGMENT * segments
 
 
 def rpc_of(pairs, nfs):
@@ -118,20 +136,38 @@ def records_of(layers):
         elif name == "iwarp_ddp_rdmap":
             take_ddp(records[-1], value)
         elif name == "rpcordma":
-            records[-1]["header"] = header_of(value)
+            if number(value, "rpcordma.version") == 1:  # others it takes for version 1
+                records[-1]["header"] = header_of(value)
         elif name == "rpc" and records and "rpc" not in records[-1]:
             following = layers[index + 1] if index + 1 < len(layers) else ("", None)
             records[-1]["rpc"] = rpc_of(value, following[1] if following[0] == "nfs" else None)
     return records
 
 
-def dissect(capture):
+def finish_send(record, message, draft):
+    """What tshark leaves out, of a whole Send. RFC 5531 section 9 for how an RPC message begins."""
+    if "header" not in record:
+        header = wire_version_two.header_of(message, draft)
+        if header is None:
+            return
+        record["header"] = header
+        record.pop("rpc", None)
+    if record["header"]["msg_type"] == wire_version_two.MSG:
+        at = header_bytes(record["header"])
+        if len(message) >= at + 8:
+            xid, kind = struct.unpack_from(">II", message, at)
+            record["begins"] = (xid, kind == 1)
+
+
+def dissect(capture, draft="v2-04"):
+    """Of a capture that wire_frames rewrote. `draft`: what is meant by version 2."""
     ends = {}
+    payloads = [payload for *_, payload in wire_frames.segments(capture)]
     for line in tshark(capture, "-Y", "iwarp_mpa", "-T", "fields", "-e", "frame.number", "-e", "tcp.stream",
                        "-e", "ip.src", "-e", "tcp.srcport").splitlines():
         frame, stream, address, port = line.split("\t")
         ends[int(frame)] = (int(stream), (address, port))
-    connectors, result = {}, []
+    connectors, sends, result = {}, {}, []
     for packet in json.loads(tshark(capture, "-Y", "iwarp_mpa", "-T", "json", "-J", LAYERS),
                              object_pairs_hook=list):
         layers = dict(dict(packet)["_source"])["layers"]
@@ -141,6 +177,12 @@ def dissect(capture):
             if record["kind"] == "request":
                 connectors[stream] = sender
             record.update(frame=frame, stream=stream, client=sender == connectors.get(stream))
+            if record.get("opcode", "").startswith("Send"):
+                start = LENGTH_BYTES + UNTAGGED_BYTES
+                piece = payloads[frame - 1][start:start + record["bytes"]]
+                sends[ends[frame]] = sends.get(ends[frame], b"") + piece
+                if record["last"]:
+                    finish_send(record, sends.pop(ends[frame]), draft)
             result.append(record)
     return result
 
@@ -150,11 +192,13 @@ KNOWN_EXPERTS = {"iwarp_mpa.res.not_set0", "iwarp_mpa.rev.not_set1"}
 WARNING = 0x00600000  # the least severity of interest (epan/proto.h: PI_WARN)
 
 
-def complaints(capture):
+def complaints(capture, versions):
     """What tshark finds wrong, as (frame, text); NFS aside: it does not put the data of a chunk back
-    into its message, and calls each such READ or READLINK malformed."""
+    into its message, and calls each such READ or READLINK malformed. And RPC over RDMA aside where not
+    only version 1 is spoken."""
     found = []
-    shown = tshark(capture, "--disable-protocol", "nfs", "-Y", "_ws.malformed || _ws.expert.severity >= 6291456",
+    unknown = ["nfs"] if versions == [1] else ["nfs", "rpcordma"]
+    shown = tshark(capture, *(word for name in unknown for word in ("--disable-protocol", name)), "-Y", "_ws.malformed || _ws.expert.severity >= 6291456",
                    "-T", "json", "-J", "frame iwarp_mpa iwarp_ddp_rdmap rpcordma rpc _ws.malformed tcp")
     for packet in json.loads(shown, object_pairs_hook=list):
         layers = dict(dict(packet)["_source"])["layers"]

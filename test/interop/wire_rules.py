@@ -1,22 +1,17 @@
-"""What must hold for every conversation of RPC over RDMA version 1 over iWARP, as far as a listener on
-the wire can tell. Works on the records of wire_dissect.py; knows nothing of who spoke."""
+"""What must hold for every conversation of RPC over RDMA, versions 1 and 2, over iWARP, as far as a
+listener on the wire can tell. Works on the records of wire_dissect.py; knows nothing of who spoke."""
 from collections import Counter
 
-MSG, NOMSG, ERROR = 0, 1, 4
+import wire_promises
+from wire_dissect import header_bytes
+from wire_version_two import ERROR, MSG, NOMSG
+
 NFS, READ, WRITE, SYMLINK = 100003, 6, 7, 10
-PLAIN_HEADER, READ_ENTRY, SEGMENT = 28, 24, 16  # bytes
-ERROR_CODES = {1: "ERR_VERS", 2: "ERR_CHUNK"}
+ERROR_CODES = {1: "ERR_VERS", 2: "ERR_CHUNK"}  # the second is BAD_XDR in draft-04
 
 
 def padded(length):
     return (length + 3) & ~3
-
-
-def header_bytes(header):
-    lists = 4 * len(header["writes"]) + 4 * (header["reply"] is not None)  # counts of segments
-    segments = sum(map(len, header["writes"])) + len(header["reply"] or [])
-    entries = 4 * len(header["writes"])  # "one more"
-    return PLAIN_HEADER + READ_ENTRY * len(header["reads"]) + lists + entries + SEGMENT * segments
 
 
 def total(segments):
@@ -40,14 +35,27 @@ class Call:
         return {segment[0] for segment in self.sources + self.sinks}
 
 
+class Direction:
+    """The calls of one end and what answers them. XIDs and credits are its own (RFC 8167 section 4)."""
+
+    def __init__(self):
+        self.waiting, self.answered = {}, {}
+        self.granted = 1  # until the first reply
+        self.outstanding_most = 0
+
+    def owner(self, stag, kind):
+        return next((c for c in self.waiting.values() if any(s[0] == stag for s in getattr(c, kind))), None)
+
+
 class Stream:
-    """One connection."""
+    """One connection. Its directions are named by whether the client calls."""
 
     def __init__(self, faults):
         self.faults, self.mpa, self.numbers, self.message = faults, {}, Counter(), Counter()
-        self.waiting, self.answered, self.reads = {}, {}, {}
-        self.grant = None
-        self.outstanding_most = 0
+        self.directions = {True: Direction(), False: Direction()}
+        self.promises = wire_promises.Promises(self.need, self.mpa)
+        self.version = None  # of all messages, once the first call has said it
+        self.reads = {}
 
     def fault(self, record, text):
         self.faults.append((record["frame"], text))
@@ -93,23 +101,77 @@ class Stream:
             self.fault(record, "a Send that is no RPC over RDMA")
             return
         header = record["header"]
-        self.need(record, header["version"] == 1, f"version {header['version']}")
-        self.need(record, header["msg_type"] in (MSG, NOMSG, ERROR), f"message type {header['msg_type']}")
+        self.version = self.version or header["version"]
+        self.need(record, header["version"] == self.version, f"version {header['version']}")
         self.need(record, header["flow_control"] > 0, "no credit is asked for or granted")
-        (self.take_call if record["client"] else self.take_reply)(record)
+        if header["msg_type"] in wire_promises.PROPERTIES and header["version"] == 2:
+            self.take_property(record)
+        elif header["msg_type"] in (MSG, NOMSG, ERROR):
+            self.take_message(record, self.is_call(record))
+        else:
+            self.fault(record, f"message type {header['msg_type']}")
+
+    # Draft-04 has a word for it (section 6.2.2). Else the RPC message says it, where it can be seen; of
+    # others only a client's are calls, as no server sends a call that long.
+    def is_call(self, record):
+        header, begins = record["header"], record.get("begins")
+        if header["msg_type"] == ERROR:
+            return False
+        if "direction" in header:
+            self.need(record, header["direction"] in (0, 1), "a direction that is none")
+            self.need(record, not begins or begins[1] == (header["direction"] == 1),
+                      "the message has another direction")
+            return header["direction"] == 0
+        if begins:
+            return not begins[1]
+        return record["client"] or bool(header["reads"])
+
+    def take_message(self, record, is_call):
+        header, begins = record["header"], record.get("begins")
+        forward = record["forward"] = record["client"] == is_call
+        self.promises.take(record, not forward)
+        if not forward:
+            self.check_backward(record, is_call)
+        if header["msg_type"] == MSG:
+            self.need(record, begins and begins[0] == header["xid"], "header and message differ")
+        direction = self.directions[forward]
+        (self.take_call if is_call else self.take_reply)(record, direction)
+
+    # A server's grant stands in these messages, too; they take none of it.
+    def take_property(self, record):
+        self.promises.take(record, False)
+        self.promises.take_property(record)
+        if not record["client"]:
+            self.directions[True].granted = record["header"]["flow_control"]
+
+    # RFC 8167 section 4, draft-04 section 5.2.2: the client calls first, and chunks are only for who says
+    # that it takes them. Who takes no calls does not answer them but by errors.
+    def check_backward(self, record, is_call):
+        header = record["header"]
+        support = self.promises.ends[not record["client"]].backward
+        inline = header["msg_type"] != NOMSG and not (header["reads"] or header["writes"] or header["reply"])
+        self.need(record, inline or support == wire_promises.GENERAL, "a backward message with chunks")
+        if is_call:
+            forward = self.directions[True]
+            self.need(record, forward.waiting or forward.answered, "a server that calls first")
+        elif header["msg_type"] != ERROR:
+            self.need(record, self.promises.ends[record["client"]].backward != wire_promises.NONE,
+                      "a reply to a call of a kind that is not taken")
 
     # RFC 8166 section 4.3 for what a call's lists are, 3.3 for how many calls there may be.
-    def take_call(self, record):
+    def take_call(self, record, direction):
         header = record["header"]
         xid, rpc = header["xid"], record.get("rpc")
-        self.need(record, xid not in self.waiting and xid not in self.answered, "an XID comes twice")
+        before = direction.answered.get(xid)  # who falls back to version 1 sends its call again
+        self.need(record, xid not in direction.waiting and (not before or before.error == "ERR_VERS"),
+                  "an XID comes twice")
         call = Call(record, record["message_bytes"] - header_bytes(header))
         self.need(record, len(call.handles()) == len(call.sources + call.sinks), "a handle comes twice")
-        for other in self.waiting.values():
+        for other in direction.waiting.values():
             self.need(record, not call.handles() & other.handles(), "another call's handle")
-        self.waiting[xid] = call
-        self.need(record, len(self.waiting) <= (self.grant or 1), "more calls than credits")
-        self.outstanding_most = max(self.outstanding_most, len(self.waiting))
+        direction.waiting[xid] = call
+        self.need(record, len(direction.waiting) <= direction.granted, "more calls than credits")
+        direction.outstanding_most = max(direction.outstanding_most, len(direction.waiting))
         if rpc and rpc["xid"] is not None:  # tshark knows the program
             self.need(record, rpc["xid"] == xid and not rpc["reply"], "header and message differ")
         positions = [entry[0] for entry in header["reads"]]
@@ -119,35 +181,42 @@ class Stream:
         else:
             self.need(record, 0 in positions and call.message_bytes == 0, "RDMA_NOMSG without its message")
         self.need(record, record["opcode"] == "Send", "a call that invalidates")
+        named = header.get("inv_handle", 0)
+        self.need(record, not named or named in call.handles(), "a handle to invalidate that is not the call's")
 
-    def take_reply(self, record):
+    def take_reply(self, record, direction):
         header = record["header"]
-        call = self.waiting.pop(header["xid"], None)
-        self.grant = header["flow_control"]
+        call = direction.waiting.pop(header["xid"], None)
+        direction.granted = header["flow_control"]
         if call is None:
             self.fault(record, "a reply to no call that waits")
             return
-        self.answered[header["xid"]] = call
+        direction.answered[header["xid"]] = call
         if record.get("rpc") and record["rpc"]["xid"] is not None:
             self.need(record, record["rpc"]["xid"] == header["xid"] and record["rpc"]["reply"],
                       "header and message differ")
         self.check_invalidation(record, call)
         if header["msg_type"] == ERROR:
             call.error = ERROR_CODES.get(header["errcode"], header["errcode"])
+            if call.error == "ERR_VERS":
+                self.version = None
             return
         self.need(record, not header["reads"], "a Read list in a reply")
         self.check_returned(record, call)
         for handle, length, _ in call.sources:
             self.need(record, call.read[handle] == length, f"{call.read[handle]} of {length} bytes were read")
 
-    # RFC 8797 section 4: only where the client said that it may be.
+    # Only where the caller said that it may be: in version 1 for all calls (RFC 8797 section 4), in
+    # draft-04 for this one, and which handle (section 6.2.3).
     def check_invalidation(self, record, call):
         if record["opcode"] != "Send with Invalidate":
             return
-        private = self.mpa.get("request", {}).get("private", "")
-        at = private.find("f6ab0e18")
-        allowed = at >= 0 and int(private[at + 10:at + 12], 16) & 1
-        self.need(record, allowed, "an invalidation that the client has not asked for")
+        if "inv_handle" in call.header:
+            allowed = record["invalidates"] == call.header["inv_handle"]
+        else:
+            mpa = self.mpa.get("reply" if record["client"] else "request", {})
+            allowed = call.header["version"] == 1 and wire_promises.private_data(mpa)[0]
+        self.need(record, allowed, "an invalidation that the caller has not asked for")
         self.need(record, record["invalidates"] in call.handles(), "a foreign handle is invalidated")
 
     # RFC 8166 section 4.3.2: the lists come back, with the lengths that were written.
@@ -170,12 +239,15 @@ class Stream:
                 self.need(record, call.written[handle] in (length, padded(length)),
                           f"{call.written[handle]} bytes were written, {length} are claimed")
 
+    # Writes and Reads are made by the end that is called, of what the waiting calls of the other offer.
+    def owner(self, record, stag, kind):
+        return self.directions[not record["client"]].owner(stag, kind)
+
     def take_write(self, record):
         # RFC 6581 section 9: a client says so that it is ready. It may say it again.
         if record["client"] and record["bytes"] == 0:
             return
-        self.need(record, not record["client"], "the client writes")
-        call = self.owner(record["stag"], "sinks")
+        call = self.owner(record, record["stag"], "sinks")
         self.need(record, call and inside(call.sinks, record["stag"], record["offset"], record["bytes"]),
                   "a Write to what nobody offers")
         if call:
@@ -183,26 +255,24 @@ class Stream:
 
     def take_read(self, record):
         read = record["read"]
-        call = self.owner(read["srcstag"], "sources")
-        self.need(record, not record["client"] and record["qn"] == 1, "a Read Request from or on the wrong end")
+        call = self.owner(record, read["srcstag"], "sources")
+        self.need(record, record["qn"] == 1, "a Read Request on another queue")
         self.need(record, call and inside(call.sources, read["srcstag"], read["srcto"], read["rdmardsz"]),
                   "a Read of what nobody offers")
         if call:
-            self.reads.setdefault(read["sinkstag"], []).append((read, call))
+            self.reads.setdefault((record["client"], read["sinkstag"]), []).append((read, call))
 
     def take_response(self, record):
-        for read, call in self.reads.get(record["stag"], []):
+        asked = self.reads.get((not record["client"], record["stag"]), [])
+        for read, call in asked:
             if read["sinkto"] <= record["offset"] and \
                     record["offset"] + record["bytes"] <= read["sinkto"] + read["rdmardsz"]:
                 call.read[read["srcstag"]] += record["bytes"]
                 if record["offset"] + record["bytes"] == read["sinkto"] + read["rdmardsz"]:
                     self.need(record, record["last"], "the end of a Read Response is not marked")
-                    self.reads[record["stag"]].remove((read, call))
+                    asked.remove((read, call))
                 return
         self.fault(record, "a Read Response that nobody asked for")
-
-    def owner(self, stag, kind):
-        return next((c for c in self.waiting.values() if any(s[0] == stag for s in getattr(c, kind))), None)
 
 
 def check_nfs(records, calls, faults):
@@ -230,26 +300,42 @@ def check(records):
         streams.setdefault(record["stream"], Stream(faults)).take(record)
     calls = {}
     for number, stream in streams.items():
-        for frame, text in [(call.frame, "a call without a reply") for call in stream.waiting.values()]:
-            faults.append((frame, text))
-        calls.update({(number, xid): call for xid, call in {**stream.answered, **stream.waiting}.items()})
+        for direction in stream.directions.values():
+            for call in direction.waiting.values():
+                faults.append((call.frame, "a call without a reply"))
+        forward = stream.directions[True]
+        calls.update({(number, xid): call for xid, call in {**forward.answered, **forward.waiting}.items()})
     check_nfs(records, calls, faults)
+    return faults, summarize(records, list(streams.values()), calls)
+
+
+def summarize(records, streams, calls):
     rpcs = {(r["stream"], r["rpc"]["xid"]): r["rpc"] for r in records
             if r.get("rpc") and r["rpc"]["program"] and not r["rpc"]["reply"]}
-    headers = [(r["client"], r["header"]) for r in records if r.get("header")]
-    summary = {
-        "connections": len(streams), "calls": len(calls),
+    headers = [r["header"] for r in records if r.get("header")]
+    # By direction, and whether it comes from the caller.
+    of = {(forward, caller): [r["header"] for r in records if r.get("forward") is forward and
+                              (r["client"] is forward) is caller]
+          for forward in (True, False) for caller in (True, False)}
+    asking, replies = of[True, True], of[True, False]
+    credit = {kind: sorted({h["flow_control"] for h in some}) for kind, some in of.items()}
+    backward = [call for stream in streams for call in stream.directions[False].answered.values()]
+    most = {forward: max((s.directions[forward].outstanding_most for s in streams), default=0)
+            for forward in (True, False)}
+    return {
+        "connections": len(streams), "calls": len(calls), "backward_calls": len(backward),
+        "versions": sorted({h["version"] for h in headers}),
         "procedures": Counter((rpc["program"], rpc["procedure"]) for rpc in rpcs.values()),
-        "asked": sorted({h["flow_control"] for client, h in headers if client}),
-        "granted": sorted({h["flow_control"] for client, h in headers if not client}),
-        "outstanding": max((s.outstanding_most for s in streams.values()), default=0),
-        "read_chunks": sum(bool(h["reads"]) for client, h in headers if client),
-        "write_chunks": sum(bool(h["writes"]) for client, h in headers if client),
-        "reply_chunks": sum(h["reply"] is not None for client, h in headers if client),
-        "long_calls": sum(h["msg_type"] == NOMSG for client, h in headers if client),
-        "long_replies": sum(h["msg_type"] == NOMSG for client, h in headers if not client),
+        "asked": credit[True, True], "granted": credit[True, False],
+        "backward_asked": credit[False, True], "backward_granted": credit[False, False],
+        "outstanding": most[True], "backward_outstanding": most[False],
+        "properties": Counter(h["msg_type"] for h in headers if "set" in h),
+        "read_chunks": sum(bool(h["reads"]) for h in asking),
+        "write_chunks": sum(bool(h["writes"]) for h in asking),
+        "reply_chunks": sum(h["reply"] is not None for h in asking),
+        "long_calls": sum(h["msg_type"] == NOMSG for h in asking),
+        "long_replies": sum(h["msg_type"] == NOMSG for h in replies),
         "errors": Counter(call.error for call in calls.values() if call.error),
         "invalidations": sum(r.get("opcode") == "Send with Invalidate" for r in records),
         "crc": any(r.get("crc_flag") for r in records),
     }
-    return faults, summary

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What both ends put on the wire, by tshark's word: testrpc and a server over the iwarp driver with
-CRCs, captured on the loopback interface of a network namespace of their own. Every header is held to
-wire_rules.py and to the counters of both programs.
+"""What both ends put on the wire, by tshark's word: testrpc and a server over the iwarp driver, captured on
+the loopback interface of a network namespace of their own. Every header is held to wire_rules.py and to
+the counters of both programs.
 
 Usage: wire_test.py TESTRPC NFS_MEMORY_SERVER [CASE...]
 Needs tshark, tcpdump, root, and leave to make a network namespace; else its cases are skipped.
@@ -39,9 +39,14 @@ if INSIDE not in os.environ:
 SERVER = sys.argv.pop(2)
 import testrpc_harness as harness  # noqa: E402: it takes the path of testrpc from the command line
 import wire_check  # noqa: E402
+import wire_promises  # noqa: E402
 import wire_rules  # noqa: E402
+import wire_version_two  # noqa: E402
 
 IWARP = "iwarp://127.0.0.1:0"
+BACKWARD_CREDITS = 5
+SOME_ENGINES = "echo,read,write,callback"
+FEW_ENGINES = "echo,read,callback"
 NFS = 100003
 NFS_NUMBERS = {"NULL": 0, "GETATTR": 1, "LOOKUP": 3, "READLINK": 5, "READ": 6, "WRITE": 7, "READDIR": 16}
 
@@ -52,15 +57,16 @@ class Wire(harness.Case):
         super().setUp()
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         self.capture = os.path.join(self.folder, "wire.pcap")
-        self.tcpdump = self.start("--immediate-mode", "-U", "-Z", "root", "-B", "65536", "-i", "lo", "-w", self.capture,
-                                  "tcp", program="tcpdump")
+        # Each packet takes a place of the largest size: one that just holds the loopback interface's.
+        self.tcpdump = self.start("--immediate-mode", "-U", "-Z", "root", "-s", 65600, "-B", 131072, "-i", "lo",
+                                  "-w", self.capture, "tcp", program="tcpdump")
         self.tcpdump.wait_for_line("listening on")
 
     def start_server_of(self, program, *options):
         server = self.start(*options, program=program)
         return server, server.wait_for_line("listening on").split()[-1]
 
-    def talk(self, server, uri, *options):
+    def talk(self, server, uri, *options, draft="v2-04"):
         """The client's run, to both ends' end; what was captured, and the server's counters."""
         client = self.run_testrpc("--client", uri, "--verify", "--timeout", 60000, "--json", self.json_path, *options)
         self.assert_all_right(client)
@@ -72,10 +78,10 @@ class Wire(harness.Case):
         self.assertRegex(server.output, r"\b0 transport errors|transport errors +0")
         self.assertRegex(server.output, r"\b0 protocol breaches|protocol breaches +0")
         served = re.search(r"served (\d+) calls on (\d+) connections", server.output)
-        records, faults, summary = wire_check.examine(self.capture)
+        records, faults, summary = wire_check.examine(self.capture, draft)
         self.assertEqual(faults, [], summary)
         self.assertEqual((summary["calls"], summary["connections"]), (int(served[1]), int(served[2])), summary)
-        self.assertGreater(summary["invalidations"], 0)
+        self.assertEqual(summary["invalidations"] > 0, draft != "v2-00")
         return records, summary
 
     def nfs(self, server_options, *options):
@@ -90,6 +96,29 @@ class Wire(harness.Case):
         for kind in ("read_chunks", "write_chunks", "reply_chunks", "long_replies"):
             self.assertGreater(summary[kind], 0, summary)
         return records, summary
+
+    def both_ways(self, version, engines, *options, draft="v2-04", sizes=()):
+        """Calls in both directions at a time: of servers by engine `callback`."""
+        shared = ["--rpcrdma-dialect", draft, "--backward-credits", BACKWARD_CREDITS, *sizes]
+        server, uri = self.start_server_of(harness.TESTRPC, "--server", IWARP, *shared)
+        records, summary = self.talk(
+            server, uri, "--engine", engines, "--size", "100,9000", "--window", "1,16", "--count", 20,
+            "--rpcrdma-version", version, *shared, *options, draft=draft)
+        runs = self.result()["runs"]
+        called_back = sum(run["calls"] for run in runs if run["engine"] == "callback")
+        self.assertGreaterEqual(summary["calls"], sum(run["calls"] for run in runs))
+        self.assertGreaterEqual(summary["backward_calls"], called_back)
+        self.assertEqual(summary["versions"], [version])
+        self.assertEqual(summary["backward_granted"], [BACKWARD_CREDITS])
+        self.assertEqual(summary["backward_outstanding"], BACKWARD_CREDITS)
+        self.assertEqual(summary["outstanding"], 16)
+        self.assertFalse(summary["crc"])
+        return records, summary
+
+    # An odd number of changes: every other run begins with the server's Receives at their largest.
+    def both_ways_with_sizes(self, engines):
+        return self.both_ways(2, engines, "--change-receive-size", 5,
+                              sizes=("--max-receive-size", 16384))
 
 
 class Right(Wire):
@@ -110,13 +139,28 @@ class Right(Wire):
         _, summary = self.nfs(["--credits", 3], "--window", 16, "--size", 3000)
         self.assertEqual((summary["granted"], summary["outstanding"]), ([3], 3))
 
-    def test_all_engines(self):
-        server, uri = self.start_server_of(harness.TESTRPC, "--server", IWARP)
-        _, summary = self.talk(server, uri, "--engine", "all", "--size", "100,9000", "--window", 4, "--count", 40,
-                               "--connections", 2)
-        self.assertFalse(summary["crc"])
-        calls = sum(run["calls"] for run in self.result()["runs"])
-        self.assertGreaterEqual(summary["calls"], calls)
+    def test_both_ways(self):
+        _, summary = self.both_ways(1, "all", "--connections", 2)
+        self.assertEqual(summary["connections"], 2)
+
+    def test_both_ways_in_version_two(self):
+        _, summary = self.both_ways(2, SOME_ENGINES)
+        self.assertEqual(summary["properties"], {wire_version_two.CONNPROP: 2})
+
+    def test_both_ways_in_draft_00(self):
+        _, summary = self.both_ways(2, SOME_ENGINES, draft="v2-00")
+        self.assertFalse(summary["properties"])
+
+    def test_receive_sizes_change_while_calls_run(self):
+        records, summary = self.both_ways_with_sizes(SOME_ENGINES)
+        runs = self.result()["runs"]
+        asked = summary["properties"][wire_version_two.REQPROP]
+        self.assertGreaterEqual(asked, sum(run["receive_size_changes"] for run in runs))
+        self.assertEqual(summary["properties"][wire_version_two.RESPROP], asked)
+        self.assertGreater(summary["properties"][wire_version_two.UPDPROP], 2 * len(runs))
+        for client in (True, False):  # larger Receives are made use of
+            self.assertGreater(max(r["message_bytes"] for r in records if r.get("header") and r["client"] is client),
+                               wire_promises.DEFAULT_2)
 
 
 @unittest.skipIf(not shutil.which("tshark"), "tshark is missing (scripts/install-deps.sh --tests installs it)")
@@ -200,6 +244,112 @@ BREACHES = {
 }
 
 
+def a_message(forward, caller, having=lambda header: True):
+    """Of that direction, from the end that calls or from the other one."""
+    return lambda r: r.get("forward") is forward and (r["client"] is forward) is caller and having(r["header"])
+
+
+def properties(kind, client):
+    return lambda r: r.get("header") and r["client"] is client and r["header"]["msg_type"] == kind
+
+
+def set_in(wanted, **values):
+    """In the first header that is wanted."""
+    return lambda records: of_kind(records, wanted)["header"].update(values)
+
+
+def set_in_all(wanted, **values):
+    def apply(records):
+        for record in filter(wanted, records):
+            record["header"].update(values)
+    return apply
+
+
+def flip(wanted, name):
+    def apply(records):
+        of_kind(records, wanted)["header"][name] ^= 1
+    return apply
+
+
+def set_private(kind, at, octet):
+    """In RFC 8797's data, which are at its end."""
+    def apply(records):
+        record = of_kind(records, lambda r: r["kind"] == kind)
+        start = record["private"].index("f6ab0e18") + 2 * at
+        record["private"] = f"{record['private'][:start]}{octet:02x}{record['private'][start + 2:]}"
+    return apply
+
+
+def give_away_xid(records):
+    """The second backward call has the first one's."""
+    first, second = [r for r in records if a_message(False, True)(r)][:2]
+    second["header"]["xid"], second["begins"] = first["header"]["xid"], first["begins"]
+
+
+def call_first(records):
+    at = next(i for i, r in enumerate(records) if a_message(False, True)(r))
+    call = records.pop(at)
+    records.insert(next(i for i, r in enumerate(records) if r.get("header")), call)
+
+
+def forget_growth(records):
+    """The server's Receives stay small in all that it says but CONNPROP."""
+    for record in records:
+        if properties(wire_version_two.UPDPROP, False)(record):
+            record["header"]["set"] = [(wire_promises.RECEIVE_SIZE, size(wire_promises.DEFAULT_2 + 4))]
+
+
+def say_twice(records):
+    at = next(i for i, r in enumerate(records) if properties(wire_version_two.CONNPROP, True)(r))
+    records.insert(at + 1, {**copy.deepcopy(records[at]), "msn": records[at]["msn"] + 1})
+
+
+def size(value):
+    return value.to_bytes(4, "big")
+
+
+def say(client, name, value):
+    """Another value of a property in CONNPROP."""
+    def apply(records):
+        header = of_kind(records, properties(wire_version_two.CONNPROP, client))["header"]
+        header["set"] = [(n, size(value) if n == name else data) for n, data in header["set"]]
+    return apply
+
+
+BACKWARD_CALL, BACKWARD_REPLY = a_message(False, True), a_message(False, False)
+A_CHUNK = [[(1, 4, 0)]]
+# With what is said of it.
+BACKWARD_BREACHES = {
+    "an XID of another": (flip(BACKWARD_CALL, "xid"), "header and message differ"),
+    "an XID twice": (give_away_xid, "an XID comes twice"),
+    "fewer credits than calls": (set_in_all(BACKWARD_REPLY, flow_control=1), "more calls than credits"),
+    "no credit": (set_in(BACKWARD_REPLY, flow_control=0), "no credit is asked for"),
+    "a chunk": (set_in(BACKWARD_CALL, writes=A_CHUNK), "a backward message with chunks"),
+    "a long call": (set_in(BACKWARD_CALL, msg_type=wire_rules.NOMSG, direction=0), "a backward message with chunks"),
+    "a call before any": (call_first, "a server that calls first"),
+    "a lost reply": (drop(BACKWARD_REPLY), "a call without a reply"),
+    "another version": (set_in(BACKWARD_CALL, version=3), "version 3"),
+}
+SIZE_BREACHES_1 = {
+    "a small receiver": (set_private("reply", 7, 0), "to who takes 1024"),
+    "a small sender": (set_private("reply", 6, 0), "to who takes 1024"),
+}
+PROPERTY_BREACHES = {
+    "a direction": (flip(BACKWARD_CALL, "direction"), "another direction"),
+    "Receives that stay small": (forget_growth, "to who takes 4100"),
+    "no word of larger Receives": (drop(properties(wire_version_two.UPDPROP, True)), "to who takes 4096"),
+    "Receives that shrink": (say(True, wire_promises.RECEIVE_SIZE, 1 << 20), "shrink unasked"),
+    "Receives that are too small": (say(False, wire_promises.RECEIVE_SIZE, 1024), "below the default"),
+    "no calls taken": (say(True, wire_promises.BACKWARD_SUPPORT, wire_promises.NONE), "a kind that is not taken"),
+    "CONNPROP twice": (say_twice, "a second CONNPROP"),
+    "no CONNPROP": (drop(properties(wire_version_two.CONNPROP, False)), "who has not said its properties"),
+    "no answer": (drop(properties(wire_version_two.RESPROP, False)), "before the last one was answered"),
+    "another's answer": (flip(properties(wire_version_two.RESPROP, False), "xid"), "an answer to no request"),
+    "a refusal beside the rest": (set_in(properties(wire_version_two.RESPROP, False), subsets=[{0}, {0}]),
+                                  "not about what was asked for"),
+}
+
+
 class Wrong(Wire):
     """Each breach of the rules is noticed: in the records of a conversation without fault, and in the
     bytes of the capture."""
@@ -210,6 +360,25 @@ class Wrong(Wire):
             changed = copy.deepcopy(records)
             breach(changed)
             self.assertNotEqual(wire_rules.check(changed)[0], [], name)
+
+    def notice(self, records, breaches):
+        for name, (breach, words) in breaches.items():
+            changed = copy.deepcopy(records)
+            breach(changed)
+            said = {text for _, text in wire_rules.check(changed)[0]}
+            self.assertTrue(any(words in text for text in said), f"{name}: {sorted(said)[:5]}")
+
+    def test_breaches_of_backward_calls_are_seen(self):
+        records, _ = self.both_ways(1, FEW_ENGINES)
+        self.notice(records, {**BACKWARD_BREACHES, **SIZE_BREACHES_1})
+
+    def test_breaches_of_properties_are_seen(self):
+        records, _ = self.both_ways_with_sizes(FEW_ENGINES)
+        self.notice(records, {**BACKWARD_BREACHES, **PROPERTY_BREACHES})
+        say(True, wire_promises.BACKWARD_SUPPORT, wire_promises.GENERAL)(records)
+        breach, words = BACKWARD_BREACHES["a chunk"]
+        breach(records)  # it is none any more
+        self.assertNotIn(words, {text for _, text in wire_rules.check(records)[0]})
 
     def test_wrong_bytes_are_seen(self):
         self.nfs(["--credits", 17], "--credits", 23)

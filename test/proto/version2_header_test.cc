@@ -192,7 +192,7 @@ struct ErrorVector {
   Words words;
 };
 
-// Shows: V2D4-ERR-01, V2D4-ERR-02, V2D4-HDR-07, V2D4-DIR-06, V2D4-ERR-21
+// Shows: V2D4-ERR-01, V2D4-ERR-02, V2D4-HDR-07, V2D4-DIR-06, V2D4-ERR-21, V2X-14
 TEST(Version2Header, Draft04HasTenErrors) {
   const ErrorVector vectors[] = {
       {{.code = ErrorCode::kVersion, .raw = 1, .low = 1, .high = 2}, {1, 1, 2}},

@@ -51,7 +51,8 @@ class Checks(unittest.TestCase):
 
     def test_layers_finds_what_goes_up_or_sideways(self):
         for path, include in [("lib/proto/a.cc", "xprt/a.h"), ("lib/proto/a.cc", "rrdk/client.h"),
-                              ("lib/client/a.cc", "server/a.h"), ("drivers/shm/a.cc", "xdr/a.h"),
+                              ("lib/client/a.cc", "server/a.h"), ("lib/calls/a.cc", "service/a.h"),
+                              ("lib/service/a.cc", "rrdk/client.h"), ("drivers/shm/a.cc", "xdr/a.h"),
                               ("apps/tool/a.cc", "xprt/a.h"), ("lib/xprt/a.cc", "shm/a.h"),
                               ("lib/include/rrdk/client.h", "client/a.h")]:
             with self.subTest(path=path, include=include):
@@ -61,6 +62,25 @@ class Checks(unittest.TestCase):
         self.assert_finds("add it to PUBLIC", "check-layers.py", {"lib/include/rrdk/new.h": ""})
         self.assert_finds("names the driver", "check-layers.py",
                           {"lib/client/a.cc": 'bool b = scheme == "shm";\n'})
+
+    def test_headers_finds_what_does_not_compile_alone(self):
+        header = "#pragma once\ninline std::string s;\n"
+        for source in ['#include <string>\n#include "xprt/a.h"\n', '#define A\n#include "xprt/a.h"\n',
+                       '// #include "xprt/a.h"\n', '#include "xprt/b.h"\n']:
+            with self.subTest(source=source):
+                self.assert_finds("lib/xprt/a.h:1: does not compile alone with g++", "check-headers.py",
+                                  {"lib/xprt/a.h": header, "lib/xprt/a.cc": source})
+        self.assert_finds("lib/include/rrdk/a.h:1: does not compile alone with clang++-19",
+                          "check-headers.py", {"lib/include/rrdk/a.h": header})
+
+    def test_headers_finds_what_cannot_be_included_twice(self):
+        self.assert_finds("lib/xprt/a.h:1:", "check-headers.py",
+                          {"lib/xprt/a.h": "struct A {};\n", "lib/xprt/a.cc": '#include "xprt/a.h"\n'})
+
+    def test_headers_leaves_what_a_source_file_includes_first_to_its_build(self):
+        self.assert_passes("check-headers.py", {
+            "lib/xprt/a.h": "#pragma once\ninline std::string s;\n",
+            "lib/xprt/a.cc": '// A comment.\n#include "xprt/a.h"\n'})
 
     def test_datapath_finds_names(self):
         for code in ["auto p = std::make_unique<int>();", "int* p = new int;", "free(p);",

@@ -130,45 +130,16 @@ TEST_P(Drain, OfAServerWithoutConnectionsIsAtOnce) {
 
 // Each reply that the server sent is seen by its client, under load and by every way to travel.
 TEST_P(Drain, LosesNoReply) {
-  struct Load : Ending {
-    using Ending::Ending;
-    uint32_t procedure = 0;
-    Buffer room;
-    std::atomic<uint64_t> good = 0;
-    void again() {
-      Encoder& arguments = begin(procedure);
-      if (procedure == kRead) {
-        arguments.put_u64(0);
-        arguments.put_u32(room.capacity());
-        call.offer(room.first(room.capacity()));
-      } else {
-        arguments.put_u32(0);
-        call.expect_reply(4);
-      }
-      call.submit(
-          [](Call& ended, void* self) {
-            auto& load = *static_cast<Load*>(self);
-            if (ended.status() != CallStatus::kOk) {
-              load.ends.fetch_add(1, std::memory_order_release);
-              return;
-            }
-            load.good.fetch_add(1, std::memory_order_relaxed);
-            load.again();
-          },
-          this);
-    }
-  };
   for (int round = 0; round < 5; ++round) {
     World world(GetParam());
     std::vector<std::unique_ptr<ClientConnection>> connections;
-    std::vector<std::unique_ptr<Load>> loads;
-    for (int i = 0; i < 3; ++i) {
+    RegisteredMemory room = world.memory->allocate(3 * 4096).value();
+    std::vector<std::unique_ptr<Repeating>> loads;
+    for (size_t i = 0; i < 3; ++i) {
       connections.push_back(world.connect());
       for (uint32_t procedure : {kEcho, kWorker, kRead, kEcho, kWorker}) {
-        loads.push_back(std::make_unique<Load>(*connections.back()));
-        loads.back()->procedure = procedure;
-        if (procedure == kRead)
-          loads.back()->room = world.memory->get(4096);
+        loads.push_back(
+            std::make_unique<Repeating>(*connections.back(), procedure, room.span(i * 4096, 4096)));
         loads.back()->again();
       }
     }

@@ -160,6 +160,28 @@ TEST_P(RunsOnce, ResultsAreMovedAsTheRepeatedCallAsks) {
   EXPECT_EQ(site.replay().hits, 16u);
 }
 
+// On the connection on which it was answered with what it lacks (draft-04 section 6.2.4).
+// Shows: V2D4-ERR-17
+TEST_P(RunsOnce, WhenItComesAgainWithTheRoomThatWasMissing) {
+  constexpr uint32_t kError = 4, kWriteResource = 7, kLength = 1000;
+  Site site({}, GetParam());
+  auto client = site.connect();
+  Buffer room = site.memory->get(4096);
+  uint32_t key = client->expose(room.first(4096));
+  RawCall call = {.xid = 7, .procedure = kAppendData, .arguments = {kLength}, .rdma_version = 2};
+  call.lists = Words{0, 1, 1} + segment(key, 8, room.data()) + Words{0, 0};
+  Received refused = site.call(*client, call);
+  EXPECT_EQ(refused.at(3), kError);
+  EXPECT_EQ(refused.at(4), kWriteResource);
+  EXPECT_EQ(refused.at(6), kLength);
+  call.lists = Words{0, 1, 1} + segment(key, 4096, room.data()) + Words{0, 0};
+  Received reply = site.call(*client, call);
+  EXPECT_EQ(reply.at(kResultsBehindChunk + 2), 1u);
+  EXPECT_EQ(reply.at(kResultsBehindChunk + 3), kLength);
+  EXPECT_EQ(room.data()[kLength - 1], pattern(kLength - 1));
+  EXPECT_EQ(site.service.runs, 1u);
+}
+
 TEST_P(RunsOnce, AlsoWhenItsReplyIsTooLargeToKeep) {
   Site site({.replay = {.bytes = 512, .max_reply = 256}}, GetParam());
   RawCall call = {.xid = 7, .procedure = kAppendData, .arguments = {300}};

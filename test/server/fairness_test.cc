@@ -365,13 +365,5 @@ TEST(ChunkBytes, WhatWaitsEndsWithItsConnection) {
   fair.until([&] { return fair.server->stats().connections == kClients - 1; });
 }
 
-TEST(ChunkBytes, NoLimitIsNotAnOption) {
-  auto memory = Fair::make();
-  auto runtime = Runtime::create(*memory, {}).value();
-  auto server = Server::create(*runtime, {.max_chunk_bytes = 0});
-  ASSERT_FALSE(server);
-  EXPECT_EQ(server.error().code, Errc::kInvalidArgument);
-}
-
 }  // namespace
 }  // namespace rrdk::loopback

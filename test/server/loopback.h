@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -77,6 +78,14 @@ struct Keeper {
     }
     for (ServerCall& call : mine)
       std::move(call).reply();
+  }
+  // Closes the connection of the last that came.
+  void drop_one() {
+    std::unique_lock lock(mutex);
+    ServerCall call = std::move(calls.back());
+    calls.pop_back();
+    lock.unlock();
+    std::move(call).drop();
   }
   void join() {
     std::vector<std::thread> mine;
@@ -248,54 +257,53 @@ inline std::unique_ptr<Memory> make_memory() {
   return std::move(*memory);
 }
 
-// Everything, torn down in the right order; the pools are whole afterwards, or the test fails.
-struct World {
-  explicit World(Cores cores = Cores::kEmbedded, const ServerOptions& server_options = {},
-                 const ClientOptions& client_options = {})
-      : World(options_for(cores), server_options, client_options) {}
-  World(const RuntimeOptions& runtime_options, const ServerOptions& server_options,
-        const ClientOptions& client_options)
+// Lets `pass` work, which returns how much it did, until `done()`; fails the test after a long
+// time.
+template <typename Done, typename Pass>
+void wait_until(Done&& done, Pass&& pass) {
+  uint64_t deadline = Runtime::now_ns() + 60'000'000'000;
+  while (!done()) {
+    ASSERT_LT(Runtime::now_ns(), deadline) << "it never happened";
+    if (pass() == 0)
+      std::this_thread::yield();
+  }
+}
+
+// A server with services, and a client.
+struct Ends {
+  Ends(const RuntimeOptions& runtime_options, const ServerOptions& server_options,
+       const ClientOptions& client_options, std::initializer_list<Service> services,
+       const std::string& where = "shm:" + socket_path())
       : memory(make_memory()), runtime(Runtime::create(*memory, runtime_options).value()) {
     server = Server::create(*runtime, server_options).value();
-    auto added =
-        server->add_service({.binding = &kBinding, .procedures = kTable, .context = &keeper});
-    EXPECT_TRUE(added) << added.error().message;
-    auto listening = server->listen("shm:" + socket_path());
+    for (const Service& service : services) {
+      auto added = server->add_service(service);
+      EXPECT_TRUE(added) << added.error().message;
+    }
+    auto listening = server->listen(where);
     EXPECT_TRUE(listening) << listening.error().message;
     uri = *listening;
     client = Client::create(*runtime, client_options).value();
   }
-  ~World() {
-    keeper.join();
-    keeper.release();
+  // Tears down in the right order; the pools are whole afterwards, or the test fails. Before what
+  // the services use goes.
+  void end() {
     client.reset();
     server.reset();
     runtime.reset();
     EXPECT_TRUE(memory->whole());
   }
-
-  std::unique_ptr<ClientConnection> connect(int core = -1) {
-    auto connection = client->connect(uri, core);
-    EXPECT_TRUE(connection) << connection.error().message;
-    return std::move(*connection);
-  }
-  // Polls, or lets the cores run, until `done()`; fails the test after a long time.
+  // Polls, or lets the cores run.
   template <typename Done>
   void until(Done&& done) {
-    uint64_t deadline = Runtime::now_ns() + 60'000'000'000;
-    while (!done()) {
-      ASSERT_LT(Runtime::now_ns(), deadline) << "it never happened";
+    wait_until(done, [this] {
       uint32_t work = 0;
-      if (runtime->embedded()) {
-        for (uint32_t i = 0; i < runtime->num_cores(); ++i)
-          work += runtime->poll(i);
-      }
-      if (work == 0)
-        std::this_thread::yield();
-    }
+      for (uint32_t i = 0; runtime->embedded() && i < runtime->num_cores(); ++i)
+        work += runtime->poll(i);
+      return work;
+    });
   }
 
-  Keeper keeper;
   std::unique_ptr<Memory> memory;
   std::unique_ptr<Runtime> runtime;
   std::unique_ptr<Server> server;
@@ -303,9 +311,33 @@ struct World {
   std::unique_ptr<Client> client;
 };
 
+// The service above, and its client.
+struct World : Ends {
+  explicit World(Cores cores = Cores::kEmbedded, const ServerOptions& server_options = {},
+                 const ClientOptions& client_options = {})
+      : World(options_for(cores), server_options, client_options) {}
+  World(const RuntimeOptions& runtime_options, const ServerOptions& server_options,
+        const ClientOptions& client_options)
+      : Ends(runtime_options, server_options, client_options,
+             {{.binding = &kBinding, .procedures = kTable, .context = &keeper}}) {}
+  ~World() {
+    keeper.join();
+    keeper.release();
+    end();
+  }
+
+  std::unique_ptr<ClientConnection> connect(int core = -1) {
+    auto connection = client->connect(uri, core);
+    EXPECT_TRUE(connection) << connection.error().message;
+    return std::move(*connection);
+  }
+
+  Keeper keeper;
+};
+
 // A call that notes its ends.
 struct Ending {
-  explicit Ending(ClientConnection& connection) : call(connection) {}
+  explicit Ending(Caller& caller) : call(caller) {}
   Call call;
   std::atomic<int> ends = 0;
 
@@ -320,9 +352,42 @@ struct Ending {
   int ended() const { return ends.load(std::memory_order_acquire); }
 };
 
+// A call that is made again and again, until it does not end well.
+struct Repeating : Ending {
+  explicit Repeating(Caller& caller, uint32_t procedure_in = kWorker, MemorySpan room_in = {})
+      : Ending(caller), procedure(procedure_in), room(room_in) {}
+
+  void again() {
+    Encoder& args = begin(procedure);
+    if (procedure == kRead) {
+      args.put_u64(0);
+      args.put_u32(room.length);
+      call.offer(room);
+    } else {
+      args.put_u32(0);
+      call.expect_reply(4);
+    }
+    call.submit(
+        [](Call& ended, void* argument) {
+          auto& self = *static_cast<Repeating*>(argument);
+          if (ended.status() == CallStatus::kOk) {
+            self.good.fetch_add(1, std::memory_order_relaxed);
+            self.again();
+          } else {
+            self.ends.fetch_add(1, std::memory_order_release);
+          }
+        },
+        this);
+  }
+
+  uint32_t procedure;
+  MemorySpan room;  // of kRead
+  std::atomic<uint64_t> good = 0;
+};
+
 // Until the first reply a client may have one call outstanding (V1-CREDIT-11).
-inline void open_window(ClientConnection& connection) {
-  Call call(connection);
+inline void open_window(Caller& caller) {
+  Call call(caller);
   call.begin(kBinding, 0);
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
 }

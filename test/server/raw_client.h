@@ -47,10 +47,14 @@ struct RawCall {
   Words arguments = {};
   Words credential = {0, 0};  // flavour, length, body
   Words lists = {0, 0, 0};    // Read list, Write list, Reply chunk
+  uint32_t rdma_version = 1;  // 2: of draft-04
 
   Words message(uint32_t program, uint32_t version) const {
-    return Words{xid, 1, 32, 0} + lists + Words{xid, 0, 2, program, version, procedure} +
-           credential + Words{0, 0} + arguments;
+    Words start = {xid, rdma_version, 32, 0};
+    if (rdma_version == 2)
+      start = start + Words{0, 0};  // rdma_direction: CALL; rdma_inv_handle
+    return start + lists + Words{xid, 0, 2, program, version, procedure} + credential +
+           Words{0, 0} + arguments;
   }
 };
 

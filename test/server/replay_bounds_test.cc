@@ -214,12 +214,5 @@ TEST(ReplayBounds, OffIsOff) {
   }
 }
 
-TEST(ReplayBounds, OptionsAreChecked) {
-  Site site;
-  EXPECT_FALSE(Server::create(*site.runtime, {.replay = {.entries = 65537}}));
-  EXPECT_FALSE(Server::create(*site.runtime, {.replay = {.bytes = 1000, .max_reply = 2000}}));
-  EXPECT_TRUE(Server::create(*site.runtime, {.replay = {.entries = 0, .bytes = 0}}));
-}
-
 }  // namespace
 }  // namespace rrdk::loopback

@@ -298,28 +298,9 @@ TEST_P(ByCores, IsDestroyedUnderLoad) {
     World world(GetParam());
     auto connection = world.connect();
     open_window(*connection);
-    struct Load : Ending {
-      using Ending::Ending;
-      std::atomic<uint64_t> good = 0;
-      void again() {
-        begin(kWorker).put_u32(0);
-        call.expect_reply(4);
-        call.submit(
-            [](Call& ended, void* self) {
-              auto& load = *static_cast<Load*>(self);
-              if (ended.status() != CallStatus::kOk) {
-                load.ends.fetch_add(1, std::memory_order_release);
-                return;
-              }
-              load.good.fetch_add(1, std::memory_order_relaxed);
-              load.again();
-            },
-            this);
-      }
-    };
-    std::vector<std::unique_ptr<Load>> loads;
+    std::vector<std::unique_ptr<Repeating>> loads;
     for (int i = 0; i < 50; ++i) {
-      loads.push_back(std::make_unique<Load>(*connection));
+      loads.push_back(std::make_unique<Repeating>(*connection));
       loads.back()->again();
     }
     world.until([&] { return loads[0]->good.load() > 20; });

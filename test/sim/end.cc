@@ -14,6 +14,7 @@ End::End(Session& session, Role role, const xprt::ConnectionOptions& options, ui
       role_(role),
       name_(session.name() + (role == Role::kRequester ? " cli" : " srv")),
       reads_(reads),
+      draft_(options.limits.versions.two),
       queue_pair_(context_, name_, *this,
                   {options.send_wrs, reads, session.around().weather.keys}) {
   Surroundings& around = session.around();
@@ -27,8 +28,8 @@ End::End(Session& session, Role role, const xprt::ConnectionOptions& options, ui
 template <typename Use>
 void End::use_engine(Use&& use) {
   if (depth_++ == 0) {
-    most_zombies_ = session_.wire().zombies();
-    least_window_ = session_.wire().window();
+    most_zombies_ = own().zombies();
+    least_window_ = own().window();
   }
   use(*engine_);
   if (--depth_ == 0)
@@ -37,6 +38,14 @@ void End::use_engine(Use&& use) {
 
 bool End::prepare() {
   return engine_->prepare_receives();
+}
+
+Wire& End::own() {
+  return session_.wire(role_);
+}
+
+Wire& End::theirs() {
+  return session_.wire(is_requester() ? Role::kResponder : Role::kRequester);
 }
 
 void End::give_up() {
@@ -69,7 +78,7 @@ void End::cancel(Call& call) {
   if (context_.traced)
     context_.trace(name_, "cancel call %u, xid %08x", call.serial, call.xid());
   call.cancelled = true;
-  if (Wire::Record* record = session_.wire().find(call.xid()))
+  if (Wire::Record* record = own().find(call.xid()))
     record->given_up = true;
   use_engine([&](xprt::Connection& engine) { engine.cancel(call.out); });
 }
@@ -81,8 +90,22 @@ void End::set_credits(uint32_t credits) {
     engine_->set_requested_credits(credits);
   } else {
     engine_->set_granted_credits(credits);
-    session_.wire().configure(credits);
+    theirs().configure(credits);
   }
+}
+
+void End::change_receives(uint32_t bytes) {
+  bool raises = context_.random.one_in(3);
+  bool done = false;
+  // Replies to calls on their way may need what the requester said of its Receives.
+  if (!is_requester())
+    most_asked_ = bytes = std::max({bytes, most_asked_, engine_->peer_receive_size()});
+  use_engine([&](xprt::Connection& engine) {
+    done = raises ? engine.raise_receives(bytes) : engine.request_receive_size(bytes);
+  });
+  if (context_.traced)
+    context_.trace(name_, "%s Receives of %u bytes: %s", raises ? "post" : "ask for", bytes,
+                   done ? "yes" : "no");
 }
 
 void End::on_event(uint32_t what, uint64_t argument) {
@@ -166,8 +189,17 @@ void End::settle() {
 
 void End::post() {
   queue_pair_.post(*engine_);
-  if (is_requester())
-    session_.wire().on_requester_posted();
+  check_receives();
+  own().on_requester_posted();
+}
+
+// What the peer was told, each Receive has room for (V2D4-PROP-19).
+void End::check_receives() {
+  bool tells = draft_ == proto::Wire::kDraft04;
+  uint32_t told = engine_->announced_receive_size();
+  if (tells && queue_pair_.smallest_receive() < told)
+    context_.fail(name_, "a Receive of %u bytes is posted, and %u are announced",
+                  queue_pair_.smallest_receive(), told);
 }
 
 // A connection is given up for a reason that the simulation knows of.
@@ -197,8 +229,8 @@ void End::on_reports(std::span<const Report> reports) {
     context_.fail(name_, "a completion comes after the engine was idle");
     return;
   }
-  most_zombies_ = session_.wire().zombies();
-  least_window_ = session_.wire().window();
+  most_zombies_ = own().zombies();
+  least_window_ = own().window();
   ++depth_;  // this is what use_engine() does; the reports are noted first
   note(reports);
   engine_->on_completions(completions_);
@@ -214,12 +246,19 @@ void End::note(std::span<const Report> reports) {
       saw_failure_ = true;
     else if (report.completion.op != fabric::Op::kReceive || report.stray)
       continue;
-    else if (!is_requester())
-      session_.wire().on_call_delivered(report.xid);
+    else if (report.about == About::kProperties || report.about == About::kRefusedProperties)
+      note_properties(report);
+    else if (report.about == About::kCall)
+      theirs().on_call_delivered(report.xid, draft_ == proto::Wire::kDraft04);
     else if (!saw_failure_ && engine_->established())
-      session_.wire().on_reply_delivered(report.xid, report.credits);
-    least_window_ = std::min(least_window_, session_.wire().window());
+      own().on_reply_delivered(report.xid, report.credits);
+    least_window_ = std::min(least_window_, own().window());
   }
+}
+
+void End::note_properties(const Report& report) {
+  bool grants = report.about == About::kProperties;
+  session_.wire(Role::kRequester).on_properties_delivered(is_requester(), grants, report.credits);
 }
 
 void End::on_queue_pair_error() {
@@ -228,19 +267,28 @@ void End::on_queue_pair_error() {
     context_.schedule.after(context_.delay(), *peer_, kBreak);
 }
 
-void End::on_send(std::span<const std::byte> message) {
-  Wire& wire = session_.wire();
+About End::on_send(std::span<const std::byte> message) {
   if (queue_pair_.in_error())
-    return;  // no one will see it
-  if (!is_requester()) {
-    wire.on_reply_posted(message, queue_pair_.receives_posted());
-    return;
+    return About::kCall;  // no one will see it
+  About about = About::kAnswer;
+  if (!theirs().awaits(message))
+    about = session_.wire(Role::kRequester).about(message, is_requester());
+  if (about == About::kCall) {
+    note_call(message);
+  } else if (about == About::kAnswer) {
+    // Receives that calls of our own will need are not there for the peer's (BIDIR-07).
+    uint32_t posted = queue_pair_.receives_posted();
+    theirs().on_reply_posted(message, posted - std::min(posted, own().unanswered()));
   }
+  return about;
+}
+
+void End::note_call(std::span<const std::byte> message) {
   bool waited = engine_->counters().waits_send_queue != 0;
-  Wire::Record* record = wire.on_call_posted(message, waited, queue_pair_.keys());
+  Wire::Record* record = own().on_call_posted(message, waited, queue_pair_.keys());
   if (record == nullptr)
     return;
-  Call* call = session_.around().owner.call_of(session_, record->xid);
+  Call* call = session_.around().owner.call_of(session_, role_, record->xid);
   if (call == nullptr) {
     context_.fail(name_, "xid %08x: a call is sent that no one made", record->xid);
     return;
@@ -253,14 +301,14 @@ void End::on_send(std::span<const std::byte> message) {
 }
 
 bool End::given_up(const Key& key) {
-  const Wire::Record* record = key.called ? session_.wire().find(key.xid) : nullptr;
+  const Wire::Record* record = key.called ? own().find(key.xid) : nullptr;
   return record != nullptr &&
          (record->given_up ||
           (record->deadline_ns != 0 && record->deadline_ns <= context_.schedule.now()));
 }
 
 void End::on_call(xprt::IncomingCall& call) {
-  Wire::Record* record = session_.wire().find(call.xid());
+  Wire::Record* record = theirs().find(call.xid());
   if (record == nullptr || !record->delivered || record->above)
     context_.fail(name_, "xid %08x: no such call, or for the second time", call.xid());
   Shape* shape = session_.around().traffic.check_arguments(call, name_);
@@ -315,16 +363,19 @@ void End::on_call_ended(xprt::OutgoingCall& out) {
   check_keys(call);
   bool given_up = out.status != CallStatus::kOk && out.status != CallStatus::kChunkError &&
                   out.status != CallStatus::kRemoteError;
-  if (Wire::Record* record = session_.wire().find(call.xid()))
+  if (Wire::Record* record = own().find(call.xid()))
     note_end(*record, given_up);
-  around.traffic.check_outcome(call, name_,
-                               {queue_pair_.in_error(), around.weather.responder_memory != 0,
-                                around.weather.requester_memory != 0 || around.weather.few_keys()});
+  const Weather& weather = around.weather;
+  int own_memory = is_requester() ? weather.requester_memory : weather.responder_memory;
+  int peers_memory = is_requester() ? weather.responder_memory : weather.requester_memory;
+  around.traffic.check_outcome(
+      call, name_,
+      {queue_pair_.in_error(), peers_memory != 0, own_memory != 0 || weather.few_keys()});
   around.owner.on_ended(call);
 }
 
 void End::note_end(Wire::Record& record, bool given_up) {
-  session_.wire().on_ended(record, given_up);
+  own().on_ended(record, given_up);
   most_zombies_ += given_up;
 }
 

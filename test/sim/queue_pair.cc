@@ -88,11 +88,12 @@ void QueuePair::post_one(const SendWr& wr) {
     if (sge.region == kNoRegion)
       context_.fail(name_, "a %s names memory that is not registered", name_of(wr.op));
   }
+  About about = About::kCall;
   if (is_send(wr.op)) {
     message_.clear();
     for (const MemorySpan& sge : wr.spans())
       message_.insert(message_.end(), sge.data, sge.data + sge.length);
-    owner_.on_send(message_);
+    about = owner_.on_send(message_);
   }
   slots_.push_back(wr.signaled);
   if (slots_.size() > limits_.send_wrs)
@@ -105,6 +106,7 @@ void QueuePair::post_one(const SendWr& wr) {
   }
   queue_.emplace_back();
   queue_.back().wr = wr;
+  queue_.back().about = about;
 }
 
 void QueuePair::schedule_execution() {
@@ -173,7 +175,7 @@ WcStatus QueuePair::execute(Request& request, bool& retry) {
   switch (wr.op) {
     case Op::kSend:
     case Op::kSendInvalidate:
-      return send(wr, retry);
+      return send(request, retry);
     case Op::kRead:
     case Op::kWrite:
       return move(request);
@@ -197,7 +199,8 @@ WcStatus QueuePair::random_error(Op op) {
   return local ? kLocal[0] : kRemote[context_.random.below(5)];
 }
 
-WcStatus QueuePair::send(const SendWr& wr, bool& retry) {
+WcStatus QueuePair::send(const Request& request, bool& retry) {
+  const SendWr& wr = request.wr;
   QueuePair& to = *peer_;
   if (to.in_error_)
     return WcStatus::kPeerLost;
@@ -235,10 +238,18 @@ WcStatus QueuePair::send(const SendWr& wr, bool& retry) {
   }
   if (length >= 16) {
     report.xid = xdr::load_u32(receive.buffer.data);
+    report.about = request.about;
     report.credits = xdr::load_u32(receive.buffer.data + 8);
   }
   to.report(report);
   return WcStatus::kSuccess;
+}
+
+uint32_t QueuePair::smallest_receive() const {
+  uint32_t smallest = UINT32_MAX;
+  for (const fabric::ReceiveWr& wr : receives_)
+    smallest = std::min(smallest, wr.buffer.length);
+  return smallest;
 }
 
 bool QueuePair::stray(std::span<const std::byte> message) {

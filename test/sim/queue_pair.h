@@ -18,10 +18,15 @@
 
 namespace rrdk::sim {
 
+// What a message between the engines is: a call of its sender's, an answer to one of the other
+// end's, or about the transport properties of draft-04.
+enum class About : uint8_t { kCall, kAnswer, kProperties, kRefusedProperties };
+
 // A completion, and what the message was in which it came.
 struct Report {
   fabric::Completion completion;
   bool stray;  // a message that the fabric made up
+  About about;
   uint32_t xid;
   uint32_t credits;
   uint64_t order;
@@ -30,7 +35,7 @@ struct Report {
 class QueuePairOwner {
  public:
   // A Send is being posted; `message` is what it gathers.
-  virtual void on_send(std::span<const std::byte> message) = 0;
+  virtual About on_send(std::span<const std::byte> message) = 0;
   // Whether the call that showed this key to the peer was given up on, so that its memory may be
   // fenced while the peer is still at it.
   virtual bool given_up(const Key& key) = 0;
@@ -72,6 +77,8 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   bool drained() const { return queue_.empty() && receives_.empty() && !has_reports(); }
   // Receives that the engine believes to be posted.
   uint32_t receives_posted() const { return receives_given_ - receives_reported_; }
+  // The smallest of those that can still take a message; none: the largest number.
+  uint32_t smallest_receive() const;
   KeyTable& keys() { return keys_; }
 
   // RemoteKeys
@@ -85,6 +92,7 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   enum class Outcome : uint8_t { kDone, kRetry, kFailed };
   struct Request {
     fabric::SendWr wr;
+    About about = About::kCall;
     bool done = false;
     fabric::WcStatus status = fabric::WcStatus::kSuccess;
     std::vector<std::byte> data;  // of a Read that was executed and has not landed
@@ -94,7 +102,7 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   void schedule_execution();
   void execute_next();
   fabric::WcStatus execute(Request& request, bool& retry);
-  fabric::WcStatus send(const fabric::SendWr& wr, bool& retry);
+  fabric::WcStatus send(const Request& request, bool& retry);
   fabric::WcStatus move(Request& request);
   fabric::WcStatus bind(const fabric::SendWr& wr);
   fabric::WcStatus invalidate(const fabric::SendWr& wr);

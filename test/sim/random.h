@@ -5,17 +5,13 @@
 
 namespace rrdk::sim {
 
-// SplitMix64. Seeds that are neighbours give streams that have nothing in common.
+// SplitMix64, begun at a place that is mixed as well: the streams of neighbours would otherwise be
+// one stream, a number apart.
 class Random {
  public:
-  explicit Random(uint64_t seed) noexcept : state_(seed * 0x9e3779b97f4a7c15u) {}
+  explicit Random(uint64_t seed) noexcept : state_(mix(seed + kStep)) {}
 
-  uint64_t next() noexcept {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  uint64_t next() noexcept { return mix(state_ += kStep); }
   // In [0, n); n > 0.
   uint32_t below(uint32_t n) noexcept {
     return static_cast<uint32_t>(((next() >> 32) * uint64_t{n}) >> 32);
@@ -26,6 +22,14 @@ class Random {
   bool one_in(uint32_t n) noexcept { return n != 0 && below(n) == 0; }
 
  private:
+  static constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;
+
+  static uint64_t mix(uint64_t z) noexcept {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+
   uint64_t state_;
 };
 

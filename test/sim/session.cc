@@ -5,9 +5,12 @@ namespace rrdk::sim {
 namespace {
 
 // Returns what the wire has to be understood as.
-proto::Versions choose_versions(Random& random, xprt::ConnectionOptions& requester,
+proto::Versions choose_versions(Surroundings& around, xprt::ConnectionOptions& requester,
                                 xprt::ConnectionOptions& responder) {
-  Weather::choose_versions(random, requester, responder);
+  Weather::choose_versions(around.context.random, requester, responder);
+  // Large Receives stay with the replies that were kept, and without others no call is sent.
+  if (around.weather.requester_memory != 0)
+    requester.max_receive_size = 4096;
   return requester.limits.versions;
 }
 
@@ -17,11 +20,15 @@ Session::Session(Surroundings& around, uint32_t line, uint32_t life)
     : around_(around),
       line_(line),
       name_("c" + std::to_string(line) + "." + std::to_string(life)),
-      requester_options_(Weather::options(around.context.random, xprt::Role::kRequester)),
-      responder_options_(Weather::options(around.context.random, xprt::Role::kResponder)),
-      wire_(around.context, name_,
-            choose_versions(around.context.random, requester_options_, responder_options_),
-            requester_options_.credits, responder_options_.credits),
+      requester_options_(around.weather.options(around.context.random, xprt::Role::kRequester)),
+      responder_options_(around.weather.options(around.context.random, xprt::Role::kResponder)),
+      forward_(around.context, name_,
+               choose_versions(around, requester_options_, responder_options_),
+               requester_options_.credits, responder_options_.credits,
+               around.weather.responder_memory != 0),
+      backward_(around.context, name_ + " back", requester_options_.limits.versions,
+                responder_options_.backward_credits, requester_options_.backward_credits,
+                around.weather.requester_memory != 0),
       requester_(*this, xprt::Role::kRequester, requester_options_,
                  around.context.random.between(1, 16)),
       responder_(*this, xprt::Role::kResponder, responder_options_,
@@ -40,7 +47,7 @@ bool Session::start() {
 
 // An old reply comes once more, as it may from a responder with a retransmission queue of its own.
 void Session::stray() {
-  const std::vector<Wire::Record>& records = wire_.records();
+  const std::vector<Wire::Record>& records = forward_.records();
   if (records.empty() || !requester_.healthy())
     return;
   Context& context = around_.context;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,8 +27,8 @@ class SessionOwner {
   virtual void on_ended(Call& call) = 0;
   virtual void on_over(Session& session) = 0;
   virtual bool ticks() const = 0;
-  // The active call with this XID on this connection; null: none.
-  virtual Call* call_of(const Session& session, uint32_t xid) = 0;
+  // The active call of that end with this XID on this connection; null: none.
+  virtual Call* call_of(const Session& session, xprt::Role caller, uint32_t xid) = 0;
 
  protected:
   ~SessionOwner() = default;
@@ -54,10 +55,12 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void hang_up(const char* why);
   void give_up();  // before it was connected
 
-  // The upper layer's requests, for the requester.
+  // The upper layer's requests.
   void submit(Call& call);
   void cancel(Call& call);
   void set_credits(uint32_t credits);
+  // Either end's: asks for other Receives at the peer, or makes its own larger.
+  void change_receives(uint32_t bytes);
 
   bool alive() const { return engine_ != nullptr; }
   bool healthy() const { return alive() && engine_->established() && !hanging_up_; }
@@ -71,7 +74,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void on_call(xprt::IncomingCall& call) override;
   void on_call_ended(xprt::OutgoingCall& call) override;
   // QueuePairOwner
-  void on_send(std::span<const std::byte> message) override;
+  About on_send(std::span<const std::byte> message) override;
   bool given_up(const Key& key) override;
   void on_reports(std::span<const Report> reports) override;
   void on_queue_pair_error() override;
@@ -100,18 +103,25 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void settle();
   void post();
   void note(std::span<const Report> reports);
+  void note_properties(const Report& report);
   void check_reason();
+  void check_receives();
   void check_keys(const Call& call);
+  void note_call(std::span<const std::byte> message);
   void note_end(Wire::Record& record, bool given_up);
   void bury();
   void answer(xprt::IncomingCall& call, Shape& shape);
   bool is_requester() const { return role_ == xprt::Role::kRequester; }
+  // What is known of the calls that this end makes, and of those that it takes.
+  Wire& own();
+  Wire& theirs();
 
   Session& session_;
   Context& context_;
   xprt::Role role_;
   std::string name_;
   uint32_t reads_;
+  std::optional<proto::Wire> draft_;  // of version 2 that it knows
   QueuePair queue_pair_;
   std::unique_ptr<xprt::Connection> engine_;
   End* peer_ = nullptr;
@@ -120,6 +130,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   bool hanging_up_ = false;
   bool turn_pending_ = false;
   bool saw_failure_ = false;  // a work request of ours failed
+  uint32_t most_asked_ = 0;   // bytes of the peer's Receives
   bool dropped_ = false;      // the handler ended the connection
   // During the last use of the engine, at most and at least, in whatever order it saw things.
   uint32_t most_zombies_ = 0;
@@ -140,7 +151,8 @@ class Session {
   bool lost() const { return requester_.lost() || responder_.lost(); }
   End& requester() { return requester_; }
   End& responder() { return responder_; }
-  Wire& wire() { return wire_; }
+  Wire& wire(xprt::Role caller) { return caller == xprt::Role::kRequester ? forward_ : backward_; }
+  End& end(xprt::Role role) { return role == xprt::Role::kRequester ? requester_ : responder_; }
   Surroundings& around() { return around_; }
   uint32_t line() const { return line_; }
   const std::string& name() const { return name_; }
@@ -152,7 +164,8 @@ class Session {
   std::string name_;
   xprt::ConnectionOptions requester_options_;
   xprt::ConnectionOptions responder_options_;
-  Wire wire_;
+  Wire forward_;
+  Wire backward_;
   End requester_;
   End responder_;
 };

@@ -13,6 +13,7 @@ constexpr uint32_t kTail = 64;  // bytes behind a result that are looked at
 constexpr std::byte kUntouched{0x5a};
 constexpr uint32_t kMaxItem = 200 * 1024;
 constexpr uint32_t kRooms = 4;
+constexpr uint32_t kSmallItem = 200;  // of backward calls, of which the smallest threshold holds 4
 
 // Random bytes, of which each item is a part: filling and comparing are as quick as can be.
 const std::vector<std::byte>& noise() {
@@ -40,6 +41,11 @@ uint64_t stream_length(const std::vector<Item>& items) {
   return length;
 }
 
+bool is_large(const std::vector<Item>& items) {
+  return std::any_of(items.begin(), items.end(),
+                     [](const Item& item) { return item.length > kSmallItem; });
+}
+
 bool all_are(const std::byte* from, size_t length, std::byte value) {
   return std::all_of(from, from + length, [value](std::byte b) { return b == value; });
 }
@@ -62,6 +68,17 @@ uint32_t Traffic::length() {
   return std::min(n, largest_);
 }
 
+// As the messages of backward calls are, mostly: they fit any threshold.
+void Traffic::make_small(Shape& shape) {
+  shape.force_long = false;
+  if (context_.random.one_in(10))
+    return;
+  for (std::vector<Item>* list : {&shape.arguments, &shape.results}) {
+    for (Item& item : *list)
+      item.length = std::min(item.length, kSmallItem);
+  }
+}
+
 std::vector<Item> Traffic::items() {
   Random& random = context_.random;
   std::vector<Item> list(random.one_in(3) ? 0 : random.below(5));
@@ -70,7 +87,7 @@ std::vector<Item> Traffic::items() {
   return list;
 }
 
-Shape& Traffic::draw() {
+Shape& Traffic::draw(xprt::Role caller) {
   Random& random = context_.random;
   Shape& shape = shapes_.emplace_back();
   shape.serial = static_cast<uint32_t>(shapes_.size() - 1);
@@ -81,6 +98,9 @@ Shape& Traffic::draw() {
   shape.dropped = random.one_in(300);
   shape.small_room = random.one_in(30);
   shape.small_reply = random.one_in(30);
+  shape.backward = caller == xprt::Role::kResponder;
+  if (shape.backward)
+    make_small(shape);
   return shape;
 }
 
@@ -237,7 +257,8 @@ void Traffic::check_outcome(const Call& call, const std::string& who, const Allo
       check_data(call, shape, who);
       break;
     case CallStatus::kChunkError:
-      allowed = shape.refused || shape.small_room || shape.small_reply || allowance.refused;
+      allowed = shape.refused || shape.small_room || shape.small_reply || allowance.refused ||
+                (shape.backward && is_large(shape.results));
       break;
     case CallStatus::kRemoteError:  // version 2: no buffers in time, or a refusal without a code
       allowed = allowance.refused || shape.refused;
@@ -253,6 +274,9 @@ void Traffic::check_outcome(const Call& call, const std::string& who, const Allo
       break;
     case CallStatus::kNoMemory:
       allowed = allowance.unsendable;
+      break;
+    case CallStatus::kTooLarge:
+      allowed = shape.backward && is_large(shape.arguments);
       break;
     default:
       break;

@@ -32,6 +32,7 @@ struct Shape {
   bool small_room = false;   // a result has too little room
   bool small_reply = false;  // the rest of the reply may have
   bool plain_end = false;    // made when all is quiet: it must succeed
+  bool backward = false;     // of the server to its client: inline or not at all
 };
 
 // Room for one segment of a result, with guard bytes around it.
@@ -43,9 +44,10 @@ struct Guarded {
 // A call that the simulated client makes, reused from call to call.
 struct Call {
   xprt::OutgoingCall out;
-  uint32_t line = 0;    // the connection's number
-  uint32_t serial = 0;  // of its Shape
-  bool active = false;  // between submit() and on_call_ended
+  uint32_t line = 0;                           // the connection's number
+  xprt::Role caller = xprt::Role::kRequester;  // the end that makes it
+  uint32_t serial = 0;                         // of its Shape
+  bool active = false;                         // between submit() and on_call_ended
   bool cancelled = false;
   bool again = false;  // it was lost and is to be made again
   std::vector<Guarded> room;
@@ -68,7 +70,7 @@ class Traffic {
   Traffic(Context& context, Memory& memory, uint32_t largest)
       : context_(context), memory_(memory), largest_(largest) {}
 
-  Shape& draw();
+  Shape& draw(xprt::Role caller = xprt::Role::kRequester);
   Shape& repeat(const Shape& shape);
   // Null: no call has this number.
   Shape* find(uint32_t serial);
@@ -85,6 +87,7 @@ class Traffic {
 
  private:
   uint32_t length();
+  void make_small(Shape& shape);
   std::vector<Item> items();
   bool offer(Call& call, const Shape& shape, uint64_t& reply);
   bool add_room(std::vector<MemorySpan>& spans, Call& call, uint32_t bytes, uint32_t segments);

@@ -24,6 +24,8 @@ Weather::Weather(Random& random) {
   lazy_posting = random.one_in(2);
   answers_at_once = random.one_in(2);
   takes_turns = random.one_in(2);
+  // With scarce memory Receives for both directions can never stand ready again.
+  both_ways = random.one_in(2) && responder_memory == 0;
 
   longest_peace = random.one_in(4) ? 0 : random.between(50'000, 2'000'000);
   breaks = random.one_in(3);
@@ -31,6 +33,7 @@ Weather::Weather(Random& random) {
   strays = random.one_in(3);
   cancels = random.one_in(3);
   credit_changes = random.one_in(3);
+  size_changes = random.one_in(2);
   deadlines = random.one_in(3);
   failed_connects = random.one_in(10);
   abrupt = random.one_in(3);
@@ -38,12 +41,15 @@ Weather::Weather(Random& random) {
     tick_ns = 1'000'000;  // who waits for what others hold looks again at each tick
 }
 
-xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) {
+xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) const {
   xprt::ConnectionOptions o;
   o.role = role;
   o.credits = random.one_in(3) ? 1 + random.below(2) : 1 + random.below(8);
-  o.send_size = 1024 * random.between(1, 4);
+  o.backward_credits = both_ways ? 1 + random.below(6) : 0;
+  o.backward_chunks = random.one_in(2);
+  o.send_size = random.one_in(3) ? 16384 : 1024 * random.between(1, 4);
   o.receive_size = 1024 * random.between(1, 4);
+  o.max_receive_size = 4096u << random.below(3);
   o.send_wrs = random.one_in(3) ? 8 + random.below(8) : 8 + random.below(120);
   o.max_sges = random.between(2, 16);
   o.chunk_threshold = random.below(2000);
@@ -62,6 +68,8 @@ void Weather::choose_versions(Random& random, xprt::ConnectionOptions& requester
   requester.limits.versions.two = responder.limits.versions.two = draft;
   constexpr xprt::Speaks kSpeaks[] = {xprt::Speaks::kOne, xprt::Speaks::kTwo, xprt::Speaks::kAuto};
   requester.speaks = kSpeaks[random.below(3)];
+  requester.properties = !random.one_in(4);
+  responder.properties = !random.one_in(4);
   if (requester.speaks != xprt::Speaks::kTwo && random.one_in(3))
     responder.limits.versions.two.reset();
 }

@@ -26,9 +26,10 @@ struct Weather {
   bool lazy_posting;        // work requests are posted some time after the engine made them
   bool takes_turns;         // a responder's calls wait for its turns
   bool answers_at_once;     // some handlers answer within on_call()
+  bool both_ways;           // servers call their clients, too
   // Faults.
   uint64_t longest_peace;  // between two; 0: there are none
-  bool breaks, errors, strays, cancels, credit_changes, deadlines, failed_connects;
+  bool breaks, errors, strays, cancels, credit_changes, size_changes, deadlines, failed_connects;
   bool abrupt;  // ends with calls in flight
 
   bool scarce() const {
@@ -36,7 +37,7 @@ struct Weather {
   }
   bool few_keys() const { return keys < 1000; }
   // Of one end of a new connection.
-  static xprt::ConnectionOptions options(Random& random, xprt::Role role);
+  xprt::ConnectionOptions options(Random& random, xprt::Role role) const;
   // What the two ends of one connection speak.
   static void choose_versions(Random& random, xprt::ConnectionOptions& requester,
                               xprt::ConnectionOptions& responder);

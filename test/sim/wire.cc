@@ -9,8 +9,9 @@ namespace rrdk::sim {
 using proto::MessageType;
 
 namespace {
-constexpr size_t kRepeatable = 1024;  // bytes of a reply that may come again
-}
+constexpr size_t kRepeatable = 1024;    // bytes of a reply that may come again
+constexpr uint32_t kSpareReceives = 3;  // that no credit stands on, when draft-04 is spoken
+}  // namespace
 
 Wire::Record* Wire::find(uint32_t xid) {
   for (size_t i = records_.size(); i-- != 0;) {
@@ -50,6 +51,7 @@ Wire::Record* Wire::on_call_posted(std::span<const std::byte> message, bool wait
   if (++unanswered_ > std::min(window, own_))
     context_.fail(name_, "xid %08x: %u calls without reply, %u are granted", header_.xid,
                   unanswered_, window);
+  record.draft04 = header_.wire == proto::Wire::kDraft04;
   const proto::ChunkLists& lists = header_.lists;
   record.has_reply_chunk = lists.has_reply;
   uint32_t first = lists.num_segments;
@@ -73,13 +75,15 @@ Wire::Record* Wire::on_call_posted(std::span<const std::byte> message, bool wait
   return &record;
 }
 
-void Wire::on_call_delivered(uint32_t xid) {
+void Wire::on_call_delivered(uint32_t xid, bool knows_draft04) {
   Record* record = find(xid);
   if (record == nullptr || record->delivered) {
     context_.fail(name_, "xid %08x: arrived twice, or was never sent", xid);
     return;
   }
   record->delivered = true;
+  record->properties = properties_;
+  spares_ |= record->draft04 && knows_draft04;
   record->most_credits = configured_;
   ++in_process_;
 }
@@ -104,6 +108,10 @@ void Wire::on_reply_posted(std::span<const std::byte> message, uint32_t receives
   record->answered = true;
   --in_process_;
   uint32_t grant = header_.credits;
+  // Spares that stand ready; those that came behind this call may have to wait in theirs.
+  uint32_t spares = spares_ && !scarce_ ? kSpareReceives : 0;
+  spares -= std::min(spares, properties_ - record->properties);
+  receives -= std::min(receives, spares);
   if (grant == 0)
     context_.fail(name_, "xid %08x: no credit is granted", header_.xid);
   if (grant > record->most_credits)
@@ -164,9 +172,48 @@ void Wire::on_reply_delivered(uint32_t xid, uint32_t credits) {
   zombies_ -= record->ended;
   if (!record->granted)
     return;  // says nothing of credits (V1-CREDIT-21)
+  take_grant(credits);
+}
+
+void Wire::take_grant(uint32_t credits) {
   window_ = std::clamp(credits, 1u, own_);
   window_most_ = std::max(window_most_, window_);
   window_ever_ = std::max(window_ever_, window_);
+}
+
+bool Wire::awaits(std::span<const std::byte> message) {
+  const Record* record = find(xdr::load_u32(message.data()));
+  return xdr::load_u32(message.data() + 12) == static_cast<uint32_t>(MessageType::kError) &&
+         record != nullptr && record->delivered && !record->answered;
+}
+
+About Wire::about(std::span<const std::byte> message, bool by_requester) {
+  proto::decode(message, by_requester ? proto::Direction::kCall : proto::Direction::kReply, limits_,
+                header_);
+  About plain = header_.direction == proto::Direction::kReply ? About::kAnswer : About::kCall;
+  if (header_.wire != proto::Wire::kDraft04)
+    return plain;
+  if (header_.type >= MessageType::kConnProp) {
+    property_xids_[by_requester].push_back(header_.xid);
+    return About::kProperties;
+  }
+  if (header_.type != MessageType::kError)
+    return plain;
+  const std::vector<uint32_t>& xids = property_xids_[!by_requester];
+  if (std::find(xids.begin(), xids.end(), header_.xid) != xids.end())
+    return About::kRefusedProperties;
+  if (by_requester)
+    context_.fail(name_, "xid %08x: an error from the requester, for nothing that it was sent",
+                  header_.xid);
+  return plain;
+}
+
+void Wire::on_properties_delivered(bool to_requester, bool grants, uint32_t credits) {
+  properties_ += !to_requester;
+  if (!to_requester)
+    spares_ = true;
+  else if (grants && credits != 0)
+    take_grant(credits);
 }
 
 void Wire::on_ended(Record& record, bool given_up) {

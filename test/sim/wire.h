@@ -10,6 +10,7 @@
 #include "context.h"
 #include "keys.h"
 #include "proto/header.h"
+#include "queue_pair.h"
 
 namespace rrdk::sim {
 
@@ -28,7 +29,9 @@ class Wire {
     bool ended = false;
     bool given_up = false;  // cancelled, timed out or lost
     bool again = false;     // refused in a way that lets the requester send it again
-    bool granted = false;   // the answer says something of credits
+    bool draft04 = false;
+    uint32_t properties = 0;  // messages about them that had come to the responder before it
+    bool granted = false;     // the answer says something of credits
     bool has_reply_chunk = false;
     std::vector<uint16_t> write_chunks;    // segments of each
     std::vector<proto::Segment> segments;  // of the Write chunks, then of the Reply chunk
@@ -36,18 +39,19 @@ class Wire {
   };
 
   Wire(Context& context, std::string name, const proto::Versions& versions,
-       uint32_t requester_credits, uint32_t responder_credits)
+       uint32_t requester_credits, uint32_t responder_credits, bool scarce)
       : context_(context),
         name_(std::move(name)),
         limits_({.versions = versions}),
         own_(requester_credits),
-        configured_(responder_credits) {}
+        configured_(responder_credits),
+        scarce_(scarce) {}
 
   // The requester posts a call. `waited`: calls were held back by its send queue, so that this one
   // may have been released under an earlier grant. Null when the header is wrong.
   Record* on_call_posted(std::span<const std::byte> message, bool waited, KeyTable& keys);
-  void on_call_delivered(uint32_t xid);
-  // The responder posts an answer, when so many Receives stand ready.
+  void on_call_delivered(uint32_t xid, bool knows_draft04);
+  // The responder posts an answer, when so many Receives stand ready for calls.
   void on_reply_posted(std::span<const std::byte> message, uint32_t receives);
   void on_reply_delivered(uint32_t xid, uint32_t credits);
   // All that the requester wanted posted was posted.
@@ -55,27 +59,41 @@ class Wire {
   void on_ended(Record& record, bool given_up);
   void configure(uint32_t credits);
 
+  // A message that an end posts, and that answers no call as far as awaits() knows.
+  About about(std::span<const std::byte> message, bool by_requester);
+  // Whether the message is an error that answers a call.
+  bool awaits(std::span<const std::byte> message);
+  // One that is about no call; an error for such says nothing of credits.
+  void on_properties_delivered(bool to_requester, bool grants, uint32_t credits);
+
   Record* find(uint32_t xid);
   const std::vector<Record>& records() const { return records_; }
   // Calls that were given up on and not answered: each holds a credit.
   uint32_t zombies() const { return zombies_; }
   uint32_t window() const { return window_; }
+  uint32_t unanswered() const { return unanswered_; }
 
  private:
   void check_lists(const Record& record, const proto::Header& header);
   Record* begin(uint32_t xid);
+  void take_grant(uint32_t credits);
 
   Context& context_;
   std::string name_;
   proto::Limits limits_;
   uint32_t own_;
   uint32_t configured_;
+  bool scarce_;          // the responder's memory: not all of its Receives may be there
   uint32_t window_ = 1;  // before the first reply (V1-CREDIT-11)
   uint32_t window_most_ = 1;
   uint32_t window_ever_ = 1;
   uint32_t unanswered_ = 0;  // of the requester
   uint32_t in_process_ = 0;  // at the responder
   uint32_t zombies_ = 0;
+  uint32_t properties_ = 0;  // messages about them that came to the responder
+  bool spares_ = false;      // the responder knows that draft-04 is spoken
+  // XIDs of property messages, by whom they were sent; they may have been those of calls before.
+  std::vector<uint32_t> property_xids_[2];
   bool settled_ = false;  // there was a reply, in the version of the calls
   std::vector<Record> records_;
   proto::Header header_;

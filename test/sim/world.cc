@@ -20,8 +20,8 @@ World::World(Rig& rig, uint64_t seed, bool traced)
       weather_(context_.random),
       rig_(rig),
       traffic_(context_, rig.traffic(), weather_.largest_item),
-      requester_calls_(
-          std::make_unique<xprt::CallPool>(rig.requester(weather_.requester_memory), 16)),
+      requester_calls_(std::make_unique<xprt::CallPool>(rig.requester(weather_.requester_memory),
+                                                        weather_.incoming_calls)),
       responder_calls_(std::make_unique<xprt::CallPool>(rig.responder(weather_.responder_memory),
                                                         weather_.incoming_calls)),
       around_{context_,
@@ -38,6 +38,11 @@ World::World(Rig& rig, uint64_t seed, bool traced)
     for (uint32_t k = 0; k < weather_.calls_at_once; ++k) {
       lines_[i].calls.push_back(std::make_unique<Call>());
       lines_[i].calls.back()->line = i;
+    }
+    for (uint32_t k = 0; weather_.both_ways && k < weather_.calls_at_once; ++k) {
+      lines_[i].calls.push_back(std::make_unique<Call>());
+      lines_[i].calls.back()->line = i;
+      lines_[i].calls.back()->caller = xprt::Role::kResponder;
     }
     context_.schedule.after(context_.delay(), *this, kConnect, i);
     context_.schedule.after(context_.delay(), *this, kSubmit, i);
@@ -103,14 +108,22 @@ void World::submit_next(uint32_t number) {
   }
   uint64_t pause = context_.random.below(static_cast<uint32_t>(weather_.longest_pause));
   context_.schedule.after(pause, *this, kSubmit, number);
-  if (line.session == nullptr || !line.session->requester().alive())
-    return;
-  for (const std::unique_ptr<Call>& call : line.calls) {
-    if (!call->active && !call->again) {
-      submit(*call, traffic_.draw());
+  size_t first = context_.random.below(static_cast<uint32_t>(line.calls.size()));
+  for (size_t i = 0; i < line.calls.size(); ++i) {
+    Call& call = *line.calls[(first + i) % line.calls.size()];
+    if (!call.active && !call.again && can_submit(call)) {
+      submit(call, traffic_.draw(call.caller));
       return;
     }
   }
+}
+
+// A server calls when it was called.
+bool World::can_submit(const Call& call) const {
+  Session* session = lines_[call.line].session;
+  if (session == nullptr || !session->end(call.caller).alive())
+    return false;
+  return call.caller == xprt::Role::kRequester || session->responder().engine()->may_call_back();
 }
 
 void World::submit(Call& call, Shape& shape) {
@@ -123,7 +136,7 @@ void World::submit(Call& call, Shape& shape) {
   if (phase_ == Phase::kBusy && weather_.deadlines && weather_.tick_ns != 0 &&
       context_.random.one_in(6))
     call.out.deadline_ns = context_.schedule.now() + 5'000 + context_.random.below(5'000'000);
-  lines_[call.line].session->requester().submit(call);
+  lines_[call.line].session->end(call.caller).submit(call);
 }
 
 // What was lost with a connection is made again on the next.
@@ -139,7 +152,8 @@ void World::on_ended(Call& call) {
   Line& line = lines_[call.line];
   const Shape& shape = *traffic_.find(call.serial);
   CallStatus status = call.out.status;
-  call.again = status == CallStatus::kConnectionLost && phase_ != Phase::kEnding;
+  // A server can not connect again: its calls are lost with the connection (BIDIR-17).
+  call.again = status == CallStatus::kConnectionLost && phase_ != Phase::kEnding && !shape.backward;
   if (shape.plain_end && status == CallStatus::kOk)
     ++line.proofs;
   if (context_.random.one_in(2)) {
@@ -150,8 +164,8 @@ void World::on_ended(Call& call) {
   if (phase_ == Phase::kBusy && weather_.cancels && context_.random.one_in(10))
     cancel_one();
   bool more = phase_ == Phase::kBusy && submitted_ < weather_.calls && context_.random.one_in(3);
-  if (more && !call.again && line.session != nullptr && !context_.failed())
-    submit(call, traffic_.draw());
+  if (more && !call.again && !call.active && can_submit(call) && !context_.failed())
+    submit(call, traffic_.draw(call.caller));
 }
 
 bool World::ticks() const {
@@ -161,9 +175,9 @@ bool World::ticks() const {
   return phase_ == Phase::kBusy || weather_.scarce();
 }
 
-Call* World::call_of(const Session& session, uint32_t xid) {
+Call* World::call_of(const Session& session, xprt::Role caller, uint32_t xid) {
   for (const std::unique_ptr<Call>& call : lines_[session.line()].calls) {
-    if (call->active && call->xid() == xid)
+    if (call->active && call->caller == caller && call->xid() == xid)
       return call.get();
   }
   return nullptr;
@@ -183,7 +197,7 @@ void World::fault() {
   if (session == nullptr)
     return;
   End& end = random.one_in(2) ? session->requester() : session->responder();
-  switch (random.below(8)) {
+  switch (random.below(10)) {
     case 0:
       if (weather_.breaks && end.alive())
         end.hang_up("closed from above");
@@ -202,6 +216,12 @@ void World::fault() {
       if (weather_.cancels)
         cancel_one();
       return;
+    case 6:
+    case 7:
+      if (weather_.size_changes && end.alive())
+        end.change_receives(random.one_in(8) ? 1000 + random.below(100'000)
+                                             : 4096u << random.below(3));
+      return;
     default:
       if (weather_.credit_changes)
         change_credits(*session);
@@ -210,12 +230,12 @@ void World::fault() {
 
 void World::cancel_one() {
   Session* session = some_session();
-  if (session == nullptr || !session->requester().alive())
+  if (session == nullptr)
     return;
   auto& calls = lines_[session->line()].calls;
   Call& call = *calls[context_.random.below(static_cast<uint32_t>(calls.size()))];
-  if (call.active)
-    session->requester().cancel(call);
+  if (call.active && session->end(call.caller).alive())
+    session->end(call.caller).cancel(call);
 }
 
 void World::change_credits(Session& session) {
@@ -281,13 +301,15 @@ bool World::settled() const {
 void World::prove(Line& line) {
   if (line.proofs >= kProofs || line.session == nullptr || !line.session->healthy())
     return;
-  Call& call = *line.calls[0];
+  // A connection that was made again just now was not called yet.
+  bool back = line.proofs == kProofs - 1 && can_submit(*line.calls.back());
+  Call& call = back ? *line.calls.back() : *line.calls.front();
   if (call.active || call.again)
     return;
-  Shape& shape = traffic_.draw();
+  Shape& shape = traffic_.draw(call.caller);
   shape.refused = shape.dropped = shape.small_room = shape.small_reply = shape.force_long = false;
   shape.plain_end = true;
-  if (weather_.scarce()) {
+  if (weather_.scarce() || back) {
     shape.arguments.clear();
     shape.results.clear();
   }

@@ -28,7 +28,7 @@ class World final : public SessionOwner, public Actor {
   void on_ended(Call& call) override;
   void on_over(Session& session) override;
   bool ticks() const override;
-  Call* call_of(const Session& session, uint32_t xid) override;
+  Call* call_of(const Session& session, xprt::Role caller, uint32_t xid) override;
   void on_event(uint32_t what, uint64_t argument) override;
 
  private:
@@ -48,6 +48,7 @@ class World final : public SessionOwner, public Actor {
 
   void connect(uint32_t line);
   void submit_next(uint32_t line);
+  bool can_submit(const Call& call) const;
   void submit(Call& call, Shape& shape);
   void submit_again(Line& line);
   void fault();

@@ -37,24 +37,13 @@ class EachVersion : public BackToBack, public testing::WithParamInterface<proto:
     if (GetParam() != proto::Wire::kVersion1) {
       client.speaks = Speaks::kTwo;
       client.limits.versions.two = server.limits.versions.two = GetParam();
+      client.properties = server.properties = false;
     }
     BackToBack::connect(client, server, reads);
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Wires, EachVersion,
-                         testing::Values(proto::Wire::kVersion1, proto::Wire::kDraft00,
-                                         proto::Wire::kDraft04),
-                         [](const auto& wire) {
-                           switch (wire.param) {
-                             case proto::Wire::kVersion1:
-                               return "Version1";
-                             case proto::Wire::kDraft00:
-                               return "Draft00";
-                             default:
-                               return "Draft04";
-                           }
-                         });
+INSTANTIATE_TEST_SUITE_P(Wires, EachVersion, each_wire(), wire_name);
 
 // Shows: V1-INLINE-01, V1-INLINE-02, V1-CHUNK-16, V1-MEM-04
 TEST_P(EachVersion, NullCallIsOneSendEachWay) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine_end.h"
@@ -15,6 +16,15 @@ struct Item {
   bool eligible = false;  // by reference, and the binding lets it move
   bool reference = false;
 };
+
+// For tests of what holds in each version.
+inline auto each_wire() {
+  return testing::Values(proto::Wire::kVersion1, proto::Wire::kDraft00, proto::Wire::kDraft04);
+}
+inline std::string wire_name(const testing::TestParamInfo<proto::Wire>& wire) {
+  constexpr const char* kNames[] = {"Version1", "Draft00", "Draft04"};
+  return kNames[static_cast<size_t>(wire.param)];
+}
 
 class Pair : public EngineTest {
  protected:

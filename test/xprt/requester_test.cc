@@ -10,22 +10,6 @@ class RequesterTest : public ScriptedTest {
     options.role = Role::kRequester;
     begin(options, peer, 16);
   }
-  void submit(OutgoingCall& call, uint32_t plain = 0) {
-    Encoder e(call.message, *memory, 1024, 1u << 20);
-    e.put_u32(0);
-    e.put_u32(0);
-    e.put_fixed(Bytes(plain));
-    e.finish();
-    end->engine->submit(call);
-    end->run();
-  }
-  // Sends one call; returns its header.
-  Bytes send(OutgoingCall& call, uint32_t plain = 0) {
-    submit(call, plain);
-    std::vector<Bytes> sent = peer_side->take();
-    EXPECT_EQ(sent.size(), 1u);
-    return sent.empty() ? Bytes(64) : sent[0];
-  }
   // A call that offers a Write list of one chunk of 100 bytes and a Reply chunk of 8000.
   Bytes send_with_room(OutgoingCall& call) {
     if (!buffer)

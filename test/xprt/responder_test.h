@@ -62,6 +62,17 @@ class ResponderTest : public ScriptedTest {
     EXPECT_EQ(end->qp.count(Op::kRead), reads);
     EXPECT_EQ(end->calls, calls);
   }
+  // Of version 2: a message that is answered by an error, which has no arguments.
+  void expect_error(const Bytes& message, uint32_t code) {
+    peer_side->say(message);
+    Bytes answer = only_answer();
+    ASSERT_EQ(answer.size(), 20u);
+    EXPECT_EQ(word(answer, 0), word(message, 0));
+    EXPECT_EQ(word(answer, 1), 2u);
+    EXPECT_GE(word(answer, 2), 1u);
+    EXPECT_EQ(word(answer, 3), kError);
+    EXPECT_EQ(word(answer, 4), code);
+  }
   // The connection still serves.
   void expect_alive() {
     peer_side->say(Wire{99, 1, 4, kMsg, 0, 0, 0, 99, 0, 7});

@@ -20,6 +20,25 @@ class ScriptedTest : public EngineTest {
     peer_side = std::make_unique<Script>(*end);
     end->engine->on_established(peer, reads);
   }
+  // Of an end that calls, with `plain` bytes of arguments behind two words.
+  void submit(OutgoingCall& call, uint32_t plain = 0) {
+    Encoder e(call.message, *memory, 1024, 1u << 20);
+    e.put_u64(0);
+    e.put_fixed(Bytes(plain));
+    e.finish();
+    end->engine->submit(call);
+    end->run();
+  }
+  // The one message that the end has sent.
+  Bytes only_sent() {
+    std::vector<Bytes> sent = peer_side->take();
+    EXPECT_EQ(sent.size(), 1u);
+    return sent.empty() ? Bytes(64) : sent[0];
+  }
+  Bytes send(OutgoingCall& call, uint32_t plain = 0) {
+    submit(call, plain);
+    return only_sent();
+  }
   const Counters& counters() { return end->engine->counters(); }
   // What a test's own TearDown() has disconnected is idle, and holds nothing.
   void TearDown() override {

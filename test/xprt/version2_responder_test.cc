@@ -13,6 +13,7 @@ class Version2Responder : public ResponderTest {
   void connect(proto::Wire draft, ConnectionOptions options = {},
                proto::PrivateData peer = {true, 4096, 4096}) {
     options.limits.versions.two = draft;
+    options.properties = false;
     draft_ = draft;
     ResponderTest::connect(options, peer);
   }

@@ -62,12 +62,17 @@
 #include <string>
 
 #include "rrdk/binding.h"
+#include "rrdk/call.h"
 #include "rrdk/call_status.h"
 #include "rrdk/error.h"
+#include "rrdk/extensions.h"
 #include "rrdk/memory.h"
+#include "rrdk/receive_sizes.h"
 #include "rrdk/refusals.h"
+#include "rrdk/rfc5666.h"
 #include "rrdk/rpc.h"
 #include "rrdk/runtime.h"
+#include "rrdk/service.h"
 #include "rrdk/version.h"
 #include "rrdk/xdr.h"
 
@@ -99,13 +104,26 @@ struct ClientOptions {
   uint32_t version_memory_s = 600;
   uint32_t credits = 64;  ///< calls in flight per connection, 1 to 4096; further ones queue
   /**
-   * Bytes of Send and Receive buffers: a multiple of 1024, at most 262144. In version 2 at most
-   * 4096 bytes go inline, and Receives have at least that.
+   * Bytes of Send and Receive buffers: a multiple of 1024, at most 262144. In version 2 Receives
+   * have at least 4096, and no more go inline unless both ends tell their transport properties.
    */
   uint32_t inline_size = 4096;
-  uint64_t max_call = 8u << 20;  ///< bytes of one call, data included
-  uint64_t max_reply = 8u << 20;
-  uint32_t connect_timeout_ms = 5000;  ///< looking a name up included
+  /**
+   * Draft-04 of version 2: whether transport properties are told, heard and changed (its section
+   * 5). false: what the server says of them is answered as unknown, and 4096 bytes go inline.
+   */
+  bool properties = true;
+  /**
+   * Up to what our Receives may grow, because the server asks for it or by raise_receive_size(): a
+   * multiple of 1024 from inline_size to 262144; 0: they stay as they are. Each connection then
+   * takes `credits` + 3 buffers of the size class that fits; have them in MemoryOptions::classes,
+   * with as many again for the replies of calls that are kept. As long as there are not enough, the
+   * Receives that can not grow stay as they are, and the server is not told. Needs `properties`.
+   */
+  uint32_t max_receive_size = 0;
+  uint64_t max_call = 8u << 20;        ///< bytes of one call, data included; at least 1024
+  uint64_t max_reply = 8u << 20;       ///< of one reply, likewise
+  uint32_t connect_timeout_ms = 5000;  ///< looking a name up included; 0: no time at all
   uint32_t call_timeout_ms = 30000;    ///< default; 0: none
   /** Eligible arguments of at least so many bytes move by RDMA Read even if they fit inline. */
   uint32_t chunk_threshold = 1024;
@@ -149,26 +167,35 @@ struct ClientOptions {
    * with; nobody is asked before there is one.
    */
   const Binding* keepalive_binding = nullptr;
-};
-
-class Call;
-
-/**
- * An RDMA_ERROR, as the server sent it (RFC 8166 section 4.5; draft-04 of version 2,
- * section 6.2.4). Fields that the code does not have are 0. The codes:
- *
- *   version 1   1 ERR_VERS, 2 ERR_CHUNK
- *   draft-00    1 ERR_VERS, 2 BAD_HEADER, 3 INVAL_OPTION
- *   draft-04    1 VERS, 2 BAD_XDR, 3 INVAL_PROC, 4 READ_CHUNKS, 5 WRITE_CHUNKS, 6 SEGMENTS,
- *               7 WRITE_RESOURCE, 8 REPLY_RESOURCE, 9 INVAL_OPTION, 10 SYSTEM
- */
-struct TransportError {
-  uint32_t version;      ///< of the answer: 1 or 2
-  uint32_t code;         ///< rdma_err; 0: there was none
-  uint32_t low, high;    ///< ERR_VERS: the versions that the server speaks
-  uint32_t maximum;      ///< READ_CHUNKS, WRITE_CHUNKS; SEGMENTS, of one chunk: how many are taken
-  uint32_t write_chunk;  ///< WRITE_RESOURCE: which offer() was too short, from 1; 0: unknown
-  uint32_t length;       ///< WRITE_RESOURCE, REPLY_RESOURCE: bytes that are needed; 0: unknown
+  /**
+   * Of clients with services (add_service()): calls of the server that one connection takes at a
+   * time, 1 to 4096. So many buffers of inline_size more per connection, idle or not, for their
+   * Receives. Without services nothing is taken.
+   */
+  uint32_t backward_credits = 16;
+  /**
+   * Draft-04 of version 2: whether the server's calls may have chunks (RDMA2_BKREQSUP_GENL, its
+   * section 5.2.2), so that arguments and results need not fit inline: eligible arguments as the
+   * service's binding allows it, long calls and long replies. Needs `properties`. The server is
+   * told behind its first reply. false, and in other versions: what comes with chunks is refused
+   * (Refusal::kBackwardChunks) and the connection goes on.
+   */
+  bool backward_chunks = false;
+  /**
+   * With it: bytes of chunks that the server's calls in progress on one connection may have here,
+   * of arguments that we fetch and of room offered for results. Calls beyond wait for earlier ones
+   * to end; one call alone may have max_call, and its reply max_reply. At least 1.
+   */
+  uint64_t max_backward_chunk_bytes = 8u << 20;
+  /** RFC 5666's compatibility mode, with `version` kOne and no services; see rrdk/rfc5666.h. */
+  Rfc5666ClientOptions rfc5666 = {};
+  /**
+   * Message types and transport properties of version 2 beside those of the base protocol, see
+   * rrdk/extensions.h; null: there are none. It outlives the Client. Its properties need
+   * `properties`. In version 1, which `version` is unless told, send_option() ends with
+   * kVersionError.
+   */
+  const Extensions* extensions = nullptr;
 };
 
 /** Counters of one ClientConnection since it was made, over all its reconnections. */
@@ -191,22 +218,25 @@ struct ClientStats {
   uint32_t version;
   /** To version 1, by kAuto: on a connection, or for the next one; not what was remembered. */
   uint64_t fallbacks;
-  Refusals refusals;  ///< what the peer sent that was refused or ignored, by reason
+  uint64_t backward_calls;     ///< of the server, that came to our services
+  uint64_t backward_replies;   ///< to them
+  uint64_t backward_rejected;  ///< those among them that were refused: no such program, say
+  uint64_t options_sent;       ///< messages of registered types, by send_option()
+  Refusals refusals;           ///< what the peer sent that was refused or ignored, by reason
+  Rfc5666Stats rfc5666;
 };
 
 /** One connection to one server, or one after the other, on one poll core. */
-class ClientConnection {
+class ClientConnection : public Caller {
  public:
   /**
    * Ends all calls with kShutdown, in their callbacks, then closes, and waits for that. Not from a
-   * callback or a handler on a poll core: it would wait for ever, which the log says.
+   * callback or a handler on a poll core: it would wait for ever, which the log says. Calls of the
+   * server that handlers have kept must be answered first, else this never returns (after 5 s an
+   * error in the log says so).
    */
   ~ClientConnection();
-  ClientConnection(const ClientConnection&) = delete;
-  ClientConnection& operator=(const ClientConnection&) = delete;
 
-  /** Established: calls are sent. False while it is being established again. Any thread. */
-  bool alive() const noexcept;
   /** Lost, and not for good: calls are taken, and wait. Any thread. */
   bool reconnecting() const noexcept;
   /**
@@ -216,153 +246,70 @@ class ClientConnection {
    * The message names the peer and the reason. Any thread.
    */
   std::optional<Error> error() const;
-  const std::string& peer() const noexcept;
-  uint32_t core() const noexcept;
   ClientStats stats() const;
   /**
-   * The credential of calls begun from now on: AUTH_NONE by default. Any thread. A Call keeps the
-   * last one that it used; others are freed.
+   * Asks the server for Receives of `bytes`, at least 4096: more, so that larger calls go inline,
+   * or fewer. Any thread; does not wait. receive_sizes() tells of the end, when `ended` is `asked`
+   * again, and of the outcome, which is the server's to choose: `peer`. Larger Receives come later
+   * than the answer, when the server's smaller ones are used up, by about as many calls as there
+   * are credits; smaller ones at once, and from this call on we send nothing larger.
+   *
+   * One at a time. It is refused at once, without a message, while the last one is not answered,
+   * when `bytes` is below 4096, there is no connection, draft-04 is not spoken or properties are
+   * off, or when the server has said that its size stays, knows no such requests, or said nothing.
+   * Without an answer it ends after five seconds. On the next connection all begins anew.
+   *
+   *   connection->request_receive_size(65536);
    */
-  void set_auth_sys(const AuthSys& identity);
+  void request_receive_size(uint32_t bytes);
   /**
-   * The same, of any flavour: `body` as the flavour defines it. The verifier of calls stays
-   * AUTH_NONE. Errors: kInvalidArgument (more than kMaxAuthBody bytes).
+   * Makes our own Receives larger, up to ClientOptions::max_receive_size; no smaller, which is only
+   * for the server to ask (section 5.2.1). Any thread; does not wait. receive_sizes().own follows,
+   * when the smaller ones are used up. Nothing happens where draft-04 is not spoken (yet).
    */
-  Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
+  void raise_receive_size(uint32_t bytes);
+  /** Any thread. */
+  ReceiveSizes receive_sizes() const;
+
+  /** How a message ended. On the connection's poll core, in a pass of it; as a call's callback. */
+  using OptionDone = void (*)(OptionOutcome&& outcome, void* argument);
+  /**
+   * Sends a message of a type of ClientOptions::extensions, and has `done` called once when its
+   * answer, or error, is there, or none can come; null: nobody is told. It takes a credit as a call
+   * does, and waits for one; it is never sent again, and ends with kConnectionLost at once while
+   * there is no connection. Any thread; does not wait, and allocates: it is not for the data path.
+   *
+   * Errors: kInvalidArgument, with nothing sent and no `done`: no such type in `extensions`, or the
+   * request is not as the type wants it.
+   *
+   *   connection->send_option({.type = 100, .info = bytes}, on_done, site);
+   */
+  Result<void> send_option(const OptionRequest& request, OptionDone done, void* argument);
+  /**
+   * The same, and waits for the end; on an embedded runtime it polls the core meanwhile. Not in a
+   * callback or handler on a poll core, where it would wait for itself: kInvalidArgument.
+   */
+  Result<OptionOutcome> send_option_and_wait(const OptionRequest& request);
 
   struct Impl;
-  Impl& impl() noexcept { return *impl_; }
+  Impl& impl() noexcept;
+  const Impl& impl() const noexcept;
 
  private:
   friend class Client;
   explicit ClientConnection(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
-
-/**
- * Called when a call has ended, on its connection's poll core; `call` may be begun again at once,
- * or destroyed. Does not throw.
- */
-using Completion = void (*)(Call& call, void* argument);
-
-/** One call at a time, again and again. Outlives what it submitted; cancel() ends that early. */
-class Call {
- public:
-  explicit Call(ClientConnection& connection);
-  /**
-   * Not in flight: cancel() and wait for the callback first. Destroying one in flight is a mistake,
-   * which the log names; the call is then cancelled and its callback does not come (or has returned
-   * before the destructor does, if it was running). The destructor waits until the call has ended.
-   *
-   * In a callback or handler on the connection's poll core it can not wait: what is ours lives on
-   * until the call has ended, but memory that was offered, and items that were put by reference,
-   * are the peer's to access until then, so keep them until the connection has been destroyed. A
-   * Call may be destroyed in its own callback as a matter of course: it is not in flight any more.
-   */
-  ~Call();
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-
-  /**
-   * Starts a new call of `procedure` of the binding's program and version; what was read from the
-   * last reply is gone. Write the arguments, in order, into the encoder returned, which is valid
-   * until submit(). The binding is static, or outlives the Call unchanged; one that check() refuses
-   * is logged, and its calls end with kInvalidCall.
-   *
-   * While the call is in flight begin() is refused, which the log says: the call goes on, and the
-   * encoder returned takes nothing.
-   */
-  Encoder& begin(const Binding& binding, uint32_t procedure) noexcept;
-  /**
-   * Room for the next DDP-eligible result, in stream order: a Write chunk of one segment, or of
-   * several. Until the call has ended the memory is the peer's to write. At most as many as the
-   * binding allows and kMaxOffers in all; more makes submit() end with kTooLarge. Memory that
-   * Memory::contains() does not know makes it end with kInvalidMemory.
-   */
-  void offer(MemorySpan room) noexcept;
-  void offer(std::span<const MemorySpan> segments) noexcept;
-  static constexpr uint32_t kMaxOffers = 16;
-  static constexpr uint32_t kMaxOfferSegments = 64;
-  /** Bound on the reply's variable part in bytes, beyond what the binding states. */
-  void expect_reply(uint64_t bytes) noexcept;
-  /**
-   * For a body that a security service transforms as a whole, arguments and results, such as
-   * RPCSEC_GSS with integrity or privacy: no item of it moves in a chunk of its own. Long calls and
-   * replies remain; what was offered only counts for the room of the reply, to which `growth` bytes
-   * are added for what the service adds (RFC 5666 section 11).
-   */
-  void forbid_ddp(uint32_t growth) noexcept;
-  /** For this call only, after begin(); 0: none. */
-  void set_timeout_ms(uint32_t timeout) noexcept;
-  /**
-   * For this call only, after begin(): whether it is sent again, under the same XID, when its
-   * connection breaks before the reply. Without ClientOptions::reconnect it makes no difference to
-   * that.
-   *
-   * A call that makes the server close the connection each time is repeated until its deadline.
-   *
-   * In draft-04 of version 2 it also says whether a call whose reply had too little room is sent
-   * again, once, with the room that the server names (transport_error()), with or without
-   * `reconnect`. The result of an offer() that was too short, and those behind it, then come in the
-   * reply: look at results(), not at the memory. Procedure 0 always is. What was refused before it
-   * was run, because of more chunks or segments than the server takes, is sent again with fewer in
-   * any case; later calls of the connection keep to that, and offers beyond it are not used.
-   */
-  void set_retransmit(bool retransmit) noexcept;
-
-  /**
-   * Sends; the end comes as `completion(call, argument)`: on the core's thread not before this has
-   * returned, on another thread at any time. Null: in_flight() alone tells of the end.
-   *
-   * Without begin() before it the call ends with kInvalidCall. While the call is in flight submit()
-   * is refused: nothing happens, and the new completion is not called. Both are logged.
-   */
-  void submit(Completion completion, void* argument) noexcept;
-  /**
-   * Sends and waits for the end. On an embedded runtime it polls the core meanwhile. In a callback
-   * or a handler on a poll core it is refused, with kInvalidCall and a line in the log: it would
-   * wait for itself. A handler on a worker may wait.
-   */
-  CallStatus submit_and_wait();
-  /**
-   * Ends the call with kCancelled, if it has not ended: the callback still comes, once, after this
-   * has returned if it is called on the core's thread. Offered memory is the peer's until then.
-   *
-   * Any thread. But from a thread that does not know whether the call has ended and was submitted
-   * again meanwhile (in its callback, say) it may hit the next call.
-   */
-  void cancel() noexcept;
-
-  /**
-   * From submit() until the callback has returned; so true in the callback, too. Any thread. False:
-   * no other thread is at it, and it may be begun or destroyed anywhere.
-   */
-  bool in_flight() const noexcept;
-  /** How the last call ended. In its callback and afterwards, until submit(). */
-  CallStatus status() const noexcept;
-  /** After kOk: the results. Valid until begin() or destruction. */
-  Decoder& results() noexcept;
-  /** After kProgMismatch or kRpcMismatch: what the server speaks. */
-  uint32_t mismatch_low() const noexcept;
-  uint32_t mismatch_high() const noexcept;
-  /** After kAuthError. */
-  AuthStat auth_stat() const noexcept;
-  /** After kChunkError, kVersionError and kRemoteError: what the server said. */
-  TransportError transport_error() const noexcept;
-
-  struct Impl;
-
- private:
-  std::unique_ptr<Impl> impl_;
 };
 
 class Client {
  public:
   /**
-   * `runtime` outlives the Client. Errors: kInvalidArgument (credits not 1 to 4096; inline_size not
-   * a multiple of 1024 from 1024 to 262144; pad_write_chunks together with one_segment; reconnect's
-   * delays not in order; retransmit without reconnect; keepalive_patience 0; a keepalive_binding
-   * that check() refuses).
+   * `runtime` outlives the Client. Errors: kInvalidArgument (credits or backward_credits not 1 to
+   * 4096; inline_size not a multiple of 1024 from 1024 to 262144; max_receive_size out of range;
+   * max_call or max_reply below 1024;
+   * pad_write_chunks with one_segment; reconnect's delays not in order; retransmit without
+   * reconnect; backward_chunks without `properties`; max_backward_chunk_bytes 0; keepalive_patience
+   * 0; keepalive_binding refused by check(); rfc5666 without kOne; max_receive_size, or
+   * `extensions` with properties, without `properties`).
    */
   static Result<std::unique_ptr<Client>> create(Runtime& runtime,
                                                 const ClientOptions& options = {});
@@ -372,15 +319,37 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   /**
+   * Offers a program to the servers that this client connects to: they may call it on each of its
+   * connections, in the other direction (RFC 8167; doc/both-directions.md). Before the first
+   * connect(). Handlers run as a Server's do, on the connection's poll core or on workers, and may
+   * make calls on the ClientConnection themselves; submit_and_wait() only on workers. A
+   * ServerCall that is kept keeps its ClientConnection from being destroyed, and a lost one from
+   * connecting again, until it is answered. A call that the server makes is never repeated, so
+   * Procedure::idempotent makes no difference here.
+   *
+   * Without services a server's calls go unanswered in version 1 and draft-00; draft-04 refuses.
+   *
+   * Errors: kInvalidArgument (that version is there, bad binding or table, rfc5666, too late).
+   */
+  Result<void> add_service(const Service& service);
+  /**
+   * The credential that later connections begin with, as if Caller::set_auth_sys() or set_auth()
+   * were called on each of them (rrdk/call.h). It is the only way to have one in CONF_RDMA, which
+   * connect() calls (rrdk/rfc5666.h) and RFC 5666 section 11 wants protected. Any thread. Errors:
+   * kInvalidArgument (more than kMaxAuthBody bytes).
+   */
+  void set_auth_sys(const AuthSys& identity);
+  Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
+  /**
    * Connects to an address, and waits for it: an embedded runtime is polled. An address is a URI
    * whose scheme names a driver:
    *
    *   shm:/run/rrdk.sock         a UNIX socket's path
    *   shm:@name                  an abstract socket (unix(7))
    *   iwarp://HOST[:PORT][?...]  iWARP over TCP: an IPv4 address, an IPv6 address in brackets, or a
-   *                              name, which is looked up beside the poll core each time; port
-   * 20049 unless told. crc=1 asks for checksums, mpa=1 for servers of RFC 5044 without RFC 6581,
-   * timeout=S bounds the driver's own wait
+   *                              name, which is looked up each time; port 20049 unless told. crc=1
+   *                              asks for checksums, mpa=1 for servers of RFC 5044 without RFC
+   *                              6581, timeout=S bounds the driver's own wait
    *
    * Server::listen() returns what to connect to, on its own host. The connection lives on poll core
    * `core`; negative: on the one with the fewest.

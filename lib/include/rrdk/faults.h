@@ -2,8 +2,7 @@
  * Faults on purpose: what a fabric, or a machine short of memory, does once a month, done now. They
  * are part of every build and cost nothing while they are off.
  *
- *   rrdk::FaultPlan plan =
- * rrdk::parse_fault_plan("send-error=0.001,no-buffers=1/50,seed=7").value();
+ *   auto plan = rrdk::parse_fault_plan("send-error=0.001,no-buffers=1/50,seed=7").value();
  *   runtime->set_faults(plan);          // while calls run, from any thread
  *   ...
  *   runtime->clear_faults();
@@ -48,8 +47,8 @@ enum class WorkError : uint8_t {
 
 struct FaultPlan {
   uint64_t seed = 1;
-  FaultRate send = {}, read = {}, write = {},
-            receive = {};  ///< work requests that fail, each in its own way:
+  /** Work requests that fail, each in its own way: */
+  FaultRate send = {}, read = {}, write = {}, receive = {};
   WorkError send_error = WorkError::kRemoteOperation;
   WorkError read_error = WorkError::kRemoteAccess;
   WorkError write_error = WorkError::kRemoteAccess;

@@ -164,7 +164,7 @@ class Memory {
    * initialised), kNoMemory (with kRequire: too few hugepages; else the system is out of memory;
    * the message has the shortfall), kSystem.
    */
-  static Result<std::unique_ptr<Memory>> create(const MemoryOptions& options);
+  static Result<std::unique_ptr<Memory>> create(const MemoryOptions& options = {});
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;

@@ -37,30 +37,45 @@ enum class Refusal : uint8_t {
   kTrailingBytes,       ///< ignored: bytes behind a header that no message follows
   kDone,                ///< ignored: RDMA_DONE
   kUnknownOption,  ///< refused by a server, ignored by a client: an RDMA_OPTIONAL of unknown type
-  kProperties,     ///< the same: transport properties of draft-04, which are not supported
+  // Of messages of a registered type (rrdk/extensions.h).
+  kBadOption,          ///< refused: data or RPC message that the type does not have
+  kLongOption,         ///< refused: longer than is taken
+  kOptionDirection,    ///< a request to a client: ignored; of a type that is an answer: refused
+  kUnsolicitedOption,  ///< ignored: an answer to nothing that was asked
+  kOptionNotServed,    ///< refused: the type's function has set no answer, or there is no buffer
+  kLongProperty,       ///< ignored: a registered property's value that is longer than is taken
+
+  kProperties,     ///< refused: transport properties, where they are switched off
+  kBadProperties,  ///< refused: transport properties that can not be read
+  kManyRequests,   ///< ignored: a request to change properties before the last one was answered
+  kFixedProperty,  ///< ignored: a change of a property that was said to stay
+  kSmallReceives,  ///< kept to: a Receive Buffer Size below version 2's 4096 bytes
   kUnknownHandle,  ///< ignored: asks to invalidate a handle that is none of the call's
 
   // Calls, at a server.
-  kError,          ///< ignored: RDMA_ERROR, which only answers calls
-  kReplyToServer,  ///< ignored: an RPC reply
-  kCreditOverrun,  ///< served, up to a limit, then ended: a call beyond the credits granted
-  kXid,            ///< refused: the message has another XID than its header
-  kNoReplyRoom,    ///< refused: the reply, of a call that ran, has no room inline or in chunks
-  kNoBuffers,      ///< refused: a call waited too long for buffers
-  kBindingChunks,  ///< refused: chunks where the binding has nothing eligible
-  kNotACall,       ///< ended: an RPC message that is neither call nor reply, or has no type
-  kRpcVersion,     ///< refused, RPC_MISMATCH: another version of ONC RPC
-  kGarbageCall,    ///< refused, GARBAGE_ARGS: an RPC header that ends too early
-  kBadCredential,  ///< refused, AUTH_BADCRED: longer than RFC 5531 allows
-  kBadVerifier,    ///< refused, AUTH_BADVERF: longer than RFC 5531 allows
-  kNoProgram,      ///< refused, PROG_UNAVAIL
-  kNoVersion,      ///< refused, PROG_MISMATCH
-  kNoProcedure,    ///< refused, PROC_UNAVAIL
+  kError,           ///< ignored: RDMA_ERROR, which only answers calls
+  kReplyToServer,   ///< ignored: an RPC reply
+  kCreditOverrun,   ///< served, up to a limit, then ended: a call beyond the credits granted
+  kXid,             ///< refused: the message has another XID than its header
+  kNoReplyRoom,     ///< refused: the reply, of a call that ran, has no room inline or in chunks
+  kNoBuffers,       ///< refused: a call waited too long for buffers
+  kBindingChunks,   ///< refused: chunks where the binding has nothing eligible
+  kNotACall,        ///< ended: an RPC message that is neither call nor reply, or has no type
+  kRpcVersion,      ///< refused, RPC_MISMATCH: another version of ONC RPC
+  kGarbageCall,     ///< refused, GARBAGE_ARGS: an RPC header that ends too early
+  kBadCredential,   ///< refused, AUTH_BADCRED: longer than RFC 5531 allows
+  kBadVerifier,     ///< refused, AUTH_BADVERF: longer than RFC 5531 allows
+  kNoProgram,       ///< refused, PROG_UNAVAIL
+  kNoVersion,       ///< refused, PROG_MISMATCH
+  kNoProcedure,     ///< refused, PROC_UNAVAIL
+  kReadsForbidden,  ///< refused: Read chunks of a client that said it serves no RDMA Reads
+  kNoDone,          ///< ended: no RDMA_DONE came for a reply that it was to read
 
   // Replies, at a client.
   kUnknownXid,          ///< ignored: answers no call that waits
   kLateReply,           ///< ignored: answers a call that was given up on
-  kBackwardCall,        ///< ignored: a call, which nobody here serves
+  kBackwardCall,        ///< a call, which nobody here serves: ignored, in draft-04 refused
+  kBackwardChunks,      ///< refused: a call with chunks, to a client that takes none
   kForeignKey,          ///< ended: invalidates a key that is not of the call that it answers
   kReadListInReply,     ///< refused: replies have none (RFC 8166 section 4.3.1)
   kNotTheReply,         ///< refused: the message inside has another XID, or is no reply

@@ -14,10 +14,11 @@
  * Threads: create(), start-up and destruction on one thread. poll(core) always by the same thread
  * for one core. The rest: any thread.
  *
- * Waiting: Client::connect(), Call::submit_and_wait(), Server::drain() and the destructors of
- * Server and ClientConnection wait for the core. Called by the thread that last polled it (or when
- * that thread has ended, or nobody has polled it yet) they poll; from others they wait, for ever if
- * nobody polls. Never from a handler or callback. A wait of 5 s for a core is logged as an error.
+ * Waiting: Client::connect(), Call::submit_and_wait(), ClientConnection::send_option_and_wait(),
+ * Server::drain() and the destructors of Server and ClientConnection wait for the core. Called by
+ * the thread that last polled it (or when that thread has ended, or nobody has polled it yet) they
+ * poll; from others they wait, for ever if nobody polls. Never from a handler or callback. A wait
+ * of 5 s for a core is logged as an error.
  *
  * Lifetime: Memory > Runtime > Server > ServerCall, and Runtime > Client > ClientConnection > Call.
  * The left of each outlives the right: destroy in the opposite order, after answering every
@@ -75,7 +76,8 @@ class Runtime {
    * Errors: kInvalidArgument (a CPU below -1, or that does not exist or is not ours to use; no
    * cores or more than 128; a ring_size that is no power of two; no EAL), kNoMemory, kSystem.
    */
-  static Result<std::unique_ptr<Runtime>> create(Memory& memory, const RuntimeOptions& options);
+  static Result<std::unique_ptr<Runtime>> create(Memory& memory,
+                                                 const RuntimeOptions& options = {});
   /** Stops the threads. Servers and clients are gone by now. */
   ~Runtime();
   Runtime(const Runtime&) = delete;

@@ -1,144 +1,28 @@
 /**
- * Serving RPC programs.
+ * Serving RPC programs: what is offered, and how it is written, is in rrdk/service.h. Here is who
+ * offers it: a Server has services, listens, and answers the calls of all who connect.
  *
- * A Service is a table: a binding (program, version, what may be moved by RDMA) and a handler per
- * procedure. The transport, credits, chunks, errors and replies are the Server's business; a
- * handler sees arguments in place and writes results.
- *
- *   void read(rrdk::ServerCall call, void*) {
- *     uint64_t offset = call.args().get_u64();
- *     uint32_t count = call.args().get_u32();
- *     if (!call.args().at_end()) return std::move(call).reject(rrdk::AcceptStat::kGarbageArgs);
- *     rrdk::Buffer data = call.memory().get(count);
- *     if (!data) return std::move(call).reject(rrdk::AcceptStat::kSystemErr);
- *     call.results().put_u32(0);
- *     call.results().put_item(std::move(data), count, rrdk::Ddp::kEligible);   // zero-copy
- *     std::move(call).reply();
- *   }
- *
- * One Buffer holds at most Memory::largest_buffer() bytes, and so does one item made of it. Larger
- * items, and results that lie in memory of the application's own, are given as spans of
- * RegisteredMemory; ServerCall::on_released() tells when that memory may change again.
- *
- * Threads: handlers run on several threads at once, with the same Service::context: on every poll
- * core that has connections, and for Dispatch::kWorker on every worker. What they share they must
- * guard themselves. A handler that throws ends the process (std::terminate).
+ *   auto server = rrdk::Server::create(runtime).value();
+ *   server->add_service({.binding = &kBinding, .procedures = kProcedures}).value();
+ *   std::string uri = server->listen("shm:/run/perf.sock").value();
  */
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
 
-#include "rrdk/binding.h"
+#include "rrdk/call.h"
 #include "rrdk/error.h"
+#include "rrdk/extensions.h"
 #include "rrdk/memory.h"
 #include "rrdk/refusals.h"
-#include "rrdk/rpc.h"
+#include "rrdk/rfc5666.h"
 #include "rrdk/runtime.h"
+#include "rrdk/service.h"
 #include "rrdk/version.h"
-#include "rrdk/xdr.h"
 
 namespace rrdk {
-
-namespace server {
-struct CallContext;
-}
-
-/**
- * The right, and the duty, to answer one call. Move-only. Exactly one of reply(), reply_after(),
- * reject(), deny() and drop() ends it; a ServerCall destroyed or assigned to unanswered answers
- * SYSTEM_ERR. After an end, and after being moved from, it may only be destroyed or assigned to.
- *
- * args() and what was read from it stay valid until the call ends. A handler may keep the
- * ServerCall and answer later, from any thread; the objects themselves are for one thread at a
- * time. If the connection is lost meanwhile, answering just ends the call. All are answered before
- * their Server is destroyed.
- */
-class ServerCall {
- public:
-  ServerCall(ServerCall&& other) noexcept : context_(other.context_) { other.context_ = nullptr; }
-  ServerCall& operator=(ServerCall&& other) noexcept;
-  ServerCall(const ServerCall&) = delete;
-  ServerCall& operator=(const ServerCall&) = delete;
-  ~ServerCall();
-
-  uint32_t program() const noexcept;
-  uint32_t version() const noexcept;  ///< of the program, not of RPC-over-RDMA
-  uint32_t procedure() const noexcept;
-  uint32_t xid() const noexcept;
-  const Credential& credential() const noexcept;
-  /** AUTH_SYS fields when the call came with that flavour and they are well formed. */
-  std::optional<AuthSys> auth_sys() const;
-  /** Who called, for messages. Stable per connection. */
-  const std::string& peer() const noexcept;
-  Memory& memory() noexcept;
-
-  Decoder& args() noexcept;
-  Encoder& results() noexcept;
-
-  /** See on_released(). */
-  using Released = void (*)(void* argument);
-  /**
-   * Asks for `released(argument)` when nothing refers to the memory of the results any more: the
-   * reply's Send has completed (and with it every RDMA Write of its data), or the connection has
-   * ended. Only then may memory that was given by reference, put_item(MemorySpan), change or go.
-   *
-   * Called exactly once, however the call ends, on the thread of the connection's poll core,
-   * possibly before reply() or another end returns. It may do what a handler may, such as ending
-   * other calls; not block, poll, or destroy the Server. At the latest it is called within
-   * ~Server(). One per call: a second on_released() replaces the first, null takes it back.
-   */
-  void on_released(Released released, void* argument) noexcept;
-
-  /** Sends the results. If encoding failed, SYSTEM_ERR goes out instead. */
-  void reply() &&;
-  /** The same, not earlier than `delay_ns` from now (at most 60 s). */
-  void reply_after(uint64_t delay_ns) &&;
-  /** Answers with an accept status other than SUCCESS; what was written to results() is dropped. */
-  void reject(AcceptStat status) &&;
-  /** Denies: AUTH_ERROR with the reason (RFC 5531 section 9). */
-  void deny(AuthStat reason) &&;
-  /** Does not answer; the connection is closed, so that the peer learns of it. */
-  void drop() &&;
-
- private:
-  friend struct server::CallContext;
-  explicit ServerCall(server::CallContext* context) noexcept : context_(context) {}
-  server::CallContext* context_;
-};
-
-/** Where a handler runs. */
-enum class Dispatch : uint8_t {
-  kInline,  ///< on the poll core; must not block, and should take a few microseconds at most
-  kWorker,  ///< on a worker core; inline when the Runtime has none
-};
-
-/**
- * Called with the Service's context, by several threads at once (see above). Does not throw: that
- * ends the process.
- */
-using Handler = void (*)(ServerCall call, void* context);
-
-struct Procedure {
-  uint32_t number;
-  Handler handler;
-  Dispatch dispatch = Dispatch::kInline;
-  /**
-   * false: to run it twice is not the same as to run it once (an append, a rename, a withdrawal).
-   * When a connection is lost, clients repeat the calls whose replies they did not see; a repeated
-   * call of this procedure is then answered from the duplicate request cache, see ReplayOptions.
-   */
-  bool idempotent = true;
-};
-
-struct Service {
-  const Binding* binding;                 ///< static: outlives the Server
-  std::span<const Procedure> procedures;  ///< static; procedure 0 may be left out: NULL is answered
-  void* context = nullptr;                ///< passed to handlers; outlives the Server
-};
 
 /**
  * The duplicate request cache: replies to procedures that are not idempotent are kept, so that a
@@ -173,7 +57,8 @@ struct ReplayOptions {
   /** Of replies kept per connection, at least max_reply. Older ones make room; then their calls are
       still known, and answered SYSTEM_ERR instead of being run again. */
   uint32_t bytes = 256 << 10;
-  uint32_t clients = 256;  ///< that have a cache; one that is away longest makes room
+  /** That have a cache, at least 1 where there are entries; the one away longest makes room. */
+  uint32_t clients = 256;
   /**
    * A longer reply is not kept, results given by reference included. A repetition of its call is
    * answered SYSTEM_ERR: to run it again would be worse.
@@ -200,21 +85,57 @@ struct ServerOptions {
   /**
    * Bytes of Send and Receive buffers: a multiple of 1024, at most 262144 and largest_buffer().
    * Where version 2 is answered, as it is by default, Receives have at least 4096 bytes; its
-   * messages have at most 4096 bytes inline, whatever this is.
+   * messages have at most 4096 bytes inline unless both ends tell their transport properties.
    */
   uint32_t inline_size = 4096;
-  uint64_t max_call = 8u << 20;   ///< bytes of one call, chunks included; more is refused
-  uint64_t max_reply = 8u << 20;  ///< bytes of one reply, placed results included
+  /**
+   * Draft-04 of version 2: whether transport properties are told, heard and changed (its section
+   * 5). Each connection that speaks it takes three Receives more for their messages. false: they
+   * are answered as unknown, and 4096 bytes go inline.
+   */
+  bool properties = true;
+  /**
+   * Up to what a connection's Receives grow when its client asks for it, or a handler by
+   * ServerCall::raise_receive_size(): a multiple of 1024 from inline_size to 262144, at most
+   * largest_buffer(); 0: they do not. Each such connection takes `credits` + `backward_credits` + 3
+   * buffers of the size class that fits, if that is another one than that of inline_size; have them
+   * in MemoryOptions::classes, beside those for chunks. They are its own until it ends, also if its
+   * Receives become smaller, or larger than that class.
+   *
+   * A quarter of that class is kept for calls. The server is not created if the rest does not hold
+   * one connection; and when it holds no further one, further connections' Receives stay as they
+   * are, which their clients are told, a log line says and ServerStats::receive_growth_refused
+   * counts. Where others have taken buffers of the class, Receives grow as these come back. Needs
+   * `properties`.
+   */
+  uint32_t max_receive_size = 0;
+  /** Bytes of one call, chunks included, at least 1024; a larger one is refused. */
+  uint64_t max_call = 8u << 20;
+  uint64_t max_reply = 8u << 20;  ///< bytes of one reply, placed results included; at least 1024
   /**
    * Bytes of chunks that one connection's calls in progress may have: of arguments fetched by RDMA
    * Read, and of results as far as they fit the room that the client offers, at most max_reply a
    * call. Calls beyond wait, in order, for earlier ones of their connection to end; so a client
    * can not take all the pool buffers for itself (RFC 5666 section 11). It also bounds max_call and
    * max_reply: a larger call is refused, a larger reply becomes SYSTEM_ERR. The default is less
-   * than half of what MemoryOptions::classes has in large buffers by default. At least 1.
+   * than half of what MemoryOptions::classes has in large buffers by default. At least 1024.
    */
   uint64_t max_chunk_bytes = 32u << 20;
-  uint32_t max_connections = 1024;  ///< at once; see credits for what else bounds them
+  /**
+   * Calls that this server may have outstanding to one client, 0 to 4096; further ones queue, and a
+   * client grants what it likes. 0: it calls nobody (ServerCall::backward_client()). Each
+   * connection takes so many buffers more for Receives, idle or not, under the rule of `credits`.
+   */
+  uint32_t backward_credits = 0;
+  /**
+   * Whether these calls have chunks where the client has said that it takes them
+   * (ClientOptions::backward_chunks): its RDMA Reads and Writes then go to memory of this server,
+   * that of the one call and until it has ended. See BackwardClient::takes_chunks(). false: they
+   * fit inline, or end with kTooLarge.
+   */
+  bool backward_chunks = true;
+  uint32_t backward_timeout_ms = 30000;  ///< of calls to clients, by default; 0: none
+  uint32_t max_connections = 1024;       ///< at once, at least 1; `credits` has what else bounds it
   /** At once, of one client (ReplayOptions says who that is); 0: no limit. */
   uint32_t max_connections_per_client = 0;
   /** A connection without calls for so long is closed; 0: never. */
@@ -234,6 +155,14 @@ struct ServerOptions {
    */
   bool (*admit)(const std::string& peer, void* argument) = nullptr;
   void* admit_argument = nullptr;
+  /** RFC 5666's compatibility mode, with `versions.one`; see rrdk/rfc5666.h. */
+  Rfc5666ServerOptions rfc5666 = {};
+  /**
+   * Message types and transport properties of version 2 beside those of the base protocol, see
+   * rrdk/extensions.h; null: there are none, and such messages are answered INVAL_OPTION. It
+   * outlives the Server. Its properties need `properties`, and each feature a type with `serve`.
+   */
+  const Extensions* extensions = nullptr;
 };
 
 /** Of the duplicate request cache, see ReplayOptions. */
@@ -247,6 +176,12 @@ struct ReplayStats {
   uint64_t unprotected;  ///< calls run without an entry: all were running, or too many clients
   /** Answered ERR_CHUNK: an RDMA Read or Write for the call cost an earlier connection. */
   uint64_t failed_again;
+};
+
+/** Calls that the server made of its clients, see BackwardClient. */
+struct BackwardStats {
+  uint64_t calls, ended_ok, ended_error, timeouts;
+  uint64_t credit_waits;  ///< calls that had to wait for the client's grant
 };
 
 /** Counters of a server since its start, summed over its connections, past ones included. */
@@ -265,16 +200,75 @@ struct ServerStats {
   uint64_t bytes_read, bytes_written;
   uint64_t calls_not_run;  ///< messages that came while the server drained
   ReplayStats replay;
-  uint64_t turn_waits;   ///< calls that waited for others' turns, when their connection had many
-  uint64_t chunk_waits;  ///< times a connection's calls waited because of max_chunk_bytes
-  Refusals refusals;     ///< what peers sent that was refused or ignored, by reason
+  uint64_t turn_waits;  ///< calls that waited for others' turns, when their connection had many
+  uint64_t receive_size_changes;  ///< times that clients were told of another size of our Receives
+  uint64_t peer_receive_size_changes;  ///< and we of theirs
+  uint64_t receive_growth_refused;     ///< for want of buffers, see ServerOptions::max_receive_size
+  uint64_t chunk_waits;     ///< times a connection's calls waited because of max_chunk_bytes
+  uint64_t options_served;  ///< messages of registered types that were answered
+  BackwardStats backward;
+  Refusals refusals;  ///< what peers sent that was refused or ignored, by reason
+  Rfc5666Stats rfc5666;
+};
+
+/**
+ * A client, as its server calls it: on the connection on which it called, which ServerCall::
+ * backward_client() gives. What is offered there are the services that it added to its Client. Both
+ * directions have credits and XIDs of their own, so neither waits for the other (RFC 8167;
+ * doc/both-directions.md).
+ *
+ *   void subscribe(rrdk::ServerCall call, void* context) {
+ *     auto client = call.backward_client();
+ *     if (!client) return std::move(call).reject(rrdk::AcceptStat::kSystemErr);
+ *     static_cast<Site*>(context)->subscribers.add(*client);     // a std::shared_ptr
+ *     std::move(call).reply();
+ *   }
+ *   ...
+ *   auto* news = new rrdk::Call(*subscriber);                    // anywhere, at any time
+ *   news->begin(kNewsBinding, kChanged).put_u32(what);
+ *   news->submit(on_told, news);                                 // on_told deletes it
+ *
+ * Keep it as long as you like, and use it from any thread as a ClientConnection (rrdk/client.h):
+ * callbacks run on its connection's poll core, calls may be made in handlers there, and only
+ * submit_and_wait() is for other threads and for workers. When the connection ends, its calls end
+ * with kConnectionLost, those made later too, at once: a server can not connect again. The client
+ * may, and its next call then leads to another BackwardClient. If it was us who ended it
+ * (~Server(), drain(), idle_timeout_ms), that is kShutdown.
+ *
+ * Lifetime: hold it while you make, cancel or wait for calls on it, or destroy one in flight. Who
+ * only has callbacks to come need not: they come while the connection lives, or when it ends.
+ * Releasing it waits for nothing, and may be done anywhere, in handlers too. All are released
+ * before their Server is destroyed, which the log says if not, and before the Runtime at last.
+ *
+ * Arguments fit inline with their headers, else the call ends with kTooLarge, unsent; so do
+ * results, else it ends with kChunkError when the client has run it. doc/both-directions.md says
+ * how much that is. Room that is offer()ed then only counts for the reply's. To a client that
+ * takes_chunks() more can be sent, as by a ClientConnection.
+ */
+class BackwardClient : public Caller {
+ public:
+  ~BackwardClient();
+  /**
+   * Whether calls that do not fit inline can be made: draft-04 of version 2 is spoken, the client
+   * has said that it takes chunks (ClientOptions::backward_chunks), and this server makes use of it
+   * (ServerOptions::backward_chunks). Any thread; stays true once it is.
+   *
+   * A client says it behind the first reply that it gets. So in the handler of its first call it
+   * can not be true yet, and in that of a call which it made after a reply it is what it will be.
+   */
+  bool takes_chunks() const noexcept;
+
+  struct Impl;
+
+ private:
+  explicit BackwardClient(std::unique_ptr<Impl> impl);
 };
 
 class Server {
  public:
   /**
    * `runtime` outlives the Server. Errors: kInvalidArgument (an option out of its range, or an
-   * inline_size for which the runtime's Memory has no buffers).
+   * inline_size or a max_receive_size for which the runtime's Memory has no buffers, or too few).
    */
   static Result<std::unique_ptr<Server>> create(Runtime& runtime,
                                                 const ServerOptions& options = {});
@@ -283,6 +277,9 @@ class Server {
    * calls and replies are back then; some that each poll core keeps for the headers of future
    * calls come back in ~Runtime().
    *
+   * BackwardClients are released by now. Calls on them may be in flight: they end with kShutdown,
+   * in their callbacks.
+   *
    * Kept ServerCalls must be answered first, else this never returns (after 5 s an error in the
    * log says so). It waits for the cores: see "Waiting" in rrdk/runtime.h. Not from a handler.
    */
@@ -290,7 +287,7 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /** Before listen(). Errors: kInvalidArgument (duplicate program, bad binding or table). */
+  /** Before listen(). Errors: kInvalidArgument (too late, program twice, bad binding or table). */
   Result<void> add_service(const Service& service);
   /**
    * Listens; returns the URI with what the system chose. Connections are spread over poll cores.
@@ -313,7 +310,8 @@ class Server {
    * A graceful end: no connection is accepted any more, and no further call is run. Calls that
    * handlers have are answered, ServerCalls that you keep by you; each connection is closed when
    * its last reply has been sent. Further calls that come are not run, and not answered: to their
-   * clients they end as any other call of a lost connection (ServerStats::calls_not_run).
+   * clients they end as any other call of a lost connection (ServerStats::calls_not_run). The
+   * server's own calls to these clients end with kShutdown, at once.
    *
    * Returns when all connections are closed; at the latest after `timeout_ms`, when it closes the
    * rest at once. How many those were is the result: 0 is a clean end. What then remains is stats()

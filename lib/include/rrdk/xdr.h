@@ -106,6 +106,18 @@ class ItemView {
   uint32_t length_ = 0;
 };
 
+/**
+ * Pad bytes before the data of a received message (RFC 5666 section 3.9, rrdk/rfc5666.h): each
+ * opaque<> and string<> of at least `threshold` bytes begins at a multiple of `align` bytes, a
+ * power of two, from the start of the Send, which has `send_length` bytes and ends where the stream
+ * does.
+ */
+struct OpaquePadding {
+  uint32_t align = 0;  ///< 0: there is none
+  uint32_t threshold = 0;
+  uint32_t send_length = 0;
+};
+
 /** Reads an XDR stream. Does not own the fragments, nor the array that describes them. */
 class Decoder {
  public:
@@ -125,6 +137,8 @@ class Decoder {
   bool at_end() const noexcept { return ok_ && remaining() == 0; }
   /** Makes the decoder fail: for a caller that finds a value it can not accept. */
   void fail() noexcept;
+  /** From here on pad bytes are skipped. */
+  void expect_padding(const OpaquePadding& padding) noexcept { padding_ = padding; }
 
   uint32_t get_u32() noexcept {
     if (end_ - next_ < 4) [[unlikely]]
@@ -177,6 +191,7 @@ class Decoder {
   ItemView view(uint32_t length) noexcept;
   ItemView view_placed(uint32_t count) noexcept;
   void skip(uint64_t length) noexcept;
+  void skip_padding(uint32_t count) noexcept;
   bool next_fragment() noexcept;
 
   const std::byte* next_ = nullptr;  // the next byte, in *fragment_
@@ -185,6 +200,7 @@ class Decoder {
   const Fragment* fragment_ = nullptr;
   const Fragment* last_ = nullptr;  // one past the last fragment
   std::span<const ItemView> placed_;
+  OpaquePadding padding_;
   bool ok_ = true;
 };
 

@@ -1,0 +1,48 @@
+// Calls from the server to its client: PERF_CALLBACK makes them, and the program that they are of,
+// PERF_CB (0x20005667, version 1), which clients offer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "rrdk/server.h"
+
+namespace rrdk::testrpc {
+
+// What a client adds to its Client. Its handlers share nothing.
+Service callback_service();
+
+// The server's side: the calls of all PERF_CALLBACKs in progress. Nothing is allocated for one when
+// there were as many on its connection before.
+class Callbacks {
+ public:
+  // Calls carry at most so many bytes.
+  explicit Callbacks(uint32_t max_size);
+  ~Callbacks();
+
+  // On the connection's poll core: makes `count` calls that carry `size` bytes each, and answers
+  // with how many came back right. The first that does not ends it.
+  void start(ServerCall call, uint32_t count, uint32_t size);
+
+  // At the server's end: before it is destroyed, and after.
+  void release();
+  void clear();
+
+ private:
+  class Round;
+  struct Way;
+
+  Result<Way*> way_of(ServerCall& call);
+  static void add_round(Way& way);
+
+  std::vector<std::byte> data_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Way>> ways_;
+};
+
+}  // namespace rrdk::testrpc

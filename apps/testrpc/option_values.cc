@@ -1,0 +1,180 @@
+#include "option_values.h"
+
+#include "engines.h"
+#include "nfs3_site.h"
+#include "values.h"
+
+namespace rrdk::testrpc {
+
+Result<void> take_role(Options& options, Role role, const std::string& uri) {
+  if (options.role != Role::kNone)
+    return fail(Errc::kInvalidArgument,
+                "conflicts with another role: choose one of --server, "
+                "--client and --self");
+  options.role = role;
+  options.uri = uri;
+  return {};
+}
+
+Result<void> take_size(uint32_t& to, const std::string& value) {
+  Result<uint32_t> parsed = parse_size(value, kLargestSize);
+  if (!parsed)
+    return tl::unexpected(parsed.error());
+  to = *parsed;
+  return {};
+}
+
+Result<void> take_positive(double& to, const std::string& value) {
+  Result<double> parsed = parse_positive(value);
+  if (!parsed)
+    return tl::unexpected(parsed.error());
+  to = *parsed;
+  return {};
+}
+
+Result<void> take_engines(Options& options, const std::string& value) {
+  std::vector<std::string> names;
+  for (const std::string& name : split(value)) {
+    if (name == "all") {
+      for (const Engine& engine : all_engines())
+        names.emplace_back(engine.name);
+    } else if (find_engine(name) == nullptr) {
+      return fail(Errc::kInvalidArgument,
+                  "unknown engine '" + name + "': there are " + engine_names() + ", and all");
+    } else {
+      names.push_back(name);
+    }
+  }
+  options.engines.insert(options.engines.end(), names.begin(), names.end());
+  return {};
+}
+
+Result<void> take_sizes(Options& options, const std::string& value) {
+  std::vector<uint32_t> sizes;
+  for (const std::string& part : split(value)) {
+    Result<uint32_t> size = parse_size(part, kLargestSize);
+    if (!size)
+      return tl::unexpected(size.error());
+    sizes.push_back(*size);
+  }
+  options.sizes = sizes;
+  return {};
+}
+
+Result<void> take_windows(Options& options, const std::string& value) {
+  std::vector<uint32_t> windows;
+  for (const std::string& part : split(value)) {
+    Result<uint64_t> window = parse_count(part, 1, 4096);
+    if (!window)
+      return tl::unexpected(window.error());
+    windows.push_back(static_cast<uint32_t>(*window));
+  }
+  options.windows = windows;
+  return {};
+}
+
+Result<void> take_cpus(std::vector<int>& cpus, const std::string& value) {
+  for (const std::string& part : split(value)) {
+    Result<uint64_t> cpu = parse_count(part, 0, 1023);
+    if (!cpu)
+      return tl::unexpected(cpu.error());
+    cpus.push_back(static_cast<int>(*cpu));
+  }
+  return {};
+}
+
+Result<void> take_replay_cache(Options& options, const std::string& value) {
+  options.replay_cache = value != "off";
+  if (value == "on" || value == "off")
+    return {};
+  return take_count(options.replay_entries, value, 1, 65536);
+}
+
+Result<void> take_dispatch(Options& options, const std::string& value) {
+  if (value != "inline" && value != "worker")
+    return fail(Errc::kInvalidArgument, "'" + value + "' is neither inline nor worker");
+  options.dispatch = value == "inline" ? Dispatch::kInline : Dispatch::kWorker;
+  return {};
+}
+
+Result<void> take_idle(Options& options, const std::string& value) {
+  for (IdlePolicy policy : {IdlePolicy::kBusy, IdlePolicy::kYield, IdlePolicy::kAdaptive}) {
+    if (value == to_string(policy)) {
+      options.idle = policy;
+      return {};
+    }
+  }
+  return fail(Errc::kInvalidArgument, "'" + value + "' is none of busy, yield and adaptive");
+}
+
+Result<void> take_version(Options& options, const std::string& value) {
+  for (RpcRdmaVersion version :
+       {RpcRdmaVersion::kOne, RpcRdmaVersion::kTwo, RpcRdmaVersion::kAuto}) {
+    if (value == to_string(version)) {
+      options.version = version;
+      return {};
+    }
+  }
+  return fail(Errc::kInvalidArgument, "'" + value + "' is none of 1, 2 and auto");
+}
+
+Result<void> take_draft(Options& options, const std::string& value) {
+  for (RpcRdmaDraft draft : {RpcRdmaDraft::kDraft04, RpcRdmaDraft::kDraft00}) {
+    if (value == to_string(draft)) {
+      options.draft = draft;
+      return {};
+    }
+  }
+  return fail(Errc::kInvalidArgument, "'" + value + "' is neither v2-04 nor v2-00");
+}
+
+Result<void> take_compat(Options& options, const std::string& value) {
+  if (value != "rfc5666")
+    return fail(Errc::kInvalidArgument, "'" + value + "' is not rfc5666");
+  options.rfc5666 = true;
+  return {};
+}
+
+Result<void> take_buffer_size(uint32_t& to, const std::string& value) {
+  Result<uint32_t> size = parse_size(value, 256u << 10);
+  if (!size)
+    return tl::unexpected(size.error());
+  if (*size == 0 || *size % 1024 != 0)
+    return fail(Errc::kInvalidArgument, "'" + value + "' is not a multiple of 1024");
+  to = *size;
+  return {};
+}
+
+Result<void> take_switch(bool& to, const std::string& value) {
+  if (value != "" && value != "on" && value != "off")
+    return fail(Errc::kInvalidArgument, "'" + value + "' is neither on nor off");
+  to = value != "off";
+  return {};
+}
+
+Result<void> take_faults(Options& options, const std::string& value) {
+  options.faults.reset();
+  if (value == "off")
+    return {};
+  Result<FaultPlan> plan = parse_fault_plan(value);
+  if (!plan)
+    return tl::unexpected(plan.error());
+  options.faults = *plan;
+  return {};
+}
+
+Result<void> take_nfs_mount(Options& options, const std::string& value) {
+  options.nfs_mount = value;
+  Result<nfs3::MountTarget> target = mount_target(value, "");
+  return target ? Result<void>{} : tl::unexpected(target.error());
+}
+
+Result<void> take_nfs_calls(Options& options, const std::string& value) {
+  Result<uint32_t> calls = parse_nfs3_calls(value);
+  if (!calls)
+    return tl::unexpected(calls.error());
+  options.nfs_calls = *calls;
+  return {};
+}
+
+}  // namespace rrdk::testrpc

@@ -1,0 +1,46 @@
+// What an option's value does to the options: one function for each form that a value can have.
+// Errors say what is wrong with the value and what would do; the parser adds the option's name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "options.h"
+#include "values.h"
+
+namespace rrdk::testrpc {
+
+// Digits, within [low, high].
+template <typename T>
+Result<void> take_count(T& to, const std::string& value, uint64_t low, uint64_t high) {
+  Result<uint64_t> parsed = parse_count(value, low, high);
+  if (!parsed)
+    return tl::unexpected(parsed.error());
+  to = static_cast<T>(*parsed);
+  return {};
+}
+
+// A role, which can be chosen once.
+Result<void> take_role(Options& options, Role role, const std::string& uri);
+Result<void> take_size(uint32_t& to, const std::string& value);
+Result<void> take_positive(double& to, const std::string& value);
+Result<void> take_engines(Options& options, const std::string& value);
+Result<void> take_sizes(Options& options, const std::string& value);
+Result<void> take_windows(Options& options, const std::string& value);
+Result<void> take_cpus(std::vector<int>& cpus, const std::string& value);
+Result<void> take_replay_cache(Options& options, const std::string& value);
+Result<void> take_dispatch(Options& options, const std::string& value);
+Result<void> take_idle(Options& options, const std::string& value);
+Result<void> take_version(Options& options, const std::string& value);
+Result<void> take_draft(Options& options, const std::string& value);
+Result<void> take_compat(Options& options, const std::string& value);
+// Of a Receive: a multiple of 1024.
+Result<void> take_buffer_size(uint32_t& to, const std::string& value);
+// "on", "off", or nothing, which is on.
+Result<void> take_switch(bool& to, const std::string& value);
+Result<void> take_faults(Options& options, const std::string& value);
+Result<void> take_nfs_mount(Options& options, const std::string& value);
+Result<void> take_nfs_calls(Options& options, const std::string& value);
+
+}  // namespace rrdk::testrpc

@@ -1,0 +1,49 @@
+// Changes the Receive Buffer Sizes of connections while calls run (draft-04 of version 2): asks the
+// server for larger and smaller Receives in turn, and makes our own larger.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "rrdk/client.h"
+
+namespace rrdk::testrpc {
+
+// What became of it, over all connections.
+struct SizeChanges {
+  uint64_t peer = 0;     // times that a server's size changed
+  uint64_t own = 0;      // and ours
+  uint64_t refused = 0;  // requests
+};
+
+class SizeChanger {
+ public:
+  // `changes` of each connection, between 4096 and `largest` bytes.
+  void begin(std::span<const std::unique_ptr<ClientConnection>> connections, uint32_t changes,
+             uint32_t largest);
+  // Changes are still to come. A connection that is lost or refuses has none.
+  bool busy() const { return left_ != 0; }
+  // About as often as messages come.
+  void step();
+  SizeChanges end();
+
+ private:
+  struct One {
+    ClientConnection* connection;
+    ReceiveSizes before;
+    uint32_t wanted = 0;  // 0: nothing is under way
+    uint64_t changes = 0;
+    uint64_t since_ns = 0;  // of the last change
+    bool done = false;
+  };
+  void step(One& one);
+
+  std::vector<One> all_;
+  uint32_t changes_ = 0;
+  uint32_t largest_ = 0;
+  size_t left_ = 0;  // connections that are not done
+};
+
+}  // namespace rrdk::testrpc

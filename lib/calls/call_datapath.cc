@@ -1,0 +1,198 @@
+// From begin() to the core, in the caller's thread.
+#include "rpc/call_datapath.h"
+
+#include <algorithm>
+
+#include "calls/call_impl.h"
+#include "calls/caller_impl.h"
+
+namespace rrdk {
+
+Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
+  Impl& c = *impl_;
+  Caller::Impl& caller = c.caller;
+  if (c.in_flight.load(std::memory_order_acquire)) [[unlikely]]
+    return c.refuse_begin();
+  if (c.binding.load(std::memory_order_relaxed) != &binding) [[unlikely]]
+    c.binding_ok = caller.accepts(binding);
+  if (c.credential_version != caller.credential_version()) [[unlikely]]
+    caller.take_credential(c);
+  c.results = {};  // the last reply's buffers go back when this call is submitted
+  c.binding.store(&binding, std::memory_order_relaxed);
+  c.procedure.store(procedure, std::memory_order_relaxed);
+  c.timeout_ms = caller.defaults.timeout_ms;
+  c.retransmit = caller.defaults.retransmit;
+  c.variable_reply = 0;
+  c.transformed = false;
+  c.num_rooms = 0;
+  c.num_spans = 0;
+  c.too_many = false;
+  c.bad_room = false;
+  c.begun = true;
+  c.args.emplace(c.outgoing.message, caller.runtime.memory, caller.defaults.inline_size,
+                 caller.defaults.max_call);
+  // The engine puts the XID in when it sends.
+  rpc::encode_call(*c.args, 0, {binding.program, binding.version, procedure},
+                   c.credential ? c.credential->bytes() : std::span<const std::byte>());
+  return *c.args;
+}
+
+void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
+  if (!begun) [[unlikely]]
+    return;
+  for (const MemorySpan& span : segments)
+    bad_room = bad_room || !caller.runtime.memory.contains(span);
+  if (num_rooms == kMaxOffers || segments.size() > kMaxOfferSegments - num_spans) {
+    too_many = true;
+    return;
+  }
+  MemorySpan* first = spans.data() + num_spans;
+  std::ranges::copy(segments, first);
+  num_spans += static_cast<uint32_t>(segments.size());
+  rooms[num_rooms++] = {{first, segments.size()}};
+}
+
+void Call::offer(MemorySpan room) noexcept {
+  impl_->add_room({&room, 1});
+}
+
+void Call::offer(std::span<const MemorySpan> segments) noexcept {
+  impl_->add_room(segments);
+}
+
+void Call::expect_reply(uint64_t bytes) noexcept {
+  if (impl_->begun)
+    impl_->variable_reply = bytes;
+}
+
+void Call::forbid_ddp(uint32_t growth) noexcept {
+  if (impl_->begun) {
+    impl_->transformed = true;
+    impl_->growth = growth;
+  }
+}
+
+void Call::set_timeout_ms(uint32_t timeout) noexcept {
+  if (impl_->begun)
+    impl_->timeout_ms = timeout;
+}
+
+void Call::set_retransmit(bool retransmit) noexcept {
+  if (impl_->begun)
+    impl_->retransmit = retransmit;
+}
+
+CallStatus Call::Impl::check() const noexcept {
+  if (!binding_ok) [[unlikely]]
+    return CallStatus::kInvalidCall;
+  if (bad_room) [[unlikely]]
+    return CallStatus::kInvalidMemory;
+  const ProcedureBinding* entry =
+      binding.load(std::memory_order_relaxed)->find(procedure.load(std::memory_order_relaxed));
+  uint32_t eligible = entry != nullptr ? entry->eligible_results : 0;
+  if (too_many || num_rooms > eligible)
+    return CallStatus::kTooLarge;
+  switch (args->fault()) {
+    case EncoderFault::kNone:
+      return CallStatus::kOk;
+    case EncoderFault::kLimit:
+      return CallStatus::kTooLarge;
+    case EncoderFault::kNoMemory:
+      return CallStatus::kNoMemory;
+    case EncoderFault::kInvalidMemory:
+      return CallStatus::kInvalidMemory;
+    case EncoderFault::kByCaller:
+      break;
+  }
+  return CallStatus::kInvalidCall;
+}
+
+// How large the reply can be, and what of it may be placed.
+void Call::Impl::plan_reply() noexcept {
+  const Binding& of = *binding.load(std::memory_order_relaxed);
+  uint32_t number = procedure.load(std::memory_order_relaxed);
+  uint64_t variable = variable_reply;
+  uint32_t offered = num_rooms;
+  if (transformed) [[unlikely]] {
+    for (const MemorySpan& span : std::span(spans).first(num_spans))
+      variable += span.length;
+    variable += uint64_t{growth} + 3 * num_rooms;  // with pads
+    offered = 0;
+  }
+  outgoing.results = {rooms.data(), offered};
+  outgoing.max_reply = of.max_reply(number, variable);
+  outgoing.no_ddp = transformed;
+  outgoing.only_short = !of.allows_long(number);
+}
+
+void Call::submit(Completion completion, void* argument) noexcept {
+  Impl& c = *impl_;
+  if (c.begun) [[likely]] {
+    c.begun = false;
+    c.status = c.check();
+    c.args->finish();
+    c.args->fail();  // drops what may be written after this
+    c.plan_reply();
+  } else {
+    if (!c.refuse_submit())
+      return;
+    c.status = CallStatus::kInvalidCall;
+  }
+  bool wanted = completion != nullptr && !c.abandoned.load(std::memory_order_relaxed);
+  c.completion.store(wanted ? completion : no_callback, std::memory_order_relaxed);
+  c.argument = argument;
+  c.serial.store(c.serial.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  c.cancel_wanted.store(false, std::memory_order_relaxed);
+  c.in_flight.store(true, std::memory_order_release);
+  c.caller.submit(c);
+}
+
+void Call::cancel() noexcept {
+  if (impl_->in_flight.load(std::memory_order_acquire))
+    impl_->caller.cancel(*impl_);
+}
+
+bool Call::in_flight() const noexcept {
+  return impl_->is_in_flight();
+}
+
+CallStatus Call::status() const noexcept {
+  return impl_->status;
+}
+
+Decoder& Call::results() noexcept {
+  return impl_->results;
+}
+
+uint32_t Call::mismatch_low() const noexcept {
+  return impl_->reply.mismatch_low;
+}
+
+uint32_t Call::mismatch_high() const noexcept {
+  return impl_->reply.mismatch_high;
+}
+
+AuthStat Call::auth_stat() const noexcept {
+  return impl_->reply.auth_stat;
+}
+
+TransportError Call::transport_error() const noexcept {
+  switch (impl_->status) {
+    case CallStatus::kChunkError:
+    case CallStatus::kVersionError:
+    case CallStatus::kRemoteError:
+      break;
+    default:
+      return {};
+  }
+  const proto::ErrorBody& said = impl_->outgoing.error;
+  return {.version = impl_->outgoing.error_version,
+          .code = said.raw,
+          .low = said.low,
+          .high = said.high,
+          .maximum = said.maximum,
+          .write_chunk = said.index,
+          .length = said.length};
+}
+
+}  // namespace rrdk

@@ -1,0 +1,90 @@
+// The client's side of the Connection Configuration Protocol (RFC 5666 section 6): on each new
+// connection CONF_RDMA is called, and no other call is sent until it was answered. Until then the
+// ClientConnection is on its way up, so that connect_timeout_ms bounds the wait.
+#include <array>
+#include <string>
+
+#include "base/log.h"
+#include "client/client_impl.h"
+#include "client/client_link.h"
+#include "proto/ccp.h"
+#include "rpc/call_datapath.h"
+#include "rpc/reply_datapath.h"
+
+namespace rrdk {
+
+namespace {
+
+namespace ccp = proto::ccp;
+
+// All that may be sent before the server has said more, without the transport header.
+constexpr uint32_t kConfigBytes = proto::kInlineThreshold - proto::kMinHeader;
+
+enum class Answer : uint8_t { kLimits, kDefaults, kMalformed };
+
+Answer read_answer(const xprt::OutgoingCall& call, ccp::Reply& limits, CallStatus& refused) {
+  Decoder results(call.reply, call.placed);
+  rpc::ReplyHeader header;
+  if (!rpc::decode_reply(results, header))
+    return Answer::kMalformed;
+  refused = rpc::call_status(header);
+  if (refused != CallStatus::kOk)
+    return Answer::kDefaults;
+  std::array<std::byte, ccp::kBodyBytes> body;
+  results.get_fixed(ccp::kBodyBytes).copy_to(body.data());
+  if (!results.at_end())
+    return Answer::kMalformed;
+  limits = ccp::decode_reply(body);
+  return Answer::kLimits;
+}
+
+}  // namespace
+
+void ClientConnection::Impl::begin_config() {
+  if (!config_)
+    config_ = std::make_unique<xprt::OutgoingCall>();
+  xprt::Connection& engine = link_->engine();
+  const std::shared_ptr<const rpc::PreparedAuth> present = credential();
+  {
+    Encoder args(config_->message, runtime.memory, kConfigBytes, kConfigBytes);
+    rpc::encode_call(args, 0, {ccp::kProgram, ccp::kVersion, ccp::kConfRdma},
+                     present ? present->bytes() : std::span<const std::byte>());
+    args.put_fixed(ccp::encode(engine.config_request()));
+    if (!args.ok())
+      return link_->close(Errc::kNoMemory, "no buffer for the call of CONF_RDMA");
+  }
+  config_->max_reply = kConfigBytes / 2;  // a verifier included: inline
+  engine.submit(*config_);
+  core().mark_dirty(*link_);
+}
+
+// A server that does not have the program, or does not want to be asked, has said so in a valid
+// reply: private data, or the defaults, hold.
+void ClientConnection::Impl::on_config_ended() {
+  CallStatus status = config_->status;
+  if (status == CallStatus::kConnectionLost || status == CallStatus::kCancelled)
+    return;
+  ccp::Reply limits;
+  CallStatus refused = CallStatus::kOk;
+  Answer answer =
+      status == CallStatus::kOk ? read_answer(*config_, limits, refused) : Answer::kMalformed;
+  config_->release();
+  if (link_->state() != runtime::LinkState::kUp)
+    return;  // on its way down already, and what came before that is reported late
+  if (answer == Answer::kMalformed)
+    return link_->close(
+        Errc::kConnectionLost,
+        std::string("the server has not answered CONF_RDMA (RFC 5666 section 6) "
+                    "with a valid reply: ") +
+            to_string(status == CallStatus::kOk ? CallStatus::kMalformedReply : status));
+  if (answer == Answer::kLimits)
+    link_->engine().take_config(limits);
+  else
+    base::log_info(
+        "connection to %s: the server does not take CONF_RDMA (%s): sizes are as without",
+        peer().c_str(), to_string(refused));
+  configured_ = true;
+  on_link_up();
+}
+
+}  // namespace rrdk

@@ -1,0 +1,178 @@
+/**
+ * RPC programs as they are offered: services, their procedures, and the handlers that answer calls.
+ * A Server offers them to its clients (rrdk/server.h); a Client can offer some to its servers,
+ * which then call it on the connections that it made (rrdk/client.h).
+ *
+ * A Service is a table: a binding (program, version, what may be moved by RDMA) and a handler per
+ * procedure. The transport, credits, chunks, errors and replies are the library's business; a
+ * handler sees arguments in place and writes results.
+ *
+ *   void read(rrdk::ServerCall call, void*) {
+ *     uint64_t offset = call.args().get_u64();
+ *     uint32_t count = call.args().get_u32();
+ *     if (!call.args().at_end()) return std::move(call).reject(rrdk::AcceptStat::kGarbageArgs);
+ *     rrdk::Buffer data = call.memory().get(count);
+ *     if (!data) return std::move(call).reject(rrdk::AcceptStat::kSystemErr);
+ *     call.results().put_u32(0);
+ *     call.results().put_item(std::move(data), count, rrdk::Ddp::kEligible);   // zero-copy
+ *     std::move(call).reply();
+ *   }
+ *
+ * One Buffer holds at most Memory::largest_buffer() bytes, and so does one item made of it. Larger
+ * items, and results that lie in memory of the application's own, are given as spans of
+ * RegisteredMemory; ServerCall::on_released() tells when that memory may change again.
+ *
+ * Threads: handlers run on several threads at once, with the same Service::context: on every poll
+ * core that has connections, and for Dispatch::kWorker on every worker. What they share they must
+ * guard themselves. A handler that throws ends the process (std::terminate).
+ */
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "rrdk/binding.h"
+#include "rrdk/error.h"
+#include "rrdk/memory.h"
+#include "rrdk/receive_sizes.h"
+#include "rrdk/rpc.h"
+#include "rrdk/xdr.h"
+
+namespace rrdk {
+
+namespace service {
+struct CallContext;
+}
+class BackwardClient;  // rrdk/server.h
+
+/**
+ * The right, and the duty, to answer one call. Move-only. Exactly one of reply(), reply_after(),
+ * reject(), deny() and drop() ends it; a ServerCall destroyed or assigned to unanswered answers
+ * SYSTEM_ERR. After an end, and after being moved from, it may only be destroyed or assigned to.
+ *
+ * args() and what was read from it stay valid until the call ends. A handler may keep the
+ * ServerCall and answer later, from any thread; the objects themselves are for one thread at a
+ * time. If the connection is lost meanwhile, answering just ends the call. All are answered before
+ * their Server is destroyed; a client's, before its ClientConnection.
+ */
+class ServerCall {
+ public:
+  ServerCall(ServerCall&& other) noexcept : context_(other.context_) { other.context_ = nullptr; }
+  ServerCall& operator=(ServerCall&& other) noexcept;
+  ServerCall(const ServerCall&) = delete;
+  ServerCall& operator=(const ServerCall&) = delete;
+  ~ServerCall();
+
+  uint32_t program() const noexcept;
+  uint32_t version() const noexcept;  ///< of the program, not of RPC-over-RDMA
+  uint32_t procedure() const noexcept;
+  uint32_t xid() const noexcept;
+  const Credential& credential() const noexcept;
+  /** AUTH_SYS fields when the call came with that flavour and they are well formed. */
+  std::optional<AuthSys> auth_sys() const;
+  /** Who called, for messages. Stable per connection. */
+  const std::string& peer() const noexcept;
+  Memory& memory() noexcept;
+  /**
+   * The way back: calls of programs that this caller offers (Client::add_service()), on the
+   * connection on which this call came. Any thread, while the call has not ended; what it returns
+   * may be kept for longer, see BackwardClient in rrdk/server.h. Each call of one connection gets
+   * the same.
+   *
+   * A client is not called before it is ready for it, which only the program itself can say (RFC
+   * 8167 section 4): let it be a procedure that the client calls, and ask here in its handler.
+   *
+   * A client that has no services says so in draft-04 of version 2: calls to it end with
+   * kRemoteError. In the other versions it does not answer, and they end with kTimeout.
+   *
+   * Errors: kUnsupported (ServerOptions::backward_credits is 0; or this call is itself one of a
+   * server's to its client), kConnectionLost.
+   */
+  Result<std::shared_ptr<BackwardClient>> backward_client();
+
+  /**
+   * Receive Buffer Sizes of draft-04 (its section 5.2.1), of the connection on which this call
+   * came, as ClientConnection has them (rrdk/client.h): asks the client for larger Receives, so
+   * that larger replies go inline; makes our own larger, up to ServerOptions::max_receive_size and
+   * as far as there are buffers; says what is known. Any thread, while the call has not ended; they
+   * do not wait, and the connection may be gone when they take effect. Smaller ones are refused at
+   * once: replies to calls that are on their way could not be sent any more.
+   *
+   * A client grants what its ClientOptions::max_receive_size allows, and can be asked behind the
+   * first reply that it gets: in the handler of its first call that is refused. In the handler of a
+   * server's call to its client these do nothing, and all sizes are 0: there the ClientConnection
+   * has them.
+   */
+  void request_receive_size(uint32_t bytes);
+  void raise_receive_size(uint32_t bytes);
+  ReceiveSizes receive_sizes() const;
+
+  Decoder& args() noexcept;
+  Encoder& results() noexcept;
+
+  /** See on_released(). */
+  using Released = void (*)(void* argument);
+  /**
+   * Asks for `released(argument)` when nothing refers to the memory of the results any more: the
+   * reply's Send has completed (and with it every RDMA Write of its data), or the connection has
+   * ended. Only then may memory that was given by reference, put_item(MemorySpan), change or go.
+   *
+   * Called exactly once, however the call ends, on the thread of the connection's poll core,
+   * possibly before reply() or another end returns. It may do what a handler may, such as ending
+   * other calls; not block, poll, or destroy the Server. At the latest it is called within
+   * ~Server(), or ~ClientConnection(). One per call: a second on_released() replaces the first,
+   * null takes it back.
+   */
+  void on_released(Released released, void* argument) noexcept;
+
+  /** Sends the results. If encoding failed, SYSTEM_ERR goes out instead. */
+  void reply() &&;
+  /** The same, not earlier than `delay_ns` from now (at most 60 s). */
+  void reply_after(uint64_t delay_ns) &&;
+  /** Answers with an accept status other than SUCCESS; what was written to results() is dropped. */
+  void reject(AcceptStat status) &&;
+  /** Denies: AUTH_ERROR with the reason (RFC 5531 section 9). */
+  void deny(AuthStat reason) &&;
+  /** Does not answer; the connection is closed, so that the peer learns of it. */
+  void drop() &&;
+
+ private:
+  friend struct service::CallContext;
+  explicit ServerCall(service::CallContext* context) noexcept : context_(context) {}
+  service::CallContext* context_;
+};
+
+/** Where a handler runs. */
+enum class Dispatch : uint8_t {
+  kInline,  ///< on the poll core; must not block, and should take a few microseconds at most
+  kWorker,  ///< on a worker core; inline when the Runtime has none
+};
+
+/**
+ * Called with the Service's context, by several threads at once (see above). Does not throw: that
+ * ends the process.
+ */
+using Handler = void (*)(ServerCall call, void* context);
+
+struct Procedure {
+  uint32_t number;
+  Handler handler;
+  Dispatch dispatch = Dispatch::kInline;
+  /**
+   * false: to run it twice is not the same as to run it once (an append, a rename, a withdrawal).
+   * When a connection is lost, clients repeat the calls whose replies they did not see; a repeated
+   * call of this procedure is then answered from the duplicate request cache, see ReplayOptions.
+   */
+  bool idempotent = true;
+};
+
+struct Service {
+  const Binding* binding;                 ///< static: outlives the Server
+  std::span<const Procedure> procedures;  ///< static; procedure 0 may be left out: NULL is answered
+  void* context = nullptr;                ///< passed to handlers; outlives the Server
+};
+
+}  // namespace rrdk

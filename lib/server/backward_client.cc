@@ -1,0 +1,105 @@
+#include "server/backward_client.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rrdk {
+
+namespace server {
+
+namespace {
+
+void add_up(calls::Ended& sum, const calls::Ended& more) {
+  sum.calls += more.calls;
+  sum.ok += more.ok;
+  sum.error += more.error;
+  sum.timeouts += more.timeouts;
+}
+
+}  // namespace
+
+void BackwardClients::add(const BackwardClient::Impl& one) {
+  std::lock_guard lock(mutex_);
+  here_.push_back(&one);
+}
+
+void BackwardClients::remove(const BackwardClient::Impl& one) {
+  std::lock_guard lock(mutex_);
+  add_up(past_, one.counts());
+  std::erase(here_, &one);
+}
+
+uint32_t BackwardClients::count() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<uint32_t>(here_.size());
+}
+
+calls::Ended BackwardClients::counts() const {
+  std::lock_guard lock(mutex_);
+  calls::Ended sum = past_;
+  for (const BackwardClient::Impl* one : here_)
+    add_up(sum, one->counts());
+  return sum;
+}
+
+}  // namespace server
+
+BackwardClient::Impl::Impl(Runtime::Impl& runtime_in, runtime::Link& link,
+                           const calls::Defaults& defaults_in,
+                           std::shared_ptr<server::BackwardClients> all)
+    : Caller::Impl(runtime_in, link.core(), link.peer(), defaults_in), all_(std::move(all)) {
+  use(link);
+  all_->add(*this);
+}
+
+BackwardClient::Impl::~Impl() {
+  all_->remove(*this);
+}
+
+std::shared_ptr<BackwardClient> BackwardClient::Impl::make(std::unique_ptr<Impl> impl) {
+  return std::shared_ptr<BackwardClient>(new BackwardClient(std::move(impl)));
+}
+
+void BackwardClient::Impl::shut() noexcept {
+  shutting_down = true;
+  alive_.store(false, std::memory_order_release);
+  if (lose())
+    stop_all();
+}
+
+void BackwardClient::Impl::on_down(Errc code) noexcept {
+  shutting_down = shutting_down || code == Errc::kShutdown;
+  alive_.store(false, std::memory_order_release);
+  lose();
+}
+
+// The last to hold one may be a handler or a callback, which must not wait for the core. All calls
+// have ended by now, or their ends are on the way: the link held it too, while it was there.
+void BackwardClient::Impl::let_go(std::unique_ptr<Impl> impl) noexcept {
+  if (impl->unused())
+    return;
+  Impl* left = impl.release();
+  left->all_->leaving.fetch_add(1, std::memory_order_relaxed);
+  left->farewell_.client = left;
+  left->farewell_.run = [](runtime::WorkItem& item) {
+    Impl* client = static_cast<Farewell&>(item).client;
+    if (!client->unused())
+      return client->core().defer(item);
+    std::shared_ptr<server::BackwardClients> all = client->all_;
+    delete client;
+    all->leaving.fetch_sub(1, std::memory_order_release);
+  };
+  left->core().submit(left->farewell_);
+}
+
+BackwardClient::BackwardClient(std::unique_ptr<Impl> impl) : Caller(std::move(impl)) {}
+
+bool BackwardClient::takes_chunks() const noexcept {
+  return static_cast<const Impl&>(impl()).takes_chunks();
+}
+
+BackwardClient::~BackwardClient() {
+  Impl::let_go(std::unique_ptr<Impl>(static_cast<Impl*>(take_impl().release())));
+}
+
+}  // namespace rrdk

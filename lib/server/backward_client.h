@@ -1,0 +1,72 @@
+// What is behind a rrdk::BackwardClient: the calls that a server makes of one client, on the
+// connection that this client made.
+//
+// It outlives its connection for as long as a program holds it: calls then end at once. It refers
+// to no Server.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "calls/caller_impl.h"
+#include "rrdk/server.h"
+
+namespace rrdk {
+
+namespace server {
+
+// Those of one server. Shared with them, since they may outlive it.
+class BackwardClients {
+ public:
+  void add(const BackwardClient::Impl& one);
+  void remove(const BackwardClient::Impl& one);
+  uint32_t count() const;
+  calls::Ended counts() const;  // summed, past ones included
+
+  // Whose program has let go of them, while items of theirs are on their core.
+  std::atomic<uint32_t> leaving = 0;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<const BackwardClient::Impl*> here_;
+  calls::Ended past_;
+};
+
+}  // namespace server
+
+struct BackwardClient::Impl final : Caller::Impl {
+  Impl(Runtime::Impl& runtime_in, runtime::Link& link, const calls::Defaults& defaults_in,
+       std::shared_ptr<server::BackwardClients> all);
+  ~Impl() override;
+  static std::shared_ptr<BackwardClient> make(std::unique_ptr<Impl> impl);
+
+  bool alive() const noexcept override { return alive_.load(std::memory_order_acquire); }
+
+  bool takes_chunks() const noexcept { return takes_chunks_.load(std::memory_order_acquire); }
+
+  // The core's thread.
+  // Calls end with kShutdown from now on, those that are in flight too.
+  void shut() noexcept;
+  void take_chunks() noexcept { takes_chunks_.store(true, std::memory_order_release); }
+  void on_down(Errc code) noexcept;  // the link is on its way down
+  void on_dead() noexcept { forget(); }
+
+  // Its BackwardClient is gone. Any thread.
+  static void let_go(std::unique_ptr<Impl> impl) noexcept;
+
+ private:
+  struct Farewell : runtime::WorkItem {
+    Impl* client = nullptr;
+  };
+
+  const std::shared_ptr<server::BackwardClients> all_;
+  std::atomic<bool> alive_ = true;
+  std::atomic<bool> takes_chunks_ = false;
+  Farewell farewell_;
+};
+
+}  // namespace rrdk

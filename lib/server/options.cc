@@ -1,0 +1,107 @@
+#include "server/options.h"
+
+#include <algorithm>
+#include <string>
+
+#include "proto/codec.h"
+#include "server/growth.h"
+#include "server/rfc5666_config.h"
+#include "xprt/link.h"
+#include "xprt/option_checks.h"
+
+namespace rrdk::server {
+
+namespace {
+
+constexpr uint32_t kMostReplayEntries = 65536;
+
+// Whether one connection's Receives could grow at all.
+Result<void> check_growth(const ServerOptions& options, const Memory& memory) {
+  auto speaks = proto::versions_of(options.versions).two;
+  bool grows = options.properties && speaks == proto::Wire::kDraft04 &&
+               options.max_receive_size > receive_bytes(options);
+  if (!grows)
+    return {};
+  Growth growth(memory, receive_bytes(options));
+  GrowthShares shares;
+  uint32_t receives = receives_of(options) + xprt::kPropertyReceives;
+  if (auto room = growth.take(options.max_receive_size, receives, shares); !room)
+    return fail(Errc::kInvalidArgument, "max_receive_size is " +
+                                            std::to_string(options.max_receive_size) + ", and " +
+                                            room.error().message);
+  return {};
+}
+
+Result<void> check_replay(const ReplayOptions& replay) {
+  if (replay.entries > kMostReplayEntries)
+    return xprt::wrong_option("replay.entries", replay.entries, "at most 65536 are possible");
+  if (replay.entries == 0)
+    return {};
+  if (replay.clients == 0)
+    return fail(Errc::kInvalidArgument,
+                "replay.clients is at least 1; a server without a cache has replay.entries 0");
+  if (replay.bytes < replay.max_reply)
+    return fail(Errc::kInvalidArgument, "replay.bytes is " + std::to_string(replay.bytes) +
+                                            ": it can not hold one reply of replay.max_reply, " +
+                                            std::to_string(replay.max_reply) + " bytes");
+  return {};
+}
+
+Result<void> check_extensions(const ServerOptions& options) {
+  if (options.extensions != nullptr && !options.extensions->unserved().empty())
+    return fail(Errc::kInvalidArgument, "extensions: nobody serves feature '" +
+                                            options.extensions->unserved() +
+                                            "': one of its types at least needs `serve`");
+  return {};
+}
+
+// Receives have to fit buffers of the pool.
+Result<void> check_memory(const ServerOptions& options, const Memory& memory) {
+  if (uint32_t bytes = receive_bytes(options); bytes > memory.largest_buffer())
+    return fail(Errc::kInvalidArgument,
+                "a Receive takes " + std::to_string(bytes) +
+                    " bytes (inline_size; version 2 needs 4096) and the largest buffers have " +
+                    std::to_string(memory.largest_buffer()) +
+                    " bytes: add a class to MemoryOptions::classes");
+  if (options.max_receive_size > memory.largest_buffer())
+    return fail(Errc::kInvalidArgument,
+                "max_receive_size is " + std::to_string(options.max_receive_size) +
+                    ", and the largest buffers have " + std::to_string(memory.largest_buffer()) +
+                    " bytes: add a class to MemoryOptions::classes");
+  return check_growth(options, memory);
+}
+
+}  // namespace
+
+Result<void> check(const ServerOptions& options, const Memory& memory) {
+  if (!options.versions.one && !options.versions.two)
+    return fail(Errc::kInvalidArgument, "versions: a server answers one version at least");
+  // It bounds max_call and max_reply, so that it has the same least value.
+  if (options.max_chunk_bytes < xprt::kLeastMessage)
+    return xprt::wrong_option("max_chunk_bytes", options.max_chunk_bytes,
+                              "at least 1024 are needed");
+  if (options.max_connections == 0)
+    return fail(Errc::kInvalidArgument, "max_connections is at least 1");
+  if (auto common = xprt::check_common(options); !common)
+    return common;
+  if (auto extensions = check_extensions(options); !extensions)
+    return extensions;
+  if (auto fits = check_memory(options, memory); !fits)
+    return fits;
+  if (auto replay = check_replay(options.replay); !replay)
+    return replay;
+  return check(options, options.rfc5666);
+}
+
+uint32_t receive_bytes(const ServerOptions& options) {
+  return proto::receive_bytes(options.inline_size, proto::versions_of(options.versions));
+}
+
+uint32_t receives_of(const ServerOptions& options) {
+  uint32_t receives = options.credits + options.backward_credits;
+  if (options.rfc5666.enabled)  // for RDMA_DONEs
+    receives += std::min(options.rfc5666.exposed_replies, options.credits);
+  return receives;
+}
+
+}  // namespace rrdk::server

@@ -1,0 +1,19 @@
+// A server's options: whether they can be had, and what follows from them.
+#pragma once
+
+#include <cstdint>
+
+#include "rrdk/error.h"
+#include "rrdk/memory.h"
+#include "rrdk/server.h"
+
+namespace rrdk::server {
+
+// Errors: kInvalidArgument.
+Result<void> check(const ServerOptions& options, const Memory& memory);
+
+// Bytes and number of the Receives of a connection that has not begun to grow.
+uint32_t receive_bytes(const ServerOptions& options);
+uint32_t receives_of(const ServerOptions& options);
+
+}  // namespace rrdk::server

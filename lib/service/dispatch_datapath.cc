@@ -1,0 +1,148 @@
+// From a call's arrival to its handler.
+#include "rpc/auth.h"
+#include "rpc/reply_datapath.h"
+#include "runtime/poll_core.h"
+#include "service/dispatcher.h"
+
+namespace rrdk::service {
+
+namespace {
+
+bool allows(const Binding& binding, const CallContext& context) noexcept {
+  const xprt::IncomingCall& call = *context.call;
+  uint32_t reads = call.read_chunks();
+  uint32_t writes = call.write_chunks();
+  bool is_long = call.is_long();
+  if (reads + writes + is_long == 0) [[likely]]
+    return true;
+  uint32_t procedure = context.header.procedure;
+  return binding.allows(procedure, reads, writes) && (!is_long || binding.allows_long(procedure)) &&
+         (reads + writes == 0 || !rpc::transforms_body(context.header.credential));
+}
+
+Refusal refusal_of(rpc::CallVerdict verdict) {
+  switch (verdict) {
+    case rpc::CallVerdict::kRpcMismatch:
+      return Refusal::kRpcVersion;
+    case rpc::CallVerdict::kGarbage:
+      return Refusal::kGarbageCall;
+    case rpc::CallVerdict::kBadCredential:
+      return Refusal::kBadCredential;
+    case rpc::CallVerdict::kBadVerifier:
+      return Refusal::kBadVerifier;
+    case rpc::CallVerdict::kOk:
+    case rpc::CallVerdict::kNotACall:
+      break;
+  }
+  return Refusal::kNotACall;
+}
+
+void run_on_worker(runtime::WorkItem& item) {
+  auto& context = static_cast<CallContext&>(item);
+  context.procedure->handler(context.handle(), context.service->context);
+}
+
+}  // namespace
+
+void CallContext::open_reply() noexcept {
+  results.emplace(call->reply(), dispatcher->memory(), call->inline_size(), call->max_reply());
+  rpc::encode_success(*results, header.xid);
+}
+
+void Dispatcher::take(xprt::IncomingCall& call) noexcept {
+  CallContext& context = contexts_.get();
+  context.dispatcher = this;
+  context.call = &call;
+  context.service = nullptr;
+  context.procedure = nullptr;
+  context.not_before_ns = 0;
+  context.replay = nullptr;
+  context.args = Decoder(call.message());
+  if (admit(context))
+    dispatch(context);
+}
+
+// Nearly always it is the one of the connection's last call. False: the call has been refused.
+bool Dispatcher::find_service(CallContext& context) noexcept {
+  const rpc::CallHeader& header = context.header;
+  context.service = last_service_;
+  if (last_service_ != nullptr && last_service_->binding->program == header.program &&
+      last_service_->binding->version == header.version) [[likely]]
+    return true;
+  ServiceTable::Found found = services_.find(header.program, header.version);
+  context.service = found.entry;
+  if (found.verdict == ServiceTable::Verdict::kFound) {
+    last_service_ = found.entry;
+    return true;
+  }
+  bool is_known = found.verdict == ServiceTable::Verdict::kNoVersion;
+  link_.engine().count_refusal(is_known ? Refusal::kNoVersion : Refusal::kNoProgram);
+  refuse(context, is_known ? AcceptStat::kProgMismatch : AcceptStat::kProgUnavail);
+  return false;
+}
+
+// Finds the procedure. False: the call has been answered, with an error or as NULL, or waits for
+// the one that it repeats.
+bool Dispatcher::admit(CallContext& context) noexcept {
+  rpc::CallHeader& header = context.header;
+  rpc::CallVerdict verdict = rpc::decode_call(context.args, header);
+  if (verdict != rpc::CallVerdict::kOk) [[unlikely]] {
+    rejected_.fetch_add(1, std::memory_order_relaxed);
+    link_.engine().count_refusal(refusal_of(verdict));
+    restart_reply(context);
+    bool answered = rpc::encode_refusal(*context.results, header.xid, verdict);
+    context.answer = answered ? Answer::kResults : Answer::kDrop;
+    send(context);
+    return false;
+  }
+  if (context.call->is_padded()) [[unlikely]]
+    context.args.expect_padding(context.call->padding());
+  if (!find_service(context))
+    return false;
+  context.procedure = context.service->find(header.procedure);
+  if (context.procedure == nullptr && header.procedure != 0) [[unlikely]] {
+    link_.engine().count_refusal(Refusal::kNoProcedure);
+    refuse(context, AcceptStat::kProcUnavail);
+    return false;
+  }
+  // A long call is held to the same limits (V1-LONG-11, EXP-31).
+  const Binding& binding = *context.service->binding;
+  if (!allows(binding, context)) [[unlikely]] {
+    if (binding.on_breach == BreachAnswer::kTransportError) {
+      context.answer = Answer::kTransportError;
+      send(context);
+    } else {
+      link_.engine().count_refusal(Refusal::kBindingChunks);
+      refuse(context, AcceptStat::kGarbageArgs);
+    }
+    return false;
+  }
+  if (context.procedure == nullptr) {  // procedure 0 does nothing, for whoever asks
+    context.open_reply();
+    context.answer = Answer::kResults;
+    send(context);
+    return false;
+  }
+  if (!context.procedure->idempotent && !begin_once(context)) [[unlikely]]
+    return false;
+  context.open_reply();
+  return true;
+}
+
+void Dispatcher::dispatch(CallContext& context) noexcept {
+  const Procedure& procedure = *context.procedure;
+  if (procedure.dispatch == Dispatch::kWorker && link_.core().workers() != nullptr) {
+    context.run = run_on_worker;
+    link_.core().to_worker(for_workers_, context);
+    return;
+  }
+  procedure.handler(context.handle(), context.service->context);
+}
+
+void Dispatcher::refuse(CallContext& context, AcceptStat status) noexcept {
+  context.answer = Answer::kReject;
+  context.accept_stat = status;
+  send(context);
+}
+
+}  // namespace rrdk::service

@@ -1,0 +1,85 @@
+// The calls that come in on one connection: which handler each is for, and the way of its answer.
+//
+// dispatch_datapath.cc has a call's way to its handler, reply_datapath.cc that of the answer to the
+// engine. Both ends of a connection can serve; who does derives from this, and adds what only it
+// knows: a server that calls may come twice.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "rrdk/memory.h"
+#include "rrdk/service.h"
+#include "runtime/link.h"
+#include "service/call_context.h"
+#include "service/service_table.h"
+#include "xprt/connection.h"
+
+namespace rrdk::service {
+
+// Everything on the core's thread, unless it says otherwise.
+class Dispatcher {
+ public:
+  // All of them outlive it, and `link` the calls; `for_workers` is the link's.
+  Dispatcher(runtime::Link& link, runtime::WorkerQueue& for_workers, Memory& memory,
+             const ServiceTable& services, ContextPool& contexts) noexcept
+      : link_(link),
+        for_workers_(for_workers),
+        memory_(memory),
+        services_(services),
+        contexts_(contexts) {}
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+
+  runtime::Link& link() const noexcept { return link_; }
+  Memory& memory() const noexcept { return memory_; }
+  uint64_t rejected() const noexcept { return rejected_.load(std::memory_order_relaxed); }
+
+  // The engine has a whole call.
+  void take(xprt::IncomingCall& call) noexcept;
+  // Its answer is there.
+  void finish(CallContext& context) noexcept;
+  // The way back to who calls; any thread that has a call. Errors: kUnsupported, kConnectionLost.
+  virtual Result<std::shared_ptr<BackwardClient>> backward_client();
+  // What ServerCall says of them; likewise.
+  virtual void request_receive_size(uint32_t /*bytes*/) {}
+  virtual void raise_receive_size(uint32_t /*bytes*/) {}
+  virtual ReceiveSizes receive_size_report() const { return {}; }
+  // The link is on its way down: answers are not delayed any longer.
+  void release_delayed() noexcept;
+
+ protected:
+  ~Dispatcher() = default;
+
+  void refuse(CallContext& context, AcceptStat status) noexcept;
+  void drop(CallContext& context) noexcept;
+  void send(CallContext& context) noexcept;
+  void restart_reply(CallContext& context) noexcept;
+  bool has_dropped() const noexcept { return dropped_; }
+
+ private:
+  // Of a procedure that is not idempotent: whether to run the call. False: it has been answered, or
+  // will be. With context.replay set end_once() tells of the end.
+  virtual bool begin_once(CallContext&) noexcept { return true; }
+  // The answer is about to go out, if it is `whole`; takes context.replay back.
+  virtual void end_once(CallContext&, bool /*whole*/) noexcept {}
+
+  bool admit(CallContext& context) noexcept;
+  bool find_service(CallContext& context) noexcept;
+  void dispatch(CallContext& context) noexcept;
+  void refuse_chunks(CallContext& context) noexcept;
+  void delay(CallContext& context) noexcept;
+
+  runtime::Link& link_;
+  runtime::WorkerQueue& for_workers_;
+  Memory& memory_;
+  const ServiceTable& services_;
+  ContextPool& contexts_;
+  CallContext* delayed_ = nullptr;
+  const ServiceTable::Entry* last_service_ = nullptr;  // of the last call that had one
+  bool dropped_ = false;                               // a call, which ends the connection
+  std::atomic<uint64_t> rejected_ = 0;                 // by the core; read by anybody
+};
+
+}  // namespace rrdk::service

@@ -1,0 +1,217 @@
+// From a handler's answer to the engine.
+#include "rpc/reply_datapath.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rpc/auth.h"
+#include "runtime/poll_core.h"
+#include "service/dispatcher.h"
+
+namespace rrdk::service {
+
+namespace {
+
+void finish_on_core(runtime::WorkItem& item) {
+  auto& context = static_cast<CallContext&>(item);
+  context.dispatcher->finish(context);
+}
+
+}  // namespace
+
+void CallContext::end(Answer how) noexcept {
+  answer = how;
+  runtime::PollCore& core = dispatcher->link().core();
+  if (core.here()) {
+    dispatcher->finish(*this);
+    return;
+  }
+  run = finish_on_core;
+  core.submit(*this);
+}
+
+// Calls may come while the link is not yet up; on its way down it delays no more.
+void Dispatcher::finish(CallContext& context) noexcept {
+  if (context.not_before_ns > link_.core().now() && link_.state() <= runtime::LinkState::kUp)
+    delay(context);
+  else
+    send(context);
+}
+
+void Dispatcher::delay(CallContext& context) noexcept {
+  context.previous = nullptr;
+  context.following = delayed_;
+  if (delayed_ != nullptr)
+    delayed_->previous = &context;
+  delayed_ = &context;
+  context.fire = [](runtime::Timer& timer) {
+    auto& due = static_cast<CallContext&>(timer);
+    Dispatcher& dispatcher = *due.dispatcher;
+    (due.previous != nullptr ? due.previous->following : dispatcher.delayed_) = due.following;
+    if (due.following != nullptr)
+      due.following->previous = due.previous;
+    dispatcher.send(due);
+  };
+  link_.core().timers().start(context, context.not_before_ns);
+}
+
+// Nobody waits for these replies any more.
+void Dispatcher::release_delayed() noexcept {
+  while (delayed_ != nullptr) {
+    CallContext& context = *delayed_;
+    link_.core().timers().cancel(context);
+    context.fire(context);
+  }
+}
+
+// An empty reply: forgets what a handler may have written.
+void Dispatcher::restart_reply(CallContext& context) noexcept {
+  context.results.emplace(context.call->reply(), memory_, context.call->inline_size(),
+                          context.call->max_reply());
+}
+
+void Dispatcher::send(CallContext& context) noexcept {
+  if (context.answer == Answer::kResults && !context.results->ok()) [[unlikely]] {
+    context.answer = Answer::kReject;
+    context.accept_stat = AcceptStat::kSystemErr;
+  }
+  if (context.answer != Answer::kResults) [[unlikely]] {
+    rejected_.fetch_add(1, std::memory_order_relaxed);
+    restart_reply(context);
+    if (context.answer == Answer::kDeny)
+      rpc::encode_auth_error(*context.results, context.header.xid, context.auth_stat);
+    else if (context.service != nullptr)
+      rpc::encode_accepted(*context.results, context.header.xid, context.accept_stat,
+                           context.service->low, context.service->high);
+    else
+      rpc::encode_accepted(*context.results, context.header.xid, context.accept_stat);
+  }
+  bool whole = context.results->ok();
+  context.results.reset();  // finishes the message
+  if (context.replay != nullptr) [[unlikely]]
+    end_once(context, whole);
+  // What can not even be refused, for want of a buffer, is not answered at all (V1-ERR-20).
+  if (context.answer == Answer::kDrop || !whole) [[unlikely]] {
+    dropped_ = true;
+    link_.engine().drop(*context.call);
+  } else if (context.answer == Answer::kTransportError) [[unlikely]] {
+    refuse_chunks(context);
+  } else {
+    link_.engine().reply(*context.call);
+  }
+  contexts_.put(context);
+  link_.core().mark_dirty(link_);
+}
+
+void Dispatcher::drop(CallContext& context) noexcept {
+  restart_reply(context);
+  context.answer = Answer::kDrop;
+  send(context);
+}
+
+void Dispatcher::refuse_chunks(CallContext& context) noexcept {
+  const ProcedureBinding* entry = context.service->binding->find(context.header.procedure);
+  bool none = entry == nullptr || rpc::transforms_body(context.header.credential);
+  link_.engine().refuse(*context.call, none ? 0 : entry->eligible_args,
+                        none ? 0 : entry->eligible_results);
+}
+
+}  // namespace rrdk::service
+
+namespace rrdk {
+
+using service::Answer;
+
+namespace {
+
+constexpr uint64_t kLongestDelayNs = 60'000'000'000;
+
+}  // namespace
+
+ServerCall& ServerCall::operator=(ServerCall&& other) noexcept {
+  if (this != &other) {
+    if (context_ != nullptr)
+      std::move(*this).reject(AcceptStat::kSystemErr);
+    context_ = std::exchange(other.context_, nullptr);
+  }
+  return *this;
+}
+
+ServerCall::~ServerCall() {
+  if (context_ != nullptr)
+    std::move(*this).reject(AcceptStat::kSystemErr);
+}
+
+uint32_t ServerCall::program() const noexcept {
+  return context_->header.program;
+}
+
+uint32_t ServerCall::version() const noexcept {
+  return context_->header.version;
+}
+
+uint32_t ServerCall::procedure() const noexcept {
+  return context_->header.procedure;
+}
+
+uint32_t ServerCall::xid() const noexcept {
+  return context_->header.xid;
+}
+
+const Credential& ServerCall::credential() const noexcept {
+  return context_->header.credential;
+}
+
+std::optional<AuthSys> ServerCall::auth_sys() const {
+  AuthSys identity;
+  if (!decode(context_->header.credential, identity))
+    return std::nullopt;
+  return identity;
+}
+
+const std::string& ServerCall::peer() const noexcept {
+  return context_->dispatcher->link().peer();
+}
+
+Memory& ServerCall::memory() noexcept {
+  return context_->dispatcher->memory();
+}
+
+Decoder& ServerCall::args() noexcept {
+  return context_->args;
+}
+
+Encoder& ServerCall::results() noexcept {
+  return *context_->results;
+}
+
+void ServerCall::on_released(Released released, void* argument) noexcept {
+  context_->call->on_ended = released;
+  context_->call->user = argument;
+}
+
+void ServerCall::reply() && {
+  std::exchange(context_, nullptr)->end(Answer::kResults);
+}
+
+void ServerCall::reply_after(uint64_t delay_ns) && {
+  context_->not_before_ns = Runtime::now_ns() + std::min(delay_ns, kLongestDelayNs);
+  std::exchange(context_, nullptr)->end(Answer::kResults);
+}
+
+void ServerCall::reject(AcceptStat status) && {
+  // SUCCESS is no refusal: results would have to follow.
+  context_->accept_stat = status == AcceptStat::kSuccess ? AcceptStat::kSystemErr : status;
+  std::exchange(context_, nullptr)->end(Answer::kReject);
+}
+
+void ServerCall::deny(AuthStat reason) && {
+  context_->auth_stat = reason;
+  std::exchange(context_, nullptr)->end(Answer::kDeny);
+}
+
+void ServerCall::drop() && {
+  std::exchange(context_, nullptr)->end(Answer::kDrop);
+}
+
+}  // namespace rrdk

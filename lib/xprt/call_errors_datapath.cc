@@ -1,0 +1,153 @@
+// What is wrong with calls, and how it is answered: messages that get nothing, RDMA_ERRORs for the
+// others.
+#include <algorithm>
+#include <utility>
+
+#include "proto/codec.h"
+#include "xprt/refusals.h"
+#include "xprt/responder.h"
+
+namespace rrdk::xprt {
+
+using proto::ErrorCode;
+using proto::MessageType;
+using proto::Verdict;
+
+namespace {
+
+// The error that says what is wrong with a header. Versions that have no such code write their
+// general one.
+proto::ErrorBody error_of(Verdict verdict, const proto::Limits& limits) {
+  switch (verdict) {
+    case Verdict::kBadVersion:
+      return {.code = ErrorCode::kVersion,
+              .low = limits.versions.low(),
+              .high = limits.versions.high()};
+    case Verdict::kBadProc:
+      return {.code = ErrorCode::kBadProc};
+    case Verdict::kTooManyReadChunks:
+      return {.code = ErrorCode::kReadChunks, .maximum = limits.read_chunks};
+    case Verdict::kTooManyWriteChunks:
+      return {.code = ErrorCode::kWriteChunks, .maximum = limits.write_chunks};
+    case Verdict::kTooManySegments:
+      return {.code = ErrorCode::kSegments,
+              .maximum = std::min({limits.chunk_segments, limits.read_segments, limits.segments})};
+    case Verdict::kTooManyBytes:
+      return {.code = ErrorCode::kSystem};
+    default:
+      return {.code = ErrorCode::kBadHeader};
+  }
+}
+
+}  // namespace
+
+void Responder::refuse_message(ReceiveSlot& slot, Refusal reason) noexcept {
+  link_.refused(reason);
+  link_.receives.repost(slot);
+}
+
+// What gets no answer: what is too short to be answered, what expects none, and replies, whole or
+// not, since errors go to requesters only (V2D4-ERR-23).
+bool Responder::ignore(const proto::Header& header, Verdict verdict, ReceiveSlot& slot) noexcept {
+  bool whole = verdict == Verdict::kOk;
+  if (verdict == Verdict::kTooShort) {
+    ++link_.counters.refused_short;
+    refuse_message(slot, Refusal::kTooShort);
+  } else if (whole && header.type == MessageType::kDone) {
+    // Means nothing without the Read-Read model (V1-DONE-03).
+    ++link_.counters.done_ignored;
+    refuse_message(slot, Refusal::kDone);
+  } else if (header.direction == proto::Direction::kReply) {
+    ++link_.counters.stale_replies;
+    refuse_message(slot, Refusal::kReplyToServer);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// A whole message of version 2 that is no call of a program's (draft-04 sections 5.3 and 6.2.4).
+void Responder::refuse_type(Incoming& call) noexcept {
+  ++link_.counters.refused_header;
+  link_.refused(Refusal::kUnknownOption);
+  answer_error(call, ErrorCode::kBadOption);
+}
+
+void Responder::refuse(Incoming& call, Verdict verdict) noexcept {
+  link_.refused(refusal_of(verdict));
+  switch (verdict) {
+    case Verdict::kBadVersion:
+      ++link_.counters.refused_version;
+      break;
+    case Verdict::kTooManyReadChunks:
+    case Verdict::kTooManyWriteChunks:
+    case Verdict::kTooManySegments:
+    case Verdict::kTooManyBytes:
+      ++link_.counters.refused_limits;
+      break;
+    default:
+      ++link_.counters.refused_header;
+  }
+  answer_error(call, error_of(verdict, link_.options.limits));
+}
+
+// A backward call. There may be no one to take it (version 2: V2D4-PROP-30; of version 1 none comes
+// here then, BIDIR-14), or none with chunks (BIDIR-11).
+bool Responder::refuse_backward(Incoming& call) noexcept {
+  const proto::ChunkLists& lists = call.header.lists;
+  bool has_reads = lists.num_reads != 0;
+  bool has_chunks = has_reads || lists.num_writes != 0 || lists.has_reply;
+  bool chunks_allowed = link_.options.backward_chunks && call.header.wire == proto::Wire::kDraft04;
+  if (!link_.both_ways()) {
+    link_.refused(Refusal::kBackwardCall);
+    answer_error(call, ErrorCode::kSystem);
+  } else if (has_chunks && !chunks_allowed) {
+    ++link_.counters.refused_limits;
+    link_.refused(Refusal::kBackwardChunks);
+    answer_error(call, {.code = has_reads ? ErrorCode::kReadChunks : ErrorCode::kWriteChunks});
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// Errors are plain Sends, use no chunk of the call and need nothing but its header room, so that
+// they can always be sent (V1-ERR-26, PD-34).
+void Responder::answer_error(Incoming& call, const proto::ErrorBody& error) noexcept {
+  release_memory(call);
+  if (call.receive)
+    link_.receives.give(std::move(call.receive));
+  proto::Header& header = call.header;
+  header.type = MessageType::kError;
+  header.error = error;
+  if (error.code == ErrorCode::kVersion)  // the same in all
+    header.wire = proto::Wire::kVersion1;
+  header.credits = grant.on_answer(link_.receives_for_calls());
+  MemorySpan room = call.header_room();
+  uint32_t length = proto::encode(header, {room.data, room.length});
+  call.plan.sges[0] = {room.data, length, room.region};
+  call.plan.num_sges = 1;
+  call.is_error = true;
+  ++link_.counters.errors_sent;
+  post(call);
+}
+
+void Responder::answer_error(Incoming& call, ErrorCode code) noexcept {
+  answer_error(call, proto::ErrorBody{.code = code});
+}
+
+// The upper layer's binding does not allow the chunks of this call (EXP-24).
+void Responder::refuse(Incoming& call, uint32_t max_reads, uint32_t max_writes) noexcept {
+  ++link_.counters.refused_binding;
+  link_.refused(Refusal::kBindingChunks);
+  if (link_.phase == Phase::kDead)
+    finish(call);
+  else if (call.item_chunks > max_reads)
+    answer_error(call, {.code = ErrorCode::kReadChunks, .maximum = max_reads});
+  else if (call.header.lists.num_writes > max_writes)
+    answer_error(call, {.code = ErrorCode::kWriteChunks, .maximum = max_writes});
+  else
+    answer_error(call, ErrorCode::kSystem);
+}
+
+}  // namespace rrdk::xprt

@@ -1,0 +1,201 @@
+#include <algorithm>
+#include <utility>
+
+#include "proto/codec.h"
+#include "xprt/responder.h"
+#include "xprt/rfc5666_exposer.h"
+
+namespace rrdk::xprt {
+
+using fabric::Op;
+using fabric::SendWr;
+using proto::MessageType;
+
+namespace {
+
+constexpr uint32_t kReadEntry = 24;  // bytes of one read segment in a header: less is no gain
+
+}  // namespace
+
+// Positions count in the stream as the peer puts it together: items that were written into its
+// Write chunks are not in it.
+bool ReplyExposer::draft(Incoming& call, MovedItems placed, uint32_t threshold) noexcept {
+  std::span<const Piece> pieces = call.reply.pieces();
+  if (call.header.wire != proto::Wire::kVersion1 || link_.options.rfc5666.max_reads == 0)
+    return false;
+  left_out_ = placed;
+  reduced_ = reduced_length(pieces, call.reply.stream_length(), placed);
+  header_length_ = proto::encoded_length(call.header);
+  item_bytes_ = num_items_ = 0;
+  uint32_t k = 0;
+  uint64_t position = 0;
+  for (const Piece& piece : pieces) {
+    uint64_t padded = piece.bytes.length + (piece.item ? xdr_pad(piece.bytes.length) : 0);
+    uint32_t index = piece.eligible ? k++ : kMaxMovedItems;
+    if (is_moved(placed, index))
+      continue;
+    bool fits = header_length_ + reduced_ <= threshold;
+    if (!fits && index < kMaxMovedItems && piece.bytes.length > kReadEntry &&
+        num_items_ < kMaxExposedItems) {
+      items_[num_items_++] = {piece.bytes, position};
+      left_out_ |= MovedItems{1} << index;
+      reduced_ -= padded;
+      header_length_ += kReadEntry;
+      item_bytes_ += piece.bytes.length;
+    }
+    position += padded;
+  }
+  bool fits = header_length_ + reduced_ <= threshold;
+  return fits && item_bytes_ <= link_.options.rfc5666.exposed_bytes &&
+         call.header.lists.num_segments + num_items_ <= proto::kMaxSegments;
+}
+
+Exposure* ReplyExposer::take(Incoming& call) noexcept {
+  uint32_t keys[kMaxExposedItems];
+  if (free_ == nullptr || bytes_ + item_bytes_ > link_.options.rfc5666.exposed_bytes ||
+      !link_.keys.reserve_keys({keys, num_items_}))
+    return nullptr;
+  Exposure& exposure = *std::exchange(free_, free_->next);
+  ++taken_;
+  bytes_ += item_bytes_;
+  exposure.call = &call;
+  exposure.xid = call.header.xid;
+  exposure.bytes = item_bytes_;
+  exposure.since_ns = 0;
+  exposure.acknowledged = false;
+  exposure.num_items = static_cast<uint16_t>(num_items_);
+  exposure.bound = exposure.revoked = 0;
+  proto::ChunkLists& lists = call.header.lists;
+  for (uint16_t i = 0; i < exposure.num_items; ++i) {
+    const MemorySpan& span = exposure.items[i] = items_[i].bytes;
+    uint32_t key = exposure.keys[i] =
+        link_.keys.name_key(keys[i], span, fabric::Rights::kRemoteRead);
+    auto at = static_cast<uint16_t>(lists.num_segments + i);
+    lists.segments[at] = {key, span.length, reinterpret_cast<uint64_t>(span.data)};
+    lists.reads[i] = {static_cast<uint32_t>(items_[i].position), at, 1, span.length};
+  }
+  lists.num_reads = exposure.num_items;
+  return &exposure;
+}
+
+void ReplyExposer::give(Exposure& exposure) noexcept {
+  for (uint32_t i = 0; i < exposure.num_items; ++i)
+    link_.keys.release_key(exposure.keys[i]);
+  --taken_;
+  bytes_ -= exposure.bytes;
+  exposure.next = std::exchange(free_, &exposure);
+}
+
+// False: not now, the bounds are reached or keys are missing.
+bool Responder::expose(Incoming& call) noexcept {
+  ReplyExposer& exposer = *link_.rfc5666.exposer;
+  Exposure* exposure = exposer.take(call);
+  if (exposure == nullptr)
+    return false;
+  call.exposure = exposure;
+  exposure->previous = nullptr;
+  exposure->next = exposed_;
+  if (exposed_ != nullptr)
+    exposed_->previous = exposure;
+  exposed_ = exposure;
+  grant.set_owed(exposer.taken());
+  ++link_.counters.read_replies;
+  return true;
+}
+
+void Responder::unexpose(Incoming& call) noexcept {
+  Exposure& exposure = *std::exchange(call.exposure, nullptr);
+  (exposure.previous != nullptr ? exposure.previous->next : exposed_) = exposure.next;
+  if (exposure.next != nullptr)
+    exposure.next->previous = exposure.previous;
+  ReplyExposer& exposer = *link_.rfc5666.exposer;
+  exposer.give(exposure);
+  grant.set_owed(exposer.taken());
+}
+
+// The binds before the reply, or the invalidations after it. False: the send queue is full.
+bool Responder::emit_exposure(Incoming& call) noexcept {
+  Exposure& exposure = *call.exposure;
+  bool revokes = call.state == CallState::kRevoking;
+  uint16_t& done = revokes ? exposure.revoked : exposure.bound;
+  for (; done < exposure.num_items; ++done) {
+    if (link_.sends.free_slots() == 0)
+      return false;
+    bool last = revokes && done + 1 == exposure.num_items;
+    SendWr& wr = link_.sends.append(call.job, revokes ? Op::kInvalidateKey : Op::kBindKey, last);
+    wr.key = exposure.keys[done];
+    wr.rights = fabric::Rights::kRemoteRead;
+    wr.num_sges = revokes ? 0 : 1;
+    if (!revokes)
+      wr.sges[0] = exposure.items[done];
+  }
+  return true;
+}
+
+// All that was posted for the call is done. True: it is over. On a connection that is failing it is
+// not: only its end takes the peer's access away (on_dead()).
+bool Responder::on_exposed(Incoming& call) noexcept {
+  if (link_.phase == Phase::kDead)
+    return true;
+  if (call.state == CallState::kRevoking)
+    return link_.up();
+  call.state = CallState::kExposed;
+  if (call.receive)
+    link_.receives.give(std::move(call.receive));
+  if (call.exposure->acknowledged)
+    revoke(call);
+  return false;
+}
+
+void Responder::revoke(Incoming& call) noexcept {
+  call.state = CallState::kRevoking;
+  if (!link_.up() || (link_.sends.idle() && emit_exposure(call)))
+    return;
+  link_.sends.push(call.job);
+}
+
+// RDMA_DONE for a reply that waits for it. Other messages, and RDMA_DONE for anything else, go the
+// way of all messages. Taken at once, before whatever has to wait: it brings memory back.
+bool Responder::take_done(ReceiveSlot& slot, uint32_t length) noexcept {
+  if (!link_.up())
+    return false;
+  std::optional<proto::FixedWords> words = proto::peek({slot.buffer.data(), length});
+  if (!words || words->version != 1 || words->proc != static_cast<uint32_t>(MessageType::kDone))
+    return false;
+  Exposure* exposure = exposed_;
+  while (exposure != nullptr && (exposure->xid != words->xid || exposure->acknowledged))
+    exposure = exposure->next;
+  if (exposure == nullptr)
+    return false;
+  exposure->acknowledged = true;
+  ++link_.counters.dones;
+  link_.receives.repost(slot);
+  if (exposure->call->state == CallState::kExposed)
+    revoke(*exposure->call);
+  return true;
+}
+
+// RFC 5666 section 11: a peer that acknowledges nothing can not keep our memory.
+void Responder::check_dones(uint64_t now_ns) noexcept {
+  for (Exposure* exposure = exposed_; exposure != nullptr; exposure = exposure->next) {
+    if (exposure->call->state != CallState::kExposed)
+      continue;
+    if (exposure->since_ns == 0) {
+      exposure->since_ns = now_ns;
+    } else if (now_ns - exposure->since_ns >= link_.options.rfc5666.done_wait_ns &&
+               !link_.wants_disconnect) {
+      link_.refused(Refusal::kNoDone);
+      link_.fault = "it has not acknowledged a reply that it was to read (RDMA_DONE)";
+      link_.wants_disconnect = true;
+    }
+  }
+}
+
+// The peer has said that it serves no RDMA Reads (RFC 5666 section 6.2).
+void Responder::refuse_reads(Incoming& call) noexcept {
+  ++link_.counters.refused_header;
+  link_.refused(Refusal::kReadsForbidden);
+  answer_error(call, proto::ErrorCode::kBadHeader);
+}
+
+}  // namespace rrdk::xprt

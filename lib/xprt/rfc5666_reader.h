@@ -1,0 +1,99 @@
+// The requester's part in the Read-Read model (RFC 5666 sections 3.5 and 3.8): a reply with a Read
+// list is read from the responder, then RDMA_DONE is sent.
+//
+//   kFree
+//   kWaiting   for RDMA Reads, some perhaps not yet posted (ORD)
+//   kDone      for the completion of the Send of RDMA_DONE
+// A call that is given up on leaves its reading behind, which goes on to RDMA_DONE.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "proto/header.h"
+#include "rrdk/call_status.h"
+#include "rrdk/memory.h"
+#include "xprt/link.h"
+#include "xprt/outgoing_call.h"
+#include "xprt/send_queue.h"
+
+namespace rrdk::xprt {
+
+class Requester;
+
+class ReplyReader {
+ public:
+  static constexpr uint32_t kMostSegments = 64;  // of one reply
+  static constexpr uint32_t kMostChunks = 16;
+  static constexpr uint32_t kMostBuffers = 32;
+
+  enum class Stage : uint8_t { kFree, kWaiting, kDone };
+
+  struct Reading {
+    Stage stage = Stage::kFree;
+    uint32_t xid = 0;
+    WorkTag read_tag{WorkKind::kReplyRead, this};
+    Job done_job{{WorkKind::kDone, this}};
+    MemorySpan room;            // for RDMA_DONE
+    Reading* next = nullptr;    // free, or with Reads to be posted
+    uint32_t reads_posted = 0;  // and not completed
+    uint16_t num_chunks = 0;
+    uint16_t num_segments = 0;
+    uint16_t num_buffers = 0;
+    uint16_t segment = 0;  // how far Reads were posted: into this one,
+    uint16_t buffer = 0;   // to this one
+    uint32_t segment_offset = 0;
+    uint32_t buffer_offset = 0;
+    std::array<proto::ReadChunk, kMostChunks> chunks;
+    std::array<proto::Segment, kMostSegments> segments;
+    std::array<Buffer, kMostBuffers> buffers;
+    std::array<uint32_t, kMostBuffers> lengths;  // used of each buffer
+  };
+
+  ReplyReader(Link& link, Requester& requester);  // control path
+  bool prepare();                                 // rooms. False: no buffers
+
+  // Starts to read what the reply to `call` has in its Read list. Not kOk: it can not be read.
+  CallStatus begin(const OutgoingCall::State& call, const proto::ChunkLists& lists,
+                   uint32_t inline_bytes) noexcept;
+  void on_read_completed(Reading& reading) noexcept;
+  void on_done_completed(Reading& reading) noexcept;
+  bool emit_done(Reading& reading) noexcept;  // false: the send queue is full
+  void pump() noexcept;                       // posts what Reads it can
+  void on_dead() noexcept;
+
+  // The credits that RDMA_DONEs use are free again when a later call was answered.
+  void note_call(uint32_t slot) noexcept { marks_[slot] = dones_sent_; }
+  void note_answer(uint32_t slot) noexcept {
+    auto fresh = static_cast<int32_t>(marks_[slot] - dones_returned_);
+    if (fresh <= 0)
+      return;
+    dones_returned_ = marks_[slot];
+    hold(-fresh);
+  }
+
+ private:
+  bool take_buffers(Reading& reading) noexcept;
+  void post_read(Reading& reading) noexcept;
+  void finish(Reading& reading) noexcept;
+  static CallStatus deliver(Reading& reading, OutgoingCall::State& call) noexcept;
+  void acknowledge(Reading& reading) noexcept;
+  void hold(int32_t more) noexcept;
+  void retire(Reading& reading) noexcept;
+
+  Link& link_;
+  Requester& requester_;
+  std::vector<Reading> readings_;
+  Buffer rooms_;
+  Reading* free_ = nullptr;
+  Reading* first_queued_ = nullptr;
+  Reading* last_queued_ = nullptr;
+  std::vector<uint32_t> marks_;  // by slot: dones_sent_ when its call was sent
+  uint32_t dones_sent_ = 0;      // wrap
+  uint32_t dones_returned_ = 0;
+  uint32_t held_ = 0;  // credits that RDMA_DONEs use, or will
+};
+
+}  // namespace rrdk::xprt

@@ -1,0 +1,255 @@
+// Version 2 of RPC-over-RDMA beside version 1: what its headers cost (null calls over shared
+// memory, many at a time), and what its larger inline threshold is worth (echoes of 2,000 bytes,
+// which under the 1024 bytes of version 1 go through a Position-Zero chunk and a Reply chunk).
+//
+//   versions [--slices N] [--json] [URI OF NULL CALLS] [URI OF ECHOES]
+//
+// A server on a poll core of its own, and one client per version, polled here. They take turns of a
+// millisecond or so: a virtual machine's CPUs are at times near to each other and at times far,
+// which changes all rates threefold, but lasts longer than that. The ratio that counts is the
+// median of those of neighbours.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "machine_limits.h"
+#include "rrdk/client.h"
+#include "rrdk/eal.h"
+#include "rrdk/memory.h"
+#include "rrdk/runtime.h"
+#include "rrdk/server.h"
+#include "tcp_limits.h"
+
+namespace {
+
+using namespace rrdk;
+
+constexpr uint32_t kEchoBytes = 2000;
+constexpr uint32_t kOldThreshold = 1024;
+constexpr uint64_t kSliceNs = 1'000'000;
+constexpr uint64_t kTcpSliceNs = 20'000'000;
+constexpr uint32_t kTcpSlices = 50;
+// FPDUs of an echo: its call and reply inline, in version 2; the call in chunks, of version 1; and
+// the Read request.
+constexpr size_t kFraming = 2 + 18 + 4;  // length, DDP header, CRC
+constexpr size_t kInlineCall = kFraming + 36 + 40 + 4 + kEchoBytes;
+constexpr size_t kInlineReply = kFraming + 36 + 24 + 4 + kEchoBytes;
+constexpr size_t kLongCall = kFraming + 28 + 24 + 4 + 16;  // a read segment, a Reply chunk of one
+constexpr size_t kReadRequest = kFraming + 28;
+
+enum : uint32_t { kNull = 0, kEcho = 1 };
+
+constexpr ProcedureBinding kProcedures[] = {
+    {.procedure = kNull, .name = "NULL"},
+    {.procedure = kEcho, .name = "ECHO", .fixed_results = 4},
+};
+constexpr Binding kBinding = {
+    .program = 0x20005669, .version = 1, .name = "versions", .procedures = kProcedures};
+
+void echo(ServerCall call, void*) {
+  ItemView bytes = call.args().get_opaque(kEchoBytes);
+  if (!call.args().at_end())
+    return std::move(call).reject(AcceptStat::kGarbageArgs);
+  call.results().put_opaque(bytes);
+  std::move(call).reply();
+}
+
+constexpr Procedure kHandlers[] = {{kEcho, echo}};
+
+[[noreturn]] void die(const std::string& message) {
+  std::fprintf(stderr, "versions: %s\n", message.c_str());
+  std::exit(1);
+}
+
+template <typename T>
+T must(Result<T> result) {
+  if (!result)
+    die(result.error().message);
+  return std::move(result).value();
+}
+
+struct Load {
+  const char* name;
+  uint32_t procedure;
+  uint32_t window;
+};
+
+constexpr Load kNullCalls = {"null, 16 at a time", kNull, 16};
+constexpr Load kEchoes = {"echo of 2000 bytes", kEcho, 1};
+
+// One end that calls, in one version, with calls that are begun again and again.
+class Requester {
+ public:
+  Requester(const std::string& uri, const Load& load, RpcRdmaVersion version)
+      : load_(load),
+        memory_(must(Memory::create({.classes = {{4096, 1024}}}))),
+        runtime_(must(Runtime::create(*memory_, {.idle = IdlePolicy::kBusy}))),
+        bytes_(must(memory_->allocate(kEchoBytes))) {
+    ClientOptions options = {.version = version};
+    if (version == RpcRdmaVersion::kOne && load.procedure == kEcho)
+      options.inline_size = kOldThreshold;
+    client_ = must(Client::create(*runtime_, options));
+    connection_ = must(client_->connect(uri));
+    for (uint32_t i = 0; i < load.window; ++i)
+      calls_.push_back(std::make_unique<Call>(*connection_));
+  }
+
+  // Nanoseconds per call of a slice.
+  double slice() {
+    const uint64_t start = apps::clock_ns();
+    uint64_t count = 0;
+    uint64_t now = start;
+    for (; now - start < kSliceNs; now = apps::clock_ns(), count += calls_.size())
+      round();
+    return static_cast<double>(now - start) / static_cast<double>(count);
+  }
+
+ private:
+  void round() {
+    size_t ended = 0;
+    for (std::unique_ptr<Call>& call : calls_) {
+      Encoder& args = call->begin(kBinding, load_.procedure);
+      if (load_.procedure == kEcho) {
+        args.put_item(bytes_.span(0, kEchoBytes), Ddp::kNo);
+        call->expect_reply(kEchoBytes);
+      }
+      call->submit([](Call&, void* count) { ++*static_cast<size_t*>(count); }, &ended);
+    }
+    while (ended != calls_.size())
+      runtime_->poll();
+    for (const std::unique_ptr<Call>& call : calls_) {
+      if (call->status() != CallStatus::kOk)
+        die(std::string("a call ended with ") + to_string(call->status()));
+    }
+  }
+
+  const Load& load_;
+  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Runtime> runtime_;
+  RegisteredMemory bytes_;
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<ClientConnection> connection_;
+  std::vector<std::unique_ptr<Call>> calls_;
+};
+
+struct Comparison {
+  const Load& load;
+  double one, two;              // medians, ns per call
+  double lower, median, upper;  // quartiles of version 2's rate over version 1's
+};
+
+double quantile(std::vector<double> values, double q) {
+  auto at = values.begin() + static_cast<ptrdiff_t>(q * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+Comparison compare(const Load& load, const std::string& listen, int server_cpu, uint32_t slices) {
+  std::unique_ptr<Memory> memory = must(Memory::create({.classes = {{4096, 2048}}}));
+  std::unique_ptr<Runtime> runtime =
+      must(Runtime::create(*memory, {.poll_cpus = {server_cpu}, .idle = IdlePolicy::kBusy}));
+  std::unique_ptr<Server> server = must(Server::create(*runtime));
+  if (auto added = server->add_service({.binding = &kBinding, .procedures = kHandlers}); !added)
+    die(added.error().message);
+  const std::string uri = must(server->listen(listen));
+  Requester one(uri, load, RpcRdmaVersion::kOne);
+  Requester two(uri, load, RpcRdmaVersion::kTwo);
+
+  std::vector<double> ones, twos, ratios;
+  double before = one.slice();
+  for (uint32_t i = 0; i < slices; ++i) {
+    const double mine = two.slice();
+    const double after = one.slice();
+    ones.push_back(after);
+    twos.push_back(mine);
+    ratios.push_back((before + after) / 2 / mine);
+    before = after;
+  }
+  return {load,
+          quantile(ones, 0.5),
+          quantile(twos, 0.5),
+          quantile(ratios, 0.25),
+          quantile(ratios, 0.5),
+          quantile(ratios, 0.75)};
+}
+
+// What bare TCP on loopback allows for the echoes.
+double tcp_ratio(apps::TcpEnds ends) {
+  std::vector<double> ratios;
+  for (uint32_t i = 0; i < kTcpSlices; ++i) {
+    const double small = apps::tcp_round_trip_ns(ends, kLongCall, kReadRequest, kTcpSliceNs);
+    const double large = apps::tcp_round_trip_ns(ends, kInlineCall, kInlineReply, kTcpSliceNs);
+    if (small == 0 || large == 0)
+      die("TCP on loopback does not work");
+    ratios.push_back((small + large) / large);
+  }
+  return quantile(ratios, 0.5);
+}
+
+void print(const Comparison& c) {
+  std::printf(
+      "%-20s version 1 %8.0f ns  version 2 %8.0f ns  rate of 2 over 1 %.3f (%.3f to %.3f)\n",
+      c.load.name, c.one, c.two, c.median, c.lower, c.upper);
+}
+
+void print_json(const std::vector<Comparison>& all, double tcp) {
+  const char* before = "{\"loads\": [";
+  for (const Comparison& c : all) {
+    std::printf(
+        "%s{\"load\": \"%s\", \"version1_ns\": %.1f, \"version2_ns\": %.1f, "
+        "\"ratio\": %.4f, \"quartiles\": [%.4f, %.4f]}",
+        before, c.load.name, c.one, c.two, c.median, c.lower, c.upper);
+    before = ",\n ";
+  }
+  std::printf("],\n \"tcp_ratio\": %.4f}\n", tcp);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  uint32_t slices = 2000;
+  bool json = false;
+  std::vector<std::string> uris;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--json") {
+      json = true;
+    } else if (word == "--slices" && i + 1 < argc && std::atoi(argv[i + 1]) > 0) {
+      slices = static_cast<uint32_t>(std::atoi(argv[++i]));
+    } else if (!word.starts_with("-") && uris.size() < 2) {
+      uris.emplace_back(word);
+    } else {
+      std::fprintf(stderr,
+                   "usage: versions [--slices N] [--json] [URI OF NULL CALLS] [URI OF ECHOES]\n");
+      return 2;
+    }
+  }
+  if (uris.empty())
+    uris.emplace_back("shm:@versions-" + std::to_string(getpid()));
+  if (uris.size() == 1)
+    uris.emplace_back("iwarp://127.0.0.1:0");
+  const std::vector<int> cpus = apps::allowed_cpus();
+  if (cpus.size() < 2)
+    die("two CPUs are needed");
+  if (auto eal = ensure_eal(); !eal)
+    die(eal.error().message);
+  apps::pin_to_cpu(cpus.front());
+  std::vector<Comparison> all;
+  for (size_t i = 0; i < 2; ++i) {
+    all.push_back(compare(i == 0 ? kNullCalls : kEchoes, uris[i], cpus.back(), slices));
+    if (!json)
+      print(all.back());
+  }
+  const double tcp = tcp_ratio({cpus.front(), cpus.back()});
+  if (json)
+    print_json(all, tcp);
+  else
+    std::printf("bare TCP on loopback, as many bytes in as many messages as the echoes: %.3f\n",
+                tcp);
+}

@@ -1,0 +1,417 @@
+// Calls in both directions of one connection, in one process: what the interface promises.
+#include "both_ways.h"
+
+#include "log_lines.h"
+
+namespace rrdk::loopback {
+namespace {
+
+struct BothWays : testing::TestWithParam<std::tuple<Cores, Wire>> {
+  Cores cores() const { return std::get<0>(GetParam()); }
+  const Wire& wire() const { return std::get<1>(GetParam()); }
+};
+std::string name_of(const testing::TestParamInfo<std::tuple<Cores, Wire>>& info) {
+  constexpr const char* kNames[] = {"Embedded", "Dedicated", "Workers"};
+  return std::string(kNames[static_cast<int>(std::get<0>(info.param))]) +
+         std::get<1>(info.param).name;
+}
+INSTANTIATE_TEST_SUITE_P(Ways, BothWays,
+                         testing::Combine(testing::Values(Cores::kEmbedded, Cores::kDedicated,
+                                                          Cores::kWorkers),
+                                          testing::ValuesIn(kWires)),
+                         name_of);
+
+// Shows: EXP-18
+TEST_P(BothWays, AHandlerCallsItsCallerAndAnswersWithWhatCameBack) {
+  BothWorld world(cores(), wire());
+  EXPECT_EQ(world.call_back(kTell, 1), 1u);
+  EXPECT_EQ(world.call_back(kTell, 200), 200u) << "more than there are credits";
+  EXPECT_EQ(world.call_back(kTellWorker, 64), 64u);
+  EXPECT_EQ(world.call_back(kTellAsk, 64), 64u) << "handlers of these call the server themselves";
+  EXPECT_EQ(world.call_back(0, 1), 0u) << "NULL has no results";
+  ServerStats served = world.server->stats();
+  EXPECT_EQ(served.backward.calls, 330u);
+  EXPECT_EQ(served.backward.ended_ok, 330u);
+  EXPECT_EQ(served.backward.ended_error, 0u);
+  EXPECT_GT(served.backward.credit_waits, 0u);
+  EXPECT_EQ(served.calls, 5u + 64u);
+  ClientStats stats = world.connection->stats();
+  EXPECT_EQ(stats.backward_calls, 330u);
+  EXPECT_EQ(stats.backward_replies, 330u);
+  EXPECT_EQ(stats.backward_rejected, 0u);
+  EXPECT_EQ(stats.calls, 5u + 64u);
+}
+
+TEST_P(BothWays, AtOnceWithCallsInFlightAllTheTime) {
+  BothWorld world(cores(), wire());
+  auto back = world.subscribe();
+  Stream forward;
+  Stream backward;
+  forward.start(*world.connection, kHostBinding, kPlus, 64);
+  backward.start(*back, kGuestBinding, kTell, 64);
+  world.until([&] { return forward.rights() > 5000 && backward.rights() > 5000; });
+  EXPECT_EQ(world.server->stats().protocol_breaches, 0u);
+  EXPECT_EQ(world.connection->stats().protocol_breaches, 0u);
+  back.reset();
+  world.disconnect();
+  world.until([&] { return forward.over() && backward.over(); });
+  world.host.release();
+}
+
+// One credit each way: were they shared, both ends would wait for each other.
+TEST_P(BothWays, ForwardCallsOfBackwardHandlersDoNotWaitForTheirOwnCaller) {
+  ServerOptions server = server_options(wire());
+  ClientOptions client = client_options(wire());
+  server.credits = client.credits = 2;  // one for the call that waits for all of it
+  server.backward_credits = client.backward_credits = 1;
+  BothWorld world(cores(), server, client);
+  EXPECT_EQ(world.call_back(kTell, 1), 1u);  // opens the windows
+  EXPECT_EQ(world.call_back(kTellAsk, 20), 20u);
+}
+
+// Shows: BIDIR-06, BIDIR-22, V1-CREDIT-20
+TEST_P(BothWays, NoMoreAreOnTheirWayThanTheClientGranted) {
+  ServerOptions server = server_options(wire());
+  ClientOptions client = client_options(wire());
+  client.backward_credits = 2;
+  BothWorld world(cores(), server, client);
+  EXPECT_EQ(world.call_back(kTell, 1), 1u);
+  auto back = world.subscribe();
+  std::vector<std::unique_ptr<Word>> words;
+  for (uint32_t i = 0; i < 10; ++i) {
+    words.push_back(std::make_unique<Word>(*back));
+    words.back()->submit(kGuestBinding, kTellKept, i);
+  }
+  size_t ended = 0;
+  while (ended < words.size()) {
+    world.until([&] { return world.guest.keeper.kept() == std::min<size_t>(2, 10 - ended); });
+    // What is not granted does not come, however long one waits: calls of the other kind go by.
+    world.plus();
+    EXPECT_EQ(world.guest.keeper.kept(), std::min<size_t>(2, 10 - ended));
+    ended += world.guest.keeper.kept();
+    world.guest.keeper.release();
+  }
+  world.until([&] { return words.back()->ended() == 1; });
+  for (auto& word : words)
+    EXPECT_TRUE(word->right());
+  words.clear();
+}
+
+// Shows: BIDIR-14
+TEST_P(BothWays, AClientWithoutServicesIsNotDisturbed) {
+  ServerOptions server = server_options(wire());
+  server.backward_timeout_ms = 20;
+  BothWorld world(cores(), server, client_options(wire()), false);
+  auto back = world.subscribe();
+  Word word(*back);
+  word.submit(kGuestBinding, kTell, 1);
+  world.until([&] { return word.ended() == 1; });
+  // Draft-04 says who wants no calls; the others have no words for it.
+  bool says_so = wire().version == RpcRdmaVersion::kTwo && wire().draft == RpcRdmaDraft::kDraft04;
+  EXPECT_STREQ(to_string(word.call.status()),
+               to_string(says_so ? CallStatus::kRemoteError : CallStatus::kTimeout));
+  EXPECT_EQ(world.connection->stats().refusals[Refusal::kBackwardCall], says_so ? 0u : 1u);
+  EXPECT_EQ(world.connection->stats().backward_replies, 0u);
+  world.plus();
+  EXPECT_TRUE(back->alive());
+}
+
+TEST_P(BothWays, WhatAClientDoesNotOfferIsRefusedByName) {
+  BothWorld world(cores(), wire());
+  auto back = world.subscribe();
+  Call call(*back);
+  auto status_of = [&](const Binding& binding, uint32_t procedure) {
+    call.begin(binding, procedure);
+    std::atomic<bool> ended = false;
+    call.submit([](Call&, void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); },
+                &ended);
+    world.until([&] { return ended.load() && !call.in_flight(); });
+    return call.status();
+  };
+  Binding other = kGuestBinding;
+  other.version = 9;
+  EXPECT_EQ(status_of(kHostBinding, kPlus), CallStatus::kProgUnavail);
+  EXPECT_EQ(status_of(other, kTell), CallStatus::kProgMismatch);
+  EXPECT_EQ(call.mismatch_low(), 1u);
+  EXPECT_EQ(status_of(kGuestBinding, 77), CallStatus::kProcUnavail);
+  EXPECT_EQ(status_of(kGuestBinding, kTellBack), CallStatus::kOk);
+  EXPECT_EQ(call.results().get_u32(), 1u) << "there is no way back of the way back";
+  EXPECT_EQ(world.connection->stats().backward_rejected, 3u);
+}
+
+// Shows: BIDIR-08
+TEST_P(BothWays, WhatDoesNotFitInlineIsNotSent) {
+  BothWorld world(cores(), wire());
+  auto back = world.subscribe();
+  std::vector<std::byte> bytes(16384);
+  Ending fits(*back);
+  fits.call.begin(kGuestBinding, kTellLong).put_opaque(std::span(bytes).first(2000));
+  fits.submit();
+  Ending does_not(*back);
+  does_not.call.begin(kGuestBinding, kTellLong).put_opaque(bytes);
+  does_not.submit();
+  world.until([&] { return fits.ended() == 1 && does_not.ended() == 1; });
+  EXPECT_EQ(fits.call.status(), CallStatus::kOk);
+  EXPECT_EQ(fits.call.results().get_u32(), 2000u);
+  EXPECT_EQ(does_not.call.status(), CallStatus::kTooLarge);
+  EXPECT_TRUE(back->alive());
+}
+
+TEST_P(BothWays, CancelAndDeadlinesAreAsOnTheClient) {
+  BothWorld world(cores(), wire());
+  EXPECT_EQ(world.call_back(kTell, 1), 1u);
+  auto back = world.subscribe();
+  Ending cancelled(*back);
+  cancelled.call.begin(kGuestBinding, kTellKept).put_u32(1);
+  cancelled.submit();
+  Ending late(*back);
+  late.call.begin(kGuestBinding, kTellKept).put_u32(2);
+  late.call.set_timeout_ms(5);
+  late.submit();
+  world.until([&] { return world.guest.keeper.kept() == 2; });
+  cancelled.call.cancel();
+  world.until([&] { return cancelled.ended() == 1 && late.ended() == 1; });
+  EXPECT_EQ(cancelled.call.status(), CallStatus::kCancelled);
+  EXPECT_EQ(late.call.status(), CallStatus::kTimeout);
+  EXPECT_EQ(world.server->stats().backward.timeouts, 1u);
+  world.guest.keeper.release();
+  EXPECT_EQ(world.call_back(kTell, 64), 64u) << "late replies give their credits back";
+}
+
+// Shows: BIDIR-17
+TEST_P(BothWays, ALostConnectionEndsCallsAndWhatComesAfterToo) {
+  BothWorld world(cores(), wire());
+  EXPECT_EQ(world.call_back(kTell, 1), 1u);
+  auto back = world.subscribe();
+  EXPECT_TRUE(back->alive());
+  EXPECT_EQ(back, world.host.last()) << "each call of a connection gets the same";
+  std::vector<std::unique_ptr<Word>> words;
+  for (uint32_t i = 0; i < 10; ++i) {
+    words.push_back(std::make_unique<Word>(*back));
+    words.back()->submit(kGuestBinding, kTellKept, i);
+  }
+  world.until([&] { return world.guest.keeper.kept() == 10; });
+  world.guest.keeper.drop_one();
+  world.until([&] {
+    return std::ranges::all_of(words, [](const auto& word) { return word->ended() == 1; });
+  });
+  for (auto& word : words)
+    EXPECT_STREQ(to_string(word->call.status()), to_string(CallStatus::kConnectionLost));
+  EXPECT_FALSE(back->alive());
+  Word after(*back);
+  after.submit(kGuestBinding, kTell, 1);
+  world.until([&] { return after.ended() == 1; });
+  EXPECT_EQ(after.call.status(), CallStatus::kConnectionLost);
+  words.clear();
+  // Who comes again is somebody else.
+  world.disconnect();
+  world.connect();
+  auto other = world.subscribe();
+  EXPECT_NE(other, back);
+  EXPECT_TRUE(other->alive());
+  EXPECT_EQ(world.call_back(kTell, 5), 5u);
+}
+
+// The end that closes knows why.
+TEST_P(BothWays, AServerThatClosesEndsItsOwnCallsWithShutdown) {
+  for (bool drains : {true, false}) {
+    BothWorld world(cores(), wire());
+    EXPECT_EQ(world.call_back(kTell, 1), 1u);
+    auto back = world.subscribe();
+    std::vector<std::unique_ptr<Word>> words;
+    for (uint32_t i = 0; i < 10; ++i) {
+      words.push_back(std::make_unique<Word>(*back));
+      words.back()->submit(kGuestBinding, kTellKept, i);
+    }
+    world.until([&] { return world.guest.keeper.kept() == 10; });
+    if (drains) {
+      EXPECT_EQ(world.server->drain(20'000), 0u);
+    } else {
+      world.host.release();
+      back.reset();
+      world.server.reset();
+    }
+    for (auto& word : words) {
+      world.until([&] { return word->ended() == 1; });
+      EXPECT_STREQ(to_string(word->call.status()), to_string(CallStatus::kShutdown));
+    }
+    words.clear();
+  }
+}
+
+TEST_P(BothWays, AClientThatGoesWaitsForItsHandlers) {
+  BothWorld world(cores(), wire());
+  EXPECT_EQ(world.call_back(kTell, 1), 1u);
+  auto back = world.subscribe();
+  Word word(*back);
+  word.submit(kGuestBinding, kTellKept, 1);
+  world.until([&] { return world.guest.keeper.kept() == 1; });
+  std::atomic<bool> gone = false;
+  std::thread answers([&] {
+    while (back->alive())
+      std::this_thread::yield();
+    EXPECT_FALSE(gone.load()) << "a handler has a call of it";
+    world.guest.keeper.release();
+  });
+  world.connection.reset();
+  gone = true;
+  answers.join();
+  EXPECT_EQ(world.guest.keeper.kept(), 0u);
+  world.until([&] { return word.ended() == 1; });
+  EXPECT_EQ(word.call.status(), CallStatus::kConnectionLost);
+}
+
+TEST_P(BothWays, TheWayBackMayBeReleasedInACallbackOrByTheLastOneToHaveIt) {
+  struct Last {
+    std::shared_ptr<BackwardClient> back;
+    std::unique_ptr<Call> call;
+    std::atomic<int> ends = 0;
+  };
+  BothWorld world(cores(), wire());
+  Last last;
+  last.back = world.subscribe();
+  world.host.release();
+  last.call = std::make_unique<Call>(*last.back);
+  last.call->begin(kGuestBinding, kTellKept).put_u32(1);
+  last.call->submit(
+      [](Call&, void* argument) {
+        auto& self = *static_cast<Last*>(argument);
+        self.back.reset();
+        self.call.reset();
+        self.ends.fetch_add(1, std::memory_order_release);
+      },
+      &last);
+  world.until([&] { return world.guest.keeper.kept() == 1; });
+  world.guest.keeper.drop_one();
+  world.until([&] { return last.ends.load(std::memory_order_acquire) == 1; });
+  world.disconnect();
+  // On a thread of its own, after the connection.
+  world.connect();
+  auto back = world.subscribe();
+  world.host.release();
+  world.disconnect();
+  world.until([&] { return !back->alive(); });
+  back.reset();
+  EXPECT_EQ(world.server->stats().backward.calls, 1u) << "past connections count";
+}
+
+TEST(BothWaysOnWorkers, AHandlerThereWaitsForEachOfItsCalls) {
+  for (const Wire& wire : kWires) {
+    BothWorld world(Cores::kWorkers, wire);
+    EXPECT_EQ(world.call_back(kTell, 20, kAskWorker), 20u);
+    EXPECT_EQ(world.call_back(kTellAsk, 20, kAskWorker), 20u);
+  }
+}
+
+TEST(BothWaysOptions, AServerWithoutBackwardCreditsCallsNobody) {
+  BothWorld world(Cores::kEmbedded, ServerOptions{}, ClientOptions{});
+  Call call(*world.connection);
+  call.begin(kHostBinding, kSubscribe);
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kSystemErr);
+  ASSERT_EQ(world.host.errors.size(), 1u);
+  EXPECT_EQ(world.host.errors[0].code, Errc::kUnsupported);
+  EXPECT_NE(world.host.errors[0].message.find("backward_credits"), std::string::npos);
+}
+
+// A call on its way to the client is a use of the connection.
+TEST(BothWaysOptions, AConnectionWithCallsBackIsNotIdle) {
+  ServerOptions server = server_options(kWires[0]);
+  server.idle_timeout_ms = 20;
+  BothWorld world(Cores::kEmbedded, server, client_options(kWires[0]));
+  EXPECT_EQ(world.call_back(kTell, 1), 1u);
+  auto back = world.subscribe();
+  Word word(*back);
+  word.submit(kGuestBinding, kTellKept, 1);
+  world.until([&] { return world.guest.keeper.kept() == 1; });
+  auto idle = world.client->connect(world.uri).value();  // later than the last call of the first
+  world.until([&] { return world.server->stats().closed_idle == 1; });
+  EXPECT_EQ(word.ended(), 0);
+  EXPECT_TRUE(back->alive());
+  world.guest.keeper.release();
+  world.until([&] { return word.ended() == 1; });
+  EXPECT_TRUE(word.right());
+  back.reset();
+  world.host.release();
+  world.until([&] { return world.server->stats().closed_idle == 2; });
+}
+
+// Nor is one whose calls have ended each time that somebody looks.
+TEST(BothWaysOptions, NorIsOneThatWasCalledNowAndThen) {
+  ServerOptions server = server_options(kWires[0]);
+  server.idle_timeout_ms = 500;
+  BothWorld world(Cores::kEmbedded, server, client_options(kWires[0]));
+  auto back = world.subscribe();
+  auto idle = world.client->connect(world.uri).value();
+  Word word(*back);
+  for (int told = 1; world.server->stats().closed_idle == 0; ++told) {
+    word.submit(kGuestBinding, kTell, 1);
+    world.until([&] { return word.ended() == told || !back->alive(); });
+    ASSERT_TRUE(back->alive());
+    uint64_t then = Runtime::now_ns() + 10'000'000;
+    world.until([&] { return Runtime::now_ns() >= then; });
+  }
+  EXPECT_TRUE(back->alive());
+}
+
+TEST(BothWaysOptions, ServicesComeBeforeTheFirstConnection) {
+  BothWorld world;
+  auto late = world.client->add_service(
+      {.binding = &kHostBinding, .procedures = kHostTable, .context = &world.host});
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Errc::kInvalidArgument);
+}
+
+// The Receives for replies are part of what a connection takes.
+TEST(BothWaysOptions, AConnectionWithoutRoomForRepliesIsRefused) {
+  LogLines log;
+  auto memory = make_memory();  // 2048 buffers, of which a quarter is kept for calls
+  auto runtime = Runtime::create(*memory, options_for(Cores::kEmbedded)).value();
+  {
+    auto server = Server::create(*runtime, {.credits = 64, .backward_credits = 1600}).value();
+    std::string uri = server->listen("shm:" + socket_path()).value();
+    auto client = Client::create(*runtime, {.credits = 4}).value();
+    EXPECT_FALSE(client->connect(uri));
+    EXPECT_EQ(server->stats().connections_refused, 1u);
+  }
+  EXPECT_EQ(log.count(LogLevel::kWarning, "backward_credits"), 1);
+  runtime.reset();
+  EXPECT_TRUE(memory->whole());
+}
+
+TEST(BothWaysMisuse, AServerNamesWhoStillHoldsItsClients) {
+  LogLines log;
+  BothWorld world;
+  auto back = world.subscribe();
+  world.host.release();
+  world.disconnect();
+  world.server.reset();
+  EXPECT_EQ(log.count(LogLevel::kError, "1 BackwardClients are still held"), 1);
+  Word word(*back);
+  word.submit(kGuestBinding, kTell, 1);
+  world.until([&] { return word.ended() == 1; });
+  EXPECT_EQ(word.call.status(), CallStatus::kConnectionLost);
+}
+
+// A reconnected client is called on its new connection, when it has called again.
+TEST(BothWaysReconnect, ACallThatWasKeptIsAnsweredBeforeTheNextConnection) {
+  ClientOptions options = client_options(kWires[0]);
+  options.reconnect = {.enabled = true, .first_delay_ms = 1, .max_delay_ms = 2};
+  BothWorld world(Cores::kEmbedded, server_options(kWires[0]), options);
+  EXPECT_EQ(world.call_back(kTell, 1), 1u);
+  auto back = world.subscribe();
+  Word words[2] = {Word(*back), Word(*back)};
+  for (Word& word : words)
+    word.submit(kGuestBinding, kTellKept, 1);
+  world.until([&] { return world.guest.keeper.kept() == 2; });
+  world.guest.keeper.drop_one();
+  world.until([&] { return words[0].ended() == 1 && words[1].ended() == 1; });
+  EXPECT_FALSE(back->alive());
+  EXPECT_EQ(world.connection->stats().reconnects, 0u);
+  world.guest.keeper.release();
+  world.until([&] { return world.connection->stats().reconnects == 1; });
+  EXPECT_EQ(world.call_back(kTell, 10), 10u);
+  EXPECT_EQ(world.connection->stats().backward_calls, 13u) << "past connections count";
+}
+
+}  // namespace
+}  // namespace rrdk::loopback

@@ -1,0 +1,54 @@
+// What Receives that grow leave of the size classes that calls take their buffers from.
+#include "server/growth.h"
+
+#include <gtest/gtest.h>
+
+#include "rrdk/eal.h"
+
+namespace rrdk::server {
+namespace {
+
+class GrowthTest : public testing::Test {
+ protected:
+  // A quarter of each class is kept for calls: 12 of 16384 bytes may be taken, 12 of 65536.
+  std::unique_ptr<Memory> memory = [] {
+    EXPECT_TRUE(ensure_eal());
+    return std::move(Memory::create({.classes = {{8192, 64}, {16384, 16}, {65536, 16}},
+                                     .hugepages = HugepagePolicy::kNever})
+                         .value());
+  }();
+  Growth growth{*memory, 4096};
+};
+
+TEST_F(GrowthTest, WhoShrinksKeepsItsShare) {
+  GrowthShares one, other;
+  ASSERT_TRUE(growth.take(65536, 12, one));
+  // Its Receives have those buffers still when they are to be smaller, of whatever class.
+  for (uint32_t bytes : {8192u, 16384u}) {
+    ASSERT_TRUE(growth.take(bytes, 12, one));
+    EXPECT_FALSE(growth.take(65536, 1, other)) << bytes;
+  }
+  EXPECT_FALSE(growth.take(16384, 1, other));
+  EXPECT_TRUE(growth.take(65536, 12, one)) << "what it has it may use again";
+  growth.give_back(one);
+  EXPECT_TRUE(growth.take(65536, 12, other));
+  EXPECT_TRUE(growth.take(16384, 12, other));
+  growth.give_back(other);
+}
+
+TEST_F(GrowthTest, WhatIsRefusedChangesNothing) {
+  GrowthShares one, other;
+  ASSERT_TRUE(growth.take(16384, 8, one));
+  auto refused = growth.take(16384, 5, other);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::kNoMemory);
+  growth.give_back(other);
+  EXPECT_TRUE(growth.take(16384, 4, other));
+  EXPECT_FALSE(growth.take(16384, 9, one));
+  growth.give_back(other);
+  EXPECT_TRUE(growth.take(16384, 12, one));
+  growth.give_back(one);
+}
+
+}  // namespace
+}  // namespace rrdk::server

@@ -1,0 +1,161 @@
+// How large a Send may be: what the ends said when they connected (RFC 8797), and what a version
+// has by default; and what ends with its header.
+#include "pair.h"
+#include "proto/codec.h"
+
+namespace rrdk::xprt::test {
+namespace {
+
+using proto::MessageType;
+
+struct Spoken {
+  Speaks speaks = Speaks::kOne;
+  proto::Wire draft = proto::Wire::kDraft04;
+};
+constexpr Spoken kOne;
+constexpr Spoken kTwo00 = {Speaks::kTwo, proto::Wire::kDraft00};
+constexpr Spoken kTwo04 = {Speaks::kTwo, proto::Wire::kDraft04};
+
+class Thresholds : public Pair {
+ protected:
+  Thresholds() : Pair({{4096, 1024}, {16384, 256}, {65536, 32}}) {}
+
+  // An end that takes no part in the exchange neither says nor reads anything.
+  void connect(const Spoken& spoken, ConnectionOptions client, ConnectionOptions server,
+               bool exchange = true) {
+    if (a != nullptr)
+      finish();
+    client.role = Role::kRequester;
+    client.speaks = spoken.speaks;
+    client.limits.versions.two = server.limits.versions.two = spoken.draft;
+    client.properties = server.properties = false;  // what both ends say first is what counts here
+    client.chunk_threshold = server.chunk_threshold = 1u << 20;
+    a = std::make_unique<End>(client, *memory, *pool);
+    b = std::make_unique<End>(server, *memory, *pool);
+    a->qp.remote = &b->qp;
+    b->qp.remote = &a->qp;
+    a->engine->on_established(exchange ? b->engine->private_data() : proto::PrivateData{}, 16);
+    b->engine->on_established(exchange ? a->engine->private_data() : proto::PrivateData{}, 16);
+    call(100, 100);  // the first one is of at most 1024 bytes in version 2
+  }
+  // One call of `arguments` plain bytes, answered with as many as `results`.
+  void call(uint32_t arguments, uint32_t results) {
+    OutgoingCall call;
+    serve({{arguments}}, {{results}});
+    write(call.message, 0, 0, {{arguments}});
+    call.max_reply = 16 + results;
+    a->engine->submit(call);
+    run();
+    ASSERT_EQ(a->ended.size(), 1u);
+    a->ended.clear();
+    ASSERT_EQ(call.status, CallStatus::kOk) << to_string(call.status);
+    check(Decoder(call.reply, call.placed), {{results}});
+    call.release();
+  }
+  static uint32_t length_of(const fabric::SendWr& wr) {
+    uint32_t length = 0;
+    for (const MemorySpan& sge : wr.spans())
+      length += sge.length;
+    return length;
+  }
+  static uint32_t last_send(const End& end) {
+    for (size_t i = end.qp.log.size(); i-- != 0;) {
+      const fabric::SendWr& wr = end.qp.log[i];
+      if (wr.op == fabric::Op::kSend || wr.op == fabric::Op::kSendInvalidate)
+        return length_of(wr);
+    }
+    return 0;
+  }
+  // The largest Send in either direction, found by messages that just fit and that just do not.
+  void expect_largest(uint32_t call_bytes, uint32_t reply_bytes) {
+    const uint32_t fixed = proto::min_header(wire()) + 16;
+    for (uint32_t more : {0u, 4u}) {
+      call(call_bytes - fixed + more, 100);
+      EXPECT_EQ(last_send(*a) == call_bytes, more == 0) << last_send(*a);
+      EXPECT_LE(last_send(*a), call_bytes);
+      call(100, reply_bytes - fixed + more);
+      EXPECT_EQ(last_send(*b) == reply_bytes, more == 0) << last_send(*b);
+      EXPECT_LE(last_send(*b), reply_bytes);
+    }
+  }
+  proto::Wire wire() const { return a->engine->version() == 1 ? proto::Wire::kVersion1 : draft_; }
+  proto::Wire draft_ = proto::Wire::kDraft04;
+};
+
+// Shows: PD-09, PD-10, PD-23
+TEST_F(Thresholds, AreTheSmallerOfWhatOneSendsAndTheOtherReceives) {
+  connect(kOne, {.send_size = 8192, .receive_size = 2048},
+          {.send_size = 8192, .receive_size = 4096});
+  expect_largest(4096, 2048);
+  for (int i = 0; i < 1000; ++i)
+    call(100, 100);
+  expect_largest(4096, 2048);
+}
+
+// Shows: PD-24
+TEST_F(Thresholds, AreThoseOfTheirConnection) {
+  for (uint32_t receive_size : {4096u, 1024u, 3072u}) {
+    connect(kOne, {.receive_size = receive_size}, {.receive_size = receive_size});
+    expect_largest(receive_size, receive_size);
+  }
+}
+
+// Shows: PD-25
+TEST_F(Thresholds, AreTheDefaultsWhereOneEndKnowsNoExchange) {
+  for (bool exchange : {false, true}) {
+    connect(kOne, {}, {}, exchange);
+    expect_largest(exchange ? 4096 : 1024, exchange ? 4096 : 1024);
+    call(20000, 20000);
+  }
+}
+
+// Shows: PD-41, V2X-09
+TEST_F(Thresholds, Version2HasItsOwn) {
+  for (const Spoken& spoken : {kTwo00, kTwo04}) {
+    draft_ = spoken.draft;
+    connect(spoken, {}, {});
+    expect_largest(4096, 4096);
+    connect(spoken, {.send_size = 8192, .receive_size = 8192},
+            {.send_size = 8192, .receive_size = 8192});
+    expect_largest(4096, 4096);
+  }
+}
+
+// Shows: PD-29
+TEST_F(Thresholds, AnEndThatCanNotInvalidateDoesNotSayThatItCan) {
+  connect(kOne, {}, {.remote_invalidation = false});
+  EXPECT_EQ(proto::encode(b->engine->private_data())[5], std::byte{0});
+  EXPECT_EQ(proto::encode(a->engine->private_data())[5], std::byte{1});
+  call(8000, 100);
+  EXPECT_EQ(b->qp.count(fabric::Op::kSendInvalidate), 0u);
+  connect(kOne, {.remote_invalidation = false}, {});
+  call(8000, 100);
+  EXPECT_EQ(b->qp.count(fabric::Op::kSendInvalidate), 0u);
+}
+
+// Shows: V2D0-HDR-08, V2D4-HDR-09
+TEST_F(Thresholds, NothingFollowsALongMessagesHeader) {
+  for (const Spoken& spoken : {kOne, kTwo00, kTwo04}) {
+    connect(spoken, {}, {});
+    call(8000, 8000);
+    for (const End* end : {a.get(), b.get()}) {
+      const fabric::SendWr& wr = *std::find_if(
+          end->qp.log.rbegin(), end->qp.log.rend(), [](const fabric::SendWr& candidate) {
+            return candidate.op == fabric::Op::kSend || candidate.op == fabric::Op::kSendInvalidate;
+          });
+      Bytes bytes;
+      for (const MemorySpan& sge : wr.spans())
+        bytes.insert(bytes.end(), sge.data, sge.data + sge.length);
+      proto::Header header;
+      proto::Decoded decoded =
+          proto::decode(bytes, end == a.get() ? proto::Direction::kCall : proto::Direction::kReply,
+                        {.versions = {.two = spoken.draft}}, header);
+      EXPECT_EQ(decoded.verdict, proto::Verdict::kOk);
+      EXPECT_EQ(header.type, MessageType::kNoMsg);
+      EXPECT_EQ(decoded.header_length, bytes.size());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rrdk::xprt::test
