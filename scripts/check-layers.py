@@ -2,8 +2,8 @@
 """Checks who includes whom: a floor uses itself and the floors below it, nothing else.
 
 doc/architecture.md has the picture. The rules in full:
-  - lib/<floor>/ includes headers of its own and of lower floors. client and server stand side by
-    side: neither includes the other.
+  - lib/<floor>/ includes headers of its own and of lower floors. Floors that stand side by side
+    (calls and service, client and server) do not include each other.
   - drivers/<name>/ includes its own headers, drivers/common/, and lib/fabric and below;
     drivers/registry.cc, the list of drivers, includes them.
   - A public header belongs to a floor too (PUBLIC below) and includes public headers only.
@@ -16,7 +16,7 @@ from lib.source import Findings, cpp_files, read, without_comments
 
 # Lowest first. Floors in one row stand side by side.
 FLOORS = [["base"], ["mem"], ["fabric"], ["xdr"], ["rpc"], ["rpcbind"], ["proto"], ["ulb"], ["xprt"],
-          ["runtime"], ["client", "server"]]
+          ["runtime"], ["calls", "service"], ["client", "server"]]
 HEIGHT = {floor: height for height, row in enumerate(FLOORS) for floor in row}
 DRIVER_HEIGHT = HEIGHT["fabric"]
 DRIVERS = ["shm", "iwarp", "verbs"]
@@ -30,8 +30,10 @@ PUBLIC = {
     "rpcbind": "rpcbind",
     "version": "proto",
     "binding": "ulb",
-    "refusals": "xprt",
+    "receive_sizes": "xprt", "refusals": "xprt", "rfc5666": "xprt", "extensions": "xprt",
     "runtime": "runtime", "stats": "runtime",
+    "call": "calls",
+    "service": "service",
     "client": "client",
     "server": "server",
 }
@@ -39,7 +41,7 @@ PUBLIC = {
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 DRIVER_NAME = re.compile("|".join(DRIVERS), re.IGNORECASE)
 # Floors that lie above the fabric interface and deal with connections.
-DRIVER_BLIND = ["xprt", "runtime", "client", "server"]
+DRIVER_BLIND = ["xprt", "runtime", "calls", "service", "client", "server"]
 
 findings = Findings()
 
