@@ -55,18 +55,15 @@ void print_copies() {
   }
 }
 
-// A null RPC's frames: length field, DDP header, 28 bytes of RPC-over-RDMA, an RPC message with
-// AUTH_NONE, CRC.
-constexpr size_t kNullCall = 2 + 18 + 28 + 40 + 4;
-constexpr size_t kNullReply = 2 + 18 + 28 + 24 + 4;
 constexpr size_t kBulk = 1u << 20;
 constexpr uint64_t kTcpNs = 500'000'000;
 
 void print_tcp(TcpEnds ends) {
   std::printf("\nTCP on loopback, both ends polling, CPU %d and CPU %d\n", ends.near_cpu,
               ends.far_cpu);
-  std::printf("ping-pong of a null call's %zu and %zu bytes, us %8.2f\n", kNullCall, kNullReply,
-              tcp_round_trip_ns(ends, kNullCall, kNullReply, kTcpNs) / 1e3);
+  std::printf("ping-pong of a null call's %zu and %zu bytes, us %8.2f\n", kNullCallBytes,
+              kNullReplyBytes,
+              tcp_round_trip_ns(ends, kNullCallBytes, kNullReplyBytes, kTcpNs) / 1e3);
   std::printf("stream of 1 MiB pieces, GB/s %8.3f\n",
               tcp_stream_bytes_per_s(ends, kBulk, kTcpNs) / 1e9);
 }

@@ -10,7 +10,6 @@
 // median of those of neighbours.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -25,14 +24,14 @@
 #include "rrdk/runtime.h"
 #include "rrdk/server.h"
 #include "tcp_limits.h"
+#include "turns.h"
 
 namespace {
 
 using namespace rrdk;
+using namespace rrdk::perf;
 
-constexpr uint32_t kEchoBytes = 2000;
 constexpr uint32_t kOldThreshold = 1024;
-constexpr uint64_t kSliceNs = 1'000'000;
 constexpr uint64_t kTcpSliceNs = 20'000'000;
 constexpr uint32_t kTcpSlices = 50;
 // FPDUs of an echo: its call and reply inline, in version 2; the call in chunks, of version 1; and
@@ -43,100 +42,15 @@ constexpr size_t kInlineReply = kFraming + 36 + 24 + 4 + kEchoBytes;
 constexpr size_t kLongCall = kFraming + 28 + 24 + 4 + 16;  // a read segment, a Reply chunk of one
 constexpr size_t kReadRequest = kFraming + 28;
 
-enum : uint32_t { kNull = 0, kEcho = 1 };
-
-constexpr ProcedureBinding kProcedures[] = {
-    {.procedure = kNull, .name = "NULL"},
-    {.procedure = kEcho, .name = "ECHO", .fixed_results = 4},
-};
-constexpr Binding kBinding = {
-    .program = 0x20005669, .version = 1, .name = "versions", .procedures = kProcedures};
-
-void echo(ServerCall call, void*) {
-  ItemView bytes = call.args().get_opaque(kEchoBytes);
-  if (!call.args().at_end())
-    return std::move(call).reject(AcceptStat::kGarbageArgs);
-  call.results().put_opaque(bytes);
-  std::move(call).reply();
-}
-
-constexpr Procedure kHandlers[] = {{kEcho, echo}};
-
-[[noreturn]] void die(const std::string& message) {
-  std::fprintf(stderr, "versions: %s\n", message.c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T must(Result<T> result) {
-  if (!result)
-    die(result.error().message);
-  return std::move(result).value();
-}
-
-struct Load {
-  const char* name;
-  uint32_t procedure;
-  uint32_t window;
-};
-
 constexpr Load kNullCalls = {"null, 16 at a time", kNull, 16};
 constexpr Load kEchoes = {"echo of 2000 bytes", kEcho, 1};
 
-// One end that calls, in one version, with calls that are begun again and again.
-class Requester {
- public:
-  Requester(const std::string& uri, const Load& load, RpcRdmaVersion version)
-      : load_(load),
-        memory_(must(Memory::create({.classes = {{4096, 1024}}}))),
-        runtime_(must(Runtime::create(*memory_, {.idle = IdlePolicy::kBusy}))),
-        bytes_(must(memory_->allocate(kEchoBytes))) {
-    ClientOptions options = {.version = version};
-    if (version == RpcRdmaVersion::kOne && load.procedure == kEcho)
-      options.inline_size = kOldThreshold;
-    client_ = must(Client::create(*runtime_, options));
-    connection_ = must(client_->connect(uri));
-    for (uint32_t i = 0; i < load.window; ++i)
-      calls_.push_back(std::make_unique<Call>(*connection_));
-  }
-
-  // Nanoseconds per call of a slice.
-  double slice() {
-    const uint64_t start = apps::clock_ns();
-    uint64_t count = 0;
-    uint64_t now = start;
-    for (; now - start < kSliceNs; now = apps::clock_ns(), count += calls_.size())
-      round();
-    return static_cast<double>(now - start) / static_cast<double>(count);
-  }
-
- private:
-  void round() {
-    size_t ended = 0;
-    for (std::unique_ptr<Call>& call : calls_) {
-      Encoder& args = call->begin(kBinding, load_.procedure);
-      if (load_.procedure == kEcho) {
-        args.put_item(bytes_.span(0, kEchoBytes), Ddp::kNo);
-        call->expect_reply(kEchoBytes);
-      }
-      call->submit([](Call&, void* count) { ++*static_cast<size_t*>(count); }, &ended);
-    }
-    while (ended != calls_.size())
-      runtime_->poll();
-    for (const std::unique_ptr<Call>& call : calls_) {
-      if (call->status() != CallStatus::kOk)
-        die(std::string("a call ended with ") + to_string(call->status()));
-    }
-  }
-
-  const Load& load_;
-  std::unique_ptr<Memory> memory_;
-  std::unique_ptr<Runtime> runtime_;
-  RegisteredMemory bytes_;
-  std::unique_ptr<Client> client_;
-  std::unique_ptr<ClientConnection> connection_;
-  std::vector<std::unique_ptr<Call>> calls_;
-};
+ClientOptions of_version(const Load& load, RpcRdmaVersion version) {
+  ClientOptions options = {.version = version};
+  if (version == RpcRdmaVersion::kOne && load.procedure == kEcho)
+    options.inline_size = kOldThreshold;
+  return options;
+}
 
 struct Comparison {
   const Load& load;
@@ -144,22 +58,14 @@ struct Comparison {
   double lower, median, upper;  // quartiles of version 2's rate over version 1's
 };
 
-double quantile(std::vector<double> values, double q) {
-  auto at = values.begin() + static_cast<ptrdiff_t>(q * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
-
 Comparison compare(const Load& load, const std::string& listen, int server_cpu, uint32_t slices) {
   std::unique_ptr<Memory> memory = must(Memory::create({.classes = {{4096, 2048}}}));
   std::unique_ptr<Runtime> runtime =
       must(Runtime::create(*memory, {.poll_cpus = {server_cpu}, .idle = IdlePolicy::kBusy}));
-  std::unique_ptr<Server> server = must(Server::create(*runtime));
-  if (auto added = server->add_service({.binding = &kBinding, .procedures = kHandlers}); !added)
-    die(added.error().message);
+  std::unique_ptr<Server> server = serve(*runtime);
   const std::string uri = must(server->listen(listen));
-  Requester one(uri, load, RpcRdmaVersion::kOne);
-  Requester two(uri, load, RpcRdmaVersion::kTwo);
+  Requester one(uri, load, of_version(load, RpcRdmaVersion::kOne));
+  Requester two(uri, load, of_version(load, RpcRdmaVersion::kTwo));
 
   std::vector<double> ones, twos, ratios;
   double before = one.slice();
@@ -237,8 +143,7 @@ int main(int argc, char** argv) {
   const std::vector<int> cpus = apps::allowed_cpus();
   if (cpus.size() < 2)
     die("two CPUs are needed");
-  if (auto eal = ensure_eal(); !eal)
-    die(eal.error().message);
+  must(ensure_eal());
   apps::pin_to_cpu(cpus.front());
   std::vector<Comparison> all;
   for (size_t i = 0; i < 2; ++i) {

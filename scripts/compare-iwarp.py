@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Puts testrpc over the iwarp driver beside bare TCP on loopback, in one run on one machine: two
-processes that poll, against two threads that poll a socket (perf/limits). A round measures each
-once, one right after the other, and the ratio that counts is the median of the rounds' ratios: a
-virtual machine's CPUs are at times near to each other and at times far, which changes all figures,
-but all of a round.
+"""Puts the iwarp driver beside bare TCP on loopback, in one run on one machine: 1 MiB reads and
+writes of two testrpc processes that poll, against two threads that poll a socket (perf/limits), and
+a null call against a round trip of as many bytes, in turns of a millisecond (perf/null_call). A
+round measures each once, one right after the other, and the ratio that counts is the median of the
+rounds' ratios: a virtual machine's CPUs are at times near to each other and at times far, which
+changes all figures.
 
     compare-iwarp.py BUILD [--rounds N] [--require]
     compare-iwarp.py BUILD --idle N [--rounds N] [--require]
+
+BUILD is a build directory made with -Dbenchmarks=true.
 
 With --idle it compares null calls on ten connections of a server that has N more, which are idle,
 with those of a server that has just the ten.
@@ -30,11 +33,15 @@ BANDWIDTH, ROUND_TRIP, IDLE = 0.7, 1.5, 1.1
 ACTIVE = 10
 
 
-def limits(build, cpus):
+def tcp_stream(build, cpus):
     text = subprocess.run([build / "perf/limits", "tcp", *map(str, cpus)], capture_output=True, text=True,
                           check=True).stdout
-    return {"round trip": float(re.search(r"us +([\d.]+)", text)[1]),
-            "stream": float(re.search(r"GB/s +([\d.]+)", text)[1])}
+    return float(re.search(r"GB/s +([\d.]+)", text)[1])
+
+
+def null_call(build):
+    return json.loads(subprocess.run([build / "perf/null_call", "--json"], capture_output=True, text=True,
+                                     check=True).stdout)
 
 
 @contextlib.contextmanager
@@ -104,35 +111,38 @@ def compare_idle(build, cpus, rounds, idle):
 
 
 def measure_round(build, cpus):
-    figures = limits(build, cpus)
-    for run in testrpc(build, cpus, "null", "--duration", "1"):
-        figures["null"] = run["latency_ns"]["p50"] / 1e3
+    """The round's figures for people, and its ratios."""
+    null, stream = null_call(build), tcp_stream(build, cpus)
+    bandwidth = {"read": 0, "write": 0}
     for run in testrpc(build, cpus, "read,write", "--size", "1M", "--window", "1,4,16", "--duration", "1"):
         engine = run["engine"]
-        figures[engine] = max(figures.get(engine, 0), run["bytes_per_s"] / 1e9)
-    return figures
+        bandwidth[engine] = max(bandwidth[engine], run["bytes_per_s"] / 1e9)
+    text = f"null call {null['call_ns'] / 1e3:.2f} us, TCP round trip {null['tcp_ns'] / 1e3:.2f} us; " + \
+        f"read {bandwidth['read']:.2f}, write {bandwidth['write']:.2f}, TCP stream {stream:.2f} GB/s"
+    return text, {"null": null["ratio"], **{name: value / stream for name, value in bandwidth.items()}}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path, help="a build directory with apps/testrpc/testrpc and perf/limits")
+    parser.add_argument("build", type=Path, help="a build directory, with benchmarks")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--idle", type=int, metavar="N", help="compare with N idle connections")
     parser.add_argument("--require", action="store_true")
     options = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
     cpus = (cpus[0], cpus[-1])
+    for program in ("apps/testrpc/testrpc", "perf/limits", "perf/null_call"):
+        if not os.access(options.build / program, os.X_OK):
+            sys.exit(f"{options.build / program} is not there: build with -Dbenchmarks=true")
     if options.idle:
         held = compare_idle(options.build, cpus, options.rounds, options.idle)
         sys.exit(0 if held or not options.require else 1)
     ratios = {"null": [], "read": [], "write": []}
     for number in range(1, options.rounds + 1):
-        figures = measure_round(options.build, cpus)
-        ratios["null"].append(figures["null"] / figures["round trip"])
-        for name in ("read", "write"):
-            ratios[name].append(figures[name] / figures["stream"])
-        print(f"round {number} of {options.rounds}: " + ", ".join(f"{name} {value:.2f}" for name, value in figures.items()),
-              flush=True)
+        text, of_round = measure_round(options.build, cpus)
+        for name, ratio in of_round.items():
+            ratios[name].append(ratio)
+        print(f"round {number} of {options.rounds}: {text}", flush=True)
     middle = {name: statistics.median(of_rounds) for name, of_rounds in ratios.items()}
     for name, what, bound in (("null", "a null call takes {} of TCP's round trip", f"{ROUND_TRIP} at most"),
                               ("read", "1 MiB reads have {} of TCP's bandwidth", f"{BANDWIDTH} at least"),

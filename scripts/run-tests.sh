@@ -22,13 +22,15 @@ results=$logs/results.tsv  # pass|fail|skip TAB suite/case TAB reason
 record() { printf '%s\t%s\t%s\n' "$1" "$2" "${3-}" >>"$results"; }
 
 # logged NAME COMMAND...: runs it with its output in a log and its progress on the screen; shows the
-# log's end if it fails.
+# log's end if it fails, or its last line if it says with status 77 why it could not be tried.
 logged() {
   local log=$logs/$1.log
   shift
   "$@" 2>&1 </dev/null 9>&- | python3 scripts/lib/progress.py "$log"
   local status=${PIPESTATUS[0]}
-  if [ "$status" -ne 0 ]; then
+  if [ "$status" -eq 77 ]; then
+    say "  $(tail -n 1 "$log")"
+  elif [ "$status" -ne 0 ]; then
     say "  failed (exit status $status); the end of $log:"
     tail -n 40 "$log" | sed 's/^/  | /'
   fi

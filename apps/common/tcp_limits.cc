@@ -16,34 +16,6 @@
 namespace rrdk::apps {
 namespace {
 
-struct Connection {
-  Connection() {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    auto* any = reinterpret_cast<sockaddr*>(&address);
-    socklen_t length = sizeof(address);
-    const int listening = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    near = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (::bind(listening, any, length) == 0 && ::listen(listening, 1) == 0 &&
-        ::getsockname(listening, any, &length) == 0 && ::connect(near, any, length) == 0)
-      far = ::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
-    ::close(listening);
-    const int on = 1;
-    for (const int end : {near, far})
-      (void)::setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  }
-  ~Connection() {
-    ::close(near);
-    ::close(far);
-  }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-
-  int near = -1;
-  int far = -1;
-};
-
 // Both poll until all of it is done. False: the other end has closed.
 bool take(int socket, std::byte* to, size_t length) {
   while (length != 0) {
@@ -67,39 +39,72 @@ bool give(int socket, const std::byte* from, size_t length) {
   return true;
 }
 
-// The far end's thread, pinned. It ends when the near end closes its half.
-template <typename Work>
-std::thread far_end(const Connection& connection, TcpEnds ends, Work work) {
-  return std::thread([&connection, ends, work]() mutable {
-    (void)pin_to_cpu(ends.far_cpu);
-    while (work(connection.far)) {
-    }
-  });
-}
-
 }  // namespace
 
+TcpConnection::TcpConnection() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  socklen_t length = sizeof(address);
+  const int listening = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  near_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::bind(listening, any, length) == 0 && ::listen(listening, 1) == 0 &&
+      ::getsockname(listening, any, &length) == 0 && ::connect(near_, any, length) == 0)
+    far_ = ::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
+  ::close(listening);
+  const int on = 1;
+  for (const int end : {near_, far_})
+    (void)::setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+TcpConnection::~TcpConnection() {
+  ::close(near_);
+  ::close(far_);
+}
+
+TcpPingPong::TcpPingPong(size_t there, size_t back)
+    : near_out_(there, std::byte{1}), near_in_(back), far_in_(there), far_out_(back) {}
+
+bool TcpPingPong::round_trip() {
+  return !connection_.failed() && give(connection_.near(), near_out_.data(), near_out_.size()) &&
+         take(connection_.near(), near_in_.data(), near_in_.size());
+}
+
+bool TcpPingPong::answer() {
+  const ssize_t n =
+      ::recv(connection_.far(), far_in_.data() + taken_, far_in_.size() - taken_, MSG_DONTWAIT);
+  if (n <= 0)
+    return n < 0 && (errno == EAGAIN || errno == EINTR);
+  taken_ += static_cast<size_t>(n);
+  if (taken_ != far_in_.size())
+    return true;
+  taken_ = 0;
+  return give(connection_.far(), far_out_.data(), far_out_.size());
+}
+
+void TcpPingPong::close() {
+  ::shutdown(connection_.near(), SHUT_WR);
+}
+
 double tcp_round_trip_ns(TcpEnds ends, size_t there, size_t back, uint64_t duration_ns) {
-  Connection connection;
-  if (connection.far < 0)
-    return 0;
-  std::vector<std::byte> buffer(std::max(there, back), std::byte{1});
-  std::thread other = far_end(
-      connection, ends, [there, back, room = std::vector<std::byte>(buffer)](int socket) mutable {
-        return take(socket, room.data(), there) && give(socket, room.data(), back);
-      });
+  TcpPingPong both(there, back);
+  std::thread far_end([&both, ends] {
+    (void)pin_to_cpu(ends.far_cpu);
+    while (both.answer()) {
+    }
+  });
   (void)pin_to_cpu(ends.near_cpu);
   std::vector<uint64_t> times;
   const uint64_t end = clock_ns() + duration_ns;
   bool good = true;
   for (uint64_t before = clock_ns(), now; good && before < end; before = now) {
-    good =
-        give(connection.near, buffer.data(), there) && take(connection.near, buffer.data(), back);
+    good = both.round_trip();
     now = clock_ns();
     times.push_back(now - before);
   }
-  ::shutdown(connection.near, SHUT_WR);
-  other.join();
+  both.close();
+  far_end.join();
   if (!good || times.empty())
     return 0;
   const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
@@ -108,27 +113,27 @@ double tcp_round_trip_ns(TcpEnds ends, size_t there, size_t back, uint64_t durat
 }
 
 double tcp_stream_bytes_per_s(TcpEnds ends, size_t size, uint64_t duration_ns) {
-  Connection connection;
-  if (connection.far < 0)
+  TcpConnection connection;
+  if (connection.failed())
     return 0;
-  std::vector<std::byte> buffer(size, std::byte{1});
-  std::thread other =
-      far_end(connection, ends, [size, room = std::vector<std::byte>(buffer)](int socket) mutable {
-        return take(socket, room.data(), size);
-      });
+  std::vector<std::byte> from(size, std::byte{1});
+  std::vector<std::byte> to(size);
+  std::thread far_end([&connection, &to, ends] {
+    (void)pin_to_cpu(ends.far_cpu);
+    while (take(connection.far(), to.data(), to.size())) {
+    }
+  });
   (void)pin_to_cpu(ends.near_cpu);
   uint64_t pieces = 0;
   const uint64_t start = clock_ns();
-  uint64_t elapsed = 0;
-  for (; elapsed < duration_ns; ++pieces) {
-    if (!give(connection.near, buffer.data(), size))
+  for (; clock_ns() - start < duration_ns; ++pieces) {
+    if (!give(connection.near(), from.data(), from.size()))
       break;
-    elapsed = clock_ns() - start;
   }
-  ::shutdown(connection.near, SHUT_WR);
-  other.join();
-  // What is still on its way counts with the time that it takes.
-  elapsed = clock_ns() - start;
+  ::shutdown(connection.near(), SHUT_WR);
+  far_end.join();
+  // What was still on its way counts with the time that it took.
+  const uint64_t elapsed = clock_ns() - start;
   return static_cast<double>(pieces) * static_cast<double>(size) * 1e9 /
          static_cast<double>(elapsed);
 }

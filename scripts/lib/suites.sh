@@ -67,15 +67,17 @@ suite_gcc() {
 
 suite_netns() {
   build_gcc || return
-  local link
+  local link elsewhere=()
   for link in plain delay loss reorder; do
     logged "netns-$link" test/netns/testrpc.sh "$builds/gcc" "$link"
     case $? in
       0) record pass "$suite/$link" ;;
-      77) record skip "$suite/$link" "$(tail -n 1 "$logs/netns-$link.log")" ;;
+      77) elsewhere+=("$link=test/netns/testrpc.sh $builds/gcc $link") ;;
       *) record fail "$suite/$link" ;;
     esac
   done
+  # What this kernel or this user may not do, the guest may.
+  [ ${#elsewhere[@]} -eq 0 ] || run_in_guest guest --timeout 600 -- "${elsewhere[@]}"
 }
 
 suite_clang-asan() {

@@ -1,0 +1,65 @@
+// What the benchmarks that compare two things in one process share: a service of two procedures, an
+// end that calls it in slices of a millisecond, and what to do when something goes wrong.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rrdk/client.h"
+#include "rrdk/error.h"
+#include "rrdk/memory.h"
+#include "rrdk/runtime.h"
+#include "rrdk/server.h"
+
+namespace rrdk::perf {
+
+constexpr uint64_t kSliceNs = 1'000'000;
+constexpr uint32_t kEchoBytes = 2000;
+
+enum : uint32_t { kNull = 0, kEcho = 1 };
+
+struct Load {
+  const char* name;
+  uint32_t procedure;
+  uint32_t window;
+};
+
+// Says what is wrong and ends the program.
+[[noreturn]] void die(const std::string& message);
+
+template <typename T>
+T must(Result<T> result) {
+  if (!result)
+    die(result.error().message);
+  if constexpr (!std::is_void_v<T>)
+    return std::move(result).value();
+}
+
+// A server of both procedures.
+std::unique_ptr<Server> serve(Runtime& runtime);
+
+// One end that calls, polled here, with calls that are begun again and again.
+class Requester {
+ public:
+  Requester(const std::string& uri, const Load& load, const ClientOptions& options = {});
+
+  // Nanoseconds per call of a slice.
+  double slice();
+
+ private:
+  void round();
+
+  const Load load_;
+  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Runtime> runtime_;
+  RegisteredMemory bytes_;
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<ClientConnection> connection_;
+  std::vector<std::unique_ptr<Call>> calls_;
+};
+
+double quantile(std::vector<double> values, double q);
+
+}  // namespace rrdk::perf
