@@ -68,7 +68,8 @@ struct Requester::Draft {
   uint64_t reduced = 0;     // bytes of the stream that are left
   uint64_t reply_bytes = 0;
   uint32_t write_list = 0;  // bytes of it in a header
-  Padding padding;          // RFC 5666's compatibility mode
+  uint64_t inline_reply = 0;
+  Padding padding;  // RFC 5666's compatibility mode
 
   uint32_t offers() const noexcept {
     return read_items + call_segments + write_segments + reply_segments;
@@ -106,6 +107,7 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
     return Plan::kWait;
   offer(call, draft);
   write_header(call, draft);
+  call.inline_reply = draft.inline_reply;
   link_.counters.long_calls += draft.is_long;
   return Plan::kReady;
 }
@@ -132,6 +134,7 @@ void Requester::plan_plain(State& call) noexcept {
   call.num_offers = 0;
   call.num_results = 0;
   call.reply_first = 0;
+  call.inline_reply = header.length + call.call.max_reply;
 }
 
 // Bytes of the segment that a responder may want for the pad of what it writes (V1-PAD-13).
@@ -186,6 +189,8 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
   if (reply_header + max_reply > link_.calls.receive && !inline_only) {
     draft.reply_bytes = round_up4(max_reply);
     draft.reply_segments = pieces_of(draft.reply_bytes, largest);
+  } else {
+    draft.inline_reply = reply_header + max_reply;
   }
   draft.count_header();
 

@@ -77,6 +77,7 @@ Requester::Plan Requester::plan_option(State& call) noexcept {
   call.num_offers = 0;
   call.num_results = 0;
   call.reply_first = 0;
+  call.inline_reply = link_.calls.receive;
   ++link_.counters.options_sent;
   return Plan::kReady;
 }

@@ -57,6 +57,7 @@ struct OutgoingCall::State {
   bool mended = false;          // was sent again with the room that the peer named
   uint16_t rooms = 0;           // how many of the results' rooms are offered at most
   uint64_t reply_extra = 0;     // room for the reply beyond what the upper layer expects
+  uint64_t inline_reply = 0;    // the most that the reply's Send may have; 0: it has a Reply chunk
   uint64_t stuck_since_ns = 0;  // since when it is over and not settled(); 0: not seen so
   uint32_t slot = 0;
   uint32_t xid = 0;

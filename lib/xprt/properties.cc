@@ -267,7 +267,9 @@ void Properties::on_reqprop(const proto::Header& header, const PropertyBody& bod
     if (is_size)
       wanted = property.data.empty() ? PropertyValues().receive_size
                                      : xdr::load_u32(property.data.data());
-    if (!is_size || wanted < proto::kInlineThreshold2)  // V2D4-PROP-25
+    bool too_small = wanted < proto::kInlineThreshold2 ||  // V2D4-PROP-25
+                     (wanted < size_ && requester_.awaits_more_than(wanted));
+    if (!is_size || too_small)
       rejected.add(index);
     else if (grant(wanted))
       done.add(index);

@@ -6,9 +6,12 @@
 // (V2D4-POP-29).
 //
 // A Receive Buffer Size goes up only when no smaller Receive is posted any more, and down only when
-// the peer asks for it (section 5.2.1).
+// the peer asks for it (section 5.2.1). Calls that were sent without a Reply chunk rely on it, and
+// a request for less can cross them: so it is rejected while there are any, and who asked holds
+// back replies that are too large for what it asked for until it knows.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -55,6 +58,11 @@ class Properties {
   // Posts larger Receives from now on; the peer is told when there are no others. False: they are
   // not larger, or larger than ConnectionOptions::max_receive_size.
   bool raise(uint32_t receive_size) noexcept;
+
+  // Whether a Send of so many bytes only has to wait for the answer to request().
+  bool may_fit(uint64_t bytes) const noexcept {
+    return request_waits_ && bytes <= std::min(peer_.receive_size, largest_);
+  }
 
   const PropertyValues& peer() const noexcept { return peer_; }
   uint32_t receive_size() const noexcept { return size_; }  // as the peer knows it

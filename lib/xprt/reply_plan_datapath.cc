@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "proto/codec.h"
+#include "xprt/properties.h"
 #include "xprt/responder.h"
 #include "xprt/rfc5666_exposer.h"
 
@@ -129,6 +130,9 @@ Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) n
     error = {.code = proto::ErrorCode::kReplyResource,
              .length = tells ? static_cast<uint32_t>(reduced) : 0};
     if (!fits || header_length > threshold) {
+      if (header.wire == proto::Wire::kDraft04 &&
+          link_.properties->may_fit(header_length + reduced)) [[unlikely]]
+        return Plan::kWait;
       exposer = link_.rfc5666.exposer;
       if (exposer == nullptr || !exposer->draft(call, placement.moved, threshold)) [[likely]]
         return Plan::kNoRoom;

@@ -41,6 +41,12 @@ bool Requester::prepare() {
   return true;
 }
 
+bool Requester::awaits_more_than(uint32_t receive_size) const noexcept {
+  return std::ranges::any_of(slots_, [receive_size](const Slot& slot) {
+    return slot.unanswered && slot.call != nullptr && slot.call->inline_reply > receive_size;
+  });
+}
+
 std::vector<uint32_t> Requester::last_xids() const {
   std::vector<uint32_t> xids;
   xids.reserve(slots_.size());

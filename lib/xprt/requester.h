@@ -34,6 +34,8 @@ class Requester {
   }
   // Whether an answer may come.
   bool awaits() const noexcept { return window.in_flight() != 0; }
+  // Whether the answer to a call on its way may need a larger Receive than that.
+  bool awaits_more_than(uint32_t receive_size) const noexcept;
   // Something that the call waited for has happened: ends it if that was the last.
   void advance(State& call) noexcept;
   void on_tick(uint64_t now_ns) noexcept;

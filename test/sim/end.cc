@@ -97,9 +97,6 @@ void End::set_credits(uint32_t credits) {
 void End::change_receives(uint32_t bytes) {
   bool raises = context_.random.one_in(3);
   bool done = false;
-  // Replies to calls on their way may need what the requester said of its Receives.
-  if (!is_requester())
-    most_asked_ = bytes = std::max({bytes, most_asked_, engine_->peer_receive_size()});
   use_engine([&](xprt::Connection& engine) {
     done = raises ? engine.raise_receives(bytes) : engine.request_receive_size(bytes);
   });

@@ -130,7 +130,6 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   bool hanging_up_ = false;
   bool turn_pending_ = false;
   bool saw_failure_ = false;  // a work request of ours failed
-  uint32_t most_asked_ = 0;   // bytes of the peer's Receives
   bool dropped_ = false;      // the handler ended the connection
   // During the last use of the engine, at most and at least, in whatever order it saw things.
   uint32_t most_zombies_ = 0;

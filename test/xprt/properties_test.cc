@@ -239,13 +239,22 @@ TEST_F(ServerProperties, ARequestIsKeptToUntilItIsAnswered) {
     return word(sent, 0);
   };
   uint32_t xid = request(4096);
-  EXPECT_EQ(threshold(), 4096u);
+  results({}, 8192 - 44);
+  call(7);
+  EXPECT_TRUE(peer_side->take().empty());  // too large for what is asked for; it may be refused
   expect_silence(Wire{xid + 1, 2, 0, kRespProp, 1, 1, 0, 0});  // another's
   EXPECT_TRUE(end->engine->receive_size_requested());
-  expect_silence(Wire{xid, 2, 0, kRespProp, 0, 1, 1, 0});  // rejected
+  peer_side->say(Wire{xid, 2, 0, kRespProp, 0, 1, 1, 0});  // rejected
+  EXPECT_EQ(only_answer().size(), 8192u);
   EXPECT_EQ(threshold(), 8192u);
   xid = request(4096);
-  expect_silence(Wire{xid, 2, 0, kRespProp, 1, 1, 0, 0});
+  results({}, 4096 - 44);
+  call(7);
+  EXPECT_EQ(only_answer().size(), 4096u);
+  results({}, 8192 - 44);
+  call(7);
+  peer_side->say(Wire{xid, 2, 0, kRespProp, 1, 1, 0, 0});
+  EXPECT_EQ(word(only_answer(), 3), kError);
   EXPECT_EQ(threshold(), 4096u);
   xid = request(16384);
   EXPECT_EQ(threshold(), 4096u);
@@ -526,6 +535,35 @@ TEST_F(ClientsProperties, ItsOwnReceivesGrowButDoNotShrink) {
     }
   }
   EXPECT_EQ(told, 1u);
+}
+
+// Calls that were sent without a Reply chunk rely on them, and the request may have crossed them.
+TEST_F(ClientsProperties, ItsReceivesDoNotShrinkWhileCallsRelyOnThem) {
+  connect(Speaks::kTwo, {.credits = 8, .receive_size = 16384});
+  goes_inline(0);
+  peer_side->say(Wire{70, 2, 0, kConnProp, 1, 1, 4, 16384, 0});
+  auto ask = [this](uint32_t size) {
+    peer_side->say(Wire{72, 2, 4, kReqProp, 1, 1, 4, size});
+    Bytes sent = peer_side->take().at(0);
+    EXPECT_EQ(word(sent, 3), kRespProp);
+    return Bytes(sent.begin() + 16, sent.end());
+  };
+  const Bytes done = Wire({1, 1, 0, 0}).bytes(), rejected = Wire({0, 1, 1, 0}).bytes();
+  std::array<OutgoingCall, 3> calls;
+  calls[0].max_reply = 8192 - 36;  // inline; the next one by a Reply chunk, the last one inline
+  calls[1].max_reply = 16384;
+  calls[2].max_reply = 4096 - 36;
+  std::array<uint32_t, 3> xids;
+  for (size_t i = 0; i < calls.size(); ++i)
+    xids[i] = word(send(calls[i]), 0);
+  EXPECT_EQ(ask(4096), rejected);
+  EXPECT_EQ(ask(8192), done);
+  answer(xids[0]);
+  EXPECT_EQ(ask(4096), done);
+  answer(xids[1]);
+  answer(xids[2]);
+  for (const OutgoingCall& call : calls)
+    EXPECT_EQ(call.status, CallStatus::kOk);
 }
 
 // Shows: V2D4-PROP-12
