@@ -102,9 +102,9 @@ suite_fuzz() {
 
 suite_interop() {
   build_gcc || return
-  local folder=$logs/lab run=(test/interop/run.sh --build "$builds/gcc") cases guest_seconds=300
+  local folder=$logs/lab run=(test/interop/run.sh --build "$builds/gcc") cases guest_seconds=400
   mapfile -t cases < <("${run[@]}" --guest-commands "$folder")
-  run_in_guest lab --timeout 1000 --siw lo -- "${cases[@]}"
+  run_in_guest lab --timeout 2000 --siw lo -- "${cases[@]}"
   if [ -e "$folder/server.calls" ]; then
     run_case wire-check "${run[@]}" --on-the-host "$folder" wire
   fi

@@ -34,9 +34,21 @@ start_nfsd() {
 }
 
 stop_nfsd() {
-  rpc.nfsd 0
+  rpc.nfsd 0 &
+  wait_for 60 "nfsd's end" sh -c "! kill -0 $!"
   kill "$(pidof rpc.mountd)"
   wait_for 30 "mountd's end" sh -c '! pidof rpc.mountd'
+}
+
+# try_nfs3 BUILD URI OPTIONS...: testrpc's NFS calls to Linux's server, all checked. What is left behind
+# fails, too. It sleeps when it has nothing to do: a CPU that is emulated is slow enough.
+try_nfs3() {
+  local build=$1 uri=$2
+  shift 2
+  say "== $*"
+  timeout --foreground 300 "$build/apps/testrpc/testrpc" --client "$uri" --engine nfs3 --json /tmp/run.json \
+    --nfs-export /export --nfs-mount 20048 --verify --timeout 20000 --idle adaptive --seed "${RRDK_SEED:-1}" "$@"
+  [ -z "$(ls -A /export)" ] || die "left behind in /export: $(ls -A /export)"
 }
 
 # What a script leaves running would be in the way of the next one in the same guest.

@@ -10,7 +10,7 @@ program=536893030 version=1
 # start_server URI [OPTIONS...]: sets $server and $port.
 start_server() {
   : >/tmp/testrpc.log
-  "$testrpc" --server "$@" >/tmp/testrpc.log 2>&1 &
+  "$testrpc" --server "$@" --idle adaptive >/tmp/testrpc.log 2>&1 &
   server=$!
   wait_for 60 "testrpc's server" grep -q '^listening on' /tmp/testrpc.log
   port=$(sed -n 's/^listening on .*:\([0-9]*\)$/\1/p' /tmp/testrpc.log)
@@ -33,7 +33,7 @@ expect_listed() {
 }
 
 call() {
-  timeout --foreground 60 "$testrpc" --client "$@" --engine null --count 50 >/tmp/client.log 2>&1 || { cat /tmp/client.log; return 1; }
+  timeout --foreground 60 "$testrpc" --client "$@" --idle adaptive --engine null --count 50 >/tmp/client.log 2>&1 || { cat /tmp/client.log; return 1; }
 }
 
 pidof rpcbind >/dev/null || rpcbind -w

@@ -27,6 +27,7 @@
 #   errors          headers that are wrong, and the RDMA_ERRORs that answer them
 #   versions        which version is spoken, of each choice at our end
 #   loss            connections that are lost: a server that ends or is killed, a link down, a device gone
+#   breaks          connections that break again and again, and calls that are repeated
 #
 # And without NFS:
 #
@@ -35,7 +36,7 @@ set -euo pipefail
 here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
 . "$root/scripts/lib/common.sh"
-cases=(errors versions wire rpcbind kernel-server kernel-client loss)
+cases=(errors versions wire rpcbind kernel-server kernel-client loss breaks)
 more=(kernel-client-long host-client host-server rxe-server rxe-client)
 results=
 kernel=()
