@@ -67,9 +67,9 @@ struct Requester::Draft {
   uint32_t rooms = 0;       // for results, that are offered
   uint64_t reduced = 0;     // bytes of the stream that are left
   uint64_t reply_bytes = 0;
-  uint32_t write_list = 0;  // bytes of it in a header
-  uint64_t inline_reply = 0;
-  Padding padding;  // RFC 5666's compatibility mode
+  uint32_t write_list = 0;    // bytes of it in a header
+  uint64_t inline_reply = 0;  // State's
+  Padding padding;            // RFC 5666's compatibility mode
 
   uint32_t offers() const noexcept {
     return read_items + call_segments + write_segments + reply_segments;
