@@ -31,7 +31,7 @@ constexpr Load kNullCalls = {"null", kNull, 1};
 
 enum class Turn : uint8_t { kCalls, kTcp, kOver };
 
-// The thread at the far end: it polls the server, or answers over TCP, whoever's turn it is.
+// The thread at the far end: it polls the server, or answers over TCP, as the turn says.
 class FarEnd {
  public:
   FarEnd(int cpu, Runtime& server, apps::TcpPingPong& tcp)

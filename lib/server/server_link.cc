@@ -80,7 +80,8 @@ void ServerLink::request_receive_size(uint32_t bytes) {
     auto* link = static_cast<ServerLink*>(core.find(id));
     if (link == nullptr)
       return;
-    // Fewer bytes would strand replies to calls that are on their way, for want of a Reply chunk.
+    // At a client of another make fewer bytes would strand replies to calls that are on their way,
+    // for want of a Reply chunk.
     bool may_ask =
         link->state() == runtime::LinkState::kUp && bytes >= link->engine().peer_receive_size();
     if (may_ask && link->engine().request_receive_size(bytes))

@@ -147,6 +147,15 @@ struct Host {
   };
 
   static Host& of(void* context) { return *static_cast<Host*>(context); }
+  // Null: there is none, which was noted, and the call is rejected.
+  static std::shared_ptr<BackwardClient> client_of(ServerCall& call, void* context) {
+    auto client = call.backward_client();
+    if (client)
+      return std::move(*client);
+    of(context).note(client.error());
+    std::move(call).reject(AcceptStat::kSystemErr);
+    return nullptr;
+  }
   static void plus(ServerCall call, void*) {
     call.results().put_u32(call.args().get_u32() + 1);
     std::move(call).reply();
@@ -154,31 +163,25 @@ struct Host {
   static void call_back(ServerCall call, void* context) {
     uint32_t procedure = call.args().get_u32();
     uint32_t count = call.args().get_u32();
-    auto client = call.backward_client();
-    if (!client) {
-      of(context).note(client.error());
-      return std::move(call).reject(AcceptStat::kSystemErr);
-    }
-    (new Round(std::move(call), std::move(*client)))->start(procedure, count);
+    std::shared_ptr<BackwardClient> client = client_of(call, context);
+    if (client == nullptr)
+      return;
+    (new Round(std::move(call), std::move(client)))->start(procedure, count);
   }
   static void subscribe(ServerCall call, void* context) {
-    auto client = call.backward_client();
-    if (!client) {
-      of(context).note(client.error());
-      return std::move(call).reject(AcceptStat::kSystemErr);
-    }
-    of(context).add(std::move(*client));
+    std::shared_ptr<BackwardClient> client = client_of(call, context);
+    if (client == nullptr)
+      return;
+    of(context).add(std::move(client));
     std::move(call).reply();
   }
   static void ask_worker(ServerCall call, void* context) {
     uint32_t procedure = call.args().get_u32();
     uint32_t count = call.args().get_u32();
-    auto client = call.backward_client();
-    if (!client) {
-      of(context).note(client.error());
-      return std::move(call).reject(AcceptStat::kSystemErr);
-    }
-    Call back(**client);
+    std::shared_ptr<BackwardClient> client = client_of(call, context);
+    if (client == nullptr)
+      return;
+    Call back(*client);
     uint32_t rights = 0;
     for (uint32_t i = 0; i < count; ++i) {
       back.begin(kGuestBinding, procedure).put_u32(i);

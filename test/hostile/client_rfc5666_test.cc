@@ -79,6 +79,16 @@ class ClientOfRfc5666 : public testing::Test {
     runtime_->poll(0);
     peer->pump();
   }
+  // The call that waits for a connection whose CONF_RDMA was answered.
+  void expect_success_after_config(loopback::Ending& call) {
+    while (peer->heard.size() < 2)
+      pass();
+    EXPECT_EQ(words_of(peer->heard_message(1))[kProgram], loopback::kBinding.program);
+    peer->say(success(words_of(peer->heard_message(1))[0], {0}));
+    while (call.ended() == 0)
+      pass();
+    EXPECT_EQ(call.call.status(), CallStatus::kOk);
+  }
   // Everything of one connection is gone.
   void restart() {
     connection.reset();
@@ -135,13 +145,7 @@ TEST_F(ClientOfRfc5666, NothingIsSentBeforeConfRdmaIsAnswered) {
   EXPECT_LE(peer->heard_message(0).size(), 1024u);
   EXPECT_EQ(words_of(peer->heard_message(0))[kProgram], proto::ccp::kProgram);
   peer->say(success(words_of(peer->heard_message(0))[0], {1024, 0, 16}));
-  while (peer->heard.size() < 2)
-    pass();
-  EXPECT_EQ(words_of(peer->heard_message(1))[kProgram], loopback::kBinding.program);
-  peer->say(success(words_of(peer->heard_message(1))[0], {0}));
-  while (call.ended() == 0)
-    pass();
-  EXPECT_EQ(call.call.status(), CallStatus::kOk);
+  expect_success_after_config(call);
 }
 
 // A refusal is a valid reply, and so is every value.
@@ -259,13 +263,7 @@ TEST_F(ClientOfRfc5666, AReconnectionThatIsLostMeanwhileIsMadeAgain) {
   uint32_t xid = words_of(peer->heard_message(0))[0];
   EXPECT_EQ(words_of(peer->heard_message(0))[kProgram], proto::ccp::kProgram);
   peer->say(success(xid, {1024, 0, 16}));
-  while (peer->heard.size() < 2)
-    pass();
-  EXPECT_EQ(words_of(peer->heard_message(1))[kProgram], loopback::kBinding.program);
-  peer->say(success(words_of(peer->heard_message(1))[0], {0}));
-  while (call.ended() == 0)
-    pass();
-  EXPECT_EQ(call.call.status(), CallStatus::kOk);
+  expect_success_after_config(call);
 }
 
 // Shows: V1-CCP-17
