@@ -20,7 +20,6 @@ namespace {
 constexpr uint32_t kCompletionQueueEntries = 16384;
 constexpr size_t kReservedLinks = 1024;
 constexpr uint64_t kSecondNs = 1'000'000'000;
-constexpr uint64_t kLongestSleepNs = kSecondNs;
 
 Error system_error(const char* call) {
   return {Errc::kSystem, std::string(call) + ": " + std::strerror(errno)};
@@ -193,11 +192,11 @@ void PollCore::disarm() {
     source.wake();
 }
 
-// The descriptor of the timer becomes readable when the next timer or tick is due, and after
-// kLongestSleepNs anyway: a driver may share its way of waking with peers, and they may spoil it.
+// The timer's descriptor becomes readable when the next timer or tick is due, and after the longest
+// sleep in any case: peers can spoil a wake-up that a driver shares with them.
 void PollCore::set_sleep_limit() {
   uint64_t now = base::Tsc::now_ns();
-  uint64_t due = std::min(timers_.next_due(), now + kLongestSleepNs);
+  uint64_t due = std::min(timers_.next_due(), now + longest_sleep_ns_);
   if (!ticking_.empty())
     due = std::min(due, housekeeping_.next_tick);
   uint64_t wait = due > now ? due - now : 1;

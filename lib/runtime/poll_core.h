@@ -79,6 +79,8 @@ class PollCore {
   CoreStats stats() const noexcept;
   uint32_t index() const noexcept { return index_; }
   std::atomic<uint32_t>& assigned() noexcept { return assigned_; }  // connections, by pick_core()
+  // For tests, in which a lost wake-up must not be masked. Before the core sleeps.
+  void set_longest_sleep_ns(uint64_t limit) noexcept { longest_sleep_ns_ = limit; }
 
   // The rest: the core's thread.
   // Read some passes ago, or after the last one while timers run: the past, never the future.
@@ -181,6 +183,7 @@ class PollCore {
   bool in_pass_ = false;
 
   // Sleeping.
+  uint64_t longest_sleep_ns_ = 1'000'000'000;
   bool armed_ = false;
   bool flushed_ = true;  // nothing was left to post
   int epoll_fd_ = -1;

@@ -2,16 +2,21 @@
 // idle policy, and a sleeping core wakes.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "rrdk/log.h"
 #include "runtime_env.h"
+#include "seed.h"
 
 namespace rrdk::runtime {
 namespace {
@@ -50,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Idle, CoresByPolicy,
                                          IdlePolicy::kAdaptive),
                          policy_name);
 
-// Ping-pong with a core that falls asleep at once: a lost wake-up hangs here.
+// Ping-pong with a core that may fall asleep at once.
 TEST_P(CoresByPolicy, EveryItemWakesTheCore) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .idle = GetParam(), .adaptive_us = 0});
@@ -182,6 +187,128 @@ TEST(Cores, EmbeddedCoresRunWhenPolledOnly) {
   EXPECT_EQ(runtime->poll(1), 0u);
   EXPECT_EQ(runtime->stats(1).polls, 2u);
   EXPECT_EQ(runtime->stats(1).busy_polls, 1u);
+}
+
+// A wake-up lasts for one pass: a core that stayed awake for ever after would cost a CPU.
+TEST(Cores, AWakeUpEndsWithTheNextPass) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {});
+  pollfd fd = {runtime->wake_fd(), POLLIN, 0};
+  for (int round = 0; round < 3; ++round) {
+    while (runtime->poll() != 0) {
+    }
+    ASSERT_TRUE(runtime->arm_wake());
+    ASSERT_EQ(poll(&fd, 1, 0), 0) << "round " << round;
+    runtime->impl().cores[0]->post([] {});
+    ASSERT_EQ(poll(&fd, 1, 0), 1);
+  }
+}
+
+// The two races of a core that goes to sleep: work that arrives between its last look and its
+// sleep, for the core itself and for a worker. The threads have a CPU each, and the producer hits
+// every moment of the pass.
+class Jitter {
+ public:
+  explicit Jitter(uint64_t seed) : state_(seed | 1) {}
+  void operator()() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    for (uint64_t spins = state_ >> 53; spins != 0; --spins)
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // not to be optimised away
+  }
+
+ private:
+  uint64_t state_;
+};
+
+void stay_on(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof(set),
+                         &set);  // where there is no such CPU: anywhere
+}
+
+TEST(Cores, NoMomentOfFallingAsleepLosesAnItem) {
+  constexpr int kRounds = 50000;
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {});
+  PollCore& core = *runtime->impl().cores[0];
+  core.set_longest_sleep_ns(3'600'000'000'000);
+  std::atomic<int> count = 0;
+  std::thread producer([&, seed = test::run_seed()] {
+    stay_on(1);
+    Jitter jitter(seed);
+    Counted item;
+    item.run = [](WorkItem& i) {
+      static_cast<Counted&>(i).count->fetch_add(1, std::memory_order_release);
+    };
+    item.count = &count;
+    for (int round = 0; round < kRounds; ++round) {
+      jitter();
+      core.submit(item);
+      while (count.load(std::memory_order_acquire) == round)
+        std::this_thread::yield();
+    }
+  });
+  std::thread reactor([&] {
+    stay_on(0);
+    while (count.load(std::memory_order_relaxed) < kRounds) {
+      if (runtime->poll() != 0 || !runtime->arm_wake())
+        continue;
+      pollfd fd = {runtime->wake_fd(), POLLIN, 0};
+      if (poll(&fd, 1, 20000) != 1) {
+        ADD_FAILURE() << "a wake-up was lost after " << count.load() << " items";
+        while (count.load() < kRounds)
+          runtime->poll();
+      }
+    }
+  });
+  producer.join();
+  reactor.join();
+}
+
+// A worker sleeps without a limit: what it misses hangs. Several items keep the core awake, so that
+// it pushes at any moment of the worker's falling asleep.
+TEST(Cores, NoMomentOfAWorkersSleepLosesAnItem) {
+  constexpr int kBalls = 3;
+  constexpr int kRounds = 60000;
+  auto memory = small_memory();
+  auto runtime = runtime_of(
+      *memory,
+      {.poll_cpus = {-1}, .worker_cpus = {-1}, .idle = IdlePolicy::kAdaptive, .adaptive_us = 0});
+  struct Ball : WorkItem {
+    PollCore* core = nullptr;
+    WorkerQueue queue;
+    std::optional<Jitter> jitter;
+    std::atomic<int>* rounds = nullptr;
+
+    static void to_worker(WorkItem& item) {
+      auto& ball = static_cast<Ball&>(item);
+      (*ball.jitter)();
+      ball.run = back;
+      ball.core->to_worker(ball.queue, ball);
+    }
+    static void back(WorkItem& item) {
+      auto& ball = static_cast<Ball&>(item);
+      ball.run = to_worker;
+      if (ball.rounds->fetch_add(1) + 1 < kRounds)
+        ball.core->submit(ball);
+      else
+        ball.rounds->notify_all();
+    }
+  };
+  std::atomic<int> rounds = 0;
+  std::array<Ball, kBalls> balls;
+  PollCore& core = *runtime->impl().cores[0];
+  for (uint64_t i = 0; i < kBalls; ++i) {
+    balls[i].core = &core;
+    balls[i].jitter.emplace(test::run_seed() + i);
+    balls[i].rounds = &rounds;
+    balls[i].run = Ball::to_worker;
+    core.submit(balls[i]);
+  }
+  for (int seen = 0; seen < kRounds + kBalls - 1; seen = rounds.load())
+    rounds.wait(seen);
 }
 
 // An event-driven reactor: sleeps on wake_fd, many rounds, with a producer in another thread.

@@ -71,6 +71,35 @@ TEST(Inbox, TakesMoreThanItsRingHolds) {
     EXPECT_EQ(seen[static_cast<size_t>(i)], i);
 }
 
+// An item may be queued again by its own run(): what follows it in the overflow is then known
+// already.
+TEST(Inbox, AnItemMayQueueItselfAgain) {
+  struct Again : Numbered {
+    Inbox* inbox = nullptr;
+    int runs = 0;
+  };
+  Alarm alarm(false);
+  Inbox inbox(Ring::create(4, Consumers::kOne).value(), alarm);
+  std::vector<Again> items(20);
+  for (Again& item : items) {
+    item.inbox = &inbox;
+    item.run = [](WorkItem& i) {
+      auto& again = static_cast<Again&>(i);
+      if (++again.runs < 3)
+        again.inbox->push(again);
+    };
+    inbox.push(item);
+  }
+  uint32_t ran = 0;
+  while (uint32_t n = inbox.poll(0)) {
+    ran += n;
+    ASSERT_LE(ran, 60u);
+  }
+  EXPECT_EQ(ran, 60u);
+  for (const Again& item : items)
+    EXPECT_EQ(item.runs, 3);
+}
+
 // Each item of each of several threads runs once; a full ring loses none.
 TEST(Inbox, ManyProducersLoseNothing) {
   constexpr int kProducers = 3;

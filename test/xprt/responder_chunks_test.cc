@@ -119,6 +119,107 @@ TEST_F(ResponderTest, ALongReplyFillsTheReplyChunk) {
   EXPECT_EQ(word(only_answer(), 4), kErrChunk);
 }
 
+// The buffers for one call's chunks are bounded (128): a call that needs exactly so many is served,
+// one that needs another is refused before it takes any.
+class ResponderOfSmallBuffers : public ResponderTest {
+ protected:
+  ResponderOfSmallBuffers() : ResponderTest({{1024, 512}, {4096, 256}}) {}
+};
+
+TEST_F(ResponderOfSmallBuffers, TheBuffersOfOneCallAreBounded) {
+  constexpr uint32_t kLargest = 4096, kMost = 128;
+  connect({.max_call = 4u << 20});
+  Bytes bytes = pattern((kMost + 1) * kLargest, 9);
+  uint32_t key = peer_side->expose(bytes, Rights::kRemoteRead);
+  for (uint32_t length : {kMost * kLargest, kMost * kLargest + 4}) {
+    size_t reads = end->qp.count(Op::kRead);
+    Wire wire{7, 1, 4, kMsg};
+    peer_side->segment(wire.add({1, 12}), key, length);
+    end->handler = [&](IncomingCall& call) {
+      got = flatten(call.message());
+      Encoder e(call.reply(), *memory, call.inline_size(), call.max_reply());
+      e.put_u32(call.xid());
+      e.put_u32(1);
+      e.finish();
+      end->engine->reply(call);
+    };
+    got.clear();
+    peer_side->say(wire.add({0, 0, 0, 7, 0, length}));
+    Bytes answer = only_answer();
+    if (length == kMost * kLargest) {
+      EXPECT_EQ(word(answer, 3), kMsg);
+      ASSERT_EQ(got.size(), 12 + length);
+      EXPECT_TRUE(std::equal(got.begin() + 12, got.end(), bytes.begin()));
+    } else {
+      EXPECT_EQ(word(answer, 3), kError);
+      EXPECT_EQ(word(answer, 4), kErrChunk);
+      EXPECT_EQ(end->qp.count(Op::kRead), reads);
+      EXPECT_TRUE(got.empty());
+    }
+  }
+  end->handler = [this](IncomingCall& call) { echo(call); };
+  expect_alive();
+}
+
+// Many chunks that each fill more than half a buffer: none shares one, and none is torn.
+TEST_F(ResponderOfSmallBuffers, AnItemThatFitsABufferComesInOnePiece) {
+  connect({.max_call = 4u << 20});
+  constexpr uint32_t kChunks = 15;
+  const uint32_t sizes[] = {2500, 1500, 4096, 4, 2000};
+  Bytes bytes = pattern(4096, 5);
+  uint32_t key = peer_side->expose(bytes, Rights::kRemoteRead);
+  Wire wire{7, 1, 4, kMsg};
+  uint32_t position = 8;
+  for (uint32_t i = 0; i < kChunks; ++i) {
+    position += 4;
+    peer_side->segment(wire.add({1, position}), key, sizes[i % 5]);
+    position += sizes[i % 5];
+  }
+  wire.add({0, 0, 0, 7, 0});
+  for (uint32_t i = 0; i < kChunks; ++i)
+    wire.add(sizes[i % 5]);
+  uint32_t whole = 0;
+  end->handler = [&](IncomingCall& call) {
+    for (const Fragment& piece : call.message())
+      whole += std::ranges::find(sizes, piece.length) != std::end(sizes) && piece.length != 4;
+    echo(call);
+  };
+  peer_side->say(wire);
+  EXPECT_EQ(word(only_answer(), 3), kError);  // the echo is too long: the call was served
+  EXPECT_EQ(whole, kChunks * 4 / 5);
+}
+
+// The pads of a slot's replies are zeros, also after a header that filled its room.
+TEST_F(ResponderTest, ALargeHeaderDoesNotSpoilThePadsOfLaterReplies) {
+  connect({}, {true, 4096, 4096});
+  uint32_t key = peer_side->expose(Bytes(4096), Rights::kRemoteWrite);
+  for (uint32_t segments = 1; segments <= 13; ++segments) {
+    for (uint32_t extra_chunks = 0; extra_chunks <= 2; ++extra_chunks) {
+      for (bool with_reply_chunk : {false, true}) {
+        results({4}, 0);
+        Wire call{7, 1, 4, kMsg, 0, 1, segments};
+        for (uint32_t i = 0; i < segments; ++i)
+          peer_side->segment(call, key, 64, 64 * i);
+        for (uint32_t i = 0; i < extra_chunks; ++i)
+          call.add({1, 0});
+        call.add(0);
+        if (with_reply_chunk)
+          peer_side->segment(call.add({1, 1}), key, 64, 2048);
+        else
+          call.add(0);
+        peer_side->say(call.add({7, 0}));
+        EXPECT_EQ(word(only_answer(), 3), kMsg);
+        results({5}, 0);  // inline: count, five bytes, three of pad
+        peer_side->say(Wire{8, 1, 4, kMsg, 0, 0, 0, 8, 0});
+        Bytes answer = only_answer();
+        ASSERT_EQ(answer.size(), 28u + 8 + 4 + 8);
+        EXPECT_EQ(Bytes(answer.end() - 3, answer.end()), Bytes(3))
+            << segments << " segments, " << extra_chunks << " chunks, " << with_reply_chunk;
+      }
+    }
+  }
+}
+
 // Shows: PD-26, PD-27, PD-33
 TEST_F(ResponderTest, OnlyAnOnlyHandleIsInvalidated) {
   for (bool peer_allows : {true, false}) {

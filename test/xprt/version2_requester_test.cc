@@ -90,6 +90,46 @@ TEST_F(Version2Requester, AndThoseOfDraft00) {
   give_up(call);
 }
 
+// The pads of a slot's calls are zeros, also after a header that filled its room: one of three Read
+// chunks and a Reply chunk has 128 bytes.
+TEST_F(Version2Requester, ALargeHeaderDoesNotSpoilThePadsOfLaterCalls) {
+  connect(Speaks::kTwo, proto::Wire::kDraft04, {.credits = 1});
+  settle();
+  Buffer item = memory->get(4096);
+  for (uint32_t chunks = 0; chunks <= 4; ++chunks) {
+    for (bool with_reply_chunk : {false, true}) {
+      OutgoingCall large;
+      large.max_reply = with_reply_chunk ? 8000 : 100;
+      {
+        Encoder e(large.message, *memory, 1024, 1u << 20);
+        e.put_u64(0);
+        for (uint32_t i = 0; i < chunks; ++i)
+          e.put_item(item.first(2048), Ddp::kEligible);
+      }
+      end->engine->submit(large);
+      end->run();
+      Bytes sent = only_sent();
+      EXPECT_EQ(sent.size(), 36 + chunks * 24 + (with_reply_chunk ? 20 : 0) + 8 + chunks * 4);
+      peer_side->say(reply(word(sent, 0)));
+      end->ended.clear();
+
+      OutgoingCall odd;
+      {
+        Encoder e(odd.message, *memory, 1024, 1u << 20);
+        e.put_u64(0);
+        e.put_item(item.first(5), Ddp::kEligible);
+      }
+      end->engine->submit(odd);
+      end->run();
+      sent = only_sent();
+      ASSERT_EQ(sent.size(), 36u + 8 + 4 + 8);
+      EXPECT_EQ(Bytes(sent.end() - 3, sent.end()), Bytes(3)) << chunks << " Read chunks before";
+      peer_side->say(reply(word(sent, 0)));
+      expect_status(odd, CallStatus::kOk);
+    }
+  }
+}
+
 // Shows: V2D4-NEG-01, V2D4-NEG-03, V2D0-NEG-01, V2D0-NEG-04, V2D4-NEG-02, V2D0-NEG-02
 TEST_F(Version2Requester, TheFirstMessageIsOfAtMost1024BytesAndAlone) {
   for (proto::Wire draft : {proto::Wire::kDraft00, proto::Wire::kDraft04}) {
