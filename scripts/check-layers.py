@@ -31,7 +31,7 @@ PUBLIC = {
     "version": "proto",
     "binding": "ulb",
     "receive_sizes": "xprt", "refusals": "xprt", "rfc5666": "xprt", "extensions": "xprt",
-    "runtime": "runtime", "stats": "runtime",
+    "runtime": "runtime", "stats": "runtime", "timer": "runtime",
     "call": "calls",
     "service": "service",
     "client": "client",

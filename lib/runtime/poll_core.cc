@@ -162,6 +162,12 @@ void PollCore::stop() {
   alarm_.ring();
 }
 
+void PollCore::start_timer(Timer& timer, uint64_t due_ns) {
+  timers_.start(timer, due_ns);
+  if (armed_)
+    set_sleep_limit();
+}
+
 bool PollCore::arm() {
   armed_ = true;
   alarm_.set();

@@ -86,6 +86,8 @@ class PollCore {
   // Read some passes ago, or after the last one while timers run: the past, never the future.
   uint64_t now() const noexcept { return now_; }
   Timers& timers() noexcept { return timers_; }
+  // Outside of a pass, too: a sleep that is armed already then ends in time for it.
+  void start_timer(Timer& timer, uint64_t due_ns);
   WorkerPool* workers() noexcept { return workers_; }
   xprt::CallPool& call_pool() noexcept { return call_pool_; }
   void defer(WorkItem& item) noexcept { deferred_.push(item); }  // to the next pass

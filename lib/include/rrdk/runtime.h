@@ -91,8 +91,8 @@ class Runtime {
   uint32_t poll(uint32_t core = 0);
   /**
    * Embedded, for an event-driven reactor: readable when poll(core) has work, once arm_wake(core)
-   * returned true. The descriptor is the Runtime's. -1 if there is no such core, or it is not
-   * embedded.
+   * returned true: messages, or a Timer of the application's that is due (rrdk/timer.h). The
+   * descriptor is the Runtime's. -1 if there is no such core, or it is not embedded.
    */
   int wake_fd(uint32_t core = 0) const;
   /** False: there is work now; poll instead of sleeping. Or there is no such embedded core. */

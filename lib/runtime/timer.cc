@@ -1,0 +1,71 @@
+#include "rrdk/timer.h"
+
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "runtime/runtime_impl.h"
+
+namespace rrdk {
+
+struct Timer::Impl : runtime::Timer {
+  Impl(Runtime& runtime_in, runtime::PollCore& core_in, Fire fire_in, void* argument_in)
+      : runtime(runtime_in), core(core_in), function(fire_in), argument(argument_in) {}
+
+  void restart(uint64_t when_ns) {
+    core.timers().cancel(*this);
+    core.start_timer(*this, when_ns);
+  }
+
+  Runtime& runtime;
+  runtime::PollCore& core;
+  const Fire function;
+  void* const argument;
+  rrdk::Timer* owner = nullptr;
+  // The last start() or stop(): what another thread has asked for before it, and the core has not
+  // come to yet, does not count any more.
+  std::atomic<uint64_t> latest = 0;
+};
+
+Timer::Timer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {
+  impl_->owner = this;
+  impl_->fire = [](runtime::Timer& timer) {
+    auto& fired = static_cast<Impl&>(timer);
+    fired.function(*fired.owner, fired.argument);
+  };
+}
+
+Timer::~Timer() {
+  stop();
+}
+
+Result<std::unique_ptr<Timer>> Timer::create(Runtime& runtime, uint32_t core, Fire fire,
+                                             void* argument) {
+  if (core >= runtime.num_cores())
+    return fail(Errc::kInvalidArgument, "a Timer of core " + std::to_string(core) +
+                                            ": the Runtime has " +
+                                            std::to_string(runtime.num_cores()) + " cores");
+  if (fire == nullptr)
+    return fail(Errc::kInvalidArgument, "a Timer without a function to call");
+  auto impl = std::make_shared<Impl>(runtime, *runtime.impl().cores[core], fire, argument);
+  return std::unique_ptr<Timer>(new Timer(std::move(impl)));
+}
+
+void Timer::start(uint64_t due_ns) {
+  uint64_t request = ++impl_->latest;
+  if (impl_->core.here())
+    return impl_->restart(due_ns);
+  impl_->core.post([impl = impl_, request, due_ns] {
+    if (impl->latest == request)
+      impl->restart(due_ns);
+  });
+}
+
+void Timer::stop() {
+  ++impl_->latest;
+  if (impl_->core.here())
+    return impl_->core.timers().cancel(*impl_);
+  impl_->runtime.impl().run_on(impl_->core, [this] { impl_->core.timers().cancel(*impl_); });
+}
+
+}  // namespace rrdk
