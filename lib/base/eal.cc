@@ -9,8 +9,11 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <deque>
 #include <string>
@@ -36,9 +39,56 @@ std::string first_lcore(const cpu_set_t& allowed) {
   return "0@0";
 }
 
-std::vector<std::string> default_arguments(const cpu_set_t& allowed) {
-  return {"--no-huge",   "--no-shconf", "--no-pci",           "--no-telemetry",     "-m",
-          kEalMegabytes, "--lcores",    first_lcore(allowed), "--log-level=*:error"};
+// A default, and the arguments that take its place.
+struct Default {
+  std::vector<std::string> words;
+  std::vector<std::string_view> unless;
+};
+
+std::vector<Default> defaults(const cpu_set_t& allowed) {
+  return {
+      {{"--no-huge"},
+       {"--no-huge", "--in-memory", "--socket-mem", "--numa-mem", "--socket-limit", "--numa-limit",
+        "--huge-dir", "--huge-unlink", "--legacy-mem", "--single-file-segments",
+        "--match-allocations", "--huge-worker-stack"}},
+      {{"-m", kEalMegabytes}, {"-m", "--socket-mem", "--numa-mem", "--in-memory"}},
+      {{"--no-shconf"}, {"--no-shconf", "--in-memory", "--file-prefix", "--proc-type"}},
+      {{"--no-pci"}, {"--no-pci", "-a", "--allow", "-b", "--block"}},
+      {{"--no-telemetry"}, {"--no-telemetry", "--telemetry"}},
+      {{"--lcores", first_lcore(allowed)}, {"-l", "-c", "--lcores", "--main-lcore"}},
+      {{"--log-level=*:error"}, {"--log-level"}},
+  };
+}
+
+// "--name", "--name=value", and of a short option "-l" and "-l0,1".
+bool is_argument(std::string_view word, std::string_view name) {
+  if (!word.starts_with(name))
+    return false;
+  return word.size() == name.size() || !name.starts_with("--") || word[name.size()] == '=';
+}
+
+bool any_argument(std::span<const std::string> arguments, std::span<const std::string_view> names) {
+  return std::ranges::any_of(arguments, [&](const std::string& word) {
+    return std::ranges::any_of(names,
+                               [&](std::string_view name) { return is_argument(word, name); });
+  });
+}
+
+bool names_lcores(std::span<const std::string> arguments) {
+  static constexpr std::array<std::string_view, 4> kNames = {"-l", "-c", "--lcores",
+                                                             "--main-lcore"};
+  return any_argument(arguments, kNames);
+}
+
+std::vector<std::string> over_defaults(std::span<const std::string> arguments,
+                                       const cpu_set_t& allowed) {
+  std::vector<std::string> all;
+  for (const Default& one : defaults(allowed)) {
+    if (!any_argument(arguments, one.unless))
+      all.insert(all.end(), one.words.begin(), one.words.end());
+  }
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return all;
 }
 
 // EAL and getopt tell what is wrong only by printing it, with the whole usage text. This takes what
@@ -167,7 +217,7 @@ bool eal_running() {
   return memory != nullptr;
 }
 
-Result<void> ensure_eal(std::span<const std::string> arguments) {
+Result<void> ensure_eal(std::span<const std::string> arguments, EalArguments meaning) {
   if (eal_running())
     return {};
   if (cleaned_up())
@@ -175,15 +225,32 @@ Result<void> ensure_eal(std::span<const std::string> arguments) {
   cpu_set_t affinity;
   if (const int error = pthread_getaffinity_np(pthread_self(), sizeof(affinity), &affinity))
     return fail(Errc::kSystem, std::string("pthread_getaffinity_np: ") + rte_strerror(error));
-  if (!arguments.empty())
+  if (!arguments.empty() && meaning == EalArguments::kAll)
     return start_eal(arguments);
 
-  Result<void> started = start_eal(default_arguments(affinity));
+  Result<void> started = start_eal(over_defaults(arguments, affinity));
   // rte_eal_init() pins its caller to the main lcore's CPU. An application that named no lcores
   // did not ask for that, and threads that it starts later would inherit it.
-  if (started && rte_thread_set_affinity(&affinity) != 0)
+  if (started && !names_lcores(arguments) && rte_thread_set_affinity(&affinity) != 0)
     base::log_warning("the main thread's CPU affinity could not be restored after EAL started");
   return started;
+}
+
+std::vector<int> eal_cpus() {
+  std::vector<int> cpus;
+  if (!eal_running())
+    return cpus;
+  for (unsigned lcore = rte_get_next_lcore(UINT_MAX, 0, 0); lcore < RTE_MAX_LCORE;
+       lcore = rte_get_next_lcore(lcore, 0, 0)) {
+    const rte_cpuset_t set = rte_lcore_cpuset(lcore);
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &set)) {
+        cpus.push_back(cpu);
+        break;
+      }
+    }
+  }
+  return cpus;
 }
 
 bool register_thread() {

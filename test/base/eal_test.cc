@@ -142,6 +142,45 @@ TEST(Eal, RefusedArgumentsAreAnErrorThatNamesThemAndNothingIsPrinted) {
   });
 }
 
+// No PCI scan, no hugepages, no telemetry, nothing on the screen; and the core that was asked for.
+TEST(Eal, LcoresOverTheQuietDefaults) {
+  expect_success([]() -> std::string {
+    cpu_set_t allowed;
+    sched_getaffinity(0, sizeof(allowed), &allowed);
+    int last = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      last = CPU_ISSET(cpu, &allowed) ? cpu : last;
+    const std::vector<std::string> arguments = {"-l", std::to_string(last)};
+    if (Result<void> started = ensure_eal(arguments, EalArguments::kOverDefaults); !started)
+      return started.error().message;
+    if (rte_eal_has_pci() != 0)
+      return "PCI devices are looked for";
+    if (rte_eal_has_hugepages() != 0)
+      return "hugepages are asked for";
+    if (eal_cpus() != std::vector<int>{last})
+      return "not the lcore that was asked for";
+    return sched_getcpu() == last ? "" : "not on the CPU that was asked for";
+  });
+}
+
+// Whoever says something else has it, and keeps the other defaults.
+TEST(Eal, ArgumentsTakeThePlaceOfDefaults) {
+  expect_success([]() -> std::string {
+    const std::vector<std::string> arguments = {"-m", "64", "-a", "ffff:ff:1f.7"};
+    cpu_set_t before;
+    cpu_set_t after;
+    sched_getaffinity(0, sizeof(before), &before);
+    if (Result<void> started = ensure_eal(arguments, EalArguments::kOverDefaults); !started)
+      return started.error().message;
+    sched_getaffinity(0, sizeof(after), &after);
+    if (!CPU_EQUAL(&before, &after))
+      return "the affinity changed";
+    if (rte_eal_has_pci() == 0)
+      return "PCI devices are not looked for, although one was named";
+    return rte_eal_has_hugepages() == 0 ? "" : "hugepages are asked for";
+  });
+}
+
 TEST(Eal, ImpossibleLcoresAreAnError) {
   expect_success([]() -> std::string {
     const std::vector<std::string> arguments = {"--no-huge", "--no-shconf", "-l", "1000"};

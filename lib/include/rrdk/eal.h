@@ -9,6 +9,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "rrdk/error.h"
 
@@ -22,16 +23,40 @@ namespace rrdk {
  */
 bool eal_running();
 
+/** What ensure_eal()'s arguments mean. */
+enum class EalArguments {
+  /** All that EAL is given; if there are none, the quiet defaults. */
+  kAll,
+  /**
+   * The quiet defaults apply where the arguments do not say otherwise: no PCI scan unless a device
+   * is named (-a, -b), no telemetry socket, one lcore and the caller's CPUs unless lcores are named
+   * (-l, -c, --lcores), no files shared with other processes unless these are named (--file-prefix,
+   * --proc-type), ordinary pages unless an argument is about hugepages (--socket-mem, --in-memory,
+   * --huge-dir, ...), and nothing logged but errors.
+   */
+  kOverDefaults,
+};
+
 /**
  * Adopts the running EAL, or starts one. `arguments` are EAL's own ("-l", "0,1", ...), without a
  * program name; empty: sensible ones for a process beside others on this host (no PCI scan, no
  * shared configuration, no telemetry socket, ordinary pages, quiet log). Idempotent. Call from the
  * main thread, before other threads of the library exist.
  *
+ *   rrdk::ensure_eal(std::vector<std::string>{"-l", "2,3"}, rrdk::EalArguments::kOverDefaults);
+ *
+ * Where the arguments name lcores, EAL pins the caller to the first one's CPU.
+ *
  * Errors: kInvalidArgument (EAL refused the arguments; the message has its reason),
  * kSystem (also after rte_eal_cleanup(): EAL starts once in a process).
  */
-Result<void> ensure_eal(std::span<const std::string> arguments = {});
+Result<void> ensure_eal(std::span<const std::string> arguments = {},
+                        EalArguments meaning = EalArguments::kAll);
+/**
+ * The CPUs of EAL's lcores, by lcore number; one that may use several CPUs counts with its first.
+ * Empty while EAL does not run.
+ */
+std::vector<int> eal_cpus();
 
 /**
  * Gives the calling thread an EAL identity (a per-core pool cache). Idempotent; the Runtime's own
