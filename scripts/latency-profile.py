@@ -8,20 +8,21 @@
 
 Writes profile.json, percentiles.png, throughput.png and index.html (one page with all of it) into
 the folder --out. --compare takes two profile.json, or two results of testrpc --json, and writes
-compare.png and compare.html. Needs python3-matplotlib.
+compare.png and compare.html: runs are compared that agree in everything that is asked for (engine,
+sizes, window, connections, dispatch, rate, verify, idle policy, transport and its options), and it
+says which are not. With one run on each side a difference may be noise: that is said, and no verdict
+given. Needs python3-matplotlib.
 """
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 try:
-    from lib import profile_page, profile_plots
+    from lib import profile_page, profile_plots, profile_runs
 except ModuleNotFoundError as error:
     sys.exit(f"latency-profile: {error.name} is missing: apt-get install python3-matplotlib "
              "(it is for /usr/bin/python3)")
@@ -34,7 +35,8 @@ UNSIZED = {"null"}
 
 
 def fail(message):
-    sys.exit(f"latency-profile: {message}")
+    print(f"latency-profile: {message}", file=sys.stderr)
+    sys.exit(2)
 
 
 def options():
@@ -55,6 +57,10 @@ def options():
     for name, value in (QUICK if chosen.quick else SWEEP).items():
         if getattr(chosen, name) is None:
             setattr(chosen, name, value)
+    if not 0 < chosen.duration <= 3600:
+        fail(f"--duration {chosen.duration:g} is not within 0 and 3600 seconds")
+    if chosen.out.exists() and not chosen.out.is_dir():
+        fail(f"--out {chosen.out} is not a folder")
     return chosen
 
 
@@ -72,20 +78,26 @@ def combinations(chosen):
                 yield engine, size, window
 
 
-def measure(program, chosen, engine, size, window, path):
-    """One run of testrpc; returns its result."""
-    role = ["--client", chosen.client] if chosen.client else ["--self"]
-    command = [program, *role, "--engine", engine, "--window", window, "--dispatch",
-               chosen.dispatch, "--duration", str(chosen.duration), "--histogram", "--json", path]
-    if size:
-        command += ["--size", size]
+def run_testrpc(command):
+    """Its output; what it complains of is our complaint."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         output = (done.stderr or done.stdout).strip().splitlines()
         fail(f"{' '.join(map(str, command))}\n  ended with status {done.returncode}: "
              f"{output[-1] if output else 'no output'}")
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+    return done.stdout
+
+
+def arguments(program, chosen, engine, size, window, *more):
+    role = ["--client", chosen.client] if chosen.client else ["--self"]
+    command = [program, *role, "--engine", engine, "--window", window, "--dispatch",
+               chosen.dispatch, *more]
+    return command + (["--size", size] if size else [])
+
+
+def check(program, chosen):
+    """A call of each kind, so that a mistake is found before anything is made or measured."""
+    run_testrpc(arguments(program, chosen, chosen.engines, chosen.sizes, chosen.windows, "--count", "1"))
 
 
 def progress(done, total, began, what):
@@ -98,49 +110,52 @@ def progress(done, total, began, what):
         print(text, file=sys.stderr, flush=True)
 
 
-def cpu_model():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        for line in file:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.machine()
-
-
 def sweep(program, chosen):
+    """The results of all runs as one, as if one testrpc had made them."""
     todo = list(combinations(chosen))
     began = time.monotonic()
-    profile = {"tool": "latency-profile", "cpu": cpu_model(), "cpus": os.cpu_count(),
-               "kernel": platform.release(), "runs": [], "limits": []}
-    with tempfile.TemporaryDirectory(prefix="latency-profile-") as folder:
-        for done, (engine, size, window) in enumerate(todo):
-            progress(done, len(todo), began, f"{engine} {size or ''} window {window}")
-            result = measure(program, chosen, engine, size, window, f"{folder}/result.json")
-            profile.update(version=result["version"], uri=result["uri"])
-            profile["runs"] += result["runs"]
-            profile["limits"] += result["limits"]["runs"]
+    profile = None
+    for done, (engine, size, window) in enumerate(todo):
+        progress(done, len(todo), began, f"{engine} {size or ''} window {window}")
+        result = json.loads(run_testrpc(arguments(
+            program, chosen, engine, size, window, "--duration", str(chosen.duration),
+            "--histogram", "--json", "-")))
+        if profile is None:
+            profile = {**result, "runs": []}
+        profile["runs"] += result["runs"]
     progress(len(todo), len(todo), began, "done")
-    return profile
+    return {**profile, "tool": "latency-profile", "command": sys.argv}
 
 
 def load(path):
-    """The runs of a profile.json or of a testrpc result."""
+    """A profile.json or a testrpc result."""
     try:
         with open(path, encoding="utf-8") as file:
             result = json.load(file)
-        if not result["runs"]:
-            fail(f"{path} has no runs")
-        return result
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        schema = result.get("schema", 1)
+    except (OSError, ValueError, AttributeError) as error:
         fail(f"{path} is not a result of latency-profile or testrpc: {error}")
+    if schema != profile_runs.SCHEMA:
+        fail(f"{path} has schema {schema}, and this program reads {profile_runs.SCHEMA}: measure again, or "
+             "use the version of it that goes with that testrpc")
+    if not result.get("runs"):
+        fail(f"{path} has no runs")
+    return result
 
 
 def compare(paths, out):
-    pairs = profile_plots.match(load(paths[0])["runs"], load(paths[1])["runs"])
+    results = [load(path) for path in paths]
+    pairs, unmatched = profile_runs.match(*results)
     if not pairs:
-        fail("the two results have no run in common (same engine, size and window)")
+        fail("no run of one result is of the same kind as one of the other:\n  "
+             + "\n  ".join(unmatched))
+    out.mkdir(parents=True, exist_ok=True)
+    names = distinct(paths)
+    remarks = profile_runs.remarks(results, pairs, unmatched)
     print(profile_page.compare_text(pairs))
-    profile_plots.compare(pairs, [p.stem for p in distinct(paths)], out / "compare.png")
-    profile_page.write_compare(pairs, paths, out)
+    print("\n" + "\n".join(profile_runs.environments(results, names) + [""] + remarks))
+    profile_plots.compare(pairs, [name.stem for name in names], out / "compare.png")
+    profile_page.write_compare(pairs, profile_runs.environments(results, paths), remarks, out)
     print(f"\n{out / 'compare.html'}")
 
 
@@ -151,11 +166,13 @@ def distinct(paths):
 
 def main():
     chosen = options()
-    chosen.out.mkdir(parents=True, exist_ok=True)
     if chosen.compare:
         compare(chosen.compare, chosen.out)
         return
-    profile = sweep(find_testrpc(chosen), chosen)
+    program = find_testrpc(chosen)
+    check(program, chosen)
+    profile = sweep(program, chosen)
+    chosen.out.mkdir(parents=True, exist_ok=True)
     with open(chosen.out / "profile.json", "w", encoding="utf-8") as file:
         json.dump(profile, file)
     profile_plots.percentiles(profile, chosen.out / "percentiles.png")

@@ -1,5 +1,7 @@
 #include "audit.h"
 
+#include <sys/resource.h>
+
 #include "allocation_hook.h"
 
 namespace rrdk::testrpc {
@@ -23,6 +25,12 @@ void count_allocations() noexcept {
 void count_allocations_in(std::atomic<uint64_t>& place) noexcept {
   counter = &place;
   count_allocations();
+}
+
+uint64_t preemptions() noexcept {
+  rusage usage = {};
+  getrusage(RUSAGE_THREAD, &usage);
+  return static_cast<uint64_t>(usage.ru_nivcsw);
 }
 
 }  // namespace rrdk::testrpc

@@ -1,4 +1,4 @@
-// Counting what the steady state must not do: allocate.
+// Counting what the steady state must not do, allocate, and what must not be done to it.
 #pragma once
 
 #include <atomic>
@@ -13,5 +13,8 @@ void count_allocations_in(std::atomic<uint64_t>& counter) noexcept;
 
 // Since then.
 uint64_t allocations() noexcept;
+
+// Times that the kernel took the CPU away from the calling thread while it had something to run.
+uint64_t preemptions() noexcept;
 
 }  // namespace rrdk::testrpc

@@ -1,7 +1,5 @@
 #include "client_role.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdio>
 
@@ -9,6 +7,7 @@
 #include "directory.h"
 #include "interactive.h"
 #include "machine_limits.h"
+#include "placement.h"
 #include "results_json.h"
 #include "stop.h"
 
@@ -20,12 +19,7 @@ constexpr uint32_t kShortProbe = 20;
 constexpr uint32_t kLongProbe = 200;
 
 bool all_right(Results results) {
-  bool right = true;
-  for (const std::unique_ptr<RunResult>& r : results) {
-    right = right && r->calls != 0 && r->failures.total() == 0 && r->wrong_bytes == 0 &&
-            !r->connection_lost;
-  }
-  return right;
+  return std::ranges::all_of(results, [](const auto& r) { return r->flawless(); });
 }
 
 void run_plan(Bench& bench, const std::vector<RunSpec>& plan, const Options& options) {
@@ -33,11 +27,6 @@ void run_plan(Bench& bench, const std::vector<RunSpec>& plan, const Options& opt
     if (!bench.run(spec, options, [] { return !stop_requested(); }))
       return;
   }
-}
-
-int complain(const Error& error) {
-  std::fprintf(stderr, "testrpc: %s\n", error.message.c_str());
-  return 1;
 }
 
 // What must work does so before things are made to fail.
@@ -50,6 +39,11 @@ Result<void> prepare(Bench& bench, const std::vector<RunSpec>& plan, const Optio
 }
 
 }  // namespace
+
+int complain(const Error& error) {
+  std::fprintf(stderr, "testrpc: %s\n", error.message.c_str());
+  return error.code == Errc::kBadUri ? 2 : 1;
+}
 
 Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientSetup& setup,
                                            uint32_t max_window, uint32_t max_size) {
@@ -95,13 +89,19 @@ double Bench::probe_line(uint32_t batches) {
 
 bool Bench::run(const RunSpec& spec, const Options& options,
                 const std::function<bool()>& keep_going) {
-  auto result = std::make_unique<RunResult>();
+  results_.push_back(std::make_unique<RunResult>());
+  RunResult* result = results_.back().get();
+  running_ = result;
   LiveLine live;
   SharedPage* page = setup_->page;
   Memory& memory = session_->memory();
   RunHooks hooks;
   hooks.tick = [&](const RunResult& so_far, Histogram& recent) {
-    live.tick(so_far, recent);
+    if (live.due()) {
+      screen_.before();
+      live.print(so_far, recent);
+      screen_.after();
+    }
     return keep_going();
   };
   // Between the pieces of a run only the server of --self can be probed without disturbing it.
@@ -112,8 +112,14 @@ bool Bench::run(const RunSpec& spec, const Options& options,
   hooks.registrations = [&] {
     return memory.registrations() + (page != nullptr ? page->registrations.load() : 0);
   };
+  if (setup_->idle == IdlePolicy::kBusy)
+    hooks.preemptions = [&] {
+      return preemptions() + (page != nullptr ? page->preemptions.load() : 0);
+    };
   double line_before = page == nullptr ? probe_line(kLongProbe) : 0;
+  screen_.before();
   live.begin(spec);
+  screen_.after();
   load_->run(spec, options, hooks, *result);
   if (page == nullptr) {
     result->line_ns = (line_before + probe_line(kLongProbe)) / 2;
@@ -121,9 +127,12 @@ bool Bench::run(const RunSpec& spec, const Options& options,
       result->p50_per_line = static_cast<double>(result->latency.percentile(50)) / result->line_ns;
   }
   result->memcpy_bytes_per_s = load_->memcpy_limit(spec);
-  bool more = !result->connection_lost && !stop_requested();
-  results_.push_back(std::move(result));
-  return more;
+  running_ = nullptr;
+  return !result->connection_lost && !stop_requested();
+}
+
+void Bench::clear_results() {
+  std::erase_if(results_, [&](const auto& r) { return r.get() != running_; });
 }
 
 bool Bench::connection_lost() const {
@@ -144,10 +153,7 @@ bool Bench::close() {
 int run_client(const Options& given, const ClientSetup& setup) {
   Options options = given;
   std::vector<RunSpec> plan = make_plan(options);
-  if (!options.json.empty()) {
-    if (Result<void> writable = check_writable(options.json); !writable)
-      return complain(writable.error());
-  }
+  std::string began = utc_now();
   Result<void> eal = start_eal(options);
   if (!eal)
     return complain(eal.error());
@@ -155,6 +161,10 @@ int run_client(const Options& given, const ClientSetup& setup) {
       options.interactive ? std::max(largest_size(plan), kInteractiveMaxSize) : largest_size(plan);
   uint32_t max_window = options.interactive ? std::max(largest_window(plan), kInteractiveMaxWindow)
                                             : largest_window(plan);
+  if (setup.cpu >= 0 && !apps::pin_to_cpu(setup.cpu))
+    return complain({Errc::kInvalidArgument,
+                     "CPU " + std::to_string(setup.cpu) + " does not exist or is not ours to use"});
+  warn_of_neighbour(setup.cpu, setup.idle);
   Result<std::unique_ptr<Bench>> opened = Bench::open(options, setup, max_window, max_size);
   if (!opened)
     return complain(opened.error());
@@ -163,9 +173,6 @@ int run_client(const Options& given, const ClientSetup& setup) {
     bench.close();
     return complain(ready.error());
   }
-  if (setup.cpu >= 0 && !apps::pin_to_cpu(setup.cpu))
-    return complain(
-        {Errc::kInvalidArgument, "CPU " + std::to_string(setup.cpu) + " is not ours to use"});
   if (options.interactive)
     run_interactive(bench, given);
   else
@@ -174,18 +181,20 @@ int run_client(const Options& given, const ClientSetup& setup) {
   bool pools_whole = bench.close();
   pools_whole = setup.finish_server() && pools_whole;
   Audit audit = make_audit(bench.results(), pools_whole);
+  if (options.interactive && audit.reason.empty())
+    audit.reason = "those of the prompt are among them";
   print_table(bench.results());
-  print_nfs3_calls(bench.results());
-  print_failures(bench.results());
+  print_remarks(bench.results());
   if (given.faults)
     print_faults(faults);
-  print_survival(bench.results());
   print_audit(audit);
-  if (!options.json.empty()) {
+  std::fflush(stdout);
+  if (setup.json->wanted()) {
     std::vector<int> cpus;
     if (setup.other_cpu >= 0)
       cpus = {setup.cpu, setup.other_cpu};
-    Result<void> written = write_json({options, setup.uri, bench.results(), audit, cpus});
+    Result<void> written = setup.json->write(
+        to_json({options, setup.uri, bench.results(), audit, setup.idle, cpus, began}));
     if (!written)
       return complain(written.error());
   }
@@ -193,9 +202,10 @@ int run_client(const Options& given, const ClientSetup& setup) {
   return right && pools_whole ? 0 : 1;
 }
 
-int run_client(const Options& options) {
+int run_client(const Options& options, JsonFile& json) {
   catch_stop_signals();
   ClientSetup setup;
+  setup.json = &json;
   setup.uri = options.uri;
   if (options.rpcbind) {
     Result<std::string> found = with_listed_port(options.uri);
@@ -204,11 +214,10 @@ int run_client(const Options& options) {
     setup.uri = *found;
   }
   setup.idle = options.idle.value_or(IdlePolicy::kYield);
-  std::vector<int> cpus = apps::allowed_cpus();
-  setup.cpu = options.cpu.value_or(-1);
-  // Stay where we are, so that the probe's thread has another CPU to go to.
-  if (setup.cpu < 0 && cpus.size() >= 2)
-    setup.cpu = sched_getcpu();
+  std::vector<int> cpus = apps::allowed_cpus();  // before EAL pins this thread to its first core
+  if (Result<void> eal = start_eal(options); !eal)
+    return complain(eal.error());
+  setup.cpu = client_cpu(options, cpus);
   for (int cpu : cpus) {
     if (cpus.size() >= 2 && cpu != setup.cpu)
       setup.other_cpu = cpu;

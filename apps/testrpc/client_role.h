@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "json_file.h"
 #include "load.h"
 #include "nfs3_site.h"
 #include "options.h"
@@ -21,6 +22,7 @@ struct ClientSetup {
   int cpu = -1;                // to pin the main thread to
   int other_cpu = -1;          // the server's, or another one, for the cache-line round trip
   SharedPage* page = nullptr;  // of --self
+  JsonFile* json = nullptr;
   // Ends the server of --self: true when its pools were whole.
   std::function<bool()> finish_server = [] { return true; };
 };
@@ -35,10 +37,16 @@ class Bench {
   bool has_nfs3() const { return nfs3_ != nullptr; }
 
   // Makes one run; `keep_going` is asked about every 10 ms. False when no further run makes sense.
+  // The run at hand is the last of results(), as far as it is.
   bool run(const RunSpec& spec, const Options& options, const std::function<bool()>& keep_going);
+  // Called before and after each line that a run prints while it lasts.
+  struct Screen {
+    std::function<void()> before = [] {}, after = [] {};
+  };
+  void use(Screen screen) { screen_ = std::move(screen); }
 
   Results results() const { return results_; }
-  void clear_results() { results_.clear(); }
+  void clear_results();  // but the run at hand
   uint32_t max_window() const { return max_window_; }
   uint32_t max_size() const { return max_size_; }
   bool connection_lost() const;
@@ -52,18 +60,23 @@ class Bench {
   double probe_line(uint32_t batches);
 
   const ClientSetup* setup_ = nullptr;
+  Screen screen_;
   uint32_t max_window_ = 0;
   uint32_t max_size_ = 0;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Nfs3Site> nfs3_;
   std::unique_ptr<Load> load_;
   std::vector<std::unique_ptr<RunResult>> results_;
+  const RunResult* running_ = nullptr;  // the last of them, while it lasts
 };
 
 // Opens, runs the plan or interactive mode, prints and writes the results: the exit status.
 int run_client(const Options& options, const ClientSetup& setup);
 
 // --client
-int run_client(const Options& options);
+int run_client(const Options& options, JsonFile& json);
+
+// Prints it; the exit status for it.
+int complain(const Error& error);
 
 }  // namespace rrdk::testrpc

@@ -1,16 +1,13 @@
 #include "interactive.h"
 
-#include <cmdline.h>
-#include <cmdline_socket.h>
-#include <poll.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "client_role.h"
-#include "commands.h"
+#include "option_table.h"
 #include "plan.h"
+#include "prompt.h"
 #include "stop.h"
 
 namespace rrdk::testrpc {
@@ -20,91 +17,142 @@ constexpr int kIdlePollMs = 10;
 // Here a run lasts until it is stopped, unless its end is set.
 constexpr double kUntilStopSeconds = 1e9;
 
-// The prompt, and what it has been told. While a run lasts, its tick looks after the prompt.
-class Prompt {
+constexpr const char* kHelp =
+    "start                run what is set, until 'stop' or Ctrl-C unless duration or count is set\n"
+    "stop                 end the run, with its result\n"
+    "wait                 wait for the run's end before the next command\n"
+    "set OPTION VALUE     for the next run; 'set' lists the options, 'set OPTION' its values\n"
+    "show config          what is set\n"
+    "show stats           the results so far, the run at hand included\n"
+    "show faults          fault injection: the plan and its counts\n"
+    "clear stats          forget the results\n"
+    "quit                 end, with all results; so does Ctrl-D\n";
+
+// What the prompt has been told. While a run lasts, its tick looks after the prompt.
+class ClientPrompt : public Commands {
  public:
-  Prompt(Bench& bench, const Options& options) : bench_(bench), options_(options) {
+  ClientPrompt(Bench& bench, const Options& options) : bench_(bench), options_(options) {
     if (options_.engines.empty())
       options_.engines = {"null"};
   }
 
   void loop();
-  void command(const std::string& verb, const std::string& second, const std::string& third);
+  void run(const std::vector<std::string>& words) override;
+  std::vector<std::string> next(const std::vector<std::string>& words) const override;
+  bool interrupt() override;
 
  private:
-  bool read_input(int timeout_ms);
+  bool read(int timeout_ms);
   void start();
+  void set(const std::vector<std::string>& words);
   void set(const std::string& name, const std::string& value);
   void show(const std::string& what);
+  void list_options();
 
   Bench& bench_;
   Options options_;
-  cmdline* line_ = nullptr;
+  Prompt* prompt_ = nullptr;
   bool running_ = false;
   bool start_ = false;
   bool stop_ = false;
+  bool wait_ = false;
   bool quit_ = false;
 };
 
-// cmdline's callbacks have no room for ours.
-Prompt* prompt = nullptr;
-
-void Prompt::loop() {
-  prompt = this;
-  line_ = cmdline_stdin_new(testrpc_commands, "testrpc> ");
-  if (line_ == nullptr) {
-    std::fprintf(stderr, "testrpc: the prompt can not be set up\n");
+void ClientPrompt::loop() {
+  Prompt prompt(*this);
+  prompt_ = &prompt;
+  if (!prompt.made()) {
+    std::fprintf(stderr, "testrpc: the prompt cannot be set up\n");
     return;
   }
-  while (!quit_ && !stop_requested() && read_input(kIdlePollMs)) {
+  leave_interrupts_to_prompt();
+  bench_.use({[&] { prompt.clear_line(); }, [&] { prompt.redraw(); }});
+  while (!quit_ && !stop_requested() && !take_interrupt() && read(kIdlePollMs)) {
     if (start_)
       start();
   }
-  cmdline_stdin_exit(line_);  // frees it, too
-  prompt = nullptr;
+  bench_.use({});
 }
 
 // Takes what was typed; false at the end of the input.
-bool Prompt::read_input(int timeout_ms) {
-  pollfd input = {STDIN_FILENO, POLLIN, 0};
-  while (poll(&input, 1, timeout_ms) > 0) {
-    char c;
-    if (read(STDIN_FILENO, &c, 1) != 1)
-      return false;
-    if (cmdline_in(line_, &c, 1) < 0)
-      return false;
-    if (quit_ || start_)
-      return true;
-    timeout_ms = 0;
-  }
-  return true;
+bool ClientPrompt::read(int timeout_ms) {
+  return prompt_->read(timeout_ms, [this] { return quit_ || start_ || wait_; });
 }
 
-void Prompt::start() {
-  start_ = false;
-  stop_ = false;
+void ClientPrompt::start() {
+  start_ = stop_ = false;
   running_ = true;
   Options options = options_;
   if (options.count == 0 && options.duration_s == 0)
     options.duration_s = kUntilStopSeconds;
+  size_t before = bench_.results().size();
   for (const RunSpec& spec : make_plan(options)) {
     bool more = bench_.run(spec, options, [this] {
-      quit_ = !read_input(0) || quit_;
+      if (!wait_)
+        quit_ = !read(0) || quit_;
+      stop_ = stop_ || take_interrupt();
       return !stop_ && !quit_ && !stop_requested();
     });
     if (!more || stop_ || quit_)
       break;
   }
-  running_ = false;
+  running_ = wait_ = false;
   if (bench_.connection_lost()) {
     std::printf("the connection is lost\n");
     quit_ = true;
   }
+  prompt_->clear_line();
+  // 'clear stats' may have made them fewer.
+  Results results = bench_.results();
+  Results fresh = results.subspan(std::min(before, results.size() - 1));
+  print_table(fresh);
+  print_remarks(fresh);
   std::printf("stopped\n");
-  std::fflush(stdout);
+  prompt_->redraw();
 }
 
-void Prompt::set(const std::string& name, const std::string& value) {
+bool ClientPrompt::interrupt() {
+  if (running_)
+    stop_ = true;
+  return running_;
+}
+
+std::vector<std::string> ClientPrompt::next(const std::vector<std::string>& words) const {
+  if (words.empty())
+    return {"clear", "help", "quit", "set", "show", "start", "stop", "wait"};
+  if (words.size() == 1 && words[0] == "show")
+    return {"config", "faults", "stats"};
+  if (words.size() == 1 && words[0] == "clear")
+    return {"stats"};
+  if (words.size() == 1 && words[0] == "set")
+    return settable_options();
+  if (words.size() == 2 && words[0] == "set")
+    return values_of(words[1]);
+  return {};
+}
+
+void ClientPrompt::list_options() {
+  std::printf("set what:\n");
+  for (const std::string& name : settable_options())
+    std::printf("  %s\n", about_option(name).c_str());
+}
+
+void ClientPrompt::set(const std::vector<std::string>& words) {
+  if (words.size() == 3)
+    return set(words[1], words[2]);
+  if (words.size() > 3) {
+    std::printf("set OPTION VALUE: a list has commas and no spaces\n");
+  } else if (words.size() == 1) {
+    list_options();
+  } else if (Result<void> known = set_option_name(words[1]); !known) {
+    std::printf("%s\n", known.error().message.c_str());
+  } else {
+    std::printf("%s\n", about_option(words[1]).c_str());
+  }
+}
+
+void ClientPrompt::set(const std::string& name, const std::string& value) {
   Options changed = options_;
   Result<void> done = set_option(changed, name, value);
   if (done && name == "faults")
@@ -126,49 +174,57 @@ void Prompt::set(const std::string& name, const std::string& value) {
   }
 }
 
-void Prompt::show(const std::string& what) {
+void ClientPrompt::show(const std::string& what) {
   if (what == "config") {
     std::fputs(show_settable(options_).c_str(), stdout);
   } else if (what == "faults") {
     std::printf("faults %s\n", options_.faults ? to_string(*options_.faults).c_str() : "off");
     print_faults(bench_.fault_counts());
-  } else {
+  } else if (what == "stats") {
     print_table(bench_.results());
-    print_failures(bench_.results());
-    print_survival(bench_.results());
+    print_remarks(bench_.results());
+    if (running_)
+      std::printf("the last run is not over\n");
+  } else {
+    std::printf("show what: config, stats, faults\n");
   }
 }
 
-void Prompt::command(const std::string& verb, const std::string& second, const std::string& third) {
+void ClientPrompt::run(const std::vector<std::string>& words) {
+  const std::string& verb = words[0];
+  std::string second = words.size() == 2 ? words[1] : "";
   if (verb == "start" && !running_)
     start_ = true;
   else if (verb == "start")
     std::printf("running already\n");
   else if (verb == "stop")
     stop_ = true;
+  else if (verb == "wait")
+    wait_ = running_;
   else if (verb == "quit")
     quit_ = true;
   else if (verb == "set")
-    set(second, third);
+    set(words);
   else if (verb == "show")
     show(second);
-  else if (verb == "clear")
+  else if (verb == "clear" && second == "stats")
     bench_.clear_results();
-  else
-    std::printf(
-        "start, stop, set OPTION VALUE, show config, show stats, show faults, clear stats, quit\n");
-  std::fflush(stdout);
+  else if (verb == "clear")
+    std::printf("clear what: stats\n");
+  else if (verb == "help")
+    std::fputs(kHelp, stdout);
+  else {
+    std::vector<std::string> verbs = next({});
+    std::string meant = did_you_mean(verb, verbs);
+    std::printf("unknown command '%s'%s\n", verb.c_str(),
+                meant.empty() ? "; 'help' lists them" : meant.c_str());
+  }
 }
 
 }  // namespace
 
 void run_interactive(Bench& bench, const Options& options) {
-  Prompt(bench, options).loop();
+  ClientPrompt(bench, options).loop();
 }
 
 }  // namespace rrdk::testrpc
-
-extern "C" void testrpc_command(const char* verb, const char* second, const char* third) {
-  if (rrdk::testrpc::prompt != nullptr)
-    rrdk::testrpc::prompt->command(verb, second, third);
-}

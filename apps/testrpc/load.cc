@@ -1,6 +1,7 @@
 #include "load.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -17,6 +18,7 @@ constexpr uint32_t kCollectTicks = 25;
 // pass does.
 constexpr uint32_t kClockPasses = 16;
 constexpr uint64_t kForever = UINT64_MAX;
+constexpr auto kOpenLoopGraceNs = static_cast<uint64_t>(kOpenLoopGraceSeconds * 1e9);
 constexpr uint64_t kWarmUpCallsPerSlot = 16;
 constexpr uint64_t kWarmUpNs = 200 * kMs;
 // A closed-loop run is made in pieces of this length, with a probe of the machine in between.
@@ -40,6 +42,29 @@ uint32_t RunSpec::largest_size() const {
   return sizes.empty() ? 0 : *std::ranges::max_element(sizes);
 }
 
+double RunResult::calls_per_s() const {
+  return seconds > 0 ? static_cast<double>(right) / seconds : 0;
+}
+
+double RunResult::bytes_per_s() const {
+  return seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
+}
+
+double RunResult::of_memcpy() const {
+  return memcpy_bytes_per_s > 0 ? bytes_per_s() / memcpy_bytes_per_s : 0;
+}
+
+bool RunResult::flawless() const {
+  return calls != 0 && failures.total() == 0 && wrong_bytes == 0 && !connection_lost;
+}
+
+bool RunResult::saturated() const {
+  constexpr double kAsGoodAsOffered = 0.95;
+  double ended_per_s = seconds > 0 ? static_cast<double>(calls) / seconds : 0;
+  // Of few calls the last one's own time makes the run longer than its schedule.
+  return not_made != 0 || (rate != 0 && calls > 100 && ended_per_s < kAsGoodAsOffered * rate);
+}
+
 uint64_t Failures::total() const {
   uint64_t sum = perf_status_ + undecodable_;
   for (uint64_t n : by_status_)
@@ -60,18 +85,24 @@ void Failures::add_nfs_status(uint32_t status) {
   ++entry->second;
 }
 
-std::string Failures::text() const {
-  std::string text;
-  auto append = [&text](uint64_t n, const char* what) {
+void Failures::for_each(const std::function<void(uint64_t, const char*)>& fn) const {
+  auto any = [&fn](uint64_t n, const char* what) {
     if (n != 0)
-      text += (text.empty() ? "" : ", ") + std::to_string(n) + " " + what;
+      fn(n, what);
   };
   for (size_t i = 0; i < by_status_.size(); ++i)
-    append(by_status_[i], rrdk::to_string(static_cast<CallStatus>(i)));
-  append(perf_status_, "refused by the perf program (size above the server's --max-size?)");
+    any(by_status_[i], rrdk::to_string(static_cast<CallStatus>(i)));
+  any(perf_status_, "refused by the perf program (size above the server's --max-size?)");
   for (const auto& [status, n] : by_nfs_status_)
-    append(n, nfs3::to_string(static_cast<nfs3::Status>(status)));
-  append(undecodable_, "with results that are not what was asked for");
+    any(n, nfs3::to_string(static_cast<nfs3::Status>(status)));
+  any(undecodable_, "with results that are not what was asked for");
+}
+
+std::string Failures::text() const {
+  std::string text;
+  for_each([&text](uint64_t n, const char* what) {
+    text += (text.empty() ? "" : ", ") + std::to_string(n) + " " + what;
+  });
   return text;
 }
 
@@ -111,6 +142,8 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   hooks_ = &hooks;
   result_ = &result;
   result.spec = spec;
+  result.rate = options.rate;
+  result.verify = options.verify;
   random_state_ = options.seed * 2 + 1;
   active_ = std::span(slots_).first(spec.window * session_.connections().size());
   stopping_ = false;
@@ -137,7 +170,7 @@ void Load::warm_up() {
   uint64_t calls = kWarmUpCallsPerSlot * active_.size();
   if (options_->count != 0)
     calls = std::min(calls, std::max<uint64_t>(options_->count, active_.size()));
-  phase(calls, kWarmUpNs);
+  phase(calls, kWarmUpNs, 0);
   recording_ = true;
 }
 
@@ -148,6 +181,7 @@ void Load::measure() {
                          : static_cast<uint64_t>(options_->duration_s * 1e9);
   uint64_t calls = options_->count != 0 ? options_->count : kForever;
   std::vector<double> lines = {hooks_->probe_line()};
+  uint64_t preemptions = hooks_->preemptions ? hooks_->preemptions() : 0;  // likewise
   uint64_t registrations = hooks_->registrations();  // the server's are as of the last probe
   std::vector<double> ratios;
   while (left_ns != 0 && !stopping_ && !result_->connection_lost) {
@@ -155,7 +189,7 @@ void Load::measure() {
     piece_.clear();
     uint64_t allocations = hooks_->allocations();
     // A piece takes longer when the connection breaks in it: that time has passed as well.
-    uint64_t taken_ns = std::max(piece_ns, phase(calls, piece_ns));
+    uint64_t taken_ns = std::max(piece_ns, phase(calls, piece_ns, kOpenLoopGraceNs));
     result_->allocations += hooks_->allocations() - allocations;
     lines.push_back(hooks_->probe_line());
     double around = (lines.back() + lines[lines.size() - 2]) / 2;
@@ -168,16 +202,21 @@ void Load::measure() {
   result_->line_ns = median(lines);
   result_->p50_per_line = median(ratios);
   result_->registrations = hooks_->registrations() - registrations;
+  if (hooks_->preemptions)
+    result_->preemptions = hooks_->preemptions() - preemptions;
   result_->stopped = stopping_;
 }
 
 // Makes calls until `calls` were submitted or the time is up, and waits until all have ended.
-// Returns how long that took.
-uint64_t Load::phase(uint64_t calls, uint64_t duration_ns) {
+// Returns how long that took. An open loop may be behind its schedule then, and has `grace_ns` more
+// to make the calls that were due; a count of calls it makes however long that takes.
+uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   submitted_ = 0;
+  interval_ns_ = options_->rate == 0 ? 0 : 1e9 / options_->rate;
   budget_ = calls;
   start_ns_ = Runtime::now_ns();
   deadline_ns_ = duration_ns > kForever - start_ns_ ? kForever : start_ns_ + duration_ns;
+  last_start_ns_ = grace_ns > kForever - deadline_ns_ ? kForever : deadline_ns_ + grace_ns;
   stopped_ns_ = 0;
   idle_.clear();
   for (const std::unique_ptr<Slot>& slot : active_)
@@ -189,7 +228,7 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns) {
     start_due_calls(now);
     if (in_flight_ == 0 && (!may_submit(now) || idle_.empty()))
       break;
-    loop_.step(next_tick_ns_);
+    loop_.step(wake_ns(now));
     if (changer_.busy()) [[unlikely]]
       changer_.step();
     if (now >= next_tick_ns_)
@@ -197,20 +236,49 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns) {
   }
   now = Runtime::now_ns();
   collect();
-  if (recording_)
+  if (recording_) {
     result_->seconds += static_cast<double>(now - start_ns_) / 1e9;
+    // Whoever stops a run does not want the rest of it.
+    result_->due = stopping_ || interval_ns_ == 0 ? submitted_ : due_by(now);
+    result_->not_made = result_->due - std::min(result_->due, submitted_);
+  }
   return now - start_ns_;
+}
+
+// The open loop's schedule: call number `call` is due then.
+uint64_t Load::intended_ns(uint64_t call) const {
+  return start_ns_ + static_cast<uint64_t>(static_cast<double>(call) * interval_ns_);
+}
+
+bool Load::scheduled_before(uint64_t call, uint64_t end_ns) const {
+  return static_cast<double>(call) * 1e9 / options_->rate < static_cast<double>(end_ns - start_ns_);
+}
+
+// How many calls of the phase are due before `now`.
+uint64_t Load::due_by(uint64_t now) const {
+  uint64_t end = std::min(now, deadline_ns_);
+  double whole = static_cast<double>(end - start_ns_) / interval_ns_;
+  uint64_t due = whole < 1 ? 0 : static_cast<uint64_t>(whole) - 1;
+  while (scheduled_before(due, end))
+    ++due;
+  return std::min(budget_, due);
+}
+
+// Until when there is nothing to do but what arrives.
+uint64_t Load::wake_ns(uint64_t now) const {
+  if (interval_ns_ == 0 || idle_.empty() || !may_submit(now))
+    return next_tick_ns_;
+  return std::min(next_tick_ns_, intended_ns(submitted_));
 }
 
 // From the loop: closed loop, whatever is idle starts now; open loop, what the schedule says, from
 // the time it says, however late that is.
 void Load::start_due_calls(uint64_t now) {
-  double interval_ns = options_->rate == 0 ? 0 : 1e9 / options_->rate;
   while (!idle_.empty() && may_submit(now)) {
     uint64_t intended = now;
     if (options_->rate != 0) {
-      intended = start_ns_ + static_cast<uint64_t>(static_cast<double>(submitted_) * interval_ns);
-      if (intended > now || intended >= deadline_ns_)
+      intended = intended_ns(submitted_);
+      if (intended > now)
         return;
     }
     Slot* slot = idle_.back();
@@ -228,9 +296,8 @@ bool Load::may_submit(uint64_t now) const {
     return false;
   if (options_->rate == 0)
     return now < deadline_ns_;
-  // Open loop: whatever was due before the deadline is made, even after it.
-  return static_cast<double>(submitted_) * 1e9 / options_->rate <
-         static_cast<double>(deadline_ns_ - start_ns_);
+  // Open loop: what was due before the deadline may be made after it, for a while.
+  return scheduled_before(submitted_, deadline_ns_) && now <= last_start_ns_;
 }
 
 uint64_t Load::random() {
@@ -276,10 +343,13 @@ void Load::on_ended(Slot& slot) {
   --in_flight_;
   uint64_t now = Runtime::now_ns();
   uint64_t latency = now - slot.intended_ns;
-  judge(slot);
+  bool right = judge(slot);
   if (recording_) {
     ++result_->calls;
-    fresh_.record(latency);
+    if (right) {
+      ++result_->right;
+      fresh_.record(latency);
+    }
   }
   CallStatus status = slot.call.status();
   bool lost = status == CallStatus::kConnectionLost && !options_->reconnect;
@@ -294,27 +364,32 @@ void Load::on_ended(Slot& slot) {
     idle_.push_back(&slot);
 }
 
-void Load::judge(Slot& slot) {
+// Whether it came back right. What can not become right by trying again ends the run.
+bool Load::judge(Slot& slot) {
   CallStatus status = slot.call.status();
   if (status != CallStatus::kOk) {
     result_->failures.add(status);
     if (slot.draw.nfs3 != nullptr)
       slot.draw.nfs3->on_no_reply();
-    // Trying again can not help.
     if (status == CallStatus::kTooLarge)
       stopping_ = true;
-    return;
+    return false;
   }
   Verdict verdict = slot.engine->check(slot.draw, slot.call.results());
   result_->wrong_bytes += verdict.wrong_bytes;
-  if (!verdict.decoded)
+  if (!verdict.decoded) {
     result_->failures.add_undecodable();
-  else if (verdict.perf_status != 0)
+  } else if (verdict.perf_status != 0) {
     result_->failures.add_perf_status();
-  else if (verdict.nfs_status != 0)
+    stopping_ = true;
+  } else if (verdict.nfs_status != 0) {
     result_->failures.add_nfs_status(verdict.nfs_status);
-  else if (recording_)
-    count_right(slot);
+  } else if (verdict.wrong_bytes == 0) {
+    if (recording_)
+      count_right(slot);
+    return true;
+  }
+  return false;
 }
 
 void Load::count_right(const Slot& slot) {

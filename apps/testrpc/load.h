@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,8 @@ class Failures {
   void add_undecodable() { ++undecodable_; }
   void add_nfs_status(uint32_t status);
   uint64_t total() const;
+  // fn(count, reason) for each reason that there is.
+  void for_each(const std::function<void(uint64_t count, const char* reason)>& fn) const;
   uint64_t of(CallStatus status) const { return by_status_[static_cast<size_t>(status)]; }
   // "3 timeout, 1 connection lost"
   std::string text() const;
@@ -54,18 +57,28 @@ class Failures {
 
 struct RunResult {
   RunSpec spec;
+  double rate = 0;     // that was asked for: an open loop; 0: a closed one
   double seconds = 0;  // in which the calls were made, probes in between not counted
   uint64_t calls = 0;  // that ended, right or wrong
+  uint64_t right = 0;  // that came back right: what throughput and latency are about
+  // Open loop: calls that were due in the run, and those of them that were never made, since the
+  // run ended before there was room for them.
+  uint64_t due = 0;
+  uint64_t not_made = 0;
   uint64_t bytes = 0;  // of data, in calls that came back right
   uint64_t wrong_bytes = 0;
   uint64_t allocations = 0;  // in the steady state, by both sides where both can be seen
   uint64_t registrations = 0;
+  // Times that the kernel took a CPU away from a side that polled. Empty where cores yield or
+  // sleep: giving the CPU away counts as losing it, for the kernel.
+  std::optional<uint64_t> preemptions;
   bool connection_lost = false;  // for good
   bool stopped = false;
+  bool verify = false;
   Survival survival;
   SizeChanges size_changes;
   Failures failures;
-  Histogram latency;  // nanoseconds
+  Histogram latency;  // nanoseconds, of calls that came back right
   // Calls of each procedure that came back right, in nfs3's runs.
   std::array<uint64_t, 22> nfs3_calls = {};
 
@@ -73,7 +86,20 @@ struct RunResult {
   double line_ns = 0;       // median cache-line round trip, probed in between
   double p50_per_line = 0;  // median of p50 / round trip over the run's pieces
   double memcpy_bytes_per_s = 0;
+
+  // Calls per second that came back right, and bytes of data in them.
+  double calls_per_s() const;
+  double bytes_per_s() const;
+  // The share of the data that memcpy would have moved in the time; 0: not measured.
+  double of_memcpy() const;
+  bool flawless() const;
+  // The open loop could not keep to its schedule.
+  bool saturated() const;
 };
+
+// An open-loop run of a given duration ends so long after it at the latest, and then waits for the
+// calls that are in flight.
+constexpr double kOpenLoopGraceSeconds = 1;
 
 // What a run asks of its surroundings.
 struct RunHooks {
@@ -84,6 +110,7 @@ struct RunHooks {
   std::function<double()> probe_line;
   // Counters of the steady state, both sides'.
   std::function<uint64_t()> allocations, registrations;
+  std::function<uint64_t()> preemptions;  // null: not to be counted
 };
 
 class Load {
@@ -117,15 +144,19 @@ class Load {
 
   void warm_up();
   void measure();
-  uint64_t phase(uint64_t calls, uint64_t duration_ns);
+  uint64_t phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns);
   void start_due_calls(uint64_t now);
   void submit(Slot& slot, uint64_t intended_ns);
   void draw(Slot& slot);
   void on_ended(Slot& slot);
-  void judge(Slot& slot);
+  bool judge(Slot& slot);
   void count_right(const Slot& slot);
   bool may_submit(uint64_t now) const;
   void housekeeping(uint64_t now);
+  uint64_t due_by(uint64_t now) const;
+  uint64_t intended_ns(uint64_t call) const;
+  bool scheduled_before(uint64_t call, uint64_t end_ns) const;
+  uint64_t wake_ns(uint64_t now) const;
   void collect();
   void cancel_all();
   uint64_t random();
@@ -153,10 +184,12 @@ class Load {
 
   // Of the phase at hand.
   std::vector<Slot*> idle_;  // waiting to be submitted from the loop, not from a callback
+  double interval_ns_ = 0;   // of the open loop's schedule; 0: closed loop
   uint64_t submitted_ = 0;
   uint64_t budget_ = 0;
   uint64_t start_ns_ = 0;
   uint64_t deadline_ns_ = 0;
+  uint64_t last_start_ns_ = 0;  // open loop: no call is made after this
   uint64_t next_tick_ns_ = 0;
   uint64_t stopped_ns_ = 0;
   uint32_t in_flight_ = 0;

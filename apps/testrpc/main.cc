@@ -5,11 +5,37 @@
 #include "audit.h"
 #include "client_role.h"
 #include "file_limit.h"
+#include "json_file.h"
 #include "options.h"
+#include "results_json.h"
 #include "self_role.h"
 #include "server_role.h"
+#include "stop.h"
 
 using namespace rrdk::testrpc;
+
+namespace {
+
+int run(const Options& options, JsonFile& json) {
+  switch (options.role) {
+    case Role::kServer:
+      return run_server(options);
+    case Role::kClient:
+      return run_client(options, json);
+    case Role::kSelf:
+      return run_self(options, json);
+    case Role::kVersion:
+      std::printf("%s\n", version_text().c_str());
+      return 0;
+    case Role::kHelp:
+    case Role::kNone:
+      break;
+  }
+  std::fputs(usage().c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   rrdk::Result<Options> options = parse_options(argc, argv);
@@ -20,20 +46,10 @@ int main(int argc, char** argv) {
   if (const std::string missing = raise_file_limit(options->connections); !missing.empty())
     std::fprintf(stderr, "testrpc: %s\n", missing.c_str());
   count_allocations();
-  switch (options->role) {
-    case Role::kServer:
-      return run_server(*options);
-    case Role::kClient:
-      return run_client(*options);
-    case Role::kSelf:
-      return run_self(*options);
-    case Role::kVersion:
-      std::puts("testrpc " RRDK_VERSION);
-      return 0;
-    case Role::kHelp:
-    case Role::kNone:
-      break;
-  }
-  std::fputs(usage().c_str(), stdout);
-  return 0;
+  rrdk::Result<JsonFile> json = JsonFile::open(options->json);
+  if (!json)
+    return complain(json.error());
+  int status = run(*options, *json);
+  die_as_asked();
+  return status;
 }

@@ -2,6 +2,7 @@
 
 #include "engines.h"
 #include "nfs3_site.h"
+#include "option_table.h"
 #include "values.h"
 
 namespace rrdk::testrpc {
@@ -25,12 +26,35 @@ Result<void> take_size(uint32_t& to, const std::string& value) {
 }
 
 Result<void> take_positive(double& to, const std::string& value) {
+  if (value == "off") {
+    to = 0;
+    return {};
+  }
   Result<double> parsed = parse_positive(value);
   if (!parsed)
     return tl::unexpected(parsed.error());
   to = *parsed;
   return {};
 }
+
+Result<void> take_calls(uint64_t& to, const std::string& value) {
+  if (value != "off")
+    return take_count(to, value, 1, uint64_t{1} << 40);
+  to = 0;
+  return {};
+}
+
+namespace {
+
+std::string unknown_engine(const std::string& name) {
+  std::vector<std::string> names = {"all", "nfs3"};
+  for (const Engine& engine : all_engines())
+    names.emplace_back(engine.name);
+  return "unknown engine '" + name + "': there are " + engine_names() + ", and all" +
+         did_you_mean(name, names);
+}
+
+}  // namespace
 
 Result<void> take_engines(Options& options, const std::string& value) {
   std::vector<std::string> names;
@@ -39,8 +63,7 @@ Result<void> take_engines(Options& options, const std::string& value) {
       for (const Engine& engine : all_engines())
         names.emplace_back(engine.name);
     } else if (find_engine(name) == nullptr) {
-      return fail(Errc::kInvalidArgument,
-                  "unknown engine '" + name + "': there are " + engine_names() + ", and all");
+      return fail(Errc::kInvalidArgument, unknown_engine(name));
     } else {
       names.push_back(name);
     }
@@ -57,7 +80,7 @@ Result<void> take_sizes(Options& options, const std::string& value) {
       return tl::unexpected(size.error());
     sizes.push_back(*size);
   }
-  options.sizes = sizes;
+  options.sizes.insert(options.sizes.end(), sizes.begin(), sizes.end());
   return {};
 }
 
@@ -69,7 +92,7 @@ Result<void> take_windows(Options& options, const std::string& value) {
       return tl::unexpected(window.error());
     windows.push_back(static_cast<uint32_t>(*window));
   }
-  options.windows = windows;
+  options.windows.insert(options.windows.end(), windows.begin(), windows.end());
   return {};
 }
 

@@ -24,7 +24,9 @@ Result<void> take_count(T& to, const std::string& value, uint64_t low, uint64_t 
 // A role, which can be chosen once.
 Result<void> take_role(Options& options, Role role, const std::string& uri);
 Result<void> take_size(uint32_t& to, const std::string& value);
+// A number above 0, or "off", which is 0.
 Result<void> take_positive(double& to, const std::string& value);
+Result<void> take_calls(uint64_t& to, const std::string& value);
 Result<void> take_engines(Options& options, const std::string& value);
 Result<void> take_sizes(Options& options, const std::string& value);
 Result<void> take_windows(Options& options, const std::string& value);

@@ -75,11 +75,14 @@ struct Options {
   uint32_t nfs_names = 300;  // in the folder that is listed
   bool rpcbind = false;      // the port is in the directory of the server's host
 
-  std::string json;
+  std::string json;  // "-": stdout
   bool histogram = false;
   bool interactive = false;
 
   std::vector<std::string> eal;
+
+  std::vector<std::string> command;  // the whole command line
+  std::vector<std::string> given;    // the names of the options in it
 };
 
 // Parses argv: EAL arguments, "--", ours; without "--" all are ours. An Error's message is one
@@ -90,7 +93,15 @@ Result<Options> parse_options(int argc, char** argv);
 // the next run only: what to call, not how to run.
 Result<void> set_option(Options& options, std::string_view name, const std::string& value);
 
-// The names that set_option() takes, and their values, one "name value" a line.
+// Whether set_option() would take the name.
+Result<void> set_option_name(std::string_view name);
+// The names that set_option() takes.
+std::vector<std::string> settable_options();
+// What completes a value of the option; empty: anything may.
+std::vector<std::string> values_of(std::string_view name);
+// "rate CALLS_PER_SECOND|off: open loop: ...", or nothing.
+std::string about_option(std::string_view name);
+// Those names with their values, one "name value" a line.
 std::string show_settable(const Options& options);
 
 std::string usage();

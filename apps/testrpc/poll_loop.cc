@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <ctime>
 
 namespace rrdk::testrpc {
 namespace {
@@ -13,6 +12,12 @@ constexpr uint64_t kIdleBeforeSleepNs = 50'000;
 constexpr uint64_t kLongestSleepNs = 10'000'000;
 
 }  // namespace
+
+PollLoop::PollLoop(Runtime& runtime, IdlePolicy policy) : runtime_(runtime), policy_(policy) {
+  // Of dedicated cores there is nothing to poll here.
+  if (runtime.embedded())
+    alarm_ = Timer::create(runtime, 0, [](Timer&, void*) {}, nullptr).value();
+}
 
 void PollLoop::step(uint64_t wake_ns) {
   if (runtime_.poll() != 0) {
@@ -28,15 +33,18 @@ void PollLoop::step(uint64_t wake_ns) {
   uint64_t now = Runtime::now_ns();
   if (idle_since_ == 0)
     idle_since_ = now;
-  if (now - idle_since_ >= kIdleBeforeSleepNs && wake_ns > now && runtime_.arm_wake())
-    sleep(now, wake_ns);
+  if (now - idle_since_ >= kIdleBeforeSleepNs && wake_ns > now)
+    sleep(std::min(wake_ns, now + kLongestSleepNs));
 }
 
-void PollLoop::sleep(uint64_t now, uint64_t wake_ns) {
-  uint64_t length = std::min(wake_ns - now, kLongestSleepNs);
-  timespec timeout = {0, static_cast<long>(length)};
-  pollfd event = {runtime_.wake_fd(), POLLIN, 0};
-  ppoll(&event, 1, &timeout, nullptr);
+// The timer, not the time-out of poll(), says when: the kernel may end that 50 us late.
+void PollLoop::sleep(uint64_t until_ns) {
+  alarm_->start(until_ns);
+  if (runtime_.arm_wake()) {
+    pollfd event = {runtime_.wake_fd(), POLLIN, 0};
+    poll(&event, 1, 1000);
+  }
+  alarm_->stop();
 }
 
 }  // namespace rrdk::testrpc

@@ -2,25 +2,28 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "rrdk/runtime.h"
+#include "rrdk/timer.h"
 
 namespace rrdk::testrpc {
 
 class PollLoop {
  public:
-  PollLoop(Runtime& runtime, IdlePolicy policy) : runtime_(runtime), policy_(policy) {}
+  PollLoop(Runtime& runtime, IdlePolicy policy);
 
-  // One pass; when it finds nothing to do, what the policy says. Sleeps at most until `wake_ns` on
-  // Runtime::now_ns()'s clock, and never longer than 10 ms.
+  // One pass; when it finds nothing to do, what the policy says. A sleep ends when something
+  // arrives, at `wake_ns` on Runtime::now_ns()'s clock, and after 10 ms.
   void step(uint64_t wake_ns = UINT64_MAX);
 
  private:
-  void sleep(uint64_t now, uint64_t wake_ns);
+  void sleep(uint64_t until_ns);
 
   Runtime& runtime_;
   IdlePolicy policy_;
-  uint64_t idle_since_ = 0;  // 0: the last pass found work
+  std::unique_ptr<Timer> alarm_;  // ends a sleep, and does nothing else
+  uint64_t idle_since_ = 0;       // 0: the last pass found work
 };
 
 }  // namespace rrdk::testrpc

@@ -1,5 +1,6 @@
 #include "report.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <string>
@@ -27,53 +28,159 @@ double per_second(uint64_t amount, double seconds) {
   return seconds > 0 ? static_cast<double>(amount) / seconds : 0;
 }
 
-// Microseconds in seven columns.
-std::string latency_text(uint64_t ns) {
-  char text[32];
-  double us = in_us(ns);
-  std::snprintf(text, sizeof text, us < 100 ? "%.2f" : us < 10000 ? "%.1f" : "%.0f", us);
+template <typename... Values>
+std::string format(const char* how, Values... values) {
+  char text[64];
+  std::snprintf(text, sizeof text, how, values...);
   return text;
+}
+
+// Three digits and the unit that they need: at most six columns, whatever it is.
+std::string latency_text(const RunResult& r, uint64_t ns) {
+  if (r.right == 0)
+    return "-";
+  double value = in_us(ns);
+  const char* unit = "us";
+  for (const char* larger : {"ms", "s"}) {
+    if (value < 999.5)
+      break;
+    value /= 1000;
+    unit = larger;
+  }
+  return format(value < 9.995 ? "%.2f%s" : value < 99.95 ? "%.1f%s" : "%.0f%s", value, unit);
 }
 
 // A figure that may not have been measured.
-std::string maybe(double value, const char* format) {
-  if (value <= 0)
-    return "-";
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
+std::string maybe(double value, const char* how) {
+  return value > 0 ? format(how, value) : "-";
 }
 
-void print_row(const RunResult& r) {
-  double gb_per_s = per_second(r.bytes, r.seconds) / 1e9;
-  std::string memcpy_share =
-      r.memcpy_bytes_per_s > 0 ? maybe(100 * gb_per_s * 1e9 / r.memcpy_bytes_per_s, "%.0f%%") : "-";
-  std::printf("%-8s %6s %4u %10.0f %7s |%8s%8s%8s%8s%9s |%6s%7s |%7s%6s\n", r.spec.engine->name,
-              sizes_text(r.spec).c_str(), r.spec.window, per_second(r.calls, r.seconds),
-              r.spec.engine->sized ? maybe(gb_per_s, "%.3f").c_str() : "-",
-              latency_text(r.latency.percentile(50)).c_str(),
-              latency_text(r.latency.percentile(90)).c_str(),
-              latency_text(r.latency.percentile(99)).c_str(),
-              latency_text(r.latency.percentile(99.9)).c_str(),
-              latency_text(r.latency.max()).c_str(), maybe(r.line_ns, "%.0f").c_str(),
-              maybe(r.p50_per_line, r.p50_per_line < 100 ? "%.1f" : "%.0f").c_str(),
-              maybe(r.memcpy_bytes_per_s / 1e9, "%.1f").c_str(), memcpy_share.c_str());
+// With an exclamation mark where calls went wrong: a line below the table says how.
+std::string throughput_text(const RunResult& r) {
+  return format(r.flawless() ? "%.0f" : "!%.0f", r.calls_per_s());
+}
+
+void print_latencies(const RunResult& r) {
+  for (double percent : {50.0, 99.0, 99.9})
+    std::printf("%7s", latency_text(r, r.latency.percentile(percent)).c_str());
+  std::printf("%7s", latency_text(r, r.latency.max()).c_str());
+}
+
+void print_closed_heading() {
+  std::printf(
+      "\n"
+      "             calls in                        latency of a call      p50 in  %% of\n"
+      "call      size flight     RPC/s  GB/s    p50    p99  p99.9    max  lines memcpy\n");
+}
+
+void print_closed_row(const RunResult& r) {
+  double gb_per_s = r.bytes_per_s() / 1e9;
+  std::printf(
+      "%-8s%6s%7u%10s%6s", r.spec.engine->name, sizes_text(r.spec).c_str(), r.spec.window,
+      throughput_text(r).c_str(),
+      r.spec.engine->sized ? maybe(gb_per_s, gb_per_s < 99.95 ? "%.2f" : "%.0f").c_str() : "-");
+  print_latencies(r);
+  std::printf("%7s%7s\n", maybe(r.p50_per_line, r.p50_per_line < 100 ? "%.1f" : "%.0f").c_str(),
+              maybe(100 * r.of_memcpy(), "%.0f%%").c_str());
+}
+
+void print_open_heading() {
+  std::printf(
+      "\n"
+      "              calls   offered  achieved   due, but       latency since due\n"
+      "call      size <= w     RPC/s     RPC/s   not made    p50    p99  p99.9    max\n");
+}
+
+void print_open_row(const RunResult& r) {
+  std::printf("%-8s%6s%6u%10.0f%10s%11" PRIu64, r.spec.engine->name, sizes_text(r.spec).c_str(),
+              r.spec.window, r.rate, throughput_text(r).c_str(), r.not_made);
+  print_latencies(r);
+  std::printf("\n");
+}
+
+// The cache line's round trip beside the runs, as the column of multiples takes it.
+void print_line_trip(Results results) {
+  std::vector<double> trips;
+  for (const std::unique_ptr<RunResult>& r : results) {
+    if (r->line_ns > 0 && r->rate == 0)
+      trips.push_back(r->line_ns);
+  }
+  if (trips.empty())
+    return;
+  std::ranges::sort(trips);
+  std::printf("lines: trips of a cache line to the other core and back, of %.0f ns",
+              trips[trips.size() / 2]);
+  if (trips.size() > 1)
+    std::printf(" (%.0f to %.0f)", trips.front(), trips.back());
+  std::printf("\n");
+}
+
+void print_failures(const RunResult& r, const char* name) {
+  if (r.failures.total() != 0)
+    std::printf("ERRORS in %s: %s\n", name, r.failures.text().c_str());
+  if (r.wrong_bytes != 0)
+    std::printf("WRONG BYTES in %s: %" PRIu64 "\n", name, r.wrong_bytes);
+}
+
+void print_saturation(const RunResult& r, const char* name) {
+  if (r.saturated())
+    std::printf("SATURATED: %s: offered %.0f RPC/s, achieved %.0f; %" PRIu64 " of %" PRIu64
+                " not made\n",
+                name, r.rate, r.calls_per_s(), r.not_made, r.due);
+}
+
+// Which procedures of NFS were called, and how often.
+void print_nfs3_calls(const RunResult& r, const char* name) {
+  if (!is_nfs3(*r.spec.engine))
+    return;
+  std::string text;
+  for (const ProcedureBinding& procedure : r.spec.engine->binding().procedures) {
+    if (uint64_t calls = r.nfs3_calls[procedure.procedure])
+      text += (text.empty() ? "" : ", ") + std::to_string(calls) + " " + procedure.name;
+  }
+  std::printf("CALLS in %s: %s\n", name, text.c_str());
+}
+
+void print_survival(const RunResult& r, const char* name) {
+  const Survival& s = r.survival;
+  if (s.reconnects != 0 || s.keepalives != 0)
+    std::printf("SURVIVED in %s: %" PRIu64 " reconnections, %" PRIu64 " calls sent again, %" PRIu64
+                " keepalives\n",
+                name, s.reconnects, s.retransmissions, s.keepalives);
+}
+
+// A few a second are the kernel's own; more, and what was measured is something else as well.
+void print_preemptions(Results results) {
+  constexpr double kUsualPerSecond = 20;
+  uint64_t count = 0;
+  double seconds = 0;
+  for (const std::unique_ptr<RunResult>& r : results) {
+    count += r->preemptions.value_or(0);
+    seconds += r->seconds;
+  }
+  if (static_cast<double>(count) > kUsualPerSecond * std::max(seconds, 1.0))
+    std::printf("DISTURBED: other work took a CPU away %" PRIu64
+                " times in %.1f s: do not trust these\n",
+                count, seconds);
 }
 
 }  // namespace
 
 Audit make_audit(Results results, bool pools_whole) {
-  Audit audit = {.pools_whole = pools_whole};
-  uint64_t calls = 0, allocations = 0, registrations = 0;
+  Audit audit;
+  audit.pools_whole = pools_whole;
+  bool lost = false, again = false, keepalives = false;
   for (const std::unique_ptr<RunResult>& r : results) {
-    calls += r->calls;
-    allocations += r->allocations;
-    registrations += r->registrations;
+    audit.calls += r->calls;
+    audit.allocations += r->allocations;
+    audit.registrations += r->registrations;
+    lost |= r->connection_lost;
+    again |= r->survival.reconnects != 0;
+    keepalives |= r->survival.keepalives != 0;
   }
-  if (calls != 0) {
-    audit.allocations_per_call = static_cast<double>(allocations) / static_cast<double>(calls);
-    audit.registrations_per_call = static_cast<double>(registrations) / static_cast<double>(calls);
-  }
+  audit.reason = again ? "connections were made again" : lost ? "connection lost" : "";
+  if (keepalives && audit.reason.empty())
+    audit.reason = "keepalives";
   return audit;
 }
 
@@ -91,10 +198,12 @@ void LiveLine::begin(const RunSpec& spec) {
   last_bytes_ = 0;
 }
 
-void LiveLine::tick(const RunResult& so_far, Histogram& recent) {
+bool LiveLine::due() const {
+  return Runtime::now_ns() - last_ns_ >= kSecond;
+}
+
+void LiveLine::print(const RunResult& so_far, Histogram& recent) {
   uint64_t now = Runtime::now_ns();
-  if (now - last_ns_ < kSecond)
-    return;
   double seconds = static_cast<double>(now - last_ns_) / 1e9;
   std::printf("  %4.0f s %10.0f RPC/s %8.3f GB/s   p50 %9.2f us   p99 %9.2f us",
               static_cast<double>(now - start_ns_) / 1e9, per_second(recent.count(), seconds),
@@ -112,49 +221,39 @@ void LiveLine::tick(const RunResult& so_far, Histogram& recent) {
 }
 
 void print_table(Results results) {
-  std::printf("\n%39s |%41s |%13s |%13s\n", "", "latency in us", "cache line", "memcpy");
-  std::printf("%-8s %6s %4s %10s %7s |%8s%8s%8s%8s%9s |%6s%7s |%7s%6s\n", "call", "size", "win",
-              "RPC/s", "GB/s", "p50", "p90", "p99", "p99.9", "max", "ns", "p50/", "GB/s", "of it");
-  for (const std::unique_ptr<RunResult>& r : results)
-    print_row(*r);
+  const RunResult* last = nullptr;
+  for (const std::unique_ptr<RunResult>& r : results) {
+    bool open = r->rate != 0;
+    if (last == nullptr || open != (last->rate != 0))
+      open ? print_open_heading() : print_closed_heading();
+    open ? print_open_row(*r) : print_closed_row(*r);
+    last = r.get();
+  }
+  if (last == nullptr)
+    std::printf("no runs\n");
 }
 
-void print_failures(Results results) {
+void print_remarks(Results results) {
+  print_line_trip(results);
+  if (!std::ranges::all_of(results, [](const auto& r) { return r->flawless(); }))
+    std::printf("!: not all was right; RPC/s and latency are of the calls that were\n");
   for (const std::unique_ptr<RunResult>& r : results) {
-    if (r->failures.total() != 0)
-      std::printf("ERRORS in %s: %s\n", run_name(r->spec).c_str(), r->failures.text().c_str());
-    if (r->wrong_bytes != 0)
-      std::printf("WRONG BYTES in %s: %" PRIu64 "\n", run_name(r->spec).c_str(), r->wrong_bytes);
+    std::string name = run_name(r->spec);
+    print_nfs3_calls(*r, name.c_str());
+    print_failures(*r, name.c_str());
+    print_saturation(*r, name.c_str());
+    print_survival(*r, name.c_str());
   }
-}
-
-void print_nfs3_calls(Results results) {
-  for (const std::unique_ptr<RunResult>& r : results) {
-    if (!is_nfs3(*r->spec.engine))
-      continue;
-    std::string text;
-    for (const ProcedureBinding& procedure : r->spec.engine->binding().procedures) {
-      if (uint64_t calls = r->nfs3_calls[procedure.procedure])
-        text += (text.empty() ? "" : ", ") + std::to_string(calls) + " " + procedure.name;
-    }
-    std::printf("CALLS in %s: %s\n", run_name(r->spec).c_str(), text.c_str());
-  }
-}
-
-void print_survival(Results results) {
-  for (const std::unique_ptr<RunResult>& r : results) {
-    const Survival& s = r->survival;
-    if (s.reconnects != 0 || s.keepalives != 0)
-      std::printf("SURVIVED in %s: %" PRIu64 " reconnections, %" PRIu64
-                  " calls sent again, %" PRIu64 " keepalives\n",
-                  run_name(r->spec).c_str(), s.reconnects, s.retransmissions, s.keepalives);
-  }
+  print_preemptions(results);
 }
 
 void print_audit(const Audit& audit) {
-  std::printf("pools whole: %s; allocations per call: %g; registrations per call: %g\n",
-              audit.pools_whole ? "yes" : "NO", audit.allocations_per_call,
-              audit.registrations_per_call);
+  std::printf(
+      "pools whole: %s; allocations in %" PRIu64 " calls: %" PRIu64 ", registrations: %" PRIu64,
+      audit.pools_whole ? "yes" : "NO", audit.calls, audit.allocations, audit.registrations);
+  if (!audit.reason.empty() && audit.allocations + audit.registrations != 0)
+    std::printf(" (%s)", audit.reason.c_str());
+  std::printf("\n");
 }
 
 void print_faults(const FaultCounts& counts) {

@@ -11,23 +11,31 @@
 
 namespace rrdk::testrpc {
 
-// What the steady state must not cost, and what must be back at the end.
+// What the steady state must not do, and what must be back at the end.
 struct Audit {
   bool pools_whole = false;
-  double allocations_per_call = 0;
-  double registrations_per_call = 0;
+  uint64_t calls = 0;
+  uint64_t allocations = 0;
+  uint64_t registrations = 0;
+  // Why there may be some: connections were lost or made, say. Empty: there should be none.
+  std::string reason;
+
+  double per_call(uint64_t count) const {
+    return calls == 0 ? 0 : static_cast<double>(count) / static_cast<double>(calls);
+  }
 };
 
 using Results = std::span<const std::unique_ptr<RunResult>>;
 
 Audit make_audit(Results results, bool pools_whole);
 
-// Prints a line when a second has passed since the last one. Allocates nothing: it runs inside the
-// steady state that is audited.
+// A line when a second has passed since the last one. Allocates nothing: it runs inside the steady
+// state that is audited.
 class LiveLine {
  public:
   void begin(const RunSpec& spec);
-  void tick(const RunResult& so_far, Histogram& recent);
+  bool due() const;
+  void print(const RunResult& so_far, Histogram& recent);
 
  private:
   uint64_t start_ns_ = 0;
@@ -38,11 +46,11 @@ class LiveLine {
 // "read 64K w=8"
 std::string run_name(const RunSpec& spec);
 
+// Rows of at most 80 columns below a heading, and another heading where open-loop runs follow
+// closed-loop ones or the other way round.
 void print_table(Results results);
-void print_failures(Results results);
-// How many of which procedure nfs3 has made.
-void print_nfs3_calls(Results results);
-void print_survival(Results results);
+// All that a row has no column for: errors, saturation, what was survived, what disturbed it.
+void print_remarks(Results results);
 void print_audit(const Audit& audit);
 void print_faults(const FaultCounts& counts);
 

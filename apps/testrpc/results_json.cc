@@ -1,17 +1,23 @@
 #include "results_json.h"
 
-#include <unistd.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cinttypes>
-#include <cmath>
 #include <cstdarg>
 #include <cstdio>
-#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+#include "revision.h"
+#include "session.h"
 
 namespace rrdk::testrpc {
 namespace {
+
+// Goes up when a reader of the one before would be misled; doc/testrpc.md describes this one.
+constexpr int kSchema = 2;
 
 [[gnu::format(printf, 2, 3)]] void append(std::string& text, const char* format, ...) {
   char room[512];
@@ -35,10 +41,6 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
-double rate(uint64_t amount, double seconds) {
-  return seconds > 0 ? static_cast<double>(amount) / seconds : 0;
-}
-
 void append_histogram(std::string& text, const Histogram& latency) {
   text += ", \"histogram\": [";
   const char* comma = "";
@@ -57,19 +59,53 @@ void append_nfs3_calls(std::string& text, const RunResult& r) {
   text += "}";
 }
 
-void append_run(std::string& text, const RunResult& r, const Options& options) {
-  const Histogram& l = r.latency;
-  append(text, "    {\"engine\": \"%s\", \"size\": %u, \"window\": %u, \"connections\": %u, ",
-         r.spec.engine->name, r.spec.largest_size(), r.spec.window, options.connections);
-  append(text, "\"dispatch\": \"%s\", \"seconds\": %.6f, ", to_string(options.dispatch), r.seconds);
-  append(text, "\"calls\": %" PRIu64 ", \"errors\": %" PRIu64 ", \"wrong_bytes\": %" PRIu64 ", ",
-         r.calls, r.failures.total(), r.wrong_bytes);
+std::string list_of(const auto& items, auto&& text) {
+  std::string list = "[";
+  for (const auto& item : items)
+    list += (list.size() == 1 ? "" : ", ") + text(item);
+  return list + "]";
+}
+
+const char* truth(bool value) {
+  return value ? "true" : "false";
+}
+
+void append_outcome(std::string& text, const RunResult& r) {
+  append(text,
+         "\"seconds\": %.6f, \"calls\": %" PRIu64 ", \"calls_right\": %" PRIu64
+         ", \"errors\": %" PRIu64 ", ",
+         r.seconds, r.calls, r.right, r.failures.total());
+  text += "\"errors_by_reason\": {";
+  const char* comma = "";
+  r.failures.for_each([&](uint64_t count, const char* reason) {
+    text += comma + quoted(reason) + ": " + std::to_string(count);
+    comma = ", ";
+  });
+  append(text, "}, \"wrong_bytes\": %" PRIu64 ", ", r.wrong_bytes);
+  if (r.rate != 0)
+    append(text,
+           "\"rate\": %.17g, \"calls_due\": %" PRIu64 ", \"calls_not_made\": %" PRIu64
+           ", \"saturated\": %s, ",
+           r.rate, r.due, r.not_made, truth(r.saturated()));
+  else
+    text += "\"rate\": null, ";
   append(text,
          "\"reconnects\": %" PRIu64 ", \"retransmissions\": %" PRIu64 ", \"keepalives\": %" PRIu64
          ", ",
          r.survival.reconnects, r.survival.retransmissions, r.survival.keepalives);
+  text += "\"preemptions\": " + (r.preemptions ? std::to_string(*r.preemptions) : "null") + ", ";
   append(text, "\"rpcrdma_version\": %u, \"fallbacks\": %" PRIu64 ", ", r.survival.version,
          r.survival.fallbacks);
+}
+
+void append_run(std::string& text, const RunResult& r, const Options& options) {
+  const Histogram& l = r.latency;
+  append(text, "    {\"engine\": \"%s\", \"size\": %u, \"sizes\": ", r.spec.engine->name,
+         r.spec.largest_size());
+  text += list_of(r.spec.sizes, [](uint32_t size) { return std::to_string(size); });
+  append(text, ", \"window\": %u, \"connections\": %u, \"dispatch\": \"%s\", \"verify\": %s, ",
+         r.spec.window, options.connections, to_string(options.dispatch), truth(r.verify));
+  append_outcome(text, r);
   if (options.size_changes != 0)
     append(text,
            "\"receive_size_changes\": %" PRIu64 ", \"own_receive_size_changes\": %" PRIu64 ", ",
@@ -80,14 +116,17 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
            ", \"read_replies\": %" PRIu64 ", \"dones\": %" PRIu64 "}, ",
            r.survival.rfc5666.configured, r.survival.rfc5666.padded_calls,
            r.survival.rfc5666.read_replies, r.survival.rfc5666.dones);
-  append(text, "\"rpc_per_s\": %.1f, \"bytes_per_s\": %.1f, ", rate(r.calls, r.seconds),
-         rate(r.bytes, r.seconds));
+  append(text, "\"rpc_per_s\": %.1f, \"bytes_per_s\": %.1f, ", r.calls_per_s(), r.bytes_per_s());
   append(text,
          "\"latency_ns\": {\"min\": %" PRIu64 ", \"mean\": %.1f, \"p50\": %" PRIu64
          ", \"p90\": %" PRIu64 ", \"p99\": %" PRIu64 ", \"p99.9\": %" PRIu64 ", \"max\": %" PRIu64
-         "}",
+         "}, ",
          l.min(), l.mean(), l.percentile(50), l.percentile(90), l.percentile(99),
          l.percentile(99.9), l.max());
+  append(text,
+         "\"limits\": {\"cache_line_rtt_ns\": %.1f, \"p50_per_cache_line_rtt\": %.2f, "
+         "\"memcpy_bytes_per_s\": %.1f, \"of_memcpy\": %.3f}",
+         r.line_ns, r.p50_per_line, r.memcpy_bytes_per_s, r.of_memcpy());
   if (is_nfs3(*r.spec.engine))
     append_nfs3_calls(text, r);
   if (options.histogram)
@@ -95,83 +134,80 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
   text += "}";
 }
 
-// The machine's limits as they were beside each run, in the runs' order.
-void append_limits(std::string& text, const JsonInput& input) {
-  std::vector<double> lines;
-  for (const std::unique_ptr<RunResult>& r : input.results) {
-    if (r->line_ns > 0)
-      lines.push_back(r->line_ns);
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("model name"))
+      return line.substr(std::min(line.find(": ") + 2, line.size()));
   }
-  std::ranges::sort(lines);
-  append(text, "  \"limits\": {\"cache_line_rtt_ns\": %.1f, \"cpus\": [",
-         lines.empty() ? 0 : lines[lines.size() / 2]);
-  for (size_t i = 0; i < input.cpus.size(); ++i)
-    append(text, "%s%d", i == 0 ? "" : ", ", input.cpus[i]);
-  text += "], \"runs\": [";
-  for (size_t i = 0; i < input.results.size(); ++i) {
-    const RunResult& r = *input.results[i];
-    double share = r.memcpy_bytes_per_s > 0 ? rate(r.bytes, r.seconds) / r.memcpy_bytes_per_s : 0;
-    append(text, "%s\n    {\"engine\": \"%s\", \"size\": %u, \"window\": %u, ", i == 0 ? "" : ",",
-           r.spec.engine->name, r.spec.largest_size(), r.spec.window);
-    append(text, "\"cache_line_rtt_ns\": %.1f, \"p50_per_cache_line_rtt\": %.2f, ", r.line_ns,
-           r.p50_per_line);
-    append(text, "\"memcpy_bytes_per_s\": %.1f, \"of_memcpy\": %.3f}", r.memcpy_bytes_per_s, share);
-  }
-  text += "]},\n";
+  return "unknown";
 }
 
-std::string to_json(const JsonInput& input) {
-  std::string text = "{\n  \"tool\": \"testrpc\",\n  \"version\": \"" RRDK_VERSION "\",\n";
-  text += "  \"uri\": " + quoted(input.uri) + ",\n  \"runs\": [\n";
-  for (size_t i = 0; i < input.results.size(); ++i) {
-    text += i == 0 ? "" : ",\n";
-    append_run(text, *input.results[i], input.options);
-  }
-  text += "\n  ],\n";
-  append_limits(text, input);
+// What the numbers depend on beside the options.
+void append_environment(std::string& text, const JsonInput& input) {
+  utsname host = {};
+  uname(&host);
+  text += "  \"time\": " + quoted(input.began) + ",\n";
+  text += "  \"environment\": {\"host\": " + quoted(host.nodename);
+  text += ", \"cpu\": " + quoted(cpu_model());
+  text += ", \"cpus\": " + std::to_string(std::thread::hardware_concurrency());
+  text += ", \"kernel\": " + quoted(std::string(host.sysname) + " " + host.release) + "},\n";
+}
+
+// The options that hold for all runs, given or not.
+void append_options(std::string& text, const JsonInput& input) {
+  const Options& o = input.options;
+  text += "  \"command\": " + list_of(o.command, quoted) + ",\n  \"uri\": " + quoted(input.uri);
+  append(text, ",\n  \"options\": {\"idle\": \"%s\", \"pinned_cpus\": ", to_string(input.idle));
+  text += list_of(input.cpus, [](int cpu) { return std::to_string(cpu); });
   append(text,
-         "  \"audit\": {\"pools_whole\": %s, \"allocations_per_call\": %.6f, "
-         "\"registrations_per_call\": %.6f}\n}\n",
-         input.audit.pools_whole ? "true" : "false", input.audit.allocations_per_call,
-         input.audit.registrations_per_call);
-  return text;
-}
-
-std::string temporary_of(const std::string& path) {
-  return path + "." + std::to_string(getpid()) + ".tmp";
-}
-
-Result<void> system_error(const std::string& what) {
-  return fail(Errc::kSystem, what + ": " + std::strerror(errno));
+         ", \"timeout_ms\": %u, \"credits\": %u, \"backward_credits\": %u, \"inline\": %u, "
+         "\"max_receive_size\": %u, \"chunk_threshold\": %u, ",
+         o.timeout_ms, o.credits, backward_credits(o), o.inline_size, o.max_receive_size,
+         o.chunk_threshold);
+  append(text, "\"segments\": %u, \"seed\": %" PRIu64 ", \"rpcrdma_version\": \"%s\", ", o.segments,
+         o.seed, to_string(o.version.value_or(RpcRdmaVersion::kOne)));
+  append(text, "\"rpcrdma_dialect\": \"%s\", \"compat\": %s, \"reconnect\": %s, ",
+         to_string(o.draft), o.rfc5666 ? "\"rfc5666\"" : "null", truth(o.reconnect));
+  append(text, "\"retransmit\": %s, \"keepalive_ms\": %u, \"faults\": ", truth(o.retransmit),
+         o.keepalive_ms);
+  text += (o.faults ? quoted(to_string(*o.faults)) : "null") + "},\n";
 }
 
 }  // namespace
 
-Result<void> check_writable(const std::string& path) {
-  std::string temporary = temporary_of(path);
-  FILE* file = std::fopen(temporary.c_str(), "we");
-  if (file == nullptr)
-    return system_error("cannot write " + temporary);
-  std::fclose(file);
-  unlink(temporary.c_str());
-  return {};
+std::string version_text() {
+  return std::string("testrpc " RRDK_VERSION " (") + kRevision + ")";
 }
 
-Result<void> write_json(const JsonInput& input) {
-  const std::string& path = input.options.json;
-  std::string temporary = temporary_of(path);
-  FILE* file = std::fopen(temporary.c_str(), "we");
-  if (file == nullptr)
-    return system_error("cannot write " + temporary);
-  std::string text = to_json(input);
-  bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  written = std::fclose(file) == 0 && written;
-  if (!written || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    Result<void> error = system_error("cannot write " + path);
-    unlink(temporary.c_str());
-    return error;
+std::string utc_now() {
+  time_t now = time(nullptr);
+  tm parts = {};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+std::string to_json(const JsonInput& input) {
+  std::string text;
+  append(text, "{\n  \"tool\": \"testrpc\",\n  \"schema\": %d,\n", kSchema);
+  text += "  \"version\": \"" RRDK_VERSION "\",\n  \"revision\": " + quoted(kRevision) + ",\n";
+  append_environment(text, input);
+  append_options(text, input);
+  text += "  \"runs\": [\n";
+  for (size_t i = 0; i < input.results.size(); ++i) {
+    text += i == 0 ? "" : ",\n";
+    append_run(text, *input.results[i], input.options);
   }
-  return {};
+  const Audit& audit = input.audit;
+  append(text,
+         "\n  ],\n  \"audit\": {\"pools_whole\": %s, \"allocations\": %" PRIu64
+         ", \"allocations_per_call\": %.6f, \"registrations\": %" PRIu64
+         ", \"registrations_per_call\": %.6f}\n}\n",
+         truth(audit.pools_whole), audit.allocations, audit.per_call(audit.allocations),
+         audit.registrations, audit.per_call(audit.registrations));
+  return text;
 }
 
 }  // namespace rrdk::testrpc

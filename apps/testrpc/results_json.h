@@ -1,6 +1,7 @@
 // The results for programs: one JSON object.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,13 +16,17 @@ struct JsonInput {
   std::string uri;
   Results results;
   Audit audit;
-  std::vector<int> cpus;  // that the cache line went between; empty when it was not measured
+  IdlePolicy idle;
+  std::vector<int> cpus;  // the client's and the server's, or another one's; empty: not pinned
+  std::string began;      // in UTC, as ISO 8601 writes it
 };
 
-// Whether a file can be written there, asked before a run that would be in vain.
-Result<void> check_writable(const std::string& path);
+std::string to_json(const JsonInput& input);
 
-// Writes options.json whole or not at all: to a file beside it, which then takes its name.
-Result<void> write_json(const JsonInput& input);
+// "testrpc 0.1.0 (revision)"
+std::string version_text();
+
+// Now, in UTC: "2024-05-01T12:34:56Z".
+std::string utc_now();
 
 }  // namespace rrdk::testrpc

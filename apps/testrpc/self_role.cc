@@ -17,6 +17,8 @@
 
 #include "audit.h"
 #include "client_role.h"
+#include "machine_limits.h"
+#include "placement.h"
 #include "server_role.h"
 #include "stop.h"
 
@@ -51,29 +53,6 @@ class SocketFolder {
   bool made_;
 };
 
-// Where the two run, and how they idle. Busy only when nobody has to share a CPU.
-struct Placement {
-  int client = -1;
-  int server = -1;
-  std::vector<int> workers;
-  IdlePolicy idle = IdlePolicy::kYield;
-};
-
-Placement place(const Options& options) {
-  std::vector<int> cpus = apps::allowed_cpus();
-  Placement p;
-  size_t workers = options.dispatch == Dispatch::kWorker ? options.workers : 0;
-  if (cpus.size() >= 2) {
-    p.client = cpus[0];
-    p.server = cpus[1];
-  }
-  for (size_t i = 0; i < workers; ++i)
-    p.workers.push_back(2 + i < cpus.size() ? cpus[2 + i] : -1);
-  bool room_for_all = cpus.size() >= 2 + workers;
-  p.idle = options.idle.value_or(room_for_all ? IdlePolicy::kBusy : IdlePolicy::kYield);
-  return p;
-}
-
 // Reads the whole object; false at the end of the pipe or when it takes too long.
 bool read_object(int fd, void* to, size_t size, int timeout_ms) {
   auto* next = static_cast<char*>(to);
@@ -91,18 +70,41 @@ bool read_object(int fd, void* to, size_t size, int timeout_ms) {
   return true;
 }
 
-int server_process(const Options& options, const ServerSetup& setup, int report_fd) {
+// The server's first word, through the pipe: it listens, there.
+void tell_uri(int fd, const std::string& uri) {
+  auto length = static_cast<uint32_t>(uri.size());
+  if (write(fd, &length, sizeof length) != sizeof length ||
+      write(fd, uri.data(), uri.size()) != static_cast<ssize_t>(uri.size()))
+    _exit(1);
+}
+
+// Empty: the server has ended instead, and said why.
+std::string hear_uri(int fd) {
+  uint32_t length = 0;
+  if (!read_object(fd, &length, sizeof length, -1) || length > 4096)
+    return {};
+  std::string uri(length, '\0');
+  return read_object(fd, uri.data(), length, -1) ? uri : "";
+}
+
+int server_process(const Options& options, ServerSetup& setup, const std::vector<int>& cpus,
+                   int report_fd) {
+  if (Result<void> eal = start_eal(options); !eal)
+    return complain({eal.error().code, "server: " + eal.error().message});
+  Placement placement = place_both(options, cpus);
+  setup.idle = placement.idle;
+  setup.cpu = placement.server;
+  setup.worker_cpus = placement.workers;
   Result<ServerReport> report = serve(options, setup);
-  if (!report) {
-    std::fprintf(stderr, "testrpc: server: %s\n", report.error().message.c_str());
-    return 1;
-  }
+  if (!report)
+    return complain({report.error().code, "server: " + report.error().message});
   bool told = write(report_fd, &*report, sizeof *report) == sizeof *report;
   return told && report->pools_whole ? 0 : 1;
 }
 
 // Dies with the client, and leaves signals to it, which both get: Ctrl-C, or timeout(1).
-pid_t start_server(const Options& options, ServerSetup setup, int report_fd, int other_fd) {
+pid_t start_server(const Options& options, ServerSetup setup, const std::vector<int>& cpus,
+                   int report_fd, int other_fd) {
   pid_t parent = getpid();
   pid_t child = fork();
   if (child != 0)
@@ -110,16 +112,12 @@ pid_t start_server(const Options& options, ServerSetup setup, int report_fd, int
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent)
     _exit(1);
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGTERM, SIG_IGN);
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE})
+    std::signal(number, SIG_IGN);
   close(other_fd);
   count_allocations_in(setup.page->allocations);
-  setup.on_listening = [report_fd](const std::string&) {
-    char ready = 1;
-    if (write(report_fd, &ready, 1) != 1)
-      _exit(1);
-  };
-  int status = server_process(options, setup, report_fd);
+  setup.on_listening = [report_fd](const std::string& uri) { tell_uri(report_fd, uri); };
+  int status = server_process(options, setup, cpus, report_fd);
   std::fflush(nullptr);
   _exit(status);
 }
@@ -148,9 +146,22 @@ int complain(const char* what) {
   return 1;
 }
 
+void print_placement(const std::string& uri, const Placement& placement) {
+  std::string where = placement.client < 0
+                          ? "client and server share one CPU"
+                          : "client on CPU " + std::to_string(placement.client) +
+                                ", server on CPU " + std::to_string(placement.server);
+  std::printf("%s; %s, both %s\n", uri.c_str(), where.c_str(), to_string(placement.idle));
+  if (std::ranges::count(placement.workers, -1) != 0 && placement.idle != IdlePolicy::kAdaptive)
+    std::printf(
+        "%zu threads poll, and there are fewer CPUs than that: calls wait for the scheduler\n",
+        2 + placement.workers.size());
+}
+
 }  // namespace
 
-int run_self(const Options& given) {
+int run_self(const Options& given, JsonFile& json) {
+  catch_stop_signals();  // before there is anything to clean up
   Options options = given;
   SocketFolder folder;
   if (!folder.made())
@@ -159,50 +170,48 @@ int run_self(const Options& given) {
   int ends[2];
   if (page == nullptr || pipe2(ends, O_CLOEXEC) != 0)
     return complain("cannot share memory and a pipe with the server process");
-  Placement placement = place(options);
-  std::string uri = options.uri.empty() ? folder.uri() : options.uri;
+  std::vector<int> cpus = apps::allowed_cpus();
   std::vector<RunSpec> plan = make_plan(options);
   uint32_t size = options.interactive ? kDefaultMaxSize : largest_size(plan);
   uint32_t window = options.interactive ? 64 : largest_window(plan);
 
-  ServerSetup server = {.uri = uri,
-                        .idle = placement.idle,
-                        .scale = {options.connections, window, size},
-                        .cpu = placement.server,
-                        .worker_cpus = placement.workers,
-                        .page = page,
-                        .on_listening = {}};
+  ServerSetup server;
+  server.uri = options.uri.empty() ? folder.uri() : options.uri;
+  server.scale = {options.connections, window, size};
+  server.page = page;
   Options of_server = options;
   of_server.faults.reset();
-  pid_t child = start_server(of_server, server, ends[1], ends[0]);
+  pid_t child = start_server(of_server, server, cpus, ends[1], ends[0]);
   if (child < 0)
     return complain("fork");
   close(ends[1]);
-  catch_stop_signals();
-  char ready = 0;
-  if (!read_object(ends[0], &ready, 1, -1)) {
-    waitpid(child, nullptr, 0);
-    return 1;  // the server has said why
+  std::string uri = hear_uri(ends[0]);
+  if (uri.empty()) {
+    int ended = 0;
+    waitpid(child, &ended, 0);
+    return WIFEXITED(ended) && WEXITSTATUS(ended) != 0 ? WEXITSTATUS(ended) : 1;
   }
-  std::string where = placement.client < 0
-                          ? "client and server share one CPU"
-                          : "client on CPU " + std::to_string(placement.client) +
-                                ", server on CPU " + std::to_string(placement.server);
-  std::printf("%s; %s, both %s\n", uri.c_str(), where.c_str(), to_string(placement.idle));
-
   bool server_whole = false;
   bool ended = false;
   auto finish = [&] {
     ended = true;
     return server_whole = end_server(*page, child, ends[0]);
   };
-  ClientSetup client = {.uri = uri,
-                        .idle = placement.idle,
-                        .cpu = placement.client,
-                        .other_cpu = placement.server,
-                        .page = page,
-                        .finish_server = finish};
-  int status = run_client(options, client);
+  int status = 1;
+  if (Result<void> eal = start_eal(options); eal) {
+    Placement placement = place_both(options, cpus);
+    print_placement(uri, placement);
+    ClientSetup client = {.uri = uri,
+                          .idle = placement.idle,
+                          .cpu = placement.client,
+                          .other_cpu = placement.server,
+                          .page = page,
+                          .json = &json,
+                          .finish_server = finish};
+    status = run_client(options, client);
+  } else {
+    status = complain(eal.error());
+  }
   if (!ended)
     finish();
   return status;

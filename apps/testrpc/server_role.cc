@@ -7,11 +7,15 @@
 #include <cstdio>
 
 #include "audit.h"
+#include "client_role.h"
 #include "directory.h"
 #include "perf_program.h"
+#include "placement.h"
 #include "poll_loop.h"
 #include "report.h"
+#include "rrdk/eal.h"
 #include "rrdk/server.h"
+#include "server_prompt.h"
 #include "stop.h"
 
 namespace rrdk::testrpc {
@@ -74,27 +78,33 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   return s;
 }
 
-void wait_for_signal() {
-  while (!stop_requested())
-    poll(nullptr, 0, 100);  // a signal interrupts it; one that came just before costs 100 ms
+// Without a prompt: a signal interrupts the sleep; one that came just before costs 100 ms.
+void wait_until_stopped(ServerPrompt* prompt) {
+  while (!stop_requested() && (prompt == nullptr || prompt->look(100))) {
+    if (prompt == nullptr)
+      poll(nullptr, 0, 100);
+  }
 }
 
-void poll_until_stopped(Serving& s, const ServerSetup& setup) {
+void poll_until_stopped(Serving& s, const ServerSetup& setup, ServerPrompt* prompt) {
   PollLoop loop(*s.runtime, setup.idle);
   SharedPage* page = setup.page;
   if (page == nullptr) {
-    while (!stop_requested())
+    while (!stop_requested() && (prompt == nullptr || prompt->look_now_and_then()))
       loop.step();
     return;
   }
   while (!page->stop.load(std::memory_order_relaxed)) {
     if (page->line.wanted()) {
       page->registrations = s.memory->registrations();
+      page->preemptions = preemptions();
       apps::answer(page->line);
     }
     loop.step();
   }
 }
+
+}  // namespace
 
 void print_served(const ServerStats& stats, bool replay_cache) {
   std::printf("\nserved %" PRIu64 " calls on %" PRIu64 " connections\n", stats.calls,
@@ -121,6 +131,8 @@ void print_served(const ServerStats& stats, bool replay_cache) {
   row_if_any("closed stalled", stats.closed_stalled);
   row_if_any("calls not run", stats.calls_not_run);
   row_if_any("failed again", stats.replay.failed_again);
+  for (Refusal reason : all_refusals())
+    row_if_any(to_string(reason), stats.refusals[reason]);
   row_if_any("configured", stats.rfc5666.configured);
   row_if_any("padded calls", stats.rfc5666.padded_calls);
   row_if_any("replies read", stats.rfc5666.read_replies);
@@ -135,6 +147,8 @@ void print_served(const ServerStats& stats, bool replay_cache) {
   row("answered SYSTEM_ERR", stats.replay.lost);
   row("run unprotected", stats.replay.unprotected);
 }
+
+namespace {
 
 // After the first signal. A second one ends the process.
 void drain(Server& server, uint32_t timeout_ms) {
@@ -160,7 +174,8 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
     return tl::unexpected(made.error());
   Serving& s = *made;
   if (setup.cpu >= 0 && !apps::pin_to_cpu(setup.cpu))
-    return fail(Errc::kInvalidArgument, "CPU " + std::to_string(setup.cpu) + " is not ours to use");
+    return fail(Errc::kInvalidArgument,
+                "CPU " + std::to_string(setup.cpu) + " does not exist or is not ours to use");
   Result<std::string> listening = s.server->listen(setup.uri);
   if (!listening)
     return tl::unexpected(listening.error());
@@ -176,10 +191,14 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
       return tl::unexpected(set.error());
   }
   setup.on_listening(*listening);
+  std::unique_ptr<ServerPrompt> prompt;
+  if (options.interactive && setup.page == nullptr)
+    prompt = std::make_unique<ServerPrompt>(*s.server, *s.runtime, options);
   if (s.runtime->embedded())
-    poll_until_stopped(s, setup);
+    poll_until_stopped(s, setup, prompt.get());
   else
-    wait_for_signal();
+    wait_until_stopped(prompt.get());
+  prompt.reset();
   listing = {};
   if (setup.page == nullptr)
     drain(*s.server, options.drain_timeout_ms);
@@ -196,6 +215,22 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
       .pools_whole = s.memory->whole(), .calls = stats.calls, .rejected = stats.rejected};
 }
 
+namespace {
+
+std::string busy_cpus(const Options& options) {
+  size_t busy = std::max<size_t>(1, options.poll_cpus.size()) +
+                (options.dispatch == Dispatch::kWorker ? options.workers : 0);
+  return busy == 1 ? "a CPU" : std::to_string(busy) + " CPUs";
+}
+
+int pinned_cpu(const Options& options) {
+  if (options.cpu)
+    return *options.cpu;
+  return names_cores(options) && !eal_cpus().empty() ? eal_cpus().front() : -1;
+}
+
+}  // namespace
+
 int run_server(const Options& options) {
   catch_stop_signals();
   uint32_t window = std::min(options.credits, 32u);
@@ -206,15 +241,17 @@ int run_server(const Options& options) {
   setup.cpu = options.cpu.value_or(-1);
   if (options.dispatch == Dispatch::kWorker)
     setup.worker_cpus.assign(options.workers, -1);
-  setup.on_listening = [](const std::string& uri) {
+  setup.on_listening = [&](const std::string& uri) {
+    if (setup.idle != IdlePolicy::kAdaptive)
+      std::printf("idle policy %s: this keeps %s busy even without calls; --idle adaptive sleeps\n",
+                  to_string(setup.idle), busy_cpus(options).c_str());
+    warn_of_neighbour(pinned_cpu(options), setup.idle);
     std::printf("listening on %s\n", uri.c_str());
     std::fflush(stdout);
   };
   Result<ServerReport> report = serve(options, setup);
-  if (!report) {
-    std::fprintf(stderr, "testrpc: %s\n", report.error().message.c_str());
-    return 1;
-  }
+  if (!report)
+    return complain(report.error());
   std::printf("pools whole: %s\n", report->pools_whole ? "yes" : "NO");
   return report->pools_whole ? 0 : 1;
 }

@@ -24,6 +24,9 @@ struct ServerSetup {
 // Returns the error that ended it, or the report.
 Result<ServerReport> serve(const Options& options, const ServerSetup& setup);
 
+// The counters that say something.
+void print_served(const ServerStats& stats, bool replay_cache);
+
 // --server: the exit status.
 int run_server(const Options& options);
 

@@ -9,16 +9,31 @@
 
 namespace rrdk::testrpc {
 
+namespace {
+
+bool any_starts_with(const std::vector<std::string>& arguments,
+                     std::initializer_list<std::string_view> beginnings) {
+  return std::ranges::any_of(arguments, [&](const std::string& argument) {
+    return std::ranges::any_of(
+        beginnings, [&](std::string_view beginning) { return argument.starts_with(beginning); });
+  });
+}
+
+}  // namespace
+
 Result<void> start_eal(const Options& options) {
   std::vector<std::string> arguments = options.eal;
   // Two processes with the same arguments must not want the same files.
-  if (options.role == Role::kSelf && !arguments.empty()) {
-    bool no_huge = std::ranges::find(arguments, "--no-huge") != arguments.end();
-    const char* apart = no_huge ? "--no-shconf" : "--in-memory";
-    if (std::ranges::find(arguments, apart) == arguments.end())
-      arguments.emplace_back(apart);
-  }
-  return ensure_eal(arguments);
+  bool files =
+      any_starts_with(arguments, {"--socket-mem", "--huge", "--file-prefix", "--legacy-mem",
+                                  "--single-file-segments", "--proc-type"});
+  if (options.role == Role::kSelf && files && !any_starts_with(arguments, {"--in-memory"}))
+    arguments.emplace_back("--in-memory");
+  return ensure_eal(arguments, EalArguments::kOverDefaults);
+}
+
+bool names_cores(const Options& options) {
+  return any_starts_with(options.eal, {"-l", "-c", "--lcores"});
 }
 
 // Interactive mode may ask for any engine later on.

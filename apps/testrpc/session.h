@@ -21,8 +21,10 @@ struct Scale {
   uint32_t max_size;  // bytes of data in one call
 };
 
-// Starts EAL as the options say.
+// Starts EAL as the options say, over the library's quiet defaults.
 Result<void> start_eal(const Options& options);
+// Whether EAL's arguments say which cores to use.
+bool names_cores(const Options& options);
 
 // Size classes for one side of so many calls, with room for every call at once.
 // Calls of a server that may be on their way to one client.

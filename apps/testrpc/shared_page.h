@@ -15,6 +15,7 @@ struct SharedPage {
   // date before the last answer to a ping.
   alignas(64) std::atomic<uint64_t> allocations{0};
   std::atomic<uint64_t> registrations{0};
+  std::atomic<uint64_t> preemptions{0};  // likewise
   // Set by the client: end, and report.
   alignas(64) std::atomic<bool> stop{false};
 };

@@ -63,6 +63,11 @@ std::vector<std::string> split(std::string_view text) {
   }
 }
 
+std::string number_text(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value, std::chars_format::general).ptr};
+}
+
 std::string size_text(uint64_t bytes) {
   if (bytes != 0 && bytes % (1u << 20) == 0)
     return std::to_string(bytes >> 20) + "M";

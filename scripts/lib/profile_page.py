@@ -2,7 +2,8 @@
 import base64
 import html
 
-from lib.profile_plots import run_name
+from lib.profile_plots import shown_windows
+from lib.profile_runs import run_name
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em;
@@ -10,7 +11,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 75em; 
 img { max-width: 100%; height: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25em .7em; text-align: right; border-bottom: 1px solid #ddd; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child { text-align: left; white-space: nowrap; }
 .scroll { overflow-x: auto; }
 """
 
@@ -40,30 +41,45 @@ def write(path, title, parts):
         + "\n".join(parts) + "\n</body></html>\n", encoding="utf-8")
 
 
+def about(profile):
+    """What was measured, when, where and how."""
+    machine, chosen = profile["environment"], profile["options"]
+    return [f"{profile['time']} on {machine['host']}: {machine['cpu']}, {machine['cpus']} CPUs, {machine['kernel']}",
+            f"testrpc {profile['version']} ({profile['revision']}), {profile['uri'].split(':')[0]}:, cores "
+            f"{chosen['idle']}, pinned to CPUs {chosen['pinned_cpus']}",
+            " ".join(profile["command"])]
+
+
+def paragraphs(lines):
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+
+
 def write_profile(profile, out):
-    machine = (f"testrpc {profile['version']}; {profile['cpu']}, {profile['cpus']} CPUs; "
-               f"Linux {profile['kernel']}; {profile['uri'].split(':')[0]}")
-    head = ["call", "in flight", "RPC/s", "GB/s", "p50 µs", "p90", "p99", "p99.9", "max",
+    head = ["call", "in flight", "RPC/s", "GB/s", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "max µs",
             "cache line ns", "p50 / line", "memcpy GB/s", "of memcpy"]
     rows = []
-    for run, limit in zip(profile["runs"], profile["limits"]):
-        latency = run["latency_ns"]
+    for run in profile["runs"]:
+        latency, limit = run["latency_ns"], run["limits"]
         rows.append([run_name(run), run["window"], f"{run['rpc_per_s']:,.0f}",
-                     f"{run['bytes_per_s'] / 1e9:.3f}" if run["size"] else "-",
+                     f"{run['bytes_per_s'] / 1e9:.3f}" if run["sizes"] else "-",
                      *(us(latency[p]) for p in ("p50", "p90", "p99", "p99.9", "max")),
                      f"{limit['cache_line_rtt_ns']:.0f}",
                      f"{limit['p50_per_cache_line_rtt']:.1f}",
-                     f"{limit['memcpy_bytes_per_s'] / 1e9:.1f}" if run["size"] else "-",
-                     f"{limit['of_memcpy']:.0%}" if run["size"] else "-"])
+                     f"{limit['memcpy_bytes_per_s'] / 1e9:.1f}" if run["sizes"] else "-",
+                     f"{limit['of_memcpy']:.0%}" if run["sizes"] else "-"])
+    shown, hidden = shown_windows(profile)
+    windows = f"Drawn: {' and '.join(map(str, shown))} calls in flight."
+    if hidden:
+        windows += f" The table below has {', '.join(map(str, hidden))}, too."
     write(out / "index.html", "Latency profile", [
-        f"<p>{html.escape(machine)}</p>",
-        "<h2>Percentiles</h2>", picture(out / "percentiles.png", "latency by percentile"),
+        paragraphs(about(profile)), "<h2>Percentiles</h2>", paragraphs([windows]),
+        picture(out / "percentiles.png", "latency by percentile"),
         "<h2>Throughput against latency</h2>",
         picture(out / "throughput.png", "throughput against latency"),
         "<h2>All runs</h2>", table(head, rows)])
 
 
-COMPARE_HEAD = ["call", "in flight", "p50 A µs", "p50 B", "B/A", "p99 A µs", "p99 B", "B/A",
+COMPARE_HEAD = ["call", "in flight", "p50 A µs", "p50 B µs", "B/A", "p99 A µs", "p99 B µs", "B/A",
                 "RPC/s A", "RPC/s B", "B/A"]
 
 
@@ -85,8 +101,8 @@ def compare_text(pairs):
                                for i, (cell, w) in enumerate(zip(row, widths))) for row in rows)
 
 
-def write_compare(pairs, paths, out):
+def write_compare(pairs, environments, remarks, out):
     write(out / "compare.html", "Two latency profiles", [
-        f"<p>A: {html.escape(str(paths[0]))}<br>B: {html.escape(str(paths[1]))}</p>",
+        paragraphs(environments), paragraphs(remarks),
         picture(out / "compare.png", "ratios of the second result to the first"),
         table(COMPARE_HEAD, compare_rows(pairs))])

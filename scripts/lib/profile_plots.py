@@ -5,30 +5,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
 
+from lib.profile_runs import run_name, size_text  # noqa: E402
+
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444"]
 STYLES = ["-", "--", ":", "-."]
 PERCENTILES = [50, 90, 99, 99.9, 99.99, 99.999]
-
-
-def size_text(size):
-    for unit, suffix in ((1 << 20, "M"), (1 << 10, "K")):
-        if size and size % unit == 0:
-            return f"{size // unit}{suffix}"
-    return str(size)
-
-
-def run_name(run):
-    return run["engine"] if not run["size"] else f"{run['engine']} {size_text(run['size'])}"
-
-
-def key(run):
-    return run["engine"], run["size"], run["window"]
-
-
-def match(before, after):
-    """Pairs of runs of the same kind, in the order of the first list."""
-    others = {key(run): run for run in after}
-    return [(run, others[key(run)]) for run in before if key(run) in others]
 
 
 def time_text(us, _=None):
@@ -77,10 +58,15 @@ def curve(run):
     return points
 
 
+def shown_windows(profile):
+    """The windows that have a panel, smallest and largest, and those that only the table has."""
+    windows = sorted({run["window"] for run in profile["runs"]})
+    return (windows, []) if len(windows) <= 2 else ([windows[0], windows[-1]], windows[1:-1])
+
+
 def percentiles(profile, path):
     """Latency by percentile; one panel for each window of interest."""
-    windows = sorted({run["window"] for run in profile["runs"]})
-    windows = windows if len(windows) <= 2 else [windows[0], windows[-1]]
+    windows, _ = shown_windows(profile)
     figure, axes = plt.subplots(1, len(windows), figsize=(1.5 + 5.2 * len(windows), 5.2),
                                 sharey=True, squeeze=False, layout="constrained")
     names = list(dict.fromkeys(run_name(run) for run in profile["runs"]))
@@ -98,7 +84,7 @@ def percentiles(profile, path):
                 color=COLORS[engines.index(run["engine"]) % len(COLORS)], linewidth=1.6)
         axis.set_title(f"{window} call{'s' * (window > 1)} in flight")
         axis.set_xscale("log")
-        axis.set_xlabel("percentile (at the left edge the fastest call)")
+        axis.set_xlabel("percentile of calls")
     for axis in axes[0]:
         shown = [p for p in PERCENTILES if 1 / (1 - p / 100) <= longest * 1.01]
         axis.set_xlim(1, longest * 1.05)
@@ -107,7 +93,7 @@ def percentiles(profile, path):
         axis.xaxis.set_major_formatter(FuncFormatter(
             lambda x, _: f"p{100 - 100 / x:.6g}"))
         time_axis(axis)
-    axes[0][0].set_ylabel("latency (log)")
+    axes[0][0].set_ylabel("latency in µs to s (log)")
     axes[0][-1].legend([lines[n] for n in names if n in lines], [n for n in names if n in lines],
                        loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     figure.suptitle("Latency percentiles")
@@ -142,7 +128,7 @@ def throughput(profile, path):
         axis.set_title(f"{engine} (numbers: calls in flight)", fontsize=11)
         axis.set_xscale("log")
         axis.set_xlabel("RPC/s (log)")
-        axis.set_ylabel("latency (log)")
+        axis.set_ylabel("latency in µs to s (log)")
         axis.margins(0.08)
         count_axis(axis)
         time_axis(axis)
@@ -194,7 +180,7 @@ def compare(pairs, names, path):
     axis.grid(True, axis="x", color="#dddddd", linewidth=0.7)
     axis.set_yticks(list(positions), [f"{run_name(a)} w={a['window']}" for a, _ in pairs])
     axis.set_ylim(len(pairs) - 0.5, -0.5)
-    axis.set_xlabel(f"{names[1]} / {names[0]} (log)")
+    axis.set_xlabel(f"{names[1]} as a multiple of {names[0]} (log)")
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=len(RATIOS), frameon=False)
     figure.savefig(path, dpi=120)
     plt.close(figure)

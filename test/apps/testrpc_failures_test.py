@@ -26,9 +26,34 @@ class Mistakes(harness.Case):
     def test_unknown_option(self):
         self.assert_refused("--self", "--frobnicate")
 
-    def test_unknown_engine(self):
-        process = self.run_testrpc("--self", "--engine", "raed")
-        self.assert_fails_with_one_line(process, "raed", "read", status=2)
+    def test_slips_are_answered_with_what_was_meant(self):
+        for words, meant in ((["--self", "--engine", "raed"], "did you mean read?"),
+                             (["--self", "--widnow", "4"], "did you mean --window?"),
+                             (["--self", "-size", "4"], "did you mean --size?"),
+                             (["--sever", "shm:/x"], "did you mean --server?")):
+            self.assert_fails_with_one_line(self.run_testrpc(*words), meant, status=2)
+
+    def test_options_that_would_do_nothing(self):
+        for words, reason in (
+                (["--self", "--cpu", "77"], "--cpu is for --server and --client"),
+                (["--self", "--max-size", "512", "--size", "4K"], "--max-size is for --server"),
+                (["--self", "--workers", "4"], "--workers needs --dispatch worker"),
+                (["--client", self.uri, "--workers", "2"], "--workers is for --server and --self"),
+                (["--client", self.uri, "--max-size", "4K"], "--max-size is for --server"),
+                (["--server", self.uri, "--engine", "null"], "--engine is for --client and --self"),
+                (["--server", self.uri, "--rate", "5"], "--rate is for --client and --self"),
+                (["--server", self.uri, "--verify"], "--verify is for --client and --self"),
+                (["--self", "--drain-timeout", "3"], "--drain-timeout is for --server"),
+                (["--self", "--nfs-export", "/x"], "--nfs-export is for --client"),
+                (["--client", self.uri, "--nfs-export", "/x"], "--nfs-export needs --engine nfs3"),
+                (["--self", "--histogram"], "--histogram needs --json"),
+                (["--self", "--max-receive-size", "8K"], "--max-receive-size needs --rpcrdma-version")):
+            self.assert_fails_with_one_line(self.run_testrpc(*words), reason, status=2)
+
+    def test_cpus_that_are_not_there(self):
+        for role in ("--server", "--client"):
+            process = self.run_testrpc(role, self.uri, "--cpu", "1000")
+            self.assert_fails_with_one_line(process, "CPU 1000 does not exist or is not ours to use")
 
     def test_bad_size(self):
         self.assert_refused("--self", "--size", "4Q")
@@ -49,8 +74,17 @@ class Mistakes(harness.Case):
     def test_help_is_no_mistake(self):
         process = self.run_testrpc("--help")
         self.assert_status(process, 0)
-        for option in ("--server", "--rate", "--verify", "--json", "-i"):
-            self.assertIn(option, process.output)
+        for word in ("--server", "--rate", "--verify", "--json", "-i", "What to call:", "shm:PATH", "verbs://HOST"):
+            self.assertIn(word, process.output)
+        for line in process.lines:
+            self.assertLessEqual(len(line), 80, line)
+            self.assertEqual(line, line.rstrip())
+
+    def test_the_version(self):
+        for word in ("-v", "--version"):
+            process = self.run_testrpc(word)
+            self.assert_status(process, 0)
+            self.assertRegex(process.output, r"^testrpc \d+\.\d+\.\d+ \(\S+\)$")
 
 
 class Addresses(harness.Case):
@@ -60,10 +94,15 @@ class Addresses(harness.Case):
 
     def test_client_unknown_scheme(self):
         process = self.run_testrpc("--client", "carrier-pigeon://loft", *CALL)
-        self.assert_fails_with_one_line(process, "carrier-pigeon")
+        self.assert_fails_with_one_line(process, "carrier-pigeon", status=2)
 
     def test_server_unknown_scheme(self):
-        self.assert_fails_with_one_line(self.run_testrpc("--server", "nonsense"), "nonsense")
+        self.assert_fails_with_one_line(self.run_testrpc("--server", "nonsense"), "nonsense", status=2)
+
+    def test_addresses_that_are_none(self):
+        for uri in ("shm:", "iwarp://", "iwarp://host:port", "iwarp://127.0.0.1:1?colour=red"):
+            for role in ("--client", "--server", "--self"):
+                self.assert_fails_with_one_line(self.run_testrpc(f"{role}={uri}"), status=2)
 
     def test_server_in_a_folder_that_is_not_there(self):
         process = self.run_testrpc("--server", f"shm:{self.folder}/none/socket")
@@ -277,6 +316,15 @@ class CtrlC(harness.Case):
         self.assertRegex(process.output, r"null +- +1 +\d+")
         self.assertFalse(os.path.exists(os.path.dirname(path)))
         self.assertFalse(os.path.exists(f"/proc/{children[0]}"))
+
+    def test_self_leaves_nothing_when_its_terminal_or_its_reader_goes(self):
+        for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM):
+            process = self.start("--self", "--engine", "null", "--duration", "600")
+            path = re.search(r"shm:(\S+?);", process.wait_for_line("shm:"))[1]
+            process.wait_for_line("RPC/s")
+            process.send(number)
+            self.assert_status(process, 0 if number == signal.SIGTERM else -number)
+            self.assertFalse(os.path.exists(os.path.dirname(path)), number)
 
     def test_server_of_self_dies_with_it(self):
         process = self.start("--self", "--engine", "null", "--duration", "600")

@@ -1,15 +1,22 @@
 #!/usr/bin/env python3
 """The ways to run testrpc: --self, closed and open loop, JSON, and the prompt."""
+import datetime
+import json
 import os
-import re
+import signal
+import stat
+import subprocess
 
 import testrpc_harness as harness
 from testrpc_terminal import Terminal
 
-RUN_KEYS = {"engine", "size", "window", "connections", "dispatch", "seconds", "calls", "errors",
-            "reconnects", "retransmissions", "keepalives", "rpcrdma_version", "fallbacks",
-            "wrong_bytes", "rpc_per_s", "bytes_per_s", "latency_ns"}
+RUN_KEYS = {"engine", "size", "sizes", "window", "connections", "dispatch", "verify", "seconds", "calls",
+            "calls_right", "errors", "errors_by_reason", "rate", "reconnects", "retransmissions", "keepalives",
+            "preemptions", "rpcrdma_version", "fallbacks", "wrong_bytes", "rpc_per_s", "bytes_per_s",
+            "latency_ns", "limits"}
+OPEN_LOOP_KEYS = {"calls_due", "calls_not_made", "saturated"}
 LATENCY_KEYS = ["min", "mean", "p50", "p90", "p99", "p99.9", "max"]
+QUICK = ["--self", "--engine", "null", "--count", "10"]
 
 
 class Json(harness.Case):
@@ -18,7 +25,17 @@ class Json(harness.Case):
                                    "--window", "1,4", "--duration", "0.3", "--json",
                                    self.json_path)
         result = self.assert_all_right(process)
-        self.assertEqual(set(result), {"tool", "version", "uri", "runs", "limits", "audit"})
+        self.assertEqual(set(result), {"tool", "schema", "version", "revision", "time", "environment", "command",
+                                       "uri", "options", "runs", "audit"})
+        self.assertEqual(set(result["environment"]), {"host", "cpu", "cpus", "kernel"})
+        self.assertEqual(result["environment"]["kernel"], f"{os.uname().sysname} {os.uname().release}")
+        self.assertEqual(result["command"][1:6], ["--self", "--engine", "null,read", "--size", "1K,64K"])
+        self.assertEqual(set(result["options"]), {
+            "idle", "pinned_cpus", "timeout_ms", "credits", "backward_credits", "inline", "max_receive_size",
+            "chunk_threshold", "segments", "seed", "rpcrdma_version", "rpcrdma_dialect", "compat", "reconnect",
+            "retransmit", "keepalive_ms", "faults"})
+        began = datetime.datetime.strptime(result["time"], "%Y-%m-%dT%H:%M:%S%z")
+        self.assertLessEqual(began, datetime.datetime.now(datetime.timezone.utc))
         self.assertEqual(result["tool"], "testrpc")
         self.assertRegex(result["version"], r"^\d+\.\d+\.\d+$")
         self.assertTrue(result["uri"].startswith("shm:"))
@@ -35,8 +52,102 @@ class Json(harness.Case):
                                    delta=1 + 0.001 * run["rpc_per_s"])
             self.assertAlmostEqual(run["bytes_per_s"], run["rpc_per_s"] * run["size"],
                                    delta=1 + 0.001 * run["bytes_per_s"])
-        self.assertEqual(set(result["audit"]),
-                         {"pools_whole", "allocations_per_call", "registrations_per_call"})
+            self.assertEqual(run["calls_right"], run["calls"])
+            self.assertEqual(run["errors_by_reason"], {})
+            self.assertIsNone(run["rate"])
+            self.assertEqual(set(run["limits"]), {"cache_line_rtt_ns", "p50_per_cache_line_rtt",
+                                                  "memcpy_bytes_per_s", "of_memcpy"})
+        self.assertEqual(set(result["audit"]), {"pools_whole", "allocations", "allocations_per_call",
+                                                "registrations", "registrations_per_call"})
+
+    def test_says_what_was_asked_for(self):
+        server = self.start_server()
+        process = self.run_testrpc("--client", self.uri, "--engine", "mixed", "--size", "1K,8K", "--rate", "300",
+                                   "--duration", "0.5", "--verify", "--idle", "adaptive", "--credits", "7",
+                                   "--faults", "delay-us=1:0.5,seed=3", "--json", self.json_path)
+        result = self.assert_all_right(process)
+        run = result["runs"][0]
+        self.assertEqual(set(run), RUN_KEYS | OPEN_LOOP_KEYS)
+        self.assertEqual((run["rate"], run["sizes"], run["verify"]), (300, [1024, 8192], True))
+        self.assertEqual((run["calls_due"], run["calls_not_made"]), (150, 0))
+        options = result["options"]
+        self.assertEqual((options["idle"], options["credits"]), ("adaptive", 7))
+        self.assertEqual(options["faults"], "delay-us=1:0.5,seed=3")
+        self.stop_server(server)
+
+    def test_errors_have_their_reasons(self):
+        server = self.start_server("--max-size", "64K")
+        client = self.run_testrpc("--client", self.uri, "--engine", "read", "--size", "128K", "--count", "10",
+                                  "--json", self.json_path)
+        self.assert_status(client, 1)
+        run = self.result()["runs"][0]
+        reason, = run["errors_by_reason"]
+        self.assertIn("--max-size", reason)
+        self.assertEqual(run["errors_by_reason"][reason], run["errors"])
+        self.stop_server(server)
+
+    def split(self, *arguments, **options):
+        """Its exit status, stdout and stderr, apart."""
+        done = subprocess.run([os.path.abspath(harness.TESTRPC), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=False, timeout=harness.PATIENCE, **options)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_dash_is_stdout_and_the_table_goes_to_stderr(self):
+        status, out, err = self.split(*QUICK, "--json", "-", cwd=self.folder)
+        self.assertEqual(status, 0, err)
+        self.assertEqual(json.loads(out)["runs"][0]["calls"], 10)
+        self.assertRegex(err, r"null +- +1 +\d+")
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_what_stdout_is_by_another_name_is_stdout(self):
+        status, out, err = self.split(*QUICK, "--json", "/proc/self/fd/1")
+        self.assertEqual(status, 0, err)
+        self.assertEqual(json.loads(out)["tool"], "testrpc")
+
+    def test_a_pipe_is_written_into(self):
+        path = f"{self.folder}/pipe"
+        os.mkfifo(path)
+        process = self.start(*QUICK, "--json", path)
+        with open(path, encoding="utf-8") as pipe:
+            self.assertEqual(json.load(pipe)["tool"], "testrpc")
+        self.assert_status(process, 0)
+        self.assertTrue(stat.S_ISFIFO(os.lstat(path).st_mode))
+
+    def test_a_device_is_written_into(self):
+        if os.geteuid() != 0:
+            self.skipTest("making a device node needs root")
+        inside = ('mount -t tmpfs none "$1" && mknod "$1/null" c 1 3 && "$2" --self --engine null --count 10 '
+                  '--json "$1/null" && stat -c %F "$1/null"')
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", inside, "sh", self.folder, harness.TESTRPC],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                              timeout=harness.PATIENCE)
+        if "unshare failed" in done.stderr or "mount:" in done.stderr or "mknod:" in done.stderr:
+            self.skipTest(f"no mount namespace or device node here: {done.stderr.strip()}")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("character special file", done.stdout)
+
+    def test_a_symbolic_link_stays_and_its_target_is_written(self):
+        target = f"{self.folder}/target.json"
+        for there in (False, True):
+            link = f"{self.folder}/link{there}"
+            os.symlink("target.json", link)
+            self.assert_status(self.run_testrpc(*QUICK, "--json", link), 0)
+            self.assertTrue(os.path.islink(link))
+            with open(target, encoding="utf-8") as file:
+                self.assertEqual(json.load(file)["tool"], "testrpc")
+
+    def test_a_file_is_replaced_as_a_whole_and_keeps_its_mode(self):
+        with open(self.json_path, "w", encoding="utf-8") as file:
+            file.write("old")
+        os.chmod(self.json_path, 0o600)
+        with open(self.json_path, encoding="utf-8") as old:
+            self.assert_status(self.run_testrpc(*QUICK, "--json", self.json_path), 0)
+            self.assertEqual(old.read(), "old")
+        self.assertEqual(stat.S_IMODE(os.stat(self.json_path).st_mode), 0o600)
+        self.assertEqual(os.listdir(self.folder), ["result.json"])
+
+    def test_a_folder_is_refused(self):
+        self.assert_fails_with_one_line(self.run_testrpc(*QUICK, "--json", self.folder), "directory")
 
     def test_steady_state_allocates_and_registers_nothing(self):
         process = self.run_testrpc("--self", "--engine", "null,echo,read,write,sandwich,read2",
@@ -65,6 +176,29 @@ class Loops(harness.Case):
                                    "2", "--json", self.json_path)
         run = self.assert_all_right(process)["runs"][0]
         self.assertEqual(run["calls"], 1000)
+        self.assertEqual((run["rate"], run["calls_due"], run["calls_not_made"]), (500, 1000, 0))
+
+    def test_open_loop_above_capacity_ends_and_counts_what_it_did_not_make(self):
+        # Megabytes with every byte checked, one at a time: of the ten million calls that are due
+        # there is time for a few thousand, and to make them all would take half an hour.
+        process = self.run_testrpc("--self", "--engine", "read", "--size", "1M", "--verify", "--window", "1",
+                                   "--rate", "10000000", "--duration", "1", "--json", self.json_path)
+        run = self.assert_all_right(process)["runs"][0]
+        self.assertEqual(run["calls_due"], 10_000_000)
+        self.assertEqual(run["calls"] + run["calls_not_made"], 10_000_000)
+        self.assertGreater(run["calls_not_made"], 5_000_000)
+        self.assertTrue(run["saturated"])
+        self.assertRegex(process.output, r"SATURATED: read 1M w=1: offered 10000000 RPC/s, achieved \d+; \d+ of "
+                                         r"10000000 not made")
+        row = next(line for line in process.lines if line.startswith("read  "))
+        self.assertRegex(row, r"^read +1M +1 +10000000 +\d+ +\d+( +[\d.]+(us|ms|s)){4}$")
+
+    def test_open_loop_of_a_core_that_sleeps(self):
+        # How well it wakes up is for test_runtime's ApplicationTimers; here no call gets lost in it.
+        process = self.run_testrpc("--self", "--engine", "null", "--rate", "200", "--duration", "1", "--idle",
+                                   "adaptive", "--json", self.json_path)
+        run = self.assert_all_right(process)["runs"][0]
+        self.assertEqual(run["calls"], 200)
 
     def test_open_loop_counts_the_wait_of_calls_that_start_late(self):
         # One call in flight, and each holds a megabyte to verify: a million calls a second are
@@ -82,6 +216,9 @@ class Loops(harness.Case):
                                   "--count", "10")
         self.assert_status(client, 1)
         self.assertIn("refused by the perf program", client.output)
+        # It is a mistake: one call finds that out, and nobody takes the refusals for throughput.
+        self.assertRegex(client.output, r"read +128K +1 +!0 ")
+        self.assertRegex(client.output, r"ERRORS in read 128K w=1: \d refused")
         self.stop_server(server)
 
     def test_on_one_cpu_nobody_is_probed(self):
@@ -90,12 +227,69 @@ class Loops(harness.Case):
         process = self.start("-c", cpu, harness.TESTRPC, "--client", self.uri, "--engine", "null",
                              "--count", "10", "--json", self.json_path, program="taskset")
         result = self.assert_all_right(process, count=10)
-        self.assertEqual(result["limits"]["cache_line_rtt_ns"], 0)
+        self.assertEqual(result["runs"][0]["limits"]["cache_line_rtt_ns"], 0)
 
     def test_self_with_eal_arguments(self):
         process = self.run_testrpc("--no-huge", "-m", "64", "--no-pci", "--", "--self", "--engine",
                                    "null", "--count", "100", "--json", self.json_path)
         self.assert_all_right(process, 100)
+
+    def test_eal_cores_alone_leave_the_rest_as_it_was(self):
+        cpu = max(os.sched_getaffinity(0))
+        process = self.run_testrpc("-l", cpu, "--", *QUICK)
+        self.assert_status(process, 0)
+        self.assertNotIn("EAL:", process.output)
+        self.assertNotIn("PCI", process.output)
+
+    def pinned_to(self, process):
+        """The CPUs that the main thread may use."""
+        return os.sched_getaffinity(process.pid)
+
+    def test_a_client_stays_on_eals_core_or_on_that_of_cpu(self):
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(cpus) < 2:
+            self.skipTest("needs two CPUs")
+        server = self.start_server("--idle", "adaptive")
+        call = ["--client", self.uri, "--idle", "adaptive", "--engine", "null", "--rate", "1000", "--duration", "600"]
+        for cpu in cpus[:2]:
+            for where in (["-l", cpu, "--", *call], [*call, "--cpu", cpu]):
+                client = self.start(*where)
+                client.wait_for_line("RPC/s")
+                self.assertEqual(self.pinned_to(client), {cpu}, where)
+                client.send(signal.SIGINT)
+                self.assert_status(client, 0)
+        self.stop_server(server)
+
+    def test_two_that_poll_on_one_cpu_are_told(self):
+        cpu = min(os.sched_getaffinity(0))
+        server = self.start_server("--cpu", cpu)
+        client = self.run_testrpc("--client", self.uri, "--engine", "null", "--count", "10", "--cpu", cpu)
+        self.assert_status(client, 0)
+        self.assertIn(f"CPU {cpu} is shared with process {server.pid}", client.output)
+        self.stop_server(server)
+
+    def test_an_idle_server_says_that_it_takes_a_cpu(self):
+        server = self.start_server()
+        self.stop_server(server)
+        self.assertRegex(server.output, "idle policy yield: this keeps a CPU busy even without calls")
+        server = self.start_server("--idle", "adaptive")
+        self.stop_server(server)
+        self.assertNotIn("busy", server.output)
+
+    def test_self_at_a_port_that_the_system_chooses(self):
+        process = self.run_testrpc("--self=iwarp://127.0.0.1:0", "--engine", "null", "--count", "100", "--json",
+                                   self.json_path)
+        self.assertRegex(self.assert_all_right(process, 100)["uri"], r"^iwarp://127\.0\.0\.1:[1-9]\d*$")
+
+    def test_the_table_fits_eighty_columns(self):
+        process = self.run_testrpc("--self", "--engine", "sandwich,mixed", "--size", "1000K", "--window", "32",
+                                   "--verify", "--count", "500")
+        self.assert_status(process, 0)
+        for heading in ("p50", "latency of a call", "calls in"):
+            self.assertIn(heading, process.output)
+        for line in process.lines[1:]:
+            if not line.startswith("rrdk: "):
+                self.assertLessEqual(len(line), 80, line)
 
     def test_self_on_workers(self):
         process = self.run_testrpc("--self", "--engine", "null,read", "--dispatch", "worker",
@@ -133,7 +327,7 @@ class Interactive(harness.Case):
         terminal.type("set size 1G")
         terminal.wait_for("not a size")
         terminal.type("frobnicate")
-        terminal.wait_for("(?i)bad arguments|not found|unknown|incomplete")
+        terminal.wait_for("unknown command 'frobnicate'")
         terminal.type("set engine null")
         terminal.type("set count 100")
         terminal.type("start")
@@ -143,6 +337,119 @@ class Interactive(harness.Case):
         terminal.wait_for("pools whole: yes")
         self.assertEqual(terminal.process.wait(harness.PATIENCE), 0, terminal.text)
         self.stop_server(server)
+
+    def client_prompt(self, *options):
+        server = self.start_server("--idle", "adaptive")
+        self.addCleanup(server.kill)
+        terminal = Terminal(self, "--client", self.uri, "--idle", "adaptive", "-i", *options)
+        terminal.wait_for("testrpc> ")
+        return terminal
+
+    def test_ctrl_c_ends_a_run_with_its_result_and_the_prompt_comes_back(self):
+        terminal = self.client_prompt()
+        for _ in range(2):
+            terminal.type("start")
+            terminal.wait_for("RPC/s")
+            terminal.send("\x03")
+            terminal.wait_for(r"null +- +1 +\d+")
+            terminal.wait_for("stopped")
+            terminal.wait_for("testrpc> ")
+        terminal.send("set eng\x03")  # and forgets a line
+        terminal.wait_for("testrpc> ")
+        terminal.type("quit")
+        self.assertEqual(terminal.process.wait(harness.PATIENCE), 0, terminal.text)
+
+    def test_words_and_values_are_completed(self):
+        terminal = self.client_prompt()
+        terminal.send("se\teng\tsand\t\n")
+        terminal.send("sh\tc\t\n")
+        terminal.wait_for(r"engine sandwich\s")
+        terminal.send("set engine null,re\t\t")
+        terminal.wait_for("read2")
+        terminal.send("\x03")
+        terminal.send("set ver\t\t\t")  # verify, what both values begin with, and both
+        terminal.wait_for(r"\son\s+off\s")
+
+    def test_unfinished_commands_list_what_there_is(self):
+        terminal = self.client_prompt()
+        terminal.type("show")
+        terminal.wait_for("config, stats, faults")
+        terminal.type("clear")
+        terminal.wait_for("clear what: stats")
+        terminal.type("set")
+        terminal.wait_for(r"engine NAME.*null, echo")
+        terminal.type("set rate")
+        terminal.wait_for(r"rate CALLS_PER_SECOND\|off: open loop")
+        terminal.type("set sizes 4K")
+        terminal.wait_for("did you mean size")
+        terminal.type("set connections 4")
+        terminal.wait_for("fixed when testrpc starts")
+
+    def test_rates_and_counts_can_be_undone(self):
+        terminal = self.client_prompt()
+        terminal.type("set rate 2000")
+        terminal.type("set count 50")
+        terminal.type("show config")
+        terminal.wait_for(r"duration off \(count\)\s+count 50\s+rate 2000 calls/s")
+        terminal.type("start")
+        terminal.wait_for(r"null +- +64 +2000 ")
+        terminal.type("set rate off")
+        terminal.type("set window 1")
+        terminal.type("start")
+        terminal.wait_for(r"null +- +1 +\d")
+        terminal.type("set count off")
+        terminal.type("set duration 0.5")
+        terminal.type("show config")
+        terminal.wait_for(r"duration 0.5 s\s+count off\s+rate off")
+
+    def test_stats_include_the_run_at_hand(self):
+        terminal = self.client_prompt()
+        terminal.type("start")
+        terminal.wait_for("RPC/s")
+        terminal.type("show stats")
+        terminal.wait_for(r"null +- +1 +\d+")
+        terminal.wait_for("the last run is not over")
+        terminal.type("clear stats")  # must leave the run at hand alone
+        terminal.type("stop")
+        terminal.wait_for(r"null +- +1 +\d+")
+
+    def test_a_script_waits_for_its_runs(self):
+        server = self.start_server()
+        read, write = os.pipe()
+        os.write(write, b"set count 100\nstart\nwait\nset engine echo\nstart\nwait\nquit\n")
+        os.close(write)
+        client = self.start("--client", self.uri, "-i", "--json", self.json_path, stdin=read)
+        os.close(read)
+        result = self.assert_all_right(client, 100)
+        self.assertEqual([run["engine"] for run in result["runs"]], ["null", "echo"])
+        self.stop_server(server)
+
+    def test_a_server_has_a_prompt(self):
+        terminal = Terminal(self, "--server", self.uri, "-i")
+        terminal.wait_for("listening on")
+        terminal.wait_for("testrpc> ")
+        self.assert_status(self.run_testrpc("--client", self.uri, "--engine", "null", "--count", "10"), 0)
+        terminal.type("show stats")
+        terminal.wait_for(r"served \d+ calls on 1 connections")
+        terminal.type("show connections")
+        terminal.wait_for("connections now; 1 accepted")
+        terminal.type("show")
+        terminal.wait_for("stats, connections, cores, faults")
+        terminal.type("set faults delay-us=1:0.5,seed=9")
+        terminal.type("show faults")
+        terminal.wait_for(r"faults delay-us=1:0.5,seed=9\s")
+        terminal.type("quit")
+        terminal.wait_for("pools whole: yes")
+        self.assertEqual(terminal.process.wait(harness.PATIENCE), 0, terminal.text)
+
+    def test_a_server_with_poll_threads_has_a_prompt(self):
+        terminal = Terminal(self, "--server", self.uri, "-i", "--poll-cpus", str(min(os.sched_getaffinity(0))),
+                            "--idle", "adaptive")
+        terminal.wait_for("testrpc> ")
+        terminal.type("show cores")
+        terminal.wait_for("core 0: 0 connections")
+        terminal.type("quit")
+        terminal.wait_for("pools whole: yes")
 
     def test_the_end_of_input_quits(self):
         server = self.start_server()

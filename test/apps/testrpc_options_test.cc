@@ -149,7 +149,10 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--self", "--idle", "lazy"},
       {"--self", "--inline", "1000"},
       {"--self", "--count", "10", "--duration", "1"},
-      {"--server", "shm:/x", "-i"},
+      {"--self", "--cpu", "1"},
+      {"--self", "--max-size", "1M"},
+      {"--self", "--workers", "2"},
+      {"--server", "shm:/x", "--engine", "null"},
       {"--client", "shm:/x", "--poll-cpus", "1"},
   };
   for (const std::vector<std::string>& words : mistakes) {
@@ -160,6 +163,47 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
     ASSERT_FALSE(options) << line;
     EXPECT_EQ(options.error().message.find('\n'), std::string::npos) << line;
     EXPECT_GT(options.error().message.size(), 10u) << line;
+  }
+}
+
+TEST(Options, ListsAddUpAndOfAllElseTheLastOneCounts) {
+  Options o = parse({"--self", "--size", "4K", "--size", "64K,1M", "--window", "1", "--window", "8",
+                     "--engine", "read", "--engine", "write", "--timeout", "5", "--timeout", "6"})
+                  .value();
+  EXPECT_EQ(o.sizes, (std::vector<uint32_t>{4096, 65536, 1u << 20}));
+  EXPECT_EQ(o.windows, (std::vector<uint32_t>{1, 8}));
+  EXPECT_EQ(o.engines, (std::vector<std::string>{"read", "write"}));
+  EXPECT_EQ(o.timeout_ms, 6u);
+  ASSERT_TRUE(set_option(o, "size", "1K"));
+  EXPECT_EQ(o.sizes, std::vector<uint32_t>{1024});
+}
+
+TEST(Options, WhatSetHasDoneItCanUndo) {
+  Options o = parse({"--self"}).value();
+  for (const char* name : {"rate", "count", "duration"}) {
+    EXPECT_TRUE(set_option(o, name, "100"));
+    EXPECT_TRUE(set_option(o, name, "off"));
+    EXPECT_FALSE(set_option(o, name, "0"));
+  }
+  EXPECT_EQ(o.rate, 0);
+  EXPECT_EQ(o.count, 0u);
+  EXPECT_EQ(o.duration_s, 0);
+  EXPECT_FALSE(set_option(o, "retransmit", "on"));  // without --reconnect
+  EXPECT_TRUE(set_option(o, "faults", "delay-us=1:0.5"));
+  EXPECT_TRUE(set_option(o, "faults", "off"));
+  EXPECT_FALSE(o.faults);
+}
+
+// Completion offers what is accepted, and no value that is not.
+TEST(Options, ValuesThatAreOfferedAreTaken) {
+  for (const std::string& name : settable_options()) {
+    for (const std::string& value : values_of(name)) {
+      Options o = parse({"--client", "shm:/x", "--reconnect"}).value();
+      if (!value.ends_with("=")) {
+        EXPECT_TRUE(set_option(o, name, value)) << name << " " << value;
+      }
+    }
+    EXPECT_TRUE(about_option(name).starts_with(name + " "));
   }
 }
 

@@ -50,7 +50,10 @@ class Terminal:
             self.text += piece
 
     def type(self, line):
-        os.write(self.master, (line + "\n").encode())
+        self.send(line + "\n")
+
+    def send(self, keys):
+        os.write(self.master, keys.encode())
 
     def close(self):
         if self.process.poll() is None:

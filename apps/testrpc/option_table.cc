@@ -1,0 +1,244 @@
+#include "option_table.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "option_values.h"
+
+namespace rrdk::testrpc {
+namespace {
+
+constexpr uint32_t kDay = 24 * 3600 * 1000;  // milliseconds
+
+constexpr Option kOptions[] = {
+    {"server", "URI", Kind::kStart, Group::kRole, kEverybody, nullptr,
+     "serve at URI until Ctrl-C or SIGTERM",
+     [](Options& o, const std::string& v) { return take_role(o, Role::kServer, v); }},
+    {"client", "URI", Kind::kStart, Group::kRole, kEverybody, nullptr, "call the server at URI",
+     [](Options& o, const std::string& v) { return take_role(o, Role::kClient, v); }},
+    {"self", "[=URI]", Kind::kStart, Group::kRole, kEverybody, nullptr,
+     "both, in two processes: the quickest way to see numbers",
+     [](Options& o, const std::string& v) { return take_role(o, Role::kSelf, v); }},
+    {"engine", "NAME[,NAME...]", Kind::kRun, Group::kCalls, kCallers,
+     "null echo read write sandwich read2 mixed callback all nfs3",
+     "what to call: null, echo, read, write, sandwich, read2, mixed, callback; all of these; "
+     "or nfs3. Neither --engine nor --size: a standard benchmark of 20 s",
+     [](Options& o, const std::string& v) { return take_engines(o, v); }},
+    {"size", "BYTES[,BYTES...]", Kind::kRun, Group::kCalls, kCallers, "0 1K 4K 64K 1M",
+     "data of each call (suffixes K, M; default 4K); one run per size",
+     [](Options& o, const std::string& v) { return take_sizes(o, v); }},
+    {"window", "N[,N...]", Kind::kRun, Group::kCalls, kCallers, "1 8 32",
+     "calls in flight per connection (default 1; with --rate 64); one run per window",
+     [](Options& o, const std::string& v) { return take_windows(o, v); }},
+    {"connections", "N", Kind::kStart, Group::kCalls, kEverybody, nullptr,
+     "connections of a client (default 1); a server makes room for as many",
+     [](Options& o, const std::string& v) { return take_count(o.connections, v, 1, 8192); }},
+    {"duration", "SECONDS", Kind::kRun, Group::kCalls, kCallers, "off",
+     "length of each run (default 2)",
+     [](Options& o, const std::string& v) { return take_positive(o.duration_s, v); }},
+    {"count", "N", Kind::kRun, Group::kCalls, kCallers, "off",
+     "calls of each run, instead of --duration",
+     [](Options& o, const std::string& v) { return take_calls(o.count, v); }},
+    {"rate", "CALLS_PER_SECOND", Kind::kRun, Group::kCalls, kCallers, "off",
+     "open loop: calls are due on schedule whether or not earlier ones have ended, and latency"
+     " counts from then",
+     [](Options& o, const std::string& v) { return take_positive(o.rate, v); }},
+    {"timeout", "MS", Kind::kRun, Group::kCalls, kCallers, nullptr,
+     "a call without reply for so long ends as an error (default 5000)",
+     [](Options& o, const std::string& v) { return take_count(o.timeout_ms, v, 1, 3600000); }},
+    {"verify", nullptr, Kind::kRun, Group::kCalls, kCallers, "on off",
+     "check every byte and checksum, at both ends",
+     [](Options& o, const std::string& v) { return take_switch(o.verify, v); }},
+    {"segments", "N", Kind::kRun, Group::kCalls, kCallers, nullptr,
+     "offer the room for each result in N pieces (default 1)",
+     [](Options& o, const std::string& v) { return take_count(o.segments, v, 1, 64); }},
+    {"chunk-threshold", "BYTES", Kind::kStart, Group::kCalls, kCallers, nullptr,
+     "smaller data travels inline (default 1K); 0: none does",
+     [](Options& o, const std::string& v) { return take_size(o.chunk_threshold, v); }},
+    {"seed", "N", Kind::kRun, Group::kCalls, kCallers, nullptr,
+     "of what is drawn at random: offsets, and what engine mixed calls (default 1)",
+     [](Options& o, const std::string& v) { return take_count(o.seed, v, 0, UINT64_MAX); }},
+    {"faults", "SPEC|off", Kind::kRun, Group::kCalls, kEverybody,
+     "off send-error= read-error= write-error= receive-error= rnr= bind-error= delay-us= no-"
+     "buffers= registration= seed=",
+     "fault injection, from when it is connected on: send-error=0.001,delay-us=50:0.01,seed=7",
+     [](Options& o, const std::string& v) { return take_faults(o, v); }},
+    {"json", "FILE", Kind::kStart, Group::kResults, kCallers, nullptr,
+     "results for programs; \"-\": to stdout, and the table to stderr",
+     [](Options& o, const std::string& v) {
+       o.json = v;
+       return Result<void>{};
+     }},
+    {"histogram", nullptr, Kind::kStart, Group::kResults, kCallers, nullptr,
+     "each run's whole latency histogram in the JSON, too",
+     [](Options& o, const std::string& v) { return take_switch(o.histogram, v); }},
+    {"dispatch", "inline|worker", Kind::kStart, Group::kThreads, kEverybody, "inline worker",
+     "where the server's handlers run: on the core that polls (default), or on worker cores; a"
+     " client's results are labelled with it",
+     [](Options& o, const std::string& v) { return take_dispatch(o, v); }},
+    {"workers", "N", Kind::kStart, Group::kThreads, kServers, nullptr,
+     "worker threads, with --dispatch worker (default 1)",
+     [](Options& o, const std::string& v) { return take_count(o.workers, v, 1, 64); }},
+    {"idle", "busy|yield|adaptive", Kind::kStart, Group::kThreads, kEverybody,
+     "busy yield adaptive",
+     "what a core without work does: poll on, poll and yield (default), or sleep after 50 us. "
+     "Only adaptive leaves the CPU to others. --self: busy where each thread has a CPU",
+     [](Options& o, const std::string& v) { return take_idle(o, v); }},
+    {"cpu", "N", Kind::kStart, Group::kThreads, kEnds, nullptr,
+     "pin the main thread (default: the first core in -l among the EAL arguments; else "
+     "wherever a server is, and a client stays where it is)",
+     [](Options& o, const std::string& v) {
+       o.cpu = 0;
+       return take_count(*o.cpu, v, 0, 1023);
+     }},
+    {"poll-cpus", "N[,N...]", Kind::kStart, Group::kThreads, kForServer, nullptr,
+     "dedicated poll threads on these CPUs, instead of the main thread",
+     [](Options& o, const std::string& v) { return take_cpus(o.poll_cpus, v); }},
+    {"credits", "N", Kind::kStart, Group::kTransport, kEverybody, nullptr,
+     "calls that a server grants, and a client asks for, per connection (default 64)",
+     [](Options& o, const std::string& v) { return take_count(o.credits, v, 1, 4096); }},
+    {"backward-credits", "N", Kind::kStart, Group::kTransport, kEverybody, nullptr,
+     "the same of engine callback's other direction (default: as --credits, up to 16)",
+     [](Options& o, const std::string& v) { return take_count(o.backward_credits, v, 1, 4096); }},
+    {"inline", "BYTES", Kind::kStart, Group::kTransport, kEverybody, nullptr,
+     "size of Send and Receive buffers (default 4K)",
+     [](Options& o, const std::string& v) { return take_buffer_size(o.inline_size, v); }},
+    {"max-receive-size", "BYTES", Kind::kStart, Group::kTransport, kEverybody, nullptr,
+     "version 2: up to what Receives may grow (default: they stay as they are)",
+     [](Options& o, const std::string& v) { return take_buffer_size(o.max_receive_size, v); }},
+    {"change-receive-size", "N", Kind::kRun, Group::kTransport, kCallers, nullptr,
+     "version 2: the server's Receives change N times in each run",
+     [](Options& o, const std::string& v) { return take_count(o.size_changes, v, 0, 1000000); }},
+    {"rpcrdma-version", "1|2|auto", Kind::kStart, Group::kTransport, kEverybody, "1 2 auto",
+     "what a client speaks (default 1), or all that a server answers (default both)",
+     [](Options& o, const std::string& v) { return take_version(o, v); }},
+    {"rpcrdma-dialect", "v2-04|v2-00", Kind::kStart, Group::kTransport, kEverybody, "v2-04 v2-00",
+     "the draft that is meant by version 2 (default v2-04)",
+     [](Options& o, const std::string& v) { return take_draft(o, v); }},
+    {"compat", "rfc5666", Kind::kStart, Group::kTransport, kEverybody, "rfc5666",
+     "RFC 5666's CONF_RDMA, padded calls, replies that are read (doc/compat-rfc5666.md)",
+     [](Options& o, const std::string& v) { return take_compat(o, v); }},
+    {"rpcbind", nullptr, Kind::kStart, Group::kTransport, kEnds, nullptr,
+     "the server enters its port into this host's rpcbind; a client asks its server's host for"
+     " it",
+     [](Options& o, const std::string& v) { return take_switch(o.rpcbind, v); }},
+    {"reconnect", nullptr, Kind::kStart, Group::kSurvival, kCallers, nullptr,
+     "a connection that is lost is made again, and the run goes on",
+     [](Options& o, const std::string& v) { return take_switch(o.reconnect, v); }},
+    {"retransmit", nullptr, Kind::kRun, Group::kSurvival, kCallers, "on off",
+     "with --reconnect: calls that were lost with it are sent again",
+     [](Options& o, const std::string& v) { return take_switch(o.retransmit, v); }},
+    {"keepalive-ms", "MS", Kind::kStart, Group::kSurvival, kCallers, nullptr,
+     "ask a server that is silent for so long, and give it up if it does not answer (default "
+     "0: off)",
+     [](Options& o, const std::string& v) { return take_count(o.keepalive_ms, v, 0, 3600000); }},
+    {"max-size", "BYTES", Kind::kStart, Group::kServer, kForServer, nullptr,
+     "larger counts are refused (default 4M)",
+     [](Options& o, const std::string& v) { return take_size(o.max_size, v); }},
+    {"drain-timeout", "MS", Kind::kStart, Group::kServer, kForServer, nullptr,
+     "how long calls may take to end after a signal (default 10000)",
+     [](Options& o, const std::string& v) { return take_count(o.drain_timeout_ms, v, 0, kDay); }},
+    {"max-connections-per-client", "N", Kind::kStart, Group::kServer, kServers, nullptr,
+     "more of one process are refused (default 0: no limit)",
+     [](Options& o, const std::string& v) {
+       return take_count(o.connections_per_client, v, 0, 65536);
+     }},
+    {"idle-timeout", "MS", Kind::kStart, Group::kServer, kServers, nullptr,
+     "close connections without calls for so long (default 0: never)",
+     [](Options& o, const std::string& v) { return take_count(o.idle_timeout_ms, v, 0, kDay); }},
+    {"send-timeout", "MS", Kind::kStart, Group::kServer, kServers, nullptr,
+     "close those that take no reply for so long (default 60000; 0: never)",
+     [](Options& o, const std::string& v) { return take_count(o.send_timeout_ms, v, 0, kDay); }},
+    {"drc", "off|on|ENTRIES", Kind::kStart, Group::kServer, kServers, "off on",
+     "answer repeated writes from a duplicate request cache (default off; on: 512 entries)",
+     [](Options& o, const std::string& v) { return take_replay_cache(o, v); }},
+    {"nfs-export", "PATH", Kind::kStart, Group::kNfs, kForClient, nullptr,
+     "the export to work in (default /)",
+     [](Options& o, const std::string& v) {
+       o.nfs_export = v;
+       return Result<void>{};
+     }},
+    {"nfs-mount", "PORT|HOST[:PORT]", Kind::kStart, Group::kNfs, kForClient, nullptr,
+     "the MOUNT service (default: the URI's host; the port as rpcbind says, or 20048)",
+     [](Options& o, const std::string& v) { return take_nfs_mount(o, v); }},
+    {"nfs-calls", "NAME[,NAME...]", Kind::kStart, Group::kNfs, kForClient,
+     "null getattr lookup readlink read write readdir",
+     "null, getattr, lookup, readlink, read, write, readdir (default: all)",
+     [](Options& o, const std::string& v) { return take_nfs_calls(o, v); }},
+    {"nfs-names", "N", Kind::kStart, Group::kNfs, kForClient, nullptr,
+     "names in the folder that is listed (default 300)",
+     [](Options& o, const std::string& v) { return take_count(o.nfs_names, v, 0, 100'000); }},
+};
+
+// How many characters have to be put in, left out or changed (Levenshtein).
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+const char* title_of(Group group) {
+  switch (group) {
+    case Group::kRole:
+      return "Role (one of these)";
+    case Group::kCalls:
+      return "What to call";
+    case Group::kResults:
+      return "Results";
+    case Group::kThreads:
+      return "Threads and CPUs";
+    case Group::kTransport:
+      return "Transport";
+    case Group::kSurvival:
+      return "Lost connections (clients)";
+    case Group::kServer:
+      return "How a server treats its clients";
+    case Group::kNfs:
+      return "Engine nfs3: NFSv3 servers";
+  }
+  return "";
+}
+
+std::span<const Option> option_table() {
+  return kOptions;
+}
+
+const Option* find_option(std::string_view name) {
+  auto it = std::ranges::find_if(kOptions, [&](const Option& o) { return name == o.name; });
+  return it == std::end(kOptions) ? nullptr : it;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string> names,
+                         std::string_view prefix) {
+  size_t best = word.size() < 4 ? 2 : word.size() < 8 ? 3 : 4;
+  std::string found;
+  for (const std::string& name : names) {
+    bool begins = word.size() >= 3 && name.starts_with(word);
+    size_t slips = begins ? 0 : distance(word, name);
+    if (slips < best) {
+      best = slips;
+      found = name;
+    }
+  }
+  return found.empty() ? "" : ", did you mean " + std::string(prefix) + found + "?";
+}
+
+std::string did_you_mean_option(std::string_view word) {
+  std::vector<std::string> names = {"help", "version"};
+  for (const Option& option : kOptions)
+    names.emplace_back(option.name);
+  return did_you_mean(word, names, "--");
+}
+
+}  // namespace rrdk::testrpc

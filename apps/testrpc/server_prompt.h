@@ -1,0 +1,42 @@
+// A server's prompt: -i with --server.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "options.h"
+#include "prompt.h"
+#include "rrdk/runtime.h"
+#include "rrdk/server.h"
+
+namespace rrdk::testrpc {
+
+class ServerPrompt : public Commands {
+ public:
+  // All three outlive it.
+  ServerPrompt(Server& server, Runtime& runtime, const Options& options);
+
+  // Takes what was typed. False: the server is to end.
+  bool look(int timeout_ms);
+  // The same every 10 ms or so, from a loop that polls; else it costs a look at the clock.
+  bool look_now_and_then();
+
+  void run(const std::vector<std::string>& words) override;
+  std::vector<std::string> next(const std::vector<std::string>& words) const override;
+  bool interrupt() override { return false; }
+
+ private:
+  void show(const std::string& what);
+  void show_connections();
+  void set(const std::vector<std::string>& words);
+
+  Server& server_;
+  Runtime& runtime_;
+  const Options& options_;
+  std::string faults_;
+  bool quit_ = false;
+  uint64_t next_look_ns_ = 0;
+  Prompt prompt_;  // last: it uses the rest
+};
+
+}  // namespace rrdk::testrpc
