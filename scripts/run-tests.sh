@@ -175,6 +175,12 @@ if [ "$install" = yes ] && ! scripts/install-deps.sh --tests; then
   finish
 fi
 hugepages_note
+if [ ${#only[@]} -gt 0 ]; then
+  say "Running ${only[*]}."
+else
+  say "Running all ${#suites[@]} suites; the first time, with several builds, that can take more than an hour on two cores."
+fi
+say "Builds and logs are in $builds; --list names the suites, --only NAME runs one."
 
 for line in "${suites[@]}"; do
   suite=${line%% *}

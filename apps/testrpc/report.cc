@@ -67,10 +67,9 @@ void print_latencies(const RunResult& r) {
 }
 
 void print_closed_heading() {
-  std::printf(
-      "\n"
-      "             calls in                        latency of a call      p50 in  %% of\n"
-      "call      size flight     RPC/s  GB/s    p50    p99  p99.9    max  lines memcpy\n");
+  std::printf("\n%21s%41s%10s%7s\n", "calls in", "latency of a call", "p50 in", "% of");
+  std::printf("%-8s%6s%7s%10s%6s%7s%7s%7s%7s%7s%7s\n", "call", "size", "flight", "RPC/s", "GB/s",
+              "p50", "p99", "p99.9", "max", "lines", "memcpy");
 }
 
 void print_closed_row(const RunResult& r) {
@@ -85,10 +84,10 @@ void print_closed_row(const RunResult& r) {
 }
 
 void print_open_heading() {
-  std::printf(
-      "\n"
-      "              calls   offered  achieved   due, but       latency since due\n"
-      "call      size <= w     RPC/s     RPC/s   not made    p50    p99  p99.9    max\n");
+  std::printf("\n%20s%10s%10s%11s%25s\n", "calls", "offered", "achieved", "due, but",
+              "latency since due");
+  std::printf("%-8s%6s%6s%10s%10s%11s%7s%7s%7s%7s\n", "call", "size", "<= w", "RPC/s", "RPC/s",
+              "not made", "p50", "p99", "p99.9", "max");
 }
 
 void print_open_row(const RunResult& r) {
@@ -248,9 +247,9 @@ void print_remarks(Results results) {
 }
 
 void print_audit(const Audit& audit) {
-  std::printf(
-      "pools whole: %s; allocations in %" PRIu64 " calls: %" PRIu64 ", registrations: %" PRIu64,
-      audit.pools_whole ? "yes" : "NO", audit.calls, audit.allocations, audit.registrations);
+  std::printf("pools whole: %s; while calls were measured: allocations %" PRIu64
+              ", registrations %" PRIu64,
+              audit.pools_whole ? "yes" : "NO", audit.allocations, audit.registrations);
   if (!audit.reason.empty() && audit.allocations + audit.registrations != 0)
     std::printf(" (%s)", audit.reason.c_str());
   std::printf("\n");
