@@ -20,6 +20,8 @@ LogLevel level_from_environment() {
       if (std::strcmp(wanted, to_string(level)) == 0)
         return level;
     }
+    std::fprintf(stderr, "rrdk: warning: RRDK_LOG=%s is none of error, warning, info and debug\n",
+                 wanted);
   }
   return LogLevel::kInfo;
 }

@@ -50,6 +50,11 @@ class Mistakes(harness.Case):
                 (["--self", "--max-receive-size", "8K"], "--max-receive-size needs --rpcrdma-version")):
             self.assert_fails_with_one_line(self.run_testrpc(*words), reason, status=2)
 
+    def test_a_log_level_that_there_is_not(self):
+        process = self.start("RRDK_LOG=trace", harness.TESTRPC, "--self", *CALL, program="env")
+        self.assert_status(process, 0)
+        self.assertIn("RRDK_LOG=trace is none of error, warning, info and debug", process.output)
+
     def test_cpus_that_are_not_there(self):
         for role in ("--server", "--client"):
             process = self.run_testrpc(role, self.uri, "--cpu", "1000")
@@ -98,6 +103,15 @@ class Addresses(harness.Case):
 
     def test_server_unknown_scheme(self):
         self.assert_fails_with_one_line(self.run_testrpc("--server", "nonsense"), "nonsense", status=2)
+
+    def test_an_address_is_said_once(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]  # bound, and nobody listens
+            process = self.run_testrpc("--client", f"iwarp://127.0.0.1:{port}", *CALL)
+            self.assert_fails_with_one_line(process, f"testrpc: iwarp://127.0.0.1:{port}: Connection refused")
+        process = self.run_testrpc("--client", "shm:", *CALL)
+        self.assert_fails_with_one_line(process, "testrpc: shm:: names no socket", status=2)
 
     def test_addresses_that_are_none(self):
         for uri in ("shm:", "iwarp://", "iwarp://host:port", "iwarp://127.0.0.1:1?colour=red"):
