@@ -140,9 +140,10 @@ constexpr Option kOptions[] = {
      "how long calls may take to end after a signal (default 10000)",
      [](Options& o, const std::string& v) { return take_count(o.drain_timeout_ms, v, 0, kDay); }},
     {"max-connections-per-client", "N", Kind::kStart, Group::kServer, kServers, nullptr,
-     "more of one process are refused (default 0: no limit)",
+     "more of one client, a process or a host, are refused (default 48, or --connections if that "
+     "is more; 0: no limit)",
      [](Options& o, const std::string& v) {
-       return take_count(o.connections_per_client, v, 0, 65536);
+       return take_count(o.connections_per_client.emplace(), v, 0, 65536);
      }},
     {"idle-timeout", "MS", Kind::kStart, Group::kServer, kServers, nullptr,
      "close connections without calls for so long (default 0: never)",

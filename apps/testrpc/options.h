@@ -61,7 +61,7 @@ struct Options {
 
   // How a server treats its clients.
   uint32_t drain_timeout_ms = 10'000;
-  uint32_t connections_per_client = 0;
+  std::optional<uint32_t> connections_per_client;
   uint32_t idle_timeout_ms = 0;
   uint32_t send_timeout_ms = ServerOptions{}.send_timeout_ms;
   bool replay_cache = false;

@@ -59,7 +59,7 @@ ReadData make_data(ServerCall& call, const PerfServer& server, uint64_t offset, 
     data.bytes = server.anything(count);
     return data;
   }
-  data.buffer = call.memory().get(std::max<uint32_t>(count, 1));
+  data.buffer = call.result_buffer(std::max<uint32_t>(count, 1));
   if (!data.buffer) {
     data.ok = false;
     return data;

@@ -58,9 +58,10 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
                                   .max_call = largest_message(setup.scale.max_size),
                                   .max_reply = largest_message(setup.scale.max_size),
                                   .backward_credits = backward_credits(options),
-                                  .max_connections_per_client = options.connections_per_client,
                                   .idle_timeout_ms = options.idle_timeout_ms,
                                   .send_timeout_ms = options.send_timeout_ms};
+  server_options.max_connections_per_client = options.connections_per_client.value_or(
+      std::max(server_options.max_connections_per_client, setup.scale.connections));
   server_options.max_connections =
       std::max(server_options.max_connections, setup.scale.connections);
   server_options.replay.entries = options.replay_cache ? options.replay_entries : 0;
@@ -128,8 +129,11 @@ void print_served(const ServerStats& stats, bool replay_cache) {
   row_if_any("of these failed", stats.backward.ended_error);
   row_if_any("refused per client", stats.refused_per_client);
   row_if_any("closed idle", stats.closed_idle);
+  row_if_any("closed silent", stats.closed_silent);
+  row_if_any("closed for room", stats.closed_for_room);
   row_if_any("closed stalled", stats.closed_stalled);
   row_if_any("calls not run", stats.calls_not_run);
+  row_if_any("waited for a share", stats.share_waits);
   row_if_any("failed again", stats.replay.failed_again);
   for (Refusal reason : all_refusals())
     row_if_any(to_string(reason), stats.refusals[reason]);
@@ -237,7 +241,8 @@ int run_server(const Options& options) {
   ServerSetup setup;
   setup.uri = options.uri;
   setup.idle = options.idle.value_or(IdlePolicy::kYield);
-  setup.scale = {options.connections, window, options.max_size};
+  constexpr uint32_t kGuests = 48;  // of one client, by default: ServerOptions
+  setup.scale = {options.connections, window, options.max_size, kGuests};
   setup.cpu = options.cpu.value_or(-1);
   if (options.dispatch == Dispatch::kWorker)
     setup.worker_cpus.assign(options.workers, -1);

@@ -60,7 +60,8 @@ MemoryOptions memory_for(const Options& options, const Scale& scale) {
   uint32_t calls =
       scale.connections * (std::max(scale.window, options.credits) + options.backward_credits);
   uint32_t small = std::bit_ceil(std::max(options.inline_size, 4096u));
-  std::vector<SizeClass> classes = {{small, 8 * calls + 256}};
+  uint32_t guests = scale.guests * (options.credits + backward_credits(options) + 4) * 4 / 3;
+  std::vector<SizeClass> classes = {{small, 8 * calls + guests + 256}};
   // Data that is pulled, made, or gathered because no room was offered for it: at most two buffers
   // of a call at a time, and two for what a long message has around its data.
   uint32_t in_flight = scale.connections * scale.window;

@@ -19,6 +19,9 @@ struct Scale {
   uint32_t connections;
   uint32_t window;    // calls in flight per connection
   uint32_t max_size;  // bytes of data in one call
+  // Connections of others that this side is to have Receives for, a server's quarter for calls left
+  // free (ServerOptions::credits).
+  uint32_t guests = 0;
 };
 
 // Starts EAL as the options say, over the library's quiet defaults.

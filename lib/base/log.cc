@@ -99,6 +99,13 @@ std::optional<uint64_t> LogLimit::allow(uint64_t now_ns) {
   return left_out_.exchange(0, std::memory_order_relaxed);
 }
 
+AndMore and_more(uint64_t left_out) {
+  AndMore more = {};
+  if (left_out != 0)
+    std::snprintf(more.text, sizeof(more.text), " (%lu more since the last such line)", left_out);
+  return more;
+}
+
 void log_error(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);

@@ -27,7 +27,8 @@ class LogOnce {
 
 // For what may come in storms (refused connections, say): a line now and then, which tells how many
 // were left out. Any thread.
-//   if (auto left_out = limit.allow(now_ns)) base::log_warning(...);
+//   if (auto left_out = limit.allow(now_ns))
+//     base::log_warning("%s refused%s", who, base::and_more(*left_out).text);
 class LogLimit {
  public:
   explicit LogLimit(uint64_t interval_ns = 1'000'000'000) : interval_ns_(interval_ns) {}
@@ -39,5 +40,11 @@ class LogLimit {
   std::atomic<uint64_t> next_ns_{0};
   std::atomic<uint64_t> left_out_{0};
 };
+
+// The end of such a line: nothing, or " (3 more since the last such line)".
+struct AndMore {
+  char text[64];
+};
+AndMore and_more(uint64_t left_out);
 
 }  // namespace rrdk::base

@@ -24,6 +24,7 @@
 #include "client/backoff.h"
 #include "client/silence.h"
 #include "client/version_memory.h"
+#include "mem/loans.h"
 #include "rpc/auth.h"
 #include "rrdk/client.h"
 #include "runtime/link.h"
@@ -159,6 +160,8 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
 
   client::VersionMemory& versions_;
   runtime::OpenDevice& device_;
+  const mem::BorrowerRef borrower_ =
+      mem::Borrower::create(runtime.memory);  // of buffers for the server's calls and our replies
   std::atomic<Phase> phase_ = Phase::kOpening;
   mutable std::mutex error_mutex_;
   Error error_ = {Errc::kConnectionLost, ""};  // set before kReconnecting and kFailed

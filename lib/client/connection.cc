@@ -145,7 +145,8 @@ ClientStats ClientConnection::Impl::stats() const {
       .backward_rejected = rejected,
       .options_sent = c.options_sent,
       .refusals = c.refusals,
-      .rfc5666 = {c.configured, c.padded_calls, c.read_replies, c.dones}};
+      .rfc5666 = {c.configured, c.padded_calls, c.read_replies, c.dones},
+      .mistakes = services.mistakes()};
 }
 
 void ClientConnection::Impl::on_call(xprt::IncomingCall& call) {

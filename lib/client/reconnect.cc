@@ -67,6 +67,7 @@ xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
       .max_reply = options.max_reply,
       .max_chunk_bytes = options.max_backward_chunk_bytes,
       .chunk_threshold = options.chunk_threshold,
+      .borrower = borrower_.get(),
       .pad_write_chunks = options.pad_write_chunks,
       .one_segment = options.one_segment,
       .rfc5666 = {.enabled = options.rfc5666.enabled,
@@ -119,8 +120,8 @@ void ClientConnection::Impl::on_link_up() {
   if (std::exchange(opened_, true)) {
     count(reconnects_);
     if (auto left_out = returns_said_.allow(base::Tsc::now_ns()))
-      base::log_info("connection to %s is established again (%lu more since the last such line)",
-                     peer().c_str(), *left_out);
+      base::log_info("connection to %s is established again%s", peer().c_str(),
+                     base::and_more(*left_out).text);
   }
   if (options.keepalive_ms != 0) {
     silence_.restart();
@@ -156,9 +157,8 @@ void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) 
     base::log_info("connection to %s ended: %s", peer().c_str(), reason.c_str());
   else if (was_up)
     if (auto left_out = ends_said_.allow(base::Tsc::now_ns()))
-      base::log_info(
-          "connection to %s ended: %s; connecting again (%lu more since the last such line)",
-          peer().c_str(), reason.c_str(), *left_out);
+      base::log_info("connection to %s ended: %s; connecting again%s", peer().c_str(),
+                     reason.c_str(), base::and_more(*left_out).text);
   phase_.store(again ? Phase::kReconnecting : Phase::kFailed, std::memory_order_release);
 }
 

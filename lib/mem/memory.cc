@@ -132,6 +132,7 @@ Result<void> Memory::Impl::add_node(const std::vector<SizeClass>& classes, int n
     if (!pool)
       return tl::unexpected(pool.error());
     node.pools.insert(node.pools.begin(), std::move(*pool));
+    loans.add(c->buffer_size, c->count);
     base += size_t{c->buffer_size} * c->count;
   }
   Smallest& pools = smallest.emplace_back();

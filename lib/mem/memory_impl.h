@@ -11,6 +11,7 @@
 
 #include "base/dice.h"
 #include "mem/arena.h"
+#include "mem/loans.h"
 #include "mem/pool.h"
 #include "mem/region_table.h"
 #include "rrdk/memory.h"
@@ -70,6 +71,7 @@ struct Memory::Impl {
   // one then comes to where the dice are.
   std::vector<Smallest> nothing;
   std::atomic<const Smallest*> quick = nullptr;
+  mem::Loans loans;
   base::Dice no_buffers;
   base::Dice no_registration;
 

@@ -77,7 +77,8 @@ void Pool::bind(std::byte* base, RegionId region) {
                                 .capacity = size,
                                 .region = to.region,
                                 .pool = to.pool,
-                                .held = false};
+                                .held = false,
+                                .borrower = nullptr};
       },
       &binding);
 }

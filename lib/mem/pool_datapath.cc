@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "mem/loans.h"
 #include "mem/memory_impl.h"
 #include "mem/numa.h"
 
@@ -11,6 +12,8 @@ namespace rrdk {
 namespace mem {
 
 void put(BufferSlot* slot) noexcept {
+  if (slot->borrower != nullptr)
+    slot->borrower->take_back(*slot);
   slot->pool->put(slot);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/sanitizer.h"
+#include "proto/rejection.h"
 #include "runtime/poll_core.h"
 
 namespace rrdk::runtime {
@@ -29,6 +30,15 @@ Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options) 
           std::to_string(options.credits + options.backward_credits) +
           " for its Receives: enlarge that class in MemoryOptions::classes, or lower credits or "
           "backward_credits"};
+}
+
+// With what the server says of it, if that is one of ours.
+std::string reason_of(const fabric::Event& event) {
+  auto why =
+      event.type == fabric::EventType::kRejected
+          ? proto::decode_rejection(std::span(event.private_data).first(event.private_data_length))
+          : std::nullopt;
+  return why ? event.reason + ": " + proto::to_string(*why) : event.reason;
 }
 
 }  // namespace
@@ -190,7 +200,7 @@ void Link::on_event(const fabric::Event& event) {
   if (event.type != fabric::EventType::kEstablished) {
     if (event.access_refused)
       engine_->count_refusal(Refusal::kAccessRefused);
-    close(event.code, event.reason);
+    close(event.code, reason_of(event));
     on_fabric_down();
     return;
   }

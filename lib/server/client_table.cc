@@ -21,8 +21,8 @@ ReplayOptions without_replies(ReplayOptions options) {
 
 }  // namespace
 
-ClientTable::ClientTable(const ReplayOptions& options, uint32_t most_connections)
-    : options_(options), most_connections_(most_connections), key_(new_key()) {}
+ClientTable::ClientTable(const ReplayOptions& options, uint32_t most_connections, Memory& memory)
+    : options_(options), most_connections_(most_connections), memory_(memory), key_(new_key()) {}
 
 // Who is not known is another one each time.
 Client* ClientTable::find(const fabric::Identity& identity) noexcept {
@@ -40,7 +40,7 @@ Client* ClientTable::enter(const fabric::Identity& identity, uint64_t now_ns) {
   if (client == nullptr) {
     bool keeps = room_for_another(now_ns) && keep_replies_ && identity.known();
     clients_.push_back(std::make_unique<Client>(
-        identity, keeps ? options_ : without_replies(options_), counters_));
+        identity, keeps ? options_ : without_replies(options_), counters_, memory_));
     client = clients_.back().get();
   }
   if (most_connections_ != 0 && client->connections >= most_connections_)

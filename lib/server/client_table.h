@@ -9,25 +9,29 @@
 
 #include "base/sip_hash.h"
 #include "fabric/device.h"
+#include "mem/loans.h"
 #include "server/replay_cache.h"
 
 namespace rrdk::server {
 
 struct Client {
   Client(const fabric::Identity& identity_in, const ReplayOptions& options,
-         ReplayCounters& counters)
-      : identity(identity_in), replays(options, counters) {}
+         ReplayCounters& counters, Memory& memory)
+      : identity(identity_in),
+        replays(options, counters),
+        borrower(mem::Borrower::create(memory)) {}
 
   const fabric::Identity identity;
   ReplayCache replays;
-  uint32_t connections = 0;  // under the table's lock, as is left_ns
-  uint64_t left_ns = 0;      // when it had none any more
+  const mem::BorrowerRef borrower;  // of buffers for calls and replies
+  uint32_t connections = 0;         // under the table's lock, as is left_ns
+  uint64_t left_ns = 0;             // when it had none any more
 };
 
 class ClientTable {
  public:
   // `most_connections` of one client; 0: any number.
-  ClientTable(const ReplayOptions& options, uint32_t most_connections);
+  ClientTable(const ReplayOptions& options, uint32_t most_connections, Memory& memory);
 
   // Whether caches keep replies, and not failures only. Before the first enter().
   void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
@@ -46,6 +50,7 @@ class ClientTable {
 
   const ReplayOptions options_;
   const uint32_t most_connections_;
+  Memory& memory_;
   const base::SipKey key_;
   bool keep_replies_ = false;
   ReplayCounters counters_;

@@ -71,6 +71,9 @@ Result<void> check(const ServerOptions& options, const Rfc5666ServerOptions& mod
     return fail(Errc::kInvalidArgument, "rfc5666.align is 0 or a power of two from 8 to 4096");
   if (mode.exposed_replies == 0 || mode.exposed_replies > kMostExposed)
     return fail(Errc::kInvalidArgument, "rfc5666.exposed_replies is 1 to 4096");
+  if (mode.total_exposed_bytes < mode.exposed_bytes)
+    return fail(Errc::kInvalidArgument,
+                "rfc5666.total_exposed_bytes is at least rfc5666.exposed_bytes");
   if (mode.done_timeout_ms == 0)
     return fail(Errc::kInvalidArgument, "rfc5666.done_timeout_ms is at least 1");
   return {};

@@ -1,9 +1,11 @@
 #include "rrdk/server.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "base/clock.h"
@@ -16,6 +18,7 @@
 
 namespace rrdk {
 
+using proto::Rejection;
 using runtime::OpenDevice;
 using runtime::PollCore;
 using server::Client;
@@ -32,7 +35,8 @@ uint64_t sweep_period_ns(const ServerOptions& options) {
   constexpr uint64_t kMillisecondNs = 1'000'000;
   constexpr uint64_t kLongestNs = 1'000 * kMillisecondNs;
   uint64_t shortest = UINT64_MAX;
-  for (uint32_t ms : {options.idle_timeout_ms, options.send_timeout_ms}) {
+  for (uint32_t ms :
+       {options.idle_timeout_ms, options.send_timeout_ms, options.first_call_timeout_ms}) {
     if (ms != 0)
       shortest = std::min(shortest, ms * kMillisecondNs);
   }
@@ -44,7 +48,7 @@ uint64_t sweep_period_ns(const ServerOptions& options) {
 Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
     : runtime(runtime_in),
       options(options_in),
-      clients(options_in.replay, options_in.max_connections_per_client),
+      clients(options_in.replay, options_in.max_connections_per_client, runtime_in.memory),
       growth(runtime_in.memory, receive_bytes(options_in)),
       cores_(runtime_in.cores.size()) {
   if (options.rfc5666.enabled)  // the first service: there is nothing that it could clash with
@@ -153,64 +157,78 @@ void Server::Impl::stop_listening() {
 
 void Server::Impl::on_connect_request(OpenDevice& device,
                                       std::unique_ptr<fabric::ConnectRequest> request) {
-  if (connections_.load(std::memory_order_relaxed) >= options.max_connections) {
-    count_refusal(request->peer(), "there are as many as ServerOptions::max_connections allows, " +
-                                       std::to_string(options.max_connections));
-    request->reject({});
-    return;
+  connections_.fetch_add(1, std::memory_order_relaxed);
+  arrive(device, std::move(request));
+}
+
+void Server::Impl::arrive(OpenDevice& device, const Request& request) {
+  uint32_t present = connections_.load(std::memory_order_relaxed) -
+                     parked_.load(std::memory_order_relaxed);  // this one included
+  if (present > options.max_connections) {
+    if (make_room([this, &device, request] {
+          device.with([&](fabric::Device&) { arrive(device, request); });
+        }))
+      return;
+    return refuse(*request, Rejection::kConnections,
+                  "there are as many as ServerOptions::max_connections allows, " +
+                      std::to_string(options.max_connections));
   }
-  if (options.admit != nullptr && !options.admit(request->peer(), options.admit_argument)) {
-    count_refusal(request->peer(), "ServerOptions::admit does not want it");
-    request->reject({});
-    return;
-  }
+  if (options.admit != nullptr && !options.admit(request->peer(), options.admit_argument))
+    return refuse(*request, Rejection::kNotAdmitted, "ServerOptions::admit does not want it");
   Client* client = clients.enter(request->identity(), base::Tsc::now_ns());
   if (client == nullptr) {
     refused_per_client_.fetch_add(1, std::memory_order_relaxed);
-    count_refusal(request->peer(),
+    return refuse(*request, Rejection::kClient,
                   "this client has as many as ServerOptions::max_connections_per_client allows, " +
                       std::to_string(options.max_connections_per_client));
-    request->reject({});
-    return;
   }
-  connections_.fetch_add(1, std::memory_order_relaxed);
   PollCore& core = runtime.pick_core();
   core.assigned().fetch_add(1, std::memory_order_relaxed);
-  // std::function wants something that can be copied.
-  std::shared_ptr<fabric::ConnectRequest> shared = std::move(request);
-  core.post([this, &core, &device, client, shared] { accept(core, device, *client, *shared); });
+  core.post([this, &core, &device, client, request] { accept(core, device, *client, request); });
 }
 
-Result<void> Server::Impl::check_accepting() const {
+Result<void> Server::Impl::check_open() const {
   if (closing_.load(std::memory_order_relaxed))
     return fail(Errc::kShutdown, "the server is closing");
   if (draining_.load(std::memory_order_relaxed))
     return fail(Errc::kShutdown, "the server takes no more calls (Server::drain())");
-  return check_room();
+  return {};
+}
+
+xprt::ConnectionOptions Server::Impl::engine_options(const Client& client) const {
+  return {.role = xprt::Role::kResponder,
+          .credits = options.credits,
+          .backward_credits = options.backward_credits,
+          .backward_chunks = options.backward_chunks,
+          .send_size = options.inline_size,
+          .receive_size = options.inline_size,
+          .max_receive_size = options.max_receive_size,
+          .properties = options.properties,
+          .limits = {.versions = proto::versions_of(options.versions)},
+          .max_call = std::min(options.max_call, options.max_chunk_bytes),
+          .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
+          .max_chunk_bytes = options.max_chunk_bytes,
+          .borrower = client.borrower.get(),
+          .rfc5666 = {.enabled = options.rfc5666.enabled,
+                      .max_reads = options.rfc5666.max_reads,
+                      .align = options.rfc5666.align,
+                      .exposed_replies = options.rfc5666.exposed_replies,
+                      .exposed_bytes = options.rfc5666.exposed_bytes,
+                      .total_exposed_bytes = options.rfc5666.total_exposed_bytes,
+                      .done_wait_ns = uint64_t{options.rfc5666.done_timeout_ms} * 1'000'000},
+          .extensions = options.extensions};
 }
 
 void Server::Impl::accept(PollCore& core, OpenDevice& device, Client& client,
-                          fabric::ConnectRequest& request) {
-  xprt::ConnectionOptions engine = {
-      .role = xprt::Role::kResponder,
-      .credits = options.credits,
-      .backward_credits = options.backward_credits,
-      .backward_chunks = options.backward_chunks,
-      .send_size = options.inline_size,
-      .receive_size = options.inline_size,
-      .max_receive_size = options.max_receive_size,
-      .properties = options.properties,
-      .limits = {.versions = proto::versions_of(options.versions)},
-      .max_call = std::min(options.max_call, options.max_chunk_bytes),
-      .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
-      .max_chunk_bytes = options.max_chunk_bytes,
-      .rfc5666 = {.enabled = options.rfc5666.enabled,
-                  .max_reads = options.rfc5666.max_reads,
-                  .align = options.rfc5666.align,
-                  .exposed_replies = options.rfc5666.exposed_replies,
-                  .exposed_bytes = options.rfc5666.exposed_bytes,
-                  .done_wait_ns = uint64_t{options.rfc5666.done_timeout_ms} * 1'000'000},
-      .extensions = options.extensions};
+                          const Request& request) {
+  Result<void> accepted = check_open();
+  if (accepted) {
+    accepted = check_room();
+    if (!accepted && make_room([this, &core, &device, &client, request] {
+          core.post([=, this, &core, &device, &client] { accept(core, device, client, request); });
+        }))
+      return;
+  }
   Core& here = cores_[core.index()];
   auto* link = new ServerLink(*this, client, here.contexts, core, device);
   {
@@ -218,18 +236,60 @@ void Server::Impl::accept(PollCore& core, OpenDevice& device, Client& client,
     links_.push_back(link);
   }
   here.sweeper.add(*link);
-  Result<void> accepted = check_accepting();
   if (accepted)
-    accepted = link->accept(request, engine, runtime.memory, *link);
+    accepted = link->accept(*request, engine_options(client), runtime.memory, *link);
   if (accepted) {
     accepted_.fetch_add(1, std::memory_order_relaxed);
     link->open_way_back();
     return;
   }
-  count_refusal(request.peer(), accepted.error().message);
-  device.with([&](fabric::Device&) { request.reject({}); });
+  count_refusal(request->peer(), accepted.error().message);
+  auto why = proto::encode(accepted.error().code == Errc::kShutdown ? Rejection::kClosing
+                                                                    : Rejection::kBuffers);
+  device.with([&](fabric::Device&) { request->reject(why); });
   if (link->state() == runtime::LinkState::kNew)
     remove(*link);  // else it is on its way to on_dead()
+}
+
+// Of the connections that never made a call, the oldest of the client that has most of them: so a
+// flood makes room for itself, and not at the cost of whoever is about to make its first call.
+ServerLink* Server::Impl::most_dispensable() const {
+  struct Silent {
+    ServerLink* oldest = nullptr;
+    uint32_t count = 0;
+  };
+  std::unordered_map<const Client*, Silent> clients_with_some;
+  Silent most;
+  for (ServerLink* link : links_) {  // in the order in which they were accepted
+    if (link->after || link->has_called())
+      continue;
+    Silent& of_client = clients_with_some[&link->client()];
+    if (of_client.count++ == 0)
+      of_client.oldest = link;
+    if (of_client.count > most.count)
+      most = of_client;
+  }
+  return most.oldest;
+}
+
+bool Server::Impl::make_room(std::function<void()> again) {
+  {
+    std::lock_guard lock(links_mutex_);
+    ServerLink* silent = most_dispensable();
+    if (silent == nullptr)
+      return false;
+    parked_.fetch_add(1, std::memory_order_relaxed);
+    silent->after = [this, again = std::move(again)] {
+      parked_.fetch_sub(1, std::memory_order_relaxed);
+      again();
+    };
+    silent->core().post([&core = silent->core(), id = silent->id()] {
+      if (auto* link = static_cast<ServerLink*>(core.find(id)))
+        link->close(Errc::kShutdown, "it never made a call, and another connection came");
+    });
+  }
+  closed_for_room_.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 // The Receives of idle connections must leave buffers for the calls of busy ones. Cores that accept
@@ -249,25 +309,37 @@ Result<void> Server::Impl::check_room() const {
                   "ServerOptions::credits or backward_credits");
 }
 
+// Before it has a link.
+void Server::Impl::refuse(fabric::ConnectRequest& request, Rejection why,
+                          const std::string& reason) {
+  count_refusal(request.peer(), reason);
+  request.reject(proto::encode(why));
+  connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
+}
+
 void Server::Impl::count_refusal(const std::string& peer, const std::string& reason) {
   refused_.fetch_add(1, std::memory_order_relaxed);
   if (auto left_out = refusals_.allow(base::Tsc::now_ns()))
-    base::log_warning("connection of %s refused: %s (%lu more since the last such line)",
-                      peer.c_str(), reason.c_str(), *left_out);
+    base::log_warning("connection of %s refused: %s%s", peer.c_str(), reason.c_str(),
+                      base::and_more(*left_out).text);
 }
 
 void Server::Impl::remove(ServerLink& link) {
   PollCore& core = link.core();
   Client& client = link.client();
   cores_[core.index()].sweeper.remove(link);
+  std::function<void()> after;
   {
     std::lock_guard lock(links_mutex_);
     add(past_, link);
     std::erase(links_, &link);
+    after = std::move(link.after);
   }
   delete &link;
   clients.leave(client, base::Tsc::now_ns());
   core.assigned().fetch_sub(1, std::memory_order_relaxed);
+  if (after)  // what it is about counts as a connection, too
+    core.post(std::move(after));
   connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
 }
 
@@ -311,6 +383,8 @@ ServerStats Server::Impl::stats() const {
           .connections_refused = refused_.load(std::memory_order_relaxed),
           .refused_per_client = refused_per_client_.load(std::memory_order_relaxed),
           .closed_idle = closed_idle.load(std::memory_order_relaxed),
+          .closed_silent = closed_silent.load(std::memory_order_relaxed),
+          .closed_for_room = closed_for_room_.load(std::memory_order_relaxed),
           .closed_stalled = closed_stalled.load(std::memory_order_relaxed),
           .connections_ended = ended.load(std::memory_order_relaxed),
           .connections = connections_.load(std::memory_order_relaxed),
@@ -331,10 +405,12 @@ ServerStats Server::Impl::stats() const {
           .peer_receive_size_changes = c.peer_size_changes,
           .receive_growth_refused = c.growth_refused,
           .chunk_waits = c.waits_chunk_bytes,
+          .share_waits = c.waits_share,
           .options_served = c.options_served,
           .backward = backward_stats(c),
           .refusals = c.refusals,
-          .rfc5666 = {c.configured, c.padded_calls, c.read_replies, c.dones}};
+          .rfc5666 = {c.configured, c.padded_calls, c.read_replies, c.dones},
+          .mistakes = services.mistakes()};
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

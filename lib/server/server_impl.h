@@ -2,12 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
+#include "proto/rejection.h"
 #include "rrdk/server.h"
 #include "runtime/open_device.h"
 #include "runtime/runtime_impl.h"
@@ -48,10 +50,11 @@ struct Server::Impl final : runtime::Acceptor {
       std::make_shared<server::BackwardClients>();
   std::atomic<uint64_t> ended = 0;
   std::atomic<uint64_t> closed_idle = 0;
+  std::atomic<uint64_t> closed_silent = 0;
   std::atomic<uint64_t> closed_stalled = 0;
   base::LogLimit failures;  // of connections, by the peer's doing
   base::LogLimit stalls;
-  base::LogLimit idlers;
+  base::LogLimit idlers;   // silent ones, too
   base::LogLimit growths;  // that were refused
 
  private:
@@ -70,14 +73,23 @@ struct Server::Impl final : runtime::Acceptor {
     xprt::Counters counters;
   };
 
+  using Request = std::shared_ptr<fabric::ConnectRequest>;
+
   void start();
+  // A request arrives, with the device locked, and then at its core; again after make_room().
+  void arrive(runtime::OpenDevice& device, const Request& request);
   void accept(runtime::PollCore& core, runtime::OpenDevice& device, server::Client& client,
-              fabric::ConnectRequest& request);
-  // Whether it may be accepted at all: we are neither closing nor draining, and have room.
-  Result<void> check_accepting() const;
+              const Request& request);
+  // Whether any are accepted: we are neither closing nor draining. Errors: kShutdown.
+  Result<void> check_open() const;
   // Whether another connection may have its Receives. Errors: kNoMemory.
   Result<void> check_room() const;
+  // Closes a connection that never made a call; `again` runs when it is gone. False: there is none.
+  bool make_room(std::function<void()> again);
+  server::ServerLink* most_dispensable() const;  // links_mutex_ is held
+  void refuse(fabric::ConnectRequest& request, proto::Rejection why, const std::string& reason);
   void count_refusal(const std::string& peer, const std::string& reason);
+  xprt::ConnectionOptions engine_options(const server::Client& client) const;
   static void add(Sums& sums, const server::ServerLink& link);
   ReplayStats replay_stats(const xprt::Counters& sum) const;
   BackwardStats backward_stats(const xprt::Counters& sum) const;
@@ -95,6 +107,8 @@ struct Server::Impl final : runtime::Acceptor {
   std::atomic<uint64_t> accepted_ = 0;
   std::atomic<uint64_t> refused_ = 0;
   std::atomic<uint64_t> refused_per_client_ = 0;
+  std::atomic<uint64_t> closed_for_room_ = 0;
+  std::atomic<uint32_t> parked_ = 0;  // of connections_: requests that wait for make_room()
   base::LogLimit refusals_;
   mutable std::mutex links_mutex_;
   std::vector<server::ServerLink*> links_;

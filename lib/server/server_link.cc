@@ -69,8 +69,8 @@ bool ServerLink::may_grow(uint32_t bytes, uint32_t receives) {
   if (room)
     return true;
   if (auto left_out = server_.growths.allow(base::Tsc::now_ns()))
-    base::log_warning("connection of %s keeps its Receives: %s (%lu more since the last such line)",
-                      peer().c_str(), room.error().message.c_str(), *left_out);
+    base::log_warning("connection of %s keeps its Receives: %s%s", peer().c_str(),
+                      room.error().message.c_str(), base::and_more(*left_out).text);
   return false;
 }
 
@@ -126,6 +126,18 @@ uint64_t ServerLink::Standstill::look(bool holds, uint64_t count, uint64_t now_n
   return now_ns - since_ns;
 }
 
+namespace {
+
+uint64_t calls_of(const xprt::Counters& counters) {
+  return counters.calls_received + counters.options_served;
+}
+
+}  // namespace
+
+bool ServerLink::has_called() const {
+  return calls_of(counters()) != 0;
+}
+
 void ServerLink::check_timeouts(uint64_t now_ns) {
   constexpr uint64_t kMillisecondNs = 1'000'000;
   if (state() != runtime::LinkState::kUp)
@@ -133,7 +145,7 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
   const ServerOptions& options = server_.options;
   bool quiet = engine().calls() == 0 && !engine().busy();
   const xprt::Counters& counters = engine().counters();
-  uint64_t heard = counters.calls_received + counters.replies_received + counters.options_served;
+  uint64_t heard = calls_of(counters) + counters.replies_received;
   uint64_t idle = idle_.look(quiet, heard, now_ns);
   uint64_t stalled = sending_.look(engine().sends_pending(), engine().sends_done(), now_ns);
   if (options.send_timeout_ms != 0 && stalled >= options.send_timeout_ms * kMillisecondNs) {
@@ -141,16 +153,24 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
     if (auto left_out = server_.stalls.allow(now_ns))
       base::log_warning(
           "connection of %s closed: it has taken no reply for %u ms (ServerOptions::"
-          "send_timeout_ms; %lu more since the last such line)",
-          peer().c_str(), options.send_timeout_ms, *left_out);
+          "send_timeout_ms)%s",
+          peer().c_str(), options.send_timeout_ms, base::and_more(*left_out).text);
     close(Errc::kTimeout, "it takes no replies");
+  } else if (heard == 0 && options.first_call_timeout_ms != 0 &&
+             idle >= options.first_call_timeout_ms * kMillisecondNs) {
+    server_.closed_silent.fetch_add(1, std::memory_order_relaxed);
+    if (auto left_out = server_.idlers.allow(now_ns))
+      base::log_info(
+          "connection of %s closed: it made no call in its first %u ms (ServerOptions::"
+          "first_call_timeout_ms)%s",
+          peer().c_str(), options.first_call_timeout_ms, base::and_more(*left_out).text);
+    close(Errc::kShutdown, "it never made a call");
   } else if (options.idle_timeout_ms != 0 && idle >= options.idle_timeout_ms * kMillisecondNs) {
     server_.closed_idle.fetch_add(1, std::memory_order_relaxed);
     if (auto left_out = server_.idlers.allow(now_ns))
       base::log_info(
-          "connection of %s closed: no calls for %u ms (ServerOptions::idle_timeout_ms; %lu more "
-          "since the last such line)",
-          peer().c_str(), options.idle_timeout_ms, *left_out);
+          "connection of %s closed: no calls for %u ms (ServerOptions::idle_timeout_ms)%s",
+          peer().c_str(), options.idle_timeout_ms, base::and_more(*left_out).text);
     close(Errc::kShutdown, "it was idle");
   }
 }
@@ -162,8 +182,8 @@ void ServerLink::log_end(const std::string& reason) {
   else if (engine().fault() == nullptr)
     base::log_debug("connection of %s ended: %s", peer().c_str(), reason.c_str());
   else if (auto left_out = server_.failures.allow(base::Tsc::now_ns()))
-    base::log_warning("connection of %s failed: %s (%lu more since the last such line)",
-                      peer().c_str(), reason.c_str(), *left_out);
+    base::log_warning("connection of %s failed: %s%s", peer().c_str(), reason.c_str(),
+                      base::and_more(*left_out).text);
 }
 
 void ServerLink::on_dead() {

@@ -3,6 +3,7 @@
 // are not idempotent.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -44,6 +45,13 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
   void drain();
   // Ends if it has been idle, or has not taken its replies, for too long. The core's Sweeper.
   void check_timeouts(uint64_t now_ns);
+
+  // Any thread: whether its client has ever made a call.
+  bool has_called() const;
+
+  // Under the lock of the server's list, when this connection makes room for another: what to do
+  // when it is gone.
+  std::function<void()> after;
 
   Server::Impl& server() noexcept { return server_; }
   Client& client() noexcept { return client_; }

@@ -18,6 +18,9 @@
 
 namespace rrdk::service {
 
+// A ServerCall that has been ended before, or moved from, is ended by this function of its.
+void note_second_end(const char* function) noexcept;
+
 // Everything on the core's thread, unless it says otherwise.
 class Dispatcher {
  public:
@@ -46,6 +49,8 @@ class Dispatcher {
   virtual void request_receive_size(uint32_t /*bytes*/) {}
   virtual void raise_receive_size(uint32_t /*bytes*/) {}
   virtual ReceiveSizes receive_size_report() const { return {}; }
+  // What the handler of the call has done wrong; any thread that has it.
+  void note(Mistake mistake, const CallContext& context, uint32_t item = 0) noexcept;
   // The link is on its way down: answers are not delayed any longer.
   void release_delayed() noexcept;
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "mem/loans.h"
 #include "rpc/auth.h"
 #include "runtime/poll_core.h"
 #include "service/dispatcher.h"
@@ -11,6 +12,21 @@
 namespace rrdk::service {
 
 namespace {
+
+Mistake mistake_of(EncoderFault fault) {
+  switch (fault) {
+    case EncoderFault::kLimit:
+      return Mistake::kTooLarge;
+    case EncoderFault::kNoMemory:
+      return Mistake::kNoBuffers;
+    case EncoderFault::kInvalidMemory:
+      return Mistake::kInvalidMemory;
+    case EncoderFault::kNone:
+    case EncoderFault::kByCaller:
+      break;
+  }
+  return Mistake::kFailed;
+}
 
 void finish_on_core(runtime::WorkItem& item) {
   auto& context = static_cast<CallContext&>(item);
@@ -30,8 +46,12 @@ void CallContext::end(Answer how) noexcept {
   core.submit(*this);
 }
 
-// Calls may come while the link is not yet up; on its way down it delays no more.
+// Calls may come while the link is not yet up; on its way down it delays no more. From here on the
+// buffers of the results are the client's: it decides for how long the reply needs them.
 void Dispatcher::finish(CallContext& context) noexcept {
+  std::span<Buffer> buffers = context.call->reply().buffers();
+  for (size_t i = 1; i < buffers.size(); ++i)
+    context.call->borrower().lend(buffers[i]);
   if (context.not_before_ns > link_.core().now() && link_.state() <= runtime::LinkState::kUp)
     delay(context);
   else
@@ -72,6 +92,7 @@ void Dispatcher::restart_reply(CallContext& context) noexcept {
 
 void Dispatcher::send(CallContext& context) noexcept {
   if (context.answer == Answer::kResults && !context.results->ok()) [[unlikely]] {
+    note(mistake_of(context.results->fault()), context, context.results->faulty_item());
     context.answer = Answer::kReject;
     context.accept_stat = AcceptStat::kSystemErr;
   }
@@ -131,7 +152,7 @@ constexpr uint64_t kLongestDelayNs = 60'000'000'000;
 ServerCall& ServerCall::operator=(ServerCall&& other) noexcept {
   if (this != &other) {
     if (context_ != nullptr)
-      std::move(*this).reject(AcceptStat::kSystemErr);
+      end_unanswered();
     context_ = std::exchange(other.context_, nullptr);
   }
   return *this;
@@ -139,7 +160,12 @@ ServerCall& ServerCall::operator=(ServerCall&& other) noexcept {
 
 ServerCall::~ServerCall() {
   if (context_ != nullptr)
-    std::move(*this).reject(AcceptStat::kSystemErr);
+    end_unanswered();
+}
+
+void ServerCall::end_unanswered() noexcept {
+  context_->dispatcher->note(service::Mistake::kUnanswered, *context_);
+  std::move(*this).reject(AcceptStat::kSystemErr);
 }
 
 uint32_t ServerCall::program() const noexcept {
@@ -190,27 +216,46 @@ void ServerCall::on_released(Released released, void* argument) noexcept {
   context_->call->user = argument;
 }
 
+Buffer ServerCall::result_buffer(uint32_t size) noexcept {
+  Buffer buffer = memory().get(size);
+  if (buffer) [[likely]]
+    context_->call->borrower().lend(buffer);
+  else
+    context_->dispatcher->note(service::Mistake::kNoBuffers, *context_);
+  return buffer;
+}
+
 void ServerCall::reply() && {
+  if (context_ == nullptr) [[unlikely]]
+    return service::note_second_end("reply");
   std::exchange(context_, nullptr)->end(Answer::kResults);
 }
 
 void ServerCall::reply_after(uint64_t delay_ns) && {
+  if (context_ == nullptr) [[unlikely]]
+    return service::note_second_end("reply_after");
   context_->not_before_ns = Runtime::now_ns() + std::min(delay_ns, kLongestDelayNs);
   std::exchange(context_, nullptr)->end(Answer::kResults);
 }
 
 void ServerCall::reject(AcceptStat status) && {
+  if (context_ == nullptr) [[unlikely]]
+    return service::note_second_end("reject");
   // SUCCESS is no refusal: results would have to follow.
   context_->accept_stat = status == AcceptStat::kSuccess ? AcceptStat::kSystemErr : status;
   std::exchange(context_, nullptr)->end(Answer::kReject);
 }
 
 void ServerCall::deny(AuthStat reason) && {
+  if (context_ == nullptr) [[unlikely]]
+    return service::note_second_end("deny");
   context_->auth_stat = reason;
   std::exchange(context_, nullptr)->end(Answer::kDeny);
 }
 
 void ServerCall::drop() && {
+  if (context_ == nullptr) [[unlikely]]
+    return service::note_second_end("drop");
   std::exchange(context_, nullptr)->end(Answer::kDrop);
 }
 

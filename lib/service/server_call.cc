@@ -1,6 +1,7 @@
 // What a ServerCall has beside the way of a call.
 #include <memory>
 
+#include "base/log.h"
 #include "rrdk/service.h"
 #include "service/call_context.h"
 #include "service/dispatcher.h"
@@ -22,6 +23,19 @@ ReceiveSizes ServerCall::receive_sizes() const {
 }
 
 namespace service {
+
+void note_second_end(const char* function) noexcept {
+  base::log_error(
+      "ServerCall::%s() of a call that has been answered, or of a ServerCall that was moved from: "
+      "nothing is done",
+      function);
+}
+
+// Without a procedure the answer is our own.
+void Dispatcher::note(Mistake mistake, const CallContext& context, uint32_t item) noexcept {
+  if (context.procedure != nullptr)
+    services_.note(mistake, *context.service, *context.procedure, item);
+}
 
 Result<std::shared_ptr<BackwardClient>> Dispatcher::backward_client() {
   return fail(Errc::kUnsupported,

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/log.h"
+
 namespace rrdk::service {
 
 namespace {
@@ -11,6 +13,33 @@ namespace {
 std::string name_of(const Binding& binding) {
   return std::string(binding.name != nullptr ? binding.name : "program") + " (" +
          std::to_string(binding.program) + " version " + std::to_string(binding.version) + ")";
+}
+
+// "READ of blk"
+std::string name_of(const Binding& binding, uint32_t procedure) {
+  const ProcedureBinding* bound = binding.find(procedure);
+  std::string name = bound != nullptr && bound->name != nullptr
+                         ? bound->name
+                         : "procedure " + std::to_string(procedure);
+  return name + " of " +
+         (binding.name != nullptr ? binding.name : "program " + std::to_string(binding.program));
+}
+
+std::string describe(Mistake mistake, uint32_t item) {
+  switch (mistake) {
+    case Mistake::kInvalidMemory:
+      return "result " + std::to_string(item) +
+             " is not registered memory, or is longer than its buffer";
+    case Mistake::kTooLarge:
+      return "its results are longer than max_reply, or max_chunk_bytes";
+    case Mistake::kNoBuffers:
+      return "no buffer was left for its results: enlarge MemoryOptions::classes";
+    case Mistake::kFailed:
+      return "Encoder::fail() was called";
+    case Mistake::kUnanswered:
+      return "a ServerCall was destroyed without an answer";
+  }
+  return "a mistake";
 }
 
 std::pair<uint32_t, uint32_t> key(const ServiceTable::Entry& entry) {
@@ -26,6 +55,7 @@ Result<void> ServiceTable::add(const Service& service) {
     return checked;
   Entry entry = {
       service.binding, service.context, {service.procedures.begin(), service.procedures.end()}};
+  entry.told = std::make_unique<std::atomic<uint8_t>[]>(entry.procedures.size());
   std::ranges::sort(entry.procedures, {}, &Procedure::number);
   for (size_t i = 0; i < entry.procedures.size(); ++i) {
     const Procedure& p = entry.procedures[i];
@@ -50,6 +80,28 @@ Result<void> ServiceTable::add(const Service& service) {
     e.high = high;
   }
   return {};
+}
+
+void ServiceTable::note(Mistake mistake, const Entry& entry, const Procedure& procedure,
+                        uint32_t item) const noexcept {
+  mistakes_[static_cast<size_t>(mistake)].fetch_add(1, std::memory_order_relaxed);
+  auto bit = static_cast<uint8_t>(1u << static_cast<unsigned>(mistake));
+  std::atomic<uint8_t>& told = entry.told[static_cast<size_t>(&procedure - &entry.procedures[0])];
+  if ((told.fetch_or(bit, std::memory_order_relaxed) & bit) == 0)
+    base::log_error("%s: %s; the client gets SYSTEM_ERR (said once for each procedure)",
+                    name_of(*entry.binding, procedure.number).c_str(),
+                    describe(mistake, item).c_str());
+}
+
+HandlerMistakes ServiceTable::mistakes() const noexcept {
+  auto count = [this](Mistake mistake) {
+    return mistakes_[static_cast<size_t>(mistake)].load(std::memory_order_relaxed);
+  };
+  return {.invalid_memory = count(Mistake::kInvalidMemory),
+          .too_large = count(Mistake::kTooLarge),
+          .no_buffers = count(Mistake::kNoBuffers),
+          .failed = count(Mistake::kFailed),
+          .unanswered = count(Mistake::kUnanswered)};
 }
 
 bool ServiceTable::idempotent() const noexcept {

@@ -2,12 +2,19 @@
 // listen(), and only read from then on, so the cores need no lock for it.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "rrdk/service.h"
 
 namespace rrdk::service {
+
+// As in HandlerMistakes, in the same order.
+enum class Mistake : uint8_t { kInvalidMemory, kTooLarge, kNoBuffers, kFailed, kUnanswered };
+constexpr size_t kMistakes = 5;
 
 class ServiceTable {
  public:
@@ -15,6 +22,8 @@ class ServiceTable {
     const Binding* binding;
     void* context;
     std::vector<Procedure> procedures;  // in ascending order
+    // Of each, a bit for each Mistake that the log has been told of.
+    std::unique_ptr<std::atomic<uint8_t>[]> told = {};
     // Versions of the same program that there are (PROG_MISMATCH).
     uint32_t low = 0;
     uint32_t high = 0;
@@ -35,7 +44,13 @@ class ServiceTable {
   // Whether each procedure may be run twice.
   bool idempotent() const noexcept;
 
+  // A handler's, by any thread. `item`: of kInvalidMemory, which result it is.
+  void note(Mistake mistake, const Entry& entry, const Procedure& procedure,
+            uint32_t item = 0) const noexcept;
+  HandlerMistakes mistakes() const noexcept;
+
  private:
+  mutable std::array<std::atomic<uint64_t>, kMistakes> mistakes_{};
   std::vector<Entry> entries_;  // in ascending order of program and version
 };
 

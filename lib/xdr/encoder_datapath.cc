@@ -164,12 +164,14 @@ bool Encoder::put_reference(MemorySpan bytes, Ddp ddp) noexcept {
 }
 
 void Encoder::put_item(MemorySpan bytes, Ddp ddp) noexcept {
+  items_ += ok();
   if (!memory_.contains(bytes)) [[unlikely]]
     return fail(EncoderFault::kInvalidMemory);
   put_reference(bytes, ddp);
 }
 
 void Encoder::put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept {
+  items_ += ok();
   if (!buffer)
     return fail(EncoderFault::kNoMemory);
   if (buffer.capacity() < length)
@@ -187,7 +189,8 @@ Encoder::Mark Encoder::mark() const noexcept {
           buffer_end_,
           region_,
           message_.stream_length_,
-          fault_};
+          fault_,
+          items_};
 }
 
 void Encoder::rewind(const Mark& mark) noexcept {
@@ -201,6 +204,7 @@ void Encoder::rewind(const Mark& mark) noexcept {
   buffer_end_ = mark.buffer_end;
   region_ = mark.region;
   fault_ = mark.fault;
+  items_ = mark.items;
   limit_run();
 }
 

@@ -112,7 +112,9 @@ bool Connection::idle() const {
 }
 
 bool Connection::busy() const {
-  return impl_->requester.busy() || impl_->responder.waiting() || impl_->properties.requested();
+  const Responder& responder = impl_->responder;
+  return impl_->requester.busy() || responder.waiting() || responder.reading() ||
+         impl_->properties.requested();
 }
 const Counters& Connection::counters() const {
   return impl_->link.counters;

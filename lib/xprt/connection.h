@@ -33,6 +33,10 @@
 #include "xprt/turn.h"
 #include "xprt/work_list.h"
 
+namespace rrdk::mem {
+class Borrower;  // mem/loans.h
+}
+
 namespace rrdk::xprt {
 
 class CallPool;  // xprt/call_pool.h: one per poll core
@@ -76,9 +80,15 @@ struct ConnectionOptions {
   uint32_t max_sges = fabric::kMaxSges;       // of the device, per Send or Write; at least 2
   uint32_t max_read_sges = fabric::kMaxSges;  // and per Read
   bool remote_invalidation = true;
+  // Whose buffers those of calls' chunks and results are, on however many connections; it outlives
+  // them. Null: the connection has a share of its own (mem/loans.h).
+  mem::Borrower* borrower = nullptr;
+  // While others wait for buffers: in every such time a peer sends a part of the data that its
+  // calls have buffers for, or its connection is over.
+  uint64_t progress_wait_ns = 1'000'000'000;
   // A call that waits longer than this for pool buffers (perhaps more than there are) is answered
-  // ERR_CHUNK, so that those behind it go on.
-  uint64_t buffer_wait_ns = 1'000'000'000;
+  // ERR_CHUNK, so that those behind it go on. Long enough for whoever holds them to be found out.
+  uint64_t buffer_wait_ns = 2'000'000'000;
   // A call that is over waits for the completion of its Send. A peer that takes none for so long
   // costs it the connection.
   uint64_t send_wait_ns = 1'000'000'000;
@@ -109,7 +119,7 @@ struct Counters {
   uint64_t refused_again = 0;     // V1-ERR-19
   uint64_t refused_draining = 0;  // messages that came after drain()
   uint64_t waits_credit = 0, waits_send_queue = 0, waits_read_depth = 0, waits_buffer = 0,
-           waits_key = 0, waits_turn = 0, waits_chunk_bytes = 0;
+           waits_key = 0, waits_turn = 0, waits_chunk_bytes = 0, waits_share = 0;
   // Receive Buffer Sizes that were told anew, ours and the peer's, and our requests.
   uint64_t size_changes = 0, peer_size_changes = 0;
   uint64_t size_requests_ended = 0, size_requests_refused = 0;
@@ -140,9 +150,10 @@ class IncomingCall {
   uint32_t inline_size() const;  // a good first buffer size for it
   uint64_t max_reply() const;    // the limit for it
   Connection& connection() const;
-  bool is_padded() const;         // RDMA_MSGP, in RFC 5666's compatibility mode
-  OpaquePadding padding() const;  // in the message, RPC header excepted. Until reply()
-  void* user = nullptr;           // the upper layer's, untouched
+  mem::Borrower& borrower() const;  // its peer: who is to hold the buffers of its results
+  bool is_padded() const;           // RDMA_MSGP, in RFC 5666's compatibility mode
+  OpaquePadding padding() const;    // in the message, RPC header excepted. Until reply()
+  void* user = nullptr;             // the upper layer's, untouched
   // The upper layer's, null at first: called with `user` when the call has ended, which is when
   // nothing refers to the memory of its reply any more. May reply to other calls, as on_call may.
   void (*on_ended)(void* user) = nullptr;

@@ -26,7 +26,7 @@ void Connection::Impl::dispatch(const Completion& completion) noexcept {
     case WorkKind::kSilent:
       return;
     case WorkKind::kRead:
-      responder.on_read_completed(*static_cast<Incoming*>(tag.owner));
+      responder.on_read_completed(*static_cast<Incoming*>(tag.owner), completion.byte_length);
       return;
     case WorkKind::kReply: {
       Incoming& call = *static_cast<Incoming*>(tag.owner);
@@ -178,7 +178,7 @@ void Connection::Impl::pump_sends() noexcept {
 void Connection::on_tick(uint64_t now_ns) {
   impl_->requester.on_tick(now_ns);
   impl_->properties.on_tick(now_ns);
-  if (impl_->responder.waiting()) [[unlikely]]
+  if (impl_->responder.waiting() || impl_->responder.reading()) [[unlikely]]
     impl_->responder.on_tick(now_ns);
   impl_->pump();
 }

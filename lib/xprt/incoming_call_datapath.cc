@@ -35,6 +35,9 @@ uint32_t IncomingCall::inline_size() const {
 uint64_t IncomingCall::max_reply() const {
   return of(*this).responder->max_reply();
 }
+mem::Borrower& IncomingCall::borrower() const {
+  return of(*this).responder->borrower();
+}
 bool IncomingCall::is_padded() const {
   return of(*this).header.type == proto::MessageType::kMsgp && of(*this).responder->reads_padding();
 }

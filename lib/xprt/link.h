@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "mem/loans.h"
 #include "proto/codec.h"
 #include "proto/properties.h"
 #include "xprt/call_pool.h"
@@ -70,6 +71,8 @@ struct Link {
         pool(pool_),
         keys(keys_),
         upcalls(upcalls_),
+        own_share(options_.borrower == nullptr ? mem::Borrower::create(memory_) : nullptr),
+        borrower(own_share != nullptr ? *own_share : *options_.borrower),
         sends(options_.send_wrs),
         receives(memory_, receive_slots(options_) + done_receives(), spare_receives(options_),
                  receive_bytes(options_)),
@@ -88,6 +91,8 @@ struct Link {
   CallPool& pool;
   fabric::RemoteKeys& keys;
   Upcalls& upcalls;
+  const mem::BorrowerRef own_share;  // null: that of the peer's connections together
+  mem::Borrower& borrower;
   Properties* properties = nullptr;  // beside it in the Connection
 
   Phase phase = Phase::kNew;

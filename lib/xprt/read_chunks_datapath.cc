@@ -1,5 +1,6 @@
 // Fetching the Read chunks of a call: pool buffers, then RDMA Reads into them.
 #include <algorithm>
+#include <utility>
 
 #include "xprt/responder.h"
 
@@ -8,6 +9,9 @@ namespace rrdk::xprt {
 namespace {
 
 constexpr uint32_t kSinkAlignment = 16;
+// While others wait for buffers, one part in so many of what is being read is to come in each
+// ConnectionOptions::progress_wait_ns: all of it in half a minute, by default.
+constexpr uint64_t kSlowestParts = 32;
 
 uint16_t read_segments(const proto::ChunkLists& lists) {
   const proto::ReadChunk& last = lists.reads[lists.num_reads - 1];
@@ -43,27 +47,30 @@ void Responder::fetch(Incoming& call) noexcept {
     pump_reads();
     return;
   }
-  ++link_.counters.waits_buffer;
+  ++(shortage_ == mem::Shortage::kShare ? link_.counters.waits_share : link_.counters.waits_buffer);
   call.state = CallState::kWaitingBuffers;
   wait_buffers_.push(call);
 }
 
-// All the memory for the call's chunks, or none of it. A chunk begins in the rest of the last
-// buffer if it fits there whole: an item is split only when it is larger than any buffer.
+// All the memory for the call's chunks, or none of it: calls that had a part each could wait for
+// each other's for ever. A chunk begins in the rest of the last buffer if it fits there whole: an
+// item is split only when it is larger than any buffer.
 bool Responder::take_sinks(Incoming& call) noexcept {
   const proto::ChunkLists& lists = call.header.lists;
   uint32_t largest = link_.memory.largest_buffer();
   MemorySpan rest;
+  bool alone = link_.borrower.idle();
+  auto shortage = mem::Shortage::kNone;
   call.num_sinks = 0;
   for (uint32_t i = 0; i < lists.num_reads; ++i) {
     for (uint64_t left = lists.reads[i].length; left != 0;) {
       if (left > rest.length) {
         auto size = static_cast<uint32_t>(std::min<uint64_t>(left, largest));
         Buffer& buffer = call.buffers[call.num_buffers];
-        buffer = link_.memory.get(size);
-        if (!buffer) {
-          while (call.num_buffers != 0)
-            call.buffers[--call.num_buffers].reset();
+        buffer = link_.borrower.get(size, alone, shortage);
+        if (!buffer) [[unlikely]] {
+          release_sinks(call);
+          note_shortage(shortage);
           return false;
         }
         ++call.num_buffers;
@@ -76,11 +83,20 @@ bool Responder::take_sinks(Incoming& call) noexcept {
       left -= length;
     }
   }
+  note_shortage(mem::Shortage::kNone);
   return true;
+}
+
+void Responder::note_shortage(mem::Shortage shortage) noexcept {
+  if (shortage == shortage_) [[likely]]
+    return;
+  link_.borrower.change_wait(shortage_, shortage);
+  shortage_ = shortage;
 }
 
 void Responder::start_reads(Incoming& call) noexcept {
   call.state = CallState::kReading;
+  reading_bytes_ += call.header.lists.read_length;
   call.cursor = {};
   call.reads_posted = 0;
   if (!seek_segment(call)) {
@@ -125,8 +141,9 @@ bool Responder::post_read(Incoming& call) noexcept {
   return seek_segment(call);
 }
 
-void Responder::on_read_completed(Incoming& call) noexcept {
+void Responder::on_read_completed(Incoming& call, uint32_t bytes) noexcept {
   link_.sends.complete_read();
+  progress_ += bytes;
   --call.reads_posted;
   if (call.reads_posted != 0)
     return;
@@ -136,7 +153,24 @@ void Responder::on_read_completed(Incoming& call) noexcept {
     on_fetched(call);
 }
 
+// Buffers that others wait for are not for a peer that lets them lie (RFC 5666 section 11). Bytes
+// count, so that data which comes in tiny Reads, one now and then, does not pass for progress.
+void Responder::check_progress(uint64_t now_ns) noexcept {
+  uint64_t last_ns = std::exchange(progress_tick_ns_, now_ns);
+  bool was_away = now_ns - last_ns > link_.options.progress_wait_ns / 4;  // our core, not the peer
+  if (progress_since_ns_ == 0 || was_away || progress_ > reading_bytes_ / kSlowestParts) {
+    progress_ = 0;
+    progress_since_ns_ = now_ns;
+  } else if (now_ns - progress_since_ns_ >= link_.options.progress_wait_ns &&
+             link_.borrower.pressed(shortage_) && !link_.wants_disconnect) {
+    link_.refused(Refusal::kHeldBuffers);
+    link_.fault = "it kept buffers that others waited for, and sent no data for them";
+    link_.wants_disconnect = true;
+  }
+}
+
 void Responder::on_fetched(Incoming& call) noexcept {
+  reading_bytes_ -= call.header.lists.read_length;
   assemble(call);
   deliver(call);
 }

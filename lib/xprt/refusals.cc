@@ -98,6 +98,8 @@ const char* to_string(Refusal reason) noexcept {
       return "Read chunks of a client that serves no RDMA Reads";
     case Refusal::kNoDone:
       return "no RDMA_DONE";
+    case Refusal::kHeldBuffers:
+      return "buffers held without sending data";
     case Refusal::kUnknownXid:
       return "unknown XID";
     case Refusal::kLateReply:

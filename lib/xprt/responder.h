@@ -48,10 +48,11 @@ class Responder {
 
   // Events. None of them leaves work undone that could be done: see pump().
   void on_receive(ReceiveSlot& slot, uint32_t length) noexcept;
-  void on_read_completed(Incoming& call) noexcept;
+  void on_read_completed(Incoming& call, uint32_t bytes) noexcept;
   void on_reply_completed(Incoming& call) noexcept;
   void on_dead() noexcept;
-  // Refuses calls that have waited too long for buffers.
+  // Refuses calls that have waited too long for buffers, and gives up on a peer that keeps others
+  // waiting for them.
   void on_tick(uint64_t now_ns) noexcept;
   // Whoever waits for a turn, a buffer, a call object or an RDMA Read tries again. Sends are the
   // connection's to pump.
@@ -69,6 +70,8 @@ class Responder {
            link_.receives.parked() != nullptr || link_.receives.has_bare() || exposed_ != nullptr;
   }
 
+  // Whether data of calls is on its way here.
+  bool reading() const noexcept { return reading_bytes_ != 0; }
   // Whether more allowance would start a call that waits.
   bool backlogged() const noexcept {
     return !wait_turn_.empty() && has_room(*wait_turn_.front()) && link_.up();
@@ -80,6 +83,7 @@ class Responder {
   bool reads_padding() const noexcept { return link_.options.rfc5666.enabled; }
   uint64_t max_reply() const noexcept { return link_.options.max_reply; }
   Connection& connection() const noexcept { return link_.connection; }
+  mem::Borrower& borrower() const noexcept { return link_.borrower; }
   OpaquePadding padding(const Incoming& call) noexcept;  // rfc5666_padding_datapath.cc
 
   Grant grant;
@@ -125,7 +129,8 @@ class Responder {
   void start_waiting() noexcept;
   void note_held_up() noexcept;
   bool has_room(const Incoming& call) const noexcept {
-    return chunk_bytes_ + call.chunk_bytes <= link_.options.max_chunk_bytes;
+    return chunk_bytes_ + call.chunk_bytes <= link_.options.max_chunk_bytes &&
+           !link_.borrower.exceeded();
   }
 
   // read_chunks_datapath.cc
@@ -136,6 +141,8 @@ class Responder {
   bool post_read(Incoming& call) noexcept;
   void pump_reads() noexcept;
   void on_fetched(Incoming& call) noexcept;
+  void note_shortage(mem::Shortage shortage) noexcept;
+  void check_progress(uint64_t now_ns) noexcept;
 
   // reply_plan_datapath.cc
   uint32_t key_to_invalidate(const proto::Header& call) noexcept;
@@ -158,7 +165,13 @@ class Responder {
   uint32_t calls_ = 0;        // of this connection, in any state
   uint64_t chunk_bytes_ = 0;  // of those that were started
   Incoming* newest_ = nullptr;
-  const Incoming* held_up_ = nullptr;  // the front of wait_turn_, if max_chunk_bytes holds it up
+  const Incoming* held_up_ = nullptr;  // the front of wait_turn_, if bytes or buffers hold it up
+  // What the front of wait_buffers_ waits for, as others see it.
+  mem::Shortage shortage_ = mem::Shortage::kNone;
+  uint64_t reading_bytes_ = 0;      // of calls in kReading
+  uint64_t progress_ = 0;           // bytes of those that came
+  uint64_t progress_tick_ns_ = 0;   // when that was last looked at
+  uint64_t progress_since_ns_ = 0;  // since then; 0: no tick has seen any being read
   CallQueue wait_turn_;
   CallQueue wait_buffers_;
   CallQueue wait_reads_;

@@ -176,7 +176,8 @@ void Responder::accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length
   if (call.header.lists.num_reads == 0) [[likely]] {
     call.whole = {call.inline_data, call.inline_length};
     call.message = {&call.whole, 1};
-    if (call.header.lists.num_segments == 0 && turn.open() && !turn.waits) [[likely]] {
+    if (call.header.lists.num_segments == 0 && turn.open() && !turn.waits &&
+        !link_.borrower.exceeded()) [[likely]] {
       turn.charge(Turn::kCallCost);
       deliver(call);
     } else {
@@ -305,6 +306,8 @@ void Responder::on_dead() noexcept {
     wait_turn_.pop().chunk_bytes = 0;  // they were not started
   turn.waits = false;
   wait_buffers_.clear();
+  note_shortage(mem::Shortage::kNone);
+  reading_bytes_ = 0;
   wait_reads_.clear();
   wait_room_.clear();
   link_.receives.drop_parked();
@@ -343,7 +346,17 @@ void Responder::on_tick(uint64_t now_ns) noexcept {
     check_dones(now_ns);
   pump();  // with buffers that others gave back, it may have waited long enough
   refuse_overdue(wait_room_, now_ns);
-  refuse_overdue(wait_buffers_, now_ns);
+  // For its own share a call waits as it does for max_chunk_bytes: what was granted is its own.
+  if (shortage_ == mem::Shortage::kShare)
+    wait_buffers_.front()->waits_since_ns = 0;
+  else
+    refuse_overdue(wait_buffers_, now_ns);
+  if (wait_buffers_.empty())
+    note_shortage(mem::Shortage::kNone);
+  if (reading())
+    check_progress(now_ns);
+  else
+    progress_since_ns_ = 0;
 }
 
 void Responder::pump() noexcept {

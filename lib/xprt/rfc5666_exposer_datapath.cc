@@ -52,9 +52,14 @@ bool ReplyExposer::draft(Incoming& call, MovedItems placed, uint32_t threshold) 
 
 Exposure* ReplyExposer::take(Incoming& call) noexcept {
   uint32_t keys[kMaxExposedItems];
-  if (free_ == nullptr || bytes_ + item_bytes_ > link_.options.rfc5666.exposed_bytes ||
-      !link_.keys.reserve_keys({keys, num_items_}))
+  const Rfc5666Options& mode = link_.options.rfc5666;
+  if (free_ == nullptr || bytes_ + item_bytes_ > mode.exposed_bytes ||
+      !link_.borrower.expose(item_bytes_, mode.total_exposed_bytes))
     return nullptr;
+  if (!link_.keys.reserve_keys({keys, num_items_})) {
+    link_.borrower.unexpose(item_bytes_);
+    return nullptr;
+  }
   Exposure& exposure = *std::exchange(free_, free_->next);
   ++taken_;
   bytes_ += item_bytes_;
@@ -83,6 +88,7 @@ void ReplyExposer::give(Exposure& exposure) noexcept {
     link_.keys.release_key(exposure.keys[i]);
   --taken_;
   bytes_ -= exposure.bytes;
+  link_.borrower.unexpose(exposure.bytes);
   exposure.next = std::exchange(free_, &exposure);
 }
 

@@ -15,6 +15,7 @@ struct Rfc5666Options {
   uint32_t align = 0;  // what it advises; 0: nothing
   uint32_t exposed_replies = 32;
   uint64_t exposed_bytes = 32u << 20;
+  uint64_t total_exposed_bytes = 64u << 20;  // of all peers of the Memory
   uint64_t done_wait_ns = 5'000'000'000;
 };
 

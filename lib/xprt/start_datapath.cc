@@ -61,7 +61,7 @@ void Responder::note_held_up() noexcept {
   if (first == nullptr || first == held_up_ || has_room(*first))
     return;
   held_up_ = first;
-  ++link_.counters.waits_chunk_bytes;
+  ++(link_.borrower.exceeded() ? link_.counters.waits_share : link_.counters.waits_chunk_bytes);
 }
 
 }  // namespace rrdk::xprt

@@ -1,5 +1,7 @@
 // What one client may hold of a server: connections, idle ones among them, and replies that it does
 // not take.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 
 #include "../client/log_lines.h"
@@ -125,8 +127,198 @@ TEST_P(Limits, RepliesThatNobodyTakes) {
   }
 }
 
+// Whoever connects and says nothing is let go, whatever idle_timeout_ms says; who has made a call
+// may stay.
+// Shows: SEC-10
+TEST_P(Limits, ConnectionsThatNeverMakeACall) {
+  LogLines log;
+  Site site({.first_call_timeout_ms = 20}, GetParam());
+  std::unique_ptr<RawClient> caller;
+  while (caller == nullptr || caller->down()) {  // on a slow machine its call may come too late
+    caller = site.knock(2);
+    site.until([&] { return caller->up() || caller->down(); }, {caller.get()});
+    if (caller->up())
+      site.call(*caller, {.xid = 1, .procedure = kAgain, .arguments = {1}});
+  }
+  uint64_t closed = site.server->stats().closed_silent;
+  for (int i = 0; i < 3; ++i) {
+    auto silent = site.knock(1);
+    site.until([&] { return silent->down(); }, {silent.get(), caller.get()});
+  }
+  site.until([&] { return site.server->stats().connections == 1; }, {caller.get()});
+  EXPECT_FALSE(caller->down()) << "it has made a call";
+  EXPECT_EQ(site.server->stats().closed_silent, closed + 3);
+  EXPECT_EQ(site.server->stats().closed_idle, 0u);
+  EXPECT_GE(log.count(LogLevel::kInfo, "no call in its first 20 ms", "first_call_timeout_ms"), 1);
+}
+
+// When there are no buffers left for another connection's Receives, the oldest that never made a
+// call makes room, and those that have are left alone.
+// Shows: SEC-10
+TEST_P(Limits, SilentConnectionsMakeRoom) {
+  LogLines log;
+  Site site({.credits = 256}, GetParam());  // of 2048 buffers, a quarter is kept for calls
+  RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
+  auto caller = site.connect(1);
+  site.call(*caller, call);
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (uint64_t name = 2; name < 10; ++name)
+    silent.push_back(site.connect(name));
+  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+  EXPECT_GE(site.server->stats().closed_for_room, 4u);
+  site.until([&] { return silent.front()->down(); }, {silent.front().get()});
+  call.xid = 2;
+  EXPECT_EQ(site.call(*silent.back(), call).at(kResults + 1), 1u) << "it may make calls";
+  EXPECT_EQ(site.call(*caller, call).at(kResults + 1), 1u) << "whoever has called is left alone";
+  // None is left that is silent: now one is refused.
+  std::vector<std::unique_ptr<RawClient>> busy;
+  for (uint64_t name = 10; site.server->stats().connections_refused == 0; ++name) {
+    ASSERT_LT(name, 30u);
+    busy.push_back(site.knock(name));
+    site.until([&] { return busy.back()->up() || busy.back()->down(); }, {busy.back().get()});
+    if (busy.back()->up())
+      site.call(*busy.back(), call);
+  }
+  EXPECT_EQ(log.count(LogLevel::kWarning, "refused", "buffers of 4096 bytes are left"), 1);
+}
+
+TEST_P(Limits, SilentConnectionsMakeRoomWhereTheirNumberIsLimited) {
+  Site site({.max_connections = 2}, GetParam());
+  RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
+  auto caller = site.connect(1);
+  site.call(*caller, call);
+  auto silent = site.connect(2);
+  auto next = site.connect(3);
+  site.until([&] { return silent->down(); }, {silent.get(), next.get()});
+  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
+  site.call(*next, call);
+  auto refused = site.knock(4);
+  site.until([&] { return refused->down(); }, {refused.get()});
+  EXPECT_EQ(site.server->stats().connections_refused, 1u);
+  EXPECT_EQ(site.server->stats().connections, 2u);
+}
+
+// With the options as they come, of a server and of its memory.
+class OneHost : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Drivers, OneHost, testing::Values("shm:", "iwarp://127.0.0.1:0"));
+
+TEST_P(OneHost, HasFortyConnectionsOfAServerWithDefaultOptions) {
+  ASSERT_TRUE(ensure_eal());
+  auto memory = Memory::create({.hugepages = HugepagePolicy::kNever}).value();
+  auto runtime = Runtime::create(*memory, options_for(Cores::kEmbedded)).value();
+  Keeper keeper;
+  auto server = Server::create(*runtime).value();
+  ASSERT_TRUE(
+      server->add_service({.binding = &kBinding, .procedures = kTable, .context = &keeper}));
+  std::string where = GetParam();
+  std::string uri = server->listen(where == "shm:" ? where + socket_path() : where).value();
+  auto client = Client::create(*runtime).value();
+  {
+    std::vector<std::unique_ptr<ClientConnection>> connections;
+    for (int i = 0; i < 40; ++i) {
+      auto connection = client->connect(uri);
+      ASSERT_TRUE(connection) << i << ": " << connection.error().message;
+      connections.push_back(std::move(*connection));
+    }
+    for (auto& connection : connections) {
+      Call call(*connection);
+      call.begin(kBinding, kEcho).put_u32(0);
+      call.expect_reply(4);
+      EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    }
+    EXPECT_EQ(server->stats().connections_accepted, 40u);
+    EXPECT_EQ(server->stats().closed_for_room, 0u);
+  }
+  client.reset();
+  server.reset();
+  runtime.reset();
+  EXPECT_TRUE(memory->whole());
+}
+
+// A client that is refused hears why.
+TEST_P(OneHost, IsToldWhichLimitItHasReached) {
+  std::string where = GetParam();
+  if (where == "shm:")
+    where += socket_path();
+  auto refusal = [&](const ServerOptions& options) {
+    Ends ends(options_for(Cores::kEmbedded), options, {}, {}, where);
+    std::string message;
+    {
+      auto first = ends.client->connect(ends.uri);
+      auto second = first ? ends.client->connect(ends.uri) : std::move(first);
+      EXPECT_FALSE(second);
+      if (!second)
+        message = second.error().message;
+    }
+    ends.end();
+    return message;
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal({.max_connections_per_client = 1}),
+              HasSubstr("as many connections of this client as it takes"));
+  EXPECT_THAT(refusal({.admit = [](const std::string&, void*) { return false; }}),
+              HasSubstr("does not admit this client"));
+}
+
+// A large result that waits to be sent is its client's: of 16 such buffers a client gets half, and
+// the call beyond that finds out.
+// Shows: SEC-09
+TEST(Results, InBuffersCountAsTheirClients) {
+  Site site({.credits = 32, .max_chunk_bytes = 64u << 20});
+  auto greedy = site.connect(1);
+  RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
+  site.call(*greedy, call);
+  for (uint32_t xid = 2; xid < 22; ++xid)
+    Site::send(*greedy, {.xid = xid, .procedure = kLater, .arguments = {1u << 20}});
+  site.until([&] { return site.server->stats().share_waits != 0; }, {greedy.get()});
+  EXPECT_EQ(site.memory->audit_fitting(1u << 20).available, 16u - 9u);
+  EXPECT_EQ(site.service.runs, 10u);
+  auto other = site.connect(2);
+  EXPECT_EQ(site.call(*other, call).at(kResults + 1), 1u);
+  site.cut(greedy);
+}
+
+// What is answered on a connection that is on its way down waits for nothing, however late its
+// answer was to be.
+TEST(Results, AreNotDelayedOnALostConnection) {
+  Site site;
+  auto client = site.connect(1);
+  Site::send(*client, {.xid = 1, .procedure = kAgainKept});
+  site.until([&] { return site.service.keeper.kept() == 1; }, {client.get()});
+  client->disconnect();
+  site.until([&] { return site.server->stats().connections_ended == 1; }, {client.get()});
+  EXPECT_EQ(site.server->stats().connections, 1u) << "the call is still there";
+  std::vector<ServerCall> kept;
+  kept.swap(site.service.keeper.calls);
+  std::move(kept.front()).reply_after(60'000'000'000);
+  for (int pass = 0; pass < 1000; ++pass)
+    site.poll();
+  EXPECT_EQ(site.server->stats().connections, 0u);
+}
+
+// Connections that wait for their turns when they are lost. (That none is looked at after it has
+// gone, the sanitizers see.)
+TEST(Turns, OfConnectionsThatAreLost) {
+  Site site({.credits = 32});
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (uint64_t name = 1; name <= 16; ++name) {
+    clients.push_back(site.connect(name));
+    site.call(*clients.back(), {.xid = 1, .procedure = kAgain, .arguments = {1}});
+  }
+  uint32_t before = site.service.runs;
+  for (auto& client : clients) {
+    for (uint32_t xid = 2; xid < 30; ++xid)
+      Site::send(*client, {.xid = xid, .procedure = kAgain, .arguments = {1}});
+  }
+  site.until([&] { return site.server->stats().turn_waits >= 16; });
+  for (auto& client : clients)
+    client->disconnect();
+  EXPECT_LT(site.service.runs, before + 16 * 28) << "none waits any more";
+  site.until([&] { return site.server->stats().connections == 0; });
+}
+
 TEST_P(Limits, NoneUnlessAskedFor) {
-  Site site({.send_timeout_ms = 0}, GetParam());
+  Site site({.first_call_timeout_ms = 0, .send_timeout_ms = 0}, GetParam());
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 8; ++i)
     clients.push_back(site.connect(1));

@@ -20,6 +20,7 @@ constexpr uint32_t kAppendOwn = 4;   // the same, from memory of the application
 constexpr uint32_t kAgainKept = 5;   // as kAppendKept, but it may be run twice
 constexpr uint32_t kAgain = 6;       // as kAppend, but it may be run twice
 constexpr uint32_t kAppendWork = 7;  // as kAppend, on a worker
+constexpr uint32_t kLater = 8;       // as kAppendData, but in a minute; it may be run twice
 constexpr uint32_t kWord = 77;       // behind the data
 
 constexpr ProcedureBinding kSiteProcedures[] = {
@@ -64,6 +65,13 @@ inline void append_data(ServerCall call, void* context) {
   std::move(call).reply();
 }
 
+inline void append_later(ServerCall call, void* context) {
+  uint32_t length = call.args().get_u32();
+  put_run(call, context);
+  call.results().put_item(patterned(call.memory(), 0, length), length, Ddp::kEligible);
+  std::move(call).reply_after(60'000'000'000);
+}
+
 inline void append_own(ServerCall call, void* context) {
   uint32_t length = call.args().get_u32();
   put_run(call, context);
@@ -85,6 +93,7 @@ constexpr Procedure kSiteTable[] = {
     {.number = kAppendOwn, .handler = append_own, .idempotent = false},
     {.number = kAgainKept, .handler = append_kept},
     {.number = kAgain, .handler = append},
+    {.number = kLater, .handler = append_later},
     {.number = kAppendWork, .handler = append, .dispatch = Dispatch::kWorker, .idempotent = false},
 };
 

@@ -170,6 +170,8 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
     if (status != fabric::WcStatus::kSuccess || wr.signaled) {
       fabric::Completion done = completion(wr.wr_id, wr.op);
       done.status = status;
+      for (const MemorySpan& sge : wr.spans())
+        done.byte_length += sge.length;
       send_completions.push_back(done);
     }
     if (status != fabric::WcStatus::kSuccess)

@@ -1,5 +1,6 @@
 // The responder against a scripted requester: what it grants, and what it does without memory.
 #include "responder_test.h"
+#include "xprt/credits.h"
 
 namespace rrdk::xprt::test {
 namespace {
@@ -33,6 +34,21 @@ TEST_F(ResponderTest, CallsBeyondTheGrantAreServedAndCountedUpToALimit) {
   EXPECT_FALSE(end->engine->wants_disconnect());
   ask();
   EXPECT_TRUE(end->engine->wants_disconnect());
+}
+
+// Calls that may yet come are fewer with each that came: what is not due any more is free for the
+// replies to our own (Link::receives_for_replies()).
+TEST(Grants, CallsThatCameAreNotDueAnyMore) {
+  Grant grant(8);
+  EXPECT_EQ(grant.due(), 1u);
+  grant.on_call(8);
+  EXPECT_EQ(grant.due(), 0u);
+  grant.on_answer(8);
+  EXPECT_EQ(grant.due(), 8u);
+  for (uint32_t left : {7u, 6u, 5u}) {
+    grant.on_call(8);
+    EXPECT_EQ(grant.due(), left);
+  }
 }
 
 // A peer that calls and never takes replies is held back, and does not use up the pool of calls.

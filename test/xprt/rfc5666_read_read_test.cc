@@ -1,5 +1,6 @@
 // The Read-Read model of RFC 5666 section 3.8, in its compatibility mode: replies that the
 // requester reads, and RDMA_DONE.
+#include "mem/loans.h"
 #include "pair.h"
 #include "scripted_test.h"
 
@@ -176,10 +177,11 @@ TEST_F(ReadRead, OnlyBothEndsInTheModeDoIt) {
 // A responder in the mode, and a peer that reads or acknowledges as it likes.
 class Exposing : public ScriptedTest {
  protected:
-  void connect(Rfc5666Options mode) {
+  void connect(Rfc5666Options mode, mem::Borrower* borrower = nullptr) {
     mode.enabled = true;
-    begin({.role = Role::kResponder, .credits = 8, .rfc5666 = mode}, {true, 4096, 4096}, 16);
-    end->handler = [this](IncomingCall& call) {
+    begin({.role = Role::kResponder, .credits = 8, .borrower = borrower, .rfc5666 = mode},
+          {true, 4096, 4096}, 16);
+    end->handler = [this, engine = end->engine.get()](IncomingCall& call) {
       Encoder e(call.reply(), *memory, call.inline_size(), call.max_reply());
       e.put_u32(call.xid());
       e.put_u32(1);
@@ -189,7 +191,7 @@ class Exposing : public ScriptedTest {
       e.finish();
       call.on_ended = [](void* count) { ++*static_cast<uint32_t*>(count); };
       call.user = &released;
-      end->engine->reply(call);
+      engine->reply(call);
     };
   }
   void call(uint32_t xid) { peer_side->say(Wire{xid, 1, 8, kMsg, 0, 0, 0, xid, 0}); }
@@ -258,6 +260,63 @@ TEST_F(Exposing, APeerThatNeverAcknowledgesIsEnded) {
   end->disconnect();
   EXPECT_EQ(look(sent[0]), nullptr);
   EXPECT_TRUE(end->qp.keys.empty());
+}
+
+// Many clients that read nothing: together they can not have more than that exposed, and there is
+// always something left for one more.
+// Shows: SEC-09
+TEST_F(Exposing, ManyPeersTogetherAreBoundedToo) {
+  constexpr uint64_t kTotal = 40000;
+  std::vector<mem::BorrowerRef> borrowers;
+  std::vector<std::unique_ptr<End>> ends;
+  std::vector<std::unique_ptr<Script>> scripts;
+  auto connect_another = [&](mem::Borrower& borrower) -> Script& {
+    connect({.total_exposed_bytes = kTotal}, &borrower);
+    ends.push_back(std::move(end));
+    return *scripts.emplace_back(std::move(peer_side));
+  };
+  auto exposed = [&] {
+    uint64_t bytes = 0;
+    for (auto& each : ends)
+      bytes += 8000 * each->engine->counters().read_replies;
+    return bytes;
+  };
+  for (uint32_t peer = 0; peer < 5; ++peer) {
+    borrowers.push_back(mem::Borrower::create(*memory));
+    for (int connection = 0; connection < 2; ++connection) {
+      Script& script = connect_another(*borrowers.back());
+      for (uint32_t xid : {7u, 8u})
+        script.say(Wire{xid, 1, 8, kMsg, 0, 0, 0, xid, 0});
+    }
+    EXPECT_EQ(exposed(), 8000 * std::min(2 + peer, 5u)) << peer;
+  }
+  EXPECT_EQ(ends[0]->engine->counters().read_replies, 2u);
+  // What one gives back, others get.
+  scripts[0]->say(Wire{7, 1, 8, kDone});
+  ends.back()->engine->on_tick(1);
+  ends.back()->run();
+  EXPECT_EQ(exposed(), 8000u * 6);
+  replies = 20;
+  for (auto& each : ends) {
+    each->disconnect();
+    EXPECT_TRUE(each->engine->idle());
+  }
+  ends.clear();
+}
+
+// The time that a reply has waited is its own, not that of one which was acknowledged before.
+TEST_F(Exposing, TheTimeBeginsAnewWithEachReply) {
+  connect({.exposed_replies = 1, .done_wait_ns = 1000});
+  replies = 3;
+  for (uint32_t i = 0; i < 3; ++i) {
+    call(7 + i);
+    peer_side->take();
+    end->engine->on_tick(10 + i * 900);
+    end->engine->on_tick(900 + i * 900);
+    EXPECT_FALSE(end->engine->wants_disconnect()) << i;
+    done(7 + i);
+  }
+  EXPECT_EQ(counters().dones, 3u);
 }
 
 // The bounds of what is exposed hold whatever the peer does; replies beyond wait for RDMA_DONE.

@@ -184,7 +184,8 @@ struct ClientOptions {
   /**
    * With it: bytes of chunks that the server's calls in progress on one connection may have here,
    * of arguments that we fetch and of room offered for results. Calls beyond wait for earlier ones
-   * to end; one call alone may have max_call, and its reply max_reply. At least 1.
+   * to end; one call alone may have max_call, and its reply max_reply. At least 1. Besides, they
+   * share the pools with all other peers as ServerOptions::max_chunk_bytes says.
    */
   uint64_t max_backward_chunk_bytes = 8u << 20;
   /** RFC 5666's compatibility mode, with `version` kOne and no services; see rrdk/rfc5666.h. */
@@ -224,6 +225,7 @@ struct ClientStats {
   uint64_t options_sent;       ///< messages of registered types, by send_option()
   Refusals refusals;           ///< what the peer sent that was refused or ignored, by reason
   Rfc5666Stats rfc5666;
+  HandlerMistakes mistakes;  ///< of the Client's own handlers, on all of its connections
 };
 
 /** One connection to one server, or one after the other, on one poll core. */

@@ -54,13 +54,15 @@ struct MemorySpan {
 
 namespace mem {
 class Pool;
+class Borrower;
 /** What stays fixed about one buffer. Lives in private memory, never where a peer can write. */
 struct BufferSlot {
   std::byte* data;
   uint32_t capacity;
   RegionId region;
   Pool* pool;
-  bool held;  ///< not in its pool; where assertions are on, giving it back twice is caught
+  bool held;           ///< not in its pool; where assertions are on, giving it back twice is caught
+  Borrower* borrower;  ///< the peer for whose call it was taken, until it is back; null: no one's
 };
 void put(BufferSlot* slot) noexcept;
 }  // namespace mem
@@ -141,7 +143,7 @@ enum class HugepagePolicy {
 
 struct MemoryOptions {
   /** Bytes pinned are the sum of buffer_size * count, times the number of nodes. */
-  std::vector<SizeClass> classes = {{4096, 4096}, {65536, 256}, {1u << 20, 64}};
+  std::vector<SizeClass> classes = {{4096, 8192}, {65536, 256}, {1u << 20, 64}};
   HugepagePolicy hugepages = HugepagePolicy::kPrefer;
   /** Nodes to make an arena on; empty: the node of the calling thread. */
   std::vector<int> numa_nodes = {};

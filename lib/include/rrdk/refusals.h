@@ -70,6 +70,7 @@ enum class Refusal : uint8_t {
   kNoProcedure,     ///< refused, PROC_UNAVAIL
   kReadsForbidden,  ///< refused: Read chunks of a client that said it serves no RDMA Reads
   kNoDone,          ///< ended: no RDMA_DONE came for a reply that it was to read
+  kHeldBuffers,     ///< ended: sent no data of its calls while others waited for their buffers
 
   // Replies, at a client.
   kUnknownXid,          ///< ignored: answers no call that waits

@@ -53,7 +53,12 @@ struct Rfc5666ServerOptions {
   uint32_t max_reads = UINT32_MAX;
   uint32_t exposed_replies = 32;  ///< of one connection at once; 1 to 4096, or `credits` if less
   uint64_t exposed_bytes = 32u << 20;  ///< of those together; a larger reply is refused
-  uint32_t done_timeout_ms = 5000;     ///< without RDMA_DONE for so long it is closed; 1 at least
+  /**
+   * Of all connections (section 11: "one or many clients"). Of these a client may have as many as
+   * are left for everybody else: half of them if it is alone. At least exposed_bytes.
+   */
+  uint64_t total_exposed_bytes = 64u << 20;
+  uint32_t done_timeout_ms = 5000;  ///< without RDMA_DONE for so long it is closed; 1 at least
   /**
    * CONF_RDMA of another flavour is denied, AUTH_TOOWEAK (section 11). Our clients' has the
    * credential of their connection: at connect() that of Client::set_auth_sys() or set_auth().

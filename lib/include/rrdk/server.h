@@ -76,10 +76,12 @@ struct ServerOptions {
   /**
    * Calls that one connection may have outstanding, 1 to 4096. Each connection takes as many
    * buffers of inline_size, idle or not, for its Receives: of the smallest class that is large
-   * enough, and of no other. Size MemoryOptions::classes for it: a connection is refused if less
-   * than a quarter of that class would be left for calls and replies. With the defaults (4096
-   * buffers of 4096 bytes, 64 credits) that is the 49th; a Client on the same Memory takes buffers
-   * too. The log names the class, and ServerStats::connections_refused counts.
+   * enough, and of no other. Size MemoryOptions::classes for it: when less than a quarter of that
+   * class would be left for calls and replies, a connection that never made a call is closed to
+   * make room (the oldest of the client that has most of them), and if there is none the new one is
+   * refused. With the defaults (8192 buffers of 4096 bytes, 64 credits) that is the 97th; a Client
+   * on the same Memory takes buffers too. The log names the class, and ServerStats::closed_for_room
+   * and connections_refused count.
    */
   uint32_t credits = 64;
   /**
@@ -115,10 +117,16 @@ struct ServerOptions {
   /**
    * Bytes of chunks that one connection's calls in progress may have: of arguments fetched by RDMA
    * Read, and of results as far as they fit the room that the client offers, at most max_reply a
-   * call. Calls beyond wait, in order, for earlier ones of their connection to end; so a client
-   * can not take all the pool buffers for itself (RFC 5666 section 11). It also bounds max_call and
-   * max_reply: a larger call is refused, a larger reply becomes SYSTEM_ERR. The default is less
-   * than half of what MemoryOptions::classes has in large buffers by default. At least 1024.
+   * call. Calls beyond wait, in order, for earlier ones of their connection to end. It also bounds
+   * max_call and max_reply: a larger call is refused, a larger reply becomes SYSTEM_ERR. At least
+   * 1024.
+   *
+   * Besides, and however many connections it has, no client can take all pool buffers (RFC 5666
+   * section 11): of each size class it may hold, for chunks and for results that handlers made in
+   * buffers, as many as are left for everybody else. That is half of the class for a client alone,
+   * a third for each of two, and so on. Its calls beyond wait (ServerStats::share_waits). While
+   * others wait for buffers, a client that sends next to none of the data for which it has some
+   * loses its connection after a second (Refusal::kHeldBuffers).
    */
   uint64_t max_chunk_bytes = 32u << 20;
   /**
@@ -135,9 +143,21 @@ struct ServerOptions {
    */
   bool backward_chunks = true;
   uint32_t backward_timeout_ms = 30000;  ///< of calls to clients, by default; 0: none
-  uint32_t max_connections = 1024;       ///< at once, at least 1; `credits` has what else bounds it
-  /** At once, of one client (ReplayOptions says who that is); 0: no limit. */
-  uint32_t max_connections_per_client = 0;
+  /**
+   * At once, at least 1; `credits` has what else bounds it. Beyond, too, one that never made a call
+   * makes room.
+   */
+  uint32_t max_connections = 1024;
+  /**
+   * At once, of one client (ReplayOptions says who that is); 0: no limit. By default half of those
+   * that there are buffers for (`credits`).
+   */
+  uint32_t max_connections_per_client = 48;
+  /**
+   * A connection that has not made its first call for so long after it was accepted is closed,
+   * whatever idle_timeout_ms says; 0: never.
+   */
+  uint32_t first_call_timeout_ms = 30'000;
   /** A connection without calls for so long is closed; 0: never. */
   uint32_t idle_timeout_ms = 0;
   /**
@@ -191,6 +211,8 @@ struct ServerStats {
   uint64_t connections_refused;
   uint64_t refused_per_client;  ///< of these: by ServerOptions::max_connections_per_client
   uint64_t closed_idle;         ///< by ServerOptions::idle_timeout_ms
+  uint64_t closed_silent;       ///< by ServerOptions::first_call_timeout_ms
+  uint64_t closed_for_room;     ///< that had never made a call, when another connection came
   uint64_t closed_stalled;      ///< by ServerOptions::send_timeout_ms
   uint64_t connections_ended;   ///< by the peer, by its death or for a breach; not by the Server
   uint64_t connections;         ///< now
@@ -205,10 +227,12 @@ struct ServerStats {
   uint64_t peer_receive_size_changes;  ///< and we of theirs
   uint64_t receive_growth_refused;     ///< for want of buffers, see ServerOptions::max_receive_size
   uint64_t chunk_waits;     ///< times a connection's calls waited because of max_chunk_bytes
+  uint64_t share_waits;     ///< and because its client held its share of the pools' buffers
   uint64_t options_served;  ///< messages of registered types that were answered
   BackwardStats backward;
   Refusals refusals;  ///< what peers sent that was refused or ignored, by reason
   Rfc5666Stats rfc5666;
+  HandlerMistakes mistakes;  ///< of our own handlers
 };
 
 /**

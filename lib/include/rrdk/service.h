@@ -11,7 +11,7 @@
  *     uint64_t offset = call.args().get_u64();
  *     uint32_t count = call.args().get_u32();
  *     if (!call.args().at_end()) return std::move(call).reject(rrdk::AcceptStat::kGarbageArgs);
- *     rrdk::Buffer data = call.memory().get(count);
+ *     rrdk::Buffer data = call.result_buffer(count);
  *     if (!data) return std::move(call).reject(rrdk::AcceptStat::kSystemErr);
  *     call.results().put_u32(0);
  *     call.results().put_item(std::move(data), count, rrdk::Ddp::kEligible);   // zero-copy
@@ -51,7 +51,8 @@ class BackwardClient;  // rrdk/server.h
 /**
  * The right, and the duty, to answer one call. Move-only. Exactly one of reply(), reply_after(),
  * reject(), deny() and drop() ends it; a ServerCall destroyed or assigned to unanswered answers
- * SYSTEM_ERR. After an end, and after being moved from, it may only be destroyed or assigned to.
+ * SYSTEM_ERR. After an end, and after being moved from, it may only be destroyed or assigned to; to
+ * end it again is an error in the log, and nothing else.
  *
  * args() and what was read from it stay valid until the call ends. A handler may keep the
  * ServerCall and answer later, from any thread; the objects themselves are for one thread at a
@@ -76,6 +77,15 @@ class ServerCall {
   /** Who called, for messages. Stable per connection. */
   const std::string& peer() const noexcept;
   Memory& memory() noexcept;
+  /**
+   * A buffer of at least `size` bytes for this call's results, to be handed over by
+   * Encoder::put_item(). Empty when the pools have none, as Memory::get(). It counts as its
+   * client's from now on until it is back in its pool; what memory() gives counts only once the
+   * call is answered. While a client holds more than its share (ServerOptions::max_chunk_bytes),
+   * its further calls wait; those that run, in workers or by you, may still take buffers. Any
+   * thread.
+   */
+  Buffer result_buffer(uint32_t size) noexcept;
   /**
    * The way back: calls of programs that this caller offers (Client::add_service()), on the
    * connection on which this call came. Any thread, while the call has not ended; what it returns
@@ -141,8 +151,21 @@ class ServerCall {
 
  private:
   friend struct service::CallContext;
+  void end_unanswered() noexcept;
   explicit ServerCall(service::CallContext* context) noexcept : context_(context) {}
   service::CallContext* context_;
+};
+
+/**
+ * Calls that a handler of ours could not, or did not, answer, so that the client got SYSTEM_ERR.
+ * Each kind is logged once for each procedure: "READ of blk: result 1 is not registered memory".
+ */
+struct HandlerMistakes {
+  uint64_t invalid_memory;  ///< put_item() of unregistered memory, or of more than the buffer has
+  uint64_t too_large;       ///< the results are longer than max_reply
+  uint64_t no_buffers;      ///< no buffer was left for them; result_buffer() that was empty, too
+  uint64_t failed;          ///< Encoder::fail() was called
+  uint64_t unanswered;      ///< the ServerCall was destroyed, or assigned to
 };
 
 /** Where a handler runs. */

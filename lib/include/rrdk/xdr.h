@@ -239,6 +239,8 @@ class Message {
   std::span<const Piece> pieces() const noexcept { return pieces_; }
   /** Bytes of the complete (unreduced) XDR stream, pads included. A multiple of four. */
   uint64_t stream_length() const noexcept { return stream_length_; }
+  /** The buffers that it holds: the first is an Encoder's own, others may be results'. */
+  std::span<Buffer> buffers() noexcept { return buffers_; }
   /** Returns all buffers and forgets all pieces; keeps the capacity of its vectors. */
   void clear() noexcept;
 
@@ -278,6 +280,8 @@ class Encoder {
 
   bool ok() const noexcept { return fault_ == EncoderFault::kNone; }
   EncoderFault fault() const noexcept { return fault_; }
+  /** With kInvalidMemory: which put_item() of the message it was, from 1. */
+  uint32_t faulty_item() const noexcept { return items_; }
   void put_u32(uint32_t value) noexcept {
     if (end_ - next_ < 4) [[unlikely]] {
       if (!room(4))
@@ -350,6 +354,7 @@ class Encoder {
     RegionId region;
     uint64_t stream_length;
     EncoderFault fault;
+    uint32_t items;
   };
   Mark mark() const noexcept;
   /** `mark` is of this encoder, and no rewind() to an earlier one came since. */
@@ -381,6 +386,7 @@ class Encoder {
   Message& message_;
   Memory& memory_;
   EncoderFault fault_ = EncoderFault::kNone;
+  uint32_t items_ = 0;  // put_item() up to the first failure
 };
 
 }  // namespace rrdk

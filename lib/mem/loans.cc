@@ -1,0 +1,28 @@
+#include "mem/loans.h"
+
+#include "mem/memory_impl.h"
+
+namespace rrdk::mem {
+
+void Loans::add(uint32_t capacity, uint32_t count) noexcept {
+  uint32_t size = size_of(capacity);
+  if (classes_[size].count == 0)
+    sizes_[num_sizes_++] = static_cast<uint8_t>(size);
+  classes_[size].count += count;
+}
+
+Borrower::Borrower(Memory& memory) noexcept : memory_(memory), loans_(memory.impl().loans) {}
+
+BorrowerRef Borrower::create(Memory& memory) {
+  return BorrowerRef(new Borrower(memory));
+}
+
+void Borrower::dispose() noexcept {
+  delete this;
+}
+
+void ReleaseBorrower::operator()(Borrower* borrower) const noexcept {
+  borrower->release();
+}
+
+}  // namespace rrdk::mem

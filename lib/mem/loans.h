@@ -1,0 +1,122 @@
+// What peers hold of a Memory's buffers: those into which the chunks of their calls are read, and
+// those of results that wait to be sent.
+//
+// A peer, on however many connections it comes, may hold as many buffers of a size class as are
+// left for everybody else: alone half of the class, as one of two a third, as one of n the n+1st
+// part (the dynamic thresholds of switches with shared memory). So a class always has buffers for
+// one more, and nothing has to be divided up in advance. A peer that holds nothing may have what
+// one call needs.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <memory>
+
+#include "rrdk/memory.h"
+
+namespace rrdk::mem {
+
+// Of all peers of one Memory. Any thread.
+class Loans {
+ public:
+  static constexpr uint32_t kSizes = 32;  // capacities are powers of two
+  static uint32_t size_of(uint32_t capacity) noexcept {
+    return static_cast<uint32_t>(std::bit_width(capacity)) - 1;
+  }
+
+  // Before the first loan: the Memory has `count` more of these.
+  void add(uint32_t capacity, uint32_t count) noexcept;
+  uint32_t lent(uint32_t capacity) const noexcept {
+    return classes_[size_of(capacity)].lent.load(std::memory_order_relaxed);
+  }
+
+ private:
+  friend class Borrower;
+  struct Class {
+    uint32_t count = 0;
+    std::atomic<uint32_t> lent = 0;
+  };
+
+  uint32_t left(uint32_t size) const noexcept {
+    uint32_t lent = classes_[size].lent.load(std::memory_order_relaxed);
+    return classes_[size].count - std::min(classes_[size].count, lent);
+  }
+
+  std::array<Class, kSizes> classes_;
+  std::array<uint8_t, kSizes> sizes_{};  // of the classes that there are
+  uint32_t num_sizes_ = 0;
+  std::atomic<uint32_t> waiting_ = 0;  // connections with calls that wait for the pools
+  std::atomic<uint64_t> exposed_ = 0;  // bytes
+};
+
+// What a connection's calls wait for.
+enum class Shortage : uint8_t {
+  kNone,
+  kPool,   // buffers: others have them
+  kShare,  // its own peer's other calls: the peer has its share
+};
+
+class Borrower;
+struct ReleaseBorrower {
+  void operator()(Borrower* borrower) const noexcept;
+};
+// The peer is known. Buffers that were lent to it may come back later.
+using BorrowerRef = std::unique_ptr<Borrower, ReleaseBorrower>;
+
+// One peer. Any thread.
+class Borrower {
+ public:
+  static BorrowerRef create(Memory& memory);
+  Borrower(const Borrower&) = delete;
+  Borrower& operator=(const Borrower&) = delete;
+
+  // loans_datapath.cc
+  // A buffer on loan; with `alone`, without regard to the share. Empty: `shortage` says why.
+  Buffer get(uint32_t size, bool alone, Shortage& shortage) noexcept;
+  // A buffer that somebody took for this peer counts as lent from now on. It may exceed the share,
+  // so that exceeded() holds up the next call.
+  void lend(Buffer& buffer) noexcept;
+
+  bool idle() const noexcept { return references_.load(std::memory_order_relaxed) <= 1; }
+  // Whether it holds more than its share: of what is left when others have come, or of lend().
+  bool exceeded() const noexcept { return !idle() && exceeds(); }
+  uint32_t held(uint32_t capacity) const noexcept {
+    return held_[Loans::size_of(capacity)].load(std::memory_order_relaxed);
+  }
+
+  // Of memory that the peer may read, so that no peer has all: at most `most` bytes for all peers,
+  // shared as the buffers are. False: not now.
+  bool expose(uint64_t bytes, uint64_t most) noexcept;
+  void unexpose(uint64_t bytes) noexcept;
+
+  // A connection of this peer begins, or ceases, to wait.
+  void change_wait(Shortage from, Shortage to) noexcept;
+  // Whether others wait for what one of its connections holds, which waits for `own` itself.
+  bool pressed(Shortage own) const noexcept {
+    return loans_.waiting_.load(std::memory_order_relaxed) > (own == Shortage::kPool) ||
+           waiting_.load(std::memory_order_relaxed) > (own == Shortage::kShare);
+  }
+
+ private:
+  friend void put(BufferSlot* slot) noexcept;
+  friend struct ReleaseBorrower;
+  explicit Borrower(Memory& memory) noexcept;
+  bool may_hold(uint32_t capacity) const noexcept;
+  bool exceeds() const noexcept;
+  std::atomic<uint32_t>* waiting(Shortage shortage) noexcept;
+  void take_back(BufferSlot& slot) noexcept;
+  void release() noexcept;
+  void dispose() noexcept;
+
+  Memory& memory_;
+  Loans& loans_;
+  std::atomic<uint32_t> references_ = 1;  // its owner, and each buffer that it holds
+  std::atomic<uint32_t> waiting_ = 0;     // connections with calls that wait for the share
+  std::atomic<uint64_t> exposed_ = 0;     // bytes
+  std::array<std::atomic<uint32_t>, Loans::kSizes> held_{};
+};
+
+}  // namespace rrdk::mem

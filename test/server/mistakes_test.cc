@@ -1,0 +1,120 @@
+// What handlers do wrong: the client gets SYSTEM_ERR, and the server says why.
+#include "../client/log_lines.h"
+#include "loopback.h"
+
+namespace rrdk::loopback {
+namespace {
+
+constexpr uint32_t kStack = 1, kLong = 2, kNothing = 3, kGone = 4, kTwice = 5, kShort = 6,
+                   kGiveUp = 7;
+constexpr ProcedureBinding kBlkProcedures[] = {
+    {.procedure = kStack, .name = "READ", .eligible_results = 2, .fixed_results = 8},
+    {.procedure = kLong, .name = "LIST", .fixed_results = 8},
+    {.procedure = kNothing, .name = "WRITE", .fixed_results = 8},
+    {.procedure = kGone, .name = "SYNC", .fixed_results = 8},
+    {.procedure = kTwice, .name = "TRIM", .fixed_results = 8},
+    {.procedure = kGiveUp, .name = "QUERY", .fixed_results = 8},
+};
+constexpr Binding kBlk = {
+    .program = 0x20005800, .version = 1, .name = "blk", .procedures = kBlkProcedures};
+
+void stack(ServerCall call, void*) {
+  static std::byte mine[4096];
+  call.results().put_item(call.result_buffer(100), 100, Ddp::kEligible);
+  call.results().put_item(MemorySpan{mine, sizeof(mine), 0}, Ddp::kEligible);
+  std::move(call).reply();
+}
+void too_long(ServerCall call, void*) {
+  for (int i = 0; i < 1000; ++i)
+    call.results().put_u32(0);
+  std::move(call).reply();
+}
+void nothing(ServerCall call, void*) {
+  Buffer none = call.result_buffer(1u << 30);
+  EXPECT_FALSE(none);
+  std::move(call).reject(AcceptStat::kSystemErr);
+}
+void gone(ServerCall call, void*) {
+  if (call.args().get_u32() == 0)
+    return;
+  ServerCall other = std::move(call);
+  other = std::move(call);  // assigned to
+}
+void twice(ServerCall call, void*) {
+  call.results().put_u32(1);
+  ServerCall& again = call;
+  std::move(call).reply();
+  std::move(again).reply();
+  std::move(again).reject(AcceptStat::kSystemErr);
+  std::move(again).drop();
+}
+// No entry in the binding.
+void shorter(ServerCall call, void*) {
+  call.results().put_item(call.result_buffer(100), 1u << 30, Ddp::kNo);
+  std::move(call).reply();
+}
+void give_up(ServerCall call, void*) {
+  call.results().fail();
+  std::move(call).reply();
+}
+
+constexpr Procedure kBlkTable[] = {{kStack, stack},   {kLong, too_long}, {kNothing, nothing},
+                                   {kGone, gone},     {kTwice, twice},   {kShort, shorter},
+                                   {kGiveUp, give_up}};
+
+TEST(Mistakes, AreSaidOnceForEachProcedureAndCounted) {
+  LogLines log;
+  Ends ends(options_for(Cores::kEmbedded), {.max_reply = 2048}, {},
+            {{.binding = &kBlk, .procedures = kBlkTable}});
+  auto connection = ends.client->connect(ends.uri).value();
+  auto call = [&](uint32_t procedure, uint32_t argument = 0) {
+    Call made(*connection);
+    made.begin(kBlk, procedure).put_u32(argument);
+    return made.submit_and_wait();
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(call(kStack), CallStatus::kSystemErr);
+    EXPECT_EQ(call(kLong), CallStatus::kSystemErr);
+    EXPECT_EQ(call(kNothing), CallStatus::kSystemErr);
+    EXPECT_EQ(call(kGone, i), CallStatus::kSystemErr);
+    EXPECT_EQ(call(kShort), CallStatus::kSystemErr);
+    EXPECT_EQ(call(kGiveUp), CallStatus::kSystemErr);
+  }
+  auto said = [&](const char* who, const char* what) {
+    return log.count(LogLevel::kError, who, what);
+  };
+  EXPECT_EQ(said("READ of blk", "result 2 is not registered memory"), 1);
+  EXPECT_EQ(said("LIST of blk", "longer than max_reply"), 1);
+  EXPECT_EQ(said("WRITE of blk", "no buffer was left"), 1);
+  EXPECT_EQ(said("SYNC of blk", "destroyed without an answer"), 1);
+  EXPECT_EQ(said("procedure 6 of blk", "result 1 "), 1);
+  EXPECT_EQ(said("QUERY of blk", "fail()"), 1);
+  HandlerMistakes counted = ends.server->stats().mistakes;
+  EXPECT_EQ(counted.invalid_memory, 6u);
+  EXPECT_EQ(counted.too_large, 3u);
+  EXPECT_EQ(counted.no_buffers, 3u);
+  EXPECT_EQ(counted.unanswered, 3u);
+  EXPECT_EQ(counted.failed, 3u);
+  connection.reset();
+  ends.end();
+}
+
+TEST(Mistakes, ASecondAnswerIsAnErrorInTheLogAndNothingElse) {
+  LogLines log;
+  Ends ends(options_for(Cores::kEmbedded), {}, {}, {{.binding = &kBlk, .procedures = kBlkTable}});
+  auto connection = ends.client->connect(ends.uri).value();
+  for (int i = 0; i < 2; ++i) {
+    Call call(*connection);
+    call.begin(kBlk, kTwice);
+    ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    EXPECT_EQ(call.results().get_u32(), 1u);
+  }
+  EXPECT_EQ(log.count(LogLevel::kError, "ServerCall::reply()", "has been answered"), 2);
+  EXPECT_EQ(log.count(LogLevel::kError, "ServerCall::reject()", "has been answered"), 2);
+  EXPECT_EQ(log.count(LogLevel::kError, "ServerCall::drop()", "has been answered"), 2);
+  connection.reset();
+  ends.end();
+}
+
+}  // namespace
+}  // namespace rrdk::loopback

@@ -1,0 +1,265 @@
+// What the pools' buffers have to do with who asks for them (mem/loans.h): no peer takes all, and
+// who lets them lie loses its connection when others need them.
+#include "mem/memory_impl.h"
+#include "responder_test.h"
+
+namespace rrdk::xprt::test {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+constexpr uint32_t kData = 60000;  // of a call: one of the large buffers
+constexpr uint32_t kLarge = 65536;
+
+// A connection of some peer, which answers RDMA Reads when it is told to.
+struct Peer {
+  Peer(Memory& memory, CallPool& pool, mem::Borrower& borrower, uint32_t credits = 16)
+      : end({.role = Role::kResponder,
+             .credits = credits,
+             .receive_size = 1024,
+             .borrower = &borrower},
+            memory, pool),
+        script(end),
+        key(script.expose(pattern(kData, 1), Rights::kRemoteRead)) {
+    end.engine->on_established({true, 4096, 4096}, 16);
+  }
+  ~Peer() { leave(); }
+
+  void leave() {
+    if (left)
+      return;
+    left = true;
+    end.disconnect();
+    for (IncomingCall* call : std::exchange(end.held, {}))
+      end.engine->reply(*call);
+  }
+  // A call with so many bytes at Position 8, behind `tiny` segments of four.
+  void call(uint32_t xid, uint32_t tiny = 0) {
+    Wire wire{xid, 1, 16, kMsg};
+    for (uint32_t i = 0; i < tiny; ++i)
+      script.segment(wire.add({1, 8}), key, 4, 4 * i);
+    script.segment(wire.add({1, 8}), key, kData - 4 * tiny, 4 * tiny).add({0, 0, 0, xid, 0});
+    hear(wire);
+  }
+  void hear(const Bytes& message) {
+    ASSERT_TRUE(end.qp.receive(message, {}));
+    end.qp.post(*end.engine);
+    end.qp.deliver(*end.engine, end.qp.receive_completions, 1);
+    end.qp.post(*end.engine);
+  }
+  // Answers one RDMA Read, the oldest.
+  void answer_read() {
+    ASSERT_TRUE(end.qp.execute_one());
+    end.qp.deliver(*end.engine, end.qp.send_completions, 1);
+    end.qp.post(*end.engine);
+  }
+  // Ticks, about every millisecond's hundredth, until then.
+  void tick_until(uint64_t ns) {
+    for (; now < ns; now += 10 * kMs)
+      end.engine->on_tick(now);
+    end.engine->on_tick(now);
+    end.qp.post(*end.engine);
+  }
+  bool ended() const { return end.engine->wants_disconnect(); }
+  const Counters& counters() const { return end.engine->counters(); }
+
+  End end;
+  Script script;
+  uint32_t key;
+  uint64_t now = kMs;
+  bool left = false;
+};
+
+class Shares : public EngineTest {
+ protected:
+  Shares() : EngineTest({{4096, 256}, {kLarge, 12}}) {}
+  void TearDown() override {
+    peers.clear();
+    EngineTest::TearDown();
+  }
+  Peer& peer(mem::Borrower& borrower) {
+    return *peers.emplace_back(std::make_unique<Peer>(*memory, *pool, borrower));
+  }
+  uint32_t left() const { return memory->audit_fitting(kLarge).available; }
+
+  mem::BorrowerRef alice = mem::Borrower::create(*memory);
+  mem::BorrowerRef bob = mem::Borrower::create(*memory);
+  mem::BorrowerRef carol = mem::Borrower::create(*memory);
+  std::vector<std::unique_ptr<Peer>> peers;
+};
+
+// Shows: SEC-09
+TEST_F(Shares, OfAClassAreAsLargeAsWhatIsLeft) {
+  for (int connection = 0; connection < 3; ++connection) {
+    Peer& greedy = peer(*alice);
+    for (uint32_t xid = 1; xid <= 8; ++xid)
+      greedy.call(xid);
+  }
+  EXPECT_EQ(left(), 6u) << "one peer has half, on however many connections";
+  Peer& another = peer(*bob);
+  for (uint32_t xid = 1; xid <= 8; ++xid)
+    another.call(xid);
+  EXPECT_EQ(left(), 3u) << "the next has half of the rest";
+  EXPECT_GE(another.counters().waits_share, 1u);
+  Peer& modest = peer(*carol);
+  modest.call(1);
+  modest.answer_read();
+  EXPECT_EQ(modest.end.calls, 1u) << "there is one for whoever has none";
+  // What the first peer gets back is for its own.
+  Peer& first = *peers[0];
+  uint64_t before = first.end.calls;
+  for (int i = 0; i < 4; ++i) {
+    first.answer_read();
+    ASSERT_EQ(first.end.held.size(), 1u);
+    first.end.engine->reply(*std::exchange(first.end.held, {})[0]);
+    while (!first.end.qp.posted.empty() && first.end.qp.posted.front().op != Op::kRead)
+      first.answer_read();  // Sends
+    first.tick_until(first.now + 10 * kMs);
+  }
+  EXPECT_EQ(first.end.calls, before + 4);
+}
+
+TEST_F(Shares, APeerThatHoldsNothingMayHaveWhatACallNeeds) {
+  std::vector<Buffer> hoard;
+  while (left() > 1)
+    hoard.push_back(memory->get(kLarge));
+  Peer& only = peer(*alice);
+  only.call(1);
+  only.call(2);
+  only.answer_read();
+  EXPECT_EQ(only.end.calls, 1u);
+}
+
+class Pressure : public Shares {
+ protected:
+  // All large buffers but those of `peer` are away, and a call of another waits for one.
+  Peer& press() {
+    while (Buffer buffer = memory->get(kLarge))
+      hoard.push_back(std::move(buffer));
+    Peer& waiter = peer(*bob);
+    waiter.call(1);
+    EXPECT_EQ(waiter.end.calls, 0u);
+    return waiter;
+  }
+  void TearDown() override {
+    hoard.clear();
+    Shares::TearDown();
+  }
+  std::vector<Buffer> hoard;
+};
+
+// Shows: SEC-09
+TEST_F(Pressure, WhoSendsNoDataLosesItsConnectionInsteadOfTheWaiterItsCall) {
+  Peer& silent = peer(*alice);
+  silent.call(1);
+  Peer& waiter = press();
+  silent.tick_until(990 * kMs);
+  EXPECT_FALSE(silent.ended());
+  silent.tick_until(1020 * kMs);
+  EXPECT_TRUE(silent.ended());
+  EXPECT_EQ(silent.counters().refusals[Refusal::kHeldBuffers], 1u);
+  EXPECT_NE(silent.end.engine->fault(), nullptr);
+  waiter.tick_until(1020 * kMs);
+  silent.leave();
+  waiter.tick_until(1040 * kMs);
+  waiter.answer_read();
+  EXPECT_EQ(waiter.end.calls, 1u);
+  EXPECT_EQ(waiter.counters().refused_buffers, 0u);
+}
+
+// The time counts from the last data, not from when others came.
+TEST_F(Pressure, WhoWasSilentBeforeLosesItsConnectionAtOnce) {
+  Peer& silent = peer(*alice);
+  silent.call(1);
+  silent.tick_until(30'000 * kMs);
+  EXPECT_FALSE(silent.ended()) << "nobody needs its buffers";
+  press();
+  silent.tick_until(30'010 * kMs);
+  EXPECT_TRUE(silent.ended());
+}
+
+// Shows: SEC-09
+TEST_F(Pressure, ATinyReadNowAndThenIsNoProgress) {
+  Peer& dripping = peer(*alice);
+  dripping.call(1, 40);
+  press();
+  for (uint64_t ms = 600; ms <= 1200 && !dripping.ended(); ms += 300) {
+    dripping.answer_read();
+    dripping.tick_until(ms * kMs);
+  }
+  EXPECT_TRUE(dripping.ended());
+}
+
+TEST_F(Pressure, WhoIsSlowButSendsKeepsItsConnection) {
+  Peer& slow = peer(*alice);
+  for (uint32_t xid = 1; xid <= 4; ++xid)
+    slow.call(xid);
+  press();
+  for (uint64_t ms = 900; slow.end.calls < 4; ms += 900) {
+    slow.tick_until(ms * kMs);
+    ASSERT_FALSE(slow.ended());
+    slow.answer_read();
+  }
+}
+
+// Its own waiting calls are no reason to end it.
+TEST_F(Pressure, NobodyIsInItsOwnWay) {
+  Peer& alone = peer(*alice);
+  for (uint32_t xid = 1; xid <= 12; ++xid)
+    alone.call(xid);
+  alone.tick_until(5'000 * kMs);
+  EXPECT_FALSE(alone.ended());
+  EXPECT_EQ(alone.counters().refused_buffers, 0u) << "for its share a call waits";
+  // Another connection of the same peer is.
+  Peer& sister = peer(*alice);
+  sister.call(1);
+  alone.tick_until(5'020 * kMs);
+  EXPECT_TRUE(alone.ended());
+}
+
+// A core that does not run can not blame its peers.
+TEST_F(Pressure, TimeInWhichWeDidNotLookDoesNotCount) {
+  Peer& silent = peer(*alice);
+  silent.call(1);
+  press();
+  silent.tick_until(100 * kMs);
+  silent.now = 5'000 * kMs;
+  silent.tick_until(5'500 * kMs);
+  EXPECT_FALSE(silent.ended());
+  silent.tick_until(6'100 * kMs);
+  EXPECT_TRUE(silent.ended());
+}
+
+// Buffers of results count as their client's: with too many the next call waits, of whatever kind.
+TEST_F(Shares, ResultsInBuffersCount) {
+  Peer& reader = peer(*alice);
+  std::vector<Buffer> results;
+  reader.hear(Wire{1, 1, 16, kMsg, 0, 0, 0, 1, 0});
+  ASSERT_EQ(reader.end.held.size(), 1u);
+  for (int i = 0; i < 7; ++i) {
+    results.push_back(memory->get(kLarge));
+    reader.end.held[0]->borrower().lend(results.back());
+  }
+  EXPECT_TRUE(alice->exceeded());
+  reader.hear(Wire{2, 1, 16, kMsg, 0, 0, 0, 2, 0});
+  EXPECT_EQ(reader.end.held.size(), 1u);
+  EXPECT_EQ(reader.counters().waits_share, 1u);
+  Peer& other = peer(*bob);
+  other.hear(Wire{1, 1, 16, kMsg, 0, 0, 0, 1, 0});
+  EXPECT_EQ(other.end.held.size(), 1u);
+  results.clear();
+  reader.tick_until(20 * kMs);
+  EXPECT_EQ(reader.end.held.size(), 2u);
+}
+
+// The peer is forgotten while a buffer that it was lent is still somewhere.
+TEST_F(Shares, ABufferOutlivesItsPeer) {
+  Buffer kept = memory->get(kLarge);
+  carol->lend(kept);
+  carol.reset();
+  EXPECT_EQ(memory->impl().loans.lent(kLarge), 1u);
+  kept.reset();
+  EXPECT_EQ(memory->impl().loans.lent(kLarge), 0u);
+}
+
+}  // namespace
+}  // namespace rrdk::xprt::test
