@@ -147,6 +147,20 @@ std::string fault_in(std::string_view output) {
   return fault;
 }
 
+// Without the complaint about the folder for files that processes share, which belongs to the first
+// user who made it: with --no-shconf EAL does without, and nothing is amiss.
+std::string worth_showing(std::string_view output, std::span<const std::string> arguments) {
+  const bool shares = std::ranges::find(arguments, "--no-shconf") == arguments.end();
+  std::string lines;
+  while (!output.empty()) {
+    const size_t end = std::min(output.find('\n'), output.size() - 1) + 1;
+    if (shares || !output.starts_with("EAL: Error creating '"))
+      lines += output.substr(0, end);
+    output.remove_prefix(end);
+  }
+  return lines;
+}
+
 Result<void> start_eal(std::span<const std::string> arguments) {
   static std::deque<Attempt>& attempts =
       *new std::deque<Attempt>;  // at exit, too, EAL's threads run
@@ -161,7 +175,7 @@ Result<void> start_eal(std::span<const std::string> arguments) {
   const std::string_view output = attempt.output.stop();
   if (parsed >= 0) {
     (void)eal_running();  // notes where its memory is
-    std::fwrite(output.data(), 1, output.size(), stderr);
+    std::fputs(worth_showing(output, arguments).c_str(), stderr);
     return {};
   }
   if (reason == EALREADY && eal_running())

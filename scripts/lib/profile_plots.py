@@ -93,7 +93,7 @@ def percentiles(profile, path):
         axis.xaxis.set_major_formatter(FuncFormatter(
             lambda x, _: f"p{100 - 100 / x:.6g}"))
         time_axis(axis)
-    axes[0][0].set_ylabel("latency in µs to s (log)")
+    axes[0][0].set_ylabel("latency, log scale")
     axes[0][-1].legend([lines[n] for n in names if n in lines], [n for n in names if n in lines],
                        loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     figure.suptitle("Latency percentiles")
@@ -128,7 +128,7 @@ def throughput(profile, path):
         axis.set_title(f"{engine} (numbers: calls in flight)", fontsize=11)
         axis.set_xscale("log")
         axis.set_xlabel("RPC/s (log)")
-        axis.set_ylabel("latency in µs to s (log)")
+        axis.set_ylabel("latency, log scale")
         axis.margins(0.08)
         count_axis(axis)
         time_axis(axis)

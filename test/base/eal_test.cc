@@ -163,6 +163,17 @@ TEST(Eal, LcoresOverTheQuietDefaults) {
   });
 }
 
+// The second user of a host finds the first one's folder for shared files, which nobody needs.
+TEST(Eal, IsQuietWhereAnotherUserHasItsFolder) {
+  expect_success([]() -> std::string {
+    setenv("XDG_RUNTIME_DIR", "/proc/self", 1);  // where nobody can make one
+    if (getuid() == 0 && setuid(65534) != 0)
+      return "cannot become nobody";
+    Result<void> started = ensure_eal();
+    return started ? "" : started.error().message;
+  });
+}
+
 // Whoever says something else has it, and keeps the other defaults.
 TEST(Eal, ArgumentsTakeThePlaceOfDefaults) {
   expect_success([]() -> std::string {
