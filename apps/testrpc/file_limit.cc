@@ -7,7 +7,8 @@
 namespace rrdk::testrpc {
 namespace {
 
-// Of a connection: iwarp's socket, or shm's socket, memory and doorbells.
+// Of a connection: iwarp's socket, or shm's socket and two wake-up sockets, and its memory until
+// both ends have it.
 constexpr rlim_t kPerConnection = 4;
 constexpr rlim_t kOthers = 64;
 

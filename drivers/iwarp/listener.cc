@@ -28,8 +28,6 @@ constexpr std::chrono::seconds kRequestTimeout{10};
 // Peers of all listeners that have not yet sent it. One more takes the place of who has had the
 // most time: whoever means it sends its request at once.
 constexpr size_t kMaxVisitors = 1024;
-constexpr int kAcceptsAtOnce = 16;
-constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr int kBacklog = 1024;
 
 // A peer that has connected: collects its request.
@@ -134,6 +132,12 @@ Result<base::Fd> listening_socket(const Endpoint4Or6& at, const std::string& uri
 
 }  // namespace
 
+Listener::Listener(Device& device, std::string uri, base::Fd socket)
+    : device_(device),
+      uri_(std::move(uri)),
+      socket_(std::move(socket)),
+      acceptor_(device.control(), *this, socket_.get()) {}
+
 Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::string& uri) {
   // A server starts with this; a name may take its time.
   const Result<std::vector<Endpoint4Or6>> places = parse_address(uri).and_then(
@@ -161,21 +165,17 @@ Listener::~Listener() {
 }
 
 void Listener::on_ready() {
-  // A few at a time: the epoll set reports the rest again.
-  for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    base::Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-        make_room();
-      return;
-    }
-    if (device_.visitors().size() >= kMaxVisitors)
-      drop_visitor();
-    tune(socket.get());
-    auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket));
-    if (visitor->start())
-      device_.control().adopt(std::move(visitor));
-  }
+  acceptor_.accept([this](base::Fd socket) { take(std::move(socket)); },
+                   [this] { return make_room(); });
+}
+
+void Listener::take(base::Fd socket) {
+  if (device_.visitors().size() >= kMaxVisitors)
+    drop_visitor();
+  tune(socket.get());
+  auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket));
+  if (visitor->start())
+    device_.control().adopt(std::move(visitor));
 }
 
 void Listener::drop_visitor() {
@@ -183,22 +183,13 @@ void Listener::drop_visitor() {
   device_.control().release(*device_.visitors().front());
 }
 
-// The system has nothing left for another connection. Without a pause it would say so again and
-// again.
-void Listener::make_room() {
+// The system has nothing left for another connection.
+bool Listener::make_room() {
   Counters::count(device_.counts().accept_failures);
-  if (!device_.visitors().empty())
-    return drop_visitor();
-  device_.control().change(*this, socket_.get(), 0);
-  resume_ = Clock::now() + kAcceptPause;
-  device_.control().set_ticking(*this, true);
-}
-
-void Listener::on_tick(Clock::time_point now) {
-  if (now < resume_)
-    return;
-  device_.control().change(*this, socket_.get(), EPOLLIN);
-  device_.control().set_ticking(*this, false);
+  if (device_.visitors().empty())
+    return false;
+  drop_visitor();
+  return true;
 }
 
 ConnectRequest::ConnectRequest(Device& device, base::Fd socket, MpaFrame frame)

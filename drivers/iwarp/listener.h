@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/fd.h"
-#include "drivers/common/control_loop.h"
+#include "drivers/common/acceptor.h"
 #include "drivers/iwarp/address.h"
 #include "drivers/iwarp/mpa.h"
 #include "fabric/device.h"
@@ -21,18 +21,18 @@ class Listener final : public fabric::Listener, public drivers::Endpoint {
 
   std::string uri() const override { return uri_; }
   void on_ready() override;
-  void on_tick(drivers::Clock::time_point now) override;
+  void on_tick(drivers::Clock::time_point now) override { acceptor_.on_tick(now); }
 
  private:
-  Listener(Device& device, std::string uri, base::Fd socket)
-      : device_(device), uri_(std::move(uri)), socket_(std::move(socket)) {}
+  Listener(Device& device, std::string uri, base::Fd socket);
+  void take(base::Fd socket);
   void drop_visitor();
-  void make_room();
+  bool make_room();
 
   Device& device_;
   const std::string uri_;
   base::Fd socket_;
-  drivers::Clock::time_point resume_{};  // after a pause
+  drivers::Acceptor acceptor_;
 };
 
 class ConnectRequest final : public fabric::ConnectRequest {

@@ -1,8 +1,11 @@
 #include "drivers/shm/completion_queue.h"
 
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -11,6 +14,19 @@
 
 namespace rrdk::shm {
 
+namespace {
+
+Result<void> add_to(int epoll, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+    return fail(Errc::kSystem, std::string("epoll_ctl: ") + std::strerror(errno));
+  return {};
+}
+
+}  // namespace
+
 void wake(int wake_socket) noexcept {
   // A full socket is as good: its reader has been woken and not yet emptied it.
   const char token = 0;
@@ -18,21 +34,37 @@ void wake(int wake_socket) noexcept {
 }
 
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
-  Result<SharedMemory> page = create_shared("rrdk-doorbells", kDoorbellBytes);
+  Result<SharedMemory> page = create_shared("rrdk-doorbells", kDoorbellBytes, Writers::kBoth);
   if (!page)
     return tl::unexpected(page.error());
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-    return fail(Errc::kSystem, std::string("socketpair: ") + std::strerror(errno));
+  Fd own_waker(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!own_waker)
+    return fail(Errc::kSystem, std::string("eventfd: ") + std::strerror(errno));
+  Fd wakers(::epoll_create1(EPOLL_CLOEXEC));
+  if (!wakers)
+    return fail(Errc::kSystem, std::string("epoll_create1: ") + std::strerror(errno));
+  if (Result<void> added = add_to(wakers.get(), own_waker.get()); !added)
+    return tl::unexpected(added.error());
   return std::unique_ptr<CompletionQueue>(
-      new CompletionQueue(std::move(*page), Fd(ends[0]), Fd(ends[1])));
+      new CompletionQueue(std::move(*page), std::move(own_waker), std::move(wakers)));
 }
 
-CompletionQueue::CompletionQueue(SharedMemory page, Fd wake_receiver, Fd wake_sender)
+CompletionQueue::CompletionQueue(SharedMemory page, Fd own_waker, Fd wakers)
     : page_memory_(std::move(page)),
       page_(reinterpret_cast<DoorbellPage*>(page_memory_.mapping.base())),
-      wake_receiver_(std::move(wake_receiver)),
-      wake_sender_(std::move(wake_sender)) {}
+      own_waker_(std::move(own_waker)),
+      wakers_(std::move(wakers)) {}
+
+Result<void> CompletionQueue::wake_by(int receiver) {
+  return add_to(wakers_.get(), receiver);
+}
+
+void CompletionQueue::ring(uint32_t bit) noexcept {
+  if (!set_bit(*page_, bit))
+    return;
+  const uint64_t one = 1;
+  (void)!::write(own_waker_.get(), &one, sizeof(one));
+}
 
 Result<uint32_t> CompletionQueue::add(QueuePair& qp) {
   const std::lock_guard lock(mutex_);
@@ -50,19 +82,31 @@ Result<uint32_t> CompletionQueue::add(QueuePair& qp) {
 
 void CompletionQueue::remove(QueuePair& qp, uint32_t bit) {
   const std::lock_guard lock(mutex_);
-  queue_pairs_[bit].store(nullptr, std::memory_order_release);
+  QueuePair* removed = &qp;  // else it was never added
+  queue_pairs_[bit].compare_exchange_strong(removed, nullptr, std::memory_order_release);
   active_count_ = static_cast<size_t>(
       std::remove(active_.begin(), active_.begin() + active_count_, &qp) - active_.begin());
 }
 
 void CompletionQueue::disarm() {
   page_->sleeping.store(0, std::memory_order_relaxed);
-  // Bounded: a peer that floods the socket only makes the next sleep a short one.
-  constexpr int kMostTokens = 1024;
-  char token;
-  for (int i = 0; i < kMostTokens; ++i)
-    if (::recv(wake_receiver_.get(), &token, sizeof(token), MSG_DONTWAIT) < 0)
-      break;
+  // Bounded: a peer that floods its socket only makes the next sleep a short one.
+  constexpr int kMostTokens = 16;
+  std::array<epoll_event, 64> ready;
+  const int count =
+      ::epoll_wait(wakers_.get(), ready.data(), static_cast<int>(ready.size()), /*timeout=*/0);
+  for (const epoll_event& event : std::span(ready).first(static_cast<size_t>(std::max(count, 0)))) {
+    const int fd = event.data.fd;
+    if (fd == own_waker_.get()) {
+      uint64_t times;
+      (void)!::read(fd, &times, sizeof(times));
+      continue;
+    }
+    char token;
+    for (int i = 0; i < kMostTokens; ++i)
+      if (::recv(fd, &token, sizeof(token), MSG_DONTWAIT) < 0)
+        break;
+  }
 }
 
 }  // namespace rrdk::shm

@@ -22,7 +22,7 @@ class CompletionQueue final : public fabric::CompletionQueue {
   static Result<std::unique_ptr<CompletionQueue>> create();
 
   uint32_t poll(std::span<fabric::Completion> out) override;
-  int wake_fd() const override { return wake_receiver_.get(); }
+  int wake_fd() const override { return wakers_.get(); }
   bool arm() override;
   void disarm() override;
 
@@ -37,10 +37,11 @@ class CompletionQueue final : public fabric::CompletionQueue {
   void ring(uint32_t bit) noexcept;
 
   int doorbell_fd() const { return page_memory_.fd.get(); }
-  int wake_sender() const { return wake_sender_.get(); }
+  // Control path: what arrives at `receiver` wakes the sleeper, until the descriptor is closed.
+  Result<void> wake_by(int receiver);
 
  private:
-  CompletionQueue(SharedMemory page, Fd wake_receiver, Fd wake_sender);
+  CompletionQueue(SharedMemory page, Fd own_waker, Fd wakers);
   void take_doorbells() noexcept;
   void sweep() noexcept;
   void deactivate(size_t position) noexcept;
@@ -48,10 +49,8 @@ class CompletionQueue final : public fabric::CompletionQueue {
 
   SharedMemory page_memory_;
   DoorbellPage* page_;
-  // A datagram socket pair, not an eventfd: peers hold one end, and only sockets have calls that
-  // can not be made to block by whoever shares the descriptor.
-  Fd wake_receiver_;
-  Fd wake_sender_;
+  Fd own_waker_;  // an eventfd, for our own threads
+  Fd wakers_;     // an epoll set: that, and the receiving end of each peer's wake-up socket
 
   std::array<QueuePair*, kMaxQueuePairs> active_;
   size_t active_count_ = 0;

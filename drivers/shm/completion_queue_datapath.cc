@@ -74,10 +74,6 @@ void CompletionQueue::deactivate(size_t position) noexcept {
   active_[position] = active_[--active_count_];
 }
 
-void CompletionQueue::ring(uint32_t bit) noexcept {
-  shm::ring(Doorbell{page_, bit, wake_sender_.get()});
-}
-
 bool CompletionQueue::rest_all() noexcept {
   for (size_t i = active_count_; i > 0; --i) {
     if (!active_[i - 1]->rest())

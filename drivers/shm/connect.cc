@@ -10,8 +10,8 @@ namespace rrdk::shm {
 
 namespace {
 
-// Regions told in the handshake; others are told when they are first used.
-constexpr size_t kHandshakeRegions = 64;
+// Regions told at once; others are told when they are first used.
+constexpr size_t kEarlyRegions = 64;
 
 const char* to_text(CloseReason reason) {
   switch (reason) {
@@ -27,6 +27,8 @@ const char* to_text(CloseReason reason) {
       return "the other end broke the shm protocol";
     case CloseReason::kLocalError:
       return "a request named memory that it must not";
+    case CloseReason::kTooMuchMemory:
+      return "the other end's memory is more than may be mapped (shm:PATH?peer_memory=SIZE)";
   }
   return "for an unknown reason";
 }
@@ -40,12 +42,14 @@ fabric::Event QueuePair::new_event(fabric::EventType type) const {
   return event;
 }
 
-Result<void> QueuePair::start_connect(PeerSocket socket, std::span<const std::byte> private_data) {
+Result<void> QueuePair::start_connect(PeerSocket socket, uint64_t peer_memory,
+                                      std::span<const std::byte> private_data) {
   const std::lock_guard lock(device_.control().mutex());
   Status idle = Status::kIdle;
   if (!status_.compare_exchange_strong(idle, Status::kConnecting))
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
   socket_ = std::move(socket);
+  known_regions_ = PeerRegions(peer_memory);
   deadline_ = Clock::now() + kHelloTimeout;
   if (Result<void> sent = send_handshake(MessageType::kConnect, private_data); !sent)
     return drop_socket(sent);
@@ -61,29 +65,28 @@ Result<void> QueuePair::drop_socket(Result<void> failure) {
   return failure;
 }
 
-Result<void> QueuePair::accept(PeerSocket socket, Peer peer,
+Result<void> QueuePair::accept(PeerSocket socket, Offer offer, uint64_t peer_memory,
                                std::span<const std::byte> private_data) {
   const std::lock_guard lock(device_.control().mutex());
   Status idle = Status::kIdle;
   if (!status_.compare_exchange_strong(idle, Status::kConnecting))
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
+  Result<Peer> peer = map_offer(std::move(offer));
+  if (!peer)
+    return tl::unexpected(peer.error());
   socket_ = std::move(socket);
+  known_regions_ = PeerRegions(peer_memory);
   if (Result<void> sent = send_handshake(MessageType::kAccept, private_data); !sent)
     return drop_socket(sent);
   if (Result<void> watched = device_.control().watch(*this, socket_.get(), EPOLLIN); !watched)
     return drop_socket(watched);
-  attach(std::move(peer));
+  attach(std::move(*peer));
   device_.control().emit(*this, new_event(fabric::EventType::kEstablished));
   device_.control().nudge(*this);
   return {};
 }
 
 Result<void> QueuePair::send_handshake(MessageType type, std::span<const std::byte> private_data) {
-  const std::vector<OwnRegion> regions = device_.regions();
-  for (const OwnRegion& region : regions)
-    if (local_regions_.entries().size() < kHandshakeRegions && region.region.fd >= 0 &&
-        announce(region) != SendResult::kSent)
-      return fail(Errc::kConnectionLost, "the peer went away during the handshake");
   Message message{.type = type};
   message.slots = geometry_.slots;
   message.keys = geometry_.keys;
@@ -91,20 +94,29 @@ Result<void> QueuePair::send_handshake(MessageType type, std::span<const std::by
   message.doorbell_bit = bit_;
   put_private_data(message, private_data);
   const std::array<int, kConnectDescriptors> descriptors = {segment_.fd.get(), cq_.doorbell_fd(),
-                                                            cq_.wake_sender()};
+                                                            wake_up_.sender.get()};
   if (send_message(socket_.get(), message, descriptors) != SendResult::kSent)
     return fail(Errc::kConnectionLost, "the peer went away during the handshake");
+  wake_up_.sender.reset();  // the peer alone has it now
+  segment_.fd.reset();      // and a mapping of this, as we do
   return {};
+}
+
+// Before the data path does it: then the peer has mapped most when the first message names it.
+void QueuePair::announce_all() {
+  for (const OwnRegion& region : device_.regions()) {
+    if (region.region.fd < 0)
+      continue;
+    if (local_regions_.entries().size() >= kEarlyRegions || announce(region) != SendResult::kSent)
+      return;
+  }
 }
 
 // Gives the data path its peer.
 void QueuePair::attach(Peer peer) {
   peer_ = std::move(peer);
   reads_allowed_ = std::min(reads_, peer_.reads);
-  known_regions_ = std::exchange(peer_.known, {});
-  for (RegionEntry& region : peer_.regions)
-    peer_regions_.add(std::move(region));
-  peer_.regions.clear();
+  announce_all();
   theirs_ = SegmentView(peer_.segment.base(), peer_.geometry);
   bell_ = {reinterpret_cast<DoorbellPage*>(peer_.doorbell_page.base()), peer_.doorbell_bit,
            peer_.wake_socket.get()};
@@ -130,23 +142,32 @@ void QueuePair::on_ready() {
   if (drained == Drained::kEnd)
     peer_gone();
   else if (drained == Drained::kBroken)
-    socket_broken();
+    socket_broken(Death::kBrokenSocket);
+  else if (drained == Drained::kTooMuchMemory)
+    socket_broken(Death::kTooMuchMemory);
 }
 
 void QueuePair::read_answers() {
   for (uint32_t i = 0; i < kPacketsAtOnce && !reported_ && !established_once_; ++i) {
-    Received r = receive_message(socket_.get());
+    Received r = receive_message(socket_);
     if (r.kind == Received::Kind::kNothing)
       return;
     if (r.kind == Received::Kind::kMessage)
       take_answer(r);
+    else if (r.kind == Received::Kind::kOtherVersion)
+      other_version_answers(r.message);
     else if (r.kind == Received::Kind::kEnd && hello_)
       connect_failed(fabric::EventType::kConnectFailed, Errc::kConnectionLost,
                      "the server closed the connection before it answered");
     else
       connect_failed(fabric::EventType::kConnectFailed, Errc::kNotAPeer,
-                     "what listens there does not speak the shm protocol of this version");
+                     "what listens there does not speak the shm protocol");
   }
+}
+
+void QueuePair::other_version_answers(const Message& message) {
+  Counters::count(device_.counts().other_versions);
+  connect_failed(fabric::EventType::kConnectFailed, Errc::kNotAPeer, other_version(message));
 }
 
 void QueuePair::take_answer(Received& r) {
@@ -160,17 +181,11 @@ void QueuePair::take_answer(Received& r) {
         return refuse({Errc::kNotAPeer, "the server broke the handshake"});
       deadline_ = Clock::now() + kAcceptTimeout;
       return;
-    case MessageType::kRegion: {
-      Result<RegionEntry> region = take_region(r, device_.mappings(), peer_.known);
-      if (!region)
-        return refuse(region.error());
-      peer_.regions.push_back(std::move(*region));
-      return;
-    }
     case MessageType::kAccept: {
-      if (Result<void> taken = take_peer(r, peer_); !taken)
-        return refuse(taken.error());
-      attach(std::exchange(peer_, {}));
+      Result<Peer> peer = take_offer(r).and_then(map_offer);
+      if (!peer)
+        return refuse(peer.error());
+      attach(std::move(*peer));
       device_.control().set_ticking(*this, false);
       fabric::Event event = new_event(fabric::EventType::kEstablished);
       event.private_data = r.message.private_data;
@@ -213,12 +228,13 @@ void QueuePair::end_data_path(Death death) {
 
 // The peer sent what no honest peer sends. Its socket is not read any more; only the end of it
 // tells that the peer is gone.
-void QueuePair::socket_broken() {
+void QueuePair::socket_broken(Death how) {
   if (std::exchange(broken_, true))
     return;
-  Counters::count(device_.counts().broken_sockets);
+  Counters& counts = device_.counts();
+  Counters::count(how == Death::kTooMuchMemory ? counts.too_much_memory : counts.broken_sockets);
   device_.control().change(*this, socket_.get(), 0);
-  end_data_path(Death::kBrokenSocket);
+  end_data_path(how);
 }
 
 void QueuePair::peer_gone() {
@@ -257,16 +273,16 @@ void QueuePair::on_tick(Clock::time_point now) {
   if (status == Status::kEstablished || status == Status::kIdle || reported_) {
     device_.control().set_ticking(*this, false);
   } else if (established_once_) {
-    // An honest peer counts itself out of each key that it uses, and looks at `closed` before it
-    // believes what it copied: with no users, nothing of its is in progress. One that does not is
+    // An honest peer says by which key it reads, and looks at `closed` before it believes what it
+    // copied: while it reads by none, nothing of its is in progress. One that does not stop is
     // waited for no longer than an honest one can take.
     if (!std::exchange(closing_, true))
       deadline_ = now + kAccessTimeout;
-    const bool stuck = !end_seen_ && keys_.any_in_use();
+    const bool stuck = !end_seen_ && !peer_reads(0);
     if (stuck && now <= deadline_)
       return;
     if (stuck)
-      Counters::count(device_.counts().stuck_users);
+      Counters::count(device_.counts().stuck_readers);
     report_disconnect();
   } else if (!socket_) {
     device_.control().set_ticking(*this,

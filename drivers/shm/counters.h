@@ -11,9 +11,13 @@ struct Counters {
   Count rnr_waits{0};           // messages that found no Receive posted
   Count doorbells{0};           // rung for peers that were not polling
   Count handshakes_refused{0};  // peers that are none, or whose memory was refused
-  Count visitors_dropped{0};    // beyond what may wait for their request at once
+  Count other_versions{0};      // peers of another version of the protocol
+  Count visitors_dropped{0};    // made room for others, while they had not sent their request
+  Count visitors_refused{0};    // of a user whose descriptors take too long to close
+  Count accept_failures{0};     // the system had nothing left for another connection
   Count broken_sockets{0};      // told us what no honest peer tells, once connected
-  Count stuck_users{0};         // did not let go of a key that was taken from them
+  Count too_much_memory{0};     // more of a peer's memory than may be mapped (?peer_memory=)
+  Count stuck_readers{0};       // did not let go of a key that was taken from them
   Count peers_lost{0};          // sockets that ended without a close
   Count messages_too_long{0};   // did not fit the Receive
   Count bad_slots{0};           // ring slots that no honest peer writes

@@ -1,8 +1,14 @@
 #include "drivers/shm/device.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 
+#include "base/log.h"
+#include "base/system_message.h"
 #include "drivers/common/checks.h"
 #include "drivers/common/receive_queue.h"
 #include "drivers/shm/completion_queue.h"
@@ -73,13 +79,15 @@ Result<void> Device::connect(fabric::QueuePair& qp, const std::string& uri,
                              std::span<const std::byte> private_data) {
   if (auto checked = drivers::check_private_data(private_data); !checked)
     return checked;
-  Result<std::string> path = parse_path(uri);
-  if (!path)
-    return tl::unexpected(path.error());
-  Result<Fd> socket = connect_socket(*path);
+  Result<Address> address = parse_address(uri);
+  if (!address)
+    return tl::unexpected(address.error());
+  const uint64_t peer_memory = address->peer_memory == 0 ? kMemoryOfServer : address->peer_memory;
+  Result<Fd> socket = connect_socket(address->path);
   if (!socket)
     return tl::unexpected(socket.error());
-  return static_cast<QueuePair&>(qp).start_connect(std::move(*socket), private_data);
+  return static_cast<QueuePair&>(qp).start_connect(PeerSocket(std::move(*socket)), peer_memory,
+                                                   private_data);
 }
 
 std::vector<OwnRegion> Device::regions() const {
@@ -87,9 +95,21 @@ std::vector<OwnRegion> Device::regions() const {
   return regions_;
 }
 
+// Peers map no memory that has holes: their accesses would fill them, at their cost.
 void Device::region_added(const mem::Region& region) {
+  OwnRegion own{region, 0};
+  struct stat st{};
+  if (region.fd >= 0 &&
+      (::fstat(region.fd, &st) != 0 || ::fallocate(region.fd, 0, 0, st.st_size) != 0)) {
+    base::log_error(
+        "shm: a region of %zu bytes can not be shown to peers, calls that use it will "
+        "fail: fallocate: %s",
+        region.length, base::system_message(errno).c_str());
+    own.region.fd = -1;
+  }
   const std::lock_guard lock(regions_mutex_);
-  regions_.push_back({region, next_wire_id_++});
+  own.wire_id = next_wire_id_++;
+  regions_.push_back(own);
 }
 
 void Device::region_removed(const mem::Region& region) {
@@ -103,9 +123,13 @@ std::vector<fabric::Counter> Device::counters() const {
   return {{"rnr_waits", c.rnr_waits},
           {"doorbells", c.doorbells},
           {"handshakes_refused", c.handshakes_refused},
+          {"other_versions", c.other_versions},
           {"visitors_dropped", c.visitors_dropped},
+          {"visitors_refused", c.visitors_refused},
+          {"accept_failures", c.accept_failures},
           {"broken_sockets", c.broken_sockets},
-          {"stuck_users", c.stuck_users},
+          {"too_much_memory", c.too_much_memory},
+          {"stuck_readers", c.stuck_readers},
           {"peers_lost", c.peers_lost},
           {"messages_too_long", c.messages_too_long},
           {"bad_slots", c.bad_slots},

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,6 +30,8 @@ constexpr std::chrono::seconds kAcceptTimeout{30};
 constexpr std::chrono::seconds kAccessTimeout{2};
 // What a socket may have us do before others have their turn; epoll reports the rest again.
 constexpr uint32_t kPacketsAtOnce = 8;
+
+class Visitor;
 
 // A region of the device's memory. Ids of regions are used again, wire ids are not: a peer that has
 // not yet read of the end of one can not take another for it.
@@ -62,6 +65,9 @@ class Device final : public drivers::ControlledDevice, private mem::RegionListen
   MappingCache& mappings() { return mappings_; }
   Counters& counts() { return counts_; }
 
+  // --- for listeners, under the control loop's lock ---
+  std::list<Visitor*>& visitors() { return visitors_; }  // oldest first
+
  private:
   explicit Device(Memory& memory) : memory_(memory) {}
   void region_added(const mem::Region& region) override;
@@ -70,6 +76,7 @@ class Device final : public drivers::ControlledDevice, private mem::RegionListen
   Memory& memory_;
   Counters counts_;
   MappingCache mappings_;
+  std::list<Visitor*> visitors_;
 
   mutable std::mutex regions_mutex_;
   std::vector<OwnRegion> regions_;

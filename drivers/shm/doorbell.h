@@ -1,6 +1,7 @@
 // The doorbell page of a completion queue: how peers say "look at queue pair N" when it is not
-// being polled. Shared with every peer of the queue, so it is only a hint: a peer that scribbles
-// here can delay others, never more (CompletionQueue::poll also looks at every queue pair in turn).
+// being polled. It is the only memory that several processes write, so it is only a hint: a peer
+// that scribbles here can delay others, never more (CompletionQueue::poll also looks at every queue
+// pair in turn).
 #pragma once
 
 #include <array>
@@ -27,17 +28,22 @@ static_assert(sizeof(DoorbellPage) <= kDoorbellBytes);
 struct Doorbell {
   DoorbellPage* page = nullptr;
   uint32_t bit = 0;
-  int wake_socket = -1;
+  int wake_socket = -1;  // of this connection alone
 };
 
 // Makes the sleeper's wake-up fd readable. A system call, made only when the owner sleeps.
 void wake(int wake_socket) noexcept;
 
+// True: the owner sleeps.
+inline bool set_bit(DoorbellPage& page, uint32_t bit) noexcept {
+  const uint32_t word = bit / 64;
+  page.words[word].fetch_or(uint64_t{1} << (bit % 64), std::memory_order_seq_cst);
+  page.summary.fetch_or(uint64_t{1} << word, std::memory_order_seq_cst);
+  return page.sleeping.load(std::memory_order_seq_cst) != 0;
+}
+
 inline void ring(const Doorbell& bell) noexcept {
-  const uint32_t word = bell.bit / 64;
-  bell.page->words[word].fetch_or(uint64_t{1} << (bell.bit % 64), std::memory_order_seq_cst);
-  bell.page->summary.fetch_or(uint64_t{1} << word, std::memory_order_seq_cst);
-  if (bell.page->sleeping.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+  if (set_bit(*bell.page, bell.bit)) [[unlikely]]
     wake(bell.wake_socket);
 }
 

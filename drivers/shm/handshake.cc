@@ -12,8 +12,9 @@ namespace rrdk::shm {
 namespace {
 
 constexpr size_t kMaxDescriptors = 4;
-// The most that the kernel lets a peer send at once (its SCM_MAX_FD). With room for all of them,
-// none is closed by the kernel, in this thread.
+// The most that the kernel lets a peer send at once (its SCM_MAX_FD). Those for which there is no
+// room the kernel closes, in this thread, and the close of a socket that lingers takes as long as
+// its owner likes. So there is room for all, and the janitor closes those that we have no use for.
 constexpr size_t kMostDescriptors = 253;
 
 template <size_t kCount>
@@ -22,7 +23,7 @@ union ControlBuffer {
   std::array<char, CMSG_SPACE(kCount * sizeof(int))> bytes;
 };
 
-void take_descriptors(msghdr& header, std::vector<PeerFd>& out) {
+void take_descriptors(msghdr& header, uid_t sender, std::vector<PeerFd>& out) {
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
       continue;
@@ -30,15 +31,21 @@ void take_descriptors(msghdr& header, std::vector<PeerFd>& out) {
     for (size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-      out.emplace_back(Fd(fd));
+      out.emplace_back(Fd(fd), sender);
     }
   }
 }
 
-bool well_formed(const Received& r, ssize_t bytes, int flags) {
-  return bytes == static_cast<ssize_t>(sizeof(Message)) &&
-         (flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 && r.message.magic == kMagic &&
-         r.message.version == kVersion && r.message.private_length <= fabric::kMaxPrivateData;
+Received::Kind kind_of(const Received& r, size_t bytes, int flags) {
+  constexpr size_t kBeginning = offsetof(Message, version) + sizeof(Message::version);
+  if (bytes == 0)
+    return Received::Kind::kEnd;
+  if (bytes >= kBeginning && r.message.magic == kMagic && r.message.version != kVersion)
+    return Received::Kind::kOtherVersion;
+  const bool good = bytes == sizeof(Message) && (flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
+                    r.message.magic == kMagic &&
+                    r.message.private_length <= fabric::kMaxPrivateData;
+  return good ? Received::Kind::kMessage : Received::Kind::kGarbage;
 }
 
 // Whose send() never waits, whatever its owner does.
@@ -51,7 +58,7 @@ bool is_datagram_socket(int fd) {
 
 }  // namespace
 
-Received receive_message(int socket) {
+Received receive_message(const PeerSocket& socket) {
   Received r;
   ControlBuffer<kMostDescriptors> control;
   iovec piece{&r.message, sizeof(r.message)};
@@ -60,18 +67,14 @@ Received receive_message(int socket) {
   header.msg_iovlen = 1;
   header.msg_control = control.bytes.data();
   header.msg_controllen = control.bytes.size();
-  const ssize_t bytes = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t bytes = ::recvmsg(socket.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0) {
     const bool later = errno == EAGAIN || errno == EINTR;
     r.kind = later ? Received::Kind::kNothing : Received::Kind::kEnd;
     return r;
   }
-  take_descriptors(header, r.descriptors);
-  if (bytes == 0)
-    r.kind = Received::Kind::kEnd;
-  else
-    r.kind = well_formed(r, bytes, header.msg_flags) ? Received::Kind::kMessage
-                                                     : Received::Kind::kGarbage;
+  take_descriptors(header, socket.user(), r.descriptors);
+  r.kind = kind_of(r, static_cast<size_t>(bytes), header.msg_flags);
   return r;
 }
 
@@ -97,40 +100,71 @@ SendResult send_message(int socket, const Message& message, std::span<const int>
   return full ? SendResult::kFull : SendResult::kBroken;
 }
 
-Result<void> take_peer(Received& received, Peer& peer) {
+Result<Offer> take_offer(Received& received) {
   const Message& m = received.message;
   if (received.descriptors.size() != kConnectDescriptors)
     return fail(Errc::kNotAPeer, "the peer did not send its memory");
-  peer.geometry = Geometry{m.slots, m.keys};
-  if (!peer.geometry.valid() || m.doorbell_bit >= kMaxQueuePairs)
+  Offer offer{.geometry = {m.slots, m.keys},
+              .segment = std::move(received.descriptors[0]),
+              .doorbells = std::move(received.descriptors[1]),
+              .wake_socket = std::move(received.descriptors[2]),
+              .doorbell_bit = m.doorbell_bit,
+              .reads = m.reads};
+  if (!offer.geometry.valid() || offer.doorbell_bit >= kMaxQueuePairs)
     return fail(Errc::kNotAPeer, "the peer's sizes are out of range");
-  if (!is_datagram_socket(received.descriptors[2].get()))
+  if (!is_datagram_socket(offer.wake_socket.get()))
     return fail(Errc::kNotAPeer, "the peer can not be woken by what it sent for that");
-  Result<Mapping> segment = map_peer(received.descriptors[0].get(), 0, peer.geometry.bytes());
+  const Result<PeerFile> segment = check_peer_file(offer.segment.get(), Writers::kOwner);
   if (!segment)
     return tl::unexpected(segment.error());
-  Result<Mapping> page = map_peer(received.descriptors[1].get(), 0, kDoorbellBytes);
+  const Result<PeerFile> doorbells = check_peer_file(offer.doorbells.get(), Writers::kBoth);
+  if (!doorbells)
+    return tl::unexpected(doorbells.error());
+  if (segment->bytes < offer.geometry.bytes() || doorbells->bytes < kDoorbellBytes)
+    return fail(Errc::kNotAPeer, "the peer's memory is smaller than it says");
+  return offer;
+}
+
+Result<Peer> map_offer(Offer offer) {
+  Result<Mapping> segment = map_peer(offer.segment.get(), offer.geometry.bytes(), Writers::kOwner);
+  if (!segment)
+    return tl::unexpected(segment.error());
+  Result<Mapping> page = map_peer(offer.doorbells.get(), kDoorbellBytes, Writers::kBoth);
   if (!page)
     return tl::unexpected(page.error());
-  peer.segment = std::move(*segment);
-  peer.doorbell_page = std::move(*page);
-  peer.wake_socket = std::move(received.descriptors[2]);
-  peer.doorbell_bit = m.doorbell_bit;
-  peer.reads = m.reads;
-  return {};
+  return Peer{.geometry = offer.geometry,
+              .segment = std::move(*segment),
+              .doorbell_page = std::move(*page),
+              .wake_socket = std::move(offer.wake_socket),
+              .doorbell_bit = offer.doorbell_bit,
+              .reads = offer.reads};
 }
 
 Result<RegionEntry> take_region(Received& received, MappingCache& cache, PeerRegions& known) {
   const Message& m = received.message;
   if (received.descriptors.size() != kRegionDescriptors || m.region == kNoWireId)
     return fail(Errc::kNotAPeer, "the peer did not send its region");
-  if (!known.add(m.region, m.region_length))
-    return fail(Errc::kNotAPeer, "the peer names too many regions, or one twice");
-  Result<std::shared_ptr<Mapping>> mapping =
-      cache.map(received.descriptors[0].get(), m.region_offset, m.region_length);
+  const int fd = received.descriptors[0].get();
+  const Result<PeerFile> file = check_peer_file(fd, Writers::kOwner);
+  if (!file)
+    return tl::unexpected(file.error());
+  const bool inside = m.region_length != 0 && m.region_offset <= file->bytes &&
+                      m.region_length <= file->bytes - m.region_offset;
+  if (!inside)
+    return fail(Errc::kNotAPeer, "the peer's memory is smaller than it says");
+  if (Result<void> added = known.add(m.region, *file); !added)
+    return tl::unexpected(added.error());
+  Result<std::shared_ptr<Mapping>> mapping = cache.map(fd, *file);
   if (!mapping)
     return tl::unexpected(mapping.error());
-  return RegionEntry{m.region, m.region, (*mapping)->base(), m.region_length, *mapping};
+  return RegionEntry{m.region, m.region, (*mapping)->base() + m.region_offset, m.region_length,
+                     *mapping};
+}
+
+std::string other_version(const Message& message) {
+  return "the other end speaks version " + std::to_string(message.version) +
+         " of the shm protocol, this one version " + std::to_string(kVersion) +
+         ": both must be built from the same release";
 }
 
 void put_private_data(Message& message, std::span<const std::byte> data) {

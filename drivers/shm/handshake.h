@@ -4,12 +4,12 @@
 //   connecting end                      listening end
 //        connect()                ->    accept()
 //                                 <-    Hello       "I speak this protocol"
-//        Region...                ->
 //        Connect, private data    ->                (a ConnectRequest for the application)
-//                                 <-    Region...
 //                                 <-    Accept, or Reject, private data
+//        Region...              <- ->   Region...
 //
-// Afterwards the socket stays open: its end is the death of the peer.
+// Nothing of the connecting end is mapped before the application has accepted it. Afterwards the
+// socket stays open: its end is the death of the peer.
 #pragma once
 
 #include <array>
@@ -31,11 +31,12 @@
 namespace rrdk::shm {
 
 constexpr uint64_t kMagic = 0x6d68734b44525231;  // any layout change changes kVersion
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 enum class MessageType : uint32_t { kHello = 1, kConnect, kAccept, kReject, kRegion, kRegionGone };
 
-// One packet. Fixed in size; unused fields are zero.
+// One packet. Fixed in size; unused fields are zero. `magic` and `version` stay where they are in
+// every version, so that builds that do not fit can say so.
 struct Message {
   uint64_t magic = kMagic;
   uint32_t version = kVersion;
@@ -62,8 +63,9 @@ struct Received {
   enum class Kind {
     kNothing,  // no packet yet
     kMessage,
-    kEnd,      // the peer closed or died
-    kGarbage,  // not our protocol, or another version of it
+    kEnd,           // the peer closed or died
+    kOtherVersion,  // of our protocol: message.version
+    kGarbage,       // not our protocol
   };
   Kind kind = Kind::kNothing;
   Message message;
@@ -71,13 +73,23 @@ struct Received {
 };
 
 // Never blocks.
-Received receive_message(int socket);
+Received receive_message(const PeerSocket& socket);
 
 enum class SendResult { kSent, kFull, kBroken };
 // Never blocks. `descriptors` stay the caller's.
 SendResult send_message(int socket, const Message& message, std::span<const int> descriptors);
 
-// Everything of the peer that a queue pair works with.
+// What a kConnect or kAccept carries, checked, and not mapped yet.
+struct Offer {
+  Geometry geometry{};
+  PeerFd segment;
+  PeerFd doorbells;
+  PeerFd wake_socket;
+  uint32_t doorbell_bit = 0;
+  uint32_t reads = 0;
+};
+
+// The parts of the peer that a queue pair works with.
 struct Peer {
   Geometry geometry{};
   Mapping segment;
@@ -85,15 +97,17 @@ struct Peer {
   PeerFd wake_socket;
   uint32_t doorbell_bit = 0;
   uint32_t reads = 0;
-  std::vector<RegionEntry> regions;
-  PeerRegions known;  // what of them is alive
 };
 
-// Checks and maps what a kConnect or kAccept carries. Does not look at regions.
-Result<void> take_peer(Received& received, Peer& peer);
+Result<Offer> take_offer(Received& received);
+Result<Peer> map_offer(Offer offer);
 
-// Checks and maps what a kRegion carries, and enters it into `known`.
+// Checks and maps what a kRegion carries, and enters it into `known`. Errors: kNotAPeer, kLimit,
+// kSystem.
 Result<RegionEntry> take_region(Received& received, MappingCache& cache, PeerRegions& known);
+
+// For a person: why a peer of another version can not be talked to.
+std::string other_version(const Message& message);
 
 // Copies private data, which the caller has bounded, into a message.
 void put_private_data(Message& message, std::span<const std::byte> data);

@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -16,60 +18,159 @@ namespace rrdk::shm {
 
 namespace {
 
-// Lives as long as the process: its thread may be in a close() that never returns.
+using Clock = std::chrono::steady_clock;
+
+constexpr uint32_t kMostThreads = 8;
+constexpr uint32_t kMostThreadsOfAUser = 4;
+// Honest descriptors are closed in no time, however many there are at once.
+constexpr std::chrono::seconds kLongClose{1};
+constexpr size_t kManyOfAUser = 64;
+constexpr size_t kManyOfAll = 1024;
+
+// Lives as long as the process: its threads may be in a close() that never returns.
 class Janitor {
  public:
-  void take(Fd fd) {
+  void take(Fd fd, uid_t sender) {
     const std::lock_guard lock(mutex_);
-    if (!running_) {
-      std::thread([this] { run(); }).detach();
-      running_ = true;
-    }
-    waiting_.push_back(std::move(fd));
-    arrived_.notify_one();
+    users_[sender].waiting.push_back(std::move(fd));
+    ++waiting_;
+    if (closing_ == threads_ && threads_ < kMostThreads)
+      start();
+    else
+      arrived_.notify_one();
+  }
+
+  Backlog backlog(uid_t sender) {
+    const std::lock_guard lock(mutex_);
+    if (waiting_ >= kManyOfAll)
+      return Backlog::kFull;
+    const auto user = users_.find(sender);
+    if (user == users_.end() || user->second.waiting.size() < kManyOfAUser)
+      return Backlog::kFine;
+    const bool stuck = user->second.closing == kMostThreadsOfAUser &&
+                       Clock::now() - user->second.last_start > kLongClose;
+    return stuck ? Backlog::kBehind : Backlog::kFine;
   }
 
  private:
-  void run() {
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      arrived_.wait(lock, [this] { return !waiting_.empty(); });
-      Fd next = std::move(waiting_.front());
-      waiting_.pop_front();
-      lock.unlock();
-      next.reset();
+  struct User {
+    std::deque<Fd> waiting;
+    uint32_t closing = 0;            // threads in close()
+    Clock::time_point last_start{};  // of a close
+  };
+  using Users = std::map<uid_t, User>;
+
+  void start() {
+    std::thread([this] { run(); }).detach();
+    ++threads_;
+  }
+
+  // Whose turn it is; end: nobody's.
+  Users::iterator next() {
+    auto user = users_.upper_bound(last_);
+    for (size_t i = 0; i < users_.size(); ++i, ++user) {
+      if (user == users_.end())
+        user = users_.begin();
+      if (!user->second.waiting.empty() && user->second.closing < kMostThreadsOfAUser)
+        return user;
     }
+    return users_.end();
+  }
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      const auto user = next();
+      if (user == users_.end()) {
+        if (idle_ != 0)
+          break;  // one is enough to wait
+        ++idle_;
+        arrived_.wait(lock);
+        --idle_;
+        continue;
+      }
+      close_one(user, lock);
+    }
+    --threads_;
+  }
+
+  void close_one(Users::iterator user, std::unique_lock<std::mutex>& lock) {
+    last_ = user->first;
+    Fd fd = std::move(user->second.waiting.front());
+    user->second.waiting.pop_front();
+    --waiting_;
+    ++user->second.closing;
+    ++closing_;
+    user->second.last_start = Clock::now();
+    // While this one is in close() another can see to the rest.
+    if (waiting_ != 0 && closing_ == threads_ && threads_ < kMostThreads)
+      start();
+    lock.unlock();
+    fd.reset();
+    lock.lock();
+    --closing_;
+    if (--user->second.closing == 0 && user->second.waiting.empty())
+      users_.erase(user);
   }
 
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::deque<Fd> waiting_;
-  bool running_ = false;
+  Users users_;
+  uid_t last_ = 0;      // who had the last turn
+  size_t waiting_ = 0;  // of all users
+  uint32_t threads_ = 0;
+  uint32_t closing_ = 0;  // of them, in close()
+  uint32_t idle_ = 0;     // of them, waiting
 };
+
+// Null: no memory for it.
+Janitor* janitor() {
+  static Janitor* const one = new (std::nothrow) Janitor;
+  return one;
+}
 
 // Sealed memory is a file of the kernel's own, whose close() does not wait.
 bool is_sealed_memory(int fd) {
   return ::fcntl(fd, F_GET_SEALS) >= 0;
 }
 
+uid_t user_at(int connected) {
+  ucred who{};
+  socklen_t length = sizeof(who);
+  constexpr auto kNobody = static_cast<uid_t>(-1);
+  return ::getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 ? who.uid : kNobody;
+}
+
 }  // namespace
+
+PeerSocket::PeerSocket(Fd connected) noexcept {
+  const uid_t user = user_at(connected.get());
+  fd_ = PeerFd(std::move(connected), user);
+}
 
 void PeerSocket::end() noexcept {
   if (fd_)
     ::shutdown(fd_.get(), SHUT_RDWR);
 }
 
-void close_elsewhere(Fd fd) noexcept {
+void close_elsewhere(Fd fd, uid_t sender) noexcept {
   if (!fd || is_sealed_memory(fd.get()))
     return;
-  static Janitor* const janitor = new (std::nothrow) Janitor;
+  // Of a socket whose owner asked for a close() that waits until all is sent: it is not waited for.
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   try {
-    if (janitor != nullptr)
-      janitor->take(std::move(fd));
+    if (Janitor* const j = janitor())
+      j->take(std::move(fd), sender);
   } catch (const std::exception& e) {
     base::log_error("shm: a peer's descriptor is closed on the spot, which may block: %s",
                     e.what());
   }
+}
+
+Backlog janitor_backlog(uid_t sender) noexcept {
+  Janitor* const j = janitor();
+  return j == nullptr ? Backlog::kFine : j->backlog(sender);
 }
 
 }  // namespace rrdk::shm

@@ -1,7 +1,9 @@
-// Descriptors that come from a peer, closed in a thread of their own: close() can block for as long
-// as the peer likes (a TCP socket that lingers, a file of a file system in user space, a socket in
-// whose queue there are such descriptors).
+// Descriptors that come from a peer, closed in threads of their own: close() can block for as long
+// as the peer likes (a file of a file system in user space, a socket in whose queue there are other
+// descriptors). Each user's close in turn, and no user's keep all threads.
 #pragma once
+
+#include <sys/types.h>
 
 #include <utility>
 
@@ -9,28 +11,39 @@
 
 namespace rrdk::shm {
 
-// Any thread; does not block. When descriptors come faster than they can be closed, they pile up.
-void close_elsewhere(Fd fd) noexcept;
+// Any thread; does not block. `sender` is the user whose process sent it.
+void close_elsewhere(Fd fd, uid_t sender) noexcept;
+
+enum class Backlog {
+  kFine,
+  kBehind,  // of this user's there are closes that do not end, and many wait for them
+  kFull,    // of all users together too many wait
+};
+// Whether more may be taken from processes of `sender`. Any thread.
+Backlog janitor_backlog(uid_t sender) noexcept;
 
 // A descriptor that a peer sent.
 class PeerFd {
  public:
   PeerFd() = default;
-  PeerFd(Fd fd) noexcept : fd_(std::move(fd)) {}
+  PeerFd(Fd fd, uid_t sender) noexcept : fd_(std::move(fd)), sender_(sender) {}
   PeerFd(PeerFd&&) noexcept = default;
   PeerFd& operator=(PeerFd&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(sender_, other.sender_);
     return *this;
   }
   PeerFd(const PeerFd&) = delete;
   PeerFd& operator=(const PeerFd&) = delete;
-  ~PeerFd() { close_elsewhere(std::move(fd_)); }
+  ~PeerFd() { close_elsewhere(std::move(fd_), sender_); }
 
   explicit operator bool() const noexcept { return static_cast<bool>(fd_); }
   int get() const noexcept { return fd_.get(); }
+  uid_t sender() const noexcept { return sender_; }
 
  private:
   Fd fd_;
+  uid_t sender_ = static_cast<uid_t>(-1);
 };
 
 // Our end of the socket to a peer; descriptors that were not received wait in it. The peer sees the
@@ -38,7 +51,7 @@ class PeerFd {
 class PeerSocket {
  public:
   PeerSocket() = default;
-  PeerSocket(Fd fd) noexcept : fd_(std::move(fd)) {}
+  explicit PeerSocket(Fd connected) noexcept;
   PeerSocket(PeerSocket&&) noexcept = default;
   PeerSocket& operator=(PeerSocket&& other) noexcept {
     std::swap(fd_, other.fd_);
@@ -50,6 +63,8 @@ class PeerSocket {
 
   explicit operator bool() const noexcept { return static_cast<bool>(fd_); }
   int get() const noexcept { return fd_.get(); }
+  // The user at the other end.
+  uid_t user() const noexcept { return fd_.sender(); }
   void reset() noexcept {
     end();
     fd_ = {};

@@ -3,6 +3,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <list>
+#include <map>
 #include <utility>
 
 #include "drivers/common/checks.h"
@@ -12,19 +15,25 @@ namespace rrdk::shm {
 
 namespace {
 
-// Peers that have connected and not yet said what they want; more are turned away.
+// Peers of all listeners that have not yet sent their request. One more takes the place of another:
+// whoever means it sends its request at once.
 constexpr size_t kMaxVisitors = 256;
 
-// A peer that has connected: says hello to it, and collects what it sends until its request is
-// complete, or it proves to be no peer.
+}  // namespace
+
+// A peer that has connected: says hello to it, and waits for its request.
 class Visitor final : public Endpoint {
  public:
   Visitor(Device& device, Listener& listener, PeerSocket socket)
       : device_(device),
         listener_(&listener),
         socket_(std::move(socket)),
-        deadline_(Clock::now() + kHelloTimeout) {}
-  ~Visitor() override { device_.control().forget(*this); }
+        deadline_(Clock::now() + kHelloTimeout),
+        place_(device.visitors().insert(device.visitors().end(), this)) {}
+  ~Visitor() override {
+    device_.visitors().erase(place_);
+    device_.control().forget(*this);
+  }
 
   bool start() {
     if (!device_.control().watch(*this, socket_.get(), EPOLLIN))
@@ -34,70 +43,66 @@ class Visitor final : public Endpoint {
   }
 
   const Listener* listener() const { return listener_; }
+  uid_t user() const { return socket_.user(); }
 
   void on_ready() override {
-    for (uint32_t i = 0; i < kPacketsAtOnce; ++i) {
-      Received r = receive_message(socket_.get());
-      if (r.kind == Received::Kind::kNothing)
-        return;
-      if (r.kind != Received::Kind::kMessage)
-        return refuse();
-      if (r.message.type == MessageType::kConnect)
-        return request(r);
-      if (r.message.type != MessageType::kRegion || !add_region(r))
-        return refuse();
-    }
+    Received r = receive_message(socket_);
+    if (r.kind == Received::Kind::kNothing)
+      return;
+    if (r.kind == Received::Kind::kMessage && r.message.type == MessageType::kConnect)
+      return request(r);
+    Counters& counts = device_.counts();
+    leave(r.kind == Received::Kind::kOtherVersion ? counts.other_versions
+                                                  : counts.handshakes_refused);
   }
 
   void on_tick(Clock::time_point now) override {
     if (now > deadline_)
-      refuse();
+      leave(device_.counts().handshakes_refused);
   }
 
  private:
-  bool add_region(Received& r) {
-    Result<RegionEntry> region = take_region(r, device_.mappings(), peer_.known);
-    if (!region)
-      return false;
-    peer_.regions.push_back(std::move(*region));
-    return true;
-  }
-
   void request(Received& r) {
-    if (!take_peer(r, peer_))
-      return refuse();
+    Result<Offer> offer = take_offer(r);
+    if (!offer)
+      return leave(device_.counts().handshakes_refused);
     device_.control().unwatch(socket_.get());
     fabric::Event event;
     event.type = fabric::EventType::kConnectRequest;
     event.listener = listener_;
-    event.request =
-        std::make_unique<ConnectRequest>(device_, std::move(socket_), std::move(peer_), r.message);
+    event.request = std::make_unique<ConnectRequest>(device_, std::move(socket_), std::move(*offer),
+                                                     listener_->peer_memory(), r.message);
     device_.control().emit(*listener_, std::move(event));
     device_.control().release(*this);  // the end of *this
   }
 
-  void refuse() {
-    Counters::count(device_.counts().handshakes_refused);
+  void leave(Counters::Count& reason) {
+    Counters::count(reason);
     device_.control().release(*this);  // the end of *this
   }
 
   Device& device_;
   Listener* listener_;
   PeerSocket socket_;
-  Peer peer_;
   Clock::time_point deadline_;
+  std::list<Visitor*>::iterator place_;
 };
 
-}  // namespace
+Listener::Listener(Device& device, const Address& address, ListeningSocket socket)
+    : device_(device),
+      uri_("shm:" + address.path),
+      peer_memory_(address.peer_memory == 0 ? kMemoryOfClient : address.peer_memory),
+      socket_(std::move(socket)),
+      acceptor_(device.control(), *this, socket_.fd()) {}
 
 Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::string& uri) {
-  Result<std::string> path = parse_path(uri);
-  if (!path)
-    return tl::unexpected(path.error());
-  Result<ListeningSocket> socket = ListeningSocket::open(*path);
+  Result<Address> address = parse_address(uri);
+  if (!address)
+    return tl::unexpected(address.error());
+  Result<ListeningSocket> socket = ListeningSocket::open(address->path);
   if (!socket)
     return tl::unexpected(socket.error());
-  std::unique_ptr<Listener> listener(new Listener(device, "shm:" + *path, std::move(*socket)));
+  std::unique_ptr<Listener> listener(new Listener(device, *address, std::move(*socket)));
   if (Result<void> watched = device.control().watch(*listener, listener->socket_.fd(), EPOLLIN);
       !watched)
     return tl::unexpected(watched.error());
@@ -114,24 +119,59 @@ Listener::~Listener() {
 }
 
 void Listener::on_ready() {
-  // A few at a time: the epoll set reports the rest again.
-  constexpr int kAcceptsAtOnce = 16;
-  for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    PeerSocket socket(Fd(::accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
-    if (!socket)
-      return;
-    if (device_.control().num_adopted() >= kMaxVisitors) {
-      Counters::count(device_.counts().visitors_dropped);
-      continue;
-    }
-    auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket));
-    if (visitor->start())
-      device_.control().adopt(std::move(visitor));
-  }
+  acceptor_.accept([this](base::Fd socket) { take(PeerSocket(std::move(socket))); },
+                   [this] { return make_room(); });
 }
 
-ConnectRequest::ConnectRequest(Device& device, PeerSocket socket, Peer peer, const Message& message)
-    : device_(device), socket_(std::move(socket)), peer_(std::move(peer)), message_(message) {}
+void Listener::take(PeerSocket socket) {
+  switch (janitor_backlog(socket.user())) {
+    case Backlog::kFine:
+      break;
+    case Backlog::kBehind:
+      return Counters::count(device_.counts().visitors_refused);
+    case Backlog::kFull:
+      Counters::count(device_.counts().visitors_refused);
+      return acceptor_.pause();
+  }
+  if (device_.visitors().size() >= kMaxVisitors)
+    drop_visitor();
+  auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket));
+  if (!visitor->start())
+    return;
+  Visitor& arrived = *visitor;
+  device_.control().adopt(std::move(visitor));
+  arrived.on_ready();  // an honest one has sent its request, and is a visitor no more
+}
+
+// The oldest of the user that has most: a user's flood costs that user's visitors their places.
+void Listener::drop_visitor() {
+  std::list<Visitor*>& visitors = device_.visitors();
+  std::map<uid_t, size_t> counts;
+  for (const Visitor* visitor : visitors)
+    ++counts[visitor->user()];
+  const uid_t most =
+      std::ranges::max_element(counts, {}, &std::pair<const uid_t, size_t>::second)->first;
+  Visitor* const dropped = *std::ranges::find(visitors, most, &Visitor::user);
+  Counters::count(device_.counts().visitors_dropped);
+  device_.control().release(*dropped);
+}
+
+// The system has nothing left for another connection.
+bool Listener::make_room() {
+  Counters::count(device_.counts().accept_failures);
+  if (device_.visitors().empty())
+    return false;
+  drop_visitor();
+  return true;
+}
+
+ConnectRequest::ConnectRequest(Device& device, PeerSocket socket, Offer offer, uint64_t peer_memory,
+                               const Message& message)
+    : device_(device),
+      socket_(std::move(socket)),
+      offer_(std::move(offer)),
+      peer_memory_(peer_memory),
+      message_(message) {}
 
 Result<std::unique_ptr<fabric::QueuePair>> ConnectRequest::create_queue_pair(
     const fabric::QueuePairOptions& options) {
@@ -144,7 +184,8 @@ Result<void> ConnectRequest::accept(fabric::QueuePair& qp,
     return fail(Errc::kInvalidArgument, "the request was answered already");
   if (auto checked = drivers::check_private_data(private_data); !checked)
     return checked;
-  return static_cast<QueuePair&>(qp).accept(std::move(socket_), std::move(peer_), private_data);
+  return static_cast<QueuePair&>(qp).accept(std::move(socket_), std::move(offer_), peer_memory_,
+                                            private_data);
 }
 
 void ConnectRequest::reject(std::span<const std::byte> private_data) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "drivers/common/acceptor.h"
 #include "drivers/shm/device.h"
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/socket.h"
@@ -18,20 +19,26 @@ class Listener final : public fabric::Listener, public Endpoint {
 
   std::string uri() const override { return uri_; }
   void on_ready() override;
-  void on_tick(Clock::time_point) override {}
+  void on_tick(Clock::time_point now) override { acceptor_.on_tick(now); }
+  uint64_t peer_memory() const { return peer_memory_; }
 
  private:
-  Listener(Device& device, std::string uri, ListeningSocket socket)
-      : device_(device), uri_(std::move(uri)), socket_(std::move(socket)) {}
+  Listener(Device& device, const Address& address, ListeningSocket socket);
+  void take(PeerSocket socket);
+  void drop_visitor();
+  bool make_room();
 
   Device& device_;
   const std::string uri_;
+  const uint64_t peer_memory_;
   ListeningSocket socket_;
+  drivers::Acceptor acceptor_;
 };
 
 class ConnectRequest final : public fabric::ConnectRequest {
  public:
-  ConnectRequest(Device& device, PeerSocket socket, Peer peer, const Message& message);
+  ConnectRequest(Device& device, PeerSocket socket, Offer offer, uint64_t peer_memory,
+                 const Message& message);
 
   std::span<const std::byte> private_data() const override {
     return std::span(message_.private_data).first(message_.private_length);
@@ -46,7 +53,8 @@ class ConnectRequest final : public fabric::ConnectRequest {
  private:
   Device& device_;
   PeerSocket socket_;
-  Peer peer_;
+  Offer offer_;
+  const uint64_t peer_memory_;
   const Message message_;
 };
 

@@ -1,5 +1,5 @@
-// The remote keys that this end hands out: private bookkeeping behind the entries that the peer
-// sees (KeyEntry).
+// The remote keys that this end hands out, and the entries by which it shows them to the peer
+// (KeyEntry), which it alone can write.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,11 @@ class LocalKeys {
             fabric::Rights rights) noexcept;
   // Takes a key's meaning away, if it has one. False: it was never reserved.
   bool kill(uint32_t key) noexcept;
-  // Kills a key that the peer named. False: it is not alive, or in use at this moment.
+  // Kills a key that the peer named. False: it is not alive.
   bool kill_for_peer(uint32_t key) noexcept;
   void kill_all() noexcept;
-
-  // True while an access by the peer is in progress.
-  bool in_use(uint32_t key) const noexcept;
-  // The same for all keys; reads only shared words, so any thread may ask.
-  bool any_in_use() const noexcept;
+  // What a key stands for; null if it is not alive.
+  const KeyEntry* bound(uint32_t key) const noexcept;
 
  private:
   KeyEntry& entry(uint32_t key) const noexcept { return entries_[keys_.index(key)]; }

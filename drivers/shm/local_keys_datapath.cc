@@ -35,25 +35,15 @@ bool LocalKeys::kill(uint32_t key) noexcept {
 }
 
 bool LocalKeys::kill_for_peer(uint32_t key) noexcept {
-  if (keys_.use(key) != Use::kBound)
-    return false;
-  kill(key);
-  return !in_use(key);
+  return keys_.use(key) == Use::kBound && kill(key);
 }
 
 void LocalKeys::kill_all() noexcept {
   keys_.for_each_bound([this](uint32_t key) { kill(key); });
 }
 
-bool LocalKeys::in_use(uint32_t key) const noexcept {
-  return entry(key).users.load(std::memory_order_seq_cst) != 0;
-}
-
-bool LocalKeys::any_in_use() const noexcept {
-  for (uint32_t i = 0; i < keys_.size(); ++i)
-    if (in_use(i))
-      return true;
-  return false;
+const KeyEntry* LocalKeys::bound(uint32_t key) const noexcept {
+  return keys_.use(key) == Use::kBound ? &entry(key) : nullptr;
 }
 
 }  // namespace rrdk::shm

@@ -1,14 +1,19 @@
 // Memory shared between processes: sealed memfds and their mappings.
+//
+// What a peer shows us for reading is sealed so that its pages stay: it can not shrink
+// (F_SEAL_SHRINK), and nobody can punch holes into it (F_SEAL_FUTURE_WRITE, whoever holds a
+// descriptor; mmap() and fallocate() refuse). With all of its memory there when it is mapped, no
+// access can ever be a SIGBUS, or make the kernel find memory at our cost.
 #pragma once
 
 #include <sys/types.h>
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
 #include <utility>
 
 #include "base/fd.h"
@@ -42,36 +47,53 @@ class Mapping {
   size_t length_ = 0;
 };
 
+// Who may write to a file that two processes map.
+enum class Writers {
+  kOwner,  // the process that made it; all others read
+  kBoth,   // for the doorbell page alone
+};
+
 struct SharedMemory {
   Fd fd;
   Mapping mapping;
 };
 
 // A fresh, zeroed, sealed memfd that is mapped here and can be passed to a peer.
-Result<SharedMemory> create_shared(const char* name, size_t bytes);
+Result<SharedMemory> create_shared(const char* name, size_t bytes, Writers writers);
 
-// Maps [offset, offset + length) of a descriptor that a peer sent. Refuses one that could shrink
-// later (no F_SEAL_SHRINK) or is smaller than that: touching it would be a SIGBUS.
-Result<Mapping> map_peer(int fd, uint64_t offset, size_t length);
+// A file that a peer sent, and that is good for mapping.
+struct PeerFile {
+  dev_t device;
+  ino_t inode;
+  uint64_t bytes;
 
-// Mappings of peers' regions, shared by all connections to the same peer: it is the same file. All
-// peers together get a part of our address space, and of the mappings that a process may have.
-// Outlives what it gives out.
+  auto id() const { return std::pair(device, inode); }
+};
+
+// Refuses what could shrink or lose pages later, what is not all there, and for kBoth what is not
+// of ordinary pages (a lost one is then replaced by the kernel). Errors: kNotAPeer, kSystem.
+Result<PeerFile> check_peer_file(int fd, Writers writers);
+
+// Checks and maps the first `length` bytes, for reading if its owner alone writes. Errors:
+// kNotAPeer, kSystem.
+Result<Mapping> map_peer(int fd, size_t length, Writers writers);
+
+// Mappings of the files in which peers have their regions, each whole and once, however many
+// regions and connections use it. For reading. Outlives what it gives out.
 class MappingCache {
  public:
+  // A part of the mappings that a process may have (65530, unless it was told otherwise).
   static constexpr size_t kMaxMappings = 16384;
-  static constexpr uint64_t kMaxBytes = uint64_t{1} << 44;
 
-  // Errors: kNotAPeer, kLimit, kSystem.
-  Result<std::shared_ptr<Mapping>> map(int fd, uint64_t offset, size_t length);
+  // `file` is what check_peer_file() said of `fd`. Errors: kLimit, kSystem.
+  Result<std::shared_ptr<Mapping>> map(int fd, const PeerFile& file);
 
  private:
-  using Key = std::tuple<dev_t, ino_t, uint64_t, size_t>;
+  using Key = std::pair<dev_t, ino_t>;
   void forget(const Key& key);
 
   std::mutex mutex_;
   std::map<Key, std::weak_ptr<Mapping>> mappings_;
-  uint64_t bytes_ = 0;
 };
 
 }  // namespace rrdk::shm

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <cstring>
 
 #include "drivers/common/checks.h"
 
@@ -24,19 +26,33 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device,
   if (auto checked = drivers::check(options, device.capabilities()); !checked)
     return tl::unexpected(checked.error());
   const Geometry geometry = geometry_of(options);
-  Result<SharedMemory> segment = create_shared("rrdk-channel", geometry.bytes());
+  Result<SharedMemory> segment = create_shared("rrdk-channel", geometry.bytes(), Writers::kOwner);
   if (!segment)
     return tl::unexpected(segment.error());
-  std::unique_ptr<QueuePair> qp(new QueuePair(device, options, geometry, std::move(*segment)));
-  Result<uint32_t> bit = qp->cq_.add(*qp);
+  Result<WakeUp> wake_up = create_wake_up();
+  if (!wake_up)
+    return tl::unexpected(wake_up.error());
+  auto& cq = static_cast<CompletionQueue&>(*options.cq);
+  if (Result<void> woken = cq.wake_by(wake_up->receiver.get()); !woken)
+    return tl::unexpected(woken.error());
+  std::unique_ptr<QueuePair> qp(
+      new QueuePair(device, options, geometry, std::move(*segment), std::move(*wake_up)));
+  Result<uint32_t> bit = cq.add(*qp);
   if (!bit)
     return tl::unexpected(bit.error());
   qp->bit_ = *bit;
   return qp;
 }
 
+Result<QueuePair::WakeUp> QueuePair::create_wake_up() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+    return fail(Errc::kSystem, std::string("socketpair: ") + std::strerror(errno));
+  return WakeUp{.receiver = Fd(ends[0]), .sender = Fd(ends[1])};
+}
+
 QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Geometry geometry,
-                     SharedMemory segment)
+                     SharedMemory segment, WakeUp wake_up)
     : device_(device),
       cq_(static_cast<CompletionQueue&>(*options.cq)),
       owner_(options.owner),
@@ -51,7 +67,8 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Ge
       send_mask_(std::bit_ceil(options.send_wrs) - 1),
       sends_(send_mask_ + 1),
       geometry_(geometry),
-      segment_(std::move(segment)) {
+      segment_(std::move(segment)),
+      wake_up_(std::move(wake_up)) {
   mine_.state->wants.store(kWantsMessages, std::memory_order_relaxed);
 }
 
@@ -88,6 +105,17 @@ void QueuePair::fail_with(CloseReason reason, uint64_t number) noexcept {
   device_.control().nudge(*this);
 }
 
+CloseReason QueuePair::close_reason(Death death) noexcept {
+  switch (death) {
+    case Death::kBrokenSocket:
+      return CloseReason::kProtocol;
+    case Death::kTooMuchMemory:
+      return CloseReason::kTooMuchMemory;
+    default:
+      return CloseReason::kDisconnected;
+  }
+}
+
 // Decides what becomes of each send that was still waiting.
 void QueuePair::settle_sends() noexcept {
   const uint64_t consumed = theirs_.state->consumed.load(std::memory_order_acquire);
@@ -108,7 +136,7 @@ void QueuePair::settle_sends() noexcept {
                             : fabric::WcStatus::kRemoteOperation;
       else if (std::exchange(lost, false))
         record.status = fabric::WcStatus::kPeerLost;
-    } else if (record.wait == Wait::kUsers) {
+    } else if (record.wait == Wait::kReader) {
       record.status = fabric::WcStatus::kFlushed;
     }
     record.wait = Wait::kNothing;

@@ -53,9 +53,11 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
 
   // --- control path ---
   // The connecting end: sends our half of the handshake.
-  Result<void> start_connect(PeerSocket socket, std::span<const std::byte> private_data);
+  Result<void> start_connect(PeerSocket socket, uint64_t peer_memory,
+                             std::span<const std::byte> private_data);
   // The listening end: takes the peer and answers it.
-  Result<void> accept(PeerSocket socket, Peer peer, std::span<const std::byte> private_data);
+  Result<void> accept(PeerSocket socket, Offer offer, uint64_t peer_memory,
+                      std::span<const std::byte> private_data);
   void on_ready() override;
   void on_tick(Clock::time_point now) override;
 
@@ -66,38 +68,51 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
     kEstablished,
     kError,  // flushing, or flushed
   };
-  // Why the data path has to end, told by the control thread.
-  enum class Death : uint8_t { kNone, kPeerGone, kNeverConnected, kBrokenSocket };
+  // Why the data path has to end, told by the control thread, or by itself when it reads the
+  // socket.
+  enum class Death : uint8_t { kNone, kPeerGone, kNeverConnected, kBrokenSocket, kTooMuchMemory };
 
   // What a posted send waits for before it completes.
-  enum class Wait : uint8_t { kNothing, kConsumed, kUsers };
+  enum class Wait : uint8_t { kNothing, kConsumed, kReader };
   struct SendRecord {
     uint64_t wr_id;
     uint64_t number;  // kConsumed: complete when so many of our messages were consumed.
-                      // kUsers: when patience ends, once it is known
+                      // kReader: when patience ends, once it is known
     uint32_t length;  // kRead
-    uint32_t key;     // kUsers
+    uint32_t key;     // kReader
     fabric::Op op;
     fabric::WcStatus status;
     Wait wait;
     bool signaled;
   };
   // How reading the socket ended; kSome: there may be more.
-  enum class Drained : uint8_t { kAll, kSome, kEnd, kBroken };
+  enum class Drained : uint8_t { kAll, kSome, kEnd, kBroken, kTooMuchMemory };
+  // A datagram socket pair, not an eventfd: the peer holds one end, and only sockets have calls
+  // that can not be made to block by whoever shares the descriptor. One for each connection: a peer
+  // can shut it down.
+  struct WakeUp {
+    Fd receiver;
+    Fd sender;
+  };
+  // What is in the peer's ring next.
+  struct SlotHeader;
 
   QueuePair(Device& device, const fabric::QueuePairOptions& options, Geometry geometry,
-            SharedMemory segment);
+            SharedMemory segment, WakeUp wake_up);
+  static Result<WakeUp> create_wake_up();
 
   void receive_posted() noexcept override { cq_.activate(*this); }
 
   // send_datapath.cc
   fabric::WcStatus execute(const fabric::SendWr& wr, SendRecord& record) noexcept;
   fabric::WcStatus send(const fabric::SendWr& wr, SendRecord& record) noexcept;
-  fabric::WcStatus access(const fabric::SendWr& wr, SendRecord& record) noexcept;
+  fabric::WcStatus write(const fabric::SendWr& wr, SendRecord& record) noexcept;
+  fabric::WcStatus read(const fabric::SendWr& wr, SendRecord& record) noexcept;
   fabric::WcStatus copy_remote(const KeyEntry& entry, const fabric::SendWr& wr,
                                uint64_t length) noexcept;
   fabric::WcStatus bind(const fabric::SendWr& wr) noexcept;
-  bool check_local(std::span<const MemorySpan> spans, uint64_t& length) noexcept;
+  bool check_local(std::span<const MemorySpan> spans, size_t most, uint64_t& length) noexcept;
+  void publish(Slot& slot) noexcept;
   RegionTable::Place local_place(const MemorySpan& span) noexcept;
   void write_inline(Slot& slot, std::span<const MemorySpan> spans) noexcept;
   void write_sges(Slot& slot, std::span<const MemorySpan> spans) noexcept;
@@ -112,31 +127,41 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   // receive_datapath.cc
   uint32_t pull(std::span<fabric::Completion> out) noexcept;
   bool message_ready() noexcept;
-  bool take_message(fabric::Completion& out) noexcept;
+  bool take_message(const Slot& slot, const SlotHeader& header, fabric::Completion& out) noexcept;
+  bool take_write(const Slot& slot, const SlotHeader& header) noexcept;
+  fabric::WcStatus place(const Slot& slot, const SlotHeader& header) noexcept;
+  bool next_needs_receive() noexcept;
   void refuse_message(fabric::WcStatus status) noexcept;
   fabric::WcStatus gather_remote(const Slot& slot, uint32_t count, uint32_t length,
                                  std::byte* to) noexcept;
-  std::byte* peer_bytes(WireId region, uint64_t offset, uint64_t length) noexcept;
+  const std::byte* peer_bytes(WireId region, uint64_t offset, uint64_t length) noexcept;
+  // Whether the peer is reading by this key of ours; 0: by none.
+  bool peer_reads(uint32_t key) const noexcept {
+    return theirs_.state->reading.load(std::memory_order_seq_cst) == key;
+  }
   void tell_consumed() noexcept;
   bool peer_closed() noexcept;
   uint32_t flush(std::span<fabric::Completion> out) noexcept;
 
   // queue_pair.cc
   void fail_with(CloseReason reason, uint64_t number = 0) noexcept;
+  static CloseReason close_reason(Death death) noexcept;
   void settle_sends() noexcept;
   void close_socket_half() noexcept;
 
   // connect.cc
   fabric::Event new_event(fabric::EventType type) const;
   void attach(Peer peer);
+  void announce_all();
   Result<void> drop_socket(Result<void> failure);
   Result<void> send_handshake(MessageType type, std::span<const std::byte> private_data);
   void read_answers();
+  void other_version_answers(const Message& message);
   void take_answer(Received& received);
   void connect_failed(fabric::EventType type, Errc code, std::string reason,
                       const Message* message = nullptr);
   void end_data_path(Death death);
-  void socket_broken();
+  void socket_broken(Death how);
   void peer_gone();
   void report_disconnect();
 
@@ -147,7 +172,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   bool learn_peer_region(WireId id);
   // `control_mutex_` held: reads up to `most` packets of what the peer says of its regions.
   Drained drain_socket(uint32_t most);
-  bool take_region_change(Received& received);
+  Drained take_region_change(Received& received);
   void apply_region_changes();
 
   Device& device_;
@@ -184,6 +209,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   // --- the control path's ---
   Geometry geometry_;
   SharedMemory segment_;
+  WakeUp wake_up_;
   Peer peer_;
   uint32_t reads_allowed_ = 0;
   std::mutex control_mutex_;  // socket_ and what was read from it for the data path

@@ -14,18 +14,21 @@ using fabric::WcStatus;
 
 namespace {
 
+// What one queue pair may have done before others have their turn.
+constexpr uint32_t kMostSlotsAtOnce = 64;
+constexpr uint64_t kMostWrittenAtOnce = uint64_t{1} << 20;
+
+}  // namespace
+
 // What a slot says, read once.
-struct SlotHeader {
+struct QueuePair::SlotHeader {
   uint32_t length;
-  uint32_t invalidate_key;
+  uint32_t key;
   uint16_t flags;
   uint16_t num_sges;
 
   explicit SlotHeader(const Slot& slot) noexcept
-      : length(slot.length),
-        invalidate_key(slot.invalidate_key),
-        flags(slot.flags),
-        num_sges(slot.num_sges) {
+      : length(slot.length), key(slot.key), flags(slot.flags), num_sges(slot.num_sges) {
     // Keeps the compiler from reading the slot a second time where these are used.
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
@@ -33,8 +36,6 @@ struct SlotHeader {
     return (flags & kInline) != 0 ? length <= Slot::kMaxInline : num_sges <= Slot::kMaxSges;
   }
 };
-
-}  // namespace
 
 uint32_t QueuePair::poll(std::span<fabric::Completion> out) noexcept {
   const Status status = status_.load(std::memory_order_acquire);
@@ -45,11 +46,10 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out) noexcept {
     n += pull(out.subspan(n));
     if (n == 0 && peer_closed()) [[unlikely]] {
       // What was sent before the close is still received.
+      const uint64_t before = taken_;
       n = pull(out);
-      if (n == 0)
-        fail_with(dead_.load(std::memory_order_acquire) == Death::kBrokenSocket
-                      ? CloseReason::kProtocol
-                      : CloseReason::kDisconnected);
+      if (n == 0 && taken_ == before)
+        fail_with(close_reason(dead_.load(std::memory_order_acquire)));
     }
     return n;
   }
@@ -63,8 +63,22 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out) noexcept {
 
 uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
   uint32_t n = 0;
-  while (n < out.size() && message_ready() && take_message(out[n]))
-    ++n;
+  uint64_t written = 0;
+  for (uint32_t slots = 0; slots < kMostSlotsAtOnce && written < kMostWrittenAtOnce &&
+                           n < out.size() && message_ready();
+       ++slots) {
+    const Slot& slot = theirs_.slot(taken_);
+    const SlotHeader header(slot);
+    if ((header.flags & kWrite) != 0) {
+      if (!take_write(slot, header))
+        break;
+      written += header.length;
+    } else if (take_message(slot, header, out[n])) {
+      ++n;
+    } else {
+      break;
+    }
+  }
   if (taken_ != taken_told_)
     tell_consumed();
   return n;
@@ -86,15 +100,14 @@ bool QueuePair::message_ready() noexcept {
 }
 
 // The next message into the next Receive. False: not now, or never.
-bool QueuePair::take_message(fabric::Completion& out) noexcept {
+bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
+                             fabric::Completion& out) noexcept {
   if (receives_.empty()) {
     if (!std::exchange(stalled_, true))
       Counters::count(device_.counts().rnr_waits);
     return false;
   }
   stalled_ = false;
-  const Slot& slot = theirs_.slot(taken_);
-  const SlotHeader header(slot);
   const fabric::ReceiveWr receive = receives_.front();
   WcStatus status = WcStatus::kSuccess;
   if (!header.sane()) {
@@ -114,7 +127,8 @@ bool QueuePair::take_message(fabric::Completion& out) noexcept {
       return false;
   }
   const bool invalidates = (header.flags & kInvalidate) != 0;
-  if (status == WcStatus::kSuccess && invalidates && !keys_.kill_for_peer(header.invalidate_key)) {
+  if (status == WcStatus::kSuccess && invalidates &&
+      (!keys_.kill_for_peer(header.key) || peer_reads(header.key))) {
     Counters::count(device_.counts().bad_invalidations);
     status = WcStatus::kRemoteAccess;
   }
@@ -126,7 +140,7 @@ bool QueuePair::take_message(fabric::Completion& out) noexcept {
          .status = status,
          .has_invalidated = good && invalidates,
          .byte_length = good ? header.length : 0,
-         .invalidated_key = header.invalidate_key};
+         .invalidated_key = header.key};
   if (!good) {
     refuse_message(status);
     return true;
@@ -136,8 +150,54 @@ bool QueuePair::take_message(fabric::Completion& out) noexcept {
   return true;
 }
 
+// An RDMA Write of the peer's. False: not now, or never.
+bool QueuePair::take_write(const Slot& slot, const SlotHeader& header) noexcept {
+  WcStatus status = WcStatus::kRemoteOperation;
+  if (header.num_sges <= Slot::kMaxSges)
+    status = place(slot, header);
+  else
+    Counters::count(device_.counts().bad_slots);
+  // As with messages. Of what was copied nobody is told.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (theirs_.state->closed.load(std::memory_order_relaxed) != 0)
+    return false;
+  if (status != WcStatus::kSuccess) [[unlikely]] {
+    refuse_message(status);
+    return false;
+  }
+  ++taken_;
+  acknowledge_ = true;
+  return true;
+}
+
+// Copies what a Write names to where its key says. Our own entry of the key is nobody else's to
+// change.
+WcStatus QueuePair::place(const Slot& slot, const SlotHeader& header) noexcept {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  Counters& counts = device_.counts();
+  const auto refuse = [](Counters::Count& reason) {
+    Counters::count(reason);
+    return WcStatus::kRemoteAccess;
+  };
+  const uint64_t address = slot.far.address;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  const KeyEntry* const key = keys_.bound(header.key);
+  if (key == nullptr)
+    return refuse(counts.refused_keys);
+  if (key->rights.load(kRelaxed) != static_cast<uint32_t>(fabric::Rights::kRemoteWrite))
+    return refuse(counts.refused_rights);
+  const uint64_t window = key->length.load(kRelaxed);
+  const uint64_t skip = address - key->address.load(kRelaxed);  // huge when before it
+  if (skip > window || header.length > window - skip)
+    return refuse(counts.refused_bounds);
+  return gather_remote(slot, header.num_sges, header.length,
+                       reinterpret_cast<std::byte*>(static_cast<uintptr_t>(address)));
+}
+
 void QueuePair::refuse_message(WcStatus status) noexcept {
-  fail_with(status == WcStatus::kLocalLength    ? CloseReason::kMessageTooLong
+  fail_with(dead_.load(std::memory_order_relaxed) == Death::kTooMuchMemory
+                ? CloseReason::kTooMuchMemory
+            : status == WcStatus::kLocalLength  ? CloseReason::kMessageTooLong
             : status == WcStatus::kRemoteAccess ? CloseReason::kAccessRefused
                                                 : CloseReason::kProtocol,
             taken_ + 1);
@@ -147,7 +207,7 @@ void QueuePair::refuse_message(WcStatus status) noexcept {
 WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t length,
                                   std::byte* to) noexcept {
   std::array<RemoteSge, Slot::kMaxSges> sges;
-  std::memcpy(sges.data(), slot.sges, count * sizeof(RemoteSge));
+  std::memcpy(sges.data(), slot.far.sges, count * sizeof(RemoteSge));
   std::atomic_signal_fence(std::memory_order_seq_cst);
   uint32_t left = length;
   for (const RemoteSge& sge : std::span(sges).first(count)) {
@@ -167,8 +227,8 @@ WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t len
   return WcStatus::kRemoteOperation;
 }
 
-std::byte* QueuePair::peer_bytes(WireId region, uint64_t offset, uint64_t length) noexcept {
-  std::byte* bytes = peer_regions_.at(region, offset, length);
+const std::byte* QueuePair::peer_bytes(WireId region, uint64_t offset, uint64_t length) noexcept {
+  const std::byte* bytes = peer_regions_.at(region, offset, length);
   if (bytes == nullptr && !peer_regions_.has(region) && learn_peer_region(region)) [[unlikely]]
     bytes = peer_regions_.at(region, offset, length);
   return bytes;
@@ -221,7 +281,7 @@ bool QueuePair::look() noexcept {
     return dead_.load(std::memory_order_acquire) != Death::kNone;
   if (peer_closed() || regions_changed_.load(std::memory_order_relaxed))
     return true;
-  if (message_ready() && !receives_.empty())
+  if (message_ready() && (!receives_.empty() || !next_needs_receive()))
     return true;
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return true;  // what is in the ring ended the connection
@@ -229,7 +289,12 @@ bool QueuePair::look() noexcept {
     return false;
   // Nobody rings when the last user of a key leaves it: that wait is for polling.
   SendRecord& oldest = sends_[send_head_ & send_mask_];
-  return oldest.wait == Wait::kUsers || done(oldest);
+  return oldest.wait == Wait::kReader || done(oldest);
+}
+
+// Of what message_ready() says is there.
+bool QueuePair::next_needs_receive() noexcept {
+  return (SlotHeader(theirs_.slot(taken_)).flags & kWrite) == 0;
 }
 
 bool QueuePair::rest() noexcept {

@@ -68,31 +68,35 @@ void QueuePair::sync_regions() {
 
 QueuePair::Drained QueuePair::drain_socket(uint32_t most) {
   for (; most != 0 && region_changes_.size() < kMaxPendingChanges; --most) {
-    Received r = receive_message(socket_.get());
+    Received r = receive_message(socket_);
     if (r.kind == Received::Kind::kNothing)
       return Drained::kAll;
     if (r.kind == Received::Kind::kEnd)
       return Drained::kEnd;
-    if (r.kind != Received::Kind::kMessage || !take_region_change(r))
+    if (r.kind != Received::Kind::kMessage)
       return Drained::kBroken;
+    if (const Drained taken = take_region_change(r); taken != Drained::kSome)
+      return taken;
     regions_changed_.store(true, std::memory_order_release);
   }
   return Drained::kSome;
 }
 
-bool QueuePair::take_region_change(Received& r) {
+// kSome: it was good.
+QueuePair::Drained QueuePair::take_region_change(Received& r) {
   if (r.message.type == MessageType::kRegion) {
     Result<RegionEntry> region = take_region(r, device_.mappings(), known_regions_);
-    if (region)
-      region_changes_.push_back(std::move(*region));
-    return region.has_value();
+    if (!region)
+      return region.error().code == Errc::kLimit ? Drained::kTooMuchMemory : Drained::kBroken;
+    region_changes_.push_back(std::move(*region));
+    return Drained::kSome;
   }
   if (r.message.type != MessageType::kRegionGone || !known_regions_.remove(r.message.region))
-    return false;
+    return Drained::kBroken;
   RegionEntry gone;
   gone.id = r.message.region;
   region_changes_.push_back(std::move(gone));
-  return true;
+  return Drained::kSome;
 }
 
 // A region of the peer's that a message names and we have not heard of: it is in the socket, and an
@@ -106,6 +110,11 @@ bool QueuePair::learn_peer_region(WireId id) {
       drained = drain_socket(kMaxPendingChanges);
     }
     apply_region_changes();
+    if (drained == Drained::kTooMuchMemory) {
+      Counters::count(device_.counts().too_much_memory);
+      Death none = Death::kNone;
+      dead_.compare_exchange_strong(none, Death::kTooMuchMemory);
+    }
     if (drained != Drained::kSome)
       break;
   }

@@ -1,7 +1,6 @@
 // The channel segment: what one end of a connection writes for the other to read. Each end owns
-// one, in a memfd of its own for each connection, so that a peer can break no connection but its
-// own. Nothing read from it is believed: the owner's authoritative state is in private memory, the
-// reader takes each word once and checks it.
+// one, in a memfd of its own for each connection, which nobody else can write. Nothing that the
+// peer's segment says is believed: the reader takes each word once and checks it.
 //
 //   State | message slots (a ring; the owner produces) | remote keys of the owner
 #pragma once
@@ -33,6 +32,7 @@ enum class CloseReason : uint32_t {
   kAccessRefused = 3,   // the peer's key, or the peer's use of ours, was refused
   kProtocol = 4,        // the peer wrote what no honest peer writes
   kLocalError = 5,      // our own fault
+  kTooMuchMemory = 6,   // the peer's regions are more than it may have mapped here
 };
 
 // What the owner wants to be told of through its doorbell (State::wants).
@@ -46,11 +46,17 @@ struct State {
   Shared64 closed_number;  // of the peer's message that was at fault, when there is one
   // How many of the peer's messages were consumed. Written once for each poll.
   alignas(kCacheLine) Shared64 consumed;
+  // The peer's key by which the owner is reading the peer's memory at this moment; 0: none.
+  //   reader:      reading = key;  key still shown? then check and copy;  reading = 0
+  //   key's owner: shows it no more;  the peer is not reading by it? then the key is dead
+  alignas(kCacheLine) Shared32 reading;
 };
-static_assert(sizeof(State) == 2 * kCacheLine);
+static_assert(sizeof(State) == 3 * kCacheLine);
 static_assert(offsetof(State, consumed) == kCacheLine);
+static_assert(offsetof(State, reading) == 2 * kCacheLine);
 
-// A piece of a message that stays in the sender's memory.
+// A piece of a message or of an RDMA Write that stays in the sender's memory. The receiver copies
+// it: nobody ever writes into the memory of the other end.
 struct RemoteSge {
   uint64_t offset;  // within the region
   uint32_t region;
@@ -59,37 +65,39 @@ struct RemoteSge {
 
 enum SlotFlags : uint16_t {
   kInline = 1,      // the payload is in the slot; else `sges` name it
-  kInvalidate = 2,  // `invalidate_key` is one of the receiver's
+  kInvalidate = 2,  // `key` is one of the receiver's, and dies with this message
   kAckWanted = 4,   // the sender waits for this message to be consumed
+  kWrite = 8,       // an RDMA Write to `key` of the receiver's, at `far.address`
 };
 
-// One message. `sequence` is the message's number plus one, published last.
+// One message, or an RDMA Write. `sequence` is its number plus one, published last.
 struct alignas(kCacheLine) Slot {
   static constexpr size_t kSize = 256;
   static constexpr size_t kHeader = 24;
   static constexpr uint32_t kMaxInline = kSize - kHeader;
-  static constexpr uint32_t kMaxSges = kMaxInline / sizeof(RemoteSge);
+  static constexpr uint32_t kMaxSges = (kMaxInline - sizeof(uint64_t)) / sizeof(RemoteSge);
+  struct Far {
+    uint64_t address;  // kWrite: where to, as the key's owner names it
+    RemoteSge sges[kMaxSges];
+  };
 
   Shared64 sequence;
   uint32_t length;
-  uint32_t invalidate_key;
+  uint32_t key;
   uint16_t flags;
   uint16_t num_sges;
   uint32_t reserved;
   union {
     std::byte payload[kMaxInline];
-    RemoteSge sges[kMaxSges];
+    Far far;
   };
 };
 static_assert(sizeof(Slot) == Slot::kSize && offsetof(Slot, payload) == Slot::kHeader);
+static_assert(offsetof(Slot, far.sges) + 2 * sizeof(RemoteSge) == kCacheLine);
 
-// A remote key as its owner shows it. `users` alone is the peer's to write: it stands for an access
-// in progress, and the owner reuses nothing before it is zero.
-//   peer:  users++;  key still as wanted? then check and copy;  users--
-//   owner: key = 0;  users zero? then the key is dead
+// A remote key as its owner shows it.
 struct alignas(kCacheLine) KeyEntry {
-  Shared32 key;  // 0: dead
-  Shared32 users;
+  Shared32 key;     // 0: dead
   Shared32 rights;  // fabric::Rights
   Shared32 region;
   Shared64 offset;   // within the region
@@ -118,7 +126,7 @@ struct Geometry {
   }
 };
 
-// A mapped segment. Zeros are a valid fresh one.
+// A mapped segment. Zeros are a valid fresh one. The peer's is mapped for reading only.
 struct SegmentView {
   State* state = nullptr;
   Slot* slots = nullptr;

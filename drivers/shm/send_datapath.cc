@@ -1,5 +1,5 @@
-// The sending half: Sends into our ring, Reads and Writes straight into the peer's memory, and our
-// remote keys.
+// The sending half: Sends and Writes into our ring, from where the peer takes them; Reads straight
+// out of the peer's memory; and our remote keys.
 #include <rte_memcpy.h>
 
 #include <algorithm>
@@ -75,16 +75,17 @@ WcStatus QueuePair::execute(const fabric::SendWr& wr, SendRecord& record) noexce
     case Op::kSend:
     case Op::kSendInvalidate:
       return send(wr, record);
-    case Op::kRead:
     case Op::kWrite:
-      return access(wr, record);
+      return write(wr, record);
+    case Op::kRead:
+      return read(wr, record);
     case Op::kBindKey:
       return bind(wr);
     case Op::kInvalidateKey:
       if (!keys_.kill(wr.key))
         break;
-      if (keys_.in_use(wr.key))
-        record.wait = Wait::kUsers;
+      if (peer_reads(wr.key))
+        record.wait = Wait::kReader;
       return WcStatus::kSuccess;
     case Op::kReceive:
       break;
@@ -103,9 +104,10 @@ RegionTable::Place QueuePair::local_place(const MemorySpan& span) noexcept {
   return local_regions_.place_of(span);
 }
 
-bool QueuePair::check_local(std::span<const MemorySpan> spans, uint64_t& length) noexcept {
+bool QueuePair::check_local(std::span<const MemorySpan> spans, size_t most,
+                            uint64_t& length) noexcept {
   length = 0;
-  bool good = spans.size() <= Slot::kMaxSges;
+  bool good = spans.size() <= most;
   for (const MemorySpan& span : spans) {
     length += span.length;
     good =
@@ -119,7 +121,7 @@ bool QueuePair::check_local(std::span<const MemorySpan> spans, uint64_t& length)
 
 WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept {
   uint64_t length = 0;
-  if (!check_local(wr.spans(), length))
+  if (!check_local(wr.spans(), Slot::kMaxSges, length))
     return WcStatus::kLocalProtection;
   // An inline Send is complete at once, unless the peer is half a ring behind: then it waits its
   // turn as the others do, which bounds what is in the ring.
@@ -131,7 +133,7 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
 
   Slot& slot = mine_.slot(sent_);
   slot.length = static_cast<uint32_t>(length);
-  slot.invalidate_key = wr.invalidate_key;
+  slot.key = wr.invalidate_key;
   slot.num_sges = 0;
   slot.flags = static_cast<uint16_t>((in_slot ? kInline : 0) | (wait ? kAckWanted : 0) |
                                      (wr.op == Op::kSendInvalidate ? kInvalidate : 0));
@@ -139,13 +141,36 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
     write_inline(slot, wr.spans());
   else
     write_sges(slot, wr.spans());
-  slot.sequence.store(++sent_, std::memory_order_release);
-  sent_something_ = true;
+  publish(slot);
   if (wait) {
     record.wait = Wait::kConsumed;
     record.number = sent_;
   }
   return WcStatus::kSuccess;
+}
+
+// RDMA Write: the peer copies it to where its key says, before it takes what comes behind it.
+WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept {
+  uint64_t length = 0;
+  if (!check_local(wr.spans(), Slot::kMaxSges, length))
+    return WcStatus::kLocalProtection;
+  if (length == 0)
+    return WcStatus::kSuccess;
+  Slot& slot = mine_.slot(sent_);
+  slot.length = static_cast<uint32_t>(length);
+  slot.key = wr.key;
+  slot.flags = kWrite | kAckWanted;
+  slot.far.address = wr.remote_address;
+  write_sges(slot, wr.spans());
+  publish(slot);
+  record.wait = Wait::kConsumed;
+  record.number = sent_;
+  return WcStatus::kSuccess;
+}
+
+void QueuePair::publish(Slot& slot) noexcept {
+  slot.sequence.store(++sent_, std::memory_order_release);
+  sent_something_ = true;
 }
 
 void QueuePair::write_inline(Slot& slot, std::span<const MemorySpan> spans) noexcept {
@@ -163,7 +188,7 @@ void QueuePair::write_sges(Slot& slot, std::span<const MemorySpan> spans) noexce
     if (span.length == 0)
       continue;
     const RegionTable::Place place = local_regions_.place_of(span);
-    slot.sges[count++] = {static_cast<uint64_t>(place.offset), place.wire_id, span.length};
+    slot.far.sges[count++] = {static_cast<uint64_t>(place.offset), place.wire_id, span.length};
   }
   slot.num_sges = count;
 }
@@ -187,19 +212,17 @@ WcStatus QueuePair::bind(const fabric::SendWr& wr) noexcept {
   return WcStatus::kLocalProtection;
 }
 
-// RDMA Read or Write. The peer's key is counted as in use while we look at it and copy.
-WcStatus QueuePair::access(const fabric::SendWr& wr, SendRecord& record) noexcept {
+// RDMA Read. The peer sees by which key we read while we look at the key and copy.
+WcStatus QueuePair::read(const fabric::SendWr& wr, SendRecord& record) noexcept {
   uint64_t length = 0;
-  if (!check_local(wr.spans(), length))
+  if (!check_local(wr.spans(), fabric::kMaxSges, length))
     return WcStatus::kLocalProtection;
-  if (wr.op == Op::kRead)
-    record.length = static_cast<uint32_t>(length);
+  record.length = static_cast<uint32_t>(length);
   if (length == 0)
     return WcStatus::kSuccess;
-  KeyEntry& entry = theirs_.keys[wr.key & theirs_.key_mask];
-  entry.users.fetch_add(1, std::memory_order_seq_cst);
-  const WcStatus status = copy_remote(entry, wr, length);
-  entry.users.fetch_sub(1, std::memory_order_release);
+  mine_.state->reading.store(wr.key, std::memory_order_seq_cst);
+  const WcStatus status = copy_remote(theirs_.keys[wr.key & theirs_.key_mask], wr, length);
+  mine_.state->reading.store(0, std::memory_order_release);
   // A peer that closes says so before it kills its keys: they tell of its end, not of its mistake.
   if (status == WcStatus::kRemoteAccess && peer_closed()) [[unlikely]]
     return WcStatus::kPeerLost;
@@ -216,9 +239,7 @@ WcStatus QueuePair::copy_remote(const KeyEntry& entry, const fabric::SendWr& wr,
   };
   if (wr.key == 0 || entry.key.load(std::memory_order_seq_cst) != wr.key)
     return refuse(counts.refused_keys);
-  const auto wanted =
-      wr.op == Op::kRead ? fabric::Rights::kRemoteRead : fabric::Rights::kRemoteWrite;
-  if (entry.rights.load(kRelaxed) != static_cast<uint32_t>(wanted))
+  if (entry.rights.load(kRelaxed) != static_cast<uint32_t>(fabric::Rights::kRemoteRead))
     return refuse(counts.refused_rights);
   const uint64_t window = entry.length.load(kRelaxed);
   const uint64_t skip = wr.remote_address - entry.address.load(kRelaxed);  // huge when before it
@@ -227,16 +248,13 @@ WcStatus QueuePair::copy_remote(const KeyEntry& entry, const fabric::SendWr& wr,
   uint64_t offset = 0;
   if (__builtin_add_overflow(entry.offset.load(kRelaxed), skip, &offset))
     return refuse(counts.bad_keys);
-  std::byte* remote = peer_bytes(entry.region.load(kRelaxed), offset, length);
+  const std::byte* remote = peer_bytes(entry.region.load(kRelaxed), offset, length);
   if (remote == nullptr)
     return refuse(counts.bad_keys);
   for (const MemorySpan& span : wr.spans()) {
     if (span.length == 0)
       continue;
-    if (wr.op == Op::kRead)
-      std::memcpy(span.data, remote, span.length);
-    else
-      std::memcpy(remote, span.data, span.length);
+    std::memcpy(span.data, remote, span.length);
     remote += span.length;
   }
   return WcStatus::kSuccess;
@@ -262,7 +280,7 @@ bool QueuePair::overdue(SendRecord& record) noexcept {
     record.number = now + kTimeoutNs;
   if (now < record.number)
     return false;
-  Counters::count(device_.counts().stuck_users);
+  Counters::count(device_.counts().stuck_readers);
   fail_with(CloseReason::kProtocol);
   return true;
 }
@@ -277,8 +295,8 @@ bool QueuePair::done(SendRecord& record) noexcept {
       else if (consumed_by_peer_ < record.number)
         return false;
       break;
-    case Wait::kUsers:
-      if (keys_.in_use(record.key) && !overdue(record))
+    case Wait::kReader:
+      if (peer_reads(record.key) && !overdue(record))
         return false;
       break;
   }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstring>
 
@@ -17,12 +18,14 @@ namespace {
 
 constexpr std::string_view kScheme = "shm:";
 constexpr size_t kMaxPath = sizeof(sockaddr_un::sun_path) - 1;
+// A part of a process's address space.
+constexpr uint64_t kMostPeerMemory = uint64_t{1} << 45;
 
-struct Address {
+struct SocketAddress {
   sockaddr_un un{};
   socklen_t length = 0;
 
-  explicit Address(const std::string& path) {
+  explicit SocketAddress(const std::string& path) {
     un.sun_family = AF_UNIX;
     std::memcpy(un.sun_path, path.data(), path.size());
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
@@ -79,7 +82,7 @@ Result<void> clear_path(const std::string& path) {
   if (!S_ISSOCK(st.st_mode))
     return fail(Errc::kAddressInUse, path + " exists and is not a socket");
   const Fd probe = new_socket();
-  const Address address(path);
+  const SocketAddress address(path);
   if (::connect(probe.get(), address.get(), address.length) == 0 || errno == EAGAIN)
     return fail(Errc::kAddressInUse, "another server listens at " + path);
   if (errno == EPROTOTYPE)
@@ -91,6 +94,29 @@ Result<void> clear_path(const std::string& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT)
     return fail(Errc::kPermission, "cannot remove the stale socket " + path + because(errno));
   return {};
+}
+
+// False: there is no such option, or it has no such value.
+bool take_option(std::string_view option, Address& address) {
+  constexpr std::string_view kName = "peer_memory=";
+  if (!option.starts_with(kName))
+    return false;
+  option.remove_prefix(kName.size());
+  const char* const end = option.data() + option.size();
+  const auto [unit, error] = std::from_chars(option.data(), end, address.peer_memory);
+  if (error != std::errc() || address.peer_memory == 0 || address.peer_memory > kMostPeerMemory)
+    return false;
+  constexpr std::string_view kUnits = "KMG";
+  if (unit == end)
+    return true;
+  const size_t power = kUnits.find(*unit);
+  if (power == std::string_view::npos || unit + 1 != end)
+    return false;
+  const size_t shift = 10 * (power + 1);
+  if (address.peer_memory > kMostPeerMemory >> shift)
+    return false;
+  address.peer_memory <<= shift;
+  return true;
 }
 
 Errc bind_error(int error) {
@@ -111,10 +137,11 @@ Errc bind_error(int error) {
 
 }  // namespace
 
-Result<std::string> parse_path(std::string_view uri) {
+Result<Address> parse_address(std::string_view uri) {
   if (!uri.starts_with(kScheme))
     return fail(Errc::kBadUri, std::string(uri) + ": not a shm: address");
-  std::string_view path = uri.substr(kScheme.size());
+  const size_t query = uri.find('?');
+  std::string_view path = uri.substr(0, query).substr(kScheme.size());
   if (path.starts_with("//"))  // an empty authority: shm:///run/x.sock
     path.remove_prefix(2);
   if (path.empty() || path == "@")
@@ -124,14 +151,19 @@ Result<std::string> parse_path(std::string_view uri) {
   if (path.size() > kMaxPath)
     return fail(Errc::kBadUri, std::string(uri) + ": the path is longer than " +
                                    std::to_string(kMaxPath) + " bytes");
-  return std::string(path);
+  Address address{.path = std::string(path)};
+  if (query != std::string_view::npos && !take_option(uri.substr(query + 1), address))
+    return fail(Errc::kBadUri, std::string(uri) +
+                                   ": behind the path only peer_memory=SIZE is known, in bytes or "
+                                   "with K, M or G");
+  return address;
 }
 
 Result<Fd> connect_socket(const std::string& path) {
   Fd fd = new_socket();
   if (!fd)
     return fail(Errc::kSystem, "socket" + because(errno));
-  const Address address(path);
+  const SocketAddress address(path);
   if (::connect(fd.get(), address.get(), address.length) == 0)
     return fd;
   switch (errno) {
@@ -166,7 +198,7 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path) {
     if (Result<void> cleared = clear_path(path); !cleared)
       return tl::unexpected(cleared.error());
   }
-  const Address address(path);
+  const SocketAddress address(path);
   if (::bind(fd.get(), address.get(), address.length) != 0)
     return fail(bind_error(errno), "cannot listen at " + path + because(errno));
   ListeningSocket socket(path, std::move(fd));

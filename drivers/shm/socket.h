@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -11,8 +12,15 @@
 
 namespace rrdk::shm {
 
-// The path of "shm:/run/x.sock" or "shm:@name" (abstract). Errors: kBadUri.
-Result<std::string> parse_path(std::string_view uri);
+struct Address {
+  std::string path;  // of the socket; "@name" is an abstract one
+  // Bytes of a peer's memory that one connection may have mapped here; 0: not said.
+  uint64_t peer_memory = 0;
+};
+
+// "shm:/run/x.sock" or "shm:@name", and behind it "?peer_memory=SIZE": bytes, or with K, M or G.
+// Errors: kBadUri.
+Result<Address> parse_address(std::string_view uri);
 
 // A connected socket. Never waits. Errors: kNotFound, kPermission, kNotAPeer, kRefused.
 Result<Fd> connect_socket(const std::string& path);

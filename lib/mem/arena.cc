@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -79,15 +80,21 @@ Result<Arena> Arena::create_of_pages(const ArenaOptions& options, size_t page_si
 }
 
 Result<void> Arena::map(const ArenaOptions& options, size_t page_size) {
+  // A memfd is made with mode 0777, and whoever holds a descriptor of any kind can open it again.
+  if (fchmod(fd_, S_IRUSR | S_IWUSR) != 0)
+    return system_failure("fchmod", length_, errno);
   if (ftruncate(fd_, static_cast<off_t>(length_)) != 0)
     return system_failure("ftruncate", length_, errno);
-  if (fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    return system_failure("sealing", length_, errno);
   // Without MAP_NORESERVE, mmap takes all hugepages now or fails: a later fault finds its page.
   void* address = mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (address == MAP_FAILED)
     return system_failure("mmap", length_, errno);
   base_ = static_cast<std::byte*>(address);
+  // With F_SEAL_FUTURE_WRITE (Linux 5.1) mappings that are there stay writable, others can not be
+  // made, and holes can not be punched.
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+  if (fcntl(fd_, F_ADD_SEALS, kSeals) != 0)
+    return system_failure("sealing", length_, errno);
   prefer_node(base_, length_, options.numa_node);
   if (!options.prefault)
     return {};

@@ -16,8 +16,9 @@ struct ArenaOptions {
   bool prefault = true;
 };
 
-// The descriptor is sealed against shrinking and growing: whoever maps it knows that no access can
-// end in SIGBUS because the other side truncated it.
+// The descriptor is sealed: the file can not change its size, and but for this mapping it can only
+// be read. So whoever it is passed to can neither write here nor take pages away, and knows that
+// nobody else can take them away under its own mapping.
 class Arena {
  public:
   // Errors: kNoMemory, kSystem.

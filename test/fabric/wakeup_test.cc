@@ -1,11 +1,15 @@
 // Sleeping on the wake-up descriptor instead of polling: no wake-up may be lost.
 #include <poll.h>
+#include <sched.h>
 
 #include <atomic>
+#include <random>
 #include <thread>
 
+#include "base/clock.h"
 #include "test/fabric/end.h"
 #include "test/fabric/fabrics.h"
+#include "test/seed.h"
 
 namespace rrdk::fabric::test {
 namespace {
@@ -92,7 +96,7 @@ TEST_P(WakeUp, ASleepingSenderLearnsOfItsCompletion) {
   pair.client.pump();
   if (!pair.acknowledges())
     return;  // it is complete already
-  ASSERT_TRUE(pair.client.cq->arm());
+  ASSERT_TRUE(pump_until({&pair.client}, [&] { return pair.client.cq->arm(); }));
   EXPECT_FALSE(readable(pair.client.cq->wake_fd()));
   pair.post_receives(*pair.server_qp, 1);
   ASSERT_TRUE(pump_until({&pair.server}, [&] { return !pair.server.completions.empty(); }));
@@ -131,9 +135,29 @@ TEST_P(WakeUp, EventsMakeTheEventDescriptorReadable) {
   EXPECT_TRUE(pump_until({&pair.client}, [&] { return readable(pair.server.device->event_fd()); }));
 }
 
-// Two threads answer each other and sleep in between, small messages and large in turn.
+// Pins the calling thread to the CPU of this number, of those that it may use.
+void pin_to(uint32_t number) {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(all), &all), 0);
+  number %= static_cast<uint32_t>(CPU_COUNT(&all));
+  for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &all) || number-- != 0)
+      continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+    return;
+  }
+}
+
+// Two threads answer each other and sleep in between, small messages and large in turn. On CPUs of
+// their own, and with pauses that let each message meet its receiver at another point of its way to
+// sleep.
 TEST_P(WakeUp, NoneIsLost) {
   const uint32_t rounds = emulated() ? 2000 : 20000;
+  constexpr uint64_t kLongestPauseNs = 12000;
   Pair pair(GetParam().new_uri());
   pair.post_receives(*pair.server_qp, 8);
   pair.post_receives(*pair.client_qp, 8);
@@ -143,7 +167,12 @@ TEST_P(WakeUp, NoneIsLost) {
   const auto play = [&](End& end, QueuePair& qp, const Buffer& buffer, bool first) {
     Completion out{};
     uint32_t sends = 0;
+    std::mt19937_64 random(rrdk::test::run_seed() + (first ? 1 : 0));
+    pin_to(first ? 0 : 1);
     const auto send = [&] {
+      const uint64_t until = base::Tsc::now_ns() + random() % kLongestPauseNs;
+      while (base::Tsc::now_ns() < until) {
+      }
       const SendWr wr = send_wr(sends, {buffer.first(sends % 3 == 0 ? 1000u : 8u)});
       ++sends;
       failed = failed || qp.post_send(std::span(&wr, 1)) != 1;
@@ -163,9 +192,10 @@ TEST_P(WakeUp, NoneIsLost) {
       }
     }
   };
-  std::thread peer([&] { play(pair.server, *pair.server_qp, pong, false); });
-  play(pair.client, *pair.client_qp, ping, true);
-  peer.join();
+  std::thread one([&] { play(pair.client, *pair.client_qp, ping, true); });
+  std::thread other([&] { play(pair.server, *pair.server_qp, pong, false); });
+  one.join();
+  other.join();
   EXPECT_FALSE(failed);
 }
 

@@ -191,16 +191,17 @@ def run_attack(which, options, folder):
 
 def _run_beside(which, options, folder, uri, server):
     wrong = []
+    # One visit first: what the server makes for the first one of its kind is no leak.
+    calm = Visits(options.testrpc, uri)
+    calm.start()
+    calm.finish()
+    nobody = Footprint(server.process.pid)
     json_path = os.path.join(folder, "honest.json")
     honest = Program(options.testrpc, "--client", uri, "--engine", "mixed", "--size", "100,4K,64K", "--verify",
                      "--rate", "200", "--window", "8", "--timeout", "60000", "--json", json_path,
                      "--duration", "100000")
     try:
-        # One visit first: what the server makes for the first one of its kind is no leak.
-        calm = Visits(options.testrpc, uri)
-        calm.start()
-        calm.finish()
-        before = Footprint(server.process.pid)
+        before = _once_connected(server, honest, nobody)
         visits = Visits(options.testrpc, uri)
         visits.start()
         outcome, said = play(which, uri, options.seconds)
@@ -234,6 +235,18 @@ def _run_beside(which, options, folder, uri, server):
     finally:
         honest.process.kill()
         honest.end()
+
+
+def _once_connected(server, honest, nobody):
+    """What the server holds when the honest client is there."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and honest.process.poll() is None:
+        now = Footprint(server.process.pid)
+        if now.values["descriptors"] > nobody.values["descriptors"]:
+            time.sleep(0.5)  # for its handshake to end, and its first calls
+            return Footprint(server.process.pid)
+        time.sleep(0.05)
+    raise AssertionError(f"the honest client does not connect:\n{honest.output()}")
 
 
 def _judge(json_path, options, visits, wrong):

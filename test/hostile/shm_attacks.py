@@ -1,22 +1,32 @@
 """Attacks over shm:, by peers that speak its handshake (drivers/shm/handshake.h) as they like."""
 import array
+import collections
+import ctypes
 import fcntl
+import mmap
 import os
+import random
 import socket
 import struct
+import threading
 import time
 
 from attacks import attack
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
 MAGIC = 0x6d68734b44525231
-VERSION = 1
+VERSION = 2
 HELLO, CONNECT, ACCEPT, REJECT, REGION, REGION_GONE = range(1, 7)
 
 F_ADD_SEALS = 1033
-SEALS = 0x1 | 0x2 | 0x4 | 0x10  # no sealing, shrinking, growing, and no new writers
+SHRINK_SEAL = 0x2
+SEALS = 0x1 | 0x2 | 0x4 | 0x10  # no sealing, shrinking, growing, and no new writers or holes
 
+# Connections are not what these attacks are about.
+ROOM = ["--connections", "64", "--max-size", "64K"]
 SLOTS, KEYS = 16, 16
-SEGMENT_BYTES = (128 + SLOTS * 256 + KEYS * 64 + 4095) // 4096 * 4096
+SEGMENT_BYTES = (192 + SLOTS * 256 + KEYS * 64 + 4095) // 4096 * 4096
 
 
 def message(kind, slots=0, keys=0, reads=0, bell=0, region=0xFFFFFFFF, offset=0, length=0):
@@ -35,6 +45,8 @@ def sealed(size, seals=SEALS, fill=False):
 
 
 class Peer:
+    """A connection, and what it takes to have it accepted."""
+
     def __init__(self, uri):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(1)
@@ -44,8 +56,40 @@ class Peer:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         self.socket.sendmsg([data], rights)
 
+    def receive(self):
+        """The type of the next packet and its descriptors; None: there is no more."""
+        data, fds, _, _ = socket.recv_fds(self.socket, 4096, 16)
+        return (struct.unpack_from("<I", data, 12)[0], fds) if data else (None, fds)
+
+    def connect(self):
+        """Becomes an accepted connection; returns the descriptors of the server's segment, doorbells and
+        wake-up socket. The segment `self.segment` is ours to write."""
+        fd = os.memfd_create("attack", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, SEGMENT_BYTES)
+        os.posix_fallocate(fd, 0, SEGMENT_BYTES)
+        self.segment = mmap.mmap(fd, SEGMENT_BYTES)
+        fcntl.fcntl(fd, F_ADD_SEALS, SEALS)
+        doorbells = sealed(4096, SHRINK_SEAL, fill=True)
+        wake = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.send(message(CONNECT, slots=SLOTS, keys=KEYS, reads=1), fd, doorbells, wake.fileno())
+        os.close(fd)
+        os.close(doorbells)
+        wake.close()
+        while True:
+            kind, fds = self.receive()
+            if kind == ACCEPT:
+                return fds
+            close_all(fds)
+            if kind != HELLO:
+                raise OSError("not accepted")
+
     def close(self):
         self.socket.close()
+
+
+def close_all(fds):
+    for fd in fds:
+        os.close(fd)
 
 
 def try_peer(uri):
@@ -56,7 +100,7 @@ def try_peer(uri):
         return None
 
 
-@attack("shm-silent-visitors", "shm")
+@attack("shm-silent-visitors", "shm", *ROOM)
 def silent_visitors(uri, until):
     """300 connections that say nothing, again and again."""
     count = 0
@@ -69,11 +113,12 @@ def silent_visitors(uri, until):
     return f"{count} connections"
 
 
-@attack("shm-lingering-descriptors", "shm")
+@attack("shm-lingering-descriptors", "shm", *ROOM)
 def lingering_descriptors(uri, until):
     """Garbage with hundreds of descriptors, among them TCP sockets whose close() waits for minutes."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     null = os.open("/dev/null", os.O_RDONLY)
+    far = collections.deque(maxlen=200)  # they read nothing
     count = 0
     while time.monotonic() < until:
         peer = try_peer(uri)
@@ -81,6 +126,7 @@ def lingering_descriptors(uri, until):
             time.sleep(0.01)
             continue
         slow = socket.create_connection(listener.getsockname())
+        far.append(listener.accept()[0])
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 600))
         slow.setblocking(False)
         try:
@@ -89,30 +135,145 @@ def lingering_descriptors(uri, until):
         except BlockingIOError:
             pass
         try:
-            peer.send(message(REGION), slow.fileno(), *[null] * 200)
+            peer.send(message(REGION, region=1, length=4096), slow.fileno(), *[null] * 200)
             count += 201
         except OSError:
             pass
-        slow.close()  # the server's copy may be the last
+        # The server's copy may be the last; if ours is, this waits.
+        threading.Thread(target=slow.close, daemon=True).start()
         peer.close()
         time.sleep(0.02)
     return f"{count} descriptors"
 
 
-@attack("shm-sparse-regions", "shm")
+def connections(uri, until, count=8):
+    """Accepted connections, `count` at a time; whoever takes one closes it."""
+    while time.monotonic() < until:
+        peers = []
+        for _ in range(count):
+            peer = try_peer(uri)
+            try:
+                if peer:
+                    peers.append((peer, peer.connect()))
+            except OSError:
+                peer.close()
+        if not peers:
+            time.sleep(0.05)
+        yield peers
+        for peer, fds in peers:
+            close_all(fds)
+            peer.close()
+
+
+def pour(peer, packets):
+    """Sends until the server has closed the connection; returns how many it took."""
+    sent = 0
+    try:
+        for data, fd in packets:
+            peer.send(data, fd)
+            sent += 1
+    except OSError:
+        pass
+    return sent
+
+
+@attack("shm-sparse-regions", "shm", *ROOM)
 def sparse_regions(uri, until):
-    """Connections that announce a tebibyte each, of nothing."""
+    """Connections that show a tebibyte each, of nothing, before they are accepted and afterwards."""
     huge = sealed(1 << 40)
     count = 0
-    while time.monotonic() < until:
-        peers = [peer for peer in (try_peer(uri) for _ in range(17)) if peer]
-        for peer in peers:
-            try:
-                peer.send(message(REGION, region=1, length=1 << 40), huge)
-                count += 1
-            except OSError:
-                pass
-        time.sleep(min(1.4, max(0.0, until - time.monotonic())))
-        for peer in peers:
+    for peers in connections(uri, until, 17):
+        for peer, _ in peers:
+            count += pour(peer, [(message(REGION, region=1, length=1 << 40), huge)])
+        early = [peer for peer in (try_peer(uri) for _ in range(17)) if peer]
+        for peer in early:
+            count += pour(peer, [(message(REGION, region=1, length=1 << 40), huge)])
+        time.sleep(min(0.5, max(0.0, until - time.monotonic())))
+        for peer in early:
             peer.close()
     return f"{count} regions"
+
+
+@attack("shm-many-regions", "shm", *ROOM)
+def many_regions(uri, until):
+    """Connections whose 256 regions are all of one file of 256 MiB, which is not even written."""
+    size = 256 << 20
+    file = sealed(size, fill=True)
+    count = 0
+    for peers in connections(uri, until, 2):
+        for peer, _ in peers:
+            count += pour(peer, [(message(REGION, region=i, length=size), file) for i in range(256)])
+        time.sleep(min(0.2, max(0.0, until - time.monotonic())))
+    os.close(file)
+    return f"{count} regions"
+
+
+@attack("shm-takes-pages-away", "shm", *ROOM)
+def takes_pages_away(uri, until):
+    """Tries to write the server's memory and to punch holes into it, by every descriptor that it gets."""
+    done = tried = 0
+    for peers in connections(uri, until, 2):
+        for peer, fds in peers:
+            got = [fds[0]]
+            peer.socket.setblocking(False)
+            try:
+                while True:
+                    kind, more = peer.receive()
+                    got += more if kind == REGION else []
+            except OSError:
+                pass
+            for fd in got:
+                tried += 1
+                for way in (lambda: os.open(f"/proc/self/fd/{fd}", os.O_RDWR), lambda: fd):
+                    try:
+                        writable = way()
+                        size = os.fstat(writable).st_size
+                        if _libc.fallocate(writable, 3, ctypes.c_long(0), ctypes.c_long(size)) == 0:
+                            done += 1
+                        mmap.mmap(writable, size)
+                        done += 1
+                    except OSError:
+                        pass
+            close_all(got[1:])
+        time.sleep(min(0.1, max(0.0, until - time.monotonic())))
+    if done:
+        raise AssertionError(f"{done} of {tried} descriptors let us")
+    return f"{tried} descriptors tried"
+
+
+@attack("shm-wake-ups-shut", "shm", *ROOM)
+def wake_ups_shut(uri, until):
+    """Shuts down the wake-up sockets that it is given, leaves, and scribbles on the doorbells after that."""
+    pages = []
+    for peers in connections(uri, until, 4):
+        for _, fds in peers:
+            socket.socket(fileno=os.dup(fds[2])).shutdown(socket.SHUT_RDWR)
+            if len(pages) < 16:
+                pages.append(mmap.mmap(fds[1], 4096))
+        for page in pages:
+            page[:] = bytes(4096)
+        time.sleep(0.01)
+    return f"{len(pages)} pages of doorbells"
+
+
+@attack("shm-forged-slots", "shm", *ROOM)
+def forged_slots(uri, until):
+    """Slots of the ring, region messages and consumed counts at random."""
+    dice = random.Random(1)
+    file = sealed(8192, fill=True)
+    count = 0
+    for peers in connections(uri, until, 8):
+        for peer, _ in peers:
+            pour(peer, [(message(REGION, region=7, length=8192), file)])
+            flags = dice.choice([0, 1, 2, 3, 4, 8, 12, dice.getrandbits(16)])
+            sge = struct.pack("<QII", dice.choice([0, 8000, 1 << 63]), dice.choice([7, 7, 99]),
+                              dice.choice([8, 4096, 0xFFFFFFFF]))
+            slot = struct.pack("<IIHHIQ", dice.choice([8, 100, 4096, 0xFFFFFFFF]), dice.getrandbits(32), flags,
+                               dice.choice([0, 1, 2, 13, 0xFFFF]), 0, dice.getrandbits(64)) + sge * 2
+            peer.segment[192 + 8:192 + 8 + len(slot)] = slot
+            peer.segment[192:200] = struct.pack("<Q", dice.choice([1, 1, 1, 2, 17, 1 << 63]))
+            peer.segment[64:72] = struct.pack("<Q", dice.choice([0, 0, 5]))
+            peer.segment[128:132] = struct.pack("<I", dice.choice([0, 1, 77]))
+            count += 1
+        time.sleep(0.01)
+    return f"{count} slots"

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -25,6 +26,8 @@ class Listener final : public RegionListener {
   std::map<RegionId, Region> regions;
 };
 
+constexpr int kGoodSeals = F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE;
+
 // Memory of the application: a sealed memfd and a mapping of it.
 class ApplicationMemory {
  public:
@@ -33,7 +36,6 @@ class ApplicationMemory {
     EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(bytes)), 0);
     address_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
     EXPECT_NE(address_, MAP_FAILED);
-    // F_SEAL_WRITE is refused while a writable mapping exists; F_SEAL_FUTURE_WRITE is not.
     EXPECT_EQ(fcntl(fd_, F_ADD_SEALS, seals), 0);
   }
   ~ApplicationMemory() {
@@ -138,14 +140,28 @@ TEST_F(Regions, RegistrationsAreCounted) {
   EXPECT_EQ(memory_->registrations(), before + 1);
 }
 
-// A peer checks these seals: they are its proof that no access of its can end in SIGBUS.
-TEST_F(Regions, DescriptorsAreSealedAgainstTruncation) {
+// Whoever gets a descriptor can read, and no more; and nobody can take pages from under a mapping,
+// which would end the next access in SIGBUS. A peer checks these seals.
+TEST_F(Regions, DescriptorsAreForReadingAndTheirPagesStay) {
   const RegisteredMemory extra = memory_->allocate(100'000).value();
   listen_regions(*memory_, listener_);
   for (const auto& [id, region] : listener_.regions) {
     const int seals = fcntl(region.fd, F_GET_SEALS);
-    EXPECT_EQ(seals & (F_SEAL_SHRINK | F_SEAL_GROW), F_SEAL_SHRINK | F_SEAL_GROW);
+    EXPECT_EQ(seals & (kGoodSeals | F_SEAL_GROW), kGoodSeals | F_SEAL_GROW);
     EXPECT_NE(ftruncate(region.fd, 0), 0);
+    const std::string path = "/proc/self/fd/" + std::to_string(region.fd);
+    const int again = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    for (const int fd : {region.fd, again}) {
+      EXPECT_NE(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+      EXPECT_LT(pwrite(fd, "x", 1, 0), 0);
+      EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+    }
+    EXPECT_NE(madvise(region.base, 4096, MADV_REMOVE), 0);
+    close(again);
+    struct stat st{};
+    EXPECT_EQ(fstat(region.fd, &st), 0);
+    EXPECT_EQ(st.st_mode & 0777, 0600);
+    std::memset(region.base, 1, region.length);  // our own mapping is for writing
   }
 }
 
@@ -191,7 +207,7 @@ TEST_F(Regions, MovingRegisteredMemoryMovesTheOwnership) {
 
 TEST_F(Regions, AdoptedMemoryIsSharedByADescriptorOfItsOwn) {
   listen_regions(*memory_, listener_);
-  const ApplicationMemory application(16384, F_SEAL_SHRINK);
+  const ApplicationMemory application(16384, kGoodSeals);
   {
     Result<RegisteredMemory> adopted =
         memory_->adopt(application.data() + 4096, 8192, application.fd(), 4096);
@@ -208,16 +224,18 @@ TEST_F(Regions, AdoptedMemoryIsSharedByADescriptorOfItsOwn) {
 
 TEST_F(Regions, MemoryWithoutADescriptorIsAdoptedButNotShared) {
   listen_regions(*memory_, listener_);
-  const ApplicationMemory application(4096, F_SEAL_SHRINK);
+  const ApplicationMemory application(4096, kGoodSeals);
   const Result<RegisteredMemory> adopted = memory_->adopt(application.data(), 4096, -1, 0);
   ASSERT_TRUE(adopted) << adopted.error().message;
   EXPECT_EQ(listener_.regions.at(adopted->region()).fd, -1);
 }
 
 TEST_F(Regions, AdoptRefusesWhatCouldBePulledAway) {
-  const ApplicationMemory good(16384, F_SEAL_SHRINK);
+  const ApplicationMemory good(16384, kGoodSeals);
   const ApplicationMemory unsealed(16384, F_SEAL_GROW);
-  const ApplicationMemory frozen(16384, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE);
+  const ApplicationMemory open_to_writers(16384, F_SEAL_SHRINK);
+  const int frozen = memfd_create("frozen", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(fcntl(frozen, F_ADD_SEALS, kGoodSeals | F_SEAL_WRITE), 0);
   const int no_memfd = open("/dev/zero", O_RDWR | O_CLOEXEC);
   struct Case {
     std::byte* address;
@@ -235,7 +253,8 @@ TEST_F(Regions, AdoptRefusesWhatCouldBePulledAway) {
       {good.data(), 16384, good.fd(), 4096, "beyond"},
       {good.data(), 4096, good.fd(), UINT64_MAX - 4095, "beyond"},
       {unsealed.data(), 4096, unsealed.fd(), 0, "F_SEAL_SHRINK"},
-      {frozen.data(), 4096, frozen.fd(), 0, "writing"},
+      {open_to_writers.data(), 4096, open_to_writers.fd(), 0, "F_SEAL_FUTURE_WRITE"},
+      {good.data(), 4096, frozen, 0, "writing"},
       {good.data(), 4096, no_memfd, 0, "F_SEAL_SHRINK"},
       {good.data(), 4096, 1'000'000, 0, "not open"},
   };
@@ -246,6 +265,7 @@ TEST_F(Regions, AdoptRefusesWhatCouldBePulledAway) {
     EXPECT_THAT(adopted.error().message, HasSubstr(c.fault));
   }
   close(no_memfd);
+  close(frozen);
 }
 
 TEST_F(Regions, NoDescriptorIsLeftOpen) {
@@ -256,7 +276,7 @@ TEST_F(Regions, NoDescriptorIsLeftOpen) {
   const auto before = open_descriptors();
   {
     auto memory = create({{64, 8}});
-    const ApplicationMemory application(4096, F_SEAL_SHRINK);
+    const ApplicationMemory application(4096, kGoodSeals);
     EXPECT_TRUE(memory->allocate(1));
     EXPECT_TRUE(memory->adopt(application.data(), 4096, application.fd(), 0));
   }

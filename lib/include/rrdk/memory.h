@@ -194,11 +194,13 @@ class Memory {
   /**
    * Takes memory that the application mapped from `fd` at `fd_offset`. It stays the application's
    * and must outlive the result; the descriptor is duplicated. To be usable over `shm:` it must be
-   * a memfd sealed with F_SEAL_SHRINK, so that neither side can pull pages from under the other.
+   * a memfd sealed with F_SEAL_SHRINK and, once it is mapped, with F_SEAL_FUTURE_WRITE: then peers
+   * can read it and no more, and neither side can pull pages from under the other. A peer maps, and
+   * can read, the whole file, whose holes are filled when it is first shown to one.
    * `fd` -1: memory without a descriptor, for drivers that need none; a call or reply over `shm:`
    * that refers to it ends its connection.
-   * Errors: kInvalidArgument (not page-aligned, empty, not sealed or sealed against writing, beyond
-   * the descriptor's end, `fd` not open), kSystem.
+   * Errors: kInvalidArgument (not page-aligned, empty, not sealed so or sealed with F_SEAL_WRITE,
+   * beyond the descriptor's end, `fd` not open), kSystem.
    */
   Result<RegisteredMemory> adopt(void* address, size_t bytes, int fd, uint64_t fd_offset);
 

@@ -21,7 +21,7 @@ using HostileKeys = Hostile;
 // One of ours, for the connection to `peer`.
 uint32_t reserve_key(RawPeer& peer) {
   uint32_t key = 0;
-  EXPECT_TRUE(peer.server_qp->reserve_keys(std::span(&key, 1)));
+  EXPECT_TRUE(peer.victim->reserve_keys(std::span(&key, 1)));
   return key;
 }
 
@@ -33,10 +33,10 @@ TEST_F(HostileKeys, KeysThatArePinnedAreGivenUp) {
   const uint32_t key = reserve_key(peer);
   const fabric::SendWr bind = bind_wr(1, key, buffer.first(64), fabric::Rights::kRemoteRead);
   const fabric::SendWr invalidate = invalidate_wr(2, key);
-  ASSERT_EQ(peer.server_qp->post_send(std::span(&bind, 1)), 1u);
-  peer.theirs.keys[key & peer.theirs.key_mask].users.store(1);
-  ASSERT_EQ(peer.server_qp->post_send(std::span(&invalidate, 1)), 1u);
-  expect_disconnected("stuck_users");
+  ASSERT_EQ(peer.victim->post_send(std::span(&bind, 1)), 1u);
+  peer.mine.state->reading.store(key);
+  ASSERT_EQ(peer.victim->post_send(std::span(&invalidate, 1)), 1u);
+  expect_disconnected("stuck_readers");
 }
 
 TEST_F(HostileKeys, KeysThatLeadNowhereAreRefused) {
@@ -50,26 +50,23 @@ TEST_F(HostileKeys, KeysThatLeadNowhereAreRefused) {
                         Case{"past the region", RawPeer::kRegion, RawPeer::kRegionBytes - 8, 64},
                         Case{"offset wraps", RawPeer::kRegion, UINT64_MAX - 4, 64},
                         Case{"endless", RawPeer::kRegion, 0, UINT64_MAX}}) {
-    for (const Op op : {Op::kRead, Op::kWrite}) {
-      SCOPED_TRACE(c.what);
-      RawPeer peer(honest_.server, honest_.uri);
-      peer.establish();
-      KeyEntry& entry = peer.mine.keys[5];
-      entry.rights.store(op == Op::kRead ? 0 : 1);
-      entry.region.store(c.region);
-      entry.offset.store(c.offset);
-      entry.length.store(c.length);
-      entry.address.store(0x1000);
-      entry.key.store(0x15);
-      Buffer buffer = test_memory().get(1 << 20);
-      const uint32_t length = c.length == UINT64_MAX ? 1 << 20 : 32;
-      const fabric::SendWr wr = access_wr(7, op, buffer.first(length), 0x15, 0x1008);
-      ASSERT_EQ(peer.server_qp->post_send(std::span(&wr, 1)), 1u);
-      ASSERT_TRUE(
-          pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
-      EXPECT_EQ(honest_.server.completions[0].status, WcStatus::kRemoteAccess);
-      expect_disconnected("bad_keys");
-    }
+    SCOPED_TRACE(c.what);
+    RawPeer peer(honest_.server, honest_.uri);
+    peer.establish();
+    KeyEntry& entry = peer.mine.keys[5];
+    entry.rights.store(static_cast<uint32_t>(fabric::Rights::kRemoteRead));
+    entry.region.store(c.region);
+    entry.offset.store(c.offset);
+    entry.length.store(c.length);
+    entry.address.store(0x1000);
+    entry.key.store(0x15);
+    Buffer buffer = test_memory().get(1 << 20);
+    const uint32_t length = c.length == UINT64_MAX ? 1 << 20 : 32;
+    const fabric::SendWr wr = access_wr(7, Op::kRead, buffer.first(length), 0x15, 0x1008);
+    ASSERT_EQ(peer.victim->post_send(std::span(&wr, 1)), 1u);
+    ASSERT_TRUE(pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
+    EXPECT_EQ(honest_.server.completions[0].status, WcStatus::kRemoteAccess);
+    expect_disconnected("bad_keys");
   }
 }
 
@@ -80,16 +77,16 @@ TEST_F(HostileKeys, AKeyIsNotReusedWhileThePeerHoldsIt) {
   const uint32_t key = reserve_key(peer);
   const std::array<fabric::SendWr, 2> wrs = {
       bind_wr(1, key, buffer.first(100), fabric::Rights::kRemoteWrite), invalidate_wr(2, key)};
-  ASSERT_EQ(peer.server_qp->post_send(std::span(wrs).first(1)), 1u);
-  KeyEntry& entry = peer.theirs.keys[key & peer.theirs.key_mask];
+  ASSERT_EQ(peer.victim->post_send(std::span(wrs).first(1)), 1u);
+  const KeyEntry& entry = peer.theirs.keys[key & peer.theirs.key_mask];
   EXPECT_EQ(entry.key.load(), key);
-  entry.users.fetch_add(1);
-  ASSERT_EQ(peer.server_qp->post_send(std::span(wrs).last(1)), 1u);
+  peer.mine.state->reading.store(key);
+  ASSERT_EQ(peer.victim->post_send(std::span(wrs).last(1)), 1u);
   for (int i = 0; i < 3000; ++i)
     honest_.server.pump();
   EXPECT_EQ(honest_.server.completions.size(), 1u);  // the bind
   EXPECT_EQ(entry.key.load(), 0u);
-  entry.users.fetch_sub(1);
+  peer.mine.state->reading.store(0);
   ASSERT_TRUE(
       pump_until({&honest_.server}, [&] { return honest_.server.completions.size() == 2; }));
   EXPECT_EQ(honest_.server.completions[1].status, WcStatus::kSuccess);
@@ -102,13 +99,12 @@ TEST_F(HostileKeys, AKeyIsNotInvalidatedByAPeerThatStillUsesIt) {
   const uint32_t key = reserve_key(peer);
   const fabric::SendWr bind = bind_wr(1, key, buffer.first(100), fabric::Rights::kRemoteWrite);
   const fabric::ReceiveWr receive{2, buffer.first(4096)};
-  ASSERT_EQ(peer.server_qp->post_send(std::span(&bind, 1)), 1u);
-  ASSERT_EQ(peer.server_qp->post_receive(std::span(&receive, 1)), 1u);
-  KeyEntry& entry = peer.theirs.keys[key & peer.theirs.key_mask];
-  entry.users.fetch_add(1);
+  ASSERT_EQ(peer.victim->post_send(std::span(&bind, 1)), 1u);
+  ASSERT_EQ(peer.victim->post_receive(std::span(&receive, 1)), 1u);
+  peer.mine.state->reading.store(key);
   Forged slot;
   slot.flags = kInline | kInvalidate;
-  slot.invalidate_key = key;
+  slot.key = key;
   peer.publish(slot);
   ASSERT_TRUE(
       pump_until({&honest_.server}, [&] { return honest_.server.completions.size() == 2; }));
@@ -121,8 +117,8 @@ TEST_F(HostileKeys, AKeyIsNotInvalidatedByAPeerThatStillUsesIt) {
 TEST_F(HostileKeys, TheEndIsToldOnlyWhenThePeerHoldsNoKey) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
-  peer.theirs.keys[3].users.fetch_add(1);
-  peer.server_qp->disconnect();
+  peer.mine.state->reading.store(3);
+  peer.victim->disconnect();
   for (int i = 0; i < 3000; ++i)
     honest_.server.pump();
   EXPECT_FALSE(honest_.server.has_event(EventType::kDisconnected));

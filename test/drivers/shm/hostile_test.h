@@ -35,7 +35,7 @@ class Hostile : public testing::Test {
     EXPECT_FALSE(honest_.server.has_event(fabric::EventType::kConnectRequest));
     Received r;
     do
-      r = receive_message(peer.socket.get());
+      r = receive_message(peer.socket);
     while (r.kind == Received::Kind::kMessage);
     EXPECT_EQ(r.kind, Received::Kind::kEnd);
   }

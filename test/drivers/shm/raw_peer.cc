@@ -17,24 +17,25 @@ Fd plain_memfd(size_t bytes) {
   return fd;
 }
 
-Fd sealed_memfd(size_t bytes) {
-  Fd fd(::memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+Fd sealed_memfd(size_t bytes, int seals, unsigned flags, bool holes) {
+  Fd fd(::memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
   EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
-  EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  if (!holes) {
+    EXPECT_EQ(::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)), 0);
+  }
+  EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
   return fd;
 }
 
-RawPeer::RawPeer(fabric::test::End& end, const std::string& uri)
-    : server(end),
-      socket(connect_socket(parse_path(uri).value()).value()),
-      segment(create_shared("raw", kGeometry.bytes()).value()),
-      doorbells(create_shared("raw", kDoorbellBytes).value()),
-      region(create_shared("raw", kRegionBytes).value()),
+RawEnd::RawEnd()
+    : segment(create_shared("raw", kGeometry.bytes(), Writers::kOwner).value()),
+      doorbells(create_shared("raw", kDoorbellBytes, Writers::kBoth).value()),
+      region(create_shared("raw", kRegionBytes, Writers::kOwner).value()),
       wake(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)),
       mine(segment.mapping.base(), kGeometry) {}
 
-Message RawPeer::connect_message() const {
-  Message m{.type = MessageType::kConnect};
+Message RawEnd::offer(MessageType type) const {
+  Message m{.type = type};
   m.slots = kGeometry.slots;
   m.keys = kGeometry.keys;
   m.reads = 1;
@@ -42,53 +43,98 @@ Message RawPeer::connect_message() const {
   return m;
 }
 
-Message RawPeer::region_message() const {
+Message RawEnd::region_message() const {
   Message m{.type = MessageType::kRegion};
   m.region = kRegion;
   m.region_length = kRegionBytes;
   return m;
 }
 
-std::array<int, kConnectDescriptors> RawPeer::descriptors() const {
+std::array<int, kConnectDescriptors> RawEnd::descriptors() const {
   return {segment.fd.get(), doorbells.fd.get(), wake.get()};
 }
 
-SendResult RawPeer::send(const Message& message, std::span<const int> fds) {
+SendResult RawEnd::send(const Message& message, std::span<const int> fds) {
   return send_message(socket.get(), message, fds);
 }
 
+SendResult RawEnd::send_region(int fd, uint32_t id, uint64_t length, uint64_t offset) {
+  Message m = region_message();
+  m.region = id;
+  m.region_length = length;
+  m.region_offset = offset;
+  return send(m, std::span(&fd, 1));
+}
+
+Received RawEnd::receive(MessageType type) {
+  for (;;) {
+    Received r = receive_message(socket);
+    if (r.kind != Received::Kind::kMessage || r.message.type == type)
+      return r;
+    told.push_back(std::move(r));
+  }
+}
+
+void RawEnd::take(Received& offer_of_victim) {
+  ASSERT_EQ(offer_of_victim.kind, Received::Kind::kMessage);
+  Received copy;
+  copy.message = offer_of_victim.message;
+  for (const PeerFd& fd : offer_of_victim.descriptors)
+    copy.descriptors.emplace_back(Fd(::dup(fd.get())), fd.sender());
+  told.push_back(std::move(copy));
+  Result<Peer> taken = take_offer(offer_of_victim).and_then(map_offer);
+  ASSERT_TRUE(taken) << taken.error().message;
+  peer = std::move(*taken);
+  theirs = SegmentView(peer.segment.base(), peer.geometry);
+}
+
+void RawEnd::publish(const Forged& slot) {
+  Slot& to = mine.slot(sent);
+  to.length = slot.length;
+  to.flags = slot.flags;
+  to.num_sges = slot.num_sges;
+  to.key = slot.key;
+  to.far.address = slot.address;
+  std::memcpy(to.far.sges, slot.sges.data(), sizeof(to.far.sges));
+  to.sequence.store(++sent, std::memory_order_release);
+}
+
+RawPeer::RawPeer(fabric::test::End& end, const std::string& uri) : server(end) {
+  socket = PeerSocket(connect_socket(parse_address(uri).value().path).value());
+}
+
 void RawPeer::establish(fabric::QueuePairOptions options) {
-  const std::array<int, 1> region_fd = {region.fd.get()};
-  ASSERT_EQ(send(region_message(), region_fd), SendResult::kSent);
   ASSERT_EQ(send(connect_message(), descriptors()), SendResult::kSent);
   ASSERT_TRUE(fabric::test::pump_until(
       {&server}, [&] { return server.has_event(EventType::kConnectRequest); }));
   fabric::Event event = server.take_event(EventType::kConnectRequest);
   options.cq = server.cq.get();
-  server_qp = event.request->create_queue_pair(options).value();
-  ASSERT_TRUE(event.request->accept(*server_qp, {}));
-  for (;;) {
-    Received r = receive_message(socket.get());
-    ASSERT_EQ(r.kind, Received::Kind::kMessage);
-    if (r.message.type != MessageType::kAccept)
-      continue;
-    ASSERT_TRUE(take_peer(r, peer));
-    break;
-  }
-  theirs = SegmentView(peer.segment.base(), peer.geometry);
+  victim = event.request->create_queue_pair(options).value();
+  ASSERT_TRUE(event.request->accept(*victim, {}));
+  Received r = receive(MessageType::kAccept);
+  take(r);
+  ASSERT_EQ(send_region(region.fd.get(), kRegion, kRegionBytes), SendResult::kSent);
   ASSERT_TRUE(fabric::test::pump_until({&server},
                                        [&] { return server.has_event(EventType::kEstablished); }));
   server.events.clear();
 }
 
-void RawPeer::publish(const Forged& slot) {
-  Slot& to = mine.slot(sent);
-  to.length = slot.length;
-  to.flags = slot.flags;
-  to.num_sges = slot.num_sges;
-  to.invalidate_key = slot.invalidate_key;
-  std::memcpy(to.sges, slot.sges.data(), sizeof(to.sges));
-  to.sequence.store(++sent, std::memory_order_release);
+RawServer::RawServer(fabric::test::End& client, const std::string& uri)
+    : client_(client), listening_(ListeningSocket::open(parse_address(uri).value().path).value()) {
+  victim = client.queue_pair();
+  EXPECT_TRUE(client.device->connect(*victim, uri, {}));
+  socket = PeerSocket(Fd(::accept4(listening_.fd(), nullptr, nullptr, SOCK_CLOEXEC)));
+  EXPECT_EQ(send(Message{}, {}), SendResult::kSent);
+}
+
+void RawServer::establish() {
+  Received r = receive(MessageType::kConnect);
+  take(r);
+  ASSERT_EQ(send(offer(MessageType::kAccept), descriptors()), SendResult::kSent);
+  ASSERT_EQ(send_region(region.fd.get(), kRegion, kRegionBytes), SendResult::kSent);
+  ASSERT_TRUE(fabric::test::pump_until({&client_},
+                                       [&] { return client_.has_event(EventType::kEstablished); }));
+  client_.events.clear();
 }
 
 }  // namespace rrdk::shm::test

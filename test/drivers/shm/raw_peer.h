@@ -1,7 +1,10 @@
-// A peer that speaks the shm protocol by hand, and so can break it anywhere.
+// Peers that speak the shm protocol by hand, and so can break it anywhere.
 #pragma once
 
+#include <fcntl.h>
+
 #include <string>
+#include <vector>
 
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/socket.h"
@@ -9,33 +12,38 @@
 
 namespace rrdk::shm::test {
 
-// An unsealed memfd, or one of the wrong size.
+// What a region of an honest peer is sealed with.
+constexpr int kRegionSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+
+// An unsealed memfd.
 Fd plain_memfd(size_t bytes);
-// A sealed one of that size, with no memory behind it.
-Fd sealed_memfd(size_t bytes);
+// One with these seals. `flags`: of memfd_create(). `holes`: without memory behind it.
+Fd sealed_memfd(size_t bytes, int seals, unsigned flags = 0, bool holes = false);
 
 // What a slot of the ring can be made to say.
 struct Forged {
   uint32_t length = 0;
   uint16_t flags = 0;
   uint16_t num_sges = 0;
-  uint32_t invalidate_key = 0;
+  uint32_t key = 0;
+  uint64_t address = 0;  // kWrite
   std::array<RemoteSge, Slot::kMaxSges> sges{};
 };
 
-class RawPeer {
+// What both roles have.
+class RawEnd {
  public:
-  // Connects to a listening device. The device is pumped while the peer waits for it.
-  RawPeer(fabric::test::End& server, const std::string& uri);
+  RawEnd();
 
   // The messages of an honest peer, to be spoilt.
-  Message connect_message() const;
+  Message offer(MessageType type) const;
   Message region_message() const;
   std::array<int, kConnectDescriptors> descriptors() const;
 
   SendResult send(const Message& message, std::span<const int> fds);
-  // Completes the handshake as an honest peer would; our view of the server's segment is `theirs`.
-  void establish(fabric::QueuePairOptions options = {});
+  SendResult send_region(int fd, uint32_t id, uint64_t length, uint64_t offset = 0);
+  // The next message of this type; others are kept for their descriptors.
+  Received receive(MessageType type);
   // Publishes a slot.
   void publish(const Forged& slot);
 
@@ -43,17 +51,45 @@ class RawPeer {
   static constexpr uint32_t kRegion = 7;
   static constexpr size_t kRegionBytes = 8192;
 
-  fabric::test::End& server;
-  Fd socket;
+  PeerSocket socket;
   SharedMemory segment;
   SharedMemory doorbells;
   SharedMemory region;
   Fd wake;
   SegmentView mine;
-  SegmentView theirs;
+  SegmentView theirs;  // read only
   Peer peer;
+  // What was received of the other end, in order.
+  std::vector<Received> told;
   uint64_t sent = 0;
-  std::unique_ptr<fabric::QueuePair> server_qp;
+  std::unique_ptr<fabric::QueuePair> victim;  // the honest end
+
+ protected:
+  void take(Received& offer_of_victim);
+};
+
+// A client, of a listening device. The device is pumped while the peer waits for it.
+class RawPeer : public RawEnd {
+ public:
+  RawPeer(fabric::test::End& server, const std::string& uri);
+
+  Message connect_message() const { return offer(MessageType::kConnect); }
+  // Completes the handshake as an honest peer would.
+  void establish(fabric::QueuePairOptions options = {});
+
+  fabric::test::End& server;
+};
+
+// A server, to which a client of `client` connects.
+class RawServer : public RawEnd {
+ public:
+  RawServer(fabric::test::End& client, const std::string& uri);
+  // The rest of the handshake.
+  void establish();
+
+ private:
+  fabric::test::End& client_;
+  ListeningSocket listening_;
 };
 
 }  // namespace rrdk::shm::test

@@ -164,21 +164,27 @@ TEST_F(Rendezvous, AServerThatTalksOtherwiseIsNoPeer) {
 }
 
 TEST_F(Rendezvous, AServerWhoseMemoryCanShrinkIsRefused) {
-  const Fd other = foreign_socket(SOCK_SEQPACKET);
-  auto qp = end_.queue_pair();
-  ASSERT_TRUE(end_.device->connect(*qp, uri_, {}));
-  const Fd accepted(::accept(other.get(), nullptr, nullptr));
+  RawServer server(end_, uri_);
   const Fd memory = plain_memfd(1 << 20);
-  const Fd wake(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  Message accept{.type = MessageType::kAccept};
-  accept.slots = 16;
-  accept.keys = 16;
-  send_message(accepted.get(), Message{}, {});
-  send_message(accepted.get(), accept, std::array<int, 3>{memory.get(), memory.get(), wake.get()});
+  std::array<int, kConnectDescriptors> descriptors = server.descriptors();
+  descriptors[0] = memory.get();
+  server.send(server.offer(MessageType::kAccept), descriptors);
   ASSERT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
   EXPECT_NE(end_.take_event(EventType::kConnectFailed).reason.find("not sealed"),
             std::string::npos);
   EXPECT_EQ(end_.counter("handshakes_refused"), 1u);
+}
+
+TEST_F(Rendezvous, AServerOfAnotherVersionIsNamed) {
+  RawServer server(end_, uri_);
+  Message accept = server.offer(MessageType::kAccept);
+  accept.version = 1;
+  server.send(accept, server.descriptors());
+  ASSERT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
+  const fabric::Event failed = end_.take_event(EventType::kConnectFailed);
+  EXPECT_EQ(failed.code, Errc::kNotAPeer);
+  EXPECT_NE(failed.reason.find("speaks version 1"), std::string::npos) << failed.reason;
+  EXPECT_EQ(end_.counter("other_versions"), 1u);
 }
 
 TEST_F(Rendezvous, AServerThatGoesWhileTheClientGivesUpIsOneEvent) {
@@ -217,7 +223,10 @@ TEST_F(Rendezvous, MissingDirectory) {
 TEST_F(Rendezvous, BadAddresses) {
   for (const std::string& uri :
        {std::string("shm:"), std::string("shm:@"), std::string("shm://"), std::string("tcp:/x"),
-        "shm:/" + std::string(200, 'x'), std::string("shm:/a\0b", 8)}) {
+        "shm:/" + std::string(200, 'x'), std::string("shm:/a\0b", 8), std::string("shm:/x?"),
+        std::string("shm:/x?peer_memory"), std::string("shm:/x?peer_memory=0"),
+        std::string("shm:/x?peer_memory=4T"), std::string("shm:/x?peer_memory=4GB"),
+        std::string("shm:/x?peer_memory=99999999999G"), std::string("shm:/x?memory=4G")}) {
     auto listener = end_.device->listen(uri);
     ASSERT_FALSE(listener) << uri;
     EXPECT_EQ(listener.error().code, Errc::kBadUri) << uri;
@@ -226,6 +235,15 @@ TEST_F(Rendezvous, BadAddresses) {
     ASSERT_FALSE(connecting) << uri;
     EXPECT_EQ(connecting.error().code, Errc::kBadUri) << uri;
   }
+}
+
+TEST_F(Rendezvous, AnAddressSaysHowMuchOfAPeerMayBeMapped) {
+  EXPECT_EQ(parse_address("shm:/x").value().peer_memory, 0u);
+  EXPECT_EQ(parse_address("shm:/x?peer_memory=4097").value().peer_memory, 4097u);
+  EXPECT_EQ(parse_address("shm:@x?peer_memory=3M").value().peer_memory, uint64_t{3} << 20);
+  const Address address = parse_address("shm:///run/x.sock?peer_memory=16G").value();
+  EXPECT_EQ(address.path, "/run/x.sock");
+  EXPECT_EQ(address.peer_memory, uint64_t{16} << 30);
 }
 
 TEST_F(Rendezvous, LimitsOfQueuePairsAreSaid) {
