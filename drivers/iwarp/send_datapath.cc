@@ -105,9 +105,12 @@ void QueuePair::release_key(uint32_t key) {
   stags_.release(key);
 }
 
+// What was done at once is popped without having been sent: the cursor does not stay behind, where
+// newer records will take its place in the ring.
 void QueuePair::pop_record() noexcept {
   span_head_ += record(head_).num_spans;
   ++head_;
+  cursor_.record = std::max(cursor_.record, head_);
 }
 
 void QueuePair::drop_reported() noexcept {

@@ -207,6 +207,29 @@ TEST_P(Messages, LongerThanTheReceiveEndTheConnection) {
   EXPECT_EQ(pair.server.completions[1].status, WcStatus::kFlushed);
 }
 
+// The receiver has them, and either end disconnects before the sender has looked.
+TEST_P(Messages, ThatWereReceivedAreNotReportedFlushed) {
+  for (const bool sender_ends : {false, true}) {
+    Pair pair(GetParam().new_uri());
+    if (!pair.acknowledges())
+      GTEST_SKIP() << "Sends complete without the peer's acknowledgement here";
+    if (sender_ends && !pair.can().counts_causes)
+      return;  // the device's acknowledgement may be on its way still
+    constexpr uint32_t kSends = 4;
+    pair.post_receives(*pair.server_qp, kSends - 1);
+    Buffer from = test_memory().get(4096);
+    const std::vector<SendWr> sends(kSends, send_wr(1, {from.first(4096)}));
+    ASSERT_EQ(pair.client_qp->post_send(sends), kSends);
+    ASSERT_TRUE(test::pump_until({&pair.server},
+                                 [&] { return pair.server.completions.size() == kSends - 1; }));
+    (sender_ends ? pair.client_qp : pair.server_qp)->disconnect();
+    ASSERT_TRUE(pair.pump_until([&] { return pair.client.completions.size() == kSends; }));
+    for (uint32_t i = 0; i != kSends - 1; ++i)
+      EXPECT_EQ(pair.client.completions[i].status, WcStatus::kSuccess) << i;
+    EXPECT_NE(pair.client.completions[kSends - 1].status, WcStatus::kSuccess);
+  }
+}
+
 // Also by one who heeds the event before it looks at the completion queue.
 TEST_P(Messages, SentBeforeTheEndAreReceived) {
   Pair pair(GetParam().new_uri());

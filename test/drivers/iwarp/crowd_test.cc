@@ -1,6 +1,9 @@
 // Peers that come in numbers, take their time, or do not stop.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <vector>
@@ -76,6 +79,99 @@ TEST_F(Crowd, WithoutFileDescriptorsPeersWaitAndNothingSpins) {
   EXPECT_LT(failures, 50u);
   EXPECT_EQ(pair_.server.counter("visitors_dropped"), 1u);
   ASSERT_TRUE(until([&] { return !device_of(pair_).visitors().empty(); }));
+}
+
+// It reads nothing and never closes: neither what it was not told yet nor its silence keeps the
+// socket.
+TEST_F(Crowd, APeerThatStaysAfterItsOwnFaultIsLetGo) {
+  for (const bool is_full : {false, true}) {
+    SCOPED_TRACE(is_full ? "with bytes that it does not take" : "with all that there was to say");
+    connect();
+    Buffer large = fabric::test::test_memory().get(1 << 20);
+    uint32_t key = 0;
+    ASSERT_TRUE(qp_->reserve_keys({&key, 1}));
+    run(fabric::test::bind_wr(1, key, large.first(1 << 20), Rights::kRemoteRead));
+    if (is_full) {
+      peer_.take_little();
+      for (uint32_t i = 1; i != kReads + 1; ++i)
+        peer_.say(read_request(i, {.sink_stag = 5,
+                                   .length = 1 << 20,
+                                   .source_stag = key,
+                                   .source_offset = fabric::test::address_of(large.data())}));
+      ASSERT_TRUE(pair_.pump_until([&] { return pair_.server.counter("tcp_waits") != 0; }));
+    }
+    peer_.say(send(7, payload(8)));
+    ASSERT_TRUE(pair_.pump_until([&] { return pair_.server.has_event(EventType::kDisconnected); }));
+    EXPECT_EQ(device_of(pair_).partings(), 1u);
+    ASSERT_TRUE(pair_.pump_until([&] { return device_of(pair_).partings() == 0; }));
+    pair_.server.events.clear();
+    qp_.reset();
+    peer_ = RawPeer(pair_.uri);
+  }
+  connect();
+}
+
+// There is always another Read of its to be answered; a request of ours has its turn in between.
+TEST_F(Crowd, APeerThatNeverStopsReadingDoesNotKeepUsFromSending) {
+  constexpr uint32_t kSize = 16 << 20;  // more than TCP takes
+  constexpr uint32_t kMostAnswers = 2 * kReads;
+  connect();
+  RegisteredMemory large = fabric::test::test_memory().allocate(kSize).value();
+  uint32_t key = 0;
+  ASSERT_TRUE(qp_->reserve_keys({&key, 1}));
+  run(fabric::test::bind_wr(1, key, large.span(0, kSize), Rights::kRemoteRead));
+  uint32_t asked = 0;
+  const auto ask = [&] {
+    peer_.say(read_request(++asked, {.sink_stag = 5,
+                                     .length = kSize,
+                                     .source_stag = key,
+                                     .source_offset = fabric::test::address_of(large.data())}));
+  };
+  for (uint32_t i = 0; i != kReads; ++i)
+    ask();
+  ASSERT_TRUE(pair_.pump_until([&] { return pair_.server.counter("tcp_waits") != 0; }));
+  const fabric::SendWr wr = fabric::test::send_wr(7, {memory_.first(64)});
+  ASSERT_EQ(qp_->post_send({&wr, 1}), 1u);
+  uint32_t answers = 0;
+  bool sent = false;
+  ASSERT_TRUE(until([&] {
+    while (const auto segment = peer_.take_segment()) {
+      sent = sent || segment->header.opcode == Opcode::kSend;
+      if (segment->header.opcode == Opcode::kReadResponse && segment->header.last) {
+        ++answers;
+        ask();
+      }
+    }
+    return sent || answers >= kMostAnswers;
+  }));
+  EXPECT_TRUE(sent);
+  qp_.reset();  // before its memory
+}
+
+// Both who connects and who accepts: the system ends what a dead peer or a cut cable leaves behind.
+TEST(Sockets, GiveUpOnAPeerThatIsSilent) {
+  const Pair pair("iwarp://127.0.0.1:0");
+  int connected = 0;
+  for (int fd = 0; fd != 1024; ++fd) {
+    tcp_info info{};
+    socklen_t length = sizeof(info);
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
+        info.tcpi_state != TCP_ESTABLISHED)
+      continue;
+    ++connected;
+    const auto option = [fd](int level, int name) {
+      int value = 0;
+      socklen_t size = sizeof(value);
+      EXPECT_EQ(::getsockopt(fd, level, name, &value, &size), 0);
+      return value;
+    };
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_USER_TIMEOUT), 30'000);  // with data under way
+    EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);            // and without
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPIDLE), 10);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPINTVL), 10);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_NODELAY), 1);
+  }
+  EXPECT_EQ(connected, 2);
 }
 
 TEST_F(Crowd, NothingCountsAfterATerminate) {

@@ -149,6 +149,50 @@ TEST_F(RawServer, ResponsesAreHeldToTheirRead) {
   }
 }
 
+// The server's IRD (RFC 6581 section 4): a Read beyond waits here until one of those before is
+// answered.
+TEST_F(RawServer, IsAskedForNoMoreReadsAtOnceThanItServes) {
+  constexpr uint32_t kAll = 9;
+  for (const uint16_t depth : {uint16_t{1}, uint16_t{3}}) {
+    ask();
+    MpaFrame frame = reply();
+    frame.ird = depth;
+    answer(frame);
+    EXPECT_EQ(qp_->reads_allowed(), depth);
+    const Buffer room = fabric::test::test_memory().get(4096);
+    for (uint32_t i = 0; i != kAll; ++i) {
+      const fabric::SendWr wr =
+          fabric::test::access_wr(i, fabric::Op::kRead, room.first(100), 77, 1000);
+      ASSERT_EQ(qp_->post_send({&wr, 1}), 1u);
+    }
+    uint32_t asked = 0;
+    const auto take_requests = [&] {
+      while (const auto segment = peer_.take_segment()) {
+        if (segment->header.opcode == Opcode::kReadRequest) {
+          EXPECT_EQ(segment->header.number, ++asked);
+        }
+      }
+    };
+    for (uint32_t answered = 0; answered != kAll; ++answered) {
+      const uint32_t due = std::min<uint32_t>(kAll, answered + depth);
+      ASSERT_TRUE(until([&] {
+        take_requests();
+        return asked >= due;
+      }));
+      for (int i = 0; i != 50; ++i) {
+        client_.pump();
+        peer_.pull();
+      }
+      take_requests();
+      ASSERT_EQ(asked, due);
+      peer_.say(response(answered + 1, 0, 100));
+    }
+    ASSERT_TRUE(until([&] { return client_.completions.size() == kAll; }));
+    for (const fabric::Completion& c : client_.completions)
+      EXPECT_EQ(c.status, WcStatus::kSuccess);
+  }
+}
+
 TEST_F(RawServer, IsAskedAsItUnderstands) {
   ask();
   EXPECT_EQ(asked_->revision, 2);
