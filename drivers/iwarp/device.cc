@@ -27,7 +27,8 @@ constexpr fabric::Capabilities kCapabilities = {
     .max_reads = 128,
     .max_keys = 1u << 20,
     .max_message = std::numeric_limits<uint32_t>::max(),
-    .send_invalidate = true,
+    .sends_invalidations = true,
+    .takes_invalidations = true,
     .acknowledges = false,
 };
 

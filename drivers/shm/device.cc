@@ -31,7 +31,8 @@ constexpr fabric::Capabilities kCapabilities = {
     .max_reads = 128,
     .max_keys = kMaxKeys,
     .max_message = std::numeric_limits<uint32_t>::max(),
-    .send_invalidate = true,
+    .sends_invalidations = true,
+    .takes_invalidations = true,
     .acknowledges = true,
 };
 

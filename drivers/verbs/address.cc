@@ -17,10 +17,13 @@ Result<Address> parse_address(const std::string& text) {
     return bad("it has a path, which means nothing here");
   Address address;
   for (const auto& [name, value] : uri->query) {
-    if (name != "device" || value.empty())
+    if (name == "device" && !value.empty())
+      address.device = value;
+    else if (name == "windows" && value == "no")
+      address.without_windows = true;
+    else
       return bad(std::string("\"").append(name).append("=").append(value).append(
-          "\" is no option; there is device=NAME"));
-    address.device = value;
+          "\" is no option; there are device=NAME and windows=no"));
   }
   Result<drivers::Endpoint4Or6> endpoint =
       drivers::look_up(uri->host, uri->port.value_or(kDefaultPort), text);

@@ -1,5 +1,5 @@
 // Addresses of the driver: verbs://10.0.0.1:20049, verbs://[fe80::1%eth0],
-// verbs://host?device=rxe0.
+// verbs://host?device=rxe0, verbs://host?windows=no.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,9 @@ constexpr uint16_t kDefaultPort = 20049;
 struct Address {
   drivers::Endpoint4Or6 endpoint;
   std::string device;  // as `rdma link` names it; empty: the one that the address leads to
+  // The device's memory windows are not to be used, as if it had none: for one whose windows do not
+  // work.
+  bool without_windows = false;
 };
 
 // Names are looked up, which can take a while. Errors: kBadUri, kNotFound.

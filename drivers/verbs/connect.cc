@@ -422,6 +422,9 @@ std::string QueuePair::reason() const {
       return "the device " + device_.name() + " was removed, or failed";
     case End::kAddressChanged:
       return "the device's address changed";
+    case End::kNoKeys:
+      return "a call needs memory windows, and " + device_.name() +
+             " has none left: use fewer connections, or give windows=no to the address";
     case End::kNotYet:
       break;
   }

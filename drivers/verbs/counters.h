@@ -19,9 +19,11 @@ struct Counters {
   Count devices_lost{0};          // removals and fatal errors
   Count addresses_changed{0};     // connections that ended for that
   Count keys_by_registration{0};  // the fallback of devices without memory windows
+  Count sinks_registered{0};      // of Reads, one each, over iWARP
   Count registrations_failed{0};
-  Count pokes{0};           // Writes of nothing, to a peer that may not have looked
-  Count forced_flushes{0};  // queue pairs that did not report all their requests by themselves
+  Count windows_refused{0};  // memory windows that the device did not have
+  Count pokes{0};            // Writes of nothing, to a peer that may not have looked
+  Count forced_flushes{0};   // queue pairs that did not report all their requests by themselves
 
   static void count(Count& c) noexcept { c.fetch_add(1, std::memory_order_relaxed); }
 };

@@ -15,6 +15,7 @@
 #include "drivers/verbs/choose.h"
 #include "drivers/verbs/completion_queue.h"
 #include "drivers/verbs/listener.h"
+#include "drivers/verbs/probe.h"
 #include "drivers/verbs/queue_pair.h"
 #include "drivers/verbs/shared_receive_queue.h"
 
@@ -76,6 +77,7 @@ Result<void> Device::start(std::string_view uri) {
   if (!name)
     return tl::unexpected(name.error());
   name_ = *name;
+  without_windows_ = address->without_windows;
   return open_context().and_then([&] { return learn_capabilities(); }).and_then([&] {
     int access = IBV_ACCESS_LOCAL_WRITE;
     if (has_windows_)
@@ -122,17 +124,22 @@ Result<void> Device::learn_capabilities() {
     return device_error(name_, "ibv_query_device", error);
   const bool is_siw = attr.vendor_id == kSiwVendor;
   const bool is_rxe = attr.vendor_id == kRxeVendor;
-  has_windows_ = (attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && attr.max_mw > 0;
   inlines_invalidations_ = !is_siw;
   pokes_ = is_siw;
   if (is_rxe)
     invalidation_flag_ = kRxeInvalidated;
   max_completions_ = static_cast<uint32_t>(attr.max_cqe);
   const auto sges = std::min(static_cast<uint32_t>(attr.max_sge), fabric::kMaxSges);
-  Result<ibv_qp_cap> caps = probe_queues(sges);
-  if (!caps)
-    return tl::unexpected(caps.error());
-  caps_ = *caps;
+  const Result<Abilities> can = probe(pd_, name_, sges);
+  if (!can)
+    return tl::unexpected(can.error());
+  caps_ = can->caps;
+  resizes_completion_queues_ = can->resizes_completion_queues;
+  // Kernels have withdrawn windows that libraries still post, and promise some that no library
+  // posts: it takes both.
+  const bool promises_windows =
+      (attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && attr.max_mw > 0;
+  has_windows_ = !without_windows_ && promises_windows && can->requests.windows;
   const auto requests = std::min(static_cast<uint32_t>(attr.max_qp_wr), kMostRequests);
   const auto keys = static_cast<uint32_t>(has_windows_ ? attr.max_mw : attr.max_mr);
   capabilities_ = {
@@ -146,8 +153,10 @@ Result<void> Device::learn_capabilities() {
                              static_cast<uint32_t>(attr.max_qp_init_rd_atom), kMostReads}),
       .max_keys = std::min(keys, kMostKeys),
       .max_message = uint64_t{1} << 30,
-      // The kernel does not tell user space what a message to siw invalidated.
-      .send_invalidate = !is_siw,
+      .sends_invalidations = can->requests.sends_invalidations,
+      // Of what user space has, windows alone can be invalidated by a peer; a registration can not
+      // (draft-04 section 3). Each device with windows tells of it.
+      .takes_invalidations = has_windows_,
       .acknowledges = !is_iwarp(),
       // RFC 5040 section 5.2: an iWARP Read has one sink.
       .max_read_sges = is_iwarp() ? 1 : sges,
@@ -160,41 +169,11 @@ Result<void> Device::learn_capabilities() {
       .exact_private_data = is_iwarp(),
       .counts_causes = false,
   };
-  say_what_it_lacks(is_rxe);
+  say_what_it_lacks(is_rxe, promises_windows);
   return {};
 }
 
-// Devices say what they take only by taking it.
-Result<ibv_qp_cap> Device::probe_queues(uint32_t sges) {
-  constexpr int kEntries = 16;
-  ibv_cq* cq = ibv_create_cq(context_, kEntries, nullptr, nullptr, 0);
-  if (cq == nullptr)
-    return device_error(name_, "ibv_create_cq", errno);
-  resizes_completion_queues_ = ibv_resize_cq(cq, 4 * kEntries) == 0;
-  int error = 0;
-  for (const uint32_t inline_size : {256u, 128u, 64u, 0u}) {
-    ibv_qp_init_attr init{};
-    init.send_cq = init.recv_cq = cq;
-    init.qp_type = IBV_QPT_RC;
-    const ibv_qp_cap wanted = {.max_send_wr = 16,
-                               .max_recv_wr = 16,
-                               .max_send_sge = sges,
-                               .max_recv_sge = 1,
-                               .max_inline_data = inline_size};
-    init.cap = wanted;
-    ibv_qp* qp = ibv_create_qp(pd_, &init);
-    error = errno;
-    if (qp == nullptr)
-      continue;
-    ibv_destroy_qp(qp);
-    ibv_destroy_cq(cq);
-    return wanted;
-  }
-  ibv_destroy_cq(cq);
-  return device_error(name_, "ibv_create_qp", error);
-}
-
-void Device::say_what_it_lacks(bool is_rxe) const {
+void Device::say_what_it_lacks(bool is_rxe, bool promises_windows) const {
   static base::LogOnce once;
   if ((has_windows_ && !is_rxe) || !once.first())
     return;
@@ -204,12 +183,16 @@ void Device::say_what_it_lacks(bool is_rxe) const {
         "not its bounds: a peer that is not trusted could reach all registered "
         "memory",
         name_.c_str());
+  const char* why = "has no type 2B memory windows";
+  if (without_windows_)
+    why = "is used without its memory windows, as its address asks";
+  else if (promises_windows)
+    why = "promises type 2B memory windows, but this version of its library can not bind them";
   base::log_warning(
-      "verbs: %s has no type 2B memory windows: remote keys are made by registering "
-      "memory for each call that needs them, which is slow (two system calls a key, "
-      "counted as keys_by_registration), and a key works on every connection of the "
-      "device until its call ends",
-      name_.c_str());
+      "verbs: %s %s: remote keys are made by registering memory for each call that needs them, "
+      "which is slow (two system calls a key, counted as keys_by_registration), and a key works on "
+      "every connection of the device until its call ends",
+      name_.c_str(), why);
 }
 
 bool Device::is_infiniband(uint8_t port) const {
@@ -218,6 +201,11 @@ bool Device::is_infiniband(uint8_t port) const {
 }
 
 Result<void> Device::check_device(const Address& address, const std::string& uri) const {
+  if (address.without_windows && !without_windows_)
+    return fail(Errc::kUnsupported,
+                uri + ": " + name_ +
+                    " is in use with its memory windows: give windows=no to the "
+                    "first verbs: address of this process");
   if (address.device.empty() || address.device == name_)
     return {};
   return fail(Errc::kUnsupported, uri + ": the first verbs: address of this process led to " +
@@ -348,7 +336,9 @@ std::vector<fabric::Counter> Device::counters() const {
           {"devices_lost", c.devices_lost},
           {"addresses_changed", c.addresses_changed},
           {"keys_by_registration", c.keys_by_registration},
+          {"sinks_registered", c.sinks_registered},
           {"registrations_failed", c.registrations_failed},
+          {"windows_refused", c.windows_refused},
           {"pokes", c.pokes},
           {"forced_flushes", c.forced_flushes}};
 }

@@ -46,6 +46,8 @@ class Device final : public drivers::ControlledDevice, private drivers::Endpoint
   ibv_context* verbs() const { return context_; }
   ibv_pd* pd() const { return pd_; }
   bool has_windows() const { return has_windows_; }
+  // Whether the memory that a Read's data goes to is registered for that Read.
+  bool registers_sinks() const { return is_iwarp(); }
   bool is_iwarp() const { return context_->device->transport_type == IBV_TRANSPORT_IWARP; }
   bool is_infiniband(uint8_t port) const;
   bool inlines_invalidations() const { return inlines_invalidations_; }
@@ -71,8 +73,7 @@ class Device final : public drivers::ControlledDevice, private drivers::Endpoint
   Result<void> start(std::string_view uri);
   Result<void> open_context();
   Result<void> learn_capabilities();
-  Result<ibv_qp_cap> probe_queues(uint32_t sges);
-  void say_what_it_lacks(bool is_rxe) const;
+  void say_what_it_lacks(bool is_rxe, bool promises_windows) const;
   void on_ready() override;  // asynchronous events
   void on_tick(drivers::Clock::time_point) override {}
   void on_async_event(const ibv_async_event& event);
@@ -85,6 +86,7 @@ class Device final : public drivers::ControlledDevice, private drivers::Endpoint
   fabric::Capabilities capabilities_{};
   ibv_qp_cap caps_{};
   uint32_t max_completions_ = 0;
+  bool without_windows_ = false;  // as its address asked
   bool has_windows_ = false;
   bool inlines_invalidations_ = true;
   bool pokes_ = false;

@@ -26,6 +26,9 @@ class Keys {
   virtual void release(uint32_t key) noexcept = 0;
   virtual KeyVerdict bind(const fabric::SendWr& wr, ibv_mr* mr, ibv_send_wr& to) noexcept = 0;
   virtual KeyVerdict invalidate(uint32_t key, ibv_send_wr& to) noexcept = 0;
+  // After reserve() has failed: whether waiting is in vain. The device has no more, and no key is
+  // out that could come back.
+  virtual bool is_hopeless() const noexcept { return false; }
   // The peer's Send killed it.
   virtual void died(uint32_t key) noexcept = 0;
 };

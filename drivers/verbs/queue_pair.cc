@@ -23,7 +23,7 @@ uint32_t completions_of(const Device& device, const fabric::QueuePairOptions& op
 
 std::unique_ptr<Keys> make_keys(Device& device, uint32_t count) {
   if (device.has_windows())
-    return std::make_unique<Windows>(device.pd(), count);
+    return std::make_unique<Windows>(device.pd(), count, device.counts());
   return std::make_unique<Registrations>(device.pd(), count, device.counts());
 }
 
@@ -69,6 +69,8 @@ QueuePair::~QueuePair() {
   keys_.reset();  // windows go while their queue pair is in error, and before it
   if (qp_ != nullptr)
     cq_.destroy(*this, qp_);
+  for (; head_ != tail_; ++head_)
+    close_sink(record(head_));
   id_.reset();
   cq_.forget(*this);
   cq_.unreserve(completions_);
@@ -76,6 +78,15 @@ QueuePair::~QueuePair() {
 
 std::string QueuePair::peer() const {
   return drivers::to_text(far_);
+}
+
+// What can not be had is said at once: the caller would wait for keys that nobody gives back.
+bool QueuePair::reserve_keys(std::span<uint32_t> keys) {
+  if (keys_->reserve(keys)) [[likely]]
+    return true;
+  if (keys_->is_hopeless())
+    end_with(End::kNoKeys);
+  return false;
 }
 
 void QueuePair::end_with(End end) noexcept {

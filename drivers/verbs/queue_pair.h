@@ -47,6 +47,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
     kPeerRefused,    // the device refused what the peer asked for
     kDeviceLost,
     kAddressChanged,
+    kNoKeys,  // a call needs memory windows, and the device has no more
   };
 
   static Result<std::unique_ptr<QueuePair>> create(Device& device,
@@ -56,7 +57,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   // --- fabric::QueuePair ---
   uint32_t post_send(std::span<const fabric::SendWr> wrs) override;
   uint32_t post_receive(std::span<const fabric::ReceiveWr> wrs) override;
-  bool reserve_keys(std::span<uint32_t> keys) override { return keys_->reserve(keys); }
+  bool reserve_keys(std::span<uint32_t> keys) override;
   uint32_t name_key(uint32_t key, const MemorySpan& span, fabric::Rights rights) override {
     return keys_->name(key, span, rights);
   }
@@ -97,6 +98,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   // A posted send-queue request, until it is reported.
   struct Record {
     uint64_t wr_id;
+    ibv_mr* sink;  // kRead: registered for it alone (Device::registers_sinks)
     uint32_t length;
     fabric::Op op;
     fabric::WcStatus status;
@@ -116,6 +118,8 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   void add(const fabric::SendWr& wr, SendChain& chain) noexcept;
   void fill_sges(const fabric::SendWr& wr, SendChain& chain, ibv_send_wr& to) noexcept;
   bool fits_inline(const fabric::SendWr& wr) const noexcept;
+  bool open_sink(const fabric::SendWr& wr, Record& r, ibv_send_wr& to) noexcept;
+  static void close_sink(Record& r) noexcept;
   void make_refused(Record& r, SendChain& chain, ibv_send_wr& to) noexcept;
   bool launch(SendChain& chain) noexcept;
   void poke() noexcept;

@@ -1,5 +1,6 @@
 // Send-queue requests in, their completions out.
 #include <algorithm>
+#include <utility>
 
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/queue_pair.h"
@@ -31,6 +32,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
 void QueuePair::add(const fabric::SendWr& wr, SendChain& chain) noexcept {
   Record& r = record(tail_);
   r = {.wr_id = wr.wr_id,
+       .sink = nullptr,
        .length = 0,
        .op = wr.op,
        .status = WcStatus::kSuccess,
@@ -54,6 +56,9 @@ void QueuePair::add(const fabric::SendWr& wr, SendChain& chain) noexcept {
       to.wr.rdma.remote_addr = wr.remote_address;
       to.wr.rdma.rkey = wr.key;
       fill_sges(wr, chain, to);
+      if (wr.op == Op::kRead && device_.registers_sinks() && to.num_sge != 0 &&
+          !open_sink(wr, r, to))
+        make_refused(r, chain, to);
       break;
     case Op::kBindKey:
     case Op::kInvalidateKey: {
@@ -113,6 +118,33 @@ bool QueuePair::fits_inline(const fabric::SendWr& wr) const noexcept {
       wr.spans(), [&](const MemorySpan& span) { return device_.memory().contains(span); });
 }
 
+// The data of an iWARP Read comes as tagged messages, and devices want the memory that these go to
+// to be open to the peer's Writes (as RFC 5040 section 5.2 has it, a Read's sink is an STag that
+// the peer is told). Only this memory is, and only until the Read is reported.
+bool QueuePair::open_sink(const fabric::SendWr& wr, Record& r, ibv_send_wr& to) noexcept {
+  if (to.num_sge != 1)
+    return false;  // Capabilities::max_read_sges
+  if (!std::ranges::all_of(wr.spans(),
+                           [&](const MemorySpan& span) { return device_.memory().contains(span); }))
+    return true;  // as it is the device refuses it
+  ibv_sge& sink = to.sg_list[0];
+  // The real function: <infiniband/verbs.h> has a macro of this name for constant arguments.
+  r.sink = (ibv_reg_mr)(device_.pd(), reinterpret_cast<void*>(sink.addr), sink.length,
+                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (r.sink == nullptr) {
+    Counters::count(device_.counts().registrations_failed);
+    return false;
+  }
+  Counters::count(device_.counts().sinks_registered);
+  sink.lkey = r.sink->lkey;
+  return true;
+}
+
+void QueuePair::close_sink(Record& r) noexcept {
+  if (r.sink != nullptr)
+    ibv_dereg_mr(std::exchange(r.sink, nullptr));
+}
+
 // The device's own refusal comes in its turn, and ends the connection as any other.
 void QueuePair::make_refused(Record& r, SendChain& chain, ibv_send_wr& to) noexcept {
   r.refused = true;
@@ -143,6 +175,7 @@ uint32_t QueuePair::add_flushed(std::span<const fabric::SendWr> wrs) noexcept {
   uint32_t taken = 0;
   for (; taken < wrs.size() && has_room(); ++taken)
     record(tail_++) = {.wr_id = wrs[taken].wr_id,
+                       .sink = nullptr,
                        .length = 0,
                        .op = wrs[taken].op,
                        .status = WcStatus::kFlushed,
@@ -203,9 +236,10 @@ uint32_t QueuePair::complete_send(const ibv_wc& wc, std::span<fabric::Completion
 uint32_t QueuePair::reap(std::span<fabric::Completion> out) noexcept {
   uint32_t n = 0;
   for (; head_ != tail_; ++head_) {
-    const Record& r = record(head_);
+    Record& r = record(head_);
     if (!r.done && !r.soft)
       break;
+    close_sink(r);
     if (!r.signaled && r.status == WcStatus::kSuccess)
       continue;
     if (n == out.size()) {

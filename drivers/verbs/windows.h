@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "drivers/verbs/counters.h"
 #include "drivers/verbs/keys.h"
 
 namespace rrdk::verbs {
@@ -13,7 +14,7 @@ namespace rrdk::verbs {
 class Windows final : public Keys {
  public:
   // Up to `most`, allocated as they are first needed, some at a time.
-  Windows(ibv_pd* pd, uint32_t most);
+  Windows(ibv_pd* pd, uint32_t most, Counters& counts);
   ~Windows() override;
 
   bool reserve(std::span<uint32_t> keys) noexcept override;
@@ -21,6 +22,9 @@ class Windows final : public Keys {
   void release(uint32_t key) noexcept override;
   KeyVerdict bind(const fabric::SendWr& wr, ibv_mr* mr, ibv_send_wr& to) noexcept override;
   KeyVerdict invalidate(uint32_t key, ibv_send_wr& to) noexcept override;
+  bool is_hopeless() const noexcept override {
+    return refused_ && free_tail_ - free_head_ == windows_.size();
+  }
   void died(uint32_t key) noexcept override;
 
  private:
@@ -45,6 +49,8 @@ class Windows final : public Keys {
 
   ibv_pd* pd_;
   const uint32_t most_;
+  Counters& counts_;
+  bool refused_ = false;  // the device had none left, and none has come back here since
   base::Random tags_;
   std::vector<Window> windows_;  // as many as `most_` are reserved
   std::vector<uint32_t> table_;  // by the upper bits of a key: an index in windows_, plus one

@@ -42,6 +42,7 @@ void Windows::release(uint32_t key) noexcept {
   if (window->use != Use::kReserved)
     window->mw->rkey = key;
   window->use = Use::kFree;
+  refused_ = false;
   free_[free_tail_++ & free_mask_] = static_cast<uint32_t>(window - windows_.data());
 }
 

@@ -36,7 +36,8 @@ struct Capabilities {
   uint32_t max_reads;            // RDMA Reads in flight per queue pair (ORD and IRD)
   uint32_t max_keys;             // remote keys of one queue pair
   uint64_t max_message;          // bytes of one Read or Write
-  bool send_invalidate;          // Send-with-Invalidate works both ways, and completions tell of it
+  bool sends_invalidations;      // kSendInvalidate can be posted
+  bool takes_invalidations;      // and the peer may do that to keys of ours; completions tell of it
   // A Send or Write that the peer refuses fails its own completion. Without it (iWARP) those
   // complete when their memory may be used again; that the peer refused one ends the connection.
   bool acknowledges;

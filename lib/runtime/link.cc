@@ -43,6 +43,18 @@ std::string reason_of(const fabric::Event& event) {
 
 }  // namespace
 
+xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
+                                  const xprt::ConnectionOptions& options) {
+  xprt::ConnectionOptions fitted = options;
+  fitted.send_wrs = std::min(options.send_wrs, can.max_send_wrs);
+  fitted.max_sges = std::min(options.max_sges, can.max_sges);
+  fitted.max_read_sges = std::min(options.max_read_sges, can.max_read_sges);
+  fitted.rfc5666.max_reads = std::min(options.rfc5666.max_reads, can.max_reads);
+  fitted.sends_invalidations = options.sends_invalidations && can.sends_invalidations;
+  fitted.takes_invalidations = options.takes_invalidations && can.takes_invalidations;
+  return fitted;
+}
+
 Link::~Link() = default;
 
 uint64_t Link::new_id() noexcept {
@@ -97,14 +109,8 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
                            const xprt::ConnectionOptions& options, Memory& memory,
                            xprt::Upcalls& upcalls) {
   queue_pair_ = std::move(queue_pair);
-  xprt::ConnectionOptions fitted = options;
-  const fabric::Capabilities& can = device_.capabilities();
-  fitted.send_wrs = std::min(options.send_wrs, can.max_send_wrs);
-  fitted.max_sges = std::min(options.max_sges, can.max_sges);
-  fitted.max_read_sges = std::min(options.max_read_sges, can.max_read_sges);
-  fitted.rfc5666.max_reads = std::min(options.rfc5666.max_reads, can.max_reads);
+  xprt::ConnectionOptions fitted = fitted_to(device_.capabilities(), options);
   fitted.peer = {id_, peer_.c_str()};
-  fitted.remote_invalidation = options.remote_invalidation && can.send_invalidate;
   {
     std::lock_guard lock(engine_mutex_);
     engine_ = std::make_unique<xprt::Connection>(fitted, memory, core_.call_pool(), *queue_pair_,

@@ -27,6 +27,10 @@ enum class LinkState : uint8_t {
   kDead,        // nothing: engine and queue pair are gone
 };
 
+// `options` as far as the device goes.
+xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
+                                  const xprt::ConnectionOptions& options);
+
 // Everything on the core's thread, except core().
 class Link {
  public:

@@ -355,9 +355,10 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
   lists.has_reply = draft.reply_segments != 0;
   if (lists.has_reply)
     lists.reply = {call.reply_first, static_cast<uint16_t>(draft.reply_segments), 0};
-  // One handle per call at most; the others we invalidate ourselves (V2D4-RINV-10).
+  // One handle per call at most; the others we invalidate ourselves (V2D4-RINV-10). None where the
+  // device's keys can not be invalidated by a Send (draft-04 sections 3 and 6.2.3).
   header.invalidate =
-      link_.options.remote_invalidation && call.num_offers != 0 ? call.offers[0].key : 0;
+      link_.options.takes_invalidations && call.num_offers != 0 ? call.offers[0].key : 0;
   const MemorySpan& room = call.plan.sges[0];
   proto::encode(header, {room.data, room.length});
 }

@@ -47,8 +47,8 @@ Connection::Connection(const ConnectionOptions& options, Memory& memory, CallPoo
 Connection::~Connection() = default;
 
 proto::PrivateData Connection::private_data() const {
-  const ConnectionOptions& options = impl_->link.options;
-  return {options.remote_invalidation, options.send_size, options.receive_size};
+  const Link& link = impl_->link;
+  return {link.invalidates(), link.options.send_size, link.options.receive_size};
 }
 
 bool Connection::prepare_receives() {
@@ -68,7 +68,7 @@ void Connection::on_established(const proto::PrivateData& peer, uint32_t reads_a
   if (link.phase != Phase::kNew)
     return;
   link.phase = Phase::kEstablished;
-  link.invalidate = link.options.remote_invalidation && peer.remote_invalidation;
+  link.invalidate = link.invalidates() && peer.remote_invalidation;
   // RFC 8797 is about version 1; version 2 has its default, or its transport properties.
   link.thresholds(proto::Wire::kVersion1) = {std::min(link.options.send_size, peer.receive_size),
                                              std::min(link.options.receive_size, peer.send_size)};

@@ -79,7 +79,10 @@ struct ConnectionOptions {
   uint32_t send_wrs = 256;                    // depth of the queue pair's send queue; at least 8
   uint32_t max_sges = fabric::kMaxSges;       // of the device, per Send or Write; at least 2
   uint32_t max_read_sges = fabric::kMaxSges;  // and per Read
-  bool remote_invalidation = true;
+  // Remote invalidation, as far as the device goes: whether replies may invalidate a key of the
+  // peer's call, and whether the peer may do so to keys of ours.
+  bool sends_invalidations = true;
+  bool takes_invalidations = true;
   // Whose buffers those of calls' chunks and results are, on however many connections; it outlives
   // them. Null: the connection has a share of its own (mem/loans.h).
   mem::Borrower* borrower = nullptr;

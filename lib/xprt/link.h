@@ -165,6 +165,12 @@ struct Link {
     calling = true;
     settle();
   }
+  // Our part in remote invalidation as RFC 8797's R bit states it: the client's keys can be
+  // invalidated, and the server sends what does that. Version 1 has no keys in backward calls.
+  bool invalidates() const noexcept {
+    return options.role == Role::kRequester ? options.takes_invalidations
+                                            : options.sends_invalidations;
+  }
   // A server's: its client has said that it takes no calls (V2D4-PROP-28).
   bool refuses_calls() const noexcept {
     return options.role == Role::kResponder && wire == proto::Wire::kDraft04 &&

@@ -95,7 +95,7 @@ bool has_handle(const ChunkLists& lists, uint32_t handle) {
 uint32_t Responder::key_to_invalidate(const proto::Header& call) noexcept {
   if (call.wire == proto::Wire::kVersion1)
     return link_.invalidate ? only_handle(call.lists) : 0;
-  if (call.invalidate == 0 || !link_.options.remote_invalidation)
+  if (call.invalidate == 0 || !link_.options.sends_invalidations)
     return 0;
   if (has_handle(call.lists, call.invalidate)) [[likely]]
     return call.invalidate;

@@ -142,7 +142,9 @@ suite_verbs() {
   local cases=(
     "fabric-rxe=$try fabric 10.7.0.1 $build"
     "fabric-siw=$try fabric 10.6.0.1 $build"
+    "no-windows-rxe=$try fabric 10.7.0.1?windows=no $build"
     "testrpc-rxe=$try testrpc 10.7.0.1 $build"
+    "testrpc-no-windows=$try testrpc 10.7.0.1?windows=no $build"
     "testrpc-siw=$try testrpc 10.6.0.1 $build"
     "from-iwarp=$try from-iwarp 10.6.0.1 $build"
     "to-iwarp=$try to-iwarp 10.6.0.1 $build"

@@ -1,5 +1,6 @@
 // RDMA Read and Write: remote keys, their bounds, rights, and end.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "test/fabric/end.h"
@@ -94,7 +95,7 @@ TEST_P(Access, ScattersReadsAndGathersWrites) {
   EXPECT_EQ(local_.data()[2019], std::byte{2});
 }
 
-// Shows: V1-WL-14
+// Shows: V1-WL-14, V1-MEM-02
 TEST_P(Access, WriteIsPlacedBeforeALaterSendArrives) {
   const uint32_t writer = pair_.expose(exposed(), Rights::kRemoteWrite);
   for (uint32_t round = 1; round < 200; ++round) {
@@ -112,6 +113,23 @@ TEST_P(Access, WriteIsPlacedBeforeALaterSendArrives) {
     pair_.client.pump();
     pair_.receive_buffers.clear();
   }
+}
+
+// Shows: V1-MEM-02
+TEST_P(Access, AReadIsNotNoticedWhereItReads) {
+  pair_.post_receives(*pair_.server_qp, 2);
+  const uint32_t reader = pair_.expose(exposed(), Rights::kRemoteRead);
+  for (uint32_t round = 0; round != 20; ++round) {
+    ASSERT_EQ(pair_.run(access_wr(round, Op::kRead, local_.first(kSize), reader, base())).status,
+              WcStatus::kSuccess);
+  }
+  EXPECT_TRUE(remote_untouched());
+  // What the source learns of first is the message behind them.
+  ASSERT_EQ(pair_.run(send_wr(100, {local_.first(8)})).status, WcStatus::kSuccess);
+  ASSERT_TRUE(pair_.pump_until([&] { return !pair_.server.completions.empty(); }));
+  EXPECT_EQ(pair_.server.completions.size(), 1u);
+  EXPECT_EQ(pair_.server.completions[0].op, Op::kReceive);
+  EXPECT_TRUE(pair_.server.events.empty());
 }
 
 struct Range {
@@ -214,6 +232,58 @@ TEST_P(Access, KeysAreGivenAllOrNone) {
   EXPECT_TRUE(pair.server_qp->reserve_keys(four));
 }
 
+TEST_P(Access, AKeyThatIsGivenBackTwiceIsStillOneKey) {
+  Pair pair(GetParam().new_uri(), {}, {.keys = 4});
+  std::array<uint32_t, 4> keys;
+  std::array<uint32_t, 1> more;
+  ASSERT_TRUE(pair.server_qp->reserve_keys(more));
+  pair.server_qp->release_key(more[0]);
+  pair.server_qp->release_key(more[0]);
+  pair.server_qp->release_key(~more[0]);
+  ASSERT_TRUE(pair.server_qp->reserve_keys(keys));
+  EXPECT_EQ(std::set<uint32_t>(keys.begin(), keys.end()).size(), keys.size());
+  EXPECT_FALSE(pair.server_qp->reserve_keys(more));
+}
+
+// Whoever has seen many keys of a connection knows nothing of the next one: no step from one to
+// the next is common, and no bit that is not fixed favours a value.
+// Shows: V1-MEM-09
+TEST_P(Access, KeysAreHardToPredict) {
+  if (!pair_.can().private_keys)
+    GTEST_SKIP() << "this device chooses the keys itself, as it registers memory";
+  constexpr uint32_t kKeys = 4096;
+  std::array<std::vector<uint32_t>, 2> keys;
+  for (std::vector<uint32_t>& of_connection : keys) {
+    Pair pair(GetParam().new_uri(), {}, {.keys = 1});
+    for (uint32_t i = 0; i != kKeys; ++i) {
+      uint32_t& key = of_connection.emplace_back();
+      ASSERT_TRUE(pair.server_qp->reserve_keys({&key, 1}));
+      pair.server_qp->release_key(key);
+    }
+    std::map<uint32_t, uint32_t> steps;
+    for (uint32_t i = 1; i != kKeys; ++i)
+      ++steps[of_connection[i] - of_connection[i - 1]];
+    const auto common = std::ranges::max_element(steps, {}, [](auto& step) { return step.second; });
+    EXPECT_LT(common->second, kKeys / 20) << "the step 0x" << std::hex << common->first;
+    uint32_t free_bits = 0;
+    for (uint32_t bit = 0; bit != 32; ++bit) {
+      const auto ones = static_cast<uint32_t>(
+          std::ranges::count_if(of_connection, [=](uint32_t key) { return key >> bit & 1; }));
+      if (ones == 0 || ones == kKeys)
+        continue;  // the device's
+      ++free_bits;
+      EXPECT_GT(ones, kKeys * 2 / 5) << "bit " << bit;
+      EXPECT_LT(ones, kKeys * 3 / 5) << "bit " << bit;
+    }
+    EXPECT_GE(free_bits, pair.can().counts_causes ? 32u : 8u);
+  }
+  // And another connection tells nothing of this one.
+  uint32_t alike = 0;
+  for (uint32_t i = 0; i != kKeys; ++i)
+    alike += keys[0][i] == keys[1][i];
+  EXPECT_LT(alike, kKeys / 20);
+}
+
 TEST_P(Access, KeysServeAgainAfterTheirRelease) {
   Pair pair(GetParam().new_uri(), {}, {.keys = 3});
   for (int round = 0; round < 10; ++round) {
@@ -227,6 +297,8 @@ TEST_P(Access, KeysServeAgainAfterTheirRelease) {
 }
 
 TEST_P(Access, SendWithInvalidateEndsTheKey) {
+  if (!pair_.can().sends_invalidations || !pair_.can().takes_invalidations)
+    GTEST_SKIP() << "keys of this device can not be invalidated by a Send";
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
   pair_.post_receives(*pair_.server_qp, 1);
   SendWr wr = send_wr(1, {local_.first(8)});
@@ -234,11 +306,9 @@ TEST_P(Access, SendWithInvalidateEndsTheKey) {
   wr.invalidate_key = key;
   EXPECT_EQ(pair_.run(wr).status, WcStatus::kSuccess);
   ASSERT_TRUE(pair_.pump_until([&] { return !pair_.server.completions.empty(); }));
-  if (pair_.can().send_invalidate) {
-    EXPECT_TRUE(pair_.server.completions[0].has_invalidated);
-    EXPECT_EQ(pair_.server.completions[0].invalidated_key, key);
-    pair_.server_qp->release_key(key);
-  }
+  EXPECT_TRUE(pair_.server.completions[0].has_invalidated);
+  EXPECT_EQ(pair_.server.completions[0].invalidated_key, key);
+  pair_.server_qp->release_key(key);
   expect_refused(access_wr(2, Op::kRead, local_.first(8), key, base()));
 }
 

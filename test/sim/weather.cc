@@ -53,7 +53,8 @@ xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) const 
   o.send_wrs = random.one_in(3) ? 8 + random.below(8) : 8 + random.below(120);
   o.max_sges = random.between(2, 16);
   o.chunk_threshold = random.below(2000);
-  o.remote_invalidation = !random.one_in(4);
+  o.sends_invalidations = !random.one_in(4);
+  o.takes_invalidations = !random.one_in(4);
   // Also less than one call has, which then runs alone.
   if (random.one_in(3))
     o.max_chunk_bytes = 1 + random.below(random.one_in(2) ? 2'000 : 300'000);

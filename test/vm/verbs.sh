@@ -7,6 +7,8 @@
 #   verbs.sh from-iwarp ADDRESS BUILD       a client of drivers/iwarp, a server of drivers/verbs
 #   verbs.sh to-iwarp ADDRESS BUILD         the other way round
 #
+# For fabric and testrpc, ADDRESS may end in options of verbs: addresses: 10.7.0.1?windows=no.
+#
 # How connections end: the other side's calls end with an error, its buffers are all there, and it
 # ends as it should.
 #
@@ -16,6 +18,7 @@
 #   verbs.sh removed ADDRESS BUILD DEVICE   the device is removed
 set -euo pipefail
 what=$1 address=$2 build=$3 object=${4-}
+host=${address%%\?*} options=${address#"${address%%\?*}"}
 testrpc=$build/apps/testrpc/testrpc
 scratch=$(mktemp -d)
 server='' client='' lowered=''
@@ -96,7 +99,7 @@ case $what in
     RRDK_VERBS_ADDRESS=$address "$build/test/test_fabric" --gtest_filter='*/verbs'
     ;;
   testrpc)
-    exchange "verbs://$address:20050" "verbs://$address:20050"
+    exchange "verbs://$host:20050$options" "verbs://$host:20050$options"
     ;;
   from-iwarp)
     exchange "verbs://$address:20051" "iwarp://$address:20051"

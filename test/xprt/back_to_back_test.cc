@@ -355,7 +355,7 @@ TEST_P(EachVersion, CancelEndsOnceWhereverTheCallIs) {
 
 // Shows: V1-MEM-08, V1-MEM-14
 TEST_P(EachVersion, AKeyThatCannotBeRevokedEndsTheConnectionBeforeTheCall) {
-  ConnectionOptions plain{.remote_invalidation = false};
+  ConnectionOptions plain{.sends_invalidations = false};
   connect(plain, plain);
   serve({{5000, true}}, {});
   OutgoingCall call;

@@ -219,10 +219,13 @@ TEST_P(BothWays, TheSmallerThresholdIsTheLargestMessage) {
 class BothWaysInDraft04 : public BothWays {
  protected:
   // The client's CONNPROP comes behind the first reply.
-  void connect(bool client_has_chunks, bool server_has_chunks, uint32_t client_credits = 4) {
+  void connect(bool client_has_chunks, bool server_has_chunks, uint32_t client_credits = 4,
+               bool server_takes_invalidations = true) {
     ConnectionOptions client{.backward_credits = client_credits,
                              .backward_chunks = client_has_chunks};
-    ConnectionOptions server{.backward_credits = 4, .backward_chunks = server_has_chunks};
+    ConnectionOptions server{.backward_credits = 4,
+                             .backward_chunks = server_has_chunks,
+                             .takes_invalidations = server_takes_invalidations};
     client.chunk_threshold = server.chunk_threshold = 100;
     client.speaks = Speaks::kTwo;
     Pair::connect(client, server);
@@ -268,6 +271,29 @@ TEST_P(BothWaysInDraft04, ChunksGoBackwardWhereBothEndsSaySo) {
   }
 }
 
+// It sends invalidations all the same: that is another ability.
+// Shows: BIDIR-21, V2D4-RINV-02, V2D4-RINV-06
+TEST_P(BothWaysInDraft04, AServerWhoseKeysCanNotBeInvalidatedNamesNone) {
+  for (bool takes : {false, true}) {
+    if (a != nullptr)
+      finish();
+    connect(true, true, 4, takes);
+    OutgoingCall call;
+    submit(*b, call, {{5000, true}});
+    run();
+    EXPECT_EQ(call.status, CallStatus::kOk) << to_string(call.status);
+    const Bytes header = sent(*b, b->qp.count(fabric::Op::kSend) - 1);
+    EXPECT_EQ(word(header, 5) != 0, takes);
+    EXPECT_EQ(a->qp.count(fabric::Op::kSendInvalidate), takes ? 1u : 0u);
+    EXPECT_TRUE(b->qp.keys.empty());
+    OutgoingCall forward;
+    submit(*a, forward, {{5000, true}});
+    run();
+    EXPECT_EQ(forward.status, CallStatus::kOk) << to_string(forward.status);
+    EXPECT_EQ(b->qp.count(fabric::Op::kSendInvalidate), 1u);
+  }
+}
+
 // Shows: V2D4-PROP-28
 TEST_P(BothWaysInDraft04, NoCallGoesToAClientThatSaysItTakesNone) {
   connect(false, false, 0);
@@ -282,7 +308,7 @@ TEST_P(BothWaysInDraft04, NoCallGoesToAClientThatSaysItTakesNone) {
 }
 
 // What would move in chunks in the other direction stays inline, or is not sent.
-// Shows: BIDIR-10, BIDIR-21, PD-35
+// Shows: BIDIR-10, PD-35
 TEST_P(BothWays, BackwardCallsHaveNoChunks) {
   connect();
   open_up();

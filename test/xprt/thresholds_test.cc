@@ -121,16 +121,19 @@ TEST_F(Thresholds, Version2HasItsOwn) {
   }
 }
 
-// Shows: PD-29
+// Shows: PD-29, PD-32
 TEST_F(Thresholds, AnEndThatCanNotInvalidateDoesNotSayThatItCan) {
-  connect(kOne, {}, {.remote_invalidation = false});
-  EXPECT_EQ(proto::encode(b->engine->private_data())[5], std::byte{0});
-  EXPECT_EQ(proto::encode(a->engine->private_data())[5], std::byte{1});
-  call(8000, 100);
-  EXPECT_EQ(b->qp.count(fabric::Op::kSendInvalidate), 0u);
-  connect(kOne, {.remote_invalidation = false}, {});
-  call(8000, 100);
-  EXPECT_EQ(b->qp.count(fabric::Op::kSendInvalidate), 0u);
+  // The client's part is to have keys that can be invalidated, the server's to do it.
+  for (const bool client_takes : {false, true}) {
+    for (const bool server_sends : {false, true}) {
+      connect(kOne, {.sends_invalidations = false, .takes_invalidations = client_takes},
+              {.sends_invalidations = server_sends, .takes_invalidations = false});
+      EXPECT_EQ(proto::encode(a->engine->private_data())[5], std::byte{client_takes});
+      EXPECT_EQ(proto::encode(b->engine->private_data())[5], std::byte{server_sends});
+      call(8000, 100);
+      EXPECT_EQ(b->qp.count(fabric::Op::kSendInvalidate), client_takes && server_sends ? 1u : 0u);
+    }
+  }
 }
 
 // Shows: V2D0-HDR-08, V2D4-HDR-09

@@ -271,7 +271,7 @@ TEST_F(Version2Requester, OneHandleOfTheCallIsOfferedForInvalidation) {
 
 // Shows: V2D4-RINV-02, V2D4-RINV-05, V2D4-RINV-06
 TEST_F(Version2Requester, WithoutTheAbilityNoHandleIsOffered) {
-  connect(Speaks::kTwo, proto::Wire::kDraft04, {.remote_invalidation = false});
+  connect(Speaks::kTwo, proto::Wire::kDraft04, {.takes_invalidations = false});
   OutgoingCall call;
   offer(call);
   EXPECT_EQ(word(send(call), 5), 0u);

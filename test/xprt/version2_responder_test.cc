@@ -290,7 +290,7 @@ TEST_F(Version2Responder, TheCallNamesTheHandleThatIsInvalidated) {
 
 // Shows: V2D4-RINV-07
 TEST_F(Version2Responder, WithoutTheAbilityNothingIsInvalidated) {
-  connect(proto::Wire::kDraft04, {.remote_invalidation = false});
+  connect(proto::Wire::kDraft04, {.sends_invalidations = false});
   uint32_t key = peer_side->expose(Bytes(100), Rights::kRemoteWrite);
   results({100});
   Wire wire = start(kMsg, 55, key).add({0, 1, 1});

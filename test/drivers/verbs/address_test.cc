@@ -19,6 +19,8 @@ TEST(Address, HasAHostAPortAndADevice) {
   const Address full = parse_address("verbs://[::1]:7000?device=mlx5_0").value();
   EXPECT_EQ(drivers::to_text(full.endpoint), "[::1]:7000");
   EXPECT_EQ(full.device, "mlx5_0");
+  EXPECT_FALSE(full.without_windows);
+  EXPECT_TRUE(parse_address("verbs://10.0.0.1?windows=no&device=mlx5_0").value().without_windows);
 }
 
 TEST(Address, ThatIsWrongSaysWhy) {
@@ -30,7 +32,8 @@ TEST(Address, ThatIsWrongSaysWhy) {
                              Wrong{"verbs://", "nothing follows the scheme"},
                              Wrong{"verbs://10.0.0.1/export", "it has a path"},
                              Wrong{"verbs://10.0.0.1?crc=1", "\"crc=1\" is no option"},
-                             Wrong{"verbs://10.0.0.1?device=", "\"device=\" is no option"}}) {
+                             Wrong{"verbs://10.0.0.1?device=", "\"device=\" is no option"},
+                             Wrong{"verbs://10.0.0.1?windows=yes", "windows=no"}}) {
     const Result<Address> address = parse_address(wrong.uri);
     ASSERT_FALSE(address) << wrong.uri;
     EXPECT_EQ(address.error().code, Errc::kBadUri) << wrong.uri;
