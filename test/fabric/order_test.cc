@@ -119,7 +119,7 @@ TEST_P(Order, IsThatOfPostingHoweverManyLocalRequestsWentBefore) {
   constexpr Reports kAll[] = {Reports::kNone, Reports::kAll, Reports::kEveryOther};
   for (const Reports local : kAll) {
     for (const Reports remote : kAll) {
-      for (uint32_t before = 0; before <= kDepth; before += emulated() ? 4 : 1) {
+      for (uint32_t before = 0; before <= kDepth; before += emulated() ? kDepth / 2 : 1) {
         SCOPED_TRACE(testing::Message()
                      << before << " local requests, reported: " << static_cast<int>(local)
                      << ", others: " << static_cast<int>(remote));
