@@ -10,14 +10,24 @@ constexpr uint64_t kMs = 1'000'000;
 constexpr uint32_t kData = 60000;  // of a call: one of the large buffers
 constexpr uint32_t kLarge = 65536;
 
-// A connection of some peer, which answers RDMA Reads when it is told to.
+// A server's, or a client's that serves calls of its server, with chunks (draft-04).
+ConnectionOptions options_of(Role role, mem::Borrower& borrower) {
+  if (role == Role::kResponder)
+    return {.role = role, .credits = 16, .receive_size = 1024, .borrower = &borrower};
+  return {.role = role,
+          .speaks = Speaks::kTwo,
+          .credits = 4,
+          .backward_credits = 16,
+          .backward_chunks = true,
+          .properties = false,
+          .borrower = &borrower};
+}
+
+// The peer of a connection, which answers RDMA Reads when it is told to.
 struct Peer {
-  Peer(Memory& memory, CallPool& pool, mem::Borrower& borrower, uint32_t credits = 16)
-      : end({.role = Role::kResponder,
-             .credits = credits,
-             .receive_size = 1024,
-             .borrower = &borrower},
-            memory, pool),
+  Peer(Memory& memory, CallPool& pool, mem::Borrower& borrower, Role role)
+      : version(role == Role::kResponder ? 1 : 2),
+        end(options_of(role, borrower), memory, pool),
         script(end),
         key(script.expose(pattern(kData, 1), Rights::kRemoteRead)) {
     end.engine->on_established({true, 4096, 4096}, 16);
@@ -34,7 +44,9 @@ struct Peer {
   }
   // A call with so many bytes at Position 8, behind `tiny` segments of four.
   void call(uint32_t xid, uint32_t tiny = 0) {
-    Wire wire{xid, 1, 16, kMsg};
+    Wire wire{xid, version, 16, kMsg};
+    if (version == 2)
+      wire.add({0, 0});  // CALL, no handle to invalidate
     for (uint32_t i = 0; i < tiny; ++i)
       script.segment(wire.add({1, 8}), key, 4, 4 * i);
     script.segment(wire.add({1, 8}), key, kData - 4 * tiny, 4 * tiny).add({0, 0, 0, xid, 0});
@@ -52,7 +64,7 @@ struct Peer {
     end.qp.deliver(*end.engine, end.qp.send_completions, 1);
     end.qp.post(*end.engine);
   }
-  // Ticks, about every millisecond's hundredth, until then.
+  // Ticks, every ten milliseconds, until then.
   void tick_until(uint64_t ns) {
     for (; now < ns; now += 10 * kMs)
       end.engine->on_tick(now);
@@ -62,6 +74,7 @@ struct Peer {
   bool ended() const { return end.engine->wants_disconnect(); }
   const Counters& counters() const { return end.engine->counters(); }
 
+  uint32_t version;
   End end;
   Script script;
   uint32_t key;
@@ -76,8 +89,8 @@ class Shares : public EngineTest {
     peers.clear();
     EngineTest::TearDown();
   }
-  Peer& peer(mem::Borrower& borrower) {
-    return *peers.emplace_back(std::make_unique<Peer>(*memory, *pool, borrower));
+  Peer& peer(mem::Borrower& borrower, Role role = Role::kResponder) {
+    return *peers.emplace_back(std::make_unique<Peer>(*memory, *pool, borrower, role));
   }
   uint32_t left() const { return memory->audit_fitting(kLarge).available; }
 
@@ -227,6 +240,21 @@ TEST_F(Pressure, TimeInWhichWeDidNotLookDoesNotCount) {
   EXPECT_FALSE(silent.ended());
   silent.tick_until(6'100 * kMs);
   EXPECT_TRUE(silent.ended());
+}
+
+// A client that serves is as exposed to its server as a server to its clients.
+// Shows: SEC-09
+TEST_F(Pressure, AClientsBuffersAreNotAllOfOneServerEither) {
+  Peer& hostile = peer(*alice, Role::kRequester);
+  for (uint32_t xid = 1; xid <= 12; ++xid)
+    hostile.call(xid);
+  EXPECT_EQ(left(), 6u);
+  hostile.tick_until(5'000 * kMs);
+  EXPECT_FALSE(hostile.ended()) << "nobody needs its buffers";
+  press();
+  hostile.tick_until(5'020 * kMs);
+  EXPECT_TRUE(hostile.ended());
+  EXPECT_EQ(hostile.counters().refusals[Refusal::kHeldBuffers], 1u);
 }
 
 // Buffers of results count as their client's: with too many the next call waits, of whatever kind.
