@@ -6,17 +6,27 @@ A test names the rows that it shows in a comment above it:
     // Shows: V1-HDR-08, V1-HDR-09
     TEST(Version1, RefusesShortHeaders) { ... }
 
-or above an entry of a table of scenarios, which a parametrised test plays:
+or above an entry of a table of scenarios, which a parametrised test plays, or above the function
+that returns the table, for all of its entries:
 
     // Shows: V1-ERR-10
     {"LargestType", {say({7, 1, kCredits, 0xffffffff})}, ...
+
+    // Shows: V1-ERR-11
+    std::vector<ServerScenario> values() {
+
+Nothing but comment stands between the two, and the file is one that a meson.build or a suite names.
+In a shell script, which is one case as a whole, the tag stands above the line that says what follows.
 
 A row that no test shows needs a line in test/data/conformance-notes.tsv: `open` (not built yet) or
 `different` (on purpose), and why. There an id may end in `*`.
 
     scripts/conformance.py           writes the page
     scripts/conformance.py --check   fails if the page is stale, if a row has neither test nor note,
-                                     or if a test or note names an unknown row
+                                     if a test or note names an unknown row, or if a tag has no test
+    scripts/conformance.py --ran RESULTS
+                                     fails unless each test on the page has run and passed, by the
+                                     results of a full scripts/run-tests.sh; 77 if some were skipped
 """
 import re
 import sys
@@ -31,8 +41,14 @@ KINDS = ("open", "different")
 PAGE = Path("doc/conformance.md")
 SHOWS = re.compile(r"^\s*(?://|#) Shows: (.*)")
 COMMENT = re.compile(r"^\s*(?://|#)\s*(.*)")
-CASE = re.compile(r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)|^\s*(?:def )?(test_\w+)\s*\("
-                  r"|^\s*(?:\w+ \w+ = )?(?:\w+\()*\{?\"([A-Z]\w+)\",")
+CASE = re.compile(r"\s*(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)")
+PYTHON_CASE = re.compile(r"\s*def (test_\w+)\(")
+# An entry's name is its first string, on its first line or on one that goes on with it.
+ENTRY = re.compile(r"\s*(?:\w+\(|\{|\w+ scenario = \{)[^\";]*?\"([A-Z]\w+)\",")
+TABLE = re.compile(r"std::vector<\w*Scenario> (\w+)\(\) \{$")
+NAMES = re.compile(r"[({]\"([A-Z]\w+)\",")
+# What a row has been shown in, if in nothing else.
+ONLY = (("test/sim/", "the simulation"), ("_guest.sh", "a virtual machine"))
 
 INTRODUCTION = """\
 # Conformance
@@ -51,8 +67,39 @@ def requirements():
     return [dict(zip(header, row)) for row in rows]
 
 
+class Test:
+    """What a tag stands above: a case, or some entries of a table."""
+
+    def __init__(self, path, title, names):
+        self.path, self.title, self.names = path, title, names
+
+    def __str__(self):
+        return f"`{self.path.relative_to('test')}` {self.title}".rstrip()
+
+    def results(self, ran):
+        """The results of each of its names, in the run's."""
+        return [ran.get(name, []) for name in self.names]
+
+
+def test_behind(path, lines):
+    """The test that the lines begin with, or nothing."""
+    if path.suffix == ".py":
+        case = PYTHON_CASE.match(lines[0])
+        return case and Test(path, case[1], [f"{path.stem.removesuffix('_test')}: {case[1]}"])
+    if path.suffix == ".sh":
+        case = path.stem.removesuffix("_guest")
+        return lines[0].startswith("say ") and Test(path, "", [f"{path.parent.name}/{case}"])
+    if case := CASE.match(lines[0]):
+        return Test(path, f"{case[1]}.{case[2]}", [f"{case[1]}.{case[2]}"])
+    if table := TABLE.match(lines[0]):
+        body = "\n".join(lines[:lines.index("}")])
+        return Test(path, f"each entry of {table[1]}()", NAMES.findall(body))
+    entry = ENTRY.match("\n".join(lines[:4]))
+    return entry and Test(path, entry[1], [entry[1]])
+
+
 def tags(path):
-    """Yields (line, ids, test case) for each Shows comment in a file."""
+    """Yields (line, ids, test) for each Shows comment in a file."""
     lines = read(path).splitlines()
     for number, line in enumerate(lines):
         match = SHOWS.match(line)
@@ -62,25 +109,44 @@ def tags(path):
         while listed.rstrip().endswith(",") and (more := COMMENT.match(lines[next_line])):
             listed += " " + more[1]
             next_line += 1
-        case = next((c for l in lines[next_line:] if (c := CASE.match(l))), None)
-        name = (case[3] or case[4] or f"{case[1]}.{case[2]}") if case else ""
-        yield number + 1, re.split(r"[,\s]+", listed.strip().rstrip(",.")), name
+        while COMMENT.match(lines[next_line]):
+            next_line += 1
+        yield number + 1, re.split(r"[,\s]+", listed.strip().rstrip(",.")), test_behind(path, lines[next_line:])
+
+
+def files_that_run():
+    """The text that names every file of which a test is made, or that is run."""
+    makers = [p for p in (ROOT / "test").rglob("meson.build")] + [ROOT / "scripts/lib/suites.sh"]
+    makers += [p for p in (ROOT / "test").rglob("run.sh")]
+    return "\n".join(p.read_text(encoding="utf-8") for p in makers if p.exists())
+
+
+def is_run(path, makers):
+    """Whether a meson.build or a suite names the file, perhaps without what such names share."""
+    if path.suffix == ".cc":
+        return f"{path.name}'" in makers
+    stem = path.stem.removesuffix("_test" if path.suffix == ".py" else "_guest")
+    return re.search(rf"\b{stem.removeprefix('testrpc_')}\b", makers) is not None
 
 
 def collect(known, findings):
     """Requirement id -> the tests that show it."""
     shown = {}
+    makers = files_that_run()
     for path in sorted((ROOT / "test").rglob("*")):
         if path.suffix not in (".cc", ".h", ".py", ".sh"):
             continue
         path = path.relative_to(ROOT)
-        for line, ids, case in tags(path):
+        for line, ids, test in tags(path):
+            if not test:
+                findings.add(path, line, "what follows this tag is no test")
+                continue
+            if not is_run(path, makers):
+                findings.add(path, line, "no meson.build and no suite names this file: the test never runs")
             for one in ids:
                 if one not in known:
                     findings.add(path, line, f"'{one}' is no row of {REQUIREMENTS}")
-                test = f"`{path.relative_to('test')}`" + (f" {case}" if case else "")
-                if test not in shown.setdefault(one, []):
-                    shown[one].append(test)
+                shown.setdefault(one, []).append(test)
     return shown
 
 
@@ -106,7 +172,11 @@ def read_notes(rows, shown, findings):
 
 def state(row, shown, notes):
     if row["id"] in shown:
-        return "<br>".join(shown[row["id"]])
+        tests = list(dict.fromkeys(map(str, shown[row["id"]])))
+        for part, where in ONLY:
+            if all(part in str(test.path) for test in shown[row["id"]]):
+                tests.append(f"(only in {where})")
+        return "<br>".join(tests)
     kind, why = notes.get(row["id"], ("open", ""))
     return f"*{kind}*: {why}" if why else f"*{kind}*"
 
@@ -126,6 +196,42 @@ def page(rows, shown, notes):
     return "".join(text)
 
 
+def read_results(path):
+    """Case name -> the results that it had, in all builds and with all parameters."""
+    ran = {}
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        result, name, *_ = line.split("\t")
+        keys = {name}
+        if ": " in name:  # VARIANT/PROGRAM: [PREFIX/]SUITE.CASE[/PARAMETER]
+            program, case = name.split(": ", 1)
+            parts = case.split("/")
+            keys |= {part for part in parts if "." in part} | {parts[-1]}
+            keys.add(parts[-1].split("_", 1)[-1])  # FABRIC_ENTRY
+            keys.add(f"{program.split('/')[-1]}: {parts[0].rsplit('.', 1)[-1]}")
+            keys |= {f"{m[1]}.{m[2]}" for m in [re.search(r"(\w+)/\d+\.(\w+)$", case)] if m}  # typed
+        for key in keys:
+            ran.setdefault(key, []).append(result)
+    return ran
+
+
+def check_run(shown, ran, findings):
+    """Each test on the page has passed somewhere. Returns the rows that rest on skipped ones alone."""
+    skipped = {}
+    for one, tests in shown.items():
+        passed = 0
+        for test in tests:
+            for name, results in zip(test.names, test.results(ran)):
+                if not results:
+                    findings.add(test.path, 1, f"'{name}', which shows {one}, did not run")
+                elif "pass" in results:
+                    passed += 1
+                elif "fail" in results:
+                    findings.add(test.path, 1, f"'{name}', which shows {one}, failed")
+        if not passed:
+            skipped[one] = ", ".join(map(str, tests))
+    return skipped
+
+
 def main():
     findings = Findings()
     rows = requirements()
@@ -135,7 +241,12 @@ def main():
         if row["id"] not in shown and row["id"] not in notes:
             findings.add(REQUIREMENTS, 1, f"{row['id']} has neither a test nor a line in {NOTES}")
     text = page(rows, shown, notes)
-    if sys.argv[1:] == ["--check"]:
+    if len(sys.argv) == 3 and sys.argv[1] == "--ran":
+        skipped = check_run(shown, read_results(sys.argv[2]), findings)
+        if skipped and not findings.count:
+            print(f"{len(skipped)} rows rest on tests that were skipped: {', '.join(skipped)}")
+            sys.exit(77)
+    elif sys.argv[1:] == ["--check"]:
         if not (ROOT / PAGE).exists() or read(PAGE) != text:
             findings.add(PAGE, 1, "is stale: run scripts/conformance.py")
     elif not sys.argv[1:]:

@@ -45,7 +45,9 @@ go_on_through() {
   local client=$!
   wait_for 60 "testrpc's first calls" grep -q 'RPC/s' /tmp/loss.log
   lose_and_recover "$1" "$2"
-  wait $client || { cat /tmp/loss.log; die "testrpc ended with status $?"; }
+  local status=0
+  wait $client || status=$?
+  [ $status -eq 0 ] || { cat /tmp/loss.log; die "testrpc ended with status $status"; }
   grep -E '^(CALLS|ERRORS|nfs3)' /tmp/loss.log
   python3 - <<'EOF' || die "calls were lost, or no connection was"
 import json, sys

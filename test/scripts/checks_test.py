@@ -108,7 +108,7 @@ class Checks(unittest.TestCase):
 
     def test_conformance(self):
         rows = "id\tsource\tlevel\trole\trequirement\ttest\nV1-A-1\ts\tMUST\tboth\tBe right.\tt\n"
-        tree = self.tree({"test/data/requirements.tsv": rows, "doc/x": "",
+        tree = self.tree({"test/data/requirements.tsv": rows, "doc/x": "", "test/proto/meson.build": "files('a.cc', 'b.cc')",
                      "test/proto/a.cc": "// Shows: V1-A-1\nTEST(Header, IsRight) {}\n"})
         self.assertEqual(tree.run("conformance.py", "--check").returncode, 1)  # no page
         self.assertEqual(tree.run("conformance.py").returncode, 0)
@@ -118,10 +118,49 @@ class Checks(unittest.TestCase):
         (tree.root / "test/proto/b.cc").write_text("// Shows: V1-A-2\nTEST(A, B) {}\n")
         self.assertIn("'V1-A-2' is no row", tree.run("conformance.py", "--check").stdout)
 
+    def test_conformance_wants_a_test_behind_each_tag(self):
+        rows = "id\tsource\tlevel\trole\trequirement\ttest\nV1-A-1\ts\tMUST\tboth\tBe right.\tt\n"
+        tag = "// Shows: V1-A-1\n"
+        good = {"a.cc": tag + "// Why.\nTEST_P(Header, IsRight) {}\n",
+                "b.cc": tag + "      again(first(\n          {\"Entry\", {}}));\n",
+                "c.cc": tag + "std::vector<ServerScenario> all() {\n  return {\n      {\"One\", 1},\n"
+                        "      bad(\"Two\", 2),\n  };\n}\n",
+                "d_test.py": "# Shows: V1-A-1\ndef test_it(self):\n", "e_guest.sh": "# Shows: V1-A-1\nsay \"== it\"\n"}
+        tree = self.tree({"test/data/requirements.tsv": rows, "doc/x": "",
+                          "test/p/meson.build": "'a.cc', 'b.cc', 'c.cc', 'd', 'e', 'f.cc', 'g.cc'",
+                          **{f"test/p/{name}": text for name, text in good.items()}})
+        self.assertEqual(tree.run("conformance.py").returncode, 0)
+        page = (tree.root / "doc/conformance.md").read_text()
+        for name in ("Header.IsRight", "Entry", "each entry of all()", "test_it"):
+            self.assertIn(name, page)
+        results = tree.root / "results.tsv"
+
+        def ran(*lines):
+            results.write_text("".join(line + "\t\n" for line in lines))
+            return tree.run("conformance.py", "--ran", str(results))
+
+        all_of_them = ["pass\tgcc/p: X/Header.IsRight/0", "pass\tgcc/p: All/P.Plays/Entry", "pass\tgcc/p: All/P.Plays/One",
+                       "pass\tgcc/p: All/P.Plays/Two", "pass\tgcc/d: Case.test_it", "pass\tp/e"]
+        self.assertEqual(ran(*all_of_them).returncode, 0)
+        self.assertIn("'Two', which shows V1-A-1, did not run", ran(*all_of_them[:3], *all_of_them[4:]).stdout)
+        self.assertIn("failed", ran(all_of_them[0].replace("pass", "fail"), *all_of_them[1:]).stdout)
+        skipped = ran(*(line.replace("pass", "skip") for line in all_of_them))
+        self.assertEqual(skipped.returncode, 77)
+        self.assertIn("1 rows rest on tests that were skipped: V1-A-1", skipped.stdout)
+
+        for name, text in (("f.cc", tag + "\nint x;\n"), ("g.cc", tag + "/* TEST(A, B) {} */\n")):
+            (tree.root / "test/p" / name).write_text(text)
+        (tree.root / "test/p/h.cc").write_text(tag + "TEST(A, B) {}\n")
+        found = tree.run("conformance.py", "--check").stdout
+        for name in ("f.cc", "g.cc"):
+            self.assertIn(f"test/p/{name}:1: what follows this tag is no test", found)
+        self.assertIn("test/p/h.cc:1: no meson.build and no suite names this file", found)
+
     def test_conformance_notes(self):
         rows = "id\tsource\tlevel\trole\trequirement\ttest\n" + "".join(
             f"V1-{name}\ts\tMUST\tboth\tBe {name}.\tt\n" for name in ("A-1", "B-1", "B-2"))
         tree = self.tree({"test/data/requirements.tsv": rows, "doc/x": "",
+                          "test/proto/meson.build": "files('a.cc')",
                           "test/proto/a.cc": "// Shows: V1-A-1\nTEST(Header, IsRight) {}\n"})
         tree.run("conformance.py")
         self.assertIn("V1-B-2 has neither a test nor", tree.run("conformance.py", "--check").stdout)
