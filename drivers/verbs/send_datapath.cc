@@ -56,8 +56,9 @@ void QueuePair::add(const fabric::SendWr& wr, SendChain& chain) noexcept {
       to.wr.rdma.remote_addr = wr.remote_address;
       to.wr.rdma.rkey = wr.key;
       fill_sges(wr, chain, to);
-      if (wr.op == Op::kRead && device_.registers_sinks() && to.num_sge != 0 &&
-          !open_sink(wr, r, to))
+      if (wr.op == Op::kRead && to.num_sge == 0)
+        make_empty_write(to);  // siw looks for the sink of an empty Read, too
+      else if (wr.op == Op::kRead && device_.registers_sinks() && !open_sink(wr, r, to))
         make_refused(r, chain, to);
       break;
     case Op::kBindKey:
@@ -69,8 +70,7 @@ void QueuePair::add(const fabric::SendWr& wr, SendChain& chain) noexcept {
         make_refused(r, chain, to);
       } else if (verdict == KeyVerdict::kNothing) {
         r.soft = soft_keys_;
-        // A Write of nothing needs no key (InfiniBand C9-88) and keeps its place in the queue.
-        to.opcode = IBV_WR_RDMA_WRITE;
+        make_empty_write(to);
       }
       break;
     }
@@ -93,6 +93,13 @@ void QueuePair::add(const fabric::SendWr& wr, SendChain& chain) noexcept {
     chain.wrs[chain.count - 1].next = &to;
   ++chain.count;
   device_end_ = tail_;
+}
+
+// It needs no key (InfiniBand C9-88, RFC 5040 section 5.1), and keeps its place in the queue.
+void QueuePair::make_empty_write(ibv_send_wr& to) noexcept {
+  to.opcode = IBV_WR_RDMA_WRITE;
+  to.wr.rdma.remote_addr = 0;
+  to.wr.rdma.rkey = 0;
 }
 
 void QueuePair::fill_sges(const fabric::SendWr& wr, SendChain& chain, ibv_send_wr& to) noexcept {

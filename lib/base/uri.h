@@ -1,4 +1,4 @@
-// Addresses: shm:/run/rrdk.sock, iwarp://127.0.0.1:20049, rdma://[fe80::1%eth0]:20049.
+// Addresses: shm:/run/rrdk.sock, iwarp://127.0.0.1:20049, verbs://[fe80::1%eth0]:20049.
 #pragma once
 
 #include <cstdint>

@@ -352,6 +352,10 @@ class Client {
    *                              name, which is looked up each time; port 20049 unless told. crc=1
    *                              asks for checksums, mpa=1 for servers of RFC 5044 without RFC
    *                              6581, timeout=S bounds the driver's own wait
+   *   verbs://HOST[:PORT][?...]  an RDMA device (InfiniBand, RoCE, iWARP, Linux's rxe and siw) on
+   *                              the way to HOST; port 20049 unless told. device=NAME says which,
+   *                              windows=no does without its memory windows. The first address
+   *                              decides for the process
    *
    * Server::listen() returns what to connect to, on its own host. The connection lives on poll core
    * `core`; negative: on the one with the fewest.

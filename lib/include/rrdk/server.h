@@ -324,8 +324,11 @@ class Server {
    * 20049 unless told, 0 for one that is free. iWARP neither encrypts nor authenticates: whoever
    * reaches the port, or can write into the connection, is a client (see ServerOptions::admit).
    *
+   * verbs://HOST[:PORT][?...] is the RDMA device that has this address; options and port as for
+   * Client::connect().
+   *
    * Errors: kBadUri (unknown scheme too), kAddressInUse, kNotFound (the directory is not there),
-   * kPermission, kSystem.
+   * kPermission, kUnsupported (no RDMA device, or another one than before), kSystem.
    */
   Result<std::string> listen(const std::string& uri);
   /** Stops accepting. Connections live on. */
