@@ -150,6 +150,7 @@ void print_served(const ServerStats& stats, bool replay_cache) {
   row("kept without reply", stats.replay.not_kept);
   row("answered SYSTEM_ERR", stats.replay.lost);
   row("run unprotected", stats.replay.unprotected);
+  row("refused", stats.replay.refused);
 }
 
 namespace {

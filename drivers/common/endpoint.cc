@@ -62,6 +62,11 @@ fabric::Identity identity_of(const Endpoint4Or6& endpoint) {
   fabric::Identity identity;
   if (endpoint.storage.ss_family == AF_INET6) {
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(endpoint.storage);
+    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {  // a host that comes to [::] and to 0.0.0.0 is one
+      in_addr_t v4 = 0;
+      std::memcpy(&v4, &v6.sin6_addr.s6_addr[12], sizeof(v4));
+      return {{AF_INET, v4, 0}};
+    }
     std::memcpy(&identity.words[1], &v6.sin6_addr, sizeof(v6.sin6_addr));
     identity.words[0] = uint64_t{v6.sin6_scope_id} << 8 | AF_INET6;
   } else if (endpoint.storage.ss_family == AF_INET) {
@@ -70,6 +75,17 @@ fabric::Identity identity_of(const Endpoint4Or6& endpoint) {
     identity.words[0] = AF_INET;
   }
   return identity;
+}
+
+// The loopback address, and those of one link, share a /64 with hosts that have nothing in common.
+fabric::Identity group_of(const Endpoint4Or6& endpoint) {
+  fabric::Identity group = identity_of(endpoint);
+  if ((group.words[0] & 0xff) != AF_INET6)
+    return group;
+  const auto& address = reinterpret_cast<const sockaddr_in6&>(endpoint.storage).sin6_addr;
+  if (!IN6_IS_ADDR_LINKLOCAL(&address) && !IN6_IS_ADDR_LOOPBACK(&address))
+    group.words[2] = 0;
+  return group;
 }
 
 std::string to_text(const Endpoint4Or6& endpoint) {

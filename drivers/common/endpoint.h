@@ -32,5 +32,7 @@ std::string host_of(const Endpoint4Or6& endpoint);
 
 // The same in numbers; not known when there is no address.
 fabric::Identity identity_of(const Endpoint4Or6& endpoint);
+// The same of its /64 where that belongs to one site: a host takes any address of it that it likes.
+fabric::Identity group_of(const Endpoint4Or6& endpoint);
 
 }  // namespace rrdk::drivers

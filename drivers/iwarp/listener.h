@@ -42,6 +42,7 @@ class ConnectRequest final : public fabric::ConnectRequest {
   std::span<const std::byte> private_data() const override { return frame_.private_data; }
   std::string peer() const override { return to_text(far_); }
   fabric::Identity identity() const override { return identity_of(far_); }
+  fabric::Identity group() const override { return group_of(far_); }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override;
   Result<void> accept(fabric::QueuePair& qp, std::span<const std::byte> private_data) override;

@@ -39,6 +39,7 @@ class ConnectRequest final : public fabric::ConnectRequest, public CmHandler {
   std::span<const std::byte> private_data() const override { return asked_.data(); }
   std::string peer() const override { return drivers::to_text(far_); }
   fabric::Identity identity() const override { return drivers::identity_of(far_); }
+  fabric::Identity group() const override { return drivers::group_of(far_); }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override;
   Result<void> accept(fabric::QueuePair& qp, std::span<const std::byte> private_data) override;

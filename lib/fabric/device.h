@@ -149,6 +149,9 @@ class ConnectRequest {
   // Never of the peer's own choosing: from the kernel (a process), or from the network (an address
   // without its port). Until the request was answered.
   virtual Identity identity() const { return {}; }
+  // That of all whom it could as well come as, where limits are concerned: a host has as many
+  // addresses as it likes of its IPv6 network.
+  virtual Identity group() const { return identity(); }
   // Makes our end, on which Receives can be posted before accept() connects it. Dropping a request
   // without an answer closes it.
   virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(const QueuePairOptions& options) = 0;

@@ -14,71 +14,109 @@ base::SipKey new_key() {
   return {word(), word()};
 }
 
-ReplayOptions without_replies(ReplayOptions options) {
-  options.entries = 0;
-  return options;
-}
-
 }  // namespace
 
-ClientTable::ClientTable(const ReplayOptions& options, uint32_t most_connections, Memory& memory)
-    : options_(options), most_connections_(most_connections), memory_(memory), key_(new_key()) {}
+ClientTable::ClientTable(const ReplayOptions& options, uint32_t outstanding,
+                         uint32_t most_connections, Memory& memory)
+    : options_(options),
+      outstanding_(outstanding),
+      most_connections_(most_connections),
+      memory_(memory),
+      key_(new_key()),
+      room_(options.ended_bytes),
+      groups_(0, Hash{key_}),
+      clients_(0, Hash{key_}) {}
 
 // Who is not known is another one each time.
-Client* ClientTable::find(const fabric::Identity& identity) noexcept {
-  if (!identity.known())
-    return nullptr;
-  auto found = std::ranges::find_if(clients_, [&](const std::unique_ptr<Client>& client) {
-    return client->identity == identity;
-  });
-  return found == clients_.end() ? nullptr : found->get();
-}
-
-Client* ClientTable::enter(const fabric::Identity& identity, uint64_t now_ns) {
+Client* ClientTable::enter(const fabric::Identity& identity, const fabric::Identity& group_identity,
+                           uint64_t now_ns) {
   std::lock_guard lock(lock_);
-  Client* client = find(identity);
-  if (client == nullptr) {
-    bool keeps = room_for_another(now_ns) && keep_replies_ && identity.known();
-    clients_.push_back(std::make_unique<Client>(
-        identity, keeps ? options_ : without_replies(options_), counters_, memory_));
-    client = clients_.back().get();
-  }
-  if (most_connections_ != 0 && client->connections >= most_connections_)
+  forget(now_ns);
+  const bool known = identity.known();
+  // No driver's begins with a zero.
+  const fabric::Identity name = known ? identity : fabric::Identity{{0, ++strangers_, 0}};
+  const fabric::Identity& group_name = known ? group_identity : name;
+  std::unique_ptr<ClientGroup>& group = groups_[group_name];
+  if (group == nullptr)
+    group = std::make_unique<ClientGroup>(
+        group_name, std::max<uint64_t>(options_.ended_bytes / kGroupShare, 1), room_, memory_);
+  if (most_connections_ != 0 && group->connections >= most_connections_)
     return nullptr;
+  std::unique_ptr<Client>& client = clients_[name];
+  if (client == nullptr) {
+    client = std::make_unique<Client>(name, *group, options_, outstanding_, counters_);
+    client->known = known;
+    ++group->clients;
+  } else if (client->connections == 0) {
+    away_.erase(client->away);
+  }
   ++client->connections;
-  return client;
+  ++group->connections;
+  return client.get();
 }
 
-// Of a client without connections its cache stays, for when it comes back.
 void ClientTable::leave(Client& client, uint64_t now_ns) {
   std::lock_guard lock(lock_);
+  --client.group.connections;
+  if (--client.connections != 0)
+    return;
   client.left_ns = now_ns;
-  if (--client.connections == 0 && (!client.identity.known() || client.replays.empty()))
+  client.away = away_.insert(away_.end(), &client);
+  if (!client.known || client.replays.empty() || remember(client, now_ns) != nullptr)
     erase(client);
 }
 
-// Forgets clients that were away for the time window, and if there are still too many the one that
-// was away longest.
-bool ClientTable::room_for_another(uint64_t now_ns) {
-  uint64_t window_ns = uint64_t{options_.window_ms} * 1'000'000;
-  std::erase_if(clients_, [&](const std::unique_ptr<Client>& client) {
-    return client->connections == 0 && client->left_ns + window_ns < now_ns;
-  });
-  if (clients_.size() < options_.clients)
-    return true;
-  Client* longest = nullptr;
-  for (const std::unique_ptr<Client>& client : clients_) {
-    if (client->connections == 0 && (longest == nullptr || client->left_ns < longest->left_ns))
-      longest = client.get();
+ClientTable::Lane ClientTable::lane_for(Client& client, uint64_t now_ns) {
+  if (!keep_replies_)
+    return {};
+  {
+    std::lock_guard lock(lock_);
+    if (const char* lacks = remember(client, now_ns))
+      return {.lane = nullptr, .lacks = lacks};
   }
-  if (longest != nullptr)
-    erase(*longest);
-  return clients_.size() < options_.clients;
+  ReplayLane* lane = client.replays.enter(now_ns);
+  return {.lane = lane,
+          .lacks = lane != nullptr
+                       ? nullptr
+                       : "there is too little room for what connections leave behind: enlarge "
+                         "ReplayOptions::ended_bytes"};
 }
 
-void ClientTable::erase(const Client& client) {
-  std::erase_if(clients_,
-                [&](const std::unique_ptr<Client>& each) { return each.get() == &client; });
+// Null: it is one of those that are; else why not.
+const char* ClientTable::remember(Client& client, uint64_t now_ns) {
+  if (client.remembered)
+    return nullptr;
+  if (!client.known)
+    return "the fabric can not tell who it is, so that it could not be recognised when it comes "
+           "back";
+  forget(now_ns);
+  uint32_t share = options_.clients / kGroupShare;
+  bool alone = client.group.clients == 1;
+  if (remembered_ >= options_.clients || (!alone && client.group.remembered >= share))
+    return "there are too many clients that may come back: enlarge ReplayOptions::clients";
+  client.remembered = true;
+  ++remembered_;
+  ++client.group.remembered;
+  return nullptr;
+}
+
+// Those that were away for the time window.
+void ClientTable::forget(uint64_t now_ns) {
+  uint64_t window_ns = uint64_t{options_.window_ms} * 1'000'000;
+  while (!away_.empty() && away_.front()->left_ns + window_ns < now_ns)
+    erase(*away_.front());
+}
+
+// It has no connections.
+void ClientTable::erase(Client& client) {
+  ClientGroup& group = client.group;
+  away_.erase(client.away);
+  remembered_ -= client.remembered;
+  group.remembered -= client.remembered;
+  --group.clients;
+  clients_.erase(fabric::Identity(client.identity));
+  if (group.clients == 0)
+    groups_.erase(fabric::Identity(group.identity));
 }
 
 }  // namespace rrdk::server

@@ -1,61 +1,115 @@
 // The clients of a server: how many connections each has, and its duplicate request cache. Touched
 // when connections come and go; a link then refers to its client.
+//
+// Of clients without connections, what they may yet repeat stays for the time window. Nothing makes
+// room earlier for one that comes: calls of a client for which there is none are refused.
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <span>
+#include <unordered_map>
 
 #include "base/sip_hash.h"
 #include "fabric/device.h"
 #include "mem/loans.h"
+#include "rrdk/server.h"
 #include "server/replay_cache.h"
+#include "server/replay_room.h"
 
 namespace rrdk::server {
 
-struct Client {
-  Client(const fabric::Identity& identity_in, const ReplayOptions& options,
-         ReplayCounters& counters, Memory& memory)
-      : identity(identity_in),
-        replays(options, counters),
-        borrower(mem::Borrower::create(memory)) {}
+// One group may have one in so many of what there is for all clients.
+constexpr uint32_t kGroupShare = 4;
+
+// Clients that can not be told apart where limits are concerned: a host has as many addresses as it
+// likes of its IPv6 network. Mostly it is one client.
+struct ClientGroup {
+  ClientGroup(const fabric::Identity& identity_in, uint64_t bytes, ReplayRoom& whole,
+              Memory& memory)
+      : identity(identity_in), room(bytes, &whole), borrower(mem::Borrower::create(memory)) {}
 
   const fabric::Identity identity;
-  ReplayCache replays;
+  ReplayRoom room;
   const mem::BorrowerRef borrower;  // of buffers for calls and replies
-  uint32_t connections = 0;         // under the table's lock, as is left_ns
-  uint64_t left_ns = 0;             // when it had none any more
+  uint32_t clients = 0;
+  uint32_t connections = 0;
+  uint32_t remembered = 0;
+};
+
+struct Client {
+  Client(const fabric::Identity& identity_in, ClientGroup& group_in, const ReplayOptions& options,
+         uint32_t outstanding, ReplayCounters& counters)
+      : identity(identity_in),
+        group(group_in),
+        replays(options, outstanding, group_in.room, counters) {}
+
+  const fabric::Identity identity;
+  ClientGroup& group;
+  ReplayCache replays;
+  // Under the table's lock.
+  uint32_t connections = 0;
+  bool known = false;                 // who it is
+  bool remembered = false;            // one of ReplayOptions::clients
+  uint64_t left_ns = 0;               // when it had no connection any more
+  std::list<Client*>::iterator away;  // then
 };
 
 class ClientTable {
  public:
-  // `most_connections` of one client; 0: any number.
-  ClientTable(const ReplayOptions& options, uint32_t most_connections, Memory& memory);
+  // Connections have at most `outstanding` calls; one client at most `most_connections` of them, 0:
+  // any number.
+  ClientTable(const ReplayOptions& options, uint32_t outstanding, uint32_t most_connections,
+              Memory& memory);
 
   // Whether caches keep replies, and not failures only. Before the first enter().
   void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
-  // A connection comes. Null: its client has too many.
-  Client* enter(const fabric::Identity& identity, uint64_t now_ns);
+  bool keeps_replies() const noexcept { return keep_replies_; }
+  // A connection comes. Null: its client, or that client's group, has too many.
+  Client* enter(const fabric::Identity& identity, const fabric::Identity& group, uint64_t now_ns);
   void leave(Client& client, uint64_t now_ns);
+
+  // What the calls of a connection fill; or why there is nothing to protect them with.
+  struct Lane {
+    ReplayLane* lane = nullptr;
+    const char* lacks = nullptr;
+  };
+  Lane lane_for(Client& client, uint64_t now_ns);
 
   const base::SipKey& key() const noexcept { return key_; }
   ReplayCounters& counters() noexcept { return counters_; }
   const ReplayCounters& counters() const noexcept { return counters_; }
 
  private:
-  Client* find(const fabric::Identity& identity) noexcept;
-  bool room_for_another(uint64_t now_ns);
-  void erase(const Client& client);
+  struct Hash {
+    base::SipKey key;
+    size_t operator()(const fabric::Identity& identity) const noexcept {
+      return static_cast<size_t>(base::sip_hash(key, std::as_bytes(std::span(identity.words))));
+    }
+  };
+  template <typename T>
+  using ByIdentity = std::unordered_map<fabric::Identity, T, Hash>;
+
+  const char* remember(Client& client, uint64_t now_ns);
+  void forget(uint64_t now_ns);
+  void erase(Client& client);
 
   const ReplayOptions options_;
+  const uint32_t outstanding_;
   const uint32_t most_connections_;
   Memory& memory_;
   const base::SipKey key_;
   bool keep_replies_ = false;
   ReplayCounters counters_;
+  ReplayRoom room_;
   std::mutex lock_;
-  std::vector<std::unique_ptr<Client>> clients_;
+  uint64_t strangers_ = 0;  // clients so far of which nothing is known
+  uint32_t remembered_ = 0;
+  ByIdentity<std::unique_ptr<ClientGroup>> groups_;
+  ByIdentity<std::unique_ptr<Client>> clients_;
+  std::list<Client*> away_;  // without connections, in the order in which they left
 };
 
 }  // namespace rrdk::server

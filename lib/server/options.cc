@@ -4,6 +4,7 @@
 #include <string>
 
 #include "proto/codec.h"
+#include "server/client_table.h"
 #include "server/growth.h"
 #include "server/rfc5666_config.h"
 #include "xprt/link.h"
@@ -32,7 +33,8 @@ Result<void> check_growth(const ServerOptions& options, const Memory& memory) {
   return {};
 }
 
-Result<void> check_replay(const ReplayOptions& replay) {
+Result<void> check_replay(const ServerOptions& options) {
+  const ReplayOptions& replay = options.replay;
   if (replay.entries > kMostReplayEntries)
     return xprt::wrong_option("replay.entries", replay.entries, "at most 65536 are possible");
   if (replay.entries == 0)
@@ -44,6 +46,12 @@ Result<void> check_replay(const ReplayOptions& replay) {
     return fail(Errc::kInvalidArgument, "replay.bytes is " + std::to_string(replay.bytes) +
                                             ": it can not hold one reply of replay.max_reply, " +
                                             std::to_string(replay.max_reply) + " bytes");
+  uint64_t least = kGroupShare * reserved_bytes(outstanding_calls(options));
+  if (replay.ended_bytes < least)
+    return fail(Errc::kInvalidArgument, "replay.ended_bytes is " +
+                                            std::to_string(replay.ended_bytes) +
+                                            ": with this number of credits at least " +
+                                            std::to_string(least) + " are needed");
   return {};
 }
 
@@ -88,7 +96,7 @@ Result<void> check(const ServerOptions& options, const Memory& memory) {
     return extensions;
   if (auto fits = check_memory(options, memory); !fits)
     return fits;
-  if (auto replay = check_replay(options.replay); !replay)
+  if (auto replay = check_replay(options); !replay)
     return replay;
   return check(options, options.rfc5666);
 }
@@ -97,11 +105,14 @@ uint32_t receive_bytes(const ServerOptions& options) {
   return proto::receive_bytes(options.inline_size, proto::versions_of(options.versions));
 }
 
+// With replies that the peer has yet to read, RDMA_DONEs come for them.
 uint32_t receives_of(const ServerOptions& options) {
-  uint32_t receives = options.credits + options.backward_credits;
-  if (options.rfc5666.enabled)  // for RDMA_DONEs
-    receives += std::min(options.rfc5666.exposed_replies, options.credits);
-  return receives;
+  return outstanding_calls(options) + options.backward_credits;
+}
+
+uint32_t outstanding_calls(const ServerOptions& options) {
+  uint32_t exposed = std::min(options.rfc5666.exposed_replies, options.credits);
+  return options.credits + (options.rfc5666.enabled ? exposed : 0);
 }
 
 }  // namespace rrdk::server

@@ -15,5 +15,7 @@ Result<void> check(const ServerOptions& options, const Memory& memory);
 // Bytes and number of the Receives of a connection that has not begun to grow.
 uint32_t receive_bytes(const ServerOptions& options);
 uint32_t receives_of(const ServerOptions& options);
+// Calls that one connection may have without having seen their replies.
+uint32_t outstanding_calls(const ServerOptions& options);
 
 }  // namespace rrdk::server

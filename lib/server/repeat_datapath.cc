@@ -1,4 +1,6 @@
 // Calls of procedures that are not idempotent, which clients may repeat on new connections.
+#include <utility>
+
 #include "runtime/poll_core.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
@@ -9,17 +11,15 @@ using service::Answer;
 
 // True: the call is the first of its kind, and is to be run. False: it has been answered, or waits.
 bool ServerLink::begin_once(CallContext& context) noexcept {
-  if (lane_ == nullptr) {
+  if (!server_.clients.keeps_replies()) [[unlikely]] {
     server_.clients.counters().unprotected.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
-  auto wake = [](CallContext& waiter) {
-    auto& link = static_cast<ServerLink&>(*waiter.dispatcher);
-    --link.waiting_;
-    link.answer_again(waiter);
-  };
+  const char* lacks = "all entries are of calls that run";
+  if (lane_ == nullptr) [[unlikely]]
+    lacks = open_lane();
   uint64_t print = fingerprint(server_.clients.key(), context.header, context.args);
-  switch (client_.replays.begin(context, *lane_, print, core().now(), wake)) {
+  switch (client_.replays.begin(context, lane_, print, core().now())) {
     case ReplayCache::Verdict::kRun:
       return true;
     case ReplayCache::Verdict::kWait:
@@ -29,19 +29,34 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
       return false;
     case ReplayCache::Verdict::kSeen:
       break;
+    case ReplayCache::Verdict::kRefuse:
+      refuse_unprotected(context, lacks);
+      return false;
   }
   answer_again(context);
   return false;
 }
 
+// Those that waited are answered on the cores of their own connections.
 void ServerLink::end_once(CallContext& context, bool whole) noexcept {
-  client_.replays.finish(context, context.answer == Answer::kDrop, whole, core().now());
+  CallContext* waiter =
+      client_.replays.finish(context, context.answer == Answer::kDrop, whole, core().now());
+  while (waiter != nullptr) {
+    CallContext& next = *std::exchange(waiter, waiter->next_waiter);
+    next.run = [](runtime::WorkItem& item) {
+      auto& woken = static_cast<CallContext&>(item);
+      auto& link = static_cast<ServerLink&>(*woken.dispatcher);
+      --link.waiting_;
+      link.answer_again(woken);
+    };
+    next.dispatcher->link().core().submit(next);
+  }
 }
 
 // With what the first one was answered.
 void ServerLink::answer_again(CallContext& context) noexcept {
   restart_reply(context);
-  switch (client_.replays.take(context, *lane_, server_.runtime.memory, core().now())) {
+  switch (client_.replays.take(context, lane_, server_.runtime.memory)) {
     case ReplayCache::Answer::kKept:
       if (!context.results->ok())
         return drop(context);  // no buffers: to say SYSTEM_ERR would be false
@@ -58,7 +73,8 @@ void ServerLink::answer_again(CallContext& context) noexcept {
 void ServerLink::release_waiting() noexcept {
   if (waiting_ == 0)
     return;
-  CallContext* waiter = client_.replays.withdraw(*this);
+  CallContext* waiter =
+      client_.replays.withdraw([this](const CallContext& each) { return each.dispatcher == this; });
   while (waiter != nullptr) {
     CallContext& context = *waiter;
     waiter = context.next_waiter;

@@ -3,10 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/poll_core.h"
 #include "server/kept_reply.h"
 #include "server/replay_cache.h"
-#include "service/dispatcher.h"
 
 namespace rrdk::server {
 
@@ -16,9 +14,8 @@ namespace {
 constexpr uint32_t kHashedArgs = 256;
 constexpr uint32_t kHashedWords = 6;
 
-void count(std::atomic<uint64_t>& counter, uint64_t more = 1) {
-  if (more != 0)
-    counter.fetch_add(more, std::memory_order_relaxed);
+void count(std::atomic<uint64_t>& counter) {
+  counter.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -46,123 +43,86 @@ uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
   return base::sip_hash(key, std::span(bytes).first(length));
 }
 
-ReplayEntry* ReplayCache::find(uint32_t xid, uint64_t fingerprint) noexcept {
-  auto same = [](const ReplayEntry& entry) { return entry.state != State::kDropped; };
-  for (const std::unique_ptr<ReplayLane>& lane : lanes_) {
-    if (ReplayEntry* entry = lane->find(xid, fingerprint, same))
-      return entry;
-  }
-  return nullptr;
-}
-
 bool ReplayCache::find_failure(uint32_t xid, uint64_t connection, uint64_t now_ns) noexcept {
   // datapath-allow: only for a client over which a connection failed lately
   std::lock_guard lock(lock_);
-  forget_failures(failed_.expire(now_ns));
-  const ReplayEntry* entry = failed_.find(xid, 0, [](const ReplayEntry&) { return true; });
-  return entry != nullptr && entry->connection != connection;
+  forget_failures(now_ns);
+  auto found = std::ranges::find(failures_, xid, &Failure::xid);
+  return found != failures_.end() && found->connection != connection;
 }
 
-void ReplayCache::forget_failures(uint64_t gone) noexcept {
-  failures_.fetch_sub(static_cast<uint32_t>(gone), std::memory_order_relaxed);
-  count(counters_.evicted, gone);
-}
-
-void ReplayCache::expire(uint64_t now_ns) noexcept {
-  for (const std::unique_ptr<ReplayLane>& lane : lanes_)
-    count(counters_.evicted, lane->expire(now_ns));
-}
-
-ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane& lane,
-                                        uint64_t fingerprint, uint64_t now_ns,
-                                        void (*wake)(CallContext&)) noexcept {
+ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane* lane,
+                                        uint64_t fingerprint, uint64_t now_ns) noexcept {
   // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
   std::lock_guard lock(lock_);
   expire(now_ns);
-  ReplayEntry* entry = find(context.header.xid, fingerprint);
+  if (lane != nullptr) [[likely]]
+    lane->expire(now_ns);
+  ReplayEntry* entry = index_.find(context.header.xid, fingerprint);
   if (entry == nullptr) {
-    uint64_t evicted = 0;
-    entry = lane.add(context.header.xid, fingerprint, State::kRunning, evicted);
-    count(counters_.evicted, evicted);
-    if (entry == nullptr)
-      count(counters_.unprotected);
+    if (lane != nullptr) [[likely]]
+      entry = lane->begin(context.header.xid, fingerprint, has_elders(*lane));
     context.replay = entry;
-    return Verdict::kRun;
+    return entry != nullptr ? Verdict::kRun : Verdict::kRefuse;
   }
   context.replay = entry;
   if (entry->state == State::kRunning) {
     count(counters_.waits);
-    context.wake = wake;
     context.next_waiter = std::exchange(entry->waiters, &context);
     return Verdict::kWait;
   }
-  ++entry->pins;
+  entry->lane->pin(*entry);
   return Verdict::kSeen;
 }
 
-void ReplayCache::finish(CallContext& context, bool dropped, bool whole, uint64_t now_ns) noexcept {
-  auto& entry = static_cast<ReplayEntry&>(*std::exchange(context.replay, nullptr));
-  CallContext* waiter = nullptr;
-  {
-    // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
-    std::lock_guard lock(lock_);
-    waiter = std::exchange(entry.waiters, nullptr);
-    for (CallContext* each = waiter; each != nullptr; each = each->next_waiter)
-      ++entry.pins;
-    uint64_t replies_dropped = 0;
-    if (dropped) {
-      entry.state = State::kDropped;
-    } else if (whole && entry.lane->keep(entry, context.call->reply().pieces(), replies_dropped)) {
-      entry.state = State::kDone;
-      count(counters_.stored);
-    } else {
-      entry.state = State::kNotKept;
-      count(counters_.not_kept);
-    }
-    count(counters_.not_kept, replies_dropped);
-    entry.lane->append(entry, now_ns);
-    if (dropped && entry.pins == 0)
-      entry.lane->release(entry);
-  }
-  while (waiter != nullptr) {
-    CallContext& next = *std::exchange(waiter, waiter->next_waiter);
-    next.run = [](runtime::WorkItem& item) {
-      auto& woken = static_cast<CallContext&>(item);
-      woken.wake(woken);
-    };
-    next.dispatcher->link().core().submit(next);
-  }
-}
-
-ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane& lane, Memory& memory,
-                                      uint64_t now_ns) noexcept {
+CallContext* ReplayCache::finish(CallContext& context, bool dropped, bool whole,
+                                 uint64_t now_ns) noexcept {
   auto& entry = static_cast<ReplayEntry&>(*std::exchange(context.replay, nullptr));
   // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
   std::lock_guard lock(lock_);
-  --entry.pins;
-  if (entry.state == State::kDropped) {
-    if (entry.pins == 0)
-      entry.lane->release(entry);
-    return Answer::kDropped;
+  ReplayLane& lane = *entry.lane;
+  CallContext* waiters = std::exchange(entry.waiters, nullptr);
+  for (CallContext* each = waiters; each != nullptr; each = each->next_waiter)
+    lane.pin(entry);
+  if (dropped) {
+    entry.state = State::kDropped;
+  } else if (whole && lane.keep(entry, context.call->reply().pieces())) {
+    entry.state = State::kDone;
+    count(counters_.stored);
+  } else {
+    entry.state = State::kNotKept;
+    count(counters_.not_kept);
   }
-  const bool kept = entry.state == State::kDone;
-  if (kept)
-    restore(entry.lane->reply_of(entry), *context.results, memory);
-  count(kept ? counters_.hits : counters_.lost);
-  if (entry.lane != &lane && entry.pins == 0)
-    move(entry, lane, now_ns);
-  return kept ? Answer::kKept : Answer::kNotKept;
+  lane.append(entry, now_ns);
+  if (dropped && entry.pins == 0)
+    lane.release(entry);
+  settle(lane);
+  return waiters;
 }
 
-void ReplayCache::move(ReplayEntry& entry, ReplayLane& lane, uint64_t now_ns) noexcept {
-  uint64_t evicted = 0;
-  ReplayEntry* moved = lane.add(entry.xid, entry.fingerprint, State::kRunning, evicted);
-  count(counters_.evicted, evicted);
-  if (moved == nullptr)
-    return;
-  uint64_t replies_dropped = 0;
-  lane.take_over(*moved, entry, now_ns, replies_dropped);
-  count(counters_.not_kept, replies_dropped);
+ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane* lane,
+                                      Memory& memory) noexcept {
+  auto& entry = static_cast<ReplayEntry&>(*std::exchange(context.replay, nullptr));
+  // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
+  std::lock_guard lock(lock_);
+  ReplayLane& home = *entry.lane;
+  home.unpin(entry);
+  const State state = entry.state;
+  if (state == State::kDropped) {
+    if (entry.pins == 0)
+      home.release(entry);
+  } else {
+    if (state == State::kDone)
+      restore(home.reply_of(entry), *context.results, memory);
+    count(state == State::kDone ? counters_.hits : counters_.lost);
+    // So it stays among the last of the connection that asked for it.
+    if (lane != nullptr && &home != lane && entry.pins == 0)
+      lane->take_over(entry, has_elders(*lane));
+  }
+  settle(home);
+  return state == State::kDone      ? Answer::kKept
+         : state == State::kDropped ? Answer::kDropped
+                                    : Answer::kNotKept;
 }
 
 }  // namespace rrdk::server

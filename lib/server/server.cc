@@ -48,7 +48,8 @@ uint64_t sweep_period_ns(const ServerOptions& options) {
 Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
     : runtime(runtime_in),
       options(options_in),
-      clients(options_in.replay, options_in.max_connections_per_client, runtime_in.memory),
+      clients(options_in.replay, server::outstanding_calls(options_in),
+              options_in.max_connections_per_client, runtime_in.memory),
       growth(runtime_in.memory, receive_bytes(options_in)),
       cores_(runtime_in.cores.size()) {
   if (options.rfc5666.enabled)  // the first service: there is nothing that it could clash with
@@ -175,7 +176,7 @@ void Server::Impl::arrive(OpenDevice& device, const Request& request) {
   }
   if (options.admit != nullptr && !options.admit(request->peer(), options.admit_argument))
     return refuse(*request, Rejection::kNotAdmitted, "ServerOptions::admit does not want it");
-  Client* client = clients.enter(request->identity(), base::Tsc::now_ns());
+  Client* client = clients.enter(request->identity(), request->group(), base::Tsc::now_ns());
   if (client == nullptr) {
     refused_per_client_.fetch_add(1, std::memory_order_relaxed);
     return refuse(*request, Rejection::kClient,
@@ -208,7 +209,7 @@ xprt::ConnectionOptions Server::Impl::engine_options(const Client& client) const
           .max_call = std::min(options.max_call, options.max_chunk_bytes),
           .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
           .max_chunk_bytes = options.max_chunk_bytes,
-          .borrower = client.borrower.get(),
+          .borrower = client.group.borrower.get(),
           .rfc5666 = {.enabled = options.rfc5666.enabled,
                       .max_reads = options.rfc5666.max_reads,
                       .align = options.rfc5666.align,
@@ -358,6 +359,7 @@ ReplayStats Server::Impl::replay_stats(const xprt::Counters& sum) const {
           .not_kept = read(c.not_kept),
           .lost = read(c.lost),
           .unprotected = read(c.unprotected),
+          .refused = read(c.refused),
           .failed_again = sum.refused_again};
 }
 

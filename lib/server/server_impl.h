@@ -54,8 +54,9 @@ struct Server::Impl final : runtime::Acceptor {
   std::atomic<uint64_t> closed_stalled = 0;
   base::LogLimit failures;  // of connections, by the peer's doing
   base::LogLimit stalls;
-  base::LogLimit idlers;   // silent ones, too
-  base::LogLimit growths;  // that were refused
+  base::LogLimit idlers;       // silent ones, too
+  base::LogLimit growths;      // that were refused
+  base::LogLimit unprotected;  // calls that were not run
 
  private:
   struct Listening {

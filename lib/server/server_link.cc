@@ -13,7 +13,7 @@ ServerLink::ServerLink(Server::Impl& server, Client& client, service::ContextPoo
       Dispatcher(*this, for_workers, server.runtime.memory, server.services, contexts),
       server_(server),
       client_(client),
-      lane_(client.replays.enter(core.now())) {}
+      lane_(server.clients.lane_for(client, core.now()).lane) {}
 
 ServerLink::~ServerLink() {
   client_.replays.leave(lane_, core().now());
@@ -103,6 +103,24 @@ rrdk::ReceiveSizes ServerLink::receive_size_report() const {
   // First what has ended, then the sizes, which are set before that is counted.
   const xprt::Counters counted = counters();
   return size_requests_.report(receive_sizes(), counted);
+}
+
+// There was no room when the connection came. Returns what there is none for.
+const char* ServerLink::open_lane() noexcept {
+  ClientTable::Lane found = server_.clients.lane_for(client_, core().now());
+  lane_ = found.lane;
+  return found.lacks;
+}
+
+// To run it would be to run its repetition, too.
+void ServerLink::refuse_unprotected(CallContext& context, const char* lacks) noexcept {
+  server_.clients.counters().refused.fetch_add(1, std::memory_order_relaxed);
+  if (auto left_out = server_.unprotected.allow(base::Tsc::now_ns()))
+    base::log_warning(
+        "a call of %s was not run, since a repetition of it could not be told: %s (%lu more since "
+        "the last such line)",
+        peer().c_str(), lacks, *left_out);
+  refuse(context, AcceptStat::kSystemErr);
 }
 
 void ServerLink::on_tick(uint64_t now_ns) {

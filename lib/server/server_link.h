@@ -65,6 +65,8 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
   bool begin_once(CallContext& context) noexcept override;
   void end_once(CallContext& context, bool whole) noexcept override;
   void answer_again(CallContext& context) noexcept;
+  const char* open_lane() noexcept;
+  void refuse_unprotected(CallContext& context, const char* lacks) noexcept;
   void release_waiting() noexcept;
   void log_end(const std::string& reason);
 
@@ -79,7 +81,7 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
 
   Server::Impl& server_;
   Client& client_;
-  ReplayLane* const lane_;                    // null: replies are not kept
+  ReplayLane* lane_ = nullptr;                // null: there is no cache, or no room in it
   uint32_t waiting_ = 0;                      // calls that wait for one that they repeat
   std::shared_ptr<BackwardClient> backward_;  // null: no calls are made of it
   BackwardClient::Impl* back_ = nullptr;      // of that

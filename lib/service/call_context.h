@@ -45,7 +45,6 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   CallContext* following = nullptr;
   // Of procedures that are not idempotent, for the Dispatcher; null: not, or not any more.
   OnceRecord* replay = nullptr;
-  void (*wake)(CallContext& context) = nullptr;
   CallContext* next_waiter = nullptr;
 
   ServerCall handle() noexcept { return ServerCall(this); }

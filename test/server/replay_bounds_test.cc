@@ -1,6 +1,10 @@
 // What the duplicate request cache forgets, and what it must not.
 #include <array>
+#include <deque>
+#include <vector>
 
+#include "../client/log_lines.h"
+#include "server/client_table.h"
 #include "server/replay_cache.h"
 #include "site.h"
 #include "test/seed.h"
@@ -11,38 +15,41 @@ namespace {
 constexpr size_t kResults = 13;  // of a reply without chunks: the first word of results
 
 TEST(ReplayBounds, TheOldestAreForgotten) {
-  Site site({.replay = {.entries = 16, .bytes = 4096, .max_reply = 1024}});
+  constexpr uint32_t kHeld = 40 + 16;  // entries, and for the first calls as many as credits
+  Site site({.credits = 16, .replay = {.entries = 40, .bytes = 4096, .max_reply = 1024}});
   auto client = site.connect();
   auto run = [&](uint32_t xid, uint32_t length) {
     RawCall call = {.xid = xid, .procedure = kAppendData, .arguments = {length}};
     return site.call(*client, call).at(kResults);
   };
-  for (uint32_t i = 1; i <= 16; ++i)
+  for (uint32_t i = 1; i <= kHeld; ++i)
     EXPECT_EQ(run(i, 4), i);
   EXPECT_EQ(site.replay().evicted, 0u);
-  EXPECT_EQ(run(1, 4), 1u);
-  EXPECT_EQ(run(17, 4), 17u);  // instead of 1
-  EXPECT_EQ(run(2, 4), 2u);
-  EXPECT_EQ(run(1, 4), 18u);  // which then runs again
+  EXPECT_EQ(run(kHeld, 4), kHeld);
+  EXPECT_EQ(run(kHeld + 1, 4), kHeld + 1);  // instead of 1
+  EXPECT_EQ(run(kHeld, 4), kHeld);
+  EXPECT_EQ(run(1, 4), kHeld + 2);  // which then runs again: its client had the reply long ago
   EXPECT_EQ(site.replay().evicted, 2u);
   // Fewer, when they are large: with what is around its bytes three of these fit.
   for (uint32_t i = 1; i <= 50; ++i) {
-    EXPECT_EQ(run(100 + i, 940), 18 + i);
+    EXPECT_EQ(run(100 + i, 940), kHeld + 2 + i);
     for (uint32_t back = 0; back < 3 && back < i; ++back)
-      EXPECT_EQ(run(100 + i - back, 940), 18 + i - back);
+      EXPECT_EQ(run(100 + i - back, 940), kHeld + 2 + i - back);
   }
-  EXPECT_EQ(run(101, 940), 69u);
+  uint32_t before = site.service.runs;
+  run(101, 940);  // SYSTEM_ERR
+  EXPECT_EQ(site.service.runs, before);
   // Another client has its own.
   auto other = site.connect(2);
   RawCall call = {.xid = 1, .procedure = kAppend, .arguments = {1}};
   for (; call.xid < 100; ++call.xid)
     site.call(*other, call);
-  EXPECT_EQ(run(150, 940), 68u);
+  EXPECT_EQ(run(150, 940), kHeld + 52);
 }
 
 // A client that comes back gets what was unanswered, however busy its other connections were.
 TEST(ReplayBounds, ConnectionsDoNotPushOutEachOthers) {
-  Site site({.replay = {.entries = 16}});
+  Site site({.credits = 16, .replay = {.entries = 16}});
   auto broken = site.connect();
   auto busy = site.connect();
   RawCall call = {.xid = 1, .procedure = kAppend, .arguments = {1}};
@@ -55,7 +62,6 @@ TEST(ReplayBounds, ConnectionsDoNotPushOutEachOthers) {
   for (call.xid = 1; call.xid <= 16; ++call.xid)
     EXPECT_EQ(site.call(*again, call).at(kResults), call.xid);
   EXPECT_EQ(site.replay().hits, 16u);
-  // Lanes of connections that have ended are used again, the oldest first.
   for (call.xid = 1000; call.xid != 1040; ++call.xid) {
     site.call(*again, call);
     site.cut(again);
@@ -69,7 +75,7 @@ TEST(ReplayBounds, ConnectionsDoNotPushOutEachOthers) {
 // What a client asks for on each new connection stays, however often the connection breaks and
 // whatever else it calls meanwhile.
 TEST(ReplayBounds, WhatIsRepeatedIsNotForgotten) {
-  Site site({.replay = {.entries = 16, .bytes = 4096, .max_reply = 1024}});
+  Site site({.credits = 1, .replay = {.entries = 1, .bytes = 4096, .max_reply = 1024}});
   auto client = site.connect();
   RawCall lost = {.xid = 1, .procedure = kAppendData, .arguments = {940}};
   Received first = site.call(*client, lost);
@@ -83,7 +89,6 @@ TEST(ReplayBounds, WhatIsRepeatedIsNotForgotten) {
     }
   }
   EXPECT_EQ(site.replay().hits, 40u);
-  EXPECT_GT(site.replay().evicted, 0u) << "the others are";
 }
 
 // Nor does one go that nobody had the time to ask for.
@@ -100,7 +105,7 @@ TEST(ReplayBounds, ConnectionsWithoutCallsCostNothing) {
 }
 
 TEST(ReplayBounds, WhatHasNoRoomAnyMoreIsNotRunAgain) {
-  Site site({.replay = {.entries = 16, .bytes = 4096, .max_reply = 1024}});
+  Site site({.credits = 16, .replay = {.entries = 16, .bytes = 4096, .max_reply = 1024}});
   auto client = site.connect();
   RawCall call = {.xid = 1, .procedure = kAppendData, .arguments = {940}};
   for (; call.xid <= 8; ++call.xid)
@@ -118,7 +123,7 @@ TEST(ReplayBounds, WhatHasNoRoomAnyMoreIsNotRunAgain) {
 TEST(ReplayBounds, WhatIsNotForgottenIsRight) {
   std::mt19937_64 random(test::run_seed());
   auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
-  Site site({.replay = {.entries = 32, .bytes = 5000, .max_reply = 3000}});
+  Site site({.credits = 16, .replay = {.entries = 16, .bytes = 5000, .max_reply = 3000}});
   auto client = site.connect();
   std::array<uint32_t, 60> runs{};
   std::array<uint32_t, 60> lengths{};
@@ -147,23 +152,90 @@ TEST(ReplayBounds, WhatIsNotForgottenIsRight) {
   EXPECT_GT(site.replay().evicted, 0u);
 }
 
-TEST(ReplayBounds, CallsThatRunAreNotForgotten) {
-  Site site({.replay = {.entries = 16}});
-  auto client = site.connect();
-  RawCall call = {.xid = 1, .procedure = kAppendKept};
-  for (; call.xid <= 20; ++call.xid) {
-    Site::send(*client, call);
-    site.until([&] { return site.service.keeper.kept() == call.xid; });
+// All of a client's connections break at once, as they do when a network does: each of its calls is
+// known on whatever connection it comes again.
+TEST(ReplayBounds, AllConnectionsOfAClientBrokenAtOnce) {
+  constexpr uint32_t kConnections = 24, kCalls = 8;
+  Site site({.credits = kCalls});
+  std::vector<std::unique_ptr<RawClient>> clients;
+  RawCall call = {.xid = 1, .procedure = kAppend, .arguments = {1}};
+  for (uint32_t i = 0; i < kConnections; ++i) {
+    clients.push_back(site.connect(1, kCalls));
+    // More than it can have outstanding: the others are of no interest any more.
+    for (uint32_t k = 0; k < 3 * kCalls; ++k, ++call.xid)
+      EXPECT_EQ(site.call(*clients[i], call).at(kResults), call.xid);
   }
-  EXPECT_EQ(site.replay().unprotected, 4u);
-  EXPECT_EQ(site.replay().evicted, 0u);
-  site.service.keeper.release();
-  for (uint32_t i = 1; i <= 20; ++i)
-    EXPECT_EQ(site.answer(*client).at(kResults), i);
+  for (auto& client : clients)
+    site.cut(client);
+  const uint32_t runs = site.service.runs;
+  for (uint32_t i = 0; i < kConnections; ++i) {
+    clients[i] = site.connect(1, kCalls);
+    for (uint32_t k = 2 * kCalls; k < 3 * kCalls; ++k) {
+      call.xid = 1 + i * 3 * kCalls + k;
+      EXPECT_EQ(site.call(*clients[i], call).at(kResults), call.xid);
+    }
+  }
+  EXPECT_EQ(site.service.runs, runs);
+  EXPECT_EQ(site.replay().hits, uint64_t{kConnections} * kCalls);
+  EXPECT_EQ(site.replay().refused, 0u);
 }
 
-// Clients that went away make room for those that come.
+// The same, and the server hears of none of the ends before the repetitions come.
+TEST(ReplayBounds, ConnectionsThatStillLookAlive) {
+  constexpr uint32_t kConnections = 16;
+  Site site({.credits = 4});
+  std::vector<std::unique_ptr<RawClient>> clients;
+  RawCall call = {.xid = 1, .procedure = kAppend, .arguments = {1}};
+  for (uint32_t i = 0; i < 2 * kConnections; ++i) {
+    clients.push_back(site.connect(1, 4));
+    call.xid = i % kConnections;
+    EXPECT_EQ(site.call(*clients[i], call).at(kResults), call.xid + 1);
+  }
+  EXPECT_EQ(site.service.runs, kConnections);
+}
+
+// A call that was sent on an old connection, repeated on a new one, and is read from the old one
+// last: however much the new one was used meanwhile, it is not run again.
+TEST(ReplayBounds, AnOldConnectionMayBeSlow) {
+  for (bool ends : {false, true}) {
+    Site site({.credits = 16, .replay = {.entries = 32}});
+    auto old = site.connect();
+    auto fresh = site.connect();
+    RawCall late = {.xid = 1, .procedure = kAppend, .arguments = {1}};
+    EXPECT_EQ(site.call(*fresh, late).at(kResults), 1u);
+    RawCall other = {.xid = 2, .procedure = kAppend, .arguments = {1}};
+    for (; other.xid <= 500; ++other.xid)
+      EXPECT_EQ(site.call(*fresh, other).at(kResults), other.xid);
+    if (ends)
+      site.cut(fresh);
+    site.call(*old, late);
+    EXPECT_EQ(site.service.runs, 500u) << ends;
+  }
+}
+
+// Clients that come by push nothing out, however many they are.
+TEST(ReplayBounds, OtherClientsThatComeBy) {
+  Site site({.credits = 4, .replay = {.entries = 4, .bytes = 1024, .max_reply = 512}});
+  RawCall call = {.xid = 7, .procedure = kAppend, .arguments = {1}};
+  auto run = [&](uint64_t name) {
+    auto client = site.connect(name, 4);
+    uint32_t number = site.call(*client, call).at(kResults);
+    site.cut(client);
+    return number;
+  };
+  EXPECT_EQ(run(1), 1u);
+  for (uint32_t name = 2; name <= 300; ++name)
+    EXPECT_EQ(run(name), name);
+  EXPECT_EQ(run(1), 1u);
+  EXPECT_EQ(site.service.runs, 300u);
+  EXPECT_EQ(site.replay().evicted, 0u);
+  EXPECT_EQ(site.replay().refused, 0u);
+}
+
+// Beyond the bound a newcomer's calls are not run, and it is said why; those that may run twice
+// are.
 TEST(ReplayBounds, OfClients) {
+  LogLines log;
   Site site({.replay = {.clients = 2}});
   RawCall call = {.xid = 7, .procedure = kAppend, .arguments = {1}};
   auto run = [&](uint64_t name) {
@@ -173,23 +245,115 @@ TEST(ReplayBounds, OfClients) {
     return number;
   };
   EXPECT_EQ(run(1), 1u);
-  EXPECT_EQ(run(2), 2u);
-  EXPECT_EQ(run(1), 1u);
-  EXPECT_EQ(run(3), 3u);  // instead of 2, which was away longest
-  EXPECT_EQ(run(1), 1u);
-  EXPECT_EQ(run(2), 4u);
-  // Those that are here stay, and who comes then goes without.
-  auto one = site.connect(1);
   auto two = site.connect(2);
-  EXPECT_EQ(run(4), 5u);
-  EXPECT_EQ(run(4), 6u);
-  EXPECT_EQ(site.replay().unprotected, 2u);
-  EXPECT_EQ(site.call(*two, call).at(kResults), 4u);
+  EXPECT_EQ(site.call(*two, call).at(kResults), 2u);
+  auto three = site.connect(3);
+  EXPECT_EQ(site.call(*three, call).at(kResults - 1),
+            static_cast<uint32_t>(AcceptStat::kSystemErr));
+  EXPECT_EQ(site.service.runs, 2u);
+  EXPECT_EQ(site.replay().refused, 1u);
+  EXPECT_EQ(log.count(LogLevel::kWarning, "was not run", "ReplayOptions::clients"), 1);
+  RawCall harmless = {.xid = 8, .procedure = kAgain, .arguments = {1}};
+  EXPECT_EQ(site.call(*three, harmless).at(kResults), 3u);
+  EXPECT_EQ(run(1), 1u);
+  EXPECT_EQ(site.call(*two, call).at(kResults), 2u);
+  EXPECT_EQ(site.replay().unprotected, 0u);
+}
+
+TEST(ReplayBounds, OfAnIpv6Network) {
+  ReplayOptions options = {.clients = 8};
+  std::unique_ptr<Memory> memory = make_memory();
+  server::ClientTable table(options, 4, 3, *memory);
+  table.keep_replies(true);
+  constexpr fabric::Identity kNetwork = {{10, 1, 0}};
+  auto enter = [&](uint64_t host, const fabric::Identity& group) {
+    return table.enter({{10, 1, host}}, group, 0);
+  };
+  // Connections of all its hosts count.
+  server::Client* one = enter(1, kNetwork);
+  server::Client* two = enter(2, kNetwork);
+  server::Client* three = enter(3, kNetwork);
+  ASSERT_TRUE(one && two && three);
+  EXPECT_NE(one, two) << "a cache of its own for each";
+  EXPECT_EQ(enter(4, kNetwork), nullptr);
+  // And a quarter of those that are remembered.
+  EXPECT_NE(table.lane_for(*one, 0).lane, nullptr);
+  EXPECT_NE(table.lane_for(*two, 0).lane, nullptr);
+  EXPECT_EQ(table.lane_for(*three, 0).lane, nullptr);
+  server::Client* other = enter(5, {{10, 1, 5}});
+  EXPECT_NE(table.lane_for(*other, 0).lane, nullptr);
+  for (server::Client* client : {one, two, three, other})
+    table.leave(*client, 0);
+}
+
+// A cache alone, with calls that are never answered: their replies are not kept.
+struct Alone {
+  explicit Alone(uint32_t outstanding, uint64_t room_bytes = 1 << 20, const ReplayOptions& o = {})
+      : room(room_bytes), cache(o, outstanding, room, counters) {}
+
+  server::ReplayCache::Verdict begin(server::ReplayLane& lane, uint32_t xid, uint64_t now_ns = 0) {
+    service::CallContext& context = contexts.emplace_back();
+    context.header.xid = xid;
+    auto verdict = cache.begin(context, &lane, xid, now_ns);
+    if (verdict == Verdict::kSeen) {
+      EXPECT_EQ(cache.take(context, &lane, *memory), server::ReplayCache::Answer::kNotKept);
+    }
+    return verdict;
+  }
+  void run(server::ReplayLane& lane, uint32_t xid, uint64_t now_ns = 0) {
+    EXPECT_EQ(begin(lane, xid, now_ns), Verdict::kRun);
+    EXPECT_EQ(cache.finish(contexts.back(), false, false, now_ns), nullptr);
+  }
+
+  using Verdict = server::ReplayCache::Verdict;
+  server::ReplayCounters counters;
+  server::ReplayRoom room;
+  server::ReplayCache cache;
+  std::deque<service::CallContext> contexts;
+  std::unique_ptr<Memory> memory = make_memory();
+};
+
+TEST(ReplayBounds, CallsThatRunAreNotForgotten) {
+  Alone alone(4, 1 << 20, {.entries = 4});
+  server::ReplayLane& lane = *alone.cache.enter(0);
+  const uint32_t held = lane.capacity();
+  for (uint32_t xid = 1; xid <= held; ++xid)
+    EXPECT_EQ(alone.begin(lane, xid), Alone::Verdict::kRun);
+  EXPECT_EQ(alone.begin(lane, held + 1), Alone::Verdict::kRefuse);
+  alone.cache.finish(alone.contexts.front(), false, false, 0);
+  EXPECT_EQ(alone.begin(lane, held + 2), Alone::Verdict::kRun);
+  EXPECT_EQ(alone.begin(lane, 2), Alone::Verdict::kWait);
+}
+
+// A connection is given what it may leave behind before its first call.
+TEST(ReplayBounds, OfWhatConnectionsLeaveBehind) {
+  constexpr uint32_t kOutstanding = 4;
+  constexpr uint64_t kWindow = 2'000'000;
+  const uint64_t reserved = server::reserved_bytes(kOutstanding);
+  Alone alone(kOutstanding, 2 * reserved + 100, {.window_ms = 2});
+  server::ReplayLane* one = alone.cache.enter(0);
+  server::ReplayLane* two = alone.cache.enter(0);
+  ASSERT_TRUE(one != nullptr && two != nullptr);
+  EXPECT_EQ(alone.cache.enter(0), nullptr);
+  for (uint32_t xid = 1; xid <= 1000; ++xid)
+    alone.run(*one, xid);
+  alone.cache.leave(one, 0);
+  EXPECT_LE(alone.room.taken(), 2 * reserved);
+  EXPECT_EQ(alone.cache.enter(0), nullptr) << "what is remembered is not given away";
+  for (uint32_t xid = 1000; xid > 1000 - kOutstanding; --xid)
+    EXPECT_EQ(alone.begin(*two, xid), Alone::Verdict::kSeen);
+  alone.cache.leave(two, kWindow);
+  // Time gives it back.
+  EXPECT_NE(alone.cache.enter(1 + kWindow), nullptr);
+  EXPECT_FALSE(alone.cache.empty());
+  alone.cache.leave(alone.cache.enter(2 + 2 * kWindow), 2 + 2 * kWindow);
+  EXPECT_EQ(alone.room.taken(), reserved);
 }
 
 TEST(ReplayBounds, OfTime) {
-  server::ReplayCounters counters;
-  server::ReplayCache cache({.window_ms = 2}, counters);
+  Alone alone(4, 1 << 20, {.window_ms = 2});
+  server::ReplayCache& cache = alone.cache;
+  server::ReplayCounters& counters = alone.counters;
   constexpr uint64_t kWindow = 2'000'000;
   cache.note_failure(7, 1, 1000);
   cache.note_failure(8, 1, 2000);

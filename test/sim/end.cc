@@ -125,7 +125,10 @@ void End::on_event(uint32_t what, uint64_t argument) {
     case kDisconnected:
       if (context_.traced)
         context_.trace(name_, "disconnected");
-      use_engine([](xprt::Connection& engine) { engine.on_disconnected(); });
+      use_engine([this](xprt::Connection& engine) {
+        engine.on_disconnected();
+        release_waiting();
+      });
       return;
     case kPost:
       post_pending_ = false;
@@ -140,6 +143,9 @@ void End::on_event(uint32_t what, uint64_t argument) {
       use_engine([&](xprt::Connection&) { answer(*held.call, *held.shape); });
       return;
     }
+    case kWake:
+      use_engine([&](xprt::Connection&) { wake(argument); });
+      return;
     case kHangUp:
       queue_pair_.fail("the engine wants it");
       return;
@@ -216,9 +222,13 @@ void End::bury() {
                   queue_pair_.keys().held());
   if (context_.traced)
     context_.trace(name_, "idle");
+  if (engine_->counters().credit_overruns != 0)
+    context_.fail(name_, "calls are taken for more than was granted");
+  leave_cache();
+  if (is_requester())
+    last_xids_ = engine_->last_xids();
   engine_.reset();
-  if (session_.over())
-    session_.around().owner.on_over(session_);
+  session_.around().owner.on_buried(session_);
 }
 
 void End::on_reports(std::span<const Report> reports) {
@@ -260,8 +270,10 @@ void End::note_properties(const Report& report) {
 
 void End::on_queue_pair_error() {
   context_.schedule.after(context_.delay(), *this, kDisconnected);
+  // The other end may hear of it when the requester has come back.
+  uint64_t late = session_.around().replays != nullptr ? context_.random.below(60) : 1;
   if (peer_ != nullptr)
-    context_.schedule.after(context_.delay(), *peer_, kBreak);
+    context_.schedule.after(late * context_.delay(), *peer_, kBreak);
 }
 
 About End::on_send(std::span<const std::byte> message) {
@@ -318,6 +330,9 @@ void End::on_call(xprt::IncomingCall& call) {
   if (context_.traced)
     context_.trace(name_, "call %u arrives, xid %08x", shape->serial, call.xid());
   const Weather& weather = session_.around().weather;
+  bool once = session_.around().replays != nullptr && !shape->idempotent && !shape->refused;
+  if (once && !begin_once(call, *shape))
+    return;
   if (weather.answers_at_once && context_.random.one_in(2)) {
     answer(call, *shape);
     return;
@@ -338,8 +353,10 @@ void End::answer(xprt::IncomingCall& call, Shape& shape) {
     engine_->refuse(call, 0, 0);
   } else if (shape.dropped) {
     dropped_ = true;
+    end_once(call, true);
     engine_->drop(call);
   } else if (session_.around().traffic.write_reply(call, shape)) {
+    end_once(call, false);
     engine_->reply(call);
   } else {
     context_.fail(name_, "the simulation has too little memory for a reply");

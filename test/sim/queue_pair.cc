@@ -106,6 +106,7 @@ void QueuePair::post_one(const SendWr& wr) {
   }
   queue_.emplace_back();
   queue_.back().wr = wr;
+  queue_.back().number = posted_++;
   queue_.back().about = about;
 }
 
@@ -142,6 +143,9 @@ void QueuePair::execute_next() {
     return;
   }
   retries_ = 0;
+  // lib/fabric/work.h: in the order of posting, whichever of them report their completion.
+  if (request.number != taken_effect_++)
+    context_.fail(name_, "a %s takes effect out of order", name_of(request.wr.op));
   if (context_.traced)
     context_.trace(name_, "execute %s: %s", name_of(request.wr.op), to_string(request.status));
   uint64_t number = next_++;

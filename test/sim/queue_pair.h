@@ -92,6 +92,7 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   enum class Outcome : uint8_t { kDone, kRetry, kFailed };
   struct Request {
     fabric::SendWr wr;
+    uint64_t number = 0;  // in the order of posting
     About about = About::kCall;
     bool done = false;
     fabric::WcStatus status = fabric::WcStatus::kSuccess;
@@ -138,8 +139,10 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   uint32_t reads_ = 0;
   uint32_t receives_given_ = 0;
   uint32_t receives_reported_ = 0;
-  uint64_t first_ = 0;         // number of queue_.front()
-  uint64_t next_ = 0;          // number of the next request to execute
+  uint64_t first_ = 0;  // number of queue_.front()
+  uint64_t next_ = 0;   // number of the next request to execute
+  uint64_t posted_ = 0;
+  uint64_t taken_effect_ = 0;
   std::deque<Request> queue_;  // posted, not yet reported
   std::deque<bool> slots_;     // of the send queue in use: signaled?
   std::deque<fabric::ReceiveWr> receives_;

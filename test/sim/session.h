@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +12,8 @@
 
 #include "context.h"
 #include "queue_pair.h"
+#include "server/replay_cache.h"
+#include "service/call_context.h"
 #include "traffic.h"
 #include "weather.h"
 #include "wire.h"
@@ -20,12 +23,14 @@
 namespace rrdk::sim {
 
 class Session;
+class End;
 
 // What the world hears of its sessions.
 class SessionOwner {
  public:
   virtual void on_ended(Call& call) = 0;
-  virtual void on_over(Session& session) = 0;
+  // One of its ends is idle, and gone.
+  virtual void on_buried(Session& session) = 0;
   virtual bool ticks() const = 0;
   // The active call of that end with this XID on this connection; null: none.
   virtual Call* call_of(const Session& session, xprt::Role caller, uint32_t xid) = 0;
@@ -44,6 +49,14 @@ struct Surroundings {
   Memory& responder_memory;
   xprt::CallPool& requester_calls;
   xprt::CallPool& responder_calls;
+  server::ReplayCache* replays;  // null: calls may run twice
+};
+
+// A call at the responder that is to run once.
+struct OnceCall : service::CallContext {
+  End* end;
+  Shape* shape;
+  uint64_t number;
 };
 
 class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
@@ -54,6 +67,9 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void connect(End& peer);
   void hang_up(const char* why);
   void give_up();  // before it was connected
+  // The XIDs of an earlier connection.
+  void continue_xids(std::span<const uint32_t> last) { engine_->continue_xids(last); }
+  const std::vector<uint32_t>& last_xids() const { return last_xids_; }  // when it is not alive
 
   // The upper layer's requests.
   void submit(Call& call);
@@ -90,7 +106,8 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
     kAnswer,
     kHangUp,
     kTick,
-    kTurn
+    kTurn,
+    kWake
   };
   struct Held {
     uint64_t number;
@@ -111,6 +128,14 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void note_end(Wire::Record& record, bool given_up);
   void bury();
   void answer(xprt::IncomingCall& call, Shape& shape);
+  // once.cc: as ServerLink does it
+  bool begin_once(xprt::IncomingCall& call, Shape& shape);
+  void end_once(xprt::IncomingCall& call, bool dropped);
+  void answer_again(OnceCall& call);
+  void refuse_unprotected(xprt::IncomingCall& call, Shape& shape);
+  void wake(uint64_t number);
+  void release_waiting();
+  void leave_cache();
   bool is_requester() const { return role_ == xprt::Role::kRequester; }
   // What is known of the calls that this end makes, and of those that it takes.
   Wire& own();
@@ -136,6 +161,9 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   uint32_t least_window_ = 1;
   uint64_t numbers_ = 0;
   std::vector<Held> held_;
+  server::ReplayLane* lane_ = nullptr;
+  std::list<OnceCall> once_;
+  std::vector<uint32_t> last_xids_;
   std::vector<fabric::Completion> completions_;
 };
 

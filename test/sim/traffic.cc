@@ -121,6 +121,7 @@ bool Traffic::prepare(Call& call, const Shape& shape) {
   call.cancelled = call.again = false;
   call.out.user = &call;
   call.out.deadline_ns = 0;
+  call.out.resend = false;
   call.out.force_long = shape.force_long;
   uint64_t reply = stream_length(shape.results);
   if (!offer(call, shape, reply))
@@ -257,11 +258,11 @@ void Traffic::check_outcome(const Call& call, const std::string& who, const Allo
       check_data(call, shape, who);
       break;
     case CallStatus::kChunkError:
-      allowed = shape.refused || shape.small_room || shape.small_reply || allowance.refused ||
-                (shape.backward && is_large(shape.results));
+      allowed = shape.refused || shape.small_room || shape.small_reply || shape.not_run ||
+                shape.not_kept || allowance.refused || (shape.backward && is_large(shape.results));
       break;
     case CallStatus::kRemoteError:  // version 2: no buffers in time, or a refusal without a code
-      allowed = allowance.refused || shape.refused;
+      allowed = allowance.refused || shape.refused || shape.not_run || shape.not_kept;
       break;
     case CallStatus::kTimeout:
       allowed = call.out.deadline_ns != 0 && call.out.deadline_ns <= context_.schedule.now();

@@ -33,6 +33,10 @@ struct Shape {
   bool small_reply = false;  // the rest of the reply may have
   bool plain_end = false;    // made when all is quiet: it must succeed
   bool backward = false;     // of the server to its client: inline or not at all
+  bool idempotent = false;   // it may run twice
+  uint32_t runs = 0;         // of its handler, those aside that ended its connection
+  bool not_run = false;      // there was no room to remember it
+  bool not_kept = false;     // it was repeated, and its reply was not kept
 };
 
 // Room for one segment of a result, with guard bytes around it.
@@ -82,6 +86,7 @@ class Traffic {
   void check_guards(const Call& call, const std::string& who);
 
   // The responder's side.
+  Memory& memory() { return memory_; }
   Shape* check_arguments(const xprt::IncomingCall& call, const std::string& who);
   bool write_reply(xprt::IncomingCall& call, const Shape& shape);
 

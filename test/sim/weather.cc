@@ -37,6 +37,21 @@ Weather::Weather(Random& random) {
   deadlines = random.one_in(3);
   failed_connects = random.one_in(10);
   abrupt = random.one_in(3);
+  once = random.one_in(3);
+  if (once) {
+    lines = random.between(2, 10);
+    calls = random.between(40, 150);
+    calls_at_once = random.between(1, 6);
+    keys = 4000;
+    requester_memory = responder_memory = 0;
+    incoming_calls = 512;
+    both_ways = false;
+    breaks = true;
+    longest_peace = random.between(50'000, 1'000'000);
+  }
+  once_credits = random.between(1, kMostCredits);
+  longest_kept = random.one_in(3) ? 2'000 : 512 << 10;
+  most_lanes = random.one_in(4) ? random.between(1, 3 * lines) : 1000;
   if (scarce())
     tick_ns = 1'000'000;  // who waits for what others hold looks again at each tick
 }
@@ -44,7 +59,9 @@ Weather::Weather(Random& random) {
 xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) const {
   xprt::ConnectionOptions o;
   o.role = role;
-  o.credits = random.one_in(3) ? 1 + random.below(2) : 1 + random.below(8);
+  o.credits = random.one_in(3) ? 1 + random.below(2) : random.between(1, kMostCredits);
+  if (once && role == xprt::Role::kRequester)
+    o.credits = once_credits;
   o.backward_credits = both_ways ? 1 + random.below(6) : 0;
   o.backward_chunks = random.one_in(2);
   o.send_size = random.one_in(3) ? 16384 : 1024 * random.between(1, 4);
@@ -60,6 +77,10 @@ xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) const 
     o.max_chunk_bytes = 1 + random.below(random.one_in(2) ? 2'000 : 300'000);
   o.first_xid = static_cast<uint32_t>(random.next() >> 32) | 1;
   return o;
+}
+
+ReplayOptions Weather::replay_options() const {
+  return {.entries = 1, .bytes = 512 << 10, .max_reply = longest_kept};
 }
 
 void Weather::choose_versions(Random& random, xprt::ConnectionOptions& requester,

@@ -4,9 +4,13 @@
 #include <cstdint>
 
 #include "random.h"
+#include "rrdk/server.h"
 #include "xprt/connection.h"
 
 namespace rrdk::sim {
+
+// Credits of a responder, at most.
+constexpr uint32_t kMostCredits = 8;
 
 struct Weather {
   explicit Weather(Random& random);
@@ -27,6 +31,12 @@ struct Weather {
   bool takes_turns;         // a responder's calls wait for its turns
   bool answers_at_once;     // some handlers answer within on_call()
   bool both_ways;           // servers call their clients, too
+  // All connections are one client's, and its calls run once: what is lost is repeated under its
+  // XID, and may be so before the responder knows of the loss.
+  bool once;
+  uint32_t once_credits;  // of each requester, for life: XIDs go on slot by slot
+  uint32_t longest_kept;  // reply
+  uint32_t most_lanes;    // that there is room for
   // Faults.
   uint64_t longest_peace;  // between two; 0: there are none
   bool breaks, errors, strays, cancels, credit_changes, size_changes, deadlines, failed_connects;
@@ -36,6 +46,8 @@ struct Weather {
     return requester_memory != 0 || responder_memory != 0 || incoming_calls < 64;
   }
   bool few_keys() const { return keys < 1000; }
+  // Of the duplicate request cache.
+  ReplayOptions replay_options() const;
   // Of one end of a new connection.
   xprt::ConnectionOptions options(Random& random, xprt::Role role) const;
   // What the two ends of one connection speak.

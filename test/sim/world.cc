@@ -24,6 +24,8 @@ World::World(Rig& rig, uint64_t seed, bool traced)
                                                         weather_.incoming_calls)),
       responder_calls_(std::make_unique<xprt::CallPool>(rig.responder(weather_.responder_memory),
                                                         weather_.incoming_calls)),
+      room_(weather_.most_lanes * server::reserved_bytes(kMostCredits)),
+      replays_(weather_.replay_options(), kMostCredits, room_, counters_),
       around_{context_,
               weather_,
               traffic_,
@@ -31,7 +33,8 @@ World::World(Rig& rig, uint64_t seed, bool traced)
               rig.requester(weather_.requester_memory),
               rig.responder(weather_.responder_memory),
               *requester_calls_,
-              *responder_calls_},
+              *responder_calls_,
+              weather_.once ? &replays_ : nullptr},
       lines_(weather_.lines) {
   context_.longest_delay = weather_.longest_delay;
   for (uint32_t i = 0; i < weather_.lines; ++i) {
@@ -87,13 +90,22 @@ void World::connect(uint32_t number) {
     return;
   sessions_.push_back(std::make_unique<Session>(around_, number, line.lives++));
   line.session = sessions_.back().get();
+  ++live_sessions_;
+  line.session->requester().continue_xids(line.xids);
   if (line.session->start())
     submit_again(line);
 }
 
-void World::on_over(Session& session) {
+// A client that repeats its calls does not wait for the responder to know.
+void World::on_buried(Session& session) {
+  live_sessions_ -= session.over();
   Line& line = lines_[session.line()];
+  bool gone = weather_.once ? !session.requester().alive() : session.over();
+  if (!gone || line.session != &session)
+    return;
   line.session = nullptr;
+  if (weather_.once)
+    line.xids = session.requester().last_xids();
   if (phase_ != Phase::kEnding)
     context_.schedule.after(1'000 + context_.delay(), *this, kConnect, session.line());
 }
@@ -141,10 +153,28 @@ void World::submit(Call& call, Shape& shape) {
 
 // What was lost with a connection is made again on the next.
 void World::submit_again(Line& line) {
-  for (const std::unique_ptr<Call>& call : line.calls) {
-    if (call->again && line.session != nullptr && line.session->requester().alive())
-      submit(*call, traffic_.repeat(*traffic_.find(call->serial)));
+  for (bool sent : {true, false}) {
+    for (const std::unique_ptr<Call>& call : line.calls) {
+      bool was_sent = call->out.sent || call->out.resend;
+      if (!call->again || was_sent != sent || line.session == nullptr ||
+          !line.session->requester().alive())
+        continue;
+      if (weather_.once)
+        repeat(*call);
+      else
+        submit(*call, traffic_.repeat(*traffic_.find(call->serial)));
+    }
   }
+}
+
+// Under its XID, if the responder may know that.
+void World::repeat(Call& call) {
+  ++begun_;
+  call.again = false;
+  call.out.resend |= call.out.sent;
+  call.out.sent = false;
+  traffic_.find(call.serial)->dropped = false;
+  lines_[call.line].session->requester().submit(call);
 }
 
 void World::on_ended(Call& call) {
@@ -156,7 +186,10 @@ void World::on_ended(Call& call) {
   call.again = status == CallStatus::kConnectionLost && phase_ != Phase::kEnding && !shape.backward;
   if (shape.plain_end && status == CallStatus::kOk)
     ++line.proofs;
-  if (context_.random.one_in(2)) {
+  if (weather_.once && status == CallStatus::kOk && shape.runs != 1 && !shape.idempotent)
+    context_.fail("world", "call %u has a reply, and ran %u times", call.serial, shape.runs);
+  bool kept = weather_.once && call.again;
+  if (!kept && context_.random.one_in(2)) {
     call.out.release();
     call.room.clear();
   }
@@ -199,6 +232,8 @@ void World::fault() {
   End& end = random.one_in(2) ? session->requester() : session->responder();
   switch (random.below(10)) {
     case 0:
+      if (weather_.once && random.one_in(2))
+        return break_all();
       if (weather_.breaks && end.alive())
         end.hang_up("closed from above");
       return;
@@ -225,6 +260,19 @@ void World::fault() {
     default:
       if (weather_.credit_changes)
         change_credits(*session);
+  }
+}
+
+// As a switch does it that fails: at either end of each connection, or both.
+void World::break_all() {
+  if (context_.traced)
+    context_.trace("world", "all connections break");
+  for (Line& line : lines_) {
+    if (line.session == nullptr)
+      continue;
+    End& end = context_.random.one_in(2) ? line.session->requester() : line.session->responder();
+    if (end.alive())
+      end.hang_up("all break");
   }
 }
 
@@ -308,7 +356,7 @@ void World::prove(Line& line) {
     return;
   Shape& shape = traffic_.draw(call.caller);
   shape.refused = shape.dropped = shape.small_room = shape.small_reply = shape.force_long = false;
-  shape.plain_end = true;
+  shape.plain_end = shape.idempotent = true;
   if (weather_.scarce() || back) {
     shape.arguments.clear();
     shape.results.clear();
@@ -331,9 +379,7 @@ void World::end_all() {
 }
 
 bool World::done() const {
-  return phase_ == Phase::kEnding && std::all_of(lines_.begin(), lines_.end(), [](const Line& l) {
-           return l.session == nullptr;
-         });
+  return phase_ == Phase::kEnding && live_sessions_ == 0;
 }
 
 void World::check_progress() {

@@ -26,7 +26,7 @@ class World final : public SessionOwner, public Actor {
   uint64_t calls() const { return ended_; }
 
   void on_ended(Call& call) override;
-  void on_over(Session& session) override;
+  void on_buried(Session& session) override;
   bool ticks() const override;
   Call* call_of(const Session& session, xprt::Role caller, uint32_t xid) override;
   void on_event(uint32_t what, uint64_t argument) override;
@@ -44,6 +44,7 @@ class World final : public SessionOwner, public Actor {
     uint32_t lives = 0;
     uint32_t proofs = 0;  // calls of kProving that succeeded
     std::vector<std::unique_ptr<Call>> calls;
+    std::vector<uint32_t> xids;  // where the last connection's ended
   };
 
   void connect(uint32_t line);
@@ -51,8 +52,10 @@ class World final : public SessionOwner, public Actor {
   bool can_submit(const Call& call) const;
   void submit(Call& call, Shape& shape);
   void submit_again(Line& line);
+  void repeat(Call& call);
   void fault();
   void cancel_one();
+  void break_all();
   void change_credits(Session& session);
   void next_phase();
   void be_quiet();
@@ -71,11 +74,15 @@ class World final : public SessionOwner, public Actor {
   Traffic traffic_;
   std::unique_ptr<xprt::CallPool> requester_calls_;
   std::unique_ptr<xprt::CallPool> responder_calls_;
+  server::ReplayCounters counters_;
+  server::ReplayRoom room_;
+  server::ReplayCache replays_;
   Surroundings around_;
   Phase phase_ = Phase::kBusy;
   uint32_t submitted_ = 0;
   uint64_t begun_ = 0;
   uint64_t ended_ = 0;
+  uint32_t live_sessions_ = 0;
   uint64_t quiet_since_ = 0;  // steps
   uint64_t quiet_since_ns_ = 0;
   std::vector<Line> lines_;

@@ -32,33 +32,56 @@ namespace rrdk {
  *
  *   {.number = kAppend, .handler = append, .idempotent = false}
  *
+ * The promise: for window_ms after a client lost a connection, a call that it repeats is answered
+ * from the cache; or with SYSTEM_ERR, when the reply had no room (ReplayStats::lost). It is never
+ * run twice, however many of the client's connections broke together. Memory is bounded, and what
+ * the bound leaves no room for is refused before it runs: a call whose repetition the server could
+ * not recognise is answered SYSTEM_ERR, counted (ReplayStats::refused), and a line in the log says
+ * which option to change.
+ *
  * Each client has a cache of its own, on whatever connections it comes: who it is tell the kernel
  * (shm: process, its start and its user) or the network (iwarp: the address without its port, so
- * that all behind one NAT are one client), not its messages. Within that a call is
- * recognised by XID, program, version, procedure, credential, and length and first 256 bytes of its
- * arguments: whatever makes calls different from each other belongs there. A repetition that comes
- * while the handler still has the first call waits for it.
+ * that all processes of a host, and all behind one NAT, are one client), not its messages. Of a
+ * process in a PID namespace that the server can not see, nothing is known: its calls are refused.
+ * Within a client a call is recognised by XID, program, version, procedure, credential, and length
+ * and first 256 bytes of its arguments: whatever makes calls different from each other belongs
+ * there. A repetition that comes while the handler still has the first call waits for it.
  *
  * What it can not cover: it is in memory, so neither a server nor a client that starts anew; nor
- * repetitions after window_ms, so that deadlines of repeated calls should be shorter; nor calls
- * that drop() ended; nor a call that the client makes again by submit(), since that has a new XID.
+ * repetitions after window_ms, so that deadlines of repeated calls should be shorter; nor a client
+ * that comes back from another address, as IPv6 hosts with temporary addresses may; nor calls that
+ * drop() ended; nor a call that the client makes again by submit(), since that has a new XID; nor
+ * a client that has more calls outstanding than it was granted, or makes `credits` other calls on a
+ * new connection before it repeats what it lost on the old one. With `entries` 0 there is no cache:
+ * calls run as they come (ReplayStats::unprotected).
  *
- * Memory: `entries` * 104 + `bytes` for each connection of at most `clients` clients, and for up to
- * 4 of each client's that have ended, whose calls may yet be repeated; taken when it connects. A
- * server without procedures that ask for it takes next to nothing. Calls that run without this
- * protection are counted (ReplayStats::unprotected).
+ * Memory: `entries` and `credits` * 104 + `bytes` for each connection, taken when it connects; and
+ * `ended_bytes` for all that have ended. A server without procedures that ask for it takes next to
+ * nothing.
  */
 struct ReplayOptions {
   /**
-   * Calls remembered per connection, 0 to 65536; 0: no cache. With fewer than
-   * ServerOptions::credits some can be forgotten, and run twice.
+   * Calls remembered per connection while it lives, 0 to 65536; 0: no cache. There are never fewer
+   * than the client may have outstanding (ServerOptions::credits).
    */
   uint32_t entries = 512;
   /** Of replies kept per connection, at least max_reply. Older ones make room; then their calls are
       still known, and answered SYSTEM_ERR instead of being run again. */
   uint32_t bytes = 256 << 10;
-  /** That have a cache, at least 1 where there are entries; the one away longest makes room. */
-  uint32_t clients = 256;
+  /**
+   * That are remembered, with connections and without, at least 1. Those without go after
+   * window_ms, and not earlier, so that calls of further clients are refused; have more than come
+   * by in that time. All hosts of an IPv6 /64 together have a quarter of them.
+   */
+  uint32_t clients = 4096;
+  /**
+   * For calls of connections that have ended, in all, for window_ms: the last ones of each, as many
+   * as its client may have outstanding, 104 bytes each and the reply; replies of older ones make
+   * room for newer ones. A connection sets aside its part, without replies, while it lives. One
+   * client, and all hosts of an IPv6 /64 together, have a quarter of it: by default enough for one
+   * with 64 credits that loses a connection 30 times a second. Least: four connections' part.
+   */
+  uint64_t ended_bytes = 128 << 20;
   /**
    * A longer reply is not kept, results given by reference included. A repetition of its call is
    * answered SYSTEM_ERR: to run it again would be worse.
@@ -149,8 +172,9 @@ struct ServerOptions {
    */
   uint32_t max_connections = 1024;
   /**
-   * At once, of one client (ReplayOptions says who that is); 0: no limit. By default half of those
-   * that there are buffers for (`credits`).
+   * At once, of one client (ReplayOptions says who that is); all hosts of an IPv6 /64 count as one,
+   * since each of them can have any of its addresses. 0: no limit. By default half of those that
+   * there are buffers for (`credits`).
    */
   uint32_t max_connections_per_client = 48;
   /**
@@ -190,10 +214,11 @@ struct ReplayStats {
   uint64_t hits;         ///< repeated calls answered with a kept reply
   uint64_t waits;        ///< those among them, mostly, that had to wait for the first one
   uint64_t stored;       ///< replies kept
-  uint64_t evicted;      ///< forgotten: by age, or to make room
+  uint64_t evicted;      ///< forgotten: by age, or because their clients had the replies
   uint64_t not_kept;     ///< calls that ran, without their replies: too large, or no room
   uint64_t lost;         ///< repeated calls answered SYSTEM_ERR, since the reply was not kept
-  uint64_t unprotected;  ///< calls run without an entry: all were running, or too many clients
+  uint64_t unprotected;  ///< calls run by a server whose ReplayOptions::entries is 0
+  uint64_t refused;      ///< calls answered SYSTEM_ERR and not run: they could not be protected
   /** Answered ERR_CHUNK: an RDMA Read or Write for the call cost an earlier connection. */
   uint64_t failed_again;
 };
