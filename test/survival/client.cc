@@ -110,7 +110,7 @@ Result<void> Load::open() {
   if (auto eal = ensure_eal(); !eal)
     return eal;
   auto memory =
-      Memory::create({.classes = {{4096, 2048}, {65536, 64}}, .hugepages = HugepagePolicy::kNever});
+      Memory::create({.classes = {{4096, 4096}, {65536, 64}}, .hugepages = HugepagePolicy::kNever});
   if (!memory)
     return tl::unexpected(memory.error());
   memory_ = std::move(*memory);
@@ -129,12 +129,14 @@ Result<void> Load::open() {
   client_ = std::move(*client);
   constexpr std::array<std::pair<uint32_t, uint32_t>, 3> kMix = {
       {{kAdd, kAddsPerConnection}, {kRead, kReadsPerConnection}, {kWrite, kWritesPerConnection}}};
-  for (uint32_t number = 0; number < kConnections; ++number) {
+  for (uint32_t number = 0; number < options_.connections; ++number) {
     auto connection = client_->connect(options_.uri);
     if (!connection)
       return tl::unexpected(connection.error());
     connections_.push_back(std::move(*connection));
     for (auto [procedure, count] : kMix) {
+      if (options_.mode == Mode::kAll && procedure != kAdd)
+        continue;
       for (uint32_t i = 0; i < count; ++i)
         slots_.push_back(std::make_unique<Slot>(*this, *connections_.back(), number, procedure));
     }

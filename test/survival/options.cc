@@ -1,16 +1,45 @@
 #include "options.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
 namespace rrdk::survival {
 
+namespace {
+
+constexpr const char* kModes[] = {"kill", "break", "all"};
+constexpr uint32_t kMostConnections = 24;  // in all, for which there are buffers
+
+// False: it is no number from 1 on.
+bool take(const std::string& value, uint32_t& number) {
+  number = static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
+  return number >= 1 && number <= kMostConnections;
+}
+
+Result<void> check(const Options& options) {
+  if (options.mode == Mode::kKill && (options.server_cache || options.transport != "shm"))
+    return fail(Errc::kInvalidArgument,
+                "--server-cache and --transport iwarp are for servers that live, of --mode break "
+                "or all: one that is killed takes its cache and its port along");
+  if (options.mode != Mode::kAll && (options.processes != 1 || options.connections != 2))
+    return fail(Errc::kInvalidArgument, "--connections and --processes are for --mode all");
+  if (options.connections * options.processes > kMostConnections)
+    return fail(Errc::kInvalidArgument, "there are buffers for 24 connections");
+  return {};
+}
+
+}  // namespace
+
 const char* to_string(Mode mode) {
-  return mode == Mode::kKill ? "kill" : "break";
+  return kModes[static_cast<size_t>(mode)];
 }
 
 const char* usage() {
-  return "survival [--mode kill|break] [--seconds N] [--seed N] [--json FILE] [--server-cache]\n";
+  return "survival [--mode kill|break|all] [--seconds N] [--seed N] [--json FILE] "
+         "[--server-cache]\n"
+         "         [--transport shm|iwarp] [--connections N] [--processes N]\n";
 }
 
 Result<Options> parse_options(int argc, char** argv) {
@@ -24,18 +53,27 @@ Result<Options> parse_options(int argc, char** argv) {
     if (i + 1 == argc)
       return fail(Errc::kInvalidArgument, std::string(name) + ": no such option, or no value");
     std::string value = argv[++i];
-    if (name == "--mode" && (value == "kill" || value == "break"))
-      options.mode = value == "kill" ? Mode::kKill : Mode::kBreak;
+    auto mode = std::ranges::find(kModes, value);
+    if (name == "--mode" && mode != std::end(kModes))
+      options.mode = static_cast<Mode>(mode - std::begin(kModes));
     else if (name == "--seconds" && std::atof(value.c_str()) >= 1)
       options.seconds = std::atof(value.c_str());
     else if (name == "--seed")
       options.seed = std::strtoull(value.c_str(), nullptr, 0);
     else if (name == "--json")
       options.json = value;
+    else if (name == "--transport" && (value == "shm" || value == "iwarp"))
+      options.transport = value;
+    else if (name == "--connections" && take(value, options.connections))
+      continue;
+    else if (name == "--processes" && take(value, options.processes))
+      continue;
     else if (name == "--role" && (value == "server" || value == "client"))
       options.role = value == "server" ? Role::kServer : Role::kClient;
     else if (name == "--uri")
       options.uri = value;
+    else if (name == "--announce")
+      options.announce = value;
     else if (name == "--journal")
       options.journal = value;
     else if (name == "--report-fd")
@@ -44,10 +82,10 @@ Result<Options> parse_options(int argc, char** argv) {
       return fail(Errc::kInvalidArgument,
                   std::string(name) + ": not an option, or not with " + value);
   }
-  if (options.server_cache && options.mode != Mode::kBreak)
-    return fail(
-        Errc::kInvalidArgument,
-        "--server-cache is for --mode break: a server that is killed takes its cache along");
+  if (options.role == Role::kSupervisor) {
+    if (auto checked = check(options); !checked)
+      return tl::unexpected(checked.error());
+  }
   return options;
 }
 

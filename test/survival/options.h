@@ -14,6 +14,9 @@ enum class Role : uint8_t { kSupervisor, kServer, kClient };
 enum class Mode : uint8_t {
   kKill,   // the supervisor kills the server and starts another one
   kBreak,  // the server lives, and closes them
+  // The server lives, and once a second all connections break at once, with replies on their way.
+  // Only additions are called, which the Server must recognise when they come again.
+  kAll,
 };
 
 struct Options {
@@ -25,9 +28,13 @@ struct Options {
   // kBreak: our record of the calls that were executed is not looked at. The Server must know
   // repeated calls itself.
   bool server_cache = false;
+  std::string transport = "shm";  // or iwarp, with servers that live
+  uint32_t connections = 2;       // of each client
+  uint32_t processes = 1;         // that are clients
 
   // Of server and client.
   std::string uri;
+  std::string announce;  // a file into which the server writes where it listens
   std::string journal;
   int report_fd = -1;
 };

@@ -22,7 +22,6 @@ constexpr Binding kBinding = {
     .program = 0x20005700, .version = 1, .name = "survival", .procedures = kProcedures};
 
 constexpr uint32_t kMostBytes = 32768;
-constexpr uint32_t kConnections = 2;  // of a client
 
 // Each byte differs from its neighbours and from those a page or a buffer away.
 inline std::byte pattern(uint64_t at) {

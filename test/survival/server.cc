@@ -4,12 +4,15 @@
 
 #include <csignal>
 #include <cstdio>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "journal.h"
 #include "program.h"
 #include "rrdk/eal.h"
+#include "rrdk/faults.h"
 #include "rrdk/server.h"
 
 namespace rrdk::survival {
@@ -26,6 +29,9 @@ struct State {
   const Options& options;
   Dice dice;
   uint64_t next_break_ns = Runtime::now_ns() + 1000 * kMs;
+  // Mode::kAll: until when, or so many connections have ended, no reply arrives; 0: they do.
+  uint64_t break_until_ns = 0;
+  uint64_t break_until_ended = 0;
 };
 
 void add(ServerCall call, void* context) {
@@ -34,7 +40,7 @@ void add(ServerCall call, void* context) {
   id.serial = call.args().get_u64();
   if (!call.args().at_end())
     return std::move(call).reject(AcceptStat::kGarbageArgs);
-  bool look = !state.options.server_cache;
+  bool look = state.options.mode != Mode::kAll && !state.options.server_cache;
   call.results().put_u64(look ? state.journal.add(id) : state.journal.add_again(id));
   // Some wait a little for their replies, so that connections break in between.
   uint64_t delay_ns = state.dice.next() % 8 == 0 ? state.dice.between(1, 200) * 1000 : 0;
@@ -81,10 +87,46 @@ constexpr Procedure kTable[] = {{.number = kAdd, .handler = add, .idempotent = f
 // Only one of the two looks after repeated calls, so that it is seen to do so.
 ServerOptions server_options(const Options& options) {
   ServerOptions server;
-  // Large enough for what one connection executes while the other one is broken.
-  if (!options.server_cache)
+  if (options.mode != Mode::kAll && !options.server_cache)
     server.replay.entries = 0;
   return server;
+}
+
+// Handlers run, and their replies are lost with their connections, of all of them at once.
+void break_all(State& state, Runtime& runtime, const Server& server) {
+  uint64_t now = Runtime::now_ns();
+  if (now < state.next_break_ns)
+    return;
+  ServerStats stats = server.stats();
+  if (state.break_until_ns == 0) {
+    state.break_until_ns = now + 50 * kMs;
+    state.break_until_ended = stats.connections_ended + stats.connections;
+    (void)runtime.set_faults({.send = {.every = 1}});
+  } else if (now >= state.break_until_ns || stats.connections_ended >= state.break_until_ended) {
+    runtime.clear_faults();
+    state.break_until_ns = 0;
+    state.next_break_ns += 1000 * kMs;
+  }
+}
+
+// For the supervisor, all at once.
+Result<void> announce(const std::string& uri, const Options& options) {
+  std::string draft = options.announce + ".new";
+  bool written = static_cast<bool>(std::ofstream(draft) << uri << std::endl);
+  if (!written || std::rename(draft.c_str(), options.announce.c_str()) != 0)
+    return fail(Errc::kSystem, options.announce + " can not be written");
+  return {};
+}
+
+void print(const ServerStats& stats) {
+  const ReplayStats& r = stats.replay;
+  if (r.stored == 0)
+    return;
+  std::printf(
+      "server: %lu connections, %lu ended; %lu calls kept, %lu answered again, %lu waited, %lu "
+      "forgotten, %lu without reply, %lu lost, %lu refused, %lu unprotected\n",
+      stats.connections_accepted, stats.connections_ended, r.stored, r.hits, r.waits, r.evicted,
+      r.not_kept, r.lost, r.refused, r.unprotected);
 }
 
 Result<void> serve(const Options& options, Journal& journal) {
@@ -92,7 +134,7 @@ Result<void> serve(const Options& options, Journal& journal) {
   if (!eal)
     return tl::unexpected(eal.error());
   auto memory = Memory::create(
-      {.classes = {{4096, 1024}, {65536, 128}}, .hugepages = HugepagePolicy::kNever});
+      {.classes = {{4096, 4096}, {65536, 128}}, .hugepages = HugepagePolicy::kNever});
   if (!memory)
     return tl::unexpected(memory.error());
   bool whole = false;
@@ -111,10 +153,15 @@ Result<void> serve(const Options& options, Journal& journal) {
     auto listening = (*server)->listen(options.uri);
     if (!listening)
       return tl::unexpected(listening.error());
+    if (auto told = announce(*listening, options); !told)
+      return told;
     while (stop == 0) {
       if ((*runtime)->poll() == 0)
         std::this_thread::yield();
+      if (options.mode == Mode::kAll)
+        break_all(state, **runtime, **server);
     }
+    print((*server)->stats());
     server->reset();
     runtime->reset();
     whole = (*memory)->whole();

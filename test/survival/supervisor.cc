@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -13,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "child.h"
@@ -41,7 +41,7 @@ class Folder {
       path_ = name;
   }
   ~Folder() {
-    for (const char* name : {"/sock", "/journal"})
+    for (const char* name : {"/sock", "/journal", "/uri"})
       unlink((path_ + name).c_str());
     rmdir(path_.c_str());
   }
@@ -55,34 +55,48 @@ class Supervisor {
  public:
   explicit Supervisor(const Options& options)
       : options_(options),
-        uri_("shm:" + folder_.path() + "/sock"),
+        uri_(options.transport == "shm" ? "shm:" + folder_.path() + "/sock"
+                                        : "iwarp://127.0.0.1:0"),
+        announce_(folder_.path() + "/uri"),
         journal_(folder_.path() + "/journal"),
         dice_(options.seed) {}
 
   int run();
 
  private:
+  // A client process, and what it says.
+  struct Client {
+    Child process;
+    int report_fd = -1;
+    std::string unread;
+    ordered_json last;
+    ordered_json result;
+  };
+
   Child start_server() { return start("server", -1); }
   Child start(const char* role, int report_fd);
   bool wait_for_server();
-  void watch(int report_fd);
-  bool read_reports(int fd, int timeout_ms);
-  void take_line(const std::string& line);
-  void print_progress(const ordered_json& report);
+  void watch();
+  Result<void> start_clients();
+  bool read_reports(int timeout_ms);
+  bool read_report(Client& client);
+  void take_line(Client& client, const std::string& line);
+  void print_progress();
+  ordered_json sum(ordered_json Client::* report) const;
   void check(const char* what, bool held);
   void judge(bool server_whole);
   void print() const;
 
   const Options& options_;
   Folder folder_;
-  const std::string uri_;
+  std::string uri_;  // where the server is to listen; then where it does
+  const std::string announce_;
   const std::string journal_;
   Dice dice_;
   Child server_;
-  Child client_;
+  std::vector<Client> clients_;
   uint64_t kills_ = 0;
   uint64_t server_died_ = 0;  // by itself
-  std::string unread_;
   uint64_t last_calls_ = 0;
   ordered_json result_;
   ordered_json summary_;
@@ -90,12 +104,14 @@ class Supervisor {
 };
 
 Child Supervisor::start(const char* role, int report_fd) {
-  std::vector<std::string> arguments = {"--role",    role,
-                                        "--mode",    to_string(options_.mode),
-                                        "--seed",    std::to_string(dice_.next()),
-                                        "--seconds", std::to_string(options_.seconds),
-                                        "--uri",     uri_,
-                                        "--journal", journal_};
+  std::vector<std::string> arguments = {"--role",        role,
+                                        "--mode",        to_string(options_.mode),
+                                        "--seed",        std::to_string(dice_.next()),
+                                        "--seconds",     std::to_string(options_.seconds),
+                                        "--uri",         uri_,
+                                        "--announce",    announce_,
+                                        "--connections", std::to_string(options_.connections),
+                                        "--journal",     journal_};
   if (options_.server_cache)
     arguments.emplace_back("--server-cache");
   if (report_fd >= 0)
@@ -104,9 +120,8 @@ Child Supervisor::start(const char* role, int report_fd) {
 }
 
 bool Supervisor::wait_for_server() {
-  struct stat st{};
   for (int ms = 0; ms < kStartMs; ms += 10) {
-    if (stat((folder_.path() + "/sock").c_str(), &st) == 0)
+    if (std::ifstream(announce_) >> uri_)
       return true;
     if (server_.ended())
       return false;
@@ -115,17 +130,30 @@ bool Supervisor::wait_for_server() {
   return false;
 }
 
-// Until the client ends. Servers are killed until shortly before its time is over.
-void Supervisor::watch(int report_fd) {
+Result<void> Supervisor::start_clients() {
+  clients_.resize(options_.processes);
+  for (Client& client : clients_) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+      return fail(Errc::kSystem, "no pipe for a client's report");
+    client.report_fd = ends[0];
+    client.process = start("client", ends[1]);
+    ::close(ends[1]);
+  }
+  return {};
+}
+
+// Until the clients end. Servers are killed until shortly before their time is over.
+void Supervisor::watch() {
   Clock::time_point start = Clock::now();
   auto elapsed_ms = [&] {
     return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
   };
   auto next_kill_ms = static_cast<int64_t>(dice_.between(1000, 4000));
-  while (read_reports(report_fd, 50)) {
+  while (read_reports(50)) {
     auto now_ms = static_cast<double>(elapsed_ms());
     if (now_ms > (options_.seconds + kClientGraceSeconds) * 1000) {
-      std::cerr << "survival: the client does not end\n";
+      std::cerr << "survival: a client does not end\n";
       return;
     }
     if (server_.ended()) {
@@ -142,32 +170,72 @@ void Supervisor::watch(int report_fd) {
   }
 }
 
-// False at the end of what the client has to say.
-bool Supervisor::read_reports(int fd, int timeout_ms) {
-  pollfd readable = {.fd = fd, .events = POLLIN, .revents = 0};
-  if (::poll(&readable, 1, timeout_ms) <= 0)
+// False at the end of what the clients have to say.
+bool Supervisor::read_reports(int timeout_ms) {
+  std::vector<pollfd> readable;
+  for (const Client& client : clients_)
+    readable.push_back({.fd = client.report_fd, .events = POLLIN, .revents = 0});
+  if (::poll(readable.data(), readable.size(), timeout_ms) <= 0)
     return true;
+  bool more = false;
+  for (size_t i = 0; i < clients_.size(); ++i)
+    more |= readable[i].revents == 0 ? clients_[i].report_fd >= 0 : read_report(clients_[i]);
+  return more;
+}
+
+bool Supervisor::read_report(Client& client) {
   char bytes[4096];
-  ssize_t length = ::read(fd, bytes, sizeof bytes);
-  if (length <= 0)
+  ssize_t length = ::read(client.report_fd, bytes, sizeof bytes);
+  if (length <= 0) {
+    ::close(std::exchange(client.report_fd, -1));
     return false;
-  unread_.append(bytes, static_cast<size_t>(length));
-  for (size_t end = 0; (end = unread_.find('\n')) != std::string::npos; unread_.erase(0, end + 1))
-    take_line(unread_.substr(0, end));
+  }
+  std::string& unread = client.unread;
+  unread.append(bytes, static_cast<size_t>(length));
+  for (size_t end = 0; (end = unread.find('\n')) != std::string::npos; unread.erase(0, end + 1))
+    take_line(client, unread.substr(0, end));
   return true;
 }
 
-void Supervisor::take_line(const std::string& line) {
+void Supervisor::take_line(Client& client, const std::string& line) {
   ordered_json report = ordered_json::parse(line, nullptr, false);
   if (!report.is_object())
     return;
-  if (report["kind"] == "result")
-    result_ = report;
-  else
-    print_progress(report);
+  if (report["kind"] == "result") {
+    client.result = report;
+    return;
+  }
+  client.last = report;
+  if (&client == &clients_.front())
+    print_progress();
 }
 
-void Supervisor::print_progress(const ordered_json& report) {
+// Of all clients: numbers are summed, and what is to be true is so of all. Null: one has not said
+// anything.
+ordered_json Supervisor::sum(ordered_json Client::* report) const {
+  ordered_json all;
+  for (const Client& client : clients_) {
+    const ordered_json& own = client.*report;
+    if (!own.is_object())
+      return {};
+    if (all.is_null()) {
+      all = own;
+      continue;
+    }
+    for (auto& [name, value] : all.items()) {
+      if (value.is_number_integer())
+        value = value.get<int64_t>() + own[name].get<int64_t>();
+      else if (value.is_boolean())
+        value = value.get<bool>() && own[name].get<bool>();
+    }
+  }
+  return all;
+}
+
+void Supervisor::print_progress() {
+  ordered_json report = sum(&Client::last);
+  if (report.is_null())
+    return;
   auto number = [&](const char* name) { return report[name].get<uint64_t>(); };
   uint64_t calls = number("adds_ok") + number("reads_ok") + number("writes_ok");
   std::printf("%7.0f s %11lu calls %8lu/s  %4lu kills %5lu reconnections %7lu sent again\n",
@@ -190,29 +258,41 @@ void Supervisor::judge(bool server_whole) {
               {"seconds", options_.seconds},
               {"seed", options_.seed},
               {"server_cache", options_.server_cache},
+              {"transport", options_.transport},
+              {"connections", options_.connections},
+              {"processes", options_.processes},
               {"kills", kills_},
               {"counter", count},
               {"answered_from_record", journal ? (*journal)->answered_from_record() : 0},
               {"client", result_},
               {"checks", ordered_json::array()}};
   if (!result_.is_object()) {
-    check("the client came to a result", false);
+    check("the clients came to a result", false);
     return;
   }
   auto number = [&](const char* name) { return result_[name].get<int64_t>(); };
   auto counter = static_cast<int64_t>(count);
   check("every call ended, and with ok", number("never_ended") == 0 && number("failed") == 0);
   check("the counter is the number of additions that ended with ok", number("adds_ok") == counter);
-  check("every value came exactly once", number("values_all_up_to") == counter &&
-                                             number("values_doubled") == 0 &&
-                                             number("values_astray") == 0);
+  // What of several clients' values comes twice, or not at all, only their number tells.
+  if (options_.processes == 1)
+    check("every value came exactly once", number("values_all_up_to") == counter &&
+                                               number("values_doubled") == 0 &&
+                                               number("values_astray") == 0);
   check("all data was right", number("wrong_bytes") == 0 && number("undecodable") == 0);
   check("no XID came with two calls", journal && (*journal)->clashes() == 0);
-  check("connections broke, and came back", number("reconnects") > 0);
+  // Most of them each time, in most of the seconds that a busy machine leaves.
+  int64_t breaks = options_.mode == Mode::kAll ? options_.connections * options_.processes *
+                                                     static_cast<int64_t>(options_.seconds) / 4
+                                               : 0;
+  check("connections broke, and came back", number("reconnects") > breaks);
+  if (options_.mode == Mode::kAll)
+    std::printf("  calls run minus calls that ended with ok: %ld\n", counter - number("adds_ok"));
   check("the client's anonymous memory does not grow",
-        number("anonymous_end_kib") <= number("anonymous_first_quarter_kib") + kAnonymousSlackKib);
+        number("anonymous_end_kib") <=
+            number("anonymous_first_quarter_kib") + options_.processes * kAnonymousSlackKib);
   check("the client's memory does not grow",
-        number("rss_end_kib") <= number("rss_first_quarter_kib") + kSlackKib);
+        number("rss_end_kib") <= number("rss_first_quarter_kib") + options_.processes * kSlackKib);
   check("the client's pools are whole", result_["pools_whole"].get<bool>());
   check("the last server's pools are whole", server_whole);
   check("no server ended by itself", server_died_ == 0);
@@ -235,11 +315,13 @@ void Supervisor::print() const {
 }
 
 int Supervisor::run() {
-  std::printf("survival: mode %s, %.0f s, seed %lu\n", to_string(options_.mode), options_.seconds,
+  std::printf("survival: mode %s, %s, %u connections of %u processes, %.0f s, seed %lu\n",
+              to_string(options_.mode), options_.transport.c_str(),
+              options_.connections * options_.processes, options_.processes, options_.seconds,
               options_.seed);
-  int ends[2];
-  if (folder_.path().empty() || ::pipe2(ends, O_CLOEXEC) != 0) {
-    std::perror("survival: a folder in /tmp, or a pipe");
+  std::fflush(stdout);
+  if (folder_.path().empty()) {
+    std::perror("survival: a folder in /tmp");
     return 1;
   }
   server_ = start_server();
@@ -247,11 +329,14 @@ int Supervisor::run() {
     std::cerr << "survival: the server did not start\n";
     return 1;
   }
-  client_ = start("client", ends[1]);
-  ::close(ends[1]);
-  watch(ends[0]);
-  ::close(ends[0]);
-  client_.kill_hard();
+  if (Result<void> started = start_clients(); !started) {
+    std::cerr << "survival: " << started.error().message << '\n';
+    return 1;
+  }
+  watch();
+  for (Client& client : clients_)
+    client.process.kill_hard();
+  result_ = sum(&Client::result);
   bool server_whole = server_.finish() == 0;
   std::printf("\n");
   judge(server_whole);
