@@ -191,4 +191,15 @@ for line in "${suites[@]}"; do
   tail -n +$((before + 1)) "$results" | awk -F'\t' -v s=$((SECONDS - began)) '
     { n[$1]++ } END { printf "   %d passed, %d failed, %d skipped in %d s\n", n["pass"], n["fail"], n["skip"], s }'
 done
+
+# What doc/conformance.md rests on has just run, if everything has.
+if [ ${#only[@]} -eq 0 ]; then
+  suite=conformance
+  logged conformance-ran scripts/conformance.py --ran "$results"
+  case $? in
+    0) record pass "$suite/ran" ;;
+    77) record skip "$suite/ran" "$(tail -n 1 "$logs/conformance-ran.log")" ;;
+    *) record fail "$suite/ran" ;;
+  esac
+fi
 finish
