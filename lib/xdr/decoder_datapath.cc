@@ -20,6 +20,7 @@ Decoder::Decoder(std::span<const Fragment> stream) noexcept
     rest_ += f.length;
   next_ = fragment_->data;
   end_ = next_ + fragment_->length;
+  length_ = remaining();
 }
 
 Decoder::Decoder(std::span<const Fragment> stream, std::span<const ItemView> placed) noexcept
@@ -89,8 +90,8 @@ bool Decoder::get_bool() noexcept {
   return value == 1;
 }
 
-ItemView Decoder::view(uint32_t length) noexcept {
-  uint64_t padded = uint64_t{length} + xdr_pad(length);
+ItemView Decoder::view(uint32_t length, uint32_t pad) noexcept {
+  uint64_t padded = uint64_t{length} + pad;
   if (remaining() < padded) {
     fail();
     return {};
@@ -104,7 +105,20 @@ ItemView Decoder::view(uint32_t length) noexcept {
 }
 
 ItemView Decoder::get_fixed(uint32_t length) noexcept {
-  return view(length);
+  return view(length, xdr_pad(length));
+}
+
+ItemView Decoder::get_bytes(uint32_t length) noexcept {
+  return view(length, 0);
+}
+
+ItemView Decoder::get_rest() noexcept {
+  uint64_t left = remaining();
+  if (left > UINT32_MAX) {
+    fail();
+    return {};
+  }
+  return view(static_cast<uint32_t>(left), 0);
 }
 
 ItemView Decoder::get_opaque(uint32_t max) noexcept {
@@ -115,7 +129,7 @@ ItemView Decoder::get_opaque(uint32_t max) noexcept {
   }
   if (padding_.align != 0) [[unlikely]]
     skip_padding(count);
-  return view(count);
+  return view(count, xdr_pad(count));
 }
 
 ItemView Decoder::view_placed(uint32_t count) noexcept {
@@ -142,7 +156,7 @@ ItemView Decoder::get_item(uint32_t max) noexcept {
     placed_ = placed_.subspan(1);
   if (padding_.align != 0) [[unlikely]]
     skip_padding(count);
-  return view(count);
+  return view(count, xdr_pad(count));
 }
 
 std::string_view Decoder::get_string(std::span<char> to) noexcept {

@@ -124,6 +124,29 @@ void Encoder::put_fixed(std::span<const std::byte> bytes) noexcept {
   pad(bytes.size());
 }
 
+// The pad of such a run is written at once, so that the stream is as long as it has to be whatever
+// follows; more bytes of the run go into its place first. It lies right before `next_`, in the same
+// buffer, even when the piece has been finished.
+void Encoder::put_bytes(std::span<const std::byte> bytes) noexcept {
+  if (!ok() || bytes.empty())
+    return;
+  if (next_ != open_at_)
+    open_pad_ = 0;
+  size_t taken = std::min<size_t>(open_pad_, bytes.size());
+  std::span<const std::byte> rest = bytes.subspan(taken);
+  if (!fits(padded(rest.size())))
+    return;
+  if (taken != 0)
+    std::memcpy(next_ - open_pad_, bytes.data(), taken);
+  open_pad_ -= static_cast<uint32_t>(taken);
+  if (!rest.empty()) {
+    copy(rest.data(), rest.size());
+    pad(rest.size());
+    open_pad_ = xdr_pad(rest.size());
+  }
+  open_at_ = next_;
+}
+
 void Encoder::put_opaque(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() > UINT32_MAX || !fits(4 + padded(bytes.size())))
     return fail(EncoderFault::kLimit);
@@ -190,7 +213,8 @@ Encoder::Mark Encoder::mark() const noexcept {
           region_,
           message_.stream_length_,
           fault_,
-          items_};
+          items_,
+          next_ == open_at_ ? open_pad_ : 0};
 }
 
 void Encoder::rewind(const Mark& mark) noexcept {
@@ -205,6 +229,10 @@ void Encoder::rewind(const Mark& mark) noexcept {
   region_ = mark.region;
   fault_ = mark.fault;
   items_ = mark.items;
+  open_at_ = next_;
+  open_pad_ = mark.open_pad;
+  if (open_pad_ != 0)
+    std::memset(next_ - open_pad_, 0, open_pad_);
   limit_run();
 }
 

@@ -197,6 +197,48 @@ TEST(Decoder, TruncationAtEveryByteFailsInside) {
   }
 }
 
+TEST(Decoder, ReadsBytesWithoutPadsAndTellsWhereItIs) {
+  Bytes stream = words_of({5});
+  stream.insert(stream.end(), kFive.begin(), kFive.end());
+  stream.resize(12, std::byte{9});
+  append_u32(stream, 77);
+  for (size_t first = 0; first <= stream.size(); ++first) {
+    Scattered cut(stream, std::array{first});
+    Decoder in(cut.fragments());
+    EXPECT_EQ(in.position(), 0u);
+    uint32_t count = in.get_u32();
+    EXPECT_EQ(in.position(), 4u);
+    EXPECT_EQ(bytes_of(in.get_bytes(2)), Bytes(kFive.begin(), kFive.begin() + 2));
+    EXPECT_EQ(in.position(), 6u);
+    EXPECT_EQ(bytes_of(in.get_bytes(count - 2)), Bytes(kFive.begin() + 2, kFive.end()));
+    EXPECT_EQ(bytes_of(in.get_bytes(xdr_pad(count))), Bytes(3, std::byte{9}));
+    EXPECT_EQ(in.position(), 12u);
+    EXPECT_EQ(in.get_u32(), 77u);
+    EXPECT_TRUE(in.get_bytes(0).empty());
+    EXPECT_TRUE(in.at_end());
+    EXPECT_TRUE(in.get_bytes(1).empty());
+    EXPECT_FALSE(in.ok());
+  }
+}
+
+TEST(Decoder, GivesTheRestAsItLies) {
+  Bytes stream = words_of({1, 2, 3});
+  stream.resize(11);  // nothing says that a stream's rest is XDR
+  for (size_t first = 0; first <= stream.size(); ++first) {
+    Scattered cut(stream, std::array{first});
+    Decoder in(cut.fragments());
+    in.get_u32();
+    EXPECT_EQ(bytes_of(in.get_rest()), Bytes(stream.begin() + 4, stream.end()));
+    EXPECT_TRUE(in.at_end());
+    EXPECT_TRUE(in.get_rest().empty());
+    EXPECT_TRUE(in.ok());
+  }
+  Decoder failed;
+  failed.fail();
+  EXPECT_TRUE(failed.get_rest().empty());
+  EXPECT_FALSE(failed.ok());
+}
+
 // One placed result, described as `landed` bytes, and a stream that says `count`.
 struct Placed {
   Placed(uint32_t count, const Bytes& landed)

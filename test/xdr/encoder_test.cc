@@ -327,5 +327,57 @@ TEST_F(EncoderTest, StartsAMessageAnew) {
   }
 }
 
+// Byte by byte, as rpcgen's routines write: the pad is there whether the caller writes it or not.
+TEST_F(EncoderTest, BytesWithoutPadsMakeOneRun) {
+  std::mt19937_64 random(test::run_seed());
+  for (size_t length = 0; length <= 100; ++length) {
+    for (bool pads : {false, true}) {
+      Bytes data = test::random_bytes(random, length);
+      Encoder out(message_, *memory_, 64, kNoLimit);
+      out.put_u32(1);
+      for (size_t at = 0; at < length;) {
+        size_t n = std::min<size_t>(random() % 7, length - at);
+        out.put_bytes(std::span(data).subspan(at, n));
+        at += n;
+      }
+      if (pads)
+        out.put_bytes(Bytes(xdr_pad(length)));
+      EXPECT_EQ(out.position(), 4 + length + xdr_pad(length));
+      out.put_u32(2);
+      out.put_bytes(std::span(kFive).first(1));  // a run of its own
+      EXPECT_TRUE(out.ok());
+      out.finish();
+      EXPECT_EQ(stream_of(message_), words_of({1}) + data + Bytes(xdr_pad(length)) + words_of({2}) +
+                                         Bytes{std::byte{1}} + Bytes(3))
+          << length;
+    }
+  }
+}
+
+TEST_F(EncoderTest, BytesWithoutPadsGoOnBehindFinishAndRewind) {
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  out.put_bytes(kFive);
+  out.finish();
+  Encoder::Mark mark = out.mark();
+  out.put_bytes(std::span(kFive).first(2));
+  out.put_u32(0x07070707);
+  out.rewind(mark);
+  EXPECT_EQ(out.position(), 8u);
+  out.finish();
+  EXPECT_EQ(stream_of(message_), kFive + Bytes(3));  // what was written over the pad is forgotten
+  out.put_bytes(std::span(kFive).first(1));
+  out.finish();
+  EXPECT_EQ(stream_of(message_), kFive + Bytes{std::byte{1}} + Bytes(2));
+}
+
+TEST_F(EncoderTest, BytesWithoutPadsKeepTheLimit) {
+  Encoder out(message_, *memory_, 64, 8);
+  out.put_bytes(kFive);
+  out.put_bytes(std::span(kFive).first(3));
+  EXPECT_TRUE(out.ok());
+  out.put_bytes(std::span(kFive).first(1));
+  EXPECT_EQ(out.fault(), EncoderFault::kLimit);
+}
+
 }  // namespace
 }  // namespace rrdk

@@ -61,8 +61,12 @@ struct Fragment {
 };
 
 /**
- * Bytes of a stream, in place: a run over one or more fragments. Valid as long as the message they
- * came from. Usually one fragment; contiguous() says so.
+ * Bytes of a stream, in place: a run over one or more fragments. Usually one fragment; contiguous()
+ * says so.
+ *
+ * Lifetime: a view owns nothing. One read from ServerCall::args() is valid until that call ends, by
+ * reply() or otherwise, also after the ServerCall was moved; one read from Call::results() until
+ * the Call's next begin() or its destruction. Copy what has to live longer.
  */
 class ItemView {
  public:
@@ -133,6 +137,8 @@ class Decoder {
   bool ok() const noexcept { return ok_; }
   /** Bytes not yet read; 0 after a failure. */
   uint64_t remaining() const noexcept { return rest_ + static_cast<uint64_t>(end_ - next_); }
+  /** Bytes read so far, pads included and placed items not; all of them after a failure. */
+  uint64_t position() const noexcept { return length_ - remaining(); }
   /** True when everything went well and nothing is left: what a procedure's arguments must be. */
   bool at_end() const noexcept { return ok_ && remaining() == 0; }
   /** Makes the decoder fail: for a caller that finds a value it can not accept. */
@@ -166,6 +172,16 @@ class Decoder {
   /** opaque[length]: bytes, pad, no count. */
   ItemView get_fixed(uint32_t length) noexcept;
   /**
+   * The next `length` bytes and no pad: for code that reads XDR byte by byte, as rpcgen's
+   * x_getbytes does, and reads the pad itself. Fails when fewer remain.
+   */
+  ItemView get_bytes(uint32_t length) noexcept;
+  /**
+   * All that remains, for another decoder: at_end() is true afterwards. Fails when that is 4 GiB or
+   * more.
+   */
+  ItemView get_rest() noexcept;
+  /**
    * As get_opaque, for a DDP-eligible item: placed bytes when there are some, else in line. Placed
    * bytes are as many as the count in the stream says, or that rounded up to four: RFC 5666's
    * responders count the pad, RFC 8166's do not. Any other number fails.
@@ -188,7 +204,7 @@ class Decoder {
   uint32_t get_u32_slow() noexcept;
   uint64_t get_u64_slow() noexcept;
   bool take(std::byte* to, uint32_t length) noexcept;
-  ItemView view(uint32_t length) noexcept;
+  ItemView view(uint32_t length, uint32_t pad) noexcept;
   ItemView view_placed(uint32_t count) noexcept;
   void skip(uint64_t length) noexcept;
   void skip_padding(uint32_t count) noexcept;
@@ -197,6 +213,7 @@ class Decoder {
   const std::byte* next_ = nullptr;  // the next byte, in *fragment_
   const std::byte* end_ = nullptr;   // of *fragment_
   uint64_t rest_ = 0;                // bytes of the fragments after *fragment_
+  uint64_t length_ = 0;              // of the whole stream
   const Fragment* fragment_ = nullptr;
   const Fragment* last_ = nullptr;  // one past the last fragment
   std::span<const ItemView> placed_;
@@ -307,6 +324,16 @@ class Encoder {
   /** opaque[n]: a copy of the bytes, zero pad, no count. */
   void put_fixed(std::span<const std::byte> bytes) noexcept;
   void put_string(std::string_view text) noexcept;
+  /**
+   * A copy of the bytes, no count: for code that writes XDR byte by byte, as rpcgen's x_putbytes
+   * does. Calls that follow each other write one run of bytes, and until another put the stream
+   * ends in the zero pad of that run, which position() counts; a caller that writes the pad itself
+   * writes over it.
+   *
+   *   out.put_bytes(five);                      // position() is 8
+   *   out.put_bytes(three_zeros);               // still 8: this is the pad
+   */
+  void put_bytes(std::span<const std::byte> bytes) noexcept;
   /** opaque<> copied out of another message. */
   void put_opaque(const ItemView& bytes) noexcept;
   /**
@@ -355,6 +382,7 @@ class Encoder {
     uint64_t stream_length;
     EncoderFault fault;
     uint32_t items;
+    uint32_t open_pad;
   };
   Mark mark() const noexcept;
   /** `mark` is of this encoder, and no rewind() to an earlier one came since. */
@@ -380,6 +408,8 @@ class Encoder {
   std::byte* end_ = nullptr;         // of the room: the buffer's end, or where `limit_` is reached
   std::byte* start_ = nullptr;       // where the piece being written began
   std::byte* buffer_end_ = nullptr;  // of the buffer being written
+  std::byte* open_at_ = nullptr;     // `next_` after put_bytes(): elsewhere something else followed
+  uint32_t open_pad_ = 0;            // bytes before it that the next put_bytes() may take
   RegionId region_ = kNoRegion;      // of that buffer
   uint32_t first_size_;
   uint64_t limit_;
