@@ -29,14 +29,6 @@ struct Load {
 // Says what is wrong and ends the program.
 [[noreturn]] void die(const std::string& message);
 
-template <typename T>
-T must(Result<T> result) {
-  if (!result)
-    die(result.error().message);
-  if constexpr (!std::is_void_v<T>)
-    return std::move(result).value();
-}
-
 // A server of both procedures.
 std::unique_ptr<Server> serve(Runtime& runtime);
 

@@ -22,6 +22,8 @@ LINE_RULES = [(re.compile(pattern), what) for pattern, what in [
     (r"['\"]-march=native", "code for one machine"),
     (r"\bDISABLED_\w", "a disabled test"),
 ]]
+# Of public headers only.
+RESULT = re.compile(r"^\s*(static\s+|virtual\s+)*Result<.*\(")
 # These name what is forbidden.
 EXEMPT = {Path("scripts/check-hygiene.py"), Path("test/scripts/checks_test.py")}
 
@@ -33,10 +35,13 @@ def check_text(path, text):
         findings.add(path, text.count("\n") + 1, "no newline at the end")
     if path in EXEMPT:
         return
+    is_public = path.parts[:2] == ("lib", "include")
     for number, line in enumerate(text.splitlines(), 1):
         for pattern, what in LINE_RULES:
             if pattern.search(line):
                 findings.add(path, number, what)
+        if is_public and RESULT.match(line):
+            findings.add(path, number, "a Result that can be ignored: [[nodiscard]]")
 
 
 def check(path):

@@ -30,15 +30,15 @@ constexpr rrdk::Procedure kTable[] = {{kRead, read}};
 int main(int argc, char** argv) {
   const char* uri = argc > 1 ? argv[1] : kDefaultUri;
   auto bytes = static_cast<uint32_t>(argc > 2 ? std::atol(argv[2]) : 100000);
-  must(rrdk::ensure_eal());
-  auto memory = must(rrdk::Memory::create({}));
-  auto room = must(memory->allocate(bytes));  // registered once, for as many calls as we like
-  auto runtime = must(rrdk::Runtime::create(*memory, {}));
-  auto server = must(rrdk::Server::create(*runtime));
-  must(server->add_service({.binding = &kBinding, .procedures = kTable}));
-  must(server->listen(uri));
-  auto client = must(rrdk::Client::create(*runtime));
-  auto connection = must(client->connect(uri));
+  rrdk::must(rrdk::ensure_eal());
+  auto memory = rrdk::must(rrdk::Memory::create({}));
+  auto room = rrdk::must(memory->allocate(bytes));  // registered once, for as many calls as we like
+  auto runtime = rrdk::must(rrdk::Runtime::create(*memory, {}));
+  auto server = rrdk::must(rrdk::Server::create(*runtime));
+  rrdk::must(server->add_service({.binding = &kBinding, .procedures = kTable}));
+  rrdk::must(server->listen(uri));
+  auto client = rrdk::must(rrdk::Client::create(*runtime));
+  auto connection = rrdk::must(client->connect(uri));
 
   rrdk::Call call(*connection);
   call.begin(kBinding, kRead).put_u32(bytes);

@@ -7,11 +7,11 @@
 
 int main(int argc, char** argv) {
   const char* text = argc > 2 ? argv[2] : "hello";
-  must(rrdk::ensure_eal());
-  auto memory = must(rrdk::Memory::create({}));
-  auto runtime = must(rrdk::Runtime::create(*memory, {}));
-  auto client = must(rrdk::Client::create(*runtime));
-  auto connection = must(client->connect(argc > 1 ? argv[1] : kDefaultUri));
+  rrdk::must(rrdk::ensure_eal());
+  auto memory = rrdk::must(rrdk::Memory::create({}));
+  auto runtime = rrdk::must(rrdk::Runtime::create(*memory, {}));
+  auto client = rrdk::must(rrdk::Client::create(*runtime));
+  auto connection = rrdk::must(client->connect(argc > 1 ? argv[1] : kDefaultUri));
 
   rrdk::Call call(*connection);
   call.begin(kBinding, kEcho).put_string(text);

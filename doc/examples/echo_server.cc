@@ -1,4 +1,7 @@
 // Serves one procedure: what comes in goes back. Usage: echo_server [URI]
+#include <poll.h>
+#include <sys/signalfd.h>
+
 #include <csignal>
 #include <cstdio>
 
@@ -7,8 +10,6 @@
 #include "rrdk/server.h"
 
 namespace {
-
-volatile std::sig_atomic_t stop = 0;
 
 void echo(rrdk::ServerCall call, void*) {
   rrdk::ItemView text = call.args().get_opaque(kMaxText);
@@ -23,17 +24,28 @@ constexpr rrdk::Procedure kTable[] = {{kEcho, echo}};
 }  // namespace
 
 int main(int argc, char** argv) {
-  must(rrdk::ensure_eal());
-  auto memory = must(rrdk::Memory::create({}));
-  auto runtime = must(rrdk::Runtime::create(*memory, {}));  // starts no thread: polled below
-  auto server = must(rrdk::Server::create(*runtime));
-  must(server->add_service({.binding = &kBinding, .procedures = kTable}));
-  std::printf("listening on %s\n", must(server->listen(argc > 1 ? argv[1] : kDefaultUri)).c_str());
-  std::fflush(stdout);
+  rrdk::must(rrdk::ensure_eal());
+  auto memory = rrdk::must(rrdk::Memory::create({}));
+  auto runtime = rrdk::must(rrdk::Runtime::create(*memory, {}));  // starts no thread: polled below
+  auto server = rrdk::must(rrdk::Server::create(*runtime));
+  rrdk::must(server->add_service({.binding = &kBinding, .procedures = kTable}));
 
-  std::signal(SIGINT, [](int) { stop = 1; });
-  std::signal(SIGTERM, [](int) { stop = 1; });
-  while (!stop)
-    runtime->poll();
+  // Signals are waited for together with work: a handler that only sets a flag could run just
+  // before the sleep, and nothing would end that.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  pollfd events[] = {{.fd = runtime->wake_fd(), .events = POLLIN, .revents = 0},
+                     {.fd = signalfd(-1, &signals, SFD_CLOEXEC), .events = POLLIN, .revents = 0}};
+  std::string uri = rrdk::must(server->listen(argc > 1 ? argv[1] : kDefaultUri));
+  std::printf("listening on %s\n", uri.c_str());
+  std::fflush(stdout);
+  // Sleeps when there is nothing to do. A program with a CPU to spare just polls on.
+  while (events[1].revents == 0) {
+    if (runtime->poll() == 0 && runtime->arm_wake())
+      poll(events, 2, -1);
+  }
   return 0;
 }

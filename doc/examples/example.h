@@ -3,10 +3,8 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <utility>
 
 #include "rrdk/binding.h"
-#include "rrdk/error.h"
 
 constexpr char kDefaultUri[] = "shm:/tmp/rrdk-example.sock";
 constexpr uint32_t kEcho = 1;  // opaque<kMaxText> -> the same
@@ -20,15 +18,8 @@ constexpr rrdk::ProcedureBinding kProcedures[] = {
 constexpr rrdk::Binding kBinding = {
     .program = 0x20004563, .version = 1, .name = "example", .procedures = kProcedures};
 
+// What is not a rrdk::Result, for which there is rrdk::must().
 [[noreturn]] inline void give_up(const char* why) {
   std::fprintf(stderr, "%s\n", why);
   std::exit(1);
-}
-
-template <typename T>
-T must(rrdk::Result<T> result) {
-  if (!result)
-    give_up(result.error().message.c_str());
-  if constexpr (!std::is_void_v<T>)
-    return std::move(*result);
 }

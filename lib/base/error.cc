@@ -1,5 +1,9 @@
 #include "rrdk/error.h"
 
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
 namespace rrdk {
 
 const char* to_string(Errc code) {
@@ -34,6 +38,11 @@ const char* to_string(Errc code) {
       return "system error";
   }
   return "unknown error";
+}
+
+void exit_with(const Error& error) {
+  std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, error.message.c_str());
+  std::exit(EXIT_FAILURE);
 }
 
 }  // namespace rrdk

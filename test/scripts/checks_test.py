@@ -106,6 +106,15 @@ class Checks(unittest.TestCase):
             with self.subTest(text=text):
                 self.assert_finds("a.cc:1:", "check-hygiene.py", {"a.cc": text})
 
+    def test_hygiene_wants_public_results_looked_at(self):
+        for declaration in ["Result<void> f();", "  static Result<int> f(", "virtual Result<int> f()"]:
+            with self.subTest(declaration=declaration):
+                self.assert_finds("lib/include/rrdk/a.h:1:", "check-hygiene.py",
+                                  {"lib/include/rrdk/a.h": declaration + "\n"})
+                self.assert_passes("check-hygiene.py", {
+                    "lib/xprt/a.h": declaration + "\n",
+                    "lib/include/rrdk/a.h": "[[nodiscard]] " + declaration + "\n"})
+
     def test_conformance(self):
         rows = "id\tsource\tlevel\trole\trequirement\ttest\nV1-A-1\ts\tMUST\tboth\tBe right.\tt\n"
         tree = self.tree({"test/data/requirements.tsv": rows, "doc/x": "", "test/proto/meson.build": "files('a.cc', 'b.cc')",

@@ -122,6 +122,6 @@ struct Binding {
  * and does not change. Calls with one that fails end with CallStatus::kInvalidCall, and the log
  * says why. Errors: kInvalidArgument, naming the program, the procedure and what is wrong with it.
  */
-Result<void> check(const Binding& binding);
+[[nodiscard]] Result<void> check(const Binding& binding);
 
 }  // namespace rrdk

@@ -45,7 +45,7 @@ class Caller {
    * The same, of any flavour: `body` as the flavour defines it. The verifier of calls stays
    * AUTH_NONE. Errors: kInvalidArgument (more than kMaxAuthBody bytes).
    */
-  Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
+  [[nodiscard]] Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
 
   struct Impl;
   Impl& impl() noexcept { return *impl_; }
@@ -70,12 +70,12 @@ class Caller {
  *               7 WRITE_RESOURCE, 8 REPLY_RESOURCE, 9 INVAL_OPTION, 10 SYSTEM
  */
 struct TransportError {
-  uint32_t version;      ///< of the answer: 1 or 2
-  uint32_t code;         ///< rdma_err; 0: there was none
-  uint32_t low, high;    ///< ERR_VERS: the versions that the server speaks
-  uint32_t maximum;      ///< READ_CHUNKS, WRITE_CHUNKS; SEGMENTS, of one chunk: how many are taken
-  uint32_t write_chunk;  ///< WRITE_RESOURCE: which offer() was too short, from 1; 0: unknown
-  uint32_t length;       ///< WRITE_RESOURCE, REPLY_RESOURCE: bytes that are needed; 0: unknown
+  uint32_t version = 0;        ///< of the answer: 1 or 2
+  uint32_t code = 0;           ///< rdma_err; 0: there was none
+  uint32_t low = 0, high = 0;  ///< ERR_VERS: the versions that the server speaks
+  uint32_t maximum = 0;  ///< READ_CHUNKS, WRITE_CHUNKS; SEGMENTS, of one chunk: how many are taken
+  uint32_t write_chunk = 0;  ///< WRITE_RESOURCE: which offer() was too short, from 1; 0: unknown
+  uint32_t length = 0;       ///< WRITE_RESOURCE, REPLY_RESOURCE: bytes that are needed; 0: unknown
 };
 
 /**

@@ -43,7 +43,7 @@
  * Waiting: whoever waits for a poll core that nobody polls waits until somebody does, and a line in
  * the log says so after five seconds.
  *
- *   auto connection = client->connect("shm:/run/perf.sock").value();
+ *   auto connection = rrdk::must(client->connect("shm:/run/perf.sock"));
  *   rrdk::Call call(*connection);
  *   rrdk::Encoder& args = call.begin(kBinding, kRead);
  *   args.put_u64(offset); args.put_u32(count);
@@ -201,29 +201,29 @@ struct ClientOptions {
 
 /** Counters of one ClientConnection since it was made, over all its reconnections. */
 struct ClientStats {
-  uint64_t calls, ended_ok, ended_error, timeouts;
-  uint64_t long_calls, long_replies;
-  uint64_t credit_waits;       ///< calls that had to wait for the peer's grant
-  uint64_t protocol_breaches;  ///< messages of the peer that were refused or unmatched
-  uint32_t granted;            ///< the peer's last grant; 0 while there is no connection
-  uint32_t in_flight;          ///< waiting for a connection included
-  uint64_t reconnects;         ///< connections established after the first
-  uint64_t failed_attempts;    ///< attempts at one that came to nothing
-  uint64_t carried_over;       ///< calls that had waited for a connection when one was there
-  uint64_t retransmissions;    ///< calls sent again under their XIDs, on whatever connection
-  uint64_t keepalives;         ///< NULL calls made to ask a silent peer
-  uint64_t keepalive_ends;     ///< connections ended because it did not answer
+  uint64_t calls = 0, ended_ok = 0, ended_error = 0, timeouts = 0;
+  uint64_t long_calls = 0, long_replies = 0;
+  uint64_t credit_waits = 0;       ///< calls that had to wait for the peer's grant
+  uint64_t protocol_breaches = 0;  ///< messages of the peer that were refused or unmatched
+  uint32_t granted = 0;            ///< the peer's last grant; 0 while there is no connection
+  uint32_t in_flight = 0;          ///< waiting for a connection included
+  uint64_t reconnects = 0;         ///< connections established after the first
+  uint64_t failed_attempts = 0;    ///< attempts at one that came to nothing
+  uint64_t carried_over = 0;       ///< calls that had waited for a connection when one was there
+  uint64_t retransmissions = 0;    ///< calls sent again under their XIDs, on whatever connection
+  uint64_t keepalives = 0;         ///< NULL calls made to ask a silent peer
+  uint64_t keepalive_ends = 0;     ///< connections ended because it did not answer
   /**
    * Of RPC-over-RDMA: in which calls are sent. With kAuto 2 is certain once a call has ended well.
    */
-  uint32_t version;
+  uint32_t version = 0;
   /** To version 1, by kAuto: on a connection, or for the next one; not what was remembered. */
-  uint64_t fallbacks;
-  uint64_t backward_calls;     ///< of the server, that came to our services
-  uint64_t backward_replies;   ///< to them
-  uint64_t backward_rejected;  ///< those among them that were refused: no such program, say
-  uint64_t options_sent;       ///< messages of registered types, by send_option()
-  Refusals refusals;           ///< what the peer sent that was refused or ignored, by reason
+  uint64_t fallbacks = 0;
+  uint64_t backward_calls = 0;     ///< of the server, that came to our services
+  uint64_t backward_replies = 0;   ///< to them
+  uint64_t backward_rejected = 0;  ///< those among them that were refused: no such program, say
+  uint64_t options_sent = 0;       ///< messages of registered types, by send_option()
+  Refusals refusals;               ///< what the peer sent that was refused or ignored, by reason
   Rfc5666Stats rfc5666;
   HandlerMistakes mistakes;  ///< of the Client's own handlers, on all of its connections
 };
@@ -286,12 +286,13 @@ class ClientConnection : public Caller {
    *
    *   connection->send_option({.type = 100, .info = bytes}, on_done, site);
    */
-  Result<void> send_option(const OptionRequest& request, OptionDone done, void* argument);
+  [[nodiscard]] Result<void> send_option(const OptionRequest& request, OptionDone done,
+                                         void* argument);
   /**
    * The same, and waits for the end; on an embedded runtime it polls the core meanwhile. Not in a
    * callback or handler on a poll core, where it would wait for itself: kInvalidArgument.
    */
-  Result<OptionOutcome> send_option_and_wait(const OptionRequest& request);
+  [[nodiscard]] Result<OptionOutcome> send_option_and_wait(const OptionRequest& request);
 
   struct Impl;
   Impl& impl() noexcept;
@@ -313,8 +314,8 @@ class Client {
    * 0; keepalive_binding refused by check(); rfc5666 without kOne; max_receive_size, or
    * `extensions` with properties, without `properties`).
    */
-  static Result<std::unique_ptr<Client>> create(Runtime& runtime,
-                                                const ClientOptions& options = {});
+  [[nodiscard]] static Result<std::unique_ptr<Client>> create(Runtime& runtime,
+                                                              const ClientOptions& options = {});
   /** Connections are gone by now. */
   ~Client();
   Client(const Client&) = delete;
@@ -333,7 +334,7 @@ class Client {
    *
    * Errors: kInvalidArgument (that version is there, bad binding or table, rfc5666, too late).
    */
-  Result<void> add_service(const Service& service);
+  [[nodiscard]] Result<void> add_service(const Service& service);
   /**
    * The credential that later connections begin with, as if Caller::set_auth_sys() or set_auth()
    * were called on each of them (rrdk/call.h). It is the only way to have one in CONF_RDMA, which
@@ -341,7 +342,7 @@ class Client {
    * kInvalidArgument (more than kMaxAuthBody bytes).
    */
   void set_auth_sys(const AuthSys& identity);
-  Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
+  [[nodiscard]] Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
   /**
    * Connects to an address, and waits for it: an embedded runtime is polled. An address is a URI
    * whose scheme names a driver:
@@ -366,7 +367,8 @@ class Client {
    * kBadUri, kNotFound, kRefused, kNotAPeer, kPermission, kTimeout, kNoMemory, kUnsupported,
    * kSystem.
    */
-  Result<std::unique_ptr<ClientConnection>> connect(const std::string& uri, int core = -1);
+  [[nodiscard]] Result<std::unique_ptr<ClientConnection>> connect(const std::string& uri,
+                                                                  int core = -1);
 
   struct Impl;
 

@@ -50,8 +50,8 @@ enum class EalArguments {
  * Errors: kInvalidArgument (EAL refused the arguments; the message has its reason),
  * kSystem (also after rte_eal_cleanup(): EAL starts once in a process).
  */
-Result<void> ensure_eal(std::span<const std::string> arguments = {},
-                        EalArguments meaning = EalArguments::kAll);
+[[nodiscard]] Result<void> ensure_eal(std::span<const std::string> arguments = {},
+                                      EalArguments meaning = EalArguments::kAll);
 /**
  * The CPUs of EAL's lcores, by lcore number; one that may use several CPUs counts with its first.
  * Empty while EAL does not run.

@@ -7,11 +7,22 @@
  *
  *   auto memory = rrdk::Memory::create({});
  *   if (!memory) return complain(memory.error().message);
+ *
+ * Functions that return a Result are [[nodiscard]]: a listen() whose outcome nobody looks at is a
+ * server that may not listen. A program that cannot go on without the value says so with must();
+ * Result::value() would throw an exception that does not carry Error::message.
+ *
+ *   auto memory = rrdk::must(rrdk::Memory::create({}));
  */
 #pragma once
 
+#if __cplusplus < 202002L
+#error "RRDK's headers need C++20: compile with -std=c++20 or later"
+#endif
+
 #include <string>
 #include <tl/expected.hpp>
+#include <type_traits>
 #include <utility>
 
 namespace rrdk {
@@ -48,6 +59,26 @@ using Result = tl::expected<T, Error>;
 /** Shorthand for returning an error: `return fail(Errc::kLimit, "...")`. */
 inline tl::unexpected<Error> fail(Errc code, std::string message) {
   return tl::unexpected<Error>(Error{code, std::move(message)});
+}
+
+/**
+ * Prints "PROGRAM: MESSAGE" to stderr and ends the process by std::exit(EXIT_FAILURE): static
+ * objects are destroyed, those on the stack are not, and other threads run on until the end.
+ */
+[[noreturn]] void exit_with(const Error& error);
+
+/**
+ * The value, or the end of the process by exit_with(): for main() and tools. A program that serves
+ * others, or has something to save, handles the error instead. Any thread.
+ *
+ *   std::string uri = rrdk::must(server->listen("shm:/run/perf.sock"));
+ */
+template <typename T>
+T must(Result<T> result) {
+  if (!result)
+    exit_with(result.error());
+  if constexpr (!std::is_void_v<T>)
+    return std::move(*result);
 }
 
 }  // namespace rrdk

@@ -29,19 +29,19 @@
  *   }
  *   void on_error(const rrdk::OptionError& error, void*) { ++errors[error.why]; }
  *   ...
- *   auto extensions = rrdk::Extensions::create({.features = {{
+ *   auto extensions = rrdk::must(rrdk::Extensions::create({.features = {{
  *       .name = "load",
  *       .types = {{.type = 100, .payload = rrdk::OptionPayload::kNone, .check = is_one_word,
  *                  .serve = on_load, .on_error = on_error, .context = &site},
  *                 {.type = 101, .payload = rrdk::OptionPayload::kNone, .check = is_one_word,
- *                  .on_error = on_error, .context = &site}}}}}).value();
- *   auto server = rrdk::Server::create(runtime, {.extensions = extensions.get()});
+ *                  .on_error = on_error, .context = &site}}}}}));
+ *   auto server = rrdk::must(rrdk::Server::create(runtime, {.extensions = extensions.get()}));
  *   ...
  *   rrdk::ClientOptions options{.version = rrdk::RpcRdmaVersion::kTwo,
  *                               .extensions = extensions.get()};
  *   ...
- *   rrdk::OptionOutcome load = connection->send_option_and_wait({.type = 100, .info = word})
- *                                  .value();
+ *   rrdk::OptionOutcome load =
+ *       rrdk::must(connection->send_option_and_wait({.type = 100, .info = word}));
  *   if (load.support == rrdk::OptionSupport::kUnsupported) use_another_way();
  */
 #pragma once
@@ -203,7 +203,7 @@ class Extensions {
    * or that says a value which its `check` refuses; a property without `kind`; more properties or
    * longer values than the bounds above. Nothing is registered then.
    */
-  static Result<std::unique_ptr<const Extensions>> create(ExtensionList list);
+  [[nodiscard]] static Result<std::unique_ptr<const Extensions>> create(ExtensionList list);
 
   /** Null: no feature has it. */
   const OptionType* find(uint32_t type) const noexcept;

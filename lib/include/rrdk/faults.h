@@ -2,8 +2,8 @@
  * Faults on purpose: what a fabric, or a machine short of memory, does once a month, done now. They
  * are part of every build and cost nothing while they are off.
  *
- *   auto plan = rrdk::parse_fault_plan("send-error=0.001,no-buffers=1/50,seed=7").value();
- *   runtime->set_faults(plan);          // while calls run, from any thread
+ *   auto plan = rrdk::must(rrdk::parse_fault_plan("send-error=0.001,no-buffers=1/50,seed=7"));
+ *   rrdk::must(runtime->set_faults(plan));          // while calls run, from any thread
  *   ...
  *   runtime->clear_faults();
  *   std::puts(rrdk::to_string(runtime->fault_counts()).c_str());
@@ -74,7 +74,7 @@ struct FaultCounts {
  * "delay-us=N:RATE" makes completions N microseconds late, and "seed=N" sets the seed. What is not
  * named does not happen. Errors: kInvalidArgument, naming the part and what it can be.
  */
-Result<FaultPlan> parse_fault_plan(std::string_view spec);
+[[nodiscard]] Result<FaultPlan> parse_fault_plan(std::string_view spec);
 /** As parse_fault_plan() reads it; "off" when nothing is to happen. */
 std::string to_string(const FaultPlan& plan);
 /** One "name count" a line, of those that there were; "none" without any. */

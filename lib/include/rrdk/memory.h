@@ -17,7 +17,7 @@
  * Buffer's destructor: any thread that EAL knows (poll and worker threads of the Runtime are; for
  * another thread rrdk::register_thread() gives it a cache; without, it works and is slower).
  *
- *   auto memory = rrdk::Memory::create({.classes = {{4096, 1024}, {1 << 20, 64}}}).value();
+ *   auto memory = rrdk::must(rrdk::Memory::create({.classes = {{4096, 1024}, {1 << 20, 64}}}));
  *   rrdk::Buffer b = memory->get(1000);      // 4096 bytes of capacity
  *   if (!b) ...;                             // exhausted: never blocks, never throws
  */
@@ -153,10 +153,10 @@ struct MemoryOptions {
 
 /** The state of one size class: whole when available == count. */
 struct PoolAudit {
-  uint32_t buffer_size;
-  int numa_node;
-  uint32_t count;
-  uint32_t available;
+  uint32_t buffer_size = 0;
+  int numa_node = 0;
+  uint32_t count = 0;
+  uint32_t available = 0;
 };
 
 class Memory {
@@ -166,7 +166,7 @@ class Memory {
    * initialised), kNoMemory (with kRequire: too few hugepages; else the system is out of memory;
    * the message has the shortfall), kSystem.
    */
-  static Result<std::unique_ptr<Memory>> create(const MemoryOptions& options = {});
+  [[nodiscard]] static Result<std::unique_ptr<Memory>> create(const MemoryOptions& options = {});
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -175,14 +175,14 @@ class Memory {
    * A buffer of at least `size` bytes from the smallest class that has one, on the caller's NUMA
    * node if it has an arena. Empty if all classes that large are exhausted or none is that large.
    */
-  Buffer get(uint32_t size) noexcept;
+  [[nodiscard]] Buffer get(uint32_t size) noexcept;
   /**
    * The same, but of the smallest class that is large enough and of no other: for buffers that are
    * kept for long, which would use up the larger classes. Empty if that class is exhausted.
    */
-  Buffer get_fitting(uint32_t size) noexcept;
+  [[nodiscard]] Buffer get_fitting(uint32_t size) noexcept;
   /** Fills all of `out` with buffers of one class, or none of it. False when exhausted. */
-  bool get_bulk(uint32_t size, std::span<Buffer> out) noexcept;
+  [[nodiscard]] bool get_bulk(uint32_t size, std::span<Buffer> out) noexcept;
   /** The largest buffer that get() can return. */
   uint32_t largest_buffer() const noexcept;
 
@@ -190,7 +190,7 @@ class Memory {
    * Registered memory of a size of the application's own. Errors: kInvalidArgument (no bytes),
    * kNoMemory, kSystem.
    */
-  Result<RegisteredMemory> allocate(size_t bytes);
+  [[nodiscard]] Result<RegisteredMemory> allocate(size_t bytes);
   /**
    * Takes memory that the application mapped from `fd` at `fd_offset`. It stays the application's
    * and must outlive the result; the descriptor is duplicated. To be usable over `shm:` it must be
@@ -202,7 +202,8 @@ class Memory {
    * Errors: kInvalidArgument (not page-aligned, empty, not sealed so or sealed with F_SEAL_WRITE,
    * beyond the descriptor's end, `fd` not open), kSystem.
    */
-  Result<RegisteredMemory> adopt(void* address, size_t bytes, int fd, uint64_t fd_offset);
+  [[nodiscard]] Result<RegisteredMemory> adopt(void* address, size_t bytes, int fd,
+                                               uint64_t fd_offset);
 
   /**
    * Whether the span is empty, or inside the region that it names and this Memory has. Any thread;

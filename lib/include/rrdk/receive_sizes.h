@@ -19,13 +19,13 @@ namespace rrdk {
  * connection. Where another version is spoken they mean nothing.
  */
 struct ReceiveSizes {
-  uint32_t own;      ///< of our Receives, as the other end knows it
-  uint32_t peer;     ///< of the other end's
-  uint64_t asked;    ///< calls of request_receive_size()
-  uint64_t ended;    ///< of these: answered, refused or given up on
-  uint64_t refused;  ///< of these: not done, not even in part, so far
+  uint32_t own = 0;      ///< of our Receives, as the other end knows it
+  uint32_t peer = 0;     ///< of the other end's
+  uint64_t asked = 0;    ///< calls of request_receive_size()
+  uint64_t ended = 0;    ///< of these: answered, refused or given up on
+  uint64_t refused = 0;  ///< of these: not done, not even in part, so far
   /** Times that an end has told another size of its own: we, and the other end. */
-  uint64_t own_changes, peer_changes;
+  uint64_t own_changes = 0, peer_changes = 0;
 };
 
 }  // namespace rrdk

@@ -39,7 +39,7 @@ const char* rpcbind_netid(const std::string& host);
  * The universal address of a port (RFC 5665 section 5.2.3): "10.0.0.1", 20049 is "10.0.0.1.78.81",
  * and "::1" gives "::1.78.81". `host` is numeric; kInvalidArgument when it is not.
  */
-Result<std::string> to_universal_address(const std::string& host, uint16_t port);
+[[nodiscard]] Result<std::string> to_universal_address(const std::string& host, uint16_t port);
 
 struct HostAndPort {
   std::string host;
@@ -47,7 +47,7 @@ struct HostAndPort {
 };
 
 /** The reverse. kInvalidArgument: it is no universal address of these netids. */
-Result<HostAndPort> parse_universal_address(const std::string& address);
+[[nodiscard]] Result<HostAndPort> parse_universal_address(const std::string& address);
 
 /**
  * Lists a service with this host's rpcbind, and takes the place of one that is listed there under
@@ -59,13 +59,14 @@ Result<HostAndPort> parse_universal_address(const std::string& address);
  * Errors: kInvalidArgument (host), kNotFound (no rpcbind runs here), kPermission (the entry is
  * another user's), kNotAPeer, kConnectionLost and kTimeout (of what runs in its place), kSystem.
  */
-Result<void> rpcbind_set(const RpcService& service, const std::string& host, uint16_t port);
+[[nodiscard]] Result<void> rpcbind_set(const RpcService& service, const std::string& host,
+                                       uint16_t port);
 
 /**
  * Takes the entry of that netid back, whoever of the same user made it. Errors as above; none when
  * there is no such entry.
  */
-Result<void> rpcbind_unset(const RpcService& service, const std::string& host);
+[[nodiscard]] Result<void> rpcbind_unset(const RpcService& service, const std::string& host);
 
 struct RpcbindQuery {
   std::string host;            ///< name or numeric address of the server
@@ -81,6 +82,6 @@ struct RpcbindQuery {
  * or it denies the question), kTimeout, kConnectionLost, kNotAPeer (what answers is no rpcbind),
  * kSystem.
  */
-Result<uint16_t> rpcbind_lookup(const RpcService& service, const RpcbindQuery& query);
+[[nodiscard]] Result<uint16_t> rpcbind_lookup(const RpcService& service, const RpcbindQuery& query);
 
 }  // namespace rrdk

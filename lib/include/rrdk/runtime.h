@@ -24,9 +24,9 @@
  * The left of each outlives the right: destroy in the opposite order, after answering every
  * ServerCall that was kept. Buffers and RegisteredMemory are gone before their Memory.
  *
- *   rrdk::ensure_eal();
- *   auto memory = rrdk::Memory::create({}).value();
- *   auto runtime = rrdk::Runtime::create(*memory, {.poll_cpus = {1}}).value();
+ *   rrdk::must(rrdk::ensure_eal());
+ *   auto memory = rrdk::must(rrdk::Memory::create({}));
+ *   auto runtime = rrdk::must(rrdk::Runtime::create(*memory, {.poll_cpus = {1}}));
  */
 #pragma once
 
@@ -42,7 +42,17 @@ namespace rrdk {
 struct FaultPlan;
 struct FaultCounts;
 
-/** What a poll or worker core does when it finds nothing to do. */
+/**
+ * What a poll or worker thread of the Runtime does when it finds nothing to do. What an embedded
+ * core does is the application's own business: a loop of bare poll() takes a whole CPU and is right
+ * only on a CPU of its own. An application that shares CPUs sleeps on wake_fd():
+ *
+ *   while (!stop)
+ *     if (runtime->poll() == 0 && runtime->arm_wake()) epoll_wait(...);   // wake_fd() is in the
+ * set
+ *
+ * or, like kAdaptive, does so after some number of empty polls.
+ */
 enum class IdlePolicy {
   kBusy,      ///< polls on; lowest latency; needs a core of its own
   kYield,     ///< polls on, gives the core away (sched_yield) between empty polls
@@ -53,6 +63,11 @@ struct RuntimeOptions {
   std::vector<int> poll_cpus = {};    ///< CPUs of dedicated poll threads; -1: a thread, not pinned
   std::vector<int> worker_cpus = {};  ///< CPUs of worker threads; -1: not pinned
   uint32_t embedded_cores = 1;        ///< poll cores that the application polls (poll_cpus empty)
+  /**
+   * Of poll and worker threads. On an embedded Runtime without workers it only says whether a
+   * function that waits, such as submit_and_wait(), yields between empty polls (all but kBusy);
+   * kAdaptive there is reported once in the log.
+   */
   IdlePolicy idle = IdlePolicy::kYield;
   uint32_t adaptive_us = 50;  ///< kAdaptive: microseconds of idleness before sleeping
   /** Entries of each ring between cores, a power of two. A full ring makes its producer keep the
@@ -62,11 +77,11 @@ struct RuntimeOptions {
 
 /** Time and work of one poll core since it started. */
 struct CoreStats {
-  uint64_t polls;        ///< passes of the loop
-  uint64_t busy_polls;   ///< passes that found work
-  uint64_t completions;  ///< fabric completions handled
-  uint64_t sleeps;       ///< times the core slept (kAdaptive)
-  uint32_t connections;  ///< alive now
+  uint64_t polls = 0;        ///< passes of the loop
+  uint64_t busy_polls = 0;   ///< passes that found work
+  uint64_t completions = 0;  ///< fabric completions handled
+  uint64_t sleeps = 0;       ///< times the core slept (kAdaptive)
+  uint32_t connections = 0;  ///< alive now
 };
 
 class Runtime {
@@ -76,8 +91,8 @@ class Runtime {
    * Errors: kInvalidArgument (a CPU below -1, or that does not exist or is not ours to use; no
    * cores or more than 128; a ring_size that is no power of two; no EAL), kNoMemory, kSystem.
    */
-  static Result<std::unique_ptr<Runtime>> create(Memory& memory,
-                                                 const RuntimeOptions& options = {});
+  [[nodiscard]] static Result<std::unique_ptr<Runtime>> create(Memory& memory,
+                                                               const RuntimeOptions& options = {});
   /** Stops the threads. Servers and clients are gone by now. */
   ~Runtime();
   Runtime(const Runtime&) = delete;
@@ -96,7 +111,7 @@ class Runtime {
    */
   int wake_fd(uint32_t core = 0) const;
   /** False: there is work now; poll instead of sleeping. Or there is no such embedded core. */
-  bool arm_wake(uint32_t core = 0);
+  [[nodiscard]] bool arm_wake(uint32_t core = 0);
 
   bool embedded() const noexcept;
   uint32_t num_cores() const noexcept;
@@ -109,7 +124,7 @@ class Runtime {
    * uses that; replaces the plan before it. Any thread, while calls run; each core takes it up at
    * its next batch. Errors: kInvalidArgument (a rate that is none, a delay that is too long).
    */
-  Result<void> set_faults(const FaultPlan& plan);
+  [[nodiscard]] Result<void> set_faults(const FaultPlan& plan);
   /** Ends it. It mends nothing: clients connect again if they do (rrdk/client.h). Any thread. */
   void clear_faults();
   /** What was made to fail so far. Any thread. */

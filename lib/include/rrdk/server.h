@@ -2,9 +2,9 @@
  * Serving RPC programs: what is offered, and how it is written, is in rrdk/service.h. Here is who
  * offers it: a Server has services, listens, and answers the calls of all who connect.
  *
- *   auto server = rrdk::Server::create(runtime).value();
- *   server->add_service({.binding = &kBinding, .procedures = kProcedures}).value();
- *   std::string uri = server->listen("shm:/run/perf.sock").value();
+ *   auto server = rrdk::must(rrdk::Server::create(runtime));
+ *   rrdk::must(server->add_service({.binding = &kBinding, .procedures = kProcedures}));
+ *   std::string uri = rrdk::must(server->listen("shm:/run/perf.sock"));
  */
 #pragma once
 
@@ -211,49 +211,49 @@ struct ServerOptions {
 
 /** Of the duplicate request cache, see ReplayOptions. */
 struct ReplayStats {
-  uint64_t hits;         ///< repeated calls answered with a kept reply
-  uint64_t waits;        ///< those among them, mostly, that had to wait for the first one
-  uint64_t stored;       ///< replies kept
-  uint64_t evicted;      ///< forgotten: by age, or because their clients had the replies
-  uint64_t not_kept;     ///< calls that ran, without their replies: too large, or no room
-  uint64_t lost;         ///< repeated calls answered SYSTEM_ERR, since the reply was not kept
-  uint64_t unprotected;  ///< calls run by a server whose ReplayOptions::entries is 0
-  uint64_t refused;      ///< calls answered SYSTEM_ERR and not run: they could not be protected
+  uint64_t hits = 0;         ///< repeated calls answered with a kept reply
+  uint64_t waits = 0;        ///< those among them, mostly, that had to wait for the first one
+  uint64_t stored = 0;       ///< replies kept
+  uint64_t evicted = 0;      ///< forgotten: by age, or because their clients had the replies
+  uint64_t not_kept = 0;     ///< calls that ran, without their replies: too large, or no room
+  uint64_t lost = 0;         ///< repeated calls answered SYSTEM_ERR, since the reply was not kept
+  uint64_t unprotected = 0;  ///< calls run by a server whose ReplayOptions::entries is 0
+  uint64_t refused = 0;      ///< calls answered SYSTEM_ERR and not run: they could not be protected
   /** Answered ERR_CHUNK: an RDMA Read or Write for the call cost an earlier connection. */
-  uint64_t failed_again;
+  uint64_t failed_again = 0;
 };
 
 /** Calls that the server made of its clients, see BackwardClient. */
 struct BackwardStats {
-  uint64_t calls, ended_ok, ended_error, timeouts;
-  uint64_t credit_waits;  ///< calls that had to wait for the client's grant
+  uint64_t calls = 0, ended_ok = 0, ended_error = 0, timeouts = 0;
+  uint64_t credit_waits = 0;  ///< calls that had to wait for the client's grant
 };
 
 /** Counters of a server since its start, summed over its connections, past ones included. */
 struct ServerStats {
-  uint64_t connections_accepted;
+  uint64_t connections_accepted = 0;
   /** Too many of them, too few buffers, or not admitted; the log has the reason. */
-  uint64_t connections_refused;
-  uint64_t refused_per_client;  ///< of these: by ServerOptions::max_connections_per_client
-  uint64_t closed_idle;         ///< by ServerOptions::idle_timeout_ms
-  uint64_t closed_silent;       ///< by ServerOptions::first_call_timeout_ms
-  uint64_t closed_for_room;     ///< that had never made a call, when another connection came
-  uint64_t closed_stalled;      ///< by ServerOptions::send_timeout_ms
-  uint64_t connections_ended;   ///< by the peer, by its death or for a breach; not by the Server
-  uint64_t connections;         ///< now
-  uint64_t calls, replies, rejected;
-  uint64_t transport_errors;   ///< RDMA_ERROR answers
-  uint64_t protocol_breaches;  ///< messages refused, all reasons
-  uint64_t bytes_read, bytes_written;
-  uint64_t calls_not_run;  ///< messages that came while the server drained
+  uint64_t connections_refused = 0;
+  uint64_t refused_per_client = 0;  ///< of these: by ServerOptions::max_connections_per_client
+  uint64_t closed_idle = 0;         ///< by ServerOptions::idle_timeout_ms
+  uint64_t closed_silent = 0;       ///< by ServerOptions::first_call_timeout_ms
+  uint64_t closed_for_room = 0;     ///< that had never made a call, when another connection came
+  uint64_t closed_stalled = 0;      ///< by ServerOptions::send_timeout_ms
+  uint64_t connections_ended = 0;  ///< by the peer, by its death or for a breach; not by the Server
+  uint64_t connections = 0;        ///< now
+  uint64_t calls = 0, replies = 0, rejected = 0;
+  uint64_t transport_errors = 0;   ///< RDMA_ERROR answers
+  uint64_t protocol_breaches = 0;  ///< messages refused, all reasons
+  uint64_t bytes_read = 0, bytes_written = 0;
+  uint64_t calls_not_run = 0;  ///< messages that came while the server drained
   ReplayStats replay;
-  uint64_t turn_waits;  ///< calls that waited for others' turns, when their connection had many
-  uint64_t receive_size_changes;  ///< times that clients were told of another size of our Receives
-  uint64_t peer_receive_size_changes;  ///< and we of theirs
-  uint64_t receive_growth_refused;     ///< for want of buffers, see ServerOptions::max_receive_size
-  uint64_t chunk_waits;     ///< times a connection's calls waited because of max_chunk_bytes
-  uint64_t share_waits;     ///< and because its client held its share of the pools' buffers
-  uint64_t options_served;  ///< messages of registered types that were answered
+  uint64_t turn_waits = 0;  ///< calls that waited for others' turns, when their connection had many
+  uint64_t receive_size_changes = 0;  ///< times that clients were told another size of our Receives
+  uint64_t peer_receive_size_changes = 0;  ///< and we of theirs
+  uint64_t receive_growth_refused = 0;     ///< for want of buffers: ServerOptions::max_receive_size
+  uint64_t chunk_waits = 0;     ///< times a connection's calls waited because of max_chunk_bytes
+  uint64_t share_waits = 0;     ///< and because its client held its share of the pools' buffers
+  uint64_t options_served = 0;  ///< messages of registered types that were answered
   BackwardStats backward;
   Refusals refusals;  ///< what peers sent that was refused or ignored, by reason
   Rfc5666Stats rfc5666;
@@ -319,8 +319,8 @@ class Server {
    * `runtime` outlives the Server. Errors: kInvalidArgument (an option out of its range, or an
    * inline_size or a max_receive_size for which the runtime's Memory has no buffers, or too few).
    */
-  static Result<std::unique_ptr<Server>> create(Runtime& runtime,
-                                                const ServerOptions& options = {});
+  [[nodiscard]] static Result<std::unique_ptr<Server>> create(Runtime& runtime,
+                                                              const ServerOptions& options = {});
   /**
    * Closes all connections and waits until their calls have ended. The buffers of connections,
    * calls and replies are back then; some that each poll core keeps for the headers of future
@@ -337,7 +337,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   /** Before listen(). Errors: kInvalidArgument (too late, program twice, bad binding or table). */
-  Result<void> add_service(const Service& service);
+  [[nodiscard]] Result<void> add_service(const Service& service);
   /**
    * Listens; returns the URI with what the system chose. Connections are spread over poll cores.
    *
@@ -355,7 +355,7 @@ class Server {
    * Errors: kBadUri (unknown scheme too), kAddressInUse, kNotFound (the directory is not there),
    * kPermission, kUnsupported (no RDMA device, or another one than before), kSystem.
    */
-  Result<std::string> listen(const std::string& uri);
+  [[nodiscard]] Result<std::string> listen(const std::string& uri);
   /** Stops accepting. Connections live on. */
   void stop_listening();
   /**

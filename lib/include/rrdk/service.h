@@ -101,7 +101,7 @@ class ServerCall {
    * Errors: kUnsupported (ServerOptions::backward_credits is 0; or this call is itself one of a
    * server's to its client), kConnectionLost.
    */
-  Result<std::shared_ptr<BackwardClient>> backward_client();
+  [[nodiscard]] Result<std::shared_ptr<BackwardClient>> backward_client();
 
   /**
    * Receive Buffer Sizes of draft-04 (its section 5.2.1), of the connection on which this call
