@@ -16,6 +16,10 @@ namespace rrdk::mem {
 
 namespace {
 
+// DPDK's default ring makes every core wait for one that was preempted in the middle of it; with
+// relaxed tail synchronisation only the last to finish moves the tail. Cores are often shared.
+constexpr char kPoolDriver[] = "ring_mt_rts";
+
 // A core's cache strands at most 1.5 times its size of buffers where other cores can not get them.
 // A 32nd of the pool bounds what eight cores strand to little more than a third of a class.
 uint32_t cache_size(uint32_t count) {
@@ -51,10 +55,11 @@ Result<std::unique_ptr<Pool>> Pool::create(SizeClass size_class, int numa_node, 
     return no_descriptors(size_class, rte_errno);
   // From here on `pool` frees it.
   std::unique_ptr<Pool> pool(new Pool(mempool, size_class, numa_node));
-  // The default ring makes every core wait for one that was preempted in the middle of it; with
-  // relaxed tail synchronisation only the last to finish moves the tail. Cores are often shared.
-  if (const int error = rte_mempool_set_ops_byname(mempool, "ring_mt_rts", nullptr); error != 0)
-    return no_descriptors(size_class, -error);
+  if (const int error = rte_mempool_set_ops_byname(mempool, kPoolDriver, nullptr); error != 0)
+    return fail(Errc::kUnsupported,
+                std::string("EAL has no mempool driver ") + kPoolDriver +
+                    ": librte_mempool_ring is not loaded; link the program with it, or start EAL "
+                    "with -d and the path of that library");
   if (const int filled = rte_mempool_populate_default(mempool); filled < 0)
     return no_descriptors(size_class, -filled);
   pool->bind(base, region);
