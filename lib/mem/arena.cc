@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
 #include "base/log.h"
 #include "base/system_message.h"
+#include "mem/headroom.h"
 #include "mem/hugepages.h"
 #include "mem/numa.h"
 
@@ -30,6 +32,9 @@ tl::unexpected<Error> system_failure(const char* call, size_t bytes, int error) 
   return fail(errc_of(error), std::string(call) + " of " + std::to_string(bytes) +
                                   " bytes: " + base::system_message(error));
 }
+
+// Between looks at what is left for others: somebody else may be taking memory at the same time.
+constexpr size_t kStep = size_t{256} << 20;
 
 // Page tables too, so that no first access faults. Kernels before 5.14 do not know the advice.
 void populate(std::byte* base, size_t length, size_t page_size) {
@@ -83,6 +88,8 @@ Result<void> Arena::map(const ArenaOptions& options, size_t page_size) {
   // A memfd is made with mode 0777, and whoever holds a descriptor of any kind can open it again.
   if (fchmod(fd_, S_IRUSR | S_IWUSR) != 0)
     return system_failure("fchmod", length_, errno);
+  if (Result<void> allowed = check_process_limits(length_); !allowed)
+    return allowed;
   if (ftruncate(fd_, static_cast<off_t>(length_)) != 0)
     return system_failure("ftruncate", length_, errno);
   // Without MAP_NORESERVE, mmap takes all hugepages now or fails: a later fault finds its page.
@@ -98,10 +105,24 @@ Result<void> Arena::map(const ArenaOptions& options, size_t page_size) {
   prefer_node(base_, length_, options.numa_node);
   if (!options.prefault)
     return {};
-  // Allocates every page, and unlike touching them reports that there are not enough.
-  if (fallocate(fd_, 0, 0, static_cast<off_t>(length_)) != 0)
-    return system_failure("fallocate", length_, errno);
+  if (Result<void> filled = fill(); !filled)
+    return filled;
   populate(base_, length_, page_size);
+  return {};
+}
+
+// Allocates every page, and unlike touching them reports that there are not enough. Of ordinary
+// pages the kernel has always enough: it kills somebody for them.
+Result<void> Arena::fill() {
+  for (size_t done = 0; done < length_; done += std::min(kStep, length_ - done)) {
+    if (!huge_) {
+      if (Result<void> room = check_headroom(length_ - done, memory_headroom()); !room)
+        return room;
+    }
+    const size_t step = std::min(kStep, length_ - done);
+    if (fallocate(fd_, 0, static_cast<off_t>(done), static_cast<off_t>(step)) != 0)
+      return system_failure("fallocate", length_, errno);
+  }
   return {};
 }
 

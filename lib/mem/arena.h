@@ -43,6 +43,7 @@ class Arena {
  private:
   static Result<Arena> create_of_pages(const ArenaOptions& options, size_t page_size, bool huge);
   Result<void> map(const ArenaOptions& options, size_t page_size);
+  Result<void> fill();
 
   std::byte* base_ = nullptr;
   size_t length_ = 0;
