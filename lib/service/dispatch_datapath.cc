@@ -39,7 +39,7 @@ Refusal refusal_of(rpc::CallVerdict verdict) {
 
 void run_on_worker(runtime::WorkItem& item) {
   auto& context = static_cast<CallContext&>(item);
-  context.procedure->handler(context.handle(), context.service->context);
+  context.procedure->handler(context.handle(), context.procedure->context);
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ void Dispatcher::dispatch(CallContext& context) noexcept {
     link_.core().to_worker(for_workers_, context);
     return;
   }
-  procedure.handler(context.handle(), context.service->context);
+  procedure.handler(context.handle(), procedure.context);
 }
 
 void Dispatcher::refuse(CallContext& context, AcceptStat status) noexcept {

@@ -53,12 +53,13 @@ Result<void> ServiceTable::add(const Service& service) {
     return fail(Errc::kInvalidArgument, "a service needs a binding");
   if (auto checked = check(*service.binding); !checked)
     return checked;
-  Entry entry = {
-      service.binding, service.context, {service.procedures.begin(), service.procedures.end()}};
+  Entry entry = {service.binding, {service.procedures.begin(), service.procedures.end()}};
   entry.told = std::make_unique<std::atomic<uint8_t>[]>(entry.procedures.size());
   std::ranges::sort(entry.procedures, {}, &Procedure::number);
   for (size_t i = 0; i < entry.procedures.size(); ++i) {
-    const Procedure& p = entry.procedures[i];
+    Procedure& p = entry.procedures[i];
+    if (p.context == nullptr)
+      p.context = service.context;
     if (p.handler == nullptr)
       return fail(Errc::kInvalidArgument, name_of(*service.binding) + ": procedure " +
                                               std::to_string(p.number) + " has no handler");

@@ -20,8 +20,7 @@ class ServiceTable {
  public:
   struct Entry {
     const Binding* binding;
-    void* context;
-    std::vector<Procedure> procedures;  // in ascending order
+    std::vector<Procedure> procedures;  // in ascending order, each with its context
     // Of each, a bit for each Mistake that the log has been told of.
     std::unique_ptr<std::atomic<uint8_t>[]> told = {};
     // Versions of the same program that there are (PROG_MISMATCH).

@@ -378,5 +378,48 @@ TEST(Server, SpreadsConnectionsOverCores) {
     EXPECT_EQ(world.runtime->stats(core).connections, 4u);
 }
 
+TEST(ServerCallObject, IsEmptyUntilItHasACallAndAfterIt) {
+  static constexpr ProcedureBinding kOne[] = {{.procedure = 1, .name = "ONE", .fixed_results = 4},
+                                              {.procedure = 2, .name = "TWO", .fixed_results = 4}};
+  static constexpr Binding kPair = {
+      .program = 0x20005603, .version = 1, .name = "pair", .procedures = kOne};
+  using Waiting = std::map<uint32_t, ServerCall>;
+  auto keep_call = [](ServerCall call, void* context) {
+    EXPECT_TRUE(call);
+    uint32_t procedure = call.procedure();
+    (*static_cast<Waiting*>(context))[procedure] = std::move(call);
+    EXPECT_FALSE(call);
+  };
+  Waiting ones, twos;
+  const Procedure table[] = {{1, keep_call}, {.number = 2, .handler = keep_call, .context = &twos}};
+  World world;
+  auto server = Server::create(*world.runtime).value();
+  ASSERT_TRUE(server->add_service({.binding = &kPair, .procedures = table, .context = &ones}));
+  auto connection = world.client->connect(server->listen("shm:" + socket_path()).value()).value();
+  ServerCall empty;
+  EXPECT_FALSE(empty);
+  for (uint32_t procedure : {1u, 2u}) {
+    Ending ending(*connection);
+    ending.call.begin(kPair, procedure);
+    ending.submit();
+    Waiting& waiting = procedure == 1 ? ones : twos;
+    world.until([&] { return waiting.size() == 1; });
+    EXPECT_EQ(waiting.begin()->first, procedure);
+    std::vector<ServerCall> more(3);
+    more[1] = std::move(waiting.begin()->second);
+    EXPECT_FALSE(waiting.begin()->second);
+    more.erase(more.begin());
+    EXPECT_EQ(ending.ended(), 0);
+    more[0].results().put_u32(procedure);
+    std::move(more[0]).reply();
+    EXPECT_FALSE(more[0]);
+    world.until([&] { return ending.ended() == 1; });
+    EXPECT_EQ(ending.call.status(), CallStatus::kOk);
+    EXPECT_EQ(ending.call.results().get_u32(), procedure);
+  }
+  connection.reset();
+  server.reset();
+}
+
 }  // namespace
 }  // namespace rrdk::loopback

@@ -51,21 +51,35 @@ class BackwardClient;  // rrdk/server.h
 /**
  * The right, and the duty, to answer one call. Move-only. Exactly one of reply(), reply_after(),
  * reject(), deny() and drop() ends it; a ServerCall destroyed or assigned to unanswered answers
- * SYSTEM_ERR. After an end, and after being moved from, it may only be destroyed or assigned to; to
- * end it again is an error in the log, and nothing else.
+ * SYSTEM_ERR. After an end, after being moved from, and when default-constructed it is empty: it
+ * may only be tested, destroyed or assigned to; to end it again is an error in the log, and nothing
+ * else.
  *
  * args() and what was read from it stay valid until the call ends. A handler may keep the
  * ServerCall and answer later, from any thread; the objects themselves are for one thread at a
  * time. If the connection is lost meanwhile, answering just ends the call. All are answered before
  * their Server is destroyed; a client's, before its ClientConnection.
+ *
+ * It goes where move-only types go: members, containers, std::optional, lambdas. Not into a
+ * std::function, which copies what it holds: take std::move_only_function (C++23), a lambda or
+ * struct of your own, or hold it by std::shared_ptr<ServerCall>.
+ *
+ *   struct Waiting { rrdk::ServerCall call; uint64_t offset; };
+ *   std::deque<Waiting> waiting;                        // answered when the disk is done
+ *   waiting.push_back({std::move(call), offset});
  */
 class ServerCall {
  public:
+  /** Empty. */
+  ServerCall() = default;
   ServerCall(ServerCall&& other) noexcept : context_(other.context_) { other.context_ = nullptr; }
   ServerCall& operator=(ServerCall&& other) noexcept;
   ServerCall(const ServerCall&) = delete;
   ServerCall& operator=(const ServerCall&) = delete;
   ~ServerCall();
+
+  /** False when empty. */
+  explicit operator bool() const noexcept { return context_ != nullptr; }
 
   uint32_t program() const noexcept;
   uint32_t version() const noexcept;  ///< of the program, not of RPC-over-RDMA
@@ -153,7 +167,7 @@ class ServerCall {
   friend struct service::CallContext;
   void end_unanswered() noexcept;
   explicit ServerCall(service::CallContext* context) noexcept : context_(context) {}
-  service::CallContext* context_;
+  service::CallContext* context_ = nullptr;
 };
 
 /**
@@ -161,11 +175,12 @@ class ServerCall {
  * Each kind is logged once for each procedure: "READ of blk: result 1 is not registered memory".
  */
 struct HandlerMistakes {
-  uint64_t invalid_memory;  ///< put_item() of unregistered memory, or of more than the buffer has
-  uint64_t too_large;       ///< the results are longer than max_reply
-  uint64_t no_buffers;      ///< no buffer was left for them; result_buffer() that was empty, too
-  uint64_t failed;          ///< Encoder::fail() was called
-  uint64_t unanswered;      ///< the ServerCall was destroyed, or assigned to
+  uint64_t invalid_memory =
+      0;                    ///< put_item() of unregistered memory, or of more than the buffer has
+  uint64_t too_large = 0;   ///< the results are longer than max_reply
+  uint64_t no_buffers = 0;  ///< no buffer was left for them; result_buffer() that was empty, too
+  uint64_t failed = 0;      ///< Encoder::fail() was called
+  uint64_t unanswered = 0;  ///< the ServerCall was destroyed, or assigned to
 };
 
 /** Where a handler runs. */
@@ -190,12 +205,14 @@ struct Procedure {
    * call of this procedure is then answered from the duplicate request cache, see ReplayOptions.
    */
   bool idempotent = true;
+  /** Passed to the handler instead of Service::context, unless null; outlives the Server. */
+  void* context = nullptr;
 };
 
 struct Service {
   const Binding* binding;                 ///< static: outlives the Server
   std::span<const Procedure> procedures;  ///< static; procedure 0 may be left out: NULL is answered
-  void* context = nullptr;                ///< passed to handlers; outlives the Server
+  void* context = nullptr;  ///< passed to handlers, see also Procedure; outlives the Server
 };
 
 }  // namespace rrdk
