@@ -1,7 +1,12 @@
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,6 +84,56 @@ TEST_F(Log, AStormIsALineNowAndThenThatTellsHowManyAreLeftOut) {
   EXPECT_EQ(limit.allow(1150), std::nullopt);
   EXPECT_EQ(limit.allow(5000), 1u);
   EXPECT_EQ(limit.allow(6000), 0u);
+}
+
+// In a process of its own, where nothing has been logged yet.
+std::string log_with(const char* level) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  fflush(nullptr);
+  pid_t pid = fork();
+  if (pid == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+    setenv("RRDK_LOG", level, 1);
+    execl("/proc/self/exe", "test_base", "--gtest_filter=LogOfAProcess.*", nullptr);
+    _exit(127);
+  }
+  close(ends[1]);
+  std::string output;
+  char chunk[1024];
+  for (ssize_t n; (n = read(ends[0], chunk, sizeof chunk)) > 0;)
+    output.append(chunk, static_cast<size_t>(n));
+  close(ends[0]);
+  EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+  return output;
+}
+
+TEST(LogOfAProcess, SaysThree) {
+  base::log_error("one");
+  base::log_warning("two");
+  base::log_debug("three");
+}
+
+TEST(LogLevelOfTheEnvironment, WhatIsNoneIsSaidOnce) {
+  EXPECT_EQ(log_with("error"), "rrdk: error: one\n");
+  EXPECT_EQ(log_with("debug"), "rrdk: error: one\nrrdk: warning: two\nrrdk: debug: three\n");
+  EXPECT_EQ(log_with("trace"),
+            "rrdk: warning: RRDK_LOG=trace is none of error, warning, info and debug\n"
+            "rrdk: error: one\nrrdk: warning: two\n");
+}
+
+TEST(Must, GivesTheValue) {
+  EXPECT_EQ(must(Result<int>(5)), 5);
+  EXPECT_EQ(*must(Result<std::unique_ptr<int>>(std::make_unique<int>(6))), 6);
+  must(Result<void>());
+}
+
+TEST(MustDeathTest, PrintsTheMessageAndExits) {
+  EXPECT_EXIT(must(Result<int>(fail(Errc::kLimit, "shm:/x: too many of them"))),
+              testing::ExitedWithCode(EXIT_FAILURE), "^test_base: shm:/x: too many of them\n$");
+  EXPECT_EXIT(must(Result<void>(fail(Errc::kLimit, "no"))), testing::ExitedWithCode(EXIT_FAILURE),
+              "^test_base: no\n$");
 }
 
 }  // namespace

@@ -5,8 +5,9 @@
  * those left out; that they come and go is for kDebug.
  *
  * Lines go to stderr as "rrdk: warning: ..." unless the application takes them with a sink.
- * Shown are errors, warnings and information; RRDK_LOG=error|warning|info|debug in the
- * environment, or set_log_level(), changes that.
+ * Shown are errors, warnings and information; the environment variable RRDK_LOG, one of error,
+ * warning, info and debug, or set_log_level() changes that. Any other value of RRDK_LOG is reported
+ * once, on stderr, and has no effect.
  *
  * Threads: all functions may be called by any thread; a sink is called by one thread at a time.
  */
