@@ -5,6 +5,11 @@
  *   auto server = rrdk::must(rrdk::Server::create(runtime));
  *   rrdk::must(server->add_service({.binding = &kBinding, .procedures = kProcedures}));
  *   std::string uri = rrdk::must(server->listen("shm:/run/perf.sock"));
+ *
+ * Security: nothing here encrypts or authenticates the link. There is no IPsec, and there are no
+ * channel bindings (RFC 5056) for a security service, which RFC 5666 section 11 wants where both
+ * protection and efficiency are needed; on InfiniBand and RoCE there is no IPsec at all (RFC 8797
+ * section 7). doc/security.md says what to do: protect the network below, or the calls above.
  */
 #pragma once
 
