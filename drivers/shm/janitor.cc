@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/signals.h"
 
 namespace rrdk::shm {
 
@@ -61,6 +62,7 @@ class Janitor {
   using Users = std::map<uid_t, User>;
 
   void start() {
+    const base::SignalsBlocked blocked;
     std::thread([this] { run(); }).detach();
     ++threads_;
   }

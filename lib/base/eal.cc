@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/signals.h"
 
 namespace rrdk {
 
@@ -170,6 +171,7 @@ Result<void> start_eal(std::span<const std::string> arguments) {
     attempt.argv.push_back(word.data());
   attempt.argv.push_back(nullptr);
 
+  base::SignalsBlocked blocked;  // EAL's own threads inherit it
   const int parsed = rte_eal_init(static_cast<int>(attempt.words.size()), attempt.argv.data());
   const int reason = rte_errno;
   const std::string_view output = attempt.output.stop();

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/signals.h"
 #include "rrdk/eal.h"
 
 namespace rrdk::runtime {
@@ -49,6 +50,7 @@ Result<std::thread> start_thread(const std::string& name, int cpu, std::function
   std::promise<Result<void>> started;
   std::future<Result<void>> outcome = started.get_future();
   std::thread thread;
+  base::SignalsBlocked blocked;
   try {
     thread = std::thread([&started, name, cpu, run = std::move(body)] {
       pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());

@@ -4,13 +4,19 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <future>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -466,6 +472,71 @@ TEST(Cores, ALongWaitForAPeerIsNoError) {
   uint64_t deadline = Runtime::now_ns() + 10'000'000;
   EXPECT_FALSE(runtime->impl().wait_until([] { return false; }, deadline));
   EXPECT_TRUE(errors.lines().empty());
+}
+
+// Of each thread of this process, by its number: its name and the signals that it blocks.
+std::map<std::string, std::pair<std::string, uint64_t>> threads() {
+  std::map<std::string, std::pair<std::string, uint64_t>> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(entry.path() / "status");
+    auto& [name, blocked] = found[entry.path().filename()];
+    for (std::string word; file >> word;) {
+      if (word == "Name:")
+        file >> name;
+      else if (word == "SigBlk:")
+        file >> std::hex >> blocked;
+    }
+  }
+  return found;
+}
+
+TEST(Threads, OfTheLibraryTakeNoSignalsOfTheApplication) {
+  uint64_t wanted = 0;
+  for (int signal : {SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCHLD, SIGRTMIN, SIGIO})
+    wanted |= uint64_t{1} << (signal - 1);
+  const auto ours_blocked = [] {
+    sigset_t now;
+    pthread_sigmask(SIG_SETMASK, nullptr, &now);
+    std::vector<int> blocked;
+    for (int signal = 1; signal <= SIGRTMAX; ++signal) {
+      if (sigismember(&now, signal) == 1)
+        blocked.push_back(signal);
+    }
+    return blocked;
+  };
+  const std::vector<int> before = ours_blocked();
+  auto memory = small_memory();
+  const auto old = threads();  // EAL's among them
+  auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .worker_cpus = {-1}});
+  int ours = 0;
+  for (const auto& [number, thread] : threads()) {
+    const auto& [name, blocked] = thread;
+    if (number == std::to_string(getpid()) || (old.contains(number) && !name.starts_with("eal-")))
+      continue;
+    ours += name.starts_with("rrdk-");
+    EXPECT_EQ(blocked & wanted, wanted) << name;
+    EXPECT_EQ(blocked & (uint64_t{1} << (SIGSEGV - 1)), 0u) << name;
+  }
+  EXPECT_EQ(ours, 2);
+  EXPECT_EQ(ours_blocked(), before);
+}
+
+TEST(EmbeddedRuntime, SaysThatItDoesNotSleepByItself) {
+  static std::atomic<int> lines;
+  lines = 0;
+  set_log_sink(
+      [](LogLevel, const char* line, void*) {
+        lines += std::string_view(line).find("RuntimeOptions::idle") != std::string_view::npos;
+      },
+      nullptr);
+  auto memory = small_memory();
+  runtime_of(*memory, {});
+  runtime_of(*memory, {.worker_cpus = {-1}, .idle = IdlePolicy::kAdaptive});
+  runtime_of(*memory, {.poll_cpus = {-1}, .idle = IdlePolicy::kAdaptive});
+  EXPECT_EQ(lines, 0);
+  runtime_of(*memory, {.idle = IdlePolicy::kAdaptive});
+  EXPECT_EQ(lines, 1);
+  set_log_sink(nullptr, nullptr);
 }
 
 }  // namespace
