@@ -1,5 +1,6 @@
 #include "rrdk/eal.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -15,11 +16,16 @@
 #include <cerrno>
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
+#include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
+#include "base/forked.h"
 #include "base/log.h"
 #include "base/signals.h"
 
@@ -162,6 +168,24 @@ std::string worth_showing(std::string_view output, std::span<const std::string> 
   return lines;
 }
 
+// EAL opens files and event descriptors without O_CLOEXEC; a program that the application runs
+// would keep them, and with them EAL's memory. These are numbers of this process's descriptors.
+std::set<int> open_descriptors() {
+  std::set<int> open;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored))
+    open.insert(std::atoi(entry.path().filename().c_str()));
+  return open;
+}
+
+void close_at_exec(const std::set<int>& opened_before) {
+  for (int fd : open_descriptors()) {
+    const int flags = fcntl(fd, F_GETFD);
+    if (flags >= 0 && !opened_before.contains(fd))
+      (void)fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
+  }
+}
+
 Result<void> start_eal(std::span<const std::string> arguments) {
   static std::deque<Attempt>& attempts =
       *new std::deque<Attempt>;  // at exit, too, EAL's threads run
@@ -171,12 +195,14 @@ Result<void> start_eal(std::span<const std::string> arguments) {
     attempt.argv.push_back(word.data());
   attempt.argv.push_back(nullptr);
 
+  const std::set<int> opened_before = open_descriptors();
   base::SignalsBlocked blocked;  // EAL's own threads inherit it
   const int parsed = rte_eal_init(static_cast<int>(attempt.words.size()), attempt.argv.data());
   const int reason = rte_errno;
   const std::string_view output = attempt.output.stop();
   if (parsed >= 0) {
     (void)eal_running();  // notes where its memory is
+    close_at_exec(opened_before);
     std::fputs(worth_showing(output, arguments).c_str(), stderr);
     return {};
   }
@@ -209,7 +235,7 @@ bool cleaned_up() {
 struct LcoreRegistration {
   bool held = false;
   ~LcoreRegistration() {
-    if (held)
+    if (held && !base::forked)
       rte_thread_unregister();
   }
 };
@@ -219,7 +245,7 @@ struct LcoreRegistration {
 bool eal_running() {
   // EAL has no question for this. Its list of memory segments is empty until rte_eal_init() has set
   // memory up, and walking it is safe before; but not after rte_eal_cleanup(), which unmaps them.
-  if (cleaned_up())
+  if (base::forked || cleaned_up())
     return false;
   const void* memory = nullptr;
   rte_memseg_list_walk(
@@ -228,14 +254,20 @@ bool eal_running() {
         return 1;
       },
       static_cast<void*>(&memory));
-  if (memory != nullptr)
-    seen_memory().store(memory, std::memory_order_relaxed);
-  return memory != nullptr;
+  if (memory == nullptr)
+    return false;
+  seen_memory().store(memory, std::memory_order_relaxed);
+  base::notice_forks();
+  return true;
 }
 
 Result<void> ensure_eal(std::span<const std::string> arguments, EalArguments meaning) {
   if (eal_running())
     return {};
+  if (base::forked)
+    return fail(
+        Errc::kSystem,
+        "EAL belongs to the process that this one was forked from: call exec() after fork()");
   if (cleaned_up())
     return fail(Errc::kSystem, "EAL was cleaned up, and starts only once in a process");
   cpu_set_t affinity;

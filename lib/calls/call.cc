@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/forked.h"
 #include "base/log.h"
 #include "calls/call_impl.h"
 #include "calls/caller_impl.h"
@@ -56,11 +57,15 @@ const char* name_of(const Binding* binding, uint32_t procedure) {
 
 }  // namespace
 
-Call::Call(Caller& caller) : impl_(std::make_unique<Impl>(*this, caller.impl())) {}
+Call::Call(Caller& caller) : impl_(std::make_unique<Impl>(*this, caller.impl_)) {}
 
 // A call that is not busy may have outlived its connection.
 Call::~Call() {
   Impl& c = *impl_;
+  if (base::forked) {
+    base::keep_for_good(std::move(impl_));
+    return;
+  }
   if (!c.busy())
     return;
   Caller::Impl& caller = c.caller;
@@ -78,6 +83,10 @@ Call::~Call() {
 
 CallStatus Call::submit_and_wait() {
   Impl& c = *impl_;
+  if (c.caller.retired()) {
+    c.refuse_retired();
+    return CallStatus::kInvalidCall;
+  }
   Runtime::Impl& runtime = c.caller.runtime;
   if (c.in_flight.load(std::memory_order_acquire)) {
     c.refuse_submit();
@@ -125,14 +134,29 @@ void Call::Impl::abandon() noexcept {
 }
 
 Encoder& Call::Impl::refuse_begin() noexcept {
-  caller.complain(Caller::Impl::kBeginInFlight, "begin() of a Call that is in flight is refused");
+  if (caller.retired())
+    refuse_retired();
+  else
+    caller.complain(Caller::Impl::kBeginInFlight, "begin() of a Call that is in flight is refused");
   if (!refused)
-    refused = std::make_unique<Refused>(caller.runtime.memory);
+    refused = std::make_unique<Refused>(caller.memory);
   return refused->encoder;
+}
+
+void Call::Impl::refuse_retired() noexcept {
+  caller.complain(Caller::Impl::kNoConnection,
+                  "the connection of a Call has been destroyed: the Call is refused; destroy it "
+                  "too, and make another one on another connection");
+  begun = false;
+  status = CallStatus::kInvalidCall;
 }
 
 // False: nothing can be submitted, not even in order to end at once.
 bool Call::Impl::refuse_submit() noexcept {
+  if (caller.retired()) {
+    refuse_retired();
+    return false;
+  }
   if (in_flight.load(std::memory_order_acquire)) {
     caller.complain(Caller::Impl::kSubmitInFlight,
                     "submit() of a Call that is in flight is refused");

@@ -11,7 +11,7 @@ namespace rrdk {
 Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   Impl& c = *impl_;
   Caller::Impl& caller = c.caller;
-  if (c.in_flight.load(std::memory_order_acquire)) [[unlikely]]
+  if (c.in_flight.load(std::memory_order_acquire) || caller.retired()) [[unlikely]]
     return c.refuse_begin();
   if (c.binding.load(std::memory_order_relaxed) != &binding) [[unlikely]]
     c.binding_ok = caller.accepts(binding);
@@ -29,7 +29,7 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   c.too_many = false;
   c.bad_room = false;
   c.begun = true;
-  c.args.emplace(c.outgoing.message, caller.runtime.memory, caller.defaults.inline_size,
+  c.args.emplace(c.outgoing.message, caller.memory, caller.defaults.inline_size,
                  caller.defaults.max_call);
   // The engine puts the XID in when it sends.
   rpc::encode_call(*c.args, 0, {binding.program, binding.version, procedure},
@@ -41,7 +41,7 @@ void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
   if (!begun) [[unlikely]]
     return;
   for (const MemorySpan& span : segments)
-    bad_room = bad_room || !caller.runtime.memory.contains(span);
+    bad_room = bad_room || !caller.memory.contains(span);
   if (num_rooms == kMaxOffers || segments.size() > kMaxOfferSegments - num_spans) {
     too_many = true;
     return;
@@ -127,7 +127,7 @@ void Call::Impl::plan_reply() noexcept {
 
 void Call::submit(Completion completion, void* argument) noexcept {
   Impl& c = *impl_;
-  if (c.begun) [[likely]] {
+  if (c.begun && !c.caller.retired()) [[likely]] {
     c.begun = false;
     c.status = c.check();
     c.args->finish();

@@ -45,7 +45,8 @@ struct Call::Impl : runtime::WorkItem {
     std::atomic<bool> queued = false;
   };
 
-  Impl(Call& owner_in, Caller::Impl& caller_in) : owner(owner_in), caller(caller_in) {
+  Impl(Call& owner_in, std::shared_ptr<Caller::Impl> caller_in)
+      : owner(owner_in), caller(*caller_in), caller_held(std::move(caller_in)) {
     outgoing.user = this;
     cancelling.call = this;
     farewell.call = this;
@@ -69,9 +70,11 @@ struct Call::Impl : runtime::WorkItem {
   // Misuse (call.cc).
   Encoder& refuse_begin() noexcept;
   bool refuse_submit() noexcept;
+  void refuse_retired() noexcept;
 
   Call& owner;
   Caller::Impl& caller;
+  const std::shared_ptr<Caller::Impl> caller_held;  // it may be retired()
   xprt::OutgoingCall outgoing;
   std::optional<Encoder> args;
   bool begun = false;  // and not submitted since

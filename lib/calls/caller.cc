@@ -84,10 +84,10 @@ calls::Ended Caller::Impl::counts() const noexcept {
           .timeouts = timeouts_.load(std::memory_order_relaxed)};
 }
 
-Caller::Caller(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Caller::Caller(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Caller::~Caller() = default;
 
-std::unique_ptr<Caller::Impl> Caller::take_impl() noexcept {
+std::shared_ptr<Caller::Impl> Caller::take_impl() noexcept {
   return std::move(impl_);
 }
 

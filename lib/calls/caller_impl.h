@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -50,8 +51,17 @@ struct Ended {
 struct Caller::Impl {
   Impl(Runtime::Impl& runtime_in, runtime::PollCore& core, std::string peer,
        const calls::Defaults& defaults_in)
-      : runtime(runtime_in), defaults(defaults_in), core_(core), peer_(std::move(peer)) {}
+      : runtime(runtime_in),
+        memory(runtime_in.memory),
+        defaults(defaults_in),
+        runtime_use_(std::in_place, runtime_in),
+        core_(core),
+        peer_(std::move(peer)) {}
   virtual ~Impl() = default;
+
+  // Its connection has been destroyed: nothing of the runtime may be touched. Calls hold it, so
+  // that those made too late find this. Any thread.
+  bool retired() const noexcept { return retired_.load(std::memory_order_relaxed); }
 
   // Calls can be made. Any thread.
   virtual bool alive() const noexcept = 0;
@@ -72,6 +82,7 @@ struct Caller::Impl {
     kSubmitInFlight = 2,
     kNotBegun = 4,
     kWaitInPass = 8,
+    kNoConnection = 16,
   };
   void complain(Mistake mistake, const char* what);
   // On the core, in a pass: owns a call whose Call is gone until nobody comes to it any more.
@@ -88,9 +99,15 @@ struct Caller::Impl {
   void set_deadlines(uint64_t now_ns) noexcept;
 
   Runtime::Impl& runtime;
+  Memory& memory;
   const calls::Defaults defaults;
 
  protected:
+  // The last that its owner does with it, when nothing of it is on its core any more.
+  void retire() noexcept {
+    retired_.store(true, std::memory_order_relaxed);
+    runtime_use_.reset();
+  }
   // The core's thread.
   void use(runtime::Link& link) noexcept { up_ = carrier_ = &link; }
   // No further calls go to it. False: there was none.
@@ -121,6 +138,8 @@ struct Caller::Impl {
   void deliver(Call::Impl& call) noexcept;
   CallStatus ended_status(Call::Impl& call) noexcept;
 
+  std::atomic<bool> retired_ = false;
+  std::optional<runtime::RuntimeUse> runtime_use_;
   runtime::PollCore& core_;
   const std::string peer_;
   // A call takes its share of the credential when the version has changed, and so the past ones go.

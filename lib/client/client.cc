@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/forked.h"
 #include "client/client_impl.h"
 #include "xprt/option_checks.h"
 
@@ -29,8 +30,11 @@ Result<void> check_survival(const ClientOptions& options) {
 
 }  // namespace
 
-Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Client::~Client() = default;
+Client::Client(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() {
+  if (base::forked)
+    base::keep_for_good(std::move(impl_));
+}
 
 Result<std::unique_ptr<Client>> Client::create(Runtime& runtime, const ClientOptions& options) {
   if (auto common = xprt::check_common(options); !common)
@@ -48,7 +52,7 @@ Result<std::unique_ptr<Client>> Client::create(Runtime& runtime, const ClientOpt
     return fail(Errc::kInvalidArgument, "rfc5666 is about version 1: version is to be kOne");
   if (auto checked = check_survival(options); !checked)
     return tl::unexpected(checked.error());
-  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(runtime.impl(), options)));
+  return std::unique_ptr<Client>(new Client(std::make_shared<Impl>(runtime.impl(), options)));
 }
 
 Result<void> Client::add_service(const Service& service) {
@@ -88,7 +92,7 @@ Result<std::unique_ptr<ClientConnection>> Client::connect(const std::string& uri
   runtime::PollCore& at =
       core < 0 ? runtime.pick_core() : *runtime.cores[static_cast<size_t>(core)];
   impl_->connected.store(true, std::memory_order_relaxed);
-  auto connection = std::make_unique<ClientConnection::Impl>(*impl_, at, **device, uri);
+  auto connection = std::make_shared<ClientConnection::Impl>(impl_, at, **device, uri);
   if (auto opened = connection->open(); !opened)
     return tl::unexpected(opened.error());
   return std::unique_ptr<ClientConnection>(new ClientConnection(std::move(connection)));

@@ -41,8 +41,9 @@ class ClientLink;
 
 struct Client::Impl {
   Impl(Runtime::Impl& runtime_in, const ClientOptions& options_in)
-      : runtime(runtime_in), options(options_in) {}
+      : runtime_use(runtime_in), runtime(runtime_in), options(options_in) {}
 
+  const runtime::RuntimeUse runtime_use;
   Runtime::Impl& runtime;
   const ClientOptions options;
   client::VersionMemory versions{options.version_memory_s};
@@ -65,7 +66,7 @@ struct Client::Impl {
 };
 
 struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
-  Impl(Client::Impl& client, runtime::PollCore& core, runtime::OpenDevice& device,
+  Impl(std::shared_ptr<Client::Impl> client, runtime::PollCore& core, runtime::OpenDevice& device,
        const std::string& uri);
   ~Impl() override;
 
@@ -157,7 +158,9 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
 
   void close_all() noexcept;
   void wait_unused();
+  void end() noexcept;
 
+  std::shared_ptr<Client::Impl> client_;  // until end()
   client::VersionMemory& versions_;
   runtime::OpenDevice& device_;
   const mem::BorrowerRef borrower_ =

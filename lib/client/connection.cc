@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/forked.h"
 #include "base/log.h"
 #include "client/client_impl.h"
 #include "client/client_link.h"
@@ -18,26 +19,34 @@ constexpr const char* kWaitsForAnswers =
 
 }  // namespace
 
-ClientConnection::Impl::Impl(Client::Impl& client, runtime::PollCore& core,
+ClientConnection::Impl::Impl(std::shared_ptr<Client::Impl> client, runtime::PollCore& core,
                              runtime::OpenDevice& device, const std::string& uri)
-    : Caller::Impl(client.runtime, core, uri,
-                   {.timeout_ms = client.options.call_timeout_ms,
-                    .retransmit = client.options.retransmit,
-                    .inline_size = client.options.inline_size,
-                    .max_call = client.options.max_call}),
-      options(client.options),
-      services(client.services),
-      versions_(client.versions),
+    : Caller::Impl(client->runtime, core, uri,
+                   {.timeout_ms = client->options.call_timeout_ms,
+                    .retransmit = client->options.retransmit,
+                    .inline_size = client->options.inline_size,
+                    .max_call = client->options.max_call}),
+      options(client->options),
+      services(client->services),
+      client_(std::move(client)),
+      versions_(client_->versions),
       device_(device),
       backoff_(options.reconnect.first_delay_ms, options.reconnect.max_delay_ms),
       silence_(options.keepalive_ms, options.keepalive_patience) {
   core.assigned().fetch_add(1, std::memory_order_relaxed);
-  if (auto first = client.credential())
+  if (auto first = client_->credential())
     set_credential(*first);
 }
 
-ClientConnection::Impl::~Impl() {
+ClientConnection::Impl::~Impl() = default;
+
+// Calls that are not in flight may hold the rest for longer than the runtime lives.
+void ClientConnection::Impl::end() noexcept {
   core().assigned().fetch_sub(1, std::memory_order_relaxed);
+  probe_.reset();
+  config_.reset();
+  client_.reset();
+  retire();
 }
 
 Result<void> ClientConnection::Impl::open() {
@@ -53,11 +62,14 @@ Result<void> ClientConnection::Impl::open() {
       [this] { return phase_.load(std::memory_order_acquire) != Phase::kOpening; }, deadline);
   if (alive())
     return {};
-  if (!in_time && !taken->exchange(true, std::memory_order_acq_rel))
-    return fail(Errc::kTimeout, peer() + ": poll core " + std::to_string(core().index()) +
-                                    " did not begin to connect within " +
-                                    std::to_string(options.connect_timeout_ms) +
-                                    " ms: nobody polls it");
+  if (!in_time && !taken->exchange(true, std::memory_order_acq_rel)) {
+    Error error = {Errc::kTimeout, peer() + ": poll core " + std::to_string(core().index()) +
+                                       " did not begin to connect within " +
+                                       std::to_string(options.connect_timeout_ms) +
+                                       " ms: nobody polls it"};
+    end();
+    return tl::unexpected(std::move(error));
+  }
   core().post([this] {
     shutting_down = true;  // it may have been established meanwhile
     if (link_)
@@ -66,6 +78,7 @@ Result<void> ClientConnection::Impl::open() {
       finish();
   });
   wait_unused();
+  end();
   std::lock_guard lock(error_mutex_);
   return tl::unexpected(error_);
 }
@@ -77,6 +90,7 @@ void ClientConnection::Impl::shut_down() {
         peer().c_str());
   core().post([this] { close_all(); });
   wait_unused();
+  end();
 }
 
 void ClientConnection::Impl::close_all() noexcept {
@@ -172,10 +186,13 @@ void ClientConnection::Impl::on_link_tick(uint64_t now_ns) {
     look_for_silence(now_ns);
 }
 
-ClientConnection::ClientConnection(std::unique_ptr<Impl> impl) : Caller(std::move(impl)) {}
+ClientConnection::ClientConnection(std::shared_ptr<Impl> impl) : Caller(std::move(impl)) {}
 
 ClientConnection::~ClientConnection() {
-  impl().shut_down();
+  if (base::forked)
+    base::keep_for_good(take_impl());
+  else
+    impl().shut_down();
 }
 
 ClientConnection::Impl& ClientConnection::impl() noexcept {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <string>
 
+#include "base/forked.h"
 #include "base/log.h"
 #include "base/sanitizer.h"
 #include "mem/memory_impl.h"
@@ -144,24 +145,46 @@ Result<void> Memory::Impl::add_node(const std::vector<SizeClass>& classes, int n
 Memory::Impl::~Impl() {
   if (lcore_callback != nullptr)
     rte_lcore_callback_unregister(lcore_callback);
-  for (const auto& [region, registration] : registrations) {
-    base::log_error("registered memory (region %u) outlives its Memory", region);
-    regions.remove(region);
-    if (registration.adopted_fd >= 0)
-      close(registration.adopted_fd);
-  }
   for (Node& node : nodes) {
     regions.remove(node.region);
     base::unpoison(node.arena.base(), node.arena.length());
   }
 }
 
-Memory::~Memory() {
-  for (const PoolAudit& pool : audit()) {
-    if (pool.available != pool.count)
-      base::log_error("leaked: %u of %u buffers of %u bytes on NUMA node %d were not given back",
-                      pool.count - pool.available, pool.count, pool.buffer_size, pool.numa_node);
+Memory::~Memory() = default;
+
+bool Memory::Impl::complete(const Memory& memory) const {
+  bool complete = registrations.empty();
+  for (const auto& [region, registration] : registrations)
+    base::log_error("registered memory (region %u) outlives its Memory: destroy it first", region);
+  for (const PoolAudit& pool : memory.audit()) {
+    if (pool.available == pool.count)
+      continue;
+    complete = false;
+    base::log_error("leaked: %u of %u buffers of %u bytes on NUMA node %d were not given back",
+                    pool.count - pool.available, pool.count, pool.buffer_size, pool.numa_node);
   }
+  return complete;
+}
+
+// What is still out there can be given back at any time, so what it lies in stays.
+void Memory::Impl::end(Memory* memory) {
+  if (!memory->impl_->complete(*memory))
+    return base::keep_for_good(std::shared_ptr<const void>(memory, [](const void*) {}));
+  memory->~Memory();
+  ::operator delete(memory);
+}
+
+void Memory::operator delete(Memory* memory, std::destroying_delete_t) {
+  if (base::forked)
+    return;
+  if (!memory->impl_->users.leave()) {
+    base::log_error(
+        "a Memory is destroyed before a Runtime that uses it: it lives on until that is gone; "
+        "destroy Servers, Clients and the Runtime first");
+    return;
+  }
+  Impl::end(memory);
 }
 
 std::vector<PoolAudit> Memory::audit() const {

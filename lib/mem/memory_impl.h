@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/dice.h"
+#include "base/users.h"
 #include "mem/arena.h"
 #include "mem/loans.h"
 #include "mem/pool.h"
@@ -46,6 +47,11 @@ struct Memory::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  // Whether nothing of it is out any more; else errors in the log say what is.
+  bool complete(const Memory& memory) const;
+  // Nobody uses it any more.
+  static void end(Memory* memory);
+
   Result<void> add_node(const std::vector<SizeClass>& ascending, int numa_node);
   void index_classes(const std::vector<SizeClass>& ascending);
   RegisteredMemory enter(Memory& memory, const mem::Region& region, size_t size,
@@ -61,6 +67,8 @@ struct Memory::Impl {
   mem::BufferSlot* get_elsewhere(uint32_t size) noexcept;
   template <typename Take>
   bool try_pools(uint32_t size, Take take) noexcept;
+
+  base::Users users;  // Runtimes
 
   std::vector<Node> nodes;
   // The smallest class of at least 2^i bytes; past the last one if there is none.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/forked.h"
 #include "mem/loans.h"
 #include "mem/memory_impl.h"
 #include "mem/numa.h"
@@ -11,7 +12,10 @@ namespace rrdk {
 
 namespace mem {
 
+// The slot and its pool are the parent's, too.
 void put(BufferSlot* slot) noexcept {
+  if (base::forked) [[unlikely]]
+    return;
   if (slot->borrower != nullptr)
     slot->borrower->take_back(*slot);
   slot->pool->put(slot);

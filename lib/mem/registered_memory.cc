@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <string>
 
+#include "base/forked.h"
 #include "base/system_message.h"
 #include "mem/hugepages.h"
 #include "mem/memory_impl.h"
@@ -72,7 +73,7 @@ RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept
 }
 
 RegisteredMemory::~RegisteredMemory() {
-  if (memory_ != nullptr)
+  if (memory_ != nullptr && !base::forked)
     memory_->impl_->leave(region_);
 }
 

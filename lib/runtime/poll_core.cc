@@ -1,6 +1,8 @@
 #include "runtime/poll_core.h"
 
+#include <linux/membarrier.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "runtime/link.h"
 #include "runtime/open_device.h"
 
@@ -55,6 +58,8 @@ Result<std::unique_ptr<PollCore>> PollCore::create(uint32_t index, Memory& memor
 }
 
 Result<void> PollCore::open() {
+  // Where the kernel has none, that two threads poll is noticed a little less often.
+  (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
   if (auto opened = alarm_.open(); !opened)
     return opened;
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
@@ -130,11 +135,31 @@ Link* PollCore::find(uint64_t link_id) const {
   return found != links_.end() ? found->second : nullptr;
 }
 
-// The first pass on a new thread.
-void PollCore::adopt() {
+// Where the thread that polled last still runs, either it sees that it is not the owner any more,
+// or we see that it is in a pass: the fence in its begin_pass() is this barrier of all threads'.
+bool PollCore::begin_first_pass() {
   std::lock_guard lock(owner_mutex_);
-  owner_token_ = this_thread_token();
-  owner_.store(owner_token_.get(), std::memory_order_relaxed);
+  const std::shared_ptr<ThreadToken>& me = this_thread_token();
+  if (owner_token_ && owner_token_ != me && owner_token_->running.load(std::memory_order_acquire)) {
+    owner_.store(me.get(), std::memory_order_relaxed);
+    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    if (owner_token_->pass.load(std::memory_order_acquire) == this ||
+        in_pass_.load(std::memory_order_acquire)) {
+      owner_.store(owner_token_.get(), std::memory_order_relaxed);
+      if (!std::exchange(two_said_, true))
+        base::log_error(
+            "two threads poll core %u at once: the second one's pass is refused; have one thread "
+            "call Runtime::poll(%u)",
+            index_, index_);
+      return false;
+    }
+  }
+  owner_token_ = me;
+  owner_.store(me.get(), std::memory_order_relaxed);
+  outer_pass_ = me->pass.load(std::memory_order_relaxed);
+  me->pass.store(this, std::memory_order_relaxed);
+  in_pass_.store(true, std::memory_order_relaxed);
+  return true;
 }
 
 bool PollCore::abandoned() {

@@ -73,7 +73,7 @@ class PollCore {
   bool here() const noexcept { return owner_.load(std::memory_order_relaxed) == this_thread; }
   // Whether the caller is inside a pass of this core: a callback or a handler. Whoever waits for
   // the core there waits for ever.
-  bool passing() const noexcept { return here() && in_pass_; }
+  bool passing() const noexcept { return here() && in_pass_.load(std::memory_order_relaxed); }
   // Whether nobody polls: never polled yet, or the thread that did has ended.
   bool abandoned();
   CoreStats stats() const noexcept;
@@ -142,7 +142,9 @@ class PollCore {
            std::unique_ptr<Ring> ring);
   Result<void> open();
   Result<void> watch_fd(int fd);
-  void adopt();
+  bool begin_pass() noexcept;  // false: this pass is refused
+  void end_pass() noexcept;
+  bool begin_first_pass();  // of a thread that did not poll last
   void disarm();
   void idle(uint64_t idle_since);
   bool sleep();  // false: there was work
@@ -182,7 +184,8 @@ class PollCore {
   std::vector<Chore*> chores_;
   std::vector<OpenDevice*> devices_;
   std::unordered_map<uint64_t, Link*> links_;  // by id, which is never used again
-  bool in_pass_ = false;
+  std::atomic<bool> in_pass_ = false;          // written by who is in it
+  const void* outer_pass_ = nullptr;           // that this one is nested in: another core's
 
   // Sleeping.
   uint64_t longest_sleep_ns_ = 1'000'000'000;
@@ -196,6 +199,7 @@ class PollCore {
   // Who polls. Nobody at first: not null, which is what a thread without a token has.
   static inline const ThreadToken kNobody;
   std::atomic<const ThreadToken*> owner_ = &kNobody;
+  bool two_said_ = false;  // that two threads polled at once
   std::mutex owner_mutex_;
   std::shared_ptr<ThreadToken> owner_token_;
 

@@ -14,14 +14,37 @@ void add_to(std::atomic<uint64_t>& counter, uint64_t count) {
 
 }  // namespace
 
-uint32_t PollCore::poll() {
-  if (in_pass_) [[unlikely]]
-    return 0;  // from a callback: refused rather than recursed
+// One thread polls at a time, and another may follow it between two passes. That is Dekker's
+// algorithm, whose fence is made for us by the thread that takes over (begin_first_pass()): here it
+// would cost more than the rest of an idle pass.
+bool PollCore::begin_pass() noexcept {
   if (!here()) [[unlikely]]
-    adopt();
+    return begin_first_pass();
+  if (in_pass_.load(std::memory_order_relaxed)) [[unlikely]]
+    return false;  // from a callback: refused rather than recursed
+  ThreadToken& me = *this_thread;
+  const void* outer = me.pass.load(std::memory_order_relaxed);
+  me.pass.store(this, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (owner_.load(std::memory_order_relaxed) != &me) [[unlikely]] {
+    me.pass.store(outer, std::memory_order_relaxed);
+    return begin_first_pass();
+  }
+  outer_pass_ = outer;
+  in_pass_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+void PollCore::end_pass() noexcept {
+  in_pass_.store(false, std::memory_order_release);
+  owner_token_->pass.store(outer_pass_, std::memory_order_release);
+}
+
+uint32_t PollCore::poll() {
+  if (!begin_pass()) [[unlikely]]
+    return 0;
   if (armed_) [[unlikely]]
     disarm();
-  in_pass_ = true;
 
   uint32_t work = 0;
   for (Completions& source : completions_)
@@ -36,7 +59,7 @@ uint32_t PollCore::poll() {
   work += housekeeping_.poll(now_);
   flushed_ = flush();
 
-  in_pass_ = false;
+  end_pass();
   add_to(polls_, 1);
   if (work != 0)
     add_to(busy_polls_, 1);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/forked.h"
 #include "base/log.h"
 #include "fabric/driver.h"
 #include "mem/memory_impl.h"
@@ -50,6 +51,32 @@ void complain(const Runtime::Impl& runtime, const char* what, std::span<const ui
 }
 
 }  // namespace
+
+namespace runtime {
+
+MemoryUse::MemoryUse(Memory& memory) : memory_(memory) {
+  memory.impl().users.enter();
+}
+
+MemoryUse::~MemoryUse() {
+  if (memory_.impl().users.leave())
+    Memory::Impl::end(&memory_);
+}
+
+RuntimeUse::RuntimeUse(Runtime::Impl& runtime) : runtime_(runtime) {
+  runtime.users.enter();
+}
+
+// Its threads cannot be waited for on one of them.
+RuntimeUse::~RuntimeUse() {
+  if (!runtime_.users.leave())
+    return;
+  std::unique_ptr<Runtime::Impl> last(&runtime_);
+  if (runtime_.in_pass())
+    base::keep_for_good(std::move(last));
+}
+
+}  // namespace runtime
 
 bool Runtime::Impl::pollable(uint32_t core) const {
   return options.poll_cpus.empty() && core < cores.size();
@@ -200,7 +227,18 @@ void Runtime::Impl::clear_faults() {
 }
 
 Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Runtime::~Runtime() = default;
+Runtime::~Runtime() {
+  if (base::forked) {
+    base::keep_for_good(std::move(impl_));
+    return;
+  }
+  if (impl_->users.leave())
+    return;
+  base::log_error(
+      "a Runtime is destroyed before the Servers, Clients, connections or BackwardClients that use "
+      "it: it lives on until they are gone; destroy them first");
+  (void)impl_.release();  // the last of them deletes it
+}
 
 Result<std::unique_ptr<Runtime>> Runtime::create(Memory& memory, const RuntimeOptions& options) {
   if (!eal_running())

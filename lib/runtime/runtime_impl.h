@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/users.h"
 #include "rrdk/runtime.h"
 #include "runtime/faults.h"
 #include "runtime/open_device.h"
@@ -17,9 +18,37 @@
 
 namespace rrdk {
 
+namespace runtime {
+
+// Keeps a Memory while a Runtime uses it, should its owner destroy it too early.
+class MemoryUse {
+ public:
+  explicit MemoryUse(Memory& memory);
+  ~MemoryUse();
+  MemoryUse(const MemoryUse&) = delete;
+  MemoryUse& operator=(const MemoryUse&) = delete;
+
+ private:
+  Memory& memory_;
+};
+
+// Keeps a Runtime while a server, client or connection uses it, likewise.
+class RuntimeUse {
+ public:
+  explicit RuntimeUse(Runtime::Impl& runtime);
+  ~RuntimeUse();
+  RuntimeUse(const RuntimeUse&) = delete;
+  RuntimeUse& operator=(const RuntimeUse&) = delete;
+
+ private:
+  Runtime::Impl& runtime_;
+};
+
+}  // namespace runtime
+
 struct Runtime::Impl {
   Impl(Memory& memory_in, RuntimeOptions options_in)
-      : memory(memory_in), options(std::move(options_in)) {}
+      : memory_use(memory_in), memory(memory_in), options(std::move(options_in)) {}
   ~Impl();
 
   Result<void> start();
@@ -48,6 +77,8 @@ struct Runtime::Impl {
   Result<void> set_faults(const FaultPlan& plan);
   void clear_faults();
 
+  base::Users users;
+  const runtime::MemoryUse memory_use;  // goes last
   Memory& memory;
   const RuntimeOptions options;
   uint64_t patience_ns = 5'000'000'000;

@@ -15,15 +15,16 @@ namespace rrdk::runtime {
 // it runs. Errors: kInvalidArgument (no such CPU, or not ours), kSystem.
 Result<std::thread> start_thread(const std::string& name, int cpu, std::function<void()> body);
 
-// Stands for a thread, so that another can tell whether it has ended.
+// Stands for a thread, so that another can tell whether it has ended, and what it is at.
 struct ThreadToken {
   std::atomic<bool> running = true;
+  std::atomic<const void*> pass = nullptr;  // the poll core that it polls, the innermost if nested
 };
 
 // The calling thread's. One for its whole life.
 const std::shared_ptr<ThreadToken>& this_thread_token();
 
 // Its address alone, quickly; null before this_thread_token() was called on the thread.
-inline thread_local constinit const ThreadToken* this_thread = nullptr;
+inline thread_local constinit ThreadToken* this_thread = nullptr;
 
 }  // namespace rrdk::runtime

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/forked.h"
+
 namespace rrdk {
 
 namespace server {
@@ -52,11 +54,13 @@ BackwardClient::Impl::Impl(Runtime::Impl& runtime_in, runtime::Link& link,
   all_->add(*this);
 }
 
-BackwardClient::Impl::~Impl() {
+// Calls that are not in flight may hold it for longer.
+void BackwardClient::Impl::end() noexcept {
   all_->remove(*this);
+  retire();
 }
 
-std::shared_ptr<BackwardClient> BackwardClient::Impl::make(std::unique_ptr<Impl> impl) {
+std::shared_ptr<BackwardClient> BackwardClient::Impl::make(std::shared_ptr<Impl> impl) {
   return std::shared_ptr<BackwardClient>(new BackwardClient(std::move(impl)));
 }
 
@@ -75,31 +79,35 @@ void BackwardClient::Impl::on_down(Errc code) noexcept {
 
 // The last to hold one may be a handler or a callback, which must not wait for the core. All calls
 // have ended by now, or their ends are on the way: the link held it too, while it was there.
-void BackwardClient::Impl::let_go(std::unique_ptr<Impl> impl) noexcept {
+void BackwardClient::Impl::let_go(std::shared_ptr<Impl> impl) noexcept {
   if (impl->unused())
-    return;
-  Impl* left = impl.release();
-  left->all_->leaving.fetch_add(1, std::memory_order_relaxed);
-  left->farewell_.client = left;
-  left->farewell_.run = [](runtime::WorkItem& item) {
-    Impl* client = static_cast<Farewell&>(item).client;
-    if (!client->unused())
-      return client->core().defer(item);
-    std::shared_ptr<server::BackwardClients> all = client->all_;
-    delete client;
-    all->leaving.fetch_sub(1, std::memory_order_release);
+    return impl->end();
+  Impl& left = *impl;
+  left.all_->leaving.fetch_add(1, std::memory_order_relaxed);
+  left.farewell_.run = [](runtime::WorkItem& item) {
+    auto& farewell = static_cast<Farewell&>(item);
+    if (!farewell.client->unused())
+      return farewell.client->core().defer(item);
+    std::shared_ptr<Impl> client = std::move(farewell.client);
+    client->end();
+    client->all_->leaving.fetch_sub(1, std::memory_order_release);
   };
-  left->core().submit(left->farewell_);
+  left.farewell_.client = std::move(impl);
+  left.core().submit(left.farewell_);
 }
 
-BackwardClient::BackwardClient(std::unique_ptr<Impl> impl) : Caller(std::move(impl)) {}
+BackwardClient::BackwardClient(std::shared_ptr<Impl> impl) : Caller(std::move(impl)) {}
 
 bool BackwardClient::takes_chunks() const noexcept {
   return static_cast<const Impl&>(impl()).takes_chunks();
 }
 
 BackwardClient::~BackwardClient() {
-  Impl::let_go(std::unique_ptr<Impl>(static_cast<Impl*>(take_impl().release())));
+  std::shared_ptr<Impl> impl = std::static_pointer_cast<Impl>(take_impl());
+  if (base::forked)
+    base::keep_for_good(std::move(impl));
+  else
+    Impl::let_go(std::move(impl));
 }
 
 }  // namespace rrdk

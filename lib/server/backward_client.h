@@ -41,8 +41,7 @@ class BackwardClients {
 struct BackwardClient::Impl final : Caller::Impl {
   Impl(Runtime::Impl& runtime_in, runtime::Link& link, const calls::Defaults& defaults_in,
        std::shared_ptr<server::BackwardClients> all);
-  ~Impl() override;
-  static std::shared_ptr<BackwardClient> make(std::unique_ptr<Impl> impl);
+  static std::shared_ptr<BackwardClient> make(std::shared_ptr<Impl> impl);
 
   bool alive() const noexcept override { return alive_.load(std::memory_order_acquire); }
 
@@ -56,12 +55,13 @@ struct BackwardClient::Impl final : Caller::Impl {
   void on_dead() noexcept { forget(); }
 
   // Its BackwardClient is gone. Any thread.
-  static void let_go(std::unique_ptr<Impl> impl) noexcept;
+  static void let_go(std::shared_ptr<Impl> impl) noexcept;
 
  private:
   struct Farewell : runtime::WorkItem {
-    Impl* client = nullptr;
+    std::shared_ptr<Impl> client;  // itself, until it runs
   };
+  void end() noexcept;
 
   const std::shared_ptr<server::BackwardClients> all_;
   std::atomic<bool> alive_ = true;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/forked.h"
 #include "base/log.h"
 #include "server/options.h"
 #include "server/rfc5666_config.h"
@@ -46,7 +47,8 @@ uint64_t sweep_period_ns(const ServerOptions& options) {
 }  // namespace
 
 Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
-    : runtime(runtime_in),
+    : runtime_use(runtime_in),
+      runtime(runtime_in),
       options(options_in),
       clients(options_in.replay, server::outstanding_calls(options_in),
               options_in.max_connections_per_client, runtime_in.memory),
@@ -416,7 +418,10 @@ ServerStats Server::Impl::stats() const {
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Server::~Server() = default;
+Server::~Server() {
+  if (base::forked)
+    base::keep_for_good(std::move(impl_));
+}
 
 Result<std::unique_ptr<Server>> Server::create(Runtime& runtime, const ServerOptions& options) {
   if (auto checked = server::check(options, runtime.memory()); !checked)

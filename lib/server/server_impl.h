@@ -41,6 +41,7 @@ struct Server::Impl final : runtime::Acceptor {
   // The link's core: nothing refers to it any more. Deletes it.
   void remove(server::ServerLink& link);
 
+  const runtime::RuntimeUse runtime_use;  // goes last
   Runtime::Impl& runtime;
   const ServerOptions options;
   service::ServiceTable services;  // only read after listen()

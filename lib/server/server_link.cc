@@ -39,7 +39,7 @@ void ServerLink::open_way_back() {
   const ServerOptions& options = server_.options;
   if (options.backward_credits == 0)
     return;
-  auto impl = std::make_unique<BackwardClient::Impl>(
+  auto impl = std::make_shared<BackwardClient::Impl>(
       server_.runtime, *this,
       calls::Defaults{.timeout_ms = options.backward_timeout_ms,
                       .retransmit = false,

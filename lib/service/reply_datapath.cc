@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/forked.h"
 #include "mem/loans.h"
 #include "rpc/auth.h"
 #include "runtime/poll_core.h"
@@ -151,7 +152,7 @@ constexpr uint64_t kLongestDelayNs = 60'000'000'000;
 
 ServerCall& ServerCall::operator=(ServerCall&& other) noexcept {
   if (this != &other) {
-    if (context_ != nullptr)
+    if (context_ != nullptr && !base::forked)
       end_unanswered();
     context_ = std::exchange(other.context_, nullptr);
   }
@@ -159,7 +160,7 @@ ServerCall& ServerCall::operator=(ServerCall&& other) noexcept {
 }
 
 ServerCall::~ServerCall() {
-  if (context_ != nullptr)
+  if (context_ != nullptr && !base::forked)
     end_unanswered();
 }
 

@@ -2,6 +2,7 @@
 // else does.
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "../server/loopback.h"
 #include "log_lines.h"
@@ -442,6 +443,145 @@ TEST(Order, AnEncoderThatItsCallerFailedIsNotSent) {
   call.begin(kBinding, kEcho).fail();
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidCall);
   EXPECT_EQ(world.server->stats().calls, 0u);
+}
+
+// With a Call that is new, one that was used, and one that was begun before the connection went.
+TEST(Order, ACallWhoseConnectionIsGoneIsRefused) {
+  for (bool without_runtime : {false, true}) {
+    LogLines log;
+    auto world = std::make_unique<World>();
+    auto connection = world->connect();
+    Ending fresh(*connection), used(*connection), begun(*connection);
+    used.begin(0);
+    EXPECT_EQ(used.call.submit_and_wait(), CallStatus::kOk);
+    begun.begin(0);
+    connection.reset();
+    std::shared_ptr<Memory> memory = std::move(world->memory);  // calls have buffers of it
+    if (without_runtime) {
+      world->client.reset();
+      world->server.reset();
+      world->runtime.reset();
+    }
+    for (Ending* ending : {&fresh, &used, &begun}) {
+      ending->submit();
+      EXPECT_FALSE(ending->call.in_flight());
+      Encoder& args = ending->begin(kEcho);
+      args.put_u32(1);
+      EXPECT_FALSE(args.ok());
+      ending->submit();
+      EXPECT_EQ(ending->call.submit_and_wait(), CallStatus::kInvalidCall);
+      EXPECT_EQ(ending->call.status(), CallStatus::kInvalidCall);
+      ending->call.cancel();
+      EXPECT_EQ(ending->ended(), 0);
+    }
+    EXPECT_EQ(log.count(LogLevel::kError, world->uri, "has been destroyed"), 1);
+    if (!without_runtime) {
+      auto another = world->connect();
+      open_window(*another);
+    }
+    world->client.reset();
+    world->server.reset();
+    world->runtime.reset();
+    world->memory = make_memory();  // that its destructor looks at
+  }
+}
+
+// Everything in the order in which it was made, which is the wrong one.
+TEST(Lifetime, WhatIsDestroyedTooEarlyLivesOn) {
+  for (Cores cores : kEveryWay) {
+    LogLines log;
+    auto memory = make_memory();
+    auto runtime = Runtime::create(*memory, options_for(cores)).value();
+    auto server = Server::create(*runtime).value();
+    ASSERT_TRUE(server->add_service({.binding = &kBinding, .procedures = kTable}));
+    std::string uri = server->listen("shm:" + socket_path()).value();
+    auto client = Client::create(*runtime).value();
+    auto connection = client->connect(uri).value();
+    std::optional<Call> call(std::in_place, *connection);
+    memory.reset();
+    EXPECT_EQ(log.count(LogLevel::kError, "a Memory is destroyed before a Runtime"), 1);
+    runtime.reset();
+    EXPECT_EQ(log.count(LogLevel::kError, "a Runtime is destroyed before the Servers"), 1);
+    client.reset();
+    for (int i = 0; i < 100; ++i) {
+      call->begin(kBinding, kEcho).put_opaque(std::span<const std::byte>());
+      EXPECT_EQ(call->submit_and_wait(), CallStatus::kOk);
+    }
+    call.reset();
+    if (cores == Cores::kEmbedded) {
+      connection.reset();
+      server.reset();
+    } else {
+      server.reset();
+      connection.reset();
+    }
+    EXPECT_EQ(log.count(LogLevel::kError, ""), 2);
+  }
+}
+
+// What it gave away can be given back later, and is no longer the concern of anybody.
+TEST(Lifetime, AMemoryOutlivedByItsBuffersStays) {
+  LogLines log;
+  auto memory = make_memory();
+  Buffer buffer = memory->get(4096);
+  RegisteredMemory own = memory->allocate(4096).value();
+  memory.reset();
+  EXPECT_EQ(log.count(LogLevel::kError, "leaked: 1 of 2048 buffers of 4096 bytes"), 1);
+  EXPECT_EQ(log.count(LogLevel::kError, "outlives its Memory"), 1);
+  buffer.data()[4095] = own.data()[4095] = std::byte{1};
+}
+
+TEST(Polling, ByTwoThreadsAtOnceIsSaidAndDoesNoHarm) {
+  LogLines log;
+  World world({.embedded_cores = 1}, {}, {});
+  auto connection = world.connect();
+  open_window(*connection);
+  auto is_said = [&] { return log.count(LogLevel::kError, "two threads poll core 0") != 0; };
+  // The calls begin each other in their callbacks, and so on whatever thread polls.
+  Repeating repeating(*connection, kEcho);
+  std::atomic<bool> stop = false;
+  auto poll = [&] {
+    while (!stop.load(std::memory_order_relaxed))
+      world.runtime->poll();
+  };
+  repeating.again();
+  std::thread one(poll), other(poll);
+  while (!is_said() || repeating.good.load() < 10'000)
+    std::this_thread::yield();
+  stop.store(true);
+  one.join();
+  other.join();
+  EXPECT_EQ(log.count(LogLevel::kError, "two threads poll core 0"), 1);
+  EXPECT_EQ(repeating.ended(), 0);
+  repeating.call.cancel();
+  world.until([&] { return repeating.ended() == 1; });
+}
+
+// One after the other is no mistake.
+TEST(Polling, MayGoOnInAnotherThread) {
+  LogLines log;
+  World world({.embedded_cores = 1}, {}, {});
+  auto connection = world.connect();
+  auto take_over = [&] {
+    world.runtime->poll();
+    open_window(*connection);
+  };
+  for (int i = 0; i < 20; ++i) {
+    take_over();
+    std::thread(take_over).join();
+  }
+  std::mutex turn;
+  std::atomic<int> polls = 0;
+  auto poll = [&] {
+    while (polls.fetch_add(1) < 2000) {
+      std::lock_guard lock(turn);
+      world.runtime->poll();
+    }
+  };
+  std::thread one(poll), other(poll);
+  one.join();
+  other.join();
+  EXPECT_EQ(log.count(LogLevel::kError, ""), 0);
 }
 
 }  // namespace

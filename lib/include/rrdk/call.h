@@ -38,7 +38,7 @@ class Caller {
   uint32_t core() const noexcept;
   /**
    * The credential of calls begun from now on: AUTH_NONE by default. Any thread. A Call keeps the
-   * last one that it used; others are freed.
+   * last one that it used; others are freed. Cannot fail, since an AuthSys is within its limits.
    */
   void set_auth_sys(const AuthSys& identity);
   /**
@@ -52,12 +52,13 @@ class Caller {
   const Impl& impl() const noexcept { return *impl_; }
 
  protected:
-  explicit Caller(std::unique_ptr<Impl> impl);
+  explicit Caller(std::shared_ptr<Impl> impl);
   ~Caller();
-  std::unique_ptr<Impl> take_impl() noexcept;  // in a destructor
+  std::shared_ptr<Impl> take_impl() noexcept;  // in a destructor
 
  private:
-  std::unique_ptr<Impl> impl_;
+  friend class Call;  // which may be destroyed later
+  std::shared_ptr<Impl> impl_;
 };
 
 /**
@@ -109,7 +110,8 @@ class Call {
    * is logged, and its calls end with kInvalidCall.
    *
    * While the call is in flight begin() is refused, which the log says: the call goes on, and the
-   * encoder returned takes nothing.
+   * encoder returned takes nothing. The same when the connection that the Call was made with has
+   * been destroyed.
    */
   Encoder& begin(const Binding& binding, uint32_t procedure) noexcept;
   /**
@@ -154,7 +156,8 @@ class Call {
    * returned, on another thread at any time. Null: in_flight() alone tells of the end.
    *
    * Without begin() before it the call ends with kInvalidCall. While the call is in flight submit()
-   * is refused: nothing happens, and the new completion is not called. Both are logged.
+   * is refused: nothing happens, and the new completion is not called. When its connection has been
+   * destroyed submit() is refused too, and status() is kInvalidCall. All are logged.
    */
   void submit(Completion completion, void* argument) noexcept;
   /**

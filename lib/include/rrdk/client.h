@@ -12,7 +12,8 @@
  *
  * Lifetime: Memory > Runtime > Client > ClientConnection; destroy in the opposite order. A Call is
  * used only while its connection exists, and destroyed before its Memory, which the last reply's
- * buffers belong to. Once its connection is gone it can only be destroyed, or asked for status().
+ * buffers belong to. Once its connection is gone it can only be destroyed, or asked for status():
+ * begin() and submit() are refused, which the log says.
  *
  * A lost connection: by default it stays lost, and its calls end with kConnectionLost: connect()
  * again, and make new Calls on the new connection. With ClientOptions::reconnect the
@@ -300,7 +301,7 @@ class ClientConnection : public Caller {
 
  private:
   friend class Client;
-  explicit ClientConnection(std::unique_ptr<Impl> impl);
+  explicit ClientConnection(std::shared_ptr<Impl> impl);
 };
 
 class Client {
@@ -316,7 +317,7 @@ class Client {
    */
   [[nodiscard]] static Result<std::unique_ptr<Client>> create(Runtime& runtime,
                                                               const ClientOptions& options = {});
-  /** Connections are gone by now. */
+  /** Its connections may live on. */
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -373,8 +374,8 @@ class Client {
   struct Impl;
 
  private:
-  explicit Client(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Client(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace rrdk

@@ -4,6 +4,18 @@
  * The library needs a running EAL (for rte_mempool and rte_ring) and never starts one behind the
  * application's back: an application on DPDK or SPDK has called rte_eal_init() itself, and
  * ensure_eal() then does nothing; any other calls ensure_eal() once in main().
+ *
+ * fork(): no fork without exec once EAL runs. EAL's memory, and with it the pools, is shared
+ * between parent and child, and the child has none of the threads. Safe are fork() with exec(),
+ * posix_spawn(), system() and popen(), and fork() with _exit(). A child that ends otherwise, by
+ * exit() or by a return from main(), does no harm: destructors of this library's objects do nothing
+ * there, so that neither the pools, connections and sockets of its parent suffer nor does it wait
+ * for threads that it does not have. It may do nothing else with them. While it lives it holds
+ * copies of the parent's descriptors, so a TCP connection that the parent closes ends when the
+ * child has, too.
+ *
+ * RRDK's own descriptors are closed by exec(). Of EAL's, those that are open when ensure_eal() has
+ * started EAL are made so; an application that starts EAL itself sees to that itself.
  */
 #pragma once
 
@@ -43,7 +55,8 @@ enum class EalArguments {
  * shared configuration, no telemetry socket, ordinary pages, quiet log). Idempotent. Call from the
  * main thread, before other threads of the library exist.
  *
- *   rrdk::ensure_eal(std::vector<std::string>{"-l", "2,3"}, rrdk::EalArguments::kOverDefaults);
+ *   rrdk::must(rrdk::ensure_eal(std::vector<std::string>{"-l", "2,3"},
+ *                               rrdk::EalArguments::kOverDefaults));
  *
  * Where the arguments name lcores, EAL pins the caller to the first one's CPU.
  *

@@ -11,7 +11,9 @@
  * Ownership: a Buffer is a move-only handle; destroying it returns it to its pool. All Buffers
  * and RegisteredMemory must be gone before their Memory is destroyed, which audits the pools and
  * logs an error naming every class that is not whole. A Memory outlives every Runtime on it, and
- * with that their Servers, Clients and calls (rrdk/runtime.h); EAL outlives the Memory.
+ * with that their Servers, Clients and calls (rrdk/runtime.h); EAL outlives the Memory. A Memory
+ * that is destroyed too early is an error in the log, and lives on: until the last Runtime on it is
+ * gone, or for good if buffers or registered memory are not back.
  *
  * Threads: create, destroy, allocate and adopt: one thread at a time (the control path). get() and
  * Buffer's destructor: any thread that EAL knows (poll and worker threads of the Runtime are; for
@@ -26,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -163,11 +166,18 @@ class Memory {
  public:
   /**
    * Needs EAL (rrdk/eal.h). Errors: kInvalidArgument (a class that is no power of two, EAL not
-   * initialised), kNoMemory (with kRequire: too few hugepages; else the system is out of memory;
-   * the message has the shortfall), kSystem.
+   * initialised), kNoMemory (with kRequire: too few hugepages; else more ordinary pages than the
+   * machine, a limit of this process's cgroup, or RLIMIT_FSIZE or RLIMIT_AS leaves; the message has
+   * the numbers), kUnsupported (EAL has no ring-backed mempool driver), kSystem.
+   *
+   * With `prefault` ordinary pages are compared with what is available before they are taken, and
+   * again every 256 MiB, so that a request for too much takes memory from nobody. Without it pages
+   * are taken when they are first touched, and the kernel kills a process when there are none.
    */
   [[nodiscard]] static Result<std::unique_ptr<Memory>> create(const MemoryOptions& options = {});
   ~Memory();
+  /** Destroys and frees, unless something still uses it. */
+  static void operator delete(Memory* memory, std::destroying_delete_t);
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 

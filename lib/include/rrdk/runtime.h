@@ -22,7 +22,12 @@
  *
  * Lifetime: Memory > Runtime > Server > ServerCall, and Runtime > Client > ClientConnection > Call.
  * The left of each outlives the right: destroy in the opposite order, after answering every
- * ServerCall that was kept. Buffers and RegisteredMemory are gone before their Memory.
+ * ServerCall that was kept. Buffers and RegisteredMemory are gone before their Memory. The other
+ * order is a mistake, which an error in the log names, and what is destroyed too early lives on
+ * until what uses it is gone: a Runtime's threads, for instance, until its last Server is.
+ *
+ * fork(): see rrdk/eal.h. Signals: RRDK's threads block them all but for those that a thread's own
+ * fault raises (SIGSEGV and the like), so that they reach the application's threads.
  *
  *   rrdk::must(rrdk::ensure_eal());
  *   auto memory = rrdk::must(rrdk::Memory::create({}));

@@ -315,7 +315,7 @@ class BackwardClient : public Caller {
   struct Impl;
 
  private:
-  explicit BackwardClient(std::unique_ptr<Impl> impl);
+  explicit BackwardClient(std::shared_ptr<Impl> impl);
 };
 
 class Server {

@@ -39,8 +39,8 @@ class Timer {
    * A timer of core `core`, not running. `runtime` outlives it.
    * Errors: kInvalidArgument (there is no such core, or no `fire`).
    */
-  static Result<std::unique_ptr<Timer>> create(Runtime& runtime, uint32_t core, Fire fire,
-                                               void* argument);
+  [[nodiscard]] static Result<std::unique_ptr<Timer>> create(Runtime& runtime, uint32_t core,
+                                                             Fire fire, void* argument);
   /** Stops it as stop() does. */
   ~Timer();
   Timer(const Timer&) = delete;

@@ -1,0 +1,127 @@
+// A child of fork() that ends as a program ends, by exit() or return, and destroys what it has of
+// its parent's: neither the parent nor the child notices.
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "../server/loopback.h"
+
+namespace rrdk::loopback {
+namespace {
+
+struct Place {
+  const char* name;
+  Cores cores;
+  const char* uri;  // null: shm
+};
+
+class Fork : public testing::TestWithParam<Place> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Everywhere, Fork,
+    testing::Values(Place{"ShmEmbedded", Cores::kEmbedded, nullptr},
+                    Place{"ShmThreads", Cores::kWorkers, nullptr},
+                    Place{"IwarpEmbedded", Cores::kEmbedded, "iwarp://127.0.0.1:0"},
+                    Place{"IwarpThreads", Cores::kWorkers, "iwarp://127.0.0.1:0"}),
+    [](const testing::TestParamInfo<Place>& place) { return std::string(place.param.name); });
+
+// Everything that a program can have, calls on their way among it.
+struct Program {
+  explicit Program(const Place& place)
+      : ends(options_for(place.cores), {}, {},
+             {{.binding = &kBinding, .procedures = kTable, .context = &keeper}},
+             place.uri != nullptr ? place.uri : "shm:" + socket_path()),
+        connection(ends.client->connect(ends.uri).value()),
+        buffer(ends.memory->get(4096)),
+        registered(ends.memory->allocate(4096).value()),
+        waiting(std::in_place, *connection) {
+    open_window(*connection);
+    waiting->begin(kKeep);
+    waiting->submit();
+    ends.until([&] { return keeper.kept() == 1; });
+  }
+  void destroy() {
+    waiting.reset();
+    connection.reset();
+    keeper.calls.clear();
+    buffer.reset();
+    registered = {};
+    ends.client.reset();
+    ends.server.reset();
+    ends.runtime.reset();
+    ends.memory.reset();
+  }
+
+  Keeper keeper;
+  Ends ends;
+  std::unique_ptr<ClientConnection> connection;
+  Buffer buffer;
+  RegisteredMemory registered;
+  std::optional<Ending> waiting;
+};
+
+TEST_P(Fork, AChildThatExitsHarmsNeitherItsParentNorItself) {
+  Program program(GetParam());
+  for (int i = 0; i < 10; ++i) {
+    fflush(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(100);  // it must not hang
+      program.destroy();
+      if (eal_running() || ensure_eal() || Memory::create())
+        _exit(1);
+      std::exit(0);
+    }
+    Call call(*program.connection);
+    for (int calls = 0; calls < 20; ++calls) {
+      call.begin(kBinding, kEcho).put_opaque(std::span<const std::byte>());
+      ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+  }
+  EXPECT_EQ(program.ends.server->stats().connections, 1u);
+  program.keeper.release();
+  program.ends.until([&] { return program.waiting->ended() == 1; });
+  EXPECT_EQ(program.waiting->call.status(), CallStatus::kOk);
+  std::unique_ptr<Memory> memory = std::move(program.ends.memory);
+  program.destroy();
+  EXPECT_TRUE(memory->whole());
+}
+
+// By number, with what they are.
+std::map<int, std::string> descriptors() {
+  std::map<int, std::string> open;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    std::error_code gone;  // the one that reads the folder
+    if (fcntl(fd, F_GETFD) >= 0)
+      open[fd] = std::filesystem::read_symlink(entry.path(), gone);
+  }
+  return open;
+}
+const std::map<int, std::string> kInherited = descriptors();
+
+// EAL's are among them: this library has started it.
+TEST(ForkAndExec, LeavesTheProgramNoneOfOurDescriptors) {
+  Program program({"", Cores::kWorkers, nullptr});
+  for (const auto& [fd, what] : descriptors()) {
+    const int flags = fcntl(fd, F_GETFD);
+    if (flags >= 0 && !kInherited.contains(fd)) {
+      EXPECT_NE(flags & FD_CLOEXEC, 0) << fd << " is " << what;
+    }
+  }
+  program.keeper.release();
+  program.ends.until([&] { return program.waiting->ended() == 1; });
+  program.destroy();
+}
+
+}  // namespace
+}  // namespace rrdk::loopback
