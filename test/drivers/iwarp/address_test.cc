@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "drivers/common/endpoint.h"
 #include "test/fabric/end.h"
 
 namespace rrdk::iwarp::test {
@@ -110,6 +111,27 @@ TEST(Connection, IsGivenUpAtAnyTime) {
   ASSERT_TRUE(pair.client.device->connect(*nobody, "iwarp://localhost:1", {}));
   ASSERT_TRUE(pair.pump_until([&] { return pair.client.has_event(EventType::kConnectFailed); }));
   EXPECT_EQ(pair.client.take_event(EventType::kConnectFailed).code, Errc::kNotFound);
+}
+
+// Who is who, and with whom an address shares limits.
+TEST(Identity, OfAHostAndOfItsNetwork) {
+  auto at = [](const char* host) { return drivers::look_up(host, 1, host).value(); };
+  auto is_one = [&](const char* a, const char* b) {
+    return drivers::identity_of(at(a)) == drivers::identity_of(at(b));
+  };
+  auto is_group = [&](const char* a, const char* b) {
+    return drivers::group_of(at(a)) == drivers::group_of(at(b));
+  };
+  EXPECT_TRUE(is_one("10.0.0.1", "::ffff:10.0.0.1")) << "whichever socket it came to";
+  EXPECT_FALSE(is_one("10.0.0.1", "10.0.0.2"));
+  EXPECT_FALSE(is_group("10.0.0.1", "10.0.0.2"));
+  EXPECT_FALSE(is_group("::ffff:10.0.0.1", "::ffff:10.0.0.2"));
+  EXPECT_FALSE(is_one("2001:db8:0:1::1", "2001:db8:0:1::2"));
+  EXPECT_TRUE(is_group("2001:db8:0:1::1", "2001:db8:0:1:ffff::2"));
+  EXPECT_FALSE(is_group("2001:db8:0:1::1", "2001:db8:0:2::1"));
+  EXPECT_FALSE(is_group("fe80::1", "fe80::2")) << "a link is no site";
+  EXPECT_FALSE(is_group("::1", "::2"));
+  EXPECT_FALSE(is_group("::2", "10.0.0.1"));
 }
 
 }  // namespace
