@@ -2,6 +2,7 @@
 #include "rpc/call_datapath.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "calls/call_impl.h"
 #include "calls/caller_impl.h"
@@ -24,10 +25,12 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   c.retransmit = caller.defaults.retransmit;
   c.variable_reply = 0;
   c.transformed = false;
-  c.num_rooms = 0;
+  while (c.num_rooms != 0)
+    c.outgoing.rooms[--c.num_rooms].reset();
+  c.outgoing.released = nullptr;
   c.num_spans = 0;
   c.too_many = false;
-  c.bad_room = false;
+  c.bad_room = CallStatus::kOk;
   c.begun = true;
   c.args.emplace(c.outgoing.message, caller.memory, caller.defaults.inline_size,
                  caller.defaults.max_call);
@@ -40,8 +43,10 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
 void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
   if (!begun) [[unlikely]]
     return;
-  for (const MemorySpan& span : segments)
-    bad_room = bad_room || !caller.memory.contains(span);
+  for (const MemorySpan& span : segments) {
+    if (!caller.memory.contains(span)) [[unlikely]]
+      bad_room = CallStatus::kInvalidMemory;
+  }
   if (num_rooms == kMaxOffers || segments.size() > kMaxOfferSegments - num_spans) {
     too_many = true;
     return;
@@ -52,8 +57,29 @@ void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
   rooms[num_rooms++] = {{first, segments.size()}};
 }
 
+void Call::Impl::add_room(Buffer room, uint32_t length) noexcept {
+  if (!begun) [[unlikely]]
+    return;
+  if (num_rooms == kMaxOffers || num_spans == kMaxOfferSegments) [[unlikely]] {
+    too_many = true;
+    return;
+  }
+  if (!room || room.capacity() < length) [[unlikely]] {
+    bad_room = !room ? CallStatus::kNoMemory : CallStatus::kInvalidMemory;
+    return;
+  }
+  MemorySpan& span = spans[num_spans++];
+  span = room.first(length);
+  outgoing.rooms[num_rooms] = std::move(room);
+  rooms[num_rooms++] = {{&span, 1}};
+}
+
 void Call::offer(MemorySpan room) noexcept {
   impl_->add_room({&room, 1});
+}
+
+void Call::offer(Buffer room, uint32_t length) noexcept {
+  impl_->add_room(std::move(room), length);
 }
 
 void Call::offer(std::span<const MemorySpan> segments) noexcept {
@@ -82,11 +108,18 @@ void Call::set_retransmit(bool retransmit) noexcept {
     impl_->retransmit = retransmit;
 }
 
+void Call::on_released(Released released, void* argument) noexcept {
+  if (!impl_->begun)
+    return;
+  impl_->outgoing.released = released;
+  impl_->outgoing.released_argument = argument;
+}
+
 CallStatus Call::Impl::check() const noexcept {
   if (!binding_ok) [[unlikely]]
     return CallStatus::kInvalidCall;
-  if (bad_room) [[unlikely]]
-    return CallStatus::kInvalidMemory;
+  if (bad_room != CallStatus::kOk) [[unlikely]]
+    return bad_room;
   const ProcedureBinding* entry =
       binding.load(std::memory_order_relaxed)->find(procedure.load(std::memory_order_relaxed));
   uint32_t eligible = entry != nullptr ? entry->eligible_results : 0;
@@ -162,6 +195,12 @@ CallStatus Call::status() const noexcept {
 
 Decoder& Call::results() noexcept {
   return impl_->results;
+}
+
+Buffer Call::take_offered(uint32_t k) noexcept {
+  if (k >= impl_->num_rooms || impl_->in_flight.load(std::memory_order_acquire))
+    return {};
+  return std::move(impl_->outgoing.rooms[k]);
 }
 
 uint32_t Call::mismatch_low() const noexcept {

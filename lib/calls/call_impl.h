@@ -63,6 +63,7 @@ struct Call::Impl : runtime::WorkItem {
   }
 
   void add_room(std::span<const MemorySpan> segments) noexcept;
+  void add_room(Buffer room, uint32_t length) noexcept;
   // Whether it may be sent; else why not.
   CallStatus check() const noexcept;
   void plan_reply() noexcept;
@@ -94,7 +95,7 @@ struct Call::Impl : runtime::WorkItem {
   uint32_t num_rooms = 0;
   uint32_t num_spans = 0;
   bool too_many = false;
-  bool bad_room = false;
+  CallStatus bad_room = CallStatus::kOk;  // why it can not be sent with the room that was offered
   std::array<xprt::ResultRoom, kMaxOffers> rooms;
   std::array<MemorySpan, kMaxOfferSegments> spans;
   std::atomic<Completion> completion = nullptr;

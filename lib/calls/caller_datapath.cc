@@ -1,4 +1,6 @@
 // From the core's side of submit() to the callback.
+#include <utility>
+
 #include "calls/caller_impl.h"
 #include "rpc/reply_datapath.h"
 
@@ -150,8 +152,11 @@ void Caller::Impl::end_later(Call::Impl& call, CallStatus status) noexcept {
 }
 
 // The one place where a call ends. The callback may begin it again, or destroy its Call: the Impl
-// is there until we have returned. Others may come as soon as `delivering` is false.
+// is there until we have returned. Others may come as soon as `delivering` is false. Memory that is
+// not lent to the peer any more (xprt/given_up.cc) is released first.
 void Caller::Impl::deliver(Call::Impl& call) noexcept {
+  if (auto* released = std::exchange(call.outgoing.released, nullptr)) [[unlikely]]
+    released(call.outgoing.released_argument);
   count(call.status == CallStatus::kOk ? ended_ok_ : ended_error_);
   if (call.status == CallStatus::kTimeout)
     count(timeouts_);

@@ -138,12 +138,16 @@ ClientStats ClientConnection::Impl::stats() const {
       .ended_ok = made.ok,
       .ended_error = made.error,
       .timeouts = made.timeouts,
+      .given_up = c.calls_given_up,
+      .answered_late = c.answered_late,
+      .lent = c.calls_lent,
+      .lends_expired = c.lends_expired,
       .long_calls = c.long_calls,
       .long_replies = c.long_replies,
       .credit_waits = c.waits_credit,
       .protocol_breaches = c.refused_short + c.refused_version + c.refused_header + c.refused_xid +
-                           c.refused_limits + c.stale_replies + c.malformed_replies +
-                           c.refused_binding + c.credit_overruns,
+                           c.refused_limits + c.stale_replies - c.answered_late +
+                           c.malformed_replies + c.refused_binding + c.credit_overruns,
       .granted = granted,
       .in_flight = static_cast<uint32_t>(made.calls - std::min(made.calls, made.ok + made.error)),
       .reconnects = reconnects_.load(std::memory_order_relaxed),

@@ -68,6 +68,8 @@ xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
       .max_chunk_bytes = options.max_backward_chunk_bytes,
       .chunk_threshold = options.chunk_threshold,
       .borrower = borrower_.get(),
+      .lend_ns = options.lend_ms * kMs,
+      .starved_ns = options.starved_ms * kMs,
       .pad_write_chunks = options.pad_write_chunks,
       .one_segment = options.one_segment,
       .rfc5666 = {.enabled = options.rfc5666.enabled,

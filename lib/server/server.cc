@@ -212,6 +212,7 @@ xprt::ConnectionOptions Server::Impl::engine_options(const Client& client) const
           .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
           .max_chunk_bytes = options.max_chunk_bytes,
           .borrower = client.group.borrower.get(),
+          .lend_ns = uint64_t{options.backward_lend_ms} * 1'000'000,
           .rfc5666 = {.enabled = options.rfc5666.enabled,
                       .max_reads = options.rfc5666.max_reads,
                       .align = options.rfc5666.align,
@@ -371,6 +372,10 @@ BackwardStats Server::Impl::backward_stats(const xprt::Counters& sum) const {
           .ended_ok = made.ok,
           .ended_error = made.error,
           .timeouts = made.timeouts,
+          .given_up = sum.calls_given_up,
+          .answered_late = sum.answered_late,
+          .lent = sum.calls_lent,
+          .lends_expired = sum.lends_expired,
           .credit_waits = sum.waits_credit};
 }
 

@@ -21,12 +21,14 @@ void Message::clear() noexcept {
   pieces_.clear();
   buffers_.clear();
   stream_length_ = 0;
+  borrows_ = false;
 }
 
 // Keeps the first buffer. That one is always an encoder's own: an item's comes after its count.
 void Message::restart() noexcept {
   pieces_.clear();
   stream_length_ = 0;
+  borrows_ = false;
   while (buffers_.size() > 1)
     buffers_.pop_back();
 }
@@ -190,6 +192,7 @@ void Encoder::put_item(MemorySpan bytes, Ddp ddp) noexcept {
   items_ += ok();
   if (!memory_.contains(bytes)) [[unlikely]]
     return fail(EncoderFault::kInvalidMemory);
+  message_.borrows_ |= bytes.length != 0;
   put_reference(bytes, ddp);
 }
 

@@ -89,10 +89,10 @@ struct Requester::Draft {
 };
 
 Requester::Plan Requester::plan_call(State& call) noexcept {
-  const Message& message = call.call.message;
+  const Message& message = call.call->message;
   if (message.pieces().empty() || message.pieces()[0].item ||
       message.pieces()[0].bytes.length < kRpcStart)
-    return call.call.option != nullptr ? plan_option(call) : Plan::kTooLarge;
+    return call.call->option != nullptr ? plan_option(call) : Plan::kTooLarge;
   xdr::store_u32(message.pieces()[0].bytes.data, call.xid);
   if (is_plain(call)) [[likely]] {
     plan_plain(call);
@@ -115,7 +115,7 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
 // Most calls: one short run of bytes, and a reply that fits inline. Decided here as in
 // draft_call().
 bool Requester::is_plain(const State& state) const noexcept {
-  const OutgoingCall& call = state.call;
+  const OutgoingCall& call = *state.call;
   const uint32_t header = proto::min_header(link_.wire);
   uint64_t length = call.message.stream_length();
   return call.message.pieces().size() == 1 && call.results.empty() && !call.force_long &&
@@ -129,12 +129,12 @@ void Requester::plan_plain(State& call) noexcept {
   const MemorySpan header{room.data, proto::min_header(link_.wire), room.region};
   proto::encode_plain(link_.wire, proto::Direction::kCall, call.xid, asked, header.data);
   call.plan.sges[0] = header;
-  call.plan.sges[1] = call.call.message.pieces()[0].bytes;
+  call.plan.sges[1] = call.call->message.pieces()[0].bytes;
   call.plan.num_sges = 2;
   call.num_offers = 0;
   call.num_results = 0;
   call.reply_first = 0;
-  call.inline_reply = header.length + call.call.max_reply;
+  call.inline_reply = header.length + call.call->max_reply;
 }
 
 // Bytes of the segment that a responder may want for the pad of what it writes (V1-PAD-13).
@@ -147,7 +147,7 @@ uint32_t Requester::pad_of(const ResultRoom& room) const noexcept {
 // As RDMA_MSGP, if anything is to be padded and all fits then.
 void Requester::pad(const State& call, Draft& draft) noexcept {
   uint32_t header_length = draft.header_length + kMsgpWords;
-  Padding padding = plan_padding(call.call.message.pieces(), link_.rfc5666.align,
+  Padding padding = plan_padding(call.call->message.pieces(), link_.rfc5666.align,
                                  link_.options.rfc5666.pad_threshold, header_length);
   if (padding.threshold == 0 || header_length + draft.reduced + padding.bytes > link_.calls.send)
     return;
@@ -158,7 +158,7 @@ void Requester::pad(const State& call, Draft& draft) noexcept {
 
 // False: more than limits or the header's room allow.
 bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
-  const OutgoingCall& out = call.call;
+  const OutgoingCall& out = *call.call;
   const ConnectionOptions& options = link_.options;
   uint64_t largest = link_.memory.largest_buffer();
   std::span<const Piece> pieces = out.message.pieces();
@@ -237,9 +237,9 @@ bool Requester::take_memory(State& call, const Draft& draft) noexcept {
   }
   plan.sges[0] = {room.data, draft.header_length, room.region};
   plan.num_sges = 1;
-  StreamCursor stream(call.call.message.pieces(), draft.moved, zeros);
+  StreamCursor stream(call.call->message.pieces(), draft.moved, zeros);
   if (draft.padding.threshold != 0) [[unlikely]] {
-    if (!gather_padded(plan, call.call.message.pieces(), link_.rfc5666.align, draft.padding,
+    if (!gather_padded(plan, call.call->message.pieces(), link_.rfc5666.align, draft.padding,
                        static_cast<uint32_t>(draft.reduced), link_.memory))
       return false;
   } else if (!draft.is_long) {
@@ -291,18 +291,18 @@ void Requester::offer(State& call, const Draft& draft) noexcept {
   if (draft.is_long)
     add_buffers(draft.reduced, Rights::kRemoteRead);
   uint32_t k = 0;
-  for (const Piece& piece : call.call.message.pieces()) {
+  for (const Piece& piece : call.call->message.pieces()) {
     if (piece.eligible && is_moved(draft.moved, k++))
       add(piece.bytes, Rights::kRemoteRead);
   }
   call.num_results = static_cast<uint8_t>(draft.rooms);
   call.result_first[0] = static_cast<uint16_t>(next);
   for (uint32_t i = 0; i < call.num_results; ++i) {
-    for (const MemorySpan& span : call.call.results[i].spans) {
+    for (const MemorySpan& span : call.call->results[i].spans) {
       if (span.length != 0)
         add(span, Rights::kRemoteWrite);
     }
-    if (uint32_t pad = pad_of(call.call.results[i])) {
+    if (uint32_t pad = pad_of(call.call->results[i])) {
       MemorySpan pads = pads_of(slots_[call.slot].room);
       add({pads.data, pad, pads.region}, Rights::kRemoteWrite);
     }
@@ -341,7 +341,7 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
   }
   uint64_t position = 0;
   uint32_t k = 0;
-  for (const Piece& piece : call.call.message.pieces()) {
+  for (const Piece& piece : call.call->message.pieces()) {
     if (draft.moved == 0)
       break;
     if (piece.eligible && is_moved(draft.moved, k++))
@@ -367,7 +367,7 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
 // none in a segment of its own (V1-PAD-03; RFC 5666 section 3.4 calls this the slow path anyway).
 void Requester::copy_stream(State& call, const Draft& draft) noexcept {
   MemorySpan zeros = zeros_of(slots_[call.slot].room);
-  StreamCursor stream(call.call.message.pieces(), draft.moved, zeros);
+  StreamCursor stream(call.call->message.pieces(), draft.moved, zeros);
   for (uint32_t i = 0; i < draft.call_segments; ++i) {
     const MemorySpan& to = call.offers[i].span;
     for (uint32_t done = 0; done != to.length;) {

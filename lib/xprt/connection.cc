@@ -108,12 +108,12 @@ bool Connection::work_in_flight() const {
 
 bool Connection::idle() const {
   return impl_->link.phase == Phase::kDead && !work_in_flight() && impl_->responder.calls() == 0 &&
-         !impl_->requester.busy();
+         impl_->requester.idle();
 }
 
 bool Connection::busy() const {
   const Responder& responder = impl_->responder;
-  return impl_->requester.busy() || responder.waiting() || responder.reading() ||
+  return impl_->requester.needs_tick() || responder.waiting() || responder.reading() ||
          impl_->properties.requested();
 }
 const Counters& Connection::counters() const {

@@ -14,6 +14,7 @@
 //                    sends() and receives() to post;  Upcalls: call arrived, call ended
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -95,6 +96,12 @@ struct ConnectionOptions {
   // A call that is over waits for the completion of its Send. A peer that takes none for so long
   // costs it the connection.
   uint64_t send_wait_ns = 1'000'000'000;
+  // A call that was given up leaves the peer the memory that it was offered until the reply comes,
+  // at most for so long; then its keys are revoked. 0: they are revoked at once.
+  uint64_t lend_ns = 30'000'000'000;
+  // When all credits are held by calls that were given up, and nothing is received for so long, the
+  // connection is of no use any more. 0: it is kept nevertheless.
+  uint64_t starved_ns = 5'000'000'000;
   uint32_t overrun_limit = 64;  // calls beyond the grant that end the connection (V1-CREDIT-16)
   uint32_t first_xid = 0;       // 0: one that no one can guess; else for runs that are replayed
   // A requester's concessions to responders that fall short (EXP-10, EXP-32); not both.
@@ -118,6 +125,10 @@ struct Counters {
   uint64_t refused_limits = 0, refused_reply_room = 0, refused_binding = 0, refused_buffers = 0;
   uint64_t done_ignored = 0, error_ignored = 0, trailing_bytes = 0;  // V1-HDR-18
   uint64_t stale_replies = 0, malformed_replies = 0;
+  uint64_t calls_given_up = 0;  // by cancel() or their deadline, when they had been sent
+  uint64_t answered_late = 0;   // of these: were answered, as stale_replies counts too
+  uint64_t calls_lent = 0;      // of these: left the peer their memory
+  uint64_t lends_expired = 0;   // of these: their keys were revoked, since no reply came in time
   uint64_t credit_overruns = 0;
   uint64_t refused_again = 0;     // V1-ERR-19
   uint64_t refused_draining = 0;  // messages that came after drain()
@@ -166,6 +177,8 @@ class IncomingCall {
   ~IncomingCall() = default;
 };
 
+constexpr uint32_t kMaxResultRooms = 16;  // of one call: its Write chunks
+
 // Room that the requester offers for one DDP-eligible result: one Write chunk. One span is one
 // segment.
 struct ResultRoom {
@@ -208,6 +221,16 @@ struct OutgoingCall {
   bool repeatable = false;
   Optional* option = nullptr;
   void* user = nullptr;
+
+  // A call that is given up ends at once, while the peer may still use its memory, if that is all
+  // the engine's to keep: the buffers of `message`, and those of `results` that are here, each in
+  // the place of its ResultRoom of one span. Memory of the caller's own is left to the peer only if
+  // there is somebody to be told when the peer is done with it: `released`, which the engine then
+  // takes over and calls once. Where it has not done so when the call ends, nothing is left to the
+  // peer.
+  std::array<Buffer, kMaxResultRooms> rooms;
+  void (*released)(void* argument) = nullptr;
+  void* released_argument = nullptr;
 
   // Out, valid until release(): how it ended, whether the peer may have seen it, and with kOk the
   // reduced reply and what was placed. The message is as it was before submit(), but for its XID.
@@ -292,7 +315,7 @@ class Connection {
 
   // The upper layer's requests.
   void submit(OutgoingCall& call);  // always ends in on_call_ended, possibly before it returns
-  void cancel(OutgoingCall& call);  // ends it with kCancelled unless it has ended
+  void cancel(OutgoingCall& call);  // ends it with kCancelled unless it has ended (given_up.cc)
   void reply(IncomingCall& call);   // sends call.reply(); on a lost connection just ends the call
   // Answers that the binding does not allow the chunks of this call, or its being long.
   void refuse(IncomingCall& call, uint32_t max_reads, uint32_t max_writes);

@@ -98,7 +98,7 @@ struct Link {
   Phase phase = Phase::kNew;
   bool wants_disconnect = false;
   bool draining = false;                      // no more calls; disconnect when there are none
-  const char* fault = nullptr;                // what the peer did, when that is why; a literal
+  const char* fault = nullptr;                // what the peer did, when that is why
   bool invalidate = false;                    // version 1: both ends set R (RFC 8797 section 4.1)
   proto::Wire wire = proto::Wire::kVersion1;  // of our calls
   bool settled = true;                        // the peer has shown that it knows that version

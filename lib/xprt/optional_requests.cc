@@ -46,7 +46,7 @@ bool has_xid(std::span<const std::byte> payload, uint32_t xid) noexcept {
 
 // Direction CALL, an XID and a request for credits as every call has them (draft-04 section 6.2.2).
 Requester::Plan Requester::plan_option(State& call) noexcept {
-  const Optional& option = *call.call.option;
+  const Optional& option = *call.call->option;
   if (link_.wire == proto::Wire::kVersion1)
     return Plan::kNoOptions;
   const OptionType* type = option_type(link_, option.type);
@@ -89,7 +89,7 @@ Requester::Slot* Requester::slot_of_option(const proto::Header& header, Refusal&
   bool is_answer = header.direction == proto::Direction::kReply;
   Slot* slot = is_answer ? match(header.xid) : nullptr;
   if (slot != nullptr &&
-      (slot->call != nullptr ? slot->call->call.option != nullptr : type != nullptr))
+      (slot->call != nullptr ? slot->call->call->option != nullptr : type != nullptr))
     return slot;
   reason = Refusal::kUnknownOption;
   if (type != nullptr) {
@@ -100,7 +100,7 @@ Requester::Slot* Requester::slot_of_option(const proto::Header& header, Refusal&
 }
 
 CallStatus Requester::bad_option(const State& call, Refusal reason) noexcept {
-  if (const OptionType* asked_for = option_type(link_, call.call.option->type))
+  if (const OptionType* asked_for = option_type(link_, call.call->option->type))
     tell(link_, *asked_for, Why::kBadAnswer);
   return malformed(reason);
 }
@@ -110,7 +110,7 @@ CallStatus Requester::read_option(State& call, const proto::Header& header,
                                   std::span<const std::byte> message,
                                   uint32_t header_length) noexcept {
   ++link_.counters.replies_received;
-  Optional& option = *call.call.option;
+  Optional& option = *call.call->option;
   if (header.type != proto::MessageType::kOptional)
     return bad_option(call, Refusal::kNotTheReply);
   const OptionType* type = option_type(link_, header.option.type);
@@ -131,8 +131,8 @@ CallStatus Requester::read_option(State& call, const proto::Header& header,
 }
 
 void Requester::tell_refused(const State& call) noexcept {
-  const OptionType* type = option_type(link_, call.call.option->type);
-  const proto::ErrorBody& error = call.call.error;
+  const OptionType* type = option_type(link_, call.call->option->type);
+  const proto::ErrorBody& error = call.call->error;
   bool unknown = error.code == ErrorCode::kBadOption || error.code == ErrorCode::kBadProc ||
                  error.code == ErrorCode::kVersion;
   if (type != nullptr)

@@ -9,6 +9,8 @@ void OutgoingCall::release() {
   reply = {};
   placed = {};
   message.clear();
+  for (Buffer& room : rooms)
+    room.reset();
   state->release_buffers();
 }
 

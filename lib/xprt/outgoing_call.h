@@ -14,8 +14,8 @@ namespace rrdk::xprt {
 
 class Requester;
 
-constexpr uint32_t kMaxOffers = 96;          // segments of one call, all lists together
-constexpr uint32_t kMaxResults = 16;         // Write chunks
+constexpr uint32_t kMaxOffers = 96;  // segments of one call, all lists together
+constexpr uint32_t kMaxResults = kMaxResultRooms;
 constexpr uint32_t kMaxMessageBuffers = 32;  // of a long call, and of a long reply
 // Registered bytes that each slot has for its calls' headers. The last four are zeros for pads that
 // we send; the four before them take pads that responders write (V1-PAD-13), and mean nothing.
@@ -39,12 +39,13 @@ enum class CallStage : uint8_t {
   kQueued,    // for a credit, keys or buffers
   kInFlight,  // for the reply, or whatever else ends the call: its Send may still be on its way
   kRevoking,  // over, with its status known; for the Send and the invalidations to complete
+  kLent,      // over for its caller (given_up.cc); for the reply, as the peer has its memory
 };
 
 struct OutgoingCall::State {
-  explicit State(OutgoingCall& owner) noexcept : call(owner) {}
+  explicit State(OutgoingCall& owner) noexcept : call(&owner) {}
 
-  OutgoingCall& call;
+  OutgoingCall* call;  // never null; a stand-in's while `lent`
   CallStage stage = CallStage::kIdle;
   CallStatus status = CallStatus::kOk;
   uint8_t num_results = 0;
@@ -55,6 +56,8 @@ struct OutgoingCall::State {
   bool fenced = false;          // all invalidations were posted
   bool again = false;           // is to be sent again, under its XID, when its memory is fenced
   bool mended = false;          // was sent again with the room that the peer named
+  bool lent = false;            // its caller has been told of its end
+  uint64_t lent_since_ns = 0;   // 0: no tick has seen it lent yet
   uint16_t rooms = 0;           // how many of the results' rooms are offered at most
   uint64_t reply_extra = 0;     // room for the reply beyond what the upper layer expects
   uint64_t inline_reply = 0;    // the most that the reply's Send may have; 0: it has a Reply chunk

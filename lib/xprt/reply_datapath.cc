@@ -152,9 +152,12 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   answer(*slot);
   if (call == nullptr || call->stage != CallStage::kInFlight) {
     ++link_.counters.stale_replies;  // given up on
+    ++link_.counters.answered_late;
     link_.refused(Refusal::kLateReply);
     link_.receives.repost(receive);
-  } else if (call->call.option != nullptr) [[unlikely]] {
+    if (call != nullptr && call->stage == CallStage::kLent)
+      conclude(*call, call->status);
+  } else if (call->call->option != nullptr) [[unlikely]] {
     CallStatus status = end_option(*call, header, decoded, copy);
     link_.receives.repost(receive);
     conclude(*call, status);
@@ -255,7 +258,7 @@ CallStatus Requester::malformed(Refusal reason) noexcept {
 // its receiver means the other draft (V2X-03). Draft-00 has one of them for a type that it does not
 // know, too.
 bool Requester::is_foreign_draft(const State& call, const proto::ErrorBody& error) const noexcept {
-  bool of_option = call.call.option != nullptr && error.code == proto::ErrorCode::kBadOption;
+  bool of_option = call.call->option != nullptr && error.code == proto::ErrorCode::kBadOption;
   return !link_.settled && (error.raw == 2 || error.raw == 3) && !of_option;
 }
 
@@ -303,9 +306,9 @@ bool Requester::mend(State& call, const proto::ErrorBody& error) noexcept {
   link_.peer.learn(error);
   if (exceeds(call, error))
     return true;
-  if (!call.call.repeatable || call.mended || error.length == 0)
+  if (!call.call->repeatable || call.mended || error.length == 0)
     return false;
-  uint64_t expected = call.call.max_reply;
+  uint64_t expected = call.call->max_reply;
   if (error.code == proto::ErrorCode::kReplyResource && error.length > expected) {
     call.reply_extra += error.length - expected;
   } else if (error.code == proto::ErrorCode::kWriteResource && error.index != 0 &&
@@ -321,10 +324,10 @@ bool Requester::mend(State& call, const proto::ErrorBody& error) noexcept {
 
 CallStatus Requester::read_error(State& call, const proto::Header& header) noexcept {
   ++link_.counters.errors_received;
-  call.call.error = header.error;
-  call.call.error_version = header.version;
+  call.call->error = header.error;
+  call.call->error_version = header.version;
   if (falls_back(call, header.error)) [[unlikely]] {
-    bool again = was_not_run(header.error) || call.call.repeatable || call.call.option != nullptr;
+    bool again = was_not_run(header.error) || call.call->repeatable || call.call->option != nullptr;
     link_.speak(proto::Wire::kVersion1);
     link_.upcalls.on_version_refused();
     if (again)
@@ -387,7 +390,7 @@ CallStatus Requester::read_reply(State& call, const proto::Header& header,
   if (!read_writes(call, lists))
     return CallStatus::kMalformedReply;
   call.whole = {rpc.data(), static_cast<uint32_t>(rpc.size())};
-  call.call.reply = {&call.whole, 1};
+  call.call->reply = {&call.whole, 1};
   return CallStatus::kOk;
 }
 
@@ -413,11 +416,11 @@ bool Requester::read_writes(State& call, const ChunkLists& lists) noexcept {
       return false;
     }
     // The last one is the pad's, not the result's (EXP-10: some write it, some do not).
-    if (pad_of(call.call.results[k]) != 0)
+    if (pad_of(call.call->results[k]) != 0)
       length -= call.fragments[first + count - 1].length;
     call.placed[k] = ItemView({&call.fragments[first], count}, 0, static_cast<uint32_t>(length));
   }
-  call.call.placed = {call.placed.data(), call.num_results};
+  call.call->placed = {call.placed.data(), call.num_results};
   return true;
 }
 
@@ -442,7 +445,7 @@ bool Requester::read_long(State& call, const ChunkLists& lists) noexcept {
   }
   while (count != 0 && fragments[count - 1].length == 0)
     --count;
-  call.call.reply = {fragments, count};
+  call.call->reply = {fragments, count};
   return true;
 }
 

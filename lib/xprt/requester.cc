@@ -43,7 +43,7 @@ bool Requester::prepare() {
 
 bool Requester::awaits_more_than(uint32_t receive_size) const noexcept {
   return std::ranges::any_of(slots_, [receive_size](const Slot& slot) {
-    return slot.unanswered && slot.call != nullptr && slot.call->inline_reply > receive_size;
+    return slot.unanswered && slot.inline_reply > receive_size;
   });
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "proto/header.h"
@@ -57,8 +59,8 @@ class Requester {
   std::vector<uint32_t> last_xids() const;
   void continue_xids(std::span<const uint32_t> last) noexcept;
   bool may_send() const noexcept { return first_queued_ == nullptr && may_start(); }
-  bool busy() const noexcept { return active_ != 0 || first_queued_ != nullptr; }
-  bool idle() const noexcept { return !busy(); }
+  bool idle() const noexcept { return active_ == 0 && first_queued_ == nullptr; }
+  bool needs_tick() const noexcept { return !idle() || starved(); }
 
   // RFC 5666's compatibility mode (rfc5666_reader_datapath.cc).
   State* reading_call(uint32_t xid) noexcept;
@@ -74,7 +76,8 @@ class Requester {
     State* call = nullptr;
     bool unanswered = false;  // holds a credit; without `call`: given up on, V1-CREDIT-23
     uint32_t next_free = 0;
-    MemorySpan room;  // for headers
+    uint64_t inline_reply = 0;  // as State's, for as long as the answer may come
+    MemorySpan room;            // for headers
   };
   enum class Plan : uint8_t { kReady, kTooLarge, kNoOptions, kWait };
   static constexpr uint32_t kNoSlot = UINT32_MAX;
@@ -85,8 +88,7 @@ class Requester {
   bool start(State& call) noexcept;
   bool take_slot(State& call) noexcept;
   bool take_own_slot(State& call) noexcept;
-  void free_slot(uint32_t index) noexcept;
-  void check_zombies() noexcept;
+  void free_slot(State& call) noexcept;
   void give_up_on_peer(Refusal reason, const char* fault) noexcept;
   void check_stuck(State& call, uint64_t now_ns) noexcept;
   void answer(Slot& slot) noexcept;
@@ -98,6 +100,15 @@ class Requester {
   void requeue(State& call) noexcept;
   void send_again(State& call) noexcept;
   void give_up_again(State& call, CallStatus status) noexcept;
+
+  // given_up.cc: calls that end before their answer
+  void give_up(State& call, CallStatus status) noexcept;
+  bool may_lend(const State& call) const noexcept;
+  void lend(State& call, CallStatus status) noexcept;
+  void check_lent(State& call, uint64_t now_ns) noexcept;
+  void give_back(State& call) noexcept;
+  bool starved() const noexcept;
+  void check_starved(uint64_t now_ns) noexcept;
 
   // reply_datapath.cc: what came back
   Slot* match(uint32_t xid) noexcept;
@@ -149,11 +160,17 @@ class Requester {
   uint32_t first_free_ = 0;
   uint32_t active_ = 0;   // slots with a call
   uint32_t again_ = 0;    // calls that will be sent again, before all others
-  uint32_t zombies_ = 0;  // slots without one that still hold a credit
+  uint32_t zombies_ = 0;  // slots whose call was given up and still holds a credit
   std::vector<Slot> slots_;
   std::vector<Buffer> rooms_;
   State* first_queued_ = nullptr;
   State* last_queued_ = nullptr;
+  // In place of the callers' objects of lent calls; grow to as many as were ever lent at once.
+  std::vector<std::unique_ptr<OutgoingCall>> stand_ins_;
+  std::vector<OutgoingCall*> free_stand_ins_;
+  uint64_t starved_since_ns_ = 0;  // 0: no tick has seen it starved
+  uint64_t starved_heard_ = 0;     // messages that had been received by then
+  std::string starved_fault_;
 };
 
 }  // namespace rrdk::xprt

@@ -42,10 +42,11 @@ void Requester::submit(OutgoingCall& call) noexcept {
   last_queued_ = &state;
 }
 
-// A Receive for the reply stands ready before the call is sent (V1-CREDIT-15).
+// A Receive for the reply stands ready before the call is sent (V1-CREDIT-15). On a connection that
+// is about to be ended it would be lost as one that was sent; unsent, it can be carried over.
 bool Requester::may_start() const noexcept {
-  return link_.up() && window.open() && first_free_ != kNoSlot && again_ == 0 && link_.calling &&
-         link_.receives_for_replies() > window.in_flight();
+  return link_.up() && !link_.wants_disconnect && window.open() && first_free_ != kNoSlot &&
+         again_ == 0 && link_.calling && link_.receives_for_replies() > window.in_flight();
 }
 
 // There are too few Receives for one reply, and no call of ours will give back what is missing.
@@ -63,7 +64,7 @@ bool Requester::start(State& call) noexcept {
     return false;
   Plan plan = plan_call(call);
   if (plan != Plan::kReady) [[unlikely]] {
-    free_slot(call.slot);
+    free_slot(call);
     call.release_buffers();
     if (plan == Plan::kTooLarge)  // what was refused ends with that
       end(call, call.again ? CallStatus::kChunkError : CallStatus::kTooLarge);
@@ -77,12 +78,13 @@ bool Requester::start(State& call) noexcept {
   }
   window.on_call();
   slots_[call.slot].unanswered = true;
+  slots_[call.slot].inline_reply = call.inline_reply;
   if (link_.rfc5666.reader != nullptr) [[unlikely]]
     link_.rfc5666.reader->note_call(call.slot);
   call.stage = CallStage::kInFlight;
   call.wire = link_.wire;
   ++link_.counters.calls_sent;
-  link_.counters.calls_resent += call.call.resend || call.again;
+  link_.counters.calls_resent += call.call->resend || call.again;
   call.again = false;
   if (!link_.sends.idle() || !emit_call(call)) [[unlikely]] {
     ++link_.counters.waits_send_queue;
@@ -92,7 +94,7 @@ bool Requester::start(State& call) noexcept {
 }
 
 bool Requester::take_slot(State& call) noexcept {
-  if (call.call.resend || call.again) [[unlikely]]
+  if (call.call->resend || call.again) [[unlikely]]
     return take_own_slot(call);
   Slot& slot = slots_[first_free_];
   call.slot = std::exchange(first_free_, slot.next_free);
@@ -120,15 +122,6 @@ bool Requester::take_own_slot(State& call) noexcept {
   return true;
 }
 
-// When all credits are held by calls that were given up on, only a new connection helps
-// (V1-CREDIT-23). A server can not make one, and its client's calls go on (BIDIR-17).
-void Requester::check_zombies() noexcept {
-  if (zombies_ == 0 || zombies_ < window.for_calls() || link_.wants_disconnect ||
-      link_.options.role == Role::kResponder)
-    return;
-  give_up_on_peer(Refusal::kNoAnswers, "it answers no calls");
-}
-
 // The call is over, and its memory still in use by a Send that the peer does not take, or by what
 // is behind that: only the end of the connection brings it back.
 void Requester::check_stuck(State& call, uint64_t now_ns) noexcept {
@@ -148,17 +141,16 @@ void Requester::give_up_on_peer(Refusal reason, const char* fault) noexcept {
 
 // The call has left the slot. Unanswered, the slot still holds a credit: it is free when the answer
 // comes after all.
-void Requester::free_slot(uint32_t index) noexcept {
-  Slot& slot = slots_[index];
+void Requester::free_slot(State& call) noexcept {
+  Slot& slot = slots_[call.slot];
   slot.call = nullptr;
   --active_;
   if (slot.unanswered) {
-    ++zombies_;
-    check_zombies();
+    zombies_ += !call.lent;
     return;
   }
   slot.next_free = first_free_;
-  first_free_ = index;
+  first_free_ = call.slot;
 }
 
 void Requester::answer(Slot& slot) noexcept {
@@ -166,8 +158,10 @@ void Requester::answer(Slot& slot) noexcept {
   window.on_answer();
   if (link_.rfc5666.reader != nullptr) [[unlikely]]
     link_.rfc5666.reader->note_answer(static_cast<uint32_t>(&slot - slots_.data()));
-  if (slot.call != nullptr)
+  if (slot.call != nullptr) {
+    zombies_ -= slot.call->lent;
     return;
+  }
   --zombies_;
   slot.next_free = first_free_;
   first_free_ = static_cast<uint32_t>(&slot - slots_.data());
@@ -202,7 +196,7 @@ bool Requester::emit_call(State& call) noexcept {
   if (link_.sends.free_slots() == 0)
     return false;
   call.plan.fill(link_.sends.append(call.send_job, Op::kSend, true));
-  call.call.sent = true;
+  call.call->sent = true;
   return true;
 }
 
@@ -238,6 +232,8 @@ void Requester::conclude(State& call, CallStatus status) noexcept {
 
 // Keys that could not be revoked are fenced by the end of the connection (V1-MEM-08).
 void Requester::advance(State& call) noexcept {
+  if (call.stage == CallStage::kLent && call.num_offers == 0 && call.settled())
+    call.stage = CallStage::kRevoking;  // its Send was all that used memory
   if (call.stage != CallStage::kRevoking || !call.settled())
     return;
   bool fenced = call.num_offers == 0 || link_.phase == Phase::kDead ||
@@ -247,8 +243,10 @@ void Requester::advance(State& call) noexcept {
   for (uint32_t i = 0; i < call.num_offers; ++i)
     link_.keys.release_key(call.offers[i].key);
   call.num_offers = 0;
-  free_slot(call.slot);
-  if (call.again) [[unlikely]]
+  free_slot(call);
+  if (call.lent) [[unlikely]]
+    give_back(call);
+  else if (call.again) [[unlikely]]
     requeue(call);
   else
     end(call, call.status);
@@ -264,7 +262,7 @@ void Requester::send_again(State& call) noexcept {
 void Requester::requeue(State& call) noexcept {
   --again_;
   call.release_buffers();
-  call.call.sent = false;
+  call.call->sent = false;
   call.bound = call.revoked = 0;
   call.fenced = false;
   call.stuck_since_ns = 0;
@@ -278,13 +276,13 @@ void Requester::requeue(State& call) noexcept {
 // The one place where a call ends.
 void Requester::end(State& call, CallStatus status) noexcept {
   call.stage = CallStage::kIdle;
-  call.call.status = status;
+  call.call->status = status;
   if (status != CallStatus::kOk) {
-    call.call.reply = {};
-    call.call.placed = {};
+    call.call->reply = {};
+    call.call->placed = {};
     call.release_buffers();
   }
-  link_.upcalls.on_call_ended(call.call);
+  link_.upcalls.on_call_ended(*call.call);
 }
 
 // Takes the queued calls that are `wanted` out of the queue: a list in the same order.
@@ -324,7 +322,7 @@ void Requester::cancel(OutgoingCall& call) noexcept {
     end_all(unqueue([&](const State& queued) { return &queued == &state; }),
             CallStatus::kCancelled);
   else if (state.stage == CallStage::kInFlight)
-    conclude(state, CallStatus::kCancelled);
+    give_up(state, CallStatus::kCancelled);
   else if (state.again)
     give_up_again(state, CallStatus::kCancelled);
 }
@@ -338,13 +336,15 @@ void Requester::give_up_again(State& call, CallStatus status) noexcept {
 
 void Requester::on_tick(uint64_t now_ns) noexcept {
   auto late = [now_ns](const State& call) {
-    return call.call.deadline_ns != 0 && call.call.deadline_ns <= now_ns;
+    return call.call->deadline_ns != 0 && call.call->deadline_ns <= now_ns;
   };
   for (Slot& slot : slots_) {
     if (slot.call == nullptr)
       continue;
     if (slot.call->stage == CallStage::kInFlight && late(*slot.call))
-      conclude(*slot.call, CallStatus::kTimeout);
+      give_up(*slot.call, CallStatus::kTimeout);
+    else if (slot.call->stage == CallStage::kLent)
+      check_lent(*slot.call, now_ns);
     else if (slot.call->stage == CallStage::kRevoking)
       check_stuck(*slot.call, now_ns);
     if (slot.call != nullptr && slot.call->again && late(*slot.call)) [[unlikely]]
@@ -354,7 +354,7 @@ void Requester::on_tick(uint64_t now_ns) noexcept {
     end_all(unqueue(late), CallStatus::kTimeout);
   if (first_queued_ != nullptr && lacks_receives()) [[unlikely]]
     end_queued(CallStatus::kNoMemory);
-  check_zombies();
+  check_starved(now_ns);
 }
 
 void Requester::on_dead() noexcept {
@@ -363,7 +363,7 @@ void Requester::on_dead() noexcept {
       continue;
     if (slot.call->again)
       give_up_again(*slot.call, CallStatus::kConnectionLost);
-    if (slot.call->stage == CallStage::kInFlight)
+    if (slot.call->stage == CallStage::kInFlight || slot.call->lent)
       conclude(*slot.call, CallStatus::kConnectionLost);
     else
       advance(*slot.call);

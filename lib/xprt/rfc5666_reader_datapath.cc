@@ -187,7 +187,7 @@ CallStatus ReplyReader::deliver(Reading& reading, OutgoingCall::State& call) noe
   for (uint32_t i = 0; i < reading.num_buffers; ++i)
     call.buffers[call.num_buffers++] = std::move(reading.buffers[i]);
   reading.num_buffers = 0;
-  call.call.reply = assembler.reply();
+  call.call->reply = assembler.reply();
   return CallStatus::kOk;
 }
 

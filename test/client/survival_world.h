@@ -15,23 +15,33 @@ namespace rrdk::loopback {
 struct Gate {
   bool holding = false;
   std::vector<ServerCall> held;
-  std::vector<uint32_t> xids;  // in the order in which calls came
+  std::vector<Handler> handlers;  // of those that are held
+  std::vector<uint32_t> xids;     // in the order in which calls came
 
   template <void (*handler)(ServerCall, void*)>
   static void pass(ServerCall call, void* context) {
     auto& self = *static_cast<Gate*>(context);
     self.xids.push_back(call.xid());
-    if (self.holding)
-      self.held.push_back(std::move(call));
-    else
-      handler(std::move(call), nullptr);
+    if (!self.holding)
+      return handler(std::move(call), nullptr);
+    self.held.push_back(std::move(call));
+    self.handlers.push_back(handler);
   }
   void answer() {
+    handlers.clear();
     for (ServerCall& call : std::exchange(held, {}))
       std::move(call).reply();
   }
+  // The same, as if they had not been held.
+  void answer_well() {
+    std::vector<Handler> by = std::exchange(handlers, {});
+    size_t i = 0;
+    for (ServerCall& call : std::exchange(held, {}))
+      by[i++](std::move(call), nullptr);
+  }
   // Closes the connection: no call of it is answered any more.
   void drop() {
+    handlers.clear();
     for (ServerCall& call : std::exchange(held, {}))
       std::move(call).drop();
   }

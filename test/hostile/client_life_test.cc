@@ -52,7 +52,7 @@ std::vector<ClientScenario> ends() {
        {{Refusal::kNotReceived, 1, Refusal::kNoAnswers}},
        After::kEnds,
        {.private_data = usual_private_data(), .receives = 0},
-       {.credits = kCredits, .call_timeout_ms = 0},
+       {.credits = kCredits, .call_timeout_ms = 0, .lend_ms = 1},
        {},
        false},
   };

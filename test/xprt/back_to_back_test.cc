@@ -293,7 +293,7 @@ TEST_P(EachVersion, AShortSendQueueCarriesLongChains) {
 
 // Shows: V1-CREDIT-23
 TEST_P(EachVersion, ATimeoutFencesTheMemoryAndKeepsTheCredit) {
-  ConnectionOptions options{.credits = 2};
+  ConnectionOptions options{.credits = 2, .lend_ns = 0, .starved_ns = 50};
   connect(options, options);
   OutgoingCall call;
   call_once(call, {}, {});
@@ -320,6 +320,8 @@ TEST_P(EachVersion, ATimeoutFencesTheMemoryAndKeepsTheCredit) {
   run();
   a->engine->on_tick(200);
   EXPECT_EQ(second.status, CallStatus::kTimeout);
+  EXPECT_FALSE(a->engine->wants_disconnect());
+  a->engine->on_tick(250);
   EXPECT_TRUE(a->engine->wants_disconnect()) << "all credits are lost";
   // The answers come after all.
   b->engine->set_granted_credits(2);

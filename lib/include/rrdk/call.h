@@ -96,8 +96,9 @@ class Call {
    *
    * In a callback or handler on the connection's poll core it can not wait: what is ours lives on
    * until the call has ended, but memory that was offered, and items that were put by reference,
-   * are the peer's to access until then, so keep them until the connection has been destroyed. A
-   * Call may be destroyed in its own callback as a matter of course: it is not in flight any more.
+   * are the peer's to access until then. on_released() tells when; without it, keep them until the
+   * connection has been destroyed. A Call may be destroyed in its own callback as a matter of
+   * course: it is not in flight any more.
    */
   ~Call();
   Call(const Call&) = delete;
@@ -116,15 +117,30 @@ class Call {
   Encoder& begin(const Binding& binding, uint32_t procedure) noexcept;
   /**
    * Room for the next DDP-eligible result, in stream order: a Write chunk of one segment, or of
-   * several. Until the call has ended the memory is the peer's to write. At most as many as the
-   * binding allows and kMaxOffers in all; more makes submit() end with kTooLarge. Memory that
-   * Memory::contains() does not know makes it end with kInvalidMemory.
+   * several. Until the call has ended, and if on_released() is used until that is called, the
+   * memory is the peer's to write. At most as many as the binding allows and kMaxOffers in all;
+   * more makes submit() end with kTooLarge. Memory that Memory::contains() does not know makes it
+   * end with kInvalidMemory.
    */
   void offer(MemorySpan room) noexcept;
   void offer(std::span<const MemorySpan> segments) noexcept;
+  /**
+   * The same with a pool buffer of at least `length` bytes, which becomes the call's: where the
+   * result was placed is seen through results(), until begin(). take_offered() gets the buffer
+   * back. Giving up such a call never costs the connection, see cancel(). An empty Buffer makes
+   * submit() end with kNoMemory, one that is too short with kInvalidMemory.
+   */
+  void offer(Buffer room, uint32_t length) noexcept;
   static constexpr uint32_t kMaxOffers = 16;
   static constexpr uint32_t kMaxOfferSegments = 64;
-  /** Bound on the reply's variable part in bytes, beyond what the binding states. */
+  /**
+   * Bound on the reply's variable part in bytes, beyond what the binding states. A reply that may
+   * be larger than what goes inline has a Reply chunk, for which the call holds pool buffers of
+   * this bound from when it is sent until begin() or its end without kOk: one of the smallest class
+   * that fits, or several of the largest. Have a class for it in MemoryOptions::classes, of as many
+   * buffers as such calls are in flight; a call that finds none waits for those of others, or ends
+   * with kNoMemory where there are none to wait for.
+   */
   void expect_reply(uint64_t bytes) noexcept;
   /**
    * For a body that a security service transforms as a whole, arguments and results, such as
@@ -133,7 +149,10 @@ class Call {
    * are added for what the service adds (RFC 5666 section 11).
    */
   void forbid_ddp(uint32_t growth) noexcept;
-  /** For this call only, after begin(); 0: none. */
+  /**
+   * For this call only, after begin(); 0: none. A deadline is a cancel() that comes by itself, with
+   * kTimeout: what is said there of memory, credits and the connection holds here as well.
+   */
   void set_timeout_ms(uint32_t timeout) noexcept;
   /**
    * For this call only, after begin(): whether it is sent again, under the same XID, when its
@@ -150,6 +169,28 @@ class Call {
    * any case; later calls of the connection keep to that, and offers beyond it are not used.
    */
   void set_retransmit(bool retransmit) noexcept;
+
+  /** See on_released(). */
+  using Released = void (*)(void* argument);
+  /**
+   * For this call only, after begin(): the memory that is offer()ed and put_item()ed by reference
+   * may stay with the peer after the call has been given up (cancel(), set_timeout_ms()), and
+   * `released(argument)` is called when the peer can not access it any more: when the answer has
+   * come after all, when ClientOptions::lend_ms have passed, or when the connection has ended. Only
+   * then may that memory be read, changed, used otherwise or freed.
+   *
+   * It is called exactly once for each submit(), however the call ends, on the connection's poll
+   * core, and may do what a callback may. Where nothing is left to the peer, which is the rule, it
+   * is called right before the completion. Otherwise it comes after that, and the Call may be in
+   * use again, or gone: let `argument` be of the memory, not of the Call. At the latest it comes
+   * within ~ClientConnection().
+   *
+   *   args.put_u64(offset);
+   *   call.offer(block->span());
+   *   call.on_released([](void* block) { static_cast<Block*>(block)->unpin(); }, block);
+   *   call.set_timeout_ms(5);
+   */
+  void on_released(Released released, void* argument) noexcept;
 
   /**
    * Sends; the end comes as `completion(call, argument)`: on the core's thread not before this has
@@ -168,7 +209,22 @@ class Call {
   CallStatus submit_and_wait();
   /**
    * Ends the call with kCancelled, if it has not ended: the callback still comes, once, after this
-   * has returned if it is called on the core's thread. Offered memory is the peer's until then.
+   * has returned if it is called on the core's thread.
+   *
+   * RPC over RDMA can not take a call back: the server goes on with it, and with the memory that it
+   * was offered. What that means depends on whose memory it is:
+   *
+   *   inline calls            the callback comes at once
+   *   the library's memory    the callback comes at once: Reply chunks, copies of arguments,
+   * Buffers that put_item() or offer() took over stay lent to the server until it answers, for at
+   * most ClientOptions::lend_ms your memory, with       the callback comes at once; the memory is
+   * yours again when on_released()           on_released() says so your memory, without    its
+   * remote keys are revoked, then the callback comes, with the memory yours. If the server is still
+   * to read or write there, its access fails and ends the connection, with all other calls on it
+   *
+   * After lend_ms keys are revoked in any case, with the same consequence if the server answers
+   * even later. A call that was given up keeps its credit until it is answered: when all credits
+   * are held so, no call can be sent, and ClientOptions::starved_ms says for how long.
    *
    * Any thread. But from a thread that does not know whether the call has ended and was submitted
    * again meanwhile (in its callback, say) it may hit the next call.
@@ -184,6 +240,12 @@ class Call {
   CallStatus status() const noexcept;
   /** After kOk: the results. Valid until begin() or destruction. */
   Decoder& results() noexcept;
+  /**
+   * The Buffer that the k-th offer(), from 0, took over; empty if that was of a MemorySpan, if it
+   * was taken already, or if the call was given up and the peer still has it. What results() shows
+   * of it lives as long as the Buffer, until begin() at most. Not in flight.
+   */
+  Buffer take_offered(uint32_t k) noexcept;
   /** After kProgMismatch or kRpcMismatch: what the server speaks. */
   uint32_t mismatch_low() const noexcept;
   uint32_t mismatch_high() const noexcept;

@@ -11,14 +11,17 @@ namespace rrdk {
 enum class CallStatus : uint8_t {
   /** The server ran the procedure; the results can be decoded. */
   kOk,
-  /** No reply within the call's timeout. The server may have run it: repeat only what may be. */
+  /**
+   * No reply within the call's timeout. The server may have run it: repeat only what may be. The
+   * call keeps its credit, and perhaps memory, until it is answered: see Call::cancel().
+   */
   kTimeout,
   /**
    * The connection broke before the reply, and the call was not to be sent again on another one. As
    * with kTimeout the server may have run it.
    */
   kConnectionLost,
-  /** cancel() came before the reply. The server may still run it. */
+  /** cancel() came before the reply. The server may still run it: see Call::cancel(). */
   kCancelled,
   /** The connection object was closed here. The server may still run it. */
   kShutdown,

@@ -85,7 +85,8 @@ struct ReconnectOptions {
   /**
    * Before the k-th attempt in a row the delay is drawn evenly between a half and the whole of
    * first_delay_ms * 2^(k-1), at most max_delay_ms. 1 <= first_delay_ms <= max_delay_ms. It begins
-   * anew after a connection on which something was received.
+   * anew after a connection of use: one on which the server answered, with more than that it speaks
+   * none of our versions (CallStatus::kVersionError).
    */
   uint32_t first_delay_ms = 10;
   uint32_t max_delay_ms = 5000;
@@ -126,6 +127,23 @@ struct ClientOptions {
   uint64_t max_reply = 8u << 20;       ///< of one reply, likewise
   uint32_t connect_timeout_ms = 5000;  ///< looking a name up included; 0: no time at all
   uint32_t call_timeout_ms = 30000;    ///< default; 0: none
+  /**
+   * What a call that is given up (cancelled, or past its deadline) had offered to the server stays
+   * lent to it until the answer comes, where that is allowed (Call::cancel() says when). After so
+   * long, to within a millisecond, it is taken back: the keys are revoked, and if the server comes
+   * to use them nevertheless, the connection ends. Pools are to be sized for what can be lent: at
+   * most the memory of `credits` calls. 0: nothing is lent, keys are revoked at once.
+   * ClientStats::lent and lends_expired count.
+   */
+  uint32_t lend_ms = 30000;
+  /**
+   * When every credit is held by a call that was given up, no call can be sent. A slow server gives
+   * credits back with its late answers; but if nothing at all is received for so long, the
+   * connection is ended, by error(), and `reconnect` applies. On a new connection there is one
+   * credit until the first reply: a first call that is given up makes the others wait, for so long
+   * at most. 0: they wait until there is an answer, or until their deadlines.
+   */
+  uint32_t starved_ms = 5000;
   /** Eligible arguments of at least so many bytes move by RDMA Read even if they fit inline. */
   uint32_t chunk_threshold = 1024;
   /**
@@ -154,9 +172,8 @@ struct ClientOptions {
    * applies. 0: off. Accurate to a millisecond, in which an idle core wakes up then.
    *
    * Only a free credit can be used to ask. When slow calls hold all of them, silence is no evidence
-   * and nothing is ended: these calls have their deadlines, and a connection whose credits are all
-   * held by calls that have ended is ended, too. On a new connection there is one credit until the
-   * first reply.
+   * and nothing is ended: these calls have their deadlines, and when all of them have been given
+   * up, starved_ms applies. On a new connection there is one credit until the first reply.
    *
    * A server that is too busy to answer NULL for that long is taken for dead, be it only that a
    * handler blocks its poll core. Time in which nobody polled here does not count.
@@ -203,6 +220,10 @@ struct ClientOptions {
 /** Counters of one ClientConnection since it was made, over all its reconnections. */
 struct ClientStats {
   uint64_t calls = 0, ended_ok = 0, ended_error = 0, timeouts = 0;
+  uint64_t given_up = 0;       ///< calls that were cancelled or timed out after they had been sent
+  uint64_t answered_late = 0;  ///< of these: answered after all
+  uint64_t lent = 0;  ///< of these: left their memory to the server, see ClientOptions::lend_ms
+  uint64_t lends_expired = 0;  ///< of these: were not answered within lend_ms
   uint64_t long_calls = 0, long_replies = 0;
   uint64_t credit_waits = 0;       ///< calls that had to wait for the peer's grant
   uint64_t protocol_breaches = 0;  ///< messages of the peer that were refused or unmatched

@@ -171,6 +171,8 @@ struct ServerOptions {
    */
   bool backward_chunks = true;
   uint32_t backward_timeout_ms = 30000;  ///< of calls to clients, by default; 0: none
+  /** As ClientOptions::lend_ms, of calls to clients that are given up. */
+  uint32_t backward_lend_ms = 30000;
   /**
    * At once, at least 1; `credits` has what else bounds it. Beyond, too, one that never made a call
    * makes room.
@@ -231,6 +233,7 @@ struct ReplayStats {
 /** Calls that the server made of its clients, see BackwardClient. */
 struct BackwardStats {
   uint64_t calls = 0, ended_ok = 0, ended_error = 0, timeouts = 0;
+  uint64_t given_up = 0, answered_late = 0, lent = 0, lends_expired = 0;  ///< as in ClientStats
   uint64_t credit_waits = 0;  ///< calls that had to wait for the client's grant
 };
 

@@ -258,6 +258,8 @@ class Message {
   uint64_t stream_length() const noexcept { return stream_length_; }
   /** The buffers that it holds: the first is an Encoder's own, others may be results'. */
   std::span<Buffer> buffers() noexcept { return buffers_; }
+  /** Whether it has items of memory that is not its own: put_item() of a MemorySpan. */
+  bool borrows() const noexcept { return borrows_; }
   /** Returns all buffers and forgets all pieces; keeps the capacity of its vectors. */
   void clear() noexcept;
 
@@ -267,6 +269,7 @@ class Message {
   std::vector<Piece> pieces_;
   std::vector<Buffer> buffers_;
   uint64_t stream_length_ = 0;
+  bool borrows_ = false;
 };
 
 /** Why an Encoder failed. */
