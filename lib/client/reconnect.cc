@@ -29,6 +29,12 @@ bool has_answered(const xprt::Counters& counters) {
   return counters.replies_received + counters.errors_received != 0;
 }
 
+// A server without a version in common with us answers each connection, and each is as useless as
+// the last (V1-ERR-16).
+bool was_of_use(const xprt::Counters& counters) {
+  return has_answered(counters) && counters.refusals[Refusal::kNoCommonVersion] == 0;
+}
+
 // Our first message, of a version that the peer may not know, was never answered (draft-04 section
 // 7.2).
 bool is_first_lost(const xprt::Connection& engine) {
@@ -140,7 +146,7 @@ void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) 
   configured_ = false;
   link_->set_always_ticks(false);
   // A connection that was of use: waiting begins anew.
-  if (was_up && has_answered(link_->engine().counters())) {
+  if (was_up && was_of_use(link_->engine().counters())) {
     backoff_.reset();
     broken_since_ns_ = 0;
   }

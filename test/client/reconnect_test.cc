@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "../seed.h"
 #include "client/backoff.h"
@@ -142,6 +143,121 @@ TEST(Reconnect, ItGivesUpWhenItIsTimeTo) {
   Endings late = submit(world, kEcho, 1);
   world.until([&] { return all_ended(late); });
   expect_status(late, CallStatus::kConnectionLost);
+}
+
+// Each outage has its time: the last one was over when the server had answered again.
+TEST(Reconnect, TheTimeToGiveUpBeginsAnewWithEachOutage) {
+  ReconnectOptions reconnect = at_once();
+  reconnect.give_up_ms = 1500;
+  SurvivalWorld world({.reconnect = reconnect});
+  world.connect();
+  open_window(*world.connection);
+  uint64_t begin = Runtime::now_ns();
+  world.restart_server();
+  world.until([&] { return world.stats().reconnects == 1; });
+  open_window(*world.connection);
+  world.until([&] { return Runtime::now_ns() > begin + 1600 * kMs; });
+  world.restart_server();
+  Endings endings = submit(world, kEcho, 1);
+  world.until([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kOk);
+}
+
+// After an outage that had made the delays long, the next one begins with short ones, as it does
+// for a connection that has seen none.
+TEST(Reconnect, TheDelaysBeginAnewWithEachOutage) {
+  SurvivalWorld world(
+      {.reconnect = {.enabled = true, .first_delay_ms = 1, .max_delay_ms = 3'600'000}});
+  world.connect();
+  open_window(*world.connection);
+  world.stop_server();
+  world.until([&] { return world.stats().failed_attempts >= 8; });
+  world.start_server();
+  world.until([&] { return world.connection->alive(); });
+  open_window(*world.connection);
+  auto fresh = world.client->connect(world.uri, SurvivalWorld::kClientCore).value();
+  open_window(*fresh);
+  uint64_t before = world.stats().failed_attempts;
+  world.stop_server();
+  world.until([&] { return fresh->stats().failed_attempts >= 7; });
+  EXPECT_GE(world.stats().failed_attempts - before, 4u);
+  fresh.reset();
+}
+
+TEST(Reconnect, AConnectionThatIsThereIsNotEndedByTheTimeToConnect) {
+  SurvivalWorld world({.connect_timeout_ms = 200, .reconnect = at_once()});
+  world.connect();
+  open_window(*world.connection);
+  world.restart_server();
+  world.until([&] { return world.stats().reconnects == 1; });
+  uint64_t established = Runtime::now_ns();
+  world.until([&] { return Runtime::now_ns() > established + 400 * kMs; });
+  open_window(*world.connection);
+  EXPECT_EQ(world.stats().reconnects, 1u);
+}
+
+// It answers each connection's first call, and that is all it is good for.
+// Shows: V1-ERR-16
+TEST(Reconnect, AServerWithoutACommonVersionIsAskedLessAndLessOftenAndGivenUp) {
+  LogLines log;
+  SurvivalWorld world({.reconnect = {.enabled = true,
+                                     .first_delay_ms = 1,
+                                     .max_delay_ms = 3'600'000,
+                                     .give_up_ms = 200}},
+                      {.versions = {.one = false}});
+  world.connect();
+  Endings endings = submit(world, kEcho, 5);  // one credit: the others wait
+  std::vector<int> made(endings.size(), 1);
+  world.until([&] {
+    for (size_t i = 0; i < endings.size(); ++i) {
+      if (endings[i]->call.in_flight() || !world.connection->reconnecting())
+        continue;
+      EXPECT_EQ(endings[i]->call.status(), CallStatus::kVersionError);
+      endings[i]->begin(kEcho).put_opaque(std::span<const std::byte>());
+      endings[i]->submit();
+      ++made[i];
+    }
+    return !world.connection->alive() && !world.connection->reconnecting();
+  });
+  EXPECT_LE(world.stats().reconnects, 9u);  // 1/2 + 1 + 2 + ... + 128 ms
+  EXPECT_GE(world.stats().refusals[Refusal::kNoCommonVersion], 1u);
+  EXPECT_EQ(log.count(LogLevel::kWarning, world.uri, "given up"), 1);
+  for (size_t i = 0; i < endings.size(); ++i) {
+    world.until([&] { return !endings[i]->call.in_flight(); });
+    EXPECT_EQ(endings[i]->ended(), made[i]);
+  }
+}
+
+// A cancel from another thread, which the core hears of when the call that it meant has ended and
+// been submitted again.
+TEST(Reconnect, ACancelThatComesTooLateDoesNotHitTheNextCall) {
+  struct Twice {
+    explicit Twice(ClientConnection& connection) : call(connection) {}
+    Call call;
+    int left = 2;
+    void submit() {
+      call.begin(kBinding, kKeep);
+      call.submit(
+          [](Call& ended, void* argument) {
+            auto& self = *static_cast<Twice*>(argument);
+            EXPECT_STREQ(to_string(ended.status()), to_string(CallStatus::kOk));
+            if (--self.left != 0)
+              self.submit();
+          },
+          this);
+    }
+  };
+  SurvivalWorld world({});
+  world.connect();
+  open_window(*world.connection);
+  Twice twice(*world.connection);
+  uint64_t replies = world.server->stats().replies;
+  twice.submit();
+  world.poll_client();
+  wait_until([&] { return world.server->stats().replies > replies; },
+             [&] { return world.runtime->poll(SurvivalWorld::kServerCore); });
+  std::thread([&] { twice.call.cancel(); }).join();
+  world.until([&] { return twice.left == 0; });
 }
 
 // Also while an attempt is under way that nobody answers.

@@ -79,6 +79,25 @@ TEST(Versions, AFirstMessageThatIsLostMakesTheNextConnectionBeginWithVersion1) {
   EXPECT_EQ(world.stats().fallbacks, 1u);
 }
 
+// The connection dies behind ERR_VERS, before anything was answered in version 1.
+// Shows: V2D4-NEG-06, V2D0-NEG-07
+TEST(Versions, WhatErrVersSaidIsRememberedWhenTheConnectionDies) {
+  SurvivalWorld world(
+      {.version = RpcRdmaVersion::kAuto, .reconnect = at_once(), .retransmit = true}, kOnlyOne);
+  world.connect();
+  world.gate.holding = true;
+  Endings endings = submit(world, kKeep, 1);
+  world.until([&] { return world.gate.held.size() == 1; });  // in version 1
+  EXPECT_EQ(world.server->stats().refusals[Refusal::kBadVersion], 1u);
+  world.gate.holding = false;
+  world.break_connection();
+  world.until([&] { return all_ended(endings); });
+  expect_status(endings, CallStatus::kOk);
+  EXPECT_EQ(world.stats().reconnects, 1u);
+  EXPECT_EQ(world.server->stats().refusals[Refusal::kBadVersion], 1u);
+  EXPECT_EQ(world.stats().fallbacks, 1u);
+}
+
 // A connection that was of use and is lost says nothing of versions.
 TEST(Versions, ALaterLossChangesNothing) {
   SurvivalWorld world({.version = RpcRdmaVersion::kAuto, .reconnect = at_once()});

@@ -11,6 +11,7 @@ using proto::MessageType;
 struct Spoken {
   Speaks speaks = Speaks::kOne;
   proto::Wire draft = proto::Wire::kDraft04;
+  bool known = true;  // to the server
 };
 constexpr Spoken kOne;
 constexpr Spoken kTwo00 = {Speaks::kTwo, proto::Wire::kDraft00};
@@ -28,7 +29,11 @@ class Thresholds : public Pair {
     client.role = Role::kRequester;
     client.speaks = spoken.speaks;
     client.limits.versions.two = server.limits.versions.two = spoken.draft;
-    client.properties = server.properties = false;  // what both ends say first is what counts here
+    if (!spoken.known)
+      server.limits.versions.two.reset();
+    // What both ends say first is what counts here; draft-00 has no properties to be told.
+    client.properties = server.properties = spoken.draft == proto::Wire::kDraft00;
+    calls = 0;
     client.chunk_threshold = server.chunk_threshold = 1u << 20;
     a = std::make_unique<End>(client, *memory, *pool);
     b = std::make_unique<End>(server, *memory, *pool);
@@ -41,6 +46,7 @@ class Thresholds : public Pair {
   // One call of `arguments` plain bytes, answered with as many as `results`.
   void call(uint32_t arguments, uint32_t results) {
     OutgoingCall call;
+    ++calls;
     serve({{arguments}}, {{results}});
     write(call.message, 0, 0, {{arguments}});
     call.max_reply = 16 + results;
@@ -79,10 +85,14 @@ class Thresholds : public Pair {
     }
   }
   proto::Wire wire() const { return a->engine->version() == 1 ? proto::Wire::kVersion1 : draft_; }
+  static size_t sends(const End& end) {
+    return end.qp.count(fabric::Op::kSend) + end.qp.count(fabric::Op::kSendInvalidate);
+  }
   proto::Wire draft_ = proto::Wire::kDraft04;
+  size_t calls = 0;
 };
 
-// Shows: PD-09, PD-10, PD-23
+// Shows: PD-09, PD-10, PD-23, V1-INLINE-09
 TEST_F(Thresholds, AreTheSmallerOfWhatOneSendsAndTheOtherReceives) {
   connect(kOne, {.send_size = 8192, .receive_size = 2048},
           {.send_size = 8192, .receive_size = 4096});
@@ -109,7 +119,8 @@ TEST_F(Thresholds, AreTheDefaultsWhereOneEndKnowsNoExchange) {
   }
 }
 
-// Shows: PD-41, V2X-09
+// In draft-00 no message announces a size, and all that are sent are calls and replies.
+// Shows: PD-41, V2X-09, V2D0-INL-03, V2D0-INL-04
 TEST_F(Thresholds, Version2HasItsOwn) {
   for (const Spoken& spoken : {kTwo00, kTwo04}) {
     draft_ = spoken.draft;
@@ -118,6 +129,22 @@ TEST_F(Thresholds, Version2HasItsOwn) {
     connect(spoken, {.send_size = 8192, .receive_size = 8192},
             {.send_size = 8192, .receive_size = 8192});
     expect_largest(4096, 4096);
+    if (spoken.draft == proto::Wire::kDraft00) {
+      EXPECT_EQ(sends(*a), calls);
+      EXPECT_EQ(sends(*b), calls);
+    }
+  }
+}
+
+// From version 2's to version 1's, since the server knows no other.
+// Shows: V2D0-INL-04
+TEST_F(Thresholds, GoDownWithTheVersion) {
+  for (proto::Wire draft : {proto::Wire::kDraft00, proto::Wire::kDraft04}) {
+    connect({Speaks::kAuto, draft, false}, {}, {}, false);
+    EXPECT_EQ(a->engine->version(), 1u);
+    expect_largest(1024, 1024);
+    EXPECT_FALSE(a->engine->wants_disconnect());
+    EXPECT_FALSE(b->engine->wants_disconnect());
   }
 }
 
