@@ -116,7 +116,8 @@ CloseReason QueuePair::close_reason(Death death) noexcept {
   }
 }
 
-// Decides what becomes of each send that was still waiting.
+// Decides what becomes of each send that was still waiting. Behind one that failed nothing
+// succeeds, not even a Send that is in the ring: the peer stopped before it.
 void QueuePair::settle_sends() noexcept {
   const uint64_t consumed = theirs_.state->consumed.load(std::memory_order_acquire);
   const auto reason =
@@ -124,6 +125,7 @@ void QueuePair::settle_sends() noexcept {
   const uint64_t at_fault = theirs_.state->closed_number.load(std::memory_order_relaxed);
   bool lost =
       reason == CloseReason::kOpen && dead_.load(std::memory_order_acquire) == Death::kPeerGone;
+  bool failed = false;
   for (uint64_t i = send_head_; i != send_tail_; ++i) {
     SendRecord& record = sends_[i & send_mask_];
     if (record.wait == Wait::kConsumed && record.number > consumed) {
@@ -138,7 +140,10 @@ void QueuePair::settle_sends() noexcept {
         record.status = fabric::WcStatus::kPeerLost;
     } else if (record.wait == Wait::kReader) {
       record.status = fabric::WcStatus::kFlushed;
+    } else if (failed && record.status == fabric::WcStatus::kSuccess) {
+      record.status = fabric::WcStatus::kFlushed;
     }
+    failed = failed || record.status != fabric::WcStatus::kSuccess;
     record.wait = Wait::kNothing;
   }
 }

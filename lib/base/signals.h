@@ -4,12 +4,13 @@
 #include <pthread.h>
 
 #include <csignal>
+#include <initializer_list>
 
 namespace rrdk::base {
 
-// While it lives the calling thread takes no signals, and neither do the threads that it starts,
-// for good. Except for those that a thread raises by its own fault, which the kernel would
-// otherwise turn into a death without the application's crash handler, and the profiler's.
+// While it lives, the calling thread takes no signals; threads that it starts never do. Excepted
+// are signals that a thread raises by its own fault (if these were blocked, the process would die
+// without the application's crash handler) and the profiler's.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept {

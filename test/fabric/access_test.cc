@@ -160,6 +160,24 @@ TEST_P(Access, OutsideTheKeyIsRefused) {
   }
 }
 
+// Nothing behind a request that failed succeeds, whatever could be done at once: who waits for the
+// Send of a reply learns from it that a silent Write before it failed.
+TEST_P(Access, NothingBehindARefusedWriteSucceeds) {
+  if (!pair_.acknowledges())
+    GTEST_SKIP() << "this fabric does not acknowledge Writes";
+  pair_.post_receives(*pair_.server_qp, 1);
+  SendWr refused = access_wr(1, Op::kWrite, local_.first(kSize), 0x12345678, base());
+  refused.signaled = false;
+  const std::array<SendWr, 2> wrs = {refused, send_wr(2, {local_.first(4)})};
+  ASSERT_EQ(pair_.client_qp->post_send(wrs), 2u);
+  ASSERT_TRUE(pair_.pump_until([&] { return pair_.client.completions.size() == 2; }));
+  EXPECT_EQ(pair_.client.completions[0].wr_id, 1u);
+  EXPECT_EQ(pair_.client.completions[0].status, WcStatus::kRemoteAccess);
+  EXPECT_EQ(pair_.client.completions[1].wr_id, 2u);
+  EXPECT_EQ(pair_.client.completions[1].status, WcStatus::kFlushed);
+  EXPECT_TRUE(remote_untouched());
+}
+
 TEST_P(Access, EndOfTheAddressSpaceIsRefused) {
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
   expect_refused(access_wr(1, Op::kRead, local_.first(64), key, UINT64_MAX - 31));

@@ -181,10 +181,11 @@ ClientScenario refused_access(const char* name, Ask what, Op op, size_t word, ui
     scenario.script.push_back(nothing_written(0));
   return scenario;
 }
-// The same after a call has ended, whose key is dead.
+// The same after a call has ended whose key is dead: its memory is not lent.
 ClientScenario late_access(const char* name, Asked asked, std::vector<Step> script, Op op,
                            size_t word) {
   ClientScenario scenario = {name, {asked}, std::move(script), {}, After::kEnds};
+  scenario.client.lend_ms = 0;
   scenario.script.push_back(access_segment(op, 0, word, 8, 0, WcStatus::kRemoteAccess));
   scenario.script.push_back(gone());
   scenario.script.push_back(refused_accesses(1));
@@ -215,6 +216,10 @@ std::vector<ClientScenario> keys() {
                   {cancel(0), ended(0)}, Op::kWrite, 7),
       late_access("AReadForACallThatTimedOut", {Ask::kWrite, CallStatus::kTimeout, 1}, {ended(0)},
                   Op::kRead, 6),
+      {"AReadOfWhatATimedOutCallHasLent",
+       {{Ask::kWrite, CallStatus::kTimeout, 1}},
+       {ended(0), access_segment(Op::kRead, 0, 6, 8, 0, WcStatus::kSuccess)},
+       {}},
       // Shows: PD-30
       {"InvalidatesAKeyOfItsCall", {{Ask::kRead, kOk}}, {say_invalidating(good, 0, 11)}, {}},
       // Shows: PD-31
