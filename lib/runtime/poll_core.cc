@@ -140,6 +140,8 @@ Link* PollCore::find(uint64_t link_id) const {
 bool PollCore::begin_first_pass() {
   std::lock_guard lock(owner_mutex_);
   const std::shared_ptr<ThreadToken>& me = this_thread_token();
+  if (owner_token_ == me && in_pass_.load(std::memory_order_relaxed))
+    return false;  // from a callback, while another thread tried to take over
   if (owner_token_ && owner_token_ != me && owner_token_->running.load(std::memory_order_acquire)) {
     owner_.store(me.get(), std::memory_order_relaxed);
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);

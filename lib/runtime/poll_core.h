@@ -69,8 +69,12 @@ class PollCore {
   // Any thread.
   void submit(WorkItem& item) noexcept { inbox_.push(item); }
   void post(ControlQueue::Task task) { control_.post(std::move(task)); }
-  // Whether the calling thread is the one that polls.
-  bool here() const noexcept { return owner_.load(std::memory_order_relaxed) == this_thread; }
+  // Whether the calling thread is the one that polls. In a pass it is, even while another thread
+  // tries in vain to take over (begin_first_pass()) and stands as the owner.
+  bool here() const noexcept {
+    return owner_.load(std::memory_order_relaxed) == this_thread ||
+           (this_thread != nullptr && this_thread->pass.load(std::memory_order_relaxed) == this);
+  }
   // Whether the caller is inside a pass of this core: a callback or a handler. Whoever waits for
   // the core there waits for ever.
   bool passing() const noexcept { return here() && in_pass_.load(std::memory_order_relaxed); }

@@ -59,7 +59,6 @@ uint32_t PollCore::poll() {
   work += housekeeping_.poll(now_);
   flushed_ = flush();
 
-  end_pass();
   add_to(polls_, 1);
   if (work != 0)
     add_to(busy_polls_, 1);
@@ -69,6 +68,7 @@ uint32_t PollCore::poll() {
     clock_age_ = 0;
     now_ = base::Tsc::now_ns();
   }
+  end_pass();  // the last: from here on another thread may poll
   return work;
 }
 

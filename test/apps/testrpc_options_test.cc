@@ -108,7 +108,7 @@ TEST(Options, WithoutDividerAllAreOurs) {
 TEST(Options, HowAServerTreatsItsClients) {
   Options o = parse({"--server", "shm:/x"}).value();
   EXPECT_FALSE(o.replay_cache);
-  EXPECT_EQ(o.connections_per_client, 0u);
+  EXPECT_FALSE(o.connections_per_client);
   EXPECT_EQ(o.idle_timeout_ms, 0u);
   EXPECT_EQ(o.send_timeout_ms, 60'000u);
   EXPECT_EQ(o.drain_timeout_ms, 10'000u);

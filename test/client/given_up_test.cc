@@ -21,11 +21,13 @@ struct Lending {
   struct Room {
     Buffer buffer;
     int* released;
+    Buffer* kept;
   };
 
   // False: there is no buffer now.
   bool submit(Way way_in, uint32_t timeout_ms) {
     way = way_in;
+    kept.reset();
     bool reads = way == Way::kReadIntoItsBuffer || way == Way::kReadIntoOurs;
     bool ours = way == Way::kReadIntoOurs || way == Way::kWriteOfOurs;
     Buffer buffer;
@@ -38,8 +40,9 @@ struct Lending {
           [](void* argument) {
             std::unique_ptr<Room> room(static_cast<Room*>(argument));
             ++*room->released;
+            *room->kept = std::move(room->buffer);  // what was read is looked at after this
           },
-          new Room{std::move(buffer), &released});
+          new Room{std::move(buffer), &released, &kept});
       ++lent;
     }
     if (way == Way::kLongReply) {
@@ -99,6 +102,7 @@ struct Lending {
   Way way = Way::kLongReply;
   int submitted = 0, ended = 0, ok = 0;
   int lent = 0, released = 0;
+  Buffer kept;
   inline static const std::vector<std::byte> zeros = std::vector<std::byte>(20000);
 };
 

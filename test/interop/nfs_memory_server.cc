@@ -132,7 +132,7 @@ void print_served(const ServerStats& stats) {
 }
 
 Result<void> serve(const Options& options, Memory& memory) {
-  auto runtime = Runtime::create(memory, {.idle = IdlePolicy::kAdaptive});
+  auto runtime = Runtime::create(memory, {});
   if (!runtime)
     return tl::unexpected(runtime.error());
   std::random_device entropy;

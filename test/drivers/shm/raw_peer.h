@@ -34,6 +34,7 @@ struct Forged {
 class RawEnd {
  public:
   RawEnd();
+  virtual ~RawEnd() = default;
 
   // The messages of an honest peer, to be spoilt.
   Message offer(MessageType type) const;
