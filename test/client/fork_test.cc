@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "../server/loopback.h"
+#include "base/sanitizer.h"
 
 // Asked by LeakSanitizer at exit: what only the parent's other threads knew is no leak of a child.
 static bool in_child = false;
@@ -74,6 +75,8 @@ struct Program {
 };
 
 TEST_P(Fork, AChildThatExitsHarmsNeitherItsParentNorItself) {
+  if (RRDK_TSAN)
+    GTEST_SKIP() << "ThreadSanitizer does not follow a fork() of several threads";
   Program program(GetParam());
   for (int i = 0; i < 10; ++i) {
     fflush(nullptr);
