@@ -29,8 +29,13 @@ Owner<ibv_qp> make_queue_pair(ibv_pd* pd, ibv_cq* cq, const ibv_qp_cap& cap) {
   return {ibv_create_qp(pd, &init), ibv_destroy_qp};
 }
 
+// By way of INIT: InfiniBand and RoCE know no way from RESET (InfiniBand's specification, section
+// 10.3.1). Devices that need no INIT may refuse it.
 bool move_to_error(ibv_qp* qp) {
   ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   attr.qp_state = IBV_QPS_ERR;
   return ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0;
 }
