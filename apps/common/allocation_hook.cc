@@ -27,6 +27,7 @@ void allocated() noexcept {
     RRDK_HAS_FEATURE(address_sanitizer) || RRDK_HAS_FEATURE(thread_sanitizer)
 
 // The sanitizer owns malloc, and tells whoever asks. Its header is not every compiler's.
+// NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*,
                                                                              size_t),
                                                          void (*free_hook)(const volatile void*));

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 
 namespace rrdk::shm {
 
@@ -102,8 +103,9 @@ bool take_option(std::string_view option, Address& address) {
   if (!option.starts_with(kName))
     return false;
   option.remove_prefix(kName.size());
-  const char* const end = option.data() + option.size();
-  const auto [unit, error] = std::from_chars(option.data(), end, address.peer_memory);
+  const char* const begin = std::to_address(option.begin());
+  const char* const end = std::to_address(option.end());
+  const auto [unit, error] = std::from_chars(begin, end, address.peer_memory);
   if (error != std::errc() || address.peer_memory == 0 || address.peer_memory > kMostPeerMemory)
     return false;
   constexpr std::string_view kUnits = "KMG";

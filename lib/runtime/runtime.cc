@@ -237,7 +237,7 @@ Runtime::~Runtime() {
   base::log_error(
       "a Runtime is destroyed before the Servers, Clients, connections or BackwardClients that use "
       "it: it lives on until they are gone; destroy them first");
-  (void)impl_.release();  // the last of them deletes it
+  [[maybe_unused]] Impl* theirs = impl_.release();  // the last of them deletes it
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::create(Memory& memory, const RuntimeOptions& options) {

@@ -89,7 +89,7 @@ bool ReplayCache::take_for_replies(uint64_t bytes) noexcept {
   return true;
 }
 
-void ReplayCache::drop(Lanes::iterator ended) noexcept {
+void ReplayCache::drop(const Lanes::iterator& ended) noexcept {
   room_.give((*ended)->charged);
   ended_.erase(ended);
 }

@@ -133,7 +133,7 @@ class ReplayCache {
     return !live_.empty() && live_.front()->number < lane.number;
   }
   void expire(uint64_t now_ns) noexcept;
-  void drop(Lanes::iterator ended) noexcept;
+  void drop(const Lanes::iterator& ended) noexcept;
   void settle(ReplayLane& lane);
   bool take_for_replies(uint64_t bytes) noexcept;
   void fit_index();
