@@ -46,23 +46,24 @@ class Grant {
   uint32_t due() const noexcept { return due_; }
 
  private:
-  // Calls that the peer sent before it saw a lower grant are no breach: the lower one counts after
-  // as many answers that carry it as calls could have been on their way.
+  // Calls that the peer sent before it saw a lower grant are no breach: a bound counts until as
+  // many answers have carried less as calls could have been on their way. The next is the most that
+  // any of these answers granted.
   void lower_bound_slowly() noexcept {
-    if (last_ >= bound_) {
-      bound_ = last_;
-      lowered_answers_ = 0;
-    } else if (++lowered_answers_ >= bound_) {
-      bound_ = last_;
-      lowered_answers_ = 0;
-    }
+    lowered_most_ = std::max(lowered_most_, last_);
+    if (last_ < bound_ && ++lowered_answers_ < bound_)
+      return;
+    bound_ = lowered_most_;
+    lowered_answers_ = 0;
+    lowered_most_ = 0;
   }
 
   uint32_t configured_;
   uint32_t asked_ = 1;
-  uint32_t last_ = 1;   // one call before the first grant (V1-CREDIT-11)
-  uint32_t bound_ = 1;  // beyond it a call is an overrun
-  uint32_t lowered_answers_ = 0;
+  uint32_t last_ = 1;             // one call before the first grant (V1-CREDIT-11)
+  uint32_t bound_ = 1;            // beyond it a call is an overrun
+  uint32_t lowered_answers_ = 0;  // in a row with less than bound_
+  uint32_t lowered_most_ = 0;     // the most that one of them granted
   uint32_t unanswered_ = 0;
   uint32_t due_ = 1;
   uint32_t owed_ = 0;

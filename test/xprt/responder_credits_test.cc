@@ -51,6 +51,35 @@ TEST(Grants, CallsThatCameAreNotDueAnyMore) {
   }
 }
 
+// Each of two lower grants counts once the peer knows of it, not when the first one would.
+TEST(Grants, ALowerGrantAfterALowerOneIsNotABreachAtOnce) {
+  Grant grant(6);
+  uint32_t asked = 6;
+  auto call = [&] { return grant.on_call(asked); };
+  EXPECT_FALSE(call());
+  EXPECT_EQ(grant.on_answer(6), 6u);
+  // The client asks for less, and is granted that in five answers.
+  asked = 4;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_FALSE(call());
+    EXPECT_EQ(grant.on_answer(6), 4u);
+  }
+  // Three calls on their way, as that grant allows, when it asks for one.
+  asked = 1;
+  EXPECT_FALSE(call());
+  EXPECT_EQ(grant.on_answer(6), 1u);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_FALSE(call()) << i;
+  for (int i = 0; i < 3; ++i)
+    grant.on_answer(6);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_FALSE(call());
+    EXPECT_EQ(grant.on_answer(6), 1u);
+  }
+  EXPECT_FALSE(call());
+  EXPECT_TRUE(call());
+}
+
 // A peer that calls and never takes replies is held back, and does not use up the pool of calls.
 TEST_F(ResponderTest, UnsentRepliesAreBounded) {
   connect({.credits = 4, .overrun_limit = 1000});
