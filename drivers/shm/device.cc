@@ -34,6 +34,7 @@ constexpr fabric::Capabilities kCapabilities = {
     .sends_invalidations = true,
     .takes_invalidations = true,
     .acknowledges = true,
+    .needs_descriptors = true,
 };
 
 }  // namespace

@@ -115,7 +115,7 @@ void Call::on_released(Released released, void* argument) noexcept {
   impl_->outgoing.released_argument = argument;
 }
 
-CallStatus Call::Impl::check() const noexcept {
+CallStatus Call::Impl::check() noexcept {
   if (!binding_ok) [[unlikely]]
     return CallStatus::kInvalidCall;
   if (bad_room != CallStatus::kOk) [[unlikely]]
@@ -127,6 +127,8 @@ CallStatus Call::Impl::check() const noexcept {
     return CallStatus::kTooLarge;
   switch (args->fault()) {
     case EncoderFault::kNone:
+      if (num_spans != 0 || outgoing.message.borrows()) [[unlikely]]
+        return caller.reaches(*this) ? CallStatus::kOk : CallStatus::kInvalidMemory;
       return CallStatus::kOk;
     case EncoderFault::kLimit:
       return CallStatus::kTooLarge;

@@ -65,7 +65,7 @@ struct Call::Impl : runtime::WorkItem {
   void add_room(std::span<const MemorySpan> segments) noexcept;
   void add_room(Buffer room, uint32_t length) noexcept;
   // Whether it may be sent; else why not.
-  CallStatus check() const noexcept;
+  CallStatus check() noexcept;
   void plan_reply() noexcept;
   void abandon() noexcept;
   // Misuse (call.cc).

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "calls/caller_impl.h"
 #include "rrdk/call.h"
@@ -9,6 +10,12 @@
 namespace rrdk {
 
 using runtime::WorkItem;
+
+namespace {
+
+constexpr uint64_t kFailingNs = 1'000'000;
+
+}  // namespace
 
 void Caller::Impl::set_credential(const rpc::PreparedAuth& prepared) {
   auto credential = std::make_shared<const rpc::PreparedAuth>(prepared);
@@ -61,6 +68,42 @@ const Binding* Caller::Impl::last_binding() const noexcept {
 void Caller::Impl::complain(Mistake mistake, const char* what) {
   if ((complained_.fetch_or(mistake, std::memory_order_relaxed) & mistake) == 0)
     base::log_error("%s: %s (said once per connection)", peer().c_str(), what);
+}
+
+bool Caller::Impl::reaches(const Call::Impl& call) {
+  RegionId region = device_.out_of_reach(memory, call.outgoing.message);
+  if (region == kNoRegion)
+    region = device_.out_of_reach(memory, std::span(call.spans).first(call.num_spans));
+  if (region == kNoRegion) [[likely]]
+    return true;
+  uint32_t number = call.procedure.load(std::memory_order_relaxed);
+  std::string what = "a call of procedure " + std::to_string(number) +
+                     " ends with kInvalidMemory: it has " + device_.why_out_of_reach(region);
+  complain(kOutOfReach, what.c_str());
+  return false;
+}
+
+void Caller::Impl::end_unconnected(Call::Impl& call) noexcept {
+  if (shutting_down)
+    return end_later(call, CallStatus::kShutdown);
+  call.status = CallStatus::kConnectionLost;
+  call.phase = Call::Impl::Phase::kEnded;
+  queued_.fetch_add(1, std::memory_order_relaxed);
+  failing_.push_back(call);
+  if (failing_timer_.running())
+    return;
+  failing_timer_.fire = [](runtime::Timer& timer) {
+    static_cast<FailingTimer&>(timer).caller->end_failing();
+  };
+  core_.start_timer(failing_timer_, base::Tsc::now_ns() + kFailingNs);
+}
+
+void Caller::Impl::end_failing() noexcept {
+  CallList ending = std::exchange(failing_, {});  // what callbacks submit is for the next time
+  while (Call::Impl* call = ending.pop_front()) {
+    deliver(*call);
+    queued_.fetch_sub(1, std::memory_order_release);
+  }
 }
 
 void Caller::Impl::keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept {

@@ -41,7 +41,7 @@ void Caller::Impl::start(Call::Impl& call) noexcept {
 }
 
 void Caller::Impl::start_without_link(Call::Impl& call) noexcept {
-  end_later(call, CallStatus::kConnectionLost);
+  end_unconnected(call);
 }
 
 void Caller::Impl::to_engine(Call::Impl& call) noexcept {

@@ -18,8 +18,10 @@
 #include "rpc/auth.h"
 #include "rrdk/call.h"
 #include "runtime/link.h"
+#include "runtime/open_device.h"
 #include "runtime/poll_core.h"
 #include "runtime/runtime_impl.h"
+#include "runtime/timers.h"
 #include "xprt/connection.h"
 
 namespace rrdk {
@@ -49,14 +51,17 @@ struct Ended {
 }  // namespace calls
 
 struct Caller::Impl {
-  Impl(Runtime::Impl& runtime_in, runtime::PollCore& core, std::string peer,
-       const calls::Defaults& defaults_in)
+  Impl(Runtime::Impl& runtime_in, runtime::PollCore& core, const runtime::OpenDevice& device,
+       std::string peer, const calls::Defaults& defaults_in)
       : runtime(runtime_in),
         memory(runtime_in.memory),
         defaults(defaults_in),
         runtime_use_(std::in_place, runtime_in),
         core_(core),
-        peer_(std::move(peer)) {}
+        device_(device),
+        peer_(std::move(peer)) {
+    failing_timer_.caller = this;
+  }
   virtual ~Impl() = default;
 
   // Its connection has been destroyed: nothing of the runtime may be touched. Calls hold it, so
@@ -83,8 +88,11 @@ struct Caller::Impl {
     kNotBegun = 4,
     kWaitInPass = 8,
     kNoConnection = 16,
+    kOutOfReach = 32,
   };
   void complain(Mistake mistake, const char* what);
+  // Whether the device can use the memory of items and offers.
+  bool reaches(const Call::Impl& call);
   // On the core, in a pass: owns a call whose Call is gone until nobody comes to it any more.
   void keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept;
 
@@ -92,6 +100,11 @@ struct Caller::Impl {
   void submit(Call::Impl& call) noexcept;
   void cancel(Call::Impl& call) noexcept;
   calls::Ended counts() const noexcept;
+
+  // A submitted call has no deadline yet. The core's thread.
+  bool has_untimed() const noexcept {
+    return in_engine_.front() != nullptr && !in_engine_.front()->timed;
+  }
 
   // The core's thread: what its Link is told of.
   void ended(xprt::OutgoingCall& outgoing) noexcept;
@@ -117,6 +130,9 @@ struct Caller::Impl {
   runtime::Link* up() const noexcept { return up_; }  // that carries new calls; null: none
   void to_engine(Call::Impl& call) noexcept;
   void end_later(Call::Impl& call, CallStatus status) noexcept;
+  // There is no connection, and none will be: ends it in a millisecond, so that a program which
+  // submits again from its callbacks does not keep the core busy with that.
+  void end_unconnected(Call::Impl& call) noexcept;
   void stop_all() noexcept;  // cancels what the engine has
   // No items of ours are in the core's inbox or among its deferred ones. Any thread.
   bool unused() const noexcept { return queued_.load(std::memory_order_acquire) == 0; }
@@ -136,11 +152,17 @@ struct Caller::Impl {
   void start(Call::Impl& call) noexcept;
   void stop(Call::Impl& call) noexcept;
   void deliver(Call::Impl& call) noexcept;
+  void end_failing() noexcept;
   CallStatus ended_status(Call::Impl& call) noexcept;
+
+  struct FailingTimer : runtime::Timer {
+    Impl* caller = nullptr;
+  };
 
   std::atomic<bool> retired_ = false;
   std::optional<runtime::RuntimeUse> runtime_use_;
   runtime::PollCore& core_;
+  const runtime::OpenDevice& device_;
   const std::string peer_;
   // A call takes its share of the credential when the version has changed, and so the past ones go.
   std::atomic<uint64_t> credential_version_ = 0;
@@ -164,6 +186,8 @@ struct Caller::Impl {
   runtime::Link* up_ = nullptr;
   runtime::Link* carrier_ = nullptr;  // whose engine has the calls in in_engine_
   CallList in_engine_;
+  CallList failing_;  // have ended, for want of a connection; their callbacks come with the timer
+  FailingTimer failing_timer_;
   // An end that comes now came from within submit() or cancel(): it is put off to the next pass, so
   // that callbacks do not nest.
   bool deferring_ = false;

@@ -100,6 +100,7 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
   void on_link_up();
   void on_link_down(Errc code, const std::string& reason);
   void on_link_tick(uint64_t now_ns);
+  uint64_t link_quiet_until() const noexcept;
   void on_link_finished();
   void on_link_dead();
 

@@ -28,6 +28,7 @@ class ClientLink final : public runtime::Link, public service::Dispatcher {
     release_delayed();
   }
   void on_tick(uint64_t now_ns) override { connection_.on_link_tick(now_ns); }
+  uint64_t quiet_above() const override { return connection_.link_quiet_until(); }
   void on_finished() override { connection_.on_link_finished(); }
   void on_dead() override { connection_.on_link_dead(); }  // deletes it
 

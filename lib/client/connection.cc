@@ -21,7 +21,7 @@ constexpr const char* kWaitsForAnswers =
 
 ClientConnection::Impl::Impl(std::shared_ptr<Client::Impl> client, runtime::PollCore& core,
                              runtime::OpenDevice& device, const std::string& uri)
-    : Caller::Impl(client->runtime, core, uri,
+    : Caller::Impl(client->runtime, core, device, uri,
                    {.timeout_ms = client->options.call_timeout_ms,
                     .retransmit = client->options.retransmit,
                     .inline_size = client->options.inline_size,
@@ -188,6 +188,12 @@ void ClientConnection::Impl::on_link_tick(uint64_t now_ns) {
   set_deadlines(now_ns);
   if (options.keepalive_ms != 0 && is_up())
     look_for_silence(now_ns);
+}
+
+uint64_t ClientConnection::Impl::link_quiet_until() const noexcept {
+  if (has_untimed())
+    return 0;
+  return options.keepalive_ms != 0 && is_up() ? silence_.next_look_ns() : UINT64_MAX;
 }
 
 ClientConnection::ClientConnection(std::shared_ptr<Impl> impl) : Caller(std::move(impl)) {}

@@ -55,6 +55,9 @@ class SilenceWatch {
     return Verdict::kAsk;
   }
 
+  // A look before then tells nothing that one then does not.
+  uint64_t next_look_ns() const noexcept { return last_look_ns_ + longest_step_ns_; }
+
  private:
   static constexpr uint64_t kTickNs = 1'000'000;
 

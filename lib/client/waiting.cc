@@ -25,7 +25,7 @@ bool ClientConnection::Impl::carries(const Call::Impl& call) const noexcept {
 }
 
 void ClientConnection::Impl::start_without_link(Call::Impl& call) noexcept {
-  will_reconnect() ? keep_waiting(call) : end_later(call, CallStatus::kConnectionLost);
+  will_reconnect() ? keep_waiting(call) : end_unconnected(call);
 }
 
 bool ClientConnection::Impl::take_back(Call::Impl& call) noexcept {

@@ -51,6 +51,7 @@ struct Capabilities {
   bool exact_bounds = true;         // a key is of use for the bytes it was bound to, no others
   bool exact_rights = true;         // and not for reading when it was bound for writing
   bool exact_private_data = true;   // else zeros may follow what the peer sent
+  bool needs_descriptors = false;   // memory is of use only where its region has one (mem::Region)
   bool counts_causes =
       true;  // counters() has why a peer was refused, and whether it died or closed
 };

@@ -27,14 +27,21 @@ class RegionBounds {
     return offset <= length && span.length <= length - offset;
   }
 
+  // Whether another process can map it; of a region that there is.
+  bool is_shareable(RegionId id) const noexcept {
+    const Bounds* bounds = find(id);
+    return bounds != nullptr && bounds->shareable.load(std::memory_order_relaxed);
+  }
+
   // Control path, one thread at a time (region_table.cc).
-  void set(RegionId id, const std::byte* base, size_t length);
+  void set(RegionId id, const std::byte* base, size_t length, bool shareable);
   void clear(RegionId id) noexcept;
 
  private:
   struct Bounds {
     std::atomic<uintptr_t> base = 0;
     std::atomic<size_t> length = 0;  // 0: there is no such region
+    std::atomic<bool> shareable = false;
   };
   // Block b has kFirst << b entries and never moves: readers need no lock.
   static constexpr uint32_t kFirst = 64;

@@ -6,7 +6,7 @@
 
 namespace rrdk::mem {
 
-void RegionBounds::set(RegionId id, const std::byte* base, size_t length) {
+void RegionBounds::set(RegionId id, const std::byte* base, size_t length, bool shareable) {
   uint32_t block = block_of(id);
   if (!blocks_[block]) {
     blocks_[block] = std::make_unique<Bounds[]>(size_t{kFirst} << block);
@@ -14,6 +14,7 @@ void RegionBounds::set(RegionId id, const std::byte* base, size_t length) {
   }
   Bounds* bounds = find(id);
   bounds->base.store(reinterpret_cast<uintptr_t>(base), std::memory_order_relaxed);
+  bounds->shareable.store(shareable, std::memory_order_relaxed);
   bounds->length.store(length, std::memory_order_release);
 }
 
@@ -28,7 +29,7 @@ RegionId RegionTable::add(Region region) {
     place = regions_.insert(regions_.end(), region);
   region.id = static_cast<RegionId>(place - regions_.begin());
   *place = region;
-  bounds_.set(region.id, region.base, region.length);
+  bounds_.set(region.id, region.base, region.length, region.fd >= 0);
   ++added_;
   for (RegionListener* listener : listeners_)
     listener->region_added(region);

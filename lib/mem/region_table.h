@@ -21,6 +21,7 @@ class RegionTable {
 
   // Any thread.
   bool contains(const MemorySpan& span) const noexcept { return bounds_.contain(span); }
+  bool is_shareable(RegionId id) const noexcept { return bounds_.is_shareable(id); }
 
   // How many there have been.
   uint64_t added() const noexcept { return added_; }

@@ -3,6 +3,7 @@
 // it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -40,6 +41,7 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   PollCore& core() const noexcept { return core_; }
+  OpenDevice& device() const noexcept { return device_; }
   uint64_t id() const noexcept { return id_; }  // of this process, never used again
   LinkState state() const noexcept { return state_; }
   // From connect() or accept() until on_dead().
@@ -73,6 +75,9 @@ class Link {
     engine_->on_tick(now_ns);
   }
   bool needs_tick() const { return engine_->busy() || always_ticks_; }
+  // Until when nothing that ticks are for happens by itself; 0: the next tick is wanted.
+  // O(credits): for a core that goes to sleep.
+  uint64_t quiet_until() const { return std::min(quiet_above(), engine_->quiet_until()); }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
   void give_up();                                         // wants_close()
   void break_queue_pair() { queue_pair_->disconnect(); }  // as a failed request does
@@ -91,6 +96,8 @@ class Link {
   virtual void on_down(Errc code, const std::string& reason) = 0;
   // Calls are in flight, or always_ticks_; about every millisecond, before the engine's on_tick().
   virtual void on_tick(uint64_t) {}
+  // As quiet_until(), of what the engine does not know of.
+  virtual uint64_t quiet_above() const { return UINT64_MAX; }
   // The engine has done its work, and is there for the last time.
   virtual void on_finished() {}
   // Nothing refers to the link any more; may delete it.

@@ -3,10 +3,38 @@
 #include <algorithm>
 #include <utility>
 
+#include "mem/memory_impl.h"
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
 
 namespace rrdk::runtime {
+
+RegionId OpenDevice::out_of_reach(Memory& memory,
+                                  std::span<const MemorySpan> spans) const noexcept {
+  if (!capabilities().needs_descriptors)
+    return kNoRegion;
+  for (const MemorySpan& span : spans) {
+    if (span.length != 0 && !memory.impl().regions.is_shareable(span.region))
+      return span.region;
+  }
+  return kNoRegion;
+}
+
+RegionId OpenDevice::out_of_reach(Memory& memory, const Message& message) const noexcept {
+  if (!message.borrows()) [[likely]]
+    return kNoRegion;
+  for (const Piece& piece : message.pieces()) {
+    if (RegionId region = out_of_reach(memory, {&piece.bytes, 1}); region != kNoRegion)
+      return region;
+  }
+  return kNoRegion;
+}
+
+std::string OpenDevice::why_out_of_reach(RegionId region) const {
+  return "memory of region " + std::to_string(region) +
+         ", which has no descriptor: " + std::string(scheme_) +
+         ": can not use it. Take it from Memory::allocate(), or adopt() it with its memfd";
+}
 
 Result<fabric::Listener*> OpenDevice::listen(const std::string& uri, Acceptor& acceptor) {
   std::lock_guard lock(mutex_);

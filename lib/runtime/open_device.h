@@ -5,12 +5,15 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "fabric/device.h"
 #include "rrdk/error.h"
+#include "rrdk/memory.h"
+#include "rrdk/xdr.h"
 
 namespace rrdk::runtime {
 
@@ -35,6 +38,12 @@ class OpenDevice {
   std::string_view scheme() const noexcept { return scheme_; }
   const fabric::Capabilities& capabilities() const { return device_->capabilities(); }
   int event_fd() const { return device_->event_fd(); }
+  // The region of an item in `message` that the device can not use, for want of a descriptor;
+  // kNoRegion: there is none. Any thread.
+  RegionId out_of_reach(Memory& memory, const Message& message) const noexcept;
+  RegionId out_of_reach(Memory& memory, std::span<const MemorySpan> spans) const noexcept;
+  // The same in words, behind what has such an item.
+  std::string why_out_of_reach(RegionId region) const;
 
   // Calls `use` with the device locked: its control path is for one thread at a time.
   template <typename Use>

@@ -225,13 +225,17 @@ void PollCore::disarm() {
     source.wake();
 }
 
-// The timer's descriptor becomes readable when the next timer or tick is due, and after the longest
-// sleep in any case: peers can spoil a wake-up that a driver shares with them.
+// The timer's descriptor becomes readable when the next timer is due, or the next tick that matters
+// to a link (most calls in flight only wait for their deadlines), and after the longest sleep in
+// any case: peers can spoil a wake-up that a driver shares with them.
 void PollCore::set_sleep_limit() {
   uint64_t now = base::Tsc::now_ns();
   uint64_t due = std::min(timers_.next_due(), now + longest_sleep_ns_);
-  if (!ticking_.empty())
-    due = std::min(due, housekeeping_.next_tick);
+  for (const Link* link : ticking_) {
+    if (due <= housekeeping_.next_tick)
+      break;
+    due = std::min(due, std::max(housekeeping_.next_tick, link->quiet_until()));
+  }
   uint64_t wait = due > now ? due - now : 1;
   itimerspec limit = {};
   limit.it_value.tv_sec = static_cast<time_t>(wait / kSecondNs);

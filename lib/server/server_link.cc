@@ -128,6 +128,10 @@ void ServerLink::on_tick(uint64_t now_ns) {
     back_->set_deadlines(now_ns);
 }
 
+uint64_t ServerLink::quiet_above() const {
+  return back_ != nullptr && back_->has_untimed() ? 0 : UINT64_MAX;
+}
+
 void ServerLink::drain() {
   draining_ = true;
   if (back_ != nullptr)

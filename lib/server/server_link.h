@@ -60,6 +60,7 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
   void on_up() override;
   void on_down(Errc code, const std::string& reason) override;
   void on_tick(uint64_t now_ns) override;
+  uint64_t quiet_above() const override;
   void on_dead() override;
 
   bool begin_once(CallContext& context) noexcept override;

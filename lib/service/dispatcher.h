@@ -61,6 +61,7 @@ class Dispatcher {
   void drop(CallContext& context) noexcept;
   void send(CallContext& context) noexcept;
   void restart_reply(CallContext& context) noexcept;
+  bool has_good_results(const CallContext& context) noexcept;
   bool has_dropped() const noexcept { return dropped_; }
 
  private:

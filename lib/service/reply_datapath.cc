@@ -91,9 +91,22 @@ void Dispatcher::restart_reply(CallContext& context) noexcept {
                           context.call->max_reply());
 }
 
-void Dispatcher::send(CallContext& context) noexcept {
-  if (context.answer == Answer::kResults && !context.results->ok()) [[unlikely]] {
+// Whether they can be sent, as far as the handler is concerned.
+bool Dispatcher::has_good_results(const CallContext& context) noexcept {
+  if (!context.results->ok()) [[unlikely]] {
     note(mistake_of(context.results->fault()), context, context.results->faulty_item());
+    return false;
+  }
+  if (!context.call->reply().borrows()) [[likely]]
+    return true;
+  RegionId region = link_.device().out_of_reach(memory_, context.call->reply());
+  if (region != kNoRegion) [[unlikely]]
+    note(Mistake::kUnusableMemory, context, region);
+  return region == kNoRegion;
+}
+
+void Dispatcher::send(CallContext& context) noexcept {
+  if (context.answer == Answer::kResults && !has_good_results(context)) [[unlikely]] {
     context.answer = Answer::kReject;
     context.accept_stat = AcceptStat::kSystemErr;
   }

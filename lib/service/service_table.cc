@@ -25,11 +25,16 @@ std::string name_of(const Binding& binding, uint32_t procedure) {
          (binding.name != nullptr ? binding.name : "program " + std::to_string(binding.program));
 }
 
-std::string describe(Mistake mistake, uint32_t item) {
+// `which`: the number of a result, or the region of one.
+std::string describe(Mistake mistake, uint32_t which) {
   switch (mistake) {
     case Mistake::kInvalidMemory:
-      return "result " + std::to_string(item) +
+      return "result " + std::to_string(which) +
              " is not registered memory, or is longer than its buffer";
+    case Mistake::kUnusableMemory:
+      return "a result is memory of region " + std::to_string(which) +
+             ", which has no descriptor, and the driver needs one: take it from "
+             "Memory::allocate(), or adopt() it with its memfd";
     case Mistake::kTooLarge:
       return "its results are longer than max_reply, or max_chunk_bytes";
     case Mistake::kNoBuffers:
@@ -84,14 +89,14 @@ Result<void> ServiceTable::add(const Service& service) {
 }
 
 void ServiceTable::note(Mistake mistake, const Entry& entry, const Procedure& procedure,
-                        uint32_t item) const noexcept {
+                        uint32_t which) const noexcept {
   mistakes_[static_cast<size_t>(mistake)].fetch_add(1, std::memory_order_relaxed);
   auto bit = static_cast<uint8_t>(1u << static_cast<unsigned>(mistake));
   std::atomic<uint8_t>& told = entry.told[static_cast<size_t>(&procedure - &entry.procedures[0])];
   if ((told.fetch_or(bit, std::memory_order_relaxed) & bit) == 0)
     base::log_error("%s: %s; the client gets SYSTEM_ERR (said once for each procedure)",
                     name_of(*entry.binding, procedure.number).c_str(),
-                    describe(mistake, item).c_str());
+                    describe(mistake, which).c_str());
 }
 
 HandlerMistakes ServiceTable::mistakes() const noexcept {
@@ -99,6 +104,7 @@ HandlerMistakes ServiceTable::mistakes() const noexcept {
     return mistakes_[static_cast<size_t>(mistake)].load(std::memory_order_relaxed);
   };
   return {.invalid_memory = count(Mistake::kInvalidMemory),
+          .unusable_memory = count(Mistake::kUnusableMemory),
           .too_large = count(Mistake::kTooLarge),
           .no_buffers = count(Mistake::kNoBuffers),
           .failed = count(Mistake::kFailed),

@@ -13,8 +13,15 @@
 namespace rrdk::service {
 
 // As in HandlerMistakes, in the same order.
-enum class Mistake : uint8_t { kInvalidMemory, kTooLarge, kNoBuffers, kFailed, kUnanswered };
-constexpr size_t kMistakes = 5;
+enum class Mistake : uint8_t {
+  kInvalidMemory,
+  kUnusableMemory,
+  kTooLarge,
+  kNoBuffers,
+  kFailed,
+  kUnanswered,
+};
+constexpr size_t kMistakes = 6;
 
 class ServiceTable {
  public:

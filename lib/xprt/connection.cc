@@ -116,6 +116,14 @@ bool Connection::busy() const {
   return impl_->requester.needs_tick() || responder.waiting() || responder.reading() ||
          impl_->properties.requested();
 }
+
+uint64_t Connection::quiet_until() const {
+  const Responder& responder = impl_->responder;
+  if (responder.waiting() || impl_->properties.requested())
+    return 0;
+  return std::min(responder.quiet_until(), impl_->requester.quiet_until());
+}
+
 const Counters& Connection::counters() const {
   return impl_->link.counters;
 }

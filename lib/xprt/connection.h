@@ -336,6 +336,9 @@ class Connection {
   bool work_in_flight() const;  // work requests have not been reported yet
   bool idle() const;            // dead, nothing posted, no call above: may be destroyed
   bool busy() const;            // calls in flight or waiters: needs on_tick
+  // busy(): on_tick() has nothing to do before that time, unless something else happens first; 0:
+  // it may have any time.
+  uint64_t quiet_until() const;
   const Counters& counters() const;
   void count_refusal(Refusal reason);  // of the upper layer, beside our own
   uint32_t calls() const;              // responder: calls that have not ended

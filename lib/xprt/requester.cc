@@ -47,6 +47,32 @@ bool Requester::awaits_more_than(uint32_t receive_size) const noexcept {
   });
 }
 
+uint64_t Requester::quiet_until() const noexcept {
+  uint64_t until = UINT64_MAX;
+  auto consider = [&until](const State& call) {
+    if (call.call->deadline_ns != 0)
+      until = std::min(until, call.call->deadline_ns);
+  };
+  if (first_queued_ != nullptr && link_.receives.has_bare())
+    return 0;
+  for (const State* call = first_queued_; call != nullptr; call = call->next)
+    consider(*call);
+  for (const Slot& slot : slots_) {
+    if (slot.call == nullptr)
+      continue;
+    if (slot.call->stage == CallStage::kInFlight)
+      consider(*slot.call);
+    else if (slot.call->stage == CallStage::kLent && slot.call->lent_since_ns != 0)
+      until = std::min(until, slot.call->lent_since_ns + link_.options.lend_ns);
+    else
+      return 0;
+  }
+  if (starved() && link_.options.role == Role::kRequester && link_.options.starved_ns != 0)
+    until =
+        starved_since_ns_ == 0 ? 0 : std::min(until, starved_since_ns_ + link_.options.starved_ns);
+  return until;
+}
+
 std::vector<uint32_t> Requester::last_xids() const {
   std::vector<uint32_t> xids;
   xids.reserve(slots_.size());

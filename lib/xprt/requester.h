@@ -61,6 +61,7 @@ class Requester {
   bool may_send() const noexcept { return first_queued_ == nullptr && may_start(); }
   bool idle() const noexcept { return active_ == 0 && first_queued_ == nullptr; }
   bool needs_tick() const noexcept { return !idle() || starved(); }
+  uint64_t quiet_until() const noexcept;  // as Connection's
 
   // RFC 5666's compatibility mode (rfc5666_reader_datapath.cc).
   State* reading_call(uint32_t xid) noexcept;

@@ -72,6 +72,10 @@ class Responder {
 
   // Whether data of calls is on its way here.
   bool reading() const noexcept { return reading_bytes_ != 0; }
+  // Unless something waits. As Connection's; see check_progress().
+  uint64_t quiet_until() const noexcept {
+    return reading() ? progress_tick_ns_ + link_.options.progress_wait_ns / 8 : UINT64_MAX;
+  }
   // Whether more allowance would start a call that waits.
   bool backlogged() const noexcept {
     return !wait_turn_.empty() && has_room(*wait_turn_.front()) && link_.up();

@@ -1,5 +1,8 @@
 // How calls end, seen from their caller: exactly once, whatever happens.
 #include <malloc.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
 
 #include "../server/loopback.h"
 #include "log_lines.h"
@@ -256,17 +259,93 @@ TEST(Client, ClosingEndsAllCallsWithShutdown) {
   }
 }
 
-TEST(Client, CallsOnALostConnectionEndAtOnceWithoutRecursion) {
+// A program that submits again from its callbacks does not keep the core busy with it.
+TEST(Client, CallsOnALostConnectionEndOnceAMillisecond) {
   World world;
   auto connection = world.connect();
   Call call(*connection);
   call.begin(kBinding, kDropCall);
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kConnectionLost);
-  Repeating repeating(*connection);
-  repeating.left = 100000;  // would overflow the stack
-  repeating.submit();
-  world.until([&] { return repeating.done.load(); });
-  EXPECT_EQ(repeating.call.status(), CallStatus::kConnectionLost);
+  constexpr uint32_t kTimes = 50;
+  uint64_t begin = Runtime::now_ns();
+  std::vector<std::unique_ptr<Repeating>> calls;
+  for (int i = 0; i < 10; ++i) {
+    calls.push_back(std::make_unique<Repeating>(*connection));
+    calls.back()->left = kTimes - 1;
+    calls.back()->submit();
+  }
+  for (auto& repeating : calls) {
+    world.until([&] { return repeating->done.load(); });
+    EXPECT_EQ(repeating->call.status(), CallStatus::kConnectionLost);
+  }
+  EXPECT_GE(Runtime::now_ns() - begin, kTimes * 1'000'000);
+}
+
+// Embedded in a reactor that sleeps: the core's descriptor becomes readable in time for a deadline,
+// and hardly ever before. A timer of our own that is due much later must not be the first.
+class Sleeping : public testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Keepalive, Sleeping, testing::Values(0, 1000));
+
+TEST_P(Sleeping, ACoreWakesForADeadlineAndForLittleElse) {
+  World world(Cores::kEmbedded, {}, {.keepalive_ms = GetParam()});
+  auto connection = world.connect(0);
+  open_window(*connection);
+  Ending ending(*connection);
+  ending.begin(kKeep);
+  ending.call.set_timeout_ms(200);
+  ending.submit();
+  world.until([&] { return world.keeper.kept() == 1; });
+  int later = timerfd_create(CLOCK_MONOTONIC, 0);
+  itimerspec due = {};
+  due.it_value.tv_nsec = 800'000'000;
+  ASSERT_EQ(timerfd_settime(later, 0, &due, nullptr), 0);
+  int wakes = 0;
+  while (true) {
+    while (world.runtime->poll(0) != 0) {
+    }
+    if (ending.ended() != 0)
+      break;
+    if (!world.runtime->arm_wake(0))
+      continue;
+    pollfd waits[] = {{world.runtime->wake_fd(0), POLLIN, 0}, {later, POLLIN, 0}};
+    ASSERT_GT(poll(waits, 2, -1), 0);
+    ASSERT_NE(waits[0].revents & POLLIN, 0) << "it sleeps through the deadline";
+    ++wakes;
+  }
+  close(later);
+  EXPECT_EQ(ending.call.status(), CallStatus::kTimeout);
+  EXPECT_LE(wakes, 20);  // a tick to set the deadline, the deadline, and few looks for silence
+  world.keeper.release();
+}
+
+// Memory without a descriptor, which another process can not map.
+TEST(Client, MemoryThatTheDriverCanNotUseEndsTheCallAndNotItsConnection) {
+  LogLines log;
+  World world;
+  auto connection = world.connect();
+  constexpr size_t kBytes = 65536;
+  void* pages = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  RegisteredMemory own = world.memory->adopt(pages, kBytes, -1, 0).value();
+  Call call(*connection);
+  Encoder& read = call.begin(kBinding, kRead);
+  read.put_u64(0);
+  read.put_u32(1000);
+  call.offer(own.span(0, 1000));
+  EXPECT_STREQ(to_string(call.submit_and_wait()), to_string(CallStatus::kInvalidMemory));
+  for (uint32_t bytes : {10u, 5000u}) {  // inline, and by reference
+    Encoder& write = call.begin(kBinding, kWrite);
+    write.put_u64(0);
+    write.put_item(own.span(0, bytes), Ddp::kEligible);
+    EXPECT_STREQ(to_string(call.submit_and_wait()), to_string(CallStatus::kInvalidMemory));
+  }
+  EXPECT_EQ(log.count(LogLevel::kError, world.uri, "has no descriptor"), 1);
+  call.begin(kBinding, kEmptyResult);
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  EXPECT_TRUE(connection->alive());
+  connection.reset();
+  own = {};
+  munmap(pages, kBytes);
 }
 
 TEST(Client, CallsSubmitFromTheirCallbacks) {

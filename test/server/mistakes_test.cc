@@ -1,4 +1,6 @@
 // What handlers do wrong: the client gets SYSTEM_ERR, and the server says why.
+#include <sys/mman.h>
+
 #include "../client/log_lines.h"
 #include "loopback.h"
 
@@ -97,6 +99,45 @@ TEST(Mistakes, AreSaidOnceForEachProcedureAndCounted) {
   EXPECT_EQ(counted.failed, 3u);
   connection.reset();
   ends.end();
+}
+
+// Over shm, of a process that can not map it.
+TEST(Mistakes, ResultsInMemoryWithoutADescriptorAreNotSent) {
+  constexpr size_t kBytes = 8192;
+  constexpr uint32_t kInline = 10, kByReference = 5000;
+  void* pages = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  static constexpr ProcedureBinding kReads[] = {
+      {.procedure = kInline, .name = "STAT", .eligible_results = 1, .fixed_results = 8},
+      {.procedure = kByReference, .name = "READ", .eligible_results = 1, .fixed_results = 8}};
+  static constexpr Binding kStore = {
+      .program = 0x20005801, .version = 1, .name = "store", .procedures = kReads};
+  auto read = [](ServerCall call, void* own) {
+    uint32_t bytes = call.procedure();
+    call.results().put_item(static_cast<RegisteredMemory*>(own)->span(0, bytes), Ddp::kEligible);
+    std::move(call).reply();
+  };
+  const Procedure table[] = {{kInline, read}, {kByReference, read}};
+  RegisteredMemory own;
+  LogLines log;
+  Ends ends(options_for(Cores::kEmbedded), {}, {},
+            {{.binding = &kStore, .procedures = table, .context = &own}});
+  own = ends.memory->adopt(pages, kBytes, -1, 0).value();
+  auto connection = ends.client->connect(ends.uri).value();
+  for (uint32_t procedure : {kInline, kByReference, kByReference}) {
+    Call call(*connection);
+    call.begin(kStore, procedure);
+    call.expect_reply(kByReference);
+    EXPECT_STREQ(to_string(call.submit_and_wait()), to_string(CallStatus::kSystemErr));
+  }
+  EXPECT_EQ(log.count(LogLevel::kError, "READ of store", "has no descriptor"), 1);
+  EXPECT_EQ(log.count(LogLevel::kError, "STAT of store", "has no descriptor"), 1);
+  EXPECT_EQ(ends.server->stats().mistakes.unusable_memory, 3u);
+  EXPECT_TRUE(connection->alive());
+  connection.reset();
+  own = {};
+  ends.end();
+  munmap(pages, kBytes);
 }
 
 TEST(Mistakes, ASecondAnswerIsAnErrorInTheLogAndNothingElse) {

@@ -71,7 +71,9 @@ enum class CallStatus : uint8_t {
   kNoMemory,
   /**
    * Not sent: a MemorySpan given to offer() or put_item() is not inside registered memory of the
-   * Runtime's Memory (Memory::contains()), or a Buffer is shorter than what it was said to hold.
+   * Runtime's Memory (Memory::contains()), or in memory that the driver can not use
+   * (Memory::adopt() without a descriptor, over `shm:`), or a Buffer is shorter than what it was
+   * said to hold.
    */
   kInvalidMemory,
   /**

@@ -15,10 +15,11 @@
  * buffers belong to. Once its connection is gone it can only be destroyed, or asked for status():
  * begin() and submit() are refused, which the log says.
  *
- * A lost connection: by default it stays lost, and its calls end with kConnectionLost: connect()
- * again, and make new Calls on the new connection. With ClientOptions::reconnect the
- * ClientConnection lives on: it connects again and again, and meanwhile takes calls, which wait.
- * What becomes of a call when its connection breaks:
+ * A lost connection: by default it stays lost, and its calls end with kConnectionLost, those that
+ * are submitted later within a millisecond or so (a program that submits again in the callback does
+ * not spin): connect() again, and make new Calls on the new connection. With
+ * ClientOptions::reconnect the ClientConnection lives on: it connects again and again, and
+ * meanwhile takes calls, which wait. What becomes of a call when its connection breaks:
  *
  *   - it was not sent (it waited for a credit, say): it is carried over to the next connection;
  *   - it was sent, and may be sent again (ClientOptions::retransmit, Call::set_retransmit()): it is

@@ -207,10 +207,10 @@ class Memory {
    * a memfd sealed with F_SEAL_SHRINK and, once it is mapped, with F_SEAL_FUTURE_WRITE: then peers
    * can read it and no more, and neither side can pull pages from under the other. A peer maps, and
    * can read, the whole file, whose holes are filled when it is first shown to one.
-   * `fd` -1: memory without a descriptor, for drivers that need none; a call or reply over `shm:`
-   * that refers to it ends its connection.
-   * Errors: kInvalidArgument (not page-aligned, empty, not sealed so or sealed with F_SEAL_WRITE,
-   * beyond the descriptor's end, `fd` not open), kSystem.
+   * `fd` -1: memory without a descriptor, for drivers that need none. Over `shm:` a call that
+   * refers to it ends with kInvalidMemory, and a handler whose results do answers SYSTEM_ERR; a log
+   * line names the region. Errors: kInvalidArgument (not page-aligned, empty, not sealed so or
+   * sealed with F_SEAL_WRITE, beyond the descriptor's end, `fd` not open), kSystem.
    */
   [[nodiscard]] Result<RegisteredMemory> adopt(void* address, size_t bytes, int fd,
                                                uint64_t fd_offset);

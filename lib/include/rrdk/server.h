@@ -288,9 +288,11 @@ struct ServerStats {
  * Keep it as long as you like, and use it from any thread as a ClientConnection (rrdk/client.h):
  * callbacks run on its connection's poll core, calls may be made in handlers there, and only
  * submit_and_wait() is for other threads and for workers. When the connection ends, its calls end
- * with kConnectionLost, those made later too, at once: a server can not connect again. The client
- * may, and its next call then leads to another BackwardClient. If it was us who ended it
- * (~Server(), drain(), idle_timeout_ms), that is kShutdown.
+ * with kConnectionLost: a server can not connect again. The client may, and its next call then
+ * leads to another BackwardClient. If it was us who ended it (~Server(), drain(), idle_timeout_ms),
+ * that is kShutdown. Calls submitted later end in the same way: with kShutdown in the core's next
+ * pass, with kConnectionLost a millisecond later, so that a program which submits again in its
+ * callbacks does not keep the core busy.
  *
  * Lifetime: hold it while you make, cancel or wait for calls on it, or destroy one in flight. Who
  * only has callbacks to come need not: they come while the connection lives, or when it ends.
