@@ -33,6 +33,7 @@ struct Verdict {
   bool decoded = true;       // the results were whole, with the status and lengths asked for
   uint32_t perf_status = 0;  // what the server answered, when it could be read
   uint32_t nfs_status = 0;   // the same of an NFS server, an nfsstat3
+  bool try_later = false;    // the NFS server asked for that: neither right nor wrong
   uint64_t wrong_bytes = 0;  // an item whose checksum differs counts as wrong altogether
 };
 

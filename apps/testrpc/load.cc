@@ -26,6 +26,7 @@ constexpr uint64_t kPieceNs = 250 * kMs;
 // When a run is stopped, its calls may still end by themselves; then they are cancelled; and when
 // even that does not end them, the library is broken.
 constexpr uint64_t kGraceNs = 2000 * kMs;
+constexpr uint64_t kPutOffNs = 100 * kMs;  // until a call that the server has put off is made again
 constexpr uint64_t kHopelessNs = 10'000 * kMs;
 
 double median(std::vector<double> values) {
@@ -125,6 +126,7 @@ Result<std::unique_ptr<Load>> Load::create(Session& session, uint32_t max_window
     draw.source = load->area_.span((slots + i) * load->stride_, load->stride_);
   }
   load->idle_.reserve(slots);
+  load->resting_.reserve(slots);
   return load;
 }
 
@@ -219,6 +221,7 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   last_start_ns_ = grace_ns > kForever - deadline_ns_ ? kForever : deadline_ns_ + grace_ns;
   stopped_ns_ = 0;
   idle_.clear();
+  resting_.clear();
   for (const std::unique_ptr<Slot>& slot : active_)
     idle_.push_back(slot.get());
   uint64_t now = start_ns_;
@@ -226,7 +229,7 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
     if (!idle_.empty() || passes % kClockPasses == 0)
       now = Runtime::now_ns();
     start_due_calls(now);
-    if (in_flight_ == 0 && (!may_submit(now) || idle_.empty()))
+    if (in_flight_ == 0 && (!may_submit(now) || (idle_.empty() && resting_.empty())))
       break;
     loop_.step(wake_ns(now));
     if (changer_.busy()) [[unlikely]]
@@ -344,6 +347,8 @@ void Load::on_ended(Slot& slot) {
   uint64_t now = Runtime::now_ns();
   uint64_t latency = now - slot.intended_ns;
   bool right = judge(slot);
+  if (slot.put_off)
+    return rest(slot, now);
   if (recording_) {
     ++result_->calls;
     if (right) {
@@ -364,9 +369,27 @@ void Load::on_ended(Slot& slot) {
     idle_.push_back(&slot);
 }
 
+// The call is no longer one of those that were made: it will be.
+void Load::rest(Slot& slot, uint64_t now) {
+  ++result_->tried_later;
+  --submitted_;
+  slot.resumes_ns = now + kPutOffNs;
+  resting_.push_back(&slot);
+}
+
+void Load::end_rests(uint64_t now) {
+  std::erase_if(resting_, [&](Slot* slot) {
+    if (now < slot->resumes_ns)
+      return false;
+    idle_.push_back(slot);
+    return true;
+  });
+}
+
 // Whether it came back right. What can not become right by trying again ends the run.
 bool Load::judge(Slot& slot) {
   CallStatus status = slot.call.status();
+  slot.put_off = false;
   if (status != CallStatus::kOk) {
     result_->failures.add(status);
     if (slot.draw.nfs3 != nullptr)
@@ -377,6 +400,9 @@ bool Load::judge(Slot& slot) {
   }
   Verdict verdict = slot.engine->check(slot.draw, slot.call.results());
   result_->wrong_bytes += verdict.wrong_bytes;
+  slot.put_off = verdict.decoded && verdict.try_later;
+  if (slot.put_off)
+    return false;
   if (!verdict.decoded) {
     result_->failures.add_undecodable();
   } else if (verdict.perf_status != 0) {
@@ -408,6 +434,7 @@ void Load::collect() {
 
 void Load::housekeeping(uint64_t now) {
   next_tick_ns_ = now + kTickNs;
+  end_rests(now);
   if (++ticks_ % kCollectTicks == 0)
     collect();
   if (!hooks_->tick(*result_, recent_))

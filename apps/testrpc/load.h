@@ -67,6 +67,7 @@ struct RunResult {
   uint64_t not_made = 0;
   uint64_t bytes = 0;  // of data, in calls that came back right
   uint64_t wrong_bytes = 0;
+  uint64_t tried_later = 0;  // calls that an NFS server put off (NFS3ERR_JUKEBOX): made again
   uint64_t allocations = 0;  // in the steady state, by both sides where both can be seen
   uint64_t registrations = 0;
   // Times that the kernel took a CPU away from a side that polled. Empty where cores yield or
@@ -138,6 +139,8 @@ class Load {
     Draw draw = {};
     std::unique_ptr<Nfs3Work> nfs3;
     uint64_t intended_ns = 0;
+    bool put_off = false;  // its call is made again, at resumes_ns
+    uint64_t resumes_ns = 0;
   };
 
   explicit Load(Session& session) : session_(session), loop_(session.runtime(), session.idle()) {}
@@ -150,6 +153,8 @@ class Load {
   void draw(Slot& slot);
   void on_ended(Slot& slot);
   bool judge(Slot& slot);
+  void rest(Slot& slot, uint64_t now);
+  void end_rests(uint64_t now);
   void count_right(const Slot& slot);
   bool may_submit(uint64_t now) const;
   void housekeeping(uint64_t now);
@@ -183,8 +188,9 @@ class Load {
   bool stopping_ = false;
 
   // Of the phase at hand.
-  std::vector<Slot*> idle_;  // waiting to be submitted from the loop, not from a callback
-  double interval_ns_ = 0;   // of the open loop's schedule; 0: closed loop
+  std::vector<Slot*> idle_;     // waiting to be submitted from the loop, not from a callback
+  std::vector<Slot*> resting_;  // whose calls were put off
+  double interval_ns_ = 0;      // of the open loop's schedule; 0: closed loop
   uint64_t submitted_ = 0;
   uint64_t budget_ = 0;
   uint64_t start_ns_ = 0;

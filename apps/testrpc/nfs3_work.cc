@@ -23,6 +23,8 @@ constexpr size_t kNameRoom = 256;
 constexpr char kAbsentName[] = "not-there";
 // How often what is drawn: a listing is many calls, and data matters most.
 constexpr uint32_t kWeights[kNfs3Kinds] = {2, 3, 3, 2, 4, 4, 1};
+// A call that the server puts off so often, one time after the other, has failed.
+constexpr uint32_t kMostPutOff = 50;
 constexpr Verdict kWrong = {.decoded = false};
 
 uint32_t procedure_of(Nfs3Kind kind) {
@@ -70,6 +72,8 @@ void Nfs3Work::abandon() {
     known_.size = 0;
   transferring_ = false;
   listing_ = false;
+  again_ = false;
+  put_off_ = 0;
 }
 
 void Nfs3Work::on_no_reply() {
@@ -117,7 +121,7 @@ Nfs3Kind Nfs3Work::draw_kind() {
 
 void Nfs3Work::draw(Draw& draw, uint64_t random_number) {
   random_ = random_number | 1;
-  if (!transferring_ && !listing_) {
+  if (!transferring_ && !listing_ && !again_) {
     kind_ = draw_kind();
     if (kind_ == Nfs3Kind::kWrite)
       begin_write();
@@ -220,6 +224,7 @@ Verdict Nfs3Work::check(const Draw& draw, Decoder& results) {
   if (kind_ == Nfs3Kind::kNull)
     return decoded(results.at_end());
   auto status = static_cast<Status>(results.get_u32());
+  again_ = may_try_later(status);
   if (kind_ == Nfs3Kind::kLookup)
     return check_lookup(results, status);
   if (status != Status::kOk)
@@ -245,6 +250,13 @@ Verdict Nfs3Work::check(const Draw& draw, Decoder& results) {
   return verdict;
 }
 
+// RFC 1813 section 2.6: after NFS3ERR_JUKEBOX a client waits, and makes the same call with a new
+// XID.
+bool Nfs3Work::may_try_later(Status status) {
+  put_off_ = status == Status::kJukebox ? put_off_ + 1 : 0;
+  return put_off_ != 0 && put_off_ <= kMostPutOff;
+}
+
 // The arms of errors: what changed for WRITE, nothing for GETATTR, attributes for the others.
 Verdict Nfs3Work::refused(Decoder& results, Status status) {
   if (kind_ == Nfs3Kind::kWrite)
@@ -253,6 +265,8 @@ Verdict Nfs3Work::refused(Decoder& results, Status status) {
     nfs3::get_optional_attributes(results);
   if (kind_ == Nfs3Kind::kWrite)
     file_size_.reset();
+  if (again_)
+    return {.decoded = results.at_end(), .try_later = true};
   abandon();
   return {.decoded = results.at_end(), .nfs_status = static_cast<uint32_t>(status)};
 }
@@ -268,6 +282,8 @@ Verdict Nfs3Work::check_lookup(Decoder& results, Status status) {
   bool there = !absent_ && !site_.names().empty();
   if (status != Status::kOk) {
     nfs3::get_optional_attributes(results);
+    if (again_)
+      return {.decoded = results.at_end(), .try_later = true};
     bool expected = !there && status == Status::kNoEnt;
     return {.decoded = results.at_end(),
             .nfs_status = expected ? 0 : static_cast<uint32_t>(status)};

@@ -54,6 +54,7 @@ class Nfs3Work {
   void end_write();
   void abandon();
   Verdict refused(Decoder& results, nfs3::Status status);
+  bool may_try_later(nfs3::Status status);
 
   const Nfs3Site& site_;
   nfs3::FileHandle file_;
@@ -71,6 +72,9 @@ class Nfs3Work {
   bool transferring_ = false;
   Range transfer_;
   uint32_t done_ = 0;
+
+  bool again_ = false;    // the call drawn last is made again
+  uint32_t put_off_ = 0;  // how often it was, one time after the other
 
   bool absent_ = false;  // a LOOKUP of a name that is not there
   size_t name_ = 0;

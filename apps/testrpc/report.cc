@@ -146,6 +146,10 @@ void print_survival(const RunResult& r, const char* name) {
     std::printf("SURVIVED in %s: %" PRIu64 " reconnections, %" PRIu64 " calls sent again, %" PRIu64
                 " keepalives\n",
                 name, s.reconnects, s.retransmissions, s.keepalives);
+  if (r.tried_later != 0)
+    std::printf("PUT OFF in %s: %" PRIu64
+                " calls were put off by the server (NFS3ERR_JUKEBOX) and made again later\n",
+                name, r.tried_later);
 }
 
 // A few a second are the kernel's own; more, and what was measured is something else as well.

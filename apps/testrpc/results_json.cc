@@ -91,8 +91,8 @@ void append_outcome(std::string& text, const RunResult& r) {
     text += "\"rate\": null, ";
   append(text,
          "\"reconnects\": %" PRIu64 ", \"retransmissions\": %" PRIu64 ", \"keepalives\": %" PRIu64
-         ", ",
-         r.survival.reconnects, r.survival.retransmissions, r.survival.keepalives);
+         ", \"tried_later\": %" PRIu64 ", ",
+         r.survival.reconnects, r.survival.retransmissions, r.survival.keepalives, r.tried_later);
   text += "\"preemptions\": " + (r.preemptions ? std::to_string(*r.preemptions) : "null") + ", ";
   append(text, "\"rpcrdma_version\": %u, \"fallbacks\": %" PRIu64 ", ", r.survival.version,
          r.survival.fallbacks);

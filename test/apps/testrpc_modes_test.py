@@ -12,6 +12,7 @@ from testrpc_terminal import Terminal
 
 RUN_KEYS = {"engine", "size", "sizes", "window", "connections", "dispatch", "verify", "seconds", "calls",
             "calls_right", "errors", "errors_by_reason", "rate", "reconnects", "retransmissions", "keepalives",
+            "tried_later",
             "preemptions", "rpcrdma_version", "fallbacks", "wrong_bytes", "rpc_per_s", "bytes_per_s",
             "latency_ns", "limits"}
 OPEN_LOOP_KEYS = {"calls_due", "calls_not_made", "saturated"}

@@ -69,6 +69,21 @@ class Verified(Nfs3):
         self.assert_all_right(run, 300)
         self.stop_nfs_server(server)
 
+    def test_calls_that_are_put_off_are_made_later(self):
+        server, client = self.start_nfs_server(self.uri, "--busy", 20)
+        run = self.run_testrpc(*client, "--verify", "--window", 4, "--count", 600)
+        result = self.assert_all_right(run, 600)
+        self.assertGreater(result["runs"][0]["tried_later"], 0)
+        self.assertIn("put off by the server", run.output)
+        self.stop_nfs_server(server)
+
+    def test_a_server_that_puts_everything_off(self):
+        server, client = self.start_nfs_server(self.uri, "--busy", 1)
+        run = self.run_testrpc(*client, "--nfs-calls", "read,write", "--window", 1, "--count", 2)
+        self.assert_status(run, 1)
+        self.assertIn("NFS3ERR_JUKEBOX", run.output)
+        self.stop_nfs_server(server)
+
     def test_calls_that_are_lost_are_sent_again(self):
         server, client = self.start_nfs_server(self.uri)
         run = self.run_testrpc(*client, "--verify", "--window", 4, "--count", 2000,

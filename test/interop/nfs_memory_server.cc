@@ -34,6 +34,7 @@ constexpr char kUsage[] =
     "  --credits N       calls that each connection may have outstanding (default 64)\n"
     "  --megabytes N     of files at most, more is NFS3ERR_NOSPC (default 256)\n"
     "  --names N         of files and folders at most, likewise (default 65536)\n"
+    "  --busy N          every N-th READ is put off with NFS3ERR_JUKEBOX\n"
     "  --file-system N   number that makes a mount outlive a restart: the root is the same under "
     "the\n"
     "                    same number, and empty (default: a random one)\n";
@@ -89,6 +90,8 @@ Result<void> take(Options& options, const std::string& name, const char* value) 
   }
   if (name == "--file-system")
     return into(options.file_system, 1, UINT64_MAX);
+  if (name == "--busy")
+    return into(options.tree.busy, 1, 1u << 20);
   if (name == "--names")
     return into(options.tree.names, 1, 1 << 24);
   return fail(Errc::kInvalidArgument, "unknown option '" + name + "'; see --help");

@@ -131,6 +131,8 @@ void read(ServerCall call, void* context) {
   Status status = tree.find(handle, node);
   if (node != nullptr && node->type != FileType::kRegular)
     status = Status::kInval;
+  else if (status == Status::kOk && tree.puts_off())
+    status = Status::kJukebox;
   if (status != Status::kOk)
     return answer(std::move(call), tree, status, node);
   uint64_t left = offset < node->data.size() ? node->data.size() - offset : 0;

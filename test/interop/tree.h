@@ -30,6 +30,7 @@ struct Time {
 struct TreeLimits {
   uint64_t bytes = 256u << 20;  // of contents, in whole blocks
   uint64_t names = 65536;       // in all folders together
+  uint64_t busy = 0;            // every so-many-th READ is put off with NFS3ERR_JUKEBOX; 0: none
   uint64_t largest_file = uint64_t{1} << 40;
   static constexpr uint32_t kName = 255;
   static constexpr uint32_t kTarget = 4096;  // of a symbolic link
@@ -92,6 +93,8 @@ class Tree {
   const TreeLimits& limits() const { return limits_; }
   uint64_t bytes_used() const { return bytes_used_; }
   uint64_t names_used() const { return names_used_; }
+  // Whether this READ is one of those that TreeLimits::busy puts off.
+  bool puts_off() { return limits_.busy != 0 && ++reads_ % limits_.busy == 0; }
 
   FileHandle handle_of(const Node& node) const;
   // Fails with kBadHandle (never given), kStale (of what is gone, or of another instance).
@@ -135,6 +138,7 @@ class Tree {
   uint64_t next_id_ = 1;
   uint64_t bytes_used_ = 0;
   uint64_t names_used_ = 0;
+  uint64_t reads_ = 0;
 };
 
 }  // namespace rrdk::interop
