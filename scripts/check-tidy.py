@@ -3,12 +3,15 @@
 
     check-tidy.py BUILD_DIRECTORY     a directory that was built with Clang
 
-A file that passed is not looked at again until it, a header of ours that it includes, its compile
-command or .clang-tidy changes; the record of that lies in the build directory.
+The directory's translation units are looked at as they are, so most are several files joined by
+meson (unity=on); clang-tidy names the file at fault. A unit that passed is not looked at again until
+a file of ours in it, its compile command or .clang-tidy changes; the record of that lies in the
+build directory.
 """
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +21,7 @@ from lib.source import ROOT, Findings
 
 TIDY = "clang-tidy-19"
 FOLDERS = ("lib", "drivers", "apps")
+JOINED = re.compile(r'^#include *[<"](.*)[>"]$', re.MULTILINE)
 
 
 def our_files_behind(build):
@@ -42,6 +46,15 @@ def fingerprint(entry, files):
     return digest.hexdigest()
 
 
+def sources_of(unit, build):
+    """The files of the checkout that a translation unit is made of: itself, or what meson joined in it."""
+    if not unit.is_relative_to(build):
+        return [unit]
+    if not unit.exists():  # made by the build, as joined tests are
+        return []
+    return [Path(os.path.normpath(unit.parent / name)) for name in JOINED.findall(unit.read_text(encoding="utf-8"))]
+
+
 def tidy(job):
     build, source, mark = job
     run = subprocess.run([TIDY, "--quiet", "-p", str(build), str(source)], capture_output=True, text=True)
@@ -57,22 +70,29 @@ def main():
     behind = our_files_behind(build)
     jobs, seen = [], set()
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        source = Path(os.path.normpath(Path(entry["directory"]) / entry["file"]))
-        if not any(source.is_relative_to(ROOT / folder) for folder in FOLDERS) or source in seen:
+        unit = Path(os.path.normpath(Path(entry["directory"]) / entry["file"]))
+        sources = sources_of(unit, build)
+        if seen.issuperset(sources) or not all(
+                any(source.is_relative_to(ROOT / folder) for folder in FOLDERS) for source in sources):
             continue
-        seen.add(source)
-        mark = marks / fingerprint(entry, behind.get(entry["output"], [source]))
+        seen.update(sources)
+        mark = marks / fingerprint(entry, behind.get(entry["output"], sources))
         if not mark.exists():
-            jobs.append((build, source, mark))
+            jobs.append((build, unit, mark))
 
     findings = Findings()
+    missing = {path for folder in FOLDERS for path in (ROOT / folder).rglob("*.cc")} - seen
+    for path in sorted(missing):
+        findings.add(path.relative_to(ROOT), 1, f"is not in {build / 'compile_commands.json'}")
+    jobs.sort(key=lambda job: job[1].stat().st_size, reverse=True)  # what takes long comes first
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done, (source, run) in enumerate(pool.map(tidy, jobs), 1):
-            print(f"[{done}/{len(jobs)}] {source.relative_to(ROOT)}", flush=True)
+        for done, (unit, run) in enumerate(pool.map(tidy, jobs), 1):
+            shown = unit.relative_to(build if unit.is_relative_to(build) else ROOT)
+            print(f"[{done}/{len(jobs)}] {shown}", flush=True)
             if run.returncode != 0:
-                findings.add(source.relative_to(ROOT), 1, "clang-tidy has complaints:")
+                findings.add(shown, 1, "clang-tidy has complaints:")
                 print(run.stdout, run.stderr, sep="\n")
-    findings.finish(f"{len(jobs)} of {len(seen)} files looked at")
+    findings.finish(f"{len(jobs)} translation units looked at, of those that {len(seen)} files are compiled in")
 
 
 main()

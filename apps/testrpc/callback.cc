@@ -15,14 +15,16 @@ constexpr uint32_t kCallbackEcho = 1;  // PERF_CB_ECHO
 constexpr uint32_t kInFlight = 4;
 constexpr uint32_t kRoundsAtFirst = 32;  // of one connection; more are made as they are needed
 
-constexpr ProcedureBinding kProcedures[] = {
+constexpr ProcedureBinding kCallbackProcedures[] = {
     {.procedure = 0, .name = "CB_NULL"},
     {.procedure = kCallbackEcho, .name = "CB_ECHO", .fixed_results = 4},
 };
-constexpr Binding kBinding = {
-    .program = 0x20005667, .version = 1, .name = "perf callback", .procedures = kProcedures};
+constexpr Binding kCallbackBinding = {.program = 0x20005667,
+                                      .version = 1,
+                                      .name = "perf callback",
+                                      .procedures = kCallbackProcedures};
 
-void echo(ServerCall call, void*) {
+void callback_echo(ServerCall call, void*) {
   ItemView blob = call.args().get_opaque(UINT32_MAX);
   if (!call.args().at_end())
     return std::move(call).reject(AcceptStat::kGarbageArgs);
@@ -30,7 +32,7 @@ void echo(ServerCall call, void*) {
   std::move(call).reply();
 }
 
-constexpr Procedure kTable[] = {{kCallbackEcho, echo}};
+constexpr Procedure kTable[] = {{kCallbackEcho, callback_echo}};
 
 bool same(const ItemView& item, std::span<const std::byte> data) {
   if (item.size() != data.size())
@@ -47,7 +49,7 @@ bool same(const ItemView& item, std::span<const std::byte> data) {
 }  // namespace
 
 Service callback_service() {
-  return {.binding = &kBinding, .procedures = kTable};
+  return {.binding = &kCallbackBinding, .procedures = kTable};
 }
 
 // The way to one client. Used by its connection's poll core alone.
@@ -79,7 +81,7 @@ class Callbacks::Round {
   void submit(Call& call) {
     --left_;
     ++in_flight_;
-    call.begin(kBinding, kCallbackEcho).put_opaque(data_);
+    call.begin(kCallbackBinding, kCallbackEcho).put_opaque(data_);
     call.expect_reply(data_.size() + xdr_pad(static_cast<uint32_t>(data_.size())));
     call.submit([](Call& ended, void* self) { static_cast<Round*>(self)->on_ended(ended); }, this);
   }

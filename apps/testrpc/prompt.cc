@@ -15,7 +15,7 @@ constexpr char kCtrlC = 3;
 constexpr const char* kText = "testrpc> ";
 
 int put_char(rdline*, char c) {
-  return static_cast<int>(write(STDOUT_FILENO, &c, 1));
+  return static_cast<int>(::write(STDOUT_FILENO, &c, 1));
 }
 
 size_t common_length(const std::vector<std::string>& words) {

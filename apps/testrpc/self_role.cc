@@ -61,7 +61,7 @@ bool read_object(int fd, void* to, size_t size, int timeout_ms) {
     int ready = poll(&event, 1, timeout_ms);
     if (ready < 0 && errno == EINTR)
       continue;
-    ssize_t n = ready > 0 ? read(fd, next, size) : 0;
+    ssize_t n = ready > 0 ? ::read(fd, next, size) : 0;
     if (n <= 0)
       return false;
     next += n;
@@ -73,8 +73,8 @@ bool read_object(int fd, void* to, size_t size, int timeout_ms) {
 // The server's first word, through the pipe: it listens, there.
 void tell_uri(int fd, const std::string& uri) {
   auto length = static_cast<uint32_t>(uri.size());
-  if (write(fd, &length, sizeof length) != sizeof length ||
-      write(fd, uri.data(), uri.size()) != static_cast<ssize_t>(uri.size()))
+  if (::write(fd, &length, sizeof length) != sizeof length ||
+      ::write(fd, uri.data(), uri.size()) != static_cast<ssize_t>(uri.size()))
     _exit(1);
 }
 
@@ -98,7 +98,7 @@ int server_process(const Options& options, ServerSetup& setup, const std::vector
   Result<ServerReport> report = serve(options, setup);
   if (!report)
     return complain({report.error().code, "server: " + report.error().message});
-  bool told = write(report_fd, &*report, sizeof *report) == sizeof *report;
+  bool told = ::write(report_fd, &*report, sizeof *report) == sizeof *report;
   return told && report->pools_whole ? 0 : 1;
 }
 

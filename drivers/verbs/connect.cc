@@ -18,7 +18,7 @@ using drivers::Clock;
 namespace {
 
 constexpr std::chrono::seconds kConnectTimeout{30};
-constexpr int kResolveTimeoutMs = 5000;
+constexpr int kResolveStepMs = 5000;
 // Ticks without progress until a flush is no longer left to the device.
 constexpr uint32_t kQuietTicks = 5;
 // Ticks until the first poke of a peer that has said nothing yet; each later one takes twice as
@@ -64,7 +64,7 @@ Result<void> QueuePair::start_connect(const Address& address,
   Result<Id> id = device_.channel().create_id(*this);
   if (!id)
     return tl::unexpected(id.error());
-  if (rdma_resolve_addr(id->get(), nullptr, far_.get(), kResolveTimeoutMs) != 0)
+  if (rdma_resolve_addr(id->get(), nullptr, far_.get(), kResolveStepMs) != 0)
     return fail(code_of(errno), error_text("no RDMA device leads there", errno));
   id_ = std::move(*id);
   private_data_.assign(private_data.begin(), private_data.end());
@@ -132,7 +132,7 @@ void QueuePair::addr_resolved() {
                           drivers::to_text(far_) + " is reached through " + leads_to +
                               ", and this process uses " + device_.name() +
                               ": give its first verbs: address ?device=" + leads_to);
-  if (rdma_resolve_route(id_.get(), kResolveTimeoutMs) != 0)
+  if (rdma_resolve_route(id_.get(), kResolveStepMs) != 0)
     connect_failed(fabric::EventType::kConnectFailed, code_of(errno),
                    error_text("there is no route", errno));
 }

@@ -9,7 +9,7 @@ using calls::count;
 
 namespace {
 
-constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kNsPerMs = 1'000'000;
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void ClientConnection::Impl::arm_waiting_timer(uint64_t now_ns) noexcept {
     Impl& connection = *static_cast<OwnTimer&>(timer).connection;
     connection.look_at_waiting(connection.core().now());
   };
-  core().timers().start(waiting_timer_, now_ns + kMs);
+  core().timers().start(waiting_timer_, now_ns + kNsPerMs);
 }
 
 void ClientConnection::Impl::look_at_waiting(uint64_t now_ns) noexcept {
@@ -75,7 +75,7 @@ void ClientConnection::Impl::look_at(CallList& list, uint64_t now_ns) noexcept {
     if (!call->timed) {
       call->timed = true;
       if (call->timeout_ms != 0)
-        call->outgoing.deadline_ns = now_ns + call->timeout_ms * kMs;
+        call->outgoing.deadline_ns = now_ns + call->timeout_ms * kNsPerMs;
     } else if (call->outgoing.deadline_ns != 0 && call->outgoing.deadline_ns <= now_ns) {
       list.remove(*call);
       end_later(*call, CallStatus::kTimeout);

@@ -15,7 +15,7 @@ using Why = OptionError::Why;
 
 const OptionFault* fault_of(const OptionType& type, bool is_answer, std::span<const std::byte> info,
                             std::span<const std::byte> payload) noexcept {
-  constexpr size_t kRpcStart = 8;  // XID and msg_type
+  constexpr size_t kMessageStart = 8;  // XID and msg_type
   static constexpr OptionFault kLongInfo = {Why::kTooLong, Refusal::kLongOption,
                                             "its data has more than kMostOptionInfo bytes"};
   static constexpr OptionFault kLongPayload = {
@@ -35,7 +35,7 @@ const OptionFault* fault_of(const OptionType& type, bool is_answer, std::span<co
     return &kPayload;
   bool wants_message = type.payload == OptionPayload::kMessage;
   if (wants_message &&
-      (payload.size() < kRpcStart || xdr::load_u32(payload.data() + 4) != uint32_t{is_answer}))
+      (payload.size() < kMessageStart || xdr::load_u32(payload.data() + 4) != uint32_t{is_answer}))
     return &kNoPayload;
   return type.check(info, is_answer, type.context) ? nullptr : &kInfo;
 }

@@ -19,8 +19,8 @@ using proto::Verdict;
 
 namespace {
 
-constexpr uint32_t kRpcReply = 1;  // msg_type of an RPC message (RFC 5531 section 9)
-constexpr uint32_t kRpcStart = 8;  // XID and msg_type
+constexpr uint32_t kRpcReply = 1;    // msg_type of an RPC message (RFC 5531 section 9)
+constexpr uint32_t kReplyStart = 8;  // XID and msg_type
 
 uint32_t message_type(const std::byte* rpc) {
   return xdr::load_u32(rpc + 4);
@@ -380,7 +380,7 @@ CallStatus Requester::read_reply(State& call, const proto::Header& header,
     ++link_.counters.long_replies;
     return CallStatus::kOk;
   }
-  bool begins_right = rpc.size() >= kRpcStart && xdr::load_u32(rpc.data()) == call.xid &&
+  bool begins_right = rpc.size() >= kReplyStart && xdr::load_u32(rpc.data()) == call.xid &&
                       message_type(rpc.data()) == kRpcReply;
   bool uses_reply_chunk = lists.has_reply && lists.reply.length != 0;  // V1-RC-11
   if (!begins_right)
@@ -438,7 +438,7 @@ bool Requester::read_long(State& call, const ChunkLists& lists) noexcept {
     link_.refused(Refusal::kAlteredSegment);
     return false;
   }
-  if (fragments[0].length < kRpcStart || xdr::load_u32(fragments[0].data) != call.xid ||
+  if (fragments[0].length < kReplyStart || xdr::load_u32(fragments[0].data) != call.xid ||
       message_type(fragments[0].data) != kRpcReply) {
     link_.refused(Refusal::kNotTheReply);
     return false;

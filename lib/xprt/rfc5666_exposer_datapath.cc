@@ -13,7 +13,7 @@ using proto::MessageType;
 
 namespace {
 
-constexpr uint32_t kReadEntry = 24;  // bytes of one read segment in a header: less is no gain
+constexpr uint32_t kMovedEntry = 24;  // bytes of one read segment in a header: less is no gain
 
 }  // namespace
 
@@ -35,12 +35,12 @@ bool ReplyExposer::draft(Incoming& call, MovedItems placed, uint32_t threshold) 
     if (is_moved(placed, index))
       continue;
     bool fits = header_length_ + reduced_ <= threshold;
-    if (!fits && index < kMaxMovedItems && piece.bytes.length > kReadEntry &&
+    if (!fits && index < kMaxMovedItems && piece.bytes.length > kMovedEntry &&
         num_items_ < kMaxExposedItems) {
       items_[num_items_++] = {piece.bytes, position};
       left_out_ |= MovedItems{1} << index;
       reduced_ -= padded;
-      header_length_ += kReadEntry;
+      header_length_ += kMovedEntry;
       item_bytes_ += piece.bytes.length;
     }
     position += padded;

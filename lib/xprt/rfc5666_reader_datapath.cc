@@ -12,7 +12,7 @@ using fabric::SendWr;
 
 namespace {
 
-constexpr std::byte kPad[3] = {};
+constexpr std::byte kZeros[3] = {};
 
 // Writes the fragments of a reply: the inline part, with the items that were read at their
 // Positions. The header's decoder has seen that they lie within the stream (V1-RL-08).
@@ -44,7 +44,7 @@ class ReplyAssembler {
       add({reading_.buffers[buffer_].data(), reading_.lengths[buffer_]});
       left -= reading_.lengths[buffer_];
     }
-    add({kPad, xdr_pad(length)});
+    add({kZeros, xdr_pad(length)});
   }
   void add(const Fragment& fragment) {
     if (fragment.length == 0)

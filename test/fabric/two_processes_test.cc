@@ -91,7 +91,7 @@ bool load(const std::string& uri) {
 constexpr uint32_t kServed = 16;  // messages that a server is ready for at once
 
 // A server that is only there to be killed: takes everything that comes.
-bool serve(const std::string& uri) {
+bool take_all(const std::string& uri) {
   End end(uri);
   auto listener = end.device->listen(uri).value();
   std::vector<std::unique_ptr<QueuePair>> qps;
@@ -229,7 +229,7 @@ TEST_P(TwoProcesses, DeathOfAServerUnderLoad) {
   const int rounds = emulated() ? 2 : 5;
   for (int round = 0; round < rounds; ++round) {
     const std::string uri = GetParam().new_uri();
-    PeerProcess peer(test::serve, uri);
+    PeerProcess peer(take_all, uri);
     End client(uri);
     auto qp = connect_once_up(client, uri, {.send_wrs = 32, .owner = this});
     Buffer buffer = test_memory().get(kSize);
