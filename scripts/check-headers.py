@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Compiles every header alone, twice in a row, as an includer's first lines would.
 
+    check-headers.py            all of lib/ and drivers/
+    check-headers.py HEADER...  these
+
 Public headers with GCC and Clang, and nothing on the include path but lib/include: an embedder
 needs neither DPDK nor private headers to read them. Private headers with GCC, but those that begin
 with #pragma once and that some source file includes before anything else: there every build of that
@@ -52,7 +55,7 @@ jobs = []
 files = cpp_files("lib", "drivers")
 compiled_anyway = included_first(files)
 for header in files:
-    if header.suffix != ".h":
+    if header.suffix != ".h" or (len(sys.argv) > 1 and str(header) not in sys.argv[1:]):
         continue
     if str(header).startswith(PUBLIC):
         jobs += [(header, "g++", ["-I" + PUBLIC]), (header, "clang++-19", ["-I" + PUBLIC])]

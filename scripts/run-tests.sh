@@ -4,7 +4,10 @@
 #
 #   scripts/run-tests.sh               installs what is missing (scripts/install-deps.sh), runs all
 #   scripts/run-tests.sh --only NAME   runs one suite; may be given several times
-#   scripts/run-tests.sh --list        names the suites
+#   scripts/run-tests.sh --changed     builds and runs what this working copy's changes since it left
+#                                      origin/main can affect, with GCC; says what it chose and why.
+#                                      --changed=COMMIT: the changes since that commit
+#   scripts/run-tests.sh --list        names the suites; with --changed, what that would choose
 #   scripts/run-tests.sh --no-install  leaves the machine's packages alone
 #
 # Build directories and logs are kept under build-tests/, so that a second run is short. Random
@@ -50,7 +53,7 @@ run_case() {
 }
 
 # build VARIANT CC CXX MESON_OPTIONS...: builds into build-tests/VARIANT; a case of its own. It builds
-# everything, or $targets. With $ahead it does no more than begin.
+# everything, or $targets ("none": it only configures). With $ahead it does no more than begin.
 build() {
   local variant=$1 cc=$2 cxx=$3 directory=$builds/$1 wanted cache=
   shift 3
@@ -64,6 +67,7 @@ build() {
     fi
     printf '%s\n' "$wanted" >"$directory/made-for"
   fi
+  [ "${targets-}" != none ] || return 0
   # shellcheck disable=SC2206 # several targets
   local command=(ninja -C "$directory" -k 0 ${targets-})
   if [ -n "${ahead-}" ]; then
@@ -138,8 +142,62 @@ finish() {
   exit
 }
 
+# run_suite "NAME WHAT" [COMMAND...]: by the suite's function, or by the command.
+run_suite() {
+  local line=$1 began=$SECONDS before
+  before=$(wc -l <"$results")
+  suite=${line%% *}
+  shift
+  say "== $line"
+  "${@:-suite_$suite}"
+  tail -n +$((before + 1)) "$results" | awk -F'\t' -v s=$((SECONDS - began)) '
+    { n[$1]++ } END { printf "   %d passed, %d failed, %d skipped in %d s\n", n["pass"], n["fail"], n["skip"], s }'
+}
+
+# What scripts/lib/affected.py chooses, with GCC.
+run_changed() {
+  local chosen=$logs/chosen.tsv kind name why headers=() tests=() programs=() quick=()
+  suite=gcc
+  targets=none build_gcc || return
+  if ! scripts/lib/affected.py "$builds/gcc" "$since" >"$chosen"; then
+    record fail "changed/choice" "scripts/lib/affected.py could not tell"
+    return
+  fi
+  while IFS=$'\t' read -r kind name why; do
+    case $kind in
+      since) say "Changes since $name" ;;
+      suite) quick+=("$name") ;;
+      header) headers+=("$name") ;;
+      target) programs+=("$name") ;;
+      test) tests+=("$name") ;;
+    esac
+    case $kind in
+      suite | header | test) say "  $kind $name: $why" ;;
+      elsewhere) say "  not run: --only $name, which $why" ;;
+    esac
+  done <"$chosen"
+  if [ $((${#quick[@]} + ${#headers[@]} + ${#programs[@]} + ${#tests[@]})) -eq 0 ]; then
+    say "Nothing has changed."
+    return
+  fi
+  say "Not run: sanitizers, clang-tidy and guests; a run of everything has them."
+  [ "$list" = no ] || return
+  for name in "${quick[@]}"; do
+    run_suite "$name"
+  done
+  [ ${#headers[@]} -eq 0 ] || run_suite "headers that changed" run_case headers scripts/check-headers.py "${headers[@]}"
+  run_suite "gcc tests" run_affected
+}
+
+# run_affected, of run_changed: builds its programs and runs its tests.
+run_affected() {
+  [ ${#programs[@]} -eq 0 ] || targets="${programs[*]}" build_gcc || return
+  # A tenth of the simulation's runs; scripts/sim.sh has more.
+  [ ${#tests[@]} -eq 0 ] || RRDK_SIM_SEEDS=${RRDK_SIM_SEEDS-2000} run_programs gcc 1 "${tests[@]}"
+}
+
 only=()
-install=yes
+install=yes changed='' since='' list=no
 while [ $# -gt 0 ]; do
   case $1 in
     --only)
@@ -148,13 +206,24 @@ while [ $# -gt 0 ]; do
       only+=("$2")
       shift
       ;;
-    --list) printf '%s\n' "${suites[@]}"; exit 0 ;;
+    --changed) changed=yes ;;
+    --changed=*)
+      changed=yes since=${1#*=}
+      git rev-parse --quiet --verify "$since^{commit}" >/dev/null || die "'$since' is no commit"
+      ;;
+    --list) list=yes ;;
     --no-install) install=no ;;
     --help | -h) usage; exit 0 ;;
     *) die "unknown option '$1' (see --help)" ;;
   esac
   shift
 done
+
+if [ "$list" = yes ] && [ -z "$changed" ]; then
+  printf '%s\n' "${suites[@]}"
+  exit 0
+fi
+[ -z "$changed" ] || [ ${#only[@]} -eq 0 ] || die "--changed chooses by itself: it takes no --only"
 
 # ccache finds what another checkout has compiled, and a sanitizer's finding fails its test.
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
@@ -175,6 +244,10 @@ if [ "$install" = yes ] && ! scripts/install-deps.sh --tests; then
   finish
 fi
 hugepages_note
+if [ -n "$changed" ]; then
+  run_changed
+  finish
+fi
 if [ ${#only[@]} -gt 0 ]; then
   say "Running ${only[*]}."
 else
@@ -183,13 +256,7 @@ fi
 say "Builds and logs are in $builds; --list names the suites, --only NAME runs one."
 
 for line in "${suites[@]}"; do
-  suite=${line%% *}
-  will_run "$suite" || continue
-  say "== $line"
-  began=$SECONDS before=$(wc -l <"$results")
-  "suite_$suite"
-  tail -n +$((before + 1)) "$results" | awk -F'\t' -v s=$((SECONDS - began)) '
-    { n[$1]++ } END { printf "   %d passed, %d failed, %d skipped in %d s\n", n["pass"], n["fail"], n["skip"], s }'
+  ! will_run "${line%% *}" || run_suite "$line"
 done
 
 # What doc/conformance.md rests on has just run, if everything has.

@@ -44,6 +44,7 @@ suite_scripts() {
     esac
   done < <(find scripts test -name '*.sh' -o -name '*.py' | sort; printf '%s\n' .ci/run scripts/vm/guest/{init,start})
   run_case checks test/scripts/checks_test.py
+  run_case affected test/scripts/affected_test.py
   run_case latency-profile test/scripts/latency_profile_test.py
   run_case vm test/scripts/vm_test.py
 }
