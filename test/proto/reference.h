@@ -1,5 +1,6 @@
-// The specifications' own idea of a header: the codecs that rpcgen makes from their XDR, and beside
-// them, in the plainest words, the rules that XDR does not express (reference_rules.cc).
+// A second opinion on headers: the codecs that rpcgen makes of the layouts in layouts.x
+// (reference_codec.cc), and beside them, in the plainest words, the rules that XDR does not express
+// (reference_rules.cc).
 #pragma once
 
 #include <cstddef>
@@ -56,13 +57,5 @@ std::set<Verdict> faults(const ReferenceHeader& header, size_t behind, Direction
 std::set<Verdict> faults_of_version2(Wire wire, const ReferenceHeader& header,
                                      std::span<const std::byte> message, Direction role,
                                      const Limits& limits);
-
-// One per specification.
-std::optional<ReferenceHeader> reference_decode_v1(std::span<const std::byte> message);
-std::optional<ReferenceHeader> reference_decode_00(std::span<const std::byte> message);
-std::optional<ReferenceHeader> reference_decode_04(std::span<const std::byte> message);
-std::vector<std::byte> reference_encode_v1(const Header& header);
-std::vector<std::byte> reference_encode_00(const Header& header);
-std::vector<std::byte> reference_encode_04(const Header& header);
 
 }  // namespace rrdk::proto

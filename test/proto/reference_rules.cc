@@ -107,30 +107,6 @@ bool shows_call(const ReferenceHeader& header) {
 
 }  // namespace
 
-std::optional<ReferenceHeader> reference_decode(Wire wire, std::span<const std::byte> message) {
-  switch (wire) {
-    case Wire::kVersion1:
-      return reference_decode_v1(message);
-    case Wire::kDraft00:
-      return reference_decode_00(message);
-    case Wire::kDraft04:
-      return reference_decode_04(message);
-  }
-  return {};
-}
-
-std::vector<std::byte> reference_encode(const Header& header) {
-  switch (header.wire) {
-    case Wire::kVersion1:
-      return reference_encode_v1(header);
-    case Wire::kDraft00:
-      return reference_encode_00(header);
-    case Wire::kDraft04:
-      return reference_encode_04(header);
-  }
-  return {};
-}
-
 std::set<Verdict> faults(const ReferenceHeader& header, size_t behind, Direction role,
                          const Limits& limits) {
   bool is_err_vers = header.proc == kError && header.error == kErrVers;
