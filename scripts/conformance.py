@@ -19,7 +19,10 @@ Nothing but comment stands between the two, and the file is one that a meson.bui
 In a shell script, which is one case as a whole, the tag stands above the line that says what follows.
 
 A row that no test shows needs a line in test/data/conformance-notes.tsv: `open` (not built yet) or
-`different` (on purpose), and why. There an id may end in `*`.
+`different` (on purpose), and why. There an id may end in `*`. A row that tests show may have a line
+too: `partly`, and what they do not show.
+
+Where a case skips itself, the page gives the reason that it prints.
 
     scripts/conformance.py           writes the page
     scripts/conformance.py --check   fails if the page is stale, if a row has neither test nor note,
@@ -37,7 +40,7 @@ from lib.source import ROOT, Findings, read
 
 REQUIREMENTS = Path("test/data/requirements.tsv")
 NOTES = Path("test/data/conformance-notes.tsv")
-KINDS = ("open", "different")
+KINDS = ("open", "different", "partly")
 PAGE = Path("doc/conformance.md")
 SHOWS = re.compile(r"^\s*(?://|#) Shows: (.*)")
 COMMENT = re.compile(r"^\s*(?://|#)\s*(.*)")
@@ -48,7 +51,9 @@ ENTRY = re.compile(r"\s*(?:\w+\(|\{|\w+ scenario = \{)[^\";]*?\"([A-Z]\w+)\",")
 TABLE = re.compile(r"std::vector<\w*Scenario> (\w+)\(\) \{$")
 NAMES = re.compile(r"[({]\"([A-Z]\w+)\",")
 # What a row has been shown in, if in nothing else.
-ONLY = (("test/sim/", "the simulation"), ("_guest.sh", "a virtual machine"))
+ONLY = (("test/sim/", "the simulation"), ("_guest.sh", "a virtual machine"),
+        ("test/drivers/verbs/", "a machine or virtual machine with RDMA"))
+SKIP = re.compile(r'GTEST_SKIP\(\) << "([^"]+)"')
 
 INTRODUCTION = """\
 # Conformance
@@ -70,15 +75,21 @@ def requirements():
 class Test:
     """What a tag stands above: a case, or some entries of a table."""
 
-    def __init__(self, path, title, names):
-        self.path, self.title, self.names = path, title, names
+    def __init__(self, path, title, names, skips=()):
+        self.path, self.title, self.names, self.skips = path, title, names, skips
 
     def __str__(self):
-        return f"`{self.path.relative_to('test')}` {self.title}".rstrip()
+        text = f"`{self.path.relative_to('test')}` {self.title}".rstrip()
+        return text + "".join(f' (skips itself with "{why}")' for why in self.skips)
 
     def results(self, ran):
         """The results of each of its names, in the run's."""
         return [ran.get(name, []) for name in self.names]
+
+
+def body_of(lines):
+    """Of a function that begins with the first line, all of its lines."""
+    return lines[:lines.index("}")] if "}" in lines else lines[:1]
 
 
 def test_behind(path, lines):
@@ -90,9 +101,10 @@ def test_behind(path, lines):
         case = path.stem.removesuffix("_guest")
         return lines[0].startswith("say ") and Test(path, "", [f"{path.parent.name}/{case}"])
     if case := CASE.match(lines[0]):
-        return Test(path, f"{case[1]}.{case[2]}", [f"{case[1]}.{case[2]}"])
+        body = "\n".join(body_of(lines))
+        return Test(path, f"{case[1]}.{case[2]}", [f"{case[1]}.{case[2]}"], SKIP.findall(body))
     if table := TABLE.match(lines[0]):
-        body = "\n".join(lines[:lines.index("}")])
+        body = "\n".join(body_of(lines))
         return Test(path, f"each entry of {table[1]}()", NAMES.findall(body))
     entry = ENTRY.match("\n".join(lines[:4]))
     return entry and Test(path, entry[1], [entry[1]])
@@ -151,7 +163,7 @@ def collect(known, findings):
 
 
 def read_notes(rows, shown, findings):
-    """Requirement id -> (kind, why), of the rows that no test shows."""
+    """Requirement id -> (kind, why): `partly` of rows that tests show, else of those that none does."""
     notes = {}
     if not (ROOT / NOTES).exists():
         return notes
@@ -159,13 +171,15 @@ def read_notes(rows, shown, findings):
         pattern, kind, why = line.split("\t")
         named = [row["id"] for row in rows if fnmatchcase(row["id"], pattern)]
         for one in named:
-            if one not in shown:
+            if (one in shown) == (kind == "partly"):
                 notes.setdefault(one, (kind, why))  # the first line that names it
         if kind not in KINDS:
             findings.add(NOTES, number, f"'{kind}' is none of {', '.join(KINDS)}")
         if not named:
             findings.add(NOTES, number, f"'{pattern}' is no row of {REQUIREMENTS}")
-        elif all(one in shown for one in named):
+        elif kind == "partly" and not all(one in shown for one in named):
+            findings.add(NOTES, number, f"'{pattern}' is not shown by any test, not even partly")
+        elif kind != "partly" and all(one in shown for one in named):
             findings.add(NOTES, number, f"'{pattern}' is shown by tests: delete the note")
     return notes
 
@@ -176,6 +190,8 @@ def state(row, shown, notes):
         for part, where in ONLY:
             if all(part in str(test.path) for test in shown[row["id"]]):
                 tests.append(f"(only in {where})")
+        if row["id"] in notes:
+            tests.append(f"*partly*: {notes[row['id']][1]}")
         return "<br>".join(tests)
     kind, why = notes.get(row["id"], ("open", ""))
     return f"*{kind}*: {why}" if why else f"*{kind}*"
@@ -184,9 +200,10 @@ def state(row, shown, notes):
 def page(rows, shown, notes):
     text = [INTRODUCTION]
     different = sum(kind == "different" for kind, _ in notes.values())
+    partly = sum(kind == "partly" for kind, _ in notes.values())
     open_rows = len(rows) - different - sum(row["id"] in shown for row in rows)
-    text.append(f"{len(rows)} rows: {len(rows) - open_rows - different} shown by tests, {different} "
-                f"different on purpose, {open_rows} open.\n")
+    text.append(f"{len(rows)} rows: {len(rows) - open_rows - different} shown by tests ({partly} of them "
+                f"partly), {different} different on purpose, {open_rows} open.\n")
     area = None
     for row in rows:
         if area != (area := row["id"].rsplit("-", 1)[0]):

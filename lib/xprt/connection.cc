@@ -183,10 +183,6 @@ void Connection::continue_xids(std::span<const uint32_t> last) {
   impl_->requester.continue_xids(last);
 }
 
-void Connection::set_requested_credits(uint32_t credits) {
-  impl_->requester.asked = std::clamp(credits, 1u, impl_->link.options.credits);
-}
-
 void Connection::set_granted_credits(uint32_t credits) {
   impl_->responder.grant.configure(std::min(credits, impl_->link.options.credits));
 }

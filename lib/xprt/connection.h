@@ -358,11 +358,12 @@ class Connection {
   // Requester: the version of its calls, and whether the peer has answered in it.
   uint32_t version() const;
   bool version_settled() const;
-  uint32_t window() const;                       // requester: how many calls may be in flight now
-  uint32_t in_flight() const;                    // requester: Sends without reply
-  bool may_send() const;                         // requester: a call submitted now would not queue
-  void set_requested_credits(uint32_t credits);  // V1-CREDIT-03; at most options.credits
-  void set_granted_credits(uint32_t credits);    // V1-CREDIT-04; at most options.credits
+  uint32_t window() const;     // requester: how many calls may be in flight now
+  uint32_t in_flight() const;  // requester: Sends without reply
+  bool may_send() const;       // requester: a call submitted now would not queue
+  // Responder: grants fewer, as it does by itself while Receives are scarce (RFC 5666 section 3.3).
+  // At most options.credits.
+  void set_granted_credits(uint32_t credits);
 
   // RFC 5666's Connection Configuration Protocol (rfc5666_config.cc). What a requester states, and
   // what becomes of the answer. What a responder answers: only what is stated before all other

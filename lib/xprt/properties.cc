@@ -83,12 +83,9 @@ Properties::Outgoing* Properties::idle(std::span<Outgoing> kind) noexcept {
   return found != kind.end() && take_room() ? &*found : nullptr;
 }
 
-// XIDs of ours that no call has, or will have soon, so that an error can be told apart
-// (V2D4-POP-15).
+// XIDs that no call of ours has, so that an error can be told apart (V2D4-POP-15).
 uint32_t Properties::next_xid() noexcept {
-  ++counter_;
-  bool calls = credits_of(Role::kRequester, link_.options) != 0;
-  return calls ? requester_.past_xid(counter_) : counter_;
+  return requester_.other_xid(++counter_);
 }
 
 void Properties::post(Outgoing& message, uint32_t length) noexcept {

@@ -11,7 +11,7 @@ Requester::Requester(Link& link, uint32_t first_xid)
     : window(credits_of(Role::kRequester, link.options)),
       asked(credits_of(Role::kRequester, link.options)),
       link_(link),
-      slot_bits_(static_cast<uint32_t>(std::bit_width(std::max(1u, asked) - 1))),
+      slot_bits_(static_cast<uint32_t>(std::bit_width(asked))),  // one number is no slot's
       slots_(asked) {
   uint32_t mask = (1u << slot_bits_) - 1;
   for (uint32_t i = 0; i < slots_.size(); ++i) {

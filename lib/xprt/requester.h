@@ -50,9 +50,10 @@ class Requester {
   bool emit_call(State& call) noexcept;
   bool emit_revoke(State& call) noexcept;
 
-  // An XID that was one of a call's long ago, or will be.
-  uint32_t past_xid(uint32_t which) const noexcept {
-    return slots_[which % slots_.size()].xid - (1u << slot_bits_);
+  // The XID of a message that is no call: no call ever has it, since its low bits are the number of
+  // no slot.
+  uint32_t other_xid(uint32_t which) const noexcept {
+    return which << slot_bits_ | static_cast<uint32_t>(slots_.size());
   }
 
   bool prepare();  // header rooms. False: no buffers
@@ -67,7 +68,7 @@ class Requester {
   State* reading_call(uint32_t xid) noexcept;
 
   Window window;
-  uint32_t asked;  // credits to ask for
+  const uint32_t asked;  // credits, in each call: as many as there are Receives for replies
 
  private:
   friend class ReplyReader;

@@ -104,6 +104,7 @@ std::vector<ClientScenario> headers() {
       malformed("TypeThree", {xid(0), 2, kCredits, 3}, Refusal::kBadType),
       malformed("TypeTen", {xid(0), 2, kCredits, 10}, Refusal::kBadType),
       malformed("LargestType", {xid(0), 2, kCredits, 0xffffffff}, Refusal::kBadType),
+      // Shows: V2D4-OPT-05
       ignored("AnOption", option(kBackward, {77, 0}), Refusal::kUnknownOption),
       ignored("AnOptionThatIsACall", option(kForward, {77, 0}), Refusal::kUnknownOption),
       malformed("AnOptionOfTheLargestLength", option(kBackward, {77, 0xffffffff, 1}),
@@ -162,6 +163,7 @@ std::vector<ClientScenario> headers() {
              {{Ask::kEcho, kMalformed}},
              {say({xid(0), 2, kCredits, 3}), say({xid(0), 2, kCredits, 2})},
              {Refusal::kDone, Refusal::kBadType}}),
+      // Shows: V2D0-ERR-05
       in_00({"AnErrorThatOnlyDraft04Has",
              {{Ask::kEcho, kRemote}},
              {say(error2(xid(0), {kReplyResource, 100}))},

@@ -145,7 +145,6 @@ std::vector<ServerScenario> xids() {
        {say({7, 1, kCredits, kMsg, 0, 0, 0, call(8, 0)})},
        {err_chunk(7)},
        {Refusal::kXid}},
-      // Shows: V1-MSGP-07
       {"AnotherXidInAnMsgp",
        {say({7, 1, kCredits, kMsgp, 0, 0, 0, 0, 0, call(8, 0)})},
        {err_chunk(7)},

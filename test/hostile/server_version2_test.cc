@@ -88,7 +88,7 @@ std::vector<ServerScenario> headers() {
       // Shows: V2D4-ERR-25
       bad("ALongCallWithoutItsMessage", call2(k04, 7, {0, 0, 0}, kNoMsg), Refusal::kNoMessage),
       bad("AnotherXidInside", call2(k04, 7, {0, 0, 0, call(8, 0)}), Refusal::kXid),
-      // Shows: V2D4-ERR-06, V2X-08
+      // Shows: V2D4-ERR-06, V2X-08, V2D4-ERR-03, V2D4-HDR-07
       answered("TypeTwo", {7, 2, kCredits, 2, 0, 0, 0, 0, 0}, error2(7, {kInvalProc}),
                Refusal::kBadType),
       answered("TypeThree", {7, 2, kCredits, 3}, error2(7, {kInvalProc}), Refusal::kBadType),
@@ -144,7 +144,6 @@ std::vector<ServerScenario> options() {
       bad("WithoutALength", option(kForward, {77}), Refusal::kTruncated),
       bad("WithoutADirection", {7, 2, kCredits, kOptional}, Refusal::kTruncated),
       bad("DirectionThree", option(3, {77, 0}), Refusal::kBadDirection),
-      // Shows: V2D4-OPT-05
       ignored("AReply", option(kBackward, {77, 0}), Refusal::kReplyToServer),
       ignored("AReplyCutShort", option(kBackward, {77, 1000}), Refusal::kReplyToServer),
       // Shows: V2D4-POP-04, V2D4-POP-05

@@ -74,7 +74,7 @@ TEST(PrivateData, OnlyTheLowestFlagCounts) {
   EXPECT_EQ(decode_private_data(valid(0xfe, 3, 7)).receive_size, 8192u);
 }
 
-// Shows: PD-15, PD-16, PD-37
+// Shows: PD-15, PD-16, PD-37, PD-43
 TEST(PrivateData, IsFoundAtEveryOffset) {
   for (size_t offset = 0; offset <= 48; ++offset) {
     Octets field(56);
@@ -90,7 +90,7 @@ TEST(PrivateData, IsFoundAtEveryOffset) {
             4096u);
 }
 
-// Shows: PD-12, PD-14, PD-17, PD-18, SEC-13
+// Shows: PD-12, PD-14, PD-17, PD-18, PD-43, SEC-13
 TEST(PrivateData, WithoutAValidMessageThePeerHasTheDefaults) {
   expect_defaults({});
   expect_defaults(Octets(196));

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "reference.h"
 #include "layouts.h"
+#include "reference.h"
 
 namespace rrdk::proto {
 

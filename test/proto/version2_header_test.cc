@@ -231,7 +231,7 @@ TEST(Version2Header, Draft04HasTenErrors) {
   }
 }
 
-// Shows: V2D4-ERR-24, V2D0-ERR-05
+// Shows: V2D4-ERR-24
 TEST(Version2Header, UnknownErrorsAreErrors) {
   for (uint32_t code : {0u, 11u, 0xffffffffu}) {
     for (Wire wire : kDrafts) {

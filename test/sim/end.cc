@@ -83,15 +83,11 @@ void End::cancel(Call& call) {
   use_engine([&](xprt::Connection& engine) { engine.cancel(call.out); });
 }
 
-void End::set_credits(uint32_t credits) {
+void End::grant(uint32_t credits) {
   if (context_.traced)
     context_.trace(name_, "credits %u", credits);
-  if (is_requester()) {
-    engine_->set_requested_credits(credits);
-  } else {
-    engine_->set_granted_credits(credits);
-    theirs().configure(credits);
-  }
+  engine_->set_granted_credits(credits);
+  theirs().configure(credits);
 }
 
 void End::change_receives(uint32_t bytes) {

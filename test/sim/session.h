@@ -74,7 +74,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   // The upper layer's requests.
   void submit(Call& call);
   void cancel(Call& call);
-  void set_credits(uint32_t credits);
+  void grant(uint32_t credits);
   // Either end's: asks for other Receives at the peer, or makes its own larger.
   void change_receives(uint32_t bytes);
 

@@ -287,9 +287,9 @@ void World::cancel_one() {
 }
 
 void World::change_credits(Session& session) {
-  End& end = context_.random.one_in(2) ? session.requester() : session.responder();
+  End& end = session.responder();
   if (end.alive())
-    end.set_credits(context_.random.one_in(2) ? 1 : context_.random.between(1, 8));
+    end.grant(context_.random.one_in(2) ? 1 : context_.random.between(1, 8));
 }
 
 void World::next_phase() {

@@ -189,31 +189,37 @@ TEST_P(BothWays, BothDirectionsAtTheirLimitsMeetReceives) {
 
 // Shows: BIDIR-08, BIDIR-09, V2D0-INL-06
 TEST_P(BothWays, TheSmallerThresholdIsTheLargestMessage) {
-  connect({.send_size = 4096, .receive_size = 4096}, {.send_size = 4096, .receive_size = 1024});
-  open_up();
-  bool is_one = GetParam() == proto::Wire::kVersion1;
+  const bool is_one = GetParam() == proto::Wire::kVersion1;
   const uint32_t limit = is_one ? 1024 : 4096;
   const uint32_t fixed = proto::min_header(GetParam()) + 12 + 4;
-  OutgoingCall fits, does_not;
-  submit(*b, fits, {{limit - fixed}});
-  submit(*b, does_not, {{limit - fixed + 4}});
-  run();
-  EXPECT_EQ(fits.status, CallStatus::kOk);
-  EXPECT_EQ(does_not.status, CallStatus::kTooLarge);
-  EXPECT_EQ(sent(*b, 1).size(), limit);
-
-  // And the largest reply.
-  for (uint32_t more : {0u, 4u}) {
-    a->handler = [&](IncomingCall& call) { answer(*a, call, {{limit - fixed + more}}); };
-    OutgoingCall call;
-    call.max_reply = 8192;
-    submit(*b, call);
+  // What fits is smaller to the server, and then to the client.
+  for (bool to_server : {true, false}) {
+    if (a != nullptr)
+      finish();
+    connect({.send_size = 4096, .receive_size = to_server ? 4096u : 1024u},
+            {.send_size = 4096, .receive_size = to_server ? 1024u : 4096u});
+    open_up();
+    OutgoingCall fits, does_not;
+    submit(*b, fits, {{limit - fixed}});
+    submit(*b, does_not, {{limit - fixed + 4}});
     run();
-    EXPECT_EQ(call.status, more == 0 ? CallStatus::kOk : CallStatus::kChunkError);
-    call.release();
+    EXPECT_EQ(fits.status, CallStatus::kOk);
+    EXPECT_EQ(does_not.status, CallStatus::kTooLarge);
+    EXPECT_EQ(sent(*b, b->qp.count(fabric::Op::kSend) - 1).size(), limit);
+
+    // And the largest reply.
+    for (uint32_t more : {0u, 4u}) {
+      a->handler = [&](IncomingCall& call) { answer(*a, call, {{limit - fixed + more}}); };
+      OutgoingCall call;
+      call.max_reply = 8192;
+      submit(*b, call);
+      run();
+      EXPECT_EQ(call.status, more == 0 ? CallStatus::kOk : CallStatus::kChunkError);
+      call.release();
+    }
+    EXPECT_TRUE(a->engine->established());
+    open_up();
   }
-  EXPECT_TRUE(a->engine->established());
-  open_up();
 }
 
 class BothWaysInDraft04 : public BothWays {
@@ -294,7 +300,7 @@ TEST_P(BothWaysInDraft04, AServerWhoseKeysCanNotBeInvalidatedNamesNone) {
   }
 }
 
-// Shows: V2D4-PROP-28
+// Shows: V2D4-PROP-28, BIDIR-13
 TEST_P(BothWaysInDraft04, NoCallGoesToAClientThatSaysItTakesNone) {
   connect(false, false, 0);
   EXPECT_FALSE(b->engine->may_call_back());
@@ -308,7 +314,7 @@ TEST_P(BothWaysInDraft04, NoCallGoesToAClientThatSaysItTakesNone) {
 }
 
 // What would move in chunks in the other direction stays inline, or is not sent.
-// Shows: BIDIR-10, PD-35
+// Shows: BIDIR-10, PD-35, V2D4-PROP-18
 TEST_P(BothWays, BackwardCallsHaveNoChunks) {
   connect();
   open_up();

@@ -15,12 +15,30 @@ using proto::MessageType;
 using proto::ReadChunk;
 using proto::Segment;
 
+struct ReadEntry {
+  uint32_t position;
+  Segment segment;
+};
+
 // One Send, as its receiver decodes it.
 struct Sent {
   proto::Header header;
-  Bytes stream;  // behind the header
+  std::vector<ReadEntry> reads;  // in the order of the wire: the decoder sorts them
+  Bytes stream;                  // behind the header
   uint32_t length = 0;
 };
+
+// Of version 1.
+std::vector<ReadEntry> read_list(const Bytes& message) {
+  auto word_at = [&](size_t at) { return xdr::load_u32(&message[at]); };
+  std::vector<ReadEntry> entries;
+  for (size_t at = 16; word_at(at) == 1; at += 24)
+    entries.push_back({word_at(at + 4),
+                       {.handle = word_at(at + 8),
+                        .length = word_at(at + 12),
+                        .offset = xdr::load_u64(&message[at + 16])}});
+  return entries;
+}
 
 bool is_send(const fabric::SendWr& wr) {
   return wr.op == Op::kSend || wr.op == Op::kSendInvalidate;
@@ -38,6 +56,9 @@ class OnTheWire : public Pair {
       auto one = std::make_unique<Sent>();
       proto::Decoded decoded = proto::decode(message, role, proto::Limits{}, one->header);
       EXPECT_EQ(decoded.verdict, proto::Verdict::kOk) << to_string(decoded.verdict);
+      if (one->header.type != MessageType::kError)
+        one->reads = read_list(message);
+      EXPECT_TRUE(std::ranges::is_sorted(one->reads, {}, &ReadEntry::position));
       one->stream.assign(message.begin() + decoded.header_length, message.end());
       one->length = static_cast<uint32_t>(message.size());
       sent.push_back(std::move(one));
@@ -89,13 +110,19 @@ class OnTheWire : public Pair {
   std::unique_ptr<Tap> replies_tap;
 };
 
-// Shows: V1-RL-15, V1-LONG-12, V1-DONE-05, V1-DONE-08, V1-DONE-09, EXP-02
+// Replies are inline, with what was written beside them, and long.
+// Shows: V1-RL-14, V1-RL-15, V1-LONG-12, V1-MEM-13, V1-DONE-05, V1-DONE-08, V1-DONE-09, EXP-02
 TEST_F(OnTheWire, AResponderExposesNoMemoryAndRepliesHaveNoReadList) {
   connect();
   everything();
   EXPECT_EQ(b->qp.count(Op::kBindKey), 0u);
-  for (const auto& sent : replies_tap->sent)
+  EXPECT_TRUE(b->qp.used_keys.empty());
+  std::set<MessageType> types;
+  for (const auto& sent : replies_tap->sent) {
     EXPECT_EQ(sent->header.lists.num_reads, 0u);
+    types.insert(sent->header.type);
+  }
+  EXPECT_EQ(types, (std::set{MessageType::kMsg, MessageType::kNoMsg}));
   // One Send for each call, one for each reply: nothing acknowledges a reply.
   EXPECT_EQ(calls_tap->sent.size(), 4u);
   EXPECT_EQ(replies_tap->sent.size(), 4u);
@@ -222,6 +249,47 @@ TEST_F(OnTheWire, TheReplyChunkIsAsLargeAsTheCallersBound) {
   }
 }
 
+// One entry for each item, in the stream's order, with all of its bytes and no others; inline
+// calls, and long ones, whose own chunk comes first. Shows: V1-CHUNK-07, EXP-05
+TEST_F(OnTheWire, EachChunkIsOneWholeItemInTheStreamsOrder) {
+  connect();
+  b->handler = nullptr;
+  const std::vector<std::vector<Item>> calls = {
+      {{3000, true}, {4001, true}, {7}, {5002, true}, {1}},
+      {{9000}, {3001, true}, {900, false, true}, {60000, true}, {70}, {4000, true}}};
+  for (const std::vector<Item>& items : calls) {
+    OutgoingCall call;
+    write(call.message, 0, 0, items);
+    a->engine->submit(call);
+    run();
+    ASSERT_EQ(b->held.size(), 1u);
+    std::vector<ReadEntry> entries = last_call().reads;
+    std::erase_if(entries, [](const ReadEntry& entry) { return entry.position == 0; });
+    size_t next = 0;
+    uint32_t at = 12;
+    for (uint32_t i = 0; i != items.size(); ++i) {
+      const uint32_t length = items[i].length;
+      if (items[i].eligible) {
+        ASSERT_LT(next, entries.size());
+        const auto& [position, segment] = entries[next++];
+        EXPECT_EQ(position, at + 4);
+        ASSERT_EQ(segment.length, length);
+        const std::byte* bytes =
+            a->qp.access(segment.handle, segment.offset, length, Rights::kRemoteRead);
+        ASSERT_NE(bytes, nullptr);
+        EXPECT_EQ(Bytes(bytes, bytes + length), pattern(length, i));
+      }
+      at += 4 + length + xdr_pad(length);
+    }
+    EXPECT_EQ(next, entries.size());
+    IncomingCall* held = std::exchange(b->held, {})[0];
+    write(held->reply(), held->xid(), 1, {});
+    b->engine->reply(*held);
+    run();
+    EXPECT_EQ(call.status, CallStatus::kOk);
+  }
+}
+
 // Shows: V1-CHUNK-08
 TEST_F(OnTheWire, ACountStaysInTheStream) {
   connect();
@@ -294,13 +362,26 @@ TEST_F(OnTheWire, TheThresholdStaysWhatItWas) {
 // Shows: V1-RL-11
 TEST_F(OnTheWire, SourcesAreKeptUntilTheReply) {
   connect();
+  // What the server reads into is its own, so that what is missing here is the client's.
+  std::unique_ptr<Memory> servers = std::move(*Memory::create({.classes = {{4096, 64}, {16384, 8}},
+                                                               .hugepages = HugepagePolicy::kNever,
+                                                               .numa_nodes = {},
+                                                               .prefault = false}));
+  CallPool servers_calls(*servers, 16);
+  b->disconnect();
+  b = std::make_unique<End>(ConnectionOptions{.role = Role::kResponder}, *servers, servers_calls);
+  calls_tap = std::make_unique<Tap>(b->qp, proto::Direction::kCall);
+  a->qp.remote = calls_tap.get();
+  b->qp.remote = replies_tap.get();
+  b->engine->on_established(a->engine->private_data(), 16);
   size_t before = memory->audit_fitting(5000).available;
   OutgoingCall call;
   write(call.message, 0, 0, {{5000, true}});
   a->engine->submit(call);
   run();
   ASSERT_EQ(b->held.size(), 1u);
-  EXPECT_LT(memory->audit_fitting(5000).available, before);
+  EXPECT_EQ(a->qp.send_completions.size(), 0u) << "its Send is done, too";
+  EXPECT_EQ(memory->audit_fitting(5000).available, before - 1);
   EXPECT_EQ(a->qp.bound_keys(), 1u);
   IncomingCall* held = std::exchange(b->held, {})[0];
   write(held->reply(), held->xid(), 1, {});
@@ -310,6 +391,7 @@ TEST_F(OnTheWire, SourcesAreKeptUntilTheReply) {
   EXPECT_EQ(a->qp.bound_keys(), 0u);
   call.release();
   EXPECT_EQ(memory->audit_fitting(5000).available, before);
+  finish();
 }
 
 // A responder that writes the pad behind a result, one that leaves it, and one that fills it up.

@@ -1,5 +1,7 @@
 // Transport properties of draft-04 (section 5): what an end says, hears, asks and answers, word by
 // word, at the responder first.
+#include <set>
+
 #include "responder_test.h"
 
 namespace rrdk::xprt::test {
@@ -176,7 +178,7 @@ TEST_F(ServerProperties, WhatWasToStayOnlyShrinks) {
 }
 
 // Shows: V2D4-POP-16, V2D4-POP-17, V2D4-POP-19, V2D4-POP-21, V2D4-POP-23, V2D4-PROP-17,
-// V2D4-PROP-31
+// V2D4-PROP-31, V2D4-PROP-15
 TEST_F(ServerProperties, EachEntryOfARequestIsAnsweredOnce) {
   connect();
   // 4096 as it is; the same again; something unknown; backward support.
@@ -483,39 +485,85 @@ TEST_F(ClientsProperties, AnswersToRequestsAreToldFromRepliesByWhatTheyAre) {
   connect(Speaks::kTwo, {.credits = 1, .send_size = 4096});
   goes_inline(0);
   peer_side->say(Wire{70, 2, 0, kConnProp, 1, 1, 4, 4096, 0});
-  for (bool reply_first : {false, true}) {
-    ASSERT_TRUE(end->engine->request_receive_size(8192));
-    end->run();
-    uint32_t xid = word(peer_side->take().at(0), 0);
-    const uint32_t before[] = {xid - 1};
-    end->engine->continue_xids(before);
-    OutgoingCall call;
-    ASSERT_EQ(word(send(call), 0), xid) << "the request's";
-    end->ended.clear();
-    // The server's own request has that XID, too.
-    peer_side->say(Wire{xid, 2, 0, kReqProp, 0});
+  ASSERT_TRUE(end->engine->request_receive_size(8192));
+  end->run();
+  const uint32_t request = word(peer_side->take().at(0), 0);
+  OutgoingCall call;
+  const uint32_t xid = word(send(call), 0);
+  end->ended.clear();
+  // The server's own requests have these XIDs, too.
+  for (uint32_t same : {request, xid}) {
+    peer_side->say(Wire{same, 2, 0, kReqProp, 0});
     std::vector<Bytes> sent = peer_side->take();
     ASSERT_EQ(sent.size(), 1u);
-    EXPECT_EQ(word(sent[0], 0), xid);
+    EXPECT_EQ(word(sent[0], 0), same);
     EXPECT_EQ(word(sent[0], 3), kRespProp);
-    EXPECT_TRUE(end->engine->receive_size_requested());
-    EXPECT_TRUE(end->ended.empty());
-    if (reply_first) {
-      answer(xid);
-      EXPECT_TRUE(end->engine->receive_size_requested());
-      EXPECT_EQ(end->ended.size(), 1u);
-    }
-    peer_side->say(Wire{xid, 2, 0, kRespProp, 1, 1, 0, 0});
-    EXPECT_FALSE(end->engine->receive_size_requested());
-    EXPECT_EQ(end->ended.size(), reply_first ? 1u : 0u);
-    if (!reply_first)
-      answer(xid);
-    ASSERT_EQ(end->ended.size(), 1u);
-    EXPECT_EQ(call.status, CallStatus::kOk);
-    end->ended.clear();
   }
+  // Neither is answered by what would answer the other.
+  peer_side->say(Wire{xid, 2, 0, kRespProp, 1, 1, 0, 0});
+  answer(request);
+  EXPECT_TRUE(end->engine->receive_size_requested());
+  EXPECT_TRUE(end->ended.empty());
+  EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 2u);
+  EXPECT_EQ(counters().stale_replies, 1u);
+  peer_side->say(Wire{request, 2, 0, kRespProp, 1, 1, 0, 0});
+  EXPECT_FALSE(end->engine->receive_size_requested());
+  answer(xid);
+  ASSERT_EQ(end->ended.size(), 1u);
+  EXPECT_EQ(call.status, CallStatus::kOk);
   EXPECT_EQ(counters().size_requests_refused, 0u);
-  EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 0u);
+}
+
+// Calls, CONNPROP, REQPROP and UPDPROP together, all of them unanswered as long as they may be: an
+// error says by its XID alone what it is about.
+// Shows: V2D4-POP-15
+TEST_F(ClientsProperties, NoTwoOfItsRequestsShareAnXid) {
+  for (uint32_t credits : {1u, 3u, 4u}) {
+    connect(Speaks::kTwo, {.credits = credits, .max_receive_size = 65536});
+    std::set<uint32_t> xids;
+    uint32_t told = 0;
+    // Of what was sent since: the last XID of that type. None has come before.
+    auto newest = [&](uint32_t type) {
+      std::optional<uint32_t> found;
+      for (const Bytes& message : peer_side->take()) {
+        EXPECT_TRUE(xids.insert(word(message, 0)).second) << credits << ": " << word(message, 0);
+        told += word(message, 3) == kUpdProp;  // the small Receives are gone
+        if (word(message, 3) == type)
+          found = word(message, 0);
+      }
+      return found;
+    };
+    auto say_reply = [&](uint32_t xid) {
+      peer_side->say(Wire{xid, 2, 4, kMsg, kReply, 0, 0, 0, 0, xid, kReply, 42});
+    };
+    OutgoingCall first;
+    submit(first);
+    say_reply(*newest(kMsg));
+    EXPECT_TRUE(newest(kConnProp));
+    peer_side->say(Wire{70, 2, 0, kConnProp, 1, 1, 4, 4096, 0});
+    for (uint32_t round = 0; round != 40; ++round) {
+      std::vector<OutgoingCall> calls(credits);
+      std::vector<uint32_t> unanswered;
+      for (OutgoingCall& call : calls) {
+        submit(call);
+        std::optional<uint32_t> xid = newest(kMsg);
+        ASSERT_TRUE(xid) << credits << " credits, round " << round;
+        unanswered.push_back(*xid);
+      }
+      ASSERT_TRUE(end->engine->request_receive_size(4096 + 4 * round));
+      end->run();
+      std::optional<uint32_t> request = newest(kReqProp);
+      ASSERT_TRUE(request);
+      if (round % 8 == 0)
+        end->engine->raise_receives(8192 + 1024 * round);
+      for (uint32_t xid : unanswered)
+        say_reply(xid);
+      peer_side->say(Wire{*request, 2, 0, kRespProp, 1, 1, 0, 0});
+      EXPECT_FALSE(end->engine->receive_size_requested());
+    }
+    EXPECT_GT(told, 0u);
+    end->disconnect();
+  }
 }
 
 // Shows: V2D4-PROP-23, V2D4-PROP-32
@@ -582,7 +630,7 @@ TEST_F(ClientsProperties, WhatItCanNotReadItAnswers) {
   EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 1u);
 }
 
-// Shows: V2D4-POP-05, V2D4-POP-15
+// Shows: V2D4-POP-05
 TEST_F(ClientsProperties, AServerThatKnowsNoneIsToldNoMore) {
   connect(Speaks::kTwo, {.credits = 2, .max_receive_size = 16384});
   OutgoingCall call;

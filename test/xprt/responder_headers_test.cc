@@ -4,7 +4,7 @@
 namespace rrdk::xprt::test {
 namespace {
 
-// Shows: V1-HDR-01, V1-HDR-02, V1-HDR-03, V1-HDR-07, V1-HDR-12, V1-HDR-22, V1-RL-14, V1-CREDIT-02
+// Shows: V1-HDR-01, V1-HDR-02, V1-HDR-03, V1-HDR-07, V1-HDR-12, V1-HDR-22, V1-CREDIT-02
 TEST_F(ResponderTest, AnInlineReply) {
   connect({.credits = 8});
   peer_side->say(Wire{0x1234, 1, 5, kMsg, 0, 0, 0, 0x1234, 0, 42});
@@ -62,7 +62,7 @@ TEST_F(ResponderTest, ErrorsAndDoneAreDropped) {
 
 // Shows: V1-HDR-05, V1-HDR-16, V1-HDR-17, V1-ERR-06, V1-ERR-07, V1-ERR-08, V1-ERR-09, V1-ERR-10,
 // V1-ERR-25, V1-ERR-26, V1-LONG-08, V1-LONG-09, V1-LONG-16, V1-RL-06, V1-RL-08, V1-RL-09,
-// V1-CHUNK-12, V1-CHUNK-15, V1-WL-18, V1-MSGP-07, PD-34, EXP-27, V1-CREDIT-06, V1-CREDIT-21
+// V1-CHUNK-12, V1-CHUNK-15, V1-WL-18, PD-34, EXP-27, V1-CREDIT-06, V1-CREDIT-21
 TEST_F(ResponderTest, WhatIsWrongInAHeaderGetsErrChunk) {
   connect();
   uint32_t key = peer_side->expose(pattern(8000, 1), Rights::kRemoteRead);

@@ -43,11 +43,16 @@ class Padded : public Pair {
   }
 };
 
-// Shows: V1-MSGP-04, V1-CCP-15
+// Shows: V1-MSGP-04, V1-MSGP-07, V1-CCP-15
 TEST_F(Padded, InlineDataIsAlignedAsTheServerAskedFor) {
   connect(64);
   EXPECT_EQ(offsets({{500, true}}), std::vector<uint32_t>{0});
   EXPECT_EQ(sent_type(*a, 0), proto::MessageType::kMsgp);
+  // The message follows the header's 36 bytes, and begins with the header's XID.
+  Bytes bytes;
+  for (const MemorySpan& sge : a->qp.log.front().spans())
+    bytes.insert(bytes.end(), sge.data, sge.data + sge.length);
+  EXPECT_EQ(word(bytes, 9), word(bytes, 0));
   EXPECT_EQ(offsets({{5, true}, {501, true}, {3}, {700, false, true}}).back(), 0u);
   EXPECT_EQ(sent_type(*a, 1), proto::MessageType::kMsgp);
   EXPECT_EQ(a->engine->counters().padded_calls, 2u);

@@ -264,7 +264,7 @@ TEST_F(Exposing, APeerThatNeverAcknowledgesIsEnded) {
 
 // Many clients that read nothing: together they can not have more than that exposed, and there is
 // always something left for one more.
-// Shows: SEC-09
+// Shows: SEC-09, SEC-18
 TEST_F(Exposing, ManyPeersTogetherAreBoundedToo) {
   constexpr uint64_t kTotal = 40000;
   std::vector<mem::BorrowerRef> borrowers;

@@ -72,6 +72,13 @@ class Thresholds : public Pair {
     }
     return 0;
   }
+  // Whether the last call, which has no other chunk, offered one.
+  bool offers_reply_chunk() const {
+    const auto& last = *std::ranges::find(a->qp.log.rbegin(), a->qp.log.rend(), fabric::Op::kSend,
+                                          &fabric::SendWr::op);
+    const size_t word = (proto::min_header(wire()) - 4) / 4;
+    return xdr::load_u32(last.sges[0].data + 4 * word) == 1;
+  }
   // The largest Send in either direction, found by messages that just fit and that just do not.
   void expect_largest(uint32_t call_bytes, uint32_t reply_bytes) {
     const uint32_t fixed = proto::min_header(wire()) + 16;
@@ -82,6 +89,7 @@ class Thresholds : public Pair {
       call(100, reply_bytes - fixed + more);
       EXPECT_EQ(last_send(*b) == reply_bytes, more == 0) << last_send(*b);
       EXPECT_LE(last_send(*b), reply_bytes);
+      EXPECT_EQ(offers_reply_chunk(), more != 0);
     }
   }
   proto::Wire wire() const { return a->engine->version() == 1 ? proto::Wire::kVersion1 : draft_; }
@@ -92,7 +100,8 @@ class Thresholds : public Pair {
   size_t calls = 0;
 };
 
-// Shows: PD-09, PD-10, PD-23, V1-INLINE-09
+// Both ends judge by the same number, unlike as the sizes of each are.
+// Shows: PD-09, PD-10, PD-23, V1-INLINE-09, EXP-15
 TEST_F(Thresholds, AreTheSmallerOfWhatOneSendsAndTheOtherReceives) {
   connect(kOne, {.send_size = 8192, .receive_size = 2048},
           {.send_size = 8192, .receive_size = 4096});
@@ -119,8 +128,9 @@ TEST_F(Thresholds, AreTheDefaultsWhereOneEndKnowsNoExchange) {
   }
 }
 
-// In draft-00 no message announces a size, and all that are sent are calls and replies.
-// Shows: PD-41, V2X-09, V2D0-INL-03, V2D0-INL-04
+// In draft-00 no message announces a size, and all that are sent are calls and replies. In draft-04
+// neither end says a property here, so both take the other's to be the defaults.
+// Shows: PD-41, V2X-09, V2D0-INL-03, V2D0-INL-04, V2D4-PROP-18, V2D4-NEG-14
 TEST_F(Thresholds, Version2HasItsOwn) {
   for (const Spoken& spoken : {kTwo00, kTwo04}) {
     draft_ = spoken.draft;
@@ -137,7 +147,7 @@ TEST_F(Thresholds, Version2HasItsOwn) {
 }
 
 // From version 2's to version 1's, since the server knows no other.
-// Shows: V2D0-INL-04
+// Shows: V2D0-INL-04, V2D4-NEG-14
 TEST_F(Thresholds, GoDownWithTheVersion) {
   for (proto::Wire draft : {proto::Wire::kDraft00, proto::Wire::kDraft04}) {
     connect({Speaks::kAuto, draft, false}, {}, {}, false);

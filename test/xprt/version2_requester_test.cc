@@ -302,7 +302,7 @@ TEST_F(Version2Requester, ErrorsEndTheirCallAndNoOther) {
   settle();
 }
 
-// Shows: V2D4-ERR-04, V2D4-ERR-23, V2D4-DIR-07, BIDIR-19, V2D4-RINV-09
+// Shows: V2D4-ERR-04, V2D4-ERR-23, V2D4-DIR-07, BIDIR-19
 TEST_F(Version2Requester, MessagesThatAreNoAnswerChangeNothing) {
   connect(Speaks::kTwo);
   settle();

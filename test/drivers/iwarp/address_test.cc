@@ -13,7 +13,7 @@ using fabric::EventType;
 using fabric::WcStatus;
 using fabric::test::Pair;
 
-// Shows: BIND-02
+// Shows: BIND-02, BIND-14
 TEST(Address, HasItsOptions) {
   const Address plain = parse_address("iwarp://10.0.0.1").value();
   EXPECT_EQ(plain.port, 20049);
