@@ -1,6 +1,7 @@
 // The responder against a scripted requester: what it grants, and what it does without memory.
 #include "responder_test.h"
 #include "xprt/credits.h"
+#include "xprt/receive_queue.h"
 
 namespace rrdk::xprt::test {
 namespace {
@@ -76,6 +77,32 @@ TEST(Grants, ALowerGrantAfterALowerOneIsNotABreachAtOnce) {
     EXPECT_FALSE(call());
     EXPECT_EQ(grant.on_answer(6), 1u);
   }
+  EXPECT_FALSE(call());
+  EXPECT_TRUE(call());
+}
+
+// Calls on their way when the grant becomes smaller are no overruns, nor do they make later ones
+// look like that; calls beyond it are.
+TEST(Grants, ADipMakesNoOverruns) {
+  Grant grant(8);
+  auto call = [&](uint32_t asked = 8) { return grant.on_call(asked); };
+  EXPECT_FALSE(call());
+  EXPECT_EQ(grant.on_answer(8), 8u);
+  for (int i = 0; i < 8; ++i)
+    EXPECT_FALSE(call()) << i;
+  // A short dip, while all of these are outstanding: the peer learns of it with each answer and has
+  // called again before.
+  for (uint32_t credits : {2u, 8u, 2u, 8u, 1u, 8u}) {
+    grant.configure(credits);
+    grant.on_answer(8);
+    EXPECT_FALSE(call()) << credits;
+  }
+  // A long one: as many answers as calls were on their way carry it before it counts.
+  grant.configure(2);
+  for (int i = 0; i < 8; ++i)
+    EXPECT_EQ(grant.on_answer(8), 2u);
+  EXPECT_EQ(grant.unanswered(), 0u);
+  EXPECT_FALSE(call());
   EXPECT_FALSE(call());
   EXPECT_TRUE(call());
 }
@@ -220,6 +247,91 @@ TEST_F(ScarceMemory, AReplyWaitsForItsHeadersBuffer) {
   ASSERT_EQ(answer.size(), 28u + 8 + 320 + 8);
   for (uint32_t i = 0; i < 20; ++i)
     EXPECT_EQ(word(answer, 7 + 4 * i + 1), 0u);
+}
+
+// A reply's wait for a buffer begins when it begins, however long its call has waited for others.
+TEST_F(ScarceMemory, TheWaitsOfOneCallAreApart) {
+  connect({.credits = 2, .receive_size = 1024, .buffer_wait_ns = 1000});
+  uint32_t arguments = peer_side->expose(pattern(9000, 2), Rights::kRemoteRead);
+  uint32_t room = peer_side->expose(Bytes(400), Rights::kRemoteWrite);
+  end->handler = nullptr;
+  auto add_room = [&](Wire& call, uint32_t xid) {
+    call.add({1, 20});
+    for (uint32_t i = 0; i < 20; ++i)
+      peer_side->segment(call, room, 10, 10 * i);
+    call.add({0, 0, xid, 0});
+  };
+  Wire first{8, 1, 4, kMsg, 0};
+  add_room(first, 8);
+  peer_side->say(first);
+  ASSERT_EQ(end->held.size(), 1u);
+  std::vector<Buffer> hoard;
+  for (int i = 0; i < 2; ++i)
+    hoard.push_back(memory->get(16384));
+  Wire second{7, 1, 4, kMsg};
+  peer_side->segment(second.add({1, 8}), arguments, 9000).add({0});
+  add_room(second, 7);
+  peer_side->say(second);
+  end->engine->on_tick(1);  // it waits for its arguments' buffers
+  hoard.clear();
+  end->engine->on_tick(2);
+  end->run();
+  ASSERT_EQ(end->held.size(), 2u);
+  std::vector<IncomingCall*> held = std::exchange(end->held, {});
+  for (IncomingCall* call : held) {
+    Encoder e(call->reply(), *memory, 64, 1024);
+    e.put_u32(call->xid());
+    e.put_u32(1);
+    e.finish();
+  }
+  auto take_all = [&] {
+    while (Buffer buffer = memory->get(1024))
+      hoard.push_back(std::move(buffer));
+  };
+  for (IncomingCall* call : held) {
+    take_all();
+    end->engine->reply(*call);
+    take_all();
+  }
+  // A buffer for the first one, whose Send keeps it. Now the second is the first of its queue.
+  hoard.pop_back();
+  end->engine->on_tick(500);
+  end->engine->on_tick(1001);
+  EXPECT_EQ(counters().refused_buffers, 0u);
+  end->engine->on_tick(1499);
+  EXPECT_EQ(counters().refused_buffers, 0u);
+  end->engine->on_tick(1500);
+  EXPECT_EQ(counters().refused_buffers, 1u);
+}
+
+// Of Receives that have grown none is posted with a buffer from before, which is too small for it.
+TEST_F(ScarceMemory, ABufferFromBeforeTheGrowthIsNotPosted) {
+  ReceiveQueue queue(*memory, 2, 0, 4096);
+  ASSERT_TRUE(queue.prepare(false));
+  std::vector<ReceiveSlot*> slots;
+  for (const fabric::ReceiveWr& wr : queue.list())
+    slots.push_back(static_cast<ReceiveSlot*>(WorkTag::of(wr.wr_id).owner));
+  queue.list().clear();
+  queue.resize(16384);
+  Buffer used;
+  for (ReceiveSlot* slot : slots) {
+    queue.on_completion(*slot);
+    used = std::move(slot->buffer);  // with a call that is answered later
+    ASSERT_TRUE(queue.refill(*slot));
+  }
+  ASSERT_TRUE(queue.grown());
+  queue.keep_size();
+  // No large buffer is left for a slot.
+  queue.list().clear();
+  queue.on_completion(*slots[0]);
+  Buffer large = std::move(slots[0]->buffer);
+  EXPECT_FALSE(queue.refill(*slots[0]));
+  queue.give(std::move(used));
+  EXPECT_TRUE(queue.has_bare());
+  EXPECT_TRUE(queue.list().empty());
+  queue.give(std::move(large));
+  ASSERT_FALSE(queue.list().empty());
+  EXPECT_EQ((*queue.list().begin()).buffer.length, 16384u);
 }
 
 }  // namespace
