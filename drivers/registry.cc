@@ -32,11 +32,10 @@ Result<const Driver*> find_driver(std::string_view uri) {
 #ifndef RRDK_WITH_VERBS
   if (scheme == "verbs")
     return fail(Errc::kUnsupported,
-                std::string(uri) + ": this build has no driver for RDMA devices: install " +
-                    "libibverbs-dev and librdmacm-dev, then configure and build it again");
+                "this build has no driver for RDMA devices: install libibverbs-dev and "
+                "librdmacm-dev, then configure and build it again");
 #endif
-  return fail(Errc::kBadUri,
-              std::string(uri) + ": no driver for such an address; there are " + known);
+  return fail(Errc::kBadUri, "addresses begin with the name of a driver: " + known);
 }
 
 }  // namespace rrdk::fabric

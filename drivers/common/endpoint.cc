@@ -23,14 +23,14 @@ std::string_view without_mapping(std::string_view host) {
 
 }  // namespace
 
-Result<Endpoint4Or6> look_up(const std::string& host, uint16_t port, const std::string& uri) {
+Result<Endpoint4Or6> look_up(const std::string& host, uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
-    return fail(Errc::kNotFound, uri + ": " + ::gai_strerror(error));
+    return fail(Errc::kNotFound, ::gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
   Endpoint4Or6 endpoint;
   std::memcpy(&endpoint.storage, found->ai_addr, found->ai_addrlen);

@@ -19,8 +19,8 @@ struct Endpoint4Or6 {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 
-// Names are looked up, which can take a while. `uri` is for the message. Errors: kNotFound.
-Result<Endpoint4Or6> look_up(const std::string& host, uint16_t port, const std::string& uri);
+// Names are looked up, which can take a while. Errors: kNotFound.
+Result<Endpoint4Or6> look_up(const std::string& host, uint16_t port);
 
 // A copy of what another library holds; empty for other families.
 Endpoint4Or6 endpoint_of(const sockaddr* address);

@@ -40,10 +40,7 @@ Result<Address> parse_address(const std::string& text) {
   Result<base::Uri> uri = base::parse_uri(text);
   if (!uri)
     return tl::unexpected(uri.error());
-  auto bad = [&](std::string_view fault) {
-    std::string message = "address \"";
-    return fail(Errc::kBadUri, message.append(text).append("\": ").append(fault));
-  };
+  const auto bad = [](std::string fault) { return fail(Errc::kBadUri, std::move(fault)); };
   if (uri->host.empty())
     return bad("a host is missing, as in iwarp://127.0.0.1:20049");
   if (!uri->path.empty() && uri->path != "/")
@@ -67,7 +64,7 @@ Result<std::vector<Endpoint4Or6>> look_up(const Address& address, Lookup how) {
   const std::string port = std::to_string(address.port);
   const int error = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
   if (error != 0)
-    return fail(Errc::kNotFound, address.host + ": " + ::gai_strerror(error));
+    return fail(Errc::kNotFound, ::gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
   std::vector<Endpoint4Or6> places;
   for (const addrinfo* at = found; at != nullptr && places.size() != kMostPlaces;

@@ -59,6 +59,11 @@ int error_of(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
 }
 
+std::string why(int error) {
+  return std::string(std::strerror(error)) +
+         (error == ECONNREFUSED ? ": nobody listens there" : "");
+}
+
 // False: not all of it was taken, which a socket that carried nothing yet does not do to us.
 bool send_all(int socket, std::span<const std::byte> bytes) {
   const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -104,7 +109,7 @@ fabric::Event QueuePair::new_event(fabric::EventType type) const {
 
 // Tries the peer's places until one of them does not fail at once.
 Result<void> QueuePair::dial() {
-  Result<void> started = fail(Errc::kNotFound, asked_.host + ": it has no address");
+  Result<void> started = fail(Errc::kNotFound, "the name has no address");
   while (next_place_ != places_.size()) {
     far_ = places_[next_place_++];
     const Result<bool> up = open_socket();
@@ -136,8 +141,7 @@ Result<bool> QueuePair::open_socket() {
     error = error_of(socket_.get());
   if (error == 0 || error == EINPROGRESS)
     return error == 0;
-  return fail(code_of(error), to_text(far_) + ": " + std::strerror(error) +
-                                  (error == ECONNREFUSED ? ": nobody listens there" : ""));
+  return fail(code_of(error), place() + why(error));
 }
 
 Result<void> QueuePair::start_connect(const Address& address,
@@ -153,6 +157,7 @@ Result<void> QueuePair::start_connect(const Address& address,
   if (auto numeric = look_up(address, Lookup::kNumeric)) {
     places_ = std::move(*numeric);
   } else {
+    by_name_ = true;
     lookup_ = NameLookup::start(address);
     device_.control().set_ticking(*this, true);
     return {};
@@ -173,8 +178,8 @@ void QueuePair::take_lookup() {
   lookup_.reset();
   const Result<void> dialled = started ? dial() : started;
   if (!dialled)
-    connect_failed(fabric::EventType::kConnectFailed, dialled.error().code,
-                   dialled.error().message);
+    connect_failed(fabric::EventType::kConnectFailed, dialled.error().code, dialled.error().message,
+                   {}, /*has_place=*/true);
 }
 
 void QueuePair::on_ready() {
@@ -197,7 +202,7 @@ void QueuePair::tcp_connected() {
     device_.control().forget(*this);
     if (next_place_ != places_.size() && dial())
       return;
-    return connect_failed(fabric::EventType::kConnectFailed, code_of(error), std::strerror(error));
+    return connect_failed(fabric::EventType::kConnectFailed, code_of(error), why(error));
   }
   tcp_up_ = true;
   const bool enhanced = asked_.mpa_revision > 1;
@@ -313,7 +318,7 @@ Result<void> QueuePair::accept(base::Fd socket, const MpaFrame& request,
     socket_.reset();
     status_.store(Status::kError, std::memory_order_release);
     reported_ = true;  // the caller knows
-    return fail(Errc::kConnectionLost, to_text(far_) + " went away during the handshake");
+    return fail(Errc::kConnectionLost, "the peer went away during the handshake");
   }
   device_.control().emit(*this, new_event(fabric::EventType::kEstablished));
   return {};
@@ -360,11 +365,16 @@ void QueuePair::send_first() {
     partial_.length = 0;
 }
 
+// Which of a name's addresses it was.
+std::string QueuePair::place() const {
+  return by_name_ && far_.length != 0 ? to_text(far_) + ": " : "";
+}
+
 void QueuePair::connect_failed(fabric::EventType type, Errc code, const std::string& reason,
-                               std::span<const std::byte> private_data) {
+                               std::span<const std::byte> private_data, bool has_place) {
   fabric::Event event = new_event(type);
   event.code = code;
-  event.reason = (far_.length != 0 ? to_text(far_) : asked_.host) + ": " + reason;
+  event.reason = (has_place ? "" : place()) + reason;
   event.private_data_length =
       static_cast<uint32_t>(std::min(private_data.size(), event.private_data.size()));
   std::copy_n(private_data.begin(), event.private_data_length, event.private_data.begin());
@@ -419,7 +429,7 @@ void QueuePair::report_end() {
       new_event(was_up ? fabric::EventType::kDisconnected : fabric::EventType::kConnectFailed);
   event.code = was_up ? Errc::kConnectionLost : Errc::kShutdown;
   event.access_refused = end_ == End::kTerminated && access_refused_;
-  event.reason = to_text(far_) + ": " + reason();
+  event.reason = place() + reason();
   part();
   device_.control().emit(*this, std::move(event));
 }

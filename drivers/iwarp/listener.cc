@@ -110,7 +110,7 @@ class Visitor final : public drivers::Endpoint {
   std::list<drivers::Endpoint*>::iterator place_;
 };
 
-Result<base::Fd> listening_socket(const Endpoint4Or6& at, const std::string& uri) {
+Result<base::Fd> listening_socket(const Endpoint4Or6& at) {
   base::Fd socket(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket)
     return fail(Errc::kSystem, std::string("socket: ") + std::strerror(errno));
@@ -120,13 +120,13 @@ Result<base::Fd> listening_socket(const Endpoint4Or6& at, const std::string& uri
     return socket;
   switch (errno) {
     case EADDRINUSE:
-      return fail(Errc::kAddressInUse, uri + ": another server listens there");
+      return fail(Errc::kAddressInUse, "another server listens there");
     case EADDRNOTAVAIL:
-      return fail(Errc::kNotFound, uri + ": this host does not have the address");
+      return fail(Errc::kNotFound, "this host does not have the address");
     case EACCES:
-      return fail(Errc::kPermission, uri + ": ports below 1024 are for root");
+      return fail(Errc::kPermission, "ports below 1024 are for root");
     default:
-      return fail(Errc::kSystem, uri + ": " + std::strerror(errno));
+      return fail(Errc::kSystem, std::strerror(errno));
   }
 }
 
@@ -144,7 +144,7 @@ Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::st
       [](const Address& address) { return look_up(address, Lookup::kNames); });
   if (!places)
     return tl::unexpected(places.error());
-  Result<base::Fd> socket = listening_socket(places->front(), uri);
+  Result<base::Fd> socket = listening_socket(places->front());
   if (!socket)
     return tl::unexpected(socket.error());
   std::string bound = "iwarp://" + to_text(local_end(socket->get()));

@@ -240,8 +240,10 @@ class QueuePair final : public fabric::QueuePair,
   void tcp_connected();
   void read_reply();
   void take_reply(const MpaFrame& reply);
+  std::string place() const;
+  // `has_place`: the reason begins with it.
   void connect_failed(fabric::EventType type, Errc code, const std::string& reason,
-                      std::span<const std::byte> private_data = {});
+                      std::span<const std::byte> private_data = {}, bool has_place = false);
   Result<void> establish(const Agreement& agreed);
   void send_first();
   void part();
@@ -327,6 +329,7 @@ class QueuePair final : public fabric::QueuePair,
   Endpoint4Or6 far_;
   bool tcp_up_ = false;
   Address asked_;
+  bool by_name_ = false;                 // the address names no place itself
   std::shared_ptr<NameLookup> lookup_;   // while it is under way
   std::vector<Endpoint4Or6> places_;     // of the peer
   size_t next_place_ = 0;                // to be tried

@@ -81,19 +81,19 @@ Result<void> clear_path(const std::string& path) {
   if (::lstat(path.c_str(), &st) != 0)
     return {};
   if (!S_ISSOCK(st.st_mode))
-    return fail(Errc::kAddressInUse, path + " exists and is not a socket");
+    return fail(Errc::kAddressInUse, "it exists and is not a socket");
   const Fd probe = new_socket();
   const SocketAddress address(path);
   if (::connect(probe.get(), address.get(), address.length) == 0 || errno == EAGAIN)
-    return fail(Errc::kAddressInUse, "another server listens at " + path);
+    return fail(Errc::kAddressInUse, "another server listens there");
   if (errno == EPROTOTYPE)
-    return fail(Errc::kAddressInUse, path + " is the socket of something else");
+    return fail(Errc::kAddressInUse, "it is the socket of something else");
   if (errno == EACCES || errno == EPERM)
-    return fail(Errc::kPermission, path + because(errno));
+    return fail(Errc::kPermission, std::strerror(errno));
   if (errno != ECONNREFUSED)
-    return fail(Errc::kAddressInUse, path + because(errno));
+    return fail(Errc::kAddressInUse, std::strerror(errno));
   if (::unlink(path.c_str()) != 0 && errno != ENOENT)
-    return fail(Errc::kPermission, "cannot remove the stale socket " + path + because(errno));
+    return fail(Errc::kPermission, "cannot remove the stale socket" + because(errno));
   return {};
 }
 
@@ -141,23 +141,21 @@ Errc bind_error(int error) {
 
 Result<Address> parse_address(std::string_view uri) {
   if (!uri.starts_with(kScheme))
-    return fail(Errc::kBadUri, std::string(uri) + ": not a shm: address");
+    return fail(Errc::kBadUri, "not a shm: address");
   const size_t query = uri.find('?');
   std::string_view path = uri.substr(0, query).substr(kScheme.size());
   if (path.starts_with("//"))  // an empty authority: shm:///run/x.sock
     path.remove_prefix(2);
   if (path.empty() || path == "@")
-    return fail(Errc::kBadUri, std::string(uri) + ": names no socket; shm:/PATH is expected");
+    return fail(Errc::kBadUri, "names no socket; shm:/PATH is expected");
   if (path.find('\0') != std::string_view::npos)
     return fail(Errc::kBadUri, "the address contains a zero byte");
   if (path.size() > kMaxPath)
-    return fail(Errc::kBadUri, std::string(uri) + ": the path is longer than " +
-                                   std::to_string(kMaxPath) + " bytes");
+    return fail(Errc::kBadUri, "the path is longer than " + std::to_string(kMaxPath) + " bytes");
   Address address{.path = std::string(path)};
   if (query != std::string_view::npos && !take_option(uri.substr(query + 1), address))
-    return fail(Errc::kBadUri, std::string(uri) +
-                                   ": behind the path only peer_memory=SIZE is known, in bytes or "
-                                   "with K, M or G");
+    return fail(Errc::kBadUri,
+                "behind the path only peer_memory=SIZE is known, in bytes or with K, M or G");
   return address;
 }
 
@@ -171,22 +169,22 @@ Result<Fd> connect_socket(const std::string& path) {
   switch (errno) {
     case ENOENT:
     case ENOTDIR:
-      return fail(Errc::kNotFound, path + ": no such socket; is the server running?");
+      return fail(Errc::kNotFound, "no such socket; is the server running?");
     case ECONNREFUSED: {
       struct stat st{};
       if (!is_abstract(path) && ::lstat(path.c_str(), &st) == 0 && !S_ISSOCK(st.st_mode))
-        return fail(Errc::kNotAPeer, path + " is not a socket");
-      return fail(Errc::kNotFound, path + ": no server listens there");
+        return fail(Errc::kNotAPeer, "it is not a socket");
+      return fail(Errc::kNotFound, "no server listens there");
     }
     case EACCES:
     case EPERM:
-      return fail(Errc::kPermission, path + because(errno));
+      return fail(Errc::kPermission, std::strerror(errno));
     case EPROTOTYPE:
-      return fail(Errc::kNotAPeer, path + " is the socket of something else");
+      return fail(Errc::kNotAPeer, "it is the socket of something else");
     case EAGAIN:
-      return fail(Errc::kRefused, path + ": too many connections wait for the server");
+      return fail(Errc::kRefused, "too many connections wait for the server");
     default:
-      return fail(Errc::kSystem, path + because(errno));
+      return fail(Errc::kSystem, std::strerror(errno));
   }
 }
 
@@ -202,7 +200,7 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path) {
   }
   const SocketAddress address(path);
   if (::bind(fd.get(), address.get(), address.length) != 0)
-    return fail(bind_error(errno), "cannot listen at " + path + because(errno));
+    return fail(bind_error(errno), "cannot listen there" + because(errno));
   ListeningSocket socket(path, std::move(fd));
   struct stat st{};
   if (!is_abstract(path) && ::lstat(path.c_str(), &st) == 0) {

@@ -8,9 +8,7 @@ Result<Address> parse_address(const std::string& text) {
   Result<base::Uri> uri = base::parse_uri(text);
   if (!uri)
     return tl::unexpected(uri.error());
-  auto bad = [&](const std::string& fault) {
-    return fail(Errc::kBadUri, "address \"" + text + "\": " + fault);
-  };
+  const auto bad = [](const std::string& fault) { return fail(Errc::kBadUri, fault); };
   if (uri->host.empty())
     return bad("a host is missing, as in verbs://10.0.0.1:20049");
   if (!uri->path.empty() && uri->path != "/")
@@ -26,10 +24,11 @@ Result<Address> parse_address(const std::string& text) {
           "\" is no option; there are device=NAME and windows=no"));
   }
   Result<drivers::Endpoint4Or6> endpoint =
-      drivers::look_up(uri->host, uri->port.value_or(kDefaultPort), text);
+      drivers::look_up(uri->host, uri->port.value_or(kDefaultPort));
   if (!endpoint)
     return tl::unexpected(endpoint.error());
   address.endpoint = *endpoint;
+  address.by_name = drivers::host_of(*endpoint) != uri->host;
   return address;
 }
 

@@ -15,7 +15,8 @@ constexpr uint16_t kDefaultPort = 20049;
 
 struct Address {
   drivers::Endpoint4Or6 endpoint;
-  std::string device;  // as `rdma link` names it; empty: the one that the address leads to
+  bool by_name = false;  // which the address does not show
+  std::string device;    // as `rdma link` names it; empty: the one that the address leads to
   // The device's memory windows are not to be used, as if it had none: for one whose windows do not
   // work.
   bool without_windows = false;

@@ -69,18 +69,17 @@ std::string device_of(const drivers::Endpoint4Or6& at) {
 
 }  // namespace
 
-Result<std::string> choose_device(const Address& address, const std::string& uri) {
+Result<std::string> choose_device(const Address& address) {
   const std::vector<std::string> names = device_names();
   if (names.empty())
     return fail(Errc::kUnsupported,
-                uri +
-                    ": this host has no RDMA device (`rdma link` shows them): load its driver, "
-                    "make a software one (rdma link add NAME type rxe netdev IF), or use an "
-                    "address of shm: or iwarp:");
+                "this host has no RDMA device (`rdma link` shows them): load its driver, "
+                "make a software one (rdma link add NAME type rxe netdev IF), or use an "
+                "address of shm: or iwarp:");
   if (!address.device.empty()) {
     if (std::ranges::find(names, address.device) == names.end())
       return fail(Errc::kNotFound,
-                  uri + ": there is no device " + address.device + "; there are " + joined(names));
+                  "there is no device " + address.device + "; there are " + joined(names));
     return address.device;
   }
   std::string found = is_wildcard(address.endpoint) ? "" : device_of(address.endpoint);
@@ -88,7 +87,7 @@ Result<std::string> choose_device(const Address& address, const std::string& uri
     return found;
   if (names.size() == 1)
     return names.front();
-  return fail(Errc::kNotFound, uri + " leads to no RDMA device in particular: give one of " +
+  return fail(Errc::kNotFound, "it leads to no RDMA device in particular: give one of " +
                                    joined(names) + " as ?device=NAME");
 }
 

@@ -8,6 +8,6 @@
 namespace rrdk::verbs {
 
 // Its name. Can take some seconds. Errors: kUnsupported (there are no devices), kNotFound.
-Result<std::string> choose_device(const Address& address, const std::string& uri);
+Result<std::string> choose_device(const Address& address);
 
 }  // namespace rrdk::verbs

@@ -50,7 +50,7 @@ fabric::Event QueuePair::new_event(fabric::EventType type) const {
 }
 
 std::string QueuePair::error_text(const char* what, int error) const {
-  return drivers::to_text(far_) + ": " + what + ": " + std::strerror(std::abs(error));
+  return place_ + what + ": " + std::strerror(std::abs(error));
 }
 
 Result<void> QueuePair::start_connect(const Address& address,
@@ -61,6 +61,7 @@ Result<void> QueuePair::start_connect(const Address& address,
   if (Result<void> usable = device_.check_alive(); !usable)
     return usable;
   far_ = address.endpoint;
+  place_ = address.by_name ? drivers::to_text(far_) + ": " : "";
   Result<Id> id = device_.channel().create_id(*this);
   if (!id)
     return tl::unexpected(id.error());
@@ -129,7 +130,7 @@ void QueuePair::addr_resolved() {
   const std::string leads_to = ibv_get_device_name(id_->verbs->device);
   if (leads_to != device_.name())
     return connect_failed(fabric::EventType::kConnectFailed, Errc::kUnsupported,
-                          drivers::to_text(far_) + " is reached through " + leads_to +
+                          place_ + "it is reached through " + leads_to +
                               ", and this process uses " + device_.name() +
                               ": give its first verbs: address ?device=" + leads_to);
   if (rdma_resolve_route(id_.get(), kResolveStepMs) != 0)
@@ -186,7 +187,7 @@ Result<void> QueuePair::attach() {
 Result<void> QueuePair::post_kept() {
   const std::lock_guard lock(early_mutex_);
   if (early_closed_)
-    return fail(Errc::kShutdown, drivers::to_text(far_) + ": given up while connecting");
+    return fail(Errc::kShutdown, place_ + "given up while connecting");
   ReceiveChain chain;
   uint64_t number = receive_tail_ - early_.size();
   for (size_t i = 0; i < early_.size();) {
@@ -311,22 +312,21 @@ void QueuePair::give_up_id() noexcept {
 }
 
 void QueuePair::rejected(const CmEvent& event) {
-  const std::string who = drivers::to_text(far_);
   if (!device_.is_iwarp() && event.status == kRejInvalidServiceId)
     return connect_failed(fabric::EventType::kConnectFailed, Errc::kNotFound,
-                          who + ": nobody listens there");
+                          place_ + "nobody listens there");
   if (!device_.is_iwarp() && event.status != kRejConsumer)
     return connect_failed(
         fabric::EventType::kConnectFailed,
         event.status == kRejStaleConnection ? Errc::kConnectionLost : Errc::kRefused,
-        who + ": its connection manager refused, InfiniBand reason " +
+        place_ + "its connection manager refused, InfiniBand reason " +
             std::to_string(event.status));
   if (event.status == -ECONNREFUSED && event.private_data_length == 0)
     return connect_failed(fabric::EventType::kConnectFailed, Errc::kNotFound,
-                          who + ": nobody listens there");
+                          place_ + "nobody listens there");
   Counters::count(device_.counts().connects_rejected);
   connect_failed(fabric::EventType::kRejected, Errc::kRefused,
-                 who + ": the peer rejected the connection", event.data());
+                 place_ + "the peer rejected the connection", event.data());
 }
 
 void QueuePair::connect_failed(fabric::EventType type, Errc code, const std::string& reason,
@@ -348,8 +348,7 @@ void QueuePair::on_tick(Clock::time_point now) {
   switch (status_.load(std::memory_order_acquire)) {
     case Status::kConnecting:
       if (now > deadline_)
-        connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout,
-                       drivers::to_text(far_) + ": no answer");
+        connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout, place_ + "no answer");
       return;
     case Status::kError:
       if (!ended_.load(std::memory_order_acquire))
@@ -384,7 +383,7 @@ void QueuePair::report_end() {
   fabric::Event event = new_event(was_up_ || accepting_ ? fabric::EventType::kDisconnected
                                                         : fabric::EventType::kConnectFailed);
   event.code = end_ == End::kNeverConnected ? Errc::kShutdown : Errc::kConnectionLost;
-  event.reason = drivers::to_text(far_) + ": " + reason();
+  event.reason = place_ + reason();
   device_.control().emit(*this, std::move(event));
 }
 

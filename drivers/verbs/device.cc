@@ -72,8 +72,8 @@ Result<void> Device::start(std::string_view uri) {
     return tl::unexpected(address.error());
   prepare_for_fork();
   if (Result<void> up = control().start().and_then([&] { return channel_.open(control()); }); !up)
-    return fail(up.error().code, text + ": " + up.error().message);
-  Result<std::string> name = choose_device(*address, text);
+    return tl::unexpected(up.error());
+  Result<std::string> name = choose_device(*address);
   if (!name)
     return tl::unexpected(name.error());
   name_ = *name;
@@ -200,16 +200,16 @@ bool Device::is_infiniband(uint8_t port) const {
   return ibv_query_port(context_, port, &attr) == 0 && attr.link_layer == IBV_LINK_LAYER_INFINIBAND;
 }
 
-Result<void> Device::check_device(const Address& address, const std::string& uri) const {
+Result<void> Device::check_device(const Address& address) const {
   if (address.without_windows && !without_windows_)
     return fail(Errc::kUnsupported,
-                uri + ": " + name_ +
+                name_ +
                     " is in use with its memory windows: give windows=no to the "
                     "first verbs: address of this process");
   if (address.device.empty() || address.device == name_)
     return {};
-  return fail(Errc::kUnsupported, uri + ": the first verbs: address of this process led to " +
-                                      name_ + ", and one process uses one device");
+  return fail(Errc::kUnsupported, "the first verbs: address of this process led to " + name_ +
+                                      ", and one process uses one device");
 }
 
 Result<void> Device::check_alive() const {
@@ -248,9 +248,8 @@ Result<void> Device::connect(fabric::QueuePair& qp, const std::string& uri,
   Result<Address> address = parse_address(uri);
   if (!address)
     return tl::unexpected(address.error());
-  return check_device(*address, uri).and_then([&] {
-    return static_cast<QueuePair&>(qp).start_connect(*address, private_data);
-  });
+  return check_device(*address).and_then(
+      [&] { return static_cast<QueuePair&>(qp).start_connect(*address, private_data); });
 }
 
 void Device::add(QueuePair& qp) {

@@ -60,7 +60,7 @@ class Device final : public drivers::ControlledDevice, private drivers::Endpoint
   bool resizes_completion_queues() const { return resizes_completion_queues_; }
   const ibv_qp_cap& queue_pair_caps() const { return caps_; }
   // Errors: kUnsupported: the address asks for another device.
-  Result<void> check_device(const Address& address, const std::string& uri) const;
+  Result<void> check_device(const Address& address) const;
   // Errors: kSystem: it was removed, or failed.
   Result<void> check_alive() const;
   void add(QueuePair& qp);

@@ -17,19 +17,19 @@ namespace {
 
 constexpr int kBacklog = 1024;
 
-tl::unexpected<Error> listen_error(const std::string& uri, const char* call, int error) {
+tl::unexpected<Error> listen_error(const char* call, int error) {
   switch (error) {
     case EADDRINUSE:
-      return fail(Errc::kAddressInUse, uri + ": another server listens there");
+      return fail(Errc::kAddressInUse, "another server listens there");
     case EADDRNOTAVAIL:
-      return fail(Errc::kNotFound, uri + ": this host does not have the address");
+      return fail(Errc::kNotFound, "this host does not have the address");
     case ENODEV:
     case ENOENT:
-      return fail(Errc::kNotFound, uri + ": no RDMA device of this host has the address");
+      return fail(Errc::kNotFound, "no RDMA device of this host has the address");
     case EACCES:
-      return fail(Errc::kPermission, uri + ": ports below 1024 are for root");
+      return fail(Errc::kPermission, "ports below 1024 are for root");
     default:
-      return fail(Errc::kSystem, uri + ": " + call + ": " + std::strerror(error));
+      return fail(Errc::kSystem, std::string(call) + ": " + std::strerror(error));
   }
 }
 
@@ -47,7 +47,7 @@ Result<void> Listener::open(const std::string& uri) {
   Result<Address> address = parse_address(uri);
   if (!address)
     return tl::unexpected(address.error());
-  if (Result<void> fits = device_.check_device(*address, uri); !fits)
+  if (Result<void> fits = device_.check_device(*address); !fits)
     return fits;
   Result<Id> id = device_.channel().create_id(*this);
   if (!id)
@@ -56,12 +56,13 @@ Result<void> Listener::open(const std::string& uri) {
   int on = 1;  // connections of a server that went away do not keep its port
   (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on));
   if (rdma_bind_addr(id_.get(), address->endpoint.get()) != 0)
-    return listen_error(uri, "rdma_bind_addr", errno);
+    return listen_error("rdma_bind_addr", errno);
   if (id_->verbs != nullptr && device_.name() != ibv_get_device_name(id_->verbs->device))
-    return fail(Errc::kUnsupported, uri + " belongs to " + ibv_get_device_name(id_->verbs->device) +
+    return fail(Errc::kUnsupported, std::string("it belongs to ") +
+                                        ibv_get_device_name(id_->verbs->device) +
                                         ", and this process uses " + device_.name());
   if (rdma_listen(id_.get(), kBacklog) != 0)
-    return listen_error(uri, "rdma_listen", errno);
+    return listen_error("rdma_listen", errno);
   uri_ = "verbs://" + drivers::to_text(local_end(*id_));
   if (!address->device.empty())
     uri_ += "?device=" + address->device;
@@ -122,7 +123,7 @@ Result<void> ConnectRequest::accept(fabric::QueuePair& qp,
     return checked;
   if (gone_) {
     Counters::count(device_.counts().requests_refused);
-    return fail(Errc::kConnectionLost, peer() + " went away during the handshake");
+    return fail(Errc::kConnectionLost, "the peer went away during the handshake");
   }
   return static_cast<QueuePair&>(qp).accept(std::move(id_), asked_, private_data);
 }

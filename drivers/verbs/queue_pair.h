@@ -220,6 +220,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   // The control thread's.
   std::vector<std::byte> private_data_;
   drivers::Endpoint4Or6 far_;
+  std::string place_;  // which of a name's addresses it is, and ": "; for messages
   drivers::Clock::time_point deadline_;
   bool accepting_ = false;
   bool reported_ = false;

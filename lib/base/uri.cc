@@ -15,8 +15,12 @@ bool is_scheme_character(char c) {
   return is_letter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
 }
 
-tl::unexpected<Error> bad(std::string_view text, const std::string& fault) {
-  return fail(Errc::kBadUri, "address \"" + std::string(text) + "\": " + fault);
+bool is_control(char c) {
+  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+}
+
+tl::unexpected<Error> bad(const std::string& fault) {
+  return fail(Errc::kBadUri, fault);
 }
 
 // RFC 3986 section 3.1. Takes "scheme:" off the front of `rest`.
@@ -84,13 +88,12 @@ void parse_query(std::string_view text, Uri& uri) {
 }  // namespace
 
 Result<Uri> parse_uri(std::string_view text) {
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (std::any_of(text.begin(), text.end(), is_control))
-    return fail(Errc::kBadUri, "the address contains a control character");
+    return bad("the address contains a control character");
   Uri uri;
   std::string_view rest = text;
   if (!take_scheme(rest, uri.scheme))
-    return bad(text, "it does not begin with a scheme, as in shm:/run/rrdk.sock");
+    return bad("it does not begin with a scheme, as in shm:/run/rrdk.sock");
   const size_t question = std::min(rest.find('?'), rest.size());
   const std::string_view query = rest.substr(question);
   rest = rest.substr(0, question);
@@ -101,17 +104,23 @@ Result<Uri> parse_uri(std::string_view text) {
     std::string_view port;
     const std::string fault = split_authority(rest.substr(0, slash), uri.host, port);
     if (!fault.empty())
-      return bad(text, fault);
+      return bad(fault);
     if (!port.empty() && !(uri.port = parse_port(port)))
-      return bad(text, "the port is no number from 0 to 65535");
+      return bad("the port is no number from 0 to 65535");
     rest.remove_prefix(slash);
   }
   uri.path = rest;
   if (uri.host.empty() && uri.path.empty())
-    return bad(text, "nothing follows the scheme");
+    return bad("nothing follows the scheme");
   if (!query.empty())
     parse_query(query.substr(1), uri);
   return uri;
+}
+
+Error about(std::string_view address, const Error& error) {
+  std::string text = address.empty() ? "\"\"" : std::string(address);
+  std::replace_if(text.begin(), text.end(), is_control, '?');
+  return {error.code, text + ": " + error.message};
 }
 
 }  // namespace rrdk::base

@@ -22,7 +22,11 @@ struct Uri {
   std::vector<std::pair<std::string, std::string>> query;  // in order; "?a=1&b" gives b ""
 };
 
-// Errors: kBadUri, naming the address and the fault.
+// Errors: kBadUri, naming the fault, not the address.
 Result<Uri> parse_uri(std::string_view text);
+
+// `error` with the address that it is about before its message. Who is asked for an address by a
+// user says this once; what is below leaves it out.
+Error about(std::string_view address, const Error& error);
 
 }  // namespace rrdk::base

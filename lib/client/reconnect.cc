@@ -238,25 +238,9 @@ void ClientConnection::Impl::give_up() {
   finish();
 }
 
-namespace {
-
-// A driver's reason begins with the address that it is about. Where the peer's URI has that, once
-// is enough; an address that a name was resolved to is left there.
-std::string_view without_address_of(std::string_view peer, std::string_view reason) {
-  for (size_t end; (end = reason.find(": ")) != std::string_view::npos;) {
-    size_t at = peer.find(reason.substr(0, end));
-    if (at == std::string_view::npos || (at != 0 && peer[at - 1] != '/'))
-      break;
-    reason.remove_prefix(end + 2);
-  }
-  return reason;
-}
-
-}  // namespace
-
 void ClientConnection::Impl::set_error(Errc code, const std::string& reason) {
   std::lock_guard lock(error_mutex_);
-  error_ = {code, peer() + ": " + std::string(without_address_of(peer(), reason))};
+  error_ = {code, peer() + ": " + reason};
 }
 
 // No link is there, and none will be.

@@ -190,7 +190,7 @@ struct Event {
   // fabric does not acknowledge (Capabilities::acknowledges) nothing else tells of that: the Write
   // had completed.
   bool access_refused = false;
-  std::string reason;  // for people
+  std::string reason;  // for people, who are told the peer besides
 };
 
 // How often something went wrong or slow; `name` is a literal.

@@ -19,7 +19,9 @@ struct Driver {
 // In drivers/registry.cc: the one list of what was built.
 std::span<const Driver* const> drivers();
 
-// Errors: kBadUri, naming the schemes there are.
+// Errors: kBadUri, naming the schemes there are; kUnsupported. Neither here nor in fabric::Device
+// do messages repeat the address: who asked names it (base::about()). Where a name has several
+// addresses, they say which of these.
 Result<const Driver*> find_driver(std::string_view uri);
 
 }  // namespace rrdk::fabric

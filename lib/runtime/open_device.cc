@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/uri.h"
 #include "mem/memory_impl.h"
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
@@ -40,7 +41,7 @@ Result<fabric::Listener*> OpenDevice::listen(const std::string& uri, Acceptor& a
   std::lock_guard lock(mutex_);
   auto listener = device_->listen(uri);
   if (!listener)
-    return tl::unexpected(listener.error());
+    return tl::unexpected(base::about(uri, listener.error()));
   listening_.push_back({std::move(*listener), &acceptor});
   return listening_.back().listener.get();
 }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/forked.h"
 #include "base/log.h"
+#include "base/uri.h"
 #include "fabric/driver.h"
 #include "mem/memory_impl.h"
 #include "rrdk/eal.h"
@@ -128,7 +129,7 @@ Result<void> Runtime::Impl::start() {
 Result<OpenDevice*> Runtime::Impl::device(const std::string& uri) {
   auto driver = fabric::find_driver(uri);
   if (!driver)
-    return tl::unexpected(driver.error());
+    return tl::unexpected(base::about(uri, driver.error()));
   std::lock_guard lock(devices_mutex);
   for (auto& open : devices) {
     if (open->scheme() == (*driver)->scheme)
@@ -136,7 +137,7 @@ Result<OpenDevice*> Runtime::Impl::device(const std::string& uri) {
   }
   auto device = (*driver)->open(memory, uri);
   if (!device)
-    return tl::unexpected(device.error());
+    return tl::unexpected(base::about(uri, device.error()));
   devices.push_back(
       std::make_unique<OpenDevice>(std::string((*driver)->scheme), std::move(*device)));
   OpenDevice* open = devices.back().get();

@@ -310,6 +310,44 @@ class Sleeper {
   std::thread thread_;
 };
 
+size_t times(const std::string& what, const std::string& in) {
+  size_t count = 0;
+  for (size_t at = in.find(what); at != std::string::npos; at = in.find(what, at + 1))
+    ++count;
+  return count;
+}
+
+TEST(WrongAddress, IsNamedOnceAndInFront) {
+  struct Wrong {
+    std::string uri;
+    std::string place;  // in it: what a message could say a second time
+    bool may_serve = false;
+  };
+  World world(Cores::kDedicated);
+  for (const auto& [uri, place, may_serve] :
+       {Wrong{"nonsense:/x", "nonsense"}, Wrong{"shm:", "shm::"},
+        Wrong{"/run/x.sock", "/run/x.sock"},
+        Wrong{"shm:/nowhere/at/all.sock", "/nowhere/at/all.sock"},
+        Wrong{"iwarp://127.0.0.1:1", "127.0.0.1", true}, Wrong{"iwarp://h/path", "h/path"},
+        Wrong{"iwarp://192.0.2.1.example.invalid:2049", "192.0.2.1"},
+        Wrong{"iwarp://h:99999", "99999"}, Wrong{"iwarp://h?crc=7", "iwarp://h"}}) {
+    SCOPED_TRACE(uri);
+    const auto connection = world.client->connect(uri);
+    ASSERT_FALSE(connection);
+    EXPECT_TRUE(connection.error().message.starts_with(uri + ": ")) << connection.error().message;
+    EXPECT_EQ(times(place, connection.error().message), 1u) << connection.error().message;
+    if (may_serve)
+      continue;
+    const auto listening = world.server->listen(uri);
+    ASSERT_FALSE(listening);
+    EXPECT_TRUE(listening.error().message.starts_with(uri + ": ")) << listening.error().message;
+    EXPECT_EQ(times(place, listening.error().message), 1u) << listening.error().message;
+  }
+  const auto nothing = world.client->connect("");
+  ASSERT_FALSE(nothing);
+  EXPECT_TRUE(nothing.error().message.starts_with("\"\": ")) << nothing.error().message;
+}
+
 TEST(NobodyPolls, ConnectEndsInTime) {
   World world({.embedded_cores = 1}, {}, {});
   auto hasty = std::move(Client::create(*world.runtime, {.connect_timeout_ms = 20}).value());

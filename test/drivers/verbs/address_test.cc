@@ -79,7 +79,7 @@ TEST(Open, WithoutRdmaSaysWhatToDo) {
   const auto device = fabric::find_driver(uri).value()->open(fabric::test::test_memory(), uri);
   ASSERT_FALSE(device);
   EXPECT_EQ(device.error().code, Errc::kUnsupported);
-  for (const char* part : {uri.c_str(), "no RDMA", "rdma_ucm", "iwarp:"})
+  for (const char* part : {"no RDMA", "rdma_ucm", "iwarp:"})
     EXPECT_NE(device.error().message.find(part), std::string::npos) << device.error().message;
 }
 
