@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -27,31 +27,16 @@ namespace {
 
 constexpr int kServerEndMs = 10'000;
 
-// A place for the socket that nobody else uses; gone with the object.
-class SocketFolder {
- public:
-  SocketFolder() {
-    const char* parent = std::getenv("TMPDIR");
-    path_ = std::string(parent != nullptr ? parent : "/tmp") + "/testrpc-XXXXXX";
-    made_ = mkdtemp(path_.data()) != nullptr;
-  }
-  ~SocketFolder() {
-    if (!made_)
-      return;
-    unlink((path_ + "/socket").c_str());
-    rmdir(path_.c_str());
-  }
-  SocketFolder(const SocketFolder&) = delete;
-  SocketFolder& operator=(const SocketFolder&) = delete;
-
-  bool made() const { return made_; }
-  std::string uri() const { return "shm:" + path_ + "/socket"; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  bool made_;
-};
+// A socket of the abstract name space (unix(7)): however we end, nothing of it is left.
+std::string own_uri() {
+  uint64_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != sizeof number)
+    number = static_cast<uint64_t>(Runtime::now_ns());
+  char uri[64];
+  std::snprintf(uri, sizeof uri, "shm:@testrpc-%d-%016llx", getpid(),
+                static_cast<unsigned long long>(number));
+  return uri;
+}
 
 // Reads the whole object; false at the end of the pipe or when it takes too long.
 bool read_object(int fd, void* to, size_t size, int timeout_ms) {
@@ -163,9 +148,6 @@ void print_placement(const std::string& uri, const Placement& placement) {
 int run_self(const Options& given, JsonFile& json) {
   catch_stop_signals();  // before there is anything to clean up
   Options options = given;
-  SocketFolder folder;
-  if (!folder.made())
-    return complain(("cannot make a folder like " + folder.path()).c_str());
   SharedPage* page = make_page();
   int ends[2];
   if (page == nullptr || pipe2(ends, O_CLOEXEC) != 0)
@@ -176,7 +158,9 @@ int run_self(const Options& given, JsonFile& json) {
   uint32_t window = options.interactive ? 64 : largest_window(plan);
 
   ServerSetup server;
-  server.uri = options.uri.empty() ? folder.uri() : options.uri;
+  server.uri = options.uri.empty() ? own_uri() : options.uri;
+  // Any user of the host could connect to an abstract socket.
+  server.only_client = options.uri.empty() ? getpid() : 0;
   server.scale = {options.connections, window, size};
   server.page = page;
   Options of_server = options;

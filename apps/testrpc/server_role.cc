@@ -68,6 +68,12 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   server_options.max_chunk_bytes =
       std::max(server_options.max_chunk_bytes, largest_message(setup.scale.max_size));
   server_options.rfc5666 = {.enabled = options.rfc5666, .align = kAlign};
+  if (setup.only_client != 0) {
+    server_options.admit = [](const std::string& peer, void* pid) {
+      return peer.starts_with("pid " + std::to_string(*static_cast<const pid_t*>(pid)) + " ");
+    };
+    server_options.admit_argument = const_cast<pid_t*>(&setup.only_client);
+  }
   Result<std::unique_ptr<Server>> server = Server::create(*s.runtime, server_options);
   if (!server)
     return tl::unexpected(server.error());

@@ -1,6 +1,8 @@
 // Serving the perf program.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <string>
 
@@ -17,6 +19,7 @@ struct ServerSetup {
   int cpu = -1;  // to pin the main thread to
   std::vector<int> worker_cpus;
   SharedPage* page = nullptr;  // of --self
+  pid_t only_client = 0;       // the one process that may connect over shm:; 0: whoever can
   std::function<void(const std::string& uri)> on_listening;
 };
 

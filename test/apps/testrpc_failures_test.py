@@ -234,6 +234,19 @@ class Deaths(harness.Case):
         self.assertLessEqual(int(errors[1]), 16)
         self.assertIn("pools whole: yes", client.output)
 
+    def test_self_that_is_killed_leaves_nothing_and_admits_nobody_else(self):
+        testrpc = self.start(f"TMPDIR={self.folder}", harness.TESTRPC, "--self", *LOAD,
+                             program="env")
+        testrpc.wait_for_line("RPC/s")
+        self.assertEqual(os.listdir(self.folder), [])
+        uri = re.search(r"^shm:@testrpc-\S+(?=;)", testrpc.output, re.MULTILINE)
+        self.assertTrue(uri, testrpc.describe())
+        other = self.run_testrpc("--client", uri[0], *CALL)
+        self.assert_fails_with_one_line(other, "rejected")
+        testrpc.send(signal.SIGKILL)
+        testrpc.wait()
+        self.assertEqual(os.listdir(self.folder), [])
+
     def test_server_that_hangs_makes_calls_time_out(self):
         server = self.start_server()
         client = self.start("--client", self.uri, "--engine", "null", "--window", "4",
