@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -34,9 +35,6 @@ void wake(int wake_socket) noexcept {
 }
 
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
-  Result<SharedMemory> page = create_shared("rrdk-doorbells", kDoorbellBytes, Writers::kBoth);
-  if (!page)
-    return tl::unexpected(page.error());
   Fd own_waker(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!own_waker)
     return fail(Errc::kSystem, std::string("eventfd: ") + std::strerror(errno));
@@ -45,22 +43,41 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
     return fail(Errc::kSystem, std::string("epoll_create1: ") + std::strerror(errno));
   if (Result<void> added = add_to(wakers.get(), own_waker.get()); !added)
     return tl::unexpected(added.error());
-  return std::unique_ptr<CompletionQueue>(
-      new CompletionQueue(std::move(*page), std::move(own_waker), std::move(wakers)));
+  std::unique_ptr<CompletionQueue> queue(
+      new CompletionQueue(std::move(own_waker), std::move(wakers)));
+  if (Result<int> own = queue->doorbells_for(::geteuid()); !own)
+    return tl::unexpected(own.error());
+  return queue;
 }
 
-CompletionQueue::CompletionQueue(SharedMemory page, Fd own_waker, Fd wakers)
-    : page_memory_(std::move(page)),
-      page_(reinterpret_cast<DoorbellPage*>(page_memory_.mapping.base())),
-      own_waker_(std::move(own_waker)),
-      wakers_(std::move(wakers)) {}
+CompletionQueue::CompletionQueue(Fd own_waker, Fd wakers)
+    : own_waker_(std::move(own_waker)), wakers_(std::move(wakers)) {}
+
+// A new page says that nobody sleeps, even if we do. Its first peer's queue pair rings the first
+// page when it is established (QueuePair::attach()), after which the sleeper looks at all of them.
+Result<int> CompletionQueue::doorbells_for(uid_t user) {
+  const std::lock_guard lock(mutex_);
+  auto known = std::ranges::find(users_, user, &UsersPage::user);
+  if (known != users_.end())
+    return known->memory.fd.get();
+  if (users_.size() == kMaxPages)
+    return users_.back().memory.fd.get();
+  Result<SharedMemory> page = create_shared("rrdk-doorbells", kDoorbellBytes, Writers::kBoth);
+  if (!page)
+    return tl::unexpected(page.error());
+  users_.push_back({user, std::move(*page)});
+  const SharedMemory& added = users_.back().memory;
+  pages_[users_.size() - 1] = reinterpret_cast<DoorbellPage*>(added.mapping.base());
+  num_pages_.store(static_cast<uint32_t>(users_.size()), std::memory_order_release);
+  return added.fd.get();
+}
 
 Result<void> CompletionQueue::wake_by(int receiver) {
   return add_to(wakers_.get(), receiver);
 }
 
 void CompletionQueue::ring(uint32_t bit) noexcept {
-  if (!set_bit(*page_, bit))
+  if (!set_bit(*pages_[0], bit))
     return;
   const uint64_t one = 1;
   (void)!::write(own_waker_.get(), &one, sizeof(one));
@@ -89,7 +106,8 @@ void CompletionQueue::remove(QueuePair& qp, uint32_t bit) {
 }
 
 void CompletionQueue::disarm() {
-  page_->sleeping.store(0, std::memory_order_relaxed);
+  for (DoorbellPage* page : pages())
+    page->sleeping.store(0, std::memory_order_relaxed);
   // Bounded: a peer that floods its socket only makes the next sleep a short one.
   constexpr int kMostTokens = 16;
   std::array<epoll_event, 64> ready;

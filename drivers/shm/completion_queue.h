@@ -3,11 +3,15 @@
 // cannot overflow.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <vector>
 
 #include "drivers/shm/doorbell.h"
 #include "drivers/shm/mapping.h"
@@ -36,21 +40,33 @@ class CompletionQueue final : public fabric::CompletionQueue {
   // Any thread: the same by way of the doorbell.
   void ring(uint32_t bit) noexcept;
 
-  int doorbell_fd() const { return page_memory_.fd.get(); }
+  // Control path: the descriptor of the doorbell page for peers of this user.
+  Result<int> doorbells_for(uid_t user);
   // Control path: what arrives at `receiver` wakes the sleeper, until the descriptor is closed.
   Result<void> wake_by(int receiver);
 
  private:
-  CompletionQueue(SharedMemory page, Fd own_waker, Fd wakers);
-  void take_doorbells() noexcept;
+  // Of so many users; the rest share the last. A poll looks at each page.
+  static constexpr uint32_t kMaxPages = 64;
+
+  CompletionQueue(Fd own_waker, Fd wakers);
+  std::span<DoorbellPage* const> pages() const noexcept {
+    return std::span(pages_).first(num_pages_.load(std::memory_order_acquire));
+  }
+  void take_doorbells(DoorbellPage& page) noexcept;
   void sweep() noexcept;
   void deactivate(size_t position) noexcept;
   bool rest_all() noexcept;
 
-  SharedMemory page_memory_;
-  DoorbellPage* page_;
-  Fd own_waker_;  // an eventfd, for our own threads
-  Fd wakers_;     // an epoll set: that, and the receiving end of each peer's wake-up socket
+  struct UsersPage {
+    uid_t user;
+    SharedMemory memory;
+  };
+  std::array<DoorbellPage*, kMaxPages> pages_{};  // the first is our own user's
+  std::atomic<uint32_t> num_pages_{0};
+  std::vector<UsersPage> users_;  // under `mutex_`
+  Fd own_waker_;                  // an eventfd, for our own threads
+  Fd wakers_;  // an epoll set: that, and the receiving end of each peer's wake-up socket
 
   std::array<QueuePair*, kMaxQueuePairs> active_;
   size_t active_count_ = 0;
@@ -58,7 +74,7 @@ class CompletionQueue final : public fabric::CompletionQueue {
   uint32_t polls_ = 0;  // for the sweep
   uint32_t swept_ = 0;  // bit that the sweep looks at next
 
-  std::mutex mutex_;                    // of the assignment of bits
+  std::mutex mutex_;                    // of the assignment of bits, and of pages
   std::atomic<uint32_t> bits_used_{0};  // bits from here on were never assigned
   std::array<std::atomic<QueuePair*>, kMaxQueuePairs> queue_pairs_{};
 };

@@ -15,8 +15,10 @@ constexpr uint32_t kSweepInterval = 64;
 }  // namespace
 
 uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
-  if (page_->summary.load(std::memory_order_relaxed) != 0) [[unlikely]]
-    take_doorbells();
+  for (DoorbellPage* page : pages()) {
+    if (page->summary.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      take_doorbells(*page);
+  }
   if (++polls_ % kSweepInterval == 0) [[unlikely]]
     sweep();
   uint32_t n = 0;
@@ -37,11 +39,11 @@ uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
   return n;
 }
 
-void CompletionQueue::take_doorbells() noexcept {
-  uint64_t words = page_->summary.exchange(0, std::memory_order_seq_cst);
+void CompletionQueue::take_doorbells(DoorbellPage& page) noexcept {
+  uint64_t words = page.summary.exchange(0, std::memory_order_seq_cst);
   for (; words != 0; words &= words - 1) {
     const auto word = static_cast<uint32_t>(std::countr_zero(words));
-    uint64_t bits = page_->words[word].exchange(0, std::memory_order_seq_cst);
+    uint64_t bits = page.words[word].exchange(0, std::memory_order_seq_cst);
     for (; bits != 0; bits &= bits - 1) {
       const auto bit = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
       if (QueuePair* qp = queue_pairs_[bit].load(std::memory_order_acquire))
@@ -84,11 +86,16 @@ bool CompletionQueue::rest_all() noexcept {
 }
 
 bool CompletionQueue::arm() {
-  page_->sleeping.store(1, std::memory_order_seq_cst);
+  for (DoorbellPage* page : pages())
+    page->sleeping.store(1, std::memory_order_seq_cst);
   // A peer either sees that we sleep, or has rung before this looks.
-  if (rest_all() && page_->summary.load(std::memory_order_seq_cst) == 0)
+  bool quiet = rest_all();
+  for (DoorbellPage* page : pages())
+    quiet = quiet && page->summary.load(std::memory_order_seq_cst) == 0;
+  if (quiet)
     return true;
-  page_->sleeping.store(0, std::memory_order_relaxed);
+  for (DoorbellPage* page : pages())
+    page->sleeping.store(0, std::memory_order_relaxed);
   return false;
 }
 

@@ -93,7 +93,10 @@ Result<void> QueuePair::send_handshake(MessageType type, std::span<const std::by
   message.reads = reads_;
   message.doorbell_bit = bit_;
   put_private_data(message, private_data);
-  const std::array<int, kConnectDescriptors> descriptors = {segment_.fd.get(), cq_.doorbell_fd(),
+  Result<int> doorbells = cq_.doorbells_for(socket_.user());
+  if (!doorbells)
+    return tl::unexpected(doorbells.error());
+  const std::array<int, kConnectDescriptors> descriptors = {segment_.fd.get(), *doorbells,
                                                             wake_up_.sender.get()};
   if (send_message(socket_.get(), message, descriptors) != SendResult::kSent)
     return fail(Errc::kConnectionLost, "the peer went away during the handshake");

@@ -1,7 +1,8 @@
-// The doorbell page of a completion queue: how peers say "look at queue pair N" when it is not
-// being polled. It is the only memory that several processes write, so it is only a hint: a peer
-// that scribbles here can delay others, never more (CompletionQueue::poll also looks at every queue
-// pair in turn).
+// The doorbell pages of a completion queue: how peers say "look at queue pair N" when it is not
+// being polled. They are the only memory that several processes write, so they are only a hint.
+// Each user's processes have a page of their own: a peer that scribbles here can take wake-ups away
+// from processes that it could kill as well, and have queue pairs of others looked at in vain. Nor
+// are those wake-ups lost for ever: CompletionQueue::poll also looks at every queue pair in turn.
 #pragma once
 
 #include <array>

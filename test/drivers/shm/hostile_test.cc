@@ -2,7 +2,9 @@
 #include "test/drivers/shm/hostile_test.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -327,6 +329,36 @@ TEST_F(Hostile, APeerThatIsGoneBeforeItIsAcceptedMakesNoEvent) {
     honest_.server.pump();
   EXPECT_TRUE(honest_.server.events.empty());
   expect_bystanders_unharmed();
+}
+
+// The sleeper's word that it sleeps, and the bells that were rung, are its user's alone.
+TEST_F(Hostile, TheDoorbellsOfOtherUsersAreOutOfReach) {
+  constexpr uid_t kNobody = 65534;
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "only root can connect as another user";
+  ASSERT_EQ(::chmod(parse_address(honest_.uri).value().path.c_str(), 0777), 0);
+  ASSERT_EQ(::seteuid(kNobody), 0);
+  RawPeer peer(honest_.server, honest_.uri);
+  ASSERT_EQ(::seteuid(0), 0);
+  peer.establish();
+  auto* page = reinterpret_cast<DoorbellPage*>(peer.peer.doorbell_page.base());
+  Buffer buffer = test_memory().get(4096);
+  std::array<Completion, 8> out;
+  fabric::CompletionQueue& cq = *honest_.server.cq;
+  honest_.post_receives(*honest_.server_qp, 1);
+  for (int i = 0; i < 3000; ++i)
+    cq.poll(out);
+  ASSERT_TRUE(cq.arm());
+  page->sleeping.store(0);
+  const fabric::SendWr wr = send_wr(1, {buffer.first(10)});
+  ASSERT_EQ(honest_.client_qp->post_send(std::span(&wr, 1)), 1u);
+  for (auto& word : page->words)
+    word.store(0);
+  page->summary.store(0);
+  pollfd wake{cq.wake_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&wake, 1, 0), 1) << "the sleeper is not woken";
+  cq.disarm();
+  EXPECT_EQ(cq.poll(out), 1u) << "it does not see why";
 }
 
 TEST_F(Hostile, ScribblingOnTheDoorbellsDisturbsNobody) {
