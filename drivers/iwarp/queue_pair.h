@@ -58,6 +58,7 @@ class QueuePair final : public fabric::QueuePair,
   void release_key(uint32_t key) override;
   void disconnect() override { fail_with(End::kDisconnected); }
   uint32_t reads_allowed() const override { return agreed_.ord; }
+  uint64_t read_bytes() const override { return read_bytes_; }
   std::string peer() const override;
 
   // --- for the completion queue, its thread ---
@@ -292,6 +293,7 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t fault_read_ = 0;     // of the peer's, whose key died under it
   uint64_t read_head_ = 0;      // oldest record that may be a Read without its data
   uint32_t read_received_ = 0;  // bytes of its data
+  uint64_t read_bytes_ = 0;     // of all Reads
   std::vector<Response> responses_;
   uint64_t response_mask_;
   uint64_t response_tail_ = 0;

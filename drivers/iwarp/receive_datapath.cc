@@ -168,6 +168,8 @@ void QueuePair::took(uint32_t length) noexcept {
       in_.crc = add_crc(in_.crc, static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
   }
   in_.left -= length;
+  if (in_.sink == Sink::kRead)
+    read_bytes_ += length;
   if (in_.left == 0)
     in_.stage = Stage::kTrailer;
 }

@@ -90,7 +90,8 @@ struct QueuePairOptions {
   void* owner = nullptr;              // comes back in completions and events
 };
 
-// Where remote keys of one connection come from; apart, because it is all that the engine needs.
+// Where remote keys of one connection come from, and how far its Reads are; apart, because it is
+// all that the engine needs.
 class RemoteKeys {
  public:
   // Takes unused keys for kBindKey, all of keys.size() or none. Unpredictable, and never a value
@@ -105,6 +106,9 @@ class RemoteKeys {
   // Gives a key back, after its invalidation completed or the queue pair is in error with nothing
   // of the peer's in progress (its kDisconnected event was delivered).
   virtual void release_key(uint32_t key) = 0;
+  // How many bytes of data RDMA Reads have brought so far, those still in flight too. 0 for ever:
+  // the device tells only when a Read is complete.
+  virtual uint64_t read_bytes() const { return 0; }
 
  protected:
   ~RemoteKeys() = default;

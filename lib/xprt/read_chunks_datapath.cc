@@ -143,7 +143,7 @@ bool Responder::post_read(Incoming& call) noexcept {
 
 void Responder::on_read_completed(Incoming& call, uint32_t bytes) noexcept {
   link_.sends.complete_read();
-  progress_ += bytes;
+  completed_ += bytes;
   --call.reads_posted;
   if (call.reads_posted != 0)
     return;
@@ -154,12 +154,17 @@ void Responder::on_read_completed(Incoming& call, uint32_t bytes) noexcept {
 }
 
 // Buffers that others wait for are not for a peer that lets them lie (RFC 5666 section 11). Bytes
-// count, so that data which comes in tiny Reads, one now and then, does not pass for progress.
+// count, so that data which comes in tiny Reads, one now and then, does not pass for progress; and
+// bytes of Reads in flight where the device knows of them, so that a large Read which comes slowly
+// does.
 void Responder::check_progress(uint64_t now_ns) noexcept {
   uint64_t last_ns = std::exchange(progress_tick_ns_, now_ns);
   bool was_away = now_ns - last_ns > link_.options.progress_wait_ns / 4;  // our core, not the peer
-  if (progress_since_ns_ == 0 || was_away || progress_ > reading_bytes_ / kSlowestParts) {
-    progress_ = 0;
+  uint64_t arrived = link_.keys.read_bytes();
+  uint64_t progress = std::max(completed_, arrived - arrived_before_);
+  if (progress_since_ns_ == 0 || was_away || progress > reading_bytes_ / kSlowestParts) {
+    completed_ = 0;
+    arrived_before_ = arrived;
     progress_since_ns_ = now_ns;
   } else if (now_ns - progress_since_ns_ >= link_.options.progress_wait_ns &&
              link_.borrower.pressed(shortage_) && !link_.wants_disconnect) {

@@ -172,10 +172,13 @@ class Responder {
   const Incoming* held_up_ = nullptr;  // the front of wait_turn_, if bytes or buffers hold it up
   // What the front of wait_buffers_ waits for, as others see it.
   mem::Shortage shortage_ = mem::Shortage::kNone;
-  uint64_t reading_bytes_ = 0;      // of calls in kReading
-  uint64_t progress_ = 0;           // bytes of those that came
-  uint64_t progress_tick_ns_ = 0;   // when that was last looked at
-  uint64_t progress_since_ns_ = 0;  // since then; 0: no tick has seen any being read
+  uint64_t reading_bytes_ = 0;  // of calls in kReading
+  // Since progress_since_ns_ (0: no tick has seen any being read): bytes of Reads that are
+  // complete, and RemoteKeys::read_bytes() then.
+  uint64_t completed_ = 0;
+  uint64_t arrived_before_ = 0;
+  uint64_t progress_since_ns_ = 0;
+  uint64_t progress_tick_ns_ = 0;  // when that was last looked at
   CallQueue wait_turn_;
   CallQueue wait_buffers_;
   CallQueue wait_reads_;

@@ -74,6 +74,7 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
   std::deque<fabric::ReceiveWr> receives;
   std::deque<fabric::Completion> send_completions;
   std::deque<fabric::Completion> receive_completions;
+  uint64_t read_so_far = 0;  // of Reads in flight, too
   uint32_t reads_in_flight = 0;
   uint32_t max_reads_in_flight = 0;
 
@@ -110,6 +111,8 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
     keys.erase(found);
     ++keys_left;
   }
+
+  uint64_t read_bytes() const override { return read_so_far; }
 
   // RemoteSide, for the peer
   std::byte* access(uint32_t key, uint64_t address, uint32_t length,

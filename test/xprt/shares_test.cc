@@ -214,6 +214,20 @@ TEST_F(Pressure, WhoIsSlowButSendsKeepsItsConnection) {
   }
 }
 
+// One Read for all of it, which takes half a minute.
+TEST_F(Pressure, WhoSendsTheDataOfOneReadSlowlyKeepsItsConnectionUntilItStops) {
+  Peer& slow = peer(*alice);
+  slow.call(1);
+  press();
+  uint64_t ms = 0;
+  for (; slow.end.qp.read_so_far < kData / 2; slow.end.qp.read_so_far += 2000) {
+    slow.tick_until((ms += 900) * kMs);
+    ASSERT_FALSE(slow.ended()) << ms;
+  }
+  slow.tick_until((ms + 2100) * kMs);
+  EXPECT_TRUE(slow.ended());
+}
+
 // Its own waiting calls are no reason to end it.
 TEST_F(Pressure, NobodyIsInItsOwnWay) {
   Peer& alone = peer(*alice);

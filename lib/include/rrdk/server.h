@@ -154,7 +154,8 @@ struct ServerOptions {
    * buffers, as many as are left for everybody else. That is half of the class for a client alone,
    * a third for each of two, and so on. Its calls beyond wait (ServerStats::share_waits). While
    * others wait for buffers, a client that sends next to none of the data for which it has some
-   * loses its connection after a second (Refusal::kHeldBuffers).
+   * (less than a 32nd of it) loses its connection after a second (Refusal::kHeldBuffers). Data
+   * counts as it comes; over `verbs:`, where the device does not tell, with its whole RDMA Read.
    */
   uint64_t max_chunk_bytes = 32u << 20;
   /**

@@ -149,6 +149,29 @@ TEST_F(RawServer, ResponsesAreHeldToTheirRead) {
   }
 }
 
+// What has come of a Read in flight shows, to the byte.
+TEST_F(RawServer, DataOfAReadCountsAsItComes) {
+  ask();
+  answer(reply());
+  const Buffer room = fabric::test::test_memory().get(4096);
+  const fabric::SendWr wr =
+      fabric::test::access_wr(3, fabric::Op::kRead, room.first(100), 77, 1000);
+  ASSERT_EQ(qp_->post_send({&wr, 1}), 1u);
+  ASSERT_TRUE(until([&] { return peer_.got().size() >= 52; }));
+  EXPECT_EQ(qp_->read_bytes(), 0u);
+  peer_.say(response(1, 0, 40, /*last=*/false));
+  EXPECT_TRUE(until([&] { return qp_->read_bytes() == 40; }));
+  const Bytes rest = response(1, 40, 60);
+  const size_t half = rest.size() - 30 - 4;  // without the CRC field and half of the data
+  peer_.say(Bytes(rest.begin(), rest.begin() + half));
+  EXPECT_TRUE(until([&] { return qp_->read_bytes() == 70; }));
+  EXPECT_TRUE(client_.completions.empty());
+  peer_.say(Bytes(rest.begin() + half, rest.end()));
+  EXPECT_TRUE(until([&] { return client_.completions.size() == 1; }));
+  EXPECT_EQ(client_.completions[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(qp_->read_bytes(), 100u);
+}
+
 // The server's IRD (RFC 6581 section 4): a Read beyond waits here until one of those before is
 // answered.
 TEST_F(RawServer, IsAskedForNoMoreReadsAtOnceThanItServes) {
