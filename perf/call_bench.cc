@@ -1,6 +1,7 @@
-// A whole call over shared memory: NULL, and reading data that is placed without a copy of ours.
-// Server on a poll core of its own, client polled here; and, to see what the software alone costs,
-// both ends polled here in turn, so that no cache line crosses between cores.
+// A whole call over shared memory. Server on a poll core of its own, client polled here; and, to see
+// what the software alone costs, both ends polled here in turn, so that no cache line crosses between
+// cores. Instructions per call: valgrind --tool=callgrind over one of these with a fixed number of
+// iterations, or `perf stat -e instructions` where there are counters (doc/performance.md).
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
@@ -23,11 +24,13 @@ using namespace rrdk;
 
 constexpr uint32_t kLargest = 1u << 20;
 
-enum : uint32_t { kNull = 0, kRead = 1 };
+enum : uint32_t { kNull = 0, kRead = 1, kWrite = 2, kEcho = 3 };
 
 constexpr ProcedureBinding kProcedures[] = {
     {.procedure = kNull, .name = "NULL"},
     {.procedure = kRead, .name = "READ", .eligible_results = 1, .fixed_results = 4},
+    {.procedure = kWrite, .name = "WRITE", .eligible_args = 1, .fixed_results = 4},
+    {.procedure = kEcho, .name = "ECHO", .fixed_results = 2048},
 };
 constexpr Binding kBinding = {
     .program = 0x20005668, .version = 1, .name = "call_bench", .procedures = kProcedures};
@@ -40,7 +43,23 @@ void read(ServerCall call, void* data) {
   std::move(call).reply();
 }
 
-constexpr Procedure kHandlers[] = {{kRead, read}};
+void write(ServerCall call, void*) {
+  ItemView data = call.args().get_item(kLargest);
+  if (!call.args().at_end())
+    return std::move(call).reject(AcceptStat::kGarbageArgs);
+  call.results().put_u32(data.size());
+  std::move(call).reply();
+}
+
+void echo(ServerCall call, void*) {
+  ItemView data = call.args().get_opaque(kLargest);
+  if (!call.args().at_end())
+    return std::move(call).reject(AcceptStat::kGarbageArgs);
+  call.results().put_opaque(data);
+  std::move(call).reply();
+}
+
+constexpr Procedure kHandlers[] = {{kRead, read}, {kWrite, write}, {kEcho, echo}};
 
 // Both ends, each with memory and runtime of its own, as two processes would have.
 struct Pair {
@@ -112,17 +131,44 @@ void call(benchmark::State& state, uint32_t procedure) {
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
 
+struct Kind {
+  uint32_t procedure;
+  uint32_t bytes;
+  bool auth_sys;
+};
+constexpr Kind kKinds[] = {{kNull, 0, false},    {kNull, 0, true},     {kEcho, 1000, false},
+                           {kEcho, 1000, true},  {kRead, 4096, false}, {kWrite, 4096, false},
+                           {kRead, 4096, true},  {kWrite, 4096, true}};
+
+void begin(Call& call, const Kind& kind, const RegisteredMemory& room) {
+  Encoder& args = call.begin(kBinding, kind.procedure);
+  if (kind.procedure == kRead) {
+    args.put_u32(kind.bytes);
+    call.offer(room.span(0, kind.bytes));
+  } else if (kind.procedure == kWrite) {
+    args.put_item(room.span(0, kind.bytes), Ddp::kEligible);
+  } else if (kind.procedure == kEcho) {
+    args.put_opaque({room.data(), kind.bytes});
+  }
+}
+
 // What the software costs: client and server take turns on one core, so many calls at a time.
-void null_in_turns(benchmark::State& state) {
-  Pair pair({}, state.range(0) == 1 ? RpcRdmaVersion::kOne : RpcRdmaVersion::kTwo);
+void in_turns(benchmark::State& state, const Kind& kind, RpcRdmaVersion version, int64_t window) {
+  Pair pair({}, version);
+  if (kind.auth_sys) {
+    AuthSys identity;
+    if (!identity.set_machine_name("client.example.net"))
+      std::abort();
+    pair.connection->set_auth_sys(identity);
+  }
   std::vector<std::unique_ptr<Call>> calls;
-  for (int64_t i = 0; i < state.range(1); ++i)
+  for (int64_t i = 0; i < window; ++i)
     calls.push_back(std::make_unique<Call>(*pair.connection));
   size_t ended = 0;
   for (auto _ : state) {
     ended = 0;
     for (std::unique_ptr<Call>& c : calls) {
-      c->begin(kBinding, kNull);
+      begin(*c, kind, pair.room);
       c->submit([](Call&, void* count) { ++*static_cast<size_t*>(count); }, &ended);
     }
     while (ended != calls.size()) {
@@ -132,7 +178,16 @@ void null_in_turns(benchmark::State& state) {
     if (CallStatus status = calls.front()->status(); status != CallStatus::kOk)
       state.SkipWithError(to_string(status));
   }
-  state.SetItemsProcessed(state.iterations() * state.range(1));
+  state.SetItemsProcessed(state.iterations() * window);
+}
+
+void null_in_turns(benchmark::State& state) {
+  in_turns(state, kKinds[0], state.range(0) == 1 ? RpcRdmaVersion::kOne : RpcRdmaVersion::kTwo,
+           state.range(1));
+}
+
+void kind_in_turns(benchmark::State& state) {
+  in_turns(state, kKinds[state.range(0)], RpcRdmaVersion::kOne, state.range(1));
 }
 
 void null(benchmark::State& state) {
@@ -144,6 +199,11 @@ void read(benchmark::State& state) {
 }
 
 BENCHMARK(null_in_turns)->ArgNames({"version", "window"})->ArgsProduct({{1, 2}, {1, 16}});
+// By index into kKinds: null, null with AUTH_SYS, echo, echo with AUTH_SYS, READ, WRITE, and these
+// two with AUTH_SYS.
+BENCHMARK(kind_in_turns)
+    ->ArgNames({"kind", "window"})
+    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6, 7}, {1, 16}});
 BENCHMARK(null)->Arg(0)->UseRealTime();
 BENCHMARK(read)->Arg(4096)->Arg(65536)->Arg(kLargest)->UseRealTime();
 
