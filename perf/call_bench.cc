@@ -1,7 +1,8 @@
-// A whole call over shared memory. Server on a poll core of its own, client polled here; and, to see
-// what the software alone costs, both ends polled here in turn, so that no cache line crosses between
-// cores. Instructions per call: valgrind --tool=callgrind over one of these with a fixed number of
-// iterations, or `perf stat -e instructions` where there are counters (doc/performance.md).
+// A whole call over shared memory. Server on a poll core of its own, client polled here; and, to
+// see what the software alone costs, both ends polled here in turn, so that no cache line crosses
+// between cores. Instructions per call: valgrind --tool=callgrind over one of these with a fixed
+// number of iterations, or `perf stat -e instructions` where there are counters
+// (doc/performance.md).
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
@@ -136,9 +137,9 @@ struct Kind {
   uint32_t bytes;
   bool auth_sys;
 };
-constexpr Kind kKinds[] = {{kNull, 0, false},    {kNull, 0, true},     {kEcho, 1000, false},
-                           {kEcho, 1000, true},  {kRead, 4096, false}, {kWrite, 4096, false},
-                           {kRead, 4096, true},  {kWrite, 4096, true}};
+constexpr Kind kKinds[] = {{kNull, 0, false},   {kNull, 0, true},     {kEcho, 1000, false},
+                           {kEcho, 1000, true}, {kRead, 4096, false}, {kWrite, 4096, false},
+                           {kRead, 4096, true}, {kWrite, 4096, true}};
 
 void begin(Call& call, const Kind& kind, const RegisteredMemory& room) {
   Encoder& args = call.begin(kBinding, kind.procedure);

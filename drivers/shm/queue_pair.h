@@ -84,6 +84,12 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
     fabric::WcStatus status;
     Wait wait;
     bool signaled;
+    bool copied;
+
+    // Whether nothing is reported when it is done.
+    bool silent() const noexcept {
+      return copied || (!signaled && status == fabric::WcStatus::kSuccess);
+    }
   };
   // How reading the socket ended; kSome: there may be more.
   enum class Drained : uint8_t { kAll, kSome, kEnd, kBroken, kTooMuchMemory };

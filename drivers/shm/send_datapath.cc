@@ -39,13 +39,15 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   uint32_t taken = 0;
   for (; taken < wrs.size() && !sends_full(); ++taken) {
     const fabric::SendWr& wr = wrs[taken];
-    SendRecord record{wr.wr_id,       0,          0, wr.key, wr.op, WcStatus::kFlushed,
-                      Wait::kNothing, wr.signaled};
+    SendRecord record{wr.wr_id,       0,           0,        wr.key, wr.op, WcStatus::kFlushed,
+                      Wait::kNothing, wr.signaled, wr.copied};
     const bool open = status_.load(std::memory_order_relaxed) == Status::kEstablished;
     if (open)
       record.status = execute(wr, record);
-    if (record.status != WcStatus::kSuccess || record.wait != Wait::kNothing || wr.signaled ||
-        send_head_ != send_tail_)
+    const bool waits = record.wait != Wait::kNothing;
+    if (wr.copied ? waits
+                  : record.status != WcStatus::kSuccess || waits || wr.signaled ||
+                        send_head_ != send_tail_)
       record_send(record);
     if (open && record.status != WcStatus::kSuccess) [[unlikely]]
       fail_with(reason_of(record.status));
@@ -63,7 +65,7 @@ void QueuePair::record_send(const SendRecord& record) noexcept {
 bool QueuePair::sends_full() noexcept {
   while (send_tail_ - send_head_ >= send_limit_) {
     SendRecord& oldest = sends_[send_head_ & send_mask_];
-    if (!done(oldest) || oldest.signaled || oldest.status != WcStatus::kSuccess)
+    if (!done(oldest) || !oldest.silent())
       return true;
     ++send_head_;
   }
@@ -310,7 +312,7 @@ uint32_t QueuePair::reap_sends(std::span<fabric::Completion> out) noexcept {
     SendRecord& record = sends_[send_head_ & send_mask_];
     if (!done(record))
       break;
-    if (!record.signaled && record.status == WcStatus::kSuccess)
+    if (record.silent())
       continue;
     out[n++] = {.wr_id = record.wr_id,
                 .owner = owner_,

@@ -30,6 +30,7 @@ constexpr uint32_t kMaxPrivateData = 56;
 struct Capabilities {
   uint32_t max_sges;             // per Send or Write
   uint32_t max_inline;           // Sends up to this size may complete before the peer has them
+  uint32_t max_copied;           // Sends up to this size can be posted as SendWr::copied; 0: none
   uint32_t max_send_wrs;         // per queue pair
   uint32_t max_receive_wrs;      // per queue pair
   uint32_t max_shared_receives;  // per shared receive queue; 0: none

@@ -36,6 +36,10 @@ struct SendWr {
   Op op = Op::kSend;
   Rights rights = Rights::kRemoteRead;  // kBindKey
   bool signaled = true;
+  // Sends of at most Capabilities::max_copied bytes, not signaled: post_send() copies the bytes, so
+  // that their memory is free when it has taken the request. It has no completion, not in failure
+  // either: that shows as the queue pair's.
+  bool copied = false;
   uint8_t num_sges = 0;
   uint32_t key = 0;             // kRead, kWrite: the peer's; kBindKey, kInvalidateKey: ours
   uint32_t invalidate_key = 0;  // kSendInvalidate: the peer's

@@ -9,22 +9,34 @@ namespace rrdk::rpc {
 
 namespace {
 
-// xid, CALL, 2, program, version, procedure, AUTH_NONE credential, AUTH_NONE verifier.
-constexpr uint32_t kPlainCallBytes = 40;
+// xid, CALL, 2, program, version, procedure, an empty credential, an AUTH_NONE verifier.
+constexpr uint32_t kShortestCall = 40;
 constexpr auto kCallVersion2 = words(MsgType::kCall, kRpcVersion);
-constexpr auto kNoAuth = words(AuthFlavor::kNone, 0, AuthFlavor::kNone, 0);
+constexpr auto kNoAuth = words(AuthFlavor::kNone, 0);
 
+// Nearly all calls: version 2, any credential, no verifier, in one run. Each word is read once,
+// since a peer may share the memory.
 bool decode_plain(Decoder& in, CallHeader& header) noexcept {
-  const std::byte* p = in.peek_run(kPlainCallBytes);
-  if (p == nullptr || std::memcmp(p + 4, kCallVersion2.data(), kCallVersion2.size()) != 0 ||
-      std::memcmp(p + 24, kNoAuth.data(), kNoAuth.size()) != 0)
+  const std::byte* p = in.peek_run(kShortestCall);
+  if (p == nullptr || std::memcmp(p + 4, kCallVersion2.data(), kCallVersion2.size()) != 0)
+    return false;
+  const uint32_t flavor = xdr::load_u32(p + 24);
+  const uint32_t length = xdr::load_u32(p + 28);
+  if (length > kMaxAuthBody)
+    return false;
+  const uint32_t verifier_at = 32 + length + xdr_pad(length);
+  if (in.peek_run(verifier_at + 8) == nullptr ||
+      std::memcmp(p + verifier_at, kNoAuth.data(), kNoAuth.size()) != 0)
     return false;
   header.xid = xdr::load_u32(p);
   header.program = xdr::load_u32(p + 12);
   header.version = xdr::load_u32(p + 16);
   header.procedure = xdr::load_u32(p + 20);
-  header.credential = header.verifier = {};
-  in.skip_run(kPlainCallBytes);
+  header.verifier = {};
+  in.skip_run(32);
+  header.credential.flavor = static_cast<AuthFlavor>(flavor);
+  header.credential.body = length == 0 ? ItemView() : in.get_fixed(length);
+  in.skip_run(8);
   return true;
 }
 
@@ -77,11 +89,8 @@ void encode_call(Encoder& out, uint32_t xid, const CallTarget& target,
     out.put_u32(target.version);
     out.put_u32(target.procedure);
   }
-  constexpr size_t kOneAuth = kNoAuth.size() / 2;
-  if (credential.empty())
-    return out.put_fixed(kNoAuth);
-  out.put_fixed(credential);
-  out.put_fixed(std::span(kNoAuth).first(kOneAuth));
+  out.put_fixed(credential.empty() ? std::span<const std::byte>(kNoAuth) : credential);
+  out.put_fixed(kNoAuth);
 }
 
 }  // namespace rrdk::rpc

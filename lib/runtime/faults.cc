@@ -185,7 +185,15 @@ uint32_t CoreFaults::post(Link& link, fabric::QueuePair& queue_pair,
     queue_pair.disconnect();
     broken_.push_back(
         {&link, wrs[i].wr_id, wrs[i].op, kind->status.load(std::memory_order_relaxed), false});
-    return taken < i ? taken : taken + queue_pair.post_send(wrs.subspan(i));
+    if (taken < i)
+      return taken;
+    // That one reports its failure, even if it would have been silent.
+    fabric::SendWr failed = wrs[i];
+    failed.signaled = true;
+    failed.copied = false;
+    if (queue_pair.post_send({&failed, 1}) == 0)
+      return taken;
+    return taken + 1 + queue_pair.post_send(wrs.subspan(i + 1));
   }
   return queue_pair.post_send(wrs);
 }

@@ -48,6 +48,7 @@ xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
   xprt::ConnectionOptions fitted = options;
   fitted.send_wrs = std::min(options.send_wrs, can.max_send_wrs);
   fitted.max_sges = std::min(options.max_sges, can.max_sges);
+  fitted.max_copied = can.max_copied;
   fitted.max_read_sges = std::min(options.max_read_sges, can.max_read_sges);
   fitted.rfc5666.max_reads = std::min(options.rfc5666.max_reads, can.max_reads);
   fitted.sends_invalidations = options.sends_invalidations && can.sends_invalidations;

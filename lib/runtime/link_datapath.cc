@@ -45,13 +45,17 @@ bool Link::post() {
   });
   if (state_ == LinkState::kConnecting)
     return true;  // on_event() marks the link again
-  return post_front(engine_->sends(),
-                    [this](std::span<const fabric::SendWr> wrs) {
-                      if (core_.faults().engaged()) [[unlikely]]
-                        return core_.faults().post(*this, *queue_pair_, wrs);
-                      return queue_pair_->post_send(wrs);
-                    }) &&
-         all;
+  if (engine_->sends().empty())
+    return all;
+  all = post_front(engine_->sends(),
+                   [this](std::span<const fabric::SendWr> wrs) {
+                     if (core_.faults().engaged()) [[unlikely]]
+                       return core_.faults().post(*this, *queue_pair_, wrs);
+                     return queue_pair_->post_send(wrs);
+                   }) &&
+        all;
+  engine_->on_posted();  // what waited for these calls to end may be there to be posted now
+  return all && engine_->sends().empty() && engine_->receives().empty();
 }
 
 }  // namespace rrdk::runtime

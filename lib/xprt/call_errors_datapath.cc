@@ -115,8 +115,7 @@ bool Responder::refuse_backward(Incoming& call) noexcept {
 // they can always be sent (V1-ERR-26, PD-34).
 void Responder::answer_error(Incoming& call, const proto::ErrorBody& error) noexcept {
   release_memory(call);
-  if (call.receive)
-    link_.receives.give(std::move(call.receive));
+  return_receive(call);
   proto::Header& header = call.header;
   header.type = MessageType::kError;
   header.error = error;

@@ -79,6 +79,7 @@ struct ConnectionOptions {
   uint32_t chunk_threshold = 1024;
   uint32_t send_wrs = 256;                    // depth of the queue pair's send queue; at least 8
   uint32_t max_sges = fabric::kMaxSges;       // of the device, per Send or Write; at least 2
+  uint32_t max_copied = 0;                    // of the device: Sends that are copied when posted
   uint32_t max_read_sges = fabric::kMaxSges;  // and per Read
   // Remote invalidation, as far as the device goes: whether replies may invalidate a key of the
   // peer's call, and whether the peer may do so to keys of ours.
@@ -303,6 +304,9 @@ class Connection {
   // flushed): calls end when nothing of theirs is posted any more. Replies that are reported after
   // this come too late: call it when work_in_flight() is false.
   void on_disconnected();
+  // What was taken off sends() has been posted: calls whose Sends were copied may end, and those
+  // that waited for them have something to be posted.
+  void on_posted();
   void on_tick(uint64_t now_ns);  // deadlines, and whoever waits for buffers; about every ms
 
   // A responder's share of its core (xprt/turn.h). Until the first of these it may start calls

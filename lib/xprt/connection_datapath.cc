@@ -15,6 +15,20 @@ void Connection::on_completions(std::span<const Completion> completions) {
   impl_->pump();
 }
 
+// Copied Sends are done when they are posted.
+void Connection::on_posted() {
+  Job* job = impl_->link.sends.pop_copied();
+  if (job == nullptr)
+    return;
+  for (; job != nullptr; job = impl_->link.sends.pop_copied()) {
+    if (job->tag.kind == WorkKind::kReply)
+      impl_->responder.on_reply_completed(*static_cast<Incoming*>(job->tag.owner));
+    else
+      impl_->requester.advance(*static_cast<OutgoingCall::State*>(job->tag.owner));
+  }
+  impl_->pump();
+}
+
 void Connection::Impl::dispatch(const Completion& completion) noexcept {
   const WorkTag& tag = WorkTag::of(completion.wr_id);
   if (completion.status != WcStatus::kSuccess) [[unlikely]]

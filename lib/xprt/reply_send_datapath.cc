@@ -90,7 +90,12 @@ bool Responder::emit(Incoming& call) noexcept {
   if (link_.sends.free_slots() == 0)
     return false;
   uint32_t key = call.plan.invalidate_key;
-  SendWr& wr = link_.sends.append(call.job, key == 0 ? Op::kSend : Op::kSendInvalidate, true);
+  Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
+  // Not behind Writes: their memory is in use until the Send is reported.
+  bool copied =
+      !has_writes && call.exposure == nullptr && call.plan.length() <= link_.options.max_copied;
+  SendWr& wr =
+      copied ? link_.sends.append_copied(call.job, op) : link_.sends.append(call.job, op, true);
   wr.invalidate_key = key;
   call.plan.fill(wr);
   return true;

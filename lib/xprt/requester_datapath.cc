@@ -195,7 +195,9 @@ bool Requester::emit_call(State& call) noexcept {
   }
   if (link_.sends.free_slots() == 0)
     return false;
-  call.plan.fill(link_.sends.append(call.send_job, Op::kSend, true));
+  bool copied = call.num_offers == 0 && call.plan.length() <= link_.options.max_copied;
+  call.plan.fill(copied ? link_.sends.append_copied(call.send_job, Op::kSend)
+                        : link_.sends.append(call.send_job, Op::kSend, true));
   call.call->sent = true;
   return true;
 }

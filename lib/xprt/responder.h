@@ -101,7 +101,9 @@ class Responder {
   bool has_spares(const proto::Header& header, proto::Verdict verdict) noexcept;
   bool is_property_error(std::span<const std::byte> message) noexcept;
   void admit(Incoming& call) noexcept;
-  void accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length, uint32_t length) noexcept;
+  void accept(Incoming& call, uint32_t header_length, uint32_t length) noexcept;
+  void refill_receive() noexcept;
+  void return_receive(Incoming& call) noexcept;
   void deliver(Incoming& call) noexcept;
   void refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept;
   void answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept;
@@ -150,6 +152,7 @@ class Responder {
 
   // reply_plan_datapath.cc
   uint32_t key_to_invalidate(const proto::Header& call) noexcept;
+  bool plan_plain(Incoming& call) noexcept;
   // kNoRoom: `error` says what is missing.
   Plan plan_reply(Incoming& call, proto::ErrorBody& error) noexcept;
 
@@ -166,6 +169,11 @@ class Responder {
   Link& link_;
   const uint32_t max_calls_;  // in any state; messages beyond wait in their Receives
   Exposure* exposed_ = nullptr;
+  // The call that is being taken, and its slot, until that is posted again.
+  struct InHand {
+    const Incoming* call = nullptr;
+    ReceiveSlot* slot = nullptr;
+  } in_hand_;
   uint32_t calls_ = 0;        // of this connection, in any state
   uint64_t chunk_bytes_ = 0;  // of those that were started
   Incoming* newest_ = nullptr;

@@ -83,7 +83,10 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   if (decoded.verdict == Verdict::kOk && carries_message(call->header.type)) [[likely]] {
     if (call->header.direction == proto::Direction::kCall) [[likely]] {
       admit(*call);
-      accept(*call, slot, decoded.header_length, length);
+      call->receive = std::move(slot.buffer);
+      in_hand_ = {call, &slot};
+      accept(*call, decoded.header_length, length);
+      refill_receive();
       return true;
     }
   }
@@ -147,12 +150,30 @@ void Responder::admit(Incoming& call) noexcept {
   }
 }
 
-void Responder::accept(Incoming& call, ReceiveSlot& slot, uint32_t header_length,
-                       uint32_t length) noexcept {
-  ++link_.counters.calls_received;
-  call.receive = std::move(slot.buffer);
-  if (!link_.receives.refill(slot)) [[unlikely]]
+// The call was not answered at once and keeps its bytes: the slot gets others.
+void Responder::refill_receive() noexcept {
+  if (in_hand_.slot == nullptr)
+    return;
+  if (!link_.receives.refill(*std::exchange(in_hand_.slot, nullptr))) [[unlikely]]
     ++link_.counters.waits_buffer;
+}
+
+// The arguments are done with: their slot is posted again with the bytes that they came in, or a
+// bare one is, before the Send that promises the Receive (V1-CREDIT-14, EXP-17).
+void Responder::return_receive(Incoming& call) noexcept {
+  if (!call.receive)
+    return;
+  if (in_hand_.slot != nullptr && in_hand_.call == &call) [[likely]] {
+    ReceiveSlot& slot = *std::exchange(in_hand_.slot, nullptr);
+    slot.buffer = std::move(call.receive);
+    link_.receives.repost(slot);
+  } else {
+    link_.receives.give(std::move(call.receive));
+  }
+}
+
+void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) noexcept {
+  ++link_.counters.calls_received;
   if (link_.options.role == Role::kRequester) [[unlikely]] {
     if (refuse_backward(call))
       return;
@@ -215,11 +236,10 @@ void Responder::reply(Incoming& call) noexcept {
     finish(call);
     return;
   }
-  // The arguments are done with. A bare slot gets their buffer before the Send that promises the
-  // Receive (V1-CREDIT-14, EXP-17).
   release_sinks(call);
-  if (link_.receives.has_bare())
-    link_.receives.give(std::move(call.receive));
+  // A result by reference may be one of the arguments.
+  if (!call.reply.borrows() && (in_hand_.call == &call || link_.receives.has_bare()))
+    return_receive(call);
   proto::ErrorBody error;
   Plan plan = wait_room_.empty() ? plan_reply(call, error) : Plan::kWait;
   if (plan != Plan::kWait) [[likely]] {
@@ -282,8 +302,7 @@ void Responder::finish(Incoming& call) noexcept {
   if (call.exposure != nullptr) [[unlikely]]
     unexpose(call);
   release_memory(call);
-  if (call.receive)
-    link_.receives.give(std::move(call.receive));
+  return_receive(call);
   if (call.newer != nullptr)
     call.newer->older = call.older;
   else

@@ -13,10 +13,13 @@
 namespace rrdk::xprt {
 
 // A chain of work requests that is posted in order, piece by piece if the queue is short. Only its
-// last request is signaled, and the last before the queue is full.
+// last request is signaled, and the last before the queue is full; one that is a single copied Send
+// completes when it is posted (SendWr::copied).
 struct Job {
   WorkTag tag;
   Job* next = nullptr;
+  Job* next_copied = nullptr;
+  uint64_t number = 0;   // of a copied Send, in the list
   uint16_t signals = 0;  // signaled requests of the chain that have not completed
   bool queued = false;   // in the FIFO: not all of it was posted
 
@@ -41,8 +44,21 @@ class SendQueue {
   uint32_t free_slots() const noexcept { return free_; }
   // Adds one request of `job`'s chain; free_slots() > 0. The caller fills in the rest.
   fabric::SendWr& append(Job& job, fabric::Op op, bool last) noexcept;
+  // The same for the one Send of a job, which may be copied. One in some is signaled all the same:
+  // its completion frees the slots of those before it.
+  fabric::SendWr& append_copied(Job& job, fabric::Op op) noexcept;
   // A signaled request of a chain completed: its slots and those before it are free.
   void complete(Job& job) noexcept;
+  // The next job whose copied Send has been posted, which completes it; null: none.
+  Job* pop_copied() noexcept {
+    if (first_copied_ == nullptr || first_copied_->number >= list_.taken())
+      return nullptr;
+    Job* job = first_copied_;
+    first_copied_ = job->next_copied;
+    --job->signals;
+    ++copied_done_;
+    return job;
+  }
 
   // Reads: at most `most` at once (the ORD), and never more than their share of the queue.
   void set_read_limit(uint32_t most) noexcept;
@@ -55,9 +71,9 @@ class SendQueue {
   }
 
   // True when nothing that was appended is still to be reported.
-  bool drained() const noexcept { return signals_ == 0 && reads_ == 0; }
-  // Counts what was reported; wraps.
-  uint32_t done() const noexcept { return covers_first_ + reads_done_; }
+  bool drained() const noexcept { return signals_ == 0 && reads_ == 0 && first_copied_ == nullptr; }
+  // Counts what was reported, or needs no report; wraps.
+  uint32_t done() const noexcept { return covers_first_ + reads_done_ + copied_done_; }
 
  private:
   WorkList<fabric::SendWr> list_;
@@ -68,6 +84,10 @@ class SendQueue {
   uint32_t free_;
   uint32_t unsignaled_ = 0;  // since the last signaled request
   uint32_t signals_ = 0;     // signaled requests in flight, chains only
+  uint32_t most_unsignaled_;
+  uint32_t copied_done_ = 0;
+  Job* first_copied_ = nullptr;  // jobs whose copied Send is in the list, in order
+  Job* last_copied_ = nullptr;
   Job* first_ = nullptr;
   Job* last_ = nullptr;
   // Slots that each signaled request in flight gives back, in posting order (a ring).

@@ -12,6 +12,7 @@ SendQueue::SendQueue(uint32_t depth)
     : list_(depth),
       read_share_(std::max(1u, depth / 4)),
       free_(depth - read_share_),
+      most_unsignaled_(free_ / 4),
       covers_(std::bit_ceil(depth)) {}
 
 void SendQueue::push(Job& job) noexcept {
@@ -35,6 +36,7 @@ SendWr& SendQueue::append(Job& job, Op op, bool last) noexcept {
   SendWr& wr = list_.append();
   wr.op = op;
   wr.signaled = last || free_ == 0;
+  wr.copied = false;
   if (!wr.signaled) {
     wr.wr_id = silent_.id();
     return wr;
@@ -44,6 +46,27 @@ SendWr& SendQueue::append(Job& job, Op op, bool last) noexcept {
   unsignaled_ = 0;
   ++signals_;
   ++job.signals;
+  return wr;
+}
+
+SendWr& SendQueue::append_copied(Job& job, Op op) noexcept {
+  if (unsignaled_ >= most_unsignaled_ || free_ == 1)
+    return append(job, op, true);
+  --free_;
+  ++unsignaled_;
+  job.number = list_.taken() + list_.size();
+  job.next_copied = nullptr;
+  ++job.signals;
+  if (first_copied_ == nullptr)
+    first_copied_ = &job;
+  else
+    last_copied_->next_copied = &job;
+  last_copied_ = &job;
+  SendWr& wr = list_.append();
+  wr.wr_id = silent_.id();
+  wr.op = op;
+  wr.signaled = false;
+  wr.copied = true;
   return wr;
 }
 
@@ -63,6 +86,7 @@ SendWr& SendQueue::append_read(const WorkTag& tag) noexcept {
   wr.wr_id = tag.id();
   wr.op = Op::kRead;
   wr.signaled = true;
+  wr.copied = false;
   return wr;
 }
 

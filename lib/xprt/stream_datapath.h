@@ -58,6 +58,12 @@ struct SendPlan {
     header.reset();
     copy.reset();
   }
+  uint64_t length() const noexcept {
+    uint64_t length = 0;
+    for (uint32_t i = 0; i < num_sges; ++i)
+      length += sges[i].length;
+    return length;
+  }
   void fill(fabric::SendWr& wr) const noexcept {
     wr.num_sges = num_sges;
     for (uint32_t i = 0; i < num_sges; ++i)

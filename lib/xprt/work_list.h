@@ -33,11 +33,15 @@ class WorkList {
 
   // Takes the first `count` off: they were posted.
   void pop_front(size_t count) noexcept {
+    taken_ += count;
     first_ += count;
     if (first_ == last_)
       first_ = last_ = 0;
   }
-  void clear() noexcept { first_ = last_ = 0; }
+  void clear() noexcept { pop_front(size()); }
+  // Counts all that were ever taken off. The next element to be appended is number taken() +
+  // size().
+  uint64_t taken() const noexcept { return taken_; }
 
   // A new last element with whatever values an earlier one left: set all that matter. The caller
   // keeps size() below the capacity.
@@ -58,6 +62,7 @@ class WorkList {
   size_t first_ = 0;
   size_t last_ = 0;
   size_t constructed_ = 0;  // high-water mark
+  uint64_t taken_ = 0;
 };
 
 }  // namespace rrdk::xprt

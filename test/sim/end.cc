@@ -16,7 +16,7 @@ End::End(Session& session, Role role, const xprt::ConnectionOptions& options, ui
       reads_(reads),
       draft_(options.limits.versions.two),
       queue_pair_(context_, name_, *this,
-                  {options.send_wrs, reads, session.around().weather.keys}) {
+                  {options.send_wrs, reads, session.around().weather.keys, options.max_copied}) {
   Surroundings& around = session.around();
   engine_ = std::make_unique<xprt::Connection>(
       options, is_requester() ? around.requester_memory : around.responder_memory,
@@ -166,17 +166,21 @@ void End::on_event(uint32_t what, uint64_t argument) {
 
 // After each use of the engine: what it made is posted, and what it says of itself is looked at.
 void End::settle() {
+  bool later = session_.around().weather.lazy_posting && context_.random.one_in(3);
+  if (!later)
+    return post();
+  if (!post_pending_) {
+    post_pending_ = true;
+    context_.schedule.after(context_.delay(), *this, kPost);
+  }
+  look();
+}
+
+void End::look() {
   if (engine_->wants_disconnect() && !hanging_up_ && !queue_pair_.in_error()) {
     hanging_up_ = true;
     check_reason();
     context_.schedule.after(context_.delay(), *this, kHangUp);
-  }
-  bool later = session_.around().weather.lazy_posting && context_.random.one_in(3);
-  if (!later) {
-    post();
-  } else if (!post_pending_) {
-    post_pending_ = true;
-    context_.schedule.after(context_.delay(), *this, kPost);
   }
   if (engine_->backlogged() && !turn_pending_) {
     turn_pending_ = true;
@@ -186,10 +190,14 @@ void End::settle() {
     bury();
 }
 
+// Calls that end when they are posted come back from here, as from any function of the engine.
 void End::post() {
+  ++depth_;
   queue_pair_.post(*engine_);
+  --depth_;
   check_receives();
   own().on_requester_posted();
+  look();
 }
 
 // What the peer was told, each Receive has room for (V2D4-PROP-19).

@@ -74,6 +74,9 @@ void QueuePair::post(xprt::Connection& engine) {
   for (const SendWr& wr : engine.sends())
     post_one(wr);
   engine.sends().clear();
+  engine.on_posted();
+  if (!engine.sends().empty() || !engine.receives().empty())
+    return post(engine);
   schedule_execution();
 }
 
@@ -100,12 +103,20 @@ void QueuePair::post_one(const SendWr& wr) {
     context_.fail(name_, "%zu requests on a send queue of %u", slots_.size(), limits_.send_wrs);
   if (wr.op == Op::kRead && ++reads_ > limits_.reads)
     context_.fail(name_, "%u Reads at once, %u are allowed", reads_, limits_.reads);
+  if (wr.copied && (wr.signaled || !is_send(wr.op) || bytes_of(wr) > limits_.copied))
+    context_.fail(name_, "a %s of %u bytes is to be copied", name_of(wr.op), bytes_of(wr));
   if (in_error_) {
-    report_send(wr.wr_id, wr.op, WcStatus::kFlushed);
+    report_send(wr, WcStatus::kFlushed);
     return;
   }
   queue_.emplace_back();
   queue_.back().wr = wr;
+  if (wr.copied) {
+    queue_.back().data = message_;
+    queue_.back().wr.num_sges = 1;
+    queue_.back().wr.sges[0].data = queue_.back().data.data();
+    queue_.back().wr.sges[0].length = bytes_of(wr);
+  }
   queue_.back().number = posted_++;
   queue_.back().about = about;
 }
@@ -383,7 +394,7 @@ void QueuePair::report_done() {
   while (!queue_.empty() && queue_.front().done) {
     const Request& request = queue_.front();
     if (request.wr.signaled || request.status != WcStatus::kSuccess)
-      report_send(request.wr.wr_id, request.wr.op, request.status);
+      report_send(request.wr, request.status);
     queue_.pop_front();
     ++first_;
   }
@@ -398,7 +409,7 @@ void QueuePair::fail(const char* why) {
   for (Request& request : queue_) {
     if (!request.data.empty() && !request.done)
       land(request, context_.random.below(static_cast<uint32_t>(request.data.size())));
-    report_send(request.wr.wr_id, request.wr.op, WcStatus::kFlushed);
+    report_send(request.wr, WcStatus::kFlushed);
   }
   queue_.clear();
   for (const fabric::ReceiveWr& wr : receives_)
@@ -407,9 +418,11 @@ void QueuePair::fail(const char* why) {
   owner_.on_queue_pair_error();
 }
 
-void QueuePair::report_send(uint64_t wr_id, Op op, WcStatus status) {
+void QueuePair::report_send(const SendWr& wr, WcStatus status) {
+  if (wr.copied)
+    return;
   Report made{};
-  made.completion = {wr_id, nullptr, op, status, false, 0, 0};
+  made.completion = {wr.wr_id, nullptr, wr.op, status, false, 0, 0};
   report(made);
 }
 

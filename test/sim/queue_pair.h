@@ -52,6 +52,7 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
     uint32_t send_wrs;
     uint32_t reads;
     uint32_t keys;
+    uint32_t copied;  // bytes
   };
   QueuePair(Context& context, std::string name, QueuePairOwner& owner, const Limits& limits)
       : context_(context),
@@ -114,7 +115,7 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   void report(const Report& report);
   void take_report();
   bool has_reports() const { return !send_reports_.empty() || !receive_reports_.empty(); }
-  void report_send(uint64_t wr_id, fabric::Op op, fabric::WcStatus status);
+  void report_send(const fabric::SendWr& wr, fabric::WcStatus status);
   void report_receive(const fabric::ReceiveWr& wr, fabric::WcStatus status);
   void poll();
   void retire(const fabric::Completion& done);

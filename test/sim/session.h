@@ -118,6 +118,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   template <typename Use>
   void use_engine(Use&& use);
   void settle();
+  void look();
   void post();
   void note(std::span<const Report> reports);
   void note_properties(const Report& report);

@@ -69,6 +69,7 @@ xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) const 
   o.max_receive_size = 4096u << random.below(3);
   o.send_wrs = random.one_in(3) ? 8 + random.below(8) : 8 + random.below(120);
   o.max_sges = random.between(2, 16);
+  o.max_copied = random.one_in(3) ? 0 : random.between(28, 400);
   o.chunk_threshold = random.below(2000);
   o.sends_invalidations = !random.one_in(4);
   o.takes_invalidations = !random.one_in(4);
