@@ -118,10 +118,10 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
                                uint64_t length) noexcept;
   fabric::WcStatus bind(const fabric::SendWr& wr) noexcept;
   bool check_local(std::span<const MemorySpan> spans, size_t most, uint64_t& length) noexcept;
-  void publish(Slot& slot) noexcept;
+  void publish(Slot& slot, SlotWord word) noexcept;
   RegionTable::Place local_place(const MemorySpan& span) noexcept;
-  void write_inline(Slot& slot, std::span<const MemorySpan> spans) noexcept;
-  void write_sges(Slot& slot, std::span<const MemorySpan> spans) noexcept;
+  static void write_inline(std::byte* to, std::span<const MemorySpan> spans) noexcept;
+  uint8_t write_sges(Slot& slot, std::span<const MemorySpan> spans) noexcept;
   void record_send(const SendRecord& record) noexcept;
   bool sends_full() noexcept;
   bool read_consumed() noexcept;

@@ -22,13 +22,23 @@ constexpr uint64_t kMostWrittenAtOnce = uint64_t{1} << 20;
 
 // What a slot says, read once.
 struct QueuePair::SlotHeader {
-  uint32_t length;
-  uint32_t key;
-  uint16_t flags;
-  uint16_t num_sges;
+  uint32_t length = 0;
+  uint32_t key = 0;
+  uint32_t flags;
+  uint32_t num_sges;
 
-  explicit SlotHeader(const Slot& slot) noexcept
-      : length(slot.length), key(slot.key), flags(slot.flags), num_sges(slot.num_sges) {
+  explicit SlotHeader(const Slot& slot) noexcept {
+    const SlotWord word = slot.word.load(std::memory_order_relaxed);
+    flags = word.flags;
+    num_sges = word.num_sges;
+    if ((flags & kInline) != 0) {
+      length = word.length;
+      if ((flags & kInvalidate) != 0)
+        std::memcpy(&key, slot.room, sizeof key);
+    } else {
+      length = slot.far.length;
+      key = slot.far.key;
+    }
     // Keeps the compiler from reading the slot a second time where these are used.
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
@@ -87,12 +97,12 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
 bool QueuePair::message_ready() noexcept {
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return false;
-  const uint64_t sequence = theirs_.slot(taken_).sequence.load(std::memory_order_acquire);
-  if (sequence == taken_ + 1)
+  const uint32_t sequence = theirs_.slot(taken_).word.load(std::memory_order_acquire).sequence;
+  if (sequence == static_cast<uint32_t>(taken_ + 1))
     return true;
   const uint64_t slots = uint64_t{theirs_.slot_mask} + 1;
   const uint64_t previous = taken_ < slots ? 0 : taken_ + 1 - slots;
-  if (sequence != previous) [[unlikely]] {
+  if (sequence != static_cast<uint32_t>(previous)) [[unlikely]] {
     Counters::count(device_.counts().bad_slots);
     fail_with(CloseReason::kProtocol, taken_ + 1);
   }
@@ -118,7 +128,8 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
     status = WcStatus::kLocalLength;
   } else if ((header.flags & kInline) != 0) {
     if (header.length != 0)
-      rte_memcpy(receive.buffer.data, slot.payload, header.length);  // in line: this is short
+      rte_memcpy(receive.buffer.data, slot.room + Slot::inline_at(header.flags),
+                 header.length);  // in line: this is short
   } else {
     status = gather_remote(slot, header.num_sges, header.length, receive.buffer.data);
     // A sender that has closed may reuse its memory: what was copied is good only if it had not.

@@ -63,37 +63,50 @@ struct RemoteSge {
   uint32_t length;
 };
 
-enum SlotFlags : uint16_t {
+enum SlotFlags : uint8_t {
   kInline = 1,      // the payload is in the slot; else `sges` name it
   kInvalidate = 2,  // `key` is one of the receiver's, and dies with this message
   kAckWanted = 4,   // the sender waits for this message to be consumed
   kWrite = 8,       // an RDMA Write to `key` of the receiver's, at `far.address`
 };
 
-// One message, or an RDMA Write. `sequence` is its number plus one, published last.
+// The first word of a slot, published last and read at once: nothing of it can change between a
+// check and its use.
+struct SlotWord {
+  uint32_t sequence;  // the message's number plus one; wraps
+  uint16_t length;    // kInline only
+  uint8_t flags;
+  uint8_t num_sges;  // else
+};
+
+// One message, or an RDMA Write. A null reply with its word has one cache line.
 struct alignas(kCacheLine) Slot {
   static constexpr size_t kSize = 256;
-  static constexpr size_t kHeader = 24;
-  static constexpr uint32_t kMaxInline = kSize - kHeader;
-  static constexpr uint32_t kMaxSges = (kMaxInline - sizeof(uint64_t)) / sizeof(RemoteSge);
+  static constexpr size_t kRoom = kSize - sizeof(SlotWord);
+  // Behind the key, where there is one.
+  static constexpr uint32_t kMaxInline = kRoom - sizeof(uint32_t);
+  // What `sges` name.
   struct Far {
+    uint32_t key;  // kInvalidate, kWrite
+    uint32_t length;
     uint64_t address;  // kWrite: where to, as the key's owner names it
-    RemoteSge sges[kMaxSges];
+    RemoteSge sges[(kRoom - 16) / sizeof(RemoteSge)];
   };
+  static constexpr uint32_t kMaxSges = sizeof(Far::sges) / sizeof(RemoteSge);
 
-  Shared64 sequence;
-  uint32_t length;
-  uint32_t key;
-  uint16_t flags;
-  uint16_t num_sges;
-  uint32_t reserved;
+  std::atomic<SlotWord> word;
   union {
-    std::byte payload[kMaxInline];
+    std::byte room[kRoom];  // kInline: with kInvalidate the key, then the bytes
     Far far;
   };
+
+  static constexpr size_t inline_at(uint32_t flags) {
+    return (flags & kInvalidate) != 0 ? sizeof(uint32_t) : 0;
+  }
 };
-static_assert(sizeof(Slot) == Slot::kSize && offsetof(Slot, payload) == Slot::kHeader);
-static_assert(offsetof(Slot, far.sges) + 2 * sizeof(RemoteSge) == kCacheLine);
+static_assert(std::atomic<SlotWord>::is_always_lock_free && sizeof(SlotWord) == 8);
+static_assert(sizeof(Slot) == Slot::kSize && offsetof(Slot, room) == sizeof(SlotWord));
+static_assert(offsetof(Slot, far.sges) + 2 * sizeof(RemoteSge) < kCacheLine);
 
 // A remote key as its owner shows it.
 struct alignas(kCacheLine) KeyEntry {

@@ -134,16 +134,21 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
   const bool wait = !in_slot || sent_ - consumed_by_peer_ >= half;
 
   Slot& slot = mine_.slot(sent_);
-  slot.length = static_cast<uint32_t>(length);
-  slot.key = wr.invalidate_key;
-  slot.num_sges = 0;
-  slot.flags = static_cast<uint16_t>((in_slot ? kInline : 0) | (wait ? kAckWanted : 0) |
-                                     (wr.op == Op::kSendInvalidate ? kInvalidate : 0));
-  if (in_slot)
-    write_inline(slot, wr.spans());
-  else
-    write_sges(slot, wr.spans());
-  publish(slot);
+  const bool invalidates = wr.op == Op::kSendInvalidate;
+  SlotWord word{};
+  word.flags = static_cast<uint8_t>((in_slot ? kInline : 0) | (wait ? kAckWanted : 0) |
+                                    (invalidates ? kInvalidate : 0));
+  if (in_slot) {
+    if (invalidates)
+      std::memcpy(slot.room, &wr.invalidate_key, sizeof wr.invalidate_key);
+    write_inline(slot.room + Slot::inline_at(word.flags), wr.spans());
+    word.length = static_cast<uint16_t>(length);
+  } else {
+    slot.far.key = wr.invalidate_key;
+    slot.far.length = static_cast<uint32_t>(length);
+    word.num_sges = write_sges(slot, wr.spans());
+  }
+  publish(slot, word);
   if (wait) {
     record.wait = Wait::kConsumed;
     record.number = sent_;
@@ -159,24 +164,25 @@ WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept
   if (length == 0)
     return WcStatus::kSuccess;
   Slot& slot = mine_.slot(sent_);
-  slot.length = static_cast<uint32_t>(length);
-  slot.key = wr.key;
-  slot.flags = kWrite | kAckWanted;
+  slot.far.key = wr.key;
+  slot.far.length = static_cast<uint32_t>(length);
   slot.far.address = wr.remote_address;
-  write_sges(slot, wr.spans());
-  publish(slot);
+  SlotWord word{};
+  word.flags = kWrite | kAckWanted;
+  word.num_sges = write_sges(slot, wr.spans());
+  publish(slot, word);
   record.wait = Wait::kConsumed;
   record.number = sent_;
   return WcStatus::kSuccess;
 }
 
-void QueuePair::publish(Slot& slot) noexcept {
-  slot.sequence.store(++sent_, std::memory_order_release);
+void QueuePair::publish(Slot& slot, SlotWord word) noexcept {
+  word.sequence = static_cast<uint32_t>(++sent_);
+  slot.word.store(word, std::memory_order_release);
   sent_something_ = true;
 }
 
-void QueuePair::write_inline(Slot& slot, std::span<const MemorySpan> spans) noexcept {
-  std::byte* to = slot.payload;
+void QueuePair::write_inline(std::byte* to, std::span<const MemorySpan> spans) noexcept {
   for (const MemorySpan& span : spans) {
     if (span.length != 0)
       rte_memcpy(to, span.data, span.length);  // in line: these are short
@@ -184,15 +190,15 @@ void QueuePair::write_inline(Slot& slot, std::span<const MemorySpan> spans) noex
   }
 }
 
-void QueuePair::write_sges(Slot& slot, std::span<const MemorySpan> spans) noexcept {
-  uint16_t count = 0;
+uint8_t QueuePair::write_sges(Slot& slot, std::span<const MemorySpan> spans) noexcept {
+  uint8_t count = 0;
   for (const MemorySpan& span : spans) {
     if (span.length == 0)
       continue;
     const RegionTable::Place place = local_regions_.place_of(span);
     slot.far.sges[count++] = {static_cast<uint64_t>(place.offset), place.wire_id, span.length};
   }
-  slot.num_sges = count;
+  return count;
 }
 
 // After this the peer has the messages, or knows to look for them.

@@ -60,4 +60,9 @@ void CallPool::put(Incoming& call) noexcept {
   ++available_;
 }
 
+void CallPool::release_idle() noexcept {
+  for (Incoming* call = free_; call != nullptr; call = call->next)
+    call->reply.clear();
+}
+
 }  // namespace rrdk::xprt

@@ -31,6 +31,8 @@ class CallPool {
     return take();
   }
   void put(Incoming& call) noexcept;
+  // Gives back what calls that are not in use keep for their next reply.
+  void release_idle() noexcept;
 
   uint32_t capacity() const noexcept { return capacity_; }    // calls that exist
   uint32_t available() const noexcept { return available_; }  // of these, not in use

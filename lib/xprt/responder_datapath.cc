@@ -18,6 +18,7 @@ using proto::Verdict;
 namespace {
 
 constexpr uint32_t kProcError = 4;  // rdma_proc, the same word in all versions
+constexpr uint32_t kKeptReplyBytes = 4096;
 
 // The first word of the message, wherever it lies; empty when there are fewer than four bytes.
 std::optional<uint32_t> first_word(std::span<const Fragment> message) {
@@ -291,8 +292,12 @@ void Responder::release_sinks(Incoming& call) noexcept {
   call.num_buffers = 0;
 }
 
+// The buffer of a short reply stays with the object, for its next call; CallPool::release_idle()
+// gives such buffers back when they run short.
 void Responder::release_memory(Incoming& call) noexcept {
-  call.reply.clear();
+  std::span<Buffer> buffers = call.reply.buffers();
+  if (buffers.size() != 1 || buffers[0].capacity() > kKeptReplyBytes)
+    call.reply.clear();
   call.plan.clear();
   release_sinks(call);
 }
@@ -363,6 +368,8 @@ void Responder::on_tick(uint64_t now_ns) noexcept {
     return;
   if (exposed_ != nullptr) [[unlikely]]
     check_dones(now_ns);
+  if (!wait_room_.empty() || !wait_buffers_.empty() || link_.receives.has_bare()) [[unlikely]]
+    link_.pool.release_idle();
   pump();  // with buffers that others gave back, it may have waited long enough
   refuse_overdue(wait_room_, now_ns);
   // For its own share a call waits as it does for max_chunk_bytes: what was granted is its own.

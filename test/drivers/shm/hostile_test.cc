@@ -135,7 +135,7 @@ TEST_F(Hostile, SlotsAreRefused) {
   const auto far_slot = [](uint32_t length, std::initializer_list<RemoteSge> sges) {
     Forged s;
     s.length = length;
-    s.num_sges = static_cast<uint16_t>(sges.size());
+    s.num_sges = static_cast<uint8_t>(sges.size());
     std::ranges::copy(sges, s.sges.begin());
     return s;
   };
@@ -147,7 +147,7 @@ TEST_F(Hostile, SlotsAreRefused) {
     const char* counter;
   };
   Forged many = far_slot(8, {{0, kRegion, 8}});
-  many.num_sges = UINT16_MAX;
+  many.num_sges = UINT8_MAX;
   Forged foreign_key = inline_slot(8);
   foreign_key.flags |= kInvalidate;
   foreign_key.key = 0x12345;
@@ -155,7 +155,7 @@ TEST_F(Hostile, SlotsAreRefused) {
   no_key.key = 0;
   const std::vector<Case> cases = {
       {"inline too long", inline_slot(Slot::kMaxInline + 1), "bad_slots"},
-      {"inline endless", inline_slot(UINT32_MAX), "bad_slots"},
+      {"inline endless", inline_slot(UINT16_MAX), "bad_slots"},
       {"many pieces", many, "bad_slots"},
       {"less than it says", far_slot(16, {{0, kRegion, 8}}), "bad_slots"},
       {"nothing of what it says", far_slot(16, {}), "bad_slots"},
@@ -207,10 +207,10 @@ TEST_F(Hostile, HonestSlotsOfTheRawPeerAreTaken) {
 }
 
 TEST_F(Hostile, RingNumbersAreRefused) {
-  for (const uint64_t number : {uint64_t{2}, uint64_t{17}, UINT64_MAX}) {
+  for (const uint32_t number : {2u, 17u, UINT32_MAX}) {
     RawPeer peer(honest_.server, honest_.uri);
     peer.establish();
-    peer.mine.slot(0).sequence.store(number);
+    peer.mine.slot(0).word.store({.sequence = number, .length = 0, .flags = 0, .num_sges = 0});
     expect_disconnected("bad_slots");
   }
 }

@@ -201,7 +201,7 @@ void expect_writes_refused(End& end, const std::function<std::unique_ptr<RawEnd>
     uint32_t length;
     RemoteSge sge;
     uint32_t key_change = 0;
-    uint16_t num_sges = 1;
+    uint8_t num_sges = 1;
   };
   constexpr uint32_t kRegion = RawEnd::kRegion;
   const std::vector<Case> cases = {

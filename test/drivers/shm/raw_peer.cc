@@ -90,13 +90,13 @@ void RawEnd::take(Received& offer_of_victim) {
 
 void RawEnd::publish(const Forged& slot) {
   Slot& to = mine.slot(sent);
-  to.length = slot.length;
-  to.flags = slot.flags;
-  to.num_sges = slot.num_sges;
-  to.key = slot.key;
+  to.far.key = slot.key;
+  to.far.length = slot.length;
   to.far.address = slot.address;
   std::memcpy(to.far.sges, slot.sges.data(), sizeof(to.far.sges));
-  to.sequence.store(++sent, std::memory_order_release);
+  to.word.store({static_cast<uint32_t>(++sent), static_cast<uint16_t>(slot.length), slot.flags,
+                 slot.num_sges},
+                std::memory_order_release);
 }
 
 RawPeer::RawPeer(fabric::test::End& end, const std::string& uri) : server(end) {

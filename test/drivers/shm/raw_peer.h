@@ -23,8 +23,8 @@ Fd sealed_memfd(size_t bytes, int seals, unsigned flags = 0, bool holes = false)
 // What a slot of the ring can be made to say.
 struct Forged {
   uint32_t length = 0;
-  uint16_t flags = 0;
-  uint16_t num_sges = 0;
+  uint8_t flags = 0;
+  uint8_t num_sges = 0;
   uint32_t key = 0;
   uint64_t address = 0;  // kWrite
   std::array<RemoteSge, Slot::kMaxSges> sges{};
