@@ -153,9 +153,9 @@ void Responder::admit(Incoming& call) noexcept {
 
 // The call was not answered at once and keeps its bytes: the slot gets others.
 void Responder::refill_receive() noexcept {
-  if (in_hand_.slot == nullptr)
+  if (in_hand_.call == nullptr)
     return;
-  if (!link_.receives.refill(*std::exchange(in_hand_.slot, nullptr))) [[unlikely]]
+  if (!link_.receives.refill(*std::exchange(in_hand_, {}).slot)) [[unlikely]]
     ++link_.counters.waits_buffer;
 }
 
@@ -164,8 +164,8 @@ void Responder::refill_receive() noexcept {
 void Responder::return_receive(Incoming& call) noexcept {
   if (!call.receive)
     return;
-  if (in_hand_.slot != nullptr && in_hand_.call == &call) [[likely]] {
-    ReceiveSlot& slot = *std::exchange(in_hand_.slot, nullptr);
+  if (in_hand_.call == &call) [[likely]] {
+    ReceiveSlot& slot = *std::exchange(in_hand_, {}).slot;
     slot.buffer = std::move(call.receive);
     link_.receives.repost(slot);
   } else {

@@ -64,6 +64,52 @@ TEST_P(Messages, GatherTheirPieces) {
   }
 }
 
+// Their memory is free when they are posted, and nothing is reported of them, not even that they
+// were flushed.
+TEST_P(Messages, ThatAreCopiedLeaveTheirMemoryAtOnceAndAreNotReported) {
+  constexpr uint32_t kCount = 1000;
+  constexpr uint32_t kPosted = 32;
+  Pair pair(GetParam().new_uri(), {.send_wrs = 16}, {.receive_wrs = 64});
+  const uint32_t most = pair.can().max_copied;
+  if (most == 0)
+    GTEST_SKIP() << "this driver copies no Sends when they are posted";
+  Buffer from = test_memory().get(1 << 20);
+  const auto length_of = [most](uint32_t i) { return 4 + i % (most - 3); };
+  const auto copied = [&](uint32_t i) {
+    const uint32_t half = length_of(i) / 2;
+    SendWr wr =
+        send_wr(i, {from.first(half), {from.data() + half, length_of(i) - half, from.region()}});
+    wr.signaled = false;
+    wr.copied = true;
+    return wr;
+  };
+  uint32_t received = 0;
+  pair.post_receives(*pair.server_qp, kPosted);
+  for (uint32_t sent = 0; received < kCount;) {
+    if (sent < kCount) {
+      fill(from.data(), length_of(sent), sent);
+      const SendWr wr = copied(sent);
+      sent += pair.client_qp->post_send({&wr, 1});
+      std::fill_n(from.data(), most, std::byte{0});
+    }
+    pair.client.pump();
+    pair.server.pump();
+    for (const Completion& got : pair.server.take_completions()) {
+      ASSERT_EQ(got.status, WcStatus::kSuccess);
+      ASSERT_EQ(got.byte_length, length_of(received));
+      ASSERT_TRUE(filled(pair.receive_buffers[received].data(), got.byte_length, received));
+      pair.receive_buffers[received++].reset();
+      pair.post_receives(*pair.server_qp, 1);
+    }
+  }
+  EXPECT_TRUE(pair.client.take_completions().empty());
+  EXPECT_EQ(pair.run(send_wr(kCount, {from.first(4)})).wr_id, kCount);
+  pair.client_qp->disconnect();
+  const SendWr late = copied(0);
+  pair.client_qp->post_send({&late, 1});
+  EXPECT_EQ(pair.run(send_wr(kCount + 1, {from.first(4)})).wr_id, kCount + 1);
+}
+
 // Shows: V1-MEM-02
 TEST_P(Messages, ArriveInOrder) {
   Pair pair(GetParam().new_uri(), {.send_wrs = 64}, {.receive_wrs = 64});

@@ -152,6 +152,8 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
     engine.receives().clear();
     for (const fabric::SendWr& wr : engine.sends()) {
       posted.push_back(wr);
+      if (wr.copied)
+        copy(posted.back());
       retired_.push_back(wr.signaled);
       reads_in_flight += wr.op == fabric::Op::kRead;
     }
@@ -173,7 +175,7 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
     posted.pop_front();
     log.push_back(wr);
     fabric::WcStatus status = execute(wr);
-    if (status != fabric::WcStatus::kSuccess || wr.signaled) {
+    if (!wr.copied && (status != fabric::WcStatus::kSuccess || wr.signaled)) {
       fabric::Completion done = completion(wr.wr_id, wr.op);
       done.status = status;
       for (const MemorySpan& sge : wr.spans())
@@ -221,11 +223,22 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
   }
 
  private:
+  // The engine may do with its own bytes what it likes from here on.
+  void copy(fabric::SendWr& wr) {
+    EXPECT_FALSE(wr.signaled);
+    Bytes& bytes = copies_.emplace_back();
+    for (const MemorySpan& sge : wr.spans())
+      bytes.insert(bytes.end(), sge.data, sge.data + sge.length);
+    wr.sges[0] = {bytes.data(), static_cast<uint32_t>(bytes.size()), wr.sges[0].region};
+    wr.num_sges = 1;
+  }
   static fabric::Completion completion(uint64_t wr_id, fabric::Op op) {
     return {wr_id, nullptr, op, fabric::WcStatus::kSuccess, false, 0, 0};
   }
   void flush() {
     for (; !posted.empty(); posted.pop_front()) {
+      if (posted.front().copied)
+        continue;
       fabric::Completion done = completion(posted.front().wr_id, posted.front().op);
       done.status = fabric::WcStatus::kFlushed;
       send_completions.push_back(done);
@@ -313,6 +326,7 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
 
   uint32_t next_key_ = 12345;
   std::deque<bool> retired_;
+  std::deque<Bytes> copies_;  // of copied Sends
 };
 
 }  // namespace rrdk::xprt::test

@@ -215,7 +215,7 @@ void expect_writes_refused(End& end, const std::function<std::unique_ptr<RawEnd>
       {"of an unknown region", "bad_regions", Rights::kRemoteWrite, at, 8, {0, 99, 8}},
       {"less than it says", "bad_slots", Rights::kRemoteWrite, at, 16, {0, kRegion, 8}},
       {"more than it says", "bad_regions", Rights::kRemoteWrite, at, 8, {0, kRegion, 16}},
-      {"many pieces", "bad_slots", Rights::kRemoteWrite, at, 8, {0, kRegion, 8}, 0, UINT16_MAX},
+      {"many pieces", "bad_slots", Rights::kRemoteWrite, at, 8, {0, kRegion, 8}, 0, UINT8_MAX},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);

@@ -1,0 +1,92 @@
+// Sends that the driver copies when they are posted (fabric/work.h): calls end without a
+// completion.
+#include <gtest/gtest.h>
+
+#include "pair.h"
+
+namespace rrdk::xprt::test {
+namespace {
+
+class CopiedSends : public Pair {
+ protected:
+  static constexpr uint32_t kMost = 232;
+
+  void connect(ConnectionOptions client = {}, ConnectionOptions server = {}) {
+    client.max_copied = server.max_copied = kMost;
+    Pair::connect(client, server);
+  }
+  void submit(OutgoingCall& call) {
+    write(call.message, 0, 0, {});
+    a->engine->submit(call);
+  }
+  static size_t signaled(const End& end) {
+    return static_cast<size_t>(
+        std::ranges::count_if(end.qp.log, [](const fabric::SendWr& wr) { return wr.signaled; }));
+  }
+};
+
+TEST_F(CopiedSends, CallsEndWithoutACompletionOfTheirSends) {
+  connect();
+  serve({}, {});
+  OutgoingCall call;
+  submit(call);
+  run();
+  ASSERT_EQ(a->ended.size(), 1u);
+  EXPECT_EQ(call.status, CallStatus::kOk);
+  EXPECT_EQ(signaled(*a) + signaled(*b), 0u);
+  EXPECT_EQ(b->engine->calls(), 0u);
+  EXPECT_FALSE(b->qp.log.empty());
+}
+
+// The slots of the send queue come back with a signaled one among them.
+TEST_F(CopiedSends, MoreThanTheSendQueueHolds) {
+  constexpr uint32_t kCalls = 200;
+  connect({.send_wrs = 16}, {.send_wrs = 16});
+  serve({}, {});
+  for (uint32_t i = 0; i < kCalls; ++i) {
+    OutgoingCall call;
+    submit(call);
+    run();
+    ASSERT_EQ(call.status, CallStatus::kOk);
+  }
+  EXPECT_EQ(a->ended.size(), kCalls);
+  EXPECT_GE(signaled(*a), kCalls / 16);
+  EXPECT_LE(signaled(*a), kCalls / 3);
+}
+
+TEST_F(CopiedSends, WhatIsLongerIsReported) {
+  connect();
+  serve({}, {{kMost + 1}});
+  OutgoingCall call;
+  call.max_reply = 600;
+  submit(call);
+  run();
+  EXPECT_EQ(call.status, CallStatus::kOk);
+  EXPECT_EQ(signaled(*a), 0u);
+  EXPECT_EQ(signaled(*b), 1u);
+}
+
+// Its bytes are in use until it is posted.
+TEST_F(CopiedSends, ACallThatIsCancelledBeforeItIsPostedEndsWhenItIs) {
+  connect({.lend_ns = 0});
+  b->handler = [](IncomingCall&) {};
+  OutgoingCall call;
+  submit(call);
+  a->engine->cancel(call);
+  size_t before = a->ended.size();
+  a->run();
+  EXPECT_EQ(before, 0u);
+  ASSERT_EQ(a->ended.size(), 1u);
+  EXPECT_EQ(call.status, CallStatus::kCancelled);
+}
+
+TEST_F(CopiedSends, OfAConnectionThatEndsBeforeTheyArePosted) {
+  connect();
+  OutgoingCall call;
+  submit(call);
+  finish();
+  EXPECT_EQ(call.status, CallStatus::kConnectionLost);
+}
+
+}  // namespace
+}  // namespace rrdk::xprt::test
