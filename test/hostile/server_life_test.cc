@@ -91,7 +91,9 @@ std::vector<ServerScenario> ends() {
           for (uint32_t i = 0; i < 40; ++i)
             stage.peer->say(call_of(i, kKeep).bytes(*stage.peer));
         },
-        handler_has(2 * kCredits), hang_up(), gone(), release()},
+        handler_has(2 * kCredits), hang_up(), gone(),
+        pause(20),  // until the server knows, too: it would take those that wait
+        release()},
        {},
        {{Refusal::kCreditOverrun, 2 * kCredits - 1}},
        After::kLeft},
