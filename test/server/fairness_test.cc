@@ -207,7 +207,8 @@ TEST_P(OfProcedure, ManyCallsOfOneCostTheOthersNothing) {
   std::vector<uint64_t> calls = fair.run(kPasses, kFew, 64, GetParam());
   for (uint32_t i = 0; i < kGreedy; ++i)
     EXPECT_GE(calls[i] + kFew, modest[i]) << "client " << i;
-  EXPECT_GT(fair.server->stats().turn_waits, 0u);
+  // Whether the greedy one's calls wait in their connection or in the completion queue depends on
+  // where among the others its turn in that queue comes, which differs from run to run.
 }
 
 // Shows: SEC-09
@@ -246,6 +247,8 @@ TEST(FairSharing, OneAloneGetsAllThereIs) {
   fair.counts.order.clear();
   fair.passes(kPasses);
   EXPECT_GE(fair.counts.of(kGreedy), 16u * kPasses) << "as many as one pass took without turns";
+  // A pass takes more of them from the completion queue than the connection's quantum is for.
+  EXPECT_GT(fair.server->stats().turn_waits, 0u);
 }
 
 TEST(FairSharing, ADebtIsForgottenWhenTheOthersAreIdle) {
