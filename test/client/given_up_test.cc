@@ -148,6 +148,27 @@ void give_up_some(SurvivalWorld& world, uint32_t timeout_ms, uint64_t cancels) {
   open_window(*world.connection);
 }
 
+// A connection with its grant, whose server keeps its calls.
+void connect_and_hold(SurvivalWorld& world) {
+  world.connect();
+  open_window(*world.connection);
+  world.gate.holding = true;
+}
+
+// When the server has it.
+template <typename Of>
+void cancel_held(SurvivalWorld& world, Of& of) {
+  world.until([&] { return world.gate.held.size() == 1; });
+  of.call.cancel();
+  world.until([&] { return !of.call.in_flight(); });
+}
+
+// A call that reads into memory of ours, and is cancelled.
+void lend(SurvivalWorld& world, Lending& lending) {
+  ASSERT_TRUE(lending.submit(Way::kReadIntoOurs, 0));
+  cancel_held(world, lending);
+}
+
 TEST(GivenUp, CancelledReadsAndWritesDoNotCostTheConnection) {
   SurvivalWorld world({.credits = 8, .reconnect = at_once()});
   give_up_some(world, 0, 10);
@@ -206,9 +227,7 @@ TEST(GivenUp, AFirstCallMayTimeOut) {
 // Shows: V1-CREDIT-23
 TEST(GivenUp, AServerThatAnswersNothingIsGivenUpByName) {
   SurvivalWorld world({.credits = 2, .starved_ms = 20, .reconnect = at_once()});
-  world.connect();
-  open_window(*world.connection);
-  world.gate.holding = true;
+  connect_and_hold(world);
   Endings lost = submit(world, kKeep, 2);
   world.until([&] { return world.gate.held.size() == 2; });
   for (auto& ending : lost)
@@ -229,14 +248,9 @@ TEST(GivenUp, AServerThatAnswersNothingIsGivenUpByName) {
 
 TEST(GivenUp, WhatIsLentComesBackAfterTheBound) {
   SurvivalWorld world({.lend_ms = 5});
-  world.connect();
-  open_window(*world.connection);
-  world.gate.holding = true;
+  connect_and_hold(world);
   Lending lending(world);
-  ASSERT_TRUE(lending.submit(Way::kReadIntoOurs, 0));
-  world.until([&] { return world.gate.held.size() == 1; });
-  lending.call.cancel();
-  world.until([&] { return lending.ended == 1; });
+  lend(world, lending);
   world.until_silent([&] { return lending.released == 1; });
   EXPECT_EQ(world.stats().lends_expired, 1u);
   world.gate.holding = false;
@@ -247,14 +261,9 @@ TEST(GivenUp, WhatIsLentComesBackAfterTheBound) {
 // As long as the connection; not longer.
 TEST(GivenUp, WhatIsLentComesBackWithTheEndOfTheConnection) {
   SurvivalWorld world({});
-  world.connect();
-  open_window(*world.connection);
-  world.gate.holding = true;
+  connect_and_hold(world);
   Lending lending(world);
-  ASSERT_TRUE(lending.submit(Way::kReadIntoOurs, 0));
-  world.until([&] { return world.gate.held.size() == 1; });
-  lending.call.cancel();
-  world.until([&] { return lending.ended == 1; });
+  lend(world, lending);
   EXPECT_EQ(lending.released, 0);
   world.connection.reset();
   EXPECT_EQ(lending.released, 1);
@@ -263,9 +272,7 @@ TEST(GivenUp, WhatIsLentComesBackWithTheEndOfTheConnection) {
 // Where it can not be otherwise: memory that must be ours again when the callback comes.
 TEST(GivenUp, MemoryThatIsNotLentIsFencedFirst) {
   SurvivalWorld world({});
-  world.connect();
-  open_window(*world.connection);
-  world.gate.holding = true;
+  connect_and_hold(world);
   Buffer room = world.memory->get(kBytes);
   Ending ending(*world.connection);
   Encoder& args = ending.begin(kRead);
@@ -273,9 +280,7 @@ TEST(GivenUp, MemoryThatIsNotLentIsFencedFirst) {
   args.put_u32(kBytes);
   ending.call.offer(room.first(kBytes));
   ending.submit();
-  world.until([&] { return world.gate.held.size() == 1; });
-  ending.call.cancel();
-  world.until([&] { return ending.ended() == 1; });
+  cancel_held(world, ending);
   EXPECT_EQ(world.stats().lent, 0u);
   std::memset(room.data(), 0x11, kBytes);
   world.gate.holding = false;

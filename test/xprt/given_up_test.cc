@@ -32,6 +32,12 @@ class GivenUp : public Pair {
     run();
     ASSERT_EQ(a->qp.bound_keys(), 1u + (call.results.empty() ? 0 : 1));
   }
+  // It ends for its caller at once, and the peer knows nothing of it.
+  void submit_and_cancel(OutgoingCall& call) {
+    submit(call);
+    a->engine->cancel(call);
+    expect_ended(call, CallStatus::kCancelled);
+  }
   // Room of the caller's own, or of a buffer that goes with the call.
   void offer(OutgoingCall& call, bool own) {
     Buffer buffer = memory->get(kItem);
@@ -92,9 +98,7 @@ TEST_F(GivenUp, MemoryOfTheCallStaysWithThePeerUntilTheAnswer) {
   connect();
   OutgoingCall call;
   offer(call, false);
-  submit(call);
-  a->engine->cancel(call);
-  expect_ended(call, CallStatus::kCancelled);
+  submit_and_cancel(call);
   EXPECT_EQ(a->qp.bound_keys(), 2u);
   EXPECT_FALSE(call.rooms[0]);
   EXPECT_TRUE(call.message.pieces().empty());
@@ -168,9 +172,7 @@ TEST_F(GivenUp, WhoWantsToBeToldLendsMemoryOfItsOwn) {
   OutgoingCall call;
   offer(call, true);
   tell(call);
-  submit(call);
-  a->engine->cancel(call);
-  expect_ended(call, CallStatus::kCancelled);
+  submit_and_cancel(call);
   EXPECT_EQ(call.released, nullptr);
   run();
   EXPECT_EQ(released, 0);
@@ -202,9 +204,7 @@ TEST_F(GivenUp, AfterTheBoundTheKeysAreRevoked) {
   OutgoingCall call;
   offer(call, true);
   tell(call);
-  submit(call);
-  a->engine->cancel(call);
-  expect_ended(call, CallStatus::kCancelled);
+  submit_and_cancel(call);
   a->engine->on_tick(kSecond);
   a->engine->on_tick(11 * kSecond - 1);
   run();
@@ -239,9 +239,7 @@ TEST_F(GivenUp, TheEndOfTheConnectionReleasesWhatWasLent) {
   OutgoingCall call;
   offer(call, true);
   tell(call);
-  submit(call);
-  a->engine->cancel(call);
-  expect_ended(call, CallStatus::kCancelled);
+  submit_and_cancel(call);
   EXPECT_EQ(released, 0);
   a->disconnect();
   EXPECT_EQ(released, 1);
