@@ -71,6 +71,15 @@ void End::submit(Call& call) {
   if (context_.traced)
     context_.trace(name_, "submit call %u", call.serial);
   call.active = true;
+  call.first_word = call.out.message.pieces()[0].bytes.data;
+  call.out.released = nullptr;
+  if (call.lends) {
+    call.out.released_argument = &lent_.emplace_back(this);
+    call.out.released = [](void* argument) {
+      auto& lent = *static_cast<Lent*>(argument);
+      lent.end->on_released(lent);
+    };
+  }
   use_engine([&](xprt::Connection& engine) { engine.submit(call.out); });
 }
 
@@ -211,7 +220,8 @@ void End::check_receives() {
 
 // A connection is given up for a reason that the simulation knows of.
 void End::check_reason() {
-  bool stuck = is_requester() && most_zombies_ != 0 && most_zombies_ >= least_window_;
+  size_t given_up = most_zombies_ + unsent_.size();
+  bool stuck = is_requester() && given_up != 0 && given_up >= least_window_;
   if (!saw_failure_ && !dropped_ && !stuck)
     context_.fail(name_, "the engine wants to disconnect, for no reason");
 }
@@ -224,6 +234,8 @@ void End::bury() {
   if (queue_pair_.keys().held() != 0)
     context_.fail(name_, "the engine is idle, and %u keys were not released",
                   queue_pair_.keys().held());
+  if (std::ranges::any_of(lent_, &Lent::out))
+    context_.fail(name_, "the engine is idle, and memory is still lent");
   if (context_.traced)
     context_.trace(name_, "idle");
   if (engine_->counters().credit_overruns != 0)
@@ -303,7 +315,7 @@ void End::note_call(std::span<const std::byte> message) {
     return;
   Call* call = session_.around().owner.call_of(session_, role_, record->xid);
   if (call == nullptr) {
-    context_.fail(name_, "xid %08x: a call is sent that no one made", record->xid);
+    note_late_call(*record);
     return;
   }
   record->serial = call->serial;
@@ -313,8 +325,34 @@ void End::note_call(std::span<const std::byte> message) {
     context_.trace(name_, "call %u is sent as xid %08x", call->serial, record->xid);
 }
 
+// The engine had it sent, and gave it up before we posted it.
+void End::note_late_call(Wire::Record& record) {
+  auto found = std::ranges::find(unsent_, record.xid, &Unsent::xid);
+  if (found == unsent_.end()) {
+    context_.fail(name_, "xid %08x: a call is sent that no one made", record.xid);
+    return;
+  }
+  record.serial = found->serial;
+  lend(record, found->lent_until_ns);
+  unsent_.erase(found);
+}
+
+// The engine's time counts from the end, whether the call was posted by then or not.
+uint64_t End::lent_until_ns() const {
+  return context_.schedule.now() + session_.around().weather.lend_ns;
+}
+
+void End::lend(Wire::Record& record, uint64_t until_ns) {
+  record.lent = true;
+  record.lent_until_ns = until_ns;
+  note_end(record, true);
+}
+
+// A lent key is good for as long as was promised.
 bool End::given_up(const Key& key) {
   const Wire::Record* record = key.called ? own().find(key.xid) : nullptr;
+  if (record != nullptr && record->lent)
+    return record->lent_until_ns <= context_.schedule.now();
   return record != nullptr &&
          (record->given_up ||
           (record->deadline_ns != 0 && record->deadline_ns <= context_.schedule.now()));
@@ -378,18 +416,52 @@ void End::on_call_ended(xprt::OutgoingCall& out) {
   }
   call.active = false;
   Surroundings& around = session_.around();
-  check_keys(call);
   bool given_up = out.status != CallStatus::kOk && out.status != CallStatus::kChunkError &&
                   out.status != CallStatus::kRemoteError;
-  if (Wire::Record* record = own().find(call.xid()))
-    note_end(*record, given_up);
+  bool lent = out.message.pieces().empty();
+  if (!lent)
+    check_keys(call.xid(), call.serial, call.room);
+  else if (given_up && !call.room.empty() && !call.lends)
+    context_.fail(name_, "xid %08x: memory of call %u is lent, which it does not want", call.xid(),
+                  call.serial);
+  Wire::Record* record = own().find(call.xid());
+  bool sent_again = record != nullptr && record->again && record->replied;
+  if (record != nullptr && !(lent && sent_again))
+    lent ? lend(*record, lent_until_ns()) : note_end(*record, given_up);
+  else if (lent)
+    unsent_.push_back({call.xid(), call.serial, lent_until_ns()});
   const Weather& weather = around.weather;
   int own_memory = is_requester() ? weather.requester_memory : weather.responder_memory;
   int peers_memory = is_requester() ? weather.responder_memory : weather.requester_memory;
   around.traffic.check_outcome(
       call, name_,
       {queue_pair_.in_error(), peers_memory != 0, own_memory != 0 || weather.few_keys()});
+  if (lent && call.lends)
+    keep_lent(call);
+  call.first_word = nullptr;
   around.owner.on_ended(call);
+}
+
+void End::keep_lent(Call& call) {
+  auto& lent = *static_cast<Lent*>(call.out.released_argument);
+  if (call.out.released != nullptr)
+    context_.fail(name_, "xid %08x: call %u is lent, and will not be told of the end of that",
+                  call.xid(), call.serial);
+  lent.out = true;
+  lent.xid = call.xid();
+  lent.serial = call.serial;
+  lent.room = std::move(call.room);
+  call.room.clear();
+}
+
+void End::on_released(Lent& lent) {
+  if (context_.traced)
+    context_.trace(name_, "call %u is released, xid %08x", lent.serial, lent.xid);
+  if (!std::exchange(lent.out, false))
+    context_.fail(name_, "xid %08x: call %u was not lent and is released", lent.xid, lent.serial);
+  check_keys(lent.xid, lent.serial, lent.room);
+  session_.around().traffic.check_guards(lent.room, lent.xid, lent.serial, name_);
+  lent.room.clear();
 }
 
 void End::note_end(Wire::Record& record, bool given_up) {
@@ -398,19 +470,19 @@ void End::note_end(Wire::Record& record, bool given_up) {
 }
 
 // No remote key outlives its call, nor does any reach into memory that was offered with it.
-void End::check_keys(const Call& call) {
+void End::check_keys(uint32_t xid, uint32_t serial, std::span<const Guarded> rooms) {
   for (const Key& key : queue_pair_.keys().all()) {
     if (key.state == Key::State::kReleased)
       continue;
-    if (key.called && key.xid == call.xid())
-      context_.fail(name_, "xid %08x: key %08x outlives call %u", key.xid, key.value, call.serial);
+    if (key.called && key.xid == xid)
+      context_.fail(name_, "xid %08x: key %08x outlives call %u", key.xid, key.value, serial);
     if (key.state != Key::State::kBound || queue_pair_.in_error())
       continue;
-    for (const Guarded& room : call.room) {
+    for (const Guarded& room : rooms) {
       if (key.span.data < room.span.data + room.span.length &&
           room.span.data < key.span.data + key.span.length)
-        context_.fail(name_, "xid %08x: key %08x reaches into call %u, which has ended", call.xid(),
-                      key.value, call.serial);
+        context_.fail(name_, "xid %08x: key %08x reaches into call %u, which has ended", xid,
+                      key.value, serial);
     }
   }
 }

@@ -362,6 +362,14 @@ WcStatus QueuePair::bind(const SendWr& wr) {
     context_.fail(name_, "key %08x is bound twice, or was never reserved", wr.key);
     return WcStatus::kLocalProtection;
   }
+  for (const Key& other : keys_.all()) {
+    bool overlaps = other.span.data < wr.sges[0].data + wr.sges[0].length &&
+                    wr.sges[0].data < other.span.data + other.span.length;
+    bool written = other.rights == Rights::kRemoteWrite || wr.rights == Rights::kRemoteWrite;
+    if (other.state == Key::State::kBound && overlaps && written)
+      context_.fail(name_, "xid %08x: memory of key %08x is offered again while the peer has it",
+                    other.xid, other.value);
+  }
   key->state = Key::State::kBound;
   key->rights = wr.rights;
   key->span = wr.sges[0];

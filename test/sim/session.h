@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "context.h"
@@ -114,6 +116,21 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
     xprt::IncomingCall* call;
     Shape* shape;
   };
+  // A call that wants to be told when the peer is done with its memory.
+  struct Lent {
+    End* end;
+    bool out = false;  // it has ended, and was not told yet
+    uint32_t xid = 0;
+    uint32_t serial = 0;
+    std::vector<Guarded> room = {};
+  };
+
+  // A lent call that has ended, and was not posted yet.
+  struct Unsent {
+    uint32_t xid;
+    uint32_t serial;
+    uint64_t lent_until_ns;
+  };
 
   template <typename Use>
   void use_engine(Use&& use);
@@ -124,8 +141,13 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void note_properties(const Report& report);
   void check_reason();
   void check_receives();
-  void check_keys(const Call& call);
+  void check_keys(uint32_t xid, uint32_t serial, std::span<const Guarded> rooms);
+  void on_released(Lent& lent);
   void note_call(std::span<const std::byte> message);
+  void note_late_call(Wire::Record& record);
+  void lend(Wire::Record& record, uint64_t until_ns);
+  uint64_t lent_until_ns() const;
+  void keep_lent(Call& call);
   void note_end(Wire::Record& record, bool given_up);
   void bury();
   void answer(xprt::IncomingCall& call, Shape& shape);
@@ -165,6 +187,8 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   server::ReplayLane* lane_ = nullptr;
   std::list<OnceCall> once_;
   std::vector<uint32_t> last_xids_;
+  std::deque<Lent> lent_;
+  std::vector<Unsent> unsent_;
   std::vector<fabric::Completion> completions_;
 };
 

@@ -53,7 +53,7 @@ bool all_are(const std::byte* from, size_t length, std::byte value) {
 }  // namespace
 
 uint32_t Call::xid() const {
-  return out.message.pieces().empty() ? 0 : xdr::load_u32(out.message.pieces()[0].bytes.data);
+  return first_word == nullptr ? 0 : xdr::load_u32(first_word);
 }
 
 uint32_t Traffic::length() {
@@ -126,6 +126,7 @@ bool Traffic::prepare(Call& call, const Shape& shape) {
   uint64_t reply = stream_length(shape.results);
   if (!offer(call, shape, reply))
     return false;
+  call.lends = !call.room.empty() && random.one_in(2);
   call.out.results = call.results;
   call.out.max_reply = reply + (random.one_in(2) ? 4 * random.below(200) : 0);
   if (shape.small_reply)
@@ -285,7 +286,7 @@ void Traffic::check_outcome(const Call& call, const std::string& who, const Allo
   if (!allowed)
     context_.fail(who, "xid %08x: call %u ends with \"%s\", which it must not", call.xid(),
                   call.serial, to_string(status));
-  check_guards(call, who);
+  check_guards(call.room, call.xid(), call.serial, who);
 }
 
 void Traffic::check_data(const Call& call, const Shape& shape, const std::string& who) {
@@ -318,12 +319,12 @@ void Traffic::check_data(const Call& call, const Shape& shape, const std::string
   }
 }
 
-void Traffic::check_guards(const Call& call, const std::string& who) {
-  for (const Guarded& room : call.room) {
+void Traffic::check_guards(std::span<const Guarded> rooms, uint32_t xid, uint32_t serial,
+                           const std::string& who) {
+  for (const Guarded& room : rooms) {
     if (!all_are(room.span.data - kGuard, kGuard, kGuardByte) ||
         !all_are(room.span.data + room.span.length, kGuard, kGuardByte))
-      context_.fail(who, "xid %08x: memory around what call %u offered was written", call.xid(),
-                    call.serial);
+      context_.fail(who, "xid %08x: memory around what call %u offered was written", xid, serial);
   }
 }
 

@@ -53,7 +53,9 @@ struct Call {
   uint32_t serial = 0;                         // of its Shape
   bool active = false;                         // between submit() and on_call_ended
   bool cancelled = false;
-  bool again = false;  // it was lost and is to be made again
+  bool again = false;                     // it was lost and is to be made again
+  bool lends = false;                     // wants to be told when the peer is done with `room`
+  const std::byte* first_word = nullptr;  // of the message, where the XID is
   std::vector<Guarded> room;
   std::vector<std::vector<MemorySpan>> spans;
   std::vector<xprt::ResultRoom> results;
@@ -83,7 +85,8 @@ class Traffic {
   bool prepare(Call& call, const Shape& shape);
   // Fails the simulation if the outcome is not what the shape allows.
   void check_outcome(const Call& call, const std::string& who, const Allowance& allowed);
-  void check_guards(const Call& call, const std::string& who);
+  void check_guards(std::span<const Guarded> rooms, uint32_t xid, uint32_t serial,
+                    const std::string& who);
 
   // The responder's side.
   Memory& memory() { return memory_; }

@@ -13,6 +13,9 @@ Weather::Weather(Random& random) {
   longest_answer = random.one_in(2) ? 5'000 : 1'000'000;
   constexpr uint64_t kTicks[] = {0, 0, 100'000, 1'000'000, 20'000'000};
   tick_ns = kTicks[random.below(5)];
+  constexpr uint64_t kLends[] = {0, 100'000, 5'000'000, 30'000'000'000, 30'000'000'000};
+  lend_ns = kLends[random.below(5)];
+  starved_ns = random.one_in(2) ? 5'000'000'000 : random.between(1, 5'000'000);
   constexpr uint32_t kLargest[] = {500, 5'000, 40'000, 200 * 1024};
   largest_item = kLargest[random.below(4)];
   keys = random.one_in(4) ? random.between(24, 60) : 4000;
@@ -73,7 +76,8 @@ xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) const 
   o.chunk_threshold = random.below(2000);
   o.sends_invalidations = !random.one_in(4);
   o.takes_invalidations = !random.one_in(4);
-  o.lend_ns = 0;  // the simulation expects that no key outlives its call
+  o.lend_ns = lend_ns;
+  o.starved_ns = starved_ns;
   // Also less than one call has, which then runs alone.
   if (random.one_in(3))
     o.max_chunk_bytes = 1 + random.below(random.one_in(2) ? 2'000 : 300'000);

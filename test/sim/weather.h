@@ -22,6 +22,8 @@ struct Weather {
   uint64_t longest_pause;   // between two submits
   uint64_t longest_answer;  // of a handler
   uint64_t tick_ns;         // 0: time does not pass for the engines
+  uint64_t lend_ns;         // how long calls that are given up leave their memory to the peer
+  uint64_t starved_ns;      // how long a requester puts up with having no credits left
   uint32_t largest_item;
   uint32_t keys;
   int requester_memory;  // which of the rig's; 0: there is plenty

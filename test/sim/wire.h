@@ -28,7 +28,9 @@ class Wire {
     bool replied = false;       // to the requester's engine
     bool ended = false;
     bool given_up = false;  // cancelled, timed out or lost
-    bool again = false;     // refused in a way that lets the requester send it again
+    bool lent = false;      // and what it offered was left to the responder, until
+    uint64_t lent_until_ns = 0;
+    bool again = false;  // refused in a way that lets the requester send it again
     bool draft04 = false;
     uint32_t properties = 0;  // messages about them that had come to the responder before it
     bool granted = false;     // the answer says something of credits
