@@ -1,9 +1,17 @@
 // Sends and Receives: what arrives, in which order, and what happens when it can not.
+#include <time.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <csignal>
 #include <numeric>
+#include <random>
+#include <thread>
 
 #include "test/fabric/end.h"
 #include "test/fabric/fabrics.h"
+#include "test/seed.h"
 
 namespace rrdk::fabric::test {
 namespace {
@@ -295,6 +303,67 @@ TEST_P(Messages, SentBeforeTheEndAreReceived) {
   ASSERT_TRUE(pair.pump_until([&] { return pair.client.completions.size() == 16; }));
   for (size_t i = 0; i < 16; ++i)
     EXPECT_EQ(pair.client.completions[i].status, i < 8 ? WcStatus::kSuccess : WcStatus::kFlushed);
+}
+
+// Keeps a thread from going on, wherever it is: it stays in the handler of a signal.
+std::atomic<bool> is_stopped = false;
+std::atomic<bool> may_go_on = false;
+void stop_here(int) {
+  is_stopped = true;
+  while (!may_go_on) {
+  }
+}
+
+// The message comes, and its sender goes, between one instruction of the receiver's look and the
+// next.
+TEST_P(Messages, NoMomentOfALookLosesWhatWasSentBeforeTheEnd) {
+  struct sigaction stops{}, before{};
+  stops.sa_handler = stop_here;
+  ASSERT_EQ(::sigaction(SIGUSR1, &stops, &before), 0);
+  Pair pair(GetParam().new_uri());
+  Buffer from = test_memory().get(4096);
+  Buffer to = test_memory().get(4096);
+  std::mt19937_64 random(rrdk::test::run_seed());
+  const int rounds = emulated() ? 5 : 300;
+  for (int round = 0; round != rounds; ++round) {
+    auto [leaves, left] = pair.connect();
+    const ReceiveWr receive = {0, to.first(4096)};
+    ASSERT_EQ(left->post_receive(std::span(&receive, 1)), 1u);
+    is_stopped = may_go_on = false;
+    Completion first{};
+    std::thread receiver([&] {
+      // The signal is this thread's own, soon after it has begun to look.
+      sigevent here{};
+      here.sigev_notify = SIGEV_THREAD_ID;
+      here.sigev_signo = SIGUSR1;
+      here._sigev_un._tid = ::gettid();
+      timer_t timer;
+      ASSERT_EQ(::timer_create(CLOCK_MONOTONIC, &here, &timer), 0);
+      itimerspec soon{};
+      soon.it_value.tv_nsec = static_cast<long>(2000 + random() % 10000);
+      ASSERT_EQ(::timer_settime(timer, 0, &soon, nullptr), 0);
+      while (pair.server.cq->poll(std::span(&first, 1)) == 0) {
+      }
+      ::timer_delete(timer);
+    });
+    while (!is_stopped)
+      std::this_thread::yield();
+    const SendWr wr = send_wr(1, {from.first(8)});
+    EXPECT_EQ(leaves->post_send(std::span(&wr, 1)), 1u);
+    EXPECT_TRUE(test::pump_until({&pair.client}, [&] { return !pair.client.completions.empty(); }));
+    leaves->disconnect();
+    may_go_on = true;
+    receiver.join();
+    ASSERT_EQ(first.status, WcStatus::kSuccess) << "round " << round;
+    pair.client.completions.clear();
+    ASSERT_TRUE(pair.pump_until([&] {
+      return pair.client.has_event(EventType::kDisconnected) &&
+             pair.server.has_event(EventType::kDisconnected);
+    }));
+    pair.client.events.clear();
+    pair.server.events.clear();
+  }
+  ::sigaction(SIGUSR1, &before, nullptr);
 }
 
 // Both are there when the receiver looks for the first time, and another connection keeps it busy.

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -273,20 +274,21 @@ TEST(Cores, NoMomentOfFallingAsleepLosesAnItem) {
   reactor.join();
 }
 
-// A worker sleeps without a limit: what it misses hangs. Several items keep the core awake, so that
-// it pushes at any moment of the worker's falling asleep.
+// A worker sleeps without a limit, so that it never wakes for what it misses. There is one item, or
+// the next would wake it; and another that goes round on the core, which is thus awake and pushes
+// the first at any moment of the worker's falling asleep.
 TEST(Cores, NoMomentOfAWorkersSleepLosesAnItem) {
-  constexpr int kBalls = 3;
-  constexpr int kRounds = 60000;
+  constexpr int kRounds = 30000;
   auto memory = small_memory();
   auto runtime = runtime_of(
       *memory,
-      {.poll_cpus = {-1}, .worker_cpus = {-1}, .idle = IdlePolicy::kAdaptive, .adaptive_us = 0});
+      {.poll_cpus = {0}, .worker_cpus = {1}, .idle = IdlePolicy::kAdaptive, .adaptive_us = 0});
   struct Ball : WorkItem {
     PollCore* core = nullptr;
     WorkerQueue queue;
     std::optional<Jitter> jitter;
-    std::atomic<int>* rounds = nullptr;
+    int rounds = 0;
+    std::promise<void> over;
 
     static void to_worker(WorkItem& item) {
       auto& ball = static_cast<Ball&>(item);
@@ -297,24 +299,107 @@ TEST(Cores, NoMomentOfAWorkersSleepLosesAnItem) {
     static void back(WorkItem& item) {
       auto& ball = static_cast<Ball&>(item);
       ball.run = to_worker;
-      if (ball.rounds->fetch_add(1) + 1 < kRounds)
+      if (++ball.rounds < kRounds)
         ball.core->submit(ball);
       else
-        ball.rounds->notify_all();
+        ball.over.set_value();
     }
   };
-  std::atomic<int> rounds = 0;
-  std::array<Ball, kBalls> balls;
+  struct Unrest : WorkItem {
+    PollCore* core = nullptr;
+    std::atomic<bool> goes_on = true;
+    std::promise<void> over;
+  };
   PollCore& core = *runtime->impl().cores[0];
-  for (uint64_t i = 0; i < kBalls; ++i) {
-    balls[i].core = &core;
-    balls[i].jitter.emplace(test::run_seed() + i);
-    balls[i].rounds = &rounds;
-    balls[i].run = Ball::to_worker;
-    core.submit(balls[i]);
+  Unrest unrest;
+  unrest.core = &core;
+  unrest.run = [](WorkItem& item) {
+    auto& self = static_cast<Unrest&>(item);
+    if (self.goes_on)
+      self.core->submit(self);
+    else
+      self.over.set_value();
+  };
+  Ball ball;
+  ball.core = &core;
+  ball.jitter.emplace(test::run_seed());
+  ball.run = Ball::to_worker;
+  core.submit(unrest);
+  core.submit(ball);
+  std::future<void> over = ball.over.get_future();
+  while (over.wait_for(std::chrono::seconds(20)) != std::future_status::ready) {
+    ADD_FAILURE() << "the worker sleeps, and an item waits for it";
+    Counted item;  // wakes it
+    std::atomic<int> count = 0;
+    item.run = count_it;
+    item.count = &count;
+    WorkerQueue queue;
+    core.post([&] { core.to_worker(queue, item); });
+    count.wait(0);
   }
-  for (int seen = 0; seen < kRounds + kBalls - 1; seen = rounds.load())
-    rounds.wait(seen);
+  unrest.goes_on = false;
+  unrest.over.get_future().wait();
+}
+
+WorkItem* item_behind = nullptr;
+std::atomic<int> pauses = 0;
+void pause_here(int) {
+  for (int spins = 0; spins != 3000; ++spins)
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // not to be optimised away
+  ++pauses;
+}
+
+// What is in the ring is the worker's, and may be anything by the time that the core goes on. A
+// timer holds the core up at any moment of its pushing.
+TEST(Workers, WhatTheyHaveIsNotLookedAtAnyMore) {
+  constexpr int kPauses = 10000;
+  ASSERT_TRUE(ensure_eal());
+  auto workers =
+      WorkerPool::start({.worker_cpus = {-1}, .idle = IdlePolicy::kYield, .ring_size = 128});
+  ASSERT_TRUE(workers) << workers.error().message;
+  struct Item : WorkItem {
+    std::atomic<bool> ran = false;
+  };
+  Item stray;
+  stray.run = [](WorkItem& item) { static_cast<Item&>(item).ran = true; };
+  item_behind = &stray;
+  std::array<Item, 64> items;  // the worker has many, so that this thread is seldom elsewhere
+  for (Item& job : items) {
+    job.ran = true;
+    job.run = [](WorkItem& item) {
+      item.next = item_behind;
+      static_cast<Item&>(item).ran = true;
+    };
+  }
+  struct sigaction pauses_here{}, before{};
+  pauses_here.sa_handler = pause_here;
+  ASSERT_EQ(sigaction(SIGUSR1, &pauses_here, &before), 0);
+  sigevent here{};
+  here.sigev_notify = SIGEV_THREAD_ID;
+  here.sigev_signo = SIGUSR1;
+  here._sigev_un._tid = gettid();
+  timer_t timer;
+  ASSERT_EQ(timer_create(CLOCK_MONOTONIC, &here, &timer), 0);
+  itimerspec often{};
+  often.it_value.tv_nsec = often.it_interval.tv_nsec = 20'000;
+  ASSERT_EQ(timer_settime(timer, 0, &often, nullptr), 0);
+  ItemList list;
+  pauses = 0;
+  for (size_t next = 0; pauses < kPauses && !stray.ran; next = (next + 1) % items.size()) {
+    while (!items[next].ran)
+      sched_yield();
+    items[next].ran = false;
+    list.push(items[next]);
+    while (!(*workers)->push(list))
+      sched_yield();
+  }
+  timer_delete(timer);
+  sigaction(SIGUSR1, &before, nullptr);
+  for (Item& job : items) {
+    while (!job.ran)
+      sched_yield();
+  }
+  EXPECT_FALSE(stray.ran) << "what a worker had was taken for the head of what was left";
 }
 
 // An event-driven reactor: sleeps on wake_fd, many rounds, with a producer in another thread.
