@@ -39,7 +39,7 @@ fi
 
 say "2/3  Building in $build"
 if [ ! -e "$build/build.ninja" ]; then
-  meson setup --buildtype=release -Dtests=false -Dbenchmarks=false -Dexamples=false "$build" "$root"
+  meson setup --buildtype=release -Db_lto=true -Dtests=false -Dbenchmarks=false -Dexamples=false "$build" "$root"
 fi
 ninja -C "$build" apps/testrpc/testrpc
 

@@ -85,12 +85,8 @@ Result<std::unique_ptr<Nfs3Site>> Nfs3Site::create(Session& session, const Optio
   target->path = options.nfs_export;
   target->timeout_ms = options.timeout_ms;
   // Servers map nobody's calls to nobody, who may write nothing.
-  AuthSys identity;
-  identity.uid = geteuid();
-  identity.gid = getegid();
-  identity.set_machine_name("testrpc");
   for (const std::unique_ptr<ClientConnection>& connection : session.connections())
-    connection->set_auth_sys(identity);
+    connection->set_auth_sys(own_identity());
   Result<nfs3::FileHandle> root = nfs3::mount_export(*target);
   if (!root)
     return tl::unexpected(root.error());

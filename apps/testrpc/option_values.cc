@@ -120,6 +120,13 @@ Result<void> take_dispatch(Options& options, const std::string& value) {
   return {};
 }
 
+Result<void> take_auth(Options& options, const std::string& value) {
+  if (value != "none" && value != "sys")
+    return fail(Errc::kInvalidArgument, "'" + value + "' is neither none nor sys");
+  options.auth_sys = value == "sys";
+  return {};
+}
+
 Result<void> take_idle(Options& options, const std::string& value) {
   for (IdlePolicy policy : {IdlePolicy::kBusy, IdlePolicy::kYield, IdlePolicy::kAdaptive}) {
     if (value == to_string(policy)) {

@@ -33,6 +33,7 @@ Result<void> take_windows(Options& options, const std::string& value);
 Result<void> take_cpus(std::vector<int>& cpus, const std::string& value);
 Result<void> take_replay_cache(Options& options, const std::string& value);
 Result<void> take_dispatch(Options& options, const std::string& value);
+Result<void> take_auth(Options& options, const std::string& value);
 Result<void> take_idle(Options& options, const std::string& value);
 Result<void> take_version(Options& options, const std::string& value);
 Result<void> take_draft(Options& options, const std::string& value);

@@ -1,5 +1,7 @@
 #include "session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -41,6 +43,14 @@ bool wants_callbacks(const Options& options) {
   return options.interactive || std::ranges::any_of(options.engines, [](const std::string& name) {
            return is_callback(*find_engine(name));
          });
+}
+
+AuthSys own_identity() {
+  AuthSys identity;
+  identity.uid = geteuid();
+  identity.gid = getegid();
+  identity.set_machine_name("testrpc");
+  return identity;
 }
 
 uint64_t largest_message(uint32_t max_size) {
@@ -115,6 +125,8 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
   if (!client)
     return tl::unexpected(client.error());
   session->client_ = std::move(*client);
+  if (options.auth_sys)
+    session->client_->set_auth_sys(own_identity());
   if (wants_callbacks(options)) {
     if (Result<void> added = session->client_->add_service(callback_service()); !added)
       return tl::unexpected(added.error());

@@ -34,6 +34,9 @@ bool names_cores(const Options& options);
 uint32_t backward_credits(const Options& options);
 MemoryOptions memory_for(const Options& options, const Scale& scale);
 
+// AUTH_SYS for whom this process runs as.
+AuthSys own_identity();
+
 // Bytes of the largest call or reply that carries `max_size` bytes of data.
 uint64_t largest_message(uint32_t max_size);
 

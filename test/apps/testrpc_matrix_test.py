@@ -38,6 +38,9 @@ class Matrix(harness.Case):
     def test_results_scattered_over_segments(self):
         self.run_matrix("1000,65536,1M", "--segments", 16, engines="read,read2")
 
+    def test_credentials_of_a_user(self):
+        self.run_matrix("1000,65536", "--auth", "sys")
+
     def test_smallest_buffers(self):
         self.run_matrix("0,900,1024,5000,100K", "--inline", 1024,
                         server_options=("--inline", 1024))

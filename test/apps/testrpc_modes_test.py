@@ -33,7 +33,7 @@ class Json(harness.Case):
         self.assertEqual(result["command"][1:6], ["--self", "--engine", "null,read", "--size", "1K,64K"])
         self.assertEqual(set(result["options"]), {
             "idle", "pinned_cpus", "timeout_ms", "credits", "backward_credits", "inline", "max_receive_size",
-            "chunk_threshold", "segments", "seed", "rpcrdma_version", "rpcrdma_dialect", "compat", "reconnect",
+            "chunk_threshold", "auth", "segments", "seed", "rpcrdma_version", "rpcrdma_dialect", "compat", "reconnect",
             "retransmit", "keepalive_ms", "faults"})
         began = datetime.datetime.strptime(result["time"], "%Y-%m-%dT%H:%M:%S%z")
         self.assertLessEqual(began, datetime.datetime.now(datetime.timezone.utc))
