@@ -8,7 +8,7 @@ import tempfile
 
 # Title, URI, options, and which figure of a run counts: calls a second, or the median round trip.
 CASES = [(f"{driver} {title}", uri, options, figure)
-         for driver, uri in (("shm", "--self"), ("iwarp", "--self=iwarp://127.0.0.1:0"))
+         for driver, uri in (("shm", "--self"), ("iwarp", "--self=iwarp://127.0.0.1:20051"))
          for title, options, figure in (
              ("null, window 1", ("--engine", "null", "--window", "1"), "p50"),
              ("null, window 32", ("--engine", "null", "--window", "32"), "rate"),
