@@ -345,6 +345,8 @@ class CtrlC(harness.Case):
         self.assertFalse(os.path.exists(f"/proc/{children[0]}"))
 
     def test_self_leaves_nothing_when_its_terminal_or_its_reader_goes(self):
+        # Not ignored, as they are where nohup runs this.
+        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_DFL))
         for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM):
             process = self.start("--self", "--engine", "null", "--duration", "600")
             path = re.search(r"shm:(\S+?);", process.wait_for_line("shm:"))[1]

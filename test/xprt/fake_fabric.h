@@ -70,6 +70,7 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
   };
   std::map<uint32_t, Name> named;   // by name_key()
   std::vector<fabric::SendWr> log;  // everything executed
+  std::vector<Bytes> messages;      // of the Sends in it
   std::deque<fabric::SendWr> posted;
   std::deque<fabric::ReceiveWr> receives;
   std::deque<fabric::Completion> send_completions;
@@ -274,6 +275,7 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
         Bytes message;
         for (const MemorySpan& sge : wr.spans())
           message.insert(message.end(), sge.data, sge.data + sge.length);
+        messages.push_back(message);
         std::optional<uint32_t> key;
         if (wr.op == Op::kSendInvalidate)
           key = wr.invalidate_key;

@@ -49,9 +49,7 @@ TEST_F(Padded, InlineDataIsAlignedAsTheServerAskedFor) {
   EXPECT_EQ(offsets({{500, true}}), std::vector<uint32_t>{0});
   EXPECT_EQ(sent_type(*a, 0), proto::MessageType::kMsgp);
   // The message follows the header's 36 bytes, and begins with the header's XID.
-  Bytes bytes;
-  for (const MemorySpan& sge : a->qp.log.front().spans())
-    bytes.insert(bytes.end(), sge.data, sge.data + sge.length);
+  const Bytes& bytes = a->qp.messages.front();
   EXPECT_EQ(word(bytes, 9), word(bytes, 0));
   EXPECT_EQ(offsets({{5, true}, {501, true}, {3}, {700, false, true}}).back(), 0u);
   EXPECT_EQ(sent_type(*a, 1), proto::MessageType::kMsgp);
