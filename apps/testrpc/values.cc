@@ -49,7 +49,7 @@ Result<double> parse_positive(const std::string& text) {
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
       value <= 0 || value > 1e9)
     return fail(Errc::kInvalidArgument, quoted(text) + " is not a number above 0");
-  return value;
+  return Result<double>(value);
 }
 
 std::vector<std::string> split(std::string_view text) {

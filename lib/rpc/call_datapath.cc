@@ -1,6 +1,7 @@
 #include "rpc/call_datapath.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "rpc/words.h"
@@ -22,6 +23,7 @@ bool decode_plain(Decoder& in, CallHeader& header) noexcept {
     return false;
   const uint32_t flavor = xdr::load_u32(p + 24);
   const uint32_t length = xdr::load_u32(p + 28);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // no second look at these two
   if (length > kMaxAuthBody)
     return false;
   const uint32_t verifier_at = 32 + length + xdr_pad(length);

@@ -10,7 +10,10 @@ namespace rrdk::xprt {
 
 namespace {
 constexpr uint32_t kCallsPerSlab = 16;
-}
+// Calls that keep the buffer of their last reply while they are not in use: those that are used
+// next. More would be missed elsewhere.
+constexpr uint32_t kMostKept = 64;
+}  // namespace
 
 struct CallPool::Slab {
   Buffer rooms;
@@ -50,19 +53,28 @@ Incoming* CallPool::take() noexcept {
   Incoming* call = free_;
   free_ = call->next;
   --available_;
+  kept_ -= !call->reply.buffers().empty();
   return call;
 }
 
 void CallPool::put(Incoming& call) noexcept {
   call.state = CallState::kFree;
+  if (!call.reply.buffers().empty()) {
+    if (kept_ == kMostKept) [[unlikely]]
+      call.reply.clear();
+    else
+      ++kept_;
+  }
   call.next = free_;
   free_ = &call;
   ++available_;
 }
 
 void CallPool::release_idle() noexcept {
-  for (Incoming* call = free_; call != nullptr; call = call->next)
+  for (Incoming* call = free_; kept_ != 0; call = call->next) {
+    kept_ -= !call->reply.buffers().empty();
     call->reply.clear();
+  }
 }
 
 }  // namespace rrdk::xprt

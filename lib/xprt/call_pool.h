@@ -49,6 +49,7 @@ class CallPool {
   uint32_t max_calls_;
   uint32_t capacity_ = 0;
   uint32_t available_ = 0;
+  uint32_t kept_ = 0;  // of these, those with a buffer for a reply
   Incoming* free_ = nullptr;
   std::vector<std::unique_ptr<Slab>> slabs_;
   proto::Header scratch_;

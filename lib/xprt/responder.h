@@ -104,6 +104,7 @@ class Responder {
   void accept(Incoming& call, uint32_t header_length, uint32_t length) noexcept;
   void refill_receive() noexcept;
   void return_receive(Incoming& call) noexcept;
+  static bool names_arguments(const Incoming& call) noexcept;
   void deliver(Incoming& call) noexcept;
   void refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept;
   void answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept;

@@ -232,15 +232,36 @@ void Responder::deliver(Incoming& call) noexcept {
   link_.upcalls.on_call(call);
 }
 
+// Whether a result by reference lies in what the call itself brought: that stays until the reply is
+// sent.
+bool Responder::names_arguments(const Incoming& call) noexcept {
+  if (!call.reply.borrows()) [[likely]]
+    return false;
+  auto in = [](const Buffer& buffer, const MemorySpan& bytes) {
+    return buffer && bytes.data >= buffer.data() && bytes.data < buffer.data() + buffer.capacity();
+  };
+  for (const Piece& piece : call.reply.pieces()) {
+    bool in_sink = std::any_of(call.buffers.begin(), call.buffers.begin() + call.num_buffers,
+                               [&](const Buffer& buffer) { return in(buffer, piece.bytes); });
+    if (piece.item && (in_sink || in(call.receive, piece.bytes)))
+      return true;
+  }
+  return false;
+}
+
 void Responder::reply(Incoming& call) noexcept {
   if (link_.phase == Phase::kDead) {
     finish(call);
     return;
   }
-  release_sinks(call);
-  // A result by reference may be one of the arguments.
-  if (!call.reply.borrows() && (in_hand_.call == &call || link_.receives.has_bare()))
-    return_receive(call);
+  if (names_arguments(call)) [[unlikely]] {
+    if (in_hand_.call == &call)
+      refill_receive();
+  } else {
+    release_sinks(call);
+    if (in_hand_.call == &call || link_.receives.has_bare())
+      return_receive(call);
+  }
   proto::ErrorBody error;
   Plan plan = wait_room_.empty() ? plan_reply(call, error) : Plan::kWait;
   if (plan != Plan::kWait) [[likely]] {

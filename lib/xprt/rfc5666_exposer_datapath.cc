@@ -146,7 +146,7 @@ bool Responder::on_exposed(Incoming& call) noexcept {
   if (call.state == CallState::kRevoking)
     return link_.up();
   call.state = CallState::kExposed;
-  if (call.receive)
+  if (call.receive && !names_arguments(call))
     link_.receives.give(std::move(call.receive));
   if (call.exposure->acknowledged)
     revoke(call);

@@ -109,6 +109,64 @@ TEST(Grants, ADipMakesNoOverruns) {
   EXPECT_TRUE(call());
 }
 
+// A call's Receive counts again when its reply says so, though the results lie elsewhere.
+TEST_F(ResponderTest, ResultsByReferenceCostNoCredit) {
+  connect({.credits = 2});
+  Buffer results = memory->get(4096);
+  end->handler = [&](IncomingCall& call) {
+    Encoder e(call.reply(), *memory, 64, 1024);
+    e.put_u32(call.xid());
+    e.put_u32(1);
+    e.put_item(results.first(8), Ddp::kNo);
+    e.finish();
+    end->engine->reply(call);
+  };
+  for (int i = 0; i < 3; ++i) {
+    peer_side->say(Wire{7, 1, 2, kMsg, 0, 0, 0, 7, 0});
+    EXPECT_EQ(word(only_answer(), 2), 2u);
+  }
+}
+
+// Results that are arguments stay what they were until the reply is sent.
+TEST_F(ResponderTest, ResultsMayBeArguments) {
+  connect({.credits = 2});
+  end->handler = [&](IncomingCall& call) {
+    ItemView words = Decoder(call.message()).get_bytes(16);
+    Encoder e(call.reply(), *memory, 64, 1024);
+    e.put_u32(call.xid());
+    e.put_u32(1);
+    // The engine's own Receive, as a handler finds it.
+    e.put_item({const_cast<std::byte*>(words.data()) + 8, 8, memory->get(64).region()}, Ddp::kNo);
+    e.finish();
+    end->engine->reply(call);
+  };
+  peer_side->say(Wire{7, 1, 2, kMsg, 0, 0, 0, 7, 0, 0xabcd, 0x1234});
+  Bytes answer = only_answer();
+  EXPECT_EQ(word(answer, 10), 0xabcdu);
+  EXPECT_EQ(word(answer, 11), 0x1234u);
+}
+
+// A burst of calls leaves no more buffers with calls that are over than a few.
+TEST_F(ResponderTest, AFewBuffersOfRepliesAreKept) {
+  connect({.credits = 200});
+  auto available = [&] { return memory->audit()[0].available; };
+  end->handler = nullptr;
+  uint32_t before = available();
+  for (uint32_t i = 0; i < 200; ++i)
+    peer_side->say(Wire{i, 1, 200, kMsg, 0, 0, 0, i, 0});
+  for (IncomingCall* call : std::exchange(end->held, {})) {
+    Encoder e(call->reply(), *memory, 64, 1024);
+    e.put_u32(call->xid());
+    e.put_u32(1);
+    e.finish();
+    end->engine->reply(*call);
+  }
+  end->run();
+  peer_side->take();
+  uint32_t slabs = pool->capacity() / 16;
+  EXPECT_GE(available() + 64 + slabs, before);
+}
+
 // A peer that calls and never takes replies is held back, and does not use up the pool of calls.
 TEST_F(ResponderTest, UnsentRepliesAreBounded) {
   connect({.credits = 4, .overrun_limit = 1000});
