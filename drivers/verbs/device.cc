@@ -124,7 +124,6 @@ Result<void> Device::learn_capabilities() {
     return device_error(name_, "ibv_query_device", error);
   const bool is_siw = attr.vendor_id == kSiwVendor;
   const bool is_rxe = attr.vendor_id == kRxeVendor;
-  inlines_invalidations_ = !is_siw;
   pokes_ = is_siw;
   if (is_rxe)
     invalidation_flag_ = kRxeInvalidated;
@@ -154,7 +153,9 @@ Result<void> Device::learn_capabilities() {
                              static_cast<uint32_t>(attr.max_qp_init_rd_atom), kMostReads}),
       .max_keys = std::min(keys, kMostKeys),
       .max_message = uint64_t{1} << 30,
-      .sends_invalidations = can->requests.sends_invalidations,
+      // siw takes such a request, and then a peer may be told of another key: that ends the
+      // connection.
+      .sends_invalidations = can->requests.sends_invalidations && !is_siw,
       // Of what user space has, windows alone can be invalidated by a peer; a registration can not
       // (draft-04 section 3). Each device with windows tells of it.
       .takes_invalidations = has_windows_,

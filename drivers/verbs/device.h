@@ -50,7 +50,6 @@ class Device final : public drivers::ControlledDevice, private drivers::Endpoint
   bool registers_sinks() const { return is_iwarp(); }
   bool is_iwarp() const { return context_->device->transport_type == IBV_TRANSPORT_IWARP; }
   bool is_infiniband(uint8_t port) const;
-  bool inlines_invalidations() const { return inlines_invalidations_; }
   // Whether a peer's device can leave the first message of a connection unseen until another comes.
   bool pokes() const { return pokes_; }
   // Of ibv_wc::wc_flags.
@@ -88,7 +87,6 @@ class Device final : public drivers::ControlledDevice, private drivers::Endpoint
   uint32_t max_completions_ = 0;
   bool without_windows_ = false;  // as its address asked
   bool has_windows_ = false;
-  bool inlines_invalidations_ = true;
   bool pokes_ = false;
   bool resizes_completion_queues_ = true;
   unsigned invalidation_flag_ = IBV_WC_WITH_INV;

@@ -119,7 +119,7 @@ void QueuePair::fill_sges(const fabric::SendWr& wr, SendChain& chain, ibv_send_w
 
 // Inline data is read by us: it has to be there.
 bool QueuePair::fits_inline(const fabric::SendWr& wr) const noexcept {
-  if (wr.op == Op::kRead || (wr.op == Op::kSendInvalidate && !device_.inlines_invalidations()))
+  if (wr.op == Op::kRead)
     return false;
   return std::ranges::all_of(
       wr.spans(), [&](const MemorySpan& span) { return device_.memory().contains(span); });
