@@ -1,8 +1,7 @@
 // A whole call over shared memory. Server on a poll core of its own, client polled here; and, to
 // see what the software alone costs, both ends polled here in turn, so that no cache line crosses
 // between cores. Instructions per call: valgrind --tool=callgrind over one of these with a fixed
-// number of iterations, or `perf stat -e instructions` where there are counters
-// (doc/performance.md).
+// number of iterations, or `perf stat -e instructions` where there are counters.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 

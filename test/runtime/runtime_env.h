@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,17 @@ inline std::unique_ptr<Runtime> runtime_of(Memory& memory, const RuntimeOptions&
   if (!runtime)
     ADD_FAILURE() << runtime.error().message;
   return std::move(*runtime);
+}
+
+// An item that counts its runs.
+struct Counted : runtime::WorkItem {
+  std::atomic<int>* count = nullptr;
+};
+
+inline void count_it(runtime::WorkItem& item) {
+  auto* count = static_cast<Counted&>(item).count;
+  count->fetch_add(1, std::memory_order_release);
+  count->notify_all();
 }
 
 }  // namespace rrdk
