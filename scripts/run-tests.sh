@@ -10,123 +10,19 @@
 #   scripts/run-tests.sh --list        names the suites; with --changed, what that would choose
 #   scripts/run-tests.sh --no-install  leaves the machine's packages alone
 #
+# Suites run side by side where they do not disturb each other, and each builds what it needs.
+#
 # Build directories and logs are kept under build-tests/, so that a second run is short. Random
 # tests print their seed; RRDK_SEED=N replays one.
 set -uo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 cd "$root" || exit 1
 
-builds=$root/build-tests
-logs=$builds/logs
-results=$logs/results.tsv  # pass|fail|skip TAB suite/case TAB reason
 . scripts/lib/suites.sh
+results=$logs/results.tsv  # pass|fail|skip TAB suite/case TAB reason
 
 # record RESULT NAME [REASON]
 record() { printf '%s\t%s\t%s\n' "$1" "$2" "${3-}" >>"$results"; }
-
-# logged NAME COMMAND...: runs it with its output in a log and its progress on the screen; shows the
-# log's end if it fails, or its last line if it says with status 77 why it could not be tried.
-logged() {
-  local log=$logs/$1.log
-  shift
-  "$@" 2>&1 </dev/null 9>&- | python3 scripts/lib/progress.py "$log"
-  local status=${PIPESTATUS[0]}
-  if [ "$status" -eq 77 ]; then
-    say "  $(tail -n 1 "$log")"
-  elif [ "$status" -ne 0 ]; then
-    say "  failed (exit status $status); the end of $log:"
-    tail -n 40 "$log" | sed 's/^/  | /'
-  fi
-  return "$status"
-}
-
-# run_case NAME COMMAND...: one case of the current suite, which passes if the command does.
-run_case() {
-  local name=$suite/$1
-  shift
-  if logged "${name//[\/ ]/-}" "$@"; then
-    record pass "$name"
-  else
-    record fail "$name"
-    return 1
-  fi
-}
-
-# build VARIANT CC CXX MESON_OPTIONS...: builds into build-tests/VARIANT; a case of its own. It builds
-# everything, or $targets ("none": it only configures). With $ahead it does no more than begin.
-build() {
-  local variant=$1 cc=$2 cxx=$3 directory=$builds/$1 wanted cache=
-  shift 3
-  wanted="$root $("$cxx" --version | head -n 1) $*"
-  if [ "$(cat "$directory/made-for" 2>/dev/null)" != "$wanted" ]; then
-    rm -rf "$directory"
-    ! command -v ccache >/dev/null || cache="ccache "
-    if ! CC=$cache$cc CXX=$cache$cxx logged "setup-$variant" meson setup --werror "$@" "$directory"; then
-      record fail "$suite/configure $variant"
-      return 1
-    fi
-    printf '%s\n' "$wanted" >"$directory/made-for"
-  fi
-  [ "${targets-}" != none ] || return 0
-  # shellcheck disable=SC2206 # several targets
-  local command=(ninja -C "$directory" -k 0 ${targets-})
-  if [ -n "${ahead-}" ]; then
-    begin_ahead "$variant" "${command[@]}"
-  else
-    stop_ahead "$variant"
-    run_case "build $variant" "${command[@]}"
-  fi
-}
-
-# Many tests wait more than they compute. Meanwhile a later suite's work is begun, with the CPU time
-# that nobody else wants. begin_ahead NAME COMMAND... starts it and stop_ahead [NAME] stops it, if it is
-# that one; the suite then runs the command itself, to the end. So it must be a command that goes on
-# where it was stopped, and what it says does not count.
-ahead_name= ahead_pid=
-begin_ahead() {
-  stop_ahead
-  ahead_name=$1
-  shift
-  # A session of its own has a priority of its own where the kernel groups tasks by session.
-  setsid sh -c 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 "$@"' sh "$@" \
-    >"$logs/ahead.log" 2>&1 </dev/null 9>&- &
-  ahead_pid=$!
-}
-stop_ahead() {
-  [ -n "$ahead_pid" ] && [ "${1-$ahead_name}" = "$ahead_name" ] || return 0
-  kill -TERM -- "-$ahead_pid" 2>/dev/null || kill -TERM "$ahead_pid" 2>/dev/null
-  wait "$ahead_pid" 2>/dev/null
-  ahead_pid=
-}
-trap stop_ahead EXIT
-trap 'exit 130' INT TERM
-
-# will_run SUITE...: whether this run includes any of them.
-will_run() {
-  local name
-  [ ${#only[@]} -gt 0 ] || return 0
-  for name in "$@"; do
-    [[ " ${only[*]} " != *" $name "* ]] || return 0
-  done
-  return 1
-}
-
-# run_programs VARIANT PROCESSES MESON_OPTIONS...: runs test programs of the variant, so many at a
-# time, and records every case in them.
-run_programs() {
-  local variant=$1 processes=$2 group=tests-$2 status
-  local log=$builds/$1/meson-logs/$group.json
-  shift 2
-  rm -f "$log"
-  logged "$variant-$group" meson test -C "$builds/$variant" --no-rebuild --print-errorlogs \
-    --timeout-multiplier 4 --logbase "$group" --num-processes "$processes" "$@"
-  status=$?
-  if [ -s "$log" ]; then
-    scripts/lib/tally.py "$variant" "$log" >>"$results"
-  elif [ "$status" -ne 0 ]; then
-    record fail "$suite/$group" "meson test did not run"
-  fi
-}
 
 count() { awk -F'\t' -v r="$1" '$1 == r { n++ } END { print n + 0 }' "$results"; }
 
@@ -142,59 +38,115 @@ finish() {
   exit
 }
 
-# run_suite "NAME WHAT" [COMMAND...]: by the suite's function, or by the command.
-run_suite() {
-  local line=$1 began=$SECONDS before
-  before=$(wc -l <"$results")
-  suite=${line%% *}
-  shift
-  say "== $line"
-  "${@:-suite_$suite}"
-  tail -n +$((before + 1)) "$results" | awk -F'\t' -v s=$((SECONDS - began)) '
-    { n[$1]++ } END { printf "   %d passed, %d failed, %d skipped in %d s\n", n["pass"], n["fail"], n["skip"], s }'
+# What runs, by name: each a process of its own (run-suite.sh) with its output in a file, so that suites
+# side by side do not mix theirs, and with nothing of it left when it has ended (contained.py).
+declare -A pid=() began=() state=()  # state: runs, passed, failed
+begin() {
+  local name=$1 calm=()
+  # What is built ahead takes the CPU time that nobody else wants.
+  [ "${lane[$name]-}" != builds ] || [ "$name" = "$first_build" ] || calm=(nice -n 19)
+  rm -f "$logs/$name.tsv" "$logs/$name.current"
+  scripts/lib/contained.py "$suite_seconds" "${calm[@]}" scripts/lib/run-suite.sh "$name" \
+    >"$logs/$name.out" 2>&1 </dev/null 9>&- &
+  pid[$name]=$! began[$name]=$SECONDS state[$name]=runs
+  show "== $(line_of "$name")"
 }
 
-# What scripts/lib/affected.py chooses, with GCC.
-run_changed() {
-  local chosen=$logs/chosen.tsv kind name why headers=() tests=() programs=() quick=()
-  suite=gcc
-  targets=none build_gcc || return
-  if ! scripts/lib/affected.py "$builds/gcc" "$since" >"$chosen"; then
-    record fail "changed/choice" "scripts/lib/affected.py could not tell"
-    return
-  fi
-  while IFS=$'\t' read -r kind name why; do
-    case $kind in
-      since) say "Changes since $name" ;;
-      suite) quick+=("$name") ;;
-      header) headers+=("$name") ;;
-      target) programs+=("$name") ;;
-      test) tests+=("$name") ;;
-    esac
-    case $kind in
-      suite | header | test) say "  $kind $name: $why" ;;
-      elsewhere) say "  not run: --only $name, which $why" ;;
-    esac
-  done <"$chosen"
-  if [ $((${#quick[@]} + ${#headers[@]} + ${#programs[@]} + ${#tests[@]})) -eq 0 ]; then
-    say "Nothing has changed."
-    return
-  fi
-  say "Not run: sanitizers, clang-tidy and guests; a run of everything has them."
-  [ "$list" = no ] || return
-  for name in "${quick[@]}"; do
-    run_suite "$name"
+line_of() {
+  local line
+  for line in "${suites[@]}"; do
+    [ "${line%% *}" != "$1" ] || { printf '%s\n' "$line"; return; }
   done
-  [ ${#headers[@]} -eq 0 ] || run_suite "headers that changed" run_case headers scripts/check-headers.py "${headers[@]}"
-  run_suite "gcc tests" run_affected
+  printf '%s\n' "$1"
 }
 
-# run_affected, of run_changed: builds its programs and runs its tests.
-run_affected() {
-  [ ${#programs[@]} -eq 0 ] || targets="${programs[*]}" build_gcc || return
-  # A tenth of the simulation's runs; scripts/sim.sh has more.
-  [ ${#tests[@]} -eq 0 ] || RRDK_SIM_SEEDS=${RRDK_SIM_SEEDS-2000} run_programs gcc 1 "${tests[@]}"
+# collect NAME: of what has ended, the cases, and a failure besides if it did not end as it should.
+collect() {
+  local name=$1 status=0 cases=$logs/$1.tsv
+  wait "${pid[$name]}" || status=$?
+  unset "pid[$name]"
+  touch "$cases"
+  if [ "$status" -eq 124 ]; then
+    printf 'fail\t%s\ttook more than %d s\n' "$name" "$suite_seconds" >>"$cases"
+  elif [ "$status" -ne 0 ] || [ "$(tail -n 1 "$cases")" != end ]; then
+    printf 'fail\t%s\tdid not come to its end (exit status %d)\n' "$name" "$status" >>"$cases"
+  elif [ "$(wc -l <"$cases")" -eq 1 ] && [ "$name" != changed ]; then
+    printf 'fail\t%s\thas tried nothing\n' "$name" >>"$cases"
+  fi
+  grep -P '^(pass|fail|skip)\t' "$cases" >>"$results"
+  state[$name]=passed
+  ! grep -q '^fail' "$cases" || state[$name]=failed
+  show "$(cat "$logs/$name.out" 2>/dev/null)" "$(awk -F'\t' -v name="$name" -v s=$((SECONDS - began[$name])) '
+    { n[$1]++ } END { printf "   %s: %d passed, %d failed, %d skipped in %d s\n", name, n["pass"], n["fail"], n["skip"], s }' "$cases")"
 }
+
+# show LINES...: those that are not empty, below what a terminal has of the progress.
+show() {
+  [ ! -t 1 ] || printf '\r\033[K'
+  local lines
+  for lines in "$@"; do
+    [ -z "$lines" ] || say "$lines"
+  done
+}
+
+# How what runs goes: on a terminal in one line, in place; elsewhere a line for each in ten seconds.
+shown=0
+show_progress() {
+  local name line all=
+  [ -t 1 ] || [ $((SECONDS - shown)) -ge 10 ] || return 0
+  shown=$SECONDS
+  for name in "${!pid[@]}"; do
+    line=$(tail -c 300 "$logs/$name.current" 2>/dev/null | tr '\r' '\n' | tail -n 1 | cut -c -120)
+    line="$name $((SECONDS - began[$name])) s  $line"
+    if [ -t 1 ]; then
+      all+="${line:0:$((${COLUMNS:-80} / ${#pid[@]} - 3))} | "
+    else
+      say "  $line"
+    fi
+  done
+  [ ! -t 1 ] || printf '\r\033[K%s' "${all% | }"
+}
+
+# may_begin NAME: whether its lane is free and what it needs is built.
+may_begin() {
+  local other need=${built_by[$1]-}
+  for other in "${!pid[@]}"; do
+    [ "${lane[$other]-checks}" != "${lane[$1]-checks}" ] || return 1
+  done
+  [ -z "$need" ] || [ "${state[$need]-runs}" != runs ]
+}
+
+# run_all NAME...: each as soon as it may, in their order.
+run_all() {
+  local waiting=("$@") name left
+  while [ ${#waiting[@]} -gt 0 ] || [ ${#pid[@]} -gt 0 ]; do
+    left=()
+    for name in "${waiting[@]}"; do
+      if ! may_begin "$name"; then
+        left+=("$name")
+      elif [ "${state[${built_by[$name]-none}]-}" = failed ]; then
+        record fail "$name" "what it needs could not be built"
+      else
+        begin "$name"
+      fi
+    done
+    waiting=("${left[@]}")
+    show_progress
+    sleep 0.2
+    for name in "${!pid[@]}"; do
+      kill -0 "${pid[$name]}" 2>/dev/null || collect "$name"
+    done
+  done
+}
+
+# end_all: nothing is left running, whatever ends this script.
+end_all() {
+  [ ${#pid[@]} -eq 0 ] || kill -TERM "${pid[@]}" 2>/dev/null
+  wait
+}
+trap end_all EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 only=()
 install=yes changed='' since='' list=no
@@ -234,10 +186,11 @@ ASAN_SYMBOLIZER_PATH=$(command -v llvm-symbolizer-19 llvm-symbolizer addr2line |
 export ASAN_SYMBOLIZER_PATH TSAN_SYMBOLIZER_PATH=$ASAN_SYMBOLIZER_PATH
 ulimit -c 0
 
+
 mkdir -p "$logs" || exit 1
 exec 9>"$builds/lock"
 flock -n 9 || die "another test run is under way in this checkout"
-rm -f "$logs"/*.log
+rm -f "$logs"/*.{log,out,tsv,current}
 : >"$results"
 if [ "$install" = yes ] && ! scripts/install-deps.sh --tests; then
   record fail "install-deps"
@@ -245,28 +198,39 @@ if [ "$install" = yes ] && ! scripts/install-deps.sh --tests; then
 fi
 hugepages_note
 if [ -n "$changed" ]; then
-  run_changed
+  scripts/lib/contained.py "$suite_seconds" scripts/lib/run-suite.sh changed "$since" "$list" </dev/null 9>&- &
+  pid[changed]=$! began[changed]=$SECONDS
+  run_all
   finish
 fi
 if [ ${#only[@]} -gt 0 ]; then
   say "Running ${only[*]}."
 else
-  say "Running all ${#suites[@]} suites; the first time, with several builds, that can take more than an hour on two cores."
+  say "Running all ${#suites[@]} suites; the first time, with several builds, that takes half an hour or so on two CPUs."
 fi
 say "Builds and logs are in $builds; --list names the suites, --only NAME runs one."
 
+# Builds come in the order of who needs them, before the suites.
+chosen=() wanted=() first_build=
 for line in "${suites[@]}"; do
-  ! will_run "${line%% *}" || run_suite "$line"
+  name=${line%% *} need=${built_by[${line%% *}]-}
+  [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $name "* ]] || continue
+  chosen+=("$name")
+  [ -z "$need" ] || [[ " ${wanted[*]} " == *" $need "* ]] || wanted+=("$need")
 done
+first_build=${wanted[0]-}
+run_all "${wanted[@]}" "${chosen[@]}"
 
 # What doc/conformance.md rests on has just run, if everything has.
 if [ ${#only[@]} -eq 0 ]; then
-  suite=conformance
-  logged conformance-ran scripts/conformance.py --ran "$results"
+  scripts/conformance.py --ran "$results" >"$logs/conformance-ran.log" 2>&1
   case $? in
-    0) record pass "$suite/ran" ;;
-    77) record skip "$suite/ran" "$(tail -n 1 "$logs/conformance-ran.log")" ;;
-    *) record fail "$suite/ran" ;;
+    0) record pass "conformance/ran" ;;
+    77) record skip "conformance/ran" "$(tail -n 1 "$logs/conformance-ran.log")" ;;
+    *)
+      cat "$logs/conformance-ran.log"
+      record fail "conformance/ran"
+      ;;
   esac
 fi
 finish

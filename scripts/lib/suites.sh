@@ -1,7 +1,13 @@
 # shellcheck shell=bash
 # The suites of scripts/run-tests.sh; to be sourced. A suite is a function suite_NAME that reports
-# each case with `record`, plus a line in the table, which is also the order: quick ones first.
+# each case with `record` (run-suite.sh has that and other words that suites are made of), plus a line
+# in the table. Quick ones come first.
 
+builds=$root/build-tests
+# shellcheck disable=SC2034 # for who sources this
+logs=$builds/logs
+
+# shellcheck disable=SC2034
 suites=(
   "scripts      scripts parse, and the check scripts find what they should"
   "format       clang-format has nothing to change"
@@ -21,6 +27,24 @@ suites=(
   "tidy         clang-tidy over lib/, drivers/ and apps/"
 )
 
+# What suites need to be built first.
+# shellcheck disable=SC2034
+declare -A built_by=(
+  [gcc]=build-gcc [netns]=build-gcc [verbs]=build-gcc [interop]=build-gcc
+  [clang-asan]=build-asan [fuzz]=build-asan [tidy]=build-asan
+  [clang-tsan]=build-tsan
+)
+# Suites and builds of one lane run one after the other; those of several, side by side. What has none
+# is in lane "checks", which takes one CPU.
+# shellcheck disable=SC2034
+declare -A lane=(
+  [build-gcc]=builds [build-asan]=builds [build-tsan]=builds
+  [gcc]=programs [clang-asan]=programs [clang-tsan]=programs
+  [vm]=guests [netns]=guests [verbs]=guests [interop]=guests
+)
+# More than this many seconds no suite takes, on a machine that is not stuck.
+suite_seconds=3600
+
 # Folders of test/ that start no polling threads or processes: their programs run side by side. The
 # others run one at a time; two busy ones on two cores would starve each other. test/sim is one of
 # those: it starts two processes.
@@ -33,8 +57,6 @@ threaded_folders=(base mem fabric drivers runtime client server hostile)
 lines_only=(-Dcpp_args=-g1 -Dc_args=-g1)
 sanitizer_options=(-Doptimization=1 -Ddebug=true "${lines_only[@]}")
 
-tidy=(scripts/check-tidy.py "$builds/clang-asan")
-
 suite_scripts() {
   local file
   while IFS= read -r file; do
@@ -43,6 +65,7 @@ suite_scripts() {
       *) run_case "$file" bash -n "$file" ;;
     esac
   done < <(find scripts test -name '*.sh' -o -name '*.py' | sort; printf '%s\n' .ci/run scripts/vm/guest/{init,start})
+  run_case run-tests test/scripts/run_tests_test.py
   run_case checks test/scripts/checks_test.py
   run_case affected test/scripts/affected_test.py
   run_case latency-profile test/scripts/latency_profile_test.py
@@ -61,14 +84,11 @@ suite_datapath() { run_case names scripts/check-datapath.py; }
 suite_conformance() { run_case page scripts/conformance.py --check; }
 suite_headers() { run_case headers scripts/check-headers.py; }
 
-suite_gcc() {
-  build_gcc || return
-  ! will_run clang-asan fuzz tidy || ahead=yes build_asan
-  run_all_programs gcc
-}
+suite_gcc() { run_all_programs gcc; }
+suite_clang-asan() { run_all_programs clang-asan; }
+suite_clang-tsan() { run_programs clang-tsan 1 "${threaded_folders[@]/#/--suite=}"; }
 
 suite_netns() {
-  build_gcc || return
   local link elsewhere=()
   for link in plain delay loss reorder; do
     logged "netns-$link" test/netns/testrpc.sh "$builds/gcc" "$link"
@@ -82,20 +102,7 @@ suite_netns() {
   [ ${#elsewhere[@]} -eq 0 ] || run_in_guest guest --timeout 600 -- "${elsewhere[@]}"
 }
 
-suite_clang-asan() {
-  build_asan || return
-  ! will_run clang-tsan || ahead=yes build_tsan
-  run_all_programs clang-asan
-}
-
-suite_clang-tsan() {
-  build_tsan || return
-  ! will_run tidy || begin_ahead tidy "${tidy[@]}"
-  run_programs clang-tsan 1 "${threaded_folders[@]/#/--suite=}"
-}
-
 suite_fuzz() {
-  build_asan || return
   local target
   for target in $(scripts/fuzz.sh --list); do
     run_case "$target" scripts/fuzz.sh --build "$builds/clang-asan" --seconds 12 "$target"
@@ -103,8 +110,7 @@ suite_fuzz() {
 }
 
 suite_interop() {
-  build_gcc || return
-  local folder=$logs/lab run=(test/interop/run.sh --build "$builds/gcc") cases guest_seconds=400
+  local folder=$logs/interop-lab run=(test/interop/run.sh --build "$builds/gcc") cases guest_seconds=400
   mapfile -t cases < <("${run[@]}" --guest-commands "$folder")
   run_in_guest lab --timeout 2000 --siw lo -- "${cases[@]}"
   if [ -e "$folder/server.calls" ]; then
@@ -115,11 +121,7 @@ suite_interop() {
   fi
 }
 
-suite_tidy() {
-  build_asan || return
-  stop_ahead tidy
-  run_case clang-tidy "${tidy[@]}"
-}
+suite_tidy() { run_case clang-tidy scripts/check-tidy.py "$builds/clang-asan"; }
 
 suite_vm() {
   local cases=(
@@ -138,7 +140,6 @@ suite_vm() {
 }
 
 suite_verbs() {
-  build_gcc || return
   local build=$builds/gcc try=test/vm/verbs.sh
   local cases=(
     "fabric-rxe=$try fabric 10.7.0.1 $build"
@@ -157,56 +158,11 @@ suite_verbs() {
   guest_seconds=400 run_in_guest guest --timeout 1800 --siw lo --rxe veth -- "${cases[@]}"
 }
 
-# run_in_guest NAME OPTIONS... -- NAME=COMMAND...: boots one guest (scripts/vm/run with the options)
-# and runs the commands in it, each a case of the current suite. Each has $guest_seconds, or 120.
-run_in_guest() {
-  local folder=$logs/$1 name=$1 options=() status reason case result
-  shift
-  while [ "$1" != -- ]; do
-    options+=("$1")
-    shift
-  done
-  shift
-  rm -rf "$folder"
-  mkdir -p "$folder"
-  logged "$suite-$name" lab "${options[@]}" --share "$folder" \
-    "scripts/vm/guest/each.sh $(printf '%q ' "$folder/results.tsv" "${guest_seconds-120}" "$@") && exit 42"
-  status=$?
-  reason=$(grep '^vm: ' "$logs/$suite-$name.log" | tail -n 1)
-  for case in "$@"; do
-    case=${case%%=*}
-    result=$(awk -F'\t' -v c="$case" '$2 == c' "$folder/results.tsv" 2>/dev/null)
-    if [ -n "$result" ]; then
-      record "${result%%$'\t'*}" "$suite/$case" "${result##*$'\t'}"
-    elif [ $status -eq 77 ]; then
-      record skip "$suite/$case" "$reason"
-    else
-      record fail "$suite/$case" "did not run: $reason"
-    fi
-  done
-  case $status in
-    0 | 1 | 77) ;;
-    *) record fail "$suite/$name" "exit status $status: $reason" ;;
-  esac
-}
-
-# lab OPTIONS...: scripts/vm/run with a command that ends with status 42, no other program's, if all is
-# well; so a status that got lost on the way is noticed.
-lab() {
-  scripts/vm/run "$@"
-  local status=$?
-  case $status in
-    42) return 0 ;;
-    0) return 120 ;;
-    *) return $status ;;
-  esac
-}
-
 build_gcc() { build gcc gcc g++ --buildtype=debugoptimized "${lines_only[@]}"; }
 
 build_asan() {
   build clang-asan clang-19 clang++-19 "${sanitizer_options[@]}" '-Db_sanitize=address,undefined' \
-    -Dfuzzers=true
+    -Dfuzzers=true -Dbenchmarks=false
 }
 
 build_tsan() {

@@ -26,6 +26,7 @@ class Settings:
     memory: int  # MiB
     cpus: int
     timeout: float  # seconds from when the command starts
+    niceness: int = 10
     console: bool = False
     boot_timeout: float = BOOT_SECONDS
     folders: dict[str, Path] = field(default_factory=dict)  # 9p tag: folder, read-only
@@ -35,7 +36,7 @@ class Settings:
 
 def command_line(settings: Settings, ports: dict[str, int]) -> list[str]:
     kvm = settings.accelerator == "kvm"
-    line = ["setpriv", "--pdeathsig", "KILL", "nice", "-n", "10", settings.qemu,
+    line = ["setpriv", "--pdeathsig", "KILL", "nice", "-n", str(settings.niceness), settings.qemu,
             "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "pc",
             "-accel", "kvm" if kvm else "tcg,thread=multi,tb-size=256",
             # la57: five-level paging is slow to emulate.

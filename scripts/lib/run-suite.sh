@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# Runs one suite, one build or the choice of --changed, for scripts/run-tests.sh, which starts this in a
+# process of its own and counts what it has written down:
+#
+#   run-suite.sh NAME        a function suite_NAME of suites.sh, or a build of its table
+#   run-suite.sh changed COMMIT LIST
+#
+# Each case is a line of build-tests/logs/NAME.tsv, and its output a log there. The last line is
+# "end", without which the suite did not come to its end.
+set -uo pipefail
+. "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+cd "$root" || exit 1
+. scripts/lib/suites.sh
+
+job=$1 suite=$1
+results=$logs/$job.tsv  # pass|fail|skip TAB suite/case TAB reason
+
+# record RESULT NAME [REASON]
+record() { printf '%s\t%s\t%s\n' "$1" "$2" "${3-}" >>"$results"; }
+
+# logged NAME COMMAND...: runs it with its output in a log, which is that of the suite's that grows;
+# shows the log's end if it fails, or its last line if it says with status 77 why it could not be tried.
+logged() {
+  local log=$logs/$1.log status
+  shift
+  ln -sfn "$log" "$logs/$job.current"
+  "$@" >"$log" 2>&1 </dev/null
+  status=$?
+  if [ "$status" -eq 77 ]; then
+    say "  $(tail -n 1 "$log")"
+  elif [ "$status" -ne 0 ]; then
+    say "  failed (exit status $status); the end of $log:"
+    tail -n 40 "$log" | sed 's/^/  | /'
+  fi
+  return "$status"
+}
+
+# run_case NAME COMMAND...: one case of the current suite, which passes if the command does.
+run_case() {
+  local name=$suite/$1
+  shift
+  if logged "${name//[\/ ]/-}" "$@"; then
+    record pass "$name"
+  else
+    record fail "$name"
+    return 1
+  fi
+}
+
+# build VARIANT CC CXX MESON_OPTIONS...: builds into build-tests/VARIANT, a case: everything, or
+# $targets ("none": it only configures).
+build() {
+  local variant=$1 cc=$2 cxx=$3 directory=$builds/$1 cache=
+  shift 3
+  set -- --werror "$@"
+  if ! scripts/lib/configured.py "$directory" "$cc" "$cxx" "$@"; then
+    rm -rf "$directory"
+    ! command -v ccache >/dev/null || cache="ccache "
+    if ! CC=$cache$cc CXX=$cache$cxx logged "setup-$variant" meson setup "$@" "$directory"; then
+      record fail "$suite/configure"
+      return 1
+    fi
+  fi
+  [ "${targets-}" != none ] || return 0
+  # shellcheck disable=SC2086 # several targets
+  run_case "$variant" ninja -C "$directory" -k 0 ${targets-}
+}
+
+# run_programs VARIANT PROCESSES MESON_OPTIONS...: runs test programs of the variant, so many at a
+# time, and records every case in them.
+run_programs() {
+  local variant=$1 processes=$2 group=tests-$2 status before
+  local log=$builds/$1/meson-logs/$group.json
+  shift 2
+  rm -f "$log"
+  logged "$variant-$group" meson test -C "$builds/$variant" --no-rebuild --print-errorlogs \
+    --timeout-multiplier 4 --logbase "$group" --num-processes "$processes" "$@"
+  status=$?
+  before=$(wc -l <"$results")
+  if [ ! -s "$log" ] || ! scripts/lib/tally.py "$variant" "$log" >>"$results"; then
+    record fail "$suite/$group" "meson test did not run (exit status $status)"
+  elif [ "$status" -ne 0 ] && ! tail -n +$((before + 1)) "$results" | grep -q '^fail'; then
+    record fail "$suite/$group" "meson test ended with status $status"
+  fi
+}
+
+# run_in_guest NAME OPTIONS... -- NAME=COMMAND...: boots one guest (scripts/vm/run with the options)
+# and runs the commands in it, each a case of the current suite. Each has $guest_seconds, or 120.
+run_in_guest() {
+  local folder=$logs/$suite-$1 name=$1 options=() status reason case result
+  shift
+  while [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  logged "$suite-$name" lab "${options[@]}" --share "$folder" \
+    "scripts/vm/guest/each.sh $(printf '%q ' "$folder/results.tsv" "${guest_seconds-120}" "$@") && exit 42"
+  status=$?
+  reason=$(grep '^vm: ' "$logs/$suite-$name.log" | tail -n 1)
+  for case in "$@"; do
+    case=${case%%=*}
+    result=$(awk -F'\t' -v c="$case" '$2 == c' "$folder/results.tsv" 2>/dev/null)
+    if [ -n "$result" ]; then
+      record "${result%%$'\t'*}" "$suite/$case" "${result##*$'\t'}"
+    elif [ $status -eq 77 ]; then
+      record skip "$suite/$case" "$reason"
+    else
+      record fail "$suite/$case" "did not run: $reason"
+    fi
+  done
+  case $status in
+    0 | 1 | 77) ;;
+    *) record fail "$suite/$name" "exit status $status: $reason" ;;
+  esac
+}
+
+# lab OPTIONS...: scripts/vm/run with a command that ends with status 42, no other program's, if all is
+# well; so a status that got lost on the way is noticed. Other suites run beside it: it is as important.
+lab() {
+  scripts/vm/run --nice 0 "$@"
+  local status=$?
+  case $status in
+    42) return 0 ;;
+    0) return 120 ;;
+    *) return $status ;;
+  esac
+}
+
+# part "NAME WHAT" COMMAND...: of suite "changed", which shows how each of its parts ends.
+part() {
+  local line=$1 began=$SECONDS before
+  before=$(wc -l <"$results")
+  shift
+  suite=${line%% *}
+  say "== $line"
+  "$@"
+  suite=changed
+  tail -n +$((before + 1)) "$results" | awk -F'\t' -v s=$((SECONDS - began)) '
+    { n[$1]++ } END { printf "   %d passed, %d failed, %d skipped in %d s\n", n["pass"], n["fail"], n["skip"], s }'
+}
+
+# What scripts/lib/affected.py chooses, with GCC: suite_changed COMMIT LIST.
+suite_changed() {
+  local chosen=$logs/chosen.tsv kind name why headers=() tests=() programs=() quick=()
+  targets=none build_gcc || return
+  if ! scripts/lib/affected.py "$builds/gcc" "$1" >"$chosen"; then
+    record fail "changed/choice" "scripts/lib/affected.py could not tell"
+    return
+  fi
+  while IFS=$'\t' read -r kind name why; do
+    case $kind in
+      since) say "Changes since $name" ;;
+      suite) quick+=("$name") ;;
+      header) headers+=("$name") ;;
+      target) programs+=("$name") ;;
+      test) tests+=("$name") ;;
+    esac
+    case $kind in
+      suite | header | test) say "  $kind $name: $why" ;;
+      elsewhere) say "  not run: --only $name, which $why" ;;
+    esac
+  done <"$chosen"
+  if [ $((${#quick[@]} + ${#headers[@]} + ${#programs[@]} + ${#tests[@]})) -eq 0 ]; then
+    say "Nothing has changed."
+    return
+  fi
+  say "Not run: sanitizers, clang-tidy and guests; a run of everything has them."
+  [ "$2" = no ] || return
+  for name in "${quick[@]}"; do
+    part "$name" "suite_$name"
+  done
+  [ ${#headers[@]} -eq 0 ] || part "headers that changed" run_case headers scripts/check-headers.py "${headers[@]}"
+  part "gcc tests" run_affected
+}
+
+# run_affected, of suite_changed: builds its programs and runs its tests.
+run_affected() {
+  [ ${#programs[@]} -eq 0 ] || targets="${programs[*]}" build_gcc || return
+  # A tenth of the simulation's runs; scripts/sim.sh has more.
+  [ ${#tests[@]} -eq 0 ] || RRDK_SIM_SEEDS=${RRDK_SIM_SEEDS-2000} run_programs gcc 1 "${tests[@]}"
+}
+
+shift
+: >"$results"
+case $job in
+  build-*) "${job/-/_}" ;;
+  *) "suite_$job" "$@" ;;
+esac
+echo end >>"$results"
