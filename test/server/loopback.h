@@ -252,7 +252,8 @@ inline std::unique_ptr<Memory> make_memory() {
   EXPECT_TRUE(ensure_eal());
   auto memory =
       Memory::create({.classes = {{4096, 2048}, {65536, 64}, {1u << 20, 16}, {4u << 20, 8}},
-                      .hugepages = HugepagePolicy::kNever});
+                      .hugepages = HugepagePolicy::kNever,
+                      .prefault = false});
   EXPECT_TRUE(memory) << memory.error().message;
   return std::move(*memory);
 }
