@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "drivers/iwarp/outbox.h"
 #include "fabric/device.h"
 
 namespace rrdk::iwarp {
@@ -38,6 +39,8 @@ class CompletionQueue final : public fabric::CompletionQueue {
 
   // The polling thread: polls `qp` from now on.
   void activate(QueuePair& qp) noexcept;
+  // For a queue pair that sends now.
+  Outbox& outbox() noexcept { return outbox_; }
 
  private:
   CompletionQueue() = default;
@@ -52,6 +55,8 @@ class CompletionQueue final : public fabric::CompletionQueue {
   size_t active_count_ = 0;
   size_t next_ = 0;  // in active_: whose turn it is
   uint32_t polls_ = 0;
+
+  Outbox outbox_;
 
   std::mutex mutex_;  // of what follows
   size_t queue_pairs_ = 0;

@@ -333,10 +333,10 @@ Result<void> QueuePair::establish(const Agreement& agreed) {
   may_speak_ = agreed.initiator;
   readable_ = true;
   if (agreed.initiator && agreed.rtr_write)
-    queue_empty_write();
+    keep_empty_write();
   rtr_read_pending_ = agreed.initiator && agreed.rtr_read;
   if (rtr_read_pending_)
-    queue_empty_read();
+    keep_empty_read();
   send_first();
   Result<void> watched = cq_.watch(*this, socket_fd_);
   if (!watched)
@@ -353,16 +353,12 @@ Result<void> QueuePair::establish(const Agreement& agreed) {
 // The peer may not speak before it has come (RFC 6581 section 5.1), so it does not wait for our
 // completion queue to be polled. What TCP does not take, the data path sends.
 void QueuePair::send_first() {
-  if (partial_.length == 0)
+  if (kept_.empty())
     return;
-  std::array<iovec, kIovsPerFpdu> pieces;
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = pieces_of(partial_, pieces.data());
-  const ssize_t taken = ::sendmsg(socket_fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  partial_.sent = static_cast<uint32_t>(std::max<ssize_t>(taken, 0));
-  if (partial_.sent == partial_.length)
-    partial_.length = 0;
+  const ssize_t taken = ::send(socket_fd_, kept_.data(), kept_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  kept_sent_ = static_cast<size_t>(std::max<ssize_t>(taken, 0));
+  if (kept_sent_ == kept_.size())
+    drop_kept();
 }
 
 // Which of a name's addresses it was.

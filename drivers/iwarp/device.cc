@@ -21,7 +21,7 @@ constexpr fabric::Capabilities kCapabilities = {
     .max_sges = fabric::kMaxSges,
     // TCP has them; nothing says when the peer does.
     .max_inline = std::numeric_limits<uint32_t>::max(),
-    .max_copied = 0,
+    .max_copied = kMaxCopied,
     .max_send_wrs = kMostRequests,
     .max_receive_wrs = kMostRequests,
     .max_shared_receives = kMaxSharedReceives,

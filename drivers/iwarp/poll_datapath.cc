@@ -45,8 +45,8 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept
 // To a peer that may have taken our first message for granted and never looked at its socket.
 void QueuePair::poke() noexcept {
   poke_wanted_.store(false, std::memory_order_relaxed);
-  if (partial_.length == 0 && !cursor_.in_record && !cursor_.in_response)
-    queue_empty_write();
+  if (kept_.empty() && !cursor_.in_record && !cursor_.in_response)
+    keep_empty_write();
 }
 
 bool QueuePair::has_work() noexcept {
@@ -55,7 +55,7 @@ bool QueuePair::has_work() noexcept {
     return head_ != tail_ || receiving_ || !own_receives_.empty();
   if (status != Status::kEstablished)
     return false;
-  if (stalled_ ? !receives_.empty() : readable_)
+  if (stalled_ ? !receives_.empty() : readable_ || held_back_)
     return true;
   drop_reported();
   if (head_ != tail_ && record(head_).done)
@@ -65,8 +65,8 @@ bool QueuePair::has_work() noexcept {
 
 // Whether there is something to read; epoll may have said so of what was read since.
 void QueuePair::look() noexcept {
-  if (!readable_ || stalled_ || status_.load(std::memory_order_acquire) != Status::kEstablished ||
-      in_.stage == Stage::kTrailer)
+  if (!readable_ || stalled_ || held_back_ ||
+      status_.load(std::memory_order_acquire) != Status::kEstablished)
     return;
   std::byte first;
   // datapath-allow: before going to sleep

@@ -7,6 +7,7 @@
 
 #include "drivers/common/checks.h"
 #include "drivers/iwarp/device.h"
+#include "drivers/iwarp/wire.h"
 
 namespace rrdk::iwarp {
 
@@ -38,6 +39,7 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options)
       span_mask_(std::bit_ceil(std::max(kSpansPerSend * options.send_wrs, fabric::kMaxSges)) - 1),
       records_(record_mask_ + 1),
       spans_(span_mask_ + 1),
+      copies_(new std::byte[(record_mask_ + 1) * kMaxCopied]),
       responses_(std::bit_ceil(reads_ + 1)),
       response_mask_(responses_.size() - 1),
       stags_(options.keys),
@@ -96,6 +98,8 @@ void QueuePair::settle(End end) noexcept {
     if (r.done)
       continue;
     r.done = true;
+    if (r.copied)
+      continue;
     r.status = std::exchange(lost, false) ? WcStatus::kPeerLost : WcStatus::kFlushed;
     if (refused_read_ != 0 && r.op == fabric::Op::kRead && r.read_number == refused_read_)
       r.status = WcStatus::kRemoteAccess;
@@ -133,34 +137,68 @@ void QueuePair::close_half() noexcept {
     ::shutdown(socket_fd_, SHUT_WR);
 }
 
-// Copies what TCP has not taken of `partial_`: its memory must not be read any more. Rare: a Read
-// Response that a full socket cut, whose key then died.
-void QueuePair::keep_partial() {
-  std::array<iovec, kIovsPerFpdu> pieces;
-  const size_t count = pieces_of(partial_, pieces.data());
-  std::vector<std::byte> kept;
-  for (const iovec& piece : std::span(pieces).first(count)) {
+// A whole FPDU, in memory of its own.
+std::vector<std::byte> QueuePair::framed(const SegmentHeader& header,
+                                         std::span<const iovec> payload) const {
+  std::vector<std::byte> bytes(kLengthField + kUntaggedHeader);
+  bytes.resize(kLengthField + encode(header, bytes.data() + kLengthField));
+  for (const iovec& piece : payload) {
     const auto* from = static_cast<const std::byte*>(piece.iov_base);
-    kept.insert(kept.end(), from, from + piece.iov_len);
+    bytes.insert(bytes.end(), from, from + piece.iov_len);
   }
-  kept_ = std::move(kept);
-  partial_.head_length = partial_.tail_length = 0;
-  partial_.body[0] = {kept_.data(), kept_.size()};
-  partial_.num_bodies = 1;
-  partial_.length = static_cast<uint32_t>(kept_.size());
-  partial_.sent = 0;
-  partial_.response_key = 0;
+  const auto ulpdu = static_cast<uint32_t>(bytes.size()) - kLengthField;
+  store_u16(bytes.data(), static_cast<uint16_t>(ulpdu));
+  const uint32_t crc = agreed_.crc ? add_crc(kCrcStart, bytes.data(), bytes.size()) : 0;
+  bytes.resize(bytes.size() + pad_of(ulpdu) + kCrcField);
+  finish_fpdu(&bytes[kLengthField + ulpdu], pad_of(ulpdu), agreed_.crc, crc);
+  return bytes;
+}
+
+// Copies what TCP has not taken of the FPDU that it has begun: its memory must not be read any
+// more. Rare: a Read Response that a full socket cut, whose key then died.
+void QueuePair::keep_rest() {
+  if (cut_ == 0)
+    return;
+  const uint32_t fault = fault_read_;  // of another one, behind it
+  Cursor after = cursor_;
+  Fpdu fpdu;
+  if (!next_fpdu(after, fpdu))
+    return;
+  fault_read_ = fault;
+  kept_ = framed(fpdu.header, std::span(fpdu.body).first(fpdu.num_bodies));
+  kept_sent_ = cut_;
+  cut_ = 0;
+  cursor_ = after;
+}
+
+// A Write of nothing to nowhere: says that we are there, and does no more (RFC 5040 section 5.1;
+// RFC 6581 section 8 for connections that begin with one).
+void QueuePair::keep_empty_write() {
+  kept_ = framed({.tagged = true, .last = true, .opcode = Opcode::kWrite}, {});
+}
+
+void QueuePair::keep_empty_read() {
+  std::array<std::byte, kReadRequestBody> body;
+  encode(ReadRequest{}, body.data());
+  const iovec payload{body.data(), body.size()};
+  kept_ = framed({.last = true,
+                  .opcode = Opcode::kReadRequest,
+                  .queue = kReadQueue,
+                  .number = cursor_.read_number++},
+                 {&payload, 1});
+}
+
+void QueuePair::drop_kept() noexcept {
+  kept_.clear();
+  kept_sent_ = 0;
 }
 
 // What the control thread still sends: the rest of an FPDU, and why we end.
 void QueuePair::pack_parting(End end) {
   if (end == End::kPeerLost || end == End::kPeerClosed)
     return;
-  if (partial_.length != 0) {
-    keep_partial();
-    parting_ = std::move(kept_);
-    partial_.length = 0;
-  }
+  keep_rest();
+  parting_.assign(kept_.begin() + static_cast<ptrdiff_t>(kept_sent_), kept_.end());
   if (end != End::kRefused && end != End::kLocalError)
     return;
   Terminate terminate{.cause = end == End::kRefused ? cause_ : Cause::kLocalCatastrophic};
@@ -176,18 +214,11 @@ void QueuePair::pack_parting(End end) {
   }
   std::array<std::byte, kMaxTerminate> body;
   const uint32_t length = encode(terminate, body);
-  Fpdu fpdu{};
-  begin_fpdu(fpdu,
-             {.last = true, .opcode = Opcode::kTerminate, .queue = kTerminateQueue, .number = 1},
-             length);
-  fpdu.body[fpdu.num_bodies++] = {body.data(), length};
-  end_fpdu(fpdu);
-  std::array<iovec, kIovsPerFpdu> pieces;
-  const size_t count = pieces_of(fpdu, pieces.data());
-  for (const iovec& piece : std::span(pieces).first(count)) {
-    const auto* from = static_cast<const std::byte*>(piece.iov_base);
-    parting_.insert(parting_.end(), from, from + piece.iov_len);
-  }
+  const iovec payload{body.data(), length};
+  const std::vector<std::byte> last =
+      framed({.last = true, .opcode = Opcode::kTerminate, .queue = kTerminateQueue, .number = 1},
+             {&payload, 1});
+  parting_.insert(parting_.end(), last.begin(), last.end());
   Counters::count(device_.counts().terminates_sent);
 }
 

@@ -23,6 +23,7 @@
 #include "drivers/iwarp/counters.h"
 #include "drivers/iwarp/mpa.h"
 #include "drivers/iwarp/name_lookup.h"
+#include "drivers/iwarp/outbox.h"
 #include "drivers/iwarp/segment.h"
 #include "drivers/iwarp/stags.h"
 #include "drivers/iwarp/terminate.h"
@@ -31,6 +32,9 @@
 namespace rrdk::iwarp {
 
 class Device;
+
+// Sends that can be copied when they are posted.
+constexpr uint32_t kMaxCopied = 256;
 
 // What the two ends agreed on.
 struct Agreement {
@@ -112,6 +116,7 @@ class QueuePair final : public fabric::QueuePair,
     fabric::Op op;
     fabric::WcStatus status;
     bool signaled;
+    bool copied;  // into copies_; never reported
     bool done;
   };
   // What the peer asked to read, in order.
@@ -134,23 +139,24 @@ class QueuePair final : public fabric::QueuePair,
     bool in_response = false;  // a Read Response is begun
     bool turn = false;         // the last message was a response's: a record is next
   };
-  // One FPDU: built, or partly with TCP.
+  // One FPDU that is to be sent: what is in it, and where that lies.
   struct Fpdu {
-    std::array<std::byte, kLengthField + kUntaggedHeader + kReadRequestBody> head;
-    std::array<std::byte, 4 + kCrcField> tail;
+    SegmentHeader header;
+    uint32_t payload;  // bytes
+    uint32_t num_bodies;
     std::array<iovec, fabric::kMaxSges> body;
-    uint8_t head_length;
-    uint8_t tail_length;
-    uint8_t num_bodies;
-    bool ends_record;  // its last byte completes record `record`
-    uint64_t record;
-    uint32_t response_key;  // of the memory in `body`; 0: it is not lent by a key
-    uint32_t length;        // of all of it
-    uint32_t sent;          // with TCP
+    std::array<std::byte, kReadRequestBody> request;  // the payload of a Read Request
+    uint64_t record;                                  // whose it is, unless `answers`
+    bool ends_record;                                 // which is done when TCP has this
+    bool answers;                                     // a Read of the peer's
+
+    uint32_t ulpdu() const noexcept {
+      return payload + (header.tagged ? kTaggedHeader : kUntaggedHeader);
+    }
+    uint32_t length() const noexcept {
+      return kLengthField + ulpdu() + pad_of(ulpdu()) + kCrcField;
+    }
   };
-  static constexpr uint32_t kBatch = 8;  // FPDUs handed to TCP at once
-  static constexpr uint32_t kBatchBytes = 512 << 10;
-  static constexpr uint32_t kIovsPerFpdu = fabric::kMaxSges + 2;
 
   QueuePair(Device& device, const fabric::QueuePairOptions& options);
   void receive_posted() noexcept override { cq_.activate(*this); }
@@ -159,8 +165,14 @@ class QueuePair final : public fabric::QueuePair,
   void poke() noexcept;
 
   // send_datapath.cc: requests in, completions out
-  bool has_room(const fabric::SendWr& wr) noexcept;
+  uint32_t send_straight(std::span<const fabric::SendWr> wrs) noexcept;
+  bool append_straight(const fabric::SendWr& wr, uint32_t& number, Outbox& out) noexcept;
+  bool nothing_waits() noexcept;
+  bool has_room(const fabric::SendWr& wr, uint32_t ahead = 0,
+                uint32_t spans_ahead = 0) const noexcept;
+  Record& add_record(const fabric::SendWr& wr, fabric::WcStatus status) noexcept;
   void record_send(const fabric::SendWr& wr) noexcept;
+  void add_spans(Record& record, const fabric::SendWr& wr) noexcept;
   fabric::WcStatus check(const fabric::SendWr& wr, uint64_t& length) noexcept;
   fabric::WcStatus act(const fabric::SendWr& wr) noexcept;
   bool kill(uint32_t key) noexcept;
@@ -172,26 +184,25 @@ class QueuePair final : public fabric::QueuePair,
   // transmit_datapath.cc: bytes out
   void transmit() noexcept;
   bool may_transmit() const noexcept;
-  bool push(std::span<Fpdu> fpdus, const Cursor* after) noexcept;
+  bool push(Outbox& out, const Cursor& after) noexcept;
+  bool pushed(ssize_t taken) noexcept;
+  void pin(const Fpdu& fpdu) noexcept;
   bool tcp_is_full() noexcept;
   bool sending_ended() noexcept;
-  void sent(const Fpdu& fpdu) noexcept;
-  static size_t pieces_of(Fpdu& fpdu, iovec* to) noexcept;
   bool next_fpdu(Cursor& at, Fpdu& fpdu) noexcept;
   bool ready_record(Cursor& at) noexcept;
-  bool next_of_record(Cursor& at, Fpdu& fpdu) noexcept;
+  void next_of_record(Cursor& at, Fpdu& fpdu) noexcept;
   bool next_of_response(Cursor& at, Fpdu& fpdu) noexcept;
   uint32_t room_in_fpdu(bool tagged) const noexcept;
-  void begin_fpdu(Fpdu& fpdu, const SegmentHeader& header, uint32_t payload) noexcept;
   void add_bodies(Fpdu& fpdu, const Record& record, uint32_t skip, uint32_t length) noexcept;
-  void end_fpdu(Fpdu& fpdu) noexcept;
-  void queue_empty_write() noexcept;
-  void queue_empty_read() noexcept;
+  void append(const Fpdu& fpdu, Outbox& out) const noexcept;
 
   // receive_datapath.cc: bytes in
   void pull(std::span<fabric::Completion> out, uint32_t& count) noexcept;
   bool fill() noexcept;
   bool mid_message() const noexcept;
+  uint32_t room() const noexcept;
+  bool take_send(std::span<fabric::Completion> out, uint32_t& count) noexcept;
   bool parse(std::span<fabric::Completion> out, uint32_t& count) noexcept;
   bool parse_header() noexcept;
   bool parse_payload() noexcept;
@@ -229,7 +240,11 @@ class QueuePair final : public fabric::QueuePair,
   void fail_with(End end) noexcept;
   void settle(End end) noexcept;
   uint32_t flush(std::span<fabric::Completion> out) noexcept;
-  void keep_partial();
+  std::vector<std::byte> framed(const SegmentHeader& header, std::span<const iovec> payload) const;
+  void keep_rest();
+  void keep_empty_write();
+  void keep_empty_read();
+  void drop_kept() noexcept;
   void pack_parting(End end);
   void close_half() noexcept;
 
@@ -285,9 +300,12 @@ class QueuePair final : public fabric::QueuePair,
   std::vector<Record> records_;
   std::vector<MemorySpan> spans_;
   Cursor cursor_;
-  Fpdu partial_{};                 // length 0: none
-  std::vector<std::byte> kept_;    // of `partial_`, whose memory is nobody's to read any more
-  bool rtr_read_pending_ = false;  // a Read of nothing, which said that we are ready
+  uint32_t cut_ = 0;                     // bytes that TCP has of the FPDU at the cursor
+  std::vector<std::byte> kept_;          // goes before that: whole FPDUs, or the rest of one whose
+                                         // memory is nobody's to read any more
+  size_t kept_sent_ = 0;                 // of it
+  std::unique_ptr<std::byte[]> copies_;  // of Sends that are copied and wait for TCP, by record
+  bool rtr_read_pending_ = false;        // a Read of nothing, which said that we are ready
   uint32_t reads_answered_ = 0;
   uint32_t refused_read_ = 0;   // by the peer
   uint32_t fault_read_ = 0;     // of the peer's, whose key died under it
@@ -302,7 +320,7 @@ class QueuePair final : public fabric::QueuePair,
   // Receiving.
   enum class Stage : uint8_t { kHeader, kPayload, kTrailer };
   enum class Sink : uint8_t { kNowhere, kReceive, kWindow, kRead, kSmall };
-  static constexpr uint32_t kStaging = 4096;
+  static constexpr uint32_t kStaging = 32 << 10;
   struct Incoming {
     Stage stage = Stage::kHeader;
     Sink sink = Sink::kNowhere;
@@ -315,6 +333,7 @@ class QueuePair final : public fabric::QueuePair,
   } in_;
   uint32_t staged_begin_ = 0;
   uint32_t staged_end_ = 0;
+  bool held_back_ = false;  // what is staged has more to report than there was room for
   bool receiving_ = false;  // a message in its Receive
   fabric::ReceiveWr receive_;
   fabric::WcStatus receive_status_ = fabric::WcStatus::kFlushed;  // if it ends in a flush

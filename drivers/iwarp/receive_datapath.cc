@@ -1,5 +1,6 @@
-// Bytes in: the stream cut into FPDUs. Payload goes straight to where it belongs, as far as it did
-// not come together with a header.
+// Bytes in: the stream cut into FPDUs. One system call takes what has come, up to what the staging
+// buffer holds; small messages are placed from there. Large payload goes straight to where it
+// belongs, as far as it did not come together with a header.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,8 +15,18 @@ namespace rrdk::iwarp {
 
 namespace {
 
-// Reads from one socket before others have their turn.
+// What is read from one socket before others have their turn: so many times, or so many bytes that
+// are staged.
 constexpr uint32_t kMostFills = 16;
+constexpr uint32_t kMostStaged = 64 << 10;
+// Room behind the payload of a segment, for its trailer and the next one's header, and behind the
+// last one of a message, which small ones may follow. More would only be copied twice.
+constexpr uint32_t kRoomBehind = 64;
+constexpr uint32_t kRoomForSmall = 4096;
+
+// The first words of a Send that is one segment: last, DDP version 1; RDMAP version 1, opcode.
+constexpr uint16_t kWholeSend = 0x4143;
+constexpr uint16_t kWholeSendInvalidate = 0x4144;
 
 // One piece without a description of it: polls that find nothing are most of what there is.
 ssize_t take(int socket, std::span<iovec> pieces) noexcept {
@@ -33,17 +44,18 @@ ssize_t take(int socket, std::span<iovec> pieces) noexcept {
 }  // namespace
 
 void QueuePair::pull(std::span<fabric::Completion> out, uint32_t& count) noexcept {
+  uint32_t staged = 0;
   for (uint32_t fills = 0;; ++fills) {
-    while (parse(out, count)) {
+    while ((in_.stage == Stage::kHeader && take_send(out, count)) || parse(out, count)) {
     }
-    if (stalled_ || status_.load(std::memory_order_relaxed) != Status::kEstablished)
+    held_back_ = count == out.size() && staged_begin_ != staged_end_;
+    if (held_back_ || stalled_ || status_.load(std::memory_order_relaxed) != Status::kEstablished ||
+        !readable_ || fills == kMostFills || staged >= kMostStaged)
       return;
-    if (count == out.size() && in_.stage == Stage::kTrailer) {
-      readable_ = true;  // there is more to report
+    const uint32_t before = staged_end_ - staged_begin_;
+    if (!fill())
       return;
-    }
-    if (!readable_ || fills == kMostFills || !fill())
-      return;
+    staged += staged_end_ - staged_begin_ - before;
   }
 }
 
@@ -63,7 +75,7 @@ bool QueuePair::fill() noexcept {
     count = sink_pieces(in_.left, pieces.data());
     direct = in_.left;
   }
-  const uint32_t room = kStaging - staged_end_;
+  const uint32_t room = this->room();
   pieces[count++] = {staging_.data() + staged_end_, room};
   const ssize_t got = take(socket_fd_, std::span(pieces).first(count));
   if (got > 0) {
@@ -84,9 +96,62 @@ bool QueuePair::fill() noexcept {
   return false;
 }
 
+// In the staging buffer, for what comes next or behind the payload that is under way. A large
+// payload can come only where there is a place for it.
+uint32_t QueuePair::room() const noexcept {
+  uint32_t most = kStaging;
+  if (in_.stage == Stage::kPayload && !in_.header.last)
+    most = kRoomBehind;
+  else if (in_.stage == Stage::kPayload || stags_.any_writable() ||
+           reads_answered_ + 1 != cursor_.read_number)
+    most = kRoomForSmall;
+  return std::min(most, kStaging - staged_end_);
+}
+
 // The stream ends where no honest peer ends it.
 bool QueuePair::mid_message() const noexcept {
   return in_.stage != Stage::kHeader || staged_begin_ != staged_end_ || receiving_;
+}
+
+// A Send that is here whole, as most are: it is checked at once and placed when all of it is good.
+// False: it is something else, which parse() sees to.
+bool QueuePair::take_send(std::span<fabric::Completion> out, uint32_t& count) noexcept {
+  const std::byte* at = staging_.data() + staged_begin_;
+  const uint32_t staged = staged_end_ - staged_begin_;
+  if (staged < kLengthField + kUntaggedHeader + kCrcField || count == out.size())
+    return false;
+  const uint32_t ulpdu = load_u16(at);
+  const uint32_t covered = kLengthField + ulpdu + pad_of(ulpdu);  // by the CRC
+  if (ulpdu < kUntaggedHeader || staged < covered + kCrcField)
+    return false;
+  const std::byte* header = at + kLengthField;
+  const uint16_t control = load_u16(header);
+  const uint32_t key = load_u32(header + 2);
+  const bool kills = control == kWholeSendInvalidate;
+  const bool in_order = load_u32(header + 6) == kSendQueue && load_u32(header + 10) == next_send_ &&
+                        load_u32(header + 14) == 0;
+  if ((control != kWholeSend && !kills) || !in_order || receiving_ || receives_.empty() ||
+      !heard_.load(std::memory_order_relaxed) || agreed_.rtr_send)
+    return false;
+  const fabric::ReceiveWr& receive = receives_.front();
+  const uint32_t payload = ulpdu - kUntaggedHeader;
+  if (payload > receive.buffer.length || (kills && stags_.find(key) == nullptr) ||
+      (agreed_.crc && !crc_matches(at + covered, add_crc(kCrcStart, at, covered))))
+    return false;
+  std::memcpy(receive.buffer.data, header + kUntaggedHeader, payload);
+  if (kills)
+    (void)kill(key);
+  out[count++] = {.wr_id = receive.wr_id,
+                  .owner = owner_,
+                  .op = fabric::Op::kReceive,
+                  .status = fabric::WcStatus::kSuccess,
+                  .has_invalidated = kills,
+                  .byte_length = payload,
+                  .invalidated_key = kills ? key : 0};
+  receives_.pop();
+  ++next_send_;
+  staged_begin_ += covered + kCrcField;
+  return true;
 }
 
 // A step. False: more bytes are needed, or a Receive, or room for a completion.

@@ -79,5 +79,8 @@ constexpr uint32_t kCrcStart = 0xffffffff;
 uint32_t add_crc(uint32_t crc, const std::byte* bytes, size_t length) noexcept;
 void store_crc(std::byte* bytes, uint32_t crc) noexcept;
 bool crc_matches(const std::byte* bytes, uint32_t crc) noexcept;
+// `pad` bytes of zero and the CRC, which is zero unless CRCs were agreed on. `crc`: of all that
+// stands before.
+void finish_fpdu(std::byte* bytes, uint32_t pad, bool with_crc, uint32_t crc) noexcept;
 
 }  // namespace rrdk::iwarp

@@ -1,6 +1,7 @@
+#include <endian.h>
 #include <isa-l/crc.h>
 
-#include <algorithm>
+#include <cstring>
 
 #include "drivers/iwarp/segment.h"
 #include "drivers/iwarp/wire.h"
@@ -85,15 +86,20 @@ uint32_t add_crc(uint32_t crc, const std::byte* bytes, size_t length) noexcept {
 }
 
 void store_crc(std::byte* bytes, uint32_t crc) noexcept {
-  crc = ~crc;
-  for (uint32_t i = 0; i != kCrcField; ++i)
-    bytes[i] = static_cast<std::byte>(crc >> (8 * i));
+  const uint32_t value = htole32(~crc);
+  std::memcpy(bytes, &value, sizeof(value));
 }
 
 bool crc_matches(const std::byte* bytes, uint32_t crc) noexcept {
-  std::byte expected[kCrcField];
-  store_crc(expected, crc);
-  return std::equal(expected, expected + kCrcField, bytes);
+  uint32_t value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return le32toh(value) == ~crc;
+}
+
+void finish_fpdu(std::byte* bytes, uint32_t pad, bool with_crc, uint32_t crc) noexcept {
+  std::memset(bytes, 0, pad + kCrcField);
+  if (with_crc)
+    store_crc(bytes + pad, add_crc(crc, bytes, pad));
 }
 
 }  // namespace rrdk::iwarp

@@ -1,48 +1,138 @@
 // Send-queue requests in, their completions out.
 #include <algorithm>
+#include <cstring>
 
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/queue_pair.h"
+#include "drivers/iwarp/wire.h"
 
 namespace rrdk::iwarp {
 
 using fabric::Op;
 using fabric::WcStatus;
 
+namespace {
+
+// A system call for what stands before it alone would cost more than a record does.
+bool goes_through_records(const fabric::SendWr& wr) {
+  return wr.op == Op::kRead || wr.op == Op::kWrite;
+}
+
+}  // namespace
+
 uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   const Status status = status_.load(std::memory_order_acquire);
   if (status != Status::kEstablished && status != Status::kError)
     return 0;
   drop_reported();
-  uint32_t taken = 0;
+  const bool straight = std::ranges::none_of(wrs, goes_through_records) && nothing_waits();
+  uint32_t taken = straight ? send_straight(wrs) : 0;
   for (; taken < wrs.size() && has_room(wrs[taken]); ++taken)
     record_send(wrs[taken]);
-  if (status == Status::kEstablished)
-    transmit();
+  transmit();
   if (head_ != tail_)
     cq_.activate(*this);
   return taken;
 }
 
-bool QueuePair::has_room(const fabric::SendWr& wr) noexcept {
-  return tail_ - head_ < send_limit_ && span_tail_ - span_head_ + wr.num_sges <= span_mask_ + 1;
+// Nothing would go before what is posted now.
+bool QueuePair::nothing_waits() noexcept {
+  if (cursor_.in_record || cursor_.response != response_tail_ || !kept_.empty() || !may_speak_ ||
+      !may_transmit())
+    return false;
+  while (cursor_.record != tail_ && record(cursor_.record).done)
+    ++cursor_.record;
+  return cursor_.record == tail_;
+}
+
+// Small Sends, copied straight into the outbox, and keys: how many requests were dealt with, from
+// the front. There is no record of those that are with TCP, but for what has to be reported.
+uint32_t QueuePair::send_straight(std::span<const fabric::SendWr> wrs) noexcept {
+  Outbox& out = cq_.outbox();
+  out.clear();
+  uint32_t number = cursor_.send_number;
+  uint32_t count = 0;
+  uint32_t spans = 0;
+  for (; count < wrs.size() && out.has_room() && has_room(wrs[count], count, spans); ++count) {
+    if (!append_straight(wrs[count], number, out))
+      break;
+    spans += wrs[count].num_sges;
+  }
+  const ssize_t sent = out.empty() ? 0 : out.send(socket_fd_);
+  const bool all = sent == static_cast<ssize_t>(out.length());
+  for (const fabric::SendWr& wr : wrs.first(count)) {
+    const bool is_send = wr.op == Op::kSend || wr.op == Op::kSendInvalidate;
+    if (is_send && !all)
+      record_send(wr);
+    else if (wr.signaled)
+      add_record(wr, WcStatus::kSuccess).done = true;
+  }
+  if (all) {
+    cursor_.send_number = number;
+    cursor_.record = tail_;
+  } else {
+    (void)pushed(sent);
+  }
+  return count;
+}
+
+// False: it is something else, or not allowed.
+bool QueuePair::append_straight(const fabric::SendWr& wr, uint32_t& number, Outbox& out) noexcept {
+  uint64_t payload = 0;
+  if (check(wr, payload) != WcStatus::kSuccess)
+    return false;
+  if (wr.op == Op::kBindKey || wr.op == Op::kInvalidateKey)
+    return act(wr) == WcStatus::kSuccess;
+  if (payload > std::min(Outbox::kMostCopied, room_in_fpdu(/*tagged=*/false)))
+    return false;
+  const auto ulpdu = static_cast<uint32_t>(kUntaggedHeader + payload);
+  const uint32_t pad = pad_of(ulpdu);
+  std::byte* at = out.extend(kLengthField + ulpdu + pad + kCrcField);
+  const std::byte* begin = at;
+  store_u16(at, static_cast<uint16_t>(ulpdu));
+  const bool kills = wr.op == Op::kSendInvalidate;
+  at += kLengthField + encode({.last = true,
+                               .opcode = kills ? Opcode::kSendInvalidate : Opcode::kSend,
+                               .stag = kills ? wr.invalidate_key : 0,
+                               .queue = kSendQueue,
+                               .number = number++},
+                              at + kLengthField);
+  for (const MemorySpan& span : wr.spans()) {
+    if (span.length != 0)
+      std::memcpy(at, span.data, span.length);
+    at += span.length;
+  }
+  const uint32_t crc = agreed_.crc ? add_crc(kCrcStart, begin, static_cast<size_t>(at - begin)) : 0;
+  finish_fpdu(at, pad, agreed_.crc, crc);
+  return true;
+}
+
+// Behind `ahead` more requests, with so many spans.
+bool QueuePair::has_room(const fabric::SendWr& wr, uint32_t ahead,
+                         uint32_t spans_ahead) const noexcept {
+  return tail_ - head_ + ahead < send_limit_ &&
+         span_tail_ - span_head_ + spans_ahead + wr.num_sges <= span_mask_ + 1;
+}
+
+QueuePair::Record& QueuePair::add_record(const fabric::SendWr& wr, WcStatus status) noexcept {
+  return record(tail_++) = {.wr_id = wr.wr_id,
+                            .remote_address = wr.remote_address,
+                            .first_span = span_tail_,
+                            .key = wr.key,
+                            .invalidate_key = wr.invalidate_key,
+                            .length = 0,
+                            .read_number = 0,
+                            .num_spans = 0,
+                            .op = wr.op,
+                            .status = status,
+                            .signaled = wr.signaled,
+                            .copied = wr.copied,
+                            .done = false};
 }
 
 void QueuePair::record_send(const fabric::SendWr& wr) noexcept {
-  Record& r = record(tail_);
-  r = {.wr_id = wr.wr_id,
-       .remote_address = wr.remote_address,
-       .first_span = span_tail_,
-       .key = wr.key,
-       .invalidate_key = wr.invalidate_key,
-       .length = 0,
-       .read_number = 0,
-       .num_spans = 0,
-       .op = wr.op,
-       .status = WcStatus::kFlushed,
-       .signaled = wr.signaled,
-       .done = true};
-  ++tail_;
+  Record& r = add_record(wr, WcStatus::kFlushed);
+  r.done = true;
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return;
   uint64_t length = 0;
@@ -62,6 +152,19 @@ void QueuePair::record_send(const fabric::SendWr& wr) noexcept {
   if (r.done)
     return;
   r.length = static_cast<uint32_t>(length);
+  add_spans(r, wr);
+}
+
+void QueuePair::add_spans(Record& r, const fabric::SendWr& wr) noexcept {
+  if (r.copied) {
+    std::byte* const copy = copies_.get() + ((tail_ - 1) & record_mask_) * kMaxCopied;
+    std::byte* at = copy;
+    for (const MemorySpan& span : wr.spans())
+      at = std::copy_n(span.data, span.length, at);
+    spans_[span_tail_++ & span_mask_] = {copy, r.length, kNoRegion};
+    r.num_spans = 1;
+    return;
+  }
   for (const MemorySpan& span : wr.spans()) {
     if (span.length == 0)
       continue;
@@ -80,8 +183,8 @@ WcStatus QueuePair::check(const fabric::SendWr& wr, uint64_t& length) noexcept {
     length += span.length;
     good = good && memory.contains(span);
   }
-  return good && length <= device_.capabilities().max_message ? WcStatus::kSuccess
-                                                              : WcStatus::kLocalProtection;
+  good = good && length <= (wr.copied ? kMaxCopied : device_.capabilities().max_message);
+  return good ? WcStatus::kSuccess : WcStatus::kLocalProtection;
 }
 
 // Keys are ours alone: what is asked of them is done at once, before any later Send.
@@ -95,8 +198,9 @@ WcStatus QueuePair::act(const fabric::SendWr& wr) noexcept {
 // After this nobody reads or writes the key's memory: not a Read Response that is half with TCP,
 // nor a Write that is half here (sink_alive()).
 bool QueuePair::kill(uint32_t key) noexcept {
-  if (partial_.length != 0 && partial_.response_key == key)
-    keep_partial();
+  if (cut_ != 0 && cursor_.in_response &&
+      responses_[cursor_.response & response_mask_].source_stag == key) [[unlikely]]
+    keep_rest();
   return stags_.kill(key);
 }
 
@@ -114,8 +218,9 @@ void QueuePair::pop_record() noexcept {
 }
 
 void QueuePair::drop_reported() noexcept {
-  while (head_ != tail_ && record(head_).done && !record(head_).signaled &&
-         record(head_).status == WcStatus::kSuccess)
+  while (head_ != tail_ && record(head_).done &&
+         (record(head_).copied ||
+          (!record(head_).signaled && record(head_).status == WcStatus::kSuccess)))
     pop_record();
 }
 

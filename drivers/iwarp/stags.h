@@ -30,6 +30,8 @@ class Stags {
   // Takes a key's meaning away, if it has one. False: it was never reserved.
   bool kill(uint32_t key) noexcept;
   void kill_all() noexcept;
+  // Whether the peer may write somewhere.
+  bool any_writable() const noexcept { return writable_ != 0; }
   // Null: no such key has a meaning now.
   const Window* find(uint32_t key) const noexcept {
     return keys_.use(key) == drivers::KeyTable::Use::kBound ? &windows_[keys_.index(key)] : nullptr;
@@ -38,6 +40,7 @@ class Stags {
  private:
   drivers::KeyTable keys_;
   std::vector<Window> windows_;  // of keys that are bound
+  uint32_t writable_ = 0;        // how many of them are for writing
 };
 
 }  // namespace rrdk::iwarp

@@ -9,18 +9,23 @@ bool Stags::bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) no
     return false;
   keys_.set(key, Use::kBound);
   windows_[keys_.index(key)] = {span.data, span.length, rights};
+  writable_ += rights == fabric::Rights::kRemoteWrite;
   return true;
 }
 
 bool Stags::kill(uint32_t key) noexcept {
-  if (keys_.use(key) == Use::kFree)
+  const Use use = keys_.use(key);
+  if (use == Use::kFree)
     return false;
+  if (use == Use::kBound)
+    writable_ -= windows_[keys_.index(key)].rights == fabric::Rights::kRemoteWrite;
   keys_.set(key, Use::kDead);
   return true;
 }
 
 void Stags::kill_all() noexcept {
   keys_.for_each_bound([this](uint32_t key) { keys_.set(key, Use::kDead); });
+  writable_ = 0;
 }
 
 }  // namespace rrdk::iwarp

@@ -1,9 +1,11 @@
-// Bytes out: FPDUs of what was posted and of what the peer reads, gathered from where the data
-// lies and handed to TCP a batch at a time.
+// Bytes out: FPDUs of what was posted and of what the peer reads, as many as fit into one system
+// call. Nothing is remembered of an FPDU that TCP took a part of but how many bytes that was: from
+// where the cursor stands the same one is made again.
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/queue_pair.h"
@@ -13,48 +15,40 @@ namespace rrdk::iwarp {
 
 using fabric::Op;
 
-namespace {
-
-// Up to so many bytes, an inline message with its headers, a copy costs less than telling the
-// kernel where the pieces are.
-constexpr size_t kSmall = 4096 + 128;
-
-ssize_t hand_over(int socket, std::span<iovec> pieces) noexcept {
-  size_t length = 0;
-  for (const iovec& piece : pieces)
-    length += piece.iov_len;
-  if (length <= kSmall) {
-    std::array<std::byte, kSmall> whole;
-    std::byte* to = whole.data();
-    for (const iovec& piece : pieces)
-      to = std::copy_n(static_cast<const std::byte*>(piece.iov_base), piece.iov_len, to);
+ssize_t Outbox::send(int socket) noexcept {
+  ssize_t taken;
+  if (pieces_ - first_ == 1) {
+    const iovec& piece = list_[first_];
     // datapath-allow: this is the wire
-    return ::send(socket, whole.data(), length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    taken = ::send(socket, piece.iov_base, piece.iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } else {
+    msghdr message{};
+    message.msg_iov = list_.data() + first_;
+    message.msg_iovlen = pieces_ - first_;
+    // datapath-allow: this is the wire
+    taken = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = pieces.size();
-  // datapath-allow: this is the wire
-  return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return taken < 0 ? -errno : taken;
 }
 
-}  // namespace
-
 void QueuePair::transmit() noexcept {
-  while (may_transmit()) {
-    std::array<Fpdu, kBatch> batch;
-    std::array<Cursor, kBatch> after;
+  while ((cursor_.record != tail_ || cursor_.response != response_tail_ || !kept_.empty()) &&
+         may_transmit()) {
+    Outbox& out = cq_.outbox();
+    out.clear();
+    if (!kept_.empty())
+      out.lend(kept_.data() + kept_sent_, kept_.size() - kept_sent_);
     Cursor at = cursor_;
-    uint32_t count = 0;
-    for (uint32_t bytes = 0; count != kBatch && bytes < kBatchBytes; ++count) {
-      if (!next_fpdu(at, batch[count]))
-        break;
-      bytes += batch[count].length;
-      after[count] = at;
-    }
-    if (!may_transmit() || (count == 0 && partial_.length == 0))
+    Fpdu fpdu;
+    while (out.has_room() && next_fpdu(at, fpdu))
+      append(fpdu, out);
+    if (!may_transmit())
       return;
-    if (!push({batch.data(), count}, after.data()))
+    if (out.empty()) {
+      cursor_ = at;  // past what needs no sending
+      return;
+    }
+    if (!push(out, at))
       return;
   }
 }
@@ -63,46 +57,59 @@ bool QueuePair::may_transmit() const noexcept {
   return writable_ && status_.load(std::memory_order_relaxed) == Status::kEstablished;
 }
 
-// What is left of `partial_`, then `fpdus`; after[i] is where the i-th one leaves the cursor.
-// False: TCP takes no more for now.
-bool QueuePair::push(std::span<Fpdu> fpdus, const Cursor* after) noexcept {
-  std::array<iovec, (kBatch + 1) * kIovsPerFpdu> pieces;
-  size_t count = 0;
-  if (partial_.length != 0)
-    count += pieces_of(partial_, pieces.data());
-  for (Fpdu& fpdu : fpdus)
-    count += pieces_of(fpdu, pieces.data() + count);
-  const ssize_t taken = hand_over(socket_fd_, std::span(pieces).first(count));
+// `after`: where the cursor is when all of it is with TCP. False: TCP takes no more for now.
+bool QueuePair::push(Outbox& out, const Cursor& after) noexcept {
+  out.drop_front(cut_);
+  const ssize_t taken = out.send(socket_fd_);
+  if (taken != static_cast<ssize_t>(out.length())) [[unlikely]]
+    return pushed(taken);
+  drop_kept();
+  cut_ = 0;
+  for (uint64_t i = cursor_.record; i != after.record; ++i)
+    record(i).done = record(i).done || record(i).op != Op::kRead;
+  cursor_ = after;
+  return true;
+}
+
+// TCP took so many bytes of what stands before it, fewer than were given to it; or -errno. False:
+// it takes no more for now.
+bool QueuePair::pushed(ssize_t taken) noexcept {
   if (taken < 0) {
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
+    if (taken == -EAGAIN || taken == -EWOULDBLOCK || taken == -ENOBUFS)
       return tcp_is_full();
-    return errno == EINTR || sending_ended();
+    return taken == -EINTR || sending_ended();
   }
-  auto left = static_cast<uint64_t>(taken);
-  if (partial_.length != 0) {
-    const uint64_t rest = partial_.length - partial_.sent;
-    partial_.sent += static_cast<uint32_t>(std::min(rest, left));
-    if (left < rest)
-      return tcp_is_full();
-    left -= rest;
-    sent(partial_);
-    partial_.length = 0;
+  auto left = static_cast<size_t>(taken);
+  const size_t rest = kept_.size() - kept_sent_;
+  if (left < rest) {
+    kept_sent_ += left;
+    return tcp_is_full();
   }
-  for (size_t i = 0; i != fpdus.size(); ++i) {
-    const uint64_t length = fpdus[i].length;
-    if (left < length) {
-      if (left != 0) {
-        partial_ = fpdus[i];
-        partial_.sent = static_cast<uint32_t>(left);
-        cursor_ = after[i];
-      }
+  drop_kept();
+  left -= rest;
+  for (Cursor at = cursor_;; cursor_ = at) {
+    Fpdu fpdu;
+    if (!next_fpdu(at, fpdu)) [[unlikely]]
+      return false;
+    if (left < fpdu.length() - cut_) {
+      cut_ += static_cast<uint32_t>(left);
+      if (cut_ != 0)
+        pin(fpdu);
       return tcp_is_full();
     }
-    left -= length;
-    sent(fpdus[i]);
-    cursor_ = after[i];
+    left -= fpdu.length() - cut_;
+    cut_ = 0;
+    if (fpdu.ends_record)
+      record(fpdu.record).done = true;
   }
-  return true;
+}
+
+// The FPDU at the cursor is begun: nothing that comes meanwhile may go before the rest of it.
+void QueuePair::pin(const Fpdu& fpdu) noexcept {
+  cursor_.in_response = fpdu.answers;
+  cursor_.in_record = !fpdu.answers;
+  if (cursor_.in_record)
+    cursor_.record = fpdu.record;
 }
 
 // Always false. The connection is over when what the peer sent before its end is read, too: it is
@@ -121,41 +128,22 @@ bool QueuePair::tcp_is_full() noexcept {
   return false;
 }
 
-void QueuePair::sent(const Fpdu& fpdu) noexcept {
-  if (fpdu.ends_record)
-    record(fpdu.record).done = true;
-}
-
-// The parts of an FPDU that TCP does not have yet.
-size_t QueuePair::pieces_of(Fpdu& fpdu, iovec* to) noexcept {
-  size_t count = 0;
-  uint32_t skip = fpdu.sent;
-  const auto add = [&](void* data, size_t length) {
-    const auto skipped = static_cast<uint32_t>(std::min<size_t>(skip, length));
-    skip -= skipped;
-    if (skipped != length)
-      to[count++] = {static_cast<std::byte*>(data) + skipped, length - skipped};
-  };
-  add(fpdu.head.data(), fpdu.head_length);
-  for (const iovec& piece : std::span(fpdu.body).first(fpdu.num_bodies))
-    add(piece.iov_base, piece.iov_len);
-  add(fpdu.tail.data(), fpdu.tail_length);
-  return count;
-}
-
 // Messages are not mixed: one that is begun is ended. Then answers to the peer's Reads and requests
 // of ours take turns.
 bool QueuePair::next_fpdu(Cursor& at, Fpdu& fpdu) noexcept {
-  if (at.in_record)
-    return next_of_record(at, fpdu);
   if (at.in_response)
     return next_of_response(at, fpdu);
-  if (!may_speak_)
-    return false;
-  const bool has_record = ready_record(at);
-  if (at.response != response_tail_ && !(at.turn && has_record))
-    return next_of_response(at, fpdu);
-  return has_record && next_of_record(at, fpdu);
+  if (!at.in_record) {
+    if (!may_speak_)
+      return false;
+    const bool has_record = ready_record(at);
+    if (at.response != response_tail_ && !(at.turn && has_record))
+      return next_of_response(at, fpdu);
+    if (!has_record)
+      return false;
+  }
+  next_of_record(at, fpdu);
+  return true;
 }
 
 // Goes past what needs no sending. False: there is nothing, or it has to wait.
@@ -172,107 +160,87 @@ bool QueuePair::ready_record(Cursor& at) noexcept {
   return false;
 }
 
-bool QueuePair::next_of_record(Cursor& at, Fpdu& fpdu) noexcept {
+void QueuePair::next_of_record(Cursor& at, Fpdu& fpdu) noexcept {
   Record& r = record(at.record);
+  fpdu.record = at.record;
+  fpdu.answers = false;
+  fpdu.num_bodies = 0;
+  fpdu.header = {.tagged = r.op == Op::kWrite, .last = true};
   if (r.op == Op::kRead) {
     r.read_number = at.read_number++;
-    begin_fpdu(fpdu,
-               {.last = true,
-                .opcode = Opcode::kReadRequest,
-                .queue = kReadQueue,
-                .number = r.read_number},
-               kReadRequestBody);
+    fpdu.header.opcode = Opcode::kReadRequest;
+    fpdu.header.queue = kReadQueue;
+    fpdu.header.number = r.read_number;
+    fpdu.payload = kReadRequestBody;
     encode(ReadRequest{.sink_stag = r.read_number,
                        .sink_offset = 0,
                        .length = r.length,
                        .source_stag = r.key,
                        .source_offset = r.remote_address},
-           fpdu.head.data() + fpdu.head_length);
-    fpdu.head_length += kReadRequestBody;
+           fpdu.request.data());
+    fpdu.body[fpdu.num_bodies++] = {fpdu.request.data(), kReadRequestBody};
+    fpdu.ends_record = false;  // its data does
   } else {
-    const bool tagged = r.op == Op::kWrite;
-    const uint32_t payload = std::min(r.length - at.offset, room_in_fpdu(tagged));
-    SegmentHeader header{.tagged = tagged, .last = at.offset + payload == r.length};
-    if (tagged) {
-      header.opcode = Opcode::kWrite;
-      header.stag = r.key;
-      header.offset = r.remote_address + at.offset;
+    fpdu.payload = std::min(r.length - at.offset, room_in_fpdu(fpdu.header.tagged));
+    fpdu.header.last = at.offset + fpdu.payload == r.length;
+    if (fpdu.header.tagged) {
+      fpdu.header.opcode = Opcode::kWrite;
+      fpdu.header.stag = r.key;
+      fpdu.header.offset = r.remote_address + at.offset;
     } else {
-      header.opcode = r.op == Op::kSend ? Opcode::kSend : Opcode::kSendInvalidate;
-      header.stag = r.op == Op::kSend ? 0 : r.invalidate_key;
-      header.queue = kSendQueue;
-      header.number = at.send_number;
-      header.offset = at.offset;
+      fpdu.header.opcode = r.op == Op::kSend ? Opcode::kSend : Opcode::kSendInvalidate;
+      fpdu.header.stag = r.op == Op::kSend ? 0 : r.invalidate_key;
+      fpdu.header.queue = kSendQueue;
+      fpdu.header.number = at.send_number;
+      fpdu.header.offset = at.offset;
+      at.send_number += fpdu.header.last;
     }
-    begin_fpdu(fpdu, header, payload);
-    add_bodies(fpdu, r, at.offset, payload);
-    at.offset += payload;
-    at.in_record = !header.last;
-    fpdu.ends_record = header.last;
-    fpdu.record = at.record;
-    at.send_number += !tagged && header.last;
+    add_bodies(fpdu, r, at.offset, fpdu.payload);
+    fpdu.ends_record = fpdu.header.last;
   }
-  end_fpdu(fpdu);
-  if (!at.in_record) {
-    ++at.record;
-    at.offset = 0;
-    at.turn = false;
-  }
-  return true;
+  at.in_record = !fpdu.header.last;
+  at.offset += fpdu.payload;
+  if (at.in_record)
+    return;
+  ++at.record;
+  at.offset = 0;
+  at.turn = false;
 }
 
 // The key is looked at for every FPDU: it can have died since the last one.
 bool QueuePair::next_of_response(Cursor& at, Fpdu& fpdu) noexcept {
   const Response& response = responses_[at.response & response_mask_];
-  const uint32_t payload = std::min(response.length - at.offset, room_in_fpdu(/*tagged=*/true));
-  const Stags::Window* source = nullptr;
-  if (payload != 0) {
+  fpdu.payload = std::min(response.length - at.offset, room_in_fpdu(/*tagged=*/true));
+  fpdu.num_bodies = 0;
+  fpdu.answers = true;
+  fpdu.ends_record = false;
+  if (fpdu.payload != 0) {
     fault_read_ = response.number;
-    source = window(response.source_stag, response.source_offset, response.length,
-                    fabric::Rights::kRemoteRead, kReadCauses);
+    const Stags::Window* source = window(response.source_stag, response.source_offset,
+                                         response.length, fabric::Rights::kRemoteRead, kReadCauses);
     if (source == nullptr)
       return false;
     fault_read_ = 0;
-  }
-  const bool last = at.offset + payload == response.length;
-  begin_fpdu(fpdu,
-             {.tagged = true,
-              .last = last,
-              .opcode = Opcode::kReadResponse,
-              .stag = response.sink_stag,
-              .offset = response.sink_offset + at.offset},
-             payload);
-  if (source != nullptr) {
     const uint64_t skip = response.source_offset - source->address() + at.offset;
-    fpdu.body[fpdu.num_bodies++] = {source->base + skip, payload};
-    fpdu.response_key = response.source_stag;
+    fpdu.body[fpdu.num_bodies++] = {source->base + skip, fpdu.payload};
   }
-  end_fpdu(fpdu);
-  at.offset += payload;
-  at.in_response = !last;
-  if (last) {
-    ++at.response;
-    at.offset = 0;
-    at.turn = true;
-  }
+  fpdu.header = {.tagged = true,
+                 .last = at.offset + fpdu.payload == response.length,
+                 .opcode = Opcode::kReadResponse,
+                 .stag = response.sink_stag,
+                 .offset = response.sink_offset + at.offset};
+  at.in_response = !fpdu.header.last;
+  at.offset += fpdu.payload;
+  if (at.in_response)
+    return true;
+  ++at.response;
+  at.offset = 0;
+  at.turn = true;
   return true;
 }
 
 uint32_t QueuePair::room_in_fpdu(bool tagged) const noexcept {
   return max_ulpdu_ - (tagged ? kTaggedHeader : kUntaggedHeader);
-}
-
-void QueuePair::begin_fpdu(Fpdu& fpdu, const SegmentHeader& header, uint32_t payload) noexcept {
-  const uint32_t length = encode(header, fpdu.head.data() + kLengthField);
-  const uint32_t ulpdu = length + payload;
-  store_u16(fpdu.head.data(), static_cast<uint16_t>(ulpdu));
-  fpdu.head_length = static_cast<uint8_t>(kLengthField + length);
-  fpdu.tail_length = static_cast<uint8_t>(pad_of(ulpdu) + kCrcField);
-  fpdu.length = kLengthField + ulpdu + fpdu.tail_length;
-  fpdu.num_bodies = 0;
-  fpdu.ends_record = false;
-  fpdu.response_key = 0;
-  fpdu.sent = 0;
 }
 
 void QueuePair::add_bodies(Fpdu& fpdu, const Record& r, uint32_t skip, uint32_t length) noexcept {
@@ -289,35 +257,24 @@ void QueuePair::add_bodies(Fpdu& fpdu, const Record& r, uint32_t skip, uint32_t 
   }
 }
 
-void QueuePair::end_fpdu(Fpdu& fpdu) noexcept {
-  fpdu.tail.fill(std::byte{0});
-  if (!agreed_.crc)
-    return;
-  uint32_t crc = add_crc(kCrcStart, fpdu.head.data(), fpdu.head_length);
-  for (const iovec& piece : std::span(fpdu.body).first(fpdu.num_bodies))
-    crc = add_crc(crc, static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
-  const uint32_t pad = fpdu.tail_length - kCrcField;
-  crc = add_crc(crc, fpdu.tail.data(), pad);
-  store_crc(fpdu.tail.data() + pad, crc);
-}
-
-// A Write of nothing to nowhere: says that we are there, and does no more (RFC 5040 section 5.1;
-// RFC 6581 section 8 for connections that begin with one).
-void QueuePair::queue_empty_write() noexcept {
-  begin_fpdu(partial_, {.tagged = true, .last = true, .opcode = Opcode::kWrite}, 0);
-  end_fpdu(partial_);
-}
-
-void QueuePair::queue_empty_read() noexcept {
-  begin_fpdu(partial_,
-             {.last = true,
-              .opcode = Opcode::kReadRequest,
-              .queue = kReadQueue,
-              .number = cursor_.read_number++},
-             kReadRequestBody);
-  encode(ReadRequest{}, partial_.head.data() + partial_.head_length);
-  partial_.head_length += kReadRequestBody;
-  end_fpdu(partial_);
+void QueuePair::append(const Fpdu& fpdu, Outbox& out) const noexcept {
+  const uint32_t ulpdu = fpdu.ulpdu();
+  const uint32_t head = kLengthField + ulpdu - fpdu.payload;
+  std::byte* at = out.extend(head);
+  store_u16(at, static_cast<uint16_t>(ulpdu));
+  (void)encode(fpdu.header, at + kLengthField);
+  uint32_t crc = agreed_.crc ? add_crc(kCrcStart, at, head) : 0;
+  const bool small = fpdu.payload <= Outbox::kMostCopied;
+  for (const iovec& piece : std::span(fpdu.body).first(fpdu.num_bodies)) {
+    if (small)
+      std::memcpy(out.extend(piece.iov_len), piece.iov_base, piece.iov_len);
+    else
+      out.lend(piece.iov_base, piece.iov_len);
+    if (agreed_.crc)
+      crc = add_crc(crc, static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
+  }
+  const uint32_t pad = pad_of(ulpdu);
+  finish_fpdu(out.extend(pad + kCrcField), pad, agreed_.crc, crc);
 }
 
 }  // namespace rrdk::iwarp

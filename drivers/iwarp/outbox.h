@@ -1,0 +1,80 @@
+// What one system call gives to TCP: headers and small messages, copied one after another to one
+// place, and large payloads, which stay where they are. A completion queue has one, for whichever
+// of its queue pairs sends; nothing is kept in it from one call to the next.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "fabric/work.h"
+
+namespace rrdk::iwarp {
+
+class Outbox {
+ public:
+  // A payload of up to so many bytes is copied: that costs less than telling the kernel where it
+  // is.
+  static constexpr uint32_t kMostCopied = 4096;
+
+  void clear() noexcept { first_ = pieces_ = used_ = length_ = 0; }
+  bool empty() const noexcept { return length_ == 0; }
+  size_t length() const noexcept { return length_; }
+  // For one more FPDU, and little enough to go on with it.
+  bool has_room() const noexcept {
+    return used_ <= kBytes - kMostFramed && pieces_ <= kPieces - kMostPieces &&
+           length_ < kMostBytes;
+  }
+
+  // Room for `length` bytes of headers or of a small message, to be filled in.
+  std::byte* extend(size_t length) noexcept {
+    std::byte* to = bytes_.data() + used_;
+    if (pieces_ == 0 ||
+        static_cast<std::byte*>(list_[pieces_ - 1].iov_base) + list_[pieces_ - 1].iov_len != to)
+      list_[pieces_++] = {to, 0};
+    list_[pieces_ - 1].iov_len += length;
+    used_ += length;
+    length_ += length;
+    return to;
+  }
+  void lend(void* data, size_t length) noexcept {
+    list_[pieces_++] = {data, length};
+    length_ += length;
+  }
+  // Takes the first bytes away: TCP has them.
+  void drop_front(size_t length) noexcept {
+    length_ -= length;
+    while (length != 0) {
+      iovec& piece = list_[first_];
+      const size_t part = std::min(length, piece.iov_len);
+      piece.iov_base = static_cast<std::byte*>(piece.iov_base) + part;
+      piece.iov_len -= part;
+      length -= part;
+      first_ += piece.iov_len == 0;
+    }
+  }
+
+  // How many bytes TCP took, or -errno.
+  ssize_t send(int socket) noexcept;
+
+ private:
+  static constexpr size_t kBytes = 64 << 10;
+  static constexpr size_t kPieces = 64;
+  static constexpr size_t kMostBytes = 512 << 10;
+  // Of one FPDU: head, payload and tail, and what was there before it.
+  static constexpr size_t kMostPieces = fabric::kMaxSges + 3;
+  static constexpr size_t kMostFramed = kMostCopied + 64;
+
+  size_t first_ = 0;  // in list_: not yet dropped
+  size_t pieces_ = 0;
+  size_t used_ = 0;    // of bytes_
+  size_t length_ = 0;  // of all that is not dropped
+  std::array<iovec, kPieces> list_;
+  std::array<std::byte, kBytes> bytes_;
+};
+
+}  // namespace rrdk::iwarp
