@@ -39,7 +39,7 @@ declare -A built_by=(
 # shellcheck disable=SC2034
 declare -A lane=(
   [build-gcc]=builds [build-asan]=builds [build-tsan]=builds
-  [gcc]=programs [clang-asan]=programs [clang-tsan]=programs
+  [gcc]=programs [clang-asan]=sanitizers [clang-tsan]=sanitizers
   [vm]=guests [netns]=guests [verbs]=guests [interop]=guests
 )
 # More than this many seconds no suite takes, on a machine that is not stuck.
@@ -49,8 +49,9 @@ suite_seconds=3600
 # others run one at a time; two busy ones on two cores would starve each other. test/sim is one of
 # those: it starts two processes.
 quiet_folders=(base mem xdr rpc proto ulb xprt)
-# Folders whose code several threads share.
-threaded_folders=(base mem fabric drivers runtime client server hostile)
+# Folders whose tests have several threads. Those of test/hostile have, but for a few cases of workers
+# that test/server has too, one that does everything.
+threaded_folders=(base mem fabric drivers runtime client server)
 
 # Lines are enough for a sanitizer's or a debugger's backtrace, and the rest of what -g writes takes
 # a fifth of the time. The library is optimized less under a sanitizer, for the same reason.

@@ -96,7 +96,10 @@ expect_client_to_fail() {
 
 case $what in
   fabric)
-    RRDK_VERBS_ADDRESS=$address "$build/test/test_fabric" --gtest_filter='*/verbs'
+    # Windows, or none, are how memory is reached: with options only that is tried again.
+    filter='*/verbs'
+    [ -z "$options" ] || filter='*Access.*/verbs:*Order.*/verbs:*TwoProcesses.*/verbs'
+    RRDK_VERBS_ADDRESS=$address "$build/test/test_fabric" --gtest_filter="$filter"
     ;;
   testrpc)
     exchange "verbs://$host:20050$options" "verbs://$host:20050$options"

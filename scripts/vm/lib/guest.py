@@ -40,12 +40,12 @@ def command_line(settings: Settings, ports: dict[str, int]) -> list[str]:
             "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "pc",
             "-accel", "kvm" if kvm else "tcg,thread=multi,tb-size=256",
             # la57: five-level paging is slow to emulate.
-            "-cpu", "host" if kvm else "max,la57=off",
+            "-cpu", "host" if kvm else "max,la57=off,erms=off,fsrm=off",
             "-smp", str(settings.cpus), "-m", str(settings.memory),
             "-kernel", str(settings.image), "-initrd", str(settings.initramfs),
             # no_timer_check: an emulated timer on a busy machine can be too late for the kernel's
             # test of it, which then panics.
-            "-append", "console=ttyS0 panic=-1 net.ifnames=0 no_timer_check "
+            "-append", "console=ttyS0 panic=-1 net.ifnames=0 no_timer_check mitigations=off "
                        f"loglevel={7 if settings.console else 4}",
             "-device", "virtio-serial-pci"]
     for number, (name, descriptor) in enumerate(ports.items(), 1):
