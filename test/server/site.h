@@ -171,6 +171,8 @@ struct Site final : private runtime::Acceptor {
     for (uint32_t i = 0; i < runtime->num_cores(); ++i)
       runtime->poll(i);
   }
+  // What becomes of connections, without a pass of a core. Returns how many events there were.
+  uint32_t route_events() { return device_->route_events(); }
   static void send(RawClient& client, const RawCall& call) {
     client.send(call.message(kSiteBinding.program, kSiteBinding.version));
   }
