@@ -45,7 +45,7 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
     return tl::unexpected(added.error());
   std::unique_ptr<CompletionQueue> queue(
       new CompletionQueue(std::move(own_waker), std::move(wakers)));
-  if (Result<int> own = queue->doorbells_for(::geteuid()); !own)
+  if (Result<UsersPage*> own = queue->join_page(::geteuid()); !own)
     return tl::unexpected(own.error());
   return queue;
 }
@@ -55,21 +55,33 @@ CompletionQueue::CompletionQueue(Fd own_waker, Fd wakers)
 
 // A new page says that nobody sleeps, even if we do. Its first peer's queue pair rings the first
 // page when it is established (QueuePair::attach()), after which the sleeper looks at all of them.
-Result<int> CompletionQueue::doorbells_for(uid_t user) {
+Result<CompletionQueue::UsersPage*> CompletionQueue::join_page(uid_t user) {
   const std::lock_guard lock(mutex_);
-  auto known = std::ranges::find(users_, user, &UsersPage::user);
-  if (known != users_.end())
-    return known->memory.fd.get();
-  if (users_.size() == kMaxPages)
-    return users_.back().memory.fd.get();
-  Result<SharedMemory> page = create_shared("rrdk-doorbells", kDoorbellBytes, Writers::kBoth);
-  if (!page)
-    return tl::unexpected(page.error());
-  users_.push_back({user, std::move(*page)});
-  const SharedMemory& added = users_.back().memory;
-  pages_[users_.size() - 1] = reinterpret_cast<DoorbellPage*>(added.mapping.base());
-  num_pages_.store(static_cast<uint32_t>(users_.size()), std::memory_order_release);
-  return added.fd.get();
+  auto found = std::ranges::find(users_, user, &UsersPage::user);
+  if (found == users_.end() && users_.size() == kMaxPages)
+    found = users_.end() - 1;
+  if (found == users_.end()) {
+    Result<SharedMemory> memory = create_shared("rrdk-doorbells", kDoorbellBytes, Writers::kBoth);
+    if (!memory)
+      return tl::unexpected(memory.error());
+    users_.push_back(std::make_unique<UsersPage>(UsersPage{user, std::move(*memory)}));
+    found = users_.end() - 1;
+    pages_[users_.size() - 1] = (*found)->doorbells();
+    num_pages_.store(static_cast<uint32_t>(users_.size()), std::memory_order_release);
+  }
+  ++(*found)->connections;
+  return found->get();
+}
+
+// Never used again, for whomever: those who had it may write to it for as long as they like.
+void CompletionQueue::leave_page(UsersPage& page) {
+  if (--page.connections != 0)
+    return;
+  auto at = std::ranges::find(users_, &page, &std::unique_ptr<UsersPage>::get);
+  std::swap(*at, users_.back());
+  pages_[static_cast<size_t>(at - users_.begin())] = (*at)->doorbells();
+  num_pages_.store(static_cast<uint32_t>(users_.size() - 1), std::memory_order_release);
+  users_.pop_back();
 }
 
 Result<void> CompletionQueue::wake_by(int receiver) {
@@ -97,12 +109,14 @@ Result<uint32_t> CompletionQueue::add(QueuePair& qp) {
   return bit;
 }
 
-void CompletionQueue::remove(QueuePair& qp, uint32_t bit) {
+void CompletionQueue::remove(QueuePair& qp, uint32_t bit, UsersPage* page) {
   const std::lock_guard lock(mutex_);
   QueuePair* removed = &qp;  // else it was never added
   queue_pairs_[bit].compare_exchange_strong(removed, nullptr, std::memory_order_release);
   active_count_ = static_cast<size_t>(
       std::remove(active_.begin(), active_.begin() + active_count_, &qp) - active_.begin());
+  if (page != nullptr)
+    leave_page(*page);
 }
 
 void CompletionQueue::disarm() {

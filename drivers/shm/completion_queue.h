@@ -30,23 +30,36 @@ class CompletionQueue final : public fabric::CompletionQueue {
   bool arm() override;
   void disarm() override;
 
+  // A page of doorbells that the connections of one user's processes share.
+  struct UsersPage {
+    uid_t user;
+    SharedMemory memory;
+    uint32_t connections = 0;
+
+    DoorbellPage* doorbells() const noexcept {
+      return reinterpret_cast<DoorbellPage*>(memory.mapping.base());
+    }
+  };
+
   // Control path, any thread. The queue pair's doorbell bit; none left: kLimit.
   Result<uint32_t> add(QueuePair& qp);
-  // By the polling thread, or while nothing polls.
-  void remove(QueuePair& qp, uint32_t bit);
+  // By the polling thread, or while nothing polls. `page`: from join_page(), or null. It goes with
+  // its last connection.
+  void remove(QueuePair& qp, uint32_t bit, UsersPage* page);
 
   // The polling thread: polls `qp` from now on.
   void activate(QueuePair& qp) noexcept;
   // Any thread: the same by way of the doorbell.
   void ring(uint32_t bit) noexcept;
 
-  // Control path: the descriptor of the doorbell page for peers of this user.
-  Result<int> doorbells_for(uid_t user);
+  // Control path, any thread: the doorbell page for a connection with a process of this user, which
+  // remove() leaves.
+  Result<UsersPage*> join_page(uid_t user);
   // Control path: what arrives at `receiver` wakes the sleeper, until the descriptor is closed.
   Result<void> wake_by(int receiver);
 
  private:
-  // Of so many users; the rest share the last. A poll looks at each page.
+  // Of so many users at once; the rest share the last. A poll looks at each page.
   static constexpr uint32_t kMaxPages = 64;
 
   CompletionQueue(Fd own_waker, Fd wakers);
@@ -57,15 +70,14 @@ class CompletionQueue final : public fabric::CompletionQueue {
   void sweep() noexcept;
   void deactivate(size_t position) noexcept;
   bool rest_all() noexcept;
+  void leave_page(UsersPage& page);
 
-  struct UsersPage {
-    uid_t user;
-    SharedMemory memory;
-  };
-  std::array<DoorbellPage*, kMaxPages> pages_{};  // the first is our own user's
+  // The first is our own user's, and stays. Added to by the control path, taken from by the polling
+  // thread.
+  std::array<DoorbellPage*, kMaxPages> pages_{};
   std::atomic<uint32_t> num_pages_{0};
-  std::vector<UsersPage> users_;  // under `mutex_`
-  Fd own_waker_;                  // an eventfd, for our own threads
+  std::vector<std::unique_ptr<UsersPage>> users_;  // of `pages_`, in that order; under `mutex_`
+  Fd own_waker_;                                   // an eventfd, for our own threads
   Fd wakers_;  // an epoll set: that, and the receiving end of each peer's wake-up socket
 
   std::array<QueuePair*, kMaxQueuePairs> active_;

@@ -93,11 +93,12 @@ Result<void> QueuePair::send_handshake(MessageType type, std::span<const std::by
   message.reads = reads_;
   message.doorbell_bit = bit_;
   put_private_data(message, private_data);
-  Result<int> doorbells = cq_.doorbells_for(socket_.user());
+  Result<CompletionQueue::UsersPage*> doorbells = cq_.join_page(socket_.user());
   if (!doorbells)
     return tl::unexpected(doorbells.error());
-  const std::array<int, kConnectDescriptors> descriptors = {segment_.fd.get(), *doorbells,
-                                                            wake_up_.sender.get()};
+  own_bells_ = *doorbells;
+  const std::array<int, kConnectDescriptors> descriptors = {
+      segment_.fd.get(), own_bells_->memory.fd.get(), wake_up_.sender.get()};
   if (send_message(socket_.get(), message, descriptors) != SendResult::kSent)
     return fail(Errc::kConnectionLost, "the peer went away during the handshake");
   wake_up_.sender.reset();  // the peer alone has it now

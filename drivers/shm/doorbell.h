@@ -1,9 +1,9 @@
 // The doorbell pages of a completion queue: how peers say "look at queue pair N" when it is not
 // being polled. They are the only memory that several processes write, so they are only a hint.
-// Each user's processes have a page of their own, as long as there are pages: the last one is for
-// all users that come after. A peer that scribbles on a page can take wake-ups away from those who
-// share it, and have other queue pairs looked at in vain. Those wake-ups come late, not never:
-// CompletionQueue::poll also looks at every queue pair in turn.
+// Each user's processes have a page of their own while they have connections, as long as there are
+// pages: the last one is for all users that come after. A peer that scribbles on a page can take
+// wake-ups away from those who share it, and have other queue pairs looked at in vain. Those
+// wake-ups come late, not never: CompletionQueue::poll also looks at every queue pair in turn.
 #pragma once
 
 #include <array>

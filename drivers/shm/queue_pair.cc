@@ -76,7 +76,7 @@ QueuePair::~QueuePair() {
   device_.control().forget(*this);
   disconnect();
   receives_.stop_waiting(*this);
-  cq_.remove(*this, bit_);
+  cq_.remove(*this, bit_, own_bells_);
   device_.control().forget(*this);
 }
 

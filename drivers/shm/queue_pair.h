@@ -215,6 +215,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   // --- the control path's ---
   Geometry geometry_;
   SharedMemory segment_;
+  CompletionQueue::UsersPage* own_bells_ = nullptr;  // the peer's way to us
   WakeUp wake_up_;
   Peer peer_;
   uint32_t reads_allowed_ = 0;

@@ -361,6 +361,40 @@ TEST_F(Hostile, TheDoorbellsOfOtherUsersAreOutOfReach) {
   EXPECT_EQ(cq.poll(out), 1u) << "it does not see why";
 }
 
+// A page goes with its user's last connection, so that many users, one after the other, do not end
+// up with one page for all.
+TEST_F(Hostile, DoorbellsGoWithTheLastConnectionOfTheirUser) {
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "only root can connect as another user";
+  ASSERT_EQ(::chmod(parse_address(honest_.uri).value().path.c_str(), 0777), 0);
+  const auto connect_as = [&](uid_t user) {
+    EXPECT_EQ(::seteuid(user), 0);
+    auto peer = std::make_unique<RawPeer>(honest_.server, honest_.uri);
+    EXPECT_EQ(::seteuid(0), 0);
+    peer->establish();
+    return peer;
+  };
+  const auto page = [](const std::unique_ptr<RawPeer>& peer) {
+    return reinterpret_cast<DoorbellPage*>(peer->peer.doorbell_page.base());
+  };
+  for (uid_t user = 1000; user < 1200; ++user)
+    connect_as(user);
+  auto alice = connect_as(2000);
+  auto bob = connect_as(2001);
+  page(alice)->words[60].store(1);
+  EXPECT_EQ(page(bob)->words[60].load(), 0u) << "two users share a page";
+  auto alices_second = connect_as(2000);
+  alice.reset();
+  auto alices_third = connect_as(2000);
+  page(alices_second)->words[61].store(1);
+  EXPECT_EQ(page(alices_third)->words[61].load(), 1u) << "the page went before its last connection";
+  alices_second.reset();
+  alices_third.reset();
+  page(bob)->summary.store(1);
+  EXPECT_FALSE(honest_.server.cq->arm()) << "a page that is in use is not looked at";
+  expect_bystanders_unharmed();
+}
+
 TEST_F(Hostile, ScribblingOnTheDoorbellsDisturbsNobody) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
