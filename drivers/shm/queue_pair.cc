@@ -128,10 +128,6 @@ void QueuePair::settle_sends() noexcept {
   bool failed = false;
   for (uint64_t i = send_head_; i != send_tail_; ++i) {
     SendRecord& record = sends_[i & send_mask_];
-    if (record.copied) {
-      record.wait = Wait::kNothing;
-      continue;
-    }
     if (record.wait == Wait::kConsumed && record.number > consumed) {
       record.status = fabric::WcStatus::kFlushed;
       if (reason != CloseReason::kOpen && reason != CloseReason::kDisconnected &&

@@ -88,7 +88,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
 
     // Whether nothing is reported when it is done.
     bool silent() const noexcept {
-      return copied || (!signaled && status == fabric::WcStatus::kSuccess);
+      return (!signaled && status == fabric::WcStatus::kSuccess) ||
+             (copied && status == fabric::WcStatus::kFlushed);
     }
   };
   // How reading the socket ended; kSome: there may be more.

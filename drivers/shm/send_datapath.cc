@@ -45,7 +45,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
     if (open)
       record.status = execute(wr, record);
     const bool waits = record.wait != Wait::kNothing;
-    if (wr.copied ? waits
+    if (wr.copied ? waits || (open && record.status != WcStatus::kSuccess)
                   : record.status != WcStatus::kSuccess || waits || wr.signaled ||
                         send_head_ != send_tail_)
       record_send(record);

@@ -37,8 +37,8 @@ struct SendWr {
   Rights rights = Rights::kRemoteRead;  // kBindKey
   bool signaled = true;
   // Sends of at most Capabilities::max_copied bytes, not signaled: post_send() copies the bytes, so
-  // that their memory is free when it has taken the request. It has no completion, not in failure
-  // either: that shows as the queue pair's.
+  // that their memory is free when it has taken the request. It completes silently when it is
+  // flushed, too; the failure that ends the connection is reported if the driver learns of it.
   bool copied = false;
   uint8_t num_sges = 0;
   uint32_t key = 0;             // kRead, kWrite: the peer's; kBindKey, kInvalidateKey: ours

@@ -118,6 +118,32 @@ TEST_P(Messages, ThatAreCopiedLeaveTheirMemoryAtOnceAndAreNotReported) {
   EXPECT_EQ(pair.run(send_wr(kCount + 1, {from.first(4)})).wr_id, kCount + 1);
 }
 
+// The one that the peer ends the connection for says so, as others do, if it is not done by then.
+TEST_P(Messages, ThatAreCopiedReportWhatEndsTheConnection) {
+  constexpr uint32_t kCount = 32;  // more than are done before the peer looks
+  for (const bool copied : {false, true}) {
+    Pair pair(GetParam().new_uri(), {.send_wrs = kCount / 2}, {.receive_wrs = kCount});
+    if (pair.can().max_copied == 0 || !pair.acknowledges())
+      GTEST_SKIP() << "this driver does not learn what became of Sends that it copied";
+    Buffer from = test_memory().get(4096);
+    pair.post_receives(*pair.server_qp, kCount - 1);
+    pair.post_receives(*pair.server_qp, 1, 4);
+    std::array<SendWr, kCount> wrs;
+    for (SendWr& wr : wrs) {
+      wr = send_wr(7, {from.first(8)});
+      wr.signaled = false;
+      wr.copied = copied;
+    }
+    ASSERT_EQ(pair.client_qp->post_send(wrs), kCount);
+    ASSERT_TRUE(pair.pump_until([&] { return pair.client.has_event(EventType::kDisconnected); }));
+    ASSERT_TRUE(pair.pump_until([&] { return !pair.client.completions.empty(); }));
+    const std::vector<Completion> reported = pair.client.take_completions();
+    ASSERT_EQ(reported.size(), 1u);
+    EXPECT_EQ(reported[0].status, WcStatus::kRemoteInvalid);
+    EXPECT_EQ(reported[0].wr_id, 7u);
+  }
+}
+
 // Shows: V1-MEM-02
 TEST_P(Messages, ArriveInOrder) {
   Pair pair(GetParam().new_uri(), {.send_wrs = 64}, {.receive_wrs = 64});
