@@ -228,6 +228,23 @@ TEST_F(Pressure, WhoSendsTheDataOfOneReadSlowlyKeepsItsConnectionUntilItStops) {
   EXPECT_TRUE(slow.ended());
 }
 
+// The last byte of a Read is one byte, whatever came of that Read before.
+TEST_F(Pressure, DataThatCountedAsItCameDoesNotCountAgainWithItsRead) {
+  Peer& slow = peer(*alice);
+  slow.call(1);
+  slow.call(2);
+  press();
+  slow.tick_until(500 * kMs);
+  slow.end.qp.read_so_far = kData - 1;
+  slow.tick_until(1400 * kMs);
+  slow.end.qp.read_so_far = kData;
+  slow.answer_read();
+  slow.tick_until(1490 * kMs);
+  EXPECT_FALSE(slow.ended());
+  slow.tick_until(1520 * kMs);
+  EXPECT_TRUE(slow.ended());
+}
+
 // Its own waiting calls are no reason to end it.
 TEST_F(Pressure, NobodyIsInItsOwnWay) {
   Peer& alone = peer(*alice);
