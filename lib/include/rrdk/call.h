@@ -214,13 +214,13 @@ class Call {
    * RPC over RDMA can not take a call back: the server goes on with it, and with the memory that it
    * was offered. What that means depends on whose memory it is:
    *
-   *   inline calls            the callback comes at once
-   *   the library's memory    the callback comes at once: Reply chunks, copies of arguments,
-   * Buffers that put_item() or offer() took over stay lent to the server until it answers, for at
-   * most ClientOptions::lend_ms your memory, with       the callback comes at once; the memory is
-   * yours again when on_released()           on_released() says so your memory, without    its
-   * remote keys are revoked, then the callback comes, with the memory yours. If the server is still
-   * to read or write there, its access fails and ends the connection, with all other calls on it
+   *   - nobody's, of inline calls: the callback comes at once;
+   *   - the library's (Reply chunks, copies of arguments, Buffers that put_item() or offer() took
+   *     over): the callback comes at once; it stays lent to the server until that answers, for at
+   *     most ClientOptions::lend_ms;
+   *   - yours, with on_released(): the callback comes at once; on_released() says when it is yours;
+   *   - yours, without: its keys are revoked before the callback comes. If the server is still to
+   *     read or write there, its access fails and ends the connection, with all other calls on it.
    *
    * After lend_ms keys are revoked in any case, with the same consequence if the server answers
    * even later. A call that was given up keeps its credit until it is answered: when all credits

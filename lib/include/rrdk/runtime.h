@@ -53,8 +53,8 @@ struct FaultCounts;
  * only on a CPU of its own. An application that shares CPUs sleeps on wake_fd():
  *
  *   while (!stop)
- *     if (runtime->poll() == 0 && runtime->arm_wake()) epoll_wait(...);   // wake_fd() is in the
- * set
+ *     if (runtime->poll() == 0 && runtime->arm_wake())
+ *       epoll_wait(...);  // of a set that wake_fd() is in
  *
  * or, like kAdaptive, does so after some number of empty polls.
  */
