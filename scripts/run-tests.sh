@@ -43,8 +43,8 @@ finish() {
 declare -A pid=() began=() state=()  # state: runs, passed, failed
 begin() {
   local name=$1 calm=()
-  # What is built ahead takes the CPU time that nobody else wants.
-  [ "${lane[$name]-}" != builds ] || [ "$name" = "$first_build" ] || calm=(nice -n 19)
+  # What is built ahead gives way to tests, but not so far that its own tests are all that is left to do.
+  [ "${lane[$name]-}" != builds ] || [ "$name" = "$first_build" ] || calm=(nice -n 5)
   rm -f "$logs/$name.tsv" "$logs/$name.current"
   scripts/lib/contained.py "$suite_seconds" "${calm[@]}" scripts/lib/run-suite.sh "$name" \
     >"$logs/$name.out" 2>&1 </dev/null 9>&- &
@@ -148,89 +148,94 @@ trap end_all EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-only=()
-install=yes changed='' since='' list=no
-while [ $# -gt 0 ]; do
-  case $1 in
-    --only)
-      [ $# -ge 2 ] || die "--only needs the name of a suite (see --list)"
-      printf '%s\n' "${suites[@]}" | grep -q "^$2 " || die "no suite is called '$2' (see --list)"
-      only+=("$2")
-      shift
-      ;;
-    --changed) changed=yes ;;
-    --changed=*)
-      changed=yes since=${1#*=}
-      git rev-parse --quiet --verify "$since^{commit}" >/dev/null || die "'$since' is no commit"
-      ;;
-    --list) list=yes ;;
-    --no-install) install=no ;;
-    --help | -h) usage; exit 0 ;;
-    *) die "unknown option '$1' (see --help)" ;;
-  esac
-  shift
-done
+# Read as a whole before it runs: a run goes on as it began if this file is changed meanwhile.
+main() {
+  only=()
+  install=yes changed='' since='' list=no
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --only)
+        [ $# -ge 2 ] || die "--only needs the name of a suite (see --list)"
+        printf '%s\n' "${suites[@]}" | grep -q "^$2 " || die "no suite is called '$2' (see --list)"
+        only+=("$2")
+        shift
+        ;;
+      --changed) changed=yes ;;
+      --changed=*)
+        changed=yes since=${1#*=}
+        git rev-parse --quiet --verify "$since^{commit}" >/dev/null || die "'$since' is no commit"
+        ;;
+      --list) list=yes ;;
+      --no-install) install=no ;;
+      --help | -h) usage; exit 0 ;;
+      *) die "unknown option '$1' (see --help)" ;;
+    esac
+    shift
+  done
 
-if [ "$list" = yes ] && [ -z "$changed" ]; then
-  printf '%s\n' "${suites[@]}"
-  exit 0
-fi
-[ -z "$changed" ] || [ ${#only[@]} -eq 0 ] || die "--changed chooses by itself: it takes no --only"
+  if [ "$list" = yes ] && [ -z "$changed" ]; then
+    printf '%s\n' "${suites[@]}"
+    exit 0
+  fi
+  [ -z "$changed" ] || [ ${#only[@]} -eq 0 ] || die "--changed chooses by itself: it takes no --only"
 
-# ccache finds what another checkout has compiled, and a sanitizer's finding fails its test.
-export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
-export ASAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-# Clang's runtime looks for llvm-symbolizer-19 only; without any, its reports have no lines.
-ASAN_SYMBOLIZER_PATH=$(command -v llvm-symbolizer-19 llvm-symbolizer addr2line | head -n 1)
-export ASAN_SYMBOLIZER_PATH TSAN_SYMBOLIZER_PATH=$ASAN_SYMBOLIZER_PATH
-ulimit -c 0
+  # ccache finds what another checkout has compiled, and a sanitizer's finding fails its test.
+  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+  export ASAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+  # Clang's runtime looks for llvm-symbolizer-19 only; without any, its reports have no lines.
+  ASAN_SYMBOLIZER_PATH=$(command -v llvm-symbolizer-19 llvm-symbolizer addr2line | head -n 1)
+  export ASAN_SYMBOLIZER_PATH TSAN_SYMBOLIZER_PATH=$ASAN_SYMBOLIZER_PATH
+  ulimit -c 0
 
 
-mkdir -p "$logs" || exit 1
-exec 9>"$builds/lock"
-flock -n 9 || die "another test run is under way in this checkout"
-rm -f "$logs"/*.{log,out,tsv,current}
-: >"$results"
-if [ "$install" = yes ] && ! scripts/install-deps.sh --tests; then
-  record fail "install-deps"
+  mkdir -p "$logs" || exit 1
+  exec 9>"$builds/lock"
+  flock -n 9 || die "another test run is under way in this checkout"
+  rm -f "$logs"/*.{log,out,tsv,current}
+  : >"$results"
+  if [ "$install" = yes ] && ! scripts/install-deps.sh --tests; then
+    record fail "install-deps"
+    finish
+  fi
+  hugepages_note
+  if [ -n "$changed" ]; then
+    scripts/lib/contained.py "$suite_seconds" scripts/lib/run-suite.sh changed "$since" "$list" </dev/null 9>&- &
+    pid[changed]=$! began[changed]=$SECONDS
+    run_all
+    finish
+  fi
+  if [ ${#only[@]} -gt 0 ]; then
+    say "Running ${only[*]}."
+  else
+    say "Running all ${#suites[@]} suites; the first time, with several builds, that takes half an hour or so on two CPUs."
+  fi
+  say "Builds and logs are in $builds; --list names the suites, --only NAME runs one."
+
+  # Builds come in the order of who needs them, before the suites.
+  chosen=() wanted=() first_build=
+  for line in "${suites[@]}"; do
+    name=${line%% *} need=${built_by[${line%% *}]-}
+    [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $name "* ]] || continue
+    chosen+=("$name")
+    [ -z "$need" ] || [[ " ${wanted[*]} " == *" $need "* ]] || wanted+=("$need")
+  done
+  first_build=${wanted[0]-}
+  run_all "${wanted[@]}" "${chosen[@]}"
+
+  # What doc/conformance.md rests on has just run, if everything has.
+  if [ ${#only[@]} -eq 0 ]; then
+    scripts/conformance.py --ran "$results" >"$logs/conformance-ran.log" 2>&1
+    case $? in
+      0) record pass "conformance/ran" ;;
+      77) record skip "conformance/ran" "$(tail -n 1 "$logs/conformance-ran.log")" ;;
+      *)
+        cat "$logs/conformance-ran.log"
+        record fail "conformance/ran"
+        ;;
+    esac
+  fi
   finish
-fi
-hugepages_note
-if [ -n "$changed" ]; then
-  scripts/lib/contained.py "$suite_seconds" scripts/lib/run-suite.sh changed "$since" "$list" </dev/null 9>&- &
-  pid[changed]=$! began[changed]=$SECONDS
-  run_all
-  finish
-fi
-if [ ${#only[@]} -gt 0 ]; then
-  say "Running ${only[*]}."
-else
-  say "Running all ${#suites[@]} suites; the first time, with several builds, that takes half an hour or so on two CPUs."
-fi
-say "Builds and logs are in $builds; --list names the suites, --only NAME runs one."
+}
 
-# Builds come in the order of who needs them, before the suites.
-chosen=() wanted=() first_build=
-for line in "${suites[@]}"; do
-  name=${line%% *} need=${built_by[${line%% *}]-}
-  [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $name "* ]] || continue
-  chosen+=("$name")
-  [ -z "$need" ] || [[ " ${wanted[*]} " == *" $need "* ]] || wanted+=("$need")
-done
-first_build=${wanted[0]-}
-run_all "${wanted[@]}" "${chosen[@]}"
-
-# What doc/conformance.md rests on has just run, if everything has.
-if [ ${#only[@]} -eq 0 ]; then
-  scripts/conformance.py --ran "$results" >"$logs/conformance-ran.log" 2>&1
-  case $? in
-    0) record pass "conformance/ran" ;;
-    77) record skip "conformance/ran" "$(tail -n 1 "$logs/conformance-ran.log")" ;;
-    *)
-      cat "$logs/conformance-ran.log"
-      record fail "conformance/ran"
-      ;;
-  esac
-fi
-finish
+main "$@"

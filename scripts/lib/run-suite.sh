@@ -183,10 +183,14 @@ run_affected() {
   [ ${#tests[@]} -eq 0 ] || RRDK_SIM_SEEDS=${RRDK_SIM_SEEDS-2000} run_programs gcc 1 "${tests[@]}"
 }
 
-shift
-: >"$results"
-case $job in
-  build-*) "${job/-/_}" ;;
-  *) "suite_$job" "$@" ;;
-esac
-echo end >>"$results"
+# Read as a whole before it runs: this file may change meanwhile.
+{
+  shift
+  : >"$results"
+  case $job in
+    build-*) "${job/-/_}" ;;
+    *) "suite_$job" "$@" ;;
+  esac
+  echo end >>"$results"
+  exit
+}

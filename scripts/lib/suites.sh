@@ -39,7 +39,7 @@ declare -A built_by=(
 # shellcheck disable=SC2034
 declare -A lane=(
   [build-gcc]=builds [build-asan]=builds [build-tsan]=builds
-  [gcc]=programs [clang-asan]=sanitizers [clang-tsan]=sanitizers
+  [gcc]=programs [clang-tsan]=programs [clang-asan]=sanitizers
   [vm]=guests [netns]=guests [verbs]=guests [interop]=guests
 )
 # More than this many seconds no suite takes, on a machine that is not stuck.
