@@ -8,7 +8,7 @@ namespace rrdk::base {
 
 class Tsc {
  public:
-  // Not __rdtsc(): to parse all of <x86intrin.h> takes a second in every file that includes this.
+  // Not __rdtsc(): all of <x86intrin.h> takes half a second in every file that includes this.
   static uint64_t ticks() noexcept { return __builtin_ia32_rdtsc(); }
 
   // Lengths of time.
