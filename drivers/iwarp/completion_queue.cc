@@ -48,6 +48,7 @@ Result<void> CompletionQueue::add() {
 void CompletionQueue::remove(QueuePair& qp) {
   const std::lock_guard lock(mutex_);
   --queue_pairs_;
+  forget_quiet(qp);
   std::erase(rung_, &qp);
   active_count_ = static_cast<size_t>(
       std::remove(active_.begin(), active_.begin() + static_cast<long>(active_count_), &qp) -

@@ -39,11 +39,19 @@ class CompletionQueue final : public fabric::CompletionQueue {
 
   // The polling thread: polls `qp` from now on.
   void activate(QueuePair& qp) noexcept;
+  // The polling thread: its connection is over.
+  void forget_quiet(const QueuePair& qp) noexcept {
+    if (quiet_ == &qp)
+      quiet_ = nullptr;
+  }
   // For a queue pair that sends now.
   Outbox& outbox() noexcept { return outbox_; }
 
  private:
   CompletionQueue() = default;
+  // The polling thread: epoll is not told of a queue pair that is polled alone.
+  void begin_quiet(QueuePair& qp) noexcept;
+  bool end_quiet() noexcept;
   uint32_t take_ready() noexcept;
   void take_rings() noexcept;
   void deactivate(size_t position) noexcept;
@@ -55,6 +63,8 @@ class CompletionQueue final : public fabric::CompletionQueue {
   size_t active_count_ = 0;
   size_t next_ = 0;  // in active_: whose turn it is
   uint32_t polls_ = 0;
+  uint32_t alone_polls_ = 0;
+  QueuePair* quiet_ = nullptr;  // whose socket epoll does not know
 
   Outbox outbox_;
 

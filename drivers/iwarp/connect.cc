@@ -183,17 +183,8 @@ void QueuePair::take_lookup() {
 }
 
 void QueuePair::on_ready() {
-  switch (status_.load(std::memory_order_acquire)) {
-    case Status::kConnecting:
-      return tcp_up_ ? read_reply() : tcp_connected();
-    case Status::kEstablished:
-      // The peer has closed: the data path finds out when it looks.
-      device_.control().unwatch(socket_.get());
-      cq_.ring(*this);
-      return;
-    default:
-      return;
-  }
+  if (status_.load(std::memory_order_acquire) == Status::kConnecting)
+    tcp_up_ ? read_reply() : tcp_connected();
 }
 
 void QueuePair::tcp_connected() {
@@ -341,8 +332,6 @@ Result<void> QueuePair::establish(const Agreement& agreed) {
   Result<void> watched = cq_.watch(*this, socket_fd_);
   if (!watched)
     return watched;
-  if (Result<void> control = device_.control().watch(*this, socket_fd_, EPOLLRDHUP); !control)
-    return control;
   Status connecting = Status::kConnecting;
   if (!status_.compare_exchange_strong(connecting, Status::kEstablished))
     cq_.unwatch(socket_fd_);

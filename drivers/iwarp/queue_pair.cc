@@ -77,6 +77,7 @@ void QueuePair::fail_with(End end) noexcept {
     return;
   end_ = before == Status::kEstablished ? end : End::kNeverConnected;
   if (before == Status::kEstablished) {
+    cq_.forget_quiet(*this);
     cq_.unwatch(socket_fd_);
     if (end == End::kPeerLost)
       Counters::count(device_.counts().peers_lost);

@@ -73,6 +73,9 @@ class QueuePair final : public fabric::QueuePair,
   // Before has_work() decides about sleeping: finds out what epoll meant.
   void look() noexcept;
   void on_epoll(uint32_t events) noexcept;
+  // Polling finds out all that epoll would tell.
+  bool needs_no_epoll() const noexcept;
+  int socket() const noexcept { return socket_fd_; }
   bool active = false;
   uint32_t idle_polls = 0;
 

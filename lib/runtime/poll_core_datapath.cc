@@ -46,6 +46,7 @@ uint32_t PollCore::poll() {
   if (armed_) [[unlikely]]
     disarm();
 
+  flushed_ = flush();  // what was submitted since the last pass, before looking for more takes time
   uint32_t work = 0;
   for (Completions& source : completions_)
     work += source.poll(now_);

@@ -73,6 +73,36 @@ TEST_P(WakeUp, ArmSaysWhenThereIsSomethingAlready) {
   EXPECT_TRUE(!pair.server.cq->arm() || becomes_readable(pair.server.cq->wake_fd()));
 }
 
+// A driver may find out about a connection that is polled for long by other means than about one
+// that was asleep.
+TEST_P(WakeUp, ComesAlsoAfterLongPolling) {
+  constexpr int kMany = 2000;
+  Pair pair(GetParam().new_uri(), {}, {.receive_wrs = 16});
+  Buffer buffer = test_memory().get(4096);
+  const SendWr wr = send_wr(1, {buffer.first(8)});
+  pair.post_receives(*pair.server_qp, 16);
+  for (size_t received = 1; received != 4; ++received) {
+    for (int i = 0; i != kMany; ++i)
+      pair.server.pump();
+    ASSERT_TRUE(pair.server.cq->arm());
+    EXPECT_FALSE(readable(pair.server.cq->wake_fd()));
+    ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
+    EXPECT_TRUE(becomes_readable(pair.server.cq->wake_fd()));
+    pair.server.cq->disarm();
+    ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == received; }));
+  }
+  // Not asleep when it comes, but before.
+  for (int i = 0; i != kMany; ++i)
+    pair.server.pump();
+  ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
+  EXPECT_TRUE(!pair.server.cq->arm() || becomes_readable(pair.server.cq->wake_fd()));
+  pair.server.cq->disarm();
+  for (int i = 0; i != kMany; ++i)
+    pair.server.pump();
+  pair.client_qp->disconnect();
+  ASSERT_TRUE(pair.pump_until([&] { return pair.server.has_event(EventType::kDisconnected); }));
+}
+
 TEST_P(WakeUp, AMessageWithoutAReceiveDoesNotKeepAwake) {
   Pair pair(GetParam().new_uri());
   if (!pair.can().waits_for_receives)
