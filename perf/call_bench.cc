@@ -1,11 +1,11 @@
 // A whole call over shared memory. Server on a poll core of its own, client polled here; and, to
 // see what the software alone costs, both ends polled here in turn, so that no cache line crosses
-// between cores. Instructions per call: valgrind --tool=callgrind over one of these with a fixed
-// number of iterations, or `perf stat -e instructions` where there are counters.
+// between cores. scripts/call-cost.py counts the instructions and cache lines of `counted`.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -152,6 +152,25 @@ void begin(Call& call, const Kind& kind, const RegisteredMemory& room) {
   }
 }
 
+// One round: all calls at once, both ends polled until they have ended. scripts/call-cost.py finds
+// it by its name, and the calls to it in a trace of memory accesses by the marker.
+volatile uint64_t round_marker;
+
+[[gnu::noinline]] void make_calls(Pair& pair, const Kind& kind,
+                                  std::vector<std::unique_ptr<Call>>& calls) {
+  round_marker = 1;
+  size_t ended = 0;
+  for (std::unique_ptr<Call>& c : calls) {
+    begin(*c, kind, pair.room);
+    c->submit([](Call&, void* count) { ++*static_cast<size_t*>(count); }, &ended);
+  }
+  while (ended != calls.size()) {
+    pair.client_runtime->poll();
+    pair.server_runtime->poll();
+  }
+  round_marker = 2;
+}
+
 // What the software costs: client and server take turns on one core, so many calls at a time.
 void in_turns(benchmark::State& state, const Kind& kind, RpcRdmaVersion version, int64_t window) {
   Pair pair({}, version);
@@ -164,17 +183,8 @@ void in_turns(benchmark::State& state, const Kind& kind, RpcRdmaVersion version,
   std::vector<std::unique_ptr<Call>> calls;
   for (int64_t i = 0; i < window; ++i)
     calls.push_back(std::make_unique<Call>(*pair.connection));
-  size_t ended = 0;
   for (auto _ : state) {
-    ended = 0;
-    for (std::unique_ptr<Call>& c : calls) {
-      begin(*c, kind, pair.room);
-      c->submit([](Call&, void* count) { ++*static_cast<size_t*>(count); }, &ended);
-    }
-    while (ended != calls.size()) {
-      pair.client_runtime->poll();
-      pair.server_runtime->poll();
-    }
+    make_calls(pair, kind, calls);
     if (CallStatus status = calls.front()->status(); status != CallStatus::kOk)
       state.SkipWithError(to_string(status));
   }
@@ -188,6 +198,14 @@ void null_in_turns(benchmark::State& state) {
 
 void kind_in_turns(benchmark::State& state) {
   in_turns(state, kKinds[state.range(0)], RpcRdmaVersion::kOne, state.range(1));
+}
+
+// A fixed number of rounds, for instruments that count.
+void counted(benchmark::State& state) {
+  std::printf("rounds of %ld calls, marked at %p\n", static_cast<long>(state.range(1)),
+              static_cast<const volatile void*>(&round_marker));
+  std::fflush(stdout);
+  kind_in_turns(state);
 }
 
 void null(benchmark::State& state) {
@@ -204,6 +222,10 @@ BENCHMARK(null_in_turns)->ArgNames({"version", "window"})->ArgsProduct({{1, 2}, 
 BENCHMARK(kind_in_turns)
     ->ArgNames({"kind", "window"})
     ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6, 7}, {1, 16}});
+BENCHMARK(counted)
+    ->ArgNames({"kind", "window"})
+    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6, 7}, {1, 16}})
+    ->Iterations(200);
 BENCHMARK(null)->Arg(0)->UseRealTime();
 BENCHMARK(read)->Arg(4096)->Arg(65536)->Arg(kLargest)->UseRealTime();
 

@@ -34,8 +34,13 @@ bool LocalKeys::kill(uint32_t key) noexcept {
   return true;
 }
 
+// It is the peer that gives it up: nothing of the peer's has to be waited for.
 bool LocalKeys::kill_for_peer(uint32_t key) noexcept {
-  return keys_.use(key) == Use::kBound && kill(key);
+  if (keys_.use(key) != Use::kBound)
+    return false;
+  entry(key).key.store(0, std::memory_order_relaxed);
+  keys_.set(key, Use::kDead);
+  return true;
 }
 
 void LocalKeys::kill_all() noexcept {

@@ -123,6 +123,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   RegionTable::Place local_place(const MemorySpan& span) noexcept;
   static void write_inline(std::byte* to, std::span<const MemorySpan> spans) noexcept;
   uint8_t write_sges(Slot& slot, std::span<const MemorySpan> spans) noexcept;
+  bool send_copy(const fabric::SendWr& wr) noexcept;
   void record_send(const SendRecord& record) noexcept;
   bool sends_full() noexcept;
   bool read_consumed() noexcept;
@@ -195,6 +196,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   SegmentView theirs_;
   Doorbell bell_;                  // of the peer
   uint64_t sent_ = 0;              // messages put into our ring
+  uint64_t half_ring_;             // slots: beyond it Sends wait their turn
   uint64_t consumed_by_peer_ = 0;  // as last read
   uint64_t taken_ = 0;             // messages taken from the peer's ring
   uint64_t taken_told_ = 0;        // as last published

@@ -1,7 +1,5 @@
 // The receiving half: messages out of the peer's ring into posted Receives, and the polling of a
 // queue pair as a whole. Everything that the peer can write is read once, into locals, and checked.
-#include <rte_memcpy.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -127,9 +125,7 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
     Counters::count(device_.counts().messages_too_long);
     status = WcStatus::kLocalLength;
   } else if ((header.flags & kInline) != 0) {
-    if (header.length != 0)
-      rte_memcpy(receive.buffer.data, slot.room + Slot::inline_at(header.flags),
-                 header.length);  // in line: this is short
+    copy_short(receive.buffer.data, slot.room + Slot::inline_at(header.flags), header.length);
   } else {
     status = gather_remote(slot, header.num_sges, header.length, receive.buffer.data);
     // A sender that has closed may reuse its memory: what was copied is good only if it had not.
@@ -138,8 +134,8 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
       return false;
   }
   const bool invalidates = (header.flags & kInvalidate) != 0;
-  if (status == WcStatus::kSuccess && invalidates &&
-      (!keys_.kill_for_peer(header.key) || peer_reads(header.key))) {
+  // By its message the peer says itself that it reads by the key no more.
+  if (status == WcStatus::kSuccess && invalidates && !keys_.kill_for_peer(header.key)) {
     Counters::count(device_.counts().bad_invalidations);
     status = WcStatus::kRemoteAccess;
   }

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <new>
 
 #include "fabric/device.h"
@@ -107,6 +108,22 @@ struct alignas(kCacheLine) Slot {
 static_assert(std::atomic<SlotWord>::is_always_lock_free && sizeof(SlotWord) == 8);
 static_assert(sizeof(Slot) == Slot::kSize && offsetof(Slot, room) == sizeof(SlotWord));
 static_assert(offsetof(Slot, far.sges) + 2 * sizeof(RemoteSge) < kCacheLine);
+
+// Copies what fits a slot, in line: a call of memcpy costs more than these few bytes do.
+inline void copy_short(std::byte* to, const std::byte* from, uint32_t length) noexcept {
+  constexpr uint32_t kStep = 16;
+  if (length >= kStep) {
+    for (uint32_t at = 0; at + kStep < length; at += kStep)
+      std::memcpy(to + at, from + at, kStep);
+    std::memcpy(to + length - kStep, from + length - kStep, kStep);  // some of them again
+  } else if (length >= 8) {
+    std::memcpy(to, from, 8);
+    std::memcpy(to + length - 8, from + length - 8, 8);
+  } else {
+    for (uint32_t i = 0; i < length; ++i)
+      to[i] = from[i];
+  }
+}
 
 // A remote key as its owner shows it.
 struct alignas(kCacheLine) KeyEntry {

@@ -1,7 +1,5 @@
 // The sending half: Sends and Writes into our ring, from where the peer takes them; Reads straight
 // out of the peer's memory; and our remote keys.
-#include <rte_memcpy.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -37,8 +35,12 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   if (status == Status::kEstablished && regions_seen_ != device_.region_generation()) [[unlikely]]
     sync_regions();
   uint32_t taken = 0;
-  for (; taken < wrs.size() && !sends_full(); ++taken) {
+  for (; taken < wrs.size(); ++taken) {
     const fabric::SendWr& wr = wrs[taken];
+    if (wr.copied && send_copy(wr)) [[likely]]
+      continue;
+    if (sends_full())
+      break;
     SendRecord record{wr.wr_id,       0,           0,        wr.key, wr.op, WcStatus::kFlushed,
                       Wait::kNothing, wr.signaled, wr.copied};
     const bool open = status_.load(std::memory_order_relaxed) == Status::kEstablished;
@@ -55,6 +57,34 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   if (sent_something_)
     tell_messages();
   return taken;
+}
+
+// A Send that is copied into its slot, which nothing has to wait for: nothing is recorded of it.
+// Its bytes are not looked up in a region, since no peer learns of where they are. False: it takes
+// the way of the others.
+bool QueuePair::send_copy(const fabric::SendWr& wr) noexcept {
+  if (sent_ - consumed_by_peer_ >= half_ring_ ||
+      status_.load(std::memory_order_relaxed) != Status::kEstablished) [[unlikely]]
+    return false;
+  Slot& slot = mine_.slot(sent_);
+  SlotWord word{};
+  word.flags = kInline;
+  std::byte* to = slot.room;
+  if (wr.op == Op::kSendInvalidate) {
+    word.flags |= kInvalidate;
+    std::memcpy(to, &wr.invalidate_key, sizeof wr.invalidate_key);
+    to += sizeof wr.invalidate_key;
+  }
+  uint32_t length = 0;
+  for (const MemorySpan& span : wr.spans()) {
+    if (span.length > Slot::kMaxInline - length) [[unlikely]]
+      return false;
+    copy_short(to + length, span.data, span.length);
+    length += span.length;
+  }
+  word.length = static_cast<uint16_t>(length);
+  publish(slot, word);
+  return true;
 }
 
 void QueuePair::record_send(const SendRecord& record) noexcept {
@@ -127,11 +157,10 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
     return WcStatus::kLocalProtection;
   // An inline Send is complete at once, unless the peer is half a ring behind: then it waits its
   // turn as the others do, which bounds what is in the ring.
-  const uint64_t half = geometry_.slots / 2;
-  if (sent_ - consumed_by_peer_ >= half && !read_consumed())
+  if (sent_ - consumed_by_peer_ >= half_ring_ && !read_consumed())
     return WcStatus::kRemoteOperation;
   const bool in_slot = length <= Slot::kMaxInline;
-  const bool wait = !in_slot || sent_ - consumed_by_peer_ >= half;
+  const bool wait = !in_slot || sent_ - consumed_by_peer_ >= half_ring_;
 
   Slot& slot = mine_.slot(sent_);
   const bool invalidates = wr.op == Op::kSendInvalidate;
@@ -184,8 +213,7 @@ void QueuePair::publish(Slot& slot, SlotWord word) noexcept {
 
 void QueuePair::write_inline(std::byte* to, std::span<const MemorySpan> spans) noexcept {
   for (const MemorySpan& span : spans) {
-    if (span.length != 0)
-      rte_memcpy(to, span.data, span.length);  // in line: these are short
+    copy_short(to, span.data, span.length);
     to += span.length;
   }
 }

@@ -21,6 +21,7 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   c.results = {};  // the last reply's buffers go back when this call is submitted
   c.binding.store(&binding, std::memory_order_relaxed);
   c.procedure.store(procedure, std::memory_order_relaxed);
+  c.entry = binding.find(procedure);
   c.timeout_ms = caller.defaults.timeout_ms;
   c.retransmit = caller.defaults.retransmit;
   c.variable_reply = 0;
@@ -120,8 +121,6 @@ CallStatus Call::Impl::check() noexcept {
     return CallStatus::kInvalidCall;
   if (bad_room != CallStatus::kOk) [[unlikely]]
     return bad_room;
-  const ProcedureBinding* entry =
-      binding.load(std::memory_order_relaxed)->find(procedure.load(std::memory_order_relaxed));
   uint32_t eligible = entry != nullptr ? entry->eligible_results : 0;
   if (too_many || num_rooms > eligible)
     return CallStatus::kTooLarge;
@@ -144,8 +143,6 @@ CallStatus Call::Impl::check() noexcept {
 
 // How large the reply can be, and what of it may be placed.
 void Call::Impl::plan_reply() noexcept {
-  const Binding& of = *binding.load(std::memory_order_relaxed);
-  uint32_t number = procedure.load(std::memory_order_relaxed);
   uint64_t variable = variable_reply;
   uint32_t offered = num_rooms;
   if (transformed) [[unlikely]] {
@@ -155,9 +152,9 @@ void Call::Impl::plan_reply() noexcept {
     offered = 0;
   }
   outgoing.results = {rooms.data(), offered};
-  outgoing.max_reply = of.max_reply(number, variable);
+  outgoing.max_reply = Binding::max_reply(entry, variable);
   outgoing.no_ddp = transformed;
-  outgoing.only_short = !of.allows_long(number);
+  outgoing.only_short = !Binding::allows_long(entry);
 }
 
 void Call::submit(Completion completion, void* argument) noexcept {

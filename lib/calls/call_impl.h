@@ -87,6 +87,7 @@ struct Call::Impl : runtime::WorkItem {
   std::atomic<const Binding*> binding = nullptr;
   bool binding_ok = false;
   std::atomic<uint32_t> procedure = 0;
+  const ProcedureBinding* entry = nullptr;  // of the procedure; null: it has none
   uint32_t timeout_ms = 0;
   bool retransmit = false;
   uint64_t variable_reply = 0;

@@ -14,13 +14,23 @@ namespace rrdk::proto {
 // The four fixed words, whatever the version. Empty below 16 bytes.
 std::optional<FixedWords> peek(std::span<const std::byte> message);
 
-// What is_plain() and decode() read of a plain message: its header, and the XID and msg_type of the
-// RPC message behind it.
-constexpr uint32_t kPlainBytes = kMinHeader04 + 8;
-
 // Most messages by far: an RDMA_MSG with three empty lists and nothing to invalidate, of one of the
-// versions that are taken. Reads no more than kPlainBytes.
-bool is_plain(std::span<const std::byte> message, const Versions& versions);
+// versions that are taken, and behind it an RPC message under the same XID, of the direction that
+// the header says.
+struct Plain {
+  uint32_t xid;
+  uint32_t credits;
+  Wire wire;
+  Direction direction;
+
+  uint32_t header_length() const noexcept { return min_header(wire); }
+};
+
+// Empty: it is another message, or there is something wrong with it; decode() says what.
+std::optional<Plain> match_plain(std::span<const std::byte> message, const Versions& versions);
+
+// The header of such a message as decode() would fill it in.
+void take_plain(const Plain& plain, Header& header);
 
 // Decodes and checks one whole header. `message` is exactly what was received; `expected` is the
 // direction of a message that does not say which it has.

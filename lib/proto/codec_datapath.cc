@@ -8,7 +8,6 @@ namespace rrdk::proto {
 
 namespace {
 
-constexpr uint32_t kVersionAt = 4, kProcAt = 12;
 constexpr uint32_t kTypeAt = 4;  // msg_type, in an RPC message
 constexpr std::byte kZeros[kMinHeader04 - kFixedBytes] = {};
 
@@ -53,12 +52,39 @@ std::optional<FixedWords> peek(std::span<const std::byte> message) {
                     xdr::load_u32(p + 12)};
 }
 
-bool is_plain(std::span<const std::byte> message, const Versions& versions) {
-  if (message.size() < kPlainBytes)
-    return false;
-  std::optional<Wire> wire = versions.wire_of(xdr::load_u32(&message[kVersionAt]));
-  return wire && xdr::load_u32(&message[kProcAt]) == static_cast<uint32_t>(MessageType::kMsg) &&
-         is_plain_body(message, *wire);
+std::optional<Plain> match_plain(std::span<const std::byte> message, const Versions& versions) {
+  if (message.size() < kMinHeader + 2 * kWord) [[unlikely]]
+    return std::nullopt;
+  const std::byte* p = message.data();
+  const std::optional<Wire> wire = versions.wire_of(xdr::load_u32(p + 4));
+  if (!wire || xdr::load_u32(p + 12) != static_cast<uint32_t>(MessageType::kMsg)) [[unlikely]]
+    return std::nullopt;
+  const std::byte* rpc = p + kMinHeader;
+  if (*wire != Wire::kDraft04) {
+    if (std::memcmp(p + kFixedBytes, kZeros, kMinHeader - kFixedBytes) != 0)
+      return std::nullopt;
+  } else {
+    rpc = p + kMinHeader04;
+    if (message.size() < kMinHeader04 + 2 * kWord ||
+        std::memcmp(p + kFixedBytes + kWord, kZeros, kMinHeader04 - kFixedBytes - kWord) != 0 ||
+        std::memcmp(p + kFixedBytes, rpc + kTypeAt, kWord) != 0)
+      return std::nullopt;
+  }
+  const uint32_t type = xdr::load_u32(rpc + kTypeAt);
+  if (type > 1 || std::memcmp(p, rpc, kWord) != 0) [[unlikely]]
+    return std::nullopt;
+  return Plain{xdr::load_u32(p), xdr::load_u32(p + 8), *wire, static_cast<Direction>(type)};
+}
+
+void take_plain(const Plain& plain, Header& header) {
+  header.xid = plain.xid;
+  header.version = version_of(plain.wire);
+  header.credits = plain.credits;
+  header.wire = plain.wire;
+  header.type = MessageType::kMsg;
+  header.direction = plain.direction;
+  header.invalidate = 0;
+  header.lists.clear();
 }
 
 Direction direction_of_message(std::span<const std::byte> rpc, Direction expected) {

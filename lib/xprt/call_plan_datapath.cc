@@ -10,7 +10,9 @@
 
 namespace rrdk::xprt {
 
+using fabric::Op;
 using fabric::Rights;
+using fabric::SendWr;
 using proto::MessageType;
 
 namespace {
@@ -94,10 +96,6 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
       message.pieces()[0].bytes.length < kRpcStart)
     return call.call->option != nullptr ? plan_option(call) : Plan::kTooLarge;
   xdr::store_u32(message.pieces()[0].bytes.data, call.xid);
-  if (is_plain(call)) [[likely]] {
-    plan_plain(call);
-    return Plan::kReady;
-  }
   Draft draft;
   if (!draft_call(call, draft))
     return Plan::kTooLarge;
@@ -117,24 +115,42 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
 bool Requester::is_plain(const State& state) const noexcept {
   const OutgoingCall& call = *state.call;
   const uint32_t header = proto::min_header(link_.wire);
-  uint64_t length = call.message.stream_length();
-  return call.message.pieces().size() == 1 && call.results.empty() && !call.force_long &&
-         header + length <= link_.calls.send && call.max_reply <= link_.calls.receive - header &&
-         length <= link_.options.max_call && call.max_reply <= link_.options.max_reply &&
-         state.reply_extra == 0;
+  std::span<const Piece> pieces = call.message.pieces();
+  if (pieces.size() != 1 || pieces[0].item || !call.results.empty() || call.force_long)
+    return false;
+  uint64_t length = pieces[0].bytes.length;
+  return length >= kRpcStart && header + length <= link_.calls.send &&
+         call.max_reply <= link_.calls.receive - header && length <= link_.options.max_call &&
+         call.max_reply <= link_.options.max_reply && state.reply_extra == 0;
 }
 
-void Requester::plan_plain(State& call) noexcept {
+// Plans such a call, and posts it unless others wait to be sent.
+void Requester::send_plain(State& call) noexcept {
+  const MemorySpan& bytes = call.call->message.pieces()[0].bytes;
   const MemorySpan& room = slots_[call.slot].room;
   const MemorySpan header{room.data, proto::min_header(link_.wire), room.region};
+  xdr::store_u32(bytes.data, call.xid);
   proto::encode_plain(link_.wire, proto::Direction::kCall, call.xid, asked, header.data);
-  call.plan.sges[0] = header;
-  call.plan.sges[1] = call.call->message.pieces()[0].bytes;
-  call.plan.num_sges = 2;
   call.num_offers = 0;
   call.num_results = 0;
   call.reply_first = 0;
   call.inline_reply = header.length + call.call->max_reply;
+  note_start(call);
+  if (!link_.sends.idle() || link_.sends.free_slots() == 0) [[unlikely]] {
+    call.plan.sges[0] = header;
+    call.plan.sges[1] = bytes;
+    call.plan.num_sges = 2;
+    ++link_.counters.waits_send_queue;
+    link_.sends.push(call.send_job);
+    return;
+  }
+  bool copied = header.length + bytes.length <= link_.options.max_copied;
+  SendWr& wr = copied ? link_.sends.append_copied(call.send_job, Op::kSend)
+                      : link_.sends.append(call.send_job, Op::kSend, true);
+  wr.num_sges = 2;
+  wr.sges[0] = header;
+  wr.sges[1] = bytes;
+  call.call->sent = true;
 }
 
 // Bytes of the segment that a responder may want for the pad of what it writes (V1-PAD-13).

@@ -8,7 +8,6 @@
 
 #include "proto/header.h"
 #include "rrdk/memory.h"
-#include "xprt/header_copy.h"
 
 namespace rrdk::xprt {
 
@@ -38,7 +37,6 @@ class CallPool {
   uint32_t available() const noexcept { return available_; }  // of these, not in use
   // For a header that is read or written and then forgotten.
   proto::Header& scratch() noexcept { return scratch_; }
-  HeaderCopy& header_copy() noexcept { return header_copy_; }
 
  private:
   struct Slab;
@@ -53,7 +51,6 @@ class CallPool {
   Incoming* free_ = nullptr;
   std::vector<std::unique_ptr<Slab>> slabs_;
   proto::Header scratch_;
-  HeaderCopy header_copy_;
 };
 
 }  // namespace rrdk::xprt

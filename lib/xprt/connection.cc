@@ -53,11 +53,6 @@ proto::PrivateData Connection::private_data() const {
 
 bool Connection::prepare_receives() {
   Link& link = impl_->link;
-  bool may_grow = spare_receives(link.options) != 0;
-  uint32_t bytes = receive_bytes(link.options);
-  if (may_grow)
-    bytes = std::max(bytes, link.options.max_receive_size);
-  link.pool.header_copy().reserve(bytes);
   if (impl_->reader != nullptr && !impl_->reader->prepare())
     return false;
   return impl_->requester.prepare() && link.receives.prepare(needs_spares_at_once(link.options));

@@ -104,8 +104,7 @@ bool Connection::Impl::answers_us(const ReceiveSlot& slot, const Completion& com
   std::span<const std::byte> message(slot.buffer.data(), completion.byte_length);
   const proto::Limits& limits = link.options.limits;
   proto::Header& header = link.pool.scratch();
-  proto::decode(link.pool.header_copy().take(message, limits.versions), proto::Direction::kCall,
-                limits, header);
+  proto::decode(message, proto::Direction::kCall, limits, header);
   return header.direction == proto::Direction::kReply;
 }
 

@@ -105,7 +105,7 @@ CallStatus Requester::bad_option(const State& call, Refusal reason) noexcept {
   return malformed(reason);
 }
 
-// Taken over as a copy: the bytes of a Receive may change under us (xprt/header_copy.h).
+// Taken over as a copy: the Receive is posted again.
 CallStatus Requester::read_option(State& call, const proto::Header& header,
                                   std::span<const std::byte> message,
                                   uint32_t header_length) noexcept {

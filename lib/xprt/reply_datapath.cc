@@ -117,16 +117,17 @@ Requester::Slot* Requester::slot_of(const proto::Header& header, Verdict verdict
 bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) noexcept {
   std::span<const std::byte> bytes(receive.buffer.data(), completion.byte_length);
   const proto::Limits& limits = link_.options.limits;
+  if (take_plain(receive, bytes, completion)) [[likely]]
+    return true;
   proto::Header& header = link_.pool.scratch();
-  std::span<const std::byte> copy = link_.pool.header_copy().take(bytes, limits.versions);
-  proto::Decoded decoded = proto::decode(copy, proto::Direction::kReply, limits, header);
+  proto::Decoded decoded = proto::decode(bytes, proto::Direction::kReply, limits, header);
   bool whole = decoded.verdict == Verdict::kOk;
   std::span<const std::byte> rpc;
   if (whole) {
     rpc = bytes.subspan(decoded.header_length);
     note_trailing(header.type, rpc);
   }
-  if (whole && header.type >= MessageType::kError && is_property(header, copy)) [[unlikely]] {
+  if (whole && header.type >= MessageType::kError && is_property(header, bytes)) [[unlikely]] {
     note_invalidation(completion);
     link_.receives.repost(receive);
     pump();
@@ -158,7 +159,7 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
     if (call != nullptr && call->stage == CallStage::kLent)
       conclude(*call, call->status);
   } else if (call->call->option != nullptr) [[unlikely]] {
-    CallStatus status = end_option(*call, header, decoded, copy);
+    CallStatus status = end_option(*call, header, decoded, bytes);
     link_.receives.repost(receive);
     conclude(*call, status);
   } else {
@@ -182,7 +183,35 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
     if (!is_read) [[likely]]
       conclude(*call, status);
   }
-  pump();
+  if (waiting()) [[unlikely]]
+    pump();
+  return true;
+}
+
+// Most replies: a plain one to a call without chunks that waits for it, and after which nothing of
+// that is in use. Decided here as by on_receive(). False: it is not so, and nothing was done.
+bool Requester::take_plain(ReceiveSlot& receive, std::span<const std::byte> bytes,
+                           const Completion& completion) noexcept {
+  std::optional<proto::Plain> plain = proto::match_plain(bytes, link_.options.limits.versions);
+  if (!plain || plain->direction != proto::Direction::kReply || completion.has_invalidated ||
+      !link_.settled) [[unlikely]]
+    return false;
+  Slot* slot = match(plain->xid);
+  State* call = slot != nullptr ? slot->call : nullptr;
+  if (call == nullptr || call->stage != CallStage::kInFlight || call->num_offers != 0 ||
+      call->wire != plain->wire || call->call->option != nullptr || !call->settled()) [[unlikely]]
+    return false;
+  window.on_grant(plain->credits);
+  answer(*slot);
+  ++link_.counters.replies_received;
+  std::span<const std::byte> rpc = bytes.subspan(plain->header_length());
+  call->whole = {rpc.data(), static_cast<uint32_t>(rpc.size())};
+  call->call->reply = {&call->whole, 1};
+  take_receive(receive, *call, true);
+  free_slot(*call);
+  end(*call, CallStatus::kOk);
+  if (waiting()) [[unlikely]]
+    pump();
   return true;
 }
 

@@ -10,6 +10,8 @@
 
 namespace rrdk::xprt {
 
+using fabric::Op;
+using fabric::SendWr;
 using proto::ChunkLists;
 using proto::MessageType;
 using proto::WriteChunk;
@@ -103,30 +105,36 @@ uint32_t Responder::key_to_invalidate(const proto::Header& call) noexcept {
   return 0;
 }
 
-// Most replies: one short run of bytes, to a call that offered nothing. Decided here as below.
-bool Responder::plan_plain(Incoming& call) noexcept {
+// Most replies: one short run of bytes, to a call that offered nothing, and nothing else waits to
+// be sent. Planned as below, and posted at once. False: it is not so.
+bool Responder::send_plain(Incoming& call) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
   const proto::Header& header = call.header;
   if ((header.lists.num_segments | header.lists.num_writes | header.invalidate) != 0 ||
-      header.lists.has_reply || pieces.size() != 1 || pieces[0].item)
+      header.lists.has_reply || pieces.size() != 1 || pieces[0].item || !link_.up() ||
+      !link_.sends.idle() || link_.sends.free_slots() == 0)
     return false;
   const uint32_t header_length = proto::min_header(header.wire);
-  if (header_length + pieces[0].bytes.length > send_threshold(call))
+  const uint32_t length = header_length + pieces[0].bytes.length;
+  if (length > send_threshold(call))
     return false;
-  SendPlan& plan = call.plan;
-  plan.clear();
-  plan.sges[0] = {call.room.data, header_length, call.room.region};
-  plan.sges[1] = pieces[0].bytes;
-  plan.num_sges = 2;
   proto::encode_plain(header.wire, proto::Direction::kReply, header.xid,
                       grant.on_answer(link_.receives_for_calls()), call.room.data);
+  SendWr& wr = length <= link_.options.max_copied ? link_.sends.append_copied(call.job, Op::kSend)
+                                                  : link_.sends.append(call.job, Op::kSend, true);
+  wr.invalidate_key = 0;
+  wr.num_sges = 2;
+  wr.sges[0] = {call.room.data, header_length, call.room.region};
+  wr.sges[1] = pieces[0].bytes;
+  call.state = CallState::kReplying;
+  ++link_.counters.replies_sent;
+  if (header.wire == proto::Wire::kDraft04)
+    link_.properties->announce();
   return true;
 }
 
 // Changes nothing that a second try would need before it has all the memory it takes.
 Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) noexcept {
-  if (plan_plain(call)) [[likely]]
-    return Plan::kReady;
   std::span<const Piece> pieces = call.reply.pieces();
   proto::Header& header = call.header;
   ChunkLists& lists = header.lists;

@@ -88,6 +88,7 @@ class Requester {
   bool may_start() const noexcept;
   bool lacks_receives() noexcept;
   bool start(State& call) noexcept;
+  void note_start(State& call) noexcept;
   bool take_slot(State& call) noexcept;
   bool take_own_slot(State& call) noexcept;
   void free_slot(State& call) noexcept;
@@ -117,6 +118,8 @@ class Requester {
   Slot* slot_of(const proto::Header& header, proto::Verdict verdict) noexcept;
   bool is_property(const proto::Header& header, std::span<const std::byte> message) noexcept;
   void note_trailing(proto::MessageType type, std::span<const std::byte> rpc) noexcept;
+  bool take_plain(ReceiveSlot& receive, std::span<const std::byte> bytes,
+                  const fabric::Completion& completion) noexcept;
   void take_grant(const proto::Header& header) noexcept;
   void settle(bool is_error) noexcept;
   void take_receive(ReceiveSlot& receive, State& call, bool keeps) noexcept;
@@ -148,7 +151,7 @@ class Requester {
   struct Draft;
   Plan plan_call(State& call) noexcept;
   bool is_plain(const State& call) const noexcept;
-  void plan_plain(State& call) noexcept;
+  void send_plain(State& call) noexcept;
   bool draft_call(const State& call, Draft& draft) const noexcept;
   uint32_t pad_of(const ResultRoom& room) const noexcept;
   void pad(const State& call, Draft& draft) noexcept;

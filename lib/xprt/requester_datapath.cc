@@ -62,6 +62,10 @@ bool Requester::lacks_receives() noexcept {
 bool Requester::start(State& call) noexcept {
   if (!take_slot(call)) [[unlikely]]
     return false;
+  if (is_plain(call)) [[likely]] {
+    send_plain(call);
+    return true;
+  }
   Plan plan = plan_call(call);
   if (plan != Plan::kReady) [[unlikely]] {
     free_slot(call);
@@ -76,9 +80,20 @@ bool Requester::start(State& call) noexcept {
       return false;
     return true;
   }
+  note_start(call);
+  if (!link_.sends.idle() || !emit_call(call)) [[unlikely]] {
+    ++link_.counters.waits_send_queue;
+    link_.sends.push(call.send_job);
+  }
+  return true;
+}
+
+// The call is planned: from here on it has a credit, and an answer may come.
+void Requester::note_start(State& call) noexcept {
   window.on_call();
-  slots_[call.slot].unanswered = true;
-  slots_[call.slot].inline_reply = call.inline_reply;
+  Slot& slot = slots_[call.slot];
+  slot.unanswered = true;
+  slot.inline_reply = call.inline_reply;
   if (link_.rfc5666.reader != nullptr) [[unlikely]]
     link_.rfc5666.reader->note_call(call.slot);
   call.stage = CallStage::kInFlight;
@@ -86,11 +101,6 @@ bool Requester::start(State& call) noexcept {
   ++link_.counters.calls_sent;
   link_.counters.calls_resent += call.call->resend || call.again;
   call.again = false;
-  if (!link_.sends.idle() || !emit_call(call)) [[unlikely]] {
-    ++link_.counters.waits_send_queue;
-    link_.sends.push(call.send_job);
-  }
-  return true;
 }
 
 bool Requester::take_slot(State& call) noexcept {

@@ -98,6 +98,9 @@ class Responder {
 
   // responder_datapath.cc: the life of a call
   bool take(ReceiveSlot& slot, uint32_t length) noexcept;
+  bool take_other(ReceiveSlot& slot, std::span<const std::byte> bytes) noexcept;
+  void take_call(Incoming& call, ReceiveSlot& slot, uint32_t header_length,
+                 uint32_t length) noexcept;
   bool has_spares(const proto::Header& header, proto::Verdict verdict) noexcept;
   bool is_property_error(std::span<const std::byte> message) noexcept;
   void admit(Incoming& call) noexcept;
@@ -153,7 +156,7 @@ class Responder {
 
   // reply_plan_datapath.cc
   uint32_t key_to_invalidate(const proto::Header& call) noexcept;
-  bool plan_plain(Incoming& call) noexcept;
+  bool send_plain(Incoming& call) noexcept;
   // kNoRoom: `error` says what is missing.
   Plan plan_reply(Incoming& call, proto::ErrorBody& error) noexcept;
 

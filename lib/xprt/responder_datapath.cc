@@ -22,6 +22,8 @@ constexpr uint32_t kKeptReplyBytes = 4096;
 
 // The first word of the message, wherever it lies; empty when there are fewer than four bytes.
 std::optional<uint32_t> first_word(std::span<const Fragment> message) {
+  if (!message.empty() && message[0].length >= 4) [[likely]]
+    return xdr::load_u32(message[0].data);
   std::byte word[4];
   uint32_t have = 0;
   for (const Fragment& f : message) {
@@ -58,9 +60,31 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   }
   if (!link_.up() || calls_ >= max_calls_)
     return false;
-  std::span<const std::byte> message(slot.buffer.data(), length);
-  std::span<const std::byte> bytes =
-      link_.pool.header_copy().take(message, link_.options.limits.versions);
+  std::span<const std::byte> bytes(slot.buffer.data(), length);
+  std::optional<proto::Plain> plain = proto::match_plain(bytes, link_.options.limits.versions);
+  if (!plain || plain->direction != proto::Direction::kCall ||
+      (plain->wire == proto::Wire::kDraft04 && link_.receives.lacks_spares())) [[unlikely]]
+    return take_other(slot, bytes);
+  Incoming* call = link_.pool.get();
+  if (call == nullptr)
+    return false;
+  proto::take_plain(*plain, call->header);
+  take_call(*call, slot, plain->header_length(), length);
+  return true;
+}
+
+// From here on the call has the Receive's bytes.
+void Responder::take_call(Incoming& call, ReceiveSlot& slot, uint32_t header_length,
+                          uint32_t length) noexcept {
+  admit(call);
+  call.receive = std::move(slot.buffer);
+  in_hand_ = {&call, &slot};
+  accept(call, header_length, length);
+  refill_receive();
+}
+
+// A message that is no plain call, or is one whose version may need more Receives.
+bool Responder::take_other(ReceiveSlot& slot, std::span<const std::byte> bytes) noexcept {
   std::optional<proto::FixedWords> words = proto::peek(bytes);
   if (!words || words->proc == kProcError) {
     // Errors are never answered by errors, whatever their version (V1-ERR-11).
@@ -83,11 +107,7 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   }
   if (decoded.verdict == Verdict::kOk && carries_message(call->header.type)) [[likely]] {
     if (call->header.direction == proto::Direction::kCall) [[likely]] {
-      admit(*call);
-      call->receive = std::move(slot.buffer);
-      in_hand_ = {call, &slot};
-      accept(*call, decoded.header_length, length);
-      refill_receive();
+      take_call(*call, slot, decoded.header_length, static_cast<uint32_t>(bytes.size()));
       return true;
     }
   }
@@ -250,7 +270,7 @@ bool Responder::names_arguments(const Incoming& call) noexcept {
 }
 
 void Responder::reply(Incoming& call) noexcept {
-  if (link_.phase == Phase::kDead) {
+  if (link_.phase == Phase::kDead) [[unlikely]] {
     finish(call);
     return;
   }
@@ -262,6 +282,8 @@ void Responder::reply(Incoming& call) noexcept {
     if (in_hand_.call == &call || link_.receives.has_bare())
       return_receive(call);
   }
+  if (wait_room_.empty() && send_plain(call)) [[likely]]
+    return;
   proto::ErrorBody error;
   Plan plan = wait_room_.empty() ? plan_reply(call, error) : Plan::kWait;
   if (plan != Plan::kWait) [[likely]] {

@@ -90,22 +90,6 @@ TEST_F(ServerProperties, AsTheFirstMessageTheyAreAnsweredAtOnce) {
   only_answer();
 }
 
-// Who holds the memory of a Receive may still write to it (shm): what was looked at is what counts.
-TEST_F(ServerProperties, AreReadFromACopyOfTheMessage) {
-  connect({.receive_size = 4096, .max_receive_size = 16384});
-  expect_silence(connprop(4096));
-  ASSERT_FALSE(end->qp.receives.empty());
-  MemorySpan live = end->qp.receives.front().buffer;
-  // In the middle of the request, between its first entry and its second.
-  end->on_growth = [&] { std::fill_n(live.data, live.length, std::byte{0xff}); };
-  peer_side->say(Wire{72, 2, 4, kReqProp, 3, 1, 4, 8192, 1000, 4, 0, 2, 4, 1});
-  Bytes answer = only_answer();
-  EXPECT_EQ(word(answer, 0), 72u);
-  EXPECT_EQ(word(answer, 3), kRespProp);
-  // Nothing done; the second and the third rejected; 4096 is what there is.
-  EXPECT_EQ(Bytes(answer.begin() + 16, answer.end()), Wire({0, 1, 6, 1, 1, 4, 4096}).bytes());
-}
-
 TEST_F(ServerProperties, ReceivesThatMayNotGrowStayAsTheyAre) {
   connect({.receive_size = 4096, .max_receive_size = 16384});
   expect_silence(connprop(4096));

@@ -92,28 +92,6 @@ TEST_F(HostileKeys, AKeyIsNotReusedWhileThePeerHoldsIt) {
   EXPECT_EQ(honest_.server.completions[1].status, WcStatus::kSuccess);
 }
 
-TEST_F(HostileKeys, AKeyIsNotInvalidatedByAPeerThatStillUsesIt) {
-  RawPeer peer(honest_.server, honest_.uri);
-  peer.establish();
-  Buffer buffer = test_memory().get(4096);
-  const uint32_t key = reserve_key(peer);
-  const fabric::SendWr bind = bind_wr(1, key, buffer.first(100), fabric::Rights::kRemoteWrite);
-  const fabric::ReceiveWr receive{2, buffer.first(4096)};
-  ASSERT_EQ(peer.victim->post_send(std::span(&bind, 1)), 1u);
-  ASSERT_EQ(peer.victim->post_receive(std::span(&receive, 1)), 1u);
-  peer.mine.state->reading.store(key);
-  Forged slot;
-  slot.flags = kInline | kInvalidate;
-  slot.key = key;
-  peer.publish(slot);
-  ASSERT_TRUE(
-      pump_until({&honest_.server}, [&] { return honest_.server.completions.size() == 2; }));
-  EXPECT_EQ(honest_.server.completions[1].status, WcStatus::kRemoteAccess);
-  EXPECT_FALSE(honest_.server.completions[1].has_invalidated);
-  peer.socket.reset();
-  expect_disconnected("bad_invalidations");
-}
-
 TEST_F(HostileKeys, TheEndIsToldOnlyWhenThePeerHoldsNoKey) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
