@@ -110,12 +110,13 @@ static_assert(sizeof(Slot) == Slot::kSize && offsetof(Slot, room) == sizeof(Slot
 static_assert(offsetof(Slot, far.sges) + 2 * sizeof(RemoteSge) < kCacheLine);
 
 // Copies what fits a slot, in line: a call of memcpy costs more than these few bytes do.
-inline void copy_short(std::byte* to, const std::byte* from, uint32_t length) noexcept {
-  constexpr uint32_t kStep = 16;
-  if (length >= kStep) {
-    for (uint32_t at = 0; at + kStep < length; at += kStep)
-      std::memcpy(to + at, from + at, kStep);
-    std::memcpy(to + length - kStep, from + length - kStep, kStep);  // some of them again
+inline void copy_short(std::byte* __restrict to, const std::byte* __restrict from,
+                       uint32_t length) noexcept {
+  for (; length > 32; length -= 32, to += 32, from += 32)
+    std::memcpy(to, from, 32);
+  if (length >= 16) {
+    std::memcpy(to, from, 16);
+    std::memcpy(to + length - 16, from + length - 16, 16);  // some of them again
   } else if (length >= 8) {
     std::memcpy(to, from, 8);
     std::memcpy(to + length - 8, from + length - 8, 8);
