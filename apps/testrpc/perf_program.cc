@@ -92,7 +92,7 @@ void echo(ServerCall call, void* context) {
   ItemView blob = call.args().get_opaque(server_of(context).max_size());
   if (!call.args().at_end())
     return garbage(std::move(call));
-  call.results().put_opaque(blob);
+  call.results().put_view(blob);
   std::move(call).reply();
 }
 

@@ -16,6 +16,16 @@ namespace {
 constexpr uint32_t kMostSlotsAtOnce = 64;
 constexpr uint64_t kMostWrittenAtOnce = uint64_t{1} << 20;
 
+// The next messages of a burst come from the other core while this one is copied: of each its word,
+// and the cache line behind that, into which a call with its headers reaches. At the end of the ring
+// that is for nothing.
+void prefetch_after(const Slot* slot) {
+  for (const Slot* next : {slot + 1, slot + 2}) {
+    __builtin_prefetch(next);
+    __builtin_prefetch(reinterpret_cast<const std::byte*>(next) + kCacheLine);
+  }
+}
+
 }  // namespace
 
 // What a slot says, read once.
@@ -76,6 +86,7 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
                            n < out.size() && message_ready();
        ++slots) {
     const Slot& slot = theirs_.slot(taken_);
+    prefetch_after(&slot);
     const SlotHeader header(slot);
     if ((header.flags & kWrite) != 0) {
       if (!take_write(slot, header))

@@ -112,6 +112,15 @@ bool Memory::contains(const MemorySpan& span) const noexcept {
   return impl_->regions.contains(span);
 }
 
+MemorySpan Memory::span_of(const std::byte* data, uint32_t length) const noexcept {
+  for (const Impl::Node& node : impl_->nodes) {
+    const auto offset = static_cast<size_t>(data - node.arena.base());
+    if (offset < node.arena.length() && length <= node.arena.length() - offset)
+      return {const_cast<std::byte*>(data), length, node.region};
+  }
+  return {const_cast<std::byte*>(data), length, kNoRegion};
+}
+
 uint32_t Memory::largest_buffer() const noexcept {
   return impl_->largest_buffer;
 }

@@ -189,12 +189,12 @@ void encode_plain(Wire wire, Direction direction, uint32_t xid, uint32_t credits
   writer.word(version_of(wire));
   writer.word(credits);
   writer.word(static_cast<uint32_t>(MessageType::kMsg));
-  uint32_t at = kFixedBytes;
-  if (wire == Wire::kDraft04) {
+  if (wire != Wire::kDraft04) {
+    std::memset(out + kFixedBytes, 0, kMinHeader - kFixedBytes);
+  } else {
     writer.word(static_cast<uint32_t>(direction));
-    at += kWord;
+    std::memset(out + kFixedBytes + kWord, 0, kMinHeader04 - kFixedBytes - kWord);
   }
-  std::memset(out + at, 0, min_header(wire) - at);
 }
 
 }  // namespace rrdk::proto

@@ -24,25 +24,25 @@ void Message::clear() noexcept {
   borrows_ = false;
 }
 
-// Keeps the first buffer. That one is always an encoder's own: an item's comes after its count.
-void Message::restart() noexcept {
-  pieces_.clear();
-  stream_length_ = 0;
-  borrows_ = false;
+// Keeps the first buffer if it is of a good size. That one is always an encoder's own: an item's
+// comes after its count.
+void Message::restart_slowly(uint32_t first_size) noexcept {
   while (buffers_.size() > 1)
     buffers_.pop_back();
+  if (!buffers_.empty() && !is_fit(buffers_.front(), first_size))
+    buffers_.clear();
 }
 
 Encoder::Encoder(Message& message, Memory& memory, uint32_t first_size, uint64_t limit) noexcept
     : first_size_(first_size), limit_(limit & ~uint64_t{3}), message_(message), memory_(memory) {
-  message_.restart();
-  if (message_.buffers_.empty())
+  if (!message_.restart(first_size))
     return;
   const Buffer& first = message_.buffers_.front();
-  if (first.capacity() >= first_size && first.capacity() / 2 < first_size)
-    write_to(first);
-  else
-    message_.clear();
+  const uint32_t capacity = first.capacity();
+  start_ = next_ = first.data();
+  buffer_end_ = next_ + capacity;
+  end_ = next_ + std::min<uint64_t>(capacity, limit_);
+  region_ = first.region();
 }
 
 // Whether `length` more bytes are allowed; the encoder has failed if not.
@@ -165,6 +165,42 @@ void Encoder::put_opaque(const ItemView& bytes) noexcept {
       copy(run, length);
   });
   pad(bytes.size());
+}
+
+// Runs before the last are whole words: a pad is implied behind the last only.
+bool Encoder::can_refer_to(const ItemView& bytes) const noexcept {
+  constexpr uint32_t kWorthIt = 4096;
+  constexpr uint32_t kMostRuns = 8;
+  if (bytes.size() < kWorthIt)
+    return false;
+  uint32_t runs = 0;
+  uint64_t before = 0;
+  bool good = true;
+  bytes.for_each([&](const std::byte* run, size_t length) {
+    good = good && xdr_pad(before) == 0 &&
+           memory_.span_of(run, static_cast<uint32_t>(length)).region != kNoRegion;
+    before += length;
+    ++runs;
+  });
+  return good && runs <= kMostRuns;
+}
+
+void Encoder::put_view(const ItemView& bytes) noexcept {
+  if (!can_refer_to(bytes))
+    return put_opaque(bytes);
+  if (!fits(4 + padded(bytes.size())))
+    return;
+  put_u32(bytes.size());
+  if (!ok())
+    return;
+  finish();
+  bytes.for_each([this](const std::byte* run, size_t length) {
+    // datapath-allow: grows once; a message keeps its capacity from call to call
+    message_.pieces_.push_back({memory_.span_of(run, static_cast<uint32_t>(length)), true, false});
+  });
+  message_.stream_length_ += padded(bytes.size());
+  message_.borrows_ = true;
+  limit_run();
 }
 
 void Encoder::put_string(std::string_view text) noexcept {

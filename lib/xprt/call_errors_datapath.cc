@@ -115,7 +115,8 @@ bool Responder::refuse_backward(Incoming& call) noexcept {
 // they can always be sent (V1-ERR-26, PD-34).
 void Responder::answer_error(Incoming& call, const proto::ErrorBody& error) noexcept {
   release_memory(call);
-  return_receive(call);
+  if (call.receive)
+    return_receive(call);
   proto::Header& header = call.header;
   header.type = MessageType::kError;
   header.error = error;

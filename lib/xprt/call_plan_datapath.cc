@@ -22,6 +22,10 @@ constexpr uint32_t kWriteEntry = 8;  // of a Write chunk, without its segments
 constexpr uint32_t kReplyEntry = 4;  // of a Reply chunk beyond the word that says there is none
 constexpr uint32_t kSegment = 16;
 constexpr uint32_t kRpcStart = 8;
+// Of a Position-Zero chunk that is no copy: several segments have a key each, which costs more than
+// to copy a few bytes.
+constexpr uint32_t kMostRunsInPlace = 8;
+constexpr uint32_t kBytesPerRunInPlace = 4096;
 
 uint32_t pieces_of(uint64_t bytes, uint64_t largest) {
   return static_cast<uint32_t>(std::min<uint64_t>((bytes + largest - 1) / largest, UINT32_MAX));
@@ -54,12 +58,28 @@ MemorySpan pads_of(const MemorySpan& room) {
   return {room.data + room.length - 2 * kPadRoom, kPadRoom, room.region};
 }
 
+// Runs of memory in which the stream lies that stays in the message; 0: it has a pad that is in none
+// of them.
+uint32_t runs_of(std::span<const Piece> pieces, MovedItems moved) {
+  uint32_t runs = 0;
+  uint32_t k = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.eligible && is_moved(moved, k++))
+      continue;
+    if (piece.item && xdr_pad(piece.bytes.length) != 0)
+      return 0;
+    runs += piece.bytes.length != 0;
+  }
+  return runs;
+}
+
 }  // namespace
 
 // What was decided, before anything is taken.
 struct Requester::Draft {
   MovedItems moved = 0;
   bool is_long = false;
+  bool in_place = false;  // the Position-Zero chunk is the message itself, not a copy
   uint32_t read_items = 0;     // Read chunks of one item each
   uint32_t call_segments = 0;  // of the Position-Zero chunk
   uint32_t write_segments = 0;
@@ -133,6 +153,7 @@ void Requester::send_plain(State& call) noexcept {
   proto::encode_plain(link_.wire, proto::Direction::kCall, call.xid, asked, header.data);
   call.num_offers = 0;
   call.num_results = 0;
+  call.message_offers = 0;
   call.reply_first = 0;
   call.inline_reply = header.length + call.call->max_reply;
   note_start(call);
@@ -228,6 +249,12 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
   draft.is_long = out.force_long || !draft.fits(link_.calls.send);
   if (draft.is_long) {
     draft.call_segments = pieces_of(draft.reduced, largest);
+    uint32_t runs = runs_of(pieces, draft.moved);
+    bool few = runs == 1 || draft.reduced >= uint64_t{runs} * kBytesPerRunInPlace;
+    if (runs != 0 && few && runs <= std::min(kMostRunsInPlace, link_.peer.segments)) [[likely]] {
+      draft.in_place = true;
+      draft.call_segments = runs;
+    }
     draft.count_header();
     if (out.only_short || inline_only || link_.rfc5666.we_serve_no_reads)
       return false;
@@ -266,7 +293,7 @@ bool Requester::take_memory(State& call, const Draft& draft) noexcept {
   if (draft.offers() == 0) [[likely]]
     return true;
 
-  uint64_t bytes = draft.is_long ? draft.reduced : 0;
+  uint64_t bytes = draft.is_long && !draft.in_place ? draft.reduced : 0;
   for (int part = 0; part != 2; ++part, bytes = draft.reply_bytes) {
     for (uint64_t size; bytes != 0; bytes -= size) {
       size = std::min<uint64_t>(bytes, link_.memory.largest_buffer());
@@ -304,10 +331,20 @@ void Requester::offer(State& call, const Draft& draft) noexcept {
       bytes -= size;
     }
   };
-  if (draft.is_long)
-    add_buffers(draft.reduced, Rights::kRemoteRead);
+  call.message_offers = static_cast<uint16_t>(draft.call_segments);
+  std::span<const Piece> pieces = call.call->message.pieces();
   uint32_t k = 0;
-  for (const Piece& piece : call.call->message.pieces()) {
+  if (draft.in_place) {
+    for (const Piece& piece : pieces) {
+      bool is_elsewhere = piece.eligible && is_moved(draft.moved, k++);
+      if (!is_elsewhere && piece.bytes.length != 0)
+        add(piece.bytes, Rights::kRemoteRead);
+    }
+  } else if (draft.is_long) {
+    add_buffers(draft.reduced, Rights::kRemoteRead);
+  }
+  k = 0;
+  for (const Piece& piece : pieces) {
     if (piece.eligible && is_moved(draft.moved, k++))
       add(piece.bytes, Rights::kRemoteRead);
   }
@@ -353,7 +390,8 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
   };
   if (draft.is_long) {
     add_read(0, draft.call_segments);
-    copy_stream(call, draft);
+    if (!draft.in_place)
+      copy_stream(call, draft);
   }
   uint64_t position = 0;
   uint32_t k = 0;
@@ -379,8 +417,9 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
   proto::encode(header, {room.data, room.length});
 }
 
-// The Position-Zero chunk is a copy: one run per buffer, with the pads of items in their places and
-// none in a segment of its own (V1-PAD-03; RFC 5666 section 3.4 calls this the slow path anyway).
+// The Position-Zero chunk is a copy where the message has pads between its pieces, or too many of
+// these: one run per buffer, with the pads in their places and none in a segment of its own
+// (V1-PAD-03).
 void Requester::copy_stream(State& call, const Draft& draft) noexcept {
   MemorySpan zeros = zeros_of(slots_[call.slot].room);
   StreamCursor stream(call.call->message.pieces(), draft.moved, zeros);

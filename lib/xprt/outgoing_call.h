@@ -50,6 +50,7 @@ struct OutgoingCall::State {
   CallStatus status = CallStatus::kOk;
   uint8_t num_results = 0;
   uint16_t num_offers = 0;
+  uint16_t message_offers = 0;  // the first ones: the Position-Zero chunk's
   uint16_t reply_first = 0;     // offers from here on are the Reply chunk's
   uint16_t bound = 0;           // offers whose binds were posted
   uint16_t revoked = 0;         // offers that were looked at for revocation

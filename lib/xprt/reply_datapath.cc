@@ -310,7 +310,7 @@ bool Requester::was_not_run(const proto::ErrorBody& error) const noexcept {
 // so that no peer makes it go out again for ever.
 bool Requester::exceeds(const State& call, const proto::ErrorBody& error) const noexcept {
   uint32_t of_reply = call.num_offers - call.reply_first;
-  uint32_t of_message = call.num_buffers - of_reply;  // in the Position-Zero chunk
+  uint32_t of_message = call.message_offers;
   uint32_t reads = call.num_results != 0 ? call.result_first[0] : call.reply_first;
   switch (error.code) {
     case proto::ErrorCode::kReadChunks:

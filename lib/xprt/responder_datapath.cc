@@ -182,8 +182,6 @@ void Responder::refill_receive() noexcept {
 // The arguments are done with: their slot is posted again with the bytes that they came in, or a
 // bare one is, before the Send that promises the Receive (V1-CREDIT-14, EXP-17).
 void Responder::return_receive(Incoming& call) noexcept {
-  if (!call.receive)
-    return;
   if (in_hand_.call == &call) [[likely]] {
     ReceiveSlot& slot = *std::exchange(in_hand_, {}).slot;
     slot.buffer = std::move(call.receive);
@@ -279,7 +277,7 @@ void Responder::reply(Incoming& call) noexcept {
       refill_receive();
   } else {
     release_sinks(call);
-    if (in_hand_.call == &call || link_.receives.has_bare())
+    if (call.receive && (in_hand_.call == &call || link_.receives.has_bare()))
       return_receive(call);
   }
   if (wait_room_.empty() && send_plain(call)) [[likely]]
@@ -350,7 +348,8 @@ void Responder::finish(Incoming& call) noexcept {
   if (call.exposure != nullptr) [[unlikely]]
     unexpose(call);
   release_memory(call);
-  return_receive(call);
+  if (call.receive)
+    return_receive(call);
   if (call.newer != nullptr)
     call.newer->older = call.older;
   else

@@ -54,7 +54,7 @@ SendWr& SendQueue::append_copied(Job& job, Op op) noexcept {
     return append(job, op, true);
   --free_;
   ++unsignaled_;
-  job.number = list_.taken() + list_.size();
+  job.number = list_.appended();
   job.next_copied = nullptr;
   ++job.signals;
   if (first_copied_ == nullptr)

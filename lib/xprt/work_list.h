@@ -33,15 +33,15 @@ class WorkList {
 
   // Takes the first `count` off: they were posted.
   void pop_front(size_t count) noexcept {
-    taken_ += count;
     first_ += count;
     if (first_ == last_)
       first_ = last_ = 0;
   }
   void clear() noexcept { pop_front(size()); }
-  // Counts all that were ever taken off. The next element to be appended is number taken() +
-  // size().
-  uint64_t taken() const noexcept { return taken_; }
+  // Counts all that were ever appended: the number of the next one.
+  uint64_t appended() const noexcept { return appended_; }
+  // Of these, those that were taken off.
+  uint64_t taken() const noexcept { return appended_ - size(); }
 
   // A new last element with whatever values an earlier one left: set all that matter. The caller
   // keeps size() below the capacity.
@@ -53,6 +53,7 @@ class WorkList {
     }
     if (last_ == constructed_)
       ::new (static_cast<void*>(store_ + constructed_++)) Wr;
+    ++appended_;
     return store_[last_++];
   }
 
@@ -62,7 +63,7 @@ class WorkList {
   size_t first_ = 0;
   size_t last_ = 0;
   size_t constructed_ = 0;  // high-water mark
-  uint64_t taken_ = 0;
+  uint64_t appended_ = 0;
 };
 
 }  // namespace rrdk::xprt

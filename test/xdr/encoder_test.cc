@@ -44,6 +44,44 @@ TEST_F(EncoderTest, WritesWhatRfc4506Says) {
   EXPECT_FALSE(message_.pieces()[0].item);
 }
 
+// Bytes of another message: where they are if that saves a copy worth naming, and if only the last
+// run needs a pad.
+TEST_F(EncoderTest, RefersToViewsThatLieInBuffers) {
+  std::mt19937_64 random(test::run_seed());
+  const Bytes data = test::random_bytes(random, 5001);
+  Buffer buffers[5];
+  std::vector<Fragment> in_buffers;
+  for (uint32_t i = 0, at = 0; i != 5; ++i, at += 1000) {
+    buffers[i] = memory_->get(1024);
+    const uint32_t length = i == 4 ? 1001 : 1000;
+    std::copy_n(data.begin() + at, length, buffers[i].data());
+    in_buffers.push_back({buffers[i].data(), length});
+  }
+  std::vector<Fragment> odd = in_buffers;
+  odd[0].length = 999;
+  odd.insert(odd.begin() + 1, {buffers[0].data() + 999, 1});
+  const std::vector<Fragment> elsewhere = {{data.data(), 5001}};
+  struct Case {
+    const std::vector<Fragment>& fragments;
+    uint32_t length;
+    bool refers;
+  };
+  for (const Case& c : {Case{in_buffers, 5001, true}, Case{in_buffers, 4000, false},
+                        Case{odd, 5001, false}, Case{elsewhere, 5001, false}}) {
+    Encoder out(message_, *memory_, 1024, kNoLimit);
+    out.put_u32(7);
+    out.put_view(ItemView(c.fragments, 0, c.length));
+    out.put_u32(8);
+    out.finish();
+    ASSERT_TRUE(out.ok());
+    EXPECT_EQ(stream_of(message_), words_of({7, c.length}) +
+                                       Bytes(data.begin(), data.begin() + c.length) +
+                                       Bytes(xdr_pad(c.length)) + words_of({8}));
+    EXPECT_EQ(message_.borrows(), c.refers);
+    EXPECT_EQ(out.position(), message_.stream_length());
+  }
+}
+
 TEST_F(EncoderTest, SpillsOverBuffers) {
   std::mt19937_64 random(test::run_seed());
   Bytes data = test::random_bytes(random, 1003);

@@ -186,6 +186,28 @@ TEST_F(OnTheWire, ALongCallTakesWhatIsNotEligibleAndIsCounted) {
   EXPECT_EQ(b->engine->counters().long_replies, 1u);
 }
 
+// Its segments are the message's own runs, unless a pad lies between these, or they are short.
+// Shows: V1-PAD-03
+TEST_F(OnTheWire, ALongCallIsReadOutOfTheMessageItself) {
+  connect();
+  for (const bool has_pad : {false, true}) {
+    OutgoingCall call;
+    call_once(call, {{30000}, {has_pad ? 30001u : 30000u, false, true}}, {});
+    std::span<const Piece> pieces = call.message.pieces();
+    const Sent& sent = last_call();
+    ASSERT_FALSE(sent.reads.empty());
+    bool is_itself = sent.reads.size() == pieces.size();
+    for (size_t i = 0; is_itself && i < pieces.size(); ++i)
+      is_itself = sent.reads[i].segment.offset == reinterpret_cast<uint64_t>(pieces[i].bytes.data) &&
+                  sent.reads[i].segment.length == pieces[i].bytes.length;
+    EXPECT_EQ(is_itself, !has_pad);
+  }
+  OutgoingCall call;
+  call.force_long = true;
+  call_once(call, {{1000}, {1000, false, true}}, {});
+  EXPECT_EQ(last_call().reads.size(), 1u);
+}
+
 // Shows: V1-RC-04, V1-WL-20, EXP-34
 TEST_F(OnTheWire, WhatFitsInlineIsSentInline) {
   connect();

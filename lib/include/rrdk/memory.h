@@ -220,6 +220,11 @@ class Memory {
    * cheap.
    */
   bool contains(const MemorySpan& span) const noexcept;
+  /**
+   * These bytes as a span, if they lie in memory that buffers are of; else a span without a region
+   * (kNoRegion). Any thread; cheap.
+   */
+  MemorySpan span_of(const std::byte* data, uint32_t length) const noexcept;
 
   /** One entry per class and node. Exact only while no other thread gets or puts. */
   std::vector<PoolAudit> audit() const;

@@ -265,7 +265,20 @@ class Message {
 
  private:
   friend class Encoder;
-  void restart() noexcept;
+  static bool is_fit(const Buffer& buffer, uint32_t first_size) noexcept {
+    return buffer.capacity() >= first_size && buffer.capacity() / 2 < first_size;
+  }
+  // Forgets all pieces, and keeps a first buffer for `first_size` bytes if it has one. False: it
+  // has none.
+  bool restart(uint32_t first_size) noexcept {
+    pieces_.clear();
+    stream_length_ = 0;
+    borrows_ = false;
+    if (buffers_.size() != 1 || !is_fit(buffers_.front(), first_size)) [[unlikely]]
+      restart_slowly(first_size);
+    return !buffers_.empty();
+  }
+  [[gnu::cold]] void restart_slowly(uint32_t first_size) noexcept;
   std::vector<Piece> pieces_;
   std::vector<Buffer> buffers_;
   uint64_t stream_length_ = 0;
@@ -351,6 +364,13 @@ class Encoder {
    */
   void put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept;
   /**
+   * opaque<> out of another message, by reference where that is worth it: when there are many bytes
+   * and they lie in buffers of the Encoder's Memory. Then they must not change until the call or
+   * reply that carries them has ended; the arguments of the ServerCall that is being answered do
+   * not. Else a copy, as by put_opaque(). Never in a chunk of its own.
+   */
+  void put_view(const ItemView& bytes) noexcept;
+  /**
    * Room for `length` bytes (a multiple of four) in one run, which the caller fills; or null: write
    * word by word then. For headers of known words.
    */
@@ -406,6 +426,7 @@ class Encoder {
   void copy(const std::byte* from, uint64_t length) noexcept;
   void pad(uint64_t length) noexcept;
   bool put_reference(MemorySpan bytes, Ddp ddp) noexcept;
+  bool can_refer_to(const ItemView& bytes) const noexcept;
 
   std::byte* next_ = nullptr;        // where the next byte goes
   std::byte* end_ = nullptr;         // of the room: the buffer's end, or where `limit_` is reached
