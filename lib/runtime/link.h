@@ -67,7 +67,8 @@ class Link {
 
   // For the poll core.
   void on_event(const fabric::Event& event);
-  void on_completions(std::span<const fabric::Completion> completions);
+  // `alone`: nobody else's completions came in this batch or the one before.
+  void on_completions(std::span<const fabric::Completion> completions, bool alone);
   // Posts what the engine made, as far as it fits. False: something is left.
   bool post();
   void tick(uint64_t now_ns) {

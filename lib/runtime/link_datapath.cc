@@ -5,13 +5,13 @@
 
 namespace rrdk::runtime {
 
-void Link::on_completions(std::span<const fabric::Completion> completions) {
+void Link::on_completions(std::span<const fabric::Completion> completions, bool alone) {
   // The peer may use the connection before our own event queue says that it is there; Sends then
   // wait in the engine until it does.
   if (state_ == LinkState::kConnecting && accepting_) [[unlikely]]
     establish(accepted_);
   if (core_.turns().empty()) [[likely]]
-    engine_->fill_turn();
+    engine_->fill_turn(alone);
   else
     catch_up(core_.turns().round());
   engine_->on_completions(completions);
@@ -25,7 +25,7 @@ void Link::catch_up(uint64_t round) {
 void Link::take_turn(uint64_t round, bool alone) {
   catch_up(round);
   if (alone)
-    engine_->fill_turn();  // nobody is there to be owed anything
+    engine_->fill_turn(false);  // nobody is there to be owed anything
   engine_->start_waiting();
   core_.mark_dirty(*this);
 }

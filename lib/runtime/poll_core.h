@@ -121,6 +121,7 @@ class PollCore {
     PollCore* core;
     OpenDevice* device;
     std::unique_ptr<fabric::CompletionQueue> queue;
+    const void* last_owner = nullptr;  // of all of the last batch; null: it had several
 
     uint32_t poll(uint64_t now_ns);
     bool peek(uint64_t) const { return false; }  // a fabric can only say so by arm()

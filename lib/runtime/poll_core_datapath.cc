@@ -1,5 +1,7 @@
 #include <sched.h>
 
+#include <utility>
+
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
 
@@ -84,9 +86,14 @@ uint32_t PollCore::Completions::poll(uint64_t) {
     count = static_cast<uint32_t>(left.size());
   }
   for (uint32_t i = 0, end = 0; i < count; i = end) {
-    while (end < count && done[end].owner == done[i].owner)
+    void* const owner = done[i].owner;
+    while (end < count && done[end].owner == owner)
       ++end;
-    static_cast<Link*>(done[i].owner)->on_completions({&done[i], end - i});
+    // As far as this can be seen: whoever else is busy comes in between.
+    const bool alone = i == 0 && end == count && std::exchange(last_owner, owner) == owner;
+    if (end != count)
+      last_owner = nullptr;
+    static_cast<Link*>(owner)->on_completions({&done[i], end - i}, alone);
   }
   if (count != 0)
     add_to(core->completions_seen_, count);

@@ -311,7 +311,7 @@ class Connection {
 
   // A responder's share of its core (xprt/turn.h). Until the first of these it may start calls
   // without limit; then while its allowance lasts, and the others wait.
-  void fill_turn() noexcept { turn_.fill(); }                    // nobody waits for a turn
+  void fill_turn(bool alone) noexcept { turn_.fill(alone); }     // nobody waits for a turn
   void refill(uint64_t turns) noexcept { turn_.refill(turns); }  // so many have passed
   void start_waiting();                                          // now that there is allowance
   // Calls wait for nothing but allowance.

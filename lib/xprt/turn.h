@@ -13,7 +13,7 @@ class Turn {
  public:
   static constexpr int64_t kCallCost = 4096;
   static constexpr int64_t kQuantum = 4 * kCallCost;  // of one turn
-  // Of a connection that shares with nobody: what one batch of completions can bring.
+  // Of a connection that has the core for itself: what one batch of completions can bring.
   static constexpr int64_t kBurst = 32 * kCallCost;
   static constexpr int64_t kMostDebt = 1 << 20;  // more is forgiven
 
@@ -22,7 +22,7 @@ class Turn {
 
   bool open() const noexcept { return allowance_ > 0; }
   void charge(uint64_t bytes) noexcept { allowance_ -= static_cast<int64_t>(bytes); }
-  void fill() noexcept { allowance_ = kBurst; }
+  void fill(bool alone) noexcept { allowance_ = alone ? kBurst : kQuantum; }
   void refill(uint64_t turns) noexcept {
     constexpr uint64_t kPaysAll = kMostDebt / kQuantum + 1;
     int64_t more = static_cast<int64_t>(std::min(turns, kPaysAll)) * kQuantum;
