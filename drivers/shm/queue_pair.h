@@ -118,11 +118,12 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   fabric::WcStatus copy_remote(const KeyEntry& entry, const fabric::SendWr& wr,
                                uint64_t length) noexcept;
   fabric::WcStatus bind(const fabric::SendWr& wr) noexcept;
-  bool check_local(std::span<const MemorySpan> spans, size_t most, uint64_t& length) noexcept;
+  bool check_local(std::span<const MemorySpan> spans, uint64_t length) noexcept;
   void publish(Slot& slot, SlotWord word) noexcept;
   RegionTable::Place local_place(const MemorySpan& span) noexcept;
   static void write_inline(std::byte* to, std::span<const MemorySpan> spans) noexcept;
-  uint8_t write_sges(Slot& slot, std::span<const MemorySpan> spans) noexcept;
+  bool write_sges(Slot& slot, std::span<const MemorySpan> spans, uint64_t length,
+                  SlotWord& word) noexcept;
   bool send_copy(const fabric::SendWr& wr) noexcept;
   void record_send(const SendRecord& record) noexcept;
   bool sends_full() noexcept;

@@ -26,6 +26,13 @@ CloseReason reason_of(WcStatus status) {
   }
 }
 
+uint64_t length_of(std::span<const MemorySpan> spans) {
+  uint64_t length = 0;
+  for (const MemorySpan& span : spans)
+    length += span.length;
+  return length;
+}
+
 }  // namespace
 
 uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
@@ -136,25 +143,36 @@ RegionTable::Place QueuePair::local_place(const MemorySpan& span) noexcept {
   return local_regions_.place_of(span);
 }
 
-bool QueuePair::check_local(std::span<const MemorySpan> spans, size_t most,
-                            uint64_t& length) noexcept {
-  length = 0;
-  bool good = spans.size() <= most;
-  for (const MemorySpan& span : spans) {
-    length += span.length;
-    good =
-        good && (span.length == 0 || local_regions_.holds(span) || local_place(span).offset >= 0);
-  }
-  good = good && length <= device_.capabilities().max_message;
-  if (!good)
+bool QueuePair::check_local(std::span<const MemorySpan> spans, uint64_t length) noexcept {
+  bool good = length <= device_.capabilities().max_message;
+  for (const MemorySpan& span : spans)
+    good = good && (span.length == 0 || local_place(span).offset >= 0);
+  if (!good) [[unlikely]]
     Counters::count(device_.counts().local_protection);
   return good;
 }
 
+// Names the spans to the peer. False: they are not all in regions, or are too many.
+bool QueuePair::write_sges(Slot& slot, std::span<const MemorySpan> spans, uint64_t length,
+                           SlotWord& word) noexcept {
+  bool good = length <= device_.capabilities().max_message && spans.size() <= Slot::kMaxSges;
+  uint8_t count = 0;
+  for (size_t i = 0; good && i < spans.size(); ++i) {
+    if (spans[i].length == 0)
+      continue;
+    const RegionTable::Place place = local_place(spans[i]);
+    slot.far.sges[count++] = {static_cast<uint64_t>(place.offset), place.wire_id, spans[i].length};
+    good = place.offset >= 0;
+  }
+  if (!good) [[unlikely]]
+    Counters::count(device_.counts().local_protection);
+  slot.far.length = static_cast<uint32_t>(length);
+  word.num_sges = count;
+  return good;
+}
+
 WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept {
-  uint64_t length = 0;
-  if (!check_local(wr.spans(), Slot::kMaxSges, length))
-    return WcStatus::kLocalProtection;
+  const uint64_t length = length_of(wr.spans());
   // An inline Send is complete at once, unless the peer is half a ring behind: then it waits its
   // turn as the others do, which bounds what is in the ring.
   if (sent_ - consumed_by_peer_ >= half_ring_ && !read_consumed())
@@ -168,14 +186,16 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
   word.flags = static_cast<uint8_t>((in_slot ? kInline : 0) | (wait ? kAckWanted : 0) |
                                     (invalidates ? kInvalidate : 0));
   if (in_slot) {
+    if (!check_local(wr.spans(), length))
+      return WcStatus::kLocalProtection;
     if (invalidates)
       std::memcpy(slot.room, &wr.invalidate_key, sizeof wr.invalidate_key);
     write_inline(slot.room + Slot::inline_at(word.flags), wr.spans());
     word.length = static_cast<uint16_t>(length);
   } else {
     slot.far.key = wr.invalidate_key;
-    slot.far.length = static_cast<uint32_t>(length);
-    word.num_sges = write_sges(slot, wr.spans());
+    if (!write_sges(slot, wr.spans(), length, word))
+      return WcStatus::kLocalProtection;
   }
   publish(slot, word);
   if (wait) {
@@ -187,18 +207,16 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
 
 // RDMA Write: the peer copies it to where its key says, before it takes what comes behind it.
 WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept {
-  uint64_t length = 0;
-  if (!check_local(wr.spans(), Slot::kMaxSges, length))
-    return WcStatus::kLocalProtection;
+  const uint64_t length = length_of(wr.spans());
   if (length == 0)
     return WcStatus::kSuccess;
   Slot& slot = mine_.slot(sent_);
   slot.far.key = wr.key;
-  slot.far.length = static_cast<uint32_t>(length);
   slot.far.address = wr.remote_address;
   SlotWord word{};
   word.flags = kWrite | kAckWanted;
-  word.num_sges = write_sges(slot, wr.spans());
+  if (!write_sges(slot, wr.spans(), length, word))
+    return WcStatus::kLocalProtection;
   publish(slot, word);
   record.wait = Wait::kConsumed;
   record.number = sent_;
@@ -216,17 +234,6 @@ void QueuePair::write_inline(std::byte* to, std::span<const MemorySpan> spans) n
     copy_short(to, span.data, span.length);
     to += span.length;
   }
-}
-
-uint8_t QueuePair::write_sges(Slot& slot, std::span<const MemorySpan> spans) noexcept {
-  uint8_t count = 0;
-  for (const MemorySpan& span : spans) {
-    if (span.length == 0)
-      continue;
-    const RegionTable::Place place = local_regions_.place_of(span);
-    slot.far.sges[count++] = {static_cast<uint64_t>(place.offset), place.wire_id, span.length};
-  }
-  return count;
 }
 
 // After this the peer has the messages, or knows to look for them.
@@ -250,8 +257,8 @@ WcStatus QueuePair::bind(const fabric::SendWr& wr) noexcept {
 
 // RDMA Read. The peer sees by which key we read while we look at the key and copy.
 WcStatus QueuePair::read(const fabric::SendWr& wr, SendRecord& record) noexcept {
-  uint64_t length = 0;
-  if (!check_local(wr.spans(), fabric::kMaxSges, length))
+  const uint64_t length = length_of(wr.spans());
+  if (!check_local(wr.spans(), length))
     return WcStatus::kLocalProtection;
   record.length = static_cast<uint32_t>(length);
   if (length == 0)

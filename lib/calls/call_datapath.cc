@@ -152,9 +152,9 @@ void Call::Impl::plan_reply() noexcept {
     offered = 0;
   }
   outgoing.results = {rooms.data(), offered};
-  outgoing.max_reply = Binding::max_reply(entry, variable);
+  outgoing.max_reply = Binding::max_reply_of(entry, variable);
   outgoing.no_ddp = transformed;
-  outgoing.only_short = !Binding::allows_long(entry);
+  outgoing.only_short = !Binding::allows_long_of(entry);
 }
 
 void Call::submit(Completion completion, void* argument) noexcept {

@@ -98,10 +98,10 @@ struct Binding {
   }
 
   constexpr bool allows_long(uint32_t procedure) const noexcept {
-    return allows_long(find(procedure));
+    return allows_long_of(find(procedure));
   }
   /** The same of an entry that find() has returned. */
-  static constexpr bool allows_long(const ProcedureBinding* entry) noexcept {
+  static constexpr bool allows_long_of(const ProcedureBinding* entry) noexcept {
     return entry == nullptr || !entry->no_long_calls;
   }
 
@@ -111,10 +111,11 @@ struct Binding {
    * no Write chunk is offered.
    */
   constexpr uint64_t max_reply(uint32_t procedure, uint64_t variable) const noexcept {
-    return max_reply(find(procedure), variable);
+    return max_reply_of(find(procedure), variable);
   }
   /** The same of an entry that find() has returned. */
-  static constexpr uint64_t max_reply(const ProcedureBinding* entry, uint64_t variable) noexcept {
+  static constexpr uint64_t max_reply_of(const ProcedureBinding* entry,
+                                         uint64_t variable) noexcept {
     uint64_t fixed = entry != nullptr ? entry->fixed_results : 0;
     uint64_t room = UINT64_MAX - kReplyHeaderBytes - fixed;
     uint64_t bound = kReplyHeaderBytes + fixed + std::min(variable, room);
