@@ -58,8 +58,8 @@ MemorySpan pads_of(const MemorySpan& room) {
   return {room.data + room.length - 2 * kPadRoom, kPadRoom, room.region};
 }
 
-// Runs of memory in which the stream lies that stays in the message; 0: it has a pad that is in none
-// of them.
+// Runs of memory in which the stream lies that stays in the message; 0: it has a pad that is in
+// none of them.
 uint32_t runs_of(std::span<const Piece> pieces, MovedItems moved) {
   uint32_t runs = 0;
   uint32_t k = 0;
@@ -79,7 +79,7 @@ uint32_t runs_of(std::span<const Piece> pieces, MovedItems moved) {
 struct Requester::Draft {
   MovedItems moved = 0;
   bool is_long = false;
-  bool in_place = false;  // the Position-Zero chunk is the message itself, not a copy
+  bool in_place = false;       // the Position-Zero chunk is the message itself, not a copy
   uint32_t read_items = 0;     // Read chunks of one item each
   uint32_t call_segments = 0;  // of the Position-Zero chunk
   uint32_t write_segments = 0;

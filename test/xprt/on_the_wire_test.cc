@@ -198,8 +198,9 @@ TEST_F(OnTheWire, ALongCallIsReadOutOfTheMessageItself) {
     ASSERT_FALSE(sent.reads.empty());
     bool is_itself = sent.reads.size() == pieces.size();
     for (size_t i = 0; is_itself && i < pieces.size(); ++i)
-      is_itself = sent.reads[i].segment.offset == reinterpret_cast<uint64_t>(pieces[i].bytes.data) &&
-                  sent.reads[i].segment.length == pieces[i].bytes.length;
+      is_itself =
+          sent.reads[i].segment.offset == reinterpret_cast<uint64_t>(pieces[i].bytes.data) &&
+          sent.reads[i].segment.length == pieces[i].bytes.length;
     EXPECT_EQ(is_itself, !has_pad);
   }
   OutgoingCall call;
