@@ -205,6 +205,7 @@ bool Requester::emit_call(State& call) noexcept {
   }
   if (link_.sends.free_slots() == 0)
     return false;
+  // Not behind Binds, which only a request that is signaled reports as done.
   bool copied = call.num_offers == 0 && call.plan.length() <= link_.options.max_copied;
   call.plan.fill(copied ? link_.sends.append_copied(call.send_job, Op::kSend)
                         : link_.sends.append(call.send_job, Op::kSend, true));
