@@ -30,7 +30,7 @@ struct Plain {
 std::optional<Plain> match_plain(std::span<const std::byte> message, const Versions& versions);
 
 // The header of such a message as decode() would fill it in.
-void take_plain(const Plain& plain, Header& header);
+void fill_header(const Plain& plain, Header& header);
 
 // Decodes and checks one whole header. `message` is exactly what was received; `expected` is the
 // direction of a message that does not say which it has.

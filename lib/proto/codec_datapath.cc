@@ -11,31 +11,6 @@ namespace {
 constexpr uint32_t kTypeAt = 4;  // msg_type, in an RPC message
 constexpr std::byte kZeros[kMinHeader04 - kFixedBytes] = {};
 
-// Whether a message of the type kMsg has nothing in its lists, and an RPC message that begins.
-bool is_plain_body(std::span<const std::byte> message, Wire wire) {
-  uint32_t from = wire == Wire::kDraft04 ? kFixedBytes + kWord : kFixedBytes;
-  uint32_t end = min_header(wire);
-  return message.size() >= end + 2 * kWord &&
-         std::memcmp(&message[from], kZeros, end - from) == 0 &&
-         (wire != Wire::kDraft04 || xdr::load_u32(&message[kFixedBytes]) <= 1);
-}
-
-// A direction field that says otherwise than the message counts for nothing: of whose call the
-// message is, nobody can tell (V2D4-DIR-07).
-Decoded decode_plain(std::span<const std::byte> message, Header& header) {
-  header.type = MessageType::kMsg;
-  uint32_t length = min_header(header.wire);
-  Direction rpc = direction_of_message(message.subspan(length), Direction::kUnknown);
-  if (header.wire == Wire::kDraft04) {
-    header.direction = static_cast<Direction>(xdr::load_u32(&message[kFixedBytes]));
-    if (rpc != header.direction && rpc != Direction::kUnknown) [[unlikely]]
-      return {Verdict::kBadDirection, length};
-  } else if (rpc != Direction::kUnknown) [[likely]] {
-    header.direction = rpc;
-  }
-  return {Verdict::kOk, length};
-}
-
 Decoded decode_other_version(std::span<const std::byte> message, uint32_t proc, Header& header) {
   if (!is_version_error(message, proc))
     return {Verdict::kBadVersion, 0};
@@ -76,7 +51,7 @@ std::optional<Plain> match_plain(std::span<const std::byte> message, const Versi
   return Plain{xdr::load_u32(p), xdr::load_u32(p + 8), *wire, static_cast<Direction>(type)};
 }
 
-void take_plain(const Plain& plain, Header& header) {
+void fill_header(const Plain& plain, Header& header) {
   header.xid = plain.xid;
   header.version = version_of(plain.wire);
   header.credits = plain.credits;
@@ -137,9 +112,6 @@ Decoded decode(std::span<const std::byte> message, Direction expected, const Lim
   if (!wire) [[unlikely]]
     return decode_other_version(message, words->proc, header);
   header.wire = *wire;
-  if (words->proc == static_cast<uint32_t>(MessageType::kMsg) && is_plain_body(message, *wire))
-      [[likely]]
-    return decode_plain(message, header);
   return *wire == Wire::kVersion1 ? version1::decode_body(message, words->proc, limits, header)
                                   : version2::decode_body(message, words->proc, limits, header);
 }

@@ -1,4 +1,5 @@
 // Events in: completions by their tags, ticks, and the upper layer's requests.
+#include <optional>
 #include <utility>
 
 #include "xprt/connection_impl.h"
@@ -103,6 +104,8 @@ bool Connection::Impl::answers_us(const ReceiveSlot& slot, const Completion& com
     return false;
   std::span<const std::byte> message(slot.buffer.data(), completion.byte_length);
   const proto::Limits& limits = link.options.limits;
+  if (std::optional<proto::Plain> plain = proto::match_plain(message, limits.versions)) [[likely]]
+    return plain->direction == proto::Direction::kReply;
   proto::Header& header = link.pool.scratch();
   proto::decode(message, proto::Direction::kCall, limits, header);
   return header.direction == proto::Direction::kReply;

@@ -1,6 +1,7 @@
 // What comes back to a requester: matching, checking and taking over a reply. Nothing in a reply is
 // believed that was not offered; what is wrong with one ends its own call and no other (V1-ERR-13).
 #include <algorithm>
+#include <optional>
 
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
@@ -117,10 +118,17 @@ Requester::Slot* Requester::slot_of(const proto::Header& header, Verdict verdict
 bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) noexcept {
   std::span<const std::byte> bytes(receive.buffer.data(), completion.byte_length);
   const proto::Limits& limits = link_.options.limits;
-  if (take_plain(receive, bytes, completion)) [[likely]]
+  std::optional<proto::Plain> plain = proto::match_plain(bytes, limits.versions);
+  if (plain && take_plain(*plain, receive, completion)) [[likely]]
     return true;
   proto::Header& header = link_.pool.scratch();
-  proto::Decoded decoded = proto::decode(bytes, proto::Direction::kReply, limits, header);
+  proto::Decoded decoded{Verdict::kOk, 0};
+  if (plain) {
+    proto::fill_header(*plain, header);
+    decoded.header_length = plain->header_length();
+  } else {
+    decoded = proto::decode(bytes, proto::Direction::kReply, limits, header);
+  }
   bool whole = decoded.verdict == Verdict::kOk;
   std::span<const std::byte> rpc;
   if (whole) {
@@ -190,22 +198,21 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
 
 // Most replies: a plain one to a call without chunks that waits for it, and after which nothing of
 // that is in use. Decided here as by on_receive(). False: it is not so, and nothing was done.
-bool Requester::take_plain(ReceiveSlot& receive, std::span<const std::byte> bytes,
+bool Requester::take_plain(const proto::Plain& plain, ReceiveSlot& receive,
                            const Completion& completion) noexcept {
-  std::optional<proto::Plain> plain = proto::match_plain(bytes, link_.options.limits.versions);
-  if (!plain || plain->direction != proto::Direction::kReply || completion.has_invalidated ||
-      !link_.settled) [[unlikely]]
+  if (plain.direction != proto::Direction::kReply || completion.has_invalidated || !link_.settled)
+      [[unlikely]]
     return false;
-  Slot* slot = match(plain->xid);
+  Slot* slot = match(plain.xid);
   State* call = slot != nullptr ? slot->call : nullptr;
   if (call == nullptr || call->stage != CallStage::kInFlight || call->num_offers != 0 ||
-      call->wire != plain->wire || call->call->option != nullptr || !call->settled()) [[unlikely]]
+      call->wire != plain.wire || call->call->option != nullptr || !call->settled()) [[unlikely]]
     return false;
-  window.on_grant(plain->credits);
+  window.on_grant(plain.credits);
   answer(*slot);
   ++link_.counters.replies_received;
-  std::span<const std::byte> rpc = bytes.subspan(plain->header_length());
-  call->whole = {rpc.data(), static_cast<uint32_t>(rpc.size())};
+  call->whole = {receive.buffer.data() + plain.header_length(),
+                 completion.byte_length - plain.header_length()};
   call->call->reply = {&call->whole, 1};
   take_receive(receive, *call, true);
   free_slot(*call);

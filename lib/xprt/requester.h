@@ -118,7 +118,7 @@ class Requester {
   Slot* slot_of(const proto::Header& header, proto::Verdict verdict) noexcept;
   bool is_property(const proto::Header& header, std::span<const std::byte> message) noexcept;
   void note_trailing(proto::MessageType type, std::span<const std::byte> rpc) noexcept;
-  bool take_plain(ReceiveSlot& receive, std::span<const std::byte> bytes,
+  bool take_plain(const proto::Plain& plain, ReceiveSlot& receive,
                   const fabric::Completion& completion) noexcept;
   void take_grant(const proto::Header& header) noexcept;
   void settle(bool is_error) noexcept;

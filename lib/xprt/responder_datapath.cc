@@ -68,7 +68,7 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   Incoming* call = link_.pool.get();
   if (call == nullptr)
     return false;
-  proto::take_plain(*plain, call->header);
+  proto::fill_header(*plain, call->header);
   take_call(*call, slot, plain->header_length(), length);
   return true;
 }

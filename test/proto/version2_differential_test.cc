@@ -201,7 +201,7 @@ void expect_plain_if_it_is(Wire wire, const Bytes& message, const ReferenceHeade
   if (!plain)
     return;
   Header fast;
-  take_plain(*plain, fast);
+  fill_header(*plain, fast);
   Header slow;
   Decoded decoded = decode(message, Direction::kUnknown, limits, slow);
   EXPECT_EQ(decoded.verdict, Verdict::kOk);

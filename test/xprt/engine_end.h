@@ -51,11 +51,7 @@ struct End final : Upcalls {
       on_ended(call);
   }
 
-  bool may_grow(uint32_t, uint32_t) override {
-    if (on_growth)
-      on_growth();
-    return grows;
-  }
+  bool may_grow(uint32_t, uint32_t) override { return grows; }
   void on_access_failed(uint32_t xid) override { failed.push_back(xid); }
   bool failed_before(uint32_t xid) override {
     ++asked;
@@ -87,8 +83,7 @@ struct End final : Upcalls {
   std::unique_ptr<Connection> engine;
   std::function<void(IncomingCall&)> handler;
   std::function<void(OutgoingCall&)> on_ended;
-  std::function<void()> on_growth;  // before larger Receives are taken
-  bool grows = true;                // whether they are
+  bool grows = true;  // whether larger Receives may be taken
   uint64_t calls = 0;
   std::vector<IncomingCall*> held;  // calls not answered yet, without a handler
   std::vector<OutgoingCall*> ended;
