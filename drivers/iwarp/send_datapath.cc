@@ -13,7 +13,7 @@ using fabric::WcStatus;
 
 namespace {
 
-// A system call for what stands before it alone would cost more than a record does.
+// What is posted before one of these would need a system call of its own; a record costs less.
 bool goes_through_records(const fabric::SendWr& wr) {
   return wr.op == Op::kRead || wr.op == Op::kWrite;
 }
@@ -156,6 +156,8 @@ void QueuePair::record_send(const fabric::SendWr& wr) noexcept {
 }
 
 void QueuePair::add_spans(Record& r, const fabric::SendWr& wr) noexcept {
+  if (r.length == 0)
+    return;
   if (r.copied) {
     std::byte* const copy = copies_.get() + ((tail_ - 1) & record_mask_) * kMaxCopied;
     std::byte* at = copy;

@@ -58,7 +58,6 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Ge
       owner_(options.owner),
       reads_(options.reads),
       mine_(segment.mapping.base(), geometry),
-      half_ring_(geometry.slots / 2),
       own_receives_(options.srq == nullptr ? options.receive_wrs : 0),
       receives_(options.srq == nullptr
                     ? own_receives_

@@ -124,6 +124,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   static void write_inline(std::byte* to, std::span<const MemorySpan> spans) noexcept;
   bool write_sges(Slot& slot, std::span<const MemorySpan> spans, uint64_t length,
                   SlotWord& word) noexcept;
+  // So many messages that the peer has not consumed that Sends wait their turn.
+  bool half_full() const noexcept { return sent_ - consumed_by_peer_ > mine_.slot_mask / 2; }
   bool send_copy(const fabric::SendWr& wr) noexcept;
   void record_send(const SendRecord& record) noexcept;
   bool sends_full() noexcept;
@@ -197,7 +199,6 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   SegmentView theirs_;
   Doorbell bell_;                  // of the peer
   uint64_t sent_ = 0;              // messages put into our ring
-  uint64_t half_ring_;             // slots: beyond it Sends wait their turn
   uint64_t consumed_by_peer_ = 0;  // as last read
   uint64_t taken_ = 0;             // messages taken from the peer's ring
   uint64_t taken_told_ = 0;        // as last published

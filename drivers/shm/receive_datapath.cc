@@ -16,9 +16,8 @@ namespace {
 constexpr uint32_t kMostSlotsAtOnce = 64;
 constexpr uint64_t kMostWrittenAtOnce = uint64_t{1} << 20;
 
-// The next messages of a burst come from the other core while this one is copied: of each its word,
-// and the cache line behind that, into which a call with its headers reaches. At the end of the
-// ring that is for nothing.
+// Fetches the next two messages of a burst from the other core while this one is copied: two cache
+// lines each, which is what a null call has. Beyond the end of the ring a prefetch does nothing.
 void prefetch_after(const Slot* slot) {
   for (const Slot* next : {slot + 1, slot + 2}) {
     __builtin_prefetch(next);

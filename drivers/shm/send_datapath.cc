@@ -70,8 +70,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
 // Its bytes are not looked up in a region, since no peer learns of where they are. False: it takes
 // the way of the others.
 bool QueuePair::send_copy(const fabric::SendWr& wr) noexcept {
-  if (sent_ - consumed_by_peer_ >= half_ring_ ||
-      status_.load(std::memory_order_relaxed) != Status::kEstablished) [[unlikely]]
+  if (half_full() || status_.load(std::memory_order_relaxed) != Status::kEstablished) [[unlikely]]
     return false;
   Slot& slot = mine_.slot(sent_);
   SlotWord word{};
@@ -175,10 +174,10 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
   const uint64_t length = length_of(wr.spans());
   // An inline Send is complete at once, unless the peer is half a ring behind: then it waits its
   // turn as the others do, which bounds what is in the ring.
-  if (sent_ - consumed_by_peer_ >= half_ring_ && !read_consumed())
+  if (half_full() && !read_consumed())
     return WcStatus::kRemoteOperation;
   const bool in_slot = length <= Slot::kMaxInline;
-  const bool wait = !in_slot || sent_ - consumed_by_peer_ >= half_ring_;
+  const bool wait = !in_slot || half_full();
 
   Slot& slot = mine_.slot(sent_);
   const bool invalidates = wr.op == Op::kSendInvalidate;
