@@ -1,10 +1,10 @@
 // A poll core: it owns connections for life and does everything for them.
 //
-// One pass (poll_core_datapath.cc): completions, turns of the connections that have a backlog of
-// calls (turns.h), and the inbox, then every work request that these
-// made, posted once per connection; then what can wait: control tasks, ends that were put off,
-// timers, now and then ticks and the fabric's control events, and what these made. Nothing is freed
-// within a stage that iterates.
+// One pass (poll_core_datapath.cc): what was submitted since the last one is posted; completions,
+// turns of the connections that have a backlog of calls (turns.h), and the inbox; every work
+// request that these made, posted once per connection; then what can wait: control tasks, ends that
+// were put off, timers, now and then ticks and the fabric's control events, and what these made.
+// Nothing is freed within a stage that iterates.
 #pragma once
 
 #include <array>

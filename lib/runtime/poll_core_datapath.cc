@@ -48,7 +48,7 @@ uint32_t PollCore::poll() {
   if (armed_) [[unlikely]]
     disarm();
 
-  flushed_ = flush();  // what was submitted since the last pass, before looking for more takes time
+  flushed_ = flush();  // before polling, which may be a system call
   uint32_t work = 0;
   for (Completions& source : completions_)
     work += source.poll(now_);
@@ -89,7 +89,7 @@ uint32_t PollCore::Completions::poll(uint64_t) {
     void* const owner = done[i].owner;
     while (end < count && done[end].owner == owner)
       ++end;
-    // As far as this can be seen: whoever else is busy comes in between.
+    // A guess: completions of whoever else is busy would lie in between.
     const bool alone = i == 0 && end == count && std::exchange(last_owner, owner) == owner;
     if (end != count)
       last_owner = nullptr;

@@ -35,14 +35,8 @@ void Message::restart_slowly(uint32_t first_size) noexcept {
 
 Encoder::Encoder(Message& message, Memory& memory, uint32_t first_size, uint64_t limit) noexcept
     : first_size_(first_size), limit_(limit & ~uint64_t{3}), message_(message), memory_(memory) {
-  if (!message_.restart(first_size))
-    return;
-  const Buffer& first = message_.buffers_.front();
-  const uint32_t capacity = first.capacity();
-  start_ = next_ = first.data();
-  buffer_end_ = next_ + capacity;
-  end_ = next_ + std::min<uint64_t>(capacity, limit_);
-  region_ = first.region();
+  if (message_.restart(first_size))
+    write_to(message_.buffers_.front());
 }
 
 // Whether `length` more bytes are allowed; the encoder has failed if not.

@@ -44,7 +44,7 @@ TEST_F(EncoderTest, WritesWhatRfc4506Says) {
   EXPECT_FALSE(message_.pieces()[0].item);
 }
 
-// Bytes of another message: where they are if that saves a copy worth naming, and if only the last
+// Bytes of another message stay where they are if they are many, lie in buffers, and only the last
 // run needs a pad.
 TEST_F(EncoderTest, RefersToViewsThatLieInBuffers) {
   std::mt19937_64 random(test::run_seed());

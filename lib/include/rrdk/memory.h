@@ -221,8 +221,8 @@ class Memory {
    */
   bool contains(const MemorySpan& span) const noexcept;
   /**
-   * These bytes as a span, if they lie in memory that buffers are of; else a span without a region
-   * (kNoRegion). Any thread; cheap.
+   * These bytes as a span, if they lie in the memory that buffers come from, as what was received
+   * does; else a span whose region is kNoRegion. Any thread; cheap.
    */
   MemorySpan span_of(const std::byte* data, uint32_t length) const noexcept;
 

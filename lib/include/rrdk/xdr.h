@@ -268,8 +268,7 @@ class Message {
   static bool is_fit(const Buffer& buffer, uint32_t first_size) noexcept {
     return buffer.capacity() >= first_size && buffer.capacity() / 2 < first_size;
   }
-  // Forgets all pieces, and keeps a first buffer for `first_size` bytes if it has one. False: it
-  // has none.
+  // Forgets all pieces and keeps the first buffer if it suits `first_size`. False: there is none.
   bool restart(uint32_t first_size) noexcept {
     pieces_.clear();
     stream_length_ = 0;
@@ -364,10 +363,12 @@ class Encoder {
    */
   void put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept;
   /**
-   * opaque<> out of another message, by reference where that is worth it: when there are many bytes
-   * and they lie in buffers of the Encoder's Memory. Then they must not change until the call or
-   * reply that carries them has ended; the arguments of the ServerCall that is being answered do
-   * not. Else a copy, as by put_opaque(). Never in a chunk of its own.
+   * opaque<> out of another message: by reference if it has at least 4096 bytes that lie in buffers
+   * of the Encoder's Memory in a few runs, else a copy, as by put_opaque(). Bytes that are referred
+   * to must not change until the call or reply that carries them has ended; the arguments of the
+   * ServerCall that is being answered stay as they are until then. Never in a chunk of its own.
+   *
+   *   call.results().put_view(call.args().get_opaque(max));  // an echo without a copy
    */
   void put_view(const ItemView& bytes) noexcept;
   /**
