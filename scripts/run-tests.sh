@@ -76,9 +76,12 @@ collect() {
   grep -P '^(pass|fail|skip)\t' "$cases" >>"$results"
   state[$name]=passed
   ! grep -q '^fail' "$cases" || state[$name]=failed
-  show "$(cat "$logs/$name.out" 2>/dev/null)" "$(awk -F'\t' -v name="$name" -v s=$((SECONDS - began[$name])) '
-    { n[$1]++ } END { printf "   %s: %d passed, %d failed, %d skipped in %d s\n", name, n["pass"], n["fail"], n["skip"], s }' "$cases")"
+  show "$(cat "$logs/$name.out" 2>/dev/null)" "$(awk -F'\t' -v name="$name" -v s=$((SECONDS - began[$name])) -v cpu="$(cpu_of "$name")" '
+    { n[$1]++ } END { printf "   %s: %d passed, %d failed, %d skipped in %d s, %d s of CPU\n", name, n["pass"], n["fail"], n["skip"], s, cpu }' "$cases")"
 }
+
+# cpu_of NAME: seconds of CPU time that its processes took.
+cpu_of() { tr 'ms' '  ' <"$logs/$1.times" 2>/dev/null | awk '{ s += 60 * ($1 + $3) + $2 + $4 } END { print int(s + 0.5) }'; }
 
 # show LINES...: those that are not empty, below what a terminal has of the progress.
 show() {
@@ -192,7 +195,7 @@ main() {
   mkdir -p "$logs" || exit 1
   exec 9>"$builds/lock"
   flock -n 9 || die "another test run is under way in this checkout"
-  rm -f "$logs"/*.{log,out,tsv,current}
+  rm -f "$logs"/*.{log,out,tsv,current,times}
   : >"$results"
   if [ "$install" = yes ] && ! scripts/install-deps.sh --tests; then
     record fail "install-deps"

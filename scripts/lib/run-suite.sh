@@ -6,7 +6,7 @@
 #   run-suite.sh changed COMMIT LIST
 #
 # Each case is a line of build-tests/logs/NAME.tsv, and its output a log there. The last line is
-# "end", without which the suite did not come to its end.
+# "end", without which the suite did not come to its end. NAME.times is what bash says of its CPU time.
 set -uo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 cd "$root" || exit 1
@@ -192,5 +192,6 @@ run_affected() {
     *) "suite_$job" "$@" ;;
   esac
   echo end >>"$results"
+  times >"$logs/$job.times"
   exit
 }

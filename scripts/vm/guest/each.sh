@@ -5,7 +5,8 @@
 #
 # Each command, run by bash, has so many SECONDS. A line of RESULTS, which lies best in a folder given
 # with --share, is pass|fail|skip<tab>NAME<tab>REASON, as scripts/run-tests.sh records it: a command
-# that ends with status 77 was skipped, and its last line says why. Each line is there as soon as its
+# that ends with status 77 was skipped, and its last line says why. Of a GoogleTest program the reason
+# names the tests that failed; of another it is the last line. Each line is there as soon as its
 # command has ended, so what ran is known even if the guest dies. Ends with status 0 if nothing
 # failed, else 1.
 set -u
@@ -23,7 +24,8 @@ for case in "$@"; do
   tail -n +1 -f -s 0.1 --pid $! "$output"
   wait $!
   status=$?
-  last=$(tail -n 1 "$output" | tr '\t' ' ' | cut -c -200)
+  last=$(sed -n 's/^\[  FAILED  \] \([^ ,]*[.][^ ,]*\).*/\1/p' "$output" | sort -u | paste -sd ' ')
+  last=$(printf '%s' "${last:-$(tail -n 1 "$output")}" | tr '\t' ' ' | cut -c -200)
   case $status in
     0) result=pass reason= ;;
     77) result=skip reason=$last ;;
