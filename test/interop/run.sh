@@ -26,8 +26,9 @@
 #   wire            what they say is captured, and checked on this machine (wire_check.py)
 #   errors          headers that are wrong, and the RDMA_ERRORs that answer them
 #   versions        which version is spoken, of each choice at our end
-#   loss            connections that are lost: a server that ends or is killed, a link down, a device gone
+#   loss            connections that are lost: a server that ends or is killed, a link down
 #   breaks          connections that break again and again, and calls that are repeated
+#   device          a device that is removed under Linux's client, and made again
 #
 # And without NFS:
 #
@@ -36,7 +37,7 @@ set -euo pipefail
 here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
 . "$root/scripts/lib/common.sh"
-cases=(errors versions wire rpcbind kernel-server kernel-client loss breaks)
+cases=(errors versions wire rpcbind kernel-server kernel-client loss breaks device)
 more=(kernel-client-long host-client host-server rxe-server rxe-client)
 results=
 kernel=()
@@ -66,6 +67,7 @@ guest_command() {
     kernel-server) printf '%q %q' "$here/kernel_server.sh" "$build" ;;
     kernel-client) printf '%q %q 4096:300 1024:100' "$here/kernel_client_guest.sh" "$build" ;;
     wire) printf '%q %q %q' "$here/wire_guest.sh" "$build" "$folder" ;;
+    device) printf '%q %q server-device' "$here/loss_guest.sh" "$build" ;;
     *) printf '%q %q' "$here/${name}_guest.sh" "$build" ;;
   esac
 }
