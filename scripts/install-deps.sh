@@ -3,7 +3,8 @@
 #
 #   scripts/install-deps.sh           what the library and testrpc need
 #   scripts/install-deps.sh --tests   what the whole test run needs besides
-#   scripts/install-deps.sh --list    prints the names only (also with --tests)
+#   scripts/install-deps.sh --peers   what scripts/bench-peers.sh needs besides
+#   scripts/install-deps.sh --list    prints the names only (also with --tests, --peers)
 #
 # Works as root or with sudo, on Debian 12. When nothing is missing it needs neither, nor a network.
 set -euo pipefail
@@ -27,12 +28,17 @@ test_packages=(
   iproute2                     # test/netns, test/interop
   tshark tcpdump               # test/interop: what is on the wire
 )
+peer_packages=(
+  python3 libbenchmark-dev
+  ucx-utils libfabric-bin libtirpc-dev
+)
 
 packages=("${build_packages[@]}")
 list=no
 for argument in "$@"; do
   case $argument in
     --tests) packages+=("${test_packages[@]}") ;;
+    --peers) packages+=("${peer_packages[@]}") ;;
     --list) list=yes ;;
     --help | -h) usage; exit 0 ;;
     *) die "unknown option '$argument' (see --help)" ;;
