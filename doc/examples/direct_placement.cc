@@ -15,7 +15,7 @@ void read(rrdk::ServerCall call, void*) {
   uint32_t count = call.args().get_u32();
   if (!call.args().at_end())
     return std::move(call).reject(rrdk::AcceptStat::kGarbageArgs);
-  rrdk::Buffer data = call.memory().get(count);
+  rrdk::Buffer data = call.result_buffer(count);
   if (!data)
     return std::move(call).reject(rrdk::AcceptStat::kSystemErr);
   std::memset(data.data(), 'x', count);

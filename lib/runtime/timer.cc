@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/forked.h"
 #include "runtime/runtime_impl.h"
 
 namespace rrdk {
@@ -35,8 +36,10 @@ Timer::Timer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {
   };
 }
 
+// A process that was forked has no core that could stop it.
 Timer::~Timer() {
-  stop();
+  if (!base::forked)
+    stop();
 }
 
 Result<std::unique_ptr<Timer>> Timer::create(Runtime& runtime, uint32_t core, Fire fire,

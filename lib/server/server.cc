@@ -141,6 +141,8 @@ void Server::Impl::start() {
 }
 
 Result<std::string> Server::Impl::listen(const std::string& uri) {
+  if (auto open = check_open(); !open)
+    return tl::unexpected(open.error());
   auto device = runtime.device(uri);
   if (!device)
     return tl::unexpected(device.error());

@@ -203,13 +203,14 @@ class Loops(harness.Case):
 
     def test_open_loop_counts_the_wait_of_calls_that_start_late(self):
         # One call in flight, and each holds a megabyte to verify: a million calls a second are
-        # far out of reach, and the last ones wait for most of the run.
+        # far out of reach, and the last ones wait for most of the run. Without their wait half of
+        # the calls would take a hundredth of the run at most.
         process = self.run_testrpc("--self", "--engine", "read", "--size", "1M", "--verify",
                                    "--window", "1", "--rate", "1000000", "--count", "200",
                                    "--json", self.json_path)
         run = self.assert_all_right(process, 200)["runs"][0]
         self.assertGreater(run["latency_ns"]["max"], 0.7e9 * run["seconds"])
-        self.assertGreater(run["latency_ns"]["p50"], 0.3e9 * run["seconds"])
+        self.assertGreater(run["latency_ns"]["p50"], 0.01e9 * run["seconds"])
 
     def test_a_count_above_the_servers_limit_is_told(self):
         server = self.start_server("--max-size", "64K")

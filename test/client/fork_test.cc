@@ -12,6 +12,7 @@
 
 #include "../server/loopback.h"
 #include "base/sanitizer.h"
+#include "rrdk/timer.h"
 
 // Asked by LeakSanitizer at exit: what only the parent's other threads knew is no leak of a child.
 static bool in_child = false;
@@ -48,7 +49,11 @@ struct Program {
         connection(ends.client->connect(ends.uri).value()),
         buffer(ends.memory->get(4096)),
         registered(ends.memory->allocate(4096).value()),
+        timer(Timer::create(
+                  *ends.runtime, 0, [](Timer&, void*) {}, nullptr)
+                  .value()),
         waiting(std::in_place, *connection) {
+    timer->start(Runtime::now_ns() + 3'600'000'000'000);
     open_window(*connection);
     waiting->begin(kKeep);
     waiting->submit();
@@ -56,6 +61,7 @@ struct Program {
   }
   void destroy() {
     waiting.reset();
+    timer.reset();
     connection.reset();
     keeper.calls.clear();
     buffer.reset();
@@ -71,6 +77,7 @@ struct Program {
   std::unique_ptr<ClientConnection> connection;
   Buffer buffer;
   RegisteredMemory registered;
+  std::unique_ptr<Timer> timer;
   std::optional<Ending> waiting;
 };
 

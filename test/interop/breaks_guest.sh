@@ -9,6 +9,10 @@ set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 . "$here/guest.sh"
 trap - EXIT
+if [ -e /tmp/siw-is-lost ]; then
+  say "the kernel has not let go of its RDMA device (see case device)"
+  exit 77
+fi
 
 start_nfsd
 try_nfs3 "$1" "iwarp://$siw_address:20049" --nfs-names 30 --window 8 --count 400 --reconnect --retransmit \

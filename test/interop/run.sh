@@ -27,8 +27,8 @@
 #   errors          headers that are wrong, and the RDMA_ERRORs that answer them
 #   versions        which version is spoken, of each choice at our end
 #   loss            connections that are lost: a server that ends or is killed, a link down
-#   breaks          connections that break again and again, and calls that are repeated
 #   device          a device that is removed under Linux's client, and made again
+#   breaks          connections that break again and again, and calls that are repeated
 #
 # And without NFS:
 #
@@ -37,7 +37,7 @@ set -euo pipefail
 here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
 . "$root/scripts/lib/common.sh"
-cases=(errors versions wire rpcbind kernel-server kernel-client loss breaks device)
+cases=(errors versions wire rpcbind kernel-server kernel-client loss device breaks)
 more=(kernel-client-long host-client host-server rxe-server rxe-client)
 results=
 kernel=()

@@ -59,6 +59,15 @@ TEST_P(Drain, AnswersTheCallsThatRun) {
   EXPECT_EQ(stats.calls_not_run, 0u);
 }
 
+TEST_P(Drain, EndsListeningForGood) {
+  Busy busy(GetParam());
+  busy.site.service.keeper.release();
+  busy.site.server->drain(kPatientMs);
+  auto again = busy.site.server->listen("shm:" + socket_path());
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Errc::kShutdown);
+}
+
 TEST_P(Drain, RunsNoFurtherCalls) {
   Busy busy(GetParam());
   std::thread more([&] {

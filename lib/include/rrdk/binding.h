@@ -125,9 +125,10 @@ struct Binding {
 
 /**
  * Applied by Server::add_service(), and by a ClientConnection at the first begin() with a binding,
- * which it knows by its address afterwards: a Binding is static, or at least outlives what uses it
- * and does not change. Calls with one that fails end with CallStatus::kInvalidCall, and the log
- * says why. Errors: kInvalidArgument, naming the program, the procedure and what is wrong with it.
+ * which it knows by its address afterwards: a Binding is static, or outlives the ClientConnections,
+ * BackwardClients, Servers and Clients that it was given to, and does not change. Calls with one
+ * that fails end with CallStatus::kInvalidCall, and the log says why. Errors: kInvalidArgument,
+ * naming the program, the procedure and what is wrong with it.
  */
 [[nodiscard]] Result<void> check(const Binding& binding);
 

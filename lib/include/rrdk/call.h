@@ -85,7 +85,10 @@ struct TransportError {
  */
 using Completion = void (*)(Call& call, void* argument);
 
-/** One call at a time, again and again. Outlives what it submitted; cancel() ends that early. */
+/**
+ * One call at a time, again and again. Outlives what it submitted; cancel() ends that early. An
+ * idle Call keeps buffers of the pools: of its arguments, its offers and its last reply.
+ */
 class Call {
  public:
   explicit Call(Caller& caller);
@@ -97,8 +100,8 @@ class Call {
    * In a callback or handler on the connection's poll core it can not wait: what is ours lives on
    * until the call has ended, but memory that was offered, and items that were put by reference,
    * are the peer's to access until then. on_released() tells when; without it, keep them until the
-   * connection has been destroyed. A Call may be destroyed in its own callback as a matter of
-   * course: it is not in flight any more.
+   * connection has been destroyed. A Call may be begun, submitted or destroyed in its own callback:
+   * it has ended, although in_flight() is true until the callback returns.
    */
   ~Call();
   Call(const Call&) = delete;
@@ -107,8 +110,9 @@ class Call {
   /**
    * Starts a new call of `procedure` of the binding's program and version; what was read from the
    * last reply is gone. Write the arguments, in order, into the encoder returned, which is valid
-   * until submit(). The binding is static, or outlives the Call unchanged; one that check() refuses
-   * is logged, and its calls end with kInvalidCall.
+   * until submit(). The binding is static, or outlives the connection (not only the Call) and does
+   * not change: the connection knows it by its address, and keepalive may call with it later. One
+   * that check() refuses is logged, and its calls end with kInvalidCall.
    *
    * While the call is in flight begin() is refused, which the log says: the call goes on, and the
    * encoder returned takes nothing. The same when the connection that the Call was made with has
@@ -232,8 +236,9 @@ class Call {
   void cancel() noexcept;
 
   /**
-   * From submit() until the callback has returned; so true in the callback, too. Any thread. False:
-   * no other thread is at it, and it may be begun or destroyed anywhere.
+   * From submit() until the callback has returned, so also in the callback (which may begin or
+   * destroy the Call all the same). Any thread. False: no other thread is at it, and it may be
+   * begun or destroyed anywhere.
    */
   bool in_flight() const noexcept;
   /** How the last call ended. In its callback and afterwards, until submit(). */

@@ -6,14 +6,15 @@
  * placed by RDMA, submit() sends it. Every submitted call ends exactly once, in its callback, with
  * a CallStatus. In the steady state nothing is allocated or registered.
  *
- * Order: begin() is needed before every submit(); it resets offers, expect_reply(),
- * set_timeout_ms() and set_retransmit(), which come between begin() and submit() and do nothing
- * elsewhere. The Encoder is valid until submit(): what is written to it later is dropped.
+ * Order: begin() is needed before every submit(); it resets offers, expect_reply(), forbid_ddp(),
+ * set_timeout_ms(), set_retransmit() and on_released(), which come between begin() and submit() and
+ * do nothing elsewhere. The Encoder is valid until submit(): what is written to it later is
+ * dropped.
  *
- * Lifetime: Memory > Runtime > Client > ClientConnection; destroy in the opposite order. A Call is
- * used only while its connection exists, and destroyed before its Memory, which the last reply's
- * buffers belong to. Once its connection is gone it can only be destroyed, or asked for status():
- * begin() and submit() are refused, which the log says.
+ * Lifetime: Memory > Runtime > ClientConnection; destroy in the opposite order. The Client may be
+ * destroyed before its connections. A Call is used only while its connection exists, and destroyed
+ * before its Memory, which the last reply's buffers belong to. Once its connection is gone it can
+ * only be destroyed, or asked for status(): begin() and submit() are refused, which the log says.
  *
  * A lost connection: by default it stays lost, and its calls end with kConnectionLost, those that
  * are submitted later within a millisecond or so (a program that submits again in the callback does
@@ -35,12 +36,14 @@
  * call of kAuto, in version 1, and in version 2 a call refused for its chunks or for too little
  * room, see set_retransmit().
  *
- * Threads: begin(), offer() and submit() from any thread, one at a time per Call; on the
- * connection's own poll core (in a callback, or where an embedded Runtime is polled) submit() is a
- * direct call, from elsewhere it goes through a ring. Callbacks run on the connection's poll core,
- * in a pass of it, one at a time: never within submit() or cancel(). They may begin and submit
- * again and cancel or destroy any Call of the same poll core, and must not throw, block, destroy
- * the ClientConnection, connect() or poll. Handlers that run on a poll core have the same limits.
+ * Threads: Client::connect(), error(), reconnecting() and stats() from any thread; add_service()
+ * and destruction from one at a time. begin(), offer() and submit() from any thread, one at a time
+ * per Call; on the connection's own poll core (in a callback, or where an embedded Runtime is
+ * polled) submit() is a direct call, from elsewhere it goes through a ring. Callbacks run on the
+ * connection's poll core, in a pass of it, one at a time: never within submit() or cancel(). They
+ * may begin and submit again and cancel or destroy any Call of the same poll core, and must not
+ * throw, block, destroy the ClientConnection, connect() or poll. Handlers that run on a poll core
+ * have the same limits.
  *
  * Waiting: whoever waits for a poll core that nobody polls waits until somebody does, and a line in
  * the log says so after five seconds.
@@ -161,8 +164,8 @@ struct ClientOptions {
   /**
    * Call::set_retransmit() of every call; needs `reconnect`. Only if each procedure called is
    * idempotent, or the server has a duplicate request cache for those that are not
-   * (Procedure::idempotent in rrdk/server.h): what was sent may have been run. Have deadlines. What
-   * it means in version 2 besides is in Call::set_retransmit(), which needs no `reconnect` for
+   * (Procedure::idempotent in rrdk/service.h): what was sent may have been run. Have deadlines.
+   * What it means in version 2 besides is in Call::set_retransmit(), which needs no `reconnect` for
    * that.
    */
   bool retransmit = false;
@@ -183,7 +186,7 @@ struct ClientOptions {
   uint32_t keepalive_patience = 3;
   /**
    * Of the NULL procedure that is called. Null: the last of the bindings that calls have begun
-   * with; nobody is asked before there is one.
+   * with; nobody is asked before there is one. It outlives the connections.
    */
   const Binding* keepalive_binding = nullptr;
   /**
@@ -211,9 +214,9 @@ struct ClientOptions {
   Rfc5666ClientOptions rfc5666 = {};
   /**
    * Message types and transport properties of version 2 beside those of the base protocol, see
-   * rrdk/extensions.h; null: there are none. It outlives the Client. Its properties need
-   * `properties`. In version 1, which `version` is unless told, send_option() ends with
-   * kVersionError.
+   * rrdk/extensions.h; null: there are none. It outlives the Client and its connections. Its
+   * properties need `properties`. In version 1, which `version` is unless told, send_option() ends
+   * with kVersionError.
    */
   const Extensions* extensions = nullptr;
 };
@@ -372,6 +375,9 @@ class Client {
    *
    *   shm:/run/rrdk.sock         a UNIX socket's path
    *   shm:@name                  an abstract socket (unix(7))
+   *   shm:...?peer_memory=SIZE   how much of the peer's registered memory a connection may map; in
+   *                              bytes, or with K, M or G: 4G of a client's and 1024G of a server's
+   *                              unless told
    *   iwarp://HOST[:PORT][?...]  iWARP over TCP: an IPv4 address, an IPv6 address in brackets, or a
    *                              name, which is looked up each time; port 20049 unless told. crc=1
    *                              asks for checksums, mpa=1 for servers of RFC 5044 without RFC
@@ -387,8 +393,8 @@ class Client {
    * connect_timeout_ms also holds when nobody polls that core; but a core that has begun to connect
    * and then is polled no more is waited for until it is polled again.
    * Errors: kInvalidArgument (no such core; called in a callback or handler on a poll core),
-   * kBadUri, kNotFound, kRefused, kNotAPeer, kPermission, kTimeout, kNoMemory, kUnsupported,
-   * kSystem.
+   * kBadUri, kNotFound, kRefused, kNotAPeer, kPermission, kTimeout, kConnectionLost (the peer
+   * closed during the handshake), kNoMemory, kUnsupported, kSystem.
    */
   [[nodiscard]] Result<std::unique_ptr<ClientConnection>> connect(const std::string& uri,
                                                                   int core = -1);

@@ -11,8 +11,8 @@
  * All are registered before anything connects: Extensions::create() checks them and makes a
  * registry that never changes, so that nothing is locked later. Clients and servers, as many as
  * like, share it by pointer (ClientOptions::extensions, ServerOptions::extensions); it outlives
- * them all. Both ends need the same feature; a peer without it says so, which is how
- * support is found out: by trial (section 4.1).
+ * them and the Clients' connections. Both ends need the same feature; a peer without it says so,
+ * which is how support is found out: by trial (section 4.1).
  *
  * What a document of an extension has to define (section 4.3, and draft-00 section 3.2) is what a
  * type has here: the XDR of its data is `check`, the payload `payload`, errors `on_error`.

@@ -25,10 +25,16 @@ enum class LogLevel {
 /** "error", "warning", "info" or "debug". Never null. */
 const char* to_string(LogLevel level);
 
-/** Takes one line, without a newline. Must not log. */
+/**
+ * Takes one line, without a newline. Called with the log locked, on poll cores too: it must not
+ * log, set a sink, or block for long.
+ */
 using LogSink = void (*)(LogLevel level, const char* line, void* user);
 
-/** Sends the lines to `sink` from now on; null: to stderr again. */
+/**
+ * Sends the lines to `sink` from now on; null: to stderr again. When it returns the previous sink
+ * is not running, and its `user` may go.
+ */
 void set_log_sink(LogSink sink, void* user = nullptr);
 
 /** Drops lines less severe than `most_verbose` from now on. */

@@ -15,9 +15,9 @@
  * that is destroyed too early is an error in the log, and lives on: until the last Runtime on it is
  * gone, or for good if buffers or registered memory are not back.
  *
- * Threads: create, destroy, allocate and adopt: one thread at a time (the control path). get() and
- * Buffer's destructor: any thread that EAL knows (poll and worker threads of the Runtime are; for
- * another thread rrdk::register_thread() gives it a cache; without, it works and is slower).
+ * Threads: create(), allocate(), adopt(), and the destruction of a Memory or RegisteredMemory: one
+ * thread at a time (the control path). get() and Buffer's destructor: any thread. They are fast on
+ * threads that EAL knows, which have a cache: the Runtime's are, others by rrdk::register_thread().
  *
  *   auto memory = rrdk::must(rrdk::Memory::create({.classes = {{4096, 1024}, {1 << 20, 64}}}));
  *   rrdk::Buffer b = memory->get(1000);      // 4096 bytes of capacity
@@ -233,7 +233,12 @@ class Memory {
    * there is none. Exact only while no other thread gets or puts.
    */
   PoolAudit audit_fitting(uint32_t size) const;
-  /** True when every buffer is back in its pool. */
+  /**
+   * True when every buffer is back in its pool. Not to be expected while a Server, a
+   * ClientConnection or the Runtime lives: connections hold Receives, a Call its buffers until it
+   * is destroyed, and poll cores keep buffers for headers until ~Runtime(). Test for leaks after
+   * that, or let ~Memory() do it, which logs what is missing.
+   */
   bool whole() const;
   /** True when the arenas are made of hugepages. */
   bool on_hugepages() const noexcept;

@@ -10,7 +10,8 @@
  *   if (auto done = rrdk::rpcbind_set({kProgram, kVersion}, "10.0.0.1", 7471); !done)
  *     complain(done.error().message);      // the service works nevertheless, by its port
  *   ...
- *   rrdk::rpcbind_unset({kProgram, kVersion}, "10.0.0.1");
+ *   if (auto gone = rrdk::rpcbind_unset({kProgram, kVersion}, "10.0.0.1"); !gone)
+ *     complain(gone.error().message);
  *
  *   // Client
  *   auto port = rrdk::rpcbind_lookup({kProgram, kVersion}, {.host = "10.0.0.1"});

@@ -15,16 +15,19 @@
  * for one core. The rest: any thread.
  *
  * Waiting: Client::connect(), Call::submit_and_wait(), ClientConnection::send_option_and_wait(),
- * Server::drain() and the destructors of Server and ClientConnection wait for the core. Called by
+ * Server::drain(), the destructors of Server and ClientConnection, ~Call() of a call in flight, and
+ * Timer::stop() and ~Timer() of another thread than the core's wait for the core. Called by
  * the thread that last polled it (or when that thread has ended, or nobody has polled it yet) they
  * poll; from others they wait, for ever if nobody polls. Never from a handler or callback. A wait
  * of 5 s for a core is logged as an error.
  *
- * Lifetime: Memory > Runtime > Server > ServerCall, and Runtime > Client > ClientConnection > Call.
- * The left of each outlives the right: destroy in the opposite order, after answering every
- * ServerCall that was kept. Buffers and RegisteredMemory are gone before their Memory. The other
- * order is a mistake, which an error in the log names, and what is destroyed too early lives on
- * until what uses it is gone: a Runtime's threads, for instance, until its last Server is.
+ * Lifetime: Memory > Runtime > Server > ServerCall; Runtime > Client; Runtime > ClientConnection;
+ * Runtime > Timer; Memory > Call. The left of each outlives the right: destroy in the opposite
+ * order, after answering every ServerCall that was kept. A Client may go before its connections,
+ * and a Call that is not in flight after its connection. Buffers and RegisteredMemory are gone
+ * before their Memory. The other order is a mistake, which an error in the log names, and what is
+ * destroyed too early lives on until what uses it is gone: a Runtime's threads, for instance, until
+ * its last Server is. A Timer is the exception: nothing catches one that outlives its Runtime.
  *
  * fork(): see rrdk/eal.h. Signals: RRDK's threads block them all but for those that a thread's own
  * fault raises (SIGSEGV and the like), so that they reach the application's threads.

@@ -203,7 +203,9 @@ struct ServerOptions {
    * Whether to accept a client, asked before it is sent anything or given any memory; null: all.
    * `peer` is what ServerCall::peer() will be: of shm "pid 4711 (uid 1000)", as the kernel says; of
    * iwarp "10.0.0.1:52114" or "[::1]:52114".
-   * On a poll core, one call at a time: it may not block, nor call into this library.
+   * On a poll core; one call at a time of each URI scheme, so of a server that listens at several
+   * schemes on several threads at once. It may not block, nor call into this library.
+   * `admit_argument` outlives the Server.
    */
   bool (*admit)(const std::string& peer, void* argument) = nullptr;
   void* admit_argument = nullptr;
@@ -324,6 +326,11 @@ class BackwardClient : public Caller {
   explicit BackwardClient(std::shared_ptr<Impl> impl);
 };
 
+/**
+ * Threads: stats() from any; all else, destruction included, from one at a time, and not from
+ * handlers or callbacks. listen() may be called several times, for several addresses; from the
+ * first one on, even if it failed, no service can be added.
+ */
 class Server {
  public:
   /**
@@ -355,6 +362,7 @@ class Server {
    * shm:PATH is a UNIX socket in the file system: PATH has at most 107 bytes, its directory exists,
    * and a socket that a dead server left there is replaced. shm:@NAME is a name in Linux's abstract
    * name space, without a file; it is gone with its server, and has no permissions.
+   * ?peer_memory=SIZE as for Client::connect(): for clients that have more than 4 GiB registered.
    *
    * iwarp://HOST[:PORT] is a TCP port of this host: 0.0.0.0 and [::] are all of its addresses; port
    * 20049 unless told, 0 for one that is free. iWARP neither encrypts nor authenticates: whoever
@@ -363,8 +371,9 @@ class Server {
    * verbs://HOST[:PORT][?...] is the RDMA device that has this address; options and port as for
    * Client::connect().
    *
-   * Errors: kBadUri (unknown scheme too), kAddressInUse, kNotFound (the directory is not there),
-   * kPermission, kUnsupported (no RDMA device, or another one than before), kSystem.
+   * Errors: kBadUri (unknown scheme too), kAddressInUse, kNotFound (the directory, or the address,
+   * is not there), kPermission, kNoMemory (verbs: locked memory), kUnsupported (no RDMA device, or
+   * another one than before), kShutdown (after drain()), kSystem.
    */
   [[nodiscard]] Result<std::string> listen(const std::string& uri);
   /** Stops accepting. Connections live on. */
@@ -378,8 +387,8 @@ class Server {
    *
    * Returns when all connections are closed; at the latest after `timeout_ms`, when it closes the
    * rest at once. How many those were is the result: 0 is a clean end. What then remains is stats()
-   * and ~Server(): it does not listen again. Waits as ~Server() does; not from a handler. If the
-   * result is not 0, handlers may still have calls, which clients may repeat at another server.
+   * and ~Server(): listen() fails with kShutdown. Waits as ~Server() does; not from a handler. If
+   * the result is not 0, handlers may still have calls, which clients may repeat at another server.
    */
   uint32_t drain(uint32_t timeout_ms);
   ServerStats stats() const;

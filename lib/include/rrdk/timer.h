@@ -7,7 +7,7 @@
  *     static_cast<Site*>(site)->renew_leases();
  *     timer.start(rrdk::Runtime::now_ns() + 1'000'000'000);       // and again in a second
  *   }
- *   auto timer = rrdk::Timer::create(*runtime, 0, beat, &site).value();
+ *   auto timer = rrdk::must(rrdk::Timer::create(*runtime, 0, beat, &site));
  *   timer->start(rrdk::Runtime::now_ns());
  *
  * A reactor of its own needs no more than it has for calls: poll() runs what is due, and when
@@ -36,7 +36,7 @@ class Timer {
   using Fire = void (*)(Timer& timer, void* argument);
 
   /**
-   * A timer of core `core`, not running. `runtime` outlives it.
+   * A timer of core `core`, not running. `runtime` outlives it, which is not checked.
    * Errors: kInvalidArgument (there is no such core, or no `fire`).
    */
   [[nodiscard]] static Result<std::unique_ptr<Timer>> create(Runtime& runtime, uint32_t core,

@@ -352,9 +352,11 @@ class Encoder {
   /** opaque<> copied out of another message. */
   void put_opaque(const ItemView& bytes) noexcept;
   /**
-   * opaque<> by reference: the count is written, the bytes stay where they are and must not change
-   * until the call or reply that carries them has ended. `bytes` is registered memory of the
-   * Encoder's Memory, or empty; fails with kInvalidMemory when Memory::contains() says no.
+   * opaque<> by reference: the count is written, the bytes stay where they are. They must not
+   * change: those of a call until it has ended, or with Call::on_released() until that is called;
+   * those of a reply until ServerCall::on_released() is called, which is later than reply()
+   * returns. `bytes` is registered memory of the Encoder's Memory, or empty; fails with
+   * kInvalidMemory when Memory::contains() says no.
    */
   void put_item(MemorySpan bytes, Ddp ddp) noexcept;
   /**
@@ -365,8 +367,8 @@ class Encoder {
   /**
    * opaque<> out of another message: by reference if it has at least 4096 bytes that lie in buffers
    * of the Encoder's Memory in a few runs, else a copy, as by put_opaque(). Bytes that are referred
-   * to must not change until the call or reply that carries them has ended; the arguments of the
-   * ServerCall that is being answered stay as they are until then. Never in a chunk of its own.
+   * to must not change for as long as put_item(MemorySpan) says; the arguments of the ServerCall
+   * that is being answered stay as they are for that time. Never in a chunk of its own.
    *
    *   call.results().put_view(call.args().get_opaque(max));  // an echo without a copy
    */
