@@ -3,38 +3,34 @@
 //
 //   tirpc_call [--seconds S] [--cpus SERVER,CLIENT]
 //
-// Prints the median round trip in microseconds and the calls a second, one at a time, as JSON.
+// Prints the median round trip in microseconds, as JSON.
 #include <netinet/in.h>
 #include <rpc/rpc.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "machine_limits.h"
+#include "tcp_limits.h"
+#include "turns.h"
 
 namespace {
 
 using namespace rrdk;
+using perf::die;
 using Clock = std::chrono::steady_clock;
 
 constexpr rpcprog_t kProgram = 0x20000099;  // of the range for users
 constexpr rpcvers_t kVersion = 1;
 constexpr timeval kPatience = {10, 0};
-
-[[noreturn]] void die(const char* what) {
-  std::fprintf(stderr, "tirpc_call: %s\n", what);
-  std::exit(1);
-}
 
 // libtirpc's xdr_void() has another type than it asks for.
 bool_t nothing(XDR*, ...) {
@@ -46,53 +42,40 @@ void answer(svc_req*, SVCXPRT* transport) {
 }
 
 // Ends with the client, however that ends.
-void serve(int listening, int cpu, pid_t client) {
+[[noreturn]] void serve(int fd, int cpu, pid_t client) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != client)
     std::exit(1);
   if (!apps::pin_to_cpu(cpu))
     die("this process may not use the server's CPU");
-  SVCXPRT* transport = svc_vc_create(listening, 0, 0);
+  SVCXPRT* transport = svc_fd_create(fd, 0, 0);
   if (transport == nullptr || !svc_reg(transport, kProgram, kVersion, answer, nullptr))
     die("libtirpc makes no server");
   svc_run();
   std::exit(1);
 }
 
-int listen_on_loopback(sockaddr_in& address) {
-  address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::listen(fd, 1) != 0 ||
-      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    die("no socket on loopback");
-  return fd;
-}
-
-void call(sockaddr_in& address, int cpu, double seconds) {
+double median_call_us(int fd, int cpu, double seconds) {
   if (!apps::pin_to_cpu(cpu))
     die("this process may not use the client's CPU");
-  int fd = RPC_ANYSOCK;
-  CLIENT* client = clnttcp_create(&address, kProgram, kVersion, &fd, 0, 0);
+  sockaddr_in server{};
+  socklen_t length = sizeof server;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&server), &length) != 0)
+    die("the server is gone");
+  CLIENT* client = clnttcp_create(&server, kProgram, kVersion, &fd, 0, 0);
   if (client == nullptr)
-    die("libtirpc does not connect");
-  const auto begin = Clock::now();
-  const auto end = begin + std::chrono::duration<double>(seconds);
-  std::vector<double> microseconds;
-  for (auto now = begin; now < end;) {
+    die("libtirpc makes no client");
+  auto now = Clock::now();
+  const auto end = now + std::chrono::duration<double>(seconds);
+  std::vector<double> took_us;
+  while (now < end) {
     if (clnt_call(client, NULLPROC, nothing, nullptr, nothing, nullptr, kPatience) != RPC_SUCCESS)
       die("a call failed");
     const auto then = std::exchange(now, Clock::now());
-    microseconds.push_back(std::chrono::duration<double, std::micro>(now - then).count());
+    took_us.push_back(std::chrono::duration<double, std::micro>(now - then).count());
   }
-  const auto middle = microseconds.begin() + static_cast<std::ptrdiff_t>(microseconds.size() / 2);
-  std::nth_element(microseconds.begin(), middle, microseconds.end());
-  std::printf("{\"p50_us\": %.3f, \"calls_per_s\": %.0f}\n", *middle,
-              static_cast<double>(microseconds.size()) / seconds);
   clnt_destroy(client);
+  return perf::quantile(std::move(took_us), 0.5);
 }
 
 }  // namespace
@@ -111,15 +94,15 @@ int main(int argc, char** argv) {
       continue;
     die("usage: tirpc_call [--seconds S] [--cpus SERVER,CLIENT]");
   }
-  sockaddr_in address;
-  const int listening = listen_on_loopback(address);
+  const apps::TcpConnection tcp;
+  if (tcp.failed())
+    die("no TCP on loopback");
   const pid_t client = ::getpid();
   const pid_t server = ::fork();
   if (server < 0)
     die("no second process");
   if (server == 0)
-    serve(listening, cpus[0], client);
-  ::close(listening);
-  call(address, cpus[1], seconds);
+    serve(tcp.far(), cpus[0], client);
+  std::printf("{\"p50_us\": %.3f}\n", median_call_us(tcp.near(), cpus[1], seconds));
   return 0;
 }

@@ -77,11 +77,14 @@ collect() {
   state[$name]=passed
   ! grep -q '^fail' "$cases" || state[$name]=failed
   show "$(cat "$logs/$name.out" 2>/dev/null)" "$(awk -F'\t' -v name="$name" -v s=$((SECONDS - began[$name])) -v cpu="$(cpu_of "$name")" '
-    { n[$1]++ } END { printf "   %s: %d passed, %d failed, %d skipped in %d s, %d s of CPU\n", name, n["pass"], n["fail"], n["skip"], s, cpu }' "$cases")"
+    { n[$1]++ } END { printf "   %s: %d passed, %d failed, %d skipped in %d s%s\n", name, n["pass"], n["fail"], n["skip"], s, cpu }' "$cases")"
 }
 
-# cpu_of NAME: seconds of CPU time that its processes took.
-cpu_of() { tr 'ms' '  ' <"$logs/$1.times" 2>/dev/null | awk '{ s += 60 * ($1 + $3) + $2 + $4 } END { print int(s + 0.5) }'; }
+# cpu_of NAME: ", N s of CPU" of a suite that came to its end.
+cpu_of() {
+  [ ! -e "$logs/$1.times" ] || tr 'ms' '  ' <"$logs/$1.times" |
+    awk '{ s += 60 * ($1 + $3) + $2 + $4 } END { printf ", %.0f s of CPU", s }'
+}
 
 # show LINES...: those that are not empty, below what a terminal has of the progress.
 show() {

@@ -160,9 +160,11 @@ void QueuePair::read_answers() {
       take_answer(r);
     else if (r.kind == Received::Kind::kOtherVersion)
       other_version_answers(r.message);
-    else if (r.kind == Received::Kind::kEnd && hello_)
+    else if (r.kind == Received::Kind::kEnd)
       connect_failed(fabric::EventType::kConnectFailed, Errc::kConnectionLost,
-                     "the server closed the connection before it answered");
+                     hello_ ? "the server closed the connection before it answered"
+                            : "what listens there closed the connection at once: a server that is "
+                              "overloaded or refuses this user, or none of ours");
     else
       connect_failed(fabric::EventType::kConnectFailed, Errc::kNotAPeer,
                      "what listens there does not speak the shm protocol");

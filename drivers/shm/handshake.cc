@@ -12,29 +12,11 @@ namespace rrdk::shm {
 namespace {
 
 constexpr size_t kMaxDescriptors = 4;
-// The most that the kernel lets a peer send at once (its SCM_MAX_FD). Those for which there is no
-// room the kernel closes, in this thread, and the close of a socket that lingers takes as long as
-// its owner likes. So there is room for all, and the janitor closes those that we have no use for.
-constexpr size_t kMostDescriptors = 253;
-
 template <size_t kCount>
 union ControlBuffer {
   cmsghdr align;
   std::array<char, CMSG_SPACE(kCount * sizeof(int))> bytes;
 };
-
-void take_descriptors(msghdr& header, uid_t sender, std::vector<PeerFd>& out) {
-  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-      continue;
-    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-      out.emplace_back(Fd(fd), sender);
-    }
-  }
-}
 
 Received::Kind kind_of(const Received& r, size_t bytes, int flags) {
   constexpr size_t kBeginning = offsetof(Message, version) + sizeof(Message::version);
@@ -73,7 +55,8 @@ Received receive_message(const PeerSocket& socket) {
     r.kind = later ? Received::Kind::kNothing : Received::Kind::kEnd;
     return r;
   }
-  take_descriptors(header, socket.user(), r.descriptors);
+  for_each_descriptor(header,
+                      [&](Fd fd) { r.descriptors.emplace_back(std::move(fd), socket.user()); });
   r.kind = kind_of(r, static_cast<size_t>(bytes), header.msg_flags);
   return r;
 }

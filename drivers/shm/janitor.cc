@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -20,6 +21,44 @@ namespace rrdk::shm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Of a socket whose owner asked for a close() that waits until all is sent: it is not waited for.
+void do_not_linger(int fd) {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  (void)::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+}
+
+// Takes a packet out of a socket, and closes the descriptors in it; false: there is none.
+bool close_next_packet(int socket) {
+  std::array<char, 4096> data;
+  union {
+    cmsghdr align;
+    std::array<char, CMSG_SPACE(kMostDescriptors * sizeof(int))> bytes;
+  } control;
+  iovec piece{data.data(), data.size()};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  header.msg_control = control.bytes.data();
+  header.msg_controllen = control.bytes.size();
+  const ssize_t bytes = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (bytes < 0 || (bytes == 0 && header.msg_controllen == 0))
+    return false;
+  for_each_descriptor(header, [](Fd fd) { do_not_linger(fd.get()); });
+  return true;
+}
+
+// Descriptors that wait in a socket of the Unix domain are closed with it, and may linger: they are
+// taken out first. The packets that a socket's queue holds are fewer.
+void close_packets(int socket) {
+  constexpr int kMostPackets = 1024;
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX)
+    return;
+  for (int i = 0; i < kMostPackets && close_next_packet(socket); ++i) {
+  }
+}
 
 constexpr uint32_t kMostThreads = 8;
 constexpr uint32_t kMostThreadsOfAUser = 4;
@@ -43,14 +82,17 @@ class Janitor {
 
   Backlog backlog(uid_t sender) {
     const std::lock_guard lock(mutex_);
-    if (waiting_ >= kManyOfAll)
-      return Backlog::kFull;
     const auto user = users_.find(sender);
     if (user == users_.end() || user->second.waiting.size() < kManyOfAUser)
       return Backlog::kFine;
     const bool stuck = user->second.closing == kMostThreadsOfAUser &&
                        Clock::now() - user->second.last_start > kLongClose;
-    return stuck ? Backlog::kBehind : Backlog::kFine;
+    return stuck ? Backlog::kStuck : Backlog::kMany;
+  }
+
+  bool full() {
+    const std::lock_guard lock(mutex_);
+    return waiting_ >= kManyOfAll;
   }
 
  private:
@@ -108,6 +150,7 @@ class Janitor {
     if (waiting_ != 0 && closing_ == threads_ && threads_ < kMostThreads)
       start();
     lock.unlock();
+    close_packets(fd.get());
     fd.reset();
     lock.lock();
     --closing_;
@@ -158,9 +201,7 @@ void PeerSocket::end() noexcept {
 void close_elsewhere(Fd fd, uid_t sender) noexcept {
   if (!fd || is_sealed_memory(fd.get()))
     return;
-  // Of a socket whose owner asked for a close() that waits until all is sent: it is not waited for.
-  const linger at_once{.l_onoff = 1, .l_linger = 0};
-  (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  do_not_linger(fd.get());
   try {
     if (Janitor* const j = janitor())
       j->take(std::move(fd), sender);
@@ -173,6 +214,11 @@ void close_elsewhere(Fd fd, uid_t sender) noexcept {
 Backlog janitor_backlog(uid_t sender) noexcept {
   Janitor* const j = janitor();
   return j == nullptr ? Backlog::kFine : j->backlog(sender);
+}
+
+bool janitor_is_full() noexcept {
+  Janitor* const j = janitor();
+  return j != nullptr && j->full();
 }
 
 }  // namespace rrdk::shm

@@ -3,8 +3,10 @@
 // descriptors). Each user's close in turn, and no user's keep all threads.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
+#include <cstring>
 #include <utility>
 
 #include "drivers/shm/mapping.h"
@@ -16,11 +18,33 @@ void close_elsewhere(Fd fd, uid_t sender) noexcept;
 
 enum class Backlog {
   kFine,
-  kBehind,  // of this user's there are closes that do not end, and many wait for them
-  kFull,    // of all users together too many wait
+  kMany,   // of this user's many wait to be closed: what it sends is read later
+  kStuck,  // and the closes before them do not end
 };
 // Whether more may be taken from processes of `sender`. Any thread.
 Backlog janitor_backlog(uid_t sender) noexcept;
+// Of all users together as many wait as may. Any thread.
+bool janitor_is_full() noexcept;
+
+// The most that the kernel lets a peer send at once (its SCM_MAX_FD). Those for which there is no
+// room the kernel closes, in the thread that receives, and the close of a socket that lingers takes
+// as long as its owner likes: whoever receives has room for all.
+constexpr size_t kMostDescriptors = 253;
+
+// Calls take(Fd) for each descriptor that a message brought.
+template <typename Take>
+void for_each_descriptor(msghdr& header, Take take) {
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+      continue;
+    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+      take(Fd(fd));
+    }
+  }
+}
 
 // A descriptor that a peer sent.
 class PeerFd {

@@ -46,6 +46,9 @@ class Visitor final : public Endpoint {
   uid_t user() const { return socket_.user(); }
 
   void on_ready() override {
+    // A packet can bring hundreds of descriptors: it stays in the socket while its user has many.
+    if (janitor_backlog(user()) != Backlog::kFine)
+      return hold();
     Received r = receive_message(socket_);
     if (r.kind == Received::Kind::kNothing)
       return;
@@ -58,7 +61,9 @@ class Visitor final : public Endpoint {
 
   void on_tick(Clock::time_point now) override {
     if (now > deadline_)
-      leave(device_.counts().handshakes_refused);
+      return leave(device_.counts().handshakes_refused);
+    if (held_ && janitor_backlog(user()) == Backlog::kFine)
+      go_on();
   }
 
  private:
@@ -76,6 +81,17 @@ class Visitor final : public Endpoint {
     device_.control().release(*this);  // the end of *this
   }
 
+  // Out of the epoll set: that would report the end of the socket again and again.
+  void hold() {
+    held_ = true;
+    device_.control().unwatch(socket_.get());
+  }
+  void go_on() {
+    held_ = false;
+    if (!device_.control().watch(*this, socket_.get(), EPOLLIN))
+      leave(device_.counts().handshakes_refused);
+  }
+
   void leave(Counters::Count& reason) {
     Counters::count(reason);
     device_.control().release(*this);  // the end of *this
@@ -86,6 +102,7 @@ class Visitor final : public Endpoint {
   PeerSocket socket_;
   Clock::time_point deadline_;
   std::list<Visitor*>::iterator place_;
+  bool held_ = false;
 };
 
 Listener::Listener(Device& device, const Address& address, ListeningSocket socket)
@@ -119,20 +136,15 @@ Listener::~Listener() {
 }
 
 void Listener::on_ready() {
+  if (janitor_is_full())
+    return acceptor_.pause();
   acceptor_.accept([this](base::Fd socket) { take(PeerSocket(std::move(socket))); },
                    [this] { return make_room(); });
 }
 
 void Listener::take(PeerSocket socket) {
-  switch (janitor_backlog(socket.user())) {
-    case Backlog::kFine:
-      break;
-    case Backlog::kBehind:
-      return Counters::count(device_.counts().visitors_refused);
-    case Backlog::kFull:
-      Counters::count(device_.counts().visitors_refused);
-      return acceptor_.pause();
-  }
+  if (janitor_backlog(socket.user()) == Backlog::kStuck)
+    return Counters::count(device_.counts().visitors_refused);
   if (device_.visitors().size() >= kMaxVisitors)
     drop_visitor();
   auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket));

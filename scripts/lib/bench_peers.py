@@ -1,9 +1,7 @@
 """Runs RRDK's testrpc and what others use in turns: see scripts/bench-peers.sh."""
 import argparse
-import contextlib
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -50,17 +48,6 @@ def run(command, **options):
     return done.stdout
 
 
-@contextlib.contextmanager
-def beside(command, cpu, **options):
-    """A process on that CPU, while the client of it runs."""
-    with subprocess.Popen(["taskset", "-c", str(cpu), *command], stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL, **options) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 class Machine:
     """How each of them is run; every measurement gives one number."""
 
@@ -86,23 +73,31 @@ class Machine:
         return {"us": result["latency_ns"]["p50"] / 1000, "rate": result["rpc_per_s"] / 1e6,
                 "GB/s": result["bytes_per_s"] / 1e9}[figure]
 
+    def beside(self, server, client, environment=None):
+        """What the client prints, each on its CPU."""
+        def pinned(cpu, command):
+            return ["taskset", "-c", *map(str, [cpu, *command])]
+        with subprocess.Popen(pinned(self.server, server), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              env=environment) as process:
+            try:
+                self.wait_for(PORT)
+                return run(pinned(self.client, client), env=environment)
+            finally:
+                process.kill()
+
     def ucx(self, transport, figure, test, *options):
         environment = {**os.environ, "UCX_LOG_LEVEL": "error", **{
             "shm": {"UCX_TLS": "posix,cma,self"},
             "tcp": {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}}[transport]}
-        with beside(["ucx_perftest", "-p", str(PORT)], self.server, env=environment):
-            self.wait_for(PORT)
-            out = run(["taskset", "-c", self.client, "ucx_perftest", "127.0.0.1", "-p", PORT, "-t", test, "-f",
-                       "-v", *options], env=environment)
+        server = ["ucx_perftest", "-p", PORT]
+        out = self.beside(server, [*server, "127.0.0.1", "-t", test, "-f", "-v", *options], environment)
         line = dict(zip(*(row.split(",") for row in out.strip().splitlines()[-2:])))
         return {"us": 2 * float(line["50.0_percentile_lat"]), "rate": float(line["overall_mr"]) / 1e6,
                 "GB/s": float(line["overall_bw"]) * 2**20 / 1e9}[figure]
 
     def libfabric(self, provider, endpoint, size, iterations):
-        common = ["-p", provider, "-e", endpoint, "-I", str(iterations), "-S", str(size)]
-        with beside(["fi_pingpong", *common, "-B", str(PORT)], self.server):
-            self.wait_for(PORT)
-            out = run(["taskset", "-c", self.client, "fi_pingpong", *common, "-P", PORT, "127.0.0.1"])
+        common = ["fi_pingpong", "-p", provider, "-e", endpoint, "-I", iterations, "-S", size]
+        out = self.beside([*common, "-B", PORT], [*common, "-P", PORT, "127.0.0.1"])
         names, values = (row.split() for row in out.strip().splitlines()[-2:])
         return 2 * float(dict(zip(names, values))["usec/xfer"])
 
@@ -167,9 +162,6 @@ def measure(contenders, rounds):
 def main():
     args = arguments()
     machine = Machine(args)
-    missing = [tool for tool in ("taskset", "ucx_perftest", "fi_pingpong") if shutil.which(tool) is None]
-    if missing:
-        print(f"not installed, left out: {', '.join(missing)}")
     rows = []
     for title, unit, more_is_better, contenders in cases(machine):
         print(f"\n{title}")
@@ -186,7 +178,8 @@ def main():
                     f"   ours is {statistics.median(ratios):.2f} times as fast ({ratios[0]:.2f} to {ratios[-1]:.2f})"
                 print(f"  {name:34} {statistics.median(figures):9.2f} {'M/s' if unit == 'rate' else unit}{spread}",
                       flush=True)
-            rows.append({"case": title, "name": name, "unit": unit, "figures": figures})
+            outcome = "left_out" if isinstance(figures, str) else "figures"
+            rows.append({"case": title, "name": name, "unit": unit, outcome: figures})
     if args.json:
         Path(args.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
 

@@ -46,7 +46,7 @@ struct Client {
   bool good = false;
 };
 
-uint32_t exercises() {
+uint32_t exercise_rounds() {
   return emulated() ? 40 : 200;
 }
 
@@ -55,7 +55,7 @@ bool exercise(const std::string& uri) {
   if (!client.good)
     return false;
   const Offer& offer = client.offer;
-  for (uint32_t i = 0; i < exercises(); ++i) {
+  for (uint32_t i = 0; i < exercise_rounds(); ++i) {
     std::fill_n(client.buffer.data(), 2 * kSize, static_cast<std::byte>(i));
     if (!client.run(access_wr(1, Op::kWrite, client.buffer.first(kSize), offer.write_key,
                               offer.write_address)) ||
@@ -196,8 +196,8 @@ TEST_P(TwoProcesses, ExchangeMessagesAndMemory) {
   auto qp = accept();
   serve(*qp, [&] { return server_.has_event(EventType::kDisconnected); });
   EXPECT_TRUE(peer.succeeded());
-  EXPECT_EQ(messages_, exercises());
-  EXPECT_EQ(memory_.data()[kSize], static_cast<std::byte>(exercises() - 1));
+  EXPECT_EQ(messages_, exercise_rounds());
+  EXPECT_EQ(memory_.data()[kSize], static_cast<std::byte>(exercise_rounds() - 1));
 }
 
 TEST_P(TwoProcesses, DeathOfAClientUnderLoad) {

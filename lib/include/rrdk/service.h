@@ -205,15 +205,15 @@ struct Procedure {
    * call of this procedure is then answered from the duplicate request cache, see ReplayOptions.
    */
   bool idempotent = true;
-  /** Passed to the handler instead of Service::context, unless null; lives as long as the Binding.
-   */
+  /** Passed to the handler instead of Service::context, unless null; outlives what that does. */
   void* context = nullptr;
 };
 
 struct Service {
   const Binding* binding;  ///< outlives the Server, or the Client and its connections
   std::span<const Procedure> procedures;  ///< copied; procedure 0 may be left out: NULL is answered
-  void* context = nullptr;  ///< passed to handlers, see also Procedure; lives as long as `binding`
+  void* context =
+      nullptr;  ///< passed to handlers, see also Procedure; outlives what `binding` does
 };
 
 }  // namespace rrdk

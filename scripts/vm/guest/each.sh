@@ -24,13 +24,13 @@ for case in "$@"; do
   tail -n +1 -f -s 0.1 --pid $! "$output"
   wait $!
   status=$?
-  last=$(sed -n 's/^\[  FAILED  \] \([^ ,]*[.][^ ,]*\).*/\1/p' "$output" | sort -u | paste -sd ' ')
-  last=$(printf '%s' "${last:-$(tail -n 1 "$output")}" | tr '\t' ' ' | cut -c -200)
+  why=$(sed -n 's/^\[  FAILED  \] \([^ ,]*[.][^ ,]*\).*/\1/p' "$output" | sort -u | paste -sd ' ')
+  why=$(printf '%s' "${why:-$(tail -n 1 "$output")}" | tr '\t' ' ' | cut -c -200)
   case $status in
     0) result=pass reason= ;;
-    77) result=skip reason=$last ;;
+    77) result=skip reason=$why ;;
     124 | 137) result=fail reason="took more than $seconds s, or was killed" ;;
-    *) result=fail reason="exit status $status: $last" ;;
+    *) result=fail reason="exit status $status: $why" ;;
   esac
   [ $result != fail ] || failed=1
   printf '%s\t%s\t%s\n' "$result" "$name" "$reason" >>"$results"

@@ -325,20 +325,28 @@ class SlowClose {
     while (::send(fd.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
     }
   }
-  // Puts it into the queue of a socket, and returns that: what closes it closes both.
-  Fd wrapped() {
-    int ends[2];
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-    const Fd sender(ends[1]);
-    const int slow = fd.get();
-    EXPECT_EQ(send_message(sender.get(), {}, std::span(&slow, 1)), SendResult::kSent);
-    fd.reset();
-    return Fd(ends[0]);
+  // Puts it into the queue of a socket, and that into the queue of another, and returns this: what
+  // closes it closes all, and does not find what lingers.
+  Fd wrapped() { return wrap(wrap(std::move(fd))); }
+
+  // Whether the other end knows that the connection is over.
+  bool is_reset() const {
+    pollfd far = {far_.get(), 0, 0};
+    return ::poll(&far, 1, 0) == 1 && (far.revents & POLLERR) != 0;
   }
 
   Fd fd;
 
  private:
+  static Fd wrap(Fd inner) {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    const Fd sender(ends[1]);
+    const int slow = inner.get();
+    EXPECT_EQ(send_message(sender.get(), {}, std::span(&slow, 1)), SendResult::kSent);
+    return Fd(ends[0]);
+  }
+
   Fd far_;
 };
 
@@ -394,6 +402,32 @@ TEST_F(Descriptors, OfAPacketThatIsNoneAreClosedEvenIfTheyLinger) {
                          [&] { return open_descriptors() <= descriptors_ + 1; }));  // the far end
 }
 
+TEST_F(Descriptors, OfPacketsThatAreNotReadAreClosedEvenIfTheyLinger) {
+  SlowClose slow;
+  auto peer = send_junk({null_.get()});  // costs the peer its connection
+  const int unread = slow.fd.get();
+  ASSERT_EQ(send_message(peer->socket.get(), {}, std::span(&unread, 1)), SendResult::kSent);
+  slow.fd.reset();  // the one on its way is the last
+  take_junk();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+}
+
+// A user's visitors wait while many descriptors of that user do: none is sent away.
+TEST_F(Descriptors, OfManyPacketsAtOnceCostNoHonestVisitor) {
+  constexpr int kPackets = 60;
+  std::vector<std::unique_ptr<RawPeer>> junk;
+  for (int i = 0; i < kPackets; ++i)
+    junk.push_back(send_junk(std::vector<int>(250, null_.get())));
+  RawPeer honest(honest_.server, honest_.uri);
+  ASSERT_TRUE(pump_until({&honest_.server},
+                         [&] { return honest_.server.counter("handshakes_refused") >= kPackets; }));
+  honest.establish();
+  EXPECT_EQ(honest_.server.counter("visitors_refused"), 0u);
+  EXPECT_EQ(honest_.server.counter("visitors_dropped"), 0u);
+  junk.clear();
+  expect_bystanders_unharmed();
+}
+
 TEST_F(Descriptors, ThatTakeLongToCloseHoldUpNoOthers) {
   SlowClose slow;
   {
@@ -403,8 +437,9 @@ TEST_F(Descriptors, ThatTakeLongToCloseHoldUpNoOthers) {
     take_junk();
   }
   take_junk(std::vector<int>(200, null_.get()));
+  constexpr int kLeft = 2;  // the far end, and the socket in whose queue the slow one waits
   EXPECT_TRUE(
-      pump_until({&honest_.server}, [&] { return open_descriptors() <= descriptors_ + 1; }));
+      pump_until({&honest_.server}, [&] { return open_descriptors() <= descriptors_ + kLeft; }));
 }
 
 // Who has several such is not listened to until they are closed; connections that are there live
