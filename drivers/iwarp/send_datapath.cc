@@ -185,7 +185,8 @@ WcStatus QueuePair::check(const fabric::SendWr& wr, uint64_t& length) noexcept {
     length += span.length;
     good = good && memory.contains(span);
   }
-  good = good && length <= (wr.copied ? kMaxCopied : device_.capabilities().max_message);
+  const bool is_copy = wr.copied && wr.op != Op::kBindKey;
+  good = good && length <= (is_copy ? kMaxCopied : device_.capabilities().max_message);
   return good ? WcStatus::kSuccess : WcStatus::kLocalProtection;
 }
 
@@ -221,7 +222,7 @@ void QueuePair::pop_record() noexcept {
 
 void QueuePair::drop_reported() noexcept {
   while (head_ != tail_ && record(head_).done &&
-         (record(head_).copied ||
+         ((record(head_).copied && record(head_).status == WcStatus::kFlushed) ||
           (!record(head_).signaled && record(head_).status == WcStatus::kSuccess)))
     pop_record();
 }

@@ -44,7 +44,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   uint32_t taken = 0;
   for (; taken < wrs.size(); ++taken) {
     const fabric::SendWr& wr = wrs[taken];
-    if (wr.copied && send_copy(wr)) [[likely]]
+    if (wr.copied && wr.op != Op::kBindKey && send_copy(wr)) [[likely]]
       continue;
     if (sends_full())
       break;

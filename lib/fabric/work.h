@@ -38,7 +38,8 @@ struct SendWr {
   bool signaled = true;
   // Sends of at most Capabilities::max_copied bytes, not signaled: post_send() copies the bytes, so
   // that their memory is free when it has taken the request. It completes silently when it is
-  // flushed, too; the failure that ends the connection is reported if the driver learns of it.
+  // flushed, too; the failure that ends the connection is reported if the driver learns of it. The
+  // same goes for a kBindKey that such a Send follows.
   bool copied = false;
   uint8_t num_sges = 0;
   uint32_t key = 0;             // kRead, kWrite: the peer's; kBindKey, kInvalidateKey: ours

@@ -57,7 +57,21 @@ uint32_t encoded_length(const Header& header);
 uint32_t encode_option(const Header& header, std::span<const std::byte> data,
                        std::span<std::byte> out);
 
-// An RDMA_MSG with three empty lists and nothing to invalidate: min_header(wire) bytes.
-void encode_plain(Wire wire, Direction direction, uint32_t xid, uint32_t credits, std::byte* out);
+// What an RDMA_MSG says in front of its lists.
+struct Start {
+  Wire wire;
+  Direction direction;
+  uint32_t xid;
+  uint32_t credits;
+  uint32_t invalidate;  // 0: none; version 1 says nothing of it
+};
+
+// With three empty lists: min_header(wire) bytes.
+void encode_plain(const Start& start, std::byte* out);
+
+// With one segment, in the Read list or as a Write chunk: so many bytes more.
+constexpr uint32_t kOneSegmentBytes = 24;
+void encode_one_read(const Start& start, uint32_t position, const Segment& segment, std::byte* out);
+void encode_one_write(const Start& start, const Segment& segment, std::byte* out);
 
 }  // namespace rrdk::proto

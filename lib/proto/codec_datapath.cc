@@ -51,6 +51,23 @@ std::optional<Plain> match_plain(std::span<const std::byte> message, const Versi
   return Plain{xdr::load_u32(p), xdr::load_u32(p + 8), *wire, static_cast<Direction>(type)};
 }
 
+namespace {
+
+Writer begin(const Start& start, std::byte* out) {
+  Writer writer(out);
+  writer.word(start.xid);
+  writer.word(version_of(start.wire));
+  writer.word(start.credits);
+  writer.word(static_cast<uint32_t>(MessageType::kMsg));
+  if (start.wire == Wire::kDraft04) {
+    writer.word(static_cast<uint32_t>(start.direction));
+    writer.word(start.invalidate);
+  }
+  return writer;
+}
+
+}  // namespace
+
 void fill_header(const Plain& plain, Header& header) {
   header.xid = plain.xid;
   header.version = version_of(plain.wire);
@@ -155,18 +172,27 @@ uint32_t encode_option(const Header& header, std::span<const std::byte> data,
   return static_cast<uint32_t>(length);
 }
 
-void encode_plain(Wire wire, Direction direction, uint32_t xid, uint32_t credits, std::byte* out) {
-  Writer writer(out);
-  writer.word(xid);
-  writer.word(version_of(wire));
-  writer.word(credits);
-  writer.word(static_cast<uint32_t>(MessageType::kMsg));
-  if (wire != Wire::kDraft04) {
-    std::memset(out + kFixedBytes, 0, kMinHeader - kFixedBytes);
-  } else {
-    writer.word(static_cast<uint32_t>(direction));
-    std::memset(out + kFixedBytes + kWord, 0, kMinHeader04 - kFixedBytes - kWord);
-  }
+void encode_plain(const Start& start, std::byte* out) {
+  Writer writer = begin(start, out);
+  writer.zeros(3);
+}
+
+void encode_one_read(const Start& start, uint32_t position, const Segment& segment,
+                     std::byte* out) {
+  Writer writer = begin(start, out);
+  writer.word(1);
+  writer.word(position);
+  writer.segment(segment);
+  writer.zeros(3);
+}
+
+void encode_one_write(const Start& start, const Segment& segment, std::byte* out) {
+  Writer writer = begin(start, out);
+  writer.word(0);
+  writer.word(1);
+  writer.word(1);
+  writer.segment(segment);
+  writer.zeros(2);
 }
 
 }  // namespace rrdk::proto

@@ -143,6 +143,39 @@ Verdict parse_reply(Cursor& in, const Limits& limits, ChunkLists& lists, Breache
   return v;
 }
 
+// Most lists that are not empty: one Read segment alone, or one Write chunk of one segment. Both
+// take nine words. False: they are others, or there is something wrong with them.
+bool parse_one_segment(Cursor& in, const Limits& limits, ChunkLists& lists) {
+  constexpr size_t kBytes = 9 * kWord;
+  constexpr size_t kEnd = kBytes - 2 * kWord;  // of the Write list, and no Reply chunk
+  if (in.left() < kBytes || (in.peek(kEnd) | in.peek(kEnd + kWord)) != 0 ||
+      std::min(limits.segments, limits.chunk_segments) == 0)
+    return false;
+  if (in.peek(0) == 0) {
+    const uint32_t length = in.peek(4 * kWord);
+    if (in.peek(kWord) != 1 || in.peek(2 * kWord) != 1 || limits.write_chunks == 0 ||
+        length > limits.write_bytes)
+      return false;
+    in.skip(3 * kWord);
+    lists.writes[0] = {0, 1, length};
+    lists.num_writes = 1;
+  } else {
+    const uint32_t position = in.peek(kWord);
+    const uint32_t length = in.peek(3 * kWord);
+    if (in.peek(0) != 1 || position % kWord != 0 || in.peek(6 * kWord) != 0 ||
+        std::min(limits.read_segments, limits.read_chunks) == 0 || length > limits.read_bytes)
+      return false;
+    in.skip(2 * kWord);
+    lists.reads[0] = {position, 0, 1, length};
+    lists.num_reads = 1;
+    lists.read_length = length;
+  }
+  lists.segments[0] = in.segment();
+  lists.num_segments = 1;
+  in.skip(lists.num_reads != 0 ? 3 * kWord : 2 * kWord);
+  return true;
+}
+
 // Positions count in the unreduced stream (V1-RL-04): it has `reduced` bytes besides the chunks,
 // and each chunk takes its length rounded up, sent with its pad or without (V1-PAD-05).
 Verdict check_positions(std::span<const ReadChunk> chunks, uint64_t reduced) {
@@ -184,6 +217,9 @@ Verdict check_nomsg(const ChunkLists& lists, Direction direction) {
 }  // namespace
 
 Verdict parse_lists(Cursor& in, const Limits& limits, ChunkLists& lists, Verdict& breach) {
+  breach = Verdict::kOk;
+  if (parse_one_segment(in, limits, lists)) [[likely]]
+    return Verdict::kOk;
   Breaches breaches;
   Verdict v = parse_reads(in, limits, lists, breaches);
   if (v == Verdict::kOk)

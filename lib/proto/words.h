@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "proto/header.h"
@@ -35,6 +36,8 @@ class Cursor {
     return s;
   }
   void skip(size_t bytes) { at_ += bytes; }
+  // The word behind `bytes` others.
+  uint32_t peek(size_t bytes) const { return xdr::load_u32(at_ + bytes); }
 
  private:
   const std::byte* at_;
@@ -49,6 +52,10 @@ class Writer {
   void word(uint32_t value) {
     xdr::store_u32(at_, value);
     at_ += kWord;
+  }
+  void zeros(size_t words) {
+    std::memset(at_, 0, words * kWord);
+    at_ += words * kWord;
   }
   void segment(const Segment& s) {
     word(s.handle);

@@ -116,6 +116,8 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
       message.pieces()[0].bytes.length < kRpcStart)
     return call.call->option != nullptr ? plan_option(call) : Plan::kTooLarge;
   xdr::store_u32(message.pieces()[0].bytes.data, call.xid);
+  if (has_one_chunk(call)) [[likely]]
+    return plan_one_chunk(call);
   Draft draft;
   if (!draft_call(call, draft))
     return Plan::kTooLarge;
@@ -150,7 +152,7 @@ void Requester::send_plain(State& call) noexcept {
   const MemorySpan& room = slots_[call.slot].room;
   const MemorySpan header{room.data, proto::min_header(link_.wire), room.region};
   xdr::store_u32(bytes.data, call.xid);
-  proto::encode_plain(link_.wire, proto::Direction::kCall, call.xid, asked, header.data);
+  proto::encode_plain({link_.wire, proto::Direction::kCall, call.xid, asked, 0}, header.data);
   call.num_offers = 0;
   call.num_results = 0;
   call.message_offers = 0;
@@ -172,6 +174,69 @@ void Requester::send_plain(State& call) noexcept {
   wr.sges[0] = header;
   wr.sges[1] = bytes;
   call.call->sent = true;
+}
+
+// Most calls that are not plain: one item that moves in a Read chunk, or room for one result, the
+// rest inline both ways. Decided here as in draft_call().
+bool Requester::has_one_chunk(const State& state) const noexcept {
+  const OutgoingCall& call = *state.call;
+  const ConnectionOptions& options = link_.options;
+  std::span<const Piece> pieces = call.message.pieces();
+  std::span<const ResultRoom> results = call.results;
+  bool reads = pieces.size() == 2 && results.empty() && pieces[1].eligible &&
+               pieces[1].bytes.length >= std::max(options.chunk_threshold, 1u) &&
+               link_.peer.read_chunks != 0;
+  bool writes = pieces.size() == 1 && results.size() == 1 && results[0].spans.size() == 1 &&
+                results[0].spans[0].length != 0 && state.rooms != 0 && link_.peer.write_chunks != 0;
+  if (!(reads || writes) || call.force_long || call.no_ddp || state.reply_extra != 0 ||
+      link_.rfc5666.reads_replies || link_.rfc5666.align != 0 || options.pad_write_chunks ||
+      link_.peer.segments == 0 || !link_.offers_chunks())
+    return false;
+  const uint32_t least = proto::min_header(link_.wire);
+  const uint32_t reply = least + (writes ? proto::kOneSegmentBytes : 0);
+  return least + proto::kOneSegmentBytes + pieces[0].bytes.length <= link_.calls.send &&
+         reply + call.max_reply <= link_.calls.receive && call.max_reply <= options.max_reply &&
+         call.message.stream_length() <= options.max_call;
+}
+
+Requester::Plan Requester::plan_one_chunk(State& call) noexcept {
+  static_assert(proto::kMinHeader04 + proto::kOneSegmentBytes <= kCallHeaderRoom - 2 * kPadRoom);
+  uint32_t key = 0;
+  if (!link_.keys.reserve_keys({&key, 1})) [[unlikely]]
+    return Plan::kWait;
+  const OutgoingCall& out = *call.call;
+  std::span<const Piece> pieces = out.message.pieces();
+  const bool writes = !out.results.empty();
+  const Rights rights = writes ? Rights::kRemoteWrite : Rights::kRemoteRead;
+  const MemorySpan& span = writes ? out.results[0].spans[0] : pieces[1].bytes;
+  call.offers[0] = {span, link_.keys.name_key(key, span, rights), rights, false};
+  call.num_offers = 1;
+  call.message_offers = 0;
+  call.num_results = writes;
+  call.result_first[0] = !writes;
+  call.result_first[1] = 1;
+  call.reply_first = 1;
+
+  const uint32_t least = proto::min_header(link_.wire);
+  call.inline_reply = least + (writes ? proto::kOneSegmentBytes : 0) + out.max_reply;
+  const MemorySpan& room = slots_[call.slot].room;
+  call.plan.sges[0] = {room.data, least + proto::kOneSegmentBytes, room.region};
+  call.plan.sges[1] = pieces[0].bytes;
+  call.plan.num_sges = 2;
+  const proto::Start start = {link_.wire, proto::Direction::kCall, call.xid, asked,
+                              key_to_offer(call)};
+  if (writes)
+    proto::encode_one_write(start, call.offers[0].segment(), room.data);
+  else
+    proto::encode_one_read(start, pieces[0].bytes.length, call.offers[0].segment(), room.data);
+  return Plan::kReady;
+}
+
+// One handle per call at most is the peer's to invalidate; the others we invalidate ourselves
+// (V2D4-RINV-10). None where the device's keys can not be invalidated by a Send (draft-04 sections
+// 3 and 6.2.3).
+uint32_t Requester::key_to_offer(const State& call) const noexcept {
+  return link_.options.takes_invalidations && call.num_offers != 0 ? call.offers[0].key : 0;
 }
 
 // Bytes of the segment that a responder may want for the pad of what it writes (V1-PAD-13).
@@ -409,10 +474,7 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
   lists.has_reply = draft.reply_segments != 0;
   if (lists.has_reply)
     lists.reply = {call.reply_first, static_cast<uint16_t>(draft.reply_segments), 0};
-  // One handle per call at most; the others we invalidate ourselves (V2D4-RINV-10). None where the
-  // device's keys can not be invalidated by a Send (draft-04 sections 3 and 6.2.3).
-  header.invalidate =
-      link_.options.takes_invalidations && call.num_offers != 0 ? call.offers[0].key : 0;
+  header.invalidate = key_to_offer(call);
   const MemorySpan& room = call.plan.sges[0];
   proto::encode(header, {room.data, room.length});
 }

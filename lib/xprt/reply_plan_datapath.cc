@@ -105,32 +105,75 @@ uint32_t Responder::key_to_invalidate(const proto::Header& call) noexcept {
   return 0;
 }
 
-// Most replies: one short run of bytes, to a call that offered nothing, and nothing else waits to
-// be sent. Planned as below, and posted at once. False: it is not so.
+// Most replies: one short run of bytes, to a call that left no room for anything else, and nothing
+// else waits to be sent. Planned as below, and posted at once. False: it is not so.
 bool Responder::send_plain(Incoming& call) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
   const proto::Header& header = call.header;
-  if ((header.lists.num_segments | header.lists.num_writes | header.invalidate) != 0 ||
-      header.lists.has_reply || pieces.size() != 1 || pieces[0].item || !link_.up() ||
-      !link_.sends.idle() || link_.sends.free_slots() == 0)
+  if (header.lists.num_writes != 0 || header.lists.has_reply || pieces.size() != 1 ||
+      pieces[0].item || !link_.up() || !link_.sends.idle() || link_.sends.free_slots() == 0)
     return false;
   const uint32_t header_length = proto::min_header(header.wire);
   const uint32_t length = header_length + pieces[0].bytes.length;
   if (length > send_threshold(call))
     return false;
-  proto::encode_plain(header.wire, proto::Direction::kReply, header.xid,
-                      grant.on_answer(link_.receives_for_calls()), call.room.data);
-  SendWr& wr = length <= link_.options.max_copied ? link_.sends.append_copied(call.job, Op::kSend)
-                                                  : link_.sends.append(call.job, Op::kSend, true);
-  wr.invalidate_key = 0;
+  const uint32_t credits = grant.on_answer(link_.receives_for_calls());
+  proto::encode_plain({header.wire, proto::Direction::kReply, header.xid, credits, 0},
+                      call.room.data);
+  send_reply(call, {call.room.data, header_length, call.room.region}, pieces[0].bytes,
+             length <= link_.options.max_copied);
+  return true;
+}
+
+// The same with one result, in a Write chunk of one segment. It is in use until the Write is
+// reported; the Send reports that if it is not copied.
+bool Responder::send_with_result(Incoming& call) noexcept {
+  std::span<const Piece> pieces = call.reply.pieces();
+  const ChunkLists& lists = call.header.lists;
+  if (lists.num_writes != 1 || lists.has_reply || pieces.size() != 2 || pieces[0].item ||
+      !pieces[1].eligible || !link_.up() || !link_.sends.idle() || link_.sends.free_slots() < 2)
+    return false;
+  const WriteChunk& chunk = lists.writes[0];
+  const MemorySpan& result = pieces[1].bytes;
+  const uint32_t header_length = proto::min_header(call.header.wire) + proto::kOneSegmentBytes;
+  if (chunk.count != 1 || result.length == 0 || result.length > chunk.length ||
+      header_length + pieces[0].bytes.length > send_threshold(call))
+    return false;
+  const bool copied = header_length + pieces[0].bytes.length <= link_.options.max_copied;
+  const proto::Segment& room = lists.segments[chunk.first];
+  const uint32_t credits = grant.on_answer(link_.receives_for_calls());
+  // Only calls offer handles (V2D4-RINV-09).
+  proto::encode_one_write(
+      {call.header.wire, proto::Direction::kReply, call.header.xid, credits, /*invalidate=*/0},
+      {room.handle, result.length, room.offset}, call.room.data);
+  SendWr& wr = link_.sends.append(call.job, Op::kWrite, copied);
+  wr.key = room.handle;
+  wr.remote_address = room.offset;
+  wr.num_sges = 1;
+  wr.sges[0] = result;
+  link_.counters.bytes_written += result.length;
+  turn.charge(result.length);
+  send_reply(call, {call.room.data, header_length, call.room.region}, pieces[0].bytes, copied);
+  return true;
+}
+
+// There is room for it in the send queue.
+void Responder::send_reply(Incoming& call, MemorySpan header, const MemorySpan& bytes,
+                           bool copied) noexcept {
+  const proto::Header& offered = call.header;
+  const uint32_t key =
+      (offered.lists.num_segments | offered.invalidate) == 0 ? 0 : key_to_invalidate(offered);
+  const Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
+  SendWr& wr =
+      copied ? link_.sends.append_copied(call.job, op) : link_.sends.append(call.job, op, true);
+  wr.invalidate_key = key;
   wr.num_sges = 2;
-  wr.sges[0] = {call.room.data, header_length, call.room.region};
-  wr.sges[1] = pieces[0].bytes;
+  wr.sges[0] = header;
+  wr.sges[1] = bytes;
   call.state = CallState::kReplying;
   ++link_.counters.replies_sent;
-  if (header.wire == proto::Wire::kDraft04)
+  if (offered.wire == proto::Wire::kDraft04)
     link_.properties->announce();
-  return true;
 }
 
 // Changes nothing that a second try would need before it has all the memory it takes.

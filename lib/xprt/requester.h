@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/header.h"
+#include "proto/codec.h"
 #include "xprt/credits.h"
 #include "xprt/link.h"
 #include "xprt/outgoing_call.h"
@@ -152,6 +152,9 @@ class Requester {
   Plan plan_call(State& call) noexcept;
   bool is_plain(const State& call) const noexcept;
   void send_plain(State& call) noexcept;
+  bool has_one_chunk(const State& call) const noexcept;
+  Plan plan_one_chunk(State& call) noexcept;
+  uint32_t key_to_offer(const State& call) const noexcept;
   bool draft_call(const State& call, Draft& draft) const noexcept;
   uint32_t pad_of(const ResultRoom& room) const noexcept;
   void pad(const State& call, Draft& draft) noexcept;

@@ -193,11 +193,13 @@ void Requester::pump() noexcept {
 }
 
 bool Requester::emit_call(State& call) noexcept {
+  const bool copied = call.plan.length() <= link_.options.max_copied;
   for (; call.bound < call.num_offers; ++call.bound) {
     if (link_.sends.free_slots() == 0)
       return false;
     const Offer& offer = call.offers[call.bound];
-    SendWr& wr = link_.sends.append(call.send_job, Op::kBindKey, false);
+    SendWr& wr = copied ? link_.sends.append_copied(call.send_job, Op::kBindKey)
+                        : link_.sends.append(call.send_job, Op::kBindKey, false);
     wr.key = offer.key;
     wr.rights = offer.rights;
     wr.num_sges = 1;
@@ -205,8 +207,6 @@ bool Requester::emit_call(State& call) noexcept {
   }
   if (link_.sends.free_slots() == 0)
     return false;
-  // Not behind Binds, which only a request that is signaled reports as done.
-  bool copied = call.num_offers == 0 && call.plan.length() <= link_.options.max_copied;
   call.plan.fill(copied ? link_.sends.append_copied(call.send_job, Op::kSend)
                         : link_.sends.append(call.send_job, Op::kSend, true));
   call.call->sent = true;

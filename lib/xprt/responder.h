@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "proto/header.h"
+#include "proto/codec.h"
 #include "rrdk/extensions.h"
 #include "xprt/credits.h"
 #include "xprt/incoming_call.h"
@@ -157,6 +157,8 @@ class Responder {
   // reply_plan_datapath.cc
   uint32_t key_to_invalidate(const proto::Header& call) noexcept;
   bool send_plain(Incoming& call) noexcept;
+  bool send_with_result(Incoming& call) noexcept;
+  void send_reply(Incoming& call, MemorySpan header, const MemorySpan& bytes, bool copied) noexcept;
   // kNoRoom: `error` says what is missing.
   Plan plan_reply(Incoming& call, proto::ErrorBody& error) noexcept;
 

@@ -280,7 +280,7 @@ void Responder::reply(Incoming& call) noexcept {
     if (call.receive && (in_hand_.call == &call || link_.receives.has_bare()))
       return_receive(call);
   }
-  if (wait_room_.empty() && send_plain(call)) [[likely]]
+  if (wait_room_.empty() && (send_plain(call) || send_with_result(call))) [[likely]]
     return;
   proto::ErrorBody error;
   Plan plan = wait_room_.empty() ? plan_reply(call, error) : Plan::kWait;

@@ -13,8 +13,8 @@
 namespace rrdk::xprt {
 
 // A chain of work requests that is posted in order, piece by piece if the queue is short. Only its
-// last request is signaled, and the last before the queue is full; one that is a single copied Send
-// completes when it is posted (SendWr::copied).
+// last request is signaled, and the last before the queue is full; one that is a copied Send,
+// behind Binds or not, completes when that is posted (SendWr::copied).
 struct Job {
   WorkTag tag;
   Job* next = nullptr;
@@ -44,8 +44,8 @@ class SendQueue {
   uint32_t free_slots() const noexcept { return free_; }
   // Adds one request of `job`'s chain; free_slots() > 0. The caller fills in the rest.
   fabric::SendWr& append(Job& job, fabric::Op op, bool last) noexcept;
-  // The same for the one Send of a job, which may be copied. One in some is signaled all the same:
-  // its completion frees the slots of those before it.
+  // The same for a job that ends in a Send that may be copied: its Binds, and the Send. One request
+  // in some is signaled all the same: its completion frees the slots of those before it.
   fabric::SendWr& append_copied(Job& job, fabric::Op op) noexcept;
   // A signaled request of a chain completed: its slots and those before it are free.
   void complete(Job& job) noexcept;
@@ -76,6 +76,8 @@ class SendQueue {
   uint32_t done() const noexcept { return covers_first_ + reads_done_ + copied_done_; }
 
  private:
+  void note_copied(Job& job) noexcept;
+
   WorkList<fabric::SendWr> list_;
   uint32_t read_share_;
   uint32_t read_limit_ = 0;

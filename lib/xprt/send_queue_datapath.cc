@@ -54,6 +54,17 @@ SendWr& SendQueue::append_copied(Job& job, Op op) noexcept {
     return append(job, op, true);
   --free_;
   ++unsignaled_;
+  if (op != Op::kBindKey)
+    note_copied(job);
+  SendWr& wr = list_.append();
+  wr.wr_id = silent_.id();
+  wr.op = op;
+  wr.signaled = false;
+  wr.copied = true;
+  return wr;
+}
+
+void SendQueue::note_copied(Job& job) noexcept {
   job.number = list_.appended();
   job.next_copied = nullptr;
   ++job.signals;
@@ -62,12 +73,6 @@ SendWr& SendQueue::append_copied(Job& job, Op op) noexcept {
   else
     last_copied_->next_copied = &job;
   last_copied_ = &job;
-  SendWr& wr = list_.append();
-  wr.wr_id = silent_.id();
-  wr.op = op;
-  wr.signaled = false;
-  wr.copied = true;
-  return wr;
 }
 
 void SendQueue::complete(Job& job) noexcept {

@@ -366,6 +366,51 @@ TEST_P(Access, BindingAKeyThatIsNotOursIsALocalError) {
             WcStatus::kLocalProtection);
 }
 
+// What a copied Send follows is no message of its own, however short, and reports as little, unless
+// it fails.
+TEST_P(Access, ByAKeyWhoseBindIsNotReported) {
+  if (pair_.can().max_copied == 0)
+    GTEST_SKIP() << "this driver copies no Sends when they are posted";
+  Buffer told = test_memory().get(kSize);
+  const auto bind_and_send = [&](MemorySpan span) {
+    uint32_t key = 0;
+    EXPECT_TRUE(pair_.server_qp->reserve_keys({&key, 1}));
+    key = pair_.server_qp->name_key(key, span, Rights::kRemoteRead);
+    std::memcpy(told.data(), &key, sizeof key);
+    std::array<SendWr, 2> wrs = {bind_wr(1, key, span, Rights::kRemoteRead),
+                                 send_wr(2, {told.first(sizeof key)})};
+    for (SendWr& wr : wrs) {
+      wr.signaled = false;
+      wr.copied = true;
+    }
+    EXPECT_EQ(pair_.server_qp->post_send(wrs), wrs.size());
+    return key;
+  };
+  for (const uint32_t length : {1u, 60u, kSize}) {
+    pair_.post_receives(*pair_.client_qp, 1);
+    const MemorySpan span = {exposed().data, length, exposed().region};
+    const uint32_t key = bind_and_send(span);
+    ASSERT_TRUE(pair_.pump_until([&] { return !pair_.client.completions.empty(); }));
+    EXPECT_EQ(pair_.client.take_completions()[0].byte_length, sizeof key);
+    EXPECT_EQ(pair_.run(access_wr(3, Op::kRead, local_.first(length), key, base())).status,
+              WcStatus::kSuccess);
+    EXPECT_EQ(local_.data()[length - 1], kMark);
+  }
+  pair_.server_qp->disconnect();
+  bind_and_send(exposed());
+  EXPECT_EQ(pair_.run(pair_.server, *pair_.server_qp, send_wr(4, {told.first(4)})).wr_id, 4u);
+  EXPECT_TRUE(pair_.server.take_completions().empty());
+}
+
+TEST_P(Access, ABindThatFailsIsReportedInFrontOfACopiedSend) {
+  if (pair_.can().max_copied == 0)
+    GTEST_SKIP() << "this driver copies no Sends when they are posted";
+  SendWr wr = bind_wr(1, 0x12345678, exposed(), Rights::kRemoteRead);
+  wr.signaled = false;
+  wr.copied = true;
+  EXPECT_EQ(pair_.run(pair_.server, *pair_.server_qp, wr).status, WcStatus::kLocalProtection);
+}
+
 // Whoever closes takes its keys along; that is no mistake of its.
 TEST_P(Access, AfterThePeerHasClosedIsNotRefusedButLost) {
   Buffer mine = test_memory().get(kSize);

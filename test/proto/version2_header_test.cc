@@ -43,9 +43,9 @@ const Wire kDrafts[] = {Wire::kDraft00, Wire::kDraft04};
 // Shows: V2D0-HDR-01, V2D0-HDR-03, V2D4-HDR-01, V2D4-HDR-03, V2D4-HDR-06, V2X-04
 TEST(Version2Header, ACallWithoutChunksHasTheseWords) {
   std::byte plain[kMinHeader04];
-  encode_plain(Wire::kDraft04, Direction::kCall, kXid, 32, plain);
+  encode_plain({Wire::kDraft04, Direction::kCall, kXid, 32, 0}, plain);
   EXPECT_TRUE(std::ranges::equal(plain, to_bytes({kXid, 2, 32, 0, 0, 0, 0, 0, 0})));
-  encode_plain(Wire::kDraft00, Direction::kCall, kXid, 32, plain);
+  encode_plain({Wire::kDraft00, Direction::kCall, kXid, 32, 0}, plain);
   EXPECT_TRUE(std::ranges::equal(std::span(plain).first(28), to_bytes({kXid, 2, 32, 0, 0, 0, 0})));
 
   for (Wire wire : kDrafts) {
