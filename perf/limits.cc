@@ -1,13 +1,17 @@
 // This machine's limits, as testrpc puts them beside its results: the cache-line round trip between
-// each two CPUs, and memcpy's bandwidth by size and number of buffers; and what TCP on loopback can
-// do, beside which scripts/compare-iwarp.py puts testrpc over iWARP.
+// each two CPUs, and memcpy's bandwidth by size and number of buffers; how many messages two CPUs
+// can copy from each other; and what TCP on loopback can do, beside which scripts/compare-iwarp.py
+// puts testrpc over iWARP.
 //
 //   limits              all of it
 //   limits tcp [CPU CPU]   TCP alone, between these two CPUs
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "machine_limits.h"
@@ -55,6 +59,74 @@ void print_copies() {
   }
 }
 
+constexpr uint64_t kInFlight = 8;
+constexpr uint64_t kHandoverNs = 200'000'000;
+constexpr size_t kHandoverBytes = 16u << 20;  // of all buffers together, at most
+
+// What an echo of a long message is at best: the far CPU copies what the near one has, and the near
+// one copies that copy. The far one writes to its buffers in turn, which the near one has read.
+class Handover {
+ public:
+  Handover(size_t size, size_t buffers) : size_(size), far_(size * buffers), buffers_(buffers) {}
+
+  double per_second(int far_cpu) {
+    std::thread far([this, far_cpu] {
+      pin_to_cpu(far_cpu);
+      serve();
+    });
+    const uint64_t start = clock_ns();
+    uint64_t taken = 0;
+    uint64_t elapsed;
+    for (; (elapsed = clock_ns() - start) < kHandoverNs;) {
+      asked_.value.store(taken + kInFlight, std::memory_order_release);
+      for (; taken != given_.value.load(std::memory_order_acquire); ++taken)
+        std::memcpy(&near_[(kInFlight + taken % kInFlight) * size_],
+                    &far_[taken % buffers_ * size_], size_);
+    }
+    over_ = true;
+    far.join();
+    return static_cast<double>(taken) * 1e9 / static_cast<double>(elapsed);
+  }
+
+ private:
+  void serve() {
+    for (uint64_t given = 0; !over_;) {
+      if (given == asked_.value.load(std::memory_order_acquire))
+        continue;
+      std::memcpy(&far_[given % buffers_ * size_], &near_[given % kInFlight * size_], size_);
+      given_.value.store(++given, std::memory_order_release);
+    }
+  }
+
+  PingLine asked_, given_;  // counts, in lines of their own
+  std::atomic<bool> over_ = false;
+  size_t size_;
+  std::vector<std::byte> near_ = std::vector<std::byte>(2 * kInFlight * size_, std::byte{1});
+  std::vector<std::byte> far_;
+  size_t buffers_;
+};
+
+void print_handovers(int far_cpu) {
+  constexpr std::array<size_t, 4> buffers = {8, 16, 32, 256};
+  std::printf(
+      "\nmessages copied there and back, %llu at a time, thousands a second, by so many "
+      "buffers there\n%9s",
+      static_cast<unsigned long long>(kInFlight), "bytes");
+  for (size_t n : buffers)
+    std::printf("%8zu", n);
+  std::printf("\n");
+  for (size_t size : {4u << 10, 16u << 10, 64u << 10, 1u << 20}) {
+    std::printf("%9zu", size);
+    for (size_t n : buffers) {
+      if (size * n > kHandoverBytes)
+        break;
+      std::printf("%8.0f", Handover(size, n).per_second(far_cpu) / 1e3);
+      std::fflush(stdout);
+    }
+    std::printf("\n");
+  }
+}
+
 constexpr size_t kBulk = 1u << 20;
 constexpr uint64_t kTcpNs = 500'000'000;
 
@@ -84,5 +156,7 @@ int main(int argc, char** argv) {
   print_round_trips(cpus);
   pin_to_cpu(cpus.front());
   print_copies();
+  if (cpus.size() > 1)
+    print_handovers(cpus.back());
   print_tcp(ends);
 }
