@@ -66,6 +66,49 @@ TEST_F(CopiedSends, WhatIsLongerIsReported) {
   EXPECT_EQ(signaled(*b), 1u);
 }
 
+// The Bind reports as little as the Send behind it.
+TEST_F(CopiedSends, CallsWithAReadChunkEndWithoutACompletionToo) {
+  connect();
+  const std::vector<Item> items = {{4096, true}};
+  serve(items, {});
+  OutgoingCall call;
+  write(call.message, 0, 0, items);
+  a->engine->submit(call);
+  run();
+  EXPECT_EQ(call.status, CallStatus::kOk);
+  EXPECT_EQ(a->qp.count(fabric::Op::kBindKey), 1u);
+  EXPECT_EQ(signaled(*a), 0u);
+}
+
+// Its memory is in use until the Write is done, which says so itself.
+TEST_F(CopiedSends, OfARepliesResultTheWriteIsReported) {
+  connect();
+  const std::vector<Item> items = {{4096, true}};
+  serve({}, items);
+  Buffer room = memory->get(4096);
+  const MemorySpan span = room.first(4096);
+  const ResultRoom result{{&span, 1}};
+  OutgoingCall call;
+  call.results = {&result, 1};
+  submit(call);
+  run();
+  ASSERT_EQ(call.status, CallStatus::kOk);
+  check(Decoder(call.reply, call.placed), items);
+  EXPECT_EQ(signaled(*a), 0u);
+  ASSERT_EQ(signaled(*b), 1u);
+  EXPECT_EQ(std::ranges::find(b->qp.log, true, &fabric::SendWr::signaled)->op, fabric::Op::kWrite);
+  EXPECT_EQ(b->engine->calls(), 0u);
+}
+
+TEST_F(CopiedSends, BehindBindsOfAConnectionThatEndsBeforeTheyArePosted) {
+  connect();
+  OutgoingCall call;
+  write(call.message, 0, 0, {{4096, true}});
+  a->engine->submit(call);
+  finish();
+  EXPECT_EQ(call.status, CallStatus::kConnectionLost);
+}
+
 // Its bytes are in use until it is posted.
 TEST_F(CopiedSends, ACallThatIsCancelledBeforeItIsPostedEndsWhenItIs) {
   connect({.lend_ns = 0});
