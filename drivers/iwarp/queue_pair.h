@@ -119,7 +119,7 @@ class QueuePair final : public fabric::QueuePair,
     fabric::Op op;
     fabric::WcStatus status;
     bool signaled;
-    bool copied;  // into copies_; never reported
+    bool copied;  // into copies_; not reported, unless it fails
     bool done;
   };
   // What the peer asked to read, in order.

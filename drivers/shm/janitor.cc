@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -28,12 +29,23 @@ void do_not_linger(int fd) {
   (void)::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
 }
 
-// Takes a packet out of a socket, and closes the descriptors in it; false: there is none.
+bool is_unix_socket(int fd) {
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
+}
+
+// Of a packet, more than an honest peer sends. Others the kernel closes, in this thread, and they
+// take no place in the process's table of descriptors meanwhile.
+constexpr size_t kTakenAtOnce = 16;
+
+// Takes a packet out of a socket, and closes the descriptors in it; false: there is none. The end
+// of the socket looks as an empty packet does, and the peer's reset comes before its packets.
 bool close_next_packet(int socket) {
   std::array<char, 4096> data;
   union {
     cmsghdr align;
-    std::array<char, CMSG_SPACE(kMostDescriptors * sizeof(int))> bytes;
+    std::array<char, CMSG_SPACE(kTakenAtOnce * sizeof(int))> bytes;
   } control;
   iovec piece{data.data(), data.size()};
   msghdr header{};
@@ -42,20 +54,21 @@ bool close_next_packet(int socket) {
   header.msg_control = control.bytes.data();
   header.msg_controllen = control.bytes.size();
   const ssize_t bytes = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (bytes < 0 || (bytes == 0 && header.msg_controllen == 0))
-    return false;
-  for_each_descriptor(header, [](Fd fd) { do_not_linger(fd.get()); });
+  if (bytes < 0)
+    return errno == ECONNRESET || errno == EINTR;
+  std::array<Fd, kTakenAtOnce> fds;
+  size_t count = 0;
+  for_each_descriptor(header, [&](Fd fd) {
+    do_not_linger(fd.get());
+    fds[count++] = std::move(fd);
+  });
   return true;
 }
 
 // Descriptors that wait in a socket of the Unix domain are closed with it, and may linger: they are
 // taken out first. The packets that a socket's queue holds are fewer.
 void close_packets(int socket) {
-  constexpr int kMostPackets = 1024;
-  int domain = 0;
-  socklen_t size = sizeof(domain);
-  if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX)
-    return;
+  constexpr int kMostPackets = 300;
   for (int i = 0; i < kMostPackets && close_next_packet(socket); ++i) {
   }
 }
@@ -138,24 +151,27 @@ class Janitor {
     --threads_;
   }
 
-  void close_one(Users::iterator user, std::unique_lock<std::mutex>& lock) {
-    last_ = user->first;
-    Fd fd = std::move(user->second.waiting.front());
-    user->second.waiting.pop_front();
+  void close_one(Users::iterator of, std::unique_lock<std::mutex>& lock) {
+    User& user = of->second;
+    last_ = of->first;
+    Fd fd = std::move(user.waiting.front());
+    user.waiting.pop_front();
     --waiting_;
-    ++user->second.closing;
+    ++user.closing;
     ++closing_;
-    user->second.last_start = Clock::now();
+    user.last_start = Clock::now();
     // While this one is in close() another can see to the rest.
     if (waiting_ != 0 && closing_ == threads_ && threads_ < kMostThreads)
       start();
     lock.unlock();
-    close_packets(fd.get());
+    do_not_linger(fd.get());  // may wait: for whoever has the socket locked
+    if (is_unix_socket(fd.get()))
+      close_packets(fd.get());
     fd.reset();
     lock.lock();
     --closing_;
-    if (--user->second.closing == 0 && user->second.waiting.empty())
-      users_.erase(user);
+    if (--user.closing == 0 && user.waiting.empty())
+      users_.erase(of);
   }
 
   std::mutex mutex_;
@@ -201,7 +217,6 @@ void PeerSocket::end() noexcept {
 void close_elsewhere(Fd fd, uid_t sender) noexcept {
   if (!fd || is_sealed_memory(fd.get()))
     return;
-  do_not_linger(fd.get());
   try {
     if (Janitor* const j = janitor())
       j->take(std::move(fd), sender);

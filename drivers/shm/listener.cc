@@ -46,6 +46,8 @@ class Visitor final : public Endpoint {
   uid_t user() const { return socket_.user(); }
 
   void on_ready() override {
+    if (held_)
+      return;
     // A packet can bring hundreds of descriptors: it stays in the socket while its user has many.
     if (janitor_backlog(user()) != Backlog::kFine)
       return hold();
@@ -60,7 +62,7 @@ class Visitor final : public Endpoint {
   }
 
   void on_tick(Clock::time_point now) override {
-    if (now > deadline_)
+    if (!held_ && now > deadline_)
       return leave(device_.counts().handshakes_refused);
     if (held_ && janitor_backlog(user()) == Backlog::kFine)
       go_on();
@@ -81,15 +83,15 @@ class Visitor final : public Endpoint {
     device_.control().release(*this);  // the end of *this
   }
 
-  // Out of the epoll set: that would report the end of the socket again and again.
+  // Its time stands still. Once: else the epoll set would report its end again and again.
   void hold() {
     held_ = true;
-    device_.control().unwatch(socket_.get());
+    device_.control().change(*this, socket_.get(), EPOLLONESHOT);
   }
   void go_on() {
     held_ = false;
-    if (!device_.control().watch(*this, socket_.get(), EPOLLIN))
-      leave(device_.counts().handshakes_refused);
+    deadline_ = Clock::now() + kHelloTimeout;
+    device_.control().change(*this, socket_.get(), EPOLLIN);
   }
 
   void leave(Counters::Count& reason) {

@@ -91,7 +91,8 @@ QueuePair::Drained QueuePair::take_region_change(Received& r) {
     region_changes_.push_back(std::move(*region));
     return Drained::kSome;
   }
-  if (r.message.type != MessageType::kRegionGone || !known_regions_.remove(r.message.region))
+  if (r.message.type != MessageType::kRegionGone || !r.descriptors.empty() ||
+      !known_regions_.remove(r.message.region))
     return Drained::kBroken;
   RegionEntry gone;
   gone.id = r.message.region;

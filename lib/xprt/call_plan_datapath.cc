@@ -192,8 +192,8 @@ bool Requester::has_one_chunk(const State& state) const noexcept {
       link_.rfc5666.reads_replies || link_.rfc5666.align != 0 || options.pad_write_chunks ||
       link_.peer.segments == 0 || !link_.offers_chunks())
     return false;
-  const uint32_t least = proto::min_header(link_.wire);
-  const uint32_t reply = least + (writes ? proto::kOneSegmentBytes : 0);
+  const uint64_t least = proto::min_header(link_.wire);
+  const uint64_t reply = least + (writes ? proto::kOneSegmentBytes : 0);
   return least + proto::kOneSegmentBytes + pieces[0].bytes.length <= link_.calls.send &&
          reply + call.max_reply <= link_.calls.receive && call.max_reply <= options.max_reply &&
          call.message.stream_length() <= options.max_call;

@@ -114,7 +114,7 @@ bool Responder::send_plain(Incoming& call) noexcept {
       pieces[0].item || !link_.up() || !link_.sends.idle() || link_.sends.free_slots() == 0)
     return false;
   const uint32_t header_length = proto::min_header(header.wire);
-  const uint32_t length = header_length + pieces[0].bytes.length;
+  const uint64_t length = uint64_t{header_length} + pieces[0].bytes.length;
   if (length > send_threshold(call))
     return false;
   const uint32_t credits = grant.on_answer(link_.receives_for_calls());
@@ -136,10 +136,11 @@ bool Responder::send_with_result(Incoming& call) noexcept {
   const WriteChunk& chunk = lists.writes[0];
   const MemorySpan& result = pieces[1].bytes;
   const uint32_t header_length = proto::min_header(call.header.wire) + proto::kOneSegmentBytes;
+  const uint64_t length = uint64_t{header_length} + pieces[0].bytes.length;
   if (chunk.count != 1 || result.length == 0 || result.length > chunk.length ||
-      header_length + pieces[0].bytes.length > send_threshold(call))
+      length > send_threshold(call))
     return false;
-  const bool copied = header_length + pieces[0].bytes.length <= link_.options.max_copied;
+  const bool copied = length <= link_.options.max_copied;
   const proto::Segment& room = lists.segments[chunk.first];
   const uint32_t credits = grant.on_answer(link_.receives_for_calls());
   // Only calls offer handles (V2D4-RINV-09).

@@ -92,7 +92,7 @@ std::vector<ServerScenario> ends() {
             stage.peer->say(call_of(i, kKeep).bytes(*stage.peer));
         },
         handler_has(2 * kCredits), hang_up(), gone(),
-        pause(20),  // until the server knows, too: it would take those that wait
+        pause(2000),  // until the server knows, too: it would take those that wait
         release()},
        {},
        {{Refusal::kCreditOverrun, 2 * kCredits - 1}},

@@ -245,6 +245,13 @@ TEST_F(Hostile, RegionChangesAreRefused) {
          p.send(m, {});
          p.send(m, {});
        }},
+      {"the end of a region comes with descriptors",
+       [](RawPeer& p) {
+         Message m{.type = MessageType::kRegionGone};
+         m.region = RawPeer::kRegion;
+         const int fd = p.region.fd.get();
+         p.send(m, std::span(&fd, 1));
+       }},
       {"a known region", [&](RawPeer& p) { region_with_id(p, RawPeer::kRegion); }},
       {"too many regions",
        [&](RawPeer& p) {

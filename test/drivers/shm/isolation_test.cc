@@ -412,6 +412,21 @@ TEST_F(Descriptors, OfPacketsThatAreNotReadAreClosedEvenIfTheyLinger) {
   EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
 }
 
+// An empty packet looks like the end, with more behind it.
+TEST_F(Descriptors, OfAPeerThatIsGoneAreClosedEvenIfTheyLinger) {
+  SlowClose slow;
+  {
+    Fd peer = connect_socket(parse_address(honest_.uri).value().path).value();
+    pollfd hello = {peer.get(), POLLIN, 0};
+    ASSERT_TRUE(pump_until({&honest_.server}, [&] { return ::poll(&hello, 1, 0) == 1; }));
+    const int unread = slow.fd.get();
+    ASSERT_EQ(::send(peer.get(), "", 0, 0), 0);
+    ASSERT_EQ(send_message(peer.get(), {}, std::span(&unread, 1)), SendResult::kSent);
+    slow.fd.reset();
+  }
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+}
+
 // A user's visitors wait while many descriptors of that user do: none is sent away.
 TEST_F(Descriptors, OfManyPacketsAtOnceCostNoHonestVisitor) {
   constexpr int kPackets = 60;
