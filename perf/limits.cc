@@ -77,7 +77,7 @@ class Handover {
     const uint64_t start = clock_ns();
     uint64_t taken = 0;
     uint64_t elapsed;
-    for (; (elapsed = clock_ns() - start) < kHandoverNs;) {
+    while ((elapsed = clock_ns() - start) < kHandoverNs) {
       asked_.value.store(taken + kInFlight, std::memory_order_release);
       for (; taken != given_.value.load(std::memory_order_acquire); ++taken)
         std::memcpy(&near_[(kInFlight + taken % kInFlight) * size_],

@@ -18,12 +18,12 @@ void close_elsewhere(Fd fd, uid_t sender) noexcept;
 
 enum class Backlog {
   kFine,
-  kMany,   // of this user's many wait to be closed: what it sends is read later
-  kStuck,  // and the closes before them do not end
+  kMany,   // many of this user's descriptors wait to be closed: what it sends is read later
+  kStuck,  // and none of those that are being closed comes to its end
 };
 // Whether more may be taken from processes of `sender`. Any thread.
 Backlog janitor_backlog(uid_t sender) noexcept;
-// Of all users together as many wait as may. Any thread.
+// Whether as many descriptors wait as may, of all users together. Any thread.
 bool janitor_is_full() noexcept;
 
 // The most that the kernel lets a peer send at once (its SCM_MAX_FD). Those for which there is no

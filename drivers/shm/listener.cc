@@ -83,7 +83,8 @@ class Visitor final : public Endpoint {
     device_.control().release(*this);  // the end of *this
   }
 
-  // Its time stands still. Once: else the epoll set would report its end again and again.
+  // Its deadline does not run meanwhile. The epoll set reports the end of the socket whatever the
+  // interest is, and with EPOLLONESHOT only once.
   void hold() {
     held_ = true;
     device_.control().change(*this, socket_.get(), EPOLLONESHOT);

@@ -412,8 +412,8 @@ TEST_F(Descriptors, OfPacketsThatAreNotReadAreClosedEvenIfTheyLinger) {
   EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
 }
 
-// An empty packet looks like the end, with more behind it.
-TEST_F(Descriptors, OfAPeerThatIsGoneAreClosedEvenIfTheyLinger) {
+// An empty packet looks like the end of the socket.
+TEST_F(Descriptors, BehindAnEmptyPacketAreClosedEvenIfTheyLinger) {
   SlowClose slow;
   {
     Fd peer = connect_socket(parse_address(honest_.uri).value().path).value();
