@@ -203,7 +203,7 @@ TEST_P(TwoProcesses, ExchangeMessagesAndMemory) {
 TEST_P(TwoProcesses, DeathOfAClientUnderLoad) {
   Pair bystander(GetParam().new_uri());
   Buffer buffer = test_memory().get(kSize);
-  const uint64_t rounds = emulated() ? 2 : 20;
+  const uint64_t rounds = emulated() ? 1 : 20;
   for (uint64_t round = 1; round <= rounds; ++round) {
     SCOPED_TRACE(round);
     PeerProcess peer(load, uri_);
@@ -230,7 +230,7 @@ TEST_P(TwoProcesses, DeathOfAClientUnderLoad) {
 }
 
 TEST_P(TwoProcesses, DeathOfAServerUnderLoad) {
-  const int rounds = emulated() ? 2 : 5;
+  const int rounds = emulated() ? 1 : 5;
   for (int round = 0; round < rounds; ++round) {
     const std::string uri = GetParam().new_uri();
     PeerProcess peer(take_all, uri);

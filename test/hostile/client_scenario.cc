@@ -95,9 +95,9 @@ Step ended(size_t n) {
 
 namespace {
 
-class Play {
+class ClientPlay {
  public:
-  Play(const fabric::test::FabricUnderTest& fabric, const ClientScenario& scenario)
+  ClientPlay(const fabric::test::FabricUnderTest& fabric, const ClientScenario& scenario)
       : scenario_(scenario),
         stage_(fabric, {.versions = {.draft = scenario.client.draft}, .credits = kCredits},
                scenario.client, scenario.serves) {
@@ -273,7 +273,7 @@ class Play {
 }  // namespace
 
 void play(const fabric::test::FabricUnderTest& fabric, const ClientScenario& scenario) {
-  Play(fabric, scenario).run();
+  ClientPlay(fabric, scenario).run();
 }
 
 }  // namespace rrdk::hostile

@@ -12,9 +12,9 @@ namespace {
 
 constexpr uint32_t kLastXid = 0x0ff1ce;
 
-class Play {
+class ServerPlay {
  public:
-  Play(const fabric::test::FabricUnderTest& fabric, const ServerScenario& scenario)
+  ServerPlay(const fabric::test::FabricUnderTest& fabric, const ServerScenario& scenario)
       : scenario_(scenario),
         stage_(fabric, scenario.server, {.credits = 16}),
         before_(stage_.server->stats().refusals) {}
@@ -98,7 +98,7 @@ class Play {
 }  // namespace
 
 void play(const fabric::test::FabricUnderTest& fabric, const ServerScenario& scenario) {
-  Play(fabric, scenario).run();
+  ServerPlay(fabric, scenario).run();
 }
 
 }  // namespace rrdk::hostile

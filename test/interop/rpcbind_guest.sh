@@ -7,10 +7,11 @@ build=$1
 testrpc=$build/apps/testrpc/testrpc
 program=536893030 version=1
 
-# start_server URI [OPTIONS...]: sets $server and $port.
+# start_server URI [OPTIONS...]: sets $server and $port. An emulated CPU takes seconds to fill the memory
+# that a server has by default.
 start_server() {
   : >/tmp/testrpc.log
-  "$testrpc" --server "$@" --idle adaptive >/tmp/testrpc.log 2>&1 &
+  "$testrpc" --server "$@" --connections 1 --credits 4 --max-size 4K --idle adaptive >/tmp/testrpc.log 2>&1 &
   server=$!
   wait_for 60 "testrpc's server" grep -q '^listening on' /tmp/testrpc.log
   port=$(sed -n 's/^listening on .*:\([0-9]*\)$/\1/p' /tmp/testrpc.log)

@@ -47,7 +47,7 @@ for end in "$near" "$far"; do
     skip "the kernel has no sch_netem"
 done
 
-timeout 110 ip netns exec "$far" "$testrpc" --server iwarp://10.77.0.2:20049 >"$log" 2>&1 &
+timeout 110 ip netns exec "$far" "$testrpc" --server iwarp://10.77.0.2:20049 --connections 1 --credits 8 --max-size 1M >"$log" 2>&1 &
 server=$!
 for _ in $(seq 100); do
   ! grep -q '^listening on' "$log" || break

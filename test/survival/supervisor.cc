@@ -29,8 +29,8 @@ constexpr int kStartMs = 20000;  // that a server may take to listen
 constexpr double kClientGraceSeconds = 120;
 // What a process may grow by after the first quarter of a run: allocators and page tables settle,
 // and the pages of a server's memory are counted once they are touched.
-constexpr int64_t kAnonymousSlackKib = RRDK_SURVIVAL_SLACK_KIB;
-constexpr int64_t kSlackKib = RRDK_SURVIVAL_SLACK_KIB + 18 * 1024;
+constexpr int64_t kAnonymousSlackKib = 6 * 1024;
+constexpr int64_t kSlackKib = kAnonymousSlackKib + 18 * 1024;
 
 // A folder for the socket and the journal.
 class Folder {

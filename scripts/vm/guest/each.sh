@@ -18,6 +18,7 @@ failed=0
 : >"$results"
 for case in "$@"; do
   name=${case%%=*} command=${case#*=}
+  began=$SECONDS
   printf '== %s\n' "$name"
   # Not through a pipe: a daemon that the command leaves behind would hold it open.
   timeout --kill-after 5 "$seconds" bash -c "$command" </dev/null >"$output" 2>&1 &
@@ -34,6 +35,7 @@ for case in "$@"; do
   esac
   [ $result != fail ] || failed=1
   printf '%s\t%s\t%s\n' "$result" "$name" "$reason" >>"$results"
+  printf '== %s: %s in %d s\n' "$name" "$result" $((SECONDS - began))
 done
 rm -f "$output"
 exit "$failed"
