@@ -26,6 +26,7 @@ namespace {
 constexpr uint32_t kMostRequests = 1u << 12;  // per queue: devices' own limits hold for small ones
 constexpr uint32_t kMostKeys = 1u << 16;      // per queue pair
 constexpr uint32_t kMostReads = 128;
+constexpr uint32_t kMostReadBytes = 128 << 10;
 constexpr uint32_t kMostShared = 1u << 15;
 constexpr int kAsyncEventsAtOnce = 64;
 
@@ -162,6 +163,8 @@ Result<void> Device::learn_capabilities() {
       .acknowledges = !is_iwarp(),
       // RFC 5040 section 5.2: an iWARP Read has one sink.
       .max_read_sges = is_iwarp() ? 1 : sges,
+      // A device tells of a Read when it is complete.
+      .max_read_bytes = kMostReadBytes,
       // RFC 5040 section 7.2: an iWARP message without a Receive is an error.
       .waits_for_receives = !is_iwarp(),
       .private_keys = has_windows_,

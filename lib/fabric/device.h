@@ -43,6 +43,9 @@ struct Capabilities {
   // complete when their memory may be used again; that the peer refused one ends the connection.
   bool acknowledges;
   uint32_t max_read_sges = kMaxSges;  // per Read
+  // Bytes of a Read that a slow peer is to be seen bringing: where read_bytes() does not tell of
+  // them as they come, Reads are short, and each that is complete tells of its own.
+  uint32_t max_read_bytes = UINT32_MAX;
   // What follows holds for drivers in software. Devices differ.
   bool waits_for_receives = true;  // a message that finds no Receive waits for it; else it ends the
                                    // connection

@@ -50,6 +50,7 @@ xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
   fitted.max_sges = std::min(options.max_sges, can.max_sges);
   fitted.max_copied = can.max_copied;
   fitted.max_read_sges = std::min(options.max_read_sges, can.max_read_sges);
+  fitted.max_read_bytes = std::min(options.max_read_bytes, can.max_read_bytes);
   fitted.rfc5666.max_reads = std::min(options.rfc5666.max_reads, can.max_reads);
   fitted.sends_invalidations = options.sends_invalidations && can.sends_invalidations;
   fitted.takes_invalidations = options.takes_invalidations && can.takes_invalidations;

@@ -81,6 +81,7 @@ struct ConnectionOptions {
   uint32_t max_sges = fabric::kMaxSges;       // of the device, per Send or Write; at least 2
   uint32_t max_copied = 0;                    // of the device: Sends that are copied when posted
   uint32_t max_read_sges = fabric::kMaxSges;  // and per Read
+  uint32_t max_read_bytes = UINT32_MAX;
   // Remote invalidation, as far as the device goes: whether replies may invalidate a key of the
   // peer's call, and whether the peer may do so to keys of ours.
   bool sends_invalidations = true;

@@ -126,9 +126,11 @@ bool Responder::post_read(Incoming& call) noexcept {
   wr.key = segment.handle;
   wr.remote_address = segment.offset + c.segment_offset;
   wr.num_sges = 0;
-  while (c.segment_offset != segment.length && wr.num_sges < link_.options.max_read_sges) {
+  uint32_t left = std::min(segment.length - c.segment_offset, link_.options.max_read_bytes);
+  while (left != 0 && wr.num_sges < link_.options.max_read_sges) {
     const MemorySpan& sink = call.sinks[c.local];
-    uint32_t length = std::min(segment.length - c.segment_offset, sink.length - c.local_offset);
+    uint32_t length = std::min(left, sink.length - c.local_offset);
+    left -= length;
     wr.sges[wr.num_sges++] = {sink.data + c.local_offset, length, sink.region};
     link_.counters.bytes_read += length;
     c.segment_offset += length;
@@ -156,7 +158,7 @@ void Responder::on_read_completed(Incoming& call, uint32_t bytes) noexcept {
 // Buffers that others wait for are not for a peer that lets them lie (RFC 5666 section 11). Bytes
 // count, so that data which comes in tiny Reads, one now and then, does not pass for progress.
 // Where the device knows of them they count as they come, so that a large Read which comes slowly
-// is progress; elsewhere with the whole Read.
+// is progress; elsewhere with the whole Read, which is short there (Capabilities::max_read_bytes).
 void Responder::check_progress(uint64_t now_ns) noexcept {
   uint64_t last_ns = std::exchange(progress_tick_ns_, now_ns);
   bool was_away = now_ns - last_ns > link_.options.progress_wait_ns / 4;  // our core, not the peer

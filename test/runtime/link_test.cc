@@ -28,6 +28,7 @@ TEST(Fitted, DepthsAndPiecesAreNoMoreThanTheDeviceHas) {
   fabric::Capabilities can{};
   can.max_sges = 3;
   can.max_read_sges = 1;
+  can.max_read_bytes = 1000;
   can.max_send_wrs = 64;
   can.max_reads = 2;
   xprt::ConnectionOptions wanted;
@@ -35,6 +36,7 @@ TEST(Fitted, DepthsAndPiecesAreNoMoreThanTheDeviceHas) {
   const xprt::ConnectionOptions fitted = fitted_to(can, wanted);
   EXPECT_EQ(fitted.max_sges, 3u);
   EXPECT_EQ(fitted.max_read_sges, 1u);
+  EXPECT_EQ(fitted.max_read_bytes, 1000u);
   EXPECT_EQ(fitted.send_wrs, 64u);
   EXPECT_EQ(fitted.rfc5666.max_reads, 2u);
 }

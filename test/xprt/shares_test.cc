@@ -11,9 +11,13 @@ constexpr uint32_t kData = 60000;  // of a call: one of the large buffers
 constexpr uint32_t kLarge = 65536;
 
 // A server's, or a client's that serves calls of its server, with chunks (draft-04).
-ConnectionOptions options_of(Role role, mem::Borrower& borrower) {
+ConnectionOptions options_of(Role role, mem::Borrower& borrower, uint32_t max_read_bytes) {
   if (role == Role::kResponder)
-    return {.role = role, .credits = 16, .receive_size = 1024, .borrower = &borrower};
+    return {.role = role,
+            .credits = 16,
+            .receive_size = 1024,
+            .max_read_bytes = max_read_bytes,
+            .borrower = &borrower};
   return {.role = role,
           .speaks = Speaks::kTwo,
           .credits = 4,
@@ -25,9 +29,9 @@ ConnectionOptions options_of(Role role, mem::Borrower& borrower) {
 
 // The peer of a connection, which answers RDMA Reads when it is told to.
 struct Peer {
-  Peer(Memory& memory, CallPool& pool, mem::Borrower& borrower, Role role)
+  Peer(Memory& memory, CallPool& pool, mem::Borrower& borrower, Role role, uint32_t max_read_bytes)
       : version(role == Role::kResponder ? 1 : 2),
-        end(options_of(role, borrower), memory, pool),
+        end(options_of(role, borrower, max_read_bytes), memory, pool),
         script(end),
         key(script.expose(pattern(kData, 1), Rights::kRemoteRead)) {
     end.engine->on_established({true, 4096, 4096}, 16);
@@ -89,8 +93,10 @@ class Shares : public EngineTest {
     peers.clear();
     EngineTest::TearDown();
   }
-  Peer& peer(mem::Borrower& borrower, Role role = Role::kResponder) {
-    return *peers.emplace_back(std::make_unique<Peer>(*memory, *pool, borrower, role));
+  Peer& peer(mem::Borrower& borrower, Role role = Role::kResponder,
+             uint32_t max_read_bytes = UINT32_MAX) {
+    return *peers.emplace_back(
+        std::make_unique<Peer>(*memory, *pool, borrower, role, max_read_bytes));
   }
   uint32_t left() const { return memory->audit_fitting(kLarge).available; }
 
@@ -226,6 +232,21 @@ TEST_F(Pressure, WhoSendsTheDataOfOneReadSlowlyKeepsItsConnectionUntilItStops) {
   }
   slow.tick_until((ms + 2100) * kMs);
   EXPECT_TRUE(slow.ended());
+}
+
+// Of a device that tells of whole Reads only, each is a part of what is awaited.
+TEST_F(Pressure, WhoSendsSlowlyToADeviceThatTellsOfWholeReadsKeepsItsConnection) {
+  Peer& slow = peer(*alice, Role::kResponder, kData / 16);
+  slow.call(1);
+  press();
+  uint64_t ms = 0;
+  for (uint32_t reads = 1; slow.end.calls == 0; ++reads) {
+    ASSERT_LE(reads, 16u);
+    slow.tick_until((ms += 900) * kMs);
+    ASSERT_FALSE(slow.ended()) << ms;
+    slow.answer_read();
+  }
+  EXPECT_EQ(ms, 16 * 900u) << "in so many Reads";
 }
 
 // The last byte of a Read is one byte, whatever came of that Read before.
