@@ -96,8 +96,9 @@ struct ConnectionOptions {
   // ERR_CHUNK, so that those behind it go on. Long enough for whoever holds them to be found out.
   uint64_t buffer_wait_ns = 2'000'000'000;
   // A call that is over waits for the completion of its Send. A peer that takes none for so long
-  // costs it the connection.
-  uint64_t send_wait_ns = 1'000'000'000;
+  // costs it the connection. TCP rests for 3 s after it has lost the same segment four times, which
+  // is no fault of the peer's.
+  uint64_t send_wait_ns = 4'000'000'000;
   // A call that was given up leaves the peer the memory that it was offered until the reply comes,
   // at most for so long; then its keys are revoked. 0: they are revoked at once.
   uint64_t lend_ns = 30'000'000'000;
