@@ -7,7 +7,7 @@ build=$1
 testrpc=$build/apps/testrpc/testrpc
 program=536893030 version=1
 
-# start_server URI [OPTIONS...]: sets $server and $port. An emulated CPU takes seconds to fill the memory
+# start_server URI [OPTIONS...]: sets $server and $port. An emulated CPU takes long to fill the memory
 # that a server has by default.
 start_server() {
   : >/tmp/testrpc.log
