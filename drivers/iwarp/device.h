@@ -32,10 +32,10 @@ class Device final : public drivers::ControlledDevice {
   // --- for what is made here ---
   const Memory& memory() const { return memory_; }
   Counters& counts() { return counts_; }
-  // Peers that have connected and not yet sent their whole request, who came first in front; and
-  // how many sockets wait for their peer's close. Under the control loop's lock.
+  // Peers that have connected and not yet sent their whole request, and sockets that wait for their
+  // peer's close; who came first in front. Under the control loop's lock.
   std::list<drivers::Endpoint*>& visitors() { return visitors_; }
-  size_t& partings() { return partings_; }
+  std::list<drivers::Endpoint*>& partings() { return partings_; }
 
  private:
   explicit Device(Memory& memory) : memory_(memory) {}
@@ -43,7 +43,7 @@ class Device final : public drivers::ControlledDevice {
   Memory& memory_;
   Counters counts_;
   std::list<drivers::Endpoint*> visitors_;
-  size_t partings_ = 0;
+  std::list<drivers::Endpoint*> partings_;
 };
 
 }  // namespace rrdk::iwarp

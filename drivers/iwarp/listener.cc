@@ -33,10 +33,11 @@ constexpr int kBacklog = 1024;
 // A peer that has connected: collects its request.
 class Visitor final : public drivers::Endpoint {
  public:
-  Visitor(Device& device, Listener& listener, base::Fd socket)
+  Visitor(Device& device, Listener& listener, base::Fd socket, const Endpoint4Or6& far)
       : device_(device),
         listener_(&listener),
         socket_(std::move(socket)),
+        far_(far),
         deadline_(Clock::now() + kRequestTimeout),
         place_(device.visitors().insert(device.visitors().end(), this)) {}
   ~Visitor() override {
@@ -84,7 +85,8 @@ class Visitor final : public drivers::Endpoint {
     MpaFrame frame;
     (void)decode(bytes_, MpaKind::kRequest, frame);
     device_.control().unwatch(socket_.get());
-    auto request = std::make_unique<ConnectRequest>(device_, std::move(socket_), std::move(frame));
+    auto request =
+        std::make_unique<ConnectRequest>(device_, std::move(socket_), far_, std::move(frame));
     if (request->wants_markers()) {
       request->reject({});  // RFC 5044 section 7.1.1: we neither send them nor expect them
       return leave(device_.counts().markers_refused);
@@ -105,6 +107,7 @@ class Visitor final : public drivers::Endpoint {
   Device& device_;
   Listener* listener_;
   base::Fd socket_;
+  const Endpoint4Or6 far_;
   std::vector<std::byte> bytes_;
   Clock::time_point deadline_;
   std::list<drivers::Endpoint*>::iterator place_;
@@ -170,12 +173,18 @@ void Listener::on_ready() {
 }
 
 void Listener::take(base::Fd socket) {
+  // Asked now: a socket that was reset does not know it, and nobody is to be served as a stranger.
+  const Endpoint4Or6 far = far_end(socket.get());
+  if (far.length == 0)
+    return Counters::count(device_.counts().handshakes_cut);
   if (device_.visitors().size() >= kMaxVisitors)
     drop_visitor();
   tune(socket.get());
-  auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket));
+  auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket), far);
   if (visitor->start())
     device_.control().adopt(std::move(visitor));
+  else
+    Counters::count(device_.counts().accept_failures);
 }
 
 void Listener::drop_visitor() {
@@ -186,17 +195,17 @@ void Listener::drop_visitor() {
 // The system has nothing left for another connection.
 bool Listener::make_room() {
   Counters::count(device_.counts().accept_failures);
+  if (cut_parting(device_))
+    return true;
   if (device_.visitors().empty())
     return false;
   drop_visitor();
   return true;
 }
 
-ConnectRequest::ConnectRequest(Device& device, base::Fd socket, MpaFrame frame)
-    : device_(device),
-      socket_(std::move(socket)),
-      far_(far_end(socket_.get())),
-      frame_(std::move(frame)) {}
+ConnectRequest::ConnectRequest(Device& device, base::Fd socket, const Endpoint4Or6& far,
+                               MpaFrame frame)
+    : device_(device), socket_(std::move(socket)), far_(far), frame_(std::move(frame)) {}
 
 Result<std::unique_ptr<fabric::QueuePair>> ConnectRequest::create_queue_pair(
     const fabric::QueuePairOptions& options) {

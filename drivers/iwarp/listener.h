@@ -37,7 +37,7 @@ class Listener final : public fabric::Listener, public drivers::Endpoint {
 
 class ConnectRequest final : public fabric::ConnectRequest {
  public:
-  ConnectRequest(Device& device, base::Fd socket, MpaFrame frame);
+  ConnectRequest(Device& device, base::Fd socket, const Endpoint4Or6& far, MpaFrame frame);
 
   std::span<const std::byte> private_data() const override { return frame_.private_data; }
   std::string peer() const override { return to_text(far_); }

@@ -3,7 +3,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <memory>
@@ -17,10 +16,11 @@ namespace rrdk::iwarp {
 namespace {
 
 constexpr std::chrono::seconds kPartingTime{2};
-// Sockets that are parting at once; one more is closed as it is.
+// Sockets that are parting at once; one more takes the place of who has had the most time.
 constexpr size_t kMaxParting = 1024;
 // What is read in vain before others have their turn.
-constexpr int kMostReads = 16;
+constexpr int kMostReads = 4;
+constexpr size_t kMostDiscarded = 64 << 10;
 
 class Parting final : public drivers::Endpoint {
  public:
@@ -28,11 +28,10 @@ class Parting final : public drivers::Endpoint {
       : device_(device),
         socket_(std::move(socket)),
         rest_(std::move(rest)),
-        deadline_(drivers::Clock::now() + kPartingTime) {
-    ++device_.partings();
-  }
+        deadline_(drivers::Clock::now() + kPartingTime),
+        place_(device.partings().insert(device.partings().end(), this)) {}
   ~Parting() override {
-    --device_.partings();
+    device_.partings().erase(place_);
     device_.control().forget(*this);
   }
 
@@ -79,9 +78,9 @@ class Parting final : public drivers::Endpoint {
   }
 
   bool discard() {
-    std::array<std::byte, 16384> nobody;
     for (int i = 0; i != kMostReads; ++i) {
-      const ssize_t got = ::recv(socket_.get(), nobody.data(), nobody.size(), MSG_DONTWAIT);
+      // MSG_TRUNC: TCP copies nothing (tcp(7)).
+      const ssize_t got = ::recv(socket_.get(), nullptr, kMostDiscarded, MSG_DONTWAIT | MSG_TRUNC);
       if (got == 0)
         return false;
       if (got < 0)
@@ -96,16 +95,25 @@ class Parting final : public drivers::Endpoint {
   size_t sent_ = 0;
   bool closed_ = false;  // our half
   drivers::Clock::time_point deadline_;
+  std::list<drivers::Endpoint*>::iterator place_;
 };
 
 }  // namespace
 
 void part(Device& device, base::Fd socket, std::vector<std::byte> rest) {
-  if (device.partings() >= kMaxParting)
-    return Counters::count(device.counts().partings_cut);
+  if (device.partings().size() >= kMaxParting)
+    cut_parting(device);
   auto parting = std::make_unique<Parting>(device, std::move(socket), std::move(rest));
   if (parting->start())
     device.control().adopt(std::move(parting));
+}
+
+bool cut_parting(Device& device) {
+  if (device.partings().empty())
+    return false;
+  Counters::count(device.counts().partings_cut);
+  device.control().release(*device.partings().front());
+  return true;
 }
 
 }  // namespace rrdk::iwarp

@@ -15,4 +15,7 @@ class Device;
 // empty. The loop's lock is held.
 void part(Device& device, base::Fd socket, std::vector<std::byte> rest);
 
+// Closes the one that began first as it is. False: there is none. The loop's lock is held.
+bool cut_parting(Device& device);
+
 }  // namespace rrdk::iwarp

@@ -58,7 +58,7 @@ bool QueuePair::has_work() noexcept {
     return head_ != tail_ || receiving_ || !own_receives_.empty();
   if (status != Status::kEstablished)
     return false;
-  if (stalled_ ? !receives_.empty() : readable_ || held_back_)
+  if (unsent_ || (stalled_ ? !receives_.empty() : readable_ || held_back_))
     return true;
   drop_reported();
   if (head_ != tail_ && record(head_).done)

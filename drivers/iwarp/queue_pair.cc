@@ -99,7 +99,7 @@ void QueuePair::settle(End end) noexcept {
     if (r.done)
       continue;
     r.done = true;
-    if (r.copied)
+    if (r.quiet)
       continue;
     r.status = std::exchange(lost, false) ? WcStatus::kPeerLost : WcStatus::kFlushed;
     if (refused_read_ != 0 && r.op == fabric::Op::kRead && r.read_number == refused_read_)

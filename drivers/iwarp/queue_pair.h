@@ -119,7 +119,8 @@ class QueuePair final : public fabric::QueuePair,
     fabric::Op op;
     fabric::WcStatus status;
     bool signaled;
-    bool copied;  // into copies_; not reported, unless it fails
+    bool quiet;
+    bool copied;  // into copies_
     bool done;
   };
   // What the peer asked to read, in order.
@@ -284,6 +285,7 @@ class QueuePair final : public fabric::QueuePair,
   bool access_refused_ = false;  // by the peer: a Write, which was reported
   bool readable_ = false;
   bool writable_ = true;
+  bool unsent_ = false;     // TCP would take more: it was others' turn
   bool hung_up_ = false;    // epoll says that the peer sends no more
   bool broken_ = false;     // TCP takes no more
   bool stalled_ = false;    // the next message has no Receive

@@ -126,6 +126,7 @@ QueuePair::Record& QueuePair::add_record(const fabric::SendWr& wr, WcStatus stat
                             .op = wr.op,
                             .status = status,
                             .signaled = wr.signaled,
+                            .quiet = wr.quiet,
                             .copied = wr.copied,
                             .done = false};
 }
@@ -185,8 +186,7 @@ WcStatus QueuePair::check(const fabric::SendWr& wr, uint64_t& length) noexcept {
     length += span.length;
     good = good && memory.contains(span);
   }
-  const bool is_copy = wr.copied && wr.op != Op::kBindKey;
-  good = good && length <= (is_copy ? kMaxCopied : device_.capabilities().max_message);
+  good = good && length <= (wr.copied ? kMaxCopied : device_.capabilities().max_message);
   return good ? WcStatus::kSuccess : WcStatus::kLocalProtection;
 }
 
@@ -222,7 +222,7 @@ void QueuePair::pop_record() noexcept {
 
 void QueuePair::drop_reported() noexcept {
   while (head_ != tail_ && record(head_).done &&
-         ((record(head_).copied && record(head_).status == WcStatus::kFlushed) ||
+         ((record(head_).quiet && record(head_).status == WcStatus::kFlushed) ||
           (!record(head_).signaled && record(head_).status == WcStatus::kSuccess)))
     pop_record();
 }

@@ -15,6 +15,14 @@ namespace rrdk::iwarp {
 
 using fabric::Op;
 
+namespace {
+
+// What is given to TCP before others have their turn: a peer can ask for more, in Reads, than it
+// would ever let TCP be full of.
+constexpr size_t kMostAtOnce = 1 << 20;
+
+}  // namespace
+
 ssize_t Outbox::send(int socket) noexcept {
   ssize_t taken;
   if (pieces_ - first_ == 1) {
@@ -32,6 +40,8 @@ ssize_t Outbox::send(int socket) noexcept {
 }
 
 void QueuePair::transmit() noexcept {
+  unsent_ = false;
+  size_t given = 0;
   while ((cursor_.record != tail_ || cursor_.response != response_tail_ || !kept_.empty()) &&
          may_transmit()) {
     Outbox& out = cq_.outbox();
@@ -48,8 +58,13 @@ void QueuePair::transmit() noexcept {
       cursor_ = at;  // past what needs no sending
       return;
     }
+    given += out.length();
     if (!push(out, at))
       return;
+    if (given >= kMostAtOnce) {
+      unsent_ = true;
+      return;
+    }
   }
 }
 

@@ -84,12 +84,12 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
     fabric::WcStatus status;
     Wait wait;
     bool signaled;
-    bool copied;
+    bool quiet;
 
     // Whether nothing is reported when it is done.
     bool silent() const noexcept {
       return (!signaled && status == fabric::WcStatus::kSuccess) ||
-             (copied && status == fabric::WcStatus::kFlushed);
+             (quiet && status == fabric::WcStatus::kFlushed);
     }
   };
   // How reading the socket ended; kSome: there may be more.

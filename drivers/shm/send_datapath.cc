@@ -44,19 +44,19 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   uint32_t taken = 0;
   for (; taken < wrs.size(); ++taken) {
     const fabric::SendWr& wr = wrs[taken];
-    if (wr.copied && wr.op != Op::kBindKey && send_copy(wr)) [[likely]]
+    if (wr.copied && send_copy(wr)) [[likely]]
       continue;
     if (sends_full())
       break;
-    SendRecord record{wr.wr_id,       0,           0,        wr.key, wr.op, WcStatus::kFlushed,
-                      Wait::kNothing, wr.signaled, wr.copied};
+    SendRecord record{wr.wr_id,       0,           0,       wr.key, wr.op, WcStatus::kFlushed,
+                      Wait::kNothing, wr.signaled, wr.quiet};
     const bool open = status_.load(std::memory_order_relaxed) == Status::kEstablished;
     if (open)
       record.status = execute(wr, record);
     const bool waits = record.wait != Wait::kNothing;
-    if (wr.copied ? waits || (open && record.status != WcStatus::kSuccess)
-                  : record.status != WcStatus::kSuccess || waits || wr.signaled ||
-                        send_head_ != send_tail_)
+    if (wr.quiet ? waits || (open && record.status != WcStatus::kSuccess)
+                 : record.status != WcStatus::kSuccess || waits || wr.signaled ||
+                       send_head_ != send_tail_)
       record_send(record);
     if (open && record.status != WcStatus::kSuccess) [[unlikely]]
       fail_with(reason_of(record.status));

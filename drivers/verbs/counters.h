@@ -10,11 +10,13 @@ struct Counters {
   using Count = std::atomic<uint64_t>;
   Count connects_failed{0};
   Count connects_rejected{0};
-  Count requests_refused{0};   // peers that asked through another device, or too late
-  Count local_protection{0};   // our requests outside our regions
-  Count request_errors{0};     // completions with an error that no flush explains
-  Count access_errors{0};      // asynchronous events: the device refused a peer's access
-  Count queue_pair_errors{0};  // and its other troubles with queue pairs
+  Count requests_refused{0};    // peers that asked through another device, or too late
+  Count local_protection{0};    // our requests outside our regions
+  Count request_errors{0};      // completions with an error that no flush explains
+  Count access_errors{0};       // asynchronous events: the device refused a peer's access
+  Count queue_pair_errors{0};   // and its other troubles with queue pairs
+  Count immediates_refused{0};  // Writes with immediate data, which no peer of ours sends
+  Count reads_denied{0};        // Reads of ours, of a peer that serves none
   Count port_changes{0};
   Count devices_lost{0};          // removals and fatal errors
   Count addresses_changed{0};     // connections that ended for that

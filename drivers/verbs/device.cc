@@ -336,6 +336,8 @@ std::vector<fabric::Counter> Device::counters() const {
           {"request_errors", c.request_errors},
           {"access_errors", c.access_errors},
           {"queue_pair_errors", c.queue_pair_errors},
+          {"immediates_refused", c.immediates_refused},
+          {"reads_denied", c.reads_denied},
           {"port_changes", c.port_changes},
           {"devices_lost", c.devices_lost},
           {"addresses_changed", c.addresses_changed},

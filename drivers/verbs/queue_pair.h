@@ -116,6 +116,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   Record& record(uint64_t number) noexcept { return records_[number & record_mask_]; }
   const Record& record(uint64_t number) const noexcept { return records_[number & record_mask_]; }
   void add(const fabric::SendWr& wr, SendChain& chain) noexcept;
+  void make_read(const fabric::SendWr& wr, Record& r, SendChain& chain, ibv_send_wr& to) noexcept;
   static void make_empty_write(ibv_send_wr& to) noexcept;
   void fill_sges(const fabric::SendWr& wr, SendChain& chain, ibv_send_wr& to) noexcept;
   bool fits_inline(const fabric::SendWr& wr) const noexcept;

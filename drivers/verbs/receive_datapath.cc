@@ -52,14 +52,19 @@ uint32_t QueuePair::complete_receive(const ibv_wc& wc, std::span<fabric::Complet
       return 0;
     wr_id = receive_ids_[receive_head_++ & receive_mask_];
   }
-  const WcStatus status = status_of(wc.status);
+  WcStatus status = status_of(wc.status);
+  // A Write with immediate data takes a Receive and leaves nothing in it.
+  if (status == WcStatus::kSuccess && wc.opcode != IBV_WC_RECV) [[unlikely]] {
+    Counters::count(device_.counts().immediates_refused);
+    status = WcStatus::kRemoteOperation;
+  }
   heard_.store(true, std::memory_order_relaxed);
   const bool killed =
       status == WcStatus::kSuccess && (wc.wc_flags & device_.invalidation_flag()) != 0;
   if (killed)
     keys_->died(wc.invalidated_rkey);
   if (status != WcStatus::kSuccess) [[unlikely]] {
-    if (status != WcStatus::kFlushed)
+    if (wc.status != IBV_WC_SUCCESS && status != WcStatus::kFlushed)
       Counters::count(device_.counts().request_errors);
     end_with(status == WcStatus::kFlushed ? End::kBroken : End::kPeerRefused);
   }

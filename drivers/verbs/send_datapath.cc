@@ -56,10 +56,8 @@ void QueuePair::add(const fabric::SendWr& wr, SendChain& chain) noexcept {
       to.wr.rdma.remote_addr = wr.remote_address;
       to.wr.rdma.rkey = wr.key;
       fill_sges(wr, chain, to);
-      if (wr.op == Op::kRead && to.num_sge == 0)
-        make_empty_write(to);  // siw looks for the sink of an empty Read, too
-      else if (wr.op == Op::kRead && device_.registers_sinks() && !open_sink(wr, r, to))
-        make_refused(r, chain, to);
+      if (wr.op == Op::kRead)
+        make_read(wr, r, chain, to);
       break;
     case Op::kBindKey:
     case Op::kInvalidateKey: {
@@ -93,6 +91,18 @@ void QueuePair::add(const fabric::SendWr& wr, SendChain& chain) noexcept {
     chain.wrs[chain.count - 1].next = &to;
   ++chain.count;
   device_end_ = tail_;
+}
+
+void QueuePair::make_read(const fabric::SendWr& wr, Record& r, SendChain& chain,
+                          ibv_send_wr& to) noexcept {
+  if (reads_allowed_ == 0) {
+    Counters::count(device_.counts().reads_denied);  // it would wait for ever
+    make_refused(r, chain, to);
+  } else if (to.num_sge == 0) {
+    make_empty_write(to);  // siw looks for the sink of an empty Read, too
+  } else if (device_.registers_sinks() && !open_sink(wr, r, to)) {
+    make_refused(r, chain, to);
+  }
 }
 
 // It needs no key (InfiniBand C9-88, RFC 5040 section 5.1), and keeps its place in the queue.

@@ -36,10 +36,13 @@ struct SendWr {
   Op op = Op::kSend;
   Rights rights = Rights::kRemoteRead;  // kBindKey
   bool signaled = true;
-  // Sends of at most Capabilities::max_copied bytes, not signaled: post_send() copies the bytes, so
-  // that their memory is free when it has taken the request. It completes silently when it is
-  // flushed, too; the failure that ends the connection is reported if the driver learns of it. The
-  // same goes for a kBindKey that such a Send follows.
+  // Not signaled, and of no interest to whoever posted it when it is flushed: it completes silently
+  // then, too. The failure that ends the connection is reported if the driver learns of it. Of
+  // drivers with Capabilities::max_copied only: Sends that are copied, and a kBindKey in front of
+  // one.
+  bool quiet = false;
+  // A quiet Send of at most Capabilities::max_copied bytes: post_send() copies them, so that their
+  // memory is free when it has taken the request.
   bool copied = false;
   uint8_t num_sges = 0;
   uint32_t key = 0;             // kRead, kWrite: the peer's; kBindKey, kInvalidateKey: ours

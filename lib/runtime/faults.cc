@@ -190,7 +190,7 @@ uint32_t CoreFaults::post(Link& link, fabric::QueuePair& queue_pair,
     // That one reports its failure, even if it would have been silent.
     fabric::SendWr failed = wrs[i];
     failed.signaled = true;
-    failed.copied = false;
+    failed.quiet = failed.copied = false;
     if (queue_pair.post_send({&failed, 1}) == 0)
       return taken;
     return taken + 1 + queue_pair.post_send(wrs.subspan(i + 1));

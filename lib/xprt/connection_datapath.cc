@@ -82,8 +82,13 @@ void Connection::Impl::dispatch(const Completion& completion) noexcept {
 
 void Connection::Impl::on_receive(ReceiveSlot& slot, const Completion& completion) noexcept {
   link.receives.on_completion(slot);
-  bool usable = completion.status == WcStatus::kSuccess && link.phase != Phase::kDead &&
-                completion.byte_length <= slot.buffer.capacity();
+  bool usable = completion.status == WcStatus::kSuccess && link.phase != Phase::kDead;
+  if (usable && completion.byte_length > slot.buffer.capacity()) [[unlikely]] {
+    link.refused(Refusal::kMessageTooLong);
+    link.fault = "it sent a message longer than our Receives";
+    link.wants_disconnect = true;
+    usable = false;
+  }
   if (!usable) [[unlikely]] {
     slot.buffer.reset();
     return;

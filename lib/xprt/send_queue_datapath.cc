@@ -36,7 +36,7 @@ SendWr& SendQueue::append(Job& job, Op op, bool last) noexcept {
   SendWr& wr = list_.append();
   wr.op = op;
   wr.signaled = last || free_ == 0;
-  wr.copied = false;
+  wr.quiet = wr.copied = false;
   if (!wr.signaled) {
     wr.wr_id = silent_.id();
     return wr;
@@ -60,7 +60,8 @@ SendWr& SendQueue::append_copied(Job& job, Op op) noexcept {
   wr.wr_id = silent_.id();
   wr.op = op;
   wr.signaled = false;
-  wr.copied = true;
+  wr.quiet = true;
+  wr.copied = op != Op::kBindKey;
   return wr;
 }
 
@@ -91,7 +92,7 @@ SendWr& SendQueue::append_read(const WorkTag& tag) noexcept {
   wr.wr_id = tag.id();
   wr.op = Op::kRead;
   wr.signaled = true;
-  wr.copied = false;
+  wr.quiet = wr.copied = false;
   return wr;
 }
 

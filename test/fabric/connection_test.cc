@@ -74,6 +74,15 @@ TEST_P(Connections, CarryPrivateDataBothWays) {
   }
 }
 
+// What became of it depends on the driver.
+TEST_P(Connections, OfWhomServesNoReadsDoNotKeepAReadForEver) {
+  Pair pair(GetParam().new_uri());
+  auto [client, server] = pair.connect({}, {.reads = 0});
+  EXPECT_EQ(client->reads_allowed(), 0u);
+  Buffer mine = test_memory().get(4096);
+  pair.run(pair.client, *client, access_wr(3, Op::kRead, mine.first(64), 77, 1000));
+}
+
 TEST_P(Connections, AreRejectedWithPrivateData) {
   Pair pair(GetParam().new_uri());
   auto qp = pair.client.queue_pair();

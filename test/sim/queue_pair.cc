@@ -103,8 +103,8 @@ void QueuePair::post_one(const SendWr& wr) {
     context_.fail(name_, "%zu requests on a send queue of %u", slots_.size(), limits_.send_wrs);
   if (wr.op == Op::kRead && ++reads_ > limits_.reads)
     context_.fail(name_, "%u Reads at once, %u are allowed", reads_, limits_.reads);
-  if (wr.copied && (wr.signaled ||
-                    (wr.op != Op::kBindKey && (!is_send(wr.op) || bytes_of(wr) > limits_.copied))))
+  if ((wr.quiet && wr.signaled) ||
+      (wr.copied && (!wr.quiet || !is_send(wr.op) || bytes_of(wr) > limits_.copied)))
     context_.fail(name_, "a %s of %u bytes is to be copied", name_of(wr.op), bytes_of(wr));
   if (in_error_) {
     report_send(wr, WcStatus::kFlushed);
@@ -112,7 +112,7 @@ void QueuePair::post_one(const SendWr& wr) {
   }
   queue_.emplace_back();
   queue_.back().wr = wr;
-  if (wr.copied && is_send(wr.op)) {
+  if (wr.copied) {
     queue_.back().data = message_;
     queue_.back().wr.num_sges = 1;
     queue_.back().wr.sges[0].data = queue_.back().data.data();
@@ -428,7 +428,7 @@ void QueuePair::fail(const char* why) {
 }
 
 void QueuePair::report_send(const SendWr& wr, WcStatus status) {
-  if (wr.copied)
+  if (wr.quiet)
     return;
   Report made{};
   made.completion = {wr.wr_id, nullptr, wr.op, status, false, 0, 0};

@@ -153,7 +153,7 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
     engine.receives().clear();
     for (const fabric::SendWr& wr : engine.sends()) {
       posted.push_back(wr);
-      if (wr.copied && wr.op != fabric::Op::kBindKey)
+      if (wr.copied)
         copy(posted.back());
       retired_.push_back(wr.signaled);
       reads_in_flight += wr.op == fabric::Op::kRead;
@@ -176,8 +176,7 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
     posted.pop_front();
     log.push_back(wr);
     fabric::WcStatus status = execute(wr);
-    bool silent = wr.copied && wr.op != fabric::Op::kBindKey;
-    if (!silent && (status != fabric::WcStatus::kSuccess || wr.signaled)) {
+    if (!wr.copied && (status != fabric::WcStatus::kSuccess || wr.signaled)) {
       fabric::Completion done = completion(wr.wr_id, wr.op);
       done.status = status;
       for (const MemorySpan& sge : wr.spans())
@@ -239,7 +238,7 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
   }
   void flush() {
     for (; !posted.empty(); posted.pop_front()) {
-      if (posted.front().copied)
+      if (posted.front().quiet)
         continue;
       fabric::Completion done = completion(posted.front().wr_id, posted.front().op);
       done.status = fabric::WcStatus::kFlushed;

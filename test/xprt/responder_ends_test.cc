@@ -39,6 +39,17 @@ TEST_F(ResponderTest, AFailedReceiveEndsTheConnection) {
   EXPECT_TRUE(end->engine->wants_disconnect());
 }
 
+// Of a Write with immediate data a device may report how long the Write was.
+TEST_F(ResponderTest, AMessageLongerThanItsReceiveEndsTheConnection) {
+  connect();
+  ASSERT_TRUE(end->qp.receive(Wire{7, 1, 4, kMsg, 0, 0, 0, 7, 0, 3}, {}));
+  end->qp.receive_completions.back().byte_length = 1 << 20;
+  end->qp.deliver(*end->engine, end->qp.receive_completions, 1);
+  EXPECT_EQ(end->calls, 0u);
+  EXPECT_TRUE(end->engine->wants_disconnect());
+  EXPECT_EQ(end->engine->counters().refusals[Refusal::kMessageTooLong], 1u);
+}
+
 // A peer may be first: its call is kept until the connection is known to be there.
 TEST_F(ResponderTest, ACallBeforeEstablishmentIsServedAfterIt) {
   end = std::make_unique<End>(ConnectionOptions{}, *memory, *pool);

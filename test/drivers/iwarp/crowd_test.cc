@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
+#include <thread>
 #include <vector>
 
 #include "drivers/iwarp/device.h"
@@ -102,8 +104,8 @@ TEST_F(Crowd, APeerThatStaysAfterItsOwnFaultIsLetGo) {
     }
     peer_.say(send(7, payload(8)));
     ASSERT_TRUE(pair_.pump_until([&] { return pair_.server.has_event(EventType::kDisconnected); }));
-    EXPECT_EQ(device_of(pair_).partings(), 1u);
-    ASSERT_TRUE(pair_.pump_until([&] { return device_of(pair_).partings() == 0; }));
+    EXPECT_EQ(device_of(pair_).partings().size(), 1u);
+    ASSERT_TRUE(pair_.pump_until([&] { return device_of(pair_).partings().empty(); }));
     pair_.server.events.clear();
     qp_.reset();
     peer_ = RawPeer(pair_.uri);
@@ -311,6 +313,82 @@ TEST_F(Crowd, ADamagedByteIsFoundWhereverItIs) {
   }
   EXPECT_GE(pair_.server.counter("bad_crcs"), 21u);
   connect(asked);
+}
+
+// What a peer asks for, and takes as fast as it comes, is given in turns: others are polled in
+// between.
+TEST_F(Crowd, APeerThatTakesAllThatItReadsDoesNotKeepTheCore) {
+  constexpr uint32_t kSize = 16 << 20;
+  constexpr uint64_t kMostAtOnce = 16 << 20;  // what TCP had of earlier turns, too
+  connect();
+  RegisteredMemory large = fabric::test::test_memory().allocate(kSize).value();
+  uint32_t key = 0;
+  ASSERT_TRUE(qp_->reserve_keys({&key, 1}));
+  run(fabric::test::bind_wr(1, key, large.span(0, kSize), Rights::kRemoteRead));
+  for (uint32_t i = 1; i != kReads + 1; ++i)
+    peer_.say(read_request(i, {.sink_stag = 5,
+                               .length = kSize,
+                               .source_stag = key,
+                               .source_offset = fabric::test::address_of(large.data())}));
+  std::atomic<uint64_t> taken = 0;
+  std::thread taking([&] {
+    while (taken < uint64_t{kReads} * kSize && !peer_.closed())
+      taken += peer_.discard();
+  });
+  uint64_t most = 0;
+  EXPECT_TRUE(pair_.pump_until([&] {
+    const uint64_t before = taken;
+    pair_.server.pump();
+    most = std::max(most, taken - before);
+    return taken >= uint64_t{kReads} * kSize;
+  }));
+  taking.join();
+  EXPECT_LE(most, kMostAtOnce);
+}
+
+// Each may take its time to close, and none of that is at others' cost.
+TEST_F(Crowd, PeersThatDoNotCloseDoNotKeepOthersFromTheirAnswer) {
+  constexpr size_t kMost = 1024;
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit before = files;
+  files.rlim_cur = std::min<rlim_t>(files.rlim_max, 8192);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  if (files.rlim_cur < 4096)
+    GTEST_SKIP() << "only " << files.rlim_cur << " file descriptors";
+  MpaFrame refused = request();
+  refused.markers = true;
+  std::vector<RawPeer> staying;
+  for (size_t i = 0; i != kMost + 100; ++i) {
+    staying.emplace_back(pair_.uri);
+    staying.back().shake(refused);
+    ASSERT_TRUE(pair_.pump_until([&] {
+      staying.back().pull();
+      return !staying.back().got().empty() || staying.back().closed();
+    }));
+    ASSERT_TRUE(staying.back().take_reply()) << i;
+  }
+  EXPECT_LE(device_of(pair_).partings().size(), kMost);
+  connect();
+  staying.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+// Who it was counts against its user's connections, however soon it has gone.
+TEST_F(Crowd, APeerThatResetsIsKnownAllTheSame) {
+  RawPeer gone(pair_.uri);
+  pair_.server.pump();
+  gone.shake(request());
+  gone.reset();
+  ASSERT_TRUE(pair_.pump_until([&] {
+    return pair_.server.has_event(EventType::kConnectRequest) ||
+           pair_.server.counter("handshakes_cut") != 0;
+  }));
+  if (!pair_.server.has_event(EventType::kConnectRequest))
+    GTEST_SKIP() << "the reset came first";
+  const fabric::Event event = pair_.server.take_event(EventType::kConnectRequest);
+  EXPECT_NE(event.request->peer().find("127.0.0.1"), std::string::npos) << event.request->peer();
+  EXPECT_NE(event.request->identity(), fabric::Identity{});
 }
 
 }  // namespace

@@ -74,6 +74,12 @@ bool RawPeer::pull() {
   return false;
 }
 
+size_t RawPeer::discard() {
+  const ssize_t n = ::recv(socket_.get(), nullptr, 1 << 20, MSG_DONTWAIT | MSG_TRUNC);
+  closed_ = closed_ || n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+  return n > 0 ? static_cast<size_t>(n) : 0;
+}
+
 std::optional<MpaFrame> RawPeer::take_frame(MpaKind kind) {
   uint32_t rest = 0;
   if (got_.size() < kMpaHeader)

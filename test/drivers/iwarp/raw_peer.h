@@ -40,6 +40,8 @@ class RawPeer {
 
   // Non-blocking: what has come so far is in `got()`. False: the other end has closed.
   bool pull();
+  // Non-blocking: how much has come, not to be kept.
+  size_t discard();
   const Bytes& got() const { return got_; }
   bool closed() const { return closed_; }
 

@@ -49,7 +49,8 @@ TEST_F(Doorbells, AreRungForWhoeverHasNotSeenTheMessage) {
   });
   Buffer message = fabric::test::test_memory().get(4096);
   fabric::SendWr wr = fabric::test::send_wr(1, {message.first(8)});
-  wr.copied = true;
+  wr.signaled = false;
+  wr.quiet = wr.copied = true;
   for (uint32_t round = 1; round <= kRounds; ++round) {
     while (awaited.load(std::memory_order_acquire) != round)
       _mm_pause();
