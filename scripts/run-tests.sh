@@ -214,7 +214,7 @@ main() {
   if [ ${#only[@]} -gt 0 ]; then
     say "Running ${only[*]}."
   else
-    say "Running all ${#suites[@]} suites; the first time, with several builds, that takes half an hour or so on two CPUs."
+    say "Running all ${#suites[@]} suites; the first time, with several builds, that takes up to half an hour on two CPUs."
   fi
   say "Builds and logs are in $builds; --list names the suites, --only NAME runs one."
 

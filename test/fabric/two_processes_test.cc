@@ -203,7 +203,7 @@ TEST_P(TwoProcesses, ExchangeMessagesAndMemory) {
 TEST_P(TwoProcesses, DeathOfAClientUnderLoad) {
   Pair bystander(GetParam().new_uri());
   Buffer buffer = test_memory().get(kSize);
-  const uint64_t rounds = emulated() ? 1 : 20;
+  const uint64_t rounds = emulated() ? 1 : 8;
   for (uint64_t round = 1; round <= rounds; ++round) {
     SCOPED_TRACE(round);
     PeerProcess peer(load, uri_);

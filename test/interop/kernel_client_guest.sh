@@ -19,4 +19,4 @@ try 20049 20048 "$@"
 # Sends of 1 KiB at our end only: the private data (RFC 8797) tells the client.
 start_memory_server "$build" "iwarp://$siw_address:20050" --megabytes 60 --inline 1024
 export RRDK_INLINE=1024
-try 20050 20048 4096:300
+try 20050 20048 4096:100

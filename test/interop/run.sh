@@ -65,7 +65,7 @@ guest_command() {
   printf 'export RRDK_RESULTS=%q; ' "$folder/rows"
   case $name in
     kernel-server) printf '%q %q' "$here/kernel_server.sh" "$build" ;;
-    kernel-client) printf '%q %q 4096:300 1024:100' "$here/kernel_client_guest.sh" "$build" ;;
+    kernel-client) printf '%q %q 4096:100 1024:100' "$here/kernel_client_guest.sh" "$build" ;;
     wire) printf '%q %q %q' "$here/wire_guest.sh" "$build" "$folder" ;;
     device) printf '%q %q server-device' "$here/loss_guest.sh" "$build" ;;
     *) printf '%q %q' "$here/${name}_guest.sh" "$build" ;;

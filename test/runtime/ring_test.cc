@@ -103,7 +103,7 @@ TEST(Inbox, AnItemMayQueueItselfAgain) {
 // Each item of each of several threads runs once; a full ring loses none.
 TEST(Inbox, ManyProducersLoseNothing) {
   constexpr int kProducers = 3;
-  constexpr int kItems = 4000;  // more threads than CPUs wait for each other in the ring
+  constexpr int kItems = 1000;  // more threads than CPUs wait for each other in the ring
   Alarm alarm(false);
   Inbox inbox(Ring::create(64, Consumers::kOne).value(), alarm);
   std::vector<std::vector<Numbered>> items(kProducers);
