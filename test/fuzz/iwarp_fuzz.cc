@@ -66,7 +66,7 @@ class Connection {
     asked.peer_to_peer = in.ConsumeBool();
     asked.rtr_send = in.ConsumeBool();
     asked.rtr_read = in.ConsumeBool();
-    ConnectRequest request(static_cast<Device&>(*ground().device), base::Fd(ends[0]), asked);
+    ConnectRequest request(static_cast<Device&>(*ground().device), base::Fd(ends[0]), {}, asked);
     qp_ = request
               .create_queue_pair({.cq = ground().cq.get(),
                                   .send_wrs = 64,
