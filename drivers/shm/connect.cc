@@ -141,7 +141,8 @@ void QueuePair::on_ready() {
   Drained drained;
   {
     const std::lock_guard lock(control_mutex_);
-    drained = drain_socket(kPacketsAtOnce);
+    uint32_t most = kPacketsAtOnce;
+    drained = drain_socket(most);
   }
   if (drained == Drained::kEnd)
     peer_gone();

@@ -103,6 +103,8 @@ Result<Offer> take_offer(Received& received) {
   const Result<PeerFile> doorbells = check_peer_file(offer.doorbells.get(), Writers::kBoth);
   if (!doorbells)
     return tl::unexpected(doorbells.error());
+  if (segment->hugepages || doorbells->hugepages)
+    return fail(Errc::kNotAPeer, "the peer's rings or doorbells are in hugepages");
   if (segment->bytes < offer.geometry.bytes() || doorbells->bytes < kDoorbellBytes)
     return fail(Errc::kNotAPeer, "the peer's memory is smaller than it says");
   return offer;
@@ -127,8 +129,8 @@ Result<RegionEntry> take_region(Received& received, MappingCache& cache, PeerReg
   const Message& m = received.message;
   if (received.descriptors.size() != kRegionDescriptors || m.region == kNoWireId)
     return fail(Errc::kNotAPeer, "the peer did not send its region");
-  const int fd = received.descriptors[0].get();
-  const Result<PeerFile> file = check_peer_file(fd, Writers::kOwner);
+  const PeerFd& fd = received.descriptors[0];
+  const Result<PeerFile> file = check_peer_file(fd.get(), Writers::kOwner);
   if (!file)
     return tl::unexpected(file.error());
   const bool inside = m.region_length != 0 && m.region_offset <= file->bytes &&
@@ -137,7 +139,7 @@ Result<RegionEntry> take_region(Received& received, MappingCache& cache, PeerReg
     return fail(Errc::kNotAPeer, "the peer's memory is smaller than it says");
   if (Result<void> added = known.add(m.region, *file); !added)
     return tl::unexpected(added.error());
-  Result<std::shared_ptr<Mapping>> mapping = cache.map(fd, *file);
+  Result<std::shared_ptr<Mapping>> mapping = cache.map(fd.get(), *file, fd.sender());
   if (!mapping)
     return tl::unexpected(mapping.error());
   return RegionEntry{m.region, m.region, (*mapping)->base() + m.region_offset, m.region_length,

@@ -7,9 +7,12 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
+
+#include "base/log.h"
 
 namespace rrdk::shm {
 
@@ -26,16 +29,33 @@ Result<Mapping> map(int fd, size_t length, int protection, int flags) {
   return Mapping(static_cast<std::byte*>(base), length);
 }
 
-bool is_hugetlb(int fd) {
+struct Pages {
+  bool huge;
+  uint64_t bytes;
+};
+
+Result<Pages> pages_of(int fd) {
   struct statfs fs{};
-  return ::fstatfs(fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC;
+  if (::fstatfs(fd, &fs) != 0)
+    return fail(Errc::kSystem, reason("fstatfs"));
+  return Pages{fs.f_type == HUGETLBFS_MAGIC, static_cast<uint64_t>(fs.f_bsize)};
+}
+
+Result<void> check_seals(int fd, Writers writers) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  constexpr int kSizeStays = F_SEAL_SHRINK | F_SEAL_GROW;
+  if (seals < 0 || (seals & kSizeStays) != kSizeStays)
+    return fail(Errc::kNotAPeer, "the peer's memory is not sealed against shrinking and growing");
+  if (writers == Writers::kOwner && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0)
+    return fail(Errc::kNotAPeer, "the peer's memory is not sealed against holes and new writers");
+  return {};
 }
 
 }  // namespace
 
 Mapping::~Mapping() {
-  if (base_ != nullptr)
-    ::munmap(base_, length_);
+  if (base_ != nullptr && ::munmap(base_, length_) != 0)
+    base::log_error("shm: a mapping of %zu bytes stays: %s", length_, reason("munmap").c_str());
 }
 
 Result<SharedMemory> create_shared(const char* name, size_t bytes, Writers writers) {
@@ -60,61 +80,77 @@ Result<SharedMemory> create_shared(const char* name, size_t bytes, Writers write
 }
 
 Result<PeerFile> check_peer_file(int fd, Writers writers) {
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-    return fail(Errc::kNotAPeer, "the peer's memory is not sealed against shrinking");
-  if (writers == Writers::kOwner && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0)
-    return fail(Errc::kNotAPeer, "the peer's memory is not sealed against holes and new writers");
-  if (writers == Writers::kBoth && is_hugetlb(fd))
-    return fail(Errc::kNotAPeer, "the peer's doorbells are in hugepages, which it could take away");
+  if (Result<void> sealed = check_seals(fd, writers); !sealed)
+    return tl::unexpected(sealed.error());
+  // With the seals, what is there now stays there. So this comes after them.
   struct stat st{};
   if (::fstat(fd, &st) != 0)
     return fail(Errc::kSystem, reason("fstat"));
-  // With the seals, what is there now stays there. So this comes after them.
+  const Result<Pages> pages = pages_of(fd);
+  if (!pages)
+    return tl::unexpected(pages.error());
+  // Blocks count pages beyond the end, too, which a peer can have instead of some before it.
+  // Nothing shows those without the file's lock, which it can keep: its budget bounds what they
+  // cost us.
   constexpr uint64_t kStatBlock = 512;
   const auto bytes = static_cast<uint64_t>(st.st_size);
   if (static_cast<uint64_t>(st.st_blocks) * kStatBlock < bytes)
     return fail(Errc::kNotAPeer, "the peer's memory has holes");
-  return PeerFile{st.st_dev, st.st_ino, bytes};
+  if (pages->huge && bytes % pages->bytes != 0)  // its last page can not be accessed
+    return fail(Errc::kNotAPeer, "the peer's memory is not of whole hugepages");
+  return PeerFile{st.st_dev, st.st_ino, bytes, pages->huge};
 }
 
 Result<Mapping> map_peer(int fd, size_t length, Writers writers) {
   const Result<PeerFile> file = check_peer_file(fd, writers);
   if (!file)
     return tl::unexpected(file.error());
+  if (file->hugepages)
+    return fail(Errc::kNotAPeer, "the peer's rings or doorbells are in hugepages");
   if (length == 0 || length > file->bytes)
     return fail(Errc::kNotAPeer, "the peer's memory is smaller than it says");
   return map(fd, length, writers == Writers::kBoth ? PROT_READ | PROT_WRITE : PROT_READ, 0);
 }
 
-Result<std::shared_ptr<Mapping>> MappingCache::map(int fd, const PeerFile& file) {
+Result<std::shared_ptr<Mapping>> MappingCache::map(int fd, const PeerFile& file, uid_t sender) {
   // While a mapping lives its inode number is taken, so equal numbers are the same file.
-  const Key key = file.id();
+  const Key key(sender, file.device, file.inode);
   const std::lock_guard lock(mutex_);
   if (auto cached = mappings_.find(key); cached != mappings_.end()) {
     if (std::shared_ptr<Mapping> present = cached->second.lock())
       return present;
     // Its last user is just letting go of it: forget() waits for the lock.
   }
-  if (mappings_.size() >= kMaxMappings)
-    return fail(Errc::kLimit, "peers have had too many files mapped here");
-  // Page tables of hugepages are small and filled at once. Those of ordinary pages are filled by
-  // the accesses, many pages at a time: filled here, they would keep all other connections waiting.
-  Result<Mapping> fresh = shm::map(fd, file.bytes, PROT_READ, is_hugetlb(fd) ? MAP_POPULATE : 0);
+  const auto own = mappings_of_.find(sender);
+  const size_t owned = own == mappings_of_.end() ? 0 : own->second;
+  if (owned >= kMaxMappings - std::min(mappings_.size(), kMaxMappings))
+    return fail(Errc::kLimit, "the peer's user has had too many files mapped here");
+  Result<Mapping> fresh = shm::map(fd, file.bytes, PROT_READ, 0);
   if (!fresh)
     return tl::unexpected(fresh.error());
+  // Page tables of hugepages are small and filled at once, which shows that all pages are there: a
+  // missing one is a SIGBUS. Those of ordinary pages are filled by the accesses, many pages at a
+  // time: filled here, they would keep all other connections waiting.
+  if (file.hugepages && ::madvise(fresh->base(), fresh->length(), MADV_POPULATE_READ) != 0)
+    return fail(Errc::kNotAPeer, "the peer's hugepages are not all there: " + reason("madvise"));
   std::shared_ptr<Mapping> shared(new Mapping(std::move(*fresh)), [this, key](Mapping* mapping) {
     delete mapping;
     forget(key);
   });
-  mappings_[key] = shared;
+  if (mappings_.insert_or_assign(key, shared).second)
+    ++mappings_of_[sender];
   return shared;
 }
 
 void MappingCache::forget(const Key& key) {
   const std::lock_guard lock(mutex_);
-  if (auto entry = mappings_.find(key); entry != mappings_.end() && entry->second.expired())
-    mappings_.erase(entry);
+  const auto entry = mappings_.find(key);
+  if (entry == mappings_.end() || !entry->second.expired())
+    return;
+  mappings_.erase(entry);
+  const auto own = mappings_of_.find(std::get<uid_t>(key));
+  if (--own->second == 0)
+    mappings_of_.erase(own);
 }
 
 }  // namespace rrdk::shm

@@ -1,9 +1,9 @@
 // Memory shared between processes: sealed memfds and their mappings.
 //
-// What a peer shows us for reading is sealed so that its pages stay: it can not shrink
-// (F_SEAL_SHRINK), and nobody can punch holes into it (F_SEAL_FUTURE_WRITE, whoever holds a
-// descriptor; mmap() and fallocate() refuse). With all of its memory there when it is mapped, no
-// access can ever be a SIGBUS, or make the kernel find memory at our cost.
+// What a peer shows us for reading is sealed so that it stays as it is: its size (F_SEAL_SHRINK and
+// F_SEAL_GROW), and its pages, since nobody can punch holes into it (F_SEAL_FUTURE_WRITE, whoever
+// holds a descriptor; mmap() and fallocate() refuse). With all of its memory there when it is
+// mapped, no access can ever be a SIGBUS.
 #pragma once
 
 #include <sys/types.h>
@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "base/fd.h"
@@ -66,34 +67,39 @@ struct PeerFile {
   dev_t device;
   ino_t inode;
   uint64_t bytes;
+  bool hugepages;
 
   auto id() const { return std::pair(device, inode); }
 };
 
-// Refuses what could shrink or lose pages later, what is not all there, and for kBoth what is not
-// of ordinary pages (a lost one is then replaced by the kernel). Errors: kNotAPeer, kSystem.
+// Refuses what could change its size or lose pages later, and what is not all there. Errors:
+// kNotAPeer, kSystem.
 Result<PeerFile> check_peer_file(int fd, Writers writers);
 
-// Checks and maps the first `length` bytes, for reading if its owner alone writes. Errors:
-// kNotAPeer, kSystem.
+// Checks and maps the first `length` bytes, for reading if its owner alone writes. Not of
+// hugepages: of those no part can be mapped, and a page that two may write, and so take away, is a
+// SIGBUS where the kernel replaces an ordinary one. Errors: kNotAPeer, kSystem.
 Result<Mapping> map_peer(int fd, size_t length, Writers writers);
 
-// Mappings of the files in which peers have their regions, each whole and once, however many
-// regions and connections use it. For reading. Outlives what it gives out.
+// Mappings of the files in which peers have their regions, each whole and once for each user,
+// however many regions and connections use it. For reading. Outlives what it gives out.
 class MappingCache {
  public:
-  // A part of the mappings that a process may have (65530, unless it was told otherwise).
+  // A part of the mappings that a process may have (65530, unless it was told otherwise). A user
+  // whose processes have as many as there are left gets no more: no user takes them all.
   static constexpr size_t kMaxMappings = 16384;
 
-  // `file` is what check_peer_file() said of `fd`. Errors: kLimit, kSystem.
-  Result<std::shared_ptr<Mapping>> map(int fd, const PeerFile& file);
+  // `file` is what check_peer_file() said of `fd`, which a process of `sender` sent. Errors:
+  // kNotAPeer, kLimit, kSystem.
+  Result<std::shared_ptr<Mapping>> map(int fd, const PeerFile& file, uid_t sender);
 
  private:
-  using Key = std::pair<dev_t, ino_t>;
+  using Key = std::tuple<uid_t, dev_t, ino_t>;
   void forget(const Key& key);
 
   std::mutex mutex_;
   std::map<Key, std::weak_ptr<Mapping>> mappings_;
+  std::map<uid_t, size_t> mappings_of_;
 };
 
 }  // namespace rrdk::shm

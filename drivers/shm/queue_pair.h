@@ -93,6 +93,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
     }
   };
   // How reading the socket ended; kSome: there may be more.
+  enum class Naming { kMessage, kRead };  // what names a region
   enum class Drained : uint8_t { kAll, kSome, kEnd, kBroken, kTooMuchMemory };
   // A datagram socket pair, not an eventfd: the peer holds one end, and only sockets have calls
   // that can not be made to block by whoever shares the descriptor. One for each connection: a peer
@@ -145,7 +146,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   void refuse_message(fabric::WcStatus status) noexcept;
   fabric::WcStatus gather_remote(const Slot& slot, uint32_t count, uint32_t length,
                                  std::byte* to) noexcept;
-  const std::byte* peer_bytes(WireId region, uint64_t offset, uint64_t length) noexcept;
+  const std::byte* peer_bytes(WireId region, uint64_t offset, uint64_t length, Naming by) noexcept;
   // Whether the peer is reading by this key of ours; 0: by none.
   bool peer_reads(uint32_t key) const noexcept {
     return theirs_.state->reading.load(std::memory_order_seq_cst) == key;
@@ -157,6 +158,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   // queue_pair.cc
   void fail_with(CloseReason reason, uint64_t number = 0) noexcept;
   static CloseReason close_reason(Death death) noexcept;
+  CloseReason its_fault_or(CloseReason otherwise) const noexcept;
   void settle_sends() noexcept;
   void close_socket_half() noexcept;
 
@@ -180,9 +182,11 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   void sync_regions();
   SendResult announce(const OwnRegion& own);
   bool learn_local_region(RegionId id);
-  bool learn_peer_region(WireId id);
-  // `control_mutex_` held: reads up to `most` packets of what the peer says of its regions.
-  Drained drain_socket(uint32_t most);
+  bool learn_peer_region(WireId id, Naming by);
+  void end_by_socket(Drained how);
+  // `control_mutex_` held: reads up to `most` packets of what the peer says of its regions, and
+  // takes them off it.
+  Drained drain_socket(uint32_t& most);
   Drained take_region_change(Received& received);
   void apply_region_changes();
 
@@ -215,7 +219,9 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   std::vector<SendRecord> sends_;
   RegionTable local_regions_;  // those that the peer was told of
   RegionTable peer_regions_;
-  uint64_t regions_seen_ = 0;  // Device::region_generation()
+  uint32_t packets_read_ = 0;  // in the data path's turns, for peer_regions_; a turn forgives some
+  bool region_is_late_ = false;  // of the message at hand: there is more to read in the next turn
+  uint64_t regions_seen_ = 0;    // Device::region_generation()
 
   // --- the control path's ---
   Geometry geometry_;

@@ -14,6 +14,8 @@ namespace {
 
 // What one queue pair may have done before others have their turn.
 constexpr uint32_t kMostSlotsAtOnce = 64;
+// In each turn; a peer that registers what each message brings, and deregisters it, needs no more.
+constexpr uint32_t kPacketsForgiven = 2 * kMostSlotsAtOnce;
 constexpr uint64_t kMostWrittenAtOnce = uint64_t{1} << 20;
 
 // Fetches the next two messages of a burst from the other core while this one is copied: two cache
@@ -59,6 +61,8 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out) noexcept {
   if (status == Status::kEstablished) [[likely]] {
     if (regions_changed_.load(std::memory_order_relaxed)) [[unlikely]]
       apply_region_changes();
+    if (packets_read_ != 0) [[unlikely]]
+      packets_read_ -= std::min(packets_read_, kPacketsForgiven);
     uint32_t n = reap_sends(out);
     n += pull(out.subspan(n));
     if (n == 0 && peer_closed()) [[unlikely]] {
@@ -138,6 +142,8 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
     copy_short(receive.buffer.data, slot.room + Slot::inline_at(header.flags), header.length);
   } else {
     status = gather_remote(slot, header.num_sges, header.length, receive.buffer.data);
+    if (std::exchange(region_is_late_, false)) [[unlikely]]
+      return false;
     // A sender that has closed may reuse its memory: what was copied is good only if it had not.
     std::atomic_thread_fence(std::memory_order_acquire);
     if (theirs_.state->closed.load(std::memory_order_relaxed) != 0)
@@ -174,6 +180,8 @@ bool QueuePair::take_write(const Slot& slot, const SlotHeader& header) noexcept 
     status = place(slot, header);
   else
     Counters::count(device_.counts().bad_slots);
+  if (std::exchange(region_is_late_, false)) [[unlikely]]
+    return false;
   // As with messages. Of what was copied nobody is told.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (theirs_.state->closed.load(std::memory_order_relaxed) != 0)
@@ -212,12 +220,17 @@ WcStatus QueuePair::place(const Slot& slot, const SlotHeader& header) noexcept {
 }
 
 void QueuePair::refuse_message(WcStatus status) noexcept {
-  fail_with(dead_.load(std::memory_order_relaxed) == Death::kTooMuchMemory
-                ? CloseReason::kTooMuchMemory
-            : status == WcStatus::kLocalLength  ? CloseReason::kMessageTooLong
-            : status == WcStatus::kRemoteAccess ? CloseReason::kAccessRefused
-                                                : CloseReason::kProtocol,
+  fail_with(its_fault_or(status == WcStatus::kLocalLength    ? CloseReason::kMessageTooLong
+                         : status == WcStatus::kRemoteAccess ? CloseReason::kAccessRefused
+                                                             : CloseReason::kProtocol),
             taken_ + 1);
+}
+
+// What the peer said in the socket explains what its messages and keys name in vain.
+CloseReason QueuePair::its_fault_or(CloseReason otherwise) const noexcept {
+  const Death death = dead_.load(std::memory_order_relaxed);
+  return death == Death::kTooMuchMemory || death == Death::kBrokenSocket ? close_reason(death)
+                                                                         : otherwise;
 }
 
 // Copies a message that lies in the peer's memory. `length` fits where it goes.
@@ -228,10 +241,12 @@ WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t len
   std::atomic_signal_fence(std::memory_order_seq_cst);
   uint32_t left = length;
   for (const RemoteSge& sge : std::span(sges).first(count)) {
-    const std::byte* from =
-        sge.length <= left ? peer_bytes(sge.region, sge.offset, sge.length) : nullptr;
+    const std::byte* from = sge.length <= left
+                                ? peer_bytes(sge.region, sge.offset, sge.length, Naming::kMessage)
+                                : nullptr;
     if (from == nullptr) {
-      Counters::count(device_.counts().bad_regions);
+      if (!region_is_late_)
+        Counters::count(device_.counts().bad_regions);
       return WcStatus::kRemoteOperation;
     }
     std::memcpy(to, from, sge.length);
@@ -244,9 +259,10 @@ WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t len
   return WcStatus::kRemoteOperation;
 }
 
-const std::byte* QueuePair::peer_bytes(WireId region, uint64_t offset, uint64_t length) noexcept {
+const std::byte* QueuePair::peer_bytes(WireId region, uint64_t offset, uint64_t length,
+                                       Naming by) noexcept {
   const std::byte* bytes = peer_regions_.at(region, offset, length);
-  if (bytes == nullptr && !peer_regions_.has(region) && learn_peer_region(region)) [[unlikely]]
+  if (bytes == nullptr && !peer_regions_.has(region) && learn_peer_region(region, by)) [[unlikely]]
     bytes = peer_regions_.at(region, offset, length);
   return bytes;
 }

@@ -66,7 +66,7 @@ void QueuePair::sync_regions() {
   regions_seen_ = generation;
 }
 
-QueuePair::Drained QueuePair::drain_socket(uint32_t most) {
+QueuePair::Drained QueuePair::drain_socket(uint32_t& most) {
   for (; most != 0 && region_changes_.size() < kMaxPendingChanges; --most) {
     Received r = receive_message(socket_);
     if (r.kind == Received::Kind::kNothing)
@@ -100,26 +100,39 @@ QueuePair::Drained QueuePair::take_region_change(Received& r) {
   return Drained::kSome;
 }
 
-// A region of the peer's that a message names and we have not heard of: it is in the socket, and an
-// honest peer has not put much before it.
-bool QueuePair::learn_peer_region(WireId id) {
-  constexpr uint32_t kRounds = 2 * kMaxPeerRegions / kMaxPendingChanges;
-  for (uint32_t i = 0; i < kRounds && !peer_regions_.has(id); ++i) {
-    Drained drained;
+// A region of the peer's that a message or a key names and we have not heard of: it is in the
+// socket, and an honest peer has not put much before it. Others have their turns meanwhile: a
+// message whose region is further behind waits for the next one. A Read can not, and may look
+// through all that a socket holds.
+bool QueuePair::learn_peer_region(WireId id, Naming by) {
+  constexpr uint32_t kMostOfMessages = 128;
+  constexpr uint32_t kMostOfReads = 2 * kMaxPeerRegions;
+  const uint32_t most = by == Naming::kMessage ? kMostOfMessages : kMostOfReads;
+  Drained drained = Drained::kSome;
+  while (!peer_regions_.has(id) && drained == Drained::kSome && packets_read_ < most) {
+    uint32_t left = most - packets_read_;
     {
       const std::lock_guard lock(control_mutex_);
-      drained = drain_socket(kMaxPendingChanges);
+      drained = drain_socket(left);
     }
+    packets_read_ = most - left;
     apply_region_changes();
-    if (drained == Drained::kTooMuchMemory) {
-      Counters::count(device_.counts().too_much_memory);
-      Death none = Death::kNone;
-      dead_.compare_exchange_strong(none, Death::kTooMuchMemory);
-    }
-    if (drained != Drained::kSome)
-      break;
   }
-  return peer_regions_.has(id);
+  if (drained == Drained::kTooMuchMemory || drained == Drained::kBroken)
+    end_by_socket(drained);
+  const bool known = peer_regions_.has(id);
+  region_is_late_ = by == Naming::kMessage && !known && drained == Drained::kSome;
+  return known;
+}
+
+// What the peer said of its regions ends the connection.
+void QueuePair::end_by_socket(Drained how) {
+  const bool memory = how == Drained::kTooMuchMemory;
+  Death none = Death::kNone;
+  if (!dead_.compare_exchange_strong(none, memory ? Death::kTooMuchMemory : Death::kBrokenSocket))
+    return;
+  Counters& counts = device_.counts();
+  Counters::count(memory ? counts.too_much_memory : counts.broken_sockets);
 }
 
 void QueuePair::apply_region_changes() {

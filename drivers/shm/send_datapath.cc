@@ -59,7 +59,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
                        send_head_ != send_tail_)
       record_send(record);
     if (open && record.status != WcStatus::kSuccess) [[unlikely]]
-      fail_with(reason_of(record.status));
+      fail_with(its_fault_or(reason_of(record.status)));
   }
   if (sent_something_)
     tell_messages();
@@ -290,7 +290,7 @@ WcStatus QueuePair::copy_remote(const KeyEntry& entry, const fabric::SendWr& wr,
   uint64_t offset = 0;
   if (__builtin_add_overflow(entry.offset.load(kRelaxed), skip, &offset))
     return refuse(counts.bad_keys);
-  const std::byte* remote = peer_bytes(entry.region.load(kRelaxed), offset, length);
+  const std::byte* remote = peer_bytes(entry.region.load(kRelaxed), offset, length, Naming::kRead);
   if (remote == nullptr)
     return refuse(counts.bad_keys);
   for (const MemorySpan& span : wr.spans()) {

@@ -13,8 +13,8 @@ struct Region {
   RegionId id;
   std::byte* base;
   size_t length;
-  int fd;              // a memfd sealed with F_SEAL_SHRINK and F_SEAL_FUTURE_WRITE, owned by the
-                       // Memory; -1: not shareable
+  int fd;              // a memfd sealed with F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_FUTURE_WRITE,
+                       // owned by the Memory; -1: not shareable
   uint64_t fd_offset;  // of `base` within fd
 };
 

@@ -28,18 +28,18 @@ Result<void> check_range(const void* address, size_t bytes) {
 }
 
 // Without the seals each side could end the other's next access in SIGBUS, by a truncation or a
-// hole, and a peer could write where it is meant to read.
+// hole, and a peer could write where it is meant to read. What may grow, peers refuse.
 Result<void> check_descriptor(size_t bytes, int fd, uint64_t fd_offset) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 && errno == EBADF)
     return fail(Errc::kInvalidArgument,
                 "adopting memory: descriptor " + std::to_string(fd) + " is not open");
-  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE;
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
   if (seals < 0 || (seals & kSeals) != kSeals)
     return fail(Errc::kInvalidArgument,
                 "adopting memory: descriptor " + std::to_string(fd) +
-                    " is no memfd sealed with F_SEAL_SHRINK and, after it was mapped, with "
-                    "F_SEAL_FUTURE_WRITE");
+                    " is no memfd sealed with F_SEAL_SHRINK and F_SEAL_GROW and, after it was "
+                    "mapped, with F_SEAL_FUTURE_WRITE");
   if ((seals & F_SEAL_WRITE) != 0)
     return fail(Errc::kInvalidArgument,
                 "adopting memory: descriptor " + std::to_string(fd) + " is sealed against writing");

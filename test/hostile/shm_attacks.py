@@ -20,7 +20,7 @@ VERSION = 2
 HELLO, CONNECT, ACCEPT, REJECT, REGION, REGION_GONE = range(1, 7)
 
 F_ADD_SEALS = 1033
-SHRINK_SEAL = 0x2
+SIZE_SEALS = 0x2 | 0x4  # no shrinking, no growing
 SEALS = 0x1 | 0x2 | 0x4 | 0x10  # no sealing, shrinking, growing, and no new writers or holes
 
 # Connections are not what these attacks are about.
@@ -69,7 +69,7 @@ class Peer:
         os.posix_fallocate(fd, 0, SEGMENT_BYTES)
         self.segment = mmap.mmap(fd, SEGMENT_BYTES)
         fcntl.fcntl(fd, F_ADD_SEALS, SEALS)
-        doorbells = sealed(4096, SHRINK_SEAL, fill=True)
+        doorbells = sealed(4096, SIZE_SEALS, fill=True)
         wake = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.send(message(CONNECT, slots=SLOTS, keys=KEYS, reads=1), fd, doorbells, wake.fileno())
         os.close(fd)

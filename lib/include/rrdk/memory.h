@@ -204,9 +204,9 @@ class Memory {
   /**
    * Takes memory that the application mapped from `fd` at `fd_offset`. It stays the application's
    * and must outlive the result; the descriptor is duplicated. To be usable over `shm:` it must be
-   * a memfd sealed with F_SEAL_SHRINK and, once it is mapped, with F_SEAL_FUTURE_WRITE: then peers
-   * can read it and no more, and neither side can pull pages from under the other. A peer maps, and
-   * can read, the whole file, whose holes are filled when it is first shown to one.
+   * a memfd sealed with F_SEAL_SHRINK, F_SEAL_GROW and, once it is mapped, F_SEAL_FUTURE_WRITE:
+   * then peers can read it and no more, and neither side can pull pages from under the other. A
+   * peer maps, and can read, the whole file, whose holes are filled when it is first shown to one.
    * `fd` -1: memory without a descriptor, for drivers that need none. Over `shm:` a call that
    * refers to it ends with kInvalidMemory, and a handler whose results do answers SYSTEM_ERR; a log
    * line names the region. Errors: kInvalidArgument (not page-aligned, empty, not sealed so or

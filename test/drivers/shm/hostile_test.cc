@@ -68,12 +68,14 @@ TEST_F(Hostile, HandshakesAreRefused) {
       {"unsealed segment", with_segment([] { return plain_memfd(1 << 20); })},
       {"small segment", with_segment([] { return sealed_memfd(4096, kRegionSeals); })},
       {"segment that its owner can punch holes into",
-       with_segment([] { return sealed_memfd(1 << 20, F_SEAL_SHRINK | F_SEAL_SEAL); })},
+       with_segment([] { return sealed_memfd(1 << 20, kSizeSeals | F_SEAL_SEAL); })},
+      {"segment that can grow",
+       with_segment([] { return sealed_memfd(1 << 20, kRegionSeals & ~F_SEAL_GROW); })},
       {"segment with holes",
        with_segment([] { return sealed_memfd(1 << 20, kRegionSeals, 0, true); })},
       {"doorbells with holes",
        [](RawPeer& p) {
-         const Fd bad = sealed_memfd(kDoorbellBytes, F_SEAL_SHRINK, 0, true);
+         const Fd bad = sealed_memfd(kDoorbellBytes, kSizeSeals, 0, true);
          p.send(p.connect_message(),
                 std::array<int, 3>{p.segment.fd.get(), bad.get(), p.wake.get()});
        }},
@@ -273,7 +275,9 @@ TEST_F(Hostile, RegionChangesAreRefused) {
       {"a region that can shrink",
        file([] { return sealed_memfd(4096, F_SEAL_GROW | F_SEAL_FUTURE_WRITE); })},
       {"a region that can lose its pages",
-       file([] { return sealed_memfd(4096, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL); })},
+       file([] { return sealed_memfd(4096, kSizeSeals | F_SEAL_SEAL); })},
+      {"a region that can grow",
+       file([] { return sealed_memfd(4096, kRegionSeals & ~F_SEAL_GROW); })},
       {"a region with holes", file([] { return sealed_memfd(8192, kRegionSeals, 0, true); })},
       {"a region that is no memory",
        file([] { return Fd(::open("/dev/zero", O_RDWR | O_CLOEXEC)); })},

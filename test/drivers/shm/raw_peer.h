@@ -12,8 +12,10 @@
 
 namespace rrdk::shm::test {
 
+// What keeps a file's size.
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 // What a region of an honest peer is sealed with.
-constexpr int kRegionSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+constexpr int kRegionSeals = kSizeSeals | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 // An unsealed memfd.
 Fd plain_memfd(size_t bytes);

@@ -1,0 +1,227 @@
+// What a peer shows us of its memory, and we of ours: nobody writes to the other's, takes pages
+// from under it, or has more of its own mapped than it may.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "test/drivers/shm/hostile_test.h"
+
+namespace rrdk::shm::test {
+namespace {
+
+using fabric::EventType;
+using fabric::WcStatus;
+using fabric::test::End;
+using fabric::test::pump_until;
+using fabric::test::test_memory;
+
+class PeerMemory : public Hostile {
+ protected:
+  End client_{honest_.uri};  // of raw servers
+};
+
+size_t mappings_of(const std::string& name) {
+  std::ifstream maps("/proc/self/maps");
+  size_t count = 0;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("memfd:" + name + " ") != std::string::npos;
+  return count;
+}
+
+void expect_read_only(int fd) {
+  const Fd again(::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC));
+  for (const int way : {fd, again.get()}) {
+    EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, way, 0), MAP_FAILED);
+    EXPECT_NE(::fallocate(way, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+    EXPECT_LT(::pwrite(way, "x", 1, 0), 0);
+    EXPECT_NE(::ftruncate(way, 0), 0);
+  }
+  void* const seen = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
+  ASSERT_NE(seen, MAP_FAILED);
+  EXPECT_NE(::mprotect(seen, 4096, PROT_READ | PROT_WRITE), 0);
+  EXPECT_NE(::madvise(seen, 4096, MADV_REMOVE), 0);
+  ::munmap(seen, 4096);
+}
+
+// All that one end shows the other, but for the page of its doorbells.
+void expect_all_read_only(RawEnd& peer) {
+  Received region;
+  for (int tries = 0; region.kind != Received::Kind::kMessage && tries < 1000; ++tries)
+    region = peer.receive(MessageType::kRegion);
+  ASSERT_EQ(region.descriptors.size(), kRegionDescriptors);
+  expect_read_only(region.descriptors[0].get());
+  ASSERT_EQ(peer.told.back().descriptors.size(), kConnectDescriptors);
+  expect_read_only(peer.told.back().descriptors[0].get());
+}
+
+TEST_F(PeerMemory, AClientCanNotWriteAServersMemory) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  expect_all_read_only(peer);
+}
+
+TEST_F(PeerMemory, AServerCanNotWriteAClientsMemory) {
+  RawServer server(client_, new_uri());
+  server.establish();
+  expect_all_read_only(server);
+}
+
+// A file of hugepages whose owner has a reservation only, or can give pages back, is a SIGBUS for
+// whoever touches it when the system has none left.
+TEST_F(PeerMemory, HugepagesStayWhereTheyAre) {
+  constexpr size_t kHugepage = size_t{2} << 20;
+  const Fd probe(::memfd_create("probe", MFD_CLOEXEC | MFD_HUGETLB));
+  if (::ftruncate(probe.get(), kHugepage) != 0 || ::fallocate(probe.get(), 0, 0, kHugepage) != 0)
+    GTEST_SKIP() << "no hugepages here: sysctl vm.nr_hugepages=16 makes some";
+  struct Case {
+    const char* what;
+    int seals;
+    bool holes;
+    off_t part = 0;  // of another page
+  };
+  for (const Case& c : {Case{"can lose its pages", kSizeSeals, false},
+                        Case{"reserved, not there", kRegionSeals, true},
+                        Case{"its last page is not whole", kRegionSeals, false, 4096}}) {
+    SCOPED_TRACE(c.what);
+    RawPeer peer(honest_.server, honest_.uri);
+    peer.establish();
+    const Fd file = sealed_memfd(kHugepage, 0, MFD_HUGETLB, c.holes);
+    if (c.part != 0) {
+      ASSERT_EQ(::fallocate(file.get(), 0, kHugepage, c.part), 0);
+    }
+    ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, c.seals), 0);
+    peer.send_region(file.get(), 8, kHugepage);
+    expect_disconnected("broken_sockets");
+  }
+  for (const bool doorbells : {true, false}) {
+    SCOPED_TRACE(doorbells ? "doorbells" : "a segment");
+    RawPeer peer(honest_.server, honest_.uri);
+    const Fd page = sealed_memfd(kHugepage, doorbells ? kSizeSeals : kRegionSeals, MFD_HUGETLB);
+    std::array<int, kConnectDescriptors> fds = peer.descriptors();
+    fds[doorbells ? 1 : 0] = page.get();
+    peer.send(peer.connect_message(), fds);
+    expect_refused(peer);
+  }
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  const Fd good = sealed_memfd(kHugepage, kRegionSeals, MFD_HUGETLB);
+  ASSERT_EQ(peer.send_region(good.get(), 8, kHugepage), SendResult::kSent);
+  EXPECT_NE(::fallocate(good.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kHugepage), 0);
+  Buffer inbox = test_memory().get(4096);
+  const fabric::ReceiveWr receive{1, inbox.span()};
+  ASSERT_EQ(peer.victim->post_receive(std::span(&receive, 1)), 1u);
+  peer.publish({.length = 8, .num_sges = 1, .sges = {RemoteSge{kHugepage - 8, 8, 8}}});
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
+  EXPECT_EQ(honest_.server.completions[0].status, WcStatus::kSuccess);
+}
+
+TEST_F(PeerMemory, NothingOfAPeerIsMappedBeforeItIsAccepted) {
+  RawPeer peer(honest_.server, honest_.uri);
+  const size_t before = mappings_of("raw");
+  ASSERT_EQ(peer.send(peer.connect_message(), peer.descriptors()), SendResult::kSent);
+  ASSERT_TRUE(pump_until({&honest_.server},
+                         [&] { return honest_.server.has_event(EventType::kConnectRequest); }));
+  EXPECT_EQ(mappings_of("raw"), before);
+}
+
+TEST_F(PeerMemory, AFileIsMappedOnceHoweverManyRegionsItHas) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  constexpr uint32_t kRegions = 100;
+  const Fd file = sealed_memfd(kRegions * 4096, kRegionSeals);
+  const size_t before = mappings_of("sealed");
+  for (uint32_t i = 0; i < kRegions; ++i)
+    ASSERT_TRUE(pump_until({&honest_.server}, [&] {
+      return peer.send_region(file.get(), 100 + i, (i + 1) * 4096) == SendResult::kSent;
+    }));
+  Buffer inbox = test_memory().get(4096);
+  const fabric::ReceiveWr receive{1, inbox.span()};
+  ASSERT_EQ(peer.victim->post_receive(std::span(&receive, 1)), 1u);
+  peer.publish({.length = 8, .num_sges = 1, .sges = {RemoteSge{0, 100 + kRegions - 1, 8}}});
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
+  EXPECT_EQ(honest_.server.completions[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(mappings_of("sealed"), before + 1);
+  peer.socket.reset();
+  expect_disconnected("peers_lost");
+  peer.victim.reset();
+  EXPECT_EQ(mappings_of("sealed"), before);
+}
+
+// Each connection has a bound of its own, and the peer is told that it is too large for it.
+TEST_F(PeerMemory, APeersMemoryHasABound) {
+  const std::string uri = new_uri();
+  auto listener = honest_.server.device->listen(uri + "?peer_memory=12K").value();
+  RawPeer peer(honest_.server, uri);
+  peer.establish();  // with 8 KiB
+  const Fd file = sealed_memfd(4096, kRegionSeals);
+  ASSERT_EQ(peer.send_region(file.get(), 8, 4096), SendResult::kSent);
+  ASSERT_EQ(peer.send_region(file.get(), 9, 4096), SendResult::kSent);  // the same
+  for (int i = 0; i < 100; ++i)
+    honest_.server.pump();
+  EXPECT_EQ(honest_.server.counter("too_much_memory"), 0u);
+  ASSERT_EQ(peer.send_region(sealed_memfd(4096, kRegionSeals).get(), 10, 4096), SendResult::kSent);
+  expect_disconnected("too_much_memory");
+  EXPECT_EQ(peer.theirs.state->closed.load(), static_cast<uint32_t>(CloseReason::kTooMuchMemory));
+}
+
+TEST_F(PeerMemory, AServersMemoryHasABoundToo) {
+  const std::string uri = new_uri();
+  RawServer server(client_, uri + "?peer_memory=8K");
+  server.establish();
+  ASSERT_EQ(server.send_region(sealed_memfd(4096, kRegionSeals).get(), 8, 4096), SendResult::kSent);
+  ASSERT_TRUE(pump_until({&client_}, [&] { return client_.has_event(EventType::kDisconnected); }));
+  EXPECT_EQ(client_.counter("too_much_memory"), 1u);
+}
+
+TEST(Mappings, AreNotAllOfOneUser) {
+  constexpr uid_t kGreedy = 1;
+  constexpr uid_t kOther = 2;
+  MappingCache cache;
+  std::vector<std::shared_ptr<Mapping>> kept;
+  const auto map_another = [&](uid_t user) {
+    const Fd file = sealed_memfd(4096, kRegionSeals);
+    return cache.map(file.get(), check_peer_file(file.get(), Writers::kOwner).value(), user);
+  };
+  for (Result<std::shared_ptr<Mapping>> next = map_another(kGreedy);; next = map_another(kGreedy)) {
+    if (!next) {
+      EXPECT_EQ(next.error().code, Errc::kLimit);
+      break;
+    }
+    kept.push_back(std::move(*next));
+  }
+  EXPECT_EQ(kept.size(), MappingCache::kMaxMappings / 2);
+  EXPECT_TRUE(map_another(kOther));
+  kept.pop_back();
+  EXPECT_TRUE(map_another(kGreedy));
+}
+
+// Its region is behind much else in the socket, which is not all read in one turn.
+TEST_F(PeerMemory, AMessageWaitsForItsRegion) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  Buffer inbox = test_memory().get(4096);
+  const fabric::ReceiveWr receive{1, inbox.span()};
+  ASSERT_EQ(peer.victim->post_receive(std::span(&receive, 1)), 1u);
+  constexpr uint32_t kOther = 8;
+  constexpr uint32_t kLate = 9;
+  for (int i = 0; i < 80; ++i) {
+    ASSERT_EQ(peer.send_region(peer.region.fd.get(), kOther, 4096), SendResult::kSent);
+    Message gone{.type = MessageType::kRegionGone};
+    gone.region = kOther;
+    ASSERT_EQ(peer.send(gone, {}), SendResult::kSent);
+  }
+  ASSERT_EQ(peer.send_region(peer.region.fd.get(), kLate, 4096), SendResult::kSent);
+  peer.publish({.length = 8, .num_sges = 1, .sges = {RemoteSge{0, kLate, 8}}});
+  std::array<fabric::Completion, 4> completions;
+  ASSERT_EQ(honest_.server.cq->poll(completions), 0u);
+  ASSERT_EQ(honest_.server.cq->poll(completions), 1u);
+  EXPECT_EQ(completions[0].status, WcStatus::kSuccess);
+}
+
+}  // namespace
+}  // namespace rrdk::shm::test
