@@ -38,8 +38,21 @@ bool is_datagram_socket(int fd) {
          ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_DGRAM;
 }
 
+// The next packet of a queue, which has been read, and the end of the queue if there is none.
+bool take_packet(int socket) {
+  char byte;
+  // A reset by the peer is told once, before its packets.
+  while (::recv(socket, &byte, sizeof(byte), MSG_DONTWAIT) < 0)
+    if (errno != ECONNRESET && errno != EINTR)
+      return false;
+  return true;
+}
+
 }  // namespace
 
+// The kernel closes descriptors for which the process has no place, and if the packet was the last
+// to have them, that takes as long as their owner likes. So the packet is read while it stays in
+// the queue; it is taken out when all that it brings has a place, and else left for the janitor.
 Received receive_message(const PeerSocket& socket) {
   Received r;
   ControlBuffer<kMostDescriptors> control;
@@ -49,7 +62,8 @@ Received receive_message(const PeerSocket& socket) {
   header.msg_iovlen = 1;
   header.msg_control = control.bytes.data();
   header.msg_controllen = control.bytes.size();
-  const ssize_t bytes = ::recvmsg(socket.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t bytes =
+      ::recvmsg(socket.get(), &header, MSG_DONTWAIT | MSG_PEEK | MSG_CMSG_CLOEXEC);
   if (bytes < 0) {
     const bool later = errno == EAGAIN || errno == EINTR;
     r.kind = later ? Received::Kind::kNothing : Received::Kind::kEnd;
@@ -57,7 +71,10 @@ Received receive_message(const PeerSocket& socket) {
   }
   for_each_descriptor(header,
                       [&](Fd fd) { r.descriptors.emplace_back(std::move(fd), socket.user()); });
-  r.kind = kind_of(r, static_cast<size_t>(bytes), header.msg_flags);
+  const bool all_there = (header.msg_flags & MSG_CTRUNC) == 0;
+  const bool taken = all_there && take_packet(socket.get());
+  r.kind = taken || !all_there ? kind_of(r, static_cast<size_t>(bytes), header.msg_flags)
+                               : Received::Kind::kEnd;
   return r;
 }
 

@@ -216,6 +216,30 @@ TEST_F(Descriptors, ThatDoNotCloseKeepOnlyTheirUserOut) {
   }));
 }
 
+// --- where there is no place for them ---
+
+// The kernel closes those for which the process has no place, in the thread that takes the packet.
+TEST_F(Descriptors, ThatFindNoPlaceHoldUpNoOthers) {
+  SlowClose slow;
+  RawPeer peer(honest_.server, honest_.uri);
+  pollfd hello = {peer.socket.get(), POLLIN, 0};
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return ::poll(&hello, 1, 0) == 1; }));
+  {
+    const Fd wrapped = slow.wrapped();
+    const std::array<int, 2> fds = {null_.get(), wrapped.get()};
+    ASSERT_EQ(peer.send({}, fds), SendResult::kSent);
+  }
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest_free = ::dup(null_.get());
+  ::close(lowest_free);
+  const rlimit one_more{static_cast<rlim_t>(lowest_free) + 1, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  take_junk();
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  expect_bystanders_unharmed();
+}
+
 // Of those who connect nobody knows who they are before they are accepted.
 TEST_F(Descriptors, OfVisitorsWhomNobodyAcceptedHoldUpNoListenersEnd) {
   SlowClose slow;
