@@ -30,12 +30,12 @@ Received::Kind kind_of(const Received& r, size_t bytes, int flags) {
   return good ? Received::Kind::kMessage : Received::Kind::kGarbage;
 }
 
-// Whose send() never waits, whatever its owner does.
-bool is_datagram_socket(int fd) {
+// Whose send() never waits, whatever its owner does, and closes nothing (doorbell.h, wake()).
+bool is_packet_socket(int fd) {
   int domain = 0, type = 0;
   socklen_t size = sizeof(int);
   return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX &&
-         ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_DGRAM;
+         ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
 }
 
 // The next packet of a queue, which has been read, and the end of the queue if there is none.
@@ -112,7 +112,7 @@ Result<Offer> take_offer(Received& received) {
               .reads = m.reads};
   if (!offer.geometry.valid() || offer.doorbell_bit >= kMaxQueuePairs)
     return fail(Errc::kNotAPeer, "the peer's sizes are out of range");
-  if (!is_datagram_socket(offer.wake_socket.get()))
+  if (!is_packet_socket(offer.wake_socket.get()))
     return fail(Errc::kNotAPeer, "the peer can not be woken by what it sent for that");
   const Result<PeerFile> segment = check_peer_file(offer.segment.get(), Writers::kOwner);
   if (!segment)

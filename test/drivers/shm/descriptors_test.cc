@@ -216,6 +216,61 @@ TEST_F(Descriptors, ThatDoNotCloseKeepOnlyTheirUserOut) {
   }));
 }
 
+// --- the wake-up socket ---
+
+// A packet there wakes the sleeper, who has no use for what it brings.
+TEST_F(Descriptors, InWakeUpsHoldUpNoPoll) {
+  SlowClose slow;
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  slow.put_into(peer.peer.wake_socket.get());
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return honest_.server.cq->arm(); }));
+  honest_.server.cq->disarm();
+  EXPECT_EQ(honest_.server.counter("bad_wake_ups"), 1u);
+  pollfd woken = {honest_.server.cq->wake_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&woken, 1, 0), 0);  // and it is not woken by that peer again
+  ASSERT_EQ(::send(peer.peer.wake_socket.get(), "", 1, 0), 1);
+  EXPECT_EQ(::poll(&woken, 1, 0), 0);
+  expect_bystanders_unharmed();
+  peer.victim.reset();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+}
+
+TEST_F(Descriptors, InUnreadWakeUpsHoldUpNoQueuePairsEnd) {
+  SlowClose slow;
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  slow.put_into(peer.peer.wake_socket.get());
+  peer.victim.reset();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+  expect_bystanders_unharmed();
+}
+
+// A datagram socket whose other end is gone throws away what waits in it when it is sent to; so
+// wake-ups go by a kind that does not.
+TEST_F(Descriptors, InThePeersOwnWakeUpSocketHoldUpNoRing) {
+  SlowClose slow;
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  Fd far(ends[1]);
+  slow.put_into(far.get());
+  far.reset();
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.wake = Fd(ends[0]);
+  peer.establish();
+  peer.wake.reset();
+  reinterpret_cast<DoorbellPage*>(peer.doorbells.mapping.base())->sleeping.store(1);
+  peer.mine.state->wants.store(kWantsMessages);
+  Buffer buffer = test_memory().get(4096);
+  const fabric::SendWr wr = fabric::test::send_wr(1, {buffer.first(10)});
+  ASSERT_EQ(peer.victim->post_send(std::span(&wr, 1)), 1u);
+  peer.victim->disconnect();  // which rings, too
+  EXPECT_GE(honest_.server.counter("doorbells"), 1u);
+  expect_bystanders_unharmed();
+  peer.victim.reset();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+}
+
 // --- where there is no place for them ---
 
 // The kernel closes those for which the process has no place, in the thread that takes the packet.
