@@ -26,15 +26,42 @@ Result<void> add_to(int epoll, int fd) {
   return {};
 }
 
+// What is left in a wake-up socket.
+enum class Tokens { kNone, kSome, kOver, kBad };
+
+// Takes tokens. A packet with descriptors, to close which could take as long as the peer likes,
+// stays where it is: the socket is looked at no more. The end looks as an empty packet does.
+Tokens take_tokens(int receiver) {
+  // Bounded: a peer that floods its socket only makes the next sleep a short one.
+  constexpr int kMostTokens = 16;
+  for (int i = 0; i < kMostTokens; ++i) {
+    char token;
+    iovec piece{&token, sizeof(token)};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    const ssize_t bytes = ::recvmsg(receiver, &header, MSG_DONTWAIT | MSG_PEEK);
+    if (bytes < 0)
+      return errno == EAGAIN ? Tokens::kNone : Tokens::kOver;
+    if ((header.msg_flags & MSG_CTRUNC) != 0)
+      return Tokens::kBad;
+    if (bytes == 0 || ::recv(receiver, &token, sizeof(token), MSG_DONTWAIT) < 0)
+      return Tokens::kOver;
+  }
+  return Tokens::kSome;
+}
+
 }  // namespace
 
+// Not a datagram socket: if its other end is gone, a send() throws away what the peer has put into
+// its queue, and closes the descriptors there.
 void wake(int wake_socket) noexcept {
   // A full socket is as good: its reader has been woken and not yet emptied it.
   const char token = 0;
   (void)::send(wake_socket, &token, sizeof(token), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
+Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(Counters& counts) {
   Fd own_waker(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!own_waker)
     return fail(Errc::kSystem, std::string("eventfd: ") + std::strerror(errno));
@@ -44,14 +71,14 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
   if (Result<void> added = add_to(wakers.get(), own_waker.get()); !added)
     return tl::unexpected(added.error());
   std::unique_ptr<CompletionQueue> queue(
-      new CompletionQueue(std::move(own_waker), std::move(wakers)));
+      new CompletionQueue(counts, std::move(own_waker), std::move(wakers)));
   if (Result<UsersPage*> own = queue->join_page(::geteuid()); !own)
     return tl::unexpected(own.error());
   return queue;
 }
 
-CompletionQueue::CompletionQueue(Fd own_waker, Fd wakers)
-    : own_waker_(std::move(own_waker)), wakers_(std::move(wakers)) {}
+CompletionQueue::CompletionQueue(Counters& counts, Fd own_waker, Fd wakers)
+    : counts_(counts), own_waker_(std::move(own_waker)), wakers_(std::move(wakers)) {}
 
 // A new page says that nobody sleeps, even if we do. Its first peer's queue pair rings the first
 // page when it is established (QueuePair::attach()), after which the sleeper looks at all of them.
@@ -88,6 +115,10 @@ Result<void> CompletionQueue::wake_by(int receiver) {
   return add_to(wakers_.get(), receiver);
 }
 
+void CompletionQueue::ignore(int receiver) noexcept {
+  ::epoll_ctl(wakers_.get(), EPOLL_CTL_DEL, receiver, nullptr);
+}
+
 void CompletionQueue::ring(uint32_t bit) noexcept {
   if (!set_bit(*pages_[0], bit))
     return;
@@ -122,8 +153,6 @@ void CompletionQueue::remove(QueuePair& qp, uint32_t bit, UsersPage* page) {
 void CompletionQueue::disarm() {
   for (DoorbellPage* page : pages())
     page->sleeping.store(0, std::memory_order_relaxed);
-  // Bounded: a peer that floods its socket only makes the next sleep a short one.
-  constexpr int kMostTokens = 16;
   std::array<epoll_event, 64> ready;
   const int count =
       ::epoll_wait(wakers_.get(), ready.data(), static_cast<int>(ready.size()), /*timeout=*/0);
@@ -134,10 +163,11 @@ void CompletionQueue::disarm() {
       (void)!::read(fd, &times, sizeof(times));
       continue;
     }
-    char token;
-    for (int i = 0; i < kMostTokens; ++i)
-      if (::recv(fd, &token, sizeof(token), MSG_DONTWAIT) < 0)
-        break;
+    const Tokens left = take_tokens(fd);
+    if (left == Tokens::kBad)
+      Counters::count(counts_.bad_wake_ups);
+    if (left == Tokens::kBad || left == Tokens::kOver)
+      ignore(fd);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "drivers/shm/counters.h"
 #include "drivers/shm/doorbell.h"
 #include "drivers/shm/mapping.h"
 #include "fabric/device.h"
@@ -23,7 +24,8 @@ class QueuePair;
 
 class CompletionQueue final : public fabric::CompletionQueue {
  public:
-  static Result<std::unique_ptr<CompletionQueue>> create();
+  // `counts`: the device's.
+  static Result<std::unique_ptr<CompletionQueue>> create(Counters& counts);
 
   uint32_t poll(std::span<fabric::Completion> out) override;
   int wake_fd() const override { return wakers_.get(); }
@@ -55,14 +57,16 @@ class CompletionQueue final : public fabric::CompletionQueue {
   // Control path, any thread: the doorbell page for a connection with a process of this user, which
   // remove() leaves.
   Result<UsersPage*> join_page(uid_t user);
-  // Control path: what arrives at `receiver` wakes the sleeper, until the descriptor is closed.
+  // Control path: what arrives at `receiver` wakes the sleeper, until ignore().
   Result<void> wake_by(int receiver);
+  // Any thread. Before `receiver` goes to be closed, which may be late.
+  void ignore(int receiver) noexcept;
 
  private:
   // Of so many users at once; the rest share the last. A poll looks at each page.
   static constexpr uint32_t kMaxPages = 64;
 
-  CompletionQueue(Fd own_waker, Fd wakers);
+  CompletionQueue(Counters& counts, Fd own_waker, Fd wakers);
   std::span<DoorbellPage* const> pages() const noexcept {
     return std::span(pages_).first(num_pages_.load(std::memory_order_acquire));
   }
@@ -72,6 +76,7 @@ class CompletionQueue final : public fabric::CompletionQueue {
   bool rest_all() noexcept;
   void leave_page(UsersPage& page);
 
+  Counters& counts_;
   // The first is our own user's, and stays. Added to by the control path, taken from by the polling
   // thread.
   std::array<DoorbellPage*, kMaxPages> pages_{};

@@ -97,12 +97,14 @@ Result<void> QueuePair::send_handshake(MessageType type, std::span<const std::by
   if (!doorbells)
     return tl::unexpected(doorbells.error());
   own_bells_ = *doorbells;
+  wake_up_.receiver.set_user(socket_.user());
+  wake_up_.sender.set_sender(socket_.user());
   const std::array<int, kConnectDescriptors> descriptors = {
       segment_.fd.get(), own_bells_->memory.fd.get(), wake_up_.sender.get()};
   if (send_message(socket_.get(), message, descriptors) != SendResult::kSent)
     return fail(Errc::kConnectionLost, "the peer went away during the handshake");
-  wake_up_.sender.reset();  // the peer alone has it now
-  segment_.fd.reset();      // and a mapping of this, as we do
+  wake_up_.sender = {};  // the peer alone has it now
+  segment_.fd.reset();   // and a mapping of this, as we do
   return {};
 }
 

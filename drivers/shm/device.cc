@@ -59,7 +59,7 @@ const fabric::Capabilities& Device::capabilities() const {
 
 Result<std::unique_ptr<fabric::CompletionQueue>> Device::create_completion_queue(
     uint32_t /*entries*/) {
-  return CompletionQueue::create();
+  return CompletionQueue::create(counts_);
 }
 
 Result<std::unique_ptr<fabric::SharedReceiveQueue>> Device::create_shared_receive_queue(
@@ -133,6 +133,7 @@ std::vector<fabric::Counter> Device::counters() const {
           {"broken_sockets", c.broken_sockets},
           {"too_much_memory", c.too_much_memory},
           {"stuck_readers", c.stuck_readers},
+          {"bad_wake_ups", c.bad_wake_ups},
           {"peers_lost", c.peers_lost},
           {"messages_too_long", c.messages_too_long},
           {"bad_slots", c.bad_slots},

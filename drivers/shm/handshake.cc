@@ -30,16 +30,29 @@ Received::Kind kind_of(const Received& r, size_t bytes, int flags) {
   return good ? Received::Kind::kMessage : Received::Kind::kGarbage;
 }
 
-// Whose send() never waits, whatever its owner does.
-bool is_datagram_socket(int fd) {
+// Whose send() never waits, whatever its owner does, and closes nothing (doorbell.h, wake()).
+bool is_packet_socket(int fd) {
   int domain = 0, type = 0;
   socklen_t size = sizeof(int);
   return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX &&
-         ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_DGRAM;
+         ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
+}
+
+// The next packet of a queue, which has been read, and the end of the queue if there is none.
+bool take_packet(int socket) {
+  char byte;
+  // A reset by the peer is told once, before its packets.
+  while (::recv(socket, &byte, sizeof(byte), MSG_DONTWAIT) < 0)
+    if (errno != ECONNRESET && errno != EINTR)
+      return false;
+  return true;
 }
 
 }  // namespace
 
+// The kernel closes descriptors for which the process has no place, and if the packet was the last
+// to have them, that takes as long as their owner likes. So the packet is read while it stays in
+// the queue; it is taken out when all that it brings has a place, and else left for the janitor.
 Received receive_message(const PeerSocket& socket) {
   Received r;
   ControlBuffer<kMostDescriptors> control;
@@ -49,7 +62,8 @@ Received receive_message(const PeerSocket& socket) {
   header.msg_iovlen = 1;
   header.msg_control = control.bytes.data();
   header.msg_controllen = control.bytes.size();
-  const ssize_t bytes = ::recvmsg(socket.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t bytes =
+      ::recvmsg(socket.get(), &header, MSG_DONTWAIT | MSG_PEEK | MSG_CMSG_CLOEXEC);
   if (bytes < 0) {
     const bool later = errno == EAGAIN || errno == EINTR;
     r.kind = later ? Received::Kind::kNothing : Received::Kind::kEnd;
@@ -57,7 +71,10 @@ Received receive_message(const PeerSocket& socket) {
   }
   for_each_descriptor(header,
                       [&](Fd fd) { r.descriptors.emplace_back(std::move(fd), socket.user()); });
-  r.kind = kind_of(r, static_cast<size_t>(bytes), header.msg_flags);
+  const bool all_there = (header.msg_flags & MSG_CTRUNC) == 0;
+  const bool taken = all_there && take_packet(socket.get());
+  r.kind = taken || !all_there ? kind_of(r, static_cast<size_t>(bytes), header.msg_flags)
+                               : Received::Kind::kEnd;
   return r;
 }
 
@@ -95,7 +112,7 @@ Result<Offer> take_offer(Received& received) {
               .reads = m.reads};
   if (!offer.geometry.valid() || offer.doorbell_bit >= kMaxQueuePairs)
     return fail(Errc::kNotAPeer, "the peer's sizes are out of range");
-  if (!is_datagram_socket(offer.wake_socket.get()))
+  if (!is_packet_socket(offer.wake_socket.get()))
     return fail(Errc::kNotAPeer, "the peer can not be woken by what it sent for that");
   const Result<PeerFile> segment = check_peer_file(offer.segment.get(), Writers::kOwner);
   if (!segment)

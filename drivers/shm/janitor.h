@@ -1,6 +1,7 @@
 // Descriptors that come from a peer, closed in threads of their own: close() can block for as long
 // as the peer likes (a file of a file system in user space, a socket in whose queue there are other
-// descriptors). Each user's close in turn, and no user's keep all threads.
+// descriptors). Each user's close in turn, and no user's keep all threads. What can not block, and
+// only takes its time, has a thread that is kept from the rest.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,6 +17,10 @@ namespace rrdk::shm {
 // Any thread; does not block. `sender` is the user whose process sent it.
 void close_elsewhere(Fd fd, uid_t sender) noexcept;
 
+// For a socket of our own that is a listener no more: takes out the connections that nobody has
+// accepted, which are closed with it, and in which there are descriptors.
+void close_listening(Fd listening) noexcept;
+
 enum class Backlog {
   kFine,
   kMany,   // many of this user's descriptors wait to be closed: what it sends is read later
@@ -23,7 +28,8 @@ enum class Backlog {
 };
 // Whether more may be taken from processes of `sender`. Any thread.
 Backlog janitor_backlog(uid_t sender) noexcept;
-// Whether as many descriptors wait as may, of all users together. Any thread.
+// Whether as many descriptors wait as may, of all users together. Any thread. No user's share of
+// the places would help: a visitor is nobody's before it is accepted, and has to have a place then.
 bool janitor_is_full() noexcept;
 
 // The most that the kernel lets a peer send at once (its SCM_MAX_FD). Those for which there is no
@@ -31,11 +37,13 @@ bool janitor_is_full() noexcept;
 // as long as its owner likes: whoever receives has room for all.
 constexpr size_t kMostDescriptors = 253;
 
-// Calls take(Fd) for each descriptor that a message brought.
+// Calls take(Fd) for each descriptor that a message brought: also for that of the sender's process,
+// which the kernel adds for a socket that was told to (SO_PASSPIDFD).
 template <typename Take>
 void for_each_descriptor(msghdr& header, Take take) {
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+    constexpr int kPidfd = 4;  // SCM_PIDFD, which C libraries do not know yet
+    if (c->cmsg_level != SOL_SOCKET || (c->cmsg_type != SCM_RIGHTS && c->cmsg_type != kPidfd))
       continue;
     const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
@@ -64,18 +72,22 @@ class PeerFd {
   explicit operator bool() const noexcept { return static_cast<bool>(fd_); }
   int get() const noexcept { return fd_.get(); }
   uid_t sender() const noexcept { return sender_; }
+  void set_sender(uid_t sender) noexcept { sender_ = sender; }
+  Fd release() noexcept { return std::move(fd_); }
 
  private:
   Fd fd_;
   uid_t sender_ = static_cast<uid_t>(-1);
 };
 
-// Our end of the socket to a peer; descriptors that were not received wait in it. The peer sees the
-// end at once.
+// Our end of a socket to a peer, which nobody else has; descriptors that were not received wait in
+// it. The peer sees the end at once.
 class PeerSocket {
  public:
   PeerSocket() = default;
   explicit PeerSocket(Fd connected) noexcept;
+  // For a socket that does not know who has its other end.
+  PeerSocket(Fd connected, uid_t user) noexcept : fd_(std::move(connected), user) {}
   PeerSocket(PeerSocket&&) noexcept = default;
   PeerSocket& operator=(PeerSocket&& other) noexcept {
     std::swap(fd_, other.fd_);
@@ -89,10 +101,8 @@ class PeerSocket {
   int get() const noexcept { return fd_.get(); }
   // The user at the other end.
   uid_t user() const noexcept { return fd_.sender(); }
-  void reset() noexcept {
-    end();
-    fd_ = {};
-  }
+  void set_user(uid_t user) noexcept { fd_.set_sender(user); }
+  void reset() noexcept { end(); }
 
  private:
   void end() noexcept;

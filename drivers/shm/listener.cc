@@ -33,6 +33,8 @@ class Visitor final : public Endpoint {
   ~Visitor() override {
     device_.visitors().erase(place_);
     device_.control().forget(*this);
+    // It may be closed late, and has its end until then.
+    device_.control().unwatch(socket_.get());
   }
 
   bool start() {
@@ -136,6 +138,7 @@ Listener::~Listener() {
     return visitor != nullptr && visitor->listener() == this;
   });
   device_.control().forget(*this);
+  device_.control().unwatch(socket_.fd());
 }
 
 void Listener::on_ready() {

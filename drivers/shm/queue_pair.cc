@@ -1,6 +1,7 @@
 #include "drivers/shm/queue_pair.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -46,9 +47,10 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device,
 
 Result<QueuePair::WakeUp> QueuePair::create_wake_up() {
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
     return fail(Errc::kSystem, std::string("socketpair: ") + std::strerror(errno));
-  return WakeUp{.receiver = Fd(ends[0]), .sender = Fd(ends[1])};
+  const uid_t us = ::geteuid();  // until a peer has it
+  return WakeUp{.receiver = PeerSocket(Fd(ends[0]), us), .sender = PeerFd(Fd(ends[1]), us)};
 }
 
 QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Geometry geometry,
@@ -77,7 +79,9 @@ QueuePair::~QueuePair() {
   disconnect();
   receives_.stop_waiting(*this);
   cq_.remove(*this, bit_, own_bells_);
+  cq_.ignore(wake_up_.receiver.get());
   device_.control().forget(*this);
+  device_.control().unwatch(socket_.get());
 }
 
 void QueuePair::disconnect() {

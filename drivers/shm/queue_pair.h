@@ -95,12 +95,13 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   // How reading the socket ended; kSome: there may be more.
   enum class Naming { kMessage, kRead };  // what names a region
   enum class Drained : uint8_t { kAll, kSome, kEnd, kBroken, kTooMuchMemory };
-  // A datagram socket pair, not an eventfd: the peer holds one end, and only sockets have calls
-  // that can not be made to block by whoever shares the descriptor. One for each connection: a peer
-  // can shut it down.
+  // A pair of sockets, not an eventfd: the peer holds one end, and only sockets have calls that can
+  // not be made to block by whoever shares the descriptor. (A timerfd has, too, but wakes several
+  // times as late.) One for each connection: a peer can shut it down. Both are closed elsewhere:
+  // the peer can put descriptors into the one, and have the other in epoll sets.
   struct WakeUp {
-    Fd receiver;
-    Fd sender;
+    PeerSocket receiver;
+    PeerFd sender;
   };
   // What is in the peer's ring next.
   struct SlotHeader;

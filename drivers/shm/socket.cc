@@ -13,6 +13,8 @@
 #include <cstring>
 #include <memory>
 
+#include "drivers/shm/janitor.h"
+
 namespace rrdk::shm {
 
 namespace {
@@ -82,7 +84,7 @@ Result<void> clear_path(const std::string& path) {
     return {};
   if (!S_ISSOCK(st.st_mode))
     return fail(Errc::kAddressInUse, "it exists and is not a socket");
-  const Fd probe = new_socket();
+  const PeerSocket probe(new_socket(), ::geteuid());  // whoever listens there may send to it
   const SocketAddress address(path);
   if (::connect(probe.get(), address.get(), address.length) == 0 || errno == EAGAIN)
     return fail(Errc::kAddressInUse, "another server listens there");
@@ -213,12 +215,15 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path) {
 }
 
 ListeningSocket::~ListeningSocket() {
-  if (!fd_ || is_abstract(path_))
+  if (!fd_)
     return;
-  const DirectoryLock lock(path_);
-  struct stat st{};
-  if (::lstat(path_.c_str(), &st) == 0 && st.st_dev == device_ && st.st_ino == inode_)
-    ::unlink(path_.c_str());
+  if (!is_abstract(path_)) {
+    const DirectoryLock lock(path_);
+    struct stat st{};
+    if (::lstat(path_.c_str(), &st) == 0 && st.st_dev == device_ && st.st_ino == inode_)
+      ::unlink(path_.c_str());
+  }
+  close_listening(std::move(fd_));
 }
 
 }  // namespace rrdk::shm

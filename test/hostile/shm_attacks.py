@@ -16,7 +16,7 @@ from attacks import attack
 _libc = ctypes.CDLL(None, use_errno=True)
 
 MAGIC = 0x6d68734b44525231
-VERSION = 2
+VERSION = 4
 HELLO, CONNECT, ACCEPT, REJECT, REGION, REGION_GONE = range(1, 7)
 
 F_ADD_SEALS = 1033
@@ -70,7 +70,7 @@ class Peer:
         self.segment = mmap.mmap(fd, SEGMENT_BYTES)
         fcntl.fcntl(fd, F_ADD_SEALS, SEALS)
         doorbells = sealed(4096, SIZE_SEALS, fill=True)
-        wake = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        wake = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.send(message(CONNECT, slots=SLOTS, keys=KEYS, reads=1), fd, doorbells, wake.fileno())
         os.close(fd)
         os.close(doorbells)
@@ -113,20 +113,16 @@ def silent_visitors(uri, until):
     return f"{count} connections"
 
 
-@attack("shm-lingering-descriptors", "shm", *ROOM)
-def lingering_descriptors(uri, until):
-    """Garbage with hundreds of descriptors, among them TCP sockets whose close() waits for minutes."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-    null = os.open("/dev/null", os.O_RDONLY)
-    far = collections.deque(maxlen=200)  # they read nothing
-    count = 0
-    while time.monotonic() < until:
-        peer = try_peer(uri)
-        if peer is None:
-            time.sleep(0.01)
-            continue
-        slow = socket.create_connection(listener.getsockname())
-        far.append(listener.accept()[0])
+class Slow:
+    """Makes TCP sockets whose close() waits for minutes, until 200 more were made."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.far = collections.deque(maxlen=200)  # they read nothing
+
+    def make(self):
+        slow = socket.create_connection(self.listener.getsockname())
+        self.far.append(self.listener.accept()[0])
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 600))
         slow.setblocking(False)
         try:
@@ -134,6 +130,21 @@ def lingering_descriptors(uri, until):
                 slow.send(bytes(65536))
         except BlockingIOError:
             pass
+        return slow
+
+
+@attack("shm-lingering-descriptors", "shm", *ROOM)
+def lingering_descriptors(uri, until):
+    """Garbage with hundreds of descriptors, among them TCP sockets whose close() waits for minutes."""
+    slow_ones = Slow()
+    null = os.open("/dev/null", os.O_RDONLY)
+    count = 0
+    while time.monotonic() < until:
+        peer = try_peer(uri)
+        if peer is None:
+            time.sleep(0.01)
+            continue
+        slow = slow_ones.make()
         try:
             peer.send(message(REGION, region=1, length=4096), slow.fileno(), *[null] * 200)
             count += 201
@@ -254,6 +265,22 @@ def wake_ups_shut(uri, until):
             page[:] = bytes(4096)
         time.sleep(0.01)
     return f"{len(pages)} pages of doorbells"
+
+
+@attack("shm-wake-ups-linger", "shm", *ROOM)
+def wake_ups_linger(uri, until):
+    """Sends TCP sockets whose close() waits for minutes to the server's wake-up sockets."""
+    slow_ones = Slow()
+    count = 0
+    for peers in connections(uri, until, 4):
+        for _, fds in peers:
+            slow = slow_ones.make()
+            with socket.socket(fileno=os.dup(fds[2])) as wake_up:
+                socket.send_fds(wake_up, [b"x"], [slow.fileno()])
+                count += 1
+            threading.Thread(target=slow.close, daemon=True).start()
+        time.sleep(0.02)
+    return f"{count} descriptors"
 
 
 @attack("shm-forged-slots", "shm", *ROOM)

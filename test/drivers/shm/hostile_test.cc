@@ -87,6 +87,7 @@ TEST_F(Hostile, HandshakesAreRefused) {
                 std::array<int, 3>{p.segment.fd.get(), bad.get(), p.wake.get()});
        }},
       {"wake-up by TCP", with_wake([] { return Fd(::socket(AF_INET, SOCK_STREAM, 0)); })},
+      {"wake-up by datagrams", with_wake([] { return Fd(::socket(AF_UNIX, SOCK_DGRAM, 0)); })},
       {"wake-up by a stream", with_wake([] { return Fd(::socket(AF_UNIX, SOCK_STREAM, 0)); })},
       {"wake-up by a file", with_wake([] { return plain_memfd(1); })},
       {"more descriptors than a message has",

@@ -1,7 +1,6 @@
 // What a peer can not do, as a client or as a server: write where its keys do not let it, hold what
 // it has made us take, keep others out, or silence their wake-ups.
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -11,7 +10,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -35,11 +33,6 @@ class Isolation : public Hostile {
  protected:
   End client_{honest_.uri};  // of raw servers
 };
-
-ptrdiff_t open_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return std::distance(begin(all), end(all));
-}
 
 // --- RDMA Writes, which their target makes ---
 
@@ -153,193 +146,6 @@ TEST_F(Isolation, ThePeerSeesByWhichKeyItIsRead) {
   over = true;
   watcher.join();
   EXPECT_EQ(peer.theirs.state->reading.load(), 0u);
-}
-
-// --- descriptors ---
-
-// A TCP connection whose close() waits for minutes, until its peer goes.
-class SlowClose {
- public:
-  SlowClose() {
-    const Fd listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(at);
-    auto* const address = reinterpret_cast<sockaddr*>(&at);
-    EXPECT_EQ(::bind(listening.get(), address, size), 0);
-    EXPECT_EQ(::listen(listening.get(), 1), 0);
-    EXPECT_EQ(::getsockname(listening.get(), address, &size), 0);
-    fd = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::connect(fd.get(), address, size), 0);
-    far_ = Fd(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    const linger minutes{.l_onoff = 1, .l_linger = 600};
-    EXPECT_EQ(::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &minutes, sizeof(minutes)), 0);
-    const std::array<char, 65536> unread{};
-    while (::send(fd.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
-    }
-  }
-  // Puts it into the queue of a socket, and that into the queue of another, and returns this: what
-  // closes it closes all, and does not find what lingers.
-  Fd wrapped() { return wrap(wrap(std::move(fd))); }
-
-  // Whether the other end knows that the connection is over.
-  bool is_reset() const {
-    pollfd far = {far_.get(), 0, 0};
-    return ::poll(&far, 1, 0) == 1 && (far.revents & POLLERR) != 0;
-  }
-
-  Fd fd;
-
- private:
-  static Fd wrap(Fd inner) {
-    int ends[2];
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-    const Fd sender(ends[1]);
-    const int slow = inner.get();
-    EXPECT_EQ(send_message(sender.get(), {}, std::span(&slow, 1)), SendResult::kSent);
-    return Fd(ends[0]);
-  }
-
-  Fd far_;
-};
-
-class Descriptors : public Isolation {
- protected:
-  // A peer that sends a packet of no meaning, with these.
-  std::unique_ptr<RawPeer> send_junk(const std::vector<int>& fds) {
-    auto peer = std::make_unique<RawPeer>(honest_.server, honest_.uri);
-    std::array<char, CMSG_SPACE(253 * sizeof(int))> control{};
-    char byte = 0;
-    iovec piece{&byte, 1};
-    msghdr header{};
-    header.msg_iov = &piece;
-    header.msg_iovlen = 1;
-    header.msg_control = control.data();
-    header.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-    cmsghdr* c = CMSG_FIRSTHDR(&header);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-    std::memcpy(CMSG_DATA(c), fds.data(), fds.size() * sizeof(int));
-    EXPECT_EQ(::sendmsg(peer->socket.get(), &header, 0), 1);
-    return peer;
-  }
-  void take_junk(const std::vector<int>& fds) {
-    const auto peer = send_junk(fds);
-    take_junk();
-  }
-  void take_junk() {
-    const uint64_t before = refused_++;
-    ASSERT_TRUE(pump_until({&honest_.server},
-                           [&] { return honest_.server.counter("handshakes_refused") > before; }));
-  }
-  void expect_all_closed() {
-    EXPECT_TRUE(pump_until({&honest_.server}, [&] { return open_descriptors() <= descriptors_; }));
-  }
-
-  const Fd null_{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
-  const ptrdiff_t descriptors_ = open_descriptors();
-};
-
-TEST_F(Descriptors, OfAPacketThatIsNoneAreClosedEvenIfTheyLinger) {
-  SlowClose slow;
-  std::vector<int> fds(200, null_.get());
-  fds.front() = slow.fd.get();
-  auto peer = send_junk(fds);
-  slow.fd.reset();  // the one on its way is the last
-  take_junk();
-  peer.reset();
-  for (int i = 0; i < 3; ++i)
-    take_junk(std::vector<int>(200, null_.get()));
-  EXPECT_TRUE(pump_until({&honest_.server},
-                         [&] { return open_descriptors() <= descriptors_ + 1; }));  // the far end
-}
-
-TEST_F(Descriptors, OfPacketsThatAreNotReadAreClosedEvenIfTheyLinger) {
-  SlowClose slow;
-  auto peer = send_junk({null_.get()});  // costs the peer its connection
-  const int unread = slow.fd.get();
-  ASSERT_EQ(send_message(peer->socket.get(), {}, std::span(&unread, 1)), SendResult::kSent);
-  slow.fd.reset();  // the one on its way is the last
-  take_junk();
-  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
-}
-
-// An empty packet looks like the end of the socket.
-TEST_F(Descriptors, BehindAnEmptyPacketAreClosedEvenIfTheyLinger) {
-  SlowClose slow;
-  {
-    Fd peer = connect_socket(parse_address(honest_.uri).value().path).value();
-    pollfd hello = {peer.get(), POLLIN, 0};
-    ASSERT_TRUE(pump_until({&honest_.server}, [&] { return ::poll(&hello, 1, 0) == 1; }));
-    const int unread = slow.fd.get();
-    ASSERT_EQ(::send(peer.get(), "", 0, 0), 0);
-    ASSERT_EQ(send_message(peer.get(), {}, std::span(&unread, 1)), SendResult::kSent);
-    slow.fd.reset();
-  }
-  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
-}
-
-// A user's visitors wait while many descriptors of that user do: none is sent away.
-TEST_F(Descriptors, OfManyPacketsAtOnceCostNoHonestVisitor) {
-  constexpr int kPackets = 60;
-  std::vector<std::unique_ptr<RawPeer>> junk;
-  for (int i = 0; i < kPackets; ++i)
-    junk.push_back(send_junk(std::vector<int>(250, null_.get())));
-  RawPeer honest(honest_.server, honest_.uri);
-  ASSERT_TRUE(pump_until({&honest_.server},
-                         [&] { return honest_.server.counter("handshakes_refused") >= kPackets; }));
-  honest.establish();
-  EXPECT_EQ(honest_.server.counter("visitors_refused"), 0u);
-  EXPECT_EQ(honest_.server.counter("visitors_dropped"), 0u);
-  junk.clear();
-  expect_bystanders_unharmed();
-}
-
-TEST_F(Descriptors, ThatTakeLongToCloseHoldUpNoOthers) {
-  SlowClose slow;
-  {
-    Fd wrapped = slow.wrapped();
-    const auto peer = send_junk({wrapped.get()});
-    wrapped.reset();
-    take_junk();
-  }
-  take_junk(std::vector<int>(200, null_.get()));
-  constexpr int kLeft = 2;  // the far end, and the socket in whose queue the slow one waits
-  EXPECT_TRUE(
-      pump_until({&honest_.server}, [&] { return open_descriptors() <= descriptors_ + kLeft; }));
-}
-
-// Who has several such is not listened to until they are closed; connections that are there live
-// on.
-TEST_F(Descriptors, ThatDoNotCloseKeepOnlyTheirUserOut) {
-  {
-    std::vector<SlowClose> slow(8);
-    for (SlowClose& s : slow) {
-      Fd wrapped = s.wrapped();
-      const auto peer = send_junk({wrapped.get()});
-      wrapped.reset();
-      take_junk();
-    }
-    take_junk(std::vector<int>(200, null_.get()));
-    // Visitors that stay: those who leave would be descriptors to close, too. Few at a time: closes
-    // are known to be stuck after a while only.
-    std::vector<Fd> visitors;
-    ASSERT_TRUE(pump_until({&honest_.server}, [&] {
-      visitors.push_back(connect_socket(parse_address(honest_.uri).value().path).value());
-      for (int i = 0; i < 10000; ++i)
-        honest_.server.pump();
-      return honest_.server.counter("visitors_refused") > 0;
-    }));
-    expect_bystanders_unharmed();
-  }
-  expect_all_closed();
-  EXPECT_TRUE(pump_until({&honest_.server}, [&] {
-    RawPeer peer(honest_.server, honest_.uri);
-    honest_.server.pump();
-    return peer.receive(MessageType::kReject).kind == Received::Kind::kNothing;
-  }));
 }
 
 // --- places ---

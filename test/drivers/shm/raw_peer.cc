@@ -31,7 +31,7 @@ RawEnd::RawEnd()
     : segment(create_shared("raw", kGeometry.bytes(), Writers::kOwner).value()),
       doorbells(create_shared("raw", kDoorbellBytes, Writers::kBoth).value()),
       region(create_shared("raw", kRegionBytes, Writers::kOwner).value()),
-      wake(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)),
+      wake(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)),
       mine(segment.mapping.base(), kGeometry) {}
 
 Message RawEnd::offer(MessageType type) const {

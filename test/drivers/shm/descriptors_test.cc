@@ -1,0 +1,436 @@
+// Descriptors that take long to close, wherever a peer puts them: they hold up no thread of ours.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <vector>
+
+#include "test/drivers/shm/hostile_test.h"
+
+namespace rrdk::shm::test {
+namespace {
+
+using fabric::EventType;
+using fabric::test::pump_until;
+using fabric::test::test_memory;
+
+ptrdiff_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+// A TCP connection whose close() waits for minutes, until its peer goes.
+class SlowClose {
+ public:
+  SlowClose() {
+    const Fd listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(at);
+    auto* const address = reinterpret_cast<sockaddr*>(&at);
+    EXPECT_EQ(::bind(listening.get(), address, size), 0);
+    EXPECT_EQ(::listen(listening.get(), 1), 0);
+    EXPECT_EQ(::getsockname(listening.get(), address, &size), 0);
+    fd = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(fd.get(), address, size), 0);
+    far_ = Fd(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const linger minutes{.l_onoff = 1, .l_linger = 600};
+    EXPECT_EQ(::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &minutes, sizeof(minutes)), 0);
+    const std::array<char, 65536> unread{};
+    while (::send(fd.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
+    }
+  }
+  // Puts it into the queue of a socket, and that into the queue of another, and returns this: what
+  // closes it closes all, and does not find what lingers.
+  Fd wrapped() { return wrap(wrap(std::move(fd))); }
+  // Puts it into a socket's queue, from where it is closed.
+  void put_into(int sender) {
+    const int slow = fd.get();
+    EXPECT_EQ(send_message(sender, {}, std::span(&slow, 1)), SendResult::kSent);
+    fd.reset();
+  }
+
+  // Whether the other end knows that the connection is over.
+  bool is_reset() const {
+    pollfd far = {far_.get(), 0, 0};
+    return ::poll(&far, 1, 0) == 1 && (far.revents & POLLERR) != 0;
+  }
+
+  Fd fd;
+
+ private:
+  static Fd wrap(Fd inner) {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    const Fd sender(ends[1]);
+    const int slow = inner.get();
+    EXPECT_EQ(send_message(sender.get(), {}, std::span(&slow, 1)), SendResult::kSent);
+    return Fd(ends[0]);
+  }
+
+  Fd far_;
+};
+
+class Descriptors : public Hostile {
+ protected:
+  // A peer that sends a packet of no meaning, with these.
+  std::unique_ptr<RawPeer> send_junk(const std::vector<int>& fds) {
+    auto peer = std::make_unique<RawPeer>(honest_.server, honest_.uri);
+    std::array<char, CMSG_SPACE(253 * sizeof(int))> control{};
+    char byte = 0;
+    iovec piece{&byte, 1};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+    cmsghdr* c = CMSG_FIRSTHDR(&header);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(c), fds.data(), fds.size() * sizeof(int));
+    EXPECT_EQ(::sendmsg(peer->socket.get(), &header, 0), 1);
+    return peer;
+  }
+  void take_junk(const std::vector<int>& fds) {
+    const auto peer = send_junk(fds);
+    take_junk();
+  }
+  void take_junk() {
+    const uint64_t before = refused_++;
+    ASSERT_TRUE(pump_until({&honest_.server},
+                           [&] { return honest_.server.counter("handshakes_refused") > before; }));
+  }
+  void expect_all_closed() {
+    EXPECT_TRUE(pump_until({&honest_.server}, [&] { return open_descriptors() <= descriptors_; }));
+  }
+
+  const Fd null_{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+  const ptrdiff_t descriptors_ = open_descriptors();
+};
+
+TEST_F(Descriptors, OfAPacketThatIsNoneAreClosedEvenIfTheyLinger) {
+  SlowClose slow;
+  std::vector<int> fds(200, null_.get());
+  fds.front() = slow.fd.get();
+  auto peer = send_junk(fds);
+  slow.fd.reset();  // the one on its way is the last
+  take_junk();
+  peer.reset();
+  for (int i = 0; i < 3; ++i)
+    take_junk(std::vector<int>(200, null_.get()));
+  EXPECT_TRUE(pump_until({&honest_.server},
+                         [&] { return open_descriptors() <= descriptors_ + 1; }));  // the far end
+}
+
+TEST_F(Descriptors, OfPacketsThatAreNotReadAreClosedEvenIfTheyLinger) {
+  SlowClose slow;
+  auto peer = send_junk({null_.get()});  // costs the peer its connection
+  const int unread = slow.fd.get();
+  ASSERT_EQ(send_message(peer->socket.get(), {}, std::span(&unread, 1)), SendResult::kSent);
+  slow.fd.reset();  // the one on its way is the last
+  take_junk();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+}
+
+// An empty packet looks like the end of the socket.
+TEST_F(Descriptors, BehindAnEmptyPacketAreClosedEvenIfTheyLinger) {
+  SlowClose slow;
+  {
+    Fd peer = connect_socket(parse_address(honest_.uri).value().path).value();
+    pollfd hello = {peer.get(), POLLIN, 0};
+    ASSERT_TRUE(pump_until({&honest_.server}, [&] { return ::poll(&hello, 1, 0) == 1; }));
+    const int unread = slow.fd.get();
+    ASSERT_EQ(::send(peer.get(), "", 0, 0), 0);
+    ASSERT_EQ(send_message(peer.get(), {}, std::span(&unread, 1)), SendResult::kSent);
+    slow.fd.reset();
+  }
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+}
+
+// A user's visitors wait while many descriptors of that user do: none is sent away.
+TEST_F(Descriptors, OfManyPacketsAtOnceCostNoHonestVisitor) {
+  constexpr int kPackets = 60;
+  std::vector<std::unique_ptr<RawPeer>> junk;
+  for (int i = 0; i < kPackets; ++i)
+    junk.push_back(send_junk(std::vector<int>(250, null_.get())));
+  RawPeer honest(honest_.server, honest_.uri);
+  ASSERT_TRUE(pump_until({&honest_.server},
+                         [&] { return honest_.server.counter("handshakes_refused") >= kPackets; }));
+  honest.establish();
+  EXPECT_EQ(honest_.server.counter("visitors_refused"), 0u);
+  EXPECT_EQ(honest_.server.counter("visitors_dropped"), 0u);
+  junk.clear();
+  expect_bystanders_unharmed();
+}
+
+TEST_F(Descriptors, ThatTakeLongToCloseHoldUpNoOthers) {
+  SlowClose slow;
+  {
+    Fd wrapped = slow.wrapped();
+    const auto peer = send_junk({wrapped.get()});
+    wrapped.reset();
+    take_junk();
+  }
+  take_junk(std::vector<int>(200, null_.get()));
+  constexpr int kLeft = 2;  // the far end, and the socket in whose queue the slow one waits
+  EXPECT_TRUE(
+      pump_until({&honest_.server}, [&] { return open_descriptors() <= descriptors_ + kLeft; }));
+}
+
+// Who has several such is not listened to until they are closed; connections that are there live
+// on.
+TEST_F(Descriptors, ThatDoNotCloseKeepOnlyTheirUserOut) {
+  {
+    std::vector<SlowClose> slow(8);
+    for (SlowClose& s : slow) {
+      Fd wrapped = s.wrapped();
+      const auto peer = send_junk({wrapped.get()});
+      wrapped.reset();
+      take_junk();
+    }
+    take_junk(std::vector<int>(200, null_.get()));
+    // Visitors that stay: those who leave would be descriptors to close, too. Few at a time: closes
+    // are known to be stuck after a while only.
+    std::vector<Fd> visitors;
+    ASSERT_TRUE(pump_until({&honest_.server}, [&] {
+      visitors.push_back(connect_socket(parse_address(honest_.uri).value().path).value());
+      for (int i = 0; i < 10000; ++i)
+        honest_.server.pump();
+      return honest_.server.counter("visitors_refused") > 0;
+    }));
+    expect_bystanders_unharmed();
+  }
+  expect_all_closed();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] {
+    RawPeer peer(honest_.server, honest_.uri);
+    honest_.server.pump();
+    return peer.receive(MessageType::kReject).kind == Received::Kind::kNothing;
+  }));
+}
+
+// --- the wake-up socket ---
+
+// A packet there wakes the sleeper, who has no use for what it brings.
+TEST_F(Descriptors, InWakeUpsHoldUpNoPoll) {
+  SlowClose slow;
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  slow.put_into(peer.peer.wake_socket.get());
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return honest_.server.cq->arm(); }));
+  honest_.server.cq->disarm();
+  EXPECT_EQ(honest_.server.counter("bad_wake_ups"), 1u);
+  pollfd woken = {honest_.server.cq->wake_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&woken, 1, 0), 0);  // and it is not woken by that peer again
+  ASSERT_EQ(::send(peer.peer.wake_socket.get(), "", 1, 0), 1);
+  EXPECT_EQ(::poll(&woken, 1, 0), 0);
+  expect_bystanders_unharmed();
+  peer.victim.reset();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+}
+
+TEST_F(Descriptors, InUnreadWakeUpsHoldUpNoQueuePairsEnd) {
+  SlowClose slow;
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  slow.put_into(peer.peer.wake_socket.get());
+  peer.victim.reset();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+  expect_bystanders_unharmed();
+}
+
+// A datagram socket whose other end is gone throws away what waits in it when it is sent to; so
+// wake-ups go by a kind that does not.
+TEST_F(Descriptors, InThePeersOwnWakeUpSocketHoldUpNoRing) {
+  SlowClose slow;
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  Fd far(ends[1]);
+  slow.put_into(far.get());
+  far.reset();
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.wake = Fd(ends[0]);
+  peer.establish();
+  peer.wake.reset();
+  reinterpret_cast<DoorbellPage*>(peer.doorbells.mapping.base())->sleeping.store(1);
+  peer.mine.state->wants.store(kWantsMessages);
+  Buffer buffer = test_memory().get(4096);
+  const fabric::SendWr wr = fabric::test::send_wr(1, {buffer.first(10)});
+  ASSERT_EQ(peer.victim->post_send(std::span(&wr, 1)), 1u);
+  peer.victim->disconnect();  // which rings, too
+  EXPECT_GE(honest_.server.counter("doorbells"), 1u);
+  expect_bystanders_unharmed();
+  peer.victim.reset();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+}
+
+// --- where there is no place for them ---
+
+// The kernel closes those for which the process has no place, in the thread that takes the packet.
+TEST_F(Descriptors, ThatFindNoPlaceHoldUpNoOthers) {
+  SlowClose slow;
+  RawPeer peer(honest_.server, honest_.uri);
+  pollfd hello = {peer.socket.get(), POLLIN, 0};
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return ::poll(&hello, 1, 0) == 1; }));
+  {
+    const Fd wrapped = slow.wrapped();
+    const std::array<int, 2> fds = {null_.get(), wrapped.get()};
+    ASSERT_EQ(peer.send({}, fds), SendResult::kSent);
+  }
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest_free = ::dup(null_.get());
+  ::close(lowest_free);
+  const rlimit one_more{static_cast<rlim_t>(lowest_free) + 1, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  take_junk();
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  expect_bystanders_unharmed();
+}
+
+// Of those who connect nobody knows who they are before they are accepted.
+TEST_F(Descriptors, OfVisitorsWhomNobodyAcceptedHoldUpNoListenersEnd) {
+  SlowClose slow;
+  const std::string uri = new_uri();
+  auto listener = honest_.server.device->listen(uri).value();
+  {
+    const Fd visitor = connect_socket(parse_address(uri).value().path).value();
+    slow.put_into(visitor.get());
+  }
+  listener.reset();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+}
+
+// --- the threads that close them ---
+
+// However many packets there are before it.
+TEST_F(Descriptors, BehindManyPacketsAreClosedEvenIfTheyLinger) {
+  SlowClose slow;
+  auto peer = send_junk({null_.get()});
+  constexpr int kPackets = 2000;
+  const int room = 8 << 20;
+  if (::setsockopt(peer->socket.get(), SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)) != 0)
+    GTEST_SKIP() << "needs CAP_NET_ADMIN, or another net.core.wmem_max";
+  for (int i = 0; i < kPackets; ++i)
+    ASSERT_EQ(::send(peer->socket.get(), "", 0, MSG_DONTWAIT), 0);
+  slow.put_into(peer->socket.get());
+  take_junk();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
+}
+
+// A socket can be made to bring a descriptor of its sender's process with each packet.
+TEST_F(Descriptors, OfSendersAreClosedToo) {
+  constexpr int kPassPidfd = 76;  // SO_PASSPIDFD, which the C library does not know yet
+  {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    const Fd socket(ends[0]);
+    const Fd sender(ends[1]);
+    const int on = 1;
+    if (::setsockopt(socket.get(), SOL_SOCKET, kPassPidfd, &on, sizeof(on)) != 0)
+      GTEST_SKIP() << "Linux before 6.5 knows no SO_PASSPIDFD";
+    for (int i = 0; i < 100; ++i)
+      ASSERT_EQ(::send(sender.get(), "", 1, 0), 1);
+    take_junk({socket.get()});
+  }
+  take_junk(std::vector<int>(10, null_.get()));
+  expect_all_closed();
+}
+
+// pthread_create() fails as it does when the system has no thread left.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_attr_t huge;
+    pthread_attr_init(&huge);
+    pthread_getattr_default_np(&before_);
+    pthread_attr_setstacksize(&huge, size_t{1} << 47);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
+    pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+
+TEST_F(Descriptors, AreClosedByTheThreadsThatThereAre) {
+  take_junk({null_.get()});
+  expect_all_closed();  // by a thread, which now waits
+  {
+    std::vector<SlowClose> slow(3);
+    {
+      const NoThreads none;
+      std::vector<Fd> wrapped;
+      std::vector<int> fds;
+      for (SlowClose& s : slow)
+        fds.push_back(wrapped.emplace_back(s.wrapped()).get());
+      const auto peer = send_junk(fds);
+      wrapped.clear();
+      take_junk();
+      take_junk({null_.get()});
+      expect_bystanders_unharmed();
+    }
+  }
+  take_junk({null_.get()});
+  expect_all_closed();
+}
+
+// The end of a socket is readable until it is closed: meanwhile nobody looks at it.
+TEST_F(Descriptors, ThatDoNotCloseWakeNobody) {
+  std::vector<SlowClose> slow(6);
+  for (SlowClose& s : slow) {
+    RawPeer peer(honest_.server, honest_.uri);
+    const Fd wrapped = s.wrapped();
+    const int fd = wrapped.get();
+    ASSERT_EQ(::send(peer.socket.get(), "", 1, 0), 1);  // costs the peer its connection
+    ASSERT_EQ(send_message(peer.socket.get(), {}, std::span(&fd, 1)), SendResult::kSent);
+    take_junk();
+  }
+  pollfd events = {honest_.server.device->event_fd(), POLLIN, 0};
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return ::poll(&events, 1, 0) == 0; }));
+}
+
+// What can not take long to close has its own thread, and costs no place of those that may.
+TEST_F(Descriptors, ThatDoNotCloseAreNotJoinedByWhatDoes) {
+  std::vector<SlowClose> slow(8);
+  for (SlowClose& s : slow) {
+    Fd wrapped = s.wrapped();
+    const auto peer = send_junk({wrapped.get()});
+    wrapped.reset();
+    take_junk();
+  }
+  take_junk(std::vector<int>(200, null_.get()));
+  const auto visit = [&] { return connect_socket(parse_address(honest_.uri).value().path); };
+  std::vector<Fd> stay;
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] {
+    stay.push_back(visit().value());
+    for (int i = 0; i < 10000; ++i)
+      honest_.server.pump();
+    return honest_.server.counter("visitors_refused") > 0;
+  }));
+  constexpr uint64_t kVisits = 3000;
+  const uint64_t before = honest_.server.counter("visitors_refused");
+  for (uint64_t i = 1; i <= kVisits; ++i) {
+    const Fd visitor = visit().value();
+    ASSERT_TRUE(pump_until({&honest_.server}, [&] {
+      return honest_.server.counter("visitors_refused") >= before + i;
+    })) << i;
+  }
+  expect_bystanders_unharmed();
+}
+
+}  // namespace
+}  // namespace rrdk::shm::test
