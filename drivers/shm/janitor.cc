@@ -192,8 +192,8 @@ class Janitor {
       ++threads_;
     } catch (const std::exception& e) {
       if (!std::exchange(told_, true))
-        base::log_error("shm: peers' descriptors are closed late, with %u threads: %s", threads_,
-                        e.what());
+        base::log_error("shm: peers' descriptors are closed late, by %u of our threads: %s",
+                        threads_, e.what());
     }
   }
 

@@ -51,11 +51,15 @@ lose_and_recover() {
 go_on_through() {
   [ $nfsd_runs = yes ] || start_nfsd
   nfsd_runs=yes
-  timeout --foreground 200 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049?timeout=5" --engine nfs3 --verify \
+  timeout --foreground 260 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049?timeout=5" --engine nfs3 --verify \
     --nfs-export /export --nfs-mount 20048 --nfs-names 20 --size 1,5000,100000 --window 4 --duration 12 \
     --reconnect --retransmit --keepalive-ms 1000 --timeout 120000 --json /tmp/loss.json >/tmp/loss.log 2>&1 &
   local client=$!
-  wait_for 60 "testrpc's first calls" grep -q 'RPC/s' /tmp/loss.log
+  local end=$((SECONDS + 120))
+  until grep -q 'RPC/s' /tmp/loss.log; do
+    [ $SECONDS -lt $end ] || { cat /tmp/loss.log; kernel_says; die "testrpc's first calls: not within 120 s"; }
+    sleep 0.1
+  done
   lose_and_recover "$1" "$2"
   local status=0
   wait $client || status=$?
