@@ -92,8 +92,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
              (quiet && status == fabric::WcStatus::kFlushed);
     }
   };
+  enum class Naming : uint8_t { kMessage, kRead };  // what names a region
   // How reading the socket ended; kSome: there may be more.
-  enum class Naming { kMessage, kRead };  // what names a region
   enum class Drained : uint8_t { kAll, kSome, kEnd, kBroken, kTooMuchMemory };
   // A pair of sockets, not an eventfd: the peer holds one end, and only sockets have calls that can
   // not be made to block by whoever shares the descriptor. (A timerfd has, too, but wakes several

@@ -54,7 +54,8 @@ class Skip(Exception):
 class Footprint:
     """What a process holds."""
     # How much more than before is no leak: the allocator's arenas, the stacks of ended threads that the
-    # C library keeps (two mappings each), a log's buffer, and the calls of a core's pool, 14 KB each, which it keeps for the next that come.
+    # C library keeps (two mappings each), a log's buffer, and the calls of a core's pool, 14 KB each,
+    # which it keeps for the next that come.
     SLACK = {"descriptors": 2, "mappings": 32, "threads": 1, "resident_kb": 32768, "page_tables_kb": 256}
 
     def __init__(self, pid):

@@ -158,7 +158,8 @@ def lingering_descriptors(uri, until):
 
 
 def connections(uri, until, count=8):
-    """Accepted connections, `count` at a time; whoever takes one closes it."""
+    """Accepted connections, `count` at a time. An attack that gets none shows nothing."""
+    accepted = 0
     while time.monotonic() < until:
         peers = []
         for _ in range(count):
@@ -170,10 +171,13 @@ def connections(uri, until, count=8):
                 peer.close()
         if not peers:
             time.sleep(0.05)
+        accepted += len(peers)
         yield peers
         for peer, fds in peers:
             close_all(fds)
             peer.close()
+    if not accepted:
+        raise AssertionError("the server accepted none of the attack's connections")
 
 
 def pour(peer, packets):
