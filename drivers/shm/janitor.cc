@@ -130,6 +130,12 @@ size_t many_of_all() {
   return std::clamp<size_t>(descriptors.rlim_cur / 4, kLeastOfAll, kMostOfAll);
 }
 
+// What can not block, and takes its time.
+struct Harmless {
+  Fd fd;
+  Mapping mapping;
+};
+
 // Lives as long as the process: its threads may be in a close() that never returns.
 class Janitor {
  public:
@@ -140,9 +146,9 @@ class Janitor {
     see_to_it();
   }
 
-  void take_harmless(Fd fd) {
+  void take_harmless(Harmless what) {
     const std::lock_guard lock(mutex_);
-    harmless_.push_back(std::move(fd));
+    harmless_.push_back(std::move(what));
     see_to_it();
   }
 
@@ -237,12 +243,13 @@ class Janitor {
   }
 
   void close_harmless(std::unique_lock<std::mutex>& lock) {
-    Fd fd = std::move(harmless_.front());
-    harmless_.pop_front();
-    ++closing_harmless_;
-    see_to_it();
-    lock.unlock();
-    fd.reset();
+    {
+      const Harmless one = std::move(harmless_.front());
+      harmless_.pop_front();
+      ++closing_harmless_;
+      see_to_it();
+      lock.unlock();
+    }
     lock.lock();
     --closing_harmless_;
   }
@@ -271,7 +278,7 @@ class Janitor {
   std::mutex mutex_;
   std::condition_variable arrived_;
   bool told_ = false;
-  std::deque<Fd> harmless_;
+  std::deque<Harmless> harmless_;
   Users users_;
   uid_t last_ = 0;      // who had the last turn
   size_t waiting_ = 0;  // of all users
@@ -293,7 +300,7 @@ bool is_sealed_memory(int fd) {
   return ::fcntl(fd, F_GET_SEALS) >= 0;
 }
 
-// To give so many pages back takes long: a second for some GiB.
+// So many pages are not given back in passing.
 constexpr off_t kLargeMemory = off_t{16} << 20;
 
 bool is_large(int fd) {
@@ -314,7 +321,7 @@ void hand_over(Take take) noexcept {
 }
 
 void close_harmless(Fd fd) noexcept {
-  hand_over([&](Janitor& j) { j.take_harmless(std::move(fd)); });
+  hand_over([&](Janitor& j) { j.take_harmless({.fd = std::move(fd), .mapping = {}}); });
 }
 
 uid_t user_at(int connected) {
@@ -349,6 +356,11 @@ void close_elsewhere(Fd fd, uid_t sender) noexcept {
     hand_over([&](Janitor& j) { j.take(std::move(fd), sender); });
   else if (is_large(fd.get()))
     close_harmless(std::move(fd));
+}
+
+void unmap_elsewhere(Mapping mapping) noexcept {
+  if (mapping.length() > kLargeMemory && !janitor_is_full())
+    hand_over([&](Janitor& j) { j.take_harmless({.fd = {}, .mapping = std::move(mapping)}); });
 }
 
 // When it is shut down nobody connects to it any more.

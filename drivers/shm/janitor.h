@@ -17,6 +17,10 @@ namespace rrdk::shm {
 // Any thread; does not block. `sender` is the user whose process sent it.
 void close_elsewhere(Fd fd, uid_t sender) noexcept;
 
+// For a mapping of a peer's memory: to give many pages back takes long, a second for some GiB, and
+// its last user may be a polling thread. Any thread; does not block.
+void unmap_elsewhere(Mapping mapping) noexcept;
+
 // For a socket of our own that is a listener no more: takes out the connections that nobody has
 // accepted, which are closed with it, and in which there are descriptors.
 void close_listening(Fd listening) noexcept;

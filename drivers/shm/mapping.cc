@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "drivers/shm/janitor.h"
 
 namespace rrdk::shm {
 
@@ -134,6 +135,7 @@ Result<std::shared_ptr<Mapping>> MappingCache::map(int fd, const PeerFile& file,
   if (file.hugepages && ::madvise(fresh->base(), fresh->length(), MADV_POPULATE_READ) != 0)
     return fail(Errc::kNotAPeer, "the peer's hugepages are not all there: " + reason("madvise"));
   std::shared_ptr<Mapping> shared(new Mapping(std::move(*fresh)), [this, key](Mapping* mapping) {
+    unmap_elsewhere(std::move(*mapping));
     delete mapping;
     forget(key);
   });

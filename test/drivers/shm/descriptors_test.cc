@@ -393,10 +393,11 @@ TEST_F(Descriptors, ThatDoNotCloseWakeNobody) {
   std::vector<SlowClose> slow(6);
   for (SlowClose& s : slow) {
     RawPeer peer(honest_.server, honest_.uri);
-    const Fd wrapped = s.wrapped();
+    Fd wrapped = s.wrapped();
     const int fd = wrapped.get();
     ASSERT_EQ(::send(peer.socket.get(), "", 1, 0), 1);  // costs the peer its connection
     ASSERT_EQ(send_message(peer.socket.get(), {}, std::span(&fd, 1)), SendResult::kSent);
+    wrapped.reset();  // before the server has it: who closes it last waits
     take_junk();
   }
   pollfd events = {honest_.server.device->event_fd(), POLLIN, 0};

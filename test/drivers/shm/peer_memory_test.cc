@@ -152,6 +152,23 @@ TEST_F(PeerMemory, AFileIsMappedOnceHoweverManyRegionsItHas) {
   EXPECT_EQ(mappings_of("sealed"), before);
 }
 
+// Not at once: to give back what a peer had takes longer than a polling thread has.
+TEST_F(PeerMemory, ALargeFileIsUnmapped) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  constexpr size_t kBytes = size_t{64} << 20;
+  const size_t before = mappings_of("sealed");
+  {
+    const Fd file = sealed_memfd(kBytes, kRegionSeals);
+    ASSERT_EQ(peer.send_region(file.get(), 8, kBytes), SendResult::kSent);
+  }
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return mappings_of("sealed") == before + 1; }));
+  peer.socket.reset();
+  expect_disconnected("peers_lost");
+  peer.victim.reset();
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return mappings_of("sealed") == before; }));
+}
+
 // Each connection has a bound of its own, and the peer is told that it is too large for it.
 TEST_F(PeerMemory, APeersMemoryHasABound) {
   const std::string uri = new_uri();
