@@ -160,12 +160,14 @@ def _play(run, uri, seconds, result):
         result.put(("skip", str(reason)))
 
 
-def play(which, uri, seconds):
-    """Runs the attack in a process of its own; returns what it said of itself."""
+def play(which, uri, seconds, beside):
+    """Runs the attack in a process of its own; returns what it said of itself. Starts `beside` when that
+    process is there: forked later, it would keep pipes of programs that are just being started."""
     context = multiprocessing.get_context("fork")
     result = context.SimpleQueue()
     attacker = context.Process(target=_play, args=(which.run, uri, seconds, result), daemon=True)
     attacker.start()
+    beside.start()
     attacker.join(seconds + PATIENCE)
     if attacker.is_alive():
         attacker.kill()
@@ -204,8 +206,7 @@ def _run_beside(which, options, folder, uri, server):
     try:
         before = _once_connected(server, honest, nobody)
         visits = Visits(options.testrpc, uri)
-        visits.start()
-        outcome, said = play(which, uri, options.seconds)
+        outcome, said = play(which, uri, options.seconds, visits)
         visits.finish()
         if outcome == "skip":
             return "skip", [said]
