@@ -108,6 +108,13 @@ class Descriptors : public Hostile {
     ASSERT_TRUE(pump_until({&honest_.server},
                            [&] { return honest_.server.counter("handshakes_refused") > before; }));
   }
+  // Has the server take a packet with what takes long to close.
+  void take_slow(SlowClose& slow) {
+    Fd wrapped = slow.wrapped();
+    const auto peer = send_junk({wrapped.get()});
+    wrapped.reset();
+    take_junk();
+  }
   void expect_all_closed() {
     EXPECT_TRUE(pump_until({&honest_.server}, [&] { return open_descriptors() <= descriptors_; }));
   }
@@ -173,12 +180,7 @@ TEST_F(Descriptors, OfManyPacketsAtOnceCostNoHonestVisitor) {
 
 TEST_F(Descriptors, ThatTakeLongToCloseHoldUpNoOthers) {
   SlowClose slow;
-  {
-    Fd wrapped = slow.wrapped();
-    const auto peer = send_junk({wrapped.get()});
-    wrapped.reset();
-    take_junk();
-  }
+  take_slow(slow);
   take_junk(std::vector<int>(200, null_.get()));
   constexpr int kLeft = 2;  // the far end, and the socket in whose queue the slow one waits
   EXPECT_TRUE(
@@ -190,12 +192,8 @@ TEST_F(Descriptors, ThatTakeLongToCloseHoldUpNoOthers) {
 TEST_F(Descriptors, ThatDoNotCloseKeepOnlyTheirUserOut) {
   {
     std::vector<SlowClose> slow(8);
-    for (SlowClose& s : slow) {
-      Fd wrapped = s.wrapped();
-      const auto peer = send_junk({wrapped.get()});
-      wrapped.reset();
-      take_junk();
-    }
+    for (SlowClose& s : slow)
+      take_slow(s);
     take_junk(std::vector<int>(200, null_.get()));
     // Visitors that stay: those who leave would be descriptors to close, too. Few at a time: closes
     // are known to be stuck after a while only.
@@ -407,12 +405,8 @@ TEST_F(Descriptors, ThatDoNotCloseWakeNobody) {
 // What can not take long to close has its own thread, and costs no place of those that may.
 TEST_F(Descriptors, ThatDoNotCloseAreNotJoinedByWhatDoes) {
   std::vector<SlowClose> slow(8);
-  for (SlowClose& s : slow) {
-    Fd wrapped = s.wrapped();
-    const auto peer = send_junk({wrapped.get()});
-    wrapped.reset();
-    take_junk();
-  }
+  for (SlowClose& s : slow)
+    take_slow(s);
   take_junk(std::vector<int>(200, null_.get()));
   const auto visit = [&] { return connect_socket(parse_address(honest_.uri).value().path); };
   std::vector<Fd> stay;
