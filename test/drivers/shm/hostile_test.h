@@ -52,4 +52,10 @@ class Hostile : public testing::Test {
   uint64_t refused_ = 0;
 };
 
+// The same with a device of a client's, for raw servers.
+class HostileToBoth : public Hostile {
+ protected:
+  fabric::test::End client_{honest_.uri};
+};
+
 }  // namespace rrdk::shm::test

@@ -10,7 +10,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <thread>
 
 #include "test/drivers/shm/hostile_test.h"
@@ -29,10 +28,7 @@ using fabric::test::patience;
 using fabric::test::pump_until;
 using fabric::test::test_memory;
 
-class Isolation : public Hostile {
- protected:
-  End client_{honest_.uri};  // of raw servers
-};
+class Isolation : public HostileToBoth {};
 
 // --- RDMA Writes, which their target makes ---
 

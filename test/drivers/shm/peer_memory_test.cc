@@ -16,14 +16,10 @@ namespace {
 
 using fabric::EventType;
 using fabric::WcStatus;
-using fabric::test::End;
 using fabric::test::pump_until;
 using fabric::test::test_memory;
 
-class PeerMemory : public Hostile {
- protected:
-  End client_{honest_.uri};  // of raw servers
-};
+class PeerMemory : public HostileToBoth {};
 
 size_t mappings_of(const std::string& name) {
   std::ifstream maps("/proc/self/maps");
