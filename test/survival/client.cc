@@ -119,7 +119,8 @@ Result<void> Load::open() {
     return tl::unexpected(runtime.error());
   runtime_ = std::move(*runtime);
   auto client = Client::create(
-      *runtime_, {.call_timeout_ms = 0,
+      *runtime_, {.connect_timeout_ms = 60'000,  // a machine under load may stand still for seconds
+                  .call_timeout_ms = 0,
                   .reconnect = {.enabled = true, .first_delay_ms = 5, .max_delay_ms = 200},
                   .retransmit = true,
                   .keepalive_ms = 500,
