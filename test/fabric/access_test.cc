@@ -55,8 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Fabric, Access, all_fabrics(), fabric_name);
 TEST_P(Access, ReadsAndWritesWhatTheKeyCovers) {
   const uint32_t reader = pair_.expose(exposed(), Rights::kRemoteRead);
   const uint32_t writer = pair_.expose(exposed(), Rights::kRemoteWrite);
-  EXPECT_EQ(pair_.run(access_wr(1, Op::kWrite, local_.first(kSize), writer, base())).status,
-            WcStatus::kSuccess);
+  pair_.write(access_wr(1, Op::kWrite, local_.first(kSize), writer, base()));
   EXPECT_EQ(std::memcmp(exposed().data, local_.data(), kSize), 0);
   EXPECT_EQ(exposed().data[-1], kMark);
   EXPECT_EQ(exposed().data[kSize], kMark);
@@ -79,7 +78,7 @@ TEST_P(Access, ScattersReadsAndGathersWrites) {
   wr.sges[1] = {local_.data() + 100, 0, local_.region()};
   wr.sges[2] = {local_.data() + 200, 20, local_.region()};
   std::fill_n(local_.data() + 200, 20, std::byte{2});
-  EXPECT_EQ(pair_.run(wr).status, WcStatus::kSuccess);
+  pair_.write(wr);
   EXPECT_EQ(exposed().data[9], std::byte{1});
   EXPECT_EQ(exposed().data[10], std::byte{2});
   EXPECT_EQ(exposed().data[29], std::byte{2});
@@ -433,17 +432,13 @@ TEST_P(Access, MemoryRegisteredLaterTakesPart) {
     RegisteredMemory theirs = test_memory().allocate(2 * kSize).value();
     std::fill_n(mine.data(), 3 * kSize, std::byte(round + 10));
     const uint32_t key = pair_.expose(theirs.span(100, kSize), Rights::kRemoteWrite);
-    EXPECT_EQ(pair_
-                  .run(access_wr(1, Op::kWrite, mine.span(1, kSize), key,
-                                 address_of(theirs.data() + 100)))
-                  .status,
-              WcStatus::kSuccess);
+    pair_.write(
+        access_wr(1, Op::kWrite, mine.span(1, kSize), key, address_of(theirs.data() + 100)));
     EXPECT_EQ(theirs.data()[99], std::byte{0});
     EXPECT_EQ(theirs.data()[100], std::byte(round + 10));
     EXPECT_EQ(theirs.data()[100 + kSize - 1], std::byte(round + 10));
     EXPECT_EQ(theirs.data()[100 + kSize], std::byte{0});
-    pair_.post_receives(*pair_.server_qp, 1);
-    EXPECT_EQ(pair_.run(send_wr(2, {mine.span(0, kSize)})).status, WcStatus::kSuccess);
+    pair_.deliver({mine.span(0, kSize)});
     EXPECT_EQ(pair_.receive_buffers.back().data()[kSize - 1], std::byte(round + 10));
     EXPECT_EQ(pair_.run(pair_.server, *pair_.server_qp, invalidate_wr(3, key)).status,
               WcStatus::kSuccess);

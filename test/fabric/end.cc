@@ -198,6 +198,21 @@ Completion Pair::run(End& end, QueuePair& qp, const SendWr& wr) {
   return found;
 }
 
+void Pair::deliver(std::initializer_list<MemorySpan> spans) {
+  post_receives(*server_qp, 1);
+  EXPECT_EQ(run(send_wr(901, spans)).status, WcStatus::kSuccess);
+  EXPECT_TRUE(pump_until([&] {
+    return std::erase_if(server.completions, [&](const Completion& c) {
+             return c.op == Op::kReceive && c.wr_id == receive_buffers.size() - 1;
+           }) == 1;
+  }));
+}
+
+void Pair::write(const SendWr& wr) {
+  EXPECT_EQ(run(wr).status, WcStatus::kSuccess);
+  deliver({wr.sges[0]});
+}
+
 void Pair::post_receives(QueuePair& qp, uint32_t count, uint32_t size) {
   for (uint32_t i = 0; i < count; ++i) {
     receive_buffers.push_back(test_memory().get(size));

@@ -78,6 +78,11 @@ struct Pair {
   // Posts one request at the client, or `at`, and returns its completion.
   Completion run(const SendWr& wr);
   Completion run(End& end, QueuePair& qp, const SendWr& wr);
+  // Sends `spans` from the client and returns when the server has received it.
+  void deliver(std::initializer_list<MemorySpan> spans);
+  // Posts the Write `wr` at the client and returns when its data are at the server. A Write that
+  // succeeded is only known to have been sent (iWARP); a Send behind it arrives after it.
+  void write(const SendWr& wr);
   void post_receives(QueuePair& qp, uint32_t count, uint32_t size = 4096);
   // Whether a Send or Write that is refused fails (Capabilities::acknowledges).
   bool acknowledges() const { return client.device->capabilities().acknowledges; }
