@@ -5,8 +5,9 @@
 set -u
 rping -s -a "$1" -C 5 &
 server=$!
-# The server says nothing when it listens; until then the client is refused.
-until timeout 10 rping -c -v -a "$1" -C 5; do
+# The server says nothing when it listens; until then the client is refused. It ends with its first
+# client, so that one has the time that five rounds take where the host is busy.
+until timeout 60 rping -c -v -a "$1" -C 5; do
   kill -0 $server || { echo "rping's server ended early"; exit 1; }
 done
 wait $server
