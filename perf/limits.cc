@@ -78,8 +78,8 @@ class Handover {
     uint64_t taken = 0;
     uint64_t elapsed;
     while ((elapsed = clock_ns() - start) < kHandoverNs) {
-      asked_.value.store(taken + kInFlight, std::memory_order_release);
-      for (; taken != given_.value.load(std::memory_order_acquire); ++taken)
+      asked_.store(taken + kInFlight, std::memory_order_release);
+      for (; taken != given_.load(std::memory_order_acquire); ++taken)
         std::memcpy(&near_[(kInFlight + taken % kInFlight) * size_],
                     &far_[taken % buffers_ * size_], size_);
     }
@@ -91,14 +91,15 @@ class Handover {
  private:
   void serve() {
     for (uint64_t given = 0; !over_;) {
-      if (given == asked_.value.load(std::memory_order_acquire))
+      if (given == asked_.load(std::memory_order_acquire))
         continue;
       std::memcpy(&far_[given % buffers_ * size_], &near_[given % kInFlight * size_], size_);
-      given_.value.store(++given, std::memory_order_release);
+      given_.store(++given, std::memory_order_release);
     }
   }
 
-  PingLine asked_, given_;  // counts, in lines of their own
+  alignas(64) std::atomic<uint64_t> asked_ = 0;
+  alignas(64) std::atomic<uint64_t> given_ = 0;
   std::atomic<bool> over_ = false;
   size_t size_;
   std::vector<std::byte> near_ = std::vector<std::byte>(2 * kInFlight * size_, std::byte{1});

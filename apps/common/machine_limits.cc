@@ -13,18 +13,21 @@ namespace {
 
 constexpr uint64_t kLastPing = 1ull << 63;  // marks the ping after which the other side may leave
 constexpr uint32_t kRoundsPerBatch = 50;
-constexpr uint64_t kPatienceNs = 1'000'000'000;
+// The first ping waits for the other side to come, and lets others run meanwhile; later ones are
+// answered at once by a side that is running.
+constexpr uint32_t kSpinsOfFirst = 1;
+constexpr uint32_t kSpins = 65536;
 
-// One round trip with an other side that has come. False: it is gone; its process may have died.
-bool round_trip(PingLine& line, uint64_t value) {
+// False: nobody answers; the other side's process may have died.
+bool round_trip(PingLine& line, uint64_t value, uint32_t spins_per_look, uint64_t patience_ns) {
   uint64_t give_up = 0;
-  line.value.store(value, std::memory_order_release);
-  for (uint32_t spins = 1; line.value.load(std::memory_order_acquire) != value + 1; ++spins) {
+  line.asked.store(value, std::memory_order_release);
+  for (uint32_t spins = 1; line.answered.load(std::memory_order_acquire) != value; ++spins) {
     _mm_pause();
-    if (spins % 65536 != 0)
+    if (spins % spins_per_look != 0)
       continue;
     uint64_t now = clock_ns();
-    give_up = give_up == 0 ? now + kPatienceNs : give_up;
+    give_up = give_up == 0 ? now + patience_ns : give_up;
     if (now > give_up)
       return false;
     std::this_thread::yield();
@@ -32,20 +35,22 @@ bool round_trip(PingLine& line, uint64_t value) {
   return true;
 }
 
-// The first ping waits for the other side to come; only it can find nobody.
-bool first_round_trip(PingLine& line, uint64_t value) {
-  uint64_t give_up = clock_ns() + kPatienceNs;
-  line.value.store(value, std::memory_order_release);
-  while (line.value.load(std::memory_order_acquire) != value + 1) {
-    if (clock_ns() > give_up) {
-      // Take it back, unless the answer came just now.
-      if (line.value.compare_exchange_strong(value, value - 1))
-        return false;
-      return true;
+// The nanoseconds of a round trip in each batch. Empty: the other side did not answer in time.
+std::vector<double> time_batches(PingLine& line, uint64_t first, uint32_t batches,
+                                 uint64_t patience_ns) {
+  std::vector<double> results;
+  results.reserve(batches);
+  if (!round_trip(line, first, kSpinsOfFirst, patience_ns))
+    return {};
+  for (uint32_t b = 0; b < batches; ++b) {
+    uint64_t start = clock_ns();
+    for (uint32_t i = 0; i < kRoundsPerBatch; ++i) {
+      if (!round_trip(line, ++first, kSpins, patience_ns))
+        return {};
     }
-    std::this_thread::yield();
+    results.push_back(static_cast<double>(clock_ns() - start) / kRoundsPerBatch);
   }
-  return true;
+  return results;
 }
 
 }  // namespace
@@ -56,25 +61,15 @@ uint64_t clock_ns() noexcept {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-double ping(PingLine& line, uint32_t batches) {
-  uint64_t last = line.value.load(std::memory_order_acquire) & ~kLastPing;
-  uint64_t next = (last + 1) | 1;
-  if (!first_round_trip(line, next))
+double ping(PingLine& line, uint32_t batches, uint64_t patience_ns) {
+  uint64_t first = (line.asked.load(std::memory_order_relaxed) & ~kLastPing) + 1;
+  std::vector<double> results = time_batches(line, first, batches, patience_ns);
+  uint64_t last = (line.asked.load(std::memory_order_relaxed) + 1) | kLastPing;
+  if (results.empty()) {
+    line.asked.store(last, std::memory_order_release);  // lets it go when it comes
     return 0;
-  std::vector<double> results;
-  results.reserve(batches);
-  for (uint32_t b = 0; b < batches; ++b) {
-    uint64_t start = clock_ns();
-    for (uint32_t i = 0; i < kRoundsPerBatch; ++i) {
-      if (!round_trip(line, next += 2)) {
-        line.value.store(next | kLastPing,
-                         std::memory_order_release);  // lets it go, should it come
-        return 0;
-      }
-    }
-    results.push_back(static_cast<double>(clock_ns() - start) / kRoundsPerBatch);
   }
-  if (!round_trip(line, (next + 2) | kLastPing))
+  if (!round_trip(line, last, kSpins, patience_ns))
     return 0;
   auto middle = results.begin() + static_cast<ptrdiff_t>(results.size() / 2);
   std::nth_element(results.begin(), middle, results.end());
@@ -82,14 +77,15 @@ double ping(PingLine& line, uint32_t batches) {
 }
 
 void answer(PingLine& line) noexcept {
+  uint64_t answered = line.answered.load(std::memory_order_relaxed);
   while (true) {
-    uint64_t value = line.value.load(std::memory_order_acquire);
-    if ((value & 1) == 0) {
+    uint64_t asked = line.asked.load(std::memory_order_acquire);
+    if (asked == answered) {
       _mm_pause();
       continue;
     }
-    line.value.store(value + 1, std::memory_order_release);
-    if ((value & kLastPing) != 0)
+    line.answered.store(answered = asked, std::memory_order_release);
+    if ((asked & kLastPing) != 0)
       return;
   }
 }
@@ -105,11 +101,8 @@ double cache_line_round_trip_ns(int other_cpu, uint32_t batches) {
   while (pinned == -1)
     std::this_thread::yield();
   double result = 0;
-  if (pinned == 1) {
+  if (pinned == 1)
     result = ping(line, batches);
-    if (result == 0)
-      line.value.store(kLastPing | 1);  // the thread has still not come: let it go when it does
-  }
   other.join();
   return result;
 }

@@ -9,19 +9,25 @@
 
 namespace rrdk::apps {
 
-// One cache line that two cores pass to each other. An odd value is a ping, which the other side
-// answers with the next even one. May lie in memory that two processes share.
+// One cache line that two cores pass to each other: one side asks with a number, and the other
+// answers with the same. Each side has a word that only it writes, so that a side which the
+// scheduler stops before its store, and for seconds, can not undo what the other has written since.
+// May lie in memory that two processes share.
 struct alignas(64) PingLine {
-  std::atomic<uint64_t> value{0};
+  std::atomic<uint64_t> asked{0};
+  std::atomic<uint64_t> answered{0};
 
   // True when the other side wants answer() to be called.
-  bool wanted() const noexcept { return (value.load(std::memory_order_acquire) & 1) != 0; }
+  bool wanted() const noexcept {
+    return asked.load(std::memory_order_acquire) != answered.load(std::memory_order_relaxed);
+  }
 };
 
 // Passes the line back and forth in batches; returns the median batch's nanoseconds per round trip.
 // The median, because a batch in which the scheduler takes one of the cores away says nothing.
-// The other side is in answer() or comes to it soon; 0 if it does not answer within a second.
-double ping(PingLine& line, uint32_t batches);
+// The other side is in answer() or comes to it soon. 0 when it leaves a ping without an answer for
+// `patience_ns`; answer() returns then as soon as it goes on.
+double ping(PingLine& line, uint32_t batches, uint64_t patience_ns = 1'000'000'000);
 
 // Answers pings until the other side's last one.
 void answer(PingLine& line) noexcept;
