@@ -90,6 +90,7 @@ Result<void> QueuePair::send_handshake(MessageType type, std::span<const std::by
   Message message{.type = type};
   message.slots = geometry_.slots;
   message.keys = geometry_.keys;
+  message.copies = geometry_.copies;
   message.reads = reads_;
   message.doorbell_bit = bit_;
   put_private_data(message, private_data);

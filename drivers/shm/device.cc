@@ -24,8 +24,8 @@ constexpr uint32_t kMaxSharedReceives = 1u << 20;
 
 constexpr fabric::Capabilities kCapabilities = {
     .max_sges = Slot::kMaxSges,
-    .max_inline = Slot::kMaxInline,
-    .max_copied = Slot::kMaxInline,
+    .max_inline = kMaxCopied,
+    .max_copied = kMaxCopied,
     .max_send_wrs = kMaxSlots / 2,
     .max_receive_wrs = kMaxSlots,
     .max_shared_receives = kMaxSharedReceives,

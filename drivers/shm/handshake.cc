@@ -104,7 +104,9 @@ Result<Offer> take_offer(Received& received) {
   const Message& m = received.message;
   if (received.descriptors.size() != kConnectDescriptors)
     return fail(Errc::kNotAPeer, "the peer did not send its memory");
-  Offer offer{.geometry = {m.slots, m.keys},
+  if (m.copies > kMaxCopies)
+    return fail(Errc::kNotAPeer, "the peer's sizes are out of range");
+  Offer offer{.geometry = {m.slots, m.keys, static_cast<uint32_t>(m.copies)},
               .segment = std::move(received.descriptors[0]),
               .doorbells = std::move(received.descriptors[1]),
               .wake_socket = std::move(received.descriptors[2]),

@@ -31,7 +31,7 @@
 namespace rrdk::shm {
 
 constexpr uint64_t kMagic = 0x6d68734b44525231;  // any layout change changes kVersion
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 
 enum class MessageType : uint32_t { kHello = 1, kConnect, kAccept, kReject, kRegion, kRegionGone };
 
@@ -52,9 +52,10 @@ struct Message {
   uint32_t private_length = 0;
   uint64_t region_offset = 0;  // within the descriptor
   uint64_t region_length = 0;
+  uint64_t copies = 0;  // kConnect and kAccept, like `slots`
   std::array<std::byte, fabric::kMaxPrivateData> private_data{};
 };
-static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 112);
+static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 120);
 
 constexpr size_t kConnectDescriptors = 3;
 constexpr size_t kRegionDescriptors = 1;

@@ -14,10 +14,13 @@ namespace rrdk::shm {
 
 namespace {
 
-// The ring has room for all sends that wait to be consumed, and as many inline ones that do not.
+// The ring has room for all sends that wait to be consumed, and as many inline ones that do not; the
+// copies are half as large at most, which a core's own cache holds.
 Geometry geometry_of(const fabric::QueuePairOptions& options) {
-  return {.slots = std::max(2 * std::bit_ceil(options.send_wrs), 16u),
-          .keys = std::bit_ceil(std::max(options.keys, 1u))};
+  const uint32_t slots = std::max(2 * std::bit_ceil(options.send_wrs), 16u);
+  return {.slots = slots,
+          .keys = std::bit_ceil(std::max(options.keys, 1u)),
+          .copies = std::clamp(slots * uint32_t{Slot::kSize} / 2, 2 * kMaxCopied, 64 * kMaxCopied)};
 }
 
 }  // namespace
@@ -68,6 +71,7 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Ge
       send_limit_(options.send_wrs),
       send_mask_(std::bit_ceil(options.send_wrs) - 1),
       sends_(send_mask_ + 1),
+      copies_(mine_.copies_bytes, geometry.slots),
       geometry_(geometry),
       segment_(std::move(segment)),
       wake_up_(std::move(wake_up)) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "drivers/common/receive_queue.h"
+#include "drivers/shm/copy_ring.h"
 #include "drivers/shm/completion_queue.h"
 #include "drivers/shm/device.h"
 #include "drivers/shm/handshake.h"
@@ -123,12 +124,15 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   bool check_local(std::span<const MemorySpan> spans, uint64_t length) noexcept;
   void publish(Slot& slot, SlotWord word) noexcept;
   RegionTable::Place local_place(const MemorySpan& span) noexcept;
-  static void write_inline(std::byte* to, std::span<const MemorySpan> spans) noexcept;
+  static void copy_spans(std::byte* to, std::span<const MemorySpan> spans) noexcept;
   bool write_sges(Slot& slot, std::span<const MemorySpan> spans, uint64_t length,
                   SlotWord& word) noexcept;
   // So many messages that the peer has not consumed that Sends wait their turn.
   bool half_full() const noexcept { return sent_ - consumed_by_peer_ > mine_.slot_mask / 2; }
   bool send_copy(const fabric::SendWr& wr) noexcept;
+  bool send_long_copy(const fabric::SendWr& wr) noexcept;
+  bool waits_for_copies(const fabric::SendWr& wr) noexcept;
+  bool put_copy(const fabric::SendWr& wr, uint32_t length, uint8_t flags) noexcept;
   void record_send(const SendRecord& record) noexcept;
   bool sends_full() noexcept;
   bool read_consumed() noexcept;
@@ -218,6 +222,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   uint64_t send_head_ = 0;
   uint64_t send_tail_ = 0;
   std::vector<SendRecord> sends_;
+  CopyRing copies_;
   RegionTable local_regions_;  // those that the peer was told of
   RegionTable peer_regions_;
   uint32_t packets_read_ = 0;  // in the data path's turns, for peer_regions_; a turn forgives some

@@ -35,6 +35,7 @@ struct QueuePair::SlotHeader {
   uint32_t key = 0;
   uint32_t flags;
   uint32_t num_sges;
+  uint64_t address = 0;  // not of those that are inline
 
   explicit SlotHeader(const Slot& slot) noexcept {
     const SlotWord word = slot.word.load(std::memory_order_relaxed);
@@ -47,12 +48,18 @@ struct QueuePair::SlotHeader {
     } else {
       length = slot.far.length;
       key = slot.far.key;
+      address = slot.far.address;
     }
     // Keeps the compiler from reading the slot a second time where these are used.
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  bool sane() const noexcept {
-    return (flags & kInline) != 0 ? length <= Slot::kMaxInline : num_sges <= Slot::kMaxSges;
+  // As a message, from a peer with so many bytes of copies.
+  bool sane(uint32_t copies) const noexcept {
+    if ((flags & kInline) != 0)
+      return length <= Slot::kMaxInline;
+    if ((flags & kCopied) != 0)
+      return length <= copies && address <= copies - length;
+    return num_sges <= Slot::kMaxSges;
   }
 };
 
@@ -132,7 +139,7 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
   stalled_ = false;
   const fabric::ReceiveWr receive = receives_.front();
   WcStatus status = WcStatus::kSuccess;
-  if (!header.sane()) {
+  if (!header.sane(theirs_.copies_bytes)) {
     Counters::count(device_.counts().bad_slots);
     status = WcStatus::kRemoteOperation;
   } else if (header.length > receive.buffer.length) {
@@ -140,6 +147,8 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
     status = WcStatus::kLocalLength;
   } else if ((header.flags & kInline) != 0) {
     copy_short(receive.buffer.data, slot.room + Slot::inline_at(header.flags), header.length);
+  } else if ((header.flags & kCopied) != 0) {
+    std::memcpy(receive.buffer.data, theirs_.copies + header.address, header.length);
   } else {
     status = gather_remote(slot, header.num_sges, header.length, receive.buffer.data);
     if (std::exchange(region_is_late_, false)) [[unlikely]]
@@ -204,8 +213,7 @@ WcStatus QueuePair::place(const Slot& slot, const SlotHeader& header) noexcept {
     Counters::count(reason);
     return WcStatus::kRemoteAccess;
   };
-  const uint64_t address = slot.far.address;
-  std::atomic_signal_fence(std::memory_order_seq_cst);
+  const uint64_t address = header.address;
   const KeyEntry* const key = keys_.bound(header.key);
   if (key == nullptr)
     return refuse(counts.refused_keys);

@@ -2,7 +2,8 @@
 // one, in a memfd of its own for each connection, which nobody else can write. Nothing that the
 // peer's segment says is believed: the reader takes each word once and checks it.
 //
-//   State | message slots (a ring; the owner produces) | remote keys of the owner
+//   State | message slots (a ring; the owner produces) | remote keys of the owner | copies (a ring of
+//   bytes: messages that are too long for a slot, and short enough to be copied twice)
 #pragma once
 
 #include <array>
@@ -69,6 +70,7 @@ enum SlotFlags : uint8_t {
   kInvalidate = 2,  // `key` is one of the receiver's, and dies with this message
   kAckWanted = 4,   // the sender waits for this message to be consumed
   kWrite = 8,       // an RDMA Write to `key` of the receiver's, at `far.address`
+  kCopied = 16,     // the payload is in the copies, at `far.address`; there are no `sges`
 };
 
 // The first word of a slot, published last and read at once: nothing of it can change between a
@@ -90,7 +92,7 @@ struct alignas(kCacheLine) Slot {
   struct Far {
     uint32_t key;  // kInvalidate, kWrite
     uint32_t length;
-    uint64_t address;  // kWrite: where to, as the key's owner names it
+    uint64_t address;  // kWrite: where to, as the key's owner names it. kCopied: within the copies
     RemoteSge sges[(kRoom - 16) / sizeof(RemoteSge)];
   };
   static constexpr uint32_t kMaxSges = sizeof(Far::sges) / sizeof(RemoteSge);
@@ -112,6 +114,10 @@ static_assert(offsetof(Slot, far.sges) + 2 * sizeof(RemoteSge) < kCacheLine);
 // Copies what fits a slot, in line: a call of memcpy costs more than these few bytes do.
 inline void copy_short(std::byte* __restrict to, const std::byte* __restrict from,
                        uint32_t length) noexcept {
+  if (length > Slot::kRoom) {
+    std::memcpy(to, from, length);
+    return;
+  }
   for (; length > 32; length -= 32, to += 32, from += 32)
     std::memcpy(to, from, 32);
   if (length >= 16) {
@@ -139,21 +145,27 @@ static_assert(sizeof(KeyEntry) == kCacheLine);
 
 constexpr uint32_t kMaxSlots = 16384;
 constexpr uint32_t kMaxKeys = 16384;
+constexpr uint32_t kMaxCopies = 1u << 24;  // bytes
+// A message that is longer stays in its sender's memory. The default inline threshold (4096 bytes)
+// counts the transport header, too.
+constexpr uint32_t kMaxCopied = 4096;
 
 // A segment's shape, as told in the handshake and checked there, never read from the segment.
 struct Geometry {
   uint32_t slots;  // powers of two
   uint32_t keys;
+  uint32_t copies;  // bytes
 
   bool valid() const {
     return std::has_single_bit(slots) && slots <= kMaxSlots && std::has_single_bit(keys) &&
-           keys <= kMaxKeys;
+           keys <= kMaxKeys && std::has_single_bit(copies) && copies <= kMaxCopies;
   }
   size_t slots_offset() const { return sizeof(State); }
   size_t keys_offset() const { return slots_offset() + size_t{slots} * sizeof(Slot); }
+  size_t copies_offset() const { return keys_offset() + size_t{keys} * sizeof(KeyEntry); }
   size_t bytes() const {
     constexpr size_t kPage = 4096;
-    return (keys_offset() + size_t{keys} * sizeof(KeyEntry) + kPage - 1) & ~(kPage - 1);
+    return (copies_offset() + copies + kPage - 1) & ~(kPage - 1);
   }
 };
 
@@ -162,16 +174,20 @@ struct SegmentView {
   State* state = nullptr;
   Slot* slots = nullptr;
   KeyEntry* keys = nullptr;
+  std::byte* copies = nullptr;
   uint32_t slot_mask = 0;
   uint32_t key_mask = 0;
+  uint32_t copies_bytes = 0;
 
   SegmentView() = default;
   SegmentView(std::byte* base, const Geometry& g)
       : state(reinterpret_cast<State*>(base)),
         slots(reinterpret_cast<Slot*>(base + g.slots_offset())),
         keys(reinterpret_cast<KeyEntry*>(base + g.keys_offset())),
+        copies(base + g.copies_offset()),
         slot_mask(g.slots - 1),
-        key_mask(g.keys - 1) {}
+        key_mask(g.keys - 1),
+        copies_bytes(g.copies) {}
 
   Slot& slot(uint64_t number) const { return slots[number & slot_mask]; }
 };

@@ -46,7 +46,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
     const fabric::SendWr& wr = wrs[taken];
     if (wr.copied && send_copy(wr)) [[likely]]
       continue;
-    if (sends_full())
+    if (sends_full() || (wr.copied && waits_for_copies(wr)))
       break;
     SendRecord record{wr.wr_id,       0,           0,       wr.key, wr.op, WcStatus::kFlushed,
                       Wait::kNothing, wr.signaled, wr.quiet};
@@ -83,12 +83,44 @@ bool QueuePair::send_copy(const fabric::SendWr& wr) noexcept {
   }
   uint32_t length = 0;
   for (const MemorySpan& span : wr.spans()) {
-    if (span.length > Slot::kMaxInline - length) [[unlikely]]
-      return false;
+    if (span.length > Slot::kMaxInline - length)
+      return send_long_copy(wr);
     copy_short(to + length, span.data, span.length);
     length += span.length;
   }
   word.length = static_cast<uint16_t>(length);
+  publish(slot, word);
+  return true;
+}
+
+// The same for one that is too long for a slot.
+bool QueuePair::send_long_copy(const fabric::SendWr& wr) noexcept {
+  const uint64_t length = length_of(wr.spans());
+  return length <= kMaxCopied && put_copy(wr, static_cast<uint32_t>(length), 0);
+}
+
+// Such a Send waits for room in the copies: its memory is to be free when it is taken.
+bool QueuePair::waits_for_copies(const fabric::SendWr& wr) noexcept {
+  const uint64_t length = length_of(wr.spans());
+  return length > Slot::kMaxInline && length <= kMaxCopied &&
+         status_.load(std::memory_order_relaxed) == Status::kEstablished && read_consumed() &&
+         !copies_.fits(static_cast<uint32_t>(length));
+}
+
+// Puts a message into the copies, and names it in a slot. False: there is no room for it.
+bool QueuePair::put_copy(const fabric::SendWr& wr, uint32_t length, uint8_t flags) noexcept {
+  const std::optional<uint32_t> at = copies_.take(length, sent_ + 1);
+  if (!at)
+    return false;
+  copy_spans(mine_.copies + *at, wr.spans());
+  Slot& slot = mine_.slot(sent_);
+  slot.far.key = wr.invalidate_key;
+  slot.far.length = length;
+  slot.far.address = *at;
+  SlotWord word{};
+  word.flags = flags | kCopied;
+  if (wr.op == Op::kSendInvalidate)
+    word.flags |= kInvalidate;
   publish(slot, word);
   return true;
 }
@@ -177,6 +209,20 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
   if (half_full() && !read_consumed())
     return WcStatus::kRemoteOperation;
   const bool in_slot = length <= Slot::kMaxInline;
+  if (!in_slot && length <= kMaxCopied) {
+    const auto bytes = static_cast<uint32_t>(length);
+    if (!copies_.fits(bytes) && !read_consumed())
+      return WcStatus::kRemoteOperation;
+    if (!check_local(wr.spans(), length))
+      return WcStatus::kLocalProtection;
+    if (put_copy(wr, bytes, half_full() ? kAckWanted : 0)) {
+      if (half_full()) {
+        record.wait = Wait::kConsumed;
+        record.number = sent_;
+      }
+      return WcStatus::kSuccess;
+    }
+  }
   const bool wait = !in_slot || half_full();
 
   Slot& slot = mine_.slot(sent_);
@@ -189,7 +235,7 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
       return WcStatus::kLocalProtection;
     if (invalidates)
       std::memcpy(slot.room, &wr.invalidate_key, sizeof wr.invalidate_key);
-    write_inline(slot.room + Slot::inline_at(word.flags), wr.spans());
+    copy_spans(slot.room + Slot::inline_at(word.flags), wr.spans());
     word.length = static_cast<uint16_t>(length);
   } else {
     slot.far.key = wr.invalidate_key;
@@ -228,7 +274,7 @@ void QueuePair::publish(Slot& slot, SlotWord word) noexcept {
   sent_something_ = true;
 }
 
-void QueuePair::write_inline(std::byte* to, std::span<const MemorySpan> spans) noexcept {
+void QueuePair::copy_spans(std::byte* to, std::span<const MemorySpan> spans) noexcept {
   for (const MemorySpan& span : spans) {
     copy_short(to, span.data, span.length);
     to += span.length;
@@ -310,6 +356,7 @@ bool QueuePair::read_consumed() noexcept {
     return false;
   }
   consumed_by_peer_ = consumed;
+  copies_.consumed(consumed);
   return true;
 }
 

@@ -16,7 +16,7 @@ from attacks import attack
 _libc = ctypes.CDLL(None, use_errno=True)
 
 MAGIC = 0x6d68734b44525231
-VERSION = 4
+VERSION = 5
 HELLO, CONNECT, ACCEPT, REJECT, REGION, REGION_GONE = range(1, 7)
 
 F_ADD_SEALS = 1033
@@ -25,13 +25,13 @@ SEALS = 0x1 | 0x2 | 0x4 | 0x10  # no sealing, shrinking, growing, and no new wri
 
 # Connections are not what these attacks are about.
 ROOM = ["--connections", "64", "--max-size", "64K"]
-SLOTS, KEYS = 16, 16
-SEGMENT_BYTES = (192 + SLOTS * 256 + KEYS * 64 + 4095) // 4096 * 4096
+SLOTS, KEYS, COPIES = 16, 16, 4096
+SEGMENT_BYTES = (192 + SLOTS * 256 + KEYS * 64 + COPIES + 4095) // 4096 * 4096
 
 
 def message(kind, slots=0, keys=0, reads=0, bell=0, region=0xFFFFFFFF, offset=0, length=0):
-    return struct.pack("<QIIIIIIIIQQ56s", MAGIC, VERSION, kind, slots, keys, reads, bell, region, 0, offset,
-                       length, b"")
+    return struct.pack("<QIIIIIIIIQQQ56s", MAGIC, VERSION, kind, slots, keys, reads, bell, region, 0, offset,
+                       length, COPIES, b"")
 
 
 def sealed(size, seals=SEALS, fill=False):
@@ -296,13 +296,15 @@ def forged_slots(uri, until):
     for peers in connections(uri, until, 8):
         for peer, _ in peers:
             pour(peer, [(message(REGION, region=7, length=8192), file)])
-            flags = dice.choice([0, 1, 2, 3, 4, 8, 12, dice.getrandbits(16)])
+            flags = dice.choice([0, 1, 2, 3, 4, 8, 12, 16, 18, dice.getrandbits(8)])
             sge = struct.pack("<QII", dice.choice([0, 8000, 1 << 63]), dice.choice([7, 7, 99]),
                               dice.choice([8, 4096, 0xFFFFFFFF]))
-            slot = struct.pack("<IIHHIQ", dice.choice([8, 100, 4096, 0xFFFFFFFF]), dice.getrandbits(32), flags,
-                               dice.choice([0, 1, 2, 13, 0xFFFF]), 0, dice.getrandbits(64)) + sge * 2
-            peer.segment[192 + 8:192 + 8 + len(slot)] = slot
-            peer.segment[192:200] = struct.pack("<Q", dice.choice([1, 1, 1, 2, 17, 1 << 63]))
+            room = struct.pack("<IIQ", dice.getrandbits(32), dice.choice([8, 100, 4096, 0xFFFFFFFF]),
+                               dice.choice([0, 8, COPIES - 8, COPIES, dice.getrandbits(64)])) + sge * 2
+            word = struct.pack("<IHBB", dice.choice([1, 1, 1, 2, 17, 1 << 31]), dice.choice([0, 68, 244, 0xFFFF]),
+                               flags, dice.choice([0, 1, 2, 13, 0xFF]))
+            peer.segment[200:200 + len(room)] = room
+            peer.segment[192:200] = word
             peer.segment[64:72] = struct.pack("<Q", dice.choice([0, 0, 5]))
             peer.segment[128:132] = struct.pack("<I", dice.choice([0, 1, 77]))
             count += 1

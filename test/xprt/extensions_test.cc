@@ -66,6 +66,8 @@ TEST_P(WithOptions, ARequestIsAnsweredByOneOfItsFeature) {
   EXPECT_EQ(word(only_answer(), type_at()), 121u);
 }
 
+// The answer's message is a reply, as its direction says.
+// Shows: V2D4-DIR-02
 TEST_P(WithOptions, AMessageBehindItIsHandedOver) {
   ResponderTest::connect(with(extensions));
   peer_side->say(option(kCall, 55, {110, 4, kAnswers, 55, kCall, 1, 2}));

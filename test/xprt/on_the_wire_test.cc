@@ -273,7 +273,8 @@ TEST_F(OnTheWire, TheReplyChunkIsAsLargeAsTheCallersBound) {
 }
 
 // One entry for each item, in the stream's order, with all of its bytes and no others; inline
-// calls, and long ones, whose own chunk comes first. Shows: V1-CHUNK-07, EXP-05
+// calls, and long ones, whose own chunk comes first.
+// Shows: V1-CHUNK-07, EXP-05
 TEST_F(OnTheWire, EachChunkIsOneWholeItemInTheStreamsOrder) {
   connect();
   b->handler = nullptr;

@@ -69,7 +69,7 @@ class Version2Requester : public ScriptedTest {
   ResultRoom rooms[2];
 };
 
-// Shows: V2D4-NEG-01, V2D4-HDR-03, V2D4-DIR-01, V2D4-RINV-02
+// Shows: V2D4-NEG-01, V2D4-HDR-03, V2D4-HDR-06, V2D4-DIR-01, V2D4-RINV-02
 TEST_F(Version2Requester, ACallHasTheWordsOfTheDraft) {
   connect(Speaks::kTwo, proto::Wire::kDraft04, {.credits = 32});
   OutgoingCall call;

@@ -56,6 +56,11 @@ TEST_F(Hostile, HandshakesAreRefused) {
       {"more slots than memory", spoilt([](Message& m) { m.slots = 8192; })},
       {"no keys", spoilt([](Message& m) { m.keys = 0; })},
       {"many keys", spoilt([](Message& m) { m.keys = 1u << 31; })},
+      {"no copies", spoilt([](Message& m) { m.copies = 0; })},
+      {"odd copies", spoilt([](Message& m) { m.copies = 4095; })},
+      {"many copies", spoilt([](Message& m) { m.copies = 1u << 31; })},
+      {"endless copies", spoilt([](Message& m) { m.copies = uint64_t{1} << 32 | 4096; })},
+      {"more copies than memory", spoilt([](Message& m) { m.copies = 1u << 23; })},
       {"doorbell", spoilt([](Message& m) { m.doorbell_bit = kMaxQueuePairs; })},
       {"private data", spoilt([](Message& m) { m.private_length = 57; })},
       {"a region before it was accepted",
@@ -142,8 +147,16 @@ TEST_F(Hostile, SlotsAreRefused) {
     std::ranges::copy(sges, s.sges.begin());
     return s;
   };
+  const auto copied_slot = [](uint32_t length, uint64_t at) {
+    Forged s;
+    s.flags = kCopied;
+    s.length = length;
+    s.address = at;
+    return s;
+  };
   constexpr uint32_t kRegion = RawPeer::kRegion;
   constexpr uint64_t kBytes = RawPeer::kRegionBytes;
+  constexpr uint32_t kCopies = RawPeer::kGeometry.copies;
   struct Case {
     const char* what;
     Forged slot;
@@ -159,6 +172,12 @@ TEST_F(Hostile, SlotsAreRefused) {
   const std::vector<Case> cases = {
       {"inline too long", inline_slot(Slot::kMaxInline + 1), "bad_slots"},
       {"inline endless", inline_slot(UINT16_MAX), "bad_slots"},
+      {"more than the copies", copied_slot(kCopies + 1, 0), "bad_slots"},
+      {"past the copies", copied_slot(8, kCopies - 7), "bad_slots"},
+      {"behind the copies", copied_slot(8, kCopies), "bad_slots"},
+      {"wrapping copies", copied_slot(8, UINT64_MAX - 3), "bad_slots"},
+      {"endless copies", copied_slot(UINT32_MAX, 0), "bad_slots"},
+      {"copied, too long for the Receive", copied_slot(2049, 0), "messages_too_long"},
       {"many pieces", many, "bad_slots"},
       {"less than it says", far_slot(16, {{0, kRegion, 8}}), "bad_slots"},
       {"nothing of what it says", far_slot(16, {}), "bad_slots"},

@@ -38,6 +38,7 @@ Message RawEnd::offer(MessageType type) const {
   Message m{.type = type};
   m.slots = kGeometry.slots;
   m.keys = kGeometry.keys;
+  m.copies = kGeometry.copies;
   m.reads = 1;
   m.doorbell_bit = 3;
   return m;

@@ -28,7 +28,7 @@ struct Forged {
   uint8_t flags = 0;
   uint8_t num_sges = 0;
   uint32_t key = 0;
-  uint64_t address = 0;  // kWrite
+  uint64_t address = 0;  // kWrite, kCopied
   std::array<RemoteSge, Slot::kMaxSges> sges{};
 };
 
@@ -50,7 +50,7 @@ class RawEnd {
   // Publishes a slot.
   void publish(const Forged& slot);
 
-  static constexpr Geometry kGeometry{.slots = 16, .keys = 16};
+  static constexpr Geometry kGeometry{.slots = 16, .keys = 16, .copies = 4096};
   static constexpr uint32_t kRegion = 7;
   static constexpr size_t kRegionBytes = 8192;
 

@@ -1,0 +1,65 @@
+// Which bytes of our copies the peer still has to take: the sender's private account of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace rrdk::shm {
+
+class CopyRing {
+ public:
+  // `bytes` and `slots` are powers of two; each message in the ring has a slot of its own.
+  CopyRing(uint32_t bytes, uint32_t slots) : bytes_(bytes), mask_(slots - 1), lent_(slots) {}
+
+  bool fits(uint32_t length) const noexcept { return first_ == last_ || place(length).fits; }
+  // Where a message of `length` bytes goes, in one piece: the offset from the ring's start. It is
+  // the peer's until `number` slots are consumed. Empty: not before more is consumed.
+  std::optional<uint32_t> take(uint32_t length, uint64_t number) noexcept {
+    if (first_ == last_)
+      used_ = freed_ = 0;
+    const Place place = this->place(length);
+    if (!place.fits) [[unlikely]]
+      return std::nullopt;
+    used_ = place.end;
+    lent_[last_++ & mask_] = {number, place.end};
+    return static_cast<uint32_t>(place.at & (bytes_ - 1));
+  }
+
+  void consumed(uint64_t number) noexcept {
+    for (; first_ != last_ && lent_[first_ & mask_].number <= number; ++first_)
+      freed_ = lent_[first_ & mask_].end;
+  }
+
+ private:
+  static constexpr uint64_t kLine = 64;
+  struct Lent {
+    uint64_t number;
+    uint64_t end;
+  };
+  struct Place {
+    uint64_t at;
+    uint64_t end;
+    bool fits;
+  };
+
+  Place place(uint32_t length) const noexcept {
+    uint64_t at = used_;
+    const uint32_t to_end = bytes_ - static_cast<uint32_t>(at & (bytes_ - 1));
+    if (length > to_end)
+      at += to_end;
+    // Whole cache lines: neighbours are written while the peer reads this one.
+    const uint64_t end = (at + length + kLine - 1) & ~(kLine - 1);
+    return {at, end, end - freed_ <= bytes_};
+  }
+
+  const uint32_t bytes_;
+  const uint32_t mask_;
+  uint64_t used_ = 0;   // the gaps at the ring's end included
+  uint64_t freed_ = 0;  // of these
+  uint64_t first_ = 0;
+  uint64_t last_ = 0;
+  std::vector<Lent> lent_;
+};
+
+}  // namespace rrdk::shm
