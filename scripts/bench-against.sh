@@ -6,6 +6,7 @@
 #   scripts/bench-against.sh COMMIT --rounds 5     turns of each (default 5)
 #   scripts/bench-against.sh COMMIT --seconds 0.5  length of one measurement (default 0.5)
 #   scripts/bench-against.sh COMMIT --loss 5       exit status 1 if any is more than 5 % slower (10)
+#   scripts/bench-against.sh COMMIT --only shm     cases whose names have that in them
 #   scripts/bench-against.sh COMMIT --json FILE    the figures, for programs
 #
 # Builds are kept in build-bench/. The two take turns since the CPUs of a virtual machine change
@@ -21,8 +22,12 @@ esac
 commit=$(git rev-parse --verify --quiet "$1^{commit}") || die "'$1' is no commit of this repository"
 shift
 
-# release SOURCE BUILD: testrpc of that tree, with link-time optimisation where it has that.
+# release SOURCE BUILD: testrpc of that tree as its own quick start builds it.
 release() {
+  if [ -x "$1/scripts/build-release.sh" ]; then
+    "$1/scripts/build-release.sh" "$2"
+    return
+  fi
   local lto=false
   ! grep -q b_lto "$1/scripts/quickstart.sh" || lto=true
   [ -e "$2/build.ninja" ] || meson setup --buildtype=release -Db_lto=$lto -Dtests=false \

@@ -31,11 +31,8 @@ done
 build=build-bench/peers log=build-bench/peers.log
 mkdir -p build-bench
 say "== building in $build"
-{
-  [ -e $build/build.ninja ] ||
-    meson setup --buildtype=release -Db_lto=true -Dtests=false -Dexamples=false $build
-  targets=(apps/testrpc/testrpc)
-  ! grep -q '^build perf/tirpc_call:' $build/build.ninja || targets+=(perf/tirpc_call)  # libtirpc is there
-  ninja -C $build "${targets[@]}"
-} >$log 2>&1 || die "the build failed: see $log"
+scripts/build-release.sh $build -Dbenchmarks=true
+if grep -q '^build perf/tirpc_call:' $build/build.ninja; then  # libtirpc is there
+  ninja -C $build perf/tirpc_call >$log 2>&1 || die "the build failed: see $log"
+fi
 exec python3 scripts/lib/bench_peers.py $build "${options[@]}"

@@ -6,8 +6,8 @@
 #   scripts/quickstart.sh -- TESTRPC_OPTIONS  another one (see build/apps/testrpc/testrpc --help)
 #   scripts/quickstart.sh --no-install ...    leaves the machine's packages alone
 #
-# Builds in build/, optimised: about a minute on two cores, and about 1 GB of disk with the
-# packages. A second run only measures.
+# Builds in build/, optimised (scripts/build-release.sh): about two minutes on two cores, and about 1 GB
+# of disk with the packages. A second run only measures.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 
@@ -27,7 +27,7 @@ done
 
 testrpc=$build/apps/testrpc/testrpc
 took=
-[ -x "$testrpc" ] || took=" (about a minute on two cores)"
+[ -x "$testrpc" ] || took=" (about two minutes on two cores)"
 say "This installs what is missing, builds testrpc$took, and measures RPC between two processes on this"
 say "machine for about 20 seconds. Nothing outside $build changes but installed packages."
 if [ "$install" = yes ]; then
@@ -38,10 +38,7 @@ else
 fi
 
 say "2/3  Building in $build"
-if [ ! -e "$build/build.ninja" ]; then
-  meson setup --buildtype=release -Db_lto=true -Dtests=false -Dbenchmarks=false -Dexamples=false "$build" "$root"
-fi
-ninja -C "$build" apps/testrpc/testrpc
+"$root/scripts/build-release.sh" "$build"
 
 say "3/3  Measuring"
 hugepages_note

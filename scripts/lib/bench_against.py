@@ -27,10 +27,13 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--loss", type=float, default=10)
+    parser.add_argument("--only", default="")
     parser.add_argument("--json")
     args = parser.parse_args()
     if args.rounds < 1 or args.seconds <= 0:
         parser.error("--rounds and --seconds are above 0")
+    if not any(args.only in case[0] for case in CASES):
+        parser.error(f"no case has '{args.only}' in its name")
     return args
 
 
@@ -50,7 +53,8 @@ def main():
     rows = []
     slower = 0
     print(f"{'':26} {args.names[0]:>12} {args.names[1]:>12}   ratio (spread of the ratios)")
-    for title, uri, options, figure in CASES:
+    cases = [case for case in CASES if args.only in case[0]]
+    for title, uri, options, figure in cases:
         results = ([], [])
         for _ in range(args.rounds):
             for side in (0, 1):
@@ -67,7 +71,7 @@ def main():
         with open(args.json, "w", encoding="utf-8") as out:
             json.dump({"names": args.names, "cases": rows}, out, indent=1)
     if slower:
-        print(f"{slower} of {len(CASES)} are more than {args.loss:g} % slower")
+        print(f"{slower} of {len(cases)} are more than {args.loss:g} % slower")
     return 1 if slower else 0
 
 
