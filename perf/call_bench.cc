@@ -1,10 +1,13 @@
 // A whole call over shared memory. Server on a poll core of its own, client polled here; and, to
 // see what the software alone costs, both ends polled here in turn, so that no cache line crosses
-// between cores. scripts/call-cost.py counts the instructions and cache lines of `counted`.
+// between cores; and the same with handlers on a worker, beside what crosses two bare rings.
+// scripts/call-cost.py counts the instructions and cache lines of `counted`.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -17,6 +20,7 @@
 #include "rrdk/memory.h"
 #include "rrdk/runtime.h"
 #include "rrdk/server.h"
+#include "runtime/ring.h"
 
 namespace {
 
@@ -24,13 +28,14 @@ using namespace rrdk;
 
 constexpr uint32_t kLargest = 1u << 20;
 
-enum : uint32_t { kNull = 0, kRead = 1, kWrite = 2, kEcho = 3 };
+enum : uint32_t { kNull = 0, kRead = 1, kWrite = 2, kEcho = 3, kOnWorker = 4 };
 
 constexpr ProcedureBinding kProcedures[] = {
     {.procedure = kNull, .name = "NULL"},
     {.procedure = kRead, .name = "READ", .eligible_results = 1, .fixed_results = 4},
     {.procedure = kWrite, .name = "WRITE", .eligible_args = 1, .fixed_results = 4},
     {.procedure = kEcho, .name = "ECHO", .fixed_results = 2048},
+    {.procedure = kOnWorker, .name = "ON_WORKER"},
 };
 constexpr Binding kBinding = {
     .program = 0x20005668, .version = 1, .name = "call_bench", .procedures = kProcedures};
@@ -55,11 +60,16 @@ void echo(ServerCall call, void*) {
   ItemView data = call.args().get_opaque(kLargest);
   if (!call.args().at_end())
     return std::move(call).reject(AcceptStat::kGarbageArgs);
-  call.results().put_opaque(data);
+  call.results().put_view(data);
   std::move(call).reply();
 }
 
-constexpr Procedure kHandlers[] = {{kRead, read}, {kWrite, write}, {kEcho, echo}};
+void nothing(ServerCall call, void*) {
+  std::move(call).reply();
+}
+
+constexpr Procedure kHandlers[] = {
+    {kRead, read}, {kWrite, write}, {kEcho, echo}, {kOnWorker, nothing, Dispatch::kWorker}};
 
 // Both ends, each with memory and runtime of its own, as two processes would have.
 struct Pair {
@@ -79,10 +89,12 @@ struct Pair {
   }
 
   // No server CPU: the server is polled here too.
-  explicit Pair(std::vector<int> server_cpus, RpcRdmaVersion version = RpcRdmaVersion::kOne) {
-    server_runtime = std::move(
-        Runtime::create(*server_memory, {.poll_cpus = server_cpus, .idle = IdlePolicy::kBusy})
-            .value());
+  explicit Pair(std::vector<int> server_cpus, RpcRdmaVersion version = RpcRdmaVersion::kOne,
+                std::vector<int> worker_cpus = {}) {
+    server_runtime = std::move(Runtime::create(*server_memory, {.poll_cpus = server_cpus,
+                                                                .worker_cpus = worker_cpus,
+                                                                .idle = IdlePolicy::kBusy})
+                                   .value());
     client_runtime =
         std::move(Runtime::create(*client_memory, {.idle = IdlePolicy::kBusy}).value());
     server = std::move(Server::create(*server_runtime).value());
@@ -138,7 +150,7 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {{kNull, 0, false},   {kNull, 0, true},     {kEcho, 1000, false},
                            {kEcho, 1000, true}, {kRead, 4096, false}, {kWrite, 4096, false},
-                           {kRead, 4096, true}, {kWrite, 4096, true}};
+                           {kRead, 4096, true}, {kWrite, 4096, true},   {kEcho, 65536, false}};
 
 void begin(Call& call, const Kind& kind, const RegisteredMemory& room) {
   Encoder& args = call.begin(kBinding, kind.procedure);
@@ -148,7 +160,8 @@ void begin(Call& call, const Kind& kind, const RegisteredMemory& room) {
   } else if (kind.procedure == kWrite) {
     args.put_item(room.span(0, kind.bytes), Ddp::kEligible);
   } else if (kind.procedure == kEcho) {
-    args.put_opaque({room.data(), kind.bytes});
+    args.put_item(room.span(0, kind.bytes), Ddp::kNo);
+    call.expect_reply(kind.bytes);
   }
 }
 
@@ -171,6 +184,13 @@ volatile uint64_t round_marker;
   round_marker = 2;
 }
 
+std::vector<std::unique_ptr<Call>> calls_of(Pair& pair, int64_t window) {
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int64_t i = 0; i < window; ++i)
+    calls.push_back(std::make_unique<Call>(*pair.connection));
+  return calls;
+}
+
 // What the software costs: client and server take turns on one core, so many calls at a time.
 void in_turns(benchmark::State& state, const Kind& kind, RpcRdmaVersion version, int64_t window) {
   Pair pair({}, version);
@@ -180,9 +200,7 @@ void in_turns(benchmark::State& state, const Kind& kind, RpcRdmaVersion version,
       std::abort();
     pair.connection->set_auth_sys(identity);
   }
-  std::vector<std::unique_ptr<Call>> calls;
-  for (int64_t i = 0; i < window; ++i)
-    calls.push_back(std::make_unique<Call>(*pair.connection));
+  std::vector<std::unique_ptr<Call>> calls = calls_of(pair, window);
   for (auto _ : state) {
     make_calls(pair, kind, calls);
     if (CallStatus status = calls.front()->status(); status != CallStatus::kOk)
@@ -208,6 +226,81 @@ void counted(benchmark::State& state) {
   kind_in_turns(state);
 }
 
+// Two bare rings, and a thread that passes on what the one brings to the other.
+class Rings {
+ public:
+  explicit Rings(int cpu) {
+    thread_ = std::thread([this, cpu] {
+      apps::pin_to_cpu(cpu);
+      std::array<runtime::WorkItem*, kMost> items;
+      while (!stop_.load(std::memory_order_relaxed))
+        back_->push_burst(std::span(items).first(there_->pop_burst(items)));
+    });
+  }
+  ~Rings() {
+    stop_ = true;
+    thread_.join();
+  }
+
+  void round(size_t window) {
+    std::array<runtime::WorkItem*, kMost> items;
+    for (size_t i = 0; i < window; ++i)
+      items[i] = &items_[i];
+    there_->push_burst(std::span(items).first(window));
+    for (size_t back = 0; back != window;)
+      back += back_->pop_burst(items);
+  }
+
+ private:
+  static constexpr size_t kMost = 32;
+  static std::unique_ptr<runtime::Ring> make(runtime::Consumers consumers) {
+    return std::move(runtime::Ring::create(1024, consumers).value());
+  }
+
+  std::unique_ptr<runtime::Ring> there_ = make(runtime::Consumers::kMany);
+  std::unique_ptr<runtime::Ring> back_ = make(runtime::Consumers::kOne);
+  std::array<runtime::WorkItem, kMost> items_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+// Client and poll core here, the handler on a worker; then as many items through the rings, between
+// the same two CPUs.
+void on_worker(benchmark::State& state) {
+  static const std::vector<int> cpus = apps::allowed_cpus();
+  if (cpus.size() < 2) {
+    state.SkipWithError("needs two CPUs");
+    return;
+  }
+  apps::pin_to_cpu(cpus[0]);
+  using Clock = std::chrono::steady_clock;
+  const auto window = static_cast<size_t>(state.range(0));
+  Clock::duration of_calls{};
+  Clock::duration of_rings{};
+  {
+    Pair pair({}, RpcRdmaVersion::kOne, {cpus[1]});
+    std::vector<std::unique_ptr<Call>> calls = calls_of(pair, state.range(0));
+    for (auto _ : state) {
+      const Clock::time_point start = Clock::now();
+      make_calls(pair, {kOnWorker, 0, false}, calls);
+      of_calls += Clock::now() - start;
+    }
+  }  // the worker leaves the CPU to the rings' thread
+  Rings rings(cpus[1]);
+  for (int64_t i = 0; i < state.iterations(); ++i) {
+    const Clock::time_point start = Clock::now();
+    rings.round(window);
+    of_rings += Clock::now() - start;
+  }
+  const auto per_call = [&](Clock::duration all) {
+    return std::chrono::duration<double, std::nano>(all).count() /
+           static_cast<double>(state.iterations() * state.range(0));
+  };
+  state.counters["call_ns"] = per_call(of_calls);
+  state.counters["rings_ns"] = per_call(of_rings);
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
 void null(benchmark::State& state) {
   call(state, kNull);
 }
@@ -217,15 +310,16 @@ void read(benchmark::State& state) {
 }
 
 BENCHMARK(null_in_turns)->ArgNames({"version", "window"})->ArgsProduct({{1, 2}, {1, 16}});
-// By index into kKinds: null, null with AUTH_SYS, echo, echo with AUTH_SYS, READ, WRITE, and these
-// two with AUTH_SYS.
+// By index into kKinds: null, null with AUTH_SYS, echo, echo with AUTH_SYS, READ, WRITE, these two
+// with AUTH_SYS, and a long echo.
 BENCHMARK(kind_in_turns)
     ->ArgNames({"kind", "window"})
-    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6, 7}, {1, 16}});
+    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6, 7, 8}, {1, 16}});
 BENCHMARK(counted)
     ->ArgNames({"kind", "window"})
-    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6, 7}, {1, 16}})
+    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6, 7, 8}, {1, 16}})
     ->Iterations(200);
+BENCHMARK(on_worker)->ArgName("window")->Arg(1)->Arg(16)->UseRealTime();
 BENCHMARK(null)->Arg(0)->UseRealTime();
 BENCHMARK(read)->Arg(4096)->Arg(65536)->Arg(kLargest)->UseRealTime();
 

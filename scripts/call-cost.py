@@ -24,7 +24,7 @@ import sys
 import tempfile
 
 KINDS = ["null", "null, AUTH_SYS", "echo 1000", "echo 1000, AUTH_SYS", "READ 4K", "WRITE 4K",
-         "READ 4K, AUTH_SYS", "WRITE 4K, AUTH_SYS"]
+         "READ 4K, AUTH_SYS", "WRITE 4K, AUTH_SYS", "echo 64K"]
 ROUNDS = 200  # perf/call_bench.cc
 LINE = 64
 STACK = range(0x1FF0000000, 0x2000000000)  # of the main thread, under Valgrind

@@ -4,8 +4,8 @@ import signal
 
 import testrpc_harness as harness
 
-# Replies of this size wait in the server's memory until the client takes them.
-ECHO = ["--engine", "echo", "--size", "1000", "--window", "16", "--duration", "600"]
+# Results of this size wait in the server's memory until the client takes them.
+READ = ["--engine", "read", "--size", "64K", "--window", "16", "--duration", "600"]
 MIXED = ["--engine", "mixed", "--size", "0,1000,64K", "--window", "16", "--duration", "600",
          "--verify"]
 
@@ -20,7 +20,7 @@ class Survival(harness.Case):
         """It has calls in flight, and takes no reply any more. A client that is stopped under load
         may have taken all its replies and called nothing yet: so the server is stopped first, until
         the whole window waits for it."""
-        client = self.start_load(ECHO)
+        client = self.start_load(READ)
         server.send(signal.SIGSTOP)
         client.wait_for_line(" 0 RPC/s")
         client.send(signal.SIGSTOP)
