@@ -150,7 +150,7 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {{kNull, 0, false},   {kNull, 0, true},     {kEcho, 1000, false},
                            {kEcho, 1000, true}, {kRead, 4096, false}, {kWrite, 4096, false},
-                           {kRead, 4096, true}, {kWrite, 4096, true},   {kEcho, 65536, false}};
+                           {kRead, 4096, true}, {kWrite, 4096, true}, {kEcho, 65536, false}};
 
 void begin(Call& call, const Kind& kind, const RegisteredMemory& room) {
   Encoder& args = call.begin(kBinding, kind.procedure);

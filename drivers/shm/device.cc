@@ -24,7 +24,7 @@ constexpr uint32_t kMaxSharedReceives = 1u << 20;
 
 constexpr fabric::Capabilities kCapabilities = {
     .max_sges = Slot::kMaxSges,
-    .max_inline = kMaxCopied,
+    .max_inline = Slot::kMaxInline,
     .max_copied = kMaxCopied,
     .max_send_wrs = kMaxSlots / 2,
     .max_receive_wrs = kMaxSlots,

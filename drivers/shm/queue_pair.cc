@@ -14,13 +14,13 @@ namespace rrdk::shm {
 
 namespace {
 
-// The ring has room for all sends that wait to be consumed, and as many inline ones that do not; the
-// copies are half as large at most, which a core's own cache holds.
+// The ring has room for all sends that wait to be consumed, and as many inline ones that do not;
+// the copies are half as large at most, which a core's own cache holds.
 Geometry geometry_of(const fabric::QueuePairOptions& options) {
   const uint32_t slots = std::max(2 * std::bit_ceil(options.send_wrs), 16u);
   return {.slots = slots,
           .keys = std::bit_ceil(std::max(options.keys, 1u)),
-          .copies = std::clamp(slots * uint32_t{Slot::kSize} / 2, 2 * kMaxCopied, 64 * kMaxCopied)};
+          .copies = std::clamp(slots * uint32_t{Slot::kSize} / 2, 2 * kMaxCopied, kMaxCopies)};
 }
 
 }  // namespace

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "drivers/common/receive_queue.h"
-#include "drivers/shm/copy_ring.h"
 #include "drivers/shm/completion_queue.h"
+#include "drivers/shm/copy_ring.h"
 #include "drivers/shm/device.h"
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/local_keys.h"
@@ -132,6 +132,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   bool send_copy(const fabric::SendWr& wr) noexcept;
   bool send_long_copy(const fabric::SendWr& wr) noexcept;
   bool waits_for_copies(const fabric::SendWr& wr) noexcept;
+  bool lacks_copies() noexcept;
   bool put_copy(const fabric::SendWr& wr, uint32_t length, uint8_t flags) noexcept;
   void record_send(const SendRecord& record) noexcept;
   bool sends_full() noexcept;
@@ -223,6 +224,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   uint64_t send_tail_ = 0;
   std::vector<SendRecord> sends_;
   CopyRing copies_;
+  uint32_t refused_copy_ = 0;  // bytes of the Send that found no room in them; 0: none did
   RegionTable local_regions_;  // those that the peer was told of
   RegionTable peer_regions_;
   uint32_t packets_read_ = 0;  // in the data path's turns, for peer_regions_; a turn forgives some

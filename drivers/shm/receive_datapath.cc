@@ -326,6 +326,8 @@ bool QueuePair::look() noexcept {
     return true;
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return true;  // what is in the ring ended the connection
+  if (refused_copy_ != 0 && !lacks_copies())
+    return true;
   if (send_head_ == send_tail_)
     return false;
   // Nobody rings when the last user of a key leaves it: that wait is for polling.
@@ -339,7 +341,8 @@ bool QueuePair::next_needs_receive() noexcept {
 }
 
 bool QueuePair::rest() noexcept {
-  const uint32_t wants = kWantsMessages | (send_head_ != send_tail_ ? kWantsConsumed : 0u);
+  const bool waits = send_head_ != send_tail_ || refused_copy_ != 0;
+  const uint32_t wants = kWantsMessages | (waits ? kWantsConsumed : 0u);
   mine_.state->wants.store(wants, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (look()) {

@@ -2,8 +2,8 @@
 // one, in a memfd of its own for each connection, which nobody else can write. Nothing that the
 // peer's segment says is believed: the reader takes each word once and checks it.
 //
-//   State | message slots (a ring; the owner produces) | remote keys of the owner | copies (a ring of
-//   bytes: messages that are too long for a slot, and short enough to be copied twice)
+//   State | message slots (a ring; the owner produces) | remote keys of the owner | copies (a ring
+//   of bytes: messages that are too long for a slot, and short enough to be copied twice)
 #pragma once
 
 #include <array>
@@ -145,10 +145,10 @@ static_assert(sizeof(KeyEntry) == kCacheLine);
 
 constexpr uint32_t kMaxSlots = 16384;
 constexpr uint32_t kMaxKeys = 16384;
-constexpr uint32_t kMaxCopies = 1u << 24;  // bytes
 // A message that is longer stays in its sender's memory. The default inline threshold (4096 bytes)
 // counts the transport header, too.
 constexpr uint32_t kMaxCopied = 4096;
+constexpr uint32_t kMaxCopies = 64 * kMaxCopied;  // bytes
 
 // A segment's shape, as told in the handshake and checked there, never read from the segment.
 struct Geometry {

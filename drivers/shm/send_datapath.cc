@@ -41,6 +41,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
     return 0;
   if (status == Status::kEstablished && regions_seen_ != device_.region_generation()) [[unlikely]]
     sync_regions();
+  refused_copy_ = 0;
   uint32_t taken = 0;
   for (; taken < wrs.size(); ++taken) {
     const fabric::SendWr& wr = wrs[taken];
@@ -102,9 +103,19 @@ bool QueuePair::send_long_copy(const fabric::SendWr& wr) noexcept {
 // Such a Send waits for room in the copies: its memory is to be free when it is taken.
 bool QueuePair::waits_for_copies(const fabric::SendWr& wr) noexcept {
   const uint64_t length = length_of(wr.spans());
-  return length > Slot::kMaxInline && length <= kMaxCopied &&
-         status_.load(std::memory_order_relaxed) == Status::kEstablished && read_consumed() &&
-         !copies_.fits(static_cast<uint32_t>(length));
+  if (length <= Slot::kMaxInline || length > kMaxCopied ||
+      status_.load(std::memory_order_relaxed) != Status::kEstablished)
+    return false;
+  refused_copy_ = static_cast<uint32_t>(length);
+  if (lacks_copies())
+    return true;
+  refused_copy_ = 0;
+  return false;
+}
+
+// Whether what was refused would be again.
+bool QueuePair::lacks_copies() noexcept {
+  return refused_copy_ != 0 && read_consumed() && !copies_.fits(refused_copy_);
 }
 
 // Puts a message into the copies, and names it in a slot. False: there is no room for it.
@@ -121,6 +132,8 @@ bool QueuePair::put_copy(const fabric::SendWr& wr, uint32_t length, uint8_t flag
   word.flags = flags | kCopied;
   if (wr.op == Op::kSendInvalidate)
     word.flags |= kInvalidate;
+  if (!copies_.fits(kMaxCopied))
+    word.flags |= kAckWanted;  // whoever is refused next learns of room by it
   publish(slot, word);
   return true;
 }
@@ -209,21 +222,17 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
   if (half_full() && !read_consumed())
     return WcStatus::kRemoteOperation;
   const bool in_slot = length <= Slot::kMaxInline;
-  if (!in_slot && length <= kMaxCopied) {
-    const auto bytes = static_cast<uint32_t>(length);
-    if (!copies_.fits(bytes) && !read_consumed())
-      return WcStatus::kRemoteOperation;
-    if (!check_local(wr.spans(), length))
-      return WcStatus::kLocalProtection;
-    if (put_copy(wr, bytes, half_full() ? kAckWanted : 0)) {
-      if (half_full()) {
-        record.wait = Wait::kConsumed;
-        record.number = sent_;
-      }
-      return WcStatus::kSuccess;
+  const bool copied = wr.copied && !in_slot && length <= kMaxCopied;
+  const bool wait = half_full() || !(in_slot || copied);
+  if (copied) {
+    if (!put_copy(wr, static_cast<uint32_t>(length), wait ? kAckWanted : 0))
+      return WcStatus::kRemoteOperation;  // the peer took back what it had consumed
+    if (wait) {
+      record.wait = Wait::kConsumed;
+      record.number = sent_;
     }
+    return WcStatus::kSuccess;
   }
-  const bool wait = !in_slot || half_full();
 
   Slot& slot = mine_.slot(sent_);
   const bool invalidates = wr.op == Op::kSendInvalidate;

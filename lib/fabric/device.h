@@ -69,8 +69,8 @@ class CompletionQueue {
   virtual uint32_t poll(std::span<Completion> out) = 0;
   // Readable when there is something to poll after arm(). Drivers without one return -1.
   virtual int wake_fd() const = 0;
-  // Asks for the fd to become readable at the next completion. False: there may be something
-  // already; poll instead of sleeping.
+  // Asks for the fd to become readable at the next completion, or when a queue pair that refused a
+  // request will take it. False: there may be something already; poll instead of sleeping.
   virtual bool arm() = 0;
   // After waking: takes the fd's readiness back.
   virtual void disarm() = 0;

@@ -11,9 +11,6 @@ namespace rrdk {
 
 namespace {
 
-// What is shorter costs less to copy than to gather when the message is sent.
-constexpr uint32_t kWorthReferring = 4096;
-
 uint64_t padded(uint64_t length) {
   return length + xdr_pad(length);
 }
@@ -166,8 +163,9 @@ void Encoder::put_opaque(const ItemView& bytes) noexcept {
 
 // Runs before the last are whole words: a pad is implied behind the last only.
 bool Encoder::can_refer_to(const ItemView& bytes) const noexcept {
+  constexpr uint32_t kWorthIt = 4096;
   constexpr uint32_t kMostRuns = 8;
-  if (bytes.size() < kWorthReferring)
+  if (bytes.size() < kWorthIt)
     return false;
   uint32_t runs = 0;
   uint64_t before = 0;
@@ -220,17 +218,10 @@ bool Encoder::put_reference(MemorySpan bytes, Ddp ddp) noexcept {
   return true;
 }
 
-bool Encoder::is_short(uint32_t length, Ddp ddp) const noexcept {
-  return ddp == Ddp::kNo && length < kWorthReferring &&
-         4 + padded(length) <= static_cast<size_t>(end_ - next_);
-}
-
 void Encoder::put_item(MemorySpan bytes, Ddp ddp) noexcept {
   items_ += ok();
   if (!memory_.contains(bytes)) [[unlikely]]
     return fail(EncoderFault::kInvalidMemory);
-  if (is_short(bytes.length, ddp))
-    return put_opaque({bytes.data, bytes.length});
   message_.borrows_ |= bytes.length != 0;
   put_reference(bytes, ddp);
 }
@@ -241,8 +232,6 @@ void Encoder::put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept {
     return fail(EncoderFault::kNoMemory);
   if (buffer.capacity() < length)
     return fail(EncoderFault::kInvalidMemory);
-  if (is_short(length, ddp))
-    return put_opaque({buffer.data(), length});
   if (put_reference(buffer.first(length), ddp))
     // datapath-allow: grows once; a message keeps its capacity from call to call
     message_.buffers_.push_back(std::move(buffer));

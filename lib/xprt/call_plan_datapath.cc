@@ -132,26 +132,31 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
   return Plan::kReady;
 }
 
-// Most calls: one short run of bytes, and a reply that fits inline. Decided here as in
-// draft_call().
+// Most calls: a short run of bytes, perhaps with items that travel with it, and a reply that fits
+// inline. Decided here as in draft_call().
 bool Requester::is_plain(const State& state) const noexcept {
   const OutgoingCall& call = *state.call;
   const uint32_t header = proto::min_header(link_.wire);
   std::span<const Piece> pieces = call.message.pieces();
-  if (pieces.size() != 1 || pieces[0].item || !call.results.empty() || call.force_long)
+  if (pieces.empty() || pieces[0].item || !call.results.empty() || call.force_long)
     return false;
-  uint64_t length = pieces[0].bytes.length;
-  return length >= kRpcStart && header + length <= link_.calls.send &&
+  if (pieces.size() != 1 &&
+      (link_.rfc5666.align != 0 || !fits_sges(pieces, link_.options.max_sges) ||
+       std::ranges::any_of(pieces, &Piece::eligible)))
+    return false;
+  const uint64_t length = call.message.stream_length();
+  return pieces[0].bytes.length >= kRpcStart && header + length <= link_.calls.send &&
          call.max_reply <= link_.calls.receive - header && length <= link_.options.max_call &&
          call.max_reply <= link_.options.max_reply && state.reply_extra == 0;
 }
 
 // Plans such a call, and posts it unless others wait to be sent.
 void Requester::send_plain(State& call) noexcept {
-  const MemorySpan& bytes = call.call->message.pieces()[0].bytes;
+  const Message& message = call.call->message;
+  std::span<const Piece> pieces = message.pieces();
   const MemorySpan& room = slots_[call.slot].room;
   const MemorySpan header{room.data, proto::min_header(link_.wire), room.region};
-  xdr::store_u32(bytes.data, call.xid);
+  xdr::store_u32(pieces[0].bytes.data, call.xid);
   proto::encode_plain({link_.wire, proto::Direction::kCall, call.xid, asked, 0}, header.data);
   call.num_offers = 0;
   call.num_results = 0;
@@ -160,19 +165,15 @@ void Requester::send_plain(State& call) noexcept {
   call.inline_reply = header.length + call.call->max_reply;
   note_start(call);
   if (!link_.sends.idle() || link_.sends.free_slots() == 0) [[unlikely]] {
-    call.plan.sges[0] = header;
-    call.plan.sges[1] = bytes;
-    call.plan.num_sges = 2;
+    call.plan.num_sges = name_runs(header, pieces, zeros_of(room), call.plan.sges);
     ++link_.counters.waits_send_queue;
     link_.sends.push(call.send_job);
     return;
   }
-  bool copied = header.length + bytes.length <= link_.options.max_copied;
+  bool copied = header.length + message.stream_length() <= link_.options.max_copied;
   SendWr& wr = copied ? link_.sends.append_copied(call.send_job, Op::kSend)
                       : link_.sends.append(call.send_job, Op::kSend, true);
-  wr.num_sges = 2;
-  wr.sges[0] = header;
-  wr.sges[1] = bytes;
+  wr.num_sges = name_runs(header, pieces, zeros_of(room), wr.sges);
   call.call->sent = true;
 }
 

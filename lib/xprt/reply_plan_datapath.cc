@@ -105,22 +105,23 @@ uint32_t Responder::key_to_invalidate(const proto::Header& call) noexcept {
   return 0;
 }
 
-// Most replies: one short run of bytes, to a call that left no room for anything else, and nothing
-// else waits to be sent. Planned as below, and posted at once. False: it is not so.
+// Most replies: few short pieces, to a call that left no room for anything else, and nothing else
+// waits to be sent. Planned as below, and posted at once. False: it is not so.
 bool Responder::send_plain(Incoming& call) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
   const proto::Header& header = call.header;
-  if (header.lists.num_writes != 0 || header.lists.has_reply || pieces.size() != 1 ||
-      pieces[0].item || !link_.up() || !link_.sends.idle() || link_.sends.free_slots() == 0)
+  if (header.lists.num_writes != 0 || header.lists.has_reply || pieces.empty() || !link_.up() ||
+      !link_.sends.idle() || link_.sends.free_slots() == 0 ||
+      !fits_sges(pieces, link_.options.max_sges))
     return false;
   const uint32_t header_length = proto::min_header(header.wire);
-  const uint64_t length = uint64_t{header_length} + pieces[0].bytes.length;
+  const uint64_t length = header_length + call.reply.stream_length();
   if (length > send_threshold(call))
     return false;
   const uint32_t credits = grant.on_answer(link_.receives_for_calls());
   proto::encode_plain({header.wire, proto::Direction::kReply, header.xid, credits, 0},
                       call.room.data);
-  send_reply(call, {call.room.data, header_length, call.room.region}, pieces[0].bytes,
+  send_reply(call, {call.room.data, header_length, call.room.region}, pieces,
              length <= link_.options.max_copied);
   return true;
 }
@@ -154,12 +155,12 @@ bool Responder::send_with_result(Incoming& call) noexcept {
   wr.sges[0] = result;
   link_.counters.bytes_written += result.length;
   turn.charge(result.length);
-  send_reply(call, {call.room.data, header_length, call.room.region}, pieces[0].bytes, copied);
+  send_reply(call, {call.room.data, header_length, call.room.region}, pieces.first(1), copied);
   return true;
 }
 
 // There is room for it in the send queue.
-void Responder::send_reply(Incoming& call, MemorySpan header, const MemorySpan& bytes,
+void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<const Piece> pieces,
                            bool copied) noexcept {
   const proto::Header& offered = call.header;
   const uint32_t key =
@@ -168,9 +169,7 @@ void Responder::send_reply(Incoming& call, MemorySpan header, const MemorySpan& 
   SendWr& wr =
       copied ? link_.sends.append_copied(call.job, op) : link_.sends.append(call.job, op, true);
   wr.invalidate_key = key;
-  wr.num_sges = 2;
-  wr.sges[0] = header;
-  wr.sges[1] = bytes;
+  wr.num_sges = name_runs(header, pieces, call.zeros(), wr.sges);
   call.state = CallState::kReplying;
   ++link_.counters.replies_sent;
   if (offered.wire == proto::Wire::kDraft04)

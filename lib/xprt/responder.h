@@ -158,7 +158,8 @@ class Responder {
   uint32_t key_to_invalidate(const proto::Header& call) noexcept;
   bool send_plain(Incoming& call) noexcept;
   bool send_with_result(Incoming& call) noexcept;
-  void send_reply(Incoming& call, MemorySpan header, const MemorySpan& bytes, bool copied) noexcept;
+  void send_reply(Incoming& call, const MemorySpan& header, std::span<const Piece> pieces,
+                  bool copied) noexcept;
   // kNoRoom: `error` says what is missing.
   Plan plan_reply(Incoming& call, proto::ErrorBody& error) noexcept;
 

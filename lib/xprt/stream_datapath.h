@@ -71,6 +71,28 @@ struct SendPlan {
   }
 };
 
+// Whether a transport header and a whole stream are at most `most` runs of bytes.
+inline bool fits_sges(std::span<const Piece> pieces, size_t most) noexcept {
+  size_t runs = 1 + pieces.size();
+  for (const Piece& piece : pieces)
+    runs += piece.item && xdr_pad(piece.bytes.length) != 0;
+  return runs <= most;
+}
+
+// Names these runs, of which there are few enough. `zeros`: as StreamCursor's.
+inline uint8_t name_runs(const MemorySpan& header, std::span<const Piece> pieces,
+                         const MemorySpan& zeros,
+                         std::array<MemorySpan, fabric::kMaxSges>& sges) noexcept {
+  uint8_t runs = 0;
+  sges[runs++] = header;
+  for (const Piece& piece : pieces) {
+    sges[runs++] = piece.bytes;
+    if (const uint32_t pad = piece.item ? xdr_pad(piece.bytes.length) : 0; pad != 0)
+      sges[runs++] = {zeros.data, pad, zeros.region};
+  }
+  return runs;
+}
+
 // Adds the reduced stream of `length` bytes to the plan, by reference if it lies in few enough
 // pieces, else as a copy. False: no buffer for the copy, or the stream is shorter than it says.
 bool gather(SendPlan& plan, StreamCursor stream, uint32_t length, uint32_t max_sges,

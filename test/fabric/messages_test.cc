@@ -118,6 +118,60 @@ TEST_P(Messages, ThatAreCopiedLeaveTheirMemoryAtOnceAndAreNotReported) {
   EXPECT_EQ(pair.run(send_wr(kCount + 1, {from.first(4)})).wr_id, kCount + 1);
 }
 
+// Many, of all lengths, before the peer looks, with others between them: those for which there is
+// no room are not taken, and wait for the peer.
+TEST_P(Messages, ThatAreCopiedWaitForRoomAndStayInOrder) {
+  constexpr uint32_t kCount = 2000;
+  constexpr uint32_t kPosted = 64;
+  Pair pair(GetParam().new_uri(), {.send_wrs = 32}, {.receive_wrs = kPosted});
+  const uint32_t most = pair.can().max_copied;
+  if (most == 0)
+    GTEST_SKIP() << "this driver copies no Sends when they are posted";
+  std::mt19937 random(static_cast<uint32_t>(rrdk::test::run_seed()));
+  std::vector<uint32_t> lengths(kCount);
+  for (uint32_t& length : lengths)
+    length =
+        static_cast<uint32_t>(random() % 4 == 0 ? random() % (most + 1) : most - random() % 200);
+  Buffer from = test_memory().get(1 << 20);
+  std::vector<Buffer> lent(kCount);
+  const auto post = [&](uint32_t i) {
+    const bool copied = i % 7 != 3;
+    if (!copied)
+      lent[i] = test_memory().get(most);
+    const MemorySpan bytes = (copied ? from : lent[i]).first(lengths[i]);
+    fill(bytes.data, bytes.length, i);
+    SendWr wr = send_wr(i, {bytes});
+    wr.signaled = !copied;
+    wr.quiet = wr.copied = copied;
+    const uint32_t taken = pair.client_qp->post_send({&wr, 1});
+    if (taken != 0 && copied)
+      std::fill_n(bytes.data, bytes.length, std::byte{0});
+    return taken;
+  };
+  uint32_t received = 0;
+  pair.post_receives(*pair.server_qp, kPosted);
+  for (uint32_t sent = 0; received < kCount;) {
+    for (uint32_t burst = static_cast<uint32_t>(random() % 60); burst != 0 && sent < kCount;
+         --burst)
+      sent += post(sent);
+    pair.client.pump();
+    for (const Completion& done : pair.client.take_completions()) {
+      ASSERT_EQ(done.status, WcStatus::kSuccess);
+      lent[done.wr_id].reset();
+    }
+    if (random() % 3 == 0)
+      continue;
+    pair.server.pump();
+    for (const Completion& got : pair.server.take_completions()) {
+      ASSERT_EQ(got.status, WcStatus::kSuccess);
+      ASSERT_EQ(got.byte_length, lengths[received]);
+      ASSERT_TRUE(filled(pair.receive_buffers[received].data(), got.byte_length, received));
+      pair.receive_buffers[received++].reset();
+      pair.post_receives(*pair.server_qp, 1);
+    }
+  }
+}
+
 // The one that the peer ends the connection for says so, as others do, if it is not done by then.
 TEST_P(Messages, ThatAreCopiedReportWhatEndsTheConnection) {
   constexpr uint32_t kCount = 32;  // more than are done before the peer looks

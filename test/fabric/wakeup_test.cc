@@ -134,6 +134,34 @@ TEST_P(WakeUp, ASleepingSenderLearnsOfItsCompletion) {
   pair.client.cq->disarm();
 }
 
+// A copied Send that was refused since the peer takes nothing.
+TEST_P(WakeUp, ASleepingSenderLearnsThatMoreIsTaken) {
+  Pair pair(GetParam().new_uri(), {.send_wrs = 16});
+  const uint32_t most = pair.can().max_copied;
+  if (most == 0)
+    GTEST_SKIP() << "this driver copies no Sends when they are posted";
+  Buffer buffer = test_memory().get(4096);
+  SendWr wr = send_wr(1, {buffer.first(most)});
+  wr.signaled = false;
+  wr.quiet = wr.copied = true;
+  for (uint32_t refused = 0; refused < 10; pair.client.pump())
+    refused = pair.client_qp->post_send({&wr, 1}) != 0 ? 0 : refused + 1;
+  ASSERT_TRUE(pump_until({&pair.client}, [&] { return pair.client.cq->arm(); }));
+  EXPECT_FALSE(readable(pair.client.cq->wake_fd()));
+  pair.post_receives(*pair.server_qp, 1);
+  while (!readable(pair.client.cq->wake_fd())) {
+    ASSERT_TRUE(pump_until({&pair.server}, [&] {
+      return !pair.server.completions.empty() || readable(pair.client.cq->wake_fd());
+    }));
+    for (const Completion& got : pair.server.take_completions()) {
+      pair.receive_buffers[got.wr_id].reset();
+      pair.post_receives(*pair.server_qp, 1);
+    }
+  }
+  pair.client.cq->disarm();
+  EXPECT_TRUE(pump_until({&pair.client}, [&] { return pair.client_qp->post_send({&wr, 1}) == 1; }));
+}
+
 TEST_P(WakeUp, TheEndOfThePeerWakes) {
   Pair pair(GetParam().new_uri());
   pair.post_receives(*pair.server_qp, 1);

@@ -49,7 +49,7 @@ std::vector<ClientScenario> ends() {
       {"TakesNothing",
        {{Ask::kLarge, CallStatus::kTimeout, 1}},
        {},
-       {{Refusal::kNotReceived, 1, Refusal::kNoAnswers}},
+       {Refusal::kNoAnswers},  // the call was copied: who takes it not, shows in the answer only
        After::kEnds,
        {.private_data = usual_private_data(), .receives = 0},
        {.credits = kCredits, .call_timeout_ms = 0, .lend_ms = 1},

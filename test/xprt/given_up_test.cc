@@ -262,6 +262,22 @@ TEST_F(GivenUp, ACallWhoseSendIsOnItsWayEndsAtOnce) {
   expect_alive();
 }
 
+TEST_F(GivenUp, APeerThatTakesNoMessagesLosesItsConnection) {
+  connect({.send_wait_ns = 4 * kSecond, .lend_ns = kSecond});
+  OutgoingCall call;
+  write(call.message, 0, 0, {{100}});
+  a->engine->submit(call);
+  a->engine->cancel(call);
+  expect_ended(call, CallStatus::kCancelled);
+  for (const uint64_t seconds : {1, 2, 3, 6}) {
+    a->engine->on_tick(seconds * kSecond);
+    EXPECT_FALSE(a->engine->wants_disconnect()) << seconds;
+  }
+  a->engine->on_tick(7 * kSecond);
+  EXPECT_TRUE(a->engine->wants_disconnect());
+  EXPECT_EQ(counters().refusals[Refusal::kNotReceived], 1u);
+}
+
 class Starved : public GivenUp {
  protected:
   // Calls that are given up, as many as there are credits.

@@ -356,13 +356,12 @@ class Encoder {
    * change: those of a call until it has ended, or with Call::on_released() until that is called;
    * those of a reply until ServerCall::on_released() is called, which is later than reply()
    * returns. `bytes` is registered memory of the Encoder's Memory, or empty; fails with
-   * kInvalidMemory when Memory::contains() says no. With Ddp::kNo, fewer than 4096 bytes may be
-   * copied instead, which costs less.
+   * kInvalidMemory when Memory::contains() says no.
    */
   void put_item(MemorySpan bytes, Ddp ddp) noexcept;
   /**
-   * The same; the message takes the buffer over and returns it when it is cleared, or at once if
-   * its bytes are copied. Fails, and the buffer is returned, when it has fewer than `length` bytes.
+   * The same; the message takes the buffer over and returns it when it is cleared. Fails, and the
+   * buffer is returned, when it has fewer than `length` bytes.
    */
   void put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept;
   /**
@@ -430,7 +429,6 @@ class Encoder {
   void copy(const std::byte* from, uint64_t length) noexcept;
   void pad(uint64_t length) noexcept;
   bool put_reference(MemorySpan bytes, Ddp ddp) noexcept;
-  bool is_short(uint32_t length, Ddp ddp) const noexcept;
   bool can_refer_to(const ItemView& bytes) const noexcept;
 
   std::byte* next_ = nullptr;        // where the next byte goes

@@ -60,7 +60,7 @@ TEST_F(Hostile, HandshakesAreRefused) {
       {"odd copies", spoilt([](Message& m) { m.copies = 4095; })},
       {"many copies", spoilt([](Message& m) { m.copies = 1u << 31; })},
       {"endless copies", spoilt([](Message& m) { m.copies = uint64_t{1} << 32 | 4096; })},
-      {"more copies than memory", spoilt([](Message& m) { m.copies = 1u << 23; })},
+      {"more copies than memory", spoilt([](Message& m) { m.copies = kMaxCopies; })},
       {"doorbell", spoilt([](Message& m) { m.doorbell_bit = kMaxQueuePairs; })},
       {"private data", spoilt([](Message& m) { m.private_length = 57; })},
       {"a region before it was accepted",
