@@ -84,6 +84,8 @@ void QueuePair::look() noexcept {
 
 void QueuePair::on_epoll(uint32_t events) noexcept {
   readable_ = readable_ || (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+  // Epoll says this once, perhaps to arm(): what waits for TCP is work from now on.
+  unsent_ = unsent_ || (!writable_ && (events & EPOLLOUT) != 0);
   writable_ = writable_ || (events & EPOLLOUT) != 0;
   hung_up_ = hung_up_ || (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
 }

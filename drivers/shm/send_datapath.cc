@@ -107,10 +107,12 @@ bool QueuePair::waits_for_copies(const fabric::SendWr& wr) noexcept {
       status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return false;
   refused_copy_ = static_cast<uint32_t>(length);
-  if (lacks_copies())
-    return true;
-  refused_copy_ = 0;
-  return false;
+  if (!lacks_copies()) {
+    refused_copy_ = 0;
+    return false;
+  }
+  cq_.activate(*this);  // so that it asks to be told of room before it rests
+  return true;
 }
 
 // Whether what was refused would be again.

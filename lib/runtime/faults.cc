@@ -185,8 +185,8 @@ uint32_t CoreFaults::post(Link& link, fabric::QueuePair& queue_pair,
     queue_pair.disconnect();
     broken_.push_back(
         {&link, wrs[i].wr_id, wrs[i].op, kind->status.load(std::memory_order_relaxed), false});
-    if (taken < i)
-      return taken;
+    if (taken < i)  // what comes behind is flushed
+      return taken + queue_pair.post_send(wrs.subspan(taken));
     // That one reports its failure, even if it would have been silent.
     fabric::SendWr failed = wrs[i];
     failed.signaled = true;

@@ -133,7 +133,6 @@ class Link {
   LinkState state_ = LinkState::kNew;
   bool fabric_down_ = false;  // its last event came, or it was never asked to connect
   bool dirty_ = false;        // in the core's list of links to post for
-  bool refused_ = false;      // what is left to post waits until the queue pair takes more
   bool ticking_ = false;      // in the core's list of links that need ticks
   bool always_ticks_ = false;
   Link* next_dirty_ = nullptr;

@@ -43,7 +43,6 @@ bool Link::post() {
   bool all = post_front(engine_->receives(), [this](std::span<const fabric::ReceiveWr> wrs) {
     return queue_pair_->post_receive(wrs);
   });
-  refused_ = !all;
   if (state_ == LinkState::kConnecting)
     return true;  // on_event() marks the link again
   if (engine_->sends().empty())
@@ -55,7 +54,6 @@ bool Link::post() {
                      return queue_pair_->post_send(wrs);
                    }) &&
         all;
-  refused_ = !all;
   engine_->on_posted();  // what waited for these calls to end may be there to be posted now
   return all && engine_->sends().empty() && engine_->receives().empty();
 }

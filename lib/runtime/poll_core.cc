@@ -199,8 +199,8 @@ bool PollCore::arm() {
   armed_ = true;
   alarm_.set();
   uint64_t now = base::Tsc::now_ns();
-  bool idle = nothing_to_post() && deferred_.empty() && turns_.empty() && !for_workers_ &&
-              !faults_.holding() && !stop_.load(std::memory_order_acquire);
+  bool idle = flushed_ && deferred_.empty() && turns_.empty() && !for_workers_ &&
+              !faults_.holding() && dirty_ == nullptr && !stop_.load(std::memory_order_acquire);
   idle = idle && inbox_.try_sleep(now) && control_.try_sleep(now) && timers_.try_sleep(now) &&
          housekeeping_.try_sleep(now);
   for (Completions& source : completions_)
@@ -210,15 +210,6 @@ bool PollCore::arm() {
     return false;
   }
   set_sleep_limit();
-  return true;
-}
-
-// What a queue pair has refused waits for its peer, and the driver's descriptor tells of that.
-bool PollCore::nothing_to_post() const {
-  for (const Link* link = dirty_; link != nullptr; link = link->next_dirty_) {
-    if (!link->refused_)
-      return false;
-  }
   return true;
 }
 

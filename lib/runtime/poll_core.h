@@ -156,14 +156,11 @@ class PollCore {
   void set_sleep_limit();
   uint32_t tick(uint64_t now_ns);
   uint32_t route_events();
-  void flush() {
-    if (dirty_ != nullptr || for_workers_)
-      post_dirty();
-  }
-  bool nothing_to_post() const;
+  // False: something is left to post.
+  bool flush() { return (dirty_ == nullptr && !for_workers_) || post_dirty(); }
   uint32_t serve_turns();
-  void push_workers();
-  void post_dirty();
+  bool push_workers();
+  bool post_dirty();
 
   const uint32_t index_;
   const IdlePolicy idle_;
@@ -198,6 +195,7 @@ class PollCore {
   // Sleeping.
   uint64_t longest_sleep_ns_ = 1'000'000'000;
   bool armed_ = false;
+  bool flushed_ = true;  // nothing was left to post
   int epoll_fd_ = -1;
   int timer_fd_ = -1;
   Alarm alarm_;

@@ -48,19 +48,19 @@ uint32_t PollCore::poll() {
   if (armed_) [[unlikely]]
     disarm();
 
-  flush();  // before polling, which may be a system call
+  flushed_ = flush();  // before polling, which may be a system call
   uint32_t work = 0;
   for (Completions& source : completions_)
     work += source.poll(now_);
   if (!turns_.empty()) [[unlikely]]
     work += serve_turns();
   work += inbox_.poll(now_);
-  flush();  // calls and replies, before what can wait
+  flushed_ = flush();  // calls and replies, before what can wait
   work += control_.poll(now_);
   work += deferred_.empty() ? 0 : deferred_.run_once();
   work += timers_.poll(now_);
   work += housekeeping_.poll(now_);
-  flush();
+  flushed_ = flush();
 
   add_to(polls_, 1);
   if (work != 0)
@@ -121,10 +121,11 @@ void PollCore::to_worker(WorkerQueue& queue, WorkItem& item) noexcept {
 
 // As much as keeps the workers busy until the next pass, and no more: what waits here is taken in
 // turns, what is in their ring is not.
-void PollCore::push_workers() {
+bool PollCore::push_workers() {
   for (uint32_t room = workers_->room(); room != 0 && !worker_turns_.empty(); --room)
     to_workers_.push(worker_turns_.pop());
   for_workers_ = !workers_->push(to_workers_) || !worker_turns_.empty();
+  return !for_workers_;
 }
 
 uint32_t PollCore::Housekeeping::poll(uint64_t now_ns) {
@@ -167,19 +168,20 @@ void PollCore::mark_dirty(Link& link) noexcept {
   last_dirty_ = &link.next_dirty_;
 }
 
-// Posts for each link that something happened to: one doorbell per connection and pass. Where a
-// queue was full, or a worker ring, the next pass tries again.
-void PollCore::post_dirty() {
-  if (for_workers_)
-    push_workers();
+// Posts for each link that something happened to: one doorbell per connection and pass. False:
+// a queue was full, or a worker ring; the next pass tries again.
+bool PollCore::post_dirty() {
+  bool all = !for_workers_ || push_workers();
   Link* link = dirty_;
   dirty_ = nullptr;
   last_dirty_ = &dirty_;
   while (link != nullptr) {
     Link* next = link->next_dirty_;
     link->dirty_ = false;
-    if (!link->post())
+    if (!link->post()) {
       mark_dirty(*link);
+      all = false;
+    }
     if (link->wants_close()) [[unlikely]]
       link->give_up();
     if (!link->ticking_ && link->needs_tick()) {
@@ -194,6 +196,7 @@ void PollCore::post_dirty() {
       link->wind_up();
     link = next;
   }
+  return all;
 }
 
 void PollCore::run() {

@@ -74,6 +74,8 @@ struct SendPlan {
 // Whether a transport header and a whole stream are at most `most` runs of bytes.
 inline bool fits_sges(std::span<const Piece> pieces, size_t most) noexcept {
   size_t runs = 1 + pieces.size();
+  if (runs > most)
+    return false;
   for (const Piece& piece : pieces)
     runs += piece.item && xdr_pad(piece.bytes.length) != 0;
   return runs <= most;
@@ -86,7 +88,8 @@ inline uint8_t name_runs(const MemorySpan& header, std::span<const Piece> pieces
   uint8_t runs = 0;
   sges[runs++] = header;
   for (const Piece& piece : pieces) {
-    sges[runs++] = piece.bytes;
+    if (piece.bytes.length != 0)
+      sges[runs++] = piece.bytes;
     if (const uint32_t pad = piece.item ? xdr_pad(piece.bytes.length) : 0; pad != 0)
       sges[runs++] = {zeros.data, pad, zeros.region};
   }
