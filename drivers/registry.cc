@@ -1,12 +1,24 @@
+// The list of drivers. Each is described at the end of its device.cc.
 #include <array>
 #include <string>
 
-#include "drivers/iwarp/iwarp.h"
-#include "drivers/shm/shm.h"
-#ifdef RRDK_WITH_VERBS
-#include "drivers/verbs/verbs.h"
-#endif
 #include "fabric/driver.h"
+
+namespace rrdk {
+
+namespace shm {
+extern const fabric::Driver kDriver;
+}
+namespace iwarp {
+extern const fabric::Driver kDriver;
+}
+#ifdef RRDK_WITH_VERBS
+namespace verbs {
+extern const fabric::Driver kDriver;
+}
+#endif
+
+}  // namespace rrdk
 
 namespace rrdk::fabric {
 

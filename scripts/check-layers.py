@@ -5,7 +5,7 @@ doc/architecture.md has the picture. The rules in full:
   - lib/<floor>/ includes headers of its own and of lower floors. Floors that stand side by side
     (calls and service, client and server) do not include each other.
   - drivers/<name>/ includes its own headers, drivers/common/, and lib/fabric and below;
-    drivers/registry.cc, the list of drivers, includes them.
+    drivers/registry.cc, the list of drivers, may include any of them.
   - A public header belongs to a floor too (PUBLIC below) and includes public headers only.
   - apps/, doc/examples/: public headers and their own.
   - Above lib/fabric no code names a driver: what a driver can do is asked through its capabilities.

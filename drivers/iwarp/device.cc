@@ -9,6 +9,7 @@
 #include "drivers/iwarp/completion_queue.h"
 #include "drivers/iwarp/listener.h"
 #include "drivers/iwarp/queue_pair.h"
+#include "fabric/driver.h"
 
 namespace rrdk::iwarp {
 
@@ -113,5 +114,9 @@ std::vector<fabric::Counter> Device::counters() const {
           {"reads_denied", c.reads_denied},
           {"local_protection", c.local_protection}};
 }
+
+// iWARP over TCP in user space: RFC 5044 and 6581 (MPA), 5041 (DDP), 5040 (RDMAP). Addresses are
+// iwarp://host:port.
+extern const fabric::Driver kDriver = {.scheme = "iwarp", .open = Device::open};
 
 }  // namespace rrdk::iwarp

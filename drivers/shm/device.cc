@@ -15,6 +15,7 @@
 #include "drivers/shm/listener.h"
 #include "drivers/shm/queue_pair.h"
 #include "drivers/shm/socket.h"
+#include "fabric/driver.h"
 
 namespace rrdk::shm {
 
@@ -146,5 +147,8 @@ std::vector<fabric::Counter> Device::counters() const {
           {"bad_keys", c.bad_keys},
           {"local_protection", c.local_protection}};
 }
+
+// The driver for two processes, or two halves of one, on a host: shared memory.
+extern const fabric::Driver kDriver = {.scheme = "shm", .open = Device::open};
 
 }  // namespace rrdk::shm

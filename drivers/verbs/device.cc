@@ -18,6 +18,7 @@
 #include "drivers/verbs/probe.h"
 #include "drivers/verbs/queue_pair.h"
 #include "drivers/verbs/shared_receive_queue.h"
+#include "fabric/driver.h"
 
 namespace rrdk::verbs {
 
@@ -348,5 +349,9 @@ std::vector<fabric::Counter> Device::counters() const {
           {"pokes", c.pokes},
           {"forced_flushes", c.forced_flushes}};
 }
+
+// RDMA devices through libibverbs and librdmacm: InfiniBand, RoCE, iWARP, and Linux's own software
+// devices rxe and siw. Addresses are verbs://host:port.
+extern const fabric::Driver kDriver = {.scheme = "verbs", .open = Device::open};
 
 }  // namespace rrdk::verbs
