@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "client/client_impl.h"
 #include "client/client_link.h"
-#include "xprt/optional.h"
+#include "xprt/version2/optional.h"
 
 namespace rrdk {
 

@@ -1,8 +1,10 @@
 // Putting a call together: the part of its stream that is left, inline or in the Position-Zero
 // chunk, with the other Read chunks at their Positions (RFC 5666 section 3.4). Nothing is copied.
 // That the Positions lie within the stream, the header's decoder has checked (V1-RL-08).
+// Then what the upper layer sees of it.
 #include <algorithm>
 
+#include "proto/codec.h"
 #include "xprt/responder.h"
 
 namespace rrdk::xprt {
@@ -66,6 +68,10 @@ uint64_t stream_bytes(const Incoming& call) {
   return first_item_chunk(call) == 0 ? call.inline_length : call.header.lists.reads[0].length;
 }
 
+const Incoming& of(const IncomingCall& call) {
+  return static_cast<const Incoming&>(call);
+}
+
 }  // namespace
 
 void assemble(Incoming& call) noexcept {
@@ -85,6 +91,45 @@ void assemble(Incoming& call) noexcept {
   }
   out.add_stream(left);
   call.message = out.message();
+}
+
+// What the upper layer sees of an incoming call.
+
+std::span<const Fragment> IncomingCall::message() const {
+  return of(*this).message;
+}
+uint32_t IncomingCall::xid() const {
+  return of(*this).header.xid;
+}
+uint32_t IncomingCall::read_chunks() const {
+  return of(*this).item_chunks;
+}
+bool IncomingCall::is_long() const {
+  return of(*this).header.type == proto::MessageType::kNoMsg;
+}
+uint32_t IncomingCall::write_chunks() const {
+  return of(*this).header.lists.num_writes;
+}
+Message& IncomingCall::reply() {
+  return static_cast<Incoming*>(this)->reply;
+}
+uint32_t IncomingCall::inline_size() const {
+  return of(*this).responder->send_threshold(of(*this)) - proto::min_header(of(*this).header.wire);
+}
+uint64_t IncomingCall::max_reply() const {
+  return of(*this).responder->max_reply();
+}
+mem::Borrower& IncomingCall::borrower() const {
+  return of(*this).responder->borrower();
+}
+bool IncomingCall::is_padded() const {
+  return of(*this).header.type == proto::MessageType::kMsgp && of(*this).responder->reads_padding();
+}
+OpaquePadding IncomingCall::padding() const {
+  return of(*this).responder->padding(of(*this));
+}
+Connection& IncomingCall::connection() const {
+  return of(*this).responder->connection();
 }
 
 }  // namespace rrdk::xprt

@@ -6,7 +6,7 @@
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
 #include "xprt/requester.h"
-#include "xprt/rfc5666_padding.h"
+#include "xprt/rfc5666/mode.h"
 
 namespace rrdk::xprt {
 

@@ -30,7 +30,7 @@
 #include "rrdk/memory.h"
 #include "rrdk/refusals.h"
 #include "rrdk/xdr.h"
-#include "xprt/rfc5666_options.h"
+#include "xprt/rfc5666/mode.h"
 #include "xprt/turn.h"
 #include "xprt/work_list.h"
 
@@ -351,7 +351,7 @@ class Connection {
   bool sends_pending() const;          // work requests of the send queue that were not yet reported
   uint32_t sends_done() const;         // counts up whenever one of them is; wraps
   uint32_t granted() const;            // responder: the last grant
-  // Transport properties of draft-04 (xprt/properties.h). Bytes; 0 until the peer has said it.
+  // Transport properties of draft-04 (version2/properties.h). Bytes; 0 until the peer has said it.
   bool request_receive_size(uint32_t bytes);  // of the peer's Receives
   bool receive_size_requested() const;        // and not answered yet
   bool raise_receives(uint32_t bytes);
@@ -371,7 +371,7 @@ class Connection {
   // At most options.credits.
   void set_granted_credits(uint32_t credits);
 
-  // RFC 5666's Connection Configuration Protocol (rfc5666_config.cc). What a requester states, and
+  // RFC 5666's Connection Configuration Protocol (rfc5666/config.cc). What a requester states, and
   // what becomes of the answer. What a responder answers: only what is stated before all other
   // calls has an effect, so it counts the calls of that program.
   proto::ccp::Request config_request() const;

@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "xprt/link.h"
-#include "xprt/properties.h"
 #include "xprt/requester.h"
 #include "xprt/responder.h"
-#include "xprt/rfc5666_exposer.h"
-#include "xprt/rfc5666_reader.h"
+#include "xprt/rfc5666/exposer.h"
+#include "xprt/rfc5666/reader.h"
+#include "xprt/version2/properties.h"
 
 namespace rrdk::xprt {
 
@@ -33,7 +33,7 @@ struct Connection::Impl {
   std::unique_ptr<ReplyReader> reader;
   bool write_failed = false;  // the reply that it belongs to is reported next
 
-  void begin_rfc5666();  // rfc5666_config.cc
+  void begin_rfc5666();  // rfc5666/config.cc
 
   // connection_datapath.cc
   void dispatch(const fabric::Completion& completion) noexcept;

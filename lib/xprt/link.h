@@ -10,9 +10,8 @@
 #include "xprt/call_pool.h"
 #include "xprt/connection.h"
 #include "xprt/credits.h"
-#include "xprt/peer_limits.h"
 #include "xprt/receive_queue.h"
-#include "xprt/rfc5666_state.h"
+#include "xprt/rfc5666/mode.h"
 #include "xprt/send_queue.h"
 
 namespace rrdk::xprt {
@@ -28,6 +27,23 @@ enum class Phase : uint8_t {
 struct Thresholds {
   uint32_t send = proto::kInlineThreshold;
   uint32_t receive = proto::kInlineThreshold;
+};
+
+// How many chunks and segments the peer takes: what it has said in errors (draft-04 section 6.2.4),
+// from then on.
+struct PeerLimits {
+  uint32_t read_chunks = UINT32_MAX;
+  uint32_t write_chunks = UINT32_MAX;
+  uint32_t segments = UINT32_MAX;  // of one chunk
+
+  void learn(const proto::ErrorBody& error) noexcept {
+    if (error.code == proto::ErrorCode::kReadChunks)
+      read_chunks = std::min(read_chunks, error.maximum);
+    else if (error.code == proto::ErrorCode::kWriteChunks)
+      write_chunks = std::min(write_chunks, error.maximum);
+    else if (error.code == proto::ErrorCode::kSegments)
+      segments = std::min(segments, error.maximum);
+  }
 };
 
 // Of the calls that one half makes or takes.

@@ -12,7 +12,6 @@
 #include "fabric/work.h"
 #include "rrdk/memory.h"
 #include "xprt/work_list.h"
-#include "xprt/work_tag.h"
 
 namespace rrdk::xprt {
 

@@ -5,10 +5,10 @@
 
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
-#include "xprt/properties.h"
 #include "xprt/refusals.h"
 #include "xprt/requester.h"
-#include "xprt/rfc5666_reader.h"
+#include "xprt/rfc5666/reader.h"
+#include "xprt/version2/properties.h"
 
 namespace rrdk::xprt {
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "proto/codec.h"
-#include "xprt/properties.h"
 #include "xprt/responder.h"
-#include "xprt/rfc5666_exposer.h"
+#include "xprt/rfc5666/exposer.h"
+#include "xprt/version2/properties.h"
 
 namespace rrdk::xprt {
 

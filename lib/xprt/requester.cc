@@ -1,4 +1,5 @@
-// Setting up the requester half: slots, their first XIDs, and room for headers.
+// Setting up the requester half: slots, their first XIDs, and room for headers; and the calls that
+// the upper layer makes and empties.
 #include "xprt/requester.h"
 
 #include <algorithm>
@@ -6,6 +7,18 @@
 #include <cstring>
 
 namespace rrdk::xprt {
+
+OutgoingCall::OutgoingCall() : state(std::make_unique<State>(*this)) {}
+OutgoingCall::~OutgoingCall() = default;
+
+void OutgoingCall::release() {
+  reply = {};
+  placed = {};
+  message.clear();
+  for (Buffer& room : rooms)
+    room.reset();
+  state->release_buffers();
+}
 
 Requester::Requester(Link& link, uint32_t first_xid)
     : window(credits_of(Role::kRequester, link.options)),

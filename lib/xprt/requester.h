@@ -64,7 +64,7 @@ class Requester {
   bool needs_tick() const noexcept { return !idle() || starved(); }
   uint64_t quiet_until() const noexcept;  // as Connection's
 
-  // RFC 5666's compatibility mode (rfc5666_reader_datapath.cc).
+  // RFC 5666's compatibility mode (rfc5666/reader_datapath.cc).
   State* reading_call(uint32_t xid) noexcept;
 
   Window window;
@@ -137,7 +137,7 @@ class Requester {
   bool read_writes(State& call, const proto::ChunkLists& lists) noexcept;
   bool read_long(State& call, const proto::ChunkLists& lists) noexcept;
 
-  // optional_requests.cc: messages of registered types
+  // version2/optional.cc: messages of registered types
   Plan plan_option(State& call) noexcept;
   Slot* slot_of_option(const proto::Header& header, Refusal& reason) noexcept;
   CallStatus end_option(State& call, const proto::Header& header, const proto::Decoded& decoded,

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "xprt/requester.h"
-#include "xprt/rfc5666_reader.h"
+#include "xprt/rfc5666/reader.h"
 
 namespace rrdk::xprt {
 

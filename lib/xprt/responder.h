@@ -88,7 +88,7 @@ class Responder {
   uint64_t max_reply() const noexcept { return link_.options.max_reply; }
   Connection& connection() const noexcept { return link_.connection; }
   mem::Borrower& borrower() const noexcept { return link_.borrower; }
-  OpaquePadding padding(const Incoming& call) noexcept;  // rfc5666_padding_datapath.cc
+  OpaquePadding padding(const Incoming& call) noexcept;  // rfc5666/padding_datapath.cc
 
   Grant grant;
   Turn turn;
@@ -125,7 +125,7 @@ class Responder {
   void answer_error(Incoming& call, const proto::ErrorBody& error) noexcept;
   void answer_error(Incoming& call, proto::ErrorCode code) noexcept;
 
-  // optional_replies.cc: messages of registered types
+  // version2/optional.cc: messages of registered types
   void take_option(Incoming& call, std::span<const std::byte> message,
                    uint32_t header_length) noexcept;
   void serve_option(Incoming& call, const OptionType& type, std::span<const std::byte> info,
@@ -163,7 +163,7 @@ class Responder {
   // kNoRoom: `error` says what is missing.
   Plan plan_reply(Incoming& call, proto::ErrorBody& error) noexcept;
 
-  // rfc5666_exposer_datapath.cc: replies that the peer reads
+  // rfc5666/exposer_datapath.cc: replies that the peer reads
   bool take_done(ReceiveSlot& slot, uint32_t length) noexcept;
   bool expose(Incoming& call) noexcept;
   bool emit_exposure(Incoming& call) noexcept;

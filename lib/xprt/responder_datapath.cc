@@ -6,8 +6,8 @@
 
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
-#include "xprt/properties.h"
 #include "xprt/responder.h"
+#include "xprt/version2/properties.h"
 
 namespace rrdk::xprt {
 

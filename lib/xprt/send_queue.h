@@ -8,7 +8,6 @@
 
 #include "fabric/work.h"
 #include "xprt/work_list.h"
-#include "xprt/work_tag.h"
 
 namespace rrdk::xprt {
 

@@ -1,6 +1,4 @@
-// Work requests waiting to be posted: a list whose elements are reused, not constructed anew,
-// because a SendWr with its sixteen spans is costly to clear. Memory is touched only as far as it
-// is used.
+// Work requests: what their wr_id points to, and a list of those that wait to be posted.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +10,34 @@
 
 namespace rrdk::xprt {
 
+enum class WorkKind : uint8_t {
+  kReceive,  // owner: ReceiveSlot
+  kSilent,   // an unsignaled request that failed; whoever owns the chain hears of its signaled end
+  kRead,     // owner: Incoming; one RDMA Read
+  kReply,    // owner: Incoming; Writes and the Send of a reply or an error
+  kCall,     // owner: OutgoingCall::State; binds and the Send of a call
+  kRevoke,   // owner: OutgoingCall::State; invalidations
+  kProperties,  // owner: Properties::Outgoing; a Send
+  // RFC 5666's compatibility mode. Owner of both: ReplyReader::Reading.
+  kReplyRead,  // one RDMA Read of a reply's data
+  kDone,       // the Send of RDMA_DONE
+};
+
+// What a work request's wr_id points to. Completions are dispatched by our own tag, never by the
+// opcode of a completion, which is not to be trusted when the request failed.
+struct WorkTag {
+  WorkKind kind;
+  void* owner;
+
+  uint64_t id() const noexcept { return reinterpret_cast<uint64_t>(this); }
+  static const WorkTag& of(uint64_t wr_id) noexcept {
+    return *reinterpret_cast<const WorkTag*>(wr_id);
+  }
+};
+
+// Work requests waiting to be posted: a list whose elements are reused, not constructed anew,
+// because a SendWr with its sixteen spans is costly to clear. Memory is touched only as far as it
+// is used.
 template <typename Wr>
 class WorkList {
   static_assert(std::is_trivially_copyable_v<Wr> && std::is_trivially_destructible_v<Wr>);

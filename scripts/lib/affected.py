@@ -145,12 +145,12 @@ def why_affected(test, name):
 def why_of_library(test, path, folder):
     if folder in (test.folder, test.name):
         return "tests that folder"
-    within = "/".join(path.parts[1:] if path.parts[0] == "lib" else path.parts)
+    part = folder if path.parts[0] == "lib" else path.parent  # a floor is one, with the folders in it
     if path.parts[:2] == ("lib", "include"):
         if "/".join(path.parts[2:]) in test.includes:
             return "includes it"
-    elif any(included.startswith(str(PurePosixPath(within).parent) + "/") for included in test.includes):
-        return f"includes {PurePosixPath(within).parent}/"
+    elif any(included.startswith(f"{part}/") for included in test.includes):
+        return f"includes {part}/"
     if test.name in END_TO_END:
         return "all of the library meets there"
     return None

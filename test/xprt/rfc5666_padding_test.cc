@@ -1,8 +1,7 @@
 // RDMA_MSGP in RFC 5666's compatibility mode: doc/compat-rfc5666.md, Padding.
-#include "xprt/rfc5666_padding.h"
-
 #include "pair.h"
 #include "responder_test.h"
+#include "xprt/rfc5666/mode.h"
 
 namespace rrdk::xprt::test {
 namespace {

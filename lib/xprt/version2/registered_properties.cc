@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "xprt/link.h"
-#include "xprt/properties.h"
+#include "xprt/version2/properties.h"
 
 namespace rrdk::xprt {
 

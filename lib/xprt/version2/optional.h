@@ -1,7 +1,6 @@
 // Messages of registered types, RDMA2_OPTIONAL of draft-04 and RDMA_OPTIONAL of draft-00: what both
 // halves ask of one. A request takes a credit as a call does, its answer or error gives it back
-// (V2D0-OPT-06). optional_requests.cc has the requester's half, optional_replies.cc the
-// responder's; both are off the way of calls.
+// (V2D0-OPT-06). All of it is off the way of calls.
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "proto/properties.h"
-#include "xprt/property_values.h"
 
 namespace rrdk {
 

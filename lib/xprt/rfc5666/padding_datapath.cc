@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "xprt/responder.h"
-#include "xprt/rfc5666_padding.h"
+#include "xprt/rfc5666/mode.h"
 
 namespace rrdk::xprt {
 

@@ -1,13 +1,21 @@
-// The Connection Configuration Protocol's effect on a connection (RFC 5666 section 6.2). Sizes are
-// those of whole Sends (V1-CCP-21); private data has set the start values (V1-CCP-23).
+// Setting up RFC 5666's compatibility mode on a connection, and the Connection Configuration
+// Protocol's effect on it (RFC 5666 section 6.2). Sizes are those of whole Sends (V1-CCP-21);
+// private data has set the start values (V1-CCP-23).
 #include <algorithm>
 
 #include "xprt/connection_impl.h"
-#include "xprt/rfc5666_padding.h"
+#include "xprt/rfc5666/exposer.h"
+#include "xprt/rfc5666/mode.h"
+#include "xprt/rfc5666/reader.h"
 
 namespace rrdk::xprt {
 
 namespace {
+
+constexpr uint32_t kDoneBytes = proto::kFixedBytes;
+// Readings beyond those of calls: of calls that were given up on.
+constexpr uint32_t kSpareReadings = 16;
+constexpr uint32_t kMostReadings = 256;  // 4096 bytes of rooms
 
 // What the peer states, within what was posted and never below what every Receive takes.
 uint32_t limit(uint32_t stated, uint32_t own) {
@@ -15,6 +23,37 @@ uint32_t limit(uint32_t stated, uint32_t own) {
 }
 
 }  // namespace
+
+// Never more than there are spare Receives for their RDMA_DONEs.
+ReplyExposer::ReplyExposer(Link& link) : link_(link), exposures_(link.done_receives()) {
+  for (Exposure& exposure : exposures_) {
+    exposure.next = free_;
+    free_ = &exposure;
+  }
+}
+
+ReplyReader::ReplyReader(Link& link, Requester& requester)
+    : link_(link),
+      requester_(requester),
+      readings_(std::min(link.options.credits + kSpareReadings, kMostReadings)),
+      marks_(link.options.credits) {
+  for (Reading& reading : readings_) {
+    reading.next = free_;
+    free_ = &reading;
+  }
+}
+
+bool ReplyReader::prepare() {
+  rooms_ = link_.memory.get(static_cast<uint32_t>(readings_.size()) * kDoneBytes);
+  if (!rooms_)
+    return false;
+  std::byte* at = rooms_.data();
+  for (Reading& reading : readings_) {
+    reading.room = {at, kDoneBytes, rooms_.region()};
+    at += kDoneBytes;
+  }
+  return true;
+}
 
 void Connection::Impl::begin_rfc5666() {
   if (link.options.role == Role::kResponder) {
