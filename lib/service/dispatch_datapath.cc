@@ -1,8 +1,9 @@
-// From a call's arrival to its handler.
+// From a call's arrival to its handler, which is looked up in the service table.
 #include "rpc/auth.h"
 #include "rpc/reply_datapath.h"
 #include "runtime/poll_core.h"
 #include "service/dispatcher.h"
+#include "service/service_table.h"
 
 namespace rrdk::service {
 
@@ -43,6 +44,31 @@ void run_on_worker(runtime::WorkItem& item) {
 }
 
 }  // namespace
+
+const Procedure* ServiceTable::Entry::find(uint32_t number) const noexcept {
+  // Most tables are dense from zero, or from one: an entry's index follows from its number.
+  if (number < procedures.size() && procedures[number].number == number)
+    return &procedures[number];
+  if (number - 1 < procedures.size() && procedures[number - 1].number == number)
+    return &procedures[number - 1];
+  for (const Procedure& procedure : procedures) {
+    if (procedure.number >= number)
+      return procedure.number == number ? &procedure : nullptr;
+  }
+  return nullptr;
+}
+
+ServiceTable::Found ServiceTable::find(uint32_t program, uint32_t version) const noexcept {
+  const Entry* other = nullptr;
+  for (const Entry& entry : entries_) {
+    if (entry.binding->program != program)
+      continue;
+    if (entry.binding->version == version)
+      return {Verdict::kFound, &entry};
+    other = &entry;
+  }
+  return {other != nullptr ? Verdict::kNoVersion : Verdict::kNoProgram, other};
+}
 
 void CallContext::open_reply() noexcept {
   results.emplace(call->reply(), dispatcher->memory(), call->inline_size(), call->max_reply());

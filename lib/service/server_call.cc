@@ -1,4 +1,4 @@
-// What a ServerCall has beside the way of a call.
+// What a ServerCall has beside the way of a call, and the pool that contexts come from.
 #include <memory>
 
 #include "base/log.h"
@@ -23,6 +23,15 @@ ReceiveSizes ServerCall::receive_sizes() const {
 }
 
 namespace service {
+
+void ContextPool::grow() {
+  constexpr size_t kSlab = 64;
+  slabs_.push_back(std::make_unique<CallContext[]>(kSlab));
+  // Room for all there are, so that put() never grows.
+  free_.reserve(slabs_.size() * kSlab);
+  for (size_t i = 0; i < kSlab; ++i)
+    free_.push_back(&slabs_.back()[i]);
+}
 
 void note_second_end(const char* function) noexcept {
   base::log_error(

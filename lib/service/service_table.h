@@ -1,5 +1,6 @@
-// What a server offers: found by program, version and procedure for each call. Filled before
-// listen(), and only read from then on, so the cores need no lock for it.
+// What a server offers: found by program, version and procedure for each call
+// (dispatch_datapath.cc). Filled before listen(), and only read from then on, so the cores need no
+// lock for it.
 #pragma once
 
 #include <array>
