@@ -20,7 +20,7 @@
 #include "rrdk/memory.h"
 #include "rrdk/runtime.h"
 #include "rrdk/server.h"
-#include "runtime/ring.h"
+#include "runtime/inbox.h"
 
 namespace {
 

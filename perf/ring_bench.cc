@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "machine_limits.h"
-#include "runtime/ring.h"
+#include "runtime/inbox.h"
 
 namespace {
 

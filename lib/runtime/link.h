@@ -11,8 +11,8 @@
 #include <string>
 
 #include "fabric/device.h"
+#include "runtime/fair_share.h"
 #include "runtime/open_device.h"
-#include "runtime/worker_turns.h"
 #include "xprt/connection.h"
 
 namespace rrdk::runtime {

@@ -1,7 +1,7 @@
 // A poll core: it owns connections for life and does everything for them.
 //
 // One pass (poll_core_datapath.cc): what was submitted since the last one is posted; completions,
-// turns of the connections that have a backlog of calls (turns.h), and the inbox; every work
+// turns of the connections that have a backlog of calls (fair_share.h), and the inbox; every work
 // request that these made, posted once per connection; then what can wait: control tasks, ends that
 // were put off, timers, now and then ticks and the fabric's control events, and what these made.
 // Nothing is freed within a stage that iterates.
@@ -20,14 +20,13 @@
 #include "rrdk/runtime.h"
 #include "runtime/alarm.h"
 #include "runtime/control_queue.h"
+#include "runtime/fair_share.h"
 #include "runtime/faults.h"
 #include "runtime/inbox.h"
 #include "runtime/thread.h"
 #include "runtime/timers.h"
-#include "runtime/turns.h"
 #include "runtime/work_source.h"
 #include "runtime/worker_pool.h"
-#include "runtime/worker_turns.h"
 #include "xprt/call_pool.h"
 
 namespace rrdk::runtime {

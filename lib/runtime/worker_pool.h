@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "rrdk/runtime.h"
-#include "runtime/ring.h"
+#include "runtime/inbox.h"
 
 namespace rrdk::runtime {
 

@@ -1,6 +1,4 @@
 // The ring between cores, and the inbox that never refuses.
-#include "runtime/ring.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "runtime/ring.h"
+#include "runtime/inbox.h"
 
 #include <rte_ring.h>
 

@@ -1,6 +1,6 @@
+#include "runtime/fair_share.h"
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
-#include "runtime/turns.h"
 
 namespace rrdk::runtime {
 
