@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "drivers/common/controlled_device.h"
+#include "drivers/common/control_loop.h"
 #include "drivers/iwarp/counters.h"
 #include "fabric/device.h"
 

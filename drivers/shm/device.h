@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "drivers/common/controlled_device.h"
+#include "drivers/common/control_loop.h"
 #include "drivers/shm/counters.h"
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/mapping.h"

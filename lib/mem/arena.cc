@@ -12,8 +12,7 @@
 #include "base/log.h"
 #include "base/system_message.h"
 #include "mem/headroom.h"
-#include "mem/hugepages.h"
-#include "mem/numa.h"
+#include "mem/system_memory.h"
 
 namespace rrdk::mem {
 

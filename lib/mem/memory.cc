@@ -9,8 +9,9 @@
 #include "base/log.h"
 #include "base/sanitizer.h"
 #include "mem/memory_impl.h"
-#include "mem/numa.h"
+#include "mem/system_memory.h"
 #include "rrdk/eal.h"
+#include "rrdk/faults.h"
 
 namespace rrdk {
 
@@ -223,6 +224,20 @@ bool Memory::on_hugepages() const noexcept {
 
 uint64_t Memory::registrations() const noexcept {
   return impl_->regions.added();
+}
+
+// Running out of buffers, and of registrations, on purpose.
+void Memory::Impl::set_faults(const FaultPlan& plan) {
+  no_buffers.set(plan.seed, plan.no_buffers.rate, plan.no_buffers.every);
+  no_registration.set(~plan.seed, plan.registration.rate, plan.registration.every);
+  bool some = plan.no_buffers.rate > 0 || plan.no_buffers.every != 0;
+  quick.store(some ? nothing.data() : smallest.data(), std::memory_order_relaxed);
+}
+
+void Memory::Impl::clear_faults() {
+  no_buffers.off();
+  no_registration.off();
+  quick.store(smallest.data(), std::memory_order_relaxed);
 }
 
 }  // namespace rrdk

@@ -6,7 +6,7 @@
 #include "base/forked.h"
 #include "mem/loans.h"
 #include "mem/memory_impl.h"
-#include "mem/numa.h"
+#include "mem/system_memory.h"
 
 namespace rrdk {
 

@@ -9,9 +9,8 @@
 
 #include "base/forked.h"
 #include "base/system_message.h"
-#include "mem/hugepages.h"
 #include "mem/memory_impl.h"
-#include "mem/numa.h"
+#include "mem/system_memory.h"
 
 namespace rrdk {
 

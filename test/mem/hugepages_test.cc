@@ -1,10 +1,9 @@
-#include "mem/hugepages.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "mem/system_memory.h"
 #include "memory_fixture.h"
 
 namespace rrdk::mem {
