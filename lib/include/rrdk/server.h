@@ -195,7 +195,9 @@ struct ServerOptions {
   /**
    * A client that takes none of its replies for so long, nor lets our RDMA Reads and Writes
    * proceed, holds buffers of the server's: its connection is closed (RFC 5666 section 11). 0:
-   * never. These times are looked at about every millisecond, and every second while cores sleep.
+   * never. Replies that the fabric holds for it are none of them: over shm those of up to 4096
+   * bytes while its ring has room, over iWARP what TCP has taken. These times are looked at about
+   * every millisecond, and every second while cores sleep.
    */
   uint32_t send_timeout_ms = 60'000;
   ReplayOptions replay = {};
