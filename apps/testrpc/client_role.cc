@@ -164,7 +164,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
   if (setup.cpu >= 0 && !apps::pin_to_cpu(setup.cpu))
     return complain({Errc::kInvalidArgument,
                      "CPU " + std::to_string(setup.cpu) + " does not exist or is not ours to use"});
-  warn_of_neighbour(setup.cpu, setup.idle);
+  warn_of_neighbours(setup.cpu, setup.idle);
   Result<std::unique_ptr<Bench>> opened = Bench::open(options, setup, max_window, max_size);
   if (!opened)
     return complain(opened.error());

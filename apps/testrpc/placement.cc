@@ -35,10 +35,19 @@ std::string cpu_list(const fs::path& thread) {
   return {};
 }
 
+// What is there of a folder in /proc, whose process may end at any moment: then nothing, or a part.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code gone;
+  for (fs::directory_iterator entry(folder, gone), end; !gone && entry != end;
+       entry.increment(gone))
+    entries.push_back(entry->path());
+  return entries;
+}
+
 bool has_thread_on(const fs::path& process, const std::string& cpu) {
-  std::error_code error;
-  for (const fs::directory_entry& thread : fs::directory_iterator(process / "task", error)) {
-    if (cpu_list(thread.path()) == cpu)
+  for (const fs::path& thread : entries_of(process / "task")) {
+    if (cpu_list(thread) == cpu)
       return true;
   }
   return false;
@@ -69,29 +78,30 @@ int client_cpu(const Options& options, const std::vector<int>& allowed) {
   if (allowed.size() < 2)
     return -1;
   int here = sched_getcpu();
-  if (neighbour_on(here) == 0)
+  if (neighbours_on(here).empty())
     return here;
-  auto free = std::ranges::find_if(allowed, [](int cpu) { return neighbour_on(cpu) == 0; });
+  auto free = std::ranges::find_if(allowed, [](int cpu) { return neighbours_on(cpu).empty(); });
   return free != allowed.end() ? *free : here;
 }
 
-int neighbour_on(int cpu) {
-  std::error_code error;
-  for (const fs::directory_entry& process : fs::directory_iterator("/proc", error)) {
-    std::string name = process.path().filename();
+std::vector<int> neighbours_on(int cpu) {
+  std::vector<int> found;
+  for (const fs::path& process : entries_of("/proc")) {
+    std::string name = process.filename();
     int id = 0;
     if (std::from_chars(name.data(), name.data() + name.size(), id).ec != std::errc() ||
-        id == getpid() || first_line(process.path() / "comm") != "testrpc")
+        id == getpid() || first_line(process / "comm") != "testrpc")
       continue;
-    if (has_thread_on(process.path(), std::to_string(cpu)))
-      return id;
+    if (has_thread_on(process, std::to_string(cpu)))
+      found.push_back(id);
   }
-  return 0;
+  return found;
 }
 
-void warn_of_neighbour(int cpu, IdlePolicy idle) {
-  int id = cpu < 0 || idle == IdlePolicy::kAdaptive ? 0 : neighbour_on(cpu);
-  if (id != 0)
+void warn_of_neighbours(int cpu, IdlePolicy idle) {
+  if (cpu < 0 || idle == IdlePolicy::kAdaptive)
+    return;
+  for (int id : neighbours_on(cpu))
     std::printf(
         "CPU %d is shared with process %d, a testrpc that is pinned to it, too: both poll, and "
         "each takes it from the other; give one of them another --cpu\n",

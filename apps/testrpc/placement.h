@@ -24,9 +24,10 @@ Placement place_both(const Options& options, const std::vector<int>& allowed);
 // EAL's arguments name; else where it runs now, unless another testrpc is pinned to that.
 int client_cpu(const Options& options, const std::vector<int>& allowed);
 
-// The process of another testrpc on this host that is pinned to `cpu`; 0: none that can be seen.
-int neighbour_on(int cpu);
-// Prints a line if there is one, and the two are in each other's way.
-void warn_of_neighbour(int cpu, IdlePolicy idle);
+// The processes of other testrpcs on this host that are pinned to `cpu`, as far as they can be
+// seen.
+std::vector<int> neighbours_on(int cpu);
+// Prints a line for each, if they and we are in each other's way.
+void warn_of_neighbours(int cpu, IdlePolicy idle);
 
 }  // namespace rrdk::testrpc

@@ -257,7 +257,7 @@ int run_server(const Options& options) {
     if (setup.idle != IdlePolicy::kAdaptive)
       std::printf("idle policy %s: this keeps %s busy even without calls; --idle adaptive sleeps\n",
                   to_string(setup.idle), busy_cpus(options).c_str());
-    warn_of_neighbour(pinned_cpu(options), setup.idle);
+    warn_of_neighbours(pinned_cpu(options), setup.idle);
     std::printf("listening on %s\n", uri.c_str());
     std::fflush(stdout);
   };

@@ -264,11 +264,14 @@ class Loops(harness.Case):
 
     def test_two_that_poll_on_one_cpu_are_told(self):
         cpu = min(os.sched_getaffinity(0))
-        server = self.start_server("--cpu", cpu)
+        servers = [self.start("--server", uri, "--cpu", cpu) for uri in (self.uri, self.uri + "-other")]
+        for server in servers:
+            server.wait_for_line("listening on")
         client = self.run_testrpc("--client", self.uri, "--engine", "null", "--count", "10", "--cpu", cpu)
         self.assert_status(client, 0)
-        self.assertIn(f"CPU {cpu} is shared with process {server.pid}", client.output)
-        self.stop_server(server)
+        for server in servers:
+            self.assertIn(f"CPU {cpu} is shared with process {server.pid}", client.output)
+            self.stop_server(server)
 
     def test_an_idle_server_says_that_it_takes_a_cpu(self):
         server = self.start_server()
