@@ -27,6 +27,7 @@ test_packages=(
   python3-matplotlib           # scripts/latency-profile.py
   iproute2                     # test/netns, test/interop
   tshark tcpdump               # test/interop: what is on the wire
+  valgrind                     # scripts/call-path.py, call-cost.py: who calls whom, how much of it
 )
 peer_packages=(
   python3 libbenchmark-dev

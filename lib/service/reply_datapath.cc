@@ -29,12 +29,19 @@ Mistake mistake_of(EncoderFault fault) {
   return Mistake::kFailed;
 }
 
-void finish_on_core(runtime::WorkItem& item) {
-  auto& context = static_cast<CallContext&>(item);
-  context.dispatcher->finish(context);
-}
-
 }  // namespace
+
+// Calls may come while the link is not yet up; on its way down it delays no more. From here on the
+// buffers of the results are the client's: it decides for how long the reply needs them.
+inline void Dispatcher::finish(CallContext& context) noexcept {
+  std::span<Buffer> buffers = context.call->reply().buffers();
+  for (size_t i = 1; i < buffers.size(); ++i)
+    context.call->borrower().lend(buffers[i]);
+  if (context.not_before_ns > link_.core().now() && link_.state() <= runtime::LinkState::kUp)
+    delay(context);
+  else
+    send(context);
+}
 
 void CallContext::end(Answer how) noexcept {
   answer = how;
@@ -43,20 +50,11 @@ void CallContext::end(Answer how) noexcept {
     dispatcher->finish(*this);
     return;
   }
-  run = finish_on_core;
+  run = [](runtime::WorkItem& item) {
+    auto& context = static_cast<CallContext&>(item);
+    context.dispatcher->finish(context);
+  };
   core.submit(*this);
-}
-
-// Calls may come while the link is not yet up; on its way down it delays no more. From here on the
-// buffers of the results are the client's: it decides for how long the reply needs them.
-void Dispatcher::finish(CallContext& context) noexcept {
-  std::span<Buffer> buffers = context.call->reply().buffers();
-  for (size_t i = 1; i < buffers.size(); ++i)
-    context.call->borrower().lend(buffers[i]);
-  if (context.not_before_ns > link_.core().now() && link_.state() <= runtime::LinkState::kUp)
-    delay(context);
-  else
-    send(context);
 }
 
 void Dispatcher::delay(CallContext& context) noexcept {

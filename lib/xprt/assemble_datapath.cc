@@ -3,6 +3,7 @@
 // That the Positions lie within the stream, the header's decoder has checked (V1-RL-08).
 // Then what the upper layer sees of it.
 #include <algorithm>
+#include <cstring>
 
 #include "proto/codec.h"
 #include "xprt/responder.h"
@@ -91,6 +92,19 @@ void assemble(Incoming& call) noexcept {
   }
   out.add_stream(left);
   call.message = out.message();
+}
+
+std::optional<uint32_t> first_word(std::span<const Fragment> message) noexcept {
+  std::byte word[4];
+  uint32_t have = 0;
+  for (const Fragment& f : message) {
+    uint32_t n = std::min<uint32_t>(f.length, 4 - have);
+    std::memcpy(word + have, f.data, n);
+    have += n;
+    if (have == 4)
+      return xdr::load_u32(word);
+  }
+  return std::nullopt;
 }
 
 // What the upper layer sees of an incoming call.

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "proto/codec.h"
 #include "rrdk/extensions.h"
+#include "rrdk/xdr.h"
 #include "xprt/credits.h"
 #include "xprt/incoming_call.h"
 #include "xprt/link.h"
@@ -98,9 +100,16 @@ class Responder {
 
   // responder_datapath.cc: the life of a call
   bool take(ReceiveSlot& slot, uint32_t length) noexcept;
-  bool take_other(ReceiveSlot& slot, std::span<const std::byte> bytes) noexcept;
-  void take_call(Incoming& call, ReceiveSlot& slot, uint32_t header_length,
-                 uint32_t length) noexcept;
+  // What became of a message: it is a call, or all is done about it, or it stays in its Receive.
+  struct Taken {
+    Incoming* call = nullptr;
+    uint32_t header_length = 0;
+    bool done = false;
+  };
+  static constexpr Taken kDone = {nullptr, 0, true};
+  static constexpr Taken kLater = {nullptr, 0, false};
+  Taken take_plain(const proto::Plain& plain) noexcept;
+  Taken take_other(ReceiveSlot& slot, std::span<const std::byte> bytes) noexcept;
   bool has_spares(const proto::Header& header, proto::Verdict verdict) noexcept;
   bool is_property_error(std::span<const std::byte> message) noexcept;
   void admit(Incoming& call) noexcept;
@@ -109,6 +118,7 @@ class Responder {
   void return_receive(Incoming& call) noexcept;
   static bool names_arguments(const Incoming& call) noexcept;
   void deliver(Incoming& call) noexcept;
+  void refuse_xid(Incoming& call) noexcept;
   void refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept;
   void answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept;
   void post(Incoming& call) noexcept;
@@ -200,7 +210,23 @@ class Responder {
   CallQueue wait_room_;
 };
 
-// assemble_datapath.cc: puts the chunks back in their places: fills `message`.
+// assemble_datapath.cc
+// Puts the chunks back in their places: fills `message`.
 void assemble(Incoming& call) noexcept;
+// Wherever it lies; empty when there are fewer than four bytes.
+std::optional<uint32_t> first_word(std::span<const Fragment> message) noexcept;
+
+// The XID in the transport header must be that of the message (V1-HDR-16, V1-LONG-15).
+inline void Responder::deliver(Incoming& call) noexcept {
+  std::span<const Fragment> message = call.message;
+  bool has_xid = !message.empty() && message[0].length >= 4;
+  if ((has_xid ? xdr::load_u32(message[0].data) : first_word(message)) == call.header.xid)
+      [[likely]] {
+    call.state = CallState::kAbove;
+    link_.upcalls.on_call(call);
+  } else {
+    refuse_xid(call);
+  }
+}
 
 }  // namespace rrdk::xprt

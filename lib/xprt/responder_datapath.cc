@@ -1,6 +1,5 @@
 // The life of a call at the responder, from its Receive to the completion of its reply's Send.
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -19,22 +18,6 @@ namespace {
 
 constexpr uint32_t kProcError = 4;  // rdma_proc, the same word in all versions
 constexpr uint32_t kKeptReplyBytes = 4096;
-
-// The first word of the message, wherever it lies; empty when there are fewer than four bytes.
-std::optional<uint32_t> first_word(std::span<const Fragment> message) {
-  if (!message.empty() && message[0].length >= 4) [[likely]]
-    return xdr::load_u32(message[0].data);
-  std::byte word[4];
-  uint32_t have = 0;
-  for (const Fragment& f : message) {
-    uint32_t n = std::min<uint32_t>(f.length, 4 - have);
-    std::memcpy(word + have, f.data, n);
-    have += n;
-    if (have == 4)
-      return xdr::load_u32(word);
-  }
-  return std::nullopt;
-}
 
 bool carries_message(MessageType type) {
   return type == MessageType::kMsg || type == MessageType::kNoMsg || type == MessageType::kMsgp;
@@ -62,64 +45,64 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
     return false;
   std::span<const std::byte> bytes(slot.buffer.data(), length);
   std::optional<proto::Plain> plain = proto::match_plain(bytes, link_.options.limits.versions);
-  if (!plain || plain->direction != proto::Direction::kCall ||
-      (plain->wire == proto::Wire::kDraft04 && link_.receives.lacks_spares())) [[unlikely]]
-    return take_other(slot, bytes);
-  Incoming* call = link_.pool.get();
-  if (call == nullptr)
-    return false;
-  proto::fill_header(*plain, call->header);
-  take_call(*call, slot, plain->header_length(), length);
+  bool is_plain_call = plain && plain->direction == proto::Direction::kCall &&
+                       (plain->wire != proto::Wire::kDraft04 || !link_.receives.lacks_spares());
+  Taken taken = is_plain_call ? take_plain(*plain) : take_other(slot, bytes);
+  if (taken.call == nullptr) [[unlikely]]
+    return taken.done;
+  Incoming& call = *taken.call;
+  admit(call);
+  call.receive = std::move(slot.buffer);  // from here on the call has the Receive's bytes
+  in_hand_ = {&call, &slot};
+  accept(call, taken.header_length, length);
+  refill_receive();
   return true;
 }
 
-// From here on the call has the Receive's bytes.
-void Responder::take_call(Incoming& call, ReceiveSlot& slot, uint32_t header_length,
-                          uint32_t length) noexcept {
-  admit(call);
-  call.receive = std::move(slot.buffer);
-  in_hand_ = {&call, &slot};
-  accept(call, header_length, length);
-  refill_receive();
+Responder::Taken Responder::take_plain(const proto::Plain& plain) noexcept {
+  Incoming* call = link_.pool.get();
+  if (call == nullptr) [[unlikely]]
+    return kLater;
+  proto::fill_header(plain, call->header);
+  return {call, plain.header_length()};
 }
 
 // A message that is no plain call, or is one whose version may need more Receives.
-bool Responder::take_other(ReceiveSlot& slot, std::span<const std::byte> bytes) noexcept {
+Responder::Taken Responder::take_other(ReceiveSlot& slot,
+                                       std::span<const std::byte> bytes) noexcept {
   std::optional<proto::FixedWords> words = proto::peek(bytes);
   if (!words || words->proc == kProcError) {
     // Errors are never answered by errors, whatever their version (V1-ERR-11).
     if (words && is_property_error(bytes)) {
       link_.receives.repost(slot);
-      return true;
+      return kDone;
     }
     ++(words ? link_.counters.error_ignored : link_.counters.refused_short);
     refuse_message(slot, words ? Refusal::kError : Refusal::kTooShort);
-    return true;
+    return kDone;
   }
   Incoming* call = link_.pool.get();
   if (call == nullptr)
-    return false;
+    return kLater;
   proto::Decoded decoded =
       proto::decode(bytes, proto::Direction::kCall, link_.options.limits, call->header);
   if (!has_spares(call->header, decoded.verdict)) [[unlikely]] {
     link_.pool.put(*call);
-    return false;
+    return kLater;
   }
   if (decoded.verdict == Verdict::kOk && carries_message(call->header.type)) [[likely]] {
-    if (call->header.direction == proto::Direction::kCall) [[likely]] {
-      take_call(*call, slot, decoded.header_length, static_cast<uint32_t>(bytes.size()));
-      return true;
-    }
+    if (call->header.direction == proto::Direction::kCall) [[likely]]
+      return {call, decoded.header_length};
   }
   if (decoded.verdict == Verdict::kOk && call->header.type > MessageType::kOptional) {
     link_.properties->on_message(call->header, bytes);
     link_.pool.put(*call);
     link_.receives.repost(slot);
-    return true;
+    return kDone;
   }
   if (ignore(call->header, decoded.verdict, slot)) {
     link_.pool.put(*call);
-    return true;
+    return kDone;
   }
   admit(*call);
   link_.receives.repost(slot);
@@ -129,7 +112,7 @@ bool Responder::take_other(ReceiveSlot& slot, std::span<const std::byte> bytes) 
     take_option(*call, bytes, decoded.header_length);
   else
     refuse_type(*call);
-  return true;
+  return kDone;
 }
 
 // The peer may send property messages as soon as draft-04 was answered. What shows that it speaks
@@ -238,16 +221,10 @@ void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) 
   }
 }
 
-// The XID in the transport header must be that of the message (V1-HDR-16, V1-LONG-15).
-void Responder::deliver(Incoming& call) noexcept {
-  if (first_word(call.message) != call.header.xid) [[unlikely]] {
-    ++link_.counters.refused_xid;
-    link_.refused(Refusal::kXid);
-    answer_error(call, ErrorCode::kBadHeader);
-    return;
-  }
-  call.state = CallState::kAbove;
-  link_.upcalls.on_call(call);
+void Responder::refuse_xid(Incoming& call) noexcept {
+  ++link_.counters.refused_xid;
+  link_.refused(Refusal::kXid);
+  answer_error(call, ErrorCode::kBadHeader);
 }
 
 // Whether a result by reference lies in what the call itself brought: that stays until the reply is

@@ -40,6 +40,7 @@ ELSEWHERE = (
     ("vm", r"scripts/vm/|test/vm/", "needs a guest"),
     ("interop", r"test/interop/.*\.sh$|lib/xprt/rfc5666", "needs a guest with Linux's NFS"),
     ("netns", r"test/netns/|drivers/iwarp/", "needs network namespaces"),
+    ("path", r"(lib|drivers)/.*_datapath|scripts/call-path", "needs a release build"),
     ("fuzz", r"test/fuzz/|lib/proto/", "needs a build with fuzzers"),
 )
 

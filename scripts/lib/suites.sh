@@ -25,6 +25,7 @@ suites=(
   "verbs        the driver for RDMA devices, on Linux's rxe and siw, in a virtual machine"
   "interop      Linux's NFS client and server over RDMA, in a virtual machine"
   "tidy         clang-tidy over lib/, drivers/ and apps/"
+  "path         release build: what a call goes through from completion to doorbell is short enough"
 )
 
 # What suites need to be built first.
@@ -33,12 +34,13 @@ declare -A built_by=(
   [gcc]=build-gcc [netns]=build-gcc [verbs]=build-gcc [interop]=build-gcc
   [clang-asan]=build-asan [fuzz]=build-asan [tidy]=build-asan
   [clang-tsan]=build-tsan
+  [path]=build-release
 )
 # Suites and builds of one lane run one after the other; those of several, side by side. What has none
 # is in lane "checks", which takes one CPU.
 # shellcheck disable=SC2034
 declare -A lane=(
-  [build-gcc]=builds [build-asan]=builds [build-tsan]=builds
+  [build-gcc]=builds [build-asan]=builds [build-tsan]=builds [build-release]=builds
   [gcc]=programs [clang-tsan]=programs [clang-asan]=sanitizers
   [vm]=guests [netns]=guests [verbs]=guests [interop]=guests
 )
@@ -127,6 +129,8 @@ suite_interop() {
 
 suite_tidy() { run_case clang-tidy scripts/check-tidy.py "$builds/clang-asan"; }
 
+suite_path() { run_case call-path scripts/call-path.py "$builds/release"; }
+
 suite_vm() {
   local cases=(
     "devices=test/vm/devices.sh siw_lo rxe_veth rxe_pair0 rxe_pair1"
@@ -174,6 +178,12 @@ build_tsan() {
   targets="${threaded_folders[*]/#/tests-}" \
     build clang-tsan clang-19 clang++-19 "${sanitizer_options[@]}" -Db_sanitize=thread \
     -Dbenchmarks=false -Dexamples=false
+}
+
+# As scripts/build-release.sh, but for the profile.
+build_release() {
+  targets=perf/perf_call \
+    build release gcc g++ --buildtype=release -Db_lto=true -Dtests=false -Dexamples=false
 }
 
 # run_all_programs VARIANT MESON_OPTIONS...: but for what the options leave out.

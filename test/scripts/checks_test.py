@@ -42,6 +42,40 @@ class Checks(unittest.TestCase):
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         self.assertIn(expected, run.stdout)
 
+    def call_path(self, between):
+        """scripts/call-path.py on a call that goes through `between` functions of lib/service more than it
+        has to, as valgrind would tell it."""
+        path = (["rrdk::runtime::PollCore::poll"] + [f"rrdk::service::Table::step{n}" for n in range(between)] +
+                ["rrdk::xprt::Responder::send_reply"])
+        doorbell = "rrdk::shm::QueuePair::post_send"
+        leaf = "rrdk::proto::decode"  # on no way to anywhere
+        edges = [*zip(path, path[1:]), (path[0], doorbell), (path[0], leaf)]
+        told = "".join(f"fn={caller}(int)\ncfn={callee}(int) [clone .part.0]\ncalls=200 0\n0 0\n"
+                       for caller, callee in edges)
+        tree = self.tree({
+            "build/perf/perf_call": "", "told": told,
+            "valgrind": '#!/bin/sh\nfor a; do case $a in --callgrind-out-file=*) cat "$RRDK_ROOT/told" '
+                        '>"${a#*=}";; esac; done\necho "Collected : 9" >&2\n',
+            "lib/runtime/a.cc": "uint32_t PollCore::poll() {\n",
+            "lib/xprt/a.cc": "void Responder::send_reply(int) {\n",
+            "drivers/shm/a.cc": "bool QueuePair::post_send(int) {\n",
+            "lib/service/a.h": "class Table {\n" + "".join(f"  void step{n}(int) {{}}\n" for n in range(between))})
+        (tree.root / "valgrind").chmod(0o755)
+        return subprocess.run([sys.executable, SCRIPTS / "call-path.py", tree.root / "build"], text=True,
+                              capture_output=True, env={**os.environ, "RRDK_ROOT": str(tree.root),
+                                                        "PATH": f"{tree.root}:{os.environ['PATH']}"})
+
+    def test_call_path_counts_what_leads_to_the_doorbell(self):
+        short = self.call_path(between=7)
+        self.assertEqual(short.returncode, 0, short.stdout + short.stderr)
+        self.assertIn("10 functions of 10, 4 files of 6", short.stdout)
+        self.assertNotIn("decode", short.stdout)
+        self.assertRegex(short.stdout, r"service::Table::step6 +lib/service/a\.h")
+        long = self.call_path(between=8)
+        self.assertEqual(long.returncode, 1, long.stdout + long.stderr)
+        self.assertIn("11 functions of 10, 4 files of 6", long.stdout)
+        self.assertIn("TOO LONG", long.stdout)
+
     def test_layers_accepts_lower_floors(self):
         self.assert_passes("check-layers.py", {
             "lib/xprt/a.cc": '#include "xprt/a.h"\n#include "proto/b.h"\n#include "rrdk/xdr.h"\n',

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""The path of a call through a server, as the compiler left it: from the completion of its Receive to
+the doorbell of its reply. Prints each function and the file that it is in, and fails when there are more
+of them than a reader is to be asked to follow.
+
+  scripts/call-path.py BUILD            a release build with -Dbenchmarks=true (perf/perf_call is run)
+  scripts/call-path.py BUILD --json F   the paths, for programs
+
+The calls are those of perf/call_bench.cc, one at a time, over shared memory; callgrind sees who calls
+whom. A function is on the path if it is called for every call, by the poll core directly or through
+others, and ends in a handler, a queue of work requests or the doorbell. What is inlined is part of the
+function that it is in. Leaves (decoders, pools, counters) are not on the path, nor are the handler
+itself and thunks, of which the source knows nothing.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(os.environ.get("RRDK_ROOT", pathlib.Path(__file__).resolve().parent.parent))
+ROUNDS = 200  # perf/call_bench.cc
+START = "rrdk::runtime::PollCore::poll"
+DOORBELL = "rrdk::shm::QueuePair::post_send"
+# Where the server's engine queues what is to be posted.
+QUEUED = re.compile(r"rrdk::xprt::Responder::(send_reply|emit|pump_reads|post_read)$")
+# Kind of perf/call_bench.cc: what it is, most functions, most files.
+KINDS = {
+    2: ("without chunks (echo of 1000 bytes)", 10, 6),
+    4: ("with a Write chunk (READ of 4 KiB)", 12, 8),
+    5: ("with a Read chunk (WRITE of 4 KiB)", 12, 8),
+}
+
+
+def run_callgrind(program, kind):
+    """Who calls whom, and how often, in calls of the kind."""
+    with tempfile.NamedTemporaryFile() as out:
+        run = subprocess.run(["valgrind", "--tool=callgrind", "--toggle-collect=*make_calls*",
+                              "--compress-strings=no", f"--callgrind-out-file={out.name}", str(program),
+                              f"--benchmark_filter=counted/kind:{kind}/window:1/"],
+                             capture_output=True, text=True)
+        if run.returncode != 0 or "Collected" not in run.stderr:
+            sys.exit(f"call-path: valgrind failed:\n{run.stderr[-2000:]}")
+        lines = pathlib.Path(out.name).read_text(errors="replace").splitlines()
+    edges = collections.defaultdict(collections.Counter)
+    caller = callee = None
+    for line in lines:
+        if line.startswith("fn="):
+            caller = plain_name(line[3:])
+        elif line.startswith("cfn="):
+            callee = plain_name(line[4:])
+        elif line.startswith("calls="):
+            edges[caller][callee] += int(line[6:].split()[0])
+    return edges
+
+
+def plain_name(symbol):
+    """Without what the compiler and the linker add."""
+    symbol = re.sub(r" \[clone [^\]]*\]|\(anonymous namespace\)::", "", symbol)
+    symbol = re.sub(r"\.(lto_priv|constprop|isra|part)\.\d+|'\d+$", "", symbol)
+    return re.sub(r"\(.*", "", symbol).strip()
+
+
+def path_of(edges):
+    """The functions on the path: first those up to the queue, then those from there to the doorbell."""
+    always = {caller: [callee for callee, count in callees.items() if count >= ROUNDS // 2]
+              for caller, callees in edges.items()}
+    path = []
+    for ends in (lambda name: bool(QUEUED.match(name)), lambda name: name == DOORBELL):
+        path += [name for name in leading_to(ends, START, always) if name not in path]
+    return [name for name in path if name.startswith("rrdk::")]
+
+
+def leading_to(ends, start, callees):
+    """What lies between `start` and the functions for which `ends` is true, with both."""
+    known = {}
+
+    def leads_on(name, above=()):
+        if name in above:
+            return False
+        if name not in known:
+            below = [leads_on(callee, (*above, name)) for callee in callees.get(name, [])]
+            known[name] = any(below) or ends(name)
+        return known[name]
+
+    found = []
+
+    def follow(name):
+        if name not in found and leads_on(name):
+            found.append(name)
+            for callee in callees.get(name, []):
+                follow(callee)
+
+    follow(start)
+    return found
+
+
+def file_of(function, sources):
+    """Where it is defined: as Class::name(, or within its class in a header."""
+    *floor, owner, name = function.split("::")[1:]
+    outside = re.compile(rf"^[^\s/].*\b{owner}::{name}\(", re.MULTILINE)
+    inside = re.compile(rf"\b(class|struct) {owner}\b.*^\s+.*\b{name}\(", re.MULTILINE | re.DOTALL)
+    for pattern in (outside, inside):
+        for file, text in sources.items():
+            if set(floor[:1]) <= set(file.parts) and pattern.search(text):
+                return str(file.relative_to(ROOT))
+    sys.exit(f"call-path: no source defines {function}")
+
+
+def main():
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("build", type=pathlib.Path, nargs="?")
+    parser.add_argument("--json")
+    parser.add_argument("-h", "--help", action="store_true")
+    args = parser.parse_args()
+    if args.help or args.build is None:
+        print(__doc__.strip())
+        return 0 if args.help else 2
+    program = args.build / "perf" / "perf_call"
+    if not program.exists():
+        sys.exit(f"call-path: {program} is not there: build it with -Dbenchmarks=true")
+    sources = {file: file.read_text() for folder in ("lib", "drivers")
+               for suffix in ("cc", "h") for file in sorted((ROOT / folder).rglob(f"*.{suffix}"))}
+    status = 0
+    results = []
+    for kind, (what, most_functions, most_files) in KINDS.items():
+        path = path_of(run_callgrind(program, kind))
+        if DOORBELL not in path or not any(map(QUEUED.match, path)):
+            sys.exit(f"call-path: a call {what} does not get to its doorbell: is START, QUEUED or DOORBELL "
+                     f"the name of something else now? Found: {', '.join(path)}")
+        files = {name: file_of(name, sources) for name in path}
+        count = len(set(files.values()))
+        print(f"A call {what}: {len(path)} functions of {most_functions}, {count} files of {most_files}")
+        for name, file in files.items():
+            print(f"  {name.removeprefix('rrdk::'):45} {file}")
+        if len(path) > most_functions or count > most_files:
+            print("  TOO LONG")
+            status = 1
+        results.append({"call": what, "functions": files, "most_functions": most_functions, "most_files": most_files})
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps({"paths": results}, indent=2) + "\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
