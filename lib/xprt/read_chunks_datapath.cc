@@ -8,7 +8,7 @@ namespace rrdk::xprt {
 
 namespace {
 
-constexpr uint32_t kSinkAlignment = 16;
+constexpr uint32_t kSinkAlignment = 64;  // copies are fastest from line to line
 // While others wait for buffers, one part in so many of what is being read is to come in each
 // ConnectionOptions::progress_wait_ns: all of it in half a minute, by default.
 constexpr uint64_t kSlowestParts = 32;

@@ -38,7 +38,7 @@ def plugin_folder():
 class Plugins(harness.Case):
     def assert_needs_the_pool_driver(self, path):
         needed = NEEDED.findall(output_of("readelf", "-d", path))
-        self.assertTrue([name for name in needed if name.startswith("librte_mempool_ring.so")],
+        self.assertTrue([name for name in needed if name.startswith("librte_mempool_stack.so")],
                         f"{path} needs {needed}")
 
     def test_the_program_names_the_pool_driver(self):
@@ -63,7 +63,7 @@ class Plugins(harness.Case):
             self.skipTest(f"no mount name space of its own: {tried.stderr.strip()}")
         self.assertEqual(tried.stdout, "")
         # Distributions may keep the library itself in that folder.
-        driver = library_path("librte_mempool_ring")
+        driver = library_path("librte_mempool_stack")
         shutil.copy(driver, os.path.join(self.folder, os.path.basename(driver)))
         self.addCleanup(os.environ.pop, "LD_LIBRARY_PATH", None)
         os.environ["LD_LIBRARY_PATH"] = self.folder
