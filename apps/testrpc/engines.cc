@@ -36,6 +36,8 @@ MemorySpan make_source(const Draw& draw) {
 }
 
 uint64_t wrong_bytes(const Draw& draw, const ItemView& data, uint64_t offset, uint32_t crc) {
+  if (draw.touch)
+    touch(data);
   if (!draw.verify)
     return 0;
   uint64_t wrong = count_wrong(data, offset);
@@ -71,6 +73,8 @@ Verdict check_echo(const Draw& draw, Decoder& results) {
   ItemView blob = results.get_opaque(draw.size);
   Verdict verdict;
   verdict.decoded = results.at_end() && blob.size() == draw.size;
+  if (draw.touch)
+    touch(blob);
   if (draw.verify)
     verdict.wrong_bytes = count_wrong(blob, draw.offset);
   return verdict;

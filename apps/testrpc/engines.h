@@ -20,6 +20,7 @@ struct Draw {
   uint64_t offset;  // where the pattern begins
   uint32_t size;    // bytes of data
   bool verify;
+  bool touch;         // read every byte of data received
   bool place;         // offer room for the data to be placed by RDMA; else it comes inline
   uint32_t segments;  // of each room offered
   MemorySpan source;  // data to send; filled by prepare() when it is to be verified

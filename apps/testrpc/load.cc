@@ -321,6 +321,7 @@ void Load::draw(Slot& slot) {
   if (draw.nfs3 != nullptr)
     draw.nfs3->draw(draw, random());
   draw.verify = options_->verify;
+  draw.touch = options_->touch;
   draw.place = draw.size >= options_->chunk_threshold;
   draw.segments = options_->segments;
 }

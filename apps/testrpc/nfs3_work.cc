@@ -318,6 +318,8 @@ Verdict Nfs3Work::check_read(const Draw& draw, Decoder& results) {
   if (file_size_ && count != 0 && eof != (end >= *file_size_))
     return kWrong;
   Verdict verdict;
+  if (draw.touch)
+    touch(data);
   if (draw.verify)
     verdict.wrong_bytes = count_wrong(data, draw.offset);
   done_ += count;

@@ -50,6 +50,10 @@ constexpr Option kOptions[] = {
     {"verify", nullptr, Kind::kRun, Group::kCalls, kCallers, "on off",
      "check every byte and checksum, at both ends",
      [](Options& o, const std::string& v) { return take_switch(o.verify, v); }},
+    {"touch", nullptr, Kind::kStart, Group::kCalls, kEverybody, nullptr,
+     "read every byte of the data that is received, as a program would; of a client and a server"
+     " each for itself",
+     [](Options& o, const std::string& v) { return take_switch(o.touch, v); }},
     {"auth", "none|sys", Kind::kStart, Group::kCalls, kCallers, "none sys",
      "the calls' credential: none (default), or AUTH_SYS with our user, as NFS clients send it",
      [](Options& o, const std::string& v) { return take_auth(o, v); }},

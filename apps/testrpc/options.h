@@ -36,6 +36,7 @@ struct Options {
   double rate = 0;        // calls per second; 0: closed loop
   uint32_t timeout_ms = 5000;
   bool verify = false;
+  bool touch = false;     // whoever receives data reads every byte of it
   bool auth_sys = false;  // else AUTH_NONE; engine nfs3: always
   uint64_t seed = 1;
   uint32_t segments = 1;            // of each place offered for results

@@ -85,4 +85,17 @@ uint32_t crc32c(const ItemView& bytes) noexcept {
   return ~state;
 }
 
+void touch(const ItemView& bytes) noexcept {
+  uint64_t sum = 0;
+  bytes.for_each([&](const std::byte* data, size_t length) {
+    for (uint64_t word; length >= sizeof word; data += sizeof word, length -= sizeof word) {
+      std::memcpy(&word, data, sizeof word);
+      sum += word;
+    }
+    for (; length != 0; ++data, --length)
+      sum += std::to_integer<uint64_t>(*data);
+  });
+  asm volatile("" : : "r"(sum));  // else the compiler sees that nobody wants the sum
+}
+
 }  // namespace rrdk::testrpc

@@ -21,4 +21,7 @@ uint64_t count_wrong(const ItemView& bytes, uint64_t offset) noexcept;
 uint32_t crc32c(std::span<const std::byte> bytes) noexcept;
 uint32_t crc32c(const ItemView& bytes) noexcept;
 
+// Reads every byte, and does nothing with them.
+void touch(const ItemView& bytes) noexcept;
+
 }  // namespace rrdk::testrpc

@@ -78,7 +78,10 @@ void put_data(Encoder& results, ReadData data) {
     results.put_item(data.bytes, Ddp::kEligible);
 }
 
-uint32_t crc_if(uint32_t flags, const ItemView& bytes) {
+// Its checksum, if the caller wants that.
+uint32_t read_data(const PerfServer& server, uint32_t flags, const ItemView& bytes) {
+  if (server.touches())
+    touch(bytes);
   return (flags & kPerfVerify) != 0 ? crc32c(bytes) : 0;
 }
 
@@ -92,6 +95,7 @@ void echo(ServerCall call, void* context) {
   ItemView blob = call.args().get_opaque(server_of(context).max_size());
   if (!call.args().at_end())
     return garbage(std::move(call));
+  read_data(server_of(context), 0, blob);
   call.results().put_view(blob);
   std::move(call).reply();
 }
@@ -135,11 +139,12 @@ void write(ServerCall call, void* context) {
   Encoder& results = call.results();
   results.put_u32(static_cast<uint32_t>(PerfStatus::kOk));
   results.put_u32(data.size());
-  results.put_u32(crc_if(flags, data));
+  results.put_u32(read_data(server, flags, data));
   finish(std::move(call), delay_us);
 }
 
 void sandwich(ServerCall call, void* context) {
+  const PerfServer& server = server_of(context);
   Decoder& args = call.args();
   ItemView head = args.get_opaque(UINT32_MAX);
   uint32_t flags = args.get_u32();
@@ -147,13 +152,13 @@ void sandwich(ServerCall call, void* context) {
   ItemView tail = args.get_opaque(UINT32_MAX);
   if (!args.at_end())
     return garbage(std::move(call));
-  if (data.size() > server_of(context).max_size())
+  if (data.size() > server.max_size())
     return answer(std::move(call), PerfStatus::kTooBig);
   Encoder& results = call.results();
   results.put_u32(static_cast<uint32_t>(PerfStatus::kOk));
-  results.put_u32(crc_if(flags, head));
-  results.put_u32(crc_if(flags, data));
-  results.put_u32(crc_if(flags, tail));
+  results.put_u32(read_data(server, flags, head));
+  results.put_u32(read_data(server, flags, data));
+  results.put_u32(read_data(server, flags, tail));
   results.put_u32(data.size());
   std::move(call).reply();
 }
@@ -198,7 +203,8 @@ const Binding& perf_binding() {
   return kBinding;
 }
 
-Result<std::unique_ptr<PerfServer>> PerfServer::create(Memory& memory, uint32_t max_size) {
+Result<std::unique_ptr<PerfServer>> PerfServer::create(Memory& memory, uint32_t max_size,
+                                                       bool touches) {
   Result<RegisteredMemory> data = memory.allocate(std::max<uint32_t>(max_size, 1));
   if (!data)
     return tl::unexpected(data.error());
@@ -207,6 +213,7 @@ Result<std::unique_ptr<PerfServer>> PerfServer::create(Memory& memory, uint32_t 
   std::fill_n(data->data(), data->size(), std::byte{0x5a});
   auto server = std::make_unique<PerfServer>();
   server->max_size_ = max_size;
+  server->touches_ = touches;
   server->callbacks_ = std::make_unique<Callbacks>(std::min(max_size, kLargestInline));
   server->data_ = std::move(*data);
   return server;

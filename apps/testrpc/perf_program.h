@@ -34,13 +34,16 @@ const Binding& perf_binding();
 // What the handlers share. Read-only once made, but for callbacks(), so that any core may run them.
 class PerfServer {
  public:
-  // `max_size`: a larger count is PERF_ERR_TOOBIG. Errors: those of Memory::allocate().
-  static Result<std::unique_ptr<PerfServer>> create(Memory& memory, uint32_t max_size);
+  // `max_size`: a larger count is PERF_ERR_TOOBIG. `touches`: all data that comes in is read.
+  // Errors: those of Memory::allocate().
+  static Result<std::unique_ptr<PerfServer>> create(Memory& memory, uint32_t max_size,
+                                                    bool touches);
 
   // `once`: repeated writes are answered from the server's duplicate request cache. They are
   // idempotent; this is to see what the cache costs and does.
   Service service(Dispatch dispatch, bool once);
   uint32_t max_size() const { return max_size_; }
+  bool touches() const { return touches_; }
   Callbacks& callbacks() { return *callbacks_; }
   // Bytes that are unspecified: what a read without kPerfVerify answers, without copying any.
   MemorySpan anything(uint32_t length) const { return data_.span(0, length); }
@@ -48,6 +51,7 @@ class PerfServer {
  private:
   std::array<Procedure, 7> table_;
   uint32_t max_size_ = 0;
+  bool touches_ = false;
   RegisteredMemory data_;
   std::unique_ptr<Callbacks> callbacks_;
 };

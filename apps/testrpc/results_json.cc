@@ -165,7 +165,7 @@ void append_options(std::string& text, const JsonInput& input) {
          "\"max_receive_size\": %u, \"chunk_threshold\": %u, ",
          o.timeout_ms, o.credits, backward_credits(o), o.inline_size, o.max_receive_size,
          o.chunk_threshold);
-  append(text, "\"auth\": \"%s\", ", o.auth_sys ? "sys" : "none");
+  append(text, "\"auth\": \"%s\", \"touch\": %s, ", o.auth_sys ? "sys" : "none", truth(o.touch));
   append(text, "\"segments\": %u, \"seed\": %" PRIu64 ", \"rpcrdma_version\": \"%s\", ", o.segments,
          o.seed, to_string(o.version.value_or(RpcRdmaVersion::kOne)));
   append(text, "\"rpcrdma_dialect\": \"%s\", \"compat\": %s, \"reconnect\": %s, ",

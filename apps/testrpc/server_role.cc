@@ -37,7 +37,8 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   if (!memory)
     return tl::unexpected(memory.error());
   s.memory = std::move(*memory);
-  Result<std::unique_ptr<PerfServer>> perf = PerfServer::create(*s.memory, setup.scale.max_size);
+  Result<std::unique_ptr<PerfServer>> perf =
+      PerfServer::create(*s.memory, setup.scale.max_size, options.touch);
   if (!perf)
     return tl::unexpected(perf.error());
   s.perf = std::move(*perf);

@@ -33,7 +33,7 @@ class Json(harness.Case):
         self.assertEqual(result["command"][1:6], ["--self", "--engine", "null,read", "--size", "1K,64K"])
         self.assertEqual(set(result["options"]), {
             "idle", "pinned_cpus", "timeout_ms", "credits", "backward_credits", "inline", "max_receive_size",
-            "chunk_threshold", "auth", "segments", "seed", "rpcrdma_version", "rpcrdma_dialect", "compat", "reconnect",
+            "chunk_threshold", "auth", "touch", "segments", "seed", "rpcrdma_version", "rpcrdma_dialect", "compat", "reconnect",
             "retransmit", "keepalive_ms", "faults"})
         began = datetime.datetime.strptime(result["time"], "%Y-%m-%dT%H:%M:%S%z")
         self.assertLessEqual(began, datetime.datetime.now(datetime.timezone.utc))
@@ -295,6 +295,12 @@ class Loops(harness.Case):
         for line in process.lines[1:]:
             if not line.startswith("rrdk: "):
                 self.assertLessEqual(len(line), 80, line)
+
+    def test_touching_what_is_received_changes_no_result(self):
+        process = self.run_testrpc("--self", "--engine", "echo,read,write,sandwich,read2", "--size", "0,3,64K",
+                                   "--window", "8", "--verify", "--touch", "--count", "200", "--json", self.json_path)
+        result = self.assert_all_right(process, 200)
+        self.assertTrue(result["options"]["touch"])
 
     def test_self_on_workers(self):
         process = self.run_testrpc("--self", "--engine", "null,read", "--dispatch", "worker",

@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
 #include <string_view>
@@ -52,6 +54,32 @@ TEST(Crc32c, IsCastagnoliWithBothXors) {
   std::string_view digits = "123456789";  // the check value that CRC catalogues give
   EXPECT_EQ(crc32c(std::as_bytes(std::span(digits))), 0xe3069283u);
   EXPECT_EQ(crc32c(std::span<const std::byte>()), 0u);
+}
+
+// A page that can be read, and one behind it that can not.
+class TwoPages {
+ public:
+  TwoPages() { mprotect(pages_ + size_, size_, PROT_NONE); }
+  ~TwoPages() { munmap(pages_, 2 * size_); }
+  const std::byte* at(ptrdiff_t before_the_end) const { return pages_ + size_ - before_the_end; }
+
+ private:
+  size_t size_ = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::byte* pages_ = static_cast<std::byte*>(
+      mmap(nullptr, 2 * size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+};
+
+TEST(TouchDeathTest, ReadsEveryFragmentToItsLastByteAndNoFurther) {
+  TwoPages first;
+  TwoPages second;
+  for (uint32_t length : {1u, 7u, 8u, 100u}) {
+    const Fragment good[] = {{first.at(length), length}, {second.at(3), 3}};
+    touch(ItemView(good, 0, length + 3));
+    const Fragment bad_end[] = {{first.at(length), length}, {second.at(3), 4}};
+    EXPECT_DEATH(touch(ItemView(bad_end, 0, length + 4)), "");
+    const Fragment bad_middle[] = {{first.at(length - 1), length}, {second.at(3), 3}};
+    EXPECT_DEATH(touch(ItemView(bad_middle, 0, length + 3)), "");
+  }
 }
 
 }  // namespace

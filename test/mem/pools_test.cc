@@ -44,6 +44,20 @@ TEST_F(Pools, SmallestFittingClassServes) {
   EXPECT_TRUE(memory->whole());
 }
 
+// It may still be in the core's caches; what has lain there longest is in none. So it is for large
+// classes, which have no cache per core, as for others.
+TEST_F(Pools, WhatCameBackLastIsNext) {
+  auto memory = create({{65536, 8}, {4096, 256}});
+  for (uint32_t size : {65536u, 4096u}) {
+    Buffer first = memory->get(size);
+    Buffer second = memory->get(size);
+    const std::byte* last = first.data();
+    second.reset();
+    first.reset();
+    EXPECT_EQ(memory->get(size).data(), last);
+  }
+}
+
 TEST_F(Pools, ExhaustedClassFallsBackToLargerOnesOnly) {
   auto memory = create({{64, 4}, {128, 4}, {256, 4}});
   std::vector<uint32_t> capacities;
