@@ -145,9 +145,7 @@ ClientStats ClientConnection::Impl::stats() const {
       .long_calls = c.long_calls,
       .long_replies = c.long_replies,
       .credit_waits = c.waits_credit,
-      .protocol_breaches = c.refused_short + c.refused_version + c.refused_header + c.refused_xid +
-                           c.refused_limits + c.stale_replies - c.answered_late +
-                           c.malformed_replies + c.refused_binding + c.credit_overruns,
+      .protocol_breaches = breaches(c.refusals),
       .granted = granted,
       .in_flight = static_cast<uint32_t>(made.calls - std::min(made.calls, made.ok + made.error)),
       .reconnects = reconnects_.load(std::memory_order_relaxed),

@@ -403,10 +403,7 @@ ServerStats Server::Impl::stats() const {
           .replies = c.replies_sent,
           .rejected = sums.rejected,
           .transport_errors = c.errors_sent,
-          .protocol_breaches = c.refused_short + c.refused_version + c.refused_header +
-                               c.refused_xid + c.refused_limits + c.refused_binding +
-                               c.refused_reply_room + c.credit_overruns + c.stale_replies +
-                               c.malformed_replies,
+          .protocol_breaches = breaches(c.refusals),
           .bytes_read = c.bytes_read,
           .bytes_written = c.bytes_written,
           .calls_not_run = c.refused_draining,

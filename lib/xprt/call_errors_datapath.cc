@@ -51,14 +51,11 @@ void Responder::refuse_message(ReceiveSlot& slot, Refusal reason) noexcept {
 bool Responder::ignore(const proto::Header& header, Verdict verdict, ReceiveSlot& slot) noexcept {
   bool whole = verdict == Verdict::kOk;
   if (verdict == Verdict::kTooShort) {
-    ++link_.counters.refused_short;
     refuse_message(slot, Refusal::kTooShort);
   } else if (whole && header.type == MessageType::kDone) {
     // Means nothing without the Read-Read model (V1-DONE-03).
-    ++link_.counters.done_ignored;
     refuse_message(slot, Refusal::kDone);
   } else if (header.direction == proto::Direction::kReply) {
-    ++link_.counters.stale_replies;
     refuse_message(slot, Refusal::kReplyToServer);
   } else {
     return false;
@@ -68,26 +65,12 @@ bool Responder::ignore(const proto::Header& header, Verdict verdict, ReceiveSlot
 
 // A whole message of version 2 that is no call of a program's (draft-04 sections 5.3 and 6.2.4).
 void Responder::refuse_type(Incoming& call) noexcept {
-  ++link_.counters.refused_header;
   link_.refused(Refusal::kUnknownOption);
   answer_error(call, ErrorCode::kBadOption);
 }
 
 void Responder::refuse(Incoming& call, Verdict verdict) noexcept {
   link_.refused(refusal_of(verdict));
-  switch (verdict) {
-    case Verdict::kBadVersion:
-      ++link_.counters.refused_version;
-      break;
-    case Verdict::kTooManyReadChunks:
-    case Verdict::kTooManyWriteChunks:
-    case Verdict::kTooManySegments:
-    case Verdict::kTooManyBytes:
-      ++link_.counters.refused_limits;
-      break;
-    default:
-      ++link_.counters.refused_header;
-  }
   answer_error(call, error_of(verdict, link_.options.limits));
 }
 
@@ -102,7 +85,6 @@ bool Responder::refuse_backward(Incoming& call) noexcept {
     link_.refused(Refusal::kBackwardCall);
     answer_error(call, ErrorCode::kSystem);
   } else if (has_chunks && !chunks_allowed) {
-    ++link_.counters.refused_limits;
     link_.refused(Refusal::kBackwardChunks);
     answer_error(call, {.code = has_reads ? ErrorCode::kReadChunks : ErrorCode::kWriteChunks});
   } else {
@@ -138,7 +120,6 @@ void Responder::answer_error(Incoming& call, ErrorCode code) noexcept {
 
 // The upper layer's binding does not allow the chunks of this call (EXP-24).
 void Responder::refuse(Incoming& call, uint32_t max_reads, uint32_t max_writes) noexcept {
-  ++link_.counters.refused_binding;
   link_.refused(Refusal::kBindingChunks);
   if (link_.phase == Phase::kDead)
     finish(call);

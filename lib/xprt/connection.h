@@ -115,7 +115,7 @@ struct ConnectionOptions {
   ExtensionPeer peer = {0, ""};            // as their functions are told
 };
 
-// Every refusal and rule breach by the peer has its own counter. Read by statistics at any time.
+// Read by statistics at any time.
 struct Counters {
   uint64_t calls_received = 0, replies_sent = 0, calls_sent = 0, replies_received = 0;
   uint64_t calls_resent = 0;       // of calls_sent: under an XID of an earlier connection
@@ -124,15 +124,10 @@ struct Counters {
   uint64_t long_calls = 0, long_replies = 0;   // moved by PZRC, by Reply chunk
   uint64_t errors_sent = 0;                    // RDMA_ERROR messages
   uint64_t errors_received = 0;
-  uint64_t refused_short = 0, refused_version = 0, refused_header = 0, refused_xid = 0;
-  uint64_t refused_limits = 0, refused_reply_room = 0, refused_binding = 0, refused_buffers = 0;
-  uint64_t done_ignored = 0, error_ignored = 0, trailing_bytes = 0;  // V1-HDR-18
-  uint64_t stale_replies = 0, malformed_replies = 0;
-  uint64_t calls_given_up = 0;  // by cancel() or their deadline, when they had been sent
-  uint64_t answered_late = 0;   // of these: were answered, as stale_replies counts too
-  uint64_t calls_lent = 0;      // of these: left the peer their memory
-  uint64_t lends_expired = 0;   // of these: their keys were revoked, since no reply came in time
-  uint64_t credit_overruns = 0;
+  uint64_t calls_given_up = 0;    // by cancel() or their deadline, when they had been sent
+  uint64_t answered_late = 0;     // of these: were answered
+  uint64_t calls_lent = 0;        // of these: left the peer their memory
+  uint64_t lends_expired = 0;     // of these: their keys were revoked, since no reply came in time
   uint64_t refused_again = 0;     // V1-ERR-19
   uint64_t refused_draining = 0;  // messages that came after drain()
   uint64_t waits_credit = 0, waits_send_queue = 0, waits_read_depth = 0, waits_buffer = 0,
@@ -143,7 +138,7 @@ struct Counters {
   uint64_t growth_refused = 0;                    // by Upcalls::may_grow()
   uint64_t options_sent = 0, options_served = 0;  // messages of registered types
   uint64_t configured = 0, padded_calls = 0, read_replies = 0, dones = 0;  // Rfc5666Stats
-  Refusals refusals;  // each reason by itself; the counters above sum some of them up
+  Refusals refusals;
 };
 
 // Each by each. `more` is not counting any more, or is a copy.

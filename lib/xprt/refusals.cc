@@ -2,6 +2,112 @@
 
 namespace rrdk {
 
+namespace {
+
+// In doubt, where a reason has several causes, it is none: no peer is accused of what a correct one
+// may do.
+bool is_breach(Refusal reason) noexcept {
+  switch (reason) {
+    // No version reads these otherwise.
+    case Refusal::kTooShort:
+    case Refusal::kBadType:
+    case Refusal::kTruncated:
+    case Refusal::kBadDiscriminator:
+    case Refusal::kBadPosition:
+    case Refusal::kPositionZeroInMsg:
+    case Refusal::kNoMessage:
+    case Refusal::kOverlap:
+    case Refusal::kBeyondMessage:
+    case Refusal::kBadDirection:
+    case Refusal::kBadOption:
+    case Refusal::kBadProperties:
+    case Refusal::kUnknownError:
+    // They have no place where they came.
+    case Refusal::kUnsolicitedOption:
+    case Refusal::kReplyToServer:
+    case Refusal::kUnknownXid:
+    // The header contradicts the message in it, or that is none that the transport carries.
+    case Refusal::kXid:
+    case Refusal::kNotACall:
+    case Refusal::kNotTheReply:
+    // More than was granted, agreed or offered, or something else; less than was needed.
+    case Refusal::kCreditOverrun:
+    case Refusal::kMessageTooLong:
+    case Refusal::kNoReplyRoom:
+    case Refusal::kBindingChunks:
+    case Refusal::kUnknownHandle:
+    case Refusal::kForeignKey:
+    case Refusal::kReadListInReply:
+    case Refusal::kMsgWithReplyChunk:
+    case Refusal::kWriteListCount:
+    case Refusal::kAlteredSegment:
+    case Refusal::kReplyChunkNotGiven:
+    // The peer has said otherwise itself, or says less than the version allows.
+    case Refusal::kReadsForbidden:
+    case Refusal::kFixedProperty:
+    case Refusal::kSmallReceives:
+      return true;
+
+    // Other versions are tried until they are refused.
+    case Refusal::kBadVersion:
+    case Refusal::kNoCommonVersion:
+    // So are types of messages, and properties (draft-04 sections 4.1 and 5.3).
+    case Refusal::kUnknownOption:
+    case Refusal::kOptionDirection:
+    case Refusal::kOptionNotServed:
+    case Refusal::kProperties:
+    case Refusal::kManyRequests:
+    // The limits are ours, and an error is the first that the peer hears of them.
+    case Refusal::kTooManyReadChunks:
+    case Refusal::kTooManyWriteChunks:
+    case Refusal::kTooManySegments:
+    case Refusal::kTooManyBytes:
+    case Refusal::kLongOption:
+    case Refusal::kLongProperty:
+    case Refusal::kNoBuffers:
+    // In draft-04 clients take calls unless they say otherwise, which may come too late; in version
+    // 1 chunks in them are not forbidden.
+    case Refusal::kBackwardCall:
+    case Refusal::kBackwardChunks:
+    // Errors for properties go to servers, too. RFC 5666 has RDMA_DONE, and errors with a tail.
+    case Refusal::kError:
+    case Refusal::kDone:
+    case Refusal::kTrailingBytes:
+    // RPC's own.
+    case Refusal::kRpcVersion:
+    case Refusal::kGarbageCall:
+    case Refusal::kBadCredential:
+    case Refusal::kBadVerifier:
+    case Refusal::kBadReplyHeader:
+    case Refusal::kNoProgram:
+    case Refusal::kNoVersion:
+    case Refusal::kNoProcedure:
+    // By our clock.
+    case Refusal::kLateReply:
+    case Refusal::kNoAnswers:
+    case Refusal::kNoDone:
+    case Refusal::kHeldBuffers:
+    case Refusal::kNotReceived:
+    // Clients that give a call up may take its keys back while they are used.
+    case Refusal::kAccessRefused:
+    // Nobody knows whose fault it is.
+    case Refusal::kWorkFailed:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+uint64_t breaches(const Refusals& refusals) noexcept {
+  uint64_t sum = 0;
+  for (Refusal reason : all_refusals()) {
+    if (is_breach(reason))
+      sum += refusals[reason];
+  }
+  return sum;
+}
+
 const char* to_string(Refusal reason) noexcept {
   switch (reason) {
     case Refusal::kTooShort:

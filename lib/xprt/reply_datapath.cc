@@ -79,7 +79,6 @@ void Requester::note_invalidation(const Slot* slot, const Completion& completion
       }
     }
   }
-  ++link_.counters.malformed_replies;
   give_up_on_peer(Refusal::kForeignKey, "it invalidated a key that was not of its call");
 }
 
@@ -89,12 +88,10 @@ Requester::Slot* Requester::slot_of(const proto::Header& header, Verdict verdict
   bool whole = verdict == Verdict::kOk;
   Refusal reason = Refusal::kUnknownXid;
   if (verdict == Verdict::kTooShort) {
-    ++link_.counters.refused_short;
     link_.refused(Refusal::kTooShort);
     return nullptr;
   }
   if (whole && header.type == MessageType::kDone) {
-    ++link_.counters.done_ignored;
     link_.refused(Refusal::kDone);
     return nullptr;
   }
@@ -108,7 +105,6 @@ Requester::Slot* Requester::slot_of(const proto::Header& header, Verdict verdict
   } else if (Slot* slot = match(header.xid)) {
     return slot;
   }
-  ++link_.counters.stale_replies;
   link_.refused(reason);
   return nullptr;
 }
@@ -160,7 +156,6 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
     take_grant(header);
   answer(*slot);
   if (call == nullptr || call->stage != CallStage::kInFlight) {
-    ++link_.counters.stale_replies;  // given up on
     ++link_.counters.answered_late;
     link_.refused(Refusal::kLateReply);
     link_.receives.repost(receive);
@@ -186,8 +181,6 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
       status = link_.rfc5666.reader->begin(*call, header.lists, call->whole.length);
       is_read = status == CallStatus::kOk;
     }
-    if (status == CallStatus::kMalformedReply)
-      ++link_.counters.malformed_replies;
     if (!is_read) [[likely]]
       conclude(*call, status);
   }
@@ -235,7 +228,6 @@ void Requester::note_trailing(MessageType type, std::span<const std::byte> rpc) 
       type == MessageType::kMsg || type == MessageType::kMsgp || type >= MessageType::kOptional;
   if (has_message || rpc.empty()) [[likely]]
     return;
-  ++link_.counters.trailing_bytes;
   link_.refused(Refusal::kTrailingBytes);
 }
 

@@ -77,7 +77,6 @@ Responder::Taken Responder::take_other(ReceiveSlot& slot,
       link_.receives.repost(slot);
       return kDone;
     }
-    ++(words ? link_.counters.error_ignored : link_.counters.refused_short);
     refuse_message(slot, words ? Refusal::kError : Refusal::kTooShort);
     return kDone;
   }
@@ -147,7 +146,7 @@ void Responder::admit(Incoming& call) noexcept {
   ++calls_;
   if (grant.on_call(call.header.credits)) [[unlikely]] {
     link_.refused(Refusal::kCreditOverrun);
-    if (++link_.counters.credit_overruns > link_.options.overrun_limit) {
+    if (link_.counters.refusals[Refusal::kCreditOverrun] > link_.options.overrun_limit) {
       link_.fault = "it made too many calls beyond its credits";
       link_.wants_disconnect = true;
     }
@@ -189,10 +188,8 @@ void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) 
     return;
   }
   bool is_long = call.header.type == MessageType::kNoMsg;
-  if (is_long && length != header_length) [[unlikely]] {
-    ++link_.counters.trailing_bytes;
+  if (is_long && length != header_length) [[unlikely]]
     link_.refused(Refusal::kTrailingBytes);
-  }
   call.inline_data = call.receive.data() + header_length;
   call.inline_length = is_long ? 0 : length - header_length;
   call.item_chunks = static_cast<uint16_t>(call.header.lists.num_reads - is_long);
@@ -222,7 +219,6 @@ void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) 
 }
 
 void Responder::refuse_xid(Incoming& call) noexcept {
-  ++link_.counters.refused_xid;
   link_.refused(Refusal::kXid);
   answer_error(call, ErrorCode::kBadHeader);
 }
@@ -279,7 +275,6 @@ void Responder::answer(Incoming& call, Plan plan, const proto::ErrorBody& error)
     if (in_draft04)
       link_.properties->announce();
   } else {
-    ++link_.counters.refused_reply_room;
     link_.refused(Refusal::kNoReplyRoom);
     answer_error(call, error);
   }
@@ -376,7 +371,6 @@ void Responder::refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept {
     call->waits_since_ns = now_ns;
   } else if (now_ns - call->waits_since_ns >= link_.options.buffer_wait_ns) {
     queue.pop();
-    ++link_.counters.refused_buffers;
     link_.refused(Refusal::kNoBuffers);
     answer_error(*call, ErrorCode::kSystem);
   }

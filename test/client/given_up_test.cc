@@ -144,6 +144,7 @@ void give_up_some(SurvivalWorld& world, uint32_t timeout_ms, uint64_t cancels) {
   EXPECT_GT(stats.lent, 0u);
   EXPECT_EQ(stats.lends_expired, 0u);
   EXPECT_EQ(stats.answered_late, stats.given_up);
+  EXPECT_EQ(stats.refusals[Refusal::kLateReply], stats.given_up);
   EXPECT_EQ(stats.protocol_breaches, 0u);
   open_window(*world.connection);
 }

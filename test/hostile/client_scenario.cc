@@ -126,6 +126,7 @@ class ClientPlay {
     expect_statuses();
     expect_only_calls();
     EXPECT_EQ(describe(victim_->stats().refusals), describe(expected()));
+    EXPECT_EQ(victim_->stats().protocol_breaches, breaches(expected()));
     EXPECT_EQ(peer().closed(), ends());
     end();
   }

@@ -238,7 +238,7 @@ void End::bury() {
     context_.fail(name_, "the engine is idle, and memory is still lent");
   if (context_.traced)
     context_.trace(name_, "idle");
-  if (engine_->counters().credit_overruns != 0)
+  if (engine_->counters().refusals[Refusal::kCreditOverrun] != 0)
     context_.fail(name_, "calls are taken for more than was granted");
   leave_cache();
   if (is_requester())

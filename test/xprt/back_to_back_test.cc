@@ -184,7 +184,7 @@ TEST_P(EachVersion, TooLittleRoomEndsInAChunkErrorAndTheConnectionLives) {
     EXPECT_EQ(call.status, CallStatus::kChunkError);
     EXPECT_TRUE(a->qp.keys.empty());
   }
-  EXPECT_EQ(b->engine->counters().refused_reply_room, 2u);
+  EXPECT_EQ(b->engine->counters().refusals[Refusal::kNoReplyRoom], 2u);
   EXPECT_EQ(b->qp.count(Op::kWrite), 0u);
   a->ended.clear();
   call.results = {};
@@ -249,7 +249,7 @@ TEST_F(BackToBack, OneCallUntilTheFirstGrantThenAsManyAsGranted) {
   while (!b->held.empty())
     answer(0);
   EXPECT_EQ(a->ended.size(), 10u);
-  EXPECT_EQ(b->engine->counters().credit_overruns, 0u);
+  EXPECT_EQ(b->engine->counters().refusals[Refusal::kCreditOverrun], 0u);
   for (size_t i = 0; i < calls.size(); ++i)
     EXPECT_EQ(calls[i].status, CallStatus::kOk);
 }

@@ -260,7 +260,7 @@ TEST_F(ScriptedBothWays, AServerThatCallsBeyondItsCreditsIsDisconnected) {
   end->handler = nullptr;
   for (uint32_t i = 0; i < 2; ++i)
     peer_side->say(Wire{i, 1, 9, kMsg, 0, 0, 0, i, kCall, 1});
-  EXPECT_EQ(counters().credit_overruns, 1u);
+  EXPECT_EQ(counters().refusals[Refusal::kCreditOverrun], 1u);
   EXPECT_FALSE(end->engine->wants_disconnect());
   end->disconnect();
   for (IncomingCall* call : std::exchange(end->held, {}))

@@ -123,7 +123,7 @@ TEST_P(BothWays, CreditsOfEachDirectionAreApart) {
   EXPECT_EQ(b->ended.size(), 5u);
   EXPECT_EQ(b->engine->window(), 2u);
   EXPECT_EQ(a->engine->window(), 32u);
-  EXPECT_EQ(a->engine->counters().credit_overruns, 0u);
+  EXPECT_EQ(a->engine->counters().refusals[Refusal::kCreditOverrun], 0u);
 }
 
 // Shows: BIDIR-03, BIDIR-04, BIDIR-19, V2D0-BIDIR-02
@@ -183,8 +183,8 @@ TEST_P(BothWays, BothDirectionsAtTheirLimitsMeetReceives) {
     EXPECT_EQ(backward[i].status, CallStatus::kOk);
     check(Decoder(backward[i].reply), {}, i);
   }
-  EXPECT_EQ(a->engine->counters().credit_overruns, 0u);
-  EXPECT_EQ(b->engine->counters().credit_overruns, 0u);
+  EXPECT_EQ(a->engine->counters().refusals[Refusal::kCreditOverrun], 0u);
+  EXPECT_EQ(b->engine->counters().refusals[Refusal::kCreditOverrun], 0u);
 }
 
 // Shows: BIDIR-08, BIDIR-09, V2D0-INL-06

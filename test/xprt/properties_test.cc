@@ -320,6 +320,25 @@ TEST_F(ServerProperties, ALateAnswerIsBelievedIfItMakesSendsSmaller) {
     expect_silence(Wire{xid, 2, 0, kRespProp, 0, 0, 1, 1, 4, answered});
     EXPECT_EQ(threshold(), std::min(answered, 8192u));
   }
+  EXPECT_EQ(counters().refusals[Refusal::kLateReply], 4u);
+  EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 0u);
+}
+
+TEST_F(ServerProperties, ALateErrorIsNoBreach) {
+  connect({.send_size = 16384});
+  expect_silence(connprop(8192));
+  EXPECT_TRUE(end->engine->request_receive_size(4096));
+  end->run();
+  uint32_t xid = word(only_answer(), 0);
+  end->engine->on_tick(1);
+  end->engine->on_tick(5'000'000'002);
+  for (uint32_t late = 0; late < 2; ++late) {
+    EXPECT_EQ(counters().refusals[Refusal::kLateReply], late);
+    expect_silence(Wire{xid, 2, 0, kError, 9});
+  }
+  EXPECT_EQ(counters().refusals[Refusal::kLateReply], 1u);
+  EXPECT_EQ(counters().refusals[Refusal::kError], 1u) << "a second one";
+  EXPECT_EQ(breaches(counters().refusals), 0u);
 }
 
 // Where there are too few large buffers, Receives of the old size stay, and the peer is not told.
@@ -489,7 +508,6 @@ TEST_F(ClientsProperties, AnswersToRequestsAreToldFromRepliesByWhatTheyAre) {
   EXPECT_TRUE(end->engine->receive_size_requested());
   EXPECT_TRUE(end->ended.empty());
   EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 2u);
-  EXPECT_EQ(counters().stale_replies, 1u);
   peer_side->say(Wire{request, 2, 0, kRespProp, 1, 1, 0, 0});
   EXPECT_FALSE(end->engine->receive_size_requested());
   answer(xid);

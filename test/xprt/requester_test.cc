@@ -90,12 +90,12 @@ TEST_F(RequesterTest, StaleAndForgedRepliesAreIgnored) {
   peer_side->say(plain_reply(second + 1));
   peer_side->say(Wire{first, 1, 4, kError, kErrChunk, 0, 0});
   EXPECT_TRUE(end->ended.empty());
-  EXPECT_EQ(counters().stale_replies, 4u);
+  EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 4u);
   EXPECT_EQ(end->qp.receives.size(), posted);
   peer_side->say(plain_reply(second));
   expect_status(call, CallStatus::kOk);
   peer_side->say(plain_reply(second));
-  EXPECT_EQ(counters().stale_replies, 5u);
+  EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 5u);
 }
 
 // Shows: V1-CREDIT-07, V1-CREDIT-17, V1-CREDIT-21
@@ -124,7 +124,7 @@ TEST_F(RequesterTest, ErrorsEndTheirCall) {
     peer_side->say(error);
     expect_status(call, CallStatus::kChunkError);
   }
-  EXPECT_EQ(counters().trailing_bytes, 1u);
+  EXPECT_EQ(counters().refusals[Refusal::kTrailingBytes], 1u);
   peer_side->say(Wire{word(send_with_room(call), 0), 1, 4, kError, 77});
   expect_status(call, CallStatus::kRemoteError);
   for (uint32_t version : {1u, 2u, 7u}) {
@@ -171,7 +171,8 @@ TEST_F(RequesterTest, MalformedRepliesEndTheirCallOnly) {
                 word(s, 7),  5, word(s, 9), word(s, 10), word(s, 7), 5, word(s, 9),
                 word(s, 10), 0, 0,          x,           1};
   });
-  EXPECT_EQ(counters().malformed_replies, 16u);
+  EXPECT_EQ(breaches(counters().refusals), 15u);
+  EXPECT_EQ(counters().refusals[Refusal::kBadVersion], 1u);
   expect_alive();
 }
 
@@ -266,8 +267,32 @@ TEST_F(RequesterTest, ALateInvalidationByThePeerDisturbsNothing) {
   end->qp.deliver(*end->engine, end->qp.send_completions, 32);
   expect_status(call, CallStatus::kCancelled);
   end->qp.deliver(*end->engine, end->qp.receive_completions, 32);
-  EXPECT_EQ(counters().malformed_replies, 0u);
+  EXPECT_EQ(counters().refusals[Refusal::kLateReply], 1u);
+  EXPECT_EQ(breaches(counters().refusals), 0u);
   expect_alive();
+}
+
+// Our time-out is not the peer's fault; a message that can not be read, or a second answer, is.
+TEST_F(RequesterTest, ALateReplyIsNoBreachAndAMalformedOneIs) {
+  connect();
+  OutgoingCall call;
+  call.deadline_ns = 1000;
+  uint32_t late = word(send(call), 0);
+  end->engine->on_tick(2000);
+  end->run();
+  expect_status(call, CallStatus::kTimeout);
+  peer_side->say(plain_reply(late));
+  EXPECT_EQ(counters().answered_late, 1u);
+  EXPECT_EQ(counters().refusals[Refusal::kLateReply], 1u);
+  EXPECT_EQ(breaches(counters().refusals), 0u);
+  peer_side->say(plain_reply(late));
+  EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 1u);
+  EXPECT_EQ(breaches(counters().refusals), 1u);
+  call.deadline_ns = 0;
+  peer_side->say(Wire{word(send(call), 0), 1, 4, kMsg, 7, 0, 0, 0, 1});
+  expect_status(call, CallStatus::kMalformedReply);
+  EXPECT_EQ(counters().refusals[Refusal::kBadDiscriminator], 1u);
+  EXPECT_EQ(breaches(counters().refusals), 2u);
 }
 
 // Shows: V1-DONE-03, V1-HDR-19
@@ -280,8 +305,8 @@ TEST_F(RequesterTest, DoneAndShortMessagesAreDropped) {
   peer_side->say(Wire{xid, 1, 4, kMsg, 0, 0});
   peer_side->say(Wire{xid, 1, 4, kMsg, 0, 0, 0, xid, 0, 1});  // a call of the peer's
   EXPECT_TRUE(end->ended.empty());
-  EXPECT_EQ(counters().done_ignored, 1u);
-  EXPECT_EQ(counters().refused_short, 2u);
+  EXPECT_EQ(counters().refusals[Refusal::kDone], 1u);
+  EXPECT_EQ(counters().refusals[Refusal::kTooShort], 2u);
   peer_side->say(plain_reply(xid));
   expect_status(call, CallStatus::kOk);
 }

@@ -56,9 +56,9 @@ TEST_F(ResponderTest, ALongCallIsReadAndItsXidChecked) {
     EXPECT_EQ(word(answer, 3), xid == 7 ? kMsg : kError);
   }
   EXPECT_EQ(got, message);
-  EXPECT_EQ(counters().trailing_bytes, 2u);
+  EXPECT_EQ(counters().refusals[Refusal::kTrailingBytes], 2u);
   EXPECT_EQ(end->calls, 1u);
-  EXPECT_EQ(counters().refused_xid, 1u);
+  EXPECT_EQ(counters().refusals[Refusal::kXid], 1u);
 }
 
 // Shows: V1-WL-03, V1-WL-04, V1-WL-05, V1-WL-06, V1-WL-07, V1-WL-19, V1-PAD-10, V1-PAD-11,

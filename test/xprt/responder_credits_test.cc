@@ -27,11 +27,11 @@ TEST_F(ResponderTest, CallsBeyondTheGrantAreServedAndCountedUpToALimit) {
   end->handler = nullptr;
   auto ask = [&] { peer_side->say(Wire{7, 1, 4, kMsg, 0, 0, 0, 7, 0}); };
   ask();
-  EXPECT_EQ(counters().credit_overruns, 0u);
+  EXPECT_EQ(counters().refusals[Refusal::kCreditOverrun], 0u);
   ask();
   ask();
   EXPECT_EQ(end->held.size(), 3u);
-  EXPECT_EQ(counters().credit_overruns, 2u);
+  EXPECT_EQ(counters().refusals[Refusal::kCreditOverrun], 2u);
   EXPECT_FALSE(end->engine->wants_disconnect());
   ask();
   EXPECT_TRUE(end->engine->wants_disconnect());
@@ -265,7 +265,7 @@ TEST_F(ScarceMemory, ACallThatWaitsForTooManyBuffersIsRefused) {
   end->engine->on_tick(5999);
   end->run();
   EXPECT_TRUE(peer_side->take().empty());
-  EXPECT_EQ(counters().refused_buffers, 0u);
+  EXPECT_EQ(counters().refusals[Refusal::kNoBuffers], 0u);
   end->engine->on_tick(6000);
   end->run();
   std::vector<Bytes> sent = peer_side->take();
@@ -275,7 +275,7 @@ TEST_F(ScarceMemory, ACallThatWaitsForTooManyBuffersIsRefused) {
   EXPECT_EQ(word(sent[0], 4), kErrChunk);
   EXPECT_EQ(word(sent[1], 0), 8u);
   EXPECT_EQ(word(sent[1], 3), kMsg);
-  EXPECT_EQ(counters().refused_buffers, 1u);
+  EXPECT_EQ(counters().refusals[Refusal::kNoBuffers], 1u);
 }
 
 // A header beyond the room that each call has takes a buffer; without one the reply waits.
@@ -357,11 +357,11 @@ TEST_F(ScarceMemory, TheWaitsOfOneCallAreApart) {
   hoard.pop_back();
   end->engine->on_tick(500);
   end->engine->on_tick(1001);
-  EXPECT_EQ(counters().refused_buffers, 0u);
+  EXPECT_EQ(counters().refusals[Refusal::kNoBuffers], 0u);
   end->engine->on_tick(1499);
-  EXPECT_EQ(counters().refused_buffers, 0u);
+  EXPECT_EQ(counters().refusals[Refusal::kNoBuffers], 0u);
   end->engine->on_tick(1500);
-  EXPECT_EQ(counters().refused_buffers, 1u);
+  EXPECT_EQ(counters().refusals[Refusal::kNoBuffers], 1u);
 }
 
 // Of Receives that have grown none is posted with a buffer from before, which is too small for it.

@@ -148,7 +148,7 @@ TEST_F(ReadRead, DonesAreWithinTheCredits) {
       call.release();
     }
     EXPECT_EQ(dones(), calls.size());
-    EXPECT_EQ(b->engine->counters().credit_overruns, 0u);
+    EXPECT_EQ(b->engine->counters().refusals[Refusal::kCreditOverrun], 0u);
     EXPECT_GE(b->engine->granted(), 1u);
     EXPECT_EQ(a->engine->in_flight(), 0u);
     finish();
@@ -230,13 +230,13 @@ TEST_F(Exposing, AnItemIsReadableUntilDoneAndNoLonger) {
     done(wrong);
     EXPECT_NE(look(reply), nullptr) << "RDMA_DONE for another XID";
   }
-  EXPECT_EQ(counters().done_ignored, 3u);
+  EXPECT_EQ(counters().refusals[Refusal::kDone], 3u);
   done(7);
   EXPECT_EQ(look(reply), nullptr);
   EXPECT_EQ(released, 1u);
   EXPECT_EQ(end->engine->calls(), 0u);
   done(7);  // once more
-  EXPECT_EQ(counters().done_ignored, 4u);
+  EXPECT_EQ(counters().refusals[Refusal::kDone], 4u);
   EXPECT_EQ(counters().dones, 1u);
   EXPECT_TRUE(end->qp.keys.empty());
 }
@@ -516,7 +516,7 @@ TEST_F(Reading, ASecondReplyForWhatIsBeingReadChangesNothing) {
   end->run();
   ASSERT_EQ(end->ended.size(), 1u);
   EXPECT_EQ(call.status, CallStatus::kOk);
-  EXPECT_EQ(counters().stale_replies, 1u);
+  EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 1u);
   EXPECT_EQ(counters().dones, 1u);
 }
 

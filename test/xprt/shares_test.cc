@@ -182,7 +182,7 @@ TEST_F(Pressure, WhoSendsNoDataLosesItsConnectionInsteadOfTheWaiterItsCall) {
   waiter.tick_until(1040 * kMs);
   waiter.answer_read();
   EXPECT_EQ(waiter.end.calls, 1u);
-  EXPECT_EQ(waiter.counters().refused_buffers, 0u);
+  EXPECT_EQ(waiter.counters().refusals[Refusal::kNoBuffers], 0u);
 }
 
 // The time counts from the last data, not from when others came.
@@ -273,7 +273,7 @@ TEST_F(Pressure, NobodyIsInItsOwnWay) {
     alone.call(xid);
   alone.tick_until(5'000 * kMs);
   EXPECT_FALSE(alone.ended());
-  EXPECT_EQ(alone.counters().refused_buffers, 0u) << "for its share a call waits";
+  EXPECT_EQ(alone.counters().refusals[Refusal::kNoBuffers], 0u) << "for its share a call waits";
   // Another connection of the same peer is.
   Peer& sister = peer(*alice);
   sister.call(1);

@@ -48,7 +48,7 @@ TEST_F(Tolerance, DonesTakeNoCreditForLonger) {
   for (uint32_t i = 0; i != 1000; ++i)
     peer->say(Wire{i, 1, 8, kDone});
   EXPECT_EQ(end->qp.receives.size(), posted);
-  EXPECT_EQ(end->engine->counters().done_ignored, 1000u);
+  EXPECT_EQ(end->engine->counters().refusals[Refusal::kDone], 1000u);
   EXPECT_TRUE(peer->take().empty());
   for (uint32_t i = 0; i != 20; ++i) {
     peer->say(Wire{i, 1, 8, kDone});
@@ -64,7 +64,7 @@ TEST_F(Tolerance, DonesTakeNoCreditForLonger) {
 TEST_F(Tolerance, AnErrorEndsACallOfOursOrNone) {
   connect(Role::kResponder);
   peer->say(Wire{9, 1, 8, kError, 2});
-  EXPECT_EQ(end->engine->counters().error_ignored, 1u);
+  EXPECT_EQ(end->engine->counters().refusals[Refusal::kError], 1u);
   EXPECT_TRUE(peer->take().empty());
   end->disconnect();
 
@@ -74,7 +74,7 @@ TEST_F(Tolerance, AnErrorEndsACallOfOursOrNone) {
   uint32_t xid = word(peer->take().at(0), 0);
   peer->say(Wire{xid + 1, 1, 8, kError, 2});
   EXPECT_TRUE(end->ended.empty());
-  EXPECT_EQ(end->engine->counters().stale_replies, 1u);
+  EXPECT_EQ(end->engine->counters().refusals[Refusal::kUnknownXid], 1u);
   peer->say(Wire{xid, 1, 8, kError, 2});
   ASSERT_EQ(end->ended.size(), 1u);
   EXPECT_EQ(call.status, CallStatus::kChunkError);

@@ -206,7 +206,9 @@ TEST_F(Version2Responder, LimitsAreTold) {
   for (uint32_t k = 0; k < 17; ++k)
     reply.add({9, 4, 0, 0});
   expect_error(reply.add({55, 0}), {6, 16});
-  EXPECT_EQ(counters().refused_limits, 4u);
+  EXPECT_EQ(counters().refusals[Refusal::kTooManyReadChunks], 1u);
+  EXPECT_EQ(counters().refusals[Refusal::kTooManyWriteChunks], 1u);
+  EXPECT_EQ(counters().refusals[Refusal::kTooManySegments], 2u);
   expect_served();
 }
 
@@ -234,7 +236,7 @@ TEST_F(Version2Responder, MissingRoomIsToldInBytes) {
   ASSERT_EQ(answer.size(), 24u);
   EXPECT_EQ(word(answer, 4), 8u);
   EXPECT_EQ(word(answer, 5), 10008u);
-  EXPECT_EQ(counters().refused_reply_room, 2u);
+  EXPECT_EQ(counters().refusals[Refusal::kNoReplyRoom], 2u);
 }
 
 // Shows: V2D4-OPT-02, V2D4-OPT-03, V2D4-POP-03, V2D0-OPT-02, V2D0-OPT-03

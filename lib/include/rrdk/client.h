@@ -230,7 +230,7 @@ struct ClientStats {
   uint64_t lends_expired = 0;  ///< of these: were not answered within lend_ms
   uint64_t long_calls = 0, long_replies = 0;
   uint64_t credit_waits = 0;       ///< calls that had to wait for the peer's grant
-  uint64_t protocol_breaches = 0;  ///< messages of the peer that were refused or unmatched
+  uint64_t protocol_breaches = 0;  ///< by the server, of the transport: breaches(refusals)
   uint32_t granted = 0;            ///< the peer's last grant; 0 while there is no connection
   uint32_t in_flight = 0;          ///< waiting for a connection included
   uint64_t reconnects = 0;         ///< connections established after the first

@@ -74,7 +74,7 @@ enum class Refusal : uint8_t {
 
   // Replies, at a client.
   kUnknownXid,          ///< ignored: answers no call that waits
-  kLateReply,           ///< ignored: answers a call that was given up on
+  kLateReply,           ///< ignored: answers a call, or another request, that was given up on
   kBackwardCall,        ///< a call, which nobody here serves: ignored, in draft-04 refused
   kBackwardChunks,      ///< refused: a call with chunks, to a client that takes none
   kForeignKey,          ///< ended: invalidates a key that is not of the call that it answers
@@ -117,6 +117,23 @@ struct Refusals {
     return *this;
   }
 };
+
+/**
+ * How often the peer broke the protocol of the transport: by messages that can not be read, that
+ * answer nothing, or that contradict the call, the credits or the properties that they belong to.
+ * A client's mistakes in using it are among them: no room for the reply (kNoReplyRoom), or chunks
+ * where the binding has nothing to move (kBindingChunks).
+ *
+ * A peer that keeps to the protocol causes none. So much is refused or ignored and does not count:
+ *
+ * - what our own time-outs cause, as with kLateReply: the peer may only be slow;
+ * - what we lack, or do not take: buffers, services, versions, types of RDMA_OPTIONAL, properties,
+ *   chunks beyond our limits. The peer hears of that from our answers;
+ * - what is wrong in the RPC message alone, which the transport only carries;
+ * - what receivers are to put up with, such as kDone;
+ * - work that failed, but for kMessageTooLong: the peer may have withdrawn memory, or be gone.
+ */
+uint64_t breaches(const Refusals& refusals) noexcept;
 
 /** Every reason, in order. */
 constexpr std::array<Refusal, kRefusals> all_refusals() noexcept {

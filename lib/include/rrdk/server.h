@@ -256,7 +256,7 @@ struct ServerStats {
   uint64_t connections = 0;        ///< now
   uint64_t calls = 0, replies = 0, rejected = 0;
   uint64_t transport_errors = 0;   ///< RDMA_ERROR answers
-  uint64_t protocol_breaches = 0;  ///< messages refused, all reasons
+  uint64_t protocol_breaches = 0;  ///< by clients, of the transport: breaches(refusals)
   uint64_t bytes_read = 0, bytes_written = 0;
   uint64_t calls_not_run = 0;  ///< messages that came while the server drained
   ReplayStats replay;

@@ -199,7 +199,6 @@ void Responder::check_dones(uint64_t now_ns) noexcept {
 
 // The peer has said that it serves no RDMA Reads (RFC 5666 section 6.2).
 void Responder::refuse_reads(Incoming& call) noexcept {
-  ++link_.counters.refused_header;
   link_.refused(Refusal::kReadsForbidden);
   answer_error(call, proto::ErrorCode::kBadHeader);
 }

@@ -215,7 +215,6 @@ CallStatus Requester::end_option(State& call, const proto::Header& header,
   } else {
     status = read_option(call, header, message, decoded.header_length);
   }
-  link_.counters.malformed_replies += status == CallStatus::kMalformedReply;
   return status;
 }
 
@@ -224,7 +223,6 @@ CallStatus Requester::end_option(State& call, const proto::Header& header,
 
 void Responder::refuse_option(Incoming& call, const OptionType& type, Why why, Refusal reason,
                               ErrorCode code) noexcept {
-  ++link_.counters.refused_header;
   link_.refused(reason);
   tell(link_, type, why);
   answer_error(call, code);

@@ -215,10 +215,8 @@ void Properties::on_message(const proto::Header& header,
       refuse(header, ErrorCode::kBadOption);
     return;
   }
-  if (right && body.length != message.size()) {
-    ++link_.counters.trailing_bytes;
+  if (right && body.length != message.size())
     link_.refused(Refusal::kTrailingBytes);
-  }
   bool is_ours = (request_waits_ || request_late_) && header.xid == request_xid_;
   if (is_answer && !is_ours) {
     link_.refused(Refusal::kUnknownXid);
@@ -369,7 +367,7 @@ void Properties::on_resprop(const proto::Header&, const PropertyChange& change,
   if (!refused)
     now = other ? *change.receive_size : wanted_;
   if (request_late_)
-    link_.refused(Refusal::kUnknownXid);
+    link_.refused(Refusal::kLateReply);
   if (now < peer_.receive_size || (now > peer_.receive_size && !request_late_))
     set_peer_size(now);
   end_request(refused);
@@ -391,6 +389,11 @@ void Properties::give_up_on_peer() noexcept {
 }
 
 bool Properties::on_error(const proto::Header& header) noexcept {
+  if (request_late_ && header.xid == request_xid_) {
+    link_.refused(Refusal::kLateReply);
+    request_late_ = false;
+    return true;
+  }
   bool to_request = request_waits_ && header.xid == request_xid_;
   bool to_announcement = announcement_xid_ != 0 && header.xid == announcement_xid_;
   if (!to_request && !to_announcement)
