@@ -27,7 +27,7 @@ PUBLIC = {
     "memory": "mem",
     "xdr": "xdr",
     "rpc": "rpc", "call_status": "rpc",
-    "rpcbind": "rpcbind",
+    "rpcbind": "rpcbind", "tcp_call": "rpcbind",
     "version": "proto",
     "binding": "ulb",
     "receive_sizes": "xprt", "refusals": "xprt", "rfc5666": "xprt", "extensions": "xprt",

@@ -4,8 +4,9 @@
 
 #include <span>
 #include <utility>
+#include <vector>
 
-#include "nfs3_tcp_call.h"
+#include "rrdk/tcp_call.h"
 
 namespace rrdk::nfs3 {
 namespace {
@@ -30,11 +31,16 @@ Fragment fragment_of(const std::vector<std::byte>& bytes) {
 uint16_t find_port(const MountTarget& target) {
   if (target.port != 0)
     return target.port;
-  std::vector<std::byte> args;
+  TcpArguments args;
   for (uint32_t word : {mount::kProgram, mount::kVersion, uint32_t{IPPROTO_TCP}, 0u})
-    put_u32(args, word);
-  auto results = call_over_tcp({target.host, kRpcbindPort, kRpcbind, kRpcbindVersion, kGetPort,
-                                std::move(args), target.timeout_ms});
+    args.put_u32(word);
+  auto results = call_over_tcp({.host = target.host,
+                                .port = kRpcbindPort,
+                                .program = kRpcbind,
+                                .version = kRpcbindVersion,
+                                .procedure = kGetPort,
+                                .args = std::move(args),
+                                .timeout_ms = target.timeout_ms});
   if (!results)
     return kUsualPort;
   Fragment fragment = fragment_of(*results);
@@ -45,10 +51,15 @@ uint16_t find_port(const MountTarget& target) {
 }
 
 Result<std::vector<std::byte>> call(const MountTarget& target, uint16_t port, uint32_t procedure) {
-  std::vector<std::byte> args;
-  put_string(args, target.path);
-  return call_over_tcp({target.host, port, mount::kProgram, mount::kVersion, procedure,
-                        std::move(args), target.timeout_ms});
+  TcpArguments args;
+  args.put_string(target.path);
+  return call_over_tcp({.host = target.host,
+                        .port = port,
+                        .program = mount::kProgram,
+                        .version = mount::kVersion,
+                        .procedure = procedure,
+                        .args = std::move(args),
+                        .timeout_ms = target.timeout_ms});
 }
 
 Errc code_of(Status status) {
@@ -61,10 +72,11 @@ Errc code_of(Status status) {
 
 Result<FileHandle> mount_export(const MountTarget& target) {
   uint16_t port = find_port(target);
-  std::string where = "MOUNT of '" + target.path + "' at " + target.host;
+  std::string what = "MOUNT of '" + target.path + "'";
   Result<std::vector<std::byte>> results = call(target, port, mount::kMnt);
   if (!results)
-    return fail(results.error().code, where + ": " + results.error().message);
+    return fail(results.error().code, what + ": " + results.error().message);
+  std::string where = what + " at " + target.host + " port " + std::to_string(port);
   Fragment fragment = fragment_of(*results);
   Decoder decoder = decoder_of(fragment);
   // mountstat3 has nfsstat3's numbers, with names of its own.

@@ -16,9 +16,9 @@ struct MountTarget {
   uint32_t timeout_ms = 5000;  // for each exchange
 };
 
-// The export's root handle. Errors name host, port and reason: kNotFound (no such host, no such
-// export), kRefused (nobody listens), kPermission (not exported to us), kTimeout, kNotAPeer (what
-// came is no answer of a MOUNT service), kSystem.
+// The export's root handle. Errors name host, port and reason: those of call_over_tcp(), and
+// kNotFound (no such export), kPermission (not exported to us), kNotAPeer (what came is no answer
+// of a MOUNT service), kSystem.
 Result<FileHandle> mount_export(const MountTarget& target);
 
 // Tells the server that the export is not used any more. Servers only keep a list, so that what

@@ -13,19 +13,32 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/system_message.h"
+#include "rpc/words.h"
 
 namespace rrdk::rpcbind {
 
 namespace {
 
-// A host's whole list is far below this.
-constexpr size_t kLongestReply = 1u << 20;
-constexpr uint32_t kProgram = 100000;  // RFC 1833
 // Where an rpcbind listens for programs of its host. Not the abstract name that some have besides:
 // any user could bind that.
 constexpr std::string_view kSocketPath = "/run/rpcbind.sock";
 // Bits of a record mark (RFC 5531 section 11).
 constexpr uint32_t kLastFragment = 1u << 31;
+constexpr auto kAuthNone = rpc::words(AuthFlavor::kNone, 0);
+
+Errc code_of(int error) {
+  switch (error) {
+    case ECONNREFUSED:
+      return Errc::kRefused;
+    case ETIMEDOUT:
+      return Errc::kTimeout;
+    case ECONNRESET:
+    case EPIPE:
+      return Errc::kConnectionLost;
+    default:
+      return Errc::kSystem;
+  }
+}
 
 // Until the socket is ready. kTimeout: it was not.
 Result<void> wait_for(int socket, short events, uint64_t deadline_ns) {
@@ -44,29 +57,50 @@ Result<void> wait_for(int socket, short events, uint64_t deadline_ns) {
   }
 }
 
-Result<base::Fd> connect_to(const addrinfo& address, uint64_t deadline_ns) {
-  base::Fd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<base::Fd> make_socket(int family) {
+  base::Fd socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket)
     return fail(Errc::kSystem, "socket: " + base::system_message(errno));
-  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0)
+  return socket;
+}
+
+Result<base::Fd> connect_to(const addrinfo& address, uint64_t deadline_ns) {
+  Result<base::Fd> socket = make_socket(address.ai_family);
+  if (!socket || ::connect(socket->get(), address.ai_addr, address.ai_addrlen) == 0)
     return socket;
   int error = errno;
   if (error == EINPROGRESS) {
-    if (Result<void> ready = wait_for(socket.get(), POLLOUT, deadline_ns); !ready)
+    if (Result<void> ready = wait_for(socket->get(), POLLOUT, deadline_ns); !ready)
       return tl::unexpected(ready.error());
     socklen_t length = sizeof(error);
-    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    ::getsockopt(socket->get(), SOL_SOCKET, SO_ERROR, &error, &length);
   }
   if (error == 0)
     return socket;
-  return fail(error == ECONNREFUSED ? Errc::kRefused : Errc::kConnectionLost,
-              base::system_message(error));
+  return fail(code_of(error), base::system_message(error));
+}
+
+// In one piece: what is sent in several may wait for the peer's acknowledgements.
+std::vector<std::byte> make_record(uint32_t xid, const rpc::CallTarget& target,
+                                   std::span<const std::byte> credential,
+                                   const TcpArguments& args) {
+  std::vector<std::byte> record(4);
+  const auto header = rpc::words(xid, MsgType::kCall, rpc::kRpcVersion, target.program,
+                                 target.version, target.procedure);
+  const std::span<const std::byte> none = kAuthNone;
+  for (std::span<const std::byte> part :
+       {std::span<const std::byte>(header), credential.empty() ? none : credential, none,
+        args.bytes()})
+    record.insert(record.end(), part.begin(), part.end());
+  xdr::store_u32(record.data(), kLastFragment | static_cast<uint32_t>(record.size() - 4));
+  return record;
 }
 
 }  // namespace
 
-Result<Caller> Caller::connect(const std::string& host, uint16_t port, uint64_t deadline_ns) {
-  std::string peer = "rpcbind at " + host + " port " + std::to_string(port);
+Result<Caller> Caller::connect(const std::string& what, const std::string& host, uint16_t port,
+                               const Terms& terms) {
+  std::string peer = what + " at " + host + " port " + std::to_string(port);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
@@ -77,28 +111,35 @@ Result<Caller> Caller::connect(const std::string& host, uint16_t port, uint64_t 
   std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
   Error last;
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    Result<base::Fd> socket = connect_to(*each, deadline_ns);
+    Result<base::Fd> socket = connect_to(*each, terms.deadline_ns);
     if (socket)
-      return Caller(std::move(*socket), each->ai_family, peer, deadline_ns);
+      return Caller(std::move(*socket), each->ai_family, peer, terms);
     last = {socket.error().code, peer + ": " + socket.error().message};
   }
   return tl::unexpected(last);
 }
 
-Result<Caller> Caller::connect_local(uint64_t deadline_ns) {
-  base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<Caller> Caller::connect_local(const Terms& terms) {
+  Result<base::Fd> socket = make_socket(AF_UNIX);
+  if (!socket)
+    return tl::unexpected(socket.error());
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, kSocketPath.data(), kSocketPath.size());
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+  if (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
     return fail(Errc::kNotFound, "no rpcbind answers on this host at " + std::string(kSocketPath) +
                                      " (" + base::system_message(errno) +
                                      "): start it, or do without");
-  return Caller(std::move(socket), AF_UNIX, "rpcbind of this host", deadline_ns);
+  return Caller(std::move(*socket), AF_UNIX, "rpcbind of this host", terms);
+}
+
+tl::unexpected<Error> Caller::system_failure() const {
+  const int error = errno;
+  return fail(code_of(error), peer_ + ": " + base::system_message(error));
 }
 
 Result<void> Caller::wait(short events) {
-  Result<void> ready = wait_for(socket_.get(), events, deadline_ns_);
+  Result<void> ready = wait_for(socket_.get(), events, terms_.deadline_ns);
   if (!ready)
     return fail(ready.error().code, peer_ + ": " + ready.error().message);
   return {};
@@ -110,7 +151,7 @@ Result<void> Caller::send(std::span<const std::byte> bytes) {
     if (sent >= 0)
       bytes = bytes.subspan(static_cast<size_t>(sent));
     else if (errno != EAGAIN && errno != EINTR)
-      return fail(Errc::kConnectionLost, peer_ + ": " + base::system_message(errno));
+      return system_failure();
     else if (Result<void> ready = wait(POLLOUT); !ready)
       return ready;
   }
@@ -128,7 +169,7 @@ Result<void> Caller::receive(std::span<std::byte> bytes) {
     else if (got == 0)
       return fail(Errc::kConnectionLost, peer_ + ": it closed the connection without an answer");
     else if (errno != EAGAIN && errno != EINTR)
-      return fail(Errc::kConnectionLost, peer_ + ": " + base::system_message(errno));
+      return system_failure();
   }
   return {};
 }
@@ -141,8 +182,8 @@ Result<std::vector<std::byte>> Caller::receive_record() {
       return tl::unexpected(got.error());
     word = xdr::load_u32(mark.data());
     size_t length = word & ~kLastFragment;
-    if (length > kLongestReply - record.size())
-      return tl::unexpected(not_rpcbind());
+    if (length > terms_.longest_reply - record.size())
+      return tl::unexpected(not_a_peer("its answer is longer than any that is expected"));
     record.resize(record.size() + length);
     if (Result<void> got = receive(std::span(record).last(length)); !got)
       return tl::unexpected(got.error());
@@ -150,19 +191,10 @@ Result<std::vector<std::byte>> Caller::receive_record() {
   return record;
 }
 
-Result<Reply> Caller::call(uint32_t version, Procedure procedure, const Arguments& arguments) {
+Result<Reply> Caller::call(const rpc::CallTarget& target, const TcpArguments& args) {
   uint32_t xid = base::Random().next();
-  Arguments call;  // RFC 5531 section 9; AUTH_NONE twice
-  for (uint32_t word :
-       {xid, 0u, 2u, kProgram, version, static_cast<uint32_t>(procedure), 0u, 0u, 0u, 0u})
-    call.put_u32(word);
-  auto length = static_cast<uint32_t>(call.bytes().size() + arguments.bytes().size());
-  Arguments mark;
-  mark.put_u32(kLastFragment | length);
-  for (std::span<const std::byte> part : {mark.bytes(), call.bytes(), arguments.bytes()}) {
-    if (Result<void> sent = send(part); !sent)
-      return tl::unexpected(sent.error());
-  }
+  if (auto sent = send(make_record(xid, target, terms_.credential.bytes(), args)); !sent)
+    return tl::unexpected(sent.error());
   Result<std::vector<std::byte>> record = receive_record();
   if (!record)
     return tl::unexpected(record.error());
@@ -172,24 +204,12 @@ Result<Reply> Caller::call(uint32_t version, Procedure procedure, const Argument
       std::make_unique<Fragment>(reply.message.data(), static_cast<uint32_t>(reply.message.size()));
   reply.results = Decoder(std::span(reply.whole.get(), 1));
   if (!rpc::decode_reply(reply.results, reply.header) || reply.header.xid != xid)
-    return tl::unexpected(not_rpcbind());
+    return tl::unexpected(not_a_peer("what answers sends no RPC reply"));
   return reply;
 }
 
-Error Caller::not_rpcbind() const {
-  return {Errc::kNotAPeer, peer_ + ": what answers does not speak the rpcbind protocol"};
-}
-
-void Arguments::put_u32(uint32_t value) {
-  bytes_.resize(bytes_.size() + sizeof(value));
-  xdr::store_u32(&bytes_[bytes_.size() - sizeof(value)], value);
-}
-
-void Arguments::put_string(std::string_view text) {
-  put_u32(static_cast<uint32_t>(text.size()));
-  auto bytes = std::as_bytes(std::span(text));
-  bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  bytes_.resize((bytes_.size() + 3) / 4 * 4);
+Error Caller::not_a_peer(std::string_view why) const {
+  return {Errc::kNotAPeer, peer_ + ": " + std::string(why)};
 }
 
 }  // namespace rrdk::rpcbind

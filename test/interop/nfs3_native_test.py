@@ -114,6 +114,14 @@ class Refused(Nfs3):
         self.assert_fails_with_one_line(run, "MOUNT of '/elsewhere'", "NFS3ERR_NOENT")
         self.stop_nfs_server(server)
 
+    def test_nobody_mounts(self):
+        server, client = self.start_nfs_server(self.uri)
+        client[client.index("--nfs-mount") + 1] = 1
+        run = self.run_testrpc(*client)
+        self.assert_fails_with_one_line(run, "MOUNT of '/': program 100005 at ",
+                                        " port 1: Connection refused")
+        self.stop_nfs_server(server)
+
     def test_other_programs(self):
         server, client = self.start_nfs_server(self.uri)
         run = self.run_testrpc(*client[:2], "--engine", "null", "--count", 10)

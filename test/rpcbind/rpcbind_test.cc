@@ -1,16 +1,19 @@
-// Lookups in an rpcbind that says what the test wants, and what it makes of an address.
+// Lookups in an rpcbind that says what the test wants, what it makes of an address, and calls over
+// TCP to such a server.
 #include "rrdk/rpcbind.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <functional>
 #include <thread>
 #include <vector>
 
 #include "base/fd.h"
+#include "rrdk/tcp_call.h"
 #include "rrdk/xdr.h"
 
 namespace rrdk {
@@ -274,6 +277,87 @@ TEST(Lookup, EndsInTime) {
     });
     EXPECT_EQ(error_of(look_up(directory, 50)), Errc::kTimeout) << drips;
   }
+}
+
+Result<std::vector<std::byte>> call(const Directory& server, uint32_t timeout_ms = 20'000,
+                                    uint32_t longest_reply = 1024) {
+  TcpArguments args;
+  args.put_u32(7);
+  args.put_string("/data");
+  return call_over_tcp({.host = "127.0.0.1",
+                        .port = server.port,
+                        .program = 100005,
+                        .version = 3,
+                        .procedure = 1,
+                        .args = args,
+                        .timeout_ms = timeout_ms,
+                        .longest_reply = longest_reply});
+}
+
+TEST(TcpCall, CallsAsThisUserAndReturnsTheResults) {
+  Words heard;
+  Directory server([&](Directory& d) {
+    heard = d.hear();
+    d.answer(heard.at(0), {5, 6});
+  });
+  auto results = call(server);
+  ASSERT_TRUE(results) << results.error().message;
+  ASSERT_EQ(results->size(), 8u);
+  EXPECT_EQ(xdr::load_u32(results->data()), 5u);
+  EXPECT_EQ(xdr::load_u32(results->data() + 4), 6u);
+  EXPECT_EQ(Words(heard.begin() + 1, heard.begin() + 7), (Words{0, 2, 100005, 3, 1, 1}));
+  const size_t name_words = (heard.at(9) + 3) / 4;  // of AUTH_SYS's machine
+  EXPECT_EQ(heard.at(7), 20 + 4 * name_words);
+  EXPECT_EQ(Words(heard.begin() + 10 + name_words, heard.end()),
+            (Words{geteuid(), getegid(), 0, 0, 0, 7, 5, 0x2f646174, 0x61000000}));
+}
+
+TEST(TcpCall, SaysWhereAndWhy) {
+  struct Case {
+    Words reply;  // behind the XID
+    Errc error;
+    const char* why;
+  };
+  for (const Case& c : {Case{{1, 0, 0, 0, 1}, Errc::kUnsupported, "program unavailable"},
+                        Case{{1, 0, 0, 0, 2, 1, 2}, Errc::kUnsupported, "program version mismatch"},
+                        Case{{1, 0, 0, 0, 3}, Errc::kUnsupported, "procedure unavailable"},
+                        Case{{1, 0, 0, 0, 5}, Errc::kRefused, "system error"},
+                        Case{{1, 1, 1, 5}, Errc::kPermission, "authentication"},
+                        Case{{1, 0, 0, 0, 6}, Errc::kNotAPeer, "no RPC reply"},
+                        Case{{0, 0, 0, 0, 0}, Errc::kNotAPeer, "no RPC reply"}}) {
+    Directory server([&](Directory& d) {
+      const Words reply = Words{d.hear().at(0)} + c.reply;
+      d.say(Words{kLast | static_cast<uint32_t>(4 * reply.size())} + reply);
+    });
+    auto results = call(server);
+    ASSERT_FALSE(results) << c.why;
+    EXPECT_EQ(results.error().code, c.error) << results.error().message;
+    const std::string where =
+        "program 100005 at 127.0.0.1 port " + std::to_string(server.port) + ": ";
+    EXPECT_EQ(results.error().message.find(where), 0u) << results.error().message;
+    EXPECT_NE(results.error().message.find(c.why), std::string::npos) << results.error().message;
+  }
+}
+
+TEST(TcpCall, TakesNoMoreThanWasAgreed) {
+  for (uint32_t longest : {28u, 32u}) {
+    Directory server([](Directory& d) { d.answer(d.hear().at(0), {1, 2}); });
+    EXPECT_EQ(call(server, 20'000, longest).has_value(), longest == 32) << longest;
+  }
+}
+
+TEST(TcpCall, EndsInTime) {
+  Directory silent([](Directory& d) {
+    d.hear();
+    d.hear();
+  });
+  auto results = call(silent, 50);
+  ASSERT_FALSE(results);
+  EXPECT_EQ(results.error().code, Errc::kTimeout);
+  Directory closing([](Directory& d) { d.hear(); });
+  results = call(closing);
+  ASSERT_FALSE(results);
+  EXPECT_EQ(results.error().code, Errc::kConnectionLost);
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+/**
+ * One RPC over TCP (RFC 5531 sections 9 and 11): for what precedes the data path, as the MOUNT
+ * protocol precedes NFS (RFC 1813 appendix I).
+ *
+ *   rrdk::TcpArguments args;
+ *   args.put_string("/export");
+ *   auto results = rrdk::call_over_tcp({.host = "10.0.0.1", .port = 20048, .program = 100005,
+ *                                       .version = 3, .procedure = 1, .args = args});
+ *   if (!results) complain(results.error().message);  // names program, host, port and reason
+ *
+ * Blocks, for set-up only; never call it from a handler or callback. Any thread.
+ */
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rrdk/error.h"
+
+namespace rrdk {
+
+/** Arguments in XDR, of words and strings. */
+class TcpArguments {
+ public:
+  void put_u32(uint32_t value);
+  void put_string(std::string_view text);
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+struct TcpCall {
+  std::string host;  ///< name or numeric address of the server; a name's addresses in turn
+  uint16_t port = 0;
+  uint32_t program = 0;
+  uint32_t version = 0;
+  uint32_t procedure = 0;
+  TcpArguments args;
+  uint32_t timeout_ms = 5000;         ///< for the whole call, but not for resolving a name
+  uint32_t longest_reply = 64 << 10;  ///< bytes; what is longer is not taken
+};
+
+/**
+ * Connects, calls with AUTH_SYS as this process's user, and closes. Returns the results' XDR.
+ *
+ * Errors: kNotFound (no such host), kRefused (nothing listens there, or the server says that it
+ * failed), kUnsupported (no such program, version or procedure there), kPermission (the credential
+ * is refused), kTimeout, kConnectionLost, kNotAPeer (what answers is no RPC reply, or too long),
+ * kSystem.
+ */
+[[nodiscard]] Result<std::vector<std::byte>> call_over_tcp(const TcpCall& call);
+
+}  // namespace rrdk
