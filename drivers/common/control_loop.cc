@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
-#include <string>
 #include <utility>
+
+#include "base/system_message.h"
 
 namespace rrdk::drivers {
 
@@ -20,16 +20,12 @@ namespace {
 // taken.
 constexpr size_t kMostPending = 1024;
 
-tl::unexpected<Error> system_error(const char* call) {
-  return fail(Errc::kSystem, std::string(call) + ": " + std::strerror(errno));
-}
-
 Result<void> control(int epoll, int operation, int fd, uint32_t interest, uint64_t id) {
   epoll_event event{};
   event.events = interest;
   event.data.u64 = id;
   if (::epoll_ctl(epoll, operation, fd, &event) != 0)
-    return system_error("epoll_ctl");
+    return base::system_failure("epoll_ctl");
   return {};
 }
 
@@ -43,13 +39,13 @@ void drain(int fd) {
 Result<void> ControlLoop::start() {
   epoll_ = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_)
-    return system_error("epoll_create1");
+    return base::system_failure("epoll_create1");
   timer_ = base::Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer_)
-    return system_error("timerfd_create");
+    return base::system_failure("timerfd_create");
   nudges_ = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!nudges_)
-    return system_error("eventfd");
+    return base::system_failure("eventfd");
   return control(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), EPOLLIN, kTimerId).and_then([&] {
     return control(epoll_.get(), EPOLL_CTL_ADD, nudges_.get(), EPOLLIN, kNudgeId);
   });
@@ -175,6 +171,26 @@ std::unique_ptr<Endpoint> ControlLoop::release(Endpoint& endpoint) {
   std::unique_ptr<Endpoint> released = std::move(*it);
   adopted_.erase(it);
   return released;
+}
+
+bool Acceptor::out_of_resources() {
+  return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+}
+
+void Acceptor::pause() {
+  constexpr std::chrono::milliseconds kPause{100};
+  paused_ = true;
+  resume_ = Clock::now() + kPause;
+  loop_.change(owner_, listening_, 0);
+  loop_.set_ticking(owner_, true);
+}
+
+void Acceptor::on_tick(Clock::time_point now) {
+  if (now < resume_)
+    return;
+  paused_ = false;
+  loop_.change(owner_, listening_, EPOLLIN);
+  loop_.set_ticking(owner_, false);
 }
 
 }  // namespace rrdk::drivers

@@ -2,6 +2,8 @@
 // that wait for poll_events(). Run by whoever polls events; all of it under one lock.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -9,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
@@ -90,18 +93,42 @@ class ControlLoop {
   static constexpr uint64_t kFirstId = 2;
 };
 
-// A device whose control path is a ControlLoop. Who derives from it calls control().clear() first
-// in its destructor: what is left in the loop refers to members that end before the loop does.
-class ControlledDevice : public fabric::Device {
+// Takes connections from a listening socket, a few at a time. When the system has nothing left for
+// another one it asks for room, and where there is none to make it pauses: the epoll set would
+// report the socket again and again, and a whole core would do nothing else.
+class Acceptor {
  public:
-  std::vector<fabric::Event> poll_events(uint32_t most) final { return control_.poll_events(most); }
-  int event_fd() const final { return control_.event_fd(); }
+  // `owner` is watched with `listening`, and passes its ticks on.
+  Acceptor(ControlLoop& loop, Endpoint& owner, int listening)
+      : loop_(loop), owner_(owner), listening_(listening) {}
 
-  // For what is made by the device.
-  ControlLoop& control() { return control_; }
+  // Calls take(base::Fd) for each connection that waits, and make_room() when there is none left
+  // for it: true if something was closed.
+  template <typename Take, typename MakeRoom>
+  void accept(Take take, MakeRoom make_room) {
+    constexpr int kAtOnce = 16;  // the epoll set reports the rest again
+    for (int i = 0; i < kAtOnce && !paused_; ++i) {
+      base::Fd socket(::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (socket)
+        take(std::move(socket));
+      else if (!out_of_resources())
+        return;
+      else if (!make_room())
+        return pause();
+    }
+  }
+  // For a while nothing is accepted; connections wait in the backlog.
+  void pause();
+  void on_tick(Clock::time_point now);
 
  private:
-  ControlLoop control_;
+  static bool out_of_resources();  // by errno
+
+  ControlLoop& loop_;
+  Endpoint& owner_;
+  const int listening_;
+  bool paused_ = false;
+  Clock::time_point resume_{};
 };
 
 }  // namespace rrdk::drivers

@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 
 #include <array>
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string_view>
@@ -99,6 +101,32 @@ std::string to_text(const Endpoint4Or6& endpoint) {
     return host;
   const bool is_v6 = host.find(':') != std::string::npos;
   return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(ntohs(port));
+}
+
+Errc code_of(int error) noexcept {
+  switch (std::abs(error)) {
+    case ECONNREFUSED:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EADDRNOTAVAIL:
+    case ENODEV:
+    case ENOENT:
+      return Errc::kNotFound;
+    case ETIMEDOUT:
+      return Errc::kTimeout;
+    case EACCES:
+    case EPERM:
+      return Errc::kPermission;
+    case ENOMEM:
+      return Errc::kNoMemory;
+    case EADDRINUSE:
+      return Errc::kAddressInUse;
+    case ECONNRESET:
+    case EPIPE:
+      return Errc::kConnectionLost;
+    default:
+      return Errc::kSystem;
+  }
 }
 
 }  // namespace rrdk::drivers

@@ -35,4 +35,8 @@ fabric::Identity identity_of(const Endpoint4Or6& endpoint);
 // The same of its /64 where that belongs to one site: a host takes any address of it that it likes.
 fabric::Identity group_of(const Endpoint4Or6& endpoint);
 
+// Why an attempt to connect failed: an errno, of either sign, as sockets and connection managers
+// give it.
+Errc code_of(int error) noexcept;
+
 }  // namespace rrdk::drivers

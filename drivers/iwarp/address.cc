@@ -6,7 +6,9 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <thread>
 
+#include "base/signals.h"
 #include "base/uri.h"
 
 namespace rrdk::iwarp {
@@ -74,6 +76,16 @@ Result<std::vector<Endpoint4Or6>> look_up(const Address& address, Lookup how) {
     place.length = at->ai_addrlen;
   }
   return places;
+}
+
+std::shared_ptr<NameLookup> NameLookup::start(const Address& address) {
+  auto lookup = std::make_shared<NameLookup>();
+  base::SignalsBlocked blocked;
+  std::thread([lookup, address] {
+    lookup->result_ = look_up(address, Lookup::kNames);
+    lookup->done_.store(true, std::memory_order_release);
+  }).detach();
+  return lookup;
 }
 
 Endpoint4Or6 local_end(int socket) {

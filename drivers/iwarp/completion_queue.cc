@@ -5,34 +5,25 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <string>
 
+#include "base/system_message.h"
 #include "drivers/iwarp/queue_pair.h"
 
 namespace rrdk::iwarp {
-
-namespace {
-
-tl::unexpected<Error> system_error(const char* call) {
-  return fail(Errc::kSystem, std::string(call) + ": " + std::strerror(errno));
-}
-
-}  // namespace
 
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
   std::unique_ptr<CompletionQueue> cq(new CompletionQueue);
   cq->epoll_ = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!cq->epoll_)
-    return system_error("epoll_create1");
+    return base::system_failure("epoll_create1");
   cq->rings_ = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!cq->rings_)
-    return system_error("eventfd");
+    return base::system_failure("eventfd");
   epoll_event event{};
   event.events = EPOLLIN;
   if (::epoll_ctl(cq->epoll_.get(), EPOLL_CTL_ADD, cq->rings_.get(), &event) != 0)
-    return system_error("epoll_ctl");
+    return base::system_failure("epoll_ctl");
   return cq;
 }
 
@@ -61,7 +52,7 @@ Result<void> CompletionQueue::watch(QueuePair& qp, int socket) {
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.ptr = &qp;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event) != 0)
-    return system_error("epoll_ctl");
+    return base::system_failure("epoll_ctl");
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/system_message.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/parting.h"
 #include "drivers/iwarp/queue_pair.h"
@@ -32,25 +33,6 @@ constexpr uint32_t kLastPoke = 256;
 
 void set(int socket, int level, int option, int value) {
   (void)::setsockopt(socket, level, option, &value, sizeof(value));
-}
-
-Errc code_of(int error) {
-  switch (error) {
-    case ECONNREFUSED:
-    case EHOSTUNREACH:
-    case ENETUNREACH:
-      return Errc::kNotFound;
-    case ETIMEDOUT:
-      return Errc::kTimeout;
-    case EACCES:
-    case EPERM:
-      return Errc::kPermission;
-    case ECONNRESET:
-    case EPIPE:
-      return Errc::kConnectionLost;
-    default:
-      return Errc::kSystem;
-  }
 }
 
 int error_of(int socket) {
@@ -132,7 +114,7 @@ Result<bool> QueuePair::open_socket() {
   const int family = far_.storage.ss_family;
   socket_ = base::Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_)
-    return fail(Errc::kSystem, std::string("socket: ") + std::strerror(errno));
+    return base::system_failure("socket");
   tune(socket_.get());
   int error = ::connect(socket_.get(), far_.get(), far_.length) == 0 ? 0 : errno;
   // A peer on this host has answered by now.
@@ -141,7 +123,7 @@ Result<bool> QueuePair::open_socket() {
     error = error_of(socket_.get());
   if (error == 0 || error == EINPROGRESS)
     return error == 0;
-  return fail(code_of(error), place() + why(error));
+  return fail(drivers::code_of(error), place() + why(error));
 }
 
 Result<void> QueuePair::start_connect(const Address& address,
@@ -193,7 +175,7 @@ void QueuePair::tcp_connected() {
     device_.control().forget(*this);
     if (next_place_ != places_.size() && dial())
       return;
-    return connect_failed(fabric::EventType::kConnectFailed, code_of(error), why(error));
+    return connect_failed(fabric::EventType::kConnectFailed, drivers::code_of(error), why(error));
   }
   tcp_up_ = true;
   const bool enhanced = asked_.mpa_revision > 1;
@@ -240,7 +222,8 @@ void QueuePair::read_reply() {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
       return;
     return connect_failed(
-        fabric::EventType::kConnectFailed, got == 0 ? Errc::kConnectionLost : code_of(errno),
+        fabric::EventType::kConnectFailed,
+        got == 0 ? Errc::kConnectionLost : drivers::code_of(errno),
         got == 0 ? "the peer closed the connection without an answer" : std::strerror(errno));
   }
 }

@@ -3,8 +3,6 @@
 #include <limits>
 #include <utility>
 
-#include "drivers/common/checks.h"
-#include "drivers/common/receive_queue.h"
 #include "drivers/iwarp/address.h"
 #include "drivers/iwarp/completion_queue.h"
 #include "drivers/iwarp/listener.h"
@@ -16,7 +14,6 @@ namespace rrdk::iwarp {
 namespace {
 
 constexpr uint32_t kMostRequests = 1u << 16;
-constexpr uint32_t kMaxSharedReceives = 1u << 20;
 
 constexpr fabric::Capabilities kCapabilities = {
     .max_sges = fabric::kMaxSges,
@@ -25,7 +22,7 @@ constexpr fabric::Capabilities kCapabilities = {
     .max_copied = kMaxCopied,
     .max_send_wrs = kMostRequests,
     .max_receive_wrs = kMostRequests,
-    .max_shared_receives = kMaxSharedReceives,
+    .max_shared_receives = 1u << 20,
     .max_reads = 128,
     .max_keys = 1u << 20,
     .max_message = std::numeric_limits<uint32_t>::max(),
@@ -35,6 +32,8 @@ constexpr fabric::Capabilities kCapabilities = {
 };
 
 }  // namespace
+
+Device::Device(Memory& memory) : SoftwareDevice(kCapabilities), memory_(memory) {}
 
 Result<std::unique_ptr<fabric::Device>> Device::open(Memory& memory, std::string_view /*uri*/) {
   std::unique_ptr<Device> device(new Device(memory));
@@ -47,20 +46,9 @@ Device::~Device() {
   control().clear();
 }
 
-const fabric::Capabilities& Device::capabilities() const {
-  return kCapabilities;
-}
-
 Result<std::unique_ptr<fabric::CompletionQueue>> Device::create_completion_queue(
     uint32_t /*entries*/) {
   return CompletionQueue::create();
-}
-
-Result<std::unique_ptr<fabric::SharedReceiveQueue>> Device::create_shared_receive_queue(
-    uint32_t entries) {
-  if (auto checked = drivers::check_shared_receives(entries, kMaxSharedReceives); !checked)
-    return tl::unexpected(checked.error());
-  return std::make_unique<drivers::SharedReceiveQueue>(entries);
 }
 
 Result<std::unique_ptr<fabric::QueuePair>> Device::create_queue_pair(

@@ -6,21 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "drivers/common/control_loop.h"
+#include "drivers/common/device.h"
 #include "drivers/iwarp/counters.h"
 #include "fabric/device.h"
 
 namespace rrdk::iwarp {
 
-class Device final : public drivers::ControlledDevice {
+class Device final : public drivers::SoftwareDevice {
  public:
   static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri);
   ~Device() override;
 
-  const fabric::Capabilities& capabilities() const override;
   Result<std::unique_ptr<fabric::CompletionQueue>> create_completion_queue(
-      uint32_t entries) override;
-  Result<std::unique_ptr<fabric::SharedReceiveQueue>> create_shared_receive_queue(
       uint32_t entries) override;
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override;
@@ -38,7 +35,7 @@ class Device final : public drivers::ControlledDevice {
   std::list<drivers::Endpoint*>& partings() { return partings_; }
 
  private:
-  explicit Device(Memory& memory) : memory_(memory) {}
+  explicit Device(Memory& memory);
 
   Memory& memory_;
   Counters counts_;

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "drivers/common/checks.h"
+#include "base/system_message.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/parting.h"
 #include "drivers/iwarp/queue_pair.h"
@@ -116,7 +116,7 @@ class Visitor final : public drivers::Endpoint {
 Result<base::Fd> listening_socket(const Endpoint4Or6& at) {
   base::Fd socket(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket)
-    return fail(Errc::kSystem, std::string("socket: ") + std::strerror(errno));
+    return base::system_failure("socket");
   const int on = 1;
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (::bind(socket.get(), at.get(), at.length) == 0 && ::listen(socket.get(), kBacklog) == 0)

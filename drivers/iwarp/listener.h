@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/fd.h"
-#include "drivers/common/acceptor.h"
+#include "drivers/common/control_loop.h"
 #include "drivers/iwarp/address.h"
 #include "drivers/iwarp/mpa.h"
 #include "fabric/device.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "drivers/common/checks.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/wire.h"
 

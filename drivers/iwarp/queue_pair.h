@@ -22,7 +22,6 @@
 #include "drivers/iwarp/completion_queue.h"
 #include "drivers/iwarp/counters.h"
 #include "drivers/iwarp/mpa.h"
-#include "drivers/iwarp/name_lookup.h"
 #include "drivers/iwarp/outbox.h"
 #include "drivers/iwarp/segment.h"
 #include "drivers/iwarp/stags.h"

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <string>
 
+#include "base/system_message.h"
 #include "drivers/shm/queue_pair.h"
 
 namespace rrdk::shm {
@@ -22,7 +22,7 @@ Result<void> add_to(int epoll, int fd) {
   event.events = EPOLLIN;
   event.data.fd = fd;
   if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
-    return fail(Errc::kSystem, std::string("epoll_ctl: ") + std::strerror(errno));
+    return base::system_failure("epoll_ctl");
   return {};
 }
 
@@ -64,10 +64,10 @@ void wake(int wake_socket) noexcept {
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(Counters& counts) {
   Fd own_waker(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!own_waker)
-    return fail(Errc::kSystem, std::string("eventfd: ") + std::strerror(errno));
+    return base::system_failure("eventfd");
   Fd wakers(::epoll_create1(EPOLL_CLOEXEC));
   if (!wakers)
-    return fail(Errc::kSystem, std::string("epoll_create1: ") + std::strerror(errno));
+    return base::system_failure("epoll_create1");
   if (Result<void> added = add_to(wakers.get(), own_waker.get()); !added)
     return tl::unexpected(added.error());
   std::unique_ptr<CompletionQueue> queue(

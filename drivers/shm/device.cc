@@ -9,8 +9,6 @@
 
 #include "base/log.h"
 #include "base/system_message.h"
-#include "drivers/common/checks.h"
-#include "drivers/common/receive_queue.h"
 #include "drivers/shm/completion_queue.h"
 #include "drivers/shm/listener.h"
 #include "drivers/shm/queue_pair.h"
@@ -21,15 +19,13 @@ namespace rrdk::shm {
 
 namespace {
 
-constexpr uint32_t kMaxSharedReceives = 1u << 20;
-
 constexpr fabric::Capabilities kCapabilities = {
     .max_sges = Slot::kMaxSges,
     .max_inline = Slot::kMaxInline,
     .max_copied = kMaxCopied,
     .max_send_wrs = kMaxSlots / 2,
     .max_receive_wrs = kMaxSlots,
-    .max_shared_receives = kMaxSharedReceives,
+    .max_shared_receives = 1u << 20,
     .max_reads = 128,
     .max_keys = kMaxKeys,
     .max_message = std::numeric_limits<uint32_t>::max(),
@@ -40,6 +36,8 @@ constexpr fabric::Capabilities kCapabilities = {
 };
 
 }  // namespace
+
+Device::Device(Memory& memory) : SoftwareDevice(kCapabilities), memory_(memory) {}
 
 Result<std::unique_ptr<fabric::Device>> Device::open(Memory& memory, std::string_view /*uri*/) {
   std::unique_ptr<Device> device(new Device(memory));
@@ -54,20 +52,9 @@ Device::~Device() {
   mem::unlisten_regions(memory_, *this);
 }
 
-const fabric::Capabilities& Device::capabilities() const {
-  return kCapabilities;
-}
-
 Result<std::unique_ptr<fabric::CompletionQueue>> Device::create_completion_queue(
     uint32_t /*entries*/) {
   return CompletionQueue::create(counts_);
-}
-
-Result<std::unique_ptr<fabric::SharedReceiveQueue>> Device::create_shared_receive_queue(
-    uint32_t entries) {
-  if (auto checked = drivers::check_shared_receives(entries, kMaxSharedReceives); !checked)
-    return tl::unexpected(checked.error());
-  return std::make_unique<drivers::SharedReceiveQueue>(entries);
 }
 
 Result<std::unique_ptr<fabric::QueuePair>> Device::create_queue_pair(

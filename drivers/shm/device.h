@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "drivers/common/control_loop.h"
+#include "drivers/common/device.h"
 #include "drivers/shm/counters.h"
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/mapping.h"
@@ -40,15 +40,12 @@ struct OwnRegion {
   WireId wire_id;
 };
 
-class Device final : public drivers::ControlledDevice, private mem::RegionListener {
+class Device final : public drivers::SoftwareDevice, private mem::RegionListener {
  public:
   static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri);
   ~Device() override;
 
-  const fabric::Capabilities& capabilities() const override;
   Result<std::unique_ptr<fabric::CompletionQueue>> create_completion_queue(
-      uint32_t entries) override;
-  Result<std::unique_ptr<fabric::SharedReceiveQueue>> create_shared_receive_queue(
       uint32_t entries) override;
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override;
@@ -69,7 +66,7 @@ class Device final : public drivers::ControlledDevice, private mem::RegionListen
   std::list<Visitor*>& visitors() { return visitors_; }  // oldest first
 
  private:
-  explicit Device(Memory& memory) : memory_(memory) {}
+  explicit Device(Memory& memory);
   void region_added(const mem::Region& region) override;
   void region_removed(const mem::Region& region) override;
 

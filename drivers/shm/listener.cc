@@ -8,7 +8,6 @@
 #include <map>
 #include <utility>
 
-#include "drivers/common/checks.h"
 #include "drivers/shm/queue_pair.h"
 
 namespace rrdk::shm {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "drivers/common/acceptor.h"
+#include "drivers/common/control_loop.h"
 #include "drivers/shm/device.h"
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/socket.h"

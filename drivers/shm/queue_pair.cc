@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstring>
 
-#include "drivers/common/checks.h"
+#include "base/system_message.h"
 
 namespace rrdk::shm {
 
@@ -51,7 +49,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device,
 Result<QueuePair::WakeUp> QueuePair::create_wake_up() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-    return fail(Errc::kSystem, std::string("socketpair: ") + std::strerror(errno));
+    return base::system_failure("socketpair");
   const uid_t us = ::geteuid();  // until a peer has it
   return WakeUp{.receiver = PeerSocket(Fd(ends[0]), us), .sender = PeerFd(Fd(ends[1]), us)};
 }

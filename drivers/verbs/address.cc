@@ -1,8 +1,74 @@
 #include "drivers/verbs/address.h"
 
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <vector>
+
 #include "base/uri.h"
+#include "drivers/verbs/cm.h"
 
 namespace rrdk::verbs {
+
+namespace {
+
+constexpr int kResolveTimeoutMs = 5000;
+
+std::vector<std::string> device_names() {
+  std::vector<std::string> names;
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  names.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i)
+    names.emplace_back(ibv_get_device_name(list[i]));
+  if (list != nullptr)
+    ibv_free_device_list(list);
+  return names;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names)
+    text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+bool is_wildcard(const drivers::Endpoint4Or6& at) {
+  if (at.storage.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(at.storage);
+    return IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr);
+  }
+  return reinterpret_cast<const sockaddr_in&>(at.storage).sin_addr.s_addr == htonl(INADDR_ANY);
+}
+
+// Without its port, which somebody may have.
+drivers::Endpoint4Or6 host_alone(drivers::Endpoint4Or6 at) {
+  if (at.storage.ss_family == AF_INET6)
+    reinterpret_cast<sockaddr_in6&>(at.storage).sin6_port = 0;
+  else
+    reinterpret_cast<sockaddr_in&>(at.storage).sin_port = 0;
+  return at;
+}
+
+// The device that has the address, or that leads there. Empty: none.
+std::string device_of(const drivers::Endpoint4Or6& at) {
+  for (const bool is_local : {true, false}) {
+    rdma_cm_id* made = nullptr;
+    if (rdma_create_id(nullptr, &made, nullptr, RDMA_PS_TCP) != 0)
+      return {};
+    const Id id(made);
+    drivers::Endpoint4Or6 host = host_alone(at);
+    const int failed = is_local
+                           ? rdma_bind_addr(id.get(), host.get())
+                           : rdma_resolve_addr(id.get(), nullptr, host.get(), kResolveTimeoutMs);
+    if (failed == 0 && id->verbs != nullptr)
+      return ibv_get_device_name(id->verbs->device);
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<Address> parse_address(const std::string& text) {
   Result<base::Uri> uri = base::parse_uri(text);
@@ -30,6 +96,28 @@ Result<Address> parse_address(const std::string& text) {
   address.endpoint = *endpoint;
   address.by_name = drivers::host_of(*endpoint) != uri->host;
   return address;
+}
+
+Result<std::string> choose_device(const Address& address) {
+  const std::vector<std::string> names = device_names();
+  if (names.empty())
+    return fail(Errc::kUnsupported,
+                "this host has no RDMA device (`rdma link` shows them): load its driver, "
+                "make a software one (rdma link add NAME type rxe netdev IF), or use an "
+                "address of shm: or iwarp:");
+  if (!address.device.empty()) {
+    if (std::ranges::find(names, address.device) == names.end())
+      return fail(Errc::kNotFound,
+                  "there is no device " + address.device + "; there are " + joined(names));
+    return address.device;
+  }
+  std::string found = is_wildcard(address.endpoint) ? "" : device_of(address.endpoint);
+  if (!found.empty())
+    return found;
+  if (names.size() == 1)
+    return names.front();
+  return fail(Errc::kNotFound, "it leads to no RDMA device in particular: give one of " +
+                                   joined(names) + " as ?device=NAME");
 }
 
 }  // namespace rrdk::verbs

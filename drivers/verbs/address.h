@@ -1,5 +1,6 @@
 // Addresses of the driver: verbs://10.0.0.1:20049, verbs://[fe80::1%eth0],
-// verbs://host?device=rxe0, verbs://host?windows=no.
+// verbs://host?device=rxe0, verbs://host?windows=no. And which of the host's RDMA devices one leads
+// to.
 #pragma once
 
 #include <cstdint>
@@ -24,5 +25,8 @@ struct Address {
 
 // Names are looked up, which can take a while. Errors: kBadUri, kNotFound.
 Result<Address> parse_address(const std::string& uri);
+
+// The device's name. Can take some seconds. Errors: kUnsupported (there are no devices), kNotFound.
+Result<std::string> choose_device(const Address& address);
 
 }  // namespace rrdk::verbs

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/system_message.h"
+
 namespace rrdk::verbs {
 
 namespace {
@@ -58,14 +60,14 @@ Result<void> CmChannel::open(drivers::ControlLoop& control) {
     return tl::unexpected(no_rdma(errno));
   const int flags = ::fcntl(channel_->fd, F_GETFL);
   if (flags < 0 || ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
-    return fail(Errc::kSystem, std::string("fcntl: ") + std::strerror(errno));
+    return base::system_failure("fcntl");
   return control.watch(*this, channel_->fd, EPOLLIN);
 }
 
 Result<Id> CmChannel::create_id(CmHandler& handler) {
   rdma_cm_id* id = nullptr;
   if (rdma_create_id(channel_, &id, &handler, RDMA_PS_TCP) != 0)
-    return fail(Errc::kSystem, std::string("rdma_create_id: ") + std::strerror(errno));
+    return base::system_failure("rdma_create_id");
   return Id(id);
 }
 

@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <string>
 
 #include "base/log.h"
+#include "base/system_message.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/queue_pair.h"
 
@@ -22,16 +22,11 @@ namespace {
 // Of a queue that can not grow later, on devices like siw: for some hundred connections.
 constexpr uint32_t kFixedEntries = 1u << 16;
 
-tl::unexpected<Error> system_error(const char* call) {
-  return fail(errno == ENOMEM ? Errc::kNoMemory : Errc::kSystem,
-              std::string(call) + ": " + std::strerror(errno));
-}
-
 Result<void> add_to(int epoll, int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
   if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
-    return system_error("epoll_ctl");
+    return base::system_failure("epoll_ctl");
   return {};
 }
 
@@ -48,22 +43,22 @@ Result<void> CompletionQueue::open(uint32_t entries) {
   active_.reserve(kMaxQueuePairs);
   epoll_ = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_)
-    return system_error("epoll_create1");
+    return base::system_failure("epoll_create1");
   rings_ = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!rings_)
-    return system_error("eventfd");
+    return base::system_failure("eventfd");
   channel_ = ibv_create_comp_channel(device_.verbs());
   if (channel_ == nullptr)
-    return system_error("ibv_create_comp_channel");
+    return base::system_failure("ibv_create_comp_channel");
   const int flags = ::fcntl(channel_->fd, F_GETFL);
   if (flags < 0 || ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
-    return system_error("fcntl");
+    return base::system_failure("fcntl");
   if (!device_.resizes_completion_queues())
     entries = std::max(entries, kFixedEntries);
   entries = std::min(entries, device_.max_completions());
   cq_ = ibv_create_cq(device_.verbs(), static_cast<int>(entries), nullptr, channel_, 0);
   if (cq_ == nullptr)
-    return system_error("ibv_create_cq");
+    return base::system_failure("ibv_create_cq");
   return add_to(epoll_.get(), rings_.get()).and_then([&] {
     return add_to(epoll_.get(), channel_->fd);
   });

@@ -66,7 +66,7 @@ Result<void> QueuePair::start_connect(const Address& address,
   if (!id)
     return tl::unexpected(id.error());
   if (rdma_resolve_addr(id->get(), nullptr, far_.get(), kResolveStepMs) != 0)
-    return fail(code_of(errno), error_text("no RDMA device leads there", errno));
+    return fail(drivers::code_of(errno), error_text("no RDMA device leads there", errno));
   id_ = std::move(*id);
   private_data_.assign(private_data.begin(), private_data.end());
   deadline_ = Clock::now() + kConnectTimeout;
@@ -83,7 +83,7 @@ void QueuePair::on_cm_event(const CmEvent& event) {
   const bool connecting = status_.load(std::memory_order_acquire) == Status::kConnecting;
   const auto failed = [&](const char* what) {
     if (connecting)
-      connect_failed(fabric::EventType::kConnectFailed, code_of(event.status),
+      connect_failed(fabric::EventType::kConnectFailed, drivers::code_of(event.status),
                      error_text(what, event.status));
   };
   switch (event.type) {
@@ -134,7 +134,7 @@ void QueuePair::addr_resolved() {
                               ", and this process uses " + device_.name() +
                               ": give its first verbs: address ?device=" + leads_to);
   if (rdma_resolve_route(id_.get(), kResolveStepMs) != 0)
-    connect_failed(fabric::EventType::kConnectFailed, code_of(errno),
+    connect_failed(fabric::EventType::kConnectFailed, drivers::code_of(errno),
                    error_text("there is no route", errno));
 }
 
@@ -146,7 +146,7 @@ void QueuePair::route_resolved() {
   rdma_conn_param param = conn_param(private_data_);
   if (rdma_connect(id_.get(), &param) != 0)
     connect_failed(
-        fabric::EventType::kConnectFailed, code_of(errno),
+        fabric::EventType::kConnectFailed, drivers::code_of(errno),
         error_text(errno == ECONNREFUSED ? "nobody listens there" : "rdma_connect", errno));
 }
 
@@ -251,7 +251,7 @@ void QueuePair::peer_answered(const CmEvent& event) {
     return connect_failed(fabric::EventType::kConnectFailed, ready.error().code,
                           ready.error().message);
   if (rdma_establish(id_.get()) != 0)
-    return connect_failed(fabric::EventType::kConnectFailed, code_of(errno),
+    return connect_failed(fabric::EventType::kConnectFailed, drivers::code_of(errno),
                           error_text("rdma_establish", errno));
   established(event);
 }

@@ -11,8 +11,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "drivers/common/checks.h"
-#include "drivers/verbs/choose.h"
 #include "drivers/verbs/completion_queue.h"
 #include "drivers/verbs/listener.h"
 #include "drivers/verbs/probe.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "drivers/common/control_loop.h"
+#include "drivers/common/device.h"
 #include "drivers/verbs/address.h"
 #include "drivers/verbs/cm.h"
 #include "drivers/verbs/counters.h"

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "drivers/common/checks.h"
 #include "drivers/verbs/address.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/queue_pair.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "drivers/common/checks.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/registrations.h"
 #include "drivers/verbs/windows.h"

@@ -4,7 +4,6 @@
 #include <infiniband/verbs.h>
 
 #include "fabric/work.h"
-#include "rrdk/error.h"
 
 namespace rrdk::verbs {
 
@@ -42,8 +41,5 @@ constexpr fabric::WcStatus status_of_refused(ibv_wc_status status) noexcept {
   return status == IBV_WC_WR_FLUSH_ERR ? fabric::WcStatus::kFlushed
                                        : fabric::WcStatus::kLocalProtection;
 }
-
-// Why an attempt to connect failed: an errno, as connection managers give it.
-Errc code_of(int error) noexcept;
 
 }  // namespace rrdk::verbs

@@ -53,14 +53,14 @@ Result<void> wait_for(int socket, short events, uint64_t deadline_ns) {
     if (ready > 0)
       return {};
     if (ready < 0 && errno != EINTR)
-      return fail(Errc::kSystem, "poll: " + base::system_message(errno));
+      return base::system_failure("poll");
   }
 }
 
 Result<base::Fd> make_socket(int family) {
   base::Fd socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket)
-    return fail(Errc::kSystem, "socket: " + base::system_message(errno));
+    return base::system_failure("socket");
   return socket;
 }
 

@@ -3,9 +3,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
+
+#include "base/system_message.h"
 
 namespace rrdk::runtime {
 
@@ -17,7 +17,7 @@ Alarm::~Alarm() {
 Result<void> Alarm::open() {
   fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (fd_ < 0)
-    return fail(Errc::kSystem, std::string("eventfd: ") + std::strerror(errno));
+    return base::system_failure("eventfd");
   return {};
 }
 

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/log.h"
+#include "base/system_message.h"
 #include "runtime/link.h"
 #include "runtime/open_device.h"
 
@@ -23,10 +23,6 @@ namespace {
 constexpr uint32_t kCompletionQueueEntries = 16384;
 constexpr size_t kReservedLinks = 1024;
 constexpr uint64_t kSecondNs = 1'000'000'000;
-
-Error system_error(const char* call) {
-  return {Errc::kSystem, std::string(call) + ": " + std::strerror(errno)};
-}
 
 }  // namespace
 
@@ -64,10 +60,10 @@ Result<void> PollCore::open() {
     return opened;
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   if (epoll_fd_ < 0)
-    return tl::unexpected(system_error("epoll_create1"));
+    return base::system_failure("epoll_create1");
   timer_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
   if (timer_fd_ < 0)
-    return tl::unexpected(system_error("timerfd_create"));
+    return base::system_failure("timerfd_create");
   if (auto watched = watch_fd(alarm_.fd()); !watched)
     return watched;
   return watch_fd(timer_fd_);
@@ -85,7 +81,7 @@ Result<void> PollCore::watch_fd(int fd) {
   epoll_event event = {};
   event.events = EPOLLIN;
   if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST)
-    return tl::unexpected(system_error("epoll_ctl"));
+    return base::system_failure("epoll_ctl");
   return {};
 }
 

@@ -3,10 +3,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <string>
 
+#include "base/system_message.h"
 #include "runtime/thread.h"
 
 namespace rrdk::runtime {
@@ -23,7 +22,7 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::start(const RuntimeOptions& opti
     return tl::unexpected(ring.error());
   int fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
   if (fd < 0)
-    return fail(Errc::kSystem, std::string("eventfd: ") + std::strerror(errno));
+    return base::system_failure("eventfd");
   auto pool = std::unique_ptr<WorkerPool>(new WorkerPool(options, std::move(*ring), fd));
   auto workers = static_cast<uint32_t>(options.worker_cpus.size());
   for (uint32_t i = 0; i < workers; ++i) {

@@ -66,10 +66,10 @@ TEST(Status, OfWhatWeRefusedIsOurFault) {
 }
 
 TEST(Status, OfFailedConnects) {
-  EXPECT_EQ(code_of(-ECONNREFUSED), Errc::kNotFound);
-  EXPECT_EQ(code_of(ENODEV), Errc::kNotFound);
-  EXPECT_EQ(code_of(-ETIMEDOUT), Errc::kTimeout);
-  EXPECT_EQ(code_of(EINVAL), Errc::kSystem);
+  EXPECT_EQ(drivers::code_of(-ECONNREFUSED), Errc::kNotFound);
+  EXPECT_EQ(drivers::code_of(ENODEV), Errc::kNotFound);
+  EXPECT_EQ(drivers::code_of(-ETIMEDOUT), Errc::kTimeout);
+  EXPECT_EQ(drivers::code_of(EINVAL), Errc::kSystem);
 }
 
 TEST(Open, WithoutRdmaSaysWhatToDo) {

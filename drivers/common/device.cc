@@ -1,6 +1,8 @@
-#include "drivers/common/checks.h"
+#include "drivers/common/device.h"
 
 #include <string>
+
+#include "drivers/common/receive_queue.h"
 
 namespace rrdk::drivers {
 
@@ -39,6 +41,14 @@ Result<void> check_private_data(std::span<const std::byte> data) {
   return fail(Errc::kInvalidArgument, "private data of " + std::to_string(data.size()) +
                                           " bytes is longer than " +
                                           std::to_string(fabric::kMaxPrivateData));
+}
+
+Result<std::unique_ptr<fabric::SharedReceiveQueue>> SoftwareDevice::create_shared_receive_queue(
+    uint32_t entries) {
+  auto checked = check_shared_receives(entries, capabilities_.max_shared_receives);
+  if (!checked)
+    return tl::unexpected(checked.error());
+  return std::make_unique<SharedReceiveQueue>(entries);
 }
 
 }  // namespace rrdk::drivers

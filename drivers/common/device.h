@@ -1,0 +1,50 @@
+// What the drivers' devices have in common, and what each asks of what is given to it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "drivers/common/control_loop.h"
+#include "fabric/device.h"
+#include "rrdk/error.h"
+
+namespace rrdk::drivers {
+
+// Errors, of all: kInvalidArgument.
+Result<void> check(const fabric::QueuePairOptions& options, const fabric::Capabilities& most);
+Result<void> check_shared_receives(uint32_t entries, uint32_t most);
+Result<void> check_private_data(std::span<const std::byte> data);
+
+// A device whose control path is a ControlLoop. Who derives from it calls control().clear() first
+// in its destructor: what is left in the loop refers to members that end before the loop does.
+class ControlledDevice : public fabric::Device {
+ public:
+  std::vector<fabric::Event> poll_events(uint32_t most) final { return control_.poll_events(most); }
+  int event_fd() const final { return control_.event_fd(); }
+
+  // For what is made by the device.
+  ControlLoop& control() { return control_; }
+
+ private:
+  ControlLoop control_;
+};
+
+// One in software: what it can do is known beforehand, and shared Receives are a queue in memory.
+class SoftwareDevice : public ControlledDevice {
+ public:
+  const fabric::Capabilities& capabilities() const final { return capabilities_; }
+  Result<std::unique_ptr<fabric::SharedReceiveQueue>> create_shared_receive_queue(
+      uint32_t entries) final;
+
+ protected:
+  // `capabilities` are constants.
+  explicit SoftwareDevice(const fabric::Capabilities& capabilities) : capabilities_(capabilities) {}
+
+ private:
+  const fabric::Capabilities& capabilities_;
+};
+
+}  // namespace rrdk::drivers
