@@ -1,0 +1,126 @@
+// Lists through their elements, which have the links: nothing is allocated and nothing owned.
+//
+// By each of its links an element is in one list at a time. Nothing of it says whether it is in
+// one: who puts it there knows. When it leaves, or its list is cleared, its links stay as they are.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+namespace rrdk::base {
+
+// An element's place in a List.
+template <typename T>
+struct Links {
+  T* next = nullptr;
+  T* previous = nullptr;
+};
+
+// Over the elements of a list. The way on is read before an element is given out: that one may
+// leave the list meanwhile, for another one too, or end.
+template <typename T, auto kLink>
+class Walk {
+ public:
+  explicit Walk(T* at) noexcept : at_(at), next_(at != nullptr ? after(at->*kLink) : nullptr) {}
+  T& operator*() const noexcept { return *at_; }
+  Walk& operator++() noexcept { return *this = Walk(next_); }
+  bool operator==(std::nullptr_t) const noexcept { return at_ == nullptr; }
+
+ private:
+  static T* after(T* next) noexcept { return next; }
+  static T* after(const Links<T>& links) noexcept { return links.next; }
+
+  T* at_;
+  T* next_;
+};
+
+// Last in, first out.
+template <typename T, T* T::* kNext>
+class Stack {
+ public:
+  bool empty() const noexcept { return first_ == nullptr; }
+  void push(T& element) noexcept { element.*kNext = std::exchange(first_, &element); }
+  T& pop() noexcept { return *std::exchange(first_, first_->*kNext); }  // not when empty()
+  Walk<T, kNext> begin() const noexcept { return Walk<T, kNext>(first_); }
+  std::nullptr_t end() const noexcept { return nullptr; }
+
+  Stack() = default;
+  Stack(const Stack&) = delete;
+  Stack& operator=(const Stack&) = delete;
+
+ private:
+  T* first_ = nullptr;
+};
+
+// First in, first out.
+template <typename T, T* T::* kNext>
+class Queue {
+ public:
+  bool empty() const noexcept { return first_ == nullptr; }
+  T* front() const noexcept { return first_; }  // null: none
+  void push(T& element) noexcept {
+    element.*kNext = nullptr;
+    (first_ != nullptr ? last_->*kNext : first_) = &element;
+    last_ = &element;
+  }
+  void push_front(T& element) noexcept {
+    if (first_ == nullptr)
+      last_ = &element;
+    element.*kNext = std::exchange(first_, &element);
+  }
+  T& pop() noexcept { return *std::exchange(first_, first_->*kNext); }  // not when empty()
+  void clear() noexcept { first_ = nullptr; }
+  Queue take() noexcept { return std::move(*this); }  // all of it; it is empty then
+  Walk<T, kNext> begin() const noexcept { return Walk<T, kNext>(first_); }
+  std::nullptr_t end() const noexcept { return nullptr; }
+
+  Queue() = default;
+  Queue(Queue&& other) noexcept
+      : first_(std::exchange(other.first_, nullptr)), last_(other.last_) {}
+
+ private:
+  T* first_ = nullptr;
+  T* last_ = nullptr;  // when it is not empty()
+};
+
+// From whose middle elements can leave.
+template <typename T, Links<T> T::* kLinks>
+class List {
+ public:
+  bool empty() const noexcept { return first_ == nullptr; }
+  T* front() const noexcept { return first_; }  // null: none
+  T* back() const noexcept { return last_; }    // null: none
+  void push(T& element) noexcept {
+    element.*kLinks = {nullptr, last_};
+    (last_ != nullptr ? (last_->*kLinks).next : first_) = &element;
+    last_ = &element;
+  }
+  void push_front(T& element) noexcept {
+    element.*kLinks = {first_, nullptr};
+    (first_ != nullptr ? (first_->*kLinks).previous : last_) = &element;
+    first_ = &element;
+  }
+  void remove(T& element) noexcept {
+    auto [next, previous] = element.*kLinks;
+    (previous != nullptr ? (previous->*kLinks).next : first_) = next;
+    (next != nullptr ? (next->*kLinks).previous : last_) = previous;
+  }
+  T& pop() noexcept {  // the first one; not when empty()
+    T& element = *first_;
+    remove(element);
+    return element;
+  }
+  List take() noexcept { return std::move(*this); }  // all of it; it is empty then
+  Walk<T, kLinks> begin() const noexcept { return Walk<T, kLinks>(first_); }
+  std::nullptr_t end() const noexcept { return nullptr; }
+
+  List() = default;
+  List(List&& other) noexcept
+      : first_(std::exchange(other.first_, nullptr)), last_(std::exchange(other.last_, nullptr)) {}
+
+ private:
+  T* first_ = nullptr;
+  T* last_ = nullptr;
+};
+
+}  // namespace rrdk::base
