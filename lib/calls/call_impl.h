@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/list.h"
 #include "rpc/auth.h"
 #include "rpc/reply_datapath.h"
 #include "rrdk/call.h"
@@ -116,41 +117,10 @@ struct Call::Impl : runtime::WorkItem {
   Cancel cancelling;
   Farewell farewell;
   std::unique_ptr<Refused> refused;
-  Impl* previous = nullptr;  // in the one of the caller's lists that it is in
-  Impl* following = nullptr;
+  base::Links<Impl> links;  // in the one of the caller's lists that it is in
 };
 
 // Calls of one Caller, of its core's thread. A call is in one list at a time.
-class CallList {
- public:
-  bool empty() const noexcept { return first_ == nullptr; }
-  Call::Impl* front() const noexcept { return first_; }
-  void push_front(Call::Impl& call) noexcept {
-    call.previous = nullptr;
-    call.following = first_;
-    (first_ != nullptr ? first_->previous : last_) = &call;
-    first_ = &call;
-  }
-  void push_back(Call::Impl& call) noexcept {
-    call.previous = last_;
-    call.following = nullptr;
-    (last_ != nullptr ? last_->following : first_) = &call;
-    last_ = &call;
-  }
-  void remove(Call::Impl& call) noexcept {
-    (call.previous != nullptr ? call.previous->following : first_) = call.following;
-    (call.following != nullptr ? call.following->previous : last_) = call.previous;
-  }
-  Call::Impl* pop_front() noexcept {
-    Call::Impl* call = first_;
-    if (call != nullptr)
-      remove(*call);
-    return call;
-  }
-
- private:
-  Call::Impl* first_ = nullptr;
-  Call::Impl* last_ = nullptr;
-};
+using CallList = base::List<Call::Impl, &Call::Impl::links>;
 
 }  // namespace rrdk

@@ -89,7 +89,7 @@ void Caller::Impl::end_unconnected(Call::Impl& call) noexcept {
   call.status = CallStatus::kConnectionLost;
   call.phase = Call::Impl::Phase::kEnded;
   queued_.fetch_add(1, std::memory_order_relaxed);
-  failing_.push_back(call);
+  failing_.push(call);
   if (failing_timer_.running())
     return;
   failing_timer_.fire = [](runtime::Timer& timer) {
@@ -99,9 +99,9 @@ void Caller::Impl::end_unconnected(Call::Impl& call) noexcept {
 }
 
 void Caller::Impl::end_failing() noexcept {
-  CallList ending = std::exchange(failing_, {});  // what callbacks submit is for the next time
-  while (Call::Impl* call = ending.pop_front()) {
-    deliver(*call);
+  CallList ending = failing_.take();  // what callbacks submit is for the next time
+  while (!ending.empty()) {
+    deliver(ending.pop());
     queued_.fetch_sub(1, std::memory_order_release);
   }
 }

@@ -56,11 +56,12 @@ void Caller::Impl::to_engine(Call::Impl& call) noexcept {
 // A timeout counts from the tick that first sees the call: up to a millisecond long, never short,
 // and no call reads the clock. New calls are at the front of the list.
 void Caller::Impl::set_deadlines(uint64_t now_ns) noexcept {
-  for (Call::Impl* call = in_engine_.front(); call != nullptr && !call->timed;
-       call = call->following) {
-    call->timed = true;
-    if (call->timeout_ms != 0)
-      call->outgoing.deadline_ns = now_ns + uint64_t{call->timeout_ms} * 1'000'000;
+  for (Call::Impl& call : in_engine_) {
+    if (call.timed)
+      break;
+    call.timed = true;
+    if (call.timeout_ms != 0)
+      call.outgoing.deadline_ns = now_ns + uint64_t{call.timeout_ms} * 1'000'000;
   }
 }
 
@@ -102,10 +103,8 @@ void Caller::Impl::stop(Call::Impl& call) noexcept {
 }
 
 void Caller::Impl::stop_all() noexcept {
-  for (Call::Impl *call = in_engine_.front(), *next = nullptr; call != nullptr; call = next) {
-    next = call->following;
-    stop(*call);
-  }
+  for (Call::Impl& call : in_engine_)
+    stop(call);
 }
 
 CallStatus Caller::Impl::ended_status(Call::Impl& call) noexcept {

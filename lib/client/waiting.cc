@@ -47,7 +47,7 @@ void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
   call.outgoing.resend |= call.outgoing.sent;
   call.outgoing.sent = false;
   call.phase = Call::Impl::Phase::kWaiting;
-  (call.outgoing.resend ? again_ : unsent_).push_back(call);
+  (call.outgoing.resend ? again_ : unsent_).push(call);
   if (!waiting_timer_.running())
     arm_waiting_timer(core().now());
 }
@@ -70,15 +70,14 @@ void ClientConnection::Impl::look_at_waiting(uint64_t now_ns) noexcept {
 }
 
 void ClientConnection::Impl::look_at(CallList& list, uint64_t now_ns) noexcept {
-  for (Call::Impl *call = list.front(), *next = nullptr; call != nullptr; call = next) {
-    next = call->following;
-    if (!call->timed) {
-      call->timed = true;
-      if (call->timeout_ms != 0)
-        call->outgoing.deadline_ns = now_ns + call->timeout_ms * kNsPerMs;
-    } else if (call->outgoing.deadline_ns != 0 && call->outgoing.deadline_ns <= now_ns) {
-      list.remove(*call);
-      end_later(*call, CallStatus::kTimeout);
+  for (Call::Impl& call : list) {
+    if (!call.timed) {
+      call.timed = true;
+      if (call.timeout_ms != 0)
+        call.outgoing.deadline_ns = now_ns + call.timeout_ms * kNsPerMs;
+    } else if (call.outgoing.deadline_ns != 0 && call.outgoing.deadline_ns <= now_ns) {
+      list.remove(call);
+      end_later(call, CallStatus::kTimeout);
     }
   }
 }
@@ -91,9 +90,9 @@ void ClientConnection::Impl::release_waiting() noexcept {
   look_at(again_, base::Tsc::now_ns());
   look_at(unsent_, base::Tsc::now_ns());
   for (CallList* list : {&again_, &unsent_}) {
-    while (Call::Impl* call = list->pop_front()) {
+    while (!list->empty()) {
       count(carried_over_);
-      to_engine(*call);
+      to_engine(list->pop());
     }
   }
 }
@@ -101,8 +100,8 @@ void ClientConnection::Impl::release_waiting() noexcept {
 void ClientConnection::Impl::end_waiting(CallStatus status) noexcept {
   core().timers().cancel(waiting_timer_);
   for (CallList* list : {&again_, &unsent_}) {
-    while (Call::Impl* call = list->pop_front())
-      end_later(*call, status);
+    while (!list->empty())
+      end_later(list->pop(), status);
   }
 }
 

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
+#include "base/list.h"
+#include "runtime/link.h"
 #include "runtime/work_item.h"
 
 namespace rrdk::runtime {
-
-class Link;
 
 // Turns of the connections of one poll core. A server's connection starts calls as they arrive
 // while its allowance lasts (xprt/turn.h). What it has beyond that waits in its engine, and the
@@ -19,7 +19,7 @@ class Link;
 // When nobody waits, nobody owes anything.
 class Turns {
  public:
-  bool empty() const noexcept { return first_ == nullptr; }
+  bool empty() const noexcept { return links_.empty(); }
   uint64_t round() const noexcept { return round_; }
   void join(Link& link) noexcept;  // it has a backlog
   // Some turns, so that what others have done meanwhile is soon looked at. Returns how many.
@@ -33,49 +33,31 @@ class Turns {
   uint64_t round_ = 0;
   uint32_t waiting_ = 0;
   uint32_t left_ = 0;  // of those waiting, who have not had their turn in this round
-  Link* first_ = nullptr;
-  Link* last_ = nullptr;
-};
-
-// What waits for the workers, of one connection. It outlives its items.
-struct WorkerQueue {
-  ItemList items;
-  WorkerQueue* next = nullptr;
+  base::Queue<Link, &Link::next_turn_> links_;
 };
 
 // What poll cores have for the workers, by connection: one item of each in turn, so that the calls
 // of one do not fill the workers' ring before those of others.
 class WorkerTurns {
  public:
-  bool empty() const noexcept { return first_ == nullptr; }
+  bool empty() const noexcept { return queues_.empty(); }
   void push(WorkerQueue& queue, WorkItem& item) noexcept {
     bool waits = !queue.items.empty();
     queue.items.push(item);
     if (!waits)
-      join(queue);
+      queues_.push(queue);
   }
   // Not when empty().
   WorkItem& pop() noexcept {
-    WorkerQueue& queue = *first_;
-    first_ = queue.next;
-    WorkItem& item = *queue.items.pop();
+    WorkerQueue& queue = queues_.pop();
+    WorkItem& item = queue.items.pop();
     if (!queue.items.empty())
-      join(queue);
+      queues_.push(queue);
     return item;
   }
 
  private:
-  void join(WorkerQueue& queue) noexcept {
-    queue.next = nullptr;
-    if (first_ == nullptr)
-      first_ = &queue;
-    else
-      last_->next = &queue;
-    last_ = &queue;
-  }
-
-  WorkerQueue* first_ = nullptr;
-  WorkerQueue* last_ = nullptr;
+  base::Queue<WorkerQueue, &WorkerQueue::next> queues_;
 };
 
 }  // namespace rrdk::runtime

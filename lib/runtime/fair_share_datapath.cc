@@ -1,5 +1,4 @@
 #include "runtime/fair_share.h"
-#include "runtime/link.h"
 #include "runtime/poll_core.h"
 
 namespace rrdk::runtime {
@@ -8,18 +7,12 @@ void Turns::join(Link& link) noexcept {
   if (link.turn_.waits)
     return;
   link.turn_.waits = true;
-  link.turn_.next = nullptr;
-  if (first_ == nullptr)
-    first_ = &link;
-  else
-    last_->turn_.next = &link;
-  last_ = &link;
+  links_.push(link);
   ++waiting_;
 }
 
 Link& Turns::pop() noexcept {
-  Link& link = *first_;
-  first_ = link.turn_.next;
+  Link& link = links_.pop();
   link.turn_.waits = false;
   --waiting_;
   return link;
@@ -27,14 +20,14 @@ Link& Turns::pop() noexcept {
 
 uint32_t Turns::serve() noexcept {
   uint32_t turns = 0;
-  for (; first_ != nullptr && turns < kTurnsPerPass; ++turns) {
+  for (; !links_.empty() && turns < kTurnsPerPass; ++turns) {
     if (left_ == 0) {
       ++round_;
       left_ = waiting_;
     }
     --left_;
     Link& link = pop();
-    link.take_turn(round_, first_ == nullptr);
+    link.take_turn(round_, links_.empty());
     if (link.backlogged())
       join(link);
   }

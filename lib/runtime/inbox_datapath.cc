@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "base/sanitizer.h"
 #include "runtime/inbox.h"
 
@@ -54,22 +56,11 @@ uint32_t Inbox::run() noexcept {
 }
 
 uint32_t Inbox::run_overflow() noexcept {
+  ItemList items;
   WorkItem* newest = overflow_.exchange(nullptr, std::memory_order_acquire);
-  WorkItem* oldest = nullptr;
-  while (newest != nullptr) {
-    WorkItem* next = newest->next;
-    newest->next = oldest;
-    oldest = newest;
-    newest = next;
-  }
-  uint32_t count = 0;
-  while (oldest != nullptr) {
-    WorkItem* next = oldest->next;  // running it may queue it again
-    oldest->run(*oldest);
-    oldest = next;
-    ++count;
-  }
-  return count;
+  while (newest != nullptr)
+    items.push_front(*std::exchange(newest, newest->next));
+  return run_once(items);
 }
 
 }  // namespace rrdk::runtime

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "fabric/device.h"
-#include "runtime/fair_share.h"
 #include "runtime/open_device.h"
+#include "runtime/work_item.h"
 #include "xprt/connection.h"
 
 namespace rrdk::runtime {
@@ -139,8 +139,8 @@ class Link {
   struct {
     uint64_t round = 0;  // the last one that it had its turn for
     bool waits = false;  // for its next, in the core's list
-    Link* next = nullptr;
   } turn_;
+  Link* next_turn_ = nullptr;    // in that list
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
   bool accepting_ = false;
   std::string peer_;

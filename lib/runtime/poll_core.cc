@@ -196,7 +196,7 @@ bool PollCore::arm() {
   alarm_.set();
   uint64_t now = base::Tsc::now_ns();
   bool idle = flushed_ && deferred_.empty() && turns_.empty() && !for_workers_ &&
-              !faults_.holding() && dirty_ == nullptr && !stop_.load(std::memory_order_acquire);
+              !faults_.holding() && dirty_.empty() && !stop_.load(std::memory_order_acquire);
   idle = idle && inbox_.try_sleep(now) && control_.try_sleep(now) && timers_.try_sleep(now) &&
          housekeeping_.try_sleep(now);
   for (Completions& source : completions_)

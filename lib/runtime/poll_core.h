@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "fabric/device.h"
 #include "rrdk/runtime.h"
 #include "runtime/alarm.h"
@@ -23,6 +24,7 @@
 #include "runtime/fair_share.h"
 #include "runtime/faults.h"
 #include "runtime/inbox.h"
+#include "runtime/link.h"
 #include "runtime/thread.h"
 #include "runtime/timers.h"
 #include "runtime/work_source.h"
@@ -31,7 +33,6 @@
 
 namespace rrdk::runtime {
 
-class Link;
 class OpenDevice;
 
 // Something to look after now and then, on the core's thread: about every millisecond while the
@@ -156,7 +157,7 @@ class PollCore {
   uint32_t tick(uint64_t now_ns);
   uint32_t route_events();
   // False: something is left to post.
-  bool flush() { return (dirty_ == nullptr && !for_workers_) || post_dirty(); }
+  bool flush() { return (dirty_.empty() && !for_workers_) || post_dirty(); }
   uint32_t serve_turns();
   bool push_workers();
   bool post_dirty();
@@ -180,11 +181,10 @@ class PollCore {
   Turns turns_;
   CoreFaults faults_;
   WorkerTurns worker_turns_;
-  ItemList to_workers_;       // next into their ring
-  bool for_workers_ = false;  // one of these has items
-  Link* dirty_ = nullptr;     // links to post for, in order
-  Link** last_dirty_ = &dirty_;
-  std::vector<Link*> ticking_;  // links with calls in flight
+  ItemList to_workers_;                          // next into their ring
+  bool for_workers_ = false;                     // one of these has items
+  base::Queue<Link, &Link::next_dirty_> dirty_;  // links to post for
+  std::vector<Link*> ticking_;                   // links with calls in flight
   std::vector<Chore*> chores_;
   std::vector<OpenDevice*> devices_;
   std::unordered_map<uint64_t, Link*> links_;  // by id, which is never used again

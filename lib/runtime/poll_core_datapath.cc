@@ -58,7 +58,7 @@ uint32_t PollCore::poll() {
   work += inbox_.poll(now_);
   flushed_ = flush();  // calls and replies, before what can wait
   work += control_.poll(now_);
-  work += deferred_.empty() ? 0 : deferred_.run_once();
+  work += deferred_.empty() ? 0 : run_once(deferred_);
   work += timers_.poll(now_);
   work += housekeeping_.poll(now_);
   flushed_ = flush();
@@ -189,9 +189,7 @@ void PollCore::mark_dirty(Link& link) noexcept {
   if (link.dirty_)
     return;
   link.dirty_ = true;
-  link.next_dirty_ = nullptr;
-  *last_dirty_ = &link;
-  last_dirty_ = &link.next_dirty_;
+  dirty_.push(link);
 }
 
 template <typename Wr, typename Post>
@@ -226,29 +224,25 @@ bool Link::post() {
 // a queue was full, or a worker ring; the next pass tries again.
 bool PollCore::post_dirty() {
   bool all = !for_workers_ || push_workers();
-  Link* link = dirty_;
-  dirty_ = nullptr;
-  last_dirty_ = &dirty_;
-  while (link != nullptr) {
-    Link* next = link->next_dirty_;
-    link->dirty_ = false;
-    if (!link->post()) {
-      mark_dirty(*link);
+  for (auto links = dirty_.take(); !links.empty();) {
+    Link& link = links.pop();
+    link.dirty_ = false;
+    if (!link.post()) {
+      mark_dirty(link);
       all = false;
     }
-    if (link->wants_close()) [[unlikely]]
-      link->give_up();
-    if (!link->ticking_ && link->needs_tick()) {
-      link->ticking_ = true;
+    if (link.wants_close()) [[unlikely]]
+      link.give_up();
+    if (!link.ticking_ && link.needs_tick()) {
+      link.ticking_ = true;
       // datapath-allow: grows only with the number of connections
-      ticking_.push_back(link);
+      ticking_.push_back(&link);
     }
     // Whoever has calls waiting is ticking.
-    if (link->ticking_ && link->backlogged()) [[unlikely]]
-      turns_.join(*link);
-    if (link->fabric_is_down() && !link->dirty_) [[unlikely]]
-      link->wind_up();
-    link = next;
+    if (link.ticking_ && link.backlogged()) [[unlikely]]
+      turns_.join(link);
+    if (link.fabric_is_down() && !link.dirty_) [[unlikely]]
+      link.wind_up();
   }
   return all;
 }

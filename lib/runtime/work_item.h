@@ -4,60 +4,33 @@
 
 #include <cstdint>
 
+#include "base/list.h"
+
 namespace rrdk::runtime {
 
 // `run` is the item's tag: what to do with the object around it. An item is in one place at a time.
 struct WorkItem {
   void (*run)(WorkItem& item) = nullptr;
-  WorkItem* next = nullptr;  // while in a ItemList
+  WorkItem* next = nullptr;  // while in an ItemList
 };
 
-// First in, first out; of one thread.
-class ItemList {
- public:
-  bool empty() const noexcept { return first_ == nullptr; }
-  void push(WorkItem& item) noexcept {
-    item.next = nullptr;
-    *last_ = &item;
-    last_ = &item.next;
-  }
-  WorkItem* front() const noexcept { return first_; }
-  WorkItem* pop() noexcept {
-    WorkItem* item = first_;
-    if (item != nullptr && (first_ = item->next) == nullptr)
-      last_ = &first_;
-    return item;
-  }
-  // Forgets the first `count` items; `rest` is the one after them. Does not touch the items.
-  void drop_front(uint32_t count, WorkItem* rest) noexcept {
-    if (count == 0)
-      return;
-    first_ = rest;
-    if (first_ == nullptr)
-      last_ = &first_;
-  }
-  // Runs what is there now; what the items add waits for the next pass. Returns how many.
-  uint32_t run_once() noexcept {
-    WorkItem* item = first_;
-    first_ = nullptr;
-    last_ = &first_;
-    uint32_t count = 0;
-    while (item != nullptr) {
-      WorkItem* next = item->next;
-      item->run(*item);
-      item = next;
-      ++count;
-    }
-    return count;
-  }
+// Of one thread.
+using ItemList = base::Queue<WorkItem, &WorkItem::next>;
 
-  ItemList() = default;
-  ItemList(const ItemList&) = delete;
-  ItemList& operator=(const ItemList&) = delete;
+// Runs what is there now; what the items add waits for the next time. Returns how many.
+inline uint32_t run_once(ItemList& items) noexcept {
+  uint32_t count = 0;
+  for (ItemList now = items.take(); !now.empty(); ++count) {
+    WorkItem& item = now.pop();
+    item.run(item);
+  }
+  return count;
+}
 
- private:
-  WorkItem* first_ = nullptr;
-  WorkItem** last_ = &first_;
+// What waits for the workers, of one connection. It outlives its items.
+struct WorkerQueue {
+  ItemList items;
+  WorkerQueue* next = nullptr;
 };
 
 }  // namespace rrdk::runtime

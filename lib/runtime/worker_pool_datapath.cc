@@ -15,12 +15,12 @@ bool WorkerPool::push(ItemList& items) noexcept {
   while (!items.empty() && !full) {
     WorkItem* burst[kBurst];
     uint32_t count = 0;
-    for (WorkItem* item = items.front(); item != nullptr && count < kBurst; item = item->next)
-      burst[count++] = item;
-    // An item in the ring is the worker's at once: take it off the list before.
-    WorkItem* rest = burst[count - 1]->next;
+    // An item in the ring is the worker's at once: it is off the list before.
+    while (!items.empty() && count < kBurst)
+      burst[count++] = &items.pop();
     uint32_t taken = ring_->push_burst({burst, count});
-    items.drop_front(taken, taken < count ? burst[taken] : rest);
+    for (uint32_t left = count; left != taken; --left)
+      items.push_front(*burst[left - 1]);
     full = taken < count;
     pushed += taken;
   }

@@ -32,8 +32,7 @@ ReplayLane::ReplayLane(const Size& size, const ReplayOptions& options, ReplayInd
       ring_(new std::byte[ring_size_]) {
   for (ReplayEntry& entry : entries_) {
     entry.lane = this;
-    entry.next = free_;
-    free_ = &entry;
+    free_.push(entry);
   }
 }
 
@@ -48,13 +47,13 @@ ReplayLane::~ReplayLane() {
 }
 
 void ReplayLane::forget_but(uint32_t last, bool elders) noexcept {
-  ReplayEntry* entry = finished_.newest;
+  ReplayEntry* entry = finished_.back();
   for (uint32_t i = 0; i < last && entry != nullptr; ++i)
-    entry = entry->older;
+    entry = entry->links.previous;
   uint64_t gone = 0;
   while (entry != nullptr) {
     ReplayEntry& old = *entry;
-    entry = entry->older;
+    entry = entry->links.previous;
     if (elders && old.early) {
       set_aside(old);
     } else {
@@ -62,8 +61,8 @@ void ReplayLane::forget_but(uint32_t last, bool elders) noexcept {
       ++gone;
     }
   }
-  for (; !elders && aside_.oldest != nullptr; ++gone)
-    release(*aside_.oldest);
+  for (; !elders && !aside_.empty(); ++gone)
+    release(*aside_.front());
   counters_.evicted.fetch_add(gone, std::memory_order_relaxed);
 }
 
@@ -94,8 +93,8 @@ std::unique_ptr<ReplayLane> ReplayLane::compacted(bool with_replies) {
   small->left_ns = left_ns;
   small->compact = true;
   for (List* list : {&aside_, &finished_}) {
-    while (list->oldest != nullptr) {
-      ReplayEntry& old = *list->oldest;
+    while (!list->empty()) {
+      ReplayEntry& old = *list->front();
       ReplayEntry& entry = *small->add(old.xid, old.fingerprint, false);
       entry.early = old.early;
       if (!with_replies && old.state == State::kDone)

@@ -22,6 +22,7 @@
 #include <span>
 #include <vector>
 
+#include "base/list.h"
 #include "rrdk/server.h"
 #include "rrdk/xdr.h"
 #include "service/call_context.h"
@@ -51,9 +52,8 @@ struct ReplayEntry : service::OnceRecord {
   uint64_t since_ns = 0;   // when it was finished
   ReplayLane* lane = nullptr;
   service::CallContext* waiters = nullptr;
-  ReplayEntry* next = nullptr;  // in its bucket, or free
-  ReplayEntry* older = nullptr;
-  ReplayEntry* newer = nullptr;
+  ReplayEntry* next = nullptr;     // in its bucket, or free
+  base::Links<ReplayEntry> links;  // from older to newer
 };
 static_assert(sizeof(ReplayEntry) == 88, "ReplayOptions says how much memory it takes");
 
@@ -158,13 +158,7 @@ class ReplayLane {
   // Of allocators, for the lane and its two arrays.
   static constexpr uint64_t kAllocations = 64;
 
-  struct List {
-    ReplayEntry* oldest = nullptr;
-    ReplayEntry* newest = nullptr;
-
-    void append(ReplayEntry& entry) noexcept;
-    void unlink(ReplayEntry& entry) noexcept;
-  };
+  using List = base::List<ReplayEntry, &ReplayEntry::links>;
 
   ReplayEntry* add(uint32_t xid, uint64_t fingerprint, bool elders) noexcept;
   bool make_room(bool elders) noexcept;
@@ -186,7 +180,7 @@ class ReplayLane {
   uint32_t running_ = 0;
   uint32_t pins_ = 0;
   uint32_t begun_ = 0;  // as far as they are early
-  ReplayEntry* free_ = nullptr;
+  base::Stack<ReplayEntry, &ReplayEntry::next> free_;
   List finished_;
   List aside_;
   ReplayEntry* oldest_reply_ = nullptr;  // the first of finished_ that may have one

@@ -25,18 +25,6 @@ void ReplayIndex::erase(const ReplayEntry& entry) noexcept {
   *place = entry.next;
 }
 
-void ReplayLane::List::append(ReplayEntry& entry) noexcept {
-  entry.older = newest;
-  entry.newer = nullptr;
-  (newest != nullptr ? newest->newer : oldest) = &entry;
-  newest = &entry;
-}
-
-void ReplayLane::List::unlink(ReplayEntry& entry) noexcept {
-  (entry.older != nullptr ? entry.older->newer : oldest) = entry.newer;
-  (entry.newer != nullptr ? entry.newer->older : newest) = entry.older;
-}
-
 ReplayEntry* ReplayLane::begin(uint32_t xid, uint64_t fingerprint, bool elders) noexcept {
   ReplayEntry* entry = add(xid, fingerprint, elders);
   if (entry != nullptr && begun_ < early_) {
@@ -47,11 +35,11 @@ ReplayEntry* ReplayLane::begin(uint32_t xid, uint64_t fingerprint, bool elders) 
 }
 
 ReplayEntry* ReplayLane::add(uint32_t xid, uint64_t fingerprint, bool elders) noexcept {
-  while (free_ == nullptr) {
+  while (free_.empty()) {
     if (!make_room(elders))
       return nullptr;
   }
-  ReplayEntry& entry = *std::exchange(free_, free_->next);
+  ReplayEntry& entry = free_.pop();
   ++used_;
   ++running_;
   entry.state = State::kRunning;
@@ -65,9 +53,9 @@ ReplayEntry* ReplayLane::add(uint32_t xid, uint64_t fingerprint, bool elders) no
 
 // Ends, for there are no more early ones than have entries of their own.
 bool ReplayLane::make_room(bool elders) noexcept {
-  ReplayEntry* oldest = finished_.oldest;
+  ReplayEntry* oldest = finished_.front();
   while (oldest != nullptr && oldest->pins != 0)
-    oldest = oldest->newer;
+    oldest = oldest->links.next;
   if (oldest == nullptr)
     return false;
   if (elders && oldest->early) {
@@ -83,21 +71,21 @@ void ReplayLane::set_aside(ReplayEntry& entry) noexcept {
   unlink(entry);
   entry.state = State::kNotKept;
   entry.set_aside = true;
-  aside_.append(entry);
+  aside_.push(entry);
 }
 
 void ReplayLane::append(ReplayEntry& entry, uint64_t now_ns) noexcept {
   --running_;
   entry.since_ns = now_ns;
-  finished_.append(entry);
+  finished_.push(entry);
   if (oldest_reply_ == nullptr)
     oldest_reply_ = &entry;
 }
 
 void ReplayLane::unlink(ReplayEntry& entry) noexcept {
   if (oldest_reply_ == &entry)
-    oldest_reply_ = entry.newer;
-  (entry.set_aside ? aside_ : finished_).unlink(entry);
+    oldest_reply_ = entry.links.next;
+  (entry.set_aside ? aside_ : finished_).remove(entry);
 }
 
 // A finished entry ends. What it has of the ring is free when all older ones have ended.
@@ -105,15 +93,15 @@ void ReplayLane::release(ReplayEntry& entry) noexcept {
   unlink(entry);
   index_.erase(entry);
   entry.state = State::kFree;
-  entry.next = std::exchange(free_, &entry);
+  free_.push(entry);
   --used_;
 }
 
 void ReplayLane::expire(uint64_t now_ns) noexcept {
   uint64_t window_ns = uint64_t{options_.window_ms} * 1'000'000;
-  while (aside_.oldest != nullptr && aside_.oldest->pins == 0 &&
-         aside_.oldest->since_ns + window_ns < now_ns) {
-    release(*aside_.oldest);
+  while (!aside_.empty() && aside_.front()->pins == 0 &&
+         aside_.front()->since_ns + window_ns < now_ns) {
+    release(*aside_.front());
     counters_.evicted.fetch_add(1, std::memory_order_relaxed);
   }
 }
@@ -125,7 +113,7 @@ void ReplayLane::drop_reply(ReplayEntry& entry) noexcept {
 
 ReplayEntry* ReplayLane::oldest_reply() noexcept {
   while (oldest_reply_ != nullptr && oldest_reply_->state != State::kDone)
-    oldest_reply_ = oldest_reply_->newer;
+    oldest_reply_ = oldest_reply_->links.next;
   return oldest_reply_;
 }
 

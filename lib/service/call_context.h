@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/list.h"
 #include "rpc/call_datapath.h"
 #include "rrdk/service.h"
 #include "runtime/timers.h"
@@ -40,9 +41,8 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   Answer answer = Answer::kResults;
   AcceptStat accept_stat = AcceptStat::kSuccess;
   AuthStat auth_stat = AuthStat::kOk;
-  uint64_t not_before_ns = 0;       // reply_after(); 0: at once
-  CallContext* previous = nullptr;  // in the dispatcher's list of delayed ones; `next` is too
-  CallContext* following = nullptr;
+  uint64_t not_before_ns = 0;      // reply_after(); 0: at once
+  base::Links<CallContext> links;  // in the dispatcher's list of delayed ones
   // Of procedures that are not idempotent, for the Dispatcher; null: not, or not any more.
   OnceRecord* replay = nullptr;
   CallContext* next_waiter = nullptr;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/list.h"
 #include "rrdk/memory.h"
 #include "rrdk/service.h"
 #include "runtime/link.h"
@@ -82,7 +83,7 @@ class Dispatcher {
   Memory& memory_;
   const ServiceTable& services_;
   ContextPool& contexts_;
-  CallContext* delayed_ = nullptr;
+  base::List<CallContext, &CallContext::links> delayed_;
   const ServiceTable::Entry* last_service_ = nullptr;  // of the last call that had one
   bool dropped_ = false;                               // a call, which ends the connection
   std::atomic<uint64_t> rejected_ = 0;                 // by the core; read by anybody

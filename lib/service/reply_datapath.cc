@@ -58,17 +58,11 @@ void CallContext::end(Answer how) noexcept {
 }
 
 void Dispatcher::delay(CallContext& context) noexcept {
-  context.previous = nullptr;
-  context.following = delayed_;
-  if (delayed_ != nullptr)
-    delayed_->previous = &context;
-  delayed_ = &context;
+  delayed_.push_front(context);
   context.fire = [](runtime::Timer& timer) {
     auto& due = static_cast<CallContext&>(timer);
     Dispatcher& dispatcher = *due.dispatcher;
-    (due.previous != nullptr ? due.previous->following : dispatcher.delayed_) = due.following;
-    if (due.following != nullptr)
-      due.following->previous = due.previous;
+    dispatcher.delayed_.remove(due);
     dispatcher.send(due);
   };
   link_.core().timers().start(context, context.not_before_ns);
@@ -76,8 +70,8 @@ void Dispatcher::delay(CallContext& context) noexcept {
 
 // Nobody waits for these replies any more.
 void Dispatcher::release_delayed() noexcept {
-  while (delayed_ != nullptr) {
-    CallContext& context = *delayed_;
+  while (!delayed_.empty()) {
+    CallContext& context = *delayed_.front();
     link_.core().timers().cancel(context);
     context.fire(context);
   }

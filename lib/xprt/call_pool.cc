@@ -4,8 +4,6 @@
 #include <cstring>
 #include <new>
 
-#include "xprt/incoming_call.h"
-
 namespace rrdk::xprt {
 
 namespace {
@@ -39,8 +37,7 @@ bool CallPool::grow() noexcept {
   std::memset(rooms.data(), 0, kCallsPerSlab * kHeaderRoom);
   for (uint32_t i = 0; i < kCallsPerSlab; ++i) {
     slab->calls[i].room = {rooms.data() + i * kHeaderRoom, kHeaderRoom, rooms.region()};
-    slab->calls[i].next = free_;
-    free_ = &slab->calls[i];
+    free_.push(slab->calls[i]);
   }
   slab->rooms = std::move(rooms);
   slabs_.push_back(std::move(slab));
@@ -50,11 +47,10 @@ bool CallPool::grow() noexcept {
 }
 
 Incoming* CallPool::take() noexcept {
-  Incoming* call = free_;
-  free_ = call->next;
+  Incoming& call = free_.pop();
   --available_;
-  kept_ -= !call->reply.buffers().empty();
-  return call;
+  kept_ -= !call.reply.buffers().empty();
+  return &call;
 }
 
 void CallPool::put(Incoming& call) noexcept {
@@ -65,15 +61,16 @@ void CallPool::put(Incoming& call) noexcept {
     else
       ++kept_;
   }
-  call.next = free_;
-  free_ = &call;
+  free_.push(call);
   ++available_;
 }
 
 void CallPool::release_idle() noexcept {
-  for (Incoming* call = free_; kept_ != 0; call = call->next) {
-    kept_ -= !call->reply.buffers().empty();
-    call->reply.clear();
+  for (Incoming& call : free_) {
+    if (kept_ == 0)
+      break;
+    kept_ -= !call.reply.buffers().empty();
+    call.reply.clear();
   }
 }
 

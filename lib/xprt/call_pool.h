@@ -6,12 +6,12 @@
 #include <memory>
 #include <vector>
 
+#include "base/list.h"
 #include "proto/header.h"
 #include "rrdk/memory.h"
+#include "xprt/incoming_call.h"
 
 namespace rrdk::xprt {
-
-struct Incoming;
 
 class CallPool {
  public:
@@ -25,7 +25,7 @@ class CallPool {
 
   // Null: the limit is reached, or memory is exhausted.
   Incoming* get() noexcept {
-    if (free_ == nullptr && !grow()) [[unlikely]]
+    if (free_.empty() && !grow()) [[unlikely]]
       return nullptr;
     return take();
   }
@@ -48,7 +48,7 @@ class CallPool {
   uint32_t capacity_ = 0;
   uint32_t available_ = 0;
   uint32_t kept_ = 0;  // of these, those with a buffer for a reply
-  Incoming* free_ = nullptr;
+  base::Stack<Incoming, &Incoming::next> free_;
   std::vector<std::unique_ptr<Slab>> slabs_;
   proto::Header scratch_;
 };

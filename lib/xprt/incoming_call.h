@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/list.h"
 #include "proto/header.h"
 #include "xprt/connection.h"
 #include "xprt/send_queue.h"
@@ -57,10 +58,9 @@ struct Incoming final : IncomingCall {
   uint64_t waits_since_ns = 0;  // for buffers, as the first of its queue; 0: no tick has seen it so
   const std::byte* inline_data = nullptr;
   Responder* responder = nullptr;
-  Incoming* next = nullptr;   // in the pool, or in the queue that the state names
-  Incoming* older = nullptr;  // all calls of one connection
-  Incoming* newer = nullptr;
-  Buffer receive;  // the Send's bytes; `message` points into it
+  Incoming* next = nullptr;     // in the pool, or in the queue that the state names
+  base::Links<Incoming> links;  // all calls of one connection, newest first
+  Buffer receive;               // the Send's bytes; `message` points into it
   std::span<const Fragment> message;
   Fragment whole;  // the message, when it lies in one piece
   MemorySpan room;

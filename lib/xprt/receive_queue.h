@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/list.h"
 #include "fabric/work.h"
 #include "rrdk/memory.h"
 #include "xprt/work_list.h"
@@ -18,9 +19,9 @@ namespace rrdk::xprt {
 struct ReceiveSlot {
   WorkTag tag{WorkKind::kReceive, this};
   Buffer buffer;
-  uint32_t size = 0;    // as it is posted; 0: it is not
-  uint32_t length = 0;  // of the message, when parked
-  ReceiveSlot* next = nullptr;
+  uint32_t size = 0;            // as it is posted; 0: it is not
+  uint32_t length = 0;          // of the message, when parked
+  ReceiveSlot* next = nullptr;  // when bare or parked
 };
 
 class ReceiveQueue {
@@ -72,15 +73,15 @@ class ReceiveQueue {
   bool exchange(ReceiveSlot& slot, Buffer& other) noexcept;
   // A used buffer comes back: a bare slot is posted with it, or it returns to its pool.
   void give(Buffer buffer) noexcept;
-  bool has_bare() const noexcept { return bare_ != nullptr; }
+  bool has_bare() const noexcept { return !bare_.empty(); }
   // Tries to get buffers for bare slots.
   void refill_bare() noexcept;
 
   // Messages that wait for an IncomingCall object, oldest first.
   void park(ReceiveSlot& slot, uint32_t length) noexcept;
-  ReceiveSlot* parked() const noexcept { return parked_; }
-  ReceiveSlot& unpark() noexcept;
-  void park_first(ReceiveSlot& slot) noexcept;
+  ReceiveSlot* parked() const noexcept { return parked_.front(); }
+  ReceiveSlot& unpark() noexcept { return parked_.pop(); }
+  void park_first(ReceiveSlot& slot) noexcept { parked_.push_front(slot); }
 
   // Gives all buffers of parked slots back, when the connection is over.
   void drop_parked() noexcept;
@@ -99,9 +100,8 @@ class ReceiveQueue {
   uint32_t added_ = 0;  // of them
   bool lacks_spares_;
   bool closed_ = false;
-  ReceiveSlot* bare_ = nullptr;
-  ReceiveSlot* parked_ = nullptr;
-  ReceiveSlot* last_parked_ = nullptr;
+  base::Stack<ReceiveSlot, &ReceiveSlot::next> bare_;
+  base::Queue<ReceiveSlot, &ReceiveSlot::next> parked_;
   WorkList<fabric::ReceiveWr> list_;
   std::vector<ReceiveSlot> slots_;
 };

@@ -90,8 +90,7 @@ bool ReceiveQueue::refill(ReceiveSlot& slot) noexcept {
     post(slot);
     return true;
   }
-  slot.next = bare_;
-  bare_ = &slot;
+  bare_.push(slot);
   return false;
 }
 
@@ -106,15 +105,15 @@ bool ReceiveQueue::exchange(ReceiveSlot& slot, Buffer& other) noexcept {
 }
 
 void ReceiveQueue::give(Buffer buffer) noexcept {
-  if (bare_ == nullptr || closed_ || buffer.capacity() < least_)
+  if (bare_.empty() || closed_ || buffer.capacity() < least_)
     return;
-  ReceiveSlot& slot = *std::exchange(bare_, bare_->next);
+  ReceiveSlot& slot = bare_.pop();
   slot.buffer = std::move(buffer);
   post(slot);
 }
 
 void ReceiveQueue::refill_bare() noexcept {
-  while (bare_ != nullptr && !closed_) {
+  while (!bare_.empty() && !closed_) {
     Buffer buffer = fresh();
     if (!buffer)
       return;
@@ -124,27 +123,11 @@ void ReceiveQueue::refill_bare() noexcept {
 
 void ReceiveQueue::park(ReceiveSlot& slot, uint32_t length) noexcept {
   slot.length = length;
-  slot.next = nullptr;
-  if (parked_ == nullptr)
-    parked_ = &slot;
-  else
-    last_parked_->next = &slot;
-  last_parked_ = &slot;
-}
-
-ReceiveSlot& ReceiveQueue::unpark() noexcept {
-  return *std::exchange(parked_, parked_->next);
-}
-
-void ReceiveQueue::park_first(ReceiveSlot& slot) noexcept {
-  if (parked_ == nullptr)
-    last_parked_ = &slot;
-  slot.next = parked_;
-  parked_ = &slot;
+  parked_.push(slot);
 }
 
 void ReceiveQueue::drop_parked() noexcept {
-  while (parked_ != nullptr)
+  while (!parked_.empty())
     unpark().buffer.reset();
 }
 

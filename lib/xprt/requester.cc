@@ -66,10 +66,10 @@ uint64_t Requester::quiet_until() const noexcept {
     if (call.call->deadline_ns != 0)
       until = std::min(until, call.call->deadline_ns);
   };
-  if (first_queued_ != nullptr && link_.receives.has_bare())
+  if (!queued_.empty() && link_.receives.has_bare())
     return 0;
-  for (const State* call = first_queued_; call != nullptr; call = call->next)
-    consider(*call);
+  for (const State& call : queued_)
+    consider(call);
   for (const Slot& slot : slots_) {
     if (slot.call == nullptr)
       continue;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/list.h"
 #include "proto/codec.h"
 #include "xprt/credits.h"
 #include "xprt/link.h"
@@ -44,7 +45,7 @@ class Requester {
   void on_dead() noexcept;
   // Starts queued calls as far as credits, Receives, keys and buffers go.
   void pump() noexcept;
-  bool waiting() const noexcept { return first_queued_ != nullptr || link_.receives.has_bare(); }
+  bool waiting() const noexcept { return !queued_.empty() || link_.receives.has_bare(); }
 
   // Post what they can. False: the send queue is full.
   bool emit_call(State& call) noexcept;
@@ -59,8 +60,8 @@ class Requester {
   bool prepare();  // header rooms. False: no buffers
   std::vector<uint32_t> last_xids() const;
   void continue_xids(std::span<const uint32_t> last) noexcept;
-  bool may_send() const noexcept { return first_queued_ == nullptr && may_start(); }
-  bool idle() const noexcept { return active_ == 0 && first_queued_ == nullptr; }
+  bool may_send() const noexcept { return queued_.empty() && may_start(); }
+  bool idle() const noexcept { return active_ == 0 && queued_.empty(); }
   bool needs_tick() const noexcept { return !idle() || starved(); }
   uint64_t quiet_until() const noexcept;  // as Connection's
 
@@ -81,6 +82,7 @@ class Requester {
     uint64_t inline_reply = 0;  // as State's, for as long as the answer may come
     MemorySpan room;            // for headers
   };
+  using Calls = base::Queue<State, &State::next>;
   enum class Plan : uint8_t { kReady, kTooLarge, kNoOptions, kWait };
   static constexpr uint32_t kNoSlot = UINT32_MAX;
 
@@ -98,8 +100,8 @@ class Requester {
   void conclude(State& call, CallStatus status) noexcept;
   void end(State& call, CallStatus status) noexcept;
   template <typename Predicate>
-  State* unqueue(Predicate&& wanted) noexcept;
-  void end_all(State* list, CallStatus status) noexcept;
+  Calls unqueue(Predicate&& wanted) noexcept;
+  void end_all(Calls calls, CallStatus status) noexcept;
   void requeue(State& call) noexcept;
   void send_again(State& call) noexcept;
   void give_up_again(State& call, CallStatus status) noexcept;
@@ -171,8 +173,7 @@ class Requester {
   uint32_t zombies_ = 0;  // slots whose call was given up and still holds a credit
   std::vector<Slot> slots_;
   std::vector<Buffer> rooms_;
-  State* first_queued_ = nullptr;
-  State* last_queued_ = nullptr;
+  Calls queued_;
   // In place of the callers' objects of lent calls; grow to as many as were ever lent at once.
   std::vector<std::unique_ptr<OutgoingCall>> stand_ins_;
   std::vector<OutgoingCall*> free_stand_ins_;

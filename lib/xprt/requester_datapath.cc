@@ -31,15 +31,10 @@ void Requester::submit(OutgoingCall& call) noexcept {
     return;
   }
   state.stage = CallStage::kQueued;
-  if (first_queued_ == nullptr && may_start() && start(state)) [[likely]]
+  if (queued_.empty() && may_start() && start(state)) [[likely]]
     return;
   ++(may_start() ? link_.counters.waits_key : link_.counters.waits_credit);
-  state.next = nullptr;
-  if (first_queued_ == nullptr)
-    first_queued_ = &state;
-  else
-    last_queued_->next = &state;
-  last_queued_ = &state;
+  queued_.push(state);
 }
 
 // A Receive for the reply stands ready before the call is sent (V1-CREDIT-15). On a connection that
@@ -179,14 +174,10 @@ void Requester::answer(Slot& slot) noexcept {
 
 void Requester::pump() noexcept {
   link_.receives.refill_bare();
-  while (first_queued_ != nullptr && may_start()) {
-    State& call = *first_queued_;
-    first_queued_ = call.next;
+  while (!queued_.empty() && may_start()) {
+    State& call = queued_.pop();
     if (!start(call)) {
-      call.next = first_queued_;
-      first_queued_ = &call;
-      if (call.next == nullptr)
-        last_queued_ = &call;
+      queued_.push_front(call);
       return;
     }
   }
@@ -280,9 +271,7 @@ void Requester::requeue(State& call) noexcept {
   call.fenced = false;
   call.stuck_since_ns = 0;
   call.stage = CallStage::kQueued;
-  call.next = std::exchange(first_queued_, &call);
-  if (call.next == nullptr)
-    last_queued_ = &call;
+  queued_.push_front(call);
   pump();
 }
 
@@ -298,31 +287,25 @@ void Requester::end(State& call, CallStatus status) noexcept {
   link_.upcalls.on_call_ended(*call.call);
 }
 
-// Takes the queued calls that are `wanted` out of the queue: a list in the same order.
+// Takes the queued calls that are `wanted` out of the queue, in the same order.
 template <typename Predicate>
-Requester::State* Requester::unqueue(Predicate&& wanted) noexcept {
-  State* taken = nullptr;
-  State** taken_end = &taken;
-  State** link = &first_queued_;
-  last_queued_ = nullptr;
-  while (State* call = *link) {
-    if (!wanted(*call)) {
-      last_queued_ = call;
-      link = &call->next;
+Requester::Calls Requester::unqueue(Predicate&& wanted) noexcept {
+  Calls taken;
+  Calls all = queued_.take();
+  for (State& call : all) {
+    if (!wanted(call)) {
+      queued_.push(call);
       continue;
     }
-    *link = call->next;
-    call->next = nullptr;
-    call->stage = CallStage::kRevoking;  // no longer to be cancelled
-    *taken_end = call;
-    taken_end = &call->next;
+    call.stage = CallStage::kRevoking;  // no longer to be cancelled
+    taken.push(call);
   }
   return taken;
 }
 
-void Requester::end_all(State* list, CallStatus status) noexcept {
-  while (list != nullptr)
-    end(*std::exchange(list, list->next), status);
+void Requester::end_all(Calls calls, CallStatus status) noexcept {
+  while (!calls.empty())
+    end(calls.pop(), status);
 }
 
 void Requester::end_queued(CallStatus status) noexcept {
@@ -363,9 +346,9 @@ void Requester::on_tick(uint64_t now_ns) noexcept {
     if (slot.call != nullptr && slot.call->again && late(*slot.call)) [[unlikely]]
       give_up_again(*slot.call, CallStatus::kTimeout);
   }
-  if (first_queued_ != nullptr)
+  if (!queued_.empty())
     end_all(unqueue(late), CallStatus::kTimeout);
-  if (first_queued_ != nullptr && lacks_receives()) [[unlikely]]
+  if (!queued_.empty() && lacks_receives()) [[unlikely]]
     end_queued(CallStatus::kNoMemory);
   check_starved(now_ns);
 }

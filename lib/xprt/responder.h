@@ -6,40 +6,20 @@
 #include <optional>
 #include <span>
 
+#include "base/list.h"
 #include "proto/codec.h"
 #include "rrdk/extensions.h"
 #include "rrdk/xdr.h"
 #include "xprt/credits.h"
 #include "xprt/incoming_call.h"
 #include "xprt/link.h"
+#include "xprt/rfc5666/exposer.h"
 #include "xprt/turn.h"
 
 namespace rrdk::xprt {
 
-// Calls that wait, in the order in which they came. Linked through Incoming::next.
-class CallQueue {
- public:
-  bool empty() const noexcept { return first_ == nullptr; }
-  Incoming* front() const noexcept { return first_; }  // null: none
-  void push(Incoming& call) noexcept {
-    call.next = nullptr;
-    if (first_ == nullptr)
-      first_ = &call;
-    else
-      last_->next = &call;
-    last_ = &call;
-  }
-  Incoming& pop() noexcept {
-    Incoming& call = *first_;
-    first_ = call.next;
-    return call;
-  }
-  void clear() noexcept { first_ = nullptr; }
-
- private:
-  Incoming* first_ = nullptr;
-  Incoming* last_ = nullptr;
-};
+// Calls that wait, in the order in which they came.
+using CallQueue = base::Queue<Incoming, &Incoming::next>;
 
 class Responder {
  public:
@@ -69,7 +49,7 @@ class Responder {
   uint32_t calls() const noexcept { return calls_; }
   bool waiting() const noexcept {
     return turn.waits || !wait_buffers_.empty() || !wait_reads_.empty() || !wait_room_.empty() ||
-           link_.receives.parked() != nullptr || link_.receives.has_bare() || exposed_ != nullptr;
+           link_.receives.parked() != nullptr || link_.receives.has_bare() || !exposed_.empty();
   }
 
   // Whether data of calls is on its way here.
@@ -185,7 +165,7 @@ class Responder {
 
   Link& link_;
   const uint32_t max_calls_;  // in any state; messages beyond wait in their Receives
-  Exposure* exposed_ = nullptr;
+  base::List<Exposure, &Exposure::links> exposed_;  // newest first
   // The call that is being taken, and its slot, until that is posted again.
   struct InHand {
     const Incoming* call = nullptr;
@@ -193,7 +173,7 @@ class Responder {
   } in_hand_;
   uint32_t calls_ = 0;        // of this connection, in any state
   uint64_t chunk_bytes_ = 0;  // of those that were started
-  Incoming* newest_ = nullptr;
+  base::List<Incoming, &Incoming::links> all_;
   const Incoming* held_up_ = nullptr;  // the front of wait_turn_, if bytes or buffers hold it up
   // What the front of wait_buffers_ waits for, as others see it.
   mem::Shortage shortage_ = mem::Shortage::kNone;

@@ -28,7 +28,7 @@ bool carries_message(MessageType type) {
 // A peer that makes calls without ever taking the replies is held back here: beyond twice the
 // credits its messages stay in their Receives, which are then not posted again.
 void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
-  if (exposed_ != nullptr && take_done(slot, length)) [[unlikely]]
+  if (!exposed_.empty() && take_done(slot, length)) [[unlikely]]
     return;
   bool in_order = link_.receives.parked() == nullptr;
   if (!in_order || !take(slot, length))
@@ -138,11 +138,7 @@ void Responder::admit(Incoming& call) noexcept {
   call.chunk_bytes = 0;
   call.waits_since_ns = 0;
   call.user = nullptr;
-  call.older = newest_;
-  call.newer = nullptr;
-  if (newest_ != nullptr)
-    newest_->newer = &call;
-  newest_ = &call;
+  all_.push_front(call);
   ++calls_;
   if (grant.on_call(call.header.credits)) [[unlikely]] {
     link_.refused(Refusal::kCreditOverrun);
@@ -322,12 +318,7 @@ void Responder::finish(Incoming& call) noexcept {
   release_memory(call);
   if (call.receive)
     return_receive(call);
-  if (call.newer != nullptr)
-    call.newer->older = call.older;
-  else
-    newest_ = call.older;
-  if (call.older != nullptr)
-    call.older->newer = call.newer;
+  all_.remove(call);
   --calls_;
   chunk_bytes_ -= call.chunk_bytes;
   auto* on_ended = std::exchange(call.on_ended, nullptr);
@@ -349,15 +340,15 @@ void Responder::on_dead() noexcept {
   wait_reads_.clear();
   wait_room_.clear();
   link_.receives.drop_parked();
-  for (Incoming* call = newest_; call != nullptr;) {
-    Incoming& dead = *std::exchange(call, call->older);
+  for (Incoming* call = all_.front(); call != nullptr;) {
+    Incoming& dead = *std::exchange(call, call->links.next);
     bool posted = dead.reads_posted != 0 || !dead.job.settled();
     if (dead.state == CallState::kAbove || posted)
       continue;
     bool tells = dead.on_ended != nullptr;
     finish(dead);
     if (tells)  // who was told may have ended others, `call` among them
-      call = newest_;
+      call = all_.front();
   }
 }
 
@@ -379,7 +370,7 @@ void Responder::refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept {
 void Responder::on_tick(uint64_t now_ns) noexcept {
   if (!link_.up())
     return;
-  if (exposed_ != nullptr) [[unlikely]]
+  if (!exposed_.empty()) [[unlikely]]
     check_dones(now_ns);
   if (!wait_room_.empty() || !wait_buffers_.empty() || link_.receives.has_bare()) [[unlikely]]
     link_.pool.release_idle();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/list.h"
 #include "fabric/work.h"
 #include "xprt/work_list.h"
 
@@ -35,9 +36,9 @@ class SendQueue {
   WorkList<fabric::SendWr>& list() noexcept { return list_; }
 
   // Chains. A new chain may be posted at once only if no other waits.
-  bool idle() const noexcept { return first_ == nullptr; }
+  bool idle() const noexcept { return jobs_.empty(); }
   void push(Job& job) noexcept;
-  Job* front() const noexcept { return first_; }
+  Job* front() const noexcept { return jobs_.front(); }
   void pop() noexcept;
 
   uint32_t free_slots() const noexcept { return free_; }
@@ -50,13 +51,12 @@ class SendQueue {
   void complete(Job& job) noexcept;
   // The next job whose copied Send has been posted, which completes it; null: none.
   Job* pop_copied() noexcept {
-    if (first_copied_ == nullptr || first_copied_->number >= list_.taken())
+    if (copied_.empty() || copied_.front()->number >= list_.taken())
       return nullptr;
-    Job* job = first_copied_;
-    first_copied_ = job->next_copied;
-    --job->signals;
+    Job& job = copied_.pop();
+    --job.signals;
     ++copied_done_;
-    return job;
+    return &job;
   }
 
   // Reads: at most `most` at once (the ORD), and never more than their share of the queue.
@@ -70,7 +70,7 @@ class SendQueue {
   }
 
   // True when nothing that was appended is still to be reported.
-  bool drained() const noexcept { return signals_ == 0 && reads_ == 0 && first_copied_ == nullptr; }
+  bool drained() const noexcept { return signals_ == 0 && reads_ == 0 && copied_.empty(); }
   // Counts what was reported, or needs no report; wraps.
   uint32_t done() const noexcept { return covers_first_ + reads_done_ + copied_done_; }
 
@@ -87,10 +87,8 @@ class SendQueue {
   uint32_t signals_ = 0;     // signaled requests in flight, chains only
   uint32_t most_unsignaled_;
   uint32_t copied_done_ = 0;
-  Job* first_copied_ = nullptr;  // jobs whose copied Send is in the list, in order
-  Job* last_copied_ = nullptr;
-  Job* first_ = nullptr;
-  Job* last_ = nullptr;
+  base::Queue<Job, &Job::next_copied> copied_;  // jobs whose copied Send is in the list
+  base::Queue<Job, &Job::next> jobs_;           // the FIFO
   // Slots that each signaled request in flight gives back, in posting order (a ring).
   std::vector<uint16_t> covers_;
   uint32_t covers_first_ = 0;

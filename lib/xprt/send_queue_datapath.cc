@@ -16,18 +16,12 @@ SendQueue::SendQueue(uint32_t depth)
       covers_(std::bit_ceil(depth)) {}
 
 void SendQueue::push(Job& job) noexcept {
-  job.next = nullptr;
   job.queued = true;
-  if (first_ == nullptr)
-    first_ = &job;
-  else
-    last_->next = &job;
-  last_ = &job;
+  jobs_.push(job);
 }
 
 void SendQueue::pop() noexcept {
-  first_->queued = false;
-  first_ = first_->next;
+  jobs_.pop().queued = false;
 }
 
 SendWr& SendQueue::append(Job& job, Op op, bool last) noexcept {
@@ -67,13 +61,8 @@ SendWr& SendQueue::append_copied(Job& job, Op op) noexcept {
 
 void SendQueue::note_copied(Job& job) noexcept {
   job.number = list_.appended();
-  job.next_copied = nullptr;
   ++job.signals;
-  if (first_copied_ == nullptr)
-    first_copied_ = &job;
-  else
-    last_copied_->next_copied = &job;
-  last_copied_ = &job;
+  copied_.push(job);
 }
 
 void SendQueue::complete(Job& job) noexcept {

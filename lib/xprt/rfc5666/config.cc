@@ -26,10 +26,8 @@ uint32_t limit(uint32_t stated, uint32_t own) {
 
 // Never more than there are spare Receives for their RDMA_DONEs.
 ReplyExposer::ReplyExposer(Link& link) : link_(link), exposures_(link.done_receives()) {
-  for (Exposure& exposure : exposures_) {
-    exposure.next = free_;
-    free_ = &exposure;
-  }
+  for (Exposure& exposure : exposures_)
+    free_.push_front(exposure);
 }
 
 ReplyReader::ReplyReader(Link& link, Requester& requester)
@@ -37,10 +35,8 @@ ReplyReader::ReplyReader(Link& link, Requester& requester)
       requester_(requester),
       readings_(std::min(link.options.credits + kSpareReadings, kMostReadings)),
       marks_(link.options.credits) {
-  for (Reading& reading : readings_) {
-    reading.next = free_;
-    free_ = &reading;
-  }
+  for (Reading& reading : readings_)
+    free_.push(reading);
 }
 
 bool ReplyReader::prepare() {

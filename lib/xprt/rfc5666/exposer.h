@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/list.h"
 #include "rrdk/memory.h"
 #include "xprt/incoming_call.h"
 #include "xprt/link.h"
@@ -29,8 +30,7 @@ struct Exposure {
   uint16_t num_items;
   uint16_t bound;    // items whose binds were posted
   uint16_t revoked;  // items whose invalidations were posted
-  Exposure* next;
-  Exposure* previous;
+  base::Links<Exposure> links;
   std::array<MemorySpan, kMaxExposedItems> items;
   std::array<uint32_t, kMaxExposedItems> keys;
 };
@@ -60,7 +60,7 @@ class ReplyExposer {
 
   Link& link_;
   std::vector<Exposure> exposures_;
-  Exposure* free_ = nullptr;
+  base::List<Exposure, &Exposure::links> free_;
   uint32_t taken_ = 0;
   uint64_t bytes_ = 0;  // exposed now
 

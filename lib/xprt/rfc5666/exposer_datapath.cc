@@ -53,14 +53,14 @@ bool ReplyExposer::draft(Incoming& call, MovedItems placed, uint32_t threshold) 
 Exposure* ReplyExposer::take(Incoming& call) noexcept {
   uint32_t keys[kMaxExposedItems];
   const Rfc5666Options& mode = link_.options.rfc5666;
-  if (free_ == nullptr || bytes_ + item_bytes_ > mode.exposed_bytes ||
+  if (free_.empty() || bytes_ + item_bytes_ > mode.exposed_bytes ||
       !link_.borrower.expose(item_bytes_, mode.total_exposed_bytes))
     return nullptr;
   if (!link_.keys.reserve_keys({keys, num_items_})) {
     link_.borrower.unexpose(item_bytes_);
     return nullptr;
   }
-  Exposure& exposure = *std::exchange(free_, free_->next);
+  Exposure& exposure = free_.pop();
   ++taken_;
   bytes_ += item_bytes_;
   exposure.call = &call;
@@ -89,7 +89,7 @@ void ReplyExposer::give(Exposure& exposure) noexcept {
   --taken_;
   bytes_ -= exposure.bytes;
   link_.borrower.unexpose(exposure.bytes);
-  exposure.next = std::exchange(free_, &exposure);
+  free_.push_front(exposure);
 }
 
 // False: not now, the bounds are reached or keys are missing.
@@ -99,11 +99,7 @@ bool Responder::expose(Incoming& call) noexcept {
   if (exposure == nullptr)
     return false;
   call.exposure = exposure;
-  exposure->previous = nullptr;
-  exposure->next = exposed_;
-  if (exposed_ != nullptr)
-    exposed_->previous = exposure;
-  exposed_ = exposure;
+  exposed_.push_front(*exposure);
   grant.set_owed(exposer.taken());
   ++link_.counters.read_replies;
   return true;
@@ -111,9 +107,7 @@ bool Responder::expose(Incoming& call) noexcept {
 
 void Responder::unexpose(Incoming& call) noexcept {
   Exposure& exposure = *std::exchange(call.exposure, nullptr);
-  (exposure.previous != nullptr ? exposure.previous->next : exposed_) = exposure.next;
-  if (exposure.next != nullptr)
-    exposure.next->previous = exposure.previous;
+  exposed_.remove(exposure);
   ReplyExposer& exposer = *link_.rfc5666.exposer;
   exposer.give(exposure);
   grant.set_owed(exposer.taken());
@@ -168,9 +162,9 @@ bool Responder::take_done(ReceiveSlot& slot, uint32_t length) noexcept {
   std::optional<proto::FixedWords> words = proto::peek({slot.buffer.data(), length});
   if (!words || words->version != 1 || words->proc != static_cast<uint32_t>(MessageType::kDone))
     return false;
-  Exposure* exposure = exposed_;
+  Exposure* exposure = exposed_.front();
   while (exposure != nullptr && (exposure->xid != words->xid || exposure->acknowledged))
-    exposure = exposure->next;
+    exposure = exposure->links.next;
   if (exposure == nullptr)
     return false;
   exposure->acknowledged = true;
@@ -183,12 +177,12 @@ bool Responder::take_done(ReceiveSlot& slot, uint32_t length) noexcept {
 
 // RFC 5666 section 11: a peer that acknowledges nothing can not keep our memory.
 void Responder::check_dones(uint64_t now_ns) noexcept {
-  for (Exposure* exposure = exposed_; exposure != nullptr; exposure = exposure->next) {
-    if (exposure->call->state != CallState::kExposed)
+  for (Exposure& exposure : exposed_) {
+    if (exposure.call->state != CallState::kExposed)
       continue;
-    if (exposure->since_ns == 0) {
-      exposure->since_ns = now_ns;
-    } else if (now_ns - exposure->since_ns >= link_.options.rfc5666.done_wait_ns &&
+    if (exposure.since_ns == 0) {
+      exposure.since_ns = now_ns;
+    } else if (now_ns - exposure.since_ns >= link_.options.rfc5666.done_wait_ns &&
                !link_.wants_disconnect) {
       link_.refused(Refusal::kNoDone);
       link_.fault = "it has not acknowledged a reply that it was to read (RDMA_DONE)";

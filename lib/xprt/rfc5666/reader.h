@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/list.h"
 #include "proto/header.h"
 #include "rrdk/call_status.h"
 #include "rrdk/memory.h"
@@ -87,9 +88,8 @@ class ReplyReader {
   Requester& requester_;
   std::vector<Reading> readings_;
   Buffer rooms_;
-  Reading* free_ = nullptr;
-  Reading* first_queued_ = nullptr;
-  Reading* last_queued_ = nullptr;
+  base::Stack<Reading, &Reading::next> free_;
+  base::Queue<Reading, &Reading::next> queued_;
   std::vector<uint32_t> marks_;  // by slot: dones_sent_ when its call was sent
   uint32_t dones_sent_ = 0;      // wrap
   uint32_t dones_returned_ = 0;

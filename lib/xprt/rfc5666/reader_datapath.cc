@@ -74,9 +74,9 @@ CallStatus ReplyReader::begin(const OutgoingCall::State& call, const proto::Chun
     link_.refused(too_much ? Refusal::kTooManyBytes : Refusal::kReadListInReply);
     return CallStatus::kMalformedReply;
   }
-  if (free_ == nullptr)  // many calls were given up on while they were read
+  if (free_.empty())  // many calls were given up on while they were read
     return CallStatus::kNoMemory;
-  Reading& reading = *std::exchange(free_, free_->next);
+  Reading& reading = free_.pop();
   reading.xid = call.xid;
   reading.stage = Stage::kWaiting;
   reading.reads_posted = 0;
@@ -92,9 +92,7 @@ CallStatus ReplyReader::begin(const OutgoingCall::State& call, const proto::Chun
     acknowledge(reading);
     return CallStatus::kNoMemory;
   }
-  reading.next = nullptr;
-  (first_queued_ == nullptr ? first_queued_ : last_queued_->next) = &reading;
-  last_queued_ = &reading;
+  queued_.push(reading);
   return CallStatus::kOk;
 }
 
@@ -119,15 +117,15 @@ bool ReplyReader::take_buffers(Reading& reading) noexcept {
 
 // Reads in the order of the lists. A reading leaves the queue when all of its Reads were posted.
 void ReplyReader::pump() noexcept {
-  while (first_queued_ != nullptr && link_.up()) {
-    Reading& reading = *first_queued_;
+  while (!queued_.empty() && link_.up()) {
+    Reading& reading = *queued_.front();
     if (reading.segment != reading.num_segments) {
       if (!link_.sends.read_slot())
         return;
       post_read(reading);
       continue;
     }
-    first_queued_ = reading.next;
+    queued_.pop();
     if (reading.reads_posted == 0)
       finish(reading);
   }
@@ -225,11 +223,11 @@ void ReplyReader::retire(Reading& reading) noexcept {
   while (reading.num_buffers != 0)
     reading.buffers[--reading.num_buffers].reset();
   reading.stage = Stage::kFree;
-  reading.next = std::exchange(free_, &reading);
+  free_.push(reading);
 }
 
 void ReplyReader::on_dead() noexcept {
-  first_queued_ = nullptr;
+  queued_.clear();
   for (Reading& reading : readings_) {
     bool posted = reading.reads_posted != 0 || !reading.done_job.settled();
     if (reading.stage != Stage::kFree && !posted)
