@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <cstdio>
 #include <string>
 
@@ -44,6 +45,13 @@ tl::unexpected<Error> no_descriptors(SizeClass size_class, int error) {
                   (error == ENOMEM ? " in EAL's memory; start EAL with more (-m)" : ""));
 }
 
+tl::unexpected<Error> no_driver(const char* name, const char* library) {
+  return fail(Errc::kUnsupported, std::string("EAL has no mempool driver ") + name + ": " +
+                                      library +
+                                      " is not loaded; link the program with it, or start EAL "
+                                      "with -d and the path of that library");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Pool>> Pool::create(SizeClass size_class, int numa_node, std::byte* base,
@@ -53,15 +61,14 @@ Result<std::unique_ptr<Pool>> Pool::create(SizeClass size_class, int numa_node, 
   rte_mempool* mempool = rte_mempool_create_empty(unique_name().c_str(), size_class.count,
                                                   sizeof(BufferSlot), cache_size(size_class.count),
                                                   0, socket, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
+  if (mempool == nullptr && rte_errno == EINVAL)
+    return no_driver("ring_mp_mc", "librte_mempool_ring");  // which DPDK gives each pool at first
   if (mempool == nullptr)
     return no_descriptors(size_class, rte_errno);
   // From here on `pool` frees it.
   std::unique_ptr<Pool> pool(new Pool(mempool, size_class, numa_node));
   if (const int error = rte_mempool_set_ops_byname(mempool, kPoolDriver, nullptr); error != 0)
-    return fail(Errc::kUnsupported,
-                std::string("EAL has no mempool driver ") + kPoolDriver +
-                    ": librte_mempool_stack is not loaded; link the program with it, or start EAL "
-                    "with -d and the path of that library");
+    return no_driver(kPoolDriver, "librte_mempool_stack");
   if (const int filled = rte_mempool_populate_default(mempool); filled < 0)
     return no_descriptors(size_class, -filled);
   pool->bind(base, region);

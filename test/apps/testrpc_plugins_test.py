@@ -11,6 +11,7 @@ import subprocess
 
 import testrpc_harness as harness
 
+DRIVERS = ("librte_mempool_ring", "librte_mempool_stack")
 NEEDED = re.compile(r"\(NEEDED\).*\[(.*)\]")
 # EAL's own name of the folder, as its library has it.
 PLUGINS = re.compile(rb"/[\w./-]+/dpdk/pmds-[\w.]+")
@@ -36,19 +37,19 @@ def plugin_folder():
 
 
 class Plugins(harness.Case):
-    def assert_needs_the_pool_driver(self, path):
+    def assert_needs_the_pool_drivers(self, path):
         needed = NEEDED.findall(output_of("readelf", "-d", path))
-        self.assertTrue([name for name in needed if name.startswith("librte_mempool_stack.so")],
-                        f"{path} needs {needed}")
+        for driver in DRIVERS:
+            self.assertTrue([name for name in needed if name.startswith(driver + ".so")], f"{path} needs {needed}")
 
-    def test_the_program_names_the_pool_driver(self):
-        self.assert_needs_the_pool_driver(harness.TESTRPC)
+    def test_the_program_names_the_pool_drivers(self):
+        self.assert_needs_the_pool_drivers(harness.TESTRPC)
 
-    def test_the_shared_library_names_the_pool_driver(self):
+    def test_the_shared_library_names_the_pool_drivers(self):
         library = os.environ.get("RRDK_LIBRARY")
         if not library:
             self.skipTest("RRDK_LIBRARY is not set: Meson sets it")
-        self.assert_needs_the_pool_driver(library)
+        self.assert_needs_the_pool_drivers(library)
 
     def test_works_without_the_folder_of_plugins(self):
         folder = plugin_folder()
@@ -63,8 +64,8 @@ class Plugins(harness.Case):
             self.skipTest(f"no mount name space of its own: {tried.stderr.strip()}")
         self.assertEqual(tried.stdout, "")
         # Distributions may keep the library itself in that folder.
-        driver = library_path("librte_mempool_stack")
-        shutil.copy(driver, os.path.join(self.folder, os.path.basename(driver)))
+        for driver in map(library_path, DRIVERS):
+            shutil.copy(driver, os.path.join(self.folder, os.path.basename(driver)))
         self.addCleanup(os.environ.pop, "LD_LIBRARY_PATH", None)
         os.environ["LD_LIBRARY_PATH"] = self.folder
         process = self.start(*inside[1:], harness.TESTRPC, "--self", "--engine", "echo", "--count", "100",
