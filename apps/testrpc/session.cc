@@ -77,6 +77,10 @@ MemoryOptions memory_for(const Options& options, const Scale& scale) {
   uint32_t in_flight = scale.connections * scale.window;
   uint32_t middle = std::max(small * 2, 65536u);
   uint32_t large = std::bit_ceil(scale.max_size);
+  // A long message in one buffer is one segment; where that is cheap it gets one.
+  constexpr uint32_t kCheap = 256 << 10;
+  if (large <= kCheap)
+    large = std::bit_ceil(static_cast<uint32_t>(largest_message(scale.max_size)));
   auto add = [&](uint32_t size, uint32_t count) {
     auto same = std::ranges::find(classes, size, &SizeClass::buffer_size);
     if (same == classes.end())
