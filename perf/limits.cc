@@ -137,8 +137,10 @@ void print_tcp(TcpEnds ends) {
   std::printf("ping-pong of a null call's %zu and %zu bytes, us %8.2f\n", kNullCallBytes,
               kNullReplyBytes,
               tcp_round_trip_ns(ends, kNullCallBytes, kNullReplyBytes, kTcpNs) / 1e3);
-  std::printf("stream of 1 MiB pieces, GB/s %8.3f\n",
-              tcp_stream_bytes_per_s(ends, kBulk, kTcpNs) / 1e9);
+  // As many as a window of calls has.
+  for (size_t buffers : {1, 4, 16})
+    std::printf("stream of 1 MiB pieces, each end with %2zu buffers for them, GB/s %8.3f\n",
+                buffers, tcp_stream_bytes_per_s(ends, kBulk, buffers, kTcpNs) / 1e9);
 }
 
 }  // namespace

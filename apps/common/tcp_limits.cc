@@ -112,22 +112,22 @@ double tcp_round_trip_ns(TcpEnds ends, size_t there, size_t back, uint64_t durat
   return static_cast<double>(*middle);
 }
 
-double tcp_stream_bytes_per_s(TcpEnds ends, size_t size, uint64_t duration_ns) {
+double tcp_stream_bytes_per_s(TcpEnds ends, size_t size, size_t buffers, uint64_t duration_ns) {
   TcpConnection connection;
   if (connection.failed())
     return 0;
-  std::vector<std::byte> from(size, std::byte{1});
-  std::vector<std::byte> to(size);
-  std::thread far_end([&connection, &to, ends] {
+  std::vector<std::byte> from(size * buffers, std::byte{1});
+  std::vector<std::byte> to(size * buffers);
+  std::thread far_end([&connection, &to, ends, size, buffers] {
     (void)pin_to_cpu(ends.far_cpu);
-    while (take(connection.far(), to.data(), to.size())) {
+    for (size_t i = 0; take(connection.far(), &to[i * size], size); i = (i + 1) % buffers) {
     }
   });
   (void)pin_to_cpu(ends.near_cpu);
   uint64_t pieces = 0;
   const uint64_t start = clock_ns();
   for (; clock_ns() - start < duration_ns; ++pieces) {
-    if (!give(connection.near(), from.data(), from.size()))
+    if (!give(connection.near(), &from[pieces % buffers * size], size))
       break;
   }
   ::shutdown(connection.near(), SHUT_WR);

@@ -60,7 +60,7 @@ class TcpPingPong {
 // `duration_ns`. 0: the system refused something.
 double tcp_round_trip_ns(TcpEnds ends, size_t there, size_t back, uint64_t duration_ns);
 
-// Bytes per second, of pieces of `size` bytes out of one buffer into another one.
-double tcp_stream_bytes_per_s(TcpEnds ends, size_t size, uint64_t duration_ns);
+// Bytes per second, of pieces of `size` bytes, each end with so many buffers for them, in turn.
+double tcp_stream_bytes_per_s(TcpEnds ends, size_t size, size_t buffers, uint64_t duration_ns);
 
 }  // namespace rrdk::apps
