@@ -168,7 +168,8 @@ class Memory {
    * Needs EAL (rrdk/eal.h). Errors: kInvalidArgument (a class that is no power of two, EAL not
    * initialised), kNoMemory (with kRequire: too few hugepages; else more ordinary pages than the
    * machine, a limit of this process's cgroup, or RLIMIT_FSIZE or RLIMIT_AS leaves; the message has
-   * the numbers), kUnsupported (EAL lacks the mempool drivers ring or stack), kSystem.
+   * the numbers), kUnsupported (EAL lacks one of DPDK's mempool drivers ring and stack; the message
+   * says which library to load), kSystem.
    *
    * With `prefault` ordinary pages are compared with what is available before they are taken, and
    * again every 256 MiB, so that a request for too much takes memory from nobody. Without it pages

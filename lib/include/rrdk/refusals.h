@@ -59,7 +59,7 @@ enum class Refusal : uint8_t {
   kXid,             ///< refused: the message has another XID than its header
   kNoReplyRoom,     ///< refused: the reply, of a call that ran, has no room inline or in chunks
   kNoBuffers,       ///< refused: a call waited too long for buffers
-  kBindingChunks,   ///< refused: chunks where the binding has nothing eligible
+  kBindingChunks,   ///< refused: chunks, or a long message, that the binding does not allow
   kNotACall,        ///< ended: an RPC message that is neither call nor reply, or has no type
   kRpcVersion,      ///< refused, RPC_MISMATCH: another version of ONC RPC
   kGarbageCall,     ///< refused, GARBAGE_ARGS: an RPC header that ends too early
@@ -122,14 +122,15 @@ struct Refusals {
  * How often the peer broke the protocol of the transport: by messages that can not be read, that
  * answer nothing, or that contradict the call, the credits or the properties that they belong to.
  * A client's mistakes in using it are among them: no room for the reply (kNoReplyRoom), or chunks
- * where the binding has nothing to move (kBindingChunks).
+ * that the binding does not allow (kBindingChunks).
  *
  * A peer that keeps to the protocol causes none. So much is refused or ignored and does not count:
  *
  * - what our own time-outs cause, as with kLateReply: the peer may only be slow;
  * - what we lack, or do not take: buffers, services, versions, types of RDMA_OPTIONAL, properties,
- *   chunks beyond our limits. The peer hears of that from our answers;
- * - what is wrong in the RPC message alone, which the transport only carries;
+ *   requests that come too fast, chunks beyond our limits. The peer learns of our limits by trying;
+ * - what is wrong in the RPC message alone, which the transport only carries, unless it is neither
+ *   call nor reply (kNotACall);
  * - what receivers are to put up with, such as kDone;
  * - work that failed, but for kMessageTooLong: the peer may have withdrawn memory, or be gone.
  */

@@ -70,9 +70,10 @@ struct HostAndPort {
 [[nodiscard]] Result<void> rpcbind_unset(const RpcService& service, const std::string& host);
 
 struct RpcbindQuery {
-  std::string host;            ///< name or numeric address of the server
-  uint16_t port = 111;         ///< of its rpcbind
-  uint32_t timeout_ms = 5000;  ///< for the whole lookup, but not for resolving a name
+  std::string host;     ///< name or numeric address of the server
+  uint16_t port = 111;  ///< of its rpcbind
+  /** For the whole lookup. Resolving a name counts, but is not cut short. */
+  uint32_t timeout_ms = 5000;
 };
 
 /**

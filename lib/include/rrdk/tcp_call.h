@@ -7,6 +7,8 @@
  *   auto results = rrdk::call_over_tcp({.host = "10.0.0.1", .port = 20048, .program = 100005,
  *                                       .version = 3, .procedure = 1, .args = args});
  *   if (!results) complain(results.error().message);  // names program, host, port and reason
+ *   rrdk::Fragment bytes{results->data(), static_cast<uint32_t>(results->size())};
+ *   rrdk::Decoder decoder(std::span(&bytes, 1));  // rrdk/xdr.h; `results` and `bytes` outlive it
  *
  * Blocks, for set-up only; never call it from a handler or callback. Any thread.
  */
@@ -23,11 +25,12 @@
 
 namespace rrdk {
 
-/** Arguments in XDR, of words and strings. */
+/** Arguments in XDR (RFC 4506), of words and strings; less than 2 GiB together with the header. */
 class TcpArguments {
  public:
   void put_u32(uint32_t value);
   void put_string(std::string_view text);
+  /** Valid until the next put. */
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
@@ -41,17 +44,20 @@ struct TcpCall {
   uint32_t version = 0;
   uint32_t procedure = 0;
   TcpArguments args;
-  uint32_t timeout_ms = 5000;         ///< for the whole call, but not for resolving a name
-  uint32_t longest_reply = 64 << 10;  ///< bytes; what is longer is not taken
+  /** For all of it, all addresses together. Resolving a name counts, but is not cut short. */
+  uint32_t timeout_ms = 5000;
+  uint32_t longest_reply = 64 << 10;  ///< bytes, RPC header included; a longer one is kNotAPeer
 };
 
 /**
- * Connects, calls with AUTH_SYS as this process's user, and closes. Returns the results' XDR.
+ * Connects, from a port that is not privileged, calls with AUTH_SYS (RFC 5531 appendix A) as this
+ * process's effective user and group, without further groups, and closes. Returns the results' XDR.
  *
- * Errors: kNotFound (no such host), kRefused (nothing listens there, or the server says that it
- * failed), kUnsupported (no such program, version or procedure there), kPermission (the credential
- * is refused), kTimeout, kConnectionLost, kNotAPeer (what answers is no RPC reply, or too long),
- * kSystem.
+ * Errors: kNotFound (no such host), kRefused (nothing listens there, or the server says that it can
+ * not decode the arguments, or that it failed), kUnsupported (no such program, version or procedure
+ * there, or another version of RPC), kPermission (the credential is refused), kTimeout,
+ * kConnectionLost, kNotAPeer (what answers is no RPC reply, or too long), kSystem. Of a host with
+ * several addresses it is the error of the last one.
  */
 [[nodiscard]] Result<std::vector<std::byte>> call_over_tcp(const TcpCall& call);
 
