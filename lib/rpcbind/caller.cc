@@ -182,6 +182,8 @@ Result<std::vector<std::byte>> Caller::receive_record() {
       return tl::unexpected(got.error());
     word = xdr::load_u32(mark.data());
     size_t length = word & ~kLastFragment;
+    if (length == 0 && (word & kLastFragment) == 0)  // no sender makes them; they could go on
+      return tl::unexpected(not_a_peer("it sends empty fragments"));
     if (length > terms_.longest_reply - record.size())
       return tl::unexpected(not_a_peer("its answer is longer than any that is expected"));
     record.resize(record.size() + length);

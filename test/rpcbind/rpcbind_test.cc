@@ -255,6 +255,12 @@ INSTANTIATE_TEST_SUITE_P(
               [](Directory& d) { answer_with(d, entry(kService, "rdma", "nowhere") + Words{0}); }},
         Wrong{"LongRecord", Errc::kNotAPeer,
               [](Directory& d) { d.say({kLast | 0x7fffffff, d.hear().at(0)}); }},
+        Wrong{"EmptyFragments", Errc::kNotAPeer,
+              [](Directory& d) {
+                d.hear();
+                while (d.say({0})) {
+                }
+              }},
         Wrong{"EndlessFragments", Errc::kNotAPeer,
               [](Directory& d) {
                 d.hear();
@@ -272,7 +278,7 @@ TEST(Lookup, EndsInTime) {
       d.hear();
       if (!drips)
         return void(d.hear());
-      while (d.say({0})) {  // empty fragments, as fast as they are taken
+      while (d.say({4, 0})) {  // short fragments, as fast as they are taken
       }
     });
     EXPECT_EQ(error_of(look_up(directory, 50)), Errc::kTimeout) << drips;
