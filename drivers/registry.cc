@@ -2,7 +2,7 @@
 #include <array>
 #include <string>
 
-#include "fabric/driver.h"
+#include "fabric/device.h"
 
 namespace rrdk {
 

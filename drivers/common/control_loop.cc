@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/system_message.h"
+#include "base/system.h"
 
 namespace rrdk::drivers {
 

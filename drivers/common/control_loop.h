@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/system.h"
 #include "fabric/device.h"
 
 namespace rrdk::drivers {

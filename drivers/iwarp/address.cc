@@ -8,7 +8,7 @@
 #include <string_view>
 #include <thread>
 
-#include "base/signals.h"
+#include "base/system.h"
 #include "base/uri.h"
 
 namespace rrdk::iwarp {

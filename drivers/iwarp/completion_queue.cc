@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string>
 
-#include "base/system_message.h"
+#include "base/system.h"
 #include "drivers/iwarp/queue_pair.h"
 
 namespace rrdk::iwarp {

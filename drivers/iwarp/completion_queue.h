@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/system.h"
 #include "drivers/iwarp/outbox.h"
 #include "fabric/device.h"
 

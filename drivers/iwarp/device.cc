@@ -7,7 +7,7 @@
 #include "drivers/iwarp/completion_queue.h"
 #include "drivers/iwarp/listener.h"
 #include "drivers/iwarp/queue_pair.h"
-#include "fabric/driver.h"
+#include "fabric/device.h"
 
 namespace rrdk::iwarp {
 

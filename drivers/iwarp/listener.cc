@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/system_message.h"
+#include "base/system.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/parting.h"
 #include "drivers/iwarp/queue_pair.h"

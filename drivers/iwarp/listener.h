@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "base/fd.h"
+#include "base/system.h"
 #include "drivers/common/control_loop.h"
 #include "drivers/iwarp/address.h"
 #include "drivers/iwarp/mpa.h"

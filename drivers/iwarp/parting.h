@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/system.h"
 
 namespace rrdk::iwarp {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/system.h"
 #include "drivers/common/control_loop.h"
 #include "drivers/common/receive_queue.h"
 #include "drivers/iwarp/address.h"

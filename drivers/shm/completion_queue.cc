@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <string>
 
-#include "base/system_message.h"
+#include "base/system.h"
 #include "drivers/shm/queue_pair.h"
 
 namespace rrdk::shm {

@@ -8,12 +8,12 @@
 #include <limits>
 
 #include "base/log.h"
-#include "base/system_message.h"
+#include "base/system.h"
 #include "drivers/shm/completion_queue.h"
 #include "drivers/shm/listener.h"
 #include "drivers/shm/queue_pair.h"
 #include "drivers/shm/socket.h"
-#include "fabric/driver.h"
+#include "fabric/device.h"
 
 namespace rrdk::shm {
 

@@ -15,7 +15,7 @@
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/mapping.h"
 #include "fabric/device.h"
-#include "mem/region.h"
+#include "mem/regions.h"
 
 namespace rrdk::shm {
 

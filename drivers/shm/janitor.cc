@@ -19,7 +19,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "base/signals.h"
+#include "base/system.h"
 
 namespace rrdk::shm {
 

@@ -17,7 +17,7 @@
 #include <tuple>
 #include <utility>
 
-#include "base/fd.h"
+#include "base/system.h"
 #include "rrdk/error.h"
 
 namespace rrdk::shm {

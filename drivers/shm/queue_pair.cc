@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/system_message.h"
+#include "base/system.h"
 
 namespace rrdk::shm {
 

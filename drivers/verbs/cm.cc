@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "base/system_message.h"
+#include "base/system.h"
 
 namespace rrdk::verbs {
 

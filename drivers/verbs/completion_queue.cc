@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/log.h"
-#include "base/system_message.h"
+#include "base/system.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/queue_pair.h"
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/system.h"
 #include "drivers/verbs/receive_wrs.h"
 #include "fabric/device.h"
 

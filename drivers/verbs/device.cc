@@ -16,7 +16,7 @@
 #include "drivers/verbs/probe.h"
 #include "drivers/verbs/queue_pair.h"
 #include "drivers/verbs/shared_receive_queue.h"
-#include "fabric/driver.h"
+#include "fabric/device.h"
 
 namespace rrdk::verbs {
 

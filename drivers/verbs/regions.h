@@ -10,7 +10,7 @@
 #include <string>
 
 #include "drivers/verbs/counters.h"
-#include "mem/region.h"
+#include "mem/regions.h"
 #include "rrdk/error.h"
 
 namespace rrdk::verbs {

@@ -25,9 +25,9 @@
 #include <system_error>
 #include <vector>
 
-#include "base/forked.h"
+#include "base/lifetime.h"
 #include "base/log.h"
-#include "base/signals.h"
+#include "base/system.h"
 
 namespace rrdk {
 

@@ -1,3 +1,14 @@
+// What no peer can foresee: random words, for remote keys and the first XID, and a checksum under a
+// random key, for tables whose keys are a peer's choice.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace rrdk::base {
+
 // Unpredictable 32-bit words, for remote keys and the first XID.
 //
 // A peer sees many keys and must not be able to tell the next one, which rules out the usual fast
@@ -5,13 +16,6 @@
 // slow. So each object is a ChaCha20 stream (RFC 8439) under a key from getrandom(). Each refill
 // replaces the key by the first words of the new output, so that who reads our memory later can not
 // compute what was drawn before.
-#pragma once
-
-#include <array>
-#include <cstddef>
-#include <cstdint>
-
-namespace rrdk::base {
 
 // The ChaCha20 block function: key, block counter, nonce (RFC 8439 section 2.3).
 std::array<uint32_t, 16> chacha20_block(const std::array<uint32_t, 8>& key, uint32_t counter,
@@ -40,5 +44,11 @@ class Random {
   std::array<uint32_t, kBlocks * 16> words_;
   uint32_t drawn_;
 };
+
+// SipHash-2-4 (Aumasson and Bernstein, 2012): a checksum of 64 bits that only who has the key can
+// foresee, for tables whose keys are a peer's choice.
+using SipKey = std::array<uint64_t, 2>;
+
+uint64_t sip_hash(const SipKey& key, std::span<const std::byte> bytes) noexcept;
 
 }  // namespace rrdk::base

@@ -1,7 +1,7 @@
 #include <bit>
 #include <cstring>
 
-#include "base/sip_hash.h"
+#include "base/random.h"
 
 namespace rrdk::base {
 

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/forked.h"
+#include "base/lifetime.h"
 #include "base/log.h"
 #include "calls/call_impl.h"
 #include "calls/caller_impl.h"

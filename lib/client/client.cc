@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "base/forked.h"
+#include "base/lifetime.h"
 #include "client/client_impl.h"
 #include "xprt/option_checks.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/forked.h"
+#include "base/lifetime.h"
 #include "base/log.h"
 #include "client/client_impl.h"
 #include "client/client_link.h"

@@ -10,8 +10,7 @@
 #include <string>
 
 #include "base/log.h"
-#include "base/system_message.h"
-#include "mem/headroom.h"
+#include "base/system.h"
 #include "mem/system_memory.h"
 
 namespace rrdk::mem {

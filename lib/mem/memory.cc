@@ -5,7 +5,7 @@
 #include <bit>
 #include <string>
 
-#include "base/forked.h"
+#include "base/lifetime.h"
 #include "base/log.h"
 #include "base/sanitizer.h"
 #include "mem/memory_impl.h"

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/dice.h"
-#include "base/users.h"
+#include "base/lifetime.h"
 #include "mem/arena.h"
 #include "mem/loans.h"
 #include "mem/pool.h"
-#include "mem/region_table.h"
+#include "mem/regions.h"
 #include "rrdk/memory.h"
 
 namespace rrdk {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/forked.h"
+#include "base/lifetime.h"
 #include "mem/loans.h"
 #include "mem/memory_impl.h"
 #include "mem/system_memory.h"

@@ -33,7 +33,7 @@ class RegionBounds {
     return bounds != nullptr && bounds->shareable.load(std::memory_order_relaxed);
   }
 
-  // Control path, one thread at a time (region_table.cc).
+  // Control path, one thread at a time (regions.cc).
   void set(RegionId id, const std::byte* base, size_t length, bool shareable);
   void clear(RegionId id) noexcept;
 

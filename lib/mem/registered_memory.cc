@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <string>
 
-#include "base/forked.h"
-#include "base/system_message.h"
+#include "base/lifetime.h"
+#include "base/system.h"
 #include "mem/memory_impl.h"
 #include "mem/system_memory.h"
 

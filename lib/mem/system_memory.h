@@ -1,12 +1,16 @@
-// What the system says about its memory: hugepages, and NUMA nodes, through the kernel's own
-// interface (no libnuma).
+// What the system has of memory, and what it leaves to this process.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "rrdk/error.h"
+
 namespace rrdk::mem {
+
+// What the system says about its memory: hugepages, and NUMA nodes, through the kernel's own
+// interface (no libnuma).
 
 // Of the default hugepage size, the one that vm.nr_hugepages counts. All zero: no hugepage support.
 struct Hugepages {
@@ -30,5 +34,25 @@ int current_node() noexcept;
 // Pages of this range come from `node` while it has some. Preferred, not bound: hugepages are
 // reserved for the machine and not by node, so that a bound page fault could end in SIGBUS.
 void prefer_node(void* address, size_t length, int node);
+
+// How much memory this process can still have, so that a request for more is an error, and not the
+// end of whatever process the kernel then chooses to kill.
+struct Headroom {
+  uint64_t bytes = UINT64_MAX;
+  std::string source;  // who says so, for messages
+};
+
+// Ordinary pages that may still be touched: the least of what the system has available and of what
+// the limits of this process's memory cgroup (version 1 or 2), and of those above it, leave. Page
+// cache that the kernel would drop counts as available. What cannot be read limits nothing. `root`
+// is where /proc and /sys are.
+Headroom memory_headroom(const std::string& root = "");
+
+// Whether so many bytes of ordinary pages may be touched now; some are left to others. Errors:
+// kNoMemory, with the numbers.
+Result<void> check_headroom(uint64_t bytes, const Headroom& headroom);
+// Whether the limits of this process, RLIMIT_FSIZE and RLIMIT_AS, allow a memfd of so many bytes:
+// the kernel answers a breach of the former with SIGXFSZ. Errors: kNoMemory.
+Result<void> check_process_limits(uint64_t bytes);
 
 }  // namespace rrdk::mem

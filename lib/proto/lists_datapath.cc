@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "proto/lists.h"
+#include "proto/codec_impl.h"
 
 namespace rrdk::proto {
 

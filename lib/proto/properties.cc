@@ -1,6 +1,6 @@
 #include "proto/properties.h"
 
-#include "proto/words.h"
+#include "proto/codec_impl.h"
 
 namespace rrdk::proto {
 

@@ -1,6 +1,5 @@
 // Version 1 (RFC 5666 section 4.3; same bytes in RFC 8166).
-#include "proto/bodies.h"
-#include "proto/lists.h"
+#include "proto/codec_impl.h"
 
 namespace rrdk::proto::version1 {
 

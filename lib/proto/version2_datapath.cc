@@ -1,7 +1,6 @@
 // Version 2, both drafts. Draft-00 has the bodies of version 1, with three error codes and
 // RDMA_OPTIONAL; draft-04 puts direction and handle before the lists, and has a code per error.
-#include "proto/bodies.h"
-#include "proto/lists.h"
+#include "proto/codec_impl.h"
 
 namespace rrdk::proto::version2 {
 

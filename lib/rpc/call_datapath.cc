@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "rpc/words.h"
-
 namespace rrdk::rpc {
 
 namespace {

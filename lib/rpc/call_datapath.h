@@ -1,6 +1,8 @@
-// The header of an RPC call (RFC 5531 section 9): everything before the arguments.
+// The header of an RPC call (RFC 5531 section 9): everything before the arguments. And
+// constant words of headers of either kind.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -47,5 +49,17 @@ struct CallTarget {
 // AUTH_NONE. Arguments follow.
 void encode_call(Encoder& out, uint32_t xid, const CallTarget& target,
                  std::span<const std::byte> credential) noexcept;
+
+// Headers' constant words in wire form, so that they are compared and copied at once.
+template <typename... Values>
+constexpr std::array<std::byte, 4 * sizeof...(Values)> words(Values... values) {
+  std::array<std::byte, 4 * sizeof...(Values)> bytes = {};
+  size_t i = 0;
+  for (uint32_t value : {static_cast<uint32_t>(values)...}) {
+    for (int shift = 24; shift >= 0; shift -= 8)
+      bytes[i++] = static_cast<std::byte>(value >> shift);
+  }
+  return bytes;
+}
 
 }  // namespace rrdk::rpc

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "rpc/words.h"
+#include "rpc/call_datapath.h"
 
 namespace rrdk::rpc {
 

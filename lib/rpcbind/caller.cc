@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "base/system_message.h"
-#include "rpc/words.h"
+#include "base/system.h"
+#include "rpc/call_datapath.h"
 
 namespace rrdk::rpcbind {
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/system.h"
 #include "rpc/auth.h"
 #include "rpc/call_datapath.h"
 #include "rpc/reply_datapath.h"

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "base/system_message.h"
+#include "base/system.h"
 
 namespace rrdk::runtime {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/sanitizer.h"
-#include "proto/private_data.h"
+#include "proto/negotiation.h"
 #include "runtime/poll_core.h"
 
 namespace rrdk::runtime {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/system_message.h"
+#include "base/system.h"
 #include "runtime/link.h"
 #include "runtime/open_device.h"
 

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/forked.h"
+#include "base/lifetime.h"
 #include "base/log.h"
 #include "base/uri.h"
-#include "fabric/driver.h"
+#include "fabric/device.h"
 #include "mem/memory_impl.h"
 #include "rrdk/eal.h"
 #include "rrdk/faults.h"

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/users.h"
+#include "base/lifetime.h"
 #include "rrdk/runtime.h"
 #include "runtime/faults.h"
 #include "runtime/open_device.h"

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/signals.h"
+#include "base/system.h"
 #include "rrdk/eal.h"
 
 namespace rrdk::runtime {

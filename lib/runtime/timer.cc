@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "base/forked.h"
+#include "base/lifetime.h"
 #include "runtime/runtime_impl.h"
 
 namespace rrdk {

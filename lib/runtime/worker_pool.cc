@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "base/system_message.h"
+#include "base/system.h"
 #include "runtime/thread.h"
 
 namespace rrdk::runtime {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/forked.h"
+#include "base/lifetime.h"
 
 namespace rrdk {
 

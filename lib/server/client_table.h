@@ -12,7 +12,7 @@
 #include <span>
 #include <unordered_map>
 
-#include "base/sip_hash.h"
+#include "base/random.h"
 #include "fabric/device.h"
 #include "mem/loans.h"
 #include "rrdk/server.h"

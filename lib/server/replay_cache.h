@@ -37,7 +37,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/sip_hash.h"
+#include "base/random.h"
 #include "rpc/call_datapath.h"
 #include "rrdk/server.h"
 #include "server/replay_lane.h"

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "proto/ccp.h"
+#include "proto/negotiation.h"
 #include "service/call_context.h"
 
 namespace rrdk::server {

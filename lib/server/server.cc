@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/forked.h"
+#include "base/lifetime.h"
 #include "base/log.h"
 #include "server/options.h"
 #include "server/rfc5666_config.h"

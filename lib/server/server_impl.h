@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "proto/private_data.h"
+#include "proto/negotiation.h"
 #include "rrdk/server.h"
 #include "runtime/open_device.h"
 #include "runtime/runtime_impl.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/forked.h"
+#include "base/lifetime.h"
 #include "mem/loans.h"
 #include "rpc/auth.h"
 #include "runtime/poll_core.h"

@@ -22,9 +22,8 @@
 
 #include "fabric/device.h"
 #include "fabric/work.h"
-#include "proto/ccp.h"
 #include "proto/header.h"
-#include "proto/private_data.h"
+#include "proto/negotiation.h"
 #include "rrdk/call_status.h"
 #include "rrdk/extensions.h"
 #include "rrdk/memory.h"

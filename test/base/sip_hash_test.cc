@@ -1,8 +1,8 @@
-#include "base/sip_hash.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "base/random.h"
 
 namespace rrdk::base {
 namespace {

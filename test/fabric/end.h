@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "fabric/device.h"
-#include "fabric/driver.h"
 #include "rrdk/memory.h"
 
 namespace rrdk::fabric::test {

@@ -1,5 +1,5 @@
 // RFC 8797's private data, whatever a peer puts there.
-#include "proto/private_data.h"
+#include "proto/negotiation.h"
 #include "require.h"
 
 using namespace rrdk::proto;

@@ -4,7 +4,7 @@
 
 #include "../server/loopback.h"
 #include "peer.h"
-#include "proto/ccp.h"
+#include "proto/negotiation.h"
 
 namespace rrdk::hostile {
 namespace {

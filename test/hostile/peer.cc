@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "proto/private_data.h"
+#include "proto/negotiation.h"
 #include "test/server/loopback.h"
 
 namespace rrdk::hostile {

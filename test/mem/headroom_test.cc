@@ -1,6 +1,4 @@
 // A request for more memory than there is ends in an error with the numbers, and in nobody's death.
-#include "mem/headroom.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -16,6 +14,7 @@
 #include <string>
 
 #include "mem/arena.h"
+#include "mem/system_memory.h"
 #include "memory_fixture.h"
 
 namespace rrdk::mem {

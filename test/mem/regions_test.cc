@@ -1,3 +1,5 @@
+#include "mem/regions.h"
+
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +11,6 @@
 #include <filesystem>
 #include <map>
 
-#include "mem/region.h"
 #include "memory_fixture.h"
 
 namespace rrdk::mem {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "proto/codec.h"
-#include "proto/private_data.h"
+#include "proto/negotiation.h"
 
 namespace rrdk::proto {
 namespace {

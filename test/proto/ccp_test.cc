@@ -1,7 +1,7 @@
 // RFC 5666 section 6.2: three words each way.
-#include "proto/ccp.h"
-
 #include <gtest/gtest.h>
+
+#include "proto/negotiation.h"
 
 namespace rrdk::proto {
 namespace {

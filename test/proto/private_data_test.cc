@@ -1,9 +1,9 @@
 // RFC 8797: the octets in the connection manager's private data.
-#include "proto/private_data.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "proto/negotiation.h"
 
 namespace rrdk::proto {
 namespace {

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/system.h"
 #include "rrdk/tcp_call.h"
 #include "rrdk/xdr.h"
 

@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "fabric/device.h"
-#include "fabric/driver.h"
-#include "proto/private_data.h"
+#include "proto/negotiation.h"
 #include "rrdk/memory.h"
 #include "rrdk/xdr.h"
 

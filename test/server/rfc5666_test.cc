@@ -1,6 +1,6 @@
 // RFC 5666's compatibility mode, from the public interface: doc/compat-rfc5666.md.
 #include "loopback.h"
-#include "proto/ccp.h"
+#include "proto/negotiation.h"
 #include "raw_client.h"
 
 namespace rrdk::loopback {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/system.h"
 #include "drivers/iwarp/mpa.h"
 #include "drivers/iwarp/segment.h"
 #include "drivers/iwarp/terminate.h"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "drivers/verbs/status.h"
-#include "fabric/driver.h"
+#include "fabric/device.h"
 #include "test/fabric/end.h"
 
 namespace rrdk::verbs {

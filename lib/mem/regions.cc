@@ -1,4 +1,4 @@
-#include "mem/region_table.h"
+#include "mem/regions.h"
 
 #include <algorithm>
 

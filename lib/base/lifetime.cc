@@ -1,4 +1,4 @@
-#include "base/forked.h"
+#include "base/lifetime.h"
 
 #include <pthread.h>
 

@@ -1,0 +1,36 @@
+// How long an object lives: until the last of those who use it has left, or for good; and what of
+// it is left to a child of fork().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace rrdk::base {
+
+// How many use an object, its owner among them: the last of them destroys it.
+class Users {
+ public:
+  void enter() noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
+  // True: nobody else is left.
+  [[nodiscard]] bool leave() noexcept {
+    return count_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+
+ private:
+  std::atomic<uint32_t> count_ = 1;  // the owner
+};
+
+// What a process that was forked from one where EAL runs must not do: EAL's memory is shared with
+// its parent, and the threads are the parent's alone (rrdk/eal.h).
+//
+// True in such a child. Set between fork() and the child's return from it; no system call to ask.
+inline constinit bool forked = false;
+
+// From now on forks are noticed. Idempotent, any thread.
+void notice_forks();
+
+// Never destroys it, and leak checkers find it reachable.
+void keep_for_good(std::shared_ptr<const void> object);
+
+}  // namespace rrdk::base

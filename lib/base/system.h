@@ -1,0 +1,81 @@
+// What the system gives: file descriptors, errors, and signals.
+#pragma once
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <initializer_list>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "rrdk/error.h"
+
+namespace rrdk::base {
+
+// Owns a file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) noexcept : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() { reset(); }
+
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  int get() const noexcept { return fd_; }
+  int release() noexcept { return std::exchange(fd_, -1); }
+  void reset() noexcept {
+    if (fd_ >= 0)
+      ::close(std::exchange(fd_, -1));
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+// The system's words for an errno value, thread-safe.
+inline std::string system_message(int error) {
+  return std::generic_category().message(error);
+}
+
+// What a call has just failed with, by errno: "eventfd: Too many open files".
+inline tl::unexpected<Error> system_failure(const char* call) {
+  const int error = errno;
+  return fail(error == ENOMEM ? Errc::kNoMemory : Errc::kSystem,
+              std::string(call) + ": " + system_message(error));
+}
+
+// The application's signals are for the application's threads.
+//
+// While it lives, the calling thread takes no signals; threads that it starts never do. Excepted
+// are signals that a thread raises by its own fault (if these were blocked, the process would die
+// without the application's crash handler) and the profiler's.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() noexcept {
+    sigset_t all;
+    sigfillset(&all);
+    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF})
+      sigdelset(&all, signal);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace rrdk::base

@@ -1,0 +1,128 @@
+// What the codecs are made of: cursors over the words of a header, its chunk lists, and what
+// follows the fixed words in each version.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "proto/header.h"
+#include "proto/wire.h"
+#include "rrdk/xdr.h"
+
+namespace rrdk::proto {
+
+// Sizes and numbers of transport headers, and cursors over their words, shared by the codecs.
+
+constexpr uint32_t kWord = 4;
+constexpr uint32_t kSegmentBytes = 16;
+constexpr uint32_t kReadEntryBytes = 24;  // discriminator, Position, segment
+constexpr uint32_t kMinError = 20;
+constexpr uint32_t kErrVersBytes = 28;
+
+// The part of the message that is not parsed yet. Whoever takes has compared with left().
+class Cursor {
+ public:
+  explicit Cursor(std::span<const std::byte> bytes)
+      : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
+
+  size_t left() const { return static_cast<size_t>(end_ - at_); }
+  uint32_t word() {
+    uint32_t value = xdr::load_u32(at_);
+    at_ += kWord;
+    return value;
+  }
+  Segment segment() {
+    Segment s = {xdr::load_u32(at_), xdr::load_u32(at_ + 4), xdr::load_u64(at_ + 8)};
+    at_ += kSegmentBytes;
+    return s;
+  }
+  void skip(size_t bytes) { at_ += bytes; }
+  // The word behind `bytes` others.
+  uint32_t peek(size_t bytes) const { return xdr::load_u32(at_ + bytes); }
+
+ private:
+  const std::byte* at_;
+  const std::byte* end_;
+};
+
+// Writes words one after the other; encode() has made sure of the room.
+class Writer {
+ public:
+  explicit Writer(std::byte* at) : at_(at) {}
+
+  void word(uint32_t value) {
+    xdr::store_u32(at_, value);
+    at_ += kWord;
+  }
+  void zeros(size_t words) {
+    std::memset(at_, 0, words * kWord);
+    at_ += words * kWord;
+  }
+  void segment(const Segment& s) {
+    word(s.handle);
+    word(s.length);
+    xdr::store_u64(at_, s.offset);
+    at_ += 2 * kWord;
+  }
+  // XDR's opaque<>: length, bytes, zeros up to a multiple of four.
+  void opaque(std::span<const std::byte> bytes) {
+    word(static_cast<uint32_t>(bytes.size()));
+    for (std::byte b : bytes)
+      *at_++ = b;
+    for (uint32_t pad = xdr_pad(bytes.size()); pad != 0; --pad)
+      *at_++ = std::byte{};
+  }
+
+ private:
+  std::byte* at_;
+};
+
+// The three chunk lists, which have the same bytes in every version (RFC 5666 section 4.3).
+
+// Reads the lists; what is left in `in` afterwards is inline. Not kOk: they are no XDR. `breach` is
+// the first limit that they go beyond, in the order of the errors of version 2 (V2D4-ERR-18), or
+// kOk; when there is one, only what is within the limits has been kept.
+Verdict parse_lists(Cursor& in, const Limits& limits, ChunkLists& lists, Verdict& breach);
+
+// Whether the chunks make a message: of a header without a breach, whose direction is known, and
+// which `inline_bytes` follow.
+Verdict check_lists(const Header& header, size_t inline_bytes);
+
+void encode_lists(Writer& out, const ChunkLists& lists);
+uint32_t lists_length(const ChunkLists& lists);
+
+// What follows the fixed words, by version: for codec_datapath.cc only. The fixed words, `wire`,
+// the expected direction and empty lists are in `header` already.
+
+namespace version1 {
+Decoded decode_body(std::span<const std::byte> message, uint32_t proc, const Limits& limits,
+                    Header& header);
+uint32_t body_length(const Header& header);
+void encode_body(Writer& out, const Header& header);
+// Of a type with lists; draft-00 has the same (V2D0-HDR-03).
+Decoded decode_with_lists(std::span<const std::byte> message, const Limits& limits, Header& header);
+}  // namespace version1
+
+namespace version2 {
+Decoded decode_body(std::span<const std::byte> message, uint32_t proc, const Limits& limits,
+                    Header& header);
+uint32_t body_length(const Header& header);
+void encode_body(Writer& out, const Header& header);
+}  // namespace version2
+
+// ERR_VERS, whose code and range stand in the same places in every version (V2X-15).
+constexpr uint32_t kErrVers = 1;
+bool is_version_error(std::span<const std::byte> message, uint32_t proc);
+Decoded decode_version_error(std::span<const std::byte> message, Header& header);
+// How the body of every error begins. Empty: `code` is one of the version's own.
+std::optional<Decoded> decode_error_start(std::span<const std::byte> message, Header& header,
+                                          uint32_t& code);
+
+// Without a field for it, the direction is that of the RPC message inline (BIDIR-04), and of a
+// message in a chunk what the lists can tell (BIDIR-15). Before the lists are checked.
+Direction direction_of_message(std::span<const std::byte> rpc, Direction expected);
+
+}  // namespace rrdk::proto
