@@ -12,7 +12,6 @@
 #include "calls/call_impl.h"
 #include "calls/caller_impl.h"
 #include "runtime/poll_core.h"
-#include "runtime/stall_watch.h"
 
 namespace rrdk {
 

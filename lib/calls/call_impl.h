@@ -20,7 +20,7 @@
 #include "rpc/auth.h"
 #include "rpc/reply_datapath.h"
 #include "rrdk/call.h"
-#include "runtime/work_item.h"
+#include "runtime/work.h"
 #include "xprt/connection.h"
 
 namespace rrdk {

@@ -30,7 +30,6 @@
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
 #include "runtime/runtime_impl.h"
-#include "runtime/size_requests.h"
 #include "service/call_context.h"
 #include "service/service_table.h"
 #include "xprt/connection.h"

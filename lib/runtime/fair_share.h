@@ -5,12 +5,12 @@
 
 #include "base/list.h"
 #include "runtime/link.h"
-#include "runtime/work_item.h"
+#include "runtime/work.h"
 
 namespace rrdk::runtime {
 
 // Turns of the connections of one poll core. A server's connection starts calls as they arrive
-// while its allowance lasts (xprt/turn.h). What it has beyond that waits in its engine, and the
+// while its allowance lasts (xprt/credits.h). What it has beyond that waits in its engine, and the
 // connection here, for its next turn: so each of them waits for no more than one turn of every
 // other.
 //

@@ -1,11 +1,43 @@
 #include "runtime/inbox.h"
 
 #include <rte_ring.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <bit>
+#include <cstdint>
 #include <string>
+#include <utility>
+
+#include "base/system.h"
 
 namespace rrdk::runtime {
+
+Alarm::~Alarm() {
+  if (fd_ >= 0)
+    close(fd_);
+}
+
+Result<void> Alarm::open() {
+  fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (fd_ < 0)
+    return base::system_failure("eventfd");
+  return {};
+}
+
+void Alarm::write_fd() noexcept {
+  uint64_t one = 1;
+  // Fails only when the counter is full, and then the descriptor is readable anyway.
+  [[maybe_unused]] ssize_t n = write(fd_, &one, sizeof(one));
+}
+
+void Alarm::clear() noexcept {
+  // A producer that has cleared the flag already has written the descriptor, or is about to: that
+  // write then wakes the core once more, for nothing.
+  asleep_.exchange(false, std::memory_order_acq_rel);
+  uint64_t count;
+  [[maybe_unused]] ssize_t n = read(fd_, &count, sizeof(count));
+}
 
 Result<std::unique_ptr<Ring>> Ring::create(uint32_t size, Consumers consumers) {
   if (size < 2 || size > (1u << 24) || !std::has_single_bit(size))
@@ -22,6 +54,27 @@ Result<std::unique_ptr<Ring>> Ring::create(uint32_t size, Consumers consumers) {
     return fail(Errc::kInvalidArgument, "rte_ring refuses a size of " + std::to_string(size));
   }
   return std::unique_ptr<Ring>(new Ring(ring));
+}
+
+void ControlQueue::post(Task task) {
+  {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    waiting_.store(true, std::memory_order_release);
+  }
+  alarm_.ring();
+}
+
+uint32_t ControlQueue::run() {
+  std::deque<Task> tasks;
+  {
+    std::lock_guard lock(mutex_);
+    tasks.swap(tasks_);
+    waiting_.store(false, std::memory_order_relaxed);
+  }
+  for (Task& task : tasks)
+    task();
+  return static_cast<uint32_t>(tasks.size());
 }
 
 }  // namespace rrdk::runtime

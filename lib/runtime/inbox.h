@@ -1,4 +1,5 @@
-// What threads have for each other: the ring between them, and the inbox of a poll core.
+// What threads have for each other: the ring between them; of a poll core the inbox, the queue of
+// the control path, and the alarm by which both wake it.
 #pragma once
 
 #include <rte_ring.h>
@@ -6,14 +7,51 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <deque>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 
 #include "rrdk/error.h"
-#include "runtime/alarm.h"
-#include "runtime/work_item.h"
+#include "runtime/work.h"
 
 namespace rrdk::runtime {
+
+// How other threads wake a core that sleeps: an eventfd, written only when the core has said that
+// it goes to sleep.
+//
+// No wake-up is lost: a producer publishes its work and then exchanges the flag; the sleeper sets
+// the flag by an exchange and then looks for work. Both exchanges are on one variable, so one comes
+// first. If the producer's does, the sleeper's reads from it and sees the work; if the sleeper's
+// does, the producer sees the flag and writes the eventfd.
+class Alarm {
+ public:
+  // `enabled`: whether the core ever sleeps; otherwise ring() costs nothing.
+  explicit Alarm(bool enabled) noexcept : enabled_(enabled) {}
+  ~Alarm();
+  Alarm(const Alarm&) = delete;
+  Alarm& operator=(const Alarm&) = delete;
+  Result<void> open();  // Errors: kSystem
+
+  int fd() const noexcept { return fd_; }
+  // Any thread, after publishing work.
+  void ring() noexcept {
+    if (enabled_ && asleep_.exchange(false, std::memory_order_acq_rel))
+      write_fd();
+  }
+  // The core: before its last look for work.
+  void set() noexcept { asleep_.exchange(true, std::memory_order_acq_rel); }
+  // The core: awake again; takes the descriptor's readiness back.
+  void clear() noexcept;
+
+ private:
+  void write_fd() noexcept;
+
+  const bool enabled_;
+  int fd_ = -1;
+  alignas(64) std::atomic<bool> asleep_ = false;
+};
 
 enum class Consumers { kOne, kMany };
 
@@ -79,6 +117,30 @@ class Inbox {
   std::unique_ptr<Ring> ring_;
   Alarm& alarm_;
   std::atomic<WorkItem*> overflow_ = nullptr;  // newest first
+};
+
+// What the control path has for a poll core: connections to open and close, the fabric's events.
+// In order, unbounded, behind a lock; the core looks at one flag per pass.
+class ControlQueue {
+ public:
+  using Task = std::function<void()>;
+
+  explicit ControlQueue(Alarm& alarm) noexcept : alarm_(alarm) {}
+
+  void post(Task task);  // any thread
+
+  uint32_t poll(uint64_t) { return waiting_.load(std::memory_order_relaxed) ? run() : 0; }
+  bool peek(uint64_t) const noexcept { return waiting_.load(std::memory_order_acquire); }
+  bool try_sleep(uint64_t now_ns) noexcept { return !peek(now_ns); }  // the alarm is set before
+  void wake() noexcept {}
+
+ private:
+  uint32_t run();
+
+  Alarm& alarm_;
+  std::atomic<bool> waiting_ = false;
+  std::mutex mutex_;
+  std::deque<Task> tasks_;
 };
 
 }  // namespace rrdk::runtime

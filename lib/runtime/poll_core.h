@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,17 +20,15 @@
 #include "base/list.h"
 #include "fabric/device.h"
 #include "rrdk/runtime.h"
-#include "runtime/alarm.h"
-#include "runtime/control_queue.h"
 #include "runtime/fair_share.h"
 #include "runtime/faults.h"
 #include "runtime/inbox.h"
 #include "runtime/link.h"
 #include "runtime/thread.h"
 #include "runtime/timers.h"
-#include "runtime/work_source.h"
+#include "runtime/work.h"
 #include "runtime/worker_pool.h"
-#include "xprt/call_pool.h"
+#include "xprt/incoming_call.h"
 
 namespace rrdk::runtime {
 
@@ -214,6 +213,27 @@ class PollCore {
   std::atomic<uint64_t> completions_seen_ = 0;
   std::atomic<uint64_t> sleeps_ = 0;
   std::atomic<uint32_t> connections_ = 0;
+};
+
+// For whoever waits for a poll core: says, once, that nobody polls it.
+class StallWatch {
+ public:
+  // "`what` `whom`" is who waits; both outlive the watch.
+  StallWatch(const PollCore& core, const char* what, const std::string& whom) noexcept
+      : core_(core), what_(what), whom_(whom) {}
+
+  // Now and then while waiting.
+  void look() noexcept;
+
+ private:
+  static constexpr uint64_t kStallNs = 5'000'000'000;
+
+  const PollCore& core_;
+  const char* const what_;
+  const std::string& whom_;
+  uint64_t polls_ = 0;
+  uint64_t due_ns_ = 0;  // when `polls_` should have grown; 0: not looked yet
+  bool said_ = false;
 };
 
 }  // namespace rrdk::runtime

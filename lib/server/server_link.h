@@ -9,7 +9,6 @@
 
 #include "rrdk/server.h"
 #include "runtime/link.h"
-#include "runtime/size_requests.h"
 #include "server/backward_client.h"
 #include "server/client_table.h"
 #include "server/growth.h"

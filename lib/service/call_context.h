@@ -16,7 +16,7 @@
 #include "rpc/call_datapath.h"
 #include "rrdk/service.h"
 #include "runtime/timers.h"
-#include "runtime/work_item.h"
+#include "runtime/work.h"
 #include "service/service_table.h"
 #include "xprt/connection.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "proto/codec.h"
-#include "xprt/refusals.h"
+#include "xprt/link.h"
 #include "xprt/responder.h"
 
 namespace rrdk::xprt {

@@ -29,8 +29,8 @@
 #include "rrdk/memory.h"
 #include "rrdk/refusals.h"
 #include "rrdk/xdr.h"
+#include "xprt/credits.h"
 #include "xprt/rfc5666/mode.h"
-#include "xprt/turn.h"
 #include "xprt/work_list.h"
 
 namespace rrdk::mem {
@@ -39,7 +39,7 @@ class Borrower;  // mem/loans.h
 
 namespace rrdk::xprt {
 
-class CallPool;  // xprt/call_pool.h: one per poll core
+class CallPool;  // xprt/incoming_call.h: one per poll core
 
 // Which half of the engine has the forward calls; the other one has the backward ones. As an
 // option: the end that connects is the requester.
@@ -305,7 +305,7 @@ class Connection {
   void on_posted();
   void on_tick(uint64_t now_ns);  // deadlines, and whoever waits for buffers; about every ms
 
-  // A responder's share of its core (xprt/turn.h). Until the first of these it may start calls
+  // A responder's share of its core (xprt/credits.h). Until the first of these it may start calls
   // without limit; then while its allowance lasts, and the others wait.
   void fill_turn(bool alone) noexcept { turn_.fill(alone); }     // nobody waits for a turn
   void refill(uint64_t turns) noexcept { turn_.refill(turns); }  // so many have passed

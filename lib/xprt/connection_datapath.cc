@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "xprt/connection_impl.h"
-#include "xprt/refusals.h"
+#include "xprt/link.h"
 
 namespace rrdk::xprt {
 

@@ -6,8 +6,7 @@
 #include "xprt/link.h"
 #include "xprt/requester.h"
 #include "xprt/responder.h"
-#include "xprt/rfc5666/exposer.h"
-#include "xprt/rfc5666/reader.h"
+#include "xprt/rfc5666/read_read.h"
 #include "xprt/version2/properties.h"
 
 namespace rrdk::xprt {

@@ -1,10 +1,12 @@
-// Credits (RFC 5666 section 3.3): what a responder grants and what a requester may use.
+// What one connection may take: calls, by credits, and the time of its poll core, by turns.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 namespace rrdk::xprt {
+
+// Credits (RFC 5666 section 3.3): what a responder grants and what a requester may use.
 
 // The responder's side. A grant is computed from the Receives that back it, and never copied from
 // what the peer asks for.
@@ -97,6 +99,34 @@ class Window {
   uint32_t held_ = 0;
   uint32_t limit_ = 1;  // granted_ without held_
   uint32_t in_flight_ = 0;
+};
+
+// What one connection may take of its poll core before it is others' turn: a deficit round robin in
+// bytes, in which a call costs about what it takes to serve one without chunks. A connection may
+// overdraw its allowance by the last call that it starts, and by what it then writes; it pays back
+// from later turns.
+class Turn {
+ public:
+  static constexpr int64_t kCallCost = 4096;
+  static constexpr int64_t kQuantum = 4 * kCallCost;  // of one turn
+  // Of a connection that has the core for itself: what one batch of completions can bring.
+  static constexpr int64_t kBurst = 32 * kCallCost;
+  static constexpr int64_t kMostDebt = 1 << 20;  // more is forgiven
+
+  // Calls wait: for a turn, or for earlier ones.
+  bool waits = false;
+
+  bool open() const noexcept { return allowance_ > 0; }
+  void charge(uint64_t bytes) noexcept { allowance_ -= static_cast<int64_t>(bytes); }
+  void fill(bool alone) noexcept { allowance_ = alone ? kBurst : kQuantum; }
+  void refill(uint64_t turns) noexcept {
+    constexpr uint64_t kPaysAll = kMostDebt / kQuantum + 1;
+    int64_t more = static_cast<int64_t>(std::min(turns, kPaysAll)) * kQuantum;
+    allowance_ = std::min(kQuantum, std::max(std::min(allowance_, kQuantum), -kMostDebt) + more);
+  }
+
+ private:
+  int64_t allowance_ = INT64_MAX;  // nobody shares with us yet
 };
 
 }  // namespace rrdk::xprt

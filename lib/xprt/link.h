@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "fabric/work.h"
 #include "mem/loans.h"
 #include "proto/codec.h"
+#include "proto/header.h"
 #include "proto/properties.h"
-#include "xprt/call_pool.h"
+#include "rrdk/refusals.h"
 #include "xprt/connection.h"
 #include "xprt/credits.h"
+#include "xprt/incoming_call.h"
 #include "xprt/receive_queue.h"
 #include "xprt/rfc5666/mode.h"
 #include "xprt/send_queue.h"
@@ -205,6 +208,31 @@ inline uint32_t Link::receives_for_calls() const noexcept {
 inline uint32_t Link::receives_for_replies() const noexcept {
   uint32_t calls_due = both_ways() ? grant->due() : 0;
   return receives.backing() - std::min(receives.backing(), calls_due);
+}
+
+// Why the engine refuses, in the words of the public statistics.
+
+// Of a header that is not whole: the verdicts stand in the same order, without kOk.
+constexpr Refusal refusal_of(proto::Verdict verdict) noexcept {
+  return static_cast<Refusal>(static_cast<uint8_t>(verdict) - 1);
+}
+static_assert(refusal_of(proto::Verdict::kTooShort) == Refusal::kTooShort);
+static_assert(refusal_of(proto::Verdict::kPositionZeroInMsg) == Refusal::kPositionZeroInMsg);
+static_assert(refusal_of(proto::Verdict::kTooManyBytes) == Refusal::kTooManyBytes);
+
+// Of a work request that failed by the peer's doing.
+constexpr Refusal refusal_of(fabric::WcStatus status) noexcept {
+  switch (status) {
+    case fabric::WcStatus::kLocalLength:
+      return Refusal::kMessageTooLong;
+    case fabric::WcStatus::kRemoteAccess:
+      return Refusal::kAccessRefused;
+    case fabric::WcStatus::kRemoteInvalid:
+    case fabric::WcStatus::kRnrExceeded:
+      return Refusal::kNotReceived;
+    default:
+      return Refusal::kWorkFailed;
+  }
 }
 
 }  // namespace rrdk::xprt

@@ -5,9 +5,9 @@
 
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
-#include "xprt/refusals.h"
+#include "xprt/link.h"
 #include "xprt/requester.h"
-#include "xprt/rfc5666/reader.h"
+#include "xprt/rfc5666/read_read.h"
 #include "xprt/version2/properties.h"
 
 namespace rrdk::xprt {

@@ -5,7 +5,7 @@
 
 #include "proto/codec.h"
 #include "xprt/responder.h"
-#include "xprt/rfc5666/exposer.h"
+#include "xprt/rfc5666/read_read.h"
 #include "xprt/version2/properties.h"
 
 namespace rrdk::xprt {

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "xprt/requester.h"
-#include "xprt/rfc5666/reader.h"
+#include "xprt/rfc5666/read_read.h"
 
 namespace rrdk::xprt {
 

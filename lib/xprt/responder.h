@@ -13,8 +13,7 @@
 #include "xprt/credits.h"
 #include "xprt/incoming_call.h"
 #include "xprt/link.h"
-#include "xprt/rfc5666/exposer.h"
-#include "xprt/turn.h"
+#include "xprt/rfc5666/read_read.h"
 
 namespace rrdk::xprt {
 
@@ -123,7 +122,7 @@ class Responder {
   void refuse_option(Incoming& call, const OptionType& type, OptionError::Why why, Refusal reason,
                      proto::ErrorCode code) noexcept;
 
-  // start_datapath.cc
+  // responder_datapath.cc: its start
   void begin(Incoming& call) noexcept;
   void start(Incoming& call) noexcept;
   void start_waiting() noexcept;

@@ -19,8 +19,8 @@
 #include "traffic.h"
 #include "weather.h"
 #include "wire.h"
-#include "xprt/call_pool.h"
 #include "xprt/connection.h"
+#include "xprt/incoming_call.h"
 
 namespace rrdk::sim {
 

@@ -11,8 +11,8 @@
 #include "rrdk/eal.h"
 #include "rrdk/memory.h"
 #include "rrdk/xdr.h"
-#include "xprt/call_pool.h"
 #include "xprt/connection.h"
+#include "xprt/incoming_call.h"
 
 namespace rrdk::xprt::test {
 

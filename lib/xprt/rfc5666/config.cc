@@ -4,9 +4,8 @@
 #include <algorithm>
 
 #include "xprt/connection_impl.h"
-#include "xprt/rfc5666/exposer.h"
 #include "xprt/rfc5666/mode.h"
-#include "xprt/rfc5666/reader.h"
+#include "xprt/rfc5666/read_read.h"
 
 namespace rrdk::xprt {
 

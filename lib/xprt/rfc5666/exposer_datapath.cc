@@ -3,7 +3,7 @@
 
 #include "proto/codec.h"
 #include "xprt/responder.h"
-#include "xprt/rfc5666/exposer.h"
+#include "xprt/rfc5666/read_read.h"
 
 namespace rrdk::xprt {
 

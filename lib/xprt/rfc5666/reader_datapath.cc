@@ -3,7 +3,7 @@
 
 #include "proto/codec.h"
 #include "xprt/requester.h"
-#include "xprt/rfc5666/reader.h"
+#include "xprt/rfc5666/read_read.h"
 
 namespace rrdk::xprt {
 

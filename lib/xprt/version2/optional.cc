@@ -6,7 +6,7 @@
 
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
-#include "xprt/refusals.h"
+#include "xprt/link.h"
 #include "xprt/requester.h"
 #include "xprt/responder.h"
 #include "xprt/version2/properties.h"

@@ -115,7 +115,7 @@ class Properties {
   bool grant(uint32_t wanted) noexcept;
   void end_request(bool refused) noexcept;
   void give_up_on_peer() noexcept;
-  // registered_properties.cc: those of rrdk/extensions.h
+  // extensions.cc: those of rrdk/extensions.h
   std::span<const TransportProperty> registered() const noexcept;
   uint32_t add_registered(std::span<proto::Property> set, uint32_t count) const noexcept;
   bool are_values(const proto::PropertySet& set) const noexcept;

@@ -1,4 +1,4 @@
-#include "xprt/call_pool.h"
+#include "xprt/incoming_call.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,0 +1,56 @@
+// What cores do: items of work, and the sources that work comes from.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include "base/list.h"
+
+namespace rrdk::runtime {
+
+// What crosses rings and waits in lists: one pointer to an item embedded in the object that it is
+// about (a call to submit, a reply to send), so that queueing never allocates.
+//
+// `run` is the item's tag: what to do with the object around it. An item is in one place at a time.
+struct WorkItem {
+  void (*run)(WorkItem& item) = nullptr;
+  WorkItem* next = nullptr;  // while in an ItemList
+};
+
+// Of one thread.
+using ItemList = base::Queue<WorkItem, &WorkItem::next>;
+
+// Runs what is there now; what the items add waits for the next time. Returns how many.
+inline uint32_t run_once(ItemList& items) noexcept {
+  uint32_t count = 0;
+  for (ItemList now = items.take(); !now.empty(); ++count) {
+    WorkItem& item = now.pop();
+    item.run(item);
+  }
+  return count;
+}
+
+// What waits for the workers, of one connection. It outlives its items.
+struct WorkerQueue {
+  ItemList items;
+  WorkerQueue* next = nullptr;
+};
+
+// The contract of everything that gives a core work: completion queues, rings, timers, control
+// events. A core sleeps only when all its sources agree.
+//
+//   poll       takes a bounded amount of work and does it; returns how much (0: idle)
+//   peek       whether poll would find something now; changes nothing
+//   try_sleep  arranges that the core's descriptors become readable at the next work; false: there
+//              is work already, do not sleep. Published before the last look at the source, so
+//              that work arriving in between is either seen here or wakes the core
+//   wake       takes the arrangement back; after every try_sleep, whatever it returned
+template <typename T>
+concept WorkSource = requires(T& source, uint64_t now_ns) {
+  { source.poll(now_ns) } -> std::same_as<uint32_t>;
+  { source.peek(now_ns) } -> std::same_as<bool>;
+  { source.try_sleep(now_ns) } -> std::same_as<bool>;
+  { source.wake() } -> std::same_as<void>;
+};
+
+}  // namespace rrdk::runtime
