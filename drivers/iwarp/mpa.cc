@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "drivers/iwarp/wire.h"
+#include "drivers/iwarp/segment.h"
 
 namespace rrdk::iwarp {
 

@@ -6,7 +6,7 @@
 #include <bit>
 
 #include "drivers/iwarp/device.h"
-#include "drivers/iwarp/wire.h"
+#include "drivers/iwarp/segment.h"
 
 namespace rrdk::iwarp {
 

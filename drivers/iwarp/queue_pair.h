@@ -20,7 +20,7 @@
 #include "drivers/common/receive_queue.h"
 #include "drivers/iwarp/address.h"
 #include "drivers/iwarp/completion_queue.h"
-#include "drivers/iwarp/counters.h"
+#include "drivers/iwarp/device.h"
 #include "drivers/iwarp/mpa.h"
 #include "drivers/iwarp/outbox.h"
 #include "drivers/iwarp/segment.h"

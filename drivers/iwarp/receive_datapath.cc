@@ -9,7 +9,7 @@
 
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/queue_pair.h"
-#include "drivers/iwarp/wire.h"
+#include "drivers/iwarp/segment.h"
 
 namespace rrdk::iwarp {
 

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "drivers/iwarp/segment.h"
-#include "drivers/iwarp/wire.h"
 
 namespace rrdk::iwarp {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdio>
 
-#include "drivers/iwarp/wire.h"
+#include "drivers/iwarp/segment.h"
 
 namespace rrdk::iwarp {
 

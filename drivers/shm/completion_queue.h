@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "drivers/shm/counters.h"
+#include "drivers/shm/device.h"
 #include "drivers/shm/doorbell.h"
 #include "drivers/shm/mapping.h"
 #include "fabric/device.h"

@@ -23,8 +23,7 @@
 #include "drivers/shm/doorbell.h"
 #include "drivers/shm/janitor.h"
 #include "drivers/shm/mapping.h"
-#include "drivers/shm/peer_regions.h"
-#include "drivers/shm/region_table.h"
+#include "drivers/shm/regions.h"
 #include "drivers/shm/segment.h"
 #include "fabric/device.h"
 

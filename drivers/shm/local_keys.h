@@ -6,7 +6,7 @@
 #include <span>
 
 #include "drivers/common/key_table.h"
-#include "drivers/shm/region_table.h"
+#include "drivers/shm/regions.h"
 #include "drivers/shm/segment.h"
 #include "fabric/work.h"
 

@@ -20,7 +20,7 @@
 #include "drivers/shm/device.h"
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/local_keys.h"
-#include "drivers/shm/region_table.h"
+#include "drivers/shm/regions.h"
 #include "drivers/shm/segment.h"
 #include "fabric/device.h"
 

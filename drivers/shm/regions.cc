@@ -1,6 +1,9 @@
 // Regions that come and go while connected: the slow paths of QueuePair's data path, and what the
-// control thread hands over to it.
+// control thread hands over to it. And the count of what a peer has told of its regions.
+#include "drivers/shm/regions.h"
+
 #include <algorithm>
+#include <string>
 
 #include "drivers/shm/queue_pair.h"
 
@@ -145,6 +148,39 @@ void QueuePair::apply_region_changes() {
       peer_regions_.add(std::move(change));
   }
   region_changes_.clear();
+}
+
+Result<void> PeerRegions::add(WireId id, const PeerFile& file) {
+  if (regions_.size() >= kMaxPeerRegions || regions_.contains(id))
+    return fail(Errc::kNotAPeer, "the peer names too many regions, or one twice");
+  File& known = files_[file.id()];
+  if (known.regions == 0) {
+    if (file.bytes > most_bytes_ - bytes_) {
+      files_.erase(file.id());
+      return fail(Errc::kLimit, "the peer's memory is more than the " +
+                                    std::to_string(most_bytes_ >> 20) +
+                                    " MiB that a connection may have mapped here: shm:PATH?"
+                                    "peer_memory=SIZE allows more");
+    }
+    known.bytes = file.bytes;
+    bytes_ += file.bytes;
+  }
+  ++known.regions;
+  regions_.emplace(id, file.id());
+  return {};
+}
+
+bool PeerRegions::remove(WireId id) {
+  const auto found = regions_.find(id);
+  if (found == regions_.end())
+    return false;
+  const auto file = files_.find(found->second);
+  regions_.erase(found);
+  if (--file->second.regions == 0) {
+    bytes_ -= file->second.bytes;
+    files_.erase(file);
+  }
+  return true;
 }
 
 }  // namespace rrdk::shm

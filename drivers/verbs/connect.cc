@@ -7,9 +7,9 @@
 #include <limits>
 #include <utility>
 
+#include "drivers/verbs/completion_queue.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/queue_pair.h"
-#include "drivers/verbs/status.h"
 
 namespace rrdk::verbs {
 

@@ -3,10 +3,15 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_map>
+#include <vector>
 
+#include "base/random.h"
+#include "drivers/verbs/counters.h"
 #include "fabric/work.h"
 
 namespace rrdk::verbs {
@@ -31,6 +36,90 @@ class Keys {
   virtual bool is_hopeless() const noexcept { return false; }
   // The peer's Send killed it.
   virtual void died(uint32_t key) noexcept = 0;
+};
+
+// Remote keys that are type 2B memory windows: bound and invalidated by work requests, of use on
+// their queue pair alone. The device chooses the upper 24 bits of a key, we the lower 8.
+class Windows final : public Keys {
+ public:
+  // Up to `most`, allocated as they are first needed, some at a time.
+  Windows(ibv_pd* pd, uint32_t most, Counters& counts);
+  ~Windows() override;
+
+  bool reserve(std::span<uint32_t> keys) noexcept override;
+  uint32_t name(uint32_t key, const MemorySpan&, fabric::Rights) noexcept override { return key; }
+  void release(uint32_t key) noexcept override;
+  KeyVerdict bind(const fabric::SendWr& wr, ibv_mr* mr, ibv_send_wr& to) noexcept override;
+  KeyVerdict invalidate(uint32_t key, ibv_send_wr& to) noexcept override;
+  bool is_hopeless() const noexcept override {
+    return refused_ && free_tail_ - free_head_ == windows_.size();
+  }
+  void died(uint32_t key) noexcept override;
+
+ private:
+  enum class Use : uint8_t { kFree, kReserved, kBound, kDead };
+  // A value does not come again while one of these remembers it.
+  static constexpr size_t kRemembered = 16;
+  static constexpr uint32_t kGrowth = 32;
+  static constexpr uint32_t kTagMask = 0xff;
+
+  struct Window {
+    ibv_mw* mw = nullptr;
+    uint32_t key = 0;
+    Use use = Use::kFree;
+    uint8_t next_memory = 0;
+    std::array<uint8_t, kRemembered> recent{};
+  };
+
+  bool grow(size_t wanted) noexcept;
+  Window* find(uint32_t key) noexcept;
+  uint32_t fresh(Window& of) noexcept;
+  size_t place_of(uint32_t key) const noexcept { return ((key >> 8) * 2654435761u) & table_mask_; }
+
+  ibv_pd* pd_;
+  const uint32_t most_;
+  Counters& counts_;
+  bool refused_ = false;  // the device had none left, and none has come back here since
+  base::Random tags_;
+  std::vector<Window> windows_;  // as many as `most_` are reserved
+  std::vector<uint32_t> table_;  // by the upper bits of a key: an index in windows_, plus one
+  uint32_t table_mask_;
+  std::vector<uint32_t> free_;  // a ring of indexes, so that reuse comes as late as possible
+  uint32_t free_mask_;
+  uint64_t free_head_ = 0;
+  uint64_t free_tail_ = 0;
+};
+
+// The fallback for devices without type 2B memory windows: each key is a registration of its own,
+// made when the key is named and ended when it is invalidated. Two system calls for each, and the
+// key is of use on every connection of the device, as registrations are.
+class Registrations final : public Keys {
+ public:
+  Registrations(ibv_pd* pd, uint32_t most, Counters& counts)
+      : pd_(pd), most_(most), counts_(counts) {}
+  ~Registrations() override;
+
+  bool reserve(std::span<uint32_t> keys) noexcept override;
+  uint32_t name(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept override;
+  void release(uint32_t key) noexcept override;
+  KeyVerdict bind(const fabric::SendWr& wr, ibv_mr* mr, ibv_send_wr& to) noexcept override;
+  KeyVerdict invalidate(uint32_t key, ibv_send_wr& to) noexcept override;
+  void died(uint32_t /*key*/) noexcept override {}
+
+ private:
+  struct Entry {
+    ibv_mr* mr = nullptr;  // null: not named, or invalidated
+    MemorySpan span;
+    fabric::Rights rights{};
+  };
+
+  static void end(Entry& entry) noexcept;
+
+  ibv_pd* pd_;
+  const uint32_t most_;
+  Counters& counts_;
+  base::Random names_;  // of keys that are not registered yet
+  std::unordered_map<uint32_t, Entry> entries_;
 };
 
 }  // namespace rrdk::verbs

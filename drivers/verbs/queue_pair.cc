@@ -4,8 +4,7 @@
 #include <bit>
 
 #include "drivers/verbs/device.h"
-#include "drivers/verbs/registrations.h"
-#include "drivers/verbs/windows.h"
+#include "drivers/verbs/keys.h"
 
 namespace rrdk::verbs {
 

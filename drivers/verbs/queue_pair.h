@@ -6,7 +6,7 @@
 //
 // Devices report and flush what was posted to them. What they can not know of, they do not:
 // requests before there is a queue pair, requests after its error, and key operations that need no
-// device (registrations.h). Those complete here, in their turn, as "soft" ones.
+// device (keys.h). Those complete here, in their turn, as "soft" ones.
 #pragma once
 
 #include <infiniband/verbs.h>

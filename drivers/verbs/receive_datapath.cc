@@ -1,7 +1,7 @@
 // Receives in, messages out.
+#include "drivers/verbs/completion_queue.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/queue_pair.h"
-#include "drivers/verbs/status.h"
 
 namespace rrdk::verbs {
 

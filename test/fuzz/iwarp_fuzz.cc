@@ -12,7 +12,6 @@
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/listener.h"
 #include "drivers/iwarp/segment.h"
-#include "drivers/iwarp/wire.h"
 #include "require.h"
 #include "rrdk/eal.h"
 #include "rrdk/memory.h"

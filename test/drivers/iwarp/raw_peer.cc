@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "drivers/iwarp/address.h"
-#include "drivers/iwarp/wire.h"
+#include "drivers/iwarp/segment.h"
 
 namespace rrdk::iwarp::test {
 

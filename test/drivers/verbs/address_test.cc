@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "drivers/verbs/status.h"
+#include "drivers/verbs/completion_queue.h"
 #include "fabric/device.h"
 #include "test/fabric/end.h"
 

@@ -1,7 +1,5 @@
 // What is made of devices that lack a part of memory windows, on one that is made up: of libibverbs
 // only the functions that go through a device's own table are called.
-#include "drivers/verbs/windows.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "drivers/verbs/keys.h"
 #include "drivers/verbs/probe.h"
 
 namespace rrdk::verbs {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "drivers/verbs/windows.h"
+#include "drivers/verbs/keys.h"
 
 namespace rrdk::verbs {
 
