@@ -1,5 +1,5 @@
 // What is behind rrdk::Client and rrdk::ClientConnection: the connections that carry its calls
-// (calls/caller_impl.h), one after the other (client_link.h).
+// (calls/caller_impl.h), one after the other (ClientLink).
 //
 //   link_     is_up()   what it waits for
 //   there     no        the fabric: the link is being established or is on its way down
@@ -21,9 +21,8 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "calls/caller_impl.h"
-#include "client/backoff.h"
+#include "client/reconnect.h"
 #include "client/silence.h"
-#include "client/version_memory.h"
 #include "mem/loans.h"
 #include "rpc/auth.h"
 #include "rrdk/client.h"
@@ -31,6 +30,7 @@
 #include "runtime/poll_core.h"
 #include "runtime/runtime_impl.h"
 #include "service/call_context.h"
+#include "service/dispatcher.h"
 #include "service/service_table.h"
 #include "xprt/connection.h"
 
@@ -76,11 +76,11 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
 
   runtime::OpenDevice& device() const noexcept { return device_; }
   ClientStats stats() const;
-  // properties.cc. Any thread.
+  // version2.cc. Any thread.
   void request_receive_size(uint32_t bytes);
   void raise_receive_size(uint32_t bytes);
   ReceiveSizes receive_sizes() const;
-  // send_option.cc. Any thread.
+  // version2.cc. Any thread.
   Result<void> send_option(const OptionRequest& request, ClientConnection::OptionDone done,
                            void* argument);
   Result<OptionOutcome> send_option_and_wait(const OptionRequest& request);
@@ -145,7 +145,7 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
   void begin_config();
   void on_config_ended();
 
-  // send_option.cc
+  // version2.cc
   struct OptionCall;
   void start_option(const std::shared_ptr<OptionCall>& call);
   void on_option_ended(xprt::OutgoingCall& outgoing);
@@ -203,6 +203,33 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
   std::atomic<uint64_t> fallbacks_ = 0;
   runtime::SizeRequests size_requests_;
   std::atomic<uint32_t> version_ = 0;
+};
+
+// What a ClientConnection is on, and where calls of the server come in: one connection to it, of
+// the several that a ClientConnection may have one after the other. It goes when the fabric and the
+// engine are done with it.
+class ClientLink final : public runtime::Link, public service::Dispatcher {
+ public:
+  explicit ClientLink(ClientConnection::Impl& connection)
+      : Link(connection.core(), connection.device()),
+        Dispatcher(*this, for_workers, connection.runtime.memory, connection.services,
+                   connection.contexts),
+        connection_(connection) {}
+
+  using Link::set_always_ticks;
+
+ private:
+  void on_up() override { connection_.on_link_up(); }
+  void on_down(Errc code, const std::string& reason) override {
+    connection_.on_link_down(code, reason);
+    release_delayed();
+  }
+  void on_tick(uint64_t now_ns) override { connection_.on_link_tick(now_ns); }
+  uint64_t quiet_above() const override { return connection_.link_quiet_until(); }
+  void on_finished() override { connection_.on_link_finished(); }
+  void on_dead() override { connection_.on_link_dead(); }  // deletes it
+
+  ClientConnection::Impl& connection_;
 };
 
 }  // namespace rrdk

@@ -7,7 +7,6 @@
 #include "base/lifetime.h"
 #include "base/log.h"
 #include "client/client_impl.h"
-#include "client/client_link.h"
 
 namespace rrdk {
 

@@ -2,7 +2,6 @@
 #include <string>
 
 #include "client/client_impl.h"
-#include "client/client_link.h"
 #include "rpc/call_datapath.h"
 
 namespace rrdk {

@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "client/client_impl.h"
-#include "client/client_link.h"
 #include "proto/negotiation.h"
 #include "rpc/call_datapath.h"
 #include "rpc/reply_datapath.h"

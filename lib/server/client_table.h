@@ -17,7 +17,7 @@
 #include "mem/loans.h"
 #include "rrdk/server.h"
 #include "server/replay_cache.h"
-#include "server/replay_room.h"
+#include "server/replay_lane.h"
 
 namespace rrdk::server {
 

@@ -5,6 +5,7 @@
 
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
+#include "rrdk/rfc5666.h"
 #include "rrdk/server.h"
 
 namespace rrdk::server {
@@ -17,5 +18,13 @@ uint32_t receive_bytes(const ServerOptions& options);
 uint32_t receives_of(const ServerOptions& options);
 // Calls that one connection may have without having seen their replies.
 uint32_t outstanding_calls(const ServerOptions& options);
+
+// The server's side of the Connection Configuration Protocol (RFC 5666 section 6): a service that a
+// Server has when RFC 5666's compatibility mode is on.
+//
+// `options` outlives the Server.
+Service config_service(const Rfc5666ServerOptions& options);
+
+Result<void> check(const ServerOptions& options, const Rfc5666ServerOptions& mode);
 
 }  // namespace rrdk::server

@@ -41,7 +41,6 @@
 #include "rpc/call_datapath.h"
 #include "rrdk/server.h"
 #include "server/replay_lane.h"
-#include "server/replay_room.h"
 #include "service/call_context.h"
 
 namespace rrdk::server {

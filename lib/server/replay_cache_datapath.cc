@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "server/kept_reply.h"
 #include "server/replay_cache.h"
+#include "server/replay_lane.h"
 
 namespace rrdk::server {
 

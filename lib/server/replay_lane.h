@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/list.h"
+#include "rrdk/memory.h"
 #include "rrdk/server.h"
 #include "rrdk/xdr.h"
 #include "service/call_context.h"
@@ -187,5 +188,56 @@ class ReplayLane {
   std::unique_ptr<std::byte[]> ring_;
   uint64_t head_ = 0;  // places in the ring count up, and are taken modulo its size
 };
+
+// Memory for what must be remembered of connections that have ended. Each connection sets aside, as
+// long as it lives, what it may come to leave behind; so that there is always room for that, and a
+// lack of it is found before a call runs and not after.
+//
+// Any thread.
+class ReplayRoom {
+ public:
+  // A part of `whole`, which outlives it; null: it is the whole.
+  explicit ReplayRoom(uint64_t bytes, ReplayRoom* whole = nullptr) : bytes_(bytes), whole_(whole) {}
+  ReplayRoom(const ReplayRoom&) = delete;
+  ReplayRoom& operator=(const ReplayRoom&) = delete;
+
+  // False: nothing was taken.
+  bool take(uint64_t bytes) noexcept {
+    uint64_t taken = taken_.load(std::memory_order_relaxed);
+    do {
+      if (bytes > bytes_ - taken)
+        return false;
+    } while (!taken_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed));
+    if (whole_ == nullptr || whole_->take(bytes))
+      return true;
+    taken_.fetch_sub(bytes, std::memory_order_relaxed);
+    return false;
+  }
+  void give(uint64_t bytes) noexcept {
+    taken_.fetch_sub(bytes, std::memory_order_relaxed);
+    if (whole_ != nullptr)
+      whole_->give(bytes);
+  }
+  uint64_t taken() const noexcept { return taken_.load(std::memory_order_relaxed); }
+
+ private:
+  const uint64_t bytes_;
+  ReplayRoom* const whole_;
+  std::atomic<uint64_t> taken_ = 0;
+};
+
+// A reply as the duplicate request cache keeps it: the RPC message without any transport framing,
+// so that it can be answered through whatever chunks a repeated call offers.
+//
+//   run:  length, kind (eight bytes)  then the bytes
+//
+// Runs of the stream itself are kept without the counts of the items behind them, which the
+// Encoder writes anew.
+
+// Bytes that keep() writes.
+uint64_t kept_size(std::span<const Piece> reply) noexcept;
+void keep(std::span<const Piece> reply, std::byte* to) noexcept;
+// Writes the reply again. out.ok() tells whether there were buffers for its eligible items.
+void restore(std::span<const std::byte> kept, Encoder& out, Memory& memory) noexcept;
 
 }  // namespace rrdk::server

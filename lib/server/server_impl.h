@@ -16,7 +16,7 @@
 #include "server/backward_client.h"
 #include "server/client_table.h"
 #include "server/growth.h"
-#include "server/sweeper.h"
+#include "server/server_link.h"
 #include "service/call_context.h"
 #include "service/service_table.h"
 #include "xprt/connection.h"

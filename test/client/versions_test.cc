@@ -1,5 +1,5 @@
 // Which version of RPC over RDMA a client speaks with whom, and what it remembers of that.
-#include "client/version_memory.h"
+#include "client/reconnect.h"
 #include "survival_world.h"
 
 namespace rrdk::loopback {

@@ -1,5 +1,5 @@
-// Messages of registered types (rrdk/extensions.h), as programs send them: checked by whoever asks,
-// handed to the core, and ended there as a call is.
+// What version 2 has beside calls, as programs see it: transport properties, and messages of
+// registered types.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -7,10 +7,57 @@
 
 #include "base/clock.h"
 #include "client/client_impl.h"
-#include "client/client_link.h"
 #include "xprt/version2/optional.h"
 
 namespace rrdk {
+
+// Transport properties of draft-04, as programs see them: what to ask for goes to the core, and
+// what is known is read where the engine keeps it.
+
+void ClientConnection::Impl::request_receive_size(uint32_t bytes) {
+  size_requests_.ask();
+  core().post([this, bytes] {
+    bool sent = is_up() && up()->engine().request_receive_size(bytes);
+    if (sent)
+      core().mark_dirty(*up());
+    else
+      size_requests_.refuse();
+  });
+}
+
+void ClientConnection::Impl::raise_receive_size(uint32_t bytes) {
+  core().post([this, bytes] {
+    if (is_up())
+      up()->engine().raise_receives(bytes);
+  });
+}
+
+ReceiveSizes ClientConnection::Impl::receive_sizes() const {
+  xprt::Counters c;
+  runtime::Link::ReceiveSizes sizes;
+  {
+    std::lock_guard lock(link_mutex_);
+    c = past_;
+    if (link_) {
+      xprt::add(c, link_->counters());
+      sizes = alive() ? link_->receive_sizes() : sizes;
+    }
+  }
+  return size_requests_.report(sizes, c);
+}
+
+void ClientConnection::request_receive_size(uint32_t bytes) {
+  impl().request_receive_size(bytes);
+}
+void ClientConnection::raise_receive_size(uint32_t bytes) {
+  impl().raise_receive_size(bytes);
+}
+ReceiveSizes ClientConnection::receive_sizes() const {
+  return impl().receive_sizes();
+}
+
+// Messages of registered types (rrdk/extensions.h), as programs send them: checked by whoever asks,
+// handed to the core, and ended there as a call is.
 
 // From send_option() until its end has been told.
 struct ClientConnection::Impl::OptionCall {
