@@ -1,7 +1,7 @@
 // Lists through their elements, which have the links: nothing is allocated and nothing owned.
 //
-// By each of its links an element is in one list at a time. Nothing of it says whether it is in
-// one: who puts it there knows. When it leaves, or its list is cleared, its links stay as they are.
+// By each of its links an element is in one list at a time. It does not know whether it is in one;
+// whoever put it there does. When it leaves, or its list is cleared, its links stay as they are.
 #pragma once
 
 #include <cstddef>
