@@ -130,8 +130,10 @@ void give_up_some(SurvivalWorld& world, uint32_t timeout_ms, uint64_t cancels) {
   world.gate.holding = false;
   world.until([&] {
     world.gate.answer_well();
-    return std::ranges::all_of(
-        calls, [](auto& c) { return c->ended == c->submitted && c->released == c->lent; });
+    const ClientStats now = world.stats();  // answers may still be on their way to nobody
+    return now.answered_late == now.given_up && std::ranges::all_of(calls, [](auto& c) {
+             return c->ended == c->submitted && c->released == c->lent;
+           });
   });
   int ok = 0;
   for (auto& call : calls)
