@@ -130,7 +130,8 @@ void give_up_some(SurvivalWorld& world, uint32_t timeout_ms, uint64_t cancels) {
   world.gate.holding = false;
   world.until([&] {
     world.gate.answer_well();
-    const ClientStats now = world.stats();  // answers may still be on their way to nobody
+    // Without memory that was lent, a call that was given up may still have its answer to come.
+    const ClientStats now = world.stats();
     return now.answered_late == now.given_up && std::ranges::all_of(calls, [](auto& c) {
              return c->ended == c->submitted && c->released == c->lent;
            });

@@ -39,7 +39,8 @@ nfsd_goes_on() {
   wait_for 30 "nfsd over RDMA" nfsd_listens
 }
 
-# lose_and_recover LOSS RECOVERY [COMMAND...]: recovers when the command succeeds, or in two seconds.
+# lose_and_recover LOSS RECOVERY [COMMAND...]: recovers when COMMAND succeeds; without one, after two
+# seconds.
 lose_and_recover() {
   local loss=$1 recovery=$2
   shift 2
@@ -54,12 +55,14 @@ lose_and_recover() {
 go_on_through() {
   [ $nfsd_runs = yes ] || start_nfsd
   nfsd_runs=yes
+  # The shell empties the log in the background: until then that of an earlier case would be read.
+  rm -f /tmp/loss.log /tmp/loss.json
   timeout --foreground 260 "$build/apps/testrpc/testrpc" --client "iwarp://$siw_address:20049?timeout=5" --engine nfs3 --verify \
     --nfs-export /export --nfs-mount 20048 --nfs-names 20 --size 1,5000,100000 --window 4 --duration 12 \
     --reconnect --retransmit --keepalive-ms 1000 --timeout 120000 --json /tmp/loss.json >/tmp/loss.log 2>&1 &
   local client=$!
   local end=$((SECONDS + 120))
-  until grep -q 'RPC/s' /tmp/loss.log; do
+  until grep -qs 'RPC/s' /tmp/loss.log; do
     [ $SECONDS -lt $end ] || { cat /tmp/loss.log; kernel_says; die "testrpc's first calls: not within 120 s"; }
     sleep 0.1
   done
@@ -68,12 +71,11 @@ go_on_through() {
   wait $client || status=$?
   [ $status -eq 0 ] || { cat /tmp/loss.log; die "testrpc ended with status $status"; }
   grep -E '^(CALLS|ERRORS|nfs3)' /tmp/loss.log
-  grep -q 'is established again' /tmp/loss.log || die "the connection was not made again"
-  python3 - <<'EOF' || die "calls were lost"
+  python3 - <<'EOF' || die "calls were lost, or no connection was"
 import json, sys
 run = json.load(open("/tmp/loss.json"))["runs"][0]
 print("  ", {name: run[name] for name in ("calls", "errors", "wrong_bytes", "reconnects", "retransmissions")})
-sys.exit(run["errors"] or run["wrong_bytes"] or not run["calls"])
+sys.exit(run["errors"] or run["wrong_bytes"] or not run["reconnects"] or not run["calls"])
 EOF
   [ -z "$(ls -A /export)" ] || die "left behind in /export: $(ls -A /export)"
 }

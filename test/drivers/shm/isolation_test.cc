@@ -171,7 +171,8 @@ TEST_F(Isolation, AcceptingPausesWhenThereAreNoDescriptorsLeft) {
   const Fd waiting = connect_socket(parse_address(honest_.uri).value().path).value();
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none{0, before.rlim_max};  // threads of earlier tests may still close descriptors
+  // Zero, since threads that earlier tests have started may still be closing descriptors.
+  const rlimit none{0, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   const auto start = std::chrono::steady_clock::now();
   const bool refused =
