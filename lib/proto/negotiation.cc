@@ -1,6 +1,7 @@
 #include "proto/negotiation.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "rrdk/xdr.h"
 
@@ -27,6 +28,12 @@ uint32_t size_from(std::byte octet) {
 constexpr std::array<std::byte, kRejectionLength - 1> kMagic = {
     std::byte{'R'}, std::byte{'R'}, std::byte{'D'}, std::byte{'K'},
     std::byte{'r'}, std::byte{'e'}, std::byte{'j'}};
+constexpr std::string_view kCut = "...";
+
+// Of ASCII, whatever the locale says.
+char printable(char c) noexcept {
+  return c >= ' ' && c <= '~' ? c : '?';
+}
 
 }  // namespace
 
@@ -67,19 +74,35 @@ const char* to_string(Rejection why) noexcept {
   return "for a reason that is not known here";
 }
 
-std::array<std::byte, kRejectionLength> encode(Rejection why) noexcept {
-  std::array<std::byte, kRejectionLength> data;
-  std::ranges::copy(kMagic, data.begin());
-  data.back() = static_cast<std::byte>(why);
+std::vector<std::byte> encode(Rejection why, std::string_view text) {
+  std::string fits(text.substr(0, kMaxRejectionText));
+  if (fits.size() < text.size())
+    std::ranges::copy(kCut, fits.end() - kCut.size());
+  std::vector<std::byte> data(kMagic.begin(), kMagic.end());
+  data.push_back(static_cast<std::byte>(why));
+  std::ranges::transform(fits, std::back_inserter(data),
+                         [](char c) { return std::byte(printable(c)); });
   return data;
 }
 
-// A driver may have added zeros (Capabilities::exact_private_data).
-std::optional<Rejection> decode_rejection(std::span<const std::byte> private_data) noexcept {
+std::string Rejected::to_string() const {
+  return text.empty() ? proto::to_string(why) : proto::to_string(why) + (": " + text);
+}
+
+// A driver may have added zeros (Capabilities::exact_private_data). The text is a peer's, and goes
+// to logs and terminals.
+std::optional<Rejected> decode_rejection(std::span<const std::byte> private_data) {
   if (private_data.size() < kRejectionLength ||
       !std::ranges::equal(private_data.first(kMagic.size()), kMagic))
     return std::nullopt;
-  return static_cast<Rejection>(private_data[kMagic.size()]);
+  Rejected rejected = {static_cast<Rejection>(private_data[kMagic.size()]), {}};
+  std::span<const std::byte> rest = private_data.subspan(kRejectionLength);
+  for (std::byte octet : rest.first(std::min<size_t>(rest.size(), kMaxRejectionText))) {
+    if (octet == std::byte{0})
+      break;
+    rejected.text += printable(static_cast<char>(octet));
+  }
+  return rejected;
 }
 
 }  // namespace rrdk::proto

@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace rrdk::proto {
 
@@ -30,8 +33,10 @@ std::array<std::byte, kPrivateDataLength> encode(const PrivateData& data);
 PrivateData decode_private_data(std::span<const std::byte> field);
 
 // Why a server does not accept a connection, in the private data of its rejection: eight octets of
-// our own making. No specification has any, so other ends see them as they see any private data.
-constexpr uint32_t kRejectionLength = 8;
+// our own making, and what its program says of it. No specification has any, so other ends see them
+// as they see any private data.
+constexpr uint32_t kRejectionLength = 8;    // without the text
+constexpr uint32_t kMaxRejectionText = 48;  // bytes
 
 enum class Rejection : uint8_t {
   kConnections = 1,  // as many as the server takes
@@ -43,9 +48,18 @@ enum class Rejection : uint8_t {
 
 // For people, as in "the server rejected the connection: ...". Never null.
 const char* to_string(Rejection why) noexcept;
-std::array<std::byte, kRejectionLength> encode(Rejection why) noexcept;
+// Of the text, in ASCII, what is not printable is sent as '?', and what is too long ends in "...".
+std::vector<std::byte> encode(Rejection why, std::string_view text = {});
+
+struct Rejected {
+  Rejection why;
+  std::string text;  // at most kMaxRejectionText printable characters, whatever came
+
+  // As to_string() of `why`, and the text if there is one.
+  std::string to_string() const;
+};
 // Nothing: it says something else, or nothing.
-std::optional<Rejection> decode_rejection(std::span<const std::byte> private_data) noexcept;
+std::optional<Rejected> decode_rejection(std::span<const std::byte> private_data);
 
 }  // namespace rrdk::proto
 

@@ -32,13 +32,15 @@ Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options) 
           "backward_credits"};
 }
 
+static_assert(proto::kRejectionLength + proto::kMaxRejectionText <= fabric::kMaxPrivateData);
+
 // With what the server says of it, if that is one of ours.
 std::string reason_of(const fabric::Event& event) {
   auto why =
       event.type == fabric::EventType::kRejected
           ? proto::decode_rejection(std::span(event.private_data).first(event.private_data_length))
           : std::nullopt;
-  return why ? event.reason + ": " + proto::to_string(*why) : event.reason;
+  return why ? event.reason + ": " + why->to_string() : event.reason;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// RFC 8797's private data, whatever a peer puts there.
+// RFC 8797's private data, and that of rejections, whatever a peer puts there.
 #include "proto/negotiation.h"
 #include "require.h"
 
@@ -13,5 +13,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(again.remote_invalidation == heard.remote_invalidation &&
               again.send_size == heard.send_size && again.receive_size == heard.receive_size,
           "what was encoded says something else");
+  auto rejected = decode_rejection({reinterpret_cast<const std::byte*>(data), size});
+  if (!rejected)
+    return 0;
+  require(rejected->text.size() <= kMaxRejectionText, "a text without bound");
+  for (char c : rejected->text)
+    require(c >= ' ' && c <= '~', "a text that is not printable");
   return 0;
 }

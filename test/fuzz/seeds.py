@@ -80,7 +80,7 @@ def main():
     corpora = {
         "header": [h + rpc_call(0) for h in headers] + list(version2_seeds(headers)) +
                   [words(1, 1, 32, 4, 2), words(1, 2, 1, 4, 1, 1, 1)],
-        "private_data": private,
+        "private_data": list(private) + [b"RRDKrej\4not before noon", b"RRDKrej\1"],
         "rpc": [bytes([piece]) + seed for seed in rpc_seeds() for piece in (3, 255)],
         "perf": perf_seeds(),
         "receive": [bytes([role]) + bytes((i * 37 + j * 11) % 256 for j in range(size))

@@ -128,5 +128,52 @@ TEST(PrivateData, OctetsBehindTheMessageAreIgnored) {
   EXPECT_EQ(d.receive_size, 8192u);
 }
 
+std::string told(Rejection why, std::string_view text) {
+  return decode_rejection(encode(why, text)).value().to_string();
+}
+
+TEST(Rejections, SayWhyAndWhatTheProgramSays) {
+  for (Rejection why : {Rejection::kConnections, Rejection::kClient, Rejection::kBuffers,
+                        Rejection::kNotAdmitted, Rejection::kClosing}) {
+    EXPECT_EQ(encode(why).size(), kRejectionLength);
+    EXPECT_EQ(told(why, ""), to_string(why));
+    EXPECT_EQ(told(why, "not before noon"), std::string(to_string(why)) + ": not before noon");
+  }
+}
+
+TEST(Rejections, TextThatIsTooLongIsCut) {
+  std::string fits(kMaxRejectionText, 'x');
+  EXPECT_EQ(decode_rejection(encode(Rejection::kClient, fits))->text, fits);
+  std::string cut = fits.substr(3) + "...";
+  EXPECT_EQ(decode_rejection(encode(Rejection::kClient, fits + "y"))->text, cut);
+  EXPECT_EQ(encode(Rejection::kClient, std::string(100'000, 'x')).size(),
+            kRejectionLength + kMaxRejectionText);
+}
+
+TEST(Rejections, TextIsPrintableOnBothSides) {
+  EXPECT_EQ(decode_rejection(encode(Rejection::kClient, "a\nb\x1b[2J\xc3\xa4\x7f"))->text,
+            "a?b?[2J???");
+  // What a peer sends that does not hold to it.
+  Octets sent = encode(Rejection::kClient);
+  for (int octet = 1; octet < 256; ++octet) {
+    Octets field = join({sent, Octets(1, std::byte(octet))});
+    bool printable = octet >= 0x20 && octet < 0x7f;
+    EXPECT_EQ(decode_rejection(field)->text, std::string(1, printable ? char(octet) : '?'));
+  }
+  EXPECT_EQ(decode_rejection(join({sent, Octets(1000, std::byte{7})}))->text,
+            std::string(kMaxRejectionText, '?'));
+  // A driver may fill up with zeros.
+  EXPECT_EQ(decode_rejection(join({encode(Rejection::kClient, "no"), Octets(46)}))->text, "no");
+}
+
+TEST(Rejections, OfOthersAreNone) {
+  Octets whole = encode(Rejection::kClient, "no");
+  for (size_t size = 0; size < kRejectionLength; ++size)
+    EXPECT_FALSE(decode_rejection(std::span(whole).first(size))) << size;
+  whole[0] ^= std::byte{1};
+  EXPECT_FALSE(decode_rejection(whole));
+  EXPECT_STREQ(to_string(static_cast<Rejection>(200)), "for a reason that is not known here");
+}
+
 }  // namespace
 }  // namespace rrdk::proto
