@@ -148,6 +148,8 @@ class Checks(unittest.TestCase):
                 self.assert_passes("check-hygiene.py", {
                     "lib/xprt/a.h": declaration + "\n",
                     "lib/include/rrdk/a.h": "[[nodiscard]] " + declaration + "\n"})
+        self.assert_passes("check-hygiene.py", {
+            "lib/include/rrdk/a.h": "  Result<void> (*on_open)(Thing& thing, void* argument) = nullptr;\n"})
 
     def test_conformance(self):
         rows = "id\tsource\tlevel\trole\trequirement\ttest\nV1-A-1\ts\tMUST\tboth\tBe right.\tt\n"
