@@ -25,6 +25,7 @@ DRIVERS = ["shm", "iwarp", "verbs"]
 PUBLIC = {
     "error": "base", "log": "base", "eal": "base", "uri": "base", "faults": "base",
     "memory": "mem",
+    "connection": "fabric",
     "xdr": "xdr",
     "rpc": "rpc", "call_status": "rpc",
     "rpcbind": "rpcbind", "tcp_call": "rpcbind",

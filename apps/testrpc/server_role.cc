@@ -70,10 +70,13 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
       std::max(server_options.max_chunk_bytes, largest_message(setup.scale.max_size));
   server_options.rfc5666 = {.enabled = options.rfc5666, .align = kAlign};
   if (setup.only_client != 0) {
-    server_options.admit = [](const std::string& peer, void* pid) {
-      return peer.starts_with("pid " + std::to_string(*static_cast<const pid_t*>(pid)) + " ");
+    server_options.on_open = [](ServerConnection& connection, void* pid) -> Result<void> {
+      const std::optional<ProcessIdentity>& process = connection.peer().process;
+      if (process && process->pid == *static_cast<const pid_t*>(pid))
+        return {};
+      return fail(Errc::kPermission, "this server serves its own client only");
     };
-    server_options.admit_argument = const_cast<pid_t*>(&setup.only_client);
+    server_options.connection_argument = const_cast<pid_t*>(&setup.only_client);
   }
   Result<std::unique_ptr<Server>> server = Server::create(*s.runtime, server_options);
   if (!server)

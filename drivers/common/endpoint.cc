@@ -90,17 +90,23 @@ fabric::Identity group_of(const Endpoint4Or6& endpoint) {
   return group;
 }
 
-std::string to_text(const Endpoint4Or6& endpoint) {
-  std::string host = host_of(endpoint);
+NetworkAddress address_of(const Endpoint4Or6& endpoint) {
   uint16_t port = 0;
   if (endpoint.storage.ss_family == AF_INET6)
     port = reinterpret_cast<const sockaddr_in6&>(endpoint.storage).sin6_port;
   else if (endpoint.storage.ss_family == AF_INET)
     port = reinterpret_cast<const sockaddr_in&>(endpoint.storage).sin_port;
   else
-    return host;
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(ntohs(port));
+    return {};
+  return {.host = host_of(endpoint), .port = ntohs(port)};
+}
+
+Peer peer_between(std::string_view driver, const Endpoint4Or6& near, const Endpoint4Or6& far) {
+  return {.driver = driver, .local = address_of(near), .remote = address_of(far), .process = {}};
+}
+
+std::string to_text(const Endpoint4Or6& endpoint) {
+  return peer_between({}, {}, endpoint).to_string();
 }
 
 Errc code_of(int error) noexcept {

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "fabric/device.h"
+#include "rrdk/connection.h"
 #include "rrdk/error.h"
 
 namespace rrdk::drivers {
@@ -25,6 +27,9 @@ Result<Endpoint4Or6> look_up(const std::string& host, uint16_t port);
 // A copy of what another library holds; empty for other families.
 Endpoint4Or6 endpoint_of(const sockaddr* address);
 
+// In numbers; empty when there is no address.
+NetworkAddress address_of(const Endpoint4Or6& endpoint);
+Peer peer_between(std::string_view driver, const Endpoint4Or6& near, const Endpoint4Or6& far);
 // As in "10.0.0.1:20049", "[::1]:20049".
 std::string to_text(const Endpoint4Or6& endpoint);
 // Without the port: the same whenever this host connects.

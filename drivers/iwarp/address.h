@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "drivers/common/endpoint.h"
@@ -22,6 +23,7 @@ namespace rrdk::iwarp {
 
 // NFS over RDMA's (RFC 8267 section 7).
 constexpr uint16_t kDefaultPort = 20049;
+constexpr std::string_view kScheme = "iwarp";
 
 using drivers::Endpoint4Or6;
 using drivers::host_of;

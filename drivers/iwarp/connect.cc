@@ -303,6 +303,7 @@ Result<void> QueuePair::accept(base::Fd socket, const MpaFrame& request,
 Result<void> QueuePair::establish(const Agreement& agreed) {
   agreed_ = agreed;
   socket_fd_ = socket_.get();
+  near_ = local_end(socket_fd_);
   max_ulpdu_ = ulpdu_of(socket_fd_);
   may_speak_ = agreed.initiator;
   readable_ = true;

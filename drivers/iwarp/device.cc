@@ -105,6 +105,6 @@ std::vector<fabric::Counter> Device::counters() const {
 
 // iWARP over TCP in user space: RFC 5044 and 6581 (MPA), 5041 (DDP), 5040 (RDMAP). Addresses are
 // iwarp://host:port.
-extern const fabric::Driver kDriver = {.scheme = "iwarp", .open = Device::open};
+extern const fabric::Driver kDriver = {.scheme = kScheme, .open = Device::open};
 
 }  // namespace rrdk::iwarp

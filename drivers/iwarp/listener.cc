@@ -205,7 +205,15 @@ bool Listener::make_room() {
 
 ConnectRequest::ConnectRequest(Device& device, base::Fd socket, const Endpoint4Or6& far,
                                MpaFrame frame)
-    : device_(device), socket_(std::move(socket)), far_(far), frame_(std::move(frame)) {}
+    : device_(device),
+      socket_(std::move(socket)),
+      near_(local_end(socket_.get())),
+      far_(far),
+      frame_(std::move(frame)) {}
+
+Peer ConnectRequest::peer() const {
+  return drivers::peer_between(kScheme, near_, far_);
+}
 
 Result<std::unique_ptr<fabric::QueuePair>> ConnectRequest::create_queue_pair(
     const fabric::QueuePairOptions& options) {

@@ -40,7 +40,7 @@ class ConnectRequest final : public fabric::ConnectRequest {
   ConnectRequest(Device& device, base::Fd socket, const Endpoint4Or6& far, MpaFrame frame);
 
   std::span<const std::byte> private_data() const override { return frame_.private_data; }
-  std::string peer() const override { return to_text(far_); }
+  Peer peer() const override;
   fabric::Identity identity() const override { return identity_of(far_); }
   fabric::Identity group() const override { return group_of(far_); }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
@@ -53,6 +53,7 @@ class ConnectRequest final : public fabric::ConnectRequest {
  private:
   Device& device_;
   base::Fd socket_;
+  const Endpoint4Or6 near_;
   const Endpoint4Or6 far_;
   MpaFrame frame_;
 };

@@ -56,8 +56,8 @@ QueuePair::~QueuePair() {
   device_.control().forget(*this);
 }
 
-std::string QueuePair::peer() const {
-  return to_text(far_);
+Peer QueuePair::peer() const {
+  return drivers::peer_between(kScheme, near_, far_);
 }
 
 uint32_t QueuePair::post_receive(std::span<const fabric::ReceiveWr> wrs) {

@@ -62,7 +62,7 @@ class QueuePair final : public fabric::QueuePair,
   void disconnect() override { fail_with(End::kDisconnected); }
   uint32_t reads_allowed() const override { return agreed_.ord; }
   uint64_t read_bytes() const override { return read_bytes_; }
-  std::string peer() const override;
+  Peer peer() const override;
 
   // --- for the completion queue, its thread ---
   // `alone`: looks at the socket although epoll has not spoken.
@@ -351,6 +351,7 @@ class QueuePair final : public fabric::QueuePair,
 
   // --- the control path's ---
   base::Fd socket_;
+  Endpoint4Or6 near_;  // once there is a connection
   Endpoint4Or6 far_;
   bool tcp_up_ = false;
   Address asked_;

@@ -123,6 +123,7 @@ void QueuePair::announce_all() {
 void QueuePair::attach(Peer peer) {
   peer_ = std::move(peer);
   reads_allowed_ = std::min(reads_, peer_.reads);
+  who_ = peer_of(socket_.get());
   announce_all();
   theirs_ = SegmentView(peer_.segment.base(), peer_.geometry);
   bell_ = {reinterpret_cast<DoorbellPage*>(peer_.doorbell_page.base()), peer_.doorbell_bit,

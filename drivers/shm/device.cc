@@ -136,6 +136,6 @@ std::vector<fabric::Counter> Device::counters() const {
 }
 
 // The driver for two processes, or two halves of one, on a host: shared memory.
-extern const fabric::Driver kDriver = {.scheme = "shm", .open = Device::open};
+extern const fabric::Driver kDriver = {.scheme = kScheme, .open = Device::open};
 
 }  // namespace rrdk::shm

@@ -177,12 +177,13 @@ void put_private_data(Message& message, std::span<const std::byte> data) {
     std::memcpy(message.private_data.data(), data.data(), data.size());
 }
 
-std::string peer_name(int socket) {
+rrdk::Peer peer_of(int socket) {
+  rrdk::Peer peer{.driver = kScheme, .local = {}, .remote = {}, .process = {}};
   ucred who{};
   socklen_t length = sizeof(who);
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0)
-    return "unknown process";
-  return "pid " + std::to_string(who.pid) + " (uid " + std::to_string(who.uid) + ")";
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0)
+    peer.process = {.pid = who.pid, .uid = who.uid, .gid = who.gid};
+  return peer;
 }
 
 namespace {

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -31,6 +32,7 @@ namespace rrdk::shm {
 
 constexpr uint64_t kMagic = 0x6d68734b44525231;  // any layout change changes kVersion
 constexpr uint32_t kVersion = 5;
+constexpr std::string_view kScheme = "shm";
 
 enum class MessageType : uint32_t { kHello = 1, kConnect, kAccept, kReject, kRegion, kRegionGone };
 
@@ -112,8 +114,8 @@ std::string other_version(const Message& message);
 // Copies private data, which the caller has bounded, into a message.
 void put_private_data(Message& message, std::span<const std::byte> data);
 
-// "pid 12 (uid 0)": who is at the other end of a connected socket.
-std::string peer_name(int socket);
+// Who is at the other end of a connected socket.
+rrdk::Peer peer_of(int socket);
 
 // The process there: pid, uid and when it started, since pids are used again.
 fabric::Identity peer_identity(int socket);

@@ -43,7 +43,7 @@ class ConnectRequest final : public fabric::ConnectRequest {
   std::span<const std::byte> private_data() const override {
     return std::span(message_.private_data).first(message_.private_length);
   }
-  std::string peer() const override { return peer_name(socket_.get()); }
+  rrdk::Peer peer() const override { return peer_of(socket_.get()); }
   fabric::Identity identity() const override { return peer_identity(socket_.get()); }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override;

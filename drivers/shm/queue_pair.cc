@@ -90,10 +90,6 @@ void QueuePair::disconnect() {
   fail_with(CloseReason::kDisconnected);
 }
 
-std::string QueuePair::peer() const {
-  return socket_ ? peer_name(socket_.get()) : std::string("not connected");
-}
-
 // The end of the data path, whoever is at fault. The peer learns the reason from the segment.
 void QueuePair::fail_with(CloseReason reason, uint64_t number) noexcept {
   const Status before = status_.exchange(Status::kError, std::memory_order_acq_rel);

@@ -39,7 +39,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   void release_key(uint32_t key) override;
   void disconnect() override;
   uint32_t reads_allowed() const override { return reads_allowed_; }
-  std::string peer() const override;
+  rrdk::Peer peer() const override { return who_; }
 
   // --- for the completion queue, its thread ---
   uint32_t poll(std::span<fabric::Completion> out) noexcept;
@@ -236,6 +236,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   SharedMemory segment_;
   CompletionQueue::UsersPage* own_bells_ = nullptr;  // the peer's way to us
   WakeUp wake_up_;
+  rrdk::Peer who_;  // is there; once there is a connection
   Peer peer_;
   uint32_t reads_allowed_ = 0;
   std::mutex control_mutex_;  // socket_ and what was read from it for the data path

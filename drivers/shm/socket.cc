@@ -19,7 +19,7 @@ namespace rrdk::shm {
 
 namespace {
 
-constexpr std::string_view kScheme = "shm:";
+constexpr std::string_view kPrefix = "shm:";
 constexpr size_t kMaxPath = sizeof(sockaddr_un::sun_path) - 1;
 // A part of a process's address space.
 constexpr uint64_t kMostPeerMemory = uint64_t{1} << 45;
@@ -142,10 +142,10 @@ Errc bind_error(int error) {
 }  // namespace
 
 Result<Address> parse_address(std::string_view uri) {
-  if (!uri.starts_with(kScheme))
+  if (!uri.starts_with(kPrefix))
     return fail(Errc::kBadUri, "not a shm: address");
   const size_t query = uri.find('?');
-  std::string_view path = uri.substr(0, query).substr(kScheme.size());
+  std::string_view path = uri.substr(0, query).substr(kPrefix.size());
   if (path.starts_with("//"))  // an empty authority: shm:///run/x.sock
     path.remove_prefix(2);
   if (path.empty() || path == "@")

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "drivers/common/endpoint.h"
 #include "rrdk/error.h"
@@ -13,6 +14,7 @@ namespace rrdk::verbs {
 
 // NFS over RDMA's (RFC 8267 section 7).
 constexpr uint16_t kDefaultPort = 20049;
+constexpr std::string_view kScheme = "verbs";
 
 struct Address {
   drivers::Endpoint4Or6 endpoint;

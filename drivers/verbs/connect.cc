@@ -260,6 +260,7 @@ void QueuePair::established(const CmEvent& event) {
   if (!accepting_ && device_.is_iwarp())
     agree_on_depths(event);
   reads_allowed_ = ord_;
+  near_ = local_end(*id_);
   Status connecting = Status::kConnecting;
   if (!status_.compare_exchange_strong(connecting, Status::kEstablished))
     return;  // given up: on_tick() tells

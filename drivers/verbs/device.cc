@@ -350,6 +350,6 @@ std::vector<fabric::Counter> Device::counters() const {
 
 // RDMA devices through libibverbs and librdmacm: InfiniBand, RoCE, iWARP, and Linux's own software
 // devices rxe and siw. Addresses are verbs://host:port.
-extern const fabric::Driver kDriver = {.scheme = "verbs", .open = Device::open};
+extern const fabric::Driver kDriver = {.scheme = kScheme, .open = Device::open};
 
 }  // namespace rrdk::verbs

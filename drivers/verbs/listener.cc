@@ -95,8 +95,16 @@ void Listener::on_cm_event(const CmEvent& event) {
 }
 
 ConnectRequest::ConnectRequest(Device& device, Id id, const CmEvent& asked)
-    : device_(device), asked_(asked), far_(far_end(*id)), id_(std::move(id)) {
+    : device_(device),
+      asked_(asked),
+      near_(local_end(*id)),
+      far_(far_end(*id)),
+      id_(std::move(id)) {
   id_->context = static_cast<CmHandler*>(this);
+}
+
+Peer ConnectRequest::peer() const {
+  return drivers::peer_between(kScheme, near_, far_);
 }
 
 ConnectRequest::~ConnectRequest() {

@@ -37,7 +37,7 @@ class ConnectRequest final : public fabric::ConnectRequest, public CmHandler {
   ~ConnectRequest() override;
 
   std::span<const std::byte> private_data() const override { return asked_.data(); }
-  std::string peer() const override { return drivers::to_text(far_); }
+  Peer peer() const override;
   fabric::Identity identity() const override { return drivers::identity_of(far_); }
   fabric::Identity group() const override { return drivers::group_of(far_); }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
@@ -50,6 +50,7 @@ class ConnectRequest final : public fabric::ConnectRequest, public CmHandler {
  private:
   Device& device_;
   const CmEvent asked_;
+  const drivers::Endpoint4Or6 near_;
   const drivers::Endpoint4Or6 far_;
   Id id_;  // none: answered
   bool gone_ = false;

@@ -74,8 +74,8 @@ QueuePair::~QueuePair() {
   cq_.unreserve(completions_);
 }
 
-std::string QueuePair::peer() const {
-  return drivers::to_text(far_);
+Peer QueuePair::peer() const {
+  return drivers::peer_between(kScheme, near_, far_);
 }
 
 // What can not be had is said at once: the caller would wait for keys that nobody gives back.

@@ -64,7 +64,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   void release_key(uint32_t key) override { keys_->release(key); }
   void disconnect() override { end_with(End::kDisconnected); }
   uint32_t reads_allowed() const override { return reads_allowed_; }
-  std::string peer() const override;
+  Peer peer() const override;
 
   // --- for the completion queue, its thread ---
   uint32_t number() const noexcept { return number_; }
@@ -220,6 +220,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
 
   // The control thread's.
   std::vector<std::byte> private_data_;
+  drivers::Endpoint4Or6 near_;  // once there is a connection
   drivers::Endpoint4Or6 far_;
   std::string place_;  // which of a name's addresses it is, and ": "; for messages
   drivers::Clock::time_point deadline_;

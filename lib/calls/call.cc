@@ -100,7 +100,7 @@ CallStatus Call::submit_and_wait() {
   }
   End end;
   submit([](Call&, void* argument) { static_cast<End*>(argument)->tell(); }, &end);
-  runtime::StallWatch watch(c.caller.core(), "submit_and_wait() on", c.caller.peer());
+  runtime::StallWatch watch(c.caller.core(), "submit_and_wait() on", c.caller.address());
   bool polling = runtime.embedded_here();
   while (!end.is_here()) {
     if (!polling) {
@@ -126,7 +126,7 @@ void Call::Impl::abandon() noexcept {
     base::log_error(
         "%s: a Call of procedure %u (%s) is destroyed in flight: it is cancelled without a "
         "callback",
-        caller.peer().c_str(), number, name_of(binding.load(std::memory_order_relaxed), number));
+        caller.address().c_str(), number, name_of(binding.load(std::memory_order_relaxed), number));
   }
   completion.store(no_callback, std::memory_order_relaxed);
   caller.cancel(*this);

@@ -50,7 +50,7 @@ bool Caller::Impl::accepts(const Binding& binding) {
     return checked->ok;
   Result<void> verdict = check(binding);
   if (!verdict)
-    base::log_error("%s: %s; its calls end with kInvalidCall", peer().c_str(),
+    base::log_error("%s: %s; its calls end with kInvalidCall", address().c_str(),
                     verdict.error().message.c_str());
   first_checked_ =
       std::make_unique<Checked>(&binding, verdict.has_value(), std::move(first_checked_));
@@ -67,7 +67,7 @@ const Binding* Caller::Impl::last_binding() const noexcept {
 
 void Caller::Impl::complain(Mistake mistake, const char* what) {
   if ((complained_.fetch_or(mistake, std::memory_order_relaxed) & mistake) == 0)
-    base::log_error("%s: %s (said once per connection)", peer().c_str(), what);
+    base::log_error("%s: %s (said once per connection)", address().c_str(), what);
 }
 
 bool Caller::Impl::reaches(const Call::Impl& call) {
@@ -138,8 +138,8 @@ bool Caller::alive() const noexcept {
   return impl_->alive();
 }
 
-const std::string& Caller::peer() const noexcept {
-  return impl_->peer();
+const std::string& Caller::address() const noexcept {
+  return impl_->address();
 }
 
 uint32_t Caller::core() const noexcept {
@@ -153,7 +153,7 @@ void Caller::set_auth_sys(const AuthSys& identity) {
 Result<void> Caller::set_auth(AuthFlavor flavor, std::span<const std::byte> body) {
   auto prepared = rpc::PreparedAuth::opaque(flavor, body);
   if (!prepared)
-    return fail(Errc::kInvalidArgument, peer() + ": a credential of " +
+    return fail(Errc::kInvalidArgument, address() + ": a credential of " +
                                             std::to_string(body.size()) + " bytes is longer than " +
                                             std::to_string(kMaxAuthBody));
   impl_->set_credential(*prepared);

@@ -52,14 +52,14 @@ struct Ended {
 
 struct Caller::Impl {
   Impl(Runtime::Impl& runtime_in, runtime::PollCore& core, const runtime::OpenDevice& device,
-       std::string peer, const calls::Defaults& defaults_in)
+       std::string address, const calls::Defaults& defaults_in)
       : runtime(runtime_in),
         memory(runtime_in.memory),
         defaults(defaults_in),
         runtime_use_(std::in_place, runtime_in),
         core_(core),
         device_(device),
-        peer_(std::move(peer)) {
+        address_(std::move(address)) {
     failing_timer_.caller = this;
   }
   virtual ~Impl() = default;
@@ -71,7 +71,7 @@ struct Caller::Impl {
   // Calls can be made. Any thread.
   virtual bool alive() const noexcept = 0;
   runtime::PollCore& core() const noexcept { return core_; }
-  const std::string& peer() const noexcept { return peer_; }
+  const std::string& address() const noexcept { return address_; }
 
   void set_credential(const rpc::PreparedAuth& prepared);
   uint64_t credential_version() const noexcept {
@@ -163,7 +163,7 @@ struct Caller::Impl {
   std::optional<runtime::RuntimeUse> runtime_use_;
   runtime::PollCore& core_;
   const runtime::OpenDevice& device_;
-  const std::string peer_;
+  const std::string address_;
   // A call takes its share of the credential when the version has changed, and so the past ones go.
   std::atomic<uint64_t> credential_version_ = 0;
   std::mutex credential_mutex_;

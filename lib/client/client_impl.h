@@ -76,6 +76,7 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
 
   runtime::OpenDevice& device() const noexcept { return device_; }
   ClientStats stats() const;
+  ConnectionInfo info() const;
   // version2.cc. Any thread.
   void request_receive_size(uint32_t bytes);
   void raise_receive_size(uint32_t bytes);

@@ -62,7 +62,7 @@ Result<void> ClientConnection::Impl::open() {
   if (alive())
     return {};
   if (!in_time && !taken->exchange(true, std::memory_order_acq_rel)) {
-    Error error = {Errc::kTimeout, peer() + ": poll core " + std::to_string(core().index()) +
+    Error error = {Errc::kTimeout, address() + ": poll core " + std::to_string(core().index()) +
                                        " did not begin to connect within " +
                                        std::to_string(options.connect_timeout_ms) +
                                        " ms: nobody polls it"};
@@ -86,7 +86,7 @@ void ClientConnection::Impl::shut_down() {
   if (runtime.in_pass())
     base::log_error(
         "%s: its ClientConnection is destroyed in a callback or handler: it waits for ever",
-        peer().c_str());
+        address().c_str());
   core().post([this] { close_all(); });
   wait_unused();
   end();
@@ -164,6 +164,11 @@ ClientStats ClientConnection::Impl::stats() const {
       .mistakes = services.mistakes()};
 }
 
+ConnectionInfo ClientConnection::Impl::info() const {
+  std::lock_guard lock(link_mutex_);
+  return link_ && alive() ? link_->ServerConnection::info() : ConnectionInfo{};
+}
+
 void ClientConnection::Impl::on_call(xprt::IncomingCall& call) {
   link_->take(call);
 }
@@ -220,6 +225,10 @@ std::optional<Error> ClientConnection::error() const {
 
 ClientStats ClientConnection::stats() const {
   return impl().stats();
+}
+
+ConnectionInfo ClientConnection::info() const {
+  return impl().info();
 }
 
 }  // namespace rrdk

@@ -53,7 +53,7 @@ xprt::Speaks ClientConnection::Impl::speaks() const {
     case RpcRdmaVersion::kTwo:
       return xprt::Speaks::kTwo;
     case RpcRdmaVersion::kAuto:
-      if (!versions_.is_known(peer(), base::Tsc::now_ns()))
+      if (!versions_.is_known(address(), base::Tsc::now_ns()))
         return xprt::Speaks::kAuto;
   }
   return xprt::Speaks::kOne;
@@ -94,14 +94,14 @@ xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
 
 // The peer does not know version 2.
 void ClientConnection::Impl::on_version_refused() {
-  bool is_news = versions_.knows_only_one(peer(), base::Tsc::now_ns());
+  bool is_news = versions_.knows_only_one(address(), base::Tsc::now_ns());
   version_.store(1, std::memory_order_relaxed);
   count(fallbacks_);
   if (is_news)
     base::log_info(
         "connection to %s: the server does not know this version 2 of RPC over RDMA; version 1 is "
         "spoken with it",
-        peer().c_str());
+        address().c_str());
 }
 
 void ClientConnection::Impl::start_link() {
@@ -111,7 +111,7 @@ void ClientConnection::Impl::start_link() {
     link_ = std::make_unique<ClientLink>(*this);
     fresh = link_.get();
   }
-  Result<void> started = fresh->connect(peer(), engine_options(), runtime.memory, *this);
+  Result<void> started = fresh->connect(address(), engine_options(), runtime.memory, *this);
   if (!started && fresh->state() == runtime::LinkState::kNew) {
     on_link_down(started.error().code, started.error().message);
     on_link_dead();
@@ -130,7 +130,7 @@ void ClientConnection::Impl::on_link_up() {
   if (std::exchange(opened_, true)) {
     count(reconnects_);
     if (auto left_out = returns_said_.allow(base::Tsc::now_ns()))
-      base::log_info("connection to %s is established again%s", peer().c_str(),
+      base::log_info("connection to %s is established again%s", address().c_str(),
                      base::and_more(*left_out).text);
   }
   if (options.keepalive_ms != 0) {
@@ -162,12 +162,12 @@ void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) 
   set_error(code, reason);
   bool again = will_reconnect();
   if (was_up && code == Errc::kShutdown)
-    base::log_debug("connection to %s closed", peer().c_str());
+    base::log_debug("connection to %s closed", address().c_str());
   else if (was_up && !again)
-    base::log_info("connection to %s ended: %s", peer().c_str(), reason.c_str());
+    base::log_info("connection to %s ended: %s", address().c_str(), reason.c_str());
   else if (was_up)
     if (auto left_out = ends_said_.allow(base::Tsc::now_ns()))
-      base::log_info("connection to %s ended: %s; connecting again%s", peer().c_str(),
+      base::log_info("connection to %s ended: %s; connecting again%s", address().c_str(),
                      reason.c_str(), base::and_more(*left_out).text);
   phase_.store(again ? Phase::kReconnecting : Phase::kFailed, std::memory_order_release);
 }
@@ -225,11 +225,11 @@ void ClientConnection::Impl::give_up() {
   std::string last;
   {
     std::lock_guard lock(error_mutex_);
-    last = error_.message.substr(peer().size() + 2);
+    last = error_.message.substr(address().size() + 2);
   }
   std::string reason = "given up after " + in_ms(base::Tsc::now_ns() - broken_since_ns_) +
                        " without a connection; the last reason: " + last;
-  base::log_warning("connection to %s is %s", peer().c_str(), reason.c_str());
+  base::log_warning("connection to %s is %s", address().c_str(), reason.c_str());
   if (link_) {
     link_->close(Errc::kTimeout, reason);
     end_waiting(CallStatus::kConnectionLost);
@@ -242,7 +242,7 @@ void ClientConnection::Impl::give_up() {
 
 void ClientConnection::Impl::set_error(Errc code, const std::string& reason) {
   std::lock_guard lock(error_mutex_);
-  error_ = {code, peer() + ": " + reason};
+  error_ = {code, address() + ": " + reason};
 }
 
 // No link is there, and none will be.

@@ -81,7 +81,7 @@ void ClientConnection::Impl::on_config_ended() {
   else
     base::log_info(
         "connection to %s: the server does not take CONF_RDMA (%s): sizes are as without",
-        peer().c_str(), to_string(refused));
+        address().c_str(), to_string(refused));
   configured_ = true;
   on_link_up();
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "fabric/work.h"
+#include "rrdk/connection.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
 
@@ -137,7 +138,8 @@ class QueuePair : public RemoteKeys {
   // kDisconnected in the end, whoever ended it.
   virtual void disconnect() = 0;
   virtual uint32_t reads_allowed() const = 0;  // after negotiation with the peer (ORD)
-  virtual std::string peer() const = 0;        // for messages: who is at the other end
+  // Who is at the other end, and where ours is. From kEstablished on; any thread.
+  virtual Peer peer() const = 0;
 };
 
 // Who a peer is, beyond one connection: the same when it connects again, and another for every
@@ -154,7 +156,7 @@ class ConnectRequest {
  public:
   virtual ~ConnectRequest() = default;
   virtual std::span<const std::byte> private_data() const = 0;
-  virtual std::string peer() const = 0;
+  virtual Peer peer() const = 0;  // any thread, until the request was answered
   // Never of the peer's own choosing: from the kernel (a process), or from the network (an address
   // without its port). Until the request was answered.
   virtual Identity identity() const { return {}; }

@@ -62,7 +62,7 @@ xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
 Link::~Link() = default;
 
 uint64_t Link::new_id() noexcept {
-  static std::atomic<uint64_t> next;
+  static std::atomic<uint64_t> next = 1;  // 0: none
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -114,7 +114,7 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
                            xprt::Upcalls& upcalls) {
   queue_pair_ = std::move(queue_pair);
   xprt::ConnectionOptions fitted = fitted_to(device_.capabilities(), options);
-  fitted.peer = {id_, peer_.c_str()};
+  fitted.peer = {id_, peer_name_.c_str()};
   {
     std::lock_guard lock(engine_mutex_);
     engine_ = std::make_unique<xprt::Connection>(fitted, memory, core_.call_pool(), *queue_pair_,
@@ -137,7 +137,7 @@ Result<void> Link::connect(const std::string& uri, const xprt::ConnectionOptions
       [&](fabric::Device& d) { return d.create_queue_pair(queue_pair_options(options, **cq)); });
   if (!qp)
     return tl::unexpected(qp.error());
-  peer_ = uri;
+  peer_name_ = uri;
   Result<void> started = prepare(std::move(*qp), options, memory, upcalls).and_then([&] {
     auto ours = proto::encode(engine_->private_data());
     return device_.with([&](fabric::Device& d) { return d.connect(*queue_pair_, uri, ours); });
@@ -159,8 +159,6 @@ Result<void> Link::accept(fabric::ConnectRequest& request, const xprt::Connectio
   });
   if (!qp)
     return tl::unexpected(qp.error());
-  peer_ = request.peer();
-  accepting_ = true;
   accepted_ = proto::decode_private_data(request.private_data());
   Result<void> started = prepare(std::move(*qp), options, memory, upcalls).and_then([&] {
     auto ours = proto::encode(engine_->private_data());
@@ -198,8 +196,10 @@ void Link::on_fabric_down() {
 }
 
 void Link::wind_up() {
-  if (!engine_->work_in_flight())
+  if (!engine_->work_in_flight()) {
     engine_->on_disconnected();
+    on_last_call();
+  }
   if (!dirty_ && !turn_.waits && engine_->idle())
     bury();
 }
@@ -216,6 +216,8 @@ void Link::on_event(const fabric::Event& event) {
   }
   if (state_ != LinkState::kConnecting)
     return;
+  if (!accepting_)
+    meet_peer();
   establish(accepting_ ? accepted_
                        : proto::decode_private_data(
                              std::span(event.private_data).first(event.private_data_length)));

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "fabric/device.h"
+#include "rrdk/connection.h"
 #include "rrdk/receive_sizes.h"
 #include "runtime/open_device.h"
 #include "runtime/work.h"
@@ -38,7 +39,10 @@ xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
 // Everything on the core's thread, except core().
 class Link {
  public:
+  // One that is to connect.
   Link(PollCore& core, OpenDevice& device) noexcept : core_(core), device_(device) {}
+  // One that is to accept `peer`.
+  Link(PollCore& core, OpenDevice& device, Peer peer);
   virtual ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -57,7 +61,12 @@ class Link {
     uint32_t own = 0, peer = 0;
   };
   ReceiveSizes receive_sizes() const;
-  const std::string& peer() const noexcept { return peer_; }
+  // Who is at the other end; of a link that connects, from on_up() on. The name is for messages: of
+  // such a link, the address that it was given.
+  const Peer& peer() const noexcept { return peer_; }
+  const std::string& peer_name() const noexcept { return peer_name_; }
+  // Any thread (link_info.cc).
+  ConnectionInfo info() const;
 
   // Either starts the way up. After an error the link goes its way to on_dead() nevertheless
   // (posted Receives come back through the completion queue first), unless state() is kNew.
@@ -102,6 +111,8 @@ class Link {
   virtual void on_tick(uint64_t) {}
   // As quiet_until(), of what the engine does not know of.
   virtual uint64_t quiet_above() const { return UINT64_MAX; }
+  // On its way down no further call comes up: those that are above are the last. May be told again.
+  virtual void on_last_call() {}
   // The engine has done its work, and is there for the last time.
   virtual void on_finished() {}
   // Nothing refers to the link any more; may delete it.
@@ -122,6 +133,7 @@ class Link {
                        const xprt::ConnectionOptions& options, Memory& memory,
                        xprt::Upcalls& upcalls);
   void establish(const proto::PrivateData& peer);
+  void meet_peer();
   void on_fabric_down();
   void bury();                    // frees engine and queue pair; on_dead() is its last act
   void catch_up(uint64_t round);  // takes the turns that it was owed
@@ -139,18 +151,22 @@ class Link {
   bool ticking_ = false;      // in the core's list of links that need ticks
   bool always_ticks_ = false;
   Link* next_dirty_ = nullptr;
+  // When something was last sent or came, by the core's clock; read by anybody.
+  std::atomic<uint64_t> active_ns_ = 0;
   struct {
     uint64_t round = 0;  // the last one that it had its turn for
     bool waits = false;  // for its next, in the core's list
   } turn_;
   Link* next_turn_ = nullptr;    // in that list
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
-  bool accepting_ = false;
-  std::string peer_;
+  const bool accepting_ = false;
+  std::string peer_name_;
   std::unique_ptr<fabric::QueuePair> queue_pair_;  // outlives the engine, which uses its keys
-  mutable std::mutex engine_mutex_;                // engine_ comes or goes, as counters() sees it
+  mutable std::mutex engine_mutex_;                // what follows comes or goes, as others see it
   std::unique_ptr<xprt::Connection> engine_;
   xprt::Counters last_counters_;  // when engine_ is gone
+  Peer peer_;
+  uint64_t since_ns_ = 0;  // when it came, or was established; 0: not yet
 };
 
 // Requests for another Receive Buffer Size of the peer's, as a program makes them of a connection

@@ -111,6 +111,7 @@ void Link::on_completions(std::span<const fabric::Completion> completions, bool 
     engine_->fill_turn(alone);
   else
     catch_up(core_.turns().round());
+  active_ns_.store(core_.now(), std::memory_order_relaxed);
   engine_->on_completions(completions);
   core_.mark_dirty(*this);
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -88,8 +87,10 @@ Server::Impl::~Impl() {
 std::vector<ServerLink*> Server::Impl::links_of(const PollCore& core) const {
   std::vector<ServerLink*> links;
   std::lock_guard lock(links_mutex_);
-  std::ranges::copy_if(links_, std::back_inserter(links),
-                       [&](const ServerLink* link) { return &link->core() == &core; });
+  for (const auto& [id, link] : links_) {
+    if (link->settled && &link->core() == &core)
+      links.push_back(link);
+  }
   return links;
 }
 
@@ -177,8 +178,6 @@ void Server::Impl::arrive(OpenDevice& device, const Request& request) {
                   "there are as many as ServerOptions::max_connections allows, " +
                       std::to_string(options.max_connections));
   }
-  if (options.admit != nullptr && !options.admit(request->peer(), options.admit_argument))
-    return refuse(*request, Rejection::kNotAdmitted, "ServerOptions::admit does not want it");
   Client* client = clients.enter(request->identity(), request->group(), base::Tsc::now_ns());
   if (client == nullptr) {
     refused_per_client_.fetch_add(1, std::memory_order_relaxed);
@@ -188,7 +187,7 @@ void Server::Impl::arrive(OpenDevice& device, const Request& request) {
   }
   PollCore& core = runtime.pick_core();
   core.assigned().fetch_add(1, std::memory_order_relaxed);
-  core.post([this, &core, &device, client, request] { accept(core, device, *client, request); });
+  core.post([this, &core, &device, client, request] { open(core, device, *client, request); });
 }
 
 Result<void> Server::Impl::check_open() const {
@@ -224,36 +223,51 @@ xprt::ConnectionOptions Server::Impl::engine_options(const Client& client) const
           .extensions = options.extensions};
 }
 
-void Server::Impl::accept(PollCore& core, OpenDevice& device, Client& client,
-                          const Request& request) {
+void Server::Impl::open(PollCore& core, OpenDevice& device, Client& client,
+                        const Request& request) {
+  auto* link =
+      new ServerLink(*this, client, cores_[core.index()].contexts, core, device, request->peer());
+  if (Result<void> open = check_open(); !open)
+    return refuse(*link, *request, Rejection::kClosing, open.error());
+  if (Result<void> wanted = link->open(); !wanted)
+    return refuse(
+        *link, *request, Rejection::kNotAdmitted,
+        {wanted.error().code, "ServerOptions::on_open does not want it: " + wanted.error().message},
+        wanted.error().message);
+  {
+    std::lock_guard lock(links_mutex_);
+    links_.emplace(link->id(), link);
+  }
+  cores_[core.index()].sweeper.add(*link);
+  accept(*link, request);
+}
+
+void Server::Impl::accept(ServerLink& link, const Request& request) {
   Result<void> accepted = check_open();
+  if (accepted)
+    accepted = link.refused();
   if (accepted) {
     accepted = check_room();
-    if (!accepted && make_room([this, &core, &device, &client, request] {
-          core.post([=, this, &core, &device, &client] { accept(core, device, client, request); });
+    if (!accepted && make_room([this, &link, request] {
+          link.core().post([=, this, &link] { accept(link, request); });
         }))
       return;
   }
-  Core& here = cores_[core.index()];
-  auto* link = new ServerLink(*this, client, here.contexts, core, device);
   {
     std::lock_guard lock(links_mutex_);
-    links_.push_back(link);
+    link.settled = true;
   }
-  here.sweeper.add(*link);
-  if (accepted)
-    accepted = link->accept(*request, engine_options(client), runtime.memory, *link);
   if (accepted) {
-    accepted_.fetch_add(1, std::memory_order_relaxed);
-    link->open_way_back();
-    return;
+    link.take_lane();
+    accepted = link.accept(*request, engine_options(link.client()), runtime.memory, link);
   }
-  count_refusal(request->peer(), accepted.error().message);
-  auto why = proto::encode(accepted.error().code == Errc::kShutdown ? Rejection::kClosing
-                                                                    : Rejection::kBuffers);
-  device.with([&](fabric::Device&) { request->reject(why); });
-  if (link->state() == runtime::LinkState::kNew)
-    remove(*link);  // else it is on its way to on_dead()
+  if (!accepted)
+    return refuse(
+        link, *request,
+        accepted.error().code == Errc::kShutdown ? Rejection::kClosing : Rejection::kBuffers,
+        accepted.error());
+  accepted_.fetch_add(1, std::memory_order_relaxed);
+  link.open_way_back();
 }
 
 // Of the connections that never made a call, the oldest of the client that has most of them: so a
@@ -265,8 +279,8 @@ ServerLink* Server::Impl::most_dispensable() const {
   };
   std::unordered_map<const Client*, Silent> clients_with_some;
   Silent most;
-  for (ServerLink* link : links_) {  // in the order in which they were accepted
-    if (link->after || link->has_called())
+  for (const auto& [id, link] : links_) {
+    if (!link->settled || link->after || link->has_called())
       continue;
     Silent& of_client = clients_with_some[&link->client()];
     if (of_client.count++ == 0)
@@ -317,9 +331,21 @@ Result<void> Server::Impl::check_room() const {
 // Before it has a link.
 void Server::Impl::refuse(fabric::ConnectRequest& request, Rejection why,
                           const std::string& reason) {
-  count_refusal(request.peer(), reason);
+  count_refusal(request.peer().to_string(), reason);
   request.reject(proto::encode(why));
   connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
+}
+
+// It goes its way to on_dead() if it had begun to be accepted.
+void Server::Impl::refuse(ServerLink& link, fabric::ConnectRequest& request, Rejection why,
+                          const Error& reason, std::string_view text) {
+  count_refusal(link.peer_name(), reason.message);
+  const std::vector<std::byte> told = proto::encode(why, text);
+  link.device().with([&](fabric::Device&) { request.reject(told); });
+  if (link.state() != runtime::LinkState::kNew)
+    return;
+  link.tell_closed(reason);
+  remove(link);
 }
 
 void Server::Impl::count_refusal(const std::string& peer, const std::string& reason) {
@@ -337,7 +363,7 @@ void Server::Impl::remove(ServerLink& link) {
   {
     std::lock_guard lock(links_mutex_);
     add(past_, link);
-    std::erase(links_, &link);
+    links_.erase(link.id());
     after = std::move(link.after);
   }
   delete &link;
@@ -385,7 +411,7 @@ ServerStats Server::Impl::stats() const {
   {
     std::lock_guard lock(links_mutex_);
     sums = past_;
-    for (const ServerLink* link : links_)
+    for (const auto& [id, link] : links_)
       add(sums, *link);
   }
   const xprt::Counters& c = sums.counters;
@@ -450,6 +476,14 @@ uint32_t Server::drain(uint32_t timeout_ms) {
 
 ServerStats Server::stats() const {
   return impl_->stats();
+}
+
+Result<void> Server::close(uint64_t id, const std::string& reason) {
+  return impl_->close(id, reason);
+}
+
+void Server::visit(const std::function<void(const ConnectionInfo&)>& visitor) const {
+  impl_->visit(visitor);
 }
 
 }  // namespace rrdk

@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/log.h"
@@ -36,6 +38,9 @@ struct Server::Impl final : runtime::Acceptor {
   void stop_listening();
   uint32_t drain(uint32_t timeout_ms);
   ServerStats stats() const;
+  // connections.cc. Any thread.
+  Result<void> close(uint64_t id, const std::string& reason);
+  void visit(const std::function<void(const ConnectionInfo&)>& visitor) const;
   void on_connect_request(runtime::OpenDevice& device,
                           std::unique_ptr<fabric::ConnectRequest> request) override;
   // The link's core: nothing refers to it any more. Deletes it.
@@ -78,10 +83,12 @@ struct Server::Impl final : runtime::Acceptor {
   using Request = std::shared_ptr<fabric::ConnectRequest>;
 
   void start();
-  // A request arrives, with the device locked, and then at its core; again after make_room().
+  // A request arrives, with the device locked; again after make_room().
   void arrive(runtime::OpenDevice& device, const Request& request);
-  void accept(runtime::PollCore& core, runtime::OpenDevice& device, server::Client& client,
-              const Request& request);
+  // At its core: is wanted by the program, and then, perhaps after make_room(), gets what it needs.
+  void open(runtime::PollCore& core, runtime::OpenDevice& device, server::Client& client,
+            const Request& request);
+  void accept(server::ServerLink& link, const Request& request);
   // Whether any are accepted: we are neither closing nor draining. Errors: kShutdown.
   Result<void> check_open() const;
   // Whether another connection may have its Receives. Errors: kNoMemory.
@@ -90,6 +97,8 @@ struct Server::Impl final : runtime::Acceptor {
   bool make_room(std::function<void()> again);
   server::ServerLink* most_dispensable() const;  // links_mutex_ is held
   void refuse(fabric::ConnectRequest& request, proto::Rejection why, const std::string& reason);
+  void refuse(server::ServerLink& link, fabric::ConnectRequest& request, proto::Rejection why,
+              const Error& reason, std::string_view text = {});
   void count_refusal(const std::string& peer, const std::string& reason);
   xprt::ConnectionOptions engine_options(const server::Client& client) const;
   static void add(Sums& sums, const server::ServerLink& link);
@@ -113,7 +122,7 @@ struct Server::Impl final : runtime::Acceptor {
   std::atomic<uint32_t> parked_ = 0;  // of connections_: requests that wait for make_room()
   base::LogLimit refusals_;
   mutable std::mutex links_mutex_;
-  std::vector<server::ServerLink*> links_;
+  std::map<uint64_t, server::ServerLink*> links_;  // by id: in the order in which they came
   Sums past_;
 };
 

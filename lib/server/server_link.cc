@@ -1,5 +1,7 @@
 #include "server/server_link.h"
 
+#include <utility>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "runtime/poll_core.h"
@@ -8,27 +10,76 @@
 namespace rrdk::server {
 
 ServerLink::ServerLink(Server::Impl& server, Client& client, service::ContextPool& contexts,
-                       runtime::PollCore& core, runtime::OpenDevice& device)
-    : Link(core, device),
+                       runtime::PollCore& core, runtime::OpenDevice& device, Peer peer)
+    : Link(core, device, std::move(peer)),
       Dispatcher(*this, for_workers, server.runtime.memory, server.services, contexts),
       server_(server),
-      client_(client),
-      lane_(server.clients.lane_for(client, core.now()).lane) {}
+      client_(client) {
+  if (server_.options.on_close != nullptr)
+    count_entries();
+}
 
 ServerLink::~ServerLink() {
   client_.replays.leave(lane_, core().now());
   server_.growth.give_back(grown_);
 }
 
+void ServerLink::take_lane() {
+  lane_ = server_.clients.lane_for(client_, core().now()).lane;
+}
+
+Result<void> ServerLink::open() {
+  const ServerOptions& options = server_.options;
+  if (options.on_open != nullptr) {
+    if (Result<void> wanted = options.on_open(*this, options.connection_argument); !wanted)
+      return wanted;
+  }
+  opened_ = true;
+  return {};
+}
+
+void ServerLink::tell_closed(const Error& reason) {
+  const ServerOptions& options = server_.options;
+  if (std::exchange(opened_, false) && options.on_close != nullptr)
+    options.on_close(*this, reason, options.connection_argument);
+}
+
+// The engine has no call any more that is still to come up: those are left that workers have.
+void ServerLink::on_last_call() {
+  if (opened_ && all_entered())
+    tell_closed(end_ ? *end_ : Error{Errc::kConnectionLost, "it was not established"});
+}
+
+void ServerLink::close_for(const std::string& reason) {
+  if (state() == runtime::LinkState::kNew)
+    end_ = {Errc::kShutdown, reason};
+  else
+    close(Errc::kShutdown, reason);
+}
+
+Result<void> ServerLink::refused() const {
+  return end_ ? Result<void>(tl::unexpected(*end_)) : Result<void>();
+}
+
+// Who ended it: the engine says that it wants to, and not always why.
+Error ServerLink::end_of(Errc code, const std::string& reason) {
+  if (has_dropped())
+    return {Errc::kShutdown, "a call of it was dropped"};
+  if (draining_ && engine().wants_disconnect() && engine().fault() == nullptr)
+    return {Errc::kShutdown, "the server takes no more calls (Server::drain())"};
+  return {code, reason};
+}
+
 void ServerLink::on_up() {
   was_up_ = true;
-  base::log_debug("connection of %s accepted on core %u", peer().c_str(), core().index());
+  base::log_debug("connection of %s accepted on core %u", peer_name().c_str(), core().index());
 }
 
 void ServerLink::on_down(Errc code, const std::string& reason) {
   if (was_up_ && code != Errc::kShutdown && !draining_)
     server_.ended.fetch_add(1, std::memory_order_relaxed);
   log_end(reason);
+  end_ = end_of(code, reason);
   if (back_ != nullptr)
     back_->on_down(code);
   release_delayed();
@@ -52,10 +103,11 @@ void ServerLink::open_way_back() {
 
 Result<std::shared_ptr<BackwardClient>> ServerLink::backward_client() {
   if (backward_ == nullptr)
-    return fail(Errc::kUnsupported,
-                peer() + ": this server calls no clients: ServerOptions::backward_credits is 0");
+    return fail(
+        Errc::kUnsupported,
+        peer_name() + ": this server calls no clients: ServerOptions::backward_credits is 0");
   if (!backward_->alive())
-    return fail(Errc::kConnectionLost, peer() + ": its connection is closed, or lost");
+    return fail(Errc::kConnectionLost, peer_name() + ": its connection is closed, or lost");
   return backward_;
 }
 
@@ -69,7 +121,7 @@ bool ServerLink::may_grow(uint32_t bytes, uint32_t receives) {
   if (room)
     return true;
   if (auto left_out = server_.growths.allow(base::Tsc::now_ns()))
-    base::log_warning("connection of %s keeps its Receives: %s%s", peer().c_str(),
+    base::log_warning("connection of %s keeps its Receives: %s%s", peer_name().c_str(),
                       room.error().message.c_str(), base::and_more(*left_out).text);
   return false;
 }
@@ -119,7 +171,7 @@ void ServerLink::refuse_unprotected(CallContext& context, const char* lacks) noe
     base::log_warning(
         "a call of %s was not run, since a repetition of it could not be told: %s (%lu more since "
         "the last such line)",
-        peer().c_str(), lacks, *left_out);
+        peer_name().c_str(), lacks, *left_out);
   refuse(context, AcceptStat::kSystemErr);
 }
 
@@ -176,7 +228,7 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
       base::log_warning(
           "connection of %s closed: it has taken no reply for %u ms (ServerOptions::"
           "send_timeout_ms)%s",
-          peer().c_str(), options.send_timeout_ms, base::and_more(*left_out).text);
+          peer_name().c_str(), options.send_timeout_ms, base::and_more(*left_out).text);
     close(Errc::kTimeout, "it takes no replies");
   } else if (heard == 0 && options.first_call_timeout_ms != 0 &&
              idle >= options.first_call_timeout_ms * kMillisecondNs) {
@@ -185,14 +237,14 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
       base::log_info(
           "connection of %s closed: it made no call in its first %u ms (ServerOptions::"
           "first_call_timeout_ms)%s",
-          peer().c_str(), options.first_call_timeout_ms, base::and_more(*left_out).text);
+          peer_name().c_str(), options.first_call_timeout_ms, base::and_more(*left_out).text);
     close(Errc::kShutdown, "it never made a call");
   } else if (options.idle_timeout_ms != 0 && idle >= options.idle_timeout_ms * kMillisecondNs) {
     server_.closed_idle.fetch_add(1, std::memory_order_relaxed);
     if (auto left_out = server_.idlers.allow(now_ns))
       base::log_info(
           "connection of %s closed: no calls for %u ms (ServerOptions::idle_timeout_ms)%s",
-          peer().c_str(), options.idle_timeout_ms, base::and_more(*left_out).text);
+          peer_name().c_str(), options.idle_timeout_ms, base::and_more(*left_out).text);
     close(Errc::kShutdown, "it was idle");
   }
 }
@@ -200,11 +252,11 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
 // Peers come and go; one that fails in another way is worth a line.
 void ServerLink::log_end(const std::string& reason) {
   if (has_dropped())
-    base::log_debug("connection of %s ended: a call of it was dropped", peer().c_str());
+    base::log_debug("connection of %s ended: a call of it was dropped", peer_name().c_str());
   else if (engine().fault() == nullptr)
-    base::log_debug("connection of %s ended: %s", peer().c_str(), reason.c_str());
+    base::log_debug("connection of %s ended: %s", peer_name().c_str(), reason.c_str());
   else if (auto left_out = server_.failures.allow(base::Tsc::now_ns()))
-    base::log_warning("connection of %s failed: %s%s", peer().c_str(), reason.c_str(),
+    base::log_warning("connection of %s failed: %s%s", peer_name().c_str(), reason.c_str(),
                       base::and_more(*left_out).text);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,22 @@ using service::CallContext;
 class ServerLink final : public runtime::Link, public xprt::Upcalls, public service::Dispatcher {
  public:
   ServerLink(Server::Impl& server, Client& client, service::ContextPool& contexts,
-             runtime::PollCore& core, runtime::OpenDevice& device);
+             runtime::PollCore& core, runtime::OpenDevice& device, Peer peer);
   ~ServerLink() override;
+
+  using Link::id;  // as ServerConnection has them, too
+  using Link::peer;
+  using ServerConnection::info;
+
+  // Before accept(). Asks the program whether it wants the connection. Errors: as it says.
+  Result<void> open();
+  // Before accept(): takes what the connection needs of its client's cache.
+  void take_lane();
+  // Ends it by the program's wish; before it is accepted, refused() tells.
+  void close_for(const std::string& reason);
+  Result<void> refused() const;
+  // Tells the program of the end, once, if it was told of the beginning.
+  void tell_closed(const Error& reason);
 
   void on_call(xprt::IncomingCall& call) override { take(call); }
   void on_call_ended(xprt::OutgoingCall& call) override { back_->ended(call); }
@@ -55,6 +70,8 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
   // Under the lock of the server's list, when this connection makes room for another: what to do
   // when it is gone.
   std::function<void()> after;
+  // Under the same lock: it is accepted, or about to be. Else it waits for room itself.
+  bool settled = false;
 
   Server::Impl& server() noexcept { return server_; }
   Client& client() noexcept { return client_; }
@@ -62,6 +79,7 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
  private:
   void on_up() override;
   void on_down(Errc code, const std::string& reason) override;
+  void on_last_call() override;
   void on_tick(uint64_t now_ns) override;
   uint64_t quiet_above() const override;
   void on_dead() override;
@@ -73,6 +91,7 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
   void refuse_unprotected(CallContext& context, const char* lacks) noexcept;
   void release_waiting() noexcept;
   void log_end(const std::string& reason);
+  Error end_of(Errc code, const std::string& reason);
 
   // Since when something is as it is, of what a count says.
   struct Standstill {
@@ -95,6 +114,8 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
   Standstill sending_;
   bool was_up_ = false;
   bool draining_ = false;
+  bool opened_ = false;  // the program was told of it, and not yet of its end
+  std::optional<Error> end_;
 };
 
 // Looks after the connections of one core: ends those that are idle, or take no replies, for longer

@@ -43,6 +43,12 @@ void run_on_worker(runtime::WorkItem& item) {
   context.procedure->handler(context.handle(), context.procedure->context);
 }
 
+// The call is still open: so its Dispatcher is there.
+void run_counted_on_worker(runtime::WorkItem& item) {
+  static_cast<CallContext&>(item).dispatcher->note_entered();
+  run_on_worker(item);
+}
+
 }  // namespace
 
 const Procedure* ServiceTable::Entry::find(uint32_t number) const noexcept {
@@ -68,6 +74,12 @@ ServiceTable::Found ServiceTable::find(uint32_t program, uint32_t version) const
     other = &entry;
   }
   return {other != nullptr ? Verdict::kNoVersion : Verdict::kNoProgram, other};
+}
+
+void Dispatcher::note_entered() noexcept {
+  entries_->entered.fetch_add(1, std::memory_order_seq_cst);
+  if (entries_->awaited.load(std::memory_order_seq_cst)) [[unlikely]]
+    tell_entered();
 }
 
 void CallContext::open_reply() noexcept {
@@ -159,6 +171,10 @@ void Dispatcher::dispatch(CallContext& context) noexcept {
   const Procedure& procedure = *context.procedure;
   if (procedure.dispatch == Dispatch::kWorker && link_.core().workers() != nullptr) {
     context.run = run_on_worker;
+    if (entries_ != nullptr) {
+      ++entries_->given;
+      context.run = run_counted_on_worker;
+    }
     link_.core().to_worker(for_workers_, context);
     return;
   }

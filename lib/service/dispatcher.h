@@ -22,8 +22,16 @@ namespace rrdk::service {
 // A ServerCall that has been ended before, or moved from, is ended by this function of its.
 void note_second_end(const char* function) noexcept;
 
+// Which of the calls that were given to workers have been entered there. Counted only where
+// somebody wants to know when no handler is to come.
+struct WorkerEntries {
+  uint32_t given = 0;  // by the core
+  std::atomic<bool> awaited = false;
+  alignas(64) std::atomic<uint32_t> entered = 0;  // by the workers
+};
+
 // Everything on the core's thread, unless it says otherwise.
-class Dispatcher {
+class Dispatcher : public ServerConnection {
  public:
   // All of them outlive it, and `link` the calls; `for_workers` is the link's.
   Dispatcher(runtime::Link& link, runtime::WorkerQueue& for_workers, Memory& memory,
@@ -33,8 +41,6 @@ class Dispatcher {
         memory_(memory),
         services_(services),
         contexts_(contexts) {}
-  Dispatcher(const Dispatcher&) = delete;
-  Dispatcher& operator=(const Dispatcher&) = delete;
 
   runtime::Link& link() const noexcept { return link_; }
   Memory& memory() const noexcept { return memory_; }
@@ -54,6 +60,8 @@ class Dispatcher {
   void note(Mistake mistake, const CallContext& context, uint32_t item = 0) noexcept;
   // The link is on its way down: answers are not delayed any longer.
   void release_delayed() noexcept;
+  // A worker, at the beginning of a call that is counted.
+  void note_entered() noexcept;
 
  protected:
   ~Dispatcher() = default;
@@ -64,6 +72,11 @@ class Dispatcher {
   void restart_reply(CallContext& context) noexcept;
   bool has_good_results(const CallContext& context) noexcept;
   bool has_dropped() const noexcept { return dropped_; }
+  // Calls given to workers are counted from now on; before there are any.
+  void count_entries() { entries_ = std::make_unique<WorkerEntries>(); }
+  // No handler of a call that has come is still to be entered. Else the link is marked dirty when
+  // that is so.
+  bool all_entered() noexcept;
 
  private:
   // Of a procedure that is not idempotent: whether to run the call. False: it has been answered, or
@@ -72,6 +85,7 @@ class Dispatcher {
   // The answer is about to go out, if it is `whole`; takes context.replay back.
   virtual void end_once(CallContext&, bool /*whole*/) noexcept {}
 
+  void tell_entered() noexcept;
   bool admit(CallContext& context) noexcept;
   bool find_service(CallContext& context) noexcept;
   void dispatch(CallContext& context) noexcept;
@@ -87,6 +101,7 @@ class Dispatcher {
   const ServiceTable::Entry* last_service_ = nullptr;  // of the last call that had one
   bool dropped_ = false;                               // a call, which ends the connection
   std::atomic<uint64_t> rejected_ = 0;                 // by the core; read by anybody
+  std::unique_ptr<WorkerEntries> entries_;             // null: nobody wants to know
 };
 
 }  // namespace rrdk::service

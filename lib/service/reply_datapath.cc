@@ -201,8 +201,8 @@ std::optional<AuthSys> ServerCall::auth_sys() const {
   return identity;
 }
 
-const std::string& ServerCall::peer() const noexcept {
-  return context_->dispatcher->link().peer();
+ServerConnection& ServerCall::connection() const noexcept {
+  return *context_->dispatcher;
 }
 
 Memory& ServerCall::memory() noexcept {

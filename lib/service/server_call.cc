@@ -48,7 +48,7 @@ void Dispatcher::note(Mistake mistake, const CallContext& context, uint32_t item
 
 Result<std::shared_ptr<BackwardClient>> Dispatcher::backward_client() {
   return fail(Errc::kUnsupported,
-              link_.peer() +
+              link_.peer_name() +
                   ": here this call is one of a server's to its client, which calls the "
                   "server on its ClientConnection");
 }

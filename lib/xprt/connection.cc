@@ -144,6 +144,19 @@ uint32_t Connection::version() const {
 bool Connection::version_settled() const {
   return impl_->link.settled;
 }
+Agreed Connection::agreed() const {
+  const Link& link = impl_->link;
+  if (link.phase == Phase::kNew)
+    return {};
+  const bool requester = link.options.role == Role::kRequester;
+  const Thresholds inline_sizes = link.by_version[proto::version_of(link.wire) - 1];
+  return {
+      .version = link.calling ? proto::version_of(link.wire) : 0,
+      .send_size = inline_sizes.send,
+      .receive_size = inline_sizes.receive,
+      .credits = requester ? impl_->requester.window.size() : impl_->responder.grant.last(),
+      .in_progress = requester ? impl_->requester.window.in_flight() : impl_->responder.calls()};
+}
 uint32_t Connection::window() const {
   return impl_->requester.window.size();
 }

@@ -272,6 +272,14 @@ class Upcalls {
   ~Upcalls() = default;
 };
 
+// What the ends have agreed on so far, and how much of it is in use, of forward calls.
+struct Agreed {
+  uint32_t version = 0;                      // a responder's: of the last call; 0: there was none
+  uint32_t send_size = 0, receive_size = 0;  // inline, of that version; 0: not established yet
+  uint32_t credits = 0;                      // of the last grant
+  uint32_t in_progress = 0;                  // calls
+};
+
 class Connection {
  public:
   // `keys` is the queue pair; `pool` is shared by the connections of one poll core and outlives
@@ -358,6 +366,7 @@ class Connection {
   // Requester: the version of its calls, and whether the peer has answered in it.
   uint32_t version() const;
   bool version_settled() const;
+  Agreed agreed() const;
   uint32_t window() const;     // requester: how many calls may be in flight now
   uint32_t in_flight() const;  // requester: Sends without reply
   bool may_send() const;       // requester: a call submitted now would not queue

@@ -176,7 +176,8 @@ struct Link {
     settled = true;
     calls = thresholds(Role::kRequester, wire);
   }
-  // A server's: the version in which it was called is that of its own calls.
+  // A server's: the version in which it was called is that of its own calls, and what is told of
+  // the connection.
   void follow(proto::Wire called) noexcept {
     if (calling && wire == called) [[likely]]
       return;

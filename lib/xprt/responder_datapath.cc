@@ -174,7 +174,7 @@ void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) 
   if (link_.options.role == Role::kRequester) [[unlikely]] {
     if (refuse_backward(call))
       return;
-  } else if (link_.both_ways()) {
+  } else {
     link_.follow(call.header.wire);
   }
   if (call.header.lists.num_segments != 0 && link_.upcalls.failed_before(call.header.xid))

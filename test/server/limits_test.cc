@@ -43,23 +43,26 @@ TEST_P(Limits, ConnectionsOfOneClient) {
 // Shows: SEC-11
 TEST(Admission, IsDecidedByWhoThePeerIs) {
   struct Door {
-    std::vector<std::string> seen;
+    std::vector<Peer> seen;
     bool open = false;
   } door;
-  World world(Cores::kEmbedded, {.admit =
-                                     [](const std::string& peer, void* argument) {
-                                       auto& asked = *static_cast<Door*>(argument);
-                                       asked.seen.push_back(peer);
-                                       return asked.open;
-                                     },
-                                 .admit_argument = &door});
+  World world(Cores::kEmbedded,
+              {.on_open = [](ServerConnection& connection, void* argument) -> Result<void> {
+                 auto& asked = *static_cast<Door*>(argument);
+                 asked.seen.push_back(connection.peer());
+                 return asked.open ? Result<void>() : fail(Errc::kPermission, "not today\n");
+               },
+               .connection_argument = &door});
   auto refused = world.client->connect(world.uri);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::kRefused);
+  EXPECT_THAT(refused.error().message, testing::EndsWith("does not admit this client: not today?"));
   EXPECT_EQ(world.server->stats().connections_refused, 1u);
   ASSERT_EQ(door.seen.size(), 1u);
-  EXPECT_NE(door.seen[0].find(std::to_string(::getpid())), std::string::npos) << door.seen[0];
-  EXPECT_NE(door.seen[0].find("uid " + std::to_string(::getuid())), std::string::npos);
+  EXPECT_EQ(door.seen[0].driver, "shm");
+  EXPECT_EQ(door.seen[0].process, (ProcessIdentity{::getpid(), ::getuid(), ::getgid()}));
+  EXPECT_EQ(door.seen[0].to_string(),
+            "pid " + std::to_string(::getpid()) + " (uid " + std::to_string(::getuid()) + ")");
   door.open = true;
   auto connection = world.connect();
   open_window(*connection);
@@ -257,8 +260,10 @@ TEST_P(OneHost, IsToldWhichLimitItHasReached) {
   using testing::HasSubstr;
   EXPECT_THAT(refusal({.max_connections_per_client = 1}),
               HasSubstr("as many connections of this client as it takes"));
-  EXPECT_THAT(refusal({.admit = [](const std::string&, void*) { return false; }}),
-              HasSubstr("does not admit this client"));
+  EXPECT_THAT(refusal({.on_open = [](ServerConnection&, void*) -> Result<void> {
+                return fail(Errc::kPermission, "ask the operator");
+              }}),
+              HasSubstr("does not admit this client: ask the operator"));
 }
 
 // A large result that waits to be sent is its client's: of 16 such buffers a client gets half, and

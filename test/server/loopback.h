@@ -201,7 +201,8 @@ inline void fail_encode(ServerCall call, void*) {
 inline void who(ServerCall call, void*) {
   auto identity = call.auth_sys();
   call.results().put_u32(identity ? identity->uid : UINT32_MAX);
-  call.results().put_string(identity ? identity->machine_name() : call.peer());
+  call.results().put_string(identity ? identity->machine_name()
+                                     : call.connection().peer().to_string());
   std::move(call).reply();
 }
 

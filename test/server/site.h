@@ -103,7 +103,7 @@ class Disguise final : public fabric::ConnectRequest {
   Disguise(std::unique_ptr<fabric::ConnectRequest> request, const fabric::Identity& identity)
       : request_(std::move(request)), identity_(identity) {}
   std::span<const std::byte> private_data() const override { return request_->private_data(); }
-  std::string peer() const override { return request_->peer(); }
+  Peer peer() const override { return request_->peer(); }
   fabric::Identity identity() const override { return identity_; }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override {

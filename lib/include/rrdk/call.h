@@ -32,8 +32,11 @@ class Caller {
    * Any thread.
    */
   bool alive() const noexcept;
-  /** The other end, for messages. Any thread. */
-  const std::string& peer() const noexcept;
+  /**
+   * Of the other end, for messages: of a ClientConnection the URI that it was given, of a
+   * BackwardClient what Peer::to_string() says of its client. Any thread.
+   */
+  const std::string& address() const noexcept;
   /** The poll core on which callbacks run. Any thread. */
   uint32_t core() const noexcept;
   /**

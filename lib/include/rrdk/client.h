@@ -69,6 +69,7 @@
 #include "rrdk/binding.h"
 #include "rrdk/call.h"
 #include "rrdk/call_status.h"
+#include "rrdk/connection.h"
 #include "rrdk/error.h"
 #include "rrdk/extensions.h"
 #include "rrdk/memory.h"
@@ -275,6 +276,11 @@ class ClientConnection : public Caller {
    */
   std::optional<Error> error() const;
   ClientStats stats() const;
+  /**
+   * The connection as it is now: numbers are of this one alone, and begin anew with the next one,
+   * as `id` does. While there is none, all is 0. Any thread.
+   */
+  ConnectionInfo info() const;
   /**
    * Asks the server for Receives of `bytes`, at least 4096: more, so that larger calls go inline,
    * or fewer. Any thread; does not wait. receive_sizes() tells of the end, when `ended` is `asked`

@@ -75,7 +75,7 @@ enum class OptionPayload : uint8_t {
 
 /** Where a message is from. */
 struct ExtensionPeer {
-  uint64_t connection;  ///< a number of this process's, of this connection alone
+  uint64_t connection;  ///< ServerConnection::id(); of a client's, ConnectionInfo::id
   const char* address;  ///< of the other end, as the log has it. Valid during the call
 };
 

@@ -14,10 +14,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "rrdk/call.h"
+#include "rrdk/connection.h"
 #include "rrdk/error.h"
 #include "rrdk/extensions.h"
 #include "rrdk/memory.h"
@@ -202,15 +204,48 @@ struct ServerOptions {
   uint32_t send_timeout_ms = 60'000;
   ReplayOptions replay = {};
   /**
-   * Whether to accept a client, asked before it is sent anything or given any memory; null: all.
-   * `peer` is what ServerCall::peer() will be: of shm "pid 4711 (uid 1000)", as the kernel says; of
-   * iwarp "10.0.0.1:52114" or "[::1]:52114".
-   * On a poll core; one call at a time of each URI scheme, so of a server that listens at several
-   * schemes on several threads at once. It may not block, nor call into this library.
-   * `admit_argument` outlives the Server.
+   * A client asks for a connection: whether it gets one. It is asked behind the limits above, and
+   * before the client is sent anything, has buffers, or takes the place of a silent connection; so
+   * only id(), peer() and the context of `connection` say something yet. Null: all are accepted.
+   *
+   * An error is the refusal: its message is told to the client, in whose own error it appears, up
+   * to 48 characters of printable ASCII (what is longer is cut, other bytes become '?'); its code
+   * is for the log here. A client that is not of this library learns that it was refused.
+   *
+   *   rrdk::Result<void> admit(rrdk::ServerConnection& connection, void* site) {
+   *     if (!static_cast<Site*>(site)->may_come(connection.peer()))
+   *       return rrdk::fail(rrdk::Errc::kPermission, "not on the list of this site");
+   *     connection.set_context(new Session(connection.id()));
+   *     return {};
+   *   }
+   *
+   * Threads: on the connection's poll core, in a pass of it, so for several connections on several
+   * threads at once. It may not block or poll, and of the Server it may call stats(), visit() and
+   * close() only. Order, for one connection: on_open; then its handlers are entered, on that core
+   * or on workers; then on_close.
    */
-  bool (*admit)(const std::string& peer, void* argument) = nullptr;
-  void* admit_argument = nullptr;
+  Result<void> (*on_open)(ServerConnection& connection, void* argument) = nullptr;
+  /**
+   * The connection is over, exactly once for each that on_open accepted, or would have if there was
+   * one: also for those that were not established after all, in the handshake or for want of
+   * buffers. No handler of a call of it is entered any more. Calls that handlers have kept, and
+   * those whose handlers still run in workers, may be in progress, and end when they are answered;
+   * `connection` lives on for them. At the latest ~Server() brings it.
+   *
+   * `reason` has a code for programs and a line for people:
+   *
+   *   kConnectionLost   the client closed or died, or broke the protocol
+   *   kShutdown         by this server: close(), drain(), ~Server(), its idle and first-call
+   *                     timeouts, to make room for another, or since a call was dropped
+   *   kTimeout          by send_timeout_ms
+   *   kNoMemory         there were no buffers for it, after all
+   *   another           that of the handshake's failure
+   *
+   * Threads: as on_open, on the same core; it may answer calls, too.
+   */
+  void (*on_close)(ServerConnection& connection, const Error& reason, void* argument) = nullptr;
+  /** Of both; what it points to outlives the Server. */
+  void* connection_argument = nullptr;
   /** RFC 5666's compatibility mode, with `versions.one`; see rrdk/rfc5666.h. */
   Rfc5666ServerOptions rfc5666 = {};
   /**
@@ -245,7 +280,7 @@ struct BackwardStats {
 /** Counters of a server since its start, summed over its connections, past ones included. */
 struct ServerStats {
   uint64_t connections_accepted = 0;
-  /** Too many of them, too few buffers, or not admitted; the log has the reason. */
+  /** Too many of them, too few buffers, or refused by on_open; the log has the reason. */
   uint64_t connections_refused = 0;
   uint64_t refused_per_client = 0;  ///< of these: by ServerOptions::max_connections_per_client
   uint64_t closed_idle = 0;         ///< by ServerOptions::idle_timeout_ms
@@ -329,9 +364,9 @@ class BackwardClient : public Caller {
 };
 
 /**
- * Threads: stats() from any; all else, destruction included, from one at a time, and not from
- * handlers or callbacks. listen() may be called several times, for several addresses; from the
- * first one on, even if it failed, no service can be added.
+ * Threads: stats(), visit() and close() from any; all else, destruction included, from one at a
+ * time, and not from handlers or callbacks. listen() may be called several times, for several
+ * addresses; from the first one on, even if it failed, no service can be added.
  */
 class Server {
  public:
@@ -368,7 +403,7 @@ class Server {
    *
    * iwarp://HOST[:PORT] is a TCP port of this host: 0.0.0.0 and [::] are all of its addresses; port
    * 20049 unless told, 0 for one that is free. iWARP neither encrypts nor authenticates: whoever
-   * reaches the port, or can write into the connection, is a client (see ServerOptions::admit).
+   * reaches the port, or can write into the connection, is a client (see ServerOptions::on_open).
    *
    * verbs://HOST[:PORT][?...] is the RDMA device that has this address; options and port as for
    * Client::connect().
@@ -394,6 +429,26 @@ class Server {
    */
   uint32_t drain(uint32_t timeout_ms);
   ServerStats stats() const;
+  /**
+   * Ends one connection, whatever it has in progress: to its client it is lost, and on_close gets
+   * kShutdown and `reason`, which is not told to the client. Does not wait: on_close tells of the
+   * end. Closing one that is being closed changes nothing. Errors: kNotFound (no connection has
+   * that id, or not any more).
+   */
+  [[nodiscard]] Result<void> close(uint64_t id, const std::string& reason);
+  /**
+   * Every connection as it is now, in the order of their ids, which is about that of their coming.
+   * Those that are there all the time are seen once; those that come or go meanwhile, at most once.
+   * `visitor` runs in the calling thread, between copies of a few connections each: no core waits
+   * for it, and it may do anything, close() what it sees included. Poll cores are not stopped: each
+   * number is whole, and one connection's are of nearly one moment.
+   *
+   *   server->visit([&](const rrdk::ConnectionInfo& seen) {
+   *     if (seen.idle_ns > kHour)
+   *       (void)server->close(seen.id, "idle for an hour");
+   *   });
+   */
+  void visit(const std::function<void(const ConnectionInfo&)>& visitor) const;
 
   struct Impl;
 

@@ -28,13 +28,14 @@
  */
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 
 #include "rrdk/binding.h"
+#include "rrdk/connection.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
 #include "rrdk/receive_sizes.h"
@@ -45,8 +46,50 @@ namespace rrdk {
 
 namespace service {
 struct CallContext;
-}
+class Dispatcher;
+}  // namespace service
 class BackwardClient;  // rrdk/server.h
+
+/**
+ * A connection on which calls come in: a client's, at a Server; at a Client with services, the one
+ * that it made. The library's object: a program gets a reference to it from
+ * ServerOptions::on_open (rrdk/server.h) and from each call.
+ *
+ *   void append(rrdk::ServerCall call, void*) {
+ *     auto* session = static_cast<Session*>(call.connection().context());   // set in on_open
+ *     ...
+ *
+ * Lifetime: a reference is good from on_open to the end of on_close, and while a call that came on
+ * the connection has not ended, which may be later. Whoever comes from elsewhere keeps id(), and
+ * asks Server::close() or visit(). Any thread, all of it.
+ */
+class ServerConnection {
+ public:
+  ServerConnection(const ServerConnection&) = delete;
+  ServerConnection& operator=(const ServerConnection&) = delete;
+
+  /** Never used twice in this process, nor by its ClientConnections; not 0. */
+  uint64_t id() const noexcept;
+  const Peer& peer() const noexcept;
+  /** As it is now. It locks nothing that a poll core waits for to serve calls. */
+  ConnectionInfo info() const;
+
+  /**
+   * For the program, which sets it in on_open, in a handler or later; null until then. Whatever was
+   * written before set_context() is seen by who reads context() later. What it points to may go in
+   * on_close only if no call of the connection can be in progress then: answered by others than
+   * their handlers, or in workers.
+   */
+  void* context() const noexcept { return context_.load(std::memory_order_acquire); }
+  void set_context(void* context) noexcept { context_.store(context, std::memory_order_release); }
+
+ protected:
+  ServerConnection() = default;
+  ~ServerConnection() = default;
+
+ private:
+  std::atomic<void*> context_ = nullptr;
+};
 
 /**
  * The right, and the duty, to answer one call. Move-only. Exactly one of reply(), reply_after(),
@@ -88,8 +131,8 @@ class ServerCall {
   const Credential& credential() const noexcept;
   /** AUTH_SYS fields when the call came with that flavour and they are well formed. */
   std::optional<AuthSys> auth_sys() const;
-  /** Who called, for messages. Stable per connection. */
-  const std::string& peer() const noexcept;
+  /** On which it came: who called is its peer(). While the call has not ended. Any thread. */
+  ServerConnection& connection() const noexcept;
   Memory& memory() noexcept;
   /**
    * A buffer of at least `size` bytes for this call's results, to be handed over by

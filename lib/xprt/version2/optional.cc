@@ -240,8 +240,7 @@ void Responder::take_option(Incoming& call, std::span<const std::byte> message,
   if (type->serve == nullptr || link_.options.role == Role::kRequester)
     return refuse_option(call, *type, Why::kDirection, Refusal::kOptionDirection,
                          ErrorCode::kBadHeader);
-  if (link_.both_ways())
-    link_.follow(call.header.wire);
+  link_.follow(call.header.wire);
   std::span<const std::byte> info = message.subspan(body.offset, body.length);
   std::span<const std::byte> payload = message.subspan(header_length);
   const OptionFault* fault = fault_of(*type, false, info, payload);

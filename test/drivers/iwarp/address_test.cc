@@ -71,8 +71,14 @@ TEST(Connection, WorksOverIpv6) {
   if (!probe.device->listen("iwarp://[::1]:0"))
     GTEST_SKIP() << "this machine has no IPv6 loopback";
   Pair pair("iwarp://[::1]:0");
-  EXPECT_EQ(pair.client_qp->peer(), pair.uri.substr(std::string_view("iwarp://").size()));
-  EXPECT_TRUE(pair.server_qp->peer().starts_with("[::1]:"));
+  EXPECT_EQ(pair.client_qp->peer().to_string(),
+            pair.uri.substr(std::string_view("iwarp://").size()));
+  EXPECT_TRUE(pair.server_qp->peer().to_string().starts_with("[::1]:"));
+  // Each end's own address is the other's peer.
+  EXPECT_EQ(pair.client_qp->peer().local, pair.server_qp->peer().remote);
+  EXPECT_EQ(pair.server_qp->peer().local, pair.client_qp->peer().remote);
+  EXPECT_EQ(pair.client_qp->peer().driver, "iwarp");
+  EXPECT_FALSE(pair.client_qp->peer().process);
   expect_speaks(pair);
 }
 
@@ -92,7 +98,7 @@ TEST(Connection, IsMadeToNames) {
   Pair pair("iwarp://127.0.0.1:0");
   const std::string port = pair.uri.substr(pair.uri.rfind(':'));
   reconnect(pair, "iwarp://localhost" + port);
-  EXPECT_EQ(pair.client_qp->peer(), "127.0.0.1" + port);
+  EXPECT_EQ(pair.client_qp->peer().to_string(), "127.0.0.1" + port);
   expect_speaks(pair);
 }
 

@@ -1,0 +1,85 @@
+/**
+ * What a program can know of a connection, at either end: who is at the other end of it, and what
+ * has become of it. A server has it from ServerConnection (rrdk/service.h) and Server::visit(), a
+ * client from ClientConnection::info().
+ *
+ *   rrdk::ConnectionInfo info = call.connection().info();
+ *   std::printf("%" PRIu64 " %s: %" PRIu64 " calls\n", info.id, info.peer.to_string().c_str(),
+ *               info.calls);
+ */
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace rrdk {
+
+/** An end of a network connection, in numbers. */
+struct NetworkAddress {
+  std::string host;   ///< "10.0.0.1", "fe80::1%eth0"; empty: not known
+  uint16_t port = 0;  ///< of TCP, or of the connection manager
+
+  /** As in "10.0.0.1:20049", "[::1]:20049"; empty when the host is. */
+  std::string to_string() const;
+  bool operator==(const NetworkAddress&) const = default;
+};
+
+/** Another process of this host, as the kernel has it when it connects. */
+struct ProcessIdentity {
+  int32_t pid = 0;  ///< as this process sees it; 0: it is in a PID namespace that it can not see
+  uint32_t uid = 0, gid = 0;  ///< effective ones
+
+  bool operator==(const ProcessIdentity&) const = default;
+};
+
+/**
+ * Who is at the other end of a connection: nothing here is what the peer says of itself, all of it
+ * is from the kernel or the network. A plain value.
+ */
+struct Peer {
+  std::string_view driver;  ///< the scheme of its addresses, "shm"; empty: there is no connection
+  NetworkAddress local;     ///< our end, where the driver is one for networks
+  NetworkAddress remote;    ///< and the peer's
+  std::optional<ProcessIdentity> process;  ///< where the peer is one of this host (`shm:`)
+
+  /**
+   * For a person: "pid 4711 (uid 1000)", "10.0.0.1:52114", "[::1]:52114"; "not connected" when
+   * nothing is known.
+   */
+  std::string to_string() const;
+  bool operator==(const Peer&) const = default;
+};
+
+/**
+ * A connection at one moment. Numbers are of this connection alone, since it was made, and in the
+ * direction from client to server, but for `rejected`; replies are never more than calls.
+ */
+struct ConnectionInfo {
+  uint64_t id = 0;  ///< of this process, never used twice; also ExtensionPeer's. 0: no connection
+  Peer peer;
+  uint32_t core = 0;  ///< the poll core that it lives on
+  /** Of RPC-over-RDMA; a server answers each call in its own, and has that of the last one. 0: none
+      yet. */
+  uint32_t version = 0;
+  /**
+   * Bytes of the largest message that goes inline, to the peer and from it, in that version (RFC
+   * 8797; draft-04 of version 2, section 5.2.1); 0: not established yet.
+   */
+  uint32_t send_size = 0, receive_size = 0;
+  uint32_t credits = 0;  ///< that the server has granted last, at least 1 (RFC 8166 section 3.3)
+  uint32_t in_progress = 0;       ///< calls that are not answered yet
+  uint64_t calls = 0;             ///< that came to the server, or were sent by the client
+  uint64_t replies = 0;           ///< RPC messages to them, rejections included
+  uint64_t rejected = 0;          ///< calls that our handlers, or we for them, did not let succeed
+  uint64_t transport_errors = 0;  ///< RDMA_ERROR answers, sent or received
+  uint64_t bytes_read = 0, bytes_written = 0;  ///< by RDMA Reads and Writes of this end's
+  uint64_t protocol_breaches = 0;              ///< by the peer, of the transport
+  uint64_t age_ns = 0;                         ///< since it was established, or asked for
+  /** Without calls, and without anything else that was sent or came; 0 while calls are in progress.
+      To some milliseconds. */
+  uint64_t idle_ns = 0;
+};
+
+}  // namespace rrdk

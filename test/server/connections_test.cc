@@ -1,0 +1,639 @@
+// What a program is told of connections: their coming and going, who they are, and what they do.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "site.h"
+
+namespace rrdk::loopback {
+namespace {
+
+using testing::HasSubstr;
+
+// What became of each connection, by the callbacks and the handlers.
+struct Ledger {
+  struct Entry {
+    Peer peer;
+    int opened = 0, closed = 0;
+    uint32_t calls = 0;
+    uint32_t late = 0;     // handlers that were entered when it was not open
+    uint32_t mislaid = 0;  // that saw another context
+    std::optional<Error> reason;
+  };
+  std::mutex mutex;
+  std::map<uint64_t, Entry> entries;
+  std::function<Result<void>(ServerConnection&)> judge;  // before the tests' threads
+  Keeper keeper;
+  std::atomic<bool> gate = false;       // kWait's handlers wait for it
+  std::atomic<uint32_t> at_gate = 0;    // so many do
+  std::atomic<uint32_t> past_gate = 0;  // and did
+
+  Entry of(uint64_t id) {
+    std::lock_guard lock(mutex);
+    return entries[id];
+  }
+  Entry only() {
+    std::lock_guard lock(mutex);
+    EXPECT_EQ(entries.size(), 1u);
+    return entries.empty() ? Entry() : entries.begin()->second;
+  }
+  size_t closed() {
+    std::lock_guard lock(mutex);
+    return static_cast<size_t>(
+        std::ranges::count_if(entries, [](const auto& e) { return e.second.closed != 0; }));
+  }
+  size_t opened() {
+    std::lock_guard lock(mutex);
+    return static_cast<size_t>(
+        std::ranges::count_if(entries, [](const auto& e) { return e.second.opened != 0; }));
+  }
+  void expect_whole() {
+    std::lock_guard lock(mutex);
+    for (const auto& [id, entry] : entries) {
+      EXPECT_EQ(entry.opened, 1) << id;
+      EXPECT_EQ(entry.closed, 1) << id;
+      EXPECT_EQ(entry.late, 0u) << id;
+      EXPECT_EQ(entry.mislaid, 0u) << id;
+      EXPECT_FALSE(entry.reason && entry.reason->message.empty()) << id;
+    }
+  }
+};
+
+Result<void> on_open(ServerConnection& connection, void* argument) {
+  auto& ledger = *static_cast<Ledger*>(argument);
+  if (ledger.judge) {
+    if (Result<void> judged = ledger.judge(connection); !judged)
+      return judged;
+  }
+  std::lock_guard lock(ledger.mutex);
+  Ledger::Entry& entry = ledger.entries[connection.id()];
+  ++entry.opened;
+  entry.peer = connection.peer();
+  EXPECT_EQ(connection.context(), nullptr);
+  connection.set_context(&entry);
+  return {};
+}
+
+void on_close(ServerConnection& connection, const Error& reason, void* argument) {
+  auto& ledger = *static_cast<Ledger*>(argument);
+  std::lock_guard lock(ledger.mutex);
+  Ledger::Entry& entry = ledger.entries[connection.id()];
+  ++entry.closed;
+  entry.reason = reason;
+  EXPECT_EQ(connection.context(), &entry);
+}
+
+constexpr uint32_t kNote = 1;   // -> the connection's id
+constexpr uint32_t kHold = 2;   // the same, when the test releases it
+constexpr uint32_t kWait = 3;   // the same, on a worker, when the gate opens
+constexpr uint32_t kClose = 4;  // the call is dropped
+
+constexpr ProcedureBinding kProceduresHere[] = {
+    {.procedure = kNote, .name = "NOTE", .fixed_results = 8},
+    {.procedure = kHold, .name = "HOLD", .fixed_results = 8},
+    {.procedure = kWait, .name = "WAIT", .fixed_results = 8},
+};
+constexpr Binding kHere = {
+    .program = 0x20005701, .version = 1, .name = "here", .procedures = kProceduresHere};
+
+void note(ServerCall& call, Ledger& ledger) {
+  ServerConnection& connection = call.connection();
+  {
+    std::lock_guard lock(ledger.mutex);
+    Ledger::Entry& entry = ledger.entries[connection.id()];
+    ++entry.calls;
+    entry.late += entry.opened != 1 || entry.closed != 0;
+    entry.mislaid += connection.context() != &entry;
+  }
+  call.results().put_u64(connection.id());
+}
+
+void note_now(ServerCall call, void* context) {
+  note(call, *static_cast<Ledger*>(context));
+  std::move(call).reply();
+}
+
+void hold(ServerCall call, void* context) {
+  auto& ledger = *static_cast<Ledger*>(context);
+  note(call, ledger);
+  keep(std::move(call), &ledger.keeper);
+}
+
+void wait_at_gate(ServerCall call, void* context) {
+  auto& ledger = *static_cast<Ledger*>(context);
+  note(call, ledger);
+  ledger.at_gate.fetch_add(1);
+  while (!ledger.gate.load())
+    std::this_thread::yield();
+  ledger.past_gate.fetch_add(1);
+  std::move(call).reply();
+}
+
+void drop_it(ServerCall call, void* context) {
+  note(call, *static_cast<Ledger*>(context));
+  std::move(call).drop();
+}
+
+constexpr Procedure kTableHere[] = {
+    {kNote, note_now}, {kHold, hold}, {kWait, wait_at_gate, Dispatch::kWorker}, {kClose, drop_it}};
+
+ServerOptions told(Ledger& ledger, ServerOptions options = {}) {
+  options.on_open = on_open;
+  options.on_close = on_close;
+  options.connection_argument = &ledger;
+  return options;
+}
+
+std::string uri_of(const std::string& scheme) {
+  return scheme == "shm" ? "shm:" + socket_path() : scheme + "://127.0.0.1:0";
+}
+
+// A server that tells of its connections.
+struct Told {
+  explicit Told(Cores cores = Cores::kEmbedded, const ServerOptions& options = {},
+                const std::string& scheme = "shm", const ClientOptions& client_options = {})
+      : ends(options_for(cores), told(ledger, options), client_options,
+             {{.binding = &kHere, .procedures = kTableHere, .context = &ledger}}, uri_of(scheme)) {}
+  ~Told() {
+    ledger.gate = true;
+    ledger.keeper.release();
+    ends.end();
+    ledger.expect_whole();
+  }
+
+  std::unique_ptr<ClientConnection> connect() {
+    auto connection = ends.client->connect(ends.uri);
+    EXPECT_TRUE(connection) << connection.error().message;
+    return connection ? std::move(*connection) : nullptr;
+  }
+  // The id that the server knows the connection by.
+  uint64_t id_of(ClientConnection& connection) {
+    Call call(connection);
+    call.begin(kHere, kNote);
+    call.expect_reply(8);
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    return call.results().get_u64();
+  }
+  ConnectionInfo seen(uint64_t id) {
+    ConnectionInfo found;
+    ends.server->visit([&](const ConnectionInfo& info) {
+      if (info.id == id)
+        found = info;
+    });
+    return found;
+  }
+  void until(const std::function<bool()>& done) { ends.until(done); }
+  void until_closed(size_t count) {
+    until([&] { return ledger.closed() == count; });
+  }
+
+  Ledger ledger;
+  Ends ends;
+};
+
+struct Connections : testing::TestWithParam<Cores> {};
+INSTANTIATE_TEST_SUITE_P(Cores, Connections,
+                         testing::Values(Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers));
+
+struct ConnectionsOver : testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Drivers, ConnectionsOver, testing::Values("shm", "iwarp"));
+
+TEST_P(ConnectionsOver, AreDescribedAtBothEnds) {
+  Told t(Cores::kEmbedded, {.credits = 20}, GetParam(), {.credits = 10, .inline_size = 2048});
+  auto connection = t.connect();
+  uint64_t id = t.id_of(*connection);
+  ASSERT_NE(id, 0u);
+  ConnectionInfo here = t.seen(id);
+  EXPECT_EQ(here.id, id);
+  EXPECT_EQ(here.peer, t.ledger.of(id).peer);
+  EXPECT_EQ(here.peer.driver, GetParam());
+  EXPECT_EQ(here.calls, 1u);
+  EXPECT_EQ(here.replies, 1u);
+  EXPECT_EQ(here.rejected + here.transport_errors + here.protocol_breaches, 0u);
+  EXPECT_EQ(here.version, 1u);
+  EXPECT_EQ(here.send_size, 2048u);
+  EXPECT_EQ(here.receive_size, 2048u);
+  EXPECT_EQ(here.credits, 10u);
+  EXPECT_EQ(here.in_progress, 0u);
+  EXPECT_GT(here.age_ns, 0u);
+  EXPECT_LE(here.idle_ns, here.age_ns);
+
+  ConnectionInfo there = connection->info();
+  EXPECT_NE(there.id, 0u);
+  EXPECT_NE(there.id, id) << "each end has its own";
+  EXPECT_EQ(there.calls, 1u);
+  EXPECT_EQ(there.replies, 1u);
+  EXPECT_EQ(there.version, 1u);
+  EXPECT_EQ(there.send_size, 2048u);
+  EXPECT_EQ(there.receive_size, 2048u);
+  EXPECT_EQ(there.credits, 10u);
+  EXPECT_EQ(there.peer.driver, GetParam());
+  EXPECT_EQ(there.peer.local, here.peer.remote);
+  EXPECT_EQ(there.peer.remote, here.peer.local);
+  if (std::string(GetParam()) == "shm") {
+    EXPECT_EQ(there.peer.process, (ProcessIdentity{::getpid(), ::getuid(), ::getgid()}));
+    EXPECT_EQ(here.peer, there.peer) << "this process, at both ends";
+  } else {
+    EXPECT_FALSE(here.peer.process);
+    EXPECT_EQ("iwarp://" + there.peer.to_string(), t.ends.uri);
+  }
+}
+
+TEST(ConnectionInfos, HaveTheVersionOfTheLastCallAndCountWhatFails) {
+  Told t(Cores::kEmbedded, {}, "shm", {.version = RpcRdmaVersion::kTwo});
+  auto connection = t.connect();
+  ConnectionInfo fresh;
+  t.until([&] {
+    t.ends.server->visit([&](const ConnectionInfo& info) { fresh = info; });
+    return fresh.send_size != 0;
+  });
+  EXPECT_EQ(fresh.version, 0u) << "none was made yet";
+  uint64_t id = t.id_of(*connection);
+  Call call(*connection);
+  call.begin(kHere, 99);
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kProcUnavail);
+  ConnectionInfo info = t.seen(id);
+  EXPECT_EQ(info.version, 2u);
+  EXPECT_EQ(info.calls, 2u);
+  EXPECT_EQ(info.replies, 2u);
+  EXPECT_EQ(info.rejected, 1u);
+  EXPECT_EQ(connection->info().version, 2u);
+}
+
+TEST(ConnectionInfos, AreIdleWithoutCallsOnly) {
+  Told t;
+  auto connection = t.connect();
+  uint64_t id = t.id_of(*connection);
+  constexpr uint64_t kWhileNs = 5'000'000;
+  t.until([&] { return t.seen(id).idle_ns > kWhileNs && connection->info().idle_ns > kWhileNs; });
+  Ending held(*connection);
+  held.begin(kHold);
+  held.call.begin(kHere, kHold);
+  held.call.expect_reply(8);
+  held.submit();
+  t.until([&] { return t.ledger.keeper.kept() == 1; });
+  uint64_t begun = Runtime::now_ns();
+  t.until([&] { return Runtime::now_ns() - begun > kWhileNs; });
+  EXPECT_EQ(t.seen(id).idle_ns, 0u);
+  EXPECT_EQ(t.seen(id).in_progress, 1u);
+  EXPECT_EQ(connection->info().in_progress, 1u);
+  t.ledger.keeper.release();
+  t.until([&] { return held.ended() == 1; });
+  EXPECT_LT(t.seen(id).idle_ns, t.seen(id).age_ns);
+}
+
+TEST_P(Connections, AreClosedById) {
+  Told t(GetParam());
+  auto one = t.connect();
+  auto other = t.connect();
+  uint64_t id = t.id_of(*one);
+  ASSERT_TRUE(t.ends.server->close(id, "the operator wants it"));
+  t.until_closed(1);
+  Ledger::Entry entry = t.ledger.of(id);
+  EXPECT_EQ(entry.closed, 1);
+  EXPECT_EQ(entry.reason->code, Errc::kShutdown);
+  EXPECT_EQ(entry.reason->message, "the operator wants it");
+  t.until([&] { return !one->alive(); });
+  EXPECT_EQ(one->error()->code, Errc::kConnectionLost);
+  EXPECT_EQ(one->info().id, 0u);
+  EXPECT_NE(t.id_of(*other), id) << "the other one lives";
+  t.until([&] { return t.ends.server->stats().connections == 1; });
+  for (uint64_t none : {uint64_t{0}, id, UINT64_MAX}) {
+    Result<void> closed = t.ends.server->close(none, "again");
+    ASSERT_FALSE(closed);
+    EXPECT_EQ(closed.error().code, Errc::kNotFound);
+  }
+  EXPECT_EQ(t.ends.server->stats().connections_ended, 0u) << "it was us";
+}
+
+TEST_P(Connections, AreClosedAlthoughTheirCallsAreKept) {
+  Told t(GetParam());
+  auto connection = t.connect();
+  uint64_t id = t.id_of(*connection);
+  Ending held(*connection);
+  held.call.begin(kHere, kHold);
+  held.submit();
+  t.until([&] { return t.ledger.keeper.kept() == 1; });
+  ASSERT_TRUE(t.ends.server->close(id, "now"));
+  t.until_closed(1);
+  t.until([&] { return held.ended() == 1; });
+  EXPECT_EQ(held.call.status(), CallStatus::kConnectionLost);
+  // The kept call still has its connection.
+  {
+    std::lock_guard lock(t.ledger.keeper.mutex);
+    ServerConnection& closed = t.ledger.keeper.calls.at(0).connection();
+    EXPECT_EQ(closed.id(), id);
+    EXPECT_EQ(closed.info().calls, 2u);
+    EXPECT_EQ(closed.peer().driver, "shm");
+    EXPECT_NE(closed.context(), nullptr);
+  }
+  EXPECT_TRUE(t.ends.server->close(id, "again")) << "it is there while its call is";
+  t.ledger.keeper.release();
+  t.until([&] { return t.ends.server->stats().connections == 0; });
+  EXPECT_EQ(t.ledger.of(id).closed, 1);
+}
+
+TEST_P(Connections, TellWhyTheyEnd) {
+  Told t(GetParam());
+  auto ended = [&](auto&& end) {
+    auto connection = t.connect();
+    uint64_t id = t.id_of(*connection);
+    size_t before = t.ledger.closed();
+    end(connection);
+    t.until_closed(before + 1);
+    return t.ledger.of(id).reason.value();
+  };
+  Error gone = ended([](auto& connection) { connection.reset(); });
+  EXPECT_EQ(gone.code, Errc::kConnectionLost);
+  Error dropped = ended([](auto& connection) {
+    Call call(*connection);
+    call.begin(kHere, kClose);
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kConnectionLost);
+  });
+  EXPECT_EQ(dropped.code, Errc::kShutdown);
+  EXPECT_THAT(dropped.message, HasSubstr("dropped"));
+  Error drained = ended([&](auto&) { EXPECT_EQ(t.ends.server->drain(60'000), 0u); });
+  EXPECT_EQ(drained.code, Errc::kShutdown);
+  EXPECT_THAT(drained.message, HasSubstr("drain()"));
+}
+
+TEST(ConnectionsThatEnd, WithTheirServerAreTold) {
+  Ledger ledger;
+  {
+    Ends ends(options_for(Cores::kEmbedded), told(ledger), {}, {}, uri_of("shm"));
+    auto connection = ends.client->connect(ends.uri).value();
+    ends.server.reset();
+    EXPECT_EQ(ledger.only().reason->code, Errc::kShutdown);
+    connection.reset();
+    ends.end();
+  }
+  ledger.expect_whole();
+}
+
+TEST(ConnectionsThatEnd, ForTheirSilenceAreTold) {
+  Told t(Cores::kEmbedded, {.first_call_timeout_ms = 1});
+  auto connection = t.connect();
+  t.until_closed(1);
+  EXPECT_EQ(t.ledger.only().reason->code, Errc::kShutdown);
+  EXPECT_THAT(t.ledger.only().reason->message, HasSubstr("never made a call"));
+}
+
+TEST(ConnectionsThatEnd, ForWhatTheyBreakAreTold) {
+  Told t;
+  RawClient client(*t.ends.memory, t.ends.uri);
+  auto pumped_until = [&](const std::function<bool()>& done) {
+    t.until([&] {
+      client.pump();
+      return done();
+    });
+  };
+  pumped_until([&] { return client.up(); });
+  std::byte nothing{};  // a Read chunk of a key that is none
+  client.send(RawCall{.xid = 1,
+                      .procedure = kNote,
+                      .lists = Words{1, 40} + segment(0x123457, 4096, &nothing) + Words{0, 0, 0}}
+                  .message(kHere.program, kHere.version));
+  pumped_until([&] { return t.ledger.closed() == 1; });
+  EXPECT_EQ(t.ledger.only().reason->code, Errc::kConnectionLost);
+  EXPECT_EQ(t.ledger.only().calls, 0u);
+}
+
+// The last of the calls that wait for a worker is entered before on_close, which waits for it, but
+// not for its end.
+TEST(ConnectionsThatEnd, AreToldWhenTheLastHandlerWasEntered) {
+  Told t(Cores::kWorkers);  // two workers
+  auto connection = t.connect();
+  uint64_t id = t.id_of(*connection);
+  constexpr uint32_t kCalls = 6;
+  std::vector<std::unique_ptr<Ending>> calls;
+  for (uint32_t i = 0; i < kCalls; ++i) {
+    calls.push_back(std::make_unique<Ending>(*connection));
+    calls.back()->call.begin(kHere, kWait);
+    calls.back()->submit();
+  }
+  t.until([&] { return t.ledger.at_gate == 2 && t.seen(id).in_progress == kCalls; });
+  ASSERT_TRUE(t.ends.server->close(id, "now"));
+  t.until([&] { return calls.back()->ended() == 1; });
+  EXPECT_EQ(t.ledger.of(id).closed, 0) << "four are to be entered";
+  t.ledger.gate = true;
+  t.until_closed(1);
+  EXPECT_EQ(t.ledger.of(id).calls, 1 + kCalls);
+  EXPECT_EQ(t.ledger.of(id).late, 0u);
+}
+
+TEST(ConnectionsThatEnd, DoNotWaitForHandlersThatRun) {
+  Told t(Cores::kWorkers);
+  auto connection = t.connect();
+  uint64_t id = t.id_of(*connection);
+  Ending call(*connection);
+  call.call.begin(kHere, kWait);
+  call.submit();
+  t.until([&] { return t.ledger.at_gate == 1; });
+  connection.reset();
+  t.until_closed(1);
+  EXPECT_EQ(t.ledger.past_gate, 0u) << "it runs";
+  EXPECT_EQ(t.ledger.of(id).late, 0u);
+}
+
+// --- what on_open can say
+// -------------------------------------------------------------------------
+
+TEST_P(ConnectionsOver, ThatAreNotWantedHearWhy) {
+  Told t(Cores::kEmbedded, {}, GetParam());
+  t.ledger.judge = [](ServerConnection&) { return fail(Errc::kLimit, "the house\x1b is full"); };
+  uint32_t before = t.ends.memory->audit_fitting(4096).available;
+  auto refused = t.ends.client->connect(t.ends.uri);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::kRefused);
+  EXPECT_THAT(refused.error().message, HasSubstr("does not admit this client: the house? is full"));
+  EXPECT_EQ(t.ledger.opened(), 0u);
+  EXPECT_EQ(t.ends.server->stats().connections_refused, 1u);
+  EXPECT_EQ(t.ends.server->stats().connections, 0u);
+  EXPECT_EQ(t.ends.memory->audit_fitting(4096).available, before) << "it took nothing";
+  t.ledger.judge = [](ServerConnection&) {
+    return fail(Errc::kLimit, "a text " + std::string(1000, 'x'));
+  };
+  refused = t.ends.client->connect(t.ends.uri);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message,
+              testing::EndsWith(": a text " + std::string(38, 'x') + "..."));
+  t.ledger.judge = nullptr;
+  auto connection = t.connect();
+  t.id_of(*connection);
+}
+
+// Who is not wanted takes nobody's place, and who is wanted but finds no room is told of twice.
+TEST(ConnectionsThatAreRefused, TakeNobodysPlace) {
+  Told t(Cores::kEmbedded, {.credits = 512});  // of 2048 buffers, a quarter is kept for calls
+  auto silent = t.connect();
+  auto busy = t.connect();
+  t.id_of(*busy);
+  t.ledger.judge = [](ServerConnection&) { return fail(Errc::kPermission, "no"); };
+  EXPECT_FALSE(t.ends.client->connect(t.ends.uri));
+  EXPECT_EQ(t.ledger.closed(), 0u);
+  EXPECT_TRUE(silent->alive());
+  t.ledger.judge = nullptr;
+  uint64_t refused_for_room = 0;
+  std::vector<std::unique_ptr<ClientConnection>> more;
+  while (refused_for_room == 0) {
+    auto connection = t.ends.client->connect(t.ends.uri);
+    if (connection) {
+      more.push_back(std::move(*connection));
+      t.id_of(*more.back());
+    } else {
+      refused_for_room = t.ends.server->stats().connections_refused - 1;
+      EXPECT_THAT(connection.error().message, HasSubstr("no buffers for another"));
+    }
+    ASSERT_LT(more.size(), 10u);
+  }
+  EXPECT_EQ(t.ends.server->stats().closed_for_room, 1u) << "the silent one";
+  std::lock_guard lock(t.ledger.mutex);
+  EXPECT_EQ(std::ranges::count_if(t.ledger.entries,
+                                  [](const auto& e) {
+                                    return e.second.reason &&
+                                           e.second.reason->code == Errc::kNoMemory;
+                                  }),
+            1);
+}
+
+// A connection that waits until a silent one has made room for it can be closed, too.
+TEST(ConnectionsThatWaitForRoom, CanBeClosed) {
+  Told t(Cores::kEmbedded, {.credits = 512});
+  std::vector<std::unique_ptr<RawClient>> silent;
+  uint64_t waiting = 0;
+  t.ledger.judge = [&](ServerConnection& connection) {
+    waiting = connection.id();
+    return Result<void>();
+  };
+  auto knock = [&] {
+    silent.push_back(std::make_unique<RawClient>(*t.ends.memory, t.ends.uri, 1));
+    waiting = 0;
+    t.until([&] {
+      silent.back()->pump();
+      return waiting != 0;
+    });
+  };
+  while (t.ends.server->stats().closed_for_room == 0) {
+    knock();
+    ASSERT_LT(silent.size(), 10u);
+  }
+  EXPECT_EQ(t.seen(waiting).send_size, 0u);
+  ASSERT_TRUE(t.ends.server->close(waiting, "changed our mind"));
+  t.until([&] {
+    for (auto& client : silent)
+      client->pump();
+    return silent.back()->down();
+  });
+  EXPECT_EQ(t.ledger.of(waiting).reason->message, "changed our mind");
+  EXPECT_TRUE(silent.back()->refused());
+}
+
+// --- at any moment
+// --------------------------------------------------------------------------------
+
+// A client that goes away after so many passes, with a call or two on their way.
+TEST_P(ConnectionsOver, AreToldOnceWheneverTheyBreak) {
+  Told t(Cores::kEmbedded, {}, GetParam());
+  constexpr uint32_t kMoments = 60;
+  auto pass = [&](RawClient& client) {
+    for (uint32_t core = 0; core < t.ends.runtime->num_cores(); ++core)
+      t.ends.runtime->poll(core);
+    client.pump();
+  };
+  for (uint32_t moment = 0; moment < kMoments; ++moment) {
+    auto client = std::make_unique<RawClient>(*t.ends.memory, t.ends.uri, 4);
+    bool asked = false;
+    for (uint32_t i = 0; i < moment && !client->down(); ++i) {
+      pass(*client);
+      if (client->up() && !std::exchange(asked, true)) {
+        client->send(RawCall{.xid = 1, .procedure = moment % 2 == 0 ? kNote : kHold}.message(
+            kHere.program, kHere.version));
+        client->send(RawCall{.xid = 2, .procedure = kNote}.message(kHere.program, kHere.version));
+      }
+    }
+    if (moment % 3 != 0)
+      client->disconnect();
+    client.reset();
+    if (moment % 5 == 0)
+      t.ledger.keeper.release();
+  }
+  t.ledger.keeper.release();
+  t.until([&] {
+    t.ledger.keeper.release();
+    return t.ends.server->stats().connections == 0;
+  });
+  EXPECT_GT(t.ledger.opened(), 0u);
+  EXPECT_GT(t.ends.server->stats().calls, 0u);
+  EXPECT_EQ(t.ledger.closed(), t.ledger.opened());
+  EXPECT_EQ(t.ledger.opened(), t.ends.server->stats().connections_accepted +
+                                   t.ends.server->stats().connections_refused);
+}
+
+// For TSan: some threads look and close while connections come, call and go.
+TEST(ManyConnections, AreSeenAndClosedByOtherThreads) {
+  Told t(Cores::kWorkers);
+  std::atomic<bool> stop = false;
+  std::atomic<uint64_t> seen = 0, closed = 0;
+  std::vector<std::thread> lookers;
+  for (int i = 0; i < 2; ++i) {
+    lookers.emplace_back([&] {
+      while (!stop.load()) {
+        uint64_t last = 0;
+        t.ends.server->visit([&](const ConnectionInfo& info) {
+          EXPECT_GT(info.id, last);
+          EXPECT_LE(info.replies, info.calls);
+          EXPECT_EQ(info.peer.driver, "shm");
+          last = info.id;
+          ++seen;
+          if (info.calls >= 3 && info.id % 2 == 0)
+            closed += t.ends.server->close(info.id, "enough").has_value();
+        });
+        std::this_thread::yield();
+      }
+    });
+  }
+  constexpr int kRounds = 40;
+  for (int round = 0; round < kRounds; ++round) {
+    auto connection = t.ends.client->connect(t.ends.uri);
+    ASSERT_TRUE(connection) << connection.error().message;
+    for (uint32_t i = 0; i < 20; ++i) {
+      Call call(**connection);
+      call.begin(kHere, kNote);
+      call.expect_reply(8);
+      if (call.submit_and_wait() != CallStatus::kOk)
+        break;
+      (void)(*connection)->info();
+    }
+  }
+  t.until([&] { return t.ends.server->stats().connections == 0; });
+  stop = true;
+  for (std::thread& looker : lookers)
+    looker.join();
+  EXPECT_EQ(t.ledger.opened(), size_t{kRounds});
+  EXPECT_GT(seen, 0u);
+}
+
+// More than are looked at with the list locked: each once, in order.
+TEST(ManyConnections, AreVisitedInOrder) {
+  Told t(Cores::kEmbedded, {.credits = 4, .max_connections_per_client = 0}, "shm", {.credits = 4});
+  std::vector<std::unique_ptr<ClientConnection>> connections;
+  constexpr size_t kMany = 70;
+  for (size_t i = 0; i < kMany; ++i)
+    connections.push_back(t.connect());
+  std::vector<uint64_t> ids;
+  t.ends.server->visit([&](const ConnectionInfo& info) { ids.push_back(info.id); });
+  EXPECT_EQ(ids.size(), kMany);
+  EXPECT_TRUE(std::ranges::is_sorted(ids));
+  EXPECT_EQ(std::ranges::adjacent_find(ids), ids.end());
+  // Closing what is seen is allowed.
+  t.ends.server->visit([&](const ConnectionInfo& info) {
+    EXPECT_TRUE(t.ends.server->close(info.id, "all of them"));
+  });
+  t.until_closed(kMany);
+}
+
+}  // namespace
+}  // namespace rrdk::loopback
