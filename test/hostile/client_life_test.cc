@@ -20,8 +20,25 @@ ClientScenario not_connected(const char* name, Errc error, PeerOptions::Answer a
   return scenario;
 }
 
+// A rejection as our servers have it, and a text behind it.
+ClientScenario rejected(const char* name, uint8_t why, const std::string& text, const char* says) {
+  ClientScenario scenario = not_connected(name, Errc::kRefused, PeerOptions::Answer::kReject);
+  Bytes told;
+  for (char c : "RRDKrej" + std::string(1, static_cast<char>(why)) + text)
+    told.push_back(static_cast<std::byte>(c));
+  scenario.peer.rejection = told;
+  scenario.connect_says = says;
+  return scenario;
+}
+
 std::vector<ClientScenario> ends() {
   return {
+      rejected("RejectsWithAText", 4, "come later", "not admit this client: come later"),
+      rejected("RejectsWithTerminalCommands", 4, "\x1b]0;mine\a\r\n\xff", ": ?]0;mine????"),
+      rejected("RejectsWithALongText", 4, std::string(48, '%'),
+               ": %%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%"),
+      rejected("RejectsForNoKnownReason", 0xff, std::string(48, '\x7f'),
+               "not known here: ????????????????????????????????????????????????"),
       not_connected("NeverAccepts", Errc::kTimeout, PeerOptions::Answer::kNone),
       not_connected("Rejects", Errc::kRefused, PeerOptions::Answer::kReject),
       not_connected("DropsTheRequest", Errc::kConnectionLost, PeerOptions::Answer::kDrop),

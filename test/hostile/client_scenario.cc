@@ -150,7 +150,11 @@ class ClientPlay {
     if (scenario_.connect_error) {
       EXPECT_FALSE(*outcome);
       if (!*outcome) {
-        EXPECT_EQ(outcome->error().code, *scenario_.connect_error) << outcome->error().message;
+        const std::string& message = outcome->error().message;
+        EXPECT_EQ(outcome->error().code, *scenario_.connect_error) << message;
+        EXPECT_TRUE(message.ends_with(scenario_.connect_says)) << message;
+        EXPECT_TRUE(std::ranges::all_of(message, [](char c) { return c >= ' ' && c <= '~'; }));
+        EXPECT_LE(message.size(), 200 + peer().uri().size()) << message;
       }
       return false;
     }

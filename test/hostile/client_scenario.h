@@ -46,6 +46,7 @@ struct ClientScenario {
   bool errors_vary = false;          // as many of the one in `errors` as there is time for
   bool serves = false;               // the loopback program, to the peer
   size_t replies = 0;                // that the peer's calls of it get
+  const char* connect_says = "";     // the end of the message of connect_error
 };
 void PrintTo(const ClientScenario& scenario, std::ostream* out);
 

@@ -87,7 +87,7 @@ void Peer::answer(std::unique_ptr<fabric::ConnectRequest> request) {
   if (options_.answer == Answer::kAccept && !qp_)
     accept(*request);
   else if (options_.answer == Answer::kReject)
-    request->reject(Bytes(56, std::byte{0xf6}));
+    request->reject(options_.rejection);
   else if (options_.answer == Answer::kNone)
     kept_request_ = std::move(request);
 }

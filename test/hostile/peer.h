@@ -20,7 +20,8 @@ struct PeerOptions {
   uint32_t receives = 64;  // posted before the connection is there, and again after each message
   uint32_t receive_size = 4096;
   enum class Answer : uint8_t { kAccept, kReject, kDrop, kNone };
-  Answer answer = Answer::kAccept;  // of a responder to who wants to connect
+  Answer answer = Answer::kAccept;               // of a responder to who wants to connect
+  Bytes rejection = Bytes(56, std::byte{0xf6});  // what it then says
 };
 
 // R bit, 4096 bytes each way (RFC 8797 section 4).
