@@ -1,5 +1,6 @@
 #include "server_prompt.h"
 
+#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 
@@ -12,7 +13,22 @@ namespace rrdk::testrpc {
 namespace {
 
 constexpr uint64_t kLookNs = 10'000'000;
+constexpr size_t kPeerColumns = 34;
 constexpr const char* kShow = "show what: stats, connections, cores, faults";
+
+// An IPv6 address can be longer than its column; its ends say most.
+std::string shortened(const std::string& text) {
+  if (text.size() <= kPeerColumns)
+    return text;
+  constexpr size_t kEnd = (kPeerColumns - 2) / 2;
+  return text.substr(0, kEnd) + ".." + text.substr(text.size() - kEnd);
+}
+
+void print_row(const ConnectionInfo& info) {
+  std::printf("%8" PRIu64 " %-*s %3u %7u %12" PRIu64 " %9.1f\n", info.id,
+              static_cast<int>(kPeerColumns), shortened(info.peer.to_string()).c_str(),
+              info.version, info.credits, info.calls, static_cast<double>(info.idle_ns) / 1e9);
+}
 
 }  // namespace
 
@@ -37,7 +53,7 @@ bool ServerPrompt::look_now_and_then() {
 
 std::vector<std::string> ServerPrompt::next(const std::vector<std::string>& words) const {
   if (words.empty())
-    return {"help", "quit", "set", "show"};
+    return {"close", "help", "quit", "set", "show"};
   if (words.size() == 1 && words[0] == "show")
     return {"connections", "cores", "faults", "stats"};
   if (words.size() == 1 && words[0] == "set")
@@ -55,9 +71,12 @@ void ServerPrompt::run(const std::vector<std::string>& words) {
     show(words.size() == 2 ? words[1] : "");
   else if (verb == "set")
     set(words);
+  else if (verb == "close")
+    close(words.size() == 2 ? words[1] : "");
   else
     std::printf(
-        "%sshow stats, show connections, show cores, show faults, set faults SPEC|off, quit\n",
+        "%sshow stats, show connections, show cores, show faults, close ID, set faults SPEC|off, "
+        "quit\n",
         verb == "help" ? "" : ("unknown command '" + verb + "'; there are: ").c_str());
 }
 
@@ -82,16 +101,31 @@ void ServerPrompt::show(const std::string& what) {
   }
 }
 
-// The library counts connections, and keeps no list of who they are; its log has their coming and
-// going.
 void ServerPrompt::show_connections() {
   ServerStats stats = server_.stats();
+  if (stats.connections != 0)
+    std::printf("%8s %-*s %3s %7s %12s %9s\n", "id", static_cast<int>(kPeerColumns), "peer", "ver",
+                "credits", "calls", "idle s");
+  server_.visit(print_row);
   std::printf("%" PRIu64 " connections now; %" PRIu64 " accepted, %" PRIu64 " refused, %" PRIu64
-              " ended (RRDK_LOG=debug names each)\n",
+              " ended\n",
               stats.connections, stats.connections_accepted, stats.connections_refused,
               stats.connections_ended);
   for (uint32_t core = 0; core < runtime_.num_cores(); ++core)
     std::printf("  on core %u: %u\n", core, runtime_.stats(core).connections);
+}
+
+void ServerPrompt::close(const std::string& text) {
+  uint64_t id = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    std::printf("close ID: one of those that 'show connections' has\n");
+    return;
+  }
+  if (Result<void> closed = server_.close(id, "closed at the prompt"); !closed)
+    std::printf("%s\n", closed.error().message.c_str());
+  else
+    std::printf("closing connection %" PRIu64 "\n", id);
 }
 
 void ServerPrompt::set(const std::vector<std::string>& words) {

@@ -453,6 +453,28 @@ class Interactive(harness.Case):
         terminal.wait_for("pools whole: yes")
         self.assertEqual(terminal.process.wait(harness.PATIENCE), 0, terminal.text)
 
+    def test_a_server_shows_its_connections_and_closes_one(self):
+        server = Terminal(self, "--server", self.uri, "-i")
+        server.wait_for("testrpc> ")
+        client = Terminal(self, "--client", self.uri, "-i")
+        client.wait_for("testrpc> ")
+        client.type("start")
+        client.wait_for("RPC/s")
+        server.type("show connections")
+        row = server.wait_for(rf"(\d+) pid {client.process.pid} \(uid {os.getuid()}\) +1 +\d+ +\d+ +\d+\.\d\s")
+        server.wait_for("1 connections now")
+        table = server.text.rsplit("show connections", 1)[1].splitlines()
+        self.assertLessEqual(max(map(len, table)), 80, server.text)
+        for none in ("4711", "the other one", ""):
+            server.type("close " + none)
+            server.wait_for("no connection 4711" if none == "4711" else "one of those")
+        server.type("close " + row.group(1))
+        server.wait_for("closing connection " + row.group(1))
+        client.wait_for("the connection is lost")
+        self.assertEqual(client.process.wait(harness.PATIENCE), 1, client.text)
+        server.type("quit")
+        server.wait_for("pools whole: yes")
+
     def test_a_server_with_poll_threads_has_a_prompt(self):
         terminal = Terminal(self, "--server", self.uri, "-i", "--poll-cpus", str(min(os.sched_getaffinity(0))),
                             "--idle", "adaptive")
