@@ -276,8 +276,13 @@ struct Guest {
     call.results().put_u32(call.args().get_opaque(UINT32_MAX).size());
     std::move(call).reply();
   }
-  static void tell_back(ServerCall call, void*) {
+  static void tell_back(ServerCall call, void* context) {
     auto back = call.backward_client();
+    // Its connection is the one that we made.
+    ClientConnection* ours = of(context).connection.load();
+    EXPECT_NE(call.connection().id(), 0u);
+    EXPECT_EQ(call.connection().id(), ours != nullptr ? ours->info().id : 0);
+    EXPECT_EQ(call.connection().peer().process->pid, ::getpid());
     call.results().put_u32(!back && back.error().code == Errc::kUnsupported ? 1 : 0);
     std::move(call).reply();
   }

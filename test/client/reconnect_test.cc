@@ -74,6 +74,8 @@ TEST(Reconnect, CallsThatAreMadeWithoutAServerAreAnsweredByTheNextOne) {
   EXPECT_FALSE(world.connection->alive());
   EXPECT_TRUE(world.connection->reconnecting());
   EXPECT_EQ(world.stats().granted, 0u);
+  EXPECT_EQ(world.connection->info().id, 0u);
+  EXPECT_EQ(world.connection->info().peer.to_string(), "not connected");
   auto error = world.connection->error();
   ASSERT_TRUE(error);
   EXPECT_NE(error->message.find(world.uri), std::string::npos);
@@ -96,10 +98,14 @@ TEST(Reconnect, CallsThatAreMadeWithoutAServerAreAnsweredByTheNextOne) {
 TEST(Reconnect, AgainAndAgain) {
   SurvivalWorld world({.reconnect = at_once()});
   world.connect();
+  uint64_t last = 0;
   for (uint64_t round = 1; round <= 20; ++round) {
     Endings endings = submit(world, kEcho, 10);
     world.until([&] { return all_ended(endings); });
     expect_status(endings, CallStatus::kOk);
+    ConnectionInfo info = world.connection->info();
+    EXPECT_EQ(info.replies, 10u) << "of this one alone";
+    EXPECT_GT(info.id, std::exchange(last, info.id)) << "ids are not used twice";
     world.restart_server();
     world.until([&] { return world.stats().reconnects == round; });
   }

@@ -439,9 +439,9 @@ class Server {
   /**
    * Every connection as it is now, in the order of their ids, which is about that of their coming.
    * Those that are there all the time are seen once; those that come or go meanwhile, at most once.
-   * `visitor` runs in the calling thread, between copies of a few connections each: no core waits
-   * for it, and it may do anything, close() what it sees included. Poll cores are not stopped: each
-   * number is whole, and one connection's are of nearly one moment.
+   * `visitor` runs in the calling thread, between copies of a few connections each, with nothing
+   * locked: it may take its time and do anything, close() what it sees included. Poll cores are not
+   * stopped: each number is whole, and one connection's are of nearly one moment.
    *
    *   server->visit([&](const rrdk::ConnectionInfo& seen) {
    *     if (seen.idle_ns > kHour)

@@ -68,7 +68,7 @@ class ServerConnection {
   ServerConnection(const ServerConnection&) = delete;
   ServerConnection& operator=(const ServerConnection&) = delete;
 
-  /** Never used twice in this process, nor by its ClientConnections; not 0. */
+  /** Never used twice in this process, its ClientConnections' included; not 0. */
   uint64_t id() const noexcept;
   const Peer& peer() const noexcept;
   /** As it is now. It locks nothing that a poll core waits for to serve calls. */
@@ -77,8 +77,8 @@ class ServerConnection {
   /**
    * For the program, which sets it in on_open, in a handler or later; null until then. Whatever was
    * written before set_context() is seen by who reads context() later. What it points to may go in
-   * on_close only if no call of the connection can be in progress then: answered by others than
-   * their handlers, or in workers.
+   * on_close where handlers run on the poll core and answer before they return. Where calls are
+   * kept, or workers run them, some may still be in progress then.
    */
   void* context() const noexcept { return context_.load(std::memory_order_acquire); }
   void set_context(void* context) noexcept { context_.store(context, std::memory_order_release); }
