@@ -86,15 +86,17 @@ void on_close(ServerConnection& connection, const Error& reason, void* argument)
   EXPECT_EQ(connection.context(), &entry);
 }
 
-constexpr uint32_t kNote = 1;   // -> the connection's id
-constexpr uint32_t kHold = 2;   // the same, when the test releases it
-constexpr uint32_t kWait = 3;   // the same, on a worker, when the gate opens
-constexpr uint32_t kClose = 4;  // the call is dropped
+constexpr uint32_t kNote = 1;      // -> the connection's id
+constexpr uint32_t kHold = 2;      // the same, when the test releases it
+constexpr uint32_t kWait = 3;      // the same, on a worker, when the gate opens
+constexpr uint32_t kClose = 4;     // the call is dropped
+constexpr uint32_t kHoldWork = 5;  // as kHold, on a worker
 
 constexpr ProcedureBinding kProceduresHere[] = {
     {.procedure = kNote, .name = "NOTE", .fixed_results = 8},
     {.procedure = kHold, .name = "HOLD", .fixed_results = 8},
     {.procedure = kWait, .name = "WAIT", .fixed_results = 8},
+    {.procedure = kHoldWork, .name = "HOLD_WORK", .fixed_results = 8},
 };
 constexpr Binding kHere = {
     .program = 0x20005701, .version = 1, .name = "here", .procedures = kProceduresHere};
@@ -137,8 +139,11 @@ void drop_it(ServerCall call, void* context) {
   std::move(call).drop();
 }
 
-constexpr Procedure kTableHere[] = {
-    {kNote, note_now}, {kHold, hold}, {kWait, wait_at_gate, Dispatch::kWorker}, {kClose, drop_it}};
+constexpr Procedure kTableHere[] = {{kNote, note_now},
+                                    {kHold, hold},
+                                    {kWait, wait_at_gate, Dispatch::kWorker},
+                                    {kClose, drop_it},
+                                    {kHoldWork, hold, Dispatch::kWorker}};
 
 ServerOptions told(Ledger& ledger, ServerOptions options = {}) {
   options.on_open = on_open;
@@ -422,6 +427,31 @@ TEST(ConnectionsThatEnd, AreToldWhenTheLastHandlerWasEntered) {
   t.until_closed(1);
   EXPECT_EQ(t.ledger.of(id).calls, 1 + kCalls);
   EXPECT_EQ(t.ledger.of(id).late, 0u);
+}
+
+// A worker tells of the last one that it enters; no answer does.
+TEST(ConnectionsThatEnd, AreToldWhenAWorkerEntersACallThatIsKept) {
+  Told t(Cores::kWorkers);
+  auto busy = t.connect();
+  auto connection = t.connect();
+  t.id_of(*busy);
+  uint64_t id = t.id_of(*connection);
+  Ending first(*busy), second(*busy), last(*connection);
+  for (Ending* call : {&first, &second}) {
+    call->call.begin(kHere, kWait);
+    call->submit();
+  }
+  t.until([&] { return t.ledger.at_gate == 2; });
+  last.call.begin(kHere, kHoldWork);
+  last.submit();
+  t.until([&] { return t.seen(id).in_progress == 1; });
+  ASSERT_TRUE(t.ends.server->close(id, "now"));
+  t.until([&] { return last.ended() == 1; });
+  EXPECT_EQ(t.ledger.of(id).closed, 0);
+  t.ledger.gate = true;
+  t.until_closed(1);
+  EXPECT_EQ(t.ledger.keeper.kept(), 1u);
+  EXPECT_EQ(t.ledger.of(id).calls, 2u);
 }
 
 TEST(ConnectionsThatEnd, DoNotWaitForHandlersThatRun) {
