@@ -77,8 +77,10 @@ struct ConnectionInfo {
   uint64_t bytes_read = 0, bytes_written = 0;  ///< by RDMA Reads and Writes of this end's
   uint64_t protocol_breaches = 0;              ///< by the peer, of the transport
   uint64_t age_ns = 0;                         ///< since it was established, or asked for
-  /** Without calls, and without anything else that was sent or came; 0 while calls are in progress.
-      To some milliseconds. */
+  /**
+   * Without calls, and without anything else that was sent or came; 0 while calls are in progress.
+   * By the clock of the core, which it reads every 16 passes: up to so many passes too long.
+   */
   uint64_t idle_ns = 0;
 };
 
