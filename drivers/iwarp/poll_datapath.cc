@@ -30,7 +30,7 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept
     return flush(out);
   if (status != Status::kEstablished)
     return 0;
-  if (stalled_ && !receives_.empty())
+  if (stalled_ && !receives_->empty())
     stalled_ = false;
   if (poke_wanted_.load(std::memory_order_relaxed)) [[unlikely]]
     poke();
@@ -58,7 +58,7 @@ bool QueuePair::has_work() noexcept {
     return head_ != tail_ || receiving_ || !own_receives_.empty();
   if (status != Status::kEstablished)
     return false;
-  if (unsent_ || (stalled_ ? !receives_.empty() : readable_ || held_back_))
+  if (unsent_ || (stalled_ ? !receives_->empty() : readable_ || held_back_))
     return true;
   drop_reported();
   if (head_ != tail_ && record(head_).done)

@@ -43,14 +43,15 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options)
       response_mask_(responses_.size() - 1),
       stags_(options.keys),
       own_receives_(options.srq == nullptr ? options.receive_wrs : 0),
-      receives_(options.srq == nullptr
-                    ? own_receives_
-                    : static_cast<drivers::SharedReceiveQueue*>(options.srq)->queue()) {}
+      shared_receives_(options.srq == nullptr
+                           ? nullptr
+                           : &static_cast<drivers::SharedReceiveQueue*>(options.srq)->queue()),
+      receives_(shared_receives_ != nullptr ? shared_receives_ : &own_receives_) {}
 
 QueuePair::~QueuePair() {
   device_.control().forget(*this);
   disconnect();
-  receives_.stop_waiting(*this);
+  receives_->stop_waiting(*this);
   cq_.remove(*this);
   part();
   device_.control().forget(*this);
@@ -60,8 +61,17 @@ Peer QueuePair::peer() const {
   return drivers::peer_between(kScheme, near_, far_);
 }
 
+// What has no Receives to take waits, and its own queue never has any.
+void QueuePair::hold_receives(bool hold) {
+  if (shared_receives_ == nullptr)
+    return;
+  receives_->stop_waiting(*this);
+  receives_ = hold ? &own_receives_ : shared_receives_;
+  cq_.activate(*this);
+}
+
 uint32_t QueuePair::post_receive(std::span<const fabric::ReceiveWr> wrs) {
-  if (&receives_ != &own_receives_)
+  if (shared_receives_ != nullptr)
     return 0;
   const uint32_t taken = own_receives_.post(wrs);
   if (status_.load(std::memory_order_relaxed) == Status::kError)

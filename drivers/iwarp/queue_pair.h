@@ -60,6 +60,8 @@ class QueuePair final : public fabric::QueuePair,
   bool reserve_keys(std::span<uint32_t> keys) override { return stags_.reserve(keys); }
   void release_key(uint32_t key) override;
   void disconnect() override { fail_with(End::kDisconnected); }
+  bool holds_receive() const override { return receiving_; }
+  void hold_receives(bool hold) override;
   uint32_t reads_allowed() const override { return agreed_.ord; }
   uint64_t read_bytes() const override { return read_bytes_; }
   Peer peer() const override;
@@ -346,7 +348,8 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t next_read_ = 1;
   std::array<std::byte, kMaxTerminate> small_;
   drivers::ReceiveQueue own_receives_;
-  drivers::ReceiveQueue& receives_;
+  drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all
+  drivers::ReceiveQueue* receives_;
   std::array<std::byte, kStaging> staging_;
 
   // --- the control path's ---

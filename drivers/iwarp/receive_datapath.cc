@@ -130,10 +130,10 @@ bool QueuePair::take_send(std::span<fabric::Completion> out, uint32_t& count) no
   const bool kills = control == kWholeSendInvalidate;
   const bool in_order = load_u32(header + 6) == kSendQueue && load_u32(header + 10) == next_send_ &&
                         load_u32(header + 14) == 0;
-  if ((control != kWholeSend && !kills) || !in_order || receiving_ || receives_.empty() ||
+  if ((control != kWholeSend && !kills) || !in_order || receiving_ || receives_->empty() ||
       !heard_.load(std::memory_order_relaxed) || agreed_.rtr_send)
     return false;
-  const fabric::ReceiveWr& receive = receives_.front();
+  const fabric::ReceiveWr& receive = receives_->front();
   const uint32_t payload = ulpdu - kUntaggedHeader;
   if (payload > receive.buffer.length || (kills && stags_.find(key) == nullptr) ||
       (agreed_.crc && !crc_matches(at + covered, add_crc(kCrcStart, at, covered))))
@@ -148,7 +148,7 @@ bool QueuePair::take_send(std::span<fabric::Completion> out, uint32_t& count) no
                   .has_invalidated = kills,
                   .byte_length = payload,
                   .invalidated_key = kills ? key : 0};
-  receives_.pop();
+  receives_->pop();
   ++next_send_;
   staged_begin_ += covered + kCrcField;
   return true;

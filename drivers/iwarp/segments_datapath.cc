@@ -50,15 +50,15 @@ bool QueuePair::begin_send() noexcept {
   if (std::exchange(agreed_.rtr_send, false) && in_.payload == 0 && header.last)
     return true;
   if (!receiving_) {
-    if (receives_.empty()) {
+    if (receives_->empty()) {
       if (!stalled_)
         Counters::count(counts.rnr_waits);
       stalled_ = true;
-      receives_.wait(*this);
+      receives_->wait(*this);
       return false;
     }
-    receive_ = receives_.front();
-    receives_.pop();
+    receive_ = receives_->front();
+    receives_->pop();
     receive_status_ = WcStatus::kFlushed;
     receiving_ = true;
     received_ = 0;

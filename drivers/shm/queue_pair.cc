@@ -62,9 +62,10 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Ge
       reads_(options.reads),
       mine_(segment.mapping.base(), geometry),
       own_receives_(options.srq == nullptr ? options.receive_wrs : 0),
-      receives_(options.srq == nullptr
-                    ? own_receives_
-                    : static_cast<drivers::SharedReceiveQueue*>(options.srq)->queue()),
+      shared_receives_(options.srq == nullptr
+                           ? nullptr
+                           : &static_cast<drivers::SharedReceiveQueue*>(options.srq)->queue()),
+      receives_(shared_receives_ != nullptr ? shared_receives_ : &own_receives_),
       keys_(mine_.keys, geometry.keys),
       send_limit_(options.send_wrs),
       send_mask_(std::bit_ceil(options.send_wrs) - 1),
@@ -79,7 +80,7 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Ge
 QueuePair::~QueuePair() {
   device_.control().forget(*this);
   disconnect();
-  receives_.stop_waiting(*this);
+  receives_->stop_waiting(*this);
   cq_.remove(*this, bit_, own_bells_);
   cq_.ignore(wake_up_.receiver.get());
   device_.control().forget(*this);

@@ -38,6 +38,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   bool reserve_keys(std::span<uint32_t> keys) override;
   void release_key(uint32_t key) override;
   void disconnect() override;
+  void hold_receives(bool hold) override;
   uint32_t reads_allowed() const override { return reads_allowed_; }
   rrdk::Peer peer() const override { return who_; }
 
@@ -216,7 +217,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   bool stalled_ = false;           // counted: the next message has no Receive
   bool sent_something_ = false;    // since the peer was last told
   drivers::ReceiveQueue own_receives_;
-  drivers::ReceiveQueue& receives_;
+  drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all
+  drivers::ReceiveQueue* receives_;
   LocalKeys keys_;
   uint32_t send_limit_;
   uint32_t send_mask_;

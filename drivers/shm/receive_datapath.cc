@@ -131,13 +131,13 @@ bool QueuePair::message_ready() noexcept {
 // The next message into the next Receive. False: not now, or never.
 bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
                              fabric::Completion& out) noexcept {
-  if (receives_.empty()) {
+  if (receives_->empty()) {
     if (!std::exchange(stalled_, true))
       Counters::count(device_.counts().rnr_waits);
     return false;
   }
   stalled_ = false;
-  const fabric::ReceiveWr receive = receives_.front();
+  const fabric::ReceiveWr receive = receives_->front();
   WcStatus status = WcStatus::kSuccess;
   if (!header.sane(theirs_.copies_bytes)) {
     Counters::count(device_.counts().bad_slots);
@@ -164,7 +164,7 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
     Counters::count(device_.counts().bad_invalidations);
     status = WcStatus::kRemoteAccess;
   }
-  receives_.pop();
+  receives_->pop();
   const bool good = status == WcStatus::kSuccess;
   out = {.wr_id = receive.wr_id,
          .owner = owner_,
@@ -305,8 +305,17 @@ uint32_t QueuePair::flush(std::span<fabric::Completion> out) noexcept {
   return n;
 }
 
+// What has no Receives to take waits, and its own queue never has any.
+void QueuePair::hold_receives(bool hold) {
+  if (shared_receives_ == nullptr)
+    return;
+  receives_->stop_waiting(*this);
+  receives_ = hold ? &own_receives_ : shared_receives_;
+  cq_.activate(*this);
+}
+
 uint32_t QueuePair::post_receive(std::span<const fabric::ReceiveWr> wrs) {
-  if (&receives_ != &own_receives_)
+  if (shared_receives_ != nullptr)
     return 0;
   const uint32_t taken = own_receives_.post(wrs);
   if (status_.load(std::memory_order_relaxed) == Status::kError)
@@ -322,7 +331,7 @@ bool QueuePair::look() noexcept {
     return dead_.load(std::memory_order_acquire) != Death::kNone;
   if (peer_closed() || regions_changed_.load(std::memory_order_relaxed))
     return true;
-  if (message_ready() && (!receives_.empty() || !next_needs_receive()))
+  if (message_ready() && (!receives_->empty() || !next_needs_receive()))
     return true;
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return true;  // what is in the ring ended the connection
@@ -350,13 +359,13 @@ bool QueuePair::rest() noexcept {
     return false;
   }
   if (status_.load(std::memory_order_relaxed) == Status::kEstablished && message_ready())
-    receives_.wait(*this);
+    receives_->wait(*this);
   return true;
 }
 
 void QueuePair::awake() noexcept {
   mine_.state->wants.store(0, std::memory_order_relaxed);
-  receives_.stop_waiting(*this);
+  receives_->stop_waiting(*this);
 }
 
 }  // namespace rrdk::shm

@@ -7,7 +7,8 @@
 //
 // Lifetime: Memory > Device > {CompletionQueue, SharedReceiveQueue} > QueuePair. Destroying a queue
 // pair drops its completions that were not polled; whoever owns buffers named in wr_ids takes them
-// back first by disconnect() and polling until every posted request was reported.
+// back first by disconnect() and polling until every posted request was reported, and with a shared
+// receive queue until holds_receive() is false.
 #pragma once
 
 #include <array>
@@ -138,6 +139,12 @@ class QueuePair : public RemoteKeys {
   // kDisconnected in the end, whoever ended it.
   virtual void disconnect() = 0;
   virtual uint32_t reads_allowed() const = 0;  // after negotiation with the peer (ORD)
+  // With a shared receive queue: whether it has taken a Receive that it has yet to report. False
+  // after kDisconnected: none will come any more.
+  virtual bool holds_receive() const { return false; }
+  // With a shared receive queue, where messages wait for Receives: those of this one wait as if
+  // there were none, until they are held no more.
+  virtual void hold_receives(bool /*hold*/) {}
   // Who is at the other end, and where ours is. From kEstablished on; any thread.
   virtual Peer peer() const = 0;
 };

@@ -52,7 +52,8 @@ class CoreFaults {
   // QueuePair::post_send(), in which a request may fail.
   uint32_t post(Link& link, fabric::QueuePair& queue_pair, std::span<const fabric::SendWr> wrs);
   bool holding() const noexcept { return !held_.empty(); }
-  void forget(const Link& link);  // it is over
+  bool holds_up(const void* owner) const;  // some of its completions
+  void forget(const Link& link);           // it is over
 
  private:
   struct Held {
@@ -70,7 +71,6 @@ class CoreFaults {
 
   void disengage(Faults& faults);
   void fail(Faults& faults, fabric::Completion& completion);
-  bool holds_up(const void* owner) const;
   Broken* find(const void* link);
   static Faults::Kind* failing(Faults& faults, fabric::Op op);
 

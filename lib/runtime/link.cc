@@ -59,6 +59,12 @@ xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
   return fitted;
 }
 
+// Where a message that finds no Receive ends its connection, one peer that sends too many could end
+// those of others: there each connection has its own.
+bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) noexcept {
+  return first_credits != 0 && can.max_shared_receives != 0 && can.waits_for_receives;
+}
+
 Link::~Link() = default;
 
 uint64_t Link::new_id() noexcept {
@@ -94,19 +100,30 @@ Link::ReceiveSizes Link::receive_sizes() const {
   return {engine_->announced_receive_size(), engine_->peer_receive_size()};
 }
 
-fabric::QueuePairOptions Link::queue_pair_options(const xprt::ConnectionOptions& options,
-                                                  fabric::CompletionQueue& cq) {
+Result<fabric::QueuePairOptions> Link::queue_pair_options(const xprt::ConnectionOptions& options,
+                                                          Memory& memory) {
   const fabric::Capabilities& can = device_.capabilities();
+  auto cq = core_.completion_queue(device_);
+  if (!cq)
+    return tl::unexpected(cq.error());
+  if (shares_receives(can, options.first_credits)) {
+    auto shared = core_.shared_receives(device_, xprt::receive_bytes(options), memory);
+    if (!shared)
+      return tl::unexpected(shared.error());
+    shared_receives_ = *shared;
+  }
   uint32_t calls =
       std::max(options.credits, options.backward_chunks ? options.backward_credits : 0);
   uint32_t keys = std::max(calls * kKeysPerCredit, kFewestKeys);
-  return {.cq = &cq,
-          .send_wrs = std::min(options.send_wrs, can.max_send_wrs),
-          .receive_wrs = std::min(2 * (options.credits + options.backward_credits) + kSpareReceives,
-                                  can.max_receive_wrs),
-          .keys = std::min(keys, can.max_keys),
-          .reads = can.max_reads,
-          .owner = this};
+  return fabric::QueuePairOptions{
+      .cq = *cq,
+      .srq = shared_receives_ != nullptr ? shared_receives_->posted.get() : nullptr,
+      .send_wrs = std::min(options.send_wrs, can.max_send_wrs),
+      .receive_wrs = std::min(2 * (options.credits + options.backward_credits) + kSpareReceives,
+                              can.max_receive_wrs),
+      .keys = std::min(keys, can.max_keys),
+      .reads = can.max_reads,
+      .owner = this};
 }
 
 Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
@@ -115,6 +132,7 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
   queue_pair_ = std::move(queue_pair);
   xprt::ConnectionOptions fitted = fitted_to(device_.capabilities(), options);
   fitted.peer = {id_, peer_name_.c_str()};
+  fitted.shared_receives = shared_receives_ != nullptr ? &shared_receives_->queue : nullptr;
   {
     std::lock_guard lock(engine_mutex_);
     engine_ = std::make_unique<xprt::Connection>(fitted, memory, core_.call_pool(), *queue_pair_,
@@ -130,11 +148,10 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
 
 Result<void> Link::connect(const std::string& uri, const xprt::ConnectionOptions& options,
                            Memory& memory, xprt::Upcalls& upcalls) {
-  auto cq = core_.completion_queue(device_);
-  if (!cq)
-    return tl::unexpected(cq.error());
-  auto qp = device_.with(
-      [&](fabric::Device& d) { return d.create_queue_pair(queue_pair_options(options, **cq)); });
+  auto queue = queue_pair_options(options, memory);
+  if (!queue)
+    return tl::unexpected(queue.error());
+  auto qp = device_.with([&](fabric::Device& d) { return d.create_queue_pair(*queue); });
   if (!qp)
     return tl::unexpected(qp.error());
   peer_name_ = uri;
@@ -151,12 +168,10 @@ Result<void> Link::connect(const std::string& uri, const xprt::ConnectionOptions
 
 Result<void> Link::accept(fabric::ConnectRequest& request, const xprt::ConnectionOptions& options,
                           Memory& memory, xprt::Upcalls& upcalls) {
-  auto cq = core_.completion_queue(device_);
-  if (!cq)
-    return tl::unexpected(cq.error());
-  auto qp = device_.with([&](fabric::Device&) {
-    return request.create_queue_pair(queue_pair_options(options, **cq));
-  });
+  auto queue = queue_pair_options(options, memory);
+  if (!queue)
+    return tl::unexpected(queue.error());
+  auto qp = device_.with([&](fabric::Device&) { return request.create_queue_pair(*queue); });
   if (!qp)
     return tl::unexpected(qp.error());
   accepted_ = proto::decode_private_data(request.private_data());
@@ -196,8 +211,15 @@ void Link::on_fabric_down() {
 }
 
 void Link::wind_up() {
+  if (shared_receives_ != nullptr &&
+      (queue_pair_->holds_receive() || core_.faults().holds_up(this))) {
+    core_.mark_dirty(*this);
+    return;
+  }
   if (!engine_->work_in_flight()) {
     engine_->on_disconnected();
+    if (shared_receives_ != nullptr)  // those of messages that waited are of use to others
+      post_receives();
     on_last_call();
   }
   if (!dirty_ && !turn_.waits && engine_->idle())

@@ -22,6 +22,7 @@
 namespace rrdk::runtime {
 
 class PollCore;
+struct SharedReceives;
 
 // What a link waits for.
 enum class LinkState : uint8_t {
@@ -35,6 +36,9 @@ enum class LinkState : uint8_t {
 // `options` as far as the device goes.
 xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
                                   const xprt::ConnectionOptions& options);
+
+// Whether connections that are granted so many credits at first share their core's Receives.
+bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) noexcept;
 
 // Everything on the core's thread, except core().
 class Link {
@@ -127,16 +131,22 @@ class Link {
   friend class PollCore;
   friend class Turns;
 
-  fabric::QueuePairOptions queue_pair_options(const xprt::ConnectionOptions& options,
-                                              fabric::CompletionQueue& cq);
+  // Also decides whose Receives it takes.
+  Result<fabric::QueuePairOptions> queue_pair_options(const xprt::ConnectionOptions& options,
+                                                      Memory& memory);
   Result<void> prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
                        const xprt::ConnectionOptions& options, Memory& memory,
                        xprt::Upcalls& upcalls);
+  void hold_back() {
+    if (engine_->holds_back() != held_back_) [[unlikely]]
+      queue_pair_->hold_receives(held_back_ = engine_->holds_back());
+  }
   void establish(const proto::PrivateData& peer);
   void meet_peer();
   void on_fabric_down();
   void bury();                    // frees engine and queue pair; on_dead() is its last act
   void catch_up(uint64_t round);  // takes the turns that it was owed
+  bool post_receives();
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 
@@ -161,6 +171,8 @@ class Link {
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
   const bool accepting_ = false;
   std::string peer_name_;
+  bool held_back_ = false;                         // as the queue pair knows
+  SharedReceives* shared_receives_ = nullptr;      // null: Receives of its own
   std::unique_ptr<fabric::QueuePair> queue_pair_;  // outlives the engine, which uses its keys
   mutable std::mutex engine_mutex_;                // what follows comes or goes, as others see it
   std::unique_ptr<xprt::Connection> engine_;

@@ -23,6 +23,8 @@ namespace {
 // A guess at what the connections of one core can have posted; drivers may round it up.
 constexpr uint32_t kCompletionQueueEntries = 16384;
 constexpr size_t kReservedLinks = 1024;
+// Two for each of more connections than one core serves; what is not posted costs a few bytes.
+constexpr uint32_t kMostSharedReceives = 65536;
 constexpr uint64_t kSecondNs = 1'000'000'000;
 
 }  // namespace
@@ -101,6 +103,25 @@ Result<fabric::CompletionQueue*> PollCore::completion_queue(OpenDevice& device) 
   }
   completions_.push_back({this, &device, std::move(*queue)});
   return completions_.back().queue.get();
+}
+
+Result<SharedReceives*> PollCore::shared_receives(OpenDevice& device, uint32_t bytes,
+                                                  Memory& memory) {
+  for (const auto& known : shared_receives_) {
+    if (known->device == &device && known->bytes == bytes)
+      return known.get();
+  }
+  const uint32_t most = std::min(device.capabilities().max_shared_receives, kMostSharedReceives);
+  auto posted =
+      device.with([most](fabric::Device& d) { return d.create_shared_receive_queue(most); });
+  if (!posted)
+    return tl::unexpected(posted.error());
+  auto* receives =
+      new SharedReceives{.device = &device,
+                         .bytes = bytes,
+                         .queue = {memory, most, bytes, xprt::ReceiveQueue::Users::kMany},
+                         .posted = std::move(*posted)};
+  return shared_receives_.emplace_back(receives).get();
 }
 
 void PollCore::watch(OpenDevice& device) {

@@ -29,6 +29,7 @@
 #include "runtime/work.h"
 #include "runtime/worker_pool.h"
 #include "xprt/incoming_call.h"
+#include "xprt/receive_queue.h"
 
 namespace rrdk::runtime {
 
@@ -42,6 +43,15 @@ class Chore {
 
  protected:
   ~Chore() = default;
+};
+
+// Receives of one size that the core's connections over one device share. The device's end goes
+// first.
+struct SharedReceives {
+  OpenDevice* device;
+  uint32_t bytes;
+  xprt::ReceiveQueue queue;
+  std::unique_ptr<fabric::SharedReceiveQueue> posted;
 };
 
 class PollCore {
@@ -99,6 +109,8 @@ class PollCore {
   CoreFaults& faults() noexcept { return faults_; }  // engage(): any thread
   void mark_dirty(Link& link) noexcept;
   Result<fabric::CompletionQueue*> completion_queue(OpenDevice& device);
+  // Receives of so many bytes that connections of this core share. Errors: as of the device.
+  Result<SharedReceives*> shared_receives(OpenDevice& device, uint32_t bytes, Memory& memory);
   void watch(OpenDevice& device);  // its control events
   void add(Link& link);
   void remove(Link& link);
@@ -172,6 +184,7 @@ class PollCore {
   uint64_t now_ = base::Tsc::now_ns();
   uint32_t clock_age_ = 0;
   std::vector<Completions> completions_;
+  std::vector<std::unique_ptr<SharedReceives>> shared_receives_;
   Inbox inbox_;
   ControlQueue control_;
   ItemList deferred_;

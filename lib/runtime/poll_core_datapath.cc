@@ -113,6 +113,7 @@ void Link::on_completions(std::span<const fabric::Completion> completions, bool 
     catch_up(core_.turns().round());
   active_ns_.store(core_.now(), std::memory_order_relaxed);
   engine_->on_completions(completions);
+  hold_back();
   core_.mark_dirty(*this);
 }
 
@@ -202,11 +203,17 @@ bool Link::post_front(xprt::WorkList<Wr>& wrs, Post&& post) {
   return wrs.empty();
 }
 
+bool Link::post_receives() {
+  return post_front(engine_->receives(), [this](std::span<const fabric::ReceiveWr> wrs) {
+    return shared_receives_ != nullptr ? shared_receives_->posted->post(wrs)
+                                       : queue_pair_->post_receive(wrs);
+  });
+}
+
 bool Link::post() {
   // Receives first: a call's Send promises that its reply finds one (V1-CREDIT-15).
-  bool all = post_front(engine_->receives(), [this](std::span<const fabric::ReceiveWr> wrs) {
-    return queue_pair_->post_receive(wrs);
-  });
+  bool all = post_receives();
+  hold_back();
   if (state_ == LinkState::kConnecting)
     return true;  // on_event() marks the link again
   if (engine_->sends().empty())

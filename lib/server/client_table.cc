@@ -16,11 +16,9 @@ base::SipKey new_key() {
 
 }  // namespace
 
-ClientTable::ClientTable(const ReplayOptions& options, uint32_t outstanding,
-                         uint32_t most_connections, Memory& memory)
+ClientTable::ClientTable(const ReplayOptions& options, uint32_t outstanding, Memory& memory)
     : options_(options),
       outstanding_(outstanding),
-      most_connections_(most_connections),
       memory_(memory),
       key_(new_key()),
       room_(options.ended_bytes),
@@ -29,7 +27,7 @@ ClientTable::ClientTable(const ReplayOptions& options, uint32_t outstanding,
 
 // Who is not known is another one each time.
 Client* ClientTable::enter(const fabric::Identity& identity, const fabric::Identity& group_identity,
-                           uint64_t now_ns) {
+                           uint32_t most, uint64_t now_ns) {
   std::lock_guard lock(lock_);
   forget(now_ns);
   const bool known = identity.known();
@@ -40,7 +38,7 @@ Client* ClientTable::enter(const fabric::Identity& identity, const fabric::Ident
   if (group == nullptr)
     group = std::make_unique<ClientGroup>(
         group_name, std::max<uint64_t>(options_.ended_bytes / kGroupShare, 1), room_, memory_);
-  if (most_connections_ != 0 && group->connections >= most_connections_)
+  if (group->connections >= most)
     return nullptr;
   std::unique_ptr<Client>& client = clients_[name];
   if (client == nullptr) {

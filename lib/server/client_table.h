@@ -59,16 +59,15 @@ struct Client {
 
 class ClientTable {
  public:
-  // Connections have at most `outstanding` calls; one client at most `most_connections` of them, 0:
-  // any number.
-  ClientTable(const ReplayOptions& options, uint32_t outstanding, uint32_t most_connections,
-              Memory& memory);
+  // Connections have at most `outstanding` calls.
+  ClientTable(const ReplayOptions& options, uint32_t outstanding, Memory& memory);
 
   // Whether caches keep replies, and not failures only. Before the first enter().
   void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
   bool keeps_replies() const noexcept { return keep_replies_; }
-  // A connection comes. Null: its client, or that client's group, has too many.
-  Client* enter(const fabric::Identity& identity, const fabric::Identity& group, uint64_t now_ns);
+  // A connection comes. Null: its client, or that client's group, has `most` already.
+  Client* enter(const fabric::Identity& identity, const fabric::Identity& group, uint32_t most,
+                uint64_t now_ns);
   void leave(Client& client, uint64_t now_ns);
 
   // What the calls of a connection fill; or why there is nothing to protect them with.
@@ -98,7 +97,6 @@ class ClientTable {
 
   const ReplayOptions options_;
   const uint32_t outstanding_;
-  const uint32_t most_connections_;
   Memory& memory_;
   const base::SipKey key_;
   bool keep_replies_ = false;

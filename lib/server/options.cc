@@ -91,6 +91,8 @@ Result<void> check(const ServerOptions& options, const Memory& memory) {
   if (options.max_chunk_bytes < xprt::kLeastMessage)
     return xprt::wrong_option("max_chunk_bytes", options.max_chunk_bytes,
                               "at least 1024 are needed");
+  if (options.first_credits == 0)
+    return fail(Errc::kInvalidArgument, "first_credits is at least 1");
   if (options.max_connections == 0)
     return fail(Errc::kInvalidArgument, "max_connections is at least 1");
   if (auto common = xprt::check_common(options); !common)
@@ -111,6 +113,12 @@ uint32_t receive_bytes(const ServerOptions& options) {
 // With replies that the peer has yet to read, RDMA_DONEs come for them.
 uint32_t receives_of(const ServerOptions& options) {
   return outstanding_calls(options) + options.backward_credits;
+}
+
+uint32_t first_credits(const ServerOptions& options) {
+  bool grows = options.max_receive_size > receive_bytes(options);
+  bool own = options.private_receives || options.rfc5666.enabled || grows;
+  return own ? 0 : std::min(options.first_credits, options.credits);
 }
 
 uint32_t outstanding_calls(const ServerOptions& options) {

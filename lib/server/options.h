@@ -16,6 +16,8 @@ Result<void> check(const ServerOptions& options, const Memory& memory);
 // Bytes and number of the Receives of a connection that has not begun to grow.
 uint32_t receive_bytes(const ServerOptions& options);
 uint32_t receives_of(const ServerOptions& options);
+// What a connection is granted at first where Receives are shared; 0: they are not to be.
+uint32_t first_credits(const ServerOptions& options);
 // Calls that one connection may have without having seen their replies.
 uint32_t outstanding_calls(const ServerOptions& options);
 

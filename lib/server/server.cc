@@ -21,6 +21,7 @@ using proto::Rejection;
 using runtime::OpenDevice;
 using runtime::PollCore;
 using server::Client;
+using server::first_credits;
 using server::kShareKeptForCalls;
 using server::receive_bytes;
 using server::receives_of;
@@ -48,8 +49,7 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
     : runtime_use(runtime_in),
       runtime(runtime_in),
       options(options_in),
-      clients(options_in.replay, server::outstanding_calls(options_in),
-              options_in.max_connections_per_client, runtime_in.memory),
+      clients(options_in.replay, server::outstanding_calls(options_in), runtime_in.memory),
       growth(runtime_in.memory, receive_bytes(options_in)),
       cores_(runtime_in.cores.size()) {
   if (options.rfc5666.enabled)  // the first service: there is nothing that it could clash with
@@ -178,12 +178,13 @@ void Server::Impl::arrive(OpenDevice& device, const Request& request) {
                   "there are as many as ServerOptions::max_connections allows, " +
                       std::to_string(options.max_connections));
   }
-  Client* client = clients.enter(request->identity(), request->group(), base::Tsc::now_ns());
+  const uint32_t most = most_of_one_client(device);
+  Client* client = clients.enter(request->identity(), request->group(), most, base::Tsc::now_ns());
   if (client == nullptr) {
     refused_per_client_.fetch_add(1, std::memory_order_relaxed);
     return refuse(*request, Rejection::kClient,
                   "this client has as many as ServerOptions::max_connections_per_client allows, " +
-                      std::to_string(options.max_connections_per_client));
+                      std::to_string(most));
   }
   PollCore& core = runtime.pick_core();
   core.assigned().fetch_add(1, std::memory_order_relaxed);
@@ -201,6 +202,7 @@ Result<void> Server::Impl::check_open() const {
 xprt::ConnectionOptions Server::Impl::engine_options(const Client& client) const {
   return {.role = xprt::Role::kResponder,
           .credits = options.credits,
+          .first_credits = first_credits(options),
           .backward_credits = options.backward_credits,
           .backward_chunks = options.backward_chunks,
           .send_size = options.inline_size,
@@ -247,7 +249,7 @@ void Server::Impl::accept(ServerLink& link, const Request& request) {
   if (accepted)
     accepted = link.refused();
   if (accepted) {
-    accepted = check_room();
+    accepted = check_room(link.core(), link.device());
     if (!accepted && make_room([this, &link, request] {
           link.core().post([=, this, &link] { accept(link, request); });
         }))
@@ -311,13 +313,36 @@ bool Server::Impl::make_room(std::function<void()> again) {
   return true;
 }
 
+uint32_t Server::Impl::receives_at_first(const OpenDevice& device) const {
+  const uint32_t credits = first_credits(options);
+  if (!runtime::shares_receives(device.capabilities(), credits))
+    return receives_of(options);
+  return credits + (options.backward_credits != 0 ? 1 : 0);
+}
+
+// A client leaves as many to the others as it has.
+uint32_t Server::Impl::most_of_one_client(const OpenDevice& device) const {
+  if (options.max_connections_per_client != 0)
+    return options.max_connections_per_client;
+  const uint32_t buffers = runtime.memory.audit_fitting(receive_bytes(options)).count;
+  const uint32_t for_receives = buffers - buffers / kShareKeptForCalls;
+  return std::max(1u, for_receives / receives_at_first(device) / 2);
+}
+
 // The Receives of idle connections must leave buffers for the calls of busy ones. Cores that accept
 // at the same time do not see each other's: the share is large enough for that.
-Result<void> Server::Impl::check_room() const {
-  PoolAudit pool = runtime.memory.audit_fitting(receive_bytes(options));
-  uint32_t receives = receives_of(options);
-  uint32_t kept = pool.count / kShareKeptForCalls;
-  if (pool.available >= uint64_t{receives} + kept)
+Result<void> Server::Impl::check_room(PollCore& core, OpenDevice& device) const {
+  const PoolAudit pool = runtime.memory.audit_fitting(receive_bytes(options));
+  const uint32_t receives = receives_at_first(device);
+  const uint32_t kept = pool.count / kShareKeptForCalls;
+  bool has_room = pool.available >= uint64_t{receives} + kept;
+  if (runtime::shares_receives(device.capabilities(), first_credits(options))) {
+    auto shared = core.shared_receives(device, receive_bytes(options), runtime.memory);
+    if (!shared)
+      return tl::unexpected(shared.error());
+    has_room = (*shared)->queue.could_promise(receives, xprt::ReceiveQueue::Need::kBasic);
+  }
+  if (has_room)
     return {};
   return fail(Errc::kNoMemory,
               std::to_string(pool.available) + " of " + std::to_string(pool.count) +
@@ -325,7 +350,7 @@ Result<void> Server::Impl::check_room() const {
                   " bytes are left; a connection takes " + std::to_string(receives) + " and " +
                   std::to_string(kept) +
                   " are kept for calls: enlarge that class in MemoryOptions::classes, or lower "
-                  "ServerOptions::credits or backward_credits");
+                  "ServerOptions::credits, first_credits or backward_credits");
 }
 
 // Before it has a link.

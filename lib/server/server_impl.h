@@ -91,8 +91,12 @@ struct Server::Impl final : runtime::Acceptor {
   void accept(server::ServerLink& link, const Request& request);
   // Whether any are accepted: we are neither closing nor draining. Errors: kShutdown.
   Result<void> check_open() const;
-  // Whether another connection may have its Receives. Errors: kNoMemory.
-  Result<void> check_room() const;
+  // Whether another connection of the core may have its Receives. Errors: kNoMemory, and as of the
+  // device.
+  Result<void> check_room(runtime::PollCore& core, runtime::OpenDevice& device) const;
+  // Receives that one connection takes when it comes, idle or not.
+  uint32_t receives_at_first(const runtime::OpenDevice& device) const;
+  uint32_t most_of_one_client(const runtime::OpenDevice& device) const;
   // Closes a connection that never made a call; `again` runs when it is gone. False: there is none.
   bool make_room(std::function<void()> again);
   server::ServerLink* most_dispensable() const;  // links_mutex_ is held

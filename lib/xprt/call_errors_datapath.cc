@@ -104,7 +104,7 @@ void Responder::answer_error(Incoming& call, const proto::ErrorBody& error) noex
   header.error = error;
   if (error.code == ErrorCode::kVersion)  // the same in all
     header.wire = proto::Wire::kVersion1;
-  header.credits = grant.on_answer(link_.receives_for_calls());
+  header.credits = grant_credits();
   MemorySpan room = call.header_room();
   uint32_t length = proto::encode(header, {room.data, room.length});
   call.plan.sges[0] = {room.data, length, room.region};

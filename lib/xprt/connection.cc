@@ -15,6 +15,7 @@ namespace {
 ConnectionOptions normalised(ConnectionOptions options) {
   auto size = [](uint32_t bytes) { return std::clamp(bytes & ~1023u, 1024u, 262144u); };
   options.credits = std::clamp(options.credits, 1u, 65536u);
+  options.first_credits = std::clamp(options.first_credits, 1u, options.credits);
   options.backward_credits = std::min(options.backward_credits, 65536u);
   if (options.rfc5666.enabled)
     options.backward_credits = 0;
@@ -42,7 +43,8 @@ Connection::Connection(const ConnectionOptions& options, Memory& memory, CallPoo
           options.first_xid != 0 ? options.first_xid : base::Random().next())),
       turn_(impl_->responder.turn),
       sends_(impl_->link.sends.list()),
-      receives_(impl_->link.receives.list()) {}
+      receives_(impl_->link.receives.list()),
+      holds_back_(impl_->link.share.full()) {}
 
 Connection::~Connection() = default;
 
@@ -55,7 +57,7 @@ bool Connection::prepare_receives() {
   Link& link = impl_->link;
   if (impl_->reader != nullptr && !impl_->reader->prepare())
     return false;
-  return impl_->requester.prepare() && link.receives.prepare(needs_spares_at_once(link.options));
+  return impl_->requester.prepare() && link.share.open(needs_spares_at_once(link.options));
 }
 
 void Connection::on_established(const proto::PrivateData& peer, uint32_t reads_allowed) {
@@ -85,6 +87,7 @@ void Connection::on_disconnected() {
   impl_->responder.on_dead();
   impl_->requester.on_dead();
   impl_->properties.on_dead();
+  link.share.close();
 }
 
 bool Connection::wants_disconnect() const {
@@ -98,7 +101,7 @@ bool Connection::established() const {
 }
 
 bool Connection::work_in_flight() const {
-  return impl_->link.receives.posted() != 0 || !impl_->link.sends.drained();
+  return impl_->link.own_receives_posted() != 0 || !impl_->link.sends.drained();
 }
 
 bool Connection::idle() const {

@@ -39,7 +39,8 @@ class Borrower;  // mem/loans.h
 
 namespace rrdk::xprt {
 
-class CallPool;  // xprt/incoming_call.h: one per poll core
+class CallPool;      // xprt/incoming_call.h: one per poll core
+class ReceiveQueue;  // xprt/receive_queue.h
 
 // Which half of the engine has the forward calls; the other one has the backward ones. As an
 // option: the end that connects is the requester.
@@ -55,9 +56,15 @@ enum class Speaks : uint8_t {
 struct ConnectionOptions {
   Role role = Role::kResponder;
   Speaks speaks = Speaks::kOne;
-  // Credits that a requester asks for and at most uses; Receives that a responder posts and at most
-  // grants. Memory: credits * receive_size per connection and direction.
+  // Credits that a requester asks for and at most uses, and that a responder at most grants.
   uint32_t credits = 32;
+  // What a responder grants at first, and again to a peer that uses little, where Receives are
+  // shared. 0: they are not to be.
+  uint32_t first_credits = 0;
+  // Receives that other connections of the core take from, too: this one holds as many as it has
+  // promised to its peer. Outlives the connection. Null: it has Receives of its own, one for each
+  // credit, and grants all credits at once.
+  ReceiveQueue* shared_receives = nullptr;
   // The same of backward calls: at a responder, calls that it may have on their way to its client;
   // at a requester, calls that it takes. 0: there are none. As many Receives more.
   uint32_t backward_credits = 0;
@@ -336,6 +343,9 @@ class Connection {
   // since a reply may promise the Receive. send_wrs is never exceeded. In any function above.
   WorkList<fabric::SendWr>& sends() { return sends_; }
   WorkList<fabric::ReceiveWr>& receives() { return receives_; }
+  // Of shared Receives this connection has all that it was promised, in messages that wait: the
+  // fabric is to hold back further ones.
+  bool holds_back() const noexcept { return holds_back_; }
   bool wants_disconnect() const;  // the peer broke the rules, or a key could not be revoked
   // What the peer did, if that is why; null: it was lost, or the upper layer dropped a call.
   const char* fault() const;
@@ -391,6 +401,7 @@ class Connection {
   Turn& turn_;  // of the Impl, like these
   WorkList<fabric::SendWr>& sends_;
   WorkList<fabric::ReceiveWr>& receives_;
+  const bool& holds_back_;
 };
 
 }  // namespace rrdk::xprt

@@ -90,7 +90,7 @@ void Connection::Impl::on_receive(ReceiveSlot& slot, const Completion& completio
     usable = false;
   }
   if (!usable) [[unlikely]] {
-    slot.buffer.reset();
+    link.receives.drop(slot);
     return;
   }
   ++link.counters.messages_received;

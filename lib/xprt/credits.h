@@ -10,9 +10,18 @@ namespace rrdk::xprt {
 
 // The responder's side. A grant is computed from the Receives that back it, and never copied from
 // what the peer asks for.
+//
+// Where Receives are shared it is elastic: `first` credits at first; more, by doubling, for a peer
+// that makes a good part of all calls; few again for one that does not. How many calls a peer has
+// on their way does not show here, so it is its part of the calls that counts. Version 1 has no
+// other moment to change a grant than an answer (RFC 5666 section 3.3): a peer that falls silent
+// keeps its last one for ever.
 class Grant {
  public:
-  explicit Grant(uint32_t configured) noexcept : configured_(std::max(1u, configured)) {}
+  // Not elastic: as many from the first answer on.
+  explicit Grant(uint32_t configured) noexcept : Grant(configured, configured) {}
+  Grant(uint32_t configured, uint32_t first) noexcept
+      : configured_(std::max(1u, configured)), first_(first), elastic_(first) {}
 
   void configure(uint32_t credits) noexcept { configured_ = std::max(1u, credits); }
   uint32_t last() const noexcept { return last_; }
@@ -24,12 +33,34 @@ class Grant {
     return ++unanswered_ > bound_;
   }
 
+  // Before an elastic answer. `answers` were given to all who share the Receives, this one not
+  // included, and `most` Receives one of them could have if it made all calls. A peer that is alone
+  // has 64 credits within four round trips.
+  void adapt(uint64_t answers, uint32_t most) noexcept {
+    if (++answers_ <= elastic_ / kLooksPerGrant)
+      return;
+    const uint64_t all = answers - since_;
+    const auto part = static_cast<uint32_t>(
+        std::min<uint64_t>(configured_, uint64_t{answers_} * most / std::max<uint64_t>(all, 1)));
+    if (part >= 2 * elastic_ || part >= configured_)
+      elastic_ = std::min(2 * elastic_, configured_);
+    else if (part < elastic_ / 2)
+      elastic_ = std::max(first_, part);
+    since_ = answers;
+    answers_ = 0;
+  }
+  // Beyond what the last answers have promised: Receives that the next answer is to find.
+  uint32_t wants() const noexcept {
+    uint32_t more = std::min(asked_, elastic_) - std::min({asked_, elastic_, unanswered_ - 1});
+    return more - std::min(more, due_);
+  }
   // An answer goes out; the word for its header. `posted` Receives stand ready. Zero is never
   // granted (V1-CREDIT-06), and never more than posted and in process (V1-CREDIT-14).
   uint32_t on_answer(uint32_t posted) noexcept {
     --unanswered_;
     uint32_t backed = posted + unanswered_;
-    uint32_t most = configured_ - std::min(owed_, configured_);
+    uint32_t most = std::min(configured_, elastic_);
+    most -= std::min(owed_, most);
     last_ = std::max(1u, std::min({asked_, most, backed}));
     lower_bound_slowly();
     due_ = std::max(due_, last_ - std::min(last_, unanswered_));
@@ -60,7 +91,14 @@ class Grant {
     lowered_most_ = 0;
   }
 
+  static constexpr uint32_t kLooksPerGrant =
+      4;  // in so many parts of its grant a peer is looked at
+
   uint32_t configured_;
+  const uint32_t first_;
+  uint32_t elastic_;      // what it is now, from first_ to configured_
+  uint32_t answers_ = 0;  // since the last look
+  uint64_t since_ = 0;    // answers to all, at the last look
   uint32_t asked_ = 1;
   uint32_t last_ = 1;             // one call before the first grant (V1-CREDIT-11)
   uint32_t bound_ = 1;            // beyond it a call is an overrun

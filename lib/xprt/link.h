@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "fabric/work.h"
 #include "mem/loans.h"
@@ -93,8 +94,11 @@ struct Link {
         own_share(options_.borrower == nullptr ? mem::Borrower::create(memory_) : nullptr),
         borrower(own_share != nullptr ? *own_share : *options_.borrower),
         sends(options_.send_wrs),
-        receives(memory_, receive_slots(options_) + done_receives(), spare_receives(options_),
-                 receive_bytes(options_)),
+        own_receives(options_.shared_receives == nullptr ? own_queue() : nullptr),
+        receives(own_receives != nullptr ? *own_receives : *options_.shared_receives),
+        share(receives, receive_slots(options_) + done_receives(), spare_receives(options_),
+              {.calls = std::min(options_.first_credits, credits_of(Role::kResponder, options_)),
+               .replies = std::min(1u, credits_of(Role::kRequester, options_))}),
         calling(options_.role == Role::kRequester) {
     rfc5666.spare_receives = done_receives();
     if (options.one_segment)
@@ -126,7 +130,9 @@ struct Link {
   Thresholds by_version[2] = {{}, {proto::kInlineThreshold2, proto::kInlineThreshold2}};
   SendQueue sends;
   Rfc5666State rfc5666;
-  ReceiveQueue receives;
+  const std::unique_ptr<ReceiveQueue> own_receives;  // null: they are shared
+  ReceiveQueue& receives;
+  ReceiveShare share;
   Counters counters;
   // A server calls once it was called: in the version of that (BIDIR-12), and knowing that the
   // client is there for it (BIDIR-13).
@@ -134,6 +140,14 @@ struct Link {
   proto::BackwardSupport backward = proto::BackwardSupport::kInline;  // of the peer, in draft-04
   const Grant* grant = nullptr;                                       // of the responder half
 
+  std::unique_ptr<ReceiveQueue> own_queue() {
+    uint32_t most = receive_slots(options) + done_receives() + spare_receives(options);
+    return std::make_unique<ReceiveQueue>(memory, most, receive_bytes(options),
+                                          ReceiveQueue::Users::kOne);
+  }
+  uint32_t own_receives_posted() const noexcept {
+    return receives.shared() ? 0 : receives.posted();
+  }
   bool both_ways() const noexcept { return options.backward_credits != 0; }
   // Receives that credits may stand on, without those that are promised in the other direction.
   uint32_t receives_for_calls() const noexcept;
@@ -202,13 +216,17 @@ struct Link {
 // As many as there are replies to wait for are never promised to calls: else these could take all
 // for good when Receives are few.
 inline uint32_t Link::receives_for_calls() const noexcept {
+  if (receives.shared())
+    return share.calls() + receives.unpromised();
   uint32_t replies = credits_of(Role::kRequester, options) + rfc5666.spare_receives;
-  return receives.backing() - std::min(receives.backing(), replies);
+  return share.backing() - std::min(share.backing(), replies);
 }
 
 inline uint32_t Link::receives_for_replies() const noexcept {
+  if (receives.shared())
+    return share.replies() + receives.unpromised();
   uint32_t calls_due = both_ways() ? grant->due() : 0;
-  return receives.backing() - std::min(receives.backing(), calls_due);
+  return share.backing() - std::min(share.backing(), calls_due);
 }
 
 // Why the engine refuses, in the words of the public statistics.

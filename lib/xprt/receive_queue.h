@@ -1,12 +1,18 @@
-// The Receives of one connection: a fixed number of slots, each posted with a buffer, or bare
-// because no buffer was to be had, or parked with a message that can not be taken yet. Some of the
-// slots are spares, for messages that take no credits; they are not posted before add_spares().
+// Receives, and one connection's part in them.
 //
-// Receives are taken from the size class that fits them and from no other: they stay posted for as
-// long as a peer likes to be idle, and must not use up what calls need.
+// A ReceiveQueue is posted to one queue pair, or to a shared receive queue, from which many
+// connections of one poll core take. Receives come from the size class that fits them and from no
+// other: they stay posted for as long as peers like to be idle, and must not use up what calls
+// need.
+//
+// A ReceiveShare says how many of them one connection has promised to its peer, by credits for
+// calls and by calls of its own that want replies. What all shares together have promised is never
+// more than what is posted or holds a message that nobody has looked at yet.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/list.h"
@@ -26,37 +32,37 @@ struct ReceiveSlot {
 
 class ReceiveQueue {
  public:
-  ReceiveQueue(Memory& memory, uint32_t slots, uint32_t spares, uint32_t size);
+  enum class Users : uint8_t {
+    kOne,   // all slots are posted, or bare because no buffer was to be had
+    kMany,  // as many slots are posted as were promised, and some more
+  };
+  // At most `most` Receives of `size` bytes. None is posted yet.
+  ReceiveQueue(Memory& memory, uint32_t most, uint32_t size, Users users);
   ReceiveQueue(const ReceiveQueue&) = delete;
   ReceiveQueue& operator=(const ReceiveQueue&) = delete;
 
+  bool shared() const noexcept { return shared_; }
   WorkList<fabric::ReceiveWr>& list() noexcept { return list_; }
-  uint32_t slots() const noexcept { return static_cast<uint32_t>(slots_.size()); }
+  uint32_t slots() const noexcept { return slots_; }
   uint32_t posted() const noexcept { return posted_; }
-  // Of these, what credits may stand on.
-  uint32_t backing() const noexcept { return posted_ > added_ ? posted_ - added_ : 0; }
+
   // Bytes of those that are posted from now on. What is posted can not be taken back: it goes as
   // messages come. A larger size is a wish, and as long as it is one, Receives of the old size take
-  // its place where there are no buffers.
+  // its place where there are no buffers. Shared ones keep theirs.
   uint32_t size() const noexcept { return size_; }
   void resize(uint32_t size) noexcept;
-  // All slots are posted with that size.
-  bool grown() const noexcept {
-    return smaller_ == 0 && posted_ == slots_.size() - spares_ + added_;
-  }
+  // All that should be posted are, with that size.
+  bool grown() const noexcept { return smaller_ == 0 && posted_ >= wanted(); }
   // The wish has come true, and is relied on.
   void keep_size() noexcept { least_ = size_; }
   uint32_t kept_size() const noexcept { return least_; }
 
-  // Posts all slots, or all but the spares. False: there are not enough buffers, and none is
-  // posted.
-  bool prepare(bool with_spares);
-  // Posts the spares too, or leaves them bare. False: not even so many slots are posted as there
-  // are spares.
-  bool add_spares() noexcept;
-  bool lacks_spares() const noexcept { return lacks_spares_; }
-  // No more posting: the connection is over.
-  void close() noexcept { closed_ = true; }
+  // Posts so many more, all of them or none. False: there are not enough buffers.
+  bool post_more(uint32_t count);
+  // The same, but what finds no buffer stays bare.
+  void post_or_leave_bare(uint32_t count);
+  // No more posting: its one connection is over.
+  void close() noexcept { closed_ = !shared_; }
 
   // A Receive was reported; the slot has its buffer and is no longer posted.
   void on_completion(ReceiveSlot& slot) noexcept {
@@ -64,8 +70,11 @@ class ReceiveQueue {
     smaller_ -= slot.size < size_;
     slot.size = 0;
   }
-  // Posts the slot again with the buffer that it has.
-  void repost(ReceiveSlot& slot) noexcept;
+  // What came in it is of no use: the slot is posted again, or its buffer is given back where its
+  // one connection is over.
+  void drop(ReceiveSlot& slot) noexcept;
+  // Posts the slot again with the buffer that it has. False: that will not do, and there is none.
+  bool repost(ReceiveSlot& slot) noexcept;
   // Posts the slot, whose buffer was taken, with a fresh one. False: it stays bare.
   bool refill(ReceiveSlot& slot) noexcept;
   // Swaps the slot's buffer for `other`, and posts the slot with that if it will do, else with a
@@ -73,37 +82,170 @@ class ReceiveQueue {
   bool exchange(ReceiveSlot& slot, Buffer& other) noexcept;
   // A used buffer comes back: a bare slot is posted with it, or it returns to its pool.
   void give(Buffer buffer) noexcept;
-  bool has_bare() const noexcept { return !bare_.empty(); }
+  // Slots wait for buffers.
+  bool has_bare() const noexcept { return !bare_.empty() && posted_ < wanted(); }
   // Tries to get buffers for bare slots.
   void refill_bare() noexcept;
 
-  // Messages that wait for an IncomingCall object, oldest first.
-  void park(ReceiveSlot& slot, uint32_t length) noexcept;
-  ReceiveSlot* parked() const noexcept { return parked_.front(); }
-  ReceiveSlot& unpark() noexcept { return parked_.pop(); }
-  void park_first(ReceiveSlot& slot) noexcept { parked_.push_front(slot); }
+  // Shared ones. Receives for what one connection needs to get on at all leave a quarter of the
+  // class for calls; those for more leave half of it, so that others can connect.
+  enum class Need : uint8_t { kBasic, kMore };
+  // Promises so many, and posts more if it has to. False: there are none, and nothing has changed.
+  bool promise(uint32_t count, Need need);
+  bool could_promise(uint32_t count, Need need) const {
+    return unpromised() + room_for_more(need) >= count;
+  }
+  void take_back(uint32_t count) noexcept { promised_ -= count; }
+  // One that was promised, by shares that know that it is there (unpromised()).
+  void move_promise(uint32_t before, uint32_t now) noexcept { promised_ += now - before; }
+  uint32_t promised() const noexcept { return promised_; }
+  // Those that nobody was promised, without the reserve.
+  uint32_t unpromised() const noexcept {
+    const uint32_t there = posted_ + parked_;
+    return there - std::min(there, promised_ + reserve_);
+  }
+  // Tries to have so many that nobody was promised.
+  void make_unpromised(uint32_t count) noexcept {
+    if (unpromised() < count && may_try()) [[unlikely]]
+      grow(count - unpromised(), Need::kMore);
+  }
+  // The most that one connection is to have: half of what is not promised yet, with its own part.
+  // So whoever comes later finds some, however many keep what they once got.
+  uint32_t most_for_one(uint32_t own) const noexcept {
+    const uint32_t left = capacity_ - std::min(capacity_, promised_);
+    return left / 2 + own;
+  }
+  // How many answers were given before this one, to all who share.
+  uint64_t count_answer() noexcept {
+    if (answers_ % kAnswersPerLook == 0) [[unlikely]]
+      look();
+    return answers_++;
+  }
+  // All promised ones are there: a message beyond them may keep its Receive.
+  bool keeps_promises() const noexcept { return posted_ + parked_ >= promised_; }
+  // A message that was promised waits in its Receive, or no longer does.
+  void on_parked() noexcept { ++parked_; }
+  void on_unparked() noexcept { --parked_; }
 
+ private:
+  static constexpr uint32_t kMostStep = 64;
+  static constexpr uint32_t kMostReserve = 32;  // what a batch of completions can bring
+  static constexpr uint32_t kStepsSpare = 4;
+  // When there was no memory for more, so many requests go by before it is tried again.
+  static constexpr uint32_t kTries = 256;
+  static constexpr uint64_t kAnswersPerLook = 4096;
+
+  void post(ReceiveSlot& slot) noexcept;
+  Buffer fresh() noexcept;
+  void add_slab(uint32_t slots);
+  void grow(uint32_t count, Need need);
+  void look() noexcept;  // how much memory there is now
+  uint32_t room_for_more(Need need) const;
+  bool may_try() noexcept { return tries_left_ == 0 || --tries_left_ == 0; }
+  uint32_t wanted() const noexcept {
+    return shared_ ? std::min(most_, promised_ + reserve_ - parked_) : wanted_;
+  }
+  bool too_many() const noexcept {
+    return shared_ && (posted_ > promised_ + reserve_ + kStepsSpare * step_ || posted_ >= most_);
+  }
+
+  Memory& memory_;
+  const uint32_t most_;
+  const bool shared_;
+  // Shared ones grow by so many, of large buffers by few. When nobody was promised them, some steps
+  // of them stay posted: bursts come and go.
+  const uint32_t step_;
+  // So many are promised to nobody: for messages beyond credits, until the fabric holds them back.
+  const uint32_t reserve_;
+  bool closed_ = false;
+  uint32_t size_;
+  uint32_t least_;       // that a Receive may have
+  uint32_t slots_ = 0;   // that exist
+  uint32_t wanted_ = 0;  // of one user: how many are to be posted
+  uint32_t posted_ = 0;
+  uint32_t smaller_ = 0;   // of them, than size_
+  uint32_t promised_ = 0;  // by all shares
+  uint32_t parked_ = 0;    // of all shares
+  uint32_t capacity_ = 0;  // about how many it could have posted, the last time that it was looked
+  uint64_t answers_ = 0;
+  uint32_t tries_left_ = 0;
+  base::Stack<ReceiveSlot, &ReceiveSlot::next> bare_;
+  WorkList<fabric::ReceiveWr> list_;
+  std::vector<std::vector<ReceiveSlot>> slabs_;
+};
+
+// One connection's part. `least` of each kind are promised from open() to close(): with fewer the
+// connection could stand still.
+class ReceiveShare {
+ public:
+  struct Least {
+    uint32_t calls = 0;
+    uint32_t replies = 0;
+  };
+  ReceiveShare(ReceiveQueue& queue, uint32_t slots, uint32_t spares, Least least) noexcept
+      : queue_(queue), slots_(slots), spares_(spares), least_(least) {}
+  ReceiveShare(const ReceiveShare&) = delete;
+  ReceiveShare& operator=(const ReceiveShare&) = delete;
+  ~ReceiveShare() { close(); }
+
+  // Posts or promises what the connection begins with, the spares too or without them. False: there
+  // are not enough buffers, and nothing is posted for it.
+  bool open(bool with_spares);
+  // The connection is over: nothing of it is posted any more.
+  void close() noexcept;
+
+  // Spares are Receives for messages that take no credits. False: not even so many Receives are
+  // posted as there are spares.
+  bool add_spares() noexcept;
+  bool lacks_spares() const noexcept { return lacks_spares_; }
+  // Of those that are posted, what credits may stand on.
+  uint32_t backing() const noexcept {
+    return queue_.posted() > added_ ? queue_.posted() - added_ : 0;
+  }
+
+  // Shared Receives: how many calls may yet come, and replies.
+  void promise_calls(uint32_t due) noexcept {
+    if (queue_.shared())
+      move(calls_, std::max(due, least_.calls));
+  }
+  void promise_replies(uint32_t in_flight) noexcept {
+    if (queue_.shared())
+      move(replies_, std::max(in_flight, least_.replies));
+  }
+  uint32_t calls() const noexcept { return calls_; }
+  uint32_t replies() const noexcept { return replies_; }
+
+  // Messages that wait for an IncomingCall object, oldest first. False: it would take a shared
+  // Receive that was promised to another connection.
+  bool park(ReceiveSlot& slot, uint32_t length) noexcept;
+  // As many wait as were promised: the fabric is to hold back what comes then, until none waits.
+  const bool& full() const noexcept { return full_; }
+  ReceiveSlot* parked() const noexcept { return parked_.front(); }
+  ReceiveSlot& unpark() noexcept;
+  void park_first(ReceiveSlot& slot) noexcept;
   // Gives all buffers of parked slots back, when the connection is over.
   void drop_parked() noexcept;
 
  private:
-  void post(ReceiveSlot& slot) noexcept;
+  void note_parked() noexcept;
+  void move(uint32_t& promised, uint32_t now) noexcept {
+    queue_.move_promise(promised, now);
+    promised = now;
+  }
 
-  Buffer fresh() noexcept;
-
-  Memory& memory_;
-  uint32_t size_;
-  uint32_t least_;  // that a Receive may have
-  uint32_t posted_ = 0;
-  uint32_t smaller_ = 0;  // of them, than size_
-  uint32_t spares_;
+  ReceiveQueue& queue_;
+  bool open_ = false;
+  bool lacks_spares_ = false;
+  const uint32_t slots_;
+  const uint32_t spares_;
   uint32_t added_ = 0;  // of them
-  bool lacks_spares_;
-  bool closed_ = false;
-  base::Stack<ReceiveSlot, &ReceiveSlot::next> bare_;
+  const Least least_;
+  uint32_t calls_ = 0;
+  uint32_t replies_ = 0;
+  bool full_ = false;
+  uint32_t num_parked_ = 0;
+  uint32_t promised_parked_ = 0;  // of them
   base::Queue<ReceiveSlot, &ReceiveSlot::next> parked_;
-  WorkList<fabric::ReceiveWr> list_;
-  std::vector<ReceiveSlot> slots_;
 };
 
 }  // namespace rrdk::xprt

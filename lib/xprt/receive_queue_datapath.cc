@@ -1,45 +1,8 @@
-#include <algorithm>
-#include <span>
 #include <utility>
 
 #include "xprt/receive_queue.h"
 
 namespace rrdk::xprt {
-
-ReceiveQueue::ReceiveQueue(Memory& memory, uint32_t slots, uint32_t spares, uint32_t size)
-    : memory_(memory),
-      size_(size),
-      least_(size),
-      spares_(spares),
-      lacks_spares_(spares != 0),
-      list_(slots + spares),
-      slots_(slots + spares) {}
-
-bool ReceiveQueue::prepare(bool with_spares) {
-  uint32_t added = with_spares ? spares_ : 0;
-  std::span<ReceiveSlot> first = std::span(slots_).first(slots_.size() - spares_ + added);
-  for (ReceiveSlot& slot : first) {
-    slot.buffer = memory_.get_fitting(size_);
-    if (!slot.buffer) {
-      for (ReceiveSlot& other : first)
-        other.buffer.reset();
-      return false;
-    }
-  }
-  added_ = added;
-  lacks_spares_ = added_ != spares_;
-  for (ReceiveSlot& slot : first)
-    post(slot);
-  return true;
-}
-
-bool ReceiveQueue::add_spares() noexcept {
-  for (ReceiveSlot& slot : std::span(slots_).last(spares_ - std::exchange(added_, spares_)))
-    refill(slot);
-  refill_bare();
-  lacks_spares_ = posted_ < spares_;
-  return !lacks_spares_;
-}
 
 void ReceiveQueue::post(ReceiveSlot& slot) noexcept {
   fabric::ReceiveWr& wr = list_.append();
@@ -50,14 +13,6 @@ void ReceiveQueue::post(ReceiveSlot& slot) noexcept {
   ++posted_;
 }
 
-void ReceiveQueue::resize(uint32_t size) noexcept {
-  size_ = size;
-  least_ = std::min(least_, size);
-  smaller_ = 0;
-  for (const ReceiveSlot& slot : slots_)
-    smaller_ += slot.size != 0 && slot.size < size_;
-}
-
 // Of the size that is wanted, or of the one that is promised.
 Buffer ReceiveQueue::fresh() noexcept {
   Buffer buffer = memory_.get_fitting(size_);
@@ -66,25 +21,39 @@ Buffer ReceiveQueue::fresh() noexcept {
   return buffer;
 }
 
-void ReceiveQueue::repost(ReceiveSlot& slot) noexcept {
-  if (closed_) {
-    slot.buffer.reset();
+void ReceiveQueue::drop(ReceiveSlot& slot) noexcept {
+  if (shared_) {
+    repost(slot);
     return;
+  }
+  slot.buffer.reset();
+}
+
+bool ReceiveQueue::repost(ReceiveSlot& slot) noexcept {
+  if (closed_ || too_many()) [[unlikely]] {
+    slot.buffer.reset();
+    if (!closed_)
+      bare_.push(slot);
+    return true;
   }
   if (slot.buffer.capacity() < size_) [[unlikely]] {
     Buffer larger = memory_.get_fitting(size_);
     if (larger || slot.buffer.capacity() < least_)
       slot.buffer = std::move(larger);
   }
-  if (slot.buffer) [[likely]]
-    post(slot);
-  else
-    refill(slot);
+  if (!slot.buffer) [[unlikely]]
+    return refill(slot);
+  post(slot);
+  return true;
 }
 
 bool ReceiveQueue::refill(ReceiveSlot& slot) noexcept {
   if (closed_)
     return true;
+  if (too_many()) [[unlikely]] {
+    bare_.push(slot);
+    return true;
+  }
   slot.buffer = fresh();
   if (slot.buffer) [[likely]] {
     post(slot);
@@ -96,16 +65,13 @@ bool ReceiveQueue::refill(ReceiveSlot& slot) noexcept {
 
 bool ReceiveQueue::exchange(ReceiveSlot& slot, Buffer& other) noexcept {
   std::swap(slot.buffer, other);
-  if (slot.buffer && !closed_) [[likely]] {
-    repost(slot);
-    return slot.size != 0;
-  }
-  slot.buffer.reset();
+  if (slot.buffer) [[likely]]
+    return repost(slot);
   return refill(slot);
 }
 
 void ReceiveQueue::give(Buffer buffer) noexcept {
-  if (bare_.empty() || closed_ || buffer.capacity() < least_)
+  if (!has_bare() || closed_ || buffer.capacity() < least_)
     return;
   ReceiveSlot& slot = bare_.pop();
   slot.buffer = std::move(buffer);
@@ -113,7 +79,7 @@ void ReceiveQueue::give(Buffer buffer) noexcept {
 }
 
 void ReceiveQueue::refill_bare() noexcept {
-  while (!bare_.empty() && !closed_) {
+  while (has_bare() && !closed_) {
     Buffer buffer = fresh();
     if (!buffer)
       return;
@@ -121,14 +87,39 @@ void ReceiveQueue::refill_bare() noexcept {
   }
 }
 
-void ReceiveQueue::park(ReceiveSlot& slot, uint32_t length) noexcept {
+bool ReceiveShare::park(ReceiveSlot& slot, uint32_t length) noexcept {
+  if (queue_.shared()) {
+    const bool promised = promised_parked_ < calls_ + added_;
+    if (!promised && !queue_.keeps_promises())
+      return false;
+    full_ = num_parked_ + 1 >= calls_ + added_;
+  }
   slot.length = length;
   parked_.push(slot);
+  note_parked();
+  return true;
 }
 
-void ReceiveQueue::drop_parked() noexcept {
-  while (!parked_.empty())
-    unpark().buffer.reset();
+void ReceiveShare::note_parked() noexcept {
+  ++num_parked_;
+  if (promised_parked_ == calls_ + added_)
+    return;
+  ++promised_parked_;
+  queue_.on_parked();
+}
+
+ReceiveSlot& ReceiveShare::unpark() noexcept {
+  full_ = --num_parked_ != 0 && full_;
+  if (promised_parked_ != 0) {
+    --promised_parked_;
+    queue_.on_unparked();
+  }
+  return parked_.pop();
+}
+
+void ReceiveShare::park_first(ReceiveSlot& slot) noexcept {
+  parked_.push_front(slot);
+  note_parked();
 }
 
 }  // namespace rrdk::xprt

@@ -244,8 +244,8 @@ void Requester::take_grant(const proto::Header& header) noexcept {
 
 // An error settles nothing, but the peer may then send property messages.
 void Requester::settle(bool is_error) noexcept {
-  if (link_.wire == proto::Wire::kDraft04 && link_.receives.lacks_spares())
-    link_.receives.add_spares();
+  if (link_.wire == proto::Wire::kDraft04 && link_.share.lacks_spares())
+    link_.share.add_spares();
   if (is_error)
     return;
   link_.settle();

@@ -118,7 +118,7 @@ bool Responder::send_plain(Incoming& call) noexcept {
   const uint64_t length = header_length + call.reply.stream_length();
   if (length > send_threshold(call))
     return false;
-  const uint32_t credits = grant.on_answer(link_.receives_for_calls());
+  const uint32_t credits = grant_credits();
   proto::encode_plain({header.wire, proto::Direction::kReply, header.xid, credits, 0},
                       call.room.data);
   send_reply(call, {call.room.data, header_length, call.room.region}, pieces,
@@ -143,7 +143,7 @@ bool Responder::send_with_result(Incoming& call) noexcept {
     return false;
   const bool copied = length <= link_.options.max_copied;
   const proto::Segment& room = lists.segments[chunk.first];
-  const uint32_t credits = grant.on_answer(link_.receives_for_calls());
+  const uint32_t credits = grant_credits();
   // Only calls offer handles (V2D4-RINV-09).
   proto::encode_one_write(
       {call.header.wire, proto::Direction::kReply, call.header.xid, credits, /*invalidate=*/0},
@@ -245,7 +245,7 @@ Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) n
     ++link_.counters.long_replies;
   }
   call.cursor = {};
-  header.credits = grant.on_answer(link_.receives_for_calls());
+  header.credits = grant_credits();
   header.direction = proto::Direction::kReply;
   header.invalidate = 0;  // only calls offer handles (V2D4-RINV-09)
   proto::encode(header, {room.data, room.length});

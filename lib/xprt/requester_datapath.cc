@@ -46,10 +46,11 @@ bool Requester::may_start() const noexcept {
 
 // There are too few Receives for one reply, and no call of ours will give back what is missing.
 bool Requester::lacks_receives() noexcept {
-  if (!link_.up() || !link_.receives.has_bare() || active_ != 0 || window.in_flight() != 0)
+  if (!link_.up() || link_.receives.shared() || !link_.receives.has_bare() || active_ != 0 ||
+      window.in_flight() != 0)
     return false;
   link_.receives.refill_bare();
-  return link_.receives.backing() == 0;
+  return link_.share.backing() == 0;
 }
 
 // False: the call needs keys or buffers that are not there now. Otherwise it is on its way, or has
@@ -86,6 +87,7 @@ bool Requester::start(State& call) noexcept {
 // The call is planned: from here on it has a credit, and an answer may come.
 void Requester::note_start(State& call) noexcept {
   window.on_call();
+  link_.share.promise_replies(window.in_flight());
   Slot& slot = slots_[call.slot];
   slot.unanswered = true;
   slot.inline_reply = call.inline_reply;
@@ -161,6 +163,7 @@ void Requester::free_slot(State& call) noexcept {
 void Requester::answer(Slot& slot) noexcept {
   slot.unanswered = false;
   window.on_answer();
+  link_.share.promise_replies(window.in_flight());
   if (link_.rfc5666.reader != nullptr) [[unlikely]]
     link_.rfc5666.reader->note_answer(static_cast<uint32_t>(&slot - slots_.data()));
   if (slot.call != nullptr) {

@@ -23,7 +23,7 @@ using CallQueue = base::Queue<Incoming, &Incoming::next>;
 class Responder {
  public:
   explicit Responder(Link& link)
-      : grant(credits_of(Role::kResponder, link.options)),
+      : grant(credits_of(Role::kResponder, link.options), first_credits(link)),
         link_(link),
         max_calls_(2 * std::max(1u, credits_of(Role::kResponder, link.options))) {}
 
@@ -48,7 +48,7 @@ class Responder {
   uint32_t calls() const noexcept { return calls_; }
   bool waiting() const noexcept {
     return turn.waits || !wait_buffers_.empty() || !wait_reads_.empty() || !wait_room_.empty() ||
-           link_.receives.parked() != nullptr || link_.receives.has_bare() || !exposed_.empty();
+           link_.share.parked() != nullptr || link_.receives.has_bare() || !exposed_.empty();
   }
 
   // Whether data of calls is on its way here.
@@ -98,6 +98,11 @@ class Responder {
   static bool names_arguments(const Incoming& call) noexcept;
   void deliver(Incoming& call) noexcept;
   void refuse_xid(Incoming& call) noexcept;
+  static uint32_t first_credits(const Link& link) noexcept {
+    uint32_t all = std::max(1u, credits_of(Role::kResponder, link.options));
+    return link.receives.shared() ? std::min(all, link.options.first_credits) : all;
+  }
+  uint32_t grant_credits() noexcept;
   void refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept;
   void answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept;
   void post(Incoming& call) noexcept;

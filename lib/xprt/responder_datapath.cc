@@ -30,9 +30,14 @@ bool carries_message(MessageType type) {
 void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
   if (!exposed_.empty() && take_done(slot, length)) [[unlikely]]
     return;
-  bool in_order = link_.receives.parked() == nullptr;
-  if (!in_order || !take(slot, length))
-    link_.receives.park(slot, length);
+  bool in_order = link_.share.parked() == nullptr;
+  if (in_order && take(slot, length)) [[likely]]
+    return;
+  if (!link_.share.park(slot, length)) [[unlikely]] {
+    refuse_message(slot, Refusal::kCreditOverrun);
+    link_.fault = "it made more calls than it has credits, while others of it waited";
+    link_.wants_disconnect = true;
+  }
 }
 
 bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
@@ -46,7 +51,7 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   std::span<const std::byte> bytes(slot.buffer.data(), length);
   std::optional<proto::Plain> plain = proto::match_plain(bytes, link_.options.limits.versions);
   bool is_plain_call = plain && plain->direction == proto::Direction::kCall &&
-                       (plain->wire != proto::Wire::kDraft04 || !link_.receives.lacks_spares());
+                       (plain->wire != proto::Wire::kDraft04 || !link_.share.lacks_spares());
   Taken taken = is_plain_call ? take_plain(*plain) : take_other(slot, bytes);
   if (taken.call == nullptr) [[unlikely]]
     return taken.done;
@@ -117,9 +122,9 @@ Responder::Taken Responder::take_other(ReceiveSlot& slot,
 // The peer may send property messages as soon as draft-04 was answered. What shows that it speaks
 // that waits until there are Receives for them.
 bool Responder::has_spares(const proto::Header& header, Verdict verdict) noexcept {
-  if (!link_.receives.lacks_spares() || header.wire != proto::Wire::kDraft04) [[likely]]
+  if (!link_.share.lacks_spares() || header.wire != proto::Wire::kDraft04) [[likely]]
     return true;
-  return verdict != Verdict::kOk || link_.receives.add_spares();
+  return verdict != Verdict::kOk || link_.share.add_spares();
 }
 
 // An error for a property message of ours.
@@ -140,13 +145,28 @@ void Responder::admit(Incoming& call) noexcept {
   call.user = nullptr;
   all_.push_front(call);
   ++calls_;
-  if (grant.on_call(call.header.credits)) [[unlikely]] {
+  const bool beyond = grant.on_call(call.header.credits);
+  link_.share.promise_calls(grant.due());
+  if (beyond) [[unlikely]] {
     link_.refused(Refusal::kCreditOverrun);
     if (link_.counters.refusals[Refusal::kCreditOverrun] > link_.options.overrun_limit) {
       link_.fault = "it made too many calls beyond its credits";
       link_.wants_disconnect = true;
     }
   }
+}
+
+// The word for an answer's header. Where Receives are shared, what it promises beyond earlier
+// answers is posted first, and the sum of all promises never exceeds what is posted (V1-CREDIT-24).
+uint32_t Responder::grant_credits() noexcept {
+  ReceiveQueue& receives = link_.receives;
+  if (receives.shared()) {
+    grant.adapt(receives.count_answer(), receives.most_for_one(link_.share.calls()));
+    receives.make_unpromised(grant.wants());
+  }
+  const uint32_t credits = grant.on_answer(link_.receives_for_calls());
+  link_.share.promise_calls(grant.due());
+  return credits;
 }
 
 // The call was not answered at once and keeps its bytes: the slot gets others.
@@ -339,7 +359,7 @@ void Responder::on_dead() noexcept {
   reading_bytes_ = 0;
   wait_reads_.clear();
   wait_room_.clear();
-  link_.receives.drop_parked();
+  link_.share.drop_parked();
   for (Incoming* call = all_.front(); call != nullptr;) {
     Incoming& dead = *std::exchange(call, call->links.next);
     bool posted = dead.reads_posted != 0 || !dead.job.settled();
@@ -405,10 +425,10 @@ void Responder::pump() noexcept {
     start_reads(wait_buffers_.pop());
   pump_reads();
   start_waiting();
-  while (link_.receives.parked() != nullptr) {
-    ReceiveSlot& slot = link_.receives.unpark();
+  while (link_.share.parked() != nullptr) {
+    ReceiveSlot& slot = link_.share.unpark();
     if (!take(slot, slot.length)) {
-      link_.receives.park_first(slot);
+      link_.share.park_first(slot);
       break;
     }
   }

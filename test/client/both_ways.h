@@ -318,7 +318,9 @@ inline ClientOptions client_options(const Wire& wire) {
   return {.version = wire.version, .draft = wire.draft, .backward_credits = 64};
 }
 inline ServerOptions server_options(const Wire& wire) {
-  return {.versions = {.draft = wire.draft}, .backward_credits = 64};
+  return {.versions = {.draft = wire.draft},
+          .first_credits = 64,  // calls are held
+          .backward_credits = 64};
 }
 
 // What services of both ends work on: there before the ends are, and after.

@@ -367,7 +367,9 @@ TEST(BothWaysOptions, AConnectionWithoutRoomForRepliesIsRefused) {
   auto memory = make_memory();  // 2048 buffers, of which a quarter is kept for calls
   auto runtime = Runtime::create(*memory, options_for(Cores::kEmbedded)).value();
   {
-    auto server = Server::create(*runtime, {.credits = 64, .backward_credits = 1600}).value();
+    auto server = Server::create(
+                      *runtime, {.credits = 64, .private_receives = true, .backward_credits = 1600})
+                      .value();
     std::string uri = server->listen("shm:" + socket_path()).value();
     auto client = Client::create(*runtime, {.credits = 4}).value();
     EXPECT_FALSE(client->connect(uri));

@@ -63,6 +63,7 @@ struct SurvivalWorld {
         memory(make_memory()),
         runtime(Runtime::create(*memory, {.embedded_cores = 2}).value()),
         client(Client::create(*runtime, client_options).value()) {
+    server_options.first_credits = server_options.credits;  // its gate holds calls
     start_server();
   }
   ~SurvivalWorld() {

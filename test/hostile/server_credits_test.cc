@@ -70,6 +70,17 @@ ServerScenario varying(ServerScenario scenario) {
   return scenario;
 }
 
+ServerScenario five_times_as_many(const char* name, uint32_t overruns, bool private_receives) {
+  ServerScenario scenario =
+      varying({name,
+               {say(null_call(1)), hear(1), say_kept(2, 5 * kCredits), handler_has(2 * kCredits),
+                release(), handler_has(2 * kCredits), release(), handler_has(kCredits), release()},
+               null_replies(1, 5 * kCredits + 1),
+               {{Refusal::kCreditOverrun, overruns}}});
+  scenario.server.private_receives = private_receives;
+  return scenario;
+}
+
 std::vector<ServerScenario> credits() {
   return {
       // Shows: V1-CREDIT-18, V1-CREDIT-05
@@ -100,15 +111,13 @@ std::vector<ServerScenario> credits() {
                 release(), hear(kCredits + 2)},
                null_replies(1, kCredits + 2),
                {Refusal::kCreditOverrun}}),
-      // More than twice the credits do not reach a handler: they wait in their Receives. Since
-      // these are full, the first sixteen answers grant less and less, and the last of them one;
-      // each
-      // bound stands until the peer knows of a lower one.
-      varying({"FiveTimesAsManyAsGranted",
-               {say(null_call(1)), hear(1), say_kept(2, 5 * kCredits), handler_has(2 * kCredits),
-                release(), handler_has(2 * kCredits), release(), handler_has(kCredits), release()},
-               null_replies(1, 5 * kCredits + 1),
-               {{Refusal::kCreditOverrun, 8 + 9 + 1}}}),
+      // More than twice the credits do not reach a handler: they wait in their Receives, and the
+      // rest in the fabric. Shared Receives back all credits nevertheless: half of each sixteen
+      // calls is too many.
+      five_times_as_many("FiveTimesAsManyAsGranted", 8 + 8, false),
+      // Its own are full: the first sixteen answers grant less and less, and the last of them one;
+      // each bound stands until the peer knows of a lower one.
+      five_times_as_many("FiveTimesAsManyAsGrantedOfItsOwn", 8 + 9 + 1, true),
       too_many_overruns(),
       {"ManyCalls", {say_in_turn(2000, null_call(7))}, same(2000, null_reply(7)), {}},
       varying({"ManyErrorsAtOnce",

@@ -41,6 +41,12 @@ std::unique_ptr<Memory> small_memory() {
   return std::move(*memory);
 }
 
+// Scripts make calls before they take answers.
+ServerOptions with_all_credits(ServerOptions options) {
+  options.first_credits = options.credits;
+  return options;
+}
+
 }  // namespace
 
 Stage::Stage(const fabric::test::FabricUnderTest& fabric, const ServerOptions& server_options,
@@ -48,7 +54,7 @@ Stage::Stage(const fabric::test::FabricUnderTest& fabric, const ServerOptions& s
     : memory(small_memory()),
       runtime(
           Runtime::create(*memory, {.worker_cpus = {-1}, .idle = IdlePolicy::kAdaptive}).value()),
-      server(Server::create(*runtime, server_options).value()) {
+      server(Server::create(*runtime, with_all_credits(server_options)).value()) {
   auto added = server->add_service(
       {.binding = &loopback::kBinding, .procedures = loopback::kTable, .context = &keeper});
   EXPECT_TRUE(added) << added.error().message;

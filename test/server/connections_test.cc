@@ -207,7 +207,8 @@ struct ConnectionsOver : testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Drivers, ConnectionsOver, testing::Values("shm", "iwarp"));
 
 TEST_P(ConnectionsOver, AreDescribedAtBothEnds) {
-  Told t(Cores::kEmbedded, {.credits = 20}, GetParam(), {.credits = 10, .inline_size = 2048});
+  Told t(Cores::kEmbedded, {.credits = 20, .first_credits = 20}, GetParam(),
+         {.credits = 10, .inline_size = 2048});
   auto connection = t.connect();
   uint64_t id = t.id_of(*connection);
   ASSERT_NE(id, 0u);
@@ -413,7 +414,7 @@ TEST(ConnectionsThatEnd, ForWhatTheyBreakAreTold) {
 // The last of the calls that wait for a worker is entered before on_close, which waits for it, but
 // not for its end.
 TEST(ConnectionsThatEnd, AreToldWhenTheLastHandlerWasEntered) {
-  Told t(Cores::kWorkers);  // two workers
+  Told t(Cores::kWorkers, {.first_credits = 8});  // two workers
   auto connection = t.connect();
   uint64_t id = t.id_of(*connection);
   constexpr uint32_t kCalls = 6;
@@ -501,7 +502,9 @@ TEST_P(ConnectionsOver, ThatAreNotWantedHearWhy) {
 
 // Who is not wanted takes nobody's place, and who is wanted but finds no room is told of twice.
 TEST(ConnectionsThatAreRefused, TakeNobodysPlace) {
-  Told t(Cores::kEmbedded, {.credits = 512});  // of 2048 buffers, a quarter is kept for calls
+  // Of 2048 buffers, a quarter is kept for calls.
+  Told t(Cores::kEmbedded,
+         {.credits = 512, .first_credits = 512, .max_connections_per_client = 100});
   auto silent = t.connect();
   auto busy = t.connect();
   t.id_of(*busy);
@@ -535,7 +538,8 @@ TEST(ConnectionsThatAreRefused, TakeNobodysPlace) {
 
 // A connection that waits until a silent one has made room for it can be closed, too.
 TEST(ConnectionsThatWaitForRoom, CanBeClosed) {
-  Told t(Cores::kEmbedded, {.credits = 512});
+  Told t(Cores::kEmbedded,
+         {.credits = 512, .first_credits = 512, .max_connections_per_client = 100});
   std::vector<std::unique_ptr<RawClient>> silent;
   uint64_t waiting = 0;
   t.ledger.judge = [&](ServerConnection& connection) {

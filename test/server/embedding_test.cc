@@ -54,7 +54,8 @@ uint32_t available(const Memory& memory, uint32_t size) {
 // the calls of others.
 TEST_P(Embedding, IdleConnectionsLeaveBuffersForCalls) {
   Lines lines;
-  World world(GetParam(), {.credits = 64}, {.credits = 1});
+  World world(GetParam(), {.credits = 64, .first_credits = 64, .max_connections_per_client = 1000},
+              {.credits = 1});
   std::vector<std::unique_ptr<ClientConnection>> idle;
   Errc refused = Errc::kSystem;
   while (idle.size() < 100 && refused == Errc::kSystem) {

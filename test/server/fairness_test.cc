@@ -266,7 +266,7 @@ TEST(FairSharing, ADebtIsForgottenWhenTheOthersAreIdle) {
 
 // Shows: SEC-09
 TEST(FairSharing, WorkersTakeCallsOfEachConnectionInTurn) {
-  Fair fair({}, {-1});
+  Fair fair({.first_credits = 64}, {-1});  // that all come before one is answered
   for (Caller& caller : fair.callers)
     caller.again = false;
   uint64_t before = fair.server->stats().calls;

@@ -78,7 +78,7 @@ uint32_t available(const Memory& memory) {
 // Shows: SEC-10
 TEST_P(Limits, IdleConnections) {
   LogLines log;
-  Site site({.idle_timeout_ms = 20}, GetParam());
+  Site site({.private_receives = true, .idle_timeout_ms = 20}, GetParam());
   // On a slow machine it may be idle for too long before its call is there.
   std::unique_ptr<RawClient> busy;
   while (site.service.keeper.kept() == 0) {
@@ -111,7 +111,7 @@ TEST_P(Limits, IdleConnections) {
 // Shows: SEC-10
 TEST_P(Limits, RepliesThatNobodyTakes) {
   LogLines log;
-  Site site({.send_timeout_ms = 20}, GetParam());
+  Site site({.private_receives = true, .send_timeout_ms = 20}, GetParam());
   auto good = site.connect(2);
   uint32_t before = available(*site.memory);
   auto bad = site.connect(1, 0);
@@ -161,7 +161,8 @@ TEST_P(Limits, ConnectionsThatNeverMakeACall) {
 // Shows: SEC-10
 TEST_P(Limits, SilentConnectionsMakeRoom) {
   LogLines log;
-  Site site({.credits = 256}, GetParam());  // of 2048 buffers, a quarter is kept for calls
+  Site site({.credits = 256, .first_credits = 256},
+            GetParam());  // of 2048 buffers, a quarter is kept for calls
   RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
   auto caller = site.connect(1);
   site.call(*caller, call);

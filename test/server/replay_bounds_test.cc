@@ -263,11 +263,11 @@ TEST(ReplayBounds, OfClients) {
 TEST(ReplayBounds, OfAnIpv6Network) {
   ReplayOptions options = {.clients = 8};
   std::unique_ptr<Memory> memory = make_memory();
-  server::ClientTable table(options, 4, 3, *memory);
+  server::ClientTable table(options, 4, *memory);
   table.keep_replies(true);
   constexpr fabric::Identity kNetwork = {{10, 1, 0}};
   auto enter = [&](uint64_t host, const fabric::Identity& group) {
-    return table.enter({{10, 1, host}}, group, 0);
+    return table.enter({{10, 1, host}}, group, 3, 0);
   };
   // Connections of all its hosts count.
   server::Client* one = enter(1, kNetwork);

@@ -223,7 +223,7 @@ TEST_P(ByCores, DelayedRepliesEndWithTheirConnection) {
 }
 
 TEST_P(ByCores, AnswersLateAndFromElsewhere) {
-  World world(GetParam());
+  World world(GetParam(), {.first_credits = 20});
   auto connection = world.connect();
   open_window(*connection);
   std::vector<std::unique_ptr<Ending>> endings;

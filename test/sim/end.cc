@@ -18,8 +18,13 @@ End::End(Session& session, Role role, const xprt::ConnectionOptions& options, ui
       queue_pair_(context_, name_, *this,
                   {options.send_wrs, reads, session.around().weather.keys, options.max_copied}) {
   Surroundings& around = session.around();
+  xprt::ConnectionOptions its = options;
+  if (!is_requester() && around.receives != nullptr) {
+    its.shared_receives = &around.receives->queue;
+    queue_pair_.share(around.receives->posted);
+  }
   engine_ = std::make_unique<xprt::Connection>(
-      options, is_requester() ? around.requester_memory : around.responder_memory,
+      its, is_requester() ? around.requester_memory : around.responder_memory,
       is_requester() ? around.requester_calls : around.responder_calls, queue_pair_, *this);
   if (!is_requester() && around.weather.takes_turns)
     engine_->refill(1);
@@ -195,8 +200,17 @@ void End::look() {
     turn_pending_ = true;
     context_.schedule.after(context_.delay(), *this, kTurn);
   }
-  if (engine_->idle())
+  check_promises();
+  if (engine_->idle() && !queue_pair_.holds_receive())
     bury();
+}
+
+// What connections that share Receives have promised is there, whatever each of them does.
+void End::check_promises() {
+  const SharedReceives* shared = session_.around().receives;
+  if (shared != nullptr && !shared->queue.keeps_promises())
+    context_.fail(name_, "%u shared Receives are promised, and %u are posted",
+                  shared->queue.promised(), shared->queue.posted());
 }
 
 // Calls that end when they are posted come back from here, as from any function of the engine.
@@ -227,6 +241,8 @@ void End::check_reason() {
 }
 
 void End::bury() {
+  if (queue_pair_.shares())  // what waited there is of use to others
+    queue_pair_.post_receives(*engine_);
   if (!engine_->sends().empty() || !engine_->receives().empty() || !queue_pair_.drained())
     context_.fail(name_, "the engine is idle, with work requests that were not reported");
   if (!held_.empty())
@@ -303,6 +319,8 @@ About End::on_send(std::span<const std::byte> message) {
   } else if (about == About::kAnswer) {
     // Receives that calls of our own will need are not there for the peer's (BIDIR-07).
     uint32_t posted = queue_pair_.receives_posted();
+    if (queue_pair_.shares())  // check_promises() is about all of them
+      posted = UINT32_MAX / 2;
     theirs().on_reply_posted(message, posted - std::min(posted, own().unanswered()));
   }
   return about;

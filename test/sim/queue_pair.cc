@@ -62,15 +62,19 @@ void QueuePair::release_key(uint32_t value) {
     keys_.release(*key);
 }
 
-void QueuePair::post(xprt::Connection& engine) {
+void QueuePair::post_receives(xprt::Connection& engine) {
   for (const fabric::ReceiveWr& wr : engine.receives()) {
     ++receives_given_;
-    if (in_error_)
+    if (in_error_ && shared_ == nullptr)
       report_receive(wr, WcStatus::kFlushed);
     else
-      receives_.push_back(wr);
+      receives().push_back(wr);
   }
   engine.receives().clear();
+}
+
+void QueuePair::post(xprt::Connection& engine) {
+  post_receives(engine);
   for (const SendWr& wr : engine.sends())
     post_one(wr);
   engine.sends().clear();
@@ -220,7 +224,7 @@ WcStatus QueuePair::send(const Request& request, bool& retry) {
   QueuePair& to = *peer_;
   if (to.in_error_)
     return WcStatus::kPeerLost;
-  if (to.receives_.empty()) {
+  if (to.receives().empty()) {
     if (to.strays_ == 0)
       context_.fail(name_, "a Send meets no Receive");
     if (++retries_ > 50)
@@ -228,13 +232,13 @@ WcStatus QueuePair::send(const Request& request, bool& retry) {
     retry = true;
     return WcStatus::kSuccess;
   }
-  fabric::ReceiveWr receive = to.receives_.front();
+  fabric::ReceiveWr receive = to.receives().front();
   uint32_t length = bytes_of(wr);
   if (length > receive.buffer.length) {
     context_.fail(name_, "a Send of %u bytes meets a Receive of %u", length, receive.buffer.length);
     return WcStatus::kRemoteInvalid;
   }
-  to.receives_.pop_front();
+  to.receives().pop_front();
   Report report{};
   report.completion = {receive.wr_id, nullptr, Op::kReceive, WcStatus::kSuccess, false, length, 0};
   if (wr.op == Op::kSendInvalidate && !to.kill_key(wr.invalidate_key)) {

@@ -61,10 +61,13 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
         limits_(limits),
         keys_(limits.keys) {}
 
+  // Messages take Receives that other queue pairs take, too.
+  void share(std::deque<fabric::ReceiveWr>& receives) { shared_ = &receives; }
   void connect_to(QueuePair& peer) { peer_ = &peer; }
   void establish() { established_ = true; }
   // Takes what the engine wants posted, Receives first.
   void post(xprt::Connection& engine);
+  void post_receives(xprt::Connection& engine);
   // To error, and everything is flushed. Idempotent.
   void fail(const char* why);
   // The next request that is executed fails.
@@ -76,6 +79,9 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   bool in_error() const { return in_error_; }
   // Nothing posted that was not reported.
   bool drained() const { return queue_.empty() && receives_.empty() && !has_reports(); }
+  bool shares() const { return shared_ != nullptr; }
+  // Shared Receives that were taken are yet to be reported.
+  bool holds_receive() const { return shared_ != nullptr && has_reports(); }
   // Receives that the engine believes to be posted.
   uint32_t receives_posted() const { return receives_given_ - receives_reported_; }
   // The smallest of those that can still take a message; none: the largest number.
@@ -114,6 +120,7 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   void report_done();
   void report(const Report& report);
   void take_report();
+  std::deque<fabric::ReceiveWr>& receives() { return shared_ != nullptr ? *shared_ : receives_; }
   bool has_reports() const { return !send_reports_.empty() || !receive_reports_.empty(); }
   void report_send(const fabric::SendWr& wr, fabric::WcStatus status);
   void report_receive(const fabric::ReceiveWr& wr, fabric::WcStatus status);
@@ -144,9 +151,10 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   uint64_t next_ = 0;   // number of the next request to execute
   uint64_t posted_ = 0;
   uint64_t taken_effect_ = 0;
-  std::deque<Request> queue_;  // posted, not yet reported
-  std::deque<bool> slots_;     // of the send queue in use: signaled?
-  std::deque<fabric::ReceiveWr> receives_;
+  std::deque<Request> queue_;               // posted, not yet reported
+  std::deque<bool> slots_;                  // of the send queue in use: signaled?
+  std::deque<fabric::ReceiveWr> receives_;  // its own
+  std::deque<fabric::ReceiveWr>* shared_ = nullptr;
   // In order each; between the two, RC promises nothing.
   std::deque<Report> send_reports_;
   std::deque<Report> receive_reports_;

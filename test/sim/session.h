@@ -21,6 +21,7 @@
 #include "wire.h"
 #include "xprt/connection.h"
 #include "xprt/incoming_call.h"
+#include "xprt/receive_queue.h"
 
 namespace rrdk::sim {
 
@@ -41,6 +42,15 @@ class SessionOwner {
   ~SessionOwner() = default;
 };
 
+// Receives that all responders take.
+struct SharedReceives {
+  SharedReceives(Memory& memory, uint32_t most)
+      : queue(memory, most, 4096, xprt::ReceiveQueue::Users::kMany) {}
+
+  xprt::ReceiveQueue queue;
+  std::deque<fabric::ReceiveWr> posted;
+};
+
 // What the sessions of one world share.
 struct Surroundings {
   Context& context;
@@ -52,6 +62,7 @@ struct Surroundings {
   xprt::CallPool& requester_calls;
   xprt::CallPool& responder_calls;
   server::ReplayCache* replays;  // null: calls may run twice
+  SharedReceives* receives;      // null: each responder has its own
 };
 
 // A call at the responder that is to run once.
@@ -141,6 +152,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void note_properties(const Report& report);
   void check_reason();
   void check_receives();
+  void check_promises();
   void check_keys(uint32_t xid, uint32_t serial, std::span<const Guarded> rooms);
   void on_released(Lent& lent);
   void note_call(std::span<const std::byte> message);

@@ -24,6 +24,7 @@ Weather::Weather(Random& random) {
   if (responder_memory == kTightestResponder)
     lines = 1;
   incoming_calls = random.one_in(8) ? 16 : 512;
+  shared_receives = random.one_in(2) && responder_memory == 0;
   lazy_posting = random.one_in(2);
   answers_at_once = random.one_in(2);
   takes_turns = random.one_in(2);
@@ -53,6 +54,8 @@ Weather::Weather(Random& random) {
     longest_peace = random.between(50'000, 1'000'000);
   }
   once_credits = random.between(1, kMostCredits);
+  // What each takes at first, spares included, and little more.
+  most_receives = random.one_in(2) ? 4096 : 8 * lines + random.below(80);
   longest_kept = random.one_in(3) ? 2'000 : 512 << 10;
   most_lanes = random.one_in(4) ? random.between(1, 3 * lines) : 1000;
   if (scarce())
@@ -70,6 +73,10 @@ xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) const 
   o.send_size = random.one_in(3) ? 16384 : 1024 * random.between(1, 4);
   o.receive_size = 1024 * random.between(1, 4);
   o.max_receive_size = 4096u << random.below(3);
+  if (shared_receives && role == xprt::Role::kResponder) {
+    o.receive_size = o.max_receive_size = 4096;
+    o.first_credits = random.between(1, 4);
+  }
   o.send_wrs = random.one_in(3) ? 8 + random.below(8) : 8 + random.below(120);
   o.max_sges = random.between(2, 16);
   o.max_copied = random.one_in(3) ? 0 : random.between(28, 400);

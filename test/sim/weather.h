@@ -28,6 +28,8 @@ struct Weather {
   uint32_t keys;
   int requester_memory;  // which of the rig's; 0: there is plenty
   int responder_memory;
+  bool shared_receives;     // of the responders
+  uint32_t most_receives;   // of these
   uint32_t incoming_calls;  // of the responders' pool
   bool lazy_posting;        // work requests are posted some time after the engine made them
   bool takes_turns;         // a responder's calls wait for its turns

@@ -26,6 +26,9 @@ World::World(Rig& rig, uint64_t seed, bool traced)
                                                         weather_.incoming_calls)),
       room_(weather_.most_lanes * server::reserved_bytes(kMostCredits)),
       replays_(weather_.replay_options(), kMostCredits, room_, counters_),
+      shared_receives_(weather_.shared_receives ? std::make_unique<SharedReceives>(
+                                                      rig.responder(0), weather_.most_receives)
+                                                : nullptr),
       around_{context_,
               weather_,
               traffic_,
@@ -34,7 +37,8 @@ World::World(Rig& rig, uint64_t seed, bool traced)
               rig.responder(weather_.responder_memory),
               *requester_calls_,
               *responder_calls_,
-              weather_.once ? &replays_ : nullptr},
+              weather_.once ? &replays_ : nullptr,
+              shared_receives_.get()},
       lines_(weather_.lines) {
   context_.longest_delay = weather_.longest_delay;
   for (uint32_t i = 0; i < weather_.lines; ++i) {
@@ -421,6 +425,10 @@ void World::check_leftovers() {
     return;
   requester_calls_.reset();
   responder_calls_.reset();
+  if (shared_receives_ != nullptr && shared_receives_->queue.promised() != 0)
+    context_.fail("world", "%u Receives are promised to nobody",
+                  shared_receives_->queue.promised());
+  shared_receives_.reset();
   if (!rig_.whole())
     context_.fail("world", "buffers are missing from their pools");
 }

@@ -366,8 +366,8 @@ TEST_F(ScarceMemory, TheWaitsOfOneCallAreApart) {
 
 // Of Receives that have grown none is posted with a buffer from before, which is too small for it.
 TEST_F(ScarceMemory, ABufferFromBeforeTheGrowthIsNotPosted) {
-  ReceiveQueue queue(*memory, 2, 0, 4096);
-  ASSERT_TRUE(queue.prepare(false));
+  ReceiveQueue queue(*memory, 2, 4096, ReceiveQueue::Users::kOne);
+  ASSERT_TRUE(queue.post_more(2));
   std::vector<ReceiveSlot*> slots;
   for (const fabric::ReceiveWr& wr : queue.list())
     slots.push_back(static_cast<ReceiveSlot*>(WorkTag::of(wr.wr_id).owner));

@@ -104,16 +104,34 @@ struct ServerOptions {
    */
   RpcRdmaVersions versions = {};
   /**
-   * Calls that one connection may have outstanding, 1 to 4096. Each connection takes as many
-   * buffers of inline_size, idle or not, for its Receives: of the smallest class that is large
-   * enough, and of no other. Size MemoryOptions::classes for it: when less than a quarter of that
-   * class would be left for calls and replies, a connection that never made a call is closed to
-   * make room (the oldest of the client that has most of them), and if there is none the new one is
-   * refused. With the defaults (8192 buffers of 4096 bytes, 64 credits) that is the 97th; a Client
-   * on the same Memory takes buffers too. The log names the class, and ServerStats::closed_for_room
-   * and connections_refused count.
+   * Calls that one connection may have outstanding, 1 to 4096. A connection is granted
+   * `first_credits` at first. One that makes a good part of its poll core's calls is granted twice
+   * as many with each quarter of that, a lone one all 64 within four round trips; one that makes
+   * few calls while others make many gets few again. No connection gets more than half of what
+   * memory leaves (RFC 5666 section 3.3).
+   *
+   * What was granted stands on Receives, buffers of inline_size that the connections of a poll core
+   * share: of the smallest class that is large enough, and of no other. A connection takes
+   * `first_credits` of them, idle or not, and those that it was granted beyond, until it has made
+   * as many calls after it was granted fewer: version 1 has no other moment to take them back.
+   * When less than a quarter of that class would be left for calls and replies, a connection that
+   * never made a call is closed to make room (the oldest of the client that has most of them), and
+   * if there is none the new one is refused. The log names the class, and
+   * ServerStats::closed_for_room and connections_refused count.
    */
   uint32_t credits = 64;
+  /**
+   * Least calls that a connection may have outstanding, from its first answer on: at least 1, at
+   * most `credits` count. Only an answer can grant more, so handlers that keep calls until others
+   * have come need as many here.
+   */
+  uint32_t first_credits = 4;
+  /**
+   * Each connection has `credits` Receives of its own, idle or not, and all credits from its first
+   * call on. So it is in any case over devices that end a connection when a message finds no
+   * Receive (`verbs:`), with `rfc5666`, and where Receives may grow (max_receive_size).
+   */
+  bool private_receives = false;
   /**
    * Bytes of Send and Receive buffers: a multiple of 1024, at most 262144 and largest_buffer().
    * Where version 2 is answered, as it is by default, Receives have at least 4096 bytes; its
@@ -180,13 +198,13 @@ struct ServerOptions {
    * At once, at least 1; `credits` has what else bounds it. Beyond, too, one that never made a call
    * makes room.
    */
-  uint32_t max_connections = 1024;
+  uint32_t max_connections = 65536;
   /**
    * At once, of one client (ReplayOptions says who that is); all hosts of an IPv6 /64 count as one,
-   * since each of them can have any of its addresses. 0: no limit. By default half of those that
-   * there are buffers for (`credits`).
+   * since each of them can have any of its addresses. 0: half of those that there are buffers for
+   * (`credits`).
    */
-  uint32_t max_connections_per_client = 48;
+  uint32_t max_connections_per_client = 0;
   /**
    * A connection that has not made its first call for so long after it was accepted is closed,
    * whatever idle_timeout_ms says; 0: never.

@@ -267,7 +267,7 @@ void Responder::serve_option(Incoming& call, const OptionType& type,
   proto::Header& header = call.header;
   header.direction = proto::Direction::kReply;
   header.option.type = answer.type();
-  header.credits = grant.on_answer(link_.receives_for_calls());
+  header.credits = grant_credits();
   uint32_t length = proto::encode_option(header, answer.info(), {buffer.data(), room});
   if (!answer.payload().empty()) {
     std::ranges::copy(answer.payload(), buffer.data() + length);

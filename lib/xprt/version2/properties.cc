@@ -312,7 +312,8 @@ void Properties::on_reqprop(const proto::Header& header, const PropertyBody& bod
 // True: our Receives have the size that is wanted. Less is so at once, more when the smaller ones
 // are gone, and then an UPDPROP tells.
 bool Properties::grant(uint32_t wanted) noexcept {
-  if (wanted > size_) {
+  const bool at_hand = link_.receives.shared() && wanted <= link_.receives.size();
+  if (wanted > size_ && !at_hand) {
     raise(std::min(wanted, link_.options.max_receive_size));
     return false;
   }
@@ -431,8 +432,9 @@ void Properties::apply() noexcept {
 }
 
 bool Properties::waiting() const noexcept {
-  bool grown = announced_ && size_ != link_.receives.size() && link_.options.properties &&
-               !peer_refuses_ && link_.receives.grown() && !announcement_.busy;
+  bool grown = announced_ && !link_.receives.shared() && size_ != link_.receives.size() &&
+               link_.options.properties && !peer_refuses_ && link_.receives.grown() &&
+               !announcement_.busy;
   return grown || delayed_;
 }
 

@@ -1,0 +1,149 @@
+// Receives that connections share, and grants that stretch with what a peer does.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "rrdk/eal.h"
+#include "rrdk/memory.h"
+#include "xprt/credits.h"
+#include "xprt/receive_queue.h"
+
+namespace rrdk::xprt::test {
+namespace {
+
+constexpr uint32_t kPlenty = 10'000;
+
+// So many calls come and are answered, among `others` answers for each of them. The last grant.
+uint32_t serve(Grant& grant, uint32_t calls, uint64_t& answers, uint32_t others = 0,
+               uint32_t most = kPlenty) {
+  for (uint32_t i = 0; i < calls; ++i) {
+    EXPECT_FALSE(grant.on_call(64)) << "within its grant";
+    grant.adapt(answers++, most);
+    grant.on_answer(kPlenty);
+    answers += others;
+  }
+  return grant.last();
+}
+
+TEST(ElasticGrant, AloneAPeerHasAllWithinFourRoundTrips) {
+  Grant grant(64, 4);
+  uint64_t answers = 0;
+  EXPECT_EQ(serve(grant, 1, answers), 4u);
+  for (int trip = 2; trip <= 4; ++trip)
+    serve(grant, grant.last(), answers);
+  EXPECT_EQ(grant.last(), 64u);
+}
+
+TEST(ElasticGrant, FewCallsAmongManyGetFew) {
+  Grant grant(64, 4);
+  uint64_t answers = 0;
+  while (grant.last() != 64)
+    serve(grant, 1, answers);
+  EXPECT_EQ(serve(grant, 40, answers, 9'999), 4u);
+  EXPECT_EQ(serve(grant, 1, answers, 9'999), 4u);
+  // It makes most calls again.
+  while (grant.last() != 64)
+    serve(grant, 1, answers);
+}
+
+// What was granted may still come.
+TEST(ElasticGrant, ALowerOneIsDueWhenAsManyCallsHaveCome) {
+  Grant grant(64, 4);
+  uint64_t answers = 0;
+  while (grant.last() != 64)
+    serve(grant, 1, answers);
+  serve(grant, 1, answers, 100'000);
+  serve(grant, 20, answers, 100'000);
+  ASSERT_EQ(grant.last(), 4u);
+  EXPECT_GT(grant.due(), 4u);
+  serve(grant, 64, answers, 100'000);
+  EXPECT_EQ(grant.due(), 4u);
+}
+
+class SharedReceives : public testing::Test {
+ protected:
+  void TearDown() override { queue.reset(); }
+  std::unique_ptr<ReceiveShare> open(uint32_t calls) {
+    auto share = std::make_unique<ReceiveShare>(*queue, 64, 3, ReceiveShare::Least{.calls = calls});
+    return share->open(false) ? std::move(share) : nullptr;
+  }
+  // A message comes into the oldest Receive.
+  ReceiveSlot& take() {
+    auto* slot = static_cast<ReceiveSlot*>(WorkTag::of((*queue->list().begin()).wr_id).owner);
+    queue->list().pop_front(1);
+    queue->on_completion(*slot);
+    return *slot;
+  }
+
+  std::unique_ptr<Memory> memory = [] {
+    EXPECT_TRUE(ensure_eal());
+    return std::move(
+        Memory::create({.classes = {{4096, 256}}, .hugepages = HugepagePolicy::kNever}).value());
+  }();
+  std::unique_ptr<ReceiveQueue> queue =
+      std::make_unique<ReceiveQueue>(*memory, 4096, 4096, ReceiveQueue::Users::kMany);
+};
+
+TEST_F(SharedReceives, ConnectionsGetWhatTheyNeedUntilAQuarterIsLeft) {
+  std::vector<std::unique_ptr<ReceiveShare>> shares;
+  while (auto share = open(4)) {
+    shares.push_back(std::move(share));
+    ASSERT_TRUE(queue->keeps_promises());
+    ASSERT_LT(shares.size(), 100u);
+  }
+  EXPECT_GE(shares.size(), 40u) << "4 each of 192";
+  EXPECT_GE(memory->audit_fitting(4096).available, 64u);
+  EXPECT_FALSE(queue->could_promise(4, ReceiveQueue::Need::kBasic));
+  shares.pop_back();
+  EXPECT_TRUE(open(4)) << "another one's place";
+}
+
+TEST_F(SharedReceives, BurstsLeaveHalfForConnectionsThatCome) {
+  auto share = open(4);
+  ASSERT_TRUE(share);
+  queue->make_unpromised(1000);
+  share->promise_calls(4 + queue->unpromised());
+  EXPECT_TRUE(queue->keeps_promises());
+  EXPECT_EQ(queue->unpromised(), 0u);
+  EXPECT_GE(memory->audit_fitting(4096).available, 128u);
+  EXPECT_TRUE(open(4));
+}
+
+// Messages beyond what their connection was promised must not take what others were.
+TEST_F(SharedReceives, NoConnectionTakesWhatAnotherWasPromised) {
+  auto greedy = open(4);
+  auto modest = open(4);
+  uint32_t waiting = 0;
+  for (; waiting < 200; ++waiting) {
+    ReceiveSlot& slot = take();
+    if (!greedy->park(slot, 40)) {
+      queue->drop(slot);
+      break;
+    }
+    EXPECT_EQ(greedy->full(), waiting >= 3) << waiting;
+    ASSERT_TRUE(queue->keeps_promises()) << waiting;
+  }
+  EXPECT_LT(waiting, 200u);
+  EXPECT_GE(queue->posted(), 4u) << "those of the other one";
+  while (greedy->parked() != nullptr)
+    queue->drop(greedy->unpark());
+  EXPECT_FALSE(greedy->full());
+}
+
+TEST_F(SharedReceives, AreGivenBackWhenNobodyNeedsThem) {
+  auto share = open(4);
+  queue->make_unpromised(100);
+  share->promise_calls(100);
+  uint32_t most = queue->posted();
+  share->promise_calls(4);
+  for (uint32_t i = 0; i < 200; ++i)
+    queue->repost(take());
+  EXPECT_LT(queue->posted(), most);
+  share.reset();
+  queue.reset();
+  EXPECT_TRUE(memory->whole());
+}
+
+}  // namespace
+}  // namespace rrdk::xprt::test
