@@ -101,25 +101,29 @@ Result<void> Arena::map(const ArenaOptions& options, size_t page_size) {
   if (fcntl(fd_, F_ADD_SEALS, kSeals) != 0)
     return system_failure("sealing", length_, errno);
   prefer_node(base_, length_, options.numa_node);
+  page_size_ = page_size;
   if (!options.prefault)
     return {};
-  if (Result<void> filled = fill(); !filled)
-    return filled;
-  populate(base_, length_, page_size);
+  return fill_all();
+}
+
+Result<void> Arena::fill(size_t offset, size_t length) {
+  if (fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(length)) != 0)
+    return system_failure("fallocate", length, errno);
+  populate(base_ + offset, length, page_size_);
   return {};
 }
 
-// Allocates every page, and unlike touching them reports that there are not enough. Of ordinary
-// pages the kernel has always enough: it kills somebody for them.
-Result<void> Arena::fill() {
+// Of ordinary pages the kernel has always enough: it kills somebody for them.
+Result<void> Arena::fill_all() {
   for (size_t done = 0; done < length_; done += std::min(kStep, length_ - done)) {
     if (!huge_) {
       if (Result<void> room = check_headroom(length_ - done, memory_headroom()); !room)
         return room;
     }
     const size_t step = std::min(kStep, length_ - done);
-    if (fallocate(fd_, 0, static_cast<off_t>(done), static_cast<off_t>(step)) != 0)
-      return system_failure("fallocate", length_, errno);
+    if (Result<void> filled = fill(done, step); !filled)
+      return filled;
   }
   return {};
 }

@@ -31,9 +31,15 @@ class Arena {
     std::swap(length_, other.length_);
     std::swap(fd_, other.fd_);
     std::swap(huge_, other.huge_);
+    std::swap(page_size_, other.page_size_);
     return *this;
   }
   ~Arena();
+
+  // Allocates these pages, and reports that there are not enough, as touching them would not.
+  // Ordinary ones are not compared with what is available: the kernel takes them from whom it
+  // likes.
+  Result<void> fill(size_t offset, size_t length);
 
   std::byte* base() const { return base_; }
   size_t length() const { return length_; }
@@ -43,12 +49,13 @@ class Arena {
  private:
   static Result<Arena> create_of_pages(const ArenaOptions& options, size_t page_size, bool huge);
   Result<void> map(const ArenaOptions& options, size_t page_size);
-  Result<void> fill();
+  Result<void> fill_all();
 
   std::byte* base_ = nullptr;
   size_t length_ = 0;
   int fd_ = -1;
   bool huge_ = false;
+  size_t page_size_ = 0;
 };
 
 }  // namespace rrdk::mem

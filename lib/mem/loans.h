@@ -6,6 +6,9 @@
 // part (the dynamic thresholds of switches with shared memory). So a class always has buffers for
 // one more, and nothing has to be divided up in advance. A peer that holds nothing may have what
 // one call needs.
+//
+// Elastic classes are one budget: what a peer holds of all of them together, in bytes, is compared
+// with what could be had now.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +17,14 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "rrdk/memory.h"
 
 namespace rrdk::mem {
+
+class Pool;
+class Slabs;
 
 // Of all peers of one Memory. Any thread.
 class Loans {
@@ -29,6 +36,8 @@ class Loans {
 
   // Before the first loan: the Memory has `count` more of these.
   void add(uint32_t capacity, uint32_t count) noexcept;
+  // Or it has an elastic class, which lives out of `budget`.
+  void add_elastic(const Pool& pool, const Slabs& budget);
   uint32_t lent(uint32_t capacity) const noexcept {
     return classes_[size_of(capacity)].lent.load(std::memory_order_relaxed);
   }
@@ -37,17 +46,19 @@ class Loans {
   friend class Borrower;
   struct Class {
     uint32_t count = 0;
+    std::vector<const Pool*> elastic = {};  // one for each node; none if the count is fixed
     std::atomic<uint32_t> lent = 0;
   };
 
-  uint32_t left(uint32_t size) const noexcept {
-    uint32_t lent = classes_[size].lent.load(std::memory_order_relaxed);
-    return classes_[size].count - std::min(classes_[size].count, lent);
-  }
+  // Buffers that others could have. (loans_datapath.cc)
+  uint32_t left(uint32_t size) const noexcept;
+  // Bytes that others could have of the elastic classes.
+  uint64_t elastic_left() const noexcept;
 
   std::array<Class, kSizes> classes_;
   std::array<uint8_t, kSizes> sizes_{};  // of the classes that there are
   uint32_t num_sizes_ = 0;
+  std::vector<const Slabs*> budgets_;  // by node, of the elastic classes
   std::atomic<uint32_t> waiting_ = 0;  // connections with calls that wait for the pools
   std::atomic<uint64_t> exposed_ = 0;  // bytes
 };
@@ -105,6 +116,7 @@ class Borrower {
   friend struct ReleaseBorrower;
   explicit Borrower(Memory& memory) noexcept;
   bool may_hold(uint32_t capacity) const noexcept;
+  uint64_t elastic_held() const noexcept;
   bool exceeds() const noexcept;
   std::atomic<uint32_t>* waiting(Shortage shortage) noexcept;
   void take_back(BufferSlot& slot) noexcept;

@@ -3,18 +3,53 @@
 
 namespace rrdk::mem {
 
+uint32_t Loans::left(uint32_t size) const noexcept {
+  const Class& c = classes_[size];
+  uint32_t left = 0;
+  for (const Pool* pool : c.elastic)
+    left += pool->home() + pool->more();
+  if (!c.elastic.empty())
+    return left;
+  return c.count - std::min(c.count, c.lent.load(std::memory_order_relaxed));
+}
+
+uint64_t Loans::elastic_left() const noexcept {
+  uint64_t bytes = 0;
+  for (const Slabs* budget : budgets_)
+    bytes += budget->left();
+  return bytes;
+}
+
+uint64_t Borrower::elastic_held() const noexcept {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < loans_.num_sizes_; ++i) {
+    uint32_t size = loans_.sizes_[i];
+    if (!loans_.classes_[size].elastic.empty())
+      bytes += uint64_t{held_[size].load(std::memory_order_relaxed)} << size;
+  }
+  return bytes;
+}
+
 // With one more it has no more than is left for others.
 bool Borrower::may_hold(uint32_t capacity) const noexcept {
-  return held(capacity) + 2 <= loans_.left(Loans::size_of(capacity));
+  uint32_t size = Loans::size_of(capacity);
+  uint64_t has = held(capacity);
+  if (!loans_.classes_[size].elastic.empty())
+    has = elastic_held() >> size;
+  // What is left of an elastic class no longer has the buffer at hand, which lend() is to count.
+  uint32_t at_hand = loans_.classes_[size].elastic.empty() ? 0 : 1;
+  return has + 2 <= uint64_t{loans_.left(size)} + at_hand;
 }
 
 bool Borrower::exceeds() const noexcept {
   for (uint32_t i = 0; i < loans_.num_sizes_; ++i) {
     uint32_t size = loans_.sizes_[i];
-    if (held_[size].load(std::memory_order_relaxed) > loans_.left(size))
+    if (loans_.classes_[size].elastic.empty() &&
+        held_[size].load(std::memory_order_relaxed) > loans_.left(size))
       return true;
   }
-  return false;
+  uint64_t held = elastic_held();
+  return held != 0 && held > loans_.elastic_left();
 }
 
 Buffer Borrower::get(uint32_t size, bool alone, Shortage& shortage) noexcept {

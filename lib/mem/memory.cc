@@ -21,7 +21,7 @@ constexpr uint32_t kSmallestBuffer = 64;
 constexpr uint32_t kLargestBuffer = 1u << 31;
 
 std::string describe(const SizeClass& size_class) {
-  return std::to_string(size_class.count) + " buffers of " +
+  return (size_class.count == 0 ? "elastic" : std::to_string(size_class.count)) + " buffers of " +
          std::to_string(size_class.buffer_size) + " bytes";
 }
 
@@ -37,8 +37,6 @@ Result<std::vector<SizeClass>> check_classes(std::vector<SizeClass> classes) {
         c.buffer_size > kLargestBuffer)
       return fail(Errc::kInvalidArgument,
                   "size class of " + describe(c) + ": the size is no power of two of at least 64");
-    if (c.count == 0)
-      return fail(Errc::kInvalidArgument, "size class of " + describe(c) + ": it is empty");
     if (c.buffer_size == previous)
       return fail(Errc::kInvalidArgument, "size class of " + describe(c) + ": given twice");
     previous = c.buffer_size;
@@ -46,6 +44,41 @@ Result<std::vector<SizeClass>> check_classes(std::vector<SizeClass> classes) {
       return fail(Errc::kInvalidArgument, "the size classes together exceed the address space");
   }
   return classes;
+}
+
+std::vector<SizeClass> elastic_of(std::vector<SizeClass> classes) {
+  std::erase_if(classes, [](const SizeClass& c) { return c.count != 0; });
+  return classes;
+}
+
+size_t fixed_bytes(const std::vector<SizeClass>& classes) {
+  size_t bytes = 0;
+  for (const SizeClass& c : classes)
+    bytes += size_t{c.buffer_size} * c.count;
+  return bytes;
+}
+
+// What elastic classes may have on each node.
+Result<uint64_t> elastic_bytes(const MemoryOptions& options, const std::vector<SizeClass>& classes,
+                               size_t nodes) {
+  const uint64_t fixed = fixed_bytes(classes);
+  uint64_t bytes = options.bytes / nodes;
+  if (options.bytes != 0 && bytes < fixed)
+    return fail(Errc::kNoMemory, "the budget of " + std::to_string(options.bytes) +
+                                     " bytes is less than the classes of fixed counts take, " +
+                                     std::to_string(fixed) + " on each NUMA node: raise " +
+                                     "MemoryOptions::bytes");
+  if (elastic_of(classes).empty())
+    return 0;
+  if (options.bytes != 0)
+    return mem::check_budget((bytes - fixed) * nodes, options.hugepages).transform([&] {
+      return bytes - fixed;
+    });
+  const mem::Share share = mem::share_of_free(options.hugepages);
+  base::log_info("buffers may have %s bytes, %s; MemoryOptions::bytes states another budget",
+                 std::to_string(share.bytes).c_str(), share.source.c_str());
+  bytes = share.bytes / nodes;
+  return bytes - std::min(bytes, fixed);
 }
 
 Result<std::vector<int>> check_nodes(std::vector<int> nodes) {
@@ -86,12 +119,16 @@ Result<std::unique_ptr<Memory>> Memory::create(const MemoryOptions& options) {
   if (!nodes)
     return tl::unexpected(nodes.error());
 
+  Result<uint64_t> elastic = elastic_bytes(options, *classes, nodes->size());
+  if (!elastic)
+    return tl::unexpected(elastic.error());
+
   auto impl = std::make_unique<Impl>();
   impl->hugepages = options.hugepages;
   impl->prefault = options.prefault;
   impl->index_classes(*classes);
   for (int node : *nodes) {
-    if (Result<void> added = impl->add_node(*classes, node); !added)
+    if (Result<void> added = impl->add_node(*classes, node, *elastic); !added)
       return tl::unexpected(added.error());
   }
   impl->nothing.resize(impl->smallest.size());
@@ -112,16 +149,34 @@ void Memory::Impl::index_classes(const std::vector<SizeClass>& ascending) {
   largest_buffer = ascending.back().buffer_size;
 }
 
-Result<void> Memory::Impl::add_node(const std::vector<SizeClass>& classes, int numa_node) {
-  size_t bytes = 0;
-  for (const SizeClass& c : classes)
-    bytes += size_t{c.buffer_size} * c.count;
+Result<void> Memory::Impl::add_node(const std::vector<SizeClass>& classes, int numa_node,
+                                    uint64_t elastic_bytes) {
+  Node& node = nodes.emplace_back(Node{.numa_node = numa_node});
+  const auto where = [&](const Error& error) {
+    return fail(error.code,
+                "buffers on NUMA node " + std::to_string(numa_node) + ": " + error.message);
+  };
+  if (Result<void> added = add_fixed(node, classes); !added)
+    return where(added.error());
+  if (Result<void> added = add_elastic(node, elastic_of(classes), elastic_bytes); !added)
+    return where(added.error());
+  std::sort(node.pools.begin(), node.pools.end(),
+            [](const auto& a, const auto& b) { return a->buffer_size() < b->buffer_size(); });
+  Smallest& pools = smallest.emplace_back();
+  for (uint32_t i = 0; i < kSizes; ++i)
+    pools[i] = first_class[i] < node.pools.size() ? node.pools[first_class[i]].get() : nullptr;
+  return {};
+}
+
+Result<void> Memory::Impl::add_fixed(Node& node, const std::vector<SizeClass>& classes) {
+  const size_t bytes = fixed_bytes(classes);
+  if (bytes == 0)
+    return {};
   Result<mem::Arena> arena = mem::Arena::create(
-      {.bytes = bytes, .numa_node = numa_node, .hugepages = hugepages, .prefault = prefault});
+      {.bytes = bytes, .numa_node = node.numa_node, .hugepages = hugepages, .prefault = prefault});
   if (!arena)
-    return fail(arena.error().code, "buffer arena on NUMA node " + std::to_string(numa_node) +
-                                        ": " + arena.error().message);
-  Node& node = nodes.emplace_back(Node{.numa_node = numa_node, .arena = std::move(*arena)});
+    return tl::unexpected(arena.error());
+  node.arena = std::move(*arena);
   node.region = regions.add({.id = kNoRegion,
                              .base = node.arena.base(),
                              .length = node.arena.length(),
@@ -130,16 +185,42 @@ Result<void> Memory::Impl::add_node(const std::vector<SizeClass>& classes, int n
   // Largest first: each power of two then starts at a multiple of itself.
   std::byte* base = node.arena.base();
   for (auto c = classes.rbegin(); c != classes.rend(); ++c) {
-    Result<std::unique_ptr<mem::Pool>> pool = mem::Pool::create(*c, numa_node, base, node.region);
+    if (c->count == 0)
+      continue;
+    Result<std::unique_ptr<mem::Pool>> pool =
+        mem::Pool::create({.buffer_size = c->buffer_size,
+                           .numa_node = node.numa_node,
+                           .slabs = 1,
+                           .per_slab = c->count,
+                           .cached = mem::Pool::cached_of(c->count)});
     if (!pool)
       return tl::unexpected(pool.error());
-    node.pools.insert(node.pools.begin(), std::move(*pool));
+    if (!(*pool)->add_slab(0, base, node.region))
+      return fail(Errc::kNoMemory, "no memory for what describes " + describe(*c));
+    node.pools.push_back(std::move(*pool));
     loans.add(c->buffer_size, c->count);
     base += size_t{c->buffer_size} * c->count;
   }
-  Smallest& pools = smallest.emplace_back();
-  for (uint32_t i = 0; i < kSizes; ++i)
-    pools[i] = first_class[i] < node.pools.size() ? node.pools[first_class[i]].get() : nullptr;
+  return {};
+}
+
+Result<void> Memory::Impl::add_elastic(Node& node, const std::vector<SizeClass>& classes,
+                                       uint64_t bytes) {
+  if (classes.empty())
+    return {};
+  const uint32_t extents = mem::kMaxExtents - (node.region == kNoRegion ? 0 : 1);
+  node.slabs = std::make_unique<mem::Slabs>(mem::BudgetOptions{.bytes = bytes,
+                                                               .numa_node = node.numa_node,
+                                                               .hugepages = hugepages,
+                                                               .most_extents = extents},
+                                            regions);
+  Result<std::vector<std::unique_ptr<mem::Pool>>> pools = node.slabs->open(classes);
+  if (!pools)
+    return tl::unexpected(pools.error());
+  for (std::unique_ptr<mem::Pool>& pool : *pools) {
+    loans.add_elastic(*pool, *node.slabs);
+    node.pools.push_back(std::move(pool));
+  }
   return {};
 }
 
@@ -147,6 +228,10 @@ Memory::Impl::~Impl() {
   if (lcore_callback != nullptr)
     rte_lcore_callback_unregister(lcore_callback);
   for (Node& node : nodes) {
+    node.pools.clear();
+    node.slabs.reset();
+    if (node.region == kNoRegion)
+      continue;
     regions.remove(node.region);
     base::unpoison(node.arena.base(), node.arena.length());
   }
@@ -198,7 +283,7 @@ std::vector<PoolAudit> Memory::audit() const {
 }
 
 PoolAudit Memory::audit_fitting(uint32_t size) const {
-  PoolAudit sum = {.buffer_size = 0, .numa_node = -1, .count = 0, .available = 0};
+  PoolAudit sum = {.numa_node = -1};
   for (const Impl::Smallest& pools : impl_->smallest) {
     const mem::Pool* pool = pools[Impl::size_index(size)];
     if (pool == nullptr)
@@ -207,6 +292,9 @@ PoolAudit Memory::audit_fitting(uint32_t size) const {
     sum.buffer_size = audit.buffer_size;
     sum.count += audit.count;
     sum.available += audit.available;
+    sum.more += audit.more;
+    sum.least_available += audit.least_available;
+    sum.refusals += audit.refusals;
   }
   return sum;
 }
@@ -218,8 +306,10 @@ bool Memory::whole() const {
 }
 
 bool Memory::on_hugepages() const noexcept {
-  return std::all_of(impl_->nodes.begin(), impl_->nodes.end(),
-                     [](const Impl::Node& node) { return node.arena.huge(); });
+  return std::all_of(impl_->nodes.begin(), impl_->nodes.end(), [](const Impl::Node& node) {
+    return (node.region == kNoRegion || node.arena.huge()) &&
+           (node.slabs == nullptr || node.slabs->on_hugepages());
+  });
 }
 
 uint64_t Memory::registrations() const noexcept {

@@ -15,6 +15,7 @@
 #include "mem/loans.h"
 #include "mem/pool.h"
 #include "mem/regions.h"
+#include "mem/slabs.h"
 #include "rrdk/memory.h"
 
 namespace rrdk {
@@ -30,8 +31,11 @@ struct Memory::Impl {
 
   struct Node {
     int numa_node;
-    mem::Arena arena;
+    // Of the classes of fixed counts; empty if there are none.
+    mem::Arena arena = {};
     RegionId region = kNoRegion;
+    // Of the elastic ones; null if there are none.
+    std::unique_ptr<mem::Slabs> slabs = {};
     std::vector<std::unique_ptr<mem::Pool>> pools = {};  // ascending by buffer size
   };
   // The pool of the smallest class of at least 2^i bytes; null if there is none.
@@ -52,7 +56,10 @@ struct Memory::Impl {
   // Nobody uses it any more.
   static void end(Memory* memory);
 
-  Result<void> add_node(const std::vector<SizeClass>& ascending, int numa_node);
+  Result<void> add_node(const std::vector<SizeClass>& ascending, int numa_node,
+                        uint64_t elastic_bytes);
+  Result<void> add_fixed(Node& node, const std::vector<SizeClass>& ascending);
+  Result<void> add_elastic(Node& node, const std::vector<SizeClass>& ascending, uint64_t bytes);
   void index_classes(const std::vector<SizeClass>& ascending);
   RegisteredMemory enter(Memory& memory, const mem::Region& region, size_t size,
                          Registration registration);
@@ -65,6 +72,9 @@ struct Memory::Impl {
     return quick.load(std::memory_order_relaxed)[node][index];
   }
   mem::BufferSlot* get_elsewhere(uint32_t size) noexcept;
+  // From the class that is large enough and from no other, on whichever node.
+  mem::BufferSlot* get_of_class(uint32_t index) noexcept;
+  void count_refusal(uint32_t index) noexcept;
   template <typename Take>
   bool try_pools(uint32_t size, Take take) noexcept;
 

@@ -1,120 +1,164 @@
 #include "mem/pool.h"
 
-#include <rte_eal.h>
-#include <rte_errno.h>
-#include <unistd.h>
+#include <rte_lcore.h>
+#include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <cerrno>
-#include <cstdio>
+#include <new>
 #include <string>
 
 #include "base/sanitizer.h"
+#include "mem/pool_datapath.h"
+#include "mem/slabs.h"
 
 namespace rrdk::mem {
 
-namespace {
+SlotTable::SlotTable(uint32_t slabs, uint32_t shift)
+    : slabs_(slabs), shift_(shift), rows_(std::make_unique<std::atomic<BufferSlot*>[]>(slabs)) {}
 
-// What came back last goes out first: it may still be in the core's caches. Out of DPDK's ring
-// comes what has lain there longest, so that a few calls of a megabyte walk through the whole
-// class. And it is lock-free: the default ring makes every core wait for one that was preempted in
-// the middle of it.
-constexpr char kPoolDriver[] = "lf_stack";
-
-// A core's cache strands at most 1.5 times its size of buffers where other cores can not get them.
-// A 32nd of the pool bounds what eight cores strand to little more than a third of a class.
-uint32_t cache_size(uint32_t count) {
-  return std::min<uint32_t>(count / 32, RTE_MEMPOOL_CACHE_MAX_SIZE);
+SlotTable::~SlotTable() {
+  for (uint32_t slab = 0; slab < slabs_; ++slab)
+    delete[] rows_[slab].load(std::memory_order_relaxed);
 }
 
-// Unique among all processes that share one EAL configuration.
-std::string unique_name() {
-  static std::atomic<uint32_t> next{0};
-  char name[RTE_MEMPOOL_NAMESIZE];
-  std::snprintf(name, sizeof(name), "rrdk.%x.%x", static_cast<unsigned>(getpid()),
-                next.fetch_add(1));
-  return name;
+BufferSlot* SlotTable::make_row(uint32_t slab, uint32_t count) noexcept {
+  BufferSlot* row = rows_[slab].load(std::memory_order_relaxed);
+  if (row == nullptr) {
+    row = new (std::nothrow) BufferSlot[count]{};
+    rows_[slab].store(row, std::memory_order_release);
+  }
+  return row;
 }
 
-tl::unexpected<Error> no_descriptors(SizeClass size_class, int error) {
-  return fail(error == ENOMEM ? Errc::kNoMemory : Errc::kSystem,
-              "no pool of " + std::to_string(size_class.count) + " buffers of " +
-                  std::to_string(size_class.buffer_size) + " bytes: " + rte_strerror(error) +
-                  (error == ENOMEM ? " in EAL's memory; start EAL with more (-m)" : ""));
+uint32_t Pool::cached_of(uint64_t buffers) noexcept {
+  return static_cast<uint32_t>(std::min<uint64_t>(buffers / 32, kMostCached));
 }
 
-tl::unexpected<Error> no_driver(const char* name, const char* library) {
-  return fail(Errc::kUnsupported, std::string("EAL has no mempool driver ") + name + ": " +
-                                      library +
-                                      " is not loaded; link the program with it, or start EAL "
-                                      "with -d and the path of that library");
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Pool>> Pool::create(SizeClass size_class, int numa_node, std::byte* base,
-                                           RegionId region) {
-  // Without hugepages all of EAL's memory counts as that of node 0.
-  const int socket = rte_eal_has_hugepages() != 0 ? numa_node : SOCKET_ID_ANY;
-  rte_mempool* mempool = rte_mempool_create_empty(unique_name().c_str(), size_class.count,
-                                                  sizeof(BufferSlot), cache_size(size_class.count),
-                                                  0, socket, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
-  if (mempool == nullptr && rte_errno == EINVAL)
-    return no_driver("ring_mp_mc", "librte_mempool_ring");  // which DPDK gives each pool at first
-  if (mempool == nullptr)
-    return no_descriptors(size_class, rte_errno);
-  // From here on `pool` frees it.
-  std::unique_ptr<Pool> pool(new Pool(mempool, size_class, numa_node));
-  if (const int error = rte_mempool_set_ops_byname(mempool, kPoolDriver, nullptr); error != 0)
-    return no_driver(kPoolDriver, "librte_mempool_stack");
-  if (const int filled = rte_mempool_populate_default(mempool); filled < 0)
-    return no_descriptors(size_class, -filled);
-  pool->bind(base, region);
-  base::poison(base, size_t{size_class.buffer_size} * size_class.count);
+Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
+  const auto shift = static_cast<uint32_t>(std::bit_width(options.per_slab - 1));
+  if (shift > 31 || uint64_t{options.slabs} << shift >= uint64_t{1} << 32)
+    return fail(Errc::kInvalidArgument, "more than 2^32 buffers of " +
+                                            std::to_string(options.buffer_size) +
+                                            " bytes: make them larger, or fewer");
+  std::unique_ptr<Pool> pool(new Pool(options, shift));
+  if (options.cached != 0) {
+    // Pages that are zero, and not there until a core uses the cache that lies in them.
+    void* caches = mmap(nullptr, sizeof(Cache) * RTE_MAX_LCORE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (caches == MAP_FAILED)
+      return fail(Errc::kNoMemory, "no memory for the caches of a pool of buffers");
+    pool->caches_ = static_cast<Cache*>(caches);
+  }
   return pool;
 }
 
-void Pool::bind(std::byte* base, RegionId region) {
-  struct Binding {
-    Pool* pool;
-    std::byte* base;
-    RegionId region;
-  } binding{this, base, region};
-  rte_mempool_obj_iter(
-      mempool_,
-      [](rte_mempool*, void* context, void* object, unsigned index) {
-        const auto& to = *static_cast<Binding*>(context);
-        const uint32_t size = to.pool->buffer_size();
-        new (object) BufferSlot{.data = to.base + size_t{index} * size,
-                                .capacity = size,
-                                .region = to.region,
-                                .pool = to.pool,
-                                .held = false,
-                                .borrower = nullptr};
-      },
-      &binding);
-}
+Pool::Pool(const PoolOptions& options, uint32_t shift)
+    : options_(options),
+      slots_(options.slabs, shift),
+      home_of_(std::make_unique<uint32_t[]>(options.slabs)) {}
 
 Pool::~Pool() {
-  rte_mempool_free(mempool_);
+  if (caches_ != nullptr)
+    munmap(caches_, sizeof(Cache) * RTE_MAX_LCORE);
+}
+
+bool Pool::add_slab(uint32_t slab, std::byte* base, RegionId region) noexcept {
+  BufferSlot* row = slots_.make_row(slab, options_.per_slab);
+  if (row == nullptr)
+    return false;
+  Depot::Chain chain;
+  for (uint32_t i = 0; i < options_.per_slab; ++i) {
+    BufferSlot& slot = row[i];
+    slot.data = base + size_t{i} * options_.buffer_size;
+    slot.capacity = options_.buffer_size;
+    slot.region = region;
+    slot.pool = this;
+    slot.index = slots_.index_of(slab, i);
+    base::tsan_release(&slot);
+    chain.add(&slot);
+  }
+  base::poison(base, size_t{options_.buffer_size} * options_.per_slab);
+  slabs_.fetch_add(1, std::memory_order_relaxed);
+  depot_.push(chain);
+  return true;
+}
+
+bool Pool::may_have_free_slabs() const noexcept {
+  if (depot_.count() < options_.per_slab)
+    return false;
+  // Where nothing was found, so much must have come back that there can be something now.
+  const uint64_t searched = searched_at_.load(std::memory_order_relaxed);
+  return searched == UINT64_MAX ||
+         depot_.changes() - static_cast<uint32_t>(searched) >= options_.per_slab;
+}
+
+uint32_t Pool::remove_free_slabs() noexcept {
+  const unsigned lcore = rte_lcore_id();
+  if (lcore < RTE_MAX_LCORE)
+    flush_cache(lcore);
+  const uint32_t before = slabs();
+  const uint32_t first = depot_.take_all();
+  for (uint32_t index = first; index != kNoSlot;) {
+    ++home_of_[slots_.slab_of(index)];
+    index = slots_.at(index)->next.load(std::memory_order_relaxed);
+  }
+  give_back_free(first);
+  const uint32_t removed = before - slabs();
+  searched_at_.store(removed != 0 ? UINT64_MAX : depot_.changes(), std::memory_order_relaxed);
+  return removed;
+}
+
+// The buffers from `first` on have been counted. Those of slabs that are not all home go back to
+// the depot, in their order.
+void Pool::give_back_free(uint32_t first) noexcept {
+  Depot::Chain stay;
+  uint32_t taken = 0;
+  for (uint32_t index = first; index != kNoSlot; ++taken) {
+    BufferSlot* slot = slots_.at(index);
+    const uint32_t slab = slots_.slab_of(index);
+    index = slot->next.load(std::memory_order_relaxed);
+    if (home_of_[slab] < options_.per_slab) {
+      stay.add(slot);
+      continue;
+    }
+    if (slots_.index_of(slab, 0) == slot->index) {  // once for each
+      slabs_.fetch_sub(1, std::memory_order_relaxed);
+      options_.budget->give_back(slab, *this);
+    }
+  }
+  for (uint32_t slab = 0; slab < options_.slabs; ++slab)
+    home_of_[slab] = 0;
+  depot_.took(taken);
+  if (stay.first != nullptr)
+    depot_.push(stay);
 }
 
 void Pool::flush_cache(unsigned lcore) noexcept {
-  rte_mempool_cache* cache = rte_mempool_default_cache(mempool_, lcore);
-  if (cache == nullptr)
+  if (caches_ == nullptr)
     return;
-  base::tsan_acquire(cache);
-  rte_mempool_cache_flush(cache, mempool_);
-  base::tsan_release(cache);
+  Cache& cache = caches_[lcore];
+  base::tsan_acquire(&cache);
+  drain(cache, cache.length);
+  base::tsan_release(&cache);
 }
 
+// Caches are another core's: what they count may be a little old.
 PoolAudit Pool::audit() const {
-  return {.buffer_size = size_class_.buffer_size,
-          .numa_node = numa_node_,
-          .count = size_class_.count,
-          .available = rte_mempool_avail_count(mempool_)};
+  PoolAudit audit = {.buffer_size = options_.buffer_size,
+                     .numa_node = options_.numa_node,
+                     .count = slabs() * options_.per_slab,
+                     .available = depot_.count(),
+                     .more = more(),
+                     .refusals = refusals_.load(std::memory_order_relaxed)};
+  for (uint32_t lcore = 0; caches_ != nullptr && lcore < RTE_MAX_LCORE; ++lcore) {
+    base::TsanIgnore counting;
+    audit.available += *static_cast<const volatile uint32_t*>(&caches_[lcore].length);
+  }
+  audit.available = std::min(audit.available, audit.count);
+  audit.least_available =
+      std::min(least_.load(std::memory_order_relaxed), audit.available + audit.more);
+  return audit;
 }
 
 }  // namespace rrdk::mem

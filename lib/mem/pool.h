@@ -1,24 +1,40 @@
-// All buffers of one size class on one NUMA node.
+// All buffers of one size class on one NUMA node: a depot of those that are home, in front of which
+// each core has a cache.
 //
-// The rte_mempool's objects are BufferSlots, in EAL's memory; each names a slice of the arena for
-// good. What a peer process can write (the arena) thus holds nothing that the pool relies on.
+// A BufferSlot names a slice of an arena for good, and lies in private memory: what a peer process
+// can write (the arena) holds nothing that the pool relies on. Buffers come in slabs, all at once
+// for a class of a fixed count, one by one out of the budget for an elastic one.
 #pragma once
 
-#include <rte_mempool.h>
-
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 
+#include "mem/depot_datapath.h"
 #include "rrdk/memory.h"
 
 namespace rrdk::mem {
 
+class Slabs;
+
+struct PoolOptions {
+  uint32_t buffer_size = 0;
+  int numa_node = 0;
+  uint32_t slabs = 0;       // that it can ever have
+  uint32_t per_slab = 0;    // buffers
+  uint32_t cached = 0;      // buffers that a core may keep; 0: there are no caches
+  Slabs* budget = nullptr;  // where an elastic class takes its slabs from
+};
+
 class Pool {
  public:
-  // Cuts [base, base + buffer_size * count) into buffers. Errors: kNoMemory, kSystem.
-  static Result<std::unique_ptr<Pool>> create(SizeClass size_class, int numa_node, std::byte* base,
-                                              RegionId region);
+  // How many buffers a core may keep of a class of so many: a 32nd, so that what eight cores strand
+  // is little more than a third of the class.
+  static uint32_t cached_of(uint64_t buffers) noexcept;
+
+  // It has no buffers. Errors: kInvalidArgument (too many of them), kNoMemory.
+  static Result<std::unique_ptr<Pool>> create(const PoolOptions& options);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -29,24 +45,55 @@ class Pool {
   bool get_bulk(std::span<Buffer> out) noexcept;
   void put(BufferSlot* slot) noexcept;
 
+  // Under the lock of the budget, or before the pool is used. Makes buffers of the bytes from
+  // `base` on. False: there is no memory for what describes them.
+  bool add_slab(uint32_t slab, std::byte* base, RegionId region) noexcept;
+  // Gives those slabs back to the budget whose buffers are all home, once this thread's cache is
+  // emptied. How many.
+  uint32_t remove_free_slabs() noexcept;
+  // Whether remove_free_slabs() is worth its walk over all buffers that are home.
+  bool may_have_free_slabs() const noexcept;
+
   // Empties the cache of a core that no thread owns any more.
   void flush_cache(unsigned lcore) noexcept;
 
+  // Nothing was to be had from it.
+  void count_refusal() noexcept { refusals_.fetch_add(1, std::memory_order_relaxed); }
+  // Any thread; exact while nobody gets or puts.
   PoolAudit audit() const;
-  uint32_t buffer_size() const { return size_class_.buffer_size; }
+  uint32_t buffer_size() const noexcept { return options_.buffer_size; }
+  uint32_t per_slab() const noexcept { return options_.per_slab; }
+  uint32_t slabs() const noexcept { return slabs_.load(std::memory_order_relaxed); }
+  bool elastic() const noexcept { return options_.budget != nullptr; }
+  uint32_t more() const noexcept;  // buffers that it could still have of the budget
+  uint32_t home() const noexcept { return depot_.count(); }  // in no cache
 
  private:
-  Pool(rte_mempool* mempool, SizeClass size_class, int numa_node)
-      : mempool_(mempool),
-        caches_(mempool->cache_size == 0 ? nullptr : mempool->local_cache),
-        size_class_(size_class),
-        numa_node_(numa_node) {}
-  void bind(std::byte* base, RegionId region);
+  static constexpr uint32_t kMostCached = 512;
+  // One core's. At most one and a half times what it is filled to.
+  struct alignas(64) Cache {
+    uint32_t length;
+    BufferSlot* slots[kMostCached + kMostCached / 2];
+  };
+  class CacheOfThisCore;
 
-  rte_mempool* mempool_;
-  rte_mempool_cache* caches_;  // by lcore; null if the class is too small for them
-  SizeClass size_class_;
-  int numa_node_;
+  Pool(const PoolOptions& options, uint32_t shift);
+  uint32_t take_home(BufferSlot** out, uint32_t most) noexcept;
+  bool take(std::span<BufferSlot*> out) noexcept;
+  void fill(Cache& cache) noexcept;
+  void drain(Cache& cache, uint32_t most) noexcept;
+  void give_back_free(uint32_t first) noexcept;
+
+  Cache* caches_ = nullptr;  // by lcore; null if the class is too small for them
+  PoolOptions options_;
+  SlotTable slots_;
+  Depot depot_;
+  std::atomic<uint32_t> slabs_ = 0;
+  std::atomic<uint32_t> least_ = UINT32_MAX;
+  std::atomic<uint64_t> refusals_ = 0;
+  std::unique_ptr<uint32_t[]> home_of_;  // by slab: buffers, while free slabs are looked for
+  // How often the depot had changed when last there was no free slab.
+  std::atomic<uint64_t> searched_at_ = UINT64_MAX;
 };
 
 }  // namespace rrdk::mem

@@ -1,5 +1,7 @@
 #include "mem/pool_datapath.h"
 
+#include <rte_memory.h>
+
 #include <algorithm>
 #include <array>
 
@@ -21,19 +23,73 @@ void put(BufferSlot* slot) noexcept {
   slot->pool->put(slot);
 }
 
+uint32_t Pool::more() const noexcept {
+  return elastic() ? options_.budget->more_for(*this) : 0;
+}
+
+// What is left then is the least that there was, if it is less than ever before.
+uint32_t Pool::take_home(BufferSlot** out, uint32_t most) noexcept {
+  uint32_t taken = depot_.pop(slots_, out, most);
+  uint32_t left = depot_.count();
+  uint32_t least = least_.load(std::memory_order_relaxed);
+  if (left >= least)
+    return taken;
+  left += more();
+  while (left < least && !least_.compare_exchange_weak(least, left, std::memory_order_relaxed)) {
+  }
+  return taken;
+}
+
+void Pool::fill(Cache& cache) noexcept {
+  cache.length = take_home(cache.slots, options_.cached);
+}
+
+// Those that have been there longest.
+void Pool::drain(Cache& cache, uint32_t most) noexcept {
+  if (most == 0)
+    return;
+  Depot::Chain chain;
+  for (uint32_t i = most; i > 0; --i)
+    chain.add(cache.slots[i - 1]);
+  cache.length -= most;
+  std::copy_n(cache.slots + most, cache.length, cache.slots);
+  depot_.push(chain);
+}
+
+bool Pool::take(std::span<BufferSlot*> out) noexcept {
+  CacheOfThisCore mine(caches_);
+  Cache* cache = mine.get();
+  size_t done = 0;
+  if (cache != nullptr) {
+    if (cache->length < out.size())
+      cache->length += take_home(cache->slots + cache->length,
+                                 options_.cached - std::min(options_.cached, cache->length));
+    for (; done < out.size() && cache->length != 0; ++done)
+      out[done] = cache->slots[--cache->length];
+  }
+  done += done < out.size() ? take_home(out.data() + done, static_cast<uint32_t>(out.size() - done))
+                            : 0;
+  if (done == out.size())
+    return true;
+  Depot::Chain chain;
+  for (size_t i = done; i > 0; --i)
+    chain.add(out[i - 1]);
+  if (done != 0)
+    depot_.push(chain);
+  return false;
+}
+
 bool Pool::get_bulk(std::span<Buffer> out) noexcept {
   constexpr size_t kBurst = 64;
-  std::array<void*, kBurst> objects;
+  std::array<BufferSlot*, kBurst> slots;
   for (size_t done = 0; done < out.size();) {
-    const auto burst = static_cast<unsigned>(std::min(kBurst, out.size() - done));
-    CacheOfThisCore cache(caches_);
-    if (rte_mempool_generic_get(mempool_, objects.data(), burst, cache.get()) != 0) {
+    const size_t burst = std::min(kBurst, out.size() - done);
+    if (!take(std::span(slots).first(burst))) {
       for (Buffer& taken : out.first(done))
         taken.reset();
       return false;
     }
-    for (unsigned i = 0; i < burst; ++i) {
-      auto* slot = static_cast<BufferSlot*>(objects[i]);
+    for (BufferSlot* slot : std::span(slots).first(burst)) {
       mark_held(slot);
       out[done++] = Buffer(slot);
     }
@@ -64,9 +120,9 @@ bool Memory::Impl::try_pools(uint32_t size, Take take) noexcept {
   const uint32_t start = home();
   const auto count = static_cast<uint32_t>(nodes.size());
   for (uint32_t i = 0; i < count; ++i) {
-    const Node& node = nodes[(start + i) % count];
+    Node& node = nodes[(start + i) % count];
     for (uint32_t c = first; c < node.pools.size(); ++c) {
-      if (take(*node.pools[c]))
+      if (take(node, *node.pools[c]))
         return true;
     }
   }
@@ -75,9 +131,35 @@ bool Memory::Impl::try_pools(uint32_t size, Take take) noexcept {
 
 mem::BufferSlot* Memory::Impl::get_elsewhere(uint32_t size) noexcept {
   mem::BufferSlot* slot = nullptr;
-  if (!no_buffers.roll())
-    try_pools(size, [&](mem::Pool& pool) { return (slot = pool.get()) != nullptr; });
+  if (no_buffers.roll())
+    return nullptr;
+  const bool some = try_pools(size, [&](Node& node, mem::Pool& pool) {
+    slot = pool.get();
+    if (slot == nullptr && pool.elastic() && node.slabs->grow(pool))
+      slot = pool.get();
+    return slot != nullptr;
+  });
+  if (!some)
+    count_refusal(size_index(size));
   return slot;
+}
+
+mem::BufferSlot* Memory::Impl::get_of_class(uint32_t index) noexcept {
+  for (uint32_t i = 0; i < nodes.size(); ++i) {
+    mem::Pool& pool = *smallest[i][index];
+    mem::BufferSlot* slot = pool.get();
+    if (slot == nullptr && pool.elastic() && nodes[i].slabs->grow(pool))
+      slot = pool.get();
+    if (slot != nullptr)
+      return slot;
+  }
+  count_refusal(index);
+  return nullptr;
+}
+
+void Memory::Impl::count_refusal(uint32_t index) noexcept {
+  if (mem::Pool* pool = smallest[home()][index])
+    pool->count_refusal();
 }
 
 Buffer Memory::get(uint32_t size) noexcept {
@@ -98,14 +180,24 @@ Buffer Memory::get_fitting(uint32_t size) noexcept {
       return {};
   }
   mem::BufferSlot* slot = first->get();
-  for (uint32_t i = 0; slot == nullptr && i < impl_->nodes.size(); ++i) [[unlikely]]
-    slot = impl_->smallest[i][index]->get();
+  if (slot == nullptr) [[unlikely]]
+    slot = impl_->get_of_class(index);
   return Buffer(slot);
 }
 
 bool Memory::get_bulk(uint32_t size, std::span<Buffer> out) noexcept {
-  return !impl_->no_buffers.roll() &&
-         impl_->try_pools(size, [&](mem::Pool& pool) { return pool.get_bulk(out); });
+  if (impl_->no_buffers.roll())
+    return false;
+  const bool some = impl_->try_pools(size, [&](Impl::Node& node, mem::Pool& pool) {
+    bool taken = pool.get_bulk(out);
+    // A slab at a time, until there are enough.
+    while (!taken && pool.elastic() && node.slabs->grow(pool, static_cast<uint32_t>(out.size())))
+      taken = pool.get_bulk(out);
+    return taken;
+  });
+  if (!some)
+    impl_->count_refusal(Impl::size_index(size));
+  return some;
 }
 
 bool Memory::contains(const MemorySpan& span) const noexcept {
@@ -114,6 +206,10 @@ bool Memory::contains(const MemorySpan& span) const noexcept {
 
 MemorySpan Memory::span_of(const std::byte* data, uint32_t length) const noexcept {
   for (const Impl::Node& node : impl_->nodes) {
+    if (node.slabs != nullptr) {
+      if (RegionId region = node.slabs->region_of(data, length); region != kNoRegion)
+        return {const_cast<std::byte*>(data), length, region};
+    }
     const auto offset = static_cast<size_t>(data - node.arena.base());
     if (offset < node.arena.length() && length <= node.arena.length() - offset)
       return {const_cast<std::byte*>(data), length, node.region};

@@ -2,6 +2,8 @@
 // is one that EAL knows, and its cache has one.
 #pragma once
 
+#include <rte_lcore.h>
+
 #include <cassert>
 
 #include "base/sanitizer.h"
@@ -9,12 +11,12 @@
 
 namespace rrdk::mem {
 
-// A cache passes from one thread to the next when an lcore id is reused, under a lock of EAL's; the
-// pool's ring orders the slots themselves. TSan sees neither.
-class CacheOfThisCore {
+// A cache passes from one thread to the next when an lcore id is reused, under a lock of EAL's,
+// which TSan does not see.
+class Pool::CacheOfThisCore {
  public:
   // `caches`: of all cores, or null.
-  explicit CacheOfThisCore(rte_mempool_cache* caches) noexcept {
+  explicit CacheOfThisCore(Cache* caches) noexcept {
     const unsigned lcore = rte_lcore_id();
     cache_ = caches != nullptr && lcore < RTE_MAX_LCORE ? &caches[lcore] : nullptr;
     if (cache_ != nullptr)
@@ -26,10 +28,10 @@ class CacheOfThisCore {
   }
   CacheOfThisCore(const CacheOfThisCore&) = delete;
   CacheOfThisCore& operator=(const CacheOfThisCore&) = delete;
-  rte_mempool_cache* get() const noexcept { return cache_; }
+  Cache* get() const noexcept { return cache_; }
 
  private:
-  rte_mempool_cache* cache_;
+  Cache* cache_;
 };
 
 inline void mark_held(BufferSlot* slot) noexcept {
@@ -40,11 +42,22 @@ inline void mark_held(BufferSlot* slot) noexcept {
 }
 
 inline BufferSlot* Pool::get() noexcept {
-  CacheOfThisCore cache(caches_);
-  void* object;
-  if (rte_mempool_generic_get(mempool_, &object, 1, cache.get()) != 0)
-    return nullptr;
-  auto* slot = static_cast<BufferSlot*>(object);
+  BufferSlot* slot;
+  {
+    CacheOfThisCore mine(caches_);
+    Cache* cache = mine.get();
+    if (cache == nullptr) {
+      if (take_home(&slot, 1) == 0)
+        return nullptr;
+    } else {
+      if (cache->length == 0) [[unlikely]] {
+        fill(*cache);
+        if (cache->length == 0)
+          return nullptr;
+      }
+      slot = cache->slots[--cache->length];
+    }
+  }
   mark_held(slot);
   return slot;
 }
@@ -54,9 +67,16 @@ inline void Pool::put(BufferSlot* slot) noexcept {
   slot->held = false;
   base::poison(slot->data, slot->capacity);
   base::tsan_release(slot);
-  CacheOfThisCore cache(caches_);
-  void* object = slot;
-  rte_mempool_generic_put(mempool_, &object, 1, cache.get());
+  CacheOfThisCore mine(caches_);
+  Cache* cache = mine.get();
+  if (cache == nullptr) {
+    Depot::Chain chain;
+    chain.add(slot);
+    return depot_.push(chain);
+  }
+  if (cache->length == options_.cached + options_.cached / 2) [[unlikely]]
+    drain(*cache, cache->length - options_.cached / 2);
+  cache->slots[cache->length++] = slot;
 }
 
 }  // namespace rrdk::mem

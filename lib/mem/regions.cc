@@ -23,6 +23,7 @@ void RegionBounds::clear(RegionId id) noexcept {
 }
 
 RegionId RegionTable::add(Region region) {
+  const std::lock_guard lock(mutex_);
   auto place = std::find_if(regions_.begin(), regions_.end(),
                             [](const Region& r) { return r.id == kNoRegion; });
   if (place == regions_.end())
@@ -30,13 +31,14 @@ RegionId RegionTable::add(Region region) {
   region.id = static_cast<RegionId>(place - regions_.begin());
   *place = region;
   bounds_.set(region.id, region.base, region.length, region.fd >= 0);
-  ++added_;
+  added_.fetch_add(1, std::memory_order_relaxed);
   for (RegionListener* listener : listeners_)
     listener->region_added(region);
   return region.id;
 }
 
 void RegionTable::remove(RegionId id) {
+  const std::lock_guard lock(mutex_);
   const Region region = regions_[id];
   bounds_.clear(id);
   for (RegionListener* listener : listeners_)
@@ -44,7 +46,15 @@ void RegionTable::remove(RegionId id) {
   regions_[id].id = kNoRegion;
 }
 
+void RegionTable::fill(RegionId id, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  regions_[id].filled = bytes;
+  for (RegionListener* listener : listeners_)
+    listener->region_filled(regions_[id]);
+}
+
 void RegionTable::listen(RegionListener& listener) {
+  const std::lock_guard lock(mutex_);
   listeners_.push_back(&listener);
   for (const Region& region : regions_) {
     if (region.id != kNoRegion)
@@ -53,6 +63,7 @@ void RegionTable::listen(RegionListener& listener) {
 }
 
 void RegionTable::unlisten(RegionListener& listener) {
+  const std::lock_guard lock(mutex_);
   std::erase(listeners_, &listener);
 }
 

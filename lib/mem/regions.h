@@ -2,8 +2,10 @@
 // and the table of them all.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "mem/region_bounds_datapath.h"
@@ -18,13 +20,21 @@ struct Region {
   int fd;              // a memfd sealed with F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_FUTURE_WRITE,
                        // owned by the Memory; -1: not shareable
   uint64_t fd_offset;  // of `base` within fd
+  // So many bytes from `base` on have their pages. kWhole: it is used as a whole, whose pages may
+  // come when they are first touched.
+  static constexpr uint64_t kWhole = UINT64_MAX;
+  uint64_t filled = kWhole;
 };
 
-// Told on the control thread when regions come and go; drivers register and deregister in it.
+// Told when regions come and go; drivers register and deregister in it. Those that buffers come
+// from appear and are filled while calls are made, on whatever thread needs a buffer: one call at a
+// time, with locks held that only the memory knows. Neither takes buffers in it.
 class RegionListener {
  public:
   virtual void region_added(const Region& region) = 0;
   virtual void region_removed(const Region& region) = 0;
+  // `filled` has grown: buffers beyond what it was come next.
+  virtual void region_filled(const Region& /*region*/) {}
 
  protected:
   ~RegionListener() = default;
@@ -34,29 +44,31 @@ class RegionListener {
 void listen_regions(Memory& memory, RegionListener& listener);
 void unlisten_regions(Memory& memory, RegionListener& listener);
 
-// The regions of one Memory, and who wants to know of them. Control path, one thread at a
-// time, but for contains().
+// The regions of one Memory, and who wants to know of them. Any thread.
 class RegionTable {
  public:
   // Gives `region` the lowest free id, so that ids index tables well, and tells the listeners.
   RegionId add(Region region);
   void remove(RegionId id);
+  // So many of its bytes have their pages now.
+  void fill(RegionId id, uint64_t bytes);
 
   void listen(RegionListener& listener);
   void unlisten(RegionListener& listener);
 
-  // Any thread.
+  // Without a lock.
   bool contains(const MemorySpan& span) const noexcept { return bounds_.contain(span); }
   bool is_shareable(RegionId id) const noexcept { return bounds_.is_shareable(id); }
 
   // How many there have been.
-  uint64_t added() const noexcept { return added_; }
+  uint64_t added() const noexcept { return added_.load(std::memory_order_relaxed); }
 
  private:
+  std::mutex mutex_;
   std::vector<Region> regions_;  // by id; a free place has the id kNoRegion
   std::vector<RegionListener*> listeners_;
   RegionBounds bounds_;
-  uint64_t added_ = 0;
+  std::atomic<uint64_t> added_ = 0;
 };
 
 }  // namespace rrdk::mem

@@ -212,22 +212,63 @@ Result<void> check_headroom(uint64_t bytes, const Headroom& headroom) {
                                    headroom.source + ")");
 }
 
-Result<void> check_process_limits(uint64_t bytes) {
-  struct Named {
-    decltype(RLIMIT_AS) resource;
-    const char* name;
-    const char* command;
-  };
-  for (const Named& limit : {Named{RLIMIT_FSIZE, "RLIMIT_FSIZE", "ulimit -f"},
-                             Named{RLIMIT_AS, "RLIMIT_AS", "ulimit -v"}}) {
+namespace {
+
+struct ProcessLimit {
+  decltype(RLIMIT_AS) resource;
+  const char* name;
+  const char* command;
+
+  uint64_t bytes() const {
     rlimit now = {};
-    if (getrlimit(limit.resource, &now) == 0 && now.rlim_cur != RLIM_INFINITY &&
-        bytes > now.rlim_cur)
+    return getrlimit(resource, &now) == 0 && now.rlim_cur != RLIM_INFINITY ? now.rlim_cur
+                                                                           : UINT64_MAX;
+  }
+};
+constexpr ProcessLimit kProcessLimits[] = {{RLIMIT_FSIZE, "RLIMIT_FSIZE", "ulimit -f"},
+                                           {RLIMIT_AS, "RLIMIT_AS", "ulimit -v"}};
+
+}  // namespace
+
+Result<void> check_process_limits(uint64_t bytes) {
+  for (const ProcessLimit& limit : kProcessLimits) {
+    if (bytes > limit.bytes())
       return fail(Errc::kNoMemory, std::to_string(bytes) + " bytes are wanted, and " + limit.name +
-                                       " is " + std::to_string(now.rlim_cur) + ": raise it (" +
+                                       " is " + std::to_string(limit.bytes()) + ": raise it (" +
                                        limit.command + ")");
   }
   return {};
+}
+
+Share share_of_free(HugepagePolicy policy) {
+  constexpr uint64_t kFewest = uint64_t{64} << 20;
+  constexpr uint64_t kUnknown = uint64_t{4} << 30;  // /proc can not be read
+  const Hugepages hugepages = policy == HugepagePolicy::kNever ? Hugepages{} : system_hugepages();
+  const uint64_t huge = hugepages.available * hugepages.page_size;
+  if (huge >= kFewest || (policy == HugepagePolicy::kRequire && huge != 0))
+    return {huge / 2, "half of the free hugepages"};
+  const Headroom headroom = memory_headroom();
+  Share share = {std::min(headroom.bytes, kUnknown) / 4, "a quarter of what is free"};
+  if (headroom.bytes != UINT64_MAX)
+    share = {headroom.bytes / 4, "a quarter of what is free (" + headroom.source + ")"};
+  for (const ProcessLimit& limit : kProcessLimits) {
+    if (limit.bytes() / 4 < share.bytes)
+      share = {limit.bytes() / 4, std::string("a quarter of ") + limit.name};
+  }
+  return share;
+}
+
+Result<void> check_budget(uint64_t bytes, HugepagePolicy policy) {
+  if (Result<void> allowed = check_process_limits(bytes); !allowed)
+    return allowed;
+  if (policy != HugepagePolicy::kNever) {
+    const Hugepages hugepages = system_hugepages();
+    if (bytes <= hugepages.available * hugepages.page_size)
+      return {};
+    if (policy == HugepagePolicy::kRequire)
+      return fail(Errc::kNoMemory, hugepage_shortfall(hugepages, bytes));
+  }
+  return check_headroom(bytes, memory_headroom());
 }
 
 }  // namespace rrdk::mem

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "rrdk/error.h"
+#include "rrdk/memory.h"
 
 namespace rrdk::mem {
 
@@ -54,5 +55,18 @@ Result<void> check_headroom(uint64_t bytes, const Headroom& headroom);
 // Whether the limits of this process, RLIMIT_FSIZE and RLIMIT_AS, allow a memfd of so many bytes:
 // the kernel answers a breach of the former with SIGXFSZ. Errors: kNoMemory.
 Result<void> check_process_limits(uint64_t bytes);
+
+// A budget that nobody stated.
+struct Share {
+  uint64_t bytes = 0;
+  std::string source;  // of what it is which part
+};
+// Half of the free hugepages if the policy wants some and they are worth it, else a quarter of what
+// this process may still have; no more than a quarter of its limits.
+Share share_of_free(HugepagePolicy policy);
+
+// Whether buffers may come to have so many bytes, of which none are taken yet. Errors: kNoMemory,
+// with the numbers.
+Result<void> check_budget(uint64_t bytes, HugepagePolicy policy);
 
 }  // namespace rrdk::mem

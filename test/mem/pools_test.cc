@@ -276,7 +276,6 @@ TEST_F(Pools, BadOptionsAreRefusedByName) {
       {{.classes = {}}, "no size classes"},
       {{.classes = {{100, 1}}}, "100 bytes"},
       {{.classes = {{32, 1}}}, "32 bytes"},
-      {{.classes = {{4096, 0}}}, "empty"},
       {{.classes = {{4096, 1}, {64, 1}, {4096, 2}}}, "twice"},
       {{.classes = {{64, 1}}, .numa_nodes = {77}}, "77"},
       {{.classes = {{64, 1}}, .numa_nodes = {-1}}, "-1"},

@@ -2,11 +2,12 @@
  * Memory that can take part in RDMA: an arena carved into pools of buffers, and memory of the
  * application's own choosing.
  *
- * One Memory object owns an arena per NUMA node. It is made of hugepages where the system has
- * them and of ordinary pages otherwise (said once, in a log line). The arena is cut into size
- * classes; each class is an rte_mempool with a cache per core. A driver registers the arena once,
- * when it opens its device; no buffer is ever registered by itself. Registration alone gives a
- * peer no access: that takes a remote key, which the transport makes for one buffer and one call.
+ * One Memory object has a budget in bytes. Nothing of it is taken before it is needed: an arena for
+ * each NUMA node grows in at most eight extents, of hugepages where the system has them and of
+ * ordinary pages otherwise (said once, in a log line). Size classes take slabs of buffers from the
+ * arena and give them back; a cache per core stands before each class. A driver registers an extent
+ * once, when it appears; no buffer is ever registered by itself. Registration alone gives a peer no
+ * access: that takes a remote key, which the transport makes for one buffer and one call.
  *
  * Ownership: a Buffer is a move-only handle; destroying it returns it to its pool. All Buffers
  * and RegisteredMemory must be gone before their Memory is destroyed, which audits the pools and
@@ -18,13 +19,16 @@
  * Threads: create(), allocate(), adopt(), and the destruction of a Memory or RegisteredMemory: one
  * thread at a time (the control path). get() and Buffer's destructor: any thread. They are fast on
  * threads that EAL knows, which have a cache: the Runtime's are, others by rrdk::register_thread().
+ * A get() that finds an elastic class empty lets it grow, under a lock: it fills 2 MiB of pages at
+ * most (or the pages of one buffer, if that is larger), and now and then makes an extent.
  *
- *   auto memory = rrdk::must(rrdk::Memory::create({.classes = {{4096, 1024}, {1 << 20, 64}}}));
+ *   auto memory = rrdk::must(rrdk::Memory::create({.bytes = 512 << 20}));
  *   rrdk::Buffer b = memory->get(1000);      // 4096 bytes of capacity
  *   if (!b) ...;                             // exhausted: never blocks, never throws
  */
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -65,7 +69,9 @@ struct BufferSlot {
   RegionId region;
   Pool* pool;
   bool held;           ///< not in its pool; where assertions are on, giving it back twice is caught
+  uint32_t index;      ///< its number in its pool
   Borrower* borrower;  ///< the peer for whose call it was taken, until it is back; null: no one's
+  std::atomic<uint32_t> next;  ///< the number of the one that lies below it in its pool
 };
 void put(BufferSlot* slot) noexcept;
 }  // namespace mem
@@ -135,7 +141,12 @@ class RegisteredMemory {
 
 struct SizeClass {
   uint32_t buffer_size;  ///< bytes of capacity, a power of two of at least 64
-  uint32_t count;        ///< buffers of this class on each NUMA node
+  /**
+   * 0: the class is elastic. It takes what it needs out of the budget (MemoryOptions::bytes), 2 MiB
+   * or one buffer at a time, and what it has home is given to other classes when they need it.
+   * Else so many buffers on each NUMA node are set aside for it.
+   */
+  uint32_t count = 0;
 };
 
 enum class HugepagePolicy {
@@ -145,12 +156,25 @@ enum class HugepagePolicy {
 };
 
 struct MemoryOptions {
-  /** Bytes pinned are the sum of buffer_size * count, times the number of nodes. */
-  std::vector<SizeClass> classes = {{4096, 8192}, {65536, 256}, {1u << 20, 64}};
+  /**
+   * The budget: bytes of buffers, those of classes with a count included, of all NUMA nodes, which
+   * have equal parts. Never exceeded. Memory is taken when it is first needed, and kept until the
+   * Memory goes; a 16th of the budget is for the smallest elastic class alone, whose buffers are
+   * those of headers and connections.
+   *
+   * 0: a share of what is free, which a log line states: half of the free hugepages if these are
+   * 64 MiB at least, else a quarter of the ordinary memory that this process can have. Without
+   * elastic classes: what the counts add up to.
+   */
+  uint64_t bytes = 0;
+  std::vector<SizeClass> classes = {{4096}, {65536}, {256u << 10}, {1u << 20}};
   HugepagePolicy hugepages = HugepagePolicy::kPrefer;
   /** Nodes to make an arena on; empty: the node of the calling thread. */
   std::vector<int> numa_nodes = {};
-  /** Touch every page before create() returns, so that no first call pays for page faults. */
+  /**
+   * Touch every page of the classes with a count before create() returns, so that no first call
+   * pays for page faults. Elastic classes' pages are touched when they are taken from the budget.
+   */
   bool prefault = true;
 };
 
@@ -158,22 +182,31 @@ struct MemoryOptions {
 struct PoolAudit {
   uint32_t buffer_size = 0;
   int numa_node = 0;
-  uint32_t count = 0;
-  uint32_t available = 0;
+  uint32_t count = 0;      ///< that the class has now
+  uint32_t available = 0;  ///< of them, not in use
+  /**
+   * Beyond `count`: what an elastic class could still have of the budget, out of what is free and
+   * of what other classes have no use for. They share it: not all of them can have theirs.
+   */
+  uint32_t more = 0;
+  /** The low-water mark of available + more, but for what lay in cores' caches at that moment. */
+  uint32_t least_available = 0;
+  uint64_t refusals = 0;  ///< times that a buffer of this size was wanted and none was to be had
 };
 
 class Memory {
  public:
   /**
    * Needs EAL (rrdk/eal.h). Errors: kInvalidArgument (a class that is no power of two, EAL not
-   * initialised), kNoMemory (with kRequire: too few hugepages; else more ordinary pages than the
-   * machine, a limit of this process's cgroup, or RLIMIT_FSIZE or RLIMIT_AS leaves; the message has
-   * the numbers), kUnsupported (EAL lacks one of DPDK's mempool drivers ring and stack; the message
-   * says which library to load), kSystem.
+   * initialised), kNoMemory (a budget of less than one slab for each elastic class; with kRequire:
+   * too few hugepages; else more ordinary pages than the machine, a limit of this process's cgroup,
+   * or RLIMIT_FSIZE or RLIMIT_AS leaves; the message has the numbers), kSystem.
    *
-   * With `prefault` ordinary pages are compared with what is available before they are taken, and
-   * again every 256 MiB, so that a request for too much takes memory from nobody. Without it pages
-   * are taken when they are first touched, and the kernel kills a process when there are none.
+   * Ordinary pages are compared with what is available: all of a budget at the start, and again
+   * every 256 MiB as it is used, so that a request for too much takes memory from nobody. When
+   * others have taken what was there meanwhile, get() finds nothing, and a log line says why.
+   * Without `prefault` pages of classes with a count are taken when they are first touched, and the
+   * kernel kills a process when there are none.
    */
   [[nodiscard]] static Result<std::unique_ptr<Memory>> create(const MemoryOptions& options = {});
   ~Memory();
@@ -244,8 +277,8 @@ class Memory {
   /** True when the arenas are made of hugepages. */
   bool on_hugepages() const noexcept;
   /**
-   * Registrations made since create(): of arenas, by allocate() and by adopt(). Does not grow while
-   * calls are made. Read it on the thread that makes them, or after it.
+   * Registrations made since create(): of extents, by allocate() and by adopt(). Calls add none but
+   * those of the few extents into which buffers grow. Any thread.
    */
   uint64_t registrations() const noexcept;
 

@@ -1,0 +1,127 @@
+// The budget of one NUMA node: where its elastic classes take their slabs from, and give them back
+// to.
+//
+// It grows on demand, in a few extents, each a sealed memfd and one registered region: what a
+// driver maps or registers for each region is little. The first extents are small and each later
+// one is as large as all before it, so that a device which pins a whole region pins no more than
+// twice what is used. An extent is cut into units of 2 MiB. A class takes as many in a row as hold
+// one of its buffers, one for most. Pages are filled when a unit is first taken, from the extent's
+// beginning on, and stay: nobody can punch holes into sealed memory, and peers rely on that.
+//
+// What other classes need can not take all: a part of the budget is kept for the class with the
+// smallest buffers, which are those of headers and connections.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mem/arena.h"
+#include "mem/regions.h"
+#include "rrdk/memory.h"
+
+namespace rrdk::mem {
+
+class Pool;
+
+constexpr uint32_t kUnitBytes = 2u << 20;
+// Of one node, with that of the classes of fixed counts.
+constexpr uint32_t kMaxExtents = 8;
+// A 16th of the budget is the smallest class's alone.
+constexpr uint32_t kPartForSmallest = 16;
+
+// Units of a slab of this class, and its buffers.
+constexpr uint32_t units_of(uint32_t buffer_size) noexcept {
+  return buffer_size <= kUnitBytes ? 1 : buffer_size / kUnitBytes;
+}
+constexpr uint32_t buffers_of_slab(uint32_t buffer_size) noexcept {
+  return buffer_size <= kUnitBytes ? kUnitBytes / buffer_size : 1;
+}
+
+struct BudgetOptions {
+  uint64_t bytes = 0;
+  int numa_node = 0;
+  HugepagePolicy hugepages = HugepagePolicy::kPrefer;
+  uint32_t most_extents = kMaxExtents;
+};
+
+class Slabs {
+ public:
+  Slabs(const BudgetOptions& options, RegionTable& regions);
+  ~Slabs();
+  Slabs(const Slabs&) = delete;
+  Slabs& operator=(const Slabs&) = delete;
+
+  // Makes the pools of these classes, ascending, and takes one slab for the first of them. Errors:
+  // kNoMemory (there is no room for a slab of each), kInvalidArgument, kSystem.
+  Result<std::vector<std::unique_ptr<Pool>>> open(const std::vector<SizeClass>& classes);
+
+  // For a pool that has not so many at home. Any thread; no matter of the steady state. True: it
+  // has one slab more, or another thread saw to it that it has enough. At most one slab is filled.
+  bool grow(Pool& pool, uint32_t wanted = 1) noexcept;
+  // The buffers that it could still have: of what is free and of what others have at home. An
+  // estimate while others get and put.
+  uint32_t more_for(const Pool& pool) const noexcept;
+  // The bytes that could be had now, whatever the class.
+  uint64_t left() const noexcept;
+  // The region that holds these bytes, if one of ours does. Any thread, cheap.
+  RegionId region_of(const std::byte* data, uint32_t length) const noexcept {
+    for (const Extent& extent : extents_) {
+      const size_t bytes = extent.bytes.load(std::memory_order_acquire);
+      if (bytes == 0)
+        break;  // those after it are not there either
+      const auto offset = static_cast<size_t>(data - extent.base);
+      if (offset < bytes && length <= bytes - offset)
+        return extent.region;
+    }
+    return kNoRegion;
+  }
+
+  // Of a pool, under our lock: it has a slab no more.
+  void give_back(uint32_t first_unit, const Pool& pool) noexcept;
+
+  bool on_hugepages() const noexcept;
+
+ private:
+  struct Extent {
+    // Set once, before `bytes`.
+    std::byte* base = nullptr;
+    RegionId region = kNoRegion;
+    std::atomic<size_t> bytes = 0;  // 0: it is not there yet
+    // Under the lock.
+    Arena arena = {};
+    uint32_t first = 0;   // unit
+    uint32_t units = 0;   // that it has, or will have
+    uint32_t filled = 0;  // units whose pages are there
+  };
+
+  void plan(uint32_t units, uint32_t largest, uint32_t most_extents);
+  Result<void> check_budget(const std::vector<SizeClass>& classes) const;
+  Result<void> make(Extent& extent);
+  Result<void> fill(Extent& extent, uint32_t units);
+  Result<bool> take(Pool& pool);
+  Result<bool> take_from(Extent& extent, Pool& pool);
+  bool reclaim_for(const Pool& pool) noexcept;
+  uint32_t kept_from(const Pool& pool) const noexcept;
+  uint32_t free_for(const Pool& pool) const noexcept;
+  std::optional<uint32_t> find_free(const Extent& extent, uint32_t units) const noexcept;
+  void put_off(const Error& error);
+
+  BudgetOptions options_;
+  RegionTable& regions_;
+  std::mutex mutex_;
+  std::array<Extent, kMaxExtents> extents_;
+  std::vector<bool> taken_;         // by unit
+  std::atomic<uint32_t> free_ = 0;  // units, of extents that are not there, too
+  uint32_t kept_ = 0;               // units, for the smallest class
+  std::vector<Pool*> pools_;        // ascending by buffer size
+  uint64_t unchecked_ = 0;          // bytes that may be filled before the next look at what is left
+  std::atomic<uint64_t> not_before_ns_ = 0;  // the system had nothing left
+};
+
+}  // namespace rrdk::mem
