@@ -112,7 +112,7 @@ Result<void> QueuePair::send_handshake(MessageType type, std::span<const std::by
 // Before the data path does it: then the peer has mapped most when the first message names it.
 void QueuePair::announce_all() {
   for (const OwnRegion& region : device_.regions()) {
-    if (region.region.fd < 0)
+    if (region.region.fd < 0 || region.shown() == 0)
       continue;
     if (local_regions_.entries().size() >= kEarlyRegions || announce(region) != SendResult::kSent)
       return;

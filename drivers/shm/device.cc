@@ -86,11 +86,12 @@ std::vector<OwnRegion> Device::regions() const {
   return regions_;
 }
 
-// Peers map no memory that has holes: their accesses would fill them, at their cost.
+// Peers are shown no memory that has holes: their accesses would fill them, at their cost. What is
+// filled as it is used is shown so far.
 void Device::region_added(const mem::Region& region) {
   OwnRegion own{region, 0};
   struct stat st{};
-  if (region.fd >= 0 &&
+  if (region.fd >= 0 && region.filled == mem::Region::kWhole &&
       (::fstat(region.fd, &st) != 0 || ::fallocate(region.fd, 0, 0, st.st_size) != 0)) {
     base::log_error(
         "shm: a region of %zu bytes can not be shown to peers, calls that use it will "
@@ -101,6 +102,14 @@ void Device::region_added(const mem::Region& region) {
   const std::lock_guard lock(regions_mutex_);
   own.wire_id = next_wire_id_++;
   regions_.push_back(own);
+}
+
+void Device::region_filled(const mem::Region& region) {
+  const std::lock_guard lock(regions_mutex_);
+  for (OwnRegion& own : regions_) {
+    if (own.region.id == region.id)
+      own.region.filled = region.filled;
+  }
 }
 
 void Device::region_removed(const mem::Region& region) {

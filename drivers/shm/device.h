@@ -1,6 +1,7 @@
 // The shm device, and what it counts.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -67,6 +68,8 @@ class Visitor;
 struct OwnRegion {
   mem::Region region;
   WireId wire_id;
+  // Bytes that peers are shown: those that have their pages.
+  uint64_t shown() const noexcept { return std::min<uint64_t>(region.filled, region.length); }
 };
 
 class Device final : public drivers::SoftwareDevice, private mem::RegionListener {
@@ -98,6 +101,7 @@ class Device final : public drivers::SoftwareDevice, private mem::RegionListener
   explicit Device(Memory& memory);
   void region_added(const mem::Region& region) override;
   void region_removed(const mem::Region& region) override;
+  void region_filled(const mem::Region& region) override;
 
   Memory& memory_;
   Counters counts_;

@@ -148,14 +148,13 @@ Result<RegionEntry> take_region(Received& received, MappingCache& cache, PeerReg
   const Message& m = received.message;
   if (received.descriptors.size() != kRegionDescriptors || m.region == kNoWireId)
     return fail(Errc::kNotAPeer, "the peer did not send its region");
+  uint64_t end = 0;
+  if (m.region_length == 0 || __builtin_add_overflow(m.region_offset, m.region_length, &end))
+    return fail(Errc::kNotAPeer, "the peer's memory is smaller than it says");
   const PeerFd& fd = received.descriptors[0];
-  const Result<PeerFile> file = check_peer_file(fd.get(), Writers::kOwner);
+  const Result<PeerFile> file = check_peer_file(fd.get(), Writers::kOwner, end);
   if (!file)
     return tl::unexpected(file.error());
-  const bool inside = m.region_length != 0 && m.region_offset <= file->bytes &&
-                      m.region_length <= file->bytes - m.region_offset;
-  if (!inside)
-    return fail(Errc::kNotAPeer, "the peer's memory is smaller than it says");
   if (Result<void> added = known.add(m.region, *file); !added)
     return tl::unexpected(added.error());
   Result<std::shared_ptr<Mapping>> mapping = cache.map(fd.get(), *file, fd.sender());

@@ -31,7 +31,7 @@
 namespace rrdk::shm {
 
 constexpr uint64_t kMagic = 0x6d68734b44525231;  // any layout change changes kVersion
-constexpr uint32_t kVersion = 5;
+constexpr uint32_t kVersion = 6;
 constexpr std::string_view kScheme = "shm";
 
 enum class MessageType : uint32_t { kHello = 1, kConnect, kAccept, kReject, kRegion, kRegionGone };
@@ -47,7 +47,7 @@ struct Message {
   uint32_t keys = 0;
   uint32_t reads = 0;
   uint32_t doorbell_bit = 0;
-  // kRegion, with the region's descriptor; kRegionGone
+  // kRegion, with the region's descriptor, again when more of it is shown; kRegionGone
   uint32_t region = kNoWireId;
   // kConnect, kAccept, kReject
   uint32_t private_length = 0;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -52,6 +53,18 @@ Result<void> check_seals(int fd, Writers writers) {
   return {};
 }
 
+// Page tables of hugepages are small and filled at once, which shows that all pages are there: a
+// missing one is a SIGBUS. Those of ordinary pages are filled by the accesses, many pages at a
+// time: filled here, they would keep all other connections waiting.
+Result<void> fill_tables(const Mapping& mapping, const PeerFile& file) {
+  if (!file.hugepages || ::madvise(mapping.base(), file.used, MADV_POPULATE_READ) == 0)
+    return {};
+  return fail(Errc::kNotAPeer, "the peer's hugepages are not all there: " + reason("madvise"));
+}
+
+// Address space is cheap: what grows from little is not mapped anew for that. Whole hugepages.
+constexpr uint64_t kLeastMapped = uint64_t{16} << 20;
+
 }  // namespace
 
 Mapping::~Mapping() {
@@ -80,7 +93,7 @@ Result<SharedMemory> create_shared(const char* name, size_t bytes, Writers write
   return SharedMemory{std::move(fd), std::move(*mapping)};
 }
 
-Result<PeerFile> check_peer_file(int fd, Writers writers) {
+Result<PeerFile> check_peer_file(int fd, Writers writers, std::optional<uint64_t> used) {
   if (Result<void> sealed = check_seals(fd, writers); !sealed)
     return tl::unexpected(sealed.error());
   // With the seals, what is there now stays there. So this comes after them.
@@ -90,16 +103,21 @@ Result<PeerFile> check_peer_file(int fd, Writers writers) {
   const Result<Pages> pages = pages_of(fd);
   if (!pages)
     return tl::unexpected(pages.error());
-  // Blocks count pages beyond the end, too, which a peer can have instead of some before it.
+  // Blocks count pages beyond what is used, too, which a peer can have instead of some before it.
   // Nothing shows those without the file's lock, which it can keep: its budget bounds what they
   // cost us.
   constexpr uint64_t kStatBlock = 512;
   const auto bytes = static_cast<uint64_t>(st.st_size);
-  if (static_cast<uint64_t>(st.st_blocks) * kStatBlock < bytes)
+  uint64_t needed = used.value_or(bytes);
+  if (needed > bytes)
+    return fail(Errc::kNotAPeer, "the peer's memory is smaller than it says");
+  if (pages->huge)  // those are mapped whole
+    needed = std::min(bytes, (needed + pages->bytes - 1) / pages->bytes * pages->bytes);
+  if (static_cast<uint64_t>(st.st_blocks) * kStatBlock < needed)
     return fail(Errc::kNotAPeer, "the peer's memory has holes");
   if (pages->huge && bytes % pages->bytes != 0)  // its last page can not be accessed
     return fail(Errc::kNotAPeer, "the peer's memory is not of whole hugepages");
-  return PeerFile{st.st_dev, st.st_ino, bytes, pages->huge};
+  return PeerFile{st.st_dev, st.st_ino, bytes, needed, pages->huge};
 }
 
 Result<Mapping> map_peer(int fd, size_t length, Writers writers) {
@@ -115,25 +133,27 @@ Result<Mapping> map_peer(int fd, size_t length, Writers writers) {
 
 Result<std::shared_ptr<Mapping>> MappingCache::map(int fd, const PeerFile& file, uid_t sender) {
   // While a mapping lives its inode number is taken, so equal numbers are the same file.
-  const Key key(sender, file.device, file.inode);
+  // All of it, but no more than twice what it counts for.
+  const uint64_t length = std::min(file.bytes, std::bit_ceil(std::max(file.used, kLeastMapped)));
+  const Key key(sender, file.device, file.inode, length);
   const std::lock_guard lock(mutex_);
   if (auto cached = mappings_.find(key); cached != mappings_.end()) {
-    if (std::shared_ptr<Mapping> present = cached->second.lock())
+    if (std::shared_ptr<Mapping> present = cached->second.lock()) {
+      if (Result<void> there = fill_tables(*present, file); !there)
+        return tl::unexpected(there.error());
       return present;
+    }
     // Its last user is just letting go of it: forget() waits for the lock.
   }
   const auto own = mappings_of_.find(sender);
   const size_t owned = own == mappings_of_.end() ? 0 : own->second;
   if (owned >= kMaxMappings - std::min(mappings_.size(), kMaxMappings))
     return fail(Errc::kLimit, "the peer's user has had too many files mapped here");
-  Result<Mapping> fresh = shm::map(fd, file.bytes, PROT_READ, 0);
+  Result<Mapping> fresh = shm::map(fd, length, PROT_READ, 0);
   if (!fresh)
     return tl::unexpected(fresh.error());
-  // Page tables of hugepages are small and filled at once, which shows that all pages are there: a
-  // missing one is a SIGBUS. Those of ordinary pages are filled by the accesses, many pages at a
-  // time: filled here, they would keep all other connections waiting.
-  if (file.hugepages && ::madvise(fresh->base(), fresh->length(), MADV_POPULATE_READ) != 0)
-    return fail(Errc::kNotAPeer, "the peer's hugepages are not all there: " + reason("madvise"));
+  if (Result<void> there = fill_tables(*fresh, file); !there)
+    return tl::unexpected(there.error());
   std::shared_ptr<Mapping> shared(new Mapping(std::move(*fresh)), [this, key](Mapping* mapping) {
     unmap_elsewhere(std::move(*mapping));
     delete mapping;

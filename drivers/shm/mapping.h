@@ -2,8 +2,8 @@
 //
 // What a peer shows us for reading is sealed so that it stays as it is: its size (F_SEAL_SHRINK and
 // F_SEAL_GROW), and its pages, since nobody can punch holes into it (F_SEAL_FUTURE_WRITE, whoever
-// holds a descriptor; mmap() and fallocate() refuse). With all of its memory there when it is
-// mapped, no access can ever be a SIGBUS.
+// holds a descriptor; mmap() and fallocate() refuse). With all of its memory there that we are told
+// to use, no access can ever be a SIGBUS.
 #pragma once
 
 #include <sys/types.h>
@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -67,22 +68,24 @@ struct PeerFile {
   dev_t device;
   ino_t inode;
   uint64_t bytes;
+  uint64_t used;  // so many, from its beginning, are there and will be accessed
   bool hugepages;
 
   auto id() const { return std::pair(device, inode); }
 };
 
-// Refuses what could change its size or lose pages later, and what is not all there. Errors:
-// kNotAPeer, kSystem.
-Result<PeerFile> check_peer_file(int fd, Writers writers);
+// Refuses what could change its size or lose pages later, and that of whose first `used` bytes, or
+// all bytes, some are not there. Errors: kNotAPeer, kSystem.
+Result<PeerFile> check_peer_file(int fd, Writers writers, std::optional<uint64_t> used = {});
 
 // Checks and maps the first `length` bytes, for reading if its owner alone writes. Not of
 // hugepages: of those no part can be mapped, and a page that two may write, and so take away, is a
 // SIGBUS where the kernel replaces an ordinary one. Errors: kNotAPeer, kSystem.
 Result<Mapping> map_peer(int fd, size_t length, Writers writers);
 
-// Mappings of the files in which peers have their regions, each whole and once for each user,
-// however many regions and connections use it. For reading. Outlives what it gives out.
+// Mappings of the files in which peers have their regions, once for each user, however many regions
+// and connections use it. What is used of a file may grow: the next power of two of it is mapped,
+// and mapped anew when that does not do any more. For reading. Outlives what it gives out.
 class MappingCache {
  public:
   // A part of the mappings that a process may have (65530, unless it was told otherwise). A user
@@ -94,7 +97,7 @@ class MappingCache {
   Result<std::shared_ptr<Mapping>> map(int fd, const PeerFile& file, uid_t sender);
 
  private:
-  using Key = std::tuple<uid_t, dev_t, ino_t>;
+  using Key = std::tuple<uid_t, dev_t, ino_t, uint64_t>;  // the last: bytes
   void forget(const Key& key);
 
   std::mutex mutex_;

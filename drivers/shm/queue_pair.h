@@ -188,8 +188,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   // regions.cc: slow paths of the data path
   void sync_regions();
   SendResult announce(const OwnRegion& own);
-  bool learn_local_region(RegionId id);
-  bool learn_peer_region(WireId id, Naming by);
+  bool learn_local_region(const MemorySpan& span);
+  bool learn_peer_region(WireId id, uint64_t end, Naming by);
   void end_by_socket(Drained how);
   // `control_mutex_` held: reads up to `most` packets of what the peer says of its regions, and
   // takes them off it.

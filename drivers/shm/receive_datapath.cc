@@ -270,7 +270,9 @@ WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t len
 const std::byte* QueuePair::peer_bytes(WireId region, uint64_t offset, uint64_t length,
                                        Naming by) noexcept {
   const std::byte* bytes = peer_regions_.at(region, offset, length);
-  if (bytes == nullptr && !peer_regions_.has(region) && learn_peer_region(region, by)) [[unlikely]]
+  uint64_t end;
+  if (bytes == nullptr && !__builtin_add_overflow(offset, length, &end) &&
+      learn_peer_region(region, end, by)) [[unlikely]]
     bytes = peer_regions_.at(region, offset, length);
   return bytes;
 }

@@ -24,26 +24,31 @@ Message region_message(MessageType type, WireId id) {
 
 // A peer whose socket is full has not read what we told it before: it does not get to make us wait.
 SendResult QueuePair::announce(const OwnRegion& own) {
-  if (local_regions_.entries().size() >= kMaxPeerRegions)
-    return SendResult::kFull;
   const mem::Region& region = own.region;
+  if (local_regions_.entries().size() >= kMaxPeerRegions && !local_regions_.has(region.id))
+    return SendResult::kFull;
   Message message = region_message(MessageType::kRegion, own.wire_id);
   message.region_offset = region.fd_offset;
-  message.region_length = region.length;
+  message.region_length = own.shown();
   const std::array<int, kRegionDescriptors> descriptors = {region.fd};
   const std::lock_guard lock(control_mutex_);
   const SendResult sent = send_message(socket_.get(), message, descriptors);
   if (sent == SendResult::kSent)
-    local_regions_.add({region.id, own.wire_id, region.base, region.length, nullptr});
+    local_regions_.add({region.id, own.wire_id, region.base, own.shown(), nullptr});
   return sent;
 }
 
-// A region of ours that this connection uses for the first time. The peer reads of it before it
-// reads of any message that lies there.
-bool QueuePair::learn_local_region(RegionId id) {
-  for (const OwnRegion& own : device_.regions())
-    if (own.region.id == id)
-      return own.region.fd >= 0 && announce(own) == SendResult::kSent;
+// A region of ours that this connection uses for the first time, or a part of it that was not
+// filled when the peer was told. The peer reads of it before it reads of any message that lies
+// there.
+bool QueuePair::learn_local_region(const MemorySpan& span) {
+  for (const OwnRegion& own : device_.regions()) {
+    if (own.region.id != span.region)
+      continue;
+    const auto offset = static_cast<uint64_t>(span.data - own.region.base);
+    const bool inside = offset < own.shown() && span.length <= own.shown() - offset;
+    return own.region.fd >= 0 && inside && announce(own) == SendResult::kSent;
+  }
   return false;
 }
 
@@ -103,16 +108,17 @@ QueuePair::Drained QueuePair::take_region_change(Received& r) {
   return Drained::kSome;
 }
 
-// A region of the peer's that a message or a key names and we have not heard of: it is in the
+// Bytes of the peer's that a message or a key names and of which we have not heard: they are in the
 // socket, and an honest peer has not put much before it. Others have their turns meanwhile: a
 // message whose region is further behind waits for the next one. A Read can not, and may look
 // through all that a socket holds.
-bool QueuePair::learn_peer_region(WireId id, Naming by) {
+bool QueuePair::learn_peer_region(WireId id, uint64_t end, Naming by) {
   constexpr uint32_t kMostOfMessages = 128;
   constexpr uint32_t kMostOfReads = 2 * kMaxPeerRegions;
   const uint32_t most = by == Naming::kMessage ? kMostOfMessages : kMostOfReads;
   Drained drained = Drained::kSome;
-  while (!peer_regions_.has(id) && drained == Drained::kSome && packets_read_ < most) {
+  while (peer_regions_.at(id, end, 0) == nullptr && drained == Drained::kSome &&
+         packets_read_ < most) {
     uint32_t left = most - packets_read_;
     {
       const std::lock_guard lock(control_mutex_);
@@ -123,7 +129,7 @@ bool QueuePair::learn_peer_region(WireId id, Naming by) {
   }
   if (drained == Drained::kTooMuchMemory || drained == Drained::kBroken)
     end_by_socket(drained);
-  const bool known = peer_regions_.has(id);
+  const bool known = peer_regions_.at(id, end, 0) != nullptr;
   region_is_late_ = by == Naming::kMessage && !known && drained == Drained::kSome;
   return known;
 }
@@ -150,23 +156,35 @@ void QueuePair::apply_region_changes() {
   region_changes_.clear();
 }
 
+Result<void> PeerRegions::count(File& file, uint64_t end) {
+  const uint64_t more = end - std::min(end, file.bytes);
+  if (more > most_bytes_ - bytes_)
+    return fail(Errc::kLimit, "the peer's memory is more than the " +
+                                  std::to_string(most_bytes_ >> 20) +
+                                  " MiB that a connection may have mapped here: shm:PATH?"
+                                  "peer_memory=SIZE allows more");
+  file.bytes += more;
+  bytes_ += more;
+  return {};
+}
+
 Result<void> PeerRegions::add(WireId id, const PeerFile& file) {
-  if (regions_.size() >= kMaxPeerRegions || regions_.contains(id))
-    return fail(Errc::kNotAPeer, "the peer names too many regions, or one twice");
-  File& known = files_[file.id()];
-  if (known.regions == 0) {
-    if (file.bytes > most_bytes_ - bytes_) {
-      files_.erase(file.id());
-      return fail(Errc::kLimit, "the peer's memory is more than the " +
-                                    std::to_string(most_bytes_ >> 20) +
-                                    " MiB that a connection may have mapped here: shm:PATH?"
-                                    "peer_memory=SIZE allows more");
-    }
-    known.bytes = file.bytes;
-    bytes_ += file.bytes;
+  if (const auto known = regions_.find(id); known != regions_.end()) {
+    if (known->second.file != file.id() || known->second.end >= file.used)
+      return fail(Errc::kNotAPeer, "the peer names a region twice");
+    known->second.end = file.used;
+    return count(files_[file.id()], file.used);
   }
-  ++known.regions;
-  regions_.emplace(id, file.id());
+  if (regions_.size() >= kMaxPeerRegions)
+    return fail(Errc::kNotAPeer, "the peer names too many regions");
+  File& lies_in = files_[file.id()];
+  if (Result<void> counted = count(lies_in, file.used); !counted) {
+    if (lies_in.regions == 0)
+      files_.erase(file.id());
+    return counted;
+  }
+  ++lies_in.regions;
+  regions_.emplace(id, Known{file.id(), file.used});
   return {};
 }
 
@@ -174,7 +192,7 @@ bool PeerRegions::remove(WireId id) {
   const auto found = regions_.find(id);
   if (found == regions_.end())
     return false;
-  const auto file = files_.find(found->second);
+  const auto file = files_.find(found->second.file);
   regions_.erase(found);
   if (--file->second.regions == 0) {
     bytes_ -= file->second.bytes;

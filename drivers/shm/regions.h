@@ -103,8 +103,8 @@ class PeerRegions {
  public:
   explicit PeerRegions(uint64_t most_bytes = 0) : most_bytes_(most_bytes) {}
 
-  // A region that lies in `file`. Errors: kNotAPeer (it is known already, or there are too many),
-  // kLimit (too many bytes).
+  // A region that lies in `file`, or one that is known of which more is shown. Errors: kNotAPeer
+  // (it is known so already, or there are too many), kLimit (too many bytes).
   Result<void> add(WireId id, const PeerFile& file);
   // False: unknown.
   bool remove(WireId id);
@@ -112,13 +112,18 @@ class PeerRegions {
  private:
   using FileId = std::pair<dev_t, ino_t>;
   struct File {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0;  // as far as its regions reach
     uint32_t regions = 0;
   };
+  struct Known {
+    FileId file;
+    uint64_t end;
+  };
+  Result<void> count(File& file, uint64_t end);
 
   uint64_t most_bytes_;
   uint64_t bytes_ = 0;
-  std::unordered_map<WireId, FileId> regions_;
+  std::unordered_map<WireId, Known> regions_;
   std::map<FileId, File> files_;
 };
 

@@ -184,7 +184,7 @@ RegionTable::Place QueuePair::local_place(const MemorySpan& span) noexcept {
   const RegionTable::Place place = local_regions_.place_of(span);
   if (place.offset >= 0) [[likely]]
     return place;
-  if (local_regions_.has(span.region) || !learn_local_region(span.region))
+  if (!learn_local_region(span))
     return {};
   return local_regions_.place_of(span);
 }
