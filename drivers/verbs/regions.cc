@@ -49,6 +49,7 @@ Result<void> Regions::start(ibv_pd* pd, const std::string& device, int access) {
   guard_ = *guard;
   mem::listen_regions(memory_, *this);
   listening_ = true;
+  const std::lock_guard lock(mutex_);
   started_ = true;
   if (failed_)
     return tl::unexpected(first_error_);
@@ -69,6 +70,7 @@ Result<ibv_mr*> Regions::register_range(void* base, size_t length) const {
 void Regions::region_added(const mem::Region& region) {
   if (region.id >= kBlocks * kBlockSize)
     return;
+  const std::lock_guard lock(mutex_);
   Result<ibv_mr*> mr = register_range(region.base, region.length);
   if (!mr) {
     Counters::count(counts_.registrations_failed);

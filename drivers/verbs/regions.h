@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "drivers/verbs/counters.h"
@@ -58,6 +59,7 @@ class Regions final : public mem::RegionListener {
   ibv_pd* pd_ = nullptr;
   std::string device_;
   int access_ = 0;
+  std::mutex mutex_;  // regions come while others are being met
   bool listening_ = false;
   bool started_ = false;
   Error first_error_{};  // of those that start() meets
