@@ -295,6 +295,7 @@ PoolAudit Memory::audit_fitting(uint32_t size) const {
     sum.more += audit.more;
     sum.least_available += audit.least_available;
     sum.refusals += audit.refusals;
+    sum.elastic = audit.elastic;
   }
   return sum;
 }

@@ -22,6 +22,14 @@ namespace rrdk {
 
 struct FaultPlan;
 
+namespace mem {
+// For messages: what gives a class more buffers.
+inline const char* remedy_for(const PoolAudit& pool) noexcept {
+  return pool.elastic ? "raise MemoryOptions::bytes"
+                      : "enlarge that class in MemoryOptions::classes";
+}
+}  // namespace mem
+
 struct Memory::Impl {
   static constexpr uint32_t kSizes = 33;  // powers of two up to 2^32
   // The power of two that is not less than `size`.

@@ -150,7 +150,8 @@ PoolAudit Pool::audit() const {
                      .count = slabs() * options_.per_slab,
                      .available = depot_.count(),
                      .more = more(),
-                     .refusals = refusals_.load(std::memory_order_relaxed)};
+                     .refusals = refusals_.load(std::memory_order_relaxed),
+                     .elastic = elastic()};
   for (uint32_t lcore = 0; caches_ != nullptr && lcore < RTE_MAX_LCORE; ++lcore) {
     base::TsanIgnore counting;
     audit.available += *static_cast<const volatile uint32_t*>(&caches_[lcore].length);

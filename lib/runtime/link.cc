@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/sanitizer.h"
+#include "mem/memory_impl.h"
 #include "proto/negotiation.h"
 #include "runtime/poll_core.h"
 
@@ -23,13 +24,12 @@ constexpr uint32_t kFewestKeys = 256;
 
 Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options) {
   PoolAudit pool = memory.audit_fitting(options.receive_size);
-  return {
-      Errc::kNoMemory,
-      std::to_string(pool.available) + " of " + std::to_string(pool.count) + " buffers of " +
-          std::to_string(pool.buffer_size) + " bytes are left, and a connection takes " +
-          std::to_string(options.credits + options.backward_credits) +
-          " for its Receives: enlarge that class in MemoryOptions::classes, or lower credits or "
-          "backward_credits"};
+  return {Errc::kNoMemory,
+          std::to_string(uint64_t{pool.available} + pool.more) + " of " +
+              std::to_string(uint64_t{pool.count} + pool.more) + " buffers of " +
+              std::to_string(pool.buffer_size) + " bytes are left, and a connection takes " +
+              std::to_string(options.credits + options.backward_credits) + " for its Receives: " +
+              mem::remedy_for(pool) + ", or lower credits or backward_credits"};
 }
 
 static_assert(proto::kRejectionLength + proto::kMaxRejectionText <= fabric::kMaxPrivateData);

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "mem/memory_impl.h"
+
 namespace rrdk::server {
 
 namespace {
@@ -24,17 +26,16 @@ Result<void> Growth::take(uint32_t bytes, uint32_t receives, GrowthShares& share
     return {};  // they have such buffers already
   std::lock_guard lock(mutex_);
   uint32_t& taken = buffers_of(taken_, pool.buffer_size);
-  uint32_t kept = pool.count / kShareKeptForCalls;
+  uint64_t there = uint64_t{pool.count} + pool.more;
+  uint64_t kept = there / kShareKeptForCalls;
   uint64_t all = uint64_t{taken} - own + receives + kept;
-  if (all > pool.count)
+  if (all > there)
     return fail(Errc::kNoMemory,
-                "of " + std::to_string(pool.count) + " buffers of " +
-                    std::to_string(pool.buffer_size) +
+                "of " + std::to_string(there) + " buffers of " + std::to_string(pool.buffer_size) +
                     " bytes, Receives of other connections have " + std::to_string(taken - own) +
                     ", " + std::to_string(kept) + " are kept for calls and this one takes " +
-                    std::to_string(receives) +
-                    ": enlarge that class in MemoryOptions::classes, or lower "
-                    "ServerOptions::max_receive_size, credits or backward_credits");
+                    std::to_string(receives) + ": " + mem::remedy_for(pool) +
+                    ", or lower ServerOptions::max_receive_size, credits or backward_credits");
   taken = taken - own + receives;
   own = receives;
   return {};

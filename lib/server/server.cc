@@ -324,9 +324,11 @@ uint32_t Server::Impl::receives_at_first(const OpenDevice& device) const {
 uint32_t Server::Impl::most_of_one_client(const OpenDevice& device) const {
   if (options.max_connections_per_client != 0)
     return options.max_connections_per_client;
-  const uint32_t buffers = runtime.memory.audit_fitting(receive_bytes(options)).count;
-  const uint32_t for_receives = buffers - buffers / kShareKeptForCalls;
-  return std::max(1u, for_receives / receives_at_first(device) / 2);
+  const PoolAudit pool = runtime.memory.audit_fitting(receive_bytes(options));
+  const uint64_t buffers = uint64_t{pool.count} + pool.more;
+  const uint64_t for_receives = buffers - buffers / kShareKeptForCalls;
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(for_receives / receives_at_first(device) / 2, 1, UINT32_MAX));
 }
 
 // The Receives of idle connections must leave buffers for the calls of busy ones. Cores that accept
@@ -334,8 +336,10 @@ uint32_t Server::Impl::most_of_one_client(const OpenDevice& device) const {
 Result<void> Server::Impl::check_room(PollCore& core, OpenDevice& device) const {
   const PoolAudit pool = runtime.memory.audit_fitting(receive_bytes(options));
   const uint32_t receives = receives_at_first(device);
-  const uint32_t kept = pool.count / kShareKeptForCalls;
-  bool has_room = pool.available >= uint64_t{receives} + kept;
+  const uint64_t all = uint64_t{pool.count} + pool.more;
+  const uint64_t left = uint64_t{pool.available} + pool.more;
+  const uint64_t kept = all / kShareKeptForCalls;
+  bool has_room = left >= receives + kept;
   if (runtime::shares_receives(device.capabilities(), first_credits(options))) {
     auto shared = core.shared_receives(device, receive_bytes(options), runtime.memory);
     if (!shared)
@@ -345,12 +349,11 @@ Result<void> Server::Impl::check_room(PollCore& core, OpenDevice& device) const 
   if (has_room)
     return {};
   return fail(Errc::kNoMemory,
-              std::to_string(pool.available) + " of " + std::to_string(pool.count) +
-                  " buffers of " + std::to_string(pool.buffer_size) +
-                  " bytes are left; a connection takes " + std::to_string(receives) + " and " +
-                  std::to_string(kept) +
-                  " are kept for calls: enlarge that class in MemoryOptions::classes, or lower "
-                  "ServerOptions::credits, first_credits or backward_credits");
+              std::to_string(left) + " of " + std::to_string(all) + " buffers of " +
+                  std::to_string(pool.buffer_size) + " bytes are left; a connection takes " +
+                  std::to_string(receives) + " and " + std::to_string(kept) +
+                  " are kept for calls: " + mem::remedy_for(pool) +
+                  ", or lower ServerOptions::credits, first_credits or backward_credits");
 }
 
 // Before it has a link.

@@ -10,7 +10,8 @@ namespace {
 
 // One in so many of the class.
 uint32_t part_of(const Memory& memory, uint32_t size, uint32_t part, uint32_t most) {
-  return std::clamp(memory.audit_fitting(size).count / part, 1u, most);
+  const PoolAudit pool = memory.audit_fitting(size);
+  return std::clamp((pool.count + pool.more) / part, 1u, most);
 }
 
 }  // namespace
@@ -70,8 +71,9 @@ void ReceiveQueue::resize(uint32_t size) noexcept {
 // How many more could be posted.
 uint32_t ReceiveQueue::room_for_more(Need need) const {
   const PoolAudit pool = memory_.audit_fitting(size_);
-  const uint32_t kept = pool.count / (need == Need::kBasic ? 4 : 2);
-  return pool.available - std::min(pool.available, kept);
+  const uint32_t kept = (pool.count + pool.more) / (need == Need::kBasic ? 4 : 2);
+  const uint32_t left = pool.available + pool.more;
+  return left - std::min(left, kept);
 }
 
 void ReceiveQueue::look() noexcept {

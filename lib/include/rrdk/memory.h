@@ -192,6 +192,7 @@ struct PoolAudit {
   /** The low-water mark of available + more, but for what lay in cores' caches at that moment. */
   uint32_t least_available = 0;
   uint64_t refusals = 0;  ///< times that a buffer of this size was wanted and none was to be had
+  bool elastic = false;   ///< SizeClass::count is 0
 };
 
 class Memory {
