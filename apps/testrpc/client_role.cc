@@ -51,8 +51,8 @@ Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientS
   bench->setup_ = &setup;
   bench->max_window_ = max_window;
   bench->max_size_ = max_size;
-  Scale scale = {options.connections, max_window, max_size};
-  Result<std::unique_ptr<Session>> session = Session::open(options, setup.uri, setup.idle, scale);
+  Result<std::unique_ptr<Session>> session =
+      Session::open(options, setup.uri, setup.idle, max_size);
   if (!session)
     return tl::unexpected(session.error());
   bench->session_ = std::move(*session);

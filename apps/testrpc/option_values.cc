@@ -25,6 +25,17 @@ Result<void> take_size(uint32_t& to, const std::string& value) {
   return {};
 }
 
+Result<void> take_memory(uint64_t& to, const std::string& value) {
+  // The least that the classes of a default process need, and more than machines have.
+  constexpr uint64_t kLeast = uint64_t{16} << 20;
+  constexpr uint64_t kMost = uint64_t{1} << 44;
+  Result<uint64_t> parsed = parse_bytes(value, kLeast, kMost);
+  if (!parsed)
+    return tl::unexpected(parsed.error());
+  to = *parsed;
+  return {};
+}
+
 Result<void> take_positive(double& to, const std::string& value) {
   if (value == "off") {
     to = 0;

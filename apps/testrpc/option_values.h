@@ -24,6 +24,7 @@ Result<void> take_count(T& to, const std::string& value, uint64_t low, uint64_t 
 // A role, which can be chosen once.
 Result<void> take_role(Options& options, Role role, const std::string& uri);
 Result<void> take_size(uint32_t& to, const std::string& value);
+Result<void> take_memory(uint64_t& to, const std::string& value);
 // A number above 0, or "off", which is 0.
 Result<void> take_positive(double& to, const std::string& value);
 Result<void> take_calls(uint64_t& to, const std::string& value);

@@ -31,6 +31,7 @@ struct Options {
   std::vector<uint32_t> sizes;
   std::vector<uint32_t> windows;
   uint32_t connections = 1;
+  uint64_t memory = 0;    // bytes of buffers; 0: a share of what is free
   double duration_s = 0;  // of each run; 0: not given
   uint64_t count = 0;     // calls of each run; 0: not given
   double rate = 0;        // calls per second; 0: closed loop

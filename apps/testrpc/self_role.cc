@@ -155,13 +155,12 @@ int run_self(const Options& given, JsonFile& json) {
   std::vector<int> cpus = apps::allowed_cpus();
   std::vector<RunSpec> plan = make_plan(options);
   uint32_t size = options.interactive ? kDefaultMaxSize : largest_size(plan);
-  uint32_t window = options.interactive ? 64 : largest_window(plan);
 
   ServerSetup server;
   server.uri = options.uri.empty() ? own_uri() : options.uri;
   // Any user of the host could connect to an abstract socket.
   server.only_client = options.uri.empty() ? getpid() : 0;
-  server.scale = {options.connections, window, size};
+  server.max_size = size;
   server.page = page;
   Options of_server = options;
   of_server.faults.reset();

@@ -33,12 +33,12 @@ struct Serving {
 
 Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   Serving s;
-  Result<std::unique_ptr<Memory>> memory = Memory::create(memory_for(options, setup.scale));
+  Result<std::unique_ptr<Memory>> memory = Memory::create(memory_for(options, setup.max_size));
   if (!memory)
     return tl::unexpected(memory.error());
   s.memory = std::move(*memory);
   Result<std::unique_ptr<PerfServer>> perf =
-      PerfServer::create(*s.memory, setup.scale.max_size, options.touch);
+      PerfServer::create(*s.memory, setup.max_size, options.touch);
   if (!perf)
     return tl::unexpected(perf.error());
   s.perf = std::move(*perf);
@@ -56,18 +56,17 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
                                   .credits = options.credits,
                                   .inline_size = options.inline_size,
                                   .max_receive_size = options.max_receive_size,
-                                  .max_call = largest_message(setup.scale.max_size),
-                                  .max_reply = largest_message(setup.scale.max_size),
+                                  .max_call = largest_message(setup.max_size),
+                                  .max_reply = largest_message(setup.max_size),
                                   .backward_credits = backward_credits(options),
                                   .idle_timeout_ms = options.idle_timeout_ms,
                                   .send_timeout_ms = options.send_timeout_ms};
   server_options.max_connections_per_client = options.connections_per_client.value_or(
-      std::max(server_options.max_connections_per_client, setup.scale.connections));
-  server_options.max_connections =
-      std::max(server_options.max_connections, setup.scale.connections);
+      std::max(server_options.max_connections_per_client, options.connections));
+  server_options.max_connections = std::max(server_options.max_connections, options.connections);
   server_options.replay.entries = options.replay_cache ? options.replay_entries : 0;
   server_options.max_chunk_bytes =
-      std::max(server_options.max_chunk_bytes, largest_message(setup.scale.max_size));
+      std::max(server_options.max_chunk_bytes, largest_message(setup.max_size));
   server_options.rfc5666 = {.enabled = options.rfc5666, .align = kAlign};
   if (setup.only_client != 0) {
     server_options.on_open = [](ServerConnection& connection, void* pid) -> Result<void> {
@@ -248,12 +247,10 @@ int pinned_cpu(const Options& options) {
 
 int run_server(const Options& options) {
   catch_stop_signals();
-  uint32_t window = std::min(options.credits, 32u);
   ServerSetup setup;
   setup.uri = options.uri;
   setup.idle = options.idle.value_or(IdlePolicy::kYield);
-  constexpr uint32_t kGuests = 48;  // of one client, by default: ServerOptions
-  setup.scale = {options.connections, window, options.max_size, kGuests};
+  setup.max_size = options.max_size;
   setup.cpu = options.cpu.value_or(-1);
   if (options.dispatch == Dispatch::kWorker)
     setup.worker_cpus.assign(options.workers, -1);

@@ -15,8 +15,8 @@ namespace rrdk::testrpc {
 struct ServerSetup {
   std::string uri;
   IdlePolicy idle;
-  Scale scale;
-  int cpu = -1;  // to pin the main thread to
+  uint32_t max_size = 0;  // bytes of data in one call
+  int cpu = -1;           // to pin the main thread to
   std::vector<int> worker_cpus;
   SharedPage* page = nullptr;  // of --self
   pid_t only_client = 0;       // the one process that may connect over shm:; 0: whoever can

@@ -65,44 +65,30 @@ uint32_t backward_credits(const Options& options) {
                                        : std::min(options.credits, kUsual);
 }
 
-MemoryOptions memory_for(const Options& options, const Scale& scale) {
-  // Headers, Receives and Sends, one of each per credit, with some to spare.
-  uint32_t calls =
-      scale.connections * (std::max(scale.window, options.credits) + options.backward_credits);
+MemoryOptions memory_for(const Options& options, uint32_t max_size) {
+  // Headers, Receives and Sends.
   uint32_t small = std::bit_ceil(std::max(options.inline_size, 4096u));
-  uint32_t guests = scale.guests * (options.credits + backward_credits(options) + 4) * 4 / 3;
-  std::vector<SizeClass> classes = {{small, 8 * calls + guests + 256}};
-  // Data that is pulled, made, or gathered because no room was offered for it: at most two buffers
-  // of a call at a time, and two for what a long message has around its data.
-  uint32_t in_flight = scale.connections * scale.window;
-  uint32_t middle = std::max(small * 2, 65536u);
-  uint32_t large = std::bit_ceil(scale.max_size);
+  // Data that is pulled, made, or gathered because no room was offered for it, and what a long
+  // message has around its data.
+  uint32_t large = std::bit_ceil(max_size);
   // A long message in one buffer is one segment; where that is cheap it gets one.
   constexpr uint32_t kCheap = 256 << 10;
   if (large <= kCheap)
-    large = std::bit_ceil(static_cast<uint32_t>(largest_message(scale.max_size)));
-  auto add = [&](uint32_t size, uint32_t count) {
-    auto same = std::ranges::find(classes, size, &SizeClass::buffer_size);
-    if (same == classes.end())
-      classes.push_back({size, count});
-    else
-      same->count += count;
-  };
-  add(middle, 4 * in_flight + 32);
-  if (large > middle)
-    add(large, 2 * in_flight + 4);
-  // Receives that grow, of the class that fits.
-  if (options.max_receive_size > options.inline_size)
-    add(std::bit_ceil(std::max(options.max_receive_size, middle)),
-        scale.connections * 2 * (options.credits + backward_credits(options) + 4));
-  return {.classes = classes};
+    large = std::bit_ceil(static_cast<uint32_t>(largest_message(max_size)));
+  std::vector<SizeClass> classes = {{small}};
+  for (uint32_t size : {std::max(small * 2, 65536u), 256u << 10, 1u << 20, large,
+                        std::bit_ceil(options.max_receive_size)}) {
+    if (size > small && std::ranges::count(classes, size, &SizeClass::buffer_size) == 0)
+      classes.push_back({size});
+  }
+  return {.bytes = options.memory, .classes = classes};
 }
 
 Result<std::unique_ptr<Session>> Session::open(const Options& options, const std::string& uri,
-                                               IdlePolicy idle, const Scale& scale) {
+                                               IdlePolicy idle, uint32_t max_size) {
   std::unique_ptr<Session> session(new Session);
   session->idle_ = idle;
-  Result<std::unique_ptr<Memory>> memory = Memory::create(memory_for(options, scale));
+  Result<std::unique_ptr<Memory>> memory = Memory::create(memory_for(options, max_size));
   if (!memory)
     return tl::unexpected(memory.error());
   session->memory_ = std::move(*memory);
@@ -115,8 +101,8 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
                                   .credits = options.credits,
                                   .inline_size = options.inline_size,
                                   .max_receive_size = options.max_receive_size,
-                                  .max_call = largest_message(scale.max_size),
-                                  .max_reply = largest_message(scale.max_size),
+                                  .max_call = largest_message(max_size),
+                                  .max_reply = largest_message(max_size),
                                   .call_timeout_ms = options.timeout_ms,
                                   .chunk_threshold = options.chunk_threshold,
                                   .reconnect = {.enabled = options.reconnect},

@@ -14,25 +14,15 @@
 
 namespace rrdk::testrpc {
 
-// How large the calls of a process get, and how many there are at a time: what pools are sized by.
-struct Scale {
-  uint32_t connections;
-  uint32_t window;    // calls in flight per connection
-  uint32_t max_size;  // bytes of data in one call
-  // Connections of others that this side is to have Receives for, a server's quarter for calls left
-  // free (ServerOptions::credits).
-  uint32_t guests = 0;
-};
-
 // Starts EAL as the options say, over the library's quiet defaults.
 Result<void> start_eal(const Options& options);
 // Whether EAL's arguments say which cores to use.
 bool names_cores(const Options& options);
 
-// Size classes for one side of so many calls, with room for every call at once.
 // Calls of a server that may be on their way to one client.
 uint32_t backward_credits(const Options& options);
-MemoryOptions memory_for(const Options& options, const Scale& scale);
+// The budget, and size classes for calls with so many bytes of data at most.
+MemoryOptions memory_for(const Options& options, uint32_t max_size);
 
 // AUTH_SYS for whom this process runs as.
 AuthSys own_identity();
@@ -62,7 +52,7 @@ struct Survival {
 class Session {
  public:
   static Result<std::unique_ptr<Session>> open(const Options& options, const std::string& uri,
-                                               IdlePolicy idle, const Scale& scale);
+                                               IdlePolicy idle, uint32_t max_size);
   ~Session();
 
   Memory& memory() { return *memory_; }

@@ -26,21 +26,29 @@ Result<uint64_t> parse_count(std::string_view text, uint64_t low, uint64_t high)
   return value;
 }
 
-Result<uint32_t> parse_size(std::string_view text, uint32_t high) {
+Result<uint64_t> parse_bytes(std::string_view text, uint64_t low, uint64_t high) {
   std::string_view digits = text;
   uint64_t unit = 1;
   if (!text.empty() && (text.back() == 'K' || text.back() == 'k'))
     unit = 1u << 10;
   if (!text.empty() && (text.back() == 'M' || text.back() == 'm'))
     unit = 1u << 20;
+  if (!text.empty() && (text.back() == 'G' || text.back() == 'g'))
+    unit = 1u << 30;
   if (unit != 1)
     digits.remove_suffix(1);
   uint64_t value = 0;
-  if (!whole_number(digits, value) || value > high / unit) {
-    return fail(Errc::kInvalidArgument, quoted(text) + " is not a size from 0 to " +
-                                            size_text(high) + ", such as 1000, 4K or 1M");
+  if (!whole_number(digits, value) || value > high / unit || value * unit < low) {
+    return fail(Errc::kInvalidArgument, quoted(text) + " is not a size from " + size_text(low) +
+                                            " to " + size_text(high) + ", such as 1000, 4K or 1M");
   }
-  return static_cast<uint32_t>(value * unit);
+  return value * unit;
+}
+
+Result<uint32_t> parse_size(std::string_view text, uint32_t high) {
+  return parse_bytes(text, 0, high).transform([](uint64_t bytes) {
+    return static_cast<uint32_t>(bytes);
+  });
 }
 
 Result<double> parse_positive(const std::string& text) {

@@ -12,7 +12,9 @@ namespace rrdk::testrpc {
 
 // Digits, within [low, high].
 Result<uint64_t> parse_count(std::string_view text, uint64_t low, uint64_t high);
-// Digits with an optional suffix K or M (powers of 1024), up to `high`.
+// Digits with an optional suffix K, M or G (powers of 1024), within [low, high].
+Result<uint64_t> parse_bytes(std::string_view text, uint64_t low, uint64_t high);
+// The same, of what is small.
 Result<uint32_t> parse_size(std::string_view text, uint32_t high);
 // A decimal number above zero.
 Result<double> parse_positive(const std::string& text);
