@@ -12,7 +12,7 @@ set -euo pipefail
 
 build_packages=(
   g++ meson ninja-build pkg-config
-  libdpdk-dev      # EAL, rings, mempools, command line
+  libdpdk-dev      # EAL, rings, command line
   libexpected-dev  # tl::expected
   libisal-dev      # CRC32C
   libibverbs-dev librdmacm-dev  # RDMA devices: drivers/verbs

@@ -33,7 +33,7 @@ namespace rrdk {
 
 namespace {
 
-// Mempool metadata only; buffers live in arenas of their own. Untouched pages cost nothing.
+// Rings only; buffers live in arenas of their own. Untouched pages cost nothing.
 constexpr const char* kEalMegabytes = "256";
 
 // The first CPU that the calling thread may run on, mapped to lcore 0: so that EAL works in a

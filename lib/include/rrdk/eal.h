@@ -1,12 +1,12 @@
 /**
  * DPDK's environment abstraction layer, initialised or adopted.
  *
- * The library needs a running EAL (for rte_mempool and rte_ring) and never starts one behind the
- * application's back: an application on DPDK or SPDK has called rte_eal_init() itself, and
- * ensure_eal() then does nothing; any other calls ensure_eal() once in main().
+ * The library needs a running EAL (for its threads' numbers and rte_ring) and never starts one
+ * behind the application's back: an application on DPDK or SPDK has called rte_eal_init() itself,
+ * and ensure_eal() then does nothing; any other calls ensure_eal() once in main().
  *
- * fork(): no fork without exec once EAL runs. EAL's memory, and with it the pools, is shared
- * between parent and child, and the child has none of the threads. Safe are fork() with exec(),
+ * fork(): no fork without exec once EAL runs. EAL's memory and the buffers are shared between
+ * parent and child, and the child has none of the threads. Safe are fork() with exec(),
  * posix_spawn(), system() and popen(), and fork() with _exit(). A child that ends otherwise, by
  * exit() or by a return from main(), does no harm: destructors of this library's objects do nothing
  * there, so that neither the pools, connections and sockets of its parent suffer nor does it wait
