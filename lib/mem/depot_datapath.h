@@ -65,7 +65,7 @@ class Depot {
     uint64_t head = head_.load(std::memory_order_relaxed);
     do {
       chain.last->next.store(first_of(head), std::memory_order_relaxed);
-    } while (!head_.compare_exchange_weak(head, successor(head, chain.first->index),
+    } while (!head_.compare_exchange_weak(head, successor(head, chain.first->index, chain.length),
                                           std::memory_order_release, std::memory_order_relaxed));
     count_.fetch_add(static_cast<int32_t>(chain.length), std::memory_order_relaxed);
   }
@@ -82,7 +82,7 @@ class Depot {
       }
       if (taken == 0)
         return 0;
-      if (head_.compare_exchange_weak(head, successor(head, index), std::memory_order_acq_rel,
+      if (head_.compare_exchange_weak(head, successor(head, index, 1), std::memory_order_acq_rel,
                                       std::memory_order_acquire)) {
         count_.fetch_sub(static_cast<int32_t>(taken), std::memory_order_relaxed);
         std::reverse(out, out + taken);
@@ -94,8 +94,8 @@ class Depot {
   // All of them: the first one's number, whose chain ends with kNoSlot.
   uint32_t take_all() noexcept {
     uint64_t head = head_.load(std::memory_order_acquire);
-    while (!head_.compare_exchange_weak(head, successor(head, kNoSlot), std::memory_order_acq_rel,
-                                        std::memory_order_acquire))
+    while (!head_.compare_exchange_weak(head, successor(head, kNoSlot, 1),
+                                        std::memory_order_acq_rel, std::memory_order_acquire))
       continue;
     return first_of(head);
   }
@@ -108,15 +108,16 @@ class Depot {
   uint32_t count() const noexcept {
     return static_cast<uint32_t>(std::max(count_.load(std::memory_order_relaxed), 0));
   }
-  // How often it has changed, modulo 2^32.
+  // A count, modulo 2^32, that grows by one for each buffer that comes, and by one for each time
+  // that some go.
   uint32_t changes() const noexcept {
     return static_cast<uint32_t>(head_.load(std::memory_order_relaxed) >> 32);
   }
 
  private:
   static uint32_t first_of(uint64_t head) noexcept { return static_cast<uint32_t>(head); }
-  static uint64_t successor(uint64_t head, uint32_t first) noexcept {
-    return ((head >> 32) + 1) << 32 | first;
+  static uint64_t successor(uint64_t head, uint32_t first, uint32_t changes) noexcept {
+    return ((head >> 32) + changes) << 32 | first;
   }
 
   std::atomic<uint64_t> head_ = kNoSlot;  // the tag, and the number of the first

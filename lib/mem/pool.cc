@@ -85,12 +85,10 @@ bool Pool::add_slab(uint32_t slab, std::byte* base, RegionId region) noexcept {
 }
 
 bool Pool::may_have_free_slabs() const noexcept {
-  if (depot_.count() < options_.per_slab)
-    return false;
-  // Where nothing was found, so much must have come back that there can be something now.
-  const uint64_t searched = searched_at_.load(std::memory_order_relaxed);
-  return searched == UINT64_MAX ||
-         depot_.changes() - static_cast<uint32_t>(searched) >= options_.per_slab;
+  const uint32_t in_reach = within_reach();
+  const uint32_t cached = in_reach - std::min(in_reach, depot_.count());
+  const uint32_t came = depot_.changes() - searched_at_.load(std::memory_order_relaxed);
+  return in_reach >= options_.per_slab && came + cached >= missed_.load(std::memory_order_relaxed);
 }
 
 uint32_t Pool::remove_free_slabs() noexcept {
@@ -103,10 +101,15 @@ uint32_t Pool::remove_free_slabs() noexcept {
     ++home_of_[slots_.slab_of(index)];
     index = slots_.at(index)->next.load(std::memory_order_relaxed);
   }
+  missed_.store(fewest_missing(), std::memory_order_relaxed);
   give_back_free(first);
-  const uint32_t removed = before - slabs();
-  searched_at_.store(removed != 0 ? UINT64_MAX : depot_.changes(), std::memory_order_relaxed);
-  return removed;
+  return before - slabs();
+}
+
+// Of a slab's buffers, in the slab of which most are home.
+uint32_t Pool::fewest_missing() const noexcept {
+  const uint32_t most = *std::max_element(home_of_.get(), home_of_.get() + options_.slabs);
+  return options_.per_slab - most;
 }
 
 // The buffers from `first` on have been counted. Those of slabs that are not all home go back to
@@ -130,6 +133,8 @@ void Pool::give_back_free(uint32_t first) noexcept {
   for (uint32_t slab = 0; slab < options_.slabs; ++slab)
     home_of_[slab] = 0;
   depot_.took(taken);
+  // What came back meanwhile counts, and what only goes back to its place does not.
+  searched_at_.store(depot_.changes() + stay.length, std::memory_order_relaxed);
   if (stay.first != nullptr)
     depot_.push(stay);
 }

@@ -67,6 +67,7 @@ class Pool {
   bool elastic() const noexcept { return options_.budget != nullptr; }
   uint32_t more() const noexcept;  // buffers that it could still have of the budget
   uint32_t home() const noexcept { return depot_.count(); }  // in no cache
+  uint32_t within_reach() const noexcept;                    // in no cache but the calling core's
 
  private:
   static constexpr uint32_t kMostCached = 512;
@@ -83,6 +84,7 @@ class Pool {
   void fill(Cache& cache) noexcept;
   void drain(Cache& cache, uint32_t most) noexcept;
   void give_back_free(uint32_t first) noexcept;
+  uint32_t fewest_missing() const noexcept;
 
   Cache* caches_ = nullptr;  // by lcore; null if the class is too small for them
   PoolOptions options_;
@@ -92,8 +94,10 @@ class Pool {
   std::atomic<uint32_t> least_ = UINT32_MAX;
   std::atomic<uint64_t> refusals_ = 0;
   std::unique_ptr<uint32_t[]> home_of_;  // by slab: buffers, while free slabs are looked for
-  // How often the depot had changed when last there was no free slab.
-  std::atomic<uint64_t> searched_at_ = UINT64_MAX;
+  // Where no slab was free when last one was looked for: the depot's changes() until then, and how
+  // many buffers must come back before there can be one.
+  std::atomic<uint32_t> searched_at_ = 0;
+  std::atomic<uint32_t> missed_ = 0;
 };
 
 }  // namespace rrdk::mem

@@ -23,6 +23,11 @@ void put(BufferSlot* slot) noexcept {
   slot->pool->put(slot);
 }
 
+uint32_t Pool::within_reach() const noexcept {
+  CacheOfThisCore mine(caches_);
+  return depot_.count() + (mine.get() != nullptr ? mine.get()->length : 0);
+}
+
 uint32_t Pool::more() const noexcept {
   return elastic() ? options_.budget->more_for(*this) : 0;
 }

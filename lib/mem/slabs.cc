@@ -206,11 +206,11 @@ void Slabs::put_off(const Error& error) {
 
 // From the class that has most at home. False: none has a slab to give.
 bool Slabs::reclaim_for(const Pool& pool) noexcept {
-  for (;;) {
+  for (size_t tries = 0; tries < pools_.size(); ++tries) {
     Pool* richest = nullptr;
     uint64_t most = 0;
     for (Pool* other : pools_) {
-      const uint64_t bytes = uint64_t{other->home()} * other->buffer_size();
+      const uint64_t bytes = uint64_t{other->within_reach()} * other->buffer_size();
       if (other != &pool && bytes > most && other->may_have_free_slabs()) {
         richest = other;
         most = bytes;
@@ -221,6 +221,7 @@ bool Slabs::reclaim_for(const Pool& pool) noexcept {
     if (richest->remove_free_slabs() != 0)
       return true;
   }
+  return false;
 }
 
 void Slabs::give_back(uint32_t first_unit, const Pool& pool) noexcept {
@@ -246,7 +247,7 @@ uint32_t Slabs::more_for(const Pool& pool) const noexcept {
   uint64_t units = free_.load(std::memory_order_relaxed);
   for (const Pool* other : pools_) {
     if (other != &pool && other->may_have_free_slabs())
-      units += uint64_t{other->home() / other->per_slab()} * units_of(other->buffer_size());
+      units += uint64_t{other->within_reach() / other->per_slab()} * units_of(other->buffer_size());
   }
   units -= std::min<uint64_t>(units, kept_from(pool));
   return static_cast<uint32_t>(units / units_of(pool.buffer_size()) * pool.per_slab());
