@@ -149,6 +149,34 @@ TEST_F(PeerMemory, AFileIsMappedOnceHoweverManyRegionsItHas) {
 }
 
 // Not at once: to give back what a peer had takes longer than a polling thread has.
+// An end fills its memory as it uses it: a region may be shown again, and then further.
+TEST_F(PeerMemory, MoreOfARegionMayBeShown) {
+  constexpr size_t kFilled = 8192;
+  const Fd file(::memfd_create("growing", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(file.get(), off_t{1} << 20), 0);
+  ASSERT_EQ(::fallocate(file.get(), 0, 0, kFilled), 0);
+  ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, kRegionSeals), 0);
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  ASSERT_EQ(peer.send_region(file.get(), 8, 4096), SendResult::kSent);
+  ASSERT_EQ(peer.send_region(file.get(), 8, kFilled), SendResult::kSent);
+  for (int i = 0; i < 100; ++i)
+    honest_.server.pump();
+  EXPECT_EQ(honest_.server.counter("broken_sockets"), 0u);
+  // Not what has no pages.
+  ASSERT_EQ(peer.send_region(file.get(), 8, kFilled + 4096), SendResult::kSent);
+  expect_disconnected("broken_sockets");
+}
+
+TEST_F(PeerMemory, ARegionIsNotShownTwiceForNothing) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  const Fd file = sealed_memfd(8192, kRegionSeals);
+  ASSERT_EQ(peer.send_region(file.get(), 8, 8192), SendResult::kSent);
+  ASSERT_EQ(peer.send_region(file.get(), 8, 4096), SendResult::kSent);
+  expect_disconnected("broken_sockets");
+}
+
 TEST_F(PeerMemory, ALargeFileIsUnmapped) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
