@@ -60,6 +60,12 @@ class Mistakes(harness.Case):
             process = self.run_testrpc(role, self.uri, "--cpu", "1000")
             self.assert_fails_with_one_line(process, "CPU 1000 does not exist or is not ours to use")
 
+    def test_memory_that_can_not_be_had(self):
+        process = self.run_testrpc("--server", self.uri, "--memory", "16384G")
+        self.assert_fails_with_one_line(process, "17592186044416 bytes are wanted")
+        process = self.run_testrpc("--server", self.uri, "--memory", "16M", "--max-size", "32M")
+        self.assert_fails_with_one_line(process, "16777216 bytes has no room")
+
     def test_bad_size(self):
         self.assert_refused("--self", "--size", "4Q")
 

@@ -53,7 +53,11 @@ class Matrix(harness.Case):
                         server_options=("--inline", 1024))
 
     def test_several_connections(self):
-        self.run_matrix("1000,65536", "--connections", 3, server_options=("--connections", 3))
+        self.run_matrix("1000,65536", "--connections", 3)
+
+    def test_within_a_small_budget(self):
+        """One that is used up: large calls wait for buffers, and small ones take them back."""
+        self.run_matrix("1000,1M", "--connections", 4, server_options=("--memory", "64M"))
 
     def test_dedicated_poll_core(self):
         self.run_matrix("1000,65536", server_options=("--poll-cpus", "0", "--idle", "adaptive"))

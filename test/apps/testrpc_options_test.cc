@@ -125,6 +125,13 @@ TEST(Options, HowAServerTreatsItsClients) {
   EXPECT_FALSE(parse({"--server", "shm:/x", "--drc", "off"}).value().replay_cache);
 }
 
+TEST(Options, MemoryIsABudgetInBytes) {
+  EXPECT_EQ(parse({"--server", "shm:/x"}).value().memory, 0u);
+  EXPECT_EQ(parse({"--server", "shm:/x", "--memory", "512M"}).value().memory, 512u << 20);
+  EXPECT_EQ(parse({"--client", "shm:/x", "--memory", "6G"}).value().memory, uint64_t{6} << 30);
+  EXPECT_EQ(parse({"--self", "--memory", "131072K"}).value().memory, 128u << 20);
+}
+
 TEST(Options, EveryMistakeIsToldInOneLine) {
   const std::vector<std::vector<std::string>> mistakes = {
       {},
@@ -141,6 +148,8 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--self", "--size", "4Q"},
       {"--self", "--window", "0"},
       {"--self", "--connections", "x"},
+      {"--self", "--memory", "1"},
+      {"--self", "--memory", "1T"},
       {"--self", "--rate", "0"},
       {"--self", "--rate", "-5"},
       {"--self", "--rate", "nan"},
