@@ -62,8 +62,11 @@ struct MemorySpan {
 namespace mem {
 class Pool;
 class Borrower;
-/** What stays fixed about one buffer. Lives in private memory, never where a peer can write. */
-struct BufferSlot {
+/**
+ * What stays fixed about one buffer. Lives in private memory, never where a peer can write. On a
+ * cache line of its own, since cores take and give back neighbours at the same time.
+ */
+struct alignas(64) BufferSlot {
   std::byte* data;
   uint32_t capacity;
   RegionId region;
