@@ -43,7 +43,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "testrpc: %s\n", options.error().message.c_str());
     return 2;
   }
-  if (const std::string missing = raise_file_limit(options->connections); !missing.empty())
+  const bool serves = options->role == Role::kServer;  // whoever comes
+  const std::string missing = raise_file_limit(serves ? UINT32_MAX : options->connections);
+  if (!missing.empty() && !serves)
     std::fprintf(stderr, "testrpc: %s\n", missing.c_str());
   count_allocations();
   rrdk::Result<JsonFile> json = JsonFile::open(options->json);

@@ -32,8 +32,8 @@ constexpr Option kOptions[] = {
      "calls in flight per connection (default 1; with --rate 64); one run per window",
      [](Options& o, const std::string& v) { return take_windows(o, v); }},
     {"connections", "N", Kind::kStart, Group::kCalls, kEverybody, nullptr,
-     "connections of a client (default 1); a server accepts as many at least",
-     [](Options& o, const std::string& v) { return take_count(o.connections, v, 1, 8192); }},
+     "connections of a client (default 1); a server takes what memory allows",
+     [](Options& o, const std::string& v) { return take_count(o.connections, v, 1, 65536); }},
     {"memory", "BYTES", Kind::kStart, Group::kCalls, kEverybody, nullptr,
      "what buffers may have (suffixes K, M, G; default: a share of what is free)",
      [](Options& o, const std::string& v) { return take_memory(o.memory, v); }},
@@ -150,8 +150,8 @@ constexpr Option kOptions[] = {
      "how long calls may take to end after a signal (default 10000)",
      [](Options& o, const std::string& v) { return take_count(o.drain_timeout_ms, v, 0, kDay); }},
     {"max-connections-per-client", "N", Kind::kStart, Group::kServer, kServers, nullptr,
-     "more of one client, a process or a host, are refused (default 48, or --connections if that "
-     "is more; 0: no limit)",
+     "more of one client, a process or a host, are refused (default: half of those "
+     "that there is memory for)",
      [](Options& o, const std::string& v) {
        return take_count(o.connections_per_client.emplace(), v, 0, 65536);
      }},

@@ -62,8 +62,7 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
                                   .idle_timeout_ms = options.idle_timeout_ms,
                                   .send_timeout_ms = options.send_timeout_ms};
   server_options.max_connections_per_client = options.connections_per_client.value_or(
-      std::max(server_options.max_connections_per_client, options.connections));
-  server_options.max_connections = std::max(server_options.max_connections, options.connections);
+      server_options.max_connections_per_client);
   server_options.replay.entries = options.replay_cache ? options.replay_entries : 0;
   server_options.max_chunk_bytes =
       std::max(server_options.max_chunk_bytes, largest_message(setup.max_size));

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -21,11 +22,7 @@ class KeyTable {
   explicit KeyTable(uint32_t count)
       : mask_(std::bit_ceil(count == 0 ? 1u : count) - 1),
         index_bits_(static_cast<uint32_t>(std::bit_width(mask_))),
-        entries_(mask_ + 1),
-        free_(mask_ + 1),
-        free_tail_(count) {
-    std::iota(free_.begin(), free_.end(), 0u);
-  }
+        free_tail_(count) {}
 
   // False: fewer are free.
   bool reserve(std::span<uint32_t> keys) noexcept;
@@ -35,6 +32,8 @@ class KeyTable {
   uint32_t index(uint32_t key) const noexcept { return key & mask_; }
   // kFree: of a key that is not handed out.
   Use use(uint32_t key) const noexcept {
+    if (entries_.empty()) [[unlikely]]
+      return Use::kFree;
     const Entry& entry = entries_[index(key)];
     return entry.key == key ? entry.use : Use::kFree;
   }
@@ -59,12 +58,21 @@ class KeyTable {
     std::array<uint32_t, kRemembered> recent{};
   };
 
+  // With a connection's first key. False: there is no memory.
+  bool begin() noexcept try {
+    free_.resize(mask_ + 1);
+    std::iota(free_.begin(), free_.end(), 0u);
+    entries_.resize(mask_ + 1);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   uint32_t fresh(uint32_t index) noexcept;
 
   uint32_t mask_;
   uint32_t index_bits_;
   base::Random nonces_;
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;  // empty until the first is reserved: many connections never do
   std::vector<uint32_t> free_;  // a ring of indexes, so that reuse comes as late as possible
   uint64_t free_head_ = 0;
   uint64_t free_tail_;

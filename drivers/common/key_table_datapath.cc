@@ -16,6 +16,8 @@ uint32_t KeyTable::fresh(uint32_t index) noexcept {
 }
 
 bool KeyTable::reserve(std::span<uint32_t> keys) noexcept {
+  if (entries_.empty() && !begin()) [[unlikely]]
+    return false;
   if (free_tail_ - free_head_ < keys.size())
     return false;
   for (uint32_t& key : keys) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 
 #include "base/system.h"
@@ -25,6 +26,19 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
   if (::epoll_ctl(cq->epoll_.get(), EPOLL_CTL_ADD, cq->rings_.get(), &event) != 0)
     return base::system_failure("epoll_ctl");
   return cq;
+}
+
+std::byte* CompletionQueue::take_staging() noexcept try {
+  if (free_staging_.empty()) {
+    free_staging_.reserve(staging_.size() + 1);
+    staging_.push_back(std::make_unique_for_overwrite<std::byte[]>(kStaging));
+    return staging_.back().get();
+  }
+  std::byte* const staging = free_staging_.back();
+  free_staging_.pop_back();
+  return staging;
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 Result<void> CompletionQueue::add() {

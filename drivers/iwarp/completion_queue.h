@@ -18,6 +18,7 @@ namespace rrdk::iwarp {
 class QueuePair;
 
 constexpr size_t kMaxQueuePairs = 16384;  // of one completion queue
+constexpr uint32_t kStaging = 32 << 10;   // bytes that come from TCP at once
 
 class CompletionQueue final : public fabric::CompletionQueue {
  public:
@@ -46,6 +47,10 @@ class CompletionQueue final : public fabric::CompletionQueue {
   }
   // For a queue pair that sends now.
   Outbox& outbox() noexcept { return outbox_; }
+  // kStaging bytes for a queue pair that receives, until what came is where it belongs: mostly
+  // within one poll, so that all use the same. Null: there is no memory.
+  std::byte* take_staging() noexcept;
+  void give_staging(std::byte* staging) noexcept { free_staging_.push_back(staging); }
 
  private:
   CompletionQueue() = default;
@@ -67,6 +72,8 @@ class CompletionQueue final : public fabric::CompletionQueue {
   QueuePair* quiet_ = nullptr;  // whose socket epoll does not know
 
   Outbox outbox_;
+  std::vector<std::unique_ptr<std::byte[]>> staging_;
+  std::vector<std::byte*> free_staging_;
 
   std::mutex mutex_;  // of what follows
   size_t queue_pairs_ = 0;

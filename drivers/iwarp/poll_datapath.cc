@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "drivers/iwarp/completion_queue.h"
 #include "drivers/iwarp/queue_pair.h"
@@ -38,11 +39,19 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept
   // Sends first: whoever takes one completion at a time would never see them under load.
   uint32_t n = reap_sends(out);
   pull(out, n);
+  if (staged_begin_ == staged_end_)
+    give_staging();
   transmit();
   n += reap_sends(out.subspan(n));
   if (hung_up_ && stalled_) [[unlikely]]
     fail_with(broken_ ? End::kPeerLost : End::kPeerClosed);
   return n;
+}
+
+void QueuePair::give_staging() noexcept {
+  if (staging_ != nullptr)
+    cq_.give_staging(std::exchange(staging_, nullptr));
+  staged_begin_ = staged_end_ = 0;
 }
 
 // To a peer that may have taken our first message for granted and never looked at its socket.

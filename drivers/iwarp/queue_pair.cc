@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
+#include <new>
 
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/segment.h"
@@ -16,6 +18,9 @@ namespace {
 
 // Spans of posted requests, on average.
 constexpr uint32_t kSpansPerSend = 4;
+// Of a queue that grows when it is full: most connections have few requests posted at a time.
+constexpr uint32_t kFirstRecords = 16;
+static_assert(kSpansPerSend * kFirstRecords >= fabric::kMaxSges);
 
 }  // namespace
 
@@ -34,8 +39,8 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options)
       owner_(options.owner),
       reads_(std::min(options.reads, device.capabilities().max_reads)),
       send_limit_(options.send_wrs),
-      record_mask_(std::bit_ceil(options.send_wrs) - 1),
-      span_mask_(std::bit_ceil(std::max(kSpansPerSend * options.send_wrs, fabric::kMaxSges)) - 1),
+      record_mask_(std::min(std::bit_ceil(options.send_wrs), kFirstRecords) - 1),
+      span_mask_(kSpansPerSend * (record_mask_ + 1) - 1),
       records_(record_mask_ + 1),
       spans_(span_mask_ + 1),
       copies_(new std::byte[(record_mask_ + 1) * kMaxCopied]),
@@ -48,7 +53,37 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options)
                            : &static_cast<drivers::SharedReceiveQueue*>(options.srq)->queue()),
       receives_(shared_receives_ != nullptr ? shared_receives_ : &own_receives_) {}
 
+// To twice the size. False: that is as large as it was asked to be, or there is no memory.
+bool QueuePair::grow() noexcept try {
+  const uint64_t records = 2 * (record_mask_ + 1);
+  if (records > std::bit_ceil(send_limit_))
+    return false;
+  std::vector<Record> larger(records);
+  std::vector<MemorySpan> spans(kSpansPerSend * records);
+  auto copies = std::make_unique_for_overwrite<std::byte[]>(records * kMaxCopied);
+  for (uint64_t i = span_head_; i != span_tail_; ++i)
+    spans[i & (spans.size() - 1)] = spans_[i & span_mask_];
+  for (uint64_t i = head_; i != tail_; ++i) {
+    const Record& r = larger[i & (records - 1)] = record(i);
+    if (!r.copied || r.num_spans == 0)
+      continue;
+    MemorySpan& span = spans[r.first_span & (spans.size() - 1)];
+    std::byte* const copy = copies.get() + (i & (records - 1)) * kMaxCopied;
+    std::copy_n(span.data, span.length, copy);
+    span.data = copy;
+  }
+  record_mask_ = records - 1;
+  span_mask_ = spans.size() - 1;
+  records_ = std::move(larger);
+  spans_ = std::move(spans);
+  copies_ = std::move(copies);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
 QueuePair::~QueuePair() {
+  give_staging();
   device_.control().forget(*this);
   disconnect();
   receives_->stop_waiting(*this);

@@ -168,13 +168,14 @@ class QueuePair final : public fabric::QueuePair,
 
   // poll_datapath.cc
   void poke() noexcept;
+  void give_staging() noexcept;
 
   // send_datapath.cc: requests in, completions out
   uint32_t send_straight(std::span<const fabric::SendWr> wrs) noexcept;
   bool append_straight(const fabric::SendWr& wr, uint32_t& number, Outbox& out) noexcept;
   bool nothing_waits() noexcept;
-  bool has_room(const fabric::SendWr& wr, uint32_t ahead = 0,
-                uint32_t spans_ahead = 0) const noexcept;
+  bool has_room(const fabric::SendWr& wr, uint32_t ahead = 0, uint32_t spans_ahead = 0) noexcept;
+  bool grow() noexcept;  // queue_pair.cc
   Record& add_record(const fabric::SendWr& wr, fabric::WcStatus status) noexcept;
   void record_send(const fabric::SendWr& wr) noexcept;
   void add_spans(Record& record, const fabric::SendWr& wr) noexcept;
@@ -326,7 +327,6 @@ class QueuePair final : public fabric::QueuePair,
   // Receiving.
   enum class Stage : uint8_t { kHeader, kPayload, kTrailer };
   enum class Sink : uint8_t { kNowhere, kReceive, kWindow, kRead, kSmall };
-  static constexpr uint32_t kStaging = 32 << 10;
   struct Incoming {
     Stage stage = Stage::kHeader;
     Sink sink = Sink::kNowhere;
@@ -337,6 +337,7 @@ class QueuePair final : public fabric::QueuePair,
     uint32_t crc = 0;
     std::byte* to = nullptr;  // kReceive, kWindow, kSmall: where the payload begins
   } in_;
+  std::byte* staging_ = nullptr;  // while something is staged: of the completion queue
   uint32_t staged_begin_ = 0;
   uint32_t staged_end_ = 0;
   bool held_back_ = false;  // what is staged has more to report than there was room for
@@ -350,7 +351,6 @@ class QueuePair final : public fabric::QueuePair,
   drivers::ReceiveQueue own_receives_;
   drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all
   drivers::ReceiveQueue* receives_;
-  std::array<std::byte, kStaging> staging_;
 
   // --- the control path's ---
   base::Fd socket_;

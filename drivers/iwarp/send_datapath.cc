@@ -108,10 +108,16 @@ bool QueuePair::append_straight(const fabric::SendWr& wr, uint32_t& number, Outb
 }
 
 // Behind `ahead` more requests, with so many spans.
-bool QueuePair::has_room(const fabric::SendWr& wr, uint32_t ahead,
-                         uint32_t spans_ahead) const noexcept {
-  return tail_ - head_ + ahead < send_limit_ &&
-         span_tail_ - span_head_ + spans_ahead + wr.num_sges <= span_mask_ + 1;
+bool QueuePair::has_room(const fabric::SendWr& wr, uint32_t ahead, uint32_t spans_ahead) noexcept {
+  const uint64_t records = tail_ - head_ + ahead;
+  const uint64_t spans = span_tail_ - span_head_ + spans_ahead + wr.num_sges;
+  if (records >= send_limit_)
+    return false;
+  while (records > record_mask_ || spans > span_mask_ + 1) [[unlikely]] {
+    if (!grow())
+      return false;
+  }
+  return true;
 }
 
 QueuePair::Record& QueuePair::add_record(const fabric::SendWr& wr, WcStatus status) noexcept {

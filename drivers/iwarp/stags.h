@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace rrdk::iwarp {
 
 class Stags {
  public:
-  explicit Stags(uint32_t count) : keys_(count), windows_(keys_.size()) {}
+  explicit Stags(uint32_t count) : keys_(count) {}
 
   struct Window {
     std::byte* base = nullptr;
@@ -23,7 +24,9 @@ class Stags {
     uint64_t address() const noexcept { return reinterpret_cast<uintptr_t>(base); }
   };
 
-  bool reserve(std::span<uint32_t> keys) noexcept { return keys_.reserve(keys); }
+  bool reserve(std::span<uint32_t> keys) noexcept {
+    return (!windows_.empty() || begin()) && keys_.reserve(keys);
+  }
   void release(uint32_t key) noexcept { keys_.release(key); }
   // Gives a reserved key meaning. False: it is not one, or had one before.
   bool bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept;
@@ -38,8 +41,16 @@ class Stags {
   }
 
  private:
+  // With a connection's first key. False: there is no memory.
+  bool begin() noexcept try {
+    windows_.resize(keys_.size());
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+
   drivers::KeyTable keys_;
-  std::vector<Window> windows_;  // of keys that are bound
+  std::vector<Window> windows_;  // of keys that are bound; empty until the first is reserved
   uint32_t writable_ = 0;        // how many of them are for writing
 };
 

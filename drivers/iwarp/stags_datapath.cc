@@ -1,3 +1,5 @@
+#include <new>
+
 #include "drivers/iwarp/stags.h"
 
 namespace rrdk::iwarp {

@@ -114,7 +114,10 @@ Result<fabric::QueuePairOptions> Link::queue_pair_options(const xprt::Connection
   }
   uint32_t calls =
       std::max(options.credits, options.backward_chunks ? options.backward_credits : 0);
-  uint32_t keys = std::max(calls * kKeysPerCredit, kFewestKeys);
+  // A server makes keys for calls of its own, and for replies that are read.
+  bool makes_keys = options.role == xprt::Role::kRequester || options.rfc5666.enabled ||
+                    (options.backward_chunks && options.backward_credits != 0);
+  uint32_t keys = makes_keys ? std::max(calls * kKeysPerCredit, kFewestKeys) : 1;
   return fabric::QueuePairOptions{
       .cq = *cq,
       .srq = shared_receives_ != nullptr ? shared_receives_->posted.get() : nullptr,

@@ -57,7 +57,10 @@ bool Connection::prepare_receives() {
   Link& link = impl_->link;
   if (impl_->reader != nullptr && !impl_->reader->prepare())
     return false;
-  return impl_->requester.prepare() && link.share.open(needs_spares_at_once(link.options));
+  // A server's half that makes calls prepares for the first of them.
+  if (link.options.role == Role::kRequester && !impl_->requester.prepare())
+    return false;
+  return link.share.open(needs_spares_at_once(link.options));
 }
 
 void Connection::on_established(const proto::PrivateData& peer, uint32_t reads_allowed) {

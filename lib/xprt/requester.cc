@@ -42,8 +42,10 @@ bool Requester::prepare() {
   for (Slot& slot : slots_) {
     if (rest.length < kCallHeaderRoom) {
       Buffer buffer = link_.memory.get(bytes);
-      if (!buffer)
+      if (!buffer) {
+        rooms_.clear();
         return false;
+      }
       rest = buffer.span();
       rooms_.push_back(std::move(buffer));
     }

@@ -56,6 +56,8 @@ bool Requester::lacks_receives() noexcept {
 // False: the call needs keys or buffers that are not there now. Otherwise it is on its way, or has
 // ended because it is larger than what can be sent.
 bool Requester::start(State& call) noexcept {
+  if (rooms_.empty() && !prepare()) [[unlikely]]
+    return false;
   if (!take_slot(call)) [[unlikely]]
     return false;
   if (is_plain(call)) [[likely]] {
