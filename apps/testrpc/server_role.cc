@@ -61,8 +61,8 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
                                   .backward_credits = backward_credits(options),
                                   .idle_timeout_ms = options.idle_timeout_ms,
                                   .send_timeout_ms = options.send_timeout_ms};
-  server_options.max_connections_per_client = options.connections_per_client.value_or(
-      server_options.max_connections_per_client);
+  server_options.max_connections_per_client =
+      options.connections_per_client.value_or(server_options.max_connections_per_client);
   server_options.replay.entries = options.replay_cache ? options.replay_entries : 0;
   server_options.max_chunk_bytes =
       std::max(server_options.max_chunk_bytes, largest_message(setup.max_size));

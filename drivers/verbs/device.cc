@@ -166,6 +166,7 @@ Result<void> Device::learn_capabilities() {
       .max_read_bytes = kMostReadBytes,
       // RFC 5040 section 7.2: an iWARP message without a Receive is an error.
       .waits_for_receives = !is_iwarp(),
+      .holds_receives = false,
       .private_keys = has_windows_,
       .guards_invalidation = has_windows_ && !is_rxe,
       .exact_bounds = !(is_rxe && has_windows_),

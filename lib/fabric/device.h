@@ -51,6 +51,7 @@ struct Capabilities {
   // What follows holds for drivers in software. Devices differ.
   bool waits_for_receives = true;  // a message that finds no Receive waits for it; else it ends the
                                    // connection
+  bool holds_receives = true;      // QueuePair::hold_receives() does something
   bool private_keys =
       true;  // a key serves its connection's peer alone; else every peer of the device
   bool guards_invalidation = true;  // and only that peer can invalidate it

@@ -59,10 +59,10 @@ xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
   return fitted;
 }
 
-// Where a message that finds no Receive ends its connection, one peer that sends too many could end
-// those of others: there each connection has its own.
+// Where the fabric does not hold back what is beyond a peer's part, one that sends too many could
+// take the Receives of others, and end their connections: there each has its own.
 bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) noexcept {
-  return first_credits != 0 && can.max_shared_receives != 0 && can.waits_for_receives;
+  return first_credits != 0 && can.max_shared_receives != 0 && can.holds_receives;
 }
 
 Link::~Link() = default;

@@ -10,8 +10,8 @@ others connect to it, make a call and leave. Then the attacker comes, for --seco
   - every honest call succeeds, and so does every honest connection;
   - with --p99-ms: the honest client's calls take no longer than that at the 99th percentile. (For an
     idle machine: without it nothing depends on time.)
-  - descriptors, mappings, threads, page tables and resident memory of the server are back where they
-    were within --recovery seconds after the attacker has left.
+  - descriptors, mappings, threads, page tables and private memory of the server are back where they
+    were within --recovery seconds after the attacker has left, and its pools are within their budget.
 
 Attacks are functions that attack_modules register with @attack; each is run in a process of its own.
 """
@@ -51,18 +51,23 @@ class Skip(Exception):
     """Raised by an attack that can not be made here; its text says why."""
 
 
+BUDGET_KB = 256 << 10  # of the server's pools
+
+
 class Footprint:
     """What a process holds."""
     # How much more than before is no leak: the allocator's arenas, the stacks of ended threads that the
     # C library keeps (two mappings each), a log's buffer, and the calls of a core's pool, 14 KB each,
-    # which it keeps for the next that come.
-    SLACK = {"descriptors": 2, "mappings": 32, "threads": 1, "resident_kb": 32768, "page_tables_kb": 256}
+    # which it keeps for the next that come. Pages of its budget stay with it for others to use.
+    SLACK = {"descriptors": 2, "mappings": 32, "threads": 1, "private_kb": 32768, "pools_kb": BUDGET_KB,
+             "page_tables_kb": 256 + BUDGET_KB // 512}
 
     def __init__(self, pid):
         self.values = {"descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
         with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
             self.values["mappings"] = sum(1 for _ in file)
-        names = {"Threads": "threads", "VmRSS": "resident_kb", "VmPTE": "page_tables_kb"}
+        names = {"Threads": "threads", "RssAnon": "private_kb", "RssShmem": "pools_kb",
+                 "VmPTE": "page_tables_kb"}
         with open(f"/proc/{pid}/status", encoding="utf-8") as file:
             for line in file:
                 name, _, value = line.partition(":")
@@ -183,7 +188,8 @@ def play(which, uri, seconds, beside):
 def run_attack(which, options, folder):
     """Returns ("ok" | "skip" | "failed", lines for people)."""
     uri = f"shm:{folder}/socket" if which.scheme == "shm" else "iwarp://127.0.0.1:0"
-    server = Program(options.testrpc, "--server", uri, "--idle", "adaptive", *which.server_arguments)
+    server = Program(options.testrpc, "--server", uri, "--idle", "adaptive", "--memory", f"{BUDGET_KB}K",
+                     *which.server_arguments)
     try:
         uri = server.wait_for("listening on").split()[-1]
         return _run_beside(which, options, folder, uri, server)

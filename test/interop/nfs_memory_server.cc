@@ -166,7 +166,7 @@ Result<void> serve(const Options& options, Memory& memory) {
 Result<void> run(const Options& options) {
   if (auto eal = ensure_eal(); !eal)
     return tl::unexpected(eal.error());
-  auto memory = Memory::create({.hugepages = HugepagePolicy::kNever});
+  auto memory = Memory::create({.bytes = 256 << 20, .hugepages = HugepagePolicy::kNever});
   if (!memory)
     return tl::unexpected(memory.error());
   if (auto served = serve(options, **memory); !served)

@@ -128,8 +128,8 @@ struct ServerOptions {
   uint32_t first_credits = 4;
   /**
    * Each connection has `credits` Receives of its own, idle or not, and all credits from its first
-   * call on. So it is in any case over devices that end a connection when a message finds no
-   * Receive (`verbs:`), with `rfc5666`, and where Receives may grow (max_receive_size).
+   * call on. So it is in any case over devices, which do not hold back what is beyond a peer's
+   * part (`verbs:`), with `rfc5666`, and where Receives may grow (max_receive_size).
    */
   bool private_receives = false;
   /**
