@@ -141,7 +141,10 @@ class ReceiveQueue {
   void grow(uint32_t count, Need need);
   void look() noexcept;  // how much memory there is now
   uint32_t room_for_more(Need need) const;
-  bool may_try() noexcept { return tries_left_ == 0 || --tries_left_ == 0; }
+  bool may_try() noexcept {
+    tries_left_ -= tries_left_ != 0;
+    return tries_left_ == 0;
+  }
   uint32_t wanted() const noexcept {
     return shared_ ? std::min(most_, promised_ + reserve_ - parked_) : wanted_;
   }

@@ -59,11 +59,13 @@ class Footprint:
     # How much more than before is no leak: the allocator's arenas, the stacks of ended threads that the
     # C library keeps (two mappings each), a log's buffer, and the calls of a core's pool, 14 KB each,
     # which it keeps for the next that come. Pages of its budget stay with it for others to use.
-    SLACK = {"descriptors": 2, "mappings": 32, "threads": 1, "private_kb": 32768, "pools_kb": BUDGET_KB,
+    SLACK = {"descriptors": 2, "mappings": 32, "threads": 1, "private_kb": 32768, "pools_kb": BUDGET_KB, "pool_files": 8,
              "page_tables_kb": 256 + BUDGET_KB // 512}
 
     def __init__(self, pid):
-        self.values = {"descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
+        files = list(self._open_files(f"/proc/{pid}/fd"))
+        pool_files = files.count("/memfd:rrdk (deleted)")  # the budget's, which grows in at most eight
+        self.values = {"descriptors": len(files) - pool_files, "pool_files": pool_files}
         with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
             self.values["mappings"] = sum(1 for _ in file)
         names = {"Threads": "threads", "RssAnon": "private_kb", "RssShmem": "pools_kb",
@@ -73,6 +75,14 @@ class Footprint:
                 name, _, value = line.partition(":")
                 if name in names:
                     self.values[names[name]] = int(value.split()[0])
+
+    @staticmethod
+    def _open_files(folder):
+        for name in os.listdir(folder):
+            try:
+                yield os.readlink(os.path.join(folder, name))
+            except FileNotFoundError:
+                pass  # closed meanwhile
 
     def growth_since(self, before):
         """What is larger than it was, in words; empty: nothing."""
