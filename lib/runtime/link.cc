@@ -22,14 +22,16 @@ constexpr uint32_t kSpareReceives = 8;
 constexpr uint32_t kKeysPerCredit = 8;
 constexpr uint32_t kFewestKeys = 256;
 
-Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options) {
+Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options, bool shared) {
+  const uint32_t receives =
+      shared ? options.first_credits : options.credits + options.backward_credits;
   PoolAudit pool = memory.audit_fitting(options.receive_size);
   return {Errc::kNoMemory,
           std::to_string(uint64_t{pool.available} + pool.more) + " of " +
               std::to_string(uint64_t{pool.count} + pool.more) + " buffers of " +
               std::to_string(pool.buffer_size) + " bytes are left, and a connection takes " +
-              std::to_string(options.credits + options.backward_credits) + " for its Receives: " +
-              mem::remedy_for(pool) + ", or lower credits or backward_credits"};
+              std::to_string(receives) + " for its Receives: " + mem::remedy_for(pool) +
+              ", or lower credits or backward_credits"};
 }
 
 static_assert(proto::kRejectionLength + proto::kMaxRejectionText <= fabric::kMaxPrivateData);
@@ -144,7 +146,7 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
   state_ = LinkState::kConnecting;
   core_.add(*this);
   if (!engine_->prepare_receives())
-    return tl::unexpected(no_receives(memory, options));
+    return tl::unexpected(no_receives(memory, options, shared_receives_ != nullptr));
   post();
   return {};
 }

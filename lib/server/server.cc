@@ -344,7 +344,7 @@ Result<void> Server::Impl::check_room(PollCore& core, OpenDevice& device) const 
     auto shared = core.shared_receives(device, receive_bytes(options), runtime.memory);
     if (!shared)
       return tl::unexpected(shared.error());
-    has_room = (*shared)->queue.could_promise(receives, xprt::ReceiveQueue::Need::kBasic);
+    has_room = (*shared)->queue.could_promise(receives);
   }
   if (has_room)
     return {};

@@ -91,8 +91,8 @@ class Grant {
     lowered_most_ = 0;
   }
 
-  static constexpr uint32_t kLooksPerGrant =
-      4;  // in so many parts of its grant a peer is looked at
+  // A peer's part is looked at once in a quarter of its grant.
+  static constexpr uint32_t kLooksPerGrant = 4;
 
   uint32_t configured_;
   const uint32_t first_;

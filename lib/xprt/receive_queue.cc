@@ -98,21 +98,20 @@ void ReceiveQueue::grow(uint32_t count, Need need) {
   }
 }
 
-bool ReceiveQueue::promise(uint32_t count, Need need) {
-  const uint32_t most = need == Need::kBasic ? promised_ + count : promised_ + count + reserve_;
-  const auto lacking = [this, most] { return most - std::min(most, posted_ + parked_); };
-  if (lacking() != 0 || unpromised() < count)
-    grow(promised_ + count + reserve_ - std::min(promised_ + count, posted_ + parked_), need);
-  if (lacking() != 0)
+bool ReceiveQueue::promise(uint32_t count) {
+  const uint32_t all = promised_ + count;
+  if (unpromised() < count)
+    grow(all + reserve_ - std::min(all, posted_ + parked_), Need::kBasic);
+  if (posted_ + parked_ < all)
     return false;
-  promised_ += count;
+  promised_ = all;
   return true;
 }
 
 bool ReceiveShare::open(bool with_spares) {
   const uint32_t spares = with_spares ? spares_ : 0;
   if (queue_.shared()) {
-    if (!queue_.promise(least_.calls + least_.replies + spares, ReceiveQueue::Need::kBasic))
+    if (!queue_.promise(least_.calls + least_.replies + spares))
       return false;
     calls_ = least_.calls;
     replies_ = least_.replies;
@@ -128,7 +127,8 @@ bool ReceiveShare::open(bool with_spares) {
 void ReceiveShare::close() noexcept {
   if (!std::exchange(open_, false))
     return;
-  drop_parked();
+  while (!parked_.empty())
+    queue_.drop(unpark());
   if (queue_.shared())
     queue_.take_back(std::exchange(calls_, 0) + std::exchange(replies_, 0) + added_);
 }
@@ -137,7 +137,7 @@ bool ReceiveShare::add_spares() noexcept {
   const uint32_t lacking = spares_ - added_;
   if (queue_.shared()) {
     // Where there are none, the reserve serves: who uses it gives it back at once.
-    if (lacking != 0 && queue_.promise(lacking, ReceiveQueue::Need::kBasic))
+    if (lacking != 0 && queue_.promise(lacking))
       added_ = spares_;
     lacks_spares_ = false;
     return true;
@@ -149,13 +149,6 @@ bool ReceiveShare::add_spares() noexcept {
     queue_.refill_bare();
   lacks_spares_ = queue_.posted() < spares_;
   return !lacks_spares_;
-}
-
-void ReceiveShare::drop_parked() noexcept {
-  while (!parked_.empty()) {
-    ReceiveSlot& slot = unpark();
-    queue_.drop(slot);
-  }
 }
 
 }  // namespace rrdk::xprt

@@ -87,13 +87,11 @@ class ReceiveQueue {
   // Tries to get buffers for bare slots.
   void refill_bare() noexcept;
 
-  // Shared ones. Receives for what one connection needs to get on at all leave a quarter of the
-  // class for calls; those for more leave half of it, so that others can connect.
-  enum class Need : uint8_t { kBasic, kMore };
-  // Promises so many, and posts more if it has to. False: there are none, and nothing has changed.
-  bool promise(uint32_t count, Need need);
-  bool could_promise(uint32_t count, Need need) const {
-    return unpromised() + room_for_more(need) >= count;
+  // Shared ones. Promises what one connection needs to get on at all, and posts more if it has to:
+  // a quarter of the class is left for calls. False: there are none, and nothing has changed.
+  bool promise(uint32_t count);
+  bool could_promise(uint32_t count) const {
+    return unpromised() + room_for_more(Need::kBasic) >= count;
   }
   void take_back(uint32_t count) noexcept { promised_ -= count; }
   // One that was promised, by shares that know that it is there (unpromised()).
@@ -104,7 +102,8 @@ class ReceiveQueue {
     const uint32_t there = posted_ + parked_;
     return there - std::min(there, promised_ + reserve_);
   }
-  // Tries to have so many that nobody was promised.
+  // Tries to have so many that nobody was promised, for bursts: half of the class is left, so that
+  // others can connect.
   void make_unpromised(uint32_t count) noexcept {
     if (unpromised() < count && may_try()) [[unlikely]]
       grow(count - unpromised(), Need::kMore);
@@ -128,6 +127,7 @@ class ReceiveQueue {
   void on_unparked() noexcept { --parked_; }
 
  private:
+  enum class Need : uint8_t { kBasic, kMore };
   static constexpr uint32_t kMostStep = 64;
   static constexpr uint32_t kMostReserve = 32;  // what a batch of completions can bring
   static constexpr uint32_t kStepsSpare = 4;
@@ -226,8 +226,6 @@ class ReceiveShare {
   ReceiveSlot* parked() const noexcept { return parked_.front(); }
   ReceiveSlot& unpark() noexcept;
   void park_first(ReceiveSlot& slot) noexcept;
-  // Gives all buffers of parked slots back, when the connection is over.
-  void drop_parked() noexcept;
 
  private:
   void note_parked() noexcept;

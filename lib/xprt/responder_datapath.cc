@@ -359,7 +359,6 @@ void Responder::on_dead() noexcept {
   reading_bytes_ = 0;
   wait_reads_.clear();
   wait_room_.clear();
-  link_.share.drop_parked();
   for (Incoming* call = all_.front(); call != nullptr;) {
     Incoming& dead = *std::exchange(call, call->links.next);
     bool posted = dead.reads_posted != 0 || !dead.job.settled();

@@ -94,7 +94,7 @@ TEST_F(SharedReceives, ConnectionsGetWhatTheyNeedUntilAQuarterIsLeft) {
   }
   EXPECT_GE(shares.size(), 40u) << "4 each of 192";
   EXPECT_GE(memory->audit_fitting(4096).available, 64u);
-  EXPECT_FALSE(queue->could_promise(4, ReceiveQueue::Need::kBasic));
+  EXPECT_FALSE(queue->could_promise(4));
   shares.pop_back();
   EXPECT_TRUE(open(4)) << "another one's place";
 }
