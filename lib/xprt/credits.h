@@ -21,9 +21,14 @@ class Grant {
   // Not elastic: as many from the first answer on.
   explicit Grant(uint32_t configured) noexcept : Grant(configured, configured) {}
   Grant(uint32_t configured, uint32_t first) noexcept
-      : configured_(std::max(1u, configured)), first_(first), elastic_(first) {}
+      : configured_(std::max(1u, configured)), first_(first), elastic_(first) {
+    set_most();
+  }
 
-  void configure(uint32_t credits) noexcept { configured_ = std::max(1u, credits); }
+  void configure(uint32_t credits) noexcept {
+    configured_ = std::max(1u, credits);
+    set_most();
+  }
   uint32_t last() const noexcept { return last_; }
 
   // A call came. True: it is more than the peer may have unanswered.
@@ -33,12 +38,12 @@ class Grant {
     return ++unanswered_ > bound_;
   }
 
-  // Before an elastic answer. `answers` were given to all who share the Receives, this one not
-  // included, and `most` Receives one of them could have if it made all calls. A peer that is alone
-  // has 64 credits within four round trips.
+  // Before an elastic answer. True: it is time to adapt().
+  bool count_answer() noexcept { return ++answers_ > elastic_ / kLooksPerGrant; }
+  // `answers` were given to all who share the Receives, this one not included, and `most` Receives
+  // one of them could have if it made all calls. A peer that is alone has 64 credits within four
+  // round trips.
   void adapt(uint64_t answers, uint32_t most) noexcept {
-    if (++answers_ <= elastic_ / kLooksPerGrant)
-      return;
     const uint64_t all = answers - since_;
     const auto part = static_cast<uint32_t>(
         std::min<uint64_t>(configured_, uint64_t{answers_} * most / std::max<uint64_t>(all, 1)));
@@ -48,20 +53,18 @@ class Grant {
       elastic_ = std::max(first_, part);
     since_ = answers;
     answers_ = 0;
+    set_most();
   }
-  // Beyond what the last answers have promised: Receives that the next answer is to find.
-  uint32_t wants() const noexcept {
-    uint32_t more = std::min(asked_, elastic_) - std::min({asked_, elastic_, unanswered_ - 1});
-    return more - std::min(more, due_);
+  // Before an answer: so many Receives beyond those `posted` would let it grant all.
+  uint32_t lacks(uint32_t posted) const noexcept {
+    const uint32_t wanted = std::min(asked_, most_);
+    return wanted - std::min(wanted, posted + unanswered_ - 1);
   }
   // An answer goes out; the word for its header. `posted` Receives stand ready. Zero is never
   // granted (V1-CREDIT-06), and never more than posted and in process (V1-CREDIT-14).
   uint32_t on_answer(uint32_t posted) noexcept {
     --unanswered_;
-    uint32_t backed = posted + unanswered_;
-    uint32_t most = std::min(configured_, elastic_);
-    most -= std::min(owed_, most);
-    last_ = std::max(1u, std::min({asked_, most, backed}));
+    last_ = std::max(1u, std::min({asked_, most_, posted + unanswered_}));
     lower_bound_slowly();
     due_ = std::max(due_, last_ - std::min(last_, unanswered_));
     return last_;
@@ -71,7 +74,10 @@ class Grant {
 
   // Replies that wait for RDMA_DONE count against the grant (RFC 5666 section 11), which stays
   // above zero.
-  void set_owed(uint32_t dones) noexcept { owed_ = dones; }
+  void set_owed(uint32_t dones) noexcept {
+    owed_ = dones;
+    set_most();
+  }
 
   uint32_t unanswered() const noexcept { return unanswered_; }
   // Calls that may yet come: those that the last answer allows, and what could be on its way before
@@ -79,6 +85,10 @@ class Grant {
   uint32_t due() const noexcept { return due_; }
 
  private:
+  void set_most() noexcept {
+    const uint32_t most = std::min(configured_, elastic_);
+    most_ = most - std::min(owed_, most);
+  }
   // Calls that the peer sent before it saw a lower grant are no breach: a bound counts until as
   // many answers have carried less as calls could have been on their way. The next is the most that
   // any of these answers granted.
@@ -107,6 +117,7 @@ class Grant {
   uint32_t unanswered_ = 0;
   uint32_t due_ = 1;
   uint32_t owed_ = 0;
+  uint32_t most_;  // of an answer, after configured_, elastic_ and owed_
 };
 
 // The requester's side: calls that may be in flight, capped at what it has reply Receives for.

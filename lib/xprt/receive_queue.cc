@@ -22,6 +22,7 @@ ReceiveQueue::ReceiveQueue(Memory& memory, uint32_t most, uint32_t size, Users u
       shared_(users == Users::kMany),
       step_(part_of(memory, size, 32, kMostStep)),
       reserve_(part_of(memory, size, 8, kMostReserve)),
+      spare_(shared_ ? reserve_ + kStepsSpare * step_ : most),
       size_(size),
       least_(size),
       list_(most) {}
@@ -110,7 +111,7 @@ bool ReceiveQueue::promise(uint32_t count) {
 
 bool ReceiveShare::open(bool with_spares) {
   const uint32_t spares = with_spares ? spares_ : 0;
-  if (queue_.shared()) {
+  if (shared_) {
     if (!queue_.promise(least_.calls + least_.replies + spares))
       return false;
     calls_ = least_.calls;
@@ -129,13 +130,13 @@ void ReceiveShare::close() noexcept {
     return;
   while (!parked_.empty())
     queue_.drop(unpark());
-  if (queue_.shared())
+  if (shared_)
     queue_.take_back(std::exchange(calls_, 0) + std::exchange(replies_, 0) + added_);
 }
 
 bool ReceiveShare::add_spares() noexcept {
   const uint32_t lacking = spares_ - added_;
-  if (queue_.shared()) {
+  if (shared_) {
     // Where there are none, the reserve serves: who uses it gives it back at once.
     if (lacking != 0 && queue_.promise(lacking))
       added_ = spares_;

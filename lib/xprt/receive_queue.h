@@ -102,11 +102,11 @@ class ReceiveQueue {
     const uint32_t there = posted_ + parked_;
     return there - std::min(there, promised_ + reserve_);
   }
-  // Tries to have so many that nobody was promised, for bursts: half of the class is left, so that
-  // others can connect.
-  void make_unpromised(uint32_t count) noexcept {
-    if (unpromised() < count && may_try()) [[unlikely]]
-      grow(count - unpromised(), Need::kMore);
+  // Tries to post so many more that nobody was promised, for bursts: half of the class is left, so
+  // that others can connect.
+  void make_more_unpromised(uint32_t count) noexcept {
+    if (may_try())
+      grow(count, Need::kMore);
   }
   // The most that one connection is to have: half of what is not promised yet, with its own part.
   // So whoever comes later finds some, however many keep what they once got.
@@ -136,6 +136,7 @@ class ReceiveQueue {
   static constexpr uint64_t kAnswersPerLook = 4096;
 
   void post(ReceiveSlot& slot) noexcept;
+  [[gnu::cold]] bool repost_otherwise(ReceiveSlot& slot) noexcept;
   Buffer fresh() noexcept;
   void add_slab(uint32_t slots);
   void grow(uint32_t count, Need need);
@@ -148,9 +149,7 @@ class ReceiveQueue {
   uint32_t wanted() const noexcept {
     return shared_ ? std::min(most_, promised_ + reserve_ - parked_) : wanted_;
   }
-  bool too_many() const noexcept {
-    return shared_ && (posted_ > promised_ + reserve_ + kStepsSpare * step_ || posted_ >= most_);
-  }
+  bool too_many() const noexcept { return posted_ > promised_ + spare_ || posted_ >= most_; }
 
   Memory& memory_;
   const uint32_t most_;
@@ -160,6 +159,7 @@ class ReceiveQueue {
   const uint32_t step_;
   // So many are promised to nobody: for messages beyond credits, until the fabric holds them back.
   const uint32_t reserve_;
+  const uint32_t spare_;  // with those that stay posted; of one user, more than there can be
   bool closed_ = false;
   uint32_t size_;
   uint32_t least_;       // that a Receive may have
@@ -186,7 +186,7 @@ class ReceiveShare {
     uint32_t replies = 0;
   };
   ReceiveShare(ReceiveQueue& queue, uint32_t slots, uint32_t spares, Least least) noexcept
-      : queue_(queue), slots_(slots), spares_(spares), least_(least) {}
+      : queue_(queue), shared_(queue.shared()), slots_(slots), spares_(spares), least_(least) {}
   ReceiveShare(const ReceiveShare&) = delete;
   ReceiveShare& operator=(const ReceiveShare&) = delete;
   ~ReceiveShare() { close(); }
@@ -208,11 +208,11 @@ class ReceiveShare {
 
   // Shared Receives: how many calls may yet come, and replies.
   void promise_calls(uint32_t due) noexcept {
-    if (queue_.shared())
+    if (shared_)
       move(calls_, std::max(due, least_.calls));
   }
   void promise_replies(uint32_t in_flight) noexcept {
-    if (queue_.shared())
+    if (shared_)
       move(replies_, std::max(in_flight, least_.replies));
   }
   uint32_t calls() const noexcept { return calls_; }
@@ -235,6 +235,7 @@ class ReceiveShare {
   }
 
   ReceiveQueue& queue_;
+  const bool shared_;
   bool open_ = false;
   bool lacks_spares_ = false;
   const uint32_t slots_;

@@ -30,18 +30,23 @@ void ReceiveQueue::drop(ReceiveSlot& slot) noexcept {
 }
 
 bool ReceiveQueue::repost(ReceiveSlot& slot) noexcept {
-  if (closed_ || too_many()) [[unlikely]] {
+  if (closed_ || too_many() || slot.buffer.capacity() < size_) [[unlikely]]
+    return repost_otherwise(slot);
+  post(slot);
+  return true;
+}
+
+bool ReceiveQueue::repost_otherwise(ReceiveSlot& slot) noexcept {
+  if (closed_ || too_many()) {
     slot.buffer.reset();
     if (!closed_)
       bare_.push(slot);
     return true;
   }
-  if (slot.buffer.capacity() < size_) [[unlikely]] {
-    Buffer larger = memory_.get_fitting(size_);
-    if (larger || slot.buffer.capacity() < least_)
-      slot.buffer = std::move(larger);
-  }
-  if (!slot.buffer) [[unlikely]]
+  Buffer larger = memory_.get_fitting(size_);
+  if (larger || slot.buffer.capacity() < least_)
+    slot.buffer = std::move(larger);
+  if (!slot.buffer)
     return refill(slot);
   post(slot);
   return true;
@@ -88,7 +93,7 @@ void ReceiveQueue::refill_bare() noexcept {
 }
 
 bool ReceiveShare::park(ReceiveSlot& slot, uint32_t length) noexcept {
-  if (queue_.shared()) {
+  if (shared_) {
     const bool promised = promised_parked_ < calls_ + added_;
     if (!promised && !queue_.keeps_promises())
       return false;

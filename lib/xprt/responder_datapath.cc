@@ -160,11 +160,18 @@ void Responder::admit(Incoming& call) noexcept {
 // answers is posted first, and the sum of all promises never exceeds what is posted (V1-CREDIT-24).
 uint32_t Responder::grant_credits() noexcept {
   ReceiveQueue& receives = link_.receives;
+  uint32_t posted = link_.receives_for_calls();
   if (receives.shared()) {
-    grant.adapt(receives.count_answer(), receives.most_for_one(link_.share.calls()));
-    receives.make_unpromised(grant.wants());
+    const uint64_t answers = receives.count_answer();
+    if (grant.count_answer()) [[unlikely]]
+      grant.adapt(answers, receives.most_for_one(link_.share.calls()));
+    const uint32_t lacking = grant.lacks(posted);
+    if (lacking != 0) [[unlikely]] {
+      receives.make_more_unpromised(lacking);
+      posted = link_.receives_for_calls();
+    }
   }
-  const uint32_t credits = grant.on_answer(link_.receives_for_calls());
+  const uint32_t credits = grant.on_answer(posted);
   link_.share.promise_calls(grant.due());
   return credits;
 }
