@@ -178,6 +178,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
   else
     run_plan(bench, plan, options);
   FaultCounts faults = bench.fault_counts();
+  double connect_seconds = bench.connect_seconds();
   bool pools_whole = bench.close();
   pools_whole = setup.finish_server() && pools_whole;
   Audit audit = make_audit(bench.results(), pools_whole);
@@ -193,8 +194,8 @@ int run_client(const Options& given, const ClientSetup& setup) {
     std::vector<int> cpus;
     if (setup.other_cpu >= 0)
       cpus = {setup.cpu, setup.other_cpu};
-    Result<void> written = setup.json->write(
-        to_json({options, setup.uri, bench.results(), audit, setup.idle, cpus, began}));
+    Result<void> written = setup.json->write(to_json(
+        {options, setup.uri, bench.results(), audit, setup.idle, cpus, began, connect_seconds}));
     if (!written)
       return complain(written.error());
   }

@@ -48,6 +48,7 @@ class Bench {
   Results results() const { return results_; }
   void clear_results();  // but the run at hand
   uint32_t max_window() const { return max_window_; }
+  double connect_seconds() const { return session_->connect_seconds(); }
   uint32_t max_size() const { return max_size_; }
   bool connection_lost() const;
   Result<void> set_faults(const std::optional<FaultPlan>& plan);

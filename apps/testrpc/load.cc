@@ -147,9 +147,9 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   result.rate = options.rate;
   result.verify = options.verify;
   random_state_ = options.seed * 2 + 1;
-  active_ = std::span(slots_).first(spec.window * session_.connections().size());
+  choose_slots();
   stopping_ = false;
-  for (const std::unique_ptr<Slot>& slot : active_) {
+  for (Slot* slot : active_) {
     slot->draw.nfs3 = is_nfs3(*spec.engine) ? slot->nfs3.get() : nullptr;
     if (slot->draw.nfs3 != nullptr)
       slot->draw.nfs3->start_run(*std::ranges::min_element(spec.sizes), spec.largest_size());
@@ -160,8 +160,29 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   next_tick_ns_ = Runtime::now_ns() + kTickNs;
   changer_.begin(session_.connections(), options.size_changes, options.max_receive_size);
   measure();
+  compare_connections();
   result.size_changes = changer_.end();
   result.survival = session_.survival().since(before);
+}
+
+// The first connections call; what the others hold, they hold idle.
+void Load::choose_slots() {
+  const size_t connections = session_.connections().size();
+  active_.clear();
+  for (size_t i = 0; i < spec_->window * connections; ++i) {
+    if (i % connections < spec_->active)
+      active_.push_back(slots_[i].get());
+  }
+  for (Slot* slot : active_)
+    slot->right = 0;
+}
+
+void Load::compare_connections() {
+  std::vector<uint64_t> right(spec_->active);
+  for (size_t i = 0; i < active_.size(); ++i)
+    right[i % right.size()] += active_[i]->right;
+  result_->slowest_connection = *std::ranges::min_element(right);
+  result_->fastest_connection = *std::ranges::max_element(right);
 }
 
 // Calls that are made but not measured: they fault pages in and fill caches and pools. What goes
@@ -222,8 +243,8 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   stopped_ns_ = 0;
   idle_.clear();
   resting_.clear();
-  for (const std::unique_ptr<Slot>& slot : active_)
-    idle_.push_back(slot.get());
+  for (Slot* slot : active_)
+    idle_.push_back(slot);
   uint64_t now = start_ns_;
   for (uint32_t passes = 0;; ++passes) {
     if (!idle_.empty() || passes % kClockPasses == 0)
@@ -419,7 +440,8 @@ bool Load::judge(Slot& slot) {
   return false;
 }
 
-void Load::count_right(const Slot& slot) {
+void Load::count_right(Slot& slot) {
+  ++slot.right;
   if (slot.engine->sized)
     result_->bytes += slot.draw.size;
   if (slot.draw.nfs3 != nullptr)
@@ -453,7 +475,7 @@ void Load::housekeeping(uint64_t now) {
 }
 
 void Load::cancel_all() {
-  for (const std::unique_ptr<Slot>& slot : active_) {
+  for (Slot* slot : active_) {
     if (slot->call.in_flight())
       slot->call.cancel();
   }
@@ -463,7 +485,7 @@ double Load::memcpy_limit(const RunSpec& spec) {
   uint32_t size = spec.largest_size();
   if (size == 0 || !spec.engine->sized)
     return 0;
-  size_t buffers = spec.window * session_.connections().size();
+  size_t buffers = size_t{spec.window} * spec.active;
   return apps::memcpy_bytes_per_s(slots_[0]->draw.source.data, slots_[0]->draw.sink.data, size,
                                   stride_, buffers, 20 * kMs);
 }

@@ -28,6 +28,8 @@ struct RunSpec {
   const Engine* engine;
   std::vector<uint32_t> sizes;
   uint32_t window;
+  uint32_t active = 1;  // connections that call
+  uint32_t idle = 0;    // that are open and do not
 
   uint32_t largest_size() const;
 };
@@ -80,6 +82,9 @@ struct RunResult {
   SizeChanges size_changes;
   Failures failures;
   Histogram latency;  // nanoseconds, of calls that came back right
+  // Of the connections that called, how many of their calls came back right.
+  uint64_t slowest_connection = 0;
+  uint64_t fastest_connection = 0;
   // Calls of each procedure that came back right, in nfs3's runs.
   std::array<uint64_t, 22> nfs3_calls = {};
 
@@ -94,6 +99,7 @@ struct RunResult {
   // The share of the data that memcpy would have moved in the time; 0: not measured.
   double of_memcpy() const;
   bool flawless() const;
+  double mean_connection() const { return static_cast<double>(right) / spec.active; }
   // The open loop could not keep to its schedule.
   bool saturated() const;
 };
@@ -139,12 +145,14 @@ class Load {
     Draw draw = {};
     std::unique_ptr<Nfs3Work> nfs3;
     uint64_t intended_ns = 0;
+    uint64_t right = 0;    // of the run: calls that came back right
     bool put_off = false;  // its call is made again, at resumes_ns
     uint64_t resumes_ns = 0;
   };
 
   explicit Load(Session& session) : session_(session), loop_(session.runtime(), session.idle()) {}
 
+  void choose_slots();
   void warm_up();
   void measure();
   uint64_t phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns);
@@ -155,7 +163,8 @@ class Load {
   bool judge(Slot& slot);
   void rest(Slot& slot, uint64_t now);
   void end_rests(uint64_t now);
-  void count_right(const Slot& slot);
+  void count_right(Slot& slot);
+  void compare_connections();
   bool may_submit(uint64_t now) const;
   void housekeeping(uint64_t now);
   uint64_t due_by(uint64_t now) const;
@@ -178,7 +187,7 @@ class Load {
   const Options* options_ = nullptr;
   const RunHooks* hooks_ = nullptr;
   RunResult* result_ = nullptr;
-  std::span<const std::unique_ptr<Slot>> active_;
+  std::vector<Slot*> active_;
   Histogram fresh_;  // of the calls since the last collect(): a call records its latency once
   Histogram recent_;
   Histogram piece_;

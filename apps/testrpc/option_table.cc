@@ -33,7 +33,13 @@ constexpr Option kOptions[] = {
      [](Options& o, const std::string& v) { return take_windows(o, v); }},
     {"connections", "N", Kind::kStart, Group::kCalls, kEverybody, nullptr,
      "connections of a client (default 1); a server takes what memory allows",
-     [](Options& o, const std::string& v) { return take_count(o.connections, v, 1, 65536); }},
+     [](Options& o, const std::string& v) {
+       return take_count(o.connections, v, 1, kMostConnections);
+     }},
+    {"active", "N[,N...]", Kind::kRun, Group::kCalls, kCallers, nullptr,
+     "how many of the connections call (default: all), while the others are idle; one run per"
+     " number",
+     [](Options& o, const std::string& v) { return take_active(o, v); }},
     {"memory", "BYTES", Kind::kStart, Group::kCalls, kEverybody, nullptr,
      "what buffers may have (suffixes K, M, G; default: a share of what is free)",
      [](Options& o, const std::string& v) { return take_memory(o.memory, v); }},
@@ -153,7 +159,7 @@ constexpr Option kOptions[] = {
      "more of one client, a process or a host, are refused (default: half of those "
      "that there is memory for)",
      [](Options& o, const std::string& v) {
-       return take_count(o.connections_per_client.emplace(), v, 0, 65536);
+       return take_count(o.connections_per_client.emplace(), v, 0, kMostConnections);
      }},
     {"idle-timeout", "MS", Kind::kStart, Group::kServer, kServers, nullptr,
      "close connections without calls for so long (default 0: never)",

@@ -95,16 +95,28 @@ Result<void> take_sizes(Options& options, const std::string& value) {
   return {};
 }
 
-Result<void> take_windows(Options& options, const std::string& value) {
-  std::vector<uint32_t> windows;
+namespace {
+
+Result<void> take_counts(std::vector<uint32_t>& counts, const std::string& value, uint32_t most) {
+  std::vector<uint32_t> more;
   for (const std::string& part : split(value)) {
-    Result<uint64_t> window = parse_count(part, 1, 4096);
-    if (!window)
-      return tl::unexpected(window.error());
-    windows.push_back(static_cast<uint32_t>(*window));
+    Result<uint64_t> count = parse_count(part, 1, most);
+    if (!count)
+      return tl::unexpected(count.error());
+    more.push_back(static_cast<uint32_t>(*count));
   }
-  options.windows.insert(options.windows.end(), windows.begin(), windows.end());
+  counts.insert(counts.end(), more.begin(), more.end());
   return {};
+}
+
+}  // namespace
+
+Result<void> take_windows(Options& options, const std::string& value) {
+  return take_counts(options.windows, value, 4096);
+}
+
+Result<void> take_active(Options& options, const std::string& value) {
+  return take_counts(options.active, value, kMostConnections);
 }
 
 Result<void> take_cpus(std::vector<int>& cpus, const std::string& value) {

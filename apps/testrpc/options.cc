@@ -124,6 +124,15 @@ Result<void> check_company(const Options& options) {
   return {};
 }
 
+Result<void> check_active(const Options& options) {
+  for (uint32_t active : options.active) {
+    if (active > options.connections)
+      return refuse("--active " + std::to_string(active) +
+                    " is more than --connections, which is " + std::to_string(options.connections));
+  }
+  return {};
+}
+
 Result<void> check_conflicts(const Options& options) {
   if (options.count != 0 && options.duration_s != 0)
     return refuse("--count and --duration conflict: choose one");
@@ -148,7 +157,7 @@ Result<void> check_whole(const Options& options) {
     return refuse("no role: give --server URI, --client URI or --self (--help says more)");
   if (options.uri.empty() && options.role != Role::kSelf)
     return refuse("the URI is empty: shm:/tmp/perf.sock, for example");
-  for (auto check : {check_roles, check_company, check_conflicts}) {
+  for (auto check : {check_roles, check_company, check_active, check_conflicts}) {
     if (Result<void> right = check(options); !right)
       return right;
   }
@@ -234,6 +243,8 @@ Result<void> set_option(Options& options, std::string_view name, const std::stri
     changed.sizes.clear();
   if (name == "window")
     changed.windows.clear();
+  if (name == "active")
+    changed.active.clear();
   if (name == "count")
     changed.duration_s = 0;
   if (name == "duration")
@@ -243,6 +254,8 @@ Result<void> set_option(Options& options, std::string_view name, const std::stri
     return done;
   if (changed.retransmit && !changed.reconnect)
     return refuse("retransmit needs --reconnect, which is given when testrpc starts");
+  if (Result<void> right = check_active(changed); !right)
+    return right;
   options = changed;
   return {};
 }
@@ -265,6 +278,7 @@ std::string show_settable(const Options& options) {
   text += "engine " + joined(options.engines, same) + "\n";
   text += "size " + joined(options.sizes, size) + "\n";
   text += "window " + joined(options.windows, count) + "\n";
+  text += "active " + joined(options.active, count) + "\n";
   text += "duration " + until + "\n";
   text += "count " + (options.count == 0 ? "off" : std::to_string(options.count)) + "\n";
   text += "rate " +

@@ -21,6 +21,7 @@ enum class Role { kNone, kServer, kClient, kSelf, kHelp, kVersion };
 // Sizes that calls may name. The upper end is within every limit of the transport's defaults.
 constexpr uint32_t kLargestSize = 32u << 20;
 constexpr uint32_t kDefaultMaxSize = 4u << 20;
+constexpr uint32_t kMostConnections = 65536;
 
 struct Options {
   Role role = Role::kNone;
@@ -31,10 +32,11 @@ struct Options {
   std::vector<uint32_t> sizes;
   std::vector<uint32_t> windows;
   uint32_t connections = 1;
-  uint64_t memory = 0;    // bytes of buffers; 0: a share of what is free
-  double duration_s = 0;  // of each run; 0: not given
-  uint64_t count = 0;     // calls of each run; 0: not given
-  double rate = 0;        // calls per second; 0: closed loop
+  std::vector<uint32_t> active;  // of them, those that call in a run; empty: all
+  uint64_t memory = 0;           // bytes of buffers; 0: a share of what is free
+  double duration_s = 0;         // of each run; 0: not given
+  uint64_t count = 0;            // calls of each run; 0: not given
+  double rate = 0;               // calls per second; 0: closed loop
   uint32_t timeout_ms = 5000;
   bool verify = false;
   bool touch = false;     // whoever receives data reads every byte of it

@@ -67,14 +67,7 @@ std::vector<std::vector<uint32_t>> callback_choices(const Options& options,
   return choices;
 }
 
-}  // namespace
-
-std::vector<RunSpec> make_plan(Options& options) {
-  bool standard = options.engines.empty() && options.sizes.empty();
-  if (options.duration_s == 0 && options.count == 0)
-    options.duration_s = standard ? kStandardSeconds : kDefaultSeconds;
-  if (standard)
-    return standard_plan(options);
+std::vector<RunSpec> plan_of_all(const Options& options) {
   std::vector<const Engine*> engines;
   engines.reserve(options.engines.size());
   for (const std::string& name : options.engines)
@@ -106,6 +99,26 @@ std::vector<RunSpec> make_plan(Options& options) {
     for (const std::vector<uint32_t>& choice : choices) {
       for (uint32_t window : windows)
         plan.push_back({engine, choice, window});
+    }
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::vector<RunSpec> make_plan(Options& options) {
+  bool standard = options.engines.empty() && options.sizes.empty();
+  if (options.duration_s == 0 && options.count == 0)
+    options.duration_s = standard ? kStandardSeconds : kDefaultSeconds;
+  std::vector<uint32_t> active = options.active;
+  if (active.empty())
+    active = {options.connections};
+  std::vector<RunSpec> plan;
+  for (RunSpec run : standard ? standard_plan(options) : plan_of_all(options)) {
+    for (uint32_t connections : active) {
+      run.active = connections;
+      run.idle = options.connections - connections;
+      plan.push_back(run);
     }
   }
   return plan;

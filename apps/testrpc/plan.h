@@ -8,8 +8,9 @@
 
 namespace rrdk::testrpc {
 
-// Engine by engine, size by size, window by window; without --engine and --size the standard
-// benchmark. What it fills in for options that were not given (a run's length) goes to `options`.
+// Engine by engine, size by size, window by window, and for each number of connections that call;
+// without --engine and --size the standard benchmark. What it fills in for options that were not
+// given (a run's length) goes to `options`.
 std::vector<RunSpec> make_plan(Options& options);
 
 // Whether a run calls an NFS server.

@@ -140,6 +140,23 @@ void print_nfs3_calls(const RunResult& r, const char* name) {
   std::printf("CALLS in %s: %s\n", name, text.c_str());
 }
 
+// Rows of one engine, size and window differ by this alone.
+void print_active(const RunResult& r, const char* name) {
+  if (r.spec.idle != 0)
+    std::printf("IDLE in %s: %u connections, while %u made calls: %.0f RPC/s\n", name, r.spec.idle,
+                r.spec.active, r.calls_per_s());
+}
+
+// How evenly a server treats those that ask alike.
+void print_shares(const RunResult& r, const char* name) {
+  double mean = r.mean_connection();
+  if (r.spec.active > 1 && mean > 0)
+    std::printf(
+        "SHARES in %s: the slowest connection made %.0f%% of the mean, the fastest %.0f%%\n", name,
+        100 * static_cast<double>(r.slowest_connection) / mean,
+        100 * static_cast<double>(r.fastest_connection) / mean);
+}
+
 void print_survival(const RunResult& r, const char* name) {
   const Survival& s = r.survival;
   if (s.reconnects != 0 || s.keepalives != 0)
@@ -191,7 +208,10 @@ std::string run_name(const RunSpec& spec) {
   std::string name = spec.engine->name;
   if (spec.engine->sized)
     name += " " + sizes_text(spec);
-  return name + " w=" + std::to_string(spec.window);
+  name += " w=" + std::to_string(spec.window);
+  if (spec.idle != 0)
+    name += ", " + std::to_string(spec.active) + " active";
+  return name;
 }
 
 void LiveLine::begin(const RunSpec& spec) {
@@ -242,6 +262,8 @@ void print_remarks(Results results) {
     std::printf("!: not all was right; RPC/s and latency are of the calls that were\n");
   for (const std::unique_ptr<RunResult>& r : results) {
     std::string name = run_name(r->spec);
+    print_active(*r, name.c_str());
+    print_shares(*r, name.c_str());
     print_nfs3_calls(*r, name.c_str());
     print_failures(*r, name.c_str());
     print_saturation(*r, name.c_str());

@@ -103,8 +103,10 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
   append(text, "    {\"engine\": \"%s\", \"size\": %u, \"sizes\": ", r.spec.engine->name,
          r.spec.largest_size());
   text += list_of(r.spec.sizes, [](uint32_t size) { return std::to_string(size); });
-  append(text, ", \"window\": %u, \"connections\": %u, \"dispatch\": \"%s\", \"verify\": %s, ",
-         r.spec.window, options.connections, to_string(options.dispatch), truth(r.verify));
+  append(text, ", \"window\": %u, \"connections\": %u, \"active\": %u, ", r.spec.window,
+         options.connections, r.spec.active);
+  append(text, "\"dispatch\": \"%s\", \"verify\": %s, ", to_string(options.dispatch),
+         truth(r.verify));
   append_outcome(text, r);
   if (options.size_changes != 0)
     append(text,
@@ -123,6 +125,9 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
          "}, ",
          l.min(), l.mean(), l.percentile(50), l.percentile(90), l.percentile(99),
          l.percentile(99.9), l.max());
+  append(text,
+         "\"calls_per_connection\": {\"min\": %" PRIu64 ", \"mean\": %.1f, \"max\": %" PRIu64 "}, ",
+         r.slowest_connection, r.mean_connection(), r.fastest_connection);
   append(text,
          "\"limits\": {\"cache_line_rtt_ns\": %.1f, \"p50_per_cache_line_rtt\": %.2f, "
          "\"memcpy_bytes_per_s\": %.1f, \"of_memcpy\": %.3f}",
@@ -196,6 +201,7 @@ std::string to_json(const JsonInput& input) {
   text += "  \"version\": \"" RRDK_VERSION "\",\n  \"revision\": " + quoted(kRevision) + ",\n";
   append_environment(text, input);
   append_options(text, input);
+  append(text, "  \"connect_seconds\": %.6f,\n", input.connect_seconds);
   text += "  \"runs\": [\n";
   for (size_t i = 0; i < input.results.size(); ++i) {
     text += i == 0 ? "" : ",\n";

@@ -19,6 +19,7 @@ struct JsonInput {
   IdlePolicy idle;
   std::vector<int> cpus;  // the client's and the server's, or another one's; empty: not pinned
   std::string began;      // in UTC, as ISO 8601 writes it
+  double connect_seconds;
 };
 
 std::string to_json(const JsonInput& input);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 
 #include "callback.h"
 #include "engines.h"
@@ -121,13 +122,33 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
     if (Result<void> added = session->client_->add_service(callback_service()); !added)
       return tl::unexpected(added.error());
   }
-  for (uint32_t i = 0; i < options.connections; ++i) {
-    Result<std::unique_ptr<ClientConnection>> connection = session->client_->connect(uri);
+  if (Result<void> connected = session->connect(uri, options.connections); !connected)
+    return tl::unexpected(connected.error());
+  return session;
+}
+
+Result<void> Session::connect(const std::string& uri, uint32_t count) {
+  constexpr uint64_t kSecond = 1'000'000'000;
+  const uint64_t begin = Runtime::now_ns();
+  uint64_t next_word = begin + kSecond;
+  uint64_t now = begin;
+  for (uint32_t i = 1; i <= count; ++i) {
+    Result<std::unique_ptr<ClientConnection>> connection = client_->connect(uri);
     if (!connection)
       return tl::unexpected(connection.error());
-    session->connections_.push_back(std::move(*connection));
+    connections_.push_back(std::move(*connection));
+    now = Runtime::now_ns();
+    if (now >= next_word && i != count) {
+      std::printf("%u of %u connections\n", i, count);
+      std::fflush(stdout);
+      next_word = now + kSecond;
+    }
   }
-  return session;
+  connect_seconds_ = static_cast<double>(now - begin) / 1e9;
+  if (count > 1)
+    std::printf("%u connections in %.3f s: %.0f/s\n", count, connect_seconds_,
+                count / connect_seconds_);
+  return {};
 }
 
 Session::~Session() = default;

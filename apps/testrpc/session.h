@@ -58,6 +58,7 @@ class Session {
   Memory& memory() { return *memory_; }
   Runtime& runtime() { return *runtime_; }
   IdlePolicy idle() const { return idle_; }
+  double connect_seconds() const { return connect_seconds_; }  // that making the connections took
   std::span<const std::unique_ptr<ClientConnection>> connections() const { return connections_; }
 
   Survival survival() const;  // of all connections, since they were made
@@ -67,12 +68,14 @@ class Session {
 
  private:
   Session() = default;
+  Result<void> connect(const std::string& uri, uint32_t count);
 
   IdlePolicy idle_ = IdlePolicy::kYield;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Client> client_;
   std::vector<std::unique_ptr<ClientConnection>> connections_;
+  double connect_seconds_ = 0;
 };
 
 }  // namespace rrdk::testrpc

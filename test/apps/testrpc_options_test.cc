@@ -148,6 +148,8 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--self", "--size", "4Q"},
       {"--self", "--window", "0"},
       {"--self", "--connections", "x"},
+      {"--self", "--connections", "10", "--active", "11"},
+      {"--self", "--connections", "10", "--active", "0"},
       {"--self", "--memory", "1"},
       {"--self", "--memory", "1T"},
       {"--self", "--rate", "0"},
@@ -239,6 +241,21 @@ TEST(Plan, OneRunPerEngineSizeAndWindow) {
   EXPECT_EQ(plan[1].window, 32u);
   EXPECT_EQ(plan[5].sizes, std::vector<uint32_t>{4096});
   EXPECT_GT(o.duration_s, 0);
+}
+
+TEST(Plan, OneRunPerNumberOfConnectionsThatCall) {
+  Options o = parse({"--self", "--engine", "null", "--connections", "100", "--active", "10,100",
+                     "--window", "1,8"})
+                  .value();
+  std::vector<RunSpec> plan = make_plan(o);
+  ASSERT_EQ(plan.size(), 4u);
+  EXPECT_EQ(plan[0].active, 10u);
+  EXPECT_EQ(plan[0].idle, 90u);
+  EXPECT_EQ(plan[1].idle, 0u);
+  EXPECT_EQ(plan[2].window, 8u);
+  EXPECT_FALSE(set_option(o, "active", "101"));
+  ASSERT_TRUE(set_option(o, "active", "5"));
+  EXPECT_EQ(make_plan(o)[0].active, 5u);
 }
 
 TEST(Plan, MixedDrawsAmongAllSizesInOneRun) {
