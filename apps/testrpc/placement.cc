@@ -108,4 +108,10 @@ void warn_of_neighbours(int cpu, IdlePolicy idle) {
         cpu, id);
 }
 
+void warn_of_crowd(size_t threads, size_t cpus, IdlePolicy idle) {
+  if (threads > cpus && idle != IdlePolicy::kAdaptive)
+    std::printf("%zu threads poll on %zu CPU%s: calls wait for the scheduler\n", threads, cpus,
+                cpus == 1 ? "" : "s");
+}
+
 }  // namespace rrdk::testrpc

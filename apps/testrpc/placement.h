@@ -29,5 +29,7 @@ int client_cpu(const Options& options, const std::vector<int>& allowed);
 std::vector<int> neighbours_on(int cpu);
 // Prints a line for each, if they and we are in each other's way.
 void warn_of_neighbours(int cpu, IdlePolicy idle);
+// Prints a line if so many threads poll on fewer CPUs.
+void warn_of_crowd(size_t threads, size_t cpus, IdlePolicy idle);
 
 }  // namespace rrdk::testrpc

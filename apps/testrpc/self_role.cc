@@ -131,16 +131,13 @@ int complain(const char* what) {
   return 1;
 }
 
-void print_placement(const std::string& uri, const Placement& placement) {
+void print_placement(const std::string& uri, const Placement& placement, size_t cpus) {
   std::string where = placement.client < 0
                           ? "client and server share one CPU"
                           : "client on CPU " + std::to_string(placement.client) +
                                 ", server on CPU " + std::to_string(placement.server);
   std::printf("%s; %s, both %s\n", uri.c_str(), where.c_str(), to_string(placement.idle));
-  if (std::ranges::count(placement.workers, -1) != 0 && placement.idle != IdlePolicy::kAdaptive)
-    std::printf(
-        "%zu threads poll, and there are fewer CPUs than that: calls wait for the scheduler\n",
-        2 + placement.workers.size());
+  warn_of_crowd(2 + placement.workers.size(), cpus, placement.idle);
 }
 
 }  // namespace
@@ -183,7 +180,7 @@ int run_self(const Options& given, JsonFile& json) {
   int status = 1;
   if (Result<void> eal = start_eal(options); eal) {
     Placement placement = place_both(options, cpus);
-    print_placement(uri, placement);
+    print_placement(uri, placement, names_cores(options) ? eal_cpus().size() : cpus.size());
     ClientSetup client = {.uri = uri,
                           .idle = placement.idle,
                           .cpu = placement.client,

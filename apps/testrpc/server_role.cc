@@ -9,6 +9,7 @@
 #include "audit.h"
 #include "client_role.h"
 #include "directory.h"
+#include "machine_limits.h"
 #include "perf_program.h"
 #include "placement.h"
 #include "poll_loop.h"
@@ -230,9 +231,12 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
 
 namespace {
 
-std::string busy_cpus(const Options& options) {
-  size_t busy = std::max<size_t>(1, options.poll_cpus.size()) +
-                (options.dispatch == Dispatch::kWorker ? options.workers : 0);
+size_t polling_threads(const Options& options) {
+  return std::max<size_t>(1, options.poll_cpus.size()) +
+         (options.dispatch == Dispatch::kWorker ? options.workers : 0);
+}
+
+std::string busy_cpus(size_t busy) {
   return busy == 1 ? "a CPU" : std::to_string(busy) + " CPUs";
 }
 
@@ -253,10 +257,15 @@ int run_server(const Options& options) {
   setup.cpu = options.cpu.value_or(-1);
   if (options.dispatch == Dispatch::kWorker)
     setup.worker_cpus.assign(options.workers, -1);
+  const size_t cpus = apps::allowed_cpus().size();  // before EAL pins this thread
   setup.on_listening = [&](const std::string& uri) {
+    const size_t threads = polling_threads(options);
     if (setup.idle != IdlePolicy::kAdaptive)
       std::printf("idle policy %s: this keeps %s busy even without calls; --idle adaptive sleeps\n",
-                  to_string(setup.idle), busy_cpus(options).c_str());
+                  to_string(setup.idle), busy_cpus(std::min(threads, cpus)).c_str());
+    warn_of_crowd(threads, cpus, setup.idle);
+    if (options.connections != 1)
+      std::printf("--connections sizes nothing here: clients connect as far as --memory goes\n");
     warn_of_neighbours(pinned_cpu(options), setup.idle);
     std::printf("listening on %s\n", uri.c_str());
     std::fflush(stdout);

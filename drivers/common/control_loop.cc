@@ -62,6 +62,7 @@ std::vector<fabric::Event> ControlLoop::poll_events(uint32_t most) {
     dispatch();
   std::vector<fabric::Event> out;
   while (!events_.empty() && out.size() < most) {
+    --events_.front().source->num_events_;
     out.push_back(std::move(events_.front().event));
     events_.pop_front();
   }
@@ -116,15 +117,14 @@ Result<void> ControlLoop::watch(Endpoint& endpoint, int socket, uint32_t interes
   const uint64_t id = next_id_++;
   if (Result<void> added = control(epoll_.get(), EPOLL_CTL_ADD, socket, interest, id); !added)
     return added;
+  endpoints_.erase(std::exchange(endpoint.id_, id));
   endpoints_.emplace(id, &endpoint);
   return {};
 }
 
 void ControlLoop::change(Endpoint& endpoint, int socket, uint32_t interest) {
-  auto found =
-      std::ranges::find_if(endpoints_, [&](const auto& e) { return e.second == &endpoint; });
-  if (found != endpoints_.end())
-    (void)control(epoll_.get(), EPOLL_CTL_MOD, socket, interest, found->first);
+  if (endpoint.id_ != 0)
+    (void)control(epoll_.get(), EPOLL_CTL_MOD, socket, interest, endpoint.id_);
 }
 
 void ControlLoop::unwatch(int socket) {
@@ -141,34 +141,37 @@ void ControlLoop::set_ticking(Endpoint& endpoint, bool on) {
 void ControlLoop::nudge(Endpoint& endpoint) noexcept {
   {
     const std::lock_guard lock(nudged_mutex_);
-    nudged_.push_back(&endpoint);
+    nudged_.insert(&endpoint);
   }
   keep_readable();
 }
 
 void ControlLoop::forget(Endpoint& endpoint) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(endpoints_, [&](const auto& e) { return e.second == &endpoint; });
-  std::erase_if(events_, [&](const PendingEvent& e) { return e.source == &endpoint; });
+  endpoints_.erase(std::exchange(endpoint.id_, 0));
+  if (std::exchange(endpoint.num_events_, 0) != 0)
+    std::erase_if(events_, [&](const PendingEvent& e) { return e.source == &endpoint; });
   ticking_.erase(&endpoint);
   const std::lock_guard nudged_lock(nudged_mutex_);
-  std::erase(nudged_, &endpoint);
+  nudged_.erase(&endpoint);
 }
 
 void ControlLoop::emit(Endpoint& source, fabric::Event event) {
   events_.push_back({&source, std::move(event)});
+  ++source.num_events_;
   keep_readable();
 }
 
 void ControlLoop::adopt(std::unique_ptr<Endpoint> endpoint) {
-  adopted_.push_back(std::move(endpoint));
+  const Endpoint* const key = endpoint.get();
+  adopted_.emplace(key, std::move(endpoint));
 }
 
 std::unique_ptr<Endpoint> ControlLoop::release(Endpoint& endpoint) {
-  auto it = std::ranges::find(adopted_, &endpoint, &std::unique_ptr<Endpoint>::get);
+  auto it = adopted_.find(&endpoint);
   if (it == adopted_.end())
     return nullptr;
-  std::unique_ptr<Endpoint> released = std::move(*it);
+  std::unique_ptr<Endpoint> released = std::move(it->second);
   adopted_.erase(it);
   return released;
 }

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -23,12 +24,17 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{20};
 
-// Something with a socket in the epoll set. Called with the loop's lock held.
+// Something with a socket in the epoll set, one at a time. Called with the loop's lock held.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
   virtual void on_ready() = 0;
   virtual void on_tick(Clock::time_point now) = 0;
+
+ private:
+  friend class ControlLoop;
+  uint64_t id_ = 0;          // in the epoll set; 0: it was never there
+  uint32_t num_events_ = 0;  // of it, that wait for poll_events()
 };
 
 class ControlLoop {
@@ -58,7 +64,7 @@ class ControlLoop {
   std::unique_ptr<Endpoint> release(Endpoint& endpoint);
   template <typename Which>
   void release_if(Which which) {
-    std::erase_if(adopted_, [&](const auto& endpoint) { return which(*endpoint); });
+    std::erase_if(adopted_, [&](const auto& entry) { return which(*entry.second); });
   }
   size_t num_adopted() const { return adopted_.size(); }
   // Ends what is left, while the rest of the device is still there.
@@ -79,8 +85,8 @@ class ControlLoop {
   uint64_t next_id_ = kFirstId;
   std::set<Endpoint*> ticking_;
   std::mutex nudged_mutex_;
-  std::vector<Endpoint*> nudged_;  // to tick, as other threads asked
-  std::vector<std::unique_ptr<Endpoint>> adopted_;
+  std::unordered_set<Endpoint*> nudged_;  // to tick, as other threads asked
+  std::unordered_map<const Endpoint*, std::unique_ptr<Endpoint>> adopted_;
   struct PendingEvent {
     Endpoint* source;
     fabric::Event event;

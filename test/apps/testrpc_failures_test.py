@@ -326,6 +326,18 @@ class Survival(harness.Case):
 
 
 class CtrlC(harness.Case):
+    @staticmethod
+    def abstract_names():
+        """Names of UNIX sockets on this host that are no files."""
+        with open("/proc/net/unix") as sockets:
+            return {line.split()[-1] for line in sockets if line.split()[-1].startswith("@")}
+
+    def abstract_name(self, process):
+        """Where the two ends of --self have met."""
+        name = re.search(r"shm:(@\S+?);", process.wait_for_line("shm:"))[1]
+        self.assertIn(name, self.abstract_names())
+        return name
+
     def test_client_ends_with_the_table(self):
         server = self.start_server()
         client = self.start("--client", self.uri, "--engine", "read", "--size", "64K", "--window",
@@ -339,15 +351,14 @@ class CtrlC(harness.Case):
 
     def test_self_ends_with_the_table_and_leaves_nothing(self):
         process = self.start("--self", "--engine", "null", "--duration", "600")
-        first = process.wait_for_line("shm:")
-        path = re.search(r"shm:(\S+?);", first)[1]
+        socket = self.abstract_name(process)
         process.wait_for_line("RPC/s")
         children = self.children(process.pid)
         self.assertEqual(len(children), 1)
         process.send(signal.SIGINT)
         self.assert_status(process, 0)
         self.assertRegex(process.output, r"null +- +1 +\d+")
-        self.assertFalse(os.path.exists(os.path.dirname(path)))
+        self.assertNotIn(socket, self.abstract_names())
         self.assertFalse(os.path.exists(f"/proc/{children[0]}"))
 
     def test_self_leaves_nothing_when_its_terminal_or_its_reader_goes(self):
@@ -355,11 +366,11 @@ class CtrlC(harness.Case):
         self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_DFL))
         for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM):
             process = self.start("--self", "--engine", "null", "--duration", "600")
-            path = re.search(r"shm:(\S+?);", process.wait_for_line("shm:"))[1]
+            socket = self.abstract_name(process)
             process.wait_for_line("RPC/s")
             process.send(number)
             self.assert_status(process, 0 if number == signal.SIGTERM else -number)
-            self.assertFalse(os.path.exists(os.path.dirname(path)), number)
+            self.assertNotIn(socket, self.abstract_names(), number)
 
     def test_server_of_self_dies_with_it(self):
         process = self.start("--self", "--engine", "null", "--duration", "600")

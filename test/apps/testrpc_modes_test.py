@@ -10,11 +10,11 @@ import subprocess
 import testrpc_harness as harness
 from testrpc_terminal import Terminal
 
-RUN_KEYS = {"engine", "size", "sizes", "window", "connections", "dispatch", "verify", "seconds", "calls",
+RUN_KEYS = {"engine", "size", "sizes", "window", "connections", "active", "dispatch", "verify", "seconds", "calls",
             "calls_right", "errors", "errors_by_reason", "rate", "reconnects", "retransmissions", "keepalives",
             "tried_later",
             "preemptions", "rpcrdma_version", "fallbacks", "wrong_bytes", "rpc_per_s", "bytes_per_s",
-            "latency_ns", "limits"}
+            "latency_ns", "calls_per_connection", "limits"}
 OPEN_LOOP_KEYS = {"calls_due", "calls_not_made", "saturated"}
 LATENCY_KEYS = ["min", "mean", "p50", "p90", "p99", "p99.9", "max"]
 QUICK = ["--self", "--engine", "null", "--count", "10"]
@@ -27,7 +27,7 @@ class Json(harness.Case):
                                    self.json_path)
         result = self.assert_all_right(process)
         self.assertEqual(set(result), {"tool", "schema", "version", "revision", "time", "environment", "command",
-                                       "uri", "options", "runs", "audit"})
+                                       "uri", "options", "connect_seconds", "runs", "audit"})
         self.assertEqual(set(result["environment"]), {"host", "cpu", "cpus", "kernel"})
         self.assertEqual(result["environment"]["kernel"], f"{os.uname().sysname} {os.uname().release}")
         self.assertEqual(result["command"][1:6], ["--self", "--engine", "null,read", "--size", "1K,64K"])
@@ -280,6 +280,13 @@ class Loops(harness.Case):
         server = self.start_server("--idle", "adaptive")
         self.stop_server(server)
         self.assertNotIn("busy", server.output)
+
+    def test_a_server_says_what_it_has_too_few_cpus_for_and_what_it_takes_in_vain(self):
+        cpus = len(os.sched_getaffinity(0))
+        server = self.start_server("--dispatch", "worker", "--workers", cpus, "--connections", "9")
+        self.stop_server(server)
+        self.assertIn(f"{cpus + 1} threads poll on {cpus} CPU", server.output)
+        self.assertIn("--connections sizes nothing here", server.output)
 
     def test_self_at_a_port_that_the_system_chooses(self):
         process = self.run_testrpc("--self=iwarp://127.0.0.1:0", "--engine", "null", "--count", "100", "--json",

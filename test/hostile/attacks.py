@@ -216,7 +216,7 @@ def _run_beside(which, options, folder, uri, server):
     calm.finish()
     nobody = Footprint(server.process.pid)
     json_path = os.path.join(folder, "honest.json")
-    honest = Program(options.testrpc, "--client", uri, "--engine", "mixed", "--size", "100,4K,64K", "--verify",
+    honest = Program(options.testrpc, "--client", uri, "--engine", "mixed", "--size", "100,4K,64K,1M", "--verify",
                      "--rate", "200", "--window", "8", "--timeout", "60000", "--json", json_path,
                      "--duration", "100000")
     try:

@@ -18,7 +18,7 @@ uint64_t seeds() {
 
 // Shows: V1-CHUNK-01, V1-CHUNK-04, V1-CHUNK-07, V1-CHUNK-11, V1-CHUNK-17, V1-CHUNK-18, V1-RL-01,
 // V1-RL-05, V1-WL-03, V1-WL-16, V1-RC-01, V1-RC-18, V1-PAD-01, V1-PAD-15, V1-LONG-03, V1-CREDIT-09,
-// V1-CREDIT-14, V1-MEM-05, V1-MEM-12, V1-MEM-13, EXP-01, EXP-05, EXP-09, EXP-17
+// V1-CREDIT-14, V1-CREDIT-24, V1-MEM-05, V1-MEM-12, V1-MEM-13, EXP-01, EXP-05, EXP-09, EXP-17
 TEST(Simulation, InvariantsHold) {
   RunOptions options;
   options.first = rrdk::test::run_seed();

@@ -56,7 +56,7 @@ ended() { ! kill -0 "$1" 2>/dev/null; }
 # polls keeps the other one, and the kernel's threads, from running. It takes long, too, to fill the
 # memory of more connections than there are.
 start_server() {
-  taskset -c 1 "$testrpc" --server "$1" --idle adaptive --connections 2 --max-size 1M --credits 16 >"$scratch/server.log" 2>&1 &
+  taskset -c 1 "$testrpc" --server "$1" --idle adaptive --max-size 1M --credits 16 >"$scratch/server.log" 2>&1 &
   server=$!
   wait_for 60 "a server at $1" grep -q '^listening on' "$scratch/server.log"
 }

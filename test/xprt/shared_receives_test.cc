@@ -112,6 +112,7 @@ TEST_F(SharedReceives, BurstsLeaveHalfForConnectionsThatCome) {
   EXPECT_TRUE(open(4));
 }
 
+// Shows: V1-CREDIT-24
 // Messages beyond what their connection was promised must not take what others were.
 TEST_F(SharedReceives, NoConnectionTakesWhatAnotherWasPromised) {
   auto greedy = open(4);

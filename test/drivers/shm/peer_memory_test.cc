@@ -148,7 +148,6 @@ TEST_F(PeerMemory, AFileIsMappedOnceHoweverManyRegionsItHas) {
   EXPECT_EQ(mappings_of("sealed"), before);
 }
 
-// Not at once: to give back what a peer had takes longer than a polling thread has.
 // An end fills its memory as it uses it: a region may be shown again, and then further.
 TEST_F(PeerMemory, MoreOfARegionMayBeShown) {
   constexpr size_t kFilled = 8192;
@@ -177,6 +176,7 @@ TEST_F(PeerMemory, ARegionIsNotShownTwiceForNothing) {
   expect_disconnected("broken_sockets");
 }
 
+// Not at once: to give back what a peer had takes longer than a polling thread has.
 TEST_F(PeerMemory, ALargeFileIsUnmapped) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
