@@ -1,0 +1,270 @@
+#!/usr/bin/python3
+"""How a server bears many connections: rate, latency, memory and set-up, from one connection on.
+
+    scripts/scale.py                               iwarp on loopback, 1 to 9000 connections: ten minutes
+    scripts/scale.py --quick                       fewer connections and one round: a minute
+    scripts/scale.py --driver shm                  over shared memory, up to 1000
+    scripts/scale.py --connections 1,100,9000 --rounds 5
+
+For each number of connections a server with default options but --memory is started, and one client
+process makes the connections and null calls at window 1: on all of them, and on ten of them while
+the others are idle. Rounds take the numbers in turns, and a figure is the median of the rounds: a
+machine's CPUs are not as fast at one time as at another. What is compared, is compared within a round.
+
+Writes scale.json, scale.png and a table to the folder --out. With --require the exit status says
+whether the server bears the largest number as it should: all active, calls at 0.8 times the rate of
+100 connections; ten active, at 0.95 times the rate and 1.25 times the p99 of ten alone; no error,
+and at most 900 MiB resident. Each connection takes a file descriptor at either end: testrpc raises
+its own limit up to the hard one (ulimit -Hn). Needs python3-matplotlib.
+"""
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+try:
+    from lib import scale_plots
+except ModuleNotFoundError as error:
+    sys.exit(f"scale: {error.name} is missing: apt-get install python3-matplotlib (it is for /usr/bin/python3)")
+
+ROOT = Path(__file__).resolve().parent.parent
+NUMBERS = {"iwarp": [1, 10, 30, 100, 300, 1000, 3000, 9000], "shm": [1, 10, 30, 100, 300, 1000]}
+QUICK = {"iwarp": [1, 10, 100, 1000], "shm": [1, 10, 100]}
+FEW = 10
+RATE_KEPT, FEW_KEPT, FEW_P99, MOST_RESIDENT = 0.8, 0.95, 1.25, 900 << 20
+SUFFIXES = {"M": 1 << 20, "G": 1 << 30}
+
+
+def fail(message):
+    print(f"scale: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def options():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--testrpc", type=Path, metavar="FILE",
+                        help="the program (default: build/apps/testrpc/testrpc)")
+    parser.add_argument("--out", type=Path, default=Path("scale"), metavar="FOLDER")
+    parser.add_argument("--driver", choices=["iwarp", "shm"], default="iwarp")
+    parser.add_argument("--connections", metavar="N,...")
+    parser.add_argument("--memory", default="512M", metavar="BYTES", help="the server's budget (default 512M)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--duration", type=float, default=2.0, metavar="SECONDS", help="of each run")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--require", action="store_true")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.rounds, chosen.duration = 1, 0.5
+    if chosen.connections:
+        try:
+            chosen.connections = sorted({int(n) for n in chosen.connections.split(",")})
+        except ValueError:
+            fail(f"--connections {chosen.connections} is not a list of numbers")
+    else:
+        chosen.connections = (QUICK if chosen.quick else NUMBERS)[chosen.driver]
+    if chosen.connections[0] < 1 or chosen.rounds < 1 or not 0 < chosen.duration <= 3600:
+        fail("--connections and --rounds begin with 1, --duration is within 0 and 3600 seconds")
+    if chosen.out.exists() and not chosen.out.is_dir():
+        fail(f"--out {chosen.out} is not a folder")
+    chosen.testrpc = chosen.testrpc or ROOT / "build/apps/testrpc/testrpc"
+    if not os.access(chosen.testrpc, os.X_OK):
+        fail(f"{chosen.testrpc} is not there: build it (scripts/quickstart.sh does), or give --testrpc")
+    if chosen.require and not {FEW, 100} <= set(chosen.connections):
+        fail("--require compares with 10 and with 100 connections: name them")
+    return chosen
+
+
+def cpus():
+    """Of the server and of the client, each with a thread that polls."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return (allowed[1], allowed[0]) if len(allowed) > 1 else (allowed[0], allowed[0])
+
+
+def resident(pid):
+    """Bytes, with hugepages, which the kernel counts apart."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    sizes = dict(re.findall(r"^(VmRSS|HugetlbPages):\s+(\d+) kB", status, re.MULTILINE))
+    return 1024 * sum(map(int, sizes.values()))
+
+
+class Server:
+    def __init__(self, chosen, cpu):
+        uri = "iwarp://127.0.0.1:0" if chosen.driver == "iwarp" else f"shm:@rrdk-scale-{os.getpid()}"
+        self.process = subprocess.Popen(
+            [chosen.testrpc, "--server", uri, "--memory", chosen.memory, *polls_on(cpu)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.output = []
+        for line in self.process.stdout:
+            self.output.append(line)
+            if line.startswith("listening on"):
+                self.uri = line.split()[-1]
+                return
+        fail("the server ended: " + "".join(self.output[-3:]))
+
+    def end(self):
+        self.process.terminate()
+        rest = self.process.communicate(timeout=60)[0]
+        if self.process.returncode != 0:
+            fail(f"the server ended with status {self.process.returncode}: {rest}")
+
+
+def polls_on(cpu):
+    return ["--cpu", str(cpu), "--idle", "busy" if len(os.sched_getaffinity(0)) > 1 else "yield"]
+
+
+def measure(chosen, number):
+    """One server and one client with so many connections."""
+    server_cpu, client_cpu = cpus()
+    server = Server(chosen, server_cpu)
+    alone = resident(server.process.pid)
+    few = min(FEW, number)
+    with tempfile.NamedTemporaryFile() as result:
+        client = subprocess.Popen(
+            [chosen.testrpc, "--client", server.uri, "--connections", str(number), "--active", f"{number},{few}",
+             "--window", "1", "--engine", "null", "--duration", str(chosen.duration), "--json", result.name,
+             *polls_on(client_cpu)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        lines, idle = [], None
+        for line in client.stdout:
+            lines.append(line)
+            if idle is None and (line.startswith("null") or re.match(r"\d+ connections in ", line)):
+                idle = resident(server.process.pid)
+        # Runs that had errors have a result, too.
+        client.wait()
+        text = Path(result.name).read_text()
+        if not text:
+            server.process.kill()
+            fail(f"the client with {number} connections ended with status {client.returncode}: {''.join(lines[-3:])}")
+        found = json.loads(text)
+    active = resident(server.process.pid)
+    server.end()
+    return {"connections": number, "runs": found["runs"], "connect_seconds": found["connect_seconds"],
+            "environment": found["environment"], "revision": found["revision"],
+            "resident": {"alone": alone, "idle": idle, "active": active}}
+
+
+def per_connection(round_, m, when):
+    """Bytes beyond those that the round's smallest number took; None of that itself."""
+    first = round_[0]
+    if m["connections"] == first["connections"]:
+        return None
+    grown, grown_at_first = (x["resident"][when] - x["resident"]["alone"] for x in (m, first))
+    return (grown - grown_at_first) / (m["connections"] - first["connections"])
+
+
+def figures(round_):
+    """Of one round: a row for each number of connections."""
+    rows = []
+    for m in round_:
+        everybody, few = m["runs"]
+        rows.append({
+            "connections": m["connections"],
+            "errors": everybody["errors"] + few["errors"],
+            "rate": everybody["rpc_per_s"], "few_rate": few["rpc_per_s"],
+            "slowest": share(everybody),
+            "p50_us": everybody["latency_ns"]["p50"] / 1000, "p99_us": everybody["latency_ns"]["p99"] / 1000,
+            "few_p50_us": few["latency_ns"]["p50"] / 1000, "few_p99_us": few["latency_ns"]["p99"] / 1000,
+            "connects_per_s": m["connections"] / m["connect_seconds"],
+            "resident": max(m["resident"].values()),
+            "bytes_per_idle": per_connection(round_, m, "idle"),
+            "bytes_per_active": per_connection(round_, m, "active"),
+        })
+    return rows
+
+
+def share(run):
+    calls = run["calls_per_connection"]
+    return calls["min"] / calls["mean"] if calls["mean"] else 0
+
+
+def medians(rounds):
+    rows = []
+    for same in zip(*rounds):
+        row = {name: None if value is None else statistics.median(r[name] for r in same)
+               for name, value in same[0].items()}
+        row["errors"] = sum(r["errors"] for r in same)
+        rows.append(row)
+    return rows
+
+
+def ratios(rounds):
+    """Within a round, of the largest number: medians of the rounds."""
+    def of(rows, number):
+        return next((r for r in rows if r["connections"] == number), None)
+
+    found = {}
+    pairs = {"rate, of 100 connections'": (100, "rate", "rate"),
+             "rate of ten active, of ten alone": (FEW, "few_rate", "few_rate"),
+             "p99 of ten active, of ten alone": (FEW, "few_p99_us", "few_p99_us")}
+    for name, (base, figure, base_figure) in pairs.items():
+        if all(of(rows, base) for rows in rounds):
+            found[name] = statistics.median(rows[-1][figure] / max(of(rows, base)[base_figure], 1e-9)
+                                            for rows in rounds)
+    return found
+
+
+def verdicts(rows, found):
+    yield "calls fail at no number of connections", not any(r["errors"] for r in rows)
+    yield f"rate at least {RATE_KEPT} of 100 connections'", found["rate, of 100 connections'"] >= RATE_KEPT
+    yield f"ten active at least {FEW_KEPT} of ten alone", found["rate of ten active, of ten alone"] >= FEW_KEPT
+    yield f"p99 of ten active at most {FEW_P99} times", found["p99 of ten active, of ten alone"] <= FEW_P99
+    yield f"resident at most {MOST_RESIDENT >> 20} MiB", max(r["resident"] for r in rows) <= MOST_RESIDENT
+
+
+def print_table(rows, found):
+    print(f"\n{'':>11} {'all active':^33} {'ten active':^26} {'KiB per connection':>18}")
+    print(f"{'connections':>11} {'RPC/s':>9} {'p50 us':>8} {'p99 us':>8} {'slow':>5} {'RPC/s':>9} {'p50 us':>8}"
+          f" {'p99 us':>8} {'idle':>8} {'used':>8} {'connects/s':>10}")
+    def kib(size):
+        return "-" if size is None else f"{size / 1024:.1f}"
+
+    for r in rows:
+        print(f"{r['connections']:>11.0f} {r['rate']:>9.0f} {r['p50_us']:>8.1f} {r['p99_us']:>8.1f}"
+              f" {100 * r['slowest']:>4.0f}% {r['few_rate']:>9.0f} {r['few_p50_us']:>8.1f} {r['few_p99_us']:>8.1f}"
+              f" {kib(r['bytes_per_idle']):>8} {kib(r['bytes_per_active']):>8}"
+              f" {r['connects_per_s']:>10.0f}{'  ERRORS' if r['errors'] else ''}")
+    print("slow: calls of the slowest connection, of the mean; KiB: beyond what the first row's took")
+    for name, ratio in found.items():
+        print(f"{rows[-1]['connections']:.0f} connections: {name}: {ratio:.2f}")
+
+
+def main():
+    chosen = options()
+    began = time.monotonic()
+    todo = chosen.rounds * len(chosen.connections)
+    done, raw = 0, []
+    for number_of_round in range(chosen.rounds):
+        raw.append([])
+        for number in chosen.connections:
+            left = f", {(time.monotonic() - began) / done * (todo - done):.0f} s left" if done else ""
+            print(f"[{done}/{todo}] round {number_of_round + 1}: {number} connections{left}", file=sys.stderr,
+                  flush=True)
+            raw[-1].append(measure(chosen, number))
+            done += 1
+    rounds = [figures(r) for r in raw]
+    rows, found = medians(rounds), ratios(rounds)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    first = raw[0][0]
+    (chosen.out / "scale.json").write_text(json.dumps({
+        "tool": "scale", "schema": 1, "command": sys.argv, "revision": first["revision"],
+        "environment": first["environment"], "driver": chosen.driver, "memory": chosen.memory,
+        "medians": rows, "ratios": found, "rounds": rounds}, indent=1) + "\n")
+    scale_plots.draw(rows, rounds, chosen.driver, chosen.out / "scale.png")
+    print_table(rows, found)
+    print(f"{chosen.out}/scale.json, {chosen.out}/scale.png")
+    wrong = any(r["errors"] for r in rows)
+    if chosen.require:
+        for what, holds in verdicts(rows, found):
+            print(f"{'holds' if holds else 'FAILS'}: {what}")
+            wrong = wrong or not holds
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
