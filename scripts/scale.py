@@ -88,10 +88,12 @@ def cpus():
 
 
 def resident(pid):
-    """Bytes, with hugepages, which the kernel counts apart."""
+    """Bytes: in all, and of that the heap, and what buffers are in."""
     status = Path(f"/proc/{pid}/status").read_text()
-    sizes = dict(re.findall(r"^(VmRSS|HugetlbPages):\s+(\d+) kB", status, re.MULTILINE))
-    return 1024 * sum(map(int, sizes.values()))
+    kib = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d+) kB", status, re.MULTILINE)}
+    huge = kib["HugetlbPages"]  # which the kernel counts apart
+    return {"all": 1024 * (kib["VmRSS"] + huge), "heap": 1024 * kib["RssAnon"],
+            "buffers": 1024 * (kib["RssShmem"] + huge)}
 
 
 class Server:
@@ -149,12 +151,12 @@ def measure(chosen, number):
             "resident": {"alone": alone, "idle": idle, "active": active}}
 
 
-def per_connection(round_, m, when):
+def per_connection(round_, m, when, what):
     """Bytes beyond those that the round's smallest number took; None of that itself."""
     first = round_[0]
     if m["connections"] == first["connections"]:
         return None
-    grown, grown_at_first = (x["resident"][when] - x["resident"]["alone"] for x in (m, first))
+    grown, grown_at_first = (x["resident"][when][what] - x["resident"]["alone"][what] for x in (m, first))
     return (grown - grown_at_first) / (m["connections"] - first["connections"])
 
 
@@ -171,9 +173,10 @@ def figures(round_):
             "p50_us": everybody["latency_ns"]["p50"] / 1000, "p99_us": everybody["latency_ns"]["p99"] / 1000,
             "few_p50_us": few["latency_ns"]["p50"] / 1000, "few_p99_us": few["latency_ns"]["p99"] / 1000,
             "connects_per_s": m["connections"] / m["connect_seconds"],
-            "resident": max(m["resident"].values()),
-            "bytes_per_idle": per_connection(round_, m, "idle"),
-            "bytes_per_active": per_connection(round_, m, "active"),
+            "resident": max(memory["all"] for memory in m["resident"].values()),
+            "idle_heap": per_connection(round_, m, "idle", "heap"),
+            "idle_buffers": per_connection(round_, m, "idle", "buffers"),
+            "used_bytes": per_connection(round_, m, "active", "all"),
         })
     return rows
 
@@ -218,18 +221,19 @@ def verdicts(rows, found):
 
 
 def print_table(rows, found):
-    print(f"\n{'':>11} {'all active':^33} {'ten active':^26} {'KiB per connection':>18}")
+    print(f"\n{'':>11} {'all active':^33} {'ten active':^26} {'KiB per connection':^20}")
     print(f"{'connections':>11} {'RPC/s':>9} {'p50 us':>8} {'p99 us':>8} {'slow':>5} {'RPC/s':>9} {'p50 us':>8}"
-          f" {'p99 us':>8} {'idle':>8} {'used':>8} {'connects/s':>10}")
+          f" {'p99 us':>8} {'idle':>6} {'grant':>6} {'used':>6} {'connects/s':>10}")
     def kib(size):
         return "-" if size is None else f"{size / 1024:.1f}"
 
     for r in rows:
         print(f"{r['connections']:>11.0f} {r['rate']:>9.0f} {r['p50_us']:>8.1f} {r['p99_us']:>8.1f}"
               f" {100 * r['slowest']:>4.0f}% {r['few_rate']:>9.0f} {r['few_p50_us']:>8.1f} {r['few_p99_us']:>8.1f}"
-              f" {kib(r['bytes_per_idle']):>8} {kib(r['bytes_per_active']):>8}"
+              f" {kib(r['idle_heap']):>6} {kib(r['idle_buffers']):>6} {kib(r['used_bytes']):>6}"
               f" {r['connects_per_s']:>10.0f}{'  ERRORS' if r['errors'] else ''}")
-    print("slow: calls of the slowest connection, of the mean; KiB: beyond what the first row's took")
+    print("slow: calls of the slowest connection, of the mean. KiB of the server's memory, beyond what the first\n"
+          "row's took: heap of an idle connection, buffers behind its grant, and all once it was used")
     for name, ratio in found.items():
         print(f"{rows[-1]['connections']:.0f} connections: {name}: {ratio:.2f}")
 

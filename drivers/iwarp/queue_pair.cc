@@ -19,7 +19,8 @@ namespace {
 // Spans of posted requests, on average.
 constexpr uint32_t kSpansPerSend = 4;
 // Of a queue that grows when it is full: most connections have few requests posted at a time.
-constexpr uint32_t kFirstRecords = 16;
+constexpr uint32_t kFirstRecords = 4;
+constexpr uint32_t kFirstResponses = 4;
 static_assert(kSpansPerSend * kFirstRecords >= fabric::kMaxSges);
 
 }  // namespace
@@ -44,7 +45,7 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options)
       records_(record_mask_ + 1),
       spans_(span_mask_ + 1),
       copies_(new std::byte[(record_mask_ + 1) * kMaxCopied]),
-      responses_(std::bit_ceil(reads_ + 1)),
+      responses_(kFirstResponses),
       response_mask_(responses_.size() - 1),
       stags_(options.keys),
       own_receives_(options.srq == nullptr ? options.receive_wrs : 0),
@@ -77,6 +78,18 @@ bool QueuePair::grow() noexcept try {
   records_ = std::move(larger);
   spans_ = std::move(spans);
   copies_ = std::move(copies);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+// A peer has at most agreed_.ird Reads that wait for their responses.
+bool QueuePair::grow_responses() noexcept try {
+  std::vector<Response> larger(2 * responses_.size());
+  for (uint64_t i = cursor_.response; i != response_tail_; ++i)
+    larger[i & (larger.size() - 1)] = responses_[i & response_mask_];
+  responses_ = std::move(larger);
+  response_mask_ = responses_.size() - 1;
   return true;
 } catch (const std::bad_alloc&) {
   return false;

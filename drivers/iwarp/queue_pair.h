@@ -175,7 +175,10 @@ class QueuePair final : public fabric::QueuePair,
   bool append_straight(const fabric::SendWr& wr, uint32_t& number, Outbox& out) noexcept;
   bool nothing_waits() noexcept;
   bool has_room(const fabric::SendWr& wr, uint32_t ahead = 0, uint32_t spans_ahead = 0) noexcept;
-  bool grow() noexcept;  // queue_pair.cc
+  // queue_pair.cc
+  bool grow() noexcept;
+  bool grow_responses() noexcept;
+
   Record& add_record(const fabric::SendWr& wr, fabric::WcStatus status) noexcept;
   void record_send(const fabric::SendWr& wr) noexcept;
   void add_spans(Record& record, const fabric::SendWr& wr) noexcept;

@@ -190,6 +190,10 @@ bool QueuePair::end_read_request() noexcept {
   if (request.length != 0 && window(request.source_stag, request.source_offset, request.length,
                                     Rights::kRemoteRead, kReadCauses) == nullptr)
     return false;
+  if (response_tail_ - cursor_.response == responses_.size() && !grow_responses()) [[unlikely]] {
+    fail_with(End::kLocalError);
+    return false;
+  }
   responses_[response_tail_++ & response_mask_] = {.sink_stag = request.sink_stag,
                                                    .source_stag = request.source_stag,
                                                    .sink_offset = request.sink_offset,

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <initializer_list>
+#include <new>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -42,6 +45,30 @@ class Fd {
 
  private:
   int fd_ = -1;
+};
+
+// Memory of its own pages, which the system gives when they are touched: for what may become large
+// and mostly stays small. Throws std::bad_alloc.
+class LazyPages {
+ public:
+  explicit LazyPages(size_t bytes)
+      : bytes_(bytes),
+        data_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+    if (data_ == MAP_FAILED)
+      throw std::bad_alloc();
+    // A transparent hugepage would be touched as a whole.
+    (void)::madvise(data_, bytes_, MADV_NOHUGEPAGE);
+  }
+  LazyPages(const LazyPages&) = delete;
+  LazyPages& operator=(const LazyPages&) = delete;
+  ~LazyPages() { ::munmap(data_, bytes_); }
+
+  void* data() const noexcept { return data_; }
+
+ private:
+  const size_t bytes_;
+  void* const data_;
 };
 
 // The system's words for an errno value, thread-safe.

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <new>
 #include <type_traits>
+
+#include "base/system.h"
 
 namespace rrdk::xprt {
 
@@ -37,15 +38,16 @@ struct WorkTag {
 
 // Work requests waiting to be posted: a list whose elements are reused, not constructed anew,
 // because a SendWr with its sixteen spans is costly to clear. Memory is touched only as far as it
-// is used.
+// is used: most connections never have many at a time.
 template <typename Wr>
 class WorkList {
   static_assert(std::is_trivially_copyable_v<Wr> && std::is_trivially_destructible_v<Wr>);
 
  public:
   explicit WorkList(size_t capacity)
-      : store_(std::allocator<Wr>().allocate(capacity)), capacity_(capacity) {}
-  ~WorkList() { std::allocator<Wr>().deallocate(store_, capacity_); }
+      : pages_(capacity * sizeof(Wr)),
+        store_(static_cast<Wr*>(pages_.data())),
+        capacity_(capacity) {}
   WorkList(const WorkList&) = delete;
   WorkList& operator=(const WorkList&) = delete;
 
@@ -84,8 +86,9 @@ class WorkList {
   }
 
  private:
-  Wr* store_;
-  size_t capacity_;
+  const base::LazyPages pages_;
+  Wr* const store_;
+  const size_t capacity_;
   size_t first_ = 0;
   size_t last_ = 0;
   size_t constructed_ = 0;  // high-water mark

@@ -42,8 +42,8 @@ def draw(rows, rounds, driver, path):
                                   ("ten active, p50", "few_p50_us", "--"), ("ten active, p99", "few_p99_us", "--")])
     time_axis(latency)
     latency.set_title("latency of a call")
-    lines(memory, rows, rounds, [("idle since they were made", "bytes_per_idle", "-"),
-                                 ("after calls on all", "bytes_per_active", "--")], 1 / 1024)
+    lines(memory, rows, rounds, [("idle: heap", "idle_heap", "-"), ("idle: buffers of its grant", "idle_buffers", "-."),
+                                 ("all, after calls", "used_bytes", "--")], 1 / 1024)
     memory.set_yscale("log")
     memory.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} KiB"))
     memory.set_title("resident memory of the server per connection")

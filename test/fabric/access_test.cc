@@ -94,6 +94,27 @@ TEST_P(Access, ScattersReadsAndGathersWrites) {
   EXPECT_EQ(local_.data()[2019], std::byte{2});
 }
 
+// As many as the peer serves wait for it, and each gets what it asked for.
+TEST_P(Access, ReadsWaitTogetherForAPeerThatIsBusy) {
+  const uint32_t reader = pair_.expose(exposed(), Rights::kRemoteRead);
+  const uint32_t reads = std::min(pair_.client_qp->reads_allowed(), kSize / 8);
+  ASSERT_GT(reads, 0u);
+  for (uint32_t i = 0; i < kSize; ++i)
+    exposed().data[i] = static_cast<std::byte>(i / 8 + i % 8);
+  for (uint32_t round = 0; round < 3; ++round) {
+    std::fill_n(local_.data(), kSize, std::byte{0xff});
+    for (uint32_t i = 0; i < reads; ++i) {
+      const SendWr wr = access_wr(i, Op::kRead, {local_.data() + size_t{i} * 8, 8, local_.region()},
+                                  reader, base() + i * 8);
+      ASSERT_TRUE(pair_.pump_until([&] { return pair_.client_qp->post_send({&wr, 1}) == 1; })) << i;
+    }
+    ASSERT_TRUE(pair_.pump_until([&] { return pair_.client.completions.size() == reads; }));
+    for (const Completion& done : pair_.client.take_completions())
+      EXPECT_EQ(done.status, WcStatus::kSuccess) << done.wr_id;
+    EXPECT_EQ(std::memcmp(local_.data(), exposed().data, reads * 8), 0) << round;
+  }
+}
+
 // Shows: V1-WL-14, V1-MEM-02
 TEST_P(Access, WriteIsPlacedBeforeALaterSendArrives) {
   const uint32_t writer = pair_.expose(exposed(), Rights::kRemoteWrite);

@@ -172,6 +172,42 @@ TEST_P(Messages, ThatAreCopiedWaitForRoomAndStayInOrder) {
   }
 }
 
+// What TCP, say, has no room for waits with all its bytes, however many there come to be.
+TEST_P(Messages, ThatAreCopiedWaitBehindLargeOnes) {
+  constexpr uint32_t kLarge = 6;
+  constexpr uint32_t kSmall = 40;
+  Pair pair(GetParam().new_uri(), {.send_wrs = 64}, {.receive_wrs = 64});
+  const uint32_t most = pair.can().max_copied;
+  if (most == 0)
+    GTEST_SKIP() << "this driver copies no Sends when they are posted";
+  pair.post_receives(*pair.server_qp, kLarge, 1 << 20);
+  pair.post_receives(*pair.server_qp, kSmall);
+  Buffer large = test_memory().get(1 << 20);
+  Buffer small = test_memory().get(most);
+  const auto length_of = [most](uint32_t i) { return i < kLarge ? 1 << 20 : most - i; };
+  for (uint32_t i = 0; i < kLarge + kSmall; ++i) {
+    const bool copied = i >= kLarge;
+    const MemorySpan bytes = (copied ? small : large).first(length_of(i));
+    if (copied || i == 0)
+      fill(bytes.data, bytes.length, i);
+    SendWr wr = send_wr(i, {bytes});
+    wr.signaled = !copied;
+    wr.quiet = wr.copied = copied;
+    while (pair.client_qp->post_send({&wr, 1}) == 0) {
+      pair.client.pump();
+      pair.server.pump();
+    }
+    if (copied)
+      std::fill_n(bytes.data, bytes.length, std::byte{0});
+  }
+  ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == kLarge + kSmall; }));
+  const std::vector<Completion> all = pair.server.take_completions();
+  for (uint32_t i = 0; i < kLarge + kSmall; ++i) {
+    ASSERT_EQ(all[i].byte_length, length_of(i)) << i;
+    EXPECT_TRUE(filled(pair.receive_buffers[i].data(), length_of(i), i < kLarge ? 0 : i)) << i;
+  }
+}
+
 // The one that the peer ends the connection for says so, as others do, if it is not done by then.
 TEST_P(Messages, ThatAreCopiedReportWhatEndsTheConnection) {
   constexpr uint32_t kCount = 32;  // more than are done before the peer looks

@@ -23,7 +23,9 @@ def run(rate, p99=20_000, errors=0, least=90):
 def measured(connections, rate, few_rate, grown, few_p99=20_000, errors=0):
     return {"connections": connections, "runs": [run(rate, errors=errors), run(few_rate, few_p99)],
             "connect_seconds": 0.5,
-            "resident": {"alone": 1 << 20, "idle": (1 << 20) + grown, "active": (1 << 20) + 2 * grown}}
+            "resident": {when: {"all": (1 << 20) + 2 * times * grown, "heap": (1 << 20) + times * grown,
+                                "buffers": times * grown}
+                         for when, times in (("alone", 0), ("idle", 1), ("active", 2))}}
 
 
 def round_of(rate, few_rate, few_p99=20_000, errors=0):
@@ -34,9 +36,9 @@ def round_of(rate, few_rate, few_p99=20_000, errors=0):
 class Figures(unittest.TestCase):
     def test_memory_is_what_connections_took_beyond_the_first_ones(self):
         rows = scale.figures(round_of(90_000, 50_000))
-        self.assertIsNone(rows[0]["bytes_per_idle"])
-        self.assertEqual(rows[2]["bytes_per_idle"], 8192)
-        self.assertEqual(rows[2]["bytes_per_active"], 16384)
+        self.assertIsNone(rows[0]["idle_heap"])
+        self.assertEqual(rows[2]["idle_heap"], 8192)
+        self.assertEqual(rows[2]["used_bytes"], 4 * 8192)
         self.assertEqual(rows[2]["slowest"], 0.9)
         self.assertEqual(rows[2]["connects_per_s"], 2000)
 
