@@ -363,12 +363,14 @@ void unmap_elsewhere(Mapping mapping) noexcept {
     hand_over([&](Janitor& j) { j.take_harmless({.fd = {}, .mapping = std::move(mapping)}); });
 }
 
-// When it is shut down nobody connects to it any more.
+// When it is shut down nobody connects to it any more; and when nobody waits in it, it is closed
+// here, so that its address is free for another.
 void close_listening(Fd listening) noexcept {
   ::shutdown(listening.get(), SHUT_RDWR);
   while (Fd waiting{::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)})
     const PeerSocket visitor(std::move(waiting));
-  close_elsewhere(std::move(listening), ::geteuid());
+  if (errno != EINVAL && errno != EAGAIN)
+    close_elsewhere(std::move(listening), ::geteuid());
 }
 
 Backlog janitor_backlog(uid_t sender) noexcept {

@@ -51,6 +51,9 @@ HEADERS = {
 }
 
 
+PATIENCE = 60  # seconds, for what is sure to come
+
+
 class Connection:
     def __init__(self, where, seconds):
         self.socket = socket.create_connection(where, timeout=seconds)
@@ -117,26 +120,36 @@ def body_at(numbers):
     return at + 1 if not numbers[at] else at + 2 + 4 * numbers[at + 1]
 
 
-def answer(connection, xid):
+def answer(connection, seconds):
+    """A message, or in words what there is instead of one."""
+    connection.socket.settimeout(seconds)
     try:
-        return describe(connection.hear(), xid)
+        return connection.hear()
     except TimeoutError:
         return "nothing"
     except ConnectionError as error:
         return str(error) if str(error) in ("closed", "Terminate") else "closed"
 
 
+def is_about(message, xid):
+    return isinstance(message, bytes) and message[:4] == words(xid)
+
+
 def try_header(where, seconds, header):
-    connection = Connection(where, seconds)
+    connection = Connection(where, PATIENCE)
     connection.send(header)
-    said = answer(connection, XID)
+    said = answer(connection, seconds)
     if said in ("closed", "Terminate"):
         return said
     try:
         connection.send(words(GOOD_XID, 1, 8, 0, 0, 0, 0) + call(GOOD_XID))
-        after = answer(connection, GOOD_XID)
+        after = answer(connection, PATIENCE)
+        if said == "nothing" and is_about(after, XID):  # the answer was late: the machine is busy
+            said, after = after, answer(connection, PATIENCE)
     except ConnectionError:
         after = "closed"
+    said, after = (describe(message, xid) if isinstance(message, bytes) else message
+                   for message, xid in ((said, XID), (after, GOOD_XID)))
     return said + ("; serves on" if after == "accepted, status 0" else f"; then {after}")
 
 

@@ -59,6 +59,25 @@ class Rendezvous : public testing::Test {
   End end_{uri_};
 };
 
+// Even with somebody who has connected, and whom nobody has accepted.
+TEST_F(Rendezvous, AnAddressIsFreeWhenItsListenerIsGone) {
+  const std::string name = "@rrdk-free-again-" + std::to_string(::getpid());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path, sizeof(address.sun_path));
+  address.sun_path[0] = '\0';
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  for (int i = 0; i < 200; ++i) {
+    auto listener = end_.device->listen("shm:" + name);
+    ASSERT_TRUE(listener) << i << ": " << listener.error().message;
+    const Fd visitor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(::connect(visitor.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+    listener->reset();
+    std::array<std::byte, 1> nothing;
+    EXPECT_LE(::recv(visitor.get(), nothing.data(), 1, 0), 0) << "the visitor's connection is over";
+  }
+}
+
 // The same process is known again, another one is told from it.
 TEST_F(Rendezvous, AProcessHasAnIdentity) {
   auto listener = end_.device->listen(uri_).value();
