@@ -34,7 +34,7 @@ PUBLIC = {
     "receive_sizes": "xprt", "refusals": "xprt", "rfc5666": "xprt", "extensions": "xprt",
     "runtime": "runtime", "stats": "runtime", "timer": "runtime",
     "call": "calls",
-    "service": "service",
+    "service": "service", "procedure_stats": "service",
     "client": "client",
     "server": "server",
 }

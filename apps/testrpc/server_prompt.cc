@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kLookNs = 10'000'000;
 constexpr size_t kPeerColumns = 34;
-constexpr const char* kShow = "show what: stats, connections, cores, faults";
+constexpr const char* kShow = "show what: stats, connections, procedures, cores, faults";
 
 // An IPv6 address can be longer than its column; its ends say most.
 std::string shortened(const std::string& text) {
@@ -55,7 +55,7 @@ std::vector<std::string> ServerPrompt::next(const std::vector<std::string>& word
   if (words.empty())
     return {"close", "help", "quit", "set", "show"};
   if (words.size() == 1 && words[0] == "show")
-    return {"connections", "cores", "faults", "stats"};
+    return {"connections", "cores", "faults", "procedures", "stats"};
   if (words.size() == 1 && words[0] == "set")
     return {"faults"};
   if (words.size() == 2 && words[0] == "set" && words[1] == "faults")
@@ -75,8 +75,8 @@ void ServerPrompt::run(const std::vector<std::string>& words) {
     close(words.size() == 2 ? words[1] : "");
   else
     std::printf(
-        "%sshow stats, show connections, show cores, show faults, close ID, set faults SPEC|off, "
-        "quit\n",
+        "%sshow stats, show connections, show procedures, show cores, show faults, close ID, "
+        "set faults SPEC|off, quit\n",
         verb == "help" ? "" : ("unknown command '" + verb + "'; there are: ").c_str());
 }
 
@@ -85,6 +85,8 @@ void ServerPrompt::show(const std::string& what) {
     print_served(server_.stats(), options_.replay_cache);
   } else if (what == "connections") {
     show_connections();
+  } else if (what == "procedures") {
+    show_procedures();
   } else if (what == "cores") {
     for (uint32_t core = 0; core < runtime_.num_cores(); ++core) {
       CoreStats stats = runtime_.stats(core);
@@ -113,6 +115,24 @@ void ServerPrompt::show_connections() {
               stats.connections_ended);
   for (uint32_t core = 0; core < runtime_.num_cores(); ++core)
     std::printf("  on core %u: %u\n", core, runtime_.stats(core).connections);
+}
+
+void ServerPrompt::show_procedures() {
+  std::printf("%-18s %11s %7s %15s %25s\n", "", "", "", "MB in all", "p50/p99 in us, in the");
+  std::printf("%-18s %11s %7s %7s %7s %12s %12s\n", "procedure", "calls", "errors", "in", "out",
+              "handler", "library");
+  auto us = [](const DurationHistogram& times) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f/%.1f",
+                  static_cast<double>(times.percentile_ns(50)) / 1e3,
+                  static_cast<double>(times.percentile_ns(99)) / 1e3);
+    return times.count() == 0 ? std::string("-") : std::string(text);
+  };
+  for (const ProcedureStats& p : server_.procedures())
+    std::printf("%-18s %11" PRIu64 " %7" PRIu64 " %7.0f %7.0f %12s %12s\n", p.name.c_str(), p.calls,
+                p.errors, static_cast<double>(p.bytes_in) / 1e6,
+                static_cast<double>(p.bytes_out) / 1e6, us(p.handler).c_str(),
+                us(p.library).c_str());
 }
 
 void ServerPrompt::close(const std::string& text) {

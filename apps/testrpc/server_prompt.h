@@ -28,6 +28,7 @@ class ServerPrompt : public Commands {
  private:
   void show(const std::string& what);
   void show_connections();
+  void show_procedures();
   void close(const std::string& text);
   void set(const std::vector<std::string>& words);
 

@@ -130,6 +130,9 @@ void Server::Impl::start() {
   if (std::exchange(listened_, true))
     return;
   clients.keep_replies(options.replay.entries != 0 && !services.idempotent());
+  services.count_on(cores_.size());
+  for (Core& core : cores_)
+    core.contexts.time_every(options.time_every);
   uint64_t period = sweep_period_ns(options);
   sweeps_ = period != 0;
   for (auto& core : runtime.cores) {
@@ -504,6 +507,10 @@ uint32_t Server::drain(uint32_t timeout_ms) {
 
 ServerStats Server::stats() const {
   return impl_->stats();
+}
+
+std::vector<ProcedureStats> Server::procedures() const {
+  return impl_->services.procedures();
 }
 
 Result<void> Server::close(uint64_t id, const std::string& reason) {

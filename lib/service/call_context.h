@@ -14,6 +14,7 @@
 
 #include "base/list.h"
 #include "rpc/call_datapath.h"
+#include "rrdk/runtime.h"
 #include "rrdk/service.h"
 #include "runtime/timers.h"
 #include "runtime/work.h"
@@ -35,6 +36,11 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   xprt::IncomingCall* call = nullptr;
   const ServiceTable::Entry* service = nullptr;
   const Procedure* procedure = nullptr;
+  ProcedureCounters* counters = nullptr;  // of this core; null: the call is not counted
+  // Of one call in some, which is timed; else 0. When it was whole, with the handler, and answered.
+  uint64_t began_ns = 0;
+  uint64_t entered_ns = 0;
+  uint64_t answered_ns = 0;
   rpc::CallHeader header;
   Decoder args;
   std::optional<Encoder> results;
@@ -49,6 +55,11 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
 
   ServerCall handle() noexcept { return ServerCall(this); }
   static CallContext& of(ServerCall& call) noexcept { return *call.context_; }
+  void enter_handler() noexcept {
+    if (began_ns != 0) [[unlikely]]
+      entered_ns = Runtime::now_ns();
+    procedure->handler(handle(), procedure->context);
+  }
   // Starts the reply: header of a success, results to follow.
   void open_reply() noexcept;
   // Any thread: the handler's answer is complete; the core does the rest.
@@ -66,12 +77,22 @@ class ContextPool {
     return *context;
   }
   void put(CallContext& context) noexcept { free_.push_back(&context); }
+  // One call in so many is timed; 0: none.
+  void time_every(uint32_t calls) noexcept { time_every_ = until_timed_ = calls; }
+  bool times_next() noexcept {
+    if (until_timed_ == 0 || --until_timed_ != 0) [[likely]]
+      return false;
+    until_timed_ = time_every_;
+    return true;
+  }
 
  private:
   void grow();
 
   std::vector<std::unique_ptr<CallContext[]>> slabs_;
   std::vector<CallContext*> free_;
+  uint32_t time_every_ = 0;
+  uint32_t until_timed_ = 0;
 };
 
 }  // namespace rrdk::service

@@ -39,8 +39,7 @@ Refusal refusal_of(rpc::CallVerdict verdict) {
 }
 
 void run_on_worker(runtime::WorkItem& item) {
-  auto& context = static_cast<CallContext&>(item);
-  context.procedure->handler(context.handle(), context.procedure->context);
+  static_cast<CallContext&>(item).enter_handler();
 }
 
 // The call is still open: so its Dispatcher is there.
@@ -93,6 +92,10 @@ void Dispatcher::take(xprt::IncomingCall& call) noexcept {
   context.call = &call;
   context.service = nullptr;
   context.procedure = nullptr;
+  context.counters = nullptr;
+  context.began_ns = context.entered_ns = 0;
+  if (contexts_.times_next()) [[unlikely]]
+    context.began_ns = Runtime::now_ns();
   context.not_before_ns = 0;
   context.replay = nullptr;
   context.args = Decoder(call.message());
@@ -111,6 +114,7 @@ bool Dispatcher::find_service(CallContext& context) noexcept {
   context.service = found.entry;
   if (found.verdict == ServiceTable::Verdict::kFound) {
     last_service_ = found.entry;
+    last_counters_ = found.entry->counters_of(link_.core().index());
     return true;
   }
   bool is_known = found.verdict == ServiceTable::Verdict::kNoVersion;
@@ -143,6 +147,8 @@ bool Dispatcher::admit(CallContext& context) noexcept {
     refuse(context, AcceptStat::kProcUnavail);
     return false;
   }
+  if (last_counters_ != nullptr) [[likely]]
+    context.counters = &last_counters_[context.service->index_of(context.procedure)];
   // A long call is held to the same limits (V1-LONG-11, EXP-31).
   const Binding& binding = *context.service->binding;
   if (!allows(binding, context)) [[unlikely]] {
@@ -178,7 +184,7 @@ void Dispatcher::dispatch(CallContext& context) noexcept {
     link_.core().to_worker(for_workers_, context);
     return;
   }
-  procedure.handler(context.handle(), procedure.context);
+  context.enter_handler();
 }
 
 void Dispatcher::refuse(CallContext& context, AcceptStat status) noexcept {

@@ -69,6 +69,8 @@ class Dispatcher : public ServerConnection {
   void refuse(CallContext& context, AcceptStat status) noexcept;
   void drop(CallContext& context) noexcept;
   void send(CallContext& context) noexcept;
+  void count(const CallContext& context) noexcept;
+  void note_times(CallContext& context) noexcept;
   void restart_reply(CallContext& context) noexcept;
   bool has_good_results(const CallContext& context) noexcept;
   bool has_dropped() const noexcept { return dropped_; }
@@ -99,6 +101,7 @@ class Dispatcher : public ServerConnection {
   ContextPool& contexts_;
   base::List<CallContext, &CallContext::links> delayed_;
   const ServiceTable::Entry* last_service_ = nullptr;  // of the last call that had one
+  ProcedureCounters* last_counters_ = nullptr;         // its
   bool dropped_ = false;                               // a call, which ends the connection
   std::atomic<uint64_t> rejected_ = 0;                 // by the core; read by anybody
   std::unique_ptr<WorkerEntries> entries_;             // null: nobody wants to know

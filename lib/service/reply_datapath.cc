@@ -45,6 +45,8 @@ inline void Dispatcher::finish(CallContext& context) noexcept {
 
 void CallContext::end(Answer how) noexcept {
   answer = how;
+  if (began_ns != 0) [[unlikely]]
+    answered_ns = Runtime::now_ns();
   runtime::PollCore& core = dispatcher->link().core();
   if (core.here()) {
     dispatcher->finish(*this);
@@ -115,6 +117,8 @@ void Dispatcher::send(CallContext& context) noexcept {
   }
   bool whole = context.results->ok();
   context.results.reset();  // finishes the message
+  if (context.counters != nullptr) [[likely]]
+    count(context);
   if (context.replay != nullptr) [[unlikely]]
     end_once(context, whole);
   // What can not even be refused, for want of a buffer, is not answered at all (V1-ERR-20).
@@ -126,8 +130,31 @@ void Dispatcher::send(CallContext& context) noexcept {
   } else {
     link_.engine().reply(*context.call);
   }
+  if (context.began_ns != 0 && context.counters != nullptr) [[unlikely]]
+    note_times(context);
   contexts_.put(context);
   link_.core().mark_dirty(link_);
+}
+
+void Dispatcher::count(const CallContext& context) noexcept {
+  ProcedureCounters& counters = *context.counters;
+  counters.calls.add(1);
+  counters.bytes_in.add(context.args.length());
+  if (context.answer == Answer::kResults) [[likely]]
+    counters.bytes_out.add(context.call->reply().stream_length());
+  else
+    counters.errors.add(1);
+}
+
+// Calls without a handler, and answers that were to be late, say nothing of how fast we are.
+void Dispatcher::note_times(CallContext& context) noexcept {
+  if (context.entered_ns == 0)
+    return;
+  ProcedureCounters& counters = *context.counters;
+  counters.handler.record(context.answered_ns - context.entered_ns);
+  if (context.not_before_ns == 0)
+    counters.library.record(context.entered_ns - context.began_ns + Runtime::now_ns() -
+                            context.answered_ns);
 }
 
 void Dispatcher::drop(CallContext& context) noexcept {

@@ -88,6 +88,36 @@ Result<void> ServiceTable::add(const Service& service) {
   return {};
 }
 
+void ServiceTable::count_on(size_t cores) {
+  for (Entry& entry : entries_) {
+    entry.counters.resize(cores);
+    for (std::unique_ptr<ProcedureCounters[]>& of_core : entry.counters)
+      of_core = std::make_unique<ProcedureCounters[]>(entry.procedures.size() + 1);
+  }
+}
+
+std::vector<ProcedureStats> ServiceTable::procedures() const {
+  std::vector<ProcedureStats> all;
+  for (const Entry& entry : entries_) {
+    const Binding& binding = *entry.binding;
+    auto add = [&](const Procedure* procedure) {
+      const uint32_t number = procedure != nullptr ? procedure->number : 0;
+      ProcedureStats& stats = all.emplace_back();
+      stats.program = binding.program;
+      stats.version = binding.version;
+      stats.procedure = number;
+      stats.name = name_of(binding, number);
+      for (uint32_t core = 0; core < entry.counters.size(); ++core)
+        entry.counters_of(core)[entry.index_of(procedure)].add_to(stats);
+    };
+    if (entry.find(0) == nullptr)
+      add(nullptr);
+    for (const Procedure& procedure : entry.procedures)
+      add(&procedure);
+  }
+  return all;
+}
+
 void ServiceTable::note(Mistake mistake, const Entry& entry, const Procedure& procedure,
                         uint32_t which) const noexcept {
   mistakes_[static_cast<size_t>(mistake)].fetch_add(1, std::memory_order_relaxed);

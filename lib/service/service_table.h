@@ -9,7 +9,9 @@
 #include <memory>
 #include <vector>
 
+#include "rrdk/procedure_stats.h"
 #include "rrdk/service.h"
+#include "service/procedure_counters.h"
 
 namespace rrdk::service {
 
@@ -31,12 +33,23 @@ class ServiceTable {
     std::vector<Procedure> procedures;  // in ascending order, each with its context
     // Of each, a bit for each Mistake that the log has been told of.
     std::unique_ptr<std::atomic<uint8_t>[]> told = {};
+    // By core, of each procedure, and then of NULL where that is none of them. Empty: not counted.
+    std::vector<std::unique_ptr<ProcedureCounters[]>> counters = {};
     // Versions of the same program that there are (PROG_MISMATCH).
     uint32_t low = 0;
     uint32_t high = 0;
 
     // Null: no such procedure.
     const Procedure* find(uint32_t number) const noexcept;
+    // Of one core, in the same order; null: not counted.
+    ProcedureCounters* counters_of(uint32_t core) const noexcept {
+      return counters.empty() ? nullptr : counters[core].get();
+    }
+    // `procedure` null: of NULL.
+    size_t index_of(const Procedure* procedure) const noexcept {
+      return procedure != nullptr ? static_cast<size_t>(procedure - procedures.data())
+                                  : procedures.size();
+    }
   };
   enum class Verdict : uint8_t { kFound, kNoProgram, kNoVersion };
   struct Found {
@@ -48,6 +61,9 @@ class ServiceTable {
   Result<void> add(const Service& service);
   Found find(uint32_t program, uint32_t version) const noexcept;
   bool empty() const noexcept { return entries_.empty(); }
+  // When all have been added: what so many cores do is counted.
+  void count_on(size_t cores);
+  std::vector<ProcedureStats> procedures() const;
   // Whether each procedure may be run twice.
   bool idempotent() const noexcept;
 

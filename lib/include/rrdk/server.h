@@ -17,12 +17,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "rrdk/call.h"
 #include "rrdk/connection.h"
 #include "rrdk/error.h"
 #include "rrdk/extensions.h"
 #include "rrdk/memory.h"
+#include "rrdk/procedure_stats.h"
 #include "rrdk/refusals.h"
 #include "rrdk/rfc5666.h"
 #include "rrdk/runtime.h"
@@ -221,6 +223,11 @@ struct ServerOptions {
    */
   uint32_t send_timeout_ms = 60'000;
   ReplayOptions replay = {};
+  /**
+   * One call in so many, of each poll core, is timed: Server::procedures(). That costs it four
+   * looks at the clock. 0: none is.
+   */
+  uint32_t time_every = 16;
   /**
    * A client asks for a connection: whether it gets one. It is asked behind the limits above, and
    * before the client is sent anything, has buffers, or takes the place of a silent connection; so
@@ -447,6 +454,11 @@ class Server {
    */
   uint32_t drain(uint32_t timeout_ms);
   ServerStats stats() const;
+  /**
+   * What has been done for each procedure, in the order of program, version and number; NULL too,
+   * which has no handler and no times. Any thread; nothing before listen().
+   */
+  std::vector<ProcedureStats> procedures() const;
   /**
    * Ends one connection, whatever it has in progress: to its client it is lost, and on_close gets
    * kShutdown and `reason`, which is not told to the client. Does not wait: on_close tells of the

@@ -139,6 +139,8 @@ class Decoder {
   uint64_t remaining() const noexcept { return rest_ + static_cast<uint64_t>(end_ - next_); }
   /** Bytes read so far, pads included and placed items not; all of them after a failure. */
   uint64_t position() const noexcept { return length_ - remaining(); }
+  /** Of the whole stream, in bytes. */
+  uint64_t length() const noexcept { return length_; }
   /** True when everything went well and nothing is left: what a procedure's arguments must be. */
   bool at_end() const noexcept { return ok_ && remaining() == 0; }
   /** Makes the decoder fail: for a caller that finds a value it can not accept. */

@@ -1,0 +1,61 @@
+// What ProcedureStats has of one procedure at one core.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "rrdk/procedure_stats.h"
+
+namespace rrdk::service {
+
+// Written by one core, read by anybody.
+class Count {
+ public:
+  void add(uint64_t n) noexcept {
+    value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+  uint64_t get() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_ = 0;
+};
+
+class Durations {
+ public:
+  void record(uint64_t ns) noexcept {
+    buckets_[DurationHistogram::bucket_of(ns)].add(1);
+    total_ns_.add(ns);
+  }
+  void add_to(DurationHistogram& sum) const noexcept {
+    for (size_t i = 0; i < buckets_.size(); ++i)
+      sum.buckets[i] += buckets_[i].get();
+    sum.total_ns += total_ns_.get();
+  }
+
+ private:
+  std::array<Count, DurationHistogram::kBuckets> buckets_;
+  Count total_ns_;
+};
+
+struct alignas(64) ProcedureCounters {
+  Count calls;
+  Count errors;
+  Count bytes_in;
+  Count bytes_out;
+  Durations handler;
+  Durations library;
+
+  void add_to(ProcedureStats& sum) const noexcept {
+    sum.calls += calls.get();
+    sum.errors += errors.get();
+    sum.bytes_in += bytes_in.get();
+    sum.bytes_out += bytes_out.get();
+    handler.add_to(sum.handler);
+    library.add_to(sum.library);
+  }
+};
+static_assert(offsetof(ProcedureCounters, handler) <= 64,
+              "a call that is not timed touches a line");
+
+}  // namespace rrdk::service

@@ -1,0 +1,119 @@
+// What a server tells of its procedures.
+#include <algorithm>
+
+#include "loopback.h"
+
+namespace rrdk::loopback {
+namespace {
+
+ProcedureStats of(const Ends& ends, uint32_t procedure) {
+  std::vector<ProcedureStats> all = ends.server->procedures();
+  auto found = std::ranges::find(all, procedure, &ProcedureStats::procedure);
+  EXPECT_NE(found, all.end());
+  return found != all.end() ? *found : ProcedureStats();
+}
+
+class ProcedureCounts : public testing::TestWithParam<Cores> {
+ protected:
+  void call(uint32_t procedure, uint32_t bytes, CallStatus expected, uint32_t times = 1) {
+    for (uint32_t i = 0; i < times; ++i) {
+      Call made(*connection_);
+      std::vector<std::byte> data(bytes);
+      made.begin(kBinding, procedure).put_opaque(data);
+      EXPECT_EQ(made.submit_and_wait(), expected);
+    }
+  }
+
+  World world_{GetParam(), {.time_every = 4}};
+  std::unique_ptr<ClientConnection> connection_ = world_.connect();
+};
+INSTANTIATE_TEST_SUITE_P(Cores, ProcedureCounts,
+                         testing::Values(Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers));
+
+TEST_P(ProcedureCounts, AreCountedEachForItself) {
+  call(kEcho, 1000, CallStatus::kOk, 40);
+  call(kOnce, 12, CallStatus::kOk, 3);
+  const ProcedureStats echo = of(world_, kEcho);
+  EXPECT_EQ(echo.name, "ECHO of loopback");
+  EXPECT_EQ(echo.program, kBinding.program);
+  EXPECT_EQ(echo.version, kBinding.version);
+  EXPECT_EQ(echo.calls, 40u);
+  EXPECT_EQ(echo.errors, 0u);
+  // RFC 5531: a call without credentials has a header of 40 bytes, a reply one of 24.
+  EXPECT_EQ(echo.bytes_in, 40u * (40 + 4 + 1000));
+  EXPECT_EQ(echo.bytes_out, 40u * (24 + 4 + 1000));
+  EXPECT_EQ(of(world_, kOnce).calls, 3u);
+  EXPECT_EQ(of(world_, kRead).calls, 0u);
+}
+
+TEST_P(ProcedureCounts, OneCallInSomeIsTimed) {
+  call(kEcho, 8, CallStatus::kOk, 40);
+  // The last times are taken after the reply is on its way.
+  world_.until([&] { return of(world_, kEcho).library.count() == 10; });
+  const ProcedureStats echo = of(world_, kEcho);
+  EXPECT_EQ(echo.handler.count(), 10u);
+  EXPECT_GT(echo.library.mean_ns(), 0u);
+  EXPECT_LE(echo.handler.percentile_ns(50), echo.handler.percentile_ns(99));
+}
+
+TEST_P(ProcedureCounts, ErrorsAreTold) {
+  call(kEcho, 8, CallStatus::kOk);
+  Call wrong(*connection_);
+  wrong.begin(kBinding, kEcho).put_u32(77);  // a length that nothing follows
+  EXPECT_EQ(wrong.submit_and_wait(), CallStatus::kGarbageArgs);
+  call(kForget, 0, CallStatus::kSystemErr, 2);
+  EXPECT_EQ(of(world_, kEcho).calls, 2u);
+  EXPECT_EQ(of(world_, kEcho).errors, 1u);
+  EXPECT_EQ(of(world_, kForget).errors, 2u);
+}
+
+// However long it keeps a call, and wherever it answers; what it wanted to be late is not ours.
+TEST_P(ProcedureCounts, TheHandlersTimeIsUntilItAnswers) {
+  constexpr uint64_t kDelayNs = 2'000'000;
+  for (int i = 0; i < 4; ++i) {
+    Call made(*connection_);
+    made.begin(kBinding, kDelay).put_u64(kDelayNs);
+    EXPECT_EQ(made.submit_and_wait(), CallStatus::kOk);
+  }
+  call(kThread, 8, CallStatus::kOk, 4);
+  world_.until([&] { return of(world_, kThread).library.count() == 1; });
+  EXPECT_EQ(of(world_, kThread).handler.count(), 1u);
+  EXPECT_EQ(of(world_, kDelay).handler.count(), 1u);
+  EXPECT_EQ(of(world_, kDelay).library.count(), 0u);
+}
+
+TEST_P(ProcedureCounts, NullIsCountedThoughItHasNoHandler) {
+  for (int i = 0; i < 4; ++i) {
+    Call made(*connection_);
+    made.begin(kBinding, 0);
+    EXPECT_EQ(made.submit_and_wait(), CallStatus::kOk);
+  }
+  EXPECT_EQ(of(world_, 0).calls, 4u);
+  EXPECT_EQ(of(world_, 0).handler.count(), 0u);
+}
+
+TEST(Durations, FindTheirBuckets) {
+  size_t last = 0;
+  for (uint64_t ns : {0ull, 1ull, 15ull, 16ull, 17ull, 100ull, 1000ull, 123'456ull, 1ull << 30,
+                      (1ull << 37) - 1, 1ull << 37, ~0ull}) {
+    const size_t bucket = DurationHistogram::bucket_of(ns);
+    ASSERT_LT(bucket, DurationHistogram::kBuckets) << ns;
+    EXPECT_GE(bucket, last) << ns;
+    last = bucket;
+    if (ns < 1ull << 37) {
+      EXPECT_GE(DurationHistogram::upper_end_ns(bucket), ns);
+      EXPECT_LE(DurationHistogram::upper_end_ns(bucket), ns + ns / 8);
+    }
+  }
+  DurationHistogram times;
+  EXPECT_EQ(times.percentile_ns(99), 0u);
+  times.buckets[DurationHistogram::bucket_of(10)] = 98;
+  times.buckets[DurationHistogram::bucket_of(12)] = 1;
+  times.buckets[DurationHistogram::bucket_of(14)] = 1;
+  EXPECT_EQ(times.percentile_ns(50), 10u);
+  EXPECT_EQ(times.percentile_ns(99), 12u);
+  EXPECT_EQ(times.percentile_ns(100), 14u);
+}
+
+}  // namespace
+}  // namespace rrdk::loopback
