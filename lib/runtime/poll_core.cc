@@ -139,7 +139,8 @@ void PollCore::add(Link& link) {
 
 void PollCore::remove(Link& link) {
   connections_.fetch_sub(1, std::memory_order_relaxed);
-  std::erase(ticking_, &link);
+  if (link.ticking_)
+    std::erase(ticking_, &link);
   links_.erase(link.id());
 }
 

@@ -165,6 +165,7 @@ class PollCore {
   void idle(uint64_t idle_since);
   bool sleep();  // false: there was work
   void set_sleep_limit();
+  static constexpr size_t kTickedAtOnce = 256;
   uint32_t tick(uint64_t now_ns);
   uint32_t route_events();
   // False: something is left to post.
@@ -197,6 +198,7 @@ class PollCore {
   bool for_workers_ = false;                     // one of these has items
   base::Queue<Link, &Link::next_dirty_> dirty_;  // links to post for
   std::vector<Link*> ticking_;                   // links with calls in flight
+  size_t next_ticked_ = 0;                       // of them
   std::vector<Chore*> chores_;
   std::vector<OpenDevice*> devices_;
   std::unordered_map<uint64_t, Link*> links_;  // by id, which is never used again

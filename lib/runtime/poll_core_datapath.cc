@@ -170,22 +170,27 @@ uint32_t PollCore::Housekeeping::poll(uint64_t now_ns) {
   return work;
 }
 
+// Of many links a part each time, in turns: a tick's price does not grow with their number. Links
+// are added only in flush(), so the list grows no longer meanwhile.
 uint32_t PollCore::tick(uint64_t now_ns) {
-  auto ticked = static_cast<uint32_t>(ticking_.size());
-  // Links are added only in flush(), so the list stands still meanwhile.
-  size_t kept = 0;
-  for (Link* link : ticking_) {
+  const size_t ticked = std::min(ticking_.size(), kTickedAtOnce);
+  for (size_t i = 0; i < ticked; ++i) {
+    if (next_ticked_ >= ticking_.size())
+      next_ticked_ = 0;
+    Link* const link = ticking_[next_ticked_];
     link->tick(now_ns);
     mark_dirty(*link);
     link->ticking_ = link->needs_tick();
-    if (link->ticking_)
-      ticking_[kept++] = link;
+    if (link->ticking_) {
+      ++next_ticked_;
+    } else {
+      ticking_[next_ticked_] = ticking_.back();
+      ticking_.pop_back();
+    }
   }
-  // datapath-allow: shrinks
-  ticking_.resize(kept);
   for (Chore* chore : chores_)
     chore->look(now_ns);
-  return ticked;
+  return static_cast<uint32_t>(ticked);
 }
 
 void PollCore::mark_dirty(Link& link) noexcept {

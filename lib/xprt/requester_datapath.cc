@@ -339,9 +339,13 @@ void Requester::on_tick(uint64_t now_ns) noexcept {
   auto late = [now_ns](const State& call) {
     return call.call->deadline_ns != 0 && call.call->deadline_ns <= now_ns;
   };
+  uint32_t left = active_;  // most slots are free, and the first ones are used first
   for (Slot& slot : slots_) {
+    if (left == 0)
+      break;
     if (slot.call == nullptr)
       continue;
+    --left;
     if (slot.call->stage == CallStage::kInFlight && late(*slot.call))
       give_up(*slot.call, CallStatus::kTimeout);
     else if (slot.call->stage == CallStage::kLent)
