@@ -301,7 +301,7 @@ void QueuePair::on_tick(Clock::time_point now) {
   } else if (status == Status::kError) {
     connect_failed(fabric::EventType::kConnectFailed, Errc::kShutdown, "given up here");
   } else if (now > deadline_) {
-    connect_failed(fabric::EventType::kConnectFailed, hello_ ? Errc::kTimeout : Errc::kNotAPeer,
+    connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout,
                    hello_ ? "the server did not accept in time"
                           : "what listens there did not answer: not a server of ours, or stuck");
   }

@@ -33,7 +33,9 @@ ConnectionInfo Link::info() const {
   const uint64_t now = base::Tsc::now_ns();
   ConnectionInfo info = {.id = id_, .peer = {}, .core = core_.index()};
   info.calls = accepting_ ? c.calls_received : c.calls_sent;
-  info.replies = std::min(accepting_ ? c.replies_sent : c.replies_received, info.calls);
+  // Of calls that were given up, too.
+  const uint64_t replies = accepting_ ? c.replies_sent : c.replies_received + c.answered_late;
+  info.replies = std::min(replies, info.calls);
   info.transport_errors = accepting_ ? c.errors_sent : c.errors_received;
   info.bytes_read = c.bytes_read;
   info.bytes_written = c.bytes_written;

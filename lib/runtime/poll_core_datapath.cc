@@ -223,6 +223,7 @@ bool Link::post() {
     return true;  // on_event() marks the link again
   if (engine_->sends().empty())
     return all;
+  active_ns_.store(core_.now(), std::memory_order_relaxed);
   all = post_front(engine_->sends(),
                    [this](std::span<const fabric::SendWr> wrs) {
                      if (core_.faults().engaged()) [[unlikely]]

@@ -232,6 +232,11 @@ void Server::Impl::open(PollCore& core, OpenDevice& device, Client& client,
                         const Request& request) {
   auto* link =
       new ServerLink(*this, client, cores_[core.index()].contexts, core, device, request->peer());
+  {
+    // Before on_open, which may pass its id on to whoever closes it.
+    std::lock_guard lock(links_mutex_);
+    links_.emplace(link->id(), link);
+  }
   if (Result<void> open = check_open(); !open)
     return refuse(*link, *request, Rejection::kClosing, open.error());
   if (Result<void> wanted = link->open(); !wanted)
@@ -239,10 +244,6 @@ void Server::Impl::open(PollCore& core, OpenDevice& device, Client& client,
         *link, *request, Rejection::kNotAdmitted,
         {wanted.error().code, "ServerOptions::on_open does not want it: " + wanted.error().message},
         wanted.error().message);
-  {
-    std::lock_guard lock(links_mutex_);
-    links_.emplace(link->id(), link);
-  }
   cores_[core.index()].sweeper.add(*link);
   accept(*link, request);
 }

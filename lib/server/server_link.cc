@@ -192,8 +192,13 @@ void ServerLink::drain() {
   core().mark_dirty(*this);
 }
 
+// It counts from the first look that sees it so: up to the time between two looks too short.
 uint64_t ServerLink::Standstill::look(bool holds, uint64_t count, uint64_t now_ns) noexcept {
-  if (!holds || count != seen || since_ns == 0) {
+  if (!holds) {
+    since_ns = 0;
+    return 0;
+  }
+  if (count != seen || since_ns == 0) {
     seen = count;
     since_ns = now_ns;
   }

@@ -283,11 +283,15 @@ TEST(ConnectionInfos, AreIdleWithoutCallsOnly) {
   t.until([&] { return t.ledger.keeper.kept() == 1; });
   uint64_t begun = Runtime::now_ns();
   t.until([&] { return Runtime::now_ns() - begun > kWhileNs; });
+  const uint64_t middle = Runtime::now_ns();
+  t.until([&] { return Runtime::now_ns() - middle > kWhileNs; });
   EXPECT_EQ(t.seen(id).idle_ns, 0u);
   EXPECT_EQ(t.seen(id).in_progress, 1u);
   EXPECT_EQ(connection->info().in_progress, 1u);
   t.ledger.keeper.release();
   t.until([&] { return held.ended() == 1; });
+  const uint64_t idle = t.seen(id).idle_ns;
+  EXPECT_LT(idle, Runtime::now_ns() - middle) << "since its reply, not since its call";
   // As soon as the core has looked at the clock, a call ends the idle time.
   t.until([&] {
     t.id_of(*connection);
@@ -317,6 +321,23 @@ TEST_P(Connections, AreClosedById) {
     EXPECT_EQ(closed.error().code, Errc::kNotFound);
   }
   EXPECT_EQ(t.ends.server->stats().connections_ended, 0u) << "it was us";
+}
+
+// Who closes it may have its id from on_open, before that has returned.
+TEST_P(Connections, AreClosedByIdFromTheBeginning) {
+  Told t(GetParam());
+  uint64_t id = 0;
+  t.ledger.judge = [&](ServerConnection& connection) -> Result<void> {
+    id = connection.id();
+    EXPECT_EQ(t.seen(id).id, id);
+    EXPECT_TRUE(t.ends.server->close(id, "not after all"));
+    return {};
+  };
+  auto connection = t.ends.client->connect(t.ends.uri);
+  t.until_closed(1);
+  EXPECT_EQ(t.ledger.of(id).reason->message, "not after all");
+  t.until([&] { return !connection || !(*connection)->alive(); });
+  t.until([&] { return t.ends.server->stats().connections == 0; });
 }
 
 TEST_P(Connections, AreClosedAlthoughTheirCallsAreKept) {

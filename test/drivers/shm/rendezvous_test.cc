@@ -167,9 +167,10 @@ TEST_F(Rendezvous, ASocketThatIsNoLongerOursStays) {
   EXPECT_TRUE(exists());
 }
 
-TEST_F(Rendezvous, ASilentServerIsNoPeer) {
+// It may be one of ours that is busy: worth another attempt.
+TEST_F(Rendezvous, ASilentServerTakesTooLong) {
   const Fd silent = foreign_socket(SOCK_SEQPACKET);
-  EXPECT_EQ(connect_error(), Errc::kNotAPeer);
+  EXPECT_EQ(connect_error(), Errc::kTimeout);
 }
 
 TEST_F(Rendezvous, AServerThatTalksOtherwiseIsNoPeer) {
