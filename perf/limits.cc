@@ -5,11 +5,16 @@
 //
 //   limits              all of it
 //   limits tcp [CPU CPU]   TCP alone, between these two CPUs
+//   limits tcp-connections CPU CPU N...   null calls' bytes over N connections, one under way on
+//   each
+#include <sys/resource.h>
+
 #include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -130,6 +135,7 @@ void print_handovers(int far_cpu) {
 
 constexpr size_t kBulk = 1u << 20;
 constexpr uint64_t kTcpNs = 500'000'000;
+constexpr uint64_t kManyNs = 2'000'000'000;
 
 void print_tcp(TcpEnds ends) {
   std::printf("\nTCP on loopback, both ends polling, CPU %d and CPU %d\n", ends.near_cpu,
@@ -143,6 +149,20 @@ void print_tcp(TcpEnds ends) {
                 buffers, tcp_stream_bytes_per_s(ends, kBulk, buffers, kTcpNs) / 1e9);
 }
 
+// How much TCP itself loses with as many sockets.
+void print_many_connections(TcpEnds ends, std::span<char*> numbers) {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    (void)::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  for (const char* number : numbers) {
+    const double rate = tcp_calls_per_s(ends, std::strtoul(number, nullptr, 10), kManyNs);
+    std::printf("%9s connections, calls/s %9.0f\n", number, rate);
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -150,8 +170,12 @@ int main(int argc, char** argv) {
   if (cpus.size() > 8)
     cpus.resize(8);  // a table that fits a screen
   TcpEnds ends{cpus.front(), cpus.back()};
-  if (argc == 4)
+  if (argc >= 4)
     ends = {std::atoi(argv[2]), std::atoi(argv[3])};
+  if (argc > 4 && std::string_view(argv[1]) == "tcp-connections") {
+    print_many_connections(ends, std::span(argv + 4, static_cast<size_t>(argc - 4)));
+    return 0;
+  }
   if (argc > 1 && std::string_view(argv[1]) == "tcp") {
     print_tcp(ends);
     return 0;

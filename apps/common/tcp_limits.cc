@@ -3,11 +3,15 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -110,6 +114,87 @@ double tcp_round_trip_ns(TcpEnds ends, size_t there, size_t back, uint64_t durat
   const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
   return static_cast<double>(*middle);
+}
+
+namespace {
+
+// One end of many connections, on which messages of `take` bytes come and are answered with `give`.
+class ManyEnds {
+ public:
+  ManyEnds(size_t take, size_t give, size_t connections)
+      : take_(take), out_(give), taken_(connections), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
+  ~ManyEnds() { ::close(epoll_); }
+  ManyEnds(const ManyEnds&) = delete;
+  ManyEnds& operator=(const ManyEnds&) = delete;
+
+  bool add(int socket) {
+    sockets_.push_back(socket);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = sockets_.size() - 1;
+    return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) == 0;
+  }
+  void start() {
+    for (const int socket : sockets_)
+      (void)give(socket, out_.data(), out_.size());
+  }
+  // How many messages have come, and were answered.
+  size_t step() {
+    std::array<epoll_event, 64> ready;
+    const int count = ::epoll_wait(epoll_, ready.data(), ready.size(), 0);
+    size_t answered = 0;
+    for (int i = 0; i < count; ++i) {
+      const size_t which = ready[static_cast<size_t>(i)].data.u64;
+      std::array<std::byte, 256> in;
+      const ssize_t n = ::recv(sockets_[which], in.data(), take_ - taken_[which], MSG_DONTWAIT);
+      taken_[which] += static_cast<size_t>(std::max<ssize_t>(n, 0));
+      if (taken_[which] != take_)
+        continue;
+      taken_[which] = 0;
+      (void)give(sockets_[which], out_.data(), out_.size());
+      ++answered;
+    }
+    return answered;
+  }
+
+ private:
+  const size_t take_;
+  std::vector<std::byte> out_;
+  std::vector<size_t> taken_;
+  std::vector<int> sockets_;
+  const int epoll_;
+};
+
+}  // namespace
+
+double tcp_calls_per_s(TcpEnds ends, size_t connections, uint64_t duration_ns) {
+  std::vector<std::unique_ptr<TcpConnection>> all;
+  ManyEnds near(kNullReplyBytes, kNullCallBytes, connections);
+  ManyEnds far(kNullCallBytes, kNullReplyBytes, connections);
+  for (size_t i = 0; i < connections; ++i) {
+    all.push_back(std::make_unique<TcpConnection>());
+    if (all.back()->failed() || !near.add(all.back()->near()) || !far.add(all.back()->far()))
+      return 0;
+  }
+  std::atomic<bool> over = false;
+  std::thread far_end([&] {
+    (void)pin_to_cpu(ends.far_cpu);
+    while (!over.load(std::memory_order_relaxed))
+      far.step();
+  });
+  (void)pin_to_cpu(ends.near_cpu);
+  near.start();
+  // Each socket has been used a few times before it counts.
+  for (size_t calls = 0; calls < 4 * connections;)
+    calls += near.step();
+  const uint64_t start = clock_ns();
+  uint64_t calls = 0;
+  uint64_t elapsed;
+  while ((elapsed = clock_ns() - start) < duration_ns)
+    calls += near.step();
+  over = true;
+  far_end.join();
+  return static_cast<double>(calls) * 1e9 / static_cast<double>(elapsed);
 }
 
 double tcp_stream_bytes_per_s(TcpEnds ends, size_t size, size_t buffers, uint64_t duration_ns) {

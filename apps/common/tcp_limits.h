@@ -60,6 +60,10 @@ class TcpPingPong {
 // `duration_ns`. 0: the system refused something.
 double tcp_round_trip_ns(TcpEnds ends, size_t there, size_t back, uint64_t duration_ns);
 
+// How many times a second a null call's bytes go and come over so many connections, with one call
+// under way on each: both ends take whatever their epoll set reports, and answer it.
+double tcp_calls_per_s(TcpEnds ends, size_t connections, uint64_t duration_ns);
+
 // Bytes per second, of pieces of `size` bytes, each end with so many buffers for them, in turn.
 double tcp_stream_bytes_per_s(TcpEnds ends, size_t size, size_t buffers, uint64_t duration_ns);
 
