@@ -28,13 +28,12 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
   return cq;
 }
 
-std::byte* CompletionQueue::take_staging() noexcept try {
+std::unique_ptr<std::byte[]> CompletionQueue::take_staging() noexcept try {
   if (free_staging_.empty()) {
-    free_staging_.reserve(staging_.size() + 1);
-    staging_.push_back(std::make_unique_for_overwrite<std::byte[]>(kStaging));
-    return staging_.back().get();
+    free_staging_.reserve(kFreeStaging);
+    return std::make_unique_for_overwrite<std::byte[]>(kStaging);
   }
-  std::byte* const staging = free_staging_.back();
+  std::unique_ptr<std::byte[]> staging = std::move(free_staging_.back());
   free_staging_.pop_back();
   return staging;
 } catch (const std::bad_alloc&) {

@@ -49,8 +49,12 @@ class CompletionQueue final : public fabric::CompletionQueue {
   Outbox& outbox() noexcept { return outbox_; }
   // kStaging bytes for a queue pair that receives, until what came is where it belongs: mostly
   // within one poll, so that all use the same. Null: there is no memory.
-  std::byte* take_staging() noexcept;
-  void give_staging(std::byte* staging) noexcept { free_staging_.push_back(staging); }
+  // Null: there is no memory.
+  std::unique_ptr<std::byte[]> take_staging() noexcept;
+  void give_staging(std::unique_ptr<std::byte[]> staging) noexcept {
+    if (free_staging_.size() < kFreeStaging)
+      free_staging_.push_back(std::move(staging));
+  }
 
  private:
   CompletionQueue() = default;
@@ -72,8 +76,9 @@ class CompletionQueue final : public fabric::CompletionQueue {
   QueuePair* quiet_ = nullptr;  // whose socket epoll does not know
 
   Outbox outbox_;
-  std::vector<std::unique_ptr<std::byte[]>> staging_;
-  std::vector<std::byte*> free_staging_;
+  // As many as polls take one after the other; what peers made us take beyond goes back at once.
+  static constexpr size_t kFreeStaging = 16;
+  std::vector<std::unique_ptr<std::byte[]>> free_staging_;
 
   std::mutex mutex_;  // of what follows
   size_t queue_pairs_ = 0;

@@ -39,7 +39,7 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept
   // Sends first: whoever takes one completion at a time would never see them under load.
   uint32_t n = reap_sends(out);
   pull(out, n);
-  if (staged_begin_ == staged_end_)
+  if (staged_end_ - staged_begin_ <= rest_.size() && !held_back_ && rest_length_ == 0)
     give_staging();
   transmit();
   n += reap_sends(out.subspan(n));
@@ -49,9 +49,21 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept
 }
 
 void QueuePair::give_staging() noexcept {
-  if (staging_ != nullptr)
-    cq_.give_staging(std::exchange(staging_, nullptr));
+  if (staging_ != nullptr) {
+    rest_length_ = staged_end_ - staged_begin_;
+    std::copy_n(staging_.get() + staged_begin_, rest_length_, rest_.data());
+    cq_.give_staging(std::move(staging_));
+  }
   staged_begin_ = staged_end_ = 0;
+}
+
+// False: there is no memory to stage it in.
+bool QueuePair::stage_rest() noexcept {
+  if (staging_ == nullptr && (staging_ = cq_.take_staging()) == nullptr)
+    return false;
+  std::copy_n(rest_.data(), rest_length_, staging_.get());
+  staged_end_ = std::exchange(rest_length_, 0);
+  return true;
 }
 
 // To a peer that may have taken our first message for granted and never looked at its socket.

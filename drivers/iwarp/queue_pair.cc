@@ -96,7 +96,8 @@ bool QueuePair::grow_responses() noexcept try {
 }
 
 QueuePair::~QueuePair() {
-  give_staging();
+  if (staging_ != nullptr)
+    cq_.give_staging(std::move(staging_));
   device_.control().forget(*this);
   disconnect();
   receives_->stop_waiting(*this);

@@ -169,6 +169,7 @@ class QueuePair final : public fabric::QueuePair,
   // poll_datapath.cc
   void poke() noexcept;
   void give_staging() noexcept;
+  bool stage_rest() noexcept;
 
   // send_datapath.cc: requests in, completions out
   uint32_t send_straight(std::span<const fabric::SendWr> wrs) noexcept;
@@ -340,7 +341,11 @@ class QueuePair final : public fabric::QueuePair,
     uint32_t crc = 0;
     std::byte* to = nullptr;  // kReceive, kWindow, kSmall: where the payload begins
   } in_;
-  std::byte* staging_ = nullptr;  // while something is staged: of the completion queue
+  std::unique_ptr<std::byte[]> staging_;  // while something is staged: of the completion queue
+  // What is staged between polls when it is little, so that whoever sends a part of a header keeps
+  // no more of ours.
+  std::array<std::byte, 64> rest_;
+  uint32_t rest_length_ = 0;
   uint32_t staged_begin_ = 0;
   uint32_t staged_end_ = 0;
   bool held_back_ = false;  // what is staged has more to report than there was room for

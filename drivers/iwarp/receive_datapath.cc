@@ -44,6 +44,8 @@ ssize_t take(int socket, std::span<iovec> pieces) noexcept {
 }  // namespace
 
 void QueuePair::pull(std::span<fabric::Completion> out, uint32_t& count) noexcept {
+  if (rest_length_ != 0 && !stage_rest()) [[unlikely]]
+    return;
   uint32_t staged = 0;
   for (uint32_t fills = 0;; ++fills) {
     while ((in_.stage == Stage::kHeader && take_send(out, count)) || parse(out, count)) {
@@ -67,7 +69,7 @@ bool QueuePair::fill() noexcept {
     return false;
   const uint32_t rest = staged_end_ - staged_begin_;
   if (rest != 0 && staged_begin_ != 0)
-    std::memmove(staging_, staging_ + staged_begin_, rest);
+    std::memmove(staging_.get(), staging_.get() + staged_begin_, rest);
   staged_begin_ = 0;
   staged_end_ = rest;
   std::array<iovec, fabric::kMaxSges + 1> pieces;
@@ -78,7 +80,7 @@ bool QueuePair::fill() noexcept {
     direct = in_.left;
   }
   const uint32_t room = this->room();
-  pieces[count++] = {staging_ + staged_end_, room};
+  pieces[count++] = {staging_.get() + staged_end_, room};
   const ssize_t got = take(socket_fd_, std::span(pieces).first(count));
   if (got > 0) {
     const auto placed = static_cast<uint32_t>(std::min<ssize_t>(got, direct));
@@ -112,13 +114,14 @@ uint32_t QueuePair::room() const noexcept {
 
 // The stream ends where no honest peer ends it.
 bool QueuePair::mid_message() const noexcept {
-  return in_.stage != Stage::kHeader || staged_begin_ != staged_end_ || receiving_;
+  return in_.stage != Stage::kHeader || staged_begin_ != staged_end_ || rest_length_ != 0 ||
+         receiving_;
 }
 
 // A Send that is here whole, as most are: it is checked at once and placed when all of it is good.
 // False: it is something else, which parse() sees to.
 bool QueuePair::take_send(std::span<fabric::Completion> out, uint32_t& count) noexcept {
-  const std::byte* at = staging_ + staged_begin_;
+  const std::byte* at = staging_.get() + staged_begin_;
   const uint32_t staged = staged_end_ - staged_begin_;
   if (staged < kLengthField + kUntaggedHeader + kCrcField || count == out.size())
     return false;
@@ -175,7 +178,7 @@ bool QueuePair::parse_header() noexcept {
   const uint32_t staged = staged_end_ - staged_begin_;
   if (staged < kLengthField + 1)
     return false;
-  const std::byte* at = staging_ + staged_begin_;
+  const std::byte* at = staging_.get() + staged_begin_;
   in_.ulpdu = load_u16(at);
   const uint32_t length = header_length(at[kLengthField]);
   if (in_.ulpdu < length)
@@ -202,7 +205,7 @@ bool QueuePair::parse_payload() noexcept {
     return false;
   std::array<iovec, fabric::kMaxSges> pieces;
   const size_t count = sink_pieces(length, pieces.data());
-  const std::byte* from = staging_ + staged_begin_;
+  const std::byte* from = staging_.get() + staged_begin_;
   for (const iovec& piece : std::span(pieces).first(count)) {
     std::memcpy(piece.iov_base, from, piece.iov_len);
     from += piece.iov_len;
@@ -216,7 +219,7 @@ bool QueuePair::parse_trailer(std::span<fabric::Completion> out, uint32_t& count
   const uint32_t pad = pad_of(in_.ulpdu);
   if (staged_end_ - staged_begin_ < pad + kCrcField || count == out.size())
     return false;
-  const std::byte* at = staging_ + staged_begin_;
+  const std::byte* at = staging_.get() + staged_begin_;
   if (agreed_.crc && !crc_matches(at + pad, add_crc(in_.crc, at, pad)))
     return refuse(Cause::kMpaCrc, device_.counts().bad_crcs);
   staged_begin_ += pad + kCrcField;

@@ -139,8 +139,9 @@ class Link {
                        xprt::Upcalls& upcalls);
   void hold_back() {
     if (engine_->holds_back() != held_back_) [[unlikely]]
-      queue_pair_->hold_receives(held_back_ = engine_->holds_back());
+      hold_back(!held_back_);
   }
+  void hold_back(bool hold);
   void establish(const proto::PrivateData& peer);
   void meet_peer();
   void on_fabric_down();

@@ -190,6 +190,7 @@ uint32_t PollCore::tick(uint64_t now_ns) {
   }
   for (Chore* chore : chores_)
     chore->look(now_ns);
+  call_pool_.look(now_ns);
   return static_cast<uint32_t>(ticked);
 }
 
@@ -213,6 +214,13 @@ bool Link::post_receives() {
     return shared_receives_ != nullptr ? shared_receives_->posted->post(wrs)
                                        : queue_pair_->post_receive(wrs);
   });
+}
+
+// A message that has begun to come has its Receive by then, beyond those that were promised.
+void Link::hold_back(bool hold) {
+  held_back_ = hold;
+  queue_pair_->hold_receives(hold);
+  engine_->count_begun(hold && queue_pair_->holds_receive());
 }
 
 bool Link::post() {

@@ -16,10 +16,12 @@ base::SipKey new_key() {
 
 }  // namespace
 
-ClientTable::ClientTable(const ReplayOptions& options, uint32_t outstanding, Memory& memory)
+ClientTable::ClientTable(const ReplayOptions& options, uint32_t outstanding, Memory& memory,
+                         size_t cores)
     : options_(options),
       outstanding_(outstanding),
       memory_(memory),
+      cores_(cores),
       key_(new_key()),
       room_(options.ended_bytes),
       groups_(0, Hash{key_}),
@@ -36,8 +38,9 @@ Client* ClientTable::enter(const fabric::Identity& identity, const fabric::Ident
   const fabric::Identity& group_name = known ? group_identity : name;
   std::unique_ptr<ClientGroup>& group = groups_[group_name];
   if (group == nullptr)
-    group = std::make_unique<ClientGroup>(
-        group_name, std::max<uint64_t>(options_.ended_bytes / kGroupShare, 1), room_, memory_);
+    group = std::make_unique<ClientGroup>(group_name,
+                                          std::max<uint64_t>(options_.ended_bytes / kGroupShare, 1),
+                                          room_, memory_, cores_);
   if (group->connections >= most)
     return nullptr;
   std::unique_ptr<Client>& client = clients_[name];

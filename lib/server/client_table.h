@@ -18,6 +18,7 @@
 #include "rrdk/server.h"
 #include "server/replay_cache.h"
 #include "server/replay_lane.h"
+#include "xprt/incoming_call.h"
 
 namespace rrdk::server {
 
@@ -28,12 +29,16 @@ constexpr uint32_t kGroupShare = 4;
 // likes of its IPv6 network. Mostly it is one client.
 struct ClientGroup {
   ClientGroup(const fabric::Identity& identity_in, uint64_t bytes, ReplayRoom& whole,
-              Memory& memory)
-      : identity(identity_in), room(bytes, &whole), borrower(mem::Borrower::create(memory)) {}
+              Memory& memory, size_t cores)
+      : identity(identity_in),
+        room(bytes, &whole),
+        borrower(mem::Borrower::create(memory)),
+        call_shares(std::make_unique<xprt::CallShare[]>(cores)) {}
 
   const fabric::Identity identity;
   ReplayRoom room;
-  const mem::BorrowerRef borrower;  // of buffers for calls and replies
+  const mem::BorrowerRef borrower;                       // of buffers for calls and replies
+  const std::unique_ptr<xprt::CallShare[]> call_shares;  // by core
   uint32_t clients = 0;
   uint32_t connections = 0;
   uint32_t remembered = 0;
@@ -60,7 +65,7 @@ struct Client {
 class ClientTable {
  public:
   // Connections have at most `outstanding` calls.
-  ClientTable(const ReplayOptions& options, uint32_t outstanding, Memory& memory);
+  ClientTable(const ReplayOptions& options, uint32_t outstanding, Memory& memory, size_t cores);
 
   // Whether caches keep replies, and not failures only. Before the first enter().
   void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
@@ -98,6 +103,7 @@ class ClientTable {
   const ReplayOptions options_;
   const uint32_t outstanding_;
   Memory& memory_;
+  const size_t cores_;
   const base::SipKey key_;
   bool keep_replies_ = false;
   ReplayCounters counters_;

@@ -30,6 +30,9 @@ using server::Sweeper;
 
 namespace {
 
+// Of what a search for room took in vain, until the next one.
+constexpr uint64_t kSearchRest = 32;
+
 // Often enough that no time-out is missed by more than a quarter; 0: there are none.
 uint64_t sweep_period_ns(const ServerOptions& options) {
   constexpr uint64_t kMillisecondNs = 1'000'000;
@@ -49,7 +52,8 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
     : runtime_use(runtime_in),
       runtime(runtime_in),
       options(options_in),
-      clients(options_in.replay, server::outstanding_calls(options_in), runtime_in.memory),
+      clients(options_in.replay, server::outstanding_calls(options_in), runtime_in.memory,
+              runtime_in.cores.size()),
       growth(runtime_in.memory, receive_bytes(options_in)),
       cores_(runtime_in.cores.size()) {
   if (options.rfc5666.enabled)  // the first service: there is nothing that it could clash with
@@ -202,7 +206,7 @@ Result<void> Server::Impl::check_open() const {
   return {};
 }
 
-xprt::ConnectionOptions Server::Impl::engine_options(const Client& client) const {
+xprt::ConnectionOptions Server::Impl::engine_options(const Client& client, uint32_t core) const {
   return {.role = xprt::Role::kResponder,
           .credits = options.credits,
           .first_credits = first_credits(options),
@@ -217,6 +221,7 @@ xprt::ConnectionOptions Server::Impl::engine_options(const Client& client) const
           .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
           .max_chunk_bytes = options.max_chunk_bytes,
           .borrower = client.group.borrower.get(),
+          .call_share = &client.group.call_shares[core],
           .lend_ns = uint64_t{options.backward_lend_ms} * 1'000'000,
           .rfc5666 = {.enabled = options.rfc5666.enabled,
                       .max_reads = options.rfc5666.max_reads,
@@ -265,7 +270,8 @@ void Server::Impl::accept(ServerLink& link, const Request& request) {
   }
   if (accepted) {
     link.take_lane();
-    accepted = link.accept(*request, engine_options(link.client()), runtime.memory, link);
+    accepted = link.accept(*request, engine_options(link.client(), link.core().index()),
+                           runtime.memory, link);
   }
   if (!accepted)
     return refuse(
@@ -286,7 +292,10 @@ ServerLink* Server::Impl::most_dispensable() const {
   std::unordered_map<const Client*, Silent> clients_with_some;
   Silent most;
   for (const auto& [id, link] : links_) {
-    if (!link->settled || link->after || link->has_called())
+    if (!link->settled || link->after || link->called)
+      continue;
+    link->called = link->has_called();
+    if (link->called)
       continue;
     Silent& of_client = clients_with_some[&link->client()];
     if (of_client.count++ == 0)
@@ -300,9 +309,15 @@ ServerLink* Server::Impl::most_dispensable() const {
 bool Server::Impl::make_room(std::function<void()> again) {
   {
     std::lock_guard lock(links_mutex_);
-    ServerLink* silent = most_dispensable();
-    if (silent == nullptr)
+    const uint64_t began = base::Tsc::now_ns();
+    if (began < next_search_ns_)
       return false;
+    ServerLink* silent = most_dispensable();
+    if (silent == nullptr) {
+      const uint64_t now = base::Tsc::now_ns();
+      next_search_ns_ = now + kSearchRest * (now - began);
+      return false;
+    }
     parked_.fetch_add(1, std::memory_order_relaxed);
     silent->after = [this, again = std::move(again)] {
       parked_.fetch_sub(1, std::memory_order_relaxed);

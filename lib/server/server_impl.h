@@ -104,7 +104,7 @@ struct Server::Impl final : runtime::Acceptor {
   void refuse(server::ServerLink& link, fabric::ConnectRequest& request, proto::Rejection why,
               const Error& reason, std::string_view text = {});
   void count_refusal(const std::string& peer, const std::string& reason);
-  xprt::ConnectionOptions engine_options(const server::Client& client) const;
+  xprt::ConnectionOptions engine_options(const server::Client& client, uint32_t core) const;
   static void add(Sums& sums, const server::ServerLink& link);
   ReplayStats replay_stats(const xprt::Counters& sum) const;
   BackwardStats backward_stats(const xprt::Counters& sum) const;
@@ -127,6 +127,9 @@ struct Server::Impl final : runtime::Acceptor {
   base::LogLimit refusals_;
   mutable std::mutex links_mutex_;
   std::map<uint64_t, server::ServerLink*> links_;  // by id: in the order in which they came
+  // Nothing is looked for that makes room before then: to go through all connections in vain, as
+  // often as somebody knocks, would keep a core busy. Under the same lock.
+  uint64_t next_search_ns_ = 0;
   Sums past_;
 };
 

@@ -72,6 +72,7 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
   std::function<void()> after;
   // Under the same lock: it is accepted, or about to be. Else it waits for room itself.
   bool settled = false;
+  bool called = false;  // it has made a call, as one has seen who looked for room
 
   Server::Impl& server() noexcept { return server_; }
   Client& client() noexcept { return client_; }

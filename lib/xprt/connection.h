@@ -40,6 +40,7 @@ class Borrower;  // mem/loans.h
 namespace rrdk::xprt {
 
 class CallPool;      // xprt/incoming_call.h: one per poll core
+struct CallShare;    // there too
 class ReceiveQueue;  // xprt/receive_queue.h
 
 // Which half of the engine has the forward calls; the other one has the backward ones. As an
@@ -95,6 +96,8 @@ struct ConnectionOptions {
   // Whose buffers those of calls' chunks and results are, on however many connections; it outlives
   // them. Null: the connection has a share of its own (mem/loans.h).
   mem::Borrower* borrower = nullptr;
+  // Calls of the same client on the same core, which outlives the connection; null: it is alone.
+  CallShare* call_share = nullptr;
   // While others wait for buffers: in every such time a peer sends a part of the data that its
   // calls have buffers for, or its connection is over.
   uint64_t progress_wait_ns = 1'000'000'000;
@@ -346,6 +349,8 @@ class Connection {
   // Of shared Receives this connection has all that it was promised, in messages that wait: the
   // fabric is to hold back further ones.
   bool holds_back() const noexcept { return holds_back_; }
+  // It does so, and a message has `begun` to come; or no longer.
+  void count_begun(bool begun) noexcept;
   bool wants_disconnect() const;  // the peer broke the rules, or a key could not be revoked
   // What the peer did, if that is why; null: it was lost, or the upper layer dropped a call.
   const char* fault() const;

@@ -30,6 +30,15 @@ void Connection::on_posted() {
   impl_->pump();
 }
 
+void Connection::count_begun(bool begun) noexcept {
+  Link& link = impl_->link;
+  if (link.share.count_begun(begun)) [[likely]]
+    return;
+  link.refused(Refusal::kCreditOverrun);
+  link.fault = "it sent more than there were Receives for, beyond its credits";
+  link.wants_disconnect = true;
+}
+
 void Connection::Impl::dispatch(const Completion& completion) noexcept {
   const WorkTag& tag = WorkTag::of(completion.wr_id);
   if (completion.status != WcStatus::kSuccess) [[unlikely]]

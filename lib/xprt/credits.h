@@ -19,9 +19,9 @@ namespace rrdk::xprt {
 class Grant {
  public:
   // Not elastic: as many from the first answer on.
-  explicit Grant(uint32_t configured) noexcept : Grant(configured, configured) {}
-  Grant(uint32_t configured, uint32_t first) noexcept
-      : configured_(std::max(1u, configured)), first_(first), elastic_(first) {
+  explicit Grant(uint32_t configured) noexcept : Grant(configured, configured, false) {}
+  Grant(uint32_t configured, uint32_t first, bool shared = true) noexcept
+      : configured_(std::max(1u, configured)), first_(first), shared_(shared), elastic_(first) {
     set_most();
   }
 
@@ -34,8 +34,11 @@ class Grant {
   // A call came. True: it is more than the peer may have unanswered.
   bool on_call(uint32_t asked) noexcept {
     asked_ = asked;
+    // Where Receives are shared, calls that may come and Receives that were promised are the same.
+    const bool beyond = shared_ ? due_ == 0 : unanswered_ >= bound_;
     due_ -= std::min(due_, 1u);
-    return ++unanswered_ > bound_;
+    ++unanswered_;
+    return beyond;
   }
 
   // Before an elastic answer. True: it is time to adapt().
@@ -106,6 +109,7 @@ class Grant {
 
   uint32_t configured_;
   const uint32_t first_;
+  const bool shared_;
   uint32_t elastic_;      // what it is now, from first_ to configured_
   uint32_t answers_ = 0;  // since the last look
   uint64_t since_ = 0;    // answers to all, at the last look

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace rrdk::xprt {
 
@@ -46,9 +47,30 @@ bool CallPool::grow() noexcept {
   return true;
 }
 
+void CallPool::shrink(uint64_t now_ns) noexcept {
+  constexpr uint64_t kLookNs = 1'000'000'000;
+  constexpr uint32_t kQuietLooks = 3;
+  next_look_ns_ = now_ns + kLookNs;
+  const uint32_t most_used = capacity_ - std::exchange(least_available_, available_);
+  quiet_looks_ = most_used <= kKeptSlabs * kCallsPerSlab ? quiet_looks_ + 1 : 0;
+  if (quiet_looks_ < kQuietLooks || available_ != capacity_)
+    return;
+  release_idle();
+  while (!free_.empty())
+    free_.pop();
+  slabs_.resize(kKeptSlabs);
+  for (const std::unique_ptr<Slab>& slab : slabs_) {
+    for (Incoming& call : slab->calls)
+      free_.push(call);
+  }
+  capacity_ = available_ = least_available_ = kKeptSlabs * kCallsPerSlab;
+  quiet_looks_ = 0;
+}
+
 Incoming* CallPool::take() noexcept {
   Incoming& call = free_.pop();
   --available_;
+  least_available_ = std::min(least_available_, available_);
   kept_ -= !call.reply.buffers().empty();
   return &call;
 }

@@ -89,12 +89,17 @@ struct Incoming final : IncomingCall {
   }
 };
 
+// Of one client: how many of them its connections have on one core. A line of its own.
+struct alignas(64) CallShare {
+  uint32_t calls = 0;
+};
+
 // The IncomingCall objects of one poll core, shared by all of its connections: an idle connection
 // holds none. Grows on demand, in slabs, up to a limit; in the steady state it allocates nothing.
 class CallPool {
  public:
   // One thread's, like the connections. About 14 KB a call, and for each 16 a 4096-byte buffer of
-  // `memory`, kept until destruction.
+  // `memory`; those of 256 calls are kept until destruction.
   explicit CallPool(Memory& memory, uint32_t max_calls = 8192);
   // All calls are back.
   ~CallPool();
@@ -110,6 +115,15 @@ class CallPool {
   void put(Incoming& call) noexcept;
   // Gives back what calls that are not in use keep for their next reply.
   void release_idle() noexcept;
+  // Every millisecond or so: what a burst of calls needed, and nobody since then, is given back.
+  void look(uint64_t now_ns) noexcept {
+    if (slabs_.size() > kKeptSlabs && now_ns >= next_look_ns_) [[unlikely]]
+      shrink(now_ns);
+  }
+
+  // Less than half of all are left.
+  bool scarce() const noexcept { return left() < max_calls_ / 2; }
+  uint32_t left() const noexcept { return max_calls_ - (capacity_ - available_); }
 
   uint32_t capacity() const noexcept { return capacity_; }    // calls that exist
   uint32_t available() const noexcept { return available_; }  // of these, not in use
@@ -118,14 +132,19 @@ class CallPool {
 
  private:
   struct Slab;
+  static constexpr size_t kKeptSlabs = 16;
   bool grow() noexcept;
+  void shrink(uint64_t now_ns) noexcept;
   Incoming* take() noexcept;
 
   Memory& memory_;
   uint32_t max_calls_;
   uint32_t capacity_ = 0;
   uint32_t available_ = 0;
-  uint32_t kept_ = 0;  // of these, those with a buffer for a reply
+  uint32_t kept_ = 0;             // of these, those with a buffer for a reply
+  uint32_t least_available_ = 0;  // since the last look
+  uint32_t quiet_looks_ = 0;      // in a row, in which few were used
+  uint64_t next_look_ns_ = 0;
   base::Stack<Incoming, &Incoming::next> free_;
   std::vector<std::unique_ptr<Slab>> slabs_;
   proto::Header scratch_;

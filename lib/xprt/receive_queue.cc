@@ -2,6 +2,7 @@
 #include "xprt/receive_queue.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace rrdk::xprt {
@@ -81,7 +82,7 @@ void ReceiveQueue::look() noexcept {
   capacity_ = std::min(most_, posted_ + parked_ + room_for_more(Need::kMore));
 }
 
-void ReceiveQueue::grow(uint32_t count, Need need) {
+void ReceiveQueue::grow(uint32_t count, Need need) noexcept try {
   look();
   const uint32_t there = posted_ + parked_;
   const uint32_t slots = (count + step_ - 1) / step_ * step_;
@@ -97,6 +98,8 @@ void ReceiveQueue::grow(uint32_t count, Need need) {
     slot.buffer = std::move(buffer);
     post(slot);
   }
+} catch (const std::bad_alloc&) {
+  tries_left_ = kTries;
 }
 
 bool ReceiveQueue::promise(uint32_t count) {
@@ -131,7 +134,8 @@ void ReceiveShare::close() noexcept {
   while (!parked_.empty())
     queue_.drop(unpark());
   if (shared_)
-    queue_.take_back(std::exchange(calls_, 0) + std::exchange(replies_, 0) + added_);
+    queue_.take_back(std::exchange(calls_, 0) + std::exchange(replies_, 0) + added_ +
+                     std::exchange(begun_, false));
 }
 
 bool ReceiveShare::add_spares() noexcept {

@@ -139,7 +139,7 @@ class ReceiveQueue {
   [[gnu::cold]] bool repost_otherwise(ReceiveSlot& slot) noexcept;
   Buffer fresh() noexcept;
   void add_slab(uint32_t slots);
-  void grow(uint32_t count, Need need);
+  void grow(uint32_t count, Need need) noexcept;
   void look() noexcept;  // how much memory there is now
   uint32_t room_for_more(Need need) const;
   bool may_try() noexcept {
@@ -221,6 +221,15 @@ class ReceiveShare {
   // Messages that wait for an IncomingCall object, oldest first. False: it would take a shared
   // Receive that was promised to another connection.
   bool park(ReceiveSlot& slot, uint32_t length) noexcept;
+  // The fabric holds messages back, and one of them has `begun`: it has a Receive, and may keep it.
+  // False: that one was promised to another connection.
+  bool count_begun(bool begun) noexcept {
+    if (!shared_)
+      return true;
+    queue_.move_promise(begun_, begun);
+    begun_ = begun;
+    return !begun || queue_.keeps_promises();
+  }
   // As many wait as were promised: the fabric is to hold back what comes then, until none waits.
   const bool& full() const noexcept { return full_; }
   ReceiveSlot* parked() const noexcept { return parked_.front(); }
@@ -245,6 +254,7 @@ class ReceiveShare {
   uint32_t calls_ = 0;
   uint32_t replies_ = 0;
   bool full_ = false;
+  bool begun_ = false;
   uint32_t num_parked_ = 0;
   uint32_t promised_parked_ = 0;  // of them
   base::Queue<ReceiveSlot, &ReceiveSlot::next> parked_;

@@ -23,9 +23,11 @@ using CallQueue = base::Queue<Incoming, &Incoming::next>;
 class Responder {
  public:
   explicit Responder(Link& link)
-      : grant(credits_of(Role::kResponder, link.options), first_credits(link)),
+      : grant(credits_of(Role::kResponder, link.options), first_credits(link),
+              link.receives.shared()),
         link_(link),
-        max_calls_(2 * std::max(1u, credits_of(Role::kResponder, link.options))) {}
+        max_calls_(2 * std::max(1u, credits_of(Role::kResponder, link.options))),
+        share_(link.options.call_share != nullptr ? *link.options.call_share : own_share_) {}
 
   // Events. None of them leaves work undone that could be done: see pump().
   void on_receive(ReceiveSlot& slot, uint32_t length) noexcept;
@@ -89,6 +91,7 @@ class Responder {
   static constexpr Taken kLater = {nullptr, 0, false};
   Taken take_plain(const proto::Plain& plain) noexcept;
   Taken take_other(ReceiveSlot& slot, std::span<const std::byte> bytes) noexcept;
+  bool may_have_call() const noexcept;
   bool has_spares(const proto::Header& header, proto::Verdict verdict) noexcept;
   bool is_property_error(std::span<const std::byte> message) noexcept;
   void admit(Incoming& call) noexcept;
@@ -176,6 +179,8 @@ class Responder {
     ReceiveSlot* slot = nullptr;
   } in_hand_;
   uint32_t calls_ = 0;        // of this connection, in any state
+  CallShare own_share_;       // where the upper layer has none for it
+  CallShare& share_;          // of its client, this connection included
   uint64_t chunk_bytes_ = 0;  // of those that were started
   base::List<Incoming, &Incoming::links> all_;
   const Incoming* held_up_ = nullptr;  // the front of wait_turn_, if bytes or buffers hold it up

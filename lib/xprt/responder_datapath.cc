@@ -46,7 +46,7 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
     link_.receives.repost(slot);
     return true;
   }
-  if (!link_.up() || calls_ >= max_calls_)
+  if (!link_.up() || calls_ >= max_calls_ || !may_have_call())
     return false;
   std::span<const std::byte> bytes(slot.buffer.data(), length);
   std::optional<proto::Plain> plain = proto::match_plain(bytes, link_.options.limits.versions);
@@ -119,6 +119,12 @@ Responder::Taken Responder::take_other(ReceiveSlot& slot,
   return kDone;
 }
 
+// Call objects are shared as buffers are: when they are scarce, a client leaves as many to the
+// others as it has; but each connection may have one.
+bool Responder::may_have_call() const noexcept {
+  return !link_.pool.scarce() || calls_ == 0 || share_.calls < link_.pool.left();
+}
+
 // The peer may send property messages as soon as draft-04 was answered. What shows that it speaks
 // that waits until there are Receives for them.
 bool Responder::has_spares(const proto::Header& header, Verdict verdict) noexcept {
@@ -145,6 +151,7 @@ void Responder::admit(Incoming& call) noexcept {
   call.user = nullptr;
   all_.push_front(call);
   ++calls_;
+  ++share_.calls;
   const bool beyond = grant.on_call(call.header.credits);
   link_.share.promise_calls(grant.due());
   if (beyond) [[unlikely]] {
@@ -347,6 +354,7 @@ void Responder::finish(Incoming& call) noexcept {
     return_receive(call);
   all_.remove(call);
   --calls_;
+  --share_.calls;
   chunk_bytes_ -= call.chunk_bytes;
   auto* on_ended = std::exchange(call.on_ended, nullptr);
   void* user = call.user;

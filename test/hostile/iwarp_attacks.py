@@ -201,6 +201,16 @@ def greedy_connections(uri, until):
     return f"{hold(uri, until, ['127.0.0.2'] * 40, begin)} connections"
 
 
+@attack("iwarp-kept-calls", "iwarp")
+def kept_calls(uri, until):
+    """One host with more calls than a core has objects for, some beyond what it was granted; their RDMA Reads
+    are never answered."""
+    def begin(peer):
+        for _ in range(60):
+            peer.write(2048)
+    return f"{hold(uri, until, ['127.0.0.2'] * 140, begin)} connections"
+
+
 @attack("iwarp-delayed-results", "iwarp", "--max-size", "1M")
 def delayed_results(uri, until):
     """Reads without room for their results, which the server makes and keeps for ten seconds."""

@@ -37,6 +37,22 @@ TEST(ElasticGrant, AloneAPeerHasAllWithinFourRoundTrips) {
   EXPECT_EQ(grant.last(), 64u);
 }
 
+// A peer that had many and asks for few was promised few, however lately it had many.
+TEST(ElasticGrant, CallsBeyondWhatWasPromisedAreKnown) {
+  Grant grant(64, 4);
+  uint64_t answers = 0;
+  for (int trip = 1; trip <= 5; ++trip)
+    serve(grant, grant.last(), answers);
+  ASSERT_EQ(grant.last(), 64u);
+  while (grant.due() > 1) {
+    EXPECT_FALSE(grant.on_call(1));
+    EXPECT_EQ(grant.on_answer(kPlenty), 1u);
+  }
+  EXPECT_FALSE(grant.on_call(1)) << "the one that the last answer granted";
+  for (int beyond = 1; beyond <= 60; ++beyond)
+    EXPECT_TRUE(grant.on_call(1)) << beyond;
+}
+
 TEST(ElasticGrant, FewCallsAmongManyGetFew) {
   Grant grant(64, 4);
   uint64_t answers = 0;
@@ -132,6 +148,23 @@ TEST_F(SharedReceives, NoConnectionTakesWhatAnotherWasPromised) {
   while (greedy->parked() != nullptr)
     queue->drop(greedy->unpark());
   EXPECT_FALSE(greedy->full());
+}
+
+// It has a Receive before it can be held back, and whoever sends it may never end it.
+TEST_F(SharedReceives, AMessageThatHasBegunCountsAsOneThatIsTaken) {
+  std::vector<std::unique_ptr<ReceiveShare>> shares;
+  while (auto share = open(4))
+    shares.push_back(std::move(share));
+  const uint32_t spare = queue->posted() - queue->promised();
+  uint32_t begun = 0;
+  for (; begun < shares.size() && shares[begun]->count_begun(true); ++begun)
+    EXPECT_TRUE(queue->keeps_promises());
+  EXPECT_EQ(begun, spare) << "the next one would have another connection's";
+  const uint32_t promised = queue->promised();
+  shares[0]->count_begun(false);
+  EXPECT_EQ(queue->promised(), promised - 1);
+  shares.clear();
+  EXPECT_EQ(queue->promised(), 0u);
 }
 
 TEST_F(SharedReceives, AreGivenBackWhenNobodyNeedsThem) {

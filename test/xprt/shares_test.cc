@@ -332,6 +332,35 @@ TEST_F(Shares, ResultsInBuffersCount) {
 }
 
 // The peer is forgotten while a buffer that it was lent is still somewhere.
+TEST(CallObjects, OfABurstGoBackWhenFewAreUsedForAWhile) {
+  auto memory =
+      std::move(*Memory::create({.classes = {{4096, 512}}, .hugepages = HugepagePolicy::kNever}));
+  CallPool pool(*memory, 1024);
+  const auto use = [&pool](uint32_t count) {
+    std::vector<Incoming*> calls;
+    for (uint32_t i = 0; i < count; ++i)
+      calls.push_back(pool.get());
+    for (Incoming* call : calls) {
+      ASSERT_NE(call, nullptr);
+      pool.put(*call);
+    }
+  };
+  use(1000);
+  uint64_t now = kMs;
+  for (int second = 0; second < 10; ++second, now += 1000 * kMs) {
+    use(500);
+    pool.look(now);
+  }
+  EXPECT_GE(pool.capacity(), 1000u) << "many are still used";
+  for (int second = 0; second < 5; ++second, now += 1000 * kMs) {
+    use(100);
+    pool.look(now);
+  }
+  EXPECT_EQ(pool.capacity(), 256u);
+  EXPECT_EQ(pool.available(), 256u);
+  use(1000);
+}
+
 TEST_F(Shares, ABufferOutlivesItsPeer) {
   Buffer kept = memory->get(kLarge);
   carol->lend(kept);
