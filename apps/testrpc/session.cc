@@ -128,9 +128,9 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
 }
 
 Result<void> Session::connect(const std::string& uri, uint32_t count) {
-  constexpr uint64_t kSecond = 1'000'000'000;
+  constexpr uint64_t kBetweenWords = 1'000'000'000;
   const uint64_t begin = Runtime::now_ns();
-  uint64_t next_word = begin + kSecond;
+  uint64_t next_word = begin + kBetweenWords;
   uint64_t now = begin;
   for (uint32_t i = 1; i <= count; ++i) {
     Result<std::unique_ptr<ClientConnection>> connection = client_->connect(uri);
@@ -141,7 +141,7 @@ Result<void> Session::connect(const std::string& uri, uint32_t count) {
     if (now >= next_word && i != count) {
       std::printf("%u of %u connections\n", i, count);
       std::fflush(stdout);
-      next_word = now + kSecond;
+      next_word = now + kBetweenWords;
     }
   }
   connect_seconds_ = static_cast<double>(now - begin) / 1e9;
