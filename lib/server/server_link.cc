@@ -192,7 +192,7 @@ void ServerLink::drain() {
   core().mark_dirty(*this);
 }
 
-// It counts from the first look that sees it so: up to the time between two looks too short.
+// Counted from the first look that finds it so: never too long.
 uint64_t ServerLink::Standstill::look(bool holds, uint64_t count, uint64_t now_ns) noexcept {
   if (!holds) {
     since_ns = 0;
