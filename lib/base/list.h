@@ -41,6 +41,7 @@ class Stack {
   bool empty() const noexcept { return first_ == nullptr; }
   void push(T& element) noexcept { element.*kNext = std::exchange(first_, &element); }
   T& pop() noexcept { return *std::exchange(first_, first_->*kNext); }  // not when empty()
+  void clear() noexcept { first_ = nullptr; }
   Walk<T, kNext> begin() const noexcept { return Walk<T, kNext>(first_); }
   std::nullptr_t end() const noexcept { return nullptr; }
 

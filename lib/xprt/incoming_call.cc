@@ -17,6 +17,11 @@ constexpr uint32_t kMostKept = 64;
 struct CallPool::Slab {
   Buffer rooms;
   Incoming calls[kCallsPerSlab];
+
+  bool is_free() const noexcept {
+    return std::ranges::all_of(calls,
+                               [](const Incoming& call) { return call.state == CallState::kFree; });
+  }
 };
 
 CallPool::CallPool(Memory& memory, uint32_t max_calls)
@@ -53,22 +58,37 @@ void CallPool::shrink(uint64_t now_ns) noexcept {
   next_look_ns_ = now_ns + kLookNs;
   const uint32_t most_used = capacity_ - std::exchange(least_available_, available_);
   quiet_looks_ = most_used <= kKeptSlabs * kCallsPerSlab ? quiet_looks_ + 1 : 0;
-  if (quiet_looks_ < kQuietLooks || available_ != capacity_)
+  if (quiet_looks_ < kQuietLooks)
     return;
-  release_idle();
-  while (!free_.empty())
-    free_.pop();
-  slabs_.resize(kKeptSlabs);
-  for (const std::unique_ptr<Slab>& slab : slabs_) {
-    for (Incoming& call : slab->calls)
-      free_.push(call);
-  }
-  capacity_ = available_ = least_available_ = kKeptSlabs * kCallsPerSlab;
   quiet_looks_ = 0;
+  release_idle();
+  size_t spare = slabs_.size() - kKeptSlabs;
+  std::erase_if(slabs_, [&spare](const std::unique_ptr<Slab>& slab) {
+    const bool goes = spare != 0 && slab->is_free();
+    spare -= goes;
+    return goes;
+  });
+  collect_free();
+}
+
+void CallPool::collect_free() noexcept {
+  free_.clear();
+  available_ = 0;
+  for (const std::unique_ptr<Slab>& slab : slabs_) {
+    for (Incoming& call : slab->calls) {
+      if (call.state != CallState::kFree)
+        continue;
+      free_.push(call);
+      ++available_;
+    }
+  }
+  capacity_ = static_cast<uint32_t>(slabs_.size()) * kCallsPerSlab;
+  least_available_ = available_;
 }
 
 Incoming* CallPool::take() noexcept {
   Incoming& call = free_.pop();
+  call.state = CallState::kTaken;
   --available_;
   least_available_ = std::min(least_available_, available_);
   kept_ -= !call.reply.buffers().empty();

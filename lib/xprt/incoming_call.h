@@ -29,6 +29,7 @@ constexpr uint32_t kZeros = 4;
 
 enum class CallState : uint8_t {
   kFree,            // in the pool
+  kTaken,           // by a message that is being looked at
   kWaitingTurn,     // for its connection's turn, or for earlier calls to end (max_chunk_bytes)
   kWaitingBuffers,  // for pool buffers to read its chunks into
   kReading,         // for the RDMA Reads of its chunks, some perhaps not yet posted (ORD)
@@ -135,6 +136,8 @@ class CallPool {
   static constexpr size_t kKeptSlabs = 16;
   bool grow() noexcept;
   void shrink(uint64_t now_ns) noexcept;
+  // While free_ links calls that are gone: what is free is in their states.
+  void collect_free() noexcept;
   Incoming* take() noexcept;
 
   Memory& memory_;
