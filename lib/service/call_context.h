@@ -80,10 +80,12 @@ class ContextPool {
   // One call in so many is timed; 0: none.
   void time_every(uint32_t calls) noexcept { time_every_ = until_timed_ = calls; }
   bool times_next() noexcept {
-    if (until_timed_ == 0 || --until_timed_ != 0) [[likely]]
+    if (until_timed_ > 1) [[likely]] {
+      --until_timed_;
       return false;
+    }
     until_timed_ = time_every_;
-    return true;
+    return time_every_ != 0;
   }
 
  private:
