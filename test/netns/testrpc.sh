@@ -27,6 +27,11 @@ done
 
 near=rrdk-near-$$ far=rrdk-far-$$ log=$(mktemp) server=
 clean_up() {
+  local status=$?
+  if [ "$status" -ne 0 ] && [ "$status" -ne 77 ] && [ -s "$log" ]; then
+    printf 'what the server said:\n'
+    cat "$log"
+  fi
   [ -z "$server" ] || kill "$server" 2>/dev/null || true
   ip netns del "$near" 2>/dev/null || true
   ip netns del "$far" 2>/dev/null || true
