@@ -47,6 +47,7 @@ void PollCore::end_pass() noexcept {
 uint32_t PollCore::poll() {
   if (!begin_pass()) [[unlikely]]
     return 0;
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // wait_for_readers() has the other half
   if (armed_) [[unlikely]]
     disarm();
 
@@ -64,7 +65,7 @@ uint32_t PollCore::poll() {
   work += housekeeping_.poll(now_);
   flushed_ = flush();
 
-  add_to(polls_, 1);
+  polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   if (work != 0)
     add_to(busy_polls_, 1);
   // After the work, not before it, and not always: reading the counter can take longer than an

@@ -1,5 +1,9 @@
 #include "rrdk/runtime.h"
 
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <span>
@@ -20,6 +24,7 @@ namespace rrdk {
 
 using runtime::OpenDevice;
 using runtime::PollCore;
+using runtime::WorkerPool;
 
 namespace {
 
@@ -174,6 +179,32 @@ bool Runtime::Impl::wait_until(const std::function<bool()>& done, uint64_t deadl
     }
   }
   return true;
+}
+
+// A pass or a batch has been marked by a plain store, which the barrier of all threads makes a
+// fence of: either we see the mark, or whoever made it sees what was published before this call.
+void Runtime::Impl::wait_for_readers(const char* what) {
+  constexpr auto kStoresReachMemory = std::chrono::milliseconds(1);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
+    std::this_thread::sleep_for(kStoresReachMemory);  // a kernel without; they take nanoseconds
+  std::vector<uint64_t> passes;
+  for (const auto& core : cores)
+    passes.push_back(core->running_pass());
+  WorkerPool::Running batches = workers != nullptr ? workers->running() : WorkerPool::Running();
+  wait_until(
+      [&] {
+        for (size_t i = 0; i < cores.size(); ++i) {
+          if (!cores[i]->has_ended(passes[i]))
+            return false;
+        }
+        return workers == nullptr || workers->has_ended(batches);
+      },
+      UINT64_MAX, what);
+}
+
+bool Runtime::Impl::in_handler() const noexcept {
+  return in_pass() || runtime::WorkerPool::here();
 }
 
 bool Runtime::Impl::embedded_here() {

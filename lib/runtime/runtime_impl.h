@@ -63,6 +63,13 @@ struct Runtime::Impl {
   // were not polled meanwhile.
   bool wait_until(const std::function<bool()>& done, uint64_t deadline_ns = UINT64_MAX,
                   const char* what = nullptr);
+  // Waits until all passes of cores, and all handlers in workers, that run now have ended: what was
+  // taken from where they find it, nobody has any more (a grace period, as RCU calls it). Costs
+  // them nothing, and a core that sleeps or that nobody polls is not waited for. `what` as above;
+  // never where in_handler().
+  void wait_for_readers(const char* what);
+  // Whether the caller is inside some core's pass, or a handler in a worker.
+  bool in_handler() const noexcept;
   // Whether the caller is inside some core's pass, in a callback or a handler.
   bool in_pass() const noexcept;
   // Whether the application may poll core `core`: it is embedded, and there.

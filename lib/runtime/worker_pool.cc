@@ -10,11 +10,14 @@
 
 namespace rrdk::runtime {
 
+thread_local bool WorkerPool::here_ = false;
+
 WorkerPool::WorkerPool(const RuntimeOptions& options, std::unique_ptr<Ring> ring, int wake_fd)
     : idle_(options.idle),
       adaptive_ns_(uint64_t{options.adaptive_us} * 1000),
       ring_(std::move(ring)),
-      wake_fd_(wake_fd) {}
+      wake_fd_(wake_fd),
+      batches_(std::make_unique<Batches[]>(options.worker_cpus.size())) {}
 
 Result<std::unique_ptr<WorkerPool>> WorkerPool::start(const RuntimeOptions& options) {
   auto ring = Ring::create(options.ring_size, Consumers::kMany);
@@ -26,13 +29,30 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::start(const RuntimeOptions& opti
   auto pool = std::unique_ptr<WorkerPool>(new WorkerPool(options, std::move(*ring), fd));
   auto workers = static_cast<uint32_t>(options.worker_cpus.size());
   for (uint32_t i = 0; i < workers; ++i) {
-    auto thread = start_thread("rrdk-work-" + std::to_string(i), options.worker_cpus[i],
-                               [p = pool.get(), workers] { p->run(workers); });
+    auto thread =
+        start_thread("rrdk-work-" + std::to_string(i), options.worker_cpus[i],
+                     [p = pool.get(), workers, i] { p->run(workers, p->batches_[i].count); });
     if (!thread)
       return tl::unexpected(thread.error());
     pool->threads_.push_back(std::move(*thread));
   }
   return pool;
+}
+
+WorkerPool::Running WorkerPool::running() const {
+  Running now;
+  for (uint32_t i = 0; i < size(); ++i)
+    now.batches.push_back(batches_[i].count.load(std::memory_order_acquire));
+  return now;
+}
+
+bool WorkerPool::has_ended(const Running& then) const noexcept {
+  for (size_t i = 0; i < then.batches.size(); ++i) {
+    const uint64_t count = then.batches[i];
+    if (count % 2 != 0 && batches_[i].count.load(std::memory_order_acquire) == count)
+      return false;
+  }
+  return true;
 }
 
 WorkerPool::~WorkerPool() {

@@ -32,16 +32,30 @@ class WorkerPool {
     uint32_t queued = ring_->count();
     return queued < most ? most - queued : 0;
   }
+  // Whether the calling thread is a worker, of any pool.
+  static bool here() noexcept { return here_; }
+  // What the workers run now, for whoever waits until that has ended.
+  struct Running {
+    std::vector<uint64_t> batches;  // by worker
+  };
+  Running running() const;
+  bool has_ended(const Running& then) const noexcept;
   // Moves items from the front of `items` to the ring, in bursts; false: some are left.
   bool push(ItemList& items) noexcept;
 
  private:
   static constexpr uint32_t kBurst = 16;
 
+  // Of one worker, counted when it begins to run one and when it has ended: odd in between.
+  struct alignas(64) Batches {
+    std::atomic<uint64_t> count = 0;
+  };
+  static thread_local bool here_;
+
   WorkerPool(const RuntimeOptions& options, std::unique_ptr<Ring> ring, int wake_fd);
 
-  void run(uint32_t workers) noexcept;
-  uint32_t poll(uint32_t share) noexcept;
+  void run(uint32_t workers, std::atomic<uint64_t>& batches) noexcept;
+  uint32_t poll(uint32_t workers, std::atomic<uint64_t>& batches) noexcept;
   void sleep() noexcept;
   void wake(uint64_t count) noexcept;
 
@@ -51,6 +65,7 @@ class WorkerPool {
   const int wake_fd_;  // eventfd as a semaphore: a token wakes one worker
   std::atomic<bool> stop_ = false;
   alignas(64) std::atomic<uint32_t> sleepers_ = 0;
+  const std::unique_ptr<Batches[]> batches_;  // by worker
   std::vector<std::thread> threads_;
 };
 

@@ -68,7 +68,7 @@ void ClientTable::leave(Client& client, uint64_t now_ns) {
 }
 
 ClientTable::Lane ClientTable::lane_for(Client& client, uint64_t now_ns) {
-  if (!keep_replies_)
+  if (!keeps_replies())
     return {};
   {
     std::lock_guard lock(lock_);

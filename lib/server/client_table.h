@@ -5,6 +5,7 @@
 // room earlier for one that comes: calls of a client for which there is none are refused.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -67,9 +68,9 @@ class ClientTable {
   // Connections have at most `outstanding` calls.
   ClientTable(const ReplayOptions& options, uint32_t outstanding, Memory& memory, size_t cores);
 
-  // Whether caches keep replies, and not failures only. Before the first enter().
-  void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
-  bool keeps_replies() const noexcept { return keep_replies_; }
+  // From now on caches keep replies, and not failures only.
+  void keep_replies() noexcept { keep_replies_.store(true, std::memory_order_relaxed); }
+  bool keeps_replies() const noexcept { return keep_replies_.load(std::memory_order_relaxed); }
   // A connection comes. Null: its client, or that client's group, has `most` already.
   Client* enter(const fabric::Identity& identity, const fabric::Identity& group, uint32_t most,
                 uint64_t now_ns);
@@ -105,7 +106,7 @@ class ClientTable {
   Memory& memory_;
   const size_t cores_;
   const base::SipKey key_;
-  bool keep_replies_ = false;
+  std::atomic<bool> keep_replies_ = false;
   ReplayCounters counters_;
   ReplayRoom room_;
   std::mutex lock_;

@@ -84,6 +84,12 @@ Result<void> check_memory(const ServerOptions& options, const Memory& memory) {
 
 }  // namespace
 
+Result<void> check(const ServerLimits& limits) {
+  if (limits.max_connections == 0)
+    return fail(Errc::kInvalidArgument, "max_connections is at least 1");
+  return {};
+}
+
 Result<void> check(const ServerOptions& options, const Memory& memory) {
   if (!options.versions.one && !options.versions.two)
     return fail(Errc::kInvalidArgument, "versions: a server answers one version at least");
@@ -93,8 +99,8 @@ Result<void> check(const ServerOptions& options, const Memory& memory) {
                               "at least 1024 are needed");
   if (options.first_credits == 0)
     return fail(Errc::kInvalidArgument, "first_credits is at least 1");
-  if (options.max_connections == 0)
-    return fail(Errc::kInvalidArgument, "max_connections is at least 1");
+  if (auto limits = check(ServerLimits{.max_connections = options.max_connections}); !limits)
+    return limits;
   if (auto common = xprt::check_common(options); !common)
     return common;
   if (auto extensions = check_extensions(options); !extensions)

@@ -12,6 +12,7 @@ namespace rrdk::server {
 
 // Errors: kInvalidArgument.
 Result<void> check(const ServerOptions& options, const Memory& memory);
+Result<void> check(const ServerLimits& limits);
 
 // Bytes and number of the Receives of a connection that has not begun to grow.
 uint32_t receive_bytes(const ServerOptions& options);

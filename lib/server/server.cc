@@ -34,12 +34,12 @@ namespace {
 constexpr uint64_t kSearchRest = 32;
 
 // Often enough that no time-out is missed by more than a quarter; 0: there are none.
-uint64_t sweep_period_ns(const ServerOptions& options) {
+uint64_t sweep_period_ns(const ServerLimits& limits) {
   constexpr uint64_t kMillisecondNs = 1'000'000;
   constexpr uint64_t kLongestNs = 1'000 * kMillisecondNs;
   uint64_t shortest = UINT64_MAX;
   for (uint32_t ms :
-       {options.idle_timeout_ms, options.send_timeout_ms, options.first_call_timeout_ms}) {
+       {limits.idle_timeout_ms, limits.send_timeout_ms, limits.first_call_timeout_ms}) {
     if (ms != 0)
       shortest = std::min(shortest, ms * kMillisecondNs);
   }
@@ -52,6 +52,11 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
     : runtime_use(runtime_in),
       runtime(runtime_in),
       options(options_in),
+      now_allowed{.max_connections = options_in.max_connections,
+                  .max_connections_per_client = options_in.max_connections_per_client,
+                  .first_call_timeout_ms = options_in.first_call_timeout_ms,
+                  .idle_timeout_ms = options_in.idle_timeout_ms,
+                  .send_timeout_ms = options_in.send_timeout_ms},
       clients(options_in.replay, server::outstanding_calls(options_in), runtime_in.memory,
               runtime_in.cores.size()),
       growth(runtime_in.memory, receive_bytes(options_in)),
@@ -80,10 +85,7 @@ Server::Impl::~Impl() {
         held);
   // The tasks above refer to us: they have run when a later one has.
   for (auto& core : runtime.cores) {
-    runtime.run_on(*core, [this, c = core.get()] {
-      if (sweeps_)
-        c->remove(cores_[c->index()].sweeper);
-    });
+    runtime.run_on(*core, [this, c = core.get()] { c->remove(cores_[c->index()].sweeper); });
   }
 }
 
@@ -123,28 +125,78 @@ uint32_t Server::Impl::drain(uint32_t timeout_ms) {
   return rest;
 }
 
-Result<void> Server::Impl::add_service(const Service& service) {
-  if (listened_)
-    return fail(Errc::kInvalidArgument, "services are added before listen()");
-  return services.add(service);
+// A core that waits for cores waits for itself.
+Result<void> Server::Impl::check_control_thread(const char* function) const {
+  if (!listened_ || !runtime.in_handler())
+    return {};
+  return fail(Errc::kInvalidArgument,
+              std::string(function) + "() waits for the cores: not from a handler or a callback");
 }
 
-// Services are complete.
+Result<void> Server::Impl::add_service(const Service& service) {
+  if (auto checked = check_control_thread("add_service"); !checked)
+    return checked;
+  // Before its first call can come.
+  if (listened_ && options.replay.entries != 0 &&
+      !std::ranges::all_of(service.procedures, &Procedure::idempotent))
+    clients.keep_replies();
+  if (auto added = services.add(service); !added)
+    return added;
+  if (!listened_)
+    return {};
+  runtime.wait_for_readers("add_service() waits for handlers to return");
+  services.collect();
+  return {};
+}
+
+Result<void> Server::Impl::remove_service(uint32_t program, uint32_t version) {
+  if (auto checked = check_control_thread("remove_service"); !checked)
+    return checked;
+  if (auto gone = services.withdraw(program, version); !gone)
+    return gone;
+  if (listened_)
+    runtime.wait_for_readers("remove_service() waits for handlers to return");
+  services.collect();
+  return {};
+}
+
 void Server::Impl::start() {
   if (std::exchange(listened_, true))
     return;
-  clients.keep_replies(options.replay.entries != 0 && !services.idempotent());
+  if (options.replay.entries != 0 && !services.idempotent())
+    clients.keep_replies();
   services.count_on(cores_.size());
   for (Core& core : cores_)
     core.contexts.time_every(options.time_every);
-  uint64_t period = sweep_period_ns(options);
-  sweeps_ = period != 0;
-  for (auto& core : runtime.cores) {
-    Sweeper& sweeper = cores_[core->index()].sweeper;
-    sweeper.set_period(period);
-    if (sweeps_)
-      core->post([c = core.get(), &sweeper] { c->add(sweeper); });
-  }
+  set_sweeps(limits());
+  for (auto& core : runtime.cores)
+    core->post([c = core.get(), sweeper = &cores_[core->index()].sweeper] { c->add(*sweeper); });
+}
+
+void Server::Impl::set_sweeps(const ServerLimits& limits) {
+  for (Core& core : cores_)
+    core.sweeper.set_period(sweep_period_ns(limits));
+}
+
+ServerLimits Server::Impl::limits() const {
+  auto read = [](const std::atomic<uint32_t>& n) { return n.load(std::memory_order_relaxed); };
+  return {.max_connections = read(now_allowed.max_connections),
+          .max_connections_per_client = read(now_allowed.max_connections_per_client),
+          .first_call_timeout_ms = read(now_allowed.first_call_timeout_ms),
+          .idle_timeout_ms = read(now_allowed.idle_timeout_ms),
+          .send_timeout_ms = read(now_allowed.send_timeout_ms)};
+}
+
+Result<void> Server::Impl::set_limits(const ServerLimits& limits) {
+  if (auto checked = server::check(limits); !checked)
+    return checked;
+  now_allowed.max_connections = limits.max_connections;
+  now_allowed.max_connections_per_client = limits.max_connections_per_client;
+  now_allowed.first_call_timeout_ms = limits.first_call_timeout_ms;
+  now_allowed.idle_timeout_ms = limits.idle_timeout_ms;
+  now_allowed.send_timeout_ms = limits.send_timeout_ms;
+  set_sweeps(limits);
+  return {};
 }
 
 Result<std::string> Server::Impl::listen(const std::string& uri) {
@@ -176,14 +228,15 @@ void Server::Impl::on_connect_request(OpenDevice& device,
 void Server::Impl::arrive(OpenDevice& device, const Request& request) {
   uint32_t present = connections_.load(std::memory_order_relaxed) -
                      parked_.load(std::memory_order_relaxed);  // this one included
-  if (present > options.max_connections) {
+  const uint32_t most_connections = now_allowed.max_connections;
+  if (present > most_connections) {
     if (make_room([this, &device, request] {
           device.with([&](fabric::Device&) { arrive(device, request); });
         }))
       return;
     return refuse(*request, Rejection::kConnections,
                   "there are as many as ServerOptions::max_connections allows, " +
-                      std::to_string(options.max_connections));
+                      std::to_string(most_connections));
   }
   const uint32_t most = most_of_one_client(device);
   Client* client = clients.enter(request->identity(), request->group(), most, base::Tsc::now_ns());
@@ -341,8 +394,8 @@ uint32_t Server::Impl::receives_at_first(const OpenDevice& device) const {
 
 // A client leaves as many to the others as it has.
 uint32_t Server::Impl::most_of_one_client(const OpenDevice& device) const {
-  if (options.max_connections_per_client != 0)
-    return options.max_connections_per_client;
+  if (const uint32_t set = now_allowed.max_connections_per_client; set != 0)
+    return set;
   const PoolAudit pool = runtime.memory.audit_fitting(receive_bytes(options));
   const uint64_t buffers = uint64_t{pool.count} + pool.more;
   const uint64_t for_receives = buffers - buffers / kShareKeptForCalls;
@@ -507,6 +560,18 @@ Result<std::unique_ptr<Server>> Server::create(Runtime& runtime, const ServerOpt
 
 Result<void> Server::add_service(const Service& service) {
   return impl_->add_service(service);
+}
+
+Result<void> Server::remove_service(uint32_t program, uint32_t version) {
+  return impl_->remove_service(program, version);
+}
+
+ServerLimits Server::limits() const {
+  return impl_->limits();
+}
+
+Result<void> Server::set_limits(const ServerLimits& limits) {
+  return impl_->set_limits(limits);
 }
 
 Result<std::string> Server::listen(const std::string& uri) {

@@ -34,6 +34,9 @@ struct Server::Impl final : runtime::Acceptor {
   ~Impl();
 
   Result<void> add_service(const Service& service);
+  Result<void> remove_service(uint32_t program, uint32_t version);
+  ServerLimits limits() const;
+  Result<void> set_limits(const ServerLimits& limits);
   Result<std::string> listen(const std::string& uri);
   void stop_listening();
   uint32_t drain(uint32_t timeout_ms);
@@ -49,7 +52,13 @@ struct Server::Impl final : runtime::Acceptor {
   const runtime::RuntimeUse runtime_use;  // goes last
   Runtime::Impl& runtime;
   const ServerOptions options;
-  service::ServiceTable services;  // only read after listen()
+  service::ServiceTable services;
+  // Of `options`, as set_limits() has changed them since.
+  struct Limits {
+    std::atomic<uint32_t> max_connections, max_connections_per_client, first_call_timeout_ms,
+        idle_timeout_ms, send_timeout_ms;
+  };
+  Limits now_allowed;
   server::ClientTable clients;
   server::Growth growth;
   const std::shared_ptr<server::BackwardClients> backward_clients =
@@ -83,6 +92,8 @@ struct Server::Impl final : runtime::Acceptor {
   using Request = std::shared_ptr<fabric::ConnectRequest>;
 
   void start();
+  void set_sweeps(const ServerLimits& limits);
+  Result<void> check_control_thread(const char* function) const;
   // A request arrives, with the device locked; again after make_room().
   void arrive(runtime::OpenDevice& device, const Request& request);
   // At its core: is wanted by the program, and then, perhaps after make_room(), gets what it needs.
@@ -114,7 +125,6 @@ struct Server::Impl final : runtime::Acceptor {
   std::vector<Listening> listening_;
   bool listened_ = false;
   std::vector<Core> cores_;
-  bool sweeps_ = false;  // the cores look after connections
   std::atomic<bool> closing_ = false;
   std::atomic<bool> draining_ = false;
   // Connections, and requests on their way to a core: the Impl lives until there are none.

@@ -221,35 +221,35 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
   constexpr uint64_t kMillisecondNs = 1'000'000;
   if (state() != runtime::LinkState::kUp)
     return;
-  const ServerOptions& options = server_.options;
+  const ServerLimits limits = server_.limits();
   bool quiet = engine().calls() == 0 && !engine().busy();
   const xprt::Counters& counters = engine().counters();
   uint64_t heard = calls_of(counters) + counters.replies_received;
   uint64_t idle = idle_.look(quiet, heard, now_ns);
   uint64_t stalled = sending_.look(engine().sends_pending(), engine().sends_done(), now_ns);
-  if (options.send_timeout_ms != 0 && stalled >= options.send_timeout_ms * kMillisecondNs) {
+  if (limits.send_timeout_ms != 0 && stalled >= limits.send_timeout_ms * kMillisecondNs) {
     server_.closed_stalled.fetch_add(1, std::memory_order_relaxed);
     if (auto left_out = server_.stalls.allow(now_ns))
       base::log_warning(
           "connection of %s closed: it has taken no reply for %u ms (ServerOptions::"
           "send_timeout_ms)%s",
-          peer_name().c_str(), options.send_timeout_ms, base::and_more(*left_out).text);
+          peer_name().c_str(), limits.send_timeout_ms, base::and_more(*left_out).text);
     close(Errc::kTimeout, "it takes no replies");
-  } else if (heard == 0 && options.first_call_timeout_ms != 0 &&
-             idle >= options.first_call_timeout_ms * kMillisecondNs) {
+  } else if (heard == 0 && limits.first_call_timeout_ms != 0 &&
+             idle >= limits.first_call_timeout_ms * kMillisecondNs) {
     server_.closed_silent.fetch_add(1, std::memory_order_relaxed);
     if (auto left_out = server_.idlers.allow(now_ns))
       base::log_info(
           "connection of %s closed: it made no call in its first %u ms (ServerOptions::"
           "first_call_timeout_ms)%s",
-          peer_name().c_str(), options.first_call_timeout_ms, base::and_more(*left_out).text);
+          peer_name().c_str(), limits.first_call_timeout_ms, base::and_more(*left_out).text);
     close(Errc::kShutdown, "it never made a call");
-  } else if (options.idle_timeout_ms != 0 && idle >= options.idle_timeout_ms * kMillisecondNs) {
+  } else if (limits.idle_timeout_ms != 0 && idle >= limits.idle_timeout_ms * kMillisecondNs) {
     server_.closed_idle.fetch_add(1, std::memory_order_relaxed);
     if (auto left_out = server_.idlers.allow(now_ns))
       base::log_info(
           "connection of %s closed: no calls for %u ms (ServerOptions::idle_timeout_ms)%s",
-          peer_name().c_str(), options.idle_timeout_ms, base::and_more(*left_out).text);
+          peer_name().c_str(), limits.idle_timeout_ms, base::and_more(*left_out).text);
     close(Errc::kShutdown, "it was idle");
   }
 }

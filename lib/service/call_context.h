@@ -56,10 +56,13 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   ServerCall handle() noexcept { return ServerCall(this); }
   static CallContext& of(ServerCall& call) noexcept { return *call.context_; }
   void enter_handler() noexcept {
+    if (service->removed.load(std::memory_order_relaxed)) [[unlikely]]
+      return refuse_removed();
     if (began_ns != 0) [[unlikely]]
       entered_ns = Runtime::now_ns();
     procedure->handler(handle(), procedure->context);
   }
+  void refuse_removed() noexcept;
   // Starts the reply: header of a success, results to follow.
   void open_reply() noexcept;
   // Any thread: the handler's answer is complete; the core does the rest.

@@ -64,13 +64,16 @@ const Procedure* ServiceTable::Entry::find(uint32_t number) const noexcept {
 }
 
 ServiceTable::Found ServiceTable::find(uint32_t program, uint32_t version) const noexcept {
+  const Entries* entries = published_.load(std::memory_order_acquire);
+  if (entries == nullptr)
+    return {Verdict::kNoProgram, nullptr};
   const Entry* other = nullptr;
-  for (const Entry& entry : entries_) {
-    if (entry.binding->program != program)
+  for (const Entry* entry : *entries) {
+    if (entry->binding->program != program)
       continue;
-    if (entry.binding->version == version)
-      return {Verdict::kFound, &entry};
-    other = &entry;
+    if (entry->binding->version == version)
+      return {Verdict::kFound, entry};
+    other = entry;
   }
   return {other != nullptr ? Verdict::kNoVersion : Verdict::kNoProgram, other};
 }
@@ -79,6 +82,12 @@ void Dispatcher::note_entered() noexcept {
   entries_->entered.fetch_add(1, std::memory_order_seq_cst);
   if (entries_->awaited.load(std::memory_order_seq_cst)) [[unlikely]]
     tell_entered();
+}
+
+// Its service has been removed since it came.
+void CallContext::refuse_removed() noexcept {
+  accept_stat = service->high != 0 ? AcceptStat::kProgMismatch : AcceptStat::kProgUnavail;
+  end(Answer::kReject);
 }
 
 void CallContext::open_reply() noexcept {
@@ -106,13 +115,15 @@ void Dispatcher::take(xprt::IncomingCall& call) noexcept {
 // Nearly always it is the one of the connection's last call. False: the call has been refused.
 bool Dispatcher::find_service(CallContext& context) noexcept {
   const rpc::CallHeader& header = context.header;
+  const uint64_t edition = services_.edition();
   context.service = last_service_;
-  if (last_service_ != nullptr && last_service_->binding->program == header.program &&
+  if (edition == last_edition_ && last_service_->binding->program == header.program &&
       last_service_->binding->version == header.version) [[likely]]
     return true;
   ServiceTable::Found found = services_.find(header.program, header.version);
   context.service = found.entry;
   if (found.verdict == ServiceTable::Verdict::kFound) {
+    last_edition_ = edition;
     last_service_ = found.entry;
     last_counters_ = found.entry->counters_of(link_.core().index());
     return true;
@@ -147,8 +158,10 @@ bool Dispatcher::admit(CallContext& context) noexcept {
     refuse(context, AcceptStat::kProcUnavail);
     return false;
   }
-  if (last_counters_ != nullptr) [[likely]]
+  if (last_counters_ != nullptr) [[likely]] {
     context.counters = &last_counters_[context.service->index_of(context.procedure)];
+    context.counters->open.add(1);
+  }
   // A long call is held to the same limits (V1-LONG-11, EXP-31).
   const Binding& binding = *context.service->binding;
   if (!allows(binding, context)) [[unlikely]] {

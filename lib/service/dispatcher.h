@@ -100,11 +100,13 @@ class Dispatcher : public ServerConnection {
   const ServiceTable& services_;
   ContextPool& contexts_;
   base::List<CallContext, &CallContext::links> delayed_;
-  const ServiceTable::Entry* last_service_ = nullptr;  // of the last call that had one
-  ProcedureCounters* last_counters_ = nullptr;         // its
-  bool dropped_ = false;                               // a call, which ends the connection
-  std::atomic<uint64_t> rejected_ = 0;                 // by the core; read by anybody
-  std::unique_ptr<WorkerEntries> entries_;             // null: nobody wants to know
+  // Of the last call that had a service: valid as long as the table's edition is the same.
+  uint64_t last_edition_ = UINT64_MAX;
+  const ServiceTable::Entry* last_service_ = nullptr;
+  ProcedureCounters* last_counters_ = nullptr;
+  bool dropped_ = false;                    // a call, which ends the connection
+  std::atomic<uint64_t> rejected_ = 0;      // by the core; read by anybody
+  std::unique_ptr<WorkerEntries> entries_;  // null: nobody wants to know
 };
 
 }  // namespace rrdk::service

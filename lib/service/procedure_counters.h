@@ -15,7 +15,11 @@ class Count {
   void add(uint64_t n) noexcept {
     value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   }
-  uint64_t get() const noexcept { return value_.load(std::memory_order_relaxed); }
+  // Who reads the number sees what its writer did before.
+  void take_one() noexcept {
+    value_.store(value_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+  }
+  uint64_t get() const noexcept { return value_.load(std::memory_order_acquire); }
 
  private:
   std::atomic<uint64_t> value_ = 0;
@@ -39,6 +43,7 @@ class Durations {
 };
 
 struct alignas(64) ProcedureCounters {
+  Count open;  // calls that have come, and not ended
   Count calls;
   Count errors;
   Count bytes_in;
@@ -47,6 +52,7 @@ struct alignas(64) ProcedureCounters {
   Durations library;
 
   void add_to(ProcedureStats& sum) const noexcept {
+    sum.in_progress += open.get();
     sum.calls += calls.get();
     sum.errors += errors.get();
     sum.bytes_in += bytes_in.get();

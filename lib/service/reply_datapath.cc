@@ -48,7 +48,7 @@ void CallContext::end(Answer how) noexcept {
   if (began_ns != 0) [[unlikely]]
     answered_ns = Runtime::now_ns();
   runtime::PollCore& core = dispatcher->link().core();
-  if (core.here()) {
+  if (core.passing()) {
     dispatcher->finish(*this);
     return;
   }
@@ -130,8 +130,11 @@ void Dispatcher::send(CallContext& context) noexcept {
   } else {
     link_.engine().reply(*context.call);
   }
-  if (context.began_ns != 0 && context.counters != nullptr) [[unlikely]]
-    note_times(context);
+  if (context.counters != nullptr) [[likely]] {
+    if (context.began_ns != 0) [[unlikely]]
+      note_times(context);
+    context.counters->open.take_one();  // the last look at its service, which may go now
+  }
   contexts_.put(context);
   link_.core().mark_dirty(link_);
 }

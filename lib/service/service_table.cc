@@ -47,8 +47,36 @@ std::string describe(Mistake mistake, uint32_t which) {
   return "a mistake";
 }
 
-std::pair<uint32_t, uint32_t> key(const ServiceTable::Entry& entry) {
-  return {entry.binding->program, entry.binding->version};
+std::pair<uint32_t, uint32_t> key(const std::unique_ptr<ServiceTable::Entry>& entry) {
+  return {entry->binding->program, entry->binding->version};
+}
+
+uint32_t program_of(const std::unique_ptr<ServiceTable::Entry>& entry) {
+  return entry->binding->program;
+}
+
+void count_on(size_t cores, ServiceTable::Entry& entry) {
+  entry.counters.resize(cores);
+  for (std::unique_ptr<ProcedureCounters[]>& of_core : entry.counters)
+    of_core = std::make_unique<ProcedureCounters[]>(entry.procedures.size() + 1);
+}
+
+// Procedures in order, each with its handler and context.
+Result<void> fill(const Service& service, std::vector<Procedure>& procedures) {
+  procedures.assign(service.procedures.begin(), service.procedures.end());
+  std::ranges::sort(procedures, {}, &Procedure::number);
+  for (size_t i = 0; i < procedures.size(); ++i) {
+    Procedure& p = procedures[i];
+    if (p.context == nullptr)
+      p.context = service.context;
+    if (p.handler == nullptr)
+      return fail(Errc::kInvalidArgument, name_of(*service.binding) + ": procedure " +
+                                              std::to_string(p.number) + " has no handler");
+    if (i > 0 && procedures[i - 1].number == p.number)
+      return fail(Errc::kInvalidArgument, name_of(*service.binding) + ": procedure " +
+                                              std::to_string(p.number) + " is there twice");
+  }
+  return {};
 }
 
 }  // namespace
@@ -58,47 +86,98 @@ Result<void> ServiceTable::add(const Service& service) {
     return fail(Errc::kInvalidArgument, "a service needs a binding");
   if (auto checked = check(*service.binding); !checked)
     return checked;
-  Entry entry = {service.binding, {service.procedures.begin(), service.procedures.end()}};
-  entry.told = std::make_unique<std::atomic<uint8_t>[]>(entry.procedures.size());
-  std::ranges::sort(entry.procedures, {}, &Procedure::number);
-  for (size_t i = 0; i < entry.procedures.size(); ++i) {
-    Procedure& p = entry.procedures[i];
-    if (p.context == nullptr)
-      p.context = service.context;
-    if (p.handler == nullptr)
-      return fail(Errc::kInvalidArgument, name_of(*service.binding) + ": procedure " +
-                                              std::to_string(p.number) + " has no handler");
-    if (i > 0 && entry.procedures[i - 1].number == p.number)
-      return fail(Errc::kInvalidArgument, name_of(*service.binding) + ": procedure " +
-                                              std::to_string(p.number) + " is there twice");
-  }
+  auto entry = std::make_unique<Entry>();
+  entry->binding = service.binding;
+  if (auto filled = fill(service, entry->procedures); !filled)
+    return filled;
+  entry->told = std::make_unique<std::atomic<uint8_t>[]>(entry->procedures.size());
+  std::lock_guard lock(mutex_);
   auto at = std::ranges::lower_bound(entries_, key(entry), {}, key);
   if (at != entries_.end() && key(*at) == key(entry))
     return fail(Errc::kInvalidArgument, name_of(*service.binding) + " was added before");
+  if (cores_ != 0)
+    service::count_on(cores_, *entry);
   entries_.insert(at, std::move(entry));
-
-  auto same = std::ranges::equal_range(entries_, service.binding->program, {},
-                                       [](const Entry& e) { return e.binding->program; });
-  uint32_t low = same.front().binding->version;
-  uint32_t high = same.back().binding->version;
-  for (Entry& e : same) {
-    e.low = low;
-    e.high = high;
-  }
+  set_versions(service.binding->program);
+  publish();
   return {};
 }
 
-void ServiceTable::count_on(size_t cores) {
-  for (Entry& entry : entries_) {
-    entry.counters.resize(cores);
-    for (std::unique_ptr<ProcedureCounters[]>& of_core : entry.counters)
-      of_core = std::make_unique<ProcedureCounters[]>(entry.procedures.size() + 1);
+Result<void> ServiceTable::withdraw(uint32_t program, uint32_t version) {
+  std::lock_guard lock(mutex_);
+  auto at = std::ranges::lower_bound(entries_, std::pair(program, version), {}, key);
+  if (at == entries_.end() || key(*at) != std::pair(program, version))
+    return fail(Errc::kNotFound, "no service has program " + std::to_string(program) + " version " +
+                                     std::to_string(version));
+  Entry& entry = *removed_.emplace_back(std::move(*at));
+  entries_.erase(at);
+  // What its late calls are told: the versions that are left as it goes.
+  auto [low, high] = set_versions(program);
+  entry.low = low;
+  entry.high = high;
+  entry.removed.store(true, std::memory_order_release);
+  publish();
+  return {};
+}
+
+// mutex_ is held, here and below.
+std::pair<uint32_t, uint32_t> ServiceTable::set_versions(uint32_t program) {
+  auto same = std::ranges::equal_range(entries_, program, {}, program_of);
+  if (same.empty())
+    return {0, 0};
+  const uint32_t low = same.front()->binding->version;
+  const uint32_t high = same.back()->binding->version;
+  for (std::unique_ptr<Entry>& entry : same) {
+    entry->low = low;
+    entry->high = high;
   }
+  return {low, high};
+}
+
+// The list before its edition: who sees that one, sees this list or a later one.
+void ServiceTable::publish() {
+  auto list = std::make_unique<Entries>();
+  for (const std::unique_ptr<Entry>& entry : entries_)
+    list->push_back(entry.get());
+  published_.store(list.get(), std::memory_order_release);
+  edition_.fetch_add(1, std::memory_order_release);
+  lists_.push_back(std::move(list));
+}
+
+void ServiceTable::collect() {
+  std::lock_guard lock(mutex_);
+  if (!lists_.empty())
+    lists_.erase(lists_.begin(), lists_.end() - 1);
+  std::erase_if(removed_, [](const std::unique_ptr<Entry>& entry) { return !entry->in_use(); });
+}
+
+bool ServiceTable::Entry::in_use() const noexcept {
+  for (const std::unique_ptr<ProcedureCounters[]>& of_core : counters) {
+    for (size_t i = 0; i <= procedures.size(); ++i) {
+      if (of_core[i].open.get() != 0)
+        return true;
+    }
+  }
+  return counters.empty();
+}
+
+bool ServiceTable::empty() const noexcept {
+  std::lock_guard lock(mutex_);
+  return entries_.empty();
+}
+
+void ServiceTable::count_on(size_t cores) {
+  std::lock_guard lock(mutex_);
+  cores_ = cores;
+  for (const std::unique_ptr<Entry>& entry : entries_)
+    service::count_on(cores, *entry);
 }
 
 std::vector<ProcedureStats> ServiceTable::procedures() const {
   std::vector<ProcedureStats> all;
-  for (const Entry& entry : entries_) {
+  std::lock_guard lock(mutex_);
+  for (const std::unique_ptr<Entry>& each : entries_) {
+    const Entry& entry = *each;
     const Binding& binding = *entry.binding;
     auto add = [&](const Procedure* procedure) {
       const uint32_t number = procedure != nullptr ? procedure->number : 0;
@@ -142,8 +221,9 @@ HandlerMistakes ServiceTable::mistakes() const noexcept {
 }
 
 bool ServiceTable::idempotent() const noexcept {
-  return std::ranges::all_of(entries_, [](const Entry& entry) {
-    return std::ranges::all_of(entry.procedures, &Procedure::idempotent);
+  std::lock_guard lock(mutex_);
+  return std::ranges::all_of(entries_, [](const std::unique_ptr<Entry>& entry) {
+    return std::ranges::all_of(entry->procedures, &Procedure::idempotent);
   });
 }
 

@@ -1,12 +1,17 @@
 // What a server offers: found by program, version and procedure for each call
-// (dispatch_datapath.cc). Filled before listen(), and only read from then on, so the cores need no
-// lock for it.
+// (dispatch_datapath.cc).
+//
+// Cores read it without a lock while it changes: whoever changes it publishes another list of
+// entries, waits until no pass of a core can see the old one (Runtime::Impl::wait_for_readers()),
+// and then collect()s it. Entries live on for the calls in progress that refer to them.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "rrdk/procedure_stats.h"
@@ -29,15 +34,16 @@ constexpr size_t kMistakes = 6;
 class ServiceTable {
  public:
   struct Entry {
-    const Binding* binding;
-    std::vector<Procedure> procedures;  // in ascending order, each with its context
+    const Binding* binding = nullptr;
+    std::vector<Procedure> procedures = {};  // in ascending order, each with its context
     // Of each, a bit for each Mistake that the log has been told of.
     std::unique_ptr<std::atomic<uint8_t>[]> told = {};
     // By core, of each procedure, and then of NULL where that is none of them. Empty: not counted.
     std::vector<std::unique_ptr<ProcedureCounters[]>> counters = {};
-    // Versions of the same program that there are (PROG_MISMATCH).
-    uint32_t low = 0;
-    uint32_t high = 0;
+    // Versions of the same program that there are (PROG_MISMATCH); zeros: none any more.
+    std::atomic<uint32_t> low = 0;
+    std::atomic<uint32_t> high = 0;
+    std::atomic<bool> removed = false;  // no handler of it is entered any more
 
     // Null: no such procedure.
     const Procedure* find(uint32_t number) const noexcept;
@@ -50,6 +56,8 @@ class ServiceTable {
       return procedure != nullptr ? static_cast<size_t>(procedure - procedures.data())
                                   : procedures.size();
     }
+    // Whether calls that have not ended refer to it; not counted, there may be some.
+    bool in_use() const noexcept;
   };
   enum class Verdict : uint8_t { kFound, kNoProgram, kNoVersion };
   struct Found {
@@ -57,12 +65,26 @@ class ServiceTable {
     const Entry* entry;  // with kNoVersion: of another version
   };
 
-  // Errors: kInvalidArgument.
-  Result<void> add(const Service& service);
+  ServiceTable() = default;
+  ServiceTable(const ServiceTable&) = delete;
+  ServiceTable& operator=(const ServiceTable&) = delete;
+
+  // Core threads, in a pass. What find() gave is valid in this pass; later, for calls that are
+  // counted, and for whoever sees the same edition.
   Found find(uint32_t program, uint32_t version) const noexcept;
-  bool empty() const noexcept { return entries_.empty(); }
-  // When all have been added: what so many cores do is counted.
+  uint64_t edition() const noexcept { return edition_.load(std::memory_order_acquire); }
+
+  // One thread at a time. Errors: kInvalidArgument.
+  Result<void> add(const Service& service);
+  // Calls that come do not find it. Errors: kNotFound.
+  Result<void> withdraw(uint32_t program, uint32_t version);
+  // When no pass that saw an earlier edition goes on.
+  void collect();
+  // What so many cores do is counted, from now on.
   void count_on(size_t cores);
+
+  // Any thread.
+  bool empty() const noexcept;
   std::vector<ProcedureStats> procedures() const;
   // Whether each procedure may be run twice.
   bool idempotent() const noexcept;
@@ -73,8 +95,21 @@ class ServiceTable {
   HandlerMistakes mistakes() const noexcept;
 
  private:
+  using Entries = std::vector<const Entry*>;
+
+  void publish();
+  // Tells the program's entries which versions there are; zeros: none.
+  std::pair<uint32_t, uint32_t> set_versions(uint32_t program);
+
   mutable std::array<std::atomic<uint64_t>, kMistakes> mistakes_{};
-  std::vector<Entry> entries_;  // in ascending order of program and version
+  mutable std::mutex mutex_;  // cores do not take it
+  size_t cores_ = 0;
+  std::vector<std::unique_ptr<Entry>> entries_;  // in ascending order of program and version
+  std::vector<std::unique_ptr<Entry>> removed_;
+  std::vector<std::unique_ptr<const Entries>> lists_;  // the last one is published
+  // What cores read for each call, and nobody writes meanwhile.
+  alignas(64) std::atomic<const Entries*> published_ = nullptr;
+  std::atomic<uint64_t> edition_ = 0;
 };
 
 }  // namespace rrdk::service

@@ -351,8 +351,6 @@ TEST(Server, RefusesBadTables) {
   constexpr Procedure kNobody[] = {{1, nullptr}};
   EXPECT_FALSE(server->add_service({.binding = &other, .procedures = kNobody}));
   EXPECT_FALSE(server->add_service({}));
-  EXPECT_FALSE(
-      world.server->add_service({.binding = &other, .procedures = {}}));  // it listens already
 }
 
 TEST(Server, RefusesBadOptionsAndAddresses) {

@@ -281,6 +281,15 @@ struct ServerOptions {
   const Extensions* extensions = nullptr;
 };
 
+/** What of ServerOptions can be changed while calls come, by Server::set_limits(). */
+struct ServerLimits {
+  uint32_t max_connections = 65536;         ///< those beyond stay, and no further one comes
+  uint32_t max_connections_per_client = 0;  ///< likewise
+  uint32_t first_call_timeout_ms = 30'000;  ///< counted from when the connection was accepted
+  uint32_t idle_timeout_ms = 0;             ///< from the last call
+  uint32_t send_timeout_ms = 60'000;        ///< from the last reply that was taken
+};
+
 /** Of the duplicate request cache, see ReplayOptions. */
 struct ReplayStats {
   uint64_t hits = 0;         ///< repeated calls answered with a kept reply
@@ -389,9 +398,10 @@ class BackwardClient : public Caller {
 };
 
 /**
- * Threads: stats(), visit() and close() from any; all else, destruction included, from one at a
- * time, and not from handlers or callbacks. listen() may be called several times, for several
- * addresses; from the first one on, even if it failed, no service can be added.
+ * Threads: stats(), procedures(), limits(), visit() and close() from any; all else, destruction
+ * included, from one at a time, and not from handlers or callbacks. listen() may be called several
+ * times, for several addresses. Services come and go, and limits change, while calls are served:
+ * poll cores and workers neither stop nor wait for that.
  */
 class Server {
  public:
@@ -416,8 +426,41 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /** Before listen(). Errors: kInvalidArgument (too late, program twice, bad binding or table). */
+  /**
+   * From its return on calls of the program are served, also on connections that are there; until
+   * then they may get PROG_UNAVAIL. Once the Server listens, it waits as remove_service() does.
+   * Errors: kInvalidArgument (program and version twice, bad binding or table, or from a handler or
+   * a callback).
+   */
   [[nodiscard]] Result<void> add_service(const Service& service);
+  /**
+   * When it returns, no handler of this service runs, and none is entered any more: what they use
+   * may go. Calls that handlers have kept are in progress as before, and are answered as before.
+   * Further ones get PROG_UNAVAIL, or PROG_MISMATCH where other versions of the program are left;
+   * so do those that wait for a worker. What procedures() had of it is gone. It may be added again,
+   * with other handlers.
+   *
+   *   rrdk::must(server->remove_service(kBlkBinding.program, kBlkBinding.version));
+   *   disk.reset();  // no handler uses it any more
+   *
+   * Waits for the handlers that run just now, of any service, and not for the network: a handler
+   * that takes a second in a worker makes it wait for a second (after 5 s a line in the log says
+   * so). Errors: kNotFound, kInvalidArgument (from a handler or a callback).
+   */
+  [[nodiscard]] Result<void> remove_service(uint32_t program, uint32_t version);
+  /** As they are now: those of ServerOptions at first. */
+  ServerLimits limits() const;
+  /**
+   * From now on. No connection is closed since there are more of them than before; time-outs hold
+   * for all connections, from their next look on.
+   *
+   *   rrdk::ServerLimits limits = server->limits();
+   *   limits.idle_timeout_ms = 60'000;
+   *   rrdk::must(server->set_limits(limits));
+   *
+   * Errors: kInvalidArgument (as of Server::create()); then none has changed.
+   */
+  [[nodiscard]] Result<void> set_limits(const ServerLimits& limits);
   /**
    * Listens; returns the URI with what the system chose. Connections are spread over poll cores.
    *

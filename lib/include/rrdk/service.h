@@ -255,8 +255,8 @@ struct Procedure {
 struct Service {
   const Binding* binding;  ///< outlives the Server, or the Client and its connections
   std::span<const Procedure> procedures;  ///< copied; procedure 0 may be left out: NULL is answered
-  void* context =
-      nullptr;  ///< passed to handlers, see also Procedure; outlives what `binding` does
+  void* context = nullptr;  ///< passed to handlers, see also Procedure; lives likewise, or until
+                            ///< remove_service()
 };
 
 }  // namespace rrdk
