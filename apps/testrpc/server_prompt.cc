@@ -1,9 +1,12 @@
 #include "server_prompt.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cinttypes>
 #include <cstdio>
+#include <iterator>
 
+#include "option_table.h"
 #include "report.h"
 #include "rrdk/faults.h"
 #include "server_role.h"
@@ -14,7 +17,11 @@ namespace {
 
 constexpr uint64_t kLookNs = 10'000'000;
 constexpr size_t kPeerColumns = 34;
-constexpr const char* kShow = "show what: stats, connections, procedures, cores, faults";
+constexpr const char* kShow = "show what: stats, connections, procedures, cores, faults, limits";
+constexpr const char* kSettings[] = {"faults", "idle-timeout", "max-connections-per-client",
+                                     "send-timeout"};
+constexpr const char* kSet =
+    "set what: faults, idle-timeout, max-connections-per-client, send-timeout";
 
 // An IPv6 address can be longer than its column; its ends say most.
 std::string shortened(const std::string& text) {
@@ -55,9 +62,9 @@ std::vector<std::string> ServerPrompt::next(const std::vector<std::string>& word
   if (words.empty())
     return {"close", "help", "quit", "set", "show"};
   if (words.size() == 1 && words[0] == "show")
-    return {"connections", "cores", "faults", "procedures", "stats"};
+    return {"connections", "cores", "faults", "limits", "procedures", "stats"};
   if (words.size() == 1 && words[0] == "set")
-    return {"faults"};
+    return {std::begin(kSettings), std::end(kSettings)};
   if (words.size() == 2 && words[0] == "set" && words[1] == "faults")
     return values_of("faults");
   return {};
@@ -75,8 +82,9 @@ void ServerPrompt::run(const std::vector<std::string>& words) {
     close(words.size() == 2 ? words[1] : "");
   else
     std::printf(
-        "%sshow stats, show connections, show procedures, show cores, show faults, close ID, "
-        "set faults SPEC|off, quit\n",
+        "%sshow stats, show connections, show procedures, show cores, show faults, show limits, "
+        "close ID, set faults SPEC|off, set idle-timeout|send-timeout MS, "
+        "set max-connections-per-client N, quit\n",
         verb == "help" ? "" : ("unknown command '" + verb + "'; there are: ").c_str());
 }
 
@@ -98,6 +106,8 @@ void ServerPrompt::show(const std::string& what) {
   } else if (what == "faults") {
     std::printf("faults %s\n", faults_.c_str());
     print_faults(runtime_.fault_counts());
+  } else if (what == "limits") {
+    show_limits();
   } else {
     std::printf("%s\n", kShow);
   }
@@ -149,21 +159,48 @@ void ServerPrompt::close(const std::string& text) {
 }
 
 void ServerPrompt::set(const std::vector<std::string>& words) {
-  if (words.size() != 3 || words[1] != "faults") {
-    std::printf("%s\n", about_option("faults").c_str());
-    return;
-  }
+  const std::string what = words.size() > 1 ? words[1] : "";
   Options changed = options_;
-  Result<void> done = set_option(changed, "faults", words[2]);
-  if (done && changed.faults)
-    done = runtime_.set_faults(*changed.faults);
-  if (!done) {
+  if (std::ranges::find(kSettings, what) == std::end(kSettings)) {
+    std::printf("%s\n", kSet);
+  } else if (words.size() != 3) {
+    std::printf("%s\n", about_option(what).c_str());
+  } else if (Result<void> taken = find_option(what)->apply(changed, words[2]); !taken) {
+    std::printf("%s\n", taken.error().message.c_str());
+  } else if (what == "faults") {
+    set_faults(changed);
+  } else {
+    set_limit(what, changed);
+  }
+}
+
+void ServerPrompt::set_faults(const Options& changed) {
+  if (!changed.faults) {
+    runtime_.clear_faults();
+  } else if (Result<void> done = runtime_.set_faults(*changed.faults); !done) {
     std::printf("%s\n", done.error().message.c_str());
     return;
   }
-  if (!changed.faults)
-    runtime_.clear_faults();
   faults_ = changed.faults ? to_string(*changed.faults) : "off";
+}
+
+// For connections that are there, too.
+void ServerPrompt::set_limit(const std::string& what, const Options& changed) {
+  ServerLimits limits = server_.limits();
+  if (what == "idle-timeout")
+    limits.idle_timeout_ms = changed.idle_timeout_ms;
+  else if (what == "send-timeout")
+    limits.send_timeout_ms = changed.send_timeout_ms;
+  else
+    limits.max_connections_per_client = changed.connections_per_client.value_or(0);
+  if (Result<void> done = server_.set_limits(limits); !done)
+    std::printf("%s\n", done.error().message.c_str());
+}
+
+void ServerPrompt::show_limits() {
+  const ServerLimits limits = server_.limits();
+  std::printf("max-connections-per-client %u\nidle-timeout %u\nsend-timeout %u\n",
+              limits.max_connections_per_client, limits.idle_timeout_ms, limits.send_timeout_ms);
 }
 
 }  // namespace rrdk::testrpc

@@ -30,7 +30,10 @@ class ServerPrompt : public Commands {
   void show_connections();
   void show_procedures();
   void close(const std::string& text);
+  void show_limits();
   void set(const std::vector<std::string>& words);
+  void set_faults(const Options& changed);
+  void set_limit(const std::string& what, const Options& changed);
 
   Server& server_;
   Runtime& runtime_;

@@ -8,6 +8,7 @@
 
 #include "callback.h"
 #include "engines.h"
+#include "perf_program.h"
 #include "rrdk/eal.h"
 
 namespace rrdk::testrpc {
@@ -124,7 +125,21 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
   }
   if (Result<void> connected = session->connect(uri, options.connections); !connected)
     return tl::unexpected(connected.error());
+  session->greet(options.engines.empty() ? perf_binding()
+                                         : find_engine(options.engines.front())->binding());
   return session;
+}
+
+// A NULL call on each connection: servers close those that make no call (ServerOptions::
+// first_call_timeout_ms), and ours may take long to come, at the prompt or by --active never. That
+// it fails is the run's to say.
+void Session::greet(const Binding& program) {
+  constexpr uint32_t kNull = 0;
+  for (const std::unique_ptr<ClientConnection>& connection : connections_) {
+    Call call(*connection);
+    call.begin(program, kNull);
+    call.submit_and_wait();
+  }
 }
 
 Result<void> Session::connect(const std::string& uri, uint32_t count) {

@@ -69,6 +69,7 @@ class Session {
  private:
   Session() = default;
   Result<void> connect(const std::string& uri, uint32_t count);
+  void greet(const Binding& program);
 
   IdlePolicy idle_ = IdlePolicy::kYield;
   std::unique_ptr<Memory> memory_;

@@ -106,7 +106,8 @@ suite_netns() {
     esac
   done
   # What this kernel or this user may not do, the guest may.
-  [ ${#elsewhere[@]} -eq 0 ] || run_in_guest guest --timeout 600 -- "${elsewhere[@]}"
+  local guest_seconds=300
+  [ ${#elsewhere[@]} -eq 0 ] || run_in_guest guest --timeout 900 -- "${elsewhere[@]}"
 }
 
 suite_fuzz() {
