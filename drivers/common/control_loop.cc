@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/system.h"
 
 namespace rrdk::drivers {
@@ -176,8 +178,16 @@ std::unique_ptr<Endpoint> ControlLoop::release(Endpoint& endpoint) {
   return released;
 }
 
-bool Acceptor::out_of_resources() {
-  return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+bool Acceptor::out_of_resources(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+void Acceptor::pause_without(int error) {
+  const char* remedy = error == EMFILE ? " (RLIMIT_NOFILE: raise it, by ulimit -n say)" : "";
+  if (auto left_out = shortages_.allow(base::Tsc::now_ns()))
+    base::log_warning("connections wait to be accepted: %s%s%s", std::strerror(error), remedy,
+                      base::and_more(*left_out).text);
+  pause();
 }
 
 void Acceptor::pause() {

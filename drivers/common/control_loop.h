@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/system.h"
 #include "fabric/device.h"
 
@@ -117,10 +119,10 @@ class Acceptor {
       base::Fd socket(::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (socket)
         take(std::move(socket));
-      else if (!out_of_resources())
+      else if (const int why = errno; !out_of_resources(why))
         return;
       else if (!make_room())
-        return pause();
+        return pause_without(why);
     }
   }
   // For a while nothing is accepted; connections wait in the backlog.
@@ -128,13 +130,15 @@ class Acceptor {
   void on_tick(Clock::time_point now);
 
  private:
-  static bool out_of_resources();  // by errno
+  static bool out_of_resources(int error);
+  void pause_without(int error);  // of them, and says so
 
   ControlLoop& loop_;
   Endpoint& owner_;
   const int listening_;
   bool paused_ = false;
   Clock::time_point resume_{};
+  base::LogLimit shortages_;
 };
 
 }  // namespace rrdk::drivers

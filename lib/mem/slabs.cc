@@ -246,8 +246,15 @@ uint32_t Slabs::free_for(const Pool& pool) const noexcept {
 uint32_t Slabs::more_for(const Pool& pool) const noexcept {
   uint64_t units = free_.load(std::memory_order_relaxed);
   for (const Pool* other : pools_) {
-    if (other != &pool && other->may_have_free_slabs())
-      units += uint64_t{other->within_reach() / other->per_slab()} * units_of(other->buffer_size());
+    if (other == &pool || !other->may_have_free_slabs())
+      continue;
+    const uint32_t each = units_of(other->buffer_size());
+    uint64_t theirs = uint64_t{other->within_reach() / other->per_slab()} * each;
+    if (other == pools_.front()) {
+      const uint64_t has = uint64_t{other->slabs()} * each;
+      theirs = std::min(theirs, has - std::min<uint64_t>(has, kept_));
+    }
+    units += theirs;
   }
   units -= std::min<uint64_t>(units, kept_from(pool));
   return static_cast<uint32_t>(units / units_of(pool.buffer_size()) * pool.per_slab());

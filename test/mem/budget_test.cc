@@ -119,6 +119,15 @@ TEST_F(Budget, ASixteenthIsTheSmallestClassesAlone) {
   EXPECT_EQ(all_fitting(*memory, 4096).size(), 4 * kMiB / 4096);
 }
 
+// Whoever reads `more` counts on having it.
+TEST_F(Budget, TheSixteenthIsNotWhatOtherClassesCouldHave) {
+  auto memory = create(64 * kMiB);
+  all_fitting(*memory, 4096).clear();  // all of the budget is the smallest class's, and home
+  const uint32_t could_have = memory->audit_fitting(1u << 20).more;
+  EXPECT_EQ(could_have, 60u);
+  EXPECT_EQ(all_fitting(*memory, 1u << 20).size(), could_have);
+}
+
 TEST_F(Budget, LowWaterAndRefusalsAreCounted) {
   auto memory = create(16 * kMiB, {{65536}, {1u << 20}});
   const PoolAudit fresh = memory->audit_fitting(65536);

@@ -189,13 +189,15 @@ struct PoolAudit {
   uint32_t available = 0;  ///< of them, not in use
   /**
    * Beyond `count`: what an elastic class could still have of the budget, out of what is free and
-   * of what other classes have no use for. They share it: not all of them can have theirs.
+   * of what other classes have no use for. They share it: not all of them can have theirs. The
+   * 16th that is kept for the smallest class is in that one's number only.
    */
   uint32_t more = 0;
   /** The low-water mark of available + more, but for what lay in cores' caches at that moment. */
   uint32_t least_available = 0;
-  uint64_t refusals = 0;  ///< times that a buffer of this size was wanted and none was to be had
-  bool elastic = false;   ///< SizeClass::count is 0
+  /** Times that a buffer of this size was wanted and none was to be had; who waits asks again. */
+  uint64_t refusals = 0;
+  bool elastic = false;  ///< SizeClass::count is 0
 };
 
 class Memory {

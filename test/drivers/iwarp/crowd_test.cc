@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../client/log_lines.h"
 #include "drivers/iwarp/device.h"
 #include "test/drivers/iwarp/raw_client.h"
 
@@ -70,6 +71,7 @@ TEST_F(Crowd, WithoutFileDescriptorsPeersWaitAndNothingSpins) {
   rlimit files{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
   const rlimit none{0, files.rlim_max};
+  loopback::LogLines log;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   // Whoever waits for nothing is dropped first; that leaves the limit where it is.
   const bool refused = until([&] { return pair_.server.counter("accept_failures") >= 2; });
@@ -78,6 +80,7 @@ TEST_F(Crowd, WithoutFileDescriptorsPeersWaitAndNothingSpins) {
   const uint64_t failures = pair_.server.counter("accept_failures");
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
   EXPECT_TRUE(refused);
+  EXPECT_GE(log.count(LogLevel::kWarning, "connections wait to be accepted", "RLIMIT_NOFILE"), 1);
   EXPECT_LT(failures, 50u);
   EXPECT_EQ(pair_.server.counter("visitors_dropped"), 1u);
   ASSERT_TRUE(until([&] { return !device_of(pair_).visitors().empty(); }));
