@@ -60,7 +60,7 @@ uint32_t WorkerPool::poll(uint32_t workers, std::atomic<uint64_t>& batches) noex
   if (count == 0)
     return 0;
   const uint64_t batch = batches.load(std::memory_order_relaxed);
-  batches.store(batch + 1, std::memory_order_relaxed);
+  batches.store(batch + 1, std::memory_order_release);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   for (uint32_t i = 0; i < count; ++i)
     items[i]->run(*items[i]);

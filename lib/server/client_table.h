@@ -5,7 +5,6 @@
 // room earlier for one that comes: calls of a client for which there is none are refused.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -68,9 +67,9 @@ class ClientTable {
   // Connections have at most `outstanding` calls.
   ClientTable(const ReplayOptions& options, uint32_t outstanding, Memory& memory, size_t cores);
 
-  // From now on caches keep replies, and not failures only.
-  void keep_replies() noexcept { keep_replies_.store(true, std::memory_order_relaxed); }
-  bool keeps_replies() const noexcept { return keep_replies_.load(std::memory_order_relaxed); }
+  // Whether caches keep replies, and not failures only. Before the first enter().
+  void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
+  bool keeps_replies() const noexcept { return keep_replies_; }
   // A connection comes. Null: its client, or that client's group, has `most` already.
   Client* enter(const fabric::Identity& identity, const fabric::Identity& group, uint32_t most,
                 uint64_t now_ns);
@@ -106,7 +105,7 @@ class ClientTable {
   Memory& memory_;
   const size_t cores_;
   const base::SipKey key_;
-  std::atomic<bool> keep_replies_ = false;
+  bool keep_replies_ = false;
   ReplayCounters counters_;
   ReplayRoom room_;
   std::mutex lock_;

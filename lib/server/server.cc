@@ -136,10 +136,12 @@ Result<void> Server::Impl::check_control_thread(const char* function) const {
 Result<void> Server::Impl::add_service(const Service& service) {
   if (auto checked = check_control_thread("add_service"); !checked)
     return checked;
-  // Before its first call can come.
-  if (listened_ && options.replay.entries != 0 &&
+  // Connections that are there have not set anything aside for their calls.
+  if (listened_ && options.replay.entries != 0 && !clients.keeps_replies() &&
       !std::ranges::all_of(service.procedures, &Procedure::idempotent))
-    clients.keep_replies();
+    return fail(Errc::kInvalidArgument,
+                "a service with procedures that are not idempotent is added before listen(), or "
+                "with ReplayOptions::always");
   if (auto added = services.add(service); !added)
     return added;
   if (!listened_)
@@ -161,10 +163,11 @@ Result<void> Server::Impl::remove_service(uint32_t program, uint32_t version) {
 }
 
 void Server::Impl::start() {
-  if (std::exchange(listened_, true))
+  if (listened_)
     return;
-  if (options.replay.entries != 0 && !services.idempotent())
-    clients.keep_replies();
+  listened_ = true;
+  clients.keep_replies(options.replay.entries != 0 &&
+                       (options.replay.always || !services.idempotent()));
   services.count_on(cores_.size());
   for (Core& core : cores_)
     core.contexts.time_every(options.time_every);
@@ -230,7 +233,8 @@ void Server::Impl::arrive(OpenDevice& device, const Request& request) {
                      parked_.load(std::memory_order_relaxed);  // this one included
   const uint32_t most_connections = now_allowed.max_connections;
   if (present > most_connections) {
-    if (make_room([this, &device, request] {
+    // One that leaves makes room for it, but not where a lower limit has left too many.
+    if (present == most_connections + 1 && make_room([this, &device, request] {
           device.with([&](fabric::Device&) { arrive(device, request); });
         }))
       return;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rrdk/server.h"
@@ -129,9 +130,14 @@ class Sweeper final : public runtime::Chore {
   void remove(ServerLink& link) { std::erase(links_, &link); }
   void look(uint64_t now_ns) override {
     const uint64_t period = period_ns_.load(std::memory_order_relaxed);
-    if (period == 0 || now_ns < next_ns_)
+    if (period == 0 || now_ns < next_ns_) {
+      last_look_ns_ = now_ns;
       return;
-    const size_t end = std::min(links_.size(), next_ + std::max(kAtOnce, links_.size() / 8));
+    }
+    // A core that sleeps looks once a second only, and takes its time.
+    const bool seldom = now_ns - std::exchange(last_look_ns_, now_ns) > kSeldomNs;
+    const size_t part = seldom ? links_.size() : std::max(kAtOnce, links_.size() / 8);
+    const size_t end = std::min(links_.size(), next_ + part);
     while (next_ < end)
       links_[next_++]->check_timeouts(now_ns);
     if (next_ < links_.size())
@@ -145,11 +151,13 @@ class Sweeper final : public runtime::Chore {
 
  private:
   static constexpr size_t kAtOnce = 128;
+  static constexpr uint64_t kSeldomNs = 100'000'000;
 
   std::vector<ServerLink*> links_;
   size_t next_ = 0;  // of them, as far as this look has come
   std::atomic<uint64_t> period_ns_ = 0;
   uint64_t next_ns_ = 0;
+  uint64_t last_look_ns_ = 0;
 };
 
 }  // namespace rrdk::server

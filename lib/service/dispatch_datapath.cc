@@ -86,7 +86,7 @@ void Dispatcher::note_entered() noexcept {
 
 // Its service has been removed since it came.
 void CallContext::refuse_removed() noexcept {
-  accept_stat = service->high != 0 ? AcceptStat::kProgMismatch : AcceptStat::kProgUnavail;
+  accept_stat = AcceptStat::kProgMismatch;  // or that there is none
   end(Answer::kReject);
 }
 

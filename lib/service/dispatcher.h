@@ -92,6 +92,7 @@ class Dispatcher : public ServerConnection {
   bool find_service(CallContext& context) noexcept;
   void dispatch(CallContext& context) noexcept;
   void refuse_chunks(CallContext& context) noexcept;
+  void refuse_call(CallContext& context) noexcept;
   void delay(CallContext& context) noexcept;
 
   runtime::Link& link_;

@@ -99,6 +99,15 @@ bool Dispatcher::has_good_results(const CallContext& context) noexcept {
   return region == kNoRegion;
 }
 
+// The last version of a program may go while another one of it is asked for.
+void Dispatcher::refuse_call(CallContext& context) noexcept {
+  const uint32_t high = context.service != nullptr ? context.service->high.load() : 0;
+  const uint32_t low = high != 0 ? context.service->low.load() : 0;
+  if (context.accept_stat == AcceptStat::kProgMismatch && high == 0)
+    context.accept_stat = AcceptStat::kProgUnavail;
+  rpc::encode_accepted(*context.results, context.header.xid, context.accept_stat, low, high);
+}
+
 void Dispatcher::send(CallContext& context) noexcept {
   if (context.answer == Answer::kResults && !has_good_results(context)) [[unlikely]] {
     context.answer = Answer::kReject;
@@ -109,11 +118,8 @@ void Dispatcher::send(CallContext& context) noexcept {
     restart_reply(context);
     if (context.answer == Answer::kDeny)
       rpc::encode_auth_error(*context.results, context.header.xid, context.auth_stat);
-    else if (context.service != nullptr)
-      rpc::encode_accepted(*context.results, context.header.xid, context.accept_stat,
-                           context.service->low, context.service->high);
     else
-      rpc::encode_accepted(*context.results, context.header.xid, context.accept_stat);
+      refuse_call(context);
   }
   bool whole = context.results->ok();
   context.results.reset();  // finishes the message

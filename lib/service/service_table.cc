@@ -158,7 +158,7 @@ bool ServiceTable::Entry::in_use() const noexcept {
         return true;
     }
   }
-  return counters.empty();
+  return false;
 }
 
 bool ServiceTable::empty() const noexcept {

@@ -56,7 +56,7 @@ class ServiceTable {
       return procedure != nullptr ? static_cast<size_t>(procedure - procedures.data())
                                   : procedures.size();
     }
-    // Whether calls that have not ended refer to it; not counted, there may be some.
+    // Whether calls that have not ended refer to it; without counters there were none.
     bool in_use() const noexcept;
   };
   enum class Verdict : uint8_t { kFound, kNoProgram, kNoVersion };

@@ -71,7 +71,6 @@ constexpr Procedure kVersionTable[] = {{kTell, tell},
                                        {kHoldIt, hold_it},
                                        {kTellWork, tell, Dispatch::kWorker},
                                        {kWaitWork, wait_for_gate, Dispatch::kWorker},
-                                       {kAppendIt, tell, Dispatch::kInline, false},
                                        {kRemoveIt, remove_it},
                                        {kRemoveWork, remove_it, Dispatch::kWorker}};
 constexpr Procedure kHarmless[] = {{kTell, tell}};
@@ -172,15 +171,30 @@ TEST_P(Changes, ByAHandlerAreRefused) {
   EXPECT_EQ(ask(kOne).word, 1u);
 }
 
-// ReplayStats::unprotected counts calls that run without: there was nothing to protect before.
-TEST_P(Changes, BringTheDuplicateRequestCacheToo) {
-  ASSERT_TRUE(add(kTwo, site_, kHarmless));
-  EXPECT_EQ(ask(kTwo).status, CallStatus::kOk);
-  ASSERT_TRUE(add(kOne, site_));
-  EXPECT_EQ(ask(kOne, kAppendIt).status, CallStatus::kOk);
-  const ReplayStats replay = ends_.server->stats().replay;
-  EXPECT_EQ(replay.stored, 1u);
-  EXPECT_EQ(replay.unprotected, 0u);
+// Connections that are there have nothing set aside for calls that run once.
+TEST(ChangesOfServices, ThatRunOnceNeedACacheFromTheStart) {
+  constexpr Procedure kOnceOnly[] = {{kTell, tell}, {kAppendIt, tell, Dispatch::kInline, false}};
+  for (bool always : {false, true}) {
+    Site site;
+    Ends ends(options_for(Cores::kEmbedded), {.replay = {.always = always}}, {}, {});
+    auto connection = ends.client->connect(ends.uri).value();
+    ASSERT_TRUE(
+        ends.server->add_service({.binding = &kTwo, .procedures = kHarmless, .context = &site}));
+    auto added =
+        ends.server->add_service({.binding = &kOne, .procedures = kOnceOnly, .context = &site});
+    EXPECT_EQ(added.has_value(), always);
+    if (always) {
+      Call call(*connection);
+      call.begin(kOne, kAppendIt);
+      call.expect_reply(4);
+      EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+      EXPECT_EQ(ends.server->stats().replay.stored, 1u);
+    } else {
+      EXPECT_EQ(added.error().code, Errc::kInvalidArgument);
+    }
+    connection.reset();
+    ends.end();
+  }
 }
 
 // Whoever asks all the time gets the answer of a service that is there, or hears that there is
@@ -319,6 +333,25 @@ TEST(ChangedLimits, HoldFromThenOn) {
   limits.idle_timeout_ms = 1;
   ASSERT_TRUE(world.server->set_limits(limits));
   world.until([&] { return world.server->stats().closed_idle == 2; });
+}
+
+// Silent ones make room for one that comes, when there are as many as may be; not when a lower
+// limit has left more.
+TEST(ChangedLimits, CloseNobodyWhoIsThere) {
+  World world;
+  std::vector<std::unique_ptr<ClientConnection>> silent;
+  for (int i = 0; i < 6; ++i)
+    silent.push_back(world.connect());
+  ServerLimits limits = world.server->limits();
+  limits.max_connections = 3;
+  ASSERT_TRUE(world.server->set_limits(limits));
+  EXPECT_FALSE(world.client->connect(world.uri));
+  EXPECT_EQ(world.server->stats().closed_for_room, 0u);
+  EXPECT_EQ(world.server->stats().connections, 6u);
+  limits.max_connections = 6;
+  ASSERT_TRUE(world.server->set_limits(limits));
+  EXPECT_TRUE(world.client->connect(world.uri));
+  EXPECT_EQ(world.server->stats().closed_for_room, 1u);
 }
 
 }  // namespace

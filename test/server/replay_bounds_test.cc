@@ -264,7 +264,7 @@ TEST(ReplayBounds, OfAnIpv6Network) {
   ReplayOptions options = {.clients = 8};
   std::unique_ptr<Memory> memory = make_memory();
   server::ClientTable table(options, 4, *memory, 1);
-  table.keep_replies();
+  table.keep_replies(true);
   constexpr fabric::Identity kNetwork = {{10, 1, 0}};
   auto enter = [&](uint64_t host, const fabric::Identity& group) {
     return table.enter({{10, 1, host}}, group, 3, 0);

@@ -15,6 +15,7 @@
  * for one core. The rest: any thread.
  *
  * Waiting: Client::connect(), Call::submit_and_wait(), ClientConnection::send_option_and_wait(),
+ * Server::add_service() and remove_service() of a server that listens,
  * Server::drain(), the destructors of Server and ClientConnection, ~Call() of a call in flight, and
  * Timer::stop() and ~Timer() of another thread than the core's wait for the core. Called by
  * the thread that last polled it (or when that thread has ended, or nobody has polled it yet) they

@@ -59,7 +59,8 @@ namespace rrdk {
  * What it can not cover: it is in memory, so neither a server nor a client that starts anew; nor
  * repetitions after window_ms, so that deadlines of repeated calls should be shorter; nor a client
  * that comes back from another address, as IPv6 hosts with temporary addresses may; nor calls that
- * drop() ended; nor a call that the client makes again by submit(), since that has a new XID; nor
+ * drop() ended, nor those of a service that has been removed since, which get PROG_UNAVAIL; nor a
+ * call that the client makes again by submit(), since that has a new XID; nor
  * a client that has more calls outstanding than it was granted, or makes `credits` other calls on a
  * new connection before it repeats what it lost on the old one. With `entries` 0 there is no cache:
  * calls run as they come (ReplayStats::unprotected).
@@ -97,6 +98,12 @@ struct ReplayOptions {
    */
   uint32_t max_reply = 16 << 10;
   uint32_t window_ms = 120'000;  ///< how long a client may take to come back
+  /**
+   * Connections take their part from listen() on although no service needs it yet: one with
+   * procedures that are not idempotent may then be added later. Where some service has them at
+   * listen() that is so anyway.
+   */
+  bool always = false;
 };
 
 struct ServerOptions {
@@ -174,9 +181,11 @@ struct ServerOptions {
    * Besides, and however many connections it has, no client can take all pool buffers (RFC 5666
    * section 11): of each size class it may hold, for chunks and for results that handlers made in
    * buffers, as many as are left for everybody else. That is half of the class for a client alone,
-   * a third for each of two, and so on. Its calls beyond wait (ServerStats::share_waits). While
-   * others wait for buffers, a client that sends next to none of the data for which it has some
-   * (less than a 32nd of it) loses its connection after a second (Refusal::kHeldBuffers). Data
+   * a third for each of two, and so on. Its calls beyond wait (ServerStats::share_waits). A call
+   * that is the first of its queue to have waited for buffers for two seconds is refused: its
+   * client gets the transport's error (RFC 8166 section 4.5.2), and Refusal::kNoBuffers counts.
+   * While others wait for buffers, a client that sends next to none of the data for which it has
+   * some (less than a 32nd of it) loses its connection after a second (Refusal::kHeldBuffers). Data
    * counts as it comes; over `verbs:`, where the device does not tell, with its whole RDMA Read.
    */
   uint64_t max_chunk_bytes = 32u << 20;
@@ -198,7 +207,12 @@ struct ServerOptions {
   uint32_t backward_lend_ms = 30000;
   /**
    * At once, at least 1; `credits` has what else bounds it. Beyond, too, one that never made a call
-   * makes room.
+   * makes room. One that has ended counts until the calls that handlers keep of it are answered.
+   *
+   * Beside its Receives (`credits`), a connection takes of this process: over iwarp a descriptor
+   * and about 10 KiB of heap; over shm three descriptors and 280 KiB, most of it a ring that both
+   * ends map, outside of MemoryOptions::bytes; the same at its client. Without a descriptor
+   * (RLIMIT_NOFILE) connections wait, and a line in the log says so.
    */
   uint32_t max_connections = 65536;
   /**
@@ -429,8 +443,9 @@ class Server {
   /**
    * From its return on calls of the program are served, also on connections that are there; until
    * then they may get PROG_UNAVAIL. Once the Server listens, it waits as remove_service() does.
-   * Errors: kInvalidArgument (program and version twice, bad binding or table, or from a handler or
-   * a callback).
+   * Errors: kInvalidArgument (program and version twice, bad binding or table; after listen(): from
+   * a handler or a callback, or a procedure that is not idempotent while connections have no part
+   * of a duplicate request cache, see ReplayOptions::always).
    */
   [[nodiscard]] Result<void> add_service(const Service& service);
   /**
@@ -443,9 +458,13 @@ class Server {
    *   rrdk::must(server->remove_service(kBlkBinding.program, kBlkBinding.version));
    *   disk.reset();  // no handler uses it any more
    *
+   * Memory that a reply refers to, and what ServerCall::on_released() was given, are in use until
+   * that is called, which may be later.
+   *
    * Waits for the handlers that run just now, of any service, and not for the network: a handler
    * that takes a second in a worker makes it wait for a second (after 5 s a line in the log says
-   * so). Errors: kNotFound, kInvalidArgument (from a handler or a callback).
+   * so). On a thread that polls embedded cores it polls them meanwhile. Errors: kNotFound,
+   * kInvalidArgument (from a handler or a callback).
    */
   [[nodiscard]] Result<void> remove_service(uint32_t program, uint32_t version);
   /** As they are now: those of ServerOptions at first. */
