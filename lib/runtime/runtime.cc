@@ -189,6 +189,7 @@ void Runtime::Impl::wait_for_readers(const char* what) {
   if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
     std::this_thread::sleep_for(kStoresReachMemory);  // a kernel without; they take nanoseconds
   std::vector<uint64_t> passes;
+  passes.reserve(cores.size());
   for (const auto& core : cores)
     passes.push_back(core->running_pass());
   WorkerPool::Running batches = workers != nullptr ? workers->running() : WorkerPool::Running();

@@ -10,7 +10,13 @@
 
 namespace rrdk::runtime {
 
-thread_local bool WorkerPool::here_ = false;
+namespace {
+thread_local bool is_worker = false;
+}  // namespace
+
+bool WorkerPool::here() noexcept {
+  return is_worker;
+}
 
 WorkerPool::WorkerPool(const RuntimeOptions& options, std::unique_ptr<Ring> ring, int wake_fd)
     : idle_(options.idle),
@@ -29,9 +35,11 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::start(const RuntimeOptions& opti
   auto pool = std::unique_ptr<WorkerPool>(new WorkerPool(options, std::move(*ring), fd));
   auto workers = static_cast<uint32_t>(options.worker_cpus.size());
   for (uint32_t i = 0; i < workers; ++i) {
-    auto thread =
-        start_thread("rrdk-work-" + std::to_string(i), options.worker_cpus[i],
-                     [p = pool.get(), workers, i] { p->run(workers, p->batches_[i].count); });
+    auto thread = start_thread("rrdk-work-" + std::to_string(i), options.worker_cpus[i],
+                               [p = pool.get(), workers, i] {
+                                 is_worker = true;
+                                 p->run(workers, p->batches_[i].count);
+                               });
     if (!thread)
       return tl::unexpected(thread.error());
     pool->threads_.push_back(std::move(*thread));
@@ -41,6 +49,7 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::start(const RuntimeOptions& opti
 
 WorkerPool::Running WorkerPool::running() const {
   Running now;
+  now.batches.reserve(size());
   for (uint32_t i = 0; i < size(); ++i)
     now.batches.push_back(batches_[i].count.load(std::memory_order_acquire));
   return now;

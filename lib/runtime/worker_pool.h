@@ -33,7 +33,7 @@ class WorkerPool {
     return queued < most ? most - queued : 0;
   }
   // Whether the calling thread is a worker, of any pool.
-  static bool here() noexcept { return here_; }
+  static bool here() noexcept;
   // What the workers run now, for whoever waits until that has ended.
   struct Running {
     std::vector<uint64_t> batches;  // by worker
@@ -50,7 +50,6 @@ class WorkerPool {
   struct alignas(64) Batches {
     std::atomic<uint64_t> count = 0;
   };
-  static thread_local bool here_;
 
   WorkerPool(const RuntimeOptions& options, std::unique_ptr<Ring> ring, int wake_fd);
 

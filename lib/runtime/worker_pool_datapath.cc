@@ -34,7 +34,6 @@ bool WorkerPool::push(ItemList& items) noexcept {
 }
 
 void WorkerPool::run(uint32_t workers, std::atomic<uint64_t>& batches) noexcept {
-  here_ = true;
   uint64_t last_work = base::Tsc::now_ns();
   while (!stop_.load(std::memory_order_acquire)) {
     if (poll(workers, batches) != 0) {
