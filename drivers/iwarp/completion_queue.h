@@ -49,7 +49,6 @@ class CompletionQueue final : public fabric::CompletionQueue {
   Outbox& outbox() noexcept { return outbox_; }
   // kStaging bytes for a queue pair that receives, until what came is where it belongs: mostly
   // within one poll, so that all use the same. Null: there is no memory.
-  // Null: there is no memory.
   std::unique_ptr<std::byte[]> take_staging() noexcept;
   void give_staging(std::unique_ptr<std::byte[]> staging) noexcept {
     if (free_staging_.size() < kFreeStaging)

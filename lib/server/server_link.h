@@ -134,7 +134,7 @@ class Sweeper final : public runtime::Chore {
       last_look_ns_ = now_ns;
       return;
     }
-    // A core that sleeps looks once a second only, and takes its time.
+    // A core that sleeps looks once a second: at all of them.
     const bool seldom = now_ns - std::exchange(last_look_ns_, now_ns) > kSeldomNs;
     const size_t part = seldom ? links_.size() : std::max(kAtOnce, links_.size() / 8);
     const size_t end = std::min(links_.size(), next_ + part);

@@ -79,14 +79,12 @@ struct ProcedureStats {
   uint32_t program = 0;
   uint32_t version = 0;
   uint32_t procedure = 0;
-  std::string name;  ///< "READ of blk", as log lines have it
-  /** Calls that have come and not ended: with a handler, kept by it, or on the ways there and back.
-   */
-  uint64_t in_progress = 0;
-  uint64_t calls = 0;      ///< that have ended; repeated ones too, whose replies were kept
-  uint64_t errors = 0;     ///< of them, those that did not succeed: rejected, denied, dropped
-  uint64_t bytes_in = 0;   ///< of the calls, with what came in chunks; without transport headers
-  uint64_t bytes_out = 0;  ///< of the replies, likewise
+  std::string name;          ///< "READ of blk", as log lines have it
+  uint64_t in_progress = 0;  ///< calls that have come and not ended, those that handlers keep too
+  uint64_t calls = 0;        ///< that have ended; repeated ones too, whose replies were kept
+  uint64_t errors = 0;       ///< of them, those that did not succeed: rejected, denied, dropped
+  uint64_t bytes_in = 0;     ///< of the calls, with what came in chunks; without transport headers
+  uint64_t bytes_out = 0;    ///< of the replies, likewise
   /**
    * From the handler's entry to its answer, wherever it runs, and however long it keeps the call.
    * One call in ServerOptions::time_every is measured.
