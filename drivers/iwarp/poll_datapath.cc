@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/prefetch_datapath.h"
 #include "drivers/iwarp/completion_queue.h"
 #include "drivers/iwarp/queue_pair.h"
 
@@ -122,6 +123,8 @@ uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
     if (next_ >= active_count_)
       next_ = 0;
     QueuePair& qp = *active_[next_];
+    if (active_count_ > 1)
+      active_[next_ + 1 < active_count_ ? next_ + 1 : 0]->prefetch();
     const uint32_t got = qp.poll(out.subspan(n), alone);
     n += got;
     if (got != 0)
@@ -159,10 +162,18 @@ bool CompletionQueue::end_quiet() noexcept {
   return true;
 }
 
+// All that a null call takes, but for what the kernel has of the socket.
+void QueuePair::prefetch() const noexcept {
+  base::prefetch_lines(&owner_, &response_mask_);
+  base::prefetch_lines(&in_, &rest_length_ + 1);
+}
+
 uint32_t CompletionQueue::take_ready() noexcept {
   std::array<epoll_event, kMostEvents> ready;
   // datapath-allow: one for all connections, which cost nothing while they are idle
   const int count = ::epoll_wait(epoll_.get(), ready.data(), kMostEvents, /*timeout=*/0);
+  for (int i = 0; i < count; ++i)
+    __builtin_prefetch(ready[static_cast<size_t>(i)].data.ptr);
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = ready[static_cast<size_t>(i)];
     if (event.data.ptr == nullptr) {

@@ -69,6 +69,8 @@ class QueuePair final : public fabric::QueuePair,
   // --- for the completion queue, its thread ---
   // `alone`: looks at the socket although epoll has not spoken.
   uint32_t poll(std::span<fabric::Completion> out, bool alone) noexcept;
+  // Brings what poll() will touch into the caches.
+  void prefetch() const noexcept;
   // Whether poll() has something to do that epoll will not tell of.
   bool has_work() noexcept;
   // Before has_work() decides about sleeping: finds out what epoll meant.

@@ -88,10 +88,14 @@ uint32_t PollCore::Completions::poll(uint64_t) {
     done = left.data();
     count = static_cast<uint32_t>(left.size());
   }
+  for (uint32_t i = 0; i < count; ++i)
+    static_cast<const Link*>(done[i].owner)->prefetch();
   for (uint32_t i = 0, end = 0; i < count; i = end) {
     void* const owner = done[i].owner;
     while (end < count && done[end].owner == owner)
       ++end;
+    if (end != count)
+      static_cast<const Link*>(done[end].owner)->prefetch_engine();
     // A guess: completions of whoever else is busy would lie in between.
     const bool alone = i == 0 && end == count && std::exchange(last_owner, owner) == owner;
     if (end != count)

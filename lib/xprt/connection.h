@@ -382,6 +382,9 @@ class Connection {
   uint32_t version() const;
   bool version_settled() const;
   Agreed agreed() const;
+  // Brings what on_completions() will touch into the caches.
+  void prefetch() const noexcept;
+
   uint32_t window() const;     // requester: how many calls may be in flight now
   uint32_t in_flight() const;  // requester: Sends without reply
   bool may_send() const;       // requester: a call submitted now would not queue

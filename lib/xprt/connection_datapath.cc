@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/prefetch_datapath.h"
 #include "xprt/connection_impl.h"
 #include "xprt/link.h"
 
@@ -9,6 +10,12 @@ namespace rrdk::xprt {
 
 using fabric::Completion;
 using fabric::WcStatus;
+
+// Without the options that few calls look at, and the counters of what is rare.
+void Connection::prefetch() const noexcept {
+  base::prefetch_lines(&impl_->link.options.starved_ns, &impl_->link.counters.bytes_read);
+  base::prefetch_lines(&impl_->responder, &impl_->properties);
+}
 
 void Connection::on_completions(std::span<const Completion> completions) {
   for (const Completion& completion : completions)
