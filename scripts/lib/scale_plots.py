@@ -34,7 +34,8 @@ def lines(axis, rows, rounds, curves, scale=1.0):
 def draw(rows, rounds, driver, path):
     figure, panels = plt.subplots(2, 2, figsize=(11, 7.5), constrained_layout=True)
     rate, latency, memory, setup = panels.flat
-    lines(rate, rows, rounds, [("all active", "rate", "-"), ("ten active", "few_rate", "--")])
+    lines(rate, rows, rounds, [("all active", "rate", "-"), ("ten active", "few_rate", "--"),
+                               *([("bare TCP", "tcp_rate", ":")] if rows[0]["tcp_rate"] else [])])
     rate.set_ylim(bottom=0)
     rate.yaxis.set_major_formatter(FuncFormatter(count_text))
     rate.set_title("null calls a second, window 1")

@@ -58,6 +58,19 @@ class Figures(unittest.TestCase):
         self.assertEqual(len(failed(90_000, 50_000, few_p99=30_000)), 1)
         self.assertEqual(len(failed(90_000, 50_000, errors=1)), 1)
 
+    def test_a_rate_that_tcp_itself_loses_is_not_asked_for(self):
+        def holds(rate, tcp_rate):
+            measurements = round_of(rate, 50_000)
+            for m, bare in zip(measurements, (200_000, 200_000, tcp_rate)):
+                m["tcp_rate"] = bare
+            rows = scale.figures(measurements)
+            return next(holds for what, holds in scale.verdicts(rows, scale.ratios([rows])) if "rate" in what)
+
+        self.assertTrue(holds(64_000, 140_000))
+        self.assertFalse(holds(62_000, 140_000))
+        self.assertTrue(holds(81_000, 200_000))
+        self.assertFalse(holds(79_000, 200_000))
+
     def test_no_verdict_of_numbers_that_were_not_measured(self):
         self.assertEqual(scale.ratios([scale.figures([measured(1, 1, 1, 1), measured(2, 1, 1, 1)])]), {})
 
@@ -74,6 +87,7 @@ class Program(unittest.TestCase):
         self.refused("--connections", "0,1")
         self.refused("--rounds", "0")
         self.refused("--testrpc", "/nowhere")
+        self.refused("--testrpc", "/bin/false", "--limits", "/nowhere")
         self.refused("--testrpc", "/bin/false", "--connections", "1,9000", "--require")
 
     def test_a_server_that_does_not_start_is_told(self):
