@@ -6,9 +6,11 @@
 namespace rrdk::base {
 
 // All cache lines from `first` on, up to and without `end`: members of one object.
-inline void prefetch_lines(const void* first, const void* end) noexcept {
+template <typename First, typename End>
+void prefetch_lines(const First* first, const End* end) noexcept {
   constexpr size_t kCacheLine = 64;
-  for (const auto* at = static_cast<const std::byte*>(first); at < end; at += kCacheLine)
+  const auto* const behind = reinterpret_cast<const std::byte*>(end);
+  for (const auto* at = reinterpret_cast<const std::byte*>(first); at < behind; at += kCacheLine)
     __builtin_prefetch(at);
 }
 

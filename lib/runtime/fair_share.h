@@ -1,26 +1,74 @@
-// Who is served next: the connections of one poll core take turns, there and at the workers.
+// Who is served next: clients take turns on a poll core, there and at the workers, and so do the
+// connections of each. A client with many connections gets no more than one with a single one.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "base/list.h"
 #include "runtime/link.h"
 #include "runtime/work.h"
+#include "xprt/credits.h"
 
 namespace rrdk::runtime {
 
-// Turns of the connections of one poll core. A server's connection starts calls as they arrive
-// while its allowance lasts (xprt/credits.h). What it has beyond that waits in its engine, and the
-// connection here, for its next turn: so each of them waits for no more than one turn of every
-// other.
+// Rounds of turns, one for each that waits.
+struct Rounds {
+  uint64_t number = 0;
+  uint32_t waiting = 0;
+  uint32_t left = 0;  // of those waiting, who have not had their turn in this round
+
+  void join() noexcept { ++waiting; }
+  // The next one's turn; it waits no more, unless it joins again.
+  void turn() noexcept {
+    if (left == 0) {
+      ++number;
+      left = waiting;
+    }
+    --left;
+    --waiting;
+  }
+};
+
+// One client on one core. Outlives its connections there.
+struct CoreClient : xprt::ClientShare {
+  static constexpr uint32_t kMostTurns = 8;
+
+  // While others wait: the turns that it was owed.
+  void catch_up(uint64_t this_round) noexcept {
+    allowance.refill(this_round - std::exchange(round, this_round));
+  }
+  // Nobody else waits: one turn's worth in each pass, and what it owes is forgiven.
+  void fill(uint64_t this_pass) noexcept {
+    if (std::exchange(pass, this_pass) != this_pass)
+      allowance.fill();
+  }
+  void push(Link& link) noexcept;
+  // Its turn: those of its connections, in order, as far as its allowance is enough for. One at
+  // least is counted, and at most kMostTurns.
+  uint32_t serve() noexcept;
+
+  base::Queue<Link, &Link::next_turn_> links;  // that wait for turns
+  Rounds rounds;                               // of these
+  uint64_t round = 0;                          // the last one that it had its own turn for
+  uint64_t pass = 0;                           // the last one that it was given an allowance in
+  CoreClient* next = nullptr;
+  WorkerClient for_workers;
+};
+
+// Turns on a poll core: of the clients, and within a client's, of its connections. Calls are
+// started as they arrive while the allowances of both last (xprt/credits.h). What a connection has
+// beyond that waits in its engine, and the connection here: so a call waits for no more than one
+// turn of every other connection of its client, and of every other client.
 //
-// A round gives every connection that waits one turn. Who does not wait is owed a turn for each
-// round all the same, and takes it as calls arrive: those of a modest client are started at once.
-// When nobody waits, nobody owes anything.
+// A round gives each that waits one turn. Who does not wait is owed a turn for each round all the
+// same, and takes it as calls arrive: those of a modest client are started at once. When nobody
+// waits, nobody owes anything.
 class Turns {
  public:
-  bool empty() const noexcept { return links_.empty(); }
-  uint64_t round() const noexcept { return round_; }
+  bool empty() const noexcept { return clients_.empty(); }
+  // Before what has come on the link is looked at, in that pass of the core.
+  void admit(Link& link, Alone alone, uint64_t pass) noexcept;
   void join(Link& link) noexcept;  // it has a backlog
   // Some turns, so that what others have done meanwhile is soon looked at. Returns how many.
   uint32_t serve() noexcept;
@@ -28,36 +76,44 @@ class Turns {
  private:
   static constexpr uint32_t kTurnsPerPass = 8;
 
-  Link& pop() noexcept;
+  bool others_wait(const CoreClient& client) const noexcept {
+    return rounds_.waiting > (clients_.front() == &client);
+  }
+  void push(CoreClient& client) noexcept;
 
-  uint64_t round_ = 0;
-  uint32_t waiting_ = 0;
-  uint32_t left_ = 0;  // of those waiting, who have not had their turn in this round
-  base::Queue<Link, &Link::next_turn_> links_;
+  Rounds rounds_;
+  base::Queue<CoreClient, &CoreClient::next> clients_;
 };
 
-// What poll cores have for the workers, by connection: one item of each in turn, so that the calls
-// of one do not fill the workers' ring before those of others.
+// What poll cores have for the workers: one item of each client in turn, and of each of its
+// connections, so that the calls of one do not fill the workers' ring before those of others.
 class WorkerTurns {
  public:
-  bool empty() const noexcept { return queues_.empty(); }
+  bool empty() const noexcept { return clients_.empty(); }
   void push(WorkerQueue& queue, WorkItem& item) noexcept {
-    bool waits = !queue.items.empty();
+    const bool queue_waits = !queue.items.empty();
     queue.items.push(item);
-    if (!waits)
-      queues_.push(queue);
+    if (queue_waits)
+      return;
+    const bool client_waits = !queue.client.queues.empty();
+    queue.client.queues.push(queue);
+    if (!client_waits)
+      clients_.push(queue.client);
   }
   // Not when empty().
   WorkItem& pop() noexcept {
-    WorkerQueue& queue = queues_.pop();
+    WorkerClient& client = clients_.pop();
+    WorkerQueue& queue = client.queues.pop();
     WorkItem& item = queue.items.pop();
     if (!queue.items.empty())
-      queues_.push(queue);
+      client.queues.push(queue);
+    if (!client.queues.empty())
+      clients_.push(client);
     return item;
   }
 
  private:
-  base::Queue<WorkerQueue, &WorkerQueue::next> queues_;
+  base::Queue<WorkerClient, &WorkerClient::next> clients_;
 };
 
 }  // namespace rrdk::runtime

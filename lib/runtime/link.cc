@@ -6,6 +6,7 @@
 #include <bit>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/sanitizer.h"
 #include "mem/memory_impl.h"
 #include "proto/negotiation.h"
@@ -66,6 +67,26 @@ xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
 bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) noexcept {
   return first_credits != 0 && can.max_shared_receives != 0 && can.holds_receives;
 }
+
+Link::Link(PollCore& core, OpenDevice& device)
+    : Link(core, device, std::make_unique<CoreClient>()) {}
+
+Link::Link(PollCore& core, OpenDevice& device, std::unique_ptr<CoreClient> own_client)
+    : for_workers(own_client->for_workers),
+      core_(core),
+      own_client_(std::move(own_client)),
+      client_(*own_client_),
+      device_(device) {}
+
+Link::Link(PollCore& core, OpenDevice& device, Peer peer, CoreClient& client)
+    : for_workers(client.for_workers),
+      core_(core),
+      client_(client),
+      device_(device),
+      accepting_(true),
+      peer_name_(peer.to_string()),
+      peer_(std::move(peer)),
+      since_ns_(base::Tsc::now_ns()) {}
 
 Link::~Link() = default;
 
@@ -137,6 +158,7 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
   queue_pair_ = std::move(queue_pair);
   xprt::ConnectionOptions fitted = fitted_to(device_.capabilities(), options);
   fitted.peer = {id_, peer_name_.c_str()};
+  fitted.client_share = &client_;
   fitted.shared_receives = shared_receives_ != nullptr ? &shared_receives_->queue : nullptr;
   {
     std::lock_guard lock(engine_mutex_);
@@ -227,7 +249,7 @@ void Link::wind_up() {
       post_receives();
     on_last_call();
   }
-  if (!dirty_ && !turn_.waits && engine_->idle())
+  if (!dirty_ && !waits_turn_ && engine_->idle())
     bury();
 }
 

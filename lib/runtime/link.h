@@ -22,6 +22,7 @@
 namespace rrdk::runtime {
 
 class PollCore;
+struct CoreClient;  // fair_share.h
 struct SharedReceives;
 
 // What a link waits for.
@@ -32,6 +33,9 @@ enum class LinkState : uint8_t {
   kClosing,     // the fabric's last event, then every posted request, then the calls above
   kDead,        // nothing: engine and queue pair are gone
 };
+
+// Who has the core for itself, as far as two batches of completions can show.
+enum class Alone : uint8_t { kNobody, kClient, kConnection };
 
 // `options` as far as the device goes.
 xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
@@ -44,15 +48,16 @@ bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) no
 class Link {
  public:
   // One that is to connect.
-  Link(PollCore& core, OpenDevice& device) noexcept : core_(core), device_(device) {}
-  // One that is to accept `peer`.
-  Link(PollCore& core, OpenDevice& device, Peer peer);
+  Link(PollCore& core, OpenDevice& device);
+  // One that is to accept `peer`, a connection of `client`, which outlives it.
+  Link(PollCore& core, OpenDevice& device, Peer peer, CoreClient& client);
   virtual ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
   PollCore& core() const noexcept { return core_; }
   OpenDevice& device() const noexcept { return device_; }
+  CoreClient& core_client() const noexcept { return client_; }
   uint64_t id() const noexcept { return id_; }  // of this process, never used again
   LinkState state() const noexcept { return state_; }
   // From connect() or accept() until on_dead().
@@ -83,8 +88,7 @@ class Link {
 
   // For the poll core.
   void on_event(const fabric::Event& event);
-  // `alone`: nobody else's completions came in this batch or the one before.
-  void on_completions(std::span<const fabric::Completion> completions, bool alone);
+  void on_completions(std::span<const fabric::Completion> completions, Alone alone);
   // Of thousands of connections none is in the caches when its turn comes, so what on_completions()
   // will touch is fetched while others are served. prefetch_engine() reads what prefetch() fetched.
   void prefetch() const noexcept {
@@ -107,8 +111,8 @@ class Link {
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
   void give_up();                                         // wants_close()
   void break_queue_pair() { queue_pair_->disconnect(); }  // as a failed request does
-  // In that round; alone: nobody else waits for a turn.
-  void take_turn(uint64_t round, bool alone);
+  // Its client's.
+  void take_turn();
   bool backlogged() const { return engine_->backlogged(); }
   bool fabric_is_down() const { return fabric_down_; }
   // fabric_is_down(): ends the engine when all it had posted came back, which may be replies still,
@@ -139,6 +143,7 @@ class Link {
  private:
   friend class PollCore;
   friend class Turns;
+  friend struct CoreClient;
 
   // Also decides whose Receives it takes.
   Result<fabric::QueuePairOptions> queue_pair_options(const xprt::ConnectionOptions& options,
@@ -154,15 +159,19 @@ class Link {
   void establish(const proto::PrivateData& peer);
   void meet_peer();
   void on_fabric_down();
-  void bury();                    // frees engine and queue pair; on_dead() is its last act
-  void catch_up(uint64_t round);  // takes the turns that it was owed
+  void catch_up();  // takes the turns that it was owed
+  void bury();      // frees engine and queue pair; on_dead() is its last act
   bool post_receives();
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 
+  Link(PollCore& core, OpenDevice& device, std::unique_ptr<CoreClient> own_client);
+
   static uint64_t new_id() noexcept;
 
   PollCore& core_;
+  const std::unique_ptr<CoreClient> own_client_;  // of one that connects
+  CoreClient& client_;
   OpenDevice& device_;
   const uint64_t id_ = new_id();
   LinkState state_ = LinkState::kNew;
@@ -173,11 +182,9 @@ class Link {
   Link* next_dirty_ = nullptr;
   // When something was last sent or came, by the core's clock; read by anybody.
   std::atomic<uint64_t> active_ns_ = 0;
-  struct {
-    uint64_t round = 0;  // the last one that it had its turn for
-    bool waits = false;  // for its next, in the core's list
-  } turn_;
-  Link* next_turn_ = nullptr;    // in that list
+  bool waits_turn_ = false;      // in its client's list
+  uint64_t round_ = 0;           // of its client's, the last one that it had its turn for
+  Link* next_turn_ = nullptr;    // there
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
   const bool accepting_ = false;
   std::string peer_name_;

@@ -10,14 +10,6 @@
 
 namespace rrdk::runtime {
 
-Link::Link(PollCore& core, OpenDevice& device, Peer peer)
-    : core_(core),
-      device_(device),
-      accepting_(true),
-      peer_name_(peer.to_string()),
-      peer_(std::move(peer)),
-      since_ns_(base::Tsc::now_ns()) {}
-
 // The connecting end knows who it is when the connection is there: a name has several addresses.
 void Link::meet_peer() {
   Peer peer = queue_pair_->peer();

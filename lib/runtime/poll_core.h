@@ -92,6 +92,7 @@ class PollCore {
     return in_pass_.load(std::memory_order_acquire) ? polls_.load(std::memory_order_acquire) + 1
                                                     : 0;
   }
+  uint64_t pass() const noexcept { return polls_.load(std::memory_order_relaxed); }  // its thread
   bool has_ended(uint64_t pass) const noexcept { return pass == 0 || running_pass() != pass; }
   // Whether nobody polls: never polled yet, or the thread that did has ended.
   bool abandoned();
@@ -138,7 +139,7 @@ class PollCore {
     PollCore* core;
     OpenDevice* device;
     std::unique_ptr<fabric::CompletionQueue> queue;
-    const void* last_owner = nullptr;  // of all of the last batch; null: it had several
+    const CoreClient* last_client = nullptr;  // of all of the last batch; null: it had several
 
     uint32_t poll(uint64_t now_ns);
     bool peek(uint64_t) const { return false; }  // a fabric can only say so by arm()

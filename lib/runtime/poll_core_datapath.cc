@@ -1,6 +1,7 @@
 // A pass of a core, what its links do in it, and whose turn it is.
 #include <sched.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/fair_share.h"
@@ -90,32 +91,34 @@ uint32_t PollCore::Completions::poll(uint64_t) {
   }
   for (uint32_t i = 0; i < count; ++i)
     static_cast<const Link*>(done[i].owner)->prefetch();
+  if (count == 0)
+    return 0;
+  const CoreClient* const before = last_client;
+  last_client = &static_cast<const Link*>(done[0].owner)->core_client();
   for (uint32_t i = 0, end = 0; i < count; i = end) {
-    void* const owner = done[i].owner;
-    while (end < count && done[end].owner == owner)
+    auto& link = *static_cast<Link*>(done[i].owner);
+    while (end < count && done[end].owner == &link)
       ++end;
     if (end != count)
       static_cast<const Link*>(done[end].owner)->prefetch_engine();
+    if (&link.core_client() != last_client)
+      last_client = nullptr;
     // A guess: completions of whoever else is busy would lie in between.
-    const bool alone = i == 0 && end == count && std::exchange(last_owner, owner) == owner;
-    if (end != count)
-      last_owner = nullptr;
-    static_cast<Link*>(owner)->on_completions({&done[i], end - i}, alone);
+    Alone alone = Alone::kNobody;
+    if (last_client != nullptr && last_client == before)
+      alone = i == 0 && end == count ? Alone::kConnection : Alone::kClient;
+    link.on_completions({&done[i], end - i}, alone);
   }
-  if (count != 0)
-    add_to(core->completions_seen_, count);
+  add_to(core->completions_seen_, count);
   return count;
 }
 
-void Link::on_completions(std::span<const fabric::Completion> completions, bool alone) {
+void Link::on_completions(std::span<const fabric::Completion> completions, Alone alone) {
   // The peer may use the connection before our own event queue says that it is there; Sends then
   // wait in the engine until it does.
   if (state_ == LinkState::kConnecting && accepting_) [[unlikely]]
     establish(accepted_);
-  if (core_.turns().empty()) [[likely]]
-    engine_->fill_turn(alone);
-  else
-    catch_up(core_.turns().round());
+  core_.turns().admit(*this, alone, core_.pass());
   active_ns_.store(core_.now(), std::memory_order_relaxed);
   engine_->on_completions(completions);
   hold_back();
@@ -136,14 +139,15 @@ uint32_t PollCore::serve_turns() {
   return work + turns_.serve();
 }
 
-void Link::catch_up(uint64_t round) {
-  engine_->refill(round - std::exchange(turn_.round, round));
+void Link::catch_up() {
+  const uint64_t round = client_.rounds.number;
+  engine_->allowance().refill(round - std::exchange(round_, round));
 }
 
-void Link::take_turn(uint64_t round, bool alone) {
-  catch_up(round);
-  if (alone)
-    engine_->fill_turn(false);  // nobody is there to be owed anything
+void Link::take_turn() {
+  catch_up();
+  if (client_.links.empty())
+    engine_->allowance().fill();
   engine_->start_waiting();
   core_.mark_dirty(*this);
 }
@@ -295,35 +299,68 @@ void PollCore::idle(uint64_t last_work) {
     sched_yield();
 }
 
-void Turns::join(Link& link) noexcept {
-  if (link.turn_.waits)
-    return;
-  link.turn_.waits = true;
-  links_.push(link);
-  ++waiting_;
+void Turns::admit(Link& link, Alone alone, uint64_t pass) noexcept {
+  CoreClient& client = link.client_;
+  if (others_wait(client)) [[unlikely]]
+    client.catch_up(rounds_.number);
+  else if (alone != Alone::kNobody)
+    client.allowance.lift();
+  else
+    client.fill(pass);
+  if (client.links.empty()) [[likely]]
+    link.engine_->allowance().fill(alone == Alone::kConnection ? xprt::kAloneQuantum
+                                                               : xprt::kQuantum);
+  else
+    link.catch_up();
 }
 
-Link& Turns::pop() noexcept {
-  Link& link = links_.pop();
-  link.turn_.waits = false;
-  --waiting_;
-  return link;
+void Turns::push(CoreClient& client) noexcept {
+  clients_.push(client);
+  rounds_.join();
+}
+
+void Turns::join(Link& link) noexcept {
+  if (link.waits_turn_)
+    return;
+  if (link.client_.links.empty())
+    push(link.client_);
+  link.client_.push(link);
 }
 
 uint32_t Turns::serve() noexcept {
   uint32_t turns = 0;
-  for (; !links_.empty() && turns < kTurnsPerPass; ++turns) {
-    if (left_ == 0) {
-      ++round_;
-      left_ = waiting_;
-    }
-    --left_;
-    Link& link = pop();
-    link.take_turn(round_, links_.empty());
-    if (link.backlogged())
-      join(link);
+  while (!clients_.empty() && turns < kTurnsPerPass) {
+    rounds_.turn();
+    CoreClient& client = clients_.pop();
+    client.catch_up(rounds_.number);
+    if (clients_.empty())
+      client.allowance.fill();
+    turns += client.serve();
+    if (!client.links.empty())
+      push(client);
   }
   return turns;
+}
+
+void CoreClient::push(Link& link) noexcept {
+  link.waits_turn_ = true;
+  links.push(link);
+  rounds.join();
+}
+
+uint32_t CoreClient::serve() noexcept {
+  uint32_t turns = 0;
+  do {
+    if (!allowance.open())
+      break;
+    rounds.turn();
+    Link& link = links.pop();
+    link.waits_turn_ = false;
+    link.take_turn();
+    if (link.backlogged())
+      push(link);
+  } while (++turns < kMostTurns && !links.empty());
+  return std::max(turns, 1u);
 }
 
 }  // namespace rrdk::runtime

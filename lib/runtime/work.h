@@ -30,10 +30,21 @@ inline uint32_t run_once(ItemList& items) noexcept {
   return count;
 }
 
+struct WorkerClient;
+
 // What waits for the workers, of one connection. It outlives its items.
 struct WorkerQueue {
+  explicit WorkerQueue(WorkerClient& its_client) noexcept : client(its_client) {}
+
+  WorkerClient& client;  // outlives it
   ItemList items;
   WorkerQueue* next = nullptr;
+};
+
+// The queues of one client's connections that are not empty.
+struct WorkerClient {
+  base::Queue<WorkerQueue, &WorkerQueue::next> queues;
+  WorkerClient* next = nullptr;
 };
 
 // The contract of everything that gives a core work: completion queues, rings, timers, control

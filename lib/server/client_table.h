@@ -16,9 +16,9 @@
 #include "fabric/device.h"
 #include "mem/loans.h"
 #include "rrdk/server.h"
+#include "runtime/fair_share.h"
 #include "server/replay_cache.h"
 #include "server/replay_lane.h"
-#include "xprt/incoming_call.h"
 
 namespace rrdk::server {
 
@@ -33,12 +33,12 @@ struct ClientGroup {
       : identity(identity_in),
         room(bytes, &whole),
         borrower(mem::Borrower::create(memory)),
-        call_shares(std::make_unique<xprt::CallShare[]>(cores)) {}
+        by_core(std::make_unique<runtime::CoreClient[]>(cores)) {}
 
   const fabric::Identity identity;
   ReplayRoom room;
-  const mem::BorrowerRef borrower;                       // of buffers for calls and replies
-  const std::unique_ptr<xprt::CallShare[]> call_shares;  // by core
+  const mem::BorrowerRef borrower;  // of buffers for calls and replies
+  const std::unique_ptr<runtime::CoreClient[]> by_core;
   uint32_t clients = 0;
   uint32_t connections = 0;
   uint32_t remembered = 0;

@@ -11,7 +11,7 @@ namespace rrdk::server {
 
 ServerLink::ServerLink(Server::Impl& server, Client& client, service::ContextPool& contexts,
                        runtime::PollCore& core, runtime::OpenDevice& device, Peer peer)
-    : Link(core, device, std::move(peer)),
+    : Link(core, device, std::move(peer), client.group.by_core[core.index()]),
       Dispatcher(*this, for_workers, server.runtime.memory, server.services, contexts),
       server_(server),
       client_(client) {

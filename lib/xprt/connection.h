@@ -40,7 +40,6 @@ class Borrower;  // mem/loans.h
 namespace rrdk::xprt {
 
 class CallPool;      // xprt/incoming_call.h: one per poll core
-struct CallShare;    // there too
 class ReceiveQueue;  // xprt/receive_queue.h
 
 // Which half of the engine has the forward calls; the other one has the backward ones. As an
@@ -96,8 +95,9 @@ struct ConnectionOptions {
   // Whose buffers those of calls' chunks and results are, on however many connections; it outlives
   // them. Null: the connection has a share of its own (mem/loans.h).
   mem::Borrower* borrower = nullptr;
-  // Calls of the same client on the same core, which outlives the connection; null: it is alone.
-  CallShare* call_share = nullptr;
+  // What it has in common with its client's other connections on the same core; outlives them all.
+  // Null: it is the only one.
+  ClientShare* client_share = nullptr;
   // While others wait for buffers: in every such time a peer sends a part of the data that its
   // calls have buffers for, or its connection is over.
   uint64_t progress_wait_ns = 1'000'000'000;
@@ -323,11 +323,10 @@ class Connection {
   void on_posted();
   void on_tick(uint64_t now_ns);  // deadlines, and whoever waits for buffers; about every ms
 
-  // A responder's share of its core (xprt/credits.h). Until the first of these it may start calls
-  // without limit; then while its allowance lasts, and the others wait.
-  void fill_turn(bool alone) noexcept { turn_.fill(alone); }     // nobody waits for a turn
-  void refill(uint64_t turns) noexcept { turn_.refill(turns); }  // so many have passed
-  void start_waiting();                                          // now that there is allowance
+  // A responder's share of its core (credits.h). Until the first of these it may start calls
+  // without limit; then while its allowance and its client's last, and the others wait.
+  Allowance<kQuantum>& allowance() noexcept { return turn_.allowance; }
+  void start_waiting();  // now that there is allowance
   // Calls wait for nothing but allowance.
   bool backlogged() const noexcept { return turn_.waits && wants_turn(); }
 

@@ -154,32 +154,52 @@ class Window {
   uint32_t in_flight_ = 0;
 };
 
-// What one connection may take of its poll core before it is others' turn: a deficit round robin in
-// bytes, in which a call costs about what it takes to serve one without chunks. A connection may
-// overdraw its allowance by the last call that it starts, and by what it then writes; it pays back
-// from later turns.
-class Turn {
+// What a connection may take of its poll core before it is others' turn, and what its client may
+// with all its connections: deficit round robins in bytes, in which a call costs about what it
+// takes to serve one without chunks. An allowance may be overdrawn by the last call that is
+// started, and by what is then written; that is paid back from later turns.
+template <int64_t kQuantum>
+class Allowance {
  public:
-  static constexpr int64_t kCallCost = 4096;
-  static constexpr int64_t kQuantum = 4 * kCallCost;  // of one turn
-  // Of a connection that has the core for itself: what one batch of completions can bring.
-  static constexpr int64_t kBurst = 32 * kCallCost;
   static constexpr int64_t kMostDebt = 1 << 20;  // more is forgiven
 
-  // Calls wait: for a turn, or for earlier ones.
-  bool waits = false;
-
-  bool open() const noexcept { return allowance_ > 0; }
-  void charge(uint64_t bytes) noexcept { allowance_ -= static_cast<int64_t>(bytes); }
-  void fill(bool alone) noexcept { allowance_ = alone ? kBurst : kQuantum; }
+  bool open() const noexcept { return bytes_ > 0; }
+  void charge(uint64_t bytes) noexcept { bytes_ -= static_cast<int64_t>(bytes); }
+  void fill(int64_t bytes = kQuantum) noexcept { bytes_ = bytes; }
   void refill(uint64_t turns) noexcept {
     constexpr uint64_t kPaysAll = kMostDebt / kQuantum + 1;
     int64_t more = static_cast<int64_t>(std::min(turns, kPaysAll)) * kQuantum;
-    allowance_ = std::min(kQuantum, std::max(std::min(allowance_, kQuantum), -kMostDebt) + more);
+    bytes_ = std::min(kQuantum, std::max(std::min(bytes_, kQuantum), -kMostDebt) + more);
   }
+  void lift() noexcept { bytes_ = INT64_MAX; }  // nobody else wants anything
 
  private:
-  int64_t allowance_ = INT64_MAX;  // nobody shares with us yet
+  int64_t bytes_ = INT64_MAX;
+};
+
+constexpr int64_t kCallCost = 4096;
+constexpr int64_t kQuantum = 4 * kCallCost;  // of one turn of a connection
+// Of a connection that has the core for itself: what one batch of completions can bring.
+constexpr int64_t kAloneQuantum = 32 * kCallCost;
+constexpr int64_t kClientQuantum = 4 * kQuantum;
+
+// What the connections of one client share on one core.
+struct alignas(64) ClientShare {
+  Allowance<kClientQuantum> allowance;
+  uint32_t calls = 0;  // objects of the core's CallPool that they have
+};
+
+// A connection's.
+struct Turn {
+  ClientShare& client;
+  Allowance<kQuantum> allowance = {};
+  bool waits = false;  // calls do: for a turn, or for earlier ones
+
+  bool open() const noexcept { return allowance.open() && client.allowance.open(); }
+  void charge(uint64_t bytes) noexcept {
+    allowance.charge(bytes);
+    client.allowance.charge(bytes);
+  }
 };
 
 }  // namespace rrdk::xprt

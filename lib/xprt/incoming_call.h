@@ -90,11 +90,6 @@ struct Incoming final : IncomingCall {
   }
 };
 
-// Of one client: how many of them its connections have on one core. A line of its own.
-struct alignas(64) CallShare {
-  uint32_t calls = 0;
-};
-
 // The IncomingCall objects of one poll core, shared by all of its connections: an idle connection
 // holds none. Grows on demand, in slabs, up to a limit; in the steady state it allocates nothing.
 class CallPool {

@@ -25,9 +25,9 @@ class Responder {
   explicit Responder(Link& link)
       : grant(credits_of(Role::kResponder, link.options), first_credits(link),
               link.receives.shared()),
+        turn{link.options.client_share != nullptr ? *link.options.client_share : own_share_},
         link_(link),
-        max_calls_(2 * std::max(1u, credits_of(Role::kResponder, link.options))),
-        share_(link.options.call_share != nullptr ? *link.options.call_share : own_share_) {}
+        max_calls_(2 * std::max(1u, credits_of(Role::kResponder, link.options))) {}
 
   // Events. None of them leaves work undone that could be done: see pump().
   void on_receive(ReceiveSlot& slot, uint32_t length) noexcept;
@@ -179,8 +179,7 @@ class Responder {
     ReceiveSlot* slot = nullptr;
   } in_hand_;
   uint32_t calls_ = 0;        // of this connection, in any state
-  CallShare own_share_;       // where the upper layer has none for it
-  CallShare& share_;          // of its client, this connection included
+  ClientShare own_share_;     // where the upper layer has none for its client
   uint64_t chunk_bytes_ = 0;  // of those that were started
   base::List<Incoming, &Incoming::links> all_;
   const Incoming* held_up_ = nullptr;  // the front of wait_turn_, if bytes or buffers hold it up

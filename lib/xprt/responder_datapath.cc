@@ -122,7 +122,7 @@ Responder::Taken Responder::take_other(ReceiveSlot& slot,
 // Call objects are shared as buffers are: when they are scarce, a client leaves as many to the
 // others as it has; but each connection may have one.
 bool Responder::may_have_call() const noexcept {
-  return !link_.pool.scarce() || calls_ == 0 || share_.calls < link_.pool.left();
+  return !link_.pool.scarce() || calls_ == 0 || turn.client.calls < link_.pool.left();
 }
 
 // The peer may send property messages as soon as draft-04 was answered. What shows that it speaks
@@ -151,7 +151,7 @@ void Responder::admit(Incoming& call) noexcept {
   call.user = nullptr;
   all_.push_front(call);
   ++calls_;
-  ++share_.calls;
+  ++turn.client.calls;
   const bool beyond = grant.on_call(call.header.credits);
   link_.share.promise_calls(grant.due());
   if (beyond) [[unlikely]] {
@@ -228,7 +228,7 @@ void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) 
     call.message = {&call.whole, 1};
     if (call.header.lists.num_segments == 0 && turn.open() && !turn.waits &&
         !link_.borrower.exceeded()) [[likely]] {
-      turn.charge(Turn::kCallCost);
+      turn.charge(kCallCost);
       deliver(call);
     } else {
       begin(call);
@@ -354,7 +354,7 @@ void Responder::finish(Incoming& call) noexcept {
     return_receive(call);
   all_.remove(call);
   --calls_;
-  --share_.calls;
+  --turn.client.calls;
   chunk_bytes_ -= call.chunk_bytes;
   auto* on_ended = std::exchange(call.on_ended, nullptr);
   void* user = call.user;
@@ -483,7 +483,7 @@ void Responder::begin(Incoming& call) noexcept {
 
 void Responder::start(Incoming& call) noexcept {
   chunk_bytes_ += call.chunk_bytes;
-  turn.charge(Turn::kCallCost);
+  turn.charge(kCallCost);
   if (call.header.lists.num_reads == 0) [[likely]] {
     deliver(call);
     return;

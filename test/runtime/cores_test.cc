@@ -123,7 +123,8 @@ TEST_P(CoresByPolicy, WorkersDoEverythingThoughTheRingIsFull) {
   PollCore& core = *runtime->impl().cores[0];
   std::atomic<int> done = 0;
   std::vector<Job> jobs(kItems);
-  WorkerQueue queue;
+  WorkerClient client;
+  WorkerQueue queue(client);
   for (int round = 0; round < 3; ++round) {
     done = 0;
     core.post([&] {

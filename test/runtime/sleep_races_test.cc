@@ -93,7 +93,8 @@ TEST(Cores, NoMomentOfAWorkersSleepLosesAnItem) {
       {.poll_cpus = {0}, .worker_cpus = {1}, .idle = IdlePolicy::kAdaptive, .adaptive_us = 0});
   struct Ball : WorkItem {
     PollCore* core = nullptr;
-    WorkerQueue queue;
+    WorkerClient client;
+    WorkerQueue queue{client};
     std::optional<Jitter> jitter;
     std::atomic<int> rounds = 0;
     std::promise<void> over;
@@ -144,7 +145,8 @@ TEST(Cores, NoMomentOfAWorkersSleepLosesAnItem) {
     std::atomic<int> count = 0;
     item.run = count_it;
     item.count = &count;
-    WorkerQueue queue;
+    WorkerClient client;
+    WorkerQueue queue(client);
     core.post([&] { core.to_worker(queue, item); });
     count.wait(0);
   }

@@ -305,7 +305,7 @@ TEST(Results, AreNotDelayedOnALostConnection) {
 
 // Connections that wait for their turns when they are lost stay until those come, and go then.
 TEST(Turns, OfConnectionsThatAreLost) {
-  constexpr uint32_t kClients = 32, kCalls = 8;
+  constexpr uint32_t kClients = 32, kCalls = 16;
   Site site({.credits = kCalls});
   Buffer data = site.memory->get(65536);
   std::vector<std::unique_ptr<RawClient>> clients;
@@ -328,12 +328,59 @@ TEST(Turns, OfConnectionsThatAreLost) {
   // In a pass of its own the core sees that they have closed, then hears of all of them at once:
   // more than can have their turns by then.
   site.poll();
-  EXPECT_LT(site.service.runs, kClients * 2) << "none waits any more";
+  EXPECT_LT(site.service.runs, kClients * kCalls / 2) << "few wait any more";
   uint32_t events = 0;
   wait_until([&] { return events == kClients; }, [&] { return events += site.route_events(); });
   site.poll();
   EXPECT_GT(site.server->stats().connections, 0u) << "none waits any more";
   site.until([&] { return site.server->stats().connections == 0; });
+}
+
+// Twelve connections of one client get no more of the core than the one of each other client.
+// Shows: SEC-09
+TEST(Turns, OfAClientAreSharedByItsConnections) {
+  constexpr uint32_t kCalls = 32;
+  Site site({.credits = kCalls, .first_credits = kCalls});
+  const RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
+  const auto connect = [&](uint64_t name) {
+    auto client = site.connect(name, kCalls);
+    site.call(*client, call);  // which grants the others
+    return client;
+  };
+  std::vector<std::unique_ptr<RawClient>> greedy, polite;
+  for (int i = 0; i < 12; ++i)
+    greedy.push_back(connect(1));
+  for (uint64_t name = 2; name <= 4; ++name)
+    polite.push_back(connect(name));
+  for (uint32_t xid = 2; xid < 2 + kCalls; ++xid) {
+    for (auto* clients : {&greedy, &polite}) {
+      for (auto& client : *clients)
+        Site::send(*client, {.xid = xid, .procedure = kAgain, .arguments = {1}});
+    }
+  }
+  for (auto* clients : {&polite, &greedy}) {
+    site.until([&] {
+      return std::ranges::all_of(*clients, [&](const auto& client) {
+        client->pump();
+        return client->received.size() == kCalls;
+      });
+    });
+  }
+  // Four calls of each connection were started as they came, the others in turns: from then on,
+  // until the first of the polite clients has had all of its own.
+  std::vector<uint32_t> runs;
+  uint32_t began = 0, over = UINT32_MAX;
+  for (const auto& client : polite) {
+    for (const Received& answer : client->received)
+      runs.push_back(answer.at(kResults));
+    began = std::max(began, client->received.at(4).at(kResults));
+    over = std::min(over, client->received.back().at(kResults));
+  }
+  ASSERT_LT(began, over);
+  const auto of_polite =
+      std::ranges::count_if(runs, [&](uint32_t run) { return run > began && run <= over; });
+  constexpr int kTurn = 16;
+  EXPECT_LE(over - began - of_polite, of_polite + kTurn) << "of the greedy one's calls meanwhile";
 }
 
 TEST_P(Limits, NoneUnlessAskedFor) {

@@ -19,6 +19,7 @@ End::End(Session& session, Role role, const xprt::ConnectionOptions& options, ui
                   {options.send_wrs, reads, session.around().weather.keys, options.max_copied}) {
   Surroundings& around = session.around();
   xprt::ConnectionOptions its = options;
+  its.client_share = &share_;
   if (!is_requester() && around.receives != nullptr) {
     its.shared_receives = &around.receives->queue;
     queue_pair_.share(around.receives->posted);
@@ -27,7 +28,7 @@ End::End(Session& session, Role role, const xprt::ConnectionOptions& options, ui
       its, is_requester() ? around.requester_memory : around.responder_memory,
       is_requester() ? around.requester_calls : around.responder_calls, queue_pair_, *this);
   if (!is_requester() && around.weather.takes_turns)
-    engine_->refill(1);
+    refill(1);
 }
 
 template <typename Use>
@@ -39,6 +40,12 @@ void End::use_engine(Use&& use) {
   use(*engine_);
   if (--depth_ == 0)
     settle();
+}
+
+// So many turns of the connection, and one of its client.
+void End::refill(uint64_t turns) {
+  engine_->allowance().refill(turns);
+  share_.allowance.refill(1);
 }
 
 bool End::prepare() {
@@ -164,7 +171,7 @@ void End::on_event(uint32_t what, uint64_t argument) {
       if (context_.traced)
         context_.trace(name_, "turn");
       use_engine([&](xprt::Connection& engine) {
-        engine.refill(context_.random.between(1, 3));
+        refill(context_.random.between(1, 3));
         engine.start_waiting();
       });
       return;

@@ -148,6 +148,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void settle();
   void look();
   void post();
+  void refill(uint64_t turns);
   void note(std::span<const Report> reports);
   void note_properties(const Report& report);
   void check_reason();
@@ -183,6 +184,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   uint32_t reads_;
   std::optional<proto::Wire> draft_;  // of version 2 that it knows
   QueuePair queue_pair_;
+  xprt::ClientShare share_;
   std::unique_ptr<xprt::Connection> engine_;
   End* peer_ = nullptr;
   uint32_t depth_ = 0;  // of calls into the engine

@@ -248,7 +248,7 @@ void Responder::take_option(Incoming& call, std::span<const std::byte> message,
     return refuse_option(call, *type, fault->why, fault->reason, ErrorCode::kSystem);
   if (fault != nullptr || !has_xid(payload, call.header.xid))
     return refuse_option(call, *type, Why::kMalformed, Refusal::kBadOption, ErrorCode::kBadHeader);
-  turn.charge(Turn::kCallCost);
+  turn.charge(kCallCost);
   serve_option(call, *type, info, payload);
 }
 

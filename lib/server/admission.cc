@@ -1,0 +1,262 @@
+// Who is let in, and what makes room for it.
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "mem/memory_impl.h"
+#include "server/options.h"
+#include "server/server_impl.h"
+#include "server/server_link.h"
+#include "xprt/connection.h"
+
+namespace rrdk {
+
+using proto::Rejection;
+using runtime::OpenDevice;
+using runtime::PollCore;
+using server::Client;
+using server::first_credits;
+using server::kShareKeptForCalls;
+using server::receive_bytes;
+using server::receives_of;
+using server::ServerLink;
+
+namespace {
+
+// Of what a search for room took in vain, until the next one.
+constexpr uint64_t kSearchRest = 32;
+
+}  // namespace
+
+void Server::Impl::on_connect_request(OpenDevice& device,
+                                      std::unique_ptr<fabric::ConnectRequest> request) {
+  connections_.fetch_add(1, std::memory_order_relaxed);
+  arrive(device, std::move(request));
+}
+
+void Server::Impl::arrive(OpenDevice& device, const Request& request) {
+  uint32_t present = connections_.load(std::memory_order_relaxed) -
+                     parked_.load(std::memory_order_relaxed);  // this one included
+  const uint32_t most_connections = now_allowed.max_connections;
+  if (present > most_connections) {
+    // One that leaves makes room for it, but not where a lower limit has left too many.
+    if (present == most_connections + 1 && make_room([this, &device, request] {
+          device.with([&](fabric::Device&) { arrive(device, request); });
+        }))
+      return;
+    return refuse(*request, Rejection::kConnections,
+                  "there are as many as ServerOptions::max_connections allows, " +
+                      std::to_string(most_connections));
+  }
+  const uint32_t most = most_of_one_client(device);
+  Client* client = clients.enter(request->identity(), request->group(), most, base::Tsc::now_ns());
+  if (client == nullptr) {
+    refused_per_client_.fetch_add(1, std::memory_order_relaxed);
+    return refuse(*request, Rejection::kClient,
+                  "this client has as many as ServerOptions::max_connections_per_client allows, " +
+                      std::to_string(most));
+  }
+  PollCore& core = runtime.pick_core();
+  core.assigned().fetch_add(1, std::memory_order_relaxed);
+  core.post([this, &core, &device, client, request] { open(core, device, *client, request); });
+}
+
+xprt::ConnectionOptions Server::Impl::engine_options(const Client& client) const {
+  return {.role = xprt::Role::kResponder,
+          .credits = options.credits,
+          .first_credits = first_credits(options),
+          .backward_credits = options.backward_credits,
+          .backward_chunks = options.backward_chunks,
+          .send_size = options.inline_size,
+          .receive_size = options.inline_size,
+          .max_receive_size = options.max_receive_size,
+          .properties = options.properties,
+          .limits = {.versions = proto::versions_of(options.versions)},
+          .max_call = std::min(options.max_call, options.max_chunk_bytes),
+          .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
+          .max_chunk_bytes = options.max_chunk_bytes,
+          .borrower = client.group.borrower.get(),
+          .lend_ns = uint64_t{options.backward_lend_ms} * 1'000'000,
+          .rfc5666 = {.enabled = options.rfc5666.enabled,
+                      .max_reads = options.rfc5666.max_reads,
+                      .align = options.rfc5666.align,
+                      .exposed_replies = options.rfc5666.exposed_replies,
+                      .exposed_bytes = options.rfc5666.exposed_bytes,
+                      .total_exposed_bytes = options.rfc5666.total_exposed_bytes,
+                      .done_wait_ns = uint64_t{options.rfc5666.done_timeout_ms} * 1'000'000},
+          .extensions = options.extensions};
+}
+
+void Server::Impl::open(PollCore& core, OpenDevice& device, Client& client,
+                        const Request& request) {
+  auto* link =
+      new ServerLink(*this, client, cores_[core.index()].contexts, core, device, request->peer());
+  {
+    // Before on_open, which may pass its id on to whoever closes it.
+    std::lock_guard lock(links_mutex_);
+    links_.emplace(link->id(), link);
+  }
+  if (Result<void> open = check_open(); !open)
+    return refuse(*link, *request, Rejection::kClosing, open.error());
+  if (Result<void> wanted = link->open(); !wanted)
+    return refuse(
+        *link, *request, Rejection::kNotAdmitted,
+        {wanted.error().code, "ServerOptions::on_open does not want it: " + wanted.error().message},
+        wanted.error().message);
+  cores_[core.index()].sweeper.add(*link);
+  accept(*link, request);
+}
+
+void Server::Impl::accept(ServerLink& link, const Request& request) {
+  Result<void> accepted = check_open();
+  if (accepted)
+    accepted = link.refused();
+  if (accepted) {
+    accepted = check_room(link.core(), link.device());
+    if (!accepted && make_room([this, &link, request] {
+          link.core().post([=, this, &link] { accept(link, request); });
+        }))
+      return;
+  }
+  {
+    std::lock_guard lock(links_mutex_);
+    link.settled = true;
+  }
+  if (accepted) {
+    link.take_lane();
+    accepted = link.accept(*request, engine_options(link.client()), runtime.memory, link);
+  }
+  if (!accepted)
+    return refuse(
+        link, *request,
+        accepted.error().code == Errc::kShutdown ? Rejection::kClosing : Rejection::kBuffers,
+        accepted.error());
+  accepted_.fetch_add(1, std::memory_order_relaxed);
+  link.open_way_back();
+}
+
+// Of the connections that never made a call, the oldest of the client that has most of them: so a
+// flood makes room for itself, and not at the cost of whoever is about to make its first call.
+ServerLink* Server::Impl::most_dispensable() const {
+  struct Silent {
+    ServerLink* oldest = nullptr;
+    uint32_t count = 0;
+  };
+  std::unordered_map<const Client*, Silent> clients_with_some;
+  Silent most;
+  for (const auto& [id, link] : links_) {
+    if (!link->settled || link->after || link->called)
+      continue;
+    link->called = link->has_called();
+    if (link->called)
+      continue;
+    Silent& of_client = clients_with_some[&link->client()];
+    if (of_client.count++ == 0)
+      of_client.oldest = link;
+    if (of_client.count > most.count)
+      most = of_client;
+  }
+  return most.oldest;
+}
+
+bool Server::Impl::make_room(std::function<void()> again) {
+  {
+    std::lock_guard lock(links_mutex_);
+    const uint64_t began = base::Tsc::now_ns();
+    if (began < next_search_ns_)
+      return false;
+    ServerLink* silent = most_dispensable();
+    if (silent == nullptr) {
+      const uint64_t now = base::Tsc::now_ns();
+      next_search_ns_ = now + kSearchRest * (now - began);
+      return false;
+    }
+    parked_.fetch_add(1, std::memory_order_relaxed);
+    silent->after = [this, again = std::move(again)] {
+      parked_.fetch_sub(1, std::memory_order_relaxed);
+      again();
+    };
+    silent->core().post([&core = silent->core(), id = silent->id()] {
+      if (auto* link = static_cast<ServerLink*>(core.find(id)))
+        link->close(Errc::kShutdown, "it never made a call, and another connection came");
+    });
+  }
+  closed_for_room_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+uint32_t Server::Impl::receives_at_first(const OpenDevice& device) const {
+  const uint32_t credits = first_credits(options);
+  if (!runtime::shares_receives(device.capabilities(), credits))
+    return receives_of(options);
+  return credits + (options.backward_credits != 0 ? 1 : 0);
+}
+
+// A client leaves as many to the others as it has.
+uint32_t Server::Impl::most_of_one_client(const OpenDevice& device) const {
+  if (const uint32_t set = now_allowed.max_connections_per_client; set != 0)
+    return set;
+  const PoolAudit pool = runtime.memory.audit_fitting(receive_bytes(options));
+  const uint64_t buffers = uint64_t{pool.count} + pool.more;
+  const uint64_t for_receives = buffers - buffers / kShareKeptForCalls;
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(for_receives / receives_at_first(device) / 2, 1, UINT32_MAX));
+}
+
+// The Receives of idle connections must leave buffers for the calls of busy ones. Cores that accept
+// at the same time do not see each other's: the share is large enough for that.
+Result<void> Server::Impl::check_room(PollCore& core, OpenDevice& device) const {
+  const PoolAudit pool = runtime.memory.audit_fitting(receive_bytes(options));
+  const uint32_t receives = receives_at_first(device);
+  const uint64_t all = uint64_t{pool.count} + pool.more;
+  const uint64_t left = uint64_t{pool.available} + pool.more;
+  const uint64_t kept = all / kShareKeptForCalls;
+  bool has_room = left >= receives + kept;
+  if (runtime::shares_receives(device.capabilities(), first_credits(options))) {
+    auto shared = core.shared_receives(device, receive_bytes(options), runtime.memory);
+    if (!shared)
+      return tl::unexpected(shared.error());
+    has_room = (*shared)->queue.could_promise(receives);
+  }
+  if (has_room)
+    return {};
+  return fail(Errc::kNoMemory,
+              std::to_string(left) + " of " + std::to_string(all) + " buffers of " +
+                  std::to_string(pool.buffer_size) + " bytes are left; a connection takes " +
+                  std::to_string(receives) + " and " + std::to_string(kept) +
+                  " are kept for calls: " + mem::remedy_for(pool) +
+                  ", or lower ServerOptions::credits, first_credits or backward_credits");
+}
+
+// Before it has a link.
+void Server::Impl::refuse(fabric::ConnectRequest& request, Rejection why,
+                          const std::string& reason) {
+  count_refusal(request.peer().to_string(), reason);
+  request.reject(proto::encode(why));
+  connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
+}
+
+// It goes its way to on_dead() if it had begun to be accepted.
+void Server::Impl::refuse(ServerLink& link, fabric::ConnectRequest& request, Rejection why,
+                          const Error& reason, std::string_view text) {
+  count_refusal(link.peer_name(), reason.message);
+  const std::vector<std::byte> told = proto::encode(why, text);
+  link.device().with([&](fabric::Device&) { request.reject(told); });
+  if (link.state() != runtime::LinkState::kNew)
+    return;
+  link.tell_closed(reason);
+  remove(link);
+}
+
+void Server::Impl::count_refusal(const std::string& peer, const std::string& reason) {
+  refused_.fetch_add(1, std::memory_order_relaxed);
+  if (auto left_out = refusals_.allow(base::Tsc::now_ns()))
+    base::log_warning("connection of %s refused: %s%s", peer.c_str(), reason.c_str(),
+                      base::and_more(*left_out).text);
+}
+
+}  // namespace rrdk
