@@ -2,15 +2,18 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace rrdk::base {
 
-// All cache lines from `first` on, up to and without `end`: members of one object.
+// All cache lines from that of `first` on, up to and without `end`: members of one object.
 template <typename First, typename End>
 void prefetch_lines(const First* first, const End* end) noexcept {
-  constexpr size_t kCacheLine = 64;
+  constexpr uintptr_t kCacheLine = 64;
   const auto* const behind = reinterpret_cast<const std::byte*>(end);
-  for (const auto* at = reinterpret_cast<const std::byte*>(first); at < behind; at += kCacheLine)
+  const auto* at = reinterpret_cast<const std::byte*>(first);
+  at -= reinterpret_cast<uintptr_t>(at) % kCacheLine;
+  for (; at < behind; at += kCacheLine)
     __builtin_prefetch(at);
 }
 

@@ -32,7 +32,7 @@ struct Rounds {
 
 // One client on one core. Outlives its connections there.
 struct CoreClient : xprt::ClientShare {
-  static constexpr uint32_t kMostTurns = 8;
+  static constexpr uint32_t kMostLinks = 16;
 
   // While others wait: the turns that it was owed.
   void catch_up(uint64_t this_round) noexcept {
@@ -40,12 +40,12 @@ struct CoreClient : xprt::ClientShare {
   }
   // Nobody else waits: one turn's worth in each pass, and what it owes is forgiven.
   void fill(uint64_t this_pass) noexcept {
-    if (std::exchange(pass, this_pass) != this_pass)
+    if (std::exchange(pass, this_pass) != this_pass || allowance.lifted())
       allowance.fill();
   }
   void push(Link& link) noexcept;
-  // Its turn: those of its connections, in order, as far as its allowance is enough for. One at
-  // least is counted, and at most kMostTurns.
+  // Its turn: those of its connections, in order, as far as its allowance is enough for. Returns
+  // how many of a connection's it was worth.
   uint32_t serve() noexcept;
 
   base::Queue<Link, &Link::next_turn_> links;  // that wait for turns
@@ -58,8 +58,8 @@ struct CoreClient : xprt::ClientShare {
 
 // Turns on a poll core: of the clients, and within a client's, of its connections. Calls are
 // started as they arrive while the allowances of both last (xprt/credits.h). What a connection has
-// beyond that waits in its engine, and the connection here: so a call waits for no more than one
-// turn of every other connection of its client, and of every other client.
+// beyond that waits in its engine, and the connection here, for its client's turn and then for its
+// own: a client's turn is worth four of a connection's.
 //
 // A round gives each that waits one turn. Who does not wait is owed a turn for each round all the
 // same, and takes it as calls arrive: those of a modest client are started at once. When nobody
@@ -67,8 +67,8 @@ struct CoreClient : xprt::ClientShare {
 class Turns {
  public:
   bool empty() const noexcept { return clients_.empty(); }
-  // Before what has come on the link is looked at, in that pass of the core.
-  void admit(Link& link, Alone alone, uint64_t pass) noexcept;
+  // What may be started of what has come on the link, in that pass of the core.
+  void allow(Link& link, Alone alone, uint64_t pass) noexcept;
   void join(Link& link) noexcept;  // it has a backlog
   // Some turns, so that what others have done meanwhile is soon looked at. Returns how many.
   uint32_t serve() noexcept;

@@ -34,7 +34,7 @@ enum class LinkState : uint8_t {
   kDead,        // nothing: engine and queue pair are gone
 };
 
-// Who has the core for itself, as far as two batches of completions can show.
+// Whether completions of others come in between, which shows who has the core for itself.
 enum class Alone : uint8_t { kNobody, kClient, kConnection };
 
 // `options` as far as the device goes.
@@ -58,6 +58,7 @@ class Link {
   PollCore& core() const noexcept { return core_; }
   OpenDevice& device() const noexcept { return device_; }
   CoreClient& core_client() const noexcept { return client_; }
+  bool connects() const noexcept { return own_client_ != nullptr; }
   uint64_t id() const noexcept { return id_; }  // of this process, never used again
   LinkState state() const noexcept { return state_; }
   // From connect() or accept() until on_dead().
@@ -89,8 +90,8 @@ class Link {
   // For the poll core.
   void on_event(const fabric::Event& event);
   void on_completions(std::span<const fabric::Completion> completions, Alone alone);
-  // Of thousands of connections none is in the caches when its turn comes, so what on_completions()
-  // will touch is fetched while others are served. prefetch_engine() reads what prefetch() fetched.
+  // Of thousands of connections none is in the caches when its completions are handled, so what
+  // that will touch is fetched while others are served: first this object, then what it refers to.
   void prefetch() const noexcept {
     __builtin_prefetch(&core_);
     __builtin_prefetch(&active_ns_);
@@ -111,7 +112,7 @@ class Link {
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
   void give_up();                                         // wants_close()
   void break_queue_pair() { queue_pair_->disconnect(); }  // as a failed request does
-  // Its client's.
+  // Starts calls that wait, as far as the allowances last.
   void take_turn();
   bool backlogged() const { return engine_->backlogged(); }
   bool fabric_is_down() const { return fabric_down_; }
@@ -182,9 +183,9 @@ class Link {
   Link* next_dirty_ = nullptr;
   // When something was last sent or came, by the core's clock; read by anybody.
   std::atomic<uint64_t> active_ns_ = 0;
-  bool waits_turn_ = false;      // in its client's list
-  uint64_t round_ = 0;           // of its client's, the last one that it had its turn for
-  Link* next_turn_ = nullptr;    // there
+  bool waits_turn_ = false;      // in CoreClient::links
+  Link* next_turn_ = nullptr;    // the next one there
+  uint64_t round_ = 0;           // of its client's rounds, the last that it had its turn for
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
   const bool accepting_ = false;
   std::string peer_name_;

@@ -1,10 +1,10 @@
 // A poll core: it owns connections for life and does everything for them.
 //
 // One pass (poll_core_datapath.cc): what was submitted since the last one is posted; completions,
-// turns of the connections that have a backlog of calls (fair_share.h), and the inbox; every work
-// request that these made, posted once per connection; then what can wait: control tasks, ends that
-// were put off, timers, now and then ticks and the fabric's control events, and what these made.
-// Nothing is freed within a stage that iterates.
+// turns of clients whose connections have a backlog of calls (fair_share.h), and the inbox; every
+// work request that these made, posted once per connection; then what can wait: control tasks, ends
+// that were put off, timers, now and then ticks and the fabric's control events, and what these
+// made. Nothing is freed within a stage that iterates.
 #pragma once
 
 #include <array>
@@ -92,7 +92,7 @@ class PollCore {
     return in_pass_.load(std::memory_order_acquire) ? polls_.load(std::memory_order_acquire) + 1
                                                     : 0;
   }
-  uint64_t pass() const noexcept { return polls_.load(std::memory_order_relaxed); }  // its thread
+  uint64_t passes() const noexcept { return polls_.load(std::memory_order_relaxed); }  // so far
   bool has_ended(uint64_t pass) const noexcept { return pass == 0 || running_pass() != pass; }
   // Whether nobody polls: never polled yet, or the thread that did has ended.
   bool abandoned();
@@ -140,8 +140,10 @@ class PollCore {
     OpenDevice* device;
     std::unique_ptr<fabric::CompletionQueue> queue;
     const CoreClient* last_client = nullptr;  // of all of the last batch; null: it had several
+    const Link* last_link = nullptr;          // likewise
 
     uint32_t poll(uint64_t now_ns);
+    Alone alone(std::span<const fabric::Completion> batch) noexcept;
     bool peek(uint64_t) const { return false; }  // a fabric can only say so by arm()
     bool try_sleep(uint64_t) { return queue->wake_fd() >= 0 && queue->arm(); }
     void wake() { queue->disarm(); }

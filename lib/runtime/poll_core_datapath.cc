@@ -93,24 +93,43 @@ uint32_t PollCore::Completions::poll(uint64_t) {
     static_cast<const Link*>(done[i].owner)->prefetch();
   if (count == 0)
     return 0;
-  const CoreClient* const before = last_client;
-  last_client = &static_cast<const Link*>(done[0].owner)->core_client();
+  const Alone who = alone({done, count});
   for (uint32_t i = 0, end = 0; i < count; i = end) {
     auto& link = *static_cast<Link*>(done[i].owner);
     while (end < count && done[end].owner == &link)
       ++end;
     if (end != count)
       static_cast<const Link*>(done[end].owner)->prefetch_engine();
-    if (&link.core_client() != last_client)
-      last_client = nullptr;
-    // A guess: completions of whoever else is busy would lie in between.
-    Alone alone = Alone::kNobody;
-    if (last_client != nullptr && last_client == before)
-      alone = i == 0 && end == count ? Alone::kConnection : Alone::kClient;
-    link.on_completions({&done[i], end - i}, alone);
+    link.on_completions({&done[i], end - i}, who);
   }
   add_to(core->completions_seen_, count);
   return count;
+}
+
+// A guess: completions of whoever else is busy would come in between. Connections that we made are
+// nobody's clients here.
+Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) noexcept {
+  const auto* const link = static_cast<const Link*>(batch.front().owner);
+  const bool same_link = batch.back().owner == link;
+  const CoreClient* client = nullptr;
+  for (const fabric::Completion& completion : batch) {
+    const auto& its = *static_cast<const Link*>(completion.owner);
+    if (its.connects())
+      continue;
+    if (client != nullptr && client != &its.core_client()) {
+      last_client = nullptr;
+      last_link = nullptr;
+      return Alone::kNobody;
+    }
+    client = &its.core_client();
+  }
+  if (client == nullptr)
+    return Alone::kNobody;
+  const bool client_again = std::exchange(last_client, client) == client;
+  const bool link_again = std::exchange(last_link, same_link ? link : nullptr) == link;
+  if (!client_again)
+    return Alone::kNobody;
+  return link_again && same_link ? Alone::kConnection : Alone::kClient;
 }
 
 void Link::on_completions(std::span<const fabric::Completion> completions, Alone alone) {
@@ -118,7 +137,7 @@ void Link::on_completions(std::span<const fabric::Completion> completions, Alone
   // wait in the engine until it does.
   if (state_ == LinkState::kConnecting && accepting_) [[unlikely]]
     establish(accepted_);
-  core_.turns().admit(*this, alone, core_.pass());
+  core_.turns().allow(*this, alone, core_.passes());
   active_ns_.store(core_.now(), std::memory_order_relaxed);
   engine_->on_completions(completions);
   hold_back();
@@ -299,7 +318,7 @@ void PollCore::idle(uint64_t last_work) {
     sched_yield();
 }
 
-void Turns::admit(Link& link, Alone alone, uint64_t pass) noexcept {
+void Turns::allow(Link& link, Alone alone, uint64_t pass) noexcept {
   CoreClient& client = link.client_;
   if (others_wait(client)) [[unlikely]]
     client.catch_up(rounds_.number);
@@ -348,10 +367,12 @@ void CoreClient::push(Link& link) noexcept {
   rounds.join();
 }
 
+// Whoever waits for nothing any more leaves, whatever the client owes.
 uint32_t CoreClient::serve() noexcept {
-  uint32_t turns = 0;
-  do {
-    if (!allowance.open())
+  const int64_t before = allowance.left();
+  uint32_t served = 0;
+  for (; served < kMostLinks && !links.empty(); ++served) {
+    if (!allowance.open() && links.front()->backlogged())
       break;
     rounds.turn();
     Link& link = links.pop();
@@ -359,8 +380,9 @@ uint32_t CoreClient::serve() noexcept {
     link.take_turn();
     if (link.backlogged())
       push(link);
-  } while (++turns < kMostTurns && !links.empty());
-  return std::max(turns, 1u);
+  }
+  const int64_t worth = (before - allowance.left()) / xprt::kQuantum;
+  return static_cast<uint32_t>(std::clamp<int64_t>(worth, 1, std::max(served, 1u)));
 }
 
 }  // namespace rrdk::runtime

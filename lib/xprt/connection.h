@@ -323,8 +323,8 @@ class Connection {
   void on_posted();
   void on_tick(uint64_t now_ns);  // deadlines, and whoever waits for buffers; about every ms
 
-  // A responder's share of its core (credits.h). Until the first of these it may start calls
-  // without limit; then while its allowance and its client's last, and the others wait.
+  // A responder's share of its core (credits.h). It starts calls while this and its client's last,
+  // and the others wait. Whoever never refills it has no limit.
   Allowance<kQuantum>& allowance() noexcept { return turn_.allowance; }
   void start_waiting();  // now that there is allowance
   // Calls wait for nothing but allowance.

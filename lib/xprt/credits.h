@@ -1,4 +1,5 @@
-// What one connection may take: calls, by credits, and the time of its poll core, by turns.
+// What one connection may take: calls, by credits, and the time of its poll core, by its turns and
+// its client's.
 #pragma once
 
 #include <algorithm>
@@ -158,20 +159,22 @@ class Window {
 // with all its connections: deficit round robins in bytes, in which a call costs about what it
 // takes to serve one without chunks. An allowance may be overdrawn by the last call that is
 // started, and by what is then written; that is paid back from later turns.
-template <int64_t kQuantum>
+template <int64_t kOneTurn>
 class Allowance {
  public:
-  static constexpr int64_t kMostDebt = 1 << 20;  // more is forgiven
+  static constexpr int64_t kMostDebt = 64 * kOneTurn;  // more is forgiven
 
   bool open() const noexcept { return bytes_ > 0; }
+  int64_t left() const noexcept { return bytes_; }
   void charge(uint64_t bytes) noexcept { bytes_ -= static_cast<int64_t>(bytes); }
-  void fill(int64_t bytes = kQuantum) noexcept { bytes_ = bytes; }
+  void fill(int64_t bytes = kOneTurn) noexcept { bytes_ = bytes; }
   void refill(uint64_t turns) noexcept {
-    constexpr uint64_t kPaysAll = kMostDebt / kQuantum + 1;
-    int64_t more = static_cast<int64_t>(std::min(turns, kPaysAll)) * kQuantum;
-    bytes_ = std::min(kQuantum, std::max(std::min(bytes_, kQuantum), -kMostDebt) + more);
+    constexpr uint64_t kPaysAll = kMostDebt / kOneTurn + 1;
+    int64_t more = static_cast<int64_t>(std::min(turns, kPaysAll)) * kOneTurn;
+    bytes_ = std::min(kOneTurn, std::max(std::min(bytes_, kOneTurn), -kMostDebt) + more);
   }
   void lift() noexcept { bytes_ = INT64_MAX; }  // nobody else wants anything
+  bool lifted() const noexcept { return bytes_ > kOneTurn; }
 
  private:
   int64_t bytes_ = INT64_MAX;

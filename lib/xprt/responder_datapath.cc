@@ -466,6 +466,15 @@ uint64_t chunk_bytes_of(const proto::ChunkLists& lists, const ConnectionOptions&
 
 }  // namespace
 
+inline void Responder::start(Incoming& call) noexcept {
+  chunk_bytes_ += call.chunk_bytes;
+  turn.charge(kCallCost + call.header.lists.read_length);
+  if (call.header.lists.num_reads == 0) [[likely]]
+    deliver(call);
+  else
+    fetch(call);
+}
+
 void Responder::begin(Incoming& call) noexcept {
   if (call.header.lists.num_segments != 0)
     call.chunk_bytes = chunk_bytes_of(call.header.lists, link_.options);
@@ -479,17 +488,6 @@ void Responder::begin(Incoming& call) noexcept {
   wait_turn_.push(call);
   turn.waits = true;
   note_held_up();
-}
-
-void Responder::start(Incoming& call) noexcept {
-  chunk_bytes_ += call.chunk_bytes;
-  turn.charge(kCallCost);
-  if (call.header.lists.num_reads == 0) [[likely]] {
-    deliver(call);
-    return;
-  }
-  turn.charge(call.header.lists.read_length);
-  fetch(call);
 }
 
 void Responder::start_waiting() noexcept {

@@ -343,7 +343,7 @@ struct ServerStats {
   uint64_t bytes_read = 0, bytes_written = 0;
   uint64_t calls_not_run = 0;  ///< messages that came while the server drained
   ReplayStats replay;
-  uint64_t turn_waits = 0;  ///< calls that waited for others' turns: their client had many
+  uint64_t turn_waits = 0;  ///< calls that waited for others' turns: they were one of many
   uint64_t receive_size_changes = 0;  ///< times that clients were told another size of our Receives
   uint64_t peer_receive_size_changes = 0;  ///< and we of theirs
   uint64_t receive_growth_refused = 0;     ///< for want of buffers: ServerOptions::max_receive_size
