@@ -69,13 +69,9 @@ bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) no
 }
 
 Link::Link(PollCore& core, OpenDevice& device)
-    : Link(core, device, std::make_unique<CoreClient>()) {}
-
-Link::Link(PollCore& core, OpenDevice& device, std::unique_ptr<CoreClient> own_client)
-    : for_workers(own_client->for_workers),
+    : for_workers(core.outgoing().for_workers),
       core_(core),
-      own_client_(std::move(own_client)),
-      client_(*own_client_),
+      client_(core.outgoing()),
       device_(device) {}
 
 Link::Link(PollCore& core, OpenDevice& device, Peer peer, CoreClient& client)

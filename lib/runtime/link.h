@@ -58,7 +58,6 @@ class Link {
   PollCore& core() const noexcept { return core_; }
   OpenDevice& device() const noexcept { return device_; }
   CoreClient& core_client() const noexcept { return client_; }
-  bool connects() const noexcept { return own_client_ != nullptr; }
   uint64_t id() const noexcept { return id_; }  // of this process, never used again
   LinkState state() const noexcept { return state_; }
   // From connect() or accept() until on_dead().
@@ -166,12 +165,9 @@ class Link {
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 
-  Link(PollCore& core, OpenDevice& device, std::unique_ptr<CoreClient> own_client);
-
   static uint64_t new_id() noexcept;
 
   PollCore& core_;
-  const std::unique_ptr<CoreClient> own_client_;  // of one that connects
   CoreClient& client_;
   OpenDevice& device_;
   const uint64_t id_ = new_id();

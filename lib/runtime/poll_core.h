@@ -113,7 +113,8 @@ class PollCore {
   void defer(WorkItem& item) noexcept { deferred_.push(item); }  // to the next pass
   void to_worker(WorkerQueue& queue, WorkItem& item) noexcept;
   Turns& turns() noexcept { return turns_; }
-  CoreFaults& faults() noexcept { return faults_; }  // engage(): any thread
+  CoreClient& outgoing() noexcept { return outgoing_; }  // of connections that we made
+  CoreFaults& faults() noexcept { return faults_; }      // engage(): any thread
   void mark_dirty(Link& link) noexcept;
   Result<fabric::CompletionQueue*> completion_queue(OpenDevice& device);
   // Receives of so many bytes that connections of this core share. Errors: as of the device.
@@ -201,6 +202,7 @@ class PollCore {
   Timers timers_;
   Housekeeping housekeeping_{this};
   Turns turns_;
+  CoreClient outgoing_;
   CoreFaults faults_;
   WorkerTurns worker_turns_;
   ItemList to_workers_;                          // next into their ring

@@ -113,15 +113,15 @@ Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) no
   const bool same_link = batch.back().owner == link;
   const CoreClient* client = nullptr;
   for (const fabric::Completion& completion : batch) {
-    const auto& its = *static_cast<const Link*>(completion.owner);
-    if (its.connects())
+    const CoreClient& its = static_cast<const Link*>(completion.owner)->core_client();
+    if (&its == &core->outgoing_)
       continue;
-    if (client != nullptr && client != &its.core_client()) {
+    if (client != nullptr && client != &its) {
       last_client = nullptr;
       last_link = nullptr;
       return Alone::kNobody;
     }
-    client = &its.core_client();
+    client = &its;
   }
   if (client == nullptr)
     return Alone::kNobody;
