@@ -166,7 +166,7 @@ Result<bool> Slabs::take_from(Extent& extent, Pool& pool) {
 
 // False: the budget has no room for another slab.
 Result<bool> Slabs::take(Pool& pool) {
-  if (free_for(pool) < units_of(pool.buffer_size()))
+  if (free_for(&pool) < units_of(pool.buffer_size()))
     return false;
   for (Extent& extent : extents_) {
     Result<bool> taken = take_from(extent, pool);
@@ -190,7 +190,7 @@ bool Slabs::grow(Pool& pool, uint32_t wanted) noexcept {
       put_off(taken.error());
     if (!taken || *taken)
       return taken.value_or(false);
-  } while (reclaim_for(pool));
+  } while (reclaim_for(&pool));
   return false;
 }
 
@@ -204,14 +204,31 @@ void Slabs::put_off(const Error& error) {
                       base::and_more(*left_out).text);
 }
 
+bool Slabs::set_unit_aside() noexcept {
+  if (left() < kUnitBytes)
+    return false;
+  const std::lock_guard lock(mutex_);
+  do {
+    if (free_for(nullptr) != 0) {
+      free_.fetch_sub(1, std::memory_order_relaxed);
+      return true;
+    }
+  } while (reclaim_for(nullptr));
+  return false;
+}
+
+void Slabs::return_unit() noexcept {
+  free_.fetch_add(1, std::memory_order_relaxed);
+}
+
 // From the class that has most at home. False: none has a slab to give.
-bool Slabs::reclaim_for(const Pool& pool) noexcept {
+bool Slabs::reclaim_for(const Pool* pool) noexcept {
   for (size_t tries = 0; tries < pools_.size(); ++tries) {
     Pool* richest = nullptr;
     uint64_t most = 0;
     for (Pool* other : pools_) {
       const uint64_t bytes = uint64_t{other->within_reach()} * other->buffer_size();
-      if (other != &pool && bytes > most && other->may_have_free_slabs()) {
+      if (other != pool && bytes > most && other->may_have_free_slabs()) {
         richest = other;
         most = bytes;
       }
@@ -232,13 +249,13 @@ void Slabs::give_back(uint32_t first_unit, const Pool& pool) noexcept {
 }
 
 // What the smallest class has not taken yet of its part.
-uint32_t Slabs::kept_from(const Pool& pool) const noexcept {
+uint32_t Slabs::kept_from(const Pool* pool) const noexcept {
   const Pool& smallest = *pools_.front();
   const uint32_t has = smallest.slabs() * units_of(smallest.buffer_size());
-  return &pool == &smallest ? 0 : kept_ - std::min(kept_, has);
+  return pool == &smallest ? 0 : kept_ - std::min(kept_, has);
 }
 
-uint32_t Slabs::free_for(const Pool& pool) const noexcept {
+uint32_t Slabs::free_for(const Pool* pool) const noexcept {
   const uint32_t free = free_.load(std::memory_order_relaxed);
   return free - std::min(free, kept_from(pool));
 }
@@ -256,7 +273,7 @@ uint32_t Slabs::more_for(const Pool& pool) const noexcept {
     }
     units += theirs;
   }
-  units -= std::min<uint64_t>(units, kept_from(pool));
+  units -= std::min<uint64_t>(units, kept_from(&pool));
   return static_cast<uint32_t>(units / units_of(pool.buffer_size()) * pool.per_slab());
 }
 

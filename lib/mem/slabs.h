@@ -67,6 +67,7 @@ class Slabs {
   // The buffers that it could still have: of what is free and of what others have at home. An
   // estimate while others get and put.
   uint32_t more_for(const Pool& pool) const noexcept;
+  uint64_t budget() const noexcept { return options_.bytes; }
   // The bytes that could be had now, whatever the class.
   uint64_t left() const noexcept;
   // The region that holds these bytes, if one of ours does. Any thread, cheap.
@@ -81,6 +82,11 @@ class Slabs {
     }
     return kNoRegion;
   }
+
+  // One unit less for all classes, until it is returned; what is kept for the smallest one is left
+  // to it. False: none is free. (heap_charge.h)
+  bool set_unit_aside() noexcept;
+  void return_unit() noexcept;
 
   // Of a pool, under our lock: it has a slab no more.
   void give_back(uint32_t first_unit, const Pool& pool) noexcept;
@@ -106,9 +112,9 @@ class Slabs {
   Result<void> fill(Extent& extent, uint32_t units);
   Result<bool> take(Pool& pool);
   Result<bool> take_from(Extent& extent, Pool& pool);
-  bool reclaim_for(const Pool& pool) noexcept;
-  uint32_t kept_from(const Pool& pool) const noexcept;
-  uint32_t free_for(const Pool& pool) const noexcept;
+  bool reclaim_for(const Pool* pool) noexcept;
+  uint32_t kept_from(const Pool* pool) const noexcept;
+  uint32_t free_for(const Pool* pool) const noexcept;
   std::optional<uint32_t> find_free(const Extent& extent, uint32_t units) const noexcept;
   void put_off(const Error& error);
 
@@ -117,7 +123,7 @@ class Slabs {
   std::mutex mutex_;
   std::array<Extent, kMaxExtents> extents_;
   std::vector<bool> taken_;         // by unit
-  std::atomic<uint32_t> free_ = 0;  // units, of extents that are not there, too
+  std::atomic<uint32_t> free_ = 0;  // units, of extents that are not there, too; not set aside
   uint32_t kept_ = 0;               // units, for the smallest class
   std::vector<Pool*> pools_;        // ascending by buffer size
   uint64_t unchecked_ = 0;          // bytes that may be filled before the next look at what is left

@@ -16,14 +16,13 @@ base::SipKey new_key() {
 
 }  // namespace
 
-ClientTable::ClientTable(const ReplayOptions& options, uint32_t outstanding, Memory& memory,
+ClientTable::ClientTable(const ReplayOptions& options, uint64_t replay_bytes, Memory& memory,
                          size_t cores)
     : options_(options),
-      outstanding_(outstanding),
       memory_(memory),
       cores_(cores),
       key_(new_key()),
-      room_(options.ended_bytes),
+      room_(replay_bytes, &memory),
       groups_(0, Hash{key_}),
       clients_(0, Hash{key_}) {}
 
@@ -38,14 +37,12 @@ Client* ClientTable::enter(const fabric::Identity& identity, const fabric::Ident
   const fabric::Identity& group_name = known ? group_identity : name;
   std::unique_ptr<ClientGroup>& group = groups_[group_name];
   if (group == nullptr)
-    group = std::make_unique<ClientGroup>(group_name,
-                                          std::max<uint64_t>(options_.ended_bytes / kGroupShare, 1),
-                                          room_, memory_, cores_);
+    group = std::make_unique<ClientGroup>(group_name, room_, memory_, cores_);
   if (group->connections >= most)
     return nullptr;
   std::unique_ptr<Client>& client = clients_[name];
   if (client == nullptr) {
-    client = std::make_unique<Client>(name, *group, options_, outstanding_, counters_);
+    client = std::make_unique<Client>(name, *group, options_, counters_);
     client->known = known;
     ++group->clients;
   } else if (client->connections == 0) {
@@ -76,11 +73,7 @@ ClientTable::Lane ClientTable::lane_for(Client& client, uint64_t now_ns) {
       return {.lane = nullptr, .lacks = lacks};
   }
   ReplayLane* lane = client.replays.enter(now_ns);
-  return {.lane = lane,
-          .lacks = lane != nullptr
-                       ? nullptr
-                       : "there is too little room for what connections leave behind: enlarge "
-                         "ReplayOptions::ended_bytes"};
+  return {.lane = lane, .lacks = lane != nullptr ? nullptr : kNoReplayRoom};
 }
 
 // Null: it is one of those that are; else why not.

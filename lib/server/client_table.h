@@ -22,16 +22,15 @@
 
 namespace rrdk::server {
 
-// One group may have one in so many of what there is for all clients.
+// One group may have one in so many of the clients that are remembered.
 constexpr uint32_t kGroupShare = 4;
 
 // Clients that can not be told apart where limits are concerned: a host has as many addresses as it
 // likes of its IPv6 network. Mostly it is one client.
 struct ClientGroup {
-  ClientGroup(const fabric::Identity& identity_in, uint64_t bytes, ReplayRoom& whole,
-              Memory& memory, size_t cores)
+  ClientGroup(const fabric::Identity& identity_in, ReplayRoom& whole, Memory& memory, size_t cores)
       : identity(identity_in),
-        room(bytes, &whole),
+        room(&whole),
         borrower(mem::Borrower::create(memory)),
         by_core(std::make_unique<runtime::CoreClient[]>(cores)) {}
 
@@ -46,10 +45,8 @@ struct ClientGroup {
 
 struct Client {
   Client(const fabric::Identity& identity_in, ClientGroup& group_in, const ReplayOptions& options,
-         uint32_t outstanding, ReplayCounters& counters)
-      : identity(identity_in),
-        group(group_in),
-        replays(options, outstanding, group_in.room, counters) {}
+         ReplayCounters& counters)
+      : identity(identity_in), group(group_in), replays(options, group_in.room, counters) {}
 
   const fabric::Identity identity;
   ClientGroup& group;
@@ -64,8 +61,8 @@ struct Client {
 
 class ClientTable {
  public:
-  // Connections have at most `outstanding` calls.
-  ClientTable(const ReplayOptions& options, uint32_t outstanding, Memory& memory, size_t cores);
+  // Their caches have so many bytes.
+  ClientTable(const ReplayOptions& options, uint64_t replay_bytes, Memory& memory, size_t cores);
 
   // Whether caches keep replies, and not failures only. Before the first enter().
   void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
@@ -101,7 +98,6 @@ class ClientTable {
   void erase(Client& client);
 
   const ReplayOptions options_;
-  const uint32_t outstanding_;
   Memory& memory_;
   const size_t cores_;
   const base::SipKey key_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "mem/heap_charge.h"
 #include "proto/codec.h"
 #include "proto/negotiation.h"
 #include "server/client_table.h"
@@ -36,6 +37,11 @@ Result<void> check_growth(const ServerOptions& options, const Memory& memory) {
   return {};
 }
 
+// One client, which can have half of it, has room for two connections.
+uint64_t least_replay_bytes(const ServerOptions& options) {
+  return 4 * bytes_of_lane(outstanding_calls(options), options.replay.entries);
+}
+
 Result<void> check_replay(const ServerOptions& options) {
   const ReplayOptions& replay = options.replay;
   if (replay.entries > kMostReplayEntries)
@@ -49,10 +55,10 @@ Result<void> check_replay(const ServerOptions& options) {
     return fail(Errc::kInvalidArgument, "replay.bytes is " + std::to_string(replay.bytes) +
                                             ": it can not hold one reply of replay.max_reply, " +
                                             std::to_string(replay.max_reply) + " bytes");
-  uint64_t least = kGroupShare * reserved_bytes(outstanding_calls(options));
-  if (replay.ended_bytes < least)
-    return fail(Errc::kInvalidArgument, "replay.ended_bytes is " +
-                                            std::to_string(replay.ended_bytes) +
+  uint64_t least = least_replay_bytes(options);
+  if (replay.total_bytes != 0 && replay.total_bytes < least)
+    return fail(Errc::kInvalidArgument, "replay.total_bytes is " +
+                                            std::to_string(replay.total_bytes) +
                                             ": with this number of credits at least " +
                                             std::to_string(least) + " are needed");
   return {};
@@ -127,9 +133,20 @@ uint32_t first_credits(const ServerOptions& options) {
   return own ? 0 : std::min(options.first_credits, options.credits);
 }
 
+uint32_t exposed_replies(const ServerOptions& options) {
+  return options.rfc5666.enabled ? std::min(options.rfc5666.exposed_replies, options.credits) : 0;
+}
+
 uint32_t outstanding_calls(const ServerOptions& options) {
-  uint32_t exposed = std::min(options.rfc5666.exposed_replies, options.credits);
-  return options.credits + (options.rfc5666.enabled ? exposed : 0);
+  return options.credits + exposed_replies(options);
+}
+
+uint64_t replay_bytes(const ServerOptions& options, Memory& memory) {
+  constexpr uint64_t kOfNoBudget = 128 << 20;
+  if (options.replay.total_bytes != 0)
+    return options.replay.total_bytes;
+  const uint64_t budget = mem::elastic_budget(memory);
+  return std::max(budget == 0 ? kOfNoBudget : budget / 2, least_replay_bytes(options));
 }
 
 namespace {

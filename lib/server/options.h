@@ -19,8 +19,13 @@ uint32_t receive_bytes(const ServerOptions& options);
 uint32_t receives_of(const ServerOptions& options);
 // What a connection is granted at first where Receives are shared; 0: they are not to be.
 uint32_t first_credits(const ServerOptions& options);
+// Replies of one connection that its client may have yet to read, by RDMA Read.
+uint32_t exposed_replies(const ServerOptions& options);
 // Calls that one connection may have without having seen their replies.
 uint32_t outstanding_calls(const ServerOptions& options);
+
+// Bytes for all that the duplicate request cache remembers.
+uint64_t replay_bytes(const ServerOptions& options, Memory& memory);
 
 // The server's side of the Connection Configuration Protocol (RFC 5666 section 6): a service that a
 // Server has when RFC 5666's compatibility mode is on.

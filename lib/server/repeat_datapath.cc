@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "runtime/poll_core.h"
+#include "server/options.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
 
@@ -15,9 +16,11 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
     server_.clients.counters().unprotected.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
-  const char* lacks = "all entries are of calls that run";
+  const char* lacks = kNoReplayRoom;
   if (lane_ == nullptr) [[unlikely]]
     lacks = open_lane();
+  if (lane_ != nullptr) [[likely]]
+    lane_->raise(engine().most_granted() + exposed_replies(server_.options));
   uint64_t print = fingerprint(server_.clients.key(), context.header, context.args);
   switch (client_.replays.begin(context, lane_, print, core().now())) {
     case ReplayCache::Verdict::kRun:
@@ -29,8 +32,11 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
       return false;
     case ReplayCache::Verdict::kSeen:
       break;
-    case ReplayCache::Verdict::kRefuse:
+    case ReplayCache::Verdict::kNoRoom:
       refuse_unprotected(context, lacks);
+      return false;
+    case ReplayCache::Verdict::kAllRun:
+      refuse_unprotected(context, "more such calls run than it has credits");
       return false;
   }
   answer_again(context);

@@ -1,6 +1,8 @@
 #include "server/replay_cache.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 namespace rrdk::server {
 
@@ -9,103 +11,169 @@ namespace {
 // Of failures that a client is remembered for.
 constexpr size_t kMostFailures = 64;
 
+// Of calls that are forgotten at once: each that comes makes up for itself, and more.
+constexpr uint32_t kMostExpired = 4;
+
 }  // namespace
 
-ReplayCache::ReplayCache(const ReplayOptions& options, uint32_t outstanding, ReplayRoom& room,
-                         ReplayCounters& counters)
-    : options_(options), outstanding_(outstanding), room_(room), counters_(counters) {}
+ReplayCache::ReplayCache(const ReplayOptions& options, ReplayRoom& room, ReplayCounters& counters)
+    : options_(options), room_(room), counters_(counters) {}
 
 // What it still knows is forgotten with its client.
 ReplayCache::~ReplayCache() {
+  while (!left_.empty())
+    forget(static_cast<LeftEntry&>(*left_.front()));
   for (const Lanes* lanes : {&live_, &ended_}) {
     for (const std::unique_ptr<ReplayLane>& lane : *lanes)
       room_.give(lane->charged);
   }
 }
 
-ReplayLane* ReplayCache::enter(uint64_t now_ns) {
+ReplayLane* ReplayCache::enter(uint64_t now_ns) noexcept {
   std::lock_guard lock(lock_);
   expire(now_ns);
-  uint64_t reserved = reserved_bytes(outstanding_);
-  if (!room_.take(reserved))
+  Lanes fresh;
+  try {
+    fresh.push_back(std::make_unique<ReplayLane>(options_, index_, counters_));
+  } catch (const std::bad_alloc&) {
     return nullptr;
-  // Fewer than the client may have outstanding would be no protection.
-  uint32_t entries = std::max(options_.entries, most_repeated(outstanding_));
-  live_.push_back(std::make_unique<ReplayLane>(
-      ReplayLane::Size{.entries = entries, .early = outstanding_, .bytes = options_.bytes},
-      options_, index_, counters_));
-  ReplayLane& lane = *live_.back();
+  }
+  ReplayLane& lane = *fresh.front();
+  if (!charge(lane, ReplayLane::base_cost()))
+    return nullptr;
   lane.number = ++lanes_made_;
-  lane.charged = reserved;
-  fit_index();
+  lane.place = fresh.begin();
+  live_.splice(live_.end(), fresh);
   return &lane;
 }
 
-void ReplayCache::leave(ReplayLane* lane, uint64_t now_ns) {
+void ReplayCache::leave(ReplayLane* lane, uint64_t now_ns) noexcept {
   if (lane == nullptr)
     return;
   std::lock_guard lock(lock_);
   expire(now_ns);
-  auto place = std::ranges::find(live_, lane, &std::unique_ptr<ReplayLane>::get);
   lane->in_use = false;
   lane->left_ns = now_ns;
-  ended_.push_back(std::move(*place));
-  live_.erase(place);
+  ended_.splice(ended_.end(), live_, lane->place);
   settle(*lane);
-  fit_index();
 }
 
-// Makes the lane of a connection that has ended as small as it can be, once its entries may move.
-void ReplayCache::settle(ReplayLane& lane) {
-  if (lane.in_use || lane.compact || lane.busy())
+// Once the calls of a connection that has ended may move, those stay that can be repeated.
+void ReplayCache::settle(ReplayLane& lane) noexcept {
+  if (lane.in_use || lane.busy())
     return;
-  auto place = std::ranges::find(ended_, &lane, &std::unique_ptr<ReplayLane>::get);
-  lane.forget_but(most_repeated(outstanding_), has_elders(lane));
-  if (lane.empty())
-    return drop(place);
-  uint64_t replies = lane.reply_bytes();
-  bool kept = take_for_replies(replies);
-  uint64_t charged = ReplayLane::cost(lane.size()) + (kept ? replies : 0);
-  room_.give(lane.charged - ReplayLane::cost(lane.size()));
-  std::unique_ptr<ReplayLane> small = lane.compacted(kept);
-  small->charged = charged;
-  *place = std::move(small);
+  lane.forget_but_last(has_elders(lane));
+  while (ReplayEntry* entry = lane.oldest()) {
+    if (!leave_behind(lane, *entry))
+      return;  // the heap has nothing: the lane stays
+  }
+  entries_ -= lane.capacity();
+  room_.give(lane.charged);
+  ended_.erase(lane.place);
+  index_.fit(entries_);
 }
 
-// The replies of those that ended earlier make room; that their calls ran stays known.
-bool ReplayCache::take_for_replies(uint64_t bytes) noexcept {
-  auto oldest = ended_.begin();
-  while (!room_.take(bytes)) {
-    uint64_t dropped = 0;
-    for (; dropped == 0 && oldest != ended_.end(); ++oldest) {
-      if ((*oldest)->compact && !(*oldest)->busy())
-        dropped = (*oldest)->drop_replies();
-      (*oldest)->charged -= dropped;
-    }
-    if (dropped == 0)
-      return false;
-    room_.give(dropped);
+// What it takes was charged for the lane.
+bool ReplayCache::leave_behind(ReplayLane& lane, ReplayEntry& entry) noexcept {
+  const bool done = entry.state == State::kDone;
+  std::unique_ptr<LeftEntry> left(new (std::nothrow) LeftEntry);
+  if (left != nullptr && done)
+    left->reply.reset(new (std::nothrow) std::byte[entry.length]);
+  if (left == nullptr || (done && left->reply == nullptr))
+    return false;
+  if (done) {
+    std::ranges::copy(lane.reply_of(entry), left->reply.get());
+    left->length = entry.length;
   }
+  left->state = entry.state;
+  left->xid = entry.xid;
+  left->fingerprint = entry.fingerprint;
+  left->since_ns = lane.left_ns;
+  lane.charged -= ReplayLane::cost_of(1) + left->length;
+  lane.release(entry);
+  index_.enter(*left);
+  ++entries_;
+  if (oldest_reply_ == nullptr)
+    oldest_reply_ = left.get();
+  left_.push(*left.release());
   return true;
 }
 
-void ReplayCache::drop(const Lanes::iterator& ended) noexcept {
-  room_.give((*ended)->charged);
-  ended_.erase(ended);
+bool ReplayCache::grow(ReplayLane& lane) noexcept {
+  constexpr uint64_t kCost = ReplayLane::cost_of(ReplayLane::kBlock);
+  if (!charge(lane, kCost))
+    return false;
+  if (!lane.add_entries(ReplayLane::kBlock)) {
+    discharge(lane, kCost);
+    return false;
+  }
+  entries_ += ReplayLane::kBlock;
+  index_.fit(entries_);
+  return true;
+}
+
+// Before a reply of so many bytes is kept.
+void ReplayCache::fit_ring(ReplayLane& lane, uint64_t size) noexcept {
+  const uint64_t more = lane.ring_lacks(size);
+  if (more != 0 && charge(lane, more) && !lane.grow_ring(more))
+    discharge(lane, more);
+}
+
+bool ReplayCache::charge(ReplayLane& lane, uint64_t bytes) noexcept {
+  while (!room_.take(bytes)) {
+    if (!expire_oldest() && !drop_oldest_reply())
+      return false;
+  }
+  lane.charged += bytes;
+  return true;
+}
+
+void ReplayCache::discharge(ReplayLane& lane, uint64_t bytes) noexcept {
+  lane.charged -= bytes;
+  room_.give(bytes);
+}
+
+// That its call ran stays known.
+bool ReplayCache::drop_oldest_reply() noexcept {
+  while (oldest_reply_ != nullptr &&
+         (oldest_reply_->state != State::kDone || oldest_reply_->pins != 0))
+    oldest_reply_ = oldest_reply_->links.next;
+  if (oldest_reply_ == nullptr)
+    return false;
+  auto& left = static_cast<LeftEntry&>(*oldest_reply_);
+  left.state = State::kNotKept;
+  left.reply.reset();
+  room_.give(std::exchange(left.length, 0));
+  counters_.not_kept.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void ReplayCache::forget(LeftEntry& left) noexcept {
+  if (oldest_reply_ == &left)
+    oldest_reply_ = left.links.next;
+  left_.remove(left);
+  index_.erase(left);
+  --entries_;
+  room_.give(ReplayLane::cost_of(1) + left.length);
+  delete &left;
+}
+
+// False: the oldest may yet be repeated.
+bool ReplayCache::expire_oldest() noexcept {
+  if (left_.empty())
+    return false;
+  auto& oldest = static_cast<LeftEntry&>(*left_.front());
+  if (oldest.pins != 0 || !is_over(oldest.since_ns, now_ns_))
+    return false;
+  forget(oldest);
+  counters_.evicted.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 void ReplayCache::expire(uint64_t now_ns) noexcept {
-  while (!ended_.empty() && !ended_.front()->busy() && is_over(ended_.front()->left_ns, now_ns))
-    drop(ended_.begin());
-}
-
-void ReplayCache::fit_index() {
-  size_t entries = 0;
-  for (const Lanes* lanes : {&live_, &ended_}) {
-    for (const std::unique_ptr<ReplayLane>& lane : *lanes)
-      entries += lane->capacity();
+  now_ns_ = now_ns;
+  for (uint32_t i = 0; i < kMostExpired && expire_oldest(); ++i) {
   }
-  index_.fit(entries);
 }
 
 void ReplayCache::note_failure(uint32_t xid, uint64_t connection, uint64_t now_ns) {
@@ -132,7 +200,7 @@ void ReplayCache::forget_failures(uint64_t now_ns) noexcept {
 bool ReplayCache::empty() noexcept {
   std::lock_guard lock(lock_);
   auto is_empty = [](const std::unique_ptr<ReplayLane>& lane) { return lane->empty(); };
-  return failures_.empty() && std::ranges::all_of(live_, is_empty) &&
+  return failures_.empty() && left_.empty() && std::ranges::all_of(live_, is_empty) &&
          std::ranges::all_of(ended_, is_empty);
 }
 

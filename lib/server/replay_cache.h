@@ -20,9 +20,10 @@
 // connection, or a credit for ever.
 //
 // Each connection fills a lane (replay_lane.h). When it has ended, what may yet be repeated of it
-// stays for the time window, in a lane that is just large enough for it. The memory for that was
-// set aside when the connection came; without it, or without a free entry, a call is not run at
-// all. So no call is ever forgotten whose repetition could not be told from a new call.
+// stays for the time window, call by call. All memory is taken from
+// the client's room, an entry's before its call runs; without it the call is not run at all. So no
+// call is ever forgotten whose repetition could not be told from a new call. Replies of connections
+// that ended first make room; that their calls ran stays known.
 //
 // Any core: a client may come back on another one. The lock is its client's own, and taken for
 // calls of procedures that ask for the cache, and after failures.
@@ -32,7 +33,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -52,41 +53,35 @@ using service::CallContext;
 uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
                      const Decoder& args) noexcept;
 
-// Calls of one connection that a client may have to repeat, at most: those that it may have
-// outstanding, and a few that were answered with what they lack (draft-04 section 6.2.4) and are
-// about to be sent again.
-constexpr uint32_t most_repeated(uint32_t outstanding) {
-  constexpr uint32_t kSentAgain = 16;
-  return outstanding + kSentAgain;
-}
-
-// What a connection sets aside of the room for those that have ended.
-constexpr uint64_t reserved_bytes(uint32_t outstanding) {
-  return ReplayLane::cost(most_repeated(outstanding) + uint64_t{outstanding});
+// What one connection takes at most, replies aside, with so many calls outstanding and `entries`
+// remembered: these, and as many of its first calls set aside.
+constexpr uint64_t bytes_of_lane(uint32_t outstanding, uint32_t entries) {
+  uint64_t most = std::max(entries, outstanding + ReplayLane::kSentAgain) + uint64_t{outstanding};
+  uint64_t blocks = most / ReplayLane::kBlock + 1;
+  return ReplayLane::base_cost() + blocks * ReplayLane::cost_of(ReplayLane::kBlock);
 }
 
 class ReplayCache {
  public:
-  // Connections have at most so many calls outstanding. `room` and `counters` outlive it.
-  ReplayCache(const ReplayOptions& options, uint32_t outstanding, ReplayRoom& room,
-              ReplayCounters& counters);
+  // `room` and `counters` outlive it.
+  ReplayCache(const ReplayOptions& options, ReplayRoom& room, ReplayCounters& counters);
   ~ReplayCache();
   ReplayCache(const ReplayCache&) = delete;
   ReplayCache& operator=(const ReplayCache&) = delete;
 
-  // A connection comes: what its calls fill, until it leaves. Null: there is no room for what it
-  // may leave behind.
-  ReplayLane* enter(uint64_t now_ns);
-  void leave(ReplayLane* lane, uint64_t now_ns);
+  // A connection comes: what its calls fill, until it leaves. Null: there is no room for it.
+  ReplayLane* enter(uint64_t now_ns) noexcept;
+  void leave(ReplayLane* lane, uint64_t now_ns) noexcept;
 
   enum class Verdict : uint8_t {
     kRun,     // the first one, and context.replay its entry, until finish()
     kWait,    // the first one runs; finish() gives the waiter back
     kSeen,    // take() has the answer
-    kRefuse,  // there is no entry for it
+    kNoRoom,  // nothing could be remembered of it
+    kAllRun,  // nor is there an entry that could make room: more calls run than were granted
   };
-  // `lane` is that of the call's connection, in each of these; null: it has none, and runs nothing
-  // that is not known.
+  // `lane` is that of the call's connection, raise()d to what its client may have outstanding;
+  // null: it has none, and runs nothing that is not known.
   Verdict begin(CallContext& context, ReplayLane* lane, uint64_t fingerprint,
                 uint64_t now_ns) noexcept;
   // The first one is answered by the message in its call; or not at all: its handler wants that
@@ -113,7 +108,7 @@ class ReplayCache {
 
  private:
   using State = ReplayEntry::State;
-  using Lanes = std::deque<std::unique_ptr<ReplayLane>>;
+  using Lanes = std::list<std::unique_ptr<ReplayLane>>;
 
   // An RDMA Read or Write for a call cost its connection.
   struct Failure {
@@ -131,14 +126,21 @@ class ReplayCache {
   bool has_elders(const ReplayLane& lane) const noexcept {
     return !live_.empty() && live_.front()->number < lane.number;
   }
+  Verdict find_room(ReplayLane& lane) noexcept;
+  bool grow(ReplayLane& lane) noexcept;
+  void fit_ring(ReplayLane& lane, uint64_t size) noexcept;
+  bool charge(ReplayLane& lane, uint64_t bytes) noexcept;
+  void discharge(ReplayLane& lane, uint64_t bytes) noexcept;
+  void settle(ReplayLane& lane) noexcept;
+  bool leave_behind(ReplayLane& lane, ReplayEntry& entry) noexcept;
+  bool drop_oldest_reply() noexcept;
+  void forget(LeftEntry& left) noexcept;
+  bool expire_oldest() noexcept;
   void expire(uint64_t now_ns) noexcept;
-  void drop(const Lanes::iterator& ended) noexcept;
-  void settle(ReplayLane& lane);
-  bool take_for_replies(uint64_t bytes) noexcept;
-  void fit_index();
+  std::span<const std::byte> reply_of(const ReplayEntry& entry) const noexcept;
+  void take_over(ReplayLane& lane, ReplayEntry& entry) noexcept;
 
   const ReplayOptions options_;
-  const uint32_t outstanding_;
   ReplayRoom& room_;
   ReplayCounters& counters_;
   std::atomic<uint32_t> num_failures_ = 0;
@@ -146,9 +148,14 @@ class ReplayCache {
   std::mutex lock_;
   std::vector<Failure> failures_;  // as they came
   ReplayIndex index_;              // of all lanes
+  uint64_t entries_ = 0;           // that all lanes have
+  uint64_t now_ns_ = 0;            // at the last call, or connection
   uint64_t lanes_made_ = 0;
-  Lanes live_;   // in the order in which their connections came
-  Lanes ended_;  // in the order in which they ended
+  uint32_t most_outstanding_ = 0;  // calls of one connection, of all until now
+  Lanes live_;                     // in the order in which their connections came
+  Lanes ended_;                    // whose calls still run, or are looked at
+  base::List<ReplayEntry, &ReplayEntry::links> left_;  // LeftEntry, in the order in which they came
+  ReplayEntry* oldest_reply_ = nullptr;                // the first of left_ that may have one
 };
 
 template <typename IsMine>
@@ -171,7 +178,7 @@ CallContext* ReplayCache::withdraw(IsMine&& is_mine) noexcept {
   for (const Lanes* lanes : {&live_, &ended_}) {
     for (const std::unique_ptr<ReplayLane>& lane : *lanes) {
       if (lane->busy())
-        std::ranges::for_each(lane->entries(), take);
+        lane->for_each(take);
     }
   }
   return mine;

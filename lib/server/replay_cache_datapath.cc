@@ -60,10 +60,12 @@ ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane* lane,
     lane->expire(now_ns);
   ReplayEntry* entry = index_.find(context.header.xid, fingerprint);
   if (entry == nullptr) {
-    if (lane != nullptr) [[likely]]
-      entry = lane->begin(context.header.xid, fingerprint, has_elders(*lane));
-    context.replay = entry;
-    return entry != nullptr ? Verdict::kRun : Verdict::kRefuse;
+    const Verdict verdict = lane != nullptr ? find_room(*lane) : Verdict::kNoRoom;
+    if (verdict == Verdict::kRun) [[likely]] {
+      most_outstanding_ = std::max(most_outstanding_, lane->outstanding());
+      context.replay = &lane->begin(context.header.xid, fingerprint, most_outstanding_);
+    }
+    return verdict;
   }
   context.replay = entry;
   if (entry->state == State::kRunning) {
@@ -71,8 +73,24 @@ ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane* lane,
     context.next_waiter = std::exchange(entry->waiters, &context);
     return Verdict::kWait;
   }
-  entry->lane->pin(*entry);
+  if (entry->lane != nullptr)
+    entry->lane->pin(*entry);
+  else
+    ++entry->pins;
   return Verdict::kSeen;
+}
+
+// kRun: the lane has a free entry.
+ReplayCache::Verdict ReplayCache::find_room(ReplayLane& lane) noexcept {
+  while (!lane.has_free()) {
+    if (lane.lacks_entries()) {
+      if (!grow(lane))
+        return Verdict::kNoRoom;
+    } else if (!lane.make_room(has_elders(lane))) {
+      return Verdict::kAllRun;
+    }
+  }
+  return Verdict::kRun;
 }
 
 CallContext* ReplayCache::finish(CallContext& context, bool dropped, bool whole,
@@ -84,6 +102,8 @@ CallContext* ReplayCache::finish(CallContext& context, bool dropped, bool whole,
   CallContext* waiters = std::exchange(entry.waiters, nullptr);
   for (CallContext* each = waiters; each != nullptr; each = each->next_waiter)
     lane.pin(entry);
+  if (whole && !dropped)
+    fit_ring(lane, kept_size(context.call->reply().pieces()));
   if (dropped) {
     entry.state = State::kDropped;
   } else if (whole && lane.keep(entry, context.call->reply().pieces())) {
@@ -100,26 +120,49 @@ CallContext* ReplayCache::finish(CallContext& context, bool dropped, bool whole,
   return waiters;
 }
 
+std::span<const std::byte> ReplayCache::reply_of(const ReplayEntry& entry) const noexcept {
+  if (entry.lane != nullptr)
+    return entry.lane->reply_of(entry);
+  return {static_cast<const LeftEntry&>(entry).reply.get(), entry.length};
+}
+
+// A finished entry that nobody looks at. Without room for it in the lane it stays where it is.
+void ReplayCache::take_over(ReplayLane& lane, ReplayEntry& entry) noexcept {
+  if (find_room(lane) != Verdict::kRun)
+    return;
+  fit_ring(lane, entry.length);
+  if (!lane.take_over(entry, reply_of(entry)))
+    return;
+  if (entry.lane != nullptr)
+    entry.lane->release(entry);
+  else
+    forget(static_cast<LeftEntry&>(entry));
+}
+
 ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane* lane,
                                       Memory& memory) noexcept {
   auto& entry = static_cast<ReplayEntry&>(*std::exchange(context.replay, nullptr));
   // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
   std::lock_guard lock(lock_);
-  ReplayLane& home = *entry.lane;
-  home.unpin(entry);
+  ReplayLane* const home = entry.lane;
+  if (home != nullptr)
+    home->unpin(entry);
+  else
+    --entry.pins;
   const State state = entry.state;
   if (state == State::kDropped) {
     if (entry.pins == 0)
-      home.release(entry);
+      home->release(entry);
   } else {
     if (state == State::kDone)
-      restore(home.reply_of(entry), *context.results, memory);
+      restore(reply_of(entry), *context.results, memory);
     count(state == State::kDone ? counters_.hits : counters_.lost);
     // So it stays among the last of the connection that asked for it.
-    if (lane != nullptr && &home != lane && entry.pins == 0)
-      lane->take_over(entry, has_elders(*lane));
+    if (lane != nullptr && home != lane && entry.pins == 0)
+      take_over(*lane, entry);
   }
-  settle(home);
+  if (home != nullptr)
+    settle(*home);
   return state == State::kDone      ? Answer::kKept
          : state == State::kDropped ? Answer::kDropped
                                     : Answer::kNotKept;

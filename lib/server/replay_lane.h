@@ -1,11 +1,12 @@
 // What is remembered of one connection's calls: entries in the order in which they finished, and a
-// ring with their replies, in the same order.
+// ring with their replies, in the same order. Both begin with nothing and grow with what the
+// connection does; the cache pays for each step, and says when there is nothing left.
 //
 // Which of them a client may still repeat follows from credits. Replies are sent in the order in
 // which their calls finish, and a connection loses none before another: a client that lacks one
-// reply lacks all later ones too, and each of these calls holds a credit. So while a connection
-// lives, an older entry can make room for a new one; and when it has ended, the last ones that
-// finished are all that is kept, in a lane that is just large enough for them.
+// reply lacks all later ones too, and each of these calls holds a credit. So once there are as many
+// entries as credits, an older one can make room for a new one; and when the connection has ended,
+// the last ones that finished are all that is kept, each by itself (LeftEntry).
 //
 // One thing more can come: a call that a client sent on an old connection, repeated on a new one,
 // and that we read from the old one last, because its core or its network was slow. Clients repeat
@@ -15,14 +16,18 @@
 // No lock of its own: the cache's.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/list.h"
+#include "mem/heap_charge.h"
 #include "rrdk/memory.h"
 #include "rrdk/server.h"
 #include "rrdk/xdr.h"
@@ -47,16 +52,21 @@ struct ReplayEntry : service::OnceRecord {
   uint32_t at = 0;      // its place in the ring
   uint32_t pins = 0;    // waiters that have yet to look
   State state = State::kFree;
-  bool early = false;      // among the first calls of its connection
-  bool set_aside = false;  // in `aside_`
-  uint64_t begin = 0;      // of what it takes of the ring
-  uint64_t since_ns = 0;   // when it was finished
-  ReplayLane* lane = nullptr;
+  bool early = false;          // among the first calls of its connection
+  bool set_aside = false;      // in `aside_`
+  uint64_t begin = 0;          // of what it takes of the ring
+  uint64_t since_ns = 0;       // when it was finished
+  ReplayLane* lane = nullptr;  // null: a LeftEntry
   service::CallContext* waiters = nullptr;
   ReplayEntry* next = nullptr;     // in its bucket, or free
   base::Links<ReplayEntry> links;  // from older to newer
 };
 static_assert(sizeof(ReplayEntry) == 88, "ReplayOptions says how much memory it takes");
+
+// Of a connection that has ended.
+struct LeftEntry : ReplayEntry {
+  std::unique_ptr<std::byte[]> reply;
+};
 
 // Finds the entries of all lanes of a client by their fingerprints, which are keyed: nobody can
 // make calls that share a bucket.
@@ -71,8 +81,8 @@ class ReplayIndex {
   ReplayEntry* find(uint32_t xid, uint64_t fingerprint) const noexcept;
   void enter(ReplayEntry& entry) noexcept;
   void erase(const ReplayEntry& entry) noexcept;
-  // For so many entries in all. Allocates.
-  void fit(size_t entries);
+  // For so many entries in all. When the heap has nothing it stays as it is, and is slower.
+  void fit(size_t entries) noexcept;
 
  private:
   static constexpr size_t kFewestBuckets = 16;
@@ -88,33 +98,52 @@ class ReplayLane {
  public:
   using State = ReplayEntry::State;
 
-  // What a lane takes at most when it has been made as small as it can be, replies aside, with so
-  // many entries.
-  static constexpr uint64_t cost(uint64_t entries) {
-    return sizeof(ReplayLane) + kAllocations +
-           entries * (sizeof(ReplayEntry) + ReplayIndex::kBytesPerEntry);
+  static constexpr uint32_t kBlock = 8;  // entries that are added at once
+  // Beside those that a client has outstanding it may repeat a few that were answered with what
+  // they lack, and are about to be sent again (draft-04 section 6.2.4).
+  static constexpr uint32_t kSentAgain = 16;
+  // What so many entries take, here or as LeftEntry, and what their replies take beside their
+  // bytes.
+  static constexpr uint64_t cost_of(uint64_t entries) {
+    return entries * (sizeof(LeftEntry) + 2 * kAllocation + ReplayIndex::kBytesPerEntry);
   }
+  // What a lane takes without entries and replies.
+  static constexpr uint64_t base_cost() { return sizeof(ReplayLane) + 4 * kAllocation; }
 
-  struct Size {
-    uint32_t entries;
-    uint32_t early;  // of the first calls, which may be set aside beside them
-    uint64_t bytes;  // of replies
-  };
-  ReplayLane(const Size& size, const ReplayOptions& options, ReplayIndex& index,
-             ReplayCounters& counters);
+  // `index`, `options` and `counters` outlive it.
+  ReplayLane(const ReplayOptions& options, ReplayIndex& index, ReplayCounters& counters)
+      : options_(options), index_(index), counters_(counters) {}
   ~ReplayLane();
   ReplayLane(const ReplayLane&) = delete;
   ReplayLane& operator=(const ReplayLane&) = delete;
 
-  // A call begins. `elders`: its client has an older connection that lives. Null: all entries are
-  // running, or looked at.
-  ReplayEntry* begin(uint32_t xid, uint64_t fingerprint, bool elders) noexcept;
+  // Its client may have so many calls without reply. Never fewer than before.
+  void raise(uint32_t outstanding) noexcept { outstanding_ = std::max(outstanding_, outstanding); }
+  uint32_t outstanding() const noexcept { return outstanding_; }
+
+  // An entry is free, can be made free by make_room(), or has to be added.
+  bool has_free() const noexcept { return !free_.empty(); }
+  bool lacks_entries() const noexcept {
+    return used_ - asides_ < std::max(last(), options_.entries);
+  }
+  // The oldest entry makes room, or is set aside if its client has an older connection that lives
+  // (`elders`). False: all are running, or looked at.
+  bool make_room(bool elders) noexcept;
+  // False: the heap has nothing.
+  bool add_entries(uint32_t entries) noexcept;
+  // A call begins. has_free(). The first `early` calls are set aside before they are forgotten.
+  ReplayEntry& begin(uint32_t xid, uint64_t fingerprint, uint32_t early) noexcept;
+
+  // By how much the ring is to grow first, so that a reply of `size` bytes pushes out none; 0: by
+  // nothing, or it may not grow.
+  uint64_t ring_lacks(uint64_t size) noexcept;
+  bool grow_ring(uint64_t more) noexcept;  // false: the heap has nothing
   // Copies the reply into the ring, in one run. The oldest replies make room; that their calls ran
   // stays known. False: it does not fit.
   bool keep(ReplayEntry& entry, std::span<const Piece> reply) noexcept;
-  // Takes a finished entry that nobody looks at out of its lane into this one. Without room it
-  // stays where it is.
-  void take_over(ReplayEntry& finished, bool elders) noexcept;
+  // A call that ran for another connection, and its reply if that is kept. has_free(). False: its
+  // reply has no room here, and nothing has changed.
+  bool take_over(const ReplayEntry& finished, std::span<const std::byte> reply) noexcept;
   std::span<const std::byte> reply_of(const ReplayEntry& entry) const noexcept {
     return {&ring_[entry.at], entry.length};
   }
@@ -132,99 +161,123 @@ class ReplayLane {
   // What was set aside goes when the window is over.
   void expire(uint64_t now_ns) noexcept;
 
-  // Of a connection that has ended: forgets what can not be repeated any more, so that `last`
-  // entries remain, and those that are set aside. It is not busy().
-  void forget_but(uint32_t last, bool elders) noexcept;
-  // The same entries, and replies if `with_replies`, in a lane that is large enough for them and no
-  // larger. They are gone from this one.
-  std::unique_ptr<ReplayLane> compacted(bool with_replies);
-  uint64_t drop_replies() noexcept;  // the bytes that they had
-  uint64_t reply_bytes() const noexcept;
+  // Of a connection that has ended: forgets what can not be repeated any more. What is set aside
+  // stays while there are `elders`. It is not busy().
+  void forget_but_last(bool elders) noexcept;
+  // Of those that are left, in the order in which they finished. Null: none.
+  ReplayEntry* oldest() const noexcept {
+    return aside_.empty() ? finished_.front() : aside_.front();
+  }
 
-  uint32_t size() const noexcept { return used_; }
-  uint32_t capacity() const noexcept { return static_cast<uint32_t>(entries_.size()); }
+  uint32_t capacity() const noexcept { return capacity_; }
   bool empty() const noexcept { return used_ == 0; }
   // Calls run, or waiters have yet to look: its entries stay where they are.
   bool busy() const noexcept { return running_ != 0 || pins_ != 0; }
-  std::span<ReplayEntry> entries() noexcept { return entries_; }
+  template <typename Visit>
+  void for_each(Visit visit) {
+    for (Block& block : blocks_) {
+      for (ReplayEntry& entry : std::span(block.entries.get(), block.size))
+        visit(entry);
+    }
+  }
 
   // The cache's.
   uint64_t number = 0;   // lanes of a client count up
   bool in_use = true;    // a connection fills it
-  bool compact = false;  // as small as it can be
   uint64_t left_ns = 0;  // when its connection ended
-  uint64_t charged = 0;  // of the room for what connections leave behind
+  uint64_t charged = 0;  // of the room
+  std::list<std::unique_ptr<ReplayLane>>::iterator place = {};
 
  private:
-  // Of allocators, for the lane and its two arrays.
-  static constexpr uint64_t kAllocations = 64;
+  // Of the allocator, for each piece of memory.
+  static constexpr uint64_t kAllocation = 16;
+  static constexpr uint64_t kFirstRing = 256;
 
   using List = base::List<ReplayEntry, &ReplayEntry::links>;
+  struct Block {
+    std::unique_ptr<ReplayEntry[]> entries;
+    uint32_t size;
+  };
 
-  ReplayEntry* add(uint32_t xid, uint64_t fingerprint, bool elders) noexcept;
-  bool make_room(bool elders) noexcept;
+  // Calls that its client may repeat, when its connection has ended.
+  uint32_t last() const noexcept { return outstanding_ + kSentAgain; }
+  ReplayEntry& add(uint32_t xid, uint64_t fingerprint) noexcept;
   void unlink(ReplayEntry& entry) noexcept;
   void set_aside(ReplayEntry& entry) noexcept;
   void drop_reply(ReplayEntry& entry) noexcept;
   ReplayEntry* oldest_reply() noexcept;
+  // Places in the ring that a reply of `size` bytes takes and leaves out, before it and where the
+  // ring ends; beyond its size: it does not fit beside those that are there.
+  uint64_t taken_with(uint64_t size) noexcept;
   // Room for so many bytes, for `entry`; null: there is none to be had.
   std::byte* reserve(ReplayEntry& entry, uint64_t size) noexcept;
-  bool copy(ReplayEntry& entry, const ReplayEntry& finished) noexcept;
 
   const ReplayOptions& options_;
-  const uint64_t ring_size_;
-  const uint32_t early_;
   ReplayIndex& index_;
   ReplayCounters& counters_;
-  std::vector<ReplayEntry> entries_;
+  uint32_t outstanding_ = 0;
+  std::vector<Block> blocks_;
+  uint32_t capacity_ = 0;
   uint32_t used_ = 0;
   uint32_t running_ = 0;
   uint32_t pins_ = 0;
-  uint32_t begun_ = 0;  // as far as they are early
+  uint64_t begun_ = 0;   // calls so far
+  uint32_t asides_ = 0;  // in aside_
   base::Stack<ReplayEntry, &ReplayEntry::next> free_;
   List finished_;
   List aside_;
   ReplayEntry* oldest_reply_ = nullptr;  // the first of finished_ that may have one
   std::unique_ptr<std::byte[]> ring_;
+  uint64_t ring_size_ = 0;
   uint64_t head_ = 0;  // places in the ring count up, and are taken modulo its size
 };
 
-// Memory for what must be remembered of connections that have ended. Each connection sets aside, as
-// long as it lives, what it may come to leave behind; so that there is always room for that, and a
-// lack of it is found before a call runs and not after.
+// Memory for what is remembered, on the heap, and charged to the budget of a Memory.
 //
 // Any thread.
 class ReplayRoom {
  public:
-  // A part of `whole`, which outlives it; null: it is the whole.
-  explicit ReplayRoom(uint64_t bytes, ReplayRoom* whole = nullptr) : bytes_(bytes), whole_(whole) {}
+  // The whole; `budget` null: of none.
+  ReplayRoom(uint64_t bytes, Memory* budget) : bytes_(bytes) {
+    if (budget != nullptr)
+      charge_.emplace(*budget);
+  }
+  // A client's part, as much as is left for all others: alone half of the whole, as one of two a
+  // third. `whole` outlives it.
+  explicit ReplayRoom(ReplayRoom* whole) : whole_(whole) {}
   ReplayRoom(const ReplayRoom&) = delete;
   ReplayRoom& operator=(const ReplayRoom&) = delete;
 
   // False: nothing was taken.
   bool take(uint64_t bytes) noexcept {
-    uint64_t taken = taken_.load(std::memory_order_relaxed);
-    do {
-      if (bytes > bytes_ - taken)
-        return false;
-    } while (!taken_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed));
-    if (whole_ == nullptr || whole_->take(bytes))
-      return true;
-    taken_.fetch_sub(bytes, std::memory_order_relaxed);
-    return false;
+    const uint64_t taken = taken_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    const bool fits = whole_ == nullptr ? taken <= bytes_ && (!charge_ || charge_->take(bytes))
+                                        : taken + bytes <= whole_->left() && whole_->take(bytes);
+    if (!fits)
+      taken_.fetch_sub(bytes, std::memory_order_relaxed);
+    return fits;
   }
   void give(uint64_t bytes) noexcept {
     taken_.fetch_sub(bytes, std::memory_order_relaxed);
     if (whole_ != nullptr)
       whole_->give(bytes);
+    else if (charge_)
+      charge_->give(bytes);
   }
   uint64_t taken() const noexcept { return taken_.load(std::memory_order_relaxed); }
 
  private:
-  const uint64_t bytes_;
-  ReplayRoom* const whole_;
+  uint64_t left() const noexcept { return bytes_ - std::min(bytes_, taken()); }
+
+  ReplayRoom* const whole_ = nullptr;
+  const uint64_t bytes_ = 0;
+  std::optional<mem::HeapCharge> charge_;
   std::atomic<uint64_t> taken_ = 0;
 };
+
+// For messages: why nothing can be remembered.
+inline constexpr const char* kNoReplayRoom =
+    "there is no room to remember it: enlarge ReplayOptions::total_bytes, or MemoryOptions::bytes";
 
 // A reply as the duplicate request cache keeps it: the RPC message without any transport framing,
 // so that it can be answered through whatever chunks a repeated call offers.

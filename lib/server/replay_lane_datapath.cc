@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -25,20 +26,13 @@ void ReplayIndex::erase(const ReplayEntry& entry) noexcept {
   *place = entry.next;
 }
 
-ReplayEntry* ReplayLane::begin(uint32_t xid, uint64_t fingerprint, bool elders) noexcept {
-  ReplayEntry* entry = add(xid, fingerprint, elders);
-  if (entry != nullptr && begun_ < early_) {
-    ++begun_;
-    entry->early = true;
-  }
+ReplayEntry& ReplayLane::begin(uint32_t xid, uint64_t fingerprint, uint32_t early) noexcept {
+  ReplayEntry& entry = add(xid, fingerprint);
+  entry.early = begun_++ < early;
   return entry;
 }
 
-ReplayEntry* ReplayLane::add(uint32_t xid, uint64_t fingerprint, bool elders) noexcept {
-  while (free_.empty()) {
-    if (!make_room(elders))
-      return nullptr;
-  }
+ReplayEntry& ReplayLane::add(uint32_t xid, uint64_t fingerprint) noexcept {
   ReplayEntry& entry = free_.pop();
   ++used_;
   ++running_;
@@ -48,10 +42,9 @@ ReplayEntry* ReplayLane::add(uint32_t xid, uint64_t fingerprint, bool elders) no
   entry.fingerprint = fingerprint;
   entry.length = 0;
   index_.enter(entry);
-  return &entry;
+  return entry;
 }
 
-// Ends, for there are no more early ones than have entries of their own.
 bool ReplayLane::make_room(bool elders) noexcept {
   ReplayEntry* oldest = finished_.front();
   while (oldest != nullptr && oldest->pins != 0)
@@ -71,6 +64,7 @@ void ReplayLane::set_aside(ReplayEntry& entry) noexcept {
   unlink(entry);
   entry.state = State::kNotKept;
   entry.set_aside = true;
+  ++asides_;
   aside_.push(entry);
 }
 
@@ -86,6 +80,7 @@ void ReplayLane::unlink(ReplayEntry& entry) noexcept {
   if (oldest_reply_ == &entry)
     oldest_reply_ = entry.links.next;
   (entry.set_aside ? aside_ : finished_).remove(entry);
+  asides_ -= entry.set_aside;
 }
 
 // A finished entry ends. What it has of the ring is free when all older ones have ended.
@@ -117,28 +112,37 @@ ReplayEntry* ReplayLane::oldest_reply() noexcept {
   return oldest_reply_;
 }
 
-// In one run: the rest of the ring before its end may have to be left out.
+// A reply lies in one run: the rest of the ring before its end may have to be left out.
+uint64_t ReplayLane::taken_with(uint64_t size) noexcept {
+  const ReplayEntry* oldest = oldest_reply();
+  if (oldest == nullptr)
+    head_ = 0;
+  const uint64_t rest = ring_size_ == 0 ? 0 : ring_size_ - head_ % ring_size_;
+  return (oldest == nullptr ? 0 : head_ - oldest->begin) + (size > rest ? rest : 0) + size;
+}
+
+uint64_t ReplayLane::ring_lacks(uint64_t size) noexcept {
+  if (size > std::min(options_.max_reply, options_.bytes) || taken_with(size) <= ring_size_)
+    return 0;
+  const uint64_t wanted = std::max({kFirstRing, 2 * ring_size_, std::bit_ceil(size)});
+  return std::min<uint64_t>(wanted, options_.bytes) - ring_size_;
+}
+
 std::byte* ReplayLane::reserve(ReplayEntry& entry, uint64_t size) noexcept {
-  if (size > std::min<uint64_t>(options_.max_reply, ring_size_))
+  if (ring_size_ == 0 || size > std::min<uint64_t>(options_.max_reply, ring_size_))
     return nullptr;
-  for (;;) {
+  while (taken_with(size) > ring_size_) {
     ReplayEntry* oldest = oldest_reply();
-    if (oldest == nullptr)
-      head_ = 0;
-    uint64_t rest = ring_size_ - head_ % ring_size_;
-    uint64_t skip = size > rest ? rest : 0;
-    uint64_t taken = oldest == nullptr ? 0 : head_ - oldest->begin;
-    if (skip + size <= ring_size_ - taken) {
-      entry.begin = head_;
-      entry.at = static_cast<uint32_t>((head_ + skip) % ring_size_);
-      entry.length = static_cast<uint32_t>(size);
-      head_ += skip + size;
-      return &ring_[entry.at];
-    }
     if (oldest->pins != 0)
       return nullptr;
     drop_reply(*oldest);
   }
+  const uint64_t at = head_ % ring_size_;
+  entry.begin = head_;
+  entry.at = static_cast<uint32_t>(size > ring_size_ - at ? 0 : at);
+  entry.length = static_cast<uint32_t>(size);
+  head_ += (entry.at == at ? 0 : ring_size_ - at) + size;
+  return &ring_[entry.at];
 }
 
 bool ReplayLane::keep(ReplayEntry& entry, std::span<const Piece> reply) noexcept {
@@ -148,27 +152,19 @@ bool ReplayLane::keep(ReplayEntry& entry, std::span<const Piece> reply) noexcept
   return room != nullptr;
 }
 
-// False: its reply has no room here.
-bool ReplayLane::copy(ReplayEntry& entry, const ReplayEntry& finished) noexcept {
+bool ReplayLane::take_over(const ReplayEntry& finished, std::span<const std::byte> reply) noexcept {
+  ReplayEntry& entry = add(finished.xid, finished.fingerprint);
   entry.state = State::kNotKept;
-  if (finished.state != State::kDone)
-    return true;
-  std::span<const std::byte> reply = finished.lane->reply_of(finished);
-  std::byte* room = reserve(entry, reply.size());
-  if (room == nullptr)
-    return false;
-  std::ranges::copy(reply, room);
-  entry.state = State::kDone;
-  return true;
-}
-
-void ReplayLane::take_over(ReplayEntry& finished, bool elders) noexcept {
-  ReplayEntry* entry = add(finished.xid, finished.fingerprint, elders);
-  if (entry == nullptr)
-    return;
-  bool copied = copy(*entry, finished);
-  append(*entry, finished.since_ns);
-  (copied ? finished.lane : this)->release(copied ? finished : *entry);
+  std::byte* room = nullptr;
+  if (finished.state == State::kDone && (room = reserve(entry, reply.size())) != nullptr) {
+    std::ranges::copy(reply, room);
+    entry.state = State::kDone;
+  }
+  append(entry, finished.since_ns);
+  const bool taken = entry.state == finished.state;
+  if (!taken)
+    release(entry);
+  return taken;
 }
 
 namespace {

@@ -49,8 +49,8 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
                   .first_call_timeout_ms = options_in.first_call_timeout_ms,
                   .idle_timeout_ms = options_in.idle_timeout_ms,
                   .send_timeout_ms = options_in.send_timeout_ms},
-      clients(options_in.replay, server::outstanding_calls(options_in), runtime_in.memory,
-              runtime_in.cores.size()),
+      clients(options_in.replay, server::replay_bytes(options_in, runtime_in.memory),
+              runtime_in.memory, runtime_in.cores.size()),
       growth(runtime_in.memory, receive_bytes(options_in)),
       cores_(runtime_in.cores.size()) {
   if (options.rfc5666.enabled)  // the first service: there is nothing that it could clash with

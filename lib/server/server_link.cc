@@ -168,10 +168,8 @@ const char* ServerLink::open_lane() noexcept {
 void ServerLink::refuse_unprotected(CallContext& context, const char* lacks) noexcept {
   server_.clients.counters().refused.fetch_add(1, std::memory_order_relaxed);
   if (auto left_out = server_.unprotected.allow(base::Tsc::now_ns()))
-    base::log_warning(
-        "a call of %s was not run, since a repetition of it could not be told: %s (%lu more since "
-        "the last such line)",
-        peer_name().c_str(), lacks, *left_out);
+    base::log_warning("a call of %s was not run, since a repetition of it could not be told: %s%s",
+                      peer_name().c_str(), lacks, base::and_more(*left_out).text);
   refuse(context, AcceptStat::kSystemErr);
 }
 

@@ -137,6 +137,10 @@ bool Connection::sends_pending() const {
 uint32_t Connection::sends_done() const {
   return impl_->link.sends.done();
 }
+uint32_t Connection::most_granted() const {
+  return impl_->responder.grant.most_ever();
+}
+
 uint32_t Connection::granted() const {
   return impl_->responder.grant.last();
 }

@@ -367,6 +367,7 @@ class Connection {
   bool sends_pending() const;          // work requests of the send queue that were not yet reported
   uint32_t sends_done() const;         // counts up whenever one of them is; wraps
   uint32_t granted() const;            // responder: the last grant
+  uint32_t most_granted() const;       // what it could be, at most, until now
   // Transport properties of draft-04 (version2/properties.h). Bytes; 0 until the peer has said it.
   bool request_receive_size(uint32_t bytes);  // of the peer's Receives
   bool receive_size_requested() const;        // and not answered yet

@@ -31,6 +31,8 @@ class Grant {
     set_most();
   }
   uint32_t last() const noexcept { return last_; }
+  // No answer has granted more.
+  uint32_t most_ever() const noexcept { return most_ever_; }
 
   // A call came. True: it is more than the peer may have unanswered.
   bool on_call(uint32_t asked) noexcept {
@@ -92,6 +94,7 @@ class Grant {
   void set_most() noexcept {
     const uint32_t most = std::min(configured_, elastic_);
     most_ = most - std::min(owed_, most);
+    most_ever_ = std::max(most_ever_, most_);
   }
   // Calls that the peer sent before it saw a lower grant are no breach: a bound counts until as
   // many answers have carried less as calls could have been on their way. The next is the most that
@@ -122,7 +125,8 @@ class Grant {
   uint32_t unanswered_ = 0;
   uint32_t due_ = 1;
   uint32_t owed_ = 0;
-  uint32_t most_;  // of an answer, after configured_, elastic_ and owed_
+  uint32_t most_;           // of an answer, after configured_, elastic_ and owed_
+  uint32_t most_ever_ = 1;  // that it was
 };
 
 // The requester's side: calls that may be in flight, capped at what it has reply Receives for.

@@ -40,6 +40,25 @@ TEST_P(Limits, ConnectionsOfOneClient) {
   EXPECT_EQ(site.server->stats().connections, 6u);
 }
 
+// By default a client leaves as many to all others as it has, however many it asks for.
+TEST(Admission, NoClientTakesMoreThanHalf) {
+  constexpr uint32_t kBuffers = 2048;  // of headers, in the site's memory
+  Site site({.first_credits = 32});
+  std::vector<std::unique_ptr<RawClient>> clients;
+  do {
+    clients.push_back(site.knock(1, 2));
+    site.until([&] { return clients.back()->up() || clients.back()->down(); },
+               {clients.back().get()});
+    ASSERT_LE(clients.size(), kBuffers / 32);
+  } while (!clients.back()->refused());
+  EXPECT_EQ(site.server->stats().refused_per_client, 1u);
+  EXPECT_GT(clients.size(), kBuffers / 32 / 4);
+  EXPECT_LE(clients.size() - 1, kBuffers / 32 / 2);
+  auto other = site.connect(2);
+  RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
+  EXPECT_EQ(site.call(*other, call).at(kResults + 1), 1u);
+}
+
 // Shows: SEC-11
 TEST(Admission, IsDecidedByWhoThePeerIs) {
   struct Door {

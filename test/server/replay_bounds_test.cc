@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kResults = 13;  // of a reply without chunks: the first word of results
 
 TEST(ReplayBounds, TheOldestAreForgotten) {
-  constexpr uint32_t kHeld = 40 + 16;  // entries, and for the first calls as many as credits
+  constexpr uint32_t kHeld = 40;
   Site site({.credits = 16, .replay = {.entries = 40, .bytes = 4096, .max_reply = 1024}});
   auto client = site.connect();
   auto run = [&](uint32_t xid, uint32_t length) {
@@ -37,7 +37,7 @@ TEST(ReplayBounds, TheOldestAreForgotten) {
       EXPECT_EQ(run(100 + i - back, 940), kHeld + 2 + i - back);
   }
   uint32_t before = site.service.runs;
-  run(101, 940);  // SYSTEM_ERR
+  run(150 - kHeld + 1, 940);  // SYSTEM_ERR
   EXPECT_EQ(site.service.runs, before);
   // Another client has its own.
   auto other = site.connect(2);
@@ -253,6 +253,7 @@ TEST(ReplayBounds, OfClients) {
   EXPECT_EQ(site.service.runs, 2u);
   EXPECT_EQ(site.replay().refused, 1u);
   EXPECT_EQ(log.count(LogLevel::kWarning, "was not run", "ReplayOptions::clients"), 1);
+  EXPECT_EQ(log.count(LogLevel::kWarning, "was not run", "more since the last"), 0);
   RawCall harmless = {.xid = 8, .procedure = kAgain, .arguments = {1}};
   EXPECT_EQ(site.call(*three, harmless).at(kResults), 3u);
   EXPECT_EQ(run(1), 1u);
@@ -263,7 +264,7 @@ TEST(ReplayBounds, OfClients) {
 TEST(ReplayBounds, OfAnIpv6Network) {
   ReplayOptions options = {.clients = 8};
   std::unique_ptr<Memory> memory = make_memory();
-  server::ClientTable table(options, 4, *memory, 1);
+  server::ClientTable table(options, 1 << 20, *memory, 1);
   table.keep_replies(true);
   constexpr fabric::Identity kNetwork = {{10, 1, 0}};
   auto enter = [&](uint64_t host, const fabric::Identity& group) {
@@ -288,8 +289,16 @@ TEST(ReplayBounds, OfAnIpv6Network) {
 
 // A cache alone, with calls that are never answered: their replies are not kept.
 struct Alone {
-  explicit Alone(uint32_t outstanding, uint64_t room_bytes = 1 << 20, const ReplayOptions& o = {})
-      : room(room_bytes), cache(o, outstanding, room, counters) {}
+  explicit Alone(uint32_t outstanding_in, uint64_t room_bytes = 1 << 20,
+                 const ReplayOptions& o = {.entries = 1})
+      : outstanding(outstanding_in), room(room_bytes, nullptr), cache(o, room, counters) {}
+
+  server::ReplayLane* enter(uint64_t now_ns = 0) {
+    server::ReplayLane* lane = cache.enter(now_ns);
+    if (lane != nullptr)
+      lane->raise(outstanding);
+    return lane;
+  }
 
   server::ReplayCache::Verdict begin(server::ReplayLane& lane, uint32_t xid, uint64_t now_ns = 0) {
     service::CallContext& context = contexts.emplace_back();
@@ -306,6 +315,7 @@ struct Alone {
   }
 
   using Verdict = server::ReplayCache::Verdict;
+  const uint32_t outstanding;
   server::ReplayCounters counters;
   server::ReplayRoom room;
   server::ReplayCache cache;
@@ -314,44 +324,147 @@ struct Alone {
 };
 
 TEST(ReplayBounds, CallsThatRunAreNotForgotten) {
-  Alone alone(4, 1 << 20, {.entries = 4});
-  server::ReplayLane& lane = *alone.cache.enter(0);
-  const uint32_t held = lane.capacity();
-  for (uint32_t xid = 1; xid <= held; ++xid)
+  Alone alone(4);
+  server::ReplayLane& lane = *alone.enter();
+  constexpr uint32_t kHeld = 3 * server::ReplayLane::kBlock;  // 20 are too few
+  for (uint32_t xid = 1; xid <= kHeld; ++xid)
     EXPECT_EQ(alone.begin(lane, xid), Alone::Verdict::kRun);
-  EXPECT_EQ(alone.begin(lane, held + 1), Alone::Verdict::kRefuse);
+  EXPECT_EQ(alone.begin(lane, kHeld + 1), Alone::Verdict::kAllRun);
   alone.cache.finish(alone.contexts.front(), false, false, 0);
-  EXPECT_EQ(alone.begin(lane, held + 2), Alone::Verdict::kRun);
+  EXPECT_EQ(alone.begin(lane, kHeld + 2), Alone::Verdict::kRun);
   EXPECT_EQ(alone.begin(lane, 2), Alone::Verdict::kWait);
 }
 
-// A connection is given what it may leave behind before its first call.
+// A connection takes what it uses, and no more than its client could have to repeat.
+TEST(ReplayBounds, LanesGrowWithCredits) {
+  Alone alone(4);
+  server::ReplayLane& lane = *alone.enter();
+  EXPECT_EQ(alone.room.taken(), server::ReplayLane::base_cost()) << "before its first call";
+  constexpr uint64_t kBlockCost = server::ReplayLane::cost_of(server::ReplayLane::kBlock);
+  for (uint32_t xid = 1; xid <= 1000; ++xid)
+    alone.run(lane, xid);
+  EXPECT_EQ(alone.room.taken(), server::ReplayLane::base_cost() + 3 * kBlockCost);
+  lane.raise(24);
+  for (uint32_t xid = 2000; xid <= 3000; ++xid)
+    alone.run(lane, xid);
+  EXPECT_EQ(alone.room.taken(), server::ReplayLane::base_cost() + 5 * kBlockCost);
+  for (uint32_t xid = 3000; xid > 3000 - 40; --xid)
+    EXPECT_EQ(alone.begin(lane, xid), Alone::Verdict::kSeen) << xid;
+}
+
+// What a connection leaves behind is what it had, made smaller. Time gives it back.
 TEST(ReplayBounds, OfWhatConnectionsLeaveBehind) {
   constexpr uint32_t kOutstanding = 4;
   constexpr uint64_t kWindow = 2'000'000;
-  const uint64_t reserved = server::reserved_bytes(kOutstanding);
-  Alone alone(kOutstanding, 2 * reserved + 100, {.window_ms = 2});
-  server::ReplayLane* one = alone.cache.enter(0);
-  server::ReplayLane* two = alone.cache.enter(0);
-  ASSERT_TRUE(one != nullptr && two != nullptr);
-  EXPECT_EQ(alone.cache.enter(0), nullptr);
+  constexpr uint64_t kBase = server::ReplayLane::base_cost();
+  constexpr uint32_t kRepeated = kOutstanding + server::ReplayLane::kSentAgain;
+  constexpr uint64_t kLast = server::ReplayLane::cost_of(kRepeated);
+  Alone alone(kOutstanding, 1 << 20, {.entries = 1, .window_ms = 2});
+  server::ReplayLane* one = alone.enter();
+  server::ReplayLane* two = alone.enter();
   for (uint32_t xid = 1; xid <= 1000; ++xid)
     alone.run(*one, xid);
   alone.cache.leave(one, 0);
-  EXPECT_LE(alone.room.taken(), 2 * reserved);
-  EXPECT_EQ(alone.cache.enter(0), nullptr) << "what is remembered is not given away";
-  for (uint32_t xid = 1000; xid > 1000 - kOutstanding; --xid)
+  EXPECT_EQ(alone.room.taken(), kLast + kBase);
+  alone.run(*two, 1000 - kRepeated);  // which was forgotten
+  for (uint32_t xid = 1000; xid > 1000 - kRepeated; --xid)
     EXPECT_EQ(alone.begin(*two, xid), Alone::Verdict::kSeen);
   alone.cache.leave(two, kWindow);
-  // Time gives it back.
-  EXPECT_NE(alone.cache.enter(1 + kWindow), nullptr);
   EXPECT_FALSE(alone.cache.empty());
-  alone.cache.leave(alone.cache.enter(2 + 2 * kWindow), 2 + 2 * kWindow);
-  EXPECT_EQ(alone.room.taken(), reserved);
+  for (uint32_t i = 0; i < kRepeated; ++i)
+    alone.cache.leave(alone.enter(2 + 2 * kWindow), 2 + 2 * kWindow);
+  EXPECT_EQ(alone.room.taken(), 0u);
+}
+
+// Without room a call is not run; what can be repeated is not forgotten for it.
+TEST(ReplayBounds, OfAllConnections) {
+  constexpr uint32_t kBlock = server::ReplayLane::kBlock;
+  constexpr uint64_t kLane = server::ReplayLane::base_cost() + server::ReplayLane::cost_of(kBlock);
+  Alone alone(2 * kBlock, 2 * kLane);
+  server::ReplayLane& one = *alone.enter();
+  server::ReplayLane& two = *alone.enter();
+  for (uint32_t xid = 1; xid <= kBlock; ++xid)
+    alone.run(one, xid);
+  alone.run(two, 100);
+  EXPECT_EQ(alone.begin(one, kBlock + 1), Alone::Verdict::kNoRoom) << "and 1 may be repeated";
+  EXPECT_EQ(alone.begin(one, 1), Alone::Verdict::kSeen);
+  EXPECT_EQ(alone.enter(), nullptr);
+  alone.cache.leave(&two, 0);
+  EXPECT_NE(alone.enter(), nullptr) << "it left less than it had";
+  EXPECT_EQ(alone.begin(one, kBlock + 1), Alone::Verdict::kNoRoom);
+}
+
+// Replies of connections that have ended make room, the oldest first; that their calls ran stays
+// known, so that none runs twice.
+TEST(ReplayBounds, RepliesOfEndedConnectionsMakeRoom) {
+  constexpr uint32_t kLanes = 20;
+  Site site({.credits = 4,
+             .first_credits = 4,
+             .replay = {.entries = 1, .bytes = 8192, .max_reply = 8192, .total_bytes = 40'000}});
+  RawCall call = {.xid = 1, .procedure = kAppendData, .arguments = {900}};
+  for (; call.xid <= kLanes; ++call.xid) {
+    auto client = site.connect();
+    EXPECT_EQ(site.call(*client, call).at(kResults), call.xid);
+    site.cut(client);
+  }
+  EXPECT_GT(site.replay().not_kept, 0u);
+  auto client = site.connect();
+  uint32_t kept = 0;
+  for (call.xid = kLanes; call.xid != 0; --call.xid) {
+    const bool has_reply = site.call(*client, call).at(kResults - 1) == 0;
+    EXPECT_TRUE(!has_reply || kept == kLanes - call.xid) << "the oldest go first";
+    kept += has_reply;
+  }
+  EXPECT_GT(kept, 2u);
+  EXPECT_LT(kept, kLanes);
+  EXPECT_EQ(site.service.runs, kLanes);
+  EXPECT_EQ(site.replay().refused, 0u);
+}
+
+// It is part of the one budget: what it takes, buffers can not have, and the other way round.
+TEST(ReplayBounds, OfTheMemorysBudget) {
+  auto memory = Memory::create({.bytes = 32 << 20, .hugepages = HugepagePolicy::kNever}).value();
+  auto most = [&] {
+    std::vector<Buffer> all;
+    for (Buffer each = memory->get(1 << 20); each; each = memory->get(1 << 20))
+      all.push_back(std::move(each));
+    return static_cast<uint32_t>(all.size());
+  };
+  const uint32_t whole = most();
+  {
+    server::ReplayRoom room(16 << 20, memory.get());
+    EXPECT_TRUE(room.take(5 << 20));
+    EXPECT_EQ(most(), whole - 6) << "three units of 2 MiB";
+    EXPECT_FALSE(room.take(12 << 20)) << "beyond its own bound";
+    EXPECT_EQ(most(), whole - 6);
+    room.give(5 << 20);
+    EXPECT_TRUE(room.take(1000));
+    std::vector<Buffer> all;
+    while (Buffer each = memory->get(1 << 20))
+      all.push_back(std::move(each));
+    EXPECT_FALSE(room.take(8 << 20)) << "buffers have it";
+    all.clear();
+    EXPECT_TRUE(room.take(8 << 20)) << "what is home is taken back for it";
+  }
+  EXPECT_EQ(most(), whole);
+}
+
+// One client can not have what others need.
+TEST(ReplayBounds, EachClientLeavesAsMuchAsItHas) {
+  server::ReplayRoom whole(1000, nullptr);
+  server::ReplayRoom one(&whole), two(&whole);
+  EXPECT_TRUE(one.take(500));
+  EXPECT_FALSE(one.take(1));
+  EXPECT_TRUE(two.take(250));
+  EXPECT_FALSE(two.take(1));
+  one.give(500);
+  EXPECT_TRUE(two.take(250));
+  EXPECT_FALSE(two.take(1));
+  EXPECT_EQ(whole.taken(), 500u);
 }
 
 TEST(ReplayBounds, OfTime) {
-  Alone alone(4, 1 << 20, {.window_ms = 2});
+  Alone alone(4, 1 << 20, {.entries = 1, .window_ms = 2});
   server::ReplayCache& cache = alone.cache;
   server::ReplayCounters& counters = alone.counters;
   constexpr uint64_t kWindow = 2'000'000;

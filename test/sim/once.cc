@@ -20,6 +20,8 @@ bool End::begin_once(xprt::IncomingCall& call, Shape& shape) {
   uint64_t now = context_.schedule.now();
   if (lane_ == nullptr)
     lane_ = replays.enter(now);
+  if (lane_ != nullptr)
+    lane_->raise(engine_->most_granted());
   OnceCall& once = once_.emplace_back();
   once.end = this;
   once.shape = &shape;
@@ -36,7 +38,8 @@ bool End::begin_once(xprt::IncomingCall& call, Shape& shape) {
     case server::ReplayCache::Verdict::kSeen:
       answer_again(once);
       break;
-    case server::ReplayCache::Verdict::kRefuse:
+    case server::ReplayCache::Verdict::kNoRoom:
+    case server::ReplayCache::Verdict::kAllRun:
       once_.pop_back();
       refuse_unprotected(call, shape);
       break;

@@ -26,8 +26,8 @@ World::World(Rig& rig, uint64_t seed, bool traced)
                                                         weather_.incoming_calls)),
       responder_calls_(std::make_unique<xprt::CallPool>(rig.responder(weather_.responder_memory),
                                                         weather_.incoming_calls)),
-      room_(weather_.most_lanes * server::reserved_bytes(kMostCredits)),
-      replays_(weather_.replay_options(), kMostCredits, room_, counters_),
+      room_(weather_.most_lanes * server::bytes_of_lane(kMostCredits, 1), nullptr),
+      replays_(weather_.replay_options(), room_, counters_),
       shared_receives_(weather_.shared_receives ? std::make_unique<SharedReceives>(
                                                       rig.responder(0), weather_.most_receives)
                                                 : nullptr),

@@ -61,20 +61,20 @@ namespace rrdk {
  * that comes back from another address, as IPv6 hosts with temporary addresses may; nor calls that
  * drop() ended, nor those of a service that has been removed since, which get PROG_UNAVAIL; nor a
  * call that the client makes again by submit(), since that has a new XID; nor
- * a client that has more calls outstanding than it was granted, or makes `credits` other calls on a
+ * a client that has more calls outstanding than it was granted, or makes as many other calls on a
  * new connection before it repeats what it lost on the old one. With `entries` 0 there is no cache:
  * calls run as they come (ReplayStats::unprotected).
  *
- * Memory: `entries` and `credits` * 104 + `bytes` for each connection, taken when it connects; and
- * `ended_bytes` for all that have ended. A server without procedures that ask for it takes next to
- * nothing.
+ * Memory is taken as calls need it, `total_bytes` at most. A server without procedures that ask for
+ * it takes next to nothing.
  */
 struct ReplayOptions {
   /**
-   * Calls remembered per connection while it lives, 0 to 65536; 0: no cache. There are never fewer
-   * than the client may have outstanding (ServerOptions::credits).
+   * Calls remembered per connection while it lives, at least, 0 to 65536; 0: no cache. There are
+   * never fewer than its client may have outstanding: what the connection was granted at most
+   * (ServerOptions::first_credits, credits), and 16 more, which stay when it has ended.
    */
-  uint32_t entries = 512;
+  uint32_t entries = 16;
   /** Of replies kept per connection, at least max_reply. Older ones make room; then their calls are
       still known, and answered SYSTEM_ERR instead of being run again. */
   uint32_t bytes = 256 << 10;
@@ -84,14 +84,6 @@ struct ReplayOptions {
    * by in that time. All hosts of an IPv6 /64 together have a quarter of them.
    */
   uint32_t clients = 4096;
-  /**
-   * For calls of connections that have ended, in all, for window_ms: the last ones of each, as many
-   * as its client may have outstanding, 104 bytes each and the reply; replies of older ones make
-   * room for newer ones. A connection sets aside its part, without replies, while it lives. One
-   * client, and all hosts of an IPv6 /64 together, have a quarter of it: by default enough for one
-   * with 64 credits that loses a connection 30 times a second. Least: four connections' part.
-   */
-  uint64_t ended_bytes = 128 << 20;
   /**
    * A longer reply is not kept, results given by reference included. A repetition of its call is
    * answered SYSTEM_ERR: to run it again would be worse.
@@ -104,6 +96,18 @@ struct ReplayOptions {
    * listen() that is so anyway.
    */
   bool always = false;
+  /**
+   * For all connections together, those included that have ended and whose last calls are kept for
+   * window_ms: 144 bytes for a call, and the reply. Heap memory that counts as part of the
+   * Memory's budget; taken step by step, before a call runs, and given back. A client, and all
+   * hosts of an IPv6 /64 together, have as much of it as they leave to others: alone a half, as one
+   * of two a third. When it is used up, replies of connections that have ended make room first, and
+   * further calls are refused: a thousand connections with few calls outstanding take 4 MiB, and 1
+   * to 4 MiB more each time that all of them break within window_ms.
+   *
+   * 0: half of the budget (MemoryOptions::bytes); 128 MiB where no class is elastic.
+   */
+  uint64_t total_bytes = 0;
 };
 
 struct ServerOptions {
