@@ -13,8 +13,11 @@
 # Further: --seed N (of what is drawn; the moment of a kill is never quite the same again),
 # --json FILE (the summary); with --mode break, --server-cache (the Server itself has to know
 # repeated calls: the program's own record of them is not looked at), as it always has to with
-# --mode all; and with that --connections N of each of --processes N, and --transport shm|iwarp for
-# one of the two. The exit status is 0 if everything held.
+# --mode all; and with that --connections N of each of --processes N, --calls N in flight on each,
+# and --transport shm|iwarp for one of the two. The exit status is 0 if everything held.
+#
+# A storm of ten thousand:
+#   scripts/survival.sh --mode all --transport iwarp --connections 10000 --calls 1 --seconds 120
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 

@@ -23,11 +23,11 @@ namespace rrdk::survival {
 namespace {
 
 constexpr uint64_t kSecondNs = 1'000'000'000;
-constexpr uint32_t kAddsPerConnection = 48;  // with the rest, more than there are credits
-constexpr uint32_t kReadsPerConnection = 12;
+constexpr uint32_t kReadsPerConnection = 12;  // with the rest, more than there are credits
 constexpr uint32_t kWritesPerConnection = 12;
 constexpr uint64_t kGraceNs = 60 * kSecondNs;  // to end in, after the last call was submitted
 constexpr uint32_t kClockPasses = 256;
+constexpr uint64_t kClientBudget = 2048ull << 20;
 constexpr uint64_t kSampleNs = kSecondNs / 4;
 
 // Kibibytes.
@@ -109,8 +109,7 @@ Result<void> Load::open() {
   set_log_level(LogLevel::kWarning);
   if (auto eal = ensure_eal(); !eal)
     return eal;
-  auto memory =
-      Memory::create({.classes = {{4096, 4096}, {65536, 64}}, .hugepages = HugepagePolicy::kNever});
+  auto memory = Memory::create({.bytes = kClientBudget, .hugepages = HugepagePolicy::kNever});
   if (!memory)
     return tl::unexpected(memory.error());
   memory_ = std::move(*memory);
@@ -118,30 +117,35 @@ Result<void> Load::open() {
   if (!runtime)
     return tl::unexpected(runtime.error());
   runtime_ = std::move(*runtime);
+  constexpr uint32_t kFewCredits = 8;  // each takes a Receive, of each connection
+  const uint32_t credits = options_.calls <= kFewCredits ? kFewCredits : ClientOptions{}.credits;
   auto client = Client::create(
-      *runtime_, {.connect_timeout_ms = 60'000,  // a machine under load may stand still for seconds
+      *runtime_, {.credits = credits,
+                  .connect_timeout_ms = 60'000,  // a machine under load may stand still for seconds
                   .call_timeout_ms = 0,
                   .reconnect = {.enabled = true, .first_delay_ms = 5, .max_delay_ms = 200},
                   .retransmit = true,
-                  .keepalive_ms = 500,
+                  .keepalive_ms = 500 + options_.connections,  // of many none is served at once
                   .keepalive_patience = 4});
   if (!client)
     return tl::unexpected(client.error());
   client_ = std::move(*client);
-  constexpr std::array<std::pair<uint32_t, uint32_t>, 3> kMix = {
-      {{kAdd, kAddsPerConnection}, {kRead, kReadsPerConnection}, {kWrite, kWritesPerConnection}}};
+  const std::array<std::pair<uint32_t, uint32_t>, 3> mix = {
+      {{kAdd, options_.calls}, {kRead, kReadsPerConnection}, {kWrite, kWritesPerConnection}}};
   for (uint32_t number = 0; number < options_.connections; ++number) {
     auto connection = client_->connect(options_.uri);
     if (!connection)
       return tl::unexpected(connection.error());
     connections_.push_back(std::move(*connection));
-    for (auto [procedure, count] : kMix) {
+    for (auto [procedure, count] : mix) {
       if (options_.mode == Mode::kAll && procedure != kAdd)
         continue;
       for (uint32_t i = 0; i < count; ++i)
         slots_.push_back(std::make_unique<Slot>(*this, *connections_.back(), number, procedure));
     }
   }
+  if (options_.mode == Mode::kAll)
+    return {};  // additions need no room
   auto area = memory_->allocate(slots_.size() * kMostBytes);
   if (!area)
     return tl::unexpected(area.error());

@@ -8,6 +8,8 @@
 // The client's calls are sent again on new connections under their XIDs. A counter that is not
 // idempotent shows whether each was executed exactly once; data that is read and written is
 // verified byte by byte.
+#include <sys/resource.h>
+
 #include <cstdio>
 
 #include "client.h"
@@ -15,8 +17,22 @@
 #include "server.h"
 #include "supervisor.h"
 
+namespace {
+
+// A descriptor for each connection over iwarp, three over shm.
+void allow_descriptors() {
+  rlimit files;
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0)
+    return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace rrdk::survival;
+  allow_descriptors();
   rrdk::Result<Options> options = parse_options(argc, argv);
   if (!options) {
     std::fprintf(stderr, "survival: %s\n%s", options.error().message.c_str(), usage());

@@ -10,7 +10,8 @@ namespace rrdk::survival {
 namespace {
 
 constexpr const char* kModes[] = {"kill", "break", "all"};
-constexpr uint32_t kMostConnections = 24;  // in all, for which there are buffers
+constexpr uint32_t kMostConnections = 10'000;  // in all
+constexpr uint64_t kMostCalls = 40'000;        // on all of them: a journal has 65536 records
 
 // False: it is no number from 1 on.
 bool take(const std::string& value, uint32_t& number) {
@@ -23,10 +24,18 @@ Result<void> check(const Options& options) {
     return fail(Errc::kInvalidArgument,
                 "--server-cache and --transport iwarp are for servers that live, of --mode break "
                 "or all: one that is killed takes its cache and its port along");
-  if (options.mode != Mode::kAll && (options.processes != 1 || options.connections != 2))
-    return fail(Errc::kInvalidArgument, "--connections and --processes are for --mode all");
-  if (options.connections * options.processes > kMostConnections)
-    return fail(Errc::kInvalidArgument, "there are buffers for 24 connections");
+  const Options defaults;
+  if (options.mode != Mode::kAll &&
+      (options.processes != defaults.processes || options.connections != defaults.connections ||
+       options.calls != defaults.calls))
+    return fail(Errc::kInvalidArgument,
+                "--connections, --processes and --calls are for --mode all");
+  const uint64_t connections = uint64_t{options.connections} * options.processes;
+  if (connections > kMostConnections || connections * options.calls > kMostCalls)
+    return fail(Errc::kInvalidArgument,
+                "at most 10000 connections, with 40000 calls in flight, are possible: " +
+                    std::to_string(connections) + " with --calls " + std::to_string(options.calls) +
+                    " are more");
   return {};
 }
 
@@ -39,7 +48,7 @@ const char* to_string(Mode mode) {
 const char* usage() {
   return "survival [--mode kill|break|all] [--seconds N] [--seed N] [--json FILE] "
          "[--server-cache]\n"
-         "         [--transport shm|iwarp] [--connections N] [--processes N]\n";
+         "         [--transport shm|iwarp] [--connections N] [--processes N] [--calls N]\n";
 }
 
 Result<Options> parse_options(int argc, char** argv) {
@@ -67,6 +76,8 @@ Result<Options> parse_options(int argc, char** argv) {
     else if (name == "--connections" && take(value, options.connections))
       continue;
     else if (name == "--processes" && take(value, options.processes))
+      continue;
+    else if (name == "--calls" && take(value, options.calls))
       continue;
     else if (name == "--role" && (value == "server" || value == "client"))
       options.role = value == "server" ? Role::kServer : Role::kClient;

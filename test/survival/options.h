@@ -14,8 +14,9 @@ enum class Role : uint8_t { kSupervisor, kServer, kClient };
 enum class Mode : uint8_t {
   kKill,   // the supervisor kills the server and starts another one
   kBreak,  // the server lives, and closes them
-  // The server lives, and once a second all connections break at once, with replies on their way.
-  // Only additions are called, which the Server must recognise when they come again.
+  // The server lives, and once a second (of thousands when all have been back for a few seconds)
+  // all connections break at once, with replies on their way. Only additions are called, which the
+  // Server must recognise when they come again.
   kAll,
 };
 
@@ -30,6 +31,7 @@ struct Options {
   bool server_cache = false;
   std::string transport = "shm";  // or iwarp, with servers that live
   uint32_t connections = 2;       // of each client
+  uint32_t calls = 48;            // additions that each connection has in flight
   uint32_t processes = 1;         // that are clients
 
   // Of server and client.

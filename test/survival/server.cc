@@ -19,6 +19,8 @@ namespace rrdk::survival {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
+constexpr uint32_t kMostAtOnce = 20'000;  // new ones come while old ones are still there
+constexpr uint64_t kServerBudget = 512 << 20;
 
 volatile std::sig_atomic_t stop = 0;
 
@@ -32,6 +34,7 @@ struct State {
   // Mode::kAll: until when, or so many connections have ended, no reply arrives; 0: they do.
   uint64_t break_until_ns = 0;
   uint64_t break_until_ended = 0;
+  uint64_t storms = 0;
 };
 
 void add(ServerCall call, void* context) {
@@ -87,6 +90,7 @@ constexpr Procedure kTable[] = {{.number = kAdd, .handler = add, .idempotent = f
 // Only one of the two looks after repeated calls, so that it is seen to do so.
 ServerOptions server_options(const Options& options) {
   ServerOptions server;
+  server.max_connections = server.max_connections_per_client = kMostAtOnce;
   if (options.mode != Mode::kAll && !options.server_cache)
     server.replay.entries = 0;
   return server;
@@ -98,14 +102,19 @@ void break_all(State& state, Runtime& runtime, const Server& server) {
   if (now < state.next_break_ns)
     return;
   ServerStats stats = server.stats();
-  if (state.break_until_ns == 0) {
-    state.break_until_ns = now + 50 * kMs;
-    state.break_until_ended = stats.connections_ended + stats.connections;
-    (void)runtime.set_faults({.send = {.every = 1}});
-  } else if (now >= state.break_until_ns || stats.connections_ended >= state.break_until_ended) {
+  if (state.break_until_ns != 0) {
+    if (now < state.break_until_ns && stats.connections_ended < state.break_until_ended)
+      return;
     runtime.clear_faults();
     state.break_until_ns = 0;
-    state.next_break_ns += 1000 * kMs;
+    state.next_break_ns = now + 1000 * kMs + stats.connections * kMs / 2;
+  } else if (stats.connections < state.options.connections * state.options.processes) {
+    state.next_break_ns = now + 20 * kMs;  // not all are back
+  } else {
+    state.break_until_ns = now + 50 * kMs + stats.connections * 2 * kMs;
+    state.break_until_ended = stats.connections_ended + stats.connections;
+    ++state.storms;
+    (void)runtime.set_faults({.send = {.every = 1}});
   }
 }
 
@@ -118,8 +127,10 @@ Result<void> announce(const std::string& uri, const Options& options) {
   return {};
 }
 
-void print(const ServerStats& stats) {
+void print(const ServerStats& stats, uint64_t storms) {
   const ReplayStats& r = stats.replay;
+  if (storms != 0)
+    std::printf("server: all connections were broken at once %lu times\n", storms);
   if (r.stored == 0)
     return;
   std::printf(
@@ -133,8 +144,7 @@ Result<void> serve(const Options& options, Journal& journal) {
   auto eal = ensure_eal();
   if (!eal)
     return tl::unexpected(eal.error());
-  auto memory = Memory::create(
-      {.classes = {{4096, 4096}, {65536, 128}}, .hugepages = HugepagePolicy::kNever});
+  auto memory = Memory::create({.bytes = kServerBudget, .hugepages = HugepagePolicy::kNever});
   if (!memory)
     return tl::unexpected(memory.error());
   bool whole = false;
@@ -161,7 +171,7 @@ Result<void> serve(const Options& options, Journal& journal) {
       if (options.mode == Mode::kAll)
         break_all(state, **runtime, **server);
     }
-    print((*server)->stats());
+    print((*server)->stats(), state.storms);
     server->reset();
     runtime->reset();
     whole = (*memory)->whole();

@@ -32,7 +32,7 @@ class Values {
   uint64_t astray() const { return astray_; }  // further ahead than calls can be in flight
 
  private:
-  static constexpr uint64_t kWindow = 1u << 16;
+  static constexpr uint64_t kWindow = 1u << 22;  // of thousands some wait for seconds
 
   std::vector<bool> seen_;  // of the values all_up_to_ + 1 to all_up_to_ + kWindow
   uint64_t all_up_to_ = 0;
