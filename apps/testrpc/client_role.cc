@@ -23,8 +23,9 @@ bool all_right(Results results) {
 }
 
 void run_plan(Bench& bench, const std::vector<RunSpec>& plan, const Options& options) {
-  for (const RunSpec& spec : plan) {
-    if (!bench.run(spec, options, [] { return !stop_requested(); }))
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const RunPlace place = {i, plan.size(), options.duration_s};
+    if (!bench.run(plan[i], options, place, [] { return !stop_requested(); }))
       return;
   }
 }
@@ -87,7 +88,7 @@ double Bench::probe_line(uint32_t batches) {
                                  : apps::cache_line_round_trip_ns(setup_->other_cpu, batches);
 }
 
-bool Bench::run(const RunSpec& spec, const Options& options,
+bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& place,
                 const std::function<bool()>& keep_going) {
   results_.push_back(std::make_unique<RunResult>());
   RunResult* result = results_.back().get();
@@ -118,7 +119,7 @@ bool Bench::run(const RunSpec& spec, const Options& options,
     };
   double line_before = page == nullptr ? probe_line(kLongProbe) : 0;
   screen_.before();
-  live.begin(spec);
+  live.begin(spec, place);
   screen_.after();
   load_->run(spec, options, hooks, *result);
   if (page == nullptr) {

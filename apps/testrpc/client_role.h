@@ -38,7 +38,8 @@ class Bench {
 
   // Makes one run; `keep_going` is asked about every 10 ms. False when no further run makes sense.
   // The run at hand is the last of results(), as far as it is.
-  bool run(const RunSpec& spec, const Options& options, const std::function<bool()>& keep_going);
+  bool run(const RunSpec& spec, const Options& options, const RunPlace& place,
+           const std::function<bool()>& keep_going);
   // Called before and after each line that a run prints while it lasts.
   struct Screen {
     std::function<void()> before = [] {}, after = [] {};

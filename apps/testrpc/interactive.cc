@@ -87,8 +87,10 @@ void ClientPrompt::start() {
   if (options.count == 0 && options.duration_s == 0)
     options.duration_s = kUntilStopSeconds;
   size_t before = bench_.results().size();
-  for (const RunSpec& spec : make_plan(options)) {
-    bool more = bench_.run(spec, options, [this] {
+  const std::vector<RunSpec> plan = make_plan(options);
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const RunPlace place = {i, plan.size(), options_.duration_s};
+    bool more = bench_.run(plan[i], options, place, [this] {
       if (!wait_)
         quit_ = !read(0) || quit_;
       stop_ = stop_ || take_interrupt();

@@ -214,8 +214,13 @@ std::string run_name(const RunSpec& spec) {
   return name;
 }
 
-void LiveLine::begin(const RunSpec& spec) {
-  std::printf("%s\n", run_name(spec).c_str());
+void LiveLine::begin(const RunSpec& spec, const RunPlace& place) {
+  std::printf("%s", run_name(spec).c_str());
+  if (place.of > 1)
+    std::printf(", %zu of %zu", place.before + 1, place.of);
+  if (place.of > 1 && place.seconds_each != 0)
+    std::printf(", %.0f s left", place.seconds_each * static_cast<double>(place.of - place.before));
+  std::printf("\n");
   std::fflush(stdout);
   start_ns_ = last_ns_ = Runtime::now_ns();
   last_bytes_ = 0;

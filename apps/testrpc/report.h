@@ -31,9 +31,16 @@ Audit make_audit(Results results, bool pools_whole);
 
 // A line when a second has passed since the last one. Allocates nothing: it runs inside the steady
 // state that is audited.
+// Where a run stands among those of a plan.
+struct RunPlace {
+  size_t before = 0;
+  size_t of = 1;
+  double seconds_each = 0;  // 0: not bounded by time
+};
+
 class LiveLine {
  public:
-  void begin(const RunSpec& spec);
+  void begin(const RunSpec& spec, const RunPlace& place);
   bool due() const;
   void print(const RunResult& so_far, Histogram& recent);
 

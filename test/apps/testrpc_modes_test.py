@@ -151,7 +151,8 @@ class Json(harness.Case):
         self.assert_fails_with_one_line(self.run_testrpc(*QUICK, "--json", self.folder), "directory")
 
     def test_steady_state_allocates_and_registers_nothing(self):
-        process = self.run_testrpc("--self", "--engine", "null,echo,read,write,sandwich,read2",
+        process = self.run_testrpc("--self", "--engine",
+                                   "null,echo,read,write,sandwich,read2,callback",
                                    "--size", "1000,64K", "--window", "8", "--duration", "0.5",
                                    "--json", self.json_path)
         audit = self.assert_all_right(process)["audit"]
