@@ -59,9 +59,9 @@ INTRODUCTION = """\
 # Conformance
 
 Made by `scripts/conformance.py` from `test/data/requirements.tsv` and the `Shows:` comments of the
-tests; do not edit. Each row is one requirement of the specifications, in our words. What no test
-shows is *open*, not built yet, or *different* on purpose; the reasons are those of
-`test/data/conformance-notes.tsv`.
+tests; do not edit. Each row is one requirement of the specifications, in our words; files of tests
+are those of the folder `test/`. What no test shows is *open*, not built yet, or *different* on
+purpose; the reasons are those of `test/data/conformance-notes.tsv`.
 
 """
 

@@ -34,7 +34,7 @@ expect_listed() {
 }
 
 call() {
-  timeout --foreground 60 "$testrpc" --client "$@" --idle adaptive --engine null --count 50 >/tmp/client.log 2>&1 || { cat /tmp/client.log; return 1; }
+  timeout --foreground 180 "$testrpc" --client "$@" --idle adaptive --engine null --count 50 >/tmp/client.log 2>&1 || { cat /tmp/client.log; return 1; }
 }
 
 pidof rpcbind >/dev/null || rpcbind -w
@@ -92,7 +92,7 @@ call "iwarp://127.0.0.1:$port"
 nfs=$!
 wait_for 60 nfs-memory-server grep -q 'listening on' /tmp/server.log
 # NFS has a port of its own, 20049, and is not asked for.
-timeout --foreground 60 "$testrpc" --client iwarp://127.0.0.1 --engine nfs3 --nfs-mount 20048 --nfs-calls null --nfs-names 0 --count 20
+timeout --foreground 180 "$testrpc" --client iwarp://127.0.0.1 --engine nfs3 --nfs-mount 20048 --nfs-calls null --nfs-names 0 --count 20
 kill $nfs
 wait $nfs
 # On the other hand, for the program that is listed:
@@ -111,5 +111,5 @@ call "iwarp://127.0.0.1:$port"
 ! call iwarp://127.0.0.1 --rpcbind >/dev/null || die "a port was found without rpcbind"
 grep '^testrpc: ' /tmp/client.log
 stop_server
-! timeout --foreground 60 "$testrpc" --server iwarp://127.0.0.1:0 --rpcbind >/tmp/testrpc.log 2>&1 || die "a server was entered into nothing"
+! timeout --foreground 180 "$testrpc" --server iwarp://127.0.0.1:0 --rpcbind >/tmp/testrpc.log 2>&1 || die "a server was entered into nothing"
 grep '^testrpc: ' /tmp/testrpc.log

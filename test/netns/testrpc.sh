@@ -61,7 +61,7 @@ for _ in $(seq 100); do
   sleep 0.1
 done
 run() {
-  timeout 130 ip netns exec "$near" "$testrpc" --client "$1" --verify --timeout 20000 --duration 2 \
+  timeout 130 ip netns exec "$near" "$testrpc" --client "$1" --verify --timeout 60000 --duration 2 \
     --window 8 --engine mixed --size 100,4K,100000,1M
 }
 run iwarp://10.77.0.2:20049
