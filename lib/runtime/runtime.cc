@@ -151,10 +151,26 @@ Result<OpenDevice*> Runtime::Impl::device(const std::string& uri) {
   return open;
 }
 
+// A core's load is what it did lately, and for each connection what a connection did on average:
+// those that are idle now may call later. So it is the number of connections that decides while
+// none is busy.
 PollCore& Runtime::Impl::pick_core() {
-  return **std::ranges::min_element(cores, {}, [](const std::unique_ptr<PollCore>& core) {
-    return core->assigned().load(std::memory_order_relaxed);
-  });
+  constexpr uint64_t kLeast =
+      32;  // completions of a connection: what making one takes does not count
+  std::lock_guard lock(loads_mutex);
+  loads.resize(cores.size());
+  uint64_t completions = 0, connections = 0;
+  for (size_t i = 0; i < cores.size(); ++i) {
+    const uint64_t seen = cores[i]->stats().completions;
+    loads[i].lately = loads[i].lately / 2 + (seen - std::exchange(loads[i].seen, seen));
+    completions += loads[i].lately;
+    connections += cores[i]->assigned().load(std::memory_order_relaxed);
+  }
+  const uint64_t each = std::max(completions / std::max<uint64_t>(connections, 1), kLeast);
+  auto load = [&](const std::unique_ptr<PollCore>& core) {
+    return loads[core->index()].lately + each * core->assigned().load(std::memory_order_relaxed);
+  };
+  return **std::ranges::min_element(cores, {}, load);
 }
 
 bool Runtime::Impl::wait_until(const std::function<bool()>& done, uint64_t deadline_ns,

@@ -55,7 +55,7 @@ struct Runtime::Impl {
 
   // The device for a URI, opened at its first use; every core then watches it.
   Result<runtime::OpenDevice*> device(const std::string& uri);
-  // The core with the fewest connections; the caller adds to its assigned().
+  // The core with the least load; the caller adds to its assigned(). Any thread.
   runtime::PollCore& pick_core();
   // Waits until `done()`, polling embedded cores that nobody else polls. False: not in time.
   // Control path, and never where in_pass(). When it has taken patience_ns, an error in the log
@@ -96,6 +96,15 @@ struct Runtime::Impl {
   std::unique_ptr<runtime::WorkerPool> workers;
   std::vector<std::unique_ptr<runtime::PollCore>> cores;  // before devices and workers they go
   std::vector<std::thread> threads;
+
+  // What pick_core() knows of a core: its completions until it looked last, and lately, of which
+  // half is forgotten with each look.
+  struct CoreLoad {
+    uint64_t seen = 0;
+    uint64_t lately = 0;
+  };
+  std::mutex loads_mutex;
+  std::vector<CoreLoad> loads;  // of each core
 };
 
 }  // namespace rrdk

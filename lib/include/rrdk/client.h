@@ -394,7 +394,7 @@ class Client {
    *                              decides for the process
    *
    * Server::listen() returns what to connect to, on its own host. The connection lives on poll core
-   * `core`; negative: on the one with the fewest.
+   * `core`; negative: on the one with the least load.
    *
    * connect_timeout_ms also holds when nobody polls that core; but a core that has begun to connect
    * and then is polled no more is waited for until it is polled again.
