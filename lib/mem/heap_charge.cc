@@ -1,7 +1,9 @@
 #include "mem/heap_charge.h"
 
 #include <algorithm>
+#include <functional>
 
+#include "base/clock.h"
 #include "mem/memory_impl.h"
 #include "mem/slabs.h"
 
@@ -14,15 +16,17 @@ uint64_t elastic_budget(Memory& memory) noexcept {
   return bytes;
 }
 
-HeapCharge::HeapCharge(Memory& memory) {
+HeapCharge::HeapCharge(Memory& memory, uint64_t reserve) {
   for (const Memory::Impl::Node& node : memory.impl().nodes) {
     if (node.slabs != nullptr)
       parts_.push_back({node.slabs.get()});
   }
+  while (units_ * kUnitBytes < reserve && add_unit()) {
+  }
+  least_ = units_;
 }
 
 HeapCharge::~HeapCharge() {
-  bytes_ = 0;
   remove_units(0);
 }
 
@@ -31,10 +35,8 @@ bool HeapCharge::take(uint64_t bytes) noexcept {
     return true;
   std::lock_guard lock(lock_);
   while (bytes_ + bytes > units_ * kUnitBytes) {
-    if (!add_unit()) {
-      remove_units(0);
+    if (!add_unit())
       return false;
-    }
   }
   bytes_ += bytes;
   return true;
@@ -46,24 +48,30 @@ void HeapCharge::give(uint64_t bytes) noexcept {
     return;
   std::lock_guard lock(lock_);
   bytes_ -= bytes;
-  remove_units(1);
+  remove_units(std::max(least_, (bytes_ + kUnitBytes - 1) / kUnitBytes + 1));
 }
 
+// Of whichever node has most; after a failure nobody asks again for a while.
 bool HeapCharge::add_unit() noexcept {
-  auto richest =
-      std::ranges::max_element(parts_, {}, [](const Part& part) { return part.budget->left(); });
-  if (!richest->budget->set_unit_aside())
+  constexpr uint64_t kPutOffNs = 1'000'000;
+  const uint64_t now = base::Tsc::now_ns();
+  if (now < not_before_ns_)
     return false;
-  ++richest->units;
-  ++units_;
-  return true;
+  std::ranges::sort(parts_, std::greater(), [](const Part& part) { return part.budget->left(); });
+  for (Part& part : parts_) {
+    if (!part.budget->set_unit_aside())
+      continue;
+    ++part.units;
+    ++units_;
+    return true;
+  }
+  not_before_ns_ = now + kPutOffNs;
+  return false;
 }
 
-// Those that are not needed, but for `spare`.
-void HeapCharge::remove_units(uint64_t spare) noexcept {
-  const uint64_t needed = (bytes_ + kUnitBytes - 1) / kUnitBytes + spare;
+void HeapCharge::remove_units(uint64_t keep) noexcept {
   for (Part& part : parts_) {
-    for (; units_ > needed && part.units != 0; --part.units, --units_)
+    for (; units_ > keep && part.units != 0; --part.units, --units_)
       part.budget->return_unit();
   }
 }

@@ -20,7 +20,8 @@ uint64_t elastic_budget(Memory& memory) noexcept;
 
 class HeapCharge {
  public:
-  explicit HeapCharge(Memory& memory);
+  // `reserve` bytes of the budget are for this at once, and for good, if they can be had.
+  explicit HeapCharge(Memory& memory, uint64_t reserve = 0);
   ~HeapCharge();
   HeapCharge(const HeapCharge&) = delete;
   HeapCharge& operator=(const HeapCharge&) = delete;
@@ -36,12 +37,14 @@ class HeapCharge {
   };
 
   bool add_unit() noexcept;
-  void remove_units(uint64_t spare) noexcept;
+  void remove_units(uint64_t keep) noexcept;
 
   std::mutex lock_;
-  std::vector<Part> parts_;  // one for each node
-  uint64_t units_ = 0;       // of all parts
-  uint64_t bytes_ = 0;       // that are charged
+  std::vector<Part> parts_;     // one for each node
+  uint64_t units_ = 0;          // of all parts
+  uint64_t least_ = 0;          // units that stay
+  uint64_t bytes_ = 0;          // that are charged
+  uint64_t not_before_ns_ = 0;  // there was nothing left
 };
 
 }  // namespace rrdk::mem

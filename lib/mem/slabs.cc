@@ -205,7 +205,7 @@ void Slabs::put_off(const Error& error) {
 }
 
 bool Slabs::set_unit_aside() noexcept {
-  if (left() < kUnitBytes)
+  if (units_for(nullptr) == 0)
     return false;
   const std::lock_guard lock(mutex_);
   do {
@@ -260,10 +260,11 @@ uint32_t Slabs::free_for(const Pool* pool) const noexcept {
   return free - std::min(free, kept_from(pool));
 }
 
-uint32_t Slabs::more_for(const Pool& pool) const noexcept {
+// Units that could be had for a pool; null: for none.
+uint64_t Slabs::units_for(const Pool* pool) const noexcept {
   uint64_t units = free_.load(std::memory_order_relaxed);
   for (const Pool* other : pools_) {
-    if (other == &pool || !other->may_have_free_slabs())
+    if (other == pool || !other->may_have_free_slabs())
       continue;
     const uint32_t each = units_of(other->buffer_size());
     uint64_t theirs = uint64_t{other->within_reach() / other->per_slab()} * each;
@@ -273,8 +274,11 @@ uint32_t Slabs::more_for(const Pool& pool) const noexcept {
     }
     units += theirs;
   }
-  units -= std::min<uint64_t>(units, kept_from(&pool));
-  return static_cast<uint32_t>(units / units_of(pool.buffer_size()) * pool.per_slab());
+  return units - std::min<uint64_t>(units, kept_from(pool));
+}
+
+uint32_t Slabs::more_for(const Pool& pool) const noexcept {
+  return static_cast<uint32_t>(units_for(&pool) / units_of(pool.buffer_size()) * pool.per_slab());
 }
 
 uint64_t Slabs::left() const noexcept {

@@ -113,6 +113,7 @@ class Slabs {
   Result<bool> take(Pool& pool);
   Result<bool> take_from(Extent& extent, Pool& pool);
   bool reclaim_for(const Pool* pool) noexcept;
+  uint64_t units_for(const Pool* pool) const noexcept;
   uint32_t kept_from(const Pool* pool) const noexcept;
   uint32_t free_for(const Pool* pool) const noexcept;
   std::optional<uint32_t> find_free(const Extent& extent, uint32_t units) const noexcept;

@@ -65,7 +65,7 @@ void Server::Impl::arrive(OpenDevice& device, const Request& request) {
   core.post([this, &core, &device, client, request] { open(core, device, *client, request); });
 }
 
-xprt::ConnectionOptions Server::Impl::engine_options(const Client& client) const {
+xprt::ConnectionOptions Server::Impl::engine_options(Client& client) const {
   return {.role = xprt::Role::kResponder,
           .credits = options.credits,
           .first_credits = first_credits(options),
@@ -80,6 +80,7 @@ xprt::ConnectionOptions Server::Impl::engine_options(const Client& client) const
           .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
           .max_chunk_bytes = options.max_chunk_bytes,
           .borrower = client.group.borrower.get(),
+          .most_granted = &client.replays.most_granted(),
           .lend_ns = uint64_t{options.backward_lend_ms} * 1'000'000,
           .rfc5666 = {.enabled = options.rfc5666.enabled,
                       .max_reads = options.rfc5666.max_reads,

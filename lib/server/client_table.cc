@@ -16,13 +16,14 @@ base::SipKey new_key() {
 
 }  // namespace
 
-ClientTable::ClientTable(const ReplayOptions& options, uint64_t replay_bytes, Memory& memory,
+ClientTable::ClientTable(const ReplayOptions& options, const ReplayBounds& bounds, Memory& memory,
                          size_t cores)
     : options_(options),
+      exposed_(bounds.exposed),
       memory_(memory),
       cores_(cores),
       key_(new_key()),
-      room_(replay_bytes, &memory),
+      room_(bounds.bytes, &memory, bounds.reserve),
       groups_(0, Hash{key_}),
       clients_(0, Hash{key_}) {}
 
@@ -42,13 +43,13 @@ Client* ClientTable::enter(const fabric::Identity& identity, const fabric::Ident
     return nullptr;
   std::unique_ptr<Client>& client = clients_[name];
   if (client == nullptr) {
-    client = std::make_unique<Client>(name, *group, options_, counters_);
+    client = std::make_unique<Client>(name, *group, options_, exposed_, counters_);
     client->known = known;
     ++group->clients;
   } else if (client->connections == 0) {
     away_.erase(client->away);
   }
-  ++client->connections;
+  client->replays.count_connections(++client->connections);
   ++group->connections;
   return client.get();
 }
@@ -56,7 +57,8 @@ Client* ClientTable::enter(const fabric::Identity& identity, const fabric::Ident
 void ClientTable::leave(Client& client, uint64_t now_ns) {
   std::lock_guard lock(lock_);
   --client.group.connections;
-  if (--client.connections != 0)
+  client.replays.count_connections(--client.connections);
+  if (client.connections != 0)
     return;
   client.left_ns = now_ns;
   client.away = away_.insert(away_.end(), &client);
@@ -94,11 +96,19 @@ const char* ClientTable::remember(Client& client, uint64_t now_ns) {
   return nullptr;
 }
 
-// Those that were away for the time window.
+// Those that were away for the time window; of one that left very much behind, a part each time.
 void ClientTable::forget(uint64_t now_ns) {
   uint64_t window_ns = uint64_t{options_.window_ms} * 1'000'000;
-  while (!away_.empty() && away_.front()->left_ns + window_ns < now_ns)
+  while (!away_.empty() && away_.front()->left_ns + window_ns < now_ns) {
+    if (!away_.front()->replays.tidy(now_ns))
+      return;
     erase(*away_.front());
+  }
+}
+
+void ClientTable::tidy(uint64_t now_ns) {
+  std::lock_guard lock(lock_);
+  forget(now_ns);
 }
 
 // It has no connections.

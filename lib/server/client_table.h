@@ -45,8 +45,10 @@ struct ClientGroup {
 
 struct Client {
   Client(const fabric::Identity& identity_in, ClientGroup& group_in, const ReplayOptions& options,
-         ReplayCounters& counters)
-      : identity(identity_in), group(group_in), replays(options, group_in.room, counters) {}
+         uint32_t exposed, ReplayCounters& counters)
+      : identity(identity_in),
+        group(group_in),
+        replays(options, exposed, group_in.room, counters) {}
 
   const fabric::Identity identity;
   ClientGroup& group;
@@ -59,10 +61,16 @@ struct Client {
   std::list<Client*>::iterator away;  // then
 };
 
+struct ReplayBounds {
+  uint64_t bytes;        // of all caches
+  uint64_t reserve = 0;  // of that, never anybody else's
+  uint32_t exposed = 0;  // replies that a client of RFC 5666's mode may have yet to read
+};
+
 class ClientTable {
  public:
-  // Their caches have so many bytes.
-  ClientTable(const ReplayOptions& options, uint64_t replay_bytes, Memory& memory, size_t cores);
+  ClientTable(const ReplayOptions& options, const ReplayBounds& bounds, Memory& memory,
+              size_t cores);
 
   // Whether caches keep replies, and not failures only. Before the first enter().
   void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
@@ -71,6 +79,8 @@ class ClientTable {
   Client* enter(const fabric::Identity& identity, const fabric::Identity& group, uint32_t most,
                 uint64_t now_ns);
   void leave(Client& client, uint64_t now_ns);
+  // Forgets clients that have been away for too long. Comings and goings do so anyway.
+  void tidy(uint64_t now_ns);
 
   // What the calls of a connection fill; or why there is nothing to protect them with.
   struct Lane {
@@ -98,6 +108,7 @@ class ClientTable {
   void erase(Client& client);
 
   const ReplayOptions options_;
+  const uint32_t exposed_;
   Memory& memory_;
   const size_t cores_;
   const base::SipKey key_;

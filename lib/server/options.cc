@@ -141,12 +141,16 @@ uint32_t outstanding_calls(const ServerOptions& options) {
   return options.credits + exposed_replies(options);
 }
 
-uint64_t replay_bytes(const ServerOptions& options, Memory& memory) {
+ReplayBounds replay_bounds(const ServerOptions& options, Memory& memory) {
   constexpr uint64_t kOfNoBudget = 128 << 20;
-  if (options.replay.total_bytes != 0)
-    return options.replay.total_bytes;
+  if (options.replay.entries == 0)
+    return {.bytes = 0};
+  const uint64_t least = least_replay_bytes(options);
   const uint64_t budget = mem::elastic_budget(memory);
-  return std::max(budget == 0 ? kOfNoBudget : budget / 2, least_replay_bytes(options));
+  const uint64_t share = std::max(budget == 0 ? kOfNoBudget : budget / 2, least);
+  return {.bytes = options.replay.total_bytes != 0 ? options.replay.total_bytes : share,
+          .reserve = least,
+          .exposed = exposed_replies(options)};
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include "rrdk/memory.h"
 #include "rrdk/rfc5666.h"
 #include "rrdk/server.h"
+#include "server/client_table.h"
 
 namespace rrdk::server {
 
@@ -24,8 +25,8 @@ uint32_t exposed_replies(const ServerOptions& options);
 // Calls that one connection may have without having seen their replies.
 uint32_t outstanding_calls(const ServerOptions& options);
 
-// Bytes for all that the duplicate request cache remembers.
-uint64_t replay_bytes(const ServerOptions& options, Memory& memory);
+// What the duplicate request caches of all clients may have.
+ReplayBounds replay_bounds(const ServerOptions& options, Memory& memory);
 
 // The server's side of the Connection Configuration Protocol (RFC 5666 section 6): a service that a
 // Server has when RFC 5666's compatibility mode is on.

@@ -20,7 +20,8 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
   if (lane_ == nullptr) [[unlikely]]
     lacks = open_lane();
   if (lane_ != nullptr) [[likely]]
-    lane_->raise(engine().most_granted() + exposed_replies(server_.options));
+    lane_->raise(engine().most_granted() + exposed_replies(server_.options),
+                 engine().version() != 1);
   uint64_t print = fingerprint(server_.clients.key(), context.header, context.args);
   switch (client_.replays.begin(context, lane_, print, core().now())) {
     case ReplayCache::Verdict::kRun:
@@ -36,7 +37,9 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
       refuse_unprotected(context, lacks);
       return false;
     case ReplayCache::Verdict::kAllRun:
-      refuse_unprotected(context, "more such calls run than it has credits");
+      refuse_unprotected(
+          context,
+          "more such calls run than it was granted credits (raise ReplayOptions::entries)");
       return false;
   }
   answer_again(context);

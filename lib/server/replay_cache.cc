@@ -13,11 +13,13 @@ constexpr size_t kMostFailures = 64;
 
 // Of calls that are forgotten at once: each that comes makes up for itself, and more.
 constexpr uint32_t kMostExpired = 4;
+constexpr uint32_t kMostTidied = 256;
 
 }  // namespace
 
-ReplayCache::ReplayCache(const ReplayOptions& options, ReplayRoom& room, ReplayCounters& counters)
-    : options_(options), room_(room), counters_(counters) {}
+ReplayCache::ReplayCache(const ReplayOptions& options, uint32_t exposed, ReplayRoom& room,
+                         ReplayCounters& counters)
+    : options_(options), exposed_(exposed), room_(room), counters_(counters) {}
 
 // What it still knows is forgotten with its client.
 ReplayCache::~ReplayCache() {
@@ -29,9 +31,11 @@ ReplayCache::~ReplayCache() {
   }
 }
 
+// With it comes what its first calls need, if that can be had, so that these do not depend on what
+// others take meanwhile.
 ReplayLane* ReplayCache::enter(uint64_t now_ns) noexcept {
   std::lock_guard lock(lock_);
-  expire(now_ns);
+  expire(now_ns, kMostExpired);
   Lanes fresh;
   try {
     fresh.push_back(std::make_unique<ReplayLane>(options_, index_, counters_));
@@ -39,8 +43,8 @@ ReplayLane* ReplayCache::enter(uint64_t now_ns) noexcept {
     return nullptr;
   }
   ReplayLane& lane = *fresh.front();
-  if (!charge(lane, ReplayLane::base_cost()))
-    return nullptr;
+  if (charge(lane, kPrepaid, true))
+    lane.prepaid = kPrepaid;
   lane.number = ++lanes_made_;
   lane.place = fresh.begin();
   live_.splice(live_.end(), fresh);
@@ -51,7 +55,7 @@ void ReplayCache::leave(ReplayLane* lane, uint64_t now_ns) noexcept {
   if (lane == nullptr)
     return;
   std::lock_guard lock(lock_);
-  expire(now_ns);
+  expire(now_ns, kMostExpired);
   lane->in_use = false;
   lane->left_ns = now_ns;
   ended_.splice(ended_.end(), live_, lane->place);
@@ -96,12 +100,13 @@ bool ReplayCache::leave_behind(ReplayLane& lane, ReplayEntry& entry) noexcept {
   if (oldest_reply_ == nullptr)
     oldest_reply_ = left.get();
   left_.push(*left.release());
+  has_left_.store(true, std::memory_order_relaxed);
   return true;
 }
 
-bool ReplayCache::grow(ReplayLane& lane) noexcept {
+bool ReplayCache::grow(ReplayLane& lane, bool urgent) noexcept {
   constexpr uint64_t kCost = ReplayLane::cost_of(ReplayLane::kBlock);
-  if (!charge(lane, kCost))
+  if (!charge(lane, kCost, urgent))
     return false;
   if (!lane.add_entries(ReplayLane::kBlock)) {
     discharge(lane, kCost);
@@ -112,19 +117,25 @@ bool ReplayCache::grow(ReplayLane& lane) noexcept {
   return true;
 }
 
-// Before a reply of so many bytes is kept.
+// Before a reply of so many bytes is kept. Rings grow only where there is plenty: what they have
+// they keep, and entries need the rest. Otherwise a reply pushes out older ones of its ring.
 void ReplayCache::fit_ring(ReplayLane& lane, uint64_t size) noexcept {
   const uint64_t more = lane.ring_lacks(size);
-  if (more != 0 && charge(lane, more) && !lane.grow_ring(more))
+  if (more == 0 || (more > lane.prepaid && !room_.plenty(more)))
+    return;
+  if (charge(lane, more, false) && !lane.grow_ring(more))
     discharge(lane, more);
 }
 
-bool ReplayCache::charge(ReplayLane& lane, uint64_t bytes) noexcept {
-  while (!room_.take(bytes)) {
-    if (!expire_oldest() && !drop_oldest_reply())
+// Where it is urgent, replies of connections that have ended make room.
+bool ReplayCache::charge(ReplayLane& lane, uint64_t bytes, bool urgent) noexcept {
+  const uint64_t own = std::min(bytes, lane.prepaid);
+  while (bytes != own && !room_.take(bytes - own)) {
+    if (!expire_oldest() && !(urgent && drop_oldest_reply()))
       return false;
   }
-  lane.charged += bytes;
+  lane.prepaid -= own;
+  lane.charged += bytes - own;
   return true;
 }
 
@@ -135,12 +146,15 @@ void ReplayCache::discharge(ReplayLane& lane, uint64_t bytes) noexcept {
 
 // That its call ran stays known.
 bool ReplayCache::drop_oldest_reply() noexcept {
-  while (oldest_reply_ != nullptr &&
-         (oldest_reply_->state != State::kDone || oldest_reply_->pins != 0))
+  auto has_reply = [](const ReplayEntry* entry) { return entry->state == State::kDone; };
+  while (oldest_reply_ != nullptr && !has_reply(oldest_reply_))
     oldest_reply_ = oldest_reply_->links.next;
-  if (oldest_reply_ == nullptr)
+  ReplayEntry* oldest = oldest_reply_;
+  while (oldest != nullptr && (!has_reply(oldest) || oldest->pins != 0))
+    oldest = oldest->links.next;
+  if (oldest == nullptr)
     return false;
-  auto& left = static_cast<LeftEntry&>(*oldest_reply_);
+  auto& left = static_cast<LeftEntry&>(*oldest);
   left.state = State::kNotKept;
   left.reply.reset();
   room_.give(std::exchange(left.length, 0));
@@ -152,10 +166,22 @@ void ReplayCache::forget(LeftEntry& left) noexcept {
   if (oldest_reply_ == &left)
     oldest_reply_ = left.links.next;
   left_.remove(left);
+  has_left_.store(!left_.empty(), std::memory_order_relaxed);
   index_.erase(left);
   --entries_;
   room_.give(ReplayLane::cost_of(1) + left.length);
   delete &left;
+}
+
+// It was asked for again, on a connection that has no room for it.
+void ReplayCache::renew(LeftEntry& left) noexcept {
+  if (oldest_reply_ == &left)
+    oldest_reply_ = left.links.next;
+  left_.remove(left);
+  left.since_ns = now_ns_;
+  left_.push(left);
+  if (oldest_reply_ == nullptr)
+    oldest_reply_ = &left;
 }
 
 // False: the oldest may yet be repeated.
@@ -170,10 +196,18 @@ bool ReplayCache::expire_oldest() noexcept {
   return true;
 }
 
-void ReplayCache::expire(uint64_t now_ns) noexcept {
+void ReplayCache::expire(uint64_t now_ns, uint32_t most) noexcept {
   now_ns_ = now_ns;
-  for (uint32_t i = 0; i < kMostExpired && expire_oldest(); ++i) {
-  }
+  while (most != 0 && expire_oldest())
+    --most;
+}
+
+bool ReplayCache::tidy(uint64_t now_ns) noexcept {
+  if (!has_left_.load(std::memory_order_relaxed))
+    return true;
+  std::lock_guard lock(lock_);
+  expire(now_ns, kMostTidied);
+  return left_.empty() || !is_over(left_.front()->since_ns, now_ns);
 }
 
 void ReplayCache::note_failure(uint32_t xid, uint64_t connection, uint64_t now_ns) {

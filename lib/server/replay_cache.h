@@ -22,7 +22,7 @@
 // Each connection fills a lane (replay_lane.h). When it has ended, what may yet be repeated of it
 // stays for the time window, call by call. All memory is taken from
 // the client's room, an entry's before its call runs; without it the call is not run at all. So no
-// call is ever forgotten whose repetition could not be told from a new call. Replies of connections
+// call runs whose repetition could not be told from a new call. Replies of connections
 // that ended first make room; that their calls ran stays known.
 //
 // Any core: a client may come back on another one. The lock is its client's own, and taken for
@@ -58,18 +58,32 @@ uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
 constexpr uint64_t bytes_of_lane(uint32_t outstanding, uint32_t entries) {
   uint64_t most = std::max(entries, outstanding + ReplayLane::kSentAgain) + uint64_t{outstanding};
   uint64_t blocks = most / ReplayLane::kBlock + 1;
-  return ReplayLane::base_cost() + blocks * ReplayLane::cost_of(ReplayLane::kBlock);
+  return blocks * ReplayLane::cost_of(ReplayLane::kBlock);
 }
+
+static_assert(ReplayLane::cost_of(1) == 144, "ReplayOptions says so");
 
 class ReplayCache {
  public:
-  // `room` and `counters` outlive it.
-  ReplayCache(const ReplayOptions& options, ReplayRoom& room, ReplayCounters& counters);
+  // What a connection takes when it comes: the entries that its first calls need while it has few
+  // credits, and some replies.
+  static constexpr uint64_t kPrepaid =
+      ReplayLane::cost_of(3 * ReplayLane::kBlock) + ReplayLane::kFirstRing;
+
+  // A connection may have so many replies that its client has yet to read (RFC 5666's mode). `room`
+  // and `counters` outlive it.
+  ReplayCache(const ReplayOptions& options, uint32_t exposed, ReplayRoom& room,
+              ReplayCounters& counters);
   ~ReplayCache();
   ReplayCache(const ReplayCache&) = delete;
   ReplayCache& operator=(const ReplayCache&) = delete;
 
-  // A connection comes: what its calls fill, until it leaves. Null: there is no room for it.
+  // The client's connections, those that have not entered among them. Any thread.
+  void count_connections(uint32_t connections) noexcept { connections_ = connections; }
+  // The most that one of them was granted, until now. Written by their cores.
+  std::atomic<uint32_t>& most_granted() noexcept { return most_granted_; }
+
+  // A connection comes: what its calls fill, until it leaves. Null: the heap has nothing.
   ReplayLane* enter(uint64_t now_ns) noexcept;
   void leave(ReplayLane* lane, uint64_t now_ns) noexcept;
 
@@ -105,6 +119,8 @@ class ReplayCache {
 
   // Nothing is remembered.
   bool empty() noexcept;
+  // Forgets some of what can not be repeated any more. True: there is no more of it.
+  bool tidy(uint64_t now_ns) noexcept;
 
  private:
   using State = ReplayEntry::State;
@@ -124,26 +140,38 @@ class ReplayCache {
   void forget_failures(uint64_t now_ns) noexcept;
   // Whether the client has an older connection that lives.
   bool has_elders(const ReplayLane& lane) const noexcept {
-    return !live_.empty() && live_.front()->number < lane.number;
+    return live_.size() < connections_.load(std::memory_order_relaxed) ||
+           (!live_.empty() && live_.front()->number < lane.number);
   }
   Verdict find_room(ReplayLane& lane) noexcept;
-  bool grow(ReplayLane& lane) noexcept;
+  bool grow(ReplayLane& lane, bool urgent) noexcept;
   void fit_ring(ReplayLane& lane, uint64_t size) noexcept;
-  bool charge(ReplayLane& lane, uint64_t bytes) noexcept;
+  bool charge(ReplayLane& lane, uint64_t bytes, bool urgent) noexcept;
   void discharge(ReplayLane& lane, uint64_t bytes) noexcept;
   void settle(ReplayLane& lane) noexcept;
   bool leave_behind(ReplayLane& lane, ReplayEntry& entry) noexcept;
   bool drop_oldest_reply() noexcept;
   void forget(LeftEntry& left) noexcept;
   bool expire_oldest() noexcept;
-  void expire(uint64_t now_ns) noexcept;
+  void expire(uint64_t now_ns, uint32_t most) noexcept;
+  ReplayEntry* find(uint32_t xid, uint64_t fingerprint) noexcept;
+  uint32_t early() const noexcept {
+    return most_granted_.load(std::memory_order_relaxed) + exposed_;
+  }
+  void pin(ReplayEntry& entry) noexcept;
+  void unpin(ReplayEntry& entry) noexcept;
+  void renew(LeftEntry& left) noexcept;
   std::span<const std::byte> reply_of(const ReplayEntry& entry) const noexcept;
-  void take_over(ReplayLane& lane, ReplayEntry& entry) noexcept;
+  bool take_over(ReplayLane& lane, ReplayEntry& entry) noexcept;
 
   const ReplayOptions options_;
+  const uint32_t exposed_;
   ReplayRoom& room_;
   ReplayCounters& counters_;
   std::atomic<uint32_t> num_failures_ = 0;
+  std::atomic<uint32_t> connections_ = 0;
+  std::atomic<uint32_t> most_granted_ = 0;
+  std::atomic<bool> has_left_ = false;  // left_ has entries
 
   std::mutex lock_;
   std::vector<Failure> failures_;  // as they came
@@ -151,9 +179,8 @@ class ReplayCache {
   uint64_t entries_ = 0;           // that all lanes have
   uint64_t now_ns_ = 0;            // at the last call, or connection
   uint64_t lanes_made_ = 0;
-  uint32_t most_outstanding_ = 0;  // calls of one connection, of all until now
-  Lanes live_;                     // in the order in which their connections came
-  Lanes ended_;                    // whose calls still run, or are looked at
+  Lanes live_;   // in the order in which their connections came
+  Lanes ended_;  // whose calls still run, or are looked at
   base::List<ReplayEntry, &ReplayEntry::links> left_;  // LeftEntry, in the order in which they came
   ReplayEntry* oldest_reply_ = nullptr;                // the first of left_ that may have one
 };

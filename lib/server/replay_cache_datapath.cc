@@ -51,20 +51,42 @@ bool ReplayCache::find_failure(uint32_t xid, uint64_t connection, uint64_t now_n
   return found != failures_.end() && found->connection != connection;
 }
 
+// What can not be repeated any more is a new call that looks like an old one.
+ReplayEntry* ReplayCache::find(uint32_t xid, uint64_t fingerprint) noexcept {
+  ReplayEntry* entry = index_.find(xid, fingerprint);
+  if (entry == nullptr || entry->lane != nullptr || entry->pins != 0 ||
+      !is_over(entry->since_ns, now_ns_)) [[likely]]
+    return entry;
+  forget(static_cast<LeftEntry&>(*entry));
+  return nullptr;
+}
+
+void ReplayCache::pin(ReplayEntry& entry) noexcept {
+  if (entry.lane != nullptr)
+    entry.lane->pin(entry);
+  else
+    ++entry.pins;
+}
+
+void ReplayCache::unpin(ReplayEntry& entry) noexcept {
+  if (entry.lane != nullptr)
+    entry.lane->unpin(entry);
+  else
+    --entry.pins;
+}
+
 ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane* lane,
                                         uint64_t fingerprint, uint64_t now_ns) noexcept {
   // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
   std::lock_guard lock(lock_);
-  expire(now_ns);
+  expire(now_ns, kMostExpired);
   if (lane != nullptr) [[likely]]
     lane->expire(now_ns);
-  ReplayEntry* entry = index_.find(context.header.xid, fingerprint);
+  ReplayEntry* entry = find(context.header.xid, fingerprint);
   if (entry == nullptr) {
     const Verdict verdict = lane != nullptr ? find_room(*lane) : Verdict::kNoRoom;
-    if (verdict == Verdict::kRun) [[likely]] {
-      most_outstanding_ = std::max(most_outstanding_, lane->outstanding());
-      context.replay = &lane->begin(context.header.xid, fingerprint, most_outstanding_);
-    }
+    if (verdict == Verdict::kRun) [[likely]]
+      context.replay = &lane->begin(context.header.xid, fingerprint, early());
     return verdict;
   }
   context.replay = entry;
@@ -73,22 +95,20 @@ ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane* lane,
     context.next_waiter = std::exchange(entry->waiters, &context);
     return Verdict::kWait;
   }
-  if (entry->lane != nullptr)
-    entry->lane->pin(*entry);
-  else
-    ++entry->pins;
+  pin(*entry);
   return Verdict::kSeen;
 }
 
 // kRun: the lane has a free entry.
 ReplayCache::Verdict ReplayCache::find_room(ReplayLane& lane) noexcept {
   while (!lane.has_free()) {
-    if (lane.lacks_entries()) {
-      if (!grow(lane))
-        return Verdict::kNoRoom;
-    } else if (!lane.make_room(has_elders(lane))) {
+    const bool needs = lane.needs_entries();
+    if (lane.wants_entries() && grow(lane, needs))
+      continue;
+    if (needs)
+      return Verdict::kNoRoom;
+    if (!lane.make_room(has_elders(lane)))
       return Verdict::kAllRun;
-    }
   }
   return Verdict::kRun;
 }
@@ -126,17 +146,20 @@ std::span<const std::byte> ReplayCache::reply_of(const ReplayEntry& entry) const
   return {static_cast<const LeftEntry&>(entry).reply.get(), entry.length};
 }
 
-// A finished entry that nobody looks at. Without room for it in the lane it stays where it is.
-void ReplayCache::take_over(ReplayLane& lane, ReplayEntry& entry) noexcept {
+// A finished entry, which only its caller has pinned: so that it stays where it is while room is
+// made for it. False: there is none.
+bool ReplayCache::take_over(ReplayLane& lane, ReplayEntry& entry) noexcept {
   if (find_room(lane) != Verdict::kRun)
-    return;
+    return false;
   fit_ring(lane, entry.length);
-  if (!lane.take_over(entry, reply_of(entry)))
-    return;
+  if (!lane.take_over(entry, reply_of(entry), early()))
+    return false;
+  unpin(entry);
   if (entry.lane != nullptr)
     entry.lane->release(entry);
   else
     forget(static_cast<LeftEntry&>(entry));
+  return true;
 }
 
 ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane* lane,
@@ -145,12 +168,9 @@ ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane* lane,
   // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
   std::lock_guard lock(lock_);
   ReplayLane* const home = entry.lane;
-  if (home != nullptr)
-    home->unpin(entry);
-  else
-    --entry.pins;
   const State state = entry.state;
   if (state == State::kDropped) {
+    unpin(entry);
     if (entry.pins == 0)
       home->release(entry);
   } else {
@@ -158,8 +178,12 @@ ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane* lane,
       restore(reply_of(entry), *context.results, memory);
     count(state == State::kDone ? counters_.hits : counters_.lost);
     // So it stays among the last of the connection that asked for it.
-    if (lane != nullptr && home != lane && entry.pins == 0)
-      take_over(*lane, entry);
+    const bool moves = lane != nullptr && home != lane && entry.pins == 1;
+    if (!moves || !take_over(*lane, entry)) {
+      unpin(entry);
+      if (home == nullptr)
+        renew(static_cast<LeftEntry&>(entry));
+    }
   }
   if (home != nullptr)
     settle(*home);

@@ -73,7 +73,7 @@ bool ReplayLane::grow_ring(uint64_t more) noexcept {
 
 void ReplayLane::forget_but_last(bool elders) noexcept {
   ReplayEntry* entry = finished_.back();
-  for (uint32_t i = 0; i < last() && entry != nullptr; ++i)
+  for (uint32_t i = 0; i < last_ && entry != nullptr; ++i)
     entry = entry->links.previous;
   uint64_t gone = 0;
   while (entry != nullptr) {

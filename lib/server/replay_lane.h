@@ -61,7 +61,6 @@ struct ReplayEntry : service::OnceRecord {
   ReplayEntry* next = nullptr;     // in its bucket, or free
   base::Links<ReplayEntry> links;  // from older to newer
 };
-static_assert(sizeof(ReplayEntry) == 88, "ReplayOptions says how much memory it takes");
 
 // Of a connection that has ended.
 struct LeftEntry : ReplayEntry {
@@ -99,17 +98,15 @@ class ReplayLane {
   using State = ReplayEntry::State;
 
   static constexpr uint32_t kBlock = 8;  // entries that are added at once
-  // Beside those that a client has outstanding it may repeat a few that were answered with what
-  // they lack, and are about to be sent again (draft-04 section 6.2.4).
+  // Beside those that a client has outstanding it may send a few again that were answered, for
+  // instance with what they lack (draft-04 section 6.2.4).
   static constexpr uint32_t kSentAgain = 16;
+  static constexpr uint64_t kFirstRing = 256;
   // What so many entries take, here or as LeftEntry, and what their replies take beside their
   // bytes.
   static constexpr uint64_t cost_of(uint64_t entries) {
     return entries * (sizeof(LeftEntry) + 2 * kAllocation + ReplayIndex::kBytesPerEntry);
   }
-  // What a lane takes without entries and replies.
-  static constexpr uint64_t base_cost() { return sizeof(ReplayLane) + 4 * kAllocation; }
-
   // `index`, `options` and `counters` outlive it.
   ReplayLane(const ReplayOptions& options, ReplayIndex& index, ReplayCounters& counters)
       : options_(options), index_(index), counters_(counters) {}
@@ -117,15 +114,18 @@ class ReplayLane {
   ReplayLane(const ReplayLane&) = delete;
   ReplayLane& operator=(const ReplayLane&) = delete;
 
-  // Its client may have so many calls without reply. Never fewer than before.
-  void raise(uint32_t outstanding) noexcept { outstanding_ = std::max(outstanding_, outstanding); }
-  uint32_t outstanding() const noexcept { return outstanding_; }
-
-  // An entry is free, can be made free by make_room(), or has to be added.
-  bool has_free() const noexcept { return !free_.empty(); }
-  bool lacks_entries() const noexcept {
-    return used_ - asides_ < std::max(last(), options_.entries);
+  // Its client may have `outstanding` calls without reply. Never fewer than before. In version 2 it
+  // may send one again that was answered with what it lacks, after others that came later: the
+  // entry of that one stays where it is.
+  void raise(uint32_t outstanding, bool version_two) noexcept {
+    last_ = std::max(last_, (version_two ? 2 : 1) * outstanding + kSentAgain);
   }
+
+  bool has_free() const noexcept { return !free_.empty(); }
+  // Whether it is to have more entries; and whether its client may repeat all of those that it has,
+  // so that none can make room.
+  bool wants_entries() const noexcept { return in_order() < std::max(last_, options_.entries); }
+  bool needs_entries() const noexcept { return in_order() < last_; }
   // The oldest entry makes room, or is set aside if its client has an older connection that lives
   // (`elders`). False: all are running, or looked at.
   bool make_room(bool elders) noexcept;
@@ -134,16 +134,17 @@ class ReplayLane {
   // A call begins. has_free(). The first `early` calls are set aside before they are forgotten.
   ReplayEntry& begin(uint32_t xid, uint64_t fingerprint, uint32_t early) noexcept;
 
-  // By how much the ring is to grow first, so that a reply of `size` bytes pushes out none; 0: by
-  // nothing, or it may not grow.
+  // By how much the ring is to grow first for a reply of `size` bytes, so that it does not push out
+  // others; 0: by nothing, or it may not grow.
   uint64_t ring_lacks(uint64_t size) noexcept;
   bool grow_ring(uint64_t more) noexcept;  // false: the heap has nothing
   // Copies the reply into the ring, in one run. The oldest replies make room; that their calls ran
   // stays known. False: it does not fit.
   bool keep(ReplayEntry& entry, std::span<const Piece> reply) noexcept;
   // A call that ran for another connection, and its reply if that is kept. has_free(). False: its
-  // reply has no room here, and nothing has changed.
-  bool take_over(const ReplayEntry& finished, std::span<const std::byte> reply) noexcept;
+  // reply has no room here.
+  bool take_over(const ReplayEntry& finished, std::span<const std::byte> reply,
+                 uint32_t early) noexcept;
   std::span<const std::byte> reply_of(const ReplayEntry& entry) const noexcept {
     return {&ring_[entry.at], entry.length};
   }
@@ -186,12 +187,12 @@ class ReplayLane {
   bool in_use = true;    // a connection fills it
   uint64_t left_ns = 0;  // when its connection ended
   uint64_t charged = 0;  // of the room
+  uint64_t prepaid = 0;  // of that, not used yet
   std::list<std::unique_ptr<ReplayLane>>::iterator place = {};
 
  private:
   // Of the allocator, for each piece of memory.
   static constexpr uint64_t kAllocation = 16;
-  static constexpr uint64_t kFirstRing = 256;
 
   using List = base::List<ReplayEntry, &ReplayEntry::links>;
   struct Block {
@@ -199,8 +200,8 @@ class ReplayLane {
     uint32_t size;
   };
 
-  // Calls that its client may repeat, when its connection has ended.
-  uint32_t last() const noexcept { return outstanding_ + kSentAgain; }
+  // Entries that make room for each other.
+  uint32_t in_order() const noexcept { return used_ - asides_; }
   ReplayEntry& add(uint32_t xid, uint64_t fingerprint) noexcept;
   void unlink(ReplayEntry& entry) noexcept;
   void set_aside(ReplayEntry& entry) noexcept;
@@ -215,7 +216,7 @@ class ReplayLane {
   const ReplayOptions& options_;
   ReplayIndex& index_;
   ReplayCounters& counters_;
-  uint32_t outstanding_ = 0;
+  uint32_t last_ = kSentAgain;  // calls that its client may repeat
   std::vector<Block> blocks_;
   uint32_t capacity_ = 0;
   uint32_t used_ = 0;
@@ -237,13 +238,13 @@ class ReplayLane {
 // Any thread.
 class ReplayRoom {
  public:
-  // The whole; `budget` null: of none.
-  ReplayRoom(uint64_t bytes, Memory* budget) : bytes_(bytes) {
+  // The whole, `reserve` of which is taken from the budget at once. Null: of no budget.
+  ReplayRoom(uint64_t bytes, Memory* budget, uint64_t reserve = 0) : bytes_(bytes) {
     if (budget != nullptr)
-      charge_.emplace(*budget);
+      charge_.emplace(*budget, reserve);
   }
-  // A client's part, as much as is left for all others: alone half of the whole, as one of two a
-  // third. `whole` outlives it.
+  // A client's part, as much as it leaves to all others: half of what those before it left. `whole`
+  // outlives it.
   explicit ReplayRoom(ReplayRoom* whole) : whole_(whole) {}
   ReplayRoom(const ReplayRoom&) = delete;
   ReplayRoom& operator=(const ReplayRoom&) = delete;
@@ -263,6 +264,11 @@ class ReplayRoom {
       whole_->give(bytes);
     else if (charge_)
       charge_->give(bytes);
+  }
+  // Whether with so many bytes more no more than two thirds of what it can have are taken.
+  bool plenty(uint64_t bytes) const noexcept {
+    const uint64_t left = whole_ != nullptr ? whole_->left() : this->left();
+    return taken() + bytes <= left / 2;
   }
   uint64_t taken() const noexcept { return taken_.load(std::memory_order_relaxed); }
 

@@ -152,8 +152,9 @@ bool ReplayLane::keep(ReplayEntry& entry, std::span<const Piece> reply) noexcept
   return room != nullptr;
 }
 
-bool ReplayLane::take_over(const ReplayEntry& finished, std::span<const std::byte> reply) noexcept {
-  ReplayEntry& entry = add(finished.xid, finished.fingerprint);
+bool ReplayLane::take_over(const ReplayEntry& finished, std::span<const std::byte> reply,
+                           uint32_t early) noexcept {
+  ReplayEntry& entry = begin(finished.xid, finished.fingerprint, early);
   entry.state = State::kNotKept;
   std::byte* room = nullptr;
   if (finished.state == State::kDone && (room = reserve(entry, reply.size())) != nullptr) {

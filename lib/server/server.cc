@@ -49,7 +49,7 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
                   .first_call_timeout_ms = options_in.first_call_timeout_ms,
                   .idle_timeout_ms = options_in.idle_timeout_ms,
                   .send_timeout_ms = options_in.send_timeout_ms},
-      clients(options_in.replay, server::replay_bytes(options_in, runtime_in.memory),
+      clients(options_in.replay, server::replay_bounds(options_in, runtime_in.memory),
               runtime_in.memory, runtime_in.cores.size()),
       growth(runtime_in.memory, receive_bytes(options_in)),
       cores_(runtime_in.cores.size()) {

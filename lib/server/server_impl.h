@@ -115,7 +115,7 @@ struct Server::Impl final : runtime::Acceptor {
   void refuse(server::ServerLink& link, fabric::ConnectRequest& request, proto::Rejection why,
               const Error& reason, std::string_view text = {});
   void count_refusal(const std::string& peer, const std::string& reason);
-  xprt::ConnectionOptions engine_options(const server::Client& client) const;
+  xprt::ConnectionOptions engine_options(server::Client& client) const;
   static void add(Sums& sums, const server::ServerLink& link);
   ReplayStats replay_stats(const xprt::Counters& sum) const;
   BackwardStats backward_stats(const xprt::Counters& sum) const;

@@ -167,6 +167,7 @@ const char* ServerLink::open_lane() noexcept {
 // To run it would be to run its repetition, too.
 void ServerLink::refuse_unprotected(CallContext& context, const char* lacks) noexcept {
   server_.clients.counters().refused.fetch_add(1, std::memory_order_relaxed);
+  server_.clients.tidy(core().now());
   if (auto left_out = server_.unprotected.allow(base::Tsc::now_ns()))
     base::log_warning("a call of %s was not run, since a repetition of it could not be told: %s%s",
                       peer_name().c_str(), lacks, base::and_more(*left_out).text);
@@ -219,6 +220,7 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
   constexpr uint64_t kMillisecondNs = 1'000'000;
   if (state() != runtime::LinkState::kUp)
     return;
+  client_.replays.tidy(now_ns);
   const ServerLimits limits = server_.limits();
   bool quiet = engine().calls() == 0 && !engine().busy();
   const xprt::Counters& counters = engine().counters();

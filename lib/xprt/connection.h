@@ -15,6 +15,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -98,6 +99,9 @@ struct ConnectionOptions {
   // What it has in common with its client's other connections on the same core; outlives them all.
   // Null: it is the only one.
   ClientShare* client_share = nullptr;
+  // A responder's: raised to what it could grant at most, before it is granted; of all connections
+  // of its client. Null: nobody wants to know.
+  std::atomic<uint32_t>* most_granted = nullptr;
   // While others wait for buffers: in every such time a peer sends a part of the data that its
   // calls have buffers for, or its connection is over.
   uint64_t progress_wait_ns = 1'000'000'000;

@@ -106,7 +106,7 @@ bool ReceiveQueue::promise(uint32_t count) {
   const uint32_t all = promised_ + count;
   if (unpromised() < count)
     grow(all + reserve_ - std::min(all, posted_ + parked_), Need::kBasic);
-  if (posted_ + parked_ < all)
+  if (lasting() < all)
     return false;
   promised_ = all;
   return true;

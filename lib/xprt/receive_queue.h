@@ -99,7 +99,7 @@ class ReceiveQueue {
   uint32_t promised() const noexcept { return promised_; }
   // Those that nobody was promised, without the reserve.
   uint32_t unpromised() const noexcept {
-    const uint32_t there = posted_ + parked_;
+    const uint32_t there = lasting();
     return there - std::min(there, promised_ + reserve_);
   }
   // Tries to post so many more that nobody was promised, for bursts: half of the class is left, so
@@ -149,6 +149,9 @@ class ReceiveQueue {
   uint32_t wanted() const noexcept {
     return shared_ ? std::min(most_, promised_ + reserve_ - parked_) : wanted_;
   }
+  // What can stand behind promises: when a message that waits is taken, no more than most_ are
+  // left, and its connection may still have been promised as many.
+  uint32_t lasting() const noexcept { return std::min(posted_ + parked_, most_); }
   bool too_many() const noexcept { return posted_ > promised_ + spare_ || posted_ >= most_; }
 
   Memory& memory_;

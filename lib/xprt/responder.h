@@ -27,7 +27,9 @@ class Responder {
               link.receives.shared()),
         turn{link.options.client_share != nullptr ? *link.options.client_share : own_share_},
         link_(link),
-        max_calls_(2 * std::max(1u, credits_of(Role::kResponder, link.options))) {}
+        max_calls_(2 * std::max(1u, credits_of(Role::kResponder, link.options))) {
+    tell_most_granted();
+  }
 
   // Events. None of them leaves work undone that could be done: see pump().
   void on_receive(ReceiveSlot& slot, uint32_t length) noexcept;
@@ -93,6 +95,9 @@ class Responder {
   Taken take_other(ReceiveSlot& slot, std::span<const std::byte> bytes) noexcept;
   bool may_have_call() const noexcept;
   bool has_spares(const proto::Header& header, proto::Verdict verdict) noexcept;
+  void adapt_grant(uint64_t answers, uint32_t most) noexcept;
+  void tell_most_granted() const noexcept;
+  bool take_property(ReceiveSlot& slot, uint32_t length) noexcept;
   bool is_property_error(std::span<const std::byte> message) noexcept;
   void admit(Incoming& call) noexcept;
   void accept(Incoming& call, uint32_t header_length, uint32_t length) noexcept;

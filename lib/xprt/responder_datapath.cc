@@ -33,6 +33,8 @@ void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
   bool in_order = link_.share.parked() == nullptr;
   if (in_order && take(slot, length)) [[likely]]
     return;
+  if (take_property(slot, length)) [[unlikely]]
+    return;
   if (!link_.share.park(slot, length)) [[unlikely]] {
     refuse_message(slot, Refusal::kCreditOverrun);
     link_.fault = "it made more calls than it has credits, while others of it waited";
@@ -133,6 +135,27 @@ bool Responder::has_spares(const proto::Header& header, Verdict verdict) noexcep
   return verdict != Verdict::kOk || link_.share.add_spares();
 }
 
+// A message that would have to wait, and is about properties. It needs no call object and takes no
+// credit, so that it must not keep a Receive that was promised to a call: where there was none to
+// be had for it, it came in one of these.
+bool Responder::take_property(ReceiveSlot& slot, uint32_t length) noexcept {
+  std::span<const std::byte> bytes(slot.buffer.data(), length);
+  std::optional<proto::FixedWords> words = proto::peek(bytes);
+  if (!words || words->proc < kProcError || !link_.up())
+    return false;
+  if (!is_property_error(bytes)) {
+    proto::Header& header = link_.pool.scratch();
+    proto::Decoded decoded =
+        proto::decode(bytes, proto::Direction::kCall, link_.options.limits, header);
+    if (decoded.verdict != Verdict::kOk || header.type <= MessageType::kOptional ||
+        !has_spares(header, decoded.verdict))
+      return false;
+    link_.properties->on_message(header, bytes);
+  }
+  link_.receives.repost(slot);
+  return true;
+}
+
 // An error for a property message of ours.
 bool Responder::is_property_error(std::span<const std::byte> message) noexcept {
   proto::Header& header = link_.pool.scratch();
@@ -163,6 +186,22 @@ void Responder::admit(Incoming& call) noexcept {
   }
 }
 
+// Whoever remembers calls knows of a larger grant before the peer does.
+void Responder::adapt_grant(uint64_t answers, uint32_t most) noexcept {
+  grant.adapt(answers, most);
+  tell_most_granted();
+}
+
+void Responder::tell_most_granted() const noexcept {
+  std::atomic<uint32_t>* most = link_.options.most_granted;
+  if (most == nullptr)
+    return;
+  uint32_t told = most->load(std::memory_order_relaxed);
+  while (told < grant.most_ever() &&
+         !most->compare_exchange_weak(told, grant.most_ever(), std::memory_order_relaxed)) {
+  }
+}
+
 // The word for an answer's header. Where Receives are shared, what it promises beyond earlier
 // answers is posted first, and the sum of all promises never exceeds what is posted (V1-CREDIT-24).
 uint32_t Responder::grant_credits() noexcept {
@@ -171,7 +210,7 @@ uint32_t Responder::grant_credits() noexcept {
   if (receives.shared()) {
     const uint64_t answers = receives.count_answer();
     if (grant.count_answer()) [[unlikely]]
-      grant.adapt(answers, receives.most_for_one(link_.share.calls()));
+      adapt_grant(answers, receives.most_for_one(link_.share.calls()));
     const uint32_t lacking = grant.lacks(posted);
     if (lacking != 0) [[unlikely]] {
       receives.make_more_unpromised(lacking);

@@ -40,6 +40,24 @@ TEST_P(Limits, ConnectionsOfOneClient) {
   EXPECT_EQ(site.server->stats().connections, 6u);
 }
 
+// Not where there are the fewest, if these are busy.
+TEST(Placement, IsOnTheCoreWithTheLeastLoad) {
+  Site site;
+  auto on_core = [&](uint32_t core) { return site.runtime->stats(core).connections; };
+  auto one = site.connect();
+  const uint32_t first = on_core(0) == 1 ? 0 : 1;
+  auto two = site.connect();
+  EXPECT_EQ(on_core(1 - first), 1u) << "while nothing happens, their number decides";
+  auto three = site.connect();
+  const uint32_t fewest = on_core(0) == 1 ? 0 : 1;
+  RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
+  for (; call.xid <= 300; ++call.xid)
+    site.call(fewest == first ? *one : *two, call);
+  auto four = site.connect();
+  EXPECT_EQ(on_core(fewest), 1u);
+  EXPECT_EQ(on_core(1 - fewest), 3u);
+}
+
 // By default a client leaves as many to all others as it has, however many it asks for.
 TEST(Admission, NoClientTakesMoreThanHalf) {
   constexpr uint32_t kBuffers = 2048;  // of headers, in the site's memory

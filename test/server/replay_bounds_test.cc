@@ -264,7 +264,7 @@ TEST(ReplayBounds, OfClients) {
 TEST(ReplayBounds, OfAnIpv6Network) {
   ReplayOptions options = {.clients = 8};
   std::unique_ptr<Memory> memory = make_memory();
-  server::ClientTable table(options, 1 << 20, *memory, 1);
+  server::ClientTable table(options, {.bytes = 1 << 20}, *memory, 1);
   table.keep_replies(true);
   constexpr fabric::Identity kNetwork = {{10, 1, 0}};
   auto enter = [&](uint64_t host, const fabric::Identity& group) {
@@ -291,12 +291,12 @@ TEST(ReplayBounds, OfAnIpv6Network) {
 struct Alone {
   explicit Alone(uint32_t outstanding_in, uint64_t room_bytes = 1 << 20,
                  const ReplayOptions& o = {.entries = 1})
-      : outstanding(outstanding_in), room(room_bytes, nullptr), cache(o, room, counters) {}
+      : outstanding(outstanding_in), room(room_bytes, nullptr), cache(o, 0, room, counters) {}
 
   server::ReplayLane* enter(uint64_t now_ns = 0) {
     server::ReplayLane* lane = cache.enter(now_ns);
     if (lane != nullptr)
-      lane->raise(outstanding);
+      lane->raise(outstanding, false);
     return lane;
   }
 
@@ -339,24 +339,33 @@ TEST(ReplayBounds, CallsThatRunAreNotForgotten) {
 TEST(ReplayBounds, LanesGrowWithCredits) {
   Alone alone(4);
   server::ReplayLane& lane = *alone.enter();
-  EXPECT_EQ(alone.room.taken(), server::ReplayLane::base_cost()) << "before its first call";
-  constexpr uint64_t kBlockCost = server::ReplayLane::cost_of(server::ReplayLane::kBlock);
+  EXPECT_EQ(alone.room.taken(), server::ReplayCache::kPrepaid);
   for (uint32_t xid = 1; xid <= 1000; ++xid)
     alone.run(lane, xid);
-  EXPECT_EQ(alone.room.taken(), server::ReplayLane::base_cost() + 3 * kBlockCost);
-  lane.raise(24);
+  EXPECT_EQ(alone.room.taken(), server::ReplayCache::kPrepaid);
+  lane.raise(24, false);
   for (uint32_t xid = 2000; xid <= 3000; ++xid)
     alone.run(lane, xid);
-  EXPECT_EQ(alone.room.taken(), server::ReplayLane::base_cost() + 5 * kBlockCost);
+  EXPECT_EQ(alone.room.taken(), server::ReplayLane::cost_of(40));
   for (uint32_t xid = 3000; xid > 3000 - 40; --xid)
     EXPECT_EQ(alone.begin(lane, xid), Alone::Verdict::kSeen) << xid;
+}
+
+// In version 2 a call may be sent again after all others that were outstanding with it.
+TEST(ReplayBounds, ACallThatIsSentAgainInVersionTwo) {
+  constexpr uint32_t kCredits = 64;
+  Alone alone(4);
+  server::ReplayLane& lane = *alone.enter();
+  lane.raise(kCredits, true);
+  for (uint32_t xid = 1; xid <= 2 * kCredits - 1; ++xid)
+    alone.run(lane, xid);
+  EXPECT_EQ(alone.begin(lane, 1), Alone::Verdict::kSeen);
 }
 
 // What a connection leaves behind is what it had, made smaller. Time gives it back.
 TEST(ReplayBounds, OfWhatConnectionsLeaveBehind) {
   constexpr uint32_t kOutstanding = 4;
   constexpr uint64_t kWindow = 2'000'000;
-  constexpr uint64_t kBase = server::ReplayLane::base_cost();
   constexpr uint32_t kRepeated = kOutstanding + server::ReplayLane::kSentAgain;
   constexpr uint64_t kLast = server::ReplayLane::cost_of(kRepeated);
   Alone alone(kOutstanding, 1 << 20, {.entries = 1, .window_ms = 2});
@@ -365,33 +374,70 @@ TEST(ReplayBounds, OfWhatConnectionsLeaveBehind) {
   for (uint32_t xid = 1; xid <= 1000; ++xid)
     alone.run(*one, xid);
   alone.cache.leave(one, 0);
-  EXPECT_EQ(alone.room.taken(), kLast + kBase);
+  EXPECT_EQ(alone.room.taken(), kLast + server::ReplayCache::kPrepaid);
   alone.run(*two, 1000 - kRepeated);  // which was forgotten
   for (uint32_t xid = 1000; xid > 1000 - kRepeated; --xid)
     EXPECT_EQ(alone.begin(*two, xid), Alone::Verdict::kSeen);
   alone.cache.leave(two, kWindow);
   EXPECT_FALSE(alone.cache.empty());
-  for (uint32_t i = 0; i < kRepeated; ++i)
-    alone.cache.leave(alone.enter(2 + 2 * kWindow), 2 + 2 * kWindow);
+  EXPECT_TRUE(alone.cache.tidy(2 * kWindow));
+  EXPECT_FALSE(alone.cache.empty());
+  while (!alone.cache.tidy(2 + 2 * kWindow)) {
+  }
+  EXPECT_TRUE(alone.cache.empty());
   EXPECT_EQ(alone.room.taken(), 0u);
+}
+
+// After the window a call that looks like an old one is a new one, though nobody has tidied up yet.
+TEST(ReplayBounds, WhatIsTooOldIsNotAnswered) {
+  constexpr uint64_t kWindow = 2'000'000;
+  Alone alone(4, 1 << 20, {.entries = 1, .window_ms = 2});
+  server::ReplayLane* one = alone.enter();
+  for (uint32_t xid = 1; xid <= 20; ++xid)
+    alone.run(*one, xid);
+  alone.cache.leave(one, 0);
+  server::ReplayLane& two = *alone.enter(kWindow);
+  EXPECT_EQ(alone.begin(two, 20, kWindow), Alone::Verdict::kSeen);
+  EXPECT_EQ(alone.begin(two, 19, kWindow + 1), Alone::Verdict::kRun);
+}
+
+// Room for what is asked for again is made while it is too old by then, or its reply the oldest.
+TEST(ReplayBounds, WhatIsAskedForStaysWhileItsRoomIsMade) {
+  constexpr uint64_t kWindow = 2'000'000;
+  constexpr uint32_t kCalls = 20;
+  Alone alone(4, server::ReplayCache::kPrepaid + server::ReplayLane::cost_of(kCalls),
+              {.entries = 1, .window_ms = 2});
+  server::ReplayLane* one = alone.enter();
+  for (uint32_t xid = 1; xid <= kCalls; ++xid)
+    alone.run(*one, xid);
+  server::ReplayLane& other = *alone.enter();  // has nothing prepaid
+  alone.cache.leave(one, 0);
+  service::CallContext& context = alone.contexts.emplace_back();
+  context.header.xid = 12;
+  EXPECT_EQ(alone.cache.begin(context, &other, 12, kWindow), Alone::Verdict::kSeen);
+  // Another connection's call makes it late.
+  server::ReplayLane& third = *alone.enter(kWindow);
+  alone.begin(third, 999, kWindow + 1);
+  EXPECT_EQ(alone.cache.take(context, &other, *alone.memory),
+            server::ReplayCache::Answer::kNotKept);
+  EXPECT_EQ(alone.begin(other, 12, 2 * kWindow), Alone::Verdict::kSeen);
 }
 
 // Without room a call is not run; what can be repeated is not forgotten for it.
 TEST(ReplayBounds, OfAllConnections) {
-  constexpr uint32_t kBlock = server::ReplayLane::kBlock;
-  constexpr uint64_t kLane = server::ReplayLane::base_cost() + server::ReplayLane::cost_of(kBlock);
-  Alone alone(2 * kBlock, 2 * kLane);
+  Alone alone(48, 2 * server::ReplayCache::kPrepaid);
   server::ReplayLane& one = *alone.enter();
   server::ReplayLane& two = *alone.enter();
-  for (uint32_t xid = 1; xid <= kBlock; ++xid)
+  const uint32_t held = 3 * server::ReplayLane::kBlock;
+  for (uint32_t xid = 1; xid <= held; ++xid)
     alone.run(one, xid);
-  alone.run(two, 100);
-  EXPECT_EQ(alone.begin(one, kBlock + 1), Alone::Verdict::kNoRoom) << "and 1 may be repeated";
+  EXPECT_EQ(alone.begin(one, held + 1), Alone::Verdict::kNoRoom) << "and 1 may be repeated";
   EXPECT_EQ(alone.begin(one, 1), Alone::Verdict::kSeen);
-  EXPECT_EQ(alone.enter(), nullptr);
+  alone.run(two, 100);
+  server::ReplayLane& three = *alone.enter();
+  EXPECT_EQ(alone.begin(three, 200), Alone::Verdict::kNoRoom);
   alone.cache.leave(&two, 0);
-  EXPECT_NE(alone.enter(), nullptr) << "it left less than it had";
-  EXPECT_EQ(alone.begin(one, kBlock + 1), Alone::Verdict::kNoRoom);
+  EXPECT_EQ(alone.begin(three, 200), Alone::Verdict::kRun) << "it left less than it had";
 }
 
 // Replies of connections that have ended make room, the oldest first; that their calls ran stays
@@ -444,7 +490,8 @@ TEST(ReplayBounds, OfTheMemorysBudget) {
       all.push_back(std::move(each));
     EXPECT_FALSE(room.take(8 << 20)) << "buffers have it";
     all.clear();
-    EXPECT_TRUE(room.take(8 << 20)) << "what is home is taken back for it";
+    server::ReplayRoom other(16 << 20, memory.get());
+    EXPECT_TRUE(other.take(8 << 20)) << "what is home is taken back for it";
   }
   EXPECT_EQ(most(), whole);
 }

@@ -111,6 +111,13 @@ void End::grant(uint32_t credits) {
   theirs().configure(credits);
 }
 
+void End::drain() {
+  if (context_.traced)
+    context_.trace(name_, "takes no more calls");
+  drained_ = true;
+  use_engine([](xprt::Connection& engine) { engine.drain(); });
+}
+
 void End::change_receives(uint32_t bytes) {
   bool raises = context_.random.one_in(3);
   bool done = false;
@@ -243,7 +250,7 @@ void End::check_receives() {
 void End::check_reason() {
   size_t given_up = most_zombies_ + unsent_.size();
   bool stuck = is_requester() && given_up != 0 && given_up >= least_window_;
-  if (!saw_failure_ && !dropped_ && !stuck)
+  if (!saw_failure_ && !dropped_ && !drained_ && !stuck)
     context_.fail(name_, "the engine wants to disconnect, for no reason");
 }
 

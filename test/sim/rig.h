@@ -10,6 +10,8 @@ namespace rrdk::sim {
 
 // A responder's memory that is enough for one connection only.
 constexpr int kTightestResponder = 3;
+// Of thousands of connections.
+constexpr int kCrowdMemory = 4;
 
 class Rig {
  public:
@@ -22,7 +24,7 @@ class Rig {
   bool whole() const;
 
  private:
-  static constexpr size_t kMemories = 4;
+  static constexpr size_t kMemories = 5;
   std::array<std::unique_ptr<Memory>, kMemories> requester_;
   std::array<std::unique_ptr<Memory>, kMemories> responder_;
   std::unique_ptr<Memory> traffic_;

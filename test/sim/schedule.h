@@ -20,6 +20,7 @@ class Schedule {
  public:
   uint64_t now() const noexcept { return now_; }  // nanoseconds
   uint64_t steps() const noexcept { return steps_; }
+  bool empty() const noexcept { return events_.empty(); }
 
   // `actor` lives until the simulation ends.
   void after(uint64_t delay, Actor& actor, uint32_t what, uint64_t argument = 0) {

@@ -9,7 +9,7 @@ proto::Versions choose_versions(Surroundings& around, xprt::ConnectionOptions& r
                                 xprt::ConnectionOptions& responder) {
   Weather::choose_versions(around.context.random, requester, responder);
   // Large Receives stay with the replies that were kept, and without others no call is sent.
-  if (around.weather.requester_memory != 0)
+  if (around.weather.scarce_at_requester())
     requester.max_receive_size = 4096;
   return requester.limits.versions;
 }
@@ -25,10 +25,10 @@ Session::Session(Surroundings& around, uint32_t line, uint32_t life)
       forward_(around.context, name_,
                choose_versions(around, requester_options_, responder_options_),
                requester_options_.credits, responder_options_.credits,
-               around.weather.responder_memory != 0),
+               around.weather.scarce_at_responder()),
       backward_(around.context, name_ + " back", requester_options_.limits.versions,
                 responder_options_.backward_credits, requester_options_.backward_credits,
-                around.weather.requester_memory != 0),
+                around.weather.scarce_at_requester()),
       requester_(*this, xprt::Role::kRequester, requester_options_,
                  around.context.random.between(1, 16)),
       responder_(*this, xprt::Role::kResponder, responder_options_,

@@ -88,6 +88,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void submit(Call& call);
   void cancel(Call& call);
   void grant(uint32_t credits);
+  void drain();
   // Either end's: asks for other Receives at the peer, or makes its own larger.
   void change_receives(uint32_t bytes);
 
@@ -193,6 +194,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   bool turn_pending_ = false;
   bool saw_failure_ = false;  // a work request of ours failed
   bool dropped_ = false;      // the handler ended the connection
+  bool drained_ = false;      // it takes no more calls
   // During the last use of the engine, at most and at least, in whatever order it saw things.
   uint32_t most_zombies_ = 0;
   uint32_t least_window_ = 1;

@@ -1,5 +1,7 @@
 #include "weather.h"
 
+#include <algorithm>
+
 #include "rig.h"
 
 namespace rrdk::sim {
@@ -40,6 +42,7 @@ Weather::Weather(Random& random) {
   size_changes = random.one_in(2);
   deadlines = random.one_in(3);
   failed_connects = random.one_in(10);
+  drains = random.one_in(4);
   abrupt = random.one_in(3);
   once = random.one_in(3);
   if (once) {
@@ -53,13 +56,33 @@ Weather::Weather(Random& random) {
     breaks = true;
     longest_peace = random.between(50'000, 1'000'000);
   }
+  crowd = random.one_in(2500);
+  if (crowd)
+    gather(random);
   once_credits = random.between(1, kMostCredits);
   // What each takes at first, spares included, and little more.
-  most_receives = random.one_in(2) ? 4096 : 8 * lines + random.below(80);
+  most_receives = random.one_in(2) && !crowd ? 4096 : 8 * lines + random.below(80);
   longest_kept = random.one_in(3) ? 2'000 : 512 << 10;
   most_lanes = random.one_in(4) ? random.between(1, 3 * lines) : 1000;
   if (scarce())
     tick_ns = 1'000'000;  // who waits for what others hold looks again at each tick
+}
+
+// What thousands of connections share: few calls each, faults that meet all of them.
+void Weather::gather(Random& random) {
+  lines = random.between(1'000, 2'000);
+  calls = 3 * lines;
+  calls_at_once = random.between(1, 2);
+  requester_memory = responder_memory = kCrowdMemory;
+  shared_receives = true;
+  incoming_calls = 512;
+  both_ways = size_changes = false;
+  keys = 1000;
+  largest_item = std::min(largest_item, 3'000u);
+  longest_pause = 1'500'000;
+  longest_peace = random.between(200'000, 1'000'000);
+  tick_ns = 20'000'000;
+  breaks = drains = true;
 }
 
 xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) const {

@@ -15,6 +15,7 @@ constexpr uint32_t kMostCredits = 8;
 struct Weather {
   explicit Weather(Random& random);
 
+  bool crowd;               // thousands of connections, each with little to do
   uint32_t lines;           // connections that share pools
   uint32_t calls;           // in all, before it gets quiet
   uint32_t calls_at_once;   // of one connection
@@ -43,13 +44,18 @@ struct Weather {
   uint32_t most_lanes;    // that there is room for
   // Faults.
   uint64_t longest_peace;  // between two; 0: there are none
-  bool breaks, errors, strays, cancels, credit_changes, size_changes, deadlines, failed_connects;
+  bool breaks, errors, strays, cancels, credit_changes, size_changes, deadlines, failed_connects,
+      drains;
   bool abrupt;  // ends with calls in flight
 
+  bool scarce_at_requester() const { return requester_memory != 0 && !crowd; }
+  bool scarce_at_responder() const { return responder_memory != 0 && !crowd; }
   bool scarce() const {
-    return requester_memory != 0 || responder_memory != 0 || incoming_calls < 64;
+    return crowd || scarce_at_requester() || scarce_at_responder() || incoming_calls < 64;
   }
   bool few_keys() const { return keys < 1000; }
+  // All connections may break at once.
+  bool storms() const { return once || crowd; }
   // Of the duplicate request cache.
   ReplayOptions replay_options() const;
   // Of one end of a new connection.
@@ -57,6 +63,9 @@ struct Weather {
   // What the two ends of one connection speak.
   static void choose_versions(Random& random, xprt::ConnectionOptions& requester,
                               xprt::ConnectionOptions& responder);
+
+ private:
+  void gather(Random& random);
 };
 
 }  // namespace rrdk::sim

@@ -14,6 +14,11 @@ constexpr uint64_t kMostBusySteps = 100'000;
 // seconds: in one of a million seeds ten of them are.
 constexpr uint64_t kMostQuietSteps = 400'000;
 constexpr uint64_t kMostQuietTime = 60'000'000'000;
+// More for each connection of a crowd.
+constexpr uint64_t kBusyStepsEach = 400;
+constexpr uint64_t kQuietStepsEach = 2'000;
+// So often the phase of a crowd is looked at.
+constexpr uint64_t kStepsOfCrowd = 256;
 
 }  // namespace
 
@@ -27,10 +32,11 @@ World::World(Rig& rig, uint64_t seed, bool traced)
       responder_calls_(std::make_unique<xprt::CallPool>(rig.responder(weather_.responder_memory),
                                                         weather_.incoming_calls)),
       room_(weather_.most_lanes * server::bytes_of_lane(kMostCredits, 1), nullptr),
-      replays_(weather_.replay_options(), room_, counters_),
-      shared_receives_(weather_.shared_receives ? std::make_unique<SharedReceives>(
-                                                      rig.responder(0), weather_.most_receives)
-                                                : nullptr),
+      replays_(weather_.replay_options(), 0, room_, counters_),
+      shared_receives_(weather_.shared_receives
+                           ? std::make_unique<SharedReceives>(
+                                 rig.responder(weather_.responder_memory), weather_.most_receives)
+                           : nullptr),
       around_{context_,
               weather_,
               traffic_,
@@ -62,11 +68,12 @@ World::World(Rig& rig, uint64_t seed, bool traced)
 
 std::string World::run() {
   while (!context_.failed() && !done()) {
-    if (!context_.schedule.step()) {
+    const bool moved = context_.schedule.step();
+    // That looks at each connection.
+    if (!moved || !weather_.crowd || context_.schedule.steps() % kStepsOfCrowd == 0)
+      next_phase();
+    if (!moved && context_.schedule.empty() && !done())
       context_.fail("world", "nothing moves any more: %s", describe_waiting().c_str());
-      break;
-    }
-    next_phase();
   }
   if (!context_.failed())
     check_leftovers();
@@ -120,7 +127,9 @@ void World::submit_next(uint32_t number) {
   Line& line = lines_[number];
   if (phase_ != Phase::kBusy)
     return;
-  if (submitted_ >= weather_.calls || context_.schedule.steps() > kMostBusySteps) {
+  const uint64_t most_steps =
+      kMostBusySteps + (weather_.crowd ? weather_.lines * kBusyStepsEach : 0);
+  if (submitted_ >= weather_.calls || context_.schedule.steps() > most_steps) {
     be_quiet();
     return;
   }
@@ -236,9 +245,9 @@ void World::fault() {
   if (session == nullptr)
     return;
   End& end = random.one_in(2) ? session->requester() : session->responder();
-  switch (random.below(10)) {
+  switch (random.below(11)) {
     case 0:
-      if (weather_.once && random.one_in(2))
+      if (weather_.storms() && random.one_in(2))
         return break_all();
       if (weather_.breaks && end.alive())
         end.hang_up("closed from above");
@@ -262,6 +271,10 @@ void World::fault() {
       if (weather_.size_changes && end.alive())
         end.change_receives(random.one_in(8) ? 1000 + random.below(100'000)
                                              : 4096u << random.below(3));
+      return;
+    case 8:
+      if (weather_.drains && session->responder().alive())
+        session->responder().drain();
       return;
     default:
       if (weather_.credit_changes)
@@ -389,7 +402,9 @@ bool World::done() const {
 }
 
 void World::check_progress() {
-  if (context_.schedule.steps() - quiet_since_ > kMostQuietSteps ||
+  const uint64_t most_steps =
+      kMostQuietSteps + (weather_.crowd ? weather_.lines * kQuietStepsEach : 0);
+  if (context_.schedule.steps() - quiet_since_ > most_steps ||
       context_.schedule.now() - quiet_since_ns_ > kMostQuietTime)
     context_.fail("world", "no progress: %s", describe_waiting().c_str());
 }

@@ -90,6 +90,23 @@ TEST_F(ServerProperties, AsTheFirstMessageTheyAreAnsweredAtOnce) {
   only_answer();
 }
 
+// They take no credit, so that they do not keep the Receives of calls.
+TEST_F(ServerProperties, DoNotWaitBehindCalls) {
+  connect();
+  std::vector<Incoming*> held;
+  while (Incoming* object = pool->get())
+    held.push_back(object);
+  call(2);
+  EXPECT_TRUE(peer_side->take().empty()) << "it has to wait";
+  peer_side->say(Wire{72, 2, 4, kReqProp, 1, 1, 4, 8192});
+  EXPECT_EQ(word(only_answer(), 3), kRespProp);
+  for (Incoming* object : held)
+    pool->put(*object);
+  end->engine->on_tick(1);
+  end->run();
+  EXPECT_EQ(word(only_answer(), 0), 2u);
+}
+
 TEST_F(ServerProperties, ReceivesThatMayNotGrowStayAsTheyAre) {
   connect({.receive_size = 4096, .max_receive_size = 16384});
   expect_silence(connprop(4096));

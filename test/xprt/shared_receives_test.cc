@@ -117,6 +117,30 @@ TEST_F(SharedReceives, ConnectionsGetWhatTheyNeedUntilAQuarterIsLeft) {
   EXPECT_TRUE(open(4)) << "another one's place";
 }
 
+// What waits stands behind promises only as far as others could take its place.
+TEST_F(SharedReceives, NoMoreArePromisedThanCanBePosted) {
+  constexpr uint32_t kMost = 70;  // slots come in steps, so that some are bare
+  queue = std::make_unique<ReceiveQueue>(*memory, kMost, 4096, ReceiveQueue::Users::kMany);
+  std::vector<std::unique_ptr<ReceiveShare>> shares;
+  auto open_all = [&] {
+    while (auto share = open(4))
+      shares.push_back(std::move(share));
+  };
+  open_all();
+  const size_t most = shares.size();
+  ASSERT_GE(most, 4u);
+  for (size_t i = 0; i < most; ++i) {
+    ASSERT_TRUE(shares[i]->park(take(), 100));
+    queue->refill_bare();
+  }
+  open_all();
+  EXPECT_LE(queue->promised(), kMost);
+  for (size_t i = 0; i < most; ++i) {
+    queue->repost(shares[i]->unpark());
+    EXPECT_TRUE(queue->keeps_promises()) << i;
+  }
+}
+
 TEST_F(SharedReceives, BurstsLeaveHalfForConnectionsThatCome) {
   auto share = open(4);
   ASSERT_TRUE(share);

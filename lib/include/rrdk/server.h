@@ -62,7 +62,8 @@ namespace rrdk {
  * drop() ended, nor those of a service that has been removed since, which get PROG_UNAVAIL; nor a
  * call that the client makes again by submit(), since that has a new XID; nor
  * a client that has more calls outstanding than it was granted, or makes as many other calls on a
- * new connection before it repeats what it lost on the old one. With `entries` 0 there is no cache:
+ * new connection before it repeats what it lost on the old one, or while it reads one reply of RFC
+ * 5666's mode. With `entries` 0 there is no cache:
  * calls run as they come (ReplayStats::unprotected).
  *
  * Memory is taken as calls need it, `total_bytes` at most. A server without procedures that ask for
@@ -72,7 +73,8 @@ struct ReplayOptions {
   /**
    * Calls remembered per connection while it lives, at least, 0 to 65536; 0: no cache. There are
    * never fewer than its client may have outstanding: what the connection was granted at most
-   * (ServerOptions::first_credits, credits), and 16 more, which stay when it has ended.
+   * (ServerOptions::first_credits, credits), in version 2 twice that, and 16 more; these stay when
+   * it has ended.
    */
   uint32_t entries = 16;
   /** Of replies kept per connection, at least max_reply. Older ones make room; then their calls are
@@ -91,19 +93,20 @@ struct ReplayOptions {
   uint32_t max_reply = 16 << 10;
   uint32_t window_ms = 120'000;  ///< how long a client may take to come back
   /**
-   * Connections take their part from listen() on although no service needs it yet: one with
-   * procedures that are not idempotent may then be added later. Where some service has them at
+   * Calls are remembered from listen() on although no service needs it yet: one with procedures
+   * that are not idempotent may then be added later. Where some service has them at
    * listen() that is so anyway.
    */
   bool always = false;
   /**
    * For all connections together, those included that have ended and whose last calls are kept for
-   * window_ms: 144 bytes for a call, and the reply. Heap memory that counts as part of the
-   * Memory's budget; taken step by step, before a call runs, and given back. A client, and all
-   * hosts of an IPv6 /64 together, have as much of it as they leave to others: alone a half, as one
-   * of two a third. When it is used up, replies of connections that have ended make room first, and
-   * further calls are refused: a thousand connections with few calls outstanding take 4 MiB, and 1
-   * to 4 MiB more each time that all of them break within window_ms.
+   * window_ms. Heap memory that counts as part of the Memory's budget (pages that buffers have once
+   * used stay with them, all the same). A connection takes 4 KiB when it comes, and more as its
+   * calls need it, before they run; what it leaves behind takes 144 bytes for a call, and the
+   * reply. A client, and all hosts of an IPv6 /64 together, have half of what others have left.
+   * When that is used up, replies of its connections that have ended make room, and then further
+   * calls are refused. A thousand connections that were granted few credits take 4 MiB, and 1 to 4
+   * MiB more each time that all of them break within window_ms.
    *
    * 0: half of the budget (MemoryOptions::bytes); 128 MiB where no class is elastic.
    */
