@@ -140,7 +140,10 @@ CallContext* ReplayCache::finish(CallContext& context, bool dropped, bool whole,
   return waiters;
 }
 
+// None where it is not kept.
 std::span<const std::byte> ReplayCache::reply_of(const ReplayEntry& entry) const noexcept {
+  if (entry.state != State::kDone)
+    return {};
   if (entry.lane != nullptr)
     return entry.lane->reply_of(entry);
   return {static_cast<const LeftEntry&>(entry).reply.get(), entry.length};
