@@ -1,4 +1,7 @@
-// Posted Receives, in order: of one queue pair, or shared by several of one thread.
+// Posted Receives: of one queue pair, which uses them in order, or shared by several of one thread.
+//
+// Of shared ones the last that was posted is used first. With thousands of connections as many are
+// posted as all of them were promised, and the oldest is in no cache any more.
 #pragma once
 
 #include <bit>
@@ -24,12 +27,19 @@ class ReceiveWaiter {
 
 class ReceiveQueue {
  public:
-  explicit ReceiveQueue(uint32_t entries)
-      : limit_(entries), mask_(std::bit_ceil(entries == 0 ? 1 : entries) - 1), ring_(mask_ + 1) {}
+  enum class First : uint8_t { kOldest, kNewest };
+  explicit ReceiveQueue(uint32_t entries, First first = First::kOldest)
+      : limit_(entries),
+        mask_(std::bit_ceil(entries == 0 ? 1 : entries) - 1),
+        newest_first_(first == First::kNewest),
+        ring_(mask_ + 1) {}
 
   bool empty() const noexcept { return head_ == tail_; }
-  const fabric::ReceiveWr& front() const noexcept { return ring_[head_ & mask_]; }
-  void pop() noexcept { ++head_; }
+  // The next to be used.
+  const fabric::ReceiveWr& front() const noexcept {
+    return ring_[(newest_first_ ? tail_ - 1 : head_) & mask_];
+  }
+  void pop() noexcept { newest_first_ ? --tail_ : ++head_; }
   uint32_t post(std::span<const fabric::ReceiveWr> wrs) noexcept;
 
   // post() tells the waiter, once.
@@ -37,9 +47,10 @@ class ReceiveQueue {
   void stop_waiting(ReceiveWaiter& waiter) noexcept;
 
  private:
-  uint32_t limit_;
-  uint32_t mask_;
-  uint64_t head_ = 0;  // next to be used
+  const uint32_t limit_;
+  const uint32_t mask_;
+  const bool newest_first_;
+  uint64_t head_ = 0;  // the oldest
   uint64_t tail_ = 0;  // next to be posted
   ReceiveWaiter* waiting_ = nullptr;
   std::vector<fabric::ReceiveWr> ring_;
@@ -47,7 +58,7 @@ class ReceiveQueue {
 
 class SharedReceiveQueue final : public fabric::SharedReceiveQueue {
  public:
-  explicit SharedReceiveQueue(uint32_t entries) : queue_(entries) {}
+  explicit SharedReceiveQueue(uint32_t entries) : queue_(entries, ReceiveQueue::First::kNewest) {}
   uint32_t post(std::span<const fabric::ReceiveWr> wrs) override { return queue_.post(wrs); }
   ReceiveQueue& queue() { return queue_; }
 

@@ -79,7 +79,8 @@ class CompletionQueue {
   virtual void disarm() = 0;
 };
 
-// Belongs to the thread of the queue pairs that share it.
+// Belongs to the thread of the queue pairs that share it. Which Receive a message takes is not
+// said.
 class SharedReceiveQueue {
  public:
   virtual ~SharedReceiveQueue() = default;
