@@ -19,6 +19,7 @@
 #include "client_role.h"
 #include "machine_limits.h"
 #include "placement.h"
+#include "rrdk/log.h"
 #include "server_role.h"
 #include "stop.h"
 
@@ -100,6 +101,8 @@ pid_t start_server(const Options& options, ServerSetup setup, const std::vector<
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE})
     std::signal(number, SIG_IGN);
   close(other_fd);
+  if (log_level() == LogLevel::kInfo)  // of memory and hugepages the client says the same
+    set_log_level(LogLevel::kWarning);
   count_allocations_in(setup.page->allocations);
   setup.on_listening = [report_fd](const std::string& uri) { tell_uri(report_fd, uri); };
   int status = server_process(options, setup, cpus, report_fd);

@@ -10,6 +10,32 @@ import time
 import testrpc_harness as harness
 
 
+def screen(text):
+    """The lines that a VT100 shows after this text, as far as DPDK's line editor makes use of one."""
+    lines, row, column = [""], 0, 0
+    pieces = re.findall(r"\x1b([ME])|\x1b\[(\d*)([CDKP])|([\r\n\x08])|([^\x1b\r\n\x08])", text)
+    for move, count, command, control, glyph in pieces:
+        if move == "M":
+            row -= 1
+        elif move == "E" or control == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        elif control == "\r":
+            column = 0
+        elif control or command == "D":
+            column -= int(count or 1)
+        elif command == "C":
+            column += int(count or 1)
+        elif command == "K":
+            lines[row] = lines[row][:column]
+        elif command == "P":
+            lines[row] = lines[row][:column] + lines[row][column + int(count or 1):]
+        else:
+            lines[row] = lines[row][:column].ljust(column) + glyph + lines[row][column + 1:]
+            column += 1
+    return lines
+
+
 class Terminal:
     """testrpc -i behind a pseudo-terminal."""
 

@@ -85,6 +85,19 @@ TEST_P(CoresByPolicy, ControlTasksRunInOrder) {
     EXPECT_EQ(seen[static_cast<size_t>(i)], i);
 }
 
+// One that comes while others run is for the next pass.
+TEST(Cores, ATaskThatIsPostedByATaskIsNotForgotten) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {});
+  PollCore& core = *runtime->impl().cores[0];
+  bool second = false;
+  core.post([&] { core.post([&] { second = true; }); });
+  runtime->poll();
+  EXPECT_FALSE(second);
+  runtime->poll();
+  EXPECT_TRUE(second);
+}
+
 // From two threads at once, to a core that sleeps between.
 TEST_P(CoresByPolicy, TwoProducersLoseNoWakeUp) {
   auto memory = small_memory();
