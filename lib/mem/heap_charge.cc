@@ -57,7 +57,9 @@ bool HeapCharge::add_unit() noexcept {
   const uint64_t now = base::Tsc::now_ns();
   if (now < not_before_ns_)
     return false;
-  std::ranges::sort(parts_, std::greater(), [](const Part& part) { return part.budget->left(); });
+  for (Part& part : parts_)
+    part.left = part.budget->left();  // which changes while others get and put
+  std::ranges::sort(parts_, std::greater(), &Part::left);
   for (Part& part : parts_) {
     if (!part.budget->set_unit_aside())
       continue;

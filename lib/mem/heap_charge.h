@@ -34,6 +34,7 @@ class HeapCharge {
   struct Part {
     Slabs* budget;
     uint64_t units = 0;
+    uint64_t left = 0;  // bytes, at the last look
   };
 
   bool add_unit() noexcept;

@@ -66,7 +66,7 @@ void ClientTable::leave(Client& client, uint64_t now_ns) {
     erase(client);
 }
 
-ClientTable::Lane ClientTable::lane_for(Client& client, uint64_t now_ns) {
+ClientTable::Lane ClientTable::lane_for(Client& client, uint64_t now_ns, bool late) {
   if (!keeps_replies())
     return {};
   {
@@ -74,7 +74,7 @@ ClientTable::Lane ClientTable::lane_for(Client& client, uint64_t now_ns) {
     if (const char* lacks = remember(client, now_ns))
       return {.lane = nullptr, .lacks = lacks};
   }
-  ReplayLane* lane = client.replays.enter(now_ns);
+  ReplayLane* lane = client.replays.enter(now_ns, late);
   return {.lane = lane, .lacks = lane != nullptr ? nullptr : kNoReplayRoom};
 }
 
@@ -96,11 +96,15 @@ const char* ClientTable::remember(Client& client, uint64_t now_ns) {
   return nullptr;
 }
 
-// Those that were away for the time window; of one that left very much behind, a part each time.
+// Those that were away for the time window, a part each time.
 void ClientTable::forget(uint64_t now_ns) {
+  constexpr uint32_t kMost = 256;  // calls, and clients
   uint64_t window_ns = uint64_t{options_.window_ms} * 1'000'000;
-  while (!away_.empty() && away_.front()->left_ns + window_ns < now_ns) {
-    if (!away_.front()->replays.tidy(now_ns))
+  uint32_t calls = kMost;
+  for (uint32_t clients = 0;
+       clients < kMost && !away_.empty() && away_.front()->left_ns + window_ns < now_ns;
+       ++clients) {
+    if (!away_.front()->replays.tidy(now_ns, calls))
       return;
     erase(*away_.front());
   }

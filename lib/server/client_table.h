@@ -87,7 +87,8 @@ class ClientTable {
     ReplayLane* lane = nullptr;
     const char* lacks = nullptr;
   };
-  Lane lane_for(Client& client, uint64_t now_ns);
+  // `late`: it came before.
+  Lane lane_for(Client& client, uint64_t now_ns, bool late);
 
   const base::SipKey& key() const noexcept { return key_; }
   ReplayCounters& counters() noexcept { return counters_; }

@@ -27,7 +27,7 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
     case ReplayCache::Verdict::kRun:
       return true;
     case ReplayCache::Verdict::kWait:
-      ++waiting_;
+      waiting_.push_front(context);  // as its entry has them, so that they are found soon
       if (state() > runtime::LinkState::kUp)
         release_waiting();  // on_down() was before
       return false;
@@ -55,7 +55,7 @@ void ServerLink::end_once(CallContext& context, bool whole) noexcept {
     next.run = [](runtime::WorkItem& item) {
       auto& woken = static_cast<CallContext&>(item);
       auto& link = static_cast<ServerLink&>(*woken.dispatcher);
-      --link.waiting_;
+      link.waiting_.remove(woken);
       link.answer_again(woken);
     };
     next.dispatcher->link().core().submit(next);
@@ -80,14 +80,10 @@ void ServerLink::answer_again(CallContext& context) noexcept {
 
 // Nobody takes their replies any more. Those that are already woken come by themselves.
 void ServerLink::release_waiting() noexcept {
-  if (waiting_ == 0)
-    return;
-  CallContext* waiter =
-      client_.replays.withdraw([this](const CallContext& each) { return each.dispatcher == this; });
-  while (waiter != nullptr) {
-    CallContext& context = *waiter;
-    waiter = context.next_waiter;
-    --waiting_;
+  for (CallContext& context : waiting_) {
+    if (!client_.replays.withdraw(context))
+      continue;
+    waiting_.remove(context);
     drop(context);
   }
 }

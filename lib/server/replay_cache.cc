@@ -13,7 +13,6 @@ constexpr size_t kMostFailures = 64;
 
 // Of calls that are forgotten at once: each that comes makes up for itself, and more.
 constexpr uint32_t kMostExpired = 4;
-constexpr uint32_t kMostTidied = 256;
 
 }  // namespace
 
@@ -33,7 +32,7 @@ ReplayCache::~ReplayCache() {
 
 // With it comes what its first calls need, if that can be had, so that these do not depend on what
 // others take meanwhile.
-ReplayLane* ReplayCache::enter(uint64_t now_ns) noexcept {
+ReplayLane* ReplayCache::enter(uint64_t now_ns, bool late) noexcept {
   std::lock_guard lock(lock_);
   expire(now_ns, kMostExpired);
   Lanes fresh;
@@ -43,11 +42,14 @@ ReplayLane* ReplayCache::enter(uint64_t now_ns) noexcept {
     return nullptr;
   }
   ReplayLane& lane = *fresh.front();
-  if (charge(lane, kPrepaid, true))
-    lane.prepaid = kPrepaid;
-  lane.number = ++lanes_made_;
+  if (take(lane, kPrepaid, false)) {
+    lane.prepaid = kPrepaid - ReplayLane::kFirstRing;
+    lane.prepaid_ring = ReplayLane::kFirstRing;
+  }
+  // One that comes later than its connection is older than those that were there before it.
+  lane.number = late ? 0 : ++lanes_made_;
   lane.place = fresh.begin();
-  live_.splice(live_.end(), fresh);
+  live_.splice(late ? live_.begin() : live_.end(), fresh);
   return &lane;
 }
 
@@ -66,7 +68,10 @@ void ReplayCache::leave(ReplayLane* lane, uint64_t now_ns) noexcept {
 void ReplayCache::settle(ReplayLane& lane) noexcept {
   if (lane.in_use || lane.busy())
     return;
-  lane.forget_but_last(has_elders(lane));
+  // It is one of the connections still, and has no lane among those that live.
+  const bool elders = live_.size() + 1 < connections_.load(std::memory_order_relaxed) ||
+                      (!live_.empty() && live_.front()->number < lane.number);
+  lane.forget_but_last(elders);
   while (ReplayEntry* entry = lane.oldest()) {
     if (!leave_behind(lane, *entry))
       return;  // the heap has nothing: the lane stays
@@ -99,14 +104,15 @@ bool ReplayCache::leave_behind(ReplayLane& lane, ReplayEntry& entry) noexcept {
   ++entries_;
   if (oldest_reply_ == nullptr)
     oldest_reply_ = left.get();
+  reply_bytes_ += left->length;
   left_.push(*left.release());
   has_left_.store(true, std::memory_order_relaxed);
   return true;
 }
 
-bool ReplayCache::grow(ReplayLane& lane, bool urgent) noexcept {
+bool ReplayCache::grow(ReplayLane& lane) noexcept {
   constexpr uint64_t kCost = ReplayLane::cost_of(ReplayLane::kBlock);
-  if (!charge(lane, kCost, urgent))
+  if (!charge(lane, kCost))
     return false;
   if (!lane.add_entries(ReplayLane::kBlock)) {
     discharge(lane, kCost);
@@ -117,25 +123,41 @@ bool ReplayCache::grow(ReplayLane& lane, bool urgent) noexcept {
   return true;
 }
 
-// Before a reply of so many bytes is kept. Rings grow only where there is plenty: what they have
-// they keep, and entries need the rest. Otherwise a reply pushes out older ones of its ring.
+// Before a reply of so many bytes is kept. Each connection has a ring for one reply at least; it
+// grows only where there is plenty, for what rings have they keep, and entries need the rest.
+// Otherwise a reply pushes out older ones of its ring.
 void ReplayCache::fit_ring(ReplayLane& lane, uint64_t size) noexcept {
   const uint64_t more = lane.ring_lacks(size);
-  if (more == 0 || (more > lane.prepaid && !room_.plenty(more)))
+  if (more == 0)
     return;
-  if (charge(lane, more, false) && !lane.grow_ring(more))
+  if (lane.ring_bytes() == 0) {
+    const uint64_t own = std::min(more, lane.prepaid_ring);
+    if (more != own && !take(lane, more - own, true))
+      return;
+    lane.prepaid_ring -= own;
+  } else if (!room_.plenty(more) || !take(lane, more, false)) {
+    return;
+  }
+  if (!lane.grow_ring(more))
     discharge(lane, more);
 }
 
-// Where it is urgent, replies of connections that have ended make room.
-bool ReplayCache::charge(ReplayLane& lane, uint64_t bytes, bool urgent) noexcept {
+// For entries.
+bool ReplayCache::charge(ReplayLane& lane, uint64_t bytes) noexcept {
   const uint64_t own = std::min(bytes, lane.prepaid);
-  while (bytes != own && !room_.take(bytes - own)) {
-    if (!expire_oldest() && !(urgent && drop_oldest_reply()))
+  if (bytes != own && !take(lane, bytes - own, true))
+    return false;
+  lane.prepaid -= own;
+  return true;
+}
+
+// Where it is urgent, replies of connections that have ended make room, if they have enough.
+bool ReplayCache::take(ReplayLane& lane, uint64_t bytes, bool urgent) noexcept {
+  while (!room_.take(bytes)) {
+    if (!expire_oldest() && !(urgent && reply_bytes_ >= bytes && drop_oldest_reply()))
       return false;
   }
-  lane.prepaid -= own;
-  lane.charged += bytes - own;
+  lane.charged += bytes;
   return true;
 }
 
@@ -157,6 +179,7 @@ bool ReplayCache::drop_oldest_reply() noexcept {
   auto& left = static_cast<LeftEntry&>(*oldest);
   left.state = State::kNotKept;
   left.reply.reset();
+  reply_bytes_ -= left.length;
   room_.give(std::exchange(left.length, 0));
   counters_.not_kept.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -169,6 +192,7 @@ void ReplayCache::forget(LeftEntry& left) noexcept {
   has_left_.store(!left_.empty(), std::memory_order_relaxed);
   index_.erase(left);
   --entries_;
+  reply_bytes_ -= left.length;
   room_.give(ReplayLane::cost_of(1) + left.length);
   delete &left;
 }
@@ -196,17 +220,19 @@ bool ReplayCache::expire_oldest() noexcept {
   return true;
 }
 
-void ReplayCache::expire(uint64_t now_ns, uint32_t most) noexcept {
+uint32_t ReplayCache::expire(uint64_t now_ns, uint32_t most) noexcept {
   now_ns_ = now_ns;
-  while (most != 0 && expire_oldest())
-    --most;
+  uint32_t gone = 0;
+  while (gone != most && expire_oldest())
+    ++gone;
+  return gone;
 }
 
-bool ReplayCache::tidy(uint64_t now_ns) noexcept {
+bool ReplayCache::tidy(uint64_t now_ns, uint32_t& most) noexcept {
   if (!has_left_.load(std::memory_order_relaxed))
     return true;
   std::lock_guard lock(lock_);
-  expire(now_ns, kMostTidied);
+  most -= expire(now_ns, most);
   return left_.empty() || !is_over(left_.front()->since_ns, now_ns);
 }
 

@@ -20,10 +20,10 @@
 // connection, or a credit for ever.
 //
 // Each connection fills a lane (replay_lane.h). When it has ended, what may yet be repeated of it
-// stays for the time window, call by call. All memory is taken from
-// the client's room, an entry's before its call runs; without it the call is not run at all. So no
-// call runs whose repetition could not be told from a new call. Replies of connections
-// that ended first make room; that their calls ran stays known.
+// stays for the time window, call by call. All memory is taken from the client's room, an entry's
+// before its call runs; without it the call is not run at all. So no call runs whose repetition
+// could not be told from a new call. Replies of connections that ended first make room; that their
+// calls ran stays known.
 //
 // Any core: a client may come back on another one. The lock is its client's own, and taken for
 // calls of procedures that ask for the cache, and after failures.
@@ -56,7 +56,8 @@ uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
 // What one connection takes at most, replies aside, with so many calls outstanding and `entries`
 // remembered: these, and as many of its first calls set aside.
 constexpr uint64_t bytes_of_lane(uint32_t outstanding, uint32_t entries) {
-  uint64_t most = std::max(entries, outstanding + ReplayLane::kSentAgain) + uint64_t{outstanding};
+  uint64_t last = 2 * uint64_t{outstanding} + ReplayLane::kSentAgain;
+  uint64_t most = std::max<uint64_t>(entries, last) + outstanding;
   uint64_t blocks = most / ReplayLane::kBlock + 1;
   return blocks * ReplayLane::cost_of(ReplayLane::kBlock);
 }
@@ -83,8 +84,9 @@ class ReplayCache {
   // The most that one of them was granted, until now. Written by their cores.
   std::atomic<uint32_t>& most_granted() noexcept { return most_granted_; }
 
-  // A connection comes: what its calls fill, until it leaves. Null: the heap has nothing.
-  ReplayLane* enter(uint64_t now_ns) noexcept;
+  // A connection comes, or has come before (`late`): what its calls fill, until it leaves. Null:
+  // the heap has nothing.
+  ReplayLane* enter(uint64_t now_ns, bool late = false) noexcept;
   void leave(ReplayLane* lane, uint64_t now_ns) noexcept;
 
   enum class Verdict : uint8_t {
@@ -106,9 +108,8 @@ class ReplayCache {
   enum class Answer : uint8_t { kKept, kNotKept, kDropped };
   // What became of the first one. kKept: context.results has its reply.
   Answer take(CallContext& context, ReplayLane* lane, Memory& memory) noexcept;
-  // Takes back those that wait and of which `is_mine` holds, linked likewise.
-  template <typename IsMine>
-  CallContext* withdraw(IsMine&& is_mine) noexcept;
+  // Takes back one that waits. False: it is woken already.
+  bool withdraw(CallContext& waiter) noexcept;
 
   // V1-ERR-19. `connection` is a Link's id.
   void note_failure(uint32_t xid, uint64_t connection, uint64_t now_ns);
@@ -119,8 +120,9 @@ class ReplayCache {
 
   // Nothing is remembered.
   bool empty() noexcept;
-  // Forgets some of what can not be repeated any more. True: there is no more of it.
-  bool tidy(uint64_t now_ns) noexcept;
+  // Forgets what can not be repeated any more, `most` calls at most, which it counts down. True:
+  // there is no more of it.
+  bool tidy(uint64_t now_ns, uint32_t& most) noexcept;
 
  private:
   using State = ReplayEntry::State;
@@ -144,16 +146,17 @@ class ReplayCache {
            (!live_.empty() && live_.front()->number < lane.number);
   }
   Verdict find_room(ReplayLane& lane) noexcept;
-  bool grow(ReplayLane& lane, bool urgent) noexcept;
+  bool grow(ReplayLane& lane) noexcept;
   void fit_ring(ReplayLane& lane, uint64_t size) noexcept;
-  bool charge(ReplayLane& lane, uint64_t bytes, bool urgent) noexcept;
+  bool charge(ReplayLane& lane, uint64_t bytes) noexcept;
+  bool take(ReplayLane& lane, uint64_t bytes, bool urgent) noexcept;
   void discharge(ReplayLane& lane, uint64_t bytes) noexcept;
   void settle(ReplayLane& lane) noexcept;
   bool leave_behind(ReplayLane& lane, ReplayEntry& entry) noexcept;
   bool drop_oldest_reply() noexcept;
   void forget(LeftEntry& left) noexcept;
   bool expire_oldest() noexcept;
-  void expire(uint64_t now_ns, uint32_t most) noexcept;
+  uint32_t expire(uint64_t now_ns, uint32_t most) noexcept;  // how many
   ReplayEntry* find(uint32_t xid, uint64_t fingerprint) noexcept;
   uint32_t early() const noexcept {
     return most_granted_.load(std::memory_order_relaxed) + exposed_;
@@ -162,7 +165,7 @@ class ReplayCache {
   void unpin(ReplayEntry& entry) noexcept;
   void renew(LeftEntry& left) noexcept;
   std::span<const std::byte> reply_of(const ReplayEntry& entry) const noexcept;
-  bool take_over(ReplayLane& lane, ReplayEntry& entry) noexcept;
+  bool take_over(ReplayLane& lane, ReplayEntry& entry, bool early) noexcept;
 
   const ReplayOptions options_;
   const uint32_t exposed_;
@@ -183,32 +186,7 @@ class ReplayCache {
   Lanes ended_;  // whose calls still run, or are looked at
   base::List<ReplayEntry, &ReplayEntry::links> left_;  // LeftEntry, in the order in which they came
   ReplayEntry* oldest_reply_ = nullptr;                // the first of left_ that may have one
+  uint64_t reply_bytes_ = 0;                           // of left_
 };
-
-template <typename IsMine>
-CallContext* ReplayCache::withdraw(IsMine&& is_mine) noexcept {
-  CallContext* mine = nullptr;
-  auto take = [&](ReplayEntry& entry) {
-    for (CallContext** place = &entry.waiters; *place != nullptr;) {
-      CallContext& waiter = **place;
-      if (!is_mine(waiter)) {
-        place = &waiter.next_waiter;
-        continue;
-      }
-      *place = waiter.next_waiter;
-      waiter.replay = nullptr;
-      waiter.next_waiter = mine;
-      mine = &waiter;
-    }
-  };
-  std::lock_guard lock(lock_);
-  for (const Lanes* lanes : {&live_, &ended_}) {
-    for (const std::unique_ptr<ReplayLane>& lane : *lanes) {
-      if (lane->busy())
-        lane->for_each(take);
-    }
-  }
-  return mine;
-}
 
 }  // namespace rrdk::server

@@ -82,11 +82,12 @@ ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane* lane,
   expire(now_ns, kMostExpired);
   if (lane != nullptr) [[likely]]
     lane->expire(now_ns);
+  context.is_early = lane != nullptr && lane->count(early());
   ReplayEntry* entry = find(context.header.xid, fingerprint);
   if (entry == nullptr) {
     const Verdict verdict = lane != nullptr ? find_room(*lane) : Verdict::kNoRoom;
     if (verdict == Verdict::kRun) [[likely]]
-      context.replay = &lane->begin(context.header.xid, fingerprint, early());
+      context.replay = &lane->begin(context.header.xid, fingerprint, context.is_early);
     return verdict;
   }
   context.replay = entry;
@@ -101,14 +102,16 @@ ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane* lane,
 
 // kRun: the lane has a free entry.
 ReplayCache::Verdict ReplayCache::find_room(ReplayLane& lane) noexcept {
-  while (!lane.has_free()) {
-    const bool needs = lane.needs_entries();
-    if (lane.wants_entries() && grow(lane, needs))
-      continue;
-    if (needs)
-      return Verdict::kNoRoom;
+  // Also where entries are free that were set aside: they are for those that will be.
+  while (!lane.wants_entries()) {
     if (!lane.make_room(has_elders(lane)))
+      break;
+  }
+  while (!lane.has_free()) {
+    if (!lane.wants_entries())
       return Verdict::kAllRun;
+    if (!grow(lane))
+      return Verdict::kNoRoom;
   }
   return Verdict::kRun;
 }
@@ -140,6 +143,19 @@ CallContext* ReplayCache::finish(CallContext& context, bool dropped, bool whole,
   return waiters;
 }
 
+bool ReplayCache::withdraw(CallContext& waiter) noexcept {
+  // datapath-allow: when a connection has ended
+  std::lock_guard lock(lock_);
+  CallContext** place = &static_cast<ReplayEntry&>(*waiter.replay).waiters;
+  while (*place != nullptr && *place != &waiter)
+    place = &(*place)->next_waiter;
+  if (*place == nullptr)
+    return false;
+  *place = waiter.next_waiter;
+  waiter.replay = nullptr;
+  return true;
+}
+
 // None where it is not kept.
 std::span<const std::byte> ReplayCache::reply_of(const ReplayEntry& entry) const noexcept {
   if (entry.state != State::kDone)
@@ -151,11 +167,11 @@ std::span<const std::byte> ReplayCache::reply_of(const ReplayEntry& entry) const
 
 // A finished entry, which only its caller has pinned: so that it stays where it is while room is
 // made for it. False: there is none.
-bool ReplayCache::take_over(ReplayLane& lane, ReplayEntry& entry) noexcept {
+bool ReplayCache::take_over(ReplayLane& lane, ReplayEntry& entry, bool early) noexcept {
   if (find_room(lane) != Verdict::kRun)
     return false;
-  fit_ring(lane, entry.length);
-  if (!lane.take_over(entry, reply_of(entry), early()))
+  fit_ring(lane, reply_of(entry).size());
+  if (!lane.take_over(entry, reply_of(entry), early))
     return false;
   unpin(entry);
   if (entry.lane != nullptr)
@@ -182,7 +198,7 @@ ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane* lane,
     count(state == State::kDone ? counters_.hits : counters_.lost);
     // So it stays among the last of the connection that asked for it.
     const bool moves = lane != nullptr && home != lane && entry.pins == 1;
-    if (!moves || !take_over(*lane, entry)) {
+    if (!moves || !take_over(*lane, entry, context.is_early)) {
       unpin(entry);
       if (home == nullptr)
         renew(static_cast<LeftEntry&>(entry));

@@ -107,6 +107,7 @@ class ReplayLane {
   static constexpr uint64_t cost_of(uint64_t entries) {
     return entries * (sizeof(LeftEntry) + 2 * kAllocation + ReplayIndex::kBytesPerEntry);
   }
+
   // `index`, `options` and `counters` outlive it.
   ReplayLane(const ReplayOptions& options, ReplayIndex& index, ReplayCounters& counters)
       : options_(options), index_(index), counters_(counters) {}
@@ -122,17 +123,18 @@ class ReplayLane {
   }
 
   bool has_free() const noexcept { return !free_.empty(); }
-  // Whether it is to have more entries; and whether its client may repeat all of those that it has,
-  // so that none can make room.
+  // Its client may repeat all of those that it has, so that none is to make room.
   bool wants_entries() const noexcept { return in_order() < std::max(last_, options_.entries); }
-  bool needs_entries() const noexcept { return in_order() < last_; }
   // The oldest entry makes room, or is set aside if its client has an older connection that lives
   // (`elders`). False: all are running, or looked at.
   bool make_room(bool elders) noexcept;
   // False: the heap has nothing.
   bool add_entries(uint32_t entries) noexcept;
-  // A call begins. has_free(). The first `early` calls are set aside before they are forgotten.
-  ReplayEntry& begin(uint32_t xid, uint64_t fingerprint, uint32_t early) noexcept;
+  // A call comes, a repetition or not. Whether it is among the first `early` ones, which are set
+  // aside before they are forgotten.
+  bool count(uint32_t early) noexcept { return begun_++ < early; }
+  // It begins. has_free().
+  ReplayEntry& begin(uint32_t xid, uint64_t fingerprint, bool early) noexcept;
 
   // By how much the ring is to grow first for a reply of `size` bytes, so that it does not push out
   // others; 0: by nothing, or it may not grow.
@@ -144,7 +146,7 @@ class ReplayLane {
   // A call that ran for another connection, and its reply if that is kept. has_free(). False: its
   // reply has no room here.
   bool take_over(const ReplayEntry& finished, std::span<const std::byte> reply,
-                 uint32_t early) noexcept;
+                 bool early) noexcept;
   std::span<const std::byte> reply_of(const ReplayEntry& entry) const noexcept {
     return {&ring_[entry.at], entry.length};
   }
@@ -170,6 +172,7 @@ class ReplayLane {
     return aside_.empty() ? finished_.front() : aside_.front();
   }
 
+  uint64_t ring_bytes() const noexcept { return ring_size_; }
   uint32_t capacity() const noexcept { return capacity_; }
   bool empty() const noexcept { return used_ == 0; }
   // Calls run, or waiters have yet to look: its entries stay where they are.
@@ -187,7 +190,8 @@ class ReplayLane {
   bool in_use = true;    // a connection fills it
   uint64_t left_ns = 0;  // when its connection ended
   uint64_t charged = 0;  // of the room
-  uint64_t prepaid = 0;  // of that, not used yet
+  uint64_t prepaid = 0;  // of that for entries, not used yet
+  uint64_t prepaid_ring = 0;
   std::list<std::unique_ptr<ReplayLane>>::iterator place = {};
 
  private:

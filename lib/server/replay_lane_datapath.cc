@@ -26,9 +26,9 @@ void ReplayIndex::erase(const ReplayEntry& entry) noexcept {
   *place = entry.next;
 }
 
-ReplayEntry& ReplayLane::begin(uint32_t xid, uint64_t fingerprint, uint32_t early) noexcept {
+ReplayEntry& ReplayLane::begin(uint32_t xid, uint64_t fingerprint, bool early) noexcept {
   ReplayEntry& entry = add(xid, fingerprint);
-  entry.early = begun_++ < early;
+  entry.early = early;
   return entry;
 }
 
@@ -153,7 +153,7 @@ bool ReplayLane::keep(ReplayEntry& entry, std::span<const Piece> reply) noexcept
 }
 
 bool ReplayLane::take_over(const ReplayEntry& finished, std::span<const std::byte> reply,
-                           uint32_t early) noexcept {
+                           bool early) noexcept {
   ReplayEntry& entry = begin(finished.xid, finished.fingerprint, early);
   entry.state = State::kNotKept;
   std::byte* room = nullptr;

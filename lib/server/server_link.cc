@@ -25,7 +25,7 @@ ServerLink::~ServerLink() {
 }
 
 void ServerLink::take_lane() {
-  lane_ = server_.clients.lane_for(client_, core().now()).lane;
+  lane_ = server_.clients.lane_for(client_, core().now(), false).lane;
 }
 
 Result<void> ServerLink::open() {
@@ -159,7 +159,7 @@ rrdk::ReceiveSizes ServerLink::receive_size_report() const {
 
 // There was no room when the connection came. Returns what there is none for.
 const char* ServerLink::open_lane() noexcept {
-  ClientTable::Lane found = server_.clients.lane_for(client_, core().now());
+  ClientTable::Lane found = server_.clients.lane_for(client_, core().now(), true);
   lane_ = found.lane;
   return found.lacks;
 }
@@ -220,7 +220,9 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
   constexpr uint64_t kMillisecondNs = 1'000'000;
   if (state() != runtime::LinkState::kUp)
     return;
-  client_.replays.tidy(now_ns);
+  constexpr uint32_t kTidied = 16;  // calls, for each connection of its client
+  uint32_t tidied = kTidied;
+  client_.replays.tidy(now_ns, tidied);
   const ServerLimits limits = server_.limits();
   bool quiet = engine().calls() == 0 && !engine().busy();
   const xprt::Counters& counters = engine().counters();

@@ -106,8 +106,9 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
 
   Server::Impl& server_;
   Client& client_;
-  ReplayLane* lane_ = nullptr;                // null: there is no cache, or no room in it
-  uint32_t waiting_ = 0;                      // calls that wait for one that they repeat
+  ReplayLane* lane_ = nullptr;  // null: there is no cache, or no room in it
+  // Calls that wait for one that they repeat.
+  base::List<CallContext, &CallContext::links> waiting_;
   std::shared_ptr<BackwardClient> backward_;  // null: no calls are made of it
   BackwardClient::Impl* back_ = nullptr;      // of that
   runtime::SizeRequests size_requests_;

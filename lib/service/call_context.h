@@ -48,10 +48,11 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   AcceptStat accept_stat = AcceptStat::kSuccess;
   AuthStat auth_stat = AuthStat::kOk;
   uint64_t not_before_ns = 0;      // reply_after(); 0: at once
-  base::Links<CallContext> links;  // in the dispatcher's list of delayed ones
+  base::Links<CallContext> links;  // in the dispatcher's list of delayed ones, or of waiting ones
   // Of procedures that are not idempotent, for the Dispatcher; null: not, or not any more.
   OnceRecord* replay = nullptr;
   CallContext* next_waiter = nullptr;
+  bool is_early = false;  // among the first calls of its connection that are to run once
 
   ServerCall handle() noexcept { return ServerCall(this); }
   static CallContext& of(ServerCall& call) noexcept { return *call.context_; }

@@ -143,7 +143,10 @@ bool Responder::take_property(ReceiveSlot& slot, uint32_t length) noexcept {
   std::optional<proto::FixedWords> words = proto::peek(bytes);
   if (!words || words->proc < kProcError || !link_.up())
     return false;
-  if (!is_property_error(bytes)) {
+  if (words->proc == kProcError) {
+    if (!is_property_error(bytes))
+      return false;
+  } else {
     proto::Header& header = link_.pool.scratch();
     proto::Decoded decoded =
         proto::decode(bytes, proto::Direction::kCall, link_.options.limits, header);

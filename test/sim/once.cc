@@ -101,15 +101,14 @@ void End::answer_again(OnceCall& once) {
 void End::release_waiting() {
   if (session_.around().replays == nullptr)
     return;
-  service::CallContext* waiter =
-      session_.around().replays->withdraw([this](const service::CallContext& each) {
-        return static_cast<const OnceCall&>(each).end == this;
-      });
-  while (waiter != nullptr) {
-    auto& mine = static_cast<OnceCall&>(*waiter);
-    waiter = waiter->next_waiter;
-    engine_->drop(*mine.call);
-    once_.remove_if([&](const OnceCall& each) { return &each == &mine; });
+  auto waits = [this](OnceCall& each) {
+    return each.replay != nullptr && session_.around().replays->withdraw(each);
+  };
+  auto next = [&] { return std::ranges::find_if(once_, waits); };
+  for (auto found = next(); found != once_.end(); found = next()) {
+    xprt::IncomingCall& call = *found->call;
+    once_.erase(found);
+    engine_->drop(call);
   }
 }
 

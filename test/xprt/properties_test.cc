@@ -107,6 +107,27 @@ TEST_F(ServerProperties, DoNotWaitBehindCalls) {
   EXPECT_EQ(word(only_answer(), 0), 2u);
 }
 
+// Nor does an answer, which is not an error of the same XID.
+TEST_F(ServerProperties, AnAnswerIsHeardWhileCallsWait) {
+  connect({.send_size = 16384});
+  expect_silence(connprop(8192));
+  std::vector<Incoming*> held;
+  while (Incoming* object = pool->get())
+    held.push_back(object);
+  call(2);
+  ASSERT_TRUE(end->engine->request_receive_size(4096));
+  end->run();
+  const uint32_t xid = word(only_answer(), 0);
+  expect_silence(Wire{xid, 2, 0, kRespProp, 1, 1, 0, 0});
+  EXPECT_FALSE(end->engine->receive_size_requested());
+  for (Incoming* object : held)
+    pool->put(*object);
+  end->engine->on_tick(1);
+  end->run();
+  only_answer();
+  EXPECT_EQ(threshold(), 4096u);
+}
+
 TEST_F(ServerProperties, ReceivesThatMayNotGrowStayAsTheyAre) {
   connect({.receive_size = 4096, .max_receive_size = 16384});
   expect_silence(connprop(4096));
