@@ -63,8 +63,8 @@ namespace rrdk {
  * call that the client makes again by submit(), since that has a new XID; nor
  * a client that has more calls outstanding than it was granted, or makes as many other calls on a
  * new connection before it repeats what it lost on the old one, or while it reads one reply of RFC
- * 5666's mode, or while version 2 sends a call with chunks again. With `entries` 0 there is no cache:
- * calls run as they come (ReplayStats::unprotected).
+ * 5666's mode, or while version 2 sends a call with chunks again. With `entries` 0 there is no
+ * cache: calls run as they come (ReplayStats::unprotected).
  *
  * Memory is taken as calls need it, `total_bytes` at most. A server without procedures that ask for
  * it takes next to nothing.
