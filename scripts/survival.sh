@@ -6,7 +6,8 @@
 #
 #   scripts/survival.sh [--seconds N]    kills the server at random moments, for N seconds (60)
 #   scripts/survival.sh --mode break     the server lives, and closes connections
-#   scripts/survival.sh --mode all       the server lives, and once a second all connections of all
+#   scripts/survival.sh --mode all       the server lives, and once a second (of thousands: when all
+#                                        have been back for some seconds) all connections of all
 #                                        clients break at once, with replies on their way: one
 #                                        client of 16 connections, over shm and then over iwarp
 #

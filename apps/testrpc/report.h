@@ -29,8 +29,6 @@ using Results = std::span<const std::unique_ptr<RunResult>>;
 
 Audit make_audit(Results results, bool pools_whole);
 
-// A line when a second has passed since the last one. Allocates nothing: it runs inside the steady
-// state that is audited.
 // Where a run stands among those of a plan.
 struct RunPlace {
   size_t before = 0;
@@ -38,6 +36,8 @@ struct RunPlace {
   double seconds_each = 0;  // 0: not bounded by time
 };
 
+// A line when a second has passed since the last one. Allocates nothing: it runs inside the steady
+// state that is audited.
 class LiveLine {
  public:
   void begin(const RunSpec& spec, const RunPlace& place);

@@ -68,10 +68,7 @@ void ReplayCache::leave(ReplayLane* lane, uint64_t now_ns) noexcept {
 void ReplayCache::settle(ReplayLane& lane) noexcept {
   if (lane.in_use || lane.busy())
     return;
-  // It is one of the connections still, and has no lane among those that live.
-  const bool elders = live_.size() + 1 < connections_.load(std::memory_order_relaxed) ||
-                      (!live_.empty() && live_.front()->number < lane.number);
-  lane.forget_but_last(elders);
+  lane.forget_but_last(has_elders(lane));
   while (ReplayEntry* entry = lane.oldest()) {
     if (!leave_behind(lane, *entry))
       return;  // the heap has nothing: the lane stays
@@ -114,7 +111,7 @@ bool ReplayCache::grow(ReplayLane& lane) noexcept {
   constexpr uint64_t kCost = ReplayLane::cost_of(ReplayLane::kBlock);
   if (!charge(lane, kCost))
     return false;
-  if (!lane.add_entries(ReplayLane::kBlock)) {
+  if (!lane.add_entries()) {
     discharge(lane, kCost);
     return false;
   }

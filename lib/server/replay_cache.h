@@ -140,9 +140,11 @@ class ReplayCache {
   }
   bool find_failure(uint32_t xid, uint64_t connection, uint64_t now_ns) noexcept;
   void forget_failures(uint64_t now_ns) noexcept;
-  // Whether the client has an older connection that lives.
+  // Whether the client has an older connection that lives, or one without a lane. A connection that
+  // leaves is counted still, and its lane is not among those that live.
   bool has_elders(const ReplayLane& lane) const noexcept {
-    return live_.size() < connections_.load(std::memory_order_relaxed) ||
+    const size_t known = live_.size() + (lane.in_use ? 0 : 1);
+    return known < connections_.load(std::memory_order_relaxed) ||
            (!live_.empty() && live_.front()->number < lane.number);
   }
   Verdict find_room(ReplayLane& lane) noexcept;

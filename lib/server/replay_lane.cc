@@ -29,23 +29,24 @@ void ReplayIndex::fit(size_t entries) noexcept {
 
 ReplayLane::~ReplayLane() {
   counters_.evicted.fetch_add(used_, std::memory_order_relaxed);
-  for_each([&](const ReplayEntry& entry) {
-    if (entry.state != State::kFree)
-      index_.erase(entry);
-  });
+  for (const std::unique_ptr<ReplayEntry[]>& block : blocks_) {
+    for (const ReplayEntry& entry : std::span(block.get(), kBlock)) {
+      if (entry.state != State::kFree)
+        index_.erase(entry);
+    }
+  }
 }
 
-bool ReplayLane::add_entries(uint32_t entries) noexcept {
+bool ReplayLane::add_entries() noexcept {
   try {
-    blocks_.push_back({std::make_unique<ReplayEntry[]>(entries), entries});
+    blocks_.push_back(std::make_unique<ReplayEntry[]>(kBlock));
   } catch (const std::bad_alloc&) {
     return false;
   }
-  for (ReplayEntry& entry : std::span(blocks_.back().entries.get(), entries)) {
+  for (ReplayEntry& entry : std::span(blocks_.back().get(), kBlock)) {
     entry.lane = this;
     free_.push(entry);
   }
-  capacity_ += entries;
   return true;
 }
 

@@ -128,8 +128,8 @@ class ReplayLane {
   // The oldest entry makes room, or is set aside if its client has an older connection that lives
   // (`elders`). False: all are running, or looked at.
   bool make_room(bool elders) noexcept;
-  // False: the heap has nothing.
-  bool add_entries(uint32_t entries) noexcept;
+  // kBlock of them. False: the heap has nothing.
+  bool add_entries() noexcept;
   // A call comes, a repetition or not. Whether it is among the first `early` ones, which are set
   // aside before they are forgotten.
   bool count(uint32_t early) noexcept { return begun_++ < early; }
@@ -173,17 +173,10 @@ class ReplayLane {
   }
 
   uint64_t ring_bytes() const noexcept { return ring_size_; }
-  uint32_t capacity() const noexcept { return capacity_; }
+  size_t capacity() const noexcept { return blocks_.size() * kBlock; }
   bool empty() const noexcept { return used_ == 0; }
   // Calls run, or waiters have yet to look: its entries stay where they are.
   bool busy() const noexcept { return running_ != 0 || pins_ != 0; }
-  template <typename Visit>
-  void for_each(Visit visit) {
-    for (Block& block : blocks_) {
-      for (ReplayEntry& entry : std::span(block.entries.get(), block.size))
-        visit(entry);
-    }
-  }
 
   // The cache's.
   uint64_t number = 0;   // lanes of a client count up
@@ -199,10 +192,6 @@ class ReplayLane {
   static constexpr uint64_t kAllocation = 16;
 
   using List = base::List<ReplayEntry, &ReplayEntry::links>;
-  struct Block {
-    std::unique_ptr<ReplayEntry[]> entries;
-    uint32_t size;
-  };
 
   // Entries that make room for each other.
   uint32_t in_order() const noexcept { return used_ - asides_; }
@@ -221,8 +210,7 @@ class ReplayLane {
   ReplayIndex& index_;
   ReplayCounters& counters_;
   uint32_t last_ = kSentAgain;  // calls that its client may repeat
-  std::vector<Block> blocks_;
-  uint32_t capacity_ = 0;
+  std::vector<std::unique_ptr<ReplayEntry[]>> blocks_;
   uint32_t used_ = 0;
   uint32_t running_ = 0;
   uint32_t pins_ = 0;

@@ -56,18 +56,20 @@ namespace rrdk {
  * and first 256 bytes of its arguments: whatever makes calls different from each other belongs
  * there. A repetition that comes while the handler still has the first call waits for it.
  *
- * What it can not cover: it is in memory, so neither a server nor a client that starts anew; nor
- * repetitions after window_ms, so that deadlines of repeated calls should be shorter; nor a client
- * that comes back from another address, as IPv6 hosts with temporary addresses may; nor calls that
- * drop() ended, nor those of a service that has been removed since, which get PROG_UNAVAIL; nor a
- * call that the client makes again by submit(), since that has a new XID; nor
- * a client that has more calls outstanding than it was granted, or makes as many other calls on a
- * new connection before it repeats what it lost on the old one, or while it reads one reply of RFC
- * 5666's mode, or while version 2 sends a call with chunks again. With `entries` 0 there is no
- * cache: calls run as they come (ReplayStats::unprotected).
+ * It is in memory, so it does not cover a server or a client that starts anew. Nor does it cover
+ *  - repetitions after window_ms: deadlines of repeated calls should be shorter;
+ *  - a client that comes back from another address, as IPv6 hosts with temporary addresses may;
+ *  - calls that drop() ended, and those of a service that has been removed since: PROG_UNAVAIL;
+ *  - a call that the client makes again by submit(), since that has a new XID;
+ *  - a client that has more calls outstanding than it was granted, or that makes as many other
+ * calls on a new connection before it repeats what it lost on the old one;
+ *  - a call whose reply is read, in RFC 5666's mode, while as many others are made and answered;
+ *  - a call with chunks that version 2 sends again, and that as many others overtake.
+ * With `entries` 0 there is no cache: calls run as they come (ReplayStats::unprotected).
  *
- * Memory is taken as calls need it, `total_bytes` at most. A server without procedures that ask for
- * it takes next to nothing.
+ * Memory is taken as calls need it, `total_bytes` at most. 2 MiB or a little more of the budget are
+ * reserved from Server::create() on; beside that, a server without procedures that ask for it takes
+ * next to nothing.
  */
 struct ReplayOptions {
   /**
