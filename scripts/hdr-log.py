@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Turns testrpc's JSON into a log that HdrHistogram and its tools read (format version 1.3).
+
+  testrpc --self --engine null,read --size 4K-64K --histogram --json result.json
+  scripts/hdr-log.py result.json > result.hlog
+
+One line for each run, tagged with its engine, size and window. Values are nanoseconds, to three digits;
+testrpc knows them to 1 %. HistogramLogAnalyzer, hdr-plot and the like draw it. Exit status: 0; 2: the file
+is none of testrpc's, or was made without --histogram.
+"""
+import base64
+import calendar
+import json
+import struct
+import sys
+import time
+import zlib
+
+# As HdrHistogram lays out its counts for three digits and values from 1: "buckets" of 2048 linear steps,
+# of which each after the first uses the upper half.
+DIGITS, HALF_BITS = 3, 10
+HIGHEST = 3_600_000_000_000
+COOKIE, COMPRESSED_COOKIE = 0x1c849303 | 0x10, 0x1c849304 | 0x10  # version 2, words of 64 bits
+
+
+def index_of(value):
+    bucket = max(0, (value | (2 << HALF_BITS) - 1).bit_length() - (HALF_BITS + 1))
+    return (bucket << HALF_BITS) + (value >> bucket)
+
+
+def leb128(number):
+    """ZigZag, then groups of seven bits; a ninth byte has eight."""
+    number = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while number > 0x7f and len(out) < 8:
+        out.append(number & 0x7f | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def encode(buckets):
+    """A histogram in HdrHistogram's compressed form, in base64. `buckets` are (value, count)."""
+    counts = {}
+    for value, count in buckets:
+        index = index_of(max(1, min(value, HIGHEST)))
+        counts[index] = counts.get(index, 0) + count
+    payload, at = bytearray(), 0
+    for index in sorted(counts):
+        if index > at:
+            payload += leb128(at - index)  # so many zeros
+        payload += leb128(counts[index])
+        at = index + 1
+    plain = struct.pack(">iiiiqqd", COOKIE, len(payload), 0, DIGITS, 1, HIGHEST, 1.0) + bytes(payload)
+    packed = zlib.compress(plain)
+    return base64.b64encode(struct.pack(">ii", COMPRESSED_COOKIE, len(packed)) + packed).decode()
+
+
+def lines(result):
+    began = calendar.timegm(time.strptime(result["time"], "%Y-%m-%dT%H:%M:%SZ"))
+    yield f"#[testrpc {result['version']} ({result['revision']}): {' '.join(result['command'])}]"
+    yield "#[Histogram log format version 1.3]"
+    yield f"#[StartTime: {began}.000 (seconds since epoch), {result['time']}]"
+    yield '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
+    at = 0.0
+    for run in result["runs"]:
+        # A tag has no commas and no blanks.
+        tag = f"{run['engine']}-{run['size']}-{run['window']}"
+        longest = max((value for value, count in run["histogram"] if count), default=0)
+        yield f"Tag={tag},{at:.3f},{run['seconds']:.3f},{longest / 1e6:.3f},{encode(run['histogram'])}"
+        at += run["seconds"]
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__.strip())
+        sys.exit(0 if len(sys.argv) == 2 else 2)
+    path = sys.argv[1]
+    try:
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+        text = "\n".join(lines(result))
+    except (OSError, ValueError) as error:
+        print(f"hdr-log: {path}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (KeyError, TypeError):
+        print(f"hdr-log: {path} is no result of testrpc with --histogram", file=sys.stderr)
+        sys.exit(2)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
