@@ -15,8 +15,8 @@ import re
 from lib.source import Findings, cpp_files, read, without_comments
 
 # Lowest first. Floors in one row stand side by side.
-FLOORS = [["base"], ["mem"], ["fabric"], ["xdr"], ["rpc"], ["rpcbind"], ["proto"], ["ulb"], ["xprt"],
-          ["runtime"], ["calls", "service"], ["client", "server"]]
+FLOORS = [["base"], ["mem"], ["fabric"], ["observe"], ["xdr"], ["rpc"], ["rpcbind"], ["proto"], ["ulb"], ["xprt"],
+          ["runtime"], ["calls", "service"], ["client", "server"], ["telemetry"]]
 HEIGHT = {floor: height for height, row in enumerate(FLOORS) for floor in row}
 DRIVER_HEIGHT = HEIGHT["fabric"]
 DRIVERS = ["shm", "iwarp", "verbs"]
@@ -26,6 +26,7 @@ PUBLIC = {
     "error": "base", "log": "base", "eal": "base", "uri": "base", "faults": "base",
     "memory": "mem",
     "connection": "fabric",
+    "capture": "observe",
     "xdr": "xdr",
     "rpc": "rpc", "call_status": "rpc",
     "rpcbind": "rpcbind", "tcp_call": "rpcbind",
@@ -37,6 +38,7 @@ PUBLIC = {
     "service": "service", "procedure_stats": "service",
     "client": "client",
     "server": "server",
+    "telemetry": "telemetry",
 }
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)

@@ -16,6 +16,7 @@ build_packages=(
   libexpected-dev  # tl::expected
   libisal-dev      # CRC32C
   libibverbs-dev librdmacm-dev  # RDMA devices: drivers/verbs
+  libcivetweb-dev  # testrpc --metrics
 )
 test_packages=(
   python3 git ccache

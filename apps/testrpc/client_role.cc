@@ -8,6 +8,7 @@
 #include "interactive.h"
 #include "machine_limits.h"
 #include "placement.h"
+#include "report.h"
 #include "results_json.h"
 #include "stop.h"
 
@@ -81,6 +82,10 @@ Result<void> Bench::set_faults(const std::optional<FaultPlan>& plan) {
   return {};
 }
 
+Result<void> Bench::set_capture(const std::string& file) {
+  return change_capture(session_->runtime(), file);
+}
+
 double Bench::probe_line(uint32_t batches) {
   if (setup_->other_cpu < 0)
     return 0;
@@ -142,6 +147,7 @@ bool Bench::connection_lost() const {
 
 bool Bench::close() {
   session_->runtime().clear_faults();
+  end_capture(session_->runtime());
   load_.reset();
   if (nfs3_ != nullptr) {
     if (Result<void> cleared = nfs3_->clear(); !cleared)
@@ -174,6 +180,8 @@ int run_client(const Options& given, const ClientSetup& setup) {
     bench.close();
     return complain(ready.error());
   }
+  const ConnectionInfo negotiated = bench.negotiated();
+  print_negotiated(negotiated);
   if (options.interactive)
     run_interactive(bench, given);
   else
@@ -185,6 +193,8 @@ int run_client(const Options& given, const ClientSetup& setup) {
   Audit audit = make_audit(bench.results(), pools_whole);
   if (options.interactive && audit.reason.empty())
     audit.reason = "those of the prompt are among them";
+  if (!options.capture.empty() && audit.reason.empty())
+    audit.reason = "those of the capture are among them";
   print_table(bench.results());
   print_remarks(bench.results());
   if (given.faults)
@@ -195,8 +205,9 @@ int run_client(const Options& given, const ClientSetup& setup) {
     std::vector<int> cpus;
     if (setup.other_cpu >= 0)
       cpus = {setup.cpu, setup.other_cpu};
-    Result<void> written = setup.json->write(to_json(
-        {options, setup.uri, bench.results(), audit, setup.idle, cpus, began, connect_seconds}));
+    Result<void> written =
+        setup.json->write(to_json({options, setup.uri, bench.results(), audit, setup.idle, cpus,
+                                   began, connect_seconds, negotiated}));
     if (!written)
       return complain(written.error());
   }

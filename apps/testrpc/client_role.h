@@ -49,10 +49,13 @@ class Bench {
   Results results() const { return results_; }
   void clear_results();  // but the run at hand
   uint32_t max_window() const { return max_window_; }
+  // Of the first connection, now.
+  ConnectionInfo negotiated() const { return session_->connections().front()->info(); }
   double connect_seconds() const { return session_->connect_seconds(); }
   uint32_t max_size() const { return max_size_; }
   bool connection_lost() const;
   Result<void> set_faults(const std::optional<FaultPlan>& plan);
+  Result<void> set_capture(const std::string& file);
   FaultCounts fault_counts() { return session_->runtime().fault_counts(); }
 
   // Disconnects; true when the pools are whole.

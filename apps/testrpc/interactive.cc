@@ -159,6 +159,8 @@ void ClientPrompt::set(const std::string& name, const std::string& value) {
   Result<void> done = set_option(changed, name, value);
   if (done && name == "faults")
     done = bench_.set_faults(changed.faults);  // at once, also while a run lasts
+  if (done && name == "capture")
+    done = bench_.set_capture(changed.capture);  // likewise
   if (!done) {
     std::printf("%s\n", done.error().message.c_str());
     return;

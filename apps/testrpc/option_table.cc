@@ -25,11 +25,12 @@ constexpr Option kOptions[] = {
      "what to call: null, echo, read, write, sandwich, read2, mixed, callback; all of these; "
      "or nfs3. Neither --engine nor --size: a standard benchmark of 20 s",
      [](Options& o, const std::string& v) { return take_engines(o, v); }},
-    {"size", "BYTES[,BYTES...]", Kind::kRun, Group::kCalls, kCallers, "0 1K 4K 64K 1M",
-     "data of each call (suffixes K, M; default 4K); one run per size",
+    {"size", "BYTES[,BYTES...]", Kind::kRun, Group::kCalls, kCallers, "0 1K 4K 64K 1M 4K-1M",
+     "data of each call (suffixes K, M; default 4K); one run per size; 4K-1M: 4K, 8K, 16K...",
      [](Options& o, const std::string& v) { return take_sizes(o, v); }},
-    {"window", "N[,N...]", Kind::kRun, Group::kCalls, kCallers, "1 8 32",
-     "calls in flight per connection (default 1; with --rate 64); one run per window",
+    {"window", "N[,N...]", Kind::kRun, Group::kCalls, kCallers, "1 8 32 1-64",
+     "calls in flight per connection (default 1; with --rate 64); one run per window; 1-32: 1, 2,"
+     " 4...",
      [](Options& o, const std::string& v) { return take_windows(o, v); }},
     {"connections", "N", Kind::kStart, Group::kCalls, kEverybody, nullptr,
      "connections of a client (default 1); a server takes what memory allows",
@@ -80,6 +81,18 @@ constexpr Option kOptions[] = {
      "buffers= registration= seed=",
      "fault injection, from when it is connected on: send-error=0.001,delay-us=50:0.01,seed=7",
      [](Options& o, const std::string& v) { return take_faults(o, v); }},
+    {"capture", "FILE|off", Kind::kRun, Group::kResults, kEverybody, "off",
+     "write all messages into FILE, in pcapng format, for Wireshark; --self: the client's",
+     [](Options& o, const std::string& v) {
+       o.capture = v == "off" ? "" : v;
+       return Result<void>{};
+     }},
+    {"metrics", "PORT|HOST:PORT", Kind::kStart, Group::kResults, kEverybody, nullptr,
+     "serve counters by HTTP at /metrics, as OpenMetrics; --self: the client's",
+     [](Options& o, const std::string& v) {
+       o.metrics = v;
+       return Result<void>{};
+     }},
     {"json", "FILE", Kind::kStart, Group::kResults, kCallers, nullptr,
      "results for programs; \"-\": to stdout, and the table to stderr",
      [](Options& o, const std::string& v) {

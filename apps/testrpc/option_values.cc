@@ -83,33 +83,55 @@ Result<void> take_engines(Options& options, const std::string& value) {
   return {};
 }
 
-Result<void> take_sizes(Options& options, const std::string& value) {
-  std::vector<uint32_t> sizes;
-  for (const std::string& part : split(value)) {
-    Result<uint32_t> size = parse_size(part, kLargestSize);
-    if (!size)
-      return tl::unexpected(size.error());
-    sizes.push_back(*size);
+namespace {
+
+// "FIRST-LAST" is FIRST, twice that, and so on, and LAST; anything else one value. Each by `parse`.
+template <typename Parse>
+Result<void> take_range(std::vector<uint32_t>& values, const std::string& part, Parse&& parse) {
+  const size_t dash = part.find('-');
+  Result<uint32_t> first = parse(part.substr(0, dash));
+  if (!first || dash == std::string::npos) {
+    if (first)
+      values.push_back(*first);
+    return first ? Result<void>() : tl::unexpected(first.error());
   }
-  options.sizes.insert(options.sizes.end(), sizes.begin(), sizes.end());
+  Result<uint32_t> last = parse(part.substr(dash + 1));
+  if (!last)
+    return tl::unexpected(last.error());
+  if (*first == 0 || *first > *last)
+    return fail(Errc::kInvalidArgument,
+                "'" + part + "' is no range: it goes up from its first value, by doubling");
+  for (uint64_t value = *first; value < *last; value *= 2)
+    values.push_back(static_cast<uint32_t>(value));
+  values.push_back(*last);
   return {};
 }
 
-namespace {
+template <typename Parse>
+Result<void> take_ranges(std::vector<uint32_t>& to, const std::string& value, Parse&& parse) {
+  std::vector<uint32_t> values;
+  for (const std::string& part : split(value)) {
+    if (Result<void> taken = take_range(values, part, parse); !taken)
+      return taken;
+  }
+  to.insert(to.end(), values.begin(), values.end());
+  return {};
+}
 
 Result<void> take_counts(std::vector<uint32_t>& counts, const std::string& value, uint32_t most) {
-  std::vector<uint32_t> more;
-  for (const std::string& part : split(value)) {
-    Result<uint64_t> count = parse_count(part, 1, most);
-    if (!count)
-      return tl::unexpected(count.error());
-    more.push_back(static_cast<uint32_t>(*count));
-  }
-  counts.insert(counts.end(), more.begin(), more.end());
-  return {};
+  return take_ranges(counts, value, [most](const std::string& part) {
+    return parse_count(part, 1, most).map([](uint64_t count) {
+      return static_cast<uint32_t>(count);
+    });
+  });
 }
 
 }  // namespace
+
+Result<void> take_sizes(Options& options, const std::string& value) {
+  return take_ranges(options.sizes, value,
+                     [](const std::string& part) { return parse_size(part, kLargestSize); });
+}
 
 Result<void> take_windows(Options& options, const std::string& value) {
   return take_counts(options.windows, value, 4096);

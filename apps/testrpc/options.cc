@@ -289,6 +289,7 @@ std::string show_settable(const Options& options) {
   text += "retransmit " + on_off(options.retransmit) + "\n";
   text += "change-receive-size " + std::to_string(options.size_changes) + "\n";
   text += "faults " + (options.faults ? to_string(*options.faults) : "off") + "\n";
+  text += "capture " + (options.capture.empty() ? "off" : options.capture) + "\n";
   text += "seed " + std::to_string(options.seed) + "\n";
   return text;
 }

@@ -80,7 +80,9 @@ struct Options {
   uint32_t nfs_names = 300;  // in the folder that is listed
   bool rpcbind = false;      // the port is in the directory of the server's host
 
-  std::string json;  // "-": stdout
+  std::string metrics;  // where to serve them by HTTP; empty: nowhere. --self: the client's
+  std::string json;     // "-": stdout
+  std::string capture;  // a file for this process' messages; empty: none. --self: the client's
   bool histogram = false;
   bool interactive = false;
 

@@ -286,11 +286,36 @@ void print_audit(const Audit& audit) {
   std::printf("\n");
 }
 
+void print_negotiated(const ConnectionInfo& info) {
+  std::printf("%s: to %s; RPC-over-RDMA version %u; %u credits; inline: %u bytes out, %u in\n",
+              std::string(info.peer.driver).c_str(), info.peer.to_string().c_str(), info.version,
+              info.credits, info.send_size, info.receive_size);
+  std::fflush(stdout);
+}
+
 void print_faults(const FaultCounts& counts) {
   std::string text = to_string(counts);
   for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3)
     text.replace(at, 1, "\n  ");
   std::printf("faults injected:\n  %s\n", text.c_str());
+}
+
+void end_capture(Runtime& runtime) {
+  const CaptureCounts counts = runtime.stop_capture();
+  if (counts.captured + counts.lost == 0)
+    return;
+  std::printf("captured: %" PRIu64 " messages, RDMA Writes and Reads", counts.captured);
+  if (counts.lost != 0)
+    std::printf("; %" PRIu64
+                " more are LOST: too many for the thread that writes the file, or for"
+                " the file",
+                counts.lost);
+  std::printf("\n");
+}
+
+Result<void> change_capture(Runtime& runtime, const std::string& file) {
+  end_capture(runtime);
+  return file.empty() ? Result<void>() : runtime.start_capture(file);
 }
 
 }  // namespace rrdk::testrpc

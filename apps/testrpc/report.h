@@ -8,6 +8,7 @@
 
 #include "load.h"
 #include "rrdk/faults.h"
+#include "rrdk/runtime.h"
 
 namespace rrdk::testrpc {
 
@@ -59,6 +60,12 @@ void print_table(Results results);
 // All that a row has no column for: errors, saturation, what was survived, what disturbed it.
 void print_remarks(Results results);
 void print_audit(const Audit& audit);
+// What the two ends have agreed on, as perftest prints it in front.
+void print_negotiated(const ConnectionInfo& info);
 void print_faults(const FaultCounts& counts);
+// Ends the capture that is going on, if there is one, and says what became of it.
+void end_capture(Runtime& runtime);
+// The same, then begins one into `file`, unless that is empty.
+Result<void> change_capture(Runtime& runtime, const std::string& file);
 
 }  // namespace rrdk::testrpc

@@ -159,6 +159,14 @@ void append_environment(std::string& text, const JsonInput& input) {
   text += ", \"kernel\": " + quoted(std::string(host.sysname) + " " + host.release) + "},\n";
 }
 
+void append_negotiated(std::string& text, const ConnectionInfo& info) {
+  text += "  \"negotiated\": {\"peer\": " + quoted(info.peer.to_string());
+  text += ", \"driver\": " + quoted(std::string(info.peer.driver));
+  append(text,
+         ", \"rpcrdma_version\": %u, \"send_size\": %u, \"receive_size\": %u, \"credits\": %u},\n",
+         info.version, info.send_size, info.receive_size, info.credits);
+}
+
 // The options that hold for all runs, given or not.
 void append_options(std::string& text, const JsonInput& input) {
   const Options& o = input.options;
@@ -201,6 +209,7 @@ std::string to_json(const JsonInput& input) {
   text += "  \"version\": \"" RRDK_VERSION "\",\n  \"revision\": " + quoted(kRevision) + ",\n";
   append_environment(text, input);
   append_options(text, input);
+  append_negotiated(text, input.negotiated);
   append(text, "  \"connect_seconds\": %.6f,\n", input.connect_seconds);
   text += "  \"runs\": [\n";
   for (size_t i = 0; i < input.results.size(); ++i) {

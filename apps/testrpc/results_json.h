@@ -20,6 +20,7 @@ struct JsonInput {
   std::vector<int> cpus;  // the client's and the server's, or another one's; empty: not pinned
   std::string began;      // in UTC, as ISO 8601 writes it
   double connect_seconds;
+  ConnectionInfo negotiated;  // the first connection, when the runs began
 };
 
 std::string to_json(const JsonInput& input);

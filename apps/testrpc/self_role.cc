@@ -164,6 +164,8 @@ int run_self(const Options& given, JsonFile& json) {
   server.page = page;
   Options of_server = options;
   of_server.faults.reset();
+  of_server.capture.clear();
+  of_server.metrics.clear();
   pid_t child = start_server(of_server, server, cpus, ends[1], ends[0]);
   if (child < 0)
     return complain("fork");

@@ -18,10 +18,10 @@ namespace {
 constexpr uint64_t kLookNs = 10'000'000;
 constexpr size_t kPeerColumns = 34;
 constexpr const char* kShow = "show what: stats, connections, procedures, cores, faults, limits";
-constexpr const char* kSettings[] = {"faults", "idle-timeout", "max-connections-per-client",
-                                     "send-timeout"};
+constexpr const char* kSettings[] = {"capture", "faults", "idle-timeout",
+                                     "max-connections-per-client", "send-timeout"};
 constexpr const char* kSet =
-    "set what: faults, idle-timeout, max-connections-per-client, send-timeout";
+    "set what: capture, faults, idle-timeout, max-connections-per-client, send-timeout";
 
 // An IPv6 address can be longer than its column; its ends say most.
 std::string shortened(const std::string& text) {
@@ -65,8 +65,8 @@ std::vector<std::string> ServerPrompt::next(const std::vector<std::string>& word
     return {"connections", "cores", "faults", "limits", "procedures", "stats"};
   if (words.size() == 1 && words[0] == "set")
     return {std::begin(kSettings), std::end(kSettings)};
-  if (words.size() == 2 && words[0] == "set" && words[1] == "faults")
-    return values_of("faults");
+  if (words.size() == 2 && words[0] == "set" && (words[1] == "faults" || words[1] == "capture"))
+    return values_of(words[1]);
   return {};
 }
 
@@ -83,7 +83,7 @@ void ServerPrompt::run(const std::vector<std::string>& words) {
   else
     std::printf(
         "%sshow stats, show connections, show procedures, show cores, show faults, show limits, "
-        "close ID, set faults SPEC|off, set idle-timeout|send-timeout MS, "
+        "close ID, set faults SPEC|off, set capture FILE|off, set idle-timeout|send-timeout MS, "
         "set max-connections-per-client N, quit\n",
         verb == "help" ? "" : ("unknown command '" + verb + "'; there are: ").c_str());
 }
@@ -169,6 +169,9 @@ void ServerPrompt::set(const std::vector<std::string>& words) {
     std::printf("%s\n", taken.error().message.c_str());
   } else if (what == "faults") {
     set_faults(changed);
+  } else if (what == "capture") {
+    if (Result<void> done = change_capture(runtime_, changed.capture); !done)
+      std::printf("%s\n", done.error().message.c_str());
   } else {
     set_limit(what, changed);
   }

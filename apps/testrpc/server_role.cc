@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <optional>
 
 #include "audit.h"
 #include "client_role.h"
@@ -190,9 +191,16 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
   if (setup.cpu >= 0 && !apps::pin_to_cpu(setup.cpu))
     return fail(Errc::kInvalidArgument,
                 "CPU " + std::to_string(setup.cpu) + " does not exist or is not ours to use");
+  if (Result<void> begun = change_capture(*s.runtime, options.capture); !begun)
+    return tl::unexpected(begun.error());
   Result<std::string> listening = s.server->listen(setup.uri);
   if (!listening)
     return tl::unexpected(listening.error());
+  Result<Telling> begun =
+      Telling::start({.runtime = s.runtime.get(), .servers = {s.server.get()}}, options.metrics);
+  if (!begun)
+    return tl::unexpected(begun.error());
+  std::optional<Telling> telling = std::move(*begun);
   Listing listing;
   if (options.rpcbind) {
     Result<Listing> entered = Listing::enter(*listening);
@@ -221,6 +229,8 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
     print_served(stats, options.replay_cache);
   if (options.faults)
     print_faults(s.runtime->fault_counts());
+  end_capture(*s.runtime);
+  telling.reset();
   s.perf->callbacks().release();
   s.server.reset();
   s.perf->callbacks().clear();

@@ -9,6 +9,7 @@
 #include "callback.h"
 #include "engines.h"
 #include "perf_program.h"
+#include "report.h"
 #include "rrdk/eal.h"
 
 namespace rrdk::testrpc {
@@ -98,6 +99,9 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
   if (!runtime)
     return tl::unexpected(runtime.error());
   session->runtime_ = std::move(*runtime);
+  // Before there is a connection: what comes first is of most interest.
+  if (Result<void> begun = change_capture(*session->runtime_, options.capture); !begun)
+    return tl::unexpected(begun.error());
   ClientOptions client_options = {.version = options.version.value_or(RpcRdmaVersion::kOne),
                                   .draft = options.draft,
                                   .credits = options.credits,
@@ -125,6 +129,13 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
   }
   if (Result<void> connected = session->connect(uri, options.connections); !connected)
     return tl::unexpected(connected.error());
+  TelemetrySources sources = {.runtime = session->runtime_.get()};
+  for (const std::unique_ptr<ClientConnection>& connection : session->connections_)
+    sources.clients.push_back(connection.get());
+  Result<Telling> telling = Telling::start(sources, options.metrics);
+  if (!telling)
+    return tl::unexpected(telling.error());
+  session->telling_ = std::move(*telling);
   session->greet(options.engines.empty() ? perf_binding()
                                          : find_engine(options.engines.front())->binding());
   return session;
@@ -186,6 +197,7 @@ Survival Session::survival() const {
 }
 
 bool Session::close() {
+  telling_.reset();
   connections_.clear();
   client_.reset();
   runtime_.reset();

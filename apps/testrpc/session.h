@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
 #include "rrdk/runtime.h"
+#include "telling.h"
 
 namespace rrdk::testrpc {
 
@@ -76,6 +78,7 @@ class Session {
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Client> client_;
   std::vector<std::unique_ptr<ClientConnection>> connections_;
+  std::optional<Telling> telling_;  // of them
   double connect_seconds_ = 0;
 };
 

@@ -276,6 +276,8 @@ void Link::bury() {
   state_ = LinkState::kDead;
   core_.remove(*this);
   core_.faults().forget(*this);
+  if (observe::CoreCapture* const capture = core_.capture())
+    capture->forget(id_);
   {
     std::lock_guard lock(engine_mutex_);
     last_counters_ = engine_->counters();

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "fabric/device.h"
+#include "observe/capture.h"
 #include "rrdk/connection.h"
 #include "rrdk/receive_sizes.h"
 #include "runtime/open_device.h"
@@ -59,6 +60,7 @@ class Link {
   OpenDevice& device() const noexcept { return device_; }
   CoreClient& core_client() const noexcept { return client_; }
   uint64_t id() const noexcept { return id_; }  // of this process, never used again
+  observe::CapturedConnection captured() const noexcept { return {id_, peer_, !accepting_}; }
   LinkState state() const noexcept { return state_; }
   // From connect() or accept() until on_dead().
   xprt::Connection& engine() noexcept { return *engine_; }

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "fabric/device.h"
+#include "observe/capture.h"
 #include "rrdk/runtime.h"
 #include "runtime/fair_share.h"
 #include "runtime/faults.h"
@@ -115,6 +116,11 @@ class PollCore {
   Turns& turns() noexcept { return turns_; }
   CoreClient& outgoing() noexcept { return outgoing_; }  // of connections that we made
   CoreFaults& faults() noexcept { return faults_; }      // engage(): any thread
+  // Null: there is none. Whoever takes it away waits for this pass to end.
+  observe::CoreCapture* capture() const noexcept {
+    return capture_.load(std::memory_order_acquire);
+  }
+  void set_capture(observe::CoreCapture* capture) noexcept { capture_.store(capture); }
   void mark_dirty(Link& link) noexcept;
   Result<fabric::CompletionQueue*> completion_queue(OpenDevice& device);
   // Receives of so many bytes that connections of this core share. Errors: as of the device.
@@ -181,6 +187,7 @@ class PollCore {
   // False: something is left to post.
   bool flush() { return (dirty_.empty() && !for_workers_) || post_dirty(); }
   uint32_t serve_turns();
+  static void show(observe::CoreCapture& capture, std::span<const fabric::Completion> batch);
   bool push_workers();
   bool post_dirty();
 
@@ -204,6 +211,7 @@ class PollCore {
   Turns turns_;
   CoreClient outgoing_;
   CoreFaults faults_;
+  std::atomic<observe::CoreCapture*> capture_ = nullptr;
   WorkerTurns worker_turns_;
   ItemList to_workers_;                          // next into their ring
   bool for_workers_ = false;                     // one of these has items

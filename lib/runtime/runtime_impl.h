@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/lifetime.h"
+#include "observe/capture.h"
 #include "rrdk/runtime.h"
 #include "runtime/faults.h"
 #include "runtime/open_device.h"
@@ -84,6 +85,9 @@ struct Runtime::Impl {
   Result<void> set_faults(const FaultPlan& plan);
   void clear_faults();
 
+  Result<void> start_capture(const std::string& file, const CaptureOptions& options);
+  CaptureCounts stop_capture();  // never in_handler()
+
   base::Users users;
   const runtime::MemoryUse memory_use;  // goes last
   Memory& memory;
@@ -91,6 +95,8 @@ struct Runtime::Impl {
   uint64_t patience_ns = 5'000'000'000;
   runtime::Faults faults;
   std::atomic<bool> memory_has_faults = false;
+  std::mutex capture_mutex;
+  std::unique_ptr<observe::Capture> capture;  // outlives the cores
   std::mutex devices_mutex;
   std::vector<std::unique_ptr<runtime::OpenDevice>> devices;
   std::unique_ptr<runtime::WorkerPool> workers;

@@ -27,7 +27,11 @@ class Json(harness.Case):
                                    self.json_path)
         result = self.assert_all_right(process)
         self.assertEqual(set(result), {"tool", "schema", "version", "revision", "time", "environment", "command",
-                                       "uri", "options", "connect_seconds", "runs", "audit"})
+                                       "uri", "options", "negotiated", "connect_seconds", "runs", "audit"})
+        self.assertEqual(set(result["negotiated"]), {"peer", "driver", "rpcrdma_version", "send_size", "receive_size",
+                                                     "credits"})
+        self.assertEqual(result["negotiated"]["rpcrdma_version"], 1)
+        self.assertEqual(result["negotiated"]["send_size"], 4096)
         self.assertEqual(set(result["environment"]), {"host", "cpu", "cpus", "kernel"})
         self.assertEqual(result["environment"]["kernel"], f"{os.uname().sysname} {os.uname().release}")
         self.assertEqual(result["command"][1:6], ["--self", "--engine", "null,read", "--size", "1K,64K"])

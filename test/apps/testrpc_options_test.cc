@@ -189,6 +189,17 @@ TEST(Options, ListsAddUpAndOfAllElseTheLastOneCounts) {
   EXPECT_EQ(o.sizes, std::vector<uint32_t>{1024});
 }
 
+TEST(Options, RangesGoUpByDoublingToTheirEnd) {
+  Options o = parse({"--self", "--size", "4K-32K,1M,3-10", "--window", "1-8,3"}).value();
+  EXPECT_EQ(o.sizes, (std::vector<uint32_t>{4096, 8192, 16384, 32768, 1u << 20, 3, 6, 10}));
+  EXPECT_EQ(o.windows, (std::vector<uint32_t>{1, 2, 4, 8, 3}));
+  for (const char* bad : {"8K-4K", "0-4K", "4K-", "-4K", "1-2-3"})
+    EXPECT_FALSE(set_option(o, "size", bad)) << bad;
+  EXPECT_FALSE(set_option(o, "window", "1-100000"));
+  ASSERT_TRUE(set_option(o, "size", "7-7"));
+  EXPECT_EQ(o.sizes, std::vector<uint32_t>{7});
+}
+
 TEST(Options, WhatSetHasDoneItCanUndo) {
   Options o = parse({"--self"}).value();
   for (const char* name : {"rate", "count", "duration"}) {

@@ -41,8 +41,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "rrdk/capture.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
 
@@ -138,6 +140,20 @@ class Runtime {
   void clear_faults();
   /** What was made to fail so far. Any thread. */
   FaultCounts fault_counts() const;
+  /**
+   * Writes what this Runtime's connections send and receive into `file` (rrdk/capture.h), which is
+   * emptied if it is there; a pipe without a reader is waited for. Any thread, while calls run.
+   * Errors: kInvalidArgument (options; a capture is going on), kSystem (the file).
+   */
+  [[nodiscard]] Result<void> start_capture(const std::string& file,
+                                           const CaptureOptions& options = {});
+  /**
+   * Ends the capture, and waits until all is in the file. Any thread, but not in a handler or a
+   * callback. What became of it; zeros if there was none.
+   */
+  CaptureCounts stop_capture();
+  /** Of the capture that is going on, so far; zeros if there is none. Any thread. */
+  CaptureCounts capture_counts() const;
   /** Monotonic nanoseconds as the cores see them: the clock of every time in this API. */
   static uint64_t now_ns() noexcept;
 

@@ -1,0 +1,333 @@
+#include "observe/capture.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <new>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace rrdk::observe {
+
+using fabric::Op;
+using fabric::WcStatus;
+namespace {
+
+using What = CaptureEvent::What;
+
+constexpr uint32_t kLeastMessage = 64, kMostMessage = 1u << 20;
+constexpr uint64_t kLeastFile = 65536;
+constexpr auto kPause = std::chrono::milliseconds(2);  // when there was nothing to write
+constexpr size_t kWriteBytes = 1u << 18;
+// Of the statistics at the end of the file, which are to fit into it.
+constexpr size_t kEndBytes = 64;
+
+uint64_t now_of(clockid_t clock) {
+  timespec now = {};
+  clock_gettime(clock, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+int64_t real_minus_monotonic_ns() {
+  return static_cast<int64_t>(now_of(CLOCK_REALTIME) - now_of(CLOCK_MONOTONIC));
+}
+
+uint32_t length_of(std::span<const MemorySpan> spans) {
+  uint64_t length = 0;
+  for (const MemorySpan& span : spans)
+    length += span.length;
+  return static_cast<uint32_t>(length);
+}
+
+MemorySpan span_of(std::span<const std::byte> bytes) {
+  // Only ever read.
+  return {const_cast<std::byte*>(bytes.data()), static_cast<uint32_t>(bytes.size()), kNoRegion};
+}
+
+}  // namespace
+
+bool EventRing::put(const CaptureEvent& event, std::span<const MemorySpan> spans) noexcept {
+  const uint64_t room = room_of(event.captured);
+  uint64_t tail = tail_.load(std::memory_order_relaxed);
+  const uint64_t to_end = kBytes - tail % kBytes;
+  const uint64_t skipped = room > to_end ? to_end : 0;
+  if (tail + skipped + room - head_.load(std::memory_order_acquire) > kBytes)
+    return false;
+  if (skipped >= sizeof(CaptureEvent))
+    ::new (static_cast<void*>(bytes_ + tail % kBytes)) CaptureEvent();
+  tail += skipped;
+  std::byte* to = bytes_ + tail % kBytes;
+  ::new (static_cast<void*>(to)) CaptureEvent(event);
+  to += sizeof(CaptureEvent);
+  uint32_t left = event.captured;
+  for (const MemorySpan& span : spans) {
+    const uint32_t length = std::min(left, span.length);
+    if (length == 0)
+      continue;
+    std::memcpy(to, span.data, length);
+    to += length;
+    left -= length;
+  }
+  tail_.store(tail + room, std::memory_order_release);
+  return true;
+}
+
+const CaptureEvent* EventRing::front() noexcept {
+  for (;;) {
+    const uint64_t head = head_.load(std::memory_order_relaxed);
+    if (head == tail_.load(std::memory_order_acquire))
+      return nullptr;
+    const uint64_t to_end = kBytes - head % kBytes;
+    if (to_end >= sizeof(CaptureEvent)) {
+      const auto* const event =
+          std::launder(reinterpret_cast<const CaptureEvent*>(bytes_ + head % kBytes));
+      if (event->what != What::kSkip)
+        return event;
+    }
+    head_.store(head + to_end, std::memory_order_release);
+  }
+}
+
+void EventRing::pop() noexcept {
+  const CaptureEvent* const event = front();
+  head_.store(head_.load(std::memory_order_relaxed) + room_of(event->captured),
+              std::memory_order_release);
+}
+
+// At the first event of a connection its description goes before that.
+CoreCapture::Connection* CoreCapture::meet(const CapturedConnection& connection) {
+  const auto [found, is_new] = connections_.try_emplace(connection.id);
+  if (!is_new)
+    return &found->second;
+  const std::string text = describe(connection.peer);
+  const MemorySpan bytes = span_of(std::as_bytes(std::span(text)));
+  const CaptureEvent event = {.connection = connection.id,
+                              .time_ns = base::Tsc::now_ns(),
+                              .captured = bytes.length,
+                              .what = What::kConnection,
+                              .outbound = connection.asked_for_by_us};
+  if (events_.put(event, {&bytes, 1}))
+    return &found->second;
+  connections_.erase(found);
+  return nullptr;
+}
+
+void CoreCapture::forget(uint64_t id) {
+  if (connections_.erase(id) != 0)
+    events_.put({.connection = id, .what = What::kGone}, {});
+}
+
+void CoreCapture::put(const Connection* of, CaptureEvent event, std::span<const MemorySpan> spans) {
+  event.time_ns = base::Tsc::now_ns();
+  event.captured = event.what == What::kReadRequested ? 0 : std::min(event.length, most_);
+  const bool kept = of != nullptr && events_.put(event, spans);
+  std::atomic<uint64_t>& count = kept ? captured_ : lost_;
+  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+// What a Send offers to be read was bound before it. The peer will read it before it answers, and
+// no driver tells when: it stands right behind the Send, so that this file, too, has whole calls.
+void CoreCapture::on_posted(const CapturedConnection& of, std::span<const fabric::SendWr> wrs) {
+  Connection* const its = meet(of);
+  size_t bound = 0;  // the first that may belong to the next Send
+  for (size_t i = 0; i < wrs.size(); ++i) {
+    const fabric::SendWr& wr = wrs[i];
+    CaptureEvent event = {.connection = of.id,
+                          .address = wr.remote_address,
+                          .key = wr.key,
+                          .length = length_of(wr.spans())};
+    switch (wr.op) {
+      case Op::kSend:
+      case Op::kSendInvalidate:
+        event.what = What::kSent;
+        event.invalidates = wr.op == Op::kSendInvalidate;
+        event.key = wr.invalidate_key;
+        put(its, event, wr.spans());
+        put_offered(its, event, wrs.subspan(bound, i - bound));
+        bound = i + 1;
+        break;
+      case Op::kWrite:
+        event.what = What::kWritten;
+        put(its, event, wr.spans());
+        break;
+      case Op::kRead:
+        event.what = What::kReadRequested;
+        put(its, event, {});
+        if (its != nullptr)
+          its->reads.push_back({wr.wr_id, {wr.spans().begin(), wr.spans().end()}});
+        break;
+      case Op::kBindKey:  // see above
+      case Op::kInvalidateKey:
+      case Op::kReceive:
+        break;
+    }
+  }
+}
+
+void CoreCapture::put_offered(const Connection* of, const CaptureEvent& send,
+                              std::span<const fabric::SendWr> before) {
+  for (const fabric::SendWr& wr : before) {
+    if (wr.op != Op::kBindKey || wr.rights != fabric::Rights::kRemoteRead)
+      continue;
+    const MemorySpan& span = wr.sges[0];
+    put(of,
+        {.connection = send.connection,
+         .address = reinterpret_cast<uint64_t>(span.data),
+         .key = wr.key,
+         .length = span.length,
+         .what = What::kOffered},
+        {&span, 1});
+  }
+}
+
+void CoreCapture::on_completion(const CapturedConnection& of, const fabric::Completion& completion,
+                                std::span<const std::byte> message) {
+  const bool good = completion.status == WcStatus::kSuccess;
+  if (completion.op == Op::kReceive && good) {
+    const MemorySpan bytes = span_of(message);
+    put(meet(of),
+        {.connection = of.id,
+         .key = completion.invalidated_key,
+         .length = bytes.length,
+         .what = What::kReceived,
+         .invalidates = completion.has_invalidated},
+        {&bytes, 1});
+  }
+  if (completion.op != Op::kRead)
+    return;
+  // Reads of one connection end in the order of their requests. What ends here without one was
+  // posted before the capture began.
+  Connection* const its = meet(of);
+  if (its == nullptr || its->reads.empty() || its->reads.front().wr_id != completion.wr_id)
+    return;
+  const Read read = std::move(its->reads.front());
+  its->reads.pop_front();
+  if (good)
+    put(its, {.connection = of.id, .length = length_of(read.sinks), .what = What::kReadResponded},
+        read.sinks);
+}
+
+Result<std::unique_ptr<Capture>> Capture::start(const std::string& file,
+                                                const CaptureOptions& options, size_t cores) {
+  if (options.message_bytes < kLeastMessage || options.message_bytes > kMostMessage)
+    return fail(Errc::kInvalidArgument, "CaptureOptions::message_bytes is from 64 to 1048576");
+  if (options.file_bytes < kLeastFile)
+    return fail(Errc::kInvalidArgument, "CaptureOptions::file_bytes is at least 65536");
+  base::Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd)
+    return base::system_failure(("capture file " + file).c_str());
+  return std::unique_ptr<Capture>(new Capture(file, std::move(fd), options, cores));
+}
+
+Capture::Capture(std::string name, base::Fd file, const CaptureOptions& options, size_t cores)
+    : name_(std::move(name)),
+      file_(std::move(file)),
+      most_bytes_(options.file_bytes),
+      frames_(real_minus_monotonic_ns()) {
+  for (size_t i = 0; i < cores; ++i)
+    cores_.push_back(std::make_unique<CoreCapture>(options));
+  const base::SignalsBlocked blocked;
+  writer_ = std::thread([this] { run(); });
+  pthread_setname_np(writer_.native_handle(), "rrdk-capture");
+}
+
+Capture::~Capture() {
+  finish();
+}
+
+void Capture::finish() {
+  if (!writer_.joinable())
+    return;
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_one();
+  writer_.join();
+}
+
+CaptureCounts Capture::counts() const noexcept {
+  CaptureCounts all;
+  for (const auto& core : cores_) {
+    const CaptureCounts counts = core->counts();
+    all.captured += counts.captured;
+    all.lost += counts.lost;
+  }
+  const uint64_t not_written = not_written_.load(std::memory_order_relaxed);
+  all.captured -= std::min(all.captured, not_written);
+  all.lost += not_written;
+  return all;
+}
+
+void Capture::run() {
+  for (bool stop = false; !stop;) {
+    while (drain())
+      continue;
+    std::unique_lock lock(mutex_);
+    stop = stopped_.wait_for(lock, kPause, [this] { return stop_; });
+  }
+  while (drain())
+    continue;
+  const CaptureCounts all = counts();
+  frames_.add_statistics(all.captured, all.lost);
+  write_out();
+}
+
+bool Capture::drain() {
+  bool some = false;
+  for (const auto& core : cores_) {
+    EventRing& events = core->events();
+    for (const CaptureEvent* event = events.front(); event != nullptr; event = events.front()) {
+      some = true;
+      add(*event);
+      events.pop();
+    }
+  }
+  write_out();
+  return some;
+}
+
+void Capture::add(const CaptureEvent& event) {
+  const size_t before = frames_.out().size();
+  if (!full_)
+    frames_.add(event);
+  if (!full_ && written_ + frames_.out().size() + kEndBytes > most_bytes_) {
+    frames_.out().resize(before);
+    end_file("it would be longer than CaptureOptions::file_bytes");
+  }
+  if (full_ && event.what != What::kConnection && event.what != What::kGone)
+    not_written_.fetch_add(1, std::memory_order_relaxed);
+  if (frames_.out().size() >= kWriteBytes)
+    write_out();
+}
+
+// Once: what comes from here on is counted as lost.
+void Capture::end_file(const std::string& why) {
+  full_ = true;
+  base::log_error("the capture %s ends here: %s", name_.c_str(), why.c_str());
+}
+
+void Capture::write_out() {
+  std::span<const std::byte> left = std::as_bytes(std::span(frames_.out()));
+  while (!left.empty() && !broken_) {
+    const ssize_t written = ::write(file_.get(), left.data(), left.size());
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written <= 0) {
+      broken_ = true;
+      end_file(base::system_message(errno));
+      break;
+    }
+    left = left.subspan(static_cast<size_t>(written));
+    written_ += static_cast<uint64_t>(written);
+  }
+  frames_.out().clear();
+}
+
+}  // namespace rrdk::observe

@@ -1,0 +1,145 @@
+// A capture (rrdk/capture.h): what the cores hand over, and the thread that writes it. Not the data
+// path: nothing here runs while there is no capture.
+//
+// Each core has a ring of bytes of its own. Into that it copies what it sees, with a few words
+// about it; the thread makes frames of that (frames.h), so that a core does no more than it must.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/system.h"
+#include "fabric/work.h"
+#include "observe/frames.h"
+#include "rrdk/capture.h"
+#include "rrdk/connection.h"
+#include "rrdk/error.h"
+
+namespace rrdk::observe {
+
+// Events of one writing thread, for one reading thread. An event is never torn: it is there whole,
+// or it is lost.
+class EventRing {
+ public:
+  EventRing() : pages_(kBytes), bytes_(static_cast<std::byte*>(pages_.data())) {}
+
+  // The event and, behind it, its bytes. False: there is no room.
+  bool put(const CaptureEvent& event, std::span<const MemorySpan> spans) noexcept;
+  // The oldest event. It and its bytes stay until pop(). Null: there is none.
+  const CaptureEvent* front() noexcept;
+  void pop() noexcept;
+
+ private:
+  static constexpr uint64_t kBytes = uint64_t{1} << 25;
+  static constexpr uint64_t kAlign = alignof(CaptureEvent);
+  static uint64_t room_of(uint32_t bytes) noexcept {
+    return (sizeof(CaptureEvent) + bytes + kAlign - 1) / kAlign * kAlign;
+  }
+
+  const base::LazyPages pages_;
+  std::byte* const bytes_;
+  alignas(64) std::atomic<uint64_t> tail_ = 0;  // by the writer
+  alignas(64) std::atomic<uint64_t> head_ = 0;  // by the reader
+};
+
+// Whose messages they are.
+struct CapturedConnection {
+  uint64_t id;
+  const Peer& peer;
+  bool asked_for_by_us;  // this end connected
+};
+
+// What one core sees. Its thread, but for what is said otherwise.
+class CoreCapture {
+ public:
+  explicit CoreCapture(const CaptureOptions& options) : most_(options.message_bytes) {}
+
+  // Requests that the queue pair has taken.
+  void on_posted(const CapturedConnection& of, std::span<const fabric::SendWr> wrs);
+  // A completion; `message` is what a Receive holds.
+  void on_completion(const CapturedConnection& of, const fabric::Completion& completion,
+                     std::span<const std::byte> message);
+  // The connection is over.
+  void forget(uint64_t id);
+
+  // The writing thread's.
+  EventRing& events() noexcept { return events_; }
+  // Any thread.
+  CaptureCounts counts() const noexcept {
+    return {.captured = captured_.load(std::memory_order_relaxed),
+            .lost = lost_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  // A Read that was posted, whose data is to come.
+  struct Read {
+    uint64_t wr_id;
+    std::vector<MemorySpan> sinks;
+  };
+  struct Connection {
+    std::deque<Read> reads;
+  };
+
+  // Null: its description found no room.
+  Connection* meet(const CapturedConnection& connection);
+  void put_offered(const Connection* of, const CaptureEvent& send,
+                   std::span<const fabric::SendWr> before);
+  void put(const Connection* of, CaptureEvent event, std::span<const MemorySpan> spans);
+
+  const uint32_t most_;  // bytes of an event
+  std::unordered_map<uint64_t, Connection> connections_;
+  EventRing events_;
+  std::atomic<uint64_t> captured_ = 0;
+  std::atomic<uint64_t> lost_ = 0;
+};
+
+class Capture {
+ public:
+  // Begins the file and the thread that writes it. Errors: kInvalidArgument (options), kSystem (the
+  // file).
+  static Result<std::unique_ptr<Capture>> start(const std::string& file,
+                                                const CaptureOptions& options, size_t cores);
+  // No core has it any more: writes what is left, and ends the file.
+  ~Capture();
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  CoreCapture& core(size_t index) noexcept { return *cores_[index]; }
+  CaptureCounts counts() const noexcept;
+  // No core has it any more. Waits until all is in the file, once.
+  void finish();
+
+ private:
+  Capture(std::string name, base::Fd file, const CaptureOptions& options, size_t cores);
+  void run();
+  bool drain();  // false: there was nothing
+  void add(const CaptureEvent& event);
+  void end_file(const std::string& why);
+  void write_out();
+
+  const std::string name_;
+  base::Fd file_;
+  const uint64_t most_bytes_;
+  std::vector<std::unique_ptr<CoreCapture>> cores_;
+  Frames frames_;
+  uint64_t written_ = 0;                   // bytes
+  bool full_ = false;                      // nothing more goes into the file,
+  bool broken_ = false;                    // not even its end
+  std::atomic<uint64_t> not_written_ = 0;  // events that were taken, and are not in the file
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stop_ = false;
+  std::thread writer_;
+};
+
+}  // namespace rrdk::observe

@@ -1,0 +1,120 @@
+// Frames as Wireshark expects them: a pcapng file whose packets are those of RoCEv2 (InfiniBand's
+// transport over UDP), which it dissects down to the RPC. Nothing of it was on a wire, so lengths
+// and numbers are right, and checksums that nobody looks at are zero.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "rrdk/connection.h"
+
+namespace rrdk::observe {
+
+// One thing that a core saw. Bytes follow: of the message, or of a connection its description.
+struct CaptureEvent {
+  enum class What : uint8_t {
+    kSkip,           // nothing; the ring begins again at its start
+    kConnection,     // first of its connection
+    kGone,           // its last
+    kSent,           // a Send of ours
+    kReceived,       // a Send of the peer's
+    kWritten,        // an RDMA Write of ours
+    kReadRequested,  // an RDMA Read of ours
+    kReadResponded,  // and its data
+    kOffered,        // memory that the peer is to read, behind the Send that offers it
+  };
+  uint64_t connection = 0;
+  uint64_t time_ns = 0;   // of CLOCK_MONOTONIC
+  uint64_t address = 0;   // of Writes and Reads, in the peer's memory
+  uint32_t key = 0;       // likewise; of a Send, the key that it invalidates
+  uint32_t length = 0;    // of the message
+  uint32_t captured = 0;  // so many bytes of it follow
+  What what = What::kSkip;
+  bool invalidates = false;
+  bool outbound = false;  // of a connection: this end asked for it
+
+  std::span<const std::byte> bytes() const noexcept {
+    return {reinterpret_cast<const std::byte*>(this + 1), captured};
+  }
+};
+static_assert(sizeof(CaptureEvent) % alignof(CaptureEvent) == 0);
+
+// What the bytes behind a kConnection are: text, since events outlive what a Peer refers to.
+std::string describe(const Peer& peer);
+
+class Frames {
+ public:
+  // The file's beginning is there already. `real_minus_monotonic_ns` makes times of the day.
+  explicit Frames(int64_t real_minus_monotonic_ns);
+
+  void add(const CaptureEvent& event);
+  // At the end: how many events are missing.
+  void add_statistics(uint64_t captured, uint64_t lost);
+
+  // What was added, to be written and then cleared.
+  std::string& out() noexcept { return out_; }
+
+ private:
+  struct End {
+    std::array<uint8_t, 16> address = {};  // IPv4: the first four
+    uint32_t queue_pair = 0;
+    uint32_t psn = 0;            // of the next request to it
+    std::deque<uint32_t> reads;  // of it, whose data is to come: where their numbers begin
+  };
+  struct Connection {
+    uint32_t interface = 0;
+    bool is_v6 = false;
+    std::string name;  // for comments
+    End ours, theirs;
+  };
+  // The packets of one message.
+  struct Train {
+    struct Opcodes {
+      uint8_t first = 0, middle = 0, last = 0, only = 0;
+    };
+    Opcodes opcodes = {};
+    std::span<const std::byte> in_first = {}, in_last = {}, in_only = {};  // further headers
+    bool inbound = false;
+    uint32_t psn = 0;
+    std::string_view comment = {};  // of the first
+  };
+
+  void meet(const CaptureEvent& event);
+  void add_handshake(Connection& connection, const CaptureEvent& event);
+  uint32_t interface_of(std::string_view driver);
+  void add_request(Connection& connection, const CaptureEvent& event, Train& train);
+  void add_read_request(Connection& connection, const CaptureEvent& event, const Train& train,
+                        std::span<const std::byte> remote);
+  void add_read_response(Connection& connection, const CaptureEvent& event, Train& train);
+  void add_message(Connection& connection, const CaptureEvent& event, const Train& train);
+  void add_packet(Connection& connection, const CaptureEvent& event, const Train& train,
+                  uint8_t opcode, uint32_t psn, std::span<const std::byte> extended,
+                  uint32_t length, std::span<const std::byte> captured, bool first);
+
+  // Building blocks, at the back of out_.
+  template <typename T>
+  void put(const T& value) {  // in this machine's byte order, as pcapng allows
+    put(std::as_bytes(std::span(&value, 1)));
+  }
+  void put(std::span<const std::byte> bytes) {
+    out_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  void put_option(uint16_t code, std::string_view value);
+  size_t begin_block(uint32_t type);
+  void end_block(size_t begin);
+
+  const int64_t real_minus_monotonic_ns_;
+  std::string out_;
+  std::vector<std::string> interfaces_;
+  std::unordered_map<uint64_t, Connection> connections_;
+  uint16_t ip_id_ = 0;
+};
+
+}  // namespace rrdk::observe

@@ -1,0 +1,76 @@
+// Captures of a Runtime (rrdk/capture.h): whose messages they see, and how they begin and end.
+#include "observe/capture.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/link.h"
+#include "runtime/poll_core.h"
+#include "runtime/runtime_impl.h"
+#include "xprt/receive_queue.h"
+
+namespace rrdk {
+
+namespace runtime {
+
+namespace {
+
+// What a Receive holds, before anybody has looked at it.
+std::span<const std::byte> message_of(const fabric::Completion& completion) {
+  const xprt::WorkTag& tag = xprt::WorkTag::of(completion.wr_id);
+  if (completion.status != fabric::WcStatus::kSuccess || tag.kind != xprt::WorkKind::kReceive)
+    return {};
+  const Buffer& buffer = static_cast<const xprt::ReceiveSlot*>(tag.owner)->buffer;
+  return {buffer.data(), std::min(completion.byte_length, buffer.capacity())};
+}
+
+}  // namespace
+
+void PollCore::show(observe::CoreCapture& capture, std::span<const fabric::Completion> batch) {
+  for (const fabric::Completion& completion : batch) {
+    const auto& link = *static_cast<const Link*>(completion.owner);
+    capture.on_completion(link.captured(), completion, message_of(completion));
+  }
+}
+
+}  // namespace runtime
+
+Result<void> Runtime::Impl::start_capture(const std::string& file, const CaptureOptions& wanted) {
+  std::lock_guard lock(capture_mutex);
+  if (capture != nullptr)
+    return fail(Errc::kInvalidArgument,
+                "a capture of this Runtime is going on: stop_capture() ends it");
+  auto started = observe::Capture::start(file, wanted, cores.size());
+  if (!started)
+    return tl::unexpected(started.error());
+  capture = std::move(*started);
+  for (size_t i = 0; i < cores.size(); ++i)
+    cores[i]->set_capture(&capture->core(i));
+  return {};
+}
+
+CaptureCounts Runtime::Impl::stop_capture() {
+  std::lock_guard lock(capture_mutex);
+  if (capture == nullptr)
+    return {};
+  for (auto& core : cores)
+    core->set_capture(nullptr);
+  wait_for_readers("Runtime::stop_capture() waits for a core's pass to end");
+  capture->finish();
+  return std::exchange(capture, nullptr)->counts();
+}
+
+Result<void> Runtime::start_capture(const std::string& file, const CaptureOptions& options) {
+  return impl_->start_capture(file, options);
+}
+
+CaptureCounts Runtime::stop_capture() {
+  return impl_->stop_capture();
+}
+
+CaptureCounts Runtime::capture_counts() const {
+  std::lock_guard lock(impl_->capture_mutex);
+  return impl_->capture != nullptr ? impl_->capture->counts() : CaptureCounts();
+}
+
+}  // namespace rrdk

@@ -1,0 +1,236 @@
+#include "telemetry/metrics.h"
+
+#include <algorithm>
+
+#include "rrdk/client.h"
+#include "rrdk/memory.h"
+#include "rrdk/refusals.h"
+#include "rrdk/runtime.h"
+#include "rrdk/server.h"
+
+namespace rrdk::telemetry {
+
+namespace {
+
+// A metric that is one number of a struct of statistics.
+template <typename Stats>
+struct Field {
+  Description what;
+  uint64_t (*value)(const Stats&);
+};
+
+constexpr Field<ServerStats> kServer[] = {
+    {{"server_connections", Kind::kGauge, "", "Connections now."},
+     [](auto& s) { return uint64_t{s.connections}; }},
+    {{"server_connections_accepted", Kind::kCounter, "", "Connections accepted."},
+     [](auto& s) { return uint64_t{s.connections_accepted}; }},
+    {{"server_connections_refused", Kind::kCounter, "",
+      "Connections refused: too many, or no room."},
+     [](auto& s) { return uint64_t{s.connections_refused}; }},
+    {{"server_connections_refused_per_client", Kind::kCounter, "",
+      "Of these, refused because the client had too many."},
+     [](auto& s) { return uint64_t{s.refused_per_client}; }},
+    {{"server_connections_ended", Kind::kCounter, "",
+      "Connections ended by the peer, by its death or for a breach."},
+     [](auto& s) { return uint64_t{s.connections_ended}; }},
+    {{"server_closed_idle", Kind::kCounter, "", "Connections closed for idleness."},
+     [](auto& s) { return uint64_t{s.closed_idle}; }},
+    {{"server_closed_silent", Kind::kCounter, "", "Connections closed before their first call."},
+     [](auto& s) { return uint64_t{s.closed_silent}; }},
+    {{"server_closed_for_room", Kind::kCounter, "",
+      "Connections without a call closed to make room."},
+     [](auto& s) { return uint64_t{s.closed_for_room}; }},
+    {{"server_closed_stalled", Kind::kCounter, "",
+      "Connections closed because they took no replies."},
+     [](auto& s) { return uint64_t{s.closed_stalled}; }},
+    {{"server_calls", Kind::kCounter, "", "Calls received."},
+     [](auto& s) { return uint64_t{s.calls}; }},
+    {{"server_replies", Kind::kCounter, "", "Replies sent."},
+     [](auto& s) { return uint64_t{s.replies}; }},
+    {{"server_calls_rejected", Kind::kCounter, "", "Calls that did not succeed."},
+     [](auto& s) { return uint64_t{s.rejected}; }},
+    {{"server_calls_not_run", Kind::kCounter, "", "Calls that came while the server drained."},
+     [](auto& s) { return uint64_t{s.calls_not_run}; }},
+    {{"server_transport_errors", Kind::kCounter, "", "RDMA_ERROR answers."},
+     [](auto& s) { return uint64_t{s.transport_errors}; }},
+    {{"server_protocol_breaches", Kind::kCounter, "", "Breaches of the protocol by clients."},
+     [](auto& s) { return uint64_t{s.protocol_breaches}; }},
+    {{"server_rdma_read_bytes", Kind::kCounter, "bytes", "Bytes fetched by RDMA Read."},
+     [](auto& s) { return uint64_t{s.bytes_read}; }},
+    {{"server_rdma_written_bytes", Kind::kCounter, "bytes", "Bytes placed by RDMA Write."},
+     [](auto& s) { return uint64_t{s.bytes_written}; }},
+    {{"server_waits_turn", Kind::kCounter, "", "Calls that waited for other connections' turns."},
+     [](auto& s) { return uint64_t{s.turn_waits}; }},
+    {{"server_waits_chunk_bytes", Kind::kCounter, "",
+      "Times that calls waited for max_chunk_bytes."},
+     [](auto& s) { return uint64_t{s.chunk_waits}; }},
+    {{"server_waits_share", Kind::kCounter, "",
+      "Times that calls waited because their client held its share of buffers."},
+     [](auto& s) { return uint64_t{s.share_waits}; }},
+    {{"server_replay_answered", Kind::kCounter, "",
+      "Repeated calls answered from the duplicate request cache."},
+     [](auto& s) { return uint64_t{s.replay.hits}; }},
+    {{"server_replay_kept", Kind::kCounter, "", "Replies kept in it."},
+     [](auto& s) { return uint64_t{s.replay.stored}; }},
+    {{"server_replay_refused", Kind::kCounter, "",
+      "Calls refused because it could not protect them."},
+     [](auto& s) { return uint64_t{s.replay.refused}; }},
+    {{"server_replay_lost", Kind::kCounter, "", "Repeated calls whose reply it had not kept."},
+     [](auto& s) { return uint64_t{s.replay.lost}; }},
+    {{"server_backward_calls", Kind::kCounter, "", "Calls made of clients."},
+     [](auto& s) { return uint64_t{s.backward.calls}; }},
+    {{"server_backward_errors", Kind::kCounter, "", "Of these, that failed."},
+     [](auto& s) { return uint64_t{s.backward.ended_error}; }},
+};
+
+constexpr Field<ClientStats> kClient[] = {
+    {{"client_calls", Kind::kCounter, "", "Calls made."},
+     [](auto& s) { return uint64_t{s.calls}; }},
+    {{"client_calls_ok", Kind::kCounter, "", "Calls that ended well."},
+     [](auto& s) { return uint64_t{s.ended_ok}; }},
+    {{"client_calls_failed", Kind::kCounter, "", "Calls that ended in an error."},
+     [](auto& s) { return uint64_t{s.ended_error}; }},
+    {{"client_calls_timed_out", Kind::kCounter, "", "Of these, by their deadline."},
+     [](auto& s) { return uint64_t{s.timeouts}; }},
+    {{"client_calls_in_flight", Kind::kGauge, "", "Calls that have not ended."},
+     [](auto& s) { return uint64_t{s.in_flight}; }},
+    {{"client_credits", Kind::kGauge, "", "Credits of the server's last grant."},
+     [](auto& s) { return uint64_t{s.granted}; }},
+    {{"client_waits_credit", Kind::kCounter, "", "Calls that waited for a grant."},
+     [](auto& s) { return uint64_t{s.credit_waits}; }},
+    {{"client_reconnections", Kind::kCounter, "", "Connections established after the first."},
+     [](auto& s) { return uint64_t{s.reconnects}; }},
+    {{"client_retransmissions", Kind::kCounter, "", "Calls sent again under their XIDs."},
+     [](auto& s) { return uint64_t{s.retransmissions}; }},
+    {{"client_keepalives", Kind::kCounter, "", "NULL calls to ask a silent server."},
+     [](auto& s) { return uint64_t{s.keepalives}; }},
+    {{"client_protocol_breaches", Kind::kCounter, "", "Breaches of the protocol by the server."},
+     [](auto& s) { return uint64_t{s.protocol_breaches}; }},
+};
+
+constexpr Field<CoreStats> kCore[] = {
+    {{"core_connections", Kind::kGauge, "", "Connections of the core now."},
+     [](auto& s) { return uint64_t{s.connections}; }},
+    {{"core_passes", Kind::kCounter, "", "Passes of the core's loop."},
+     [](auto& s) { return uint64_t{s.polls}; }},
+    {{"core_busy_passes", Kind::kCounter, "", "Of these, that found work."},
+     [](auto& s) { return uint64_t{s.busy_polls}; }},
+    {{"core_completions", Kind::kCounter, "", "Completions handled."},
+     [](auto& s) { return uint64_t{s.completions}; }},
+    {{"core_sleeps", Kind::kCounter, "", "Times that the core slept."},
+     [](auto& s) { return uint64_t{s.sleeps}; }},
+};
+
+constexpr Field<PoolAudit> kPool[] = {
+    {{"pool_buffers", Kind::kGauge, "", "Buffers that the size class has."},
+     [](auto& s) { return uint64_t{s.count}; }},
+    {{"pool_buffers_free", Kind::kGauge, "", "Of these, not in use."},
+     [](auto& s) { return uint64_t{s.available}; }},
+    {{"pool_buffers_more", Kind::kGauge, "", "Buffers that the budget could still give."},
+     [](auto& s) { return uint64_t{s.more}; }},
+    {{"pool_buffers_least", Kind::kGauge, "", "Low-water mark of free and more."},
+     [](auto& s) { return uint64_t{s.least_available}; }},
+    {{"pool_refusals", Kind::kCounter, "", "Times that there was no buffer."},
+     [](auto& s) { return uint64_t{s.refusals}; }},
+};
+
+constexpr Field<ProcedureStats> kProcedure[] = {
+    {{"procedure_calls", Kind::kCounter, "", "Calls that have ended."},
+     [](auto& s) { return uint64_t{s.calls}; }},
+    {{"procedure_errors", Kind::kCounter, "", "Of these, that did not succeed."},
+     [](auto& s) { return uint64_t{s.errors}; }},
+    {{"procedure_calls_in_progress", Kind::kGauge, "", "Calls that have not ended."},
+     [](auto& s) { return uint64_t{s.in_progress}; }},
+    {{"procedure_received_bytes", Kind::kCounter, "bytes", "Bytes of calls."},
+     [](auto& s) { return uint64_t{s.bytes_in}; }},
+    {{"procedure_sent_bytes", Kind::kCounter, "bytes", "Bytes of replies."},
+     [](auto& s) { return uint64_t{s.bytes_out}; }},
+};
+
+class Collection {
+ public:
+  explicit Collection(std::vector<Family>& families) : families_(families) {}
+
+  template <typename Stats, size_t kCount>
+  void add(const Field<Stats> (&fields)[kCount], const Stats& stats, const Labels& labels) {
+    for (const Field<Stats>& field : fields)
+      of(field.what).samples.push_back({labels, field.value(stats), {}});
+  }
+  Family& of(const Description& wanted) {
+    const auto found = std::ranges::find(families_, wanted.name, &Family::name);
+    return found != families_.end() ? *found : families_.emplace_back(Family{wanted, {}});
+  }
+  void add_refusals(const Description& what, const Refusals& refusals, const Labels& labels) {
+    Family& its = of(what);
+    for (const Refusal reason : all_refusals()) {
+      Labels with = labels;
+      with.emplace_back("reason", to_string(reason));
+      its.samples.push_back({std::move(with), refusals[reason], {}});
+    }
+  }
+
+ private:
+  std::vector<Family>& families_;
+};
+
+void add_procedures(Collection& to, const Server& server, const std::string& number) {
+  for (const ProcedureStats& p : server.procedures()) {
+    const Labels labels = {{"server", number}, {"procedure", p.name}};
+    to.add(kProcedure, p, labels);
+    to.of({"procedure_handler_seconds", Kind::kHistogram, "seconds",
+           "From a handler's entry to its answer, of the calls that are timed."})
+        .samples.push_back({labels, 0, p.handler});
+    to.of({"procedure_library_seconds", Kind::kHistogram, "seconds",
+           "The rest of these calls' time in this process."})
+        .samples.push_back({labels, 0, p.library});
+  }
+}
+
+// Summed: a program can have thousands, and each label of a metric costs whoever keeps it.
+void add_clients(Collection& to, const std::vector<ClientConnection*>& clients) {
+  Refusals refusals;
+  for (const ClientConnection* client : clients) {
+    const ClientStats stats = client->stats();
+    refusals += stats.refusals;
+    for (const Field<ClientStats>& field : kClient) {
+      std::vector<Sample>& samples = to.of(field.what).samples;
+      if (samples.empty())
+        samples.emplace_back();
+      samples.front().value += field.value(stats);
+    }
+  }
+  to.add_refusals(
+      {"client_refusals", Kind::kCounter, "", "What servers sent that was refused or ignored."},
+      refusals, {});
+}
+
+void add_runtime(Collection& to, Runtime& runtime) {
+  for (uint32_t i = 0; i < runtime.num_cores(); ++i)
+    to.add(kCore, runtime.stats(i), {{"core", std::to_string(i)}});
+  for (const PoolAudit& pool : runtime.memory().audit())
+    to.add(kPool, pool,
+           {{"size", std::to_string(pool.buffer_size)}, {"node", std::to_string(pool.numa_node)}});
+}
+
+}  // namespace
+
+std::vector<Family> collect(const TelemetrySources& sources) {
+  std::vector<Family> families;
+  Collection to(families);
+  if (sources.runtime != nullptr)
+    add_runtime(to, *sources.runtime);
+  for (size_t i = 0; i < sources.servers.size(); ++i) {
+    const std::string number = std::to_string(i);
+    const ServerStats stats = sources.servers[i]->stats();
+    to.add(kServer, stats, {{"server", number}});
+    to.add_refusals(
+        {"server_refusals", Kind::kCounter, "", "What clients sent that was refused or ignored."},
+        stats.refusals, {{"server", number}});
+    add_procedures(to, *sources.servers[i], number);
+  }
+  if (!sources.clients.empty())
+    add_clients(to, sources.clients);
+  return families;
+}
+
+}  // namespace rrdk::telemetry

@@ -1,0 +1,178 @@
+// A capture's way from a core into its file: whole and in order, whatever the thread that writes it
+// is at, and counted where it is not. What tshark says of the file is in test/apps.
+#include "observe/capture.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "test/seed.h"
+
+namespace rrdk::observe {
+namespace {
+
+using fabric::Op;
+using fabric::SendWr;
+
+uint32_t word(const std::string& file, size_t at) {
+  uint32_t value = 0;
+  std::memcpy(&value, file.data() + at, sizeof value);
+  return value;
+}
+
+// Of each packet block its bytes, of a file that must be whole.
+std::vector<std::string> packets(const std::string& file) {
+  std::vector<std::string> found;
+  size_t at = 0;
+  while (at + 12 <= file.size()) {
+    const uint32_t length = word(file, at + 4);
+    EXPECT_LE(at + length, file.size());
+    EXPECT_EQ(word(file, at + length - 4), length) << "block at " << at;
+    if (length < 12 || at + length > file.size())
+      break;
+    if (word(file, at) == 6)
+      found.push_back(file.substr(at + 28, word(file, at + 20)));
+    at += length;
+  }
+  EXPECT_EQ(at, file.size());
+  return found;
+}
+
+class Captures : public testing::Test {
+ protected:
+  Captures() {
+    char folder[] = "/tmp/rrdk-capture.XXXXXX";
+    folder_ = ::mkdtemp(folder);
+    peer_.driver = "shm";
+    peer_.process = ProcessIdentity{.pid = 4711};
+  }
+  ~Captures() override { std::filesystem::remove_all(folder_); }
+
+  std::string path() const { return folder_ / "test.pcapng"; }
+  std::string file() const {
+    std::ifstream in(path(), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  CapturedConnection connection(uint64_t id = 7) const { return {id, peer_, true}; }
+
+  static SendWr send(std::string& bytes) {
+    SendWr wr;
+    wr.num_sges = 1;
+    wr.sges[0] = {reinterpret_cast<std::byte*>(bytes.data()), static_cast<uint32_t>(bytes.size()),
+                  kNoRegion};
+    return wr;
+  }
+  // The messages among the packets: behind Ethernet, IPv4, UDP and the base header, before the pad
+  // and the CRC. Three packets go before them, by which the connection comes to be.
+  std::vector<std::string> messages(size_t length_of_one = 0) const {
+    constexpr size_t kHeaders = 14 + 20 + 8 + 12, kCrc = 4;
+    std::vector<std::string> all;
+    for (const std::string& packet : packets(file())) {
+      const size_t pad = static_cast<uint8_t>(packet[14 + 20 + 8 + 1]) >> 4;
+      all.push_back(packet.substr(
+          kHeaders, length_of_one != 0 ? length_of_one : packet.size() - kHeaders - pad - kCrc));
+    }
+    if (all.size() >= 3)
+      all.erase(all.begin(), all.begin() + 3);
+    return all;
+  }
+
+  std::filesystem::path folder_;
+  Peer peer_;
+};
+
+TEST_F(Captures, HaveEachMessageWholeAndInOrder) {
+  std::mt19937_64 random(test::run_seed());
+  auto capture = Capture::start(path(), {}, 1);
+  ASSERT_TRUE(capture) << capture.error().message;
+  std::vector<std::string> sent;
+  // More than the ring holds, so that it goes round; what does not fit is left out and counted.
+  uint64_t bytes = 0;
+  CoreCapture& core = (*capture)->core(0);
+  for (uint64_t lost = 0; bytes < (uint64_t{50} << 20);) {
+    std::string message(random() % 4000, '\0');
+    for (size_t i = 0; i < message.size(); i += 16)
+      message[i] = static_cast<char>(random());
+    bytes += message.size();
+    const SendWr wr = send(message);
+    core.on_posted(connection(), {&wr, 1});
+    if (core.counts().lost == lost)
+      sent.push_back(message);
+    lost = core.counts().lost;
+  }
+  (*capture)->finish();
+  const CaptureCounts counts = (*capture)->counts();
+  EXPECT_EQ(counts.captured, sent.size());
+  EXPECT_GT(counts.captured, 8000u);
+  EXPECT_EQ(messages(), sent);
+}
+
+TEST_F(Captures, CutWhatIsLong) {
+  auto capture = Capture::start(path(), {.message_bytes = 64}, 1);
+  ASSERT_TRUE(capture);
+  std::string message(1000, 'x');
+  const SendWr wr = send(message);
+  (*capture)->core(0).on_posted(connection(), {&wr, 1});
+  (*capture)->finish();
+  EXPECT_EQ(messages(1000), std::vector<std::string>{std::string(64, 'x')});
+}
+
+TEST_F(Captures, EndBeforeTheFileIsTooLong) {
+  auto capture = Capture::start(path(), {.file_bytes = 65536}, 1);
+  ASSERT_TRUE(capture);
+  std::string message(4096, 'x');
+  const SendWr wr = send(message);
+  for (int i = 0; i < 100; ++i)
+    (*capture)->core(0).on_posted(connection(), {&wr, 1});
+  (*capture)->finish();
+  const CaptureCounts counts = (*capture)->counts();
+  EXPECT_EQ(counts.captured + counts.lost, 100u);
+  EXPECT_EQ(counts.captured, messages().size());
+  EXPECT_GE(counts.captured, 10u);
+  EXPECT_LE(file().size(), 65536u);
+}
+
+TEST_F(Captures, PairReadsWithTheirData) {
+  auto capture = Capture::start(path(), {}, 1);
+  ASSERT_TRUE(capture);
+  CoreCapture& core = (*capture)->core(0);
+  std::string sink(5000, 'r');
+  SendWr read = send(sink);
+  read.op = Op::kRead;
+  read.wr_id = 42;
+  read.key = 0x1234;
+  const fabric::Completion done = {.wr_id = 42,
+                                   .owner = nullptr,
+                                   .op = Op::kRead,
+                                   .status = fabric::WcStatus::kSuccess,
+                                   .has_invalidated = false,
+                                   .byte_length = 5000,
+                                   .invalidated_key = 0};
+  core.on_completion(connection(), done, {});  // posted before the capture began: left out
+  core.on_posted(connection(), {&read, 1});
+  core.on_completion(connection(), done, {});
+  (*capture)->finish();
+  std::vector<int> opcodes;
+  for (const std::string& packet : packets(file()))
+    opcodes.push_back(packet[14 + 20 + 8]);
+  // Three of the connection manager's; Read Request, first and last of its response.
+  EXPECT_EQ(opcodes, (std::vector<int>{0x64, 0x64, 0x64, 0x0C, 0x0D, 0x0F}));
+}
+
+TEST_F(Captures, RefuseWhatTheyCanNotDo) {
+  EXPECT_EQ(Capture::start(path(), {.message_bytes = 10}, 1).error().code, Errc::kInvalidArgument);
+  EXPECT_EQ(Capture::start(path(), {.file_bytes = 10}, 1).error().code, Errc::kInvalidArgument);
+  auto none = Capture::start("/nowhere/at/all.pcapng", {}, 1);
+  EXPECT_EQ(none.error().code, Errc::kSystem);
+  EXPECT_NE(none.error().message.find("/nowhere/at/all.pcapng"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rrdk::observe
