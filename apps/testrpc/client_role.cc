@@ -6,6 +6,7 @@
 #include "audit.h"
 #include "directory.h"
 #include "interactive.h"
+#include "knee.h"
 #include "machine_limits.h"
 #include "placement.h"
 #include "report.h"
@@ -21,6 +22,30 @@ constexpr uint32_t kLongProbe = 200;
 
 bool all_right(Results results) {
   return std::ranges::all_of(results, [](const auto& r) { return r->flawless(); });
+}
+
+// Of each of the plan's runs the knee.
+std::vector<Knee> find_knees(Bench& bench, const std::vector<RunSpec>& plan,
+                             const Options& options) {
+  std::vector<Knee> knees;
+  for (const RunSpec& spec : plan) {
+    const RunPlace place = {knees.size() * kKneeRuns, plan.size() * kKneeRuns, options.duration_s};
+    std::optional<Knee> knee =
+        find_knee(bench, spec, options, place, [] { return !stop_requested(); });
+    if (!knee)
+      break;
+    knees.push_back(*std::move(knee));
+  }
+  return knees;
+}
+
+void print_knees(const std::vector<Knee>& knees) {
+  for (const Knee& k : knees)
+    std::printf(
+        "KNEE of %s: %.0f calls/s (%.0f%% of a closed loop's %.0f); p99 there %.2f us, at a "
+        "light load %.2f us\n",
+        run_name(k.spec).c_str(), k.rate, 100 * k.rate / k.closed_rate, k.closed_rate,
+        static_cast<double>(k.p99_ns) / 1e3, static_cast<double>(k.light_p99_ns) / 1e3);
 }
 
 void run_plan(Bench& bench, const std::vector<RunSpec>& plan, const Options& options) {
@@ -182,8 +207,11 @@ int run_client(const Options& given, const ClientSetup& setup) {
   }
   const ConnectionInfo negotiated = bench.negotiated();
   print_negotiated(negotiated);
+  std::vector<Knee> knees;
   if (options.interactive)
     run_interactive(bench, given);
+  else if (options.find_knee)
+    knees = find_knees(bench, plan, options);
   else
     run_plan(bench, plan, options);
   FaultCounts faults = bench.fault_counts();
@@ -197,6 +225,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
     audit.reason = "those of the capture are among them";
   print_table(bench.results());
   print_remarks(bench.results());
+  print_knees(knees);
   if (given.faults)
     print_faults(faults);
   print_audit(audit);
@@ -207,7 +236,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
       cpus = {setup.cpu, setup.other_cpu};
     Result<void> written =
         setup.json->write(to_json({options, setup.uri, bench.results(), audit, setup.idle, cpus,
-                                   began, connect_seconds, negotiated}));
+                                   began, connect_seconds, negotiated, knees}));
     if (!written)
       return complain(written.error());
   }

@@ -54,6 +54,10 @@ constexpr Option kOptions[] = {
      "open loop: calls are due on schedule whether or not earlier ones have ended, and latency"
      " counts from then",
      [](Options& o, const std::string& v) { return take_positive(o.rate, v); }},
+    {"find-knee", nullptr, Kind::kStart, Group::kCalls, kCallers, nullptr,
+     "instead of single runs, look for the rate up to which p99 stays within three times that of a"
+     " light load; seven runs for each",
+     [](Options& o, const std::string& v) { return take_switch(o.find_knee, v); }},
     {"timeout", "MS", Kind::kRun, Group::kCalls, kCallers, nullptr,
      "a call without reply for so long ends as an error (default 5000)",
      [](Options& o, const std::string& v) { return take_count(o.timeout_ms, v, 1, 3600000); }},

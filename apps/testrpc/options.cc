@@ -110,6 +110,8 @@ Result<void> check_company(const Options& options) {
     if (given(options, name) && !calls_nfs3(options))
       return refuse(std::string("--") + name + " needs --engine nfs3");
   }
+  if (options.find_knee && options.engines.empty())
+    return refuse("--find-knee needs --engine: what is to be called");
   if (options.retransmit && !options.reconnect)
     return refuse("--retransmit needs --reconnect: calls are sent again on a new connection only");
   bool speaks_two = options.role == Role::kServer
@@ -136,6 +138,8 @@ Result<void> check_active(const Options& options) {
 Result<void> check_conflicts(const Options& options) {
   if (options.count != 0 && options.duration_s != 0)
     return refuse("--count and --duration conflict: choose one");
+  if (options.find_knee && (options.rate != 0 || options.count != 0 || options.interactive))
+    return refuse("--find-knee chooses rates itself: leave out --rate, --count and -i");
   if (options.role == Role::kSelf && calls_nfs3(options))
     return refuse("engine nfs3 calls an NFS server, which --self does not start: use --client URI");
   if (options.max_receive_size != 0 && options.max_receive_size < options.inline_size)

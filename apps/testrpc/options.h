@@ -81,6 +81,7 @@ struct Options {
   bool rpcbind = false;      // the port is in the directory of the server's host
 
   std::string metrics;  // where to serve them by HTTP; empty: nowhere. --self: the client's
+  bool find_knee = false;
   std::string json;     // "-": stdout
   std::string capture;  // a file for this process' messages; empty: none. --self: the client's
   bool histogram = false;

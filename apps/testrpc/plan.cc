@@ -81,7 +81,7 @@ std::vector<RunSpec> plan_of_all(const Options& options) {
     sizes = {kDefaultSize};
   std::vector<uint32_t> windows = options.windows;
   if (windows.empty())
-    windows = {options.rate == 0 ? 1u : 64u};
+    windows = {options.rate == 0 && !options.find_knee ? 1u : 64u};
   std::vector<RunSpec> plan;
   for (const Engine* engine : engines) {
     std::vector<std::vector<uint32_t>> choices;

@@ -167,6 +167,20 @@ void append_negotiated(std::string& text, const ConnectionInfo& info) {
          info.version, info.send_size, info.receive_size, info.credits);
 }
 
+void append_knees(std::string& text, const std::vector<Knee>& knees) {
+  text += "  \"knees\": " + list_of(knees, [](const Knee& k) {
+            std::string one;
+            append(one,
+                   "{\"engine\": \"%s\", \"size\": %u, \"window\": %u, \"rate\": %.1f, "
+                   "\"p99_ns\": %" PRIu64 ", \"light_p99_ns\": %" PRIu64
+                   ", \"closed_loop_rate\": %.1f}",
+                   k.spec.engine->name, k.spec.largest_size(), k.spec.window, k.rate, k.p99_ns,
+                   k.light_p99_ns, k.closed_rate);
+            return one;
+          });
+  text += ",\n";
+}
+
 // The options that hold for all runs, given or not.
 void append_options(std::string& text, const JsonInput& input) {
   const Options& o = input.options;
@@ -216,9 +230,12 @@ std::string to_json(const JsonInput& input) {
     text += i == 0 ? "" : ",\n";
     append_run(text, *input.results[i], input.options);
   }
+  text += "\n  ],\n";
+  if (input.options.find_knee)
+    append_knees(text, input.knees);
   const Audit& audit = input.audit;
   append(text,
-         "\n  ],\n  \"audit\": {\"pools_whole\": %s, \"allocations\": %" PRIu64
+         "  \"audit\": {\"pools_whole\": %s, \"allocations\": %" PRIu64
          ", \"allocations_per_call\": %.6f, \"registrations\": %" PRIu64
          ", \"registrations_per_call\": %.6f}\n}\n",
          truth(audit.pools_whole), audit.allocations, audit.per_call(audit.allocations),

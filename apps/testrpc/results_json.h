@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "knee.h"
 #include "load.h"
 #include "options.h"
 #include "report.h"
@@ -21,6 +22,7 @@ struct JsonInput {
   std::string began;      // in UTC, as ISO 8601 writes it
   double connect_seconds;
   ConnectionInfo negotiated;  // the first connection, when the runs began
+  std::vector<Knee> knees;    // of --find-knee
 };
 
 std::string to_json(const JsonInput& input);

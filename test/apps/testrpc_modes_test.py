@@ -322,6 +322,30 @@ class Loops(harness.Case):
         self.assertEqual(result["runs"][0]["dispatch"], "worker")
 
 
+class Knees(harness.Case):
+    def test_are_looked_for_between_light_load_and_capacity(self):
+        process = self.run_testrpc("--self", "--engine", "null,read", "--size", "4K", "--window", "16", "--find-knee",
+                                   "--duration", "0.1", "--json", self.json_path)
+        self.assert_status(process, 0)
+        result = self.result()
+        self.assertEqual([(k["engine"], k["window"]) for k in result["knees"]], [("null", 16), ("read", 16)])
+        self.assertEqual(len(result["runs"]), 14)
+        for knee, closed, light in ((result["knees"][0], *result["runs"][:2]), (result["knees"][1], *result["runs"][7:9])):
+            self.assertIsNone(closed["rate"])
+            self.assertEqual(knee["closed_loop_rate"], closed["rpc_per_s"])
+            self.assertAlmostEqual(light["rate"], closed["rpc_per_s"] / 10, delta=1)
+            self.assertEqual(knee["light_p99_ns"], light["latency_ns"]["p99"])
+            self.assertGreaterEqual(knee["rate"], light["rate"] - 0.1)
+            self.assertLess(knee["rate"], 1.1 * closed["rpc_per_s"])
+        self.assertEqual(process.output.count("KNEE of "), 2)
+
+    def test_choose_rates_themselves(self):
+        for wrong in (["--rate", "100"], ["--count", "5"], ["-i"]):
+            process = self.run_testrpc("--self", "--engine", "null", "--find-knee", *wrong)
+            self.assert_fails_with_one_line(process, "--find-knee", status=2)
+        self.assert_fails_with_one_line(self.run_testrpc("--self", "--find-knee"), "--engine", status=2)
+
+
 class Interactive(harness.Case):
     def test_progress_leaves_alone_what_is_being_typed(self):
         server = self.start_server()
