@@ -1,0 +1,52 @@
+"""A capture, read as what RDMA connections did: events() yields (Link, event) in the order of the file.
+
+    file      dump_capture.py: pcap and pcapng, IPv4 and IPv6; what the events are
+    network   UDP port 4791 is RoCEv2 (dump_roce.py), TCP that begins with MPA is iWARP (dump_iwarp.py)
+    events    Opened, Send, Write, Read, Response, Lost, Damaged, Closed
+
+A packet that is not whole in the file loses its end and nothing else: what an event has of its data may be
+less than its length. Nothing here knows RPC-over-RDMA, except that a Send's first word is an XID, by which
+the directions of a connection find each other when nothing else tells.
+"""
+from lib.dump_capture import LINK_TYPES, TCP, UDP, CutShort, datagram, dropped, packets
+from lib.dump_iwarp import Iwarp
+from lib.dump_roce import Roce
+
+
+class Capture:
+    def __init__(self, path):
+        self.path, self.notes, self.links, self.dropped = path, [], 0, dropped(path)
+        if self.dropped:
+            self.notes.append(f"{self.dropped} messages or packets are missing, says who captured them")
+        self.frames, self.first, self.last = 0, None, 0
+        self.roce, self.iwarp = Roce(self.new_number), Iwarp(self.new_number, self.notes)
+
+    def new_number(self):
+        self.links += 1
+        return self.links
+
+    def packets(self):
+        try:
+            yield from packets(self.path)
+        except CutShort as error:
+            self.notes.append(str(error))
+
+    def events(self):
+        cut, unknown = 0, set()
+        for packet in self.packets():
+            self.frames = packet.frame
+            self.first = packet.time if self.first is None else self.first
+            self.last = max(self.last, packet.time)
+            cut += len(packet.data) < packet.length
+            if packet.link_type not in LINK_TYPES and packet.link_type not in unknown:
+                unknown.add(packet.link_type)
+                self.notes.append(f"frame {packet.frame}: link type {packet.link_type} is not read")
+            found = datagram(packet)
+            if found is not None and found.protocol == UDP:
+                yield from self.roce.take(found)
+            elif found is not None and found.protocol == TCP:
+                yield from self.iwarp.take(found)
+        if cut:
+            self.notes.append(f"{cut} of {self.frames} packets are not whole in the capture")
+        yield from self.roce.finish()
+        yield from self.iwarp.finish()
