@@ -4,11 +4,13 @@ import collections
 import os
 import shutil
 import subprocess
+import sys
 
 import testrpc_harness as harness
 from testrpc_terminal import Terminal
 
 CALLS = 30
+DUMP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts/rrdk-dump.py")
 # Opcodes of RoCEv2's base header.
 WRITES, READ_REQUESTS, READ_RESPONSES = {6, 7, 8, 10}, {12}, {13, 14, 15, 16}
 
@@ -29,7 +31,10 @@ class Capture(harness.Case):
         return [line.split("\t") for line in out.splitlines()]
 
     def assert_well_formed(self):
-        """Nothing that tshark stumbles over, and each reply matched with its call. How many of each."""
+        """Nothing that tshark stumbles over, no breach of a rule, and each reply matched with its call. How many
+        of each."""
+        dump = subprocess.run([sys.executable, DUMP, "--breaches", self.file], capture_output=True, text=True)
+        self.assertEqual(dump.returncode, 0, dump.stdout + dump.stderr)
         rows = self.fields("_ws.malformed", "rpc.msgtyp", "rpc.time")
         self.assertEqual([row for row in rows if row[0]], [])
         replies = [row for row in rows if row[1].startswith("1")]
