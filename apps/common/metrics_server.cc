@@ -1,5 +1,8 @@
 #include "metrics_server.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <charconv>
 #include <csignal>
 #include <utility>
@@ -32,11 +35,20 @@ bool MetricsServer::listen(const std::string& host, const std::string& port) {
   const std::string at = host + ":" + port;
   const char* options[] = {"listening_ports", at.c_str(), "num_threads", "2", nullptr};
   const mg_callbacks callbacks = {};
-  // Its threads take no signals: they are for the program's.
+  // Its threads take no signals, which are for the program's, and run on any CPU: what they inherit
+  // from a thread that is pinned would keep them on a CPU that polls.
   sigset_t all, before;
   sigfillset(&all);
+  cpu_set_t any, pinned;
+  CPU_ZERO(&any);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    CPU_SET(cpu, &any);
   pthread_sigmask(SIG_SETMASK, &all, &before);
+  const bool known = pthread_getaffinity_np(pthread_self(), sizeof pinned, &pinned) == 0;
+  pthread_setaffinity_np(pthread_self(), sizeof any, &any);
   context_ = mg_start(&callbacks, nullptr, options);
+  if (known)
+    pthread_setaffinity_np(pthread_self(), sizeof pinned, &pinned);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   mg_server_port chosen = {};
   if (context_ == nullptr || mg_get_server_ports(context_, 1, &chosen) != 1)

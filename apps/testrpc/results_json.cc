@@ -168,16 +168,17 @@ void append_negotiated(std::string& text, const ConnectionInfo& info) {
 }
 
 void append_knees(std::string& text, const std::vector<Knee>& knees) {
-  text += "  \"knees\": " + list_of(knees, [](const Knee& k) {
-            std::string one;
-            append(one,
-                   "{\"engine\": \"%s\", \"size\": %u, \"window\": %u, \"rate\": %.1f, "
-                   "\"p99_ns\": %" PRIu64 ", \"light_p99_ns\": %" PRIu64
-                   ", \"closed_loop_rate\": %.1f}",
-                   k.spec.engine->name, k.spec.largest_size(), k.spec.window, k.rate, k.p99_ns,
-                   k.light_p99_ns, k.closed_rate);
-            return one;
-          });
+  text +=
+      "  \"knees\": " + list_of(knees, [](const Knee& k) {
+        std::string one;
+        append(one,
+               "{\"engine\": \"%s\", \"size\": %u, \"window\": %u, \"active\": %u, \"rate\": %.1f, "
+               "\"p99_ns\": %" PRIu64 ", \"light_p99_ns\": %" PRIu64
+               ", \"closed_loop_rate\": %.1f}",
+               k.spec.engine->name, k.spec.largest_size(), k.spec.window, k.spec.active, k.rate,
+               k.p99_ns, k.light_p99_ns, k.closed_rate);
+        return one;
+      });
   text += ",\n";
 }
 

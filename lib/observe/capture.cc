@@ -38,6 +38,16 @@ int64_t real_minus_monotonic_ns() {
   return static_cast<int64_t>(now_of(CLOCK_REALTIME) - now_of(CLOCK_MONOTONIC));
 }
 
+// Whoever starts a capture may be pinned to the CPU of a core that polls, where its thread would be
+// in the way of what it records.
+void run_anywhere() {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    CPU_SET(cpu, &all);
+  pthread_setaffinity_np(pthread_self(), sizeof all, &all);
+}
+
 uint32_t length_of(std::span<const MemorySpan> spans) {
   uint64_t length = 0;
   for (const MemorySpan& span : spans)
@@ -222,7 +232,13 @@ Result<std::unique_ptr<Capture>> Capture::start(const std::string& file,
   base::Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!fd)
     return base::system_failure(("capture file " + file).c_str());
-  return std::unique_ptr<Capture>(new Capture(file, std::move(fd), options, cores));
+  try {
+    return std::unique_ptr<Capture>(new Capture(file, std::move(fd), options, cores));
+  } catch (const std::bad_alloc&) {
+    return fail(Errc::kNoMemory, "there is no memory for the rings of a capture");
+  } catch (const std::system_error& error) {
+    return fail(Errc::kSystem, std::string("the thread of a capture: ") + error.what());
+  }
 }
 
 Capture::Capture(std::string name, base::Fd file, const CaptureOptions& options, size_t cores)
@@ -233,7 +249,10 @@ Capture::Capture(std::string name, base::Fd file, const CaptureOptions& options,
   for (size_t i = 0; i < cores; ++i)
     cores_.push_back(std::make_unique<CoreCapture>(options));
   const base::SignalsBlocked blocked;
-  writer_ = std::thread([this] { run(); });
+  writer_ = std::thread([this] {
+    run_anywhere();
+    run();
+  });
   pthread_setname_np(writer_.native_handle(), "rrdk-capture");
 }
 
@@ -301,8 +320,12 @@ void Capture::add(const CaptureEvent& event) {
     frames_.out().resize(before);
     end_file("it would be longer than CaptureOptions::file_bytes");
   }
-  if (full_ && event.what != What::kConnection && event.what != What::kGone)
-    not_written_.fetch_add(1, std::memory_order_relaxed);
+  if (event.what != What::kConnection && event.what != What::kGone) {
+    if (full_)
+      not_written_.fetch_add(1, std::memory_order_relaxed);
+    else
+      ++buffered_;
+  }
   if (frames_.out().size() >= kWriteBytes)
     write_out();
 }
@@ -321,6 +344,7 @@ void Capture::write_out() {
       continue;
     if (written <= 0) {
       broken_ = true;
+      not_written_.fetch_add(buffered_, std::memory_order_relaxed);
       end_file(base::system_message(errno));
       break;
     }
@@ -328,6 +352,7 @@ void Capture::write_out() {
     written_ += static_cast<uint64_t>(written);
   }
   frames_.out().clear();
+  buffered_ = 0;
 }
 
 }  // namespace rrdk::observe

@@ -132,6 +132,7 @@ class Capture {
   const uint64_t most_bytes_;
   std::vector<std::unique_ptr<CoreCapture>> cores_;
   Frames frames_;
+  uint64_t buffered_ = 0;                  // events that are in frames_ only
   uint64_t written_ = 0;                   // bytes
   bool full_ = false;                      // nothing more goes into the file,
   bool broken_ = false;                    // not even its end

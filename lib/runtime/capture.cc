@@ -36,11 +36,16 @@ void PollCore::show(observe::CoreCapture& capture, std::span<const fabric::Compl
 }  // namespace runtime
 
 Result<void> Runtime::Impl::start_capture(const std::string& file, const CaptureOptions& wanted) {
+  {
+    std::lock_guard lock(capture_mutex);
+    if (capture != nullptr || capture_starts)
+      return fail(Errc::kInvalidArgument,
+                  "a capture of this Runtime is going on: stop_capture() ends it");
+    capture_starts = true;
+  }
+  auto started = observe::Capture::start(file, wanted, cores.size());  // opening can take long
   std::lock_guard lock(capture_mutex);
-  if (capture != nullptr)
-    return fail(Errc::kInvalidArgument,
-                "a capture of this Runtime is going on: stop_capture() ends it");
-  auto started = observe::Capture::start(file, wanted, cores.size());
+  capture_starts = false;
   if (!started)
     return tl::unexpected(started.error());
   capture = std::move(*started);
@@ -50,14 +55,18 @@ Result<void> Runtime::Impl::start_capture(const std::string& file, const Capture
 }
 
 CaptureCounts Runtime::Impl::stop_capture() {
-  std::lock_guard lock(capture_mutex);
-  if (capture == nullptr)
-    return {};
-  for (auto& core : cores)
-    core->set_capture(nullptr);
+  std::unique_ptr<observe::Capture> stopped;
+  {
+    std::lock_guard lock(capture_mutex);
+    stopped = std::exchange(capture, nullptr);
+    if (stopped == nullptr)
+      return {};
+    for (auto& core : cores)
+      core->set_capture(nullptr);
+  }
   wait_for_readers("Runtime::stop_capture() waits for a core's pass to end");
-  capture->finish();
-  return std::exchange(capture, nullptr)->counts();
+  stopped->finish();
+  return stopped->counts();
 }
 
 Result<void> Runtime::start_capture(const std::string& file, const CaptureOptions& options) {

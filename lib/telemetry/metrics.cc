@@ -12,6 +12,11 @@ namespace rrdk::telemetry {
 
 namespace {
 
+constexpr uint64_t sum_of(const HandlerMistakes& m) {
+  return m.invalid_memory + m.unusable_memory + m.too_large + m.no_buffers + m.failed +
+         m.unanswered;
+}
+
 // A metric that is one number of a struct of statistics.
 template <typename Stats>
 struct Field {
@@ -25,10 +30,10 @@ constexpr Field<ServerStats> kServer[] = {
     {{"server_connections_accepted", Kind::kCounter, "", "Connections accepted."},
      [](auto& s) { return uint64_t{s.connections_accepted}; }},
     {{"server_connections_refused", Kind::kCounter, "",
-      "Connections refused: too many, or no room."},
+      "Connections refused: too many, no room, or by on_open."},
      [](auto& s) { return uint64_t{s.connections_refused}; }},
     {{"server_connections_refused_per_client", Kind::kCounter, "",
-      "Of these, refused because the client had too many."},
+      "Connections refused because their client had too many."},
      [](auto& s) { return uint64_t{s.refused_per_client}; }},
     {{"server_connections_ended", Kind::kCounter, "",
       "Connections ended by the peer, by its death or for a breach."},
@@ -47,7 +52,8 @@ constexpr Field<ServerStats> kServer[] = {
      [](auto& s) { return uint64_t{s.calls}; }},
     {{"server_replies", Kind::kCounter, "", "Replies sent."},
      [](auto& s) { return uint64_t{s.replies}; }},
-    {{"server_calls_rejected", Kind::kCounter, "", "Calls that did not succeed."},
+    {{"server_calls_rejected", Kind::kCounter, "",
+      "Calls that the program or the server did not let succeed."},
      [](auto& s) { return uint64_t{s.rejected}; }},
     {{"server_calls_not_run", Kind::kCounter, "", "Calls that came while the server drained."},
      [](auto& s) { return uint64_t{s.calls_not_run}; }},
@@ -70,16 +76,21 @@ constexpr Field<ServerStats> kServer[] = {
     {{"server_replay_answered", Kind::kCounter, "",
       "Repeated calls answered from the duplicate request cache."},
      [](auto& s) { return uint64_t{s.replay.hits}; }},
-    {{"server_replay_kept", Kind::kCounter, "", "Replies kept in it."},
+    {{"server_replay_kept", Kind::kCounter, "", "Replies kept in the duplicate request cache."},
      [](auto& s) { return uint64_t{s.replay.stored}; }},
     {{"server_replay_refused", Kind::kCounter, "",
-      "Calls refused because it could not protect them."},
+      "Calls refused because the duplicate request cache could not protect them."},
      [](auto& s) { return uint64_t{s.replay.refused}; }},
-    {{"server_replay_lost", Kind::kCounter, "", "Repeated calls whose reply it had not kept."},
+    {{"server_replay_lost", Kind::kCounter, "",
+      "Repeated calls whose reply the duplicate request cache had not kept."},
      [](auto& s) { return uint64_t{s.replay.lost}; }},
-    {{"server_backward_calls", Kind::kCounter, "", "Calls made of clients."},
+    {{"server_handler_mistakes", Kind::kCounter, "",
+      "Mistakes of the program's own handlers; the log has the first of each kind."},
+     [](auto& s) { return sum_of(s.mistakes); }},
+    {{"server_backward_calls", Kind::kCounter, "", "Calls that the server made to its clients."},
      [](auto& s) { return uint64_t{s.backward.calls}; }},
-    {{"server_backward_errors", Kind::kCounter, "", "Of these, that failed."},
+    {{"server_backward_errors", Kind::kCounter, "",
+      "Calls that the server made to its clients and that failed."},
      [](auto& s) { return uint64_t{s.backward.ended_error}; }},
 };
 
@@ -90,13 +101,13 @@ constexpr Field<ClientStats> kClient[] = {
      [](auto& s) { return uint64_t{s.ended_ok}; }},
     {{"client_calls_failed", Kind::kCounter, "", "Calls that ended in an error."},
      [](auto& s) { return uint64_t{s.ended_error}; }},
-    {{"client_calls_timed_out", Kind::kCounter, "", "Of these, by their deadline."},
+    {{"client_calls_timed_out", Kind::kCounter, "", "Calls that ended by their deadline."},
      [](auto& s) { return uint64_t{s.timeouts}; }},
     {{"client_calls_in_flight", Kind::kGauge, "", "Calls that have not ended."},
      [](auto& s) { return uint64_t{s.in_flight}; }},
-    {{"client_credits", Kind::kGauge, "", "Credits of the server's last grant."},
+    {{"client_credits", Kind::kGauge, "", "Credits of the last grants, of all connections."},
      [](auto& s) { return uint64_t{s.granted}; }},
-    {{"client_waits_credit", Kind::kCounter, "", "Calls that waited for a grant."},
+    {{"client_waits_credit", Kind::kCounter, "", "Calls that waited for a credit."},
      [](auto& s) { return uint64_t{s.credit_waits}; }},
     {{"client_reconnections", Kind::kCounter, "", "Connections established after the first."},
      [](auto& s) { return uint64_t{s.reconnects}; }},
@@ -104,6 +115,10 @@ constexpr Field<ClientStats> kClient[] = {
      [](auto& s) { return uint64_t{s.retransmissions}; }},
     {{"client_keepalives", Kind::kCounter, "", "NULL calls to ask a silent server."},
      [](auto& s) { return uint64_t{s.keepalives}; }},
+    {{"client_connections", Kind::kGauge, "", "Connections that are up."},
+     [](auto& s) { return uint64_t{s.granted != 0}; }},
+    {{"client_attempts_failed", Kind::kCounter, "", "Attempts at a connection that failed."},
+     [](auto& s) { return uint64_t{s.failed_attempts}; }},
     {{"client_protocol_breaches", Kind::kCounter, "", "Breaches of the protocol by the server."},
      [](auto& s) { return uint64_t{s.protocol_breaches}; }},
 };
@@ -113,7 +128,7 @@ constexpr Field<CoreStats> kCore[] = {
      [](auto& s) { return uint64_t{s.connections}; }},
     {{"core_passes", Kind::kCounter, "", "Passes of the core's loop."},
      [](auto& s) { return uint64_t{s.polls}; }},
-    {{"core_busy_passes", Kind::kCounter, "", "Of these, that found work."},
+    {{"core_busy_passes", Kind::kCounter, "", "Passes that found work."},
      [](auto& s) { return uint64_t{s.busy_polls}; }},
     {{"core_completions", Kind::kCounter, "", "Completions handled."},
      [](auto& s) { return uint64_t{s.completions}; }},
@@ -124,20 +139,21 @@ constexpr Field<CoreStats> kCore[] = {
 constexpr Field<PoolAudit> kPool[] = {
     {{"pool_buffers", Kind::kGauge, "", "Buffers that the size class has."},
      [](auto& s) { return uint64_t{s.count}; }},
-    {{"pool_buffers_free", Kind::kGauge, "", "Of these, not in use."},
+    {{"pool_buffers_free", Kind::kGauge, "", "Buffers that are not in use."},
      [](auto& s) { return uint64_t{s.available}; }},
     {{"pool_buffers_more", Kind::kGauge, "", "Buffers that the budget could still give."},
      [](auto& s) { return uint64_t{s.more}; }},
     {{"pool_buffers_least", Kind::kGauge, "", "Low-water mark of free and more."},
      [](auto& s) { return uint64_t{s.least_available}; }},
-    {{"pool_refusals", Kind::kCounter, "", "Times that there was no buffer."},
+    {{"pool_buffers_missing", Kind::kCounter, "",
+      "Times that a buffer was wanted and none was to be had."},
      [](auto& s) { return uint64_t{s.refusals}; }},
 };
 
 constexpr Field<ProcedureStats> kProcedure[] = {
     {{"procedure_calls", Kind::kCounter, "", "Calls that have ended."},
      [](auto& s) { return uint64_t{s.calls}; }},
-    {{"procedure_errors", Kind::kCounter, "", "Of these, that did not succeed."},
+    {{"procedure_errors", Kind::kCounter, "", "Calls that ended without success."},
      [](auto& s) { return uint64_t{s.errors}; }},
     {{"procedure_calls_in_progress", Kind::kGauge, "", "Calls that have not ended."},
      [](auto& s) { return uint64_t{s.in_progress}; }},
@@ -181,7 +197,7 @@ void add_procedures(Collection& to, const Server& server, const std::string& num
            "From a handler's entry to its answer, of the calls that are timed."})
         .samples.push_back({labels, 0, p.handler});
     to.of({"procedure_library_seconds", Kind::kHistogram, "seconds",
-           "The rest of these calls' time in this process."})
+           "The time of the same calls outside of the handler, in this process."})
         .samples.push_back({labels, 0, p.library});
   }
 }

@@ -35,8 +35,10 @@ std::string labels_text(const Labels& labels, const std::string& bound = "") {
 }
 
 std::string seconds(uint64_t ns) {
+  // Not as a double: that would be written as the program's locale has it.
   char text[32];
-  std::snprintf(text, sizeof text, "%.9f", static_cast<double>(ns) / 1e9);
+  std::snprintf(text, sizeof text, "%" PRIu64 ".%09" PRIu64, ns / 1'000'000'000,
+                ns % 1'000'000'000);
   return text;
 }
 

@@ -15,20 +15,21 @@
  * for one core. The rest: any thread.
  *
  * Waiting: Client::connect(), Call::submit_and_wait(), ClientConnection::send_option_and_wait(),
- * Server::add_service() and remove_service() of a server that listens,
- * Server::drain(), the destructors of Server and ClientConnection, ~Call() of a call in flight, and
- * Timer::stop() and ~Timer() of another thread than the core's wait for the core. Called by
- * the thread that last polled it (or when that thread has ended, or nobody has polled it yet) they
- * poll; from others they wait, for ever if nobody polls. Never from a handler or callback. A wait
- * of 5 s for a core is logged as an error.
+ * Server::add_service() and remove_service() of a server that listens, Server::drain(),
+ * Runtime::stop_capture(), the destructors of Server and ClientConnection, ~Call() of a call in
+ * flight, and Timer::stop() and ~Timer() of another thread than the core's wait for the core.
+ * Called by the thread that last polled it (or when that thread has ended, or nobody has polled it
+ * yet) they poll; from others they wait, for ever if nobody polls. Never from a handler or
+ * callback. A wait of 5 s for a core is logged as an error.
  *
  * Lifetime: Memory > Runtime > Server > ServerCall; Runtime > Client; Runtime > ClientConnection;
- * Runtime > Timer; Memory > Call. The left of each outlives the right: destroy in the opposite
- * order, after answering every ServerCall that was kept. A Client may go before its connections,
- * and a Call that is not in flight after its connection. Buffers and RegisteredMemory are gone
- * before their Memory. The other order is a mistake, which an error in the log names, and what is
- * destroyed too early lives on until what uses it is gone: a Runtime's threads, for instance, until
- * its last Server is. A Timer is the exception: nothing catches one that outlives its Runtime.
+ * Runtime > Timer; Memory > Call; Runtime, Server and ClientConnection > Telemetry. The left of
+ * each outlives the right: destroy in the opposite order, after answering every ServerCall that was
+ * kept. A Client may go before its connections, and a Call that is not in flight after its
+ * connection. Buffers and RegisteredMemory are gone before their Memory. The other order is a
+ * mistake, which an error in the log names, and what is destroyed too early lives on until what
+ * uses it is gone: a Runtime's threads, for instance, until its last Server is. Timers and
+ * Telemetry are the exceptions: nothing catches one that lives too long.
  *
  * fork(): see rrdk/eal.h. Signals: RRDK's threads block them all but for those that a thread's own
  * fault raises (SIGSEGV and the like), so that they reach the application's threads.
@@ -142,14 +143,16 @@ class Runtime {
   FaultCounts fault_counts() const;
   /**
    * Writes what this Runtime's connections send and receive into `file` (rrdk/capture.h), which is
-   * emptied if it is there; a pipe without a reader is waited for. Any thread, while calls run.
-   * Errors: kInvalidArgument (options; a capture is going on), kSystem (the file).
+   * emptied if it is there; opening a FIFO blocks until it has a reader. One capture at a time. Any
+   * thread, while calls run, but not in a handler or a callback, which the file would hold up.
+   * Errors: kInvalidArgument (options; a capture is going on), kNoMemory, kSystem (the file).
    */
   [[nodiscard]] Result<void> start_capture(const std::string& file,
                                            const CaptureOptions& options = {});
   /**
-   * Ends the capture, and waits until all is in the file. Any thread, but not in a handler or a
-   * callback. What became of it; zeros if there was none.
+   * Ends the capture; waits for the passes and handlers that are running, in workers too, and until
+   * all is in the file. Any thread, but not in a handler or a callback. What became of it; zeros if
+   * there was none.
    */
   CaptureCounts stop_capture();
   /** Of the capture that is going on, so far; zeros if there is none. Any thread. */

@@ -1,11 +1,11 @@
 /**
- * What a running process tells of itself: counters, connections, procedures and memory, by DPDK's
- * telemetry socket and in the text format of OpenMetrics. Both read the same snapshot, which takes
- * no lock of a poll core and stops none.
+ * Metrics of a running process: counters, connections, procedures and buffers, by DPDK's telemetry
+ * socket and in the text format of OpenMetrics. Both read the same counters. Asking stops no poll
+ * core; a core that opens or closes a connection at that moment may wait for it briefly.
  *
  *   auto telemetry = rrdk::must(rrdk::Telemetry::create("blk", {.runtime = runtime.get(),
  *                                                               .servers = {server.get()}}));
- *   std::string text = telemetry->openmetrics();        // for whoever asks by HTTP
+ *   std::string text = telemetry->openmetrics();        // for your HTTP server
  *
  * dpdk-telemetry.py, which comes with DPDK, then has these commands, where NAME is "blk" here:
  *
@@ -15,14 +15,14 @@
  *   /rrdk/procedures,NAME           names of procedures
  *   /rrdk/procedure,NAME,PLACE      one of them, by its place in that list: calls, errors, bytes,
  *                                   percentiles
- *   /rrdk/connections,NAME[,ID]     the ids of up to 256 connections from ID on, and the next ID
- *   /rrdk/connection,NAME,ID        one of them
+ *   /rrdk/connections,NAME[,ID]     ids of up to 256 connections from ID on, of servers and
+ * clients, and the next ID if there are more /rrdk/connection,NAME,ID        one of them
  *
- * The socket is there if EAL was started with telemetry (ensure_eal() starts it without; give it
- * "--telemetry" or arguments of your own, see rrdk/eal.h).
+ * The socket is there if EAL was started with telemetry. rte_eal_init() does that by default.
+ * ensure_eal() does not, unless it is given {"--telemetry"} with EalArguments::kOverDefaults
+ * (rrdk/eal.h).
  *
- * Names of metrics and labels are listed in doc/telemetry.md. They begin with rrdk_; counters end
- * in _total, durations are in seconds, sizes in bytes.
+ * doc/telemetry.md lists all metrics, and says how to read them.
  */
 #pragma once
 
@@ -39,7 +39,11 @@ class Runtime;
 class Server;
 class ClientConnection;
 
-/** What is told of. Each outlives the Telemetry. */
+/**
+ * What it reports on. Each outlives the Telemetry, which nothing checks; none of the lists has a
+ * null pointer. They are fixed: a program whose connections come and go makes another Telemetry,
+ * and the counters of client_... then begin again with those that are there.
+ */
 struct TelemetrySources {
   Runtime* runtime = nullptr;  ///< its cores and its Memory; null: nothing of these
   std::vector<Server*> servers = {};
@@ -50,18 +54,22 @@ class Telemetry {
  public:
   /**
    * `name` tells it from others of the process: letters, digits, '-' and '_'. Any thread. Errors:
-   * kInvalidArgument (a name that is none, or is taken).
+   * kInvalidArgument (an invalid name, or one in use).
    */
   [[nodiscard]] static Result<std::unique_ptr<Telemetry>> create(const std::string& name,
                                                                  const TelemetrySources& sources);
-  /** Waits for an answer that is being made. Any thread but a poll core's. */
+  /**
+   * Waits for a command that is being answered. No thread may be in openmetrics() any more: stop
+   * your HTTP server first. Any thread, but not in a handler or a callback.
+   */
   ~Telemetry();
   Telemetry(const Telemetry&) = delete;
   Telemetry& operator=(const Telemetry&) = delete;
 
   /**
    * All metrics now, as OpenMetrics 1.0 has them ("application/openmetrics-text; version=1.0.0;
-   * charset=utf-8"). Any thread but a poll core's.
+   * charset=utf-8"). Any thread, but not in a handler or a callback, which it would hold up; best
+   * one that does not poll.
    */
   std::string openmetrics() const;
 
