@@ -21,11 +21,13 @@ import json
 import os
 import re
 import socket
+import struct
 import sys
 import time
 
 SOCKET = "dpdk_telemetry.v2*"
 CLEAR = "\033[H\033[2J"
+MOST_BYTES = 65536  # of an answer
 MOST_ASKED = 200  # connections looked at for the busiest: each is a question, and a search
 
 
@@ -43,12 +45,15 @@ class Telemetry:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(5)
         self.socket.connect(path)
+        pid, user, _ = struct.unpack("3i", self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user not in (0, os.geteuid()):  # what it says would go to our terminal
+            raise PermissionError(f"{path} is a socket of process {pid}, which is another user's")
         self.about = json.loads(self.socket.recv(1024))
 
     def ask(self, command):
         """What it answers; None: it does not know the command, or what that is about."""
         self.socket.sendall(command.encode())
-        packet = self.socket.recv(self.about["max_output_len"] + len(command) + 64)
+        packet = self.socket.recv(MOST_BYTES)
         if not packet:
             raise ConnectionError(f"{self.path}: the process is gone")
         return next(iter(json.loads(packet).values()))
@@ -61,7 +66,7 @@ def sockets():
         for path in sorted(glob.glob(os.path.join(folder, "*", SOCKET))):
             try:
                 found.append((os.path.basename(os.path.dirname(path)), Telemetry(path)))
-            except OSError:
+            except (OSError, ValueError):
                 continue  # left behind by a process that is gone
     return found
 
@@ -104,10 +109,15 @@ def difference(before, after):
         return max(0, after["metrics"].get(metric, 0) - old.get(metric, 0)) / seconds
 
     cores = sorted({int(m.split("/")[1]) for m in after["metrics"] if m.startswith("core_passes/")})
-    old_calls = {p["name"]: p for p in before["procedures"]}
+    def key(procedure):
+        return procedure["program"], procedure["version"], procedure["name"]
+
+    old_calls = {key(p): p for p in before["procedures"]}
     procedures = []
     for p in after["procedures"]:
-        was = old_calls.get(p["name"], dict.fromkeys(p, 0))
+        was = old_calls.get(key(p), dict.fromkeys(p, 0))
+        if was["calls"] > p["calls"]:  # its service was removed and added again
+            was = dict.fromkeys(p, 0)
         procedures.append({
             "name": p["name"], "calls_per_s": (p["calls"] - was["calls"]) / seconds,
             "errors_per_s": (p["errors"] - was["errors"]) / seconds,
@@ -116,7 +126,9 @@ def difference(before, after):
             **{key: p[key] for key in p if key.endswith("_ns")}})
     connections = []
     for number, c in after["connections"].items():
-        was = before["connections"].get(number, {"calls": 0})
+        was = before["connections"].get(number)
+        if was is None:  # what it did before is not of this second
+            was = {"calls": 0 if c["age_us"] < seconds * 1e6 else c["calls"]}
         connections.append({**c, "calls_per_s": max(0, c["calls"] - was["calls"]) / seconds})
     connections.sort(key=lambda c: -c["calls_per_s"])
     waits = {m: rate(m) for m in after["metrics"] if re.search("_waits_|refus|breaches|missing", m)}
@@ -246,7 +258,7 @@ def main():
             watch(args)
     except KeyboardInterrupt:
         pass
-    except OSError as error:
+    except (OSError, ValueError, KeyError) as error:
         sys.exit(f"rrdk-top: {args.socket or 'telemetry'}: {error}")
 
 

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <csignal>
+#include <new>
 #include <utility>
 
 #ifdef RRDK_HAS_CIVETWEB
@@ -19,8 +20,21 @@ namespace {
 
 constexpr bool kSupported = true;
 
+// Exceptions do not cross civetweb, which is C.
+std::string body_of(const std::function<std::string()>& text) noexcept {
+  try {
+    return text();
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
 int answer(mg_connection* connection, void* text) {
-  const std::string body = (*static_cast<const std::function<std::string()>*>(text))();
+  const std::string body = body_of(*static_cast<const std::function<std::string()>*>(text));
+  if (body.empty()) {
+    mg_send_http_error(connection, 500, "%s", "there is no memory");
+    return 500;
+  }
   mg_printf(connection,
             "HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text; version=1.0.0; "
             "charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
@@ -39,13 +53,16 @@ bool MetricsServer::listen(const std::string& host, const std::string& port) {
   // from a thread that is pinned would keep them on a CPU that polls.
   sigset_t all, before;
   sigfillset(&all);
+  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF})
+    sigdelset(&all, fault);
   cpu_set_t any, pinned;
   CPU_ZERO(&any);
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     CPU_SET(cpu, &any);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const bool known = pthread_getaffinity_np(pthread_self(), sizeof pinned, &pinned) == 0;
-  pthread_setaffinity_np(pthread_self(), sizeof any, &any);
+  if (known)
+    pthread_setaffinity_np(pthread_self(), sizeof any, &any);
   context_ = mg_start(&callbacks, nullptr, options);
   if (known)
     pthread_setaffinity_np(pthread_self(), sizeof pinned, &pinned);

@@ -287,8 +287,9 @@ void print_audit(const Audit& audit) {
 }
 
 void print_negotiated(const ConnectionInfo& info) {
-  std::printf("%s: to %s; RPC-over-RDMA version %u; %u credits; inline: %u bytes out, %u in\n",
-              std::string(info.peer.driver).c_str(), info.peer.to_string().c_str(), info.version,
+  std::printf("connected over %s to %s\n", std::string(info.peer.driver).c_str(),
+              info.peer.to_string().c_str());
+  std::printf("RPC-over-RDMA version %u; %u credits; inline: %u bytes out, %u in\n", info.version,
               info.credits, info.send_size, info.receive_size);
   std::fflush(stdout);
 }

@@ -25,6 +25,7 @@ constexpr uint32_t kLeastMessage = 64, kMostMessage = 1u << 20;
 constexpr uint64_t kLeastFile = 65536;
 constexpr auto kPause = std::chrono::milliseconds(2);  // when there was nothing to write
 constexpr size_t kWriteBytes = 1u << 18;
+constexpr size_t kEventsAtOnce = 256;  // of one core
 // Of the statistics at the end of the file, which are to fit into it.
 constexpr size_t kEndBytes = 64;
 
@@ -52,7 +53,7 @@ uint32_t length_of(std::span<const MemorySpan> spans) {
   uint64_t length = 0;
   for (const MemorySpan& span : spans)
     length += span.length;
-  return static_cast<uint32_t>(length);
+  return static_cast<uint32_t>(std::min<uint64_t>(length, UINT32_MAX));
 }
 
 MemorySpan span_of(std::span<const std::byte> bytes) {
@@ -112,6 +113,7 @@ void EventRing::pop() noexcept {
 
 // At the first event of a connection its description goes before that.
 CoreCapture::Connection* CoreCapture::meet(const CapturedConnection& connection) {
+  tell_gone();
   const auto [found, is_new] = connections_.try_emplace(connection.id);
   if (!is_new)
     return &found->second;
@@ -122,82 +124,117 @@ CoreCapture::Connection* CoreCapture::meet(const CapturedConnection& connection)
                               .captured = bytes.length,
                               .what = What::kConnection,
                               .outbound = connection.asked_for_by_us};
-  if (events_.put(event, {&bytes, 1}))
+  // Who is at the other end is not known before our own event says that it is there.
+  if (!connection.peer.driver.empty() && events_.put(event, {&bytes, 1}))
     return &found->second;
   connections_.erase(found);
   return nullptr;
 }
 
-void CoreCapture::forget(uint64_t id) {
-  if (connections_.erase(id) != 0)
-    events_.put({.connection = id, .what = What::kGone}, {});
+void CoreCapture::forget(uint64_t id) noexcept {
+  try {
+    if (connections_.erase(id) != 0)
+      gone_.push_back(id);
+    tell_gone();
+  } catch (const std::bad_alloc&) {
+    // Its description stays until the capture ends.
+  }
 }
 
-void CoreCapture::put(const Connection* of, CaptureEvent event, std::span<const MemorySpan> spans) {
+void CoreCapture::tell_gone() {
+  while (!gone_.empty() && events_.put({.connection = gone_.back(), .what = What::kGone}, {}))
+    gone_.pop_back();
+}
+
+void CoreCapture::count_lost() noexcept {
+  lost_.store(lost_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+bool CoreCapture::put(const Connection* of, CaptureEvent event, std::span<const MemorySpan> spans) {
   event.time_ns = base::Tsc::now_ns();
   event.captured = event.what == What::kReadRequested ? 0 : std::min(event.length, most_);
-  const bool kept = of != nullptr && events_.put(event, spans);
-  std::atomic<uint64_t>& count = kept ? captured_ : lost_;
-  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  const bool kept =
+      of != nullptr && !ended_.load(std::memory_order_relaxed) && events_.put(event, spans);
+  if (kept)
+    captured_.store(captured_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  else
+    count_lost();
+  return kept;
 }
 
-// What a Send offers to be read was bound before it. The peer will read it before it answers, and
-// no driver tells when: it stands right behind the Send, so that this file, too, has whole calls.
-void CoreCapture::on_posted(const CapturedConnection& of, std::span<const fabric::SendWr> wrs) {
-  Connection* const its = meet(of);
-  size_t bound = 0;  // the first that may belong to the next Send
-  for (size_t i = 0; i < wrs.size(); ++i) {
-    const fabric::SendWr& wr = wrs[i];
-    CaptureEvent event = {.connection = of.id,
-                          .address = wr.remote_address,
-                          .key = wr.key,
-                          .length = length_of(wr.spans())};
-    switch (wr.op) {
-      case Op::kSend:
-      case Op::kSendInvalidate:
-        event.what = What::kSent;
-        event.invalidates = wr.op == Op::kSendInvalidate;
-        event.key = wr.invalidate_key;
-        put(its, event, wr.spans());
-        put_offered(its, event, wrs.subspan(bound, i - bound));
-        bound = i + 1;
-        break;
-      case Op::kWrite:
-        event.what = What::kWritten;
-        put(its, event, wr.spans());
-        break;
-      case Op::kRead:
-        event.what = What::kReadRequested;
-        put(its, event, {});
-        if (its != nullptr)
-          its->reads.push_back({wr.wr_id, {wr.spans().begin(), wr.spans().end()}});
-        break;
-      case Op::kBindKey:  // see above
-      case Op::kInvalidateKey:
-      case Op::kReceive:
-        break;
+// A core does not end for want of memory.
+void CoreCapture::on_posted(const CapturedConnection& of,
+                            std::span<const fabric::SendWr> wrs) noexcept {
+  for (const fabric::SendWr& wr : wrs) {
+    try {
+      post(of, wr);
+    } catch (const std::bad_alloc&) {
+      count_lost();
     }
   }
 }
 
-void CoreCapture::put_offered(const Connection* of, const CaptureEvent& send,
-                              std::span<const fabric::SendWr> before) {
-  for (const fabric::SendWr& wr : before) {
-    if (wr.op != Op::kBindKey || wr.rights != fabric::Rights::kRemoteRead)
-      continue;
-    const MemorySpan& span = wr.sges[0];
-    put(of,
-        {.connection = send.connection,
-         .address = reinterpret_cast<uint64_t>(span.data),
-         .key = wr.key,
-         .length = span.length,
-         .what = What::kOffered},
-        {&span, 1});
+void CoreCapture::on_completion(const CapturedConnection& of, const fabric::Completion& completion,
+                                std::span<const std::byte> message) noexcept {
+  try {
+    complete(of, completion, message);
+  } catch (const std::bad_alloc&) {
+    count_lost();
   }
 }
 
-void CoreCapture::on_completion(const CapturedConnection& of, const fabric::Completion& completion,
-                                std::span<const std::byte> message) {
+// What a Send offers to be read was bound before it. The peer will read it before it answers, and
+// no driver tells when: it stands right behind the Send, so that this file, too, has whole calls.
+void CoreCapture::post(const CapturedConnection& of, const fabric::SendWr& wr) {
+  Connection* const its = meet(of);
+  CaptureEvent event = {.connection = of.id,
+                        .address = wr.remote_address,
+                        .key = wr.key,
+                        .length = length_of(wr.spans())};
+  switch (wr.op) {
+    case Op::kSend:
+    case Op::kSendInvalidate:
+      event.what = What::kSent;
+      event.invalidates = wr.op == Op::kSendInvalidate;
+      event.key = wr.invalidate_key;
+      put(its, event, wr.spans());
+      if (its == nullptr)
+        return;
+      for (const Offered& offered : its->offered)
+        put(its,
+            {.connection = of.id,
+             .address = reinterpret_cast<uint64_t>(offered.span.data),
+             .read = ++its->last_read,
+             .key = offered.key,
+             .length = offered.span.length,
+             .what = What::kOffered},
+            {&offered.span, 1});
+      its->offered.clear();
+      return;
+    case Op::kWrite:
+      event.what = What::kWritten;
+      put(its, event, wr.spans());
+      return;
+    case Op::kRead:
+      event.what = What::kReadRequested;
+      event.read = its != nullptr ? ++its->last_read : 0;
+      if (!put(its, event, {}))
+        event.read = 0;
+      if (its != nullptr)
+        its->reads.push_back({wr.wr_id, event.read, {wr.spans().begin(), wr.spans().end()}});
+      return;
+    case Op::kBindKey:
+      if (its != nullptr && wr.rights == fabric::Rights::kRemoteRead)
+        its->offered.push_back({wr.key, wr.sges[0]});
+      return;
+    case Op::kInvalidateKey:
+    case Op::kReceive:
+      return;  // nothing that the peer sees
+  }
+}
+
+void CoreCapture::complete(const CapturedConnection& of, const fabric::Completion& completion,
+                           std::span<const std::byte> message) {
   const bool good = completion.status == WcStatus::kSuccess;
   if (completion.op == Op::kReceive && good) {
     const MemorySpan bytes = span_of(message);
@@ -218,8 +255,12 @@ void CoreCapture::on_completion(const CapturedConnection& of, const fabric::Comp
     return;
   const Read read = std::move(its->reads.front());
   its->reads.pop_front();
-  if (good)
-    put(its, {.connection = of.id, .length = length_of(read.sinks), .what = What::kReadResponded},
+  if (good && read.number != 0)
+    put(its,
+        {.connection = of.id,
+         .read = read.number,
+         .length = length_of(read.sinks),
+         .what = What::kReadResponded},
         read.sinks);
 }
 
@@ -247,7 +288,7 @@ Capture::Capture(std::string name, base::Fd file, const CaptureOptions& options,
       most_bytes_(options.file_bytes),
       frames_(real_minus_monotonic_ns()) {
   for (size_t i = 0; i < cores; ++i)
-    cores_.push_back(std::make_unique<CoreCapture>(options));
+    cores_.push_back(std::make_unique<CoreCapture>(options, ended_));
   const base::SignalsBlocked blocked;
   writer_ = std::thread([this] {
     run_anywhere();
@@ -260,14 +301,18 @@ Capture::~Capture() {
   finish();
 }
 
-void Capture::finish() {
-  if (!writer_.joinable())
-    return;
+void Capture::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  stopped_.notify_one();
+  wake_.notify_one();
+}
+
+void Capture::finish() {
+  if (!writer_.joinable())
+    return;
+  stop();
   writer_.join();
 }
 
@@ -285,24 +330,33 @@ CaptureCounts Capture::counts() const noexcept {
 }
 
 void Capture::run() {
-  for (bool stop = false; !stop;) {
+  try {
+    for (bool stop = false; !stop;) {
+      while (drain())
+        continue;
+      std::unique_lock lock(mutex_);
+      stop = wake_.wait_for(lock, kPause, [this] { return stop_; });
+    }
     while (drain())
       continue;
-    std::unique_lock lock(mutex_);
-    stop = stopped_.wait_for(lock, kPause, [this] { return stop_; });
+    const CaptureCounts all = counts();
+    frames_.add_statistics(all.captured, all.lost);
+    write_out();
+  } catch (const std::bad_alloc&) {
+    end_file("there is no memory left");
   }
-  while (drain())
-    continue;
-  const CaptureCounts all = counts();
-  frames_.add_statistics(all.captured, all.lost);
-  write_out();
+  done_.store(true, std::memory_order_release);
 }
 
+// Of each core a part, so that a busy one does not keep the others waiting.
 bool Capture::drain() {
   bool some = false;
   for (const auto& core : cores_) {
     EventRing& events = core->events();
-    for (const CaptureEvent* event = events.front(); event != nullptr; event = events.front()) {
+    for (size_t i = 0; i < kEventsAtOnce; ++i) {
+      const CaptureEvent* const event = events.front();
+      if (event == nullptr)
+        break;
       some = true;
       add(*event);
       events.pop();
@@ -314,14 +368,15 @@ bool Capture::drain() {
 
 void Capture::add(const CaptureEvent& event) {
   const size_t before = frames_.out().size();
-  if (!full_)
+  const bool ended = ended_.load(std::memory_order_relaxed);
+  if (!ended)
     frames_.add(event);
-  if (!full_ && written_ + frames_.out().size() + kEndBytes > most_bytes_) {
+  if (!ended && written_ + frames_.out().size() + kEndBytes > most_bytes_) {
     frames_.out().resize(before);
     end_file("it would be longer than CaptureOptions::file_bytes");
   }
   if (event.what != What::kConnection && event.what != What::kGone) {
-    if (full_)
+    if (ended_.load(std::memory_order_relaxed))
       not_written_.fetch_add(1, std::memory_order_relaxed);
     else
       ++buffered_;
@@ -332,7 +387,7 @@ void Capture::add(const CaptureEvent& event) {
 
 // Once: what comes from here on is counted as lost.
 void Capture::end_file(const std::string& why) {
-  full_ = true;
+  ended_.store(true, std::memory_order_relaxed);
   base::log_error("the capture %s ends here: %s", name_.c_str(), why.c_str());
 }
 

@@ -62,15 +62,17 @@ struct CapturedConnection {
 // What one core sees. Its thread, but for what is said otherwise.
 class CoreCapture {
  public:
-  explicit CoreCapture(const CaptureOptions& options) : most_(options.message_bytes) {}
+  // `ended` is set when nothing more goes into the file.
+  CoreCapture(const CaptureOptions& options, const std::atomic<bool>& ended)
+      : most_(options.message_bytes), ended_(ended) {}
 
   // Requests that the queue pair has taken.
-  void on_posted(const CapturedConnection& of, std::span<const fabric::SendWr> wrs);
+  void on_posted(const CapturedConnection& of, std::span<const fabric::SendWr> wrs) noexcept;
   // A completion; `message` is what a Receive holds.
   void on_completion(const CapturedConnection& of, const fabric::Completion& completion,
-                     std::span<const std::byte> message);
+                     std::span<const std::byte> message) noexcept;
   // The connection is over.
-  void forget(uint64_t id);
+  void forget(uint64_t id) noexcept;
 
   // The writing thread's.
   EventRing& events() noexcept { return events_; }
@@ -84,19 +86,32 @@ class CoreCapture {
   // A Read that was posted, whose data is to come.
   struct Read {
     uint64_t wr_id;
+    uint64_t number;  // of the connection's; 0: its request was lost, and its data is not kept
     std::vector<MemorySpan> sinks;
+  };
+  // What the next Send offers to be read.
+  struct Offered {
+    uint32_t key;
+    MemorySpan span;
   };
   struct Connection {
     std::deque<Read> reads;
+    uint64_t last_read = 0;
+    std::vector<Offered> offered;
   };
 
   // Null: its description found no room.
   Connection* meet(const CapturedConnection& connection);
-  void put_offered(const Connection* of, const CaptureEvent& send,
-                   std::span<const fabric::SendWr> before);
-  void put(const Connection* of, CaptureEvent event, std::span<const MemorySpan> spans);
+  void post(const CapturedConnection& of, const fabric::SendWr& wr);
+  void complete(const CapturedConnection& of, const fabric::Completion& completion,
+                std::span<const std::byte> message);
+  bool put(const Connection* of, CaptureEvent event, std::span<const MemorySpan> spans);
+  void count_lost() noexcept;
+  void tell_gone();
 
   const uint32_t most_;  // bytes of an event
+  const std::atomic<bool>& ended_;
+  std::vector<uint64_t> gone_;  // connections that the other side is yet to forget
   std::unordered_map<uint64_t, Connection> connections_;
   EventRing events_;
   std::atomic<uint64_t> captured_ = 0;
@@ -116,13 +131,16 @@ class Capture {
 
   CoreCapture& core(size_t index) noexcept { return *cores_[index]; }
   CaptureCounts counts() const noexcept;
-  // No core has it any more. Waits until all is in the file, once.
+  // No core has it any more: the thread is to write what is left, and to end.
+  void stop();
+  bool stopped() const noexcept { return done_.load(std::memory_order_acquire); }
+  // Waits until it has, once.
   void finish();
 
  private:
   Capture(std::string name, base::Fd file, const CaptureOptions& options, size_t cores);
   void run();
-  bool drain();  // false: there was nothing
+  bool drain();  // a part; false: there was nothing
   void add(const CaptureEvent& event);
   void end_file(const std::string& why);
   void write_out();
@@ -130,15 +148,16 @@ class Capture {
   const std::string name_;
   base::Fd file_;
   const uint64_t most_bytes_;
+  std::atomic<bool> ended_ = false;  // nothing more goes into the file
   std::vector<std::unique_ptr<CoreCapture>> cores_;
   Frames frames_;
   uint64_t buffered_ = 0;                  // events that are in frames_ only
   uint64_t written_ = 0;                   // bytes
-  bool full_ = false;                      // nothing more goes into the file,
   bool broken_ = false;                    // not even its end
   std::atomic<uint64_t> not_written_ = 0;  // events that were taken, and are not in the file
   std::mutex mutex_;
-  std::condition_variable stopped_;
+  std::condition_variable wake_;
+  std::atomic<bool> done_ = false;
   bool stop_ = false;
   std::thread writer_;
 };

@@ -70,7 +70,8 @@ class Header {
     return *this;
   }
   Header& bytes(const void* from, size_t count) {
-    std::memcpy(&store_[size_], from, count);
+    if (count != 0)
+      std::memcpy(&store_[size_], from, count);
     size_ += count;
     return *this;
   }
@@ -102,7 +103,7 @@ uint16_t checksum(std::span<const std::byte> header) {
 }
 
 uint32_t packets_of(uint32_t length) {
-  return length == 0 ? 1 : (length + kMtu - 1) / kMtu;
+  return length == 0 ? 1 : length / kMtu + (length % kMtu != 0);
 }
 
 std::string_view take_line(std::string_view& text) {
@@ -314,16 +315,17 @@ void Frames::add_read_request(Connection& connection, const CaptureEvent& event,
                               std::span<const std::byte> remote) {
   End& to = train.inbound ? connection.ours : connection.theirs;
   add_packet(connection, event, train, kReadRequest, to.psn, remote, 0, {}, true);
-  to.reads.push_back(to.psn);
+  to.reads[event.read] = to.psn;
   to.psn = (to.psn + packets_of(event.length)) & kPsnMask;
 }
 
 void Frames::add_read_response(Connection& connection, const CaptureEvent& event, Train& train) {
-  std::deque<uint32_t>& reads = (train.inbound ? connection.theirs : connection.ours).reads;
-  if (reads.empty())
-    return;  // its request was lost
-  train.psn = reads.front();
-  reads.pop_front();
+  auto& reads = (train.inbound ? connection.theirs : connection.ours).reads;
+  const auto request = reads.find(event.read);
+  if (request == reads.end())
+    return;
+  train.psn = request->second;
+  reads.erase(request);
   add_message(connection, event, train);
 }
 

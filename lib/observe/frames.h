@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +32,7 @@ struct CaptureEvent {
   uint64_t connection = 0;
   uint64_t time_ns = 0;   // of CLOCK_MONOTONIC
   uint64_t address = 0;   // of Writes and Reads, in the peer's memory
+  uint64_t read = 0;      // of a Read and of its data: which of the connection's
   uint32_t key = 0;       // likewise; of a Send, the key that it invalidates
   uint32_t length = 0;    // of the message
   uint32_t captured = 0;  // so many bytes of it follow
@@ -65,8 +65,9 @@ class Frames {
   struct End {
     std::array<uint8_t, 16> address = {};  // IPv4: the first four
     uint32_t queue_pair = 0;
-    uint32_t psn = 0;            // of the next request to it
-    std::deque<uint32_t> reads;  // of it, whose data is to come: where their numbers begin
+    uint32_t psn = 0;  // of the next request to it
+    // Reads of it whose data is to come, by CaptureEvent::read: where their numbers begin.
+    std::unordered_map<uint64_t, uint32_t> reads;
   };
   struct Connection {
     uint32_t interface = 0;

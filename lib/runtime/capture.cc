@@ -38,14 +38,14 @@ void PollCore::show(observe::CoreCapture& capture, std::span<const fabric::Compl
 Result<void> Runtime::Impl::start_capture(const std::string& file, const CaptureOptions& wanted) {
   {
     std::lock_guard lock(capture_mutex);
-    if (capture != nullptr || capture_starts)
+    if (capture != nullptr || capture_changes)
       return fail(Errc::kInvalidArgument,
-                  "a capture of this Runtime is going on: stop_capture() ends it");
-    capture_starts = true;
+                  "a capture of this Runtime is going on, begins or ends: stop_capture() ends it");
+    capture_changes = true;
   }
   auto started = observe::Capture::start(file, wanted, cores.size());  // opening can take long
   std::lock_guard lock(capture_mutex);
-  capture_starts = false;
+  capture_changes = false;
   if (!started)
     return tl::unexpected(started.error());
   capture = std::move(*started);
@@ -61,11 +61,17 @@ CaptureCounts Runtime::Impl::stop_capture() {
     stopped = std::exchange(capture, nullptr);
     if (stopped == nullptr)
       return {};
+    capture_changes = true;
     for (auto& core : cores)
       core->set_capture(nullptr);
   }
   wait_for_readers("Runtime::stop_capture() waits for a core's pass to end");
+  stopped->stop();
+  wait_until([&] { return stopped->stopped(); }, UINT64_MAX,
+             "Runtime::stop_capture() waits for its file");
   stopped->finish();
+  std::lock_guard lock(capture_mutex);
+  capture_changes = false;
   return stopped->counts();
 }
 

@@ -89,12 +89,12 @@ uint32_t PollCore::Completions::poll(uint64_t) {
     done = left.data();
     count = static_cast<uint32_t>(left.size());
   }
-  if (observe::CoreCapture* const capture = core->capture()) [[unlikely]]
-    show(*capture, {done, count});
   for (uint32_t i = 0; i < count; ++i)
     static_cast<const Link*>(done[i].owner)->prefetch();
   if (count == 0)
     return 0;
+  if (observe::CoreCapture* const capture = core->capture()) [[unlikely]]
+    show(*capture, {done, count});
   const Alone who = alone({done, count});
   for (uint32_t i = 0, end = 0; i < count; i = end) {
     auto& link = *static_cast<Link*>(done[i].owner);
@@ -264,10 +264,12 @@ bool Link::post() {
   active_ns_.store(core_.now(), std::memory_order_relaxed);
   all = post_front(engine_->sends(),
                    [this](std::span<const fabric::SendWr> wrs) {
-                     const uint32_t taken = core_.faults().engaged()
-                                                ? core_.faults().post(*this, *queue_pair_, wrs)
-                                                : queue_pair_->post_send(wrs);
-                     if (observe::CoreCapture* const capture = core_.capture()) [[unlikely]]
+                     if (core_.faults().engaged()) [[unlikely]]
+                       return core_.faults().post(*this, *queue_pair_, wrs);
+                     const uint32_t taken = queue_pair_->post_send(wrs);
+                     observe::CoreCapture* const capture = core_.capture();
+                     // On its way down a queue pair takes requests to flush them.
+                     if (capture != nullptr && state_ == LinkState::kUp) [[unlikely]]
                        capture->on_posted(captured(), wrs.first(taken));
                      return taken;
                    }) &&

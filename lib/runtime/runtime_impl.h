@@ -96,7 +96,7 @@ struct Runtime::Impl {
   runtime::Faults faults;
   std::atomic<bool> memory_has_faults = false;
   std::mutex capture_mutex;
-  bool capture_starts = false;                // its file is being opened
+  bool capture_changes = false;               // its file is being opened, or written to its end
   std::unique_ptr<observe::Capture> capture;  // outlives the cores
   std::mutex devices_mutex;
   std::vector<std::unique_ptr<runtime::OpenDevice>> devices;

@@ -1,5 +1,6 @@
 // The commands of DPDK's telemetry (rrdk/telemetry.h). They run on its own threads, one for each
-// client of the socket. An answer has at most 256 entries and 16 KiB: longer lists come in pages.
+// client of the socket. An answer has at most 256 entries and 16 KiB: connections come in pages, of
+// other lists what is beyond is left out.
 #include <rte_telemetry.h>
 
 #include <algorithm>
@@ -151,7 +152,7 @@ int connection(const TelemetrySources& sources, Arguments& arguments, rte_tel_da
   const std::optional<uint64_t> id = arguments.next_number();
   std::optional<ConnectionInfo> found;
   visit(sources, [&](const ConnectionInfo& info) {
-    if (info.id == id)
+    if (info.id == id && info.id != 0)
       found = info;
   });
   if (!found)
@@ -185,6 +186,8 @@ int procedure(const TelemetrySources& sources, Arguments& arguments, rte_tel_dat
   const ProcedureStats& p = all[place];
   rte_tel_data_start_dict(answer);
   rte_tel_data_add_dict_string(answer, "name", p.name.c_str());
+  rte_tel_data_add_dict_u64(answer, "program", p.program);
+  rte_tel_data_add_dict_u64(answer, "version", p.version);
   const std::pair<const char*, uint64_t> numbers[] = {
       {"calls", p.calls},
       {"errors", p.errors},

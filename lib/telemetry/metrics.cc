@@ -191,7 +191,11 @@ class Collection {
 
 void add_procedures(Collection& to, const Server& server, const std::string& number) {
   for (const ProcedureStats& p : server.procedures()) {
-    const Labels labels = {{"server", number}, {"procedure", p.name}};
+    // A name can be that of two versions.
+    const Labels labels = {{"server", number},
+                           {"program", std::to_string(p.program)},
+                           {"version", std::to_string(p.version)},
+                           {"procedure", p.name}};
     to.add(kProcedure, p, labels);
     to.of({"procedure_handler_seconds", Kind::kHistogram, "seconds",
            "From a handler's entry to its answer, of the calls that are timed."})

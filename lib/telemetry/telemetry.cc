@@ -58,6 +58,7 @@ std::vector<std::string> names() {
   Registry& r = registry();
   std::lock_guard lock(r.mutex);
   std::vector<std::string> all;
+  all.reserve(r.entries.size());
   for (const Telemetry::Impl* entry : r.entries)
     all.push_back(entry->name);
   return all;

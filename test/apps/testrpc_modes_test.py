@@ -544,7 +544,7 @@ class Interactive(harness.Case):
         server.type("show limits")
         server.wait_for("idle-timeout 60000")
         server.type("set")
-        server.wait_for("set what: faults, idle-timeout")
+        server.wait_for("set what: capture, faults, idle-timeout")
         server.type("set idle-timeout never")
         server.wait_for("idle-timeout.*never")
         client = Terminal(self, "--client", self.uri, "-i")

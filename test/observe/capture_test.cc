@@ -166,6 +166,37 @@ TEST_F(Captures, PairReadsWithTheirData) {
   EXPECT_EQ(opcodes, (std::vector<int>{0x64, 0x64, 0x64, 0x0C, 0x0D, 0x0F}));
 }
 
+// Whatever becomes of the one before it.
+TEST_F(Captures, GiveDataToTheReadThatItIsOf) {
+  auto capture = Capture::start(path(), {}, 1);
+  ASSERT_TRUE(capture);
+  CoreCapture& core = (*capture)->core(0);
+  std::string sink(5000, 'r');
+  SendWr read = send(sink);
+  read.op = Op::kRead;
+  for (uint64_t id : {1, 2}) {
+    read.wr_id = id;
+    core.on_posted(connection(), {&read, 1});
+  }
+  for (uint64_t id : {1, 2})
+    core.on_completion(
+        connection(),
+        {.wr_id = id,
+         .owner = nullptr,
+         .op = Op::kRead,
+         .status = id == 1 ? fabric::WcStatus::kRemoteAccess : fabric::WcStatus::kSuccess,
+         .has_invalidated = false,
+         .byte_length = 5000,
+         .invalidated_key = 0},
+        {});
+  (*capture)->finish();
+  std::vector<std::pair<int, int>> seen;  // opcode, number
+  for (const std::string& packet : packets(file()))
+    seen.emplace_back(packet[14 + 20 + 8], packet[14 + 20 + 8 + 11]);
+  seen.erase(seen.begin(), seen.begin() + 3);
+  EXPECT_EQ(seen, (std::vector<std::pair<int, int>>{{0x0C, 0}, {0x0C, 2}, {0x0D, 2}, {0x0F, 3}}));
+}
+
 TEST_F(Captures, RefuseWhatTheyCanNotDo) {
   EXPECT_EQ(Capture::start(path(), {.message_bytes = 10}, 1).error().code, Errc::kInvalidArgument);
   EXPECT_EQ(Capture::start(path(), {.file_bytes = 10}, 1).error().code, Errc::kInvalidArgument);

@@ -16,7 +16,8 @@
  *   /rrdk/procedure,NAME,PLACE      one of them, by its place in that list: calls, errors, bytes,
  *                                   percentiles
  *   /rrdk/connections,NAME[,ID]     ids of up to 256 connections from ID on, of servers and
- * clients, and the next ID if there are more /rrdk/connection,NAME,ID        one of them
+ *                                   clients, and the next ID if there are more
+ *   /rrdk/connection,NAME,ID        one of them
  *
  * The socket is there if EAL was started with telemetry. rte_eal_init() does that by default.
  * ensure_eal() does not, unless it is given {"--telemetry"} with EalArguments::kOverDefaults
