@@ -325,7 +325,8 @@ void Frames::add_read_response(Connection& connection, const CaptureEvent& event
   if (request == reads.end())
     return;
   train.psn = request->second;
-  reads.erase(request);
+  // Data comes in the order of the requests: that of earlier ones was lost.
+  std::erase_if(reads, [&](const auto& earlier) { return earlier.first <= event.read; });
   add_message(connection, event, train);
 }
 
