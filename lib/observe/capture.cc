@@ -137,7 +137,7 @@ void CoreCapture::forget(uint64_t id) noexcept {
       gone_.push_back(id);
     tell_gone();
   } catch (const std::bad_alloc&) {
-    // Its description stays until the capture ends.
+    count_lost();  // an event; the connection's description stays until the capture ends
   }
 }
 
