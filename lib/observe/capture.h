@@ -27,8 +27,7 @@
 
 namespace rrdk::observe {
 
-// Events of one writing thread, for one reading thread. An event is never torn: it is there whole,
-// or it is lost.
+// Events from a core to the thread that writes the file. An event is there whole, or it is lost.
 class EventRing {
  public:
   EventRing() : pages_(kBytes), bytes_(static_cast<std::byte*>(pages_.data())) {}
@@ -120,8 +119,8 @@ class CoreCapture {
 
 class Capture {
  public:
-  // Begins the file and the thread that writes it. Errors: kInvalidArgument (options), kSystem (the
-  // file).
+  // Begins the file and the thread that writes it. Errors: kInvalidArgument (options), kNoMemory,
+  // kSystem (the file, the thread).
   static Result<std::unique_ptr<Capture>> start(const std::string& file,
                                                 const CaptureOptions& options, size_t cores);
   // No core has it any more: writes what is left, and ends the file.

@@ -51,7 +51,8 @@ std::string describe(const Peer& peer);
 
 class Frames {
  public:
-  // The file's beginning is there already. `real_minus_monotonic_ns` makes times of the day.
+  // out() has the file's first block. Added to an event's time, `real_minus_monotonic_ns` gives the
+  // time of day.
   explicit Frames(int64_t real_minus_monotonic_ns);
 
   void add(const CaptureEvent& event);

@@ -27,7 +27,6 @@
  */
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
