@@ -33,6 +33,7 @@ PUBLIC = {
     "version": "proto",
     "binding": "ulb",
     "receive_sizes": "xprt", "refusals": "xprt", "rfc5666": "xprt", "extensions": "xprt",
+    "stages": "xprt",
     "runtime": "runtime", "stats": "runtime", "timer": "runtime",
     "call": "calls",
     "service": "service", "procedure_stats": "service",

@@ -151,7 +151,11 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
   screen_.before();
   live.begin(spec, place);
   screen_.after();
+  const uint64_t began = now_ticks();
   load_->run(spec, options, hooks, *result);
+  if (options.stages.value_or(0) != 0 && !result->connection_lost)
+    result->stages =
+        collect_stages(session_->runtime(), session_->connections(), spec.engine->binding(), began);
   if (page == nullptr) {
     result->line_ns = (line_before + probe_line(kLongProbe)) / 2;
     if (result->line_ns > 0)

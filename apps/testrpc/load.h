@@ -20,6 +20,7 @@
 #include "rrdk/client.h"
 #include "session.h"
 #include "size_changer.h"
+#include "stages.h"
 
 namespace rrdk::testrpc {
 
@@ -82,6 +83,7 @@ struct RunResult {
   SizeChanges size_changes;
   Failures failures;
   Histogram latency;  // nanoseconds, of calls that came back right
+  std::vector<ProcedureStages> stages;
   // Of the connections that called, how many of their calls came back right.
   uint64_t slowest_connection = 0;
   uint64_t fastest_connection = 0;

@@ -106,6 +106,13 @@ constexpr Option kOptions[] = {
     {"histogram", nullptr, Kind::kStart, Group::kResults, kCallers, nullptr,
      "each run's whole latency histogram in the JSON, too",
      [](Options& o, const std::string& v) { return take_switch(o.histogram, v); }},
+    {"stages", "N", Kind::kStart, Group::kResults, kEverybody, nullptr,
+     "where the time goes, of one call in N, at both ends; a server of testrpc's tells its part if"
+     " its own N divides that (default 16)",
+     [](Options& o, const std::string& v) {
+       o.stages = 0;
+       return take_count(*o.stages, v, 0, 1'000'000);
+     }},
     {"dispatch", "inline|worker", Kind::kStart, Group::kThreads, kEverybody, "inline worker",
      "where the server's handlers run: on the core that polls (default), or on worker cores; a"
      " client's results are labelled with it",

@@ -85,6 +85,7 @@ struct Options {
   std::string json;     // "-": stdout
   std::string capture;  // a file for this process' messages; empty: none. --self: the client's
   bool histogram = false;
+  std::optional<uint32_t> stages;  // one call in so many is sampled; none: there is no table of it
   bool interactive = false;
 
   std::vector<std::string> eal;

@@ -273,6 +273,8 @@ void print_remarks(Results results) {
     print_failures(*r, name.c_str());
     print_saturation(*r, name.c_str());
     print_survival(*r, name.c_str());
+    for (const ProcedureStages& stages : r->stages)
+      print_stages(name, stages);
   }
   print_preemptions(results);
 }

@@ -98,6 +98,37 @@ void append_outcome(std::string& text, const RunResult& r) {
          r.survival.fallbacks);
 }
 
+std::string step_times(const StepTimes& times) {
+  std::string text;
+  append(text,
+         "\"p50_ns\": %" PRIu64 ", \"p90_ns\": %" PRIu64 ", \"p99_ns\": %" PRIu64
+         ", \"max_ns\": %" PRIu64 ", \"mean_ns\": %.1f}",
+         times.p50_ns, times.p90_ns, times.p99_ns, times.max_ns, times.mean_ns);
+  return text;
+}
+
+std::string stages_of(const ProcedureStages& procedure) {
+  std::string text = "{\"name\": " + quoted(procedure.name);
+  append(text, ", \"calls\": %" PRIu64 ", \"round_trip\": {", procedure.calls);
+  text += step_times(procedure.round_trip) + ", \"callback\": {" + step_times(procedure.callback);
+  text += ", \"stages\": [";
+  const char* comma = "";
+  for (size_t i = 0; i < procedure.steps.size(); ++i) {
+    if (!procedure.steps[i])
+      continue;
+    const auto step = static_cast<Step>(i);
+    append(text, "%s{\"stage\": \"%s\", \"side\": \"%s\", ", comma, to_string(step), side_of(step));
+    text += step_times(*procedure.steps[i]);
+    comma = ", ";
+  }
+  return text + "]}";
+}
+
+void append_stages(std::string& text, const RunResult& r, uint32_t every) {
+  append(text, ", \"stages\": {\"every\": %u, \"procedures\": ", every);
+  text += list_of(r.stages, stages_of) + "}";
+}
+
 void append_run(std::string& text, const RunResult& r, const Options& options) {
   const Histogram& l = r.latency;
   append(text, "    {\"engine\": \"%s\", \"size\": %u, \"sizes\": ", r.spec.engine->name,
@@ -136,6 +167,8 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
     append_nfs3_calls(text, r);
   if (options.histogram)
     append_histogram(text, l);
+  if (options.stages.value_or(0) != 0)
+    append_stages(text, r, *options.stages);
   text += "}";
 }
 

@@ -128,9 +128,13 @@ void ServerPrompt::show_connections() {
 }
 
 void ServerPrompt::show_procedures() {
-  std::printf("%-18s %11s %7s %15s %25s\n", "", "", "", "MB in all", "p50/p99 in us, in the");
-  std::printf("%-18s %11s %7s %7s %7s %12s %12s\n", "procedure", "calls", "errors", "in", "out",
-              "handler", "library");
+  const std::vector<ProcedureStats> procedures = server_.procedures();
+  std::printf("%-18s %11s %7s %7s %7s\n", "procedure", "calls", "errors", "MB in", "MB out");
+  for (const ProcedureStats& p : procedures)
+    std::printf("%-18s %11" PRIu64 " %7" PRIu64 " %7.0f %7.0f\n", p.name.c_str(), p.calls, p.errors,
+                static_cast<double>(p.bytes_in) / 1e6, static_cast<double>(p.bytes_out) / 1e6);
+  std::printf("%-18s %11s %11s %11s %11s %11s\n", "p50/p99 in us", "fetch", "decode", "queue",
+              "handler", "reply");
   auto us = [](const DurationHistogram& times) {
     char text[32];
     std::snprintf(text, sizeof text, "%.1f/%.1f",
@@ -138,11 +142,12 @@ void ServerPrompt::show_procedures() {
                   static_cast<double>(times.percentile_ns(99)) / 1e3);
     return times.count() == 0 ? std::string("-") : std::string(text);
   };
-  for (const ProcedureStats& p : server_.procedures())
-    std::printf("%-18s %11" PRIu64 " %7" PRIu64 " %7.0f %7.0f %12s %12s\n", p.name.c_str(), p.calls,
-                p.errors, static_cast<double>(p.bytes_in) / 1e6,
-                static_cast<double>(p.bytes_out) / 1e6, us(p.handler).c_str(),
-                us(p.library).c_str());
+  for (const ProcedureStats& p : procedures) {
+    if (p.handler.count() != 0)
+      std::printf("%-18s %11s %11s %11s %11s %11s\n", p.name.c_str(), us(p.fetch).c_str(),
+                  us(p.decode).c_str(), us(p.queue).c_str(), us(p.handler).c_str(),
+                  us(p.reply).c_str());
+  }
 }
 
 void ServerPrompt::close(const std::string& text) {

@@ -18,6 +18,7 @@
 #include "rrdk/eal.h"
 #include "rrdk/server.h"
 #include "server_prompt.h"
+#include "stages.h"
 #include "stop.h"
 
 namespace rrdk::testrpc {
@@ -30,6 +31,7 @@ struct Serving {
   std::unique_ptr<Memory> memory;
   std::unique_ptr<PerfServer> perf;
   std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<StageService> stages;
   std::unique_ptr<Server> server;
 };
 
@@ -46,6 +48,7 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   s.perf = std::move(*perf);
   RuntimeOptions runtime_options = {
       .poll_cpus = options.poll_cpus, .worker_cpus = setup.worker_cpus, .idle = setup.idle};
+  runtime_options.stamp_every = options.stages.value_or(runtime_options.stamp_every);
   Result<std::unique_ptr<Runtime>> runtime = Runtime::create(*s.memory, runtime_options);
   if (!runtime)
     return tl::unexpected(runtime.error());
@@ -85,6 +88,9 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   Result<void> added =
       s.server->add_service(s.perf->service(options.dispatch, options.replay_cache));
   if (!added)
+    return tl::unexpected(added.error());
+  s.stages = std::make_unique<StageService>(*s.runtime);
+  if (added = s.server->add_service(s.stages->service()); !added)
     return tl::unexpected(added.error());
   return s;
 }

@@ -95,7 +95,9 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
   if (!memory)
     return tl::unexpected(memory.error());
   session->memory_ = std::move(*memory);
-  Result<std::unique_ptr<Runtime>> runtime = Runtime::create(*session->memory_, {.idle = idle});
+  RuntimeOptions runtime_options = {.idle = idle};
+  runtime_options.stamp_every = options.stages.value_or(runtime_options.stamp_every);
+  Result<std::unique_ptr<Runtime>> runtime = Runtime::create(*session->memory_, runtime_options);
   if (!runtime)
     return tl::unexpected(runtime.error());
   session->runtime_ = std::move(*runtime);

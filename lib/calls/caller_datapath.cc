@@ -10,10 +10,13 @@ using calls::count;
 using runtime::WorkItem;
 
 void Caller::Impl::submit(Call::Impl& call) noexcept {
+  call.outgoing.submitted_ticks = 0;
   if (core().here()) {
     start(call);
     return;
   }
+  if (core().call_pool().stages().on()) [[unlikely]]
+    call.outgoing.submitted_ticks = base::Tsc::ticks();
   call.run = [](WorkItem& item) {
     auto& queued = static_cast<Call::Impl&>(item);
     queued.caller.start(queued);
@@ -151,6 +154,13 @@ void Caller::Impl::end_later(Call::Impl& call, CallStatus status) noexcept {
   core().defer(call);
 }
 
+void Caller::Impl::note_called(xprt::StageRecord& stages, const Call::Impl& call) const noexcept {
+  stages.stamp(Stage::kCalled);
+  const Binding& binding = *call.binding.load(std::memory_order_relaxed);
+  stages.name(carrier_ != nullptr ? carrier_->id() : 0, binding.program, binding.version,
+              call.procedure.load(std::memory_order_relaxed));
+}
+
 // The one place where a call ends. The callback may begin it again, or destroy its Call: the Impl
 // is there until we have returned. Others may come as soon as `delivering` is false. Memory that is
 // not lent to the peer any more (xprt/given_up.cc) is released first.
@@ -163,9 +173,16 @@ void Caller::Impl::deliver(Call::Impl& call) noexcept {
   call.phase = Call::Impl::Phase::kIdle;
   Completion completion = call.completion.load(std::memory_order_relaxed);
   void* argument = call.argument;
+  xprt::StageRecord* const stages = std::exchange(call.outgoing.stages, nullptr);
+  if (stages != nullptr) [[unlikely]]
+    note_called(*stages, call);
   call.delivering.store(true, std::memory_order_relaxed);
   call.in_flight.store(false, std::memory_order_release);
   completion(call.owner, argument);
+  if (stages != nullptr) [[unlikely]] {
+    stages->stamp(Stage::kEnded);
+    stages->complete();
+  }
   call.delivering.store(false, std::memory_order_release);
 }
 

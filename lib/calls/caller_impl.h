@@ -152,6 +152,7 @@ struct Caller::Impl {
   void start(Call::Impl& call) noexcept;
   void stop(Call::Impl& call) noexcept;
   void deliver(Call::Impl& call) noexcept;
+  void note_called(xprt::StageRecord& stages, const Call::Impl& call) const noexcept;
   void end_failing() noexcept;
   CallStatus ended_status(Call::Impl& call) noexcept;
 

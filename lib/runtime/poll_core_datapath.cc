@@ -262,6 +262,7 @@ bool Link::post() {
   if (engine_->sends().empty())
     return all;
   active_ns_.store(core_.now(), std::memory_order_relaxed);
+  engine_->before_posting();
   all = post_front(engine_->sends(),
                    [this](std::span<const fabric::SendWr> wrs) {
                      if (core_.faults().engaged()) [[unlikely]]

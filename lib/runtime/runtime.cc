@@ -295,7 +295,9 @@ Result<std::unique_ptr<Runtime>> Runtime::create(Memory& memory, const RuntimeOp
   auto impl = std::make_unique<Impl>(memory, options);
   if (auto started = impl->start(); !started)
     return tl::unexpected(started.error());
-  return std::unique_ptr<Runtime>(new Runtime(std::move(impl)));
+  std::unique_ptr<Runtime> runtime(new Runtime(std::move(impl)));
+  runtime->stamp_every(options.stamp_every);
+  return runtime;
 }
 
 // A dedicated core is its own thread's.
@@ -344,6 +346,18 @@ FaultCounts Runtime::fault_counts() const {
   counts.no_buffers = impl_->memory.impl().no_buffers.hits();
   counts.registration = impl_->memory.impl().no_registration.hits();
   return counts;
+}
+
+void Runtime::stamp_every(uint32_t calls) {
+  for (auto& core : impl_->cores)
+    core->call_pool().stages().sample(calls);
+}
+
+std::vector<StampedCall> Runtime::stamped_calls() const {
+  std::vector<StampedCall> calls;
+  for (const auto& core : impl_->cores)
+    core->call_pool().stages().read(calls);
+  return calls;
 }
 
 uint64_t Runtime::now_ns() noexcept {

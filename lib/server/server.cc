@@ -161,8 +161,6 @@ void Server::Impl::start() {
   clients.keep_replies(options.replay.entries != 0 &&
                        (options.replay.always || !services.idempotent()));
   services.count_on(cores_.size());
-  for (Core& core : cores_)
-    core.contexts.time_every(options.time_every);
   set_sweeps(limits());
   for (auto& core : runtime.cores)
     core->post([c = core.get(), sweeper = &cores_[core->index()].sweeper] { c->add(*sweeper); });

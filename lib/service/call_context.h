@@ -37,10 +37,6 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   const ServiceTable::Entry* service = nullptr;
   const Procedure* procedure = nullptr;
   ProcedureCounters* counters = nullptr;  // of this core; null: the call is not counted
-  // Of one call in some, which is timed; else 0. When it was whole, with the handler, and answered.
-  uint64_t began_ns = 0;
-  uint64_t entered_ns = 0;
-  uint64_t answered_ns = 0;
   rpc::CallHeader header;
   Decoder args;
   std::optional<Encoder> results;
@@ -59,8 +55,8 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   void enter_handler() noexcept {
     if (service->removed.load(std::memory_order_relaxed)) [[unlikely]]
       return refuse_removed();
-    if (began_ns != 0) [[unlikely]]
-      entered_ns = Runtime::now_ns();
+    if (call->stages != nullptr) [[unlikely]]
+      call->stages->stamp(Stage::kEntered);
     procedure->handler(handle(), procedure->context);
   }
   void refuse_removed() noexcept;
@@ -81,24 +77,12 @@ class ContextPool {
     return *context;
   }
   void put(CallContext& context) noexcept { free_.push_back(&context); }
-  // One call in so many is timed; 0: none.
-  void time_every(uint32_t calls) noexcept { time_every_ = until_timed_ = calls; }
-  bool times_next() noexcept {
-    if (until_timed_ > 1) [[likely]] {
-      --until_timed_;
-      return false;
-    }
-    until_timed_ = time_every_;
-    return time_every_ != 0;
-  }
 
  private:
   void grow();
 
   std::vector<std::unique_ptr<CallContext[]>> slabs_;
   std::vector<CallContext*> free_;
-  uint32_t time_every_ = 0;
-  uint32_t until_timed_ = 0;
 };
 
 }  // namespace rrdk::service

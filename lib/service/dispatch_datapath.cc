@@ -102,9 +102,8 @@ void Dispatcher::take(xprt::IncomingCall& call) noexcept {
   context.service = nullptr;
   context.procedure = nullptr;
   context.counters = nullptr;
-  context.began_ns = context.entered_ns = 0;
-  if (contexts_.times_next()) [[unlikely]]
-    context.began_ns = Runtime::now_ns();
+  if (call.stages != nullptr) [[unlikely]]
+    call.stages->stamp(Stage::kWhole);
   context.not_before_ns = 0;
   context.replay = nullptr;
   context.args = Decoder(call.message());
@@ -174,6 +173,8 @@ bool Dispatcher::admit(CallContext& context) noexcept {
     }
     return false;
   }
+  if (context.call->stages != nullptr) [[unlikely]]
+    note_decoded(context);
   if (context.procedure == nullptr) {  // procedure 0 does nothing, for whoever asks
     context.open_reply();
     context.answer = Answer::kResults;
@@ -184,6 +185,18 @@ bool Dispatcher::admit(CallContext& context) noexcept {
     return false;
   context.open_reply();
   return true;
+}
+
+void Dispatcher::note_decoded(CallContext& context) noexcept {
+  xprt::StageRecord& stages = *context.call->stages;
+  const rpc::CallHeader& header = context.header;
+  stages.name(link_.id(), header.program, header.version, header.procedure);
+  const uint64_t now = base::Tsc::ticks();
+  stages.stamp(Stage::kDecoded, now);
+  if (context.procedure == nullptr) {  // nobody is to be entered
+    stages.stamp(Stage::kEntered, now);
+    stages.stamp(Stage::kAnswered, now);
+  }
 }
 
 void Dispatcher::dispatch(CallContext& context) noexcept {

@@ -70,7 +70,8 @@ class Dispatcher : public ServerConnection {
   void drop(CallContext& context) noexcept;
   void send(CallContext& context) noexcept;
   void count(const CallContext& context) noexcept;
-  void note_times(CallContext& context) noexcept;
+  void note_times(const CallContext& context, const xprt::StageRecord& stages) noexcept;
+  void note_decoded(CallContext& context) noexcept;
   void restart_reply(CallContext& context) noexcept;
   bool has_good_results(const CallContext& context) noexcept;
   bool has_dropped() const noexcept { return dropped_; }

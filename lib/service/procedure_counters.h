@@ -48,8 +48,11 @@ struct alignas(64) ProcedureCounters {
   Count errors;
   Count bytes_in;
   Count bytes_out;
+  Durations fetch;
+  Durations decode;
+  Durations queue;
   Durations handler;
-  Durations library;
+  Durations reply;
 
   void add_to(ProcedureStats& sum) const noexcept {
     sum.in_progress += open.get();
@@ -57,11 +60,13 @@ struct alignas(64) ProcedureCounters {
     sum.errors += errors.get();
     sum.bytes_in += bytes_in.get();
     sum.bytes_out += bytes_out.get();
+    fetch.add_to(sum.fetch);
+    decode.add_to(sum.decode);
+    queue.add_to(sum.queue);
     handler.add_to(sum.handler);
-    library.add_to(sum.library);
+    reply.add_to(sum.reply);
   }
 };
-static_assert(offsetof(ProcedureCounters, handler) <= 64,
-              "a call that is not timed touches a line");
+static_assert(offsetof(ProcedureCounters, fetch) <= 64, "a call that is not timed touches a line");
 
 }  // namespace rrdk::service

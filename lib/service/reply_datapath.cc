@@ -45,8 +45,8 @@ inline void Dispatcher::finish(CallContext& context) noexcept {
 
 void CallContext::end(Answer how) noexcept {
   answer = how;
-  if (began_ns != 0) [[unlikely]]
-    answered_ns = Runtime::now_ns();
+  if (call->stages != nullptr) [[unlikely]]
+    call->stages->stamp(Stage::kAnswered);
   runtime::PollCore& core = dispatcher->link().core();
   if (core.passing()) {
     dispatcher->finish(*this);
@@ -127,6 +127,7 @@ void Dispatcher::send(CallContext& context) noexcept {
     count(context);
   if (context.replay != nullptr) [[unlikely]]
     end_once(context, whole);
+  const xprt::StageRecord* const stages = context.call->stages;  // of the core for good
   // What can not even be refused, for want of a buffer, is not answered at all (V1-ERR-20).
   if (context.answer == Answer::kDrop || !whole) [[unlikely]] {
     dropped_ = true;
@@ -137,8 +138,8 @@ void Dispatcher::send(CallContext& context) noexcept {
     link_.engine().reply(*context.call);
   }
   if (context.counters != nullptr) [[likely]] {
-    if (context.began_ns != 0) [[unlikely]]
-      note_times(context);
+    if (stages != nullptr) [[unlikely]]
+      note_times(context, *stages);
     context.counters->open.take_one();  // the last look at its service, which may go now
   }
   contexts_.put(context);
@@ -156,14 +157,16 @@ void Dispatcher::count(const CallContext& context) noexcept {
 }
 
 // Calls without a handler, and answers that were to be late, say nothing of how fast we are.
-void Dispatcher::note_times(CallContext& context) noexcept {
-  if (context.entered_ns == 0)
+void Dispatcher::note_times(const CallContext& context, const xprt::StageRecord& stages) noexcept {
+  if (stages.at(Stage::kEntered) == 0 || context.procedure == nullptr)
     return;
   ProcedureCounters& counters = *context.counters;
-  counters.handler.record(context.answered_ns - context.entered_ns);
+  counters.fetch.record(stages.ns(Stage::kReceived, Stage::kWhole));
+  counters.decode.record(stages.ns(Stage::kWhole, Stage::kDecoded));
+  counters.queue.record(stages.ns(Stage::kDecoded, Stage::kEntered));
+  counters.handler.record(stages.ns(Stage::kEntered, Stage::kAnswered));
   if (context.not_before_ns == 0)
-    counters.library.record(context.entered_ns - context.began_ns + Runtime::now_ns() -
-                            context.answered_ns);
+    counters.reply.record(base::Tsc::to_ns(base::Tsc::ticks() - stages.at(Stage::kAnswered)));
 }
 
 void Dispatcher::drop(CallContext& context) noexcept {

@@ -189,20 +189,20 @@ int procedure(const TelemetrySources& sources, Arguments& arguments, rte_tel_dat
   rte_tel_data_add_dict_u64(answer, "program", p.program);
   rte_tel_data_add_dict_u64(answer, "version", p.version);
   const std::pair<const char*, uint64_t> numbers[] = {
-      {"calls", p.calls},
-      {"errors", p.errors},
-      {"in_progress", p.in_progress},
-      {"bytes_in", p.bytes_in},
-      {"bytes_out", p.bytes_out},
-      {"timed_calls", p.handler.count()},
-      {"handler_p50_ns", p.handler.percentile_ns(50)},
-      {"handler_p99_ns", p.handler.percentile_ns(99)},
-      {"handler_max_ns", p.handler.percentile_ns(100)},
-      {"library_p50_ns", p.library.percentile_ns(50)},
-      {"library_p99_ns", p.library.percentile_ns(99)},
-      {"library_max_ns", p.library.percentile_ns(100)}};
+      {"calls", p.calls},       {"errors", p.errors},       {"in_progress", p.in_progress},
+      {"bytes_in", p.bytes_in}, {"bytes_out", p.bytes_out}, {"timed_calls", p.handler.count()}};
   for (const auto& [name, value] : numbers)
     rte_tel_data_add_dict_u64(answer, name, value);
+  const std::pair<std::string, const DurationHistogram&> stages[] = {{"fetch", p.fetch},
+                                                                     {"decode", p.decode},
+                                                                     {"queue", p.queue},
+                                                                     {"handler", p.handler},
+                                                                     {"reply", p.reply}};
+  for (const auto& [name, times] : stages) {
+    rte_tel_data_add_dict_u64(answer, (name + "_p50_ns").c_str(), times.percentile_ns(50));
+    rte_tel_data_add_dict_u64(answer, (name + "_p99_ns").c_str(), times.percentile_ns(99));
+    rte_tel_data_add_dict_u64(answer, (name + "_max_ns").c_str(), times.percentile_ns(100));
+  }
   return 0;
 }
 

@@ -200,9 +200,15 @@ void add_procedures(Collection& to, const Server& server, const std::string& num
     to.of({"procedure_handler_seconds", Kind::kHistogram, "seconds",
            "From a handler's entry to its answer, of the calls that are timed."})
         .samples.push_back({labels, 0, p.handler});
-    to.of({"procedure_library_seconds", Kind::kHistogram, "seconds",
-           "The time of the same calls outside of the handler, in this process."})
-        .samples.push_back({labels, 0, p.library});
+    const std::pair<const char*, const DurationHistogram&> stages[] = {
+        {"fetch", p.fetch}, {"decode", p.decode}, {"queue", p.queue}, {"reply", p.reply}};
+    for (const auto& [stage, times] : stages) {
+      Labels of_stage = labels;
+      of_stage.emplace_back("stage", stage);
+      to.of({"procedure_stage_seconds", Kind::kHistogram, "seconds",
+             "The time of the same calls before the handler and behind it, in this process."})
+          .samples.push_back({std::move(of_stage), 0, times});
+    }
   }
 }
 

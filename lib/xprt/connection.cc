@@ -44,7 +44,8 @@ Connection::Connection(const ConnectionOptions& options, Memory& memory, CallPoo
       turn_(impl_->responder.turn),
       sends_(impl_->link.sends.list()),
       receives_(impl_->link.receives.list()),
-      holds_back_(impl_->link.share.full()) {}
+      holds_back_(impl_->link.share.full()),
+      unposted_(impl_->link.unposted) {}
 
 Connection::~Connection() = default;
 

@@ -32,6 +32,7 @@
 #include "rrdk/xdr.h"
 #include "xprt/credits.h"
 #include "xprt/rfc5666/mode.h"
+#include "xprt/stage_log_datapath.h"
 #include "xprt/work_list.h"
 
 namespace rrdk::mem {
@@ -179,6 +180,7 @@ class IncomingCall {
   bool is_padded() const;           // RDMA_MSGP, in RFC 5666's compatibility mode
   OpaquePadding padding() const;    // in the message, RPC header excepted. Until reply()
   void* user = nullptr;             // the upper layer's, untouched
+  StageRecord* stages = nullptr;    // null: it is not sampled. Until the call has ended
   // The upper layer's, null at first: called with `user` when the call has ended, which is when
   // nothing refers to the memory of its reply any more. May reply to other calls, as on_call may.
   void (*on_ended)(void* user) = nullptr;
@@ -232,6 +234,8 @@ struct OutgoingCall {
   bool repeatable = false;
   Optional* option = nullptr;
   void* user = nullptr;
+  // When submit() was called, if that was before the engine's; 0: it was then.
+  uint64_t submitted_ticks = 0;
 
   // A call that is given up ends at once, while the peer may still use its memory, if that is all
   // the engine's to keep: the buffers of `message`, and those of `results` that are here, each in
@@ -252,6 +256,9 @@ struct OutgoingCall {
   // With kChunkError, kVersionError and kRemoteError: what the peer said.
   proto::ErrorBody error = {};
   uint32_t error_version = 0;
+
+  // Null: it is not sampled. Whoever is told of the call's end completes it.
+  StageRecord* stages = nullptr;
 
   // The engine's own part (its header buffer, keys, reply buffers, list links).
   struct State;
@@ -352,6 +359,8 @@ class Connection {
   // Of shared Receives this connection has all that it was promised, in messages that wait: the
   // fabric is to hold back further ones.
   bool holds_back() const noexcept { return holds_back_; }
+  // What sends() has is about to be posted.
+  void before_posting() noexcept { unposted_.stamp(); }
   // It does so, and a message has `begun` to come; or no longer.
   void count_begun(bool begun) noexcept;
   bool wants_disconnect() const;  // the peer broke the rules, or a key could not be revoked
@@ -414,6 +423,7 @@ class Connection {
   WorkList<fabric::SendWr>& sends_;
   WorkList<fabric::ReceiveWr>& receives_;
   const bool& holds_back_;
+  Unposted& unposted_;
 };
 
 }  // namespace rrdk::xprt

@@ -12,6 +12,7 @@
 #include "rrdk/memory.h"
 #include "xprt/connection.h"
 #include "xprt/send_queue.h"
+#include "xprt/stage_log_datapath.h"
 #include "xprt/stream_datapath.h"
 
 namespace rrdk::xprt {
@@ -123,6 +124,7 @@ class CallPool {
 
   uint32_t capacity() const noexcept { return capacity_; }    // calls that exist
   uint32_t available() const noexcept { return available_; }  // of these, not in use
+  StageLog& stages() noexcept { return stages_; }
   // For a header that is read or written and then forgotten.
   proto::Header& scratch() noexcept { return scratch_; }
 
@@ -136,6 +138,7 @@ class CallPool {
   Incoming* take() noexcept;
 
   Memory& memory_;
+  StageLog stages_;
   uint32_t max_calls_;
   uint32_t capacity_ = 0;
   uint32_t available_ = 0;

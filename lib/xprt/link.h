@@ -129,6 +129,7 @@ struct Link {
   Thresholds calls;  // of our calls and their replies
   Thresholds by_version[2] = {{}, {proto::kInlineThreshold2, proto::kInlineThreshold2}};
   SendQueue sends;
+  Unposted unposted;
   Rfc5666State rfc5666;
   const std::unique_ptr<ReceiveQueue> own_receives;  // null: they are shared
   ReceiveQueue& receives;

@@ -155,6 +155,8 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   if (whole && !foreign)
     take_grant(header);
   answer(*slot);
+  if (call != nullptr && call->call->stages != nullptr) [[unlikely]]
+    call->call->stages->stamp(Stage::kSeen);
   if (call == nullptr || call->stage != CallStage::kInFlight) {
     ++link_.counters.answered_late;
     link_.refused(Refusal::kLateReply);
@@ -201,6 +203,8 @@ bool Requester::take_plain(const proto::Plain& plain, ReceiveSlot& receive,
   if (call == nullptr || call->stage != CallStage::kInFlight || call->num_offers != 0 ||
       call->wire != plain.wire || call->call->option != nullptr || !call->settled()) [[unlikely]]
     return false;
+  if (call->call->stages != nullptr) [[unlikely]]
+    call->call->stages->stamp(Stage::kSeen);
   window.on_grant(plain.credits);
   answer(*slot);
   ++link_.counters.replies_received;

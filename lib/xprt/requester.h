@@ -90,6 +90,7 @@ class Requester {
   bool may_start() const noexcept;
   bool lacks_receives() noexcept;
   bool start(State& call) noexcept;
+  void sample(State& call) noexcept;
   void note_start(State& call) noexcept;
   bool take_slot(State& call) noexcept;
   bool take_own_slot(State& call) noexcept;

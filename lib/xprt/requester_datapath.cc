@@ -34,6 +34,8 @@ void Requester::submit(OutgoingCall& call) noexcept {
   if (queued_.empty() && may_start() && start(state)) [[likely]]
     return;
   ++(may_start() ? link_.counters.waits_key : link_.counters.waits_credit);
+  if (call.submitted_ticks == 0)
+    call.submitted_ticks = base::Tsc::ticks();
   queued_.push(state);
 }
 
@@ -60,6 +62,8 @@ bool Requester::start(State& call) noexcept {
     return false;
   if (!take_slot(call)) [[unlikely]]
     return false;
+  if (link_.pool.stages().samples(call.xid)) [[unlikely]]
+    sample(call);
   if (is_plain(call)) [[likely]] {
     send_plain(call);
     return true;
@@ -84,6 +88,19 @@ bool Requester::start(State& call) noexcept {
     link_.sends.push(call.send_job);
   }
   return true;
+}
+
+void Requester::sample(State& state) noexcept {
+  OutgoingCall& call = *state.call;
+  if (call.stages != nullptr)  // it is sent again, or was to be started before
+    call.stages->complete();
+  call.stages = link_.pool.stages().take(state.xid, true);
+  if (call.stages == nullptr)
+    return;
+  const uint64_t now = base::Tsc::ticks();
+  call.stages->stamp(Stage::kSubmitted, call.submitted_ticks != 0 ? call.submitted_ticks : now);
+  call.stages->stamp(Stage::kStarted, now);
+  link_.unposted.add(*call.stages, Stage::kPosted);
 }
 
 // The call is planned: from here on it has a credit, and an answer may come.

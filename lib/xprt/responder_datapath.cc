@@ -175,6 +175,9 @@ void Responder::admit(Incoming& call) noexcept {
   call.chunk_bytes = 0;
   call.waits_since_ns = 0;
   call.user = nullptr;
+  call.stages = link_.pool.stages().take(call.header.xid, false);
+  if (call.stages != nullptr) [[unlikely]]
+    call.stages->stamp(Stage::kReceived);
   all_.push_front(call);
   ++calls_;
   ++turn.client.calls;
@@ -317,6 +320,8 @@ void Responder::reply(Incoming& call) noexcept {
     finish(call);
     return;
   }
+  if (call.stages != nullptr) [[unlikely]]
+    link_.unposted.add(*call.stages, Stage::kReplied);
   if (names_arguments(call)) [[unlikely]] {
     if (in_hand_.call == &call)
       refill_receive();
@@ -391,6 +396,8 @@ void Responder::release_memory(Incoming& call) noexcept {
 void Responder::finish(Incoming& call) noexcept {
   if (call.exposure != nullptr) [[unlikely]]
     unexpose(call);
+  if (call.stages != nullptr) [[unlikely]]
+    call.stages->complete();
   release_memory(call);
   if (call.receive)
     return_receive(call);

@@ -24,7 +24,13 @@ class ProcedureCounts : public testing::TestWithParam<Cores> {
     }
   }
 
-  World world_{GetParam(), {.time_every = 4}};
+  static RuntimeOptions all_sampled(Cores cores) {
+    RuntimeOptions options = options_for(cores);
+    options.stamp_every = 1;
+    return options;
+  }
+
+  World world_{all_sampled(GetParam()), {}, {}};
   std::unique_ptr<ClientConnection> connection_ = world_.connect();
 };
 INSTANTIATE_TEST_SUITE_P(Cores, ProcedureCounts,
@@ -46,14 +52,26 @@ TEST_P(ProcedureCounts, AreCountedEachForItself) {
   EXPECT_EQ(of(world_, kRead).calls, 0u);
 }
 
-TEST_P(ProcedureCounts, OneCallInSomeIsTimed) {
+TEST_P(ProcedureCounts, CallsThatAreSampledAreTimed) {
   call(kEcho, 8, CallStatus::kOk, 40);
   // The last times are taken after the reply is on its way.
-  world_.until([&] { return of(world_, kEcho).library.count() == 10; });
+  world_.until([&] { return of(world_, kEcho).reply.count() == 40; });
   const ProcedureStats echo = of(world_, kEcho);
-  EXPECT_EQ(echo.handler.count(), 10u);
-  EXPECT_GT(echo.library.mean_ns(), 0u);
+  for (const DurationHistogram* times : {&echo.fetch, &echo.decode, &echo.queue, &echo.handler})
+    EXPECT_EQ(times->count(), 40u);
+  EXPECT_GT(echo.decode.mean_ns(), 0u);
   EXPECT_LE(echo.handler.percentile_ns(50), echo.handler.percentile_ns(99));
+}
+
+TEST_P(ProcedureCounts, ARateCanBeChangedWhileCallsRun) {
+  world_.runtime->stamp_every(0);
+  call(kEcho, 8, CallStatus::kOk, 40);
+  EXPECT_EQ(of(world_, kEcho).handler.count(), 0u);
+  EXPECT_TRUE(world_.runtime->stamped_calls().empty());
+  world_.runtime->stamp_every(4);
+  call(kEcho, 8, CallStatus::kOk, 400);
+  EXPECT_GT(of(world_, kEcho).handler.count(), 50u);
+  EXPECT_LT(of(world_, kEcho).handler.count(), 200u);
 }
 
 TEST_P(ProcedureCounts, ErrorsAreTold) {
@@ -76,10 +94,10 @@ TEST_P(ProcedureCounts, TheHandlersTimeIsUntilItAnswers) {
     EXPECT_EQ(made.submit_and_wait(), CallStatus::kOk);
   }
   call(kThread, 8, CallStatus::kOk, 4);
-  world_.until([&] { return of(world_, kThread).library.count() == 1; });
-  EXPECT_EQ(of(world_, kThread).handler.count(), 1u);
-  EXPECT_EQ(of(world_, kDelay).handler.count(), 1u);
-  EXPECT_EQ(of(world_, kDelay).library.count(), 0u);
+  world_.until([&] { return of(world_, kThread).reply.count() == 4; });
+  EXPECT_EQ(of(world_, kThread).handler.count(), 4u);
+  EXPECT_EQ(of(world_, kDelay).handler.count(), 4u);
+  EXPECT_EQ(of(world_, kDelay).reply.count(), 0u);
 }
 
 TEST_P(ProcedureCounts, NullIsCountedThoughItHasNoHandler) {

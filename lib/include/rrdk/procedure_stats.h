@@ -1,6 +1,6 @@
 /**
  * What a server has done for each procedure of its services, as Server::procedures() has it: calls,
- * errors, bytes, and how long calls were with the handler and with the library.
+ * errors, bytes, and how long calls took from stage to stage.
  *
  *   for (const rrdk::ProcedureStats& p : server->procedures())
  *     std::printf("%s: %" PRIu64 " calls, p99 of the handler %" PRIu64 " ns\n", p.name.c_str(),
@@ -86,16 +86,19 @@ struct ProcedureStats {
   uint64_t bytes_in = 0;     ///< of the calls, with what came in chunks; without transport headers
   uint64_t bytes_out = 0;    ///< of the replies, likewise
   /**
-   * From the handler's entry to its answer, wherever it runs, and however long it keeps the call.
-   * One call in ServerOptions::time_every is measured.
+   * From stage to stage (rrdk/stages.h), of the calls that Runtime::stamp_every() samples and that
+   * have a handler. From the transport header until what the call has in chunks was read, and until
+   * it was its turn.
    */
-  DurationHistogram handler;
+  DurationHistogram fetch;
+  DurationHistogram decode;  ///< then until its procedure was found
+  DurationHistogram queue;   ///< then until the handler's entry: the way to a worker, if it has one
+  DurationHistogram handler;  ///< then until its answer, however long it keeps the call
   /**
-   * Of the same calls, the rest: from when the call was whole to the handler's entry, and from its
-   * answer to the reply's being handed to the driver's queue. Where workers run handlers the ways
-   * to them and back are in it. Replies that reply_after() has delayed are not measured here.
+   * Then until the reply was made, the way back from a worker included. Replies that reply_after()
+   * has delayed are not measured here.
    */
-  DurationHistogram library;
+  DurationHistogram reply;
 };
 
 }  // namespace rrdk

@@ -48,6 +48,7 @@
 #include "rrdk/capture.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
+#include "rrdk/stages.h"
 
 namespace rrdk {
 
@@ -85,6 +86,7 @@ struct RuntimeOptions {
   /** Entries of each ring between cores, a power of two. A full ring makes its producer keep the
       item and retry on its next pass; it never blocks and never drops. */
   uint32_t ring_size = 4096;
+  uint32_t stamp_every = 16;  ///< Runtime::stamp_every(), from the beginning
 };
 
 /** Time and work of one poll core since it started. */
@@ -157,6 +159,16 @@ class Runtime {
   CaptureCounts stop_capture();
   /** Of the capture that is going on, so far; zeros if there is none. Any thread. */
   CaptureCounts capture_counts() const;
+  /**
+   * Of the calls that are made and served from now on, one in so many is sampled: when it passed
+   * which stage is kept (rrdk/stages.h). 0: none. Any thread, while calls run.
+   */
+  void stamp_every(uint32_t calls);
+  /**
+   * Of each core, the last kStampedCalls that were sampled and have ended, those of one core oldest
+   * first. Any thread.
+   */
+  std::vector<StampedCall> stamped_calls() const;
   /** Monotonic nanoseconds as the cores see them: the clock of every time in this API. */
   static uint64_t now_ns() noexcept;
 

@@ -247,11 +247,6 @@ struct ServerOptions {
   uint32_t send_timeout_ms = 60'000;
   ReplayOptions replay = {};
   /**
-   * One call in so many, of each poll core, is timed: Server::procedures(). That costs it four
-   * looks at the clock. 0: none is.
-   */
-  uint32_t time_every = 16;
-  /**
    * A client asks for a connection: whether it gets one. It is asked behind the limits above, and
    * before the client is sent anything, has buffers, or takes the place of a silent connection; so
    * only id(), peer() and the context of `connection` say something yet. Null: all are accepted.

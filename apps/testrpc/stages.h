@@ -1,0 +1,89 @@
+// Where the time of sampled calls goes, from submit() to callback, both ends together: the client
+// has its own times (rrdk/stages.h), and asks the server for those that belong to them.
+//
+// The server tells them by a program of its own, STAGES (0x20005668, version 1). Its procedure 1
+// answers for the connection that it is called on, the latest calls first, at most 50:
+//
+//   struct stages_args {
+//       unsigned hyper before;                    /* only calls received before; 0: all */
+//   };
+//   struct stages_call {
+//       unsigned int   xid, program, procedure;
+//       unsigned hyper received;                  /* ticks of the time stamp counter */
+//       unsigned int   whole, decoded, entered, answered, replied;  /* nanoseconds since then */
+//   };
+//   struct stages_res {
+//       unsigned hyper boot;                      /* equal: the same host, so the same counter */
+//       stages_call    calls<>;
+//   };
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rrdk/client.h"
+#include "rrdk/server.h"
+
+namespace rrdk::testrpc {
+
+// A server's side. `runtime` outlives it, and the Server it.
+class StageService {
+ public:
+  explicit StageService(const Runtime& runtime) : runtime_(runtime) {}
+  Service service();
+
+ private:
+  static void tell(ServerCall call, void* self);
+
+  const Runtime& runtime_;
+};
+
+// What a call passes, in its order. The two of the network are one, "network", where the ends are
+// on different hosts, and it has the server's stages in it where that does not tell them.
+enum class Step : uint8_t {
+  kWait,      // for a credit
+  kPost,      // until its Send is handed to the driver
+  kRequest,   // until the server has its header: the way, and what the server did meanwhile
+  kFetch,     // until its chunks are read, and it is its turn
+  kDecode,    // until its procedure is found
+  kQueue,     // until its handler begins
+  kHandler,   // until it answers
+  kReply,     // until the reply is handed to the driver
+  kResponse,  // until the client has it
+  kNetwork,
+  kComplete,  // until the callback begins
+  kSteps
+};
+const char* to_string(Step step);
+const char* side_of(Step step);  // client, network, server
+
+struct StepTimes {
+  uint64_t p50_ns = 0, p90_ns = 0, p99_ns = 0, max_ns = 0;
+  double mean_ns = 0;
+};
+
+// Of the calls of one procedure.
+struct ProcedureStages {
+  std::string name;
+  uint64_t calls = 0;
+  StepTimes round_trip;
+  StepTimes callback;  // which the round trip does not have
+  std::array<std::optional<StepTimes>, static_cast<size_t>(Step::kSteps)> steps;
+
+  // The medians of all steps together.
+  uint64_t sum_ns() const;
+};
+
+// Those of the connections' calls that began since `since_ticks`. Makes one call on each.
+std::vector<ProcedureStages> collect_stages(
+    Runtime& runtime, std::span<const std::unique_ptr<ClientConnection>> connections,
+    const Binding& binding, uint64_t since_ticks);
+
+void print_stages(const std::string& run, const ProcedureStages& stages);
+
+}  // namespace rrdk::testrpc

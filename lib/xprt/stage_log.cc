@@ -1,0 +1,47 @@
+#include "xprt/stage_log_datapath.h"
+
+namespace rrdk {
+
+uint64_t ticks_to_ns(uint64_t ticks) noexcept {
+  return base::Tsc::to_ns(ticks);
+}
+
+uint64_t now_ticks() noexcept {
+  return base::Tsc::ticks();
+}
+
+}  // namespace rrdk
+
+namespace rrdk::xprt {
+
+namespace {
+
+// False: a call has it, or has taken it meanwhile.
+bool copy(const StageRecord& record, StampedCall& call) noexcept {
+  constexpr auto kAcquire = std::memory_order_acquire;
+  const uint32_t sequence = record.sequence.load(kAcquire);
+  if (sequence % 2 != 0 || sequence == 0)
+    return false;
+  call = {.made = record.made.load(kAcquire),
+          .connection = record.connection.load(kAcquire),
+          .xid = record.xid.load(kAcquire),
+          .program = record.program.load(kAcquire),
+          .version = record.version.load(kAcquire),
+          .procedure = record.procedure.load(kAcquire)};
+  for (size_t i = 0; i < kStages; ++i)
+    call.ticks[i] = record.ticks[i].load(kAcquire);
+  return record.sequence.load(std::memory_order_relaxed) == sequence;
+}
+
+}  // namespace
+
+void StageLog::read(std::vector<StampedCall>& calls) const {
+  const uint64_t next = next_.load(std::memory_order_relaxed);
+  StampedCall call;
+  for (uint64_t i = 0; i < records_.size(); ++i) {
+    if (copy(records_[(next + i) % records_.size()], call))
+      calls.push_back(call);
+  }
+}
+
+}  // namespace rrdk::xprt
