@@ -17,6 +17,7 @@ build_packages=(
   libisal-dev      # CRC32C
   libibverbs-dev librdmacm-dev  # RDMA devices: drivers/verbs
   libcivetweb-dev  # testrpc --metrics
+  systemtap-sdt-dev  # static probes: scripts/rrdk-trace.py
 )
 test_packages=(
   python3 git ccache
@@ -28,6 +29,7 @@ test_packages=(
   python3-matplotlib           # scripts/latency-profile.py
   iproute2                     # test/netns, test/interop
   tshark tcpdump               # test/interop: what is on the wire
+  bpftrace                     # scripts/rrdk-trace.py
   valgrind                     # scripts/call-path.py, call-cost.py: who calls whom, how much of it
 )
 peer_packages=(

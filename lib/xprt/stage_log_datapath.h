@@ -27,7 +27,10 @@ struct StageRecord {
   std::atomic<uint64_t> connection = 0;
   std::array<std::atomic<uint64_t>, kStages> ticks = {};
 
-  void stamp(Stage stage, uint64_t when) noexcept { put(ticks[static_cast<size_t>(stage)], when); }
+  void stamp(Stage stage, uint64_t when) noexcept {
+    put(ticks[static_cast<size_t>(stage)], when);
+    show_stage(stage, when);
+  }
   void stamp(Stage stage) noexcept { stamp(stage, base::Tsc::ticks()); }
   uint64_t at(Stage stage) const noexcept {
     return ticks[static_cast<size_t>(stage)].load(std::memory_order_relaxed);
@@ -48,7 +51,14 @@ struct StageRecord {
       put(when, uint64_t{0});
   }
   // No call has it any more.
-  void complete() noexcept { put(sequence, sequence.load(std::memory_order_relaxed) + 1); }
+  void complete() noexcept {
+    show_call();
+    put(sequence, sequence.load(std::memory_order_relaxed) + 1);
+  }
+
+  // To whoever has attached to the probes (scripts/rrdk-trace.py); else nothing.
+  void show_stage(Stage stage, uint64_t when) const noexcept;
+  void show_call() const noexcept;
 
   // Who reads what was put sees that the sequence was odd by then.
   template <typename T>

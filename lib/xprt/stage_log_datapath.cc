@@ -1,5 +1,12 @@
 #include "xprt/stage_log_datapath.h"
 
+#if __has_include(<sys/sdt.h>)
+#include <sys/sdt.h>
+#else  // built without probes
+#define DTRACE_PROBE4(provider, name, a, b, c, d) static_cast<void>(a)
+#define DTRACE_PROBE5(provider, name, a, b, c, d, e) static_cast<void>(a)
+#endif
+
 namespace rrdk {
 
 uint64_t ticks_to_ns(uint64_t ticks) noexcept {
@@ -34,6 +41,23 @@ bool copy(const StageRecord& record, StampedCall& call) noexcept {
 }
 
 }  // namespace
+
+void StageRecord::show_stage(Stage stage, uint64_t when) const noexcept {
+  const uint32_t its_xid = xid.load(std::memory_order_relaxed);
+  const uint32_t is_made = made.load(std::memory_order_relaxed);
+  const auto number = static_cast<uint32_t>(stage);
+  const uint64_t ns = base::Tsc::to_ns(when);
+  DTRACE_PROBE4(rrdk, stage, is_made, its_xid, number, ns);
+}
+
+void StageRecord::show_call() const noexcept {
+  const uint32_t its_xid = xid.load(std::memory_order_relaxed);
+  const uint32_t is_made = made.load(std::memory_order_relaxed);
+  const uint64_t its_connection = connection.load(std::memory_order_relaxed);
+  const uint32_t its_program = program.load(std::memory_order_relaxed);
+  const uint32_t its_procedure = procedure.load(std::memory_order_relaxed);
+  DTRACE_PROBE5(rrdk, call, is_made, its_xid, its_connection, its_program, its_procedure);
+}
 
 void StageLog::read(std::vector<StampedCall>& calls) const {
   const uint64_t next = next_.load(std::memory_order_relaxed);

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""scripts/rrdk-trace.py: a running testrpc asked by its static probes."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import testrpc_harness as harness
+
+TRACE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts/rrdk-trace.py")
+
+
+def trace(*arguments):
+    return subprocess.run([sys.executable, TRACE, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=harness.PATIENCE)
+
+
+def why_not():
+    """Why the kernel's probes can not be used here; empty: they can."""
+    if shutil.which("bpftrace") is None:
+        return "bpftrace is not installed"
+    tried = subprocess.run(["bpftrace", "-e", "BEGIN { exit(); }"], capture_output=True, text=True)
+    return "" if tried.returncode == 0 else "bpftrace can not be used here: " + tried.stderr.strip().splitlines()[-1]
+
+
+class Trace(harness.Case):
+    def ends(self):
+        """A server that is called, and its client."""
+        server = self.start("--server", self.uri, "--stages", "1")
+        server.wait_for_line("listening on")
+        client = self.start("--client", self.uri, "--engine", "null", "--rate", "500", "--duration", "60", "--stages", "1")
+        client.wait_for_line(" s ")
+        return server, client
+
+    def ask(self, process, *question):
+        reason = why_not()
+        if reason:
+            self.skipTest(reason)
+        told = trace(process.pid, *question, "--seconds", "2")
+        self.assertEqual(told.returncode, 0, told.stderr)
+        return told.stdout
+
+    def test_the_program_has_its_probes(self):
+        server, _ = self.ends()
+        shown = trace(server.pid, "stages", "--print")
+        if "has no probes" in shown.stderr:
+            self.skipTest(shown.stderr.strip())
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn(":rrdk:stage", shown.stdout)
+
+    def test_histograms_of_the_stages_of_either_end(self):
+        server, client = self.ends()
+        told = self.ask(server, "stages")
+        for stage in ("fetch", "decode", "queue", "handler", "reply"):
+            self.assertIn(f"@ns[server, {stage}]", told)
+        self.assertNotIn("client", told)
+        told = self.ask(client, "stages")
+        for stage in ("wait", "post", "away", "complete", "callback"):
+            self.assertIn(f"@ns[client, {stage}]", told)
+
+    def test_calls_that_are_slow_are_shown_one_by_one(self):
+        _, client = self.ends()
+        told = self.ask(client, "slow", "1")
+        self.assertRegex(told, r"made [0-9a-f]+ of connection \d+, program 20005666 procedure 0: \d+ us: wait \d+ post")
+        for took in re.findall(r": (\d+) us: wait", told):
+            self.assertGreaterEqual(int(took), 1)
+        self.assertNotIn("made", self.ask(client, "slow", "4000000000"))
+
+    def test_what_cannot_be_asked(self):
+        for arguments, words in (((2 ** 22 + 1, "stages"), "there is no process"),
+                                 ((os.getpid(), "stages"), "has no probes of RRDK"),
+                                 ((2 ** 22 + 1, "switched-out"), "there is no process")):
+            refused = trace(*arguments)
+            self.assertEqual(refused.returncode, 1, refused.stderr)
+            self.assertIn(words, refused.stderr)
+        self.assertEqual(trace(1, "slow", "0").returncode, 2)
+
+
+if __name__ == "__main__":
+    harness.main()
