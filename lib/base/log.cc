@@ -1,9 +1,12 @@
 #include "base/log.h"
 
+#include <unistd.h>
+
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 
 namespace rrdk {
@@ -12,23 +15,85 @@ namespace {
 
 constexpr size_t kMaxLine = 1024;
 
-LogLevel level_from_environment() {
-  const char* wanted = std::getenv("RRDK_LOG");
-  if (wanted != nullptr) {
-    for (LogLevel level :
-         {LogLevel::kError, LogLevel::kWarning, LogLevel::kInfo, LogLevel::kDebug}) {
-      if (std::strcmp(wanted, to_string(level)) == 0)
-        return level;
-    }
-    std::fprintf(stderr, "rrdk: warning: RRDK_LOG=%s is none of error, warning, info and debug\n",
-                 wanted);
+// The one of `choices` that the environment names; none: the first.
+template <typename Choice, size_t N>
+Choice from_environment(const char* variable, const Choice (&choices)[N], Choice otherwise,
+                        const char* names) {
+  const char* wanted = std::getenv(variable);
+  if (wanted == nullptr)
+    return otherwise;
+  for (Choice choice : choices) {
+    if (std::strcmp(wanted, to_string(choice)) == 0)
+      return choice;
   }
-  return LogLevel::kInfo;
+  std::fprintf(stderr, "rrdk: warning: %s=%s is none of %s\n", variable, wanted, names);
+  return otherwise;
 }
 
 std::atomic<LogLevel>& current_level() {
-  static std::atomic<LogLevel> level{level_from_environment()};
+  constexpr LogLevel kAll[] = {LogLevel::kError, LogLevel::kWarning, LogLevel::kInfo,
+                               LogLevel::kDebug};
+  static std::atomic<LogLevel> level{
+      from_environment("RRDK_LOG", kAll, LogLevel::kInfo, "error, warning, info and debug")};
   return level;
+}
+
+std::atomic<LogStyle>& current_style() {
+  constexpr LogStyle kAll[] = {LogStyle::kTime, LogStyle::kPlain, LogStyle::kJson};
+  static std::atomic<LogStyle> style{
+      from_environment("RRDK_LOG_STYLE", kAll, LogStyle::kTime, "time, plain and json")};
+  return style;
+}
+
+// UTC, to the microsecond (RFC 3339).
+struct TimeText {
+  TimeText() {
+    timespec now = {};
+    clock_gettime(CLOCK_REALTIME, &now);
+    tm parts = {};
+    gmtime_r(&now.tv_sec, &parts);
+    char seconds[32];
+    std::strftime(seconds, sizeof seconds, "%Y-%m-%dT%H:%M:%S", &parts);
+    std::snprintf(text, sizeof text, "%s.%06ldZ", seconds, now.tv_nsec / 1000);
+  }
+  char text[64];
+};
+
+// The inside of a JSON string. What is no UTF-8 stays as it is: readers replace it.
+struct JsonText {
+  explicit JsonText(const char* line) {
+    char* to = text;
+    for (; *line != '\0' && to < text + sizeof text - kLongest; ++line) {
+      const auto byte = static_cast<unsigned char>(*line);
+      if (byte < 0x20 || byte == '"' || byte == '\\')
+        to += std::snprintf(to, kLongest, "\\u%04x", byte);
+      else
+        *to++ = *line;
+    }
+    *to = '\0';
+  }
+  static constexpr size_t kLongest = 8;  // of one byte
+  char text[6 * kMaxLine + kLongest];
+};
+
+// In one call, so that lines of several processes do not mix. Allocates nothing: a core may be in
+// its steady state.
+void write_line(LogLevel level, const char* line) {
+  const char* name = to_string(level);
+  switch (log_style()) {
+    case LogStyle::kPlain:
+      std::fprintf(stderr, "rrdk: %s: %s\n", name, line);
+      break;
+    case LogStyle::kTime:
+      std::fprintf(stderr, "%s rrdk: %s: %s\n", TimeText().text, name, line);
+      break;
+    case LogStyle::kJson:
+      std::fprintf(stderr,
+                   "{\"time\": \"%s\", \"level\": \"%s\", \"process\": %d, \"thread\": %d, "
+                   "\"message\": \"%s\"}\n",
+                   TimeText().text, name, getpid(), gettid(), JsonText(line).text);
+      break;
+  }
 }
 
 struct Sink {
@@ -52,7 +117,7 @@ Sink& current_sink() {
   if (sink.function != nullptr)
     sink.function(level, line, sink.user);
   else
-    std::fprintf(stderr, "rrdk: %s: %s\n", to_string(level), line);
+    write_line(level, line);
 }
 
 }  // namespace
@@ -71,6 +136,18 @@ const char* to_string(LogLevel level) {
   return "unknown";
 }
 
+const char* to_string(LogStyle style) {
+  switch (style) {
+    case LogStyle::kTime:
+      return "time";
+    case LogStyle::kPlain:
+      return "plain";
+    case LogStyle::kJson:
+      return "json";
+  }
+  return "unknown";
+}
+
 void set_log_sink(LogSink sink, void* user) {
   Sink& current = current_sink();
   std::lock_guard lock(current.mutex);
@@ -84,6 +161,14 @@ void set_log_level(LogLevel most_verbose) {
 
 LogLevel log_level() {
   return current_level().load(std::memory_order_relaxed);
+}
+
+void set_log_style(LogStyle style) {
+  current_style().store(style, std::memory_order_relaxed);
+}
+
+LogStyle log_style() {
+  return current_style().load(std::memory_order_relaxed);
 }
 
 namespace base {

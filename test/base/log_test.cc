@@ -1,12 +1,14 @@
 #include "base/log.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,7 +62,25 @@ TEST_F(Log, WithoutASinkLinesGoToStderrWithAPrefix) {
   set_log_sink(nullptr);
   testing::internal::CaptureStderr();
   base::log_error("lost %d", 1);
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      testing::MatchesRegex("2[0-9]+-[0-9]+-[0-9]+T[0-9]+:[0-9]+:[0-9.]+Z rrdk: error: lost 1\n"));
+}
+
+TEST_F(Log, LinesHaveTheStyleThatIsWanted) {
+  set_log_sink(nullptr);
+  set_log_style(LogStyle::kPlain);
+  testing::internal::CaptureStderr();
+  base::log_error("lost %d", 1);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "rrdk: error: lost 1\n");
+  set_log_style(LogStyle::kJson);
+  testing::internal::CaptureStderr();
+  base::log_warning("a \"name\"\\\n%s", std::string(3000, '"').c_str());
+  const auto line = nlohmann::json::parse(testing::internal::GetCapturedStderr());
+  set_log_style(LogStyle::kTime);
+  EXPECT_EQ(line["level"], "warning");
+  EXPECT_EQ(line["process"], getpid());
+  EXPECT_EQ(line["message"].get<std::string>().substr(0, 12), "a \"name\"\\\n\"\"");
 }
 
 TEST(LogOnce, SaysItOnce) {
@@ -87,7 +107,7 @@ TEST_F(Log, AStormIsALineNowAndThenThatTellsHowManyAreLeftOut) {
 }
 
 // In a process of its own, where nothing has been logged yet.
-std::string log_with(const char* level) {
+std::string log_with(const char* level, const char* style = "plain") {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   fflush(nullptr);
@@ -96,6 +116,7 @@ std::string log_with(const char* level) {
     dup2(ends[1], STDERR_FILENO);
     dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
     setenv("RRDK_LOG", level, 1);
+    setenv("RRDK_LOG_STYLE", style, 1);
     execl("/proc/self/exe", "test_base", "--gtest_filter=LogOfAProcess.*", nullptr);
     _exit(127);
   }
@@ -121,6 +142,10 @@ TEST(LogLevelOfTheEnvironment, WhatIsNoneIsSaidOnce) {
   EXPECT_EQ(log_with("trace"),
             "rrdk: warning: RRDK_LOG=trace is none of error, warning, info and debug\n"
             "rrdk: error: one\nrrdk: warning: two\n");
+  EXPECT_THAT(
+      log_with("error", "loud"),
+      testing::StartsWith("rrdk: warning: RRDK_LOG_STYLE=loud is none of time, plain and json\n2"));
+  EXPECT_THAT(log_with("error", "json"), testing::StartsWith("{\"time\": \"2"));
 }
 
 TEST(Must, GivesTheValue) {
