@@ -29,7 +29,8 @@ std::vector<Knee> find_knees(Bench& bench, const std::vector<RunSpec>& plan,
                              const Options& options) {
   std::vector<Knee> knees;
   for (const RunSpec& spec : plan) {
-    const RunPlace place = {knees.size() * kKneeRuns, plan.size() * kKneeRuns, options.duration_s};
+    const RunPlace place = {knees.size() * kKneeRuns, plan.size() * kKneeRuns,
+                            options.warmup_s + options.duration_s};
     std::optional<Knee> knee =
         find_knee(bench, spec, options, place, [] { return !stop_requested(); });
     if (!knee)
@@ -50,7 +51,7 @@ void print_knees(const std::vector<Knee>& knees) {
 
 void run_plan(Bench& bench, const std::vector<RunSpec>& plan, const Options& options) {
   for (size_t i = 0; i < plan.size(); ++i) {
-    const RunPlace place = {i, plan.size(), options.duration_s};
+    const RunPlace place = {i, plan.size(), options.warmup_s + options.duration_s};
     if (!bench.run(plan[i], options, place, [] { return !stop_requested(); }))
       return;
   }

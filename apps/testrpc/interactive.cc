@@ -89,7 +89,7 @@ void ClientPrompt::start() {
   size_t before = bench_.results().size();
   const std::vector<RunSpec> plan = make_plan(options);
   for (size_t i = 0; i < plan.size(); ++i) {
-    const RunPlace place = {i, plan.size(), options_.duration_s};
+    const RunPlace place = {i, plan.size(), options_.warmup_s + options_.duration_s};
     bool more = bench_.run(plan[i], options, place, [this] {
       if (!wait_)
         quit_ = !read(0) || quit_;

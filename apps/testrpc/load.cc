@@ -193,8 +193,11 @@ void Load::warm_up() {
   uint64_t calls = kWarmUpCallsPerSlot * active_.size();
   if (options_->count != 0)
     calls = std::min(calls, std::max<uint64_t>(options_->count, active_.size()));
-  phase(calls, kWarmUpNs, 0);
-  recording_ = true;
+  if (options_->warmup_s != 0)
+    phase(kForever, static_cast<uint64_t>(options_->warmup_s * 1e9), 0);
+  else
+    phase(calls, kWarmUpNs, 0);
+  recording_ = result_->measuring = true;
 }
 
 void Load::measure() {
@@ -265,6 +268,9 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
     // Whoever stops a run does not want the rest of it.
     result_->due = stopping_ || interval_ns_ == 0 ? submitted_ : due_by(now);
     result_->not_made = result_->due - std::min(result_->due, submitted_);
+  } else {
+    result_->warmup_seconds = static_cast<double>(now - start_ns_) / 1e9;
+    result_->warmup_calls = submitted_;
   }
   return now - start_ns_;
 }

@@ -61,6 +61,10 @@ class Failures {
 struct RunResult {
   RunSpec spec;
   double rate = 0;     // that was asked for: an open loop; 0: a closed one
+  // Calls made before, which are in none of the figures. What went wrong in them is.
+  double warmup_seconds = 0;
+  uint64_t warmup_calls = 0;
+  bool measuring = false;  // the warm-up is over
   double seconds = 0;  // in which the calls were made, probes in between not counted
   uint64_t calls = 0;  // that ended, right or wrong
   uint64_t right = 0;  // that came back right: what throughput and latency are about

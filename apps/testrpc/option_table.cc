@@ -50,6 +50,10 @@ constexpr Option kOptions[] = {
     {"count", "N", Kind::kRun, Group::kCalls, kCallers, "off",
      "calls of each run, instead of --duration",
      [](Options& o, const std::string& v) { return take_calls(o.count, v); }},
+    {"warmup", "SECONDS", Kind::kRun, Group::kCalls, kCallers, "off",
+     "make calls for so long before each run that count in no figure (default: 16 for each that is"
+     " in flight, 0.2 s at most)",
+     [](Options& o, const std::string& v) { return take_positive(o.warmup_s, v); }},
     {"rate", "CALLS_PER_SECOND", Kind::kRun, Group::kCalls, kCallers, "off",
      "open loop: calls are due on schedule whether or not earlier ones have ended, and latency"
      " counts from then",

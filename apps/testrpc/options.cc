@@ -287,6 +287,8 @@ std::string show_settable(const Options& options) {
   text += "count " + (options.count == 0 ? "off" : std::to_string(options.count)) + "\n";
   text += "rate " +
           (options.rate == 0 ? "off (closed loop)" : number_text(options.rate) + " calls/s") + "\n";
+  text += "warmup " +
+          (options.warmup_s == 0 ? "off (short)" : number_text(options.warmup_s) + " s") + "\n";
   text += "timeout " + std::to_string(options.timeout_ms) + " ms\n";
   text += "verify " + on_off(options.verify) + "\n";
   text += "segments " + std::to_string(options.segments) + "\n";

@@ -35,6 +35,7 @@ struct Options {
   std::vector<uint32_t> active;  // of them, those that call in a run; empty: all
   uint64_t memory = 0;           // bytes of buffers; 0: a share of what is free
   double duration_s = 0;         // of each run; 0: not given
+  double warmup_s = 0;           // before each run; 0: as long as caches and pools need
   uint64_t count = 0;            // calls of each run; 0: not given
   double rate = 0;               // calls per second; 0: closed loop
   uint32_t timeout_ms = 5000;

@@ -233,6 +233,12 @@ bool LiveLine::due() const {
 void LiveLine::print(const RunResult& so_far, Histogram& recent) {
   uint64_t now = Runtime::now_ns();
   double seconds = static_cast<double>(now - last_ns_) / 1e9;
+  if (!so_far.measuring) {
+    std::printf("  %4.0f s warming up\n", static_cast<double>(now - start_ns_) / 1e9);
+    std::fflush(stdout);
+    last_ns_ = now;
+    return;
+  }
   std::printf("  %4.0f s %10.0f RPC/s %8.3f GB/s   p50 %9.2f us   p99 %9.2f us",
               static_cast<double>(now - start_ns_) / 1e9, per_second(recent.count(), seconds),
               per_second(so_far.bytes - last_bytes_, seconds) / 1e9, in_us(recent.percentile(50)),

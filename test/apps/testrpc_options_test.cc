@@ -155,6 +155,9 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--self", "--rate", "0"},
       {"--self", "--rate", "-5"},
       {"--self", "--rate", "nan"},
+      {"--self", "--warmup", "0"},
+      {"--self", "--warmup", "-1"},
+      {"--server", "shm:/x", "--warmup", "1"},
       {"--self", "--verify=yes"},
       {"--self", "--dispatch", "both"},
       {"--self", "--idle", "lazy"},
@@ -202,7 +205,7 @@ TEST(Options, RangesGoUpByDoublingToTheirEnd) {
 
 TEST(Options, WhatSetHasDoneItCanUndo) {
   Options o = parse({"--self"}).value();
-  for (const char* name : {"rate", "count", "duration"}) {
+  for (const char* name : {"rate", "count", "duration", "warmup"}) {
     EXPECT_TRUE(set_option(o, name, "100"));
     EXPECT_TRUE(set_option(o, name, "off"));
     EXPECT_FALSE(set_option(o, name, "0"));
@@ -210,6 +213,7 @@ TEST(Options, WhatSetHasDoneItCanUndo) {
   EXPECT_EQ(o.rate, 0);
   EXPECT_EQ(o.count, 0u);
   EXPECT_EQ(o.duration_s, 0);
+  EXPECT_EQ(o.warmup_s, 0);
   EXPECT_FALSE(set_option(o, "retransmit", "on"));  // without --reconnect
   EXPECT_TRUE(set_option(o, "faults", "delay-us=1:0.5"));
   EXPECT_TRUE(set_option(o, "faults", "off"));
