@@ -9,6 +9,7 @@
 #include "knee.h"
 #include "machine_limits.h"
 #include "placement.h"
+#include "repetitions.h"
 #include "report.h"
 #include "results_json.h"
 #include "stop.h"
@@ -49,10 +50,13 @@ void print_knees(const std::vector<Knee>& knees) {
         static_cast<double>(k.p99_ns) / 1e3, static_cast<double>(k.light_p99_ns) / 1e3);
 }
 
+// Repetitions are made in turns: what changes in the course of a minute hits all rows alike.
 void run_plan(Bench& bench, const std::vector<RunSpec>& plan, const Options& options) {
-  for (size_t i = 0; i < plan.size(); ++i) {
-    const RunPlace place = {i, plan.size(), options.warmup_s + options.duration_s};
-    if (!bench.run(plan[i], options, place, [] { return !stop_requested(); }))
+  const size_t runs = plan.size() * options.repeat;
+  for (size_t i = 0; i < runs; ++i) {
+    const size_t row = i % plan.size();
+    const RunPlace place = {i, runs, options.warmup_s + options.duration_s, row};
+    if (!bench.run(plan[row], options, place, [] { return !stop_requested(); }))
       return;
   }
 }
@@ -123,6 +127,8 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
                 const std::function<bool()>& keep_going) {
   results_.push_back(std::make_unique<RunResult>());
   RunResult* result = results_.back().get();
+  result->row = place.row;
+  result->repeated = options.repeat != 1;
   running_ = result;
   LiveLine live;
   SharedPage* page = setup_->page;
@@ -228,8 +234,9 @@ int run_client(const Options& given, const ClientSetup& setup) {
     audit.reason = "those of the prompt are among them";
   if (!options.capture.empty() && audit.reason.empty())
     audit.reason = "those of the capture are among them";
-  print_table(bench.results());
-  print_remarks(bench.results());
+  const std::vector<std::unique_ptr<RunResult>> rows = by_row(bench.results());
+  print_table(rows);
+  print_remarks(rows);
   print_knees(knees);
   if (given.faults)
     print_faults(faults);
@@ -240,8 +247,8 @@ int run_client(const Options& given, const ClientSetup& setup) {
     if (setup.other_cpu >= 0)
       cpus = {setup.cpu, setup.other_cpu};
     Result<void> written =
-        setup.json->write(to_json({options, setup.uri, bench.results(), audit, setup.idle, cpus,
-                                   began, connect_seconds, negotiated, knees}));
+        setup.json->write(to_json({options, setup.uri, rows, audit, setup.idle, cpus, began,
+                                   connect_seconds, negotiated, knees}));
     if (!written)
       return complain(written.error());
   }

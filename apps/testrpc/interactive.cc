@@ -8,6 +8,7 @@
 #include "option_table.h"
 #include "plan.h"
 #include "prompt.h"
+#include "repetitions.h"
 #include "stop.h"
 
 namespace rrdk::testrpc {
@@ -47,11 +48,13 @@ class ClientPrompt : public Commands {
   void set(const std::vector<std::string>& words);
   void set(const std::string& name, const std::string& value);
   void show(const std::string& what);
+  static void show_results(Results results);
   void list_options();
 
   Bench& bench_;
   Options options_;
   Prompt* prompt_ = nullptr;
+  size_t rows_ = 0;  // of the runs so far
   bool running_ = false;
   bool start_ = false;
   bool stop_ = false;
@@ -88,9 +91,11 @@ void ClientPrompt::start() {
     options.duration_s = kUntilStopSeconds;
   size_t before = bench_.results().size();
   const std::vector<RunSpec> plan = make_plan(options);
-  for (size_t i = 0; i < plan.size(); ++i) {
-    const RunPlace place = {i, plan.size(), options_.warmup_s + options_.duration_s};
-    bool more = bench_.run(plan[i], options, place, [this] {
+  const size_t runs = plan.size() * options.repeat;
+  for (size_t i = 0; i < runs; ++i) {
+    const size_t row = i % plan.size();
+    const RunPlace place = {i, runs, options_.warmup_s + options_.duration_s, rows_ + row};
+    bool more = bench_.run(plan[row], options, place, [this] {
       if (!wait_)
         quit_ = !read(0) || quit_;
       stop_ = stop_ || take_interrupt();
@@ -99,6 +104,7 @@ void ClientPrompt::start() {
     if (!more || stop_ || quit_)
       break;
   }
+  rows_ += plan.size();
   running_ = wait_ = false;
   if (bench_.connection_lost()) {
     std::printf("the connection is lost\n");
@@ -107,9 +113,7 @@ void ClientPrompt::start() {
   prompt_->clear_line();
   // 'clear stats' may have made them fewer.
   Results results = bench_.results();
-  Results fresh = results.subspan(std::min(before, results.size() - 1));
-  print_table(fresh);
-  print_remarks(fresh);
+  show_results(results.subspan(std::min(before, results.size() - 1)));
   std::printf("stopped\n");
   prompt_->redraw();
 }
@@ -178,6 +182,12 @@ void ClientPrompt::set(const std::string& name, const std::string& value) {
   }
 }
 
+void ClientPrompt::show_results(Results results) {
+  const std::vector<std::unique_ptr<RunResult>> rows = by_row(results);
+  print_table(rows);
+  print_remarks(rows);
+}
+
 void ClientPrompt::show(const std::string& what) {
   if (what == "config") {
     std::fputs(show_settable(options_).c_str(), stdout);
@@ -185,8 +195,7 @@ void ClientPrompt::show(const std::string& what) {
     std::printf("faults %s\n", options_.faults ? to_string(*options_.faults).c_str() : "off");
     print_faults(bench_.fault_counts());
   } else if (what == "stats") {
-    print_table(bench_.results());
-    print_remarks(bench_.results());
+    show_results(bench_.results());
     if (running_)
       std::printf("the last run is not over\n");
   } else {

@@ -14,6 +14,7 @@ class Search {
   // One run; rate 0: a closed loop. Null: it says nothing.
   const RunResult* run(double rate) {
     options_.rate = rate;
+    place_.row = place_.before;
     const bool go_on = bench_.run(spec_, options_, place_, keep_going_);
     ++place_.before;
     const RunResult& result = *bench_.results().back();

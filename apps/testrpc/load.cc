@@ -7,6 +7,7 @@
 
 #include "machine_limits.h"
 #include "nfs3_protocol.h"
+#include "repetitions.h"
 
 namespace rrdk::testrpc {
 namespace {
@@ -29,26 +30,20 @@ constexpr uint64_t kGraceNs = 2000 * kMs;
 constexpr uint64_t kPutOffNs = 100 * kMs;  // until a call that the server has put off is made again
 constexpr uint64_t kHopelessNs = 10'000 * kMs;
 
-double median(std::vector<double> values) {
-  if (values.empty())
-    return 0;
-  auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 }  // namespace
 
 uint32_t RunSpec::largest_size() const {
   return sizes.empty() ? 0 : *std::ranges::max_element(sizes);
 }
 
-double RunResult::calls_per_s() const {
-  return seconds > 0 ? static_cast<double>(right) / seconds : 0;
-}
-
-double RunResult::bytes_per_s() const {
-  return seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
+Latencies Latencies::of(const Histogram& all) {
+  return {.min = all.min(),
+          .mean = all.mean(),
+          .p50 = all.percentile(50),
+          .p90 = all.percentile(90),
+          .p99 = all.percentile(99),
+          .p999 = all.percentile(99.9),
+          .max = all.max()};
 }
 
 double RunResult::of_memcpy() const {
@@ -75,7 +70,9 @@ uint64_t Failures::total() const {
   return sum;
 }
 
-void Failures::add_nfs_status(uint32_t status) {
+void Failures::add_nfs_status(uint32_t status, uint64_t count) {
+  if (count == 0)
+    return;
   auto free_or_same = [status](const auto& entry) {
     return entry.second == 0 || entry.first == status;
   };
@@ -83,7 +80,16 @@ void Failures::add_nfs_status(uint32_t status) {
   if (entry == by_nfs_status_.end())
     --entry;
   entry->first = status;
-  ++entry->second;
+  entry->second += count;
+}
+
+void Failures::add(const Failures& more) {
+  for (size_t i = 0; i < kStatuses; ++i)
+    by_status_[i] += more.by_status_[i];
+  perf_status_ += more.perf_status_;
+  undecodable_ += more.undecodable_;
+  for (const auto& [status, n] : more.by_nfs_status_)
+    add_nfs_status(status, n);
 }
 
 void Failures::for_each(const std::function<void(uint64_t, const char*)>& fn) const {

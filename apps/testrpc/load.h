@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,11 +42,12 @@ class Failures {
   void add(CallStatus status) { ++by_status_[static_cast<size_t>(status) % kStatuses]; }
   void add_perf_status() { ++perf_status_; }
   void add_undecodable() { ++undecodable_; }
-  void add_nfs_status(uint32_t status);
+  void add_nfs_status(uint32_t status, uint64_t count = 1);
   uint64_t total() const;
   // fn(count, reason) for each reason that there is.
   void for_each(const std::function<void(uint64_t count, const char* reason)>& fn) const;
   uint64_t of(CallStatus status) const { return by_status_[static_cast<size_t>(status)]; }
+  void add(const Failures& more);
   // "3 timeout, 1 connection lost"
   std::string text() const;
 
@@ -58,16 +60,40 @@ class Failures {
   std::array<std::pair<uint32_t, uint64_t>, 16> by_nfs_status_ = {};
 };
 
+// What the latencies of many calls come to, in nanoseconds.
+struct Latencies {
+  uint64_t min = 0;
+  double mean = 0;
+  uint64_t p50 = 0, p90 = 0, p99 = 0, p999 = 0, max = 0;
+
+  static Latencies of(const Histogram& all);
+};
+
+// What a run came to.
+struct Figures {
+  double seconds = 0;
+  uint64_t calls = 0, right = 0, errors = 0;
+  double calls_per_s = 0, bytes_per_s = 0;
+  Latencies latency;
+  double line_ns = 0, p50_per_line = 0, memcpy_bytes_per_s = 0;
+};
+
+// One run, or, out of by_row() (repetitions.h), a run that was made several times.
 struct RunResult {
   RunSpec spec;
-  double rate = 0;     // that was asked for: an open loop; 0: a closed one
+  size_t row = 0;         // of the sweep: its repetitions have the same
+  bool repeated = false;  // by --repeat
+  // By by_row() only: what each time came to. The members below are then sums, and the functions
+  // give medians.
+  std::vector<Figures> repetitions;
+  double rate = 0;  // that was asked for: an open loop; 0: a closed one
   // Calls made before, which are in none of the figures. What went wrong in them is.
   double warmup_seconds = 0;
   uint64_t warmup_calls = 0;
   bool measuring = false;  // the warm-up is over
-  double seconds = 0;  // in which the calls were made, probes in between not counted
-  uint64_t calls = 0;  // that ended, right or wrong
-  uint64_t right = 0;  // that came back right: what throughput and latency are about
+  double seconds = 0;      // in which the calls were made, probes in between not counted
+  uint64_t calls = 0;      // that ended, right or wrong
+  uint64_t right = 0;      // that came back right: what throughput and latency are about
   // Open loop: calls that were due in the run, and those of them that were never made, since the
   // run ended before there was room for them.
   uint64_t due = 0;
@@ -102,13 +128,17 @@ struct RunResult {
   // Calls per second that came back right, and bytes of data in them.
   double calls_per_s() const;
   double bytes_per_s() const;
+  Latencies latencies() const;
+  Figures figures() const;
   // The share of the data that memcpy would have moved in the time; 0: not measured.
   double of_memcpy() const;
   bool flawless() const;
-  double mean_connection() const { return static_cast<double>(right) / spec.active; }
+  double mean_connection() const;
   // The open loop could not keep to its schedule.
   bool saturated() const;
 };
+
+using Results = std::span<const std::unique_ptr<RunResult>>;
 
 // An open-loop run of a given duration ends so long after it at the latest, and then waits for the
 // calls that are in flight.

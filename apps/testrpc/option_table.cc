@@ -54,6 +54,9 @@ constexpr Option kOptions[] = {
      "make calls for so long before each run that count in no figure (default: 16 for each that is"
      " in flight, 0.2 s at most)",
      [](Options& o, const std::string& v) { return take_positive(o.warmup_s, v); }},
+    {"repeat", "N", Kind::kRun, Group::kCalls, kCallers, nullptr,
+     "make each run N times, all of them in turns; the table then has medians and the spread",
+     [](Options& o, const std::string& v) { return take_count(o.repeat, v, 1, 1000); }},
     {"rate", "CALLS_PER_SECOND", Kind::kRun, Group::kCalls, kCallers, "off",
      "open loop: calls are due on schedule whether or not earlier ones have ended, and latency"
      " counts from then",

@@ -140,6 +140,8 @@ Result<void> check_conflicts(const Options& options) {
     return refuse("--count and --duration conflict: choose one");
   if (options.find_knee && (options.rate != 0 || options.count != 0 || options.interactive))
     return refuse("--find-knee chooses rates itself: leave out --rate, --count and -i");
+  if (options.find_knee && options.repeat != 1)
+    return refuse("--find-knee and --repeat conflict: each of its runs has another rate");
   if (options.role == Role::kSelf && calls_nfs3(options))
     return refuse("engine nfs3 calls an NFS server, which --self does not start: use --client URI");
   if (options.max_receive_size != 0 && options.max_receive_size < options.inline_size)
@@ -289,6 +291,7 @@ std::string show_settable(const Options& options) {
           (options.rate == 0 ? "off (closed loop)" : number_text(options.rate) + " calls/s") + "\n";
   text += "warmup " +
           (options.warmup_s == 0 ? "off (short)" : number_text(options.warmup_s) + " s") + "\n";
+  text += "repeat " + std::to_string(options.repeat) + "\n";
   text += "timeout " + std::to_string(options.timeout_ms) + " ms\n";
   text += "verify " + on_off(options.verify) + "\n";
   text += "segments " + std::to_string(options.segments) + "\n";

@@ -37,6 +37,7 @@ struct Options {
   double duration_s = 0;         // of each run; 0: not given
   double warmup_s = 0;           // before each run; 0: as long as caches and pools need
   uint64_t count = 0;            // calls of each run; 0: not given
+  uint32_t repeat = 1;           // how often each run is made
   double rate = 0;               // calls per second; 0: closed loop
   uint32_t timeout_ms = 5000;
   bool verify = false;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 
+#include "repetitions.h"
 #include "values.h"
 
 namespace rrdk::testrpc {
@@ -61,15 +62,21 @@ std::string throughput_text(const RunResult& r) {
 }
 
 void print_latencies(const RunResult& r) {
-  for (double percent : {50.0, 99.0, 99.9})
-    std::printf("%7s", latency_text(r, r.latency.percentile(percent)).c_str());
-  std::printf("%7s", latency_text(r, r.latency.max()).c_str());
+  const Latencies l = r.latencies();
+  for (uint64_t ns : {l.p50, l.p99, l.p999, l.max})
+    std::printf("%7s", latency_text(r, ns).c_str());
 }
 
-void print_closed_heading() {
-  std::printf("\n%21s%41s%10s%7s\n", "calls in", "latency of a call", "p50 in", "% of");
+std::string spread_text(const RunResult& r) {
+  return r.repetitions.size() < 2 ? "-" : format("%.1f%%", 100 * spread(r));
+}
+
+// Rows of repeated runs have their spread where those of single ones have what is left out here.
+void print_closed_heading(bool repeated) {
+  std::printf("\n%21s%41s%10s%s\n", "calls in", "latency of a call", "p50 in",
+              repeated ? "" : "   % of");
   std::printf("%-8s%6s%7s%10s%6s%7s%7s%7s%7s%7s%7s\n", "call", "size", "flight", "RPC/s", "GB/s",
-              "p50", "p99", "p99.9", "max", "lines", "memcpy");
+              "p50", "p99", "p99.9", "max", "lines", repeated ? "spread" : "memcpy");
 }
 
 void print_closed_row(const RunResult& r) {
@@ -80,19 +87,20 @@ void print_closed_row(const RunResult& r) {
       r.spec.engine->sized ? maybe(gb_per_s, gb_per_s < 99.95 ? "%.2f" : "%.0f").c_str() : "-");
   print_latencies(r);
   std::printf("%7s%7s\n", maybe(r.p50_per_line, r.p50_per_line < 100 ? "%.1f" : "%.0f").c_str(),
-              maybe(100 * r.of_memcpy(), "%.0f%%").c_str());
+              r.repeated ? spread_text(r).c_str() : maybe(100 * r.of_memcpy(), "%.0f%%").c_str());
 }
 
-void print_open_heading() {
-  std::printf("\n%20s%10s%10s%11s%25s\n", "calls", "offered", "achieved", "due, but",
-              "latency since due");
+void print_open_heading(bool repeated) {
+  std::printf("\n%20s%10s%10s%11s%25s\n", "calls", "offered", "achieved",
+              repeated ? "" : "due, but", "latency since due");
   std::printf("%-8s%6s%6s%10s%10s%11s%7s%7s%7s%7s\n", "call", "size", "<= w", "RPC/s", "RPC/s",
-              "not made", "p50", "p99", "p99.9", "max");
+              repeated ? "spread" : "not made", "p50", "p99", "p99.9", "max");
 }
 
 void print_open_row(const RunResult& r) {
-  std::printf("%-8s%6s%6u%10.0f%10s%11" PRIu64, r.spec.engine->name, sizes_text(r.spec).c_str(),
-              r.spec.window, r.rate, throughput_text(r).c_str(), r.not_made);
+  std::printf("%-8s%6s%6u%10.0f%10s%11s", r.spec.engine->name, sizes_text(r.spec).c_str(),
+              r.spec.window, r.rate, throughput_text(r).c_str(),
+              r.repeated ? spread_text(r).c_str() : std::to_string(r.not_made).c_str());
   print_latencies(r);
   std::printf("\n");
 }
@@ -258,8 +266,8 @@ void print_table(Results results) {
   const RunResult* last = nullptr;
   for (const std::unique_ptr<RunResult>& r : results) {
     bool open = r->rate != 0;
-    if (last == nullptr || open != (last->rate != 0))
-      open ? print_open_heading() : print_closed_heading();
+    if (last == nullptr || open != (last->rate != 0) || r->repeated != last->repeated)
+      open ? print_open_heading(r->repeated) : print_closed_heading(r->repeated);
     open ? print_open_row(*r) : print_closed_row(*r);
     last = r.get();
   }
@@ -268,6 +276,8 @@ void print_table(Results results) {
 }
 
 void print_remarks(Results results) {
+  if (std::ranges::any_of(results, [](const auto& r) { return r->repetitions.size() > 1; }))
+    std::printf("spread: lowest to highest RPC/s, in %% of the median; the rest are medians\n");
   print_line_trip(results);
   if (!std::ranges::all_of(results, [](const auto& r) { return r->flawless(); }))
     std::printf("!: not all was right; RPC/s and latency are of the calls that were\n");

@@ -26,8 +26,6 @@ struct Audit {
   }
 };
 
-using Results = std::span<const std::unique_ptr<RunResult>>;
-
 Audit make_audit(Results results, bool pools_whole);
 
 // Where a run stands among those of a plan.
@@ -35,6 +33,7 @@ struct RunPlace {
   size_t before = 0;
   size_t of = 1;
   double seconds_each = 0;  // 0: not bounded by time
+  size_t row = 0;           // that it is one repetition of
 };
 
 // A line when a second has passed since the last one. Allocates nothing: it runs inside the steady

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "repetitions.h"
 #include "revision.h"
 #include "session.h"
 
@@ -41,6 +42,13 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
+std::string list_of(const auto& items, auto&& text) {
+  std::string list = "[";
+  for (const auto& item : items)
+    list += (list.size() == 1 ? "" : ", ") + text(item);
+  return list + "]";
+}
+
 void append_histogram(std::string& text, const Histogram& latency) {
   text += ", \"histogram\": [";
   const char* comma = "";
@@ -51,19 +59,39 @@ void append_histogram(std::string& text, const Histogram& latency) {
   text += "]";
 }
 
+void append_latencies(std::string& text, const Latencies& l) {
+  append(text,
+         "\"latency_ns\": {\"min\": %" PRIu64 ", \"mean\": %.1f, \"p50\": %" PRIu64
+         ", \"p90\": %" PRIu64 ", \"p99\": %" PRIu64 ", \"p99.9\": %" PRIu64 ", \"max\": %" PRIu64
+         "}",
+         l.min, l.mean, l.p50, l.p90, l.p99, l.p999, l.max);
+}
+
+void append_repetitions(std::string& text, const RunResult& r) {
+  append(text, ", \"spread\": %.4f, \"repetitions\": ", spread(r));
+  text += list_of(r.repetitions, [](const Figures& f) {
+    std::string one;
+    append(one, "{\"rate\": %.1f, \"bytes_per_s\": %.1f, \"seconds\": %.6f, ", f.calls_per_s,
+           f.bytes_per_s, f.seconds);
+    append(one, "\"calls\": %" PRIu64 ", \"calls_right\": %" PRIu64 ", \"errors\": %" PRIu64 ", ",
+           f.calls, f.right, f.errors);
+    const Latencies& l = f.latency;
+    append(one, "\"min_ns\": %" PRIu64 ", \"mean_ns\": %.1f, \"p50_ns\": %" PRIu64 ", ", l.min,
+           l.mean, l.p50);
+    append(one,
+           "\"p90_ns\": %" PRIu64 ", \"p99_ns\": %" PRIu64 ", \"p99.9_ns\": %" PRIu64
+           ", \"max_ns\": %" PRIu64 "}",
+           l.p90, l.p99, l.p999, l.max);
+    return one;
+  });
+}
+
 void append_nfs3_calls(std::string& text, const RunResult& r) {
   text += ", \"procedures\": {";
   for (const ProcedureBinding& procedure : r.spec.engine->binding().procedures)
     append(text, "%s\"%s\": %" PRIu64, procedure.procedure == 0 ? "" : ", ", procedure.name,
            r.nfs3_calls[procedure.procedure]);
   text += "}";
-}
-
-std::string list_of(const auto& items, auto&& text) {
-  std::string list = "[";
-  for (const auto& item : items)
-    list += (list.size() == 1 ? "" : ", ") + text(item);
-  return list + "]";
 }
 
 const char* truth(bool value) {
@@ -130,7 +158,6 @@ void append_stages(std::string& text, const RunResult& r, uint32_t every) {
 }
 
 void append_run(std::string& text, const RunResult& r, const Options& options) {
-  const Histogram& l = r.latency;
   append(text, "    {\"engine\": \"%s\", \"size\": %u, \"sizes\": ", r.spec.engine->name,
          r.spec.largest_size());
   text += list_of(r.spec.sizes, [](uint32_t size) { return std::to_string(size); });
@@ -152,12 +179,8 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
            r.survival.rfc5666.configured, r.survival.rfc5666.padded_calls,
            r.survival.rfc5666.read_replies, r.survival.rfc5666.dones);
   append(text, "\"rpc_per_s\": %.1f, \"bytes_per_s\": %.1f, ", r.calls_per_s(), r.bytes_per_s());
-  append(text,
-         "\"latency_ns\": {\"min\": %" PRIu64 ", \"mean\": %.1f, \"p50\": %" PRIu64
-         ", \"p90\": %" PRIu64 ", \"p99\": %" PRIu64 ", \"p99.9\": %" PRIu64 ", \"max\": %" PRIu64
-         "}, ",
-         l.min(), l.mean(), l.percentile(50), l.percentile(90), l.percentile(99),
-         l.percentile(99.9), l.max());
+  append_latencies(text, r.latencies());
+  text += ", ";
   append(text,
          "\"calls_per_connection\": {\"min\": %" PRIu64 ", \"mean\": %.1f, \"max\": %" PRIu64 "}, ",
          r.slowest_connection, r.mean_connection(), r.fastest_connection);
@@ -168,9 +191,11 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
   if (is_nfs3(*r.spec.engine))
     append_nfs3_calls(text, r);
   if (options.histogram)
-    append_histogram(text, l);
+    append_histogram(text, r.latency);
   if (options.stages.value_or(0) != 0)
     append_stages(text, r, *options.stages);
+  if (r.repeated)
+    append_repetitions(text, r);
   text += "}";
 }
 

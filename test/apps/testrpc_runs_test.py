@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What a run consists of, and what is made of it: warm-up, repetitions, schedules, sizes, targets, CSV."""
+import os
 import re
 
 import testrpc_harness as harness
@@ -37,6 +38,58 @@ class WarmUp(Case):
                                    "--count", "10", "--json", self.json_path)
         self.assert_status(process, 1)
         self.assertGreater(self.result()["runs"][0]["errors"], 0)
+        self.stop_server(server)
+
+
+class Repetitions(Case):
+    def repeated(self, *arguments):
+        process = self.run_testrpc("--self", *arguments, "--json", self.json_path)
+        return process, self.assert_all_right(process)["runs"]
+
+    def test_are_made_in_turns_and_their_medians_shown(self):
+        process, runs = self.repeated("--engine", "null,read", "--size", "4K", "--count", "200", "--repeat", "3")
+        # The lines that begin the runs: they take turns.
+        self.assertEqual(re.findall(r"^(\w+)(?: 4K)? w=1, \d of 6$", process.output, re.M), ["null", "read"] * 3)
+        self.assertEqual([(run["engine"], run["calls"]) for run in runs], [("null", 600), ("read", 600)])
+        for run in runs:
+            times = run["repetitions"]
+            self.assertEqual([t["calls"] for t in times], [200] * 3)
+            self.assertEqual(run["rpc_per_s"], sorted(t["rate"] for t in times)[1])
+            for name in ("min", "mean", "p50", "p90", "p99", "p99.9", "max"):
+                self.assertEqual(run["latency_ns"][name], sorted(t[name + "_ns"] for t in times)[1])
+            rates = [t["rate"] for t in times]
+            self.assertAlmostEqual(run["spread"], (max(rates) - min(rates)) / run["rpc_per_s"], delta=0.0002)
+            self.assertEqual(run["calls_per_connection"], {"min": 200, "mean": 200, "max": 200})
+        spread = 100 * runs[0]["spread"]
+        row, = re.findall(r"^null .* ([\d.]+)%$", process.output, re.M)
+        self.assertAlmostEqual(float(row), spread, delta=0.06)
+        for line in process.output[process.output.index("latency of a call"):].splitlines():
+            self.assertLessEqual(len(line), 80, line)
+
+    def test_of_an_even_number_the_median_is_between_the_two(self):
+        _, runs = self.repeated("--engine", "null", "--count", "100", "--repeat", "2", "--histogram")
+        times = runs[0]["repetitions"]
+        self.assertAlmostEqual(runs[0]["rpc_per_s"], (times[0]["rate"] + times[1]["rate"]) / 2, delta=0.11)
+        self.assertEqual(sum(calls for _, calls in runs[0]["histogram"]), 200)
+
+    def test_of_an_open_loop(self):
+        process, runs = self.repeated("--engine", "null", "--rate", "2000", "--count", "100", "--repeat", "2")
+        self.assertEqual((runs[0]["calls_due"], runs[0]["rate"]), (200, 2000))
+        self.assertRegex(process.output, r"null +- +64 +2000 +\d+ +[\d.]+% ")
+
+    def test_are_one_row_at_the_prompt(self):
+        server = self.start_server("--idle", "adaptive")
+        read, write = os.pipe()
+        os.write(write, b"set count 50\nset repeat 3\nshow config\nstart\nwait\nset repeat 1\nstart\nwait\nquit\n")
+        os.close(write)
+        client = self.start("--client", self.uri, "-i", "--json", self.json_path, stdin=read)
+        os.close(read)
+        self.assert_status(client, 0)
+        runs = self.result()["runs"]
+        self.assertEqual([run["calls"] for run in runs], [150, 50])
+        self.assertEqual(len(runs[0]["repetitions"]), 3)
+        self.assertNotIn("repetitions", runs[1])
+        self.assertRegex(client.output, r"(?m)^repeat 3$")
         self.stop_server(server)
 
 
