@@ -18,12 +18,12 @@ build_packages=(
   libibverbs-dev librdmacm-dev  # RDMA devices: drivers/verbs
   libcivetweb-dev  # testrpc --metrics
   systemtap-sdt-dev  # static probes: scripts/rrdk-trace.py
+  nlohmann-json3-dev  # testrpc --csv
 )
 test_packages=(
   python3 git ccache
   libgtest-dev libgmock-dev libbenchmark-dev
   qemu-system-x86 make gcc-12 xz-utils  # scripts/vm: a guest with Linux RDMA and NFS; siw for it
-  nlohmann-json3-dev           # reads the captures' dissections
   rpcsvc-proto libtirpc-dev    # rpcgen: codecs to compare ours with
   clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19
   python3-matplotlib           # scripts/latency-profile.py

@@ -11,6 +11,7 @@
 #include "placement.h"
 #include "repetitions.h"
 #include "report.h"
+#include "results_csv.h"
 #include "results_json.h"
 #include "stop.h"
 
@@ -59,6 +60,19 @@ void run_plan(Bench& bench, const std::vector<RunSpec>& plan, const Options& opt
     if (!bench.run(plan[row], options, place, [] { return !stop_requested(); }))
       return;
   }
+}
+
+Result<void> write_results(ResultFiles& files, const JsonInput& input) {
+  if (!files.json.wanted() && !files.csv.wanted())
+    return {};
+  const std::string json = to_json(input);
+  if (files.json.wanted()) {
+    if (Result<void> written = files.json.write(json); !written)
+      return written;
+  }
+  if (!files.csv.wanted())
+    return {};
+  return to_csv(json).and_then([&](const std::string& csv) { return files.csv.write(csv); });
 }
 
 // What must work does so before things are made to fail.
@@ -242,24 +256,22 @@ int run_client(const Options& given, const ClientSetup& setup) {
     print_faults(faults);
   print_audit(audit);
   std::fflush(stdout);
-  if (setup.json->wanted()) {
-    std::vector<int> cpus;
-    if (setup.other_cpu >= 0)
-      cpus = {setup.cpu, setup.other_cpu};
-    Result<void> written =
-        setup.json->write(to_json({options, setup.uri, rows, audit, setup.idle, cpus, began,
-                                   connect_seconds, negotiated, knees}));
-    if (!written)
-      return complain(written.error());
-  }
+  std::vector<int> cpus;
+  if (setup.other_cpu >= 0)
+    cpus = {setup.cpu, setup.other_cpu};
+  Result<void> written =
+      write_results(*setup.files, {options, setup.uri, rows, audit, setup.idle, cpus, began,
+                                   connect_seconds, negotiated, knees});
+  if (!written)
+    return complain(written.error());
   bool right = all_right(bench.results()) && (options.interactive || !bench.results().empty());
   return right && pools_whole ? 0 : 1;
 }
 
-int run_client(const Options& options, JsonFile& json) {
+int run_client(const Options& options, ResultFiles& files) {
   catch_stop_signals();
   ClientSetup setup;
-  setup.json = &json;
+  setup.files = &files;
   setup.uri = options.uri;
   if (options.rpcbind) {
     Result<std::string> found = with_listed_port(options.uri);

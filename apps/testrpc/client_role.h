@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "json_file.h"
 #include "load.h"
 #include "nfs3_site.h"
 #include "options.h"
 #include "plan.h"
 #include "report.h"
+#include "result_file.h"
 #include "session.h"
 #include "shared_page.h"
 
@@ -22,7 +22,7 @@ struct ClientSetup {
   int cpu = -1;                // to pin the main thread to
   int other_cpu = -1;          // the server's, or another one, for the cache-line round trip
   SharedPage* page = nullptr;  // of --self
-  JsonFile* json = nullptr;
+  ResultFiles* files = nullptr;
   // Ends the server of --self: true when its pools were whole.
   std::function<bool()> finish_server = [] { return true; };
 };
@@ -79,7 +79,7 @@ class Bench {
 int run_client(const Options& options, const ClientSetup& setup);
 
 // --client
-int run_client(const Options& options, JsonFile& json);
+int run_client(const Options& options, ResultFiles& files);
 
 // Prints it; the exit status for it.
 int complain(const Error& error);

@@ -5,8 +5,8 @@
 #include "audit.h"
 #include "client_role.h"
 #include "file_limit.h"
-#include "json_file.h"
 #include "options.h"
+#include "result_file.h"
 #include "results_json.h"
 #include "self_role.h"
 #include "server_role.h"
@@ -16,14 +16,14 @@ using namespace rrdk::testrpc;
 
 namespace {
 
-int run(const Options& options, JsonFile& json) {
+int run(const Options& options, ResultFiles& files) {
   switch (options.role) {
     case Role::kServer:
       return run_server(options);
     case Role::kClient:
-      return run_client(options, json);
+      return run_client(options, files);
     case Role::kSelf:
-      return run_self(options, json);
+      return run_self(options, files);
     case Role::kVersion:
       std::printf("%s\n", version_text().c_str());
       return 0;
@@ -48,10 +48,10 @@ int main(int argc, char** argv) {
   if (!missing.empty() && !serves)
     std::fprintf(stderr, "testrpc: %s\n", missing.c_str());
   count_allocations();
-  rrdk::Result<JsonFile> json = JsonFile::open(options->json);
-  if (!json)
-    return complain(json.error());
-  int status = run(*options, *json);
+  rrdk::Result<ResultFiles> files = ResultFiles::open(options->json, options->csv);
+  if (!files)
+    return complain(files.error());
+  int status = run(*options, *files);
   die_as_asked();
   return status;
 }

@@ -110,6 +110,12 @@ constexpr Option kOptions[] = {
        o.json = v;
        return Result<void>{};
      }},
+    {"csv", "FILE", Kind::kStart, Group::kResults, kCallers, nullptr,
+     "results for spreadsheets, a line for each run; \"-\" as with --json",
+     [](Options& o, const std::string& v) {
+       o.csv = v;
+       return Result<void>{};
+     }},
     {"histogram", nullptr, Kind::kStart, Group::kResults, kCallers, nullptr,
      "each run's whole latency histogram in the JSON, too",
      [](Options& o, const std::string& v) { return take_switch(o.histogram, v); }},

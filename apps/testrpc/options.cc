@@ -142,6 +142,8 @@ Result<void> check_conflicts(const Options& options) {
     return refuse("--find-knee chooses rates itself: leave out --rate, --count and -i");
   if (options.find_knee && options.repeat != 1)
     return refuse("--find-knee and --repeat conflict: each of its runs has another rate");
+  if (!options.csv.empty() && options.csv == options.json)
+    return refuse("--json and --csv are the same file");
   if (options.role == Role::kSelf && calls_nfs3(options))
     return refuse("engine nfs3 calls an NFS server, which --self does not start: use --client URI");
   if (options.max_receive_size != 0 && options.max_receive_size < options.inline_size)

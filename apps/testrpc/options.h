@@ -85,6 +85,7 @@ struct Options {
   std::string metrics;  // where to serve them by HTTP; empty: nowhere. --self: the client's
   bool find_knee = false;
   std::string json;     // "-": stdout
+  std::string csv;      // likewise
   std::string capture;  // a file for this process' messages; empty: none. --self: the client's
   bool histogram = false;
   std::optional<uint32_t> stages;  // one call in so many is sampled; none: there is no table of it

@@ -145,7 +145,7 @@ void print_placement(const std::string& uri, const Placement& placement, size_t 
 
 }  // namespace
 
-int run_self(const Options& given, JsonFile& json) {
+int run_self(const Options& given, ResultFiles& files) {
   catch_stop_signals();  // before there is anything to clean up
   Options options = given;
   SharedPage* page = make_page();
@@ -191,7 +191,7 @@ int run_self(const Options& given, JsonFile& json) {
                           .cpu = placement.client,
                           .other_cpu = placement.server,
                           .page = page,
-                          .json = &json,
+                          .files = &files,
                           .finish_server = finish};
     status = run_client(options, client);
   } else {

@@ -156,6 +156,8 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--self", "--rate", "-5"},
       {"--self", "--rate", "nan"},
       {"--self", "--warmup", "0"},
+      {"--server", "shm:/x", "--csv", "y"},
+      {"--self", "--json", "-", "--csv", "-"},
       {"--self", "--repeat", "0"},
       {"--self", "--repeat", "1.5"},
       {"--self", "--engine", "null", "--repeat", "2", "--find-knee"},

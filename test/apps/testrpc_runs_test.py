@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """What a run consists of, and what is made of it: warm-up, repetitions, schedules, sizes, targets, CSV."""
+import csv
 import os
 import re
+import stat
+import subprocess
 
 import testrpc_harness as harness
 
@@ -91,6 +94,81 @@ class Repetitions(Case):
         self.assertNotIn("repetitions", runs[1])
         self.assertRegex(client.output, r"(?m)^repeat 3$")
         self.stop_server(server)
+
+
+def scalars(run, before=""):
+    """A run of the JSON as a line of the CSV should have it."""
+    for name, value in run.items():
+        if isinstance(value, dict) and name not in ("errors_by_reason", "procedures"):
+            yield from scalars(value, before + name + ".")
+        elif not isinstance(value, (dict, list)):
+            yield before + name, value
+
+
+class Csv(Case):
+    def setUp(self):
+        super().setUp()
+        self.csv_path = os.path.join(self.folder, "result.csv")
+
+    def lines(self):
+        with open(self.csv_path, encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file, strict=True))
+
+    def assert_same(self, cell, value, what):
+        if value is None:
+            self.assertEqual(cell, "", what)
+        elif isinstance(value, bool):
+            self.assertEqual(cell, "true" if value else "false", what)
+        elif isinstance(value, str):
+            self.assertEqual(cell, value, what)
+        else:
+            self.assertEqual(float(cell), value, what)
+
+    def test_has_the_figures_of_the_json(self):
+        self.assert_status(self.run_testrpc("--self", "--engine", "null,read", "--size", "4K,64K", "--window", "1,4",
+                                            "--count", "200", "--repeat", "2", "--histogram", "--json", self.json_path,
+                                            "--csv", self.csv_path), 0)
+        runs, lines = self.result()["runs"], self.lines()
+        self.assertEqual(len(lines), 6)
+        for run, line in zip(runs, lines):
+            expected = dict(scalars(run))
+            self.assertEqual(list(line), list(expected))
+            self.assertLess({"engine", "window", "rpc_per_s", "spread", "latency_ns.p99.9", "limits.of_memcpy"}, set(line))
+            for name, value in expected.items():
+                self.assert_same(line[name], value, name)
+
+    def test_a_run_without_a_figure_has_an_empty_cell(self):
+        server = self.start_server("--idle", "adaptive")
+        read, write = os.pipe()
+        os.write(write, b"set count 50\nstart\nwait\nset rate 5000\nstart\nwait\nquit\n")
+        os.close(write)
+        client = self.start("--client", self.uri, "-i", "--csv", self.csv_path, stdin=read)
+        os.close(read)
+        self.assert_status(client, 0)
+        closed, opened = self.lines()
+        self.assertEqual((closed["rate"], closed["calls_due"]), ("", ""))
+        self.assertEqual((opened["rate"], opened["calls_due"], opened["saturated"]), ("5000", "50", "false"))
+        self.stop_server(server)
+
+    def test_dash_is_stdout_and_the_table_goes_to_stderr(self):
+        done = subprocess.run([harness.TESTRPC, "--self", "--engine", "null", "--count", "10", "--csv", "-"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                              timeout=harness.PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        line, = csv.DictReader(done.stdout.splitlines(), strict=True)
+        self.assertEqual((line["engine"], line["calls"]), ("null", "10"))
+        self.assertRegex(done.stderr, r"null +- +1 +\d+")
+
+    def test_a_pipe_is_written_into(self):
+        os.mkfifo(self.csv_path)
+        process = self.start("--self", "--engine", "null", "--count", "10", "--csv", self.csv_path)
+        self.assertEqual(self.lines()[0]["engine"], "null")
+        self.assert_status(process, 0)
+        self.assertTrue(stat.S_ISFIFO(os.lstat(self.csv_path).st_mode))
+
+    def test_both_cannot_be_stdout(self):
+        process = self.run_testrpc("--self", "--engine", "null", "--json", "-", "--csv", "/dev/stdout")
+        self.assert_fails_with_one_line(process, "--json and --csv")
 
 
 harness.main()

@@ -1,4 +1,4 @@
-#include "json_file.h"
+#include "result_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -51,8 +51,8 @@ Result<void> write_all(int fd, const std::string& text, const std::string& name)
 
 }  // namespace
 
-Result<JsonFile> JsonFile::open(const std::string& path) {
-  JsonFile file;
+Result<ResultFile> ResultFile::open(const std::string& path) {
+  ResultFile file;
   if (path.empty())
     return file;
   struct stat there = {}, out = {};
@@ -84,23 +84,23 @@ Result<JsonFile> JsonFile::open(const std::string& path) {
   return file;
 }
 
-JsonFile::JsonFile(JsonFile&& other) noexcept {
+ResultFile::ResultFile(ResultFile&& other) noexcept {
   *this = std::move(other);
 }
 
-JsonFile& JsonFile::operator=(JsonFile&& other) noexcept {
+ResultFile& ResultFile::operator=(ResultFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(stdout_, other.stdout_);
   std::swap(replaced_, other.replaced_);
   return *this;
 }
 
-JsonFile::~JsonFile() {
+ResultFile::~ResultFile() {
   if (stdout_ >= 0)
     close(stdout_);
 }
 
-Result<void> JsonFile::write(const std::string& text) {
+Result<void> ResultFile::write(const std::string& text) {
   if (stdout_ >= 0)
     return write_all(stdout_, text, "to stdout");
   std::string name = replaced_ ? temporary_of(path_) : path_;
@@ -119,6 +119,19 @@ Result<void> JsonFile::write(const std::string& text) {
   if (!written && replaced_)
     unlink(name.c_str());
   return written;
+}
+
+Result<ResultFiles> ResultFiles::open(const std::string& json, const std::string& csv) {
+  ResultFiles files;
+  for (auto [file, path] : {std::pair{&files.json, &json}, std::pair{&files.csv, &csv}}) {
+    Result<ResultFile> opened = ResultFile::open(*path);
+    if (!opened)
+      return tl::unexpected(opened.error());
+    *file = std::move(*opened);
+  }
+  if (files.json.is_stdout() && files.csv.is_stdout())
+    return fail(Errc::kInvalidArgument, "--json and --csv cannot both go to stdout");
+  return files;
 }
 
 }  // namespace rrdk::testrpc
