@@ -151,6 +151,8 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   result_ = &result;
   result.spec = spec;
   result.rate = options.rate;
+  result.arrivals = options.arrivals;
+  result.seed = options.seed;
   result.verify = options.verify;
   random_state_ = options.seed * 2 + 1;
   choose_slots();
@@ -244,7 +246,8 @@ void Load::measure() {
 // to make the calls that were due; a count of calls it makes however long that takes.
 uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   submitted_ = 0;
-  interval_ns_ = options_->rate == 0 ? 0 : 1e9 / options_->rate;
+  open_ = options_->rate != 0;
+  arrivals_ = open_ ? Arrivals(options_->arrivals, options_->rate, options_->seed) : Arrivals();
   budget_ = calls;
   start_ns_ = Runtime::now_ns();
   deadline_ns_ = duration_ns > kForever - start_ns_ ? kForever : start_ns_ + duration_ns;
@@ -259,7 +262,8 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
     if (!idle_.empty() || passes % kClockPasses == 0)
       now = Runtime::now_ns();
     start_due_calls(now);
-    if (in_flight_ == 0 && (!may_submit(now) || (idle_.empty() && resting_.empty())))
+    const bool more = may_submit(now) || (!resting_.empty() && may_resume(now));
+    if (in_flight_ == 0 && (!more || (idle_.empty() && resting_.empty())))
       break;
     loop_.step(wake_ns(now));
     if (changer_.busy()) [[unlikely]]
@@ -272,7 +276,7 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   if (recording_) {
     result_->seconds += static_cast<double>(now - start_ns_) / 1e9;
     // Whoever stops a run does not want the rest of it.
-    result_->due = stopping_ || interval_ns_ == 0 ? submitted_ : due_by(now);
+    result_->due = stopping_ || !open_ ? submitted_ : due_by(now);
     result_->not_made = result_->due - std::min(result_->due, submitted_);
   } else {
     result_->warmup_seconds = static_cast<double>(now - start_ns_) / 1e9;
@@ -281,30 +285,22 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   return now - start_ns_;
 }
 
-// The open loop's schedule: call number `call` is due then.
-uint64_t Load::intended_ns(uint64_t call) const {
-  return start_ns_ + static_cast<uint64_t>(static_cast<double>(call) * interval_ns_);
-}
-
-bool Load::scheduled_before(uint64_t call, uint64_t end_ns) const {
-  return static_cast<double>(call) * 1e9 / options_->rate < static_cast<double>(end_ns - start_ns_);
+// When the open loop's next call is due.
+uint64_t Load::next_due_ns() const {
+  return start_ns_ + static_cast<uint64_t>(arrivals_.next_ns());
 }
 
 // How many calls of the phase are due before `now`.
 uint64_t Load::due_by(uint64_t now) const {
-  uint64_t end = std::min(now, deadline_ns_);
-  double whole = static_cast<double>(end - start_ns_) / interval_ns_;
-  uint64_t due = whole < 1 ? 0 : static_cast<uint64_t>(whole) - 1;
-  while (scheduled_before(due, end))
-    ++due;
-  return std::min(budget_, due);
+  const uint64_t end_ns = std::min(now, deadline_ns_) - start_ns_;
+  return std::min(budget_, arrivals_.due_before(static_cast<double>(end_ns)));
 }
 
 // Until when there is nothing to do but what arrives.
 uint64_t Load::wake_ns(uint64_t now) const {
-  if (interval_ns_ == 0 || idle_.empty() || !may_submit(now))
+  if (!open_ || idle_.empty() || !may_submit(now))
     return next_tick_ns_;
-  return std::min(next_tick_ns_, intended_ns(submitted_));
+  return std::min(next_tick_ns_, next_due_ns());
 }
 
 // From the loop: closed loop, whatever is idle starts now; open loop, what the schedule says, from
@@ -312,10 +308,11 @@ uint64_t Load::wake_ns(uint64_t now) const {
 void Load::start_due_calls(uint64_t now) {
   while (!idle_.empty() && may_submit(now)) {
     uint64_t intended = now;
-    if (options_->rate != 0) {
-      intended = intended_ns(submitted_);
+    if (open_) {
+      intended = next_due_ns();
       if (intended > now)
         return;
+      arrivals_.take();
     }
     Slot* slot = idle_.back();
     idle_.pop_back();
@@ -330,10 +327,16 @@ bool Load::may_submit(uint64_t now) const {
     return true;
   if (submitted_ >= budget_)
     return false;
-  if (options_->rate == 0)
+  if (!open_)
     return now < deadline_ns_;
   // Open loop: what was due before the deadline may be made after it, for a while.
-  return scheduled_before(submitted_, deadline_ns_) && now <= last_start_ns_;
+  return arrivals_.next_ns() < static_cast<double>(deadline_ns_ - start_ns_) &&
+         now <= last_start_ns_;
+}
+
+// A call that was put off, which the open loop's schedule has let go before.
+bool Load::may_resume(uint64_t now) const {
+  return open_ && !stopping_ && submitted_ < budget_ && now <= last_start_ns_;
 }
 
 uint64_t Load::random() {
@@ -397,7 +400,7 @@ void Load::on_ended(Slot& slot) {
     return;
   }
   // Only after a reply is submitting from here sure not to end, and to call back, at once.
-  if (status == CallStatus::kOk && options_->rate == 0 && may_submit(now))
+  if (status == CallStatus::kOk && !open_ && may_submit(now))
     submit(slot, now);
   else
     idle_.push_back(&slot);
@@ -411,11 +414,15 @@ void Load::rest(Slot& slot, uint64_t now) {
   resting_.push_back(&slot);
 }
 
+// A call that was due by the open loop's schedule stays due since then.
 void Load::end_rests(uint64_t now) {
   std::erase_if(resting_, [&](Slot* slot) {
     if (now < slot->resumes_ns)
       return false;
-    idle_.push_back(slot);
+    if (may_resume(now))
+      submit(*slot, slot->intended_ns);
+    else
+      idle_.push_back(slot);
     return true;
   });
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "arrivals.h"
 #include "engines.h"
 #include "histogram.h"
 #include "nfs3_site.h"
@@ -87,6 +88,8 @@ struct RunResult {
   // give medians.
   std::vector<Figures> repetitions;
   double rate = 0;  // that was asked for: an open loop; 0: a closed one
+  ArrivalPattern arrivals;
+  uint64_t seed = 0;
   // Calls made before, which are in none of the figures. What went wrong in them is.
   double warmup_seconds = 0;
   uint64_t warmup_calls = 0;
@@ -202,10 +205,10 @@ class Load {
   void count_right(Slot& slot);
   void compare_connections();
   bool may_submit(uint64_t now) const;
+  bool may_resume(uint64_t now) const;
   void housekeeping(uint64_t now);
   uint64_t due_by(uint64_t now) const;
-  uint64_t intended_ns(uint64_t call) const;
-  bool scheduled_before(uint64_t call, uint64_t end_ns) const;
+  uint64_t next_due_ns() const;
   uint64_t wake_ns(uint64_t now) const;
   void collect();
   void cancel_all();
@@ -235,7 +238,8 @@ class Load {
   // Of the phase at hand.
   std::vector<Slot*> idle_;     // waiting to be submitted from the loop, not from a callback
   std::vector<Slot*> resting_;  // whose calls were put off
-  double interval_ns_ = 0;      // of the open loop's schedule; 0: closed loop
+  bool open_ = false;           // an open loop, whose schedule is:
+  Arrivals arrivals_;
   uint64_t submitted_ = 0;
   uint64_t budget_ = 0;
   uint64_t start_ns_ = 0;

@@ -61,6 +61,12 @@ constexpr Option kOptions[] = {
      "open loop: calls are due on schedule whether or not earlier ones have ended, and latency"
      " counts from then",
      [](Options& o, const std::string& v) { return take_positive(o.rate, v); }},
+    {"arrivals", "even|poisson|burst:N", Kind::kRun, Group::kCalls, kCallers,
+     "even poisson burst:8",
+     "with --rate: calls are due at equal distances (default), at random as of many callers, or N "
+     "at"
+     " a time",
+     [](Options& o, const std::string& v) { return take_arrivals(o, v); }},
     {"find-knee", nullptr, Kind::kStart, Group::kCalls, kCallers, nullptr,
      "instead of single runs, look for the rate up to which p99 stays within three times that of a"
      " light load; seven runs for each",
@@ -85,7 +91,7 @@ constexpr Option kOptions[] = {
      "smaller data travels inline (default 1K); 0: none does",
      [](Options& o, const std::string& v) { return take_size(o.chunk_threshold, v); }},
     {"seed", "N", Kind::kRun, Group::kCalls, kCallers, nullptr,
-     "of what is drawn at random: offsets, and what engine mixed calls (default 1)",
+     "of what is drawn at random: offsets, Poisson arrivals, what engine mixed calls (default 1)",
      [](Options& o, const std::string& v) { return take_count(o.seed, v, 0, UINT64_MAX); }},
     {"faults", "SPEC|off", Kind::kRun, Group::kCalls, kEverybody,
      "off send-error= read-error= write-error= receive-error= rnr= bind-error= delay-us= no-"

@@ -141,6 +141,14 @@ Result<void> take_active(Options& options, const std::string& value) {
   return take_counts(options.active, value, kMostConnections);
 }
 
+Result<void> take_arrivals(Options& options, const std::string& value) {
+  Result<ArrivalPattern> pattern = parse_arrivals(value);
+  if (!pattern)
+    return tl::unexpected(pattern.error());
+  options.arrivals = *pattern;
+  return {};
+}
+
 Result<void> take_cpus(std::vector<int>& cpus, const std::string& value) {
   for (const std::string& part : split(value)) {
     Result<uint64_t> cpu = parse_count(part, 0, 1023);

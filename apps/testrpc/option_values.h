@@ -32,6 +32,7 @@ Result<void> take_engines(Options& options, const std::string& value);
 Result<void> take_sizes(Options& options, const std::string& value);
 Result<void> take_windows(Options& options, const std::string& value);
 Result<void> take_active(Options& options, const std::string& value);
+Result<void> take_arrivals(Options& options, const std::string& value);
 Result<void> take_cpus(std::vector<int>& cpus, const std::string& value);
 Result<void> take_replay_cache(Options& options, const std::string& value);
 Result<void> take_dispatch(Options& options, const std::string& value);

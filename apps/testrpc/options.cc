@@ -110,6 +110,9 @@ Result<void> check_company(const Options& options) {
     if (given(options, name) && !calls_nfs3(options))
       return refuse(std::string("--") + name + " needs --engine nfs3");
   }
+  if (given(options, "arrivals") && options.rate == 0 && !options.find_knee && !options.interactive)
+    return refuse(
+        "--arrivals needs --rate: in a closed loop replies say when the next call is made");
   if (options.find_knee && options.engines.empty())
     return refuse("--find-knee needs --engine: what is to be called");
   if (options.retransmit && !options.reconnect)
@@ -291,6 +294,7 @@ std::string show_settable(const Options& options) {
   text += "count " + (options.count == 0 ? "off" : std::to_string(options.count)) + "\n";
   text += "rate " +
           (options.rate == 0 ? "off (closed loop)" : number_text(options.rate) + " calls/s") + "\n";
+  text += "arrivals " + to_string(options.arrivals) + "\n";
   text += "warmup " +
           (options.warmup_s == 0 ? "off (short)" : number_text(options.warmup_s) + " s") + "\n";
   text += "repeat " + std::to_string(options.repeat) + "\n";

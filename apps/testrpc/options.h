@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "arrivals.h"
 #include "nfs3_kinds.h"
 #include "rrdk/error.h"
 #include "rrdk/faults.h"
@@ -39,6 +40,7 @@ struct Options {
   uint64_t count = 0;            // calls of each run; 0: not given
   uint32_t repeat = 1;           // how often each run is made
   double rate = 0;               // calls per second; 0: closed loop
+  ArrivalPattern arrivals;       // with a rate
   uint32_t timeout_ms = 5000;
   bool verify = false;
   bool touch = false;     // whoever receives data reads every byte of it

@@ -136,6 +136,12 @@ void print_saturation(const RunResult& r, const char* name) {
                 name, r.rate, r.calls_per_s(), r.not_made, r.due);
 }
 
+void print_arrivals(const RunResult& r, const char* name) {
+  if (r.rate != 0 && r.arrivals != ArrivalPattern{})
+    std::printf("ARRIVALS in %s: %s, seed %" PRIu64 "\n", name, to_string(r.arrivals).c_str(),
+                r.seed);
+}
+
 // Which procedures of NFS were called, and how often.
 void print_nfs3_calls(const RunResult& r, const char* name) {
   if (!is_nfs3(*r.spec.engine))
@@ -283,6 +289,7 @@ void print_remarks(Results results) {
     std::printf("!: not all was right; RPC/s and latency are of the calls that were\n");
   for (const std::unique_ptr<RunResult>& r : results) {
     std::string name = run_name(r->spec);
+    print_arrivals(*r, name.c_str());
     print_active(*r, name.c_str());
     print_shares(*r, name.c_str());
     print_nfs3_calls(*r, name.c_str());

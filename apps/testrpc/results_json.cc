@@ -112,9 +112,9 @@ void append_outcome(std::string& text, const RunResult& r) {
   append(text, "}, \"wrong_bytes\": %" PRIu64 ", ", r.wrong_bytes);
   if (r.rate != 0)
     append(text,
-           "\"rate\": %.17g, \"calls_due\": %" PRIu64 ", \"calls_not_made\": %" PRIu64
-           ", \"saturated\": %s, ",
-           r.rate, r.due, r.not_made, truth(r.saturated()));
+           "\"rate\": %.17g, \"arrivals\": \"%s\", \"calls_due\": %" PRIu64
+           ", \"calls_not_made\": %" PRIu64 ", \"saturated\": %s, ",
+           r.rate, to_string(r.arrivals).c_str(), r.due, r.not_made, truth(r.saturated()));
   else
     text += "\"rate\": null, ";
   append(text,
@@ -165,6 +165,7 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
          options.connections, r.spec.active);
   append(text, "\"dispatch\": \"%s\", \"verify\": %s, ", to_string(options.dispatch),
          truth(r.verify));
+  append(text, "\"seed\": %" PRIu64 ", ", r.seed);
   append(text, "\"warmup_seconds\": %.6f, \"warmup_calls\": %" PRIu64 ", ", r.warmup_seconds,
          r.warmup_calls);
   append_outcome(text, r);

@@ -11,12 +11,12 @@ import testrpc_harness as harness
 from testrpc_terminal import Terminal, screen
 
 RUN_KEYS = {"engine", "size", "sizes", "window", "connections", "active", "dispatch", "verify",
-            "warmup_seconds", "warmup_calls", "seconds", "calls",
+            "seed", "warmup_seconds", "warmup_calls", "seconds", "calls",
             "calls_right", "errors", "errors_by_reason", "rate", "reconnects", "retransmissions", "keepalives",
             "tried_later",
             "preemptions", "rpcrdma_version", "fallbacks", "wrong_bytes", "rpc_per_s", "bytes_per_s",
             "latency_ns", "calls_per_connection", "limits"}
-OPEN_LOOP_KEYS = {"calls_due", "calls_not_made", "saturated"}
+OPEN_LOOP_KEYS = {"arrivals", "calls_due", "calls_not_made", "saturated"}
 LATENCY_KEYS = ["min", "mean", "p50", "p90", "p99", "p99.9", "max"]
 QUICK = ["--self", "--engine", "null", "--count", "10"]
 
@@ -75,7 +75,7 @@ class Json(harness.Case):
         run = result["runs"][0]
         self.assertEqual(set(run), RUN_KEYS | OPEN_LOOP_KEYS)
         self.assertEqual((run["rate"], run["sizes"], run["verify"]), (300, [1024, 8192], True))
-        self.assertEqual((run["calls_due"], run["calls_not_made"]), (150, 0))
+        self.assertEqual((run["arrivals"], run["calls_due"], run["calls_not_made"]), ("even", 150, 0))
         options = result["options"]
         self.assertEqual((options["idle"], options["credits"]), ("adaptive", 7))
         self.assertEqual(options["faults"], "delay-us=1:0.5,seed=3")

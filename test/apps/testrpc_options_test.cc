@@ -156,6 +156,10 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--self", "--rate", "-5"},
       {"--self", "--rate", "nan"},
       {"--self", "--warmup", "0"},
+      {"--self", "--arrivals", "poisson"},
+      {"--self", "--rate", "5", "--arrivals", "uneven"},
+      {"--self", "--rate", "5", "--arrivals", "burst"},
+      {"--self", "--rate", "5", "--arrivals", "burst:0"},
       {"--server", "shm:/x", "--csv", "y"},
       {"--self", "--json", "-", "--csv", "-"},
       {"--self", "--repeat", "0"},
@@ -206,6 +210,17 @@ TEST(Options, RangesGoUpByDoublingToTheirEnd) {
   EXPECT_FALSE(set_option(o, "window", "1-100000"));
   ASSERT_TRUE(set_option(o, "size", "7-7"));
   EXPECT_EQ(o.sizes, std::vector<uint32_t>{7});
+}
+
+TEST(Options, Arrivals) {
+  using Kind = ArrivalPattern::Kind;
+  EXPECT_EQ(parse({"--self", "--rate", "5"}).value().arrivals, ArrivalPattern{});
+  Options o = parse({"--self", "--rate", "5", "--arrivals", "burst:32"}).value();
+  EXPECT_EQ(o.arrivals, (ArrivalPattern{Kind::kBurst, 32}));
+  ASSERT_TRUE(set_option(o, "arrivals", "poisson"));
+  EXPECT_EQ(o.arrivals.kind, Kind::kPoisson);
+  EXPECT_NE(show_settable(o).find("arrivals poisson\n"), std::string::npos);
+  EXPECT_TRUE(parse({"--self", "--engine", "null", "--find-knee", "--arrivals", "poisson"}));
 }
 
 TEST(Options, WhatSetHasDoneItCanUndo) {

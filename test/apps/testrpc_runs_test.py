@@ -105,6 +105,37 @@ def scalars(run, before=""):
             yield before + name, value
 
 
+class Arrivals(Case):
+    def opened(self, *arguments):
+        process = self.run_testrpc("--self", "--engine", "null", "--rate", "2000", *arguments, "--json", self.json_path)
+        return process, self.assert_all_right(process)["runs"][0]
+
+    def test_of_a_poisson_process_the_seed_decides_how_many_calls_are_due(self):
+        process, run = self.opened("--arrivals", "poisson", "--duration", "0.5", "--seed", "77")
+        self.assertEqual((run["arrivals"], run["seed"]), ("poisson", 77))
+        self.assertIn("ARRIVALS in null w=64: poisson, seed 77", process.output)
+        self.assertEqual(run["calls_not_made"], 0)
+        _, again = self.opened("--arrivals", "poisson", "--duration", "0.5", "--seed", "77")
+        _, other = self.opened("--arrivals", "poisson", "--duration", "0.5", "--seed", "5")
+        self.assertEqual(again["calls_due"], run["calls_due"])
+        self.assertNotEqual(other["calls_due"], run["calls_due"])
+        self.assertEqual(run["calls"], run["calls_due"])
+
+    def test_bursts_are_due_at_once_and_wait_for_the_window(self):
+        process, run = self.opened("--arrivals", "burst:100", "--window", "1", "--count", "300")
+        self.assertEqual((run["arrivals"], run["calls"]), ("burst:100", 300))
+        self.assertIn("ARRIVALS in null w=1: burst:100", process.output)
+        # 300 calls are three bursts: the last one is due after 200/2000 seconds.
+        self.assertGreaterEqual(run["seconds"], 0.1)
+        # The last one of a burst has waited for all others.
+        self.assertGreater(run["latency_ns"]["max"], run["latency_ns"]["p50"])
+
+    def test_even_ones_say_nothing(self):
+        process, run = self.opened("--count", "10")
+        self.assertEqual(run["arrivals"], "even")
+        self.assertNotIn("ARRIVALS", process.output)
+
+
 class Csv(Case):
     def setUp(self):
         super().setUp()

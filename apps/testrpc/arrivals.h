@@ -1,0 +1,54 @@
+// When the calls of an open loop are due.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "rrdk/error.h"
+
+namespace rrdk::testrpc {
+
+struct ArrivalPattern {
+  enum class Kind : uint8_t {
+    kEven,     // one every 1/rate seconds
+    kPoisson,  // gaps with an exponential distribution, as of many callers that know nothing of
+               // each other
+    kBurst,    // `burst` at a time, every burst/rate seconds
+  };
+  Kind kind = Kind::kEven;
+  uint32_t burst = 1;
+
+  bool operator==(const ArrivalPattern&) const = default;
+};
+
+// "even", "poisson", "burst:8"
+std::string to_string(const ArrivalPattern& pattern);
+Result<ArrivalPattern> parse_arrivals(const std::string& text);
+
+// A schedule of calls, one after the other. Times are nanoseconds since its start.
+class Arrivals {
+ public:
+  Arrivals() = default;
+  // `rate` calls a second on average. The same seed gives the same schedule.
+  Arrivals(const ArrivalPattern& pattern, double rate, uint64_t seed);
+
+  // When the next call is due.
+  double next_ns() const { return next_ns_; }
+  // It is made; on to the one after it.
+  void take();
+  // Calls that are due before `end_ns`, those that were taken included. Of a Poisson process those
+  // that were not are not drawn: they count with their mean.
+  uint64_t due_before(double end_ns) const;
+
+ private:
+  double exponential_gap();
+
+  ArrivalPattern pattern_;
+  double gap_ns_ = 0;  // on average
+  double rate_ = 0;
+  uint64_t random_ = 0;
+  uint64_t taken_ = 0;
+  double next_ns_ = 0;
+};
+
+}  // namespace rrdk::testrpc
