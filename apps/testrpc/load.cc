@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 
 #include "machine_limits.h"
 #include "nfs3_protocol.h"
@@ -59,6 +60,13 @@ bool RunResult::saturated() const {
   double ended_per_s = seconds > 0 ? static_cast<double>(calls) / seconds : 0;
   // Of few calls the last one's own time makes the run longer than its schedule.
   return not_made != 0 || (rate != 0 && calls > 100 && ended_per_s < kAsGoodAsOffered * rate);
+}
+
+void Share::add(const Share& more) {
+  right += more.right;
+  wrong += more.wrong;
+  bytes += more.bytes;
+  latency.add(more.latency);
 }
 
 uint64_t Failures::total() const {
@@ -155,6 +163,8 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   result.seed = options.seed;
   result.verify = options.verify;
   random_state_ = options.seed * 2 + 1;
+  sum_of_weights_ = std::accumulate(spec.weights.begin(), spec.weights.end(), uint64_t{0});
+  result.by_size.resize(spec.weights.size());
   choose_slots();
   stopping_ = false;
   for (Slot* slot : active_) {
@@ -346,12 +356,25 @@ uint64_t Load::random() {
   return random_state_ * 0x2545f4914f6cdd1dull;
 }
 
+// Its place among the run's sizes, of which there is one at least.
+size_t Load::draw_size() {
+  const RunSpec& spec = *spec_;
+  if (spec.weights.empty())
+    return random() % spec.sizes.size();
+  uint64_t drawn = random() % sum_of_weights_;
+  size_t index = 0;
+  for (; drawn >= spec.weights[index]; ++index)
+    drawn -= spec.weights[index];
+  return index;
+}
+
 void Load::draw(Slot& slot) {
   const RunSpec& spec = *spec_;
   std::span<const Engine> plain = plain_engines();
   slot.engine = spec.engine->prepare != nullptr ? spec.engine : &plain[random() % plain.size()];
   Draw& draw = slot.draw;
-  draw.size = spec.sizes.empty() ? 0 : spec.sizes[random() % spec.sizes.size()];
+  slot.size_index = spec.sizes.empty() ? 0 : draw_size();
+  draw.size = spec.sizes.empty() ? 0 : spec.sizes[slot.size_index];
   draw.offset = random();
   draw.procedure = slot.engine->procedure;
   if (draw.nfs3 != nullptr)
@@ -392,6 +415,7 @@ void Load::on_ended(Slot& slot) {
       ++result_->right;
       fresh_.record(latency);
     }
+    count_share(slot, right, latency);
   }
   CallStatus status = slot.call.status();
   bool lost = status == CallStatus::kConnectionLost && !options_->reconnect;
@@ -465,6 +489,19 @@ void Load::count_right(Slot& slot) {
     result_->bytes += slot.draw.size;
   if (slot.draw.nfs3 != nullptr)
     ++result_->nfs3_calls[slot.draw.procedure];
+}
+
+void Load::count_share(const Slot& slot, bool right, uint64_t latency) {
+  if (result_->by_size.empty())
+    return;
+  Share& share = result_->by_size[slot.size_index];
+  if (!right) {
+    ++share.wrong;
+    return;
+  }
+  ++share.right;
+  share.bytes += slot.engine->sized ? slot.draw.size : 0;
+  share.latency.record(latency);
 }
 
 void Load::collect() {

@@ -26,13 +26,14 @@
 
 namespace rrdk::testrpc {
 
-// One run: an engine at a size and a window. Several sizes: "mixed" draws among them.
+// One run: an engine at a size and a window. Several sizes: each call draws one of them.
 struct RunSpec {
   const Engine* engine;
   std::vector<uint32_t> sizes;
   uint32_t window;
-  uint32_t active = 1;  // connections that call
-  uint32_t idle = 0;    // that are open and do not
+  uint32_t active = 1;                 // connections that call
+  uint32_t idle = 0;                   // that are open and do not
+  std::vector<uint32_t> weights = {};  // of the sizes, of which each call draws one; empty: alike
 
   uint32_t largest_size() const;
 };
@@ -68,6 +69,16 @@ struct Latencies {
   uint64_t p50 = 0, p90 = 0, p99 = 0, p999 = 0, max = 0;
 
   static Latencies of(const Histogram& all);
+};
+
+// A part of the calls of a run.
+struct Share {
+  uint64_t right = 0;
+  uint64_t wrong = 0;
+  uint64_t bytes = 0;  // of data, in those that came back right
+  Histogram latency;   // of these
+
+  void add(const Share& more);
 };
 
 // What a run came to.
@@ -120,6 +131,7 @@ struct RunResult {
   // Of the connections that called, how many of their calls came back right.
   uint64_t slowest_connection = 0;
   uint64_t fastest_connection = 0;
+  std::vector<Share> by_size;  // of a mix, as the sizes are in `spec`; else empty
   // Calls of each procedure that came back right, in nfs3's runs.
   std::array<uint64_t, 22> nfs3_calls = {};
 
@@ -182,6 +194,7 @@ class Load {
     Call call;
     const Engine* engine = nullptr;
     Draw draw = {};
+    size_t size_index = 0;  // of the draw's size among the run's
     std::unique_ptr<Nfs3Work> nfs3;
     uint64_t intended_ns = 0;
     uint64_t right = 0;    // of the run: calls that came back right
@@ -198,11 +211,13 @@ class Load {
   void start_due_calls(uint64_t now);
   void submit(Slot& slot, uint64_t intended_ns);
   void draw(Slot& slot);
+  size_t draw_size();
   void on_ended(Slot& slot);
   bool judge(Slot& slot);
   void rest(Slot& slot, uint64_t now);
   void end_rests(uint64_t now);
   void count_right(Slot& slot);
+  void count_share(const Slot& slot, bool right, uint64_t latency);
   void compare_connections();
   bool may_submit(uint64_t now) const;
   bool may_resume(uint64_t now) const;
@@ -232,6 +247,7 @@ class Load {
   Histogram piece_;
   uint32_t ticks_ = 0;
   uint64_t random_state_ = 1;
+  uint64_t sum_of_weights_ = 0;
   bool recording_ = false;
   bool stopping_ = false;
 

@@ -25,8 +25,10 @@ constexpr Option kOptions[] = {
      "what to call: null, echo, read, write, sandwich, read2, mixed, callback; all of these; "
      "or nfs3. Neither --engine nor --size: a standard benchmark of 20 s",
      [](Options& o, const std::string& v) { return take_engines(o, v); }},
-    {"size", "BYTES[,BYTES...]", Kind::kRun, Group::kCalls, kCallers, "0 1K 4K 64K 1M 4K-1M",
-     "data of each call (suffixes K, M; default 4K); one run per size; 4K-1M: 4K, 8K, 16K...",
+    {"size", "BYTES[,BYTES...]", Kind::kRun, Group::kCalls, kCallers,
+     "0 1K 4K 64K 1M 4K-1M 4K:70,64K:25,1M:5",
+     "data of each call (suffixes K, M; default 4K); one run per size; 4K-1M: 4K, 8K, 16K...;"
+     " 4K:70,64K:25,1M:5: one run of all three, with these weights",
      [](Options& o, const std::string& v) { return take_sizes(o, v); }},
     {"window", "N[,N...]", Kind::kRun, Group::kCalls, kCallers, "1 8 32 1-64",
      "calls in flight per connection (default 1; with --rate 64); one run per window; 1-32: 1, 2,"

@@ -128,7 +128,37 @@ Result<void> take_counts(std::vector<uint32_t>& counts, const std::string& value
 
 }  // namespace
 
+namespace {
+
+// "4K:70,64K:25": sizes with their weights.
+Result<void> take_mix(Options& options, const std::string& value) {
+  constexpr uint32_t kMostWeight = 1'000'000;
+  for (const std::string& part : split(value)) {
+    const size_t colon = part.find(':');
+    if (colon == std::string::npos)
+      return fail(Errc::kInvalidArgument,
+                  "'" + part + "' has no weight, and others do: 4K:70,64K:30 is a mix");
+    Result<uint32_t> size = parse_size(part.substr(0, colon), kLargestSize);
+    if (!size)
+      return tl::unexpected(size.error());
+    Result<uint64_t> weight = parse_count(part.substr(colon + 1), 1, kMostWeight);
+    if (!weight)
+      return tl::unexpected(weight.error());
+    options.sizes.push_back(*size);
+    options.weights.push_back(static_cast<uint32_t>(*weight));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<void> take_sizes(Options& options, const std::string& value) {
+  const bool mix = value.find(':') != std::string::npos;
+  if (!options.sizes.empty() && mix == options.weights.empty())
+    return fail(Errc::kInvalidArgument,
+                "a mix is one run, and sizes without weights are a run each: not both");
+  if (mix)
+    return take_mix(options, value);
   return take_ranges(options.sizes, value,
                      [](const std::string& part) { return parse_size(part, kLargestSize); });
 }

@@ -138,6 +138,12 @@ Result<void> check_active(const Options& options) {
   return {};
 }
 
+Result<void> check_mix(const Options& options) {
+  if (!options.weights.empty() && calls_nfs3(options))
+    return refuse("engine nfs3 draws its sizes itself: --size without weights");
+  return {};
+}
+
 Result<void> check_conflicts(const Options& options) {
   if (options.count != 0 && options.duration_s != 0)
     return refuse("--count and --duration conflict: choose one");
@@ -168,7 +174,7 @@ Result<void> check_whole(const Options& options) {
     return refuse("no role: give --server URI, --client URI or --self (--help says more)");
   if (options.uri.empty() && options.role != Role::kSelf)
     return refuse("the URI is empty: shm:/tmp/perf.sock, for example");
-  for (auto check : {check_roles, check_company, check_active, check_conflicts}) {
+  for (auto check : {check_roles, check_company, check_active, check_mix, check_conflicts}) {
     if (Result<void> right = check(options); !right)
       return right;
   }
@@ -250,8 +256,10 @@ Result<void> set_option(Options& options, std::string_view name, const std::stri
   Options changed = options;
   if (name == "engine")
     changed.engines.clear();
-  if (name == "size")
+  if (name == "size") {
     changed.sizes.clear();
+    changed.weights.clear();
+  }
   if (name == "window")
     changed.windows.clear();
   if (name == "active")
@@ -265,8 +273,10 @@ Result<void> set_option(Options& options, std::string_view name, const std::stri
     return done;
   if (changed.retransmit && !changed.reconnect)
     return refuse("retransmit needs --reconnect, which is given when testrpc starts");
-  if (Result<void> right = check_active(changed); !right)
-    return right;
+  for (auto check : {check_active, check_mix}) {
+    if (Result<void> right = check(changed); !right)
+      return right;
+  }
   options = changed;
   return {};
 }
@@ -287,7 +297,10 @@ std::string show_settable(const Options& options) {
                                               : "off (until stop)";
   std::string text;
   text += "engine " + joined(options.engines, same) + "\n";
-  text += "size " + joined(options.sizes, size) + "\n";
+  text += "size " +
+          (options.weights.empty() ? joined(options.sizes, size)
+                                   : mix_text(options.sizes, options.weights)) +
+          "\n";
   text += "window " + joined(options.windows, count) + "\n";
   text += "active " + joined(options.active, count) + "\n";
   text += "duration " + until + "\n";

@@ -31,6 +31,7 @@ struct Options {
   // What to call. Empty lists: the standard plan (plan.h).
   std::vector<std::string> engines;
   std::vector<uint32_t> sizes;
+  std::vector<uint32_t> weights;  // of the sizes: a mix, in one run; empty: a run for each
   std::vector<uint32_t> windows;
   uint32_t connections = 1;
   std::vector<uint32_t> active;  // of them, those that call in a run; empty: all

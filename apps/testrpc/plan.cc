@@ -59,6 +59,12 @@ uint32_t largest_callback(const Options& options) {
 std::vector<std::vector<uint32_t>> callback_choices(const Options& options,
                                                     const std::vector<uint32_t>& sizes) {
   std::vector<std::vector<uint32_t>> choices;
+  if (!options.weights.empty()) {  // one of all of them
+    choices = {sizes};
+    for (uint32_t& size : choices[0])
+      size = std::min(size, largest_callback(options));
+    return choices;
+  }
   for (uint32_t size : sizes) {
     std::vector<uint32_t> choice = {std::min(size, largest_callback(options))};
     if (std::ranges::find(choices, choice) == choices.end())
@@ -83,6 +89,7 @@ std::vector<RunSpec> plan_of_all(const Options& options) {
   if (windows.empty())
     windows = {options.rate == 0 && !options.find_knee ? 1u : 64u};
   std::vector<RunSpec> plan;
+  const bool mix = !options.weights.empty();
   for (const Engine* engine : engines) {
     std::vector<std::vector<uint32_t>> choices;
     if (!engine->sized)
@@ -91,14 +98,17 @@ std::vector<RunSpec> plan_of_all(const Options& options) {
       choices = callback_choices(options, sizes);
     else if (is_nfs3(*engine) && options.sizes.empty())
       choices = {{std::begin(kNfs3Sizes), std::end(kNfs3Sizes)}};
-    else if (engine->prepare == nullptr || is_nfs3(*engine))
+    else if (engine->prepare == nullptr || is_nfs3(*engine) || mix)
       choices = {sizes};
     else
       for (uint32_t size : sizes)
         choices.push_back({size});
     for (const std::vector<uint32_t>& choice : choices) {
-      for (uint32_t window : windows)
+      for (uint32_t window : windows) {
         plan.push_back({engine, choice, window});
+        if (mix && engine->sized)
+          plan.back().weights = options.weights;
+      }
     }
   }
   return plan;

@@ -20,6 +20,8 @@ double in_us(uint64_t ns) {
 std::string sizes_text(const RunSpec& spec) {
   if (spec.sizes.empty())
     return "-";
+  if (!spec.weights.empty())
+    return "mix";
   if (spec.sizes.size() == 1)
     return size_text(spec.sizes[0]);
   return ".." + size_text(spec.largest_size());
@@ -134,6 +136,11 @@ void print_saturation(const RunResult& r, const char* name) {
     std::printf("SATURATED: %s: offered %.0f RPC/s, achieved %.0f; %" PRIu64 " of %" PRIu64
                 " not made\n",
                 name, r.rate, r.calls_per_s(), r.not_made, r.due);
+}
+
+void print_mix(const RunResult& r, const char* name) {
+  if (!r.spec.weights.empty())
+    std::printf("MIX in %s: %s\n", name, mix_text(r.spec.sizes, r.spec.weights).c_str());
 }
 
 void print_arrivals(const RunResult& r, const char* name) {
@@ -289,6 +296,7 @@ void print_remarks(Results results) {
     std::printf("!: not all was right; RPC/s and latency are of the calls that were\n");
   for (const std::unique_ptr<RunResult>& r : results) {
     std::string name = run_name(r->spec);
+    print_mix(*r, name.c_str());
     print_arrivals(*r, name.c_str());
     print_active(*r, name.c_str());
     print_shares(*r, name.c_str());

@@ -86,6 +86,27 @@ void append_repetitions(std::string& text, const RunResult& r) {
   });
 }
 
+// Members of an object that says whose share it is.
+void append_share(std::string& text, const Share& share, double seconds) {
+  auto per_s = [seconds](uint64_t n) { return seconds > 0 ? static_cast<double>(n) / seconds : 0; };
+  append(text,
+         ", \"calls_right\": %" PRIu64 ", \"errors\": %" PRIu64
+         ", \"rpc_per_s\": %.1f, \"bytes_per_s\": %.1f, ",
+         share.right, share.wrong, per_s(share.right), per_s(share.bytes));
+  append_latencies(text, Latencies::of(share.latency));
+  text += "}";
+}
+
+void append_mix(std::string& text, const RunResult& r) {
+  text += ", \"mix\": [";
+  for (size_t i = 0; i < r.by_size.size(); ++i) {
+    append(text, "%s{\"size\": %u, \"weight\": %u", i == 0 ? "" : ", ", r.spec.sizes[i],
+           r.spec.weights[i]);
+    append_share(text, r.by_size[i], r.seconds);
+  }
+  text += "]";
+}
+
 void append_nfs3_calls(std::string& text, const RunResult& r) {
   text += ", \"procedures\": {";
   for (const ProcedureBinding& procedure : r.spec.engine->binding().procedures)
@@ -191,6 +212,8 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
          r.line_ns, r.p50_per_line, r.memcpy_bytes_per_s, r.of_memcpy());
   if (is_nfs3(*r.spec.engine))
     append_nfs3_calls(text, r);
+  if (!r.by_size.empty())
+    append_mix(text, r);
   if (options.histogram)
     append_histogram(text, r.latency);
   if (options.stages.value_or(0) != 0)

@@ -84,4 +84,11 @@ std::string size_text(uint64_t bytes) {
   return std::to_string(bytes);
 }
 
+std::string mix_text(std::span<const uint32_t> sizes, std::span<const uint32_t> weights) {
+  std::string text;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    text += (i == 0 ? "" : ",") + size_text(sizes[i]) + ":" + std::to_string(weights[i]);
+  return text;
+}
+
 }  // namespace rrdk::testrpc

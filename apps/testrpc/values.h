@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,5 +25,7 @@ std::vector<std::string> split(std::string_view text);
 std::string number_text(double value);
 // "4K", "1M", "1000".
 std::string size_text(uint64_t bytes);
+// "4K:70,1M:30": each size with its weight.
+std::string mix_text(std::span<const uint32_t> sizes, std::span<const uint32_t> weights);
 
 }  // namespace rrdk::testrpc

@@ -156,6 +156,16 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--self", "--rate", "-5"},
       {"--self", "--rate", "nan"},
       {"--self", "--warmup", "0"},
+      {"--self", "--size", "4K:70,64K"},
+      {"--self", "--size", "4K,64K:30"},
+      {"--self", "--size", "4K:0"},
+      {"--self", "--size", "4K:1000001"},
+      {"--self", "--size", "4K:"},
+      {"--self", "--size", ":5"},
+      {"--self", "--size", "4K-64K:5"},
+      {"--self", "--size", "4K:1", "--size", "64K"},
+      {"--self", "--size", "64K", "--size", "4K:1"},
+      {"--client", "shm:/x", "--engine", "nfs3", "--size", "4K:1,64K:1"},
       {"--self", "--arrivals", "poisson"},
       {"--self", "--rate", "5", "--arrivals", "uneven"},
       {"--self", "--rate", "5", "--arrivals", "burst"},
@@ -210,6 +220,18 @@ TEST(Options, RangesGoUpByDoublingToTheirEnd) {
   EXPECT_FALSE(set_option(o, "window", "1-100000"));
   ASSERT_TRUE(set_option(o, "size", "7-7"));
   EXPECT_EQ(o.sizes, std::vector<uint32_t>{7});
+}
+
+TEST(Options, AMixOfSizesHasWeights) {
+  Options o =
+      parse({"--self", "--engine", "read", "--size", "4K:70,64K:25", "--size=1M:5"}).value();
+  EXPECT_EQ(o.sizes, (std::vector<uint32_t>{4096, 65536, 1u << 20}));
+  EXPECT_EQ(o.weights, (std::vector<uint32_t>{70, 25, 5}));
+  EXPECT_NE(show_settable(o).find("size 4K:70,64K:25,1M:5\n"), std::string::npos);
+  ASSERT_TRUE(set_option(o, "size", "4K"));
+  EXPECT_TRUE(o.weights.empty());
+  o = parse({"--client", "shm:/x", "--engine", "nfs3"}).value();
+  EXPECT_FALSE(set_option(o, "size", "4K:1,8K:1"));
 }
 
 TEST(Options, Arrivals) {
@@ -299,6 +321,18 @@ TEST(Plan, MixedDrawsAmongAllSizesInOneRun) {
   ASSERT_EQ(plan.size(), 1u);
   EXPECT_EQ(plan[0].sizes.size(), 3u);
   EXPECT_EQ(plan[0].largest_size(), 1u << 20);
+}
+
+TEST(Plan, AMixIsOneRunOfAllSizes) {
+  Options o =
+      parse({"--self", "--engine", "all", "--size", "1K:3,64K:1", "--window", "1,8"}).value();
+  std::vector<RunSpec> plan = make_plan(o);
+  ASSERT_EQ(plan.size(), 16u);
+  for (const RunSpec& run : plan) {
+    EXPECT_EQ(run.sizes.size(), run.engine->sized ? 2u : 0u);
+    EXPECT_EQ(run.weights.size(), run.sizes.size());
+  }
+  EXPECT_LT(plan.back().sizes[1], 4096u);  // callback's are inline
 }
 
 TEST(Plan, WithoutEnginesAndSizesAStandardBenchmark) {

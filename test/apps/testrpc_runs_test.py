@@ -136,6 +136,35 @@ class Arrivals(Case):
         self.assertNotIn("ARRIVALS", process.output)
 
 
+class Mixes(Case):
+    def test_are_drawn_by_weight_and_told_apart(self):
+        process = self.run_testrpc("--self", "--engine", "read,mixed", "--size", "1K:3,8K:1", "--window", "4",
+                                   "--verify", "--count", "4000", "--json", self.json_path)
+        runs = self.assert_all_right(process, 4000)["runs"]
+        self.assertEqual(len(runs), 2)
+        read = runs[0]
+        self.assertEqual([(part["size"], part["weight"]) for part in read["mix"]], [(1024, 3), (8192, 1)])
+        small, large = read["mix"]
+        self.assertEqual(small["calls_right"] + large["calls_right"], 4000)
+        self.assertAlmostEqual(small["calls_right"] / 4000, 0.75, delta=0.035)  # five standard deviations
+        self.assertAlmostEqual(small["rpc_per_s"] + large["rpc_per_s"], read["rpc_per_s"], delta=0.2)
+        self.assertAlmostEqual(small["bytes_per_s"] + large["bytes_per_s"], read["bytes_per_s"], delta=0.2)
+        self.assertAlmostEqual(large["bytes_per_s"], 8192 * large["rpc_per_s"], delta=5000)
+        for what, choose in (("min", min), ("max", max)):
+            self.assertEqual(choose(part["latency_ns"][what] for part in read["mix"]), read["latency_ns"][what])
+        self.assertRegex(process.output, r"(?m)^read +mix +4 +\d+ ")
+        self.assertIn("MIX in read mix w=4: 1K:3,8K:1", process.output)
+        # NULL calls are among those of "mixed", and have a size drawn as well.
+        self.assertEqual(sum(part["calls_right"] for part in runs[1]["mix"]), 4000)
+
+    def test_of_repeated_runs_are_added_up(self):
+        process = self.run_testrpc("--self", "--engine", "echo", "--size", "0:1,100:1", "--count", "300", "--repeat",
+                                   "3", "--json", self.json_path)
+        self.assert_status(process, 0)
+        run, = self.result()["runs"]
+        self.assertEqual(sum(part["calls_right"] for part in run["mix"]), 900)
+
+
 class Csv(Case):
     def setUp(self):
         super().setUp()
