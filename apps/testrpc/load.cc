@@ -161,6 +161,7 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   result.rate = options.rate;
   result.arrivals = options.arrivals;
   result.seed = options.seed;
+  result.think_us = options.think_us;
   result.verify = options.verify;
   random_state_ = options.seed * 2 + 1;
   sum_of_weights_ = std::accumulate(spec.weights.begin(), spec.weights.end(), uint64_t{0});
@@ -219,7 +220,9 @@ void Load::warm_up() {
 }
 
 void Load::measure() {
-  bool in_pieces = options_->rate == 0 && options_->count == 0;
+  // Each piece begins with all calls at once, and ends when the last one has: thinking would be
+  // cut.
+  bool in_pieces = options_->rate == 0 && options_->count == 0 && options_->think_us == 0;
   uint64_t left_ns = options_->count != 0 || options_->duration_s == 0
                          ? kForever
                          : static_cast<uint64_t>(options_->duration_s * 1e9);
@@ -263,17 +266,19 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   deadline_ns_ = duration_ns > kForever - start_ns_ ? kForever : start_ns_ + duration_ns;
   last_start_ns_ = grace_ns > kForever - deadline_ns_ ? kForever : deadline_ns_ + grace_ns;
   stopped_ns_ = 0;
+  think_ns_ = static_cast<uint64_t>(options_->think_us * 1000);
+  first_thinking_ = last_thinking_ = nullptr;
   idle_.clear();
   resting_.clear();
   for (Slot* slot : active_)
     idle_.push_back(slot);
   uint64_t now = start_ns_;
   for (uint32_t passes = 0;; ++passes) {
-    if (!idle_.empty() || passes % kClockPasses == 0)
+    if (!idle_.empty() || first_thinking_ != nullptr || passes % kClockPasses == 0)
       now = Runtime::now_ns();
+    end_thinking(now);
     start_due_calls(now);
-    const bool more = may_submit(now) || (!resting_.empty() && may_resume(now));
-    if (in_flight_ == 0 && (!more || (idle_.empty() && resting_.empty())))
+    if (over(now))
       break;
     loop_.step(wake_ns(now));
     if (changer_.busy()) [[unlikely]]
@@ -295,6 +300,14 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   return now - start_ns_;
 }
 
+// Of the phase: nothing is on its way, and nothing more will be.
+bool Load::over(uint64_t now) const {
+  if (in_flight_ != 0)
+    return false;
+  const bool nobody = idle_.empty() && resting_.empty() && first_thinking_ == nullptr;
+  return nobody || !(may_submit(now) || (!resting_.empty() && may_resume(now)));
+}
+
 // When the open loop's next call is due.
 uint64_t Load::next_due_ns() const {
   return start_ns_ + static_cast<uint64_t>(arrivals_.next_ns());
@@ -308,6 +321,8 @@ uint64_t Load::due_by(uint64_t now) const {
 
 // Until when there is nothing to do but what arrives.
 uint64_t Load::wake_ns(uint64_t now) const {
+  if (first_thinking_ != nullptr)
+    return std::min(next_tick_ns_, first_thinking_->resumes_ns);
   if (!open_ || idle_.empty() || !may_submit(now))
     return next_tick_ns_;
   return std::min(next_tick_ns_, next_due_ns());
@@ -423,11 +438,27 @@ void Load::on_ended(Slot& slot) {
     result_->connection_lost = true;
     return;
   }
+  if (think_ns_ != 0)
+    return think(slot, now);
   // Only after a reply is submitting from here sure not to end, and to call back, at once.
   if (status == CallStatus::kOk && !open_ && may_submit(now))
     submit(slot, now);
   else
     idle_.push_back(&slot);
+}
+
+void Load::think(Slot& slot, uint64_t now) {
+  slot.resumes_ns = now + think_ns_;
+  slot.next_thinking = nullptr;
+  (first_thinking_ == nullptr ? first_thinking_ : last_thinking_->next_thinking) = &slot;
+  last_thinking_ = &slot;
+}
+
+void Load::end_thinking(uint64_t now) {
+  while (first_thinking_ != nullptr && now >= first_thinking_->resumes_ns) {
+    idle_.push_back(first_thinking_);
+    first_thinking_ = first_thinking_->next_thinking;
+  }
 }
 
 // The call is no longer one of those that were made: it will be.

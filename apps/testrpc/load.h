@@ -101,6 +101,7 @@ struct RunResult {
   double rate = 0;  // that was asked for: an open loop; 0: a closed one
   ArrivalPattern arrivals;
   uint64_t seed = 0;
+  double think_us = 0;
   // Calls made before, which are in none of the figures. What went wrong in them is.
   double warmup_seconds = 0;
   uint64_t warmup_calls = 0;
@@ -199,7 +200,8 @@ class Load {
     uint64_t intended_ns = 0;
     uint64_t right = 0;    // of the run: calls that came back right
     bool put_off = false;  // its call is made again, at resumes_ns
-    uint64_t resumes_ns = 0;
+    Slot* next_thinking = nullptr;
+    uint64_t resumes_ns = 0;  // that, or its next one after the time to think
   };
 
   explicit Load(Session& session) : session_(session), loop_(session.runtime(), session.idle()) {}
@@ -214,6 +216,8 @@ class Load {
   size_t draw_size();
   void on_ended(Slot& slot);
   bool judge(Slot& slot);
+  void think(Slot& slot, uint64_t now);
+  void end_thinking(uint64_t now);
   void rest(Slot& slot, uint64_t now);
   void end_rests(uint64_t now);
   void count_right(Slot& slot);
@@ -221,6 +225,7 @@ class Load {
   void compare_connections();
   bool may_submit(uint64_t now) const;
   bool may_resume(uint64_t now) const;
+  bool over(uint64_t now) const;
   void housekeeping(uint64_t now);
   uint64_t due_by(uint64_t now) const;
   uint64_t next_due_ns() const;
@@ -254,7 +259,11 @@ class Load {
   // Of the phase at hand.
   std::vector<Slot*> idle_;     // waiting to be submitted from the loop, not from a callback
   std::vector<Slot*> resting_;  // whose calls were put off
-  bool open_ = false;           // an open loop, whose schedule is:
+  // A list of those that think. All do equally long, so that the first one is the first to go on.
+  Slot* first_thinking_ = nullptr;
+  Slot* last_thinking_ = nullptr;
+  uint64_t think_ns_ = 0;
+  bool open_ = false;  // an open loop, whose schedule is:
   Arrivals arrivals_;
   uint64_t submitted_ = 0;
   uint64_t budget_ = 0;

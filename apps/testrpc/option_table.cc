@@ -69,6 +69,9 @@ constexpr Option kOptions[] = {
      "at"
      " a time",
      [](Options& o, const std::string& v) { return take_arrivals(o, v); }},
+    {"think", "MICROSECONDS", Kind::kRun, Group::kCalls, kCallers, "off",
+     "closed loop: wait so long between a reply and the call that takes its place",
+     [](Options& o, const std::string& v) { return take_positive(o.think_us, v); }},
     {"find-knee", nullptr, Kind::kStart, Group::kCalls, kCallers, nullptr,
      "instead of single runs, look for the rate up to which p99 stays within three times that of a"
      " light load; seven runs for each",

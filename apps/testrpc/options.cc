@@ -144,11 +144,19 @@ Result<void> check_mix(const Options& options) {
   return {};
 }
 
+Result<void> check_think(const Options& options) {
+  if (options.think_us != 0 && options.rate != 0)
+    return refuse("--think and --rate conflict: an open loop's calls are made when they are due");
+  return {};
+}
+
 Result<void> check_conflicts(const Options& options) {
   if (options.count != 0 && options.duration_s != 0)
     return refuse("--count and --duration conflict: choose one");
   if (options.find_knee && (options.rate != 0 || options.count != 0 || options.interactive))
     return refuse("--find-knee chooses rates itself: leave out --rate, --count and -i");
+  if (options.think_us != 0 && options.find_knee)
+    return refuse("--think and --find-knee conflict: the knee is of callers that do not wait");
   if (options.find_knee && options.repeat != 1)
     return refuse("--find-knee and --repeat conflict: each of its runs has another rate");
   if (!options.csv.empty() && options.csv == options.json)
@@ -174,7 +182,8 @@ Result<void> check_whole(const Options& options) {
     return refuse("no role: give --server URI, --client URI or --self (--help says more)");
   if (options.uri.empty() && options.role != Role::kSelf)
     return refuse("the URI is empty: shm:/tmp/perf.sock, for example");
-  for (auto check : {check_roles, check_company, check_active, check_mix, check_conflicts}) {
+  for (auto check :
+       {check_roles, check_company, check_active, check_mix, check_think, check_conflicts}) {
     if (Result<void> right = check(options); !right)
       return right;
   }
@@ -273,7 +282,7 @@ Result<void> set_option(Options& options, std::string_view name, const std::stri
     return done;
   if (changed.retransmit && !changed.reconnect)
     return refuse("retransmit needs --reconnect, which is given when testrpc starts");
-  for (auto check : {check_active, check_mix}) {
+  for (auto check : {check_active, check_mix, check_think}) {
     if (Result<void> right = check(changed); !right)
       return right;
   }
@@ -308,6 +317,7 @@ std::string show_settable(const Options& options) {
   text += "rate " +
           (options.rate == 0 ? "off (closed loop)" : number_text(options.rate) + " calls/s") + "\n";
   text += "arrivals " + to_string(options.arrivals) + "\n";
+  text += "think " + (options.think_us == 0 ? "off" : number_text(options.think_us) + " us") + "\n";
   text += "warmup " +
           (options.warmup_s == 0 ? "off (short)" : number_text(options.warmup_s) + " s") + "\n";
   text += "repeat " + std::to_string(options.repeat) + "\n";

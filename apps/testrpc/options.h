@@ -42,6 +42,7 @@ struct Options {
   uint32_t repeat = 1;           // how often each run is made
   double rate = 0;               // calls per second; 0: closed loop
   ArrivalPattern arrivals;       // with a rate
+  double think_us = 0;           // closed loop: between a reply and the next call; 0: none
   uint32_t timeout_ms = 5000;
   bool verify = false;
   bool touch = false;     // whoever receives data reads every byte of it

@@ -149,6 +149,12 @@ void print_arrivals(const RunResult& r, const char* name) {
                 r.seed);
 }
 
+void print_thinking(const RunResult& r, const char* name) {
+  if (r.think_us != 0)
+    std::printf("THINK in %s: %s us between a reply and the next call\n", name,
+                number_text(r.think_us).c_str());
+}
+
 // Which procedures of NFS were called, and how often.
 void print_nfs3_calls(const RunResult& r, const char* name) {
   if (!is_nfs3(*r.spec.engine))
@@ -298,6 +304,7 @@ void print_remarks(Results results) {
     std::string name = run_name(r->spec);
     print_mix(*r, name.c_str());
     print_arrivals(*r, name.c_str());
+    print_thinking(*r, name.c_str());
     print_active(*r, name.c_str());
     print_shares(*r, name.c_str());
     print_nfs3_calls(*r, name.c_str());

@@ -186,7 +186,7 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
          options.connections, r.spec.active);
   append(text, "\"dispatch\": \"%s\", \"verify\": %s, ", to_string(options.dispatch),
          truth(r.verify));
-  append(text, "\"seed\": %" PRIu64 ", ", r.seed);
+  append(text, "\"seed\": %" PRIu64 ", \"think_us\": %.17g, ", r.seed, r.think_us);
   append(text, "\"warmup_seconds\": %.6f, \"warmup_calls\": %" PRIu64 ", ", r.warmup_seconds,
          r.warmup_calls);
   append_outcome(text, r);

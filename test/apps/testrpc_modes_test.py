@@ -11,7 +11,7 @@ import testrpc_harness as harness
 from testrpc_terminal import Terminal, screen
 
 RUN_KEYS = {"engine", "size", "sizes", "window", "connections", "active", "dispatch", "verify",
-            "seed", "warmup_seconds", "warmup_calls", "seconds", "calls",
+            "seed", "think_us", "warmup_seconds", "warmup_calls", "seconds", "calls",
             "calls_right", "errors", "errors_by_reason", "rate", "reconnects", "retransmissions", "keepalives",
             "tried_later",
             "preemptions", "rpcrdma_version", "fallbacks", "wrong_bytes", "rpc_per_s", "bytes_per_s",

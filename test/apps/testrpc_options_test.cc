@@ -156,6 +156,9 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--self", "--rate", "-5"},
       {"--self", "--rate", "nan"},
       {"--self", "--warmup", "0"},
+      {"--self", "--think", "0"},
+      {"--self", "--think", "5", "--rate", "100"},
+      {"--self", "--engine", "null", "--think", "5", "--find-knee"},
       {"--self", "--size", "4K:70,64K"},
       {"--self", "--size", "4K,64K:30"},
       {"--self", "--size", "4K:0"},
@@ -247,7 +250,7 @@ TEST(Options, Arrivals) {
 
 TEST(Options, WhatSetHasDoneItCanUndo) {
   Options o = parse({"--self"}).value();
-  for (const char* name : {"rate", "count", "duration", "warmup"}) {
+  for (const char* name : {"rate", "count", "duration", "warmup", "think"}) {
     EXPECT_TRUE(set_option(o, name, "100"));
     EXPECT_TRUE(set_option(o, name, "off"));
     EXPECT_FALSE(set_option(o, name, "0"));
@@ -256,6 +259,10 @@ TEST(Options, WhatSetHasDoneItCanUndo) {
   EXPECT_EQ(o.count, 0u);
   EXPECT_EQ(o.duration_s, 0);
   EXPECT_EQ(o.warmup_s, 0);
+  EXPECT_EQ(o.think_us, 0);
+  EXPECT_TRUE(set_option(o, "think", "2.5"));
+  EXPECT_FALSE(set_option(o, "rate", "100"));
+  EXPECT_TRUE(set_option(o, "think", "off"));
   EXPECT_FALSE(set_option(o, "retransmit", "on"));  // without --reconnect
   EXPECT_TRUE(set_option(o, "faults", "delay-us=1:0.5"));
   EXPECT_TRUE(set_option(o, "faults", "off"));

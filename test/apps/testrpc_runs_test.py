@@ -136,6 +136,23 @@ class Arrivals(Case):
         self.assertNotIn("ARRIVALS", process.output)
 
 
+class Thinking(Case):
+    def thoughtful(self, *arguments):
+        process = self.run_testrpc("--self", "--engine", "null", *arguments, "--json", self.json_path)
+        return process, self.assert_all_right(process)["runs"][0]
+
+    def test_each_call_waits_for_so_long_after_the_one_before(self):
+        for idle in ("yield", "adaptive"):
+            process, run = self.thoughtful("--think", "20000.5", "--count", "7", "--window", "2", "--idle", idle)
+            self.assertEqual((run["calls"], run["think_us"]), (7, 20000.5))
+            self.assertGreaterEqual(run["seconds"], 3 * 0.02)  # the fourth one of a place in the window
+            self.assertIn("THINK in null w=2: 20000.5 us", process.output)
+
+    def test_runs_with_a_duration_are_not_begun_again(self):
+        _, run = self.thoughtful("--think", "400000", "--duration", "0.6", "--window", "3")
+        self.assertLessEqual(run["calls"], 3 * 2)
+
+
 class Mixes(Case):
     def test_are_drawn_by_weight_and_told_apart(self):
         process = self.run_testrpc("--self", "--engine", "read,mixed", "--size", "1K:3,8K:1", "--window", "4",
