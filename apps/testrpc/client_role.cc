@@ -98,11 +98,12 @@ Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientS
   bench->max_window_ = max_window;
   bench->max_size_ = max_size;
   Result<std::unique_ptr<Session>> session =
-      Session::open(options, setup.uri, setup.idle, max_size);
+      Session::open(options, setup.targets, setup.idle, max_size);
   if (!session)
     return tl::unexpected(session.error());
   bench->session_ = std::move(*session);
-  Result<std::unique_ptr<Load>> load = Load::create(*bench->session_, max_window, max_size);
+  Result<std::unique_ptr<Load>> load =
+      Load::create(*bench->session_, setup.targets, max_window, max_size);
   if (!load)
     return tl::unexpected(load.error());
   bench->load_ = std::move(*load);
@@ -111,7 +112,7 @@ Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientS
 
 Result<void> Bench::use_nfs3(const Options& options, uint32_t file_size) {
   Result<std::unique_ptr<Nfs3Site>> site =
-      Nfs3Site::create(*session_, options, setup_->uri, load_->slots(), file_size);
+      Nfs3Site::create(*session_, options, setup_->targets.front(), load_->slots(), file_size);
   if (!site)
     return tl::unexpected(site.error());
   nfs3_ = std::move(*site);
@@ -260,7 +261,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
   if (setup.other_cpu >= 0)
     cpus = {setup.cpu, setup.other_cpu};
   Result<void> written =
-      write_results(*setup.files, {options, setup.uri, rows, audit, setup.idle, cpus, began,
+      write_results(*setup.files, {options, setup.targets, rows, audit, setup.idle, cpus, began,
                                    connect_seconds, negotiated, knees});
   if (!written)
     return complain(written.error());
@@ -272,12 +273,14 @@ int run_client(const Options& options, ResultFiles& files) {
   catch_stop_signals();
   ClientSetup setup;
   setup.files = &files;
-  setup.uri = options.uri;
-  if (options.rpcbind) {
-    Result<std::string> found = with_listed_port(options.uri);
+  setup.targets = options.targets;
+  for (std::string& uri : setup.targets) {
+    if (!options.rpcbind)
+      break;
+    Result<std::string> found = with_listed_port(uri);
     if (!found)
       return complain(found.error());
-    setup.uri = *found;
+    uri = *found;
   }
   setup.idle = options.idle.value_or(IdlePolicy::kYield);
   std::vector<int> cpus = apps::allowed_cpus();  // before EAL pins this thread to its first core

@@ -17,7 +17,7 @@
 namespace rrdk::testrpc {
 
 struct ClientSetup {
-  std::string uri;
+  std::vector<std::string> targets;  // URIs of servers
   IdlePolicy idle;
   int cpu = -1;                // to pin the main thread to
   int other_cpu = -1;          // the server's, or another one, for the cache-line round trip

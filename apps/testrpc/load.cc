@@ -62,6 +62,16 @@ bool RunResult::saturated() const {
   return not_made != 0 || (rate != 0 && calls > 100 && ended_per_s < kAsGoodAsOffered * rate);
 }
 
+void Share::count(bool came_right, uint64_t data, uint64_t latency_ns) {
+  if (!came_right) {
+    ++wrong;
+    return;
+  }
+  ++right;
+  bytes += data;
+  latency.record(latency_ns);
+}
+
 void Share::add(const Share& more) {
   right += more.right;
   wrong += more.wrong;
@@ -121,9 +131,9 @@ std::string Failures::text() const {
   return text;
 }
 
-Result<std::unique_ptr<Load>> Load::create(Session& session, uint32_t max_window,
-                                           uint32_t max_size) {
-  std::unique_ptr<Load> load(new Load(session));
+Result<std::unique_ptr<Load>> Load::create(Session& session, std::span<const std::string> targets,
+                                           uint32_t max_window, uint32_t max_size) {
+  std::unique_ptr<Load> load(new Load(session, targets));
   // Page-aligned, and source and sink apart from those of other slots.
   load->stride_ = (std::max(max_size, 1u) + 4095) & ~4095u;
   size_t slots = max_window * session.connections().size();
@@ -135,6 +145,7 @@ Result<std::unique_ptr<Load>> Load::create(Session& session, uint32_t max_window
   for (size_t i = 0; i < slots; ++i) {
     ClientConnection& connection = *session.connections()[i % session.connections().size()];
     load->slots_.push_back(std::make_unique<Slot>(*load, connection));
+    load->slots_.back()->target = i % session.connections().size() % targets.size();
     Draw& draw = load->slots_.back()->draw;
     draw.sink = load->area_.span(i * load->stride_, load->stride_);
     draw.source = load->area_.span((slots + i) * load->stride_, load->stride_);
@@ -167,6 +178,7 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   sum_of_weights_ = std::accumulate(spec.weights.begin(), spec.weights.end(), uint64_t{0});
   result.by_size.resize(spec.weights.size());
   choose_slots();
+  tell_targets_apart();
   stopping_ = false;
   for (Slot* slot : active_) {
     slot->draw.nfs3 = is_nfs3(*spec.engine) ? slot->nfs3.get() : nullptr;
@@ -194,6 +206,16 @@ void Load::choose_slots() {
   }
   for (Slot* slot : active_)
     slot->right = 0;
+}
+
+void Load::tell_targets_apart() {
+  if (targets_.size() == 1)
+    return;
+  result_->targets = targets_;
+  result_->by_target.resize(targets_.size());
+  result_->connections_of_target.resize(targets_.size());
+  for (uint32_t i = 0; i < spec_->active; ++i)
+    ++result_->connections_of_target[i % targets_.size()];
 }
 
 void Load::compare_connections() {
@@ -523,16 +545,11 @@ void Load::count_right(Slot& slot) {
 }
 
 void Load::count_share(const Slot& slot, bool right, uint64_t latency) {
-  if (result_->by_size.empty())
-    return;
-  Share& share = result_->by_size[slot.size_index];
-  if (!right) {
-    ++share.wrong;
-    return;
-  }
-  ++share.right;
-  share.bytes += slot.engine->sized ? slot.draw.size : 0;
-  share.latency.record(latency);
+  const uint64_t data = slot.engine->sized ? slot.draw.size : 0;
+  if (!result_->by_size.empty())
+    result_->by_size[slot.size_index].count(right, data, latency);
+  if (!result_->by_target.empty())
+    result_->by_target[slot.target].count(right, data, latency);
 }
 
 void Load::collect() {

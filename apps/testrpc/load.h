@@ -78,6 +78,8 @@ struct Share {
   uint64_t bytes = 0;  // of data, in those that came back right
   Histogram latency;   // of these
 
+  // One that has ended.
+  void count(bool came_right, uint64_t data, uint64_t latency_ns);
   void add(const Share& more);
 };
 
@@ -132,6 +134,10 @@ struct RunResult {
   // Of the connections that called, how many of their calls came back right.
   uint64_t slowest_connection = 0;
   uint64_t fastest_connection = 0;
+  // Of several servers: their URIs, how many connections called each, and these calls; else empty.
+  std::vector<std::string> targets;
+  std::vector<uint32_t> connections_of_target;
+  std::vector<Share> by_target;
   std::vector<Share> by_size;  // of a mix, as the sizes are in `spec`; else empty
   // Calls of each procedure that came back right, in nfs3's runs.
   std::array<uint64_t, 22> nfs3_calls = {};
@@ -175,8 +181,10 @@ struct RunHooks {
 class Load {
  public:
   // Room for runs of up to `max_window` calls per connection of up to `max_size` bytes.
-  static Result<std::unique_ptr<Load>> create(Session& session, uint32_t max_window,
-                                              uint32_t max_size);
+  // `targets`: those that the session's connections were dealt out to.
+  static Result<std::unique_ptr<Load>> create(Session& session,
+                                              std::span<const std::string> targets,
+                                              uint32_t max_window, uint32_t max_size);
   // What runs of nfs3 work on; outlives the Load. It has a file for each of slots().
   void use(const Nfs3Site& site);
   uint32_t slots() const { return static_cast<uint32_t>(slots_.size()); }
@@ -195,6 +203,7 @@ class Load {
     Call call;
     const Engine* engine = nullptr;
     Draw draw = {};
+    size_t target = 0;      // of its connection among the targets
     size_t size_index = 0;  // of the draw's size among the run's
     std::unique_ptr<Nfs3Work> nfs3;
     uint64_t intended_ns = 0;
@@ -204,9 +213,13 @@ class Load {
     uint64_t resumes_ns = 0;  // that, or its next one after the time to think
   };
 
-  explicit Load(Session& session) : session_(session), loop_(session.runtime(), session.idle()) {}
+  Load(Session& session, std::span<const std::string> targets)
+      : session_(session),
+        targets_(targets.begin(), targets.end()),
+        loop_(session.runtime(), session.idle()) {}
 
   void choose_slots();
+  void tell_targets_apart();
   void warm_up();
   void measure();
   uint64_t phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns);
@@ -235,6 +248,7 @@ class Load {
   uint64_t random();
 
   Session& session_;
+  std::vector<std::string> targets_;
   PollLoop loop_;
   SizeChanger changer_;
   RegisteredMemory area_;

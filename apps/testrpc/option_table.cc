@@ -15,7 +15,8 @@ constexpr Option kOptions[] = {
     {"server", "URI", Kind::kStart, Group::kRole, kEverybody, nullptr,
      "serve at URI until Ctrl-C or SIGTERM",
      [](Options& o, const std::string& v) { return take_role(o, Role::kServer, v); }},
-    {"client", "URI", Kind::kStart, Group::kRole, kEverybody, nullptr, "call the server at URI",
+    {"client", "URI[,URI...]", Kind::kStart, Group::kRole, kEverybody, nullptr,
+     "call the server at URI; of several, with the connections dealt out in turn",
      [](Options& o, const std::string& v) { return take_role(o, Role::kClient, v); }},
     {"self", "[=URI]", Kind::kStart, Group::kRole, kEverybody, nullptr,
      "both, in two processes: the quickest way to see numbers",
@@ -35,7 +36,7 @@ constexpr Option kOptions[] = {
      " 4...",
      [](Options& o, const std::string& v) { return take_windows(o, v); }},
     {"connections", "N", Kind::kStart, Group::kCalls, kEverybody, nullptr,
-     "connections of a client (default 1); a server takes what memory allows",
+     "connections of a client (default 1 to each server); a server takes what memory allows",
      [](Options& o, const std::string& v) {
        return take_count(o.connections, v, 1, kMostConnections);
      }},

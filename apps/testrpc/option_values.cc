@@ -14,6 +14,8 @@ Result<void> take_role(Options& options, Role role, const std::string& uri) {
                 "--client and --self");
   options.role = role;
   options.uri = uri;
+  if (role == Role::kClient)
+    options.targets = split_uris(uri);
   return {};
 }
 

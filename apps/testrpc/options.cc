@@ -138,6 +138,16 @@ Result<void> check_active(const Options& options) {
   return {};
 }
 
+Result<void> check_targets(const Options& options) {
+  const size_t targets = options.targets.size();
+  if (targets > 1 && calls_nfs3(options))
+    return refuse("engine nfs3 works in one export: --client with one URI");
+  if (options.connections < targets)
+    return refuse("--connections " + std::to_string(options.connections) + " does not reach all " +
+                  std::to_string(targets) + " servers of --client");
+  return {};
+}
+
 Result<void> check_mix(const Options& options) {
   if (!options.weights.empty() && calls_nfs3(options))
     return refuse("engine nfs3 draws its sizes itself: --size without weights");
@@ -180,10 +190,11 @@ Result<void> check_conflicts(const Options& options) {
 Result<void> check_whole(const Options& options) {
   if (options.role == Role::kNone)
     return refuse("no role: give --server URI, --client URI or --self (--help says more)");
-  if (options.uri.empty() && options.role != Role::kSelf)
+  const bool gap = std::ranges::find(options.targets, "") != options.targets.end();
+  if ((options.uri.empty() && options.role != Role::kSelf) || gap)
     return refuse("the URI is empty: shm:/tmp/perf.sock, for example");
-  for (auto check :
-       {check_roles, check_company, check_active, check_mix, check_think, check_conflicts}) {
+  for (auto check : {check_roles, check_company, check_targets, check_active, check_mix,
+                     check_think, check_conflicts}) {
     if (Result<void> right = check(options); !right)
       return right;
   }
@@ -210,6 +221,9 @@ Result<Options> parse_options(int argc, char** argv) {
     if (options.role == Role::kHelp || options.role == Role::kVersion)
       return options;
   }
+  if (!given(options, "connections"))
+    options.connections =
+        std::max(options.connections, static_cast<uint32_t>(options.targets.size()));
   Result<void> whole = check_whole(options);
   if (!whole)
     return tl::unexpected(whole.error());

@@ -26,7 +26,8 @@ constexpr uint32_t kMostConnections = 65536;
 
 struct Options {
   Role role = Role::kNone;
-  std::string uri;  // empty with kSelf: one of our own making
+  std::string uri;                   // empty with kSelf: one of our own making
+  std::vector<std::string> targets;  // a client's: those that `uri` names
 
   // What to call. Empty lists: the standard plan (plan.h).
   std::vector<std::string> engines;

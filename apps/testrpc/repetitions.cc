@@ -54,6 +54,8 @@ void add(RunResult& to, const RunResult& more) {
   to.latency.add(more.latency);
   to.slowest_connection = std::min(to.slowest_connection, more.slowest_connection);
   to.fastest_connection = std::max(to.fastest_connection, more.fastest_connection);
+  for (size_t i = 0; i < to.by_target.size(); ++i)
+    to.by_target[i].add(more.by_target[i]);
   for (size_t i = 0; i < to.by_size.size(); ++i)
     to.by_size[i].add(more.by_size[i]);
   for (size_t i = 0; i < to.nfs3_calls.size(); ++i)

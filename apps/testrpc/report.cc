@@ -174,6 +174,18 @@ void print_active(const RunResult& r, const char* name) {
                 r.spec.active, r.calls_per_s());
 }
 
+void print_targets(const RunResult& r, const char* name) {
+  for (size_t i = 0; i < r.by_target.size(); ++i) {
+    const Share& share = r.by_target[i];
+    std::printf("TARGET in %s: %s\n  %u connections, %s%.0f RPC/s, p50 %s, p99 %s, p99.9 %s\n",
+                name, r.targets[i].c_str(), r.connections_of_target[i], share.wrong == 0 ? "" : "!",
+                per_second(share.right, r.seconds),
+                latency_text(r, share.latency.percentile(50)).c_str(),
+                latency_text(r, share.latency.percentile(99)).c_str(),
+                latency_text(r, share.latency.percentile(99.9)).c_str());
+  }
+}
+
 // How evenly a server treats those that ask alike.
 void print_shares(const RunResult& r, const char* name) {
   double mean = r.mean_connection();
@@ -306,6 +318,7 @@ void print_remarks(Results results) {
     print_arrivals(*r, name.c_str());
     print_thinking(*r, name.c_str());
     print_active(*r, name.c_str());
+    print_targets(*r, name.c_str());
     print_shares(*r, name.c_str());
     print_nfs3_calls(*r, name.c_str());
     print_failures(*r, name.c_str());

@@ -107,6 +107,23 @@ void append_mix(std::string& text, const RunResult& r) {
   text += "]";
 }
 
+void append_targets(std::string& text, const RunResult& r) {
+  text += ", \"targets\": [";
+  for (size_t i = 0; i < r.by_target.size(); ++i) {
+    text += (i == 0 ? "{\"uri\": " : ", {\"uri\": ") + quoted(r.targets[i]);
+    append(text, ", \"connections\": %u", r.connections_of_target[i]);
+    append_share(text, r.by_target[i], r.seconds);
+  }
+  text += "]";
+}
+
+std::string joined(const std::vector<std::string>& uris) {
+  std::string text;
+  for (const std::string& uri : uris)
+    text += (text.empty() ? "" : ",") + uri;
+  return text;
+}
+
 void append_nfs3_calls(std::string& text, const RunResult& r) {
   text += ", \"procedures\": {";
   for (const ProcedureBinding& procedure : r.spec.engine->binding().procedures)
@@ -212,6 +229,8 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
          r.line_ns, r.p50_per_line, r.memcpy_bytes_per_s, r.of_memcpy());
   if (is_nfs3(*r.spec.engine))
     append_nfs3_calls(text, r);
+  if (!r.by_target.empty())
+    append_targets(text, r);
   if (!r.by_size.empty())
     append_mix(text, r);
   if (options.histogram)
@@ -269,7 +288,8 @@ void append_knees(std::string& text, const std::vector<Knee>& knees) {
 // The options that hold for all runs, given or not.
 void append_options(std::string& text, const JsonInput& input) {
   const Options& o = input.options;
-  text += "  \"command\": " + list_of(o.command, quoted) + ",\n  \"uri\": " + quoted(input.uri);
+  text += "  \"command\": " + list_of(o.command, quoted) +
+          ",\n  \"uri\": " + quoted(joined(input.targets));
   append(text, ",\n  \"options\": {\"idle\": \"%s\", \"pinned_cpus\": ", to_string(input.idle));
   text += list_of(input.cpus, [](int cpu) { return std::to_string(cpu); });
   append(text,

@@ -14,7 +14,7 @@ namespace rrdk::testrpc {
 
 struct JsonInput {
   const Options& options;
-  std::string uri;
+  std::vector<std::string> targets;
   Results results;
   Audit audit;
   IdlePolicy idle;

@@ -186,7 +186,7 @@ int run_self(const Options& given, ResultFiles& files) {
   if (Result<void> eal = start_eal(options); eal) {
     Placement placement = place_both(options, cpus);
     print_placement(uri, placement, names_cores(options) ? eal_cpus().size() : cpus.size());
-    ClientSetup client = {.uri = uri,
+    ClientSetup client = {.targets = {uri},
                           .idle = placement.idle,
                           .cpu = placement.client,
                           .other_cpu = placement.server,

@@ -87,7 +87,8 @@ MemoryOptions memory_for(const Options& options, uint32_t max_size) {
   return {.bytes = options.memory, .classes = classes};
 }
 
-Result<std::unique_ptr<Session>> Session::open(const Options& options, const std::string& uri,
+Result<std::unique_ptr<Session>> Session::open(const Options& options,
+                                               std::span<const std::string> targets,
                                                IdlePolicy idle, uint32_t max_size) {
   std::unique_ptr<Session> session(new Session);
   session->idle_ = idle;
@@ -129,7 +130,7 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options, const std
     if (Result<void> added = session->client_->add_service(callback_service()); !added)
       return tl::unexpected(added.error());
   }
-  if (Result<void> connected = session->connect(uri, options.connections); !connected)
+  if (Result<void> connected = session->connect(targets, options.connections); !connected)
     return tl::unexpected(connected.error());
   TelemetrySources sources = {.runtime = session->runtime_.get()};
   for (const std::unique_ptr<ClientConnection>& connection : session->connections_)
@@ -155,13 +156,14 @@ void Session::greet(const Binding& program) {
   }
 }
 
-Result<void> Session::connect(const std::string& uri, uint32_t count) {
+Result<void> Session::connect(std::span<const std::string> targets, uint32_t count) {
   constexpr uint64_t kBetweenWords = 1'000'000'000;
   const uint64_t begin = Runtime::now_ns();
   uint64_t next_word = begin + kBetweenWords;
   uint64_t now = begin;
   for (uint32_t i = 1; i <= count; ++i) {
-    Result<std::unique_ptr<ClientConnection>> connection = client_->connect(uri);
+    Result<std::unique_ptr<ClientConnection>> connection =
+        client_->connect(targets[(i - 1) % targets.size()]);
     if (!connection)
       return tl::unexpected(connection.error());
     connections_.push_back(std::move(*connection));

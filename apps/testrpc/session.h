@@ -53,7 +53,9 @@ struct Survival {
 
 class Session {
  public:
-  static Result<std::unique_ptr<Session>> open(const Options& options, const std::string& uri,
+  // The connections are dealt out to the targets in turn.
+  static Result<std::unique_ptr<Session>> open(const Options& options,
+                                               std::span<const std::string> targets,
                                                IdlePolicy idle, uint32_t max_size);
   ~Session();
 
@@ -70,7 +72,7 @@ class Session {
 
  private:
   Session() = default;
-  Result<void> connect(const std::string& uri, uint32_t count);
+  Result<void> connect(std::span<const std::string> targets, uint32_t count);
   void greet(const Binding& program);
 
   IdlePolicy idle_ = IdlePolicy::kYield;

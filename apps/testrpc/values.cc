@@ -71,6 +71,20 @@ std::vector<std::string> split(std::string_view text) {
   }
 }
 
+std::vector<std::string> split_uris(std::string_view text) {
+  constexpr std::string_view kOfDriverNames = "abcdefghijklmnopqrstuvwxyz0123456789";
+  std::vector<std::string> uris;
+  for (const std::string& part : split(text)) {
+    const size_t colon = part.find_first_not_of(kOfDriverNames);
+    const bool begins = colon != std::string::npos && colon != 0 && part[colon] == ':';
+    if (uris.empty() || begins || part.empty())
+      uris.push_back(part);
+    else
+      uris.back() += "," + part;
+  }
+  return uris;
+}
+
 std::string number_text(double value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value, std::chars_format::general).ptr};

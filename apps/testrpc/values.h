@@ -21,6 +21,9 @@ Result<uint32_t> parse_size(std::string_view text, uint32_t high);
 Result<double> parse_positive(const std::string& text);
 // "a,b,c"; an empty part is kept, for the parser of the parts to refuse.
 std::vector<std::string> split(std::string_view text);
+// "shm:/a,iwarp://b" at its commas; a comma that no driver's name and colon follow is part of a
+// path.
+std::vector<std::string> split_uris(std::string_view text);
 // "0.5", "50000": as short as it can be said.
 std::string number_text(double value);
 // "4K", "1M", "1000".

@@ -156,6 +156,10 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--self", "--rate", "-5"},
       {"--self", "--rate", "nan"},
       {"--self", "--warmup", "0"},
+      {"--client", "shm:/x,"},
+      {"--client", "shm:/x,,shm:/y"},
+      {"--client", "shm:/x,shm:/y,shm:/z", "--connections", "2"},
+      {"--client", "iwarp://x,iwarp://y", "--engine", "nfs3"},
       {"--self", "--think", "0"},
       {"--self", "--think", "5", "--rate", "100"},
       {"--self", "--engine", "null", "--think", "5", "--find-knee"},
@@ -223,6 +227,17 @@ TEST(Options, RangesGoUpByDoublingToTheirEnd) {
   EXPECT_FALSE(set_option(o, "window", "1-100000"));
   ASSERT_TRUE(set_option(o, "size", "7-7"));
   EXPECT_EQ(o.sizes, std::vector<uint32_t>{7});
+}
+
+TEST(Options, AClientMayHaveSeveralServers) {
+  Options o = parse({"--client", "shm:/x,iwarp://[::1]:5?crc=1,verbs://h"}).value();
+  EXPECT_EQ(o.targets, (std::vector<std::string>{"shm:/x", "iwarp://[::1]:5?crc=1", "verbs://h"}));
+  EXPECT_EQ(o.connections, 3u);
+  o = parse({"--client", "shm:/a,b/c:d,shm:@e,f", "--connections", "9"}).value();
+  EXPECT_EQ(o.targets, (std::vector<std::string>{"shm:/a,b/c:d", "shm:@e,f"}));
+  EXPECT_EQ(o.connections, 9u);
+  EXPECT_EQ(parse({"--client", "shm:/x"}).value().connections, 1u);
+  EXPECT_EQ(parse({"--server", "shm:/x,shm:/y"}).value().uri, "shm:/x,shm:/y");
 }
 
 TEST(Options, AMixOfSizesHasWeights) {

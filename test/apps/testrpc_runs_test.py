@@ -182,6 +182,37 @@ class Mixes(Case):
         self.assertEqual(sum(part["calls_right"] for part in run["mix"]), 900)
 
 
+class Targets(Case):
+    def second_server(self):
+        server = self.start("--server", "iwarp://127.0.0.1:0", "--idle", "adaptive")
+        return server, server.wait_for_line("listening on").split()[-1]
+
+    def test_get_connections_in_turn_and_are_told_apart(self):
+        first = self.start_server("--idle", "adaptive")
+        second, second_uri = self.second_server()
+        process = self.run_testrpc("--client", f"{self.uri},{second_uri}", "--engine", "read", "--size", "8K", "--verify",
+                                   "--connections", "3", "--count", "400", "--idle", "adaptive", "--json", self.json_path)
+        result = self.assert_all_right(process, 400)
+        run, = result["runs"]
+        self.assertEqual(result["uri"], f"{self.uri},{second_uri}")
+        self.assertEqual([(t["uri"], t["connections"]) for t in run["targets"]], [(self.uri, 2), (second_uri, 1)])
+        calls = [t["calls_right"] for t in run["targets"]]
+        self.assertEqual(sum(calls), 400)
+        self.assertGreater(min(calls), 0)
+        served = [self.served(server) for server in (first, second)]
+        # Each connection begins with one more.
+        self.assertEqual(sum(served), 3 + run["warmup_calls"] + 400)
+        for target, answered in zip(run["targets"], served):
+            self.assertLessEqual(target["calls_right"], answered - target["connections"])
+            self.assertIn(f"TARGET in read 8K w=1: {target['uri']}", process.output)
+            self.assertAlmostEqual(target["bytes_per_s"], 8192 * target["rpc_per_s"], delta=500)
+
+    def test_one_that_is_not_there_is_named(self):
+        self.start_server()
+        process = self.run_testrpc("--client", f"{self.uri},shm:{self.folder}/nobody", "--engine", "null", "--count", "5")
+        self.assert_fails_with_one_line(process, f"{self.folder}/nobody")
+
+
 class Csv(Case):
     def setUp(self):
         super().setUp()
