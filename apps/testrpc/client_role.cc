@@ -142,6 +142,7 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
                 const std::function<bool()>& keep_going) {
   results_.push_back(std::make_unique<RunResult>());
   RunResult* result = results_.back().get();
+  result->began = utc_now();
   result->row = place.row;
   result->repeated = options.repeat != 1;
   running_ = result;

@@ -169,6 +169,8 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   hooks_ = &hooks;
   result_ = &result;
   result.spec = spec;
+  result.duration_s = options.count == 0 ? options.duration_s : 0;
+  result.count = options.count;
   result.rate = options.rate;
   result.arrivals = options.arrivals;
   result.seed = options.seed;

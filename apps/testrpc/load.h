@@ -95,6 +95,9 @@ struct Figures {
 // One run, or, out of by_row() (repetitions.h), a run that was made several times.
 struct RunResult {
   RunSpec spec;
+  std::string began;      // in UTC, as ISO 8601 writes it
+  double duration_s = 0;  // that was asked for; 0: none
+  uint64_t count = 0;     // likewise
   size_t row = 0;         // of the sweep: its repetitions have the same
   bool repeated = false;  // by --repeat
   // By by_row() only: what each time came to. The members below are then sums, and the functions

@@ -1,6 +1,8 @@
 #include "results_json.h"
 
+#include <rte_version.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cinttypes>
@@ -13,6 +15,7 @@
 #include "repetitions.h"
 #include "revision.h"
 #include "session.h"
+#include "values.h"
 
 namespace rrdk::testrpc {
 namespace {
@@ -136,6 +139,10 @@ const char* truth(bool value) {
   return value ? "true" : "false";
 }
 
+std::string number_or_null(double value) {
+  return value == 0 ? "null" : number_text(value);
+}
+
 void append_outcome(std::string& text, const RunResult& r) {
   append(text,
          "\"seconds\": %.6f, \"calls\": %" PRIu64 ", \"calls_right\": %" PRIu64
@@ -147,7 +154,8 @@ void append_outcome(std::string& text, const RunResult& r) {
     text += comma + quoted(reason) + ": " + std::to_string(count);
     comma = ", ";
   });
-  append(text, "}, \"wrong_bytes\": %" PRIu64 ", ", r.wrong_bytes);
+  append(text, "}, \"wrong_bytes\": %" PRIu64 ", \"connection_lost\": %s, \"stopped\": %s, ",
+         r.wrong_bytes, truth(r.connection_lost), truth(r.stopped));
   if (r.rate != 0)
     append(text,
            "\"rate\": %.17g, \"arrivals\": \"%s\", \"calls_due\": %" PRIu64
@@ -196,14 +204,17 @@ void append_stages(std::string& text, const RunResult& r, uint32_t every) {
 }
 
 void append_run(std::string& text, const RunResult& r, const Options& options) {
-  append(text, "    {\"engine\": \"%s\", \"size\": %u, \"sizes\": ", r.spec.engine->name,
+  append(text, "    {\"time\": \"%s\", ", r.began.c_str());
+  append(text, "\"engine\": \"%s\", \"size\": %u, \"sizes\": ", r.spec.engine->name,
          r.spec.largest_size());
   text += list_of(r.spec.sizes, [](uint32_t size) { return std::to_string(size); });
   append(text, ", \"window\": %u, \"connections\": %u, \"active\": %u, ", r.spec.window,
          options.connections, r.spec.active);
   append(text, "\"dispatch\": \"%s\", \"verify\": %s, ", to_string(options.dispatch),
          truth(r.verify));
-  append(text, "\"seed\": %" PRIu64 ", \"think_us\": %.17g, ", r.seed, r.think_us);
+  text += "\"duration\": " + number_or_null(r.duration_s);
+  text += ", \"count\": " + (r.count == 0 ? "null" : std::to_string(r.count));
+  append(text, ", \"seed\": %" PRIu64 ", \"think_us\": %.17g, ", r.seed, r.think_us);
   append(text, "\"warmup_seconds\": %.6f, \"warmup_calls\": %" PRIu64 ", ", r.warmup_seconds,
          r.warmup_calls);
   append_outcome(text, r);
@@ -251,6 +262,22 @@ std::string cpu_model() {
   return "unknown";
 }
 
+#ifdef __clang__
+constexpr const char* kCompiler = __VERSION__;
+#else
+constexpr const char* kCompiler = "GCC " __VERSION__;
+#endif
+#ifdef __OPTIMIZE__
+constexpr bool kOptimized = true;
+#else
+constexpr bool kOptimized = false;
+#endif
+
+uint64_t memory_bytes() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 // What the numbers depend on beside the options.
 void append_environment(std::string& text, const JsonInput& input) {
   utsname host = {};
@@ -259,7 +286,11 @@ void append_environment(std::string& text, const JsonInput& input) {
   text += "  \"environment\": {\"host\": " + quoted(host.nodename);
   text += ", \"cpu\": " + quoted(cpu_model());
   text += ", \"cpus\": " + std::to_string(std::thread::hardware_concurrency());
-  text += ", \"kernel\": " + quoted(std::string(host.sysname) + " " + host.release) + "},\n";
+  text += ", \"memory_bytes\": " + std::to_string(memory_bytes());
+  text += ", \"kernel\": " + quoted(std::string(host.sysname) + " " + host.release);
+  text += ", \"dpdk\": " + quoted(rte_version());
+  text += ", \"compiler\": " + quoted(kCompiler);
+  append(text, ", \"optimized\": %s},\n", truth(kOptimized));
 }
 
 void append_negotiated(std::string& text, const ConnectionInfo& info) {
@@ -285,6 +316,18 @@ void append_knees(std::string& text, const std::vector<Knee>& knees) {
   text += ",\n";
 }
 
+void append_nfs3_options(std::string& text, const Options& o) {
+  const bool used = std::ranges::find(o.engines, "nfs3") != o.engines.end();
+  text += ", \"nfs\": ";
+  if (!used) {
+    text += "null";
+    return;
+  }
+  text += "{\"export\": " + quoted(o.nfs_export) + ", \"calls\": ";
+  text += quoted(nfs3_call_names(o.nfs_calls));
+  append(text, ", \"names\": %u}", o.nfs_names);
+}
+
 // The options that hold for all runs, given or not.
 void append_options(std::string& text, const JsonInput& input) {
   const Options& o = input.options;
@@ -304,7 +347,13 @@ void append_options(std::string& text, const JsonInput& input) {
          to_string(o.draft), o.rfc5666 ? "\"rfc5666\"" : "null", truth(o.reconnect));
   append(text, "\"retransmit\": %s, \"keepalive_ms\": %u, \"faults\": ", truth(o.retransmit),
          o.keepalive_ms);
-  text += (o.faults ? quoted(to_string(*o.faults)) : "null") + "},\n";
+  text += o.faults ? quoted(to_string(*o.faults)) : "null";
+  // Where these are not what they usually are.
+  text += ", \"memory\": " + (o.memory == 0 ? "null" : std::to_string(o.memory));
+  text +=
+      ", \"workers\": " + (o.dispatch == Dispatch::kInline ? "null" : std::to_string(o.workers));
+  append_nfs3_options(text, o);
+  text += "},\n";
 }
 
 }  // namespace

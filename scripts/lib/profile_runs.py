@@ -6,6 +6,8 @@ SCHEMA = 2  # of testrpc's JSON, see doc/testrpc.md
 
 # What a run was asked to do.
 OF_RUN = ("engine", "sizes", "window", "connections", "dispatch", "rate", "verify", "rpcrdma_version")
+# The same, of what older testrpcs did not have: what it was then.
+SINCE = {"arrivals": "even", "think_us": 0}
 # The options of its testrpc that make a difference; the others are places and labels.
 NOT_COMPARED = ("pinned_cpus", "seed", "timeout_ms")
 
@@ -31,9 +33,13 @@ def scheme(uri):
 def kind(result, run):
     """All that two runs must have in common, by name."""
     every = {name: run[name] for name in OF_RUN}
+    every.update((name, run.get(name, usual)) for name, usual in SINCE.items())
+    every["weights"] = [part["weight"] for part in run.get("mix", [])]
+    every["servers"] = max(len(run.get("targets", [])), 1)
     every["transport"] = scheme(result["uri"])
     every.update((name, value) for name, value in result["options"].items() if name not in NOT_COMPARED)
-    return every
+    # An option that was not used may not have been there.
+    return {name: value for name, value in every.items() if value is not None}
 
 
 def key(values):

@@ -10,7 +10,7 @@ import subprocess
 import testrpc_harness as harness
 from testrpc_terminal import Terminal, screen
 
-RUN_KEYS = {"engine", "size", "sizes", "window", "connections", "active", "dispatch", "verify",
+RUN_KEYS = {"time", "duration", "count", "connection_lost", "stopped", "engine", "size", "sizes", "window", "connections", "active", "dispatch", "verify",
             "seed", "think_us", "warmup_seconds", "warmup_calls", "seconds", "calls",
             "calls_right", "errors", "errors_by_reason", "rate", "reconnects", "retransmissions", "keepalives",
             "tried_later",
@@ -33,13 +33,14 @@ class Json(harness.Case):
                                                      "credits"})
         self.assertEqual(result["negotiated"]["rpcrdma_version"], 1)
         self.assertEqual(result["negotiated"]["send_size"], 4096)
-        self.assertEqual(set(result["environment"]), {"host", "cpu", "cpus", "kernel"})
+        self.assertEqual(set(result["environment"]), {"host", "cpu", "cpus", "memory_bytes", "kernel", "dpdk",
+                                                      "compiler", "optimized"})
         self.assertEqual(result["environment"]["kernel"], f"{os.uname().sysname} {os.uname().release}")
         self.assertEqual(result["command"][1:6], ["--self", "--engine", "null,read", "--size", "1K,64K"])
         self.assertEqual(set(result["options"]), {
             "idle", "pinned_cpus", "timeout_ms", "credits", "backward_credits", "inline", "max_receive_size",
             "chunk_threshold", "auth", "touch", "segments", "seed", "rpcrdma_version", "rpcrdma_dialect", "compat", "reconnect",
-            "retransmit", "keepalive_ms", "faults"})
+            "retransmit", "keepalive_ms", "faults", "memory", "workers", "nfs"})
         began = datetime.datetime.strptime(result["time"], "%Y-%m-%dT%H:%M:%S%z")
         self.assertLessEqual(began, datetime.datetime.now(datetime.timezone.utc))
         self.assertEqual(result["tool"], "testrpc")
@@ -61,6 +62,9 @@ class Json(harness.Case):
             self.assertEqual(run["calls_right"], run["calls"])
             self.assertEqual(run["errors_by_reason"], {})
             self.assertIsNone(run["rate"])
+            self.assertEqual((run["duration"], run["count"]), (0.3, None))
+            self.assertEqual((run["stopped"], run["connection_lost"]), (False, False))
+            self.assertLessEqual(result["time"], run["time"])
             self.assertEqual(set(run["limits"]), {"cache_line_rtt_ns", "p50_per_cache_line_rtt",
                                                   "memcpy_bytes_per_s", "of_memcpy"})
         self.assertEqual(set(result["audit"]), {"pools_whole", "allocations", "allocations_per_call",

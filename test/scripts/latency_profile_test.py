@@ -39,12 +39,16 @@ class Match(unittest.TestCase):
 
     def test_what_differs_is_not_compared_and_said(self):
         for name, value in (("dispatch", "worker"), ("rate", 1000.0), ("verify", True), ("connections", 2),
-                            ("rpcrdma_version", 2), ("window", 2), ("engine", "write"), ("sizes", [8192])):
+                            ("rpcrdma_version", 2), ("window", 2), ("arrivals", "poisson"), ("think_us", 50), ("engine", "write"), ("sizes", [8192])):
             with self.subTest(name):
                 pairs, unmatched = profile_runs.match(result({}), result({name: value}))
                 self.assertEqual(pairs, [])
                 self.assertEqual(len(unmatched), 2)
                 self.assertIn("no such call there" if name in ("engine", "sizes") else name, unmatched[0])
+
+    def test_results_from_before_an_option_was_there_are_compared(self):
+        after = result({"arrivals": "even", "think_us": 0}, options={**RESULT["options"], "memory": None})
+        self.assertEqual(len(profile_runs.match(result({}), after)[0]), 1)
 
     def test_so_do_transport_and_options(self):
         for top in ({"uri": "iwarp://10.0.0.1:20049"}, {"options": {**RESULT["options"], "idle": "yield"}},
