@@ -78,7 +78,8 @@ Result<void> write_results(ResultFiles& files, const JsonInput& input) {
 // What must work does so before things are made to fail.
 Result<void> prepare(Bench& bench, const std::vector<RunSpec>& plan, const Options& options) {
   if (has_nfs3(plan)) {
-    if (Result<void> ready = bench.use_nfs3(options, largest_size(plan)); !ready)
+    const uint32_t span = options.access == Access::kNear ? 1 : kAccessSpan;
+    if (Result<void> ready = bench.use_nfs3(options, span * largest_size(plan)); !ready)
       return ready;
   }
   return bench.set_faults(options.faults);
@@ -111,8 +112,8 @@ Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientS
 }
 
 Result<void> Bench::use_nfs3(const Options& options, uint32_t file_size) {
-  Result<std::unique_ptr<Nfs3Site>> site =
-      Nfs3Site::create(*session_, options, setup_->targets.front(), load_->slots(), file_size);
+  Result<std::unique_ptr<Nfs3Site>> site = Nfs3Site::create(
+      *session_, options, setup_->targets.front(), load_->slots(), file_size, max_size_);
   if (!site)
     return tl::unexpected(site.error());
   nfs3_ = std::move(*site);

@@ -185,7 +185,8 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   for (Slot* slot : active_) {
     slot->draw.nfs3 = is_nfs3(*spec.engine) ? slot->nfs3.get() : nullptr;
     if (slot->draw.nfs3 != nullptr)
-      slot->draw.nfs3->start_run(*std::ranges::min_element(spec.sizes), spec.largest_size());
+      slot->draw.nfs3->start_run(*std::ranges::min_element(spec.sizes), spec.largest_size(),
+                                 options.access);
   }
   Survival before = session_.survival();
   warm_up();

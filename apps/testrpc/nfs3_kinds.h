@@ -8,6 +8,15 @@
 
 namespace rrdk::testrpc {
 
+// Where in its file a READ or WRITE goes.
+enum class Access : uint8_t {
+  kNear,        // anywhere, in a file of the size of the largest transfer
+  kSequential,  // behind the one before it, in a larger file
+  kRandom,      // anywhere in the larger file
+};
+// How many times the largest transfer that file has.
+constexpr uint32_t kAccessSpan = 16;
+
 // The calls that the engine draws among; bits of Options::nfs_calls.
 enum class Nfs3Kind : uint8_t {
   kNull,

@@ -78,7 +78,7 @@ Nfs3Site::~Nfs3Site() = default;
 
 Result<std::unique_ptr<Nfs3Site>> Nfs3Site::create(Session& session, const Options& options,
                                                    const std::string& uri, uint32_t slots,
-                                                   uint32_t file_size) {
+                                                   uint32_t file_size, uint32_t max_size) {
   Result<nfs3::MountTarget> target = mount_target(options.nfs_mount, uri);
   if (!target)
     return tl::unexpected(target.error());
@@ -92,7 +92,7 @@ Result<std::unique_ptr<Nfs3Site>> Nfs3Site::create(Session& session, const Optio
     return tl::unexpected(root.error());
   std::unique_ptr<Nfs3Site> site(new Nfs3Site(session, options, *target));
   site->root_ = *root;
-  Result<void> made = site->make(slots, file_size, options.seed, options.nfs_names);
+  Result<void> made = site->make(slots, file_size, max_size, options.seed, options.nfs_names);
   if (!made) {
     (void)site->clear();  // what there is of it; the first error is the one to tell
     return tl::unexpected(made.error());
@@ -100,7 +100,8 @@ Result<std::unique_ptr<Nfs3Site>> Nfs3Site::create(Session& session, const Optio
   return site;
 }
 
-Result<void> Nfs3Site::make(uint32_t slots, uint32_t file_size, uint64_t seed, uint32_t names) {
+Result<void> Nfs3Site::make(uint32_t slots, uint32_t file_size, uint32_t max_size, uint64_t seed,
+                            uint32_t names) {
   Result<Nfs3Limits> limits = nfs_.limits(root_);
   if (!limits)
     return tl::unexpected(limits.error());
@@ -113,7 +114,7 @@ Result<void> Nfs3Site::make(uint32_t slots, uint32_t file_size, uint64_t seed, u
     return tl::unexpected(folder.error());
   folder_name_ = name;
   folder_ = folder->handle;
-  if (Result<void> made = make_files(slots, file_size); !made)
+  if (Result<void> made = make_files(slots, file_size, max_size); !made)
     return made;
   if (has(calls_, Nfs3Kind::kReadlink)) {
     std::string target;
@@ -130,7 +131,7 @@ Result<void> Nfs3Site::make(uint32_t slots, uint32_t file_size, uint64_t seed, u
   return {};
 }
 
-Result<void> Nfs3Site::make_files(uint32_t slots, uint32_t file_size) {
+Result<void> Nfs3Site::make_files(uint32_t slots, uint32_t file_size, uint32_t max_size) {
   bool fill = has(calls_, Nfs3Kind::kRead) && !has(calls_, Nfs3Kind::kWrite);
   RegisteredMemory data;
   if (fill) {
@@ -147,7 +148,8 @@ Result<void> Nfs3Site::make_files(uint32_t slots, uint32_t file_size) {
     files_.push_back(file->handle);
     if (!fill)
       continue;
-    if (auto written = nfs_.write(file->handle, 0, data.span(0, file_size), limits_.write);
+    if (auto written =
+            nfs_.write(file->handle, 0, data.span(0, file_size), std::min(limits_.write, max_size));
         !written)
       return written;
   }

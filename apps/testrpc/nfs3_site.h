@@ -19,10 +19,11 @@ namespace rrdk::testrpc {
 class Nfs3Site {
  public:
   // Mounts the export that `options` name, and makes `slots` files. Where they will be read and
-  // never written they get `file_size` bytes of the pattern of offset zero.
+  // never written they get `file_size` bytes of the pattern of offset zero, `max_size` in
+  // one call at most.
   static Result<std::unique_ptr<Nfs3Site>> create(Session& session, const Options& options,
                                                   const std::string& uri, uint32_t slots,
-                                                  uint32_t file_size);
+                                                  uint32_t file_size, uint32_t max_size);
   ~Nfs3Site();
   Nfs3Site(const Nfs3Site&) = delete;
   Nfs3Site& operator=(const Nfs3Site&) = delete;
@@ -46,8 +47,9 @@ class Nfs3Site {
 
  private:
   Nfs3Site(Session& session, const Options& options, nfs3::MountTarget target);
-  Result<void> make(uint32_t slots, uint32_t file_size, uint64_t seed, uint32_t names);
-  Result<void> make_files(uint32_t slots, uint32_t file_size);
+  Result<void> make(uint32_t slots, uint32_t file_size, uint32_t max_size, uint64_t seed,
+                    uint32_t names);
+  Result<void> make_files(uint32_t slots, uint32_t file_size, uint32_t max_size);
   Result<void> make_names(uint64_t seed, uint32_t count);
 
   Session& session_;

@@ -60,9 +60,11 @@ Nfs3Work::Nfs3Work(const Nfs3Site& site, size_t slot)
   file_size_ = site.filled();
 }
 
-void Nfs3Work::start_run(uint32_t smallest, uint32_t largest) {
+void Nfs3Work::start_run(uint32_t smallest, uint32_t largest, Access access) {
   smallest_ = smallest;
   largest_ = largest;
+  access_ = access;
+  next_write_ = next_read_ = 0;
   abandon();
 }
 
@@ -141,9 +143,21 @@ void Nfs3Work::draw(Draw& draw, uint64_t random_number) {
   }
 }
 
+// Where in `room` bytes a transfer of `size` begins. The end is followed by the beginning.
+uint64_t Nfs3Work::place(uint64_t& next, uint64_t room, uint32_t size) {
+  if (access_ != Access::kSequential)
+    return random() % (room - size + 1);
+  const uint64_t at = next + size <= room ? next : 0;
+  next = at + size;
+  return at;
+}
+
 void Nfs3Work::begin_write() {
   uint32_t size = draw_size(smallest_, largest_);
-  transfer_ = {floor_ + random() % (uint64_t{largest_} + 1), size, random()};
+  const uint64_t span = uint64_t{largest_} * (access_ == Access::kNear ? 1 : kAccessSpan);
+  // Near: it may begin at the end of that, whatever its size.
+  const uint64_t room = span + (access_ == Access::kNear ? size : 0);
+  transfer_ = {floor_ + place(next_write_, room, size), size, random()};
   transferring_ = true;
   done_ = 0;
   known_.size = 0;
@@ -152,7 +166,7 @@ void Nfs3Work::begin_write() {
 // Any part of what is known, at most of a size that may be drawn.
 void Nfs3Work::begin_read() {
   uint32_t size = std::min(draw_size(smallest_, largest_), known_.size);
-  uint64_t skip = random() % (uint64_t{known_.size} - size + 1);
+  const uint64_t skip = place(next_read_, known_.size, size);
   transfer_ = {known_.start + skip, size, known_.base + skip};
   transferring_ = true;
   done_ = 0;
@@ -349,6 +363,7 @@ Verdict Nfs3Work::check_write(const Draw& draw, Decoder& results) {
 // With --verify what was written is read back at once.
 void Nfs3Work::end_write() {
   known_ = transfer_;
+  next_read_ = 0;
   transferring_ = has(site_.calls(), Nfs3Kind::kRead);
   if (!transferring_)
     return;

@@ -17,7 +17,7 @@ class Nfs3Work {
   Nfs3Work(const Nfs3Site& site, size_t slot);
 
   // For a new run: data of `smallest` to `largest` bytes.
-  void start_run(uint32_t smallest, uint32_t largest);
+  void start_run(uint32_t smallest, uint32_t largest, Access access);
   // Chooses the next call: fills in procedure, size and offset.
   void draw(Draw& draw, uint64_t random);
   void prepare(const Draw& draw, Encoder& args, Call& call);
@@ -38,6 +38,7 @@ class Nfs3Work {
   Nfs3Kind draw_kind();
   void begin_write();
   void begin_read();
+  uint64_t place(uint64_t& next, uint64_t room, uint32_t size);
   void begin_listing();
   void prepare_readlink(const Draw& draw, Encoder& args, Call& call);
   void prepare_read(const Draw& draw, Encoder& args, Call& call);
@@ -61,6 +62,9 @@ class Nfs3Work {
   uint64_t random_ = 1;
   uint32_t smallest_ = 0;
   uint32_t largest_ = 0;
+  Access access_ = Access::kNear;
+  uint64_t next_write_ = 0;  // with sequential access: from floor_ on
+  uint64_t next_read_ = 0;   // likewise, in known_
 
   Nfs3Kind kind_ = Nfs3Kind::kNull;  // of the call drawn last
   Range known_;                      // what reads are checked against; none: size 0

@@ -232,6 +232,11 @@ constexpr Option kOptions[] = {
      "null getattr lookup readlink read write readdir",
      "null, getattr, lookup, readlink, read, write, readdir (default: all)",
      [](Options& o, const std::string& v) { return take_nfs_calls(o, v); }},
+    {"access", "sequential|random", Kind::kStart, Group::kNfs, kForClient, "sequential random",
+     "where in a file of 16 times the largest size READ and WRITE go (default: anywhere in one of "
+     "that"
+     " size)",
+     [](Options& o, const std::string& v) { return take_access(o, v); }},
     {"nfs-names", "N", Kind::kStart, Group::kNfs, kForClient, nullptr,
      "names in the folder that is listed (default 300)",
      [](Options& o, const std::string& v) { return take_count(o.nfs_names, v, 0, 100'000); }},

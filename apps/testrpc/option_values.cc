@@ -278,6 +278,13 @@ Result<void> take_faults(Options& options, const std::string& value) {
   return {};
 }
 
+Result<void> take_access(Options& options, const std::string& value) {
+  if (value != "sequential" && value != "random")
+    return fail(Errc::kInvalidArgument, "'" + value + "' is neither sequential nor random");
+  options.access = value == "random" ? Access::kRandom : Access::kSequential;
+  return {};
+}
+
 Result<void> take_nfs_mount(Options& options, const std::string& value) {
   options.nfs_mount = value;
   Result<nfs3::MountTarget> target = mount_target(value, "");

@@ -46,6 +46,7 @@ Result<void> take_buffer_size(uint32_t& to, const std::string& value);
 // "on", "off", or nothing, which is on.
 Result<void> take_switch(bool& to, const std::string& value);
 Result<void> take_faults(Options& options, const std::string& value);
+Result<void> take_access(Options& options, const std::string& value);
 Result<void> take_nfs_mount(Options& options, const std::string& value);
 Result<void> take_nfs_calls(Options& options, const std::string& value);
 

@@ -106,7 +106,7 @@ Result<void> check_company(const Options& options) {
     return refuse("--workers needs --dispatch worker: handlers run on the core that polls");
   if (options.histogram && options.json.empty())
     return refuse("--histogram needs --json FILE, where it goes");
-  for (const char* name : {"nfs-export", "nfs-mount", "nfs-calls", "nfs-names"}) {
+  for (const char* name : {"access", "nfs-export", "nfs-mount", "nfs-calls", "nfs-names"}) {
     if (given(options, name) && !calls_nfs3(options))
       return refuse(std::string("--") + name + " needs --engine nfs3");
   }
@@ -360,6 +360,18 @@ const char* to_string(RpcRdmaVersion version) {
       return "auto";
   }
   return "?";
+}
+
+const char* to_string(Access access) {
+  switch (access) {
+    case Access::kNear:
+      return "near";
+    case Access::kSequential:
+      return "sequential";
+    case Access::kRandom:
+      break;
+  }
+  return "random";
 }
 
 const char* to_string(RpcRdmaDraft draft) {

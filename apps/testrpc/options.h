@@ -84,6 +84,7 @@ struct Options {
   std::string nfs_export = "/";
   std::string nfs_mount;  // of its MOUNT service: PORT, HOST or HOST:PORT; empty: found out
   uint32_t nfs_calls = kAllNfs3Calls;
+  Access access = Access::kNear;
   uint32_t nfs_names = 300;  // in the folder that is listed
   bool rpcbind = false;      // the port is in the directory of the server's host
 
@@ -125,6 +126,7 @@ std::string usage();
 
 const char* to_string(Dispatch dispatch);
 const char* to_string(IdlePolicy policy);
+const char* to_string(Access access);
 const char* to_string(RpcRdmaVersion version);
 const char* to_string(RpcRdmaDraft draft);
 

@@ -325,7 +325,7 @@ void append_nfs3_options(std::string& text, const Options& o) {
   }
   text += "{\"export\": " + quoted(o.nfs_export) + ", \"calls\": ";
   text += quoted(nfs3_call_names(o.nfs_calls));
-  append(text, ", \"names\": %u}", o.nfs_names);
+  append(text, ", \"names\": %u, \"access\": \"%s\"}", o.nfs_names, to_string(o.access));
 }
 
 // The options that hold for all runs, given or not.

@@ -60,6 +60,11 @@ TEST(Options, NfsServers) {
   EXPECT_EQ(o.nfs_export, "/e");
   EXPECT_EQ(nfs3_call_names(o.nfs_calls), "read,write");
   EXPECT_EQ(o.nfs_names, 5u);
+  EXPECT_EQ(o.access, Access::kNear);
+  o = parse({"--client", "shm:/x", "--engine", "nfs3", "--access", "sequential"}).value();
+  EXPECT_EQ(o.access, Access::kSequential);
+  EXPECT_FALSE(parse({"--client", "shm:/x", "--engine", "nfs3", "--access", "backwards"}));
+  EXPECT_FALSE(parse({"--client", "shm:/x", "--engine", "read", "--access", "random"}));
   EXPECT_FALSE(parse({"--self", "--engine", "nfs3"}));
   EXPECT_FALSE(parse({"--client", "shm:/x", "--nfs-mount", "h:0"}));
   EXPECT_FALSE(parse({"--client", "shm:/x", "--nfs-mount", "65536"}));

@@ -7,6 +7,7 @@ Usage: nfs3_native_test.py TESTRPC NFS_MEMORY_SERVER [CASE...]
 import os
 import re
 import signal
+import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "apps"))
@@ -43,6 +44,56 @@ class Nfs3(harness.Case):
         self.assertIn("left: 0 names, 0 bytes", output)
 
 
+def transfers(capture, procedure):
+    """Offset and count of each NFSv3 call of that procedure in a file of --capture."""
+    with open(capture, "rb") as file:
+        data = file.read()
+    # Direction, RPC version 2, program, version, procedure.
+    for call in re.finditer(re.escape(struct.pack(">6I", 0, 2, 100003, 3, procedure, 1)), data):
+        at = skip_opaque(data, call.end())  # the body of the credential, whose flavour is AUTH_SYS
+        at = skip_opaque(data, at + 4)  # the verifier
+        yield struct.unpack_from(">QI", data, skip_opaque(data, at))  # behind the file handle
+
+
+def skip_opaque(data, at):
+    length, = struct.unpack_from(">I", data, at)
+    return at + 4 + (length + 3) // 4 * 4
+
+
+class Access(Nfs3):
+    READ, WRITE = 6, 7
+    SIZE = 64 << 10
+    SPAN = 16 * SIZE
+
+    def offsets(self, calls, procedure, access, *options):
+        server, client = self.start_nfs_server(self.uri)
+        capture = f"{self.folder}/{access}.pcapng"
+        run = self.run_testrpc(*client, "--verify", "--nfs-calls", calls, "--size", self.SIZE, "--count", 40, "--access",
+                               access, "--capture", capture, *options)
+        result = self.assert_all_right(run, 40)
+        self.assertEqual(result["options"]["nfs"]["access"], access)
+        self.stop_nfs_server(server)
+        places = [(offset, count) for offset, count in transfers(capture, procedure) if count == self.SIZE]
+        self.assertGreaterEqual(len(places), 40)
+        for offset, count in places:
+            self.assertLessEqual(offset + count, self.SPAN)
+        return [offset for offset, _ in places]
+
+    def test_sequential_goes_on_where_the_last_one_ended(self):
+        for calls, procedure in (("read", self.READ), ("write", self.WRITE)):
+            offsets = self.offsets(calls, procedure, "sequential")[-30:]
+            for before, after in zip(offsets, offsets[1:]):
+                self.assertIn(after, (before + self.SIZE, 0) if before + self.SIZE == self.SPAN else
+                              (before + self.SIZE,))
+
+    def test_random_goes_anywhere(self):
+        for calls, procedure in (("read", self.READ), ("write", self.WRITE)):
+            offsets = self.offsets(calls, procedure, "random")
+            self.assertGreater(len(set(offsets)), 30)
+            self.assertGreater(max(offsets), self.SPAN // 2)
+            self.assertLess(min(offsets), self.SPAN // 2)
+
+
 class Verified(Nfs3):
     def test_shm(self):
         self.verify(self.uri)
@@ -75,6 +126,16 @@ class Verified(Nfs3):
         result = self.assert_all_right(run, 600)
         self.assertGreater(result["runs"][0]["tried_later"], 0)
         self.assertIn("put off by the server", run.output)
+        self.stop_nfs_server(server)
+
+    def test_calls_of_an_open_loop_that_are_put_off_are_made_later(self):
+        server, client = self.start_nfs_server(self.uri, "--busy", 20)
+        run = self.run_testrpc(*client, "--verify", "--window", 4, "--rate", 3000, "--count", 600)
+        row, = self.assert_all_right(run, 600)["runs"]
+        self.assertGreater(row["tried_later"], 0)
+        self.assertEqual((row["calls_due"], row["calls_not_made"]), (600, 0))
+        # They have been due since before they were put off, which is for 100 ms.
+        self.assertGreaterEqual(row["latency_ns"]["max"], 100_000_000)
         self.stop_nfs_server(server)
 
     def test_a_server_that_puts_everything_off(self):
