@@ -167,27 +167,41 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
   hooks.registrations = [&] {
     return memory.registrations() + (page != nullptr ? page->registrations.load() : 0);
   };
+  hooks.begin = [&] { setup_->ranks.meet(); };
   if (setup_->idle == IdlePolicy::kBusy)
     hooks.preemptions = [&] {
       return preemptions() + (page != nullptr ? page->preemptions.load() : 0);
     };
-  double line_before = page == nullptr ? probe_line(kLongProbe) : 0;
+  double line_before = page == nullptr && setup_->ranks.size() == 1 ? probe_line(kLongProbe) : 0;
   screen_.before();
   live.begin(spec, place);
   screen_.after();
   const uint64_t began = now_ticks();
-  load_->run(spec, options, hooks, *result);
+  load_->run(spec, setup_->ranks.share_of(options), hooks, *result);
   if (options.stages.value_or(0) != 0 && !result->connection_lost)
     result->stages =
         collect_stages(session_->runtime(), session_->connections(), spec.engine->binding(), began);
-  if (page == nullptr) {
-    result->line_ns = (line_before + probe_line(kLongProbe)) / 2;
-    if (result->line_ns > 0)
-      result->p50_per_line = static_cast<double>(result->latency.percentile(50)) / result->line_ns;
-  }
-  result->memcpy_bytes_per_s = load_->memcpy_limit(spec);
+  finish(spec, options, line_before, *result);
   running_ = nullptr;
-  return !result->connection_lost && !stop_requested();
+  return setup_->ranks.all(!result->connection_lost && !stop_requested());
+}
+
+// The limits of this machine, or, of several ranks, the result of all.
+void Bench::finish(const RunSpec& spec, const Options& options, double line_before,
+                   RunResult& result) {
+  if (setup_->ranks.size() > 1) {
+    setup_->ranks.add_up(result);
+    result.rate = options.rate;
+    result.count = options.count;
+    result.seed = options.seed;
+    return;
+  }
+  if (setup_->page == nullptr) {
+    result.line_ns = (line_before + probe_line(kLongProbe)) / 2;
+    if (result.line_ns > 0)
+      result.p50_per_line = static_cast<double>(result.latency.percentile(50)) / result.line_ns;
+  }
+  result.memcpy_bytes_per_s = load_->memcpy_limit(spec);
 }
 
 void Bench::clear_results() {
@@ -210,31 +224,42 @@ bool Bench::close() {
   return session_->close();
 }
 
-int run_client(const Options& given, const ClientSetup& setup) {
-  Options options = given;
-  std::vector<RunSpec> plan = make_plan(options);
-  std::string began = utc_now();
-  Result<void> eal = start_eal(options);
-  if (!eal)
-    return complain(eal.error());
+namespace {
+
+Result<std::unique_ptr<Bench>> open_bench(const Options& options, const ClientSetup& setup,
+                                          const std::vector<RunSpec>& plan) {
+  if (Result<void> eal = start_eal(options); !eal)
+    return tl::unexpected(eal.error());
   uint32_t max_size =
       options.interactive ? std::max(largest_size(plan), kInteractiveMaxSize) : largest_size(plan);
   uint32_t max_window = options.interactive ? std::max(largest_window(plan), kInteractiveMaxWindow)
                                             : largest_window(plan);
   if (setup.cpu >= 0 && !apps::pin_to_cpu(setup.cpu))
-    return complain({Errc::kInvalidArgument,
-                     "CPU " + std::to_string(setup.cpu) + " does not exist or is not ours to use"});
+    return fail(Errc::kInvalidArgument,
+                "CPU " + std::to_string(setup.cpu) + " does not exist or is not ours to use");
   warn_of_neighbours(setup.cpu, setup.idle);
-  Result<std::unique_ptr<Bench>> opened = Bench::open(options, setup, max_window, max_size);
-  if (!opened)
-    return complain(opened.error());
+  return Bench::open(options, setup, max_window, max_size);
+}
+
+}  // namespace
+
+int run_client(const Options& given, const ClientSetup& setup) {
+  Options options = given;
+  std::vector<RunSpec> plan = make_plan(options);
+  std::string began = utc_now();
+  Result<std::unique_ptr<Bench>> opened = open_bench(options, setup, plan);
+  if (!setup.ranks.all(opened.has_value()))
+    return opened ? 1 : complain(opened.error());
   Bench& bench = **opened;
-  if (Result<void> ready = prepare(bench, plan, options); !ready) {
+  Result<void> ready = prepare(bench, plan, options);
+  if (!setup.ranks.all(ready.has_value())) {
     bench.close();
-    return complain(ready.error());
+    return ready ? 1 : complain(ready.error());
   }
   const ConnectionInfo negotiated = bench.negotiated();
   print_negotiated(negotiated);
+  if (setup.ranks.size() > 1)
+    std::printf("%d ranks are one load; rates each second are of this one\n", setup.ranks.size());
   std::vector<Knee> knees;
   if (options.interactive)
     run_interactive(bench, given);
@@ -245,7 +270,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
   FaultCounts faults = bench.fault_counts();
   double connect_seconds = bench.connect_seconds();
   bool pools_whole = bench.close();
-  pools_whole = setup.finish_server() && pools_whole;
+  pools_whole = setup.ranks.all(setup.finish_server() && pools_whole);
   Audit audit = make_audit(bench.results(), pools_whole);
   if (options.interactive && audit.reason.empty())
     audit.reason = "those of the prompt are among them";
@@ -264,35 +289,50 @@ int run_client(const Options& given, const ClientSetup& setup) {
     cpus = {setup.cpu, setup.other_cpu};
   Result<void> written =
       write_results(*setup.files, {options, setup.targets, rows, audit, setup.idle, cpus, began,
-                                   connect_seconds, negotiated, knees});
+                                   connect_seconds, negotiated, knees, setup.ranks.hosts()});
   if (!written)
     return complain(written.error());
   bool right = all_right(bench.results()) && (options.interactive || !bench.results().empty());
   return right && pools_whole ? 0 : 1;
 }
 
-int run_client(const Options& options, ResultFiles& files) {
-  catch_stop_signals();
-  ClientSetup setup;
-  setup.files = &files;
+namespace {
+
+// Where the servers are, and where this client runs.
+Result<void> find_places(const Options& options, ClientSetup& setup) {
   setup.targets = options.targets;
   for (std::string& uri : setup.targets) {
     if (!options.rpcbind)
       break;
     Result<std::string> found = with_listed_port(uri);
     if (!found)
-      return complain(found.error());
+      return tl::unexpected(found.error());
     uri = *found;
   }
-  setup.idle = options.idle.value_or(IdlePolicy::kYield);
   std::vector<int> cpus = apps::allowed_cpus();  // before EAL pins this thread to its first core
   if (Result<void> eal = start_eal(options); !eal)
-    return complain(eal.error());
+    return eal;
+  // Ranks, which come here at the same time, would all find the same CPU free: mpirun places them.
+  if (setup.ranks.size() > 1 && !options.cpu && !names_cores(options))
+    return {};
   setup.cpu = client_cpu(options, cpus);
   for (int cpu : cpus) {
     if (cpus.size() >= 2 && cpu != setup.cpu)
       setup.other_cpu = cpu;
   }
+  return {};
+}
+
+}  // namespace
+
+int run_client(const Options& options, ResultFiles& files, const Ranks& ranks) {
+  catch_stop_signals();
+  ClientSetup setup = {.ranks = ranks};
+  setup.files = &files;
+  setup.idle = options.idle.value_or(IdlePolicy::kYield);
+  Result<void> found = find_places(options, setup);
+  if (!ranks.all(found.has_value()))
+    return found ? 1 : complain(found.error());
   return run_client(options, setup);
 }
 

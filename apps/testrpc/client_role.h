@@ -9,6 +9,7 @@
 #include "nfs3_site.h"
 #include "options.h"
 #include "plan.h"
+#include "ranks.h"
 #include "report.h"
 #include "result_file.h"
 #include "session.h"
@@ -17,8 +18,9 @@
 namespace rrdk::testrpc {
 
 struct ClientSetup {
-  std::vector<std::string> targets;  // URIs of servers
-  IdlePolicy idle;
+  const Ranks& ranks;
+  std::vector<std::string> targets = {};  // URIs of servers
+  IdlePolicy idle = IdlePolicy::kYield;
   int cpu = -1;                // to pin the main thread to
   int other_cpu = -1;          // the server's, or another one, for the cache-line round trip
   SharedPage* page = nullptr;  // of --self
@@ -63,6 +65,7 @@ class Bench {
 
  private:
   double probe_line(uint32_t batches);
+  void finish(const RunSpec& spec, const Options& options, double line_before, RunResult& result);
 
   const ClientSetup* setup_ = nullptr;
   Screen screen_;
@@ -79,7 +82,7 @@ class Bench {
 int run_client(const Options& options, const ClientSetup& setup);
 
 // --client
-int run_client(const Options& options, ResultFiles& files);
+int run_client(const Options& options, ResultFiles& files, const Ranks& ranks);
 
 // Prints it; the exit status for it.
 int complain(const Error& error);

@@ -92,13 +92,13 @@ void Failures::add_nfs_status(uint32_t status, uint64_t count) {
   if (count == 0)
     return;
   auto free_or_same = [status](const auto& entry) {
-    return entry.second == 0 || entry.first == status;
+    return entry.count == 0 || entry.status == status;
   };
   auto* entry = std::ranges::find_if(by_nfs_status_, free_or_same);
   if (entry == by_nfs_status_.end())
     --entry;
-  entry->first = status;
-  entry->second += count;
+  entry->status = status;
+  entry->count += count;
 }
 
 void Failures::add(const Failures& more) {
@@ -189,7 +189,9 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
                                  options.access);
   }
   Survival before = session_.survival();
+  hooks.begin();
   warm_up();
+  hooks.begin();
   recent_.clear();
   next_tick_ns_ = Runtime::now_ns() + kTickNs;
   changer_.begin(session_.connections(), options.size_changes, options.max_receive_size);

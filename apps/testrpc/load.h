@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "arrivals.h"
@@ -58,8 +57,12 @@ class Failures {
   std::array<uint64_t, kStatuses> by_status_ = {};
   uint64_t perf_status_ = 0;
   uint64_t undecodable_ = 0;
+  struct NfsStatusCount {
+    uint32_t status;
+    uint64_t count;
+  };
   // Servers answer with few different ones; what finds no room counts with the last.
-  std::array<std::pair<uint32_t, uint64_t>, 16> by_nfs_status_ = {};
+  std::array<NfsStatusCount, 16> by_nfs_status_ = {};
 };
 
 // What the latencies of many calls come to, in nanoseconds.
@@ -174,6 +177,8 @@ struct RunHooks {
   // About every 10 ms; `recent` has the latencies since it was last cleared, but those of the last
   // quarter of a second. False: stop.
   std::function<bool(const RunResult& so_far, Histogram& recent)> tick;
+  // Called before the warm-up, and before what is measured.
+  std::function<void()> begin = [] {};
   // The cache-line round trip now, if it can be had between two pieces of a run.
   std::function<double()> probe_line;
   // Counters of the steady state, both sides'.

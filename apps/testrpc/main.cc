@@ -6,6 +6,7 @@
 #include "client_role.h"
 #include "file_limit.h"
 #include "options.h"
+#include "ranks.h"
 #include "result_file.h"
 #include "results_json.h"
 #include "self_role.h"
@@ -16,14 +17,14 @@ using namespace rrdk::testrpc;
 
 namespace {
 
-int run(const Options& options, ResultFiles& files) {
+int run(const Options& options, ResultFiles& files, const Ranks& ranks) {
   switch (options.role) {
     case Role::kServer:
       return run_server(options);
     case Role::kClient:
-      return run_client(options, files);
+      return run_client(options, files, ranks);
     case Role::kSelf:
-      return run_self(options, files);
+      return run_self(options, files, ranks);
     case Role::kVersion:
       std::printf("%s\n", version_text().c_str());
       return 0;
@@ -43,15 +44,20 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "testrpc: %s\n", options.error().message.c_str());
     return 2;
   }
+  rrdk::Result<std::unique_ptr<Ranks>> ranks = Ranks::join(*options);
+  if (!ranks) {
+    complain(ranks.error());
+    return 2;
+  }
   const bool serves = options->role == Role::kServer;  // whoever comes
   const std::string missing = raise_file_limit(serves ? UINT32_MAX : options->connections);
   if (!missing.empty() && !serves)
     std::fprintf(stderr, "testrpc: %s\n", missing.c_str());
   count_allocations();
   rrdk::Result<ResultFiles> files = ResultFiles::open(options->json, options->csv);
-  if (!files)
-    return complain(files.error());
-  int status = run(*options, *files);
+  if (!(*ranks)->all(files.has_value()))
+    return files ? 1 : complain(files.error());
+  int status = run(*options, *files, **ranks);
   die_as_asked();
   return status;
 }

@@ -29,6 +29,15 @@ void add(Survival& to, const Survival& more) {
   to.rfc5666 = more.rfc5666;
 }
 
+void take_medians(RunResult& run) {
+  const std::vector<Figures>& all = run.repetitions;
+  run.line_ns = median_of(all, [](const Figures& f) { return f.line_ns; });
+  run.p50_per_line = median_of(all, [](const Figures& f) { return f.p50_per_line; });
+  run.memcpy_bytes_per_s = median_of(all, [](const Figures& f) { return f.memcpy_bytes_per_s; });
+}
+
+}  // namespace
+
 void add(RunResult& to, const RunResult& more) {
   to.warmup_seconds += more.warmup_seconds;
   to.warmup_calls += more.warmup_calls;
@@ -61,15 +70,6 @@ void add(RunResult& to, const RunResult& more) {
   for (size_t i = 0; i < to.nfs3_calls.size(); ++i)
     to.nfs3_calls[i] += more.nfs3_calls[i];
 }
-
-void take_medians(RunResult& run) {
-  const std::vector<Figures>& all = run.repetitions;
-  run.line_ns = median_of(all, [](const Figures& f) { return f.line_ns; });
-  run.p50_per_line = median_of(all, [](const Figures& f) { return f.p50_per_line; });
-  run.memcpy_bytes_per_s = median_of(all, [](const Figures& f) { return f.memcpy_bytes_per_s; });
-}
-
-}  // namespace
 
 double median(std::vector<double> values) {
   if (values.empty())

@@ -16,6 +16,9 @@ double median(std::vector<double> values);
 // their median.
 double spread(const RunResult& run);
 
+// Adds up what both counted, and their histograms.
+void add(RunResult& to, const RunResult& more);
+
 // The results of each row as one, in the order of their first ones: counts and histograms are added
 // up, and of those that were made with --repeat the repetitions say what each came to.
 std::vector<std::unique_ptr<RunResult>> by_row(Results results);

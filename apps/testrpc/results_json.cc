@@ -209,7 +209,7 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
          r.spec.largest_size());
   text += list_of(r.spec.sizes, [](uint32_t size) { return std::to_string(size); });
   append(text, ", \"window\": %u, \"connections\": %u, \"active\": %u, ", r.spec.window,
-         options.connections, r.spec.active);
+         r.spec.active + r.spec.idle, r.spec.active);
   append(text, "\"dispatch\": \"%s\", \"verify\": %s, ", to_string(options.dispatch),
          truth(r.verify));
   text += "\"duration\": " + number_or_null(r.duration_s);
@@ -378,6 +378,8 @@ std::string to_json(const JsonInput& input) {
   append_environment(text, input);
   append_options(text, input);
   append_negotiated(text, input.negotiated);
+  if (!input.rank_hosts.empty())
+    text += "  \"ranks\": " + list_of(input.rank_hosts, quoted) + ",\n";
   append(text, "  \"connect_seconds\": %.6f,\n", input.connect_seconds);
   text += "  \"runs\": [\n";
   for (size_t i = 0; i < input.results.size(); ++i) {

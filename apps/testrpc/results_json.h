@@ -21,8 +21,9 @@ struct JsonInput {
   std::vector<int> cpus;  // the client's and the server's, or another one's; empty: not pinned
   std::string began;      // in UTC, as ISO 8601 writes it
   double connect_seconds;
-  ConnectionInfo negotiated;  // the first connection, when the runs began
-  std::vector<Knee> knees;    // of --find-knee
+  ConnectionInfo negotiated;            // the first connection, when the runs began
+  std::vector<Knee> knees;              // of --find-knee
+  std::vector<std::string> rank_hosts;  // under mpirun; else empty
 };
 
 std::string to_json(const JsonInput& input);

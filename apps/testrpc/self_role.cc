@@ -145,7 +145,7 @@ void print_placement(const std::string& uri, const Placement& placement, size_t 
 
 }  // namespace
 
-int run_self(const Options& given, ResultFiles& files) {
+int run_self(const Options& given, ResultFiles& files, const Ranks& ranks) {
   catch_stop_signals();  // before there is anything to clean up
   Options options = given;
   SharedPage* page = make_page();
@@ -186,7 +186,8 @@ int run_self(const Options& given, ResultFiles& files) {
   if (Result<void> eal = start_eal(options); eal) {
     Placement placement = place_both(options, cpus);
     print_placement(uri, placement, names_cores(options) ? eal_cpus().size() : cpus.size());
-    ClientSetup client = {.targets = {uri},
+    ClientSetup client = {.ranks = ranks,
+                          .targets = {uri},
                           .idle = placement.idle,
                           .cpu = placement.client,
                           .other_cpu = placement.server,

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "options.h"
+#include "ranks.h"
 #include "result_file.h"
 
 namespace rrdk::testrpc {
 
 // Forks before anything else exists in this process; returns the exit status.
-int run_self(const Options& options, ResultFiles& files);
+int run_self(const Options& options, ResultFiles& files, const Ranks& ranks);
 
 }  // namespace rrdk::testrpc

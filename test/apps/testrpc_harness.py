@@ -22,12 +22,12 @@ PATIENCE = 120
 class Process:
     """A running testrpc, or another program. Its output is read all the time, so that it never blocks on a pipe."""
 
-    def __init__(self, *arguments, stdin=subprocess.DEVNULL, program=TESTRPC):
+    def __init__(self, *arguments, stdin=subprocess.DEVNULL, program=TESTRPC, environment=None):
         self.arguments = [str(a) for a in arguments]
         self.program = program
         self.process = subprocess.Popen(
             [program, *self.arguments], stdin=stdin, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace")
+            stderr=subprocess.STDOUT, text=True, errors="replace", env=environment)
         self.lines = []
         self._fresh = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)

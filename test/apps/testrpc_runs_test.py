@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import shutil
 import stat
 import subprocess
 
@@ -211,6 +212,70 @@ class Targets(Case):
         self.start_server()
         process = self.run_testrpc("--client", f"{self.uri},shm:{self.folder}/nobody", "--engine", "null", "--count", "5")
         self.assert_fails_with_one_line(process, f"{self.folder}/nobody")
+
+
+class Ranks(Case):
+    """Under mpirun. Without MPI there is nothing but a refusal."""
+    ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+    def built_with_mpi(self):
+        # Whoever has it fails for another reason.
+        done = subprocess.run([harness.TESTRPC, "--client", f"shm:{self.folder}/nobody"], env={**os.environ, "OMPI_COMM_WORLD_SIZE": "2"},
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                              timeout=harness.PATIENCE)
+        return "built without MPI" not in done.stderr
+
+    def mpirun(self, *arguments):
+        if not self.built_with_mpi():
+            self.skipTest("this testrpc was built without MPI (meson's option mpi)")
+        if shutil.which("mpirun") is None:
+            self.skipTest("there is no mpirun here (Debian: openmpi-bin)")
+        process = self.start("-n", "4", "--oversubscribe", harness.TESTRPC, *arguments, program="mpirun",
+                             environment={**os.environ, **self.ROOT})
+        process.wait()
+        return process
+
+    def test_are_refused_without_mpi(self):
+        if self.built_with_mpi():
+            self.skipTest("this testrpc was built with MPI")
+        process = self.start("--self", environment={**os.environ, "OMPI_COMM_WORLD_SIZE": "2"})
+        self.assert_fails_with_one_line(process, "built without MPI", "-Dmpi=enabled", status=2)
+
+    def test_are_one_load_with_one_table(self):
+        server = self.start_server("--idle", "adaptive")
+        process = self.mpirun("--client", self.uri, "--engine", "null,read", "--size", "4K:1,8K:1", "--verify", "--count",
+                              "1003", "--repeat", "2", "--histogram", "--json", self.json_path)
+        result = self.assert_all_right(process, 2 * 1003)
+        self.assertEqual(len(result["ranks"]), 4)
+        self.assertEqual(process.output.count("RPC/s  GB/s"), 1)
+        self.assertIn("4 ranks are one load", process.output)
+        for run in result["runs"]:
+            self.assertEqual((run["connections"], run["active"], run["count"]), (4, 4, 1003))
+            self.assertEqual(sum(calls for _, calls in run["histogram"]), 2006)
+            self.assertEqual([t["calls"] for t in run["repetitions"]], [1003, 1003])
+            # 1003 are 251 for each of three, and 250 for the last one.
+            self.assertEqual(run["calls_per_connection"], {"min": 250, "mean": 250.8, "max": 251})
+        self.assertEqual(sum(part["calls_right"] for part in result["runs"][1]["mix"]), 2006)
+        warmup = sum(run["warmup_calls"] for run in result["runs"])
+        self.assertEqual(self.served(server), 4 + warmup + 4 * 1003)
+
+    def test_share_a_rate(self):
+        server = self.start_server("--idle", "adaptive")
+        process = self.mpirun("--client", self.uri, "--engine", "null", "--rate", "1000", "--duration", "0.5",
+                              "--idle", "adaptive", "--json", self.json_path)
+        run, = self.assert_all_right(process)["runs"]
+        self.assertEqual((run["rate"], run["calls_due"], run["calls"]), (1000, 500, 500))
+        self.stop_server(server)
+
+    def test_all_end_when_one_cannot_begin(self):
+        process = self.mpirun("--client", self.uri, "--engine", "null", "--count", "100")
+        self.assertNotEqual(process.wait(), 0)
+        self.assertIn(self.uri[4:], process.output)
+
+    def test_are_clients(self):
+        process = self.mpirun("--self", "--engine", "null", "--count", "100")
+        self.assertNotEqual(process.wait(), 0)
+        self.assertIn("the ranks that mpirun starts are clients", process.output)
 
 
 class Csv(Case):
