@@ -332,7 +332,12 @@ bool Load::over(uint64_t now) const {
   if (in_flight_ != 0)
     return false;
   const bool nobody = idle_.empty() && resting_.empty() && first_thinking_ == nullptr;
-  return nobody || !(may_submit(now) || (!resting_.empty() && may_resume(now)));
+  if (nobody || stopping_)
+    return true;
+  if (may_submit(now) || (!resting_.empty() && may_resume(now)))
+    return false;
+  // An open loop lasts as long as was asked for, also when no call is due any more.
+  return !open_ || submitted_ >= budget_ || deadline_ns_ == kForever || now >= deadline_ns_;
 }
 
 // When the open loop's next call is due.
@@ -350,9 +355,10 @@ uint64_t Load::due_by(uint64_t now) const {
 uint64_t Load::wake_ns(uint64_t now) const {
   if (first_thinking_ != nullptr)
     return std::min(next_tick_ns_, first_thinking_->resumes_ns);
-  if (!open_ || idle_.empty() || !may_submit(now))
+  if (!open_)
     return next_tick_ns_;
-  return std::min(next_tick_ns_, next_due_ns());
+  const uint64_t next_ns = may_submit(now) ? next_due_ns() : deadline_ns_;
+  return idle_.empty() || next_ns < now ? next_tick_ns_ : std::min(next_tick_ns_, next_ns);
 }
 
 // From the loop: closed loop, whatever is idle starts now; open loop, what the schedule says, from

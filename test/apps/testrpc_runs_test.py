@@ -131,6 +131,12 @@ class Arrivals(Case):
         # The last one of a burst has waited for all others.
         self.assertGreater(run["latency_ns"]["max"], run["latency_ns"]["p50"])
 
+    def test_runs_last_until_their_end_when_no_call_is_due_any_more(self):
+        _, run = self.opened("--arrivals", "burst:500", "--duration", "0.5", "--idle", "adaptive")
+        self.assertEqual((run["calls_due"], run["calls"]), (1000, 1000))
+        self.assertGreaterEqual(run["seconds"], 0.5)
+        self.assertLessEqual(run["rpc_per_s"], 2000)
+
     def test_even_ones_say_nothing(self):
         process, run = self.opened("--count", "10")
         self.assertEqual(run["arrivals"], "even")
