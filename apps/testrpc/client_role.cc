@@ -172,6 +172,10 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
     hooks.preemptions = [&] {
       return preemptions() + (page != nullptr ? page->preemptions.load() : 0);
     };
+  if (page != nullptr) {
+    hooks.server = &page->server;
+    hooks.server_gaps = &page->gaps;
+  }
   double line_before = page == nullptr && setup_->ranks.size() == 1 ? probe_line(kLongProbe) : 0;
   screen_.before();
   live.begin(spec, place);
@@ -197,7 +201,9 @@ void Bench::finish(const RunSpec& spec, const Options& options, double line_befo
     return;
   }
   if (setup_->page == nullptr) {
-    result.line_ns = (line_before + probe_line(kLongProbe)) / 2;
+    result.noise.line_before_ns = line_before;
+    result.noise.line_after_ns = probe_line(kLongProbe);
+    result.line_ns = (line_before + result.noise.line_after_ns) / 2;
     if (result.line_ns > 0)
       result.p50_per_line = static_cast<double>(result.latency.percentile(50)) / result.line_ns;
   }

@@ -30,6 +30,8 @@ constexpr uint64_t kPieceNs = 250 * kMs;
 constexpr uint64_t kGraceNs = 2000 * kMs;
 constexpr uint64_t kPutOffNs = 100 * kMs;  // until a call that the server has put off is made again
 constexpr uint64_t kHopelessNs = 10'000 * kMs;
+constexpr size_t kWatchedConnections = 16;  // whose waits are counted
+constexpr uint32_t kOutliers = 8;
 
 }  // namespace
 
@@ -143,9 +145,10 @@ Result<std::unique_ptr<Load>> Load::create(Session& session, std::span<const std
   load->area_ = std::move(*area);
   std::fill_n(load->area_.data(), load->area_.size(), std::byte{0x33});
   for (size_t i = 0; i < slots; ++i) {
-    ClientConnection& connection = *session.connections()[i % session.connections().size()];
-    load->slots_.push_back(std::make_unique<Slot>(*load, connection));
-    load->slots_.back()->target = i % session.connections().size() % targets.size();
+    const size_t connection = i % session.connections().size();
+    load->slots_.push_back(std::make_unique<Slot>(*load, *session.connections()[connection],
+                                                  static_cast<uint32_t>(connection)));
+    load->slots_.back()->target = connection % targets.size();
     Draw& draw = load->slots_.back()->draw;
     draw.sink = load->area_.span(i * load->stride_, load->stride_);
     draw.source = load->area_.span((slots + i) * load->stride_, load->stride_);
@@ -258,6 +261,7 @@ void Load::measure() {
   uint64_t preemptions = hooks_->preemptions ? hooks_->preemptions() : 0;  // likewise
   uint64_t registrations = hooks_->registrations();  // the server's are as of the last probe
   std::vector<double> ratios;
+  begin_watch(lines.back() > 0 ? hooks_->server : nullptr);
   while (left_ns != 0 && !stopping_ && !result_->connection_lost) {
     uint64_t piece_ns = in_pieces ? std::min(left_ns, kPieceNs) : left_ns;
     piece_.clear();
@@ -273,12 +277,55 @@ void Load::measure() {
       break;
     left_ns -= left_ns == kForever ? 0 : std::min(left_ns, taken_ns);
   }
+  end_watch(lines.back() > 0 ? hooks_->server : nullptr);
+  result_->noise.line_before_ns = lines.front();
+  result_->noise.line_after_ns = lines.back();
   result_->line_ns = median(lines);
   result_->p50_per_line = median(ratios);
   result_->registrations = hooks_->registrations() - registrations;
   if (hooks_->preemptions)
     result_->preemptions = hooks_->preemptions() - preemptions;
   result_->stopped = stopping_;
+}
+
+void Load::begin_watch(const ThreadState* server) {
+  outliers_.begin(options_->outliers.value_or(kOutliers));
+  watch_.connections_changed();
+  noise_.begin(watch_, server, wait_counters());
+  began_ns_ = Runtime::now_ns();
+}
+
+void Load::end_watch(const ThreadState* server) {
+  Noise noise = noise_.end(watch_, server, wait_counters());
+  noise.sized = spec_->engine->sized;
+  noise.busy = session_.idle() == IdlePolicy::kBusy;
+  result_->noise = std::move(noise);
+  outliers_.explain(gap_logs(), kForever);
+  result_->outliers = outliers_.sorted();
+  for (Outlier& call : result_->outliers)
+    call.start_ns -= std::min(call.start_ns, began_ns_);
+  result_->list_outliers = options_->outliers.has_value();
+}
+
+WaitCounters Load::wait_counters() const {
+  WaitCounters sum;
+  auto connections = session_.connections();
+  for (const auto& connection :
+       connections.first(std::min(connections.size(), kWatchedConnections))) {
+    const ClientStats stats = connection->stats();
+    sum.credit_waits += stats.credit_waits;
+    sum.sent_again += stats.retransmissions;
+  }
+  return sum;
+}
+
+void Load::keep_outlier(const Slot& slot, uint64_t latency) {
+  outliers_.offer({.start_ns = slot.intended_ns,
+                   .total_ns = latency,
+                   .behind_since_ns = options_->rate == 0 ? slot.intended_ns : slot.behind_since_ns,
+                   .engine = slot.engine,
+                   .size = slot.engine->sized ? slot.draw.size : 0,
+                   .connection = slot.connection});
 }
 
 // Makes calls until `calls` were submitted or the time is up, and waits until all have ended.
@@ -295,14 +342,18 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   stopped_ns_ = 0;
   think_ns_ = static_cast<uint64_t>(options_->think_us * 1000);
   first_thinking_ = last_thinking_ = nullptr;
+  behind_since_ns_ = kForever;
+  watch_.start(start_ns_);
   idle_.clear();
   resting_.clear();
   for (Slot* slot : active_)
     idle_.push_back(slot);
   uint64_t now = start_ns_;
   for (uint32_t passes = 0;; ++passes) {
-    if (!idle_.empty() || first_thinking_ != nullptr || passes % kClockPasses == 0)
+    if (!idle_.empty() || first_thinking_ != nullptr || passes % kClockPasses == 0) {
       now = Runtime::now_ns();
+      watch_.look(now);
+    }
     end_thinking(now);
     start_due_calls(now);
     if (over(now))
@@ -368,12 +419,16 @@ void Load::start_due_calls(uint64_t now) {
     uint64_t intended = now;
     if (open_) {
       intended = next_due_ns();
-      if (intended > now)
+      if (intended > now) {
+        behind_since_ns_ = kForever;
         return;
+      }
+      behind_since_ns_ = std::min(behind_since_ns_, intended);
       arrivals_.take();
     }
     Slot* slot = idle_.back();
     idle_.pop_back();
+    slot->behind_since_ns = std::min(behind_since_ns_, intended);
     submit(*slot, intended);
   }
 }
@@ -453,6 +508,7 @@ void Load::submit(Slot& slot, uint64_t intended_ns) {
 void Load::on_ended(Slot& slot) {
   --in_flight_;
   uint64_t now = Runtime::now_ns();
+  watch_.look(now);
   uint64_t latency = now - slot.intended_ns;
   bool right = judge(slot);
   if (slot.put_off)
@@ -462,6 +518,8 @@ void Load::on_ended(Slot& slot) {
     if (right) {
       ++result_->right;
       fresh_.record(latency);
+      if (latency > outliers_.bar_ns()) [[unlikely]]
+        keep_outlier(slot, latency);
     }
     count_share(slot, right, latency);
   }
@@ -577,6 +635,9 @@ void Load::housekeeping(uint64_t now) {
     collect();
   if (!hooks_->tick(*result_, recent_))
     stopping_ = true;
+  watch_.after_own_work(Runtime::now_ns());
+  watch_.tick(Runtime::now_ns());
+  outliers_.explain(gap_logs(), now - kTickNs);
   if (!stopping_)
     return;
   if (stopped_ns_ == 0)

@@ -13,10 +13,13 @@
 
 #include "arrivals.h"
 #include "engines.h"
+#include "gaps.h"
 #include "histogram.h"
 #include "nfs3_site.h"
 #include "nfs3_work.h"
+#include "noise.h"
 #include "options.h"
+#include "outliers.h"
 #include "poll_loop.h"
 #include "rrdk/client.h"
 #include "session.h"
@@ -147,6 +150,9 @@ struct RunResult {
   std::vector<Share> by_size;  // of a mix, as the sizes are in `spec`; else empty
   // Calls of each procedure that came back right, in nfs3's runs.
   std::array<uint64_t, 22> nfs3_calls = {};
+  Noise noise;
+  std::vector<Outlier> outliers;  // from the slowest on; starts count from the run's
+  bool list_outliers = false;     // on the screen, too
 
   // This machine's limits beside this run. 0: not measured.
   double line_ns = 0;       // median cache-line round trip, probed in between
@@ -184,6 +190,9 @@ struct RunHooks {
   // Counters of the steady state, both sides'.
   std::function<uint64_t()> allocations, registrations;
   std::function<uint64_t()> preemptions;  // null: not to be counted
+  // The server's thread, as of the last probe_line(), and its gaps. Null: not to be seen from here.
+  const ThreadState* server = nullptr;
+  const GapLog* server_gaps = nullptr;
 };
 
 class Load {
@@ -206,8 +215,10 @@ class Load {
 
  private:
   struct Slot {
-    Slot(Load& owner, ClientConnection& connection) : load(owner), call(connection) {}
+    Slot(Load& owner, ClientConnection& to, uint32_t number)
+        : load(owner), connection(number), call(to) {}
     Load& load;
+    const uint32_t connection;  // its number
     Call call;
     const Engine* engine = nullptr;
     Draw draw = {};
@@ -215,8 +226,9 @@ class Load {
     size_t size_index = 0;  // of the draw's size among the run's
     std::unique_ptr<Nfs3Work> nfs3;
     uint64_t intended_ns = 0;
-    uint64_t right = 0;    // of the run: calls that came back right
-    bool put_off = false;  // its call is made again, at resumes_ns
+    uint64_t behind_since_ns = 0;  // open loop: see Outlier
+    uint64_t right = 0;            // of the run: calls that came back right
+    bool put_off = false;          // its call is made again, at resumes_ns
     Slot* next_thinking = nullptr;
     uint64_t resumes_ns = 0;  // that, or its next one after the time to think
   };
@@ -224,7 +236,8 @@ class Load {
   Load(Session& session, std::span<const std::string> targets)
       : session_(session),
         targets_(targets.begin(), targets.end()),
-        loop_(session.runtime(), session.idle()) {}
+        loop_(session.runtime(), session.idle()),
+        watch_(gaps_, [this] { return wait_counters(); }) {}
 
   void choose_slots();
   void tell_targets_apart();
@@ -244,6 +257,11 @@ class Load {
   void count_right(Slot& slot);
   void count_share(const Slot& slot, bool right, uint64_t latency);
   void compare_connections();
+  void begin_watch(const ThreadState* server);
+  void end_watch(const ThreadState* server);
+  GapLogs gap_logs() const { return {&gaps_, hooks_->server_gaps}; }
+  WaitCounters wait_counters() const;
+  void keep_outlier(const Slot& slot, uint64_t latency);
   bool may_submit(uint64_t now) const;
   bool may_resume(uint64_t now) const;
   bool over(uint64_t now) const;
@@ -259,6 +277,10 @@ class Load {
   std::vector<std::string> targets_;
   PollLoop loop_;
   SizeChanger changer_;
+  GapLog gaps_;
+  GapWatch watch_;
+  NoiseMeter noise_;
+  Outliers outliers_;
   RegisteredMemory area_;
   uint32_t stride_ = 0;                       // bytes from one slot's memory to the next one's
   std::vector<std::unique_ptr<Slot>> slots_;  // those of one connection are `connections` apart
@@ -275,6 +297,7 @@ class Load {
   uint32_t ticks_ = 0;
   uint64_t random_state_ = 1;
   uint64_t sum_of_weights_ = 0;
+  uint64_t began_ns_ = 0;  // to measure
   bool recording_ = false;
   bool stopping_ = false;
 
@@ -294,6 +317,7 @@ class Load {
   uint64_t last_start_ns_ = 0;  // open loop: no call is made after this
   uint64_t next_tick_ns_ = 0;
   uint64_t stopped_ns_ = 0;
+  uint64_t behind_since_ns_ = 0;  // the schedule; kForever: it is kept
   uint32_t in_flight_ = 0;
 };
 

@@ -138,6 +138,13 @@ constexpr Option kOptions[] = {
        o.stages = 0;
        return take_count(*o.stages, v, 0, 1'000'000);
      }},
+    {"outliers", "N", Kind::kStart, Group::kResults, kCallers, nullptr,
+     "a run's N slowest calls, and what delayed them, below the table; in the JSON always (default "
+     "8)",
+     [](Options& o, const std::string& v) {
+       o.outliers = 0;
+       return take_count(*o.outliers, v, 0, 1000);
+     }},
     {"dispatch", "inline|worker", Kind::kStart, Group::kThreads, kEverybody, "inline worker",
      "where the server's handlers run: on the core that polls (default), or on worker cores; a"
      " client's results are labelled with it",

@@ -95,6 +95,7 @@ struct Options {
   std::string capture;  // a file for this process' messages; empty: none. --self: the client's
   bool histogram = false;
   std::optional<uint32_t> stages;  // one call in so many is sampled; none: there is no table of it
+  std::optional<uint32_t> outliers;  // how many of a run's slowest calls; given: also on the screen
   bool interactive = false;
 
   std::vector<std::string> eal;

@@ -29,6 +29,13 @@ void add(Survival& to, const Survival& more) {
   to.rfc5666 = more.rfc5666;
 }
 
+void keep_slowest(std::vector<Outlier>& calls, const std::vector<Outlier>& more) {
+  const size_t most = std::max(calls.size(), more.size());
+  calls.insert(calls.end(), more.begin(), more.end());
+  std::ranges::stable_sort(calls, std::ranges::greater(), &Outlier::total_ns);
+  calls.resize(most);
+}
+
 void take_medians(RunResult& run) {
   const std::vector<Figures>& all = run.repetitions;
   run.line_ns = median_of(all, [](const Figures& f) { return f.line_ns; });
@@ -69,6 +76,11 @@ void add(RunResult& to, const RunResult& more) {
     to.by_size[i].add(more.by_size[i]);
   for (size_t i = 0; i < to.nfs3_calls.size(); ++i)
     to.nfs3_calls[i] += more.nfs3_calls[i];
+  keep_slowest(to.outliers, more.outliers);
+  if (more.noise.remarks().size() > to.noise.remarks().size())
+    to.noise = more.noise;
+  if (!more.stages.empty())  // medians can not be added up
+    to.stages = more.stages;
 }
 
 double median(std::vector<double> values) {

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "repetitions.h"
 #include "values.h"
@@ -208,19 +209,49 @@ void print_survival(const RunResult& r, const char* name) {
                 name, r.tried_later);
 }
 
-// A few a second are the kernel's own; more, and what was measured is something else as well.
-void print_preemptions(Results results) {
-  constexpr double kUsualPerSecond = 20;
-  uint64_t count = 0;
-  double seconds = 0;
-  for (const std::unique_ptr<RunResult>& r : results) {
-    count += r->preemptions.value_or(0);
-    seconds += r->seconds;
+// Adds `item` to a line if it stays short enough; the first one in any case.
+void add_to_line(std::string& line, const char* separator, const std::string& item, bool first) {
+  constexpr size_t kColumns = 80;
+  if (first)
+    line += item;
+  else if (line.size() + std::string_view(separator).size() + item.size() <= kColumns)
+    line += separator + item;
+}
+
+std::string cause_text(const RunResult& r, const Cause& cause) {
+  std::string text = to_string(cause.kind);
+  if (!is_event(cause.kind))
+    text += " " + latency_text(r, cause.took_ns);
+  return text + (cause.at_server ? " (server)" : " (client)");
+}
+
+// Which calls were the slowest, and why.
+void print_outliers(const RunResult& r, const char* name) {
+  if (!r.list_outliers || r.outliers.empty())
+    return;
+  std::printf("SLOWEST in %s:\n", name);
+  for (const Outlier& call : r.outliers) {
+    std::string line = "  " + latency_text(r, call.total_ns);
+    if (r.spec.active > 1)
+      line += " on connection " + std::to_string(call.connection);
+    line += format(" at %.6f s: ", static_cast<double>(call.start_ns) / 1e9);
+    if (call.num_causes == 0)
+      line += "cause not known";
+    for (uint32_t i = 0; i < call.num_causes; ++i)
+      add_to_line(line, ", ", cause_text(r, call.causes[i]), i == 0);
+    std::printf("%s\n", line.c_str());
   }
-  if (static_cast<double>(count) > kUsualPerSecond * std::max(seconds, 1.0))
-    std::printf("DISTURBED: other work took a CPU away %" PRIu64
-                " times in %.1f s: do not trust these\n",
-                count, seconds);
+}
+
+// One line at most: the worst that fits. The JSON has all.
+void print_noise(const RunResult& r, const char* name) {
+  const std::vector<std::string> remarks = r.noise.remarks();
+  if (remarks.empty())
+    return;
+  std::string line = "DISTURBED " + std::string(name) + ": ";
+  for (size_t i = 0; i < remarks.size(); ++i)
+    add_to_line(line, "; ", remarks[i], i == 0);
+  std::printf("%s\n", line.c_str());
 }
 
 }  // namespace
@@ -326,8 +357,9 @@ void print_remarks(Results results) {
     print_survival(*r, name.c_str());
     for (const ProcedureStages& stages : r->stages)
       print_stages(name, stages);
+    print_outliers(*r, name.c_str());
+    print_noise(*r, name.c_str());
   }
-  print_preemptions(results);
 }
 
 void print_audit(const Audit& audit) {

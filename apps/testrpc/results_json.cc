@@ -12,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "disturbance_json.h"
 #include "repetitions.h"
 #include "revision.h"
 #include "session.h"
@@ -30,19 +31,6 @@ constexpr int kSchema = 2;
   std::vsnprintf(room, sizeof room, format, arguments);
   va_end(arguments);
   text += room;
-}
-
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\')
-      result += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      append(result, "\\u%04x", c);
-    else
-      result += c;
-  }
-  return result + "\"";
 }
 
 std::string list_of(const auto& items, auto&& text) {
@@ -250,6 +238,7 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
     append_stages(text, r, *options.stages);
   if (r.repeated)
     append_repetitions(text, r);
+  text += ", \"outliers\": " + outliers_json(r.outliers) + ", \"noise\": " + noise_json(r.noise);
   text += "}";
 }
 
@@ -357,6 +346,19 @@ void append_options(std::string& text, const JsonInput& input) {
 }
 
 }  // namespace
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\')
+      result += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      append(result, "\\u%04x", c);
+    else
+      result += c;
+  }
+  return result + "\"";
+}
 
 std::string version_text() {
   return std::string("testrpc " RRDK_VERSION " (") + kRevision + ")";

@@ -28,6 +28,9 @@ struct JsonInput {
 
 std::string to_json(const JsonInput& input);
 
+// As a JSON string.
+std::string quoted(const std::string& text);
+
 // "testrpc 0.1.0 (revision)"
 std::string version_text();
 

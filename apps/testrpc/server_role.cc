@@ -111,13 +111,18 @@ void poll_until_stopped(Serving& s, const ServerSetup& setup, ServerPrompt* prom
       loop.step();
     return;
   }
+  GapWatch watch(page->gaps);
   while (!page->stop.load(std::memory_order_relaxed)) {
     if (page->line.wanted()) {
+      watch.connections_changed();
       page->registrations = s.memory->registrations();
       page->preemptions = preemptions();
+      page->server = thread_state(watch);
       apps::answer(page->line);
+      watch.start(Runtime::now_ns());
     }
     loop.step();
+    watch.pass();
   }
 }
 

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "gaps.h"
 #include "machine_limits.h"
+#include "noise.h"
 
 namespace rrdk::testrpc {
 
@@ -16,6 +18,8 @@ struct SharedPage {
   alignas(64) std::atomic<uint64_t> allocations{0};
   std::atomic<uint64_t> registrations{0};
   std::atomic<uint64_t> preemptions{0};  // likewise
+  ThreadState server;                    // likewise, and read only after that answer
+  GapLog gaps;                           // of the server's thread
   // Set by the client: end, and report.
   alignas(64) std::atomic<bool> stop{false};
 };

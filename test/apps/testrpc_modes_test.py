@@ -15,7 +15,7 @@ RUN_KEYS = {"time", "duration", "count", "connection_lost", "stopped", "engine",
             "calls_right", "errors", "errors_by_reason", "rate", "reconnects", "retransmissions", "keepalives",
             "tried_later",
             "preemptions", "rpcrdma_version", "fallbacks", "wrong_bytes", "rpc_per_s", "bytes_per_s",
-            "latency_ns", "calls_per_connection", "limits"}
+            "latency_ns", "calls_per_connection", "limits", "outliers", "noise"}
 OPEN_LOOP_KEYS = {"arrivals", "calls_due", "calls_not_made", "saturated"}
 LATENCY_KEYS = ["min", "mean", "p50", "p90", "p99", "p99.9", "max"]
 QUICK = ["--self", "--engine", "null", "--count", "10"]

@@ -1,0 +1,181 @@
+// Gaps: when a thread that polls did not poll, and what the kernel did to it meanwhile.
+//
+// A thread that polls reads the clock every few passes, as it does anyhow. Where the clock has gone
+// on by more than a few passes can take, the thread asks the kernel what has become of it. So what
+// costs something is done only where the time is lost already.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "thread_usage.h"
+
+namespace rrdk::testrpc {
+
+enum class GapKind : uint8_t {
+  kSwitchedOut,  // others had the CPU
+  kMajorFault,   // a page was read from a disk
+  kPageFault,    // a page was mapped
+  kInterrupt,    // nobody else had the CPU, and neither had we: an interrupt, or the hypervisor
+  kUnaccounted,  // we had the CPU, says the kernel
+  kOwnWork,      // that is not the transport's: testrpc printed
+  kCreditWait,   // from here on: something happened in that time
+  kSentAgain,    // a call, by us
+  kTcpRetransmission,
+};
+constexpr size_t kGapKinds = 9;
+const char* to_string(GapKind kind);
+// Of these nobody knows how much of the time they took.
+constexpr bool is_event(GapKind kind) {
+  return kind >= GapKind::kCreditWait;
+}
+
+struct Gap {
+  uint64_t start_ns;  // on CLOCK_MONOTONIC, which two processes have in common
+  uint64_t end_ns;
+  uint64_t took_ns;  // of that; an event: 0
+  GapKind kind;
+  int cpu;  // -1: not known
+};
+
+// The latest gaps of a thread. It writes, and another thread, or a process that shares the memory,
+// may read at the same time.
+class GapLog {
+ public:
+  void add(const Gap& gap) noexcept {
+    const uint64_t count = count_.load(std::memory_order_relaxed);
+    gaps_[count % kRoom] = gap;
+    count_.store(count + 1, std::memory_order_release);
+  }
+  // fn(gap) of those that ended after `since_ns`, the latest first. Of the older half of the room
+  // none: they may be being overwritten.
+  template <typename Fn>
+  void for_each_since(uint64_t since_ns, Fn&& fn) const {
+    const uint64_t count = count_.load(std::memory_order_acquire);
+    const uint64_t most = std::min<uint64_t>(count, kRoom / 2);
+    for (uint64_t i = 1; i <= most; ++i) {
+      const Gap& gap = gaps_[(count - i) % kRoom];
+      if (gap.end_ns <= since_ns)
+        return;
+      fn(gap);
+    }
+  }
+
+ private:
+  static constexpr size_t kRoom = 2048;
+
+  std::array<Gap, kRoom> gaps_ = {};
+  std::atomic<uint64_t> count_{0};
+};
+
+// All gaps of a thread, by kind.
+struct GapTotals {
+  std::array<uint64_t, kGapKinds> counts = {};
+  std::array<uint64_t, kGapKinds> took_ns = {};
+
+  GapTotals since(const GapTotals& earlier) const noexcept;
+  uint64_t count(GapKind kind) const noexcept { return counts[static_cast<size_t>(kind)]; }
+  uint64_t took(GapKind kind) const noexcept { return took_ns[static_cast<size_t>(kind)]; }
+};
+
+// What a process' connections wait for, as counters that only grow.
+struct WaitCounters {
+  uint64_t credit_waits = 0;
+  uint64_t sent_again = 0;
+};
+
+// Retransmissions of this process' TCP connections, the first few: iwarp's.
+class TcpSockets {
+ public:
+  // Looks for them again, without allocating.
+  void find() noexcept;
+  // Empty: there are none.
+  std::optional<uint64_t> retransmissions() const noexcept;
+
+ private:
+  std::array<int, 8> sockets_ = {};
+  uint32_t count_ = 0;
+};
+
+// Watches the thread that makes it.
+class GapWatch {
+ public:
+  // A gap is longer. So much an interrupt takes on a machine that is left alone.
+  static constexpr uint64_t kShortestNs = 20'000;
+  // Where many passes take longer than that, only longer ones are gaps; up to this: then asking the
+  // kernel takes 1 % of the time.
+  static constexpr uint64_t kLongestShortestNs = 200'000;
+  static constexpr uint64_t kTickNs = 10'000'000;
+
+  // `waits` is called every 10 ms, and must not allocate; null: nothing to count but TCP's.
+  explicit GapWatch(GapLog& log, std::function<WaitCounters()> waits = {});
+
+  // At the beginning of polling, and whenever it was left off on purpose.
+  void start(uint64_t now) noexcept { last_ns_ = now; }
+  // Every few passes, with Runtime::now_ns() as it is; and tick() about every 10 ms.
+  void look(uint64_t now) noexcept {
+    if (now > last_ns_ + threshold_ns_) [[unlikely]]
+      examine(now, GapKind::kUnaccounted);
+    else
+      last_ns_ = now;
+  }
+  void tick(uint64_t now) noexcept;
+  // Once a pass, by threads that do not look at the clock otherwise: does all of that.
+  void pass() noexcept {
+    if (++passes_ >= passes_between_looks_) [[unlikely]]
+      end_passes();
+  }
+  // After something else than polling, which may have taken long.
+  void after_own_work(uint64_t now) noexcept {
+    if (now > last_ns_ + threshold_ns_) [[unlikely]]
+      examine(now, GapKind::kOwnWork);
+    else
+      last_ns_ = now;
+  }
+  // The process' connections are others than before.
+  void connections_changed() noexcept { sockets_.find(); }
+
+  const GapLog& log() const noexcept { return log_; }
+  const GapTotals& totals() const noexcept { return totals_; }
+  std::optional<uint64_t> tcp_retransmissions() const noexcept {
+    return sockets_.retransmissions();
+  }
+  ThreadUsage usage() const noexcept { return meter_.read(); }
+
+ private:
+  void examine(uint64_t now, GapKind otherwise) noexcept;
+  void end_passes() noexcept;
+  void look_for_events(uint64_t now) noexcept;
+  void adapt() noexcept;
+  void add(uint64_t start, uint64_t end, uint64_t took, GapKind kind) noexcept;
+  void remember() noexcept;
+
+  GapLog& log_;
+  const std::function<WaitCounters()> wait_counters_;
+  TcpSockets sockets_;
+  UsageMeter meter_;
+  GapTotals totals_;
+
+  uint64_t last_ns_ = 0;
+  uint64_t threshold_ns_ = kShortestNs;
+  uint64_t tick_ns_ = 0;  // when the last one was
+  uint32_t passes_ = 0;   // since the clock was looked at
+  uint32_t passes_between_looks_ = 1;
+  // What was so at known_ns_, not long ago.
+  ThreadUsage known_;
+  uint64_t known_ns_ = 0;
+  WaitCounters waits_;
+  uint64_t tcp_retransmissions_ = 0;
+  uint32_t examined_ = 0;     // since the last tick
+  uint32_t quiet_ticks_ = 0;  // in a row, with little to examine
+};
+
+// What became of the thread in a gap of `length` ns, in which it, and some 10 ms before, used that
+// of `wall` ns. Returns how much of the gap it took; 0: it slept, which is no gap.
+uint64_t judge_gap(uint64_t length, uint64_t wall, const ThreadUsage& used, GapKind& kind) noexcept;
+
+}  // namespace rrdk::testrpc

@@ -1,0 +1,69 @@
+// The slowest calls of a run, whole, and what delayed them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "gaps.h"
+
+namespace rrdk::testrpc {
+
+struct Engine;
+
+// Gaps of one kind on one CPU, as far as they fall into a call.
+struct Cause {
+  GapKind kind;
+  bool at_server;
+  int cpu;
+  uint64_t took_ns;
+  uint32_t times;
+};
+
+struct Outlier {
+  static constexpr size_t kMostCauses = 4;
+
+  uint64_t start_ns;  // on Runtime's clock; open loop: when it was due
+  uint64_t total_ns;
+  // Open loop: since when the calls before it had been behind the schedule, and it with them. Else
+  // the start.
+  uint64_t behind_since_ns;
+  const Engine* engine;
+  uint32_t size;
+  uint32_t connection;
+  bool explained = false;
+  uint32_t num_causes = 0;
+  std::array<Cause, kMostCauses> causes = {};  // what took longest first
+
+  uint64_t end_ns() const { return start_ns + total_ns; }
+};
+
+// Whose gaps may have delayed calls.
+struct GapLogs {
+  const GapLog* client = nullptr;
+  const GapLog* server = nullptr;  // null: not to be seen from here
+};
+
+class Outliers {
+ public:
+  // Allocates room for so many.
+  void begin(uint32_t keep);
+  // Only calls that took longer are among the slowest.
+  uint64_t bar_ns() const noexcept { return bar_ns_; }
+  void offer(const Outlier& call) noexcept;
+  // Looks for what delayed those that ended before `ended_ns`: not just now, since the server's
+  // gaps get known a moment later than the calls' ends. Allocates nothing.
+  void explain(const GapLogs& logs, uint64_t ended_ns) noexcept;
+  // The slowest first.
+  std::vector<Outlier> sorted() const;
+
+ private:
+  uint32_t keep_ = 0;
+  uint64_t bar_ns_ = UINT64_MAX;
+  std::vector<Outlier> calls_;  // a heap, the fastest on top
+};
+
+// The causes of one call. `to_monotonic` leads from Runtime's clock to that of the gaps.
+void explain(Outlier& call, const GapLogs& logs, uint64_t to_monotonic) noexcept;
+
+}  // namespace rrdk::testrpc
