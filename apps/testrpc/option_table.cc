@@ -208,6 +208,11 @@ constexpr Option kOptions[] = {
     {"max-size", "BYTES", Kind::kStart, Group::kServer, kForServer, nullptr,
      "larger counts are refused (default 4M)",
      [](Options& o, const std::string& v) { return take_size(o.max_size, v); }},
+    {"server-work", "NANOSECONDS", Kind::kStart, Group::kServer, kServers, nullptr,
+     "the handlers compute for so long before they answer a call (default 0)",
+     [](Options& o, const std::string& v) {
+       return take_count(o.server_work_ns, v, 0, 1'000'000'000);
+     }},
     {"drain-timeout", "MS", Kind::kStart, Group::kServer, kForServer, nullptr,
      "how long calls may take to end after a signal (default 10000)",
      [](Options& o, const std::string& v) { return take_count(o.drain_timeout_ms, v, 0, kDay); }},

@@ -76,6 +76,7 @@ struct Options {
   std::optional<uint32_t> connections_per_client;
   uint32_t idle_timeout_ms = 0;
   uint32_t send_timeout_ms = ServerOptions{}.send_timeout_ms;
+  uint32_t server_work_ns = 0;  // that a handler computes for each call
   bool replay_cache = false;
   uint32_t replay_entries = ReplayOptions{}.entries;
   std::optional<FaultPlan> faults;  // of this process; --self: the client's

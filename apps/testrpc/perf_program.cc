@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "pattern.h"
+#include "rrdk/runtime.h"
 
 namespace rrdk::testrpc {
 namespace {
@@ -197,6 +198,12 @@ void callback(ServerCall call, void* context) {
   server_of(context).callbacks().start(std::move(call), count, size);
 }
 
+template <Handler answer_call>
+void working(ServerCall call, void* context) {
+  server_of(context).work();
+  answer_call(std::move(call), context);
+}
+
 }  // namespace
 
 const Binding& perf_binding() {
@@ -204,7 +211,7 @@ const Binding& perf_binding() {
 }
 
 Result<std::unique_ptr<PerfServer>> PerfServer::create(Memory& memory, uint32_t max_size,
-                                                       bool touches) {
+                                                       bool touches, uint32_t work_ns) {
   Result<RegisteredMemory> data = memory.allocate(std::max<uint32_t>(max_size, 1));
   if (!data)
     return tl::unexpected(data.error());
@@ -214,18 +221,26 @@ Result<std::unique_ptr<PerfServer>> PerfServer::create(Memory& memory, uint32_t 
   auto server = std::make_unique<PerfServer>();
   server->max_size_ = max_size;
   server->touches_ = touches;
+  server->work_ns_ = work_ns;
   server->callbacks_ = std::make_unique<Callbacks>(std::min(max_size, kLargestInline));
   server->data_ = std::move(*data);
   return server;
 }
 
+void PerfServer::work() const {
+  if (work_ns_ == 0)
+    return;
+  for (uint64_t end = Runtime::now_ns() + work_ns_; Runtime::now_ns() < end;) {
+  }
+}
+
 Service PerfServer::service(Dispatch dispatch, bool once) {
-  table_ = {{{kPerfNull, null, dispatch},
-             {kPerfEcho, echo, dispatch},
-             {kPerfRead, read, dispatch},
-             {kPerfWrite, write, dispatch, !once},
-             {kPerfSandwich, sandwich, dispatch, !once},
-             {kPerfRead2, read2, dispatch},
+  table_ = {{{kPerfNull, working<null>, dispatch},
+             {kPerfEcho, working<echo>, dispatch},
+             {kPerfRead, working<read>, dispatch},
+             {kPerfWrite, working<write>, dispatch, !once},
+             {kPerfSandwich, working<sandwich>, dispatch, !once},
+             {kPerfRead2, working<read2>, dispatch},
              {kPerfCallback, callback, Dispatch::kInline}}};  // it waits for nothing
   return {.binding = &kBinding, .procedures = table_, .context = this};
 }

@@ -35,15 +35,17 @@ const Binding& perf_binding();
 class PerfServer {
  public:
   // `max_size`: a larger count is PERF_ERR_TOOBIG. `touches`: all data that comes in is read.
-  // Errors: those of Memory::allocate().
-  static Result<std::unique_ptr<PerfServer>> create(Memory& memory, uint32_t max_size,
-                                                    bool touches);
+  // `work_ns`: what each call but callbacks has to compute. Errors: those of Memory::allocate().
+  static Result<std::unique_ptr<PerfServer>> create(Memory& memory, uint32_t max_size, bool touches,
+                                                    uint32_t work_ns);
 
   // `once`: repeated writes are answered from the server's duplicate request cache. They are
   // idempotent; this is to see what the cache costs and does.
   Service service(Dispatch dispatch, bool once);
   uint32_t max_size() const { return max_size_; }
   bool touches() const { return touches_; }
+  // Keeps the core busy for as long as a call's work takes.
+  void work() const;
   Callbacks& callbacks() { return *callbacks_; }
   // Bytes that are unspecified: what a read without kPerfVerify answers, without copying any.
   MemorySpan anything(uint32_t length) const { return data_.span(0, length); }
@@ -52,6 +54,7 @@ class PerfServer {
   std::array<Procedure, 7> table_;
   uint32_t max_size_ = 0;
   bool touches_ = false;
+  uint32_t work_ns_ = 0;
   RegisteredMemory data_;
   std::unique_ptr<Callbacks> callbacks_;
 };

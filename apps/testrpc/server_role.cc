@@ -42,7 +42,7 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
     return tl::unexpected(memory.error());
   s.memory = std::move(*memory);
   Result<std::unique_ptr<PerfServer>> perf =
-      PerfServer::create(*s.memory, setup.max_size, options.touch);
+      PerfServer::create(*s.memory, setup.max_size, options.touch, options.server_work_ns);
   if (!perf)
     return tl::unexpected(perf.error());
   s.perf = std::move(*perf);

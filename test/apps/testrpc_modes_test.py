@@ -320,6 +320,12 @@ class Loops(harness.Case):
         result = self.assert_all_right(process, 200)
         self.assertTrue(result["options"]["touch"])
 
+    def test_no_call_is_answered_before_its_work_is_done(self):
+        process = self.run_testrpc("--self", "--engine", "null,echo,read,write,sandwich,read2", "--size", "1K",
+                                   "--server-work", "300000", "--count", "20", "--json", self.json_path)
+        for run in self.assert_all_right(process, 20)["runs"]:
+            self.assertGreaterEqual(run["latency_ns"]["min"], 300000, run["engine"])
+
     def test_self_on_workers(self):
         process = self.run_testrpc("--self", "--engine", "null,read", "--dispatch", "worker",
                                    "--verify", "--count", "500", "--json", self.json_path)

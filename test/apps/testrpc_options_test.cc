@@ -117,6 +117,8 @@ TEST(Options, HowAServerTreatsItsClients) {
   EXPECT_EQ(o.idle_timeout_ms, 0u);
   EXPECT_EQ(o.send_timeout_ms, 60'000u);
   EXPECT_EQ(o.drain_timeout_ms, 10'000u);
+  EXPECT_EQ(o.server_work_ns, 0u);
+  EXPECT_EQ(parse({"--self", "--server-work", "250"}).value().server_work_ns, 250u);
   o = parse({"--server", "shm:/x", "--drc", "on", "--max-connections-per-client", "3",
              "--idle-timeout", "5", "--send-timeout", "0", "--drain-timeout", "0"})
           .value();
@@ -146,6 +148,8 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--self", "--frobnicate"},
       {"--server", "shm:/x", "--drc", "maybe"},
       {"--server", "shm:/x", "--drc", "0"},
+      {"--self", "--server-work", "1000000001"},
+      {"--client", "shm:/x", "--server-work", "5"},
       {"--client", "shm:/x", "--drc", "on"},
       {"--client", "shm:/x", "--idle-timeout", "5"},
       {"--self", "stray"},
