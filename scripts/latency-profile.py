@@ -1,37 +1,52 @@
 #!/usr/bin/python3
-"""Profiles latency with testrpc: sweeps engines, sizes and windows, and draws what it finds.
+"""Profiles latency with testrpc, and compares builds and hosts: measures, and writes a page.
 
-    scripts/latency-profile.py                     the whole sweep, about two minutes
-    scripts/latency-profile.py --quick             a short one, about ten seconds
-    scripts/latency-profile.py --client URI        against a server that runs already
+    scripts/latency-profile.py                       the whole sweep, about three minutes
+    scripts/latency-profile.py --quick               a short one, about ten seconds
+    scripts/latency-profile.py --client URI          against a server that runs already
+    scripts/latency-profile.py --client URI --engines nfs3:getattr,nfs3:read -- --nfs-export /export
+                                                     an NFS server (doc/profile-your-server.md)
+    scripts/latency-profile.py --against TESTRPC     this build (A) and another (B) in turns
+    scripts/latency-profile.py --client URI --against-client URI
+                                                     two servers in turns
+    scripts/latency-profile.py --against-options '--idle yield'
+                                                     one build, without and with an option, in turns
+    scripts/latency-profile.py --from FILE           the page of a profile.json, or of testrpc --json
     scripts/latency-profile.py --compare A.json B.json
+                                                     two of these, measured at different times
 
-Writes profile.json, percentiles.png, throughput.png and index.html (one page with all of it) into
-the folder --out. --compare takes two profile.json, or two results of testrpc --json, and writes
-compare.png and compare.html: runs are compared that agree in everything that is asked for (engine,
-sizes, window, connections, dispatch, rate, verify, idle policy, transport and its options), and it
-says which are not. With one run on each side a difference may be noise: that is said, and no verdict
-given. Needs python3-matplotlib.
+What comes after -- goes to every run of testrpc. A comparison says of each call whether B is faster or
+slower, where that can be told; with --fail-above 5% the exit status is 1 if B is more than 5 % slower.
+The folder --out gets index.html, or compare.html for a comparison, which need no other file, and beside it
+the pictures (PNG), the tables (CSV) and everything as JSON. doc/testrpc.md explains both pages.
+
+Exit status: 0; 1: slower than --fail-above allows; 2: wrong options, or a run failed.
+Needs python3-matplotlib.
 """
 import argparse
 import json
 import os
-import subprocess
+import random
+import shlex
 import sys
-import time
 from pathlib import Path
 
 try:
-    from lib import profile_page, profile_plots, profile_runs
+    from lib import profile_csv, profile_measure, profile_page, profile_runs, profile_verdict
 except ModuleNotFoundError as error:
-    sys.exit(f"latency-profile: {error.name} is missing: apt-get install python3-matplotlib "
-             "(it is for /usr/bin/python3)")
+    print(f"latency-profile: {error.name} is missing: apt-get install python3-matplotlib (it is for /usr/bin/python3)",
+          file=sys.stderr)
+    sys.exit(2)
 
 ROOT = Path(__file__).resolve().parent.parent
-SWEEP = {"engines": "null,echo,read,write", "sizes": "4K,64K,1M", "windows": "1,2,4,8,16,32",
-         "duration": 1.0}
-QUICK = {"engines": "null,read", "sizes": "4K,1M", "windows": "1,8,32", "duration": 0.4}
-UNSIZED = {"null"}
+DEFAULTS = {  # of a profile and of a comparison; quick ones
+    (False, False): {"engines": "null,echo,read,write", "sizes": "4K,64K,1M", "windows": "1,2,4,8,16,32",
+                     "duration": 1.0, "repeat": 1},
+    (False, True): {"engines": "null,read", "sizes": "4K,1M", "windows": "1,8,32", "duration": 0.4, "repeat": 1},
+    (True, False): {"engines": "null,read,write", "sizes": "4K,64K", "windows": "1,16", "duration": 0.25, "repeat": 32},
+    (True, True): {"engines": "null", "sizes": "4K", "windows": "1,16", "duration": 0.25, "repeat": 32},
+}
+MOST_ROUNDS = 200
 
 
 def fail(message):
@@ -39,146 +54,178 @@ def fail(message):
     sys.exit(2)
 
 
-def options():
+def options(words):
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--testrpc", type=Path, metavar="FILE",
-                        help="the program (default: build/apps/testrpc/testrpc)")
-    parser.add_argument("--out", type=Path, default=Path("latency-profile"), metavar="FOLDER")
-    parser.add_argument("--quick", action="store_true", help="a short sweep")
-    parser.add_argument("--client", metavar="URI", help="call this server instead of our own")
-    parser.add_argument("--engines", metavar="NAME,...")
-    parser.add_argument("--sizes", metavar="BYTES,...")
-    parser.add_argument("--windows", metavar="N,...")
-    parser.add_argument("--duration", type=float, metavar="SECONDS", help="of each run")
-    parser.add_argument("--dispatch", choices=["inline", "worker"], default="inline")
-    parser.add_argument("--compare", nargs=2, type=Path, metavar=("A.json", "B.json"))
-    chosen = parser.parse_args()
-    for name, value in (QUICK if chosen.quick else SWEEP).items():
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    add = parser.add_argument
+    add("--testrpc", type=Path, metavar="FILE", help="the program (default: build/apps/testrpc/testrpc)")
+    add("--out", type=Path, default=Path("latency-profile"), metavar="FOLDER")
+    add("--quick", action="store_true", help="fewer and shorter runs")
+    add("--client", metavar="URI", help="call this server instead of our own")
+    add("--engines", metavar="NAME,...", help="of testrpc; nfs3:read is engine nfs3 with READ alone")
+    add("--sizes", metavar="BYTES,...")
+    add("--windows", metavar="N,...")
+    add("--duration", type=float, metavar="SECONDS", help="of each run")
+    add("--repeat", type=int, metavar="N", help="runs of each kind; in turns: rounds, 32 by default")
+    add("--dispatch", choices=["inline", "worker"], default="inline")
+    add("--against", type=Path, metavar="TESTRPC", help="B is this program")
+    add("--against-client", metavar="URI", help="B is this server")
+    add("--against-options", type=shlex.split, metavar="OPTIONS", help="B has these besides")
+    add("--seed", type=int, metavar="N", help="of the coin that tells who goes first in a round")
+    add("--fail-above", type=percent, metavar="PERCENT", help="exit status 1 if B is slower by more than that")
+    add("--gate", type=metrics, default=list(profile_verdict.GATED), metavar="rate,p50,p99",
+        help="which figures --fail-above is about (default: rate,p50)")
+    add("--compare", nargs=2, type=Path, metavar=("A.json", "B.json"))
+    add("--from", dest="source", type=Path, metavar="FILE", help="measure nothing: the page of these results")
+    cut = words.index("--") if "--" in words else len(words)
+    chosen = parser.parse_args(words[:cut])
+    chosen.passed_on = words[cut + 1:]
+    return chosen
+
+
+def percent(text):
+    value = float(text.removesuffix("%"))
+    if not 0 < value <= 1000:
+        raise argparse.ArgumentTypeError(f"'{text}' is no percentage above 0")
+    return value
+
+
+def metrics(text):
+    names = {title.lower().replace("rpc/s", "rate"): name for name, (title, _) in profile_verdict.METRICS.items()}
+    wrong = [name for name in text.split(",") if name not in names]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"'{wrong[0]}' is none of {', '.join(names)}")
+    return [names[name] for name in text.split(",")]
+
+
+def settle(chosen):
+    """Defaults, and what does not go together."""
+    chosen.in_turns = bool(chosen.against or chosen.against_client or chosen.against_options)
+    ways = [name for name, given in (("--compare", chosen.compare), ("--from", chosen.source),
+                                     ("a comparison in turns", chosen.in_turns)) if given]
+    if len(ways) > 1:
+        fail(f"{ways[0]} and {ways[1]} are two things")
+    if chosen.fail_above and not (chosen.compare or chosen.in_turns):
+        fail("--fail-above is for comparisons: --against, --against-client, --against-options or --compare")
+    if chosen.against_client and not chosen.client:
+        fail("--against-client compares two servers: give the other one with --client")
+    for name, value in DEFAULTS[chosen.in_turns, chosen.quick].items():
         if getattr(chosen, name) is None:
             setattr(chosen, name, value)
     if not 0 < chosen.duration <= 3600:
         fail(f"--duration {chosen.duration:g} is not within 0 and 3600 seconds")
+    if not 1 <= chosen.repeat <= MOST_ROUNDS:
+        fail(f"--repeat {chosen.repeat} is not within 1 and {MOST_ROUNDS}")
     if chosen.out.exists() and not chosen.out.is_dir():
         fail(f"--out {chosen.out} is not a folder")
-    return chosen
 
 
-def find_testrpc(chosen):
-    program = chosen.testrpc or ROOT / "build/apps/testrpc/testrpc"
-    if not os.access(program, os.X_OK):
+def find_testrpc(program):
+    if not os.access(program, os.X_OK) or program.is_dir():
         fail(f"{program} is not there: build it (scripts/quickstart.sh does), or give --testrpc")
-    return program
+    return program.resolve()
 
 
-def combinations(chosen):
-    for engine in chosen.engines.split(","):
-        for size in [None] if engine in UNSIZED else chosen.sizes.split(","):
-            for window in chosen.windows.split(","):
-                yield engine, size, window
+def side(chosen, program, client, *more):
+    return profile_measure.Side(find_testrpc(program), client,
+                                ["--dispatch", chosen.dispatch, *chosen.passed_on, *more])
 
 
-def run_testrpc(command):
-    """Its output; what it complains of is our complaint."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        output = (done.stderr or done.stdout).strip().splitlines()
-        fail(f"{' '.join(map(str, command))}\n  ended with status {done.returncode}: "
-             f"{output[-1] if output else 'no output'}")
-    return done.stdout
+def save(result, path):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(result, file)
 
 
-def arguments(program, chosen, engine, size, window, *more):
-    role = ["--client", chosen.client] if chosen.client else ["--self"]
-    command = [program, *role, "--engine", engine, "--window", window, "--dispatch",
-               chosen.dispatch, *more]
-    return command + (["--size", size] if size else [])
+def show_profile(profile, out):
+    profile = profile_runs.complete(profile)
+    out.mkdir(parents=True, exist_ok=True)
+    profile_csv.write_profile(profile, profile_runs.typical(profile), out)
+    profile_page.write_profile(profile, out)
+    print(out / "index.html")
 
 
-def check(program, chosen):
-    """A call of each kind, so that a mistake is found before anything is made or measured."""
-    run_testrpc(arguments(program, chosen, chosen.engines, chosen.sizes, chosen.windows, "--count", "1"))
+def measure_profile(chosen, program, todo):
+    ours = side(chosen, program, chosen.client)
+    profile = profile_measure.profile(ours, todo, chosen.duration, chosen.repeat, deep=not chosen.quick)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    save(profile, chosen.out / "profile.json")
+    show_profile(profile, chosen.out)
 
 
-def progress(done, total, began, what):
-    elapsed = time.monotonic() - began
-    left = f"{elapsed / done * (total - done):4.0f} s left" if done else ""
-    text = f"[{done:3}/{total}] {what:<28} {left}"
-    if sys.stderr.isatty():
-        print(f"\r{text}\033[K", end="" if done < total else "\n", file=sys.stderr, flush=True)
-    else:
-        print(text, file=sys.stderr, flush=True)
+def measure_in_turns(chosen, program, todo):
+    needed = profile_verdict.needed(len(todo))
+    if chosen.repeat < needed:
+        fail(f"--repeat {chosen.repeat} is too few for {len(todo)} calls: nothing can be told from fewer than {needed} rounds")
+    sides = [side(chosen, program, chosen.client),
+             side(chosen, chosen.against or program, chosen.against_client or chosen.client, *(chosen.against_options or []))]
+    for one in sides:
+        profile_measure.check(one, todo)
+    seed = chosen.seed if chosen.seed is not None else random.SystemRandom().randrange(1 << 32)
+    comparison = profile_measure.in_turns(sides, todo, chosen.duration, chosen.repeat, seed)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    save(comparison, chosen.out / "comparison.json")
+    comparison["names"] = [" ".join(map(str, one.command)) for one in sides]
+    comparison["method"] = [
+        f"{chosen.repeat} rounds. In each, every call ran for {chosen.duration:g} s on both sides, one right after the other; a coin "
+        f"(seed {seed}) told which went first. Ratios are of the two runs of a round. Estimate and interval: Hodges and Lehmann's, "
+        "of Wilcoxon's signed rank test, corrected for the number of figures (Bonferroni)."]
+    lines = profile_verdict.of_rounds(comparison["rows"])
+    return conclude(chosen, comparison, lines, [])
 
 
-def sweep(program, chosen):
-    """The results of all runs as one, as if one testrpc had made them."""
-    todo = list(combinations(chosen))
-    began = time.monotonic()
-    profile = None
-    for done, (engine, size, window) in enumerate(todo):
-        progress(done, len(todo), began, f"{engine} {size or ''} window {window}")
-        result = json.loads(run_testrpc(arguments(
-            program, chosen, engine, size, window, "--duration", str(chosen.duration),
-            "--histogram", "--json", "-")))
-        if profile is None:
-            profile = {**result, "runs": []}
-        profile["runs"] += result["runs"]
-    progress(len(todo), len(todo), began, "done")
-    return {**profile, "tool": "latency-profile", "command": sys.argv}
-
-
-def load(path):
-    """A profile.json or a testrpc result."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            result = json.load(file)
-        schema = result.get("schema", 1)
-    except (OSError, ValueError, AttributeError) as error:
-        fail(f"{path} is not a result of latency-profile or testrpc: {error}")
-    if schema != profile_runs.SCHEMA:
-        fail(f"{path} has schema {schema}, and this program reads {profile_runs.SCHEMA}: measure again, or "
-             "use the version of it that goes with that testrpc")
-    if not result.get("runs"):
-        fail(f"{path} has no runs")
-    return result
-
-
-def compare(paths, out):
-    results = [load(path) for path in paths]
+def compare_files(chosen):
+    results = [read(path) for path in chosen.compare]
     pairs, unmatched = profile_runs.match(*results)
     if not pairs:
-        fail("no run of one result is of the same kind as one of the other:\n  "
-             + "\n  ".join(unmatched))
-    out.mkdir(parents=True, exist_ok=True)
-    names = distinct(paths)
-    remarks = profile_runs.remarks(results, pairs, unmatched)
-    print(profile_page.compare_text(pairs))
-    print("\n" + "\n".join(profile_runs.environments(results, names) + [""] + remarks))
-    profile_plots.compare(pairs, [name.stem for name in names], out / "compare.png")
-    profile_page.write_compare(pairs, profile_runs.environments(results, paths), remarks, out)
-    print(f"\n{out / 'compare.html'}")
+        fail("no run of one result is of the same kind as one of the other:\n  " + "\n  ".join(unmatched))
+    lines = list(profile_verdict.of_results(pairs))
+    if not lines:
+        fail("no call came back in the runs that can be compared")
+    remarks = profile_runs.remarks(results, unmatched)
+    if any(line.verdict == profile_verdict.UNTOLD for line in lines):
+        remarks.insert(0, "NO VERDICT where there are too few runs on each side (latency-profile --repeat 10): the same "
+                          "program measured twice differs, at p99 by a factor of two or more.")
+    remarks.insert(0, "Not measured in turns: whatever changed on the machine between the two counts as a difference.")
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    comparison = {"sides": results, "names": list(map(str, chosen.compare)), "pairs": pairs, "command": sys.argv,
+                  "method": ["Two results, each measured by itself. Estimate and interval: Hodges and Lehmann's, of the rank sum "
+                             "test of Wilcoxon, Mann and Whitney, corrected for the number of figures (Bonferroni)."]}
+    return conclude(chosen, comparison, lines, remarks)
 
 
-def distinct(paths):
-    """Paths whose stems differ, for the legend: profile.json of two folders by their folders."""
-    return paths if paths[0].stem != paths[1].stem else [p.resolve().parent for p in paths]
+def conclude(chosen, comparison, lines, remarks):
+    """Prints and writes what was found; the exit status."""
+    failed, said = (profile_verdict.gate(lines, chosen.fail_above, chosen.gate) if chosen.fail_above else (False, []))
+    print(profile_page.compare_text(lines))
+    environments = profile_runs.environments(comparison["sides"], comparison["names"])
+    print("\n" + "\n".join([*environments, *remarks, "", profile_verdict.sentence(lines), *said]))
+    profile_csv.write_compare(comparison, lines, chosen.out)
+    profile_page.write_compare(comparison, lines, said + remarks, chosen.fail_above, chosen.out)
+    print(chosen.out / "compare.html")
+    return 1 if failed else 0
+
+
+def read(path):
+    try:
+        return profile_runs.load(path)
+    except ValueError as error:
+        fail(error)
 
 
 def main():
-    chosen = options()
+    chosen = options(sys.argv[1:])
+    settle(chosen)
     if chosen.compare:
-        compare(chosen.compare, chosen.out)
-        return
-    program = find_testrpc(chosen)
-    check(program, chosen)
-    profile = sweep(program, chosen)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    with open(chosen.out / "profile.json", "w", encoding="utf-8") as file:
-        json.dump(profile, file)
-    profile_plots.percentiles(profile, chosen.out / "percentiles.png")
-    profile_plots.throughput(profile, chosen.out / "throughput.png")
-    profile_page.write_profile(profile, chosen.out)
-    print(chosen.out / "index.html")
+        return compare_files(chosen)
+    if chosen.source:
+        show_profile(read(chosen.source), chosen.out)
+        return 0
+    program = find_testrpc(chosen.testrpc or ROOT / "build/apps/testrpc/testrpc")
+    todo = list(profile_measure.rows(chosen.engines, chosen.sizes, chosen.windows))
+    try:
+        return (measure_in_turns if chosen.in_turns else measure_profile)(chosen, program, todo)
+    except profile_measure.Failed as failure:
+        return fail(failure)
 
 
-main()
+sys.exit(main())

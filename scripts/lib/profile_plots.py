@@ -1,186 +1,308 @@
-"""The pictures of scripts/latency-profile.py."""
-import matplotlib
+"""The charts of a profile, for scripts/latency-profile.py."""
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
+from lib.profile_chart import COLORS, GRID, INK, Chart, plt
+from lib.profile_runs import call_name, histogram, run_name, size_name, stages, time_text
 
-from lib.profile_runs import run_name, size_text  # noqa: E402
-
-COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444"]
 STYLES = ["-", "--", ":", "-."]
-PERCENTILES = [50, 90, 99, 99.9, 99.99, 99.999]
+PERCENTILES = [0, 50, 90, 99, 99.9, 99.99, 99.999, 99.9999]
+SIDES = {"client": COLORS[0], "network": COLORS[6], "server": COLORS[1]}
+MOST_PANELS = 12
+# Without the darkest, which cannot be seen on a dark page.
+HEAT = LinearSegmentedColormap.from_list("heat", plt.get_cmap("viridis")([0.2, 0.4, 0.6, 0.8, 1]))
 
 
-def time_text(us, _=None):
-    if us >= 1e6:
-        return f"{us / 1e6:g} s"
-    if us >= 1e3:
-        return f"{us / 1e3:g} ms"
-    if us >= 1:
-        return f"{us:g} µs"
-    return f"{us * 1e3:g} ns"
+def panels(count, columns, width, height):
+    """A figure with that many axes, in rows of `columns`."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(width * columns + 1, height * rows), squeeze=False,
+                                layout="constrained")
+    for axis in axes.flat[count:]:
+        axis.set_visible(False)
+    return figure, list(axes.flat[:count])
+
+
+def legend_above(chart, axis, marks, names):
+    chart.legend(axis.legend(marks, names, loc="lower left", bbox_to_anchor=(-0.02, 1.1), ncol=len(names)))
+
+
+def decades(low, high, most):
+    """As many round numbers as fit."""
+    for multiples in ((1, 1.5, 2, 3, 4, 6, 8), (1, 2, 5), (1,)):
+        shown = [t for t in (m * 10.0 ** e for e in range(-3, 13) for m in multiples) if low <= t <= high]
+        if len(shown) <= most:
+            break
+    return shown
+
+
+def log_scale(axis, which, most, words):
+    getattr(axis, f"set_{which}scale")("log")
+    low, high = getattr(axis, f"get_{which}lim")()
+    along = getattr(axis, f"{which}axis")
+    along.set_major_locator(FixedLocator(decades(low, high, most)))
+    along.set_minor_locator(NullLocator())
+    along.set_major_formatter(FuncFormatter(words))
+    axis.grid(True, color=GRID, linewidth=0.7)
+    axis.set_axisbelow(True)
+
+
+def ns_text(ns, _=None):
+    return time_text(ns)
 
 
 def count_text(value, _=None):
     for unit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= unit:
-            return f"{value / unit:g}{suffix}"
-    return f"{value:g}"
+            return f"{value / unit:.4g}{suffix}"
+    return f"{value:.4g}"
 
 
-def time_axis(axis):
-    """Logarithmic, with a label at 1, 2 and 5 of each decade where there is room."""
-    axis.set_yscale("log")
-    low, high = axis.get_ylim()
-    ticks = [m * 10.0 ** e for e in range(-3, 8) for m in (1, 2, 5)]
-    shown = [t for t in ticks if low <= t <= high]
-    if len(shown) > 10:
-        shown = [t for t in shown if f"{t:e}".startswith("1")]
-    axis.yaxis.set_major_locator(FixedLocator(shown))
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.yaxis.set_major_formatter(FuncFormatter(time_text))
-    axis.grid(True, color="#dddddd", linewidth=0.7)
-    axis.set_axisbelow(True)
-
+# Percentiles.
 
 def curve(run):
-    """(1 / share of calls that are slower, latency in µs): a curve from p0 on."""
-    histogram = run.get("histogram")
-    if not histogram:
-        steps = [("p50", 50), ("p90", 90), ("p99", 99), ("p99.9", 99.9)]
-        return [(1 / (1 - p / 100), run["latency_ns"][name] / 1000) for name, p in steps]
-    total = sum(count for _, count in histogram)
-    points, seen = [(1, histogram[0][0] / 1000)], 0
-    for upper, count in histogram:
-        points.append((total / (total - seen), upper / 1000))
+    """(1 / share of calls that are slower, latency in ns) from the fastest call on."""
+    buckets = histogram(run)
+    if not buckets:
+        return [(1 / (1 - p / 100), run["latency_ns"][name])
+                for name, p in (("p50", 50), ("p90", 90), ("p99", 99), ("p99.9", 99.9))]
+    total = sum(count for _, count in buckets)
+    points, seen = [], 0
+    for upper, count in buckets:
+        points.append((total / (total - seen), max(upper, 1)))
         seen += count
     return points
 
 
-def shown_windows(profile):
-    """The windows that have a panel, smallest and largest, and those that only the table has."""
-    windows = sorted({run["window"] for run in profile["runs"]})
+def nines_text(nines):
+    return f"p{100 - 100 / nines:.6g}"
+
+
+def percentile_scale(axis, longest):
+    axis.set_xscale("log")
+    axis.set_xlim(1, longest * 1.05)
+    axis.xaxis.set_major_locator(FixedLocator([1 / (1 - p / 100) for p in PERCENTILES
+                                               if 1 / (1 - p / 100) <= longest * 1.01]))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: "min" if x <= 1 else nines_text(x)))
+
+
+def draw_curve(chart, axis, series, points, **style):
+    drawn, = axis.step([x for x, _ in points], [y for _, y in points], where="post", linewidth=1.5, **style)
+    chart.add(series, drawn)
+    chart.tell(axis, series, [(x, y, f"{series}: {nines_text(x) if x > 1 else 'fastest'} {time_text(y)}")
+                              for x, y in points])
+    return drawn
+
+
+def shown_windows(runs):
+    """The windows that have a panel, and those that only the tables have."""
+    windows = sorted({run["window"] for run in runs})
     return (windows, []) if len(windows) <= 2 else ([windows[0], windows[-1]], windows[1:-1])
 
 
-def percentiles(profile, path):
-    """Latency by percentile; one panel for each window of interest."""
-    windows, _ = shown_windows(profile)
-    figure, axes = plt.subplots(1, len(windows), figsize=(1.5 + 5.2 * len(windows), 5.2),
-                                sharey=True, squeeze=False, layout="constrained")
-    names = list(dict.fromkeys(run_name(run) for run in profile["runs"]))
-    engines = list(dict.fromkeys(run["engine"] for run in profile["runs"]))
-    sizes = sorted({run["size"] for run in profile["runs"] if run["size"]})
-    lines = {}
-    longest = 10
+def percentiles(runs):
+    """Latency by percentile, the tail stretched: each further nine has as much room as the one before."""
+    windows, _ = shown_windows(runs)
+    figure, axes = plt.subplots(1, len(windows), figsize=(1.8 + 4.4 * len(windows), 4.6), sharey=True,
+                                squeeze=False, layout="constrained")
+    chart = Chart("percentiles", "Latency by percentile", figure)
+    calls = list(dict.fromkeys(map(call_name, runs)))
+    sizes = sorted({tuple(run["sizes"]) for run in runs if size_name(run)})
+    lines, longest = {}, 10
     for axis, window in zip(axes[0], windows):
-        for run in (r for r in profile["runs"] if r["window"] == window):
+        for run in (run for run in runs if run["window"] == window):
             points = curve(run)
             longest = max(longest, points[-1][0])
-            style = STYLES[sizes.index(run["size"]) % len(STYLES)] if run["size"] else "-"
-            lines[run_name(run)], = axis.step(
-                [x for x, _ in points], [y for _, y in points], where="post", linestyle=style,
-                color=COLORS[engines.index(run["engine"]) % len(COLORS)], linewidth=1.6)
+            style = STYLES[sizes.index(tuple(run["sizes"])) % len(STYLES)] if size_name(run) else "-"
+            lines[run_name(run)] = draw_curve(chart, axis, run_name(run), points, linestyle=style,
+                                              color=COLORS[calls.index(call_name(run)) % len(COLORS)])
         axis.set_title(f"{window} call{'s' * (window > 1)} in flight")
-        axis.set_xscale("log")
         axis.set_xlabel("percentile of calls")
     for axis in axes[0]:
-        shown = [p for p in PERCENTILES if 1 / (1 - p / 100) <= longest * 1.01]
-        axis.set_xlim(1, longest * 1.05)
-        axis.xaxis.set_major_locator(FixedLocator([1 / (1 - p / 100) for p in shown]))
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_major_formatter(FuncFormatter(
-            lambda x, _: f"p{100 - 100 / x:.6g}"))
-        time_axis(axis)
+        percentile_scale(axis, longest)
+        log_scale(axis, "y", 10, ns_text)
     axes[0][0].set_ylabel("latency, log scale")
-    axes[0][-1].legend([lines[n] for n in names if n in lines], [n for n in names if n in lines],
-                       loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
-    figure.suptitle("Latency percentiles")
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    chart.legend(axes[0][-1].legend(lines.values(), lines.keys(), loc="center left", bbox_to_anchor=(1.02, 0.5)))
+    return chart
 
 
-def throughput(profile, path):
-    """Throughput against latency, a panel for each engine; the points are the windows."""
-    engines = list(dict.fromkeys(run["engine"] for run in profile["runs"]))
-    columns = min(2, len(engines))
-    rows = (len(engines) + columns - 1) // columns
-    figure, axes = plt.subplots(rows, columns, figsize=(6.2 * columns, 4.4 * rows), squeeze=False,
-                                layout="constrained")
-    for axis in axes.flat[len(engines):]:
-        axis.set_visible(False)
-    for axis, engine in zip(axes.flat, engines):
-        sizes = sorted({run["size"] for run in profile["runs"] if run["engine"] == engine})
-        for i, size in enumerate(sizes):
-            runs = sorted((r for r in profile["runs"] if (r["engine"], r["size"]) == (engine, size)),
-                          key=lambda r: r["window"])
-            color = COLORS[i % len(COLORS)]
-            xs = [r["rpc_per_s"] for r in runs]
-            p50 = [r["latency_ns"]["p50"] / 1000 for r in runs]
-            p99 = [r["latency_ns"]["p99"] / 1000 for r in runs]
-            label = size_text(size) if size else engine
-            axis.plot(xs, p50, "o-", color=color, markersize=4, label=f"{label} p50")
-            axis.plot(xs, p99, "s--", color=color, markersize=3, linewidth=1, label=f"{label} p99")
-            for x, y, run in zip(xs, p50, runs):
-                axis.annotate(run["window"], (x, y), textcoords="offset points", xytext=(4, -10),
-                              fontsize=7, color=color)
-        axis.set_title(f"{engine} (numbers: calls in flight)", fontsize=11)
-        axis.set_xscale("log")
-        axis.set_xlabel("RPC/s (log)")
+# Throughput against latency.
+
+def knee_of_windows(runs):
+    """The window with the most power, as Kleinrock has it: throughput divided by latency. Up to there a
+    larger window brings more than it costs."""
+    return max(runs, key=lambda run: run["rpc_per_s"] / max(run["latency_ns"]["p50"], 1))
+
+
+def by_call(runs):
+    """{call: {size: its runs}} in the order of the runs."""
+    groups = {}
+    for run in runs:
+        groups.setdefault(call_name(run), {}).setdefault(size_name(run), []).append(run)
+    return groups
+
+
+def open_loop(runs):
+    """Runs on a schedule that were answered, by rate."""
+    return sorted((run for run in runs if isinstance(run.get("rate"), (int, float)) and run["rpc_per_s"] > 0),
+                  key=lambda run: run["rate"])
+
+
+def throughput(runs, knee_runs, knees):
+    """A panel for each call; closed loops by window, and where they were searched, open loops by rate."""
+    groups, searched = by_call(runs), by_call(open_loop(knee_runs))
+    figure, axes = panels(len(groups), 2, 4.6, 3.6)
+    chart = Chart("throughput", "Throughput against latency", figure)
+    for axis, (call, sizes) in zip(axes, groups.items()):
+        drawn = []
+        for number, (size, of_size) in enumerate(sizes.items()):
+            color, name = COLORS[number % len(COLORS)], f"{call} {size}".strip()
+            drawn += closed_loops(chart, axis, name, sorted(of_size, key=lambda run: run["window"]), color)
+            drawn += open_loops(chart, axis, name, searched.get(call, {}).get(size, []), knees, color)
+        axis.set_title(call)
+        axis.set_xlabel("calls per second, log scale")
         axis.set_ylabel("latency, log scale")
-        axis.margins(0.08)
-        count_axis(axis)
-        time_axis(axis)
-        axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.suptitle("Throughput against latency")
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+        axis.margins(0.1)
+        log_scale(axis, "x", 7, count_text)
+        log_scale(axis, "y", 9, ns_text)
+        chart.legend(axis.legend(drawn, [line.get_label() for line in drawn], loc="upper left",
+                                 bbox_to_anchor=(1.0, 1.0), fontsize=7.5))
+    return chart
 
 
-def count_axis(axis):
-    low, high = axis.get_xlim()
-    ticks = [m * 10.0 ** e for e in range(0, 10) for m in (1, 2, 5)]
-    shown = [t for t in ticks if low <= t <= high]
-    if len(shown) > 7:
-        shown = [t for t in shown if f"{t:e}".startswith("1")]
-    axis.xaxis.set_major_locator(FixedLocator(shown))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(count_text))
+def closed_loops(chart, axis, name, runs, color):
+    lines = []
+    xs = [max(run["rpc_per_s"], 1e-3) for run in runs]
+    knee = knee_of_windows(runs)
+    for percentile, style in (("p50", "o-"), ("p99", "s--")):
+        series = f"{name}, {percentile}"
+        ys = [max(run["latency_ns"][percentile], 1) for run in runs]
+        line, = axis.plot(xs, ys, style, color=color, markersize=3.5, linewidth=1.2, label=series)
+        chart.add(series, line)
+        lines.append(line)
+        chart.tell(axis, series, [(x, y, f"{series}, {run['window']} in flight: {count_text(x)} calls/s, {time_text(y)}")
+                                  for x, y, run in zip(xs, ys, runs)])
+        if percentile == "p50":
+            chart.add(series, *(axis.annotate(run["window"], (x, y), textcoords="offset points", xytext=(3, -9),
+                                              fontsize=6.5, color=color) for x, y, run in zip(xs, ys, runs)))
+            if len(runs) > 2:
+                ring, = axis.plot(max(knee["rpc_per_s"], 1e-3), max(knee["latency_ns"]["p50"], 1), "o", markersize=10,
+                                  markerfacecolor="none", markeredgecolor=color, markeredgewidth=1.4)
+                chart.add(series, ring)
+    return lines
 
 
-RATIOS = [("p50 latency (less is better)", lambda r: r["latency_ns"]["p50"], "o"),
-          ("p99 latency (less is better)", lambda r: r["latency_ns"]["p99"], "s"),
-          ("RPC/s (more is better)", lambda r: r["rpc_per_s"], "^")]
+def open_loops(chart, axis, name, runs, knees, color):
+    if not runs:
+        return []
+    series = f"{name}, p99 on schedule"
+    points = [(run["rpc_per_s"], max(run["latency_ns"]["p99"], 1)) for run in runs]
+    line, = axis.plot([x for x, _ in points], [y for _, y in points], ":", marker=".", color=color, linewidth=1,
+                      label=series)
+    chart.add(series, line)
+    chart.tell(axis, series, [(x, y, f"{series}: {count_text(run['rate'])} calls/s offered, {count_text(x)} achieved, "
+                                     f"{time_text(y)}") for (x, y), run in zip(points, runs)])
+    for knee in knees:
+        if knee["name"] == name:
+            cross, = axis.plot(knee["rate"], max(knee["p99_ns"], 1), "X", color=color, markersize=9,
+                               markeredgecolor=INK, markeredgewidth=0.6)
+            chart.add(series, cross)
+            chart.tell(axis, series, [(knee["rate"], max(knee["p99_ns"], 1),
+                                       f"{name}: knee at {count_text(knee['rate'])} calls/s, p99 {time_text(knee['p99_ns'])}")])
+    return [line]
 
 
-def compare(pairs, names, path):
-    """The second result as multiples of the first, run by run."""
-    figure, axis = plt.subplots(figsize=(8.5, 1.8 + 0.32 * len(pairs)), layout="constrained")
-    positions = range(len(pairs))
-    values = []
-    for i, (label, value, marker) in enumerate(RATIOS):
-        ratios = [value(b) / value(a) if value(a) else 1 for a, b in pairs]
-        values += ratios
-        axis.scatter(ratios, [p + (i - 1) * 0.18 for p in positions], marker=marker, s=30,
-                     color=COLORS[i], label=label, zorder=3)
-    for position in positions:
-        axis.axhspan(position - 0.5, position + 0.5, color="#f4f4f4" if position % 2 else "white",
-                     zorder=0)
-    axis.axvline(1, color="#444444", linewidth=1)
-    axis.set_xscale("log")
-    low, high = min(values + [0.8]) / 1.08, max(values + [1.25]) * 1.08
-    axis.set_xlim(low, high)
-    candidates = [0.5, 0.67, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2]
-    if high / low > 4:
-        candidates = [m * 10.0 ** e for e in range(-4, 5) for m in (1, 2, 5)]
-    axis.xaxis.set_major_locator(FixedLocator([t for t in candidates if low <= t <= high]))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"×{x:g}"))
-    axis.grid(True, axis="x", color="#dddddd", linewidth=0.7)
-    axis.set_yticks(list(positions), [f"{run_name(a)} w={a['window']}" for a, _ in pairs])
-    axis.set_ylim(len(pairs) - 0.5, -0.5)
-    axis.set_xlabel(f"{names[1]} as a multiple of {names[0]} (log)")
-    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=len(RATIOS), frameon=False)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+# Where the time goes.
+
+def stamped(runs):
+    """(title, round trip, stages) of each procedure and size, at the smallest window that it was called with."""
+    found = {}
+    for run in sorted(runs, key=lambda run: run["window"]):
+        for procedure, trip, parts in stages(run):
+            name = f"{procedure} {size_name(run)}".strip()
+            found.setdefault((call_name(run), name), (f"{name}, {run['window']} in flight", trip, parts))
+    return list(found.values())
+
+
+def waterfall(runs):
+    """The medians of the stages, each from where the one before it ended; None without stages."""
+    shown = stamped(runs)[:MOST_PANELS]
+    if not shown:
+        return None
+    figure, axes = panels(len(shown), 3, 3.6, 2.6)
+    chart = Chart("waterfall", "Where the time of a call goes", figure)
+    for axis, (title, trip, parts) in zip(axes, shown):
+        at = 0
+        for row, part in enumerate(parts):
+            color = SIDES.get(part["side"], COLORS[2])
+            chart.add(part["side"], axis.barh(row, part["p50_ns"], left=at, color=color, height=0.7)[0])
+            chart.tell(axis, part["side"], [(at + part["p50_ns"] / 2, row, f"{part['stage']} ({part['side']}): " + ", ".join(
+                f"{name[:-3]} {time_text(part[name])}" for name in ("p50_ns", "p90_ns", "p99_ns", "mean_ns")))])
+            at += part["p50_ns"]
+        if trip:
+            axis.axvline(trip["p50_ns"], color=INK, linewidth=1, linestyle=":")
+        axis.set_yticks(range(len(parts)), [part["stage"] for part in parts])
+        axis.set_ylim(len(parts) - 0.5, -0.5)
+        axis.set_xlim(0, max(at, trip["p50_ns"] if trip else 0, 1) * 1.08)
+        axis.xaxis.set_major_locator(plt.MaxNLocator(4))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda ns, _: "0" if ns == 0 else time_text(ns)))
+        axis.grid(True, axis="x", color=GRID, linewidth=0.7)
+        axis.set_axisbelow(True)
+        axis.set_title(title)
+    sides = [side for side in SIDES if any(part["side"] == side for _, _, parts in shown for part in parts)]
+    legend_above(chart, axes[0], [plt.Rectangle((0, 0), 1, 1, color=SIDES[side]) for side in sides], sides)
+    return chart
+
+
+# Over time.
+
+def heat_map(timelines):
+    """How many calls took how long in each time slice; None without any."""
+    timelines = [line for line in timelines if any(line["slices"])][:MOST_PANELS]
+    if not timelines:
+        return None
+    figure, axes = panels(len(timelines), 2, 4.6, 2.9)
+    chart = Chart("heatmap", "Latency over time", figure)
+    for axis, line in zip(axes, timelines):
+        draw_heat(chart, axis, line)
+    return chart
+
+
+def draw_heat(chart, axis, line):
+    edges, counts = heat(line["slices"])
+    times = [number * line["slice_seconds"] for number in range(len(counts) + 1)]
+    columns = [[column[row] or float("nan") for column in counts] for row in range(len(edges) - 1)]
+    most = max(max(column) for column in counts)
+    mesh = axis.pcolormesh(times, edges, columns, norm=LogNorm(1, max(most, 2)), cmap=HEAT, rasterized=True)
+    colors = chart.figure.colorbar(mesh, ax=axis, pad=0.01)
+    colors.set_label("calls")
+    colors.solids.set_rasterized(True)
+    name = f"{line['name']}, {line['window']} in flight"
+    chart.tell(axis, name, [((times[number] + times[number + 1]) / 2, (edges[row] * edges[row + 1]) ** 0.5,
+                             f"{times[number]:.2f} s, {time_text(edges[row])} to {time_text(edges[row + 1])}: {count} calls")
+                            for number, column in enumerate(counts) for row, count in enumerate(column) if count], most=4000)
+    axis.set_ylim(edges[0], edges[-1])
+    log_scale(axis, "y", 7, ns_text)
+    axis.grid(False)
+    axis.set_title(name)
+    axis.set_xlabel("seconds of calls")
+    axis.set_ylabel("latency, log scale")
+
+
+def heat(slices, per_decade=24):
+    """Edges of latency in ns, and the calls between them in each slice."""
+    step = 10 ** (1 / per_decade)
+    values = [max(value, 1) for slice_ in slices for value, _ in slice_]
+    edges = [min(values)]
+    while edges[-1] <= max(values):
+        edges.append(edges[-1] * step)
+    counts = [[0] * (len(edges) - 1) for _ in slices]
+    for column, slice_ in zip(counts, slices):
+        row = 0
+        for value, count in slice_:
+            while row < len(column) - 1 and value >= edges[row + 1]:
+                row += 1
+            column[row] += count
+    return edges, counts

@@ -1,16 +1,91 @@
-"""What runs of testrpc are, for scripts/latency-profile.py: which of two results can be compared, and
-what has to be said about it."""
+"""What a result of testrpc is, for scripts/latency-profile.py: whether it can be read, what is in its runs,
+and which runs of two results can be compared.
+
+Members that only some builds of testrpc write (stages, outliers, noise, histograms) are taken if they look
+right, and are as if absent otherwise."""
+import json
 import re
+from numbers import Real
 
 SCHEMA = 2  # of testrpc's JSON, see doc/testrpc.md
 
 # What a run was asked to do.
-OF_RUN = ("engine", "sizes", "window", "connections", "dispatch", "rate", "verify", "rpcrdma_version")
+OF_RUN = ("engine", "nfs_calls", "sizes", "window", "connections", "dispatch", "rate", "verify", "rpcrdma_version")
 # The same, of what older testrpcs did not have: what it was then.
 SINCE = {"arrivals": "even", "think_us": 0}
 # The options of its testrpc that make a difference; the others are places and labels.
 NOT_COMPARED = ("pinned_cpus", "seed", "timeout_ms")
+LATENCIES = ("min", "mean", "p50", "p90", "p99", "p99.9", "max")
+KNEE = ("rate", "p99_ns", "light_p99_ns", "closed_loop_rate")
+PARTS = ("p50_ns", "p90_ns", "p99_ns", "mean_ns")  # of a stage
+MOST_STAGES, MOST_TEXT = 32, 200  # what a result can make a page show
 
+
+def is_number(value):
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= value < 1e18
+
+
+def text_of(value):
+    return str(value)[:MOST_TEXT]
+
+
+# Reading one.
+
+def load(path):
+    """A profile.json or a result of testrpc. Raises ValueError with what is wrong with it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+        schema = result.get("schema", 1)
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is not a result of latency-profile or testrpc: {error}") from error
+    if schema != SCHEMA:
+        raise ValueError(f"{path} has schema {text_of(schema)}, and this program reads {SCHEMA}: measure again, "
+                         "or use the version of it that goes with that testrpc")
+    if not result.get("runs"):
+        raise ValueError(f"{path} has no runs")
+    wrong = what_is_wrong(result)
+    if wrong:
+        raise ValueError(f"{path} cannot be used: {wrong}")
+    return result
+
+
+def what_is_wrong(result):
+    """The first member that every result has and this one has not, or None."""
+    for name in ("environment", "options"):
+        if not isinstance(result.get(name), dict):
+            return f"no {name}"
+    for name in ("host", "cpu", "cpus", "kernel"):
+        if name not in result["environment"]:
+            return f"no {name} in its environment"
+    for name in ("time", "uri", "version", "revision"):
+        if not isinstance(result.get(name), str):
+            return f"no {name}"
+    if not isinstance(result.get("command"), list):
+        return "no command"
+    if not isinstance(result["runs"], list):
+        return "its runs are no list"
+    wrong = ((number, wrong_in_run(run)) for number, run in enumerate(result["runs"], 1))
+    return next((f"run {number} has no {what}" for number, what in wrong if what), None)
+
+
+def wrong_in_run(run):
+    if not isinstance(run, dict):
+        return "members"
+    for name in ("engine", "dispatch"):
+        if not isinstance(run.get(name), str):
+            return name
+    if not isinstance(run.get("sizes"), list) or not all(is_number(size) for size in run["sizes"]):
+        return "sizes"
+    for name in ("window", "errors", "wrong_bytes", "rpc_per_s", "bytes_per_s"):
+        if not is_number(run.get(name)):
+            return name
+    latency = run.get("latency_ns")
+    return next((f"latency_ns {name}" for name in LATENCIES
+                 if not isinstance(latency, dict) or not is_number(latency.get(name))), None)
+
+
+# What is in a run.
 
 def size_text(size):
     for unit, suffix in ((1 << 20, "M"), (1 << 10, "K")):
@@ -19,11 +94,108 @@ def size_text(size):
     return str(size)
 
 
-def run_name(run):
-    if not run["sizes"]:
-        return run["engine"]
-    return f"{run['engine']} {','.join(size_text(size) for size in run['sizes'])}"
+def call_name(run):
+    calls = run.get("nfs_calls")
+    return f"{text_of(run['engine'])} {calls}" if calls else text_of(run["engine"])
 
+
+def size_name(run):
+    """Empty for calls without data."""
+    if run.get("unsized"):
+        return ""
+    return ",".join(size_text(size) for size in run["sizes"][:8])
+
+
+def run_name(run):
+    return f"{call_name(run)} {size_name(run)}".strip()
+
+
+def limit(run, name):
+    """What the machine could do beside it; 0: not measured."""
+    limits = run.get("limits")
+    value = limits.get(name, 0) if isinstance(limits, dict) else 0
+    return value if is_number(value) else 0
+
+
+def histogram(run):
+    """Pairs of a latency in nanoseconds and how many calls took that long, ascending; empty: not there."""
+    pairs = run.get("histogram")
+    if not isinstance(pairs, list):
+        return []
+    for pair in pairs:
+        if not (isinstance(pair, list) and len(pair) == 2 and all(map(is_number, pair)) and pair[1] > 0):
+            return []
+    return sorted(pairs)
+
+
+def stages(run):
+    """(procedure, its round trip, [stage with side and figures]) for each procedure that was stamped."""
+    member = run.get("stages")
+    procedures = member.get("procedures") if isinstance(member, dict) else None
+    for procedure in procedures if isinstance(procedures, list) else []:
+        if not isinstance(procedure, dict) or not isinstance(procedure.get("stages"), list):
+            continue
+        parts = [stage for stage in procedure["stages"][:MOST_STAGES] if is_stage(stage)]
+        trip = procedure.get("round_trip")
+        if parts:
+            yield text_of(procedure.get("name", "?")), trip if has_figures(trip) else None, parts
+
+
+def has_figures(figures):
+    return isinstance(figures, dict) and all(is_number(figures.get(name)) for name in PARTS)
+
+
+def is_stage(stage):
+    return has_figures(stage) and isinstance(stage.get("stage"), str) and isinstance(stage.get("side"), str)
+
+
+def outliers(run):
+    """The slowest calls, slowest first, with what is known of them."""
+    member = run.get("outliers")
+    kept = [call for call in (member if isinstance(member, list) else [])
+            if isinstance(call, dict) and is_number(call.get("total_ns"))]
+    return sorted(kept, key=lambda call: -call["total_ns"])
+
+
+def causes(call):
+    """"switched out on CPU 1 (client) for 4.99 ms" for each cause."""
+    member = call.get("causes")
+    for cause in member if isinstance(member, list) else []:
+        if not isinstance(cause, dict) or not isinstance(cause.get("cause"), str):
+            continue
+        cpu = f" CPU {text_of(cause['cpu'])}" if is_number(cause.get("cpu")) else ""
+        side = f" ({text_of(cause['side'])})" if isinstance(cause.get("side"), str) else ""
+        taken = f" for {time_text(cause['ns'])}" if is_number(cause.get("ns")) else ""
+        yield text_of(cause["cause"]) + (f" on{cpu}{side}" if cpu else side) + taken
+
+
+def time_text(ns):
+    for unit, name in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if ns >= unit:
+            return f"{ns / unit:.3g} {name}" if ns < 1000 * unit else f"{ns / unit:.0f} {name}"
+    return f"{ns:.0f} ns"
+
+
+def noise(run):
+    """What disturbed it, as (name, value) pairs, however deep they are nested."""
+    def flat(value, name, depth):
+        if isinstance(value, dict) and depth < 4:
+            for key in list(value)[:64]:
+                yield from flat(value[key], f"{name} {text_of(key)}".strip().replace("_", " "), depth + 1)
+        elif isinstance(value, list) and depth < 4:
+            for number, item in enumerate(value[:8]):
+                yield from flat(item, f"{name} {number}", depth + 1)
+        elif isinstance(value, (bool, str)) or value is None:
+            yield name, "not known" if value is None else text_of(value)
+        elif is_number(value):
+            yield name, f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+    pairs = list(flat(run["noise"], "", 0)) if isinstance(run.get("noise"), dict) else []
+    taken = run.get("preemptions")
+    return ([("preemptions", f"{taken:,}")] if is_number(taken) else []) + pairs
+
+
+# Two results.
 
 def scheme(uri):
     """Of shm:, iwarp: and verbs: with what the URI asks for, but not whom it asks."""
@@ -32,7 +204,7 @@ def scheme(uri):
 
 def kind(result, run):
     """All that two runs must have in common, by name."""
-    every = {name: run[name] for name in OF_RUN}
+    every = {name: run.get(name) for name in OF_RUN}
     every.update((name, run.get(name, usual)) for name, usual in SINCE.items())
     every["weights"] = [part["weight"] for part in run.get("mix", [])]
     every["servers"] = max(len(run.get("targets", [])), 1)
@@ -46,22 +218,61 @@ def key(values):
     return tuple((name, str(value)) for name, value in sorted(values.items()))
 
 
+def by_kind(result):
+    groups = {}
+    for run in result["runs"]:
+        groups.setdefault(key(kind(result, run)), []).append(run)
+    return groups
+
+
+def typical(result):
+    """A run of each kind, in order: where there are several, that of the median rate."""
+    return [sorted(runs, key=lambda run: run["rpc_per_s"])[len(runs) // 2] for runs in by_kind(result).values()]
+
+
+def spread(result):
+    """How many runs there are of each kind, the lowest and the highest rate of them."""
+    for runs in by_kind(result).values():
+        rates = [one["rate"] for one in samples(runs)]
+        yield len(rates), min(rates), max(rates)
+
+
+def complete(result):
+    """With the members of a profile that a result of testrpc has not, and those that cannot be used emptied."""
+    runs = result["runs"]
+    knee_runs = [run for run in listed(result, "knee_runs") if wrong_in_run(run) is None]
+    if "knee_runs" not in result and listed(result, "knees"):  # of testrpc --find-knee itself
+        knee_runs = [run for run in runs if is_number(run.get("rate"))]
+        runs = [run for run in runs if not is_number(run.get("rate"))] or runs
+    knees = [{**knee, "name": text_of(knee.get("name") or knee_name(knee))} for knee in listed(result, "knees")
+             if isinstance(knee, dict) and all(is_number(knee.get(name)) for name in KNEE)]
+    return {**result, "runs": runs, "knee_runs": knee_runs, "knees": knees,
+            "timeline": [line for line in listed(result, "timeline") if is_timeline(line)]}
+
+
+def knee_name(knee):
+    size = knee.get("size")
+    return run_name({"engine": knee.get("engine", "?"), "sizes": [size] if is_number(size) and size else []})
+
+
+def listed(result, name):
+    return result[name] if isinstance(result.get(name), list) else []
+
+
+def is_timeline(line):
+    return isinstance(line, dict) and isinstance(line.get("name"), str) and is_number(line.get("window")) \
+        and is_number(line.get("slice_seconds")) and line["slice_seconds"] > 0 and isinstance(line.get("slices"), list) \
+        and all(histogram({"histogram": slice_}) or slice_ == [] for slice_ in line["slices"])
+
+
 def match(before, after):
-    """Pairs of runs of the same kind, in the order of the first result, each run once; and a line about
-    each run without a partner."""
-    left = {}
-    for run in after["runs"]:
-        left.setdefault(key(kind(after, run)), []).append(run)
-    pairs, alone = [], []
-    for run in before["runs"]:
-        partners = left.get(key(kind(before, run)))
-        if partners:
-            pairs.append((run, partners.pop(0)))
-        else:
-            alone.append(run)
-    rest = [run for runs in left.values() for run in runs]
-    lines = [about_lonely("A", before, run, after) for run in alone]
-    return pairs, lines + [about_lonely("B", after, run, before) for run in rest]
+    """Pairs of lists of runs of the same kind, in the order of the first result; and a line about each kind of
+    run that has no partner."""
+    ours, theirs = by_kind(before), by_kind(after)
+    pairs = [(runs, theirs[name]) for name, runs in ours.items() if name in theirs]
+    lines = [about_lonely("A", before, runs[0], after) for name, runs in ours.items() if name not in theirs]
+    return pairs, lines + [about_lonely("B", after, runs[0], before) for name, runs in theirs.items()
+                           if name not in ours]
 
 
 def about_lonely(side, result, run, other):
@@ -74,11 +285,20 @@ def about_lonely(side, result, run, other):
             differences.append([f"{name} {mine.get(name)}, there {theirs.get(name)}"
                                 for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)])
     nearest = min(differences, key=len, default=None)
-    if nearest is None:
-        why = "no such call there"
-    else:
-        why = "; ".join(nearest) if nearest else "there are fewer of these"
+    why = "no such call there" if nearest is None else "; ".join(nearest)
     return f"only in {side}: {run_name(run)} window {run['window']} ({why})"
+
+
+def samples(runs):
+    """A run's figures for each time that it was made: rate, p50 and p99 each."""
+    for run in runs:
+        repetitions = run.get("repetitions")
+        usable = [one for one in (repetitions if isinstance(repetitions, list) else [])
+                  if isinstance(one, dict) and all(is_number(one.get(n)) for n in ("rate", "p50_ns", "p99_ns"))]
+        if len(usable) > 1:
+            yield from ({name: one[name] for name in ("rate", "p50_ns", "p99_ns")} for one in usable)
+        else:
+            yield {"rate": run["rpc_per_s"], "p50_ns": run["latency_ns"]["p50"], "p99_ns": run["latency_ns"]["p99"]}
 
 
 def environments(results, names):
@@ -88,33 +308,24 @@ def environments(results, names):
         machine = result["environment"]
         lines.append(f"{side}: {name}: {result['time']}, {machine['host']}, {machine['cpu']}, {machine['cpus']} CPUs, "
                      f"{machine['kernel']}, testrpc {result['version']} ({result['revision']}), "
-                     f"{result['options']['idle']}, CPUs {result['options']['pinned_cpus']}")
+                     f"{result['options'].get('idle')}, CPUs {result['options'].get('pinned_cpus')}")
     return lines
 
 
-def repeated(pairs):
-    """Whether some kind of run was made more than once on each side."""
-    names = [(run_name(a), a["window"]) for a, _ in pairs]
-    return len(set(names)) < len(names)
-
-
-def remarks(results, pairs, unmatched):
+def remarks(results, unmatched):
     """What a reader must know before believing the ratios."""
     lines = []
-    if not repeated(pairs):
-        lines.append("NO VERDICT: each run was made once on each side. The same program measured twice differs, "
-                     "at p99 by a factor of two or more: not repeated, no significance.")
     for what in ("host", "cpu", "cpus", "kernel"):
         a, b = (result["environment"][what] for result in results)
         if a != b:
-            lines.append(f"The {what} differs: {a}, {b}.")
+            lines.append(f"The {what} differs: {text_of(a)}, {text_of(b)}.")
     for side, result in zip("AB", results):
-        taken = sum(run.get("preemptions") or 0 for run in result["runs"])
+        taken = sum(run["preemptions"] for run in result["runs"] if is_number(run.get("preemptions")))
         if taken:
             lines.append(f"{side}: other work took a CPU away {taken} times.")
         wrong = [run_name(run) for run in result["runs"] if run["errors"] or run["wrong_bytes"]]
         if wrong:
-            lines.append(f"{side}: calls went wrong in {', '.join(wrong)}.")
+            lines.append(f"{side}: calls went wrong in {', '.join(dict.fromkeys(wrong))}.")
     if unmatched:
         lines.append(f"{len(unmatched)} runs were not compared:")
         lines += ["  " + line for line in unmatched]

@@ -75,6 +75,7 @@ suite_scripts() {
   run_case checks test/scripts/checks_test.py
   run_case affected test/scripts/affected_test.py
   run_case latency-profile test/scripts/latency_profile_test.py
+  run_case profile-statistics test/scripts/profile_statistics_test.py
   run_case scale test/scripts/scale_test.py
   run_case doctor test/scripts/doctor_test.py
   run_case hdr-log test/scripts/hdr_log_test.py

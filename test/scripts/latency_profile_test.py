@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
-"""scripts/latency-profile.py --compare: what is compared with what, and what is said about it."""
+"""scripts/latency-profile.py: what is compared with what, what is on the pages, and the exit status."""
 import copy
+import csv
+import html.parser
 import json
+import random
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+HERE = Path(__file__).resolve().parent
+SCRIPTS = HERE.parents[1] / "scripts"
+WHOLE = HERE.parent / "data/profile/whole.json"  # with every member that a result can have
 sys.path.insert(0, str(SCRIPTS))
-from lib import profile_runs  # noqa: E402: found by the line above
+from lib import profile_measure, profile_runs  # noqa: E402: found by the line above
 
 RUN = {"engine": "read", "size": 4096, "sizes": [4096], "window": 1, "connections": 1, "dispatch": "inline",
        "rate": None, "verify": False, "rpcrdma_version": 1, "errors": 0, "wrong_bytes": 0, "preemptions": 0,
@@ -34,7 +39,7 @@ class Match(unittest.TestCase):
         after = result({"window": 8}, {}, uri="shm:/tmp/b/socket")  # another place, another order
         after["options"]["pinned_cpus"] = [2, 3]
         pairs, unmatched = profile_runs.match(before, after)
-        self.assertEqual([(a["window"], b["window"]) for a, b in pairs], [(1, 1), (8, 8)])
+        self.assertEqual([(a[0]["window"], b[0]["window"]) for a, b in pairs], [(1, 1), (8, 8)])
         self.assertEqual(unmatched, [])
 
     def test_what_differs_is_not_compared_and_said(self):
@@ -58,20 +63,27 @@ class Match(unittest.TestCase):
                 pairs, unmatched = profile_runs.match(result({}), result({}, **top))
                 self.assertEqual((pairs, len(unmatched)), ([], 2))
 
-    def test_repeated_runs_are_each_compared_once(self):
+    def test_repeated_runs_are_compared_together(self):
         pairs, unmatched = profile_runs.match(result({}, {}, {}), result({}, {}))
-        self.assertEqual(len(pairs), 2)
-        self.assertEqual(len(unmatched), 1)
-        self.assertIn("fewer", unmatched[0])
+        self.assertEqual([(len(a), len(b)) for a, b in pairs], [(3, 2)])
+        self.assertEqual(unmatched, [])
+
+    def test_repetitions_of_testrpc_are_samples_as_runs_are(self):
+        repeated = {**RUN, "repetitions": [{"rate": rate, "p50_ns": 10, "p99_ns": 20} for rate in (1, 2, 3)]}
+        self.assertEqual([one["rate"] for one in profile_runs.samples([RUN, repeated])], [1e5, 1, 2, 3])
+
+
+class Rows(unittest.TestCase):
+    def test_calls_without_data_have_no_sizes(self):
+        rows = list(profile_measure.rows("null,read,nfs3:getattr,nfs3:write", "4K,1M", "1,8"))
+        self.assertEqual([(row.engine, row.nfs_calls, row.size) for row in rows if row.window == "8"],
+                         [("null", "", None), ("read", "", "4K"), ("read", "", "1M"), ("nfs3", "getattr", None),
+                          ("nfs3", "write", "4K"), ("nfs3", "write", "1M")])
 
 
 class Remarks(unittest.TestCase):
     def remarks(self, before, after):
-        return "\n".join(profile_runs.remarks([before, after], *profile_runs.match(before, after)))
-
-    def test_single_runs_have_no_significance(self):
-        self.assertIn("NO VERDICT", self.remarks(result({}), result({})))
-        self.assertNotIn("NO VERDICT", self.remarks(result({}, {}), result({}, {})))
+        return "\n".join(profile_runs.remarks([before, after], profile_runs.match(before, after)[1]))
 
     def test_other_machines_and_disturbances_are_told(self):
         other = {**RESULT["environment"], "kernel": "Linux 7"}
@@ -80,6 +92,50 @@ class Remarks(unittest.TestCase):
                       "B: calls went wrong in read 4K"):
             self.assertIn(words, text)
         self.assertNotIn("host differs", text)
+
+
+# As testrpc prints a run of a call that takes 1000 ns and its --server-work, to some 1 %.
+FAKE = f"""#!{sys.executable}
+import json, random, sys
+options = dict(zip(sys.argv[1:], sys.argv[2:]))
+if "--help" in sys.argv:
+    sys.exit(print("--json FILE"))
+result = json.loads({json.dumps(json.dumps(result()))})
+for window in options.get("--window", "1").split(","):
+    ns = (1000 + int(options.get("--server-work", 0))) * random.lognormvariate(0, 0.01)
+    run = json.loads({json.dumps(json.dumps(RUN))})
+    run.update(engine=options["--engine"], sizes=[4096] if "--size" in options else [], window=int(window),
+               rpc_per_s=1e9 / ns, histogram=[[int(ns), 90], [int(2 * ns), 10]])
+    run["latency_ns"]["p50"], run["latency_ns"]["p99"] = ns, ns * random.lognormvariate(1, 1)
+    result["runs"].append(run)
+print(json.dumps(result))
+"""
+
+
+class Reader(html.parser.HTMLParser):
+    """What a page shows, what it would load, and the ids in it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.sections, self.loaded, self.ids, self.scripts, self.words = [], [], [], [], []
+        self.within = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.within.append(tag)
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        self.loaded += [attrs[name] for name in ("src", "xlink:href") if not attrs.get(name, "#").startswith(("#", "data:"))]
+        if tag == "link":
+            self.loaded.append(attrs.get("href"))
+
+    def handle_data(self, data):
+        within = self.within[-1] if self.within else ""
+        {"h2": self.sections, "script": self.scripts}.get(within, self.words).append(data)
+
+    def handle_endtag(self, tag):
+        while self.within and self.within.pop() != tag:
+            pass
 
 
 class Program(unittest.TestCase):
@@ -91,43 +147,155 @@ class Program(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def run_program(self, *arguments):
-        return subprocess.run([SCRIPTS / "latency-profile.py", *map(str, arguments)], cwd=self.folder, text=True,
-                              capture_output=True, check=False)
+    def run_program(self, *arguments, status=0):
+        run = subprocess.run([SCRIPTS / "latency-profile.py", *map(str, arguments)], cwd=self.folder, text=True,
+                             capture_output=True, check=False)
+        self.assertEqual(run.returncode, status, run.stdout + run.stderr)
+        self.assertNotIn("Traceback", run.stderr)
+        return run
 
     def write(self, name, content):
         path = self.folder / name
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         return path
 
+    def fake(self):
+        path = self.write("testrpc", FAKE)
+        path.chmod(0o755)
+        return path
+
+    def page(self, name):
+        """Whose ids are its own, which loads nothing, and whose charts know their points."""
+        text = (self.folder / "out" / name).read_text()
+        page = Reader(text)
+        self.assertEqual(page.loaded, [])
+        self.assertEqual(sorted(page.ids), sorted(set(page.ids)))
+        self.assertNotRegex(text, r"url\((?!#)|@import|https?://(?!www\.w3\.org/)")
+        for name_, chart in json.loads(page.scripts[0]).items():
+            self.assertIn(f"{name_}-chart", page.ids)
+            self.assertTrue(chart["points"], name_)
+            self.assertTrue((self.folder / "out" / f"{name_}.png").read_bytes().startswith(b"\x89PNG"))
+        return page
+
+    def table(self, name):
+        with open(self.folder / "out" / name, encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
     def test_mistakes_are_told_before_anything_is_made(self):
         here = self.write("a.json", result({}))
         for arguments, words in (
                 (["--testrpc", "nowhere"], "nowhere is not there"), (["--duration", "0"], "--duration 0"),
                 (["--out", here], "not a folder"), (["--testrpc", "/bin/false"], "ended with status 1"),
+                (["--testrpc", "/bin/echo"], "no result of testrpc"), (["--repeat", "0"], "--repeat 0"),
+                (["--fail-above", "5%"], "--fail-above is for comparisons"),
+                (["--fail-above", "0", "--compare", here, here], "no percentage"),
+                (["--gate", "p90", "--compare", here, here], "'p90' is none of"),
+                (["--against-client", "shm:/b"], "give the other one with --client"),
+                (["--against", "/bin/true", "--compare", here, here], "two things"),
+                (["--testrpc", self.fake(), "--against", "/bin/false"], "/bin/false"),
+                (["--testrpc", self.fake(), "--against", "/bin/true", "--repeat", "3"], "--repeat 3 is too few"),
                 (["--compare", here, "none.json"], "none.json is not a result"),
                 (["--compare", here, self.write("old.json", {"runs": [RUN]})], "schema 1"),
                 (["--compare", here, self.write("empty.json", {**RESULT, "runs": []})], "has no runs"),
                 (["--compare", here, self.write("b.json", result({"window": 2}))], "window 1, there 2")):
             with self.subTest(arguments):
                 before = sorted(self.folder.iterdir())
-                run = self.run_program(*arguments)
-                self.assertEqual(run.returncode, 2, run.stderr)
+                run = self.run_program(*arguments, status=2)
                 self.assertIn(words, run.stderr)
-                self.assertNotIn("Traceback", run.stderr)
                 self.assertEqual(sorted(self.folder.iterdir()), before)
 
-    def test_a_comparison_has_both_machines_and_its_limits(self):
+    def test_a_page_has_all_that_a_result_has(self):
+        self.run_program("--from", WHOLE, "--out", "out")
+        page = self.page("index.html")
+        self.assertEqual(page.sections, ["Percentiles", "Where the time goes", "Throughput against latency", "Over time",
+                                         "Outliers", "What disturbed it", "All runs", "How it was measured"])
+        charts = json.loads(page.scripts[0])
+        self.assertEqual(list(charts), ["percentiles", "waterfall", "throughput", "heatmap"])
+        told = "\n".join(point[3] for chart in charts.values() for point in chart["points"])
+        for words in ("null: p72.2 1.21 µs", "handler (server): p50 ", "null: knee at 900k calls/s", "null, p99 on schedule"):
+            self.assertIn(words, told)
+        words = "\n".join(page.words)
+        for text in ("switched out on CPU 1 (server) for 2.99 ms", "cpu obtained", "round trip, measured", "900,000"):
+            self.assertIn(text, words)
+        self.assertEqual({row["stage"] for row in self.table("stages.csv") if row["procedure"] == "READ"},
+                         {"wait", "request", "decode", "fetch", "dispatch", "handler", "reply", "response", "complete"})
+        self.assertEqual(len(self.table("runs.csv")), 10)
+        self.assertTrue(self.table("heatmap.csv") and self.table("outliers.csv") and self.table("percentiles.csv"))
+
+    def test_a_result_of_any_testrpc_has_a_page(self):
+        self.run_program("--from", self.write("a.json", result({}, {"window": 8}, {"engine": "null", "sizes": []})), "--out", "out")
+        page = self.page("index.html")
+        words = "\n".join(page.words)
+        for text in ("These runs have no stages", "No time slices were measured", "kept none of their slowest calls"):
+            self.assertIn(text, words)
+
+    def test_members_of_a_wrong_kind_are_as_if_absent_or_told(self):
+        whole = json.loads(WHOLE.read_text())
+        draw = random.Random(5)
+        values = [None, True, -1, 1e400, float("nan"), 10 ** 400, "<script>alert(1)</script>", "x" * 9999, [], {}, [[]], [{}],
+                  {"procedures": 3}, {"procedures": [{"stages": [{"stage": [], "side": 1}]}]}]
+        for number in range(8):
+            spoilt = copy.deepcopy(whole)
+            for _ in range(6):
+                at = draw.choice([spoilt, *spoilt["runs"], *spoilt["knees"], *spoilt["timeline"]])
+                name = draw.choice(["stages", "outliers", "noise", "histogram", "limits", "knees", "timeline", "knee_runs",
+                                    "slices", "name", "preemptions", "rate", "unsized", "nfs_calls", "seed"])
+                at[name] = draw.choice(values)
+                if not all(isinstance(spoilt[n], list) for n in ("knees", "timeline")):
+                    break
+            self.run_program("--from", self.write("spoilt.json", spoilt), "--out", "out")
+            self.assertNotIn("<script>alert", (self.folder / "out/index.html").read_text(), number)
+        for name, value in (("runs", 5), ("runs", [5]), ("environment", []), ("time", 3), ("options", None), ("command", "x")):
+            run = self.run_program("--from", self.write("spoilt.json", {**whole, name: value}), "--out", "out", status=2)
+            self.assertIn("cannot be used", run.stderr)
+
+    def test_two_results_of_one_run_each_have_no_verdict(self):
         a = self.write("a.json", result({}, {"window": 8}))
         b = self.write("b.json", result({}, {"dispatch": "worker"},
                                         environment={**RESULT["environment"], "host": "b"}))
-        run = self.run_program("--compare", a, b, "--out", "out")
-        self.assertEqual(run.returncode, 0, run.stderr)
+        run = self.run_program("--compare", a, b, "--fail-above", "5%", "--out", "out")
         page = (self.folder / "out/compare.html").read_text()
         for words in ("NO VERDICT", "A: ", "2024-05-01T12:00:00Z", "host differs", "2 runs were not compared",
-                      "only in A: read 4K window 8", "only in B: read 4K window 1"):
+                      "only in A: read 4K window 8", "only in B: read 4K window 1", "too few runs", "Not measured in turns"):
             self.assertIn(words, run.stdout)
             self.assertIn(words, page)
+
+    def test_two_results_of_many_runs_have_one(self):
+        def many(name, ns):
+            return self.write(name, result(*({"rpc_per_s": 1e9 / (ns + i), "latency_ns": {**RUN["latency_ns"], "p50": ns + i}}
+                                             for i in range(10))))
+
+        a, b = many("a.json", 1000), many("b.json", 1120)
+        run = self.run_program("--compare", a, b, "--fail-above", "5%", "--out", "out", status=1)
+        self.assertIn("SLOWER: read 4K, 1 in flight: p50 ", run.stdout)
+        self.assertIn("B is slower", "".join(self.page("compare.html").words))
+        self.run_program("--compare", b, a, "--fail-above", "5%", "--out", "out")
+        self.assertEqual({row["figure"]: row["verdict"] for row in self.table("compare.csv")},
+                         {"rate": "faster", "p50_ns": "faster", "p99_ns": "no difference that can be told"})
+
+    def test_a_slower_side_is_found_in_turns(self):
+        arguments = ["--testrpc", self.fake(), "--quick", "--fail-above", "5%", "--repeat", "16", "--seed", "3", "--out", "out"]
+        run = self.run_program(*arguments, "--against-options", "--server-work 150", status=1)
+        self.assertIn("SLOWER: null, 1 in flight: p50 1", run.stdout)
+        page = self.page("compare.html")
+        self.assertEqual(page.sections, ["Verdict", "All figures", "Percentiles", "Round by round", "What disturbed it",
+                                         "How it was measured"])
+        self.assertEqual({row["first"] for row in self.table("rounds.csv")}, {"A", "B"})
+        saved = json.loads((self.folder / "out/comparison.json").read_text())
+        self.assertEqual([len(row["rounds"]) for row in saved["rows"]], [16, 16])
+        run = self.run_program(*arguments, "--against", self.folder / "testrpc")
+        self.assertIn("No difference that can be told", run.stdout)
+        self.assertIn("GATE: nothing is more than 5 % slower", run.stdout)
+
+    def test_a_profile_of_all_that_was_asked_for(self):
+        self.run_program("--testrpc", self.fake(), "--engines", "null,read", "--sizes", "4K", "--windows", "1,8", "--repeat", "2",
+                         "--out", "out", "--", "--touch")
+        self.page("index.html")
+        saved = json.loads((self.folder / "out/profile.json").read_text())
+        self.assertEqual([(run["engine"], run["window"]) for run in saved["runs"]],
+                         2 * [("null", 1), ("null", 8), ("read", 1), ("read", 8)])
+        self.assertEqual([line["name"] for line in saved["timeline"]], ["null", "read 4K"])
+        self.assertEqual(len(self.table("runs.csv")), 8 + 2)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""What scripts/latency-profile.py found, as CSV files for other programs. Times are nanoseconds."""
+import csv
+
+from lib.profile_plots import curve
+from lib.profile_runs import LATENCIES, call_name, causes, noise, outliers, run_name, size_name, stages
+
+
+def write(path, head, rows):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(head)
+        writer.writerows(rows)
+
+
+def write_profile(profile, runs, out):
+    """`runs`: one of each kind, as the page has them."""
+    write(out / "runs.csv", ["call", "size", "window", "rate_asked", "rpc_per_s", "bytes_per_s", *LATENCIES, "errors",
+                             "preemptions"],
+          [[call_name(run), size_name(run), run["window"], run.get("rate"), run["rpc_per_s"], run["bytes_per_s"],
+            *(run["latency_ns"][name] for name in LATENCIES), run["errors"], run.get("preemptions")]
+           for run in profile["runs"] + profile["knee_runs"]])
+    write(out / "percentiles.csv", ["call", "size", "window", "percentile", "latency"],
+          [[call_name(run), size_name(run), run["window"], f"{100 - 100 / x:.9g}", y] for run in runs for x, y in curve(run)])
+    write(out / "stages.csv", ["procedure", "size", "window", "stage", "side", "p50", "p90", "p99", "mean"],
+          [[procedure, size_name(run), run["window"], part["stage"], part["side"],
+            *(part[name] for name in ("p50_ns", "p90_ns", "p99_ns", "mean_ns"))]
+           for run in runs for procedure, _, parts in stages(run) for part in parts])
+    write(out / "heatmap.csv", ["call", "window", "slice", "seconds", "latency", "calls"],
+          [[line["name"], line["window"], number, round(number * line["slice_seconds"], 6), value, count]
+           for line in profile["timeline"] for number, slice_ in enumerate(line["slices"]) for value, count in slice_])
+    write(out / "outliers.csv", ["call", "window", "start", "total", "connection", "causes"],
+          [[run_name(run), run["window"], call.get("start_ns"), call["total_ns"], call.get("connection"),
+            "; ".join(causes(call))] for run in profile["runs"] for call in outliers(run)])
+    write(out / "noise.csv", ["call", "window", "what", "value"],
+          [[run_name(run), run["window"], name, value] for run in profile["runs"] for name, value in noise(run)])
+
+
+def write_compare(comparison, lines, out):
+    write(out / "compare.csv", ["call", "window", "figure", "a", "b", "ratio", "low", "high", "verdict"],
+          [[line.name, line.window, line.metric, line.a, line.b, line.ratio.estimate, line.ratio.low, line.ratio.high,
+            line.verdict] for line in lines])
+    if "rows" in comparison:
+        names = list(comparison["rows"][0]["rounds"][0]["A"])
+        write(out / "rounds.csv", ["call", "window", "round", "first", "side", *names],
+              [[row["name"], row["window"], number, one["first"], side, *one[side].values()]
+               for row in comparison["rows"] for number, one in enumerate(row["rounds"], 1) for side in "AB"])

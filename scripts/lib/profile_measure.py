@@ -1,0 +1,196 @@
+"""Runs testrpc for scripts/latency-profile.py: sweeps, time slices, and two sides in turns."""
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import namedtuple
+
+from lib import profile_runs
+
+SLICES, SLICE_SECONDS = 40, 0.05
+# The calls of engine nfs3 that move data of --size; the others have none, and get small files to work on.
+NFS_SIZED = {"read", "write"}
+UNSIZED = {"null"}
+# Options that not every testrpc has, to be used where it does.
+WANTED = {"--stages": ["--stages", "16"], "--outliers": ["--outliers", "8"]}
+
+
+class Failed(Exception):
+    """A run of testrpc that did not end well; says how."""
+
+
+# What to call: an engine, for nfs3 with the calls that it makes; a size and a window, as words.
+Row = namedtuple("Row", "engine nfs_calls size window")
+
+
+def rows(engines, sizes, windows):
+    for name in engines.split(","):
+        engine, _, calls = name.partition(":")
+        sized = calls in NFS_SIZED if calls else engine not in UNSIZED
+        for size in sizes.split(",") if sized else [None]:
+            for window in windows.split(","):
+                yield Row(engine, calls, size, window)
+
+
+def row_name(row):
+    return " ".join(filter(None, (row.engine, row.nfs_calls, row.size, f"window {row.window}")))
+
+
+class Side:
+    """A testrpc with a role, and options for all its runs."""
+
+    def __init__(self, program, client, options):
+        self.program = program
+        self.command = [program, *(["--client", client] if client else ["--self"]), *options]
+        self.extra = []
+
+    def prefer(self, names):
+        """From now on with those of the options in WANTED that this testrpc has."""
+        usage = output([self.program, "--help"])
+        self.extra = [word for name in names if f"{name} " in usage for word in WANTED[name]]
+
+    def run(self, row, *more, window=None, duration=None):
+        """Its result; the runs say which calls of NFS they made, and which have no data."""
+        command = [*self.command, "--engine", row.engine, *self.extra, *more]
+        command += ["--window", window or row.window] if window != "" else []
+        command += ["--nfs-calls", row.nfs_calls] if row.nfs_calls else []
+        size = row.size or ("4K" if row.nfs_calls else None)
+        command += ["--size", size] if size else []
+        command += ["--duration", f"{duration:g}"] if duration else []
+        result = read_result(output([*command, "--json", "-"]), command)
+        for run in result["runs"]:
+            if row.nfs_calls:
+                run["nfs_calls"] = row.nfs_calls
+            if not row.size:
+                run["unsized"] = True
+        return result
+
+
+def output(command):
+    """What it prints; what it complains of is our complaint."""
+    words = " ".join(map(str, command))
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise Failed(f"{words}\n  {error}") from error
+    if done.returncode != 0:
+        lines = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()]
+        raise Failed(f"{words}\n  ended with status {done.returncode}: {lines[-1] if lines else 'no output'}")
+    return done.stdout
+
+
+def read_result(text, command):
+    words = " ".join(map(str, command))
+    try:
+        result = json.loads(text)
+        wrong = profile_runs.what_is_wrong(result)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise Failed(f"{words}\n  printed no result of testrpc: {error}") from error
+    if wrong or not result["runs"]:
+        raise Failed(f"{words}\n  printed a result that cannot be used: {wrong or 'no runs'}")
+    return result
+
+
+def check(side, todo):
+    """A call of each kind, so that a mistake is found before anything is made or measured. A result."""
+    return [side.run(row, "--count", "1") for row in first_of(todo, "engine nfs_calls size")][0]
+
+
+def first_of(todo, names):
+    """The first row of each combination of these members."""
+    found = {}
+    for row in todo:
+        found.setdefault(tuple(getattr(row, name) for name in names.split()), row)
+    return list(found.values())
+
+
+class Progress:
+    def __init__(self, total):
+        self.total, self.done, self.began = total, 0, time.monotonic()
+
+    def step(self, what):
+        self.show(what)
+        self.done += 1
+
+    def show(self, what):
+        elapsed = time.monotonic() - self.began
+        left = f"{elapsed / self.done * (self.total - self.done):4.0f} s left" if self.done else ""
+        text = f"[{self.done:3}/{self.total}] {what:<30} {left}"
+        if sys.stderr.isatty():
+            print(f"\r{text}\033[K", end="" if self.done < self.total else "\n", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+
+def profile(side, todo, duration, repeat, deep):
+    """The results of all runs as one, as if one testrpc had made them; `deep`: with time slices and the
+    search for the knee."""
+    whole = {**check(side, todo), "runs": [], "timeline": [], "knees": [], "knee_runs": [],
+             "tool": "latency-profile", "command": sys.argv}
+    sliced = first_of(todo, "engine nfs_calls") if deep else []
+    searched = first_of(todo, "engine nfs_calls size") if deep else []
+    progress = Progress(len(todo) * repeat + len(sliced) + len(searched))
+    side.prefer(WANTED)
+    for _ in range(repeat):
+        for row in todo:
+            progress.step(row_name(row))
+            whole["runs"] += side.run(row, "--histogram", duration=duration)["runs"]
+    side.prefer([])
+    for row in sliced:
+        progress.step(f"{row_name(row)}, over time")
+        whole["timeline"].append(timeline(side, row))
+    for row in searched:
+        progress.step(f"{row_name(row._replace(window='64'))}, knee")
+        result = side.run(row, "--find-knee", window="", duration=duration / 2)
+        name = profile_runs.run_name(result["runs"][0])
+        whole["knees"] += [{**knee, "name": name} for knee in result.get("knees", [])]
+        whole["knee_runs"] += result["runs"]
+    progress.show("done")
+    return whole
+
+
+def timeline(side, row):
+    """Short runs, one right after another on one connection."""
+    runs = side.run(row, "--histogram", window=",".join([row.window] * SLICES), duration=SLICE_SECONDS)["runs"]
+    return {"name": profile_runs.run_name(runs[0]), "window": runs[0]["window"], "slice_seconds": SLICE_SECONDS,
+            "slices": [profile_runs.histogram(run) for run in runs]}
+
+
+FIGURES = {"rate": lambda run: run["rpc_per_s"], "p50_ns": lambda run: run["latency_ns"]["p50"],
+           "p99_ns": lambda run: run["latency_ns"]["p99"]}
+
+
+def in_turns(sides, todo, duration, repeat, seed):
+    """Each round measures each row on both sides, one right after the other; a coin tells which goes first."""
+    coin = random.Random(seed)
+    measured = [{"name": None, "window": None, "rounds": [], "histograms": [{}, {}]} for _ in todo]
+    results = [None, None]
+    progress = Progress(repeat * len(todo) * 2)
+    for _ in range(repeat):
+        for row, into in zip(todo, measured):
+            order = [0, 1] if coin.random() < 0.5 else [1, 0]
+            figures = [None, None]
+            for which in order:
+                progress.step(f"{row_name(row)}, {'AB'[which]}")
+                result = sides[which].run(row, "--histogram", duration=duration)
+                results[which] = results[which] or {**result, "runs": []}
+                figures[which] = take(result["runs"][0], into, into["histograms"][which])
+            into["rounds"].append({"first": "AB"[order[0]], "A": figures[0], "B": figures[1]})
+    progress.show("done")
+    for into in measured:
+        into["histograms"] = [sorted(map(list, histogram.items())) for histogram in into["histograms"]]
+    return {"tool": "latency-profile", "schema": profile_runs.SCHEMA, "command": sys.argv, "seed": seed,
+            "sides": results, "rows": measured}
+
+
+def take(run, into, histogram):
+    """The figures of a run; its calls join those of its side."""
+    into["name"], into["window"] = profile_runs.run_name(run), run["window"]
+    for value, count in profile_runs.histogram(run):
+        histogram[value] = histogram.get(value, 0) + count
+    if run["errors"] or run["wrong_bytes"] or not run["rpc_per_s"] or not run["latency_ns"]["p50"]:
+        raise Failed(f"{profile_runs.run_name(run)}, window {run['window']}: "
+                     f"{run['errors']} calls failed, {run['wrong_bytes']} bytes were wrong")
+    return {**{name: figure(run) for name, figure in FIGURES.items()}, "preemptions": run.get("preemptions"),
+            "cache_line_ns": profile_runs.limit(run, "cache_line_rtt_ns")}

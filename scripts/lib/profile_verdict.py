@@ -1,0 +1,123 @@
+"""What a comparison of two sides says, for scripts/latency-profile.py: verdicts, and the gate.
+
+A verdict is given where an interval of the ratio B/A is all on one side of 1. The intervals of one comparison
+hold together: the confidence is that of all of them at once (Bonferroni's correction), so that a comparison
+of two equal sides has any wrong verdict at all in one of a hundred at most.
+"""
+import math
+from collections import namedtuple
+
+from lib import profile_runs
+from lib.profile_statistics import Interval, median, rank_sum_interval, rounds_needed, signed_rank_interval
+
+CONFIDENCE = 0.99
+# Figure, what it is called, and the power of the ratio B/A that is a loss: less of a rate, more of a latency.
+METRICS = {"rate": ("RPC/s", -1), "p50_ns": ("p50", 1), "p99_ns": ("p99", 1)}
+GATED = ("rate", "p50_ns")  # p99 is not: see doc/testrpc.md
+NONE = "no difference that can be told"
+UNTOLD = "too few runs to tell"
+
+# The ratio is B/A as an Interval; a and b are medians.
+Line = namedtuple("Line", "name window metric a b ratio verdict")
+
+
+def of_rounds(rows):
+    """Lines of rows that were measured in turns, then those over all rows if there are several."""
+    confidence = corrected((len(rows) + (len(rows) > 1)) * len(METRICS))
+    lines, all_logs = [], {metric: [] for metric in METRICS}
+    for row in rows:
+        for metric in METRICS:
+            a, b = ([one[side][metric] for one in row["rounds"]] for side in "AB")
+            logs = [math.log(y / x) for x, y in zip(a, b)]
+            all_logs[metric].append(logs)
+            lines.append(line(row["name"], row["window"], metric, a, b, signed_rank_interval(logs, confidence)))
+    if len(rows) > 1:
+        for metric, logs in all_logs.items():
+            means = [sum(round_) / len(round_) for round_ in zip(*logs)]
+            lines.append(line("all", None, metric, [], [], signed_rank_interval(means, confidence)))
+    return lines
+
+
+def of_results(pairs):
+    """Lines of pairs of lists of runs, each side measured by itself."""
+    confidence = corrected(len(pairs) * len(METRICS))
+    for before, after in pairs:
+        sides = [list(profile_runs.samples(runs)) for runs in (before, after)]
+        for metric in METRICS:
+            a, b = ([one[metric] for one in side] for side in sides)
+            if min(a + b) <= 0:
+                continue
+            logs = [[math.log(value) for value in side] for side in (a, b)]
+            yield line(profile_runs.run_name(before[0]), before[0]["window"], metric, a, b,
+                       rank_sum_interval(*logs, confidence))
+
+
+def corrected(how_many):
+    return 1 - (1 - CONFIDENCE) / how_many
+
+
+def needed(rows):
+    """Rounds from which so many rows in turns can have a verdict."""
+    return rounds_needed(corrected((rows + (rows > 1)) * len(METRICS)))
+
+
+def line(name, window, metric, a, b, logs):
+    ratio = Interval(*(math.exp(value) if value < 700 else math.inf for value in logs))
+    loss = loss_of(metric, ratio)
+    verdict = "slower" if loss.low > 1 else "faster" if loss.high < 1 else NONE
+    if math.isinf(logs.high):
+        verdict = UNTOLD
+    return Line(name, window, metric, median(a) if a else None, median(b) if b else None, ratio, verdict)
+
+
+def loss_of(metric, ratio):
+    """How many times as long B takes: 1.1 is 10 % slower."""
+    if METRICS[metric][1] > 0:
+        return ratio
+    return Interval(*(1 / end if end else math.inf for end in reversed(ratio)))
+
+
+def percent_text(loss):
+    return f"{abs(loss - 1) * 100:.1f} %"
+
+
+def loss_text(loss):
+    if math.isinf(loss):
+        return "any amount slower"
+    return f"{percent_text(loss)} {'slower' if loss >= 1 else 'faster'}"
+
+
+def where(one):
+    return "over all calls" if one.window is None else f"{one.name}, {one.window} in flight"
+
+
+def sentence(lines):
+    """The verdict over all."""
+    told = [one for one in lines if one.verdict not in (NONE, UNTOLD)]
+    if all(one.verdict == UNTOLD for one in lines):
+        return "Too few runs to tell anything: repeat them."
+    if not told:
+        return "No difference that can be told."
+    parts = []
+    for word in ("slower", "faster"):
+        which = [one for one in told if one.verdict == word]
+        parts += [f"B is {word}: " + "; ".join(
+            f"{where(one)}: {METRICS[one.metric][0]} by {percent_text(loss_of(one.metric, one.ratio).estimate)}"
+            for one in which) + "."] if which else []
+    return " ".join(parts)
+
+
+def gate(lines, percent, gated):
+    """Whether B fails, and sentences: it does if it is slower by more than that at all values of an interval."""
+    limit = 1 + percent / 100
+    losses = [(one, loss_of(one.metric, one.ratio)) for one in lines if one.metric in gated]
+    failed = [f"SLOWER: {where(one)}: {METRICS[one.metric][0]} {loss_text(loss.estimate)}, at least "
+              f"{loss_text(loss.low)}; up to {percent:g} % is allowed"
+              for one, loss in losses if loss.low > limit]
+    if failed:
+        return True, failed
+    said = [f"GATE: nothing is more than {percent:g} % slower, as far as can be told."]
+    noisy = [f"{where(one)} ({METRICS[one.metric][0]})" for one, loss in losses if loss.high > limit]
+    if noisy:
+        said.append(f"So much is not excluded either, for want of quiet or of rounds: {'; '.join(noisy)}.")
+    return False, said
