@@ -124,8 +124,9 @@ def throughput_part(page, profile, runs):
     text = "Numbers are calls in flight; a ring marks the window with the most throughput for its latency (throughput " \
            "divided by median latency)."
     if knees:
-        text += " A cross marks the knee: the highest rate at which calls on a schedule keep p99 within three times " \
-                "that of a light load."
+        text += " Open loop: calls come on a schedule, whether or not earlier ones have been answered; rates " \
+                "at which they pile up are not drawn. A cross marks the knee: the highest rate that keeps p99 within " \
+                "three times that of a light load."
     parts = [page.figure(profile_plots.throughput([run for run in runs if run.get("rate") is None] or runs,
                                                   profile["knee_runs"], knees), text)]
     if knees:
@@ -176,20 +177,27 @@ def noise_part(runs):
     return parts
 
 
+def data_text(bytes_per_s):
+    for unit, name in ((1e9, "GB/s"), (1e6, "MB/s")):
+        if bytes_per_s >= unit:
+            return f"{bytes_per_s / unit:.3g} {name}"
+    return f"{bytes_per_s / 1e3:.3g} kB/s"
+
+
 def runs_table(runs, spreads):
     repeated = any(count > 1 for count, *_ in spreads)
-    head = ["call", "in flight", "RPC/s", *(["lowest", "highest"] if repeated else []), "GB/s", "p50", "p90", "p99", "p99.9",
-            "max", "cache line", "p50 / line", "memcpy GB/s", "of memcpy"]
+    head = ["call", "in flight", "RPC/s", *(["lowest", "highest"] if repeated else []), "data", "p50", "p90", "p99", "p99.9",
+            "max", "cache line", "p50 / line", "memcpy", "of memcpy"]
     rows = []
     for run, (_, low, high) in zip(runs, spreads):
         latency, moved = run["latency_ns"], run["sizes"] and not run.get("unsized")
         rows.append([run_name(run), run["window"], f"{run['rpc_per_s']:,.0f}",
                      *([f"{low:,.0f}", f"{high:,.0f}"] if repeated else []),
-                     f"{run['bytes_per_s'] / 1e9:.3f}" if moved else "-",
+                     data_text(run["bytes_per_s"]) if moved else "-",
                      *(time_text(latency[p]) for p in ("p50", "p90", "p99", "p99.9", "max")),
                      time_text(limit(run, "cache_line_rtt_ns")) if limit(run, "cache_line_rtt_ns") else "-",
                      f"{limit(run, 'p50_per_cache_line_rtt'):.1f}" if limit(run, "cache_line_rtt_ns") else "-",
-                     f"{limit(run, 'memcpy_bytes_per_s') / 1e9:.1f}" if moved else "-",
+                     data_text(limit(run, "memcpy_bytes_per_s")) if moved else "-",
                      f"{limit(run, 'of_memcpy'):.0%}" if moved else "-"])
     return table(head, rows)
 

@@ -3,7 +3,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lib.profile_chart import COLORS, GRID, INK, Chart, plt
-from lib.profile_runs import call_name, histogram, run_name, size_name, stages, time_text
+from lib.profile_runs import call_name, histogram, is_number, run_name, size_name, stages, time_text
 
 STYLES = ["-", "--", ":", "-."]
 PERCENTILES = [0, 50, 90, 99, 99.9, 99.99, 99.999, 99.9999]
@@ -145,15 +145,15 @@ def by_call(runs):
 
 
 def open_loop(runs):
-    """Runs on a schedule that were answered, by rate."""
-    return sorted((run for run in runs if isinstance(run.get("rate"), (int, float)) and run["rpc_per_s"] > 0),
+    """Runs on a schedule that was kept, by rate. Where it was not, latency is about how long the run was."""
+    return sorted((run for run in runs if is_number(run.get("rate")) and run["rpc_per_s"] > 0 and not run.get("saturated")),
                   key=lambda run: run["rate"])
 
 
 def throughput(runs, knee_runs, knees):
     """A panel for each call; closed loops by window, and where they were searched, open loops by rate."""
     groups, searched = by_call(runs), by_call(open_loop(knee_runs))
-    figure, axes = panels(len(groups), 2, 4.6, 3.6)
+    figure, axes = panels(len(groups), 2, 5.2, 3.6)
     chart = Chart("throughput", "Throughput against latency", figure)
     for axis, (call, sizes) in zip(axes, groups.items()):
         drawn = []
@@ -197,7 +197,7 @@ def closed_loops(chart, axis, name, runs, color):
 def open_loops(chart, axis, name, runs, knees, color):
     if not runs:
         return []
-    series = f"{name}, p99 on schedule"
+    series = f"{name}, p99, open loop"
     points = [(run["rpc_per_s"], max(run["latency_ns"]["p99"], 1)) for run in runs]
     line, = axis.plot([x for x, _ in points], [y for _, y in points], ":", marker=".", color=color, linewidth=1,
                       label=series)

@@ -212,7 +212,7 @@ class Program(unittest.TestCase):
         charts = json.loads(page.scripts[0])
         self.assertEqual(list(charts), ["percentiles", "waterfall", "throughput", "heatmap"])
         told = "\n".join(point[3] for chart in charts.values() for point in chart["points"])
-        for words in ("null: p72.2 1.21 µs", "handler (server): p50 ", "null: knee at 900k calls/s", "null, p99 on schedule"):
+        for words in ("null: p72.2 1.21 µs", "handler (server): p50 ", "null: knee at 900k calls/s", "null, p99, open loop"):
             self.assertIn(words, told)
         words = "\n".join(page.words)
         for text in ("switched out on CPU 1 (server) for 2.99 ms", "cpu obtained", "round trip, measured", "900,000"):
