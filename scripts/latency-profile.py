@@ -28,11 +28,12 @@ import json
 import os
 import random
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
 try:
-    from lib import profile_csv, profile_measure, profile_page, profile_runs, profile_verdict
+    from lib import profile_compare_page, profile_csv, profile_verdict, profile_measure, profile_page, profile_runs
 except ModuleNotFoundError as error:
     print(f"latency-profile: {error.name} is missing: apt-get install python3-matplotlib (it is for /usr/bin/python3)",
           file=sys.stderr)
@@ -58,7 +59,8 @@ def options(words):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     add = parser.add_argument
-    add("--testrpc", type=Path, metavar="FILE", help="the program (default: build/apps/testrpc/testrpc)")
+    add("--testrpc", type=Path, metavar="FILE",
+        help="the program (default: build/apps/testrpc/testrpc, or else the installed one)")
     add("--out", type=Path, default=Path("latency-profile"), metavar="FOLDER")
     add("--quick", action="store_true", help="fewer and shorter runs")
     add("--client", metavar="URI", help="call this server instead of our own")
@@ -126,6 +128,12 @@ def find_testrpc(program):
     return program.resolve()
 
 
+def default_testrpc():
+    built = ROOT / "build/apps/testrpc/testrpc"
+    installed = shutil.which("testrpc")
+    return Path(installed) if installed and not built.exists() else built
+
+
 def side(chosen, program, client, *more):
     return profile_measure.Side(find_testrpc(program), client,
                                 ["--dispatch", chosen.dispatch, *chosen.passed_on, *more])
@@ -155,9 +163,11 @@ def measure_profile(chosen, program, todo):
 def measure_in_turns(chosen, program, todo):
     needed = profile_verdict.needed(len(todo))
     if chosen.repeat < needed:
-        fail(f"--repeat {chosen.repeat} is too few for {len(todo)} calls: nothing can be told from fewer than {needed} rounds")
+        fail(f"--repeat {chosen.repeat} is too few for {len(todo)} calls: nothing can be told from fewer than "
+             f"{needed} rounds")
     sides = [side(chosen, program, chosen.client),
-             side(chosen, chosen.against or program, chosen.against_client or chosen.client, *(chosen.against_options or []))]
+             side(chosen, chosen.against or program, chosen.against_client or chosen.client,
+                  *(chosen.against_options or []))]
     for one in sides:
         profile_measure.check(one, todo)
     seed = chosen.seed if chosen.seed is not None else random.SystemRandom().randrange(1 << 32)
@@ -166,9 +176,10 @@ def measure_in_turns(chosen, program, todo):
     save(comparison, chosen.out / "comparison.json")
     comparison["names"] = [" ".join(map(str, one.command)) for one in sides]
     comparison["method"] = [
-        f"{chosen.repeat} rounds. In each, every call ran for {chosen.duration:g} s on both sides, one right after the other; a coin "
-        f"(seed {seed}) told which went first. Ratios are of the two runs of a round. Estimate and interval: Hodges and Lehmann's, "
-        "of Wilcoxon's signed rank test, corrected for the number of figures (Bonferroni)."]
+        f"{chosen.repeat} rounds. In each, every call ran for {chosen.duration:g} s on both sides, one right after the "
+        f"other; a coin (seed {seed}) told which went first. Ratios are of the two runs of a round. Estimate and "
+        "interval: Hodges and Lehmann's, of Wilcoxon's signed rank test, corrected for the number of figures "
+        "(Bonferroni)."]
     lines = profile_verdict.of_rounds(comparison["rows"])
     return conclude(chosen, comparison, lines, [])
 
@@ -183,24 +194,25 @@ def compare_files(chosen):
         fail("no call came back in the runs that can be compared")
     remarks = profile_runs.remarks(results, unmatched)
     if any(line.verdict == profile_verdict.UNTOLD for line in lines):
-        remarks.insert(0, "NO VERDICT where there are too few runs on each side (latency-profile --repeat 10): the same "
-                          "program measured twice differs, at p99 by a factor of two or more.")
+        remarks.insert(0, "NO VERDICT where there are too few runs on each side (latency-profile --repeat 10): the "
+                          "same program measured twice differs, at p99 by a factor of two or more.")
     remarks.insert(0, "Not measured in turns: whatever changed on the machine between the two counts as a difference.")
     chosen.out.mkdir(parents=True, exist_ok=True)
     comparison = {"sides": results, "names": list(map(str, chosen.compare)), "pairs": pairs, "command": sys.argv,
-                  "method": ["Two results, each measured by itself. Estimate and interval: Hodges and Lehmann's, of the rank sum "
-                             "test of Wilcoxon, Mann and Whitney, corrected for the number of figures (Bonferroni)."]}
+                  "method": ["Two results, each measured by itself. Estimate and interval: Hodges and Lehmann's, of "
+                             "the rank sum test of Wilcoxon, Mann and Whitney, corrected for the number of figures "
+                             "(Bonferroni)."]}
     return conclude(chosen, comparison, lines, remarks)
 
 
 def conclude(chosen, comparison, lines, remarks):
     """Prints and writes what was found; the exit status."""
     failed, said = (profile_verdict.gate(lines, chosen.fail_above, chosen.gate) if chosen.fail_above else (False, []))
-    print(profile_page.compare_text(lines))
+    print(profile_compare_page.as_text(lines))
     environments = profile_runs.environments(comparison["sides"], comparison["names"])
     print("\n" + "\n".join([*environments, *remarks, "", profile_verdict.sentence(lines), *said]))
     profile_csv.write_compare(comparison, lines, chosen.out)
-    profile_page.write_compare(comparison, lines, said + remarks, chosen.fail_above, chosen.out)
+    profile_compare_page.write(comparison, lines, said + remarks, chosen.fail_above, chosen.out)
     print(chosen.out / "compare.html")
     return 1 if failed else 0
 
@@ -220,7 +232,7 @@ def main():
     if chosen.source:
         show_profile(read(chosen.source), chosen.out)
         return 0
-    program = find_testrpc(chosen.testrpc or ROOT / "build/apps/testrpc/testrpc")
+    program = find_testrpc(chosen.testrpc or default_testrpc())
     todo = list(profile_measure.rows(chosen.engines, chosen.sizes, chosen.windows))
     try:
         return (measure_in_turns if chosen.in_turns else measure_profile)(chosen, program, todo)

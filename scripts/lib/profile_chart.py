@@ -74,5 +74,6 @@ def in_page(svg, name, title):
     svg = re.sub(r"(?<=[\"#(])(?=(?:m|p|C)[0-9a-f]{8,})", f"{name}-", svg)
     svg = re.sub(rf' id="(?!{name}-)[^"]*"', "", svg)
     width = re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1]
-    return re.sub(r"<svg [^>]*?viewBox=", f'<svg class="chart" style="max-width: {float(width) * 1.6:.0f}px" id="{name}-chart" role="img" aria-label="{html.escape(title)}" '
-                  'xmlns:xlink="http://www.w3.org/1999/xlink" viewBox=', svg, count=1)
+    head = f'<svg class="chart" style="max-width: {float(width) * 1.6:.0f}px" id="{name}-chart" role="img" ' \
+           f'aria-label="{html.escape(title)}" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox='
+    return re.sub(r"<svg [^>]*?viewBox=", head, svg, count=1)

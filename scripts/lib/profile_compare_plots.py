@@ -42,8 +42,9 @@ def draw_interval(chart, axis, row, line):
     whisker, = axis.plot([ends[0], ends[2]], [row, row], color=color, linewidth=2)
     mark, = axis.plot(ends[1], row, MARKS[line.metric], color=color, markersize=5)
     chart.add(line.verdict, whisker, mark)
-    chart.tell(axis, line.verdict, [(ends[1], row, f"{title_of(line)}: {METRICS[line.metric][0]} "
-                                                   f"×{line.ratio.estimate:.3f} ({line.ratio.low:.3f} to {line.ratio.high:.3f}): {line.verdict}")])
+    low, estimate, high = line.ratio
+    words = f"{title_of(line)}: {METRICS[line.metric][0]} ×{estimate:.3f} ({low:.3f} to {high:.3f}): {line.verdict}"
+    chart.tell(axis, line.verdict, [(ends[1], row, words)])
 
 
 def steps(low, high):

@@ -20,7 +20,8 @@ def write_profile(profile, runs, out):
             *(run["latency_ns"][name] for name in LATENCIES), run["errors"], run.get("preemptions")]
            for run in profile["runs"] + profile["knee_runs"]])
     write(out / "percentiles.csv", ["call", "size", "window", "percentile", "latency"],
-          [[call_name(run), size_name(run), run["window"], f"{100 - 100 / x:.9g}", y] for run in runs for x, y in curve(run)])
+          [[call_name(run), size_name(run), run["window"], f"{100 - 100 / x:.9g}", y]
+           for run in runs for x, y in curve(run)])
     write(out / "stages.csv", ["procedure", "size", "window", "stage", "side", "p50", "p90", "p99", "mean"],
           [[procedure, size_name(run), run["window"], part["stage"], part["side"],
             *(part[name] for name in ("p50_ns", "p90_ns", "p99_ns", "mean_ns"))]

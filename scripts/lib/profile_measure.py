@@ -13,7 +13,7 @@ SLICES, SLICE_SECONDS = 40, 0.05
 NFS_SIZED = {"read", "write"}
 UNSIZED = {"null"}
 # Options that not every testrpc has, to be used where it does.
-WANTED = {"--stages": ["--stages", "16"], "--outliers": ["--outliers", "8"]}
+WANTED = {"--stages": ["--stages", "16"]}
 
 
 class Failed(Exception):

@@ -1,17 +1,15 @@
 """The pages of scripts/latency-profile.py: HTML that needs no other file and no network."""
 import html
 import json
-import math
 from pathlib import Path
 
-from lib import profile_compare_plots, profile_plots
-from lib.profile_runs import (causes, environments, histogram, limit, noise, outliers, run_name, size_name,
+from lib import profile_plots
+from lib.profile_runs import (PARTS, causes, is_number, limit, noise, noise_remarks, outliers, run_name, size_name,
                               spread, stages, text_of, time_text, typical)
-from lib.profile_verdict import CONFIDENCE, METRICS, NONE, UNTOLD, loss_of, loss_text, sentence
 
 HERE = Path(__file__).resolve().parent
 MOST_OUTLIERS = 20
-MOST_NOISE = 14  # columns
+MOST_NOISE = 2000
 
 
 class Page:
@@ -65,8 +63,8 @@ def paragraphs(lines, style=""):
 def about(result):
     """What was measured, when, where and how."""
     machine, chosen = result["environment"], result["options"]
-    return [f"{result['time']} on {text_of(machine['host'])}: {text_of(machine['cpu'])}, {text_of(machine['cpus'])} CPUs, "
-            f"{text_of(machine['kernel'])}",
+    host, cpu, cpus, kernel = (text_of(machine[name]) for name in ("host", "cpu", "cpus", "kernel"))
+    return [f"{result['time']} on {host}: {cpu}, {cpus} CPUs, {kernel}",
             f"testrpc {result['version']} ({result['revision']}), {result['uri'].split(':')[0]}:, cores "
             f"{chosen.get('idle')}, pinned to CPUs {chosen.get('pinned_cpus')}"]
 
@@ -74,8 +72,6 @@ def about(result):
 def command_line(words):
     return f"<p><code>{html.escape(' '.join(map(text_of, words)))}</code></p>"
 
-
-# A profile.
 
 def write_profile(profile, out):
     runs = typical(profile)
@@ -106,13 +102,10 @@ def stages_part(page, runs):
     for run in runs:
         for procedure, trip, parts in stages(run):
             total = sum(part["p50_ns"] for part in parts)
+            trips = [{"stage": "round trip, measured", "side": "", **trip}] if trip else []
             rows += [[f"{procedure} {size_name(run)}".strip(), run["window"], part["stage"], part["side"],
-                      *(time_text(part[name]) for name in ("p50_ns", "p90_ns", "p99_ns", "mean_ns")),
-                      f"{part['p50_ns'] / total:.0%}" if total else "-"] for part in parts]
-            if trip:
-                rows.append([f"{procedure} {size_name(run)}".strip(), run["window"], "round trip, measured", "",
-                             *(time_text(trip[name]) for name in ("p50_ns", "p90_ns", "p99_ns", "mean_ns")),
-                             f"{trip['p50_ns'] / total:.0%}" if total else "-"])
+                      *(time_text(part[name]) for name in PARTS), f"{part['p50_ns'] / total:.0%}" if total else "-"]
+                     for part in parts + trips]
     head = ["procedure", "in flight", "stage", "side", "p50", "p90", "p99", "mean", "of all stages"]
     return [page.figure(chart, "Medians of each stage, one after the other, at the smallest window; the dotted line is "
                                "the median round trip. Medians add up to it only roughly."),
@@ -121,8 +114,8 @@ def stages_part(page, runs):
 
 def throughput_part(page, profile, runs):
     knees = [knee for knee in profile["knees"] if knee["rate"] > 0]
-    text = "Numbers are calls in flight; a ring marks the window with the most throughput for its latency (throughput " \
-           "divided by median latency)."
+    text = "Numbers are calls in flight; a ring marks the window with the most throughput for its latency " \
+           "(throughput divided by median latency)."
     if knees:
         text += " Open loop: calls come on a schedule, whether or not earlier ones have been answered; rates " \
                 "at which they pile up are not drawn. A cross marks the knee: the highest rate that keeps p99 within " \
@@ -141,8 +134,8 @@ def time_part(page, profile):
     if chart is None:
         return [paragraphs(["No time slices were measured: --quick leaves them out."])]
     seconds = profile["timeline"][0]["slice_seconds"]
-    return [page.figure(chart, f"Each column is a run of {seconds:g} s; they follow one another on one connection, with "
-                               "short pauses that are not shown.")]
+    return [page.figure(chart, f"Each column is a run of {seconds:g} s; they follow one another on one connection, "
+                               "with short pauses that are not shown.")]
 
 
 def outliers_part(runs):
@@ -153,9 +146,9 @@ def outliers_part(runs):
     for run, call in calls[:MOST_OUTLIERS]:
         start = call.get("start_ns")
         parts = call.get("stages") if isinstance(call.get("stages"), dict) else {}
-        longest = max(((ns, name) for name, ns in parts.items() if isinstance(ns, (int, float))), default=None)
+        longest = max(((ns, name) for name, ns in parts.items() if is_number(ns)), default=None)
         rows.append([run_name(run), run["window"], time_text(call["total_ns"]),
-                     f"{start / 1e9:.3f} s" if isinstance(start, (int, float)) else "-", text_of(call.get("connection", "-")),
+                     f"{start / 1e9:.3f} s" if is_number(start) else "-", text_of(call.get("connection", "-")),
                      f"{text_of(longest[1])}, {time_text(longest[0])}" if longest else "-",
                      "; ".join(causes(call)) or "not known"])
     head = ["call", "in flight", "took", "into its run", "connection", "longest stage", "causes"]
@@ -165,16 +158,16 @@ def outliers_part(runs):
 
 def noise_part(runs):
     known = [(run, dict(noise(run))) for run in runs]
-    names = list(dict.fromkeys(name for _, pairs in known for name in pairs))
-    if not names:
+    if not any(pairs for _, pairs in known):
         return [paragraphs(["These runs do not tell."])]
-    rows = [[run_name(run), run["window"], *(pairs.get(name, "-") for name in names[:MOST_NOISE])] for run, pairs in known]
-    parts = [paragraphs(["Preemptions: how often the kernel took a CPU away from a side that polls. A run that lost its "
-                         "CPU for long is about the scheduler, not about RPC."]),
-             table(["call", "in flight", *names[:MOST_NOISE]], rows)]
-    if len(names) > MOST_NOISE:
-        parts.append(paragraphs([f"profile.json has more: {', '.join(names[MOST_NOISE:])}."], ' class="dim"'))
-    return parts
+    rows = [[run_name(run), run["window"], pairs.get("preemptions", "-"), "; ".join(noise_remarks(run)) or "-"]
+            for run, pairs in known]
+    every = [[run_name(run), run["window"], name, value] for run, pairs in known for name, value in pairs.items()]
+    return [paragraphs(["Preemptions: how often the kernel took a CPU away from a side that polls. A run that lost its "
+                        "CPU for long is about the scheduler, not about RPC."]),
+            table(["call", "in flight", "preemptions", "what matters"], rows, words=(3,), wide=(3,)),
+            f"<details><summary>All that is known, {len(every)} lines</summary>"
+            f"{table(['call', 'in flight', 'what', 'value'], every[:MOST_NOISE], words=(2,))}</details>"]
 
 
 def data_text(bytes_per_s):
@@ -186,8 +179,8 @@ def data_text(bytes_per_s):
 
 def runs_table(runs, spreads):
     repeated = any(count > 1 for count, *_ in spreads)
-    head = ["call", "in flight", "RPC/s", *(["lowest", "highest"] if repeated else []), "data", "p50", "p90", "p99", "p99.9",
-            "max", "cache line", "p50 / line", "memcpy", "of memcpy"]
+    head = ["call", "in flight", "RPC/s", *(["lowest", "highest"] if repeated else []), "data", "p50", "p90", "p99",
+            "p99.9", "max", "cache line", "p50 / line", "memcpy", "of memcpy"]
     rows = []
     for run, (_, low, high) in zip(runs, spreads):
         latency, moved = run["latency_ns"], run["sizes"] and not run.get("unsized")
@@ -200,87 +193,3 @@ def runs_table(runs, spreads):
                      data_text(limit(run, "memcpy_bytes_per_s")) if moved else "-",
                      f"{limit(run, 'of_memcpy'):.0%}" if moved else "-"])
     return table(head, rows)
-
-
-# A comparison.
-
-def figure_text(line, value):
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if line.metric == "rate" else time_text(value)
-
-
-def end_text(end):
-    return "?" if math.isinf(end) or end == 0 else f"{end:.3f}"
-
-
-COMPARE_HEAD = ["call", "in flight", "figure", "A", "B", "B/A", "from", "to", "verdict"]
-
-
-def compare_rows(lines):
-    for line in lines:
-        verdict = line.verdict
-        if verdict not in (NONE, UNTOLD):
-            verdict += f" by {loss_text(loss_of(line.metric, line.ratio).estimate).rsplit(' ', 1)[0]}"
-        yield [line.name if line.window is not None else "all calls", "-" if line.window is None else line.window,
-               METRICS[line.metric][0], figure_text(line, line.a), figure_text(line, line.b),
-               f"{line.ratio.estimate:.3f}", end_text(line.ratio.low), end_text(line.ratio.high), verdict]
-
-
-def compare_text(lines):
-    rows = [COMPARE_HEAD, *compare_rows(lines)]
-    widths = [max(len(str(row[i])) for row in rows) for i in range(len(COMPARE_HEAD))]
-    return "\n".join("  ".join(str(cell).ljust(w) if i in (0, 2, 8) else str(cell).rjust(w)
-                               for i, (cell, w) in enumerate(zip(row, widths))).rstrip() for row in rows)
-
-
-def write_compare(comparison, lines, said, allowed, out):
-    """`comparison`: from profile_measure.in_turns(), or {"sides", "pairs"} of two results; `said`: the gate's
-    sentences and remarks; `allowed`: the loss that the gate allows in percent, or None."""
-    page = Page("Two sides compared", out)
-    limit_ = 1 + allowed / 100 if allowed else None
-    page.section("verdict", "Verdict", f'<p class="verdict">{html.escape(sentence(lines))}</p>', paragraphs(said),
-                 page.figure(profile_compare_plots.forest(lines, limit_),
-                             f"Intervals of the ratio B/A; all of them hold together with a confidence of {CONFIDENCE:.0%}."
-                             + (" Dotted: what the gate allows." if allowed else "")))
-    rows = ([*row[:-1], Markup(f'<span class="{row[-1].split()[0]}">{html.escape(row[-1])}</span>')]
-            for row in compare_rows(lines))
-    page.section("figures", "All figures", table(COMPARE_HEAD, rows, words=(2, 8)))
-    curves = profile_compare_plots.overlay(compared_curves(comparison))
-    page.section("percentiles", "Percentiles", page.figure(curves, "All calls of each side.") if curves else paragraphs(
-        ["No histograms: testrpc writes them with --histogram."]))
-    if "rows" in comparison:
-        page.section("rounds", "Round by round", page.figure(
-            profile_compare_plots.rounds(comparison["rows"]),
-            "Ratios of two runs that came one right after the other. Steps and scatter are the machine's."))
-    page.section("disturbances", "What disturbed it", disturbed(comparison))
-    page.section("how", "How it was measured", command_line(comparison["command"]), paragraphs(comparison["method"]))
-    page.write(out / "compare.html", [paragraphs(environments(comparison["sides"], comparison["names"]), ' class="dim"')])
-
-
-def compared_curves(comparison):
-    if "rows" in comparison:
-        return [(f"{row['name']}, {row['window']} in flight", row["histograms"]) for row in comparison["rows"]]
-    return [(f"{run_name(a[0])}, {a[0]['window']} in flight", [histogram(a[0]), histogram(b[0])])
-            for a, b in comparison["pairs"]]
-
-
-def disturbed(comparison):
-    """Preemptions of both sides, and how far the CPUs were from one another."""
-    def taken(figures):
-        known = [one["preemptions"] for one in figures if isinstance(one["preemptions"], (int, float))]
-        return f"{sum(known):,}" if known else "not known"
-
-    def lines_text(figures):
-        known = sorted(one["cache_line_ns"] for one in figures if one["cache_line_ns"])
-        return f"{known[0]:.0f} to {known[-1]:.0f} ns" if known else "not known"
-
-    if "rows" not in comparison:
-        rows = [[side, run_name(run), run["window"], f"{name}: {value}"] for number, side in enumerate("AB")
-                for pair in comparison["pairs"] for run in pair[number] for name, value in list(noise(run))[:MOST_NOISE]]
-        return table(["side", "call", "in flight", "what"], rows, words=(1, 3)) if rows else paragraphs(["The runs do not tell."])
-    rows = [[row["name"], row["window"]] + [text([one[side] for one in row["rounds"]])
-                                            for text in (taken, lines_text) for side in "AB"] for row in comparison["rows"]]
-    return paragraphs(["Preemptions: how often the kernel took a CPU away from a side that polls, in all rounds. Cache line: its "
-                       "way to the other CPU and back, which in a virtual machine changes within seconds."]) + \
-        table(["call", "in flight", "preemptions A", "preemptions B", "cache line A", "cache line B"], rows)

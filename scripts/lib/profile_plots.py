@@ -3,7 +3,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lib.profile_chart import COLORS, GRID, INK, Chart, plt
-from lib.profile_runs import call_name, histogram, is_number, run_name, size_name, stages, time_text
+from lib.profile_runs import PARTS, call_name, histogram, is_number, run_name, size_name, stages, time_text
 
 STYLES = ["-", "--", ":", "-."]
 PERCENTILES = [0, 50, 90, 99, 99.9, 99.99, 99.999, 99.9999]
@@ -146,8 +146,8 @@ def by_call(runs):
 
 def open_loop(runs):
     """Runs on a schedule that was kept, by rate. Where it was not, latency is about how long the run was."""
-    return sorted((run for run in runs if is_number(run.get("rate")) and run["rpc_per_s"] > 0 and not run.get("saturated")),
-                  key=lambda run: run["rate"])
+    kept = [run for run in runs if is_number(run.get("rate")) and run["rpc_per_s"] > 0 and not run.get("saturated")]
+    return sorted(kept, key=lambda run: run["rate"])
 
 
 def throughput(runs, knee_runs, knees):
@@ -182,8 +182,8 @@ def closed_loops(chart, axis, name, runs, color):
         line, = axis.plot(xs, ys, style, color=color, markersize=3.5, linewidth=1.2, label=series)
         chart.add(series, line)
         lines.append(line)
-        chart.tell(axis, series, [(x, y, f"{series}, {run['window']} in flight: {count_text(x)} calls/s, {time_text(y)}")
-                                  for x, y, run in zip(xs, ys, runs)])
+        chart.tell(axis, series, [(x, y, f"{series}, {run['window']} in flight: {count_text(x)} calls/s, "
+                                         f"{time_text(y)}") for x, y, run in zip(xs, ys, runs)])
         if percentile == "p50":
             chart.add(series, *(axis.annotate(run["window"], (x, y), textcoords="offset points", xytext=(3, -9),
                                               fontsize=6.5, color=color) for x, y, run in zip(xs, ys, runs)))
@@ -206,11 +206,10 @@ def open_loops(chart, axis, name, runs, knees, color):
                                      f"{time_text(y)}") for (x, y), run in zip(points, runs)])
     for knee in knees:
         if knee["name"] == name:
-            cross, = axis.plot(knee["rate"], max(knee["p99_ns"], 1), "X", color=color, markersize=9,
-                               markeredgecolor=INK, markeredgewidth=0.6)
+            rate, p99 = knee["rate"], max(knee["p99_ns"], 1)
+            cross, = axis.plot(rate, p99, "X", color=color, markersize=9, markeredgecolor=INK, markeredgewidth=0.6)
             chart.add(series, cross)
-            chart.tell(axis, series, [(knee["rate"], max(knee["p99_ns"], 1),
-                                       f"{name}: knee at {count_text(knee['rate'])} calls/s, p99 {time_text(knee['p99_ns'])}")])
+            chart.tell(axis, series, [(rate, p99, f"{name}: knee at {count_text(rate)} calls/s, p99 {time_text(p99)}")])
     return [line]
 
 
@@ -238,8 +237,9 @@ def waterfall(runs):
         for row, part in enumerate(parts):
             color = SIDES.get(part["side"], COLORS[2])
             chart.add(part["side"], axis.barh(row, part["p50_ns"], left=at, color=color, height=0.7)[0])
-            chart.tell(axis, part["side"], [(at + part["p50_ns"] / 2, row, f"{part['stage']} ({part['side']}): " + ", ".join(
-                f"{name[:-3]} {time_text(part[name])}" for name in ("p50_ns", "p90_ns", "p99_ns", "mean_ns")))])
+            figures = ", ".join(f"{name[:-3]} {time_text(part[name])}" for name in PARTS)
+            chart.tell(axis, part["side"], [(at + part["p50_ns"] / 2, row,
+                                             f"{part['stage']} ({part['side']}): {figures}")])
             at += part["p50_ns"]
         if trip:
             axis.axvline(trip["p50_ns"], color=INK, linewidth=1, linestyle=":")
@@ -280,9 +280,12 @@ def draw_heat(chart, axis, line):
     colors.set_label("calls")
     colors.solids.set_rasterized(True)
     name = f"{line['name']}, {line['window']} in flight"
-    chart.tell(axis, name, [((times[number] + times[number + 1]) / 2, (edges[row] * edges[row + 1]) ** 0.5,
-                             f"{times[number]:.2f} s, {time_text(edges[row])} to {time_text(edges[row + 1])}: {count} calls")
-                            for number, column in enumerate(counts) for row, count in enumerate(column) if count], most=4000)
+    cells = []
+    for begin, end, column in zip(times, times[1:], counts):
+        cells += [((begin + end) / 2, (low * high) ** 0.5,
+                   f"{begin:.2f} s, {time_text(low)} to {time_text(high)}: {count} calls")
+                  for low, high, count in zip(edges, edges[1:], column) if count]
+    chart.tell(axis, name, cells, most=4000)
     axis.set_ylim(edges[0], edges[-1])
     log_scale(axis, "y", 7, ns_text)
     axis.grid(False)

@@ -177,22 +177,38 @@ def time_text(ns):
 
 
 def noise(run):
-    """What disturbed it, as (name, value) pairs, however deep they are nested."""
-    def flat(value, name, depth):
-        if isinstance(value, dict) and depth < 4:
-            for key in list(value)[:64]:
-                yield from flat(value[key], f"{name} {text_of(key)}".strip().replace("_", " "), depth + 1)
-        elif isinstance(value, list) and depth < 4:
-            for number, item in enumerate(value[:8]):
-                yield from flat(item, f"{name} {number}", depth + 1)
-        elif isinstance(value, (bool, str)) or value is None:
-            yield name, "not known" if value is None else text_of(value)
-        elif is_number(value):
-            yield name, f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
-
-    pairs = list(flat(run["noise"], "", 0)) if isinstance(run.get("noise"), dict) else []
+    """What disturbed it, as (name, value) pairs, however deep they are nested; its remarks are not among them."""
+    member = {name: value for name, value in (run["noise"] if isinstance(run.get("noise"), dict) else {}).items()
+              if name != "remarks"}
     taken = run.get("preemptions")
-    return ([("preemptions", f"{taken:,}")] if is_number(taken) else []) + pairs
+    return ([("preemptions", f"{taken:,}")] if is_number(taken) else []) + list(flat(member, "", 0))
+
+
+def flat(value, name, depth):
+    if isinstance(value, dict) and depth < 4:
+        for inner in [inner for inner in list(value)[:64] if inner not in ("side", "cpu")]:
+            yield from flat(value[inner], f"{name} {text_of(inner)}".strip(), depth + 1)
+    elif isinstance(value, list) and depth < 4:
+        for number, item in enumerate(value[:8]):
+            yield from flat(item, who(item, f"{name} {number}"), depth + 1)
+    elif isinstance(value, (bool, str)) or value is None:
+        yield name.replace("_", " "), "not known" if value is None else text_of(value)
+    elif is_number(value):
+        yield from [(name.removesuffix("_ns").replace("_", " "), time_text(value))] if name.endswith("_ns") else \
+            [(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:,.6g}")]
+
+
+def who(item, otherwise):
+    """Of a list: "server", "CPU 1"."""
+    if isinstance(item, dict) and isinstance(item.get("side"), str):
+        return text_of(item["side"])
+    return f"CPU {item['cpu']}" if isinstance(item, dict) and is_number(item.get("cpu")) else otherwise
+
+
+def noise_remarks(run):
+    """What matters of it, in words of testrpc."""
+    member = run["noise"].get("remarks") if isinstance(run.get("noise"), dict) else None
+    return [text_of(remark) for remark in (member if isinstance(member, list) else [])[:8] if isinstance(remark, str)]
 
 
 # Two results.
@@ -260,9 +276,12 @@ def listed(result, name):
 
 
 def is_timeline(line):
-    return isinstance(line, dict) and isinstance(line.get("name"), str) and is_number(line.get("window")) \
-        and is_number(line.get("slice_seconds")) and line["slice_seconds"] > 0 and isinstance(line.get("slices"), list) \
-        and all(histogram({"histogram": slice_}) or slice_ == [] for slice_ in line["slices"])
+    if not isinstance(line, dict) or not isinstance(line.get("name"), str) or not is_number(line.get("window")):
+        return False
+    if not is_number(line.get("slice_seconds")) or line["slice_seconds"] == 0:
+        return False
+    slices = line.get("slices")
+    return isinstance(slices, list) and all(slice_ == [] or histogram({"histogram": slice_}) for slice_ in slices)
 
 
 def match(before, after):

@@ -125,7 +125,8 @@ class Reader(html.parser.HTMLParser):
         attrs = dict(attrs)
         self.within.append(tag)
         self.ids += [attrs["id"]] if "id" in attrs else []
-        self.loaded += [attrs[name] for name in ("src", "xlink:href") if not attrs.get(name, "#").startswith(("#", "data:"))]
+        self.loaded += [attrs[name] for name in ("src", "xlink:href")
+                        if not attrs.get(name, "#").startswith(("#", "data:"))]
         if tag == "link":
             self.loaded.append(attrs.get("href"))
 
@@ -207,15 +208,18 @@ class Program(unittest.TestCase):
     def test_a_page_has_all_that_a_result_has(self):
         self.run_program("--from", WHOLE, "--out", "out")
         page = self.page("index.html")
-        self.assertEqual(page.sections, ["Percentiles", "Where the time goes", "Throughput against latency", "Over time",
-                                         "Outliers", "What disturbed it", "All runs", "How it was measured"])
+        self.assertEqual(page.sections, ["Percentiles", "Where the time goes", "Throughput against latency",
+                                         "Over time", "Outliers", "What disturbed it", "All runs",
+                                         "How it was measured"])
         charts = json.loads(page.scripts[0])
         self.assertEqual(list(charts), ["percentiles", "waterfall", "throughput", "heatmap"])
         told = "\n".join(point[3] for chart in charts.values() for point in chart["points"])
-        for words in ("null: p72.2 1.21 µs", "handler (server): p50 ", "null: knee at 900k calls/s", "null, p99, open loop"):
+        for words in ("null: p72.2 1.21 µs", "handler (server): p50 ", "null: knee at 900k calls/s",
+                      "null, p99, open loop"):
             self.assertIn(words, told)
         words = "\n".join(page.words)
-        for text in ("switched out on CPU 1 (server) for 2.99 ms", "cpu obtained", "round trip, measured", "900,000"):
+        for text in ("switched out on CPU 1 (server) for 2.99 ms", "server had 93.1% of CPU 1; CPU 0: 2.4% stolen",
+                     "server obtained", "TCP retransmission on CPU 0 (client)", "round trip, measured", "900,000"):
             self.assertIn(text, words)
         self.assertEqual({row["stage"] for row in self.table("stages.csv") if row["procedure"] == "READ"},
                          {"wait", "request", "decode", "fetch", "dispatch", "handler", "reply", "response", "complete"})
@@ -223,7 +227,8 @@ class Program(unittest.TestCase):
         self.assertTrue(self.table("heatmap.csv") and self.table("outliers.csv") and self.table("percentiles.csv"))
 
     def test_a_result_of_any_testrpc_has_a_page(self):
-        self.run_program("--from", self.write("a.json", result({}, {"window": 8}, {"engine": "null", "sizes": []})), "--out", "out")
+        plain = self.write("a.json", result({}, {"window": 8}, {"engine": "null", "sizes": []}))
+        self.run_program("--from", plain, "--out", "out")
         page = self.page("index.html")
         words = "\n".join(page.words)
         for text in ("These runs have no stages", "No time slices were measured", "kept none of their slowest calls"):
@@ -232,21 +237,23 @@ class Program(unittest.TestCase):
     def test_members_of_a_wrong_kind_are_as_if_absent_or_told(self):
         whole = json.loads(WHOLE.read_text())
         draw = random.Random(5)
-        values = [None, True, -1, 1e400, float("nan"), 10 ** 400, "<script>alert(1)</script>", "x" * 9999, [], {}, [[]], [{}],
-                  {"procedures": 3}, {"procedures": [{"stages": [{"stage": [], "side": 1}]}]}]
+        values = [None, True, -1, 1e400, float("nan"), 10 ** 400, "<script>alert(1)</script>", "x" * 9999, [], {},
+                  [[]], [{}], {"procedures": 3}, {"procedures": [{"stages": [{"stage": [], "side": 1}]}]}]
         for number in range(8):
             spoilt = copy.deepcopy(whole)
             for _ in range(6):
                 at = draw.choice([spoilt, *spoilt["runs"], *spoilt["knees"], *spoilt["timeline"]])
-                name = draw.choice(["stages", "outliers", "noise", "histogram", "limits", "knees", "timeline", "knee_runs",
-                                    "slices", "name", "preemptions", "rate", "unsized", "nfs_calls", "seed"])
+                name = draw.choice(["stages", "outliers", "noise", "histogram", "limits", "knees", "timeline",
+                                    "knee_runs", "slices", "name", "preemptions", "rate", "unsized", "nfs_calls"])
                 at[name] = draw.choice(values)
                 if not all(isinstance(spoilt[n], list) for n in ("knees", "timeline")):
                     break
             self.run_program("--from", self.write("spoilt.json", spoilt), "--out", "out")
             self.assertNotIn("<script>alert", (self.folder / "out/index.html").read_text(), number)
-        for name, value in (("runs", 5), ("runs", [5]), ("environment", []), ("time", 3), ("options", None), ("command", "x")):
-            run = self.run_program("--from", self.write("spoilt.json", {**whole, name: value}), "--out", "out", status=2)
+        for name, value in (("runs", 5), ("runs", [5]), ("environment", []), ("time", 3), ("options", None),
+                            ("command", "x")):
+            path = self.write("spoilt.json", {**whole, name: value})
+            run = self.run_program("--from", path, "--out", "out", status=2)
             self.assertIn("cannot be used", run.stderr)
 
     def test_two_results_of_one_run_each_have_no_verdict(self):
@@ -256,14 +263,16 @@ class Program(unittest.TestCase):
         run = self.run_program("--compare", a, b, "--fail-above", "5%", "--out", "out")
         page = (self.folder / "out/compare.html").read_text()
         for words in ("NO VERDICT", "A: ", "2024-05-01T12:00:00Z", "host differs", "2 runs were not compared",
-                      "only in A: read 4K window 8", "only in B: read 4K window 1", "too few runs", "Not measured in turns"):
+                      "only in A: read 4K window 8", "only in B: read 4K window 1", "too few runs",
+                      "Not measured in turns"):
             self.assertIn(words, run.stdout)
             self.assertIn(words, page)
 
     def test_two_results_of_many_runs_have_one(self):
         def many(name, ns):
-            return self.write(name, result(*({"rpc_per_s": 1e9 / (ns + i), "latency_ns": {**RUN["latency_ns"], "p50": ns + i}}
-                                             for i in range(10))))
+            runs = [{"rpc_per_s": 1e9 / each, "latency_ns": {**RUN["latency_ns"], "p50": each}}
+                    for each in range(ns, ns + 10)]
+            return self.write(name, result(*runs))
 
         a, b = many("a.json", 1000), many("b.json", 1120)
         run = self.run_program("--compare", a, b, "--fail-above", "5%", "--out", "out", status=1)
@@ -274,7 +283,8 @@ class Program(unittest.TestCase):
                          {"rate": "faster", "p50_ns": "faster", "p99_ns": "no difference that can be told"})
 
     def test_a_slower_side_is_found_in_turns(self):
-        arguments = ["--testrpc", self.fake(), "--quick", "--fail-above", "5%", "--repeat", "16", "--seed", "3", "--out", "out"]
+        arguments = ["--testrpc", self.fake(), "--quick", "--fail-above", "5%", "--repeat", "16", "--seed", "3",
+                     "--out", "out"]
         run = self.run_program(*arguments, "--against-options", "--server-work 150", status=1)
         self.assertIn("SLOWER: null, 1 in flight: p50 1", run.stdout)
         page = self.page("compare.html")
@@ -288,8 +298,8 @@ class Program(unittest.TestCase):
         self.assertIn("GATE: nothing is more than 5 % slower", run.stdout)
 
     def test_a_profile_of_all_that_was_asked_for(self):
-        self.run_program("--testrpc", self.fake(), "--engines", "null,read", "--sizes", "4K", "--windows", "1,8", "--repeat", "2",
-                         "--out", "out", "--", "--touch")
+        self.run_program("--testrpc", self.fake(), "--engines", "null,read", "--sizes", "4K", "--windows", "1,8",
+                         "--repeat", "2", "--out", "out", "--", "--touch")
         self.page("index.html")
         saved = json.loads((self.folder / "out/profile.json").read_text())
         self.assertEqual([(run["engine"], run["window"]) for run in saved["runs"]],

@@ -42,7 +42,8 @@ class Machine:
 
 def lines(seed, times, rows=2):
     machine = Machine(seed)
-    measured = [{"name": "null", "window": window, "rounds": list(machine.rounds(times))} for window in range(1, rows + 1)]
+    measured = [{"name": "null", "window": window, "rounds": list(machine.rounds(times))}
+                for window in range(1, rows + 1)]
     return profile_verdict.of_rounds(measured)
 
 
@@ -101,7 +102,8 @@ class Verdicts(unittest.TestCase):
 
     def test_the_gate_stops_what_is_slower_than_allowed_and_nothing_else(self):
         for times, allowed, least, most in ((1.25, 5, 99, 100), (1.04, 5, 0, 1), (0.8, 5, 0, 0), (1.25, 40, 0, 1)):
-            failed = sum(profile_verdict.gate(lines(seed, times), allowed, profile_verdict.GATED)[0] for seed in range(100))
+            failed = sum(profile_verdict.gate(lines(seed, times), allowed, profile_verdict.GATED)[0]
+                         for seed in range(100))
             self.assertTrue(least <= failed <= most, f"{times} {allowed}: {failed}")
 
     def test_the_interval_holds_the_truth(self):
@@ -112,8 +114,10 @@ class Verdicts(unittest.TestCase):
     def test_words(self):
         gone, said = profile_verdict.gate(lines(1, 2), 5, ["p50_ns"])
         self.assertTrue(gone)
-        self.assertRegex(said[0], r"^SLOWER: null, 1 in flight: p50 \d+\.\d % slower, at least \d+\.\d % slower; up to 5 % is allowed$")
-        self.assertRegex(profile_verdict.sentence(lines(1, 2)), r"^B is slower: null, 1 in flight: RPC/s by \d+\.\d %; ")
+        self.assertRegex(said[0], r"^SLOWER: null, 1 in flight: p50 \d+\.\d % slower, at least \d+\.\d % slower; "
+                                  "up to 5 % is allowed$")
+        self.assertRegex(profile_verdict.sentence(lines(1, 2)),
+                         r"^B is slower: null, 1 in flight: RPC/s by \d+\.\d %; ")
         self.assertEqual(profile_verdict.sentence(lines(1, 1.0)), "No difference that can be told.")
         passed, said = profile_verdict.gate(lines(1, 1.0), 0.1, ["rate"])
         self.assertFalse(passed)
@@ -122,9 +126,10 @@ class Verdicts(unittest.TestCase):
     def test_results_of_two_sessions_are_compared_by_all_their_runs(self):
         def runs(seed, times):
             draw = random.Random(seed)
-            return [{"engine": "null", "sizes": [], "window": 1, "rpc_per_s": 1e6 / times * draw.lognormvariate(0, 0.02),
-                     "latency_ns": {"p50": 1000 * times * draw.lognormvariate(0, 0.02), "p99": 3000 * draw.lognormvariate(0, 0.5)}}
-                    for _ in range(10)]
+            return [{"engine": "null", "sizes": [], "window": 1,
+                     "rpc_per_s": 1e6 / times * draw.lognormvariate(0, 0.02),
+                     "latency_ns": {"p50": 1000 * times * draw.lognormvariate(0, 0.02),
+                                    "p99": 3000 * draw.lognormvariate(0, 0.5)}} for _ in range(10)]
 
         same = list(profile_verdict.of_results([(runs(1, 1), runs(2, 1))]))
         self.assertEqual(told(same), {profile_verdict.NONE})
