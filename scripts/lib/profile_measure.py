@@ -1,6 +1,8 @@
 """Runs testrpc for scripts/latency-profile.py: sweeps, time slices, and two sides in turns."""
 import json
+import math
 import random
+import re
 import subprocess
 import sys
 import time
@@ -9,9 +11,11 @@ from collections import namedtuple
 from lib import profile_runs
 
 SLICES, SLICE_SECONDS = 40, 0.05
+SECONDS_BETWEEN_LINES = 5
 # The calls of engine nfs3 that move data of --size; the others have none, and get small files to work on.
 NFS_SIZED = {"read", "write"}
 UNSIZED = {"null"}
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 # Options that not every testrpc has, to be used where it does.
 WANTED = {"--stages": ["--stages", "16"]}
 
@@ -28,9 +32,22 @@ def rows(engines, sizes, windows):
     for name in engines.split(","):
         engine, _, calls = name.partition(":")
         sized = calls in NFS_SIZED if calls else engine not in UNSIZED
-        for size in sizes.split(",") if sized else [None]:
-            for window in windows.split(","):
+        for size in each(sizes) if sized else [None]:
+            for window in each(windows):
                 yield Row(engine, calls, size, window)
+
+
+def each(words):
+    """Of a list; 4K-16K is 4K, 8K, 16K, as in testrpc."""
+    for word in words.split(","):
+        ends = re.fullmatch(r"(\d+)([KM]?)-(\d+)([KM]?)", word)
+        if not ends:
+            yield word
+            continue
+        value, last = (int(number) * UNITS[unit] for number, unit in (ends.groups()[:2], ends.groups()[2:]))
+        while 0 < value <= last:
+            yield profile_runs.size_text(value)
+            value *= 2
 
 
 def row_name(row):
@@ -106,8 +123,10 @@ def first_of(todo, names):
 
 
 class Progress:
+    """One line that changes; where that is no terminal, a line every few seconds."""
+
     def __init__(self, total):
-        self.total, self.done, self.began = total, 0, time.monotonic()
+        self.total, self.done, self.began, self.shown = total, 0, time.monotonic(), -math.inf
 
     def step(self, what):
         self.show(what)
@@ -119,8 +138,9 @@ class Progress:
         text = f"[{self.done:3}/{self.total}] {what:<30} {left}"
         if sys.stderr.isatty():
             print(f"\r{text}\033[K", end="" if self.done < self.total else "\n", file=sys.stderr, flush=True)
-        else:
+        elif elapsed - self.shown >= SECONDS_BETWEEN_LINES or self.done == self.total:
             print(text, file=sys.stderr, flush=True)
+            self.shown = elapsed
 
 
 def profile(side, todo, duration, repeat, deep):

@@ -74,6 +74,10 @@ class Match(unittest.TestCase):
 
 
 class Rows(unittest.TestCase):
+    def test_ranges_are_those_of_testrpc(self):
+        self.assertEqual([(row.size, row.window) for row in profile_measure.rows("read", "3,512K-2M", "1-4")],
+                         [(size, window) for size in ("3", "512K", "1M", "2M") for window in ("1", "2", "4")])
+
     def test_calls_without_data_have_no_sizes(self):
         rows = list(profile_measure.rows("null,read,nfs3:getattr,nfs3:write", "4K,1M", "1,8"))
         self.assertEqual([(row.engine, row.nfs_calls, row.size) for row in rows if row.window == "8"],
