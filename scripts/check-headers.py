@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compiles every header alone, twice in a row, as an includer's first lines would.
 
-    check-headers.py            all of lib/ and drivers/
+    check-headers.py            all of lib/, drivers/ and bridge/
     check-headers.py HEADER...  these
 
 Public headers with GCC and Clang, and nothing on the include path but lib/include: an embedder
-needs neither DPDK nor private headers to read them. Private headers with GCC, but those that begin
+needs neither DPDK nor private headers to read them. Those of bridge/ are for C too, and have the
+library that they bridge to on their path. Private headers with GCC, but those that begin
 with #pragma once and that some source file includes before anything else: there every build of that
 file compiles them alone.
 """
@@ -19,7 +20,10 @@ from lib.source import ROOT, Findings, cpp_files, read, without_comments
 
 WARNINGS = ["-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion",
             "-Wno-sign-conversion", "-Wold-style-cast", "-Werror"]
+C_WARNINGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
 PUBLIC = "lib/include/"
+BRIDGE = "bridge/tirpc/include/"
+C_COMPILERS = ("gcc", "clang-19")
 FIRST_DIRECTIVE = re.compile(r'^\s*#\s*(.*?)\s*$', re.MULTILINE)
 
 
@@ -30,11 +34,17 @@ def private_flags():
             "-include", "rte_config.h"]
 
 
+def bridge_flags():
+    tirpc = subprocess.run(["pkg-config", "--cflags-only-I", "libtirpc"], capture_output=True, text=True, check=True)
+    return ["-I" + BRIDGE, *tirpc.stdout.replace("-I", "-isystem").split()]
+
+
 def compile_alone(job):
     """Returns the job's header and compiler, and what the compiler said if it refused."""
     header, compiler, flags = job
-    name = str(header).removeprefix(PUBLIC)
-    run = subprocess.run([compiler, "-fsyntax-only", *WARNINGS, *flags, "-x", "c++", "-"],
+    name = str(header).removeprefix(PUBLIC).removeprefix(BRIDGE)
+    language, warnings = ("c", C_WARNINGS) if compiler in C_COMPILERS else ("c++", WARNINGS)
+    run = subprocess.run([compiler, "-fsyntax-only", *warnings, *flags, "-x", language, "-"],
                          input=f'#include "{name}"\n#include "{name}"\n', cwd=ROOT,
                          capture_output=True, text=True)
     return header, compiler, "" if run.returncode == 0 else run.stderr
@@ -52,13 +62,17 @@ def included_first(files):
 
 
 jobs = []
-files = cpp_files("lib", "drivers")
+files = cpp_files("lib", "drivers", "bridge")
 compiled_anyway = included_first(files)
 for header in files:
     if header.suffix != ".h" or (len(sys.argv) > 1 and str(header) not in sys.argv[1:]):
         continue
     if str(header).startswith(PUBLIC):
         jobs += [(header, "g++", ["-I" + PUBLIC]), (header, "clang++-19", ["-I" + PUBLIC])]
+    elif str(header).startswith(BRIDGE):
+        jobs += [(header, compiler, bridge_flags()) for compiler in (*C_COMPILERS, "g++", "clang++-19")]
+    elif str(header).startswith("bridge/"):
+        jobs.append((header, "g++", ["-I" + PUBLIC, *bridge_flags()]))
     elif str(header).removeprefix("lib/") not in compiled_anyway or first_directive(header) != "pragma once":
         jobs.append((header, "g++", private_flags()))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy (.clang-tidy has the checks) over lib/, drivers/ and apps/.
+"""Runs clang-tidy (.clang-tidy has the checks) over lib/, drivers/, bridge/ and apps/.
 
     check-tidy.py BUILD_DIRECTORY     a directory that was built with Clang
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from lib.source import ROOT, Findings
 
 TIDY = "clang-tidy-19"
-FOLDERS = ("lib", "drivers", "apps")
+FOLDERS = ("lib", "drivers", "bridge", "apps")
 JOINED = re.compile(r'^#include *[<"](.*)[>"]$', re.MULTILINE)
 
 

@@ -31,7 +31,7 @@ END_TO_END = ("client", "server")
 CHECKS = (  # suite, files that matter to it
     ("scripts", r"(scripts|test/scripts|\.ci)/|.*\.(sh|py)$"),
     ("format", r".*\.(h|cc)$"),
-    ("layers", r"(lib|drivers|apps)/.*\.(h|cc)$|scripts/check-layers"),
+    ("layers", r"(lib|drivers|bridge|apps)/.*\.(h|cc)$|scripts/check-layers"),
     ("datapath", r"(lib|drivers)/|scripts/check-datapath"),
     ("conformance", r"test/|doc/conformance|scripts/conformance"),
 )
@@ -169,7 +169,7 @@ def main():
         if matching := [name for name in files if re.match(pattern, name)]:
             print("suite", suite, summary(matching), sep="\t")
     for name in files:
-        if re.match(r"(lib|drivers)/.*\.h$", name) and (ROOT / name).is_file():
+        if re.match(r"(lib|drivers|bridge)/.*\.h$", name) and (ROOT / name).is_file():
             print("header", name, "changed", sep="\t")
     made_of, outputs = programs_of(build)
     for output, made in made_of.items():

@@ -24,7 +24,7 @@ suites=(
   "vm           a Linux guest in qemu: RDMA devices, rping and NFS over them"
   "verbs        the driver for RDMA devices, on Linux's rxe and siw, in a virtual machine"
   "interop      Linux's NFS client and server over RDMA, in a virtual machine"
-  "tidy         clang-tidy over lib/, drivers/ and apps/"
+  "tidy         clang-tidy over lib/, drivers/, bridge/ and apps/"
   "path         release build: what a call goes through from completion to doorbell is short enough"
 )
 
@@ -88,7 +88,7 @@ suite_scripts() {
 
 suite_format() {
   local files
-  mapfile -t files < <(find lib drivers apps perf doc test -path test/data -prune -o \( -name '*.h' -o -name '*.cc' \) -print)
+  mapfile -t files < <(find lib drivers bridge apps perf doc test -path test/data -prune -o \( -name '*.h' -o -name '*.cc' \) -print)
   run_case clang-format clang-format-19 --dry-run -Werror "${files[@]}"
 }
 

@@ -1,0 +1,197 @@
+/**
+ * Programs of rpcgen and libtirpc over RRDK: client stubs call through the CLIENT of
+ * rrdk_clnt_create(), server stubs and dispatch routines answer through the SVCXPRT of
+ * rrdk_svc_create(). What rpcgen wrote stays as it is; so does the code around it, but for the
+ * lines that make the CLIENT or the SVCXPRT. For C11 and C++. doc/porting-rpcgen.md goes through
+ * the steps.
+ *
+ *   CLIENT *client = rrdk_clnt_create("iwarp://10.0.0.1", KV_PROG, KV_V1);
+ *   if (client == NULL) { clnt_pcreateerror("kv"); exit(1); }
+ *   kv_value *value = kv_get_1(&key, client);             // as ever
+ *
+ *   SVCXPRT *transport = rrdk_svc_create("shm:/run/kv.sock");
+ *   if (transport == NULL || !rrdk_svc_reg(transport, KV_PROG, KV_V1, kv_prog_1, 0))
+ *     return complain(rrdk_tirpc_error());
+ *   rrdk_svc_run();
+ *
+ * Large opaques are moved by RDMA to where they belong, and are not copied out of there, when a
+ * binding file names them, see rrdk_tirpc_bind(). All else travels inline or as a long message.
+ *
+ * What differs from TCP:
+ *
+ *   - A dispatch routine that returns without an answer costs the client nothing but an error: it
+ *     gets RPC_SYSTEMERROR at once, instead of a time-out. There are no calls without a reply.
+ *   - A call is answered before its dispatch routine returns.
+ *   - Calls have at most 8 MiB, and so have replies. Of a reply the client has to know how large it
+ *     may be: RRDK_CLSET_MAX_REPLY, or the binding file.
+ *   - Authentication: AUTH_NONE and AUTH_SYS. Other flavours are refused on both sides.
+ *   - The descriptor of a CLIENT or SVCXPRT is -1.
+ *
+ * Threads: a CLIENT belongs to one thread at a time, as with libtirpc, and several to several. The
+ * functions of servers, and dispatch routines, belong to the thread that calls rrdk_svc_run(), but
+ * for rrdk_svc_exit(). The rest: any thread.
+ *
+ * Waiting: a call polls, for some microseconds without a system call, then yielding its CPU, and
+ * sleeps after 50 microseconds. rrdk_svc_run() does likewise. Nothing here starts a thread.
+ *
+ * fork(): none without exec once one of these functions was called, see rrdk/eal.h.
+ */
+#pragma once
+
+#include <rpc/rpc.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* ---- Clients ---- */
+
+/**
+ * Connects to a server of RRDK, or of any other RPC-over-RDMA, at `uri`, as Client::connect() in
+ * rrdk/client.h has it: "shm:/run/kv.sock", "iwarp://HOST[:PORT]", "verbs://HOST[:PORT]". Port 0 is
+ * the one that HOST's rpcbind knows for this program and version. The CLIENT works as one of
+ * clnt_create(): clnt_call(), clnt_control(), clnt_geterr(), clnt_perror(), clnt_freeres(),
+ * clnt_destroy(). Its time-out is 25 s if neither CLSET_TIMEOUT nor the stub says otherwise.
+ *
+ * NULL: rpc_createerr has the reason for programs, and clnt_pcreateerror() prints it;
+ * rrdk_tirpc_error() says it in words. A server that does not offer the program or version is found
+ * by the first call.
+ *
+ * A lost connection stays lost: calls end with RPC_CANTRECV, later ones with RPC_CANTSEND. Destroy
+ * the CLIENT then, and make another one. After RPC_TIMEDOUT it works on, but when memory of
+ * rrdk_tirpc_alloc() was among the arguments: that is taken back from the server, which costs the
+ * connection if the server had not read it yet.
+ *
+ * A time-out of zero without results (xdr_results NULL) sends, waits for nothing and gives
+ * RPC_SUCCESS; with results it gives RPC_TIMEDOUT.
+ *
+ * Of the errors of calls, RPC_CANTRECV with re_errno EMSGSIZE is a reply that had not enough room.
+ */
+CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version);
+
+/**
+ * For clnt_control(), beside those of libtirpc (CLSET_TIMEOUT, CLGET_TIMEOUT, CLGET_SERVER_ADDR,
+ * CLGET_SVC_ADDR, CLGET_VERS, CLSET_VERS, CLGET_PROG, CLSET_PROG; CLSET_FD_CLOSE and
+ * CLSET_FD_NCLOSE do nothing; others are refused). uint32_t *: the largest results of calls from
+ * now on, in bytes of XDR, but for what the binding file names. 1 MiB unless told, at most 8 MiB. A
+ * call holds a buffer of that size, unless its procedure has no results or has a line of its own in
+ * the binding file.
+ */
+#define RRDK_CLSET_MAX_REPLY 0x5244u
+#define RRDK_CLGET_MAX_REPLY 0x5245u
+
+/* ---- Servers ---- */
+
+/**
+ * Listens at `uri`, as Server::listen() in rrdk/server.h has it: "shm:/run/kv.sock",
+ * "iwarp://0.0.0.0:7471" (port 0: one that is free). Several at once are served together. With
+ * svc_getargs(), svc_freeargs(), svc_sendreply() and svcerr_*() it is what a dispatch routine
+ * expects; svc_getrpccaller() has the client's address (of family AF_UNIX, without a path, over
+ * shm:). svc_destroy() ends it, also in a dispatch routine.
+ *
+ * NULL: rrdk_tirpc_error() has the reason. It is not among libtirpc's own transports, so svc_run()
+ * does not serve it, and svc_reg() does not know it.
+ */
+SVCXPRT* rrdk_svc_create(const char* uri);
+
+/** Where it listens: the URI with what the system chose. The SVCXPRT's. */
+const char* rrdk_svc_uri(const SVCXPRT* transport);
+
+/** For rrdk_svc_reg(): list it with this host's rpcbind, until rrdk_svc_unreg() or svc_destroy().
+ */
+#define RRDK_SVC_RPCBIND 1u
+
+/**
+ * As svc_reg(): calls of the program and version go to `dispatch`, which rpcgen wrote. Calls of
+ * other versions and programs are answered for it. Procedures have numbers up to 255, others need a
+ * line in the binding file.
+ *
+ * In the svc_req, rq_cred is the credential as it came, and rq_clntcred a struct authunix_parms for
+ * AUTH_SYS, until the dispatch routine returns. Calls with other flavours, or malformed
+ * credentials, do not get there.
+ *
+ * FALSE: rrdk_tirpc_error() has the reason: the program and version is there, or of rpcbind
+ * (nothing is registered then).
+ */
+bool_t rrdk_svc_reg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version,
+                    void (*dispatch)(struct svc_req*, SVCXPRT*), unsigned flags);
+
+/** As svc_unreg(), for one transport. Not in a dispatch routine. */
+void rrdk_svc_unreg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version);
+
+/**
+ * Serves until rrdk_svc_exit(): the transports of rrdk_svc_create(), and those of libtirpc itself
+ * (svc_tli_create() and so on), so that a program may be offered over TCP beside. Dispatch routines
+ * run one after the other, in the calling thread, and may make calls of their own as clients.
+ */
+void rrdk_svc_run(void);
+
+/**
+ * rrdk_svc_run() returns after the dispatch routine that it is in; called while none runs, the next
+ * one returns at once. Any thread; also in a signal handler.
+ */
+void rrdk_svc_exit(void);
+
+/* ---- Direct placement ---- */
+
+/**
+ * Reads a binding file: the program's upper-layer binding (RFC 8166 section 6), which opaque<>
+ * items may be moved by RDMA. Both ends read the same one, before they make their CLIENT or
+ * SVCXPRT. One that the environment variable RRDK_TIRPC_BINDING names is read at the first of
+ * these. Lines of several files add up; the last one counts for a program, version, procedure and
+ * item. A line:
+ *
+ *   PROGRAM VERSION PROCEDURE args    TYPE.FIELD LARGEST [copy]
+ *   PROGRAM VERSION PROCEDURE results TYPE.FIELD LARGEST [copy]
+ *   PROGRAM VERSION PROCEDURE reply   BYTES
+ *
+ *   # perf.x
+ *   0x20005666 1 2 results perf_read_ok.data 4M
+ *   0x20005666 1 2 reply   64
+ *   0x20005666 1 3 args    perf_write_args.data 4M
+ *
+ * TYPE.FIELD are names in the .x: a field `opaque data<>` of a struct or union, or TYPE alone for
+ * `typedef opaque TYPE<>`. Items are in the order in which they come in the stream. LARGEST is the
+ * room that a client offers for it, in bytes or with K or M. `reply` is what the rest of the
+ * results takes at most, length words included: it counts instead of RRDK_CLSET_MAX_REPLY. Comments
+ * begin with '#'. scripts/rrdk-bind.py writes such a file from the .x.
+ *
+ * The file that rpcgen wrote of the type's XDR routine is to be compiled with
+ *
+ *   cc -include rrdk/tirpc_items.h -c kv_xdr.c
+ *
+ * since nothing else tells its opaques apart. A program that is not compiled so works without a
+ * binding file; with one, results that were placed do not decode.
+ *
+ * Memory: where such an item has 4096 bytes or more, and in a client an eighth of LARGEST, what is
+ * decoded is the memory in which it came, not a copy of malloc()'s. Give it back by svc_freeargs(),
+ * clnt_freeres(), xdr_free() or rrdk_tirpc_free(), never by free(). That of arguments is gone with
+ * svc_sendreply(). `copy` in the line: it is malloc()'s, as without us.
+ *
+ * FALSE: rrdk_tirpc_error() names the file, the line and what is wrong; nothing of it counts.
+ */
+bool_t rrdk_tirpc_bind(const char* file);
+
+/**
+ * Memory that large opaques are sent from without a copy: for what a binding file names. In a
+ * server svc_sendreply() then returns when the client has it, or has not taken it for ten seconds
+ * and is cut off. NULL: exhausted. Given back by
+ * rrdk_tirpc_free(), or by the XDR routine of the type that it is in (xdr_free()).
+ */
+void* rrdk_tirpc_alloc(size_t bytes);
+/** Gives back memory of rrdk_tirpc_alloc(), or that was decoded. Other memory is free()d. */
+void rrdk_tirpc_free(void* memory);
+
+/**
+ * What failed last in the calling thread, of the functions here and of calls: one line that names
+ * what is at fault. Never NULL; valid until the next failure.
+ */
+const char* rrdk_tirpc_error(void);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,42 @@
+/**
+ * To be included before all else in what rpcgen wrote of XDR routines: cc -include
+ * rrdk/tirpc_items.h -c kv_xdr.c. It tells the library which item an xdr_bytes() is of, so that
+ * those of a binding file (rrdk/tirpc.h) can be placed directly.
+ *
+ * On streams of RRDK it also compares the counts of a peer's opaques, strings and arrays with what
+ * the message has left, before memory is taken for them, and gives back what was taken for a
+ * message that then does not decode. libtirpc by itself believes a count that is within the bound
+ * in the .x, and never gives that memory back. On other streams nothing changes.
+ */
+#pragma once
+
+#include <rpc/rpc.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* As the functions of libtirpc; `routine` is the XDR routine's name, `item` its argument's text. */
+bool_t rrdk_xdr_bytes(XDR* xdrs, char** data, u_int* size, u_int max, const char* routine,
+                      const char* item);
+bool_t rrdk_xdr_string(XDR* xdrs, char** text, u_int max);
+bool_t rrdk_xdr_array(XDR* xdrs, char** elements, u_int* count, u_int max, u_int size,
+                      xdrproc_t element);
+
+bool_t rrdk_xdr_pointer(XDR* xdrs, char** object, u_int size, xdrproc_t routine);
+bool_t rrdk_xdr_reference(XDR* xdrs, char** object, u_int size, xdrproc_t routine);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+
+// Names of libtirpc: NOLINTBEGIN(readability-identifier-naming)
+#define xdr_bytes(xdrs, data, size, max) rrdk_xdr_bytes(xdrs, data, size, max, __func__, #data)
+#define xdr_string(xdrs, text, max) rrdk_xdr_string(xdrs, text, max)
+#define xdr_array(xdrs, elements, count, max, size, element) \
+  rrdk_xdr_array(xdrs, elements, count, max, size, element)
+#define xdr_pointer(xdrs, object, size, routine) rrdk_xdr_pointer(xdrs, object, size, routine)
+#define xdr_reference(xdrs, object, size, routine) rrdk_xdr_reference(xdrs, object, size, routine)
+// NOLINTEND(readability-identifier-naming)

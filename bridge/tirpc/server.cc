@@ -1,0 +1,473 @@
+// SVCXPRT: a Server each, on one reactor that rrdk_svc_run() polls. Handlers only queue their
+// calls: dispatch routines run between the core's passes, where they may block and call others.
+#include "rrdk/server.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "address.h"
+#include "failure.h"
+#include "memory.h"
+#include "reactor.h"
+#include "rrdk/rpcbind.h"
+#include "rrdk/tirpc.h"
+#include "sizes.h"
+#include "stream.h"
+
+namespace rrdk::tirpc {
+
+namespace {
+
+using Dispatch = void (*)(svc_req*, SVCXPRT*);
+using Ops = std::remove_cvref_t<decltype(*SVCXPRT::xp_ops)>;
+using MoreOps = std::remove_cvref_t<decltype(*SVCXPRT::xp_ops2)>;
+constexpr uint32_t kProcedures = 256;  // that are offered without a line in a binding file
+constexpr uint32_t kSendTimeoutMs = 10'000;
+const std::vector<Item> kNoItems;
+
+class Transport;
+
+// A program and version at one transport.
+struct Registration {
+  Transport* transport;
+  std::shared_ptr<const ProgramItems> items;
+  Dispatch dispatch;
+  bool in_rpcbind;
+};
+
+// What a call brings for its dispatch routine.
+struct Request {
+  std::array<char, kMaxAuthBody> credential;
+  AuthSys identity;
+  std::array<char, AuthSys::kMaxMachineName + 1> machine;
+  std::array<gid_t, AuthSys::kMaxGids> groups;
+  authunix_parms unix_credential;
+};
+
+struct Waiting {
+  ServerCall call;
+  Registration* registration;
+};
+
+// What an SVCXPRT's xp_p1 is.
+class Transport {
+ public:
+  static Result<Transport*> listen(const std::string& uri);
+  ~Transport();
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+  static Transport& of(const SVCXPRT* transport) {
+    return *static_cast<Transport*>(transport->xp_p1);
+  }
+
+  SVCXPRT* handle() noexcept { return &handle_; }
+  const std::string& uri() const noexcept { return uri_; }
+  Result<void> add(uint32_t program, uint32_t version, Dispatch routine, bool with_rpcbind);
+  // Calls of it are refused from now on.
+  void retire(const Binding& binding);
+  // Runs the dispatch routine, and sees to it that the call is answered.
+  void dispatch(Waiting waiting);
+
+ private:
+  Transport() = default;
+  static const Ops kOps;
+  static const MoreOps kMoreOps;
+  static bool_t receive(SVCXPRT*, rpc_msg*) { return FALSE; }
+  static xprt_stat status(SVCXPRT*) { return XPRT_IDLE; }
+  static bool_t get_args(SVCXPRT* transport, xdrproc_t routine, void* args);
+  static bool_t free_args(SVCXPRT*, xdrproc_t routine, void* args);
+  static bool_t reply(SVCXPRT* transport, rpc_msg* message);
+  static void destroy(SVCXPRT* transport);
+  static bool_t control(SVCXPRT*, u_int, void*) { return FALSE; }
+
+  static void take(ServerCall call, void* registration);
+  bool identify(svc_req& request);
+  void show_caller();
+  bool send_results(xdrproc_t routine, void* results);
+
+  SVCXPRT handle_ = {};
+  // The Server knows their bindings, also those of the retired ones.
+  std::vector<std::unique_ptr<Registration>> registrations_, retired_;
+  std::unique_ptr<Server> server_;
+  std::string uri_;
+  Request request_ = {};
+  ServerCall current_;  // empty: answered, or none is being dispatched
+  const ProcedureItems* items_ = nullptr;
+  bool dispatching_ = false, ends_ = false;
+  uint64_t caller_id_ = 0;  // the connection that the handle shows
+  sockaddr_storage caller_ = {};
+};
+
+// Of the process, as libtirpc's own transports are.
+struct Service {
+  std::unique_ptr<Reactor> reactor;
+  std::deque<Waiting> waiting;
+  std::atomic<bool> ends = false;
+  int wake = -1;  // written to by rrdk_svc_exit()
+
+  static Service& get() {
+    static Service& instance = *new Service;
+    return instance;
+  }
+  Result<void> start();
+  void run();
+  bool dispatch_waiting();
+  // Looks after libtirpc's own transports, for as long as that, or until there is work for the core
+  // if that was armed. False: they have nothing.
+  bool serve_sockets(int timeout_ms);
+  void refuse_waiting(const Registration& registration);
+};
+
+Result<void> Service::start() {
+  if (reactor != nullptr)
+    return {};
+  auto made = Reactor::create();
+  if (!made)
+    return tl::unexpected(made.error());
+  wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake < 0)
+    return fail(Errc::kSystem, std::string("eventfd: ") + std::strerror(errno));
+  reactor = std::move(*made);
+  return {};
+}
+
+void Service::run() {
+  constexpr uint32_t kPassesPerLook = 64;
+  for (uint32_t pass = 1; !ends.load(std::memory_order_acquire); ++pass) {
+    bool found = reactor->poll() != 0;
+    found |= dispatch_waiting();
+    if (pass % kPassesPerLook == 0 && svc_max_pollfd > 0)
+      found |= serve_sockets(0);
+    if (found)
+      reactor->found_something();
+    else if (reactor->is_tired())
+      serve_sockets(-1);
+  }
+  ends.store(false, std::memory_order_relaxed);
+}
+
+bool Service::dispatch_waiting() {
+  const bool some = !waiting.empty();
+  while (!waiting.empty() && !ends.load(std::memory_order_relaxed)) {
+    Waiting next = std::move(waiting.front());
+    waiting.pop_front();
+    Transport& transport = *next.registration->transport;
+    transport.dispatch(std::move(next));
+  }
+  return some;
+}
+
+bool Service::serve_sockets(int timeout_ms) {
+  std::vector<pollfd> sources(svc_pollfd, svc_pollfd + svc_max_pollfd);
+  const int sockets = svc_max_pollfd;
+  sources.push_back({.fd = wake, .events = POLLIN, .revents = 0});
+  sources.push_back({.fd = reactor->runtime().wake_fd(), .events = POLLIN, .revents = 0});
+  if (::poll(sources.data(), sources.size(), timeout_ms) <= 0)
+    return false;
+  uint64_t count = 0;
+  if (sources[static_cast<size_t>(sockets)].revents != 0 &&
+      ::read(wake, &count, sizeof count) < 0 && errno != EAGAIN)
+    return false;
+  const auto ready = std::count_if(sources.begin(), sources.begin() + sockets,
+                                   [](const pollfd& source) { return source.revents != 0; });
+  if (ready != 0)
+    svc_getreq_poll(sources.data(), static_cast<int>(ready));
+  return ready != 0;
+}
+
+// Calls that nobody will dispatch.
+void Service::refuse_waiting(const Registration& registration) {
+  for (Waiting& entry : waiting) {
+    if (entry.registration == &registration)
+      std::move(entry.call).reject(AcceptStat::kProgUnavail);
+  }
+  std::erase_if(waiting, [&](const Waiting& entry) { return entry.registration == &registration; });
+}
+
+const Ops Transport::kOps = {receive, status, get_args, reply, free_args, destroy};
+const MoreOps Transport::kMoreOps = {control};
+
+Result<Transport*> Transport::listen(const std::string& uri) {
+  Service& service = Service::get();
+  if (auto started = service.start(); !started)
+    return tl::unexpected(started.error());
+  std::unique_ptr<Transport> made(new Transport);
+  auto server = Server::create(service.reactor->runtime(), {.inline_size = kInlineSize,
+                                                            .max_call = kMostBytes,
+                                                            .max_reply = kMostBytes,
+                                                            .first_call_timeout_ms = 0,
+                                                            .send_timeout_ms = kSendTimeoutMs});
+  if (!server)
+    return tl::unexpected(server.error());
+  made->server_ = std::move(*server);
+  auto where = made->server_->listen(uri);
+  if (!where)
+    return tl::unexpected(where.error());
+  made->uri_ = *where;
+  static char netid[] = "rdma", device[] = "";
+  SVCXPRT& handle = made->handle_;
+  handle.xp_fd = -1;
+  handle.xp_ops = &kOps;
+  handle.xp_ops2 = &kMoreOps;
+  handle.xp_tp = device;
+  handle.xp_netid = netid;
+  handle.xp_p1 = made.get();
+  return made.release();
+}
+
+// The library waits by polling only in the thread that polled last.
+Transport::~Transport() {
+  Service::get().reactor->poll();
+  while (!registrations_.empty())
+    retire(registrations_.front()->items->binding());
+}
+
+Result<void> Transport::add(uint32_t program, uint32_t version, Dispatch routine,
+                            bool with_rpcbind) {
+  auto items = items_of(program, version);
+  if (!items)
+    return tl::unexpected(items.error());
+  std::vector<Procedure> procedures;
+  for (uint32_t number = 0; number < kProcedures; ++number)
+    procedures.push_back({.number = number, .handler = take});
+  for (const ProcedureItems& entry : (*items)->procedures()) {
+    if (entry.procedure >= kProcedures)
+      procedures.push_back({.number = entry.procedure, .handler = take});
+  }
+  auto made = std::make_unique<Registration>(Registration{this, std::move(*items), routine, false});
+  const Binding& binding = made->items->binding();
+  if (auto added = server_->add_service(
+          {.binding = &binding, .procedures = procedures, .context = made.get()});
+      !added)
+    return added;
+  registrations_.push_back(std::move(made));
+  if (!with_rpcbind)
+    return {};
+  auto address = host_and_port(uri_);
+  auto listed = address ? rpcbind_set({program, version}, address->host, address->port)
+                        : fail(Errc::kUnsupported, uri_ + " has no port for rpcbind to tell");
+  registrations_.back()->in_rpcbind = listed.has_value();
+  if (!listed)
+    retire(binding);
+  return listed;
+}
+
+// The binding stays, which the Server knows by its address.
+void Transport::retire(const Binding& binding) {
+  auto found = std::ranges::find_if(registrations_, [&](const auto& registration) {
+    const Binding& other = registration->items->binding();
+    return other.program == binding.program && other.version == binding.version;
+  });
+  if (found == registrations_.end())
+    return;
+  std::unique_ptr<Registration> gone = std::move(*found);
+  registrations_.erase(found);
+  auto address = host_and_port(uri_);
+  if (gone->in_rpcbind && address)
+    (void)rpcbind_unset({binding.program, binding.version}, address->host);
+  (void)server_->remove_service(binding.program, binding.version);
+  Service::get().refuse_waiting(*gone);
+  retired_.push_back(std::move(gone));
+}
+
+// A core's pass.
+void Transport::take(ServerCall call, void* registration) {
+  Service::get().waiting.push_back({std::move(call), static_cast<Registration*>(registration)});
+}
+
+void Transport::dispatch(Waiting waiting) {
+  const Registration& registration = *waiting.registration;
+  current_ = std::move(waiting.call);
+  items_ = registration.items->find(current_.procedure());
+  svc_req request = {};
+  request.rq_prog = current_.program();
+  request.rq_vers = current_.version();
+  request.rq_proc = current_.procedure();
+  request.rq_xprt = &handle_;
+  if (identify(request)) {
+    show_caller();
+    dispatching_ = true;
+    registration.dispatch(&request, &handle_);
+    dispatching_ = false;
+  }
+  if (current_)
+    std::move(current_).reject(AcceptStat::kSystemErr);
+  if (ends_)
+    delete this;
+}
+
+// False: the call has been denied.
+bool Transport::identify(svc_req& request) {
+  const Credential& credential = current_.credential();
+  Request& kept = request_;
+  if (credential.body.size() > kept.credential.size()) {
+    std::move(current_).deny(AuthStat::kBadCred);
+    return false;
+  }
+  credential.body.copy_to(reinterpret_cast<std::byte*>(kept.credential.data()));
+  request.rq_cred = {.oa_flavor = static_cast<enum_t>(credential.flavor),
+                     .oa_base = kept.credential.data(),
+                     .oa_length = credential.body.size()};
+  if (credential.flavor == AuthFlavor::kNone)
+    return true;
+  if (credential.flavor != AuthFlavor::kSys) {
+    std::move(current_).deny(AuthStat::kRejectedCred);
+    return false;
+  }
+  if (!decode(credential, kept.identity)) {
+    std::move(current_).deny(AuthStat::kBadCred);
+    return false;
+  }
+  const AuthSys& identity = kept.identity;
+  const std::string_view name = identity.machine_name();
+  *std::ranges::copy(name, kept.machine.begin()).out = '\0';
+  std::ranges::copy(identity.gids(), kept.groups.begin());
+  kept.unix_credential = {.aup_time = identity.stamp,
+                          .aup_machname = kept.machine.data(),
+                          .aup_uid = identity.uid,
+                          .aup_gid = identity.gid,
+                          .aup_len = static_cast<u_int>(identity.gids().size()),
+                          .aup_gids = kept.groups.data()};
+  request.rq_clntcred = &kept.unix_credential;
+  return true;
+}
+
+void Transport::show_caller() {
+  const ServerConnection& connection = current_.connection();
+  if (connection.id() == caller_id_)
+    return;
+  caller_id_ = connection.id();
+  const socklen_t length = to_socket_address(connection.peer().remote, caller_);
+  std::memcpy(&handle_.xp_raddr, &caller_, sizeof handle_.xp_raddr);
+  handle_.xp_addrlen = static_cast<int>(length);
+  handle_.xp_rtaddr = {.maxlen = sizeof caller_, .len = length, .buf = &caller_};
+}
+
+bool_t Transport::get_args(SVCXPRT* handle, xdrproc_t routine, void* args) {
+  Transport& transport = of(handle);
+  if (!transport.current_)
+    return FALSE;
+  const ProcedureItems* items = transport.items_;
+  Stream stream(transport.current_.args(), items != nullptr ? items->args : kNoItems, nullptr);
+  return stream.run(routine, args);
+}
+
+bool_t Transport::free_args(SVCXPRT*, xdrproc_t routine, void* args) {
+  free_decoded(routine, args);
+  return TRUE;
+}
+
+bool_t Transport::reply(SVCXPRT* handle, rpc_msg* message) {
+  Transport& transport = of(handle);
+  if (!transport.current_)
+    return FALSE;
+  if (message->rm_reply.rp_stat == MSG_DENIED) {
+    // The RPC version was looked at before.
+    std::move(transport.current_).deny(static_cast<AuthStat>(message->rjcted_rply.rj_why));
+    return TRUE;
+  }
+  const accepted_reply& accepted = message->acpted_rply;
+  if (accepted.ar_stat == SUCCESS)
+    return transport.send_results(accepted.ar_results.proc, accepted.ar_results.where);
+  std::move(transport.current_).reject(static_cast<AcceptStat>(accepted.ar_stat));
+  return TRUE;
+}
+
+// False: the call is not answered yet, and nothing was written.
+bool Transport::send_results(xdrproc_t routine, void* results) {
+  Encoder& out = current_.results();
+  const Encoder::Mark mark = out.mark();
+  Stream stream(out, items_ != nullptr ? items_->results : kNoItems, 0);
+  if (!stream.run(routine, results)) {
+    out.rewind(mark);
+    return false;
+  }
+  if (!stream.borrows()) {
+    std::move(current_).reply();
+    return true;
+  }
+  // The program may change its memory as soon as this returns.
+  std::atomic<bool> released = false;
+  current_.on_released(
+      [](void* argument) {
+        static_cast<std::atomic<bool>*>(argument)->store(true, std::memory_order_release);
+      },
+      &released);
+  std::move(current_).reply();
+  Service::get().reactor->wait_until([&] { return released.load(std::memory_order_acquire); });
+  return true;
+}
+
+void Transport::destroy(SVCXPRT* handle) {
+  Transport* transport = &of(handle);
+  if (transport->dispatching_)
+    transport->ends_ = true;
+  else
+    delete transport;
+}
+
+}  // namespace
+
+}  // namespace rrdk::tirpc
+
+using rrdk::tirpc::Service;
+using rrdk::tirpc::Transport;
+
+SVCXPRT* rrdk_svc_create(const char* uri) {
+  auto transport = Transport::listen(uri);
+  if (transport)
+    return (*transport)->handle();
+  rrdk::tirpc::note_failure(transport.error().message);
+  return nullptr;
+}
+
+const char* rrdk_svc_uri(const SVCXPRT* transport) {
+  return Transport::of(transport).uri().c_str();
+}
+
+bool_t rrdk_svc_reg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version,
+                    void (*dispatch)(svc_req*, SVCXPRT*), unsigned flags) {
+  auto added =
+      Transport::of(transport).add(static_cast<uint32_t>(program), static_cast<uint32_t>(version),
+                                   dispatch, (flags & RRDK_SVC_RPCBIND) != 0);
+  if (!added)
+    rrdk::tirpc::note_failure(added.error().message);
+  return added.has_value();
+}
+
+void rrdk_svc_unreg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version) {
+  Transport::of(transport).retire({.program = static_cast<uint32_t>(program),
+                                   .version = static_cast<uint32_t>(version),
+                                   .name = "",
+                                   .procedures = {}});
+}
+
+void rrdk_svc_run(void) {
+  Service& service = Service::get();
+  if (auto started = service.start(); !started)
+    return rrdk::tirpc::note_failure(started.error().message);
+  service.run();
+}
+
+void rrdk_svc_exit(void) {
+  const int error = errno;  // of what a signal has interrupted
+  Service& service = Service::get();
+  service.ends.store(true, std::memory_order_release);
+  const uint64_t one = 1;
+  // Full, it wakes the loop just as well.
+  [[maybe_unused]] auto written = ::write(service.wake, &one, sizeof one);
+  errno = error;
+}

@@ -1,0 +1,76 @@
+// An XDR stream of libtirpc over RRDK's Encoder or Decoder. XDR routines run on it as on any other;
+// those compiled with rrdk/tirpc_items.h also tell it which item an opaque is.
+#pragma once
+
+#include <rpc/rpc.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "bindings.h"
+#include "rrdk/call.h"
+#include "rrdk/xdr.h"
+
+namespace rrdk::tirpc {
+
+class Stream {
+ public:
+  // Writes. Eligible items are put into chunks if there are at least `least` bytes of them.
+  Stream(Encoder& out, std::span<const Item> items, uint32_t least) noexcept;
+  // Reads. `offers`: of which eligible items were placed, in a client.
+  Stream(Decoder& in, std::span<const Item> items, Call* offers) noexcept;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // False: the routine failed, or the stream did. What was decoded until then is given back.
+  bool run(xdrproc_t routine, void* object);
+  // Whether it refers to memory that the program may change: rrdk_tirpc_alloc()'s.
+  bool borrows() const noexcept { return borrows_; }
+
+  // The item that an xdr_bytes() is of, and what it does then. Null: it is not eligible, nor are
+  // those behind as many as the procedure has.
+  const Item* find(const char* routine, const char* argument) const noexcept;
+  bool put(const char* data, uint32_t length);
+  bool get(const Item& item, char** data, u_int* length, uint32_t max);
+  // The routine has put memory there.
+  void note(char** memory) { taken_.push_back(memory); }
+  // Reading: whether the count that comes next is of elements that are all in the stream, of `size`
+  // bytes each at least.
+  bool next_count_fits(uint32_t size) const noexcept;
+
+  // Null: a stream of somebody else's.
+  static Stream* of(XDR* xdrs) noexcept;
+
+ private:
+  static const XDR::xdr_ops kOps;
+  static Stream& self(XDR* xdrs) noexcept { return *static_cast<Stream*>(xdrs->x_private); }
+  static bool_t get_long(XDR* xdrs, long* to);
+  static bool_t put_long(XDR* xdrs, const long* from);
+  static bool_t get_bytes(XDR* xdrs, char* to, u_int length);
+  static bool_t put_bytes(XDR* xdrs, const char* from, u_int length);
+  static u_int get_position(XDR* xdrs);
+  static bool_t set_position(XDR* xdrs, u_int position);
+  static int32_t* get_run(XDR* xdrs, u_int length);
+  static void destroy(XDR*) {}
+  static bool_t control(XDR*, int, void*) { return FALSE; }
+
+  bool take_in_place(const ItemView& view, Buffer& room, char** data);
+  void take_back();
+
+  XDR xdr_ = {};
+  Encoder* out_ = nullptr;
+  Decoder* in_ = nullptr;
+  Decoder start_;  // `*in_` as it was
+  std::span<const Item> items_;
+  Call* offers_ = nullptr;
+  uint32_t least_ = 0;
+  uint32_t seen_ = 0;          // eligible items so far
+  std::vector<char**> taken_;  // what is within other memory, before that
+  bool borrows_ = false;
+};
+
+// As xdr_free(): memory that was decoded in place is given back.
+void free_decoded(xdrproc_t routine, void* object);
+
+}  // namespace rrdk::tirpc
