@@ -24,7 +24,7 @@ test_packages=(
   python3 git ccache
   libgtest-dev libgmock-dev libbenchmark-dev
   qemu-system-x86 make gcc-12 xz-utils  # scripts/vm: a guest with Linux RDMA and NFS; siw for it
-  rpcsvc-proto libtirpc-dev    # rpcgen: codecs to compare ours with
+  rpcsvc-proto libtirpc-dev    # rpcgen: librrdk-tirpc; codecs to compare ours with
   clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19
   python3-matplotlib           # scripts/latency-profile.py
   iproute2                     # test/netns, test/interop

@@ -53,7 +53,7 @@ suite_seconds=3600
 quiet_folders=(base mem xdr rpc proto ulb xprt)
 # Folders whose tests have several threads. Those of test/hostile have, but for a few cases of workers
 # that test/server has too, one that does everything.
-threaded_folders=(base mem fabric observe drivers runtime client server telemetry)
+threaded_folders=(base mem fabric observe drivers runtime client server telemetry tirpc)
 # Both sanitizers run those; GCC leaves out what no guest needs either. Its programs go the same ways
 # through the library in the tests of test/apps, test/survival and test/interop, which it has for itself.
 left_to_sanitizers=(base mem observe drivers runtime client server telemetry)
@@ -76,6 +76,7 @@ suite_scripts() {
   run_case affected test/scripts/affected_test.py
   run_case latency-profile test/scripts/latency_profile_test.py
   run_case profile-statistics test/scripts/profile_statistics_test.py
+  run_case bind test/scripts/bind_test.py
   run_case scale test/scripts/scale_test.py
   run_case doctor test/scripts/doctor_test.py
   run_case hdr-log test/scripts/hdr_log_test.py

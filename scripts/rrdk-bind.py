@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""Writes the binding file of an rpcgen program from its .x (doc/porting-rpcgen.md).
+
+    rrdk-bind.py kv.x > kv.bind
+    rrdk-bind.py --largest 1M perf.x     the room for opaque<> without a bound of its own
+
+Fields with a comment that has the word DDP-eligible behind them become items:
+
+    opaque value<KV_LARGEST_VALUE>;      /* DDP-eligible */
+
+Procedures whose other results have a bound, and one that is at most 1 MiB, get a line for it.
+"""
+import argparse
+import re
+import sys
+
+MARK = " @eligible "
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+TOKEN = re.compile(r"@eligible|[A-Za-z_]\w*|0[xX][0-9a-fA-F]+|-?\d+|[{}()\[\]<>;:,=*]")
+SIZES = {"int": 4, "long": 4, "short": 4, "char": 4, "bool": 4, "float": 4, "hyper": 8, "double": 8,
+         "quadruple": 16, "unsigned": 4, "enum": 4, "void": 0, "u_int": 4, "u_long": 4, "u_char": 4,
+         "u_short": 4, "int32_t": 4, "uint32_t": 4, "u_int32_t": 4, "int64_t": 8, "uint64_t": 8,
+         "u_int64_t": 8, "u_hyper": 8, "int8_t": 4, "uint8_t": 4, "int16_t": 4, "uint16_t": 4}
+UNBOUNDED = float("inf")
+MOST_REPLY = 1 << 20
+MOST_ITEM = 8 << 20
+
+
+class Mistake(Exception):
+    pass
+
+
+class Field:
+    """A declaration: its type's name, its own, and what of: plain, fixed, variable or pointer."""
+
+    def __init__(self, type_name, name, form, bound):
+        self.type, self.name, self.form, self.bound = type_name, name, form, bound
+        self.eligible = False
+
+
+class Parser:
+    """Of the declarations: aliases and structs are lists of fields, unions lists of such lists."""
+
+    def __init__(self, text, largest):
+        self.tokens = TOKEN.findall(without_comments(text))
+        self.at, self.largest = 0, largest
+        self.constants, self.types, self.programs = {}, {}, []
+        while self.at < len(self.tokens):
+            self.definition()
+
+    def peek(self):
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self, wanted=None):
+        token = self.peek()
+        if not token or wanted not in (None, token):
+            raise Mistake(f"'{wanted or 'more'}' is missing before '{token}'")
+        self.at += 1
+        return token
+
+    def number(self, word):
+        if word in self.constants:
+            return self.constants[word]
+        try:
+            return int(word, 0)
+        except ValueError:
+            raise Mistake(f"'{word}' is no number and no const") from None
+
+    def definition(self):
+        kind = self.take()
+        if kind in (";", "@eligible"):
+            return
+        if kind == "const":
+            name = self.take()
+            self.take("=")
+            self.constants[name] = self.number(self.take())
+        elif kind == "typedef":
+            field = self.declaration()
+            self.end_of(field)
+            self.types[field.name] = ("alias", [[field]])
+        elif kind in ("struct", "union", "enum"):
+            name = self.take()
+            self.types[name] = (kind, {"struct": self.struct, "union": self.union, "enum": self.enum}[kind]())
+        elif kind == "program":
+            self.program()
+        else:
+            raise Mistake(f"no definition begins with '{kind}'")
+
+    def type_name(self):
+        word = self.take()
+        if word in ("struct", "enum", "union"):
+            return self.take()
+        if word == "unsigned":
+            return self.take() if self.peek() in SIZES else word
+        return word
+
+    def declaration(self):
+        type_name = self.type_name()
+        if type_name == "void":
+            return Field("void", "", "plain", 0)
+        form, bound = "plain", 0
+        if self.peek() == "*":
+            self.take()
+            form = "pointer"
+        name = self.take()
+        if self.peek() in ("<", "["):
+            form = "variable" if self.take() == "<" else "fixed"
+            bound = UNBOUNDED if self.peek() == ">" else self.number(self.take())
+            self.take(">" if form == "variable" else "]")
+        return Field(type_name, name, form, bound)
+
+    def end_of(self, field):
+        self.take(";")
+        if self.peek() != "@eligible":
+            return
+        self.take()
+        if field.type != "opaque" or field.form != "variable":
+            raise Mistake(f"{field.name} is no opaque<>, so it can not be DDP-eligible")
+        field.eligible = True
+
+    def struct(self):
+        self.take("{")
+        fields = []
+        while self.peek() != "}":
+            field = self.declaration()
+            self.end_of(field)
+            fields.append(field)
+        self.take("}")
+        return [fields]
+
+    def union(self):
+        self.take("switch")
+        self.take("(")
+        discriminant = self.declaration()
+        self.take(")")
+        self.take("{")
+        arms = []
+        while self.peek() != "}":
+            if self.take() == "case":
+                self.take()
+            self.take(":")
+            if self.peek() in ("case", "default"):
+                continue
+            field = self.declaration()
+            self.end_of(field)
+            arms.append([discriminant, field])
+        self.take("}")
+        return arms
+
+    def enum(self):
+        self.take("{")
+        last = -1
+        while self.peek() != "}":
+            name = self.take()
+            if self.peek() == "=":
+                self.take()
+                last = self.number(self.take())
+            else:
+                last += 1
+            self.constants[name] = last
+            if self.peek() == ",":
+                self.take()
+        self.take("}")
+        return []
+
+    def program(self):
+        self.take()
+        self.take("{")
+        versions = []
+        while self.peek() != "}":
+            self.take("version")
+            self.take()
+            self.take("{")
+            procedures = []
+            while self.peek() != "}":
+                procedures.append(self.procedure())
+            self.take("}")
+            versions.append((self.number_behind(), procedures))
+        self.take("}")
+        program = self.number_behind()
+        self.programs += [(program, version, procedures) for version, procedures in versions]
+
+    def procedure(self):
+        results = self.type_name()
+        self.take()
+        self.take("(")
+        arguments = [self.type_name()]
+        while self.peek() == ",":
+            self.take()
+            arguments.append(self.type_name())
+        self.take(")")
+        return self.number_behind(), arguments, results
+
+    def number_behind(self):
+        self.take("=")
+        number = self.number(self.take())
+        self.take(";")
+        while self.peek() == "@eligible":
+            self.take()
+        return number
+
+    def items(self, type_name, within=()):
+        """The eligible items of a type, in the order in which they come: (name, bytes)."""
+        if type_name not in self.types or type_name in within:
+            return []
+        kind, arms = self.types[type_name]
+        found = []
+        for arm in arms:
+            for field in arm:
+                if field.eligible:
+                    name = type_name if kind == "alias" else f"{type_name}.{field.name}"
+                    found.append((name, min(field.bound, self.largest if field.bound == UNBOUNDED else MOST_ITEM)))
+                else:
+                    found += self.items(field.type, (*within, type_name))
+        return list(dict.fromkeys(found))
+
+    def most_bytes(self, type_name, within=()):
+        """The longest XDR of a type, of eligible items their length words."""
+        if type_name in SIZES:
+            return SIZES[type_name]
+        if type_name in within or type_name not in self.types:
+            return UNBOUNDED
+        kind, arms = self.types[type_name]
+        if kind == "enum":
+            return 4
+        return max(sum(self.field_bytes(field, (*within, type_name)) for field in arm) for arm in arms)
+
+    def field_bytes(self, field, within):
+        if field.eligible:
+            return 4
+        length_word = 4 if field.form == "variable" else 0
+        if field.type in ("opaque", "string"):
+            return length_word + (field.bound + 3) // 4 * 4 if field.bound != UNBOUNDED else UNBOUNDED
+        element = self.most_bytes(field.type, within)
+        if field.form == "plain":
+            return element
+        if field.form == "pointer":
+            return 4 + element
+        return length_word + (field.bound * element if element else 0)
+
+
+def without_comments(text):
+    text = re.sub(r"^[%#].*$", "", text, flags=re.MULTILINE)
+    text = COMMENT.sub(lambda found: MARK if "DDP-eligible" in found[0] else " ", text)
+    # Comments that stand before all fields speak of them, and mark none.
+    return re.sub(r"([{}]\s*)@eligible", r"\1", text.lstrip().removeprefix(MARK.strip()))
+
+
+def size_text(size):
+    return f"{size >> 20}M" if size and size % (1 << 20) == 0 else str(size)
+
+
+def lines_of(parser):
+    for program, version, procedures in parser.programs:
+        for number, arguments, results in procedures:
+            if number == 0:
+                continue
+            begin = f"{program:#x} {version} {number}"
+            for what, types in (("args", arguments), ("results", [results])):
+                for name, size in dict.fromkeys(item for one in types for item in parser.items(one)):
+                    yield f"{begin} {what} {name} {size_text(size)}"
+            most = parser.most_bytes(results)
+            if 0 < most <= MOST_REPLY:
+                yield f"{begin} reply {most}"
+
+
+def size_argument(text):
+    found = re.fullmatch(r"(\d+)([KM]?)", text)
+    size = int(found[1]) << {"": 0, "K": 10, "M": 20}[found[2]] if found else MOST_ITEM + 1
+    if size > MOST_ITEM:
+        raise argparse.ArgumentTypeError("bytes, or a number with K or M, at most 8M")
+    return size
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--largest", type=size_argument, default=4 << 20, metavar="SIZE")
+    options.add_argument("file", metavar="FILE.x")
+    chosen = options.parse_args()
+    try:
+        with open(chosen.file, encoding="utf-8") as file:
+            parser = Parser(file.read(), chosen.largest)
+    except (OSError, Mistake) as error:
+        sys.exit(f"rrdk-bind.py: {chosen.file}: {getattr(error, 'strerror', None) or error}")
+    for line in lines_of(parser):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

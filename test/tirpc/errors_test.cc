@@ -1,0 +1,261 @@
+// What goes wrong between stubs and the other end, whichever end is at fault.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "kv.h"
+#include "rrdk/tirpc.h"
+#include "sites.h"
+
+namespace {
+
+using rrdk::AcceptStat;
+using rrdk::CallStatus;
+using rrdk::Encoder;
+
+constexpr rrdk::Binding kOdd = {
+    .program = kOddProgram, .version = kOddVersion, .name = "odd", .procedures = {}};
+
+rpc_err error_of(const ClientPointer& client) {
+  rpc_err error = {};
+  clnt_geterr(client.get(), &error);
+  return error;
+}
+
+class Errors : public testing::TestWithParam<const char*> {
+ protected:
+  ClientPointer connect(rpcprog_t program, rpcvers_t version) {
+    return ClientPointer(stub_server().connect(GetParam(), program, version));
+  }
+  clnt_stat call(const ClientPointer& client, rpcproc_t procedure, timeval patience = kPatience) {
+    return clnt_call(client.get(), procedure, nothing, nullptr, nothing, nullptr, patience);
+  }
+};
+
+// Over TCP these are libtirpc's own, so that both say the same.
+TEST_P(Errors, OfWhatTheServerDoesNotOffer) {
+  EXPECT_EQ(call(connect(KV_PROG, KV_V1), 99), RPC_PROCUNAVAIL);
+  EXPECT_EQ(call(connect(KV_PROG, KV_V1), 70000), RPC_PROCUNAVAIL);
+  EXPECT_EQ(call(connect(KV_PROG + 77, KV_V1), 0), RPC_PROGUNAVAIL);
+  auto client = connect(KV_PROG, 7);
+  EXPECT_EQ(call(client, 0), RPC_PROGVERSMISMATCH);
+  EXPECT_EQ(error_of(client).re_vers.low, static_cast<rpcvers_t>(KV_V1));
+  EXPECT_EQ(error_of(client).re_vers.high, static_cast<rpcvers_t>(KV_V1));
+}
+
+TEST_P(Errors, OfArgumentsThatDoNotDecode) {
+  auto client = connect(KV_PROG, KV_V1);
+  EXPECT_EQ(call(client, KV_PUT), RPC_CANTDECODEARGS);
+  EXPECT_EQ(call(client, NULLPROC), RPC_SUCCESS);
+}
+
+TEST_P(Errors, OfDispatchRoutines) {
+  auto client = connect(kOddProgram, kOddVersion);
+  EXPECT_EQ(call(client, kOddWeak), RPC_AUTHERROR);
+  EXPECT_EQ(error_of(client).re_why, AUTH_TOOWEAK);
+  EXPECT_EQ(call(client, NULLPROC), RPC_SUCCESS);
+}
+
+TEST_P(Errors, OfTime) {
+  auto client = connect(kOddProgram, kOddVersion);
+  EXPECT_EQ(call(client, kOddBlock, {0, 20'000}), RPC_TIMEDOUT);
+  stub_server().unblock();
+  EXPECT_EQ(call(client, NULLPROC), RPC_SUCCESS);
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Errors, testing::Values("shm", "iwarp", "tcp"),
+                         [](const auto& param) { return std::string(param.param); });
+
+// An answer that does not come at all is an error at once, other than over TCP.
+TEST(TirpcErrors, OfDispatchRoutinesThatDoNotAnswer) {
+  ClientPointer client(stub_server().connect("shm", kOddProgram, kOddVersion));
+  EXPECT_EQ(clnt_call(client.get(), kOddSilent, nothing, nullptr, nothing, nullptr, kPatience),
+            RPC_SYSTEMERROR);
+}
+
+// Over TCP the client gets a reply that is no good.
+TEST(TirpcErrors, OfResultsThatCanNotBeEncoded) {
+  ClientPointer client(stub_server().connect("shm", kOddProgram, kOddVersion));
+  EXPECT_EQ(clnt_call(client.get(), kOddUnencodable, nothing, nullptr, nothing, nullptr, kPatience),
+            RPC_SYSTEMERROR);
+}
+
+TEST(TirpcErrors, OfNoPatience) {
+  ClientPointer client(stub_server().connect("shm", kOddProgram, kOddVersion));
+  EXPECT_EQ(clnt_call(client.get(), NULLPROC, nothing, nullptr, nothing, nullptr, kPatience),
+            RPC_SUCCESS);
+  EXPECT_EQ(clnt_call(client.get(), kOddBlock, nothing, nullptr, nothing, nullptr, timeval{}),
+            RPC_TIMEDOUT);
+  EXPECT_EQ(clnt_call(client.get(), kOddBlock, nothing, nullptr, nullptr, nullptr, timeval{}),
+            RPC_SUCCESS);
+  stub_server().unblock();
+  stub_server().unblock();
+  EXPECT_EQ(clnt_call(client.get(), NULLPROC, nothing, nullptr, nothing, nullptr, kPatience),
+            RPC_SUCCESS);
+}
+
+TEST(TirpcErrors, OfConnecting) {
+  EXPECT_EQ(rrdk_clnt_create("nonsense", KV_PROG, KV_V1), nullptr);
+  EXPECT_EQ(rpc_createerr.cf_stat, RPC_UNKNOWNPROTO);
+  EXPECT_THAT(rrdk_tirpc_error(), testing::HasSubstr("nonsense"));
+  EXPECT_EQ(rrdk_clnt_create("shm:/nowhere/at.all", KV_PROG, KV_V1), nullptr);
+  EXPECT_EQ(rpc_createerr.cf_stat, RPC_SYSTEMERROR);
+  EXPECT_EQ(rpc_createerr.cf_error.re_errno, ENOENT);
+  EXPECT_THAT(clnt_spcreateerror("kv"), testing::HasSubstr("kv: RPC: "));
+}
+
+TEST(TirpcErrors, OfServing) {
+  EXPECT_EQ(rrdk_svc_create("shm:/nowhere/at.all"), nullptr);
+  EXPECT_THAT(rrdk_tirpc_error(), testing::HasSubstr("/nowhere/at.all"));
+}
+
+// A flavour that is neither AUTH_NONE nor AUTH_SYS.
+TEST(TirpcErrors, OfAuthentication) {
+  ClientPointer client(stub_server().connect("shm", KV_PROG, KV_V1));
+  AUTH* none = client->cl_auth;
+  AUTH other = *none;
+  other.ah_cred.oa_flavor = 6;
+  client->cl_auth = &other;
+  EXPECT_EQ(kv_list_1(nullptr, client.get()), nullptr);
+  EXPECT_EQ(error_of(client).re_status, RPC_AUTHERROR);
+  EXPECT_THAT(rrdk_tirpc_error(), testing::HasSubstr("flavour 6"));
+  client->cl_auth = none;
+  EXPECT_NE(kv_list_1(nullptr, client.get()), nullptr);
+}
+
+CallStatus raw_call(RawClient& client, const rrdk::Binding& binding, uint32_t procedure,
+                    const std::function<void(Encoder&)>& write, rrdk::AuthStat* why = nullptr) {
+  rrdk::Call call(client.connection());
+  write(call.begin(binding, procedure));
+  const CallStatus status = call.submit_and_wait();
+  if (why != nullptr)
+    *why = call.auth_stat();
+  return status;
+}
+
+TEST(TirpcErrors, OfCredentialsThatTheServerDoesNotTake) {
+  RawClient client(stub_server().uri("shm"));
+  const auto no_arguments = [](Encoder&) {};
+  rrdk::AuthStat why = {};
+  const std::byte few[] = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
+  rrdk::must(client.connection().set_auth(rrdk::AuthFlavor::kRpcsecGss, few));
+  EXPECT_EQ(raw_call(client, kOdd, 0, no_arguments, &why), CallStatus::kAuthError);
+  EXPECT_EQ(why, rrdk::AuthStat::kRejectedCred);
+  rrdk::must(client.connection().set_auth(rrdk::AuthFlavor::kSys, few));
+  EXPECT_EQ(raw_call(client, kOdd, 0, no_arguments, &why), CallStatus::kAuthError);
+  EXPECT_EQ(why, rrdk::AuthStat::kBadCred);
+  rrdk::must(client.connection().set_auth(rrdk::AuthFlavor::kNone, {}));
+  EXPECT_EQ(raw_call(client, kOdd, 0, no_arguments), CallStatus::kOk);
+}
+
+// Counts that lie, which cost no memory.
+TEST(TirpcErrors, OfHostileArguments) {
+  RawClient client(stub_server().uri("shm"));
+  const auto garbage = [&](uint32_t procedure, const std::function<void(Encoder&)>& write) {
+    return raw_call(client, kKv, procedure, write) == CallStatus::kGarbageArgs;
+  };
+  EXPECT_TRUE(garbage(KV_GET, [](Encoder& out) { out.put_u32(255); }));
+  EXPECT_TRUE(garbage(KV_GET, [](Encoder& out) { out.put_u32(UINT32_MAX); }));
+  EXPECT_TRUE(garbage(KV_GET, [](Encoder& out) {
+    out.put_u32(8);
+    out.put_u32(0);
+  }));
+  for (uint32_t size : {1u, 4096u, 4194304u, 4194305u, UINT32_MAX}) {
+    EXPECT_TRUE(garbage(KV_PUT, [&](Encoder& out) {
+      out.put_string("name");
+      out.put_u32(size);
+    })) << size;
+  }
+  EXPECT_EQ(raw_call(client, kKv, 0, [](Encoder&) {}), CallStatus::kOk);
+}
+
+class HostileReplies : public testing::Test {
+ protected:
+  // What KV_GET gives when the server answers so.
+  clnt_stat get(std::function<void(Encoder&)> write) {
+    RawServer server(kKv, {{KV_GET, [&](rrdk::ServerCall call) {
+                              write(call.results());
+                              std::move(call).reply();
+                            }}});
+    ClientPointer client(rrdk_clnt_create(server.uri().c_str(), KV_PROG, KV_V1));
+    char name[] = "name";
+    char* text = name;
+    kv_get_res result = {};
+    const clnt_stat status = clnt_call(client.get(), KV_GET, routine(xdr_kv_name), &text,
+                                       routine(xdr_kv_get_res), &result, kPatience);
+    clnt_freeres(client.get(), routine(xdr_kv_get_res), &result);
+    return status;
+  }
+};
+
+TEST_F(HostileReplies, EndBeforeTheResultsDo) {
+  EXPECT_EQ(get([](Encoder&) {}), RPC_CANTDECODERES);
+  EXPECT_EQ(get([](Encoder& out) { out.put_u32(KV_OK); }), RPC_CANTDECODERES);
+  EXPECT_EQ(get([](Encoder& out) {
+              out.put_u32(KV_OK);
+              out.put_u32(1);
+              out.put_u32(4);
+            }),
+            RPC_CANTDECODERES);
+}
+
+TEST_F(HostileReplies, HaveCountsThatLie) {
+  for (uint32_t size : {5u, 4194304u, 4194305u, UINT32_MAX}) {
+    EXPECT_EQ(get([size](Encoder& out) {
+                out.put_u32(KV_OK);
+                out.put_u32(1);
+                out.put_u32(size);
+                out.put_u32(0);
+              }),
+              RPC_CANTDECODERES)
+        << size;
+  }
+}
+
+TEST_F(HostileReplies, ThatAreRightAreTaken) {
+  EXPECT_EQ(get([](Encoder& out) { out.put_u32(KV_NOT_FOUND); }), RPC_SUCCESS);
+  EXPECT_EQ(get([](Encoder& out) { out.put_u32(12345); }), RPC_SUCCESS);
+}
+
+TEST(TirpcErrors, OfRepliesThatAreLargerThanTheCallerSaid) {
+  RawServer server(kKv, {{KV_LIST, [](rrdk::ServerCall call) {
+                            Encoder& out = call.results();
+                            for (int i = 0; i < 1000; ++i) {
+                              out.put_u32(1);
+                              out.put_string("an entry of the list");
+                              out.put_u32(0);
+                            }
+                            out.put_u32(0);
+                            std::move(call).reply();
+                          }}});
+  ClientPointer client(rrdk_clnt_create(server.uri().c_str(), KV_PROG, KV_V1));
+  uint32_t most = 20000;
+  ASSERT_TRUE(clnt_control(client.get(), RRDK_CLSET_MAX_REPLY, &most));
+  EXPECT_EQ(kv_list_1(nullptr, client.get()), nullptr);
+  EXPECT_EQ(error_of(client).re_status, RPC_CANTRECV);
+  EXPECT_EQ(error_of(client).re_errno, EMSGSIZE);
+  most = 100000;
+  ASSERT_TRUE(clnt_control(client.get(), RRDK_CLSET_MAX_REPLY, &most));
+  kv_list* list = kv_list_1(nullptr, client.get());
+  ASSERT_NE(list, nullptr) << rrdk_tirpc_error();
+  clnt_freeres(client.get(), routine(xdr_kv_list), list);
+  most = (8u << 20) + 1;
+  EXPECT_FALSE(clnt_control(client.get(), RRDK_CLSET_MAX_REPLY, &most));
+}
+
+TEST(TirpcErrors, OfAServerThatGoes) {
+  auto server = std::make_unique<RawServer>(
+      kKv,
+      std::map<uint32_t, Answer>{{KV_LIST, [](rrdk::ServerCall call) { std::move(call).drop(); }}});
+  ClientPointer client(rrdk_clnt_create(server->uri().c_str(), KV_PROG, KV_V1));
+  EXPECT_EQ(kv_list_1(nullptr, client.get()), nullptr);
+  EXPECT_EQ(error_of(client).re_status, RPC_CANTRECV);
+  EXPECT_EQ(error_of(client).re_errno, ECONNRESET);
+  EXPECT_EQ(kv_list_1(nullptr, client.get()), nullptr);
+  EXPECT_EQ(error_of(client).re_status, RPC_CANTSEND);
+}
+
+}  // namespace

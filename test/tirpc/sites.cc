@@ -1,0 +1,222 @@
+#include "sites.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <future>
+#include <semaphore>
+#include <utility>
+
+#include "kv.h"
+#include "memory.h"
+#include "rrdk/tirpc.h"
+
+extern "C" void kv_prog_1(svc_req*, SVCXPRT*);
+
+namespace {
+
+std::binary_semaphore blocked(0);
+
+bool_t never(XDR*, ...) {
+  return FALSE;
+}
+
+std::string caller_of(const svc_req* request) {
+  const netbuf* address = svc_getrpccaller(request->rq_xprt);
+  std::string text = "family " + std::to_string(static_cast<sockaddr*>(address->buf)->sa_family);
+  if (request->rq_cred.oa_flavor != AUTH_SYS)
+    return text + ", flavour " + std::to_string(request->rq_cred.oa_flavor);
+  const auto* who = static_cast<const authunix_parms*>(request->rq_clntcred);
+  text += std::string(", ") + who->aup_machname + " " + std::to_string(who->aup_uid) + "/" +
+          std::to_string(who->aup_gid);
+  for (u_int i = 0; i < who->aup_len; ++i)
+    text += " " + std::to_string(who->aup_gids[i]);
+  return text;
+}
+
+// Two words, the second one first.
+bool_t swapped(XDR* xdrs, ...) {
+  va_list arguments;
+  va_start(arguments, xdrs);
+  int* words = va_arg(arguments, int*);
+  va_end(arguments);
+  const u_int start = xdr_getpos(xdrs);
+  return xdr_setpos(xdrs, start + 4) && xdr_int(xdrs, &words[1]) && xdr_setpos(xdrs, start) &&
+         xdr_int(xdrs, &words[0]) && xdr_setpos(xdrs, start + 8) && !xdr_setpos(xdrs, start + 4096);
+}
+
+void answer_text(SVCXPRT* transport, const std::string& text) {
+  const char* to_send = text.c_str();
+  svc_sendreply(transport, routine(xdr_wrapstring), &to_send);
+}
+
+void list_of(SVCXPRT* transport) {
+  char* uri = nullptr;
+  if (!svc_getargs(transport, routine(xdr_wrapstring), &uri))
+    return svcerr_decode(transport);
+  ClientPointer client(rrdk_clnt_create(uri, KV_PROG, KV_V1));
+  const bool listed = client != nullptr && kv_list_1(nullptr, client.get()) != nullptr;
+  answer_text(transport, listed ? "listed" : rrdk_tirpc_error());
+  svc_freeargs(transport, routine(xdr_wrapstring), &uri);
+}
+
+void odd(svc_req* request, SVCXPRT* transport) {
+  int words[2] = {};
+  switch (request->rq_proc) {
+    case NULLPROC:
+      svc_sendreply(transport, nothing, nullptr);
+      return;
+    case kOddBlock:
+      blocked.acquire();
+      svc_sendreply(transport, nothing, nullptr);
+      return;
+    case kOddSilent:
+      return;
+    case kOddCaller:
+      return answer_text(transport, caller_of(request));
+    case kOddWeak:
+      return svcerr_weakauth(transport);
+    case kOddPositions:
+      if (!svc_getargs(transport, swapped, words))
+        return svcerr_decode(transport);
+      words[0] += words[1];
+      svc_sendreply(transport, routine(xdr_int), words);
+      return;
+    case kOddUnencodable:
+      if (svc_sendreply(transport, never, words))
+        return;
+      return svcerr_systemerr(transport);
+    case kOddCallsAnother:
+      return list_of(transport);
+    default:
+      return svcerr_noproc(transport);
+  }
+}
+
+std::string fresh_name() {
+  static std::atomic<int> count = 0;
+  return "shm:@rrdk-tirpc-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+}
+
+// A TCP transport of libtirpc, and its port; null if there is none.
+SVCXPRT* listen_on_tcp(uint16_t& port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(fd, 8) != 0 ||
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    return nullptr;
+  port = ntohs(address.sin_port);
+  return svctcp_create(fd, 0, 0);
+}
+
+}  // namespace
+
+StubServer::StubServer() {
+  std::promise<std::string> ready;  // what went wrong
+  thread_ = std::thread([this, &ready] {
+    SVCXPRT* tcp = listen_on_tcp(tcp_port_);
+    if (tcp == nullptr || !svc_reg(tcp, KV_PROG, KV_V1, kv_prog_1, nullptr) ||
+        !svc_reg(tcp, kOddProgram, kOddVersion, odd, nullptr))
+      return ready.set_value("no TCP");
+    std::vector<SVCXPRT*> transports;
+    for (const std::string& uri : {fresh_name(), std::string("iwarp://127.0.0.1:0")}) {
+      SVCXPRT* transport = rrdk_svc_create(uri.c_str());
+      if (transport == nullptr || !rrdk_svc_reg(transport, KV_PROG, KV_V1, kv_prog_1, 0) ||
+          !rrdk_svc_reg(transport, kOddProgram, kOddVersion, odd, 0))
+        return ready.set_value(rrdk_tirpc_error());
+      uris_[uri.substr(0, uri.find(':'))] = rrdk_svc_uri(transport);
+      transports.push_back(transport);
+    }
+    ready.set_value("");
+    rrdk_svc_run();
+    for (SVCXPRT* transport : transports)
+      svc_destroy(transport);
+    svc_unreg(KV_PROG, KV_V1);
+    svc_unreg(kOddProgram, kOddVersion);
+    svc_destroy(tcp);
+  });
+  const std::string wrong = ready.get_future().get();
+  if (!wrong.empty())
+    ADD_FAILURE() << wrong;
+}
+
+StubServer::~StubServer() {
+  rrdk_svc_exit();
+  thread_.join();
+}
+
+void StubServer::unblock() {
+  blocked.release();
+}
+
+CLIENT* StubServer::connect(const std::string& transport, rpcprog_t program,
+                            rpcvers_t version) const {
+  if (transport != "tcp")
+    return rrdk_clnt_create(uris_.at(transport).c_str(), program, version);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(tcp_port_);
+  int fd = RPC_ANYSOCK;
+  return clnttcp_create(&address, program, version, &fd, 0, 0);
+}
+
+namespace {
+
+class Environment : public testing::Environment {
+ public:
+  void SetUp() override {
+    for (const char* file : {RRDK_KV_BINDING, RRDK_PERF_BINDING})
+      ASSERT_TRUE(rrdk_tirpc_bind(file)) << rrdk_tirpc_error();
+    server = std::make_unique<StubServer>();
+  }
+  void TearDown() override {
+    server.reset();
+    EXPECT_EQ(rrdk::tirpc::lent(), 0u) << "memory that was decoded in place is not back";
+  }
+  std::unique_ptr<StubServer> server;
+};
+
+Environment& environment =
+    *static_cast<Environment*>(testing::AddGlobalTestEnvironment(new Environment));
+
+}  // namespace
+
+StubServer& stub_server() {
+  return *environment.server;
+}
+
+RawServer::RawServer(const rrdk::Binding& binding, std::map<uint32_t, Answer> answers)
+    : answers_(std::move(answers)) {
+  rrdk::Memory& memory = *rrdk::must(rrdk::tirpc::process_memory());
+  runtime_ = rrdk::must(rrdk::Runtime::create(memory, {.poll_cpus = {-1}}));
+  server_ = rrdk::must(rrdk::Server::create(*runtime_));
+  std::vector<rrdk::Procedure> procedures;
+  for (auto& [number, answer] : answers_)
+    procedures.push_back(
+        {.number = number,
+         .handler = [](rrdk::ServerCall call,
+                       void* context) { (*static_cast<Answer*>(context))(std::move(call)); },
+         .context = &answer});
+  rrdk::must(server_->add_service({.binding = &binding, .procedures = procedures}));
+  uri_ = rrdk::must(server_->listen(fresh_name()));
+}
+
+RawServer::~RawServer() = default;
+
+RawClient::RawClient(const std::string& uri) {
+  rrdk::Memory& memory = *rrdk::must(rrdk::tirpc::process_memory());
+  runtime_ = rrdk::must(rrdk::Runtime::create(memory));
+  client_ = rrdk::must(rrdk::Client::create(*runtime_));
+  connection_ = rrdk::must(client_->connect(uri));
+}
+
+RawClient::~RawClient() = default;

@@ -1,0 +1,102 @@
+// Servers for the tests of the bridge: one of rpcgen's stubs over every transport, in a thread of
+// its own, and one of RRDK's that answers what a test wants.
+#pragma once
+
+#include <rpc/rpc.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rrdk/client.h"
+#include "rrdk/server.h"
+
+// A program beside kv.x, with a dispatch routine of its own.
+constexpr rpcprog_t kOddProgram = 0x20004b57;
+constexpr rpcvers_t kOddVersion = 3;
+enum OddProcedure : rpcproc_t {
+  kOddBlock = 1,         // waits for StubServer::unblock()
+  kOddSilent = 2,        // returns without an answer
+  kOddCaller = 3,        // answers as whom it sees its caller: a string
+  kOddWeak = 4,          // svcerr_weakauth()
+  kOddPositions = 5,     // reads its two words by xdr_setpos(), and answers their sum
+  kOddUnencodable = 6,   // its results can not be encoded
+  kOddCallsAnother = 7,  // calls KV_LIST of the server whose URI is its argument: a string
+};
+
+// kv.x as a program of RRDK has it.
+constexpr rrdk::ProcedureBinding kKvProcedures[] = {
+    {.procedure = 1, .name = "PUT", .eligible_args = 1, .fixed_results = 4},
+    {.procedure = 2, .name = "GET", .eligible_results = 1, .fixed_results = 12}};
+constexpr rrdk::Binding kKv = {
+    .program = 0x20004b56, .version = 1, .name = "kv", .procedures = kKvProcedures};
+
+class StubServer {
+ public:
+  StubServer();
+  ~StubServer();
+  void unblock();
+  // "shm", "iwarp", "tcp".
+  CLIENT* connect(const std::string& transport, rpcprog_t program, rpcvers_t version) const;
+  const std::string& uri(const std::string& transport) const { return uris_.at(transport); }
+
+ private:
+  std::map<std::string, std::string> uris_;
+  uint16_t tcp_port_ = 0;
+  std::thread thread_;
+};
+
+// All transports of the program's one StubServer.
+StubServer& stub_server();
+
+using Answer = std::function<void(rrdk::ServerCall)>;
+
+// Answers procedures of one program as a test says, on a thread of its own.
+class RawServer {
+ public:
+  RawServer(const rrdk::Binding& binding, std::map<uint32_t, Answer> answers);
+  ~RawServer();
+  const std::string& uri() const { return uri_; }
+  rrdk::ServerStats stats() const { return server_->stats(); }
+
+ private:
+  std::map<uint32_t, Answer> answers_;
+  std::unique_ptr<rrdk::Runtime> runtime_;
+  std::unique_ptr<rrdk::Server> server_;
+  std::string uri_;
+};
+
+// A client of RRDK's, which may send what no stub would.
+class RawClient {
+ public:
+  explicit RawClient(const std::string& uri);
+  ~RawClient();
+  rrdk::ClientConnection& connection() { return *connection_; }
+
+ private:
+  std::unique_ptr<rrdk::Runtime> runtime_;
+  std::unique_ptr<rrdk::Client> client_;
+  std::unique_ptr<rrdk::ClientConnection> connection_;
+};
+
+// Destroys it at the end.
+struct ClientDeleter {
+  void operator()(CLIENT* client) const { clnt_destroy(client); }
+};
+using ClientPointer = std::unique_ptr<CLIENT, ClientDeleter>;
+
+// As the stubs' own.
+constexpr timeval kPatience = {25, 0};
+// An XDR routine as clnt_call() wants it.
+template <typename Function>
+xdrproc_t routine(Function* function) {
+  return reinterpret_cast<xdrproc_t>(reinterpret_cast<void (*)()>(function));
+}
+// libtirpc's xdr_void() has another type than it asks for.
+inline bool_t nothing(XDR*, ...) {
+  return TRUE;
+}
