@@ -140,7 +140,8 @@ mem::BufferSlot* Memory::Impl::get_elsewhere(uint32_t size) noexcept {
     return nullptr;
   const bool some = try_pools(size, [&](Node& node, mem::Pool& pool) {
     slot = pool.get();
-    if (slot == nullptr && pool.elastic() && node.slabs->grow(pool))
+    // Other cores may be faster, and take a whole new slab into their caches.
+    while (slot == nullptr && pool.elastic() && node.slabs->grow(pool))
       slot = pool.get();
     return slot != nullptr;
   });
@@ -153,7 +154,7 @@ mem::BufferSlot* Memory::Impl::get_of_class(uint32_t index) noexcept {
   for (uint32_t i = 0; i < nodes.size(); ++i) {
     mem::Pool& pool = *smallest[i][index];
     mem::BufferSlot* slot = pool.get();
-    if (slot == nullptr && pool.elastic() && nodes[i].slabs->grow(pool))
+    while (slot == nullptr && pool.elastic() && nodes[i].slabs->grow(pool))
       slot = pool.get();
     if (slot != nullptr)
       return slot;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -324,6 +325,31 @@ TEST_F(Budget, ManyThreadsShareIt) {
   EXPECT_EQ(faults, 0u);
   EXPECT_TRUE(memory->whole());
   EXPECT_EQ(all_fitting(*memory, 4096).size(), 24 * kMiB / 4096);
+}
+
+// One takes a whole new slab into its cache, while the others have seen that there is one.
+TEST_F(Budget, ManyThreadsThatTakeAtOnceAllHaveSome) {
+  constexpr uint32_t kThreads = 4, kEach = 20;
+  std::atomic<uint32_t> without{0};
+  for (int round = 0; round < 30; ++round) {
+    auto memory = create(512 * kMiB);
+    std::barrier start(kThreads);
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        EXPECT_TRUE(register_thread());
+        std::vector<Buffer> held;
+        start.arrive_and_wait();
+        for (uint32_t k = 0; k < kEach; ++k) {
+          held.push_back(memory->get_fitting(65536));
+          without += !held.back();
+        }
+      });
+    }
+    for (std::thread& thread : threads)
+      thread.join();
+  }
+  EXPECT_EQ(without, 0u);
 }
 
 }  // namespace
