@@ -54,7 +54,7 @@ class Handle {
   Result<void> use(rpcprog_t program, rpcvers_t version);
 
  private:
-  static CLIENT::clnt_ops kOps;
+  static const CLIENT::clnt_ops kOps;
   static Handle& self(CLIENT* client) { return *static_cast<Handle*>(client->cl_private); }
   static clnt_stat call(CLIENT* client, rpcproc_t procedure, xdrproc_t encode, void* args,
                         xdrproc_t decode, void* results, timeval timeout);
@@ -90,13 +90,13 @@ class Handle {
   std::string credential_;
 };
 
-CLIENT::clnt_ops Handle::kOps = {call, abort, get_error, free_results, destroy, control};
+const CLIENT::clnt_ops Handle::kOps = {call, abort, get_error, free_results, destroy, control};
 
 Handle::Handle(Session session, std::string uri)
     : session_(std::move(session)), call_(*session_.connection), uri_(std::move(uri)) {
   static char netid[] = "rdma", device[] = "";
   client_.cl_auth = authnone_create();
-  client_.cl_ops = &kOps;
+  client_.cl_ops = const_cast<CLIENT::clnt_ops*>(&kOps);  // nobody writes to it
   client_.cl_private = this;
   client_.cl_netid = netid;
   client_.cl_tp = device;

@@ -241,6 +241,7 @@ Result<void> Transport::add(uint32_t program, uint32_t version, Dispatch routine
   if (!items)
     return tl::unexpected(items.error());
   std::vector<Procedure> procedures;
+  procedures.reserve(kProcedures + (*items)->procedures().size());
   for (uint32_t number = 0; number < kProcedures; ++number)
     procedures.push_back({.number = number, .handler = take});
   for (const ProcedureItems& entry : (*items)->procedures()) {
