@@ -5,7 +5,8 @@
     check-headers.py HEADER...  these
 
 Public headers with GCC and Clang, and nothing on the include path but lib/include: an embedder
-needs neither DPDK nor private headers to read them. Those of bridge/ are for C too, and have the
+needs neither DPDK nor private headers to read them. With C++17 they say in one line that they need
+C++20, and those for C are compiled as C, too. Those of bridge/ are for C too, and have the
 library that they bridge to on their path. Private headers with GCC, but those that begin
 with #pragma once and that some source file includes before anything else: there every build of that
 file compiles them alone.
@@ -24,6 +25,8 @@ C_WARNINGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wcon
 PUBLIC = "lib/include/"
 BRIDGE = "bridge/tirpc/include/"
 C_COMPILERS = ("gcc", "clang-19")
+FOR_C = ["lib/include/rrdk/release.h"]
+TOO_OLD = "RRDK's headers need C++20"
 FIRST_DIRECTIVE = re.compile(r'^\s*#\s*(.*?)\s*$', re.MULTILINE)
 
 
@@ -39,15 +42,30 @@ def bridge_flags():
     return ["-I" + BRIDGE, *tirpc.stdout.replace("-I", "-isystem").split()]
 
 
+def compile_twice(header, compiler, *flags):
+    name = str(header).removeprefix(PUBLIC).removeprefix(BRIDGE)
+    return subprocess.run([compiler, "-fsyntax-only", *flags, "-"], cwd=ROOT, capture_output=True, text=True,
+                          input=f'#include "{name}"\n#include "{name}"\n')
+
+
 def compile_alone(job):
     """Returns the job's header and compiler, and what the compiler said if it refused."""
     header, compiler, flags = job
-    name = str(header).removeprefix(PUBLIC).removeprefix(BRIDGE)
     language, warnings = ("c", C_WARNINGS) if compiler in C_COMPILERS else ("c++", WARNINGS)
-    run = subprocess.run([compiler, "-fsyntax-only", *warnings, *flags, "-x", language, "-"],
-                         input=f'#include "{name}"\n#include "{name}"\n', cwd=ROOT,
-                         capture_output=True, text=True)
+    run = compile_twice(header, compiler, *warnings, *flags, "-x", language)
     return header, compiler, "" if run.returncode == 0 else run.stderr
+
+
+def say_what_they_need(headers):
+    """Public headers in older C++, and as C."""
+    for header in headers:
+        if str(header) in FOR_C:
+            run = compile_twice(header, "gcc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I" + PUBLIC,
+                                "-x", "c")
+            if run.returncode != 0:
+                findings.add(header, 1, "does not compile as C")
+        elif TOO_OLD not in compile_twice(header, "g++", "-std=c++17", "-I" + PUBLIC, "-x", "c++").stderr:
+            findings.add(header, 1, "does not say in C++17 what it needs: include rrdk/language.h")
 
 
 def first_directive(path):
@@ -77,6 +95,7 @@ for header in files:
         jobs.append((header, "g++", private_flags()))
 
 findings = Findings()
+say_what_they_need(sorted({header for header, _, _ in jobs if str(header).startswith(PUBLIC)}))
 with ThreadPoolExecutor(os.cpu_count()) as pool:
     for header, compiler, complaint in pool.map(compile_alone, jobs):
         if complaint:

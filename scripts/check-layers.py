@@ -23,7 +23,8 @@ DRIVERS = ["shm", "iwarp", "verbs"]
 
 # Which floor a public header (lib/include/rrdk/) belongs to.
 PUBLIC = {
-    "error": "base", "log": "base", "eal": "base", "uri": "base", "faults": "base",
+    "language": "base", "release": "base", "error": "base", "log": "base", "eal": "base", "uri": "base",
+    "faults": "base",
     "memory": "mem",
     "connection": "fabric",
     "capture": "observe",

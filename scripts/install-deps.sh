@@ -27,6 +27,8 @@ test_packages=(
   rpcsvc-proto libtirpc-dev    # rpcgen: librrdk-tirpc; codecs to compare ours with
   clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19
   python3-matplotlib           # scripts/latency-profile.py
+  abigail-tools doxygen        # scripts/check-abi.py
+  cmake                        # test/scripts/abi_test.py
   iproute2                     # test/netns, test/interop
   tshark tcpdump               # test/interop: what is on the wire
   bpftrace                     # scripts/rrdk-trace.py

@@ -15,6 +15,7 @@
 #include "disturbance_json.h"
 #include "repetitions.h"
 #include "revision.h"
+#include "rrdk/release.h"
 #include "session.h"
 #include "values.h"
 
@@ -361,7 +362,7 @@ std::string quoted(const std::string& text) {
 }
 
 std::string version_text() {
-  return std::string("testrpc " RRDK_VERSION " (") + kRevision + ")";
+  return std::string("testrpc " RRDK_VERSION_STRING " (") + kRevision + ")";
 }
 
 std::string utc_now() {
@@ -376,7 +377,8 @@ std::string utc_now() {
 std::string to_json(const JsonInput& input) {
   std::string text;
   append(text, "{\n  \"tool\": \"testrpc\",\n  \"schema\": %d,\n", kSchema);
-  text += "  \"version\": \"" RRDK_VERSION "\",\n  \"revision\": " + quoted(kRevision) + ",\n";
+  text +=
+      "  \"version\": \"" RRDK_VERSION_STRING "\",\n  \"revision\": " + quoted(kRevision) + ",\n";
   append_environment(text, input);
   append_options(text, input);
   append_negotiated(text, input.negotiated);

@@ -41,6 +41,7 @@ ELSEWHERE = (
     ("interop", r"test/interop/.*\.sh$|lib/xprt/rfc5666", "needs a guest with Linux's NFS"),
     ("netns", r"test/netns/|drivers/iwarp/", "needs network namespaces"),
     ("path", r"(lib|drivers)/.*_datapath|scripts/call-path", "needs a release build"),
+    ("abi", r"lib/include/|lib/rrdk.map|test/data/librrdk|scripts/check-abi", "needs a build with all debug information"),
     ("fuzz", r"test/fuzz/|lib/proto/", "needs a build with fuzzers"),
 )
 

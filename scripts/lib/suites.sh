@@ -17,6 +17,7 @@ suites=(
   "conformance  doc/conformance.md is what the tests' tags say"
   "headers      every header compiles alone (GCC, Clang)"
   "gcc          GCC, warnings are errors: everything but what both sanitizers run"
+  "abi          the library exports what its headers declare, and old programs run with it"
   "netns        testrpc over iWARP between network namespaces, whose link delays, loses and reorders"
   "clang-asan   Clang, warnings are errors, with ASan and UBSan: all but long runs of programs"
   "fuzz         libFuzzer targets, each for some seconds"
@@ -34,13 +35,14 @@ declare -A built_by=(
   [gcc]=build-gcc [netns]=build-gcc [verbs]=build-gcc [interop]=build-gcc
   [clang-asan]=build-asan [fuzz]=build-asan [tidy]=build-asan
   [clang-tsan]=build-tsan
-  [path]=build-release
+  [path]=build-release [abi]=build-abi
 )
 # Suites and builds of one lane run one after the other; those of several, side by side. What has none
 # is in lane "checks", which takes one CPU.
 # shellcheck disable=SC2034
 declare -A lane=(
   [build-gcc]=builds [build-asan]=builds [build-tsan]=builds [build-release]=builds
+  [build-abi]=builds
   [gcc]=programs [clang-tsan]=programs [clang-asan]=sanitizers
   [vm]=guests [netns]=guests [verbs]=guests [interop]=guests
 )
@@ -73,6 +75,7 @@ suite_scripts() {
   done < <(find scripts test -name '*.sh' -o -name '*.py' | sort; printf '%s\n' .ci/run scripts/vm/guest/{init,start})
   run_case run-tests test/scripts/run_tests_test.py
   run_case checks test/scripts/checks_test.py
+  run_case abi test/scripts/abi_test.py
   run_case affected test/scripts/affected_test.py
   run_case latency-profile test/scripts/latency_profile_test.py
   run_case profile-statistics test/scripts/profile_statistics_test.py
@@ -141,6 +144,8 @@ suite_tidy() { run_case clang-tidy scripts/check-tidy.py "$builds/clang-asan"; }
 
 suite_path() { run_case call-path scripts/call-path.py "$builds/release"; }
 
+suite_abi() { run_case library scripts/check-abi.py "$builds/abi/librrdk.so"; }
+
 suite_vm() {
   local cases=(
     "devices=test/vm/devices.sh siw_lo rxe_veth rxe_pair0 rxe_pair1"
@@ -194,6 +199,12 @@ build_tsan() {
 build_release() {
   targets=perf/perf_call \
     build release gcc g++ --buildtype=release -Db_lto=true -Dtests=false -Dexamples=false
+}
+
+# Not optimized: what matters is what the debugging information says.
+build_abi() {
+  targets=librrdk.so.0.1.0 \
+    build abi gcc g++ -Doptimization=0 -Ddebug=true -Dtests=false -Dbenchmarks=false -Dexamples=false
 }
 
 # run_all_programs VARIANT MESON_OPTIONS...: but for what the options leave out.

@@ -107,6 +107,12 @@ class Checks(unittest.TestCase):
         self.assert_finds("lib/include/rrdk/a.h:1: does not compile alone with clang++-19",
                           "check-headers.py", {"lib/include/rrdk/a.h": header})
 
+    def test_public_headers_say_that_they_need_cpp20(self):
+        says = ("#pragma once\n#if __cplusplus < 202002L\n#error \"RRDK's headers need C++20\"\n#endif\n")
+        self.assert_passes("check-headers.py", {"lib/include/rrdk/a.h": says})
+        self.assert_finds("lib/include/rrdk/a.h:1: does not say in C++17", "check-headers.py",
+                          {"lib/include/rrdk/a.h": "#pragma once\n"})
+
     def test_headers_finds_what_cannot_be_included_twice(self):
         self.assert_finds("lib/xprt/a.h:1:", "check-headers.py",
                           {"lib/xprt/a.h": "struct A {};\n", "lib/xprt/a.cc": '#include "xprt/a.h"\n'})

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "rrdk/language.h"
+
 namespace rrdk {
 
 enum class CallStatus : uint8_t {

@@ -36,6 +36,8 @@
 
 #include <cstdint>
 
+#include "rrdk/language.h"
+
 namespace rrdk {
 
 struct CaptureOptions {

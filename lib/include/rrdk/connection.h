@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+#include "rrdk/language.h"
+
 namespace rrdk {
 
 /** An end of a network connection, in numbers. */

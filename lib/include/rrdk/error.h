@@ -16,14 +16,12 @@
  */
 #pragma once
 
-#if __cplusplus < 202002L
-#error "RRDK's headers need C++20: compile with -std=c++20 or later"
-#endif
-
 #include <string>
 #include <tl/expected.hpp>
 #include <type_traits>
 #include <utility>
+
+#include "rrdk/language.h"
 
 namespace rrdk {
 

@@ -14,6 +14,8 @@
  */
 #pragma once
 
+#include "rrdk/language.h"
+
 namespace rrdk {
 
 enum class LogLevel {

@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <string>
 
+#include "rrdk/language.h"
+
 namespace rrdk {
 
 /**

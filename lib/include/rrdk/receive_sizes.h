@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "rrdk/language.h"
+
 namespace rrdk {
 
 /**

@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rrdk/language.h"
+
 namespace rrdk {
 
 enum class Refusal : uint8_t {

@@ -16,6 +16,8 @@
 
 #include <cstdint>
 
+#include "rrdk/language.h"
+
 namespace rrdk {
 
 /** What is meant by version 2. */
