@@ -4,7 +4,8 @@
 #   scripts/install-deps.sh           what the library and testrpc need
 #   scripts/install-deps.sh --tests   what the whole test run needs besides
 #   scripts/install-deps.sh --peers   what scripts/bench-peers.sh needs besides
-#   scripts/install-deps.sh --list    prints the names only (also with --tests, --peers)
+#   scripts/install-deps.sh --packages  what scripts/build-packages.sh needs besides
+#   scripts/install-deps.sh --list    prints the names only (also with the others)
 #
 # Works as root or with sudo, on Debian 12. When nothing is missing it needs neither, nor a network.
 set -euo pipefail
@@ -19,6 +20,7 @@ build_packages=(
   libcivetweb-dev  # testrpc --metrics
   systemtap-sdt-dev  # static probes: scripts/rrdk-trace.py
   nlohmann-json3-dev  # testrpc --csv
+  libsystemd-dev   # testrpc --server as a service
 )
 test_packages=(
   python3 git ccache
@@ -29,6 +31,8 @@ test_packages=(
   python3-matplotlib           # scripts/latency-profile.py
   abigail-tools doxygen        # scripts/check-abi.py
   cmake                        # test/scripts/abi_test.py
+  mandoc zsh                   # test/scripts/manual_test.py
+  mmdebstrap                   # scripts/package-test.sh
   iproute2                     # test/netns, test/interop
   tshark tcpdump               # test/interop: what is on the wire
   bpftrace                     # scripts/rrdk-trace.py
@@ -39,11 +43,14 @@ peer_packages=(
   ucx-utils libfabric-bin libtirpc-dev
 )
 
+package_packages=(debhelper dpkg-dev fakeroot python3 git)
+
 packages=("${build_packages[@]}")
 list=no
 for argument in "$@"; do
   case $argument in
-    --tests) packages+=("${test_packages[@]}") ;;
+    --tests) packages+=("${test_packages[@]}" "${package_packages[@]}") ;;
+    --packages) packages+=("${package_packages[@]}") ;;
     --peers) packages+=("${peer_packages[@]}") ;;
     --list) list=yes ;;
     --help | -h) usage; exit 0 ;;

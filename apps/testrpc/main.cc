@@ -1,9 +1,11 @@
 // testrpc: measures ONC RPC over RDMA, as testpmd measures packets. doc/testrpc.md is its manual.
 
 #include <cstdio>
+#include <string_view>
 
 #include "audit.h"
 #include "client_role.h"
+#include "completion.h"
 #include "file_limit.h"
 #include "options.h"
 #include "ranks.h"
@@ -36,9 +38,21 @@ int run(const Options& options, ResultFiles& files, const Ranks& ranks) {
   return 0;
 }
 
+int print_completion(std::string_view shell) {
+  rrdk::Result<std::string> script = completion(shell);
+  if (!script) {
+    std::fprintf(stderr, "testrpc: %s\n", script.error().message.c_str());
+    return 2;
+  }
+  std::fputs(script->c_str(), stdout);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == "--completion")
+    return print_completion(argv[2]);
   rrdk::Result<Options> options = parse_options(argc, argv);
   if (!options) {
     std::fprintf(stderr, "testrpc: %s\n", options.error().message.c_str());

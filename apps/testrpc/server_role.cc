@@ -18,6 +18,7 @@
 #include "rrdk/eal.h"
 #include "rrdk/server.h"
 #include "server_prompt.h"
+#include "service_manager.h"
 #include "stages.h"
 #include "stop.h"
 
@@ -96,19 +97,23 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
 }
 
 // Without a prompt: a signal interrupts the sleep; one that came just before costs 100 ms.
-void wait_until_stopped(ServerPrompt* prompt) {
+void wait_until_stopped(ServiceManager& manager, ServerPrompt* prompt) {
   while (!stop_requested() && (prompt == nullptr || prompt->look(100))) {
     if (prompt == nullptr)
       poll(nullptr, 0, 100);
+    manager.beat();
   }
 }
 
-void poll_until_stopped(Serving& s, const ServerSetup& setup, ServerPrompt* prompt) {
+void poll_until_stopped(Serving& s, const ServerSetup& setup, ServiceManager& manager,
+                        ServerPrompt* prompt) {
   PollLoop loop(*s.runtime, setup.idle);
   SharedPage* page = setup.page;
   if (page == nullptr) {
-    while (!stop_requested() && (prompt == nullptr || prompt->look_now_and_then()))
+    while (!stop_requested() && (prompt == nullptr || prompt->look_now_and_then())) {
       loop.step();
+      manager.beat();
+    }
     return;
   }
   GapWatch watch(page->gaps);
@@ -224,17 +229,22 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
       return tl::unexpected(set.error());
   }
   setup.on_listening(*listening);
+  ServiceManager manager(*s.runtime);
+  if (setup.page == nullptr)
+    manager.ready(*listening);
   std::unique_ptr<ServerPrompt> prompt;
   if (options.interactive && setup.page == nullptr)
     prompt = std::make_unique<ServerPrompt>(*s.server, *s.runtime, options);
   if (s.runtime->embedded())
-    poll_until_stopped(s, setup, prompt.get());
+    poll_until_stopped(s, setup, manager, prompt.get());
   else
-    wait_until_stopped(prompt.get());
+    wait_until_stopped(manager, prompt.get());
   prompt.reset();
   listing = {};
-  if (setup.page == nullptr)
+  if (setup.page == nullptr) {
+    manager.stopping();
     drain(*s.server, options.drain_timeout_ms);
+  }
   ServerStats stats = s.server->stats();
   if (setup.page == nullptr)
     print_served(stats, options.replay_cache);

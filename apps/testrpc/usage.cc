@@ -42,6 +42,7 @@ Other:
   -i                      a prompt: start, stop, set, show, quit, help
   -h, --help              this text
   -v, --version           the version
+  --completion bash|zsh   a script with which the shell completes options
 
 A value follows its option or an equals sign. Lists that are given again add up
 (--engine, --size, --window, --poll-cpus); of all else the last one counts.

@@ -26,6 +26,7 @@ suites=(
   "verbs        the driver for RDMA devices, on Linux's rxe and siw, in a virtual machine"
   "interop      Linux's NFS client and server over RDMA, in a virtual machine"
   "tidy         clang-tidy over lib/, drivers/, bridge/ and apps/"
+  "packages     Debian packages, installed into a clean Debian, where the tutorial is followed"
   "path         release build: what a call goes through from completion to doorbell is short enough"
 )
 
@@ -44,6 +45,7 @@ declare -A lane=(
   [build-gcc]=builds [build-asan]=builds [build-tsan]=builds [build-release]=builds
   [build-abi]=builds
   [gcc]=programs [clang-tsan]=programs [clang-asan]=sanitizers
+  [packages]=builds
   [vm]=guests [netns]=guests [verbs]=guests [interop]=guests
 )
 # More than this many seconds no suite takes, on a machine that is not stuck.
@@ -145,6 +147,15 @@ suite_tidy() { run_case clang-tidy scripts/check-tidy.py "$builds/clang-asan"; }
 suite_path() { run_case call-path scripts/call-path.py "$builds/release"; }
 
 suite_abi() { run_case library scripts/check-abi.py "$builds/abi/librrdk.so"; }
+
+suite_packages() {
+  logged packages scripts/package-test.sh "$builds/packages"
+  case $? in
+    0) record pass "$suite/clean-debian" ;;
+    77) record skip "$suite/clean-debian" "$(tail -n 1 "$logs/packages.log")" ;;
+    *) record fail "$suite/clean-debian" ;;
+  esac
+}
 
 suite_vm() {
   local cases=(

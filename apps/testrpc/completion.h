@@ -1,0 +1,14 @@
+// Completion of testrpc's command line, made from its table of options.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "rrdk/error.h"
+
+namespace rrdk::testrpc {
+
+// A script for the shell "bash" or "zsh". Errors: kInvalidArgument (another shell).
+Result<std::string> completion(std::string_view shell);
+
+}  // namespace rrdk::testrpc

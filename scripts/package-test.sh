@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Builds the Debian packages, installs them into a clean Debian, and follows doc/tutorial.md there: as a
+# user without privileges, with what the packages brought.
+#
+#   scripts/package-test.sh [FOLDER]   keeps the clean Debian and what it downloaded in FOLDER
+#                                      (build-tests/packages)
+#
+# Needs root, mmdebstrap, and a mirror: that of this machine's apt. Where one of them is missing it says
+# so, with exit status 77. Takes two minutes, and two more where FOLDER is empty.
+set -euo pipefail
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
+case ${1-} in --help | -h) usage; exit 0 ;; -*) die "unknown option '$1' (see --help)" ;; esac
+
+skip() { say "$*"; exit 77; }
+
+# Only here does the root's /proc, /dev or package cache appear: with this mount name space all goes.
+if [ -z "${RRDK_PACKAGE_TEST_INSIDE-}" ]; then
+  [ "$(id -u)" -eq 0 ] || skip "needs root, for a clean Debian in a folder"
+  command -v mmdebstrap >/dev/null || skip "mmdebstrap is missing: apt-get install mmdebstrap"
+  unshare --mount --pid --fork true 2>/dev/null || skip "may not make name spaces here"
+  RRDK_PACKAGE_TEST_INSIDE=yes exec unshare --mount --propagation private --pid --fork --kill-child "$0" "$@"
+fi
+
+folder=${1:-$root/build-tests/packages}
+mkdir -p "$folder/archives/partial"
+folder=$(cd -- "$folder" && pwd)
+debian=$folder/debian  # the clean one
+base=$folder/base.tar
+# What a programmer has; nothing that our packages need.
+tools=g++,pkg-config,cmake,make,ca-certificates
+
+say "-- packages"
+"$root/scripts/build-packages.sh" "$folder/built"
+
+# Debian's own of this machine's sources, as apt has them.
+sources=$(apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' \
+  'Origin: Debian' 2>/dev/null | sort -u)
+[ -n "$sources" ] || skip "apt has no lists of Debian here: apt-get update"
+release=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
+
+if [ ! -s "$base" ]; then
+  say "-- a clean Debian ($release)"
+  mmdebstrap --quiet --variant=minbase --include="$tools" "$release" "$base.new" - <<<"$sources" \
+    >"$folder/debian.log" 2>&1 || { tail -n 5 "$folder/debian.log"; skip "no clean Debian: the mirror does not have it"; }
+  mv "$base.new" "$base"
+fi
+rm -rf --one-file-system "$debian"
+mkdir "$debian"
+tar --extract --file "$base" --directory "$debian" --exclude './dev/*'
+mount -t proc proc "$debian/proc"
+mount -t tmpfs tmpfs "$debian/dev"
+for device in null zero full random urandom; do
+  : >"$debian/dev/$device"
+  mount --bind "/dev/$device" "$debian/dev/$device"
+done
+mkdir "$debian/dev/shm" "$debian/packages"
+mount -t tmpfs -o mode=1777 tmpfs "$debian/dev/shm"
+ln -s /proc/self/fd "$debian/dev/fd"
+mount --bind "$folder/archives" "$debian/var/cache/apt/archives"
+mount --bind "$folder/built" "$debian/packages"
+[ ! -e /etc/resolv.conf ] || cat /etc/resolv.conf >"$debian/etc/resolv.conf"
+
+inside() { chroot "$debian" /usr/bin/env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LC_ALL=C.UTF-8 "$@"; }
+as_user() { inside setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs "$@"; }
+
+say "-- installed"
+inside sh -c 'apt-get -q -o APT::Update::Error-Mode=any update >/update.log 2>&1' ||
+  { tail -n 5 "$debian/update.log"; skip "the mirror can not be reached"; }
+inside sh -c 'export DEBIAN_FRONTEND=noninteractive
+  apt-get -q -y install --no-install-recommends /packages/*.deb >/install.log 2>&1' ||
+  { tail -n 20 "$debian/install.log"; die "the packages can not be installed"; }
+inside dpkg --verify librrdk0 librrdk-dev rrdk-tools
+
+say "-- found: manual pages, completion, the service, examples"
+for file in usr/share/man/man1/testrpc.1.gz usr/share/man/man1/rrdk-top.1.gz usr/share/man/man7/rrdk.7.gz \
+  usr/share/bash-completion/completions/testrpc usr/share/zsh/vendor-completions/_testrpc \
+  lib/systemd/system/testrpc.service usr/share/doc/librrdk-dev/tutorial.md \
+  usr/share/doc/librrdk-dev/examples/echo_server.cc; do
+  [ -e "$debian/$file" ] || [ -e "$debian/$file.gz" ] || die "$file was not installed"
+done
+[ ! -e "$debian/etc/systemd/system/multi-user.target.wants/testrpc.service" ] || die "the service was enabled"
+if command -v systemd-analyze >/dev/null; then
+  # Warnings are on the standard error; that a clean Debian has no manual to show is none.
+  problems=$(systemd-analyze verify --man=no --root="$debian" testrpc.service 2>&1 | grep testrpc || true)
+  [ -z "$problems" ] || die "$problems"
+fi
+
+say "-- the tools, as a user"
+as_user sh -c 'set -e; cd /tmp; testrpc --self --engine all --size 1,64K --count 200 --verify --memory 256M >/tmp/run
+  testrpc --self --engine read --size 64K --count 10 --memory 256M --capture read.pcapng >/tmp/run
+  rrdk-dump --summary read.pcapng; rrdk-doctor --help >/tmp/run; rrdk-top --help >/tmp/run; rrdk-hdr-log --help >/tmp/run' ||
+  die "the tools do not work: $(cat "$debian/tmp/run" 2>/dev/null | tail -n 5)"
+
+say "-- the tutorial, as a user"
+"$root/scripts/check-docs.py" --script "$root/doc/tutorial.md" >"$debian/tmp/tutorial.sh"
+as_user sh -c 'mkdir /tmp/tutorial && cd /tmp/tutorial && bash /tmp/tutorial.sh' || die "the tutorial does not work"
+
+say "-- CMake, as a user"
+cat >"$debian/tmp/tutorial/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.20)
+project(disk CXX)
+find_package(rrdk 0.1 REQUIRED)
+add_executable(server server.cc)
+target_link_libraries(server PRIVATE rrdk::rrdk)
+END
+as_user sh -c 'cd /tmp/tutorial && cmake -S . -B build >cmake.log && cmake --build build >>cmake.log' ||
+  { tail -n 20 "$debian/tmp/tutorial/cmake.log"; die "CMake does not find the library"; }
+
+say "-- removed"
+inside sh -c 'dpkg --purge librrdk-dev rrdk-tools librrdk0 >/remove.log 2>&1' ||
+  { cat "$debian/remove.log"; die "the packages can not be removed"; }
+say "All of it works."
