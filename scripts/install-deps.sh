@@ -29,7 +29,8 @@ test_packages=(
   rpcsvc-proto libtirpc-dev    # rpcgen: librrdk-tirpc; codecs to compare ours with
   clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19
   python3-matplotlib           # scripts/latency-profile.py
-  abigail-tools doxygen        # scripts/check-abi.py
+  abigail-tools doxygen        # scripts/check-abi.py, check-api.py
+  mkdocs                       # scripts/make-docs.sh
   cmake                        # test/scripts/abi_test.py
   mandoc zsh                   # test/scripts/manual_test.py
   mmdebstrap                   # scripts/package-test.sh

@@ -18,6 +18,7 @@ class Symbol:
     documented: bool  # by a comment of its own
     arguments: str    # of a function, from the parenthesis to the end of its declaration
     is_inline: bool   # defined in the header
+    is_private: bool
 
 
 def run_doxygen(*settings):
@@ -45,13 +46,15 @@ def symbols():
 
 def _of_compound(compound):
     kind, name = compound.get("kind"), compound.findtext("compoundname")
+    if compound.get("prot") == "private":
+        return
     if kind in ("class", "struct", "union"):
         yield _symbol(compound, name, kind)
     elif kind not in ("namespace", "file"):
         return
     for member in compound.iter("memberdef"):
         member_kind = member.get("kind")
-        if member.get("prot") == "private" and member_kind != "function":
+        if member_kind == "friend":
             continue
         if kind == "file" and member_kind not in ("define", "function"):
             continue
@@ -68,7 +71,7 @@ def _symbol(element, name, kind):
     is_inline = (element.get("inline") == "yes" or element.find("templateparamlist") is not None or
                  "constexpr" in (element.findtext("type") or ""))
     return Symbol(name, kind, Path("lib/include", location.get("file")), int(location.get("line")), _has_text(element), arguments,
-                  is_inline)
+                  is_inline, element.get("prot") == "private")
 
 
 def _has_text(element):

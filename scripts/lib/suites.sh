@@ -17,6 +17,7 @@ suites=(
   "conformance  doc/conformance.md is what the tests' tags say"
   "headers      every header compiles alone (GCC, Clang)"
   "gcc          GCC, warnings are errors: everything but what both sanitizers run"
+  "docs         the site, no public symbol without a word, and pages of doc/ followed as they stand"
   "abi          the library exports what its headers declare, and old programs run with it"
   "netns        testrpc over iWARP between network namespaces, whose link delays, loses and reorders"
   "clang-asan   Clang, warnings are errors, with ASan and UBSan: all but long runs of programs"
@@ -34,6 +35,7 @@ suites=(
 # shellcheck disable=SC2034
 declare -A built_by=(
   [gcc]=build-gcc [netns]=build-gcc [verbs]=build-gcc [interop]=build-gcc
+  [docs]=build-gcc
   [clang-asan]=build-asan [fuzz]=build-asan [tidy]=build-asan
   [clang-tsan]=build-tsan
   [path]=build-release [abi]=build-abi
@@ -78,6 +80,7 @@ suite_scripts() {
   run_case run-tests test/scripts/run_tests_test.py
   run_case checks test/scripts/checks_test.py
   run_case abi test/scripts/abi_test.py
+  run_case docs test/scripts/docs_test.py
   run_case affected test/scripts/affected_test.py
   run_case latency-profile test/scripts/latency_profile_test.py
   run_case profile-statistics test/scripts/profile_statistics_test.py
@@ -147,6 +150,12 @@ suite_tidy() { run_case clang-tidy scripts/check-tidy.py "$builds/clang-asan"; }
 suite_path() { run_case call-path scripts/call-path.py "$builds/release"; }
 
 suite_abi() { run_case library scripts/check-abi.py "$builds/abi/librrdk.so"; }
+
+suite_docs() {
+  run_case symbols scripts/check-api.py
+  run_case site scripts/make-docs.sh "$builds/docs"
+  run_case pages scripts/check-docs.py --build "$builds/gcc"
+}
 
 suite_packages() {
   logged packages scripts/package-test.sh "$builds/packages"

@@ -51,6 +51,7 @@ struct Error {
   std::string message;  ///< names the thing at fault and what to do; one line, no newline
 };
 
+/** What set-up functions return: a value, or what went wrong. */
 template <typename T>
 using Result = tl::expected<T, Error>;
 

@@ -188,6 +188,7 @@ struct TransportProperty {
   void* context = nullptr;
 };
 
+/** What Extensions::create() makes a registry of. */
 struct ExtensionList {
   std::vector<Feature> features = {};
   std::vector<TransportProperty> properties = {};

@@ -97,6 +97,7 @@ class Buffer {
   ~Buffer() { reset(); }
 
   explicit operator bool() const noexcept { return slot_ != nullptr; }
+  /** Not of an empty one, all of these. The spans are of the whole buffer, and of its beginning. */
   std::byte* data() const noexcept { return slot_->data; }
   uint32_t capacity() const noexcept { return slot_->capacity; }
   RegionId region() const noexcept { return slot_->region; }

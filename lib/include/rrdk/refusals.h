@@ -98,6 +98,7 @@ enum class Refusal : uint8_t {
   kWorkFailed,      ///< in another way
 };
 
+/** How many reasons there are. */
 constexpr size_t kRefusals = static_cast<size_t>(Refusal::kWorkFailed) + 1;
 
 /** As in "unaligned Position". Never null. */

@@ -16,6 +16,7 @@
 
 #include <stdint.h>
 
+/* Major, minor, patch: the first one changes when programs must be changed. */
 #define RRDK_VERSION_MAJOR 0
 #define RRDK_VERSION_MINOR 1
 #define RRDK_VERSION_PATCH 0

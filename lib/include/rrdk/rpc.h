@@ -79,8 +79,8 @@ struct AuthSys {
   static constexpr uint32_t kMaxMachineName = 255;
   static constexpr uint32_t kMaxGids = 16;
 
-  uint32_t stamp = 0;
-  uint32_t uid = 0;
+  uint32_t stamp = 0;  ///< of the client's own choosing
+  uint32_t uid = 0;    ///< effective ones
   uint32_t gid = 0;
 
   std::string_view machine_name() const noexcept { return {name_.data(), name_length_}; }

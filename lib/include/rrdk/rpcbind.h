@@ -28,9 +28,10 @@
 
 namespace rrdk {
 
+/** An RPC program, as rpcbind lists it. */
 struct RpcService {
   uint32_t program;
-  uint32_t version;
+  uint32_t version;  ///< of the program
 };
 
 /** "rdma6" for an IPv6 address, else "rdma" (RFC 5666 section 12). `host` is numeric. */
@@ -42,8 +43,9 @@ const char* rpcbind_netid(const std::string& host);
  */
 [[nodiscard]] Result<std::string> to_universal_address(const std::string& host, uint16_t port);
 
+/** What a universal address says. */
 struct HostAndPort {
-  std::string host;
+  std::string host;  ///< numeric
   uint16_t port;
 };
 

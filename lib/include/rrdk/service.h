@@ -177,6 +177,7 @@ class ServerCall {
   void raise_receive_size(uint32_t bytes);
   ReceiveSizes receive_sizes() const;
 
+  /** What the client sent, to be read in order, and what it is sent, to be written in order. */
   Decoder& args() noexcept;
   Encoder& results() noexcept;
 

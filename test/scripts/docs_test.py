@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""scripts/check-docs.py follows a page and notices when it is wrong; scripts/check-api.py finds symbols
+without a word."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = """# A page
+
+<!-- file: folder/words.txt -->
+```
+one, and $HOME as it is
+```
+<!-- start -->
+```sh
+sh -c 'echo listening on 1; sleep 1000'
+```
+Text between.
+<!-- run -->
+```sh
+cat folder/words.txt
+echo 'rrdk: info: not on the page'
+echo number 17
+```
+<!-- output -->
+```
+one, and $HOME as it is
+number ...
+```
+
+    false  # not marked, not run
+"""
+HEADER = """/** Of a thing: Thing. */
+#pragma once
+namespace rrdk {
+class Thing {
+ public:
+  Thing();
+  /** Runs. */
+  void run();
+  void run_again();
+
+  void hidden();
+
+ private:
+  void inside();
+};
+}
+"""
+
+
+class Pages(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+
+    def follow(self, text):
+        page = self.root / "page.md"
+        page.write_text(text)
+        return subprocess.run([sys.executable, ROOT / "scripts/check-docs.py", page], capture_output=True, text=True)
+
+    def assert_fails(self, told, text):
+        run = self.follow(text)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertIn(told, run.stdout)
+
+    def test_pages(self):
+        run = self.follow(PAGE)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assert_fails("page.md:19: the page shows other output", PAGE.replace("number ...", "letter ..."))
+        self.assert_fails("exit status 1", PAGE.replace("echo number 17", "false"))
+        self.assert_fails("it ended instead of listening", PAGE.replace("echo listening on 1; sleep 1000", "true"))
+
+    def test_undocumented_symbols(self):
+        (self.root / "lib/include/rrdk").mkdir(parents=True)
+        (self.root / "doc").mkdir()
+        shutil.copy(ROOT / "doc/Doxyfile", self.root / "doc")
+
+        def check(text):
+            (self.root / "lib/include/rrdk/thing.h").write_text(text)
+            return subprocess.run([sys.executable, ROOT / "scripts/check-api.py"], capture_output=True, text=True,
+                                  env={**os.environ, "RRDK_ROOT": str(self.root)})
+
+        run = check(HEADER)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertEqual(run.stdout.splitlines()[:-1],
+                         ["lib/include/rrdk/thing.h:11: rrdk::Thing::hidden (function) is not documented"])
+        run = check(HEADER.replace("  void hidden();", "  void hidden();  ///< no more"))
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertEqual(check(HEADER.replace("Of a thing: Thing.", "Of a thing.")).returncode, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
