@@ -167,7 +167,11 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
   hooks.registrations = [&] {
     return memory.registrations() + (page != nullptr ? page->registrations.load() : 0);
   };
-  hooks.begin = [&] { setup_->ranks.meet(); };
+  uint64_t began = 0;
+  hooks.begin = [&] {
+    setup_->ranks.meet();
+    began = now_ticks();  // in the end, of what is measured
+  };
   if (setup_->idle == IdlePolicy::kBusy)
     hooks.preemptions = [&] {
       return preemptions() + (page != nullptr ? page->preemptions.load() : 0);
@@ -180,7 +184,6 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
   screen_.before();
   live.begin(spec, place);
   screen_.after();
-  const uint64_t began = now_ticks();
   load_->run(spec, setup_->ranks.share_of(options), hooks, *result);
   if (options.stages.value_or(0) != 0 && !result->connection_lost)
     result->stages =

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace rrdk::testrpc {
 namespace {
@@ -34,6 +35,19 @@ void keep_slowest(std::vector<Outlier>& calls, const std::vector<Outlier>& more)
   calls.insert(calls.end(), more.begin(), more.end());
   std::ranges::stable_sort(calls, std::ranges::greater(), &Outlier::total_ns);
   calls.resize(most);
+}
+
+// Stages add up within one run: those of the repetition whose rate is nearest to the median.
+void take_stages(RunResult& row, Results results) {
+  const double middle = row.calls_per_s();
+  double nearest = std::numeric_limits<double>::infinity();
+  for (const std::unique_ptr<RunResult>& one : results) {
+    const double distance = std::abs(one->calls_per_s() - middle);
+    if (one->row == row.row && distance < nearest) {
+      nearest = distance;
+      row.stages = one->stages;
+    }
+  }
 }
 
 void take_medians(RunResult& run) {
@@ -79,8 +93,6 @@ void add(RunResult& to, const RunResult& more) {
   keep_slowest(to.outliers, more.outliers);
   if (more.noise.remarks().size() > to.noise.remarks().size())
     to.noise = more.noise;
-  if (!more.stages.empty())  // medians can not be added up
-    to.stages = more.stages;
 }
 
 double median(std::vector<double> values) {
@@ -153,8 +165,10 @@ std::vector<std::unique_ptr<RunResult>> by_row(Results results) {
       (*row)->repetitions.push_back(result->figures());
   }
   for (const std::unique_ptr<RunResult>& row : rows) {
-    if (row->repeated)
-      take_medians(*row);
+    if (!row->repeated)
+      continue;
+    take_medians(*row);
+    take_stages(*row, results);
   }
   return rows;
 }

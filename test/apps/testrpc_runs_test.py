@@ -36,6 +36,14 @@ class WarmUp(Case):
         self.assert_status(process, 0)
         self.assertRegex(process.output, r"\n +\d+ s warming up\n")
 
+    def test_stages_are_of_what_was_measured(self):
+        process = self.run_testrpc("--self", "--engine", "null", "--warmup", "0.2", "--count", "40", "--repeat", "3",
+                                   "--stages", "1", "--json", self.json_path)
+        run, = self.assert_all_right(process, 120)["runs"]
+        null, = run["stages"]["procedures"]
+        self.assertGreater(null["calls"], 0)
+        self.assertLessEqual(null["calls"], 40)
+
     def test_errors_of_a_warm_up_are_not_lost(self):
         server = self.start_server("--max-size", "4K")
         process = self.run_testrpc("--client", self.uri, "--engine", "read", "--size", "8K", "--warmup", "0.3",
