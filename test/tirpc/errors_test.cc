@@ -97,6 +97,20 @@ TEST(TirpcErrors, OfNoPatience) {
             RPC_SUCCESS);
 }
 
+// Version 1 of this program was registered, and is not any more.
+TEST(TirpcErrors, OfAProgramThatIsNotRegisteredAnyMore) {
+  ClientPointer client(stub_server().connect("shm", 0x20004b58, 1));
+  EXPECT_EQ(clnt_call(client.get(), NULLPROC, nothing, nullptr, nothing, nullptr, kPatience),
+            RPC_PROGVERSMISMATCH);
+  EXPECT_EQ(error_of(client).re_vers.low, 2u);
+}
+
+// Either there is no rpcbind, or it does not know the program.
+TEST(TirpcErrors, OfAPortThatRpcbindDoesNotKnow) {
+  EXPECT_EQ(rrdk_clnt_create("iwarp://127.0.0.1:0", KV_PROG + 77, KV_V1), nullptr);
+  EXPECT_THAT(rrdk_tirpc_error(), testing::HasSubstr("127.0.0.1"));
+}
+
 TEST(TirpcErrors, OfConnecting) {
   EXPECT_EQ(rrdk_clnt_create("nonsense", KV_PROG, KV_V1), nullptr);
   EXPECT_EQ(rpc_createerr.cf_stat, RPC_UNKNOWNPROTO);

@@ -62,7 +62,7 @@ class PerfProgram(Programs):
         for address in self.addresses(server, "listening on"):
             client = self.run_testrpc(
                 "--client", address, "--engine", "null,echo,read,write,sandwich,read2", "--size",
-                "1,1000,64K,1000001", "--window", "4", "--count", "10", "--verify", "--json", self.json_path)
+                "1,1000,64K,300001", "--window", "4", "--count", "10", "--verify", "--json", self.json_path)
             self.assert_all_right(client, 10)
             self.assert_status(self.run_program("perf_client", address), 0)
         self.stop(server)

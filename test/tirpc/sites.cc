@@ -117,6 +117,20 @@ SVCXPRT* listen_on_tcp(uint16_t& port) {
   return svctcp_create(fd, 0, 0);
 }
 
+// What belongs to the thread that serves. Empty: all is as it should be.
+std::string try_registrations(SVCXPRT* shm) {
+  constexpr rpcprog_t kOther = 0x20004b58;
+  if (rrdk_svc_reg(shm, KV_PROG, KV_V1, kv_prog_1, 0))
+    return "a program was registered twice";
+  if (rrdk_svc_reg(shm, kOther, 1, odd, RRDK_SVC_RPCBIND) ||
+      std::string(rrdk_tirpc_error()).find("no port") == std::string::npos)
+    return "rpcbind was told of an address without a port";
+  if (!rrdk_svc_reg(shm, kOther, 1, odd, 0) || !rrdk_svc_reg(shm, kOther, 2, odd, 0))
+    return rrdk_tirpc_error();
+  rrdk_svc_unreg(shm, kOther, 1);
+  return "";
+}
+
 }  // namespace
 
 StubServer::StubServer() {
@@ -135,8 +149,10 @@ StubServer::StubServer() {
       uris_[uri.substr(0, uri.find(':'))] = rrdk_svc_uri(transport);
       transports.push_back(transport);
     }
-    ready.set_value("");
-    rrdk_svc_run();
+    const std::string wrong = try_registrations(transports.front());
+    ready.set_value(wrong);
+    if (wrong.empty())
+      rrdk_svc_run();
     for (SVCXPRT* transport : transports)
       svc_destroy(transport);
     svc_unreg(KV_PROG, KV_V1);

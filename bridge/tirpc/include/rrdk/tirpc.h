@@ -7,7 +7,7 @@
  *
  *   CLIENT *client = rrdk_clnt_create("iwarp://10.0.0.1", KV_PROG, KV_V1);
  *   if (client == NULL) { clnt_pcreateerror("kv"); exit(1); }
- *   kv_value *value = kv_get_1(&key, client);             // as ever
+ *   kv_get_res *result = kv_get_1(&name, client);         // as ever
  *
  *   SVCXPRT *transport = rrdk_svc_create("shm:/run/kv.sock");
  *   if (transport == NULL || !rrdk_svc_reg(transport, KV_PROG, KV_V1, kv_prog_1, 0))
@@ -100,8 +100,7 @@ SVCXPRT* rrdk_svc_create(const char* uri);
 /** Where it listens: the URI with what the system chose. The SVCXPRT's. */
 const char* rrdk_svc_uri(const SVCXPRT* transport);
 
-/** For rrdk_svc_reg(): list it with this host's rpcbind, until rrdk_svc_unreg() or svc_destroy().
- */
+/** For rrdk_svc_reg(): lists it with this host's rpcbind, until it is unregistered. */
 #define RRDK_SVC_RPCBIND 1u
 
 /**
