@@ -10,9 +10,9 @@ namespace rrdk::tirpc {
 
 namespace {
 
-// Within the first comes an answer of a server that polls. In the second the CPU is given to
-// whoever wants it. What takes longer is worth a wake-up.
-constexpr uint64_t kSpinNs = 5'000;
+// Within the first comes an answer of a server that polls, over TCP too. In the second the CPU is
+// given to whoever wants it. What takes longer is worth a wake-up.
+constexpr uint64_t kSpinNs = 20'000;
 constexpr uint64_t kYieldNs = 50'000;
 
 }  // namespace

@@ -31,7 +31,7 @@
  * functions of servers, and dispatch routines, belong to the thread that calls rrdk_svc_run(), but
  * for rrdk_svc_exit(). The rest: any thread.
  *
- * Waiting: a call polls, for some microseconds without a system call, then yielding its CPU, and
+ * Waiting: a call polls, for 20 microseconds without giving its CPU away, then yielding it, and
  * sleeps after 50 microseconds. rrdk_svc_run() does likewise. Nothing here starts a thread.
  *
  * fork(): none without exec once one of these functions was called, see rrdk/eal.h.
