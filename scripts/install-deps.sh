@@ -32,7 +32,7 @@ test_packages=(
   abigail-tools doxygen        # scripts/check-abi.py, check-api.py
   mkdocs                       # scripts/make-docs.sh
   cmake                        # test/scripts/abi_test.py
-  mandoc zsh                   # test/scripts/manual_test.py
+  mandoc zsh                   # test/apps/testrpc_manual_test.py
   mmdebstrap                   # scripts/package-test.sh
   iproute2                     # test/netns, test/interop
   tshark tcpdump               # test/interop: what is on the wire
