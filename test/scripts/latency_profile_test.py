@@ -226,7 +226,7 @@ class Program(unittest.TestCase):
                      "server obtained", "TCP retransmission on CPU 0 (client)", "round trip, measured", "900,000"):
             self.assertIn(text, words)
         self.assertEqual({row["stage"] for row in self.table("stages.csv") if row["procedure"] == "READ"},
-                         {"wait", "request", "decode", "fetch", "dispatch", "handler", "reply", "response", "complete"})
+                         {"wait", "request", "decode", "fetch", "queue", "handler", "reply", "response", "complete"})
         self.assertEqual(len(self.table("runs.csv")), 10)
         self.assertTrue(self.table("heatmap.csv") and self.table("outliers.csv") and self.table("percentiles.csv"))
 
