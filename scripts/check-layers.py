@@ -37,7 +37,7 @@ PUBLIC = {
     "stages": "xprt",
     "runtime": "runtime", "stats": "runtime", "timer": "runtime",
     "call": "calls",
-    "service": "service", "procedure_stats": "service",
+    "service": "service", "procedure_stats": "service", "coroutine": "service",
     "client": "client",
     "server": "server",
     "telemetry": "telemetry",

@@ -69,15 +69,26 @@ Call::~Call() {
     return;
   Caller::Impl& caller = c.caller;
   c.abandon();
-  if (caller.core().passing()) {
-    caller.keep_until_ended(std::move(impl_));
-    return;
-  }
+  c.abandon();
   // Again each time: a callback that was running may have submitted it once more.
-  caller.runtime.wait_until([&] {
+  auto has_ended = [&] {
     c.abandon();
     return !c.busy();
-  });
+  };
+  const bool must_not_wait = caller.core().passing() || (c.let_go && caller.core().here());
+  if (must_not_wait || !caller.runtime.wait_patiently(has_ended, "~Call() waits for a poll core"))
+    caller.keep_until_ended(std::move(impl_));
+}
+
+void Call::abandon() noexcept {
+  Impl& c = *impl_;
+  if (!c.in_flight.load(std::memory_order_acquire))
+    return;
+  c.let_go = true;
+  c.cancel_quietly();
+  if (!c.caller.core().here())
+    c.caller.runtime.wait_patiently([&] { return !c.busy(); },
+                                    "Call::abandon() waits for a poll core");
 }
 
 CallStatus Call::submit_and_wait() {
@@ -118,18 +129,22 @@ CallStatus Call::submit_and_wait() {
 
 // Cancels what is in flight; its callback does not come any more. A callback that is running on the
 // core may be using the call meanwhile.
+void Call::Impl::cancel_quietly() noexcept {
+  completion.store(no_callback, std::memory_order_relaxed);
+  caller.cancel(*this);
+}
+
 void Call::Impl::abandon() noexcept {
   if (!in_flight.load(std::memory_order_acquire))
     return;
-  if (!abandoned.exchange(true, std::memory_order_acq_rel)) {
+  if (!abandoned.exchange(true, std::memory_order_acq_rel) && !let_go) {
     uint32_t number = procedure.load(std::memory_order_relaxed);
     base::log_error(
         "%s: a Call of procedure %u (%s) is destroyed in flight: it is cancelled without a "
         "callback",
         caller.address().c_str(), number, name_of(binding.load(std::memory_order_relaxed), number));
   }
-  completion.store(no_callback, std::memory_order_relaxed);
-  caller.cancel(*this);
+  cancel_quietly();
 }
 
 Encoder& Call::Impl::refuse_begin() noexcept {

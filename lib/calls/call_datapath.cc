@@ -33,6 +33,7 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   c.too_many = false;
   c.bad_room = CallStatus::kOk;
   c.begun = true;
+  c.let_go = false;
   c.args.emplace(c.outgoing.message, caller.memory, caller.defaults.inline_size,
                  caller.defaults.max_call);
   // The engine puts the XID in when it sends.
@@ -157,7 +158,7 @@ void Call::Impl::plan_reply() noexcept {
   outgoing.only_short = !Binding::allows_long_of(entry);
 }
 
-void Call::submit(Completion completion, void* argument) noexcept {
+bool Call::submit(Completion completion, void* argument) noexcept {
   Impl& c = *impl_;
   if (c.begun && !c.caller.retired()) [[likely]] {
     c.begun = false;
@@ -167,7 +168,7 @@ void Call::submit(Completion completion, void* argument) noexcept {
     c.plan_reply();
   } else {
     if (!c.refuse_submit())
-      return;
+      return false;
     c.status = CallStatus::kInvalidCall;
   }
   bool wanted = completion != nullptr && !c.abandoned.load(std::memory_order_relaxed);
@@ -177,6 +178,7 @@ void Call::submit(Completion completion, void* argument) noexcept {
   c.cancel_wanted.store(false, std::memory_order_relaxed);
   c.in_flight.store(true, std::memory_order_release);
   c.caller.submit(c);
+  return true;
 }
 
 void Call::cancel() noexcept {

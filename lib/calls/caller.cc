@@ -117,7 +117,7 @@ void Caller::Impl::keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept {
     caller.queued_.fetch_sub(1, std::memory_order_release);
   };
   queued_.fetch_add(1, std::memory_order_relaxed);
-  core().defer(farewell);
+  core().here() ? core().defer(farewell) : core().submit(farewell);
 }
 
 calls::Ended Caller::Impl::counts() const noexcept {

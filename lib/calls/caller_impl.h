@@ -93,7 +93,7 @@ struct Caller::Impl {
   void complain(Mistake mistake, const char* what);
   // Whether the device can use the memory of items and offers.
   bool reaches(const Call::Impl& call);
-  // On the core, in a pass: owns a call whose Call is gone until nobody comes to it any more.
+  // Owns a call whose Call is gone until nobody comes to it any more.
   void keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept;
 
   // Any thread. caller_datapath.cc

@@ -197,6 +197,14 @@ bool Runtime::Impl::wait_until(const std::function<bool()>& done, uint64_t deadl
   return true;
 }
 
+bool Runtime::Impl::wait_patiently(const std::function<bool()>& done, const char* what) {
+  const std::vector<uint64_t> polls = count_polls(*this);
+  if (wait_until(done, base::Tsc::now_ns() + patience_ns))
+    return true;
+  complain(*this, what, polls);
+  return false;
+}
+
 // A pass or a batch has been marked by a plain store, which the barrier of all threads makes a
 // fence of: either we see the mark, or whoever made it sees what was published before this call.
 void Runtime::Impl::wait_for_readers(const char* what) {

@@ -64,6 +64,8 @@ struct Runtime::Impl {
   // were not polled meanwhile.
   bool wait_until(const std::function<bool()>& done, uint64_t deadline_ns = UINT64_MAX,
                   const char* what = nullptr);
+  // The same for destructors, for patience_ns at most; then the error. False: not in time.
+  bool wait_patiently(const std::function<bool()>& done, const char* what);
   // Waits until all passes of cores, and all handlers in workers, that run now have ended: what was
   // taken from where they find it, nobody has any more (a grace period, as RCU calls it). Costs
   // them nothing, and a core that sleeps or that nobody polls is not waited for. `what` as above;

@@ -98,7 +98,9 @@ class Call {
   /**
    * Not in flight: cancel() and wait for the callback first. Destroying one in flight is a mistake,
    * which the log names; the call is then cancelled and its callback does not come (or has returned
-   * before the destructor does, if it was running). The destructor waits until the call has ended.
+   * before the destructor does, if it was running). The destructor waits until the call has ended,
+   * but never for longer than 5 seconds: where nobody polls the core, what is ours lives on, as
+   * below.
    *
    * In a callback or handler on the connection's poll core it can not wait: what is ours lives on
    * until the call has ended, but memory that was offered, and items that were put by reference,
@@ -205,9 +207,10 @@ class Call {
    *
    * Without begin() before it the call ends with kInvalidCall. While the call is in flight submit()
    * is refused: nothing happens, and the new completion is not called. When its connection has been
-   * destroyed submit() is refused too, and status() is kInvalidCall. All are logged.
+   * destroyed submit() is refused too, and status() is kInvalidCall. All are logged. False: it was
+   * refused.
    */
-  void submit(Completion completion, void* argument) noexcept;
+  bool submit(Completion completion, void* argument) noexcept;
   /**
    * Sends and waits for the end. On an embedded runtime it polls the core meanwhile. In a callback
    * or a handler on a poll core it is refused, with kInvalidCall and a line in the log: it would
@@ -237,6 +240,14 @@ class Call {
    * again meanwhile (in its callback, say) it may hit the next call.
    */
   void cancel() noexcept;
+
+  /**
+   * cancel() for whoever is about to go with all that the callback uses: once this has returned the
+   * callback does not come any more. On the connection's core it does not wait; elsewhere it waits
+   * for the core, as ~Call() does. The Call may be in_flight() for a pass or two, and then be begun
+   * again, or be destroyed at once. Nothing happens if it is not in flight.
+   */
+  void abandon() noexcept;
 
   /**
    * From submit() until the callback has returned, so also in the callback (which may begin or

@@ -36,14 +36,30 @@
  * call of kAuto, in version 1, and in version 2 a call refused for its chunks or for too little
  * room, see set_retransmit().
  *
- * Threads: Client::connect(), error(), reconnecting() and stats() from any thread; add_service()
- * and destruction from one at a time. begin(), offer() and submit() from any thread, one at a time
- * per Call; on the connection's own poll core (in a callback, or where an embedded Runtime is
- * polled) submit() is a direct call, from elsewhere it goes through a ring. Callbacks run on the
- * connection's poll core, in a pass of it, one at a time: never within submit() or cancel(). They
- * may begin and submit again and cancel or destroy any Call of the same poll core, and must not
- * throw, block, destroy the ClientConnection, connect() or poll. Handlers that run on a poll core
- * have the same limits.
+ * Nothing waits that need not: connect_start(), drain_start() and close_start() return at once, and
+ * ConnectOptions::on_state tells how the connection fares. A reactor of one thread uses these, and
+ * destroys a ClientConnection when it is kClosed:
+ *
+ *   void on_state(rrdk::ClientConnection& connection, rrdk::ConnectionState state,
+ *                 const rrdk::Error* reason, void* site) {
+ *     if (state == rrdk::ConnectionState::kClosed)
+ *       static_cast<Site*>(site)->forget(connection, *reason);      // destroys it, if it likes
+ *   }
+ *   auto connection = rrdk::must(client->connect_start(uri, {.on_state = on_state,
+ *                                                            .argument = &site}));
+ *   first_call.submit(...);                        // calls may be made at once: they wait for it
+ *   while (!stop)
+ *     if (runtime->poll() == 0) other_work();
+ *
+ * Threads: Client::connect(), connect_start(), close_start(), drain_start(), state(), error(),
+ * reconnecting() and stats() from any thread; add_service() and destruction from one at a time.
+ * begin(), offer() and submit() from any thread, one at a time per Call; on the connection's own
+ * poll core (in a callback, or where an embedded Runtime is polled) submit() is a direct call, from
+ * elsewhere it goes through a ring. Callbacks run on the connection's poll core, in a pass of it,
+ * one at a time: never within submit() or cancel(). They may begin and submit again, cancel or
+ * destroy any Call of the same poll core, use all that does not wait, and destroy a
+ * ClientConnection of the same poll core; they must not throw, block, connect() or poll. Handlers
+ * that run on a poll core have the same limits.
  *
  * Waiting: whoever waits for a poll core that nobody polls waits until somebody does, and a line in
  * the log says so after five seconds.
@@ -128,10 +144,11 @@ struct ClientOptions {
    * Receives that can not grow stay as they are, and the server is not told. Needs `properties`.
    */
   uint32_t max_receive_size = 0;
-  uint64_t max_call = 8u << 20;        ///< bytes of one call, data included; at least 1024
-  uint64_t max_reply = 8u << 20;       ///< of one reply, likewise
-  uint32_t connect_timeout_ms = 5000;  ///< looking a name up included; 0: no time at all
-  uint32_t call_timeout_ms = 30000;    ///< default; 0: none
+  uint64_t max_call = 8u << 20;   ///< bytes of one call, data included; at least 1024
+  uint64_t max_reply = 8u << 20;  ///< of one reply, likewise
+  /** For each attempt to connect, looking a name up included. 0: no time at all. */
+  uint32_t connect_timeout_ms = 5000;
+  uint32_t call_timeout_ms = 30000;  ///< default; 0: none
   /**
    * What a call that is given up (cancelled, or past its deadline) had offered to the server stays
    * lent to it until the answer comes, where that is allowed (Call::cancel() says when). After so
@@ -160,7 +177,7 @@ struct ClientOptions {
    */
   bool pad_write_chunks = false;
   bool one_segment = false;
-  /** Of established connections; Client::connect() itself tries once. */
+  /** Of established connections; the first attempt is the only one, if it fails. */
   ReconnectOptions reconnect = {};
   /**
    * Call::set_retransmit() of every call; needs `reconnect`. Only if each procedure called is
@@ -255,21 +272,93 @@ struct ClientStats {
   HandlerMistakes mistakes;  ///< of the Client's own handlers, on all of its connections
 };
 
+class ClientConnection;
+
+/**
+ * How a connection fares. From kConnecting it becomes kUp or kClosed, from kUp kLost or kClosed,
+ * from kLost kReconnecting or kClosed; a further attempt that fails is kReconnecting again.
+ */
+enum class ConnectionState : uint8_t {
+  kConnecting,    ///< for the first time: its name is looked up, or the server is asked
+  kUp,            ///< calls are sent
+  kLost,          ///< what was up has broken; calls are given back, as `retransmit` says
+  kReconnecting,  ///< the next attempt is waited for, or is being made
+  kClosed,        ///< for good: lost, closed here, or never made
+};
+
+/** As in "reconnecting". Never null, also for values that are none of the above. */
+const char* to_string(ConnectionState state) noexcept;
+
+/** Of one connection. */
+struct ConnectOptions {
+  /** The poll core that it lives on; negative: the one with the least load. */
+  int core = -1;
+  /**
+   * Told of each state, in order, from kConnecting to kClosed, which is the last one and comes
+   * exactly once. Null: nobody is. `reason` is null for kConnecting and kUp. Else it is why the
+   * connection broke, why the last attempt failed, or why it is closed:
+   *
+   *   kShutdown   by close_start(), its destructor, or drain_start() when all calls had ended
+   *   kTimeout    by drain_start() when some had not; by connect_timeout_ms, keepalive or
+   * give_up_ms another     as Client::connect() says
+   *
+   * When kClosed is told all calls have ended, in their callbacks. Calls submitted later end with
+   * kConnectionLost or kShutdown, as before.
+   *
+   * Threads: on the connection's poll core, in a pass of it, as a call's callback, and with the
+   * same limits; where another thread polls that core it may come before connect_start() has
+   * returned. In kClosed `connection` may be destroyed. It comes no more once the destructor has
+   * returned.
+   */
+  void (*on_state)(ClientConnection& connection, ConnectionState state, const Error* reason,
+                   void* argument) = nullptr;
+  void* argument = nullptr;
+};
+
 /** One connection to one server, or one after the other, on one poll core. */
 class ClientConnection : public Caller {
  public:
   /**
-   * Ends all calls with kShutdown, in their callbacks, then closes, and waits for that. Not from a
-   * callback or a handler on a poll core: it would wait for ever, which the log says. Calls of the
-   * server that handlers have kept must be answered first, else this never returns (after 5 s an
-   * error in the log says so).
+   * Closes as close_start() does. After kClosed, with no call in flight, it returns at once. Else
+   * it waits, but never for longer than 5 seconds, for the callbacks of all calls and for kClosed;
+   * and in a callback or a handler on a poll core not at all.
+   *
+   * Where it has not waited until the end, the rest happens on the poll core later: callbacks of
+   * calls (with kShutdown) come, on_state does not; the Runtime must live until then, and be
+   * polled. Outside of callbacks that is an error in the log: handlers have kept calls of the
+   * server (ServerCall), which are to be answered first, or nobody polls the core. In a callback it
+   * may only be a connection of the same core; in a worker, none whose callbacks use it.
    */
   ~ClientConnection();
 
+  /**
+   * Ends all calls with kShutdown, in their callbacks, and closes. Returns at once; on_state tells
+   * of kClosed, also if handlers have kept calls of the server, when these are answered. A name
+   * that is being looked up does not delay it. A second one changes nothing. Any thread.
+   */
+  void close_start();
+  /**
+   * A graceful end: calls submitted from now on end with kShutdown, those in flight and those that
+   * wait may end, and then it closes. After `timeout_ms` it closes in any case, as close_start()
+   * does. on_state tells of kClosed: kShutdown if all calls had ended, kTimeout with their number
+   * if not. send_option() and the server's calls to us are served as before, until it closes.
+   * Returns at once; a second one may shorten the time, and close_start() ends it. Any thread.
+   */
+  void drain_start(uint32_t timeout_ms);
+  /**
+   * The same, and waits for kClosed; at most 5 seconds longer than `timeout_ms`. How many calls had
+   * not ended: 0 is a clean end. On an embedded runtime it polls the core meanwhile. Not in a
+   * callback or a handler on a poll core, where it would wait for itself: it only starts then.
+   */
+  uint32_t drain(uint32_t timeout_ms);
+
+  /** As on_state was, or would have been, told last; kConnecting before that. Any thread. */
+  ConnectionState state() const noexcept;
   /** Lost, and not for good: calls are taken, and wait. Any thread. */
   bool reconnecting() const noexcept;
   /**
-   * Why the connection broke, or why the last attempt to reconnect failed; none while it is alive.
+   * Why the connection broke, or why the last attempt to connect failed; none while it is alive, or
+   * is being made for the first time.
    * The log has the former too, as information. kConnectionLost mostly; kTimeout when the peer did
    * not answer keepalive or accept in time, and after give_up_ms; else as Client::connect() says.
    * The message names the peer and the reason. Any thread.
@@ -348,7 +437,7 @@ class Client {
    */
   [[nodiscard]] static Result<std::unique_ptr<Client>> create(Runtime& runtime,
                                                               const ClientOptions& options = {});
-  /** Its connections may live on. */
+  /** Its connections may live on. Waits for nothing. */
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -376,8 +465,11 @@ class Client {
   void set_auth_sys(const AuthSys& identity);
   [[nodiscard]] Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
   /**
-   * Connects to an address, and waits for it: an embedded runtime is polled. An address is a URI
-   * whose scheme names a driver:
+   * Begins to connect to an address, and returns at once. What it returns can be used as if the
+   * connection was there: calls wait for it, at most until their deadlines, and end with
+   * kConnectionLost when it can not be made. state() and ConnectOptions::on_state tell how it
+   * fares. Its destructor, or close_start(), calls it off at any time. An address is a URI whose
+   * scheme names a driver:
    *
    *   shm:/run/rrdk.sock         a UNIX socket's path
    *   shm:@name                  an abstract socket (unix(7))
@@ -385,25 +477,37 @@ class Client {
    *                              bytes, or with K, M or G: 4G of a client's and 1024G of a server's
    *                              unless told
    *   iwarp://HOST[:PORT][?...]  iWARP over TCP: an IPv4 address, an IPv6 address in brackets, or a
-   *                              name, which is looked up each time; port 20049 unless told. crc=1
-   *                              asks for checksums, mpa=1 for servers of RFC 5044 without RFC
-   *                              6581, timeout=S bounds the driver's own wait
-   *   verbs://HOST[:PORT][?...]  an RDMA device (InfiniBand, RoCE, iWARP, Linux's rxe and siw) on
-   *                              the way to HOST; port 20049 unless told. device=NAME says which,
-   *                              windows=no does without its memory windows. The first address
-   *                              decides for the process
+   *                              name, which is looked up for each attempt; port 20049 unless told.
+   * crc=1 asks for checksums, mpa=1 for servers of RFC 5044 without RFC 6581, timeout=S bounds the
+   * driver's own wait verbs://HOST[:PORT][?...]  an RDMA device (InfiniBand, RoCE, iWARP, Linux's
+   * rxe and siw) on the way to HOST; port 20049 unless told. device=NAME says which, windows=no
+   * does without its memory windows. The first address decides for the process
    *
-   * Server::listen() returns what to connect to, on its own host. The connection lives on poll core
-   * `core`; negative: on the one with the least load.
+   * Server::listen() returns what to connect to, on its own host.
+   *
+   * Everything that may block is done on the Runtime's helper thread (rrdk/runtime.h): looking
+   * names up, and opening a driver, for its first address. One name server that does not answer
+   * delays other names, and nothing else: addresses in numbers, and paths, do not come there.
+   *
+   * Any thread, callbacks and handlers included. Errors, with no on_state: kInvalidArgument (no
+   * such core), kBadUri (unknown scheme too). All others are told by on_state, and error().
+   */
+  [[nodiscard]] Result<std::unique_ptr<ClientConnection>> connect_start(
+      const std::string& uri, const ConnectOptions& options = {});
+  /**
+   * The same, and waits until it is established: an embedded runtime is polled.
    *
    * connect_timeout_ms also holds when nobody polls that core; but a core that has begun to connect
-   * and then is polled no more is waited for until it is polled again.
+   * and then is polled no more is waited for, up to 5 seconds longer.
    * Errors: kInvalidArgument (no such core; called in a callback or handler on a poll core),
    * kBadUri, kNotFound, kRefused, kNotAPeer, kPermission, kTimeout, kConnectionLost (the peer
-   * closed during the handshake), kNoMemory, kUnsupported, kSystem.
+   * closed during the handshake), kNoMemory, kUnsupported, kShutdown (closed meanwhile, in
+   * on_state), kSystem.
    */
   [[nodiscard]] Result<std::unique_ptr<ClientConnection>> connect(const std::string& uri,
                                                                   int core = -1);
+  [[nodiscard]] Result<std::unique_ptr<ClientConnection>> connect(const std::string& uri,
+                                                                  const ConnectOptions& options);
 
   struct Impl;
 

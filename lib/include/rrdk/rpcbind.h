@@ -17,7 +17,8 @@
  *   auto port = rrdk::rpcbind_lookup({kProgram, kVersion}, {.host = "10.0.0.1"});
  *   if (port) connection = client->connect("iwarp://10.0.0.1:" + std::to_string(*port));
  *
- * All functions block, for set-up only; never call them from a handler or callback. Any thread.
+ * All functions block, for set-up only; never call them from a handler or callback, but on a thread
+ * of your own, or on the Runtime's helper (Runtime::run_aside() in rrdk/runtime.h). Any thread.
  */
 #pragma once
 

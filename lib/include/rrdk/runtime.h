@@ -9,18 +9,54 @@
  *    lock-free rings.
  *  - run-to-completion: the same without worker_cpus; handlers run on the poll core.
  *  - embedded: poll_cpus is empty and the application's own reactor calls poll() again and again
- *    (an SPDK poller, say). No thread is started, but for worker_cpus if there are any.
+ *    (an SPDK poller, say). No poll thread is started.
  *
  * Threads: create(), start-up and destruction on one thread. poll(core) always by the same thread
  * for one core. The rest: any thread.
  *
- * Waiting: Client::connect(), Call::submit_and_wait(), ClientConnection::send_option_and_wait(),
- * Server::add_service() and remove_service() of a server that listens, Server::drain(),
- * Runtime::stop_capture(), the destructors of Server and ClientConnection, ~Call() of a call in
- * flight, and Timer::stop() and ~Timer() of another thread than the core's wait for the core.
- * Called by the thread that last polled it (or when that thread has ended, or nobody has polled it
- * yet) they poll; from others they wait, for ever if nobody polls. Never from a handler or
- * callback. A wait of 5 s for a core is logged as an error.
+ * Threads that there are, all of them RRDK's own:
+ *
+ *   rrdk-poll-N      one for each of poll_cpus, from create() to ~Runtime()
+ *   rrdk-work-N      one for each of worker_cpus, likewise
+ *   rrdk-aside       one, from the first thing that may block to ~Runtime(): opening a driver, for
+ *                    the first address of its kind; looking a name up; the forms of listen(),
+ *                    remove_service(), start_capture() and stop_capture() that do not wait;
+ *                    run_aside(). It sleeps but for these. ~Runtime() waits for what it is at: as
+ *                    long as the system's resolver takes to give a name up, say
+ *   rrdk-capture     one while a capture goes on (rrdk/capture.h)
+ *   rrdk-shm-close   where the driver for `shm:` is in use, up to 34 of the process, which live on:
+ *                    they close descriptors that peers have sent, which may block
+ *
+ * and DPDK's, from ensure_eal() on. So an embedded Runtime without workers has at most rrdk-aside.
+ *
+ * What may take long comes in two forms. One does not wait: it returns at once, takes less than a
+ * millisecond, and a callback tells of the end, on a poll core, in a pass of it. It may be used
+ * anywhere, in callbacks and handlers too. The other is built on it, and waits:
+ *
+ *   does not wait                             waits
+ *   Client::connect_start()                   connect()
+ *   ClientConnection::close_start()           ~ClientConnection(), not after kClosed
+ *   ClientConnection::drain_start()           drain()
+ *   ClientConnection::send_option()           send_option_and_wait()
+ *   Call::submit()                            submit_and_wait()
+ *   Call::cancel(), and then its callback     ~Call() of a call in flight
+ *   Server::listen_start()                    listen()
+ *   Server::remove_service_start()            remove_service()
+ *   Server::drain_start()                     drain()
+ *   Server::close_start()                     ~Server(), not after its callback
+ *   start_capture(), stop_capture() with a    those without
+ *     callback
+ *   Timer::stop(), ~Timer() on its core       the same on other threads
+ *   run_aside()                               rpcbind_lookup(), call_over_tcp() and the like
+ *
+ * Set-up waits only: ensure_eal(), Memory::create(), allocate() and adopt(), Runtime::create() and
+ * its destructor, and Telemetry's.
+ *
+ * Waiting: called by the thread that last polled a core (or when that thread has ended, or nobody
+ * has polled it yet) these poll it; from others they wait, for ever if nobody polls, but
+ * destructors for 5 seconds at most. Then an error in the log says what was waited for, and what is
+ * destroyed lives on, out of sight, until it can go; so must the Runtime, and be polled. Never from
+ * a handler or callback. Any wait of 5 s for a core is logged as an error.
  *
  * Lifetime: Memory > Runtime > Server > ServerCall; Runtime > Client; Runtime > ClientConnection;
  * Runtime > Timer; Memory > Call; Runtime, Server and ClientConnection > Telemetry. The left of
@@ -107,7 +143,7 @@ class Runtime {
    */
   [[nodiscard]] static Result<std::unique_ptr<Runtime>> create(Memory& memory,
                                                                const RuntimeOptions& options = {});
-  /** Stops the threads. Servers and clients are gone by now. */
+  /** Stops the threads, and waits for that. Servers and clients are gone by now. */
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -151,12 +187,19 @@ class Runtime {
    */
   [[nodiscard]] Result<void> start_capture(const std::string& file,
                                            const CaptureOptions& options = {});
+  using CaptureStarted = void (*)(Result<void>&& started, void* argument);
+  /** The same without waiting, from anywhere; `started` is called once, on poll core 0. */
+  void start_capture(const std::string& file, const CaptureOptions& options, CaptureStarted started,
+                     void* argument);
   /**
    * Ends the capture; waits for the passes and handlers that are running, in workers too, and until
    * all is in the file. Any thread, but not in a handler or a callback. What became of it; zeros if
    * there was none.
    */
   CaptureCounts stop_capture();
+  using CaptureStopped = void (*)(const CaptureCounts& counts, void* argument);
+  /** The same without waiting, from anywhere; `stopped` is called once, on poll core 0. */
+  void stop_capture(CaptureStopped stopped, void* argument);
   /** Of the capture that is going on, so far; zeros if there is none. Any thread. */
   CaptureCounts capture_counts() const;
   /**
@@ -169,6 +212,23 @@ class Runtime {
    * first. Any thread.
    */
   std::vector<StampedCall> stamped_calls() const;
+  using Task = void (*)(void* argument);
+  /**
+   * Runs `task(argument)` on the helper thread, where it may block: for what has no other form,
+   * such as rpcbind_lookup(). Tasks run one after the other, with name look-ups of connect_start()
+   * among them, which a long one holds up. It may use everything that any thread may use, and
+   * nothing that waits for a core, unless other threads poll. Those that have not begun when the
+   * Runtime is destroyed are not run. Any thread; does not wait. Errors: kSystem (no thread can be
+   * started).
+   *
+   *   void find(void* argument) {                                     // on rrdk-aside
+   *     auto& site = *static_cast<Site*>(argument);
+   *     auto port = rrdk::rpcbind_lookup(kService, {.host = site.host});
+   *     site.found(port);                                             // calls connect_start()
+   *   }
+   *   rrdk::must(runtime->run_aside(find, &site));
+   */
+  [[nodiscard]] Result<void> run_aside(Task task, void* argument);
   /** Monotonic nanoseconds as the cores see them: the clock of every time in this API. */
   static uint64_t now_ns() noexcept;
 

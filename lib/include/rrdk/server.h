@@ -264,8 +264,8 @@ struct ServerOptions {
    *
    * Threads: on the connection's poll core, in a pass of it, so for several connections on several
    * threads at once. It may not block or poll, and of the Server it may call stats(), visit() and
-   * close() only. Order, for one connection: on_open; then its handlers are entered, on that core
-   * or on workers; then on_close.
+   * close(), drain_start() and close_start() only. Order, for one connection: on_open; then its
+   * handlers are entered, on that core or on workers; then on_close.
    */
   Result<void> (*on_open)(ServerConnection& connection, void* argument) = nullptr;
   /**
@@ -416,8 +416,9 @@ class BackwardClient : public Caller {
 };
 
 /**
- * Threads: stats(), procedures(), limits(), visit() and close() from any; all else, destruction
- * included, from one at a time, and not from handlers or callbacks. listen() may be called several
+ * Threads: stats(), procedures(), limits(), visit(), close(), drain_start() and close_start() from
+ * any; all else, destruction included, from one at a time. What waits (see "Waiting" in
+ * rrdk/runtime.h) not from handlers or callbacks. listen() may be called several
  * times, for several addresses. Services come and go, and limits change, while calls are served:
  * poll cores and workers neither stop nor wait for that.
  */
@@ -430,15 +431,16 @@ class Server {
   [[nodiscard]] static Result<std::unique_ptr<Server>> create(Runtime& runtime,
                                                               const ServerOptions& options = {});
   /**
-   * Closes all connections and waits until their calls have ended. The buffers of connections,
-   * calls and replies are back then; some that each poll core keeps for the headers of future
-   * calls come back in ~Runtime().
+   * Closes as close_start() does, and waits until it has closed; at once after that, and never for
+   * longer than 5 seconds (see "Waiting" in rrdk/runtime.h). The buffers of connections, calls and
+   * replies are back then; some that each poll core keeps for the headers of future calls come back
+   * in ~Runtime(). Not from a handler or a callback, but for the one of close_start().
    *
-   * BackwardClients are released by now. Calls on them may be in flight: they end with kShutdown,
-   * in their callbacks.
-   *
-   * Kept ServerCalls must be answered first, else this never returns (after 5 s an error in the
-   * log says so). It waits for the cores: see "Waiting" in rrdk/runtime.h. Not from a handler.
+   * Kept ServerCalls must be answered first, and cores be polled. If they are not in these 5
+   * seconds, an error in the log says so, and the rest goes when they are: no handler is entered
+   * any more, and neither on_close nor the callback of drain_start(), close_start() or
+   * listen_start() comes; but calls that were kept may still be answered, and the Runtime must live
+   * until then.
    */
   ~Server();
   Server(const Server&) = delete;
@@ -446,10 +448,10 @@ class Server {
 
   /**
    * From its return on calls of the program are served, also on connections that are there; until
-   * then they may get PROG_UNAVAIL. Once the Server listens, it waits as remove_service() does.
-   * Errors: kInvalidArgument (program and version twice, bad binding or table; after listen(): from
-   * a handler or a callback, or a procedure that is not idempotent while connections have no part
-   * of a duplicate request cache, see ReplayOptions::always).
+   * then they may get PROG_UNAVAIL. Waits for nothing, and may be called from handlers and
+   * callbacks. Errors: kInvalidArgument (program and version twice, bad binding or table; after
+   * listen(): a procedure that is not idempotent while connections have no part of a duplicate
+   * request cache, see ReplayOptions::always).
    */
   [[nodiscard]] Result<void> add_service(const Service& service);
   /**
@@ -471,6 +473,14 @@ class Server {
    * kInvalidArgument (from a handler or a callback).
    */
   [[nodiscard]] Result<void> remove_service(uint32_t program, uint32_t version);
+  using Done = void (*)(void* argument);
+  /**
+   * The same without waiting, from anywhere: `removed` is called when remove_service() would have
+   * returned, once, on poll core 0, in a pass of it. Until then it counts as a function that is
+   * being called. Errors, with no callback: kNotFound, kSystem (no thread can be started).
+   */
+  [[nodiscard]] Result<void> remove_service_start(uint32_t program, uint32_t version, Done removed,
+                                                  void* argument);
   /** As they are now: those of ServerOptions at first. */
   ServerLimits limits() const;
   /**
@@ -504,6 +514,13 @@ class Server {
    * another one than before), kShutdown (after drain()), kSystem.
    */
   [[nodiscard]] Result<std::string> listen(const std::string& uri);
+  using Listening = void (*)(Result<std::string>&& uri, void* argument);
+  /**
+   * The same without waiting, from anywhere: the driver is opened, and the name of a host looked
+   * up, on the helper thread (rrdk/runtime.h). `listening` is called once, on poll core 0, in a
+   * pass of it. Until then it counts as a function that is being called.
+   */
+  void listen_start(const std::string& uri, Listening listening, void* argument);
   /** Stops accepting. Connections live on. */
   void stop_listening();
   /**
@@ -515,10 +532,33 @@ class Server {
    *
    * Returns when all connections are closed; at the latest after `timeout_ms`, when it closes the
    * rest at once. How many those were is the result: 0 is a clean end. What then remains is stats()
-   * and ~Server(): listen() fails with kShutdown. Waits as ~Server() does; not from a handler. If
-   * the result is not 0, handlers may still have calls, which clients may repeat at another server.
+   * and ~Server(): listen() fails with kShutdown. Waits for the cores (rrdk/runtime.h); not from a
+   * handler or a callback, where it would wait for itself: it only starts then. If the result is
+   * not 0, handlers may still have calls, which clients may repeat at another server.
    */
   uint32_t drain(uint32_t timeout_ms);
+  using Drained = void (*)(uint32_t rest, void* argument);
+  /**
+   * The same without waiting, from anywhere: `drained` is called when drain() would have returned,
+   * with what it would have, once, on poll core 0, in a pass of it. Null: nobody is told.
+   */
+  void drain_start(uint32_t timeout_ms, Drained drained, void* argument);
+  /**
+   * The end: no connection is accepted any more, and all are closed, whatever they have in
+   * progress; to their clients they are lost. Returns at once, from anywhere. `closed` is called
+   * once, on poll core 0, in a pass of it, when all calls have ended, those that handlers kept
+   * included: no handler runs, and none is entered any more, on_close has been told of all
+   * connections, and callbacks of calls to clients (kShutdown) have come. BackwardClients are
+   * released by then, which the log says if not. In the callback, or later, the Server may be
+   * destroyed, which does not wait then; stats() and procedures() are good until that. A second
+   * close_start() has a callback of its own, if it is not null. drain_start()'s callback comes
+   * first, if there is one.
+   *
+   *   server->drain_start(5000, [](uint32_t, void* site) {
+   *     static_cast<Site*>(site)->server->close_start(on_closed, site);
+   *   }, &site);
+   */
+  void close_start(Done closed, void* argument);
   ServerStats stats() const;
   /**
    * What has been done for each procedure, in the order of program, version and number; NULL too,

@@ -10,7 +10,8 @@
  *   rrdk::Fragment bytes{results->data(), static_cast<uint32_t>(results->size())};
  *   rrdk::Decoder decoder(std::span(&bytes, 1));  // rrdk/xdr.h; `results` and `bytes` outlive it
  *
- * Blocks, for set-up only; never call it from a handler or callback. Any thread.
+ * Blocks, for set-up only; never call it from a handler or callback, but on a thread of your own,
+ * or on the Runtime's helper (Runtime::run_aside() in rrdk/runtime.h). Any thread.
  */
 #pragma once
 

@@ -17,7 +17,7 @@
  * Threads: start() and stop() are meant for the core's thread (callbacks, handlers, and whoever
  * polls an embedded core), where they cost a few nanoseconds, allocate nothing and take effect at
  * once. Other threads may call them too: start() then takes effect on the core's next pass, and
- * stop() waits for the core (see "Waiting" in rrdk/runtime.h).
+ * stop() waits for the core (see "Waiting" in rrdk/runtime.h), for 5 seconds at most.
  */
 #pragma once
 
@@ -32,7 +32,7 @@ namespace rrdk {
 class Timer {
  public:
   /** In a pass of the core. As with any callback there: it does not block, throw, poll or destroy
-      this timer. It may start it again. */
+      this timer. It may start it again, or stop it. */
   using Fire = void (*)(Timer& timer, void* argument);
 
   /**
@@ -51,7 +51,11 @@ class Timer {
    * time that has passed is due at once. A timer that runs is moved to the new time.
    */
   void start(uint64_t due_ns);
-  /** It does not fire any more, once this has returned. */
+  /**
+   * It does not fire any more, once this has returned. Where another thread's core has not been
+   * polled for 5 seconds, it returns all the same: nothing is begun then, but a Fire that is
+   * running there may still run.
+   */
   void stop();
 
  private:
