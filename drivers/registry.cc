@@ -33,6 +33,14 @@ std::span<const Driver* const> drivers() {
   return kDrivers;
 }
 
+Result<void> Device::connect(QueuePair& qp, const std::string& uri,
+                             std::span<const std::byte> private_data) {
+  return find_driver(uri)
+      .and_then([&](const Driver* driver) { return driver->find(uri, Names::kLookedUp); })
+      .and_then(
+          [&](const std::unique_ptr<Place>& place) { return connect(qp, *place, private_data); });
+}
+
 Result<const Driver*> find_driver(std::string_view uri) {
   const std::string_view scheme = uri.substr(0, uri.find(':'));
   std::string known;

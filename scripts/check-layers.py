@@ -37,8 +37,8 @@ PUBLIC = {
     "stages": "xprt",
     "runtime": "runtime", "stats": "runtime", "timer": "runtime",
     "call": "calls",
-    "service": "service", "procedure_stats": "service", "coroutine": "service",
-    "client": "client",
+    "service": "service", "procedure_stats": "service",
+    "client": "client", "coroutine": "client",
     "server": "server",
     "telemetry": "telemetry",
 }

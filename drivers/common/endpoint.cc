@@ -15,6 +15,8 @@ namespace rrdk::drivers {
 
 namespace {
 
+constexpr size_t kMostEndpoints = 8;  // of one name
+
 // An IPv4 address that came in through an IPv6 socket is shown as what it is.
 std::string_view without_mapping(std::string_view host) {
   constexpr std::string_view kMapped = "::ffff:";
@@ -25,19 +27,31 @@ std::string_view without_mapping(std::string_view host) {
 
 }  // namespace
 
-Result<Endpoint4Or6> look_up(const std::string& host, uint16_t port) {
+Result<Host> look_up(const std::string& host, uint16_t port, fabric::Names names) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICSERV | AI_NUMERICHOST;
+  const std::string service = std::to_string(port);
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  Host places;
+  int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
+  if (error != 0) {
+    if (names == fabric::Names::kRefused)
+      return places;
+    places.by_name = true;
+    hints.ai_flags = AI_NUMERICSERV;
+    error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
+  }
   if (error != 0)
     return fail(Errc::kNotFound, ::gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
-  Endpoint4Or6 endpoint;
-  std::memcpy(&endpoint.storage, found->ai_addr, found->ai_addrlen);
-  endpoint.length = found->ai_addrlen;
-  return endpoint;
+  for (const addrinfo* at = found; at != nullptr && places.endpoints.size() != kMostEndpoints;
+       at = at->ai_next) {
+    Endpoint4Or6& place = places.endpoints.emplace_back();
+    std::memcpy(&place.storage, at->ai_addr, at->ai_addrlen);
+    place.length = at->ai_addrlen;
+  }
+  return places;
 }
 
 Endpoint4Or6 endpoint_of(const sockaddr* address) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fabric/device.h"
 #include "rrdk/connection.h"
@@ -21,8 +22,13 @@ struct Endpoint4Or6 {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 
-// Names are looked up, which can take a while. Errors: kNotFound.
-Result<Endpoint4Or6> look_up(const std::string& host, uint16_t port);
+// Where a host is; a name can have several endpoints.
+struct Host {
+  std::vector<Endpoint4Or6> endpoints;  // empty: it is a name, and names are refused
+  bool by_name = false;                 // so that `endpoints` are news to whoever knows the name
+};
+// Errors: kNotFound.
+Result<Host> look_up(const std::string& host, uint16_t port, fabric::Names names);
 
 // A copy of what another library holds; empty for other families.
 Endpoint4Or6 endpoint_of(const sockaddr* address);

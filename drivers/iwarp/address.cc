@@ -1,22 +1,15 @@
 #include "drivers/iwarp/address.h"
 
-#include <netdb.h>
-
 #include <charconv>
-#include <cstring>
-#include <memory>
 #include <string_view>
-#include <thread>
+#include <utility>
 
-#include "base/system.h"
 #include "base/uri.h"
 
 namespace rrdk::iwarp {
 
 namespace {
 
-// Of one name that are tried.
-constexpr size_t kMostPlaces = 8;
 constexpr uint32_t kLongestTimeout = 3600;
 
 // False: there is no such option, or it has no such value.
@@ -58,34 +51,19 @@ Result<Address> parse_address(const std::string& text) {
   return address;
 }
 
-Result<std::vector<Endpoint4Or6>> look_up(const Address& address, Lookup how) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | (how == Lookup::kNumeric ? AI_NUMERICHOST : 0);
-  addrinfo* found = nullptr;
-  const std::string port = std::to_string(address.port);
-  const int error = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0)
-    return fail(Errc::kNotFound, ::gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
-  std::vector<Endpoint4Or6> places;
-  for (const addrinfo* at = found; at != nullptr && places.size() != kMostPlaces;
-       at = at->ai_next) {
-    Endpoint4Or6& place = places.emplace_back();
-    std::memcpy(&place.storage, at->ai_addr, at->ai_addrlen);
-    place.length = at->ai_addrlen;
-  }
-  return places;
-}
-
-std::shared_ptr<NameLookup> NameLookup::start(const Address& address) {
-  auto lookup = std::make_shared<NameLookup>();
-  base::SignalsBlocked blocked;
-  std::thread([lookup, address] {
-    lookup->result_ = look_up(address, Lookup::kNames);
-    lookup->done_.store(true, std::memory_order_release);
-  }).detach();
-  return lookup;
+Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Names names) {
+  Result<Address> address = parse_address(uri);
+  if (!address)
+    return tl::unexpected(address.error());
+  Result<drivers::Host> host = drivers::look_up(address->host, address->port, names);
+  if (!host)
+    return tl::unexpected(host.error());
+  if (host->endpoints.empty())
+    return nullptr;
+  auto place = std::make_unique<Place>();
+  place->address = std::move(*address);
+  place->host = std::move(*host);
+  return place;
 }
 
 Endpoint4Or6 local_end(int socket) {

@@ -7,14 +7,11 @@
 //   timeout=S  seconds until a connection that is not made has failed, 1 to 3600; 30 unless told
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "drivers/common/endpoint.h"
 #include "rrdk/error.h"
@@ -41,26 +38,14 @@ struct Address {
 // Looks nothing up. Errors: kBadUri.
 Result<Address> parse_address(const std::string& uri);
 
-// Where that is. A name can have several places, and takes a while: `numeric` looks at numbers
-// alone, at once. Errors: kNotFound; of `numeric` also for names.
-enum class Lookup : uint8_t { kNumeric, kNames };
-Result<std::vector<Endpoint4Or6>> look_up(const Address& address, Lookup how);
-
-// The same without holding up whoever asks: the resolver blocks, so it has a thread of its own,
-// which outlives the asker if need be.
-class NameLookup {
- public:
-  static std::shared_ptr<NameLookup> start(const Address& address);
-
-  // Null: it is still under way.
-  const Result<std::vector<Endpoint4Or6>>* result() const {
-    return done_.load(std::memory_order_acquire) ? &*result_ : nullptr;
-  }
-
- private:
-  std::optional<Result<std::vector<Endpoint4Or6>>> result_;
-  std::atomic<bool> done_{false};
+// Where a server is.
+struct Place final : fabric::Place {
+  Address address;
+  drivers::Host host;  // whose endpoints are tried in turn
 };
+
+// fabric::Driver::find.
+Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Names names);
 
 Endpoint4Or6 local_end(int socket);
 Endpoint4Or6 far_end(int socket);

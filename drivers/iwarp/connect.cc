@@ -92,8 +92,8 @@ fabric::Event QueuePair::new_event(fabric::EventType type) const {
 // Tries the peer's places until one of them does not fail at once.
 Result<void> QueuePair::dial() {
   Result<void> started = fail(Errc::kNotFound, "the name has no address");
-  while (next_place_ != places_.size()) {
-    far_ = places_[next_place_++];
+  while (next_endpoint_ != host_.endpoints.size()) {
+    far_ = host_.endpoints[next_endpoint_++];
     const Result<bool> up = open_socket();
     started = up ? device_.control().watch(*this, socket_.get(), EPOLLOUT)
                  : Result<void>(tl::unexpected(up.error()));
@@ -126,42 +126,20 @@ Result<bool> QueuePair::open_socket() {
   return fail(drivers::code_of(error), place() + why(error));
 }
 
-Result<void> QueuePair::start_connect(const Address& address,
-                                      std::span<const std::byte> private_data) {
+Result<void> QueuePair::start_connect(const Place& to, std::span<const std::byte> private_data) {
   const std::lock_guard lock(device_.control().mutex());
   Status idle = Status::kIdle;
   if (!status_.compare_exchange_strong(idle, Status::kConnecting))
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
   private_data_.assign(private_data.begin(), private_data.end());
-  asked_ = address;
-  next_place_ = 0;
-  deadline_ = Clock::now() + address.timeout;
-  if (auto numeric = look_up(address, Lookup::kNumeric)) {
-    places_ = std::move(*numeric);
-  } else {
-    by_name_ = true;
-    lookup_ = NameLookup::start(address);
-    device_.control().set_ticking(*this, true);
-    return {};
-  }
+  asked_ = to.address;
+  host_ = to.host;
+  next_endpoint_ = 0;
+  deadline_ = Clock::now() + asked_.timeout;
   Result<void> started = dial();
   if (!started)
     status_.store(Status::kIdle, std::memory_order_release);
   return started;
-}
-
-void QueuePair::take_lookup() {
-  const Result<std::vector<Endpoint4Or6>>* found = lookup_ ? lookup_->result() : nullptr;
-  if (found == nullptr)
-    return;
-  const Result<void> started = found->has_value() ? Result<void>() : tl::unexpected(found->error());
-  if (started)
-    places_ = **found;
-  lookup_.reset();
-  const Result<void> dialled = started ? dial() : started;
-  if (!dialled)
-    connect_failed(fabric::EventType::kConnectFailed, dialled.error().code, dialled.error().message,
-                   {}, /*has_place=*/true);
 }
 
 void QueuePair::on_ready() {
@@ -173,7 +151,7 @@ void QueuePair::tcp_connected() {
   if (const int error = error_of(socket_.get()); error != 0) {
     device_.control().unwatch(socket_.get());
     device_.control().forget(*this);
-    if (next_place_ != places_.size() && dial())
+    if (next_endpoint_ != host_.endpoints.size() && dial())
       return;
     return connect_failed(fabric::EventType::kConnectFailed, drivers::code_of(error), why(error));
   }
@@ -336,14 +314,14 @@ void QueuePair::send_first() {
 
 // Which of a name's addresses it was.
 std::string QueuePair::place() const {
-  return by_name_ && far_.length != 0 ? to_text(far_) + ": " : "";
+  return host_.by_name && far_.length != 0 ? to_text(far_) + ": " : "";
 }
 
 void QueuePair::connect_failed(fabric::EventType type, Errc code, const std::string& reason,
-                               std::span<const std::byte> private_data, bool has_place) {
+                               std::span<const std::byte> private_data) {
   fabric::Event event = new_event(type);
   event.code = code;
-  event.reason = (has_place ? "" : place()) + reason;
+  event.reason = place() + reason;
   event.private_data_length =
       static_cast<uint32_t>(std::min(private_data.size(), event.private_data.size()));
   std::copy_n(private_data.begin(), event.private_data_length, event.private_data.begin());
@@ -351,7 +329,6 @@ void QueuePair::connect_failed(fabric::EventType type, Errc code, const std::str
   if (socket_)
     device_.control().unwatch(socket_.get());
   socket_.reset();
-  lookup_.reset();
   ended_.store(true, std::memory_order_release);
   status_.store(Status::kError, std::memory_order_release);
   device_.control().set_ticking(*this, false);
@@ -363,9 +340,8 @@ void QueuePair::on_tick(Clock::time_point now) {
   switch (status_.load(std::memory_order_acquire)) {
     case Status::kConnecting:
       if (now > deadline_)
-        return connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout,
-                              lookup_ ? "the name was not found in time" : "no answer");
-      return take_lookup();
+        connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout, "no answer");
+      return;
     case Status::kEstablished:
       // An initiator's first message can lie unseen in the socket of Linux's siw, until another one
       // comes.
@@ -392,7 +368,7 @@ void QueuePair::report_end() {
   if (std::exchange(reported_, true))
     return;
   const bool was_up = end_ != End::kNeverConnected;
-  if (!was_up && !socket_ && !lookup_)
+  if (!was_up && !socket_)
     return;  // it was never connecting
   fabric::Event event =
       new_event(was_up ? fabric::EventType::kDisconnected : fabric::EventType::kConnectFailed);

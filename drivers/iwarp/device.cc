@@ -60,13 +60,11 @@ Result<std::unique_ptr<fabric::Listener>> Device::listen(const std::string& uri)
   return Listener::create(*this, uri);
 }
 
-Result<void> Device::connect(fabric::QueuePair& qp, const std::string& uri,
+Result<void> Device::connect(fabric::QueuePair& qp, const fabric::Place& place,
                              std::span<const std::byte> private_data) {
   if (auto checked = drivers::check_private_data(private_data); !checked)
     return checked;
-  return parse_address(uri).and_then([&](const Address& address) {
-    return static_cast<QueuePair&>(qp).start_connect(address, private_data);
-  });
+  return static_cast<QueuePair&>(qp).start_connect(static_cast<const Place&>(place), private_data);
 }
 
 std::vector<fabric::Counter> Device::counters() const {
@@ -105,6 +103,6 @@ std::vector<fabric::Counter> Device::counters() const {
 
 // iWARP over TCP in user space: RFC 5044 and 6581 (MPA), 5041 (DDP), 5040 (RDMAP). Addresses are
 // iwarp://host:port.
-extern const fabric::Driver kDriver = {.scheme = kScheme, .open = Device::open};
+extern const fabric::Driver kDriver = {.scheme = kScheme, .open = Device::open, .find = find};
 
 }  // namespace rrdk::iwarp

@@ -61,7 +61,7 @@ class Device final : public drivers::SoftwareDevice {
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override;
   Result<std::unique_ptr<fabric::Listener>> listen(const std::string& uri) override;
-  Result<void> connect(fabric::QueuePair& qp, const std::string& uri,
+  Result<void> connect(fabric::QueuePair& qp, const fabric::Place& place,
                        std::span<const std::byte> private_data) override;
   std::vector<fabric::Counter> counters() const override;
 

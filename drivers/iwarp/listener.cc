@@ -143,11 +143,12 @@ Listener::Listener(Device& device, std::string uri, base::Fd socket)
 
 Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::string& uri) {
   // A server starts with this; a name may take its time.
-  const Result<std::vector<Endpoint4Or6>> places = parse_address(uri).and_then(
-      [](const Address& address) { return look_up(address, Lookup::kNames); });
-  if (!places)
-    return tl::unexpected(places.error());
-  Result<base::Fd> socket = listening_socket(places->front());
+  const Result<drivers::Host> host = parse_address(uri).and_then([](const Address& address) {
+    return drivers::look_up(address.host, address.port, fabric::Names::kLookedUp);
+  });
+  if (!host)
+    return tl::unexpected(host.error());
+  Result<base::Fd> socket = listening_socket(host->endpoints.front());
   if (!socket)
     return tl::unexpected(socket.error());
   std::string bound = "iwarp://" + to_text(local_end(socket->get()));

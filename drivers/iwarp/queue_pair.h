@@ -83,7 +83,7 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t idle_polls = 0;
 
   // --- control path ---
-  Result<void> start_connect(const Address& address, std::span<const std::byte> private_data);
+  Result<void> start_connect(const Place& to, std::span<const std::byte> private_data);
   Result<void> accept(base::Fd socket, const MpaFrame& request,
                       std::span<const std::byte> private_data);
   void on_ready() override;
@@ -264,14 +264,12 @@ class QueuePair final : public fabric::QueuePair,
   fabric::Event new_event(fabric::EventType type) const;
   Result<void> dial();
   Result<bool> open_socket();
-  void take_lookup();
   void tcp_connected();
   void read_reply();
   void take_reply(const MpaFrame& reply);
   std::string place() const;
-  // `has_place`: the reason begins with it.
   void connect_failed(fabric::EventType type, Errc code, const std::string& reason,
-                      std::span<const std::byte> private_data = {}, bool has_place = false);
+                      std::span<const std::byte> private_data = {});
   Result<void> establish(const Agreement& agreed);
   void send_first();
   void part();
@@ -368,10 +366,8 @@ class QueuePair final : public fabric::QueuePair,
   Endpoint4Or6 far_;
   bool tcp_up_ = false;
   Address asked_;
-  bool by_name_ = false;                 // the address names no place itself
-  std::shared_ptr<NameLookup> lookup_;   // while it is under way
-  std::vector<Endpoint4Or6> places_;     // of the peer
-  size_t next_place_ = 0;                // to be tried
+  drivers::Host host_;                   // of the peer
+  size_t next_endpoint_ = 0;             // to be tried
   std::vector<std::byte> private_data_;  // ours, until it is sent
   std::vector<std::byte> reply_;
   std::vector<std::byte> parting_;  // what TCP has not yet taken, when the data path ended

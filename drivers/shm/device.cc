@@ -66,15 +66,13 @@ Result<std::unique_ptr<fabric::Listener>> Device::listen(const std::string& uri)
   return Listener::create(*this, uri);
 }
 
-Result<void> Device::connect(fabric::QueuePair& qp, const std::string& uri,
+Result<void> Device::connect(fabric::QueuePair& qp, const fabric::Place& place,
                              std::span<const std::byte> private_data) {
   if (auto checked = drivers::check_private_data(private_data); !checked)
     return checked;
-  Result<Address> address = parse_address(uri);
-  if (!address)
-    return tl::unexpected(address.error());
-  const uint64_t peer_memory = address->peer_memory == 0 ? kMemoryOfServer : address->peer_memory;
-  Result<Fd> socket = connect_socket(address->path);
+  const auto& address = static_cast<const Address&>(place);
+  const uint64_t peer_memory = address.peer_memory == 0 ? kMemoryOfServer : address.peer_memory;
+  Result<Fd> socket = connect_socket(address.path);
   if (!socket)
     return tl::unexpected(socket.error());
   return static_cast<QueuePair&>(qp).start_connect(PeerSocket(std::move(*socket)), peer_memory,
@@ -145,6 +143,6 @@ std::vector<fabric::Counter> Device::counters() const {
 }
 
 // The driver for two processes, or two halves of one, on a host: shared memory.
-extern const fabric::Driver kDriver = {.scheme = kScheme, .open = Device::open};
+extern const fabric::Driver kDriver = {.scheme = kScheme, .open = Device::open, .find = find};
 
 }  // namespace rrdk::shm

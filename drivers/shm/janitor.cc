@@ -1,6 +1,7 @@
 #include "drivers/shm/janitor.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -194,7 +195,10 @@ class Janitor {
   void start() noexcept {
     try {
       const base::SignalsBlocked blocked;
-      std::thread([this] { run(); }).detach();
+      std::thread([this] {
+        pthread_setname_np(pthread_self(), "rrdk-shm-close");
+        run();
+      }).detach();
       ++threads_;
     } catch (const std::exception& e) {
       if (!std::exchange(told_, true))

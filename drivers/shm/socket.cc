@@ -154,11 +154,20 @@ Result<Address> parse_address(std::string_view uri) {
     return fail(Errc::kBadUri, "the address contains a zero byte");
   if (path.size() > kMaxPath)
     return fail(Errc::kBadUri, "the path is longer than " + std::to_string(kMaxPath) + " bytes");
-  Address address{.path = std::string(path)};
+  Address address;
+  address.path = path;
   if (query != std::string_view::npos && !take_option(uri.substr(query + 1), address))
     return fail(Errc::kBadUri,
                 "behind the path only peer_memory=SIZE is known, in bytes or with K, M or G");
   return address;
+}
+
+// A path is no name that anybody else knows.
+Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Names /*names*/) {
+  Result<Address> address = parse_address(uri);
+  if (!address)
+    return tl::unexpected(address.error());
+  return std::make_unique<Address>(std::move(*address));
 }
 
 Result<Fd> connect_socket(const std::string& path) {

@@ -8,11 +8,12 @@
 #include <string_view>
 
 #include "drivers/shm/mapping.h"
+#include "fabric/device.h"
 #include "rrdk/error.h"
 
 namespace rrdk::shm {
 
-struct Address {
+struct Address final : fabric::Place {
   std::string path;  // of the socket; "@name" is an abstract one
   // Bytes of a peer's memory that one connection may have mapped here; 0: not said.
   uint64_t peer_memory = 0;
@@ -21,6 +22,9 @@ struct Address {
 // "shm:/run/x.sock" or "shm:@name", and behind it "?peer_memory=SIZE": bytes, or with K, M or G.
 // Errors: kBadUri.
 Result<Address> parse_address(std::string_view uri);
+
+// fabric::Driver::find.
+Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Names names);
 
 // A connected socket. Never waits. Errors: kNotFound, kPermission, kNotAPeer, kRefused.
 Result<Fd> connect_socket(const std::string& path);

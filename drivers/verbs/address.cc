@@ -70,7 +70,7 @@ std::string device_of(const drivers::Endpoint4Or6& at) {
 
 }  // namespace
 
-Result<Address> parse_address(const std::string& text) {
+Result<Address> parse_address(const std::string& text, fabric::Names names) {
   Result<base::Uri> uri = base::parse_uri(text);
   if (!uri)
     return tl::unexpected(uri.error());
@@ -89,13 +89,22 @@ Result<Address> parse_address(const std::string& text) {
       return bad(std::string("\"").append(name).append("=").append(value).append(
           "\" is no option; there are device=NAME and windows=no"));
   }
-  Result<drivers::Endpoint4Or6> endpoint =
-      drivers::look_up(uri->host, uri->port.value_or(kDefaultPort));
-  if (!endpoint)
-    return tl::unexpected(endpoint.error());
-  address.endpoint = *endpoint;
-  address.by_name = drivers::host_of(*endpoint) != uri->host;
+  Result<drivers::Host> host = drivers::look_up(uri->host, uri->port.value_or(kDefaultPort), names);
+  if (!host)
+    return tl::unexpected(host.error());
+  if (!host->endpoints.empty())
+    address.endpoint = host->endpoints.front();
+  address.by_name = host->by_name;
   return address;
+}
+
+Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Names names) {
+  Result<Address> address = parse_address(uri, names);
+  if (!address)
+    return tl::unexpected(address.error());
+  if (address->endpoint.length == 0)
+    return nullptr;
+  return std::make_unique<Address>(*address);
 }
 
 Result<std::string> choose_device(const Address& address) {

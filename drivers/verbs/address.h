@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -16,17 +17,21 @@ namespace rrdk::verbs {
 constexpr uint16_t kDefaultPort = 20049;
 constexpr std::string_view kScheme = "verbs";
 
-struct Address {
-  drivers::Endpoint4Or6 endpoint;
-  bool by_name = false;  // which the address does not show
-  std::string device;    // as `rdma link` names it; empty: the one that the address leads to
+struct Address final : fabric::Place {
+  drivers::Endpoint4Or6 endpoint;  // empty: it has a name that was not looked up
+  bool by_name = false;            // the address does not show the endpoint
+  std::string device;  // as `rdma link` names it; empty: the one that the address leads to
   // The device's memory windows are not to be used, as if it had none: for one whose windows do not
   // work.
   bool without_windows = false;
 };
 
-// Names are looked up, which can take a while. Errors: kBadUri, kNotFound.
-Result<Address> parse_address(const std::string& uri);
+// Errors: kBadUri, kNotFound.
+Result<Address> parse_address(const std::string& uri,
+                              fabric::Names names = fabric::Names::kLookedUp);
+
+// fabric::Driver::find.
+Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Names names);
 
 // The device's name. Can take some seconds. Errors: kUnsupported (there are no devices), kNotFound.
 Result<std::string> choose_device(const Address& address);

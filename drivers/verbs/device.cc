@@ -246,15 +246,13 @@ Result<std::unique_ptr<fabric::Listener>> Device::listen(const std::string& uri)
   return check_alive().and_then([&] { return Listener::create(*this, uri); });
 }
 
-Result<void> Device::connect(fabric::QueuePair& qp, const std::string& uri,
+Result<void> Device::connect(fabric::QueuePair& qp, const fabric::Place& place,
                              std::span<const std::byte> private_data) {
   if (auto checked = drivers::check_private_data(private_data); !checked)
     return checked;
-  Result<Address> address = parse_address(uri);
-  if (!address)
-    return tl::unexpected(address.error());
-  return check_device(*address).and_then(
-      [&] { return static_cast<QueuePair&>(qp).start_connect(*address, private_data); });
+  const auto& address = static_cast<const Address&>(place);
+  return check_device(address).and_then(
+      [&] { return static_cast<QueuePair&>(qp).start_connect(address, private_data); });
 }
 
 void Device::add(QueuePair& qp) {
@@ -351,6 +349,6 @@ std::vector<fabric::Counter> Device::counters() const {
 
 // RDMA devices through libibverbs and librdmacm: InfiniBand, RoCE, iWARP, and Linux's own software
 // devices rxe and siw. Addresses are verbs://host:port.
-extern const fabric::Driver kDriver = {.scheme = kScheme, .open = Device::open};
+extern const fabric::Driver kDriver = {.scheme = kScheme, .open = Device::open, .find = find};
 
 }  // namespace rrdk::verbs

@@ -71,14 +71,17 @@ void Caller::Impl::complain(Mistake mistake, const char* what) {
 }
 
 bool Caller::Impl::reaches(const Call::Impl& call) {
-  RegionId region = device_.out_of_reach(memory, call.outgoing.message);
+  const runtime::OpenDevice* device = device_.load(std::memory_order_acquire);
+  if (device == nullptr)
+    return true;
+  RegionId region = device->out_of_reach(memory, call.outgoing.message);
   if (region == kNoRegion)
-    region = device_.out_of_reach(memory, std::span(call.spans).first(call.num_spans));
+    region = device->out_of_reach(memory, std::span(call.spans).first(call.num_spans));
   if (region == kNoRegion) [[likely]]
     return true;
   uint32_t number = call.procedure.load(std::memory_order_relaxed);
   std::string what = "a call of procedure " + std::to_string(number) +
-                     " ends with kInvalidMemory: it has " + device_.why_out_of_reach(region);
+                     " ends with kInvalidMemory: it has " + device->why_out_of_reach(region);
   complain(kOutOfReach, what.c_str());
   return false;
 }

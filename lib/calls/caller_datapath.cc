@@ -51,9 +51,9 @@ void Caller::Impl::to_engine(Call::Impl& call) noexcept {
   call.phase = Call::Impl::Phase::kEngine;
   in_engine_.push_front(call);
   bool outer = std::exchange(deferring_, true);
-  up_->engine().submit(call.outgoing);
+  carrier_->engine().submit(call.outgoing);
   deferring_ = outer;
-  core_.mark_dirty(*up_);
+  core_.mark_dirty(*carrier_);
 }
 
 // A timeout counts from the tick that first sees the call: up to a millisecond long, and longer

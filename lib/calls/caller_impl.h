@@ -51,7 +51,8 @@ struct Ended {
 }  // namespace calls
 
 struct Caller::Impl {
-  Impl(Runtime::Impl& runtime_in, runtime::PollCore& core, const runtime::OpenDevice& device,
+  // `device` may be told later.
+  Impl(Runtime::Impl& runtime_in, runtime::PollCore& core, const runtime::OpenDevice* device,
        std::string address, const calls::Defaults& defaults_in)
       : runtime(runtime_in),
         memory(runtime_in.memory),
@@ -91,7 +92,7 @@ struct Caller::Impl {
     kOutOfReach = 32,
   };
   void complain(Mistake mistake, const char* what);
-  // Whether the device can use the memory of items and offers.
+  // Whether the device can use the memory of items and offers; true while that is not known.
   bool reaches(const Call::Impl& call);
   // Owns a call whose Call is gone until nobody comes to it any more.
   void keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept;
@@ -122,8 +123,11 @@ struct Caller::Impl {
     runtime_use_.reset();
   }
   // The core's thread.
+  void set_device(const runtime::OpenDevice& device) noexcept {
+    device_.store(&device, std::memory_order_release);
+  }
   void use(runtime::Link& link) noexcept { up_ = carrier_ = &link; }
-  // No further calls go to it. False: there was none.
+  // No further calls go to it, and those that it has end. False: there was none.
   bool lose() noexcept { return std::exchange(up_, nullptr) != nullptr; }
   void forget() noexcept { carrier_ = nullptr; }  // its engine has given back all it had
   bool is_up() const noexcept { return up_ != nullptr; }
@@ -163,7 +167,7 @@ struct Caller::Impl {
   std::atomic<bool> retired_ = false;
   std::optional<runtime::RuntimeUse> runtime_use_;
   runtime::PollCore& core_;
-  const runtime::OpenDevice& device_;
+  std::atomic<const runtime::OpenDevice*> device_;
   const std::string address_;
   // A call takes its share of the credential when the version has changed, and so the past ones go.
   std::atomic<uint64_t> credential_version_ = 0;

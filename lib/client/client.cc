@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/lifetime.h"
+#include "base/uri.h"
 #include "client/client_impl.h"
 #include "xprt/option_checks.h"
 
@@ -77,25 +78,43 @@ Result<void> Client::set_auth(AuthFlavor flavor, std::span<const std::byte> body
   return {};
 }
 
-Result<std::unique_ptr<ClientConnection>> Client::connect(const std::string& uri, int core) {
+Result<std::unique_ptr<ClientConnection>> Client::connect_start(const std::string& uri,
+                                                                const ConnectOptions& options) {
   Runtime::Impl& runtime = impl_->runtime;
-  if (runtime.in_pass())
-    return fail(Errc::kInvalidArgument,
-                "connect() to " + uri +
-                    " in a callback or handler on a poll core would wait for itself: call it "
-                    "elsewhere");
+  const int core = options.core;
   if (core >= static_cast<int>(runtime.cores.size()))
     return fail(Errc::kInvalidArgument, "there is no core " + std::to_string(core));
-  auto device = runtime.device(uri);
-  if (!device)
-    return tl::unexpected(device.error());
+  auto driver = fabric::find_driver(uri);
+  if (!driver)
+    return tl::unexpected(base::about(uri, driver.error()));
+  if (auto place = (*driver)->find(uri, fabric::Names::kRefused); !place)
+    return tl::unexpected(base::about(uri, place.error()));
   runtime::PollCore& at =
       core < 0 ? runtime.pick_core() : *runtime.cores[static_cast<size_t>(core)];
   impl_->connected.store(true, std::memory_order_relaxed);
-  auto connection = std::make_shared<ClientConnection::Impl>(impl_, at, **device, uri);
-  if (auto opened = connection->open(); !opened)
-    return tl::unexpected(opened.error());
-  return std::unique_ptr<ClientConnection>(new ClientConnection(std::move(connection)));
+  auto impl = std::make_shared<ClientConnection::Impl>(impl_, at, **driver, uri, options);
+  std::unique_ptr<ClientConnection> connection(new ClientConnection(impl));
+  impl->begin(*connection);
+  return connection;
+}
+
+Result<std::unique_ptr<ClientConnection>> Client::connect(const std::string& uri, int core) {
+  return connect(uri, ConnectOptions{.core = core});
+}
+
+Result<std::unique_ptr<ClientConnection>> Client::connect(const std::string& uri,
+                                                          const ConnectOptions& options) {
+  if (impl_->runtime.in_pass())
+    return fail(Errc::kInvalidArgument,
+                "connect() to " + uri +
+                    " in a callback or handler on a poll core would wait for itself: use "
+                    "connect_start()");
+  auto connection = connect_start(uri, options);
+  if (!connection)
+    return connection;
+  if (auto made = (*connection)->impl().wait_for_connection(); !made)
+    return tl::unexpected(made.error());
+  return connection;
 }
 
 }  // namespace rrdk

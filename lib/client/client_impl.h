@@ -4,7 +4,11 @@
 //   link_     is_up()   what it waits for
 //   there     no        the fabric: the link is being established or is on its way down
 //   there     yes       nothing: calls run
-//   null      no        the timer, for the next attempt to connect; or it is over
+//   null      no        the helper thread, which finds out where the server is (wanted_); the
+//   timer,
+//                       for the next attempt to connect; or it is over
+//
+// Nothing here waits. Who does waits for a phase (lifecycle.cc).
 //
 // A link that is down gives its calls back (on_call_ended), then dies, and only then another one is
 // made: at any time at most one engine knows a call.
@@ -64,17 +68,25 @@ struct Client::Impl {
   std::optional<rpc::PreparedAuth> credential_;
 };
 
-struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
-  Impl(std::shared_ptr<Client::Impl> client, runtime::PollCore& core, runtime::OpenDevice& device,
-       const std::string& uri);
+struct ClientConnection::Impl final : Caller::Impl,
+                                      xprt::Upcalls,
+                                      std::enable_shared_from_this<ClientConnection::Impl> {
+  Impl(std::shared_ptr<Client::Impl> client, runtime::PollCore& core, const fabric::Driver& driver,
+       const std::string& uri, const ConnectOptions& connect_in);
   ~Impl() override;
 
-  // Connects, and waits for it. With an error the Impl can be destroyed at once.
-  Result<void> open();
-  // Ends all calls and waits until nothing refers to the connection.
-  void shut_down();
+  // lifecycle.cc
+  // Begins to connect; `handle` is ours until let_go().
+  void begin(ClientConnection& handle);
+  // For Client::connect(). Errors: why it is closed; or kTimeout, and nothing of it goes on.
+  Result<void> wait_for_connection();
+  void close_start();
+  void drain_start(uint32_t timeout_ms);
+  uint32_t drain(uint32_t timeout_ms);
+  // The handle's end.
+  void let_go();
+  ConnectionState state() const noexcept { return state_.load(std::memory_order_acquire); }
 
-  runtime::OpenDevice& device() const noexcept { return device_; }
   ClientStats stats() const;
   ConnectionInfo info() const;
   // version2.cc. Any thread.
@@ -86,7 +98,7 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
                            void* argument);
   Result<OptionOutcome> send_option_and_wait(const OptionRequest& request);
   bool alive() const noexcept override {
-    return phase_.load(std::memory_order_acquire) == Phase::kUp;
+    return is_established() && !draining_.load(std::memory_order_relaxed);
   }
   bool reconnecting() const noexcept {
     return phase_.load(std::memory_order_acquire) == Phase::kReconnecting;
@@ -105,30 +117,93 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
   void on_link_dead();
 
   const ClientOptions options;
+  const ConnectOptions connect;
   const service::ServiceTable& services;
   service::ContextPool contexts;
 
  private:
-  // What others know of the connection.
-  enum class Phase : uint8_t { kOpening, kUp, kReconnecting, kFailed, kDead };
+  // What others know of the connection. kFailed: no link will come after the one that is going;
+  // kOver: nor is there one; kClosed: that has been told, as the last of all.
+  enum class Phase : uint8_t { kOpening, kUp, kReconnecting, kFailed, kOver, kClosed };
+  // Where to connect to.
+  struct Target {
+    runtime::OpenDevice* device;
+    std::unique_ptr<fabric::Place> place;
+  };
+  // A search for that, which may take longer than whoever asked for it lives.
+  struct Search {
+    Impl* asker;  // of the core's thread; null: gone
+    Result<Target> found;
+  };
   struct OwnTimer : runtime::Timer {
     Impl* connection = nullptr;
   };
+  // `look` runs when it is due, on the core.
+  template <void (Impl::*look)()>
+  void start_timer(OwnTimer& timer, uint64_t due_ns) {
+    timer.connection = this;
+    timer.fire = [](runtime::Timer& due) { (static_cast<OwnTimer&>(due).connection->*look)(); };
+    core().timers().cancel(timer);
+    core().start_timer(timer, due_ns);
+  }
+
+  bool is_established() const noexcept {
+    return phase_.load(std::memory_order_acquire) == Phase::kUp;
+  }
+  bool is_over() const noexcept { return phase_.load(std::memory_order_relaxed) >= Phase::kOver; }
+  // On the core, later: we are not settled until then.
+  template <typename Task>
+  void post(Task task) {
+    tasks_.fetch_add(1, std::memory_order_relaxed);
+    core().post([this, task = std::move(task)] {
+      task();
+      tasks_.fetch_sub(1, std::memory_order_release);  // the last: the Impl may go now
+    });
+  }
+
+  // lifecycle.cc
+  void start();
+  void close_now(Errc code, const std::string& reason);
+  void begin_drain(uint64_t due_ns, uint32_t timeout_ms);
+  void look_at_drain();
+  void settle();
+  void tell(ConnectionState state, const Error* reason);
+  bool is_settled() const noexcept {
+    return phase_.load(std::memory_order_acquire) == Phase::kClosed && unused() &&
+           tasks_.load(std::memory_order_acquire) == 0;
+  }
+  void look_again();
+  uint32_t calls_left() const noexcept;
+  void detach();
+  void end() noexcept;
 
   // reconnect.cc
   xprt::ConnectionOptions engine_options() const;
   xprt::Speaks speaks() const;
-  void start_link();
+  void attempt();
+  static Result<Target> look_up(const fabric::Driver& driver, const std::string& uri,
+                                Runtime::Impl& runtime);
+  void on_found(Result<Target>& found);
+  void fail_attempt(Errc code, const std::string& reason);
+  void start_link(const Target& target);
+  void note_loss(Errc code, const std::string& reason, bool was_up);
+  void go_on();
   void try_again_later();
   void on_timer();
   void arm_timer(uint64_t due_ns);
   void give_up();
   uint64_t give_up_at() const noexcept;
+  // Calls can wait for one, be it the first.
+  bool waits_for_link() const noexcept {
+    return will_reconnect() ||
+           (phase_.load(std::memory_order_relaxed) == Phase::kOpening && !shutting_down);
+  }
   bool will_reconnect() const noexcept {
     return options.reconnect.enabled && opened_ && !given_up_ && !shutting_down;
   }
   void set_error(Errc code, const std::string& reason);
-  void finish() noexcept;
+  Error last_error() const;
+  void finish();
 
   // waiting.cc
   void start_without_link(Call::Impl& call) noexcept override;
@@ -136,7 +211,7 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
   void let_go(Call::Impl& call) noexcept override;
   bool carries(const Call::Impl& call) const noexcept;
   void keep_waiting(Call::Impl& call) noexcept;
-  void look_at_waiting(uint64_t now_ns) noexcept;
+  void look_at_waiting();
   void look_at(CallList& list, uint64_t now_ns) noexcept;
   void arm_waiting_timer(uint64_t now_ns) noexcept;
   void release_waiting() noexcept;
@@ -157,19 +232,33 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
   bool send_probe();
   const Binding* probe_binding() const noexcept;
 
-  void close_all() noexcept;
-  void wait_unused();
-  void end() noexcept;
-
   std::shared_ptr<Client::Impl> client_;  // until end()
   client::VersionMemory& versions_;
-  runtime::OpenDevice& device_;
+  const fabric::Driver& driver_;
   const mem::BorrowerRef borrower_ =
       mem::Borrower::create(runtime.memory);  // of buffers for the server's calls and our replies
   std::atomic<Phase> phase_ = Phase::kOpening;
+  std::atomic<ConnectionState> state_ = ConnectionState::kConnecting;  // that was told last
+  std::atomic<ClientConnection*> handle_ = nullptr;  // null: gone, and on_state with it
+  std::atomic<bool> begun_ = false;                  // on the core
+  std::atomic<bool> closing_ = false;                // close_start() was called
+  std::atomic<bool> draining_ = false;
+  std::atomic<uint32_t> cut_off_ = 0;  // calls that had not ended when a drain did
+  std::atomic<uint32_t> tasks_ = 0;    // of post(), that the core has still to do
+  std::shared_ptr<Impl> self_;         // once detached
+  bool overdue_ = false;               // and its destructor had waited for too long
   mutable std::mutex error_mutex_;
   Error error_ = {Errc::kConnectionLost, ""};  // set before kReconnecting and kFailed
   // Of the core's thread.
+  bool detached_ = false;           // its handle is gone, and has not waited
+  bool wanted_ = false;             // an attempt waits to be told where the server is
+  std::shared_ptr<Search> search_;  // null: the helper thread has nothing to find out
+  bool drains_up_ = false;          // a connection that takes no further calls
+  uint64_t drain_due_ns_ = UINT64_MAX;
+  uint32_t drain_ms_ = 0;      // the same as it was said
+  uint64_t next_look_ns_ = 0;  // how long to wait until the next look at what is to end
+  uint64_t first_due_ns_ = 0;  // of the first attempt
+  OwnTimer closing_timer_;
   bool opened_ = false;    // it was up once
   bool given_up_ = false;  // ReconnectOptions::give_up_ms have passed
   CallList again_;         // waiting for a connection: were sent, keep their XIDs
@@ -211,8 +300,8 @@ struct ClientConnection::Impl final : Caller::Impl, xprt::Upcalls {
 // engine are done with it.
 class ClientLink final : public runtime::Link, public service::Dispatcher {
  public:
-  explicit ClientLink(ClientConnection::Impl& connection)
-      : Link(connection.core(), connection.device()),
+  ClientLink(ClientConnection::Impl& connection, runtime::OpenDevice& device)
+      : Link(connection.core(), device),
         Dispatcher(*this, for_workers, connection.runtime.memory, connection.services,
                    connection.contexts),
         connection_(connection) {}

@@ -10,26 +10,20 @@
 
 namespace rrdk {
 
-namespace {
-
-constexpr const char* kWaitsForAnswers =
-    "~ClientConnection() waits for its connection to end: the server's calls that were kept "
-    "(ServerCall) must be answered, and cores be polled";
-
-}  // namespace
-
 ClientConnection::Impl::Impl(std::shared_ptr<Client::Impl> client, runtime::PollCore& core,
-                             runtime::OpenDevice& device, const std::string& uri)
-    : Caller::Impl(client->runtime, core, device, uri,
+                             const fabric::Driver& driver, const std::string& uri,
+                             const ConnectOptions& connect_in)
+    : Caller::Impl(client->runtime, core, client->runtime.open_device(driver), uri,
                    {.timeout_ms = client->options.call_timeout_ms,
                     .retransmit = client->options.retransmit,
                     .inline_size = client->options.inline_size,
                     .max_call = client->options.max_call}),
       options(client->options),
+      connect(connect_in),
       services(client->services),
       client_(std::move(client)),
       versions_(client_->versions),
-      device_(device),
+      driver_(driver),
       backoff_(options.reconnect.first_delay_ms, options.reconnect.max_delay_ms),
       silence_(options.keepalive_ms, options.keepalive_patience) {
   core.assigned().fetch_add(1, std::memory_order_relaxed);
@@ -39,7 +33,8 @@ ClientConnection::Impl::Impl(std::shared_ptr<Client::Impl> client, runtime::Poll
 
 ClientConnection::Impl::~Impl() = default;
 
-// Calls that are not in flight may hold the rest for longer than the runtime lives.
+// Once it is settled. Calls that are not in flight may hold the rest for longer than the runtime
+// lives.
 void ClientConnection::Impl::end() noexcept {
   core().assigned().fetch_sub(1, std::memory_order_relaxed);
   probe_.reset();
@@ -48,73 +43,11 @@ void ClientConnection::Impl::end() noexcept {
   retire();
 }
 
-Result<void> ClientConnection::Impl::open() {
-  // Whoever comes first, the core or our patience, has it.
-  auto taken = std::make_shared<std::atomic<bool>>(false);
-  core().post([this, taken] {
-    if (!taken->exchange(true, std::memory_order_acq_rel))
-      start_link();
-    // Otherwise nothing else of it is there any more.
-  });
-  uint64_t deadline = base::Tsc::now_ns() + uint64_t{options.connect_timeout_ms} * 1'000'000;
-  bool in_time = runtime.wait_until(
-      [this] { return phase_.load(std::memory_order_acquire) != Phase::kOpening; }, deadline);
-  if (alive())
-    return {};
-  if (!in_time && !taken->exchange(true, std::memory_order_acq_rel)) {
-    Error error = {Errc::kTimeout, address() + ": poll core " + std::to_string(core().index()) +
-                                       " did not begin to connect within " +
-                                       std::to_string(options.connect_timeout_ms) +
-                                       " ms: nobody polls it"};
-    end();
-    return tl::unexpected(std::move(error));
-  }
-  core().post([this] {
-    shutting_down = true;  // it may have been established meanwhile
-    if (link_)
-      link_->close(Errc::kTimeout, "no answer");
-    else if (phase_.load(std::memory_order_relaxed) != Phase::kDead)
-      finish();
-  });
-  wait_unused();
-  end();
-  std::lock_guard lock(error_mutex_);
-  return tl::unexpected(error_);
-}
-
-void ClientConnection::Impl::shut_down() {
-  if (runtime.in_pass())
-    base::log_error(
-        "%s: its ClientConnection is destroyed in a callback or handler: it waits for ever",
-        address().c_str());
-  core().post([this] { close_all(); });
-  wait_unused();
-  end();
-}
-
-void ClientConnection::Impl::close_all() noexcept {
-  shutting_down = true;
-  end_waiting(CallStatus::kShutdown);
-  if (link_)
-    link_->close(Errc::kShutdown, "the connection is being closed");
-  else if (phase_.load(std::memory_order_relaxed) != Phase::kDead)
-    finish();
-}
-
-void ClientConnection::Impl::wait_unused() {
-  runtime.wait_until(
-      [this] { return phase_.load(std::memory_order_acquire) == Phase::kDead && unused(); },
-      UINT64_MAX, services.empty() ? nullptr : kWaitsForAnswers);
-  // A task of ours may be what the core is running: it is done when a later one is.
-  runtime.run_on(core(), [] {});
-}
-
 std::optional<Error> ClientConnection::Impl::error() const {
   Phase phase = phase_.load(std::memory_order_acquire);
   if (phase == Phase::kOpening || phase == Phase::kUp)
     return std::nullopt;
-  std::lock_guard lock(error_mutex_);
-  return error_;
+  return last_error();
 }
 
 ClientStats ClientConnection::Impl::stats() const {
@@ -128,45 +61,44 @@ ClientStats ClientConnection::Impl::stats() const {
     if (link_) {
       xprt::add(c, link_->counters());
       rejected += link_->rejected();
-      granted = alive() ? link_->window() : 0;
+      granted = is_established() ? link_->window() : 0;
     }
   }
   calls::Ended made = counts();
-  return {
-      .calls = made.calls,
-      .ended_ok = made.ok,
-      .ended_error = made.error,
-      .timeouts = made.timeouts,
-      .given_up = c.calls_given_up,
-      .answered_late = c.answered_late,
-      .lent = c.calls_lent,
-      .lends_expired = c.lends_expired,
-      .long_calls = c.long_calls,
-      .long_replies = c.long_replies,
-      .credit_waits = c.waits_credit,
-      .protocol_breaches = breaches(c.refusals),
-      .granted = granted,
-      .in_flight = static_cast<uint32_t>(made.calls - std::min(made.calls, made.ok + made.error)),
-      .reconnects = reconnects_.load(std::memory_order_relaxed),
-      .failed_attempts = failed_attempts_.load(std::memory_order_relaxed),
-      .carried_over = carried_over_.load(std::memory_order_relaxed),
-      .retransmissions = c.calls_resent,
-      .keepalives = keepalives_.load(std::memory_order_relaxed),
-      .keepalive_ends = keepalive_ends_.load(std::memory_order_relaxed),
-      .version = version_.load(std::memory_order_relaxed),
-      .fallbacks = fallbacks_.load(std::memory_order_relaxed),
-      .backward_calls = c.calls_received,
-      .backward_replies = c.replies_sent,
-      .backward_rejected = rejected,
-      .options_sent = c.options_sent,
-      .refusals = c.refusals,
-      .rfc5666 = {c.configured, c.padded_calls, c.read_replies, c.dones},
-      .mistakes = services.mistakes()};
+  return {.calls = made.calls,
+          .ended_ok = made.ok,
+          .ended_error = made.error,
+          .timeouts = made.timeouts,
+          .given_up = c.calls_given_up,
+          .answered_late = c.answered_late,
+          .lent = c.calls_lent,
+          .lends_expired = c.lends_expired,
+          .long_calls = c.long_calls,
+          .long_replies = c.long_replies,
+          .credit_waits = c.waits_credit,
+          .protocol_breaches = breaches(c.refusals),
+          .granted = granted,
+          .in_flight = calls_left(),
+          .reconnects = reconnects_.load(std::memory_order_relaxed),
+          .failed_attempts = failed_attempts_.load(std::memory_order_relaxed),
+          .carried_over = carried_over_.load(std::memory_order_relaxed),
+          .retransmissions = c.calls_resent,
+          .keepalives = keepalives_.load(std::memory_order_relaxed),
+          .keepalive_ends = keepalive_ends_.load(std::memory_order_relaxed),
+          .version = version_.load(std::memory_order_relaxed),
+          .fallbacks = fallbacks_.load(std::memory_order_relaxed),
+          .backward_calls = c.calls_received,
+          .backward_replies = c.replies_sent,
+          .backward_rejected = rejected,
+          .options_sent = c.options_sent,
+          .refusals = c.refusals,
+          .rfc5666 = {c.configured, c.padded_calls, c.read_replies, c.dones},
+          .mistakes = services.mistakes()};
 }
 
 ConnectionInfo ClientConnection::Impl::info() const {
   std::lock_guard lock(link_mutex_);
-  return link_ && alive() ? link_->ServerConnection::info() : ConnectionInfo{};
+  return link_ && is_established() ? link_->ServerConnection::info() : ConnectionInfo{};
 }
 
 void ClientConnection::Impl::on_call(xprt::IncomingCall& call) {
@@ -204,7 +136,7 @@ ClientConnection::~ClientConnection() {
   if (base::forked)
     base::keep_for_good(take_impl());
   else
-    impl().shut_down();
+    impl().let_go();
 }
 
 ClientConnection::Impl& ClientConnection::impl() noexcept {
@@ -213,6 +145,22 @@ ClientConnection::Impl& ClientConnection::impl() noexcept {
 
 const ClientConnection::Impl& ClientConnection::impl() const noexcept {
   return static_cast<const Impl&>(Caller::impl());
+}
+
+void ClientConnection::close_start() {
+  impl().close_start();
+}
+
+void ClientConnection::drain_start(uint32_t timeout_ms) {
+  impl().drain_start(timeout_ms);
+}
+
+uint32_t ClientConnection::drain(uint32_t timeout_ms) {
+  return impl().drain(timeout_ms);
+}
+
+ConnectionState ClientConnection::state() const noexcept {
+  return impl().state();
 }
 
 bool ClientConnection::reconnecting() const noexcept {

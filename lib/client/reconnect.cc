@@ -104,14 +104,78 @@ void ClientConnection::Impl::on_version_refused() {
         address().c_str());
 }
 
-void ClientConnection::Impl::start_link() {
+// Where the server is shows its address, or a name server, which may not answer: that is asked on
+// the helper thread, where a driver is opened, too. One question at a time: its answer is that of
+// the attempt that waits when it comes.
+void ClientConnection::Impl::attempt() {
+  const uint64_t due_ns =
+      opened_ ? base::Tsc::now_ns() + options.connect_timeout_ms * kMs : first_due_ns_;
+  arm_timer(due_ns);
+  wanted_ = true;
+  if (search_ != nullptr)
+    return;
+  Target target = {.device = runtime.open_device(driver_), .place = nullptr};
+  if (target.device != nullptr)
+    if (auto place = driver_.find(address(), fabric::Names::kRefused); place)
+      target.place = std::move(*place);
+  if (target.place != nullptr)
+    return start_link(target);
+  search_ = std::make_shared<Search>(Search{.asker = this, .found = {}});
+  auto look = [search = search_, &core = core(), &driver = driver_, uri = address(),
+               &rt = runtime] {
+    search->found = look_up(driver, uri, rt);
+    core.post([search] {
+      if (search->asker != nullptr)
+        search->asker->on_found(search->found);
+    });
+  };
+  if (Result<void> asked = runtime.run_aside(std::move(look)); !asked) {
+    search_.reset();
+    fail_attempt(asked.error().code, asked.error().message);
+  }
+}
+
+// The helper thread. Names first: an address that leads nowhere opens no driver.
+auto ClientConnection::Impl::look_up(const fabric::Driver& driver, const std::string& uri,
+                                     Runtime::Impl& runtime) -> Result<Target> {
+  auto place = driver.find(uri, fabric::Names::kLookedUp);
+  if (!place)
+    return tl::unexpected(place.error());
+  auto device = runtime.device(driver, uri);
+  if (!device)
+    return tl::unexpected(device.error());
+  return Target{.device = *device, .place = std::move(*place)};
+}
+
+void ClientConnection::Impl::on_found(Result<Target>& found) {
+  search_.reset();
+  if (!wanted_)
+    return;  // closed, or between two attempts
+  if (found)
+    start_link(*found);
+  else
+    fail_attempt(found.error().code, found.error().message);
+}
+
+// It came to nothing before there was a link.
+void ClientConnection::Impl::fail_attempt(Errc code, const std::string& reason) {
+  wanted_ = false;
+  core().timers().cancel(timer_);
+  note_loss(code, reason, false);
+  go_on();
+}
+
+void ClientConnection::Impl::start_link(const Target& target) {
+  wanted_ = false;
+  set_device(*target.device);
   ClientLink* fresh = nullptr;
   {
     std::lock_guard lock(link_mutex_);
-    link_ = std::make_unique<ClientLink>(*this);
+    link_ = std::make_unique<ClientLink>(*this, *target.device);
     fresh = link_.get();
   }
-  Result<void> started = fresh->connect(address(), engine_options(), runtime.memory, *this);
+  Result<void> started =
+      fresh->connect(address(), *target.place, engine_options(), runtime.memory, *this);
   if (!started && fresh->state() == runtime::LinkState::kNew) {
     on_link_down(started.error().code, started.error().message);
     on_link_dead();
@@ -140,11 +204,15 @@ void ClientConnection::Impl::on_link_up() {
   version_.store(link_->engine().version(), std::memory_order_relaxed);
   phase_.store(Phase::kUp, std::memory_order_release);
   release_waiting();
+  if (draining_.load(std::memory_order_relaxed))
+    drains_up_ = lose();
+  tell(ConnectionState::kUp, nullptr);
 }
 
 void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) {
   core().timers().cancel(timer_);
   bool was_up = lose();
+  was_up |= std::exchange(drains_up_, false);
   configured_ = false;
   link_->set_always_ticks(false);
   // A connection that was of use: waiting begins anew.
@@ -152,11 +220,15 @@ void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) 
     backoff_.reset();
     broken_since_ns_ = 0;
   }
-  if (broken_since_ns_ == 0)
-    broken_since_ns_ = base::Tsc::now_ns();
   bool may_fall_back = options.version == RpcRdmaVersion::kAuto && !shutting_down;
   if (was_up && may_fall_back && is_first_lost(link_->engine()))
     on_version_refused();
+  note_loss(code, reason, was_up);
+}
+
+void ClientConnection::Impl::note_loss(Errc code, const std::string& reason, bool was_up) {
+  if (broken_since_ns_ == 0)
+    broken_since_ns_ = base::Tsc::now_ns();
   if (opened_ && !was_up)
     count(failed_attempts_);
   set_error(code, reason);
@@ -170,6 +242,10 @@ void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) 
       base::log_info("connection to %s ended: %s; connecting again%s", address().c_str(),
                      reason.c_str(), base::and_more(*left_out).text);
   phase_.store(again ? Phase::kReconnecting : Phase::kFailed, std::memory_order_release);
+  if (was_up && !shutting_down) {
+    const Error why = last_error();
+    tell(ConnectionState::kLost, &why);
+  }
 }
 
 void ClientConnection::Impl::on_link_finished() {
@@ -186,47 +262,51 @@ void ClientConnection::Impl::on_link_dead() {
   }
   forget();
   configured_ = false;
-  if (will_reconnect())
-    try_again_later();
-  else
-    finish();
+  go_on();
+}
+
+void ClientConnection::Impl::go_on() {
+  if (!will_reconnect())
+    return finish();
+  try_again_later();
+  const Error why = last_error();
+  tell(ConnectionState::kReconnecting, &why);
 }
 
 uint64_t ClientConnection::Impl::give_up_at() const noexcept {
-  if (options.reconnect.give_up_ms == 0)
+  if (options.reconnect.give_up_ms == 0 || broken_since_ns_ == 0)
     return UINT64_MAX;
   return broken_since_ns_ + options.reconnect.give_up_ms * kMs;
 }
 
 void ClientConnection::Impl::arm_timer(uint64_t due_ns) {
-  timer_.connection = this;
-  timer_.fire = [](runtime::Timer& timer) { static_cast<OwnTimer&>(timer).connection->on_timer(); };
-  core().timers().start(timer_, std::min(due_ns, give_up_at()));
+  start_timer<&Impl::on_timer>(timer_, std::min(due_ns, give_up_at()));
 }
 
 void ClientConnection::Impl::try_again_later() {
   arm_timer(base::Tsc::now_ns() + backoff_.next_ns(random_.next()));
 }
 
-// Between two links: the time for the next one has come. With a link: it takes too long.
+// Between two links: the time for the next one has come. With a link, or while where it leads is
+// looked up: it takes too long.
 void ClientConnection::Impl::on_timer() {
   uint64_t now = base::Tsc::now_ns();
   if (now >= give_up_at())
     return give_up();
+  const std::string within = " within " + in_ms(options.connect_timeout_ms * kMs);
   if (link_)
-    return link_->close(Errc::kTimeout,
-                        "no answer within " + in_ms(options.connect_timeout_ms * kMs));
-  arm_timer(now + options.connect_timeout_ms * kMs);
-  start_link();
+    link_->close(Errc::kTimeout, "no answer" + within);
+  else if (wanted_)
+    fail_attempt(Errc::kTimeout, "the helper thread has not found where it is" + within +
+                                     ": a name server may be slow");
+  else
+    attempt();
 }
 
 void ClientConnection::Impl::give_up() {
   given_up_ = true;
-  std::string last;
-  {
-    std::lock_guard lock(error_mutex_);
-    last = error_.message.substr(address().size() + 2);
-  }
+  wanted_ = false;
+  const std::string last = last_error().message.substr(address().size() + 2);
   std::string reason = "given up after " + in_ms(base::Tsc::now_ns() - broken_since_ns_) +
                        " without a connection; the last reason: " + last;
   base::log_warning("connection to %s is %s", address().c_str(), reason.c_str());
@@ -245,11 +325,9 @@ void ClientConnection::Impl::set_error(Errc code, const std::string& reason) {
   error_ = {code, address() + ": " + reason};
 }
 
-// No link is there, and none will be.
-void ClientConnection::Impl::finish() noexcept {
-  core().timers().cancel(timer_);
-  end_waiting(shutting_down ? CallStatus::kShutdown : CallStatus::kConnectionLost);
-  phase_.store(Phase::kDead, std::memory_order_release);  // last: the Impl may go now
+Error ClientConnection::Impl::last_error() const {
+  std::lock_guard lock(error_mutex_);
+  return error_;
 }
 
 }  // namespace rrdk

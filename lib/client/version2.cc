@@ -16,7 +16,7 @@ namespace rrdk {
 
 void ClientConnection::Impl::request_receive_size(uint32_t bytes) {
   size_requests_.ask();
-  core().post([this, bytes] {
+  post([this, bytes] {
     bool sent = is_up() && up()->engine().request_receive_size(bytes);
     if (sent)
       core().mark_dirty(*up());
@@ -26,7 +26,7 @@ void ClientConnection::Impl::request_receive_size(uint32_t bytes) {
 }
 
 void ClientConnection::Impl::raise_receive_size(uint32_t bytes) {
-  core().post([this, bytes] {
+  post([this, bytes] {
     if (is_up())
       up()->engine().raise_receives(bytes);
   });
@@ -40,7 +40,7 @@ ReceiveSizes ClientConnection::Impl::receive_sizes() const {
     c = past_;
     if (link_) {
       xprt::add(c, link_->counters());
-      sizes = alive() ? link_->receive_sizes() : sizes;
+      sizes = is_established() ? link_->receive_sizes() : sizes;
     }
   }
   return size_requests_.report(sizes, c);
@@ -120,7 +120,7 @@ Result<void> ClientConnection::Impl::send_option(const OptionRequest& request,
   call->option.room = call->room;
   call->outgoing.option = &call->option;
   // The core has it alone: buffers go back there, and before whoever is told goes on.
-  core().post([this, call = std::move(call)] { start_option(call); });
+  post([this, call = std::move(call)] { start_option(call); });
   return {};
 }
 
@@ -146,7 +146,8 @@ void ClientConnection::Impl::on_option_ended(xprt::OutgoingCall& outgoing) {
 
 void ClientConnection::Impl::end_option(OptionCall& call, CallStatus status) {
   OptionOutcome outcome;
-  bool by_us = status == CallStatus::kConnectionLost && shutting_down;
+  bool by_us = status == CallStatus::kConnectionLost &&
+               (shutting_down || draining_.load(std::memory_order_relaxed));
   outcome.status = by_us ? CallStatus::kShutdown : status;
   outcome.support = support_of(status, call.outgoing.error);
   if (was_refused(status))

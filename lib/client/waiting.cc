@@ -25,7 +25,10 @@ bool ClientConnection::Impl::carries(const Call::Impl& call) const noexcept {
 }
 
 void ClientConnection::Impl::start_without_link(Call::Impl& call) noexcept {
-  will_reconnect() ? keep_waiting(call) : end_unconnected(call);
+  if (draining_.load(std::memory_order_relaxed))
+    end_later(call, CallStatus::kShutdown);
+  else
+    waits_for_link() ? keep_waiting(call) : end_unconnected(call);
 }
 
 bool ClientConnection::Impl::take_back(Call::Impl& call) noexcept {
@@ -54,15 +57,11 @@ void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
 
 // Nothing ticks for them while there is no link.
 void ClientConnection::Impl::arm_waiting_timer(uint64_t now_ns) noexcept {
-  waiting_timer_.connection = this;
-  waiting_timer_.fire = [](runtime::Timer& timer) {
-    Impl& connection = *static_cast<OwnTimer&>(timer).connection;
-    connection.look_at_waiting(connection.core().now());
-  };
-  core().timers().start(waiting_timer_, now_ns + kNsPerMs);
+  start_timer<&Impl::look_at_waiting>(waiting_timer_, now_ns + kNsPerMs);
 }
 
-void ClientConnection::Impl::look_at_waiting(uint64_t now_ns) noexcept {
+void ClientConnection::Impl::look_at_waiting() {
+  const uint64_t now_ns = core().now();
   look_at(again_, now_ns);
   look_at(unsent_, now_ns);
   if (!again_.empty() || !unsent_.empty())
@@ -91,8 +90,10 @@ void ClientConnection::Impl::release_waiting() noexcept {
   look_at(unsent_, base::Tsc::now_ns());
   for (CallList* list : {&again_, &unsent_}) {
     while (!list->empty()) {
+      Call::Impl& call = list->pop();
       count(carried_over_);
-      to_engine(list->pop());
+      // The device may not have been known when it was submitted.
+      reaches(call) ? to_engine(call) : end_later(call, CallStatus::kInvalidMemory);
     }
   }
 }

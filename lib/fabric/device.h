@@ -218,6 +218,15 @@ struct Counter {
   uint64_t value;
 };
 
+// Where an address leads, as its driver knows it: what is connected to.
+class Place {
+ public:
+  virtual ~Place() = default;
+};
+
+// Whether names of hosts are looked up, which blocks for as long as name servers like.
+enum class Names : uint8_t { kRefused, kLookedUp };
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -228,11 +237,15 @@ class Device {
       uint32_t entries) = 0;
   virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(const QueuePairOptions& options) = 0;
 
+  // Looks a name up, and waits for that.
   virtual Result<std::unique_ptr<Listener>> listen(const std::string& uri) = 0;
-  // Starts connecting; the outcome is an event. What is wrong at once (a bad address, no such
-  // socket) is returned at once.
-  virtual Result<void> connect(QueuePair& qp, const std::string& uri,
+  // Starts connecting to a place of this device's driver; the outcome is an event. What is wrong at
+  // once (no such socket) is returned at once. Does not block.
+  virtual Result<void> connect(QueuePair& qp, const Place& place,
                                std::span<const std::byte> private_data) = 0;
+  // The same for whoever may wait for a name to be looked up.
+  Result<void> connect(QueuePair& qp, const std::string& uri,
+                       std::span<const std::byte> private_data);
 
   // Control events, oldest first; at most `most` a call, so that a storm of them can not starve the
   // data path. Never blocks. Called by one thread at a time.
@@ -249,7 +262,11 @@ struct Driver {
   std::string_view scheme;  // "shm"
   // Opens the device for addresses of this scheme. Registers the memory's regions, now and as they
   // come and go. `memory` outlives the device.
+  // May take its time, and look up the name that `uri` has.
   Result<std::unique_ptr<Device>> (*open)(Memory& memory, std::string_view uri);
+  // Where `uri` leads; null: it has a name, and names are refused. Any thread, and without a
+  // device. Errors: kBadUri, kNotFound (of a name).
+  Result<std::unique_ptr<Place>> (*find)(const std::string& uri, Names names);
 };
 
 // In drivers/registry.cc: the one list of what was built.

@@ -75,6 +75,30 @@ CaptureCounts Runtime::Impl::stop_capture() {
   return stopped->counts();
 }
 
+// Without a helper thread there is nobody who could stop it, either.
+void Runtime::start_capture(const std::string& file, const CaptureOptions& options,
+                            CaptureStarted started, void* argument) {
+  Impl& runtime = *impl_;
+  auto tell = [&runtime, started, argument](Result<void> outcome) {
+    runtime.cores[0]->post([started, argument, outcome = std::move(outcome)]() mutable {
+      started(std::move(outcome), argument);
+    });
+  };
+  auto asked = runtime.run_aside(
+      [&runtime, file, options, tell] { tell(runtime.start_capture(file, options)); });
+  if (!asked)
+    tell(std::move(asked));
+}
+
+void Runtime::stop_capture(CaptureStopped stopped, void* argument) {
+  Impl& runtime = *impl_;
+  auto tell = [&runtime, stopped, argument](const CaptureCounts& counts) {
+    runtime.cores[0]->post([stopped, argument, counts] { stopped(counts, argument); });
+  };
+  if (!runtime.run_aside([&runtime, tell] { tell(runtime.stop_capture()); }))
+    tell({});
+}
+
 Result<void> Runtime::start_capture(const std::string& file, const CaptureOptions& options) {
   return impl_->start_capture(file, options);
 }

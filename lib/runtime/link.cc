@@ -169,18 +169,19 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
   return {};
 }
 
-Result<void> Link::connect(const std::string& uri, const xprt::ConnectionOptions& options,
-                           Memory& memory, xprt::Upcalls& upcalls) {
+Result<void> Link::connect(const std::string& name, const fabric::Place& place,
+                           const xprt::ConnectionOptions& options, Memory& memory,
+                           xprt::Upcalls& upcalls) {
   auto queue = queue_pair_options(options, memory);
   if (!queue)
     return tl::unexpected(queue.error());
   auto qp = device_.with([&](fabric::Device& d) { return d.create_queue_pair(*queue); });
   if (!qp)
     return tl::unexpected(qp.error());
-  peer_name_ = uri;
+  peer_name_ = name;
   Result<void> started = prepare(std::move(*qp), options, memory, upcalls).and_then([&] {
     auto ours = proto::encode(engine_->private_data());
-    return device_.with([&](fabric::Device& d) { return d.connect(*queue_pair_, uri, ours); });
+    return device_.with([&](fabric::Device& d) { return d.connect(*queue_pair_, place, ours); });
   });
   if (!started) {
     close(started.error().code, started.error().message);

@@ -81,8 +81,10 @@ class Link {
 
   // Either starts the way up. After an error the link goes its way to on_dead() nevertheless
   // (posted Receives come back through the completion queue first), unless state() is kNew.
-  Result<void> connect(const std::string& uri, const xprt::ConnectionOptions& options,
-                       Memory& memory, xprt::Upcalls& upcalls);
+  // `name` is what messages call the peer.
+  Result<void> connect(const std::string& name, const fabric::Place& place,
+                       const xprt::ConnectionOptions& options, Memory& memory,
+                       xprt::Upcalls& upcalls);
   Result<void> accept(fabric::ConnectRequest& request, const xprt::ConnectionOptions& options,
                       Memory& memory, xprt::Upcalls& upcalls);
   // Starts the way down, from any state. Idempotent.

@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/lifetime.h"
 #include "base/log.h"
-#include "base/uri.h"
 #include "fabric/device.h"
 #include "mem/memory_impl.h"
 #include "rrdk/eal.h"
@@ -22,6 +21,7 @@
 
 namespace rrdk {
 
+using runtime::Aside;
 using runtime::OpenDevice;
 using runtime::PollCore;
 using runtime::WorkerPool;
@@ -78,7 +78,7 @@ RuntimeUse::~RuntimeUse() {
   if (!runtime_.users.leave())
     return;
   std::unique_ptr<Runtime::Impl> last(&runtime_);
-  if (runtime_.in_pass())
+  if (runtime_.in_pass() || Aside::here())
     base::keep_for_good(std::move(last));
 }
 
@@ -89,6 +89,7 @@ bool Runtime::Impl::pollable(uint32_t core) const {
 }
 
 Runtime::Impl::~Impl() {
+  aside.stop();
   for (auto& core : cores)
     core->stop();
   for (std::thread& thread : threads)
@@ -131,24 +132,28 @@ Result<void> Runtime::Impl::start() {
   return {};
 }
 
-Result<OpenDevice*> Runtime::Impl::device(const std::string& uri) {
-  auto driver = fabric::find_driver(uri);
-  if (!driver)
-    return tl::unexpected(base::about(uri, driver.error()));
-  std::lock_guard lock(devices_mutex);
-  for (auto& open : devices) {
-    if (open->scheme() == (*driver)->scheme)
-      return open.get();
-  }
-  auto device = (*driver)->open(memory, uri);
+Result<OpenDevice*> Runtime::Impl::device(const fabric::Driver& driver, const std::string& uri) {
+  std::lock_guard opening(opening_mutex);
+  if (OpenDevice* open = open_device(driver))
+    return open;
+  auto device = driver.open(memory, uri);
   if (!device)
-    return tl::unexpected(base::about(uri, device.error()));
-  devices.push_back(
-      std::make_unique<OpenDevice>(std::string((*driver)->scheme), std::move(*device)));
-  OpenDevice* open = devices.back().get();
+    return tl::unexpected(device.error());
+  auto fresh = std::make_unique<OpenDevice>(std::string(driver.scheme), std::move(*device));
+  OpenDevice* open = fresh.get();
+  {
+    std::lock_guard lock(devices_mutex);
+    devices.push_back(std::move(fresh));
+  }
   for (auto& core : cores)
     core->post([c = core.get(), open] { c->watch(*open); });
   return open;
+}
+
+OpenDevice* Runtime::Impl::open_device(const fabric::Driver& driver) {
+  std::lock_guard lock(devices_mutex);
+  auto found = std::ranges::find(devices, driver.scheme, &OpenDevice::scheme);
+  return found != devices.end() ? found->get() : nullptr;
 }
 
 // A core's load is what it did lately, and for each connection what a connection did on average:
@@ -207,25 +212,31 @@ bool Runtime::Impl::wait_patiently(const std::function<bool()>& done, const char
 
 // A pass or a batch has been marked by a plain store, which the barrier of all threads makes a
 // fence of: either we see the mark, or whoever made it sees what was published before this call.
-void Runtime::Impl::wait_for_readers(const char* what) {
+Runtime::Impl::Readers Runtime::Impl::readers() const {
   constexpr auto kStoresReachMemory = std::chrono::milliseconds(1);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
     std::this_thread::sleep_for(kStoresReachMemory);  // a kernel without; they take nanoseconds
-  std::vector<uint64_t> passes;
-  passes.reserve(cores.size());
+  Readers now;
+  now.passes.reserve(cores.size());
   for (const auto& core : cores)
-    passes.push_back(core->running_pass());
-  WorkerPool::Running batches = workers != nullptr ? workers->running() : WorkerPool::Running();
-  wait_until(
-      [&] {
-        for (size_t i = 0; i < cores.size(); ++i) {
-          if (!cores[i]->has_ended(passes[i]))
-            return false;
-        }
-        return workers == nullptr || workers->has_ended(batches);
-      },
-      UINT64_MAX, what);
+    now.passes.push_back(core->running_pass());
+  if (workers != nullptr)
+    now.batches = workers->running();
+  return now;
+}
+
+bool Runtime::Impl::have_ended(const Readers& then) const noexcept {
+  for (size_t i = 0; i < cores.size(); ++i) {
+    if (!cores[i]->has_ended(then.passes[i]))
+      return false;
+  }
+  return workers == nullptr || workers->has_ended(then.batches);
+}
+
+void Runtime::Impl::wait_for_readers(const char* what) {
+  const Readers then = readers();
+  wait_until([&] { return have_ended(then); }, UINT64_MAX, what);
 }
 
 bool Runtime::Impl::in_handler() const noexcept {
@@ -233,9 +244,9 @@ bool Runtime::Impl::in_handler() const noexcept {
 }
 
 bool Runtime::Impl::embedded_here() {
-  return options.poll_cpus.empty() && std::ranges::any_of(cores, [](const auto& core) {
-           return core->here() || core->abandoned();
-         });
+  return options.poll_cpus.empty() && !Aside::here() &&
+         std::ranges::any_of(cores,
+                             [](const auto& core) { return core->here() || core->abandoned(); });
 }
 
 bool Runtime::Impl::in_pass() const noexcept {
@@ -249,16 +260,6 @@ uint32_t Runtime::Impl::poll_here() {
       work += core->poll();
   }
   return work;
-}
-
-void Runtime::Impl::run_on(PollCore& core, const std::function<void()>& task) {
-  std::atomic<bool> done = false;
-  core.post([&] {
-    task();
-    done.store(true, std::memory_order_release);
-  });
-  wait_until([&] { return done.load(std::memory_order_acquire); }, UINT64_MAX,
-             "a thread waits for a core to run a task");
 }
 
 Result<void> Runtime::Impl::set_faults(const FaultPlan& plan) {
@@ -366,6 +367,10 @@ std::vector<StampedCall> Runtime::stamped_calls() const {
   for (const auto& core : impl_->cores)
     core->call_pool().stages().read(calls);
   return calls;
+}
+
+Result<void> Runtime::run_aside(Task task, void* argument) {
+  return impl_->run_aside([task, argument] { task(argument); });
 }
 
 uint64_t Runtime::now_ns() noexcept {

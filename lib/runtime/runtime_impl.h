@@ -12,6 +12,7 @@
 #include "base/lifetime.h"
 #include "observe/capture.h"
 #include "rrdk/runtime.h"
+#include "runtime/aside.h"
 #include "runtime/faults.h"
 #include "runtime/open_device.h"
 #include "runtime/poll_core.h"
@@ -54,8 +55,11 @@ struct Runtime::Impl {
 
   Result<void> start();
 
-  // The device for a URI, opened at its first use; every core then watches it.
-  Result<runtime::OpenDevice*> device(const std::string& uri);
+  // The device for a URI, opened at its first use, which takes its time; every core then watches
+  // it. Any thread. Errors do not name the URI.
+  Result<runtime::OpenDevice*> device(const fabric::Driver& driver, const std::string& uri);
+  // The same, at once: null if it was not opened yet. Any thread.
+  runtime::OpenDevice* open_device(const fabric::Driver& driver);
   // The core with the least load; the caller adds to its assigned(). Any thread.
   runtime::PollCore& pick_core();
   // Waits until `done()`, polling embedded cores that nobody else polls. False: not in time.
@@ -71,6 +75,13 @@ struct Runtime::Impl {
   // them nothing, and a core that sleeps or that nobody polls is not waited for. `what` as above;
   // never where in_handler().
   void wait_for_readers(const char* what);
+  // The same without waiting: who runs now, and whether they have all ended. Any thread.
+  struct Readers {
+    std::vector<uint64_t> passes;
+    runtime::WorkerPool::Running batches;
+  };
+  Readers readers() const;
+  bool have_ended(const Readers& then) const noexcept;
   // Whether the caller is inside some core's pass, or a handler in a worker.
   bool in_handler() const noexcept;
   // Whether the caller is inside some core's pass, in a callback or a handler.
@@ -81,11 +92,11 @@ struct Runtime::Impl {
   bool embedded_here();
   // Polls those once; how many things they did.
   uint32_t poll_here();
-  // Runs `task` on the core and waits for its end.
-  void run_on(runtime::PollCore& core, const std::function<void()>& task);
-
   Result<void> set_faults(const FaultPlan& plan);
   void clear_faults();
+
+  // On the helper thread. Any thread; the Runtime outlives it. Errors: kSystem.
+  Result<void> run_aside(runtime::Aside::Task task) { return aside.run(std::move(task)); }
 
   Result<void> start_capture(const std::string& file, const CaptureOptions& options);
   CaptureCounts stop_capture();  // never in_handler()
@@ -100,11 +111,13 @@ struct Runtime::Impl {
   std::mutex capture_mutex;
   bool capture_changes = false;               // its file is being opened, or written to its end
   std::unique_ptr<observe::Capture> capture;  // outlives the cores
+  std::mutex opening_mutex;                   // of whoever opens a device
   std::mutex devices_mutex;
   std::vector<std::unique_ptr<runtime::OpenDevice>> devices;
   std::unique_ptr<runtime::WorkerPool> workers;
   std::vector<std::unique_ptr<runtime::PollCore>> cores;  // before devices and workers they go
   std::vector<std::thread> threads;
+  runtime::Aside aside;
 
   // What pick_core() knows of a core: its completions until it looked last, and lately, of which
   // half is forgotten with each look.

@@ -73,4 +73,17 @@ Result<std::thread> start_thread(const std::string& name, int cpu, std::function
   return thread;
 }
 
+Result<std::thread> start_plain_thread(const std::string& name, std::function<void()> body) {
+  base::SignalsBlocked blocked;
+  try {
+    return std::thread([name, run = std::move(body)] {
+      pthread_setname_np(pthread_self(), name.c_str());
+      (void)set_affinity(-1);
+      run();
+    });
+  } catch (const std::system_error& error) {
+    return fail(Errc::kSystem, "can not start thread " + name + ": " + error.what());
+  }
+}
+
 }  // namespace rrdk::runtime

@@ -15,6 +15,10 @@ namespace rrdk::runtime {
 // it runs. Errors: kInvalidArgument (no such CPU, or not ours), kSystem.
 Result<std::thread> start_thread(const std::string& name, int cpu, std::function<void()> body);
 
+// Starts a thread on any CPU that EAL does not know, and does not wait until it runs. Errors:
+// kSystem.
+Result<std::thread> start_plain_thread(const std::string& name, std::function<void()> body);
+
 // Stands for a thread, so that another can tell whether it has ended, and what it is at.
 struct ThreadToken {
   std::atomic<bool> running = true;

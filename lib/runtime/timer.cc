@@ -1,6 +1,7 @@
 #include "rrdk/timer.h"
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -13,7 +14,8 @@ struct Timer::Impl : runtime::Timer {
   Impl(Runtime& runtime_in, runtime::PollCore& core_in, Fire fire_in, void* argument_in)
       : runtime(runtime_in), core(core_in), function(fire_in), argument(argument_in) {}
 
-  void restart(uint64_t when_ns) {
+  void restart(uint64_t when_ns, uint64_t request) {
+    armed = request;
     core.timers().cancel(*this);
     core.start_timer(*this, when_ns);
   }
@@ -26,13 +28,15 @@ struct Timer::Impl : runtime::Timer {
   // The last start() or stop(): what another thread has asked for before it, and the core has not
   // come to yet, does not count any more.
   std::atomic<uint64_t> latest = 0;
+  uint64_t armed = 0;  // the start() that it runs for; the core's
 };
 
 Timer::Timer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {
   impl_->owner = this;
   impl_->fire = [](runtime::Timer& timer) {
     auto& fired = static_cast<Impl&>(timer);
-    fired.function(*fired.owner, fired.argument);
+    if (fired.armed == fired.latest)
+      fired.function(*fired.owner, fired.argument);
   };
 }
 
@@ -57,10 +61,10 @@ Result<std::unique_ptr<Timer>> Timer::create(Runtime& runtime, uint32_t core, Fi
 void Timer::start(uint64_t due_ns) {
   uint64_t request = ++impl_->latest;
   if (impl_->core.here())
-    return impl_->restart(due_ns);
+    return impl_->restart(due_ns, request);
   impl_->core.post([impl = impl_, request, due_ns] {
     if (impl->latest == request)
-      impl->restart(due_ns);
+      impl->restart(due_ns, request);
   });
 }
 
@@ -68,7 +72,13 @@ void Timer::stop() {
   ++impl_->latest;
   if (impl_->core.here())
     return impl_->core.timers().cancel(*impl_);
-  impl_->runtime.impl().run_on(impl_->core, [this] { impl_->core.timers().cancel(*impl_); });
+  auto stopped = std::make_shared<std::atomic<bool>>(false);
+  impl_->core.post([impl = impl_, stopped] {
+    impl->core.timers().cancel(*impl);
+    stopped->store(true, std::memory_order_release);
+  });
+  impl_->runtime.impl().wait_patiently([&] { return stopped->load(std::memory_order_acquire); },
+                                       "Timer::stop() waits for a poll core");
 }
 
 }  // namespace rrdk

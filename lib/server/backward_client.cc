@@ -49,7 +49,7 @@ calls::Ended BackwardClients::counts() const {
 BackwardClient::Impl::Impl(Runtime::Impl& runtime_in, runtime::Link& link,
                            const calls::Defaults& defaults_in,
                            std::shared_ptr<server::BackwardClients> all)
-    : Caller::Impl(runtime_in, link.core(), link.device(), link.peer_name(), defaults_in),
+    : Caller::Impl(runtime_in, link.core(), &link.device(), link.peer_name(), defaults_in),
       all_(std::move(all)) {
   use(link);
   all_->add(*this);

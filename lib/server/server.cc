@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/lifetime.h"
 #include "base/log.h"
+#include "base/uri.h"
 #include "server/options.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
@@ -57,95 +58,23 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
     std::ignore = services.add(server::config_service(options.rfc5666));
 }
 
-Server::Impl::~Impl() {
-  stop_listening();
-  closing_.store(true, std::memory_order_relaxed);
-  for (auto& core : runtime.cores)
-    core->post([this, c = core.get()] { close_links_of(*c, "the server is closing"); });
-  // A connection that is still being accepted closes itself (accept()).
-  runtime.wait_until([this] { return connections_.load(std::memory_order_acquire) == 0; },
-                     UINT64_MAX,
-                     "~Server() waits for its connections to end: ServerCalls that were kept must "
-                     "be answered, and cores be polled");
-  runtime.wait_until(
-      [this] { return backward_clients->leaving.load(std::memory_order_acquire) == 0; }, UINT64_MAX,
-      "~Server() waits for the ends of calls to its clients: cores must be polled");
-  if (uint32_t held = backward_clients->count(); held != 0)
-    base::log_error(
-        "~Server(): %u BackwardClients are still held: release them before the Server, and before "
-        "the Runtime at the latest",
-        held);
-  // The tasks above refer to us: they have run when a later one has.
-  for (auto& core : runtime.cores) {
-    runtime.run_on(*core, [this, c = core.get()] { c->remove(cores_[c->index()].sweeper); });
-  }
-}
-
-// They go away on their core's thread only, and not within close() or drain().
-std::vector<ServerLink*> Server::Impl::links_of(const PollCore& core) const {
-  std::vector<ServerLink*> links;
-  std::lock_guard lock(links_mutex_);
-  for (const auto& [id, link] : links_) {
-    if (link->settled && &link->core() == &core)
-      links.push_back(link);
-  }
-  return links;
-}
-
-void Server::Impl::close_links_of(PollCore& core, const char* why) {
-  for (ServerLink* link : links_of(core))
-    link->close(Errc::kShutdown, why);
-}
-
-uint32_t Server::Impl::drain(uint32_t timeout_ms) {
-  stop_listening();
-  draining_.store(true, std::memory_order_relaxed);
-  for (auto& core : runtime.cores) {
-    runtime.run_on(*core, [this, c = core.get()] {
-      for (ServerLink* link : links_of(*c))
-        link->drain();
-    });
-  }
-  uint64_t deadline = base::Tsc::now_ns() + uint64_t{timeout_ms} * 1'000'000;
-  auto closed = [this] { return connections_.load(std::memory_order_acquire) == 0; };
-  if (runtime.wait_until(closed, deadline))
-    return 0;
-  uint32_t rest = connections_.load(std::memory_order_relaxed);
-  for (auto& core : runtime.cores)
-    runtime.run_on(*core,
-                   [this, c = core.get()] { close_links_of(*c, "it was not drained in time"); });
-  return rest;
-}
-
-// A core that waits for cores waits for itself.
-Result<void> Server::Impl::check_control_thread(const char* function) const {
-  if (!listened_ || !runtime.in_handler())
-    return {};
-  return fail(Errc::kInvalidArgument,
-              std::string(function) + "() waits for the cores: not from a handler or a callback");
-}
-
+// Cores find it from now on. The list that some of them still see is collected when a service goes.
 Result<void> Server::Impl::add_service(const Service& service) {
-  if (auto checked = check_control_thread("add_service"); !checked)
-    return checked;
   // Connections that are there have not set anything aside for their calls.
   if (listened_ && options.replay.entries != 0 && !clients.keeps_replies() &&
       !std::ranges::all_of(service.procedures, &Procedure::idempotent))
     return fail(Errc::kInvalidArgument,
                 "a service with procedures that are not idempotent is added before listen(), or "
                 "with ReplayOptions::always");
-  if (auto added = services.add(service); !added)
-    return added;
-  if (!listened_)
-    return {};
-  runtime.wait_for_readers("add_service() waits for handlers to return");
-  services.collect();
-  return {};
+  return services.add(service);
 }
 
+// A core that waits for cores waits for itself.
 Result<void> Server::Impl::remove_service(uint32_t program, uint32_t version) {
-  if (auto checked = check_control_thread("remove_service"); !checked)
-    return checked;
+  if (listened_ && runtime.in_handler())
+    return fail(Errc::kInvalidArgument,
+                "remove_service() waits for the cores, not from a handler or a callback: use "
+                "remove_service_start()");
   if (auto gone = services.withdraw(program, version); !gone)
     return gone;
   if (listened_)
@@ -195,20 +124,41 @@ Result<void> Server::Impl::set_limits(const ServerLimits& limits) {
 Result<std::string> Server::Impl::listen(const std::string& uri) {
   if (auto open = check_open(); !open)
     return tl::unexpected(open.error());
-  auto device = runtime.device(uri);
+  auto device = fabric::find_driver(uri).and_then(
+      [&](const fabric::Driver* driver) { return runtime.device(*driver, uri); });
   if (!device)
-    return tl::unexpected(device.error());
+    return tl::unexpected(base::about(uri, device.error()));
   start();
   auto listener = (*device)->listen(uri, *this);
   if (!listener)
     return tl::unexpected(listener.error());
+  std::lock_guard lock(listening_mutex_);
+  if (auto open = check_open(); !open) {  // not any more
+    (*device)->unlisten(*listener);
+    return tl::unexpected(open.error());
+  }
   listening_.push_back({*device, *listener});
   return (*listener)->uri();
 }
 
+void Server::Impl::listen_start(const std::string& uri, Listening listening, void* argument) {
+  asides_.fetch_add(1, std::memory_order_relaxed);
+  auto tell = [this, listening, argument](Result<std::string> outcome) {
+    first_core().post([this, listening, argument, outcome = std::move(outcome)]() mutable {
+      if (listening != nullptr && !abandoned())
+        listening(std::move(outcome), argument);
+      asides_.fetch_sub(1, std::memory_order_release);  // the last: the Impl may go now
+    });
+  };
+  auto asked = runtime.run_aside([this, uri, tell] { tell(listen(uri)); });
+  if (!asked)
+    tell(tl::unexpected(asked.error()));
+}
+
 void Server::Impl::stop_listening() {
-  for (Listening& l : listening_)
-    l.device->unlisten(l.listener);
+  std::lock_guard lock(listening_mutex_);
+  for (OpenListener& open : listening_)
+    open.device->unlisten(open.listener);
   listening_.clear();
 }
 
@@ -311,16 +261,18 @@ ServerStats Server::Impl::stats() const {
           .mistakes = services.mistakes()};
 }
 
-Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::Server(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() {
   if (base::forked)
     base::keep_for_good(std::move(impl_));
+  else
+    impl_->let_go();
 }
 
 Result<std::unique_ptr<Server>> Server::create(Runtime& runtime, const ServerOptions& options) {
   if (auto checked = server::check(options, runtime.memory()); !checked)
     return tl::unexpected(checked.error());
-  return std::unique_ptr<Server>(new Server(std::make_unique<Impl>(runtime.impl(), options)));
+  return std::unique_ptr<Server>(new Server(std::make_shared<Impl>(runtime.impl(), options)));
 }
 
 Result<void> Server::add_service(const Service& service) {
@@ -329,6 +281,11 @@ Result<void> Server::add_service(const Service& service) {
 
 Result<void> Server::remove_service(uint32_t program, uint32_t version) {
   return impl_->remove_service(program, version);
+}
+
+Result<void> Server::remove_service_start(uint32_t program, uint32_t version, Done removed,
+                                          void* argument) {
+  return impl_->remove_service_start(program, version, removed, argument);
 }
 
 ServerLimits Server::limits() const {
@@ -343,12 +300,24 @@ Result<std::string> Server::listen(const std::string& uri) {
   return impl_->listen(uri);
 }
 
+void Server::listen_start(const std::string& uri, Listening listening, void* argument) {
+  impl_->listen_start(uri, listening, argument);
+}
+
 void Server::stop_listening() {
   impl_->stop_listening();
 }
 
 uint32_t Server::drain(uint32_t timeout_ms) {
   return impl_->drain(timeout_ms);
+}
+
+void Server::drain_start(uint32_t timeout_ms, Drained drained, void* argument) {
+  impl_->drain_start(timeout_ms, drained, argument);
+}
+
+void Server::close_start(Done closed, void* argument) {
+  impl_->close_start(closed, argument);
 }
 
 ServerStats Server::stats() const {

@@ -29,17 +29,27 @@ namespace server {
 class ServerLink;
 }
 
-struct Server::Impl final : runtime::Acceptor {
+struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Server::Impl> {
   Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in);
-  ~Impl();
 
   Result<void> add_service(const Service& service);
   Result<void> remove_service(uint32_t program, uint32_t version);
   ServerLimits limits() const;
   Result<void> set_limits(const ServerLimits& limits);
   Result<std::string> listen(const std::string& uri);
+  void listen_start(const std::string& uri, Listening listening, void* argument);
   void stop_listening();
+  // ending.cc
+  Result<void> remove_service_start(uint32_t program, uint32_t version, Done removed,
+                                    void* argument);
   uint32_t drain(uint32_t timeout_ms);
+  void drain_start(uint32_t timeout_ms, Drained drained, void* argument);
+  void close_start(Done closed, void* argument);
+  // The end of the Server; what is left after it goes by itself.
+  void let_go();
+  // Its program is gone: nothing of that may be called. Any thread.
+  bool abandoned() const noexcept { return abandoned_.load(std::memory_order_relaxed); }
+
   ServerStats stats() const;
   // connections.cc. Any thread.
   Result<void> close(uint64_t id, const std::string& reason);
@@ -74,7 +84,7 @@ struct Server::Impl final : runtime::Acceptor {
   base::LogLimit unprotected;  // calls that were not run
 
  private:
-  struct Listening {
+  struct OpenListener {
     runtime::OpenDevice* device;
     fabric::Listener* listener;
   };
@@ -93,7 +103,6 @@ struct Server::Impl final : runtime::Acceptor {
 
   void start();
   void set_sweeps(const ServerLimits& limits);
-  Result<void> check_control_thread(const char* function) const;
   // A request arrives, with the device locked; again after make_room().
   void arrive(runtime::OpenDevice& device, const Request& request);
   // At its core: is wanted by the program, and then, perhaps after make_room(), gets what it needs.
@@ -119,16 +128,64 @@ struct Server::Impl final : runtime::Acceptor {
   static void add(Sums& sums, const server::ServerLink& link);
   ReplayStats replay_stats(const xprt::Counters& sum) const;
   BackwardStats backward_stats(const xprt::Counters& sum) const;
-  std::vector<server::ServerLink*> links_of(const runtime::PollCore& core) const;
-  void close_links_of(runtime::PollCore& core, const char* why);
 
-  std::vector<Listening> listening_;
+  // ending.cc
+  struct Removal {
+    Runtime::Impl::Readers readers;  // that may still be in its handlers
+    Done removed;
+    void* argument;
+  };
+  struct Drain {
+    uint64_t due_ns;
+    Drained drained;
+    void* argument;
+    bool cut = false;   // time was up: the rest is being closed
+    uint32_t rest = 0;  // how many that were
+  };
+  struct Close {
+    Done closed;
+    void* argument;
+  };
+  struct LookTimer : runtime::Timer {
+    Impl* server = nullptr;
+  };
+  runtime::PollCore& first_core() const noexcept;
+  void on_cores(void (Impl::*task)(runtime::PollCore&));
+  void add_step(std::function<void()> step);
+  std::vector<server::ServerLink*> links_of(const runtime::PollCore& core) const;
+  void drain_links_of(runtime::PollCore& core);
+  void close_links_of(runtime::PollCore& core);
+  void forget_core(runtime::PollCore& core);
+  void look();
+  void look_at_removals();
+  void look_at_drains();
+  bool look_at_closes();
+  void look_again();
+  void tell(Done done, void* argument) const;
+
+  std::mutex listening_mutex_;
+  std::vector<OpenListener> listening_;
   bool listened_ = false;
   std::vector<Core> cores_;
   std::atomic<bool> closing_ = false;
   std::atomic<bool> draining_ = false;
   // Connections, and requests on their way to a core: the Impl lives until there are none.
   std::atomic<uint32_t> connections_ = 0;
+  std::atomic<uint32_t> tasks_ = 0;   // of ours, that cores have still to do
+  std::atomic<uint32_t> asides_ = 0;  // what the helper thread has to do, and to tell
+  std::atomic<bool> closed_ = false;
+  std::shared_ptr<Impl> self_;  // once detached
+  std::atomic<bool> abandoned_ = false;
+  // Of core 0's thread.
+  std::vector<Removal> removals_;
+  std::vector<Drain> drains_;
+  std::vector<Close> closes_;
+  LookTimer look_timer_;
+  uint64_t next_look_ns_ = 0;  // from one look to the next
+  bool forgotten_ = false;     // by all cores
+  bool telling_ = false;       // of the close
+  bool detached_ = false;      // the Server is gone, and has not waited
+
   std::atomic<uint64_t> accepted_ = 0;
   std::atomic<uint64_t> refused_ = 0;
   std::atomic<uint64_t> refused_per_client_ = 0;

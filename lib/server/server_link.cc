@@ -40,7 +40,7 @@ Result<void> ServerLink::open() {
 
 void ServerLink::tell_closed(const Error& reason) {
   const ServerOptions& options = server_.options;
-  if (std::exchange(opened_, false) && options.on_close != nullptr)
+  if (std::exchange(opened_, false) && options.on_close != nullptr && !server_.abandoned())
     options.on_close(*this, reason, options.connection_argument);
 }
 

@@ -1,6 +1,7 @@
 #include "service/service_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -118,6 +119,16 @@ Result<void> ServiceTable::withdraw(uint32_t program, uint32_t version) {
   entry.removed.store(true, std::memory_order_release);
   publish();
   return {};
+}
+
+void ServiceTable::withdraw_all() {
+  std::vector<std::pair<uint32_t, uint32_t>> all;
+  {
+    std::lock_guard lock(mutex_);
+    std::ranges::transform(entries_, std::back_inserter(all), key);
+  }
+  for (auto [program, version] : all)
+    (void)withdraw(program, version);
 }
 
 // mutex_ is held, here and below.

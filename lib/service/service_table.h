@@ -78,6 +78,7 @@ class ServiceTable {
   Result<void> add(const Service& service);
   // Calls that come do not find it. Errors: kNotFound.
   Result<void> withdraw(uint32_t program, uint32_t version);
+  void withdraw_all();
   // When no pass that saw an earlier edition goes on.
   void collect();
   // What so many cores do is counted, from now on.

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <map>
 #include <mutex>
@@ -26,6 +27,17 @@
 
 namespace rrdk::runtime {
 namespace {
+
+// Runs `task` on the core and waits for its end.
+void run_on(Runtime& runtime, PollCore& core, const std::function<void()>& task) {
+  std::atomic<bool> done = false;
+  core.post([&] {
+    task();
+    done.store(true, std::memory_order_release);
+  });
+  runtime.impl().wait_until([&] { return done.load(std::memory_order_acquire); }, UINT64_MAX,
+                            "a thread waits for a core to run a task");
+}
 
 class CoresByPolicy : public testing::TestWithParam<IdlePolicy> {
  protected:
@@ -79,7 +91,7 @@ TEST_P(CoresByPolicy, ControlTasksRunInOrder) {
   std::vector<int> seen;
   for (int i = 0; i < 1000; ++i)
     runtime->impl().cores[0]->post([&seen, i] { seen.push_back(i); });
-  runtime->impl().run_on(*runtime->impl().cores[0], [] {});
+  run_on(*runtime, *runtime->impl().cores[0], [] {});
   ASSERT_EQ(seen.size(), 1000u);
   for (int i = 0; i < 1000; ++i)
     EXPECT_EQ(seen[static_cast<size_t>(i)], i);
@@ -176,7 +188,7 @@ TEST_P(CoresByPolicy, ATimerEndsTheSleep) {
   } timer;
   timer.fire = [](Timer& t) { static_cast<Promised&>(t).fired.set_value(Runtime::now_ns()); };
   uint64_t due = 0;
-  runtime->impl().run_on(core, [&] {
+  run_on(*runtime, core, [&] {
     due = core.now() + 5'000'000;
     core.timers().start(timer, due);
   });
@@ -260,7 +272,7 @@ TEST(Cores, AnAbandonedCoreIsPolledByWhoWaits) {
   auto runtime = runtime_of(*memory, {});
   std::thread([&] { runtime->poll(); }).join();
   bool ran = false;
-  runtime->impl().run_on(*runtime->impl().cores[0], [&] { ran = true; });
+  run_on(*runtime, *runtime->impl().cores[0], [&] { ran = true; });
   EXPECT_TRUE(ran);
 }
 
@@ -299,7 +311,7 @@ TEST(Cores, ADedicatedCoreIsNotForTheApplicationToPoll) {
     EXPECT_EQ(runtime->wake_fd(0), -1);
     EXPECT_FALSE(runtime->arm_wake(0));
     EXPECT_FALSE(core.here());
-    runtime->impl().run_on(core, [&] { own = core.here(); });
+    run_on(*runtime, core, [&] { own = core.here(); });
     EXPECT_TRUE(own);
   }
 }
@@ -351,7 +363,7 @@ TEST(Cores, AWaitForACoreThatNobodyPollsIsLogged) {
     poller.join();
   });
   bool ran = false;
-  runtime->impl().run_on(*runtime->impl().cores[0], [&] { ran = true; });
+  run_on(*runtime, *runtime->impl().cores[0], [&] { ran = true; });
   watcher.join();
   EXPECT_TRUE(ran);
   ASSERT_EQ(errors.lines().size(), 1u);

@@ -302,7 +302,7 @@ TEST_P(Waiting, EndsWithTheServer) {
   start_first();
   auto second = start_waiter(1);
   std::thread releaser([this] { site.service.keeper.release(); });
-  site.server.reset();
+  site.end_server();
   releaser.join();
 }
 

@@ -1,5 +1,5 @@
 // What an embedder relies on besides calls: buffers that idle clients leave, memory that comes
-// back, waits that say what for, and a log that tells of connections.
+// back, and a log that tells of connections.
 #include <algorithm>
 #include <initializer_list>
 
@@ -102,26 +102,6 @@ TEST_P(Embedding, TheLogTellsOfConnections) {
   connection.reset();
   world.until([&] { return lines.count(LogLevel::kDebug, {"ended", "pid "}) == 1; });
   EXPECT_EQ(lines.count(LogLevel::kWarning, {"failed"}), 0u);
-}
-
-TEST_P(Embedding, ADestructorThatWaitsForAKeptCallSaysSo) {
-  Lines lines;
-  World world(GetParam());
-  auto connection = world.connect();
-  Ending ending(*connection);
-  ending.begin(kKeep);
-  ending.submit();
-  world.until([&] { return world.keeper.kept() == 1; });
-  world.runtime->impl().patience_ns = 1'000'000;
-  std::thread watcher([&] {
-    while (lines.count(LogLevel::kError, {"~Server()", "ServerCalls"}) == 0)
-      std::this_thread::yield();
-    world.keeper.release();
-  });
-  world.server.reset();
-  watcher.join();
-  EXPECT_EQ(lines.count(LogLevel::kError, {"~Server()"}), 1u);
-  world.until([&] { return ending.ended() == 1; });
 }
 
 // Results that lie in memory of the application's own.

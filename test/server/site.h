@@ -123,11 +123,11 @@ struct Site final : private runtime::Acceptor {
   explicit Site(const ServerOptions& options = {}, Cores cores = Cores::kEmbedded)
       : memory(make_memory()), runtime(Runtime::create(*memory, options_for(cores)).value()) {
     service.own = memory->allocate(4096).value();
-    server = std::make_unique<Server::Impl>(runtime->impl(), options);
+    server = std::make_shared<Server::Impl>(runtime->impl(), options);
     EXPECT_TRUE(server->add_service(
         {.binding = &kSiteBinding, .procedures = kSiteTable, .context = &service}));
     EXPECT_TRUE(server->listen("shm:" + socket_path()));
-    device_ = runtime->impl().device("shm:").value();
+    device_ = runtime->impl().device(*fabric::find_driver("shm:").value(), "shm:").value();
     uri = "shm:" + socket_path();
     listener_ = device_->listen(uri, *this).value();
   }
@@ -136,10 +136,16 @@ struct Site final : private runtime::Acceptor {
     listener_ = nullptr;
     service.keeper.join();
     service.keeper.release();
-    server.reset();
+    end_server();
     runtime.reset();
     service.own = {};
     EXPECT_TRUE(memory->whole());
+  }
+
+  void end_server() {
+    if (server != nullptr)
+      server->let_go();
+    server.reset();
   }
 
   // A connection of the client called `name`; 0: of nobody in particular.
@@ -201,7 +207,7 @@ struct Site final : private runtime::Acceptor {
   std::unique_ptr<Memory> memory;
   std::unique_ptr<Runtime> runtime;
   SiteService service;
-  std::unique_ptr<Server::Impl> server;
+  std::shared_ptr<Server::Impl> server;
   std::string uri;
 
  private:

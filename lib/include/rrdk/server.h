@@ -476,8 +476,7 @@ class Server {
   using Done = void (*)(void* argument);
   /**
    * The same without waiting, from anywhere: `removed` is called when remove_service() would have
-   * returned, once, on poll core 0, in a pass of it. Until then it counts as a function that is
-   * being called. Errors, with no callback: kNotFound, kSystem (no thread can be started).
+   * returned, once, on poll core 0, in a pass of it. Errors, with no callback: kNotFound.
    */
   [[nodiscard]] Result<void> remove_service_start(uint32_t program, uint32_t version, Done removed,
                                                   void* argument);
@@ -589,8 +588,8 @@ class Server {
   struct Impl;
 
  private:
-  explicit Server(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Server(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace rrdk

@@ -42,8 +42,9 @@ TEST(Address, NamesWhatIsWrong) {
 
 TEST(Address, OnlyNamesNeedAResolver) {
   for (const char* uri : {"iwarp://127.0.0.1", "iwarp://[::1]"})
-    EXPECT_TRUE(look_up(parse_address(uri).value(), Lookup::kNumeric)) << uri;
-  EXPECT_FALSE(look_up(parse_address("iwarp://localhost").value(), Lookup::kNumeric));
+    EXPECT_NE(find(uri, fabric::Names::kRefused).value(), nullptr) << uri;
+  EXPECT_EQ(find("iwarp://localhost", fabric::Names::kRefused).value(), nullptr);
+  EXPECT_NE(find("iwarp://localhost", fabric::Names::kLookedUp).value(), nullptr);
 }
 
 // A message and its bytes.
@@ -102,26 +103,25 @@ TEST(Connection, IsMadeToNames) {
   expect_speaks(pair);
 }
 
-// Its name may be looked up still.
+// Nobody has answered yet.
 TEST(Connection, IsGivenUpAtAnyTime) {
   Pair pair("iwarp://127.0.0.1:0");
   auto qp = pair.client.queue_pair();
-  ASSERT_TRUE(pair.client.device->connect(*qp, "iwarp://localhost:1", {}));
+  ASSERT_TRUE(pair.client.device->connect(*qp, pair.uri, {}));
   qp->disconnect();
   ASSERT_TRUE(pair.pump_until([&] { return pair.client.has_event(EventType::kConnectFailed); }));
   auto dropped = pair.client.queue_pair();
-  ASSERT_TRUE(pair.client.device->connect(*dropped, "iwarp://localhost:1", {}));
+  ASSERT_TRUE(pair.client.device->connect(*dropped, pair.uri, {}));
   dropped.reset();
   auto nobody = pair.client.queue_pair();
-  pair.client.events.clear();
-  ASSERT_TRUE(pair.client.device->connect(*nobody, "iwarp://localhost:1", {}));
-  ASSERT_TRUE(pair.pump_until([&] { return pair.client.has_event(EventType::kConnectFailed); }));
-  EXPECT_EQ(pair.client.take_event(EventType::kConnectFailed).code, Errc::kNotFound);
+  EXPECT_EQ(pair.client.connect_error(*nobody, "iwarp://localhost:1").code, Errc::kNotFound);
 }
 
 // Who is who, and with whom an address shares limits.
 TEST(Identity, OfAHostAndOfItsNetwork) {
-  auto at = [](const char* host) { return drivers::look_up(host, 1).value(); };
+  auto at = [](const char* host) {
+    return drivers::look_up(host, 1, fabric::Names::kRefused).value().endpoints.front();
+  };
   auto is_one = [&](const char* a, const char* b) {
     return drivers::identity_of(at(a)) == drivers::identity_of(at(b));
   };

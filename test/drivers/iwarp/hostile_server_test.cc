@@ -14,8 +14,7 @@ namespace {
 class RawServer : public testing::Test {
  protected:
   RawServer() : client_("iwarp:") {
-    const Endpoint4Or6 any =
-        look_up(parse_address("iwarp://127.0.0.1:0").value(), Lookup::kNumeric).value().front();
+    const Endpoint4Or6 any = endpoint_at("iwarp://127.0.0.1:0");
     listening_ = base::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(::bind(listening_.get(), any.get(), any.length), 0);
     EXPECT_EQ(::listen(listening_.get(), 8), 0);

@@ -32,8 +32,15 @@ Bytes read_request(uint32_t number, const ReadRequest& request) {
               body);
 }
 
+Endpoint4Or6 endpoint_at(const std::string& uri) {
+  const Address address = parse_address(uri).value();
+  return drivers::look_up(address.host, address.port, fabric::Names::kRefused)
+      .value()
+      .endpoints.front();
+}
+
 RawPeer::RawPeer(const std::string& uri) {
-  const Endpoint4Or6 at = look_up(parse_address(uri).value(), Lookup::kNumeric).value().front();
+  const Endpoint4Or6 at = endpoint_at(uri);
   socket_ = base::Fd(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(::connect(socket_.get(), at.get(), at.length), 0);
   tune(socket_.get());

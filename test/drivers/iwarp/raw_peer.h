@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/system.h"
+#include "drivers/common/endpoint.h"
 #include "drivers/iwarp/mpa.h"
 #include "drivers/iwarp/segment.h"
 #include "drivers/iwarp/terminate.h"
@@ -21,6 +22,9 @@ using Bytes = std::vector<std::byte>;
 // An FPDU: length, header, payload, pad, and a CRC, zero or right.
 Bytes fpdu(const SegmentHeader& header, const Bytes& payload = {}, bool crc = false);
 Bytes read_request(uint32_t number, const ReadRequest& request);
+
+// Of an address in numbers.
+drivers::Endpoint4Or6 endpoint_at(const std::string& uri);
 
 class RawPeer {
  public:

@@ -1,0 +1,227 @@
+// A ClientConnection from connect_start() to kClosed, and what waits for a part of that way: all of
+// it is steps on the core, and those who wait only look on.
+//
+// The Impl is its handle's, the ClientConnection's, and outlives it only where that does not wait
+// (detach()): then it is its own until it has ended, and nothing is told any more.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "client/client_impl.h"
+
+namespace rrdk {
+
+namespace {
+
+constexpr uint64_t kNsPerMillisecond = 1'000'000;
+constexpr const char* kClosedHere = "closed here";
+constexpr const char* kWaitsForEnd =
+    "~ClientConnection() waits for its connection to end: the server's calls that were kept "
+    "(ServerCall) must be answered, and cores be polled";
+
+// Between looks at what comes to its end by itself: soon at first, and seldom when it takes long.
+uint64_t next_wait(uint64_t& last_ns) {
+  constexpr uint64_t kFirstNs = 50'000;
+  constexpr uint64_t kLongestNs = 10 * kNsPerMillisecond;
+  return last_ns = std::clamp(2 * last_ns, kFirstNs, kLongestNs);
+}
+
+}  // namespace
+
+const char* to_string(ConnectionState state) noexcept {
+  switch (state) {
+    case ConnectionState::kConnecting:
+      return "connecting";
+    case ConnectionState::kUp:
+      return "up";
+    case ConnectionState::kLost:
+      return "lost";
+    case ConnectionState::kReconnecting:
+      return "reconnecting";
+    case ConnectionState::kClosed:
+      return "closed";
+  }
+  return "unknown";
+}
+
+void ClientConnection::Impl::begin(ClientConnection& handle) {
+  handle_.store(&handle, std::memory_order_relaxed);
+  first_due_ns_ = base::Tsc::now_ns() + options.connect_timeout_ms * kNsPerMillisecond;
+  post([this] { start(); });
+}
+
+void ClientConnection::Impl::start() {
+  begun_.store(true, std::memory_order_relaxed);
+  if (closing_.load(std::memory_order_relaxed))
+    return;  // close_now() is the next task
+  tell(ConnectionState::kConnecting, nullptr);
+  attempt();
+}
+
+void ClientConnection::Impl::tell(ConnectionState state, const Error* reason) {
+  state_.store(state, std::memory_order_release);
+  ClientConnection* handle = handle_.load(std::memory_order_acquire);
+  if (connect.on_state != nullptr && handle != nullptr)
+    connect.on_state(*handle, state, reason, connect.argument);
+}
+
+void ClientConnection::Impl::close_start() {
+  closing_.store(true, std::memory_order_relaxed);
+  post([this] { close_now(Errc::kShutdown, kClosedHere); });
+}
+
+void ClientConnection::Impl::close_now(Errc code, const std::string& reason) {
+  if (is_over())
+    return;
+  shutting_down = true;  // it may have been established meanwhile
+  wanted_ = false;
+  core().timers().cancel(closing_timer_);
+  end_waiting(CallStatus::kShutdown);
+  if (link_)
+    link_->close(code, reason);
+  set_error(code, reason);  // also if it was on its way down for another one
+  if (!link_)
+    finish();
+}
+
+uint32_t ClientConnection::Impl::calls_left() const noexcept {
+  const calls::Ended made = counts();
+  return static_cast<uint32_t>(made.calls - std::min(made.calls, made.ok + made.error));
+}
+
+void ClientConnection::Impl::drain_start(uint32_t timeout_ms) {
+  const uint64_t due_ns = base::Tsc::now_ns() + timeout_ms * kNsPerMillisecond;
+  post([this, due_ns, timeout_ms] { begin_drain(due_ns, timeout_ms); });
+}
+
+// What is there may end; what comes finds no link that takes it.
+void ClientConnection::Impl::begin_drain(uint64_t due_ns, uint32_t timeout_ms) {
+  if (is_over() || shutting_down)
+    return;
+  draining_.store(true, std::memory_order_relaxed);
+  drains_up_ |= lose();
+  if (due_ns < drain_due_ns_) {
+    drain_due_ns_ = due_ns;
+    drain_ms_ = timeout_ms;
+  }
+  look_at_drain();
+}
+
+void ClientConnection::Impl::look_at_drain() {
+  const uint32_t left = calls_left();
+  if (left == 0)
+    return close_now(Errc::kShutdown, "closed here, when all calls had ended");
+  const uint64_t now = base::Tsc::now_ns();
+  if (now < drain_due_ns_)
+    return start_timer<&Impl::look_at_drain>(
+        closing_timer_, std::min(now + next_wait(next_look_ns_), drain_due_ns_));
+  cut_off_.store(left, std::memory_order_relaxed);
+  close_now(Errc::kTimeout, "closed here: " + std::to_string(left) +
+                                " calls had not ended within " + std::to_string(drain_ms_) + " ms");
+}
+
+// No link is there, and none will be.
+void ClientConnection::Impl::finish() {
+  core().timers().cancel(timer_);
+  core().timers().cancel(closing_timer_);
+  end_waiting(shutting_down ? CallStatus::kShutdown : CallStatus::kConnectionLost);
+  phase_.store(Phase::kOver, std::memory_order_release);
+  next_look_ns_ = 0;
+  look_again();  // not here: a link may be on its way out below us
+}
+
+void ClientConnection::Impl::look_again() {
+  start_timer<&Impl::settle>(closing_timer_, base::Tsc::now_ns() + next_wait(next_look_ns_));
+}
+
+// It is over; the ends of calls may still be on their way to their callbacks. The last of all, but
+// for calls that are made after it.
+void ClientConnection::Impl::settle() {
+  if (!unused())
+    return look_again();
+  if (phase_.load(std::memory_order_relaxed) != Phase::kClosed) {
+    const Error reason = last_error();
+    tell(ConnectionState::kClosed, &reason);
+  }
+  if (search_ != nullptr)
+    search_->asker = nullptr;
+  search_.reset();
+  if (!detached_) {
+    phase_.store(Phase::kClosed, std::memory_order_release);  // the last: the Impl may go now
+    return;
+  }
+  phase_.store(Phase::kClosed, std::memory_order_relaxed);
+  if (tasks_.load(std::memory_order_acquire) != 0)
+    return look_again();
+  end();
+  const bool late = overdue_;
+  {
+    const std::shared_ptr<Impl> ours = std::move(self_);
+  }
+  if (late)
+    base::log_info("what was left of a ClientConnection that was destroyed has closed");
+}
+
+Result<void> ClientConnection::Impl::wait_for_connection() {
+  auto is_decided = [this] {
+    const Phase phase = phase_.load(std::memory_order_acquire);
+    return phase == Phase::kUp || phase == Phase::kReconnecting || phase == Phase::kClosed;
+  };
+  if (!runtime.wait_until(is_decided, first_due_ns_) &&
+      (!begun_.load(std::memory_order_relaxed) ||
+       !runtime.wait_until(is_decided, base::Tsc::now_ns() + runtime.patience_ns))) {
+    Error error = {Errc::kTimeout, address() + ": poll core " + std::to_string(core().index()) +
+                                       " has not connected within " +
+                                       std::to_string(options.connect_timeout_ms) +
+                                       " ms: nobody polls it"};
+    close_start();
+    detach();
+    return tl::unexpected(std::move(error));
+  }
+  if (phase_.load(std::memory_order_acquire) != Phase::kClosed)
+    return {};
+  return tl::unexpected(last_error());
+}
+
+uint32_t ClientConnection::Impl::drain(uint32_t timeout_ms) {
+  drain_start(timeout_ms);
+  auto is_closed = [this] { return phase_.load(std::memory_order_acquire) == Phase::kClosed; };
+  const uint64_t last_ns =
+      base::Tsc::now_ns() + timeout_ms * kNsPerMillisecond + runtime.patience_ns;
+  if (runtime.in_pass() || !runtime.wait_until(is_closed, last_ns))
+    return calls_left();
+  return cut_off_.load(std::memory_order_relaxed);
+}
+
+void ClientConnection::Impl::let_go() {
+  if (handle_.load(std::memory_order_relaxed) == nullptr)
+    return;  // detached by whoever made it
+  if (!is_settled()) {
+    close_start();
+    if (runtime.in_pass())
+      return detach();
+    if (!runtime.wait_patiently([this] { return is_settled(); }, kWaitsForEnd)) {
+      overdue_ = true;
+      return detach();
+    }
+  }
+  handle_.store(nullptr, std::memory_order_relaxed);
+  end();
+}
+
+// Its handle goes, and what is left ends without it.
+void ClientConnection::Impl::detach() {
+  handle_.store(nullptr, std::memory_order_release);
+  self_ = shared_from_this();
+  post([this] {
+    detached_ = true;
+    if (is_over())
+      look_again();
+  });
+}
+
+}  // namespace rrdk

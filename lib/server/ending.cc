@@ -1,0 +1,250 @@
+// What a server does that takes time: drain(), close() and remove_service(), as steps on poll core
+// 0 (look()), and those who wait for them.
+//
+//   what          begins with                  is over when
+//   a removal     the service withdrawn        passes and handlers that ran then have ended
+//   a drain       no further calls are run     no connection is left, or the rest has been closed
+//   a close       all connections closed       neither connections, drains nor removals are left,
+//   and
+//                                              no core refers to the server
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/server_impl.h"
+#include "server/server_link.h"
+
+namespace rrdk {
+
+using runtime::PollCore;
+using server::ServerLink;
+
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+
+}  // namespace
+
+PollCore& Server::Impl::first_core() const noexcept {
+  return *runtime.cores.front();
+}
+
+void Server::Impl::on_cores(void (Impl::*task)(PollCore&)) {
+  for (auto& core : runtime.cores) {
+    tasks_.fetch_add(1, std::memory_order_relaxed);
+    core->post([this, c = core.get(), task] {
+      (this->*task)(*c);
+      tasks_.fetch_sub(1, std::memory_order_release);  // the last: the Impl may go now
+    });
+  }
+}
+
+void Server::Impl::add_step(std::function<void()> step) {
+  tasks_.fetch_add(1, std::memory_order_relaxed);
+  first_core().post([this, step = std::move(step)] {
+    step();
+    next_look_ns_ = 0;
+    look_again();
+    tasks_.fetch_sub(1, std::memory_order_release);  // likewise
+  });
+}
+
+// They go away on their core's thread only, and not within close() or drain().
+std::vector<ServerLink*> Server::Impl::links_of(const PollCore& core) const {
+  std::vector<ServerLink*> links;
+  std::lock_guard lock(links_mutex_);
+  for (const auto& [id, link] : links_) {
+    if (link->settled && &link->core() == &core)
+      links.push_back(link);
+  }
+  return links;
+}
+
+void Server::Impl::drain_links_of(PollCore& core) {
+  for (ServerLink* link : links_of(core))
+    link->drain();
+}
+
+void Server::Impl::close_links_of(PollCore& core) {
+  const char* why = closing_.load(std::memory_order_relaxed) ? "the server is closing"
+                                                             : "it was not drained in time";
+  for (ServerLink* link : links_of(core))
+    link->close(Errc::kShutdown, why);
+}
+
+void Server::Impl::forget_core(PollCore& core) {
+  core.remove(cores_[core.index()].sweeper);
+}
+
+void Server::Impl::drain_start(uint32_t timeout_ms, Drained drained, void* argument) {
+  const Drain drain = {
+      .due_ns = base::Tsc::now_ns() + timeout_ms * kMs, .drained = drained, .argument = argument};
+  draining_.store(true, std::memory_order_relaxed);
+  stop_listening();
+  on_cores(&Impl::drain_links_of);
+  add_step([this, drain] { drains_.push_back(drain); });
+}
+
+// A connection that is still being accepted closes itself (accept()).
+void Server::Impl::close_start(Done closed, void* argument) {
+  closing_.store(true, std::memory_order_relaxed);
+  stop_listening();
+  on_cores(&Impl::close_links_of);
+  add_step([this, closed, argument] { closes_.push_back({closed, argument}); });
+}
+
+Result<void> Server::Impl::remove_service_start(uint32_t program, uint32_t version, Done removed,
+                                                void* argument) {
+  if (auto gone = services.withdraw(program, version); !gone)
+    return gone;
+  const Removal removal = {.readers = runtime.readers(), .removed = removed, .argument = argument};
+  add_step([this, removal] { removals_.push_back(removal); });
+  return {};
+}
+
+// What comes to its end by itself is looked at again: soon at first, seldom when it takes long.
+void Server::Impl::look() {
+  look_at_removals();
+  look_at_drains();
+  const bool closed = look_at_closes();
+  if (detached_ && (closed || closed_) && tasks_.load(std::memory_order_acquire) == 0) {
+    const bool late = abandoned();
+    {
+      const std::shared_ptr<Impl> ours = std::move(self_);
+    }
+    if (late)
+      base::log_info("what was left of a Server that was destroyed has closed");
+    return;
+  }
+  if (!removals_.empty() || !drains_.empty() || !closes_.empty() || detached_)
+    return look_again();
+  if (closed)
+    closed_.store(true, std::memory_order_release);  // the last: the Impl may go now
+}
+
+void Server::Impl::look_again() {
+  constexpr uint64_t kFirstNs = 50'000;
+  constexpr uint64_t kLongestNs = 10 * kMs;
+  next_look_ns_ = std::clamp(2 * next_look_ns_, kFirstNs, kLongestNs);
+  look_timer_.server = this;
+  look_timer_.fire = [](runtime::Timer& timer) { static_cast<LookTimer&>(timer).server->look(); };
+  first_core().timers().cancel(look_timer_);
+  first_core().start_timer(look_timer_, base::Tsc::now_ns() + next_look_ns_);
+}
+
+void Server::Impl::look_at_removals() {
+  std::erase_if(removals_, [this](const Removal& removal) {
+    if (!runtime.have_ended(removal.readers))
+      return false;
+    services.collect();
+    tell(removal.removed, removal.argument);
+    return true;
+  });
+}
+
+void Server::Impl::look_at_drains() {
+  if (drains_.empty() || tasks_.load(std::memory_order_acquire) != 0)
+    return;
+  const uint32_t left = connections_.load(std::memory_order_acquire);
+  const uint64_t now = base::Tsc::now_ns();
+  bool in_vain = false;
+  std::vector<Drain> over;
+  std::erase_if(drains_, [&](Drain& drain) {
+    if (left == 0 || drain.cut) {
+      over.push_back(drain);
+      return true;
+    }
+    if (now >= drain.due_ns) {
+      drain.cut = in_vain = true;
+      drain.rest = left;
+    }
+    return false;
+  });
+  if (in_vain)
+    on_cores(&Impl::close_links_of);
+  for (const Drain& drain : over) {
+    if (drain.drained != nullptr && !abandoned())
+      drain.drained(drain.rest, drain.argument);
+  }
+}
+
+// Twice all cores have done what we had for them: when the connections are gone, and when nobody
+// refers to us any more. True: it has closed.
+bool Server::Impl::look_at_closes() {
+  const bool busy = tasks_.load(std::memory_order_acquire) != 0 ||
+                    asides_.load(std::memory_order_acquire) != 0 ||
+                    connections_.load(std::memory_order_acquire) != 0 ||
+                    backward_clients->leaving.load(std::memory_order_acquire) != 0;
+  if (closes_.empty() || !drains_.empty() || !removals_.empty() || busy)
+    return false;
+  if (!forgotten_) {
+    forgotten_ = true;
+    on_cores(&Impl::forget_core);
+    return false;
+  }
+  if (uint32_t held = backward_clients->count(); held != 0)
+    base::log_error(
+        "a Server closes while %u BackwardClients are still held: release them before that, and "
+        "before the Runtime at the latest",
+        held);
+  telling_ = true;
+  for (const Close& close : std::exchange(closes_, {}))
+    tell(close.closed, close.argument);
+  telling_ = false;
+  return true;
+}
+
+void Server::Impl::tell(Done done, void* argument) const {
+  if (done != nullptr && !abandoned())
+    done(argument);
+}
+
+uint32_t Server::Impl::drain(uint32_t timeout_ms) {
+  struct Outcome {
+    uint32_t rest = 0;
+    std::atomic<bool> known = false;
+  } outcome;
+  if (runtime.in_pass()) {
+    drain_start(timeout_ms, nullptr, nullptr);
+    return connections_.load(std::memory_order_relaxed);
+  }
+  drain_start(
+      timeout_ms,
+      [](uint32_t rest, void* argument) {
+        auto& here = *static_cast<Outcome*>(argument);
+        here.rest = rest;
+        here.known.store(true, std::memory_order_release);
+      },
+      &outcome);
+  runtime.wait_until([&] { return outcome.known.load(std::memory_order_acquire); });
+  return outcome.rest;
+}
+
+void Server::Impl::let_go() {
+  auto is_closed = [this] {
+    return closed_.load(std::memory_order_acquire) && tasks_.load(std::memory_order_acquire) == 0;
+  };
+  if (first_core().passing() && telling_) {  // in the callback of close_start()
+    self_ = shared_from_this();
+    detached_ = true;
+    return;
+  }
+  if (is_closed())
+    return;
+  close_start(nullptr, nullptr);
+  if (runtime.in_pass())
+    base::log_error(
+        "a Server is destroyed in a callback or handler: it lives on until it has closed");
+  else if (runtime.wait_patiently(is_closed,
+                                  "~Server() waits for its connections to end: ServerCalls that "
+                                  "were kept must be answered, and cores be polled"))
+    return;
+  // What handlers and callbacks use goes now, and we do not.
+  abandoned_.store(true, std::memory_order_relaxed);
+  services.withdraw_all();
+  self_ = shared_from_this();
+  add_step([this] { detached_ = true; });
+}
+
+}  // namespace rrdk
