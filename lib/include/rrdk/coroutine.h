@@ -70,10 +70,6 @@ class [[nodiscard]] Submitted {
   // Where the core is another thread's, the coroutine may have gone on, and this object be gone,
   // before Call::submit() has returned.
   bool await_suspend(std::coroutine_handle<> coroutine) noexcept {
-    if (call_.in_flight()) {
-      refused_ = true;
-      return false;
-    }
     coroutine_ = coroutine;
     waiting_ = true;
     if (call_.submit(&Submitted::ended, this))
