@@ -33,12 +33,19 @@ std::span<const Driver* const> drivers() {
   return kDrivers;
 }
 
+Result<std::unique_ptr<Place>> look_up(const std::string& uri) {
+  return find_driver(uri).and_then(
+      [&](const Driver* driver) { return driver->find(uri, Names::kLookedUp); });
+}
+
+Result<std::unique_ptr<Listener>> Device::listen(const std::string& uri) {
+  return look_up(uri).and_then([&](const std::unique_ptr<Place>& place) { return listen(*place); });
+}
+
 Result<void> Device::connect(QueuePair& qp, const std::string& uri,
                              std::span<const std::byte> private_data) {
-  return find_driver(uri)
-      .and_then([&](const Driver* driver) { return driver->find(uri, Names::kLookedUp); })
-      .and_then(
-          [&](const std::unique_ptr<Place>& place) { return connect(qp, *place, private_data); });
+  return look_up(uri).and_then(
+      [&](const std::unique_ptr<Place>& place) { return connect(qp, *place, private_data); });
 }
 
 Result<const Driver*> find_driver(std::string_view uri) {

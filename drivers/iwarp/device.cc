@@ -56,8 +56,8 @@ Result<std::unique_ptr<fabric::QueuePair>> Device::create_queue_pair(
   return QueuePair::create(*this, options);
 }
 
-Result<std::unique_ptr<fabric::Listener>> Device::listen(const std::string& uri) {
-  return Listener::create(*this, uri);
+Result<std::unique_ptr<fabric::Listener>> Device::listen(const fabric::Place& place) {
+  return Listener::create(*this, static_cast<const Place&>(place));
 }
 
 Result<void> Device::connect(fabric::QueuePair& qp, const fabric::Place& place,

@@ -141,14 +141,8 @@ Listener::Listener(Device& device, std::string uri, base::Fd socket)
       socket_(std::move(socket)),
       acceptor_(device.control(), *this, socket_.get()) {}
 
-Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::string& uri) {
-  // A server starts with this; a name may take its time.
-  const Result<drivers::Host> host = parse_address(uri).and_then([](const Address& address) {
-    return drivers::look_up(address.host, address.port, fabric::Names::kLookedUp);
-  });
-  if (!host)
-    return tl::unexpected(host.error());
-  Result<base::Fd> socket = listening_socket(host->endpoints.front());
+Result<std::unique_ptr<Listener>> Listener::create(Device& device, const Place& place) {
+  Result<base::Fd> socket = listening_socket(place.host.endpoints.front());
   if (!socket)
     return tl::unexpected(socket.error());
   std::string bound = "iwarp://" + to_text(local_end(socket->get()));

@@ -16,7 +16,7 @@ class Device;
 
 class Listener final : public fabric::Listener, public drivers::Endpoint {
  public:
-  static Result<std::unique_ptr<Listener>> create(Device& device, const std::string& uri);
+  static Result<std::unique_ptr<Listener>> create(Device& device, const Place& place);
   ~Listener() override;
 
   std::string uri() const override { return uri_; }

@@ -81,7 +81,7 @@ class Device final : public drivers::SoftwareDevice, private mem::RegionListener
       uint32_t entries) override;
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override;
-  Result<std::unique_ptr<fabric::Listener>> listen(const std::string& uri) override;
+  Result<std::unique_ptr<fabric::Listener>> listen(const fabric::Place& place) override;
   Result<void> connect(fabric::QueuePair& qp, const fabric::Place& place,
                        std::span<const std::byte> private_data) override;
   std::vector<fabric::Counter> counters() const override;

@@ -116,14 +116,11 @@ Listener::Listener(Device& device, const Address& address, ListeningSocket socke
       socket_(std::move(socket)),
       acceptor_(device.control(), *this, socket_.fd()) {}
 
-Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::string& uri) {
-  Result<Address> address = parse_address(uri);
-  if (!address)
-    return tl::unexpected(address.error());
-  Result<ListeningSocket> socket = ListeningSocket::open(address->path);
+Result<std::unique_ptr<Listener>> Listener::create(Device& device, const Address& address) {
+  Result<ListeningSocket> socket = ListeningSocket::open(address.path);
   if (!socket)
     return tl::unexpected(socket.error());
-  std::unique_ptr<Listener> listener(new Listener(device, *address, std::move(*socket)));
+  std::unique_ptr<Listener> listener(new Listener(device, address, std::move(*socket)));
   if (Result<void> watched = device.control().watch(*listener, listener->socket_.fd(), EPOLLIN);
       !watched)
     return tl::unexpected(watched.error());

@@ -14,7 +14,7 @@ namespace rrdk::shm {
 
 class Listener final : public fabric::Listener, public Endpoint {
  public:
-  static Result<std::unique_ptr<Listener>> create(Device& device, const std::string& uri);
+  static Result<std::unique_ptr<Listener>> create(Device& device, const Address& address);
   ~Listener() override;
 
   std::string uri() const override { return uri_; }

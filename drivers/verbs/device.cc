@@ -242,8 +242,9 @@ Result<std::unique_ptr<fabric::QueuePair>> Device::create_queue_pair(
   return check_alive().and_then([&] { return QueuePair::create(*this, options); });
 }
 
-Result<std::unique_ptr<fabric::Listener>> Device::listen(const std::string& uri) {
-  return check_alive().and_then([&] { return Listener::create(*this, uri); });
+Result<std::unique_ptr<fabric::Listener>> Device::listen(const fabric::Place& place) {
+  return check_alive().and_then(
+      [&] { return Listener::create(*this, static_cast<const Address&>(place)); });
 }
 
 Result<void> Device::connect(fabric::QueuePair& qp, const fabric::Place& place,

@@ -34,19 +34,16 @@ tl::unexpected<Error> listen_error(const char* call, int error) {
 
 }  // namespace
 
-Result<std::unique_ptr<Listener>> Listener::create(Device& device, const std::string& uri) {
+Result<std::unique_ptr<Listener>> Listener::create(Device& device, const Address& address) {
   const std::lock_guard lock(device.control().mutex());
   std::unique_ptr<Listener> listener(new Listener(device));
-  if (Result<void> opened = listener->open(uri); !opened)
+  if (Result<void> opened = listener->open(address); !opened)
     return tl::unexpected(opened.error());
   return listener;
 }
 
-Result<void> Listener::open(const std::string& uri) {
-  Result<Address> address = parse_address(uri);
-  if (!address)
-    return tl::unexpected(address.error());
-  if (Result<void> fits = device_.check_device(*address); !fits)
+Result<void> Listener::open(const Address& address) {
+  if (Result<void> fits = device_.check_device(address); !fits)
     return fits;
   Result<Id> id = device_.channel().create_id(*this);
   if (!id)
@@ -54,7 +51,8 @@ Result<void> Listener::open(const std::string& uri) {
   id_ = std::move(*id);
   int on = 1;  // connections of a server that went away do not keep its port
   (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on));
-  if (rdma_bind_addr(id_.get(), address->endpoint.get()) != 0)
+  drivers::Endpoint4Or6 endpoint = address.endpoint;
+  if (rdma_bind_addr(id_.get(), endpoint.get()) != 0)
     return listen_error("rdma_bind_addr", errno);
   if (id_->verbs != nullptr && device_.name() != ibv_get_device_name(id_->verbs->device))
     return fail(Errc::kUnsupported, std::string("it belongs to ") +
@@ -63,8 +61,8 @@ Result<void> Listener::open(const std::string& uri) {
   if (rdma_listen(id_.get(), kBacklog) != 0)
     return listen_error("rdma_listen", errno);
   uri_ = "verbs://" + drivers::to_text(local_end(*id_));
-  if (!address->device.empty())
-    uri_ += "?device=" + address->device;
+  if (!address.device.empty())
+    uri_ += "?device=" + address.device;
   return {};
 }
 

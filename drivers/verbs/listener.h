@@ -5,6 +5,7 @@
 #include <string>
 
 #include "drivers/common/control_loop.h"
+#include "drivers/verbs/address.h"
 #include "drivers/verbs/cm.h"
 #include "fabric/device.h"
 
@@ -14,7 +15,7 @@ class Device;
 
 class Listener final : public fabric::Listener, public drivers::Endpoint, public CmHandler {
  public:
-  static Result<std::unique_ptr<Listener>> create(Device& device, const std::string& uri);
+  static Result<std::unique_ptr<Listener>> create(Device& device, const Address& address);
   ~Listener() override;
 
   std::string uri() const override { return uri_; }
@@ -24,7 +25,7 @@ class Listener final : public fabric::Listener, public drivers::Endpoint, public
 
  private:
   explicit Listener(Device& device) : device_(device) {}
-  Result<void> open(const std::string& uri);
+  Result<void> open(const Address& address);
 
   Device& device_;
   std::string uri_;

@@ -159,9 +159,8 @@ void ClientConnection::Impl::settle() {
     return look_again();
   end();
   const bool late = overdue_;
-  {
-    const std::shared_ptr<Impl> ours = std::move(self_);
-  }
+  std::shared_ptr<Impl> ours = std::move(self_);
+  ours.reset();  // and we are gone
   if (late)
     base::log_info("what was left of a ClientConnection that was destroyed has closed");
 }

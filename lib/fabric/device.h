@@ -218,7 +218,7 @@ struct Counter {
   uint64_t value;
 };
 
-// Where an address leads, as its driver knows it: what is connected to.
+// Where an address leads, as its driver knows it: what is connected to, or listened at.
 class Place {
  public:
   virtual ~Place() = default;
@@ -237,13 +237,14 @@ class Device {
       uint32_t entries) = 0;
   virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(const QueuePairOptions& options) = 0;
 
-  // Looks a name up, and waits for that.
-  virtual Result<std::unique_ptr<Listener>> listen(const std::string& uri) = 0;
-  // Starts connecting to a place of this device's driver; the outcome is an event. What is wrong at
-  // once (no such socket) is returned at once. Does not block.
+  // Places are of this device's driver.
+  virtual Result<std::unique_ptr<Listener>> listen(const Place& place) = 0;
+  // Starts connecting; the outcome is an event. What is wrong at once (no such socket) is returned
+  // at once. Does not block.
   virtual Result<void> connect(QueuePair& qp, const Place& place,
                                std::span<const std::byte> private_data) = 0;
   // The same for whoever may wait for a name to be looked up.
+  Result<std::unique_ptr<Listener>> listen(const std::string& uri);
   Result<void> connect(QueuePair& qp, const std::string& uri,
                        std::span<const std::byte> private_data);
 
@@ -276,5 +277,8 @@ std::span<const Driver* const> drivers();
 // do messages repeat the address: who asked names it (base::about()). Where a name has several
 // addresses, they say which of these.
 Result<const Driver*> find_driver(std::string_view uri);
+
+// Where an address leads, by its driver. Blocks if it has a name.
+Result<std::unique_ptr<Place>> look_up(const std::string& uri);
 
 }  // namespace rrdk::fabric

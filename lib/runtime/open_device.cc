@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/uri.h"
 #include "mem/memory_impl.h"
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
@@ -37,11 +36,11 @@ std::string OpenDevice::why_out_of_reach(RegionId region) const {
          ": can not use it. Take it from Memory::allocate(), or adopt() it with its memfd";
 }
 
-Result<fabric::Listener*> OpenDevice::listen(const std::string& uri, Acceptor& acceptor) {
+Result<fabric::Listener*> OpenDevice::listen(const fabric::Place& place, Acceptor& acceptor) {
   std::lock_guard lock(mutex_);
-  auto listener = device_->listen(uri);
+  auto listener = device_->listen(place);
   if (!listener)
-    return tl::unexpected(base::about(uri, listener.error()));
+    return tl::unexpected(listener.error());
   listening_.push_back({std::move(*listener), &acceptor});
   return listening_.back().listener.get();
 }

@@ -52,7 +52,7 @@ class OpenDevice {
     return std::forward<Use>(use)(*device_);
   }
 
-  Result<fabric::Listener*> listen(const std::string& uri, Acceptor& acceptor);
+  Result<fabric::Listener*> listen(const fabric::Place& place, Acceptor& acceptor);
   // When it returns, the acceptor is not called again.
   void unlisten(fabric::Listener* listener);
 

@@ -108,19 +108,21 @@ void Server::Impl::look() {
   look_at_removals();
   look_at_drains();
   const bool closed = look_at_closes();
-  if (detached_ && (closed || closed_) && tasks_.load(std::memory_order_acquire) == 0) {
+  if (closed && !detached_)
+    return closed_.store(true, std::memory_order_release);  // the last: the Impl may go now
+  if (closed)
+    closed_.store(true, std::memory_order_relaxed);
+  if (detached_ && closed_.load(std::memory_order_relaxed) &&
+      tasks_.load(std::memory_order_acquire) == 0) {
     const bool late = abandoned();
-    {
-      const std::shared_ptr<Impl> ours = std::move(self_);
-    }
+    std::shared_ptr<Impl> ours = std::move(self_);
+    ours.reset();  // and we are gone
     if (late)
       base::log_info("what was left of a Server that was destroyed has closed");
     return;
   }
   if (!removals_.empty() || !drains_.empty() || !closes_.empty() || detached_)
-    return look_again();
-  if (closed)
-    closed_.store(true, std::memory_order_release);  // the last: the Impl may go now
+    look_again();
 }
 
 void Server::Impl::look_again() {

@@ -124,14 +124,16 @@ Result<void> Server::Impl::set_limits(const ServerLimits& limits) {
 Result<std::string> Server::Impl::listen(const std::string& uri) {
   if (auto open = check_open(); !open)
     return tl::unexpected(open.error());
-  auto device = fabric::find_driver(uri).and_then(
-      [&](const fabric::Driver* driver) { return runtime.device(*driver, uri); });
+  auto place = fabric::look_up(uri);
+  if (!place)
+    return tl::unexpected(base::about(uri, place.error()));
+  auto device = runtime.device(**fabric::find_driver(uri), uri);
   if (!device)
     return tl::unexpected(base::about(uri, device.error()));
   start();
-  auto listener = (*device)->listen(uri, *this);
+  auto listener = (*device)->listen(**place, *this);
   if (!listener)
-    return tl::unexpected(listener.error());
+    return tl::unexpected(base::about(uri, listener.error()));
   std::lock_guard lock(listening_mutex_);
   if (auto open = check_open(); !open) {  // not any more
     (*device)->unlisten(*listener);

@@ -327,7 +327,7 @@ class Listener {
 // One thread, one core: a peer that accepts and says nothing holds up nobody else.
 TEST_P(OverEach, APeerThatSaysNothingHoldsUpNobody) {
   Listener silent(GetParam());
-  Place place(GetParam(), RuntimeOptions{}, {});
+  Place place(GetParam(), RuntimeOptions{}, {.connect_timeout_ms = 3'600'000});
   place.start(silent.uri());
   Ending waiting(*place.connection);
   waiting.begin(kEcho).put_u32(0);
@@ -414,8 +414,9 @@ TEST(ConnectStart, AServerThatRefusesIsToldByTheState) {
 // A name server that does not answer: addresses in numbers, and deadlines, do not care.
 TEST(ConnectStart, ANameServerThatDoesNotAnswerHoldsUpNobody) {
   NoAnswer no_answer;
-  Place place("iwarp", RuntimeOptions{}, {.connect_timeout_ms = 50});
-  place.start("iwarp://here.test");
+  Place place("iwarp", RuntimeOptions{}, {});
+  auto hasty = Client::create(*place.runtime, {.connect_timeout_ms = 50}).value();
+  place.connection = hasty->connect_start("iwarp://here.test", place.states.options()).value();
   place.until([&] { return NameServer::it().asked() == 1; });
   States others;
   auto other = place.client->connect_start(place.uri, others.options()).value();
@@ -447,9 +448,34 @@ TEST(ConnectStart, ANameIsLookedUpForEachAttempt) {
   EXPECT_EQ(place.connection->info().peer.to_string(), "127.0.0.1" + port);
 }
 
+// Nor does it hold up a reactor whose server begins to listen.
+TEST(ConnectStart, ANameToListenAtHoldsUpNobody) {
+  Place place("iwarp", RuntimeOptions{}, {});
+  auto server = Server::create(*place.runtime).value();
+  std::atomic<bool> told = false;
+  std::optional<NoAnswer> no_answer(std::in_place);
+  server->listen_start(
+      "iwarp://here.test:0",
+      [](Result<std::string>&& uri, void* argument) {
+        EXPECT_TRUE(uri);
+        static_cast<std::atomic<bool>*>(argument)->store(true);
+      },
+      &told);
+  place.until([&] { return NameServer::it().asked() == 1; });
+  place.start();
+  Repeating load(*place.connection, kEcho);
+  load.again();
+  place.until([&] { return load.good > 100; });
+  EXPECT_FALSE(told);
+  no_answer.reset();
+  place.until([&] { return told.load(); });
+  place.connection->close_start();
+  place.until_closed();
+}
+
 // One look-up at a time, however many attempts there are.
 TEST(ConnectStart, AttemptsDoNotPileUpBehindAName) {
-  Place place("iwarp", RuntimeOptions{}, {.connect_timeout_ms = 20, .reconnect = at_once()});
+  Place place("iwarp", RuntimeOptions{}, {.connect_timeout_ms = 300, .reconnect = at_once()});
   place.start("iwarp://here.test" + place.uri.substr(place.uri.rfind(':')));
   place.until_seen(2);
   {
@@ -588,6 +614,8 @@ TEST(DrainOfALost, ACallThatWaitsForAServerMayEnd) {
   EXPECT_EQ(states.last().code, Errc::kShutdown);
 }
 
+constexpr uint64_t kPatienceNs = 5'000'000'000;
+
 // Nobody polls: its destructor gives up, and the rest goes when somebody does.
 TEST(Bounded, TheDestructorWhereNobodyPolls) {
   LogLines log;
@@ -604,6 +632,7 @@ TEST(Bounded, TheDestructorWhereNobodyPolls) {
   });
   polled.wait(false);
   place.connection.reset();
+  place.runtime->impl().patience_ns = kPatienceNs;
   EXPECT_EQ(log.count(LogLevel::kError, "~ClientConnection()", "nobody has polled core 0"), 1);
   EXPECT_EQ(place.server->stats().connections, 1u);
   let_go = true;
@@ -632,11 +661,45 @@ TEST(Bounded, ACallsDestructorWhereNobodyPolls) {
   });
   polled.wait(false);
   call.reset();
+  place.runtime->impl().patience_ns = kPatienceNs;
   let_go = true;
   let_go.notify_one();
   other.join();
   EXPECT_EQ(log.count(LogLevel::kError, "~Call() waits"), 1);
   place.until([&] { return place.connection->stats().in_flight == 0; });
+}
+
+// Captures, as a reactor begins and ends them.
+TEST(Captures, BeginAndEndWithoutWaiting) {
+  Place place("shm", RuntimeOptions{}, {});
+  place.start();
+  struct Told {
+    std::optional<Result<void>> started;
+    std::optional<CaptureCounts> counts;
+  } told;
+  auto begin = [&](const std::string& file) {
+    told.started.reset();
+    place.runtime->start_capture(
+        file, {},
+        [](Result<void>&& started, void* mine) {
+          static_cast<Told*>(mine)->started = std::move(started);
+        },
+        &told);
+    place.until([&] { return told.started.has_value(); });
+  };
+  const std::string file = "/tmp/rrdk-test-" + std::to_string(getpid()) + ".pcapng";
+  begin("/nonexistent/x.pcapng");
+  EXPECT_FALSE(*told.started);
+  begin(file);
+  ASSERT_TRUE(*told.started) << told.started->error().message;
+  open_window(*place.connection);
+  place.runtime->stop_capture(
+      [](const CaptureCounts& counts, void* mine) { static_cast<Told*>(mine)->counts = counts; },
+      &told);
+  place.until([&] { return told.counts.has_value(); });
+  EXPECT_GE(told.counts->captured, 4u);
+  EXPECT_EQ(told.counts->lost, 0u);
+  ::unlink(file.c_str());
 }
 
 // The helper thread of the Runtime: from when on there is one.

@@ -129,7 +129,7 @@ struct Site final : private runtime::Acceptor {
     EXPECT_TRUE(server->listen("shm:" + socket_path()));
     device_ = runtime->impl().device(*fabric::find_driver("shm:").value(), "shm:").value();
     uri = "shm:" + socket_path();
-    listener_ = device_->listen(uri, *this).value();
+    listener_ = device_->listen(*fabric::look_up(uri).value(), *this).value();
   }
   ~Site() {
     device_->unlisten(listener_);

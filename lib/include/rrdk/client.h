@@ -299,8 +299,9 @@ struct ConnectOptions {
    * connection broke, why the last attempt failed, or why it is closed:
    *
    *   kShutdown   by close_start(), its destructor, or drain_start() when all calls had ended
-   *   kTimeout    by drain_start() when some had not; by connect_timeout_ms, keepalive or
-   * give_up_ms another     as Client::connect() says
+   *   kTimeout    by drain_start() when some had not; by connect_timeout_ms, keepalive_ms or
+   *               give_up_ms
+   *   another     as Client::connect() says
    *
    * When kClosed is told all calls have ended, in their callbacks. Calls submitted later end with
    * kConnectionLost or kShutdown, as before.
@@ -341,14 +342,16 @@ class ClientConnection : public Caller {
    * A graceful end: calls submitted from now on end with kShutdown, those in flight and those that
    * wait may end, and then it closes. After `timeout_ms` it closes in any case, as close_start()
    * does. on_state tells of kClosed: kShutdown if all calls had ended, kTimeout with their number
-   * if not. send_option() and the server's calls to us are served as before, until it closes.
-   * Returns at once; a second one may shorten the time, and close_start() ends it. Any thread.
+   * if not. alive() is false meanwhile; messages of send_option() end with kShutdown as well, and
+   * the server's calls to us are served until it closes. Returns at once; a second one may shorten
+   * the time, and close_start() ends it. Any thread.
    */
   void drain_start(uint32_t timeout_ms);
   /**
    * The same, and waits for kClosed; at most 5 seconds longer than `timeout_ms`. How many calls had
    * not ended: 0 is a clean end. On an embedded runtime it polls the core meanwhile. Not in a
-   * callback or a handler on a poll core, where it would wait for itself: it only starts then.
+   * callback or a handler on a poll core, where it would wait for itself: it only starts then,
+   * and returns how many there are.
    */
   uint32_t drain(uint32_t timeout_ms);
 
@@ -477,11 +480,13 @@ class Client {
    *                              bytes, or with K, M or G: 4G of a client's and 1024G of a server's
    *                              unless told
    *   iwarp://HOST[:PORT][?...]  iWARP over TCP: an IPv4 address, an IPv6 address in brackets, or a
-   *                              name, which is looked up for each attempt; port 20049 unless told.
-   * crc=1 asks for checksums, mpa=1 for servers of RFC 5044 without RFC 6581, timeout=S bounds the
-   * driver's own wait verbs://HOST[:PORT][?...]  an RDMA device (InfiniBand, RoCE, iWARP, Linux's
-   * rxe and siw) on the way to HOST; port 20049 unless told. device=NAME says which, windows=no
-   * does without its memory windows. The first address decides for the process
+   *                              name, looked up for each attempt; port 20049 unless told. crc=1
+   *                              asks for checksums, mpa=1 for servers of RFC 5044 without RFC
+   *                              6581, timeout=S bounds the driver's own wait
+   *   verbs://HOST[:PORT][?...]  an RDMA device (InfiniBand, RoCE, iWARP, Linux's rxe and siw) on
+   *                              the way to HOST; port 20049 unless told. device=NAME says which,
+   *                              windows=no does without its memory windows. The first address
+   *                              decides for the process
    *
    * Server::listen() returns what to connect to, on its own host.
    *

@@ -18,13 +18,14 @@
  *
  *   rrdk-poll-N      one for each of poll_cpus, from create() to ~Runtime()
  *   rrdk-work-N      one for each of worker_cpus, likewise
- *   rrdk-aside       one, from the first thing that may block to ~Runtime(): opening a driver, for
- *                    the first address of its kind; looking a name up; the forms of listen(),
- *                    start_capture() and stop_capture() that do not wait; run_aside(). It sleeps
- * but for these. ~Runtime() waits for what it is at: as long as the system's resolver takes to give
- * a name up, say rrdk-capture     one while a capture goes on (rrdk/capture.h) rrdk-shm-close where
- * the driver for `shm:` is in use, up to 34 of the process, which live on: they close descriptors
- * that peers have sent, which may block
+ *   rrdk-aside       one, from the first thing that may block to ~Runtime(): opening a driver,
+ *                    for the first address of its kind; looking a name up; listen_start();
+ *                    start_capture() and stop_capture() with a callback; run_aside(). It
+ *                    sleeps otherwise. ~Runtime() waits for what it is at: the time in which
+ *                    the system's resolver gives a name up, say
+ *   rrdk-capture     one while a capture goes on (rrdk/capture.h)
+ *   rrdk-shm-close   where the driver for `shm:` is in use, up to 34 of the process, which
+ *                    live on: they close descriptors that peers have sent, which may block
  *
  * and DPDK's, from ensure_eal() on. So an embedded Runtime without workers has at most rrdk-aside.
  *

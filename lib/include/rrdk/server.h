@@ -418,9 +418,9 @@ class BackwardClient : public Caller {
 /**
  * Threads: stats(), procedures(), limits(), visit(), close(), drain_start() and close_start() from
  * any; all else, destruction included, from one at a time. What waits (see "Waiting" in
- * rrdk/runtime.h) not from handlers or callbacks. listen() may be called several
- * times, for several addresses. Services come and go, and limits change, while calls are served:
- * poll cores and workers neither stop nor wait for that.
+ * rrdk/runtime.h) not from handlers or callbacks. listen() may be called several times, for several
+ * addresses. Services come and go, and limits change, while calls are served: poll cores and
+ * workers neither stop nor wait for that.
  */
 class Server {
  public:
@@ -532,8 +532,9 @@ class Server {
    * Returns when all connections are closed; at the latest after `timeout_ms`, when it closes the
    * rest at once. How many those were is the result: 0 is a clean end. What then remains is stats()
    * and ~Server(): listen() fails with kShutdown. Waits for the cores (rrdk/runtime.h); not from a
-   * handler or a callback, where it would wait for itself: it only starts then. If the result is
-   * not 0, handlers may still have calls, which clients may repeat at another server.
+   * handler or a callback, where it would wait for itself: it only starts then, and returns how
+   * many there are. If the result is not 0, handlers may still have calls, which clients may repeat
+   * at another server.
    */
   uint32_t drain(uint32_t timeout_ms);
   using Drained = void (*)(uint32_t rest, void* argument);
