@@ -74,7 +74,7 @@ def script_of(page):
         else:
             pattern = ".*".join(re.escape(part) for part in text.split("..."))
             script += (f"python3 - output.{last} <<'END_OF_BLOCK'\nimport re, sys\n"
-                       f"found = re.sub('(?m)^rrdk: info: .*\\n', '', open(sys.argv[1]).read())\n"
+                       f"found = re.sub('(?m)^(\\S+ )?rrdk: info: .*\\n', '', open(sys.argv[1]).read())\n"
                        f"if not re.fullmatch({pattern!r}, found, re.DOTALL):\n"
                        f"    sys.exit('{page.name}:{line}: the page shows other output')\nEND_OF_BLOCK\n")
     return script

@@ -91,7 +91,7 @@ fi
 say "-- the tools, as a user"
 as_user sh -c 'set -e; cd /tmp; testrpc --self --engine all --size 1,64K --count 200 --verify --memory 256M >/tmp/run
   testrpc --self --engine read --size 64K --count 10 --memory 256M --capture read.pcapng >/tmp/run
-  rrdk-dump --summary read.pcapng; rrdk-doctor --help >/tmp/run; rrdk-top --help >/tmp/run; rrdk-hdr-log --help >/tmp/run' ||
+  rrdk-dump --summary read.pcapng; rrdk-doctor --help >/tmp/run; rrdk-top --help >/tmp/run; rrdk-trace --help >/tmp/run; rrdk-hdr-log --help >/tmp/run' ||
   die "the tools do not work: $(cat "$debian/tmp/run" 2>/dev/null | tail -n 5)"
 
 say "-- the tutorial, as a user"

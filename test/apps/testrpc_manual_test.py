@@ -11,7 +11,8 @@ import testrpc_harness as harness
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ROOT / "doc/man"
 TOOLS = {"rrdk-top.1": "rrdk-top.py", "rrdk-dump.1": "rrdk-dump.py", "rrdk-doctor.1": "rrdk-doctor.py",
-         "rrdk-latency-profile.1": "latency-profile.py", "rrdk-hdr-log.1": "hdr-log.py"}
+         "rrdk-latency-profile.1": "latency-profile.py", "rrdk-hdr-log.1": "hdr-log.py",
+         "rrdk-trace.1": "rrdk-trace.py"}
 BY_HELP = re.compile(r"(?<![\w-])(-[a-z]|--[a-z][\w-]*)")
 BY_PAGE = re.compile(r"\bFl (-?[a-z][\w-]*)")
 

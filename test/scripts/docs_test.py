@@ -24,7 +24,7 @@ Text between.
 <!-- run -->
 ```sh
 cat folder/words.txt
-echo 'rrdk: info: not on the page'
+echo 'rrdk: info: not on the page'; echo '12:00 rrdk: info: nor this'
 echo number 17
 ```
 <!-- output -->

@@ -27,6 +27,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rrdk/language.h"
+
 namespace rrdk {
 
 /** What a call has passed. The first five are of its server, the others of its client. */
@@ -62,6 +64,7 @@ struct StampedCall {
   /** 0: it has not passed that one. A call that was refused has no handler, for instance. */
   std::array<uint64_t, kStages> ticks = {};
 
+  /** When it passed that stage of its end. */
   uint64_t at(Stage stage) const noexcept { return ticks[static_cast<size_t>(stage)]; }
 };
 
