@@ -11,6 +11,7 @@ namespace {
 template <typename Figure>
 double median_of(const std::vector<Figures>& repetitions, Figure&& figure) {
   std::vector<double> values;
+  values.reserve(repetitions.size());
   for (const Figures& one : repetitions)
     values.push_back(static_cast<double>(figure(one)));
   return median(std::move(values));

@@ -136,13 +136,11 @@ Sample sample_of(const StampedCall& made, const Served* served, bool same_host) 
 
 StepTimes times_of(std::vector<uint64_t> ns) {
   std::ranges::sort(ns);
-  auto at = [&ns](double share) {
-    return ns[static_cast<size_t>(share * static_cast<double>(ns.size() - 1) + 0.5)];
-  };
+  auto at = [&ns](size_t percent) { return ns[(percent * (ns.size() - 1) + 50) / 100]; };
   const double sum = std::accumulate(ns.begin(), ns.end(), 0.0);
-  return {.p50_ns = at(0.5),
-          .p90_ns = at(0.9),
-          .p99_ns = at(0.99),
+  return {.p50_ns = at(50),
+          .p90_ns = at(90),
+          .p99_ns = at(99),
           .max_ns = ns.back(),
           .mean_ns = sum / static_cast<double>(ns.size())};
 }
@@ -150,6 +148,7 @@ StepTimes times_of(std::vector<uint64_t> ns) {
 ProcedureStages summary_of(std::string name, const std::vector<Sample>& samples) {
   auto all = [&samples](auto&& ns_of) {
     std::vector<uint64_t> ns;
+    ns.reserve(samples.size());
     for (const Sample& sample : samples)
       ns.push_back(ns_of(sample));
     return times_of(std::move(ns));
@@ -179,8 +178,8 @@ std::string name_of(const Binding& binding, uint32_t procedure) {
 }  // namespace
 
 Service StageService::service() {
-  static constexpr Procedure kTable[] = {{kTellStages, tell}};
-  return {.binding = &kStageBinding, .procedures = kTable, .context = this};
+  static constexpr Procedure kStageTable[] = {{kTellStages, tell}};
+  return {.binding = &kStageBinding, .procedures = kStageTable, .context = this};
 }
 
 // Of other clients nothing is told.
@@ -215,10 +214,10 @@ void StageService::tell(ServerCall call, void* self) {
 }
 
 const char* to_string(Step step) {
-  static constexpr const char* kNames[] = {"wait",     "post",    "request", "fetch",
-                                           "decode",   "queue",   "handler", "reply",
-                                           "response", "network", "complete"};
-  return kNames[static_cast<size_t>(step)];
+  static constexpr const char* kStepNames[] = {"wait",     "post",    "request", "fetch",
+                                               "decode",   "queue",   "handler", "reply",
+                                               "response", "network", "complete"};
+  return kStepNames[static_cast<size_t>(step)];
 }
 
 const char* side_of(Step step) {
@@ -258,6 +257,7 @@ std::vector<ProcedureStages> collect_stages(
     }
   }
   std::vector<ProcedureStages> all;
+  all.reserve(samples.size());
   for (const auto& [procedure, of_procedure] : samples)
     all.push_back(summary_of(name_of(binding, procedure), of_procedure));
   return all;
