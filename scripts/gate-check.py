@@ -63,7 +63,7 @@ def main():
                 call_ns = median_ns(out)
                 good = status == (name == "slowed")
                 right[name] += good
-                by = f" by {work_ns:.0f} of {call_ns:.0f} ns" if work_ns else ""
+                by = f" by {work_ns:.0f} ns of {call_ns:.0f}" if work_ns else ""
                 what = "passed" if status == 0 else "stopped"
                 print(f"{number:2} {name}{by}: {what}{'' if good else ', WRONG'}")
                 for line in lines:

@@ -54,7 +54,7 @@ class PerfServer {
   std::array<Procedure, 7> table_;
   uint32_t max_size_ = 0;
   bool touches_ = false;
-  uint32_t work_ns_ = 0;
+  uint32_t spin_ns_ = 0;  // for each call
   RegisteredMemory data_;
   std::unique_ptr<Callbacks> callbacks_;
 };
