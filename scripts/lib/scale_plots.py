@@ -5,7 +5,23 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
 
-from lib.profile_plots import COLORS, count_text, time_axis  # noqa: E402
+from lib.profile_plots import COLORS, count_text  # noqa: E402
+from lib.profile_runs import time_text  # noqa: E402
+
+
+def time_axis(axis):
+    """Logarithmic, of microseconds, with a label at 1, 2 and 5 of each decade where there is room."""
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    ticks = [m * 10.0 ** e for e in range(-3, 8) for m in (1, 2, 5)]
+    shown = [t for t in ticks if low <= t <= high]
+    if len(shown) > 10:
+        shown = [t for t in shown if f"{t:e}".startswith("1")]
+    axis.yaxis.set_major_locator(FixedLocator(shown))
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda us, _=None: time_text(us * 1000)))
+    axis.grid(True, color="#dddddd", linewidth=0.7)
+    axis.set_axisbelow(True)
 
 
 def number_axis(axis, numbers):
