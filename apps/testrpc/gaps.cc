@@ -91,13 +91,17 @@ uint64_t judge_gap(uint64_t length, uint64_t wall, const ThreadUsage& used,
   const bool slept = used.voluntary != 0;
   const uint64_t half = length / 2;
   const uint64_t without_cpu = wall - std::min(wall, used.cpu_ns);
-  if (used.waited_ns ? *used.waited_ns >= (slept ? GapWatch::kShortestNs : half)
-                     : used.involuntary != 0 && !slept && without_cpu >= half) {
+  const uint64_t waited = used.waited_ns.value_or(0);
+  if (waited >= (slept ? GapWatch::kShortestNs : half)) {
     kind = GapKind::kSwitchedOut;
-    return std::min(length, used.waited_ns.value_or(without_cpu));
+    return std::min(length, waited);
   }
   if (slept)
     return 0;
+  if (used.involuntary != 0 && without_cpu >= half) {
+    kind = GapKind::kSwitchedOut;
+    return std::min(length, without_cpu);
+  }
   if (used.major_faults != 0)
     kind = GapKind::kMajorFault;
   else if (used.minor_faults != 0)
@@ -113,9 +117,16 @@ GapWatch::GapWatch(GapLog& log, std::function<WaitCounters()> waits)
   last_ns_ = known_ns_;
 }
 
+// All of it at one moment, or else it does not fit together.
 void GapWatch::remember() noexcept {
-  known_ = meter_.read();
-  known_ns_ = Runtime::now_ns();
+  constexpr int kTries = 4;
+  for (int i = 0; i < kTries; ++i) {
+    const uint64_t began_ns = Runtime::now_ns();
+    known_ = meter_.read();
+    known_ns_ = Runtime::now_ns();
+    if (known_ns_ - began_ns < kShortestNs)
+      return;
+  }
 }
 
 void GapWatch::add(uint64_t start, uint64_t end, uint64_t took, GapKind kind) noexcept {
@@ -127,25 +138,29 @@ void GapWatch::add(uint64_t start, uint64_t end, uint64_t took, GapKind kind) no
   totals_.took_ns[static_cast<size_t>(kind)] += took;
 }
 
-void GapWatch::examine(uint64_t now, GapKind otherwise) noexcept {
+void GapWatch::examine(GapKind otherwise) noexcept {
   ++examined_;
   const ThreadUsage before = known_;
   const uint64_t wall_start = known_ns_;
   remember();
   GapKind kind = otherwise;
   const uint64_t took =
-      judge_gap(now - last_ns_, known_ns_ - wall_start, known_.since(before), kind);
+      judge_gap(known_ns_ - last_ns_, known_ns_ - wall_start, known_.since(before), kind);
   if (took != 0)
-    add(last_ns_, now, took, kind);
+    add(last_ns_, known_ns_, took, kind);
   last_ns_ = known_ns_;
 }
 
 void GapWatch::tick(uint64_t now) noexcept {
   adapt();
   look_for_events(now);
-  remember();
-  last_ns_ = known_ns_;
   tick_ns_ = now;
+  const ThreadUsage usage = meter_.read();
+  const uint64_t read_ns = Runtime::now_ns();
+  if (read_ns > last_ns_ + threshold_ns_)
+    return;  // a gap begins here, which the next look is to see
+  known_ = usage;
+  known_ns_ = read_ns;
 }
 
 void GapWatch::end_passes() noexcept {

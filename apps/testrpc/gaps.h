@@ -119,7 +119,7 @@ class GapWatch {
   // Every few passes, with Runtime::now_ns() as it is; and tick() about every 10 ms.
   void look(uint64_t now) noexcept {
     if (now > last_ns_ + threshold_ns_) [[unlikely]]
-      examine(now, GapKind::kUnaccounted);
+      examine(GapKind::kUnaccounted);
     else
       last_ns_ = now;
   }
@@ -132,7 +132,7 @@ class GapWatch {
   // After something else than polling, which may have taken long.
   void after_own_work(uint64_t now) noexcept {
     if (now > last_ns_ + threshold_ns_) [[unlikely]]
-      examine(now, GapKind::kOwnWork);
+      examine(GapKind::kOwnWork);
     else
       last_ns_ = now;
   }
@@ -147,7 +147,7 @@ class GapWatch {
   ThreadUsage usage() const noexcept { return meter_.read(); }
 
  private:
-  void examine(uint64_t now, GapKind otherwise) noexcept;
+  void examine(GapKind otherwise) noexcept;
   void end_passes() noexcept;
   void look_for_events(uint64_t now) noexcept;
   void adapt() noexcept;

@@ -637,7 +637,7 @@ void Load::housekeeping(uint64_t now) {
     stopping_ = true;
   watch_.after_own_work(Runtime::now_ns());
   watch_.tick(Runtime::now_ns());
-  outliers_.explain(gap_logs(), now - kTickNs);
+  outliers_.explain(gap_logs(), now);
   if (!stopping_)
     return;
   if (stopped_ns_ == 0)

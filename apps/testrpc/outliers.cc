@@ -1,12 +1,16 @@
 #include "outliers.h"
 
 #include <algorithm>
+#include <span>
 
 #include "machine_limits.h"
 #include "rrdk/runtime.h"
 
 namespace rrdk::testrpc {
 namespace {
+
+constexpr uint64_t kJustNowNs = 10'000'000;
+constexpr uint64_t kLongAgoNs = 1'000'000'000;
 
 bool slower(const Outlier& a, const Outlier& b) {
   return a.total_ns > b.total_ns;
@@ -68,7 +72,13 @@ void explain(Outlier& call, const GapLogs& logs, uint64_t to_monotonic) noexcept
   }
   call.num_causes = 0;
   sum.give(call);
-  call.explained = true;
+}
+
+bool Outlier::has_causes() const {
+  uint64_t took = 0;
+  for (const Cause& cause : std::span(causes).first(num_causes))
+    took += cause.took_ns;
+  return took > total_ns / 2;
 }
 
 void Outliers::begin(uint32_t keep) {
@@ -88,11 +98,14 @@ void Outliers::offer(const Outlier& call) noexcept {
   bar_ns_ = calls_.size() == keep_ ? calls_.front().total_ns : 0;
 }
 
-void Outliers::explain(const GapLogs& logs, uint64_t ended_ns) noexcept {
+void Outliers::explain(const GapLogs& logs, uint64_t now) noexcept {
   const uint64_t to_monotonic = apps::clock_ns() - Runtime::now_ns();
   for (Outlier& call : calls_) {
-    if (!call.explained && call.end_ns() < ended_ns)
-      testrpc::explain(call, logs, to_monotonic);
+    const uint64_t age = now - std::min(now, call.end_ns());
+    if (call.explained || age < kJustNowNs)
+      continue;
+    testrpc::explain(call, logs, to_monotonic);
+    call.explained = call.has_causes() || age > kLongAgoNs;
   }
 }
 

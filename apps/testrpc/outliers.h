@@ -31,11 +31,13 @@ struct Outlier {
   const Engine* engine;
   uint32_t size;
   uint32_t connection;
-  bool explained = false;
+  bool explained = false;  // or given up
   uint32_t num_causes = 0;
   std::array<Cause, kMostCauses> causes = {};  // what took longest first
 
   uint64_t end_ns() const { return start_ns + total_ns; }
+  // Whether the causes took more than half of it.
+  bool has_causes() const;
 };
 
 // Whose gaps may have delayed calls.
@@ -51,9 +53,10 @@ class Outliers {
   // Only calls that took longer are among the slowest.
   uint64_t bar_ns() const noexcept { return bar_ns_; }
   void offer(const Outlier& call) noexcept;
-  // Looks for what delayed those that ended before `ended_ns`: not just now, since the server's
-  // gaps get known a moment later than the calls' ends. Allocates nothing.
-  void explain(const GapLogs& logs, uint64_t ended_ns) noexcept;
+  // About every 10 ms, and at the end of all, then at UINT64_MAX: looks for what delayed those that
+  // did not end just now, since the server's gaps get known a moment later than the calls' ends; or
+  // later still if it is switched out again. Allocates nothing.
+  void explain(const GapLogs& logs, uint64_t now) noexcept;
   // The slowest first.
   std::vector<Outlier> sorted() const;
 

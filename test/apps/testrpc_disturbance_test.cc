@@ -46,6 +46,12 @@ TEST(Gap, WithoutTheTimeThatAThreadWaitedSwitchesTell) {
   EXPECT_EQ(kind, GapKind::kSwitchedOut);
 }
 
+TEST(Gap, SwitchesTellAlsoWhereTheKernelDidNotCountTheWait) {
+  ThreadUsage usage = used(1 * kMs, 0);
+  usage.involuntary = 1;
+  EXPECT_EQ(kind_of(5 * kMs, usage, GapKind::kUnaccounted), GapKind::kSwitchedOut);
+}
+
 TEST(Gap, SleepIsNoneButWaitingAfterItIs) {
   ThreadUsage slept = used(0, 0);
   slept.voluntary = 1;
@@ -121,6 +127,22 @@ TEST(Outliers, NoneAreKeptOfNone) {
   outliers.begin(0);
   EXPECT_EQ(outliers.bar_ns(), UINT64_MAX);
   EXPECT_TRUE(outliers.sorted().empty());
+}
+
+// The server is switched out again before it can tell.
+TEST(Outliers, AreExplainedByGapsThatGetKnownLate) {
+  auto client = std::make_unique<GapLog>();
+  auto server = std::make_unique<GapLog>();
+  Outliers outliers;
+  outliers.begin(1);
+  const uint64_t start = Runtime::now_ns();
+  outliers.offer(call_of(start, 5 * kMs));
+  for (uint64_t ms : {6, 20, 30})
+    outliers.explain({client.get(), server.get()}, start + ms * kMs);
+  EXPECT_EQ(outliers.sorted()[0].num_causes, 0u);
+  server->add({0, UINT64_MAX, 5 * kMs, GapKind::kSwitchedOut, 1});
+  outliers.explain({client.get(), server.get()}, start + 40 * kMs);
+  EXPECT_EQ(outliers.sorted()[0].num_causes, 1u);
 }
 
 class Explained : public testing::Test {
