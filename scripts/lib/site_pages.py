@@ -13,6 +13,7 @@ from source import ROOT
 # Of links into the checkout that are other ones on the site.
 LINKS = {"(doc/examples/)": "(examples.md)", "(examples/)": "(examples.md)", "(lib/include/rrdk/)": "(api/files.html)",
          "(doc/examples/": "(", "(doc/": "(", "(../test/data/": "(", "(LICENSE)": "(LICENSE.txt)",
+         "(examples/tirpc/": "(tirpc/", "(../bridge/tirpc/include/rrdk/": "(tirpc/",
          "(../README.md": "(index.md", "(../CONTRIBUTING.md": "(CONTRIBUTING.md"}
 EXAMPLES = ["example.h", "echo_server.cc", "echo_client.cc", "direct_placement.cc"]
 
@@ -31,6 +32,8 @@ def main(folder):
         (folder / name).write_text(page(path.read_text()))
     examples = [f"## {name}\n\n```cpp\n{(ROOT / 'doc/examples' / name).read_text()}```\n" for name in EXAMPLES]
     (folder / "examples.md").write_text("# Examples\n\n" + "\n".join(examples))
+    shutil.copytree(ROOT / "doc/examples/tirpc", folder / "tirpc", ignore=shutil.ignore_patterns("meson.build"))
+    shutil.copy(ROOT / "bridge/tirpc/include/rrdk/tirpc.h", folder / "tirpc")
     shutil.copy(ROOT / "LICENSE", folder / "LICENSE.txt")
     shutil.copy(ROOT / "doc/examples/Containerfile", folder)
     shutil.copy(ROOT / "test/data/requirements.tsv", folder)
