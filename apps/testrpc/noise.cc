@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "rrdk/runtime.h"
@@ -191,8 +192,7 @@ void Remarks::add_distance() {
 }
 
 std::vector<std::string> Remarks::take() {
-  std::ranges::stable_sort(remarks_,
-                           [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::ranges::sort(remarks_, std::ranges::greater());  // by measure, then by text
   std::vector<std::string> texts;
   texts.reserve(remarks_.size());
   for (auto& [measure, text] : remarks_)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace rrdk::testrpc {
@@ -34,7 +35,7 @@ void add(Survival& to, const Survival& more) {
 void keep_slowest(std::vector<Outlier>& calls, const std::vector<Outlier>& more) {
   const size_t most = std::max(calls.size(), more.size());
   calls.insert(calls.end(), more.begin(), more.end());
-  std::ranges::stable_sort(calls, std::ranges::greater(), &Outlier::total_ns);
+  std::ranges::sort(calls, std::ranges::greater(), &Outlier::total_ns);
   calls.resize(most);
 }
 
