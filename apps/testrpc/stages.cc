@@ -119,11 +119,13 @@ Sample sample_of(const StampedCall& made, const Served* served, bool same_host) 
     set(Step::kNetwork, away);
     return sample;
   }
+  // A call that was refused has not passed all of them, and a server may say anything.
+  auto step = [](uint32_t from, uint32_t to) { return uint64_t{to > from ? to - from : 0}; };
   set(Step::kFetch, served->whole);
-  set(Step::kDecode, served->decoded - served->whole);
-  set(Step::kQueue, served->entered - served->decoded);
-  set(Step::kHandler, served->answered - served->entered);
-  set(Step::kReply, served->replied - served->answered);
+  set(Step::kDecode, step(served->whole, served->decoded));
+  set(Step::kQueue, step(served->decoded, served->entered));
+  set(Step::kHandler, step(served->entered, served->answered));
+  set(Step::kReply, step(served->answered, served->replied));
   if (!same_host) {
     set(Step::kNetwork, away - std::min<uint64_t>(away, served->replied));
     return sample;

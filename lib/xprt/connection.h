@@ -257,7 +257,7 @@ struct OutgoingCall {
   proto::ErrorBody error = {};
   uint32_t error_version = 0;
 
-  // Null: it is not sampled. Whoever is told of the call's end completes it.
+  // Null: it is not sampled. Whoever is told of the call's end completes it, or the destructor.
   StageRecord* stages = nullptr;
 
   // The engine's own part (its header buffer, keys, reply buffers, list links).

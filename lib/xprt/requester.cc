@@ -9,7 +9,10 @@
 namespace rrdk::xprt {
 
 OutgoingCall::OutgoingCall() : state(std::make_unique<State>(*this)) {}
-OutgoingCall::~OutgoingCall() = default;
+OutgoingCall::~OutgoingCall() {
+  if (stages != nullptr)
+    stages->complete();
+}
 
 void OutgoingCall::release() {
   reply = {};

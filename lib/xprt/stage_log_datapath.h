@@ -79,7 +79,7 @@ class StageLog {
     constexpr uint32_t kGoldenRatio = 2654435769;  // spreads XIDs that follow each other
     return xid * kGoldenRatio < below_.load(std::memory_order_relaxed);
   }
-  // Null: that call is not sampled, or the one whose turn it is has a call still.
+  // Null: that call is not sampled, or the record whose turn it is still belongs to another one.
   StageRecord* take(uint32_t xid, bool made) noexcept {
     if (!samples(xid)) [[likely]]
       return nullptr;
