@@ -239,6 +239,16 @@ void Runtime::Impl::wait_for_readers(const char* what) {
   wait_until([&] { return have_ended(then); }, UINT64_MAX, what);
 }
 
+// A Server or a connection that was destroyed in a callback of its own goes when that returns, and
+// who waited for the callback may be here before.
+void Runtime::Impl::let_passes_end() {
+  if (in_handler())
+    return;
+  const Readers then = readers();
+  wait_patiently([&] { return have_ended(then); },
+                 "~Runtime() waits for callbacks and handlers that run now to return");
+}
+
 bool Runtime::Impl::in_handler() const noexcept {
   return in_pass() || runtime::WorkerPool::here();
 }
@@ -290,6 +300,7 @@ Runtime::~Runtime() {
     base::keep_for_good(std::move(impl_));
     return;
   }
+  impl_->let_passes_end();
   if (impl_->users.leave())
     return;
   base::log_error(

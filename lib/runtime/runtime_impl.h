@@ -75,6 +75,8 @@ struct Runtime::Impl {
   // them nothing, and a core that sleeps or that nobody polls is not waited for. `what` as above;
   // never where in_handler().
   void wait_for_readers(const char* what);
+  // The same for the destructor, which does not wait for ever.
+  void let_passes_end();
   // The same without waiting: who runs now, and whether they have all ended. Any thread.
   struct Readers {
     std::vector<uint64_t> passes;

@@ -46,6 +46,10 @@ class Endings : public testing::TestWithParam<Cores> {
 INSTANTIATE_TEST_SUITE_P(Cores, Endings,
                          testing::Values(Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers));
 
+class EndingsOnThreads : public Endings {};
+INSTANTIATE_TEST_SUITE_P(Cores, EndingsOnThreads,
+                         testing::Values(Cores::kDedicated, Cores::kWorkers));
+
 TEST_P(Endings, ACloseIsToldWhenKeptCallsAreAnswered) {
   keep_one();
   Told closed, again;
@@ -72,6 +76,27 @@ TEST_P(Endings, AServerMayBeDestroyedInTheCallbackOfItsClose) {
   world.server->close_start(Told::take, &closed);
   world.until([&] { return closed.once(); });
   EXPECT_EQ(world.server, nullptr);
+}
+
+// Its Runtime is destroyed by a thread that the callback has woken, while the callback goes on.
+TEST_P(EndingsOnThreads, AfterThatCallbackTheRuntimeMayBeDestroyed) {
+  constexpr uint64_t kEnoughToBreakNs = 50'000'000;
+  LogLines log;
+  std::atomic<bool> gone = false;
+  Told closed;
+  closed.then = [&] {
+    world.server.reset();
+    gone = true;
+    const uint64_t until = Runtime::now_ns() + kEnoughToBreakNs;
+    while (log.count(LogLevel::kError, "Runtime", "destroyed before") == 0 &&
+           Runtime::now_ns() < until)
+      std::this_thread::yield();
+  };
+  world.server->close_start(Told::take, &closed);
+  wait_until([&] { return gone.load(); }, [] { return 0; });
+  world.end();
+  EXPECT_EQ(log.count(LogLevel::kError, "Runtime", "destroyed before"), 0);
+  EXPECT_EQ(closed.times, 1);
 }
 
 TEST_P(Endings, OfAServerThatNeverListened) {
