@@ -25,7 +25,7 @@ C_WARNINGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wcon
 PUBLIC = "lib/include/"
 BRIDGE = "bridge/tirpc/include/"
 C_COMPILERS = ("gcc", "clang-19")
-FOR_C = ["lib/include/rrdk/release.h"]
+FOR_C = ["lib/include/rrdk/release.h", "lib/include/rrdk/rrdk.h"]
 TOO_OLD = "RRDK's headers need C++20"
 FIRST_DIRECTIVE = re.compile(r'^\s*#\s*(.*?)\s*$', re.MULTILINE)
 

@@ -16,7 +16,7 @@ from lib.source import Findings, cpp_files, read, without_comments
 
 # Lowest first. Floors in one row stand side by side.
 FLOORS = [["base"], ["mem"], ["fabric"], ["observe"], ["xdr"], ["rpc"], ["rpcbind"], ["proto"], ["ulb"], ["xprt"],
-          ["runtime"], ["calls", "service"], ["client", "server"], ["telemetry"]]
+          ["runtime"], ["calls", "service"], ["client", "server"], ["telemetry"], ["c"]]
 HEIGHT = {floor: height for height, row in enumerate(FLOORS) for floor in row}
 DRIVER_HEIGHT = HEIGHT["fabric"]
 DRIVERS = ["shm", "iwarp", "verbs"]
@@ -41,6 +41,7 @@ PUBLIC = {
     "client": "client", "coroutine": "client",
     "server": "server",
     "telemetry": "telemetry",
+    "rrdk": "c",
 }
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)

@@ -75,9 +75,10 @@ inside dpkg --verify librrdk0 librrdk-dev rrdk-tools
 
 say "-- found: manual pages, completion, the service, examples"
 for file in usr/share/man/man1/testrpc.1.gz usr/share/man/man1/rrdk-top.1.gz usr/share/man/man7/rrdk.7.gz \
+  usr/share/man/man3/rrdk_call.3.gz usr/share/man/man3/rrdk_call_submit.3.gz \
   usr/share/bash-completion/completions/testrpc usr/share/zsh/vendor-completions/_testrpc \
   lib/systemd/system/testrpc.service usr/share/doc/librrdk-dev/tutorial.md \
-  usr/share/doc/librrdk-dev/examples/echo_server.cc; do
+  usr/share/doc/librrdk-dev/examples/echo_server.cc usr/share/doc/librrdk-dev/examples/memory_disk.c; do
   [ -e "$debian/$file" ] || [ -e "$debian/$file.gz" ] || die "$file was not installed"
 done
 [ ! -e "$debian/etc/systemd/system/multi-user.target.wants/testrpc.service" ] || die "the service was enabled"
@@ -94,9 +95,14 @@ as_user sh -c 'set -e; cd /tmp; testrpc --self --engine all --size 1,64K --count
   rrdk-dump --summary read.pcapng; rrdk-doctor --help >/tmp/run; rrdk-top --help >/tmp/run; rrdk-trace --help >/tmp/run; rrdk-hdr-log --help >/tmp/run' ||
   die "the tools do not work: $(cat "$debian/tmp/run" 2>/dev/null | tail -n 5)"
 
+follow() {  # NAME PAGE
+  "$root/scripts/check-docs.py" --script "$root/doc/$2" >"$debian/tmp/$1.sh"
+  as_user sh -c "mkdir /tmp/$1 && cd /tmp/$1 && bash /tmp/$1.sh" || die "doc/$2 does not work"
+}
 say "-- the tutorial, as a user"
-"$root/scripts/check-docs.py" --script "$root/doc/tutorial.md" >"$debian/tmp/tutorial.sh"
-as_user sh -c 'mkdir /tmp/tutorial && cd /tmp/tutorial && bash /tmp/tutorial.sh' || die "the tutorial does not work"
+follow tutorial tutorial.md
+say "-- programs in C, as a user"
+follow c guide-c.md
 
 say "-- CMake, as a user"
 cat >"$debian/tmp/tutorial/CMakeLists.txt" <<'END'

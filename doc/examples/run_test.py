@@ -13,7 +13,21 @@ def run(client, *arguments):
     return done.returncode, done.stdout.strip()
 
 
-def main(server, echo_client, direct_placement):
+def check_memory_disk(program, folder):
+    uri = "shm:" + os.path.join(folder, "disk.sock")
+    assert run(program, "check", uri)[0] == 1, "a check without a disk must fail"
+    assert run(program)[0] == 2
+    for where in (uri, "iwarp://127.0.0.1:0"):
+        disk = subprocess.Popen([program, "serve", where], stdout=subprocess.PIPE, text=True)
+        try:
+            address = disk.stdout.readline().split()[-1]
+            assert run(program, "check", address) == (0, "16777216 bytes were written and read back")
+        finally:
+            disk.send_signal(signal.SIGTERM)
+            assert disk.wait(timeout=60) == 0
+
+
+def main(server, echo_client, direct_placement, memory_disk):
     with tempfile.TemporaryDirectory() as folder:
         uri = "shm:" + os.path.join(folder, "echo.sock")
         assert run(echo_client, uri)[0] != 0, "a client without a server must fail"
@@ -29,6 +43,7 @@ def main(server, echo_client, direct_placement):
             process.send_signal(signal.SIGTERM)
             status = process.wait(timeout=60)
         assert status == 0, f"the server's exit status is {status}"
+        check_memory_disk(memory_disk, folder)
     print("the examples work")
 
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/list.h"
@@ -52,6 +53,10 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
 
   ServerCall handle() noexcept { return ServerCall(this); }
   static CallContext& of(ServerCall& call) noexcept { return *call.context_; }
+  // Without an answer: whoever has it now owes one.
+  static CallContext& take(ServerCall&& call) noexcept {
+    return *std::exchange(call.context_, nullptr);
+  }
   void enter_handler() noexcept {
     if (service->removed.load(std::memory_order_relaxed)) [[unlikely]]
       return refuse_removed();

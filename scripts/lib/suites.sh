@@ -59,7 +59,7 @@ suite_seconds=3600
 quiet_folders=(base mem xdr rpc proto ulb xprt)
 # Folders whose tests have several threads. Those of test/hostile have, but for a few cases of workers
 # that test/server has too, one that does everything.
-threaded_folders=(base mem fabric observe drivers runtime client server telemetry tirpc)
+threaded_folders=(base mem fabric observe drivers runtime client server telemetry c tirpc)
 # Both sanitizers run those; GCC leaves out what no guest needs either. Its programs go the same ways
 # through the library in the tests of test/apps, test/survival and test/interop, which it has for itself.
 left_to_sanitizers=(base mem observe drivers runtime client server telemetry)

@@ -10,6 +10,7 @@ import testrpc_harness as harness
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ROOT / "doc/man"
+C_HEADER = ROOT / "lib/include/rrdk/rrdk.h"
 TOOLS = {"rrdk-top.1": "rrdk-top.py", "rrdk-dump.1": "rrdk-dump.py", "rrdk-doctor.1": "rrdk-doctor.py",
          "rrdk-latency-profile.1": "latency-profile.py", "rrdk-hdr-log.1": "hdr-log.py",
          "rrdk-trace.1": "rrdk-trace.py"}
@@ -42,9 +43,18 @@ class Manual(harness.Case):
             self.skipTest("mandoc is missing: apt-get install mandoc")
         generated = pathlib.Path(self.folder, "testrpc.1")
         generated.write_text(self.page_of_testrpc())
-        for page in (*PAGES.glob("*.[17]"), generated):
+        subprocess.run([sys.executable, PAGES / "c_pages.py", C_HEADER, self.folder], check=True)
+        of_c = [page for page in pathlib.Path(self.folder).glob("*.3") if not page.read_text().startswith(".so")]
+        self.assertGreater(len(of_c), 10)
+        for page in (*PAGES.glob("*.[17]"), generated, *of_c):
             run = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", page], capture_output=True, text=True)
             self.assertEqual(run.stdout, "")
+
+    def test_each_function_for_c_has_a_page(self):
+        pages = set(output_of(sys.executable, PAGES / "c_pages.py", C_HEADER, "--list").split())
+        functions = set(re.findall(r"^(?!typedef)[^/ ].*?\b(rrdk_\w+)\(", C_HEADER.read_text(), re.MULTILINE))
+        self.assertGreater(len(functions), 150)
+        self.assertEqual({f"{function}.3" for function in functions} - pages, set())
 
     def test_testrpc_page_has_each_option(self):
         text = output_of(harness.TESTRPC, "--help")

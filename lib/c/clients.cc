@@ -1,0 +1,332 @@
+// Clients and their connections from C, and what is not data path of their calls.
+#include "c/handles.h"
+
+namespace rrdk::c {
+namespace {
+
+static_assert(static_cast<int>(RpcRdmaVersion::kAuto) == RRDK_RPC_RDMA_AUTO &&
+              static_cast<int>(RpcRdmaDraft::kDraft00) == RRDK_DRAFT_00 &&
+              static_cast<int>(ConnectionState::kClosed) == RRDK_CLOSED);
+
+rrdk_client_options client_defaults() {
+  const ClientOptions d;
+  return {.size = sizeof(rrdk_client_options),
+          .version = static_cast<rrdk_rpc_rdma_version>(d.version),
+          .draft = static_cast<rrdk_draft>(d.draft),
+          .version_memory_s = d.version_memory_s,
+          .credits = d.credits,
+          .inline_size = d.inline_size,
+          .properties = d.properties,
+          .max_receive_size = d.max_receive_size,
+          .max_call = d.max_call,
+          .max_reply = d.max_reply,
+          .connect_timeout_ms = d.connect_timeout_ms,
+          .call_timeout_ms = d.call_timeout_ms,
+          .lend_ms = d.lend_ms,
+          .starved_ms = d.starved_ms,
+          .chunk_threshold = d.chunk_threshold,
+          .pad_write_chunks = d.pad_write_chunks,
+          .one_segment = d.one_segment,
+          .reconnect = d.reconnect.enabled,
+          .reconnect_first_delay_ms = d.reconnect.first_delay_ms,
+          .reconnect_max_delay_ms = d.reconnect.max_delay_ms,
+          .reconnect_give_up_ms = d.reconnect.give_up_ms,
+          .retransmit = d.retransmit,
+          .keepalive_ms = d.keepalive_ms,
+          .keepalive_patience = d.keepalive_patience,
+          .keepalive_program = nullptr,
+          .backward_credits = d.backward_credits,
+          .backward_chunks = d.backward_chunks,
+          .max_backward_chunk_bytes = d.max_backward_chunk_bytes};
+}
+
+ClientOptions options_of(const rrdk_client_options& o) {
+  return {.version = static_cast<RpcRdmaVersion>(o.version),
+          .draft = static_cast<RpcRdmaDraft>(o.draft),
+          .version_memory_s = o.version_memory_s,
+          .credits = o.credits,
+          .inline_size = o.inline_size,
+          .properties = o.properties,
+          .max_receive_size = o.max_receive_size,
+          .max_call = o.max_call,
+          .max_reply = o.max_reply,
+          .connect_timeout_ms = o.connect_timeout_ms,
+          .call_timeout_ms = o.call_timeout_ms,
+          .lend_ms = o.lend_ms,
+          .starved_ms = o.starved_ms,
+          .chunk_threshold = o.chunk_threshold,
+          .pad_write_chunks = o.pad_write_chunks,
+          .one_segment = o.one_segment,
+          .reconnect = {.enabled = o.reconnect,
+                        .first_delay_ms = o.reconnect_first_delay_ms,
+                        .max_delay_ms = o.reconnect_max_delay_ms,
+                        .give_up_ms = o.reconnect_give_up_ms},
+          .retransmit = o.retransmit,
+          .keepalive_ms = o.keepalive_ms,
+          .keepalive_patience = o.keepalive_patience,
+          .keepalive_binding = o.keepalive_program,
+          .backward_credits = o.backward_credits,
+          .backward_chunks = o.backward_chunks,
+          .max_backward_chunk_bytes = o.max_backward_chunk_bytes};
+}
+
+constexpr rrdk_connect_options kAnyCore = {
+    .size = sizeof(rrdk_connect_options), .core = -1, .on_state = nullptr, .argument = nullptr};
+
+void tell_state(ClientConnection& connection, ConnectionState state, const Error* reason,
+                void* argument) {
+  auto* handle = static_cast<rrdk_connection*>(argument);
+  handle->connection.store(&connection, std::memory_order_release);
+  rrdk_error error;
+  if (reason != nullptr)
+    tell(*reason, &error);
+  handle->on_state(handle, static_cast<rrdk_connection_state>(state),
+                   reason != nullptr ? &error : nullptr, handle->argument);
+}
+
+using Connect = Result<std::unique_ptr<ClientConnection>> (Client::*)(const std::string&,
+                                                                      const ConnectOptions&);
+
+rrdk_errc connect_by(Connect connect, rrdk_client* client, const char* uri,
+                     const rrdk_connect_options* options, rrdk_connection** connection,
+                     rrdk_error* error) {
+  *connection = nullptr;
+  rrdk_connect_options o = kAnyCore;
+  if (auto known = copy_in(options, o, "rrdk_connect_options"); !known)
+    return tell(known.error(), error);
+  auto handle = std::make_unique<rrdk_connection>();
+  handle->on_state = o.on_state;
+  handle->argument = o.argument;
+  auto made = (of(client).*connect)(uri, {.core = o.core,
+                                          .on_state = o.on_state != nullptr ? tell_state : nullptr,
+                                          .argument = handle.get()});
+  return give(std::move(made), connection, error, [&](std::unique_ptr<ClientConnection> owned) {
+    handle->connection.store(owned.release(), std::memory_order_release);
+    return handle.release();
+  });
+}
+
+rrdk_client_stats stats_of(const ClientStats& s) {
+  return {.size = sizeof(rrdk_client_stats),
+          .calls = s.calls,
+          .ended_ok = s.ended_ok,
+          .ended_error = s.ended_error,
+          .timeouts = s.timeouts,
+          .given_up = s.given_up,
+          .answered_late = s.answered_late,
+          .lent = s.lent,
+          .lends_expired = s.lends_expired,
+          .long_calls = s.long_calls,
+          .long_replies = s.long_replies,
+          .credit_waits = s.credit_waits,
+          .protocol_breaches = s.protocol_breaches,
+          .granted = s.granted,
+          .in_flight = s.in_flight,
+          .reconnects = s.reconnects,
+          .failed_attempts = s.failed_attempts,
+          .carried_over = s.carried_over,
+          .retransmissions = s.retransmissions,
+          .keepalives = s.keepalives,
+          .keepalive_ends = s.keepalive_ends,
+          .version = s.version,
+          .fallbacks = s.fallbacks,
+          .backward_calls = s.backward_calls,
+          .backward_replies = s.backward_replies,
+          .backward_rejected = s.backward_rejected};
+}
+
+}  // namespace
+
+Result<AuthSys> auth_sys_of(const rrdk_auth_sys& identity) {
+  AuthSys to;
+  to.stamp = identity.stamp;
+  to.uid = identity.uid;
+  to.gid = identity.gid;
+  if (identity.num_gids > std::size(identity.gids) ||
+      !to.set_gids({identity.gids, identity.num_gids}))
+    return fail(Errc::kInvalidArgument, "rrdk_auth_sys::num_gids is more than 16");
+  const size_t length = strnlen(identity.machine_name, sizeof identity.machine_name);
+  if (length == sizeof identity.machine_name ||
+      !to.set_machine_name({identity.machine_name, length}))
+    return fail(Errc::kInvalidArgument, "rrdk_auth_sys::machine_name has no NUL at its end");
+  return to;
+}
+
+rrdk_connection_info info_of(const ConnectionInfo& i) noexcept {
+  rrdk_connection_info info = {};
+  info.size = sizeof info;
+  info.id = i.id;
+  copy_text(info.peer, i.peer.to_string());
+  copy_text(info.driver, i.peer.driver);
+  if (i.peer.process) {
+    info.pid = i.peer.process->pid;
+    info.uid = i.peer.process->uid;
+    info.gid = i.peer.process->gid;
+  }
+  info.core = i.core;
+  info.version = i.version;
+  info.send_size = i.send_size;
+  info.receive_size = i.receive_size;
+  info.credits = i.credits;
+  info.in_progress = i.in_progress;
+  info.calls = i.calls;
+  info.replies = i.replies;
+  info.rejected = i.rejected;
+  info.transport_errors = i.transport_errors;
+  info.bytes_read = i.bytes_read;
+  info.bytes_written = i.bytes_written;
+  info.protocol_breaches = i.protocol_breaches;
+  info.age_ns = i.age_ns;
+  info.idle_ns = i.idle_ns;
+  return info;
+}
+
+rrdk_receive_sizes sizes_of(const ReceiveSizes& s) noexcept {
+  return {.size = sizeof(rrdk_receive_sizes),
+          .own = s.own,
+          .peer = s.peer,
+          .asked = s.asked,
+          .ended = s.ended,
+          .refused = s.refused,
+          .own_changes = s.own_changes,
+          .peer_changes = s.peer_changes};
+}
+
+}  // namespace rrdk::c
+
+using namespace rrdk;
+using c::of;
+
+void rrdk_client_options_init(rrdk_client_options* options, size_t size) {
+  c::copy_defaults(c::client_defaults(), options, size);
+}
+
+rrdk_errc rrdk_client_create(rrdk_runtime* runtime, const rrdk_client_options* options,
+                             rrdk_client** client, rrdk_error* error) {
+  *client = nullptr;
+  rrdk_client_options all = c::client_defaults();
+  if (auto known = c::copy_in(options, all, "rrdk_client_options"); !known)
+    return c::tell(known.error(), error);
+  return c::give(Client::create(of(runtime), c::options_of(all)), client, error);
+}
+
+void rrdk_client_destroy(rrdk_client* client) {
+  delete &of(client);
+}
+
+rrdk_errc rrdk_client_add_service(rrdk_client* client, const rrdk_program* program, void* context,
+                                  rrdk_error* error) {
+  return c::give(of(client).add_service(c::service_of(*program, context)), error);
+}
+
+rrdk_errc rrdk_client_set_auth_sys(rrdk_client* client, const rrdk_auth_sys* identity,
+                                   rrdk_error* error) {
+  auto sys = c::auth_sys_of(*identity);
+  if (!sys)
+    return c::tell(sys.error(), error);
+  of(client).set_auth_sys(*sys);
+  return c::tell_ok(error);
+}
+
+const char* rrdk_connection_state_name(rrdk_connection_state state) {
+  return to_string(static_cast<ConnectionState>(state));
+}
+
+void rrdk_connect_options_init(rrdk_connect_options* options, size_t size) {
+  c::copy_defaults(c::kAnyCore, options, size);
+}
+
+rrdk_errc rrdk_connect_start(rrdk_client* client, const char* uri,
+                             const rrdk_connect_options* options, rrdk_connection** connection,
+                             rrdk_error* error) {
+  return c::connect_by(&Client::connect_start, client, uri, options, connection, error);
+}
+
+rrdk_errc rrdk_connect(rrdk_client* client, const char* uri, const rrdk_connect_options* options,
+                       rrdk_connection** connection, rrdk_error* error) {
+  return c::connect_by(&Client::connect, client, uri, options, connection, error);
+}
+
+void rrdk_connection_destroy(rrdk_connection* connection) {
+  if (connection == nullptr)
+    return;
+  delete &connection->get();
+  delete connection;
+}
+
+void rrdk_connection_close_start(rrdk_connection* connection) {
+  connection->get().close_start();
+}
+
+void rrdk_connection_drain_start(rrdk_connection* connection, uint32_t timeout_ms) {
+  connection->get().drain_start(timeout_ms);
+}
+
+uint32_t rrdk_connection_drain(rrdk_connection* connection, uint32_t timeout_ms) {
+  return connection->get().drain(timeout_ms);
+}
+
+rrdk_connection_state rrdk_connection_state_of(const rrdk_connection* connection) {
+  return static_cast<rrdk_connection_state>(connection->get().state());
+}
+
+rrdk_errc rrdk_connection_error(const rrdk_connection* connection, rrdk_error* error) {
+  const std::optional<Error> why = connection->get().error();
+  return why ? c::tell(*why, error) : c::tell_ok(error);
+}
+
+rrdk_caller* rrdk_connection_caller(rrdk_connection* connection) {
+  return c::handle_of(static_cast<Caller*>(&connection->get()));
+}
+
+bool rrdk_connection_get_info(const rrdk_connection* connection, rrdk_connection_info* info) {
+  return c::copy_out(c::info_of(connection->get().info()), info);
+}
+
+void rrdk_connection_request_receive_size(rrdk_connection* connection, uint32_t bytes) {
+  connection->get().request_receive_size(bytes);
+}
+
+void rrdk_connection_raise_receive_size(rrdk_connection* connection, uint32_t bytes) {
+  connection->get().raise_receive_size(bytes);
+}
+
+bool rrdk_connection_receive_sizes(const rrdk_connection* connection, rrdk_receive_sizes* sizes) {
+  return c::copy_out(c::sizes_of(connection->get().receive_sizes()), sizes);
+}
+
+bool rrdk_connection_get_stats(const rrdk_connection* connection, rrdk_client_stats* stats) {
+  return c::copy_out(c::stats_of(connection->get().stats()), stats);
+}
+
+const char* rrdk_caller_address(const rrdk_caller* caller) {
+  return of(caller).address().c_str();
+}
+
+rrdk_errc rrdk_caller_set_auth_sys(rrdk_caller* caller, const rrdk_auth_sys* identity,
+                                   rrdk_error* error) {
+  auto sys = c::auth_sys_of(*identity);
+  if (!sys)
+    return c::tell(sys.error(), error);
+  of(caller).set_auth_sys(*sys);
+  return c::tell_ok(error);
+}
+
+rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void* body,
+                               size_t length, rrdk_error* error) {
+  return c::give(of(caller).set_auth(static_cast<AuthFlavor>(flavor),
+                                     {static_cast<const std::byte*>(body), length}),
+                 error);
+}
+
+rrdk_call* rrdk_call_create(rrdk_caller* caller) {
+  return new (std::nothrow) rrdk_call(of(caller));
+}
+
+void rrdk_call_destroy(rrdk_call* call) {
+  delete call;
+}
+
+rrdk_call_status rrdk_call_submit_and_wait(rrdk_call* call) {
+  return static_cast<rrdk_call_status>(call->call.submit_and_wait());
+}

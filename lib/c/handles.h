@@ -1,0 +1,201 @@
+// What the handles of rrdk/rrdk.h are: most of them pointers to the objects of the C++ API, under
+// another name. A few have something of their own beside that.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rrdk/client.h"
+#include "rrdk/rrdk.h"
+#include "rrdk/server.h"
+#include "service/call_context.h"
+
+// A Call, and whom to tell of its end. A submit() that is refused, since the call is in flight,
+// must leave alone whom that one tells: it has written to the other place.
+struct rrdk_call {
+  struct Told {
+    rrdk_call* call;
+    rrdk_completion completion = nullptr;
+    void* argument = nullptr;
+  };
+
+  explicit rrdk_call(rrdk::Caller& caller) : call(caller), told{{this}, {this}} {}
+  rrdk_call(const rrdk_call&) = delete;
+  rrdk_call& operator=(const rrdk_call&) = delete;
+
+  rrdk::Call call;
+  Told told[2];
+  uint32_t current = 0;
+};
+
+// The table of a program, in the two forms that the library wants. Fixed once it is made.
+struct rrdk_program : rrdk::Binding {
+  std::string name_text;
+  std::vector<std::string> procedure_names;
+  std::vector<rrdk::ProcedureBinding> bindings;
+  std::vector<rrdk::Procedure> served;  // those with handlers, in ascending order
+  std::vector<rrdk_handler> handlers;   // theirs
+};
+
+// A state may be told before connect_start() has returned what it is of.
+struct rrdk_connection {
+  std::atomic<rrdk::ClientConnection*> connection = nullptr;
+  rrdk_on_state on_state = nullptr;
+  void* argument = nullptr;
+
+  rrdk::ClientConnection& get() const noexcept {
+    return *connection.load(std::memory_order_acquire);
+  }
+};
+
+struct rrdk_server {
+  std::unique_ptr<rrdk::Server> server;
+  decltype(rrdk_server_options::on_open) on_open = nullptr;
+  decltype(rrdk_server_options::on_close) on_close = nullptr;
+  void* argument = nullptr;
+};
+
+struct rrdk_backward_client {
+  std::shared_ptr<rrdk::BackwardClient> client;
+};
+
+namespace rrdk::c {
+
+// Handles that are the object itself.
+#define RRDK_SAME(Type, handle)                          \
+  inline Type& of(handle* object) noexcept {             \
+    return *reinterpret_cast<Type*>(object);             \
+  }                                                      \
+  inline const Type& of(const handle* object) noexcept { \
+    return *reinterpret_cast<const Type*>(object);       \
+  }                                                      \
+  inline handle* handle_of(Type* object) noexcept {      \
+    return reinterpret_cast<handle*>(object);            \
+  }
+RRDK_SAME(Memory, rrdk_memory)
+RRDK_SAME(mem::BufferSlot, rrdk_buffer)
+RRDK_SAME(RegisteredMemory, rrdk_registered_memory)
+RRDK_SAME(Runtime, rrdk_runtime)
+RRDK_SAME(Encoder, rrdk_encoder)
+RRDK_SAME(Decoder, rrdk_decoder)
+RRDK_SAME(Caller, rrdk_caller)
+RRDK_SAME(Client, rrdk_client)
+RRDK_SAME(ServerConnection, rrdk_server_connection)
+RRDK_SAME(service::CallContext, rrdk_server_call)
+#undef RRDK_SAME
+
+static_assert(sizeof(rrdk_span) == sizeof(MemorySpan) &&
+              offsetof(rrdk_span, length) == offsetof(MemorySpan, length) &&
+              offsetof(rrdk_span, region) == offsetof(MemorySpan, region));
+inline rrdk_span span_of(const MemorySpan& span) noexcept {
+  return {span.data, span.length, span.region};
+}
+inline MemorySpan span_of(const rrdk_span& span) noexcept {
+  return {static_cast<std::byte*>(span.data), span.length, span.region};
+}
+
+// ---- Errors ----
+
+inline rrdk_errc code_of(Errc code) noexcept {
+  return static_cast<rrdk_errc>(static_cast<int>(code) + 1);
+}
+static_assert(static_cast<int>(Errc::kInvalidArgument) + 1 == RRDK_E_INVALID_ARGUMENT &&
+              static_cast<int>(Errc::kSystem) + 1 == RRDK_E_SYSTEM);
+// Of an error that a program states; what it can not mean is a refusal.
+inline Errc code_of(rrdk_errc code) noexcept {
+  return code >= RRDK_E_INVALID_ARGUMENT && code <= RRDK_E_SYSTEM ? static_cast<Errc>(code - 1)
+                                                                  : Errc::kRefused;
+}
+
+// Cut where there is no room, with a NUL behind it in any case.
+template <size_t N>
+void copy_text(char (&to)[N], std::string_view text) noexcept {
+  const size_t length = std::min(text.size(), N - 1);
+  std::memcpy(to, text.data(), length);
+  to[length] = '\0';
+}
+
+inline rrdk_errc fill(rrdk_error* to, rrdk_errc code, std::string_view message) noexcept {
+  if (to != nullptr) {
+    to->code = code;
+    copy_text(to->message, message);
+  }
+  return code;
+}
+inline rrdk_errc tell(const Error& error, rrdk_error* to) noexcept {
+  return fill(to, code_of(error.code), error.message);
+}
+inline rrdk_errc tell_ok(rrdk_error* to) noexcept {
+  return fill(to, RRDK_OK, "");
+}
+
+// What a set-up function has made, or why not.
+template <typename Value, typename Handle, typename Wrap>
+rrdk_errc give(Result<Value>&& made, Handle** to, rrdk_error* error, Wrap&& wrap) noexcept {
+  *to = nullptr;
+  if (!made)
+    return tell(made.error(), error);
+  *to = wrap(std::move(*made));
+  return tell_ok(error);
+}
+template <typename Value, typename Handle>
+rrdk_errc give(Result<std::unique_ptr<Value>>&& made, Handle** to, rrdk_error* error) noexcept {
+  return give(std::move(made), to, error,
+              [](std::unique_ptr<Value> value) { return handle_of(value.release()); });
+}
+inline rrdk_errc give(const Result<void>& done, rrdk_error* error) noexcept {
+  return done ? tell_ok(error) : tell(done.error(), error);
+}
+
+// ---- Structures that begin with their size ----
+
+// What the program has of `all` is filled in. False: it has more.
+template <typename Structure>
+bool copy_out(const Structure& all, Structure* to) noexcept {
+  const size_t size = to->size;
+  if (size > sizeof all)
+    return false;
+  std::memcpy(to, &all, size);
+  if (size >= sizeof to->size)
+    to->size = size;
+  return true;
+}
+// Of options' defaults; `size` is what the program has.
+template <typename Structure>
+void copy_defaults(Structure all, Structure* to, size_t size) noexcept {
+  if (size > sizeof all)
+    std::memset(to, 0, size);
+  std::memcpy(to, &all, std::min(size, sizeof all));
+  to->size = size;
+}
+// `all` has the defaults; what the program has replaces them. Null: nothing.
+template <typename Structure>
+Result<void> copy_in(const Structure* given, Structure& all, const char* name) {
+  if (given == nullptr)
+    return {};
+  if (given->size < sizeof given->size)
+    return fail(Errc::kInvalidArgument,
+                std::string(name) + "::size is not set: call " + name + "_init() first");
+  if (given->size > sizeof all)
+    return fail(Errc::kUnsupported, std::string(name) + "::size is " + std::to_string(given->size) +
+                                        ", and this release of " + "librrdk knows " +
+                                        std::to_string(sizeof all) +
+                                        " bytes of it: run a later one");
+  std::memcpy(&all, given, given->size);
+  return {};
+}
+
+rrdk_connection_info info_of(const ConnectionInfo& info) noexcept;
+rrdk_receive_sizes sizes_of(const ReceiveSizes& sizes) noexcept;
+Result<AuthSys> auth_sys_of(const rrdk_auth_sys& identity);
+Service service_of(const rrdk_program& program, void* context) noexcept;
+// The handler that the library knows of each procedure of C's: it enters the program's own.
+void enter(ServerCall call, void* context);
+
+}  // namespace rrdk::c

@@ -1,0 +1,296 @@
+// Servers from C.
+#include "c/handles.h"
+
+namespace rrdk::c {
+namespace {
+
+rrdk_server_options server_defaults() {
+  const ServerOptions d;
+  return {.size = sizeof(rrdk_server_options),
+          .version_one = d.versions.one,
+          .version_two = d.versions.two,
+          .draft = static_cast<rrdk_draft>(d.versions.draft),
+          .credits = d.credits,
+          .first_credits = d.first_credits,
+          .private_receives = d.private_receives,
+          .inline_size = d.inline_size,
+          .properties = d.properties,
+          .max_receive_size = d.max_receive_size,
+          .max_call = d.max_call,
+          .max_reply = d.max_reply,
+          .max_chunk_bytes = d.max_chunk_bytes,
+          .backward_credits = d.backward_credits,
+          .backward_chunks = d.backward_chunks,
+          .backward_timeout_ms = d.backward_timeout_ms,
+          .backward_lend_ms = d.backward_lend_ms,
+          .max_connections = d.max_connections,
+          .max_connections_per_client = d.max_connections_per_client,
+          .first_call_timeout_ms = d.first_call_timeout_ms,
+          .idle_timeout_ms = d.idle_timeout_ms,
+          .send_timeout_ms = d.send_timeout_ms,
+          .replay_entries = d.replay.entries,
+          .replay_bytes = d.replay.bytes,
+          .replay_clients = d.replay.clients,
+          .replay_max_reply = d.replay.max_reply,
+          .replay_window_ms = d.replay.window_ms,
+          .replay_always = d.replay.always,
+          .replay_total_bytes = d.replay.total_bytes,
+          .on_open = nullptr,
+          .on_close = nullptr,
+          .connection_argument = nullptr};
+}
+
+Result<void> ask_on_open(ServerConnection& connection, void* argument) {
+  auto& server = *static_cast<rrdk_server*>(argument);
+  rrdk_error reason = {RRDK_OK, ""};
+  const rrdk_errc code = server.on_open(handle_of(&connection), &reason, server.argument);
+  if (code == RRDK_OK)
+    return {};
+  return fail(code_of(code), reason.message[0] != '\0' ? reason.message : rrdk_errc_name(code));
+}
+
+void tell_on_close(ServerConnection& connection, const Error& why, void* argument) {
+  auto& server = *static_cast<rrdk_server*>(argument);
+  rrdk_error reason;
+  tell(why, &reason);
+  server.on_close(handle_of(&connection), &reason, server.argument);
+}
+
+ServerOptions options_of(const rrdk_server_options& o, rrdk_server& server) {
+  return {.versions = {.one = o.version_one,
+                       .two = o.version_two,
+                       .draft = static_cast<RpcRdmaDraft>(o.draft)},
+          .credits = o.credits,
+          .first_credits = o.first_credits,
+          .private_receives = o.private_receives,
+          .inline_size = o.inline_size,
+          .properties = o.properties,
+          .max_receive_size = o.max_receive_size,
+          .max_call = o.max_call,
+          .max_reply = o.max_reply,
+          .max_chunk_bytes = o.max_chunk_bytes,
+          .backward_credits = o.backward_credits,
+          .backward_chunks = o.backward_chunks,
+          .backward_timeout_ms = o.backward_timeout_ms,
+          .backward_lend_ms = o.backward_lend_ms,
+          .max_connections = o.max_connections,
+          .max_connections_per_client = o.max_connections_per_client,
+          .first_call_timeout_ms = o.first_call_timeout_ms,
+          .idle_timeout_ms = o.idle_timeout_ms,
+          .send_timeout_ms = o.send_timeout_ms,
+          .replay = {.entries = o.replay_entries,
+                     .bytes = o.replay_bytes,
+                     .clients = o.replay_clients,
+                     .max_reply = o.replay_max_reply,
+                     .window_ms = o.replay_window_ms,
+                     .always = o.replay_always,
+                     .total_bytes = o.replay_total_bytes},
+          .on_open = o.on_open != nullptr ? ask_on_open : nullptr,
+          .on_close = o.on_close != nullptr ? tell_on_close : nullptr,
+          .connection_argument = &server};
+}
+
+rrdk_server_limits limits_of(const ServerLimits& l) {
+  return {.size = sizeof(rrdk_server_limits),
+          .max_connections = l.max_connections,
+          .max_connections_per_client = l.max_connections_per_client,
+          .first_call_timeout_ms = l.first_call_timeout_ms,
+          .idle_timeout_ms = l.idle_timeout_ms,
+          .send_timeout_ms = l.send_timeout_ms};
+}
+
+rrdk_server_stats stats_of(const ServerStats& s) {
+  return {.size = sizeof(rrdk_server_stats),
+          .connections_accepted = s.connections_accepted,
+          .connections_refused = s.connections_refused,
+          .refused_per_client = s.refused_per_client,
+          .closed_idle = s.closed_idle,
+          .closed_silent = s.closed_silent,
+          .closed_for_room = s.closed_for_room,
+          .closed_stalled = s.closed_stalled,
+          .connections_ended = s.connections_ended,
+          .connections = s.connections,
+          .calls = s.calls,
+          .replies = s.replies,
+          .rejected = s.rejected,
+          .transport_errors = s.transport_errors,
+          .protocol_breaches = s.protocol_breaches,
+          .bytes_read = s.bytes_read,
+          .bytes_written = s.bytes_written,
+          .calls_not_run = s.calls_not_run,
+          .replay_hits = s.replay.hits,
+          .replay_waits = s.replay.waits,
+          .replay_stored = s.replay.stored,
+          .replay_evicted = s.replay.evicted,
+          .replay_not_kept = s.replay.not_kept,
+          .replay_lost = s.replay.lost,
+          .replay_unprotected = s.replay.unprotected,
+          .replay_refused = s.replay.refused,
+          .turn_waits = s.turn_waits,
+          .chunk_waits = s.chunk_waits,
+          .share_waits = s.share_waits,
+          .backward_calls = s.backward.calls,
+          .backward_ended_ok = s.backward.ended_ok,
+          .backward_ended_error = s.backward.ended_error,
+          .backward_timeouts = s.backward.timeouts};
+}
+
+struct Listening {
+  rrdk_listening listening;
+  void* argument;
+};
+
+void tell_listening(Result<std::string>&& uri, void* argument) {
+  std::unique_ptr<Listening> told(static_cast<Listening*>(argument));
+  if (uri)
+    return told->listening(uri->c_str(), nullptr, told->argument);
+  rrdk_error error;
+  tell(uri.error(), &error);
+  told->listening(nullptr, &error, told->argument);
+}
+
+}  // namespace
+}  // namespace rrdk::c
+
+using namespace rrdk;
+using c::of;
+
+void rrdk_server_options_init(rrdk_server_options* options, size_t size) {
+  c::copy_defaults(c::server_defaults(), options, size);
+}
+
+rrdk_errc rrdk_server_create(rrdk_runtime* runtime, const rrdk_server_options* options,
+                             rrdk_server** server, rrdk_error* error) {
+  *server = nullptr;
+  rrdk_server_options all = c::server_defaults();
+  if (auto known = c::copy_in(options, all, "rrdk_server_options"); !known)
+    return c::tell(known.error(), error);
+  auto handle = std::make_unique<rrdk_server>();
+  handle->on_open = all.on_open;
+  handle->on_close = all.on_close;
+  handle->argument = all.connection_argument;
+  return c::give(Server::create(of(runtime), c::options_of(all, *handle)), server, error,
+                 [&](std::unique_ptr<Server> made) {
+                   handle->server = std::move(made);
+                   return handle.release();
+                 });
+}
+
+void rrdk_server_destroy(rrdk_server* server) {
+  delete server;
+}
+
+rrdk_errc rrdk_server_add_service(rrdk_server* server, const rrdk_program* program, void* context,
+                                  rrdk_error* error) {
+  return c::give(server->server->add_service(c::service_of(*program, context)), error);
+}
+
+rrdk_errc rrdk_server_remove_service(rrdk_server* server, uint32_t program, uint32_t version,
+                                     rrdk_error* error) {
+  return c::give(server->server->remove_service(program, version), error);
+}
+
+rrdk_errc rrdk_server_remove_service_start(rrdk_server* server, uint32_t program, uint32_t version,
+                                           void (*removed)(void* argument), void* argument,
+                                           rrdk_error* error) {
+  return c::give(server->server->remove_service_start(program, version, removed, argument), error);
+}
+
+rrdk_errc rrdk_server_listen(rrdk_server* server, const char* uri, char* bound, size_t bound_size,
+                             rrdk_error* error) {
+  auto listening = server->server->listen(uri);
+  if (!listening)
+    return c::tell(listening.error(), error);
+  if (bound == nullptr)
+    return c::tell_ok(error);
+  if (listening->size() >= bound_size)
+    return c::fill(error, RRDK_E_LIMIT,
+                   "it listens at " + *listening + ", for which `bound` has no room");
+  std::memcpy(bound, listening->c_str(), listening->size() + 1);
+  return c::tell_ok(error);
+}
+
+void rrdk_server_listen_start(rrdk_server* server, const char* uri, rrdk_listening listening,
+                              void* argument) {
+  server->server->listen_start(uri, c::tell_listening, new c::Listening{listening, argument});
+}
+
+void rrdk_server_stop_listening(rrdk_server* server) {
+  server->server->stop_listening();
+}
+
+uint32_t rrdk_server_drain(rrdk_server* server, uint32_t timeout_ms) {
+  return server->server->drain(timeout_ms);
+}
+
+void rrdk_server_drain_start(rrdk_server* server, uint32_t timeout_ms,
+                             void (*drained)(uint32_t rest, void* argument), void* argument) {
+  server->server->drain_start(timeout_ms, drained, argument);
+}
+
+void rrdk_server_close_start(rrdk_server* server, void (*closed)(void* argument), void* argument) {
+  server->server->close_start(closed, argument);
+}
+
+rrdk_errc rrdk_server_close(rrdk_server* server, uint64_t id, const char* reason,
+                            rrdk_error* error) {
+  return c::give(server->server->close(id, reason), error);
+}
+
+void rrdk_server_visit(const rrdk_server* server,
+                       void (*visitor)(const rrdk_connection_info* info, void* argument),
+                       void* argument) {
+  server->server->visit([&](const ConnectionInfo& seen) {
+    const rrdk_connection_info info = c::info_of(seen);
+    visitor(&info, argument);
+  });
+}
+
+bool rrdk_server_get_limits(const rrdk_server* server, rrdk_server_limits* limits) {
+  return c::copy_out(c::limits_of(server->server->limits()), limits);
+}
+
+rrdk_errc rrdk_server_set_limits(rrdk_server* server, const rrdk_server_limits* limits,
+                                 rrdk_error* error) {
+  rrdk_server_limits all = c::limits_of(server->server->limits());
+  if (auto known = c::copy_in(limits, all, "rrdk_server_limits"); !known)
+    return c::tell(known.error(), error);
+  return c::give(
+      server->server->set_limits({.max_connections = all.max_connections,
+                                  .max_connections_per_client = all.max_connections_per_client,
+                                  .first_call_timeout_ms = all.first_call_timeout_ms,
+                                  .idle_timeout_ms = all.idle_timeout_ms,
+                                  .send_timeout_ms = all.send_timeout_ms}),
+      error);
+}
+
+bool rrdk_server_get_stats(const rrdk_server* server, rrdk_server_stats* stats) {
+  return c::copy_out(c::stats_of(server->server->stats()), stats);
+}
+
+bool rrdk_server_connection_get_info(const rrdk_server_connection* connection,
+                                     rrdk_connection_info* info) {
+  return c::copy_out(c::info_of(of(connection).info()), info);
+}
+
+rrdk_errc rrdk_server_call_backward_client(rrdk_server_call* call, rrdk_backward_client** client,
+                                           rrdk_error* error) {
+  ServerCall answering = of(call).handle();
+  auto found = answering.backward_client();
+  service::CallContext::take(std::move(answering));  // it is answered elsewhere
+  return c::give(std::move(found), client, error, [](std::shared_ptr<BackwardClient> shared) {
+    return new rrdk_backward_client{std::move(shared)};
+  });
+}
+
+void rrdk_backward_client_release(rrdk_backward_client* client) {
+  delete client;
+}
+
+rrdk_caller* rrdk_backward_client_caller(rrdk_backward_client* client) {
+  return c::handle_of(static_cast<Caller*>(client->client.get()));
+}
+
+bool rrdk_backward_client_takes_chunks(const rrdk_backward_client* client) {
+  return client->client->takes_chunks();
+}

@@ -1,0 +1,307 @@
+// What a program sets up first, from C: EAL, the log, memory, cores, timers; and metrics.
+#include <mutex>
+
+#include "c/handles.h"
+#include "rrdk/eal.h"
+#include "rrdk/log.h"
+#include "rrdk/telemetry.h"
+#include "rrdk/timer.h"
+
+struct rrdk_timer {
+  std::unique_ptr<rrdk::Timer> timer;
+  rrdk_timer_fire fire;
+  void* argument;
+};
+
+struct rrdk_telemetry {
+  std::unique_ptr<rrdk::Telemetry> telemetry;
+};
+
+namespace rrdk::c {
+namespace {
+
+static_assert(static_cast<int>(LogLevel::kError) == RRDK_LOG_ERROR &&
+              static_cast<int>(LogLevel::kDebug) == RRDK_LOG_DEBUG &&
+              static_cast<int>(HugepagePolicy::kNever) == RRDK_HUGEPAGES_NEVER &&
+              static_cast<int>(IdlePolicy::kAdaptive) == RRDK_IDLE_ADAPTIVE);
+
+struct Sink {
+  rrdk_log_sink sink;
+  void* user;
+};
+
+// The sink in use; one that was replaced is freed when it does not run any more.
+void replace_sink(rrdk_log_sink sink, void* user) {
+  static std::mutex mutex;
+  static std::unique_ptr<Sink> current;
+  std::lock_guard lock(mutex);
+  std::unique_ptr<Sink> next;
+  if (sink != nullptr) {
+    next = std::make_unique<Sink>(Sink{sink, user});
+    set_log_sink(
+        [](LogLevel level, const char* line, void* to) {
+          auto& mine = *static_cast<Sink*>(to);
+          mine.sink(static_cast<rrdk_log_level>(level), line, mine.user);
+        },
+        next.get());
+  } else {
+    set_log_sink(nullptr);
+  }
+  current = std::move(next);
+}
+
+template <typename From, typename To>
+void copy_array(const From* from, size_t count, std::vector<To>& to) {
+  if (from != nullptr)
+    to.assign(from, from + count);
+}
+
+rrdk_memory_options memory_defaults() {
+  const MemoryOptions d;
+  return {.size = sizeof(rrdk_memory_options),
+          .bytes = d.bytes,
+          .classes = nullptr,
+          .num_classes = 0,
+          .numa_nodes = nullptr,
+          .num_numa_nodes = 0,
+          .hugepages = static_cast<rrdk_hugepages>(d.hugepages),
+          .prefault = d.prefault};
+}
+
+MemoryOptions options_of(const rrdk_memory_options& o) {
+  MemoryOptions options = {.bytes = o.bytes,
+                           .hugepages = static_cast<HugepagePolicy>(o.hugepages),
+                           .prefault = o.prefault};
+  if (o.classes != nullptr) {
+    options.classes.clear();
+    for (size_t i = 0; i < o.num_classes; ++i)
+      options.classes.push_back({o.classes[i].buffer_size, o.classes[i].count});
+  }
+  copy_array(o.numa_nodes, o.num_numa_nodes, options.numa_nodes);
+  return options;
+}
+
+rrdk_runtime_options runtime_defaults() {
+  const RuntimeOptions d;
+  return {.size = sizeof(rrdk_runtime_options),
+          .poll_cpus = nullptr,
+          .num_poll_cpus = 0,
+          .worker_cpus = nullptr,
+          .num_worker_cpus = 0,
+          .embedded_cores = d.embedded_cores,
+          .idle = static_cast<rrdk_idle_policy>(d.idle),
+          .adaptive_us = d.adaptive_us,
+          .ring_size = d.ring_size,
+          .stamp_every = d.stamp_every};
+}
+
+RuntimeOptions options_of(const rrdk_runtime_options& o) {
+  RuntimeOptions options = {.embedded_cores = o.embedded_cores,
+                            .idle = static_cast<IdlePolicy>(o.idle),
+                            .adaptive_us = o.adaptive_us,
+                            .ring_size = o.ring_size,
+                            .stamp_every = o.stamp_every};
+  copy_array(o.poll_cpus, o.num_poll_cpus, options.poll_cpus);
+  copy_array(o.worker_cpus, o.num_worker_cpus, options.worker_cpus);
+  return options;
+}
+
+rrdk_errc give_registered(Result<RegisteredMemory>&& made, rrdk_registered_memory** to,
+                          rrdk_error* error) {
+  return give(std::move(made), to, error, [](RegisteredMemory memory) {
+    return handle_of(new RegisteredMemory(std::move(memory)));
+  });
+}
+
+}  // namespace
+}  // namespace rrdk::c
+
+using namespace rrdk;
+using c::of;
+
+rrdk_errc rrdk_ensure_eal(const char* const* arguments, size_t count, rrdk_error* error) {
+  const std::vector<std::string> words(arguments, arguments + count);
+  return c::give(ensure_eal(words, EalArguments::kOverDefaults), error);
+}
+
+bool rrdk_eal_running() {
+  return eal_running();
+}
+
+bool rrdk_register_thread() {
+  return register_thread();
+}
+
+void rrdk_set_log_sink(rrdk_log_sink sink, void* user) {
+  c::replace_sink(sink, user);
+}
+
+void rrdk_set_log_level(rrdk_log_level most_verbose) {
+  set_log_level(static_cast<LogLevel>(most_verbose));
+}
+
+void rrdk_memory_options_init(rrdk_memory_options* options, size_t size) {
+  c::copy_defaults(c::memory_defaults(), options, size);
+}
+
+rrdk_errc rrdk_memory_create(const rrdk_memory_options* options, rrdk_memory** memory,
+                             rrdk_error* error) {
+  *memory = nullptr;
+  rrdk_memory_options all = c::memory_defaults();
+  if (auto known = c::copy_in(options, all, "rrdk_memory_options"); !known)
+    return c::tell(known.error(), error);
+  return c::give(Memory::create(c::options_of(all)), memory, error);
+}
+
+void rrdk_memory_destroy(rrdk_memory* memory) {
+  delete &of(memory);
+}
+
+bool rrdk_memory_whole(const rrdk_memory* memory) {
+  return of(memory).whole();
+}
+
+bool rrdk_memory_contains(const rrdk_memory* memory, rrdk_span span) {
+  return of(memory).contains(c::span_of(span));
+}
+
+rrdk_errc rrdk_memory_allocate(rrdk_memory* memory, size_t bytes,
+                               rrdk_registered_memory** registered, rrdk_error* error) {
+  return c::give_registered(of(memory).allocate(bytes), registered, error);
+}
+
+rrdk_errc rrdk_memory_adopt(rrdk_memory* memory, void* address, size_t bytes, int fd,
+                            uint64_t fd_offset, rrdk_registered_memory** registered,
+                            rrdk_error* error) {
+  return c::give_registered(of(memory).adopt(address, bytes, fd, fd_offset), registered, error);
+}
+
+void rrdk_registered_memory_destroy(rrdk_registered_memory* registered) {
+  delete &of(registered);
+}
+
+void* rrdk_registered_memory_data(const rrdk_registered_memory* registered) {
+  return of(registered).data();
+}
+
+size_t rrdk_registered_memory_size(const rrdk_registered_memory* registered) {
+  return of(registered).size();
+}
+
+rrdk_span rrdk_registered_memory_span(const rrdk_registered_memory* registered, size_t offset,
+                                      uint32_t length) {
+  return c::span_of(of(registered).span(offset, length));
+}
+
+void rrdk_runtime_options_init(rrdk_runtime_options* options, size_t size) {
+  c::copy_defaults(c::runtime_defaults(), options, size);
+}
+
+rrdk_errc rrdk_runtime_create(rrdk_memory* memory, const rrdk_runtime_options* options,
+                              rrdk_runtime** runtime, rrdk_error* error) {
+  *runtime = nullptr;
+  rrdk_runtime_options all = c::runtime_defaults();
+  if (auto known = c::copy_in(options, all, "rrdk_runtime_options"); !known)
+    return c::tell(known.error(), error);
+  return c::give(Runtime::create(of(memory), c::options_of(all)), runtime, error);
+}
+
+void rrdk_runtime_destroy(rrdk_runtime* runtime) {
+  delete &of(runtime);
+}
+
+uint32_t rrdk_runtime_poll(rrdk_runtime* runtime, uint32_t core) {
+  return of(runtime).poll(core);
+}
+
+int rrdk_runtime_wake_fd(const rrdk_runtime* runtime, uint32_t core) {
+  return of(runtime).wake_fd(core);
+}
+
+bool rrdk_runtime_arm_wake(rrdk_runtime* runtime, uint32_t core) {
+  return of(runtime).arm_wake(core);
+}
+
+uint32_t rrdk_runtime_num_cores(const rrdk_runtime* runtime) {
+  return of(runtime).num_cores();
+}
+
+uint32_t rrdk_runtime_num_workers(const rrdk_runtime* runtime) {
+  return of(runtime).num_workers();
+}
+
+bool rrdk_runtime_core_stats(const rrdk_runtime* runtime, uint32_t core, rrdk_core_stats* stats) {
+  if (core >= of(runtime).num_cores())
+    return false;
+  const CoreStats s = of(runtime).stats(core);
+  return c::copy_out({.size = sizeof *stats,
+                      .polls = s.polls,
+                      .busy_polls = s.busy_polls,
+                      .completions = s.completions,
+                      .sleeps = s.sleeps,
+                      .connections = s.connections},
+                     stats);
+}
+
+rrdk_errc rrdk_runtime_run_aside(rrdk_runtime* runtime, void (*task)(void* argument),
+                                 void* argument, rrdk_error* error) {
+  return c::give(of(runtime).run_aside(task, argument), error);
+}
+
+uint64_t rrdk_now_ns() {
+  return Runtime::now_ns();
+}
+
+rrdk_errc rrdk_timer_create(rrdk_runtime* runtime, uint32_t core, rrdk_timer_fire fire,
+                            void* argument, rrdk_timer** timer, rrdk_error* error) {
+  auto made = std::make_unique<rrdk_timer>(rrdk_timer{nullptr, fire, argument});
+  auto run = [](Timer&, void* self) {
+    auto* mine = static_cast<rrdk_timer*>(self);
+    mine->fire(mine, mine->argument);
+  };
+  return c::give(Timer::create(of(runtime), core, fire != nullptr ? +run : nullptr, made.get()),
+                 timer, error, [&](std::unique_ptr<Timer> inner) {
+                   made->timer = std::move(inner);
+                   return made.release();
+                 });
+}
+
+void rrdk_timer_destroy(rrdk_timer* timer) {
+  delete timer;
+}
+
+void rrdk_timer_start(rrdk_timer* timer, uint64_t due_ns) {
+  timer->timer->start(due_ns);
+}
+
+void rrdk_timer_stop(rrdk_timer* timer) {
+  timer->timer->stop();
+}
+
+rrdk_errc rrdk_telemetry_create(const char* name, rrdk_runtime* runtime,
+                                rrdk_server* const* servers, size_t num_servers,
+                                rrdk_connection* const* connections, size_t num_connections,
+                                rrdk_telemetry** telemetry, rrdk_error* error) {
+  TelemetrySources sources = {.runtime = runtime != nullptr ? &of(runtime) : nullptr};
+  for (size_t i = 0; i < num_servers; ++i)
+    sources.servers.push_back(servers[i]->server.get());
+  for (size_t i = 0; i < num_connections; ++i)
+    sources.clients.push_back(&connections[i]->get());
+  return c::give(
+      Telemetry::create(name, sources), telemetry, error,
+      [](std::unique_ptr<Telemetry> made) { return new rrdk_telemetry{std::move(made)}; });
+}
+
+void rrdk_telemetry_destroy(rrdk_telemetry* telemetry) {
+  delete telemetry;
+}
+
+size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, size_t size) {
+  const std::string text = telemetry->telemetry->openmetrics();
+  if (size != 0) {
+    const size_t length = std::min(text.size(), size - 1);
+    std::memcpy(to, text.data(), length);
+    to[length] = '\0';
+  }
+  return text.size();
+}

@@ -1,0 +1,792 @@
+/**
+ * RRDK from C (C11): servers and clients of RPC programs, in both directions. The same library as
+ * the C++ headers beside this one, by the same names: what they say of rrdk::Client holds for
+ * rrdk_client, and so on. Here is what is different in C. No C++ compiler or runtime is needed to
+ * include this header; programs link with librrdk.
+ *
+ *   void on_read(rrdk_call *call, void *site) {
+ *     if (rrdk_call_status_of(call) == RRDK_CALL_OK)
+ *       use(rrdk_call_results(call));
+ *   }
+ *   ...
+ *   rrdk_encoder *args = rrdk_call_begin(call, program, READ);
+ *   rrdk_put_u64(args, offset);
+ *   rrdk_put_u32(args, length);
+ *   rrdk_call_offer_buffer(call, rrdk_buffer_get(memory, length), length);   // the data lands
+ * there rrdk_call_submit(call, on_read, site);
+ *
+ * Errors: set-up functions return RRDK_OK or what kind of thing went wrong, and write the same with
+ * a line for people into `error`, which may be NULL. What they would have made is NULL then. The
+ * data path has no such errors: calls end with an rrdk_call_status, encoders and decoders fail once
+ * and for all. rrdk_errc_errno() and rrdk_errc_of() convert.
+ *
+ * Options: `size` is first, and says how much of the structure the program knows, so that a program
+ * runs with a later release. rrdk_..._options_init() fills in the defaults; NULL for an options
+ * argument means all of them. What is counted (rrdk_server_stats, ...) works likewise: set `size`.
+ * A structure that is larger than the library knows is RRDK_E_UNSUPPORTED. Arrays and texts in
+ * options are copied.
+ *
+ * Lifetime: handles are the program's, from ..._create() to ..._destroy() (NULL: nothing), and are
+ * destroyed in the opposite order: memory > runtime > server > server call; runtime > client;
+ * runtime > connection > call; runtime > timer; program > whoever it was given to. Handles that
+ * callbacks get are the library's, as is every `const char *` that is returned.
+ *
+ * Threads, waiting, and what may be done in a callback or a handler: as in rrdk/runtime.h,
+ * rrdk/client.h, rrdk/server.h and rrdk/service.h. A reactor of one thread makes an embedded
+ * runtime, calls rrdk_runtime_poll(), and none of what waits: rrdk_connect(),
+ * rrdk_call_submit_and_wait(), rrdk_connection_drain(), rrdk_server_drain(),
+ * rrdk_server_remove_service().
+ *
+ * Not here, in C++ only: captures, fault injection, rpcbind and calls over TCP, stages of sampled
+ * calls, extensions of version 2, and RFC 5666's compatibility mode.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rrdk/release.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* ---- Errors (rrdk/error.h) and how calls end (rrdk/call_status.h) ---- */
+
+/** What kind of thing went wrong. Later releases may have more. */
+typedef enum rrdk_errc {
+  RRDK_OK = 0,
+  RRDK_E_INVALID_ARGUMENT, /**< an option or argument is out of range or contradictory */
+  RRDK_E_BAD_URI,          /**< an address does not parse, or its scheme has no driver */
+  RRDK_E_ADDRESS_IN_USE,   /**< another server has the address */
+  RRDK_E_NOT_FOUND,        /**< nothing at the address; no such service or connection */
+  RRDK_E_REFUSED,          /**< the peer is there and said no */
+  RRDK_E_NOT_A_PEER,       /**< something there does not speak our protocol */
+  RRDK_E_PERMISSION,       /**< the operating system forbids it */
+  RRDK_E_NO_MEMORY,        /**< memory, hugepages, locked memory or a pool is exhausted */
+  RRDK_E_TIMEOUT,          /**< no answer in time */
+  RRDK_E_CONNECTION_LOST,  /**< the peer closed, died or broke the protocol */
+  RRDK_E_UNSUPPORTED,      /**< this driver, device, build or release can not do it */
+  RRDK_E_LIMIT,            /**< a configured limit forbids it */
+  RRDK_E_SHUTDOWN,         /**< the object is being closed */
+  RRDK_E_SYSTEM,           /**< a system call failed; the message has its name and reason */
+} rrdk_errc;
+
+/** A kind, and what was at fault and what to do, in one line. A longer line is cut. */
+typedef struct rrdk_error {
+  rrdk_errc code;
+  char message[508];
+} rrdk_error;
+
+/** As in "address in use"; "ok" for RRDK_OK. Never NULL. */
+const char* rrdk_errc_name(rrdk_errc code);
+/** The nearest value of errno.h, positive: EINVAL, EADDRINUSE, ...; 0 for RRDK_OK. */
+int rrdk_errc_errno(rrdk_errc code);
+
+/** How a call ended, exactly once. rrdk/call_status.h says what each means for the call. */
+typedef enum rrdk_call_status {
+  RRDK_CALL_OK = 0,
+  RRDK_CALL_TIMEOUT,
+  RRDK_CALL_CONNECTION_LOST,
+  RRDK_CALL_CANCELLED,
+  RRDK_CALL_SHUTDOWN,
+  RRDK_CALL_PROG_UNAVAIL,
+  RRDK_CALL_PROG_MISMATCH,
+  RRDK_CALL_PROC_UNAVAIL,
+  RRDK_CALL_GARBAGE_ARGS,
+  RRDK_CALL_SYSTEM_ERR,
+  RRDK_CALL_RPC_MISMATCH,
+  RRDK_CALL_AUTH_ERROR,
+  RRDK_CALL_CHUNK_ERROR,
+  RRDK_CALL_VERSION_ERROR,
+  RRDK_CALL_REMOTE_ERROR,
+  RRDK_CALL_MALFORMED_REPLY,
+  RRDK_CALL_TOO_LARGE,
+  RRDK_CALL_NO_MEMORY,
+  RRDK_CALL_INVALID_MEMORY,
+  RRDK_CALL_INVALID_CALL,
+} rrdk_call_status;
+
+/** As in "connection lost". Never NULL. */
+const char* rrdk_call_status_name(rrdk_call_status status);
+/** The kind of error that a status is, so that one place of a program can treat both. */
+rrdk_errc rrdk_errc_of(rrdk_call_status status);
+
+/* ---- EAL (rrdk/eal.h) and the log (rrdk/log.h) ---- */
+
+/**
+ * Adopts the running EAL, or starts one with the quiet defaults, over which the `count` arguments
+ * have precedence (EalArguments::kOverDefaults). Once, in the main thread, before all else here.
+ * Errors: RRDK_E_INVALID_ARGUMENT (EAL refused them), RRDK_E_SYSTEM.
+ */
+rrdk_errc rrdk_ensure_eal(const char* const* arguments, size_t count, rrdk_error* error);
+bool rrdk_eal_running(void);
+/** Gives the calling thread a cache of buffers. False: EAL has no identity left. */
+bool rrdk_register_thread(void);
+
+/** As in rrdk::LogLevel. */
+typedef enum rrdk_log_level {
+  RRDK_LOG_ERROR = 0,
+  RRDK_LOG_WARNING,
+  RRDK_LOG_INFO,
+  RRDK_LOG_DEBUG,
+} rrdk_log_level;
+
+/** Takes a line, without a newline; it must not log, set a sink or block. */
+typedef void (*rrdk_log_sink)(rrdk_log_level level, const char* line, void* user);
+/** NULL: to stderr again. */
+void rrdk_set_log_sink(rrdk_log_sink sink, void* user);
+void rrdk_set_log_level(rrdk_log_level most_verbose);
+
+/* ---- Memory (rrdk/memory.h) ---- */
+
+typedef struct rrdk_memory rrdk_memory;
+/** A buffer of the pools: the handle is the right to it, and returns it by rrdk_buffer_put(). */
+typedef struct rrdk_buffer rrdk_buffer;
+/** Memory of the application's own size or making, registered for its whole life. */
+typedef struct rrdk_registered_memory rrdk_registered_memory;
+
+/** A run of bytes that drivers can address, from one of the two above. Does not own. */
+typedef struct rrdk_span {
+  void* data;
+  uint32_t length;
+  uint32_t region;
+} rrdk_span;
+
+typedef enum rrdk_hugepages {
+  RRDK_HUGEPAGES_PREFER = 0, /**< else ordinary pages, and a line in the log */
+  RRDK_HUGEPAGES_REQUIRE,
+  RRDK_HUGEPAGES_NEVER,
+} rrdk_hugepages;
+
+/** rrdk::SizeClass. */
+typedef struct rrdk_size_class {
+  uint32_t buffer_size; /**< a power of two of at least 64 */
+  uint32_t count;       /**< 0: as many as are needed, out of the budget */
+} rrdk_size_class;
+
+/** rrdk::MemoryOptions. */
+typedef struct rrdk_memory_options {
+  size_t size;
+  uint64_t bytes;                 /**< the budget; 0: a share of what is free */
+  const rrdk_size_class* classes; /**< NULL: 4 KiB, 64 KiB, 256 KiB and 1 MiB, all elastic */
+  size_t num_classes;
+  const int* numa_nodes; /**< NULL: that of the calling thread */
+  size_t num_numa_nodes;
+  rrdk_hugepages hugepages;
+  bool prefault;
+} rrdk_memory_options;
+
+void rrdk_memory_options_init(rrdk_memory_options* options, size_t size);
+/** Errors: those of rrdk::Memory::create(). */
+rrdk_errc rrdk_memory_create(const rrdk_memory_options* options, rrdk_memory** memory,
+                             rrdk_error* error);
+void rrdk_memory_destroy(rrdk_memory* memory);
+/** Whether every buffer is back in its pool; not to be expected before the runtime is gone. */
+bool rrdk_memory_whole(const rrdk_memory* memory);
+/** Whether the span is empty, or inside memory that this one has. Any thread. */
+bool rrdk_memory_contains(const rrdk_memory* memory, rrdk_span span);
+
+/** At least `size` bytes; NULL when the pools have none. Never blocks. Any thread. */
+rrdk_buffer* rrdk_buffer_get(rrdk_memory* memory, uint32_t size);
+/** Back into its pool. NULL: nothing. Any thread. */
+void rrdk_buffer_put(rrdk_buffer* buffer);
+void* rrdk_buffer_data(const rrdk_buffer* buffer);
+uint32_t rrdk_buffer_capacity(const rrdk_buffer* buffer);
+/** Its first `length` bytes. */
+rrdk_span rrdk_buffer_span(const rrdk_buffer* buffer, uint32_t length);
+
+/** Errors: RRDK_E_INVALID_ARGUMENT (no bytes), RRDK_E_NO_MEMORY, RRDK_E_SYSTEM. */
+rrdk_errc rrdk_memory_allocate(rrdk_memory* memory, size_t bytes,
+                               rrdk_registered_memory** registered, rrdk_error* error);
+/** rrdk::Memory::adopt(), which says what the descriptor `fd` must be; -1: none. */
+rrdk_errc rrdk_memory_adopt(rrdk_memory* memory, void* address, size_t bytes, int fd,
+                            uint64_t fd_offset, rrdk_registered_memory** registered,
+                            rrdk_error* error);
+void rrdk_registered_memory_destroy(rrdk_registered_memory* registered);
+void* rrdk_registered_memory_data(const rrdk_registered_memory* registered);
+size_t rrdk_registered_memory_size(const rrdk_registered_memory* registered);
+/** The caller keeps it inside the size. */
+rrdk_span rrdk_registered_memory_span(const rrdk_registered_memory* registered, size_t offset,
+                                      uint32_t length);
+
+/* ---- Cores (rrdk/runtime.h) and timers (rrdk/timer.h) ---- */
+
+typedef struct rrdk_runtime rrdk_runtime;
+typedef struct rrdk_timer rrdk_timer;
+
+typedef enum rrdk_idle_policy {
+  RRDK_IDLE_BUSY = 0,
+  RRDK_IDLE_YIELD,
+  RRDK_IDLE_ADAPTIVE,
+} rrdk_idle_policy;
+
+/** rrdk::RuntimeOptions. */
+typedef struct rrdk_runtime_options {
+  size_t size;
+  const int* poll_cpus; /**< of poll threads, -1: not pinned; NULL: embedded, the program polls */
+  size_t num_poll_cpus;
+  const int* worker_cpus; /**< of worker threads */
+  size_t num_worker_cpus;
+  uint32_t embedded_cores;
+  rrdk_idle_policy idle;
+  uint32_t adaptive_us;
+  uint32_t ring_size;
+  uint32_t stamp_every;
+} rrdk_runtime_options;
+
+/** rrdk::CoreStats. */
+typedef struct rrdk_core_stats {
+  size_t size;
+  uint64_t polls, busy_polls, completions, sleeps;
+  uint32_t connections;
+} rrdk_core_stats;
+
+void rrdk_runtime_options_init(rrdk_runtime_options* options, size_t size);
+/** Errors: those of rrdk::Runtime::create(). */
+rrdk_errc rrdk_runtime_create(rrdk_memory* memory, const rrdk_runtime_options* options,
+                              rrdk_runtime** runtime, rrdk_error* error);
+void rrdk_runtime_destroy(rrdk_runtime* runtime);
+/** One pass of an embedded core; how many things it did. Never blocks. */
+uint32_t rrdk_runtime_poll(rrdk_runtime* runtime, uint32_t core);
+/** Readable when the core has work, after rrdk_runtime_arm_wake() returned true. The runtime's. */
+int rrdk_runtime_wake_fd(const rrdk_runtime* runtime, uint32_t core);
+/** False: poll instead of sleeping. */
+bool rrdk_runtime_arm_wake(rrdk_runtime* runtime, uint32_t core);
+uint32_t rrdk_runtime_num_cores(const rrdk_runtime* runtime);
+uint32_t rrdk_runtime_num_workers(const rrdk_runtime* runtime);
+/** Any thread. False: `size` is larger than this release knows, or there is no such core. */
+bool rrdk_runtime_core_stats(const rrdk_runtime* runtime, uint32_t core, rrdk_core_stats* stats);
+/** Runs the task on the helper thread, where it may block. Any thread. Errors: RRDK_E_SYSTEM. */
+rrdk_errc rrdk_runtime_run_aside(rrdk_runtime* runtime, void (*task)(void* argument),
+                                 void* argument, rrdk_error* error);
+/** Monotonic nanoseconds: the clock of every time in this API. */
+uint64_t rrdk_now_ns(void);
+
+typedef void (*rrdk_timer_fire)(rrdk_timer* timer, void* argument);
+/** Errors: RRDK_E_INVALID_ARGUMENT (no such core). */
+rrdk_errc rrdk_timer_create(rrdk_runtime* runtime, uint32_t core, rrdk_timer_fire fire,
+                            void* argument, rrdk_timer** timer, rrdk_error* error);
+void rrdk_timer_destroy(rrdk_timer* timer);
+void rrdk_timer_start(rrdk_timer* timer, uint64_t due_ns);
+void rrdk_timer_stop(rrdk_timer* timer);
+
+/* ---- XDR (rrdk/xdr.h) ---- */
+
+/** What is written, by the callers of a procedure or its handler, in order. Fails for good. */
+typedef struct rrdk_encoder rrdk_encoder;
+/** What is read, likewise: after a failure all values are zeros and all views are empty. */
+typedef struct rrdk_decoder rrdk_decoder;
+
+/**
+ * Bytes of a message, in place: in one run mostly, else in several. Valid until the call has ended
+ * (arguments), or until it is begun again (results). All but `length` is the library's.
+ */
+typedef struct rrdk_view {
+  const void* fragments;
+  size_t num_fragments;
+  uint32_t offset;
+  uint32_t length;
+} rrdk_view;
+
+/** The bytes from `offset` on that lie together, and how many these are. NULL: none are left. */
+const void* rrdk_view_run(const rrdk_view* view, uint32_t offset, uint32_t* length);
+/** Copies view->length bytes. */
+void rrdk_view_copy(const rrdk_view* view, void* to);
+
+/** Whether bulk data may move in a chunk of its own: where the procedure's entry allows it. */
+typedef enum rrdk_ddp {
+  RRDK_DDP_NO = 0,
+  RRDK_DDP_ELIGIBLE,
+} rrdk_ddp;
+
+bool rrdk_encoder_ok(const rrdk_encoder* encoder);
+/** Bytes so far. */
+uint64_t rrdk_encoder_position(const rrdk_encoder* encoder);
+void rrdk_encoder_fail(rrdk_encoder* encoder);
+void rrdk_put_u32(rrdk_encoder* encoder, uint32_t value);
+void rrdk_put_u64(rrdk_encoder* encoder, uint64_t value);
+void rrdk_put_bool(rrdk_encoder* encoder, bool value);
+/** opaque<>: count, a copy of the bytes, pad. */
+void rrdk_put_opaque(rrdk_encoder* encoder, const void* bytes, size_t length);
+/** opaque[n]: no count. */
+void rrdk_put_fixed(rrdk_encoder* encoder, const void* bytes, size_t length);
+/** string<>, up to its NUL. */
+void rrdk_put_string(rrdk_encoder* encoder, const char* text);
+/** opaque<> by reference: the bytes must not change, as Encoder::put_item() says for how long. */
+void rrdk_put_item(rrdk_encoder* encoder, rrdk_span bytes, rrdk_ddp ddp);
+/** The same, and the message takes the buffer over in any case. NULL makes it fail. */
+void rrdk_put_buffer(rrdk_encoder* encoder, rrdk_buffer* buffer, uint32_t length, rrdk_ddp ddp);
+/** opaque<> out of another message, without a copy where that is possible. */
+void rrdk_put_view(rrdk_encoder* encoder, const rrdk_view* view);
+
+bool rrdk_decoder_ok(const rrdk_decoder* decoder);
+/** Everything went well and nothing is left: what a procedure's arguments must be. */
+bool rrdk_decoder_at_end(const rrdk_decoder* decoder);
+uint64_t rrdk_decoder_remaining(const rrdk_decoder* decoder);
+void rrdk_decoder_fail(rrdk_decoder* decoder);
+uint32_t rrdk_get_u32(rrdk_decoder* decoder);
+uint64_t rrdk_get_u64(rrdk_decoder* decoder);
+bool rrdk_get_bool(rrdk_decoder* decoder);
+/** opaque<max>. */
+rrdk_view rrdk_get_opaque(rrdk_decoder* decoder, uint32_t max);
+/** opaque[length]. */
+rrdk_view rrdk_get_fixed(rrdk_decoder* decoder, uint32_t length);
+/** opaque<max> that is DDP-eligible: from where it was placed, if it was. */
+rrdk_view rrdk_get_item(rrdk_decoder* decoder, uint32_t max);
+/**
+ * string<>, copied into `to` with a NUL behind it; its length. One that has no room in `size` bytes
+ * makes the decoder fail, and so does one with a NUL inside; `to` is empty then.
+ */
+size_t rrdk_get_string(rrdk_decoder* decoder, char* to, size_t size);
+
+/* ---- Programs (rrdk/service.h, rrdk/binding.h): one table for both ends ---- */
+
+/** The right, and the duty, to answer one call; see below. */
+typedef struct rrdk_server_call rrdk_server_call;
+typedef struct rrdk_program rrdk_program;
+
+/** Entered by several threads at once. */
+typedef void (*rrdk_handler)(rrdk_server_call* call, void* context);
+
+/** What has to be known of one procedure. All zeros but number and name: inline, idempotent. */
+typedef struct rrdk_procedure {
+  uint32_t number;
+  const char* name;     /**< for statistics and messages */
+  rrdk_handler handler; /**< NULL: this program only calls it */
+  void* context;        /**< for the handler, instead of rrdk_server_add_service()'s */
+  bool worker;          /**< the handler runs on a worker */
+  bool not_idempotent;  /**< to run it twice is not the same as to run it once */
+  bool no_long_calls;   /**< rrdk::ProcedureBinding says what these four are */
+  uint8_t eligible_args;
+  uint8_t eligible_results;
+  uint32_t fixed_results; /**< bytes of results without what varies; a multiple of four */
+} rrdk_procedure;
+
+typedef struct rrdk_program_options {
+  size_t size;
+  size_t procedure_size; /**< sizeof (rrdk_procedure), which the initializer below sets */
+  uint32_t program, version;
+  const char* name;
+  const rrdk_procedure* procedures; /**< in ascending order of their numbers, each once */
+  size_t num_procedures;
+  bool chunk_breach_is_transport_error; /**< rrdk::BreachAnswer */
+} rrdk_program_options;
+
+/** `procedures` is an array. */
+#define RRDK_PROGRAM(number, version_, name_, procedures_) \
+  {sizeof(rrdk_program_options),                           \
+   sizeof(rrdk_procedure),                                 \
+   (number),                                               \
+   (version_),                                             \
+   (name_),                                                \
+   (procedures_),                                          \
+   sizeof(procedures_) / sizeof((procedures_)[0]),         \
+   false}
+
+/** A copy of it. Errors: RRDK_E_INVALID_ARGUMENT, naming the procedure. */
+rrdk_errc rrdk_program_create(const rrdk_program_options* options, rrdk_program** program,
+                              rrdk_error* error);
+/** It outlives the servers, clients and connections that it was used with. */
+void rrdk_program_destroy(rrdk_program* program);
+
+/* ---- Who may call (rrdk/rpc.h), who is there (rrdk/connection.h) ---- */
+
+/** An AUTH_SYS credential (RFC 5531 appendix A). */
+typedef struct rrdk_auth_sys {
+  uint32_t stamp, uid, gid;
+  uint32_t num_gids; /**< at most 16 */
+  uint32_t gids[16];
+  char machine_name[256];
+} rrdk_auth_sys;
+
+/** RFC 5531 section 9: accept_stat and auth_stat, by their numbers there. */
+typedef enum rrdk_accept_stat {
+  RRDK_PROG_UNAVAIL = 1,
+  RRDK_PROG_MISMATCH = 2,
+  RRDK_PROC_UNAVAIL = 3,
+  RRDK_GARBAGE_ARGS = 4,
+  RRDK_SYSTEM_ERR = 5,
+} rrdk_accept_stat;
+typedef enum rrdk_auth_stat {
+  RRDK_AUTH_OK = 0,
+  RRDK_AUTH_BADCRED = 1,
+  RRDK_AUTH_REJECTEDCRED = 2,
+  RRDK_AUTH_BADVERF = 3,
+  RRDK_AUTH_REJECTEDVERF = 4,
+  RRDK_AUTH_TOOWEAK = 5,
+} rrdk_auth_stat;
+
+/** rrdk::ConnectionInfo: one connection at one moment. */
+typedef struct rrdk_connection_info {
+  size_t size;
+  uint64_t id;     /**< 0: there is no connection */
+  char peer[128];  /**< "pid 4711 (uid 1000)", "10.0.0.1:52114" */
+  char driver[16]; /**< "shm" */
+  int32_t pid;     /**< where the peer is a process of this host; else 0 */
+  uint32_t uid, gid;
+  uint32_t core, version, send_size, receive_size, credits, in_progress;
+  uint64_t calls, replies, rejected, transport_errors, bytes_read, bytes_written, protocol_breaches,
+      age_ns, idle_ns;
+} rrdk_connection_info;
+
+/* ---- Calls (rrdk/call.h) ---- */
+
+/** One end of a connection, as far as it makes calls; see the functions that return one. */
+typedef struct rrdk_caller rrdk_caller;
+/** One call at a time, again and again. */
+typedef struct rrdk_call rrdk_call;
+
+bool rrdk_caller_alive(const rrdk_caller* caller);
+const char* rrdk_caller_address(const rrdk_caller* caller);
+uint32_t rrdk_caller_core(const rrdk_caller* caller);
+/** Errors: RRDK_E_INVALID_ARGUMENT (more than 16 groups, no NUL in the name). */
+rrdk_errc rrdk_caller_set_auth_sys(rrdk_caller* caller, const rrdk_auth_sys* identity,
+                                   rrdk_error* error);
+rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void* body,
+                               size_t length, rrdk_error* error);
+
+/** In a pass of the connection's core; the call may be begun again, or destroyed. */
+typedef void (*rrdk_completion)(rrdk_call* call, void* argument);
+
+/** NULL: the heap has no memory for it. */
+rrdk_call* rrdk_call_create(rrdk_caller* caller);
+void rrdk_call_destroy(rrdk_call* call);
+/** The encoder of the arguments, until rrdk_call_submit(). */
+rrdk_encoder* rrdk_call_begin(rrdk_call* call, const rrdk_program* program, uint32_t procedure);
+/** Between begin and submit, as the functions of rrdk::Call of these names. */
+void rrdk_call_offer(rrdk_call* call, const rrdk_span* segments, size_t num_segments);
+/** Takes the buffer over. */
+void rrdk_call_offer_buffer(rrdk_call* call, rrdk_buffer* buffer, uint32_t length);
+void rrdk_call_expect_reply(rrdk_call* call, uint64_t bytes);
+void rrdk_call_forbid_ddp(rrdk_call* call, uint32_t growth);
+void rrdk_call_set_timeout_ms(rrdk_call* call, uint32_t timeout);
+void rrdk_call_set_retransmit(rrdk_call* call, bool retransmit);
+void rrdk_call_on_released(rrdk_call* call, void (*released)(void* argument), void* argument);
+/** False: refused, and `completion` is not called; the log says why. */
+bool rrdk_call_submit(rrdk_call* call, rrdk_completion completion, void* argument);
+rrdk_call_status rrdk_call_submit_and_wait(rrdk_call* call);
+void rrdk_call_cancel(rrdk_call* call);
+void rrdk_call_abandon(rrdk_call* call);
+bool rrdk_call_in_flight(const rrdk_call* call);
+rrdk_call_status rrdk_call_status_of(const rrdk_call* call);
+/** After RRDK_CALL_OK, until the call is begun again. */
+rrdk_decoder* rrdk_call_results(rrdk_call* call);
+/** The buffer of the k-th offer, from 0, which is the caller's again; NULL: there is none. */
+rrdk_buffer* rrdk_call_take_offered(rrdk_call* call, uint32_t k);
+uint32_t rrdk_call_mismatch_low(const rrdk_call* call);
+uint32_t rrdk_call_mismatch_high(const rrdk_call* call);
+rrdk_auth_stat rrdk_call_auth_stat(const rrdk_call* call);
+/** rrdk::TransportError. False: `size` is larger than this release knows. */
+typedef struct rrdk_transport_error {
+  size_t size;
+  uint32_t version, code, low, high, maximum, write_chunk, length;
+} rrdk_transport_error;
+bool rrdk_call_transport_error(const rrdk_call* call, rrdk_transport_error* error);
+
+/* ---- Clients (rrdk/client.h) ---- */
+
+typedef struct rrdk_client rrdk_client;
+typedef struct rrdk_connection rrdk_connection;
+
+/** Of RPC-over-RDMA (rrdk/version.h). */
+typedef enum rrdk_rpc_rdma_version {
+  RRDK_RPC_RDMA_ONE = 0,
+  RRDK_RPC_RDMA_TWO,
+  RRDK_RPC_RDMA_AUTO,
+} rrdk_rpc_rdma_version;
+typedef enum rrdk_draft {
+  RRDK_DRAFT_04 = 0,
+  RRDK_DRAFT_00,
+} rrdk_draft;
+
+/** rrdk::ClientOptions, where each has a paragraph. */
+typedef struct rrdk_client_options {
+  size_t size;
+  rrdk_rpc_rdma_version version;
+  rrdk_draft draft;
+  uint32_t version_memory_s;
+  uint32_t credits;
+  uint32_t inline_size;
+  bool properties;
+  uint32_t max_receive_size;
+  uint64_t max_call, max_reply;
+  uint32_t connect_timeout_ms;
+  uint32_t call_timeout_ms;
+  uint32_t lend_ms;
+  uint32_t starved_ms;
+  uint32_t chunk_threshold;
+  bool pad_write_chunks, one_segment;
+  bool reconnect;
+  uint32_t reconnect_first_delay_ms, reconnect_max_delay_ms, reconnect_give_up_ms;
+  bool retransmit;
+  uint32_t keepalive_ms, keepalive_patience;
+  const rrdk_program* keepalive_program;
+  uint32_t backward_credits;
+  bool backward_chunks;
+  uint64_t max_backward_chunk_bytes;
+} rrdk_client_options;
+
+void rrdk_client_options_init(rrdk_client_options* options, size_t size);
+/** Errors: RRDK_E_INVALID_ARGUMENT, RRDK_E_UNSUPPORTED. */
+rrdk_errc rrdk_client_create(rrdk_runtime* runtime, const rrdk_client_options* options,
+                             rrdk_client** client, rrdk_error* error);
+/** Its connections live on. */
+void rrdk_client_destroy(rrdk_client* client);
+/** What servers may call on its connections, before the first of these. */
+rrdk_errc rrdk_client_add_service(rrdk_client* client, const rrdk_program* program, void* context,
+                                  rrdk_error* error);
+rrdk_errc rrdk_client_set_auth_sys(rrdk_client* client, const rrdk_auth_sys* identity,
+                                   rrdk_error* error);
+
+typedef enum rrdk_connection_state {
+  RRDK_CONNECTING = 0,
+  RRDK_UP,
+  RRDK_LOST,
+  RRDK_RECONNECTING,
+  RRDK_CLOSED,
+} rrdk_connection_state;
+
+/** As in "reconnecting". Never NULL. */
+const char* rrdk_connection_state_name(rrdk_connection_state state);
+/** `reason` is NULL for RRDK_CONNECTING and RRDK_UP, and good until it returns. */
+typedef void (*rrdk_on_state)(rrdk_connection* connection, rrdk_connection_state state,
+                              const rrdk_error* reason, void* argument);
+
+/** rrdk::ConnectOptions. */
+typedef struct rrdk_connect_options {
+  size_t size;
+  int core; /**< -1: the one with the least load */
+  rrdk_on_state on_state;
+  void* argument;
+} rrdk_connect_options;
+
+void rrdk_connect_options_init(rrdk_connect_options* options, size_t size);
+/**
+ * Begins, and returns at once: calls may be made, and wait for it. `on_state` may destroy the
+ * connection at RRDK_CLOSED, but not before this has returned, which matters only where another
+ * thread polls that core. Errors: RRDK_E_INVALID_ARGUMENT, RRDK_E_BAD_URI; others are told to
+ * `on_state`.
+ */
+rrdk_errc rrdk_connect_start(rrdk_client* client, const char* uri,
+                             const rrdk_connect_options* options, rrdk_connection** connection,
+                             rrdk_error* error);
+/** The same, and waits until it is up. Errors: those of rrdk::Client::connect(). */
+rrdk_errc rrdk_connect(rrdk_client* client, const char* uri, const rrdk_connect_options* options,
+                       rrdk_connection** connection, rrdk_error* error);
+/** Closes; waits for 5 seconds at most, and not at all after RRDK_CLOSED. */
+void rrdk_connection_destroy(rrdk_connection* connection);
+void rrdk_connection_close_start(rrdk_connection* connection);
+void rrdk_connection_drain_start(rrdk_connection* connection, uint32_t timeout_ms);
+/** Waits. How many calls had not ended. */
+uint32_t rrdk_connection_drain(rrdk_connection* connection, uint32_t timeout_ms);
+rrdk_connection_state rrdk_connection_state_of(const rrdk_connection* connection);
+/** Why it broke, or why the last attempt failed; RRDK_OK: neither. */
+rrdk_errc rrdk_connection_error(const rrdk_connection* connection, rrdk_error* error);
+/** For calls on it. Its own as long as it lives. */
+rrdk_caller* rrdk_connection_caller(rrdk_connection* connection);
+/** False: `size` is larger than this release knows. */
+bool rrdk_connection_get_info(const rrdk_connection* connection, rrdk_connection_info* info);
+void rrdk_connection_request_receive_size(rrdk_connection* connection, uint32_t bytes);
+void rrdk_connection_raise_receive_size(rrdk_connection* connection, uint32_t bytes);
+
+/** rrdk::ReceiveSizes. */
+typedef struct rrdk_receive_sizes {
+  size_t size;
+  uint32_t own, peer;
+  uint64_t asked, ended, refused, own_changes, peer_changes;
+} rrdk_receive_sizes;
+/** False: `size` is larger than this release knows. */
+bool rrdk_connection_receive_sizes(const rrdk_connection* connection, rrdk_receive_sizes* sizes);
+
+/** rrdk::ClientStats, but for refusals by reason, which rrdk_telemetry_openmetrics() has. */
+typedef struct rrdk_client_stats {
+  size_t size;
+  uint64_t calls, ended_ok, ended_error, timeouts, given_up, answered_late, lent, lends_expired,
+      long_calls, long_replies, credit_waits, protocol_breaches;
+  uint32_t granted, in_flight;
+  uint64_t reconnects, failed_attempts, carried_over, retransmissions, keepalives, keepalive_ends;
+  uint32_t version;
+  uint64_t fallbacks, backward_calls, backward_replies, backward_rejected;
+} rrdk_client_stats;
+/** False: `size` is larger than this release knows. */
+bool rrdk_connection_get_stats(const rrdk_connection* connection, rrdk_client_stats* stats);
+
+/* ---- Servers (rrdk/server.h) ---- */
+
+typedef struct rrdk_server rrdk_server;
+/** A connection on which calls come in. The library's, from on_open to on_close. */
+typedef struct rrdk_server_connection rrdk_server_connection;
+
+/** rrdk::ServerOptions, where each has a paragraph, and rrdk::ReplayOptions (replay_...). */
+typedef struct rrdk_server_options {
+  size_t size;
+  bool version_one, version_two;
+  rrdk_draft draft;
+  uint32_t credits, first_credits;
+  bool private_receives;
+  uint32_t inline_size;
+  bool properties;
+  uint32_t max_receive_size;
+  uint64_t max_call, max_reply, max_chunk_bytes;
+  uint32_t backward_credits;
+  bool backward_chunks;
+  uint32_t backward_timeout_ms, backward_lend_ms;
+  uint32_t max_connections, max_connections_per_client;
+  uint32_t first_call_timeout_ms, idle_timeout_ms, send_timeout_ms;
+  uint32_t replay_entries, replay_bytes, replay_clients, replay_max_reply, replay_window_ms;
+  bool replay_always;
+  uint64_t replay_total_bytes;
+  /**
+   * Whether a client gets a connection. Another value than RRDK_OK is the refusal, and the client
+   * is told `reason->message`, if something is written there. NULL: all do.
+   */
+  rrdk_errc (*on_open)(rrdk_server_connection* connection, rrdk_error* reason, void* argument);
+  void (*on_close)(rrdk_server_connection* connection, const rrdk_error* reason, void* argument);
+  void* connection_argument;
+} rrdk_server_options;
+
+void rrdk_server_options_init(rrdk_server_options* options, size_t size);
+/** Errors: RRDK_E_INVALID_ARGUMENT, RRDK_E_UNSUPPORTED. */
+rrdk_errc rrdk_server_create(rrdk_runtime* runtime, const rrdk_server_options* options,
+                             rrdk_server** server, rrdk_error* error);
+/** Closes; waits for 5 seconds at most, and not at all once it has closed. */
+void rrdk_server_destroy(rrdk_server* server);
+/** `context` is for handlers of procedures that have none of their own. */
+rrdk_errc rrdk_server_add_service(rrdk_server* server, const rrdk_program* program, void* context,
+                                  rrdk_error* error);
+/** Waits for the handlers that run. Errors: RRDK_E_NOT_FOUND, RRDK_E_INVALID_ARGUMENT. */
+rrdk_errc rrdk_server_remove_service(rrdk_server* server, uint32_t program, uint32_t version,
+                                     rrdk_error* error);
+/** Does not; `removed` is called once on core 0. Errors: RRDK_E_NOT_FOUND. */
+rrdk_errc rrdk_server_remove_service_start(rrdk_server* server, uint32_t program, uint32_t version,
+                                           void (*removed)(void* argument), void* argument,
+                                           rrdk_error* error);
+/**
+ * Listens. `bound` gets the URI with what the system chose, and has room for `bound_size` bytes;
+ * NULL: it is not wanted. Errors: those of rrdk::Server::listen(), and RRDK_E_LIMIT, when there is
+ * no room for the URI: it listens all the same.
+ */
+rrdk_errc rrdk_server_listen(rrdk_server* server, const char* uri, char* bound, size_t bound_size,
+                             rrdk_error* error);
+/** `uri` is NULL and `error` says why, or the other way round; good until it returns. */
+typedef void (*rrdk_listening)(const char* uri, const rrdk_error* error, void* argument);
+void rrdk_server_listen_start(rrdk_server* server, const char* uri, rrdk_listening listening,
+                              void* argument);
+void rrdk_server_stop_listening(rrdk_server* server);
+/** Waits. How many connections were closed before their time: 0 is a clean end. */
+uint32_t rrdk_server_drain(rrdk_server* server, uint32_t timeout_ms);
+void rrdk_server_drain_start(rrdk_server* server, uint32_t timeout_ms,
+                             void (*drained)(uint32_t rest, void* argument), void* argument);
+void rrdk_server_close_start(rrdk_server* server, void (*closed)(void* argument), void* argument);
+/** Ends one connection; RRDK_E_NOT_FOUND: it is not there. */
+rrdk_errc rrdk_server_close(rrdk_server* server, uint64_t id, const char* reason,
+                            rrdk_error* error);
+/** Every connection as it is now. `info` is good until `visitor` returns, which may take time. */
+void rrdk_server_visit(const rrdk_server* server,
+                       void (*visitor)(const rrdk_connection_info* info, void* argument),
+                       void* argument);
+
+/** rrdk::ServerLimits: what can be changed while calls come. */
+typedef struct rrdk_server_limits {
+  size_t size;
+  uint32_t max_connections, max_connections_per_client;
+  uint32_t first_call_timeout_ms, idle_timeout_ms, send_timeout_ms;
+} rrdk_server_limits;
+/** False: `size` is larger than this release knows. */
+bool rrdk_server_get_limits(const rrdk_server* server, rrdk_server_limits* limits);
+/** Errors: RRDK_E_INVALID_ARGUMENT, RRDK_E_UNSUPPORTED; then none has changed. */
+rrdk_errc rrdk_server_set_limits(rrdk_server* server, const rrdk_server_limits* limits,
+                                 rrdk_error* error);
+
+/** rrdk::ServerStats, but for refusals by reason, which rrdk_telemetry_openmetrics() has. */
+typedef struct rrdk_server_stats {
+  size_t size;
+  uint64_t connections_accepted, connections_refused, refused_per_client, closed_idle,
+      closed_silent, closed_for_room, closed_stalled, connections_ended, connections;
+  uint64_t calls, replies, rejected, transport_errors, protocol_breaches, bytes_read, bytes_written,
+      calls_not_run;
+  uint64_t replay_hits, replay_waits, replay_stored, replay_evicted, replay_not_kept, replay_lost,
+      replay_unprotected, replay_refused;
+  uint64_t turn_waits, chunk_waits, share_waits;
+  uint64_t backward_calls, backward_ended_ok, backward_ended_error, backward_timeouts;
+} rrdk_server_stats;
+/** False: `size` is larger than this release knows. */
+bool rrdk_server_get_stats(const rrdk_server* server, rrdk_server_stats* stats);
+
+uint64_t rrdk_server_connection_id(const rrdk_server_connection* connection);
+/** False: `size` is larger than this release knows. */
+bool rrdk_server_connection_get_info(const rrdk_server_connection* connection,
+                                     rrdk_connection_info* info);
+void* rrdk_server_connection_context(const rrdk_server_connection* connection);
+void rrdk_server_connection_set_context(rrdk_server_connection* connection, void* context);
+
+/* ---- Answering (rrdk::ServerCall in rrdk/service.h) ---- */
+
+/**
+ * A handler gets the call, and answers it once: by rrdk_server_call_reply(), ..._reply_after(),
+ * ..._reject(), ..._deny() or ..._drop(), at once or later, on any thread. That is the end of the
+ * handle: nothing may be done with it any more. Until then the arguments stay where they are.
+ */
+uint32_t rrdk_server_call_program(const rrdk_server_call* call);
+uint32_t rrdk_server_call_version(const rrdk_server_call* call);
+uint32_t rrdk_server_call_procedure(const rrdk_server_call* call);
+uint32_t rrdk_server_call_xid(const rrdk_server_call* call);
+/** The credential's flavour (RFC 5531 section 8.2), and its body. */
+uint32_t rrdk_server_call_auth_flavor(const rrdk_server_call* call);
+rrdk_view rrdk_server_call_credential(const rrdk_server_call* call);
+/** False: the flavour is not AUTH_SYS, or the credential is malformed. */
+bool rrdk_server_call_auth_sys(const rrdk_server_call* call, rrdk_auth_sys* identity);
+rrdk_server_connection* rrdk_server_call_connection(const rrdk_server_call* call);
+rrdk_decoder* rrdk_server_call_args(rrdk_server_call* call);
+rrdk_encoder* rrdk_server_call_results(rrdk_server_call* call);
+/** For rrdk_put_buffer(); counts as the client's. NULL: the pools have none. */
+rrdk_buffer* rrdk_server_call_result_buffer(rrdk_server_call* call, uint32_t size);
+/** `released` is called when nothing refers to memory of the results any more. */
+void rrdk_server_call_on_released(rrdk_server_call* call, void (*released)(void* argument),
+                                  void* argument);
+void rrdk_server_call_request_receive_size(rrdk_server_call* call, uint32_t bytes);
+void rrdk_server_call_raise_receive_size(rrdk_server_call* call, uint32_t bytes);
+/** False: `size` is larger than this release knows. */
+bool rrdk_server_call_receive_sizes(const rrdk_server_call* call, rrdk_receive_sizes* sizes);
+
+/** The five ends; rrdk::ServerCall has the rules of each. */
+void rrdk_server_call_reply(rrdk_server_call* call);
+void rrdk_server_call_reply_after(rrdk_server_call* call, uint64_t delay_ns);
+void rrdk_server_call_reject(rrdk_server_call* call, rrdk_accept_stat status);
+void rrdk_server_call_deny(rrdk_server_call* call, rrdk_auth_stat reason);
+void rrdk_server_call_drop(rrdk_server_call* call);
+
+/* ---- The other direction (rrdk::BackwardClient in rrdk/server.h) ---- */
+
+/** A client, as its server calls it. Every one that was got is released. */
+typedef struct rrdk_backward_client rrdk_backward_client;
+/** Errors: RRDK_E_UNSUPPORTED, RRDK_E_CONNECTION_LOST, RRDK_E_NO_MEMORY. */
+rrdk_errc rrdk_server_call_backward_client(rrdk_server_call* call, rrdk_backward_client** client,
+                                           rrdk_error* error);
+void rrdk_backward_client_release(rrdk_backward_client* client);
+/** For calls to it. Its own until it is released. */
+rrdk_caller* rrdk_backward_client_caller(rrdk_backward_client* client);
+bool rrdk_backward_client_takes_chunks(const rrdk_backward_client* client);
+
+/* ---- Metrics (rrdk/telemetry.h) ---- */
+
+typedef struct rrdk_telemetry rrdk_telemetry;
+/** Everything named outlives it. Errors: RRDK_E_INVALID_ARGUMENT (the name). */
+rrdk_errc rrdk_telemetry_create(const char* name, rrdk_runtime* runtime,
+                                rrdk_server* const* servers, size_t num_servers,
+                                rrdk_connection* const* connections, size_t num_connections,
+                                rrdk_telemetry** telemetry, rrdk_error* error);
+void rrdk_telemetry_destroy(rrdk_telemetry* telemetry);
+/**
+ * All metrics as text, in OpenMetrics' format, with a NUL behind them. How many bytes that are
+ * without the NUL: if not less than `size`, the text was cut, and a larger `to` is needed.
+ */
+size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, size_t size);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,85 @@
+// The C API, as programs in C use it: scenarios.c. What it does underneath has its tests elsewhere.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "scenarios.h"
+
+namespace {
+
+using OverAFabric = const char* (*)(const char* uri);
+
+class C : public testing::TestWithParam<std::string> {
+ protected:
+  void expect(OverAFabric scenario) {
+    const std::string uri = GetParam() == "shm"
+                                ? "shm:/tmp/rrdk-c-test-" + std::to_string(getpid()) + ".sock"
+                                : "iwarp://127.0.0.1:0";
+    EXPECT_STREQ(scenario(uri.c_str()), nullptr);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Drivers, C, testing::Values("shm", "iwarp"),
+                         [](const auto& each) { return each.param; });
+
+TEST_P(C, CallsOfAllKinds) {
+  expect(calls_of_all_kinds);
+}
+
+TEST_P(C, AnswersFromAnotherThread) {
+  expect(answers_from_another_thread);
+}
+
+TEST_P(C, CallsInTheOtherDirection) {
+  expect(calls_in_the_other_direction);
+}
+
+TEST_P(C, CallsThatDoNotSucceed) {
+  expect(calls_that_do_not_succeed);
+}
+
+TEST_P(C, ACallSubmittedTwice) {
+  expect(a_call_submitted_twice);
+}
+
+TEST_P(C, ConnectionsThatComeAndGo) {
+  expect(connections_that_come_and_go);
+}
+
+TEST_P(C, AServerThatIsAskedToEnd) {
+  expect(a_server_that_is_asked_to_end);
+}
+
+TEST_P(C, WhatIsCounted) {
+  expect(what_is_counted);
+}
+
+TEST_P(C, Credentials) {
+  expect(credentials);
+}
+
+TEST(CSetUp, TimersAndTasks) {
+  EXPECT_STREQ(timers_and_tasks(), nullptr);
+}
+
+TEST(CSetUp, OptionsOfOtherReleases) {
+  EXPECT_STREQ(options_of_other_releases(), nullptr);
+}
+
+TEST(CSetUp, OptionsThatAreWrong) {
+  EXPECT_STREQ(options_that_are_wrong(), nullptr);
+}
+
+TEST(CSetUp, ErrorsHaveNames) {
+  EXPECT_STREQ(errors_have_names(), nullptr);
+}
+
+TEST(CSetUp, MemoryOfAllKinds) {
+  EXPECT_STREQ(memory_of_all_kinds(), nullptr);
+}
+
+TEST(CSetUp, LinesOfTheLog) {
+  EXPECT_STREQ(lines_of_the_log(), nullptr);
+}
+
+}  // namespace

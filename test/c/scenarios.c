@@ -1,0 +1,900 @@
+#define _GNU_SOURCE
+#include "scenarios.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "rrdk/rrdk.h"
+
+static char failure[1000];
+
+#define CHECK(expression)                                                      \
+  do {                                                                         \
+    if (!(expression)) {                                                       \
+      snprintf(failure, sizeof failure, "line %d: %s", __LINE__, #expression); \
+      return failure;                                                          \
+    }                                                                          \
+  } while (0)
+#define CHECK_OK(call)                                                                          \
+  do {                                                                                          \
+    if ((call) != RRDK_OK) {                                                                    \
+      snprintf(failure, sizeof failure, "line %d: %s: %.500s", __LINE__, #call, error.message); \
+      return failure;                                                                           \
+    }                                                                                           \
+  } while (0)
+#define UNTIL(world, expression)                                                        \
+  do {                                                                                  \
+    const uint64_t deadline = rrdk_now_ns() + 60000000000u;                             \
+    while (!(expression)) {                                                             \
+      if (rrdk_now_ns() > deadline) {                                                   \
+        snprintf(failure, sizeof failure, "line %d: never: %s", __LINE__, #expression); \
+        return failure;                                                                 \
+      }                                                                                 \
+      if (rrdk_runtime_poll((world)->runtime, 0) == 0)                                  \
+        sched_yield();                                                                  \
+    }                                                                                   \
+  } while (0)
+
+enum { PROGRAM = 0x20005678, NULLPROC = 0, ECHO, READ, WRITE, KEEP, WORDS, WHO, TWICE, DENIED };
+enum { LARGE = 300000 };
+
+static rrdk_error error;
+
+/* ---- The program ---- */
+
+/* What handlers find as their context. */
+struct site {
+  rrdk_server_call* _Atomic kept;
+  _Atomic int released;
+  rrdk_backward_client* subscriber;
+  rrdk_auth_sys who;
+};
+
+static void echo(rrdk_server_call* call, void* context) {
+  (void)context;
+  rrdk_view text = rrdk_get_opaque(rrdk_server_call_args(call), LARGE);
+  if (!rrdk_decoder_at_end(rrdk_server_call_args(call))) {
+    rrdk_server_call_reject(call, RRDK_GARBAGE_ARGS);
+    return;
+  }
+  rrdk_put_view(rrdk_server_call_results(call), &text);
+  rrdk_server_call_reply(call);
+}
+
+static void fill(unsigned char* to, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i)
+    to[i] = (unsigned char)(i * 7 + (i >> 8));
+}
+
+static bool is_filled(const unsigned char* bytes, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (bytes[i] != (unsigned char)(i * 7 + (i >> 8)))
+      return false;
+  }
+  return true;
+}
+
+static void count_release(void* context) {
+  atomic_fetch_add(&((struct site*)context)->released, 1);
+}
+
+static void read_bytes(rrdk_server_call* call, void* context) {
+  const uint32_t count = rrdk_get_u32(rrdk_server_call_args(call));
+  rrdk_buffer* data = rrdk_server_call_result_buffer(call, count);
+  if (!rrdk_decoder_at_end(rrdk_server_call_args(call)) || data == NULL) {
+    rrdk_buffer_put(data);
+    rrdk_server_call_reject(call, RRDK_SYSTEM_ERR);
+    return;
+  }
+  fill(rrdk_buffer_data(data), count);
+  rrdk_put_buffer(rrdk_server_call_results(call), data, count, RRDK_DDP_ELIGIBLE);
+  rrdk_server_call_on_released(call, count_release, context);
+  rrdk_server_call_reply(call);
+}
+
+static void write_bytes(rrdk_server_call* call, void* context) {
+  (void)context;
+  rrdk_view data = rrdk_get_item(rrdk_server_call_args(call), LARGE);
+  /* Run by run, as a program does that writes to a device; and in one piece. */
+  unsigned char *copy = malloc(LARGE), *whole = malloc(LARGE);
+  uint32_t at = 0, length = 0;
+  const void* run;
+  while ((run = rrdk_view_run(&data, at, &length)) != NULL) {
+    memcpy(copy + at, run, length);
+    at += length;
+  }
+  rrdk_view_copy(&data, whole);
+  const bool right = rrdk_decoder_at_end(rrdk_server_call_args(call)) && at == data.length &&
+                     is_filled(copy, at) && is_filled(whole, at);
+  free(copy);
+  free(whole);
+  rrdk_put_u32(rrdk_server_call_results(call), right ? at : 0);
+  rrdk_server_call_reply(call);
+}
+
+static void keep(rrdk_server_call* call, void* context) {
+  ((struct site*)context)->kept = call;
+}
+
+static void words(rrdk_server_call* call, void* context) {
+  (void)context;
+  rrdk_decoder* in = rrdk_server_call_args(call);
+  rrdk_encoder* out = rrdk_server_call_results(call);
+  char text[8];
+  const uint32_t word = rrdk_get_u32(in);
+  const uint64_t two = rrdk_get_u64(in);
+  const bool truth = rrdk_get_bool(in);
+  const rrdk_view fixed = rrdk_get_fixed(in, 5);
+  char five[5] = "";
+  if (fixed.length == sizeof five)
+    rrdk_view_copy(&fixed, five);
+  const size_t length = rrdk_get_string(in, text, sizeof text);
+  if (!rrdk_decoder_at_end(in) || length != strlen(text)) {
+    rrdk_server_call_reject(call, RRDK_GARBAGE_ARGS);
+    return;
+  }
+  rrdk_put_u64(out, two + word);
+  rrdk_put_bool(out, !truth);
+  rrdk_put_fixed(out, five, sizeof five);
+  rrdk_put_string(out, text);
+  rrdk_server_call_reply(call);
+}
+
+static void who(rrdk_server_call* call, void* context) {
+  struct site* site = context;
+  const bool known = rrdk_server_call_auth_flavor(call) == 1 &&
+                     rrdk_server_call_credential(call).length != 0 &&
+                     rrdk_server_call_auth_sys(call, &site->who);
+  if (!known)
+    rrdk_server_call_deny(call, RRDK_AUTH_TOOWEAK);
+  else
+    rrdk_server_call_reply(call);
+}
+
+static void denied(rrdk_server_call* call, void* context) {
+  (void)context;
+  rrdk_server_call_drop(call);
+}
+
+static void subscribe(rrdk_server_call* call, void* context) {
+  struct site* site = context;
+  rrdk_error why;
+  if (rrdk_server_call_backward_client(call, &site->subscriber, &why) != RRDK_OK)
+    rrdk_server_call_reject(call, RRDK_SYSTEM_ERR);
+  else
+    rrdk_server_call_reply_after(call, 1000);
+}
+
+static const rrdk_procedure kProcedures[] = {
+    {.number = NULLPROC, .name = "NULL"},
+    {.number = ECHO, .name = "ECHO", .handler = echo, .fixed_results = 4},
+    {.number = READ,
+     .name = "READ",
+     .handler = read_bytes,
+     .eligible_results = 1,
+     .fixed_results = 4},
+    {.number = WRITE,
+     .name = "WRITE",
+     .handler = write_bytes,
+     .worker = true,
+     .eligible_args = 1,
+     .fixed_results = 4},
+    {.number = KEEP, .name = "KEEP", .handler = keep, .not_idempotent = true, .fixed_results = 4},
+    {.number = WORDS, .name = "WORDS", .handler = words, .fixed_results = 32},
+    {.number = WHO, .name = "WHO", .handler = who},
+    {.number = TWICE, .name = "SUBSCRIBE", .handler = subscribe},
+    {.number = DENIED, .name = "DENIED", .handler = denied},
+};
+static const rrdk_program_options kProgram = RRDK_PROGRAM(PROGRAM, 1, "c", kProcedures);
+
+/* ---- A server and a client in one thread ---- */
+
+struct world {
+  rrdk_memory* memory;
+  rrdk_runtime* runtime;
+  rrdk_program* program;
+  rrdk_server* server;
+  rrdk_client* client;
+  rrdk_connection* connection;
+  rrdk_call* call;
+  char uri[200];
+  struct site site;
+  int ended;
+};
+
+static const char* begin_memory(struct world* w) {
+  memset(w, 0, sizeof *w);
+  CHECK_OK(rrdk_ensure_eal(NULL, 0, &error));
+  rrdk_memory_options options;
+  rrdk_memory_options_init(&options, sizeof options);
+  options.hugepages = RRDK_HUGEPAGES_NEVER;
+  options.bytes = 64u << 20;
+  CHECK_OK(rrdk_memory_create(&options, &w->memory, &error));
+  CHECK_OK(rrdk_runtime_create(w->memory, NULL, &w->runtime, &error));
+  return NULL;
+}
+
+static const char* begin_world_with(struct world* w, const char* uri,
+                                    const rrdk_server_options* server_options,
+                                    const rrdk_client_options* client_options) {
+  const char* wrong = begin_memory(w);
+  if (wrong != NULL)
+    return wrong;
+  CHECK_OK(rrdk_program_create(&kProgram, &w->program, &error));
+  CHECK_OK(rrdk_server_create(w->runtime, server_options, &w->server, &error));
+  CHECK_OK(rrdk_server_add_service(w->server, w->program, &w->site, &error));
+  CHECK_OK(rrdk_server_listen(w->server, uri, w->uri, sizeof w->uri, &error));
+  CHECK_OK(rrdk_client_create(w->runtime, client_options, &w->client, &error));
+  return NULL;
+}
+
+static const char* begin_world(struct world* w, const char* uri) {
+  const char* wrong = begin_world_with(w, uri, NULL, NULL);
+  if (wrong != NULL)
+    return wrong;
+  CHECK_OK(rrdk_connect(w->client, w->uri, NULL, &w->connection, &error));
+  w->call = rrdk_call_create(rrdk_connection_caller(w->connection));
+  CHECK(w->call != NULL);
+  return NULL;
+}
+
+static const char* end_world(struct world* w) {
+  rrdk_call_destroy(w->call);
+  rrdk_connection_destroy(w->connection);
+  rrdk_client_destroy(w->client);
+  rrdk_server_destroy(w->server);
+  rrdk_program_destroy(w->program);
+  rrdk_runtime_destroy(w->runtime);
+  CHECK(rrdk_memory_whole(w->memory));
+  rrdk_memory_destroy(w->memory);
+  return NULL;
+}
+
+#define BEGIN(begun)             \
+  do {                           \
+    const char* wrong = (begun); \
+    if (wrong != NULL)           \
+      return wrong;              \
+  } while (0)
+
+static void count_end(rrdk_call* call, void* argument) {
+  (void)call;
+  ++*(int*)argument;
+}
+
+static rrdk_call_status run(struct world* w) {
+  return rrdk_call_submit_and_wait(w->call);
+}
+
+/* ---- Scenarios ---- */
+
+const char* calls_of_all_kinds(const char* uri) {
+  struct world w;
+  BEGIN(begin_world(&w, uri));
+  unsigned char *bytes = malloc(LARGE), *back = malloc(LARGE);
+  const uint32_t sizes[] = {0, 1, 1000, 5000, LARGE - 3};
+  fill(bytes, LARGE);
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
+    const uint32_t size = sizes[i];
+    rrdk_encoder* args = rrdk_call_begin(w.call, w.program, ECHO);
+    rrdk_put_opaque(args, bytes, size);
+    CHECK(rrdk_encoder_ok(args) && rrdk_encoder_position(args) == 4 + (size + 3) / 4 * 4);
+    rrdk_call_expect_reply(w.call, size + 4);
+    CHECK(run(&w) == RRDK_CALL_OK);
+    rrdk_view view = rrdk_get_opaque(rrdk_call_results(w.call), size);
+    CHECK(rrdk_decoder_at_end(rrdk_call_results(w.call)) && view.length == size);
+    rrdk_view_copy(&view, back);
+    CHECK(memcmp(back, bytes, size) == 0);
+
+    /* A result that is placed. */
+    rrdk_put_u32(rrdk_call_begin(w.call, w.program, READ), size);
+    rrdk_buffer* room = rrdk_buffer_get(w.memory, LARGE);
+    CHECK(room != NULL && rrdk_buffer_capacity(room) >= LARGE);
+    rrdk_call_offer_buffer(w.call, room, size + 1);
+    w.ended = 0;
+    CHECK(rrdk_call_submit(w.call, count_end, &w.ended) && w.ended == 0);
+    CHECK(rrdk_call_in_flight(w.call));
+    UNTIL(&w, !rrdk_call_in_flight(w.call));
+    CHECK(w.ended == 1 && rrdk_call_status_of(w.call) == RRDK_CALL_OK);
+    view = rrdk_get_item(rrdk_call_results(w.call), size);
+    CHECK(rrdk_decoder_ok(rrdk_call_results(w.call)) && view.length == size);
+    rrdk_view_copy(&view, back);
+    CHECK(is_filled(back, size));
+    rrdk_buffer* mine = rrdk_call_take_offered(w.call, 0);
+    CHECK(mine == room);
+    CHECK(rrdk_call_take_offered(w.call, 0) == NULL);
+    rrdk_buffer_put(mine);
+    UNTIL(&w, w.site.released == (int)i + 1);
+
+    /* An argument by reference. */
+    rrdk_buffer* data = rrdk_buffer_get(w.memory, LARGE);
+    CHECK(data != NULL);
+    fill(rrdk_buffer_data(data), size);
+    CHECK(rrdk_memory_contains(w.memory, rrdk_buffer_span(data, size)));
+    rrdk_put_buffer(rrdk_call_begin(w.call, w.program, WRITE), data, size, RRDK_DDP_ELIGIBLE);
+    CHECK(run(&w) == RRDK_CALL_OK);
+    CHECK(rrdk_get_u32(rrdk_call_results(w.call)) == size);
+  }
+  rrdk_encoder* args = rrdk_call_begin(w.call, w.program, WORDS);
+  rrdk_put_u32(args, 7);
+  rrdk_put_u64(args, 1ull << 40);
+  rrdk_put_bool(args, true);
+  rrdk_put_fixed(args, "12345", 5);
+  rrdk_put_string(args, "1234567");
+  CHECK(run(&w) == RRDK_CALL_OK);
+  rrdk_decoder* results = rrdk_call_results(w.call);
+  char text[20];
+  CHECK(rrdk_decoder_remaining(results) == 8 + 4 + 8 + 12);
+  CHECK(rrdk_get_u64(results) == (1ull << 40) + 7 && !rrdk_get_bool(results));
+  rrdk_view five = rrdk_get_fixed(results, 5);
+  rrdk_view_copy(&five, text);
+  CHECK(memcmp(text, "12345", 5) == 0);
+  CHECK(rrdk_get_string(results, text, sizeof text) == 7 && strcmp(text, "1234567") == 0);
+  CHECK(rrdk_decoder_at_end(results));
+  free(bytes);
+  free(back);
+  return end_world(&w);
+}
+
+static void* answer(void* context) {
+  struct site* site = context;
+  while (site->kept == NULL)
+    sched_yield();
+  rrdk_server_call* call = atomic_exchange(&site->kept, NULL);
+  rrdk_put_u32(rrdk_server_call_results(call), rrdk_get_u32(rrdk_server_call_args(call)) + 1);
+  rrdk_server_call_reply(call);
+  return NULL;
+}
+
+const char* answers_from_another_thread(const char* uri) {
+  struct world w;
+  pthread_t thread;
+  BEGIN(begin_world(&w, uri));
+  CHECK(pthread_create(&thread, NULL, answer, &w.site) == 0);
+  rrdk_put_u32(rrdk_call_begin(w.call, w.program, KEEP), 41);
+  CHECK(run(&w) == RRDK_CALL_OK);
+  CHECK(rrdk_get_u32(rrdk_call_results(w.call)) == 42);
+  CHECK(pthread_join(thread, NULL) == 0);
+  return end_world(&w);
+}
+
+const char* calls_in_the_other_direction(const char* uri) {
+  struct world w;
+  rrdk_server_options options;
+  rrdk_server_options_init(&options, sizeof options);
+  BEGIN(begin_world_with(&w, uri, &options, NULL));
+  CHECK_OK(rrdk_connect(w.client, w.uri, NULL, &w.connection, &error));
+  w.call = rrdk_call_create(rrdk_connection_caller(w.connection));
+  rrdk_call_begin(w.call, w.program, TWICE);
+  CHECK(run(&w) == RRDK_CALL_SYSTEM_ERR); /* this server calls nobody */
+  BEGIN(end_world(&w));
+
+  options.backward_credits = 4;
+  BEGIN(begin_world_with(&w, uri, &options, NULL));
+  CHECK_OK(rrdk_client_add_service(w.client, w.program, &w.site, &error));
+  CHECK_OK(rrdk_connect(w.client, w.uri, NULL, &w.connection, &error));
+  w.call = rrdk_call_create(rrdk_connection_caller(w.connection));
+  rrdk_call_begin(w.call, w.program, TWICE);
+  CHECK(run(&w) == RRDK_CALL_OK && w.site.subscriber != NULL);
+  CHECK(rrdk_caller_alive(rrdk_backward_client_caller(w.site.subscriber)));
+  CHECK(!rrdk_backward_client_takes_chunks(w.site.subscriber));
+  rrdk_call* news = rrdk_call_create(rrdk_backward_client_caller(w.site.subscriber));
+  rrdk_put_opaque(rrdk_call_begin(news, w.program, ECHO), "news", 4);
+  rrdk_call_expect_reply(news, 8);
+  CHECK(rrdk_call_submit_and_wait(news) == RRDK_CALL_OK);
+  CHECK(rrdk_get_opaque(rrdk_call_results(news), 4).length == 4);
+  rrdk_call_destroy(news);
+  rrdk_backward_client_release(w.site.subscriber);
+  return end_world(&w);
+}
+
+const char* calls_that_do_not_succeed(const char* uri) {
+  struct world w;
+  BEGIN(begin_world(&w, uri));
+  rrdk_put_u32(rrdk_call_begin(w.call, w.program, ECHO), 12); /* 12 bytes that do not come */
+  CHECK(run(&w) == RRDK_CALL_GARBAGE_ARGS);
+  /* Texts that have no room, or a NUL inside. */
+  const char* const texts[] = {"12345678",
+                               "12\0"
+                               "4"};
+  for (int i = 0; i < 2; ++i) {
+    rrdk_encoder* args = rrdk_call_begin(w.call, w.program, WORDS);
+    rrdk_put_fixed(args, "0000111122223333444455556666", 12); /* word, two */
+    rrdk_put_bool(args, true);
+    rrdk_put_fixed(args, "12345", 5);
+    rrdk_put_opaque(args, texts[i], i == 0 ? 8 : 4);
+    CHECK(run(&w) == RRDK_CALL_GARBAGE_ARGS);
+  }
+  rrdk_call_begin(w.call, w.program, 1000);
+  CHECK(run(&w) == RRDK_CALL_PROC_UNAVAIL);
+  rrdk_call_begin(w.call, w.program, WHO);
+  CHECK(run(&w) == RRDK_CALL_AUTH_ERROR);
+  CHECK(rrdk_call_auth_stat(w.call) == RRDK_AUTH_TOOWEAK);
+  rrdk_encoder_fail(rrdk_call_begin(w.call, w.program, ECHO));
+  CHECK(run(&w) == RRDK_CALL_INVALID_CALL);
+  rrdk_put_buffer(rrdk_call_begin(w.call, w.program, WRITE), NULL, 10, RRDK_DDP_ELIGIBLE);
+  CHECK(run(&w) == RRDK_CALL_NO_MEMORY);
+  const rrdk_span nowhere = {failure, 100, 12345};
+  rrdk_put_u32(rrdk_call_begin(w.call, w.program, READ), 100);
+  rrdk_call_offer(w.call, &nowhere, 1);
+  CHECK(run(&w) == RRDK_CALL_INVALID_MEMORY);
+  rrdk_span many[100];
+  rrdk_buffer* buffer = rrdk_buffer_get(w.memory, 100);
+  for (size_t i = 0; i < sizeof many / sizeof many[0]; ++i)
+    many[i] = rrdk_buffer_span(buffer, 1);
+  rrdk_put_u32(rrdk_call_begin(w.call, w.program, READ), 100);
+  rrdk_call_offer(w.call, many, sizeof many / sizeof many[0]);
+  CHECK(run(&w) == RRDK_CALL_TOO_LARGE);
+  rrdk_buffer_put(buffer);
+
+  rrdk_put_u32(rrdk_call_begin(w.call, w.program, KEEP), 1);
+  rrdk_call_set_timeout_ms(w.call, 1);
+  CHECK(run(&w) == RRDK_CALL_TIMEOUT);
+  UNTIL(&w, w.site.kept != NULL);
+  rrdk_server_call_reject(w.site.kept, RRDK_SYSTEM_ERR);
+  w.site.kept = NULL;
+  rrdk_put_u32(rrdk_call_begin(w.call, w.program, KEEP), 1);
+  w.ended = 0;
+  CHECK(rrdk_call_submit(w.call, count_end, &w.ended));
+  UNTIL(&w, w.site.kept != NULL);
+  rrdk_call_cancel(w.call);
+  UNTIL(&w, w.ended == 1);
+  CHECK(rrdk_call_status_of(w.call) == RRDK_CALL_CANCELLED);
+  rrdk_server_call_reply(w.site.kept);
+
+  rrdk_transport_error none = {.size = sizeof none};
+  CHECK(rrdk_call_transport_error(w.call, &none) && none.code == 0);
+  rrdk_call_begin(w.call, w.program, DENIED);
+  CHECK(run(&w) == RRDK_CALL_CONNECTION_LOST);
+  CHECK(rrdk_connection_error(w.connection, &error) == RRDK_E_CONNECTION_LOST);
+  CHECK(strstr(error.message, w.uri) != NULL);
+  CHECK(rrdk_connection_state_of(w.connection) == RRDK_CLOSED);
+  return end_world(&w);
+}
+
+static void submit_again(rrdk_call* call, void* argument) {
+  struct world* w = argument;
+  if (++w->ended < 3) {
+    rrdk_call_begin(call, w->program, NULLPROC);
+    rrdk_call_submit(call, submit_again, w);
+  }
+}
+
+const char* a_call_submitted_twice(const char* uri) {
+  struct world w;
+  int other = 0;
+  BEGIN(begin_world(&w, uri));
+  /* In its own callback it may be. */
+  rrdk_call_begin(w.call, w.program, NULLPROC);
+  CHECK(rrdk_call_submit(w.call, submit_again, &w));
+  UNTIL(&w, w.ended == 3 && !rrdk_call_in_flight(w.call));
+  /* In flight it may not, and who waits for it is told of its end. */
+  w.ended = 0;
+  rrdk_put_u32(rrdk_call_begin(w.call, w.program, KEEP), 1);
+  CHECK(rrdk_call_submit(w.call, count_end, &w.ended));
+  CHECK(!rrdk_call_submit(w.call, count_end, &other));
+  CHECK(!rrdk_call_submit(w.call, count_end, &other));
+  UNTIL(&w, w.site.kept != NULL);
+  rrdk_server_call_reply(w.site.kept);
+  UNTIL(&w, w.ended == 1);
+  CHECK(other == 0);
+  return end_world(&w);
+}
+
+struct states {
+  rrdk_connection_state seen[20];
+  int count;
+  rrdk_errc reason;
+  char text[508];
+  bool destroy;
+};
+
+static void on_state(rrdk_connection* connection, rrdk_connection_state state,
+                     const rrdk_error* reason, void* argument) {
+  struct states* states = argument;
+  states->seen[states->count++] = state;
+  if (reason != NULL) {
+    states->reason = reason->code;
+    strcpy(states->text, reason->message);
+  }
+  if (state == RRDK_CLOSED && states->destroy)
+    rrdk_connection_destroy(connection);
+}
+
+static rrdk_errc admit(rrdk_server_connection* connection, rrdk_error* reason, void* argument) {
+  rrdk_connection_info info = {.size = sizeof info};
+  int* asked = argument;
+  if (!rrdk_server_connection_get_info(connection, &info) || info.id == 0)
+    return RRDK_E_SYSTEM;
+  rrdk_server_connection_set_context(connection, asked);
+  if (++*asked != 2)
+    return RRDK_OK;
+  strcpy(reason->message, "not the second one");
+  return RRDK_E_PERMISSION;
+}
+
+static void count_close(rrdk_server_connection* connection, const rrdk_error* reason,
+                        void* argument) {
+  int* asked = argument;
+  if (reason->message[0] != '\0' && rrdk_server_connection_context(connection) == asked)
+    *asked += 100;
+}
+
+const char* connections_that_come_and_go(const char* uri) {
+  struct world w;
+  struct states states = {.destroy = true};
+  int asked = 0;
+  rrdk_server_options options;
+  rrdk_server_options_init(&options, sizeof options);
+  options.on_open = admit;
+  options.on_close = count_close;
+  options.connection_argument = &asked;
+  BEGIN(begin_world_with(&w, uri, &options, NULL));
+  rrdk_connect_options how;
+  rrdk_connect_options_init(&how, sizeof how);
+  how.on_state = on_state;
+  how.argument = &states;
+  CHECK_OK(rrdk_connect_start(w.client, w.uri, &how, &w.connection, &error));
+  UNTIL(&w, states.count == 2);
+  CHECK(states.seen[0] == RRDK_CONNECTING && states.seen[1] == RRDK_UP);
+  CHECK(strcmp(rrdk_connection_state_name(states.seen[1]), "up") == 0);
+  CHECK(strcmp(rrdk_caller_address(rrdk_connection_caller(w.connection)), w.uri) == 0);
+  CHECK(rrdk_connection_error(w.connection, NULL) == RRDK_OK);
+
+  struct states second = {.destroy = true};
+  rrdk_connection* refused = NULL;
+  how.argument = &second;
+  CHECK_OK(rrdk_connect_start(w.client, w.uri, &how, &refused, &error));
+  UNTIL(&w, second.count == 2);
+  CHECK(second.seen[1] == RRDK_CLOSED && second.reason == RRDK_E_REFUSED);
+  CHECK(strstr(second.text, "not the second one") != NULL);
+
+  rrdk_connection_drain_start(w.connection, 1000);
+  UNTIL(&w, states.count == 3);
+  CHECK(states.seen[2] == RRDK_CLOSED && states.reason == RRDK_E_SHUTDOWN);
+  UNTIL(&w, asked == 102);
+  w.connection = NULL;
+
+  struct states nowhere = {.destroy = false};
+  how.argument = &nowhere;
+  CHECK(rrdk_connect(w.client, "shm:/nowhere/at.all", &how, &refused, &error) == RRDK_E_NOT_FOUND);
+  CHECK(refused == NULL && error.code == RRDK_E_NOT_FOUND);
+  CHECK(nowhere.seen[nowhere.count - 1] == RRDK_CLOSED);
+  CHECK(rrdk_connect_start(w.client, "gopher:x", &how, &refused, &error) == RRDK_E_BAD_URI);
+  CHECK(strstr(error.message, "gopher") != NULL);
+  return end_world(&w);
+}
+
+static void note(void* argument) {
+  ++*(int*)argument;
+}
+
+static void note_rest(uint32_t rest, void* argument) {
+  *(int*)argument += 1 + (int)rest;
+}
+
+static void note_listening(const char* uri, const rrdk_error* why, void* argument) {
+  if (uri != NULL && why == NULL)
+    snprintf(argument, 200, "%s", uri);
+  else if (uri == NULL && why != NULL)
+    snprintf(argument, 200, "%s", rrdk_errc_name(why->code));
+}
+
+const char* a_server_that_is_asked_to_end(const char* uri) {
+  struct world w;
+  char other[200] = "";
+  int removed = 0, drained = 0, closed = 0;
+  BEGIN(begin_world(&w, uri));
+  rrdk_server_listen_start(w.server, "shm:/nowhere/at.all", note_listening, other);
+  UNTIL(&w, other[0] != '\0');
+  CHECK(strcmp(other, "not found") == 0);
+  other[0] = '\0';
+  rrdk_server_listen_start(w.server, "iwarp://127.0.0.1:0", note_listening, other);
+  UNTIL(&w, other[0] != '\0');
+  CHECK(strncmp(other, "iwarp://127.0.0.1:", 18) == 0 && strcmp(other + 18, "0") != 0);
+  char little[5];
+  CHECK(rrdk_server_listen(w.server, "iwarp://127.0.0.1:0", little, sizeof little, &error) ==
+        RRDK_E_LIMIT);
+
+  CHECK_OK(rrdk_server_remove_service_start(w.server, PROGRAM, 1, note, &removed, &error));
+  UNTIL(&w, removed == 1);
+  CHECK(rrdk_server_remove_service(w.server, PROGRAM, 1, &error) == RRDK_E_NOT_FOUND);
+  rrdk_call_begin(w.call, w.program, ECHO);
+  CHECK(run(&w) == RRDK_CALL_PROG_UNAVAIL);
+  CHECK_OK(rrdk_server_add_service(w.server, w.program, &w.site, &error));
+  rrdk_call_begin(w.call, w.program, NULLPROC);
+  CHECK(run(&w) == RRDK_CALL_OK);
+
+  rrdk_put_u32(rrdk_call_begin(w.call, w.program, KEEP), 1);
+  CHECK(rrdk_call_submit(w.call, count_end, &w.ended));
+  UNTIL(&w, w.site.kept != NULL);
+  rrdk_server_drain_start(w.server, 60000, note_rest, &drained);
+  CHECK(drained == 0);
+  rrdk_server_call_reply(w.site.kept);
+  UNTIL(&w, drained != 0 && w.ended == 1);
+  CHECK(drained == 1 && rrdk_call_status_of(w.call) == RRDK_CALL_OK);
+  rrdk_server_close_start(w.server, note, &closed);
+  UNTIL(&w, closed == 1);
+  CHECK(rrdk_server_listen(w.server, uri, NULL, 0, &error) == RRDK_E_SHUTDOWN);
+  return end_world(&w);
+}
+
+struct visit {
+  int count;
+  rrdk_connection_info last;
+};
+
+static void visit(const rrdk_connection_info* info, void* argument) {
+  struct visit* seen = argument;
+  ++seen->count;
+  seen->last = *info;
+}
+
+const char* what_is_counted(const char* uri) {
+  struct world w;
+  BEGIN(begin_world(&w, uri));
+  for (int i = 0; i < 5; ++i) {
+    rrdk_call_begin(w.call, w.program, NULLPROC);
+    CHECK(run(&w) == RRDK_CALL_OK);
+  }
+  rrdk_server_stats server = {.size = sizeof server};
+  rrdk_client_stats client = {.size = sizeof client};
+  rrdk_core_stats core = {.size = sizeof core};
+  rrdk_connection_info info = {.size = sizeof info};
+  rrdk_receive_sizes sizes = {.size = sizeof sizes};
+  CHECK(rrdk_server_get_stats(w.server, &server) && server.calls == 5 && server.replies == 5);
+  CHECK(server.connections == 1 && server.connections_accepted == 1);
+  CHECK(rrdk_connection_get_stats(w.connection, &client) && client.ended_ok == 5);
+  CHECK(rrdk_runtime_core_stats(w.runtime, 0, &core) && core.completions >= 10);
+  CHECK(!rrdk_runtime_core_stats(w.runtime, 1, &core));
+  CHECK(rrdk_connection_get_info(w.connection, &info) && info.calls == 5 && info.id != 0);
+  CHECK(rrdk_connection_receive_sizes(w.connection, &sizes));
+  struct visit seen = {0};
+  rrdk_server_visit(w.server, visit, &seen);
+  CHECK(seen.count == 1 && seen.last.calls == 5 && seen.last.peer[0] != '\0');
+  CHECK(strncmp(uri, seen.last.driver, strlen(seen.last.driver)) == 0);
+
+  rrdk_server_limits limits = {.size = sizeof limits};
+  CHECK(rrdk_server_get_limits(w.server, &limits) && limits.max_connections == 65536);
+  limits.max_connections = 3;
+  CHECK_OK(rrdk_server_set_limits(w.server, &limits, &error));
+  limits.max_connections = 0;
+  CHECK(rrdk_server_set_limits(w.server, &limits, &error) == RRDK_E_INVALID_ARGUMENT);
+  CHECK(rrdk_server_get_limits(w.server, &limits) && limits.max_connections == 3);
+
+  rrdk_telemetry* telemetry;
+  char* text = malloc(1 << 20);
+  CHECK_OK(
+      rrdk_telemetry_create("c", w.runtime, &w.server, 1, &w.connection, 1, &telemetry, &error));
+  const size_t length = rrdk_telemetry_openmetrics(telemetry, text, 1 << 20);
+  CHECK(length == strlen(text) && strstr(text, "rrdk_server_calls_total") != NULL);
+  CHECK(rrdk_telemetry_openmetrics(telemetry, text, 10) >= 10 && strlen(text) == 9);
+  free(text);
+  rrdk_telemetry_destroy(telemetry);
+
+  CHECK(rrdk_server_close(w.server, seen.last.id + 1, "no", &error) == RRDK_E_NOT_FOUND);
+  CHECK_OK(rrdk_server_close(w.server, seen.last.id, "enough", &error));
+  UNTIL(&w, rrdk_connection_state_of(w.connection) == RRDK_CLOSED);
+  return end_world(&w);
+}
+
+const char* credentials(const char* uri) {
+  struct world w;
+  BEGIN(begin_world(&w, uri));
+  rrdk_auth_sys me = {.stamp = 1, .uid = 2, .gid = 3, .num_gids = 2, .gids = {4, 5}};
+  strcpy(me.machine_name, "here");
+  rrdk_caller* caller = rrdk_connection_caller(w.connection);
+  CHECK_OK(rrdk_caller_set_auth_sys(caller, &me, &error));
+  rrdk_call_begin(w.call, w.program, WHO);
+  CHECK(run(&w) == RRDK_CALL_OK);
+  CHECK(w.site.who.uid == 2 && w.site.who.gid == 3 && w.site.who.num_gids == 2);
+  CHECK(w.site.who.gids[1] == 5 && strcmp(w.site.who.machine_name, "here") == 0);
+  CHECK_OK(rrdk_client_set_auth_sys(w.client, &me, &error));
+  me.num_gids = 17;
+  CHECK(rrdk_caller_set_auth_sys(caller, &me, &error) == RRDK_E_INVALID_ARGUMENT);
+  me.num_gids = 0;
+  memset(me.machine_name, 'x', sizeof me.machine_name);
+  CHECK(rrdk_client_set_auth_sys(w.client, &me, &error) == RRDK_E_INVALID_ARGUMENT);
+  CHECK_OK(rrdk_caller_set_auth(caller, 7, "body", 4, &error));
+  rrdk_call_begin(w.call, w.program, WHO);
+  CHECK(run(&w) == RRDK_CALL_AUTH_ERROR);
+  return end_world(&w);
+}
+
+struct beats {
+  int count;
+  rrdk_timer* timer;
+};
+
+static void beat(rrdk_timer* timer, void* argument) {
+  struct beats* beats = argument;
+  if (++beats->count < 3 && timer == beats->timer)
+    rrdk_timer_start(timer, rrdk_now_ns());
+}
+
+static void aside(void* argument) {
+  atomic_store((_Atomic int*)argument, 1);
+}
+
+const char* timers_and_tasks(void) {
+  struct world w;
+  struct beats beats = {0};
+  _Atomic int done = 0;
+  BEGIN(begin_memory(&w));
+  CHECK(rrdk_timer_create(w.runtime, 9, beat, &beats, &beats.timer, &error) ==
+        RRDK_E_INVALID_ARGUMENT);
+  CHECK(rrdk_timer_create(w.runtime, 0, NULL, &beats, &beats.timer, &error) ==
+        RRDK_E_INVALID_ARGUMENT);
+  CHECK_OK(rrdk_timer_create(w.runtime, 0, beat, &beats, &beats.timer, &error));
+  rrdk_timer_start(beats.timer, rrdk_now_ns());
+  UNTIL(&w, beats.count == 3);
+  rrdk_timer_start(beats.timer, rrdk_now_ns() + 3600000000000u);
+  rrdk_timer_stop(beats.timer);
+  rrdk_timer_destroy(beats.timer);
+  CHECK_OK(rrdk_runtime_run_aside(w.runtime, aside, &done, &error));
+  UNTIL(&w, done == 1);
+  CHECK(rrdk_runtime_num_cores(w.runtime) == 1 && rrdk_runtime_num_workers(w.runtime) == 0);
+  CHECK(rrdk_runtime_wake_fd(w.runtime, 0) >= 0 && rrdk_runtime_wake_fd(w.runtime, 1) == -1);
+  UNTIL(&w, rrdk_runtime_arm_wake(w.runtime, 0));
+  return end_world(&w);
+}
+
+const char* options_of_other_releases(void) {
+  struct world w;
+  BEGIN(begin_memory(&w));
+  /* A program that was compiled when there was less. */
+  rrdk_client_options old;
+  memset(&old, 0xff, sizeof old);
+  rrdk_client_options_init(&old, offsetof(rrdk_client_options, inline_size));
+  CHECK(old.size == offsetof(rrdk_client_options, inline_size) && old.credits == 64);
+  CHECK(old.inline_size == 0xffffffff);
+  old.credits = 2;
+  CHECK_OK(rrdk_client_create(w.runtime, &old, &w.client, &error));
+  rrdk_server_stats some = {.size = offsetof(rrdk_server_stats, replies), .replies = 1234};
+  CHECK_OK(rrdk_server_create(w.runtime, NULL, &w.server, &error));
+  CHECK(rrdk_server_get_stats(w.server, &some) && some.replies == 1234);
+  CHECK(some.size == offsetof(rrdk_server_stats, replies));
+  /* And one of the future. */
+  struct {
+    rrdk_client_options options;
+    uint64_t more;
+  } later;
+  rrdk_client* none = w.client;
+  later.more = 5;
+  rrdk_client_options_init(&later.options, sizeof later);
+  CHECK(later.more == 0 && later.options.credits == 64);
+  CHECK(rrdk_client_create(w.runtime, &later.options, &none, &error) == RRDK_E_UNSUPPORTED);
+  CHECK(none == NULL && strstr(error.message, "rrdk_client_options::size") != NULL);
+  struct {
+    rrdk_server_stats stats;
+    uint64_t more;
+  } much = {.stats.size = sizeof much};
+  CHECK(!rrdk_server_get_stats(w.server, &much.stats));
+  return end_world(&w);
+}
+
+const char* options_that_are_wrong(void) {
+  struct world w;
+  BEGIN(begin_memory(&w));
+  rrdk_client_options client = {0};
+  CHECK(rrdk_client_create(w.runtime, &client, &w.client, &error) == RRDK_E_INVALID_ARGUMENT);
+  CHECK(strstr(error.message, "rrdk_client_options_init()") != NULL);
+  rrdk_client_options_init(&client, sizeof client);
+  client.credits = 0;
+  CHECK(rrdk_client_create(w.runtime, &client, &w.client, NULL) == RRDK_E_INVALID_ARGUMENT);
+  CHECK(w.client == NULL);
+  rrdk_server_options server;
+  rrdk_server_options_init(&server, sizeof server);
+  server.version_one = server.version_two = false;
+  CHECK(rrdk_server_create(w.runtime, &server, &w.server, &error) == RRDK_E_INVALID_ARGUMENT);
+  rrdk_runtime* runtime;
+  rrdk_runtime_options cores;
+  rrdk_runtime_options_init(&cores, sizeof cores);
+  cores.ring_size = 3;
+  CHECK(rrdk_runtime_create(w.memory, &cores, &runtime, &error) == RRDK_E_INVALID_ARGUMENT);
+  const int nowhere = -2;
+  rrdk_runtime_options_init(&cores, sizeof cores);
+  cores.poll_cpus = &nowhere;
+  cores.num_poll_cpus = 1;
+  CHECK(rrdk_runtime_create(w.memory, &cores, &runtime, &error) == RRDK_E_INVALID_ARGUMENT);
+  const rrdk_size_class odd = {5, 5};
+  rrdk_memory* memory;
+  rrdk_memory_options options;
+  rrdk_memory_options_init(&options, sizeof options);
+  options.classes = &odd;
+  options.num_classes = 1;
+  CHECK(rrdk_memory_create(&options, &memory, &error) == RRDK_E_INVALID_ARGUMENT);
+
+  rrdk_program_options program = kProgram;
+  CHECK(rrdk_program_create(NULL, &w.program, &error) == RRDK_E_INVALID_ARGUMENT);
+  program.name = NULL;
+  CHECK(rrdk_program_create(&program, &w.program, &error) == RRDK_E_INVALID_ARGUMENT);
+  program = kProgram;
+  program.procedure_size = sizeof(rrdk_procedure) + 8;
+  CHECK(rrdk_program_create(&program, &w.program, &error) == RRDK_E_UNSUPPORTED);
+  program.procedure_size = 0;
+  CHECK(rrdk_program_create(&program, &w.program, &error) == RRDK_E_INVALID_ARGUMENT);
+  const rrdk_procedure twice[] = {{.number = 1, .name = "A"}, {.number = 1, .name = "B"}};
+  const rrdk_procedure nameless[] = {{.number = 7}};
+  program = kProgram;
+  program.procedures = twice;
+  program.num_procedures = 2;
+  CHECK(rrdk_program_create(&program, &w.program, &error) == RRDK_E_INVALID_ARGUMENT);
+  program.procedures = nameless;
+  program.num_procedures = 1;
+  CHECK(rrdk_program_create(&program, &w.program, &error) == RRDK_E_INVALID_ARGUMENT);
+  CHECK(strstr(error.message, "procedure 7 has no name") != NULL && w.program == NULL);
+  return end_world(&w);
+}
+
+const char* errors_have_names(void) {
+  CHECK(strcmp(rrdk_errc_name(RRDK_OK), "ok") == 0 && rrdk_errc_errno(RRDK_OK) == 0);
+  CHECK(strcmp(rrdk_errc_name(RRDK_E_ADDRESS_IN_USE), "address in use") == 0);
+  CHECK(rrdk_errc_errno(RRDK_E_ADDRESS_IN_USE) == EADDRINUSE);
+  for (int code = RRDK_E_INVALID_ARGUMENT; code <= RRDK_E_SYSTEM + 1; ++code)
+    CHECK(rrdk_errc_name((rrdk_errc)code)[0] != '\0' && rrdk_errc_errno((rrdk_errc)code) > 0);
+  CHECK(rrdk_errc_of(RRDK_CALL_OK) == RRDK_OK);
+  for (int status = RRDK_CALL_TIMEOUT; status <= RRDK_CALL_INVALID_CALL; ++status) {
+    CHECK(rrdk_call_status_name((rrdk_call_status)status)[0] != '\0');
+    CHECK(rrdk_errc_of((rrdk_call_status)status) != RRDK_OK);
+  }
+  CHECK(rrdk_errc_of(RRDK_CALL_TIMEOUT) == RRDK_E_TIMEOUT);
+  CHECK(strcmp(rrdk_call_status_name(RRDK_CALL_CONNECTION_LOST), "connection lost") == 0);
+  return NULL;
+}
+
+const char* memory_of_all_kinds(void) {
+  struct world w;
+  BEGIN(begin_memory(&w));
+  CHECK(rrdk_eal_running() && rrdk_register_thread());
+  rrdk_registered_memory* registered;
+  CHECK_OK(rrdk_memory_allocate(w.memory, 100000, &registered, &error));
+  CHECK(rrdk_registered_memory_size(registered) >= 100000);
+  rrdk_span span = rrdk_registered_memory_span(registered, 4096, 1000);
+  CHECK(span.data == (char*)rrdk_registered_memory_data(registered) + 4096);
+  CHECK(rrdk_memory_contains(w.memory, span));
+  rrdk_registered_memory_destroy(registered);
+  CHECK(!rrdk_memory_contains(w.memory, span));
+  CHECK(rrdk_memory_allocate(w.memory, 0, &registered, &error) == RRDK_E_INVALID_ARGUMENT);
+  void* mine = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK_OK(rrdk_memory_adopt(w.memory, mine, 8192, -1, 0, &registered, &error));
+  CHECK(rrdk_registered_memory_data(registered) == mine);
+  rrdk_registered_memory_destroy(registered);
+  munmap(mine, 8192);
+  CHECK(rrdk_buffer_get(w.memory, 1u << 30) == NULL);
+  rrdk_buffer_put(NULL);
+  return end_world(&w);
+}
+
+struct lines {
+  int count;
+  char last[600];
+};
+
+static void take_line(rrdk_log_level level, const char* line, void* user) {
+  struct lines* lines = user;
+  if (level == RRDK_LOG_ERROR) {
+    ++lines->count;
+    snprintf(lines->last, sizeof lines->last, "%s", line);
+  }
+}
+
+const char* lines_of_the_log(void) {
+  struct world w;
+  struct lines lines = {0};
+  rrdk_set_log_level(RRDK_LOG_ERROR);
+  rrdk_set_log_sink(take_line, &lines);
+  BEGIN(begin_world(&w, "shm:@rrdk-c-test-log"));
+  CHECK(!rrdk_call_submit(w.call, NULL, NULL) || run(&w) == RRDK_CALL_INVALID_CALL);
+  BEGIN(end_world(&w));
+  CHECK(lines.count == 1 && strstr(lines.last, "begin()") != NULL);
+  rrdk_set_log_sink(NULL, NULL);
+  rrdk_set_log_level(RRDK_LOG_INFO);
+  return NULL;
+}

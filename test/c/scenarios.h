@@ -1,0 +1,27 @@
+/* What programs in C do, and what is to come of it. Each returns NULL, or what was not as it is to
+ * be. `uri` is where to listen. */
+#pragma once
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+const char* calls_of_all_kinds(const char* uri);
+const char* answers_from_another_thread(const char* uri);
+const char* calls_in_the_other_direction(const char* uri);
+const char* calls_that_do_not_succeed(const char* uri);
+const char* a_call_submitted_twice(const char* uri);
+const char* connections_that_come_and_go(const char* uri);
+const char* a_server_that_is_asked_to_end(const char* uri);
+const char* what_is_counted(const char* uri);
+const char* credentials(const char* uri);
+const char* timers_and_tasks(void);
+const char* options_of_other_releases(void);
+const char* options_that_are_wrong(void);
+const char* errors_have_names(void);
+const char* memory_of_all_kinds(void);
+const char* lines_of_the_log(void);
+
+#ifdef __cplusplus
+}
+#endif
