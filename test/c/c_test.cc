@@ -14,7 +14,8 @@ class C : public testing::TestWithParam<std::string> {
  protected:
   void expect(OverAFabric scenario) {
     const std::string uri = GetParam() == "shm"
-                                ? "shm:/tmp/rrdk-c-test-" + std::to_string(getpid()) + ".sock"
+                                ? "shm:@rrdk-c-test-" + std::to_string(getpid()) + "-" +
+                                      testing::UnitTest::GetInstance()->current_test_info()->name()
                                 : "iwarp://127.0.0.1:0";
     EXPECT_STREQ(scenario(uri.c_str()), nullptr);
   }
