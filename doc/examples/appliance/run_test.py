@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """The appliance under everything that its peers do to it: they are not there, stall, break connections, are
-killed and come back. In no call of the library does the reactor wait for longer than a millisecond; and no append is run twice as long as the server lives.
+killed and come back. In no call of the library does the reactor wait; and no append is run twice as long as the server lives.
 
-Usage: run_test.py APPLIANCE APPLIANCE_IN_C [MOST_WORK_US]
+Usage: run_test.py APPLIANCE APPLIANCE_IN_C [MOST_US]
+
+MOST_US: for how long a call may sleep, and for how long it may work, at most. On a quiet machine 1000 will do. By
+default it is what tells a wait from a bad moment: under a load, who holds a lock for a microsecond may lose its CPU
+meanwhile.
 """
 import os
 import re
@@ -11,10 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-MOST_SLEEP_US = 1000
-# Who polls in a circle until something happens waits as well. A pass with much to do is no such wait, and under
-# a load it takes its time.
-most_work_us = 10_000
+most_us = 40_000
 SECONDS = 100
 
 
@@ -38,8 +39,8 @@ class Process:
         self.output += rest
         assert self.process.returncode == status, f"status {self.process.returncode}:\n{self.output}"
         if not stopped:
-            assert self.number("asleep for") <= MOST_SLEEP_US, self.output
-            assert self.number("at work for") <= most_work_us, self.output
+            assert self.number("asleep for") <= most_us, self.output
+            assert self.number("at work for") <= most_us, self.output  # polling in a circle is waiting, too
         return self
 
     def kill(self):
@@ -182,5 +183,5 @@ def main(in_cpp, in_c):
 
 if __name__ == "__main__":
     if len(sys.argv) == 4:
-        most_work_us = int(sys.argv[3])
+        most_us = int(sys.argv[3])
     main(*sys.argv[1:3])
