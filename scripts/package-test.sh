@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the Debian packages, installs them into a clean Debian, and follows doc/tutorial.md there: as a
+# Builds the Debian packages, installs them into a clean Debian, and follows pages of doc/ there: as a
 # user without privileges, with what the packages brought.
 #
 #   scripts/package-test.sh [FOLDER]   keeps the clean Debian and what it downloaded in FOLDER
@@ -71,7 +71,7 @@ inside sh -c 'apt-get -q -o APT::Update::Error-Mode=any update >/update.log 2>&1
 inside sh -c 'export DEBIAN_FRONTEND=noninteractive
   apt-get -q -y install --no-install-recommends /packages/*.deb >/install.log 2>&1' ||
   { tail -n 20 "$debian/install.log"; die "the packages can not be installed"; }
-inside dpkg --verify librrdk0 librrdk-dev rrdk-tools
+inside dpkg --verify librrdk0 librrdk-dev librrdk-tirpc0 librrdk-tirpc-dev rrdk-tools
 
 say "-- found: manual pages, completion, the service, examples"
 for file in usr/share/man/man1/testrpc.1.gz usr/share/man/man1/rrdk-top.1.gz usr/share/man/man7/rrdk.7.gz \
@@ -103,6 +103,14 @@ say "-- the tutorial, as a user"
 follow tutorial tutorial.md
 say "-- programs in C, as a user"
 follow c guide-c.md
+say "-- rpcgen programs, as a user"
+mkdir -p "$debian/tmp/kv"
+cp "$debian"/usr/share/doc/librrdk-tirpc-dev/examples/* "$debian/tmp/kv"
+gzip -dqf "$debian"/tmp/kv/*.gz 2>/dev/null || true
+chown -R 1000:1000 "$debian/tmp/kv"
+"$root/test/tirpc/page_test.py" --installed "$debian/tmp/kv" chroot "$debian" /usr/bin/env -i -C /tmp/kv \
+  PATH=/usr/bin:/bin LC_ALL=C.UTF-8 HOME=/tmp/kv RRDK_LOG=warning \
+  setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs || die "doc/porting-rpcgen.md does not work"
 
 say "-- CMake, as a user"
 cat >"$debian/tmp/tutorial/CMakeLists.txt" <<'END'
@@ -116,6 +124,6 @@ as_user sh -c 'cd /tmp/tutorial && cmake -S . -B build >cmake.log && cmake --bui
   { tail -n 20 "$debian/tmp/tutorial/cmake.log"; die "CMake does not find the library"; }
 
 say "-- removed"
-inside sh -c 'dpkg --purge librrdk-dev rrdk-tools librrdk0 >/remove.log 2>&1' ||
+inside sh -c 'dpkg --purge librrdk-tirpc-dev librrdk-tirpc0 librrdk-dev rrdk-tools librrdk0 >/remove.log 2>&1' ||
   { cat "$debian/remove.log"; die "the packages can not be removed"; }
 say "All of it works."

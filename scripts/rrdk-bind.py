@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the binding file of an rpcgen program from its .x (doc/porting-rpcgen.md).
 
-    rrdk-bind.py kv.x > kv.bind
-    rrdk-bind.py --largest 1M perf.x     the room for opaque<> without a bound of its own
+    rrdk-bind kv.x > kv.bind
+    rrdk-bind --largest 1M perf.x     the room for opaque<> without a bound of its own
 
 Fields with a comment that has the word DDP-eligible behind them become items:
 
@@ -281,7 +281,7 @@ def main():
         with open(chosen.file, encoding="utf-8") as file:
             parser = Parser(file.read(), chosen.largest)
     except (OSError, Mistake) as error:
-        sys.exit(f"rrdk-bind.py: {chosen.file}: {getattr(error, 'strerror', None) or error}")
+        sys.exit(f"rrdk-bind: {chosen.file}: {getattr(error, 'strerror', None) or error}")
     for line in lines_of(parser):
         print(line)
 

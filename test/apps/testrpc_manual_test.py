@@ -13,7 +13,7 @@ PAGES = ROOT / "doc/man"
 C_HEADER = ROOT / "lib/include/rrdk/rrdk.h"
 TOOLS = {"rrdk-top.1": "rrdk-top.py", "rrdk-dump.1": "rrdk-dump.py", "rrdk-doctor.1": "rrdk-doctor.py",
          "rrdk-latency-profile.1": "latency-profile.py", "rrdk-hdr-log.1": "hdr-log.py",
-         "rrdk-trace.1": "rrdk-trace.py"}
+         "rrdk-trace.1": "rrdk-trace.py", "rrdk-bind.1": "rrdk-bind.py"}
 BY_HELP = re.compile(r"(?<![\w-])(-[a-z]|--[a-z][\w-]*)")
 BY_PAGE = re.compile(r"\bFl (-?[a-z][\w-]*)")
 

@@ -3,7 +3,9 @@
 
 Lines that begin with "$ " are commands; what follows them, up to the next one, is what they print.
 
-Usage: page_test.py BUILD, a build directory with librrdk and librrdk-tirpc, which are as if installed.
+    page_test.py BUILD                    with librrdk and librrdk-tirpc of a build directory, as if installed
+    page_test.py --installed SITE RUN...  with what is installed where the command RUN... runs `bash -c`; SITE is a
+                                          copy of the example, which RUN sees as its folder
 """
 import os
 import re
@@ -62,32 +64,41 @@ def install(build, prefix):
             text = re.sub("^prefix=.*", f"prefix={prefix}", file.read(), flags=re.MULTILINE)
         with open(os.path.join(lib, name), "w", encoding="utf-8") as file:
             file.write(re.sub("^libdir=.*", "libdir=${prefix}/lib", text, flags=re.MULTILINE))
-    return {"PKG_CONFIG_PATH": lib, "LD_LIBRARY_PATH": lib}
+    tools = os.path.join(prefix, "bin")
+    os.makedirs(tools)
+    os.symlink(os.path.join(ROOT, "scripts", "rrdk-bind.py"), os.path.join(tools, "rrdk-bind"))
+    return {"PKG_CONFIG_PATH": lib, "LD_LIBRARY_PATH": lib, "PATH": tools + os.pathsep + os.environ["PATH"]}
 
 
-def main(build):
+def follow(pairs, site, run, **how):
+    """Runs the commands and compares what they print, and the binding file that one of them makes."""
+    done = subprocess.run([*run, "bash", "-c", script_of(pairs)], timeout=300, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, **how)
+    parts = re.split(r"^@@(?:\d+|end)\n", done.stdout, flags=re.MULTILINE)
+    for (command, expected), printed in zip(pairs, parts[1:]):
+        assert printed.strip() == expected, f"$ {command}\nexpected:\n{expected}\nprinted:\n{printed}"
+    assert done.returncode == 0 and len(parts) == len(pairs) + 2, done.stdout
+    with open(os.path.join(EXAMPLE, "kv.bind"), encoding="utf-8") as kept:
+        with open(os.path.join(site, "kv.bind"), encoding="utf-8") as made:
+            assert made.read() == kept.read(), "doc/examples/tirpc/kv.bind is not what rrdk-bind makes of kv.x"
+
+
+def main(build, *installed):
     with open(PAGE, encoding="utf-8") as file:
         text = file.read()
     check_quoted_code(text)
     pairs = commands(text)
     assert len(pairs) > 10, "the page has lost its commands"
-    with tempfile.TemporaryDirectory() as folder:
-        environment = dict(os.environ, **install(os.path.abspath(build), os.path.join(folder, "prefix")),
-                           RRDK_LOG="warning",
-                           PATH=os.path.join(ROOT, "scripts") + os.pathsep + os.environ["PATH"])
-        site = os.path.join(folder, "kv")
-        shutil.copytree(EXAMPLE, site)
-        os.remove(os.path.join(site, "kv.bind"))  # which a command makes
-        done = subprocess.run(["bash", "-c", script_of(pairs)], cwd=site, env=environment, timeout=300,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        with open(os.path.join(EXAMPLE, "kv.bind"), encoding="utf-8") as file:
-            kept = file.read()
-        with open(os.path.join(site, "kv.bind"), encoding="utf-8") as file:
-            assert file.read() == kept, "doc/examples/tirpc/kv.bind is not what rrdk-bind.py makes of kv.x"
-    parts = re.split(r"^@@(?:\d+|end)\n", done.stdout, flags=re.MULTILINE)
-    for (command, expected), printed in zip(pairs, parts[1:]):
-        assert printed.strip() == expected, f"$ {command}\nexpected:\n{expected}\nprinted:\n{printed}"
-    assert done.returncode == 0 and len(parts) == len(pairs) + 2, done.stdout
+    if build == "--installed":
+        site, *run = installed
+        follow(pairs, site, run)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            site = os.path.join(folder, "kv")
+            shutil.copytree(EXAMPLE, site)
+            os.remove(os.path.join(site, "kv.bind"))  # which a command makes
+            prefix = install(os.path.abspath(build), os.path.join(folder, "prefix"))
+            follow(pairs, site, [], cwd=site, env={**os.environ, "RRDK_LOG": "warning", **prefix})
     print(f"{len(pairs)} commands do what the page says")
 
 

@@ -156,7 +156,7 @@ void rrdk_svc_exit(void);
  * `typedef opaque TYPE<>`. Items are in the order in which they come in the stream. LARGEST is the
  * room that a client offers for it, in bytes or with K or M. `reply` is what the rest of the
  * results takes at most, length words included: it counts instead of RRDK_CLSET_MAX_REPLY. Comments
- * begin with '#'. scripts/rrdk-bind.py writes such a file from the .x.
+ * begin with '#'. rrdk-bind writes such a file from the .x.
  *
  * The file that rpcgen wrote of the type's XDR routine is to be compiled with
  *
