@@ -187,6 +187,58 @@ TEST_F(Stages, AWaitForACreditIsBeforeTheStart) {
   expect_delay_in(0, 5, "started");
 }
 
+// What is submitted in a callback is posted when the callbacks of that pass are done.
+TEST_F(Stages, ABusyCallbackIsBeforeThePost) {
+  for (int i = 0; i < 5; ++i) {
+    Call first(*connection_), second(*connection_);
+    first.begin(kBinding, kWho);
+    first.submit(
+        [](Call&, void* next) {
+          auto& behind = *static_cast<Call*>(next);
+          behind.begin(kBinding, 0);
+          behind.submit([](Call&, void*) {}, nullptr);
+          const uint64_t end = Runtime::now_ns() + kDelayNs + kDelayNs / 10;
+          while (Runtime::now_ns() <= end) {
+          }
+        },
+        &second);
+    ends_.until([&] { return clients_->poll(), !first.in_flight() && !second.in_flight(); });
+  }
+  expect_delay_in(0, 5, "posted");
+}
+
+// A call's data is fetched when there is room for it beside that of earlier ones.
+TEST_F(Stages, AWaitForItsTurnIsBeforeTheFetch) {
+  static constexpr Procedure kHolding[] = {
+      {kKeep, [](ServerCall call, void*) { std::move(call).reply_after(kDelayNs + kDelayNs / 2); }},
+      {kWrite, [](ServerCall call, void*) { std::move(call).reply(); }}};
+  static constexpr ProcedureBinding kItems[] = {
+      {.procedure = kWrite, .name = "WRITE", .eligible_args = 1},
+      {.procedure = kKeep, .name = "HOLD", .eligible_args = 1}};
+  static constexpr Binding kOfTwo = {
+      .program = kBinding.program, .version = 5, .name = "turns", .procedures = kItems};
+  auto server = Server::create(*ends_.runtime, {.max_chunk_bytes = 12'000}).value();
+  ASSERT_TRUE(server->add_service({.binding = &kOfTwo, .procedures = kHolding}));
+  auto client = Client::create(*clients_, {.credits = 4}).value();
+  auto other = client->connect(server->listen("shm:" + socket_path()).value()).value();
+  auto submit = [&](Call& call, uint32_t procedure) {
+    Encoder& args = call.begin(kOfTwo, procedure);
+    args.put_item(patterned(*ends_.memory, 0, 8192), 8192, Ddp::kEligible);
+    call.submit([](Call&, void*) {}, nullptr);
+  };
+  Call more(*other);  // of credits: the first answer grants them
+  more.begin(kOfTwo, 0);
+  EXPECT_EQ(more.submit_and_wait(), CallStatus::kOk);
+  for (int i = 0; i < 5; ++i) {
+    Call holder(*other), behind(*other);
+    submit(holder, kKeep);
+    submit(behind, kWrite);
+    ends_.until([&] { return clients_->poll(), !holder.in_flight() && !behind.in_flight(); });
+    EXPECT_EQ(behind.status(), CallStatus::kOk);
+  }
+  expect_delay_in(kWrite, 5, "whole");
+}
+
 TEST_F(Stages, ALateCallIsOnTheWayToTheServer) {
   ASSERT_TRUE(ends_.runtime->set_faults({.delay = {.rate = 1}, .delay_us = kDelayNs / 1000}));
   for (int i = 0; i < 5; ++i)
