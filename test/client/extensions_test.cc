@@ -1,4 +1,5 @@
 // Extensions of version 2, as a program registers, sends and serves them (rrdk/extensions.h).
+#include <algorithm>
 #include <map>
 
 #include "survival_world.h"
@@ -106,6 +107,21 @@ TEST(Extensions, OnlyServersNeedAFunctionThatServes) {
   EXPECT_EQ(made.error().code, Errc::kInvalidArgument);
   for (const char* named : {"'echo'", "`serve`"})
     EXPECT_NE(made.error().message.find(named), std::string::npos) << made.error().message;
+}
+
+// They are sampled as calls are, and give their records back.
+TEST(Extensions, CallsAreStampedBehindManyMessages) {
+  Site here, there;
+  SurvivalWorld world(client_of(here), server_of(there));
+  world.runtime->stamp_every(1);
+  world.connect();
+  for (size_t i = 0; i < kStampedCalls + 10; ++i)
+    ASSERT_EQ(ask(world, 5).status, CallStatus::kOk);
+  call(world);
+  const std::vector<StampedCall> calls = world.runtime->stamped_calls();
+  EXPECT_TRUE(std::ranges::any_of(calls, [](const StampedCall& stamped) {
+    return stamped.made && stamped.procedure == kEcho && stamped.at(Stage::kEnded) != 0;
+  }));
 }
 
 // Shows: V2D0-OPT-04
