@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "rrdk/nfs3.h"
 #include "rrdk/tcp_call.h"
 
 namespace rrdk::nfs3 {

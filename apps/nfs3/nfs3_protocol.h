@@ -107,16 +107,4 @@ constexpr uint32_t kDelete = 0x10;
 constexpr uint32_t kExecute = 0x20;
 }  // namespace access
 
-// The MOUNT protocol, version 3 (RFC 1813 appendix I).
-namespace mount {
-constexpr uint32_t kProgram = 100005;
-constexpr uint32_t kVersion = 3;
-constexpr uint32_t kMnt = 1;
-constexpr uint32_t kDump = 2;
-constexpr uint32_t kUmnt = 3;
-constexpr uint32_t kUmntAll = 4;
-constexpr uint32_t kExport = 5;
-constexpr uint32_t kMaxPath = 1024;  // MNTPATHLEN
-}  // namespace mount
-
 }  // namespace rrdk::nfs3

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
-#include "nfs3_binding.h"
 #include "nfs3_work.h"
 #include "pattern.h"
 #include "perf_program.h"
+#include "rrdk/nfs3.h"
 
 namespace rrdk::testrpc {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "nfs3_binding.h"
 #include "nfs3_decode.h"
+#include "rrdk/nfs3.h"
 
 namespace rrdk::testrpc {
 namespace {

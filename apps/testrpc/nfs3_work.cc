@@ -6,9 +6,9 @@
 #include <charconv>
 #include <cstring>
 
-#include "nfs3_binding.h"
 #include "nfs3_decode.h"
 #include "pattern.h"
+#include "rrdk/nfs3.h"
 
 namespace rrdk::testrpc {
 namespace {

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "rrdk/nfs3.h"
+
 namespace rrdk::interop {
 namespace {
 

@@ -1,7 +1,7 @@
 #include "nfs_program.h"
 
-#include "nfs3_binding.h"
 #include "nfs_handlers.h"
+#include "rrdk/nfs3.h"
 
 namespace rrdk::interop {
 namespace {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "nfs3_binding.h"
 #include "nfs3_decode.h"
 #include "nfs_encode.h"
 #include "rrdk/client.h"
 #include "rrdk/eal.h"
+#include "rrdk/nfs3.h"
 
 namespace rrdk::interop {
 namespace {

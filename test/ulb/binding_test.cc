@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/nfs3/nfs3_binding.h"
+#include "rrdk/nfs3.h"
 
 namespace rrdk {
 namespace {
@@ -120,6 +120,25 @@ TEST(Nfs3Binding, MatchesItsProgram) {
                                          280, 120, 120, 236, 208, 108, 108, 144, 140, 116, 128};
   for (const ProcedureBinding& p : nfs3::kBinding.procedures)
     EXPECT_EQ(p.fixed_results, longest[p.procedure]) << p.name;
+}
+
+// What changes something, and does not do the same when it is run again.
+TEST(Nfs3Binding, KnowsWhatMayRunTwice) {
+  std::string once;
+  for (const ProcedureBinding& p : nfs3::kBinding.procedures)
+    once += nfs3::is_idempotent(p.procedure) ? "" : std::string(p.name) + " ";
+  EXPECT_EQ(once, "SETATTR CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK ");
+}
+
+TEST(Mount3Binding, MatchesItsProgram) {
+  EXPECT_EQ(message(check(nfs3::mount::kBinding)), "");
+  EXPECT_EQ(nfs3::mount::kBinding.program, 100005u);
+  const std::vector<uint32_t> longest = {0, 76, 4, 0, 0, 4};
+  ASSERT_EQ(nfs3::mount::kBinding.procedures.size(), longest.size());
+  for (const ProcedureBinding& p : nfs3::mount::kBinding.procedures) {
+    EXPECT_EQ(p.fixed_results, longest[p.procedure]) << p.name;
+    EXPECT_EQ(p.eligible_args + p.eligible_results, 0) << p.name;
+  }
 }
 
 }  // namespace

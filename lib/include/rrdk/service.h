@@ -239,9 +239,13 @@ enum class Dispatch : uint8_t {
  */
 using Handler = void (*)(ServerCall call, void* context);
 
+/**
+ * One procedure of a program. All of it is for Program (rrdk/program.h), of which both ends are
+ * made; a Service that has a Binding of its own uses what is above `name`.
+ */
 struct Procedure {
   uint32_t number;
-  Handler handler;
+  Handler handler = nullptr;  ///< null in a Program: this end only calls it
   Dispatch dispatch = Dispatch::kInline;
   /**
    * false: to run it twice is not the same as to run it once (an append, a rename, a withdrawal).
@@ -251,6 +255,12 @@ struct Procedure {
   bool idempotent = true;
   /** Passed to the handler instead of Service::context, unless null; outlives what that does. */
   void* context = nullptr;
+
+  const char* name = nullptr;  ///< these five as in ProcedureBinding (rrdk/binding.h)
+  uint8_t eligible_args = 0;
+  uint8_t eligible_results = 0;
+  uint32_t fixed_results = 0;
+  bool no_long_calls = false;
 };
 
 struct Service {

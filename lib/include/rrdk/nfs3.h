@@ -1,15 +1,32 @@
-// The upper-layer binding of NFS version 3: RFC 8267 section 2 names the eligible items, RFC 1813
-// section 3.3 the results. File handles count with their longest form, 64 bytes.
+/**
+ * NFS version 3 and its MOUNT protocol as programs: their upper-layer bindings and numbers. RFC
+ * 8267 section 2 names what of NFS may move by RDMA, RFC 1813 section 3.3 and appendix I the
+ * results. For clients of any NFSv3 server, and for servers:
+ *
+ *   call.begin(rrdk::nfs3::kBinding, rrdk::nfs3::kRead);
+ *
+ *   for (rrdk::Procedure& procedure : table)                      // handlers by number
+ *     procedure.idempotent = rrdk::nfs3::is_idempotent(procedure.number);
+ *   rrdk::must(server->add_service({.binding = &rrdk::nfs3::kBinding, .procedures = table}));
+ *
+ * All of it is constant. Sizes are bytes of XDR. What varies of a reply is for the caller to count
+ * (Call::expect_reply()): entries of READDIR and READDIRPLUS, and what no room was offered for.
+ */
 #pragma once
+
+#include <cstdint>
 
 #include "rrdk/binding.h"
 
+/** RFC 1813. */
 namespace rrdk::nfs3 {
 
+/** Of the program. */
 constexpr uint32_t kProgram = 100003;
 constexpr uint32_t kVersion = 3;
 
-enum Procedure : uint32_t {
+/** Section 3.3. */
+enum ProcedureNumber : uint32_t {
   kNull = 0,
   kGetattr = 1,
   kSetattr = 2,
@@ -34,8 +51,31 @@ enum Procedure : uint32_t {
   kCommit = 21,
 };
 
-// Sizes of RFC 1813's types in a reply (sections 2.5 and 2.6).
+/**
+ * False: to run it twice is not the same as to run it once, so that a server wants it in its
+ * duplicate request cache (Procedure::idempotent). SETATTR, since its guard is the time of the last
+ * change.
+ */
+constexpr bool is_idempotent(uint32_t procedure) noexcept {
+  switch (procedure) {
+    case kSetattr:
+    case kCreate:
+    case kMkdir:
+    case kSymlink:
+    case kMknod:
+    case kRemove:
+    case kRmdir:
+    case kRename:
+    case kLink:
+      return false;
+    default:
+      return true;
+  }
+}
+
+/** Sizes of RFC 1813's types in a reply (sections 2.5 and 2.6). */
 namespace size {
+/** A file handle counts with its longest form, 64 bytes. */
 constexpr uint32_t kWord = 4;
 constexpr uint32_t kHyper = 8;
 constexpr uint32_t kStatus = kWord;
@@ -50,6 +90,7 @@ constexpr uint32_t kNewObject = kStatus + kPostOpHandle + kPostOpAttr + kWccData
 constexpr uint32_t kDirectory = kStatus + kPostOpAttr + kVerifier + 2 * kWord;
 }  // namespace size
 
+/** In the order of their numbers. */
 inline constexpr ProcedureBinding kProcedures[] = {
     {.procedure = kNull, .name = "NULL"},
     {.procedure = kGetattr, .name = "GETATTR", .fixed_results = size::kStatus + size::kFattr},
@@ -101,7 +142,39 @@ inline constexpr ProcedureBinding kProcedures[] = {
      .fixed_results = size::kStatus + size::kWccData + size::kVerifier},
 };
 
+/** What clients call with, and servers serve. */
 inline constexpr Binding kBinding = {
     .program = kProgram, .version = kVersion, .name = "nfs3", .procedures = kProcedures};
 
+/** MOUNT version 3 (appendix I): no item of it may move by RDMA. Most servers offer it over TCP. */
+namespace mount {
+
+/** Of the program. */
+constexpr uint32_t kProgram = 100005;
+constexpr uint32_t kVersion = 3;
+constexpr uint32_t kMnt = 1;
+constexpr uint32_t kDump = 2;
+constexpr uint32_t kUmnt = 3;
+constexpr uint32_t kUmntAll = 4;
+constexpr uint32_t kExport = 5;
+
+constexpr uint32_t kMaxPath = 1024;  ///< MNTPATHLEN
+
+/** In the order of their numbers. Lists of mounts, exports and flavours vary. */
+inline constexpr ProcedureBinding kProcedures[] = {
+    {.procedure = 0, .name = "NULL"},
+    {.procedure = kMnt,
+     .name = "MNT",
+     .fixed_results = size::kStatus + size::kHandle + size::kWord},
+    {.procedure = kDump, .name = "DUMP", .fixed_results = size::kWord},
+    {.procedure = kUmnt, .name = "UMNT"},
+    {.procedure = kUmntAll, .name = "UMNTALL"},
+    {.procedure = kExport, .name = "EXPORT", .fixed_results = size::kWord},
+};
+
+/** What clients call with, and servers serve. */
+inline constexpr Binding kBinding = {
+    .program = kProgram, .version = kVersion, .name = "mount3", .procedures = kProcedures};
+
+}  // namespace mount
 }  // namespace rrdk::nfs3
