@@ -211,7 +211,7 @@ rrdk_errc rrdk_client_create(rrdk_runtime* runtime, const rrdk_client_options* o
 }
 
 void rrdk_client_destroy(rrdk_client* client) {
-  delete &of(client);
+  delete c::behind(client);
 }
 
 rrdk_errc rrdk_client_add_service(rrdk_client* client, const rrdk_program* program, void* context,

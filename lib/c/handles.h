@@ -68,15 +68,18 @@ struct rrdk_backward_client {
 namespace rrdk::c {
 
 // Handles that are the object itself.
-#define RRDK_SAME(Type, handle)                          \
-  inline Type& of(handle* object) noexcept {             \
-    return *reinterpret_cast<Type*>(object);             \
-  }                                                      \
-  inline const Type& of(const handle* object) noexcept { \
-    return *reinterpret_cast<const Type*>(object);       \
-  }                                                      \
-  inline handle* handle_of(Type* object) noexcept {      \
-    return reinterpret_cast<handle*>(object);            \
+#define RRDK_SAME(Type, handle)                           \
+  inline Type* behind(handle* object) noexcept {          \
+    return reinterpret_cast<Type*>(object); /* or null */ \
+  }                                                       \
+  inline Type& of(handle* object) noexcept {              \
+    return *behind(object);                               \
+  }                                                       \
+  inline const Type& of(const handle* object) noexcept {  \
+    return *reinterpret_cast<const Type*>(object);        \
+  }                                                       \
+  inline handle* handle_of(Type* object) noexcept {       \
+    return reinterpret_cast<handle*>(object);             \
   }
 RRDK_SAME(Memory, rrdk_memory)
 RRDK_SAME(mem::BufferSlot, rrdk_buffer)

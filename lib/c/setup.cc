@@ -154,7 +154,7 @@ rrdk_errc rrdk_memory_create(const rrdk_memory_options* options, rrdk_memory** m
 }
 
 void rrdk_memory_destroy(rrdk_memory* memory) {
-  delete &of(memory);
+  delete c::behind(memory);
 }
 
 bool rrdk_memory_whole(const rrdk_memory* memory) {
@@ -177,7 +177,7 @@ rrdk_errc rrdk_memory_adopt(rrdk_memory* memory, void* address, size_t bytes, in
 }
 
 void rrdk_registered_memory_destroy(rrdk_registered_memory* registered) {
-  delete &of(registered);
+  delete c::behind(registered);
 }
 
 void* rrdk_registered_memory_data(const rrdk_registered_memory* registered) {
@@ -207,7 +207,7 @@ rrdk_errc rrdk_runtime_create(rrdk_memory* memory, const rrdk_runtime_options* o
 }
 
 void rrdk_runtime_destroy(rrdk_runtime* runtime) {
-  delete &of(runtime);
+  delete c::behind(runtime);
 }
 
 uint32_t rrdk_runtime_poll(rrdk_runtime* runtime, uint32_t core) {
