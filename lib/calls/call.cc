@@ -75,7 +75,8 @@ Call::~Call() {
     c.abandon();
     return !c.busy();
   };
-  const bool must_not_wait = caller.core().passing() || (c.let_go && caller.core().here());
+  const bool must_not_wait =
+      caller.core().passing() || (caller.core().here() && c.let_go.load(std::memory_order_relaxed));
   if (must_not_wait || !caller.runtime.wait_patiently(has_ended, "~Call() waits for a poll core"))
     caller.keep_until_ended(std::move(impl_));
 }
@@ -84,7 +85,7 @@ void Call::abandon() noexcept {
   Impl& c = *impl_;
   if (!c.in_flight.load(std::memory_order_acquire))
     return;
-  c.let_go = true;
+  c.let_go.store(true, std::memory_order_relaxed);
   c.cancel_quietly();
   if (!c.caller.core().here())
     c.caller.runtime.wait_patiently([&] { return !c.busy(); },
@@ -137,7 +138,8 @@ void Call::Impl::cancel_quietly() noexcept {
 void Call::Impl::abandon() noexcept {
   if (!in_flight.load(std::memory_order_acquire))
     return;
-  if (!abandoned.exchange(true, std::memory_order_acq_rel) && !let_go) {
+  if (!abandoned.exchange(true, std::memory_order_acq_rel) &&
+      !let_go.load(std::memory_order_relaxed)) {
     uint32_t number = procedure.load(std::memory_order_relaxed);
     base::log_error(
         "%s: a Call of procedure %u (%s) is destroyed in flight: it is cancelled without a "

@@ -33,7 +33,7 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   c.too_many = false;
   c.bad_room = CallStatus::kOk;
   c.begun = true;
-  c.let_go = false;
+  c.let_go.store(false, std::memory_order_relaxed);  // another thread may be at ~Call()
   c.args.emplace(c.outgoing.message, caller.memory, caller.defaults.inline_size,
                  caller.defaults.max_call);
   // The engine puts the XID in when it sends.

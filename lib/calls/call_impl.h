@@ -111,7 +111,7 @@ struct Call::Impl : runtime::WorkItem {
   std::atomic<bool> in_flight = false;   // until the callback begins
   std::atomic<bool> delivering = false;  // until it has returned
   std::atomic<bool> abandoned = false;   // its Call is being destroyed: no callback any more
-  bool let_go = false;                   // by Call::abandon(): to destroy it is no mistake
+  std::atomic<bool> let_go = false;      // by Call::abandon(): to destroy it is no mistake
   Phase phase = Phase::kIdle;
   bool timed = false;                // on_tick() has seen it and set its deadline
   std::atomic<uint64_t> serial = 0;  // of submits
