@@ -150,7 +150,7 @@ static void serve_read(rrdk_server_call *call, void *context) {
   request.offset = rrdk_get_u64(args);
   request.count = rrdk_get_u32(args);
   if (!rrdk_decoder_at_end(args)) {
-    rrdk_server_call_reject(call, RRDK_GARBAGE_ARGS);
+    rrdk_server_call_reject(call, RRDK_ACCEPT_GARBAGE_ARGS);
     return;
   }
   if (!in_range(request.offset, request.count)) {
@@ -172,7 +172,7 @@ static void serve_write(rrdk_server_call *call, void *context) {
   request.from = rrdk_get_item(args, LARGEST_IO);
   request.count = request.from.length;
   if (!rrdk_decoder_at_end(args))
-    rrdk_server_call_reject(call, RRDK_GARBAGE_ARGS);
+    rrdk_server_call_reject(call, RRDK_ACCEPT_GARBAGE_ARGS);
   else if (!in_range(request.offset, request.count))
     reply_status(call, STATUS_OUT_OF_RANGE);
   else if (!enqueue(&request))

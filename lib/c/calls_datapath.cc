@@ -95,8 +95,8 @@ uint32_t rrdk_call_mismatch_high(const rrdk_call* call) {
   return call->call.mismatch_high();
 }
 
-rrdk_auth_stat rrdk_call_auth_stat(const rrdk_call* call) {
-  return static_cast<rrdk_auth_stat>(call->call.auth_stat());
+uint32_t rrdk_call_auth_stat(const rrdk_call* call) {
+  return static_cast<uint32_t>(call->call.auth_stat());
 }
 
 bool rrdk_call_transport_error(const rrdk_call* call, rrdk_transport_error* error) {

@@ -70,6 +70,14 @@ ClientOptions options_of(const rrdk_client_options& o) {
           .max_backward_chunk_bytes = o.max_backward_chunk_bytes};
 }
 
+Result<void> check(const rrdk_client_options& o) {
+  if (!knows(o.version, RRDK_RPC_RDMA_AUTO))
+    return tl::unexpected(unknown("rrdk_client_options::version"));
+  if (!knows(o.draft, RRDK_DRAFT_00))
+    return tl::unexpected(unknown("rrdk_client_options::draft"));
+  return {};
+}
+
 constexpr rrdk_connect_options kAnyCore = {
     .size = sizeof(rrdk_connect_options), .core = -1, .on_state = nullptr, .argument = nullptr};
 
@@ -94,16 +102,23 @@ rrdk_errc connect_by(Connect connect, rrdk_client* client, const char* uri,
   rrdk_connect_options o = kAnyCore;
   if (auto known = copy_in(options, o, "rrdk_connect_options"); !known)
     return tell(known.error(), error);
+  if (uri == nullptr)
+    return tell(missing("the URI to connect to"), error);
   auto handle = std::make_unique<rrdk_connection>();
   handle->on_state = o.on_state;
   handle->argument = o.argument;
   auto made = (of(client).*connect)(uri, {.core = o.core,
                                           .on_state = o.on_state != nullptr ? tell_state : nullptr,
                                           .argument = handle.get()});
-  return give(std::move(made), connection, error, [&](std::unique_ptr<ClientConnection> owned) {
-    handle->connection.store(owned.release(), std::memory_order_release);
-    return handle.release();
-  });
+  if (!made)
+    return tell(made.error(), error);
+  handle->connection.store(made->get(), std::memory_order_release);
+  auto maker = rrdk_connection::Owner::kMaker;
+  if (!handle->owner.compare_exchange_strong(maker, rrdk_connection::Owner::kProgram))
+    return fill(error, RRDK_E_SHUTDOWN, std::string(uri) + ": `on_state` has destroyed it");
+  (void)made->release();
+  *connection = handle.release();
+  return tell_ok(error);
 }
 
 rrdk_client_stats stats_of(const ClientStats& s) {
@@ -132,7 +147,8 @@ rrdk_client_stats stats_of(const ClientStats& s) {
           .fallbacks = s.fallbacks,
           .backward_calls = s.backward_calls,
           .backward_replies = s.backward_replies,
-          .backward_rejected = s.backward_rejected};
+          .backward_rejected = s.backward_rejected,
+          .options_sent = s.options_sent};
 }
 
 }  // namespace
@@ -162,6 +178,8 @@ rrdk_connection_info info_of(const ConnectionInfo& i) noexcept {
     info.pid = i.peer.process->pid;
     info.uid = i.peer.process->uid;
     info.gid = i.peer.process->gid;
+  } else {
+    info.uid = info.gid = RRDK_NO_ID;
   }
   info.core = i.core;
   info.version = i.version;
@@ -207,6 +225,8 @@ rrdk_errc rrdk_client_create(rrdk_runtime* runtime, const rrdk_client_options* o
   rrdk_client_options all = c::client_defaults();
   if (auto known = c::copy_in(options, all, "rrdk_client_options"); !known)
     return c::tell(known.error(), error);
+  if (auto right = c::check(all); !right)
+    return c::tell(right.error(), error);
   return c::give(Client::create(of(runtime), c::options_of(all)), client, error);
 }
 
@@ -217,6 +237,13 @@ void rrdk_client_destroy(rrdk_client* client) {
 rrdk_errc rrdk_client_add_service(rrdk_client* client, const rrdk_program* program, void* context,
                                   rrdk_error* error) {
   return c::give(of(client).add_service(c::service_of(*program, context)), error);
+}
+
+rrdk_errc rrdk_client_set_auth(rrdk_client* client, uint32_t flavor, const void* body,
+                               size_t length, rrdk_error* error) {
+  return c::give(of(client).set_auth(static_cast<AuthFlavor>(flavor),
+                                     {static_cast<const std::byte*>(body), length}),
+                 error);
 }
 
 rrdk_errc rrdk_client_set_auth_sys(rrdk_client* client, const rrdk_auth_sys* identity,
@@ -250,6 +277,9 @@ rrdk_errc rrdk_connect(rrdk_client* client, const char* uri, const rrdk_connect_
 void rrdk_connection_destroy(rrdk_connection* connection) {
   if (connection == nullptr)
     return;
+  auto maker = rrdk_connection::Owner::kMaker;
+  if (connection->owner.compare_exchange_strong(maker, rrdk_connection::Owner::kNobody))
+    return connection->get().close_start();
   delete &connection->get();
   delete connection;
 }
@@ -320,7 +350,11 @@ rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void*
 }
 
 rrdk_call* rrdk_call_create(rrdk_caller* caller) {
-  return new (std::nothrow) rrdk_call(of(caller));
+  try {
+    return new rrdk_call(of(caller));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 
 void rrdk_call_destroy(rrdk_call* call) {

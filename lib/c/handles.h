@@ -43,9 +43,13 @@ struct rrdk_program : rrdk::Binding {
   std::vector<rrdk_handler> handlers;   // theirs
 };
 
-// A state may be told before connect_start() has returned what it is of.
+// A state may be told before connect() or connect_start() has returned what it is of; whoever then
+// destroys it leaves that to the function that makes it.
 struct rrdk_connection {
+  enum class Owner : uint8_t { kMaker, kProgram, kNobody };
+
   std::atomic<rrdk::ClientConnection*> connection = nullptr;
+  std::atomic<Owner> owner = Owner::kMaker;
   rrdk_on_state on_state = nullptr;
   void* argument = nullptr;
 
@@ -158,15 +162,21 @@ inline rrdk_errc give(const Result<void>& done, rrdk_error* error) noexcept {
 
 // ---- Structures that begin with their size ----
 
-// What the program has of `all` is filled in. False: it has more.
+// Sizes that a structure had in some release. It grows by members behind its former size, never in
+// what was padding there; that size is then listed here.
+template <typename Structure>
+constexpr bool is_size_of(size_t size) noexcept {
+  return size == sizeof(Structure);
+}
+
+// False: the program says a size that the structure never had.
 template <typename Structure>
 bool copy_out(const Structure& all, Structure* to) noexcept {
   const size_t size = to->size;
-  if (size > sizeof all)
+  if (!is_size_of<Structure>(size))
     return false;
   std::memcpy(to, &all, size);
-  if (size >= sizeof to->size)
-    to->size = size;
+  to->size = size;
   return true;
 }
 // Of options' defaults; `size` is what the program has.
@@ -182,16 +192,28 @@ template <typename Structure>
 Result<void> copy_in(const Structure* given, Structure& all, const char* name) {
   if (given == nullptr)
     return {};
-  if (given->size < sizeof given->size)
-    return fail(Errc::kInvalidArgument,
-                std::string(name) + "::size is not set: call " + name + "_init() first");
+  const std::string size = std::string(name) + "::size is " + std::to_string(given->size);
   if (given->size > sizeof all)
-    return fail(Errc::kUnsupported, std::string(name) + "::size is " + std::to_string(given->size) +
-                                        ", and this release of " + "librrdk knows " +
+    return fail(Errc::kUnsupported, size + ", and this release of librrdk knows " +
                                         std::to_string(sizeof all) +
                                         " bytes of it: run a later one");
+  if (!is_size_of<Structure>(given->size))
+    return fail(Errc::kInvalidArgument, size + ", which no release had: set it by " + name +
+                                            "_init(&options, sizeof options)");
   std::memcpy(&all, given, given->size);
   return {};
+}
+
+// Enumerations begin at 0. `last` is the last one that this release knows.
+inline bool knows(int value, int last) noexcept {
+  return value >= 0 && value <= last;
+}
+inline Error unknown(const char* what) {
+  return {Errc::kUnsupported,
+          std::string(what) + " has a value that this release of librrdk does not know"};
+}
+inline Error missing(const char* what) {
+  return {Errc::kInvalidArgument, std::string(what) + " is NULL"};
 }
 
 rrdk_connection_info info_of(const ConnectionInfo& info) noexcept;

@@ -25,14 +25,14 @@ rrdk_procedure procedure_at(const rrdk_program_options& options, size_t i) noexc
 Result<void> check_options(const rrdk_program_options& o) {
   if (o.name == nullptr || (o.procedures == nullptr && o.num_procedures != 0))
     return fail(Errc::kInvalidArgument, "rrdk_program_options: a program has a name and a table");
-  if (o.procedure_size < offsetof(rrdk_procedure, handler))
-    return fail(Errc::kInvalidArgument,
-                "rrdk_program_options::procedure_size is not sizeof (rrdk_procedure): use "
-                "RRDK_PROGRAM()");
   if (o.procedure_size > sizeof(rrdk_procedure))
     return fail(Errc::kUnsupported,
                 "rrdk_program_options::procedure_size is more than this release of librrdk knows: "
                 "run a later one");
+  if (!is_size_of<rrdk_procedure>(o.procedure_size))
+    return fail(Errc::kInvalidArgument,
+                "rrdk_program_options::procedure_size is not sizeof (rrdk_procedure): use "
+                "RRDK_PROGRAM()");
   return {};
 }
 

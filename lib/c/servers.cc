@@ -46,6 +46,7 @@ Result<void> ask_on_open(ServerConnection& connection, void* argument) {
   const rrdk_errc code = server.on_open(handle_of(&connection), &reason, server.argument);
   if (code == RRDK_OK)
     return {};
+  reason.message[sizeof reason.message - 1] = '\0';
   return fail(code_of(code), reason.message[0] != '\0' ? reason.message : rrdk_errc_name(code));
 }
 
@@ -126,13 +127,23 @@ rrdk_server_stats stats_of(const ServerStats& s) {
           .replay_lost = s.replay.lost,
           .replay_unprotected = s.replay.unprotected,
           .replay_refused = s.replay.refused,
+          .replay_failed_again = s.replay.failed_again,
           .turn_waits = s.turn_waits,
           .chunk_waits = s.chunk_waits,
           .share_waits = s.share_waits,
+          .receive_size_changes = s.receive_size_changes,
+          .peer_receive_size_changes = s.peer_receive_size_changes,
+          .receive_growth_refused = s.receive_growth_refused,
+          .options_served = s.options_served,
           .backward_calls = s.backward.calls,
           .backward_ended_ok = s.backward.ended_ok,
           .backward_ended_error = s.backward.ended_error,
-          .backward_timeouts = s.backward.timeouts};
+          .backward_timeouts = s.backward.timeouts,
+          .backward_given_up = s.backward.given_up,
+          .backward_answered_late = s.backward.answered_late,
+          .backward_lent = s.backward.lent,
+          .backward_lends_expired = s.backward.lends_expired,
+          .backward_credit_waits = s.backward.credit_waits};
 }
 
 struct Listening {
@@ -165,6 +176,8 @@ rrdk_errc rrdk_server_create(rrdk_runtime* runtime, const rrdk_server_options* o
   rrdk_server_options all = c::server_defaults();
   if (auto known = c::copy_in(options, all, "rrdk_server_options"); !known)
     return c::tell(known.error(), error);
+  if (!c::knows(all.draft, RRDK_DRAFT_00))
+    return c::tell(c::unknown("rrdk_server_options::draft"), error);
   auto handle = std::make_unique<rrdk_server>();
   handle->on_open = all.on_open;
   handle->on_close = all.on_close;
@@ -198,6 +211,10 @@ rrdk_errc rrdk_server_remove_service_start(rrdk_server* server, uint32_t program
 
 rrdk_errc rrdk_server_listen(rrdk_server* server, const char* uri, char* bound, size_t bound_size,
                              rrdk_error* error) {
+  if (bound != nullptr && bound_size != 0)
+    bound[0] = '\0';
+  if (uri == nullptr)
+    return c::tell(c::missing("the URI to listen at"), error);
   auto listening = server->server->listen(uri);
   if (!listening)
     return c::tell(listening.error(), error);
@@ -212,7 +229,11 @@ rrdk_errc rrdk_server_listen(rrdk_server* server, const char* uri, char* bound, 
 
 void rrdk_server_listen_start(rrdk_server* server, const char* uri, rrdk_listening listening,
                               void* argument) {
-  server->server->listen_start(uri, c::tell_listening, new c::Listening{listening, argument});
+  const char* where = uri != nullptr ? uri : "";  // which is told as any other wrong one
+  if (listening == nullptr)
+    server->server->listen_start(where, nullptr, nullptr);
+  else
+    server->server->listen_start(where, c::tell_listening, new c::Listening{listening, argument});
 }
 
 void rrdk_server_stop_listening(rrdk_server* server) {
@@ -232,9 +253,9 @@ void rrdk_server_close_start(rrdk_server* server, void (*closed)(void* argument)
   server->server->close_start(closed, argument);
 }
 
-rrdk_errc rrdk_server_close(rrdk_server* server, uint64_t id, const char* reason,
-                            rrdk_error* error) {
-  return c::give(server->server->close(id, reason), error);
+rrdk_errc rrdk_server_close_connection(rrdk_server* server, uint64_t id, const char* reason,
+                                       rrdk_error* error) {
+  return c::give(server->server->close(id, reason != nullptr ? reason : ""), error);
 }
 
 void rrdk_server_visit(const rrdk_server* server,

@@ -30,10 +30,11 @@ struct Sink {
   void* user;
 };
 
-// The sink in use; one that was replaced is freed when it does not run any more.
+// The sink in use; one that was replaced is freed when it does not run any more, and the last one
+// never: threads may log while the process ends.
 void replace_sink(rrdk_log_sink sink, void* user) {
   static std::mutex mutex;
-  static std::unique_ptr<Sink> current;
+  static auto& current = *new std::unique_ptr<Sink>;
   std::lock_guard lock(mutex);
   std::unique_ptr<Sink> next;
   if (sink != nullptr) {
@@ -48,6 +49,26 @@ void replace_sink(rrdk_log_sink sink, void* user) {
     set_log_sink(nullptr);
   }
   current = std::move(next);
+}
+
+Result<void> check(const rrdk_memory_options& o) {
+  if (!knows(o.hugepages, RRDK_HUGEPAGES_NEVER))
+    return tl::unexpected(unknown("rrdk_memory_options::hugepages"));
+  if (o.classes == nullptr && o.num_classes != 0)
+    return tl::unexpected(missing("rrdk_memory_options::classes"));
+  if (o.numa_nodes == nullptr && o.num_numa_nodes != 0)
+    return tl::unexpected(missing("rrdk_memory_options::numa_nodes"));
+  return {};
+}
+
+Result<void> check(const rrdk_runtime_options& o) {
+  if (!knows(o.idle, RRDK_IDLE_ADAPTIVE))
+    return tl::unexpected(unknown("rrdk_runtime_options::idle"));
+  if (o.poll_cpus == nullptr && o.num_poll_cpus != 0)
+    return tl::unexpected(missing("rrdk_runtime_options::poll_cpus"));
+  if (o.worker_cpus == nullptr && o.num_worker_cpus != 0)
+    return tl::unexpected(missing("rrdk_runtime_options::worker_cpus"));
+  return {};
 }
 
 template <typename From, typename To>
@@ -150,11 +171,18 @@ rrdk_errc rrdk_memory_create(const rrdk_memory_options* options, rrdk_memory** m
   rrdk_memory_options all = c::memory_defaults();
   if (auto known = c::copy_in(options, all, "rrdk_memory_options"); !known)
     return c::tell(known.error(), error);
+  if (auto right = c::check(all); !right)
+    return c::tell(right.error(), error);
   return c::give(Memory::create(c::options_of(all)), memory, error);
 }
 
 void rrdk_memory_destroy(rrdk_memory* memory) {
-  delete c::behind(memory);
+  if (memory != nullptr)  // its operator delete looks into it
+    delete c::behind(memory);
+}
+
+uint32_t rrdk_memory_largest_buffer(const rrdk_memory* memory) {
+  return of(memory).largest_buffer();
 }
 
 bool rrdk_memory_whole(const rrdk_memory* memory) {
@@ -203,6 +231,8 @@ rrdk_errc rrdk_runtime_create(rrdk_memory* memory, const rrdk_runtime_options* o
   rrdk_runtime_options all = c::runtime_defaults();
   if (auto known = c::copy_in(options, all, "rrdk_runtime_options"); !known)
     return c::tell(known.error(), error);
+  if (auto right = c::check(all); !right)
+    return c::tell(right.error(), error);
   return c::give(Runtime::create(of(memory), c::options_of(all)), runtime, error);
 }
 
@@ -282,6 +312,9 @@ rrdk_errc rrdk_telemetry_create(const char* name, rrdk_runtime* runtime,
                                 rrdk_server* const* servers, size_t num_servers,
                                 rrdk_connection* const* connections, size_t num_connections,
                                 rrdk_telemetry** telemetry, rrdk_error* error) {
+  *telemetry = nullptr;
+  if (name == nullptr)
+    return c::tell(c::missing("the name of a telemetry"), error);
   TelemetrySources sources = {.runtime = runtime != nullptr ? &of(runtime) : nullptr};
   for (size_t i = 0; i < num_servers; ++i)
     sources.servers.push_back(servers[i]->server.get());

@@ -8,6 +8,7 @@ namespace {
 
 // A view is an ItemView, whose fields C does not touch.
 static_assert(sizeof(rrdk_view) == sizeof(ItemView) && std::is_trivially_copyable_v<ItemView>);
+static_assert(sizeof(rrdk_mark) == sizeof(Encoder::Mark));
 
 rrdk_view view_of(const ItemView& item) noexcept {
   auto view = std::bit_cast<rrdk_view>(item);
@@ -102,6 +103,14 @@ uint64_t rrdk_encoder_position(const rrdk_encoder* encoder) {
 
 void rrdk_encoder_fail(rrdk_encoder* encoder) {
   of(encoder).fail();
+}
+
+rrdk_mark rrdk_encoder_mark(const rrdk_encoder* encoder) {
+  return std::bit_cast<rrdk_mark>(of(encoder).mark());
+}
+
+void rrdk_encoder_rewind(rrdk_encoder* encoder, const rrdk_mark* mark) {
+  of(encoder).rewind(std::bit_cast<Encoder::Mark>(*mark));
 }
 
 void rrdk_put_u32(rrdk_encoder* encoder, uint32_t value) {

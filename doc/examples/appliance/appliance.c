@@ -194,14 +194,14 @@ static void serve_call(rrdk_server_call *call, void *context) {
   if (request.procedure == WRITE)
     request.data = rrdk_get_item(args, BLOCK_BYTES);
   if (!rrdk_decoder_at_end(args) || (request.procedure != APPEND && request.block >= BLOCKS)) {
-    rrdk_server_call_reject(call, RRDK_GARBAGE_ARGS);
+    rrdk_server_call_reject(call, RRDK_ACCEPT_GARBAGE_ARGS);
     return;
   }
   if (request.procedure == READ)
     request.room = rrdk_server_call_result_buffer(call, BLOCK_BYTES);
   if ((request.procedure == READ && request.room == NULL) || !take(&request)) {
     rrdk_buffer_put(request.room);
-    rrdk_server_call_reject(call, RRDK_SYSTEM_ERR);
+    rrdk_server_call_reject(call, RRDK_ACCEPT_SYSTEM_ERR);
   }
 }
 
@@ -246,7 +246,7 @@ static void on_drained(uint32_t rest, void *unused) {
 
 static void close_one(const rrdk_connection_info *info, void *unused) {
   (void)unused;
-  rrdk_server_close(server, info->id, "the operator wants it", NULL);
+  rrdk_server_close_connection(server, info->id, "the operator wants it", NULL);
 }
 
 static void on_server_signal(int signal) {

@@ -12,8 +12,8 @@
  *   rrdk_encoder *args = rrdk_call_begin(call, program, READ);
  *   rrdk_put_u64(args, offset);
  *   rrdk_put_u32(args, length);
- *   rrdk_call_offer_buffer(call, rrdk_buffer_get(memory, length), length);   // the data lands
- * there rrdk_call_submit(call, on_read, site);
+ *   rrdk_call_offer_buffer(call, rrdk_buffer_get(memory, length), length);  // where it is to land
+ *   rrdk_call_submit(call, on_read, site);
  *
  * Errors: set-up functions return RRDK_OK or what kind of thing went wrong, and write the same with
  * a line for people into `error`, which may be NULL. What they would have made is NULL then. The
@@ -21,24 +21,36 @@
  * and for all. rrdk_errc_errno() and rrdk_errc_of() convert.
  *
  * Options: `size` is first, and says how much of the structure the program knows, so that a program
- * runs with a later release. rrdk_..._options_init() fills in the defaults; NULL for an options
- * argument means all of them. What is counted (rrdk_server_stats, ...) works likewise: set `size`.
- * A structure that is larger than the library knows is RRDK_E_UNSUPPORTED. Arrays and texts in
- * options are copied.
+ * runs with a later release. rrdk_..._options_init(&options, sizeof options) fills in the defaults;
+ * NULL for an options argument means all of them. What is counted (rrdk_server_stats, ...) works
+ * likewise: set `size` to sizeof of it; functions that fill one in return false if that is no size
+ * that a release had, and write nothing. In options such a size is RRDK_E_INVALID_ARGUMENT, and a
+ * larger one, or a value of an enumeration that this release does not know, RRDK_E_UNSUPPORTED.
+ * Arrays and texts in options are copied.
  *
- * Lifetime: handles are the program's, from ..._create() to ..._destroy() (NULL: nothing), and are
- * destroyed in the opposite order: memory > runtime > server > server call; runtime > client;
- * runtime > connection > call; runtime > timer; program > whoever it was given to. Handles that
- * callbacks get are the library's, as is every `const char *` that is returned.
+ * NULL is for: `error`; options; what ..._destroy() and rrdk_buffer_put() get; completions and
+ * callbacks that nobody wants to be told by, but for a timer's. Nothing else.
  *
- * Threads, waiting, and what may be done in a callback or a handler: as in rrdk/runtime.h,
- * rrdk/client.h, rrdk/server.h and rrdk/service.h. A reactor of one thread makes an embedded
- * runtime, calls rrdk_runtime_poll(), and none of what waits: rrdk_connect(),
- * rrdk_call_submit_and_wait(), rrdk_connection_drain(), rrdk_server_drain(),
- * rrdk_server_remove_service().
+ * Lifetime: handles are the program's, from ..._create() to ..._destroy(), and are destroyed in the
+ * opposite order: memory > runtime > server > server call and backward client; memory > buffers and
+ * registered memory; memory and connection > call; runtime > client, connection and timer; program
+ * > whoever it was given to; runtime, servers and connections > telemetry. Handles that callbacks
+ * get are the library's, as is every `const char*` that is returned.
  *
- * Not here, in C++ only: captures, fault injection, rpcbind and calls over TCP, stages of sampled
- * calls, extensions of version 2, and RFC 5666's compatibility mode.
+ * Threads, and what may be done in a callback or a handler: as in rrdk/runtime.h, rrdk/client.h,
+ * rrdk/server.h, rrdk/service.h and rrdk/timer.h.
+ *
+ * Waiting: a reactor of one thread makes an embedded runtime, calls rrdk_runtime_poll(), and while
+ * it serves none of what waits: rrdk_connect(), rrdk_call_submit_and_wait(),
+ * rrdk_connection_drain(), rrdk_server_listen(), rrdk_server_drain(), rrdk_server_remove_service();
+ * rrdk_connection_destroy() before RRDK_CLOSED, rrdk_server_destroy() before it has closed,
+ * rrdk_call_destroy() in flight; and on other threads than the core's rrdk_call_abandon(),
+ * rrdk_timer_stop() and rrdk_timer_destroy().
+ *
+ * Not here, in C++ only: captures, fault injection, rpcbind and calls over TCP, statistics of
+ * procedures and stages of sampled calls, audits of the pools, network addresses in numbers,
+ * extensions of version 2, and RFC 5666's compatibility mode. Counters that have no place in a
+ * structure here are in rrdk_telemetry_openmetrics().
  */
 #pragma once
 
@@ -85,7 +97,10 @@ const char* rrdk_errc_name(rrdk_errc code);
 /** The nearest value of errno.h, positive: EINVAL, EADDRINUSE, ...; 0 for RRDK_OK. */
 int rrdk_errc_errno(rrdk_errc code);
 
-/** How a call ended, exactly once. rrdk/call_status.h says what each means for the call. */
+/**
+ * How a call ended, exactly once. rrdk/call_status.h says what each means for the call. Later
+ * releases may have more.
+ */
 typedef enum rrdk_call_status {
   RRDK_CALL_OK = 0,
   RRDK_CALL_TIMEOUT,
@@ -118,8 +133,8 @@ rrdk_errc rrdk_errc_of(rrdk_call_status status);
 
 /**
  * Adopts the running EAL, or starts one with the quiet defaults, over which the `count` arguments
- * have precedence (EalArguments::kOverDefaults). Once, in the main thread, before all else here.
- * Errors: RRDK_E_INVALID_ARGUMENT (EAL refused them), RRDK_E_SYSTEM.
+ * have precedence (EalArguments::kOverDefaults). In the main thread, before memory is made; a
+ * second one does nothing. Errors: RRDK_E_INVALID_ARGUMENT (EAL refused them), RRDK_E_SYSTEM.
  */
 rrdk_errc rrdk_ensure_eal(const char* const* arguments, size_t count, rrdk_error* error);
 bool rrdk_eal_running(void);
@@ -161,7 +176,7 @@ typedef enum rrdk_hugepages {
   RRDK_HUGEPAGES_NEVER,
 } rrdk_hugepages;
 
-/** rrdk::SizeClass. */
+/** rrdk::SizeClass. It never grows. */
 typedef struct rrdk_size_class {
   uint32_t buffer_size; /**< a power of two of at least 64 */
   uint32_t count;       /**< 0: as many as are needed, out of the budget */
@@ -188,6 +203,9 @@ void rrdk_memory_destroy(rrdk_memory* memory);
 bool rrdk_memory_whole(const rrdk_memory* memory);
 /** Whether the span is empty, or inside memory that this one has. Any thread. */
 bool rrdk_memory_contains(const rrdk_memory* memory, rrdk_span span);
+
+/** The largest buffer that there is, in bytes. */
+uint32_t rrdk_memory_largest_buffer(const rrdk_memory* memory);
 
 /** At least `size` bytes; NULL when the pools have none. Never blocks. Any thread. */
 rrdk_buffer* rrdk_buffer_get(rrdk_memory* memory, uint32_t size);
@@ -257,7 +275,7 @@ int rrdk_runtime_wake_fd(const rrdk_runtime* runtime, uint32_t core);
 bool rrdk_runtime_arm_wake(rrdk_runtime* runtime, uint32_t core);
 uint32_t rrdk_runtime_num_cores(const rrdk_runtime* runtime);
 uint32_t rrdk_runtime_num_workers(const rrdk_runtime* runtime);
-/** Any thread. False: `size` is larger than this release knows, or there is no such core. */
+/** Any thread. False: `size` is none, or there is no such core. */
 bool rrdk_runtime_core_stats(const rrdk_runtime* runtime, uint32_t core, rrdk_core_stats* stats);
 /** Runs the task on the helper thread, where it may block. Any thread. Errors: RRDK_E_SYSTEM. */
 rrdk_errc rrdk_runtime_run_aside(rrdk_runtime* runtime, void (*task)(void* argument),
@@ -265,8 +283,9 @@ rrdk_errc rrdk_runtime_run_aside(rrdk_runtime* runtime, void (*task)(void* argum
 /** Monotonic nanoseconds: the clock of every time in this API. */
 uint64_t rrdk_now_ns(void);
 
+/** In a pass of the core. It may start or stop the timer, and not destroy it. */
 typedef void (*rrdk_timer_fire)(rrdk_timer* timer, void* argument);
-/** Errors: RRDK_E_INVALID_ARGUMENT (no such core). */
+/** Errors: RRDK_E_INVALID_ARGUMENT (no such core, no `fire`). */
 rrdk_errc rrdk_timer_create(rrdk_runtime* runtime, uint32_t core, rrdk_timer_fire fire,
                             void* argument, rrdk_timer** timer, rrdk_error* error);
 void rrdk_timer_destroy(rrdk_timer* timer);
@@ -282,7 +301,8 @@ typedef struct rrdk_decoder rrdk_decoder;
 
 /**
  * Bytes of a message, in place: in one run mostly, else in several. Valid until the call has ended
- * (arguments), or until it is begun again (results). All but `length` is the library's.
+ * (arguments), or until it is begun again (results); those of a result that was placed, as long as
+ * their buffer. All but `length` is the library's.
  */
 typedef struct rrdk_view {
   const void* fragments;
@@ -306,6 +326,13 @@ bool rrdk_encoder_ok(const rrdk_encoder* encoder);
 /** Bytes so far. */
 uint64_t rrdk_encoder_position(const rrdk_encoder* encoder);
 void rrdk_encoder_fail(rrdk_encoder* encoder);
+/** A place in the stream, to go back to: for a handler that fails with half its results written. */
+typedef struct rrdk_mark {
+  uint64_t inside[9];
+} rrdk_mark;
+rrdk_mark rrdk_encoder_mark(const rrdk_encoder* encoder);
+/** `mark` is of this encoder, and none before it was gone back to since. */
+void rrdk_encoder_rewind(rrdk_encoder* encoder, const rrdk_mark* mark);
 void rrdk_put_u32(rrdk_encoder* encoder, uint32_t value);
 void rrdk_put_u64(rrdk_encoder* encoder, uint64_t value);
 void rrdk_put_bool(rrdk_encoder* encoder, bool value);
@@ -404,11 +431,11 @@ typedef struct rrdk_auth_sys {
 
 /** RFC 5531 section 9: accept_stat and auth_stat, by their numbers there. */
 typedef enum rrdk_accept_stat {
-  RRDK_PROG_UNAVAIL = 1,
-  RRDK_PROG_MISMATCH = 2,
-  RRDK_PROC_UNAVAIL = 3,
-  RRDK_GARBAGE_ARGS = 4,
-  RRDK_SYSTEM_ERR = 5,
+  RRDK_ACCEPT_PROG_UNAVAIL = 1,
+  RRDK_ACCEPT_PROG_MISMATCH = 2,
+  RRDK_ACCEPT_PROC_UNAVAIL = 3,
+  RRDK_ACCEPT_GARBAGE_ARGS = 4,
+  RRDK_ACCEPT_SYSTEM_ERR = 5,
 } rrdk_accept_stat;
 typedef enum rrdk_auth_stat {
   RRDK_AUTH_OK = 0,
@@ -417,16 +444,23 @@ typedef enum rrdk_auth_stat {
   RRDK_AUTH_BADVERF = 3,
   RRDK_AUTH_REJECTEDVERF = 4,
   RRDK_AUTH_TOOWEAK = 5,
+  RRDK_AUTH_INVALIDRESP = 6,
+  RRDK_AUTH_FAILED = 7,
+  RRDK_RPCSEC_GSS_CREDPROBLEM = 13, /**< RFC 2203 */
+  RRDK_RPCSEC_GSS_CTXPROBLEM = 14,
 } rrdk_auth_stat;
+
+/** No user, and no group: the peer is not a process of this host. */
+#define RRDK_NO_ID UINT32_MAX
 
 /** rrdk::ConnectionInfo: one connection at one moment. */
 typedef struct rrdk_connection_info {
   size_t size;
-  uint64_t id;     /**< 0: there is no connection */
-  char peer[128];  /**< "pid 4711 (uid 1000)", "10.0.0.1:52114" */
-  char driver[16]; /**< "shm" */
-  int32_t pid;     /**< where the peer is a process of this host; else 0 */
-  uint32_t uid, gid;
+  uint64_t id;       /**< 0: there is no connection */
+  char peer[128];    /**< "pid 4711 (uid 1000)", "10.0.0.1:52114" */
+  char driver[16];   /**< "shm" */
+  int32_t pid;       /**< 0: not a process of this host, or one that can not be seen */
+  uint32_t uid, gid; /**< of a process of this host (shm); else RRDK_NO_ID */
   uint32_t core, version, send_size, receive_size, credits, in_progress;
   uint64_t calls, replies, rejected, transport_errors, bytes_read, bytes_written, protocol_breaches,
       age_ns, idle_ns;
@@ -453,37 +487,57 @@ typedef void (*rrdk_completion)(rrdk_call* call, void* argument);
 
 /** NULL: the heap has no memory for it. */
 rrdk_call* rrdk_call_create(rrdk_caller* caller);
+/** Not in flight, or the log names the mistake and it is cancelled; in its own completion it may.
+ */
 void rrdk_call_destroy(rrdk_call* call);
 /** The encoder of the arguments, until rrdk_call_submit(). */
 rrdk_encoder* rrdk_call_begin(rrdk_call* call, const rrdk_program* program, uint32_t procedure);
-/** Between begin and submit, as the functions of rrdk::Call of these names. */
+
+/**
+ * Between begin and submit, as the functions of rrdk::Call of these names. Memory that is offered,
+ * and what rrdk_put_item() refers to, is the peer's to access until the call has ended; with
+ * rrdk_call_on_released(), until that is called, which may be later.
+ */
 void rrdk_call_offer(rrdk_call* call, const rrdk_span* segments, size_t num_segments);
-/** Takes the buffer over. */
+/** Takes the buffer over. NULL makes the call end with RRDK_CALL_NO_MEMORY. */
 void rrdk_call_offer_buffer(rrdk_call* call, rrdk_buffer* buffer, uint32_t length);
 void rrdk_call_expect_reply(rrdk_call* call, uint64_t bytes);
 void rrdk_call_forbid_ddp(rrdk_call* call, uint32_t growth);
 void rrdk_call_set_timeout_ms(rrdk_call* call, uint32_t timeout);
 void rrdk_call_set_retransmit(rrdk_call* call, bool retransmit);
 void rrdk_call_on_released(rrdk_call* call, void (*released)(void* argument), void* argument);
+
 /** False: refused, and `completion` is not called; the log says why. */
 bool rrdk_call_submit(rrdk_call* call, rrdk_completion completion, void* argument);
+/** Waits. */
 rrdk_call_status rrdk_call_submit_and_wait(rrdk_call* call);
+/**
+ * Ends it with RRDK_CALL_CANCELLED: the completion still comes. What the server was offered may
+ * stay its own, or cost the connection; Call::cancel() says when. Any thread.
+ */
 void rrdk_call_cancel(rrdk_call* call);
+/** The same, but the completion does not come any more once this has returned. */
 void rrdk_call_abandon(rrdk_call* call);
+/** Any thread. */
 bool rrdk_call_in_flight(const rrdk_call* call);
+/** In its completion and afterwards, until it is submitted again. */
 rrdk_call_status rrdk_call_status_of(const rrdk_call* call);
 /** After RRDK_CALL_OK, until the call is begun again. */
 rrdk_decoder* rrdk_call_results(rrdk_call* call);
 /** The buffer of the k-th offer, from 0, which is the caller's again; NULL: there is none. */
 rrdk_buffer* rrdk_call_take_offered(rrdk_call* call, uint32_t k);
+/** After RRDK_CALL_PROG_MISMATCH and RRDK_CALL_RPC_MISMATCH: what the server speaks. */
 uint32_t rrdk_call_mismatch_low(const rrdk_call* call);
 uint32_t rrdk_call_mismatch_high(const rrdk_call* call);
-rrdk_auth_stat rrdk_call_auth_stat(const rrdk_call* call);
-/** rrdk::TransportError. False: `size` is larger than this release knows. */
+/** After RRDK_CALL_AUTH_ERROR: an rrdk_auth_stat, or another number that the server has sent. */
+uint32_t rrdk_call_auth_stat(const rrdk_call* call);
+
+/** rrdk::TransportError. */
 typedef struct rrdk_transport_error {
   size_t size;
   uint32_t version, code, low, high, maximum, write_chunk, length;
 } rrdk_transport_error;
+/** After RRDK_CALL_CHUNK_ERROR, RRDK_CALL_VERSION_ERROR and RRDK_CALL_REMOTE_ERROR. */
 bool rrdk_call_transport_error(const rrdk_call* call, rrdk_transport_error* error);
 
 /* ---- Clients (rrdk/client.h) ---- */
@@ -535,12 +589,16 @@ rrdk_errc rrdk_client_create(rrdk_runtime* runtime, const rrdk_client_options* o
                              rrdk_client** client, rrdk_error* error);
 /** Its connections live on. */
 void rrdk_client_destroy(rrdk_client* client);
-/** What servers may call on its connections, before the first of these. */
+/** What servers may call on its connections; to be added before the first connection. */
 rrdk_errc rrdk_client_add_service(rrdk_client* client, const rrdk_program* program, void* context,
                                   rrdk_error* error);
+/** The credential that later connections begin with. */
+rrdk_errc rrdk_client_set_auth(rrdk_client* client, uint32_t flavor, const void* body,
+                               size_t length, rrdk_error* error);
 rrdk_errc rrdk_client_set_auth_sys(rrdk_client* client, const rrdk_auth_sys* identity,
                                    rrdk_error* error);
 
+/** Later releases may have more. */
 typedef enum rrdk_connection_state {
   RRDK_CONNECTING = 0,
   RRDK_UP,
@@ -565,30 +623,35 @@ typedef struct rrdk_connect_options {
 
 void rrdk_connect_options_init(rrdk_connect_options* options, size_t size);
 /**
- * Begins, and returns at once: calls may be made, and wait for it. `on_state` may destroy the
- * connection at RRDK_CLOSED, but not before this has returned, which matters only where another
- * thread polls that core. Errors: RRDK_E_INVALID_ARGUMENT, RRDK_E_BAD_URI; others are told to
- * `on_state`.
+ * Begins, and returns at once: calls may be made, and wait for it. At RRDK_CLOSED `on_state` may
+ * destroy the connection, even before this has returned, which is RRDK_E_SHUTDOWN then. Errors:
+ * RRDK_E_INVALID_ARGUMENT, RRDK_E_BAD_URI; others are told to `on_state`.
  */
 rrdk_errc rrdk_connect_start(rrdk_client* client, const char* uri,
                              const rrdk_connect_options* options, rrdk_connection** connection,
                              rrdk_error* error);
-/** The same, and waits until it is up. Errors: those of rrdk::Client::connect(). */
+/**
+ * The same, and waits until it is up. If it does not come up, the handle that `on_state` was given
+ * is gone when this returns. Errors: those of rrdk::Client::connect().
+ */
 rrdk_errc rrdk_connect(rrdk_client* client, const char* uri, const rrdk_connect_options* options,
                        rrdk_connection** connection, rrdk_error* error);
 /** Closes; waits for 5 seconds at most, and not at all after RRDK_CLOSED. */
 void rrdk_connection_destroy(rrdk_connection* connection);
+/** Ends all calls, with RRDK_CALL_SHUTDOWN, and closes; `on_state` tells. Any thread. */
 void rrdk_connection_close_start(rrdk_connection* connection);
+/** Closes when all calls have ended, after `timeout_ms` at the latest. Any thread. */
 void rrdk_connection_drain_start(rrdk_connection* connection, uint32_t timeout_ms);
 /** Waits. How many calls had not ended. */
 uint32_t rrdk_connection_drain(rrdk_connection* connection, uint32_t timeout_ms);
 rrdk_connection_state rrdk_connection_state_of(const rrdk_connection* connection);
 /** Why it broke, or why the last attempt failed; RRDK_OK: neither. */
 rrdk_errc rrdk_connection_error(const rrdk_connection* connection, rrdk_error* error);
-/** For calls on it. Its own as long as it lives. */
+/** For calls on it; good as long as the connection. */
 rrdk_caller* rrdk_connection_caller(rrdk_connection* connection);
-/** False: `size` is larger than this release knows. */
+/** False: `size` is none. */
 bool rrdk_connection_get_info(const rrdk_connection* connection, rrdk_connection_info* info);
+/** As ClientConnection::request_receive_size() and raise_receive_size(). Any thread. */
 void rrdk_connection_request_receive_size(rrdk_connection* connection, uint32_t bytes);
 void rrdk_connection_raise_receive_size(rrdk_connection* connection, uint32_t bytes);
 
@@ -598,10 +661,10 @@ typedef struct rrdk_receive_sizes {
   uint32_t own, peer;
   uint64_t asked, ended, refused, own_changes, peer_changes;
 } rrdk_receive_sizes;
-/** False: `size` is larger than this release knows. */
+/** False: `size` is none. */
 bool rrdk_connection_receive_sizes(const rrdk_connection* connection, rrdk_receive_sizes* sizes);
 
-/** rrdk::ClientStats, but for refusals by reason, which rrdk_telemetry_openmetrics() has. */
+/** rrdk::ClientStats, but for refusals by reason, mistakes of handlers, and RFC 5666's. */
 typedef struct rrdk_client_stats {
   size_t size;
   uint64_t calls, ended_ok, ended_error, timeouts, given_up, answered_late, lent, lends_expired,
@@ -609,9 +672,9 @@ typedef struct rrdk_client_stats {
   uint32_t granted, in_flight;
   uint64_t reconnects, failed_attempts, carried_over, retransmissions, keepalives, keepalive_ends;
   uint32_t version;
-  uint64_t fallbacks, backward_calls, backward_replies, backward_rejected;
+  uint64_t fallbacks, backward_calls, backward_replies, backward_rejected, options_sent;
 } rrdk_client_stats;
-/** False: `size` is larger than this release knows. */
+/** False: `size` is none. */
 bool rrdk_connection_get_stats(const rrdk_connection* connection, rrdk_client_stats* stats);
 
 /* ---- Servers (rrdk/server.h) ---- */
@@ -660,14 +723,16 @@ rrdk_errc rrdk_server_add_service(rrdk_server* server, const rrdk_program* progr
 /** Waits for the handlers that run. Errors: RRDK_E_NOT_FOUND, RRDK_E_INVALID_ARGUMENT. */
 rrdk_errc rrdk_server_remove_service(rrdk_server* server, uint32_t program, uint32_t version,
                                      rrdk_error* error);
-/** Does not; `removed` is called once on core 0. Errors: RRDK_E_NOT_FOUND. */
+/** Does not wait: `removed` is called once, on core 0. Errors: RRDK_E_NOT_FOUND. */
 rrdk_errc rrdk_server_remove_service_start(rrdk_server* server, uint32_t program, uint32_t version,
                                            void (*removed)(void* argument), void* argument,
                                            rrdk_error* error);
+/** Room for any URI that rrdk_server_listen() writes. */
+#define RRDK_URI_BYTES 512
 /**
- * Listens. `bound` gets the URI with what the system chose, and has room for `bound_size` bytes;
- * NULL: it is not wanted. Errors: those of rrdk::Server::listen(), and RRDK_E_LIMIT, when there is
- * no room for the URI: it listens all the same.
+ * Listens; waits for name look-ups and drivers. `bound` gets the URI with what the system chose,
+ * and has room for `bound_size` bytes; NULL: it is not wanted. Errors: those of
+ * rrdk::Server::listen(); RRDK_E_LIMIT: it listens, and there is no room for the URI.
  */
 rrdk_errc rrdk_server_listen(rrdk_server* server, const char* uri, char* bound, size_t bound_size,
                              rrdk_error* error);
@@ -675,15 +740,19 @@ rrdk_errc rrdk_server_listen(rrdk_server* server, const char* uri, char* bound, 
 typedef void (*rrdk_listening)(const char* uri, const rrdk_error* error, void* argument);
 void rrdk_server_listen_start(rrdk_server* server, const char* uri, rrdk_listening listening,
                               void* argument);
+/** Connections live on. */
 void rrdk_server_stop_listening(rrdk_server* server);
 /** Waits. How many connections were closed before their time: 0 is a clean end. */
 uint32_t rrdk_server_drain(rrdk_server* server, uint32_t timeout_ms);
+/** Does not wait: `drained` is called once, on core 0. */
 void rrdk_server_drain_start(rrdk_server* server, uint32_t timeout_ms,
                              void (*drained)(uint32_t rest, void* argument), void* argument);
+/** Closes all connections; `closed` is called once, on core 0: the server may be destroyed there.
+ */
 void rrdk_server_close_start(rrdk_server* server, void (*closed)(void* argument), void* argument);
-/** Ends one connection; RRDK_E_NOT_FOUND: it is not there. */
-rrdk_errc rrdk_server_close(rrdk_server* server, uint64_t id, const char* reason,
-                            rrdk_error* error);
+/** Ends one connection, as its on_close is told. `reason` may be NULL. Errors: RRDK_E_NOT_FOUND. */
+rrdk_errc rrdk_server_close_connection(rrdk_server* server, uint64_t id, const char* reason,
+                                       rrdk_error* error);
 /** Every connection as it is now. `info` is good until `visitor` returns, which may take time. */
 void rrdk_server_visit(const rrdk_server* server,
                        void (*visitor)(const rrdk_connection_info* info, void* argument),
@@ -695,13 +764,13 @@ typedef struct rrdk_server_limits {
   uint32_t max_connections, max_connections_per_client;
   uint32_t first_call_timeout_ms, idle_timeout_ms, send_timeout_ms;
 } rrdk_server_limits;
-/** False: `size` is larger than this release knows. */
+/** False: `size` is none. */
 bool rrdk_server_get_limits(const rrdk_server* server, rrdk_server_limits* limits);
 /** Errors: RRDK_E_INVALID_ARGUMENT, RRDK_E_UNSUPPORTED; then none has changed. */
 rrdk_errc rrdk_server_set_limits(rrdk_server* server, const rrdk_server_limits* limits,
                                  rrdk_error* error);
 
-/** rrdk::ServerStats, but for refusals by reason, which rrdk_telemetry_openmetrics() has. */
+/** rrdk::ServerStats, but for refusals by reason, mistakes of handlers, and RFC 5666's. */
 typedef struct rrdk_server_stats {
   size_t size;
   uint64_t connections_accepted, connections_refused, refused_per_client, closed_idle,
@@ -709,15 +778,18 @@ typedef struct rrdk_server_stats {
   uint64_t calls, replies, rejected, transport_errors, protocol_breaches, bytes_read, bytes_written,
       calls_not_run;
   uint64_t replay_hits, replay_waits, replay_stored, replay_evicted, replay_not_kept, replay_lost,
-      replay_unprotected, replay_refused;
+      replay_unprotected, replay_refused, replay_failed_again;
   uint64_t turn_waits, chunk_waits, share_waits;
-  uint64_t backward_calls, backward_ended_ok, backward_ended_error, backward_timeouts;
+  uint64_t receive_size_changes, peer_receive_size_changes, receive_growth_refused, options_served;
+  uint64_t backward_calls, backward_ended_ok, backward_ended_error, backward_timeouts,
+      backward_given_up, backward_answered_late, backward_lent, backward_lends_expired,
+      backward_credit_waits;
 } rrdk_server_stats;
-/** False: `size` is larger than this release knows. */
+/** False: `size` is none. */
 bool rrdk_server_get_stats(const rrdk_server* server, rrdk_server_stats* stats);
 
 uint64_t rrdk_server_connection_id(const rrdk_server_connection* connection);
-/** False: `size` is larger than this release knows. */
+/** False: `size` is none. */
 bool rrdk_server_connection_get_info(const rrdk_server_connection* connection,
                                      rrdk_connection_info* info);
 void* rrdk_server_connection_context(const rrdk_server_connection* connection);
@@ -747,27 +819,30 @@ rrdk_buffer* rrdk_server_call_result_buffer(rrdk_server_call* call, uint32_t siz
 /** `released` is called when nothing refers to memory of the results any more. */
 void rrdk_server_call_on_released(rrdk_server_call* call, void (*released)(void* argument),
                                   void* argument);
+/** As ServerCall::request_receive_size() and raise_receive_size(). */
 void rrdk_server_call_request_receive_size(rrdk_server_call* call, uint32_t bytes);
 void rrdk_server_call_raise_receive_size(rrdk_server_call* call, uint32_t bytes);
-/** False: `size` is larger than this release knows. */
+/** False: `size` is none. */
 bool rrdk_server_call_receive_sizes(const rrdk_server_call* call, rrdk_receive_sizes* sizes);
 
-/** The five ends; rrdk::ServerCall has the rules of each. */
+/** The five ends. What is no rrdk_accept_stat is sent as SYSTEM_ERR, a wrong reason as TOOWEAK. */
 void rrdk_server_call_reply(rrdk_server_call* call);
+/** At most 60 s. */
 void rrdk_server_call_reply_after(rrdk_server_call* call, uint64_t delay_ns);
 void rrdk_server_call_reject(rrdk_server_call* call, rrdk_accept_stat status);
 void rrdk_server_call_deny(rrdk_server_call* call, rrdk_auth_stat reason);
+/** Does not answer: the connection is closed. */
 void rrdk_server_call_drop(rrdk_server_call* call);
 
 /* ---- The other direction (rrdk::BackwardClient in rrdk/server.h) ---- */
 
-/** A client, as its server calls it. Every one that was got is released. */
+/** A client, as its server calls it. Whoever gets one releases it. */
 typedef struct rrdk_backward_client rrdk_backward_client;
 /** Errors: RRDK_E_UNSUPPORTED, RRDK_E_CONNECTION_LOST, RRDK_E_NO_MEMORY. */
 rrdk_errc rrdk_server_call_backward_client(rrdk_server_call* call, rrdk_backward_client** client,
                                            rrdk_error* error);
 void rrdk_backward_client_release(rrdk_backward_client* client);
-/** For calls to it. Its own until it is released. */
+/** For calls to it; good until it is released. */
 rrdk_caller* rrdk_backward_client_caller(rrdk_backward_client* client);
 bool rrdk_backward_client_takes_chunks(const rrdk_backward_client* client);
 
