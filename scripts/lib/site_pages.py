@@ -15,7 +15,8 @@ LINKS = {"(doc/examples/)": "(examples.md)", "(examples/)": "(examples.md)", "(l
          "(doc/examples/": "(", "(doc/": "(", "(../test/data/": "(", "(LICENSE)": "(LICENSE.txt)",
          "(examples/tirpc/": "(tirpc/", "(../bridge/tirpc/include/rrdk/": "(tirpc/",
          "(../README.md": "(index.md", "(../CONTRIBUTING.md": "(CONTRIBUTING.md"}
-EXAMPLES = ["example.h", "echo_server.cc", "echo_client.cc", "direct_placement.cc"]
+EXAMPLES = ["example.h", "echo_server.cc", "echo_client.cc", "direct_placement.cc", "memory_disk.c",
+            "appliance/appliance.cc", "appliance/appliance.c", "appliance/watch.h"]
 
 
 def page(text):
@@ -30,7 +31,8 @@ def main(folder):
              **{path.name: path for path in (ROOT / "doc").glob("*.md")}}
     for name, path in pages.items():
         (folder / name).write_text(page(path.read_text()))
-    examples = [f"## {name}\n\n```cpp\n{(ROOT / 'doc/examples' / name).read_text()}```\n" for name in EXAMPLES]
+    examples = [f"## {name}\n\n```{'c' if name.endswith('.c') else 'cpp'}\n{(ROOT / 'doc/examples' / name).read_text()}```\n"
+                for name in EXAMPLES]
     (folder / "examples.md").write_text("# Examples\n\n" + "\n".join(examples))
     shutil.copytree(ROOT / "doc/examples/tirpc", folder / "tirpc", ignore=shutil.ignore_patterns("meson.build"))
     shutil.copy(ROOT / "bridge/tirpc/include/rrdk/tirpc.h", folder / "tirpc")
