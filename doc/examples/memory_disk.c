@@ -21,7 +21,7 @@ enum { STATUS_OK, STATUS_OUT_OF_RANGE, STATUS_BUSY };
 #define DISK_BYTES (16u << 20)
 #define LARGEST_IO (1u << 20)
 
-static void give_up(const char *what, const rrdk_error *error) {
+static _Noreturn void give_up(const char *what, const rrdk_error *error) {
   fprintf(stderr, "memory_disk: %s: %s\n", what, error->message);
   exit(1);
 }

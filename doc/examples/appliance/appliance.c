@@ -18,7 +18,7 @@
 enum { APPEND = 1, WRITE, READ };
 enum { BLOCK_BYTES = 64 << 10, BLOCKS = 256, WORKERS_OF_ONE = 4 };
 
-static void give_up(const char *what, const char *why) {
+static _Noreturn void give_up(const char *what, const char *why) {
   fprintf(stderr, "appliance: %s: %s\n", what, why);
   exit(1);
 }
