@@ -95,7 +95,7 @@ def see_also(name):
 
 def pages(header):
     text = pathlib.Path(header).read_text(encoding="utf-8")
-    introduction, *parts = TITLE.split(text[:text.index("#pragma GCC visibility pop")])
+    introduction, *parts = TITLE.split(text[:text.index("/* NOLINTEND")])
     head = COMMENT.search(introduction)[0]
     made = {INTRODUCTION: page(INTRODUCTION, [], "RRDK from C", prose(plain(head)))}
     for title, part in zip(parts[::2], parts[1::2]):

@@ -116,7 +116,7 @@ rrdk_errc connect_by(Connect connect, rrdk_client* client, const char* uri,
   auto maker = rrdk_connection::Owner::kMaker;
   if (!handle->owner.compare_exchange_strong(maker, rrdk_connection::Owner::kProgram))
     return fill(error, RRDK_E_SHUTDOWN, std::string(uri) + ": `on_state` has destroyed it");
-  (void)made->release();
+  handle->connection.store(made->release(), std::memory_order_release);
   *connection = handle.release();
   return tell_ok(error);
 }

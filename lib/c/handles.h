@@ -71,31 +71,44 @@ struct rrdk_backward_client {
 
 namespace rrdk::c {
 
-// Handles that are the object itself.
-#define RRDK_SAME(Type, handle)                           \
-  inline Type* behind(handle* object) noexcept {          \
-    return reinterpret_cast<Type*>(object); /* or null */ \
-  }                                                       \
-  inline Type& of(handle* object) noexcept {              \
-    return *behind(object);                               \
-  }                                                       \
-  inline const Type& of(const handle* object) noexcept {  \
-    return *reinterpret_cast<const Type*>(object);        \
-  }                                                       \
-  inline handle* handle_of(Type* object) noexcept {       \
-    return reinterpret_cast<handle*>(object);             \
-  }
-RRDK_SAME(Memory, rrdk_memory)
-RRDK_SAME(mem::BufferSlot, rrdk_buffer)
-RRDK_SAME(RegisteredMemory, rrdk_registered_memory)
-RRDK_SAME(Runtime, rrdk_runtime)
-RRDK_SAME(Encoder, rrdk_encoder)
-RRDK_SAME(Decoder, rrdk_decoder)
-RRDK_SAME(Caller, rrdk_caller)
-RRDK_SAME(Client, rrdk_client)
-RRDK_SAME(ServerConnection, rrdk_server_connection)
-RRDK_SAME(service::CallContext, rrdk_server_call)
-#undef RRDK_SAME
+// Handles that are the object itself: which is which. Only declared.
+Memory* object_type(rrdk_memory*);
+mem::BufferSlot* object_type(rrdk_buffer*);
+RegisteredMemory* object_type(rrdk_registered_memory*);
+Runtime* object_type(rrdk_runtime*);
+Encoder* object_type(rrdk_encoder*);
+Decoder* object_type(rrdk_decoder*);
+Caller* object_type(rrdk_caller*);
+Client* object_type(rrdk_client*);
+ServerConnection* object_type(rrdk_server_connection*);
+service::CallContext* object_type(rrdk_server_call*);
+rrdk_memory* handle_type(Memory*);
+rrdk_buffer* handle_type(mem::BufferSlot*);
+rrdk_registered_memory* handle_type(RegisteredMemory*);
+rrdk_runtime* handle_type(Runtime*);
+rrdk_encoder* handle_type(Encoder*);
+rrdk_decoder* handle_type(Decoder*);
+rrdk_caller* handle_type(Caller*);
+rrdk_client* handle_type(Client*);
+rrdk_server_connection* handle_type(ServerConnection*);
+rrdk_server_call* handle_type(service::CallContext*);
+
+template <typename Handle>
+auto* behind(Handle* handle) noexcept {  // or null
+  return reinterpret_cast<decltype(object_type(handle))>(handle);
+}
+template <typename Handle>
+auto& of(Handle* handle) noexcept {
+  return *behind(handle);
+}
+template <typename Handle>
+const auto& of(const Handle* handle) noexcept {
+  return *behind(const_cast<Handle*>(handle));
+}
+template <typename Object>
+auto* handle_of(Object* object) noexcept {
+  return reinterpret_cast<decltype(handle_type(object))>(object);
+}
 
 static_assert(sizeof(rrdk_span) == sizeof(MemorySpan) &&
               offsetof(rrdk_span, length) == offsetof(MemorySpan, length) &&
@@ -123,9 +136,7 @@ inline Errc code_of(rrdk_errc code) noexcept {
 // Cut where there is no room, with a NUL behind it in any case.
 template <size_t N>
 void copy_text(char (&to)[N], std::string_view text) noexcept {
-  const size_t length = std::min(text.size(), N - 1);
-  std::memcpy(to, text.data(), length);
-  to[length] = '\0';
+  to[text.copy(to, N - 1)] = '\0';
 }
 
 inline rrdk_errc fill(rrdk_error* to, rrdk_errc code, std::string_view message) noexcept {

@@ -64,6 +64,7 @@
 extern "C" {
 #endif
 #pragma GCC visibility push(default)
+/* NOLINTBEGIN(readability-identifier-naming): names as they are in C */
 
 /* ---- Errors (rrdk/error.h) and how calls end (rrdk/call_status.h) ---- */
 
@@ -861,6 +862,7 @@ void rrdk_telemetry_destroy(rrdk_telemetry* telemetry);
  */
 size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, size_t size);
 
+/* NOLINTEND(readability-identifier-naming) */
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }
