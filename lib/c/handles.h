@@ -215,9 +215,14 @@ Result<void> copy_in(const Structure* given, Structure& all, const char* name) {
   return {};
 }
 
-// Enumerations begin at 0. `last` is the last one that this release knows.
-inline bool knows(int value, int last) noexcept {
-  return value >= 0 && value <= last;
+// Enumerations begin at 0. `last` is the last one that this release knows. A value beyond those
+// must not be read as one of them.
+template <typename Enum>
+bool knows(const Enum& value, Enum last) noexcept {
+  uint32_t number;
+  static_assert(sizeof value == sizeof number);
+  std::memcpy(&number, &value, sizeof number);
+  return number <= static_cast<uint32_t>(last);
 }
 inline Error unknown(const char* what) {
   return {Errc::kUnsupported,

@@ -131,12 +131,12 @@ void rrdk_server_call_reply_after(rrdk_server_call* call, uint64_t delay_ns) {
   c::ending(call).reply_after(delay_ns);
 }
 
-void rrdk_server_call_reject(rrdk_server_call* call, rrdk_accept_stat status) {
+void rrdk_server_call_reject(rrdk_server_call* call, uint32_t status) {
   const bool known = status >= RRDK_ACCEPT_PROG_UNAVAIL && status <= RRDK_ACCEPT_SYSTEM_ERR;
   c::ending(call).reject(known ? static_cast<AcceptStat>(status) : AcceptStat::kSystemErr);
 }
 
-void rrdk_server_call_deny(rrdk_server_call* call, rrdk_auth_stat reason) {
+void rrdk_server_call_deny(rrdk_server_call* call, uint32_t reason) {
   const bool known = reason > RRDK_AUTH_OK && reason <= RRDK_RPCSEC_GSS_CTXPROBLEM;
   c::ending(call).deny(known ? static_cast<AuthStat>(reason) : AuthStat::kTooWeak);
 }

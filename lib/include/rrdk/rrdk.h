@@ -826,12 +826,15 @@ void rrdk_server_call_raise_receive_size(rrdk_server_call* call, uint32_t bytes)
 /** False: `size` is none. */
 bool rrdk_server_call_receive_sizes(const rrdk_server_call* call, rrdk_receive_sizes* sizes);
 
-/** The five ends. What is no rrdk_accept_stat is sent as SYSTEM_ERR, a wrong reason as TOOWEAK. */
+/**
+ * The five ends. `status` is an rrdk_accept_stat, and `reason` an rrdk_auth_stat; another number is
+ * sent as SYSTEM_ERR, or as TOOWEAK.
+ */
 void rrdk_server_call_reply(rrdk_server_call* call);
 /** At most 60 s. */
 void rrdk_server_call_reply_after(rrdk_server_call* call, uint64_t delay_ns);
-void rrdk_server_call_reject(rrdk_server_call* call, rrdk_accept_stat status);
-void rrdk_server_call_deny(rrdk_server_call* call, rrdk_auth_stat reason);
+void rrdk_server_call_reject(rrdk_server_call* call, uint32_t status);
+void rrdk_server_call_deny(rrdk_server_call* call, uint32_t reason);
 /** Does not answer: the connection is closed. */
 void rrdk_server_call_drop(rrdk_server_call* call);
 
