@@ -104,8 +104,7 @@ follow tutorial tutorial.md
 say "-- programs in C, as a user"
 follow c guide-c.md
 say "-- rpcgen programs, as a user"
-mkdir -p "$debian/tmp/kv"
-cp "$debian"/usr/share/doc/librrdk-tirpc-dev/examples/* "$debian/tmp/kv"
+cp -r "$debian/usr/share/doc/librrdk-tirpc-dev/examples/tirpc" "$debian/tmp/kv"
 gzip -dqf "$debian"/tmp/kv/*.gz 2>/dev/null || true
 chown -R 1000:1000 "$debian/tmp/kv"
 "$root/test/tirpc/page_test.py" --installed "$debian/tmp/kv" chroot "$debian" /usr/bin/env -i -C /tmp/kv \
