@@ -113,12 +113,16 @@ rrdk_errc connect_by(Connect connect, rrdk_client* client, const char* uri,
   if (!made)
     return tell(made.error(), error);
   handle->connection.store(made->get(), std::memory_order_release);
+  // Once it is the program's, a callback on another thread may delete both.
   auto maker = rrdk_connection::Owner::kMaker;
-  if (!handle->owner.compare_exchange_strong(maker, rrdk_connection::Owner::kProgram))
-    return fill(error, RRDK_E_SHUTDOWN, std::string(uri) + ": `on_state` has destroyed it");
-  handle->connection.store(made->release(), std::memory_order_release);
-  *connection = handle.release();
-  return tell_ok(error);
+  ClientConnection* const raw = made->release();
+  rrdk_connection* const given = *connection = handle.release();
+  if (given->owner.compare_exchange_strong(maker, rrdk_connection::Owner::kProgram))
+    return tell_ok(error);
+  delete raw;
+  delete given;
+  *connection = nullptr;
+  return fill(error, RRDK_E_SHUTDOWN, std::string(uri) + ": `on_state` has destroyed it");
 }
 
 rrdk_client_stats stats_of(const ClientStats& s) {

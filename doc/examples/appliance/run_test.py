@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The appliance under everything that its peers do to it: they are not there, stall, break connections, are
-killed and come back. In no call of the library does the reactor wait; and no append is run twice as long as the server lives.
+killed and come back. In no call of the library does the reactor wait for them, and no append is run twice as
+long as the server lives.
 
 Usage: run_test.py APPLIANCE APPLIANCE_IN_C [MOST_US]
 
-MOST_US: for how long a call may sleep, and for how long it may work, at most. On a quiet machine 1000 will do. By
-default it is what tells a wait from a bad moment: under a load, who holds a lock for a microsecond may lose its CPU
-meanwhile.
+MOST_US: for how long a call may sleep, and for how long it may work, at most. By default it is what tells a wait from
+a bad moment: under a load, who holds a lock for a microsecond may lose its CPU meanwhile. On a quiet machine with two
+CPUs the longest sleep was 0.85 ms, and the longest work 1.9 ms.
 """
 import os
 import re
