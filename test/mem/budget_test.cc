@@ -275,8 +275,22 @@ TEST_F(Budget, OnePeerCanNotHaveAllOfIt) {
   EXPECT_EQ(greedy->held(1u << 20), 0u);
 }
 
+// What threads hold between them, as each says after it took and before it gives back: at no time
+// more than they do hold. (An audit reads one class after another, and counts a slab twice that
+// goes from one to the next meanwhile.)
+struct Held {
+  std::atomic<uint64_t> bytes{0}, most{0};
+
+  void took(const Buffer& buffer) {
+    const uint64_t now = bytes += buffer.capacity();
+    for (uint64_t before = most; before < now && !most.compare_exchange_weak(before, now);)
+      continue;
+  }
+  void gives(const Buffer& buffer) { bytes -= buffer.capacity(); }
+};
+
 // While threads take and give back, classes grow and lose slabs to each other.
-void take_and_give(Memory& memory, unsigned seed, std::atomic<uint32_t>& faults) {
+void take_and_give(Memory& memory, unsigned seed, Held& all, std::atomic<uint32_t>& faults) {
   constexpr uint32_t kSizes[] = {4096, 65536, 1u << 20};
   std::vector<Buffer> held;
   for (int round = 0; round < 3000; ++round) {
@@ -284,6 +298,7 @@ void take_and_give(Memory& memory, unsigned seed, std::atomic<uint32_t>& faults)
     const uint32_t size = kSizes[(round / 200 + seed / 65536 % 2) % 3];
     Buffer buffer = memory.get(size);
     if (buffer) {
+      all.took(buffer);
       std::memcpy(buffer.data(), &seed, sizeof(seed));
       std::memcpy(buffer.data() + buffer.capacity() - sizeof(seed), &seed, sizeof(seed));
       held.push_back(std::move(buffer));
@@ -296,25 +311,30 @@ void take_and_give(Memory& memory, unsigned seed, std::atomic<uint32_t>& faults)
       std::memcpy(&back, data + held[which].capacity() - sizeof(back), sizeof(back));
       faults += front != back;
       std::swap(held[which], held.back());
+      all.gives(held.back());
       held.pop_back();
     }
   }
+  for (const Buffer& buffer : held)
+    all.gives(buffer);
 }
 
 TEST_F(Budget, ManyThreadsShareIt) {
   auto memory = create(24 * kMiB);
+  Held all;
   std::atomic<uint32_t> faults{0};
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
       EXPECT_TRUE(i % 2 != 0 || register_thread());
-      take_and_give(*memory, i + 1, faults);
+      take_and_give(*memory, i + 1, all, faults);
     });
   }
   std::thread watcher([&] {
     while (!done) {
-      EXPECT_LE(bytes_of_classes(*memory), 24 * kMiB);
+      for (const PoolAudit& pool : memory->audit())
+        EXPECT_LE(uint64_t{pool.count} * pool.buffer_size, 24 * kMiB);
       std::this_thread::yield();
     }
   });
@@ -323,6 +343,10 @@ TEST_F(Budget, ManyThreadsShareIt) {
   done = true;
   watcher.join();
   EXPECT_EQ(faults, 0u);
+  EXPECT_EQ(all.bytes, 0u);
+  EXPECT_GT(all.most, 12 * kMiB) << "they never came near it";
+  EXPECT_LE(all.most, 24 * kMiB);
+  EXPECT_LE(bytes_of_classes(*memory), 24 * kMiB);
   EXPECT_TRUE(memory->whole());
   EXPECT_EQ(all_fitting(*memory, 4096).size(), 24 * kMiB / 4096);
 }
