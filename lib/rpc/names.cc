@@ -120,6 +120,65 @@ const char* to_string(CallStatus status) noexcept {
   return "unknown call status";
 }
 
+std::optional<Errc> errc_of(CallStatus status) noexcept {
+  switch (status) {
+    case CallStatus::kOk:
+      return std::nullopt;
+    case CallStatus::kTimeout:
+      return Errc::kTimeout;
+    case CallStatus::kConnectionLost:
+    case CallStatus::kMalformedReply:
+      return Errc::kConnectionLost;
+    case CallStatus::kCancelled:
+    case CallStatus::kShutdown:
+      return Errc::kShutdown;
+    case CallStatus::kProgUnavail:
+    case CallStatus::kProcUnavail:
+      return Errc::kNotFound;
+    case CallStatus::kProgMismatch:
+    case CallStatus::kRpcMismatch:
+    case CallStatus::kVersionError:
+      return Errc::kUnsupported;
+    case CallStatus::kGarbageArgs:
+    case CallStatus::kInvalidMemory:
+    case CallStatus::kInvalidCall:
+      return Errc::kInvalidArgument;
+    case CallStatus::kAuthError:
+      return Errc::kPermission;
+    case CallStatus::kChunkError:
+    case CallStatus::kTooLarge:
+      return Errc::kLimit;
+    case CallStatus::kNoMemory:
+      return Errc::kNoMemory;
+    case CallStatus::kSystemErr:
+    case CallStatus::kRemoteError:
+      return Errc::kRefused;
+  }
+  return Errc::kSystem;
+}
+
+namespace {
+
+class CallStatusCategory final : public std::error_category {
+ public:
+  const char* name() const noexcept override { return "rrdk call"; }
+  std::string message(int value) const override { return to_string(status(value)); }
+  std::error_condition default_error_condition(int value) const noexcept override {
+    const std::optional<Errc> kind = errc_of(status(value));
+    return {kind ? errno_of(*kind) : 0, std::generic_category()};
+  }
+
+ private:
+  static CallStatus status(int value) noexcept { return static_cast<CallStatus>(value); }
+};
+
+}  // namespace
+
+std::error_code make_error_code(CallStatus status) noexcept {
+  static const CallStatusCategory category;
+  return {static_cast<int>(status), category};
+}
+
 }  // namespace rrdk
 
 namespace rrdk::rpc {

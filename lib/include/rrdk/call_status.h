@@ -1,12 +1,17 @@
 /**
  * How a call ended, as its caller sees it. Every submitted call ends exactly once, with one of
  * these.
+ *
+ * The set-up functions' errors are Errc (rrdk/error.h). Programs that know one kind of error only
+ * convert: errc_of() to an Errc, make_error_code() to a std::error_code.
  */
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <system_error>
 
-#include "rrdk/language.h"
+#include "rrdk/error.h"
 
 namespace rrdk {
 
@@ -88,4 +93,21 @@ enum class CallStatus : uint8_t {
 /** As in "connection lost". Never null, also for values that are none of the above. */
 const char* to_string(CallStatus status) noexcept;
 
+/**
+ * Which kind of error it is; none for kOk. Several statuses are of one kind: whether the server may
+ * have run the call, only the status says.
+ */
+std::optional<Errc> errc_of(CallStatus status) noexcept;
+
+/**
+ * The status as a std::error_code: kOk is success, all others compare with std::errc as their kind
+ * does (errno_of() in rrdk/error.h).
+ *
+ *   if (std::error_code code = call.status()) give_up(code.message());       // "timeout"
+ */
+std::error_code make_error_code(CallStatus status) noexcept;
+
 }  // namespace rrdk
+
+template <>
+struct std::is_error_code_enum<rrdk::CallStatus> : std::true_type {};

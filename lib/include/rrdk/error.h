@@ -3,7 +3,8 @@
  *
  * Set-up functions (creating memory, listening, connecting, registering) return Result<T>: a value
  * or an Error that says in words what is at fault and what to do. Nothing here throws. The data
- * path never builds an Error: a call's outcome is a CallStatus (rrdk/call_status.h).
+ * path never builds an Error: a call's outcome is a CallStatus (rrdk/call_status.h), and errc_of()
+ * there says which kind of error that is.
  *
  *   auto memory = rrdk::Memory::create({});
  *   if (!memory) return complain(memory.error().message);
@@ -17,6 +18,7 @@
 #pragma once
 
 #include <string>
+#include <system_error>
 #include <tl/expected.hpp>
 #include <type_traits>
 #include <utility>
@@ -45,6 +47,21 @@ enum class Errc {
 
 /** The name of a kind, as in "address in use". Never null. */
 const char* to_string(Errc code);
+
+/**
+ * The errno that says the same, for interfaces that have nothing else: ETIMEDOUT for kTimeout, EIO
+ * for kSystem. Never 0.
+ */
+int errno_of(Errc code) noexcept;
+
+/**
+ * The kind as a std::error_code, for programs that pass those on. It compares with std::errc as
+ * errno_of() does; its value is not 0, which is success there.
+ *
+ *   std::error_code code = connection.error().code;
+ *   if (code == std::errc::timed_out) ...;
+ */
+std::error_code make_error_code(Errc code) noexcept;
 
 struct Error {
   Errc code;
@@ -81,3 +98,6 @@ T must(Result<T> result) {
 }
 
 }  // namespace rrdk
+
+template <>
+struct std::is_error_code_enum<rrdk::Errc> : std::true_type {};
