@@ -121,11 +121,6 @@ TEST(TirpcErrors, OfConnecting) {
   EXPECT_THAT(clnt_spcreateerror("kv"), testing::HasSubstr("kv: RPC: "));
 }
 
-TEST(TirpcErrors, OfServing) {
-  EXPECT_EQ(rrdk_svc_create("shm:/nowhere/at.all"), nullptr);
-  EXPECT_THAT(rrdk_tirpc_error(), testing::HasSubstr("/nowhere/at.all"));
-}
-
 // A flavour that is neither AUTH_NONE nor AUTH_SYS.
 TEST(TirpcErrors, OfAuthentication) {
   ClientPointer client(stub_server().connect("shm", KV_PROG, KV_V1));

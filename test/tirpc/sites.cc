@@ -120,6 +120,9 @@ SVCXPRT* listen_on_tcp(uint16_t& port) {
 // What belongs to the thread that serves. Empty: all is as it should be.
 std::string try_registrations(SVCXPRT* shm) {
   constexpr rpcprog_t kOther = 0x20004b58;
+  if (rrdk_svc_create("shm:/nowhere/at.all") != nullptr ||
+      std::string(rrdk_tirpc_error()).find("/nowhere/at.all") == std::string::npos)
+    return "an address where nothing can be created was served";
   if (rrdk_svc_reg(shm, KV_PROG, KV_V1, kv_prog_1, 0))
     return "a program was registered twice";
   if (rrdk_svc_reg(shm, kOther, 1, odd, RRDK_SVC_RPCBIND) ||
