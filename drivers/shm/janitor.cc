@@ -9,15 +9,17 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "base/system.h"
@@ -117,6 +119,8 @@ bool is_harmless(int socket) {
 constexpr uint32_t kMostThreadsOfAUser = 4;
 constexpr uint32_t kMostThreadsForUsers = 32;
 constexpr uint32_t kMostThreadsForHarmless = 2;  // what does not block
+// One waits, and one is there so that not each single close starts a thread, and ends one.
+constexpr uint32_t kMostIdle = 2;
 // Honest descriptors are closed in no time, however many there are at once.
 constexpr std::chrono::seconds kLongClose{1};
 constexpr size_t kManyOfAUser = 64;
@@ -131,33 +135,62 @@ size_t many_of_all() {
   return std::clamp<size_t>(descriptors.rlim_cur / 4, kLeastOfAll, kMostOfAll);
 }
 
-// What can not block, and takes its time.
-struct Harmless {
+// Something to be closed, or unmapped.
+struct Item {
+  Item* next = nullptr;
   Fd fd;
   Mapping mapping;
+  std::optional<uid_t> sender;  // none: it can not block, and only takes its time
+};
+
+class Queue {
+ public:
+  bool empty() const noexcept { return first_ == nullptr; }
+  size_t length() const noexcept { return length_; }
+  void push(Item* item) noexcept {
+    item->next = nullptr;
+    (first_ == nullptr ? first_ : last_->next) = item;
+    last_ = item;
+    ++length_;
+  }
+  std::unique_ptr<Item> pop() noexcept {
+    --length_;
+    return std::unique_ptr<Item>(std::exchange(first_, first_->next));
+  }
+
+ private:
+  Item* first_ = nullptr;
+  Item* last_ = nullptr;
+  size_t length_ = 0;
 };
 
 // Lives as long as the process: its threads may be in a close() that never returns.
+//
+// Who polls hands things over without a lock, since a thread of ours may have lost its CPU in it:
+// to a stack, and a thread of ours that is in no close() sorts them by their senders. There is
+// always one: who goes to close, and would be the last, starts another one first.
 class Janitor {
  public:
-  void take(Fd fd, uid_t sender) {
-    const std::lock_guard lock(mutex_);
-    users_[sender].waiting.push_back(std::move(fd));
-    ++waiting_;
-    see_to_it();
+  void take(std::unique_ptr<Item> item) noexcept {
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+    Item* const mine = item.release();
+    mine->next = arrived_.load(std::memory_order_relaxed);
+    while (!arrived_.compare_exchange_weak(mine->next, mine, std::memory_order_release,
+                                           std::memory_order_relaxed)) {
+    }
+    wake();
+    have_a_thread();
   }
 
-  void take_harmless(Harmless what) {
-    const std::lock_guard lock(mutex_);
-    harmless_.push_back(std::move(what));
-    see_to_it();
-  }
-
+  // Without a lock unless there is so much that one user may have many.
   Backlog backlog(uid_t sender) {
+    have_a_thread();
+    if (waiting_.load(std::memory_order_relaxed) < kManyOfAUser)
+      return Backlog::kFine;
     const std::lock_guard lock(mutex_);
-    see_to_it();
+    sort_in();
     const auto user = users_.find(sender);
-    if (user == users_.end() || user->second.waiting.size() < kManyOfAUser)
+    if (user == users_.end() || user->second.waiting.length() < kManyOfAUser)
       return Backlog::kFine;
     const Clock::time_point now = Clock::now();
     const bool stuck =
@@ -167,29 +200,65 @@ class Janitor {
     return stuck ? Backlog::kStuck : Backlog::kMany;
   }
 
-  bool full() {
-    const std::lock_guard lock(mutex_);
-    see_to_it();
-    return waiting_ + harmless_.size() >= many_of_all();
+  bool full() noexcept {
+    have_a_thread();
+    return waiting_.load(std::memory_order_relaxed) >= many_of_all();
   }
 
  private:
   struct User {
-    std::deque<Fd> waiting;
+    Queue waiting;
     uint32_t closing = 0;            // threads in close()
     Clock::time_point last_start{};  // of a close
   };
   using Users = std::map<uid_t, User>;
 
-  // Has a thread for what waits. If the system has none left, those that are there go on, and it is
-  // tried again whenever somebody asks.
-  void see_to_it() noexcept {
-    if (!harmless_next() && next() == users_.end())
+  void wake() noexcept {
+    arrivals_.fetch_add(1, std::memory_order_release);
+    arrivals_.notify_one();
+  }
+
+  // What has come goes where it waits for its turn, in the order in which it came.
+  void sort_in() noexcept {
+    Item* newest = arrived_.exchange(nullptr, std::memory_order_acquire);
+    Item* oldest = nullptr;
+    while (newest != nullptr) {
+      Item* const item = std::exchange(newest, newest->next);
+      item->next = std::exchange(oldest, item);
+    }
+    while (oldest != nullptr) {
+      Item* const item = std::exchange(oldest, oldest->next);
+      queue_of(*item).push(item);
+    }
+  }
+
+  // Without memory for its sender's queue it waits with what is harmless, and may hold that up.
+  Queue& queue_of(const Item& item) noexcept {
+    try {
+      return item.sender ? users_[*item.sender].waiting : harmless_;
+    } catch (const std::bad_alloc&) {
+      return harmless_;
+    }
+  }
+
+  // At first, and when the system had none to give: it is tried again whenever somebody asks.
+  void have_a_thread() noexcept {
+    if (!wants_thread_.load(std::memory_order_relaxed) ||
+        waiting_.load(std::memory_order_relaxed) == 0)
       return;
-    if (closing_of_users_ + closing_harmless_ == threads_)
+    const std::lock_guard lock(mutex_);
+    see_to_it();
+  }
+
+  // Has a thread that is in no close(). If the system has none left, those that are there go on.
+  void see_to_it() noexcept {
+    if (all_are_closing())
       start();
-    else
-      arrived_.notify_one();
+    wants_thread_.store(all_are_closing(), std::memory_order_relaxed);
+  }
+
+  bool all_are_closing() const noexcept {
+    return closing_of_users_ + closing_harmless_ == threads_;
   }
 
   void start() noexcept {
@@ -228,32 +297,43 @@ class Janitor {
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {
+      const uint32_t seen = arrivals_.load(std::memory_order_acquire);
+      sort_in();
       if (harmless_next()) {
         close_harmless(lock);
         continue;
       }
       const auto user = next();
-      if (user == users_.end()) {
-        if (idle_ != 0)
-          break;  // one is enough to wait
-        ++idle_;
-        arrived_.wait(lock);
-        --idle_;
+      if (user != users_.end()) {
+        close_one(user, lock);
         continue;
       }
-      close_one(user, lock);
+      if (idle_ == kMostIdle)
+        break;
+      ++idle_;
+      lock.unlock();
+      arrivals_.wait(seen, std::memory_order_acquire);
+      lock.lock();
+      --idle_;
     }
     --threads_;
   }
 
+  static void finish(std::unique_ptr<Item> item) {
+    if (!item->sender)
+      return;
+    do_not_linger(item->fd.get());  // may wait: for whoever has the socket locked
+    if (is_unix_socket(item->fd.get()))
+      close_packets(item->fd.get());
+  }
+
   void close_harmless(std::unique_lock<std::mutex>& lock) {
-    {
-      const Harmless one = std::move(harmless_.front());
-      harmless_.pop_front();
-      ++closing_harmless_;
-      see_to_it();
-      lock.unlock();
-    }
+    std::unique_ptr<Item> one = harmless_.pop();
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+    ++closing_harmless_;
+    see_to_it();
+    lock.unlock();
+    finish(std::move(one));
     lock.lock();
     --closing_harmless_;
   }
@@ -261,36 +341,35 @@ class Janitor {
   void close_one(Users::iterator of, std::unique_lock<std::mutex>& lock) {
     User& user = of->second;
     last_ = of->first;
-    Fd fd = std::move(user.waiting.front());
-    user.waiting.pop_front();
-    --waiting_;
+    std::unique_ptr<Item> one = user.waiting.pop();
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
     ++user.closing;
     ++closing_of_users_;
     user.last_start = last_start_ = Clock::now();
-    see_to_it();  // while this one is in close() another can see to the rest
+    see_to_it();
     lock.unlock();
-    do_not_linger(fd.get());  // may wait: for whoever has the socket locked
-    if (is_unix_socket(fd.get()))
-      close_packets(fd.get());
-    fd.reset();
+    finish(std::move(one));
     lock.lock();
     --closing_of_users_;
     if (--user.closing == 0 && user.waiting.empty())
       users_.erase(of);
   }
 
-  std::mutex mutex_;
-  std::condition_variable arrived_;
+  std::atomic<Item*> arrived_ = nullptr;   // the newest first
+  std::atomic<uint32_t> arrivals_ = 0;     // changes when there is something for the idle thread
+  std::atomic<size_t> waiting_ = 0;        // of all users
+  std::atomic<bool> wants_thread_ = true;  // there is none, or there was none to be had
+
+  std::mutex mutex_;  // of all below
   bool told_ = false;
-  std::deque<Harmless> harmless_;
+  Queue harmless_;
   Users users_;
-  uid_t last_ = 0;      // who had the last turn
-  size_t waiting_ = 0;  // of all users
+  uid_t last_ = 0;  // who had the last turn
   uint32_t threads_ = 0;
   uint32_t closing_of_users_ = 0;   // of them, in close()
   uint32_t closing_harmless_ = 0;   // and these
   Clock::time_point last_start_{};  // of a close for a user
-  uint32_t idle_ = 0;               // of them, waiting
+  uint32_t idle_ = 0;               // of them, waiting for arrivals
 };
 
 // Null: no memory for it.
@@ -312,20 +391,20 @@ bool is_large(int fd) {
   return ::fstat(fd, &st) != 0 || st.st_size > kLargeMemory;
 }
 
-// take(janitor), which has the descriptor; without memory for that it ends here.
-template <typename Take>
-void hand_over(Take take) noexcept {
-  try {
-    if (Janitor* const j = janitor())
-      take(*j);
-  } catch (const std::exception& e) {
-    base::log_error("shm: a peer's descriptor is closed on the spot, which may block: %s",
-                    e.what());
-  }
+// Without memory for that it ends here.
+void hand_over(Fd fd, Mapping mapping, std::optional<uid_t> sender) noexcept {
+  Janitor* const j = janitor();
+  std::unique_ptr<Item> item(j != nullptr ? new (std::nothrow) Item : nullptr);
+  if (item == nullptr)
+    return base::log_error("shm: no memory: a peer's descriptor is closed on the spot");
+  item->fd = std::move(fd);
+  item->mapping = std::move(mapping);
+  item->sender = sender;
+  j->take(std::move(item));
 }
 
 void close_harmless(Fd fd) noexcept {
-  hand_over([&](Janitor& j) { j.take_harmless({.fd = std::move(fd), .mapping = {}}); });
+  hand_over(std::move(fd), {}, std::nullopt);
 }
 
 uid_t user_at(int connected) {
@@ -357,14 +436,14 @@ void close_elsewhere(Fd fd, uid_t sender) noexcept {
   if (!fd)
     return;
   if (!is_sealed_memory(fd.get()))
-    hand_over([&](Janitor& j) { j.take(std::move(fd), sender); });
+    hand_over(std::move(fd), {}, sender);
   else if (is_large(fd.get()))
     close_harmless(std::move(fd));
 }
 
 void unmap_elsewhere(Mapping mapping) noexcept {
   if (mapping.length() > kLargeMemory && !janitor_is_full())
-    hand_over([&](Janitor& j) { j.take_harmless({.fd = {}, .mapping = std::move(mapping)}); });
+    hand_over({}, std::move(mapping), std::nullopt);
 }
 
 // When it is shut down nobody connects to it any more; and when nobody waits in it, it is closed

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "base/log.h"
@@ -136,14 +137,17 @@ Result<std::shared_ptr<Mapping>> MappingCache::map(int fd, const PeerFile& file,
   // All of it, but no more than twice what it counts for.
   const uint64_t length = std::min(file.bytes, std::bit_ceil(std::max(file.used, kLeastMapped)));
   const Key key(sender, file.device, file.inode, length);
+  std::shared_ptr<Mapping> present, shared;  // let go of behind the lock, which forget() takes
   const std::lock_guard lock(mutex_);
+  if (left_.load(std::memory_order_acquire) > mappings_.size() / 8)
+    forget_unused();
   if (auto cached = mappings_.find(key); cached != mappings_.end()) {
-    if (std::shared_ptr<Mapping> present = cached->second.lock()) {
+    present = cached->second.lock();
+    if (present != nullptr) {
       if (Result<void> there = fill_tables(*present, file); !there)
         return tl::unexpected(there.error());
       return present;
     }
-    // Its last user is just letting go of it: forget() waits for the lock.
   }
   const auto own = mappings_of_.find(sender);
   const size_t owned = own == mappings_of_.end() ? 0 : own->second;
@@ -154,25 +158,39 @@ Result<std::shared_ptr<Mapping>> MappingCache::map(int fd, const PeerFile& file,
     return tl::unexpected(fresh.error());
   if (Result<void> there = fill_tables(*fresh, file); !there)
     return tl::unexpected(there.error());
-  std::shared_ptr<Mapping> shared(new Mapping(std::move(*fresh)), [this, key](Mapping* mapping) {
+  shared.reset(new Mapping(std::move(*fresh)), [this, key](Mapping* mapping) {
     unmap_elsewhere(std::move(*mapping));
     delete mapping;
     forget(key);
   });
+  size_t& of_sender = mappings_of_[sender];
   if (mappings_.insert_or_assign(key, shared).second)
-    ++mappings_of_[sender];
+    ++of_sender;
   return shared;
 }
 
-void MappingCache::forget(const Key& key) {
-  const std::lock_guard lock(mutex_);
+// Whoever polls may be a mapping's last user, while another thread fills tables under the lock:
+// then the entry is left. map() looks for such when they are many.
+void MappingCache::forget(const Key& key) noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock)
+    return (void)left_.fetch_add(1, std::memory_order_release);
   const auto entry = mappings_.find(key);
-  if (entry == mappings_.end() || !entry->second.expired())
-    return;
-  mappings_.erase(entry);
-  const auto own = mappings_of_.find(std::get<uid_t>(key));
+  if (entry != mappings_.end() && entry->second.expired())
+    erase(entry);
+}
+
+void MappingCache::forget_unused() noexcept {
+  left_.store(0, std::memory_order_relaxed);
+  for (auto entry = mappings_.begin(); entry != mappings_.end();)
+    entry = entry->second.expired() ? erase(entry) : std::next(entry);
+}
+
+MappingCache::Mappings::iterator MappingCache::erase(Mappings::iterator entry) noexcept {
+  const auto own = mappings_of_.find(std::get<uid_t>(entry->first));
   if (--own->second == 0)
     mappings_of_.erase(own);
+  return mappings_.erase(entry);
 }
 
 }  // namespace rrdk::shm

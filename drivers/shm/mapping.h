@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -98,11 +99,15 @@ class MappingCache {
 
  private:
   using Key = std::tuple<uid_t, dev_t, ino_t, uint64_t>;  // the last: bytes
-  void forget(const Key& key);
+  using Mappings = std::map<Key, std::weak_ptr<Mapping>>;
+  void forget(const Key& key) noexcept;
+  void forget_unused() noexcept;
+  Mappings::iterator erase(Mappings::iterator entry) noexcept;
 
   std::mutex mutex_;
-  std::map<Key, std::weak_ptr<Mapping>> mappings_;
+  Mappings mappings_;
   std::map<uid_t, size_t> mappings_of_;
+  std::atomic<size_t> left_ = 0;  // entries without a user, at most
 };
 
 }  // namespace rrdk::shm

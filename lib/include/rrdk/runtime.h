@@ -24,8 +24,9 @@
  *                    sleeps otherwise. ~Runtime() waits for what it is at: the time in which
  *                    the system's resolver gives a name up, say
  *   rrdk-capture     one while a capture goes on (rrdk/capture.h)
- *   rrdk-shm-close   where the driver for `shm:` is in use, up to 34 of the process, which
- *                    live on: they close descriptors that peers have sent, which may block
+ *   rrdk-shm-close   where the driver for `shm:` is in use, up to 35 of the process, which
+ *                    live on: they close descriptors that peers have sent, which may block.
+ *                    The drivers for `iwarp:` and `verbs:` have no threads
  *
  * and DPDK's, from ensure_eal() on. So an embedded Runtime without workers has at most rrdk-aside.
  *
@@ -37,7 +38,7 @@
  *   Client::connect_start()                   connect()
  *   ClientConnection::close_start()           ~ClientConnection(), not after kClosed
  *   ClientConnection::drain_start()           drain()
- *   ClientConnection::send_option()           send_option_and_wait()
+ *   send_option()                             send_option_and_wait()
  *   Call::submit()                            submit_and_wait()
  *   Call::cancel(), and then its callback     ~Call() of a call in flight
  *   Server::listen_start()                    listen()
@@ -123,15 +124,17 @@ struct RuntimeOptions {
       item and retry on its next pass; it never blocks and never drops. */
   uint32_t ring_size = 4096;
   uint32_t stamp_every = 16;  ///< Runtime::stamp_every(), from the beginning
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /** Time and work of one poll core since it started. */
 struct CoreStats {
-  uint64_t polls = 0;        ///< passes of the loop
-  uint64_t busy_polls = 0;   ///< passes that found work
-  uint64_t completions = 0;  ///< fabric completions handled
-  uint64_t sleeps = 0;       ///< times the core slept (kAdaptive)
-  uint32_t connections = 0;  ///< alive now
+  uint64_t polls = 0;         ///< passes of the loop
+  uint64_t busy_polls = 0;    ///< passes that found work
+  uint64_t completions = 0;   ///< fabric completions handled
+  uint64_t sleeps = 0;        ///< times the core slept (kAdaptive)
+  uint32_t connections = 0;   ///< alive now
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 class Runtime {
@@ -233,10 +236,11 @@ class Runtime {
   static uint64_t now_ns() noexcept;
 
   struct Impl;
-  Impl& impl() noexcept { return *impl_; }
 
  private:
+  friend struct Internals;
   explicit Runtime(std::unique_ptr<Impl> impl);
+  Impl& impl() noexcept { return *impl_; }
   std::unique_ptr<Impl> impl_;
 };
 
