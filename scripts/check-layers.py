@@ -33,7 +33,7 @@ PUBLIC = {
     "rpcbind": "rpcbind", "tcp_call": "rpcbind",
     "version": "proto",
     "binding": "ulb", "nfs3": "ulb",
-    "receive_sizes": "xprt", "refusals": "xprt", "rfc5666": "xprt", "extensions": "xprt",
+    "version2": "xprt", "refusals": "xprt", "rfc5666": "xprt", "extensions": "xprt",
     "stages": "xprt",
     "runtime": "runtime", "stats": "runtime", "timer": "runtime",
     "call": "calls",

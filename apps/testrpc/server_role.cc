@@ -61,12 +61,12 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
                                                .draft = options.draft},
                                   .credits = options.credits,
                                   .inline_size = options.inline_size,
-                                  .max_receive_size = options.max_receive_size,
                                   .max_call = largest_message(setup.max_size),
                                   .max_reply = largest_message(setup.max_size),
                                   .backward_credits = backward_credits(options),
                                   .idle_timeout_ms = options.idle_timeout_ms,
-                                  .send_timeout_ms = options.send_timeout_ms};
+                                  .send_timeout_ms = options.send_timeout_ms,
+                                  .version2 = {.max_receive_size = options.max_receive_size}};
   server_options.max_connections_per_client =
       options.connections_per_client.value_or(server_options.max_connections_per_client);
   server_options.replay.entries = options.replay_cache ? options.replay_entries : 0;

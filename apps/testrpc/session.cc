@@ -105,18 +105,18 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options,
   // Before there is a connection: what comes first is of most interest.
   if (Result<void> begun = change_capture(*session->runtime_, options.capture); !begun)
     return tl::unexpected(begun.error());
-  ClientOptions client_options = {.version = options.version.value_or(RpcRdmaVersion::kOne),
-                                  .draft = options.draft,
-                                  .credits = options.credits,
-                                  .inline_size = options.inline_size,
-                                  .max_receive_size = options.max_receive_size,
-                                  .max_call = largest_message(max_size),
-                                  .max_reply = largest_message(max_size),
-                                  .call_timeout_ms = options.timeout_ms,
-                                  .chunk_threshold = options.chunk_threshold,
-                                  .reconnect = {.enabled = options.reconnect},
-                                  .retransmit = options.reconnect && options.retransmit,
-                                  .keepalive_ms = options.keepalive_ms};
+  ClientOptions client_options = {
+      .version = options.version.value_or(RpcRdmaVersion::kOne),
+      .credits = options.credits,
+      .inline_size = options.inline_size,
+      .max_call = largest_message(max_size),
+      .max_reply = largest_message(max_size),
+      .call_timeout_ms = options.timeout_ms,
+      .chunk_threshold = options.chunk_threshold,
+      .reconnect = {.enabled = options.reconnect},
+      .retransmit = options.reconnect && options.retransmit,
+      .keepalive_ms = options.keepalive_ms,
+      .version2 = {.draft = options.draft, .max_receive_size = options.max_receive_size}};
   if (!options.rfc5666)
     client_options.backward_credits = backward_credits(options);
   client_options.rfc5666 = {.enabled = options.rfc5666, .read_replies = true};

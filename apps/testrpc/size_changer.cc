@@ -16,7 +16,7 @@ void SizeChanger::begin(std::span<const std::unique_ptr<ClientConnection>> conne
   largest_ = largest;
   left_ = changes == 0 ? 0 : connections.size();
   for (const std::unique_ptr<ClientConnection>& connection : connections)
-    all_.push_back({.connection = connection.get(), .before = connection->receive_sizes()});
+    all_.push_back({.connection = connection.get(), .before = receive_sizes(*connection)});
 }
 
 void SizeChanger::step() {
@@ -27,7 +27,7 @@ void SizeChanger::step() {
 }
 
 void SizeChanger::step(One& one) {
-  ReceiveSizes now = one.connection->receive_sizes();
+  ReceiveSizes now = receive_sizes(*one.connection);
   uint64_t at = Runtime::now_ns();
   if (one.changes != now.peer_changes || one.since_ns == 0) {
     one.changes = now.peer_changes;
@@ -46,14 +46,14 @@ void SizeChanger::step(One& one) {
   if (now.asked != now.ended || !arrived || one.connection->stats().ended_ok < 2)
     return;
   one.wanted = now.peer == largest_ ? kSmallest : largest_;
-  one.connection->request_receive_size(one.wanted);
-  one.connection->raise_receive_size(largest_);
+  request_receive_size(*one.connection, one.wanted);
+  raise_receive_size(*one.connection, largest_);
 }
 
 SizeChanges SizeChanger::end() {
   SizeChanges sum;
   for (const One& one : all_) {
-    ReceiveSizes now = one.connection->receive_sizes();
+    ReceiveSizes now = receive_sizes(*one.connection);
     sum.peer += now.peer_changes - one.before.peer_changes;
     sum.own += now.own_changes - one.before.own_changes;
     sum.refused += now.refused - one.before.refused;

@@ -12,12 +12,12 @@ rrdk_client_options client_defaults() {
   const ClientOptions d;
   return {.size = sizeof(rrdk_client_options),
           .version = static_cast<rrdk_rpc_rdma_version>(d.version),
-          .draft = static_cast<rrdk_draft>(d.draft),
-          .version_memory_s = d.version_memory_s,
+          .draft = static_cast<rrdk_draft>(d.version2.draft),
+          .version_memory_ms = d.version2.version_memory_ms,
           .credits = d.credits,
           .inline_size = d.inline_size,
-          .properties = d.properties,
-          .max_receive_size = d.max_receive_size,
+          .properties = d.version2.properties,
+          .max_receive_size = d.version2.max_receive_size,
           .max_call = d.max_call,
           .max_reply = d.max_reply,
           .connect_timeout_ms = d.connect_timeout_ms,
@@ -36,18 +36,14 @@ rrdk_client_options client_defaults() {
           .keepalive_patience = d.keepalive_patience,
           .keepalive_program = nullptr,
           .backward_credits = d.backward_credits,
-          .backward_chunks = d.backward_chunks,
-          .max_backward_chunk_bytes = d.max_backward_chunk_bytes};
+          .backward_chunks = d.version2.backward_chunks,
+          .max_backward_chunk_bytes = d.version2.max_backward_chunk_bytes};
 }
 
 ClientOptions options_of(const rrdk_client_options& o) {
   return {.version = static_cast<RpcRdmaVersion>(o.version),
-          .draft = static_cast<RpcRdmaDraft>(o.draft),
-          .version_memory_s = o.version_memory_s,
           .credits = o.credits,
           .inline_size = o.inline_size,
-          .properties = o.properties,
-          .max_receive_size = o.max_receive_size,
           .max_call = o.max_call,
           .max_reply = o.max_reply,
           .connect_timeout_ms = o.connect_timeout_ms,
@@ -66,8 +62,12 @@ ClientOptions options_of(const rrdk_client_options& o) {
           .keepalive_patience = o.keepalive_patience,
           .keepalive_binding = o.keepalive_program,
           .backward_credits = o.backward_credits,
-          .backward_chunks = o.backward_chunks,
-          .max_backward_chunk_bytes = o.max_backward_chunk_bytes};
+          .version2 = {.draft = static_cast<RpcRdmaDraft>(o.draft),
+                       .version_memory_ms = o.version_memory_ms,
+                       .properties = o.properties,
+                       .max_receive_size = o.max_receive_size,
+                       .backward_chunks = o.backward_chunks,
+                       .max_backward_chunk_bytes = o.max_backward_chunk_bytes}};
 }
 
 Result<void> check(const rrdk_client_options& o) {
@@ -318,15 +318,15 @@ bool rrdk_connection_get_info(const rrdk_connection* connection, rrdk_connection
 }
 
 void rrdk_connection_request_receive_size(rrdk_connection* connection, uint32_t bytes) {
-  connection->get().request_receive_size(bytes);
+  request_receive_size(connection->get(), bytes);
 }
 
 void rrdk_connection_raise_receive_size(rrdk_connection* connection, uint32_t bytes) {
-  connection->get().raise_receive_size(bytes);
+  raise_receive_size(connection->get(), bytes);
 }
 
 bool rrdk_connection_receive_sizes(const rrdk_connection* connection, rrdk_receive_sizes* sizes) {
-  return c::copy_out(c::sizes_of(connection->get().receive_sizes()), sizes);
+  return c::copy_out(c::sizes_of(receive_sizes(connection->get())), sizes);
 }
 
 bool rrdk_connection_get_stats(const rrdk_connection* connection, rrdk_client_stats* stats) {

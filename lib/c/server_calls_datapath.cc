@@ -17,6 +17,7 @@ class Borrowed {
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
   ServerCall* operator->() noexcept { return &call_; }
+  ServerCall& operator*() noexcept { return call_; }
 
  private:
   ServerCall call_;
@@ -112,15 +113,15 @@ void rrdk_server_call_on_released(rrdk_server_call* call, void (*released)(void*
 }
 
 void rrdk_server_call_request_receive_size(rrdk_server_call* call, uint32_t bytes) {
-  Borrowed(call)->request_receive_size(bytes);
+  request_receive_size(*Borrowed(call), bytes);
 }
 
 void rrdk_server_call_raise_receive_size(rrdk_server_call* call, uint32_t bytes) {
-  Borrowed(call)->raise_receive_size(bytes);
+  raise_receive_size(*Borrowed(call), bytes);
 }
 
 bool rrdk_server_call_receive_sizes(const rrdk_server_call* call, rrdk_receive_sizes* sizes) {
-  return c::copy_out(c::sizes_of(Borrowed(call)->receive_sizes()), sizes);
+  return c::copy_out(c::sizes_of(receive_sizes(*Borrowed(call))), sizes);
 }
 
 void rrdk_server_call_reply(rrdk_server_call* call) {

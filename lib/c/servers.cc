@@ -14,13 +14,13 @@ rrdk_server_options server_defaults() {
           .first_credits = d.first_credits,
           .private_receives = d.private_receives,
           .inline_size = d.inline_size,
-          .properties = d.properties,
-          .max_receive_size = d.max_receive_size,
+          .properties = d.version2.properties,
+          .max_receive_size = d.version2.max_receive_size,
           .max_call = d.max_call,
           .max_reply = d.max_reply,
           .max_chunk_bytes = d.max_chunk_bytes,
           .backward_credits = d.backward_credits,
-          .backward_chunks = d.backward_chunks,
+          .backward_chunks = d.version2.backward_chunks,
           .backward_timeout_ms = d.backward_timeout_ms,
           .backward_lend_ms = d.backward_lend_ms,
           .max_connections = d.max_connections,
@@ -65,13 +65,10 @@ ServerOptions options_of(const rrdk_server_options& o, rrdk_server& server) {
           .first_credits = o.first_credits,
           .private_receives = o.private_receives,
           .inline_size = o.inline_size,
-          .properties = o.properties,
-          .max_receive_size = o.max_receive_size,
           .max_call = o.max_call,
           .max_reply = o.max_reply,
           .max_chunk_bytes = o.max_chunk_bytes,
           .backward_credits = o.backward_credits,
-          .backward_chunks = o.backward_chunks,
           .backward_timeout_ms = o.backward_timeout_ms,
           .backward_lend_ms = o.backward_lend_ms,
           .max_connections = o.max_connections,
@@ -88,7 +85,10 @@ ServerOptions options_of(const rrdk_server_options& o, rrdk_server& server) {
                      .total_bytes = o.replay_total_bytes},
           .on_open = o.on_open != nullptr ? ask_on_open : nullptr,
           .on_close = o.on_close != nullptr ? tell_on_close : nullptr,
-          .connection_argument = &server};
+          .connection_argument = &server,
+          .version2 = {.properties = o.properties,
+                       .max_receive_size = o.max_receive_size,
+                       .backward_chunks = o.backward_chunks}};
 }
 
 rrdk_server_limits limits_of(const ServerLimits& l) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/internals.h"
 #include "base/lifetime.h"
 #include "base/uri.h"
 #include "client/client_impl.h"
@@ -44,16 +45,17 @@ Result<std::unique_ptr<Client>> Client::create(Runtime& runtime, const ClientOpt
     return fail(Errc::kInvalidArgument, "backward_credits is at least 1");
   if (options.pad_write_chunks && options.one_segment)
     return fail(Errc::kInvalidArgument, "pad_write_chunks needs a second segment: not one_segment");
-  if (options.backward_chunks && !options.properties)
+  if (options.version2.backward_chunks && !options.version2.properties)
     return fail(Errc::kInvalidArgument,
-                "backward_chunks needs properties: they tell the server of it");
-  if (options.max_backward_chunk_bytes == 0)
-    return fail(Errc::kInvalidArgument, "max_backward_chunk_bytes is at least 1");
+                "version2.backward_chunks needs version2.properties: they tell the server of it");
+  if (options.version2.max_backward_chunk_bytes == 0)
+    return fail(Errc::kInvalidArgument, "version2.max_backward_chunk_bytes is at least 1");
   if (options.rfc5666.enabled && options.version != RpcRdmaVersion::kOne)
     return fail(Errc::kInvalidArgument, "rfc5666 is about version 1: version is to be kOne");
   if (auto checked = check_survival(options); !checked)
     return tl::unexpected(checked.error());
-  return std::unique_ptr<Client>(new Client(std::make_shared<Impl>(runtime.impl(), options)));
+  return std::unique_ptr<Client>(
+      new Client(std::make_shared<Impl>(Internals::of(runtime), options)));
 }
 
 Result<void> Client::add_service(const Service& service) {

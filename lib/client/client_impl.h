@@ -49,7 +49,7 @@ struct Client::Impl {
   const runtime::RuntimeUse runtime_use;
   Runtime::Impl& runtime;
   const ClientOptions options;
-  client::VersionMemory versions{options.version_memory_s};
+  client::VersionMemory versions{options.version2.version_memory_ms};
   service::ServiceTable services;  // only read after the first connect()
   std::atomic<bool> connected = false;
 
@@ -94,8 +94,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   void raise_receive_size(uint32_t bytes);
   ReceiveSizes receive_sizes() const;
   // version2.cc. Any thread.
-  Result<void> send_option(const OptionRequest& request, ClientConnection::OptionDone done,
-                           void* argument);
+  Result<void> send_option(const OptionRequest& request, OptionDone done, void* argument);
   Result<OptionOutcome> send_option_and_wait(const OptionRequest& request);
   bool alive() const noexcept override {
     return is_established() && !draining_.load(std::memory_order_relaxed);

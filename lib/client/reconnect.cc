@@ -65,15 +65,15 @@ xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
       .speaks = speaks(),
       .credits = options.credits,
       .backward_credits = services.empty() ? 0 : options.backward_credits,
-      .backward_chunks = options.backward_chunks,
+      .backward_chunks = options.version2.backward_chunks,
       .send_size = options.inline_size,
       .receive_size = options.inline_size,
-      .max_receive_size = options.max_receive_size,
-      .properties = options.properties,
+      .max_receive_size = options.version2.max_receive_size,
+      .properties = options.version2.properties,
       .limits = {},
       .max_call = options.max_call,
       .max_reply = options.max_reply,
-      .max_chunk_bytes = options.max_backward_chunk_bytes,
+      .max_chunk_bytes = options.version2.max_backward_chunk_bytes,
       .chunk_threshold = options.chunk_threshold,
       .borrower = borrower_.get(),
       .lend_ns = options.lend_ms * kMs,
@@ -84,11 +84,11 @@ xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
                   .max_reads = options.rfc5666.max_reads,
                   .pad_threshold = options.rfc5666.pad_threshold,
                   .read_replies = options.rfc5666.enabled && options.rfc5666.read_replies},
-      .extensions = options.extensions};
+      .extensions = options.version2.extensions};
   // What the peer answers in a version that was never spoken is no answer.
   engine.limits.versions = proto::versions_of({.one = engine.speaks != xprt::Speaks::kTwo,
                                                .two = engine.speaks != xprt::Speaks::kOne,
-                                               .draft = options.draft});
+                                               .draft = options.version2.draft});
   return engine;
 }
 

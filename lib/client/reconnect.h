@@ -45,7 +45,7 @@ namespace rrdk::client {
 // Any thread.
 class VersionMemory {
  public:
-  explicit VersionMemory(uint32_t seconds) noexcept : lifetime_ns_(seconds * 1'000'000'000ull) {}
+  explicit VersionMemory(uint32_t ms) noexcept : lifetime_ns_(ms * 1'000'000ull) {}
 
   // True: that is news.
   bool knows_only_one(const std::string& uri, uint64_t now_ns);

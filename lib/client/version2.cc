@@ -1,12 +1,16 @@
 // What version 2 has beside calls, as programs see it: transport properties, and messages of
 // registered types.
+#include "rrdk/version2.h"
+
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/internals.h"
 #include "client/client_impl.h"
+#include "rrdk/extensions.h"
 #include "xprt/version2/optional.h"
 
 namespace rrdk {
@@ -46,14 +50,14 @@ ReceiveSizes ClientConnection::Impl::receive_sizes() const {
   return size_requests_.report(sizes, c);
 }
 
-void ClientConnection::request_receive_size(uint32_t bytes) {
-  impl().request_receive_size(bytes);
+void request_receive_size(ClientConnection& connection, uint32_t bytes) {
+  Internals::of(connection).request_receive_size(bytes);
 }
-void ClientConnection::raise_receive_size(uint32_t bytes) {
-  impl().raise_receive_size(bytes);
+void raise_receive_size(ClientConnection& connection, uint32_t bytes) {
+  Internals::of(connection).raise_receive_size(bytes);
 }
-ReceiveSizes ClientConnection::receive_sizes() const {
-  return impl().receive_sizes();
+ReceiveSizes receive_sizes(const ClientConnection& connection) {
+  return Internals::of(connection).receive_sizes();
 }
 
 // Messages of registered types (rrdk/extensions.h), as programs send them: checked by whoever asks,
@@ -98,14 +102,15 @@ bool was_refused(CallStatus status) {
 
 }  // namespace
 
-Result<void> ClientConnection::Impl::send_option(const OptionRequest& request,
-                                                 ClientConnection::OptionDone done,
+Result<void> ClientConnection::Impl::send_option(const OptionRequest& request, OptionDone done,
                                                  void* argument) {
-  const OptionType* type =
-      options.extensions != nullptr ? options.extensions->find(request.type) : nullptr;
+  const OptionType* type = options.version2.extensions != nullptr
+                               ? options.version2.extensions->find(request.type)
+                               : nullptr;
   const std::string what = "send_option(), type " + std::to_string(request.type) + ": ";
   if (type == nullptr)
-    return fail(Errc::kInvalidArgument, what + "ClientOptions::extensions has no such type");
+    return fail(Errc::kInvalidArgument,
+                what + "ClientOptions::version2.extensions has no such type");
   if (const auto* fault = xprt::fault_of(*type, false, request.info, request.payload))
     return fail(Errc::kInvalidArgument, what + fault->what);
   auto call = std::make_shared<OptionCall>();
@@ -183,12 +188,13 @@ Result<OptionOutcome> ClientConnection::Impl::send_option_and_wait(const OptionR
   return std::move(waiting.outcome);
 }
 
-Result<void> ClientConnection::send_option(const OptionRequest& request, OptionDone done,
-                                           void* argument) {
-  return impl().send_option(request, done, argument);
+Result<void> send_option(ClientConnection& connection, const OptionRequest& request,
+                         OptionDone done, void* argument) {
+  return Internals::of(connection).send_option(request, done, argument);
 }
-Result<OptionOutcome> ClientConnection::send_option_and_wait(const OptionRequest& request) {
-  return impl().send_option_and_wait(request);
+Result<OptionOutcome> send_option_and_wait(ClientConnection& connection,
+                                           const OptionRequest& request) {
+  return Internals::of(connection).send_option_and_wait(request);
 }
 
 }  // namespace rrdk

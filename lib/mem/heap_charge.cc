@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/clock.h"
+#include "base/internals.h"
 #include "mem/memory_impl.h"
 #include "mem/slabs.h"
 
@@ -11,13 +12,13 @@ namespace rrdk::mem {
 
 uint64_t elastic_budget(Memory& memory) noexcept {
   uint64_t bytes = 0;
-  for (const Memory::Impl::Node& node : memory.impl().nodes)
+  for (const Memory::Impl::Node& node : Internals::of(memory).nodes)
     bytes += node.slabs != nullptr ? node.slabs->budget() : 0;
   return bytes;
 }
 
 HeapCharge::HeapCharge(Memory& memory, uint64_t reserve) {
-  for (const Memory::Impl::Node& node : memory.impl().nodes) {
+  for (const Memory::Impl::Node& node : Internals::of(memory).nodes) {
     if (node.slabs != nullptr)
       parts_.push_back({node.slabs.get()});
   }

@@ -1,5 +1,6 @@
 #include "mem/loans.h"
 
+#include "base/internals.h"
 #include "mem/memory_impl.h"
 
 namespace rrdk::mem {
@@ -18,7 +19,8 @@ void Loans::add_elastic(const Pool& pool, const Slabs& budget) {
     budgets_.push_back(&budget);
 }
 
-Borrower::Borrower(Memory& memory) noexcept : memory_(memory), loans_(memory.impl().loans) {}
+Borrower::Borrower(Memory& memory) noexcept
+    : memory_(memory), loans_(Internals::of(memory).loans) {}
 
 BorrowerRef Borrower::create(Memory& memory) {
   return BorrowerRef(new Borrower(memory));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/internals.h"
 #include "mem/memory_impl.h"
 
 namespace rrdk::mem {
@@ -68,11 +69,11 @@ void RegionTable::unlisten(RegionListener& listener) {
 }
 
 void listen_regions(Memory& memory, RegionListener& listener) {
-  memory.impl().regions.listen(listener);
+  Internals::of(memory).regions.listen(listener);
 }
 
 void unlisten_regions(Memory& memory, RegionListener& listener) {
-  memory.impl().regions.unlisten(listener);
+  Internals::of(memory).regions.unlisten(listener);
 }
 
 }  // namespace rrdk::mem

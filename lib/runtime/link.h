@@ -14,7 +14,7 @@
 #include "fabric/device.h"
 #include "observe/capture.h"
 #include "rrdk/connection.h"
-#include "rrdk/receive_sizes.h"
+#include "rrdk/version2.h"
 #include "runtime/open_device.h"
 #include "runtime/work.h"
 #include "xprt/connection.h"
@@ -200,7 +200,7 @@ class Link {
 };
 
 // Requests for another Receive Buffer Size of the peer's, as a program makes them of a connection
-// of either role, and what became of them (rrdk/receive_sizes.h).
+// of either role, and what became of them (rrdk/version2.h).
 class SizeRequests {
  public:
   // Any thread: one is made.

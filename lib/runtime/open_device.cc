@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/internals.h"
 #include "mem/memory_impl.h"
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
@@ -14,7 +15,7 @@ RegionId OpenDevice::out_of_reach(Memory& memory,
   if (!capabilities().needs_descriptors)
     return kNoRegion;
   for (const MemorySpan& span : spans) {
-    if (span.length != 0 && !memory.impl().regions.is_shareable(span.region))
+    if (span.length != 0 && !Internals::of(memory).regions.is_shareable(span.region))
       return span.region;
   }
   return kNoRegion;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/internals.h"
 #include "base/lifetime.h"
 #include "base/log.h"
 #include "fabric/device.h"
@@ -61,11 +62,11 @@ void complain(const Runtime::Impl& runtime, const char* what, std::span<const ui
 namespace runtime {
 
 MemoryUse::MemoryUse(Memory& memory) : memory_(memory) {
-  memory.impl().users.enter();
+  Internals::of(memory).users.enter();
 }
 
 MemoryUse::~MemoryUse() {
-  if (memory_.impl().users.leave())
+  if (Internals::of(memory_).users.leave())
     Memory::Impl::end(&memory_);
 }
 
@@ -281,7 +282,7 @@ Result<void> Runtime::Impl::set_faults(const FaultPlan& plan) {
   if (plan.delay_us > kLongestFaultDelayUs)
     return fail(Errc::kInvalidArgument, "FaultPlan::delay_us is at most 1000000");
   faults.set(plan);
-  memory.impl().set_faults(plan);
+  Internals::of(memory).set_faults(plan);
   memory_has_faults = true;
   for (auto& core : cores)
     core->faults().engage(faults);
@@ -291,7 +292,7 @@ Result<void> Runtime::Impl::set_faults(const FaultPlan& plan) {
 void Runtime::Impl::clear_faults() {
   faults.clear();
   if (memory_has_faults.exchange(false))
-    memory.impl().clear_faults();
+    Internals::of(memory).clear_faults();
 }
 
 Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -363,8 +364,8 @@ void Runtime::clear_faults() {
 
 FaultCounts Runtime::fault_counts() const {
   FaultCounts counts = impl_->faults.counts();
-  counts.no_buffers = impl_->memory.impl().no_buffers.hits();
-  counts.registration = impl_->memory.impl().no_registration.hits();
+  counts.no_buffers = Internals::of(impl_->memory).no_buffers.hits();
+  counts.registration = Internals::of(impl_->memory).no_registration.hits();
   return counts;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/internals.h"
 #include "base/lifetime.h"
 #include "runtime/runtime_impl.h"
 
@@ -54,7 +55,7 @@ Result<std::unique_ptr<Timer>> Timer::create(Runtime& runtime, uint32_t core, Fi
                                             std::to_string(runtime.num_cores()) + " cores");
   if (fire == nullptr)
     return fail(Errc::kInvalidArgument, "a Timer without a function to call");
-  auto impl = std::make_shared<Impl>(runtime, *runtime.impl().cores[core], fire, argument);
+  auto impl = std::make_shared<Impl>(runtime, *Internals::of(runtime).cores[core], fire, argument);
   return std::unique_ptr<Timer>(new Timer(std::move(impl)));
 }
 
@@ -77,8 +78,9 @@ void Timer::stop() {
     impl->core.timers().cancel(*impl);
     stopped->store(true, std::memory_order_release);
   });
-  impl_->runtime.impl().wait_patiently([&] { return stopped->load(std::memory_order_acquire); },
-                                       "Timer::stop() waits for a poll core");
+  Internals::of(impl_->runtime)
+      .wait_patiently([&] { return stopped->load(std::memory_order_acquire); },
+                      "Timer::stop() waits for a poll core");
 }
 
 }  // namespace rrdk

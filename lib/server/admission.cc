@@ -70,11 +70,11 @@ xprt::ConnectionOptions Server::Impl::engine_options(Client& client) const {
           .credits = options.credits,
           .first_credits = first_credits(options),
           .backward_credits = options.backward_credits,
-          .backward_chunks = options.backward_chunks,
+          .backward_chunks = options.version2.backward_chunks,
           .send_size = options.inline_size,
           .receive_size = options.inline_size,
-          .max_receive_size = options.max_receive_size,
-          .properties = options.properties,
+          .max_receive_size = options.version2.max_receive_size,
+          .properties = options.version2.properties,
           .limits = {.versions = proto::versions_of(options.versions)},
           .max_call = std::min(options.max_call, options.max_chunk_bytes),
           .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
@@ -89,7 +89,7 @@ xprt::ConnectionOptions Server::Impl::engine_options(Client& client) const {
                       .exposed_bytes = options.rfc5666.exposed_bytes,
                       .total_exposed_bytes = options.rfc5666.total_exposed_bytes,
                       .done_wait_ns = uint64_t{options.rfc5666.done_timeout_ms} * 1'000'000},
-          .extensions = options.extensions};
+          .extensions = options.version2.extensions};
 }
 
 void Server::Impl::open(PollCore& core, OpenDevice& device, Client& client,

@@ -30,12 +30,13 @@ Result<void> Growth::take(uint32_t bytes, uint32_t receives, GrowthShares& share
   uint64_t kept = there / kShareKeptForCalls;
   uint64_t all = uint64_t{taken} - own + receives + kept;
   if (all > there)
-    return fail(Errc::kNoMemory,
-                "of " + std::to_string(there) + " buffers of " + std::to_string(pool.buffer_size) +
-                    " bytes, Receives of other connections have " + std::to_string(taken - own) +
-                    ", " + std::to_string(kept) + " are kept for calls and this one takes " +
-                    std::to_string(receives) + ": " + mem::remedy_for(pool) +
-                    ", or lower ServerOptions::max_receive_size, credits or backward_credits");
+    return fail(
+        Errc::kNoMemory,
+        "of " + std::to_string(there) + " buffers of " + std::to_string(pool.buffer_size) +
+            " bytes, Receives of other connections have " + std::to_string(taken - own) + ", " +
+            std::to_string(kept) + " are kept for calls and this one takes " +
+            std::to_string(receives) + ": " + mem::remedy_for(pool) +
+            ", or lower Version2ServerOptions::max_receive_size, credits or backward_credits");
   taken = taken - own + receives;
   own = receives;
   return {};

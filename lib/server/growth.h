@@ -1,6 +1,7 @@
-// Room for Receives that grow (ServerOptions::max_receive_size): which connections may, so that
-// together they leave buffers of the larger size classes for calls. What a connection may have is
-// set aside when its growth begins: its Receives take it one by one, as the smaller ones are used.
+// Room for Receives that grow (Version2ServerOptions::max_receive_size): which connections may, so
+// that together they leave buffers of the larger size classes for calls. What a connection may have
+// is set aside when its growth begins: its Receives take it one by one, as the smaller ones are
+// used.
 #pragma once
 
 #include <cstdint>

@@ -23,17 +23,17 @@ constexpr uint32_t kMostReplayEntries = 65536;
 // Whether one connection's Receives could grow at all.
 Result<void> check_growth(const ServerOptions& options, const Memory& memory) {
   auto speaks = proto::versions_of(options.versions).two;
-  bool grows = options.properties && speaks == proto::Wire::kDraft04 &&
-               options.max_receive_size > receive_bytes(options);
+  bool grows = options.version2.properties && speaks == proto::Wire::kDraft04 &&
+               options.version2.max_receive_size > receive_bytes(options);
   if (!grows)
     return {};
   Growth growth(memory, receive_bytes(options));
   GrowthShares shares;
   uint32_t receives = receives_of(options) + xprt::kPropertyReceives;
-  if (auto room = growth.take(options.max_receive_size, receives, shares); !room)
-    return fail(Errc::kInvalidArgument, "max_receive_size is " +
-                                            std::to_string(options.max_receive_size) + ", and " +
-                                            room.error().message);
+  if (auto room = growth.take(options.version2.max_receive_size, receives, shares); !room)
+    return fail(Errc::kInvalidArgument, "version2.max_receive_size is " +
+                                            std::to_string(options.version2.max_receive_size) +
+                                            ", and " + room.error().message);
   return {};
 }
 
@@ -65,9 +65,9 @@ Result<void> check_replay(const ServerOptions& options) {
 }
 
 Result<void> check_extensions(const ServerOptions& options) {
-  if (options.extensions != nullptr && !options.extensions->unserved().empty())
-    return fail(Errc::kInvalidArgument, "extensions: nobody serves feature '" +
-                                            options.extensions->unserved() +
+  if (options.version2.extensions != nullptr && !options.version2.extensions->unserved().empty())
+    return fail(Errc::kInvalidArgument, "version2.extensions: nobody serves feature '" +
+                                            options.version2.extensions->unserved() +
                                             "': one of its types at least needs `serve`");
   return {};
 }
@@ -80,11 +80,12 @@ Result<void> check_memory(const ServerOptions& options, const Memory& memory) {
                     " bytes (inline_size; version 2 needs 4096) and the largest buffers have " +
                     std::to_string(memory.largest_buffer()) +
                     " bytes: add a class to MemoryOptions::classes");
-  if (options.max_receive_size > memory.largest_buffer())
-    return fail(Errc::kInvalidArgument,
-                "max_receive_size is " + std::to_string(options.max_receive_size) +
-                    ", and the largest buffers have " + std::to_string(memory.largest_buffer()) +
-                    " bytes: add a class to MemoryOptions::classes");
+  if (options.version2.max_receive_size > memory.largest_buffer())
+    return fail(Errc::kInvalidArgument, "version2.max_receive_size is " +
+                                            std::to_string(options.version2.max_receive_size) +
+                                            ", and the largest buffers have " +
+                                            std::to_string(memory.largest_buffer()) +
+                                            " bytes: add a class to MemoryOptions::classes");
   return check_growth(options, memory);
 }
 
@@ -128,7 +129,7 @@ uint32_t receives_of(const ServerOptions& options) {
 }
 
 uint32_t first_credits(const ServerOptions& options) {
-  bool grows = options.max_receive_size > receive_bytes(options);
+  bool grows = options.version2.max_receive_size > receive_bytes(options);
   bool own = options.private_receives || options.rfc5666.enabled || grows;
   return own ? 0 : std::min(options.first_credits, options.credits);
 }

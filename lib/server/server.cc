@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/internals.h"
 #include "base/lifetime.h"
 #include "base/log.h"
 #include "base/uri.h"
@@ -274,7 +275,8 @@ Server::~Server() {
 Result<std::unique_ptr<Server>> Server::create(Runtime& runtime, const ServerOptions& options) {
   if (auto checked = server::check(options, runtime.memory()); !checked)
     return tl::unexpected(checked.error());
-  return std::unique_ptr<Server>(new Server(std::make_shared<Impl>(runtime.impl(), options)));
+  return std::unique_ptr<Server>(
+      new Server(std::make_shared<Impl>(Internals::of(runtime), options)));
 }
 
 Result<void> Server::add_service(const Service& service) {

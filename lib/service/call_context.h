@@ -52,7 +52,7 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   bool is_early = false;  // among the first calls of its connection that are to run once
 
   ServerCall handle() noexcept { return ServerCall(this); }
-  static CallContext& of(ServerCall& call) noexcept { return *call.context_; }
+  static CallContext& of(const ServerCall& call) noexcept { return *call.context_; }
   // Without an answer: whoever has it now owes one.
   static CallContext& take(ServerCall&& call) noexcept {
     return *std::exchange(call.context_, nullptr);

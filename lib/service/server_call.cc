@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "rrdk/service.h"
+#include "rrdk/version2.h"
 #include "service/call_context.h"
 #include "service/dispatcher.h"
 
@@ -12,14 +13,14 @@ Result<std::shared_ptr<BackwardClient>> ServerCall::backward_client() {
   return context_->dispatcher->backward_client();
 }
 
-void ServerCall::request_receive_size(uint32_t bytes) {
-  context_->dispatcher->request_receive_size(bytes);
+void request_receive_size(ServerCall& call, uint32_t bytes) {
+  service::CallContext::of(call).dispatcher->request_receive_size(bytes);
 }
-void ServerCall::raise_receive_size(uint32_t bytes) {
-  context_->dispatcher->raise_receive_size(bytes);
+void raise_receive_size(ServerCall& call, uint32_t bytes) {
+  service::CallContext::of(call).dispatcher->raise_receive_size(bytes);
 }
-ReceiveSizes ServerCall::receive_sizes() const {
-  return context_->dispatcher->receive_size_report();
+ReceiveSizes receive_sizes(const ServerCall& call) {
+  return service::CallContext::of(call).dispatcher->receive_size_report();
 }
 
 namespace service {

@@ -30,16 +30,17 @@ Result<void> check_common(const Options& options) {
       options.inline_size > kLargestInline)
     return wrong_option("inline_size", options.inline_size,
                         "a multiple of 1024, at most 262144, is needed");
-  const uint32_t most = options.max_receive_size;
+  const uint32_t most = options.version2.max_receive_size;
   if (most != 0 && (most % 1024 != 0 || most < options.inline_size || most > kLargestInline))
-    return wrong_option("max_receive_size", most,
+    return wrong_option("version2.max_receive_size", most,
                         "0 is needed, or a multiple of 1024 from inline_size to 262144");
-  if (most != 0 && !options.properties)  // draft-04 section 5.3
-    return wrong_option("max_receive_size", most,
-                        "it needs `properties`, by which Receives that grow are announced");
-  if (options.extensions != nullptr && !options.extensions->properties().empty() &&
-      !options.properties)
-    return fail(Errc::kInvalidArgument, "extensions has properties, which need `properties`");
+  if (most != 0 && !options.version2.properties)  // draft-04 section 5.3
+    return wrong_option("version2.max_receive_size", most,
+                        "it needs version2.properties, by which Receives that grow are announced");
+  if (options.version2.extensions != nullptr &&
+      !options.version2.extensions->properties().empty() && !options.version2.properties)
+    return fail(Errc::kInvalidArgument,
+                "version2.extensions has properties, which need version2.properties");
   if (options.max_call < kLeastMessage)
     return wrong_option("max_call", options.max_call, "at least 1024 are needed");
   if (options.max_reply < kLeastMessage)

@@ -315,7 +315,7 @@ inline constexpr Wire kWires[] = {
 };
 
 inline ClientOptions client_options(const Wire& wire) {
-  return {.version = wire.version, .draft = wire.draft, .backward_credits = 64};
+  return {.version = wire.version, .backward_credits = 64, .version2 = {.draft = wire.draft}};
 }
 inline ServerOptions server_options(const Wire& wire) {
   return {.versions = {.draft = wire.draft},

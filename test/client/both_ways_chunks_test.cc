@@ -9,7 +9,7 @@ constexpr Wire kDraft04 = kWires[2];
 
 ClientOptions taking_chunks(const Wire& wire = kDraft04) {
   ClientOptions options = client_options(wire);
-  options.backward_chunks = true;
+  options.version2.backward_chunks = true;
   return options;
 }
 
@@ -148,7 +148,7 @@ TEST_P(BackwardChunks, LargeArgumentsAndResultsMove) {
 // Shows: V2D4-PROP-28, BIDIR-10
 TEST_P(BackwardChunks, OthersGetOnlyWhatFitsInline) {
   ServerOptions silent = server_options(kDraft04);
-  silent.backward_chunks = false;
+  silent.version2.backward_chunks = false;
   struct {
     ClientOptions client;
     ServerOptions server;
@@ -262,7 +262,7 @@ TEST_P(BackwardChunks, AConnectionThatIsLostInTheMidstGivesAllBack) {
 // What a server can make a client hold is bounded.
 TEST_P(BackwardChunks, CallsBeyondTheClientsBoundWait) {
   ClientOptions client = taking_chunks();
-  client.max_backward_chunk_bytes = 250'000;
+  client.version2.max_backward_chunk_bytes = 250'000;
   begin(client);
   bulk(*back).write(100);
   until_ended();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "rrdk/extensions.h"
 #include "survival_world.h"
 
 namespace rrdk::loopback {
@@ -69,16 +70,16 @@ ClientOptions client_of(const Site& site, RpcRdmaVersion version = RpcRdmaVersio
                         RpcRdmaDraft draft = RpcRdmaDraft::kDraft04) {
   ClientOptions options;
   options.version = version;
-  options.draft = draft;
+  options.version2.draft = draft;
   options.credits = 4;
-  options.extensions = site.extensions.get();
+  options.version2.extensions = site.extensions.get();
   return options;
 }
 ServerOptions server_of(const Site& site, RpcRdmaDraft draft = RpcRdmaDraft::kDraft04) {
   ServerOptions options;
   options.versions.draft = draft;
   options.credits = 4;
-  options.extensions = site.extensions.get();
+  options.version2.extensions = site.extensions.get();
   return options;
 }
 void call(SurvivalWorld& world) {
@@ -87,7 +88,7 @@ void call(SurvivalWorld& world) {
   expect_status(endings, CallStatus::kOk);
 }
 OptionOutcome ask(SurvivalWorld& world, size_t bytes) {
-  return world.connection->send_option_and_wait({.type = kAsk, .info = Bytes(bytes, std::byte{5})})
+  return send_option_and_wait(*world.connection, {.type = kAsk, .info = Bytes(bytes, std::byte{5})})
       .value();
 }
 
@@ -192,11 +193,11 @@ TEST(Extensions, WhatIsNotRegisteredIsNotSent) {
                                {.type = kAsk, .info = many},
                                {.type = kAsk, .info = one, .payload = many}};
   for (const OptionRequest& request : bad) {
-    auto sent = world.connection->send_option(request, Outcomes::add, &outcomes);
+    auto sent = send_option(*world.connection, request, Outcomes::add, &outcomes);
     ASSERT_FALSE(sent);
     EXPECT_EQ(sent.error().code, Errc::kInvalidArgument);
     EXPECT_NE(sent.error().message.find(std::to_string(request.type)), std::string::npos);
-    EXPECT_FALSE(world.connection->send_option_and_wait(request));
+    EXPECT_FALSE(send_option_and_wait(*world.connection, request));
   }
   call(world);
   EXPECT_TRUE(outcomes.all.empty());
@@ -209,7 +210,7 @@ TEST(Extensions, NobodyNeedsToBeToldOfTheEnd) {
   world.connect();
   const Bytes answered(5), silent(kSilent);
   for (const Bytes& info : {answered, silent})
-    ASSERT_TRUE(world.connection->send_option({.type = kAsk, .info = info}, nullptr, nullptr));
+    ASSERT_TRUE(send_option(*world.connection, {.type = kAsk, .info = info}, nullptr, nullptr));
   world.until([&] { return here.errors[OptionError::Why::kRefused] == 1; });
   call(world);
   EXPECT_EQ(there.served, 2u);
@@ -224,7 +225,7 @@ TEST(Extensions, ManyAreAnsweredBesideCalls) {
   for (size_t i = 0; i < 100; ++i) {
     const Bytes info(1 + i % 7 + (i % 7 + 1 == kSilent), std::byte{1});
     ASSERT_TRUE(
-        world.connection->send_option({.type = kAsk, .info = info}, Outcomes::add, &outcomes));
+        send_option(*world.connection, {.type = kAsk, .info = info}, Outcomes::add, &outcomes));
     if (i % 10 == 0) {
       for (auto& ending : submit(world, kEcho, 2))
         endings.push_back(std::move(ending));
@@ -245,8 +246,9 @@ TEST(Extensions, EachEndsOnceWhateverBecomesOfItsConnection) {
     SurvivalWorld world(client_of(here), server_of(there));
     world.connect();
     auto send = [&](uint32_t timeout_ms) {
-      ASSERT_TRUE(world.connection->send_option(
-          {.type = kAsk, .info = info, .timeout_ms = timeout_ms}, Outcomes::add, &outcomes));
+      ASSERT_TRUE(send_option(*world.connection,
+                              {.type = kAsk, .info = info, .timeout_ms = timeout_ms}, Outcomes::add,
+                              &outcomes));
     };
     call(world);  // for more credits than one
     send(2);      // nobody polls the server
@@ -286,7 +288,7 @@ TEST(Extensions, PropertiesAreToldAndHeardAtBothEnds) {
   SurvivalWorld world({});
   ClientOptions client = client_of(here);
   ServerOptions server = server_of(there);
-  client.properties = server.properties = false;
+  client.version2.properties = server.version2.properties = false;
   EXPECT_EQ(Client::create(*world.runtime, client).error().code, Errc::kInvalidArgument);
   EXPECT_EQ(Server::create(*world.runtime, server).error().code, Errc::kInvalidArgument);
 }

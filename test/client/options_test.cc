@@ -10,10 +10,10 @@ const std::vector<Wrong<ClientOptions>> kOfClients = {
     {"backward_credits", [](auto& o) { o.backward_credits = 0; }},
     {"backward_chunks",
      [](auto& o) {
-       o.backward_chunks = true;
-       o.properties = false;
+       o.version2.backward_chunks = true;
+       o.version2.properties = false;
      }},
-    {"max_backward_chunk_bytes", [](auto& o) { o.max_backward_chunk_bytes = 0; }},
+    {"max_backward_chunk_bytes", [](auto& o) { o.version2.max_backward_chunk_bytes = 0; }},
     {"reconnect.first_delay_ms", [](auto& o) { o.reconnect.first_delay_ms = 0; }},
     {"reconnect.first_delay_ms",
      [](auto& o) { o.reconnect = {.first_delay_ms = 2, .max_delay_ms = 1}; }},

@@ -7,11 +7,11 @@ namespace {
 ClientOptions speaking(RpcRdmaVersion version) {
   ClientOptions options;
   options.version = version;
-  options.max_receive_size = 16384;
+  options.version2.max_receive_size = 16384;
   options.credits = 4;
   return options;
 }
-constexpr ServerOptions kGrows = {.credits = 4, .max_receive_size = 16384};
+constexpr ServerOptions kGrows = {.credits = 4, .version2 = {.max_receive_size = 16384}};
 
 void call(SurvivalWorld& world) {
   Endings endings = submit(world, kEcho, 1);
@@ -19,9 +19,9 @@ void call(SurvivalWorld& world) {
   expect_status(endings, CallStatus::kOk);
 }
 void request(SurvivalWorld& world, uint32_t bytes) {
-  world.connection->request_receive_size(bytes);
+  request_receive_size(*world.connection, bytes);
   world.until([&] {
-    ReceiveSizes sizes = world.connection->receive_sizes();
+    ReceiveSizes sizes = receive_sizes(*world.connection);
     return sizes.ended == sizes.asked;
   });
 }
@@ -42,6 +42,7 @@ struct Kept {
     world.until([&] { return all_ended(endings); });
   }
   ServerCall* operator->() { return &*call; }
+  ServerCall& operator*() { return *call; }
 
   SurvivalWorld& world;
   Endings endings;
@@ -54,16 +55,16 @@ TEST(ReceiveSizes, ChangeWhenTheServerIsAsked) {
   world.connect();
   call(world);
   call(world);
-  EXPECT_EQ(world.connection->receive_sizes().peer, 4096u);
+  EXPECT_EQ(receive_sizes(*world.connection).peer, 4096u);
   request(world, 1u << 20);
-  for (int i = 0; i < 40 && world.connection->receive_sizes().peer == 4096; ++i)
+  for (int i = 0; i < 40 && receive_sizes(*world.connection).peer == 4096; ++i)
     call(world);
-  EXPECT_EQ(world.connection->receive_sizes().peer, 16384u);
+  EXPECT_EQ(receive_sizes(*world.connection).peer, 16384u);
   call(world);
   request(world, 8192);
-  EXPECT_EQ(world.connection->receive_sizes().peer, 8192u);
+  EXPECT_EQ(receive_sizes(*world.connection).peer, 8192u);
   request(world, 1000);
-  ReceiveSizes sizes = world.connection->receive_sizes();
+  ReceiveSizes sizes = receive_sizes(*world.connection);
   EXPECT_EQ(sizes.peer, 8192u);
   EXPECT_EQ(sizes.asked, 3u);
   EXPECT_EQ(sizes.refused, 1u);
@@ -76,26 +77,26 @@ TEST(ReceiveSizes, OfTheClientGrowWhenItWants) {
   world.connect();
   call(world);
   call(world);
-  world.connection->raise_receive_size(16384);
-  for (int i = 0; i < 40 && world.connection->receive_sizes().own == 4096; ++i)
+  raise_receive_size(*world.connection, 16384);
+  for (int i = 0; i < 40 && receive_sizes(*world.connection).own == 4096; ++i)
     call(world);
   call(world);
-  EXPECT_EQ(world.connection->receive_sizes().own, 16384u);
+  EXPECT_EQ(receive_sizes(*world.connection).own, 16384u);
   EXPECT_EQ(world.server->stats().peer_receive_size_changes, 1u);
 }
 
 TEST(ReceiveSizes, StayInVersion1AndWithoutProperties) {
   ClientOptions without = speaking(RpcRdmaVersion::kTwo);
-  without.properties = false;
-  without.max_receive_size = 0;
+  without.version2.properties = false;
+  without.version2.max_receive_size = 0;
   for (const ClientOptions& options : {speaking(RpcRdmaVersion::kOne), without}) {
     SurvivalWorld world(options, kGrows);
     world.connect();
     call(world);
     request(world, 16384);
-    world.connection->raise_receive_size(16384);
+    raise_receive_size(*world.connection, 16384);
     call(world);
-    ReceiveSizes sizes = world.connection->receive_sizes();
+    ReceiveSizes sizes = receive_sizes(*world.connection);
     EXPECT_EQ(sizes.refused, 1u);
     EXPECT_EQ(sizes.own_changes + sizes.peer_changes, 0u);
   }
@@ -107,14 +108,14 @@ TEST(ReceiveSizes, OfTheServerGrowWhenAHandlerWants) {
   world.connect();
   call(world);
   Kept kept(world);
-  EXPECT_EQ(kept->receive_sizes().own, 4096u);
-  kept->raise_receive_size(16384);
-  for (int i = 0; i < 40 && kept->receive_sizes().own == 4096; ++i)
+  EXPECT_EQ(receive_sizes(*kept).own, 4096u);
+  raise_receive_size(*kept, 16384);
+  for (int i = 0; i < 40 && receive_sizes(*kept).own == 4096; ++i)
     call(world);
-  EXPECT_EQ(kept->receive_sizes().own, 16384u);
-  EXPECT_EQ(kept->receive_sizes().own_changes, 1u);
+  EXPECT_EQ(receive_sizes(*kept).own, 16384u);
+  EXPECT_EQ(receive_sizes(*kept).own_changes, 1u);
   call(world);
-  EXPECT_EQ(world.connection->receive_sizes().peer, 16384u);
+  EXPECT_EQ(receive_sizes(*world.connection).peer, 16384u);
 }
 
 TEST(ReceiveSizes, ChangeWhenTheClientIsAsked) {
@@ -123,24 +124,24 @@ TEST(ReceiveSizes, ChangeWhenTheClientIsAsked) {
   call(world);
   Kept kept(world);
   auto ask = [&](uint32_t bytes) {
-    kept->request_receive_size(bytes);
-    world.until([&] { return kept->receive_sizes().ended == kept->receive_sizes().asked; });
+    request_receive_size(*kept, bytes);
+    world.until([&] { return receive_sizes(*kept).ended == receive_sizes(*kept).asked; });
   };
   ask(16384);
-  for (int i = 0; i < 40 && kept->receive_sizes().peer == 4096; ++i)
+  for (int i = 0; i < 40 && receive_sizes(*kept).peer == 4096; ++i)
     call(world);
-  EXPECT_EQ(kept->receive_sizes().peer, 16384u);
-  EXPECT_EQ(world.connection->receive_sizes().own, 16384u);
+  EXPECT_EQ(receive_sizes(*kept).peer, 16384u);
+  EXPECT_EQ(receive_sizes(*world.connection).own, 16384u);
   ask(8192);  // less: calls may be on their way whose replies would not fit
   ask(1000);
-  ReceiveSizes sizes = kept->receive_sizes();
+  ReceiveSizes sizes = receive_sizes(*kept);
   EXPECT_EQ(sizes.peer, 16384u);
   EXPECT_EQ(sizes.asked, 3u);
   EXPECT_EQ(sizes.refused, 2u);
   EXPECT_EQ(sizes.peer_changes, 1u);
   // When it takes effect the connection may be gone.
-  kept->request_receive_size(16384);
-  kept->raise_receive_size(16384);
+  request_receive_size(*kept, 16384);
+  raise_receive_size(*kept, 16384);
   std::move(*kept.call).drop();
   kept.call.reset();
   world.until([&] { return !world.connection->alive(); });
@@ -151,12 +152,12 @@ TEST(ReceiveSizes, OfAServerStayInVersion1) {
   world.connect();
   call(world);
   Kept kept(world);
-  kept->request_receive_size(16384);
-  kept->raise_receive_size(16384);
-  world.until([&] { return kept->receive_sizes().ended == 1; });
+  request_receive_size(*kept, 16384);
+  raise_receive_size(*kept, 16384);
+  world.until([&] { return receive_sizes(*kept).ended == 1; });
   call(world);
-  EXPECT_EQ(kept->receive_sizes().refused, 1u);
-  EXPECT_EQ(kept->receive_sizes().own_changes, 0u);
+  EXPECT_EQ(receive_sizes(*kept).refused, 1u);
+  EXPECT_EQ(receive_sizes(*kept).own_changes, 0u);
 }
 
 // make_memory() has 64 buffers of 65536 bytes, the class of all larger Receives here. 16 of them
@@ -164,21 +165,25 @@ TEST(ReceiveSizes, OfAServerStayInVersion1) {
 TEST(ReceiveGrowth, IsNoOptionWithoutBuffersForOneConnection) {
   SurvivalWorld world({});
   auto create = [&](ServerOptions options) { return Server::create(*world.runtime, options); };
-  auto made = create({.credits = 46, .max_receive_size = 8192});
+  auto made = create({.credits = 46, .version2 = {.max_receive_size = 8192}});
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code, Errc::kInvalidArgument);
   for (const char* named : {"max_receive_size", "64 buffers of 65536", "takes 49", "credits"})
     EXPECT_NE(made.error().message.find(named), std::string::npos) << made.error().message;
-  EXPECT_FALSE(create({.credits = 40, .max_receive_size = 8192, .backward_credits = 6}));
-  EXPECT_TRUE(create({.credits = 45, .max_receive_size = 8192}));
+  EXPECT_FALSE(
+      create({.credits = 40, .backward_credits = 6, .version2 = {.max_receive_size = 8192}}));
+  EXPECT_TRUE(create({.credits = 45, .version2 = {.max_receive_size = 8192}}));
   // Where nothing grows there is nothing to count.
-  EXPECT_TRUE(create({.versions = {.two = false}, .credits = 46, .max_receive_size = 8192}));
-  EXPECT_TRUE(create({.credits = 46, .inline_size = 8192, .max_receive_size = 16384}));
+  EXPECT_TRUE(
+      create({.versions = {.two = false}, .credits = 46, .version2 = {.max_receive_size = 8192}}));
+  EXPECT_TRUE(
+      create({.credits = 46, .inline_size = 8192, .version2 = {.max_receive_size = 16384}}));
 }
 
 TEST(ReceiveGrowth, EndsWhereTheBuffersOfCallsBegin) {
   LogLines log;
-  SurvivalWorld world(speaking(RpcRdmaVersion::kTwo), {.credits = 16, .max_receive_size = 16384});
+  SurvivalWorld world(speaking(RpcRdmaVersion::kTwo),
+                      {.credits = 16, .version2 = {.max_receive_size = 16384}});
   std::vector<std::unique_ptr<ClientConnection>> connections;
   auto echo = [&](ClientConnection& connection) {
     Ending one(connection);
@@ -189,12 +194,12 @@ TEST(ReceiveGrowth, EndsWhereTheBuffersOfCallsBegin) {
   };
   // What it has after as many calls as there are Receives to replace.
   auto grow = [&](ClientConnection& connection) {
-    uint64_t asked = connection.receive_sizes().asked;
-    connection.request_receive_size(16384);
-    world.until([&] { return connection.receive_sizes().ended == asked + 1; });
+    uint64_t asked = receive_sizes(connection).asked;
+    request_receive_size(connection, 16384);
+    world.until([&] { return receive_sizes(connection).ended == asked + 1; });
     for (int i = 0; i < 40; ++i)
       echo(connection);
-    return connection.receive_sizes().peer;
+    return receive_sizes(connection).peer;
   };
   for (uint32_t expected : {16384u, 16384u, 4096u}) {  // 19 each of 48
     auto made = world.client->connect(world.uri, SurvivalWorld::kClientCore);
@@ -222,15 +227,15 @@ TEST(ReceiveSizes, DoNotGrowWhereTheyCanNotBeTold) {
   SurvivalWorld world({});
   for (bool properties : {true, false}) {
     ClientOptions client;
-    client.properties = properties;
-    client.max_receive_size = 16384;
+    client.version2.properties = properties;
+    client.version2.max_receive_size = 16384;
     auto made = Client::create(*world.runtime, client);
     EXPECT_EQ(made.has_value(), properties);
     EXPECT_TRUE(made || made.error().code == Errc::kInvalidArgument);
     ServerOptions server;
     server.credits = 16;  // so that there are buffers
-    server.properties = properties;
-    server.max_receive_size = 16384;
+    server.version2.properties = properties;
+    server.version2.max_receive_size = 16384;
     auto served = Server::create(*world.runtime, server);
     EXPECT_EQ(served.has_value(), properties);
     EXPECT_TRUE(served || served.error().code == Errc::kInvalidArgument);

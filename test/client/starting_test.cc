@@ -15,6 +15,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "base/internals.h"
 #include "runtime/runtime_impl.h"
 #include "survival_world.h"
 
@@ -622,7 +623,7 @@ TEST(Bounded, TheDestructorWhereNobodyPolls) {
   Place place("shm", RuntimeOptions{}, {});
   place.start();
   place.until_seen(2);
-  place.runtime->impl().patience_ns = 1'000'000;
+  Internals::of(*place.runtime).patience_ns = 1'000'000;
   std::atomic<bool> polled = false, let_go = false;
   std::thread other([&] {
     place.runtime->poll();
@@ -632,7 +633,7 @@ TEST(Bounded, TheDestructorWhereNobodyPolls) {
   });
   polled.wait(false);
   place.connection.reset();
-  place.runtime->impl().patience_ns = kPatienceNs;
+  Internals::of(*place.runtime).patience_ns = kPatienceNs;
   EXPECT_EQ(log.count(LogLevel::kError, "~ClientConnection()", "nobody has polled core 0"), 1);
   EXPECT_EQ(place.server->stats().connections, 1u);
   let_go = true;
@@ -651,7 +652,7 @@ TEST(Bounded, ACallsDestructorWhereNobodyPolls) {
   call->begin(kKeep);
   call->submit();
   place.until([&] { return place.keeper.kept() == 1; });
-  place.runtime->impl().patience_ns = 1'000'000;
+  Internals::of(*place.runtime).patience_ns = 1'000'000;
   std::atomic<bool> polled = false, let_go = false;
   std::thread other([&] {
     place.runtime->poll();
@@ -661,7 +662,7 @@ TEST(Bounded, ACallsDestructorWhereNobodyPolls) {
   });
   polled.wait(false);
   call.reset();
-  place.runtime->impl().patience_ns = kPatienceNs;
+  Internals::of(*place.runtime).patience_ns = kPatienceNs;
   let_go = true;
   let_go.notify_one();
   other.join();

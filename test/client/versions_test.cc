@@ -45,13 +45,14 @@ TEST(Versions, AutoFallsBackOnceAndRemembersIt) {
 
 // Shows: V2D4-NEG-13
 TEST(Versions, WhatIsRememberedIsForgotten) {
-  SurvivalWorld world({.version = RpcRdmaVersion::kAuto, .version_memory_s = 0}, kOnlyOne);
+  SurvivalWorld world({.version = RpcRdmaVersion::kAuto, .version2 = {.version_memory_ms = 0}},
+                      kOnlyOne);
   for (uint64_t round = 1; round <= 3; ++round) {
     connect_and_call(world);
     EXPECT_EQ(world.stats().fallbacks, 1u);
     EXPECT_EQ(world.server->stats().refusals[Refusal::kBadVersion], round);
   }
-  client::VersionMemory memory(10);
+  client::VersionMemory memory(10'000);
   constexpr uint64_t kSecond = 1'000'000'000;
   EXPECT_FALSE(memory.is_known("a", 5 * kSecond));
   EXPECT_TRUE(memory.knows_only_one("a", 5 * kSecond));

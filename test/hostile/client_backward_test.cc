@@ -14,7 +14,7 @@ ClientScenario serving(bool chunks, ClientScenario scenario) {
   scenario.asked = {{Ask::kEcho, scenario.after == After::kServes ? CallStatus::kOk
                                                                   : CallStatus::kConnectionLost}};
   scenario.client.version = RpcRdmaVersion::kTwo;
-  scenario.client.backward_chunks = chunks;
+  scenario.client.version2.backward_chunks = chunks;
   scenario.client.max_call = scenario.client.max_reply = 1u << 20;
   scenario.serves = true;
   return scenario;

@@ -99,7 +99,7 @@ class ClientPlay {
  public:
   ClientPlay(const fabric::test::FabricUnderTest& fabric, const ClientScenario& scenario)
       : scenario_(scenario),
-        stage_(fabric, {.versions = {.draft = scenario.client.draft}, .credits = kCredits},
+        stage_(fabric, {.versions = {.draft = scenario.client.version2.draft}, .credits = kCredits},
                scenario.client, scenario.serves) {
     stage_.new_peer(fabric.new_uri(), scenario.peer);
   }
@@ -180,7 +180,7 @@ class ClientPlay {
     ASSERT_GT(peer().heard.size(), before) << to_string(last.call.status());
     uint32_t xid = word_at(peer().heard[before].bytes, 0);
     bool is_1 = word_at(peer().heard[before].bytes, 1) == 1;
-    Wire draft = scenario_.client.draft == RpcRdmaDraft::kDraft00 ? k00 : k04;
+    Wire draft = scenario_.client.version2.draft == RpcRdmaDraft::kDraft00 ? k00 : k04;
     peer().say((is_1 ? null_reply(xid) : null_reply2(draft, xid)).bytes(peer()));
     stage_.until("the call ends", [&] { return !last.call.in_flight(); });
     EXPECT_EQ(last.call.status(), CallStatus::kOk) << to_string(last.call.status());
@@ -189,8 +189,8 @@ class ClientPlay {
   void get_a_grant() {
     null_exchange();
     const ClientOptions& client = scenario_.client;
-    bool tells = client.properties && client.version != RpcRdmaVersion::kOne &&
-                 client.draft == RpcRdmaDraft::kDraft04;
+    bool tells = client.version2.properties && client.version != RpcRdmaVersion::kOne &&
+                 client.version2.draft == RpcRdmaDraft::kDraft04;
     stage_.until("it says what it is", [&] { return !tells || peer().heard.size() == 2; });
     stage_.victim_calls.clear();
     peer().heard.clear();
@@ -241,7 +241,7 @@ class ClientPlay {
       uint32_t type = word_at(message.bytes, 3);
       if (type == kError)
         errors.push_back(message.bytes);
-      if (type == kError || (type > kOptional && scenario_.client.properties))
+      if (type == kError || (type > kOptional && scenario_.client.version2.properties))
         continue;
       if (is_reply(message))
         continue;

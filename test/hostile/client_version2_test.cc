@@ -12,9 +12,9 @@ constexpr CallStatus kVersion = CallStatus::kVersionError;
 ClientOptions speaking(RpcRdmaVersion version, RpcRdmaDraft draft = RpcRdmaDraft::kDraft04) {
   ClientOptions options;
   options.version = version;
-  options.draft = draft;
+  options.version2.draft = draft;
   options.credits = kCredits;
-  options.properties = false;
+  options.version2.properties = false;
   options.call_timeout_ms = 0;
   return options;
 }

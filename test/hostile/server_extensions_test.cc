@@ -34,7 +34,7 @@ const Extensions* extensions() {
 }
 
 ServerScenario served(Wire wire, ServerScenario scenario) {
-  scenario.server.extensions = extensions();
+  scenario.server.version2.extensions = extensions();
   if (wire == k00)
     scenario.server.versions.draft = RpcRdmaDraft::kDraft00;
   return scenario;

@@ -17,7 +17,7 @@ struct ServerScenario {
   std::vector<Moved> counters;   // all others stand still
   After after = After::kServes;
   PeerOptions peer = {.private_data = usual_private_data()};
-  ServerOptions server = {.credits = kCredits, .properties = false};
+  ServerOptions server = {.credits = kCredits, .version2 = {.properties = false}};
   bool waits = true;  // for its connection, before the script begins
   // Answers may grant anything from one to the server's credits: how many Receives are free depends
   // on how messages fall into passes.

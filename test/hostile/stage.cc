@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "base/internals.h"
 #include "rrdk/eal.h"
 #include "runtime/runtime_impl.h"
 
@@ -116,7 +117,7 @@ uint64_t Stage::refused_accesses() {
     }
   };
   add(peer->device());
-  for (auto& device : runtime->impl().devices)
+  for (auto& device : Internals::of(*runtime).devices)
     device->with([&](const fabric::Device& d) { add(d); });
   return count;
 }

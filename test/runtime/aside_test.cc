@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/internals.h"
 #include "runtime_env.h"
 
 namespace rrdk {
@@ -89,14 +90,14 @@ TEST(Aside, IsNoThreadThatPolls) {
   ASSERT_TRUE(runtime->run_aside(
       [](void* argument) {
         auto& mine = *static_cast<Asked*>(argument);
-        mine.polls = mine.runtime->impl().embedded_here();
+        mine.polls = Internals::of(*mine.runtime).embedded_here();
         mine.done = true;
       },
       &asked));
   while (!asked.done)
     std::this_thread::yield();
   EXPECT_FALSE(asked.polls);
-  EXPECT_TRUE(runtime->impl().embedded_here());
+  EXPECT_TRUE(Internals::of(*runtime).embedded_here());
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/internals.h"
 #include "rrdk/log.h"
 #include "runtime_env.h"
 #include "seed.h"
@@ -35,8 +36,8 @@ void run_on(Runtime& runtime, PollCore& core, const std::function<void()>& task)
     task();
     done.store(true, std::memory_order_release);
   });
-  runtime.impl().wait_until([&] { return done.load(std::memory_order_acquire); }, UINT64_MAX,
-                            "a thread waits for a core to run a task");
+  Internals::of(runtime).wait_until([&] { return done.load(std::memory_order_acquire); },
+                                    UINT64_MAX, "a thread waits for a core to run a task");
 }
 
 class CoresByPolicy : public testing::TestWithParam<IdlePolicy> {
@@ -67,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Idle, CoresByPolicy,
 TEST_P(CoresByPolicy, EveryItemWakesTheCore) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .idle = GetParam(), .adaptive_us = 0});
-  PollCore& core = *runtime->impl().cores[0];
+  PollCore& core = *Internals::of(*runtime).cores[0];
   std::atomic<int> count = 0;
   Counted item;
   item.run = count_it;
@@ -90,8 +91,8 @@ TEST_P(CoresByPolicy, ControlTasksRunInOrder) {
   auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .idle = GetParam(), .adaptive_us = 0});
   std::vector<int> seen;
   for (int i = 0; i < 1000; ++i)
-    runtime->impl().cores[0]->post([&seen, i] { seen.push_back(i); });
-  run_on(*runtime, *runtime->impl().cores[0], [] {});
+    Internals::of(*runtime).cores[0]->post([&seen, i] { seen.push_back(i); });
+  run_on(*runtime, *Internals::of(*runtime).cores[0], [] {});
   ASSERT_EQ(seen.size(), 1000u);
   for (int i = 0; i < 1000; ++i)
     EXPECT_EQ(seen[static_cast<size_t>(i)], i);
@@ -101,7 +102,7 @@ TEST_P(CoresByPolicy, ControlTasksRunInOrder) {
 TEST(Cores, ATaskThatIsPostedByATaskIsNotForgotten) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
-  PollCore& core = *runtime->impl().cores[0];
+  PollCore& core = *Internals::of(*runtime).cores[0];
   bool second = false;
   core.post([&] { core.post([&] { second = true; }); });
   runtime->poll();
@@ -114,7 +115,7 @@ TEST(Cores, ATaskThatIsPostedByATaskIsNotForgotten) {
 TEST_P(CoresByPolicy, TwoProducersLoseNoWakeUp) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .idle = GetParam(), .adaptive_us = 0});
-  PollCore& core = *runtime->impl().cores[0];
+  PollCore& core = *Internals::of(*runtime).cores[0];
   auto produce = [&core] {
     std::atomic<int> count = 0;
     Counted item;
@@ -145,7 +146,7 @@ TEST_P(CoresByPolicy, WorkersDoEverythingThoughTheRingIsFull) {
                                       .adaptive_us = 0,
                                       .ring_size = 8});
   ASSERT_EQ(runtime->num_workers(), 2u);
-  PollCore& core = *runtime->impl().cores[0];
+  PollCore& core = *Internals::of(*runtime).cores[0];
   std::atomic<int> done = 0;
   std::vector<Job> jobs(kItems);
   WorkerClient client;
@@ -182,7 +183,7 @@ TEST_P(CoresByPolicy, WorkersDoEverythingThoughTheRingIsFull) {
 TEST_P(CoresByPolicy, ATimerEndsTheSleep) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .idle = GetParam(), .adaptive_us = 0});
-  PollCore& core = *runtime->impl().cores[0];
+  PollCore& core = *Internals::of(*runtime).cores[0];
   struct Promised : Timer {
     std::promise<uint64_t> fired;
   } timer;
@@ -201,7 +202,7 @@ TEST(Cores, EmbeddedCoresRunWhenPolledOnly) {
   EXPECT_TRUE(runtime->embedded());
   ASSERT_EQ(runtime->num_cores(), 2u);
   int ran = 0;
-  runtime->impl().cores[1]->post([&] { ++ran; });
+  Internals::of(*runtime).cores[1]->post([&] { ++ran; });
   runtime->poll(0);
   EXPECT_EQ(ran, 0);
   EXPECT_EQ(runtime->poll(1), 1u);
@@ -221,7 +222,7 @@ TEST(Cores, AWakeUpEndsWithTheNextPass) {
     }
     ASSERT_TRUE(runtime->arm_wake());
     ASSERT_EQ(poll(&fd, 1, 0), 0) << "round " << round;
-    runtime->impl().cores[0]->post([] {});
+    Internals::of(*runtime).cores[0]->post([] {});
     ASSERT_EQ(poll(&fd, 1, 0), 1);
   }
 }
@@ -231,7 +232,7 @@ TEST(Cores, WakeFdWakesAnEmbeddingReactor) {
   constexpr int kRounds = 3000;
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
-  PollCore& core = *runtime->impl().cores[0];
+  PollCore& core = *Internals::of(*runtime).cores[0];
   std::atomic<int> count = 0;
   std::thread producer([&] {
     Counted item;
@@ -259,10 +260,10 @@ TEST(Cores, ArmSaysSoWhenThereIsWork) {
   EXPECT_TRUE(runtime->arm_wake());
   pollfd fd = {runtime->wake_fd(), POLLIN, 0};
   EXPECT_EQ(poll(&fd, 1, 0), 0);
-  runtime->impl().cores[0]->post([] {});
+  Internals::of(*runtime).cores[0]->post([] {});
   EXPECT_EQ(poll(&fd, 1, 0), 1);
   runtime->poll();
-  runtime->impl().cores[0]->post([] {});
+  Internals::of(*runtime).cores[0]->post([] {});
   EXPECT_FALSE(runtime->arm_wake());
 }
 
@@ -272,7 +273,7 @@ TEST(Cores, AnAbandonedCoreIsPolledByWhoWaits) {
   auto runtime = runtime_of(*memory, {});
   std::thread([&] { runtime->poll(); }).join();
   bool ran = false;
-  run_on(*runtime, *runtime->impl().cores[0], [&] { ran = true; });
+  run_on(*runtime, *Internals::of(*runtime).cores[0], [&] { ran = true; });
   EXPECT_TRUE(ran);
 }
 
@@ -304,7 +305,7 @@ TEST(Cores, ThoseThatAreNotThereDoNothing) {
 TEST(Cores, ADedicatedCoreIsNotForTheApplicationToPoll) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {.poll_cpus = {-1}});
-  PollCore& core = *runtime->impl().cores[0];
+  PollCore& core = *Internals::of(*runtime).cores[0];
   bool own = false;
   for (int round = 0; round < 100; ++round) {
     EXPECT_EQ(runtime->poll(0), 0u);
@@ -347,7 +348,7 @@ TEST(Cores, AWaitForACoreThatNobodyPollsIsLogged) {
   Errors errors;
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
-  runtime->impl().patience_ns = 1'000'000;
+  Internals::of(*runtime).patience_ns = 1'000'000;
   std::promise<void> polled;
   std::promise<void> end;
   std::thread poller([&] {
@@ -363,7 +364,7 @@ TEST(Cores, AWaitForACoreThatNobodyPollsIsLogged) {
     poller.join();
   });
   bool ran = false;
-  run_on(*runtime, *runtime->impl().cores[0], [&] { ran = true; });
+  run_on(*runtime, *Internals::of(*runtime).cores[0], [&] { ran = true; });
   watcher.join();
   EXPECT_TRUE(ran);
   ASSERT_EQ(errors.lines().size(), 1u);
@@ -377,9 +378,9 @@ TEST(Cores, ALongWaitForAPeerIsNoError) {
   Errors errors;
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
-  runtime->impl().patience_ns = 1'000'000;
+  Internals::of(*runtime).patience_ns = 1'000'000;
   uint64_t deadline = Runtime::now_ns() + 10'000'000;
-  EXPECT_FALSE(runtime->impl().wait_until([] { return false; }, deadline));
+  EXPECT_FALSE(Internals::of(*runtime).wait_until([] { return false; }, deadline));
   EXPECT_TRUE(errors.lines().empty());
 }
 

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/internals.h"
 #include "rrdk/log.h"
 #include "runtime_env.h"
 #include "seed.h"
@@ -47,7 +48,7 @@ TEST(Cores, NoMomentOfFallingAsleepLosesAnItem) {
   constexpr int kRounds = 50000;
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
-  PollCore& core = *runtime->impl().cores[0];
+  PollCore& core = *Internals::of(*runtime).cores[0];
   core.set_longest_sleep_ns(3'600'000'000'000);
   std::atomic<int> count = 0;
   std::thread producer([&, seed = test::run_seed()] {
@@ -119,7 +120,7 @@ TEST(Cores, NoMomentOfAWorkersSleepLosesAnItem) {
     std::atomic<bool> goes_on = true;
     std::promise<void> over;
   };
-  PollCore& core = *runtime->impl().cores[0];
+  PollCore& core = *Internals::of(*runtime).cores[0];
   Unrest unrest;
   unrest.core = &core;
   unrest.run = [](WorkItem& item) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "base/internals.h"
 #include "loopback.h"
 #include "rrdk/log.h"
 #include "runtime/runtime_impl.h"
@@ -123,7 +124,7 @@ struct Spans {
 
   static void on_released(void* self) {
     auto& spans = *static_cast<Spans*>(self);
-    const auto& cores = spans.runtime->impl().cores;
+    const auto& cores = Internals::of(*spans.runtime).cores;
     spans.elsewhere += std::ranges::none_of(cores, [](const auto& core) { return core->here(); });
     spans.released.fetch_add(1, std::memory_order_release);
   }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "../client/log_lines.h"
+#include "base/internals.h"
 #include "loopback.h"
 #include "runtime/runtime_impl.h"
 
@@ -170,9 +171,9 @@ TEST_P(Endings, TheDestructorDoesNotWaitForEver) {
   ending.begin(kKeep);
   ending.submit();
   world.until([&] { return keeper.kept() == 1; });
-  world.runtime->impl().patience_ns = 1'000'000;
+  Internals::of(*world.runtime).patience_ns = 1'000'000;
   server.reset();
-  world.runtime->impl().patience_ns = 5'000'000'000;
+  Internals::of(*world.runtime).patience_ns = 5'000'000'000;
   EXPECT_EQ(log.count(LogLevel::kError, "~Server()", "ServerCalls"), 1);
   const int closes = entered.closes;
   keeper.release();

@@ -15,7 +15,7 @@ const std::vector<Wrong<ServerOptions>> kOfServers = {
     {"replay.bytes", [](auto& o) { o.replay = {.bytes = 1000, .max_reply = 2000}; }},
     {"largest buffers", [](auto& o) { o.inline_size = 131072; }},
     {"max_receive_size is 131072, and the largest buffers",
-     [](auto& o) { o.max_receive_size = 131072; }},
+     [](auto& o) { o.version2.max_receive_size = 131072; }},
     {"backward_credits",
      [](auto& o) {
        o.rfc5666.enabled = true;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/internals.h"
 #include "loopback.h"
 #include "raw_client.h"
 #include "runtime/runtime_impl.h"
@@ -123,11 +124,11 @@ struct Site final : private runtime::Acceptor {
   explicit Site(const ServerOptions& options = {}, Cores cores = Cores::kEmbedded)
       : memory(make_memory()), runtime(Runtime::create(*memory, options_for(cores)).value()) {
     service.own = memory->allocate(4096).value();
-    server = std::make_shared<Server::Impl>(runtime->impl(), options);
+    server = std::make_shared<Server::Impl>(Internals::of(*runtime), options);
     EXPECT_TRUE(server->add_service(
         {.binding = &kSiteBinding, .procedures = kSiteTable, .context = &service}));
     EXPECT_TRUE(server->listen("shm:" + socket_path()));
-    device_ = runtime->impl().device(*fabric::find_driver("shm:").value(), "shm:").value();
+    device_ = Internals::of(*runtime).device(*fabric::find_driver("shm:").value(), "shm:").value();
     uri = "shm:" + socket_path();
     listener_ = device_->listen(*fabric::look_up(uri).value(), *this).value();
   }

@@ -1,5 +1,6 @@
 // What the pools' buffers have to do with who asks for them (mem/loans.h): no peer takes all, and
 // who lets them lie loses its connection when others need them.
+#include "base/internals.h"
 #include "mem/memory_impl.h"
 #include "responder_test.h"
 
@@ -367,9 +368,9 @@ TEST_F(Shares, ABufferOutlivesItsPeer) {
   Buffer kept = memory->get(kLarge);
   carol->lend(kept);
   carol.reset();
-  EXPECT_EQ(memory->impl().loans.lent(kLarge), 1u);
+  EXPECT_EQ(Internals::of(*memory).loans.lent(kLarge), 1u);
   kept.reset();
-  EXPECT_EQ(memory->impl().loans.lent(kLarge), 0u);
+  EXPECT_EQ(Internals::of(*memory).loans.lent(kLarge), 0u);
 }
 
 }  // namespace

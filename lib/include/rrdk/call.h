@@ -51,12 +51,12 @@ class Caller {
   [[nodiscard]] Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
 
   struct Impl;
-  Impl& impl() noexcept { return *impl_; }
-  const Impl& impl() const noexcept { return *impl_; }
 
  protected:
   explicit Caller(std::shared_ptr<Impl> impl);
   ~Caller();
+  Impl& impl() noexcept { return *impl_; }
+  const Impl& impl() const noexcept { return *impl_; }
   std::shared_ptr<Impl> take_impl() noexcept;  // in a destructor
 
  private:

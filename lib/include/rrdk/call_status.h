@@ -79,8 +79,8 @@ enum class CallStatus : uint8_t {
   /**
    * Not sent: a MemorySpan given to offer() or put_item() is not inside registered memory of the
    * Runtime's Memory (Memory::contains()), or in memory that the driver can not use
-   * (Memory::adopt() without a descriptor, over `shm:`), or a Buffer is shorter than what it was
-   * said to hold.
+   * (Memory::adopt() without a descriptor, over `shm:`; `iwarp:` and `verbs:` need none), or a
+   * Buffer is shorter than what it was said to hold.
    */
   kInvalidMemory,
   /**
@@ -109,5 +109,6 @@ std::error_code make_error_code(CallStatus status) noexcept;
 
 }  // namespace rrdk
 
+/** So that a std::error_code is made of a rrdk::CallStatus wherever one is wanted. */
 template <>
 struct std::is_error_code_enum<rrdk::CallStatus> : std::true_type {};

@@ -1,6 +1,6 @@
 /**
  * Captures: the messages of RPC-over-RDMA connections in a file for Wireshark and tshark, with any
- * driver, `shm:` included. Part of every build; costs nothing while it is off.
+ * driver: `shm:`, `iwarp:` or `verbs:`. Part of every build; costs nothing while it is off.
  *
  *   rrdk::must(runtime->start_capture("rpc.pcapng"));   // while calls run, from any thread
  *   ...
@@ -45,12 +45,14 @@ struct CaptureOptions {
   uint32_t message_bytes = 65536;
   /** Largest size of the file, at least 65536; what comes later counts as lost. */
   uint64_t file_bytes = uint64_t{1} << 30;
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /** What became of the messages, Writes and Reads that a capture saw. */
 struct CaptureCounts {
-  uint64_t captured = 0;  ///< are in the file, or wait to be written
-  uint64_t lost = 0;      ///< the writing thread, the file's size or the disk did not keep up
+  uint64_t captured = 0;      ///< are in the file, or wait to be written
+  uint64_t lost = 0;          ///< the writing thread, the file's size or the disk did not keep up
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 }  // namespace rrdk

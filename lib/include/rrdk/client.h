@@ -87,15 +87,14 @@
 #include "rrdk/call_status.h"
 #include "rrdk/connection.h"
 #include "rrdk/error.h"
-#include "rrdk/extensions.h"
 #include "rrdk/memory.h"
-#include "rrdk/receive_sizes.h"
 #include "rrdk/refusals.h"
 #include "rrdk/rfc5666.h"
 #include "rrdk/rpc.h"
 #include "rrdk/runtime.h"
 #include "rrdk/service.h"
 #include "rrdk/version.h"
+#include "rrdk/version2.h"
 #include "rrdk/xdr.h"
 
 namespace rrdk {
@@ -113,37 +112,18 @@ struct ReconnectOptions {
   uint32_t max_delay_ms = 5000;
   /** So long after the loss of the last such connection it is lost for good; 0: never. */
   uint32_t give_up_ms = 0;
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 struct ClientOptions {
   /** 1 unless told, since version 2 never left draft state. */
   RpcRdmaVersion version = RpcRdmaVersion::kOne;
-  RpcRdmaDraft draft = RpcRdmaDraft::kDraft04;  ///< the version 2 that is meant
-  /**
-   * With kAuto: for how many seconds this Client begins connections to a URI with version 1, after
-   * a server there did not know version 2, or its connection was lost before the first answer. 0:
-   * that is not remembered, and a server that never answers version 2 can not be reached.
-   */
-  uint32_t version_memory_s = 600;
   uint32_t credits = 64;  ///< calls in flight per connection, 1 to 4096; further ones queue
   /**
    * Bytes of Send and Receive buffers: a multiple of 1024, at most 262144. In version 2 Receives
    * have at least 4096, and no more go inline unless both ends tell their transport properties.
    */
   uint32_t inline_size = 4096;
-  /**
-   * Draft-04 of version 2: whether transport properties are told, heard and changed (its section
-   * 5). false: what the server says of them is answered as unknown, and 4096 bytes go inline.
-   */
-  bool properties = true;
-  /**
-   * Up to what our Receives may grow, because the server asks for it or by raise_receive_size(): a
-   * multiple of 1024 from inline_size to 262144; 0: they stay as they are. Each connection then
-   * takes `credits` + 3 buffers of the size class that fits; have them in MemoryOptions::classes,
-   * with as many again for the replies of calls that are kept. As long as there are not enough, the
-   * Receives that can not grow stay as they are, and the server is not told. Needs `properties`.
-   */
-  uint32_t max_receive_size = 0;
   uint64_t max_call = 8u << 20;   ///< bytes of one call, data included; at least 1024
   uint64_t max_reply = 8u << 20;  ///< of one reply, likewise
   /** For each attempt to connect, looking a name up included. 0: no time at all. */
@@ -213,30 +193,11 @@ struct ClientOptions {
    * Receives. Without services nothing is taken.
    */
   uint32_t backward_credits = 16;
-  /**
-   * Draft-04 of version 2: whether the server's calls may have chunks (RDMA2_BKREQSUP_GENL, its
-   * section 5.2.2), so that arguments and results need not fit inline: eligible arguments as the
-   * service's binding allows it, long calls and long replies. Needs `properties`. The server is
-   * told behind its first reply. false, and in other versions: what comes with chunks is refused
-   * (Refusal::kBackwardChunks) and the connection goes on.
-   */
-  bool backward_chunks = false;
-  /**
-   * With it: bytes of chunks that the server's calls in progress on one connection may have here,
-   * of arguments that we fetch and of room offered for results. Calls beyond wait for earlier ones
-   * to end; one call alone may have max_call, and its reply max_reply. At least 1. Besides, they
-   * share the pools with all other peers as ServerOptions::max_chunk_bytes says.
-   */
-  uint64_t max_backward_chunk_bytes = 8u << 20;
   /** RFC 5666's compatibility mode, with `version` kOne and no services; see rrdk/rfc5666.h. */
   Rfc5666ClientOptions rfc5666 = {};
-  /**
-   * Message types and transport properties of version 2 beside those of the base protocol, see
-   * rrdk/extensions.h; null: there are none. It outlives the Client and its connections. Its
-   * properties need `properties`. In version 1, which `version` is unless told, send_option() ends
-   * with kVersionError.
-   */
-  const Extensions* extensions = nullptr;
+  /** What version 2 has beside calls; see rrdk/version2.h. */
+  Version2ClientOptions version2 = {};
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /** Counters of one ClientConnection since it was made, over all its reconnections. */
@@ -269,7 +230,8 @@ struct ClientStats {
   uint64_t options_sent = 0;       ///< messages of registered types, by send_option()
   Refusals refusals;               ///< what the peer sent that was refused or ignored, by reason
   Rfc5666Stats rfc5666;
-  HandlerMistakes mistakes;  ///< of the Client's own handlers, on all of its connections
+  HandlerMistakes mistakes;   ///< of the Client's own handlers, on all of its connections
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 class ClientConnection;
@@ -314,6 +276,7 @@ struct ConnectOptions {
   void (*on_state)(ClientConnection& connection, ConnectionState state, const Error* reason,
                    void* argument) = nullptr;
   void* argument = nullptr;
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /** One connection to one server, or one after the other, on one poll core. */
@@ -373,70 +336,25 @@ class ClientConnection : public Caller {
    * as `id` does. While there is none, all is 0. Any thread.
    */
   ConnectionInfo info() const;
-  /**
-   * Asks the server for Receives of `bytes`, at least 4096: more, so that larger calls go inline,
-   * or fewer. Any thread; does not wait. receive_sizes() tells of the end, when `ended` is `asked`
-   * again, and of the outcome, which is the server's to choose: `peer`. Larger Receives come later
-   * than the answer, when the server's smaller ones are used up, by about as many calls as there
-   * are credits; smaller ones at once, and from this call on we send nothing larger.
-   *
-   * One at a time. It is refused at once, without a message, while the last one is not answered,
-   * when `bytes` is below 4096, there is no connection, draft-04 is not spoken or properties are
-   * off, or when the server has said that its size stays, knows no such requests, or said nothing.
-   * Without an answer it ends after five seconds. On the next connection all begins anew.
-   *
-   *   connection->request_receive_size(65536);
-   */
-  void request_receive_size(uint32_t bytes);
-  /**
-   * Makes our own Receives larger, up to ClientOptions::max_receive_size; no smaller, which is only
-   * for the server to ask (section 5.2.1). Any thread; does not wait. receive_sizes().own follows,
-   * when the smaller ones are used up. Nothing happens where draft-04 is not spoken (yet).
-   */
-  void raise_receive_size(uint32_t bytes);
-  /** Any thread. */
-  ReceiveSizes receive_sizes() const;
-
-  /** How a message ended. On the connection's poll core, in a pass of it; as a call's callback. */
-  using OptionDone = void (*)(OptionOutcome&& outcome, void* argument);
-  /**
-   * Sends a message of a type of ClientOptions::extensions, and has `done` called once when its
-   * answer, or error, is there, or none can come; null: nobody is told. It takes a credit as a call
-   * does, and waits for one; it is never sent again, and ends with kConnectionLost at once while
-   * there is no connection. Any thread; does not wait, and allocates: it is not for the data path.
-   *
-   * Errors: kInvalidArgument, with nothing sent and no `done`: no such type in `extensions`, or the
-   * request is not as the type wants it.
-   *
-   *   connection->send_option({.type = 100, .info = bytes}, on_done, site);
-   */
-  [[nodiscard]] Result<void> send_option(const OptionRequest& request, OptionDone done,
-                                         void* argument);
-  /**
-   * The same, and waits for the end; on an embedded runtime it polls the core meanwhile. Not in a
-   * callback or handler on a poll core, where it would wait for itself: kInvalidArgument.
-   */
-  [[nodiscard]] Result<OptionOutcome> send_option_and_wait(const OptionRequest& request);
-
   struct Impl;
-  Impl& impl() noexcept;
-  const Impl& impl() const noexcept;
 
  private:
   friend class Client;
+  friend struct Internals;
   explicit ClientConnection(std::shared_ptr<Impl> impl);
+  Impl& impl() noexcept;
+  const Impl& impl() const noexcept;
 };
 
 class Client {
  public:
   /**
    * `runtime` outlives the Client. Errors: kInvalidArgument (credits or backward_credits not 1 to
-   * 4096; inline_size not a multiple of 1024 from 1024 to 262144; max_receive_size out of range;
-   * max_call or max_reply below 1024;
-   * pad_write_chunks with one_segment; reconnect's delays not in order; retransmit without
-   * reconnect; backward_chunks without `properties`; max_backward_chunk_bytes 0; keepalive_patience
-   * 0; keepalive_binding refused by check(); rfc5666 without kOne; max_receive_size, or
-   * `extensions` with properties, without `properties`).
+   * 4096; inline_size not a multiple of 1024 from 1024 to 262144; version2.max_receive_size out of
+   * range; max_call or max_reply below 1024; pad_write_chunks with one_segment; reconnect's delays
+   * not in order; retransmit without reconnect; keepalive_patience 0; keepalive_binding refused by
+   * check(); rfc5666 without kOne; of version2: max_receive_size, backward_chunks, or extensions
+   * with properties, without `properties`, and max_backward_chunk_bytes 0).
    */
   [[nodiscard]] static Result<std::unique_ptr<Client>> create(Runtime& runtime,
                                                               const ClientOptions& options = {});

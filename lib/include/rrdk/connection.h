@@ -41,10 +41,12 @@ struct ProcessIdentity {
  * is from the kernel or the network. A plain value.
  */
 struct Peer {
-  std::string_view driver;  ///< the scheme of its addresses, "shm"; empty: there is no connection
-  NetworkAddress local;     ///< our end, where the driver is one for networks
-  NetworkAddress remote;    ///< and the peer's
-  std::optional<ProcessIdentity> process;  ///< where the peer is one of this host (`shm:`)
+  /** The scheme of its addresses: "shm", "iwarp" or "verbs". Empty: there is no connection. */
+  std::string_view driver;
+  NetworkAddress local;   ///< our end, where the driver is one for networks
+  NetworkAddress remote;  ///< and the peer's
+  /** Where the peer is one of this host: over `shm:`, not over `iwarp:` and `verbs:`. */
+  std::optional<ProcessIdentity> process;
 
   /**
    * For a person: "pid 4711 (uid 1000)", "10.0.0.1:52114", "[::1]:52114"; "not connected" when
@@ -84,6 +86,7 @@ struct ConnectionInfo {
    * By the clock of the core, which it reads every 16 passes: up to so many passes too long.
    */
   uint64_t idle_ns = 0;
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 }  // namespace rrdk

@@ -99,5 +99,6 @@ T must(Result<T> result) {
 
 }  // namespace rrdk
 
+/** So that a std::error_code is made of a rrdk::Errc wherever one is wanted. */
 template <>
 struct std::is_error_code_enum<rrdk::Errc> : std::true_type {};

@@ -10,9 +10,9 @@
  *
  * All are registered before anything connects: Extensions::create() checks them and makes a
  * registry that never changes, so that nothing is locked later. Clients and servers, as many as
- * like, share it by pointer (ClientOptions::extensions, ServerOptions::extensions); it outlives
- * them and the Clients' connections. Both ends need the same feature; a peer without it says so,
- * which is how support is found out: by trial (section 4.1).
+ * like, share it by pointer (Version2ClientOptions::extensions, Version2ServerOptions::extensions);
+ * it outlives them and the Clients' connections. Both ends need the same feature; a peer without it
+ * says so, which is how support is found out: by trial (section 4.1).
  *
  * What a document of an extension has to define (section 4.3, and draft-00 section 3.2) is what a
  * type has here: the XDR of its data is `check`, the payload `payload`, errors `on_error`.
@@ -35,13 +35,14 @@
  *                  .serve = on_load, .on_error = on_error, .context = &site},
  *                 {.type = 101, .payload = rrdk::OptionPayload::kNone, .check = is_one_word,
  *                  .on_error = on_error, .context = &site}}}}}));
- *   auto server = rrdk::must(rrdk::Server::create(runtime, {.extensions = extensions.get()}));
+ *   auto server = rrdk::must(rrdk::Server::create(runtime, {.version2 = {.extensions =
+ * extensions.get()}}));
  *   ...
  *   rrdk::ClientOptions options{.version = rrdk::RpcRdmaVersion::kTwo,
- *                               .extensions = extensions.get()};
+ *                               .version2 = {.extensions = extensions.get()}};
  *   ...
  *   rrdk::OptionOutcome load =
- *       rrdk::must(connection->send_option_and_wait({.type = 100, .info = word}));
+ *       rrdk::must(rrdk::send_option_and_wait(*connection, {.type = 100, .info = word}));
  *   if (load.support == rrdk::OptionSupport::kUnsupported) use_another_way();
  */
 #pragma once
@@ -229,7 +230,7 @@ class Extensions {
   std::vector<TransportProperty> properties_;
 };
 
-/** A message to be sent, by ClientConnection::send_option(). Copied. */
+/** A message to be sent, by send_option(). Copied. */
 struct OptionRequest {
   uint32_t type = 0;
   std::span<const std::byte> info = {};
@@ -264,5 +265,29 @@ struct OptionOutcome {
   std::vector<std::byte> info = {};
   std::vector<std::byte> payload = {};  ///< the RPC reply message, its XID first
 };
+
+class ClientConnection;
+
+/** How a message ended. On the connection's poll core, in a pass of it; as a call's callback. */
+using OptionDone = void (*)(OptionOutcome&& outcome, void* argument);
+/**
+ * Sends a message of a type of Version2ClientOptions::extensions, and has `done` called once when
+ * its answer, or error, is there, or none can come; null: nobody is told. It takes a credit as a
+ * call does, and waits for one; it is never sent again, and ends with kConnectionLost at once while
+ * there is no connection. Any thread; does not wait, and allocates: it is not for the data path.
+ *
+ * Errors: kInvalidArgument, with nothing sent and no `done`: no such type in `extensions`, or the
+ * request is not as the type wants it.
+ *
+ *   rrdk::send_option(*connection, {.type = 100, .info = bytes}, on_done, site);
+ */
+[[nodiscard]] Result<void> send_option(ClientConnection& connection, const OptionRequest& request,
+                                       OptionDone done, void* argument);
+/**
+ * The same, and waits for the end; on an embedded runtime it polls the core meanwhile. Not in a
+ * callback or handler on a poll core, where it would wait for itself: kInvalidArgument.
+ */
+[[nodiscard]] Result<OptionOutcome> send_option_and_wait(ClientConnection& connection,
+                                                         const OptionRequest& request);
 
 }  // namespace rrdk

@@ -59,12 +59,14 @@ struct FaultPlan {
   uint32_t delay_us = 100;      ///< by so many microseconds, at most 1000000
   FaultRate no_buffers = {};    ///< Memory::get(), get_fitting() and get_bulk() return nothing
   FaultRate registration = {};  ///< Memory::allocate() and adopt() fail with kNoMemory
+  Reserved<8> reserved = {};    ///< for what later releases add
 };
 
 /** How many faults there were, of each kind, since the Runtime (or its Memory) was made. */
 struct FaultCounts {
   uint64_t send = 0, read = 0, write = 0, receive = 0, rnr = 0, bind = 0, delay = 0, no_buffers = 0,
            registration = 0;
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /**

@@ -180,6 +180,7 @@ struct MemoryOptions {
    * pays for page faults. Elastic classes' pages are touched when they are taken from the budget.
    */
   bool prefault = true;
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /** The state of one size class: whole when available == count. */
@@ -198,7 +199,8 @@ struct PoolAudit {
   uint32_t least_available = 0;
   /** Times that a buffer of this size was wanted and none was to be had; who waits asks again. */
   uint64_t refusals = 0;
-  bool elastic = false;  ///< SizeClass::count is 0
+  bool elastic = false;       ///< SizeClass::count is 0
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 class Memory {
@@ -248,7 +250,7 @@ class Memory {
    * a memfd sealed with F_SEAL_SHRINK, F_SEAL_GROW and, once it is mapped, F_SEAL_FUTURE_WRITE:
    * then peers can read it and no more, and neither side can pull pages from under the other. A
    * peer maps, and can read, the whole file, whose holes are filled when it is first shown to one.
-   * `fd` -1: memory without a descriptor, for drivers that need none. Over `shm:` a call that
+   * `fd` -1: memory without a descriptor; `iwarp:` and `verbs:` need none. Over `shm:` a call that
    * refers to it ends with kInvalidMemory, and a handler whose results do answers SYSTEM_ERR; a log
    * line names the region. Errors: kInvalidArgument (not page-aligned, empty, not sealed so or
    * sealed with F_SEAL_WRITE, beyond the descriptor's end, `fd` not open), kSystem.
@@ -289,13 +291,13 @@ class Memory {
    */
   uint64_t registrations() const noexcept;
 
-  /** For drivers and tests: the regions. */
   struct Impl;
-  Impl& impl() noexcept { return *impl_; }
 
  private:
   friend class RegisteredMemory;
+  friend struct Internals;
   explicit Memory(std::unique_ptr<Impl> impl);
+  Impl& impl() noexcept { return *impl_; }
   std::unique_ptr<Impl> impl_;
 };
 

@@ -101,6 +101,7 @@ struct ProcedureStats {
    * has delayed are not measured here.
    */
   DurationHistogram reply;
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 }  // namespace rrdk

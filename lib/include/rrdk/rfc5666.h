@@ -39,6 +39,7 @@ struct Rfc5666ClientOptions {
    * are.
    */
   bool read_replies = false;
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /**
@@ -64,6 +65,7 @@ struct Rfc5666ServerOptions {
    * credential of their connection: at connect() that of Client::set_auth_sys() or set_auth().
    */
   std::optional<AuthFlavor> config_flavor = {};
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /** Counters of this mode, in ServerStats and ClientStats. */
@@ -72,6 +74,7 @@ struct Rfc5666Stats {
   uint64_t padded_calls = 0;  ///< sent, or received, as RDMA_MSGP
   uint64_t read_replies = 0;  ///< read from the server, or by clients
   uint64_t dones = 0;         ///< RDMA_DONE sent, or received for a reply
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 }  // namespace rrdk

@@ -459,7 +459,7 @@ typedef struct rrdk_connection_info {
   size_t size;
   uint64_t id;       /**< 0: there is no connection */
   char peer[128];    /**< "pid 4711 (uid 1000)", "10.0.0.1:52114" */
-  char driver[16];   /**< "shm" */
+  char driver[16];   /**< "shm", "iwarp" or "verbs" */
   int32_t pid;       /**< 0: not a process of this host, or one that can not be seen */
   uint32_t uid, gid; /**< of a process of this host (shm); else RRDK_NO_ID */
   uint32_t core, version, send_size, receive_size, credits, in_progress;
@@ -557,12 +557,12 @@ typedef enum rrdk_draft {
   RRDK_DRAFT_00,
 } rrdk_draft;
 
-/** rrdk::ClientOptions, where each has a paragraph. */
+/** rrdk::ClientOptions and Version2ClientOptions, where each has a paragraph. */
 typedef struct rrdk_client_options {
   size_t size;
   rrdk_rpc_rdma_version version;
   rrdk_draft draft;
-  uint32_t version_memory_s;
+  uint32_t version_memory_ms;
   uint32_t credits;
   uint32_t inline_size;
   bool properties;
@@ -652,7 +652,7 @@ rrdk_errc rrdk_connection_error(const rrdk_connection* connection, rrdk_error* e
 rrdk_caller* rrdk_connection_caller(rrdk_connection* connection);
 /** False: `size` is none. */
 bool rrdk_connection_get_info(const rrdk_connection* connection, rrdk_connection_info* info);
-/** As ClientConnection::request_receive_size() and raise_receive_size(). Any thread. */
+/** As request_receive_size() and raise_receive_size() in rrdk/version2.h. Any thread. */
 void rrdk_connection_request_receive_size(rrdk_connection* connection, uint32_t bytes);
 void rrdk_connection_raise_receive_size(rrdk_connection* connection, uint32_t bytes);
 
@@ -684,7 +684,10 @@ typedef struct rrdk_server rrdk_server;
 /** A connection on which calls come in. The library's, from on_open to on_close. */
 typedef struct rrdk_server_connection rrdk_server_connection;
 
-/** rrdk::ServerOptions, where each has a paragraph, and rrdk::ReplayOptions (replay_...). */
+/**
+ * rrdk::ServerOptions, where each has a paragraph, rrdk::ReplayOptions (replay_...) and
+ * Version2ServerOptions.
+ */
 typedef struct rrdk_server_options {
   size_t size;
   bool version_one, version_two;
@@ -820,7 +823,7 @@ rrdk_buffer* rrdk_server_call_result_buffer(rrdk_server_call* call, uint32_t siz
 /** `released` is called when nothing refers to memory of the results any more. */
 void rrdk_server_call_on_released(rrdk_server_call* call, void (*released)(void* argument),
                                   void* argument);
-/** As ServerCall::request_receive_size() and raise_receive_size(). */
+/** As request_receive_size() and raise_receive_size() in rrdk/version2.h. */
 void rrdk_server_call_request_receive_size(rrdk_server_call* call, uint32_t bytes);
 void rrdk_server_call_raise_receive_size(rrdk_server_call* call, uint32_t bytes);
 /** False: `size` is none. */

@@ -22,7 +22,6 @@
 #include "rrdk/call.h"
 #include "rrdk/connection.h"
 #include "rrdk/error.h"
-#include "rrdk/extensions.h"
 #include "rrdk/memory.h"
 #include "rrdk/procedure_stats.h"
 #include "rrdk/refusals.h"
@@ -30,6 +29,7 @@
 #include "rrdk/runtime.h"
 #include "rrdk/service.h"
 #include "rrdk/version.h"
+#include "rrdk/version2.h"
 
 namespace rrdk {
 
@@ -113,6 +113,7 @@ struct ReplayOptions {
    * 0: half of the budget (MemoryOptions::bytes); 128 MiB where no class is elastic.
    */
   uint64_t total_bytes = 0;
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 struct ServerOptions {
@@ -147,7 +148,7 @@ struct ServerOptions {
   /**
    * Each connection has `credits` Receives of its own, idle or not, and all credits from its first
    * call on. So it is in any case over devices, which do not hold back what is beyond a peer's
-   * part (`verbs:`), with `rfc5666`, and where Receives may grow (max_receive_size).
+   * part (`verbs:`), with `rfc5666`, and where Receives may grow (version2.max_receive_size).
    */
   bool private_receives = false;
   /**
@@ -156,27 +157,6 @@ struct ServerOptions {
    * messages have at most 4096 bytes inline unless both ends tell their transport properties.
    */
   uint32_t inline_size = 4096;
-  /**
-   * Draft-04 of version 2: whether transport properties are told, heard and changed (its section
-   * 5). Each connection that speaks it takes three Receives more for their messages. false: they
-   * are answered as unknown, and 4096 bytes go inline.
-   */
-  bool properties = true;
-  /**
-   * Up to what a connection's Receives grow when its client asks for it, or a handler by
-   * ServerCall::raise_receive_size(): a multiple of 1024 from inline_size to 262144, at most
-   * largest_buffer(); 0: they do not. Each such connection takes `credits` + `backward_credits` + 3
-   * buffers of the size class that fits, if that is another one than that of inline_size; have them
-   * in MemoryOptions::classes, beside those for chunks. They are its own until it ends, also if its
-   * Receives become smaller, or larger than that class.
-   *
-   * A quarter of that class is kept for calls. The server is not created if the rest does not hold
-   * one connection; and when it holds no further one, further connections' Receives stay as they
-   * are, which their clients are told, a log line says and ServerStats::receive_growth_refused
-   * counts. Where others have taken buffers of the class, Receives grow as these come back. Needs
-   * `properties`.
-   */
-  uint32_t max_receive_size = 0;
   /** Bytes of one call, chunks included, at least 1024; a larger one is refused. */
   uint64_t max_call = 8u << 20;
   uint64_t max_reply = 8u << 20;  ///< bytes of one reply, placed results included; at least 1024
@@ -204,13 +184,6 @@ struct ServerOptions {
    * connection takes so many buffers more for Receives, idle or not, under the rule of `credits`.
    */
   uint32_t backward_credits = 0;
-  /**
-   * Whether these calls have chunks where the client has said that it takes them
-   * (ClientOptions::backward_chunks): its RDMA Reads and Writes then go to memory of this server,
-   * that of the one call and until it has ended. See BackwardClient::takes_chunks(). false: they
-   * fit inline, or end with kTooLarge.
-   */
-  bool backward_chunks = true;
   uint32_t backward_timeout_ms = 30000;  ///< of calls to clients, by default; 0: none
   /** As ClientOptions::lend_ms, of calls to clients that are given up. */
   uint32_t backward_lend_ms = 30000;
@@ -291,12 +264,9 @@ struct ServerOptions {
   void* connection_argument = nullptr;
   /** RFC 5666's compatibility mode, with `versions.one`; see rrdk/rfc5666.h. */
   Rfc5666ServerOptions rfc5666 = {};
-  /**
-   * Message types and transport properties of version 2 beside those of the base protocol, see
-   * rrdk/extensions.h; null: there are none, and such messages are answered INVAL_OPTION. It
-   * outlives the Server. Its properties need `properties`, and each feature a type with `serve`.
-   */
-  const Extensions* extensions = nullptr;
+  /** What version 2 has beside calls; see rrdk/version2.h. */
+  Version2ServerOptions version2 = {};
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /** What of ServerOptions can be changed while calls come, by Server::set_limits(). */
@@ -306,6 +276,7 @@ struct ServerLimits {
   uint32_t first_call_timeout_ms = 30'000;  ///< counted from when the connection was accepted
   uint32_t idle_timeout_ms = 0;             ///< from the last call
   uint32_t send_timeout_ms = 60'000;        ///< from the last reply that was taken
+  Reserved<8> reserved = {};                ///< for what later releases add
 };
 
 /** Of the duplicate request cache, see ReplayOptions. */
@@ -320,6 +291,7 @@ struct ReplayStats {
   uint64_t refused = 0;      ///< calls answered SYSTEM_ERR and not run: they could not be protected
   /** Answered ERR_CHUNK: an RDMA Read or Write for the call cost an earlier connection. */
   uint64_t failed_again = 0;
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /** Calls that the server made of its clients, see BackwardClient. */
@@ -327,6 +299,7 @@ struct BackwardStats {
   uint64_t calls = 0, ended_ok = 0, ended_error = 0, timeouts = 0;
   uint64_t given_up = 0, answered_late = 0, lent = 0, lends_expired = 0;  ///< as in ClientStats
   uint64_t credit_waits = 0;  ///< calls that had to wait for the client's grant
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /** Counters of a server since its start, summed over its connections, past ones included. */
@@ -350,14 +323,15 @@ struct ServerStats {
   uint64_t turn_waits = 0;  ///< calls that waited for others' turns: they were one of many
   uint64_t receive_size_changes = 0;  ///< times that clients were told another size of our Receives
   uint64_t peer_receive_size_changes = 0;  ///< and we of theirs
-  uint64_t receive_growth_refused = 0;     ///< for want of buffers: ServerOptions::max_receive_size
+  uint64_t receive_growth_refused = 0;     ///< for want of buffers: version2.max_receive_size
   uint64_t chunk_waits = 0;     ///< times a connection's calls waited because of max_chunk_bytes
   uint64_t share_waits = 0;     ///< and because its client held its share of the pools' buffers
   uint64_t options_served = 0;  ///< messages of registered types that were answered
   BackwardStats backward;
   Refusals refusals;  ///< what peers sent that was refused or ignored, by reason
   Rfc5666Stats rfc5666;
-  HandlerMistakes mistakes;  ///< of our own handlers
+  HandlerMistakes mistakes;   ///< of our own handlers
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /**
@@ -401,8 +375,8 @@ class BackwardClient : public Caller {
   ~BackwardClient();
   /**
    * Whether calls that do not fit inline can be made: draft-04 of version 2 is spoken, the client
-   * has said that it takes chunks (ClientOptions::backward_chunks), and this server makes use of it
-   * (ServerOptions::backward_chunks). Any thread; stays true once it is.
+   * has said that it takes chunks (Version2ClientOptions::backward_chunks), and this server makes
+   * use of it (Version2ServerOptions::backward_chunks). Any thread; stays true once it is.
    *
    * A client says it behind the first reply that it gets. So in the handler of its first call it
    * can not be true yet, and in that of a call which it made after a reply it is what it will be.
@@ -426,7 +400,8 @@ class Server {
  public:
   /**
    * `runtime` outlives the Server. Errors: kInvalidArgument (an option out of its range, or an
-   * inline_size or a max_receive_size for which the runtime's Memory has no buffers, or too few).
+   * inline_size or a version2.max_receive_size for which the runtime's Memory has no buffers, or
+   * too few).
    */
   [[nodiscard]] static Result<std::unique_ptr<Server>> create(Runtime& runtime,
                                                               const ServerOptions& options = {});

@@ -38,7 +38,6 @@
 #include "rrdk/connection.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
-#include "rrdk/receive_sizes.h"
 #include "rrdk/rpc.h"
 #include "rrdk/xdr.h"
 
@@ -160,23 +159,6 @@ class ServerCall {
    */
   [[nodiscard]] Result<std::shared_ptr<BackwardClient>> backward_client();
 
-  /**
-   * Receive Buffer Sizes of draft-04 (its section 5.2.1), of the connection on which this call
-   * came, as ClientConnection has them (rrdk/client.h): asks the client for larger Receives, so
-   * that larger replies go inline; makes our own larger, up to ServerOptions::max_receive_size and
-   * as far as there are buffers; says what is known. Any thread, while the call has not ended; they
-   * do not wait, and the connection may be gone when they take effect. Smaller ones are refused at
-   * once: replies to calls that are on their way could not be sent any more.
-   *
-   * A client grants what its ClientOptions::max_receive_size allows, and can be asked behind the
-   * first reply that it gets: in the handler of its first call that is refused. In the handler of a
-   * server's call to its client these do nothing, and all sizes are 0: there the ClientConnection
-   * has them.
-   */
-  void request_receive_size(uint32_t bytes);
-  void raise_receive_size(uint32_t bytes);
-  ReceiveSizes receive_sizes() const;
-
   /** What the client sent, to be read in order, and what it is sent, to be written in order. */
   Decoder& args() noexcept;
   Encoder& results() noexcept;
@@ -225,6 +207,7 @@ struct HandlerMistakes {
   uint64_t no_buffers = 0;       ///< no buffer was left for them; an empty result_buffer(), too
   uint64_t failed = 0;           ///< Encoder::fail() was called
   uint64_t unanswered = 0;       ///< the ServerCall was destroyed, or assigned to
+  Reserved<8> reserved = {};     ///< for what later releases add
 };
 
 /** Where a handler runs. */

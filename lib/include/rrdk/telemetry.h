@@ -48,6 +48,7 @@ struct TelemetrySources {
   Runtime* runtime = nullptr;  ///< its cores and its Memory; null: nothing of these
   std::vector<Server*> servers = {};
   std::vector<ClientConnection*> clients = {};
+  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 class Telemetry {

@@ -39,7 +39,7 @@ enum class RpcRdmaVersion : uint8_t {
    * before any answer, or the first call times out, which ends it, the next one begins with version
    * 1, be it by ReconnectOptions or by connect(). So the first call is best one of procedure 0 with
    * a deadline. What was learned of a server's URI is remembered for
-   * ClientOptions::version_memory_s.
+   * Version2ClientOptions::version_memory_ms.
    */
   kAuto,
 };
