@@ -4,6 +4,7 @@
 
 #include "engines.h"
 #include "results_json.h"
+#include "stages.h"
 
 namespace rrdk::testrpc {
 namespace {
@@ -47,6 +48,17 @@ std::string json_of(const Cause& cause) {
   return json.end();
 }
 
+std::string json_of(const std::optional<CallParts>& parts) {
+  if (!parts)
+    return "null";
+  JsonValue json('{');
+  json.add(to_string(Step::kWait), parts->wait_ns);
+  json.add(to_string(Step::kPost), parts->post_ns);
+  json.add(to_string(Step::kNetwork), parts->network_ns);
+  json.add(to_string(Step::kComplete), parts->complete_ns);
+  return json.end();
+}
+
 std::string json_of(const Outlier& call) {
   JsonValue causes('[');
   for (const Cause& cause : std::span(call.causes).first(call.num_causes))
@@ -57,6 +69,7 @@ std::string json_of(const Outlier& call) {
   json.add("connection", uint64_t{call.connection});
   json.add("engine", call.engine->name);
   json.add("size", uint64_t{call.size});
+  json.add("stages", json_of(call.parts));
   json.add("causes", causes.end());
   return json.end();
 }

@@ -325,7 +325,8 @@ void Load::keep_outlier(const Slot& slot, uint64_t latency) {
                    .behind_since_ns = options_->rate == 0 ? slot.intended_ns : slot.behind_since_ns,
                    .engine = slot.engine,
                    .size = slot.engine->sized ? slot.draw.size : 0,
-                   .connection = slot.connection});
+                   .connection = slot.connection,
+                   .parts = parts_of(slot.call)});
 }
 
 // Makes calls until `calls` were submitted or the time is up, and waits until all have ended.

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "gaps.h"
+#include "rrdk/call.h"
 
 namespace rrdk::testrpc {
 
@@ -20,6 +22,14 @@ struct Cause {
   uint32_t times;
 };
 
+// What the client knows of a call's way (stages.h).
+struct CallParts {
+  uint64_t wait_ns;      // for a credit
+  uint64_t post_ns;      // until its Send was handed to the driver
+  uint64_t network_ns;   // until its reply was there: both ways, and all that the server did
+  uint64_t complete_ns;  // until the callback began
+};
+
 struct Outlier {
   static constexpr size_t kMostCauses = 4;
 
@@ -31,7 +41,8 @@ struct Outlier {
   const Engine* engine;
   uint32_t size;
   uint32_t connection;
-  bool explained = false;  // or given up
+  std::optional<CallParts> parts = {};  // where it was one of the calls that are stamped
+  bool explained = false;               // or given up
   uint32_t num_causes = 0;
   std::array<Cause, kMostCauses> causes = {};  // what took longest first
 
@@ -65,6 +76,9 @@ class Outliers {
   uint64_t bar_ns_ = UINT64_MAX;
   std::vector<Outlier> calls_;  // a heap, the fastest on top
 };
+
+// Of a call that has ended, in its callback; none if it was not stamped, or not at each stage.
+std::optional<CallParts> parts_of(const Call& call) noexcept;
 
 // The causes of one call. `to_monotonic` leads from Runtime's clock to that of the gaps.
 void explain(Outlier& call, const GapLogs& logs, uint64_t to_monotonic) noexcept;

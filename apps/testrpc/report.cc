@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "repetitions.h"
+#include "stages.h"
 #include "values.h"
 
 namespace rrdk::testrpc {
@@ -225,6 +227,14 @@ std::string cause_text(const RunResult& r, const Cause& cause) {
   return text + (cause.at_server ? " (server)" : " (client)");
 }
 
+// "network 4.99ms"
+std::string longest_part(const RunResult& r, const CallParts& parts) {
+  const auto [ns, step] = std::max(
+      {std::pair(parts.wait_ns, Step::kWait), std::pair(parts.post_ns, Step::kPost),
+       std::pair(parts.network_ns, Step::kNetwork), std::pair(parts.complete_ns, Step::kComplete)});
+  return to_string(step) + (" " + latency_text(r, ns));
+}
+
 // Which calls were the slowest, and why.
 void print_outliers(const RunResult& r, const char* name) {
   if (!r.list_outliers || r.outliers.empty())
@@ -236,7 +246,7 @@ void print_outliers(const RunResult& r, const char* name) {
       line += " on connection " + std::to_string(call.connection);
     line += format(" at %.6f s: ", static_cast<double>(call.start_ns) / 1e9);
     if (call.num_causes == 0)
-      line += "cause not known";
+      line += call.parts ? "cause not known: " + longest_part(r, *call.parts) : "cause not known";
     for (uint32_t i = 0; i < call.num_causes; ++i)
       add_to_line(line, ", ", cause_text(r, call.causes[i]), i == 0);
     std::printf("%s\n", line.c_str());

@@ -216,6 +216,12 @@ AuthStat Call::auth_stat() const noexcept {
   return impl_->reply.auth_stat;
 }
 
+std::optional<StampedCall> Call::stamps() const noexcept {
+  if (impl_->stamped == nullptr)
+    return std::nullopt;
+  return impl_->stamped->copy();
+}
+
 TransportError Call::transport_error() const noexcept {
   switch (impl_->status) {
     case CallStatus::kChunkError:

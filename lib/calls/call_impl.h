@@ -82,6 +82,7 @@ struct Call::Impl : runtime::WorkItem {
   std::optional<Encoder> args;
   bool begun = false;  // and not submitted since
   Decoder results;
+  const xprt::StageRecord* stamped = nullptr;  // in the callback of a sampled call
   rpc::ReplyHeader reply;
   CallStatus status = CallStatus::kOk;
 

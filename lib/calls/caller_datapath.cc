@@ -174,12 +174,15 @@ void Caller::Impl::deliver(Call::Impl& call) noexcept {
   Completion completion = call.completion.load(std::memory_order_relaxed);
   void* argument = call.argument;
   xprt::StageRecord* const stages = std::exchange(call.outgoing.stages, nullptr);
-  if (stages != nullptr) [[unlikely]]
+  if (stages != nullptr) [[unlikely]] {
     note_called(*stages, call);
+    call.stamped = stages;
+  }
   call.delivering.store(true, std::memory_order_relaxed);
   call.in_flight.store(false, std::memory_order_release);
   completion(call.owner, argument);
   if (stages != nullptr) [[unlikely]] {
+    call.stamped = nullptr;
     stages->stamp(Stage::kEnded);
     stages->complete();
   }

@@ -25,22 +25,27 @@ namespace {
 
 // False: a call has it, or has taken it meanwhile.
 bool copy(const StageRecord& record, StampedCall& call) noexcept {
-  constexpr auto kAcquire = std::memory_order_acquire;
-  const uint32_t sequence = record.sequence.load(kAcquire);
+  const uint32_t sequence = record.sequence.load(std::memory_order_acquire);
   if (sequence % 2 != 0 || sequence == 0)
     return false;
-  call = {.made = record.made.load(kAcquire),
-          .connection = record.connection.load(kAcquire),
-          .xid = record.xid.load(kAcquire),
-          .program = record.program.load(kAcquire),
-          .version = record.version.load(kAcquire),
-          .procedure = record.procedure.load(kAcquire)};
-  for (size_t i = 0; i < kStages; ++i)
-    call.ticks[i] = record.ticks[i].load(kAcquire);
+  call = record.copy();
   return record.sequence.load(std::memory_order_relaxed) == sequence;
 }
 
 }  // namespace
+
+StampedCall StageRecord::copy() const noexcept {
+  constexpr auto kAcquire = std::memory_order_acquire;
+  StampedCall call = {.made = made.load(kAcquire),
+                      .connection = connection.load(kAcquire),
+                      .xid = xid.load(kAcquire),
+                      .program = program.load(kAcquire),
+                      .version = version.load(kAcquire),
+                      .procedure = procedure.load(kAcquire)};
+  for (size_t i = 0; i < kStages; ++i)
+    call.ticks[i] = ticks[i].load(kAcquire);
+  return call;
+}
 
 void StageRecord::show_stage(Stage stage, uint64_t when) const noexcept {
   const uint32_t its_xid = xid.load(std::memory_order_relaxed);

@@ -50,6 +50,8 @@ struct StageRecord {
     for (std::atomic<uint64_t>& when : ticks)
       put(when, uint64_t{0});
   }
+  // As whoever stamps it sees it.
+  StampedCall copy() const noexcept;
   // No call has it any more.
   void complete() noexcept {
     show_call();

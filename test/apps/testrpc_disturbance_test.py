@@ -112,12 +112,26 @@ class Outliers(harness.Case):
         self.assertEqual(totals, sorted(totals, reverse=True))
         self.assertEqual(totals[0], run["latency_ns"]["max"])
         for call in calls:
-            self.assertEqual(set(call), {"start_ns", "total_ns", "connection", "engine", "size", "causes"})
+            self.assertEqual(set(call),
+                             {"start_ns", "total_ns", "connection", "engine", "size", "stages", "causes"})
             self.assertLess(call["start_ns"] + call["total_ns"], run["noise"]["seconds"] * 1e9 + MS)
             self.assertIn(call["connection"], range(3))
             self.assertIn(call["engine"], ("null", "echo", "read", "write", "sandwich", "read2"))
             self.assertIn(call["size"], (0, 1024, 8192))
         self.assertIn("SLOWEST in mixed", process.output)
+
+    def test_have_their_stages_if_they_are_stamped(self):
+        process = self.run_testrpc("--self", "--engine", "null", "--count", "2000", "--stages", "1", "--json",
+                                   self.json_path)
+        calls = self.assert_all_right(process)["runs"][0]["outliers"]
+        for call in calls:
+            self.assertEqual(list(call["stages"]), ["wait", "post", "network", "complete"])
+            # The clocks are read a moment apart from each other.
+            self.assertLess(abs(sum(call["stages"].values()) - call["total_ns"]), call["total_ns"] / 2 + MS)
+        process = self.run_testrpc("--self", "--engine", "null", "--count", "2000", "--stages", "0", "--json",
+                                   self.json_path)
+        self.assertEqual({str(call["stages"]) for call in self.assert_all_right(process)["runs"][0]["outliers"]},
+                         {"None"})
 
     def test_eight_unless_more_or_fewer_are_asked_for(self):
         process = self.run_testrpc("--self", "--engine", "null", "--count", "1000", "--json", self.json_path)

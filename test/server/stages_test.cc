@@ -124,6 +124,30 @@ class Stages : public testing::Test {
   }
 };
 
+// Whoever is told of a call's end has them at hand.
+TEST_F(Stages, OfACallAreThereInItsCallback) {
+  struct Seen {
+    std::optional<StampedCall> stamps;
+  } seen;
+  Call made(*connection_);
+  made.begin(kBinding, 0);
+  made.submit(
+      [](Call& ended, void* argument) { static_cast<Seen*>(argument)->stamps = ended.stamps(); },
+      &seen);
+  ends_.until([&] { return clients_->poll(), !made.in_flight(); });
+  EXPECT_FALSE(made.stamps());
+  ASSERT_TRUE(seen.stamps);
+  EXPECT_TRUE(seen.stamps->made);
+  EXPECT_EQ(seen.stamps->program, kBinding.program);
+  uint64_t before = 1;
+  for (Stage stage :
+       {Stage::kSubmitted, Stage::kStarted, Stage::kPosted, Stage::kSeen, Stage::kCalled}) {
+    EXPECT_GE(seen.stamps->at(stage), before);
+    before = seen.stamps->at(stage);
+  }
+  EXPECT_EQ(seen.stamps->at(Stage::kEnded), 0u);
+}
+
 TEST_F(Stages, ArePassedInTheirOrderAtBothEnds) {
   for (int i = 0; i < 20; ++i)
     null();

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -15,6 +16,7 @@
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
 #include "rrdk/rpc.h"
+#include "rrdk/stages.h"
 #include "rrdk/xdr.h"
 
 namespace rrdk {
@@ -272,6 +274,11 @@ class Call {
   AuthStat auth_stat() const noexcept;
   /** After kChunkError, kVersionError and kRemoteError: what the server said. */
   TransportError transport_error() const noexcept;
+  /**
+   * In its callback only: when it passed its stages, if it was sampled (rrdk/stages.h). All but
+   * kEnded, which is when the callback has returned.
+   */
+  std::optional<StampedCall> stamps() const noexcept;
 
   struct Impl;
 
