@@ -1,8 +1,9 @@
 // Extensions of version 2, as a program registers, sends and serves them (rrdk/extensions.h).
+#include "rrdk/extensions.h"
+
 #include <algorithm>
 #include <map>
 
-#include "rrdk/extensions.h"
 #include "survival_world.h"
 
 namespace rrdk::loopback {

@@ -109,6 +109,10 @@ std::error_code make_error_code(CallStatus status) noexcept;
 
 }  // namespace rrdk
 
+namespace std {
+
 /** So that a std::error_code is made of a rrdk::CallStatus wherever one is wanted. */
 template <>
-struct std::is_error_code_enum<rrdk::CallStatus> : std::true_type {};
+struct is_error_code_enum<rrdk::CallStatus> : true_type {};
+
+}  // namespace std

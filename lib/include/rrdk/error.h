@@ -99,6 +99,10 @@ T must(Result<T> result) {
 
 }  // namespace rrdk
 
+namespace std {
+
 /** So that a std::error_code is made of a rrdk::Errc wherever one is wanted. */
 template <>
-struct std::is_error_code_enum<rrdk::Errc> : std::true_type {};
+struct is_error_code_enum<rrdk::Errc> : true_type {};
+
+}  // namespace std
