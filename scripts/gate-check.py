@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Is this machine quiet enough for the gate of latency-profile --fail-above?
+"""Is this machine quiet enough for the comparisons of latency-profile?
 
-    scripts/gate-check.py                  ten times each, about ten minutes
-    scripts/gate-check.py --times 3 --slower 10 --fail-above 5
+    scripts/gate-check.py                  ten times each, about fifteen minutes
+    scripts/gate-check.py --times 3 --slower 10 --fail-above 1
     scripts/gate-check.py -- --windows 16  what comes after -- goes to latency-profile
 
-Compares testrpc with itself, which the gate must pass, and with itself slowed down (--server-work) by
---slower percent of a NULL call, which it must stop. Exit status: 0 if it was right each time, 1 if not,
-2 if a run failed.
+Compares testrpc with itself, in which no difference must be found, and with itself slowed down
+(--server-work) by --slower percent of a NULL call, which must be found to be slower. Says besides whether
+the gate, --fail-above, let it pass: it stops what is slower by so much at least. Exit status: 0 if the
+verdict was right each time, 1 if not, 2 if a run failed.
 """
 import argparse
 import json
@@ -53,6 +54,7 @@ def median_ns(out):
 def main():
     chosen = options(sys.argv[1:])
     right = {"itself": 0, "slowed": 0}
+    stopped = dict(right)
     call_ns = None
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
@@ -61,16 +63,19 @@ def main():
                 work_ns = 0 if name == "itself" else chosen.slower / 100 * call_ns
                 status, lines = compare(chosen, work_ns, out)
                 call_ns = median_ns(out)
-                good = status == (name == "slowed")
+                lines = [line for line in lines if line.split()[2:3] in (["RPC/s"], ["p50"])]
+                verdict = next((word for word in ("slower", "faster") for line in lines if f" {word} by " in line),
+                               "no difference")
+                good = verdict == ("no difference" if name == "itself" else "slower")
                 right[name] += good
+                stopped[name] += status
                 by = f" by {work_ns:.0f} ns of {call_ns:.0f}" if work_ns else ""
-                what = "passed" if status == 0 else "stopped"
-                print(f"{number:2} {name}{by}: {what}{'' if good else ', WRONG'}")
+                gate = "stopped" if status else "passed"
+                print(f"{number:2} {name}{by}: {verdict}{'' if good else ', WRONG'}; the gate: {gate}")
                 for line in lines:
-                    if line.split()[2:3] in (["RPC/s"], ["p50"]):
-                        print(f"     {line}", flush=True)
-    print(f"itself: passed {right['itself']} of {chosen.times} times; slowed by {chosen.slower:g} %: stopped "
-          f"{right['slowed']} of {chosen.times} times")
+                    print(f"     {line}", flush=True)
+    print(f"itself: no difference {right['itself']} of {chosen.times} times, stopped {stopped['itself']} times; slowed "
+          f"by {chosen.slower:g} %: slower {right['slowed']} of {chosen.times} times, stopped {stopped['slowed']} times")
     return 0 if set(right.values()) == {chosen.times} else 1
 
 

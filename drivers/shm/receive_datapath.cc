@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kMostSlotsAtOnce = 64;
 // In each turn; a peer that registers what each message brings, and deregisters it, needs no more.
 constexpr uint32_t kPacketsForgiven = 2 * kMostSlotsAtOnce;
-constexpr uint64_t kMostWrittenAtOnce = uint64_t{1} << 20;
+constexpr uint64_t kMostWrittenAtOnce = uint64_t{64} << 10;
 
 // Fetches the next two messages of a burst from the other core while this one is copied: two cache
 // lines each, which is what a null call has. Beyond the end of the ring a prefetch does nothing.
@@ -92,14 +92,12 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out) noexcept {
 uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
   uint32_t n = 0;
   uint64_t written = 0;
-  for (uint32_t slots = 0; slots < kMostSlotsAtOnce && written < kMostWrittenAtOnce &&
-                           n < out.size() && message_ready();
-       ++slots) {
+  for (uint32_t slots = 0; slots < kMostSlotsAtOnce && n < out.size() && message_ready(); ++slots) {
     const Slot& slot = theirs_.slot(taken_);
     prefetch_after(&slot);
     const SlotHeader header(slot);
     if ((header.flags & kWrite) != 0) {
-      if (!take_write(slot, header))
+      if (written >= kMostWrittenAtOnce || !take_write(slot, header))
         break;
       written += header.length;
     } else if (take_message(slot, header, out[n])) {
