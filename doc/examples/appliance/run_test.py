@@ -6,8 +6,8 @@ long as the server lives.
 Usage: run_test.py APPLIANCE APPLIANCE_IN_C [MOST_US [MOST_WORK_US]]
 
 MOST_US: for how long a call may sleep, and for how long it may work, at most, unless MOST_WORK_US says that. By
-default it is what tells a wait from a bad moment: under a load, who holds a lock for a microsecond may lose its CPU meanwhile. On a quiet machine with two
-CPUs the longest sleep was 0.85 ms, and the longest work 1.9 ms.
+default it is what tells a wait from a bad moment: under a load, who holds a lock for a microsecond may lose its CPU
+meanwhile. On a quiet machine with two CPUs the longest sleep was 0.85 ms, and the longest work 1.9 ms.
 """
 import os
 import re
