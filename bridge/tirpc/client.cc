@@ -364,7 +364,7 @@ CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version) 
   rpc_createerr.cf_stat = rrdk::tirpc::create_status(handle.error().code);
   rpc_createerr.cf_error = {};
   rpc_createerr.cf_error.re_status = rpc_createerr.cf_stat;
-  rpc_createerr.cf_error.re_errno = rrdk::tirpc::errno_of(handle.error().code);
+  rpc_createerr.cf_error.re_errno = rrdk::errno_of(handle.error().code);
   rrdk::tirpc::note_failure(handle.error().message);
   return nullptr;
 }
