@@ -185,12 +185,25 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
   live.begin(spec, place);
   screen_.after();
   load_->run(spec, setup_->ranks.share_of(options), hooks, *result);
-  if (options.stages.value_or(0) != 0 && !result->connection_lost)
-    result->stages =
-        collect_stages(session_->runtime(), session_->connections(), spec.engine->binding(), began);
+  tell_stages(spec, options, began, *result);
   finish(spec, options, line_before, *result);
   running_ = nullptr;
   return setup_->ranks.all(!result->connection_lost && !stop_requested());
+}
+
+// Where the time of calls went, for whoever asked; the server is asked for its part.
+void Bench::tell_stages(const RunSpec& spec, const Options& options, uint64_t began,
+                        RunResult& result) {
+  const bool table = options.stages.value_or(0) != 0;
+  const Binding& binding = spec.engine->binding();
+  std::vector<ServedCalls> served;
+  if ((table || options.outliers) && !result.connection_lost)
+    served = ask_server(session_->connections(), binding);
+  if (table)
+    result.stages = collect_stages(session_->runtime(), served, binding, began);
+  for (Outlier& call : result.outliers)
+    if (call.stamps)
+      call.steps = steps_of(*call.stamps, served);
 }
 
 // The limits of this machine, or, of several ranks, the result of all.

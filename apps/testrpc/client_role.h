@@ -65,6 +65,7 @@ class Bench {
 
  private:
   double probe_line(uint32_t batches);
+  void tell_stages(const RunSpec& spec, const Options& options, uint64_t began, RunResult& result);
   void finish(const RunSpec& spec, const Options& options, double line_before, RunResult& result);
 
   const ClientSetup* setup_ = nullptr;

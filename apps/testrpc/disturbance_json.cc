@@ -48,14 +48,12 @@ std::string json_of(const Cause& cause) {
   return json.end();
 }
 
-std::string json_of(const std::optional<CallParts>& parts) {
-  if (!parts)
-    return "null";
+std::string json_of(const Steps& steps) {
   JsonValue json('{');
-  json.add(to_string(Step::kWait), parts->wait_ns);
-  json.add(to_string(Step::kPost), parts->post_ns);
-  json.add(to_string(Step::kNetwork), parts->network_ns);
-  json.add(to_string(Step::kComplete), parts->complete_ns);
+  for (size_t step = 0; step < steps.size(); ++step) {
+    if (steps[step])
+      json.add(to_string(static_cast<Step>(step)), *steps[step]);
+  }
   return json.end();
 }
 
@@ -69,7 +67,7 @@ std::string json_of(const Outlier& call) {
   json.add("connection", uint64_t{call.connection});
   json.add("engine", call.engine->name);
   json.add("size", uint64_t{call.size});
-  json.add("stages", json_of(call.parts));
+  json.add("stages", call.stamps ? json_of(call.steps) : "null");
   json.add("causes", causes.end());
   return json.end();
 }

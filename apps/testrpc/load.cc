@@ -326,7 +326,7 @@ void Load::keep_outlier(const Slot& slot, uint64_t latency) {
                    .engine = slot.engine,
                    .size = slot.engine->sized ? slot.draw.size : 0,
                    .connection = slot.connection,
-                   .parts = parts_of(slot.call)});
+                   .stamps = stamps_of(slot.call)});
 }
 
 // Makes calls until `calls` were submitted or the time is up, and waits until all have ended.

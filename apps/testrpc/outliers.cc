@@ -58,21 +58,13 @@ class Sum {
 
 }  // namespace
 
-std::optional<CallParts> parts_of(const Call& call) noexcept {
+std::optional<StampedCall> stamps_of(const Call& call) noexcept {
   const std::optional<StampedCall> stamps = call.stamps();
-  if (!stamps)
-    return std::nullopt;
-  const auto ns = [&](Stage from, Stage to) {
-    return ticks_to_ns(stamps->at(to) - stamps->at(from));
-  };
   for (Stage stage : {Stage::kSubmitted, Stage::kStarted, Stage::kPosted, Stage::kSeen}) {
-    if (stamps->at(stage) == 0)
+    if (!stamps || stamps->at(stage) == 0)
       return std::nullopt;
   }
-  return CallParts{.wait_ns = ns(Stage::kSubmitted, Stage::kStarted),
-                   .post_ns = ns(Stage::kStarted, Stage::kPosted),
-                   .network_ns = ns(Stage::kPosted, Stage::kSeen),
-                   .complete_ns = ns(Stage::kSeen, Stage::kCalled)};
+  return stamps;
 }
 
 void explain(Outlier& call, const GapLogs& logs, uint64_t to_monotonic) noexcept {

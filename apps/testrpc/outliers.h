@@ -8,6 +8,7 @@
 
 #include "gaps.h"
 #include "rrdk/call.h"
+#include "stages.h"
 
 namespace rrdk::testrpc {
 
@@ -22,14 +23,6 @@ struct Cause {
   uint32_t times;
 };
 
-// What the client knows of a call's way (stages.h).
-struct CallParts {
-  uint64_t wait_ns;      // for a credit
-  uint64_t post_ns;      // until its Send was handed to the driver
-  uint64_t network_ns;   // until its reply was there: both ways, and all that the server did
-  uint64_t complete_ns;  // until the callback began
-};
-
 struct Outlier {
   static constexpr size_t kMostCauses = 4;
 
@@ -41,10 +34,11 @@ struct Outlier {
   const Engine* engine;
   uint32_t size;
   uint32_t connection;
-  std::optional<CallParts> parts = {};  // where it was one of the calls that are stamped
-  bool explained = false;               // or given up
+  std::optional<StampedCall> stamps = {};  // where it was sampled, and passed each stage
+  bool explained = false;                  // or given up
   uint32_t num_causes = 0;
   std::array<Cause, kMostCauses> causes = {};  // what took longest first
+  Steps steps = {};                            // of the stamps; in the end
 
   uint64_t end_ns() const { return start_ns + total_ns; }
   // Whether the causes took more than half of it.
@@ -77,8 +71,8 @@ class Outliers {
   std::vector<Outlier> calls_;  // a heap, the fastest on top
 };
 
-// Of a call that has ended, in its callback; none if it was not stamped, or not at each stage.
-std::optional<CallParts> parts_of(const Call& call) noexcept;
+// Of a call that has ended, in its callback; none if it was not sampled, or not at each stage.
+std::optional<StampedCall> stamps_of(const Call& call) noexcept;
 
 // The causes of one call. `to_monotonic` leads from Runtime's clock to that of the gaps.
 void explain(Outlier& call, const GapLogs& logs, uint64_t to_monotonic) noexcept;

@@ -228,11 +228,10 @@ std::string cause_text(const RunResult& r, const Cause& cause) {
 }
 
 // "network 4.99ms"
-std::string longest_part(const RunResult& r, const CallParts& parts) {
-  const auto [ns, step] = std::max(
-      {std::pair(parts.wait_ns, Step::kWait), std::pair(parts.post_ns, Step::kPost),
-       std::pair(parts.network_ns, Step::kNetwork), std::pair(parts.complete_ns, Step::kComplete)});
-  return to_string(step) + (" " + latency_text(r, ns));
+std::string longest_step(const RunResult& r, const Steps& steps) {
+  const auto longest = std::ranges::max_element(steps);  // what is not known is below all times
+  const auto step = static_cast<Step>(longest - steps.begin());
+  return to_string(step) + (" " + latency_text(r, longest->value_or(0)));
 }
 
 // Which calls were the slowest, and why.
@@ -246,7 +245,7 @@ void print_outliers(const RunResult& r, const char* name) {
       line += " on connection " + std::to_string(call.connection);
     line += format(" at %.6f s: ", static_cast<double>(call.start_ns) / 1e9);
     if (call.num_causes == 0)
-      line += call.parts ? "cause not known: " + longest_part(r, *call.parts) : "cause not known";
+      line += call.stamps ? "cause not known: " + longest_step(r, call.steps) : "cause not known";
     for (uint32_t i = 0; i < call.num_causes; ++i)
       add_to_line(line, ", ", cause_text(r, call.causes[i]), i == 0);
     std::printf("%s\n", line.c_str());

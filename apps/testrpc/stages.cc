@@ -14,8 +14,9 @@ namespace {
 
 constexpr uint32_t kTellStages = 1;
 constexpr uint32_t kBytesOfCall = 3 * 4 + 8 + 5 * 4;
-constexpr size_t kMostTold = 50;   // at once
-constexpr size_t kMostAsked = 64;  // connections
+constexpr size_t kMostTold = 50;      // at once
+constexpr size_t kMostAsked = 64;     // connections
+constexpr uint32_t kAnswerMs = 5000;  // for a page
 
 constexpr ProcedureBinding kStageProcedures[] = {
     {.procedure = 0, .name = "STAGES_NULL"},
@@ -45,22 +46,8 @@ uint32_t ns_between(uint64_t from, uint64_t to) {
   return static_cast<uint32_t>(std::min<uint64_t>(ns, std::numeric_limits<uint32_t>::max()));
 }
 
-// What the server tells of one call.
-struct Served {
-  uint64_t received = 0;
-  uint32_t whole = 0, decoded = 0, entered = 0, answered = 0, replied = 0;
-};
-
-// By XID and procedure.
-using ServedCalls = std::map<std::pair<uint32_t, uint32_t>, Served>;
-
-struct Answer {
-  bool same_host = false;
-  ServedCalls calls;  // none: it tells nothing
-};
-
 // One page of an answer. Returns when the earliest of its calls was received; 0: it was the last.
-uint64_t ask_page(Call& call, uint64_t before, uint32_t program, Answer& answer) {
+uint64_t ask_page(Call& call, uint64_t before, uint32_t program, ServedCalls& answer) {
   call.begin(kStageBinding, kTellStages).put_u64(before);
   call.expect_reply(kMostTold * kBytesOfCall);
   if (call.submit_and_wait() != CallStatus::kOk)
@@ -79,17 +66,19 @@ uint64_t ask_page(Call& call, uint64_t before, uint32_t program, Answer& answer)
       *ns = results.get_u32();
     earliest = served.received;
     if (its_program == program && results.ok())
-      answer.calls[{xid, procedure}] = served;
+      answer.calls.try_emplace({xid, procedure}, served);  // the latest, if it was sent again
   }
   return told == kMostTold && results.ok() ? earliest : 0;
 }
 
 // More pages than a core keeps calls there are not, whatever the server says.
-Answer ask(ClientConnection& connection, uint32_t program) {
-  Answer answer;
+ServedCalls ask(ClientConnection& connection, uint32_t program) {
+  constexpr size_t kMostPages = (kStampedCalls + kSlowCalls) / kMostTold;
+  ServedCalls answer = {.connection = connection.info().id, .same_host = false, .calls = {}};
   Call call(connection);
+  call.set_timeout_ms(kAnswerMs);
   uint64_t before = 0;
-  for (size_t page = 0; page <= kStampedCalls / kMostTold; ++page) {
+  for (size_t page = 0; page <= kMostPages; ++page) {
     before = ask_page(call, before, program, answer);
     if (before == 0)
       break;
@@ -97,29 +86,37 @@ Answer ask(ClientConnection& connection, uint32_t program) {
   return answer;
 }
 
-// Nanoseconds in each step, or none.
-using Steps = std::array<std::optional<uint64_t>, static_cast<size_t>(Step::kSteps)>;
-
 struct Sample {
   uint64_t round_trip;
   uint64_t callback;
   Steps steps;
 };
 
-Sample sample_of(const StampedCall& made, const Served* served, bool same_host) {
-  auto between = [&made](Stage from, Stage to) { return ticks_to_ns(made.at(to) - made.at(from)); };
-  Sample sample = {
-      between(Stage::kSubmitted, Stage::kCalled), between(Stage::kCalled, Stage::kEnded), {}};
-  auto set = [&sample](Step step, uint64_t ns) { sample.steps[static_cast<size_t>(step)] = ns; };
+uint64_t ns_between(const StampedCall& made, Stage from, Stage to) {
+  return ticks_to_ns(made.at(to) - made.at(from));
+}
+
+// Null: the server told nothing of it.
+const Served* find_served(const StampedCall& made, const ServedCalls& of_connection) {
+  auto found = of_connection.calls.find({made.xid, made.procedure});
+  return found != of_connection.calls.end() ? &found->second : nullptr;
+}
+
+Steps steps_of(const StampedCall& made, const Served* served, bool same_host) {
+  auto between = [&made](Stage from, Stage to) { return ns_between(made, from, to); };
+  Steps steps = {};
+  auto set = [&steps](Step step, uint64_t ns) { steps[static_cast<size_t>(step)] = ns; };
   set(Step::kWait, between(Stage::kSubmitted, Stage::kStarted));
   set(Step::kPost, between(Stage::kStarted, Stage::kPosted));
   set(Step::kComplete, between(Stage::kSeen, Stage::kCalled));
   const uint64_t away = between(Stage::kPosted, Stage::kSeen);
-  if (served == nullptr) {
+  // A server may say anything; what was so long that it finds no room says nothing.
+  if (served == nullptr || served->replied > away ||
+      served->replied == std::numeric_limits<uint32_t>::max()) {
     set(Step::kNetwork, away);
-    return sample;
+    return steps;
   }
-  // A call that was refused has not passed all of them, and a server may say anything.
+  // A call that was refused has not passed all of them.
   auto step = [](uint32_t from, uint32_t to) { return uint64_t{to > from ? to - from : 0}; };
   set(Step::kFetch, served->whole);
   set(Step::kDecode, step(served->whole, served->decoded));
@@ -127,13 +124,15 @@ Sample sample_of(const StampedCall& made, const Served* served, bool same_host) 
   set(Step::kHandler, step(served->entered, served->answered));
   set(Step::kReply, step(served->answered, served->replied));
   if (!same_host) {
-    set(Step::kNetwork, away - std::min<uint64_t>(away, served->replied));
-    return sample;
+    set(Step::kNetwork, away - served->replied);
+    return steps;
   }
-  const uint64_t request = ns_between(made.at(Stage::kPosted), served->received);
+  const uint64_t both_ways = away - served->replied;
+  const uint64_t request =
+      std::min<uint64_t>(both_ways, ns_between(made.at(Stage::kPosted), served->received));
   set(Step::kRequest, request);
-  set(Step::kResponse, away - std::min<uint64_t>(away, request + served->replied));
-  return sample;
+  set(Step::kResponse, both_ways - request);
+  return steps;
 }
 
 StepTimes times_of(std::vector<uint64_t> ns) {
@@ -189,7 +188,10 @@ void StageService::tell(ServerCall call, void* self) {
   const uint64_t before = call.args().get_u64();
   if (!call.args().at_end())
     return std::move(call).reject(AcceptStat::kGarbageArgs);
-  std::vector<StampedCall> calls = static_cast<StageService*>(self)->runtime_.stamped_calls();
+  const Runtime& runtime = static_cast<StageService*>(self)->runtime_;
+  std::vector<StampedCall> calls = runtime.stamped_calls();
+  const std::vector<StampedCall> slow = runtime.slow_calls();
+  calls.insert(calls.end(), slow.begin(), slow.end());
   const uint64_t connection = call.connection().id();
   std::erase_if(calls, [connection, before](const StampedCall& one) {
     const bool is_ours = !one.made && one.connection == connection;
@@ -236,26 +238,42 @@ uint64_t ProcedureStages::sum_ns() const {
   return sum;
 }
 
-std::vector<ProcedureStages> collect_stages(
-    Runtime& runtime, std::span<const std::unique_ptr<ClientConnection>> connections,
-    const Binding& binding, uint64_t since_ticks) {
+std::vector<ServedCalls> ask_server(std::span<const std::unique_ptr<ClientConnection>> connections,
+                                    const Binding& binding) {
+  std::vector<ServedCalls> served;
+  for (const auto& connection : connections.first(std::min(connections.size(), kMostAsked)))
+    served.push_back(ask(*connection, binding.program));
+  return served;
+}
+
+Steps steps_of(const StampedCall& made, std::span<const ServedCalls> served) {
+  auto found = std::ranges::find(served, made.connection, &ServedCalls::connection);
+  if (found == served.end())
+    return steps_of(made, nullptr, false);
+  return steps_of(made, find_served(made, *found), found->same_host);
+}
+
+std::vector<ProcedureStages> collect_stages(const Runtime& runtime,
+                                            std::span<const ServedCalls> served,
+                                            const Binding& binding, uint64_t since_ticks) {
   std::vector<StampedCall> made = runtime.stamped_calls();
   std::erase_if(made, [&](const StampedCall& call) {
     return !call.made || call.program != binding.program || call.at(Stage::kSeen) == 0 ||
-           call.at(Stage::kPosted) == 0 || call.at(Stage::kSubmitted) < since_ticks;
+           call.at(Stage::kPosted) == 0 || call.at(Stage::kCalled) == 0 ||
+           call.at(Stage::kSubmitted) < since_ticks;
   });
   std::map<uint32_t, std::vector<Sample>> samples;
-  for (const auto& connection : connections.first(std::min(connections.size(), kMostAsked))) {
-    const uint64_t id = connection->info().id;
-    const Answer answer = ask(*connection, binding.program);
+  for (const ServedCalls& of_connection : served) {
     for (const StampedCall& call : made) {
-      if (call.connection != id)
+      const Served* const known = find_served(call, of_connection);
+      // Of a server that tells something, those calls count that it knows.
+      if (call.connection != of_connection.connection ||
+          (known == nullptr && !of_connection.calls.empty()))
         continue;
-      auto found = answer.calls.find({call.xid, call.procedure});
-      const bool served = found != answer.calls.end();
-      if (served || answer.calls.empty())
-        samples[call.procedure].push_back(
-            sample_of(call, served ? &found->second : nullptr, answer.same_host));
+      samples[call.procedure].push_back(
+          {.round_trip = ns_between(call, Stage::kSubmitted, Stage::kCalled),
+           .callback = ns_between(call, Stage::kCalled, Stage::kEnded),
+           .steps = steps_of(call, known, of_connection.same_host)});
     }
   }
   std::vector<ProcedureStages> all;

@@ -2,7 +2,8 @@
 // has its own times (rrdk/stages.h), and asks the server for those that belong to them.
 //
 // The server tells them by a program of its own, STAGES (0x20005668, version 1). Its procedure 1
-// answers for the connection that it is called on, the latest calls first, at most 50:
+// answers for the connection that it is called on, with the last calls and the slowest of those
+// before, the latest first, at most 50:
 //
 //   struct stages_args {
 //       unsigned hyper before;                    /* only calls received before; 0: all */
@@ -20,10 +21,12 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rrdk/client.h"
@@ -62,6 +65,29 @@ enum class Step : uint8_t {
 const char* to_string(Step step);
 const char* side_of(Step step);  // client, network, server
 
+// Nanoseconds in each step, or none.
+using Steps = std::array<std::optional<uint64_t>, static_cast<size_t>(Step::kSteps)>;
+
+// What the server tells of one call: when it had it, and nanoseconds since then.
+struct Served {
+  uint64_t received = 0;
+  uint32_t whole = 0, decoded = 0, entered = 0, answered = 0, replied = 0;
+};
+
+// And of those of one connection.
+struct ServedCalls {
+  uint64_t connection = 0;  // ConnectionInfo::id
+  bool same_host = false;
+  std::map<std::pair<uint32_t, uint32_t>, Served> calls;  // by XID and procedure
+};
+
+// Asks on each connection, on 64 at most. What a server tells nothing of is empty.
+std::vector<ServedCalls> ask_server(std::span<const std::unique_ptr<ClientConnection>> connections,
+                                    const Binding& binding);
+
+// The way of a call that the client has the stamps of, with what the server told of it.
+Steps steps_of(const StampedCall& made, std::span<const ServedCalls> served);
+
 struct StepTimes {
   uint64_t p50_ns = 0, p90_ns = 0, p99_ns = 0, max_ns = 0;
   double mean_ns = 0;
@@ -79,10 +105,10 @@ struct ProcedureStages {
   uint64_t sum_ns() const;
 };
 
-// Those of the connections' calls that began since `since_ticks`. Makes one call on each.
-std::vector<ProcedureStages> collect_stages(
-    Runtime& runtime, std::span<const std::unique_ptr<ClientConnection>> connections,
-    const Binding& binding, uint64_t since_ticks);
+// Of the connections' calls that began since `since_ticks`.
+std::vector<ProcedureStages> collect_stages(const Runtime& runtime,
+                                            std::span<const ServedCalls> served,
+                                            const Binding& binding, uint64_t since_ticks);
 
 void print_stages(const std::string& run, const ProcedureStages& stages);
 

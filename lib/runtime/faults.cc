@@ -40,6 +40,20 @@ WcStatus status_of(WorkError error) {
   return WcStatus::kPeerLost;
 }
 
+// In the order of SlowStage.
+struct SlowName {
+  const char* name;
+  Stage stage;
+  bool made;
+};
+constexpr SlowName kSlowStages[] = {
+    {"wait", Stage::kStarted, true},    {"post", Stage::kPosted, true},
+    {"complete", Stage::kCalled, true}, {"callback", Stage::kEnded, true},
+    {"fetch", Stage::kWhole, false},    {"decode", Stage::kDecoded, false},
+    {"queue", Stage::kEntered, false},  {"handler", Stage::kAnswered, false},
+    {"reply", Stage::kReplied, false},
+};
+
 }  // namespace
 
 void Faults::set(const FaultPlan& plan) {
@@ -58,6 +72,9 @@ void Faults::set(const FaultPlan& plan) {
   kind(bind, plan.bind, WcStatus::kLocalProtection);
   delay.set(seed + (uint64_t{1} << 52), plan.delay.rate, plan.delay.every);
   delay_ns.store(uint64_t{plan.delay_us} * 1000, std::memory_order_relaxed);
+  const auto& slow = kSlowStages[static_cast<size_t>(plan.slow_stage)];
+  stage.set(slow.stage, slow.made, uint64_t{plan.stage_us} * 1000);
+  stage.dice().set(seed + (uint64_t{2} << 52), plan.stage.rate, plan.stage.every);
   on.store(true);
 }
 
@@ -66,6 +83,7 @@ void Faults::clear() {
   for (Kind* kind : {&send, &read, &write, &receive, &rnr, &bind})
     kind->dice.off();
   delay.off();
+  stage.dice().off();
 }
 
 FaultCounts Faults::counts() const {
@@ -77,7 +95,8 @@ FaultCounts Faults::counts() const {
           .bind = bind.dice.hits(),
           .delay = delay.hits(),
           .no_buffers = 0,
-          .registration = 0};
+          .registration = 0,
+          .stage = stage.dice().hits()};
 }
 
 CoreFaults::Broken* CoreFaults::find(const void* link) {
@@ -212,8 +231,10 @@ namespace {
 
 constexpr uint32_t kLongestDelayUs = 1'000'000;
 constexpr const char* kNames =
-    "send-error, read-error, write-error, receive-error, rnr, bind-error, delay-us, no-buffers, "
-    "registration and seed";
+    "send-error, read-error, write-error, receive-error, rnr, bind-error, delay-us, stage-us, "
+    "no-buffers, registration and seed";
+constexpr const char* kStageNames =
+    "wait, post, complete, callback, fetch, decode, queue, handler or reply";
 constexpr const char* kErrorNames[] = {"local-length",  "local-protection", "remote-invalid",
                                        "remote-access", "remote-operation", "rnr",
                                        "peer-lost"};
@@ -235,6 +256,7 @@ constexpr Field kFields[] = {
     {"delay-us", &FaultPlan::delay, nullptr, &FaultCounts::delay},
     {"no-buffers", &FaultPlan::no_buffers, nullptr, &FaultCounts::no_buffers},
     {"registration", &FaultPlan::registration, nullptr, &FaultCounts::registration},
+    {"stage-us", &FaultPlan::stage, nullptr, &FaultCounts::stage},
 };
 
 template <typename T>
@@ -279,6 +301,24 @@ Result<void> parse_error(std::string_view part, std::string_view text, WorkError
   return {};
 }
 
+// "N:RATE:STAGE"
+Result<void> parse_stage(std::string_view part, std::string_view text, FaultPlan& plan) {
+  const std::optional<std::string_view> us = take_until(text, ':');
+  const std::optional<std::string_view> rate = take_until(text, ':');
+  const std::optional<uint32_t> length = us ? number<uint32_t>(*us) : std::nullopt;
+  const std::optional<FaultRate> parsed = rate ? parse_rate(*rate) : std::nullopt;
+  const auto slow = std::ranges::find(runtime::kSlowStages, text, &runtime::SlowName::name);
+  if (!length || *length == 0 || *length > kLongestDelayUs || !parsed ||
+      slow == std::end(runtime::kSlowStages))
+    return wrong(part,
+                 std::string("write stage-us=N:RATE:STAGE, with N from 1 to 1000000, a rate ") +
+                     "from 0 to 1 or 1/N, and as STAGE " + kStageNames);
+  plan.stage_us = *length;
+  plan.stage = *parsed;
+  plan.slow_stage = static_cast<SlowStage>(slow - std::begin(runtime::kSlowStages));
+  return {};
+}
+
 Result<void> parse_part(std::string_view part, FaultPlan& plan) {
   std::string_view value = part;
   std::optional<std::string_view> name = take_until(value, '=');
@@ -294,6 +334,8 @@ Result<void> parse_part(std::string_view part, FaultPlan& plan) {
   auto field = std::ranges::find(kFields, *name, &Field::name);
   if (field == std::end(kFields))
     return wrong(part, "there is no such fault; names are " + std::string(kNames));
+  if (field->rate == &FaultPlan::stage)
+    return parse_stage(part, value, plan);
   if (field->rate == &FaultPlan::delay) {
     std::optional<std::string_view> us = take_until(value, ':');
     std::optional<uint32_t> delay = us ? number<uint32_t>(*us) : std::nullopt;
@@ -342,7 +384,11 @@ std::string to_string(const FaultPlan& plan) {
     text += std::string(field.name) + "=";
     if (field.rate == &FaultPlan::delay)
       text += std::to_string(plan.delay_us) + ":";
+    if (field.rate == &FaultPlan::stage)
+      text += std::to_string(plan.stage_us) + ":";
     text += rate_text(rate);
+    if (field.rate == &FaultPlan::stage)
+      text += std::string(":") + runtime::kSlowStages[static_cast<size_t>(plan.slow_stage)].name;
     if (field.error != nullptr)
       text += std::string(":") + kErrorNames[static_cast<size_t>(plan.*field.error)];
     text += ",";

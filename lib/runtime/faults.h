@@ -9,6 +9,7 @@
 
 #include "base/dice.h"
 #include "fabric/work.h"
+#include "xprt/stage_log_datapath.h"
 
 namespace rrdk {
 struct FaultPlan;
@@ -38,6 +39,7 @@ struct Faults {
   Kind send, read, write, receive, rnr, bind;
   base::Dice delay;
   std::atomic<uint64_t> delay_ns = 0;
+  xprt::LateStage stage;
 };
 
 // What has happened on one core and is not over. The core's thread, except engage().

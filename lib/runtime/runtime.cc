@@ -275,17 +275,23 @@ uint32_t Runtime::Impl::poll_here() {
 
 Result<void> Runtime::Impl::set_faults(const FaultPlan& plan) {
   for (const FaultRate& rate : {plan.send, plan.read, plan.write, plan.receive, plan.rnr, plan.bind,
-                                plan.delay, plan.no_buffers, plan.registration}) {
+                                plan.delay, plan.stage, plan.no_buffers, plan.registration}) {
     if (!(rate.rate >= 0 && rate.rate <= 1))
       return fail(Errc::kInvalidArgument, "a FaultRate::rate is from 0 to 1");
   }
   if (plan.delay_us > kLongestFaultDelayUs)
     return fail(Errc::kInvalidArgument, "FaultPlan::delay_us is at most 1000000");
+  if (plan.stage_us > kLongestFaultDelayUs)
+    return fail(Errc::kInvalidArgument, "FaultPlan::stage_us is at most 1000000");
+  if (plan.slow_stage > SlowStage::kReply)
+    return fail(Errc::kInvalidArgument, "there is no such FaultPlan::slow_stage");
   faults.set(plan);
   Internals::of(memory).set_faults(plan);
   memory_has_faults = true;
-  for (auto& core : cores)
+  for (auto& core : cores) {
     core->faults().engage(faults);
+    core->call_pool().stages().inject(faults.stage);
+  }
   return {};
 }
 
@@ -378,6 +384,13 @@ std::vector<StampedCall> Runtime::stamped_calls() const {
   std::vector<StampedCall> calls;
   for (const auto& core : impl_->cores)
     core->call_pool().stages().read(calls);
+  return calls;
+}
+
+std::vector<StampedCall> Runtime::slow_calls() const {
+  std::vector<StampedCall> calls;
+  for (const auto& core : impl_->cores)
+    core->call_pool().stages().read_slow(calls);
   return calls;
 }
 

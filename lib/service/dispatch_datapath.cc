@@ -102,8 +102,6 @@ void Dispatcher::take(xprt::IncomingCall& call) noexcept {
   context.service = nullptr;
   context.procedure = nullptr;
   context.counters = nullptr;
-  if (call.stages != nullptr) [[unlikely]]
-    call.stages->stamp(Stage::kWhole);
   context.not_before_ns = 0;
   context.replay = nullptr;
   context.args = Decoder(call.message());
@@ -191,11 +189,11 @@ void Dispatcher::note_decoded(CallContext& context) noexcept {
   xprt::StageRecord& stages = *context.call->stages;
   const rpc::CallHeader& header = context.header;
   stages.name(link_.id(), header.program, header.version, header.procedure);
-  const uint64_t now = base::Tsc::ticks();
+  uint64_t now = stages.pass(Stage::kDecoded, base::Tsc::ticks());
   stages.stamp(Stage::kDecoded, now);
   if (context.procedure == nullptr) {  // nobody is to be entered
-    stages.stamp(Stage::kEntered, now);
-    stages.stamp(Stage::kAnswered, now);
+    for (Stage stage : {Stage::kEntered, Stage::kAnswered})
+      stages.stamp(stage, now = stages.pass(stage, now));
   }
 }
 

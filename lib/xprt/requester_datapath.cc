@@ -99,7 +99,7 @@ void Requester::sample(State& state) noexcept {
     return;
   const uint64_t now = base::Tsc::ticks();
   call.stages->stamp(Stage::kSubmitted, call.submitted_ticks != 0 ? call.submitted_ticks : now);
-  call.stages->stamp(Stage::kStarted, now);
+  call.stages->stamp(Stage::kStarted, call.stages->pass(Stage::kStarted, now));
   link_.unposted.add(*call.stages, Stage::kPosted);
 }
 

@@ -105,6 +105,7 @@ class Responder {
   void return_receive(Incoming& call) noexcept;
   static bool names_arguments(const Incoming& call) noexcept;
   void deliver(Incoming& call) noexcept;
+  static void note_whole(const Incoming& call) noexcept;
   void refuse_xid(Incoming& call) noexcept;
   static uint32_t first_credits(const Link& link) noexcept {
     uint32_t all = std::max(1u, credits_of(Role::kResponder, link.options));
@@ -215,6 +216,8 @@ inline void Responder::deliver(Incoming& call) noexcept {
   bool has_xid = !message.empty() && message[0].length >= 4;
   if ((has_xid ? xdr::load_u32(message[0].data) : first_word(message)) == call.header.xid)
       [[likely]] {
+    if (call.stages != nullptr) [[unlikely]]
+      note_whole(call);
     call.state = CallState::kAbove;
     link_.upcalls.on_call(call);
   } else {

@@ -392,6 +392,13 @@ void Responder::release_memory(Incoming& call) noexcept {
   release_sinks(call);
 }
 
+// A call that has waited for nothing is whole when it is received: the clock is not read again.
+void Responder::note_whole(const Incoming& call) noexcept {
+  const bool at_once = call.state == CallState::kTaken;
+  const uint64_t now = at_once ? call.stages->at(Stage::kReceived) : base::Tsc::ticks();
+  call.stages->stamp(Stage::kWhole, call.stages->pass(Stage::kWhole, now));
+}
+
 // The one place where a call ends, whatever became of it.
 void Responder::finish(Incoming& call) noexcept {
   if (call.exposure != nullptr) [[unlikely]]

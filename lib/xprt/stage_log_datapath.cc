@@ -1,11 +1,26 @@
 #include "xprt/stage_log_datapath.h"
 
+#include <algorithm>
+
 #if __has_include(<sys/sdt.h>)
+#define _SDT_HAS_SEMAPHORES 1
 #include <sys/sdt.h>
 #else  // built without probes
 #define DTRACE_PROBE4(provider, name, a, b, c, d) static_cast<void>(a)
 #define DTRACE_PROBE5(provider, name, a, b, c, d, e) static_cast<void>(a)
 #endif
+
+// In assembly, which link-time optimisation does not rename: the probes' notes name them so.
+asm(R"(.pushsection .probes, "aw", @progbits
+.balign 2
+.hidden rrdk_stage_semaphore
+.globl rrdk_stage_semaphore
+rrdk_stage_semaphore: .short 0
+.hidden rrdk_call_semaphore
+.globl rrdk_call_semaphore
+rrdk_call_semaphore: .short 0
+.popsection
+)");
 
 namespace rrdk {
 
@@ -22,6 +37,12 @@ uint64_t now_ticks() noexcept {
 namespace rrdk::xprt {
 
 namespace {
+
+// A slow call's time is over.
+bool is_old(uint64_t ended, uint64_t now) noexcept {
+  constexpr uint64_t kOldNs = 60'000'000'000;
+  return now - ended > base::Tsc::from_ns(kOldNs);
+}
 
 // False: a call has it, or has taken it meanwhile.
 bool copy(const StageRecord& record, StampedCall& call) noexcept {
@@ -47,6 +68,24 @@ StampedCall StageRecord::copy() const noexcept {
   return call;
 }
 
+void StageRecord::copy_of(const StageRecord& call) noexcept {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  begin(call.xid.load(kRelaxed), call.made.load(kRelaxed));
+  name(call.connection.load(kRelaxed), call.program.load(kRelaxed), call.version.load(kRelaxed),
+       call.procedure.load(kRelaxed));
+  for (size_t i = 0; i < kStages; ++i)
+    put(ticks[i], call.ticks[i].load(kRelaxed));
+  put(sequence, sequence.load(kRelaxed) + 1);
+}
+
+// The call's thread waits, as one does that has more to do.
+uint64_t StageRecord::pass_late(uint64_t now) const noexcept {
+  const uint64_t end = now + late_ticks;
+  while (now < end)
+    now = base::Tsc::ticks();
+  return now;
+}
+
 void StageRecord::show_stage(Stage stage, uint64_t when) const noexcept {
   const uint32_t its_xid = xid.load(std::memory_order_relaxed);
   const uint32_t is_made = made.load(std::memory_order_relaxed);
@@ -64,12 +103,41 @@ void StageRecord::show_call() const noexcept {
   DTRACE_PROBE5(rrdk, call, is_made, its_xid, its_connection, its_program, its_procedure);
 }
 
+// Its record is needed for another call, and it is one of the slowest.
+void StageLog::keep(const StageRecord& call) noexcept {
+  fastest(base::Tsc::ticks()).copy_of(call);
+  set_bar();
+}
+
+// Also one that is there no more, or ended too long ago: it would keep out what is slow now.
+StageRecord& StageLog::fastest(uint64_t now) noexcept {
+  return *std::ranges::min_element(slow_, {}, [now](const StageRecord& call) {
+    return is_old(call.ended(), now) ? 0 : call.took();
+  });
+}
+
+void StageLog::set_bar() noexcept {
+  const uint64_t now = base::Tsc::ticks();
+  const StageRecord& call = fastest(now);
+  bar_ = is_old(call.ended(), now) ? 0 : call.took();
+}
+
 void StageLog::read(std::vector<StampedCall>& calls) const {
   const uint64_t next = next_.load(std::memory_order_relaxed);
   StampedCall call;
   for (uint64_t i = 0; i < records_.size(); ++i) {
     if (copy(records_[(next + i) % records_.size()], call))
       // datapath-allow: whoever asks is on a control path
+      calls.push_back(call);
+  }
+}
+
+void StageLog::read_slow(std::vector<StampedCall>& calls) const {
+  const uint64_t now = base::Tsc::ticks();
+  StampedCall call;
+  for (const StageRecord& record : slow_) {
+    if (copy(record, call) && !is_old(call.ticks.back(), now))
+      // datapath-allow: as above
       calls.push_back(call);
   }
 }

@@ -272,6 +272,7 @@ TEST(FaultPlans, AreReadAndWritten) {
   for (const char* text :
        {"send-error=0.001:remote-operation,seed=7", "read-error=1/100:peer-lost,seed=1",
         "delay-us=50:0.01,no-buffers=0.01,seed=18446744073709551615",
+        "stage-us=50:0.5:decode,seed=1", "delay-us=1:1,stage-us=1000000:1/3:reply,seed=1",
         "write-error=1:rnr,receive-error=0.5:local-length,rnr=1/2,bind-error=0.1,registration=1/3,"
         "seed=0"}) {
     auto plan = parse_fault_plan(text);
@@ -300,6 +301,12 @@ TEST(FaultPlans, WhatIsWrongWithOneIsSaid) {
                            "delay-us=0:1",
                            "delay-us=2000000:1",
                            "delay-us=5:2",
+                           "stage-us=5",
+                           "stage-us=5:1",
+                           "stage-us=0:1:decode",
+                           "stage-us=5:2:decode",
+                           "stage-us=5:1:decoded",
+                           "stage-us=5:1:network",
                            "seed=x",
                            "send-error=0.1,,seed=1",
                            "send-error=0.1,",
@@ -312,6 +319,8 @@ TEST(FaultPlans, WhatIsWrongWithOneIsSaid) {
   World world;
   EXPECT_FALSE(world.runtime->set_faults({.send = {.rate = 1.5}}));
   EXPECT_FALSE(world.runtime->set_faults({.delay = {.rate = 1}, .delay_us = 1'000'001}));
+  EXPECT_FALSE(world.runtime->set_faults({.stage = {.rate = 1}, .stage_us = 1'000'001}));
+  EXPECT_FALSE(world.runtime->set_faults({.stage = {.rate = -1}}));
 }
 
 }  // namespace

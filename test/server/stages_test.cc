@@ -78,8 +78,10 @@ class Stages : public testing::Test {
 
   // What is injected is seen there, and is not seen elsewhere: other load of the machine delays one
   // call or another, so most calls are asked.
-  void expect_delay_in(uint32_t procedure, size_t calls, const std::string& slow) {
-    const auto all = times(procedure, calls);
+  void expect_delay_in(uint32_t procedure, size_t calls, const std::string& slow,
+                       size_t but_the_first = 0) {
+    auto all = times(procedure, calls);
+    all.erase(all.begin(), all.begin() + static_cast<ptrdiff_t>(but_the_first));
     for (const Passed& passed : kWay) {
       const auto late = std::ranges::count_if(all, [&](const auto& call) {
         auto time = call.find(passed.name);
@@ -198,6 +200,25 @@ TEST_F(Stages, TheLastOnesOfACoreAreKept) {
     xids.push_back(call.xid);
   std::ranges::sort(xids);
   EXPECT_EQ(std::ranges::unique(xids).size(), 0u);
+}
+
+TEST_F(Stages, TheSlowestOfThoseBeforeAreKept) {
+  const auto put_delay = [](Encoder& args) { args.put_u64(kDelayNs); };
+  const auto of_delay = [](const std::vector<StampedCall>& calls) {
+    return std::ranges::count(calls, kDelay, &StampedCall::procedure);
+  };
+  for (int i = 0; i < 3; ++i)
+    call(kDelay, put_delay);
+  for (size_t i = 0; i < 2 * kStampedCalls; ++i)
+    null();
+  call(kDelay, put_delay);
+  for (const Runtime* runtime : {ends_.runtime.get(), clients_.get()}) {
+    // A server's call is complete when the Send of its reply is.
+    ends_.until([&] { return runtime->stamped_calls().size() == kStampedCalls; });
+    EXPECT_EQ(of_delay(runtime->stamped_calls()), 1);
+    EXPECT_EQ(of_delay(runtime->slow_calls()), 3);
+    EXPECT_EQ(runtime->slow_calls().size(), kSlowCalls);
+  }
 }
 
 TEST_F(Stages, AWaitForACreditIsBeforeTheStart) {
@@ -340,6 +361,34 @@ TEST_F(Stages, ALateReplyIsOnTheWayBack) {
   for (int i = 0; i < 5; ++i)
     null();
   expect_delay_in(0, 5, "seen");
+}
+
+// Fault injection: every stage, and no other.
+TEST_F(Stages, OneThatIsMadeSlowIsSeenAndNoOther) {
+  static constexpr struct {
+    const char* fault;
+    bool at_client;
+    const char* seen;
+  } kSlow[] = {
+      {"wait", true, "started"},   {"post", true, "posted"},       {"complete", true, "called"},
+      {"callback", true, "ended"}, {"fetch", false, "whole"},      {"decode", false, "decoded"},
+      {"queue", false, "entered"}, {"handler", false, "answered"}, {"reply", false, "replied"},
+  };
+  uint64_t before = 0;
+  for (const auto& slow : kSlow) {
+    SCOPED_TRACE(slow.fault);
+    Runtime& runtime = slow.at_client ? *clients_ : *ends_.runtime;
+    ASSERT_TRUE(runtime.set_faults(
+        parse_fault_plan("stage-us=" + std::to_string(kDelayNs / 1000) + ":1:" + slow.fault)
+            .value()));
+    for (int i = 0; i < 5; ++i)
+      call(kWho, [](Encoder&) {});
+    expect_delay_in(kWho, before + 5, slow.seen, before);
+    before += 5;
+    runtime.clear_faults();
+    EXPECT_EQ(runtime.fault_counts().stage % 5, 0u);
+    EXPECT_GT(runtime.fault_counts().stage, 0u);
+  }
 }
 
 TEST_F(Stages, ASlowCallbackIsBehindTheReply) {

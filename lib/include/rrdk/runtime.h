@@ -175,7 +175,8 @@ class Runtime {
   /**
    * Makes things fail (rrdk/faults.h), on this Runtime's connections and in its Memory, for whoever
    * uses that; replaces the plan before it. Any thread, while calls run; each core takes it up at
-   * its next batch. Errors: kInvalidArgument (a rate that is none, a delay that is too long).
+   * its next batch. Errors: kInvalidArgument (a rate that is none, a delay that is too long, a
+   * SlowStage that does not exist).
    */
   [[nodiscard]] Result<void> set_faults(const FaultPlan& plan);
   /** Ends it. It mends nothing: clients connect again if they do (rrdk/client.h). Any thread. */
@@ -215,6 +216,13 @@ class Runtime {
    * first. Any thread.
    */
   std::vector<StampedCall> stamped_calls() const;
+  /**
+   * Of each core, up to kSlowCalls: the slowest of the last minute that stamped_calls() has no
+   * more, in no order. How long a call took is from its first stage to its last; what never came to
+   * that (its connection was lost, say) is not among them. A call can go from stamped_calls() to
+   * here between the two: ask that first. Any thread.
+   */
+  std::vector<StampedCall> slow_calls() const;
   using Task = void (*)(void* argument);
   /**
    * Runs `task(argument)` on the helper thread, where it may block: for what has no other form,
