@@ -74,7 +74,8 @@ uint64_t ask_page(Call& call, uint64_t before, uint32_t program, ServedCalls& an
 // More pages than a core keeps calls there are not, whatever the server says.
 ServedCalls ask(ClientConnection& connection, uint32_t program) {
   constexpr size_t kMostPages = (kStampedCalls + kSlowCalls) / kMostTold;
-  ServedCalls answer = {.connection = connection.info().id, .same_host = false, .calls = {}};
+  ServedCalls answer;
+  answer.connection = connection.info().id;
   Call call(connection);
   call.set_timeout_ms(kAnswerMs);
   uint64_t before = 0;
@@ -83,6 +84,7 @@ ServedCalls ask(ClientConnection& connection, uint32_t program) {
     if (before == 0)
       break;
   }
+  answer.timed_out = call.status() == CallStatus::kTimeout;
   return answer;
 }
 
@@ -241,8 +243,11 @@ uint64_t ProcedureStages::sum_ns() const {
 std::vector<ServedCalls> ask_server(std::span<const std::unique_ptr<ClientConnection>> connections,
                                     const Binding& binding) {
   std::vector<ServedCalls> served;
-  for (const auto& connection : connections.first(std::min(connections.size(), kMostAsked)))
+  for (const auto& connection : connections.first(std::min(connections.size(), kMostAsked))) {
     served.push_back(ask(*connection, binding.program));
+    if (served.back().timed_out)
+      break;
+  }
   return served;
 }
 

@@ -78,10 +78,12 @@ struct Served {
 struct ServedCalls {
   uint64_t connection = 0;  // ConnectionInfo::id
   bool same_host = false;
+  bool timed_out = false;
   std::map<std::pair<uint32_t, uint32_t>, Served> calls;  // by XID and procedure
 };
 
-// Asks on each connection, on 64 at most. What a server tells nothing of is empty.
+// Asks on each connection, on 64 at most, until it is not answered in time. What a server tells
+// nothing of is empty.
 std::vector<ServedCalls> ask_server(std::span<const std::unique_ptr<ClientConnection>> connections,
                                     const Binding& binding);
 

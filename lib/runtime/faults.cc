@@ -40,12 +40,12 @@ WcStatus status_of(WorkError error) {
   return WcStatus::kPeerLost;
 }
 
-// In the order of SlowStage.
 struct SlowName {
   const char* name;
   Stage stage;
   bool made;
 };
+// In the order of SlowStage.
 constexpr SlowName kSlowStages[] = {
     {"wait", Stage::kStarted, true},    {"post", Stage::kPosted, true},
     {"complete", Stage::kCalled, true}, {"callback", Stage::kEnded, true},
