@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #if __has_include(<sys/sdt.h>)
-#define _SDT_HAS_SEMAPHORES 1
+#define _SDT_HAS_SEMAPHORES 1  // its own name: NOLINT(readability-identifier-naming)
 #include <sys/sdt.h>
 #else  // built without probes
 #define DTRACE_PROBE4(provider, name, a, b, c, d) static_cast<void>(a)
