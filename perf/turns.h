@@ -39,6 +39,7 @@ class Requester {
 
   // Nanoseconds per call of a slice.
   double slice();
+  Runtime& runtime() noexcept { return *runtime_; }
 
  private:
   void round();
