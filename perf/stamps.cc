@@ -36,8 +36,7 @@ struct Options {
 
 struct Cost {
   const Load& load;
-  double none_ns, some_ns;      // medians, of a call
-  double lower, median, upper;  // quartiles of the rate with stamps over that without
+  InTurns of;  // none sampled, and some
 };
 
 Cost measure(const Load& load, const Options& options, int server_cpu) {
@@ -51,22 +50,8 @@ Cost measure(const Load& load, const Options& options, int server_cpu) {
     client.runtime().stamp_every(every);
     return client.slice();
   };
-  std::vector<double> none, some, ratios;
-  double before = slice(0);
-  for (uint32_t i = 0; i < options.slices; ++i) {
-    const double stamped = slice(options.every);
-    const double after = slice(0);
-    none.push_back(after);
-    some.push_back(stamped);
-    ratios.push_back((before + after) / 2 / stamped);
-    before = after;
-  }
   return {load,
-          quantile(none, 0.5),
-          quantile(some, 0.5),
-          quantile(ratios, 0.25),
-          quantile(ratios, 0.5),
-          quantile(ratios, 0.75)};
+          in_turns(options.slices, [&] { return slice(0); }, [&] { return slice(options.every); })};
 }
 
 void print(const Cost& c, const Options& options) {
@@ -74,10 +59,11 @@ void print(const Cost& c, const Options& options) {
     std::printf(
         "{\"window\": %u, \"every\": %u, \"none_ns\": %.1f, \"stamped_ns\": %.1f, \"ratio\": %.4f, "
         "\"quartiles\": [%.4f, %.4f]}\n",
-        c.load.window, options.every, c.none_ns, c.some_ns, c.median, c.lower, c.upper);
+        c.load.window, options.every, c.of.first, c.of.second, c.of.median, c.of.lower, c.of.upper);
   else
     std::printf("%-20s none %7.0f ns  one in %u %7.0f ns  rate %.3f of it (%.3f to %.3f)\n",
-                c.load.name, c.none_ns, options.every, c.some_ns, c.median, c.lower, c.upper);
+                c.load.name, c.of.first, options.every, c.of.second, c.of.median, c.of.lower,
+                c.of.upper);
 }
 
 Options options_of(int argc, char** argv) {

@@ -83,4 +83,20 @@ double quantile(std::vector<double> values, double q) {
   return *at;
 }
 
+InTurns in_turns(uint32_t slices, const std::function<double()>& first,
+                 const std::function<double()>& second) {
+  std::vector<double> firsts, seconds, ratios;
+  double before = first();
+  for (uint32_t i = 0; i < slices; ++i) {
+    const double mine = second();
+    const double after = first();
+    firsts.push_back(after);
+    seconds.push_back(mine);
+    ratios.push_back((before + after) / 2 / mine);
+    before = after;
+  }
+  return {quantile(firsts, 0.5), quantile(seconds, 0.5), quantile(ratios, 0.25),
+          quantile(ratios, 0.5), quantile(ratios, 0.75)};
+}
+
 }  // namespace rrdk::perf

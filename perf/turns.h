@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,5 +55,13 @@ class Requester {
 };
 
 double quantile(std::vector<double> values, double q);
+
+// Two things in turns, a slice of each.
+struct InTurns {
+  double first, second;         // medians, ns per call
+  double lower, median, upper;  // quartiles of the second's rate over the first's, of neighbours
+};
+InTurns in_turns(uint32_t slices, const std::function<double()>& first,
+                 const std::function<double()>& second);
 
 }  // namespace rrdk::perf

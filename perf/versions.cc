@@ -54,8 +54,7 @@ ClientOptions of_version(const Load& load, RpcRdmaVersion version) {
 
 struct Comparison {
   const Load& load;
-  double one, two;              // medians, ns per call
-  double lower, median, upper;  // quartiles of version 2's rate over version 1's
+  InTurns of;  // version 1, and version 2
 };
 
 Comparison compare(const Load& load, const std::string& listen, int server_cpu, uint32_t slices) {
@@ -67,22 +66,7 @@ Comparison compare(const Load& load, const std::string& listen, int server_cpu, 
   Requester one(uri, load, of_version(load, RpcRdmaVersion::kOne));
   Requester two(uri, load, of_version(load, RpcRdmaVersion::kTwo));
 
-  std::vector<double> ones, twos, ratios;
-  double before = one.slice();
-  for (uint32_t i = 0; i < slices; ++i) {
-    const double mine = two.slice();
-    const double after = one.slice();
-    ones.push_back(after);
-    twos.push_back(mine);
-    ratios.push_back((before + after) / 2 / mine);
-    before = after;
-  }
-  return {load,
-          quantile(ones, 0.5),
-          quantile(twos, 0.5),
-          quantile(ratios, 0.25),
-          quantile(ratios, 0.5),
-          quantile(ratios, 0.75)};
+  return {load, in_turns(slices, [&] { return one.slice(); }, [&] { return two.slice(); })};
 }
 
 // What bare TCP on loopback allows for the echoes.
@@ -101,7 +85,7 @@ double tcp_ratio(apps::TcpEnds ends) {
 void print(const Comparison& c) {
   std::printf(
       "%-20s version 1 %8.0f ns  version 2 %8.0f ns  rate of 2 over 1 %.3f (%.3f to %.3f)\n",
-      c.load.name, c.one, c.two, c.median, c.lower, c.upper);
+      c.load.name, c.of.first, c.of.second, c.of.median, c.of.lower, c.of.upper);
 }
 
 void print_json(const std::vector<Comparison>& all, double tcp) {
@@ -110,7 +94,7 @@ void print_json(const std::vector<Comparison>& all, double tcp) {
     std::printf(
         "%s{\"load\": \"%s\", \"version1_ns\": %.1f, \"version2_ns\": %.1f, "
         "\"ratio\": %.4f, \"quartiles\": [%.4f, %.4f]}",
-        before, c.load.name, c.one, c.two, c.median, c.lower, c.upper);
+        before, c.load.name, c.of.first, c.of.second, c.of.median, c.of.lower, c.of.upper);
     before = ",\n ";
   }
   std::printf("],\n \"tcp_ratio\": %.4f}\n", tcp);
