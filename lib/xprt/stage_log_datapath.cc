@@ -78,7 +78,7 @@ void StageRecord::copy_of(const StageRecord& call) noexcept {
   put(sequence, sequence.load(kRelaxed) + 1);
 }
 
-// The call's thread waits, as one does that has more to do.
+// Busy-waits: the thread is to be as slow as one that has more to do.
 uint64_t StageRecord::pass_late(uint64_t now) const noexcept {
   const uint64_t end = now + late_ticks;
   while (now < end)
@@ -109,7 +109,8 @@ void StageLog::keep(const StageRecord& call) noexcept {
   set_bar();
 }
 
-// Also one that is there no more, or ended too long ago: it would keep out what is slow now.
+// The place for the next slow call: an empty one, one whose call ended too long ago, or else that
+// of the fastest.
 StageRecord& StageLog::fastest(uint64_t now) noexcept {
   return *std::ranges::min_element(slow_, {}, [now](const StageRecord& call) {
     return is_old(call.ended(), now) ? 0 : call.took();

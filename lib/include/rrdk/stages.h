@@ -2,9 +2,10 @@
  * Where the time of a call goes: when sampled calls passed which stage, at either end.
  *
  * Calls are sampled by their XIDs: whoever knows the rate knows which, so that two ends that sample
- * at the same rate (or where one rate is a multiple of the other) have the same calls. Each core
- * keeps the last kStampedCalls of them, and the kSlowCalls slowest of those before;
- * Server::procedures() has how long a server's calls took from stage to stage.
+ * at the same rate (or where one rate is a multiple of the other) have the same calls. Calls whose
+ * XIDs are neighbours are sampled together, up to eight. Each core keeps the last kStampedCalls of
+ * them, and the kSlowCalls slowest of those before; Server::procedures() has how long a server's
+ * calls took from stage to stage.
  *
  *   runtime->stamp_every(16);
  *   ...
