@@ -32,6 +32,7 @@ constexpr fabric::Capabilities kCapabilities = {
     .sends_invalidations = true,
     .takes_invalidations = true,
     .acknowledges = true,
+    .read_by_peer = true,
     .needs_descriptors = true,
 };
 

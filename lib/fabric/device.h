@@ -44,6 +44,8 @@ struct Capabilities {
   // A Send or Write that the peer refuses fails its own completion. Without it (iWARP) those
   // complete when their memory may be used again; that the peer refused one ends the connection.
   bool acknowledges;
+  // What is named to the peer, by keys or in Writes, its processor reads where it lies.
+  bool read_by_peer = false;
   uint32_t max_read_sges = kMaxSges;  // per Read
   // Bytes of a Read that a slow peer is to be seen bringing: where read_bytes() does not tell of
   // them as they come, Reads are short, and each that is complete tells of its own.

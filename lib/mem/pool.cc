@@ -35,6 +35,15 @@ uint32_t Pool::cached_of(uint64_t buffers) noexcept {
   return static_cast<uint32_t>(std::min<uint64_t>(buffers / 32, kMostCached));
 }
 
+uint32_t Pool::cached_of_elastic(uint64_t buffers, uint32_t buffer_size) noexcept {
+  const uint32_t cached = cached_of(buffers);
+  if (buffer_size < kLeastRested || buffer_size > kMostRested)
+    return cached;
+  const auto resting =
+      static_cast<uint32_t>(std::min<uint64_t>(buffers / 8, kRestedBytes / buffer_size));
+  return std::max(cached, std::min(resting, kMostCached));
+}
+
 Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
   const auto shift = static_cast<uint32_t>(std::bit_width(options.per_slab - 1));
   if (shift > 31 || uint64_t{options.slabs} << shift >= uint64_t{1} << 32)

@@ -32,6 +32,9 @@ class Pool {
   // How many buffers a core may keep of a class of so many: a 32nd, so that what eight cores strand
   // is little more than a third of the class.
   static uint32_t cached_of(uint64_t buffers) noexcept;
+  // The same of an elastic class, whose part of the budget has so many: up to an eighth, as far as
+  // those need that rest (Buffer::note_read_by_peer()).
+  static uint32_t cached_of_elastic(uint64_t buffers, uint32_t buffer_size) noexcept;
 
   // It has no buffers. Errors: kInvalidArgument (too many of them), kNoMemory.
   static Result<std::unique_ptr<Pool>> create(const PoolOptions& options);
@@ -71,10 +74,29 @@ class Pool {
 
  private:
   static constexpr uint32_t kMostCached = 512;
-  // One core's. At most one and a half times what it is filled to.
+  // Smaller ones fill no cache of a processor, and few of the larger ones do.
+  static constexpr uint32_t kLeastRested = 4096;
+  static constexpr uint32_t kMostRested = 128 << 10;
+  // Twice what a core's own caches have, even if buffers are half full.
+  static constexpr uint32_t kRestedBytes = 4 << 20;
+  // One core's: a ring, the newest last. At most one and a half times what it is filled to.
   struct alignas(64) Cache {
+    static constexpr uint32_t kPlaces = 2 * kMostCached;
     uint32_t length;
-    BufferSlot* slots[kMostCached + kMostCached / 2];
+    uint32_t first;
+    BufferSlot* places[kPlaces];
+
+    BufferSlot*& at(uint32_t i) noexcept { return places[(first + i) % kPlaces]; }
+    BufferSlot* pop() noexcept { return at(--length); }
+    void push(BufferSlot* slot) noexcept { at(length++) = slot; }
+    // Where it is taken last.
+    void push_behind(BufferSlot* slot) noexcept {
+      --first;
+      ++length;
+      at(0) = slot;
+    }
+    // Room behind those that are there.
+    BufferSlot** rest() noexcept;
   };
   class CacheOfThisCore;
 

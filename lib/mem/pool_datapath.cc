@@ -45,8 +45,15 @@ uint32_t Pool::take_home(BufferSlot** out, uint32_t most) noexcept {
   return taken;
 }
 
+BufferSlot** Pool::Cache::rest() noexcept {
+  std::rotate(places, places + first % kPlaces, places + kPlaces);
+  first = 0;
+  return places + length;
+}
+
 void Pool::fill(Cache& cache) noexcept {
-  cache.length = take_home(cache.slots, options_.cached);
+  cache.first = 0;
+  cache.length = take_home(cache.places, options_.cached);
 }
 
 // Those that have been there longest.
@@ -55,9 +62,9 @@ void Pool::drain(Cache& cache, uint32_t most) noexcept {
     return;
   Depot::Chain chain;
   for (uint32_t i = most; i > 0; --i)
-    chain.add(cache.slots[i - 1]);
+    chain.add(cache.at(i - 1));
+  cache.first += most;
   cache.length -= most;
-  std::copy_n(cache.slots + most, cache.length, cache.slots);
   depot_.push(chain);
 }
 
@@ -67,10 +74,10 @@ bool Pool::take(std::span<BufferSlot*> out) noexcept {
   size_t done = 0;
   if (cache != nullptr) {
     if (cache->length < out.size())
-      cache->length += take_home(cache->slots + cache->length,
-                                 options_.cached - std::min(options_.cached, cache->length));
+      cache->length +=
+          take_home(cache->rest(), options_.cached - std::min(options_.cached, cache->length));
     for (; done < out.size() && cache->length != 0; ++done)
-      out[done] = cache->slots[--cache->length];
+      out[done] = cache->pop();
   }
   done += done < out.size() ? take_home(out.data() + done, static_cast<uint32_t>(out.size() - done))
                             : 0;

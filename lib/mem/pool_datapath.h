@@ -5,6 +5,7 @@
 #include <rte_lcore.h>
 
 #include <cassert>
+#include <utility>
 
 #include "base/sanitizer.h"
 #include "mem/pool.h"
@@ -55,7 +56,7 @@ inline BufferSlot* Pool::get() noexcept {
         if (cache->length == 0)
           return nullptr;
       }
-      slot = cache->slots[--cache->length];
+      slot = cache->pop();
     }
   }
   mark_held(slot);
@@ -76,7 +77,10 @@ inline void Pool::put(BufferSlot* slot) noexcept {
   }
   if (cache->length == options_.cached + options_.cached / 2) [[unlikely]]
     drain(*cache, cache->length - options_.cached / 2);
-  cache->slots[cache->length++] = slot;
+  if (std::exchange(slot->read_by_peer, false)) [[unlikely]]
+    cache->push_behind(slot);
+  else
+    cache->push(slot);
 }
 
 }  // namespace rrdk::mem

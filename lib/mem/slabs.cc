@@ -63,12 +63,13 @@ Result<std::vector<std::unique_ptr<Pool>>> Slabs::open(const std::vector<SizeCla
   for (const SizeClass& c : classes) {
     // What all classes strand in a core's caches together is what one would that had everything.
     const uint64_t most = options_.bytes / c.buffer_size / classes.size();
-    Result<std::unique_ptr<Pool>> pool = Pool::create({.buffer_size = c.buffer_size,
-                                                       .numa_node = options_.numa_node,
-                                                       .slabs = units,
-                                                       .per_slab = buffers_of_slab(c.buffer_size),
-                                                       .cached = Pool::cached_of(most),
-                                                       .budget = this});
+    Result<std::unique_ptr<Pool>> pool =
+        Pool::create({.buffer_size = c.buffer_size,
+                      .numa_node = options_.numa_node,
+                      .slabs = units,
+                      .per_slab = buffers_of_slab(c.buffer_size),
+                      .cached = Pool::cached_of_elastic(most, c.buffer_size),
+                      .budget = this});
     if (!pool)
       return tl::unexpected(pool.error());
     pools_.push_back(pool->get());

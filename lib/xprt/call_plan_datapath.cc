@@ -205,7 +205,7 @@ Requester::Plan Requester::plan_one_chunk(State& call) noexcept {
   uint32_t key = 0;
   if (!link_.keys.reserve_keys({&key, 1})) [[unlikely]]
     return Plan::kWait;
-  const OutgoingCall& out = *call.call;
+  OutgoingCall& out = *call.call;
   std::span<const Piece> pieces = out.message.pieces();
   const bool writes = !out.results.empty();
   const Rights rights = writes ? Rights::kRemoteWrite : Rights::kRemoteRead;
@@ -218,6 +218,8 @@ Requester::Plan Requester::plan_one_chunk(State& call) noexcept {
   call.result_first[1] = 1;
   call.reply_first = 1;
 
+  if (!writes)
+    link_.note_named(out.message.buffers().subspan(1));  // the first one has the rest
   const uint32_t least = proto::min_header(link_.wire);
   call.inline_reply = least + (writes ? proto::kOneSegmentBytes : 0) + out.max_reply;
   const MemorySpan& room = slots_[call.slot].room;
@@ -398,6 +400,8 @@ void Requester::offer(State& call, const Draft& draft) noexcept {
     }
   };
   call.message_offers = static_cast<uint16_t>(draft.call_segments);
+  if (draft.call_segments + draft.read_items != 0)
+    link_.note_named(call.call->message.buffers());
   std::span<const Piece> pieces = call.call->message.pieces();
   uint32_t k = 0;
   if (draft.in_place) {

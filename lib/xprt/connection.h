@@ -88,6 +88,7 @@ struct ConnectionOptions {
   uint32_t send_wrs = 256;                    // depth of the queue pair's send queue; at least 8
   uint32_t max_sges = fabric::kMaxSges;       // of the device, per Send or Write; at least 2
   uint32_t max_copied = 0;                    // of the device: Sends that are copied when posted
+  bool read_by_peer = false;                  // of the device: what is in chunks, where it lies
   uint32_t max_read_sges = fabric::kMaxSges;  // and per Read
   uint32_t max_read_bytes = UINT32_MAX;
   // Remote invalidation, as far as the device goes: whether replies may invalidate a key of the

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "fabric/work.h"
 #include "mem/loans.h"
@@ -168,6 +169,13 @@ struct Link {
     return exposes ? std::min(options.rfc5666.exposed_replies, options.credits) : 0;
   }
   void refused(Refusal reason) noexcept { ++counters.refusals[reason]; }
+  // What is in these is named to the peer.
+  void note_named(std::span<Buffer> buffers) const noexcept {
+    if (!options.read_by_peer)
+      return;
+    for (Buffer& buffer : buffers)
+      buffer.note_read_by_peer();
+  }
 
   Thresholds& thresholds(proto::Wire of) noexcept { return by_version[proto::version_of(of) - 1]; }
   // Of what one half sends and gets. The smaller one counts for both in the backward direction, so

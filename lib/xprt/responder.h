@@ -116,7 +116,7 @@ class Responder {
   void answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept;
   void post(Incoming& call) noexcept;
   static void release_sinks(Incoming& call) noexcept;
-  static void release_memory(Incoming& call) noexcept;
+  void release_memory(Incoming& call) noexcept;
   void finish(Incoming& call) noexcept;
 
   // call_errors_datapath.cc: what is wrong with calls

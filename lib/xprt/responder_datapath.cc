@@ -386,8 +386,12 @@ void Responder::release_sinks(Incoming& call) noexcept {
 // gives such buffers back when they run short.
 void Responder::release_memory(Incoming& call) noexcept {
   std::span<Buffer> buffers = call.reply.buffers();
-  if (buffers.size() != 1 || buffers[0].capacity() > kKeptReplyBytes)
+  if (names_arguments(call)) [[unlikely]]
+    link_.note_named(std::span(call.buffers).first(call.num_buffers));
+  if (buffers.size() != 1 || buffers[0].capacity() > kKeptReplyBytes) {
+    link_.note_named(buffers);
     call.reply.clear();
+  }
   call.plan.clear();
   release_sinks(call);
 }

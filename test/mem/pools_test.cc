@@ -233,6 +233,28 @@ TEST_F(Pools, ManyThreadsGetAndPutWithAndWithoutCaches) {
   EXPECT_TRUE(memory->whole());
 }
 
+// The peer's processor core has it in its caches, and to write there is slow. So it waits its turn
+// behind what the core has taken from the depot, whatever else comes back.
+TEST_F(Pools, WhatAPeerHasReadIsTakenLast) {
+  for (uint32_t size : {4096u, 65536u}) {
+    auto memory = create({{size, 256}});
+    std::thread([&] {
+      EXPECT_TRUE(register_thread());
+      std::vector<Buffer> others;
+      Buffer read = memory->get(size);
+      const std::byte* bytes = read.data();
+      read.note_read_by_peer();
+      memory->get(size).reset();
+      read.reset();
+      for (Buffer next = memory->get(size); next.data() != bytes; next = memory->get(size))
+        others.push_back(std::move(next));
+      EXPECT_EQ(others.size(), 7u);
+      Buffer again = memory->get(size);
+      EXPECT_EQ(again.data(), bytes) << "nobody has read it since";
+    }).join();
+  }
+}
+
 // A thread that is gone must not keep buffers in its cache.
 TEST_F(Pools, CachesOfEndedThreadsAreEmptied) {
   auto memory = create({{64, 320}});

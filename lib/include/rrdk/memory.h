@@ -72,6 +72,7 @@ struct alignas(64) BufferSlot {
   RegionId region;
   Pool* pool;
   bool held;           ///< not in its pool; where assertions are on, giving it back twice is caught
+  bool read_by_peer;   ///< Buffer::note_read_by_peer(), since it was taken
   uint32_t index;      ///< its number in its pool
   Borrower* borrower;  ///< the peer for whose call it was taken, until it is back; null: no one's
   std::atomic<uint32_t> next;  ///< the number of the one that lies below it in its pool
@@ -109,6 +110,12 @@ class Buffer {
     if (slot_ != nullptr)
       mem::put(std::exchange(slot_, nullptr));
   }
+  /**
+   * A peer on this host reads what is in it, and so has it in the caches of another processor core,
+   * where to write over it is slow. When the buffer is returned to its pool others are taken
+   * before it. The library says so of what it sends itself; of buffers that are not empty.
+   */
+  void note_read_by_peer() noexcept { slot_->read_by_peer = true; }
   /** Gives up ownership; make a Buffer of the slot again, or it leaks. For work request ids. */
   mem::BufferSlot* release() noexcept { return std::exchange(slot_, nullptr); }
 
