@@ -35,6 +35,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   // --- fabric::QueuePair ---
   uint32_t post_send(std::span<const fabric::SendWr> wrs) override;
   uint32_t post_receive(std::span<const fabric::ReceiveWr> wrs) override;
+  bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) override;
   bool reserve_keys(std::span<uint32_t> keys) override;
   void release_key(uint32_t key) override;
   void disconnect() override;
@@ -130,11 +131,12 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
                   SlotWord& word) noexcept;
   // So many messages that the peer has not consumed that Sends wait their turn.
   bool half_full() const noexcept { return sent_ - consumed_by_peer_ > mine_.slot_mask / 2; }
-  bool send_copy(const fabric::SendWr& wr) noexcept;
-  bool send_long_copy(const fabric::SendWr& wr) noexcept;
+  bool send_copy(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept;
+  bool send_long_copy(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept;
   bool waits_for_copies(const fabric::SendWr& wr) noexcept;
   bool lacks_copies() noexcept;
-  bool put_copy(const fabric::SendWr& wr, uint32_t length, uint8_t flags) noexcept;
+  bool put_copy(std::span<const MemorySpan> spans, uint32_t length, uint32_t invalidate_key,
+                uint8_t flags) noexcept;
   void record_send(const SendRecord& record) noexcept;
   bool sends_full() noexcept;
   bool read_consumed() noexcept;

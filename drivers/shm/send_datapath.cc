@@ -33,7 +33,16 @@ uint64_t length_of(std::span<const MemorySpan> spans) {
   return length;
 }
 
+// 0: none.
+uint32_t invalidates(const fabric::SendWr& wr) {
+  return wr.op == Op::kSendInvalidate ? wr.invalidate_key : 0;
+}
+
 }  // namespace
+
+bool QueuePair::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) {
+  return refused_copy_ == 0 && send_copy(spans, invalidate_key);
+}
 
 uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   const Status status = status_.load(std::memory_order_acquire);
@@ -45,7 +54,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   uint32_t taken = 0;
   for (; taken < wrs.size(); ++taken) {
     const fabric::SendWr& wr = wrs[taken];
-    if (wr.copied && send_copy(wr)) [[likely]]
+    if (wr.copied && send_copy(wr.spans(), invalidates(wr))) [[likely]]
       continue;
     if (sends_full() || (wr.copied && waits_for_copies(wr)))
       break;
@@ -70,22 +79,22 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
 // A Send that is copied into its slot, which nothing has to wait for: nothing is recorded of it.
 // Its bytes are not looked up in a region, since no peer learns of where they are. False: it takes
 // the way of the others.
-bool QueuePair::send_copy(const fabric::SendWr& wr) noexcept {
+bool QueuePair::send_copy(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept {
   if (half_full() || status_.load(std::memory_order_relaxed) != Status::kEstablished) [[unlikely]]
     return false;
   Slot& slot = mine_.slot(sent_);
   SlotWord word{};
   word.flags = kInline;
   std::byte* to = slot.room;
-  if (wr.op == Op::kSendInvalidate) {
+  if (invalidate_key != 0) {
     word.flags |= kInvalidate;
-    std::memcpy(to, &wr.invalidate_key, sizeof wr.invalidate_key);
-    to += sizeof wr.invalidate_key;
+    std::memcpy(to, &invalidate_key, sizeof invalidate_key);
+    to += sizeof invalidate_key;
   }
   uint32_t length = 0;
-  for (const MemorySpan& span : wr.spans()) {
+  for (const MemorySpan& span : spans) {
     if (span.length > Slot::kMaxInline - length)
-      return send_long_copy(wr);
+      return send_long_copy(spans, invalidate_key);
     copy_short(to + length, span.data, span.length);
     length += span.length;
   }
@@ -95,9 +104,10 @@ bool QueuePair::send_copy(const fabric::SendWr& wr) noexcept {
 }
 
 // The same for one that is too long for a slot.
-bool QueuePair::send_long_copy(const fabric::SendWr& wr) noexcept {
-  const uint64_t length = length_of(wr.spans());
-  return length <= kMaxCopied && put_copy(wr, static_cast<uint32_t>(length), 0);
+bool QueuePair::send_long_copy(std::span<const MemorySpan> spans,
+                               uint32_t invalidate_key) noexcept {
+  const uint64_t length = length_of(spans);
+  return length <= kMaxCopied && put_copy(spans, static_cast<uint32_t>(length), invalidate_key, 0);
 }
 
 // Such a Send waits for room in the copies: its memory is to be free when it is taken.
@@ -121,18 +131,19 @@ bool QueuePair::lacks_copies() noexcept {
 }
 
 // Puts a message into the copies, and names it in a slot. False: there is no room for it.
-bool QueuePair::put_copy(const fabric::SendWr& wr, uint32_t length, uint8_t flags) noexcept {
+bool QueuePair::put_copy(std::span<const MemorySpan> spans, uint32_t length,
+                         uint32_t invalidate_key, uint8_t flags) noexcept {
   const std::optional<uint32_t> at = copies_.take(length, sent_ + 1);
   if (!at)
     return false;
-  copy_spans(mine_.copies + *at, wr.spans());
+  copy_spans(mine_.copies + *at, spans);
   Slot& slot = mine_.slot(sent_);
-  slot.far.key = wr.invalidate_key;
+  slot.far.key = invalidate_key;
   slot.far.length = length;
   slot.far.address = *at;
   SlotWord word{};
   word.flags = flags | kCopied;
-  if (wr.op == Op::kSendInvalidate)
+  if (invalidate_key != 0)
     word.flags |= kInvalidate;
   if (!copies_.fits(kMaxCopied))
     word.flags |= kAckWanted;  // whoever is refused next learns of room by it
@@ -227,7 +238,8 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
   const bool copied = wr.copied && !in_slot && length <= kMaxCopied;
   const bool wait = half_full() || !(in_slot || copied);
   if (copied) {
-    if (!put_copy(wr, static_cast<uint32_t>(length), wait ? kAckWanted : 0))
+    if (!put_copy(wr.spans(), static_cast<uint32_t>(length), invalidates(wr),
+                  wait ? kAckWanted : 0))
       return WcStatus::kRemoteOperation;  // the peer took back what it had consumed
     if (wait) {
       record.wait = Wait::kConsumed;

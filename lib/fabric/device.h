@@ -136,6 +136,13 @@ class QueuePair : public RemoteKeys {
   // shared receive queue, post_receive() takes none.
   virtual uint32_t post_send(std::span<const SendWr> wrs) = 0;
   virtual uint32_t post_receive(std::span<const ReceiveWr> wrs) = 0;
+  // A Send at once, without a request for it: the spans, of at most Capabilities::max_copied bytes,
+  // are copied, and nothing is reported. `invalidate_key` as of kSendInvalidate; 0: none. A peer
+  // that sleeps is woken for it by the next post_send() only, which may be of nothing. False: it
+  // has to be posted.
+  virtual bool send_now(std::span<const MemorySpan> /*spans*/, uint32_t /*invalidate_key*/) {
+    return false;
+  }
 
   // Moves to error: everything posted is flushed to the completion queue, the peer sees the
   // connection end. Idempotent.

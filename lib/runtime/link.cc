@@ -161,6 +161,7 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
     std::lock_guard lock(engine_mutex_);
     engine_ = std::make_unique<xprt::Connection>(fitted, memory, core_.call_pool(), *queue_pair_,
                                                  upcalls);
+    engine_->set_sender(this);
   }
   state_ = LinkState::kConnecting;
   core_.add(*this);

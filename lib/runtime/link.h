@@ -46,7 +46,7 @@ xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
 bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) noexcept;
 
 // Everything on the core's thread, except core().
-class Link {
+class Link : private xprt::Sender {
  public:
   // One that is to connect.
   Link(PollCore& core, OpenDevice& device);
@@ -166,6 +166,7 @@ class Link {
   void catch_up();  // takes the turns that it was owed
   void bury();      // frees engine and queue pair; on_dead() is its last act
   bool post_receives();
+  bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept final;
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 
@@ -189,6 +190,7 @@ class Link {
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
   const bool accepting_ = false;
   std::string peer_name_;
+  bool sent_now_ = false;                          // and post_send() is to be called for that
   bool held_back_ = false;                         // as the queue pair knows
   SharedReceives* shared_receives_ = nullptr;      // null: Receives of its own
   std::unique_ptr<fabric::QueuePair> queue_pair_;  // outlives the engine, which uses its keys

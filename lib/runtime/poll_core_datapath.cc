@@ -253,16 +253,28 @@ void Link::hold_back(bool hold) {
   engine_->count_begun(hold && queue_pair_->holds_receive());
 }
 
+bool Link::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept {
+  if (state_ != LinkState::kUp || core_.faults().engaged() || core_.capture() != nullptr)
+      [[unlikely]]
+    return false;
+  const bool sent = queue_pair_->send_now(spans, invalidate_key);
+  sent_now_ = sent_now_ || sent;
+  return sent;
+}
+
 bool Link::post() {
   // Receives first: a call's Send promises that its reply finds one (V1-CREDIT-15).
   bool all = post_receives();
   hold_back();
   if (state_ == LinkState::kConnecting)
     return true;  // on_event() marks the link again
-  if (engine_->sends().empty())
+  const bool sent_now = std::exchange(sent_now_, false);
+  if (engine_->sends().empty() && !sent_now)
     return all;
   active_ns_.store(core_.now(), std::memory_order_relaxed);
   engine_->before_posting();
+  if (sent_now)
+    queue_pair_->post_send({});
   all = post_front(engine_->sends(),
                    [this](std::span<const fabric::SendWr> wrs) {
                      if (core_.faults().engaged()) [[unlikely]]

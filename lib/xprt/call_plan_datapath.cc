@@ -164,13 +164,20 @@ void Requester::send_plain(State& call) noexcept {
   call.reply_first = 0;
   call.inline_reply = header.length + call.call->max_reply;
   note_start(call);
+  const uint64_t length = header.length + message.stream_length();
+  std::array<MemorySpan, fabric::kMaxSges> runs;
+  const uint8_t num_runs = name_runs(header, pieces, zeros_of(room), runs);
+  if (link_.sends.idle() && link_.send_now(length, std::span(runs).first(num_runs), 0)) [[likely]] {
+    call.call->sent = true;
+    return;
+  }
   if (!link_.sends.idle() || link_.sends.free_slots() == 0) [[unlikely]] {
     call.plan.num_sges = name_runs(header, pieces, zeros_of(room), call.plan.sges);
     ++link_.counters.waits_send_queue;
     link_.sends.push(call.send_job);
     return;
   }
-  bool copied = header.length + message.stream_length() <= link_.options.max_copied;
+  bool copied = length <= link_.options.max_copied;
   SendWr& wr = copied ? link_.sends.append_copied(call.send_job, Op::kSend)
                       : link_.sends.append(call.send_job, Op::kSend, true);
   wr.num_sges = name_runs(header, pieces, zeros_of(room), wr.sges);

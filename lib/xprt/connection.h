@@ -294,6 +294,16 @@ class Upcalls {
   ~Upcalls() = default;
 };
 
+// The way past the list of work requests, for a Send that is copied.
+class Sender {
+ public:
+  // As of fabric::QueuePair. Whoever implements it posts later on, if only nothing.
+  virtual bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept = 0;
+
+ protected:
+  ~Sender() = default;
+};
+
 // What the ends have agreed on so far, and how much of it is in use, of forward calls.
 struct Agreed {
   uint32_t version = 0;                      // a responder's: of the last call; 0: there was none
@@ -311,6 +321,9 @@ class Connection {
   ~Connection();  // only when idle()
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
+
+  // Null, as at first: there is none.
+  void set_sender(Sender* sender) noexcept;
 
   // What to put into the connect request or accept.
   proto::PrivateData private_data() const;

@@ -24,18 +24,19 @@ void Connection::on_completions(std::span<const Completion> completions) {
   impl_->pump();
 }
 
-// Copied Sends are done when they are posted.
+// Copied Sends are done when they are posted, and those that went at once before.
 void Connection::on_posted() {
-  Job* job = impl_->link.sends.pop_copied();
-  if (job == nullptr)
-    return;
-  for (; job != nullptr; job = impl_->link.sends.pop_copied()) {
+  while (Job* job = impl_->link.sends.pop_copied()) {
     if (job->tag.kind == WorkKind::kReply)
       impl_->responder.on_reply_completed(*static_cast<Incoming*>(job->tag.owner));
     else
       impl_->requester.advance(*static_cast<OutgoingCall::State*>(job->tag.owner));
   }
   impl_->pump();
+}
+
+void Connection::set_sender(Sender* sender) noexcept {
+  impl_->link.sender = sender;
 }
 
 void Connection::count_begun(bool begun) noexcept {

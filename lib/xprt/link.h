@@ -118,6 +118,7 @@ struct Link {
   const mem::BorrowerRef own_share;  // null: that of the peer's connections together
   mem::Borrower& borrower;
   Properties* properties = nullptr;  // beside it in the Connection
+  Sender* sender = nullptr;
 
   Phase phase = Phase::kNew;
   bool wants_disconnect = false;
@@ -167,6 +168,16 @@ struct Link {
   uint32_t done_receives() const noexcept {
     bool exposes = options.rfc5666.enabled && options.role == Role::kResponder;
     return exposes ? std::min(options.rfc5666.exposed_replies, options.credits) : 0;
+  }
+  // A message of so many bytes, past the list, unless something is in that. False: it is to be
+  // appended.
+  bool send_now(uint64_t length, std::span<const MemorySpan> spans,
+                uint32_t invalidate_key) noexcept {
+    if (length > options.max_copied || sender == nullptr || !sends.list().empty() ||
+        !sender->send_now(spans, invalidate_key))
+      return false;
+    unposted.stamp();
+    return true;
   }
   void refused(Refusal reason) noexcept { ++counters.refusals[reason]; }
   // What is in these is named to the peer.

@@ -121,8 +121,7 @@ bool Responder::send_plain(Incoming& call) noexcept {
   const uint32_t credits = grant_credits();
   proto::encode_plain({header.wire, proto::Direction::kReply, header.xid, credits, 0},
                       call.room.data);
-  send_reply(call, {call.room.data, header_length, call.room.region}, pieces,
-             length <= link_.options.max_copied);
+  send_reply(call, {call.room.data, header_length, call.room.region}, pieces, length, true);
   return true;
 }
 
@@ -155,23 +154,35 @@ bool Responder::send_with_result(Incoming& call) noexcept {
   wr.sges[0] = result;
   link_.counters.bytes_written += result.length;
   turn.charge(result.length);
-  send_reply(call, {call.room.data, header_length, call.room.region}, pieces.first(1), copied);
+  send_reply(call, {call.room.data, header_length, call.room.region}, pieces.first(1), length,
+             false);
   return true;
 }
 
 // There is room for it in the send queue.
 void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<const Piece> pieces,
-                           bool copied) noexcept {
+                           uint64_t length, bool may_go_now) noexcept {
+  const bool copied = length <= link_.options.max_copied;
   const proto::Header& offered = call.header;
   const uint32_t key =
       (offered.lists.num_segments | offered.invalidate) == 0 ? 0 : key_to_invalidate(offered);
   const Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
+  ++link_.counters.replies_sent;
+  if (may_go_now) {
+    std::array<MemorySpan, fabric::kMaxSges> runs;
+    const uint8_t num_runs = name_runs(header, pieces, call.zeros(), runs);
+    if (link_.send_now(length, std::span(runs).first(num_runs), key)) {
+      if (offered.wire == proto::Wire::kDraft04)
+        link_.properties->announce();
+      finish(call);
+      return;
+    }
+  }
   SendWr& wr =
       copied ? link_.sends.append_copied(call.job, op) : link_.sends.append(call.job, op, true);
   wr.invalidate_key = key;
   wr.num_sges = name_runs(header, pieces, call.zeros(), wr.sges);
   call.state = CallState::kReplying;
-  ++link_.counters.replies_sent;
   if (offered.wire == proto::Wire::kDraft04)
     link_.properties->announce();
 }
