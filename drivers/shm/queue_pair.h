@@ -36,6 +36,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   uint32_t post_send(std::span<const fabric::SendWr> wrs) override;
   uint32_t post_receive(std::span<const fabric::ReceiveWr> wrs) override;
   bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) override;
+  bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) override;
   bool reserve_keys(std::span<uint32_t> keys) override;
   void release_key(uint32_t key) override;
   void disconnect() override;
@@ -122,7 +123,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   fabric::WcStatus read(const fabric::SendWr& wr, SendRecord& record) noexcept;
   fabric::WcStatus copy_remote(const KeyEntry& entry, const fabric::SendWr& wr,
                                uint64_t length) noexcept;
-  fabric::WcStatus bind(const fabric::SendWr& wr) noexcept;
+  bool bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept;
   bool check_local(std::span<const MemorySpan> spans, uint64_t length) noexcept;
   void publish(Slot& slot, SlotWord word) noexcept;
   RegionTable::Place local_place(const MemorySpan& span) noexcept;
@@ -186,6 +187,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   void socket_broken(Death how);
   void peer_gone();
   void report_disconnect();
+
+  void note_regions() noexcept;  // those that have come or gone
 
   // regions.cc: slow paths of the data path
   void sync_regions();

@@ -44,12 +44,24 @@ bool QueuePair::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_
   return refused_copy_ == 0 && send_copy(spans, invalidate_key);
 }
 
+bool QueuePair::bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) {
+  if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
+    return false;
+  note_regions();
+  return bind(key, span, rights);
+}
+
+inline void QueuePair::note_regions() noexcept {
+  if (regions_seen_ != device_.region_generation()) [[unlikely]]
+    sync_regions();
+}
+
 uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   const Status status = status_.load(std::memory_order_acquire);
   if (status != Status::kEstablished && status != Status::kError)
     return 0;
-  if (status == Status::kEstablished && regions_seen_ != device_.region_generation()) [[unlikely]]
-    sync_regions();
+  if (status == Status::kEstablished)
+    note_regions();
   refused_copy_ = 0;
   uint32_t taken = 0;
   for (; taken < wrs.size(); ++taken) {
@@ -176,7 +188,9 @@ WcStatus QueuePair::execute(const fabric::SendWr& wr, SendRecord& record) noexce
     case Op::kRead:
       return read(wr, record);
     case Op::kBindKey:
-      return bind(wr);
+      if (wr.num_sges == 1 && bind(wr.key, wr.sges[0], wr.rights))
+        return WcStatus::kSuccess;
+      break;
     case Op::kInvalidateKey:
       if (!keys_.kill(wr.key))
         break;
@@ -314,13 +328,9 @@ void QueuePair::tell_messages() noexcept {
   }
 }
 
-WcStatus QueuePair::bind(const fabric::SendWr& wr) noexcept {
-  const MemorySpan& span = wr.sges[0];
-  const RegionTable::Place place = wr.num_sges == 1 ? local_place(span) : RegionTable::Place{};
-  if (place.offset >= 0 && keys_.bind(wr.key, span, place, wr.rights))
-    return WcStatus::kSuccess;
-  Counters::count(device_.counts().local_protection);
-  return WcStatus::kLocalProtection;
+bool QueuePair::bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept {
+  const RegionTable::Place place = local_place(span);
+  return place.offset >= 0 && keys_.bind(key, span, place, rights);
 }
 
 // RDMA Read. The peer sees by which key we read while we look at the key and copy.

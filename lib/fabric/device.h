@@ -143,6 +143,10 @@ class QueuePair : public RemoteKeys {
   virtual bool send_now(std::span<const MemorySpan> /*spans*/, uint32_t /*invalidate_key*/) {
     return false;
   }
+  // kBindKey at once, for a Send behind it.
+  virtual bool bind_now(uint32_t /*key*/, const MemorySpan& /*span*/, Rights /*rights*/) {
+    return false;
+  }
 
   // Moves to error: everything posted is flushed to the completion queue, the peer sees the
   // connection end. Idempotent.

@@ -166,7 +166,9 @@ class Link : private xprt::Sender {
   void catch_up();  // takes the turns that it was owed
   void bury();      // frees engine and queue pair; on_dead() is its last act
   bool post_receives();
+  bool sends_at_once() const noexcept;
   bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept final;
+  bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept final;
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 

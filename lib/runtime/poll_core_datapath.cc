@@ -253,13 +253,20 @@ void Link::hold_back(bool hold) {
   engine_->count_begun(hold && queue_pair_->holds_receive());
 }
 
+// What is to see each work request sees those that are posted from the list.
+bool Link::sends_at_once() const noexcept {
+  return state_ == LinkState::kUp && !core_.faults().engaged() && core_.capture() == nullptr;
+}
+
 bool Link::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept {
-  if (state_ != LinkState::kUp || core_.faults().engaged() || core_.capture() != nullptr)
-      [[unlikely]]
+  if (!sends_at_once() || !queue_pair_->send_now(spans, invalidate_key)) [[unlikely]]
     return false;
-  const bool sent = queue_pair_->send_now(spans, invalidate_key);
-  sent_now_ = sent_now_ || sent;
-  return sent;
+  sent_now_ = true;
+  return true;
+}
+
+bool Link::bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept {
+  return sends_at_once() && queue_pair_->bind_now(key, span, rights);
 }
 
 bool Link::post() {

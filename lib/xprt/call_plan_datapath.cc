@@ -167,7 +167,8 @@ void Requester::send_plain(State& call) noexcept {
   const uint64_t length = header.length + message.stream_length();
   std::array<MemorySpan, fabric::kMaxSges> runs;
   const uint8_t num_runs = name_runs(header, pieces, zeros_of(room), runs);
-  if (link_.sends.idle() && link_.send_now(length, std::span(runs).first(num_runs), 0)) [[likely]] {
+  if (link_.sends.idle() && link_.may_send_now(length) &&
+      link_.send_now(std::span(runs).first(num_runs), 0)) [[likely]] {
     call.call->sent = true;
     return;
   }

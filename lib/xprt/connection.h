@@ -299,6 +299,7 @@ class Sender {
  public:
   // As of fabric::QueuePair. Whoever implements it posts later on, if only nothing.
   virtual bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept = 0;
+  virtual bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept = 0;
 
  protected:
   ~Sender() = default;

@@ -169,12 +169,13 @@ struct Link {
     bool exposes = options.rfc5666.enabled && options.role == Role::kResponder;
     return exposes ? std::min(options.rfc5666.exposed_replies, options.credits) : 0;
   }
-  // A message of so many bytes, past the list, unless something is in that. False: it is to be
-  // appended.
-  bool send_now(uint64_t length, std::span<const MemorySpan> spans,
-                uint32_t invalidate_key) noexcept {
-    if (length > options.max_copied || sender == nullptr || !sends.list().empty() ||
-        !sender->send_now(spans, invalidate_key))
+  // Whether a message of so many bytes can go past the list, in which nothing waits.
+  bool may_send_now(uint64_t length) noexcept {
+    return length <= options.max_copied && sender != nullptr && sends.list().empty();
+  }
+  // may_send_now(). False: it is to be appended.
+  bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept {
+    if (!sender->send_now(spans, invalidate_key)) [[unlikely]]
       return false;
     unposted.stamp();
     return true;

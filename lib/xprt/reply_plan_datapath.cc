@@ -168,10 +168,10 @@ void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<c
       (offered.lists.num_segments | offered.invalidate) == 0 ? 0 : key_to_invalidate(offered);
   const Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
   ++link_.counters.replies_sent;
-  if (may_go_now) {
+  if (may_go_now && link_.may_send_now(length)) [[likely]] {
     std::array<MemorySpan, fabric::kMaxSges> runs;
     const uint8_t num_runs = name_runs(header, pieces, call.zeros(), runs);
-    if (link_.send_now(length, std::span(runs).first(num_runs), key)) {
+    if (link_.send_now(std::span(runs).first(num_runs), key)) {
       if (offered.wire == proto::Wire::kDraft04)
         link_.properties->announce();
       finish(call);

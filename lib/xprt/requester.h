@@ -49,6 +49,7 @@ class Requester {
 
   // Post what they can. False: the send queue is full.
   bool emit_call(State& call) noexcept;
+  bool emit_now(State& call) noexcept;
   bool emit_revoke(State& call) noexcept;
 
   // The XID of a message that is no call: no call ever has it, since its low bits are the number of

@@ -205,8 +205,23 @@ void Requester::pump() noexcept {
   }
 }
 
+// Past the list. False: what is left, of the Binds too, is to be appended.
+bool Requester::emit_now(State& call) noexcept {
+  for (; call.bound < call.num_offers; ++call.bound) {
+    const Offer& offer = call.offers[call.bound];
+    if (!link_.sender->bind_now(offer.key, offer.span, offer.rights)) [[unlikely]]
+      return false;
+  }
+  return link_.send_now(call.plan.spans(), 0);
+}
+
 bool Requester::emit_call(State& call) noexcept {
-  const bool copied = call.plan.length() <= link_.options.max_copied;
+  const uint64_t length = call.plan.length();
+  if (link_.may_send_now(length) && emit_now(call)) [[likely]] {
+    call.call->sent = true;
+    return true;
+  }
+  const bool copied = length <= link_.options.max_copied;
   for (; call.bound < call.num_offers; ++call.bound) {
     if (link_.sends.free_slots() == 0)
       return false;

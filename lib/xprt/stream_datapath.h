@@ -58,10 +58,11 @@ struct SendPlan {
     header.reset();
     copy.reset();
   }
+  std::span<const MemorySpan> spans() const noexcept { return {sges.data(), num_sges}; }
   uint64_t length() const noexcept {
     uint64_t length = 0;
-    for (uint32_t i = 0; i < num_sges; ++i)
-      length += sges[i].length;
+    for (const MemorySpan& span : spans())
+      length += span.length;
     return length;
   }
   void fill(fabric::SendWr& wr) const noexcept {

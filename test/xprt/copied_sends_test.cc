@@ -54,6 +54,69 @@ TEST_F(CopiedSends, MoreThanTheSendQueueHolds) {
   EXPECT_LE(signaled(*a), kCalls / 3);
 }
 
+// Neither a list nor a completion: the peer has the call when submit() returns, and a call that was
+// answered is over when reply() does.
+TEST_F(CopiedSends, GoAtOnceWhereTheDriverTakesThem) {
+  connect({.send_wrs = 8}, {.send_wrs = 8});
+  a->qp.sends_now = b->qp.sends_now = true;
+  serve({}, {});
+  b->handler = [this, serve = b->handler](IncomingCall& call) {
+    EXPECT_EQ(b->engine->calls(), 1u);
+    serve(call);
+    EXPECT_EQ(b->engine->calls(), 0u);
+  };
+  for (uint64_t calls = 1; calls <= 100; ++calls) {
+    OutgoingCall call;
+    submit(call);
+    EXPECT_TRUE(a->engine->sends().empty());
+    EXPECT_EQ(a->qp.sent_now, calls);
+    run();
+    ASSERT_EQ(call.status, CallStatus::kOk);
+  }
+  EXPECT_EQ(b->qp.sent_now, 100u);
+  EXPECT_EQ(signaled(*a) + signaled(*b), 0u);
+}
+
+TEST_F(CopiedSends, WithAChunkGoAtOnceToo) {
+  connect();
+  a->qp.sends_now = b->qp.sends_now = true;
+  const std::vector<Item> items = {{4096, true}};
+  serve(items, {});
+  OutgoingCall call;
+  write(call.message, 0, 0, items);
+  a->engine->submit(call);
+  EXPECT_TRUE(a->engine->sends().empty());
+  EXPECT_EQ(a->qp.count(fabric::Op::kBindKey), 1u);
+  run();
+  EXPECT_EQ(call.status, CallStatus::kOk);
+  EXPECT_EQ(signaled(*a), 0u);
+  EXPECT_EQ(b->qp.sent_now, 1u);
+}
+
+TEST_F(CopiedSends, DoNotOvertakeWhatWaitsToBePosted) {
+  connect();
+  serve({}, {});
+  OutgoingCall first;
+  submit(first);
+  run();  // there are more credits than one
+  b->handler = nullptr;
+  OutgoingCall with_chunk, plain;
+  write(with_chunk.message, 0, 0, {{4096, true}});
+  a->engine->submit(with_chunk);
+  a->qp.sends_now = true;
+  submit(plain);
+  EXPECT_EQ(a->engine->sends().size(), 3u);  // a Bind and two Sends
+  EXPECT_EQ(a->qp.sent_now, 0u);
+  run();
+  for (IncomingCall* call : std::exchange(b->held, {})) {
+    write(call->reply(), call->xid(), 1, {});
+    b->engine->reply(*call);
+  }
+  run();
+  EXPECT_EQ(with_chunk.status, CallStatus::kOk);
+  EXPECT_EQ(plain.status, CallStatus::kOk);
+}
+
 TEST_F(CopiedSends, WhatIsLongerIsReported) {
   connect();
   serve({}, {{kMost + 1}});

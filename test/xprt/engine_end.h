@@ -34,6 +34,7 @@ struct End final : Upcalls {
   End(const ConnectionOptions& options, Memory& memory_, CallPool& pool) : memory(memory_) {
     qp.depth = options.send_wrs;
     engine = std::make_unique<Connection>(options, memory_, pool, qp, *this);
+    engine->set_sender(&qp);
     EXPECT_TRUE(engine->prepare_receives());
     qp.post(*engine);
   }

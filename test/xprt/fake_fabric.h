@@ -44,7 +44,7 @@ class RemoteSide {
   ~RemoteSide() = default;
 };
 
-class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
+class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public RemoteSide {
  public:
   struct Key {
     bool bound = false;
@@ -60,6 +60,8 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
   bool expect_refusals = false;  // a dead key, or a refused access, is what the test is about
   uint32_t fail_invalidate = 0;  // the next so many invalidations fail
   uint32_t keys_left = UINT32_MAX;
+  bool sends_now = false;  // as a Sender; else all has to be posted
+  uint64_t sent_now = 0;
   bool renames_keys = false;     // as devices do whose keys come from registrations
   std::map<uint32_t, Key> keys;  // reserved
   std::set<uint32_t> used_keys;  // ever
@@ -114,6 +116,42 @@ class FakeQueuePair final : public fabric::RemoteKeys, public RemoteSide {
   }
 
   uint64_t read_bytes() const override { return read_so_far; }
+
+  // Sender
+  bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept override {
+    EngineScope outside(false);
+    if (!sends_now || in_error)
+      return false;
+    EXPECT_TRUE(posted.empty()) << "it overtakes what was posted before";
+    fabric::SendWr wr;
+    wr.op = invalidate_key == 0 ? fabric::Op::kSend : fabric::Op::kSendInvalidate;
+    wr.invalidate_key = invalidate_key;
+    wr.signaled = false;
+    wr.quiet = wr.copied = true;
+    wr.num_sges = static_cast<uint8_t>(spans.size());
+    std::ranges::copy(spans, wr.sges.begin());
+    posted.push_back(wr);
+    copy(posted.back());
+    ++sent_now;
+    return execute_one();
+  }
+
+  bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept override {
+    EngineScope outside(false);
+    if (!sends_now || in_error)
+      return false;
+    EXPECT_TRUE(posted.empty());
+    fabric::SendWr wr;
+    wr.op = fabric::Op::kBindKey;
+    wr.key = key;
+    wr.rights = rights;
+    wr.signaled = false;
+    wr.quiet = true;
+    wr.num_sges = 1;
+    wr.sges[0] = span;
+    posted.push_back(wr);
+    return execute_one();
+  }
 
   // RemoteSide, for the peer
   std::byte* access(uint32_t key, uint64_t address, uint32_t length,
