@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """The path of a call through a server, as the compiler left it: from the completion of its Receive to
-the doorbell of its reply. Prints each function and the file that it is in, and fails when there are more
-of them than a reader is to be asked to follow.
+its reply, in the peer's reach. Prints each function and the file that it is in, and fails when there
+are more of them than a reader is to be asked to follow.
 
   scripts/call-path.py BUILD            a release build with -Dbenchmarks=true (perf/perf_call is run)
   scripts/call-path.py BUILD --json F   the paths, for programs
 
 The calls are those of perf/call_bench.cc, one at a time, over shared memory; callgrind sees who calls
 whom. A function is on the path if it is called for every call, by the poll core directly or through
-others, and ends in a handler, a queue of work requests or the doorbell. What is inlined is part of the
+others, and ends in a handler, a queue of work requests or the driver. What is inlined is part of the
 function that it is in. Leaves (decoders, pools, counters) are not on the path, nor are the handler
 itself and thunks, of which the source knows nothing.
 """
@@ -25,14 +25,18 @@ import tempfile
 ROOT = pathlib.Path(os.environ.get("RRDK_ROOT", pathlib.Path(__file__).resolve().parent.parent))
 ROUNDS = 200  # perf/call_bench.cc
 START = "rrdk::runtime::PollCore::poll"
-DOORBELL = "rrdk::shm::QueuePair::post_send"
-# Where the server's engine queues what is to be posted.
+# Does nothing but call take(), and is part of a thunk in some builds.
+FORWARDS = "rrdk::server::ServerLink::on_call"
+# A reply that goes at once is with the peer after this.
+SENT = re.compile(r"rrdk::shm::QueuePair::(send_now|send_copy)$")
+# Where the server's engine queues what is to be posted, and where that is.
 QUEUED = re.compile(r"rrdk::xprt::Responder::(send_reply|emit|pump_reads|post_read)$")
-# Kind of perf/call_bench.cc: what it is, most functions, most files.
+POSTED = re.compile(r"rrdk::shm::QueuePair::post_send$")
+# Kind of perf/call_bench.cc: what it is, where its path leads, most functions, most files.
 KINDS = {
-    2: ("without chunks (echo of 1000 bytes)", 10, 6),
-    4: ("with a Write chunk (READ of 4 KiB)", 12, 8),
-    5: ("with a Read chunk (WRITE of 4 KiB)", 12, 8),
+    2: ("without chunks (echo of 1000 bytes)", (SENT,), 10, 6),
+    4: ("with a Write chunk (READ of 4 KiB)", (QUEUED, POSTED), 12, 8),
+    5: ("with a Read chunk (WRITE of 4 KiB)", (QUEUED, POSTED, SENT), 12, 8),
 }
 
 
@@ -65,18 +69,18 @@ def plain_name(symbol):
     return re.sub(r"\(.*", "", symbol).strip()
 
 
-def path_of(edges):
-    """The functions on the path: first those up to the queue, then those from there to the doorbell."""
+def path_of(edges, ends):
+    """The functions on the path: those that lead to the first of its ends, then to the next one."""
     always = {caller: [callee for callee, count in callees.items() if count >= ROUNDS // 2]
               for caller, callees in edges.items()}
     path = []
-    for ends in (lambda name: bool(QUEUED.match(name)), lambda name: name == DOORBELL):
-        path += [name for name in leading_to(ends, START, always) if name not in path]
-    return [name for name in path if name.startswith("rrdk::")]
+    for end in ends:
+        path += [name for name in leading_to(end, START, always) if name not in path]
+    return [name for name in path if name.startswith("rrdk::") and name != FORWARDS]
 
 
-def leading_to(ends, start, callees):
-    """What lies between `start` and the functions for which `ends` is true, with both."""
+def leading_to(end, start, callees):
+    """What lies between `start` and the functions whose names `end` matches, with both."""
     known = {}
 
     def leads_on(name, above=()):
@@ -84,7 +88,7 @@ def leading_to(ends, start, callees):
             return False
         if name not in known:
             below = [leads_on(callee, (*above, name)) for callee in callees.get(name, [])]
-            known[name] = any(below) or ends(name)
+            known[name] = any(below) or bool(end.match(name))
         return known[name]
 
     found = []
@@ -127,11 +131,12 @@ def main():
                for suffix in ("cc", "h") for file in sorted((ROOT / folder).rglob(f"*.{suffix}"))}
     status = 0
     results = []
-    for kind, (what, most_functions, most_files) in KINDS.items():
-        path = path_of(run_callgrind(program, kind))
-        if DOORBELL not in path or not any(map(QUEUED.match, path)):
-            sys.exit(f"call-path: a call {what} does not get to its doorbell: is START, QUEUED or DOORBELL "
-                     f"the name of something else now? Found: {', '.join(path)}")
+    for kind, (what, ends, most_functions, most_files) in KINDS.items():
+        path = path_of(run_callgrind(program, kind), ends)
+        for end in ends:
+            if not any(map(end.match, path)):
+                sys.exit(f"call-path: a call {what} does not get to {end.pattern}: is that, or {START}, the "
+                         f"name of something else now? Found: {', '.join(path)}")
         files = {name: file_of(name, sources) for name in path}
         count = len(set(files.values()))
         print(f"A call {what}: {len(path)} functions of {most_functions}, {count} files of {most_files}")

@@ -275,22 +275,18 @@ void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) 
         !link_.borrower.exceeded()) [[likely]] {
       turn.charge(kCallCost);
       deliver(call);
-    } else {
-      begin(call);
+      return;
     }
-    return;
-  }
-  if (is_long)
-    ++link_.counters.long_calls;
-  if (call.header.lists.read_length + call.inline_length > link_.options.max_call) {
-    refuse(call, Verdict::kTooManyBytes);
-  } else if (!fits_sinks(call)) {
-    refuse(call, Verdict::kTooManySegments);
-  } else if (link_.rfc5666.peer_serves_no_reads) [[unlikely]] {
-    refuse_reads(call);
   } else {
-    begin(call);
+    link_.counters.long_calls += is_long;
+    if (call.header.lists.read_length + call.inline_length > link_.options.max_call)
+      return refuse(call, Verdict::kTooManyBytes);
+    if (!fits_sinks(call))
+      return refuse(call, Verdict::kTooManySegments);
+    if (link_.rfc5666.peer_serves_no_reads) [[unlikely]]
+      return refuse_reads(call);
   }
+  begin(call);
 }
 
 void Responder::refuse_xid(Incoming& call) noexcept {
