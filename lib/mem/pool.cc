@@ -35,13 +35,11 @@ uint32_t Pool::cached_of(uint64_t buffers) noexcept {
   return static_cast<uint32_t>(std::min<uint64_t>(buffers / 32, kMostCached));
 }
 
-uint32_t Pool::cached_of_elastic(uint64_t buffers, uint32_t buffer_size) noexcept {
-  const uint32_t cached = cached_of(buffers);
+uint32_t Pool::resting_of(uint64_t buffers, uint32_t buffer_size) noexcept {
   if (buffer_size < kLeastRested || buffer_size > kMostRested)
-    return cached;
-  const auto resting =
-      static_cast<uint32_t>(std::min<uint64_t>(buffers / 8, kRestedBytes / buffer_size));
-  return std::max(cached, std::min(resting, kMostCached));
+    return 0;
+  const uint64_t resting = std::min<uint64_t>(buffers / 8, kRestedBytes / buffer_size);
+  return static_cast<uint32_t>(std::min<uint64_t>(resting, kMostCached));
 }
 
 Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
@@ -64,6 +62,7 @@ Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
 
 Pool::Pool(const PoolOptions& options, uint32_t shift)
     : options_(options),
+      most_cached_(std::max(options.cached, options.resting) * 3 / 2),
       slots_(options.slabs, shift),
       home_of_(std::make_unique<uint32_t[]>(options.slabs)) {}
 

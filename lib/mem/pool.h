@@ -24,6 +24,7 @@ struct PoolOptions {
   uint32_t slabs = 0;       // that it can ever have
   uint32_t per_slab = 0;    // buffers
   uint32_t cached = 0;      // buffers that a core may keep; 0: there are no caches
+  uint32_t resting = 0;     // instead, where some rest (Buffer::note_read_by_peer()); 0: no more
   Slabs* budget = nullptr;  // where an elastic class takes its slabs from
 };
 
@@ -32,9 +33,9 @@ class Pool {
   // How many buffers a core may keep of a class of so many: a 32nd, so that what eight cores strand
   // is little more than a third of the class.
   static uint32_t cached_of(uint64_t buffers) noexcept;
-  // The same of an elastic class, whose part of the budget has so many: up to an eighth, as far as
-  // those need that rest (Buffer::note_read_by_peer()).
-  static uint32_t cached_of_elastic(uint64_t buffers, uint32_t buffer_size) noexcept;
+  // PoolOptions::resting of a class of so many: up to an eighth, which only a core comes to that
+  // sends them to peers on this host.
+  static uint32_t resting_of(uint64_t buffers, uint32_t buffer_size) noexcept;
 
   // It has no buffers. Errors: kInvalidArgument (too many of them), kNoMemory.
   static Result<std::unique_ptr<Pool>> create(const PoolOptions& options);
@@ -96,7 +97,7 @@ class Pool {
       at(0) = slot;
     }
     // Room behind those that are there.
-    BufferSlot** rest() noexcept;
+    BufferSlot** room() noexcept;
   };
   class CacheOfThisCore;
 
@@ -104,12 +105,14 @@ class Pool {
   uint32_t take_home(BufferSlot** out, uint32_t most) noexcept;
   bool take(std::span<BufferSlot*> out) noexcept;
   void fill(Cache& cache) noexcept;
+  void rest(Cache& cache, BufferSlot* slot) noexcept;
   void drain(Cache& cache, uint32_t most) noexcept;
   void give_back_free(uint32_t first) noexcept;
   uint32_t fewest_missing() const noexcept;
 
   Cache* caches_ = nullptr;  // by lcore; null if the class is too small for them
   PoolOptions options_;
+  const uint32_t most_cached_;
   SlotTable slots_;
   Depot depot_;
   std::atomic<uint32_t> slabs_ = 0;

@@ -45,10 +45,18 @@ uint32_t Pool::take_home(BufferSlot** out, uint32_t most) noexcept {
   return taken;
 }
 
-BufferSlot** Pool::Cache::rest() noexcept {
+BufferSlot** Pool::Cache::room() noexcept {
   std::rotate(places, places + first % kPlaces, places + kPlaces);
   first = 0;
   return places + length;
+}
+
+// It is taken last, and so that it rests long enough the depot gives another one for it.
+void Pool::rest(Cache& cache, BufferSlot* slot) noexcept {
+  cache.push_behind(slot);
+  BufferSlot* other;
+  if (cache.length < options_.resting && take_home(&other, 1) != 0)
+    cache.push(other);
 }
 
 void Pool::fill(Cache& cache) noexcept {
@@ -73,9 +81,8 @@ bool Pool::take(std::span<BufferSlot*> out) noexcept {
   Cache* cache = mine.get();
   size_t done = 0;
   if (cache != nullptr) {
-    if (cache->length < out.size())
-      cache->length +=
-          take_home(cache->rest(), options_.cached - std::min(options_.cached, cache->length));
+    if (cache->length < out.size() && cache->length < options_.cached)
+      cache->length += take_home(cache->room(), options_.cached - cache->length);
     for (; done < out.size() && cache->length != 0; ++done)
       out[done] = cache->pop();
   }

@@ -66,6 +66,7 @@ inline BufferSlot* Pool::get() noexcept {
 inline void Pool::put(BufferSlot* slot) noexcept {
   assert(slot->held && "a buffer was put back twice");
   slot->held = false;
+  const bool rests = std::exchange(slot->read_by_peer, false);
   base::poison(slot->data, slot->capacity);
   base::tsan_release(slot);
   CacheOfThisCore mine(caches_);
@@ -75,10 +76,10 @@ inline void Pool::put(BufferSlot* slot) noexcept {
     chain.add(slot);
     return depot_.push(chain);
   }
-  if (cache->length == options_.cached + options_.cached / 2) [[unlikely]]
-    drain(*cache, cache->length - options_.cached / 2);
-  if (std::exchange(slot->read_by_peer, false)) [[unlikely]]
-    cache->push_behind(slot);
+  if (cache->length >= most_cached_) [[unlikely]]
+    drain(*cache, cache->length - most_cached_ / 3);
+  if (rests) [[unlikely]]
+    rest(*cache, slot);
   else
     cache->push(slot);
 }

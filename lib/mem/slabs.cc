@@ -68,7 +68,8 @@ Result<std::vector<std::unique_ptr<Pool>>> Slabs::open(const std::vector<SizeCla
                       .numa_node = options_.numa_node,
                       .slabs = units,
                       .per_slab = buffers_of_slab(c.buffer_size),
-                      .cached = Pool::cached_of_elastic(most, c.buffer_size),
+                      .cached = Pool::cached_of(most),
+                      .resting = Pool::resting_of(most, c.buffer_size),
                       .budget = this});
     if (!pool)
       return tl::unexpected(pool.error());

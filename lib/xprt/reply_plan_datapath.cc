@@ -168,7 +168,8 @@ void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<c
       (offered.lists.num_segments | offered.invalidate) == 0 ? 0 : key_to_invalidate(offered);
   const Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
   ++link_.counters.replies_sent;
-  if (may_go_now && link_.may_send_now(length)) [[likely]] {
+  // Who is told of its end may answer other calls then, as long as some wait: not from within this.
+  if (may_go_now && call.on_ended == nullptr && link_.may_send_now(length)) [[likely]] {
     std::array<MemorySpan, fabric::kMaxSges> runs;
     const uint8_t num_runs = name_runs(header, pieces, call.zeros(), runs);
     if (link_.send_now(std::span(runs).first(num_runs), key)) {

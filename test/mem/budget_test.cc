@@ -34,6 +34,30 @@ class Budget : public test::MemoryTest {
   }
 };
 
+std::set<const std::byte*> used_in_turns(Memory& memory, bool read_by_peer) {
+  std::set<const std::byte*> used;
+  for (int i = 0; i < 200; ++i) {
+    Buffer buffer = memory.get(65536);
+    used.insert(buffer.data());
+    if (read_by_peer)
+      buffer.note_read_by_peer();
+  }
+  return used;
+}
+
+// Who sends buffers to peers on this host has so many that each can rest; others keep as few as
+// ever.
+TEST_F(Budget, OnlyWhatPeersReadMakesACoreKeepMore) {
+  auto memory = create(192 * kMiB);
+  std::thread([&] {
+    ASSERT_TRUE(register_thread());
+    EXPECT_EQ(used_in_turns(*memory, false).size(), 1u);
+    EXPECT_GE(used_in_turns(*memory, true).size(), 32u);
+    EXPECT_LE(used_in_turns(*memory, true).size(), 64u);
+    EXPECT_EQ(used_in_turns(*memory, false).size(), 1u);
+  }).join();
+}
+
 std::vector<Buffer> all_fitting(Memory& memory, uint32_t size) {
   std::vector<Buffer> taken;
   while (Buffer buffer = memory.get_fitting(size))

@@ -77,6 +77,27 @@ TEST_F(CopiedSends, GoAtOnceWhereTheDriverTakesThem) {
   EXPECT_EQ(signaled(*a) + signaled(*b), 0u);
 }
 
+// Who is told of a call's end may answer another one, whose end it is told of, and so on: each from
+// the posting, not from within the last one's answer.
+TEST_F(CopiedSends, OfCallsWhoseEndIsToldOfDoNotNest) {
+  connect();
+  a->qp.sends_now = b->qp.sends_now = true;
+  OutgoingCall call;
+  submit(call);
+  run();
+  ASSERT_EQ(b->held.size(), 1u);
+  IncomingCall& held = *std::exchange(b->held, {})[0];
+  bool told = false;
+  held.on_ended = [](void* flag) { *static_cast<bool*>(flag) = true; };
+  held.user = &told;
+  write(held.reply(), held.xid(), 1, {});
+  b->engine->reply(held);
+  EXPECT_FALSE(told);
+  run();
+  EXPECT_TRUE(told);
+  EXPECT_EQ(call.status, CallStatus::kOk);
+}
+
 TEST_F(CopiedSends, WithAChunkGoAtOnceToo) {
   connect();
   a->qp.sends_now = b->qp.sends_now = true;
