@@ -87,8 +87,8 @@ def leading_to(end, start, callees):
         if name in above:
             return False
         if name not in known:
-            below = [leads_on(callee, (*above, name)) for callee in callees.get(name, [])]
-            known[name] = any(below) or bool(end.match(name))
+            known[name] = bool(end.match(name)) or any(
+                [leads_on(callee, (*above, name)) for callee in callees.get(name, [])])
         return known[name]
 
     found = []
@@ -96,7 +96,7 @@ def leading_to(end, start, callees):
     def follow(name):
         if name not in found and leads_on(name):
             found.append(name)
-            for callee in callees.get(name, []):
+            for callee in [] if end.match(name) else callees.get(name, []):
                 follow(callee)
 
     follow(start)

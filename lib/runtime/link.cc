@@ -167,7 +167,8 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
   core_.add(*this);
   if (!engine_->prepare_receives())
     return tl::unexpected(no_receives(memory, options, shared_receives_ != nullptr));
-  post();
+  post_receives();
+  hold_back();
   return {};
 }
 
