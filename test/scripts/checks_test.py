@@ -47,9 +47,10 @@ class Checks(unittest.TestCase):
         has to, as valgrind would tell it."""
         path = (["rrdk::runtime::PollCore::poll"] + [f"rrdk::service::Table::step{n}" for n in range(between)] +
                 ["rrdk::xprt::Responder::send_reply"])
-        doorbell = "rrdk::shm::QueuePair::post_send"
+        posted, sent = "rrdk::shm::QueuePair::post_send", "rrdk::shm::QueuePair::send_now"
         leaf = "rrdk::proto::decode"  # on no way to anywhere
-        edges = [*zip(path, path[1:]), (path[0], doorbell), (path[0], leaf)]
+        edges = [*zip(path, path[1:]), (path[0], posted), (path[-1], sent), (path[0], leaf),
+                 (sent, "rrdk::shm::QueuePair::send_copy")]  # beyond the end
         told = "".join(f"fn={caller}(int)\ncfn={callee}(int) [clone .part.0]\ncalls=200 0\n0 0\n"
                        for caller, callee in edges)
         tree = self.tree({
@@ -58,14 +59,14 @@ class Checks(unittest.TestCase):
                         '>"${a#*=}";; esac; done\necho "Collected : 9" >&2\n',
             "lib/runtime/a.cc": "uint32_t PollCore::poll() {\n",
             "lib/xprt/a.cc": "void Responder::send_reply(int) {\n",
-            "drivers/shm/a.cc": "bool QueuePair::post_send(int) {\n",
+            "drivers/shm/a.cc": "bool QueuePair::post_send(int) {\nbool QueuePair::send_now(int) {\n",
             "lib/service/a.h": "class Table {\n" + "".join(f"  void step{n}(int) {{}}\n" for n in range(between))})
         (tree.root / "valgrind").chmod(0o755)
         return subprocess.run([sys.executable, SCRIPTS / "call-path.py", tree.root / "build"], text=True,
                               capture_output=True, env={**os.environ, "RRDK_ROOT": str(tree.root),
                                                         "PATH": f"{tree.root}:{os.environ['PATH']}"})
 
-    def test_call_path_counts_what_leads_to_the_doorbell(self):
+    def test_call_path_counts_what_leads_to_the_driver(self):
         short = self.call_path(between=7)
         self.assertEqual(short.returncode, 0, short.stdout + short.stderr)
         self.assertIn("10 functions of 10, 4 files of 6", short.stdout)
