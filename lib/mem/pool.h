@@ -80,7 +80,7 @@ class Pool {
   static constexpr uint32_t kMostRested = 128 << 10;
   // Twice what a core's own caches have, even if buffers are half full.
   static constexpr uint32_t kRestedBytes = 4 << 20;
-  // One core's: a ring, the newest last. At most one and a half times what it is filled to.
+  // One core's: a ring, the newest last. At most one and a half times `cached`, or `resting`.
   struct alignas(64) Cache {
     static constexpr uint32_t kPlaces = 2 * kMostCached;
     uint32_t length;
