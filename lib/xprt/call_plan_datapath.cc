@@ -165,12 +165,13 @@ void Requester::send_plain(State& call) noexcept {
   call.inline_reply = header.length + call.call->max_reply;
   note_start(call);
   const uint64_t length = header.length + message.stream_length();
-  std::array<MemorySpan, fabric::kMaxSges> runs;
-  const uint8_t num_runs = name_runs(header, pieces, zeros_of(room), runs);
-  if (link_.sends.idle() && link_.may_send_now(length) &&
-      link_.send_now(std::span(runs).first(num_runs), 0)) [[likely]] {
-    call.call->sent = true;
-    return;
+  if (link_.sends.idle() && link_.may_send_now(length)) [[likely]] {
+    std::array<MemorySpan, fabric::kMaxSges> runs;
+    const uint8_t num_runs = name_runs(header, pieces, zeros_of(room), runs);
+    if (link_.send_now(std::span(runs).first(num_runs), 0)) [[likely]] {
+      call.call->sent = true;
+      return;
+    }
   }
   if (!link_.sends.idle() || link_.sends.free_slots() == 0) [[unlikely]] {
     call.plan.num_sges = name_runs(header, pieces, zeros_of(room), call.plan.sges);

@@ -121,7 +121,7 @@ bool Responder::send_plain(Incoming& call) noexcept {
   const uint32_t credits = grant_credits();
   proto::encode_plain({header.wire, proto::Direction::kReply, header.xid, credits, 0},
                       call.room.data);
-  send_reply(call, {call.room.data, header_length, call.room.region}, pieces, length, true);
+  send_reply(call, {call.room.data, header_length, call.room.region}, pieces, length);
   return true;
 }
 
@@ -154,14 +154,13 @@ bool Responder::send_with_result(Incoming& call) noexcept {
   wr.sges[0] = result;
   link_.counters.bytes_written += result.length;
   turn.charge(result.length);
-  send_reply(call, {call.room.data, header_length, call.room.region}, pieces.first(1), length,
-             false);
+  send_reply(call, {call.room.data, header_length, call.room.region}, pieces.first(1), length);
   return true;
 }
 
 // There is room for it in the send queue.
 void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<const Piece> pieces,
-                           uint64_t length, bool may_go_now) noexcept {
+                           uint64_t length) noexcept {
   const bool copied = length <= link_.options.max_copied;
   const proto::Header& offered = call.header;
   const uint32_t key =
@@ -169,7 +168,7 @@ void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<c
   const Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
   ++link_.counters.replies_sent;
   // Who is told of its end may answer other calls then, as long as some wait: not from within this.
-  if (may_go_now && call.on_ended == nullptr && link_.may_send_now(length)) [[likely]] {
+  if (call.on_ended == nullptr && link_.may_send_now(length)) [[likely]] {
     std::array<MemorySpan, fabric::kMaxSges> runs;
     const uint8_t num_runs = name_runs(header, pieces, call.zeros(), runs);
     if (link_.send_now(std::span(runs).first(num_runs), key)) {

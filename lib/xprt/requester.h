@@ -49,7 +49,6 @@ class Requester {
 
   // Post what they can. False: the send queue is full.
   bool emit_call(State& call) noexcept;
-  bool emit_now(State& call) noexcept;
   bool emit_revoke(State& call) noexcept;
 
   // The XID of a message that is no call: no call ever has it, since its low bits are the number of
@@ -89,6 +88,7 @@ class Requester {
 
   // requester_datapath.cc: the life of a call
   bool may_start() const noexcept;
+  bool emit_now(State& call) noexcept;
   bool lacks_receives() noexcept;
   bool start(State& call) noexcept;
   void sample(State& call) noexcept;

@@ -162,7 +162,7 @@ class Responder {
   bool send_plain(Incoming& call) noexcept;
   bool send_with_result(Incoming& call) noexcept;
   void send_reply(Incoming& call, const MemorySpan& header, std::span<const Piece> pieces,
-                  uint64_t length, bool may_go_now) noexcept;
+                  uint64_t length) noexcept;
   // kNoRoom: `error` says what is missing.
   Plan plan_reply(Incoming& call, proto::ErrorBody& error) noexcept;
 
