@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -119,6 +120,8 @@ struct Link {
   mem::Borrower& borrower;
   Properties* properties = nullptr;  // beside it in the Connection
   Sender* sender = nullptr;
+  // Of the Send that goes at once; here, since to clear them all costs more than to fill in a few.
+  std::array<MemorySpan, fabric::kMaxSges> runs;
 
   Phase phase = Phase::kNew;
   bool wants_disconnect = false;

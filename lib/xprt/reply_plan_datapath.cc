@@ -169,9 +169,8 @@ void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<c
   ++link_.counters.replies_sent;
   // Who is told of its end may answer other calls then, as long as some wait: not from within this.
   if (call.on_ended == nullptr && link_.may_send_now(length)) [[likely]] {
-    std::array<MemorySpan, fabric::kMaxSges> runs;
-    const uint8_t num_runs = name_runs(header, pieces, call.zeros(), runs);
-    if (link_.send_now(std::span(runs).first(num_runs), key)) {
+    const uint8_t num_runs = name_runs(header, pieces, call.zeros(), link_.runs);
+    if (link_.send_now(std::span(link_.runs).first(num_runs), key)) {
       if (offered.wire == proto::Wire::kDraft04)
         link_.properties->announce();
       finish(call);
