@@ -40,8 +40,13 @@ uint32_t invalidates(const fabric::SendWr& wr) {
 
 }  // namespace
 
+// What the peer has consumed is read, and its cache line fetched, only when there is no room by
+// what was known of it.
 bool QueuePair::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) {
-  return refused_copy_ == 0 && send_copy(spans, invalidate_key);
+  if (refused_copy_ != 0)
+    return false;
+  return send_copy(spans, invalidate_key) ||
+         (read_consumed() && send_copy(spans, invalidate_key));
 }
 
 bool QueuePair::bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) {

@@ -119,6 +119,44 @@ TEST_P(Messages, ThatAreCopiedLeaveTheirMemoryAtOnceAndAreNotReported) {
   EXPECT_EQ(pair.run(send_wr(kCount + 1, {from.first(4)})).wr_id, kCount + 1);
 }
 
+// While the peer keeps up, there is room for each, however many have gone: no turn of the list's.
+TEST_P(Messages, ThatGoAtOnceAreRefusedOnlyWhilePeersAreBehind) {
+  constexpr uint32_t kCount = 3000;
+  Pair pair(GetParam().new_uri(), {.send_wrs = 16}, {.receive_wrs = 64});
+  Buffer from = test_memory().get(1 << 20);
+  const auto send = [&](uint32_t length, uint32_t i) {
+    fill(from.data(), length, i);
+    const MemorySpan bytes = from.first(length);
+    const bool sent = pair.client_qp->send_now({&bytes, 1}, 0);
+    std::fill_n(from.data(), length, std::byte{0});
+    pair.client_qp->post_send({});
+    return sent;
+  };
+  uint32_t received = 0;
+  const auto take = [&] {
+    pair.server.pump();
+    for (const Completion& got : pair.server.take_completions()) {
+      ASSERT_EQ(got.status, WcStatus::kSuccess);
+      ASSERT_TRUE(filled(pair.receive_buffers[received].data(), got.byte_length, received));
+      pair.receive_buffers[received++].reset();
+      pair.post_receives(*pair.server_qp, 1);
+    }
+  };
+  pair.post_receives(*pair.server_qp, 32);
+  if (!send(4, 0))
+    GTEST_SKIP() << "this driver sends nothing at once";
+  const uint32_t most = pair.can().max_copied;
+  uint32_t sent = 1;
+  for (; sent < kCount; ++sent) {
+    ASSERT_TRUE(send(sent % 3 == 0 ? 4 : most - sent % 64, sent)) << sent;
+    ASSERT_TRUE(pair.pump_until([&] { return take(), received == sent + 1; }));
+  }
+  while (send(most, sent))
+    ASSERT_LT(++sent, 2 * kCount) << "without bounds";
+  ASSERT_TRUE(pair.pump_until([&] { return take(), received == sent; }));
+  EXPECT_TRUE(send(most, sent));
+}
+
 // Many, of all lengths, before the peer looks, with others between them: those for which there is
 // no room are not taken, and wait for the peer.
 TEST_P(Messages, ThatAreCopiedWaitForRoomAndStayInOrder) {
