@@ -31,7 +31,7 @@ void Borrower::dispose() noexcept {
 }
 
 void ReleaseBorrower::operator()(Borrower* borrower) const noexcept {
-  borrower->release();
+  borrower->release(Borrower::kOwned);
 }
 
 }  // namespace rrdk::mem

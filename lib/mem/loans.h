@@ -38,6 +38,7 @@ class Loans {
   void add(uint32_t capacity, uint32_t count) noexcept;
   // Or it has an elastic class, which lives out of `budget`.
   void add_elastic(const Pool& pool, const Slabs& budget);
+  // Of a class of a fixed count.
   uint32_t lent(uint32_t capacity) const noexcept {
     return classes_[size_of(capacity)].lent.load(std::memory_order_relaxed);
   }
@@ -47,13 +48,15 @@ class Loans {
   struct Class {
     uint32_t count = 0;
     std::vector<const Pool*> elastic = {};  // one for each node; none if the count is fixed
-    std::atomic<uint32_t> lent = 0;
+    std::atomic<uint32_t> lent = 0;         // of a fixed count
   };
 
-  // Buffers that others could have. (loans_datapath.cc)
-  uint32_t left(uint32_t size) const noexcept;
-  // Bytes that others could have of the elastic classes.
-  uint64_t elastic_left() const noexcept;
+  bool elastic(uint32_t size) const noexcept { return !classes_[size].elastic.empty(); }
+  // Whether others could have so many buffers of a class, or so many bytes of the elastic ones.
+  // What nobody has yet is asked first: to count what all classes have at home takes longer than a
+  // call does. (loans_datapath.cc)
+  bool has_left(uint32_t size, uint64_t buffers) const noexcept;
+  bool has_elastic_left(uint64_t bytes) const noexcept;
 
   std::array<Class, kSizes> classes_;
   std::array<uint8_t, kSizes> sizes_{};  // of the classes that there are
@@ -91,12 +94,10 @@ class Borrower {
   // so that exceeded() holds up the next call.
   void lend(Buffer& buffer) noexcept;
 
-  bool idle() const noexcept { return references_.load(std::memory_order_relaxed) <= 1; }
+  // It holds nothing.
+  bool idle() const noexcept { return (bytes_.load(std::memory_order_relaxed) & ~kOwned) == 0; }
   // Whether it holds more than its share: of what is left when others have come, or of lend().
   bool exceeded() const noexcept { return !idle() && exceeds(); }
-  uint32_t held(uint32_t capacity) const noexcept {
-    return held_[Loans::size_of(capacity)].load(std::memory_order_relaxed);
-  }
 
   // Of memory that the peer may read, so that no peer has all: at most `most` bytes for all peers,
   // shared as the buffers are. False: not now.
@@ -118,17 +119,25 @@ class Borrower {
   bool may_hold(uint32_t capacity) const noexcept;
   uint64_t elastic_held() const noexcept;
   bool exceeds() const noexcept;
+  uint32_t held(uint32_t size) const noexcept {
+    return held_[size].load(std::memory_order_relaxed);
+  }
   std::atomic<uint32_t>* waiting(Shortage shortage) noexcept;
   void take_back(BufferSlot& slot) noexcept;
-  void release() noexcept;
+  void release(uint64_t bytes) noexcept;
   void dispose() noexcept;
+
+  static constexpr uint64_t kOwned = uint64_t{1} << 63;
 
   Memory& memory_;
   Loans& loans_;
-  std::atomic<uint32_t> references_ = 1;  // its owner, and each buffer that it holds
-  std::atomic<uint32_t> waiting_ = 0;     // connections with calls that wait for the share
-  std::atomic<uint64_t> exposed_ = 0;     // bytes
-  std::array<std::atomic<uint32_t>, Loans::kSizes> held_{};
+  // Of all buffers that it holds, and kOwned while it has an owner: it ends with the last of them.
+  // One count for a loan, since to change it waits for all stores before it, those to a peer's
+  // cache lines, too.
+  std::atomic<uint64_t> bytes_ = kOwned;
+  std::atomic<uint32_t> waiting_ = 0;  // connections with calls that wait for the share
+  std::atomic<uint64_t> exposed_ = 0;  // bytes
+  std::array<std::atomic<uint32_t>, Loans::kSizes> held_{};  // buffers, of classes of a fixed count
 };
 
 }  // namespace rrdk::mem

@@ -3,53 +3,65 @@
 
 namespace rrdk::mem {
 
-uint32_t Loans::left(uint32_t size) const noexcept {
+bool Loans::has_left(uint32_t size, uint64_t buffers) const noexcept {
   const Class& c = classes_[size];
-  uint32_t left = 0;
-  for (const Pool* pool : c.elastic)
-    left += pool->home() + pool->more();
-  if (!c.elastic.empty())
-    return left;
-  return c.count - std::min(c.count, c.lent.load(std::memory_order_relaxed));
-}
-
-uint64_t Loans::elastic_left() const noexcept {
-  uint64_t bytes = 0;
-  for (const Slabs* budget : budgets_)
-    bytes += budget->left();
-  return bytes;
-}
-
-uint64_t Borrower::elastic_held() const noexcept {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < loans_.num_sizes_; ++i) {
-    uint32_t size = loans_.sizes_[i];
-    if (!loans_.classes_[size].elastic.empty())
-      bytes += uint64_t{held_[size].load(std::memory_order_relaxed)} << size;
+  if (c.elastic.empty())
+    return buffers <= c.count - std::min(c.count, c.lent.load(std::memory_order_relaxed));
+  uint64_t home = 0;
+  uint64_t unused = 0;
+  for (const Pool* pool : c.elastic) {
+    home += pool->home();
+    unused += pool->unused();
   }
-  return bytes;
+  if (buffers <= home + unused) [[likely]]
+    return true;
+  uint64_t more = 0;
+  for (const Pool* pool : c.elastic)
+    more += pool->more();
+  return buffers <= home + more;
+}
+
+bool Loans::has_elastic_left(uint64_t bytes) const noexcept {
+  uint64_t unused = 0;
+  for (const Slabs* budget : budgets_)
+    unused += budget->unused();
+  if (bytes <= unused) [[likely]]
+    return true;
+  uint64_t left = 0;
+  for (const Slabs* budget : budgets_)
+    left += budget->left();
+  return bytes <= left;
+}
+
+// An estimate while others take and give back.
+uint64_t Borrower::elastic_held() const noexcept {
+  const uint64_t all = bytes_.load(std::memory_order_relaxed) & ~kOwned;
+  uint64_t fixed = 0;
+  for (uint32_t i = 0; i < loans_.num_sizes_; ++i) {
+    const uint32_t size = loans_.sizes_[i];
+    if (!loans_.elastic(size))
+      fixed += uint64_t{held(size)} << size;
+  }
+  return all - std::min(all, fixed);
 }
 
 // With one more it has no more than is left for others.
 bool Borrower::may_hold(uint32_t capacity) const noexcept {
-  uint32_t size = Loans::size_of(capacity);
-  uint64_t has = held(capacity);
-  if (!loans_.classes_[size].elastic.empty())
-    has = elastic_held() >> size;
+  const uint32_t size = Loans::size_of(capacity);
+  if (!loans_.elastic(size))
+    return loans_.has_left(size, uint64_t{held(size)} + 2);
   // What is left of an elastic class no longer has the buffer at hand, which lend() is to count.
-  uint32_t at_hand = loans_.classes_[size].elastic.empty() ? 0 : 1;
-  return has + 2 <= uint64_t{loans_.left(size)} + at_hand;
+  return loans_.has_left(size, (elastic_held() >> size) + 1);
 }
 
 bool Borrower::exceeds() const noexcept {
   for (uint32_t i = 0; i < loans_.num_sizes_; ++i) {
-    uint32_t size = loans_.sizes_[i];
-    if (loans_.classes_[size].elastic.empty() &&
-        held_[size].load(std::memory_order_relaxed) > loans_.left(size))
+    const uint32_t size = loans_.sizes_[i];
+    if (!loans_.elastic(size) && !loans_.has_left(size, held(size)))
       return true;
   }
-  uint64_t held = elastic_held();
-  return held != 0 && held > loans_.elastic_left();
+  const uint64_t bytes = elastic_held();
+  return bytes != 0 && !loans_.has_elastic_left(bytes);
 }
 
 Buffer Borrower::get(uint32_t size, bool alone, Shortage& shortage) noexcept {
@@ -72,22 +84,26 @@ void Borrower::lend(Buffer& buffer) noexcept {
   if (slot == nullptr || slot->borrower != nullptr)
     return;
   slot->borrower = this;
-  uint32_t size = Loans::size_of(slot->capacity);
-  references_.fetch_add(1, std::memory_order_relaxed);
-  held_[size].fetch_add(1, std::memory_order_relaxed);
-  loans_.classes_[size].lent.fetch_add(1, std::memory_order_relaxed);
+  const uint32_t size = Loans::size_of(slot->capacity);
+  if (!loans_.elastic(size)) {
+    held_[size].fetch_add(1, std::memory_order_relaxed);
+    loans_.classes_[size].lent.fetch_add(1, std::memory_order_relaxed);
+  }
+  bytes_.fetch_add(slot->capacity, std::memory_order_relaxed);
 }
 
 void Borrower::take_back(BufferSlot& slot) noexcept {
   slot.borrower = nullptr;
-  uint32_t size = Loans::size_of(slot.capacity);
-  held_[size].fetch_sub(1, std::memory_order_relaxed);
-  loans_.classes_[size].lent.fetch_sub(1, std::memory_order_relaxed);
-  release();
+  const uint32_t size = Loans::size_of(slot.capacity);
+  if (!loans_.elastic(size)) {
+    held_[size].fetch_sub(1, std::memory_order_relaxed);
+    loans_.classes_[size].lent.fetch_sub(1, std::memory_order_relaxed);
+  }
+  release(slot.capacity);
 }
 
-void Borrower::release() noexcept {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) [[unlikely]]
+void Borrower::release(uint64_t bytes) noexcept {
+  if (bytes_.fetch_sub(bytes, std::memory_order_acq_rel) == bytes) [[unlikely]]
     dispose();
 }
 

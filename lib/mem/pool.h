@@ -69,7 +69,8 @@ class Pool {
   uint32_t per_slab() const noexcept { return options_.per_slab; }
   uint32_t slabs() const noexcept { return slabs_.load(std::memory_order_relaxed); }
   bool elastic() const noexcept { return options_.budget != nullptr; }
-  uint32_t more() const noexcept;  // buffers that it could still have of the budget
+  uint32_t more() const noexcept;    // buffers that it could still have of the budget
+  uint32_t unused() const noexcept;  // those of them that no other class has; cheaper to know
   uint32_t home() const noexcept { return depot_.count(); }  // in no cache
   uint32_t within_reach() const noexcept;                    // in no cache but the calling core's
 

@@ -32,6 +32,10 @@ uint32_t Pool::more() const noexcept {
   return elastic() ? options_.budget->more_for(*this) : 0;
 }
 
+uint32_t Pool::unused() const noexcept {
+  return elastic() ? options_.budget->unused_for(*this) : 0;
+}
+
 // What is left then is the least that there was, if it is less than ever before.
 uint32_t Pool::take_home(BufferSlot** out, uint32_t most) noexcept {
   uint32_t taken = depot_.pop(slots_, out, most);

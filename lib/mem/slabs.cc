@@ -283,8 +283,12 @@ uint32_t Slabs::more_for(const Pool& pool) const noexcept {
   return static_cast<uint32_t>(units_for(&pool) / units_of(pool.buffer_size()) * pool.per_slab());
 }
 
+uint32_t Slabs::unused_for(const Pool& pool) const noexcept {
+  return free_for(&pool) / units_of(pool.buffer_size()) * pool.per_slab();
+}
+
 uint64_t Slabs::left() const noexcept {
-  uint64_t bytes = uint64_t{free_.load(std::memory_order_relaxed)} * kUnitBytes;
+  uint64_t bytes = unused();
   for (const Pool* pool : pools_)
     bytes += uint64_t{pool->home()} * pool->buffer_size();
   return bytes;

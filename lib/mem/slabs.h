@@ -68,8 +68,14 @@ class Slabs {
   // estimate while others get and put.
   uint32_t more_for(const Pool& pool) const noexcept;
   uint64_t budget() const noexcept { return options_.bytes; }
-  // The bytes that could be had now, whatever the class.
+  // The bytes that could be had now, whatever the class; and those that no class has, which is less
+  // than that and cheap to know.
   uint64_t left() const noexcept;
+  uint64_t unused() const noexcept {
+    return uint64_t{free_.load(std::memory_order_relaxed)} * kUnitBytes;
+  }
+  // Buffers that the pool could have of those.
+  uint32_t unused_for(const Pool& pool) const noexcept;
   // The region that holds these bytes, if one of ours does. Any thread, cheap.
   RegionId region_of(const std::byte* data, uint32_t length) const noexcept {
     for (const Extent& extent : extents_) {

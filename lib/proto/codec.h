@@ -26,8 +26,11 @@ struct Plain {
   uint32_t header_length() const noexcept { return min_header(wire); }
 };
 
-// Empty: it is another message, or there is something wrong with it; decode() says what.
-std::optional<Plain> match_plain(std::span<const std::byte> message, const Versions& versions);
+// False: it is another message, or there is something wrong with it; decode() says what. `plain` is
+// no result: an optional of so few bytes is put together in memory, byte by byte, and then read as
+// two words, which waits until all stores before it are done, those to a peer's cache lines, too.
+bool match_plain(std::span<const std::byte> message, const Versions& versions,
+                 Plain& plain) noexcept;
 
 // The header of such a message as decode() would fill it in.
 void fill_header(const Plain& plain, Header& header);

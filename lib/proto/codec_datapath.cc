@@ -29,28 +29,30 @@ std::optional<FixedWords> peek(std::span<const std::byte> message) {
                     xdr::load_u32(p + 12)};
 }
 
-std::optional<Plain> match_plain(std::span<const std::byte> message, const Versions& versions) {
+bool match_plain(std::span<const std::byte> message, const Versions& versions,
+                 Plain& plain) noexcept {
   if (message.size() < kMinHeader + 2 * kWord) [[unlikely]]
-    return std::nullopt;
+    return false;
   const std::byte* p = message.data();
   const std::optional<Wire> wire = versions.wire_of(xdr::load_u32(p + 4));
   if (!wire || xdr::load_u32(p + 12) != static_cast<uint32_t>(MessageType::kMsg)) [[unlikely]]
-    return std::nullopt;
+    return false;
   const std::byte* rpc = p + kMinHeader;
   if (*wire != Wire::kDraft04) {
     if (std::memcmp(p + kFixedBytes, kZeros, kMinHeader - kFixedBytes) != 0)
-      return std::nullopt;
+      return false;
   } else {
     rpc = p + kMinHeader04;
     if (message.size() < kMinHeader04 + 2 * kWord ||
         std::memcmp(p + kFixedBytes + kWord, kZeros, kMinHeader04 - kFixedBytes - kWord) != 0 ||
         std::memcmp(p + kFixedBytes, rpc + kTypeAt, kWord) != 0)
-      return std::nullopt;
+      return false;
   }
   const uint32_t type = xdr::load_u32(rpc + kTypeAt);
   if (type > 1 || std::memcmp(p, rpc, kWord) != 0) [[unlikely]]
-    return std::nullopt;
-  return Plain{xdr::load_u32(p), xdr::load_u32(p + 8), *wire, static_cast<Direction>(type)};
+    return false;
+  plain = {xdr::load_u32(p), xdr::load_u32(p + 8), *wire, static_cast<Direction>(type)};
+  return true;
 }
 
 namespace {

@@ -127,8 +127,9 @@ bool Connection::Impl::answers_us(const ReceiveSlot& slot, const Completion& com
     return false;
   std::span<const std::byte> message(slot.buffer.data(), completion.byte_length);
   const proto::Limits& limits = link.options.limits;
-  if (std::optional<proto::Plain> plain = proto::match_plain(message, limits.versions)) [[likely]]
-    return plain->direction == proto::Direction::kReply;
+  proto::Plain plain;
+  if (proto::match_plain(message, limits.versions, plain)) [[likely]]
+    return plain.direction == proto::Direction::kReply;
   proto::Header& header = link.pool.scratch();
   proto::decode(message, proto::Direction::kCall, limits, header);
   return header.direction == proto::Direction::kReply;

@@ -114,14 +114,15 @@ Requester::Slot* Requester::slot_of(const proto::Header& header, Verdict verdict
 bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) noexcept {
   std::span<const std::byte> bytes(receive.buffer.data(), completion.byte_length);
   const proto::Limits& limits = link_.options.limits;
-  std::optional<proto::Plain> plain = proto::match_plain(bytes, limits.versions);
-  if (plain && take_plain(*plain, receive, completion)) [[likely]]
+  proto::Plain plain;
+  const bool is_plain = proto::match_plain(bytes, limits.versions, plain);
+  if (is_plain && take_plain(plain, receive, completion)) [[likely]]
     return true;
   proto::Header& header = link_.pool.scratch();
   proto::Decoded decoded{Verdict::kOk, 0};
-  if (plain) {
-    proto::fill_header(*plain, header);
-    decoded.header_length = plain->header_length();
+  if (is_plain) {
+    proto::fill_header(plain, header);
+    decoded.header_length = plain.header_length();
   } else {
     decoded = proto::decode(bytes, proto::Direction::kReply, limits, header);
   }

@@ -51,10 +51,11 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   if (!link_.up() || calls_ >= max_calls_ || !may_have_call())
     return false;
   std::span<const std::byte> bytes(slot.buffer.data(), length);
-  std::optional<proto::Plain> plain = proto::match_plain(bytes, link_.options.limits.versions);
-  bool is_plain_call = plain && plain->direction == proto::Direction::kCall &&
-                       (plain->wire != proto::Wire::kDraft04 || !link_.share.lacks_spares());
-  Taken taken = is_plain_call ? take_plain(*plain) : take_other(slot, bytes);
+  proto::Plain plain;
+  bool is_plain_call = proto::match_plain(bytes, link_.options.limits.versions, plain) &&
+                       plain.direction == proto::Direction::kCall &&
+                       (plain.wire != proto::Wire::kDraft04 || !link_.share.lacks_spares());
+  Taken taken = is_plain_call ? take_plain(plain) : take_other(slot, bytes);
   if (taken.call == nullptr) [[unlikely]]
     return taken.done;
   Incoming& call = *taken.call;

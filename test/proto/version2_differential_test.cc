@@ -196,16 +196,16 @@ void expect_plain_if_it_is(Wire wire, const Bytes& message, const ReferenceHeade
     is_plain = type <= 1 && word_of(message, rpc) == word_of(message, 0) &&
                (wire == Wire::kDraft00 || type == word_of(message, kDirectionAt));
   }
-  std::optional<Plain> plain = match_plain(message, limits.versions);
-  ASSERT_EQ(plain.has_value(), is_plain);
-  if (!plain)
+  Plain plain;
+  ASSERT_EQ(match_plain(message, limits.versions, plain), is_plain);
+  if (!is_plain)
     return;
   Header fast;
-  fill_header(*plain, fast);
+  fill_header(plain, fast);
   Header slow;
   Decoded decoded = decode(message, Direction::kUnknown, limits, slow);
   EXPECT_EQ(decoded.verdict, Verdict::kOk);
-  EXPECT_EQ(decoded.header_length, plain->header_length());
+  EXPECT_EQ(decoded.header_length, plain.header_length());
   EXPECT_TRUE(fast.xid == slow.xid && fast.version == slow.version &&
               fast.credits == slow.credits && fast.wire == slow.wire && fast.type == slow.type &&
               fast.direction == slow.direction && fast.invalidate == slow.invalidate &&
