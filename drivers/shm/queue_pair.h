@@ -145,6 +145,10 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   bool done(SendRecord& record) noexcept;
   uint32_t reap_sends(std::span<fabric::Completion> out) noexcept;
   void tell_messages() noexcept;
+  void make_sure_told() noexcept;
+  bool peer_wants_messages() const noexcept {
+    return (theirs_.state->wants.load(std::memory_order_relaxed) & kWantsMessages) != 0;
+  }
 
   // receive_datapath.cc
   uint32_t pull(std::span<fabric::Completion> out) noexcept;
@@ -221,6 +225,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   bool acknowledge_ = false;       // the peer waits for some of what was taken since
   bool stalled_ = false;           // counted: the next message has no Receive
   bool sent_something_ = false;    // since the peer was last told
+  bool unsure_ = false;            // whether the peer, if it began to rest then, was told
   drivers::ReceiveQueue own_receives_;
   drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all
   drivers::ReceiveQueue* receives_;

@@ -72,6 +72,8 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out) noexcept {
       packets_read_ -= std::min(packets_read_, kPacketsForgiven);
     uint32_t n = reap_sends(out);
     n += pull(out.subspan(n));
+    if (n == 0 && unsure_)
+      make_sure_told();
     if (n == 0 && peer_closed()) [[unlikely]] {
       // What was sent before the close is still received.
       const uint64_t before = taken_;
@@ -353,6 +355,8 @@ bool QueuePair::rest() noexcept {
   const bool waits = send_head_ != send_tail_ || refused_copy_ != 0;
   const uint32_t wants = kWantsMessages | (waits ? kWantsConsumed : 0u);
   mine_.state->wants.store(wants, std::memory_order_seq_cst);
+  if (unsure_)
+    make_sure_told();
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (look()) {
     awake();

@@ -323,11 +323,22 @@ void QueuePair::copy_spans(std::byte* to, std::span<const MemorySpan> spans) noe
   }
 }
 
-// After this the peer has the messages, or knows to look for them.
+// Wakes a peer that rests. One that begins to at this moment, and has looked before our messages
+// were to be seen, is found by make_sure_told(): to wait here until they are takes as long as their
+// cache lines do, a fifth of a round trip.
 void QueuePair::tell_messages() noexcept {
   sent_something_ = false;
+  unsure_ = true;
+  if (!active || peer_wants_messages()) [[unlikely]]
+    make_sure_told();
+}
+
+// After this the peer has the messages, or knows to look for them. At the latest in the first poll
+// that finds nothing, or when we rest ourselves.
+void QueuePair::make_sure_told() noexcept {
+  unsure_ = false;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if ((theirs_.state->wants.load(std::memory_order_relaxed) & kWantsMessages) != 0) [[unlikely]] {
+  if (peer_wants_messages()) [[unlikely]] {
     Counters::count(device_.counts().doorbells);
     ring(bell_);
   }
