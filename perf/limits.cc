@@ -1,9 +1,10 @@
 // This machine's limits, as testrpc puts them beside its results: the cache-line round trip between
-// each two CPUs, and memcpy's bandwidth by size and number of buffers; how many messages two CPUs
-// can copy from each other; and what TCP on loopback can do, beside which scripts/compare-iwarp.py
-// puts testrpc over iWARP.
+// each two CPUs, and memcpy's bandwidth by size and number of buffers; how many calls two CPUs can
+// exchange, and how many long messages copy from each other; and what TCP on loopback can do,
+// beside which scripts/compare-iwarp.py puts testrpc over iWARP.
 //
 //   limits              all of it
+//   limits calls           calls and cache lines alone
 //   limits tcp [CPU CPU]   TCP alone, between these two CPUs
 //   limits tcp-connections CPU CPU N...   null calls' bytes over N connections, one under way on
 //   each
@@ -133,6 +134,90 @@ void print_handovers(int far_cpu) {
   }
 }
 
+// What small calls are at best: each end copies a message into its ring, in which only it writes,
+// and the other one out of it. A word in front of each message says that it is there.
+class Exchange {
+ public:
+  Exchange(size_t call, size_t reply) : calls_(call), replies_(reply) {}
+
+  double per_second(int far_cpu) {
+    std::thread far([this, far_cpu] {
+      pin_to_cpu(far_cpu);
+      for (uint64_t n = 0; !over_;) {
+        if (calls_.take(n, far_)) {
+          replies_.put(n, far_);
+          ++n;
+        }
+      }
+    });
+    const uint64_t start = clock_ns();
+    uint64_t called = 0;
+    uint64_t answered = 0;
+    uint64_t elapsed;
+    while ((elapsed = clock_ns() - start) < kHandoverNs) {
+      for (; called < answered + kWindow; ++called)
+        calls_.put(called, near_);
+      for (; answered < called && replies_.take(answered, near_); ++answered) {
+        if (called < answered + kWindow)
+          calls_.put(called++, near_);
+      }
+    }
+    over_ = true;
+    far.join();
+    return static_cast<double>(answered) * 1e9 / static_cast<double>(elapsed);
+  }
+
+  static constexpr uint64_t kWindow = 32;
+  static constexpr size_t kLargestMessage = 1024;
+
+ private:
+  using Private = std::array<std::byte, kLargestMessage>;
+
+  class Ring {
+   public:
+    explicit Ring(size_t bytes) : bytes_(bytes) {}
+
+    void put(uint64_t number, const Private& from) {
+      Slot& slot = slots_[number % kSlots];
+      std::memcpy(slot.bytes, from.data(), bytes_);
+      slot.number.store(number + 1, std::memory_order_release);
+    }
+    bool take(uint64_t number, Private& to) {
+      Slot& slot = slots_[number % kSlots];
+      if (slot.number.load(std::memory_order_acquire) != number + 1)
+        return false;
+      std::memcpy(to.data(), slot.bytes, bytes_);
+      return true;
+    }
+
+   private:
+    static constexpr size_t kSlots = 256;
+    struct alignas(64) Slot {
+      std::atomic<uint64_t> number = 0;
+      std::byte bytes[kLargestMessage];
+    };
+    size_t bytes_;
+    std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
+  };
+
+  Ring calls_;
+  Ring replies_;
+  std::atomic<bool> over_ = false;
+  alignas(64) Private near_ = {};
+  alignas(64) Private far_ = {};
+};
+
+void print_exchanges(int far_cpu) {
+  std::printf("\ncalls and replies through two rings, %llu in flight, thousands a second\n",
+              static_cast<unsigned long long>(Exchange::kWindow));
+  const auto print = [far_cpu](const char* what, size_t call, size_t reply) {
+    std::printf("%-28s%9.0f\n", what, Exchange(call, reply).per_second(far_cpu) / 1e3);
+    std::fflush(stdout);
+  };
+  print("null, 68 and 52 bytes", 68, 52);
+  print("1000 bytes, there and back", 1000, 1000);
+}
+
 constexpr size_t kBulk = 1u << 20;
 constexpr uint64_t kTcpNs = 500'000'000;
 constexpr uint64_t kManyNs = 2'000'000'000;
@@ -182,8 +267,15 @@ int main(int argc, char** argv) {
   }
   print_round_trips(cpus);
   pin_to_cpu(cpus.front());
+  if (argc > 1 && std::string_view(argv[1]) == "calls") {
+    if (cpus.size() > 1)
+      print_exchanges(cpus.back());
+    return 0;
+  }
   print_copies();
-  if (cpus.size() > 1)
+  if (cpus.size() > 1) {
+    print_exchanges(cpus.back());
     print_handovers(cpus.back());
+  }
   print_tcp(ends);
 }

@@ -38,35 +38,42 @@ def arguments():
 
 
 def measure(program, uri, options, figure, seconds):
-    """Calls a second, or round trips a second; always more is better."""
+    """Calls a second, or round trips a second (always more is better); and how long a cache line took from
+    CPU to CPU and back meanwhile, in ns, if that testrpc says so."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [program, uri, *options, "--duration", str(seconds), "--json", file.name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60 + 10 * seconds)
         if done.returncode != 0:
             sys.exit(f"bench-against: {' '.join(command)} failed:\n{done.stderr}")
         run = json.load(open(file.name))["runs"][0]
-    return run["rpc_per_s"] if figure == "rate" else 1e9 / run["latency_ns"]["p50"]
+    rate = run["rpc_per_s"] if figure == "rate" else 1e9 / run["latency_ns"]["p50"]
+    return rate, run.get("limits", {}).get("cache_line_rtt_ns")
 
 
 def main():
     args = arguments()
     rows = []
     slower = 0
-    print(f"{'':26} {args.names[0]:>12} {args.names[1]:>12}   ratio (spread of the ratios)")
+    print(f"{'':26} {args.names[0]:>12} {args.names[1]:>12}   ratio (spread of the ratios)  trips of a cache line")
     cases = [case for case in CASES if args.only in case[0]]
     for title, uri, options, figure in cases:
         results = ([], [])
+        lines = []
         for _ in range(args.rounds):
             for side in (0, 1):
-                results[side].append(measure(args.programs[side], uri, options, figure, args.seconds))
+                rate, line = measure(args.programs[side], uri, options, figure, args.seconds)
+                results[side].append(rate)
+                lines += [line] if line else []
         ratios = sorted(new / old for old, new in zip(*results))
         old, new, ratio = statistics.median(results[0]), statistics.median(results[1]), statistics.median(ratios)
         lost = ratio < 1 - args.loss / 100
         slower += lost
         unit = "/s" if figure == "rate" else " rt/s"
+        distance = f"  {min(lines):.0f} to {max(lines):.0f} ns" if lines else ""
         print(f"{title:26} {old:12.0f} {new:12.0f}{unit:>5}  {ratio:5.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-              f"{'  SLOWER' if lost else ''}", flush=True)
-        rows.append({"case": title, "figure": figure, "before": results[0], "after": results[1], "ratio": ratio})
+              f"{distance}{'  SLOWER' if lost else ''}", flush=True)
+        rows.append({"case": title, "figure": figure, "before": results[0], "after": results[1], "ratio": ratio,
+                     "cache_line_rtt_ns": lines})
     if args.json:
         with open(args.json, "w", encoding="utf-8") as out:
             json.dump({"names": args.names, "cases": rows}, out, indent=1)
