@@ -45,8 +45,7 @@ uint32_t invalidates(const fabric::SendWr& wr) {
 bool QueuePair::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) {
   if (refused_copy_ != 0)
     return false;
-  return send_copy(spans, invalidate_key) ||
-         (read_consumed() && send_copy(spans, invalidate_key));
+  return send_copy(spans, invalidate_key) || (read_consumed() && send_copy(spans, invalidate_key));
 }
 
 bool QueuePair::bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) {
