@@ -45,7 +45,10 @@ uint32_t invalidates(const fabric::SendWr& wr) {
 bool QueuePair::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) {
   if (refused_copy_ != 0)
     return false;
-  return send_copy(spans, invalidate_key) || (read_consumed() && send_copy(spans, invalidate_key));
+  if (send_copy(spans, invalidate_key)) [[likely]]
+    return true;
+  return status_.load(std::memory_order_relaxed) == Status::kEstablished && read_consumed() &&
+         send_copy(spans, invalidate_key);
 }
 
 bool QueuePair::bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) {

@@ -155,6 +155,18 @@ TEST_P(Messages, ThatGoAtOnceAreRefusedOnlyWhilePeersAreBehind) {
     ASSERT_LT(++sent, 2 * kCount) << "without bounds";
   ASSERT_TRUE(pair.pump_until([&] { return take(), received == sent; }));
   EXPECT_TRUE(send(most, sent));
+  pair.client_qp->disconnect();
+  EXPECT_FALSE(send(most, sent + 1)) << "the connection is over";
+}
+
+TEST_P(Messages, DoNotGoAtOnceBeforeThereIsAConnection) {
+  End end(GetParam().new_uri());
+  std::unique_ptr<QueuePair> qp = end.queue_pair();
+  Buffer from = test_memory().get(4096);
+  for (const uint32_t length : {4u, 200u, 1000u}) {
+    const MemorySpan bytes = from.first(length);
+    EXPECT_FALSE(qp->send_now({&bytes, 1}, 0));
+  }
 }
 
 // Many, of all lengths, before the peer looks, with others between them: those for which there is
