@@ -22,8 +22,6 @@ constexpr uint32_t kClockPasses = 16;
 constexpr uint64_t kForever = UINT64_MAX;
 constexpr auto kOpenLoopGraceNs = static_cast<uint64_t>(kOpenLoopGraceSeconds * 1e9);
 constexpr uint64_t kWarmUpCallsPerSlot = 16;
-// By then a core has seen every buffer that its caches may keep: 512 of a class.
-constexpr uint64_t kLeastWarmUpCalls = 1024;
 constexpr uint64_t kWarmUpNs = 200 * kMs;
 // A closed-loop run is made in pieces of this length, with a probe of the machine in between.
 constexpr uint64_t kPieceNs = 250 * kMs;
@@ -241,7 +239,7 @@ void Load::compare_connections() {
 void Load::warm_up() {
   recording_ = false;
   next_tick_ns_ = Runtime::now_ns() + kTickNs;
-  uint64_t calls = std::max(kLeastWarmUpCalls, kWarmUpCallsPerSlot * active_.size());
+  uint64_t calls = kWarmUpCallsPerSlot * active_.size();
   if (options_->count != 0)
     calls = std::min(calls, std::max<uint64_t>(options_->count, active_.size()));
   if (options_->warmup_s != 0)
