@@ -225,7 +225,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   bool acknowledge_ = false;       // the peer waits for some of what was taken since
   bool stalled_ = false;           // counted: the next message has no Receive
   bool sent_something_ = false;    // since the peer was last told
-  bool unsure_ = false;            // whether the peer, if it began to rest then, was told
+  bool unsure_ = false;            // the peer may have begun to rest unseen when it was told
   drivers::ReceiveQueue own_receives_;
   drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all
   drivers::ReceiveQueue* receives_;

@@ -325,9 +325,9 @@ void QueuePair::copy_spans(std::byte* to, std::span<const MemorySpan> spans) noe
   }
 }
 
-// Wakes a peer that rests. One that begins to at this moment, and has looked before our messages
-// were to be seen, is found by make_sure_told(): to wait here until they are takes as long as their
-// cache lines do, a fifth of a round trip.
+// Wakes a peer that rests. A peer that begins to rest at this moment may have looked before it
+// could see our messages, and we before we could see that it rests: make_sure_told() finds it
+// later. A fence here would wait for the messages' cache lines, a tenth of a round trip.
 void QueuePair::tell_messages() noexcept {
   sent_something_ = false;
   unsure_ = true;
@@ -335,8 +335,8 @@ void QueuePair::tell_messages() noexcept {
     make_sure_told();
 }
 
-// After this the peer has the messages, or knows to look for them. At the latest in the first poll
-// that finds nothing, or when we rest ourselves.
+// After this the peer has the messages, or knows to look for them. Called in the first poll that
+// finds nothing, or when we rest ourselves, whichever comes first.
 void QueuePair::make_sure_told() noexcept {
   unsure_ = false;
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -53,8 +53,8 @@ class Loans {
 
   bool elastic(uint32_t size) const noexcept { return !classes_[size].elastic.empty(); }
   // Whether others could have so many buffers of a class, or so many bytes of the elastic ones.
-  // What nobody has yet is asked first: to count what all classes have at home takes longer than a
-  // call does. (loans_datapath.cc)
+  // They compare with what no class has taken first, since that is cheap to know; to count what all
+  // classes have at home is not. (loans_datapath.cc)
   bool has_left(uint32_t size, uint64_t buffers) const noexcept;
   bool has_elastic_left(uint64_t bytes) const noexcept;
 
@@ -131,9 +131,9 @@ class Borrower {
 
   Memory& memory_;
   Loans& loans_;
-  // Of all buffers that it holds, and kOwned while it has an owner: it ends with the last of them.
-  // One count for a loan, since to change it waits for all stores before it, those to a peer's
-  // cache lines, too.
+  // Of all buffers that it holds, and kOwned while it has an owner; at 0 it ends. A loan changes
+  // this count alone where it can: a locked instruction waits for all stores before it, also for
+  // those to cache lines that a peer has.
   std::atomic<uint64_t> bytes_ = kOwned;
   std::atomic<uint32_t> waiting_ = 0;  // connections with calls that wait for the share
   std::atomic<uint64_t> exposed_ = 0;  // bytes

@@ -26,9 +26,10 @@ struct Plain {
   uint32_t header_length() const noexcept { return min_header(wire); }
 };
 
-// False: it is another message, or there is something wrong with it; decode() says what. `plain` is
-// no result: an optional of so few bytes is put together in memory, byte by byte, and then read as
-// two words, which waits until all stores before it are done, those to a peer's cache lines, too.
+// False: it is another message, or there is something wrong with it; decode() says what. It does
+// not return an optional: the compiler stores such a small one byte by byte and loads it as two
+// words, and a load that spans several stores waits until they, and all before them, have left the
+// core.
 bool match_plain(std::span<const std::byte> message, const Versions& versions,
                  Plain& plain) noexcept;
 

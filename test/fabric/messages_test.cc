@@ -119,7 +119,7 @@ TEST_P(Messages, ThatAreCopiedLeaveTheirMemoryAtOnceAndAreNotReported) {
   EXPECT_EQ(pair.run(send_wr(kCount + 1, {from.first(4)})).wr_id, kCount + 1);
 }
 
-// While the peer keeps up, there is room for each, however many have gone: no turn of the list's.
+// While the peer keeps up, none is refused, so that none has to be posted, however many there are.
 TEST_P(Messages, ThatGoAtOnceAreRefusedOnlyWhilePeersAreBehind) {
   constexpr uint32_t kCount = 3000;
   Pair pair(GetParam().new_uri(), {.send_wrs = 16}, {.receive_wrs = 64});
