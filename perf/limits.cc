@@ -155,11 +155,11 @@ class Exchange {
     uint64_t answered = 0;
     uint64_t elapsed;
     while ((elapsed = clock_ns() - start) < kHandoverNs) {
-      for (; called < answered + kWindow; ++called)
-        calls_.put(called, near_);
-      for (; answered < called && replies_.take(answered, near_); ++answered) {
+      for (uint32_t tries = 0; tries < kTriesPerLook; ++tries) {
         if (called < answered + kWindow)
           calls_.put(called++, near_);
+        if (replies_.take(answered, near_))
+          ++answered;
       }
     }
     over_ = true;
@@ -171,6 +171,7 @@ class Exchange {
   static constexpr size_t kLargestMessage = 1024;
 
  private:
+  static constexpr uint32_t kTriesPerLook = 1000;  // at the clock
   using Private = std::array<std::byte, kLargestMessage>;
 
   class Ring {
