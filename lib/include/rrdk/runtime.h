@@ -155,6 +155,9 @@ class Runtime {
    * Embedded: one pass of core `core`; returns how many things it did (0: idle). Never blocks. 0
    * also from within a handler or callback, if there is no such core, and on a Runtime that is not
    * embedded: its cores are their own threads'.
+   *
+   * A peer that falls asleep while a pass sends to it is woken by the next pass. So poll again
+   * before the thread does anything long, until poll() returns 0 if it is to sleep.
    */
   uint32_t poll(uint32_t core = 0);
   /**
