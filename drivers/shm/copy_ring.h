@@ -26,6 +26,14 @@ class CopyRing {
     return static_cast<uint32_t>(place.at & (bytes_ - 1));
   }
 
+  // Where take() would put a message of `length` bytes now.
+  std::optional<uint32_t> next(uint32_t length) const noexcept {
+    const Place place = this->place(length);
+    if (!place.fits) [[unlikely]]
+      return std::nullopt;
+    return static_cast<uint32_t>(place.at & (bytes_ - 1));
+  }
+
   void consumed(uint64_t number) noexcept {
     for (; first_ != last_ && lent_[first_ & mask_].number <= number; ++first_)
       freed_ = lent_[first_ & mask_].end;

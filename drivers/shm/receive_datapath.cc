@@ -18,15 +18,6 @@ constexpr uint32_t kMostSlotsAtOnce = 64;
 constexpr uint32_t kPacketsForgiven = 2 * kMostSlotsAtOnce;
 constexpr uint64_t kMostWrittenAtOnce = uint64_t{64} << 10;
 
-// Fetches the next two messages of a burst from the other core while this one is copied: two cache
-// lines each, which is what a null call has. Beyond the end of the ring a prefetch does nothing.
-void prefetch_after(const Slot* slot) {
-  for (const Slot* next : {slot + 1, slot + 2}) {
-    __builtin_prefetch(next);
-    __builtin_prefetch(reinterpret_cast<const std::byte*>(next) + kCacheLine);
-  }
-}
-
 }  // namespace
 
 // What a slot says, read once.
@@ -96,8 +87,10 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
   uint64_t written = 0;
   for (uint32_t slots = 0; slots < kMostSlotsAtOnce && n < out.size() && message_ready(); ++slots) {
     const Slot& slot = theirs_.slot(taken_);
-    prefetch_after(&slot);
     const SlotHeader header(slot);
+    // The next two messages of a burst come from the other core while this one is copied.
+    prefetch_slot<base::Use::kRead>(&slot + 1, header.flags, header.length);
+    prefetch_slot<base::Use::kRead>(&slot + 2, header.flags, header.length);
     if ((header.flags & kWrite) != 0) {
       if (written >= kMostWrittenAtOnce || !take_write(slot, header))
         break;

@@ -167,6 +167,10 @@ bool QueuePair::put_copy(std::span<const MemorySpan> spans, uint32_t length,
   if (!copies_.fits(kMaxCopied))
     word.flags |= kAckWanted;  // whoever is refused next learns of room by it
   publish(slot, word);
+  if (const std::optional<uint32_t> next = copies_.next(length)) [[likely]] {
+    const std::byte* const bytes = mine_.copies + *next;
+    base::prefetch_lines<base::Use::kWrite>(bytes, bytes + length);
+  }
   return true;
 }
 
@@ -312,10 +316,14 @@ WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept
   return WcStatus::kSuccess;
 }
 
+// Of what lies ahead in the rings the peer has copies in its caches. A store there waits until
+// these are gone, and all later stores behind it, so they are asked for in time. Of the slots, that
+// is the one after the next: at the next one the peer looks all the time.
 void QueuePair::publish(Slot& slot, SlotWord word) noexcept {
   word.sequence = static_cast<uint32_t>(++sent_);
   slot.word.store(word, std::memory_order_release);
   sent_something_ = true;
+  prefetch_slot<base::Use::kWrite>(&mine_.slot(sent_ + 1), word.flags, word.length);
 }
 
 void QueuePair::copy_spans(std::byte* to, std::span<const MemorySpan> spans) noexcept {

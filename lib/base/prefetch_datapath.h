@@ -6,15 +6,18 @@
 
 namespace rrdk::base {
 
-// All cache lines from that of `first` on, up to and without `end`: members of one object.
-template <typename First, typename End>
+enum class Use { kRead, kWrite };
+
+// All cache lines from that of `first` on, up to and without `end`: members of one object. For
+// writing, other cores' copies of them go.
+template <Use use = Use::kRead, typename First, typename End>
 void prefetch_lines(const First* first, const End* end) noexcept {
   constexpr uintptr_t kCacheLine = 64;
   const auto* const behind = reinterpret_cast<const std::byte*>(end);
   const auto* at = reinterpret_cast<const std::byte*>(first);
   at -= reinterpret_cast<uintptr_t>(at) % kCacheLine;
   for (; at < behind; at += kCacheLine)
-    __builtin_prefetch(at);
+    __builtin_prefetch(at, use == Use::kWrite);
 }
 
 }  // namespace rrdk::base
