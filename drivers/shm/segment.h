@@ -112,14 +112,22 @@ static_assert(std::atomic<SlotWord>::is_always_lock_free && sizeof(SlotWord) == 
 static_assert(sizeof(Slot) == Slot::kSize && offsetof(Slot, room) == sizeof(SlotWord));
 static_assert(offsetof(Slot, far.sges) + 2 * sizeof(RemoteSge) < kCacheLine);
 
-// Of a slot that is soon to be used for a message with such flags and length, one or two cache
-// lines, which is what null calls have. Behind the ring's last slot a prefetch does nothing.
+// The cache lines of a slot that is soon to be used for a message with such flags and length.
+// Behind the ring's last slot a prefetch does nothing.
 template <base::Use use>
-void prefetch_slot(const Slot* slot, uint32_t flags, uint32_t length) noexcept {
-  const auto* bytes = reinterpret_cast<const std::byte*>(slot);
-  __builtin_prefetch(bytes, use == base::Use::kWrite);
-  if ((flags & kInline) != 0 && length > kCacheLine - sizeof(SlotWord))
-    __builtin_prefetch(bytes + kCacheLine, use == base::Use::kWrite);
+[[gnu::always_inline]] inline void prefetch_slot(const Slot* slot, uint32_t flags,
+                                                 uint32_t length) noexcept {
+  constexpr bool kForWriting = use == base::Use::kWrite;
+  constexpr size_t kFirst = kCacheLine - offsetof(Slot, room);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(slot);
+  __builtin_prefetch(bytes, kForWriting);
+  if ((flags & kInline) == 0 || length <= kFirst)
+    return;
+  __builtin_prefetch(bytes + kCacheLine, kForWriting);
+  if (length > kFirst + kCacheLine) {
+    __builtin_prefetch(bytes + 2 * kCacheLine, kForWriting);
+    __builtin_prefetch(bytes + 3 * kCacheLine, kForWriting);
+  }
 }
 
 // Copies what fits a slot, in line: a call of memcpy costs more than these few bytes do.
