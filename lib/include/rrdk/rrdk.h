@@ -268,8 +268,8 @@ void rrdk_runtime_options_init(rrdk_runtime_options* options, size_t size);
 rrdk_errc rrdk_runtime_create(rrdk_memory* memory, const rrdk_runtime_options* options,
                               rrdk_runtime** runtime, rrdk_error* error);
 void rrdk_runtime_destroy(rrdk_runtime* runtime);
-/** One pass of an embedded core; how many things it did. Never blocks. Poll again before anything long
- * (rrdk/runtime.h: poll()). */
+/** One pass of an embedded core; how many things it did. Never blocks. Poll again before anything
+ * long (rrdk/runtime.h: poll()). */
 uint32_t rrdk_runtime_poll(rrdk_runtime* runtime, uint32_t core);
 /** Readable when the core has work, after rrdk_runtime_arm_wake() returned true. The runtime's. */
 int rrdk_runtime_wake_fd(const rrdk_runtime* runtime, uint32_t core);
