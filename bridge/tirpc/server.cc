@@ -149,7 +149,7 @@ void Service::run() {
   for (uint32_t pass = 1; !ends.load(std::memory_order_acquire); ++pass) {
     bool found = reactor->poll() != 0;
     if (!waiting.empty())
-      reactor->poll();  // a routine may block: whom the first pass sent to is woken before
+      reactor->poll();  // a routine may block, so peers that the first pass sent to are woken now
     found |= dispatch_waiting();
     if (pass % kPassesPerLook == 0 && svc_max_pollfd > 0)
       found |= serve_sockets(0);

@@ -316,9 +316,10 @@ WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept
   return WcStatus::kSuccess;
 }
 
-// Of what lies ahead in the rings the peer has copies in its caches. A store there waits until
-// these are gone, and all later stores behind it, so they are asked for in time. Of the slots, that
-// is the one after the next: at the next one the peer looks all the time.
+// The peer has read the cache lines ahead before, and has copies. A store to such a line waits
+// until the peer's copy is gone, and all later stores wait behind it, so the lines are fetched for
+// writing in advance: not those of the next slot, which the peer reads all the time, but of the one
+// after.
 void QueuePair::publish(Slot& slot, SlotWord word) noexcept {
   word.sequence = static_cast<uint32_t>(++sent_);
   slot.word.store(word, std::memory_order_release);

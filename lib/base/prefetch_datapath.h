@@ -10,7 +10,7 @@ namespace rrdk::base {
 enum class Use { kRead, kWrite };
 
 // All cache lines from that of `first` on, up to and without `end`: members of one object. For
-// writing, other cores' copies of them go.
+// writing, other cores lose their copies.
 template <Use use = Use::kRead, typename First, typename End>
 [[gnu::always_inline]] inline void prefetch_lines(const First* first, const End* end) noexcept {
   constexpr uintptr_t kCacheLine = 64;

@@ -156,8 +156,8 @@ class Runtime {
    * also from within a handler or callback, if there is no such core, and on a Runtime that is not
    * embedded: its cores are their own threads'.
    *
-   * A peer that falls asleep while a pass sends to it is woken by the next pass. So poll again
-   * before the thread does anything long, until poll() returns 0 if it is to sleep.
+   * A peer that falls asleep while a pass sends to it is woken by the next pass. So poll once more
+   * before the thread does anything long. Before it sleeps, arm_wake() sees to that.
    */
   uint32_t poll(uint32_t core = 0);
   /**
