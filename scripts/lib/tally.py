@@ -4,10 +4,12 @@
     pass|fail|skip <TAB> VARIANT/PROGRAM: CASE <TAB> reason
 
 A GoogleTest program is counted case by case, from its output; a case that began and did not end
-(a crash, a time-out) has failed. Any other program is one case, judged by meson.
+(a crash, a time-out) has failed. The reason of a failure is its first assertion that failed. Any
+other program is one case, judged by meson.
 
     tally.py VARIANT TESTLOG.json >> RESULTS
 """
+import itertools
 import json
 import re
 import sys
@@ -15,21 +17,39 @@ import sys
 BEGAN = re.compile(r"\[ RUN      \] (\S+)")
 ENDED = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \(\d+ ms\)")
 SKIP_REASON = re.compile(r":\d+: Skipped$")
+FAILURE = re.compile(r"[^/\s]+:\d+: Failure$")
+MOST_LINES = 8  # of an assertion
+
+
+def first_failure(lines):
+    """What the first assertion that failed has to say, in one line."""
+    for number, line in enumerate(lines):
+        if found := FAILURE.search(line):
+            says = itertools.takewhile(str.strip, lines[number + 1:number + MOST_LINES])
+            return " ".join([found[0], *says])[:500]
+    return ""
+
+
+def skip_reason(lines):
+    for line, follows in zip(lines, lines[1:]):
+        if SKIP_REASON.search(line):
+            return follows.strip()
+    return ""
 
 
 def gtest_cases(output):
     """Yields (result, case, reason) for each case in a GoogleTest program's output."""
-    running, reason, reason_follows = None, "", False
+    running, said = None, []
     for line in output.splitlines():
         if began := BEGAN.search(line):
-            running, reason = began[1], ""
+            running, said = began[1], []
         elif ended := ENDED.search(line):
             result = {"OK": "pass", "FAILED": "fail", "SKIPPED": "skip"}[ended[1]]
-            yield result, ended[2], reason if result == "skip" else ""
+            reason = {"pass": lambda _: "", "fail": first_failure, "skip": skip_reason}[result](said)
+            yield result, ended[2], reason
             running = None
-        elif reason_follows:
-            reason = line.strip()
-        reason_follows = bool(SKIP_REASON.search(line))
+        else:
+            said.append(line)
     if running:
         yield "fail", running, "did not end"
 
@@ -54,7 +74,7 @@ def main():
                 name = f"{variant}/{program}" + (f": {case}" if case else "")
                 if result == "skip" and not reason:
                     reason = "no reason given"
-                print(result, name, reason, sep="\t")
+                print(result, name, " ".join(reason.split()), sep="\t")
 
 
 main()

@@ -264,7 +264,9 @@ class Checks(unittest.TestCase):
             ("OK", 0, "[ RUN      ] A.a\nnoise[       OK ] A.a (0 ms)\n[ RUN      ] A.b/0\n"
                       "x.cc:1: Skipped\nneeds two cores\n\n[  SKIPPED ] A.b/0 (0 ms)\n"
                       "[  SKIPPED ] A.b/0\n"),
-            ("FAIL", 1, "[ RUN      ] A.c\n[  FAILED  ] A.c, where GetParam() = 3 (0 ms)\n"
+            ("FAIL", 1, "[ RUN      ] A.c\n../d/x.cc:7: Failure\nValue of: n\n  Actual:\t1\n"
+                        "Google Test trace:\n../d/x.cc:5: 1\n\n../d/x.cc:9: Failure\nmore\n\n"
+                        "[  FAILED  ] A.c, where GetParam() = 3 (0 ms)\n"
                         "[  FAILED  ] A.c, where GetParam() = 3\n"),
             ("FAIL", -11, "[ RUN      ] A.d\nhalf a line"),
             ("FAIL", 1, "[ RUN      ] A.e\n[       OK ] A.e (0 ms)\nfinding at exit"),
@@ -276,10 +278,21 @@ class Checks(unittest.TestCase):
         tree = self.tree({"log.json": log})
         lines = tree.run("lib/tally.py", "gcc", str(tree.root / "log.json")).stdout.splitlines()
         self.assertEqual(lines, [
-            "pass\tgcc/t: A.a\t", "skip\tgcc/t: A.b/0\tneeds two cores", "fail\tgcc/t: A.c\t",
+            "pass\tgcc/t: A.a\t", "skip\tgcc/t: A.b/0\tneeds two cores",
+            "fail\tgcc/t: A.c\tx.cc:7: Failure Value of: n Actual: 1 Google Test trace: ../d/x.cc:5: 1",
             "fail\tgcc/t: A.d\tdid not end", "pass\tgcc/t: A.e\t",
             "fail\tgcc/t: (whole program)\tFAIL, exit status 1",
             "fail\tgcc/t: (whole program)\tTIMEOUT, exit status -9", "pass\tgcc/t\t"])
+
+    def test_each_says_what_a_test_found(self):
+        tree = self.tree({"said": "[ RUN      ] A.a\n../d/x.cc:7: Failure\nValue of: n\n  Actual:\t1\n\n"
+                                  "[  FAILED  ] A.a, where GetParam() = 3 (0 ms)\n[  FAILED  ] A.a, where\n"})
+        run = subprocess.run([SCRIPTS / "vm/guest/each.sh", "results", "9", "good=true", "bad=cat said; false",
+                              "other=echo no device; exit 77"], cwd=tree.root, check=False, capture_output=True)
+        self.assertEqual(run.returncode, 1)
+        self.assertEqual((tree.root / "results").read_text().splitlines(), [
+            "pass\tgood\t", "fail\tbad\texit status 1: A.a: ../d/x.cc:7: Failure Value of: n   Actual: 1",
+            "skip\tother\tno device"])
 
 
 if __name__ == "__main__":

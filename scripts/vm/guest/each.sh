@@ -6,15 +6,21 @@
 # Each command, run by bash, has so many SECONDS. A line of RESULTS, which lies best in a folder given
 # with --share, is pass|fail|skip<tab>NAME<tab>REASON, as scripts/run-tests.sh records it: a command
 # that ends with status 77 was skipped, and its last line says why. Of a GoogleTest program the reason
-# names the tests that failed; of another it is the last line. Each line is there as soon as its
-# command has ended, so what ran is known even if the guest dies. Ends with status 0 if nothing
-# failed, else 1.
+# names the tests that failed and says what the first of them found; of another it is the last line.
+# Each line is there as soon as its command has ended, so what ran is known even if the guest dies.
+# Ends with status 0 if nothing failed, else 1.
 set -u
 [ $# -ge 2 ] || { echo "usage: each.sh RESULTS SECONDS NAME=COMMAND..." >&2; exit 2; }
 results=$1 seconds=$2
 shift 2
 output=$(mktemp)
 failed=0
+
+# What the first assertion that failed has to say, in one line.
+first_failure() {
+  awk '/: Failure$/ { found = 1 } found && (/^$/ || /^\[/ || n++ == 8) { exit } found' "$output" | paste -sd ' '
+}
+
 : >"$results"
 for case in "$@"; do
   name=${case%%=*} command=${case#*=}
@@ -26,7 +32,8 @@ for case in "$@"; do
   wait $!
   status=$?
   why=$(sed -n 's/^\[  FAILED  \] \([^ ,]*[.][^ ,]*\).*/\1/p' "$output" | sort -u | paste -sd ' ')
-  why=$(printf '%s' "${why:-$(tail -n 1 "$output")}" | tr '\t' ' ' | cut -c -200)
+  [ -z "$why" ] || why+=": $(first_failure)"
+  why=$(printf '%s' "${why:-$(tail -n 1 "$output")}" | tr '\t' ' ' | cut -c -500)
   case $status in
     0) result=pass reason= ;;
     77) result=skip reason=$why ;;
