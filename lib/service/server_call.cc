@@ -1,9 +1,11 @@
-// What a ServerCall has beside the way of a call, and the pool that contexts come from.
+// What a ServerCall and its connection, which is the Dispatcher itself, have beside the way of a
+// call; and the pool that contexts come from.
 #include <memory>
 
 #include "base/log.h"
 #include "rrdk/service.h"
 #include "rrdk/version2.h"
+#include "runtime/poll_core.h"
 #include "service/call_context.h"
 #include "service/dispatcher.h"
 
@@ -21,6 +23,29 @@ void raise_receive_size(ServerCall& call, uint32_t bytes) {
 }
 ReceiveSizes receive_sizes(const ServerCall& call) {
   return service::CallContext::of(call).dispatcher->receive_size_report();
+}
+
+namespace {
+
+const service::Dispatcher& behind(const ServerConnection& connection) noexcept {
+  return static_cast<const service::Dispatcher&>(connection);
+}
+
+}  // namespace
+
+uint64_t ServerConnection::id() const noexcept {
+  return behind(*this).link().id();
+}
+
+const Peer& ServerConnection::peer() const noexcept {
+  return behind(*this).link().peer();
+}
+
+ConnectionInfo ServerConnection::info() const {
+  const service::Dispatcher& dispatcher = behind(*this);
+  ConnectionInfo info = dispatcher.link().info();
+  info.rejected = dispatcher.rejected();
+  return info;
 }
 
 namespace service {
@@ -52,6 +77,21 @@ Result<std::shared_ptr<BackwardClient>> Dispatcher::backward_client() {
               link_.peer_name() +
                   ": here this call is one of a server's to its client, which calls the "
                   "server on its ClientConnection");
+}
+
+// Either we see that it was entered, or it sees that we wait: both publish first, then look.
+bool Dispatcher::all_entered() noexcept {
+  if (entries_ == nullptr)
+    return true;
+  entries_->awaited.store(true, std::memory_order_seq_cst);
+  return entries_->entered.load(std::memory_order_seq_cst) == entries_->given;
+}
+
+void Dispatcher::tell_entered() noexcept {
+  link_.core().post([&core = link_.core(), id = link_.id()] {
+    if (runtime::Link* link = core.find(id))
+      core.mark_dirty(*link);
+  });
 }
 
 }  // namespace service
