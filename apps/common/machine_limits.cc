@@ -108,7 +108,8 @@ double cache_line_round_trip_ns(int other_cpu, uint32_t batches) {
 }
 
 double memcpy_bytes_per_s(const std::byte* from, std::byte* to, size_t size, size_t stride,
-                          size_t buffers, uint64_t duration_ns) {
+                          size_t buffers, uint64_t duration_ns,
+                          void (*reader)(std::span<const std::byte> copy)) {
   if (size == 0 || buffers == 0)
     return 0;
   for (size_t b = 0; b < buffers; ++b)
@@ -122,6 +123,8 @@ double memcpy_bytes_per_s(const std::byte* from, std::byte* to, size_t size, siz
     for (size_t i = 0; i < per_look; ++i, ++copies) {
       std::byte* target = to + (copies % buffers) * stride;
       std::memcpy(target, from, size);
+      if (reader != nullptr)
+        reader({target, size});
       asm volatile("" : : "r"(target), "r"(from) : "memory");
     }
     elapsed = clock_ns() - start;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace rrdk::apps {
@@ -38,8 +39,10 @@ double cache_line_round_trip_ns(int other_cpu, uint32_t batches);
 
 // Bytes per second of one thread's memcpy of `size` bytes from one place to `buffers` places in
 // turn, which lie `stride` bytes apart from `to` on. All are touched before the clock starts.
+// `reader` is given each copy, if there is one.
 double memcpy_bytes_per_s(const std::byte* from, std::byte* to, size_t size, size_t stride,
-                          size_t buffers, uint64_t duration_ns);
+                          size_t buffers, uint64_t duration_ns,
+                          void (*reader)(std::span<const std::byte> copy) = nullptr);
 
 // The CPUs that this process may run on, ascending.
 std::vector<int> allowed_cpus();

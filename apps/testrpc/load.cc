@@ -663,8 +663,11 @@ double Load::memcpy_limit(const RunSpec& spec) {
   if (size == 0 || !spec.engine->sized)
     return 0;
   size_t buffers = size_t{spec.window} * spec.active;
+  void (*reader)(std::span<const std::byte>) = nullptr;
+  if (options_->touch)
+    reader = touch;
   return apps::memcpy_bytes_per_s(slots_[0]->draw.source.data, slots_[0]->draw.sink.data, size,
-                                  stride_, buffers, 20 * kMs);
+                                  stride_, buffers, 20 * kMs, reader);
 }
 
 }  // namespace rrdk::testrpc

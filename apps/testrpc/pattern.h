@@ -22,6 +22,7 @@ uint32_t crc32c(std::span<const std::byte> bytes) noexcept;
 uint32_t crc32c(const ItemView& bytes) noexcept;
 
 // Reads every byte, and does nothing with them.
+void touch(std::span<const std::byte> bytes) noexcept;
 void touch(const ItemView& bytes) noexcept;
 
 }  // namespace rrdk::testrpc
