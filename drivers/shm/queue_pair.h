@@ -37,6 +37,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   uint32_t post_receive(std::span<const fabric::ReceiveWr> wrs) override;
   bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) override;
   bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) override;
+  bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) override;
   bool reserve_keys(std::span<uint32_t> keys) override;
   void release_key(uint32_t key) override;
   void disconnect() override;
@@ -121,8 +122,10 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   fabric::WcStatus send(const fabric::SendWr& wr, SendRecord& record) noexcept;
   fabric::WcStatus write(const fabric::SendWr& wr, SendRecord& record) noexcept;
   fabric::WcStatus read(const fabric::SendWr& wr, SendRecord& record) noexcept;
-  fabric::WcStatus copy_remote(const KeyEntry& entry, const fabric::SendWr& wr,
-                               uint64_t length) noexcept;
+  Counters::Count* copy_remote(uint32_t key, uint64_t address,
+                               std::span<const MemorySpan> spans) noexcept;
+  Counters::Count* find_remote(uint32_t key, uint64_t address, uint64_t length,
+                               const std::byte*& remote) noexcept;
   bool bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept;
   bool check_local(std::span<const MemorySpan> spans, uint64_t length) noexcept;
   void publish(Slot& slot, SlotWord word) noexcept;

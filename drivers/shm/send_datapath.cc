@@ -360,7 +360,7 @@ bool QueuePair::bind(uint32_t key, const MemorySpan& span, fabric::Rights rights
   return place.offset >= 0 && keys_.bind(key, span, place, rights);
 }
 
-// RDMA Read. The peer sees by which key we read while we look at the key and copy.
+// RDMA Read.
 WcStatus QueuePair::read(const fabric::SendWr& wr, SendRecord& record) noexcept {
   const uint64_t length = length_of(wr.spans());
   if (!check_local(wr.spans(), length))
@@ -368,44 +368,58 @@ WcStatus QueuePair::read(const fabric::SendWr& wr, SendRecord& record) noexcept 
   record.length = static_cast<uint32_t>(length);
   if (length == 0)
     return WcStatus::kSuccess;
-  mine_.state->reading.store(wr.key, std::memory_order_seq_cst);
-  const WcStatus status = copy_remote(theirs_.keys[wr.key & theirs_.key_mask], wr, length);
-  mine_.state->reading.store(0, std::memory_order_release);
+  Counters::Count* const refusal = copy_remote(wr.key, wr.remote_address, wr.spans());
+  if (refusal == nullptr) [[likely]]
+    return WcStatus::kSuccess;
+  Counters::count(*refusal);
   // A peer that closes says so before it kills its keys: they tell of its end, not of its mistake.
-  if (status == WcStatus::kRemoteAccess && peer_closed()) [[unlikely]]
-    return WcStatus::kPeerLost;
-  return status;
+  return peer_closed() ? WcStatus::kPeerLost : WcStatus::kRemoteAccess;
 }
 
-WcStatus QueuePair::copy_remote(const KeyEntry& entry, const fabric::SendWr& wr,
-                                uint64_t length) noexcept {
-  constexpr auto kRelaxed = std::memory_order_relaxed;
-  Counters& counts = device_.counts();
-  const auto refuse = [](Counters::Count& reason) {
-    Counters::count(reason);
-    return WcStatus::kRemoteAccess;
-  };
-  if (wr.key == 0 || entry.key.load(std::memory_order_seq_cst) != wr.key)
-    return refuse(counts.refused_keys);
-  if (entry.rights.load(kRelaxed) != static_cast<uint32_t>(fabric::Rights::kRemoteRead))
-    return refuse(counts.refused_rights);
-  const uint64_t window = entry.length.load(kRelaxed);
-  const uint64_t skip = wr.remote_address - entry.address.load(kRelaxed);  // huge when before it
-  if (skip > window || length > window - skip)
-    return refuse(counts.refused_bounds);
-  uint64_t offset = 0;
-  if (__builtin_add_overflow(entry.offset.load(kRelaxed), skip, &offset))
-    return refuse(counts.bad_keys);
-  const std::byte* remote = peer_bytes(entry.region.load(kRelaxed), offset, length, Naming::kRead);
-  if (remote == nullptr)
-    return refuse(counts.bad_keys);
-  for (const MemorySpan& span : wr.spans()) {
+// Its bytes are not looked up in a region, as those of a Send that is copied.
+bool QueuePair::read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) {
+  return status_.load(std::memory_order_relaxed) == Status::kEstablished &&
+         copy_remote(key, remote_address, {&to, 1}) == nullptr;
+}
+
+// Copies what the key names. The peer sees by which key we read while we look at it and copy.
+// Otherwise: what the refusal counts as.
+Counters::Count* QueuePair::copy_remote(uint32_t key, uint64_t address,
+                                        std::span<const MemorySpan> spans) noexcept {
+  mine_.state->reading.store(key, std::memory_order_seq_cst);
+  const std::byte* remote = nullptr;
+  Counters::Count* const refusal = find_remote(key, address, length_of(spans), remote);
+  for (const MemorySpan& span : spans) {
+    if (refusal != nullptr) [[unlikely]]
+      break;
     if (span.length == 0)
       continue;
     std::memcpy(span.data, remote, span.length);
     remote += span.length;
   }
-  return WcStatus::kSuccess;
+  mine_.state->reading.store(0, std::memory_order_release);
+  return refusal;
+}
+
+// Where the peer's bytes are that a key names.
+Counters::Count* QueuePair::find_remote(uint32_t key, uint64_t address, uint64_t length,
+                                        const std::byte*& remote) noexcept {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  Counters& counts = device_.counts();
+  const KeyEntry& entry = theirs_.keys[key & theirs_.key_mask];
+  if (key == 0 || entry.key.load(std::memory_order_seq_cst) != key)
+    return &counts.refused_keys;
+  if (entry.rights.load(kRelaxed) != static_cast<uint32_t>(fabric::Rights::kRemoteRead))
+    return &counts.refused_rights;
+  const uint64_t window = entry.length.load(kRelaxed);
+  const uint64_t skip = address - entry.address.load(kRelaxed);  // huge when before it
+  if (skip > window || length > window - skip)
+    return &counts.refused_bounds;
+  uint64_t offset = 0;
+  if (__builtin_add_overflow(entry.offset.load(kRelaxed), skip, &offset))
+    return &counts.bad_keys;
+  remote = peer_bytes(entry.region.load(kRelaxed), offset, length, Naming::kRead);
+  return remote == nullptr ? &counts.bad_keys : nullptr;
 }
 
 // Reads how many of our messages the peer has consumed. False: no honest peer says that.

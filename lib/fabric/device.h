@@ -148,6 +148,11 @@ class QueuePair : public RemoteKeys {
   virtual bool bind_now(uint32_t /*key*/, const MemorySpan& /*span*/, Rights /*rights*/) {
     return false;
   }
+  // kRead at once: the data is there when it returns. False: it has to be posted, which tells what
+  // is wrong, if anything is.
+  virtual bool read_now(const MemorySpan& /*to*/, uint32_t /*key*/, uint64_t /*remote_address*/) {
+    return false;
+  }
 
   // Moves to error: everything posted is flushed to the completion queue, the peer sees the
   // connection end. Idempotent.

@@ -169,6 +169,7 @@ class Link : private xprt::Sender {
   bool sends_at_once() const noexcept;
   bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept final;
   bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept final;
+  bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept final;
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 

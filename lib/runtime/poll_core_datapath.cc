@@ -269,6 +269,10 @@ bool Link::bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights)
   return sends_at_once() && queue_pair_->bind_now(key, span, rights);
 }
 
+bool Link::read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept {
+  return sends_at_once() && queue_pair_->read_now(to, key, remote_address);
+}
+
 bool Link::post() {
   // Receives first: a call's Send promises that its reply finds one (V1-CREDIT-15).
   bool all = post_receives();

@@ -294,12 +294,13 @@ class Upcalls {
   ~Upcalls() = default;
 };
 
-// The way past the list of work requests, for a Send that is copied.
+// The way past the list of work requests, for what is done when it is posted.
 class Sender {
  public:
   // As of fabric::QueuePair. Whoever implements it posts later on, if only nothing.
   virtual bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept = 0;
   virtual bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept = 0;
+  virtual bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept = 0;
 
  protected:
   ~Sender() = default;

@@ -31,6 +31,23 @@ bool seek_segment(Incoming& call) {
   return c.segment < end;
 }
 
+// What the next Read into one sink takes, at most `most` bytes.
+MemorySpan next_piece(const Incoming& call, uint32_t most) {
+  const MoveCursor& c = call.cursor;
+  const MemorySpan& sink = call.sinks[c.local];
+  return {sink.data + c.local_offset, std::min(most, sink.length - c.local_offset), sink.region};
+}
+
+void pass(Incoming& call, uint32_t length) {
+  MoveCursor& c = call.cursor;
+  c.segment_offset += length;
+  c.local_offset += length;
+  if (c.local_offset == call.sinks[c.local].length) {
+    ++c.local;
+    c.local_offset = 0;
+  }
+}
+
 }  // namespace
 
 bool Responder::fits_sinks(const Incoming& call) const noexcept {
@@ -99,13 +116,31 @@ void Responder::start_reads(Incoming& call) noexcept {
   reading_bytes_ += call.header.lists.read_length;
   call.cursor = {};
   call.reads_posted = 0;
-  if (!seek_segment(call)) {
+  if (!seek_segment(call) || read_now(call)) {
     on_fetched(call);
     return;
   }
   if (!link_.sends.read_slot())
     ++link_.counters.waits_read_depth;
   wait_reads_.push(call);
+}
+
+// All that is left of the call's chunks, where the device reads at once: one call after the other
+// is read, answered and done with, so that its buffers are in the caches when the next one takes
+// them. False: what the cursor stands at is to be posted.
+bool Responder::read_now(Incoming& call) noexcept {
+  if (link_.sender == nullptr)
+    return false;
+  do {
+    const MoveCursor& c = call.cursor;
+    const proto::Segment& segment = call.header.lists.segments[c.segment];
+    const MemorySpan piece = next_piece(call, segment.length - c.segment_offset);
+    if (!link_.sender->read_now(piece, segment.handle, segment.offset + c.segment_offset))
+      return false;
+    link_.counters.bytes_read += piece.length;
+    pass(call, piece.length);
+  } while (seek_segment(call));
+  return true;
 }
 
 // One Read each in turn, so that a call of many segments does not hold up the others.
@@ -128,17 +163,11 @@ bool Responder::post_read(Incoming& call) noexcept {
   wr.num_sges = 0;
   uint32_t left = std::min(segment.length - c.segment_offset, link_.options.max_read_bytes);
   while (left != 0 && wr.num_sges < link_.options.max_read_sges) {
-    const MemorySpan& sink = call.sinks[c.local];
-    uint32_t length = std::min(left, sink.length - c.local_offset);
-    left -= length;
-    wr.sges[wr.num_sges++] = {sink.data + c.local_offset, length, sink.region};
-    link_.counters.bytes_read += length;
-    c.segment_offset += length;
-    c.local_offset += length;
-    if (c.local_offset == sink.length) {
-      ++c.local;
-      c.local_offset = 0;
-    }
+    const MemorySpan piece = next_piece(call, left);
+    left -= piece.length;
+    wr.sges[wr.num_sges++] = piece;
+    link_.counters.bytes_read += piece.length;
+    pass(call, piece.length);
   }
   return seek_segment(call);
 }

@@ -151,6 +151,7 @@ class Responder {
   void fetch(Incoming& call) noexcept;
   bool take_sinks(Incoming& call) noexcept;
   void start_reads(Incoming& call) noexcept;
+  bool read_now(Incoming& call) noexcept;
   bool post_read(Incoming& call) noexcept;
   void pump_reads() noexcept;
   void on_fetched(Incoming& call) noexcept;

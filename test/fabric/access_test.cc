@@ -94,6 +94,39 @@ TEST_P(Access, ScattersReadsAndGathersWrites) {
   EXPECT_EQ(local_.data()[2019], std::byte{2});
 }
 
+// What cannot be read at once leaves no trace: posted, it tells what is wrong.
+TEST_P(Access, ReadsAtOnceOrNotAtAll) {
+  const uint32_t reader = pair_.expose(exposed(), Rights::kRemoteRead);
+  const uint32_t writer = pair_.expose(exposed(), Rights::kRemoteWrite);
+  QueuePair& qp = *pair_.client_qp;
+  if (!qp.read_now(local_.first(100), reader, base()))
+    GTEST_SKIP() << "this driver reads nothing at once";
+  EXPECT_EQ(std::memcmp(local_.data(), exposed().data, 100), 0);
+  EXPECT_EQ(local_.data()[100], std::byte{1});
+  EXPECT_TRUE(qp.read_now(local_.first(kSize), reader, base()));
+  exposed().data[kSize - 1] = std::byte{7};
+  EXPECT_TRUE(qp.read_now(local_.first(1), reader, base() + kSize - 1));
+  EXPECT_EQ(local_.data()[0], std::byte{7});
+  const auto refused = [&] {
+    return pair_.counter("refused_keys") + pair_.counter("refused_rights") +
+           pair_.counter("refused_bounds");
+  };
+  EXPECT_FALSE(qp.read_now(local_.first(2), reader, base() + kSize - 1));
+  EXPECT_FALSE(qp.read_now(local_.first(1), reader, base() - 1));
+  EXPECT_FALSE(qp.read_now(local_.first(1), writer, base()));
+  EXPECT_FALSE(qp.read_now(local_.first(1), reader ^ 0x40000000, base()));
+  EXPECT_FALSE(qp.read_now(local_.first(1), 0, 0));
+  EXPECT_EQ(refused(), 0u);
+  EXPECT_EQ(local_.data()[0], std::byte{7});
+  EXPECT_EQ(pair_.run(access_wr(1, Op::kRead, local_.first(100), reader, base())).status,
+            WcStatus::kSuccess);
+  EXPECT_EQ(pair_.run(pair_.server, *pair_.server_qp, invalidate_wr(2, reader)).status,
+            WcStatus::kSuccess);
+  EXPECT_FALSE(qp.read_now(local_.first(1), reader, base()));
+  qp.disconnect();
+  EXPECT_FALSE(qp.read_now(local_.first(1), reader, base()));
+}
+
 // As many as the peer serves wait for it, and each gets what it asked for.
 TEST_P(Access, ReadsWaitTogetherForAPeerThatIsBusy) {
   const uint32_t reader = pair_.expose(exposed(), Rights::kRemoteRead);

@@ -61,6 +61,7 @@ class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public Rem
   uint32_t fail_invalidate = 0;  // the next so many invalidations fail
   uint32_t keys_left = UINT32_MAX;
   bool sends_now = false;  // as a Sender; else all has to be posted
+  uint32_t reads_now = 0;  // likewise: so many more Reads
   uint64_t sent_now = 0;
   bool renames_keys = false;     // as devices do whose keys come from registrations
   std::map<uint32_t, Key> keys;  // reserved
@@ -151,6 +152,19 @@ class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public Rem
     wr.sges[0] = span;
     posted.push_back(wr);
     return execute_one();
+  }
+
+  bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept override {
+    EngineScope outside(false);
+    if (reads_now == 0 || in_error)
+      return false;
+    const std::byte* from =
+        remote->access(key, remote_address, to.length, fabric::Rights::kRemoteRead);
+    if (from == nullptr)
+      return false;
+    std::copy_n(from, to.length, to.data);
+    --reads_now;
+    return true;
   }
 
   // RemoteSide, for the peer

@@ -42,6 +42,30 @@ TEST_F(ResponderTest, ReadChunksInAllTheirForms) {
   EXPECT_EQ(got, sorted);
 }
 
+// The driver reads the first pieces when it is asked to; the others are posted.
+TEST_F(ResponderTest, WhatIsNotReadAtOnceIsPosted) {
+  connect();
+  const Bytes bytes = pattern(16, 3);
+  const uint32_t key = peer_side->expose(bytes, Rights::kRemoteRead);
+  Bytes expected = Wire{7, 0, 16};
+  expected.insert(expected.end(), bytes.begin(), bytes.end());
+  for (const uint32_t at_once : {0u, 1u, 2u, 3u}) {
+    const size_t posted = end->qp.count(Op::kRead);
+    const uint64_t read = counters().bytes_read;
+    end->qp.reads_now = at_once;
+    Wire wire{7, 1, 4, kMsg};
+    peer_side->segment(wire.add({1, 12}), key, 7, 0);
+    peer_side->segment(wire.add({1, 12}), key, 4, 7);
+    peer_side->segment(wire.add({1, 12}), key, 5, 11);
+    peer_side->say(wire.add({0, 0, 0, 7, 0, 16}));
+    only_answer();
+    EXPECT_EQ(got, expected);
+    EXPECT_EQ(end->qp.reads_now, 0u);
+    EXPECT_EQ(end->qp.count(Op::kRead) - posted, 3 - at_once);
+    EXPECT_EQ(counters().bytes_read - read, bytes.size());
+  }
+}
+
 // Shows: V1-LONG-02, V1-LONG-15, V1-HDR-18
 TEST_F(ResponderTest, ALongCallIsReadAndItsXidChecked) {
   connect();
