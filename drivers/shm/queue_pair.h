@@ -40,6 +40,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) override;
   bool reserve_keys(std::span<uint32_t> keys) override;
   void release_key(uint32_t key) override;
+  void expect_read(uint32_t key) override;
   void disconnect() override;
   void hold_receives(bool hold) override;
   uint32_t reads_allowed() const override { return reads_allowed_; }

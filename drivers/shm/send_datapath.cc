@@ -494,4 +494,9 @@ void QueuePair::release_key(uint32_t key) {
   keys_.release(key);
 }
 
+void QueuePair::expect_read(uint32_t key) {
+  if (status_.load(std::memory_order_relaxed) == Status::kEstablished)
+    __builtin_prefetch(&theirs_.keys[key & theirs_.key_mask]);
+}
+
 }  // namespace rrdk::shm

@@ -116,6 +116,8 @@ class RemoteKeys {
   // Gives a key back, after its invalidation completed or the queue pair is in error with nothing
   // of the peer's in progress (its kDisconnected event was delivered).
   virtual void release_key(uint32_t key) = 0;
+  // A Read by this key of the peer's is likely to come soon: for prefetching. Data path.
+  virtual void expect_read(uint32_t /*key*/) {}
   // How many bytes of data RDMA Reads have brought so far, those still in flight too. 0 for ever:
   // the device tells only when a Read is complete.
   virtual uint64_t read_bytes() const { return 0; }

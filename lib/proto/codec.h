@@ -36,6 +36,10 @@ bool match_plain(std::span<const std::byte> message, const Versions& versions,
 // The header of such a message as decode() would fill it in.
 void fill_header(const Plain& plain, Header& header);
 
+// The key of the first Read segment in a header that has not been decoded: a guess, to prefetch by.
+// 0: it has none.
+uint32_t guess_read_key(std::span<const std::byte> message) noexcept;
+
 // Decodes and checks one whole header. `message` is exactly what was received; `expected` is the
 // direction of a message that does not say which it has.
 //

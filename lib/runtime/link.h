@@ -170,6 +170,7 @@ class Link : private xprt::Sender {
   bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept final;
   bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept final;
   bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept final;
+  void post_listed() noexcept final;
   template <typename Wr, typename Post>
   static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 

@@ -273,6 +273,16 @@ bool Link::read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address)
   return sends_at_once() && queue_pair_->read_now(to, key, remote_address);
 }
 
+void Link::post_listed() noexcept {
+  if (!sends_at_once())
+    return;
+  post_receives();
+  engine_->before_posting();
+  sent_now_ = true;
+  post_front(engine_->sends(),
+             [this](std::span<const fabric::SendWr> wrs) { return queue_pair_->post_send(wrs); });
+}
+
 bool Link::post() {
   // Receives first: a call's Send promises that its reply finds one (V1-CREDIT-15).
   bool all = post_receives();

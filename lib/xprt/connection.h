@@ -301,6 +301,9 @@ class Sender {
   virtual bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept = 0;
   virtual bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept = 0;
   virtual bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept = 0;
+  // Posts what is in the list, as far as the queue takes it, before something that takes long.
+  // Connection::on_posted() is called later.
+  virtual void post_listed() noexcept = 0;
 
  protected:
   ~Sender() = default;

@@ -1,4 +1,5 @@
 // Events in: completions by their tags, ticks, and the upper layer's requests.
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -19,8 +20,13 @@ void Connection::prefetch() const noexcept {
 }
 
 void Connection::on_completions(std::span<const Completion> completions) {
-  for (const Completion& completion : completions)
-    impl_->dispatch(completion);
+  for (size_t i = 0; i != completions.size(); ++i) {
+    if (i == 0)
+      impl_->foresee(completions[0]);
+    if (i + 1 != completions.size())
+      impl_->foresee(completions[i + 1]);
+    impl_->dispatch(completions[i]);
+  }
   impl_->pump();
 }
 
@@ -46,6 +52,18 @@ void Connection::count_begun(bool begun) noexcept {
   link.refused(Refusal::kCreditOverrun);
   link.fault = "it sent more than there were Receives for, beyond its credits";
   link.wants_disconnect = true;
+}
+
+// What shows the key of a call's chunk is in the peer's caches: it comes while the call, or the one
+// before it, is looked at.
+inline void Connection::Impl::foresee(const Completion& completion) const noexcept {
+  const WorkTag& tag = WorkTag::of(completion.wr_id);
+  if (tag.kind != WorkKind::kReceive || completion.status != WcStatus::kSuccess)
+    return;
+  const auto& slot = *static_cast<const ReceiveSlot*>(tag.owner);
+  const uint32_t length = std::min(completion.byte_length, slot.buffer.capacity());
+  if (const uint32_t key = proto::guess_read_key({slot.buffer.data(), length}); key != 0)
+    link.keys.expect_read(key);
 }
 
 void Connection::Impl::dispatch(const Completion& completion) noexcept {

@@ -35,6 +35,7 @@ struct Connection::Impl {
   void begin_rfc5666();  // rfc5666/config.cc
 
   // connection_datapath.cc
+  void foresee(const fabric::Completion& completion) const noexcept;
   void dispatch(const fabric::Completion& completion) noexcept;
   void on_receive(ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
   bool answers_us(const ReceiveSlot& slot, const fabric::Completion& completion) noexcept;

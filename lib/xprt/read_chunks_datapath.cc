@@ -127,10 +127,13 @@ void Responder::start_reads(Incoming& call) noexcept {
 
 // All that is left of the call's chunks, where the device reads at once: one call after the other
 // is read, answered and done with, so that its buffers are in the caches when the next one takes
-// them. False: what the cursor stands at is to be posted.
+// them. Replies that are listed are not to wait for it, since the peer could copy what they name
+// meanwhile. False: what the cursor stands at is to be posted.
 bool Responder::read_now(Incoming& call) noexcept {
   if (link_.sender == nullptr)
     return false;
+  if (!link_.sends.list().empty())
+    link_.sender->post_listed();
   do {
     const MoveCursor& c = call.cursor;
     const proto::Segment& segment = call.header.lists.segments[c.segment];

@@ -116,6 +116,8 @@ TEST_P(Access, ReadsAtOnceOrNotAtAll) {
   EXPECT_FALSE(qp.read_now(local_.first(1), writer, base()));
   EXPECT_FALSE(qp.read_now(local_.first(1), reader ^ 0x40000000, base()));
   EXPECT_FALSE(qp.read_now(local_.first(1), 0, 0));
+  for (const uint32_t key : {reader, 0u, UINT32_MAX})
+    qp.expect_read(key);
   EXPECT_EQ(refused(), 0u);
   EXPECT_EQ(local_.data()[0], std::byte{7});
   EXPECT_EQ(pair_.run(access_wr(1, Op::kRead, local_.first(100), reader, base())).status,
@@ -124,7 +126,15 @@ TEST_P(Access, ReadsAtOnceOrNotAtAll) {
             WcStatus::kSuccess);
   EXPECT_FALSE(qp.read_now(local_.first(1), reader, base()));
   qp.disconnect();
+  qp.expect_read(reader);
   EXPECT_FALSE(qp.read_now(local_.first(1), reader, base()));
+}
+
+TEST_P(Access, ReadsNothingAtOnceBeforeThereIsAConnection) {
+  End end(GetParam().new_uri());
+  std::unique_ptr<QueuePair> qp = end.queue_pair();
+  qp->expect_read(1);
+  EXPECT_FALSE(qp->read_now(local_.first(1), 1, 0));
 }
 
 // As many as the peer serves wait for it, and each gets what it asked for.

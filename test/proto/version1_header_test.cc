@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 
 #include "messages.h"
@@ -46,6 +47,22 @@ TEST(Version1Header, OtherVersionsAreTold) {
   }
   for (size_t size = 0; size < 16; ++size)
     EXPECT_FALSE(peek(Bytes(size)));
+}
+
+// By it a driver prefetches, so it has to be the right one as a rule, and may be any of a message
+// that is no whole header; but no byte beyond its end is looked at.
+TEST(Version1Header, TheKeyOfAReadChunkCanBeGuessed) {
+  const Bytes message = to_bytes(join({fixed(kMsgProc), read_entry(16, 100), kNoLists, kRpc}));
+  Decoding d(message);
+  ASSERT_EQ(d.verdict(), Verdict::kOk);
+  EXPECT_EQ(guess_read_key(message), d.header.lists.segments[0].handle);
+  EXPECT_NE(guess_read_key(message), 0u);
+  EXPECT_EQ(guess_read_key(to_bytes(join({fixed(kMsgProc), kNoLists, kRpc}))), 0u);
+  for (size_t size = 0; size < 32; ++size) {
+    const std::unique_ptr<std::byte[]> exact(new std::byte[size]);
+    std::copy_n(message.data(), size, exact.get());
+    EXPECT_EQ(guess_read_key({exact.get(), size}), 0u) << size;
+  }
 }
 
 // Shows: V1-HDR-06

@@ -62,6 +62,7 @@ class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public Rem
   uint32_t keys_left = UINT32_MAX;
   bool sends_now = false;  // as a Sender; else all has to be posted
   uint32_t reads_now = 0;  // likewise: so many more Reads
+  uint32_t listed_posts = 0;
   uint64_t sent_now = 0;
   bool renames_keys = false;     // as devices do whose keys come from registrations
   std::map<uint32_t, Key> keys;  // reserved
@@ -166,6 +167,8 @@ class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public Rem
     --reads_now;
     return true;
   }
+
+  void post_listed() noexcept override { ++listed_posts; }
 
   // RemoteSide, for the peer
   std::byte* access(uint32_t key, uint64_t address, uint32_t length,

@@ -66,6 +66,26 @@ TEST_F(ResponderTest, WhatIsNotReadAtOnceIsPosted) {
   }
 }
 
+// The peer can take a reply while the next call's chunk is read.
+TEST_F(ResponderTest, AReplyIsPostedBeforeTheNextCallIsRead) {
+  connect();
+  expect_alive();  // which grants more than one credit
+  results({64});
+  const uint32_t from = peer_side->expose(Bytes(8, std::byte{3}), Rights::kRemoteRead);
+  const uint32_t to = peer_side->expose(Bytes(256), Rights::kRemoteWrite);
+  end->qp.reads_now = 2;
+  for (const uint32_t xid : {7u, 8u}) {
+    Wire wire{xid, 1, 4, kMsg};
+    peer_side->segment(wire.add({1, 12}), from, 8, 0);
+    peer_side->segment(wire.add({0, 1, 1}), to, 128, 128 * (xid - 7));
+    ASSERT_TRUE(end->qp.receive(wire.add({0, 0, xid, 0, 8}), {}));
+  }
+  end->run();
+  EXPECT_EQ(peer_side->take().size(), 2u);
+  EXPECT_EQ(end->qp.reads_now, 0u);
+  EXPECT_EQ(end->qp.listed_posts, 1u);
+}
+
 // Shows: V1-LONG-02, V1-LONG-15, V1-HDR-18
 TEST_F(ResponderTest, ALongCallIsReadAndItsXidChecked) {
   connect();
