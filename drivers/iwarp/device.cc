@@ -20,6 +20,7 @@ constexpr fabric::Capabilities kCapabilities = {
     // TCP has them; nothing says when the peer does.
     .max_inline = std::numeric_limits<uint32_t>::max(),
     .max_copied = kMaxCopied,
+    .reads_at_once = false,
     .max_send_wrs = kMostRequests,
     .max_receive_wrs = kMostRequests,
     .max_shared_receives = 1u << 20,

@@ -23,6 +23,7 @@ constexpr fabric::Capabilities kCapabilities = {
     .max_sges = Slot::kMaxSges,
     .max_inline = Slot::kMaxInline,
     .max_copied = kMaxCopied,
+    .reads_at_once = true,
     .max_send_wrs = kMaxSlots / 2,
     .max_receive_wrs = kMaxSlots,
     .max_shared_receives = 1u << 20,

@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kMostSlotsAtOnce = 64;
 // In each turn; a peer that registers what each message brings, and deregisters it, needs no more.
 constexpr uint32_t kPacketsForgiven = 2 * kMostSlotsAtOnce;
-constexpr uint64_t kMostWrittenAtOnce = uint64_t{1} << 20;
+constexpr uint64_t kMostWrittenAtOnce = uint64_t{64} << 10;
 
 }  // namespace
 

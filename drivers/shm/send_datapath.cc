@@ -376,14 +376,14 @@ WcStatus QueuePair::read(const fabric::SendWr& wr, SendRecord& record) noexcept 
   return peer_closed() ? WcStatus::kPeerLost : WcStatus::kRemoteAccess;
 }
 
-// Its bytes are not looked up in a region, as those of a Send that is copied.
+// As for a Send that is copied, `to` is not looked up in a region: no peer learns where it is.
 bool QueuePair::read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) {
   return status_.load(std::memory_order_relaxed) == Status::kEstablished &&
          copy_remote(key, remote_address, {&to, 1}) == nullptr;
 }
 
-// Copies what the key names. The peer sees by which key we read while we look at it and copy.
-// Otherwise: what the refusal counts as.
+// Copies what the key names. The peer sees by which key we read while we look at it and copy. Null:
+// it is done; otherwise the counter of the refusal, which the caller counts or not.
 Counters::Count* QueuePair::copy_remote(uint32_t key, uint64_t address,
                                         std::span<const MemorySpan> spans) noexcept {
   mine_.state->reading.store(key, std::memory_order_seq_cst);
@@ -401,7 +401,7 @@ Counters::Count* QueuePair::copy_remote(uint32_t key, uint64_t address,
   return refusal;
 }
 
-// Where the peer's bytes are that a key names.
+// Where the peer's bytes are that a key names; likewise.
 Counters::Count* QueuePair::find_remote(uint32_t key, uint64_t address, uint64_t length,
                                         const std::byte*& remote) noexcept {
   constexpr auto kRelaxed = std::memory_order_relaxed;

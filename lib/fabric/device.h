@@ -33,6 +33,7 @@ struct Capabilities {
   uint32_t max_sges;             // per Send or Write
   uint32_t max_inline;           // Sends up to this size may complete before the peer has them
   uint32_t max_copied;           // Sends up to this size can be posted as SendWr::copied; 0: none
+  bool reads_at_once;            // QueuePair::read_now() is worth trying
   uint32_t max_send_wrs;         // per queue pair
   uint32_t max_receive_wrs;      // per queue pair
   uint32_t max_shared_receives;  // per shared receive queue; 0: none
@@ -150,8 +151,8 @@ class QueuePair : public RemoteKeys {
   virtual bool bind_now(uint32_t /*key*/, const MemorySpan& /*span*/, Rights /*rights*/) {
     return false;
   }
-  // kRead at once: the data is there when it returns. False: it has to be posted, which tells what
-  // is wrong, if anything is.
+  // kRead at once, before what is still to be posted: all of the data is there when it returns.
+  // False: nothing was counted, and it has to be posted, which tells what is wrong, if anything is.
   virtual bool read_now(const MemorySpan& /*to*/, uint32_t /*key*/, uint64_t /*remote_address*/) {
     return false;
   }

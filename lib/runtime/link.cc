@@ -55,6 +55,7 @@ xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
   fitted.send_wrs = std::min(options.send_wrs, can.max_send_wrs);
   fitted.max_sges = std::min(options.max_sges, can.max_sges);
   fitted.max_copied = can.max_copied;
+  fitted.reads_at_once = can.reads_at_once;
   fitted.read_by_peer = can.read_by_peer;
   fitted.max_read_sges = std::min(options.max_read_sges, can.max_read_sges);
   fitted.max_read_bytes = std::min(options.max_read_bytes, can.max_read_bytes);

@@ -76,7 +76,7 @@ class Link : private xprt::Sender {
   // such a link, the address that it was given.
   const Peer& peer() const noexcept { return peer_; }
   const std::string& peer_name() const noexcept { return peer_name_; }
-  // Any thread (link_info.cc).
+  // Any thread.
   ConnectionInfo info() const;
 
   // Either starts the way up. After an error the link goes its way to on_dead() nevertheless

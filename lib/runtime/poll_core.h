@@ -2,7 +2,8 @@
 //
 // One pass (poll_core_datapath.cc): what was submitted since the last one is posted; completions,
 // turns of clients whose connections have a backlog of calls (fair_share.h), and the inbox; every
-// work request that these made, posted once per connection; then what can wait: control tasks, ends
+// work request that these made and that has not gone at once, posted per connection; then what can
+// wait: control tasks, ends
 // that were put off, timers, now and then ticks and the fabric's control events, and what these
 // made. Nothing is freed within a stage that iterates.
 #pragma once

@@ -309,8 +309,10 @@ bool Link::post() {
                    }) &&
         all;
   engine_->on_posted();  // what waited for these calls to end may be there to be posted now
-  if (std::exchange(sent_now_, false)) [[unlikely]]
-    queue_pair_->post_send({});  // or has gone
+  while (std::exchange(sent_now_, false)) [[unlikely]] {  // or has gone, or been posted
+    queue_pair_->post_send({});
+    engine_->on_posted();
+  }
   return all && engine_->sends().empty() && engine_->receives().empty();
 }
 

@@ -51,7 +51,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_relaxed); }
 
   ServerStats stats() const;
-  // connections.cc. Any thread.
+  // Any thread.
   Result<void> close(uint64_t id, const std::string& reason);
   void visit(const std::function<void(const ConnectionInfo&)>& visitor) const;
   void on_connect_request(runtime::OpenDevice& device,

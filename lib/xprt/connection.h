@@ -88,6 +88,7 @@ struct ConnectionOptions {
   uint32_t send_wrs = 256;                    // depth of the queue pair's send queue; at least 8
   uint32_t max_sges = fabric::kMaxSges;       // of the device, per Send or Write; at least 2
   uint32_t max_copied = 0;                    // of the device: Sends that are copied when posted
+  bool reads_at_once = false;                 // of the device: Sender::read_now()
   bool read_by_peer = false;                  // of the device: what is in chunks, where it lies
   uint32_t max_read_sges = fabric::kMaxSges;  // and per Read
   uint32_t max_read_bytes = UINT32_MAX;
@@ -302,7 +303,7 @@ class Sender {
   virtual bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept = 0;
   virtual bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept = 0;
   // Posts what is in the list, as far as the queue takes it, before something that takes long.
-  // Connection::on_posted() is called later.
+  // Connection::on_posted() is not called from within it, but after: also if it was what called.
   virtual void post_listed() noexcept = 0;
 
  protected:

@@ -1,4 +1,5 @@
-// Fetching the Read chunks of a call: pool buffers, then RDMA Reads into them.
+// Fetching the Read chunks of a call: pool buffers, then what the peer has is read into them, at
+// once or by RDMA Reads that are posted.
 #include <algorithm>
 #include <utility>
 
@@ -130,7 +131,7 @@ void Responder::start_reads(Incoming& call) noexcept {
 // them. Replies that are listed are not to wait for it, since the peer could copy what they name
 // meanwhile. False: what the cursor stands at is to be posted.
 bool Responder::read_now(Incoming& call) noexcept {
-  if (link_.sender == nullptr)
+  if (!link_.options.reads_at_once || link_.sender == nullptr)
     return false;
   if (!link_.sends.list().empty())
     link_.sender->post_listed();
@@ -146,7 +147,8 @@ bool Responder::read_now(Incoming& call) noexcept {
   return true;
 }
 
-// One Read each in turn, so that a call of many segments does not hold up the others.
+// Of those that are posted, one Read each in turn, so that a call of many segments does not hold up
+// the others.
 void Responder::pump_reads() noexcept {
   while (!wait_reads_.empty() && link_.sends.read_slot()) {
     Incoming& call = wait_reads_.pop();

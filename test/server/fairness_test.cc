@@ -322,6 +322,45 @@ TEST(ChunkBytes, CallsBeyondTheLimitWaitAndHoldNoMemory) {
   EXPECT_EQ(large_buffers(), before);
 }
 
+// They start when another call's reply has been posted: the replies of these are posted then, too,
+// and nothing later is needed for them to end.
+TEST(ChunkBytes, CallsThatWaitedForItEndByThemselves) {
+  constexpr uint32_t kBytes = 4096;
+  Fair fair({.max_chunk_bytes = 2 * kBytes + 100});
+  std::vector<std::unique_ptr<Call>> calls;
+  size_t ended = 0;
+  const auto start = [&](uint32_t procedure) {
+    Call& call = *calls.emplace_back(std::make_unique<Call>(*fair.callers[0].connection));
+    Encoder& args = call.begin(kFair, procedure);
+    args.put_u32(0);
+    if (procedure == kGet) {
+      args.put_u32(kBytes);
+      call.offer(fair.room.span(0, kBytes));
+    } else {
+      args.put_item(fair.room.span(0, kBytes), Ddp::kEligible);
+    }
+    call.submit([](Call&, void* count) { ++*static_cast<size_t*>(count); }, &ended);
+  };
+  start(kHold);
+  start(kHold);
+  fair.passes(100);
+  ASSERT_EQ(fair.counts.held.size(), 2u);
+  start(kGet);
+  start(kPut);
+  fair.passes(100);
+  EXPECT_EQ(ended, 0u);
+  for (ServerCall& call : std::exchange(fair.counts.held, {}))
+    std::move(call).reply();
+  fair.until([&] { return ended == calls.size(); });
+  for (const auto& call : calls)
+    EXPECT_EQ(call->status(), CallStatus::kOk);
+  fair.until([&] {
+    uint64_t in_progress = 0;
+    fair.server->visit([&](const ConnectionInfo& info) { in_progress += info.in_progress; });
+    return in_progress == 0;
+  });
+}
+
 TEST(ChunkBytes, ACallAndAReplyLargerThanTheLimitAreRefused) {
   Fair fair({.max_chunk_bytes = kPiece - 1});
   for (Caller& caller : fair.callers)
