@@ -42,9 +42,10 @@ TEST_F(ResponderTest, ReadChunksInAllTheirForms) {
   EXPECT_EQ(got, sorted);
 }
 
-// The driver reads the first pieces when it is asked to; the others are posted.
+// The driver reads the first pieces when it is asked to; the others are posted. One that never does
+// is not asked.
 TEST_F(ResponderTest, WhatIsNotReadAtOnceIsPosted) {
-  connect();
+  connect({.reads_at_once = true});
   const Bytes bytes = pattern(16, 3);
   const uint32_t key = peer_side->expose(bytes, Rights::kRemoteRead);
   Bytes expected = Wire{7, 0, 16};
@@ -66,9 +67,21 @@ TEST_F(ResponderTest, WhatIsNotReadAtOnceIsPosted) {
   }
 }
 
+TEST_F(ResponderTest, NothingIsReadAtOnceWhereTheDeviceDoesNot) {
+  connect();
+  end->qp.reads_now = 1;
+  const uint32_t key = peer_side->expose(pattern(16, 3), Rights::kRemoteRead);
+  Wire wire{7, 1, 4, kMsg};
+  peer_side->segment(wire.add({1, 12}), key, 16, 0);
+  peer_side->say(wire.add({0, 0, 0, 7, 0, 16}));
+  only_answer();
+  EXPECT_EQ(end->qp.reads_now, 1u);
+  EXPECT_EQ(end->qp.listed_posts, 0u);
+}
+
 // The peer can take a reply while the next call's chunk is read.
 TEST_F(ResponderTest, AReplyIsPostedBeforeTheNextCallIsRead) {
-  connect();
+  connect({.reads_at_once = true});
   expect_alive();  // which grants more than one credit
   results({64});
   const uint32_t from = peer_side->expose(Bytes(8, std::byte{3}), Rights::kRemoteRead);
