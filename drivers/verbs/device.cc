@@ -145,6 +145,7 @@ Result<void> Device::learn_capabilities() {
       .max_sges = sges,
       .max_inline = caps_.max_inline_data,
       .max_copied = 0,  // a device reports what it flushes, signaled or not
+      .reads_at_once = false,
       .max_send_wrs = requests,
       .max_receive_wrs = requests,
       .max_shared_receives =
