@@ -1,3 +1,4 @@
+// Credentials into wire form, which is done once for a connection, and out of it, for each call.
 #include <algorithm>
 
 #include "rpc/auth.h"

@@ -303,7 +303,7 @@ class Sender {
   virtual bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept = 0;
   virtual bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept = 0;
   // Posts what is in the list, as far as the queue takes it, before something that takes long.
-  // Connection::on_posted() is not called from within it, but after: also if it was what called.
+  // Does not call Connection::on_posted(): that is for later, and once more if it is under way now.
   virtual void post_listed() noexcept = 0;
 
  protected:

@@ -20,9 +20,9 @@ void Connection::prefetch() const noexcept {
 }
 
 void Connection::on_completions(std::span<const Completion> completions) {
+  if (!completions.empty())
+    impl_->foresee(completions[0]);
   for (size_t i = 0; i != completions.size(); ++i) {
-    if (i == 0)
-      impl_->foresee(completions[0]);
     if (i + 1 != completions.size())
       impl_->foresee(completions[i + 1]);
     impl_->dispatch(completions[i]);

@@ -42,8 +42,7 @@ TEST_F(ResponderTest, ReadChunksInAllTheirForms) {
   EXPECT_EQ(got, sorted);
 }
 
-// The driver reads the first pieces when it is asked to; the others are posted. One that never does
-// is not asked.
+// The driver reads the first pieces when it is asked to; the others are posted.
 TEST_F(ResponderTest, WhatIsNotReadAtOnceIsPosted) {
   connect({.reads_at_once = true});
   const Bytes bytes = pattern(16, 3);
