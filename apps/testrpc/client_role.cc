@@ -223,7 +223,7 @@ void Bench::finish(const RunSpec& spec, const Options& options, double line_befo
     if (result.line_ns > 0)
       result.p50_per_line = static_cast<double>(result.latency.percentile(50)) / result.line_ns;
   }
-  result.memcpy_bytes_per_s = load_->memcpy_limit(spec);
+  result.memcpy_bytes_per_s = load_->memcpy_limit(spec, options.touch);
 }
 
 void Bench::clear_results() {

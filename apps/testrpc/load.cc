@@ -658,13 +658,13 @@ void Load::cancel_all() {
   }
 }
 
-double Load::memcpy_limit(const RunSpec& spec) {
+double Load::memcpy_limit(const RunSpec& spec, bool touched) {
   uint32_t size = spec.largest_size();
   if (size == 0 || !spec.engine->sized)
     return 0;
   size_t buffers = size_t{spec.window} * spec.active;
   void (*reader)(std::span<const std::byte>) = nullptr;
-  if (options_->touch)
+  if (touched)
     reader = touch;
   return apps::memcpy_bytes_per_s(slots_[0]->draw.source.data, slots_[0]->draw.sink.data, size,
                                   stride_, buffers, 20 * kMs, reader);

@@ -210,8 +210,9 @@ class Load {
   // Makes the calls of one run, and returns when all have ended.
   void run(const RunSpec& spec, const Options& options, const RunHooks& hooks, RunResult& result);
 
-  // memcpy's bandwidth over the memory that a run of this kind uses.
-  double memcpy_limit(const RunSpec& spec);
+  // memcpy's bandwidth over the memory that a run of this kind uses. `touched`: every byte of a
+  // copy is read, as the run's are with --touch.
+  double memcpy_limit(const RunSpec& spec, bool touched);
 
  private:
   struct Slot {
