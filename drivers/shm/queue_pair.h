@@ -157,6 +157,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   // receive_datapath.cc
   uint32_t pull(std::span<fabric::Completion> out) noexcept;
   bool message_ready() noexcept;
+  bool goes_on_writing(uint64_t written, uint32_t slots) const noexcept;
   bool take_message(const Slot& slot, const SlotHeader& header, fabric::Completion& out) noexcept;
   bool take_write(const Slot& slot, const SlotHeader& header) noexcept;
   fabric::WcStatus place(const Slot& slot, const SlotHeader& header) noexcept;

@@ -16,7 +16,9 @@ namespace {
 constexpr uint32_t kMostSlotsAtOnce = 64;
 // In each turn; a peer that registers what each message brings, and deregisters it, needs no more.
 constexpr uint32_t kPacketsForgiven = 2 * kMostSlotsAtOnce;
-constexpr uint64_t kMostWrittenAtOnce = uint64_t{64} << 10;
+// Bytes of Writes: so many always, and up to the second number from a peer that is far ahead.
+constexpr uint64_t kWrittenAtOnce = uint64_t{64} << 10;
+constexpr uint64_t kMostWrittenAtOnce = uint64_t{128} << 10;
 
 }  // namespace
 
@@ -92,7 +94,7 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
     prefetch_slot<base::Use::kRead>(&slot + 1, header.flags, header.length);
     prefetch_slot<base::Use::kRead>(&slot + 2, header.flags, header.length);
     if ((header.flags & kWrite) != 0) {
-      if (written >= kMostWrittenAtOnce || !take_write(slot, header))
+      if (!goes_on_writing(written, slots) || !take_write(slot, header))
         break;
       written += header.length;
     } else if (take_message(slot, header, out[n])) {
@@ -104,6 +106,19 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
   if (taken_ != taken_told_)
     tell_consumed();
   return n;
+}
+
+// Whether a turn that has copied so many bytes and taken so many slots copies more. What is copied
+// pushes what else a call needs out of the caches, so that longer turns cost less. But neither is
+// the peer to run dry meanwhile, nor are we at the end: as many slots as were taken must still
+// wait.
+bool QueuePair::goes_on_writing(uint64_t written, uint32_t slots) const noexcept {
+  if (written < kWrittenAtOnce)
+    return true;
+  const uint64_t behind = taken_ + slots;
+  return written < kMostWrittenAtOnce && slots <= theirs_.slot_mask &&
+         theirs_.slot(behind).word.load(std::memory_order_relaxed).sequence ==
+             static_cast<uint32_t>(behind + 1);
 }
 
 bool QueuePair::message_ready() noexcept {
