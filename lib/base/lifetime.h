@@ -2,9 +2,12 @@
 // it is left to a child of fork().
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 namespace rrdk::base {
 
@@ -28,9 +31,22 @@ class Users {
 inline constinit bool forked = false;
 
 // From now on forks are noticed. Idempotent, any thread.
-void notice_forks();
+inline void notice_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+  (void)registered;  // without memory for a handler there is little that a fork could spoil
+}
 
-// Never destroys it, and leak checkers find it reachable.
-void keep_for_good(std::shared_ptr<const void> object);
+// Never destroys it, and leak checkers find it reachable. No lock: in a child of fork() its owner
+// may not be there any more.
+inline void keep_for_good(std::shared_ptr<const void> object) {
+  struct Kept {
+    std::shared_ptr<const void> object;
+    Kept* next;
+  };
+  static std::atomic<Kept*> all = nullptr;
+  auto* kept = new Kept{std::move(object), all.load(std::memory_order_relaxed)};
+  while (!all.compare_exchange_weak(kept->next, kept, std::memory_order_release))
+    continue;
+}
 
 }  // namespace rrdk::base

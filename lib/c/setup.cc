@@ -1,9 +1,11 @@
-// What a program sets up first, from C: EAL, the log, memory, cores, timers; and metrics.
+// What a program sets up first, from C: EAL, the log, memory, cores, timers; and metrics, the
+// release, and errors in words.
 #include <mutex>
 
 #include "c/handles.h"
 #include "rrdk/eal.h"
 #include "rrdk/log.h"
+#include "rrdk/release.h"
 #include "rrdk/telemetry.h"
 #include "rrdk/timer.h"
 
@@ -24,6 +26,11 @@ static_assert(static_cast<int>(LogLevel::kError) == RRDK_LOG_ERROR &&
               static_cast<int>(LogLevel::kDebug) == RRDK_LOG_DEBUG &&
               static_cast<int>(HugepagePolicy::kNever) == RRDK_HUGEPAGES_NEVER &&
               static_cast<int>(IdlePolicy::kAdaptive) == RRDK_IDLE_ADAPTIVE);
+
+static_assert(static_cast<int>(CallStatus::kOk) == RRDK_CALL_OK &&
+              static_cast<int>(CallStatus::kSystemErr) == RRDK_CALL_SYSTEM_ERR &&
+              static_cast<int>(CallStatus::kMalformedReply) == RRDK_CALL_MALFORMED_REPLY &&
+              static_cast<int>(CallStatus::kInvalidCall) == RRDK_CALL_INVALID_CALL);
 
 struct Sink {
   rrdk_log_sink sink;
@@ -337,4 +344,29 @@ size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, siz
     to[length] = '\0';
   }
   return text.size();
+}
+
+uint32_t rrdk_version(void) {
+  return RRDK_VERSION;
+}
+
+const char* rrdk_version_string(void) {
+  return RRDK_VERSION_STRING;
+}
+
+const char* rrdk_errc_name(rrdk_errc code) {
+  return code == RRDK_OK ? "ok" : to_string(c::code_of(code));
+}
+
+int rrdk_errc_errno(rrdk_errc code) {
+  return code == RRDK_OK ? 0 : errno_of(c::code_of(code));
+}
+
+const char* rrdk_call_status_name(rrdk_call_status status) {
+  return to_string(static_cast<CallStatus>(status));
+}
+
+rrdk_errc rrdk_errc_of(rrdk_call_status status) {
+  const std::optional<Errc> kind = errc_of(static_cast<CallStatus>(status));
+  return kind ? c::code_of(*kind) : RRDK_OK;
 }

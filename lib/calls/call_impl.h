@@ -17,7 +17,7 @@
 #include <optional>
 
 #include "base/list.h"
-#include "rpc/auth.h"
+#include "rpc/call_datapath.h"
 #include "rpc/reply_datapath.h"
 #include "rrdk/call.h"
 #include "runtime/work.h"

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "calls/call_impl.h"
-#include "rpc/auth.h"
+#include "rpc/call_datapath.h"
 #include "rrdk/call.h"
 #include "runtime/link.h"
 #include "runtime/open_device.h"

@@ -13,7 +13,7 @@
 #include "base/lifetime.h"
 #include "mem/arena.h"
 #include "mem/loans.h"
-#include "mem/pool.h"
+#include "mem/pool_datapath.h"
 #include "mem/regions.h"
 #include "mem/slabs.h"
 #include "rrdk/memory.h"

@@ -1,4 +1,3 @@
-#include "mem/pool.h"
 
 #include <rte_lcore.h>
 #include <sys/mman.h>

@@ -1,16 +1,253 @@
-// Taking buffers from a pool and giving them back: a few nanoseconds each when the calling thread
-// is one that EAL knows, and its cache has one.
+// All buffers of one size class on one NUMA node: a depot of those that are home, in front of which
+// each core has a cache.
+//
+// A BufferSlot names a slice of an arena for good, and lies in private memory: what a peer process
+// can write (the arena) holds nothing that the pool relies on. Buffers come in slabs, all at once
+// for a class of a fixed count, one by one out of the budget for an elastic one.
 #pragma once
 
 #include <rte_lcore.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cassert>
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "base/sanitizer.h"
-#include "mem/pool.h"
+#include "rrdk/memory.h"
 
 namespace rrdk::mem {
+
+constexpr uint32_t kNoSlot = UINT32_MAX;
+
+// Finds slots by number: those of one slab stand in a row. Rows stay when their slab goes, and are
+// used again when it comes back.
+class SlotTable {
+ public:
+  // For `slabs` slabs of at most 2^shift slots (pool.cc).
+  SlotTable(uint32_t slabs, uint32_t shift);
+  ~SlotTable();
+  SlotTable(const SlotTable&) = delete;
+  SlotTable& operator=(const SlotTable&) = delete;
+  // The slab's row; made, if it has none. Null: no memory.
+  BufferSlot* make_row(uint32_t slab, uint32_t count) noexcept;
+
+  uint32_t slab_of(uint32_t index) const noexcept { return index >> shift_; }
+  uint32_t index_of(uint32_t slab, uint32_t place) const noexcept { return slab << shift_ | place; }
+  BufferSlot* at(uint32_t index) const noexcept {
+    // The row was there before the number was put where it was found.
+    BufferSlot* row = rows_[slab_of(index)].load(std::memory_order_relaxed);
+    return row + (index & ((1u << shift_) - 1));
+  }
+
+ private:
+  uint32_t slabs_;
+  uint32_t shift_;
+  std::unique_ptr<std::atomic<BufferSlot*>[]> rows_;
+};
+
+// Buffers of one pool that are in no core's cache: a lock-free stack of slots, linked by number.
+//
+// What came back last goes out first: it may still be in a core's cache, and a few calls of a
+// megabyte do not walk through the whole class. A slot's memory is never anything else than a slot
+// of its pool, so whoever is slow may look at one that is long gone: the head's tag tells.
+class Depot {
+ public:
+  // Slots that are linked by `next`, from `first` to `last`.
+  struct Chain {
+    BufferSlot* first = nullptr;
+    BufferSlot* last = nullptr;
+    uint32_t length = 0;
+
+    void add(BufferSlot* slot) noexcept {
+      if (last == nullptr)
+        first = slot;
+      else
+        last->next.store(slot->index, std::memory_order_relaxed);
+      last = slot;
+      ++length;
+    }
+  };
+
+  // Not an empty one.
+  void push(const Chain& chain) noexcept {
+    uint64_t head = head_.load(std::memory_order_relaxed);
+    do {
+      chain.last->next.store(first_of(head), std::memory_order_relaxed);
+    } while (!head_.compare_exchange_weak(head, successor(head, chain.first->index, chain.length),
+                                          std::memory_order_release, std::memory_order_relaxed));
+    count_.fetch_add(static_cast<int32_t>(chain.length), std::memory_order_relaxed);
+  }
+
+  // At most `most`, into `out`, what came back last at the end of it.
+  uint32_t pop(const SlotTable& slots, BufferSlot** out, uint32_t most) noexcept {
+    uint64_t head = head_.load(std::memory_order_acquire);
+    for (;;) {
+      uint32_t index = first_of(head);
+      uint32_t taken = 0;
+      for (; taken < most && index != kNoSlot; ++taken) {
+        out[taken] = slots.at(index);
+        index = out[taken]->next.load(std::memory_order_relaxed);
+      }
+      if (taken == 0)
+        return 0;
+      if (head_.compare_exchange_weak(head, successor(head, index, 1), std::memory_order_acq_rel,
+                                      std::memory_order_acquire)) {
+        count_.fetch_sub(static_cast<int32_t>(taken), std::memory_order_relaxed);
+        std::reverse(out, out + taken);
+        return taken;
+      }
+    }
+  }
+
+  // All of them: the first one's number, whose chain ends with kNoSlot.
+  uint32_t take_all() noexcept {
+    uint64_t head = head_.load(std::memory_order_acquire);
+    while (!head_.compare_exchange_weak(head, successor(head, kNoSlot, 1),
+                                        std::memory_order_acq_rel, std::memory_order_acquire))
+      continue;
+    return first_of(head);
+  }
+  // Of those that take_all() took, when their number is known.
+  void took(uint32_t count) noexcept {
+    count_.fetch_sub(static_cast<int32_t>(count), std::memory_order_relaxed);
+  }
+
+  // Exact when nobody is at it.
+  uint32_t count() const noexcept {
+    return static_cast<uint32_t>(std::max(count_.load(std::memory_order_relaxed), 0));
+  }
+  // A count, modulo 2^32, that grows by one for each buffer that comes, and by one for each time
+  // that some go.
+  uint32_t changes() const noexcept {
+    return static_cast<uint32_t>(head_.load(std::memory_order_relaxed) >> 32);
+  }
+
+ private:
+  static uint32_t first_of(uint64_t head) noexcept { return static_cast<uint32_t>(head); }
+  static uint64_t successor(uint64_t head, uint32_t first, uint32_t changes) noexcept {
+    return ((head >> 32) + changes) << 32 | first;
+  }
+
+  std::atomic<uint64_t> head_ = kNoSlot;  // the tag, and the number of the first
+  std::atomic<int32_t> count_ = 0;
+};
+
+class Slabs;
+
+struct PoolOptions {
+  uint32_t buffer_size = 0;
+  int numa_node = 0;
+  uint32_t slabs = 0;       // that it can ever have
+  uint32_t per_slab = 0;    // buffers
+  uint32_t cached = 0;      // buffers that a core may keep; 0: there are no caches
+  uint32_t resting = 0;     // instead, where some rest (Buffer::note_read_by_peer()); 0: no more
+  Slabs* budget = nullptr;  // where an elastic class takes its slabs from
+};
+
+class Pool {
+ public:
+  // How many buffers a core may keep of a class of so many: a 32nd, so that what eight cores strand
+  // is little more than a third of the class.
+  static uint32_t cached_of(uint64_t buffers) noexcept;
+  // PoolOptions::resting of a class of so many: up to an eighth, which only a core comes to that
+  // sends them to peers on this host.
+  static uint32_t resting_of(uint64_t buffers, uint32_t buffer_size) noexcept;
+
+  // It has no buffers. Errors: kInvalidArgument (too many of them), kNoMemory.
+  static Result<std::unique_ptr<Pool>> create(const PoolOptions& options);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // Data path. Null, or false with nothing taken, when exhausted. Buffers in the
+  // caches of other cores can not be had.
+  BufferSlot* get() noexcept;
+  bool get_bulk(std::span<Buffer> out) noexcept;
+  void put(BufferSlot* slot) noexcept;
+
+  // Under the lock of the budget, or before the pool is used. Makes buffers of the bytes from
+  // `base` on. False: there is no memory for what describes them.
+  bool add_slab(uint32_t slab, std::byte* base, RegionId region) noexcept;
+  // Gives those slabs back to the budget whose buffers are all home, once this thread's cache is
+  // emptied. How many.
+  uint32_t remove_free_slabs() noexcept;
+  // Whether remove_free_slabs() is worth its walk over all buffers that are home.
+  bool may_have_free_slabs() const noexcept;
+
+  // Empties the cache of a core that no thread owns any more.
+  void flush_cache(unsigned lcore) noexcept;
+
+  // Nothing was to be had from it.
+  void count_refusal() noexcept { refusals_.fetch_add(1, std::memory_order_relaxed); }
+  // Any thread; exact while nobody gets or puts.
+  PoolAudit audit() const;
+  uint32_t buffer_size() const noexcept { return options_.buffer_size; }
+  uint32_t per_slab() const noexcept { return options_.per_slab; }
+  uint32_t slabs() const noexcept { return slabs_.load(std::memory_order_relaxed); }
+  bool elastic() const noexcept { return options_.budget != nullptr; }
+  uint32_t more() const noexcept;    // buffers that it could still have of the budget
+  uint32_t unused() const noexcept;  // those of them that no other class has; cheaper to know
+  uint32_t home() const noexcept { return depot_.count(); }  // in no cache
+  uint32_t within_reach() const noexcept;                    // in no cache but the calling core's
+
+ private:
+  static constexpr uint32_t kMostCached = 512;
+  // Smaller ones fill no cache of a processor, and few of the larger ones do.
+  static constexpr uint32_t kLeastRested = 4096;
+  static constexpr uint32_t kMostRested = 128 << 10;
+  // Twice what a core's own caches have, even if buffers are half full.
+  static constexpr uint32_t kRestedBytes = 4 << 20;
+  // One core's: a ring, the newest last. At most one and a half times `cached`, or `resting`.
+  struct alignas(64) Cache {
+    static constexpr uint32_t kPlaces = 2 * kMostCached;
+    uint32_t length;
+    uint32_t first;
+    BufferSlot* places[kPlaces];
+
+    BufferSlot*& at(uint32_t i) noexcept { return places[(first + i) % kPlaces]; }
+    BufferSlot* pop() noexcept { return at(--length); }
+    void push(BufferSlot* slot) noexcept { at(length++) = slot; }
+    // Where it is taken last.
+    void push_behind(BufferSlot* slot) noexcept {
+      --first;
+      ++length;
+      at(0) = slot;
+    }
+    // Room behind those that are there.
+    BufferSlot** room() noexcept;
+  };
+  class CacheOfThisCore;
+
+  Pool(const PoolOptions& options, uint32_t shift);
+  uint32_t take_home(BufferSlot** out, uint32_t most) noexcept;
+  bool take(std::span<BufferSlot*> out) noexcept;
+  void fill(Cache& cache) noexcept;
+  void rest(Cache& cache, BufferSlot* slot) noexcept;
+  void drain(Cache& cache, uint32_t most) noexcept;
+  void give_back_free(uint32_t first) noexcept;
+  uint32_t fewest_missing() const noexcept;
+
+  Cache* caches_ = nullptr;  // by lcore; null if the class is too small for them
+  PoolOptions options_;
+  const uint32_t most_cached_;
+  SlotTable slots_;
+  Depot depot_;
+  std::atomic<uint32_t> slabs_ = 0;
+  std::atomic<uint32_t> least_ = UINT32_MAX;
+  std::atomic<uint64_t> refusals_ = 0;
+  std::unique_ptr<uint32_t[]> home_of_;  // by slab: buffers, while free slabs are looked for
+  // Where no slab was free when last one was looked for: the depot's changes() until then, and how
+  // many buffers must come back before there can be one.
+  std::atomic<uint32_t> searched_at_ = 0;
+  std::atomic<uint32_t> missed_ = 0;
+};
+
+// Taking buffers and giving them back: a few nanoseconds each when the calling thread is one that
+// EAL knows, and its cache has one.
 
 // A cache passes from one thread to the next when an lcore id is reused, under a lock of EAL's,
 // which TSan does not see.

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sanitizer.h"
-#include "mem/pool.h"
+#include "mem/pool_datapath.h"
 #include "mem/system_memory.h"
 
 namespace rrdk::mem {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/system.h"
-#include "rpc/auth.h"
 #include "rpc/call_datapath.h"
 #include "rpc/reply_datapath.h"
 #include "rrdk/error.h"

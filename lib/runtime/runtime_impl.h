@@ -12,10 +12,10 @@
 #include "base/lifetime.h"
 #include "observe/capture.h"
 #include "rrdk/runtime.h"
-#include "runtime/aside.h"
 #include "runtime/faults.h"
 #include "runtime/open_device.h"
 #include "runtime/poll_core.h"
+#include "runtime/thread.h"
 #include "runtime/worker_pool.h"
 
 namespace rrdk {

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -30,5 +33,33 @@ const std::shared_ptr<ThreadToken>& this_thread_token();
 
 // Its address alone, quickly; null before this_thread_token() was called on the thread.
 inline thread_local constinit ThreadToken* this_thread = nullptr;
+
+// The Runtime's helper thread (rrdk/runtime.h): what may block is done there, one task after the
+// other.
+class Aside {
+ public:
+  using Task = std::function<void()>;
+
+  Aside() = default;
+  ~Aside() { stop(); }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+
+  // Any thread; waits for nothing, the thread's first step included. Errors: kSystem.
+  Result<void> run(Task task);
+  // Waits for the task that is running; those behind it are dropped. Once, by the last user.
+  void stop();
+  // Whether the caller is such a thread, of whatever Runtime.
+  static bool here() noexcept;
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<Task> tasks_;
+  bool stopped_ = false;
+  std::thread thread_;  // from the first task on
+};
 
 }  // namespace rrdk::runtime

@@ -6,7 +6,7 @@
 
 #include "base/lifetime.h"
 #include "mem/loans.h"
-#include "rpc/auth.h"
+#include "rpc/call_datapath.h"
 #include "runtime/poll_core.h"
 #include "service/dispatcher.h"
 

@@ -17,7 +17,6 @@
 #include "rrdk/client.h"
 #include "rrdk/server.h"
 #include "telemetry/metrics.h"
-#include "telemetry/registry.h"
 
 namespace rrdk::telemetry {
 

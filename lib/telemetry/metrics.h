@@ -1,7 +1,9 @@
-// A snapshot of everything that can be counted, for all who tell of it.
+// A snapshot of everything that can be counted, for all who tell of it; and who they are in this
+// process.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,7 +39,32 @@ struct Family : Description {
 // Of these sources, by name.
 std::vector<Family> collect(const TelemetrySources& sources);
 
-// As OpenMetrics 1.0.
+// In the text format of OpenMetrics 1.0.
 std::string to_openmetrics(const std::vector<Family>& families);
+
+}  // namespace rrdk::telemetry
+
+namespace rrdk {
+
+struct Telemetry::Impl {
+  std::string name;
+  TelemetrySources sources;
+};
+
+}  // namespace rrdk
+
+namespace rrdk::telemetry {
+
+// All of this process. False: the name is taken.
+bool enter(Telemetry::Impl& telemetry);
+// Waits while somebody uses it.
+void leave(Telemetry::Impl& telemetry);
+
+std::vector<std::string> names();
+// False: there is none of that name. It does not leave meanwhile.
+bool use(std::string_view name, const std::function<void(const TelemetrySources&)>& user);
+
+// Makes the commands by which they are asked known to DPDK's telemetry, once in a process.
+void register_commands();
 
 }  // namespace rrdk::telemetry

@@ -6,7 +6,6 @@
 
 #include "base/lifetime.h"
 #include "telemetry/metrics.h"
-#include "telemetry/registry.h"
 
 namespace rrdk {
 

@@ -1,5 +1,5 @@
 // Peers that say nothing: when they are asked, when they are given up, and what then.
-#include "client/silence.h"
+#include "client/client_impl.h"
 #include "survival_world.h"
 
 namespace rrdk::loopback {

@@ -1,11 +1,10 @@
-#include "rpc/auth.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
 #include <string>
 #include <vector>
 
+#include "rpc/call_datapath.h"
 #include "test/xdr/scatter.h"
 
 namespace rrdk::rpc {

@@ -1,7 +1,6 @@
 #include <array>
 #include <vector>
 
-#include "rpc/auth.h"
 #include "rpc/call_datapath.h"
 #include "rpc/reply_datapath.h"
 #include "test/xdr/messages.h"
