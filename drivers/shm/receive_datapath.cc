@@ -109,9 +109,8 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
 }
 
 // Whether a turn that has copied so many bytes and taken so many slots copies more. What is copied
-// pushes what else a call needs out of the caches, so that longer turns cost less. But neither is
-// the peer to run dry meanwhile, nor are we at the end: as many slots as were taken must still
-// wait.
+// pushes what else a call needs out of the caches, so that longer turns cost less. But neither end
+// is to run out of work by them: more slots must wait than were taken.
 bool QueuePair::goes_on_writing(uint64_t written, uint32_t slots) const noexcept {
   if (written < kWrittenAtOnce)
     return true;
