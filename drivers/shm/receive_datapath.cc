@@ -108,14 +108,14 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
   return n;
 }
 
-// Whether a turn that has copied so many bytes and taken so many slots copies more. What is copied
-// pushes what else a call needs out of the caches, so that longer turns cost less. But neither end
-// is to run out of work by them: more slots must wait than were taken.
+// Whether a turn that has copied so many bytes and taken so many slots copies more. Each turn costs
+// a pass of the core, so longer ones cost less. But neither end is to run out of work by them: more
+// slots must wait than were taken.
 bool QueuePair::goes_on_writing(uint64_t written, uint32_t slots) const noexcept {
   if (written < kWrittenAtOnce)
     return true;
   const uint64_t behind = taken_ + slots;
-  return written < kMostWrittenAtOnce && slots <= theirs_.slot_mask &&
+  return written < kMostWrittenAtOnce &&
          theirs_.slot(behind).word.load(std::memory_order_relaxed).sequence ==
              static_cast<uint32_t>(behind + 1);
 }

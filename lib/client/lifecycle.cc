@@ -1,5 +1,5 @@
 // A ClientConnection from connect_start() to kClosed, and what waits for a part of that way: all of
-// it is steps on the core, and those who wait only look on.
+// it is steps on the core, and those who wait only look on. And keepalive, which may end it.
 //
 // The Impl is its handle's, the ClientConnection's, and outlives it only where that does not wait
 // (detach()): then it is its own until it has ended, and nothing is told any more.

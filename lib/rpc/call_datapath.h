@@ -1,5 +1,5 @@
-// The header of an RPC call (RFC 5531 section 9): everything before the arguments. And
-// constant words of headers of either kind.
+// The header of an RPC call (RFC 5531 section 9): everything before the arguments; credentials in
+// wire form; and constant words of headers of either kind.
 #pragma once
 
 #include <array>

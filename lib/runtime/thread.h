@@ -1,4 +1,4 @@
-// Threads of the runtime, and who polls a core.
+// Threads of the runtime, its helper thread among them, and who polls a core.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // What a server offers: found by program, version and procedure for each call
-// (dispatch_datapath.cc).
+// (dispatch_datapath.cc), and what is counted of each procedure.
 //
 // Cores read it without a lock while it changes: whoever changes it publishes another list of
 // entries, waits until no pass of a core can see the old one (Runtime::Impl::wait_for_readers()),

@@ -12,7 +12,7 @@ import testrpc_harness as harness
 
 def screen(text):
     """The lines that a VT100 shows after this text, as far as DPDK's line editor makes use of one."""
-    text = re.sub(r"\x1b(\[\d*)?$", "", text)  # the rest of that sequence is still to be read
+    text = re.sub(r"\x1b(\[\d*)?$", "", text)  # its end is still to be read
     lines, row, column = [""], 0, 0
     pieces = re.findall(r"\x1b([ME])|\x1b\[(\d*)([CDKP])|([\r\n\x08])|([^\x1b\r\n\x08])", text)
     for move, count, command, control, glyph in pieces:

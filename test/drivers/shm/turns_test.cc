@@ -1,6 +1,5 @@
 // How much one queue pair does before others, and its own peer, have their turn.
 #include <array>
-#include <vector>
 
 #include "test/drivers/shm/hostile_test.h"
 
@@ -66,7 +65,7 @@ TEST_F(Turns, TakeTwoWritesOfAPeerThatIsAhead) {
   EXPECT_EQ(take(), 0u);
 }
 
-// It works on the next one while the first is copied.
+// The peer can make the next one while the first is copied.
 TEST_F(Turns, TakeOneWriteOfAPeerThatIsNot) {
   reply(2);
   EXPECT_EQ(take(), 1u);
