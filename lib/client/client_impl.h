@@ -1,5 +1,5 @@
 // What is behind rrdk::Client and rrdk::ClientConnection: the connections that carry its calls
-// (calls/caller_impl.h), one after the other (ClientLink).
+// (calls/calls.h), one after the other (ClientLink).
 //
 //   link_     is_up()   what it waits for
 //   there     no        the fabric: the link is being established or is on its way down
@@ -26,10 +26,10 @@
 
 #include "base/log.h"
 #include "base/random.h"
-#include "calls/caller_impl.h"
+#include "calls/calls.h"
 #include "client/reconnect.h"
 #include "mem/loans.h"
-#include "rpc/call_datapath.h"
+#include "rpc/headers_datapath.h"
 #include "rrdk/client.h"
 #include "runtime/link.h"
 #include "runtime/poll_core.h"

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/client_impl.h"
-#include "rpc/call_datapath.h"
+#include "rpc/headers_datapath.h"
 
 namespace rrdk {
 

@@ -7,8 +7,7 @@
 #include "base/log.h"
 #include "client/client_impl.h"
 #include "proto/negotiation.h"
-#include "rpc/call_datapath.h"
-#include "rpc/reply_datapath.h"
+#include "rpc/headers_datapath.h"
 
 namespace rrdk {
 

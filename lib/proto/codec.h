@@ -7,7 +7,6 @@
 #include <span>
 
 #include "proto/header.h"
-#include "proto/wire.h"
 
 namespace rrdk::proto {
 

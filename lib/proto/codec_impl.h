@@ -9,7 +9,6 @@
 #include <span>
 
 #include "proto/header.h"
-#include "proto/wire.h"
 #include "rrdk/xdr.h"
 
 namespace rrdk::proto {

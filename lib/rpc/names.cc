@@ -1,4 +1,4 @@
-#include "rpc/call_datapath.h"
+#include "rpc/headers_datapath.h"
 #include "rrdk/call_status.h"
 #include "rrdk/rpc.h"
 

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/system.h"
-#include "rpc/call_datapath.h"
+#include "rpc/headers_datapath.h"
 
 namespace rrdk::rpcbind {
 

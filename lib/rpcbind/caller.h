@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "base/system.h"
-#include "rpc/call_datapath.h"
-#include "rpc/reply_datapath.h"
+#include "rpc/headers_datapath.h"
 #include "rrdk/error.h"
 #include "rrdk/tcp_call.h"
 #include "rrdk/xdr.h"

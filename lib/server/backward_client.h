@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "calls/caller_impl.h"
+#include "calls/calls.h"
 #include "rrdk/server.h"
 
 namespace rrdk {

@@ -39,7 +39,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "rpc/call_datapath.h"
+#include "rpc/headers_datapath.h"
 #include "rrdk/server.h"
 #include "server/replay_lane.h"
 #include "service/call_context.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/list.h"
-#include "rpc/call_datapath.h"
+#include "rpc/headers_datapath.h"
 #include "rrdk/runtime.h"
 #include "rrdk/service.h"
 #include "runtime/timers.h"

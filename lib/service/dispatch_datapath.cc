@@ -1,6 +1,5 @@
 // From a call's arrival to its handler, which is looked up in the service table.
-#include "rpc/call_datapath.h"
-#include "rpc/reply_datapath.h"
+#include "rpc/headers_datapath.h"
 #include "runtime/poll_core.h"
 #include "service/dispatcher.h"
 #include "service/service_table.h"

@@ -1,12 +1,11 @@
 // From a handler's answer to the engine.
-#include "rpc/reply_datapath.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/lifetime.h"
 #include "mem/loans.h"
-#include "rpc/call_datapath.h"
+#include "rpc/headers_datapath.h"
 #include "runtime/poll_core.h"
 #include "service/dispatcher.h"
 

@@ -3,8 +3,7 @@
 #include <vector>
 
 #include "require.h"
-#include "rpc/call_datapath.h"
-#include "rpc/reply_datapath.h"
+#include "rpc/headers_datapath.h"
 
 namespace {
 

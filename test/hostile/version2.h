@@ -2,7 +2,7 @@
 #pragma once
 
 #include "message.h"
-#include "proto/wire.h"
+#include "proto/header.h"
 
 namespace rrdk::hostile {
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "proto/wire.h"
+#include "proto/header.h"
 #include "rrdk/xdr.h"
 
 namespace rrdk::proto {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "rpc/call_datapath.h"
+#include "rpc/headers_datapath.h"
 #include "test/xdr/scatter.h"
 
 namespace rrdk::rpc {

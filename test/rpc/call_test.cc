@@ -1,8 +1,7 @@
 #include <array>
 #include <vector>
 
-#include "rpc/call_datapath.h"
-#include "rpc/reply_datapath.h"
+#include "rpc/headers_datapath.h"
 #include "test/xdr/messages.h"
 
 namespace rrdk::rpc {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "rpc/reply_datapath.h"
+#include "rpc/headers_datapath.h"
 #include "test/xdr/messages.h"
 
 namespace rrdk::rpc {
