@@ -1,4 +1,7 @@
-// Calls from C, from begin to the completion; they are made in clients.cc.
+// Calls from C: at a client from begin to the completion (they are made in clients.cc), and at a
+// server while a handler in C has them.
+#include <bit>
+
 #include "c/handles.h"
 
 using namespace rrdk;
@@ -110,4 +113,147 @@ bool rrdk_call_transport_error(const rrdk_call* call, rrdk_transport_error* erro
                       .write_chunk = e.write_chunk,
                       .length = e.length},
                      error);
+}
+
+// Handlers in C, and what they do with a call until they answer it.
+
+namespace rrdk::c {
+namespace {
+
+using service::CallContext;
+
+// A ServerCall for as long as one function takes. The duty to answer stays with the handle.
+class Borrowed {
+ public:
+  explicit Borrowed(const rrdk_server_call* call) noexcept
+      : call_(const_cast<CallContext&>(of(call)).handle()) {}
+  ~Borrowed() { CallContext::take(std::move(call_)); }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  ServerCall* operator->() noexcept { return &call_; }
+  ServerCall& operator*() noexcept { return call_; }
+
+ private:
+  ServerCall call_;
+};
+
+// The same for the function that answers.
+ServerCall ending(rrdk_server_call* call) noexcept {
+  return of(call).handle();
+}
+
+}  // namespace
+
+void enter(ServerCall call, void* context) {
+  CallContext& taken = CallContext::take(std::move(call));
+  const auto& program = static_cast<const rrdk_program&>(*taken.service->binding);
+  program.handlers[taken.service->index_of(taken.procedure)](handle_of(&taken), context);
+}
+
+}  // namespace rrdk::c
+
+using c::Borrowed;
+
+uint32_t rrdk_server_call_program(const rrdk_server_call* call) {
+  return of(call).header.program;
+}
+
+uint32_t rrdk_server_call_version(const rrdk_server_call* call) {
+  return of(call).header.version;
+}
+
+uint32_t rrdk_server_call_procedure(const rrdk_server_call* call) {
+  return of(call).header.procedure;
+}
+
+uint32_t rrdk_server_call_xid(const rrdk_server_call* call) {
+  return of(call).header.xid;
+}
+
+uint32_t rrdk_server_call_auth_flavor(const rrdk_server_call* call) {
+  return static_cast<uint32_t>(of(call).header.credential.flavor);
+}
+
+rrdk_view rrdk_server_call_credential(const rrdk_server_call* call) {
+  return std::bit_cast<rrdk_view>(of(call).header.credential.body);
+}
+
+bool rrdk_server_call_auth_sys(const rrdk_server_call* call, rrdk_auth_sys* identity) {
+  AuthSys sys;
+  if (!decode(of(call).header.credential, sys))
+    return false;
+  identity->stamp = sys.stamp;
+  identity->uid = sys.uid;
+  identity->gid = sys.gid;
+  identity->num_gids = static_cast<uint32_t>(sys.gids().size());
+  std::copy(sys.gids().begin(), sys.gids().end(), identity->gids);
+  c::copy_text(identity->machine_name, sys.machine_name());
+  return true;
+}
+
+rrdk_server_connection* rrdk_server_call_connection(const rrdk_server_call* call) {
+  return c::handle_of(&Borrowed(call)->connection());
+}
+
+uint64_t rrdk_server_connection_id(const rrdk_server_connection* connection) {
+  return of(connection).id();
+}
+
+void* rrdk_server_connection_context(const rrdk_server_connection* connection) {
+  return of(connection).context();
+}
+
+void rrdk_server_connection_set_context(rrdk_server_connection* connection, void* context) {
+  of(connection).set_context(context);
+}
+
+rrdk_decoder* rrdk_server_call_args(rrdk_server_call* call) {
+  return c::handle_of(&of(call).args);
+}
+
+rrdk_encoder* rrdk_server_call_results(rrdk_server_call* call) {
+  return c::handle_of(&*of(call).results);
+}
+
+rrdk_buffer* rrdk_server_call_result_buffer(rrdk_server_call* call, uint32_t size) {
+  return c::handle_of(Borrowed(call)->result_buffer(size).release());
+}
+
+void rrdk_server_call_on_released(rrdk_server_call* call, void (*released)(void* argument),
+                                  void* argument) {
+  Borrowed(call)->on_released(released, argument);
+}
+
+void rrdk_server_call_request_receive_size(rrdk_server_call* call, uint32_t bytes) {
+  request_receive_size(*Borrowed(call), bytes);
+}
+
+void rrdk_server_call_raise_receive_size(rrdk_server_call* call, uint32_t bytes) {
+  raise_receive_size(*Borrowed(call), bytes);
+}
+
+bool rrdk_server_call_receive_sizes(const rrdk_server_call* call, rrdk_receive_sizes* sizes) {
+  return c::copy_out(c::sizes_of(receive_sizes(*Borrowed(call))), sizes);
+}
+
+void rrdk_server_call_reply(rrdk_server_call* call) {
+  c::ending(call).reply();
+}
+
+void rrdk_server_call_reply_after(rrdk_server_call* call, uint64_t delay_ns) {
+  c::ending(call).reply_after(delay_ns);
+}
+
+void rrdk_server_call_reject(rrdk_server_call* call, uint32_t status) {
+  const bool known = status >= RRDK_ACCEPT_PROG_UNAVAIL && status <= RRDK_ACCEPT_SYSTEM_ERR;
+  c::ending(call).reject(known ? static_cast<AcceptStat>(status) : AcceptStat::kSystemErr);
+}
+
+void rrdk_server_call_deny(rrdk_server_call* call, uint32_t reason) {
+  const bool known = reason > RRDK_AUTH_OK && reason <= RRDK_RPCSEC_GSS_CTXPROBLEM;
+  c::ending(call).deny(known ? static_cast<AuthStat>(reason) : AuthStat::kTooWeak);
+}
+
+void rrdk_server_call_drop(rrdk_server_call* call) {
+  c::ending(call).drop();
 }

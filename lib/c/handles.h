@@ -14,7 +14,7 @@
 #include "rrdk/client.h"
 #include "rrdk/rrdk.h"
 #include "rrdk/server.h"
-#include "service/call_context.h"
+#include "service/dispatcher.h"
 
 // A Call, and whom to tell of its end. A submit() that is refused, since the call is in flight,
 // must leave alone whom that one tells: it has written to the other place.

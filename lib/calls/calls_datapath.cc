@@ -400,7 +400,7 @@ void Caller::Impl::note_called(xprt::StageRecord& stages, const Call::Impl& call
 
 // The one place where a call ends. The callback may begin it again, or destroy its Call: the Impl
 // is there until we have returned. Others may come as soon as `delivering` is false. Memory that is
-// not lent to the peer any more (xprt/given_up.cc) is released first.
+// not lent to the peer any more (xprt/requester.cc) is released first.
 void Caller::Impl::deliver(Call::Impl& call) noexcept {
   if (auto* released = std::exchange(call.outgoing.released, nullptr)) [[unlikely]]
     released(call.outgoing.released_argument);

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "mem/memory_impl.h"
-#include "server/options.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
 #include "xprt/connection.h"

@@ -18,7 +18,6 @@
 #include "rrdk/server.h"
 #include "runtime/fair_share.h"
 #include "server/replay_cache.h"
-#include "server/replay_lane.h"
 
 namespace rrdk::server {
 

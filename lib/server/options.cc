@@ -1,5 +1,3 @@
-#include "server/options.h"
-
 #include <algorithm>
 #include <array>
 #include <string>
@@ -9,8 +7,9 @@
 #include "proto/codec.h"
 #include "proto/negotiation.h"
 #include "server/client_table.h"
-#include "server/growth.h"
-#include "service/call_context.h"
+#include "server/server_impl.h"
+#include "server/server_link.h"
+#include "service/dispatcher.h"
 #include "xprt/link.h"
 #include "xprt/option_checks.h"
 

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "runtime/poll_core.h"
-#include "server/options.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
 

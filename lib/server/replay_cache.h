@@ -19,7 +19,7 @@
 // very connection of the first call is answered as well: to leave a call unanswered would cost its
 // connection, or a credit for ever.
 //
-// Each connection fills a lane (replay_lane.h). When it has ended, what may yet be repeated of it
+// Each connection fills a lane (ReplayLane). When it has ended, what may yet be repeated of it
 // stays for the time window, call by call. All memory is taken from the client's room, an entry's
 // before its call runs; without it the call is not run at all. So no call runs whose repetition
 // could not be told from a new call. Replies of connections that ended first make room; that their
@@ -36,15 +36,292 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "base/list.h"
 #include "base/random.h"
+#include "mem/heap_charge.h"
 #include "rpc/headers_datapath.h"
+#include "rrdk/memory.h"
 #include "rrdk/server.h"
-#include "server/replay_lane.h"
-#include "service/call_context.h"
+#include "rrdk/xdr.h"
+#include "service/dispatcher.h"
 
 namespace rrdk::server {
+
+class ReplayLane;
+
+// Of a whole server.
+struct ReplayCounters {
+  std::atomic<uint64_t> hits = 0, waits = 0, stored = 0, evicted = 0, not_kept = 0, lost = 0,
+                        unprotected = 0, refused = 0;
+};
+
+struct ReplayEntry : service::OnceRecord {
+  enum class State : uint8_t { kFree, kRunning, kDone, kNotKept, kDropped };
+
+  uint64_t fingerprint = 0;
+  uint32_t xid = 0;
+  uint32_t length = 0;  // of the kept reply
+  uint32_t at = 0;      // its place in the ring
+  uint32_t pins = 0;    // waiters that have yet to look
+  State state = State::kFree;
+  bool early = false;          // among the first calls of its connection
+  bool set_aside = false;      // in `aside_`
+  uint64_t begin = 0;          // of what it takes of the ring
+  uint64_t since_ns = 0;       // when it was finished
+  ReplayLane* lane = nullptr;  // null: a LeftEntry
+  service::CallContext* waiters = nullptr;
+  ReplayEntry* next = nullptr;     // in its bucket, or free
+  base::Links<ReplayEntry> links;  // from older to newer
+};
+
+// Of a connection that has ended.
+struct LeftEntry : ReplayEntry {
+  std::unique_ptr<std::byte[]> reply;
+};
+
+// Finds the entries of all lanes of a client by their fingerprints, which are keyed: nobody can
+// make calls that share a bucket.
+class ReplayIndex {
+ public:
+  // Memory that an entry costs here.
+  static constexpr uint64_t kBytesPerEntry = 2 * sizeof(ReplayEntry*);
+
+  ReplayIndex() : buckets_(kFewestBuckets) {}
+
+  // Null: there is none, or it was dropped.
+  ReplayEntry* find(uint32_t xid, uint64_t fingerprint) const noexcept;
+  void enter(ReplayEntry& entry) noexcept;
+  void erase(const ReplayEntry& entry) noexcept;
+  // For so many entries in all. When the heap has nothing it stays as it is, and is slower.
+  void fit(size_t entries) noexcept;
+
+ private:
+  static constexpr size_t kFewestBuckets = 16;
+
+  size_t bucket_of(uint64_t fingerprint) const noexcept {
+    return static_cast<size_t>(fingerprint) & (buckets_.size() - 1);
+  }
+
+  std::vector<ReplayEntry*> buckets_;  // a power of two
+};
+
+// What is remembered of one connection's calls: entries in the order in which they finished, and a
+// ring with their replies, in the same order. Both begin with nothing and grow with what the
+// connection does; the cache pays for each step, and says when there is nothing left.
+//
+// Which of them a client may still repeat follows from credits. Replies are sent in the order in
+// which their calls finish, and a connection loses none before another: a client that lacks one
+// reply lacks all later ones too, and each of these calls holds a credit. So once there are as many
+// entries as credits, an older one can make room for a new one; and when the connection has ended,
+// the last ones that finished are all that is kept, each by itself (LeftEntry).
+//
+// One thing more can come: a call that a client sent on an old connection, repeated on a new one,
+// and that we read from the old one last, because its core or its network was slow. Clients repeat
+// before they make other calls. So the first calls of a connection stay known, without their
+// replies, for the time window if the client has an older connection that still lives.
+//
+// No lock of its own: the cache's.
+class ReplayLane {
+ public:
+  using State = ReplayEntry::State;
+
+  static constexpr uint32_t kBlock = 8;  // entries that are added at once
+  // Beside those that a client has outstanding it may send a few again that were answered, for
+  // instance with what they lack (draft-04 section 6.2.4).
+  static constexpr uint32_t kSentAgain = 16;
+  static constexpr uint64_t kFirstRing = 256;
+  // What so many entries take, here or as LeftEntry, and what their replies take beside their
+  // bytes.
+  static constexpr uint64_t cost_of(uint64_t entries) {
+    return entries * (sizeof(LeftEntry) + 2 * kAllocation + ReplayIndex::kBytesPerEntry);
+  }
+
+  // `index`, `options` and `counters` outlive it.
+  ReplayLane(const ReplayOptions& options, ReplayIndex& index, ReplayCounters& counters)
+      : options_(options), index_(index), counters_(counters) {}
+  ~ReplayLane();
+  ReplayLane(const ReplayLane&) = delete;
+  ReplayLane& operator=(const ReplayLane&) = delete;
+
+  // Its client may have `outstanding` calls without reply. Never fewer than before. In version 2 it
+  // may send one again that was answered with what it lacks, after others that came later: the
+  // entry of that one stays where it is.
+  void raise(uint32_t outstanding, bool version_two) noexcept {
+    last_ = std::max(last_, (version_two ? 2 : 1) * outstanding + kSentAgain);
+  }
+
+  bool has_free() const noexcept { return !free_.empty(); }
+  // Its client may repeat all of those that it has, so that none is to make room.
+  bool wants_entries() const noexcept { return in_order() < std::max(last_, options_.entries); }
+  // The oldest entry makes room, or is set aside if its client has an older connection that lives
+  // (`elders`). False: all are running, or looked at.
+  bool make_room(bool elders) noexcept;
+  // kBlock of them. False: the heap has nothing.
+  bool add_entries() noexcept;
+  // A call comes, a repetition or not. Whether it is among the first `early` ones, which are set
+  // aside before they are forgotten.
+  bool count(uint32_t early) noexcept { return begun_++ < early; }
+  // It begins. has_free().
+  ReplayEntry& begin(uint32_t xid, uint64_t fingerprint, bool early) noexcept;
+
+  // By how much the ring is to grow first for a reply of `size` bytes, so that it does not push out
+  // others; 0: by nothing, or it may not grow.
+  uint64_t ring_lacks(uint64_t size) noexcept;
+  bool grow_ring(uint64_t more) noexcept;  // false: the heap has nothing
+  // Copies the reply into the ring, in one run. The oldest replies make room; that their calls ran
+  // stays known. False: it does not fit.
+  bool keep(ReplayEntry& entry, std::span<const Piece> reply) noexcept;
+  // A call that ran for another connection, and its reply if that is kept. has_free(). False: its
+  // reply has no room here.
+  bool take_over(const ReplayEntry& finished, std::span<const std::byte> reply,
+                 bool early) noexcept;
+  std::span<const std::byte> reply_of(const ReplayEntry& entry) const noexcept {
+    return {&ring_[entry.at], entry.length};
+  }
+  // To the end of those that are finished.
+  void append(ReplayEntry& entry, uint64_t now_ns) noexcept;
+  void release(ReplayEntry& entry) noexcept;
+  void pin(ReplayEntry& entry) noexcept {
+    ++entry.pins;
+    ++pins_;
+  }
+  void unpin(ReplayEntry& entry) noexcept {
+    --entry.pins;
+    --pins_;
+  }
+  // What was set aside goes when the window is over.
+  void expire(uint64_t now_ns) noexcept;
+
+  // Of a connection that has ended: forgets what can not be repeated any more. What is set aside
+  // stays while there are `elders`. It is not busy().
+  void forget_but_last(bool elders) noexcept;
+  // Of those that are left, in the order in which they finished. Null: none.
+  ReplayEntry* oldest() const noexcept {
+    return aside_.empty() ? finished_.front() : aside_.front();
+  }
+
+  uint64_t ring_bytes() const noexcept { return ring_size_; }
+  size_t capacity() const noexcept { return blocks_.size() * kBlock; }
+  bool empty() const noexcept { return used_ == 0; }
+  // Calls run, or waiters have yet to look: its entries stay where they are.
+  bool busy() const noexcept { return running_ != 0 || pins_ != 0; }
+
+  // The cache's.
+  uint64_t number = 0;   // lanes of a client count up
+  bool in_use = true;    // a connection fills it
+  uint64_t left_ns = 0;  // when its connection ended
+  uint64_t charged = 0;  // of the room
+  uint64_t prepaid = 0;  // of that for entries, not used yet
+  uint64_t prepaid_ring = 0;
+  std::list<std::unique_ptr<ReplayLane>>::iterator place = {};
+
+ private:
+  // Of the allocator, for each piece of memory.
+  static constexpr uint64_t kAllocation = 16;
+
+  using List = base::List<ReplayEntry, &ReplayEntry::links>;
+
+  // Entries that make room for each other.
+  uint32_t in_order() const noexcept { return used_ - asides_; }
+  ReplayEntry& add(uint32_t xid, uint64_t fingerprint) noexcept;
+  void unlink(ReplayEntry& entry) noexcept;
+  void set_aside(ReplayEntry& entry) noexcept;
+  void drop_reply(ReplayEntry& entry) noexcept;
+  ReplayEntry* oldest_reply() noexcept;
+  // Places in the ring that a reply of `size` bytes takes and leaves out, before it and where the
+  // ring ends; beyond its size: it does not fit beside those that are there.
+  uint64_t taken_with(uint64_t size) noexcept;
+  // Room for so many bytes, for `entry`; null: there is none to be had.
+  std::byte* reserve(ReplayEntry& entry, uint64_t size) noexcept;
+
+  const ReplayOptions& options_;
+  ReplayIndex& index_;
+  ReplayCounters& counters_;
+  uint32_t last_ = kSentAgain;  // calls that its client may repeat
+  std::vector<std::unique_ptr<ReplayEntry[]>> blocks_;
+  uint32_t used_ = 0;
+  uint32_t running_ = 0;
+  uint32_t pins_ = 0;
+  uint64_t begun_ = 0;   // calls so far
+  uint32_t asides_ = 0;  // in aside_
+  base::Stack<ReplayEntry, &ReplayEntry::next> free_;
+  List finished_;
+  List aside_;
+  ReplayEntry* oldest_reply_ = nullptr;  // the first of finished_ that may have one
+  std::unique_ptr<std::byte[]> ring_;
+  uint64_t ring_size_ = 0;
+  uint64_t head_ = 0;  // places in the ring count up, and are taken modulo its size
+};
+
+// Memory for what is remembered, on the heap, and charged to the budget of a Memory.
+//
+// Any thread.
+class ReplayRoom {
+ public:
+  // The whole, `reserve` of which is taken from the budget at once. Null: of no budget.
+  ReplayRoom(uint64_t bytes, Memory* budget, uint64_t reserve = 0) : bytes_(bytes) {
+    if (budget != nullptr)
+      charge_.emplace(*budget, reserve);
+  }
+  // A client's part, as much as it leaves to all others: half of what those before it left. `whole`
+  // outlives it.
+  explicit ReplayRoom(ReplayRoom* whole) : whole_(whole) {}
+  ReplayRoom(const ReplayRoom&) = delete;
+  ReplayRoom& operator=(const ReplayRoom&) = delete;
+
+  // False: nothing was taken.
+  bool take(uint64_t bytes) noexcept {
+    const uint64_t taken = taken_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    const bool fits = whole_ == nullptr ? taken <= bytes_ && (!charge_ || charge_->take(bytes))
+                                        : taken + bytes <= whole_->left() && whole_->take(bytes);
+    if (!fits)
+      taken_.fetch_sub(bytes, std::memory_order_relaxed);
+    return fits;
+  }
+  void give(uint64_t bytes) noexcept {
+    taken_.fetch_sub(bytes, std::memory_order_relaxed);
+    if (whole_ != nullptr)
+      whole_->give(bytes);
+    else if (charge_)
+      charge_->give(bytes);
+  }
+  // Whether with so many bytes more no more than two thirds of what it can have are taken.
+  bool plenty(uint64_t bytes) const noexcept {
+    const uint64_t left = whole_ != nullptr ? whole_->left() : this->left();
+    return taken() + bytes <= left / 2;
+  }
+  uint64_t taken() const noexcept { return taken_.load(std::memory_order_relaxed); }
+
+ private:
+  uint64_t left() const noexcept { return bytes_ - std::min(bytes_, taken()); }
+
+  ReplayRoom* const whole_ = nullptr;
+  const uint64_t bytes_ = 0;
+  std::optional<mem::HeapCharge> charge_;
+  std::atomic<uint64_t> taken_ = 0;
+};
+
+// For messages: why nothing can be remembered.
+inline constexpr const char* kNoReplayRoom =
+    "there is no room to remember it: enlarge ReplayOptions::total_bytes, or MemoryOptions::bytes";
+
+// A reply as the duplicate request cache keeps it: the RPC message without any transport framing,
+// so that it can be answered through whatever chunks a repeated call offers.
+//
+//   run:  length, kind (eight bytes)  then the bytes
+//
+// Runs of the stream itself are kept without the counts of the items behind them, which the
+// Encoder writes anew.
+
+// Bytes that keep() writes.
+uint64_t kept_size(std::span<const Piece> reply) noexcept;
+void keep(std::span<const Piece> reply, std::byte* to) noexcept;
+// Writes the reply again. out.ok() tells whether there were buffers for its eligible items.
+void restore(std::span<const std::byte> kept, Encoder& out, Memory& memory) noexcept;
 
 using service::CallContext;
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "server/replay_cache.h"
-#include "server/replay_lane.h"
 
 namespace rrdk::server {
 
@@ -209,6 +209,232 @@ ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane* lane,
   return state == State::kDone      ? Answer::kKept
          : state == State::kDropped ? Answer::kDropped
                                     : Answer::kNotKept;
+}
+
+// The lanes of connections.
+
+ReplayEntry* ReplayIndex::find(uint32_t xid, uint64_t fingerprint) const noexcept {
+  ReplayEntry* entry = buckets_[bucket_of(fingerprint)];
+  while (entry != nullptr && (entry->xid != xid || entry->fingerprint != fingerprint ||
+                              entry->state == ReplayEntry::State::kDropped))
+    entry = entry->next;
+  return entry;
+}
+
+void ReplayIndex::enter(ReplayEntry& entry) noexcept {
+  entry.next = std::exchange(buckets_[bucket_of(entry.fingerprint)], &entry);
+}
+
+void ReplayIndex::erase(const ReplayEntry& entry) noexcept {
+  ReplayEntry** place = &buckets_[bucket_of(entry.fingerprint)];
+  while (*place != &entry)
+    place = &(*place)->next;
+  *place = entry.next;
+}
+
+ReplayEntry& ReplayLane::begin(uint32_t xid, uint64_t fingerprint, bool early) noexcept {
+  ReplayEntry& entry = add(xid, fingerprint);
+  entry.early = early;
+  return entry;
+}
+
+ReplayEntry& ReplayLane::add(uint32_t xid, uint64_t fingerprint) noexcept {
+  ReplayEntry& entry = free_.pop();
+  ++used_;
+  ++running_;
+  entry.state = State::kRunning;
+  entry.early = entry.set_aside = false;
+  entry.xid = xid;
+  entry.fingerprint = fingerprint;
+  entry.length = 0;
+  index_.enter(entry);
+  return entry;
+}
+
+bool ReplayLane::make_room(bool elders) noexcept {
+  ReplayEntry* oldest = finished_.front();
+  while (oldest != nullptr && oldest->pins != 0)
+    oldest = oldest->links.next;
+  if (oldest == nullptr)
+    return false;
+  if (elders && oldest->early) {
+    set_aside(*oldest);
+    return true;
+  }
+  release(*oldest);
+  counters_.evicted.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void ReplayLane::set_aside(ReplayEntry& entry) noexcept {
+  unlink(entry);
+  entry.state = State::kNotKept;
+  entry.set_aside = true;
+  ++asides_;
+  aside_.push(entry);
+}
+
+void ReplayLane::append(ReplayEntry& entry, uint64_t now_ns) noexcept {
+  --running_;
+  entry.since_ns = now_ns;
+  finished_.push(entry);
+  if (oldest_reply_ == nullptr)
+    oldest_reply_ = &entry;
+}
+
+void ReplayLane::unlink(ReplayEntry& entry) noexcept {
+  if (oldest_reply_ == &entry)
+    oldest_reply_ = entry.links.next;
+  (entry.set_aside ? aside_ : finished_).remove(entry);
+  asides_ -= entry.set_aside;
+}
+
+// A finished entry ends. What it has of the ring is free when all older ones have ended.
+void ReplayLane::release(ReplayEntry& entry) noexcept {
+  unlink(entry);
+  index_.erase(entry);
+  entry.state = State::kFree;
+  free_.push(entry);
+  --used_;
+}
+
+void ReplayLane::expire(uint64_t now_ns) noexcept {
+  uint64_t window_ns = uint64_t{options_.window_ms} * 1'000'000;
+  while (!aside_.empty() && aside_.front()->pins == 0 &&
+         aside_.front()->since_ns + window_ns < now_ns) {
+    release(*aside_.front());
+    counters_.evicted.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void ReplayLane::drop_reply(ReplayEntry& entry) noexcept {
+  entry.state = State::kNotKept;
+  counters_.not_kept.fetch_add(1, std::memory_order_relaxed);
+}
+
+ReplayEntry* ReplayLane::oldest_reply() noexcept {
+  while (oldest_reply_ != nullptr && oldest_reply_->state != State::kDone)
+    oldest_reply_ = oldest_reply_->links.next;
+  return oldest_reply_;
+}
+
+// A reply lies in one run: the rest of the ring before its end may have to be left out.
+uint64_t ReplayLane::taken_with(uint64_t size) noexcept {
+  const ReplayEntry* oldest = oldest_reply();
+  if (oldest == nullptr)
+    head_ = 0;
+  const uint64_t rest = ring_size_ == 0 ? 0 : ring_size_ - head_ % ring_size_;
+  return (oldest == nullptr ? 0 : head_ - oldest->begin) + (size > rest ? rest : 0) + size;
+}
+
+uint64_t ReplayLane::ring_lacks(uint64_t size) noexcept {
+  if (size > std::min(options_.max_reply, options_.bytes) || taken_with(size) <= ring_size_)
+    return 0;
+  const uint64_t wanted = std::max({kFirstRing, 2 * ring_size_, std::bit_ceil(size)});
+  return std::min<uint64_t>(wanted, options_.bytes) - ring_size_;
+}
+
+std::byte* ReplayLane::reserve(ReplayEntry& entry, uint64_t size) noexcept {
+  if (ring_size_ == 0 || size > std::min<uint64_t>(options_.max_reply, ring_size_))
+    return nullptr;
+  while (taken_with(size) > ring_size_) {
+    ReplayEntry* oldest = oldest_reply();
+    if (oldest->pins != 0)
+      return nullptr;
+    drop_reply(*oldest);
+  }
+  const uint64_t at = head_ % ring_size_;
+  entry.begin = head_;
+  entry.at = static_cast<uint32_t>(size > ring_size_ - at ? 0 : at);
+  entry.length = static_cast<uint32_t>(size);
+  head_ += (entry.at == at ? 0 : ring_size_ - at) + size;
+  return &ring_[entry.at];
+}
+
+bool ReplayLane::keep(ReplayEntry& entry, std::span<const Piece> reply) noexcept {
+  std::byte* room = reserve(entry, kept_size(reply));
+  if (room != nullptr)
+    server::keep(reply, room);
+  return room != nullptr;
+}
+
+bool ReplayLane::take_over(const ReplayEntry& finished, std::span<const std::byte> reply,
+                           bool early) noexcept {
+  ReplayEntry& entry = begin(finished.xid, finished.fingerprint, early);
+  entry.state = State::kNotKept;
+  std::byte* room = nullptr;
+  if (finished.state == State::kDone && (room = reserve(entry, reply.size())) != nullptr) {
+    std::ranges::copy(reply, room);
+    entry.state = State::kDone;
+  }
+  append(entry, finished.since_ns);
+  const bool taken = entry.state == finished.state;
+  if (!taken)
+    release(entry);
+  return taken;
+}
+
+namespace {
+
+enum class Kind : uint32_t { kStream, kItem, kEligible };
+
+struct Run {
+  uint32_t length;
+  Kind kind;
+};
+
+constexpr uint32_t kCount = 4;  // bytes of an item's count
+
+// Without the count of the item that follows, which is the last word before it.
+uint32_t kept_length(std::span<const Piece> reply, size_t i) {
+  bool before_item = !reply[i].item && i + 1 < reply.size() && reply[i + 1].item;
+  return reply[i].bytes.length - (before_item ? kCount : 0);
+}
+
+void restore_item(const std::byte* from, uint32_t length, Encoder& out, Memory& memory) {
+  if (length == 0)
+    return out.put_item(MemorySpan{}, Ddp::kEligible);
+  Buffer buffer = memory.get(length);
+  if (buffer)
+    std::memcpy(buffer.data(), from, length);
+  out.put_item(std::move(buffer), length, Ddp::kEligible);
+}
+
+}  // namespace
+
+uint64_t kept_size(std::span<const Piece> reply) noexcept {
+  uint64_t size = 0;
+  for (size_t i = 0; i < reply.size(); ++i)
+    size += sizeof(Run) + kept_length(reply, i);
+  return size;
+}
+
+void keep(std::span<const Piece> reply, std::byte* to) noexcept {
+  for (size_t i = 0; i < reply.size(); ++i) {
+    const Piece& piece = reply[i];
+    Run run = {kept_length(reply, i), piece.eligible ? Kind::kEligible
+                                      : piece.item   ? Kind::kItem
+                                                     : Kind::kStream};
+    std::memcpy(to, &run, sizeof run);
+    if (run.length != 0)
+      std::memcpy(to + sizeof run, piece.bytes.data, run.length);
+    to += sizeof run + run.length;
+  }
+}
+
+void restore(std::span<const std::byte> kept, Encoder& out, Memory& memory) noexcept {
+  while (!kept.empty()) {
+    Run run;
+    std::memcpy(&run, kept.data(), sizeof run);
+    std::span<const std::byte> bytes = kept.subspan(sizeof run, run.length);
+    kept = kept.subspan(sizeof run + run.length);
+    if (run.kind == Kind::kStream)
+      out.put_fixed(bytes);
+    else if (run.kind == Kind::kItem)
+      out.put_opaque(bytes);
+    else
+      restore_item(bytes.data(), run.length, out, memory);
+  }
 }
 
 }  // namespace rrdk::server

@@ -12,7 +12,6 @@
 #include "base/lifetime.h"
 #include "base/log.h"
 #include "base/uri.h"
-#include "server/options.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
 #include "xprt/connection.h"

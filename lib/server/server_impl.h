@@ -1,7 +1,9 @@
-// The server: its services, its listeners, its connections and their sums.
+// The server: its options and what follows from them, its services, its listeners, its connections
+// and their sums.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,22 +14,49 @@
 
 #include "base/log.h"
 #include "proto/negotiation.h"
+#include "rrdk/error.h"
+#include "rrdk/memory.h"
+#include "rrdk/rfc5666.h"
 #include "rrdk/server.h"
 #include "runtime/open_device.h"
 #include "runtime/runtime_impl.h"
 #include "server/backward_client.h"
 #include "server/client_table.h"
-#include "server/growth.h"
 #include "server/server_link.h"
-#include "service/call_context.h"
+#include "service/dispatcher.h"
 #include "service/service_table.h"
 #include "xprt/connection.h"
 
-namespace rrdk {
+namespace rrdk::server {
 
-namespace server {
-class ServerLink;
-}
+// Errors: kInvalidArgument.
+Result<void> check(const ServerOptions& options, const Memory& memory);
+Result<void> check(const ServerLimits& limits);
+
+// Bytes and number of the Receives of a connection that has not begun to grow.
+uint32_t receive_bytes(const ServerOptions& options);
+uint32_t receives_of(const ServerOptions& options);
+// What a connection is granted at first where Receives are shared; 0: they are not to be.
+uint32_t first_credits(const ServerOptions& options);
+// Replies of one connection that its client may have yet to read, by RDMA Read.
+uint32_t exposed_replies(const ServerOptions& options);
+// Calls that one connection may have without having seen their replies.
+uint32_t outstanding_calls(const ServerOptions& options);
+
+// What the duplicate request caches of all clients may have.
+ReplayBounds replay_bounds(const ServerOptions& options, Memory& memory);
+
+// The server's side of the Connection Configuration Protocol (RFC 5666 section 6): a service that a
+// Server has when RFC 5666's compatibility mode is on.
+//
+// `options` outlives the Server.
+Service config_service(const Rfc5666ServerOptions& options);
+
+Result<void> check(const ServerOptions& options, const Rfc5666ServerOptions& mode);
+
+}  // namespace rrdk::server
+
+namespace rrdk {
 
 struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Server::Impl> {
   Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in);

@@ -1,27 +1,64 @@
 // A connection as the server sees it: what a service::Dispatcher does, and what it must know
-// besides of clients that come and go. repeat_datapath.cc has the way of calls of procedures that
-// are not idempotent.
+// besides of clients that come and go; and how large its Receives may become. repeat_datapath.cc
+// has the way of calls of procedures that are not idempotent.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "rrdk/error.h"
+#include "rrdk/memory.h"
 #include "rrdk/server.h"
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
 #include "server/backward_client.h"
 #include "server/client_table.h"
-#include "server/growth.h"
 #include "service/dispatcher.h"
 #include "xprt/connection.h"
 
 namespace rrdk::server {
+
+// One buffer in so many of a class that Receives use stays for calls and replies.
+constexpr uint32_t kShareKeptForCalls = 4;
+
+// Buffers of one class.
+struct GrowthShare {
+  uint32_t buffer_size = 0;
+  uint32_t buffers = 0;
+};
+// What one connection has been granted, until it ends: Receives that shrink, or grow on, keep their
+// buffers until the peer uses them.
+using GrowthShares = std::vector<GrowthShare>;
+
+// Room for Receives that grow (Version2ServerOptions::max_receive_size): which connections may, so
+// that together they leave buffers of the larger size classes for calls. What a connection may have
+// is set aside when its growth begins: its Receives take it one by one, as the smaller ones are
+// used.
+//
+// Any thread.
+class Growth {
+ public:
+  // Receives have `bytes` before they grow.
+  Growth(const Memory& memory, uint32_t bytes) : memory_(memory), bytes_(bytes) {}
+
+  // `receives` of that size, for the connection that has `shares`. With an error nothing has
+  // changed. Errors: kNoMemory.
+  Result<void> take(uint32_t bytes, uint32_t receives, GrowthShares& shares);
+  void give_back(GrowthShares& shares);
+
+ private:
+  const Memory& memory_;
+  const uint32_t bytes_;
+  std::mutex mutex_;
+  GrowthShares taken_;  // one for each class
+};
 
 using service::CallContext;
 

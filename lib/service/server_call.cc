@@ -6,7 +6,6 @@
 #include "rrdk/service.h"
 #include "rrdk/version2.h"
 #include "runtime/poll_core.h"
-#include "service/call_context.h"
 #include "service/dispatcher.h"
 
 namespace rrdk {

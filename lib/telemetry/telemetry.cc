@@ -1,10 +1,21 @@
 #include "rrdk/telemetry.h"
 
+#include <rte_telemetry.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <functional>
+#include <limits>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <utility>
 
 #include "base/lifetime.h"
+#include "base/log.h"
+#include "rrdk/client.h"
+#include "rrdk/server.h"
 #include "telemetry/metrics.h"
 
 namespace rrdk {
@@ -101,3 +112,235 @@ std::string Telemetry::openmetrics() const {
 }
 
 }  // namespace rrdk
+
+// The commands of DPDK's telemetry (rrdk/telemetry.h). They run on its own threads, one for each
+// client of the socket. An answer has at most 256 entries and 16 KiB: connections come in pages, of
+// other lists what is beyond is left out.
+namespace rrdk::telemetry {
+
+namespace {
+
+constexpr size_t kMostEntries = 256;  // RTE_TEL_MAX_DICT_ENTRIES
+constexpr size_t kPage = 256;
+
+// "NAME,FIRST": the parts of what stands behind the command.
+class Arguments {
+ public:
+  explicit Arguments(const char* text) : left_(text != nullptr ? text : "") {}
+
+  std::string_view next() {
+    const size_t end = left_.find(',');
+    const std::string_view part = left_.substr(0, end);
+    left_.remove_prefix(end == std::string_view::npos ? left_.size() : end + 1);
+    return part;
+  }
+  // Nothing: it is none.
+  std::optional<uint64_t> next_number() {
+    const std::string_view part = next();
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    const bool whole = error == std::errc() && end == part.data() + part.size();
+    return whole && !part.empty() ? std::optional(value) : std::nullopt;
+  }
+  bool at_end() const { return left_.empty(); }
+
+ private:
+  std::string_view left_;
+};
+
+// DPDK takes letters, digits, '_' and '/' in names.
+std::string key_of(std::string text) {
+  for (char& c : text) {
+    const bool good = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                      c == '_' || c == '/';
+    if (!good)
+      c = '_';
+  }
+  return text;
+}
+
+int list(Arguments&, rte_tel_data* answer) {
+  rte_tel_data_start_array(answer, RTE_TEL_STRING_VAL);
+  for (const std::string& name : names())
+    rte_tel_data_add_array_string(answer, name.c_str());
+  return 0;
+}
+
+// Of the families that begin with a prefix, if there is one.
+int metrics(const TelemetrySources& sources, Arguments& arguments, rte_tel_data* answer) {
+  const std::string_view prefix = arguments.next();
+  rte_tel_data_start_dict(answer);
+  size_t entries = 0;
+  for (const Family& family : collect(sources)) {
+    if (family.kind == Kind::kHistogram || !family.name.starts_with(prefix))
+      continue;
+    for (const Sample& sample : family.samples) {
+      if (sample.value == 0 || entries == kMostEntries)
+        continue;
+      std::string key(family.name);
+      for (const auto& label : sample.labels)
+        key += "/" + label.second;
+      rte_tel_data_add_dict_u64(answer, key_of(std::move(key)).c_str(), sample.value);
+      ++entries;
+    }
+  }
+  return 0;
+}
+
+void visit(const TelemetrySources& sources,
+           const std::function<void(const ConnectionInfo&)>& visitor) {
+  for (const Server* server : sources.servers)
+    server->visit(visitor);
+  for (const ClientConnection* client : sources.clients)
+    visitor(client->info());
+}
+
+int connections(const TelemetrySources& sources, Arguments& arguments, rte_tel_data* answer) {
+  const uint64_t first = arguments.next_number().value_or(0);
+  std::vector<uint64_t> ids;
+  visit(sources, [&](const ConnectionInfo& info) {
+    if (info.id >= first && info.id != 0)
+      ids.push_back(info.id);
+  });
+  std::ranges::sort(ids);
+  rte_tel_data* const page = rte_tel_data_alloc();
+  if (page == nullptr)
+    return -ENOMEM;
+  rte_tel_data_start_array(page, RTE_TEL_U64_VAL);
+  for (size_t i = 0; i < std::min(ids.size(), kPage); ++i)
+    rte_tel_data_add_array_u64(page, ids[i]);
+  rte_tel_data_start_dict(answer);
+  rte_tel_data_add_dict_container(answer, "ids", page, 0);
+  if (ids.size() > kPage)
+    rte_tel_data_add_dict_u64(answer, "next", ids[kPage]);
+  return 0;
+}
+
+void describe(const ConnectionInfo& info, rte_tel_data* answer) {
+  rte_tel_data_start_dict(answer);
+  const auto number = [&](const char* name, uint64_t value) {
+    rte_tel_data_add_dict_u64(answer, name, value);
+  };
+  const auto text = [&](const char* name, const std::string& value) {
+    rte_tel_data_add_dict_string(answer, name, value.c_str());
+  };
+  number("id", info.id);
+  text("peer", info.peer.to_string());
+  text("driver", std::string(info.peer.driver));
+  text("local", info.peer.local.to_string());
+  number("core", info.core);
+  number("version", info.version);
+  number("send_size", info.send_size);
+  number("receive_size", info.receive_size);
+  number("credits", info.credits);
+  number("in_progress", info.in_progress);
+  number("calls", info.calls);
+  number("replies", info.replies);
+  number("rejected", info.rejected);
+  number("transport_errors", info.transport_errors);
+  number("bytes_read", info.bytes_read);
+  number("bytes_written", info.bytes_written);
+  number("protocol_breaches", info.protocol_breaches);
+  number("age_us", info.age_ns / 1000);
+  number("idle_us", info.idle_ns / 1000);
+}
+
+int connection(const TelemetrySources& sources, Arguments& arguments, rte_tel_data* answer) {
+  const std::optional<uint64_t> id = arguments.next_number();
+  std::optional<ConnectionInfo> found;
+  visit(sources, [&](const ConnectionInfo& info) {
+    if (info.id == id && info.id != 0)
+      found = info;
+  });
+  if (!found)
+    return -ENOENT;
+  describe(*found, answer);
+  return 0;
+}
+
+std::vector<ProcedureStats> procedures_of(const TelemetrySources& sources) {
+  std::vector<ProcedureStats> all;
+  for (const Server* server : sources.servers) {
+    for (ProcedureStats& procedure : server->procedures())
+      all.push_back(std::move(procedure));
+  }
+  return all;
+}
+
+int procedures(const TelemetrySources& sources, Arguments&, rte_tel_data* answer) {
+  rte_tel_data_start_array(answer, RTE_TEL_STRING_VAL);
+  for (const ProcedureStats& procedure : procedures_of(sources))
+    rte_tel_data_add_array_string(answer, procedure.name.c_str());
+  return 0;
+}
+
+// By its place in the list.
+int procedure(const TelemetrySources& sources, Arguments& arguments, rte_tel_data* answer) {
+  const std::vector<ProcedureStats> all = procedures_of(sources);
+  const uint64_t place = arguments.next_number().value_or(std::numeric_limits<uint64_t>::max());
+  if (place >= all.size())
+    return -ENOENT;
+  const ProcedureStats& p = all[place];
+  rte_tel_data_start_dict(answer);
+  rte_tel_data_add_dict_string(answer, "name", p.name.c_str());
+  rte_tel_data_add_dict_u64(answer, "program", p.program);
+  rte_tel_data_add_dict_u64(answer, "version", p.version);
+  const std::pair<const char*, uint64_t> numbers[] = {
+      {"calls", p.calls},       {"errors", p.errors},       {"in_progress", p.in_progress},
+      {"bytes_in", p.bytes_in}, {"bytes_out", p.bytes_out}, {"timed_calls", p.handler.count()}};
+  for (const auto& [name, value] : numbers)
+    rte_tel_data_add_dict_u64(answer, name, value);
+  const std::pair<std::string, const DurationHistogram&> stages[] = {{"fetch", p.fetch},
+                                                                     {"decode", p.decode},
+                                                                     {"queue", p.queue},
+                                                                     {"handler", p.handler},
+                                                                     {"reply", p.reply}};
+  for (const auto& [name, times] : stages) {
+    rte_tel_data_add_dict_u64(answer, (name + "_p50_ns").c_str(), times.percentile_ns(50));
+    rte_tel_data_add_dict_u64(answer, (name + "_p99_ns").c_str(), times.percentile_ns(99));
+    rte_tel_data_add_dict_u64(answer, (name + "_max_ns").c_str(), times.percentile_ns(100));
+  }
+  return 0;
+}
+
+// What DPDK calls: exceptions do not cross it.
+template <auto kCommand>
+int entry(const char*, const char* parameters, rte_tel_data* answer) {
+  Arguments arguments(parameters);
+  try {
+    if constexpr (std::is_invocable_v<decltype(kCommand), Arguments&, rte_tel_data*>) {
+      return kCommand(arguments, answer);
+    } else {
+      int result = -ENOENT;
+      use(arguments.next(),
+          [&](const TelemetrySources& sources) { result = kCommand(sources, arguments, answer); });
+      return result;
+    }
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  }
+}
+
+}  // namespace
+
+void register_commands() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const std::tuple<const char*, telemetry_cb, const char*> commands[] = {
+        {"/rrdk/list", entry<list>, "Names of what tells of itself. No parameters"},
+        {"/rrdk/metrics", entry<metrics>,
+         "Counters and gauges that are not zero. Parameters: name, prefix of theirs (optional)"},
+        {"/rrdk/connections", entry<connections>,
+         "Ids of connections. Parameters: name, first id (optional)"},
+        {"/rrdk/connection", entry<connection>, "One connection. Parameters: name, id"},
+        {"/rrdk/procedures", entry<procedures>, "Names of procedures. Parameters: name"},
+        {"/rrdk/procedure", entry<procedure>,
+         "One procedure. Parameters: name, its place in the list of procedures, from 0"}};
+    for (const auto& [command, function, help] : commands) {
+      if (rte_telemetry_register_cmd(command, function, help) != 0)
+        base::log_warning("DPDK's telemetry does not take the command %s", command);
+    }
+  });
+}
+
+}  // namespace rrdk::telemetry

@@ -32,8 +32,8 @@
 #include "rrdk/xdr.h"
 #include "xprt/credits.h"
 #include "xprt/rfc5666/mode.h"
+#include "xprt/send_queue.h"
 #include "xprt/stage_log_datapath.h"
-#include "xprt/work_list.h"
 
 namespace rrdk::mem {
 class Borrower;  // mem/loans.h
@@ -363,7 +363,7 @@ class Connection {
 
   // The upper layer's requests.
   void submit(OutgoingCall& call);  // always ends in on_call_ended, possibly before it returns
-  void cancel(OutgoingCall& call);  // ends it with kCancelled unless it has ended (given_up.cc)
+  void cancel(OutgoingCall& call);  // ends it with kCancelled unless it has ended (requester.cc)
   void reply(IncomingCall& call);   // sends call.reply(); on a lost connection just ends the call
   // Answers that the binding does not allow the chunks of this call, or its being long.
   void refuse(IncomingCall& call, uint32_t max_reads, uint32_t max_writes);

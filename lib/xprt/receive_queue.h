@@ -18,7 +18,7 @@
 #include "base/list.h"
 #include "fabric/work.h"
 #include "rrdk/memory.h"
-#include "xprt/work_list.h"
+#include "xprt/send_queue.h"
 
 namespace rrdk::xprt {
 

@@ -108,7 +108,7 @@ class Requester {
   void send_again(State& call) noexcept;
   void give_up_again(State& call, CallStatus status) noexcept;
 
-  // given_up.cc: calls that end before their answer
+  // requester.cc: calls that end before their answer
   void give_up(State& call, CallStatus status) noexcept;
   bool may_lend(const State& call) const noexcept;
   void lend(State& call, CallStatus status) noexcept;

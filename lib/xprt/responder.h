@@ -205,7 +205,7 @@ class Responder {
   CallQueue wait_room_;
 };
 
-// assemble_datapath.cc
+// read_chunks_datapath.cc
 // Puts the chunks back in their places: fills `message`.
 void assemble(Incoming& call) noexcept;
 // Wherever it lies; empty when there are fewer than four bytes.

@@ -1,7 +1,5 @@
 // A ClientConnection that outlives its connections: when it connects again, and what its calls, and
 // those who cancel and destroy, see meanwhile.
-#include "client/reconnect.h"
-
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -11,6 +9,7 @@
 #include <thread>
 
 #include "../seed.h"
+#include "client/client_impl.h"
 #include "survival_world.h"
 
 namespace rrdk::loopback {

@@ -1,5 +1,5 @@
 // Which version of RPC over RDMA a client speaks with whom, and what it remembers of that.
-#include "client/reconnect.h"
+#include "client/client_impl.h"
 #include "survival_world.h"
 
 namespace rrdk::loopback {

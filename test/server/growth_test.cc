@@ -1,9 +1,8 @@
 // What Receives that grow leave of the size classes that calls take their buffers from.
-#include "server/growth.h"
-
 #include <gtest/gtest.h>
 
 #include "rrdk/eal.h"
+#include "server/server_link.h"
 
 namespace rrdk::server {
 namespace {

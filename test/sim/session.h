@@ -15,7 +15,7 @@
 #include "context.h"
 #include "queue_pair.h"
 #include "server/replay_cache.h"
-#include "service/call_context.h"
+#include "service/dispatcher.h"
 #include "traffic.h"
 #include "weather.h"
 #include "wire.h"
