@@ -1,5 +1,5 @@
 // What is rare in the life of a Call and of its Caller: a Call's end, waiting for a call's end,
-// what a program does wrong, credentials, and the calls of a connection that is lost.
+// what a program does wrong, credentials, and calls that no connection takes.
 #include "calls/calls.h"
 
 #include <linux/futex.h>

@@ -78,7 +78,7 @@ struct Call::Impl : runtime::WorkItem {
   void plan_reply() noexcept;
   void cancel_quietly() noexcept;
   void abandon() noexcept;
-  // Misuse (call.cc).
+  // Misuse.
   Encoder& refuse_begin() noexcept;
   bool refuse_submit() noexcept;
   void refuse_retired() noexcept;

@@ -345,7 +345,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   void on_option_ended(xprt::OutgoingCall& outgoing);
   void end_option(OptionCall& call, CallStatus status);
 
-  // keepalive.cc
+  // lifecycle.cc: keepalive
   void look_for_silence(uint64_t now_ns);
   bool send_probe();
   const Binding* probe_binding() const noexcept;
