@@ -101,9 +101,9 @@ class ControlLoop {
   static constexpr uint64_t kFirstId = 2;
 };
 
-// Takes connections from a listening socket, a few at a time. When the system has nothing left for
-// another one it asks for room, and where there is none to make it pauses: the epoll set would
-// report the socket again and again, and a whole core would do nothing else.
+// Accepts connections from a listening socket, a few at a time. When the system is out of
+// descriptors or memory, it asks its owner to make room. If nothing can be closed, it pauses:
+// otherwise the epoll set would keep reporting the socket, and a core would do nothing else.
 class Acceptor {
  public:
   // `owner` is watched with `listening`, and passes its ticks on.
@@ -131,7 +131,7 @@ class Acceptor {
 
  private:
   static bool out_of_resources(int error);
-  void pause_without(int error);  // of them, and says so
+  void pause_without(int error);  // pauses for lack of resources, and logs it
 
   ControlLoop& loop_;
   Endpoint& owner_;

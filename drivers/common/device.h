@@ -1,4 +1,4 @@
-// What the drivers' devices have in common, and what each asks of what is given to it.
+// What the drivers' devices have in common: checks of their arguments, and base classes.
 #pragma once
 
 #include <cstddef>

@@ -43,7 +43,8 @@ std::string host_of(const Endpoint4Or6& endpoint);
 
 // The same in numbers; not known when there is no address.
 fabric::Identity identity_of(const Endpoint4Or6& endpoint);
-// The same of its /64 where that belongs to one site: a host takes any address of it that it likes.
+// As identity_of(), but an IPv6 address counts as its /64, in which a host can take any address.
+// Link-local and loopback addresses stand for themselves.
 fabric::Identity group_of(const Endpoint4Or6& endpoint);
 
 // Why an attempt to connect failed: an errno, of either sign, as sockets and connection managers

@@ -1,7 +1,8 @@
-// Posted Receives: of one queue pair, which uses them in order, or shared by several of one thread.
+// Posted Receives: those of one queue pair, used in order, or a queue that several queue pairs of
+// one thread share.
 //
-// Of shared ones the last that was posted is used first. With thousands of connections as many are
-// posted as all of them were promised, and the oldest is in no cache any more.
+// A shared queue uses the Receive that was posted last. With thousands of connections it holds as
+// many Receives as all of them were promised, and the oldest is no longer in any cache.
 #pragma once
 
 #include <bit>

@@ -301,8 +301,9 @@ Result<void> QueuePair::establish(const Agreement& agreed) {
   return {};
 }
 
-// The peer may not speak before it has come (RFC 6581 section 5.1), so it does not wait for our
-// completion queue to be polled. What TCP does not take, the data path sends.
+// The peer may not speak before our ready-to-receive message has come (RFC 6581 section 5.1), so we
+// send it without waiting for our completion queue to be polled. What TCP does not take, the data
+// path sends.
 void QueuePair::send_first() {
   if (kept_.empty())
     return;

@@ -25,8 +25,8 @@ namespace {
 
 // A peer that has not sent its whole request within this time is none.
 constexpr std::chrono::seconds kRequestTimeout{10};
-// Peers of all listeners that have not yet sent it. One more takes the place of who has had the
-// most time: whoever means it sends its request at once.
+// Peers of all listeners that have not yet sent their request. A further one takes the place of the
+// one that has had the most time: an honest peer sends its request at once.
 constexpr size_t kMaxVisitors = 1024;
 constexpr int kBacklog = 1024;
 
@@ -168,7 +168,8 @@ void Listener::on_ready() {
 }
 
 void Listener::take(base::Fd socket) {
-  // Asked now: a socket that was reset does not know it, and nobody is to be served as a stranger.
+  // Asked now: a socket that was reset no longer knows its peer, and nobody is to be served as a
+  // stranger.
   const Endpoint4Or6 far = far_end(socket.get());
   if (far.length == 0)
     return Counters::count(device_.counts().handshakes_cut);

@@ -110,7 +110,8 @@ Peer QueuePair::peer() const {
   return drivers::peer_between(kScheme, near_, far_);
 }
 
-// What has no Receives to take waits, and its own queue never has any.
+// A message without a Receive waits. A held queue pair takes Receives from its own queue, which is
+// always empty.
 void QueuePair::hold_receives(bool hold) {
   if (shared_receives_ == nullptr)
     return;
@@ -213,8 +214,8 @@ std::vector<std::byte> QueuePair::framed(const SegmentHeader& header,
   return bytes;
 }
 
-// Copies what TCP has not taken of the FPDU that it has begun: its memory must not be read any
-// more. Rare: a Read Response that a full socket cut, whose key then died.
+// TCP has taken a part of an FPDU whose memory must not be read any more: copies the rest. Rare: a
+// Read Response did not fit into a full socket, and then its key died.
 void QueuePair::keep_rest() {
   if (cut_ == 0)
     return;

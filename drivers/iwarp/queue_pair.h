@@ -182,6 +182,7 @@ class QueuePair final : public fabric::QueuePair,
   bool grow() noexcept;
   bool grow_responses() noexcept;
 
+  // send_datapath.cc
   Record& add_record(const fabric::SendWr& wr, fabric::WcStatus status) noexcept;
   void record_send(const fabric::SendWr& wr) noexcept;
   void add_spans(Record& record, const fabric::SendWr& wr) noexcept;

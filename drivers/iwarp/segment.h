@@ -85,7 +85,7 @@ constexpr uint32_t kReadRequestBody = 28;
 constexpr uint32_t pad_of(uint32_t ulpdu) {
   return (4 - (kLengthField + ulpdu) % 4) % 4;
 }
-// `control` is a segment's first two bytes.
+// `first` is a segment's first byte.
 inline uint32_t header_length(std::byte first) {
   return (first & std::byte{0x80}) != std::byte{0} ? kTaggedHeader : kUntaggedHeader;
 }

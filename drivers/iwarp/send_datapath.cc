@@ -45,8 +45,9 @@ bool QueuePair::nothing_waits() noexcept {
   return cursor_.record == tail_;
 }
 
-// Small Sends, copied straight into the outbox, and keys: how many requests were dealt with, from
-// the front. There is no record of those that are with TCP, but for what has to be reported.
+// Copies small Sends straight into the outbox, and carries out requests about keys. Returns how
+// many requests it dealt with, from the front. Sends that TCP has taken leave no record, unless
+// they are to be reported.
 uint32_t QueuePair::send_straight(std::span<const fabric::SendWr> wrs) noexcept {
   Outbox& out = cq_.outbox();
   out.clear();
@@ -218,8 +219,8 @@ void QueuePair::release_key(uint32_t key) {
   stags_.release(key);
 }
 
-// What was done at once is popped without having been sent: the cursor does not stay behind, where
-// newer records will take its place in the ring.
+// A request that was done at once is popped without having been sent. The cursor must not stay
+// behind: newer records will take that place in the ring.
 void QueuePair::pop_record() noexcept {
   span_head_ += record(head_).num_spans;
   ++head_;

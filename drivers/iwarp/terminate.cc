@@ -9,7 +9,7 @@ namespace rrdk::iwarp {
 
 namespace {
 
-// Which headers follow: the segment's length, its DDP header, its RDMAP header.
+// Which headers follow: the segment's length, its DDP header.
 constexpr std::byte kHasLength{0x80};
 constexpr std::byte kHasDdp{0x40};
 constexpr uint32_t kControl = 4;

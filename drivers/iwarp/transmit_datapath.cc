@@ -1,6 +1,6 @@
 // Bytes out: FPDUs of what was posted and of what the peer reads, as many as fit into one system
-// call. Nothing is remembered of an FPDU that TCP took a part of but how many bytes that was: from
-// where the cursor stands the same one is made again.
+// call. If TCP takes a part of an FPDU, only the number of these bytes is remembered: the same FPDU
+// is built again from where the cursor stands.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@ using fabric::Op;
 
 namespace {
 
-// What is given to TCP before others have their turn: a peer can ask for more, in Reads, than it
-// would ever let TCP be full of.
+// Bytes given to TCP before other queue pairs have their turn: a peer that reads without end, and
+// takes the data fast enough, would never let TCP be full.
 constexpr size_t kMostAtOnce = 1 << 20;
 
 }  // namespace
@@ -86,8 +86,8 @@ bool QueuePair::push(Outbox& out, const Cursor& after) noexcept {
   return true;
 }
 
-// TCP took so many bytes of what stands before it, fewer than were given to it; or -errno. False:
-// it takes no more for now.
+// TCP took `taken` bytes, fewer than it was given: first of what was kept, then of the FPDUs from
+// the cursor on. Or `taken` is -errno. False: TCP takes no more for now.
 bool QueuePair::pushed(ssize_t taken) noexcept {
   if (taken < 0) {
     if (taken == -EAGAIN || taken == -EWOULDBLOCK || taken == -ENOBUFS)

@@ -29,8 +29,9 @@ Result<void> add_to(int epoll, int fd) {
 // What is left in a wake-up socket.
 enum class Tokens { kNone, kSome, kOver, kBad };
 
-// Takes tokens. A packet with descriptors, to close which could take as long as the peer likes,
-// stays where it is: the socket is looked at no more. The end looks as an empty packet does.
+// Takes tokens. A packet with descriptors is left in the socket, which is not read any more, since
+// closing them could take as long as the peer likes. The end of the socket looks like an empty
+// packet.
 Tokens take_tokens(int receiver) {
   // Bounded: a peer that floods its socket only makes the next sleep a short one.
   constexpr int kMostTokens = 16;

@@ -284,9 +284,9 @@ void QueuePair::on_tick(Clock::time_point now) {
   if (status == Status::kEstablished || status == Status::kIdle || reported_) {
     device_.control().set_ticking(*this, false);
   } else if (established_once_) {
-    // An honest peer says by which key it reads, and looks at `closed` before it believes what it
-    // copied: while it reads by none, nothing of its is in progress. One that does not stop is
-    // waited for no longer than an honest one can take.
+    // An honest peer publishes the key by which it reads, and checks `closed` before it trusts what
+    // it copied. So while it publishes none, none of its accesses is in progress. A peer that does
+    // not stop is waited for no longer than an honest one could take.
     if (!std::exchange(closing_, true))
       deadline_ = now + kAccessTimeout;
     const bool stuck = !end_seen_ && !peer_reads(0);

@@ -86,8 +86,9 @@ std::vector<OwnRegion> Device::regions() const {
   return regions_;
 }
 
-// Peers are shown no memory that has holes: their accesses would fill them, at their cost. What is
-// filled as it is used is shown so far.
+// Peers are shown no memory with holes: their accesses would fill the holes, at their cost. So a
+// region that is used as a whole is filled here; one that is filled bit by bit is shown as far as
+// it is filled.
 void Device::region_added(const mem::Region& region) {
   OwnRegion own{region, 0};
   struct stat st{};

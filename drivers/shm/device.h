@@ -48,7 +48,6 @@ struct Counters {
   static void count(Count& c) noexcept { c.fetch_add(1, std::memory_order_relaxed); }
 };
 
-// The shm device: listeners, connections and their events, and the regions of its Memory.
 using drivers::Clock;
 using drivers::Endpoint;
 

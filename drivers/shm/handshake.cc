@@ -38,7 +38,8 @@ bool is_packet_socket(int fd) {
          ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
 }
 
-// The next packet of a queue, which has been read, and the end of the queue if there is none.
+// Removes the packet that was just peeked at from the queue. True at the end of the socket, too,
+// where there is none.
 bool take_packet(int socket) {
   char byte;
   // A reset by the peer is told once, before its packets.
@@ -50,9 +51,10 @@ bool take_packet(int socket) {
 
 }  // namespace
 
-// The kernel closes descriptors for which the process has no place, and if the packet was the last
-// to have them, that takes as long as their owner likes. So the packet is read while it stays in
-// the queue; it is taken out when all that it brings has a place, and else left for the janitor.
+// The kernel closes the descriptors for which the process has no place. If the packet held the last
+// reference to one, that close takes as long as its owner likes. So the packet is read while it
+// stays in the queue. It is taken out once all that it brings has a place, and otherwise left for
+// the janitor.
 Received receive_message(const PeerSocket& socket) {
   Received r;
   ControlBuffer<kMostDescriptors> control;

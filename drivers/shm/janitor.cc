@@ -42,8 +42,8 @@ bool is_unix_socket(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
 }
 
-// Of a packet, more than an honest peer sends. Others the kernel closes, in this thread, and they
-// take no place in the process's table of descriptors meanwhile.
+// Descriptors taken from one packet: more than an honest peer sends. The kernel closes any others,
+// in this thread, and they never take a place in the process's table of descriptors.
 constexpr size_t kTakenAtOnce = 16;
 
 // The end of a socket looks as an empty packet does, unless packets say who sent them.
@@ -166,9 +166,9 @@ class Queue {
 
 // Lives as long as the process: its threads may be in a close() that never returns.
 //
-// Who polls hands things over without a lock, since a thread of ours may have lost its CPU in it:
-// to a stack, and a thread of ours that is in no close() sorts them by their senders. There is
-// always one: who goes to close, and would be the last, starts another one first.
+// A polling thread hands things over without the lock, since a thread of ours that holds it may
+// have lost its CPU. They go onto a stack, and a thread of ours that is in no close() sorts them by
+// sender. There is always such a thread: the last one starts another before it closes something.
 class Janitor {
  public:
   void take(std::unique_ptr<Item> item) noexcept {
@@ -391,7 +391,7 @@ bool is_large(int fd) {
   return ::fstat(fd, &st) != 0 || st.st_size > kLargeMemory;
 }
 
-// Without memory for that it ends here.
+// If there is no memory to hand them over, they are closed and unmapped here.
 void hand_over(Fd fd, Mapping mapping, std::optional<uid_t> sender) noexcept {
   Janitor* const j = janitor();
   std::unique_ptr<Item> item(j != nullptr ? new (std::nothrow) Item : nullptr);

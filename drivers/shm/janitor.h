@@ -1,7 +1,7 @@
-// Descriptors that come from a peer, closed in threads of their own: close() can block for as long
-// as the peer likes (a file of a file system in user space, a socket in whose queue there are other
-// descriptors). Each user's close in turn, and no user's keep all threads. What can not block, and
-// only takes its time, has a thread that is kept from the rest.
+// Closes descriptors that come from a peer, in threads of its own: close() can block for as long as
+// the peer likes (on a file of a file system in user space, or a socket in whose queue there are
+// other descriptors). Users take turns, and no user's closes keep all threads busy. A close that
+// can not block, and only takes its time, does not wait behind those that can.
 #pragma once
 
 #include <sys/socket.h>
@@ -32,8 +32,9 @@ enum class Backlog {
 };
 // Whether more may be taken from processes of `sender`. Any thread.
 Backlog janitor_backlog(uid_t sender) noexcept;
-// Whether as many descriptors wait as may, of all users together. Any thread. No user's share of
-// the places would help: a visitor is nobody's before it is accepted, and has to have a place then.
+// Whether as many descriptors wait as are allowed, of all users together. Any thread. A share for
+// each user would not help: the user of a visitor is known only once it is accepted, and by then it
+// needs a place.
 bool janitor_is_full() noexcept;
 
 // The most that the kernel lets a peer send at once (its SCM_MAX_FD). Those for which there is no

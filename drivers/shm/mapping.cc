@@ -104,9 +104,9 @@ Result<PeerFile> check_peer_file(int fd, Writers writers, std::optional<uint64_t
   const Result<Pages> pages = pages_of(fd);
   if (!pages)
     return tl::unexpected(pages.error());
-  // Blocks count pages beyond what is used, too, which a peer can have instead of some before it.
-  // Nothing shows those without the file's lock, which it can keep: its budget bounds what they
-  // cost us.
+  // The blocks also count pages beyond `used`, which can make up for holes before it. To find such
+  // holes takes the file's lock, which the peer can keep. What they cost us is bounded by the
+  // peer's budget.
   constexpr uint64_t kStatBlock = 512;
   const auto bytes = static_cast<uint64_t>(st.st_size);
   uint64_t needed = used.value_or(bytes);

@@ -79,9 +79,10 @@ struct PeerFile {
 // all bytes, some are not there. Errors: kNotAPeer, kSystem.
 Result<PeerFile> check_peer_file(int fd, Writers writers, std::optional<uint64_t> used = {});
 
-// Checks and maps the first `length` bytes, for reading if its owner alone writes. Not of
-// hugepages: of those no part can be mapped, and a page that two may write, and so take away, is a
-// SIGBUS where the kernel replaces an ordinary one. Errors: kNotAPeer, kSystem.
+// Checks and maps the first `length` bytes, read-only if its owner alone writes. Not of hugepages:
+// a part of one can not be mapped, and where both ends may write they may also take pages away. A
+// missing hugepage is a SIGBUS; a missing ordinary page is replaced by the kernel. Errors:
+// kNotAPeer, kSystem.
 Result<Mapping> map_peer(int fd, size_t length, Writers writers);
 
 // Mappings of the files in which peers have their regions, once for each user, however many regions

@@ -101,10 +101,10 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   enum class Naming : uint8_t { kMessage, kRead };  // what names a region
   // How reading the socket ended; kSome: there may be more.
   enum class Drained : uint8_t { kAll, kSome, kEnd, kBroken, kTooMuchMemory };
-  // A pair of sockets, not an eventfd: the peer holds one end, and only sockets have calls that can
-  // not be made to block by whoever shares the descriptor. (A timerfd has, too, but wakes several
-  // times as late.) One for each connection: a peer can shut it down. Both are closed elsewhere:
-  // the peer can put descriptors into the one, and have the other in epoll sets.
+  // A pair of sockets, not an eventfd: the peer holds one end, and only sockets have calls that
+  // another holder of the descriptor can not make block. (A timerfd has them, too, but wakes up
+  // several times as late.) One for each connection, since a peer can shut it down. The janitor
+  // closes both ends: the peer can put descriptors into one, and have the other in epoll sets.
   struct WakeUp {
     PeerSocket receiver;
     PeerFd sender;
@@ -163,6 +163,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   fabric::WcStatus place(const Slot& slot, const SlotHeader& header) noexcept;
   bool next_needs_receive() noexcept;
   void refuse_message(fabric::WcStatus status) noexcept;
+  CloseReason its_fault_or(CloseReason otherwise) const noexcept;
   fabric::WcStatus gather_remote(const Slot& slot, uint32_t count, uint32_t length,
                                  std::byte* to) noexcept;
   const std::byte* peer_bytes(WireId region, uint64_t offset, uint64_t length, Naming by) noexcept;
@@ -177,7 +178,6 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   // queue_pair.cc
   void fail_with(CloseReason reason, uint64_t number = 0) noexcept;
   static CloseReason close_reason(Death death) noexcept;
-  CloseReason its_fault_or(CloseReason otherwise) const noexcept;
   void settle_sends() noexcept;
   void close_socket_half() noexcept;
 
@@ -197,7 +197,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   void peer_gone();
   void report_disconnect();
 
-  void note_regions() noexcept;  // those that have come or gone
+  void note_regions() noexcept;  // send_datapath.cc: forgets those that are gone
 
   // regions.cc: slow paths of the data path
   void sync_regions();

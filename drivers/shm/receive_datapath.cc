@@ -108,9 +108,9 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
   return n;
 }
 
-// Whether a turn that has copied so many bytes and taken so many slots copies more. Each turn costs
-// a pass of the core, so longer ones cost less. But neither end is to run out of work by them: more
-// slots must wait than were taken.
+// Whether a turn that has copied `written` bytes and taken `slots` slots copies more. Each turn
+// costs a pass of the core, so fewer and longer turns cost less. But long turns must not leave
+// either end without work: they go on only while more slots wait than were taken.
 bool QueuePair::goes_on_writing(uint64_t written, uint32_t slots) const noexcept {
   if (written < kWrittenAtOnce)
     return true;
@@ -166,7 +166,7 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
       return false;
   }
   const bool invalidates = (header.flags & kInvalidate) != 0;
-  // By its message the peer says itself that it reads by the key no more.
+  // The message itself says that the peer no longer reads by this key.
   if (status == WcStatus::kSuccess && invalidates && !keys_.kill_for_peer(header.key)) {
     Counters::count(device_.counts().bad_invalidations);
     status = WcStatus::kRemoteAccess;
@@ -241,7 +241,8 @@ void QueuePair::refuse_message(WcStatus status) noexcept {
             taken_ + 1);
 }
 
-// What the peer said in the socket explains what its messages and keys name in vain.
+// If the peer broke the protocol in the socket, or showed too much memory there, then that is why
+// its messages and keys name memory that we do not know.
 CloseReason QueuePair::its_fault_or(CloseReason otherwise) const noexcept {
   const Death death = dead_.load(std::memory_order_relaxed);
   return death == Death::kTooMuchMemory || death == Death::kBrokenSocket ? close_reason(death)
@@ -314,7 +315,8 @@ uint32_t QueuePair::flush(std::span<fabric::Completion> out) noexcept {
   return n;
 }
 
-// What has no Receives to take waits, and its own queue never has any.
+// A message without a Receive waits. A held queue pair takes Receives from its own queue, which is
+// always empty.
 void QueuePair::hold_receives(bool hold) {
   if (shared_receives_ == nullptr)
     return;

@@ -108,10 +108,10 @@ QueuePair::Drained QueuePair::take_region_change(Received& r) {
   return Drained::kSome;
 }
 
-// Bytes of the peer's that a message or a key names and of which we have not heard: they are in the
-// socket, and an honest peer has not put much before it. Others have their turns meanwhile: a
-// message whose region is further behind waits for the next one. A Read can not, and may look
-// through all that a socket holds.
+// A message or a key names bytes of the peer's that we have not heard of. Their region's
+// announcement is in the socket, and an honest peer has not put much before it. Other queue pairs
+// must have their turns, so a message whose region is announced further behind waits for the next
+// turn. A Read can not wait, and may look through all that the socket holds.
 bool QueuePair::learn_peer_region(WireId id, uint64_t end, Naming by) {
   constexpr uint32_t kMostOfMessages = 128;
   constexpr uint32_t kMostOfReads = 2 * kMaxPeerRegions;

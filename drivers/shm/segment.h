@@ -83,7 +83,7 @@ struct SlotWord {
   uint8_t num_sges;  // else
 };
 
-// One message, or an RDMA Write. A null reply with its word has one cache line.
+// One message, or an RDMA Write. A null reply and its word fit in one cache line.
 struct alignas(kCacheLine) Slot {
   static constexpr size_t kSize = 256;
   static constexpr size_t kRoom = kSize - sizeof(SlotWord);
@@ -112,8 +112,8 @@ static_assert(std::atomic<SlotWord>::is_always_lock_free && sizeof(SlotWord) == 
 static_assert(sizeof(Slot) == Slot::kSize && offsetof(Slot, room) == sizeof(SlotWord));
 static_assert(offsetof(Slot, far.sges) + 2 * sizeof(RemoteSge) < kCacheLine);
 
-// The cache lines of a slot that is soon to be used for a message with such flags and length.
-// Behind the ring's last slot a prefetch does nothing.
+// Prefetches the cache lines of a slot that is soon to be used for a message with such flags and
+// length. Beyond the ring's last slot this is of no use, and does no harm.
 template <base::Use use>
 [[gnu::always_inline]] inline void prefetch_slot(const Slot* slot, uint32_t flags,
                                                  uint32_t length) noexcept {

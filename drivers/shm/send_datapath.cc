@@ -129,7 +129,8 @@ bool QueuePair::send_long_copy(std::span<const MemorySpan> spans,
   return length <= kMaxCopied && put_copy(spans, static_cast<uint32_t>(length), invalidate_key, 0);
 }
 
-// Such a Send waits for room in the copies: its memory is to be free when it is taken.
+// Whether such a Send has to wait for room in the copies. It is not taken before there is room:
+// once it is taken, its memory must be free.
 bool QueuePair::waits_for_copies(const fabric::SendWr& wr) noexcept {
   const uint64_t length = length_of(wr.spans());
   if (length <= Slot::kMaxInline || length > kMaxCopied ||

@@ -26,7 +26,7 @@ Result<Address> parse_address(std::string_view uri);
 // fabric::Driver::find.
 Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Names names);
 
-// A connected socket. Never waits. Errors: kNotFound, kPermission, kNotAPeer, kRefused.
+// A connected socket. Never waits. Errors: kNotFound, kPermission, kNotAPeer, kRefused, kSystem.
 Result<Fd> connect_socket(const std::string& path);
 
 // A listening socket; its file goes away with it, if it is still ours.

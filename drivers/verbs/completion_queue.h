@@ -1,5 +1,5 @@
-// The completion queue of one thread: the device's, with the queue pairs that have something to
-// report besides.
+// The completion queue of one thread: the device's own, and a list of the queue pairs that have
+// something to report that the device does not know of.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -93,7 +93,7 @@ class CompletionQueue final : public fabric::CompletionQueue {
   std::array<ibv_wc, kBatch> batch_;
   uint32_t batch_next_ = 0;
   uint32_t batch_count_ = 0;
-  std::vector<ibv_wc> kept_;  // what remove() took besides
+  std::vector<ibv_wc> kept_;  // completions of others that purge() took
   size_t kept_next_ = 0;
   std::vector<QueuePair*> active_;  // room for kMaxQueuePairs
   std::atomic<uint64_t> times_empty_{0};
@@ -139,7 +139,8 @@ constexpr fabric::WcStatus status_of(ibv_wc_status status) noexcept {
   }
 }
 
-// Of a request of ours that no device should have looked at further than its memory.
+// The status of a request that was posted only to be refused (QueuePair::make_refused()): whatever
+// the device found wrong, it counts as local protection.
 constexpr fabric::WcStatus status_of_refused(ibv_wc_status status) noexcept {
   return status == IBV_WC_WR_FLUSH_ERR ? fabric::WcStatus::kFlushed
                                        : fabric::WcStatus::kLocalProtection;

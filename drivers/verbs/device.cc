@@ -134,8 +134,8 @@ Result<void> Device::learn_capabilities() {
     return tl::unexpected(can.error());
   caps_ = can->caps;
   resizes_completion_queues_ = can->resizes_completion_queues;
-  // Kernels have withdrawn windows that libraries still post, and promise some that no library
-  // posts: it takes both.
+  // Some kernels have withdrawn windows that libraries still post, and some promise windows that no
+  // library posts. So the kernel must promise them, and the library must post them.
   const bool promises_windows =
       (attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && attr.max_mw > 0;
   has_windows_ = !without_windows_ && promises_windows && can->requests.windows;

@@ -147,8 +147,8 @@ void QueuePair::check_settled() noexcept {
     settled_.store(true, std::memory_order_release);
 }
 
-// Some devices lose what is posted at the moment of the error. When they are destroyed, they do
-// not touch its memory any more.
+// Some devices lose requests that are posted at the moment of the error. Once its queue pair is
+// destroyed, a device no longer touches their memory.
 void QueuePair::force_flush() noexcept {
   flushed_by_force_ = true;
   if (device_is_done())

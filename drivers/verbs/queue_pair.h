@@ -102,7 +102,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
     uint32_t length;
     fabric::Op op;
     fabric::WcStatus status;
-    bool signaled;         // to whom it may concern
+    bool signaled;         // we report it even when it succeeds
     bool device_signaled;  // the device reports it even when it succeeds
     bool soft;             // the device does not know of it
     bool refused;          // posted in a form that the device refuses

@@ -79,8 +79,9 @@ void QueuePair::add(const fabric::SendWr& wr, SendChain& chain) noexcept {
   }
   if (r.soft)
     return;
-  // The queue empties only by what is reported. A Read's end is told by nothing but its own report,
-  // since software devices let later requests overtake it.
+  // Only a completion that the device reports frees places in its send queue. A Read always reports
+  // its own: software devices let later requests overtake it, so theirs do not show that it is
+  // done.
   r.device_signaled =
       wr.signaled || soft_keys_ || wr.op == Op::kRead || ++silent_run_ >= silent_limit_;
   if (r.device_signaled) {

@@ -154,8 +154,8 @@ std::string fault_in(std::string_view output) {
   return fault;
 }
 
-// Without the complaint about the folder for files that processes share, which belongs to the first
-// user who made it: with --no-shconf EAL does without, and nothing is amiss.
+// Leaves out EAL's complaint that it can not make the folder for files that processes share. The
+// folder belongs to the user who made it first. With --no-shconf EAL does not need it.
 std::string worth_showing(std::string_view output, std::span<const std::string> arguments) {
   const bool shares = std::ranges::find(arguments, "--no-shconf") == arguments.end();
   std::string lines;

@@ -24,10 +24,11 @@ class Users {
   std::atomic<uint32_t> count_ = 1;  // the owner
 };
 
-// What a process that was forked from one where EAL runs must not do: EAL's memory is shared with
-// its parent, and the threads are the parent's alone (rrdk/eal.h).
+// True in a process that was forked from one where EAL runs. EAL's memory is shared with its
+// parent, and the threads are the parent's alone, so next to nothing may be done there
+// (rrdk/eal.h).
 //
-// True in such a child. Set between fork() and the child's return from it; no system call to ask.
+// Set between fork() and the child's return from it; asking makes no system call.
 inline constinit bool forked = false;
 
 // From now on forks are noticed. Idempotent, any thread.
@@ -36,8 +37,8 @@ inline void notice_forks() {
   (void)registered;  // without memory for a handler there is little that a fork could spoil
 }
 
-// Never destroys it, and leak checkers find it reachable. No lock: in a child of fork() its owner
-// may not be there any more.
+// Never destroys the object, and keeps it reachable for leak checkers. No lock: in a child of
+// fork() the thread that holds it may no longer exist.
 inline void keep_for_good(std::shared_ptr<const void> object) {
   struct Kept {
     std::shared_ptr<const void> object;

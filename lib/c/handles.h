@@ -16,8 +16,8 @@
 #include "rrdk/server.h"
 #include "service/dispatcher.h"
 
-// A Call, and whom to tell of its end. A submit() that is refused, since the call is in flight,
-// must leave alone whom that one tells: it has written to the other place.
+// A Call, and whom to tell of its end. There are two places for that: a submit() that is refused,
+// because the call is in flight, has written to the one that the call in flight does not use.
 struct rrdk_call {
   struct Told {
     rrdk_call* call;
@@ -43,8 +43,8 @@ struct rrdk_program : rrdk::Binding {
   std::vector<rrdk_handler> handlers;   // theirs
 };
 
-// A state may be told before connect() or connect_start() has returned what it is of; whoever then
-// destroys it leaves that to the function that makes it.
+// on_state may run before connect() or connect_start() has returned the connection. If the program
+// destroys it that early, the function that makes it deletes it.
 struct rrdk_connection {
   enum class Owner : uint8_t { kMaker, kProgram, kNobody };
 

@@ -122,7 +122,7 @@ struct Call::Impl : runtime::WorkItem {
   std::atomic<bool> abandoned = false;   // its Call is being destroyed: no callback any more
   std::atomic<bool> let_go = false;      // by Call::abandon(): to destroy it is no mistake
   Phase phase = Phase::kIdle;
-  bool timed = false;                // on_tick() has seen it and set its deadline
+  bool timed = false;                // seen since submit(): its deadline is set, if it has one
   std::atomic<uint64_t> serial = 0;  // of submits
   std::atomic<bool> cancel_wanted = false;
   Cancel cancelling;

@@ -293,9 +293,9 @@ void Caller::Impl::to_engine(Call::Impl& call) noexcept {
   core_.mark_dirty(*carrier_);
 }
 
-// A timeout counts from the tick that first sees the call: up to a millisecond long, and longer
-// where more than 256 connections have calls in flight, but never short; no call reads the clock.
-// New calls are at the front of the list.
+// A timeout counts from the tick that first sees the call, so that no call reads the clock. It may
+// last up to a millisecond too long, and longer where more than 256 connections have calls in
+// flight, but it is never too short. New calls are at the front of the list.
 void Caller::Impl::set_deadlines(uint64_t now_ns) noexcept {
   for (Call::Impl& call : in_engine_) {
     if (call.timed)

@@ -82,7 +82,7 @@ class VersionMemory {
   bool is_known(const std::string& uri, uint64_t now_ns) const;
 
  private:
-  // Addresses are the application's own; this is for one that makes them up.
+  // Addresses come from the application; this bounds one that makes up new ones for ever.
   static constexpr size_t kMost = 4096;
 
   const uint64_t lifetime_ns_;
@@ -96,14 +96,14 @@ namespace rrdk {
 
 // Whether a peer that says nothing is still there.
 //
-// It is asked (a NULL call) when nothing has come for a while, and given up when nothing at all
-// comes for some times as long after that. Where it can not be asked, because every credit is held
-// by a call, silence is no evidence: these calls may just be slow. Their own deadlines end them,
-// and a connection whose credits are all held by calls that have ended is given up anyway
-// (V1-CREDIT-23).
+// The peer is asked (by a NULL call) when nothing has come for a while. It is given up when nothing
+// at all comes for a multiple of that time after the question. If it can not be asked, because
+// calls hold every credit, silence proves nothing: these calls may just be slow. Their own
+// deadlines end them, and a connection whose credits are all held by calls that have ended is given
+// up anyway (V1-CREDIT-23).
 //
-// Time is what looks add up to: a look counts for little however late it comes. So it is not held
-// against the peer that we did not look, be it that nobody polled or that the process was stopped.
+// Time is counted in looks, and a look adds little however late it comes. So a time in which we did
+// not look, because nobody polled or the process was stopped, is not held against the peer.
 class SilenceWatch {
  public:
   enum class Verdict : uint8_t {
@@ -144,7 +144,7 @@ class SilenceWatch {
     return Verdict::kAsk;
   }
 
-  // A look before then tells nothing that one then does not.
+  // A look before this time would tell nothing that a look at this time does not.
   uint64_t next_look_ns() const noexcept { return last_look_ns_ + longest_step_ns_; }
 
  private:
@@ -279,7 +279,7 @@ struct ClientConnection::Impl final : Caller::Impl,
     });
   }
 
-  // lifecycle.cc
+  // lifecycle.cc, but for end(), which is in connection.cc
   void start();
   void close_now(Errc code, const std::string& reason);
   void begin_drain(uint64_t due_ns, uint32_t timeout_ms);
@@ -295,7 +295,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   void detach();
   void end() noexcept;
 
-  // reconnect.cc
+  // reconnect.cc, but for finish(), which is in lifecycle.cc
   xprt::ConnectionOptions engine_options() const;
   xprt::Speaks speaks() const;
   void attempt();
@@ -394,7 +394,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   bool probe_unanswered_ = false;
   std::vector<std::shared_ptr<OptionCall>> options_;  // that the engine has
   std::unique_ptr<xprt::OutgoingCall> config_;        // RFC 5666's compatibility mode
-  bool configured_ = false;                           // this link was, or need not be
+  bool configured_ = false;                           // CONF_RDMA has been answered on this link
 
   // link_ comes and goes on the core's thread, as stats() sees it.
   mutable std::mutex link_mutex_;

@@ -105,8 +105,8 @@ void ClientConnection::Impl::on_call(xprt::IncomingCall& call) {
   link_->take(call);
 }
 
-// A call of our own, keepalive's or CONF_RDMA, is nobody else's; a message of send_option() is not
-// a Call's.
+// Calls that the library makes itself (keepalive, CONF_RDMA) have no Call behind them, and neither
+// have messages of send_option().
 void ClientConnection::Impl::on_call_ended(xprt::OutgoingCall& outgoing) {
   if (outgoing.user != nullptr) [[likely]]
     ended(outgoing);

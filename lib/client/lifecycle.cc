@@ -1,8 +1,9 @@
-// A ClientConnection from connect_start() to kClosed, and what waits for a part of that way: all of
-// it is steps on the core, and those who wait only look on. And keepalive, which may end it.
+// The life of a ClientConnection from connect_start() to kClosed, as steps on the core. Threads
+// that wait for a part of it only look on. Also keepalive, which may end it.
 //
-// The Impl is its handle's, the ClientConnection's, and outlives it only where that does not wait
-// (detach()): then it is its own until it has ended, and nothing is told any more.
+// The handle, a ClientConnection, owns the Impl. The Impl outlives a handle that does not wait for
+// the end (detach()): then it owns itself until it has ended, and tells nobody of anything any
+// more.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

@@ -102,9 +102,9 @@ void ClientConnection::Impl::on_version_refused() {
         address().c_str());
 }
 
-// Where the server is shows its address, or a name server, which may not answer: that is asked on
-// the helper thread, where a driver is opened, too. One question at a time: its answer is that of
-// the attempt that waits when it comes.
+// The address may say by itself where the server is. If it has a name, a name server must be asked,
+// which may not answer: the helper thread does that, and also opens the device. One search at a
+// time: its result goes to whichever attempt waits when it comes.
 void ClientConnection::Impl::attempt() {
   const uint64_t due_ns =
       opened_ ? base::Tsc::now_ns() + options.connect_timeout_ms * kMs : first_due_ns_;
@@ -285,8 +285,8 @@ void ClientConnection::Impl::try_again_later() {
   arm_timer(base::Tsc::now_ns() + backoff_.next_ns(random_.next()));
 }
 
-// Between two links: the time for the next one has come. With a link, or while where it leads is
-// looked up: it takes too long.
+// Between two links it is time for the next attempt. With a link, or while the helper thread finds
+// out where the server is, the attempt has taken too long.
 void ClientConnection::Impl::on_timer() {
   uint64_t now = base::Tsc::now_ns();
   if (now >= give_up_at())

@@ -1,9 +1,9 @@
 // The provider interface: what the drivers have in common, and nothing else. A Device is opened
 // once per Memory and scheme; it makes completion queues, queue pairs and listeners.
 //
-// Threads: Device and Listener functions are the control path and are serialised by the caller,
-// except where noted. A CompletionQueue and all queue pairs on it belong to one thread (the poll
-// core's); wake() alone may be called by any.
+// Threads: Device and Listener functions are the control path and are serialised by the caller. A
+// CompletionQueue and all queue pairs on it belong to one thread (the poll core's). Exceptions are
+// noted at the functions.
 //
 // Lifetime: Memory > Device > {CompletionQueue, SharedReceiveQueue} > QueuePair. Destroying a queue
 // pair drops its completions that were not polled; whoever owns buffers named in wr_ids takes them
@@ -191,8 +191,8 @@ class ConnectRequest {
   // Never of the peer's own choosing: from the kernel (a process), or from the network (an address
   // without its port). Until the request was answered.
   virtual Identity identity() const { return {}; }
-  // That of all whom it could as well come as, where limits are concerned: a host has as many
-  // addresses as it likes of its IPv6 network.
+  // For limits: one identity for everything that this peer could come as. A host can take as many
+  // addresses of its IPv6 network as it likes.
   virtual Identity group() const { return identity(); }
   // Makes our end, on which Receives can be posted before accept() connects it. Dropping a request
   // without an answer closes it.

@@ -36,8 +36,8 @@ class Arena {
   }
   ~Arena();
 
-  // Allocates these pages, and reports that there are not enough, as touching them would not.
-  // Ordinary ones are not compared with what is available: the kernel takes them from whom it
+  // Allocates these pages, and fails if there are not enough: touching them would report nothing.
+  // Ordinary pages are not compared with what is available: the kernel takes them from whomever it
   // likes.
   Result<void> fill(size_t offset, size_t length);
 

@@ -1,11 +1,11 @@
 // What peers hold of a Memory's buffers: those into which the chunks of their calls are read, and
 // those of results that wait to be sent.
 //
-// A peer, on however many connections it comes, may hold as many buffers of a size class as are
-// left for everybody else: alone half of the class, as one of two a third, as one of n the n+1st
-// part (the dynamic thresholds of switches with shared memory). So a class always has buffers for
-// one more, and nothing has to be divided up in advance. A peer that holds nothing may have what
-// one call needs.
+// A peer, over all of its connections, may hold as many buffers of a size class as are left for
+// everybody else: half of the class if it is alone, a third if there are two peers, 1/(n+1) of it
+// if there are n (the dynamic thresholds of switches with shared memory). So a class always has
+// buffers for a further peer, and nothing has to be divided up in advance. A peer that holds
+// nothing may have what one call needs.
 //
 // Elastic classes are one budget: what a peer holds of all of them together, in bytes, is compared
 // with what could be had now.
@@ -106,7 +106,8 @@ class Borrower {
 
   // A connection of this peer begins, or ceases, to wait.
   void change_wait(Shortage from, Shortage to) noexcept;
-  // Whether others wait for what one of its connections holds, which waits for `own` itself.
+  // Whether others wait for what a connection of this peer holds; the connection itself waits for
+  // `own`.
   bool pressed(Shortage own) const noexcept {
     return loans_.waiting_.load(std::memory_order_relaxed) > (own == Shortage::kPool) ||
            waiting_.load(std::memory_order_relaxed) > (own == Shortage::kShare);

@@ -93,8 +93,8 @@ struct Memory::Impl {
   std::array<uint8_t, kSizes> first_class{};
   uint32_t largest_buffer = 0;
   std::vector<Smallest> smallest;  // by node
-  // What is looked at first: these, or nothing while buffers run out on purpose, so that who takes
-  // one then comes to where the dice are.
+  // `quick` is looked at first. It is `smallest`; or `nothing`, while buffers run out on purpose,
+  // so that each get() then comes to where the dice are rolled.
   std::vector<Smallest> nothing;
   std::atomic<const Smallest*> quick = nullptr;
   mem::Loans loans;

@@ -113,7 +113,7 @@ uint32_t Pool::remove_free_slabs() noexcept {
   return before - slabs();
 }
 
-// Of a slab's buffers, in the slab of which most are home.
+// How many buffers are missing from the slab that has the most at home.
 uint32_t Pool::fewest_missing() const noexcept {
   const uint32_t most = *std::max_element(home_of_.get(), home_of_.get() + options_.slabs);
   return options_.per_slab - most;

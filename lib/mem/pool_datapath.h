@@ -52,8 +52,9 @@ class SlotTable {
 // Buffers of one pool that are in no core's cache: a lock-free stack of slots, linked by number.
 //
 // What came back last goes out first: it may still be in a core's cache, and a few calls of a
-// megabyte do not walk through the whole class. A slot's memory is never anything else than a slot
-// of its pool, so whoever is slow may look at one that is long gone: the head's tag tells.
+// megabyte do not walk through the whole class. The memory of a slot is never used for anything
+// else, so a slow core may read a slot that was taken long ago: the head's tag then tells it to
+// start over.
 class Depot {
  public:
   // Slots that are linked by `next`, from `first` to `last`.
@@ -153,8 +154,8 @@ class Pool {
   // How many buffers a core may keep of a class of so many: a 32nd, so that what eight cores strand
   // is little more than a third of the class.
   static uint32_t cached_of(uint64_t buffers) noexcept;
-  // PoolOptions::resting of a class of so many: up to an eighth, which only a core comes to that
-  // sends them to peers on this host.
+  // PoolOptions::resting of a class of so many: up to an eighth. Only a core that sends such
+  // buffers to peers on this host comes to keep as many.
   static uint32_t resting_of(uint64_t buffers, uint32_t buffer_size) noexcept;
 
   // It has no buffers. Errors: kInvalidArgument (too many of them), kNoMemory.

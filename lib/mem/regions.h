@@ -26,9 +26,9 @@ struct Region {
   uint64_t filled = kWhole;
 };
 
-// Told when regions come and go; drivers register and deregister in it. Those that buffers come
-// from appear and are filled while calls are made, on whatever thread needs a buffer: one call at a
-// time, with locks held that only the memory knows. Neither takes buffers in it.
+// Told when regions come and go; drivers then register and deregister them. The regions of buffers
+// appear and are filled while calls are made, on whatever thread needs a buffer. The functions are
+// called one at a time, with locks of the Memory held, so they must not take buffers.
 class RegionListener {
  public:
   virtual void region_added(const Region& region) = 0;

@@ -47,8 +47,8 @@ class EventRing {
 
   const base::LazyPages pages_;
   std::byte* const bytes_;
-  alignas(64) std::atomic<uint64_t> tail_ = 0;  // by the writer
-  alignas(64) std::atomic<uint64_t> head_ = 0;  // by the reader
+  alignas(64) std::atomic<uint64_t> tail_ = 0;  // advanced by the core
+  alignas(64) std::atomic<uint64_t> head_ = 0;  // advanced by the thread that writes the file
 };
 
 // Whose messages they are.

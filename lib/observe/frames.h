@@ -31,7 +31,7 @@ struct CaptureEvent {
   };
   uint64_t connection = 0;
   uint64_t time_ns = 0;   // of CLOCK_MONOTONIC
-  uint64_t address = 0;   // of Writes and Reads, in the peer's memory
+  uint64_t address = 0;   // of Writes and Reads, in the peer's memory; of kOffered, in ours
   uint64_t read = 0;      // of a Read and of its data: which of the connection's
   uint32_t key = 0;       // of Writes and Reads; of a Send, the key that it invalidates
   uint32_t length = 0;    // of the message

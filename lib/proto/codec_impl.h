@@ -21,7 +21,7 @@ constexpr uint32_t kReadEntryBytes = 24;  // discriminator, Position, segment
 constexpr uint32_t kMinError = 20;
 constexpr uint32_t kErrVersBytes = 28;
 
-// The part of the message that is not parsed yet. Whoever takes has compared with left().
+// The part of the message that is not parsed yet. Callers check left() before they take anything.
 class Cursor {
  public:
   explicit Cursor(std::span<const std::byte> bytes)
@@ -81,9 +81,9 @@ class Writer {
 
 // The three chunk lists, which have the same bytes in every version (RFC 5666 section 4.3).
 
-// Reads the lists; what is left in `in` afterwards is inline. Not kOk: they are no XDR. `breach` is
-// the first limit that they go beyond, in the order of the errors of version 2 (V2D4-ERR-18), or
-// kOk; when there is one, only what is within the limits has been kept.
+// Reads the lists; what is left in `in` afterwards is inline. Not kOk: the lists are not valid XDR.
+// `breach` is the first limit that they exceed, in the order of version 2's errors (V2D4-ERR-18),
+// or kOk. After a breach `lists` has only the part that is within the limits.
 Verdict parse_lists(Cursor& in, const Limits& limits, ChunkLists& lists, Verdict& breach);
 
 // Whether the chunks make a message: of a header without a breach, whose direction is known, and
@@ -93,8 +93,8 @@ Verdict check_lists(const Header& header, size_t inline_bytes);
 void encode_lists(Writer& out, const ChunkLists& lists);
 uint32_t lists_length(const ChunkLists& lists);
 
-// What follows the fixed words, by version: for codec_datapath.cc only. The fixed words, `wire`,
-// the expected direction and empty lists are in `header` already.
+// What follows the fixed words, by version (versions_datapath.cc). The fixed words, `wire`, the
+// expected direction and empty lists are in `header` already.
 
 namespace version1 {
 Decoded decode_body(std::span<const std::byte> message, uint32_t proc, const Limits& limits,
@@ -120,8 +120,9 @@ Decoded decode_version_error(std::span<const std::byte> message, Header& header)
 std::optional<Decoded> decode_error_start(std::span<const std::byte> message, Header& header,
                                           uint32_t& code);
 
-// Without a field for it, the direction is that of the RPC message inline (BIDIR-04), and of a
-// message in a chunk what the lists can tell (BIDIR-15). Before the lists are checked.
+// The direction that an inline RPC message states, for headers without a field for it (BIDIR-04);
+// `expected` if it states none. For a message in a chunk, decode_with_lists() asks the lists
+// (BIDIR-15). Called before the lists are checked.
 Direction direction_of_message(std::span<const std::byte> rpc, Direction expected);
 
 }  // namespace rrdk::proto

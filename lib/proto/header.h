@@ -87,8 +87,8 @@ struct WriteChunk {
   uint64_t length;
 };
 
-// What a header may hold; more is a header that is refused, never one that is cut. The segment
-// limit is above what a 4096-byte Send can name (255 in a single list).
+// Capacity of a decoded header. A header with more is refused, never truncated. The segment limit
+// is above what a 4096-byte Send can name (255 in a single list).
 constexpr uint16_t kMaxSegments = 256;
 constexpr uint16_t kMaxReadChunks = 64;
 constexpr uint16_t kMaxWriteChunks = 64;
@@ -151,8 +151,8 @@ enum class Direction : uint8_t {
   kUnknown,  // the message ends before it says so, or says neither
 };
 
-// Version 1 and draft-00 have one code for all that is wrong with a header or its chunks:
-// kBadHeader is also what others are written as there.
+// Version 1 and draft-00 have one code for all that is wrong with a header or its chunks. There,
+// the codes that they lack are written as kBadHeader too.
 enum class ErrorCode : uint8_t {
   kVersion,        // ERR_VERS: low and high say what the peer speaks
   kBadHeader,      // ERR_CHUNK, BAD_HEADER, BAD_XDR

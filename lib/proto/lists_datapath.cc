@@ -6,7 +6,7 @@ namespace rrdk::proto {
 
 namespace {
 
-// Limits that the lists go beyond. They do not end the parsing: what is no XDR counts for more.
+// Limits that the lists exceed. Parsing goes on after a breach: invalid XDR takes precedence.
 struct Breaches {
   bool reads = false, writes = false, segments = false, bytes = false;
 

@@ -35,8 +35,8 @@ struct Terms {
 
 class Caller {
  public:
-  // Tries the host's addresses in turn. `what` is said to be there, in errors: kNotFound, kRefused,
-  // kTimeout, kConnectionLost, kSystem.
+  // Tries the host's addresses in turn. `what` names the service in messages. Errors: kNotFound,
+  // kRefused, kTimeout, kConnectionLost, kSystem.
   static Result<Caller> connect(const std::string& what, const std::string& host, uint16_t port,
                                 const Terms& terms);
   // This host's rpcbind, which asks the kernel who calls. Errors: kNotFound, kSystem.

@@ -75,7 +75,7 @@ CaptureCounts Runtime::Impl::stop_capture() {
   return stopped->counts();
 }
 
-// Without a helper thread there is nobody who could stop it, either.
+// If the helper thread can not be started, the capture is not started either: nobody could stop it.
 void Runtime::start_capture(const std::string& file, const CaptureOptions& options,
                             CaptureStarted started, void* argument) {
   Impl& runtime = *impl_;

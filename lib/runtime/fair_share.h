@@ -56,14 +56,14 @@ struct CoreClient : xprt::ClientShare {
   WorkerClient for_workers;
 };
 
-// Turns on a poll core: of the clients, and within a client's, of its connections. Calls are
-// started as they arrive while the allowances of both last (xprt/credits.h). What a connection has
-// beyond that waits in its engine, and the connection here, for its client's turn and then for its
-// own: a client's turn is worth four of a connection's.
+// Turns on a poll core, by deficit round robin: of the clients, and within a client's turn, of its
+// connections. Calls are started as they arrive while the allowances of both last (xprt/credits.h).
+// Further calls of a connection wait in its engine. The connection waits here, for its client's
+// turn and then for its own; a client's turn is worth four of a connection's.
 //
-// A round gives each that waits one turn. Who does not wait is owed a turn for each round all the
-// same, and takes it as calls arrive: those of a modest client are started at once. When nobody
-// waits, nobody owes anything.
+// In a round each one that waits gets one turn. One that does not wait is still owed a turn for
+// each round, and takes it as calls arrive, so that calls of a modest client start at once. When
+// nobody waits, nobody owes anything.
 class Turns {
  public:
   bool empty() const noexcept { return clients_.empty(); }

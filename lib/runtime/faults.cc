@@ -267,7 +267,8 @@ std::optional<T> number(std::string_view text) {
   return whole && !text.empty() ? std::optional<T>(value) : std::nullopt;
 }
 
-// Everything before `mark`, which is taken off with it; empty text when there is none.
+// Returns what is before `mark`, and removes both from the text. Without a `mark` it returns
+// nothing, and the text stays as it is.
 std::optional<std::string_view> take_until(std::string_view& text, char mark) {
   size_t at = text.find(mark);
   if (at == std::string_view::npos)

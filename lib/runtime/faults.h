@@ -1,4 +1,4 @@
-// Faults on purpose (rrdk/faults.h): in what the cores post, and in what completes. Not the data
+// Fault injection (rrdk/faults.h), into what the cores post and into what completes. Not the data
 // path: nothing here runs while no plan is set.
 #pragma once
 

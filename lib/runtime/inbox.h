@@ -1,5 +1,5 @@
-// What threads have for each other: the ring between them; of a poll core the inbox, the queue of
-// the control path, and the alarm by which both wake it.
+// How threads hand work to each other: the ring between them; and for a poll core, its inbox, its
+// queue for the control path, and the alarm by which both wake it.
 #pragma once
 
 #include <rte_ring.h>

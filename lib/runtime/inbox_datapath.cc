@@ -5,9 +5,10 @@
 
 namespace rrdk::runtime {
 
-// DPDK's rings order the entries among several producers by what x86 and Arm guarantee, not by what
-// the C++ memory model does: a producer publishes, with its own tail, those before it, whose tail
-// it has read without acquiring. TSan therefore takes the ring's word for the entries.
+// DPDK's rings order the entries of several producers by what x86 and Arm guarantee, not by the C++
+// memory model: a producer that publishes its own tail also publishes the entries of the producers
+// before it, whose tail it has read without acquiring. So TSan is told to trust the ring about the
+// entries.
 
 bool Ring::push(WorkItem& item) noexcept {
   base::tsan_release(&item);

@@ -65,8 +65,9 @@ xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
   return fitted;
 }
 
-// Where the fabric does not hold back what is beyond a peer's part, one that sends too many could
-// take the Receives of others, and end their connections: there each has its own.
+// If the fabric can not hold back messages beyond a peer's share, a peer that sends too many could
+// use up the Receives of others, and so end their connections. There each connection has Receives
+// of its own.
 bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) noexcept {
   return first_credits != 0 && can.max_shared_receives != 0 && can.holds_receives;
 }
@@ -301,8 +302,8 @@ void Link::meet_peer() {
   since_ns_ = base::Tsc::now_ns();
 }
 
-// Calls and what becomes of them go forward, whichever end this is. The core counts on meanwhile,
-// and may have counted an answer but not yet its call.
+// Calls and their outcomes are those of the forward direction, from client to server, whichever end
+// this is. The core counts on meanwhile, and may have counted an answer but not yet its call.
 ConnectionInfo Link::info() const {
   const xprt::Counters c = counters();
   const uint64_t now = base::Tsc::now_ns();

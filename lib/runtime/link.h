@@ -109,8 +109,8 @@ class Link : private xprt::Sender {
     engine_->on_tick(now_ns);
   }
   bool needs_tick() const { return engine_->busy() || always_ticks_; }
-  // Until when nothing that ticks are for happens by itself; 0: the next tick is wanted.
-  // O(credits): for a core that goes to sleep.
+  // Before this time no tick is needed, unless something else happens first; 0: the next tick is
+  // wanted. O(credits): for a core that goes to sleep.
   uint64_t quiet_until() const { return std::min(quiet_above(), engine_->quiet_until()); }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
   void give_up();                                         // wants_close()

@@ -38,11 +38,11 @@ class OpenDevice {
   std::string_view scheme() const noexcept { return scheme_; }
   const fabric::Capabilities& capabilities() const { return device_->capabilities(); }
   int event_fd() const { return device_->event_fd(); }
-  // The region of an item in `message` that the device can not use, for want of a descriptor;
-  // kNoRegion: there is none. Any thread.
+  // The region of an item in `message` that the device can not use because the region has no
+  // descriptor; kNoRegion: it can use them all. Any thread.
   RegionId out_of_reach(Memory& memory, const Message& message) const noexcept;
   RegionId out_of_reach(Memory& memory, std::span<const MemorySpan> spans) const noexcept;
-  // The same in words, behind what has such an item.
+  // The same as text, to be put behind words such as "it has".
   std::string why_out_of_reach(RegionId region) const;
 
   // Calls `use` with the device locked: its control path is for one thread at a time.

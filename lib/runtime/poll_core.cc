@@ -154,8 +154,9 @@ Link* PollCore::find(uint64_t link_id) const {
   return found != links_.end() ? found->second : nullptr;
 }
 
-// Where the thread that polled last still runs, either it sees that it is not the owner any more,
-// or we see that it is in a pass: the fence in its begin_pass() is this barrier of all threads'.
+// If the thread that polled last still runs, either it sees that it is no longer the owner, or we
+// see that it is in a pass: the membarrier here stands in for the fence that its begin_pass()
+// leaves out.
 bool PollCore::begin_first_pass() {
   std::lock_guard lock(owner_mutex_);
   const std::shared_ptr<ThreadToken>& me = this_thread_token();

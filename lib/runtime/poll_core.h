@@ -1,11 +1,11 @@
 // A poll core: it owns connections for life and does everything for them.
 //
-// One pass (poll_core_datapath.cc): what was submitted since the last one is posted; completions,
-// turns of clients whose connections have a backlog of calls (fair_share.h), and the inbox; every
-// work request that these made and that has not gone at once, posted per connection; then what can
-// wait: control tasks, ends
-// that were put off, timers, now and then ticks and the fabric's control events, and what these
-// made. Nothing is freed within a stage that iterates.
+// One pass (poll_core_datapath.cc): first it posts what was submitted since the last pass. Then it
+// handles completions, the turns of clients whose connections have a backlog of calls
+// (fair_share.h), and the inbox. It posts the work requests that these made and that did not go at
+// once, connection by connection. Then comes what can wait: control tasks, deferred items, timers,
+// and now and then ticks and the fabric's control events; and what these made is posted. Nothing is
+// freed within a stage that iterates.
 #pragma once
 
 #include <array>

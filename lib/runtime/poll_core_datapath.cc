@@ -146,7 +146,8 @@ void Link::on_completions(std::span<const fabric::Completion> completions, Alone
   core_.mark_dirty(*this);
 }
 
-// Those behind a busy connection in a completion queue are seen before its turn.
+// First takes more batches, so that connections whose completions are queued behind those of a busy
+// one are seen before its turn.
 uint32_t PollCore::serve_turns() {
   uint32_t work = 0;
   for (Completions& source : completions_) {
@@ -200,8 +201,8 @@ uint32_t PollCore::Housekeeping::poll(uint64_t now_ns) {
   return work;
 }
 
-// Of many links a part each time, in turns: a tick's price does not grow with their number. Links
-// are added only in flush(), so the list grows no longer meanwhile.
+// Ticks some of the links each time, in turn, so that the cost of a tick does not grow with their
+// number. The list does not grow meanwhile, since links are added only in flush().
 uint32_t PollCore::tick(uint64_t now_ns) {
   const size_t ticked = std::min(ticking_.size(), kTickedAtOnce);
   for (size_t i = 0; i < ticked; ++i) {
@@ -253,7 +254,7 @@ void Link::hold_back(bool hold) {
   engine_->count_begun(hold && queue_pair_->holds_receive());
 }
 
-// What is to see each work request sees those that are posted from the list.
+// Fault injection and captures see only the work requests that are posted from the list.
 bool Link::sends_at_once() const noexcept {
   return state_ == LinkState::kUp && !core_.faults().engaged() && core_.capture() == nullptr;
 }
@@ -308,8 +309,8 @@ bool Link::post() {
                      return taken;
                    }) &&
         all;
-  engine_->on_posted();  // what waited for these calls to end may be there to be posted now
-  while (std::exchange(sent_now_, false)) [[unlikely]] {  // or has gone, or been posted
+  engine_->on_posted();  // may list work that waited for these calls to end
+  while (std::exchange(sent_now_, false)) [[unlikely]] {  // or has sent or posted it at once
     queue_pair_->post_send({});
     engine_->on_posted();
   }
@@ -412,7 +413,7 @@ void CoreClient::push(Link& link) noexcept {
   rounds.join();
 }
 
-// Whoever waits for nothing any more leaves, whatever the client owes.
+// A connection without a backlog leaves the queue even when the client's allowance is used up.
 uint32_t CoreClient::serve() noexcept {
   const int64_t before = allowance.left();
   uint32_t served = 0;

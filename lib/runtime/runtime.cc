@@ -42,7 +42,7 @@ std::vector<uint64_t> count_polls(const Runtime::Impl& runtime) {
   return polls;
 }
 
-// Somebody waits so long that it may be for ever. What waits for a peer (no `what`) may do so, as
+// A wait has lasted so long that it may never end. A wait for a peer (no `what`) is not reported as
 // long as all cores are polled.
 void complain(const Runtime::Impl& runtime, const char* what, std::span<const uint64_t> before) {
   std::string unpolled;
@@ -74,7 +74,8 @@ RuntimeUse::RuntimeUse(Runtime::Impl& runtime) : runtime_(runtime) {
   runtime.users.enter();
 }
 
-// Its threads cannot be waited for on one of them.
+// Inside a pass, or on the helper thread, the Runtime's threads can not be joined: it is kept for
+// good.
 RuntimeUse::~RuntimeUse() {
   if (!runtime_.users.leave())
     return;
@@ -157,9 +158,9 @@ OpenDevice* Runtime::Impl::open_device(const fabric::Driver& driver) {
   return found != devices.end() ? found->get() : nullptr;
 }
 
-// A core's load is what it did lately, and for each connection what a connection did on average:
-// those that are idle now may call later. So it is the number of connections that decides while
-// none is busy.
+// A core's load is its recent completions, plus the average of one connection for each connection
+// that it has, since connections that are idle now may call later. So while none is busy, the
+// number of connections decides.
 PollCore& Runtime::Impl::pick_core() {
   constexpr uint64_t kLeast =
       32;  // completions of a connection: what making one takes does not count
@@ -211,8 +212,8 @@ bool Runtime::Impl::wait_patiently(const std::function<bool()>& done, const char
   return false;
 }
 
-// A pass or a batch has been marked by a plain store, which the barrier of all threads makes a
-// fence of: either we see the mark, or whoever made it sees what was published before this call.
+// Passes and batches are marked by plain stores, and the membarrier acts as the fence behind them:
+// either we see the mark, or the thread that made it sees what was published before this call.
 Runtime::Impl::Readers Runtime::Impl::readers() const {
   constexpr auto kStoresReachMemory = std::chrono::milliseconds(1);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -240,8 +241,8 @@ void Runtime::Impl::wait_for_readers(const char* what) {
   wait_until([&] { return have_ended(then); }, UINT64_MAX, what);
 }
 
-// A Server or a connection that was destroyed in a callback of its own goes when that returns, and
-// who waited for the callback may be here before.
+// A Server or a connection that is destroyed in one of its own callbacks goes away when that
+// callback returns. A thread that waited for the callback may get here before that.
 void Runtime::Impl::let_passes_end() {
   if (in_handler())
     return;

@@ -70,10 +70,10 @@ struct Runtime::Impl {
                   const char* what = nullptr);
   // The same for destructors, for patience_ns at most; then the error. False: not in time.
   bool wait_patiently(const std::function<bool()>& done, const char* what);
-  // Waits until all passes of cores, and all handlers in workers, that run now have ended: what was
-  // taken from where they find it, nobody has any more (a grace period, as RCU calls it). Costs
-  // them nothing, and a core that sleeps or that nobody polls is not waited for. `what` as above;
-  // never where in_handler().
+  // Waits until every core pass and every worker handler that runs now has ended: a grace period,
+  // in RCU's terms. After it nobody uses what was unpublished before this call. It costs the
+  // readers nothing, and does not wait for a core that sleeps or that nobody polls. `what` as
+  // above; never where in_handler().
   void wait_for_readers(const char* what);
   // The same for the destructor, which does not wait for ever.
   void let_passes_end();
@@ -117,12 +117,12 @@ struct Runtime::Impl {
   std::mutex devices_mutex;
   std::vector<std::unique_ptr<runtime::OpenDevice>> devices;
   std::unique_ptr<runtime::WorkerPool> workers;
-  std::vector<std::unique_ptr<runtime::PollCore>> cores;  // before devices and workers they go
+  std::vector<std::unique_ptr<runtime::PollCore>> cores;  // destroyed before devices and workers
   std::vector<std::thread> threads;
   runtime::Aside aside;
 
-  // What pick_core() knows of a core: its completions until it looked last, and lately, of which
-  // half is forgotten with each look.
+  // What pick_core() knows of a core: its completions as of the last look, and its recent
+  // completions, which are halved at each look.
   struct CoreLoad {
     uint64_t seen = 0;
     uint64_t lately = 0;

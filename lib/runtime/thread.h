@@ -18,7 +18,7 @@ namespace rrdk::runtime {
 // it runs. Errors: kInvalidArgument (no such CPU, or not ours), kSystem.
 Result<std::thread> start_thread(const std::string& name, int cpu, std::function<void()> body);
 
-// Starts a thread on any CPU that EAL does not know, and does not wait until it runs. Errors:
+// Starts a thread that EAL does not know, on any CPU, and does not wait until it runs. Errors:
 // kSystem.
 Result<std::thread> start_plain_thread(const std::string& name, std::function<void()> body);
 
@@ -47,7 +47,8 @@ class Aside {
 
   // Any thread; waits for nothing, the thread's first step included. Errors: kSystem.
   Result<void> run(Task task);
-  // Waits for the task that is running; those behind it are dropped. Once, by the last user.
+  // Waits for the task that is running, and drops those behind it. Idempotent; for the last user
+  // only.
   void stop();
   // Whether the caller is such a thread, of whatever Runtime.
   static bool here() noexcept;

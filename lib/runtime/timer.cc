@@ -26,8 +26,8 @@ struct Timer::Impl : runtime::Timer {
   const Fire function;
   void* const argument;
   rrdk::Timer* owner = nullptr;
-  // The last start() or stop(): what another thread has asked for before it, and the core has not
-  // come to yet, does not count any more.
+  // The number of the last start() or stop(). An earlier request of another thread, which the core
+  // has not come to yet, is void.
   std::atomic<uint64_t> latest = 0;
   uint64_t armed = 0;  // the start() that it runs for; the core's
 };

@@ -20,7 +20,7 @@ class Timers {
  public:
   Timers() { heap_.reserve(kReserve); }
 
-  // `timer` is not running. Grows the heap only beyond any number of timers that ran before.
+  // `timer` is not running. Allocates only when more timers run at once than the heap has room for.
   void start(Timer& timer, uint64_t due_ns) noexcept;
   void cancel(Timer& timer) noexcept;
   uint64_t next_due() const noexcept { return heap_.empty() ? UINT64_MAX : heap_.front()->due_ns; }

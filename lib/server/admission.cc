@@ -26,7 +26,7 @@ using server::ServerLink;
 
 namespace {
 
-// Of what a search for room took in vain, until the next one.
+// After a search for room in vain, the next one waits for so many times as long as that one took.
 constexpr uint64_t kSearchRest = 32;
 
 }  // namespace

@@ -1,8 +1,8 @@
 // The clients of a server: how many connections each has, and its duplicate request cache. Touched
 // when connections come and go; a link then refers to its client.
 //
-// Of clients without connections, what they may yet repeat stays for the time window. Nothing makes
-// room earlier for one that comes: calls of a client for which there is none are refused.
+// What a client without connections may yet repeat is kept for the time window. It is not dropped
+// earlier to make room for a new client: calls of a client for which there is no room are refused.
 #pragma once
 
 #include <cstdint>

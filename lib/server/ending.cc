@@ -1,11 +1,10 @@
-// What a server does that takes time: drain(), close() and remove_service(), as steps on poll core
-// 0 (look()), and those who wait for them.
+// What a server does that takes time: drain(), close_start() and remove_service_start(). They run
+// as steps on poll core 0 (look()); threads that wait for them only look on.
 //
 //   what          begins with                  is over when
 //   a removal     the service withdrawn        passes and handlers that ran then have ended
 //   a drain       no further calls are run     no connection is left, or the rest has been closed
-//   a close       all connections closed       neither connections, drains nor removals are left,
-//   and
+//   a close       all connections closed       no connections, drains or removals are left, and
 //                                              no core refers to the server
 #include <algorithm>
 #include <utility>

@@ -26,7 +26,7 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
     case ReplayCache::Verdict::kRun:
       return true;
     case ReplayCache::Verdict::kWait:
-      waiting_.push_front(context);  // as its entry has them, so that they are found soon
+      waiting_.push_front(context);  // newest first, as in its entry: withdraw() finds them soon
       if (state() > runtime::LinkState::kUp)
         release_waiting();  // on_down() was before
       return false;

@@ -47,7 +47,8 @@ ReplayLane* ReplayCache::enter(uint64_t now_ns, bool late) noexcept {
     lane.prepaid = kPrepaid - ReplayLane::kFirstRing;
     lane.prepaid_ring = ReplayLane::kFirstRing;
   }
-  // One that comes later than its connection is older than those that were there before it.
+  // A lane that is made later than its connection counts as older than the lanes that were there
+  // before it.
   lane.number = late ? 0 : ++lanes_made_;
   lane.place = fresh.begin();
   live_.splice(late ? live_.begin() : live_.end(), fresh);
@@ -65,7 +66,8 @@ void ReplayCache::leave(ReplayLane* lane, uint64_t now_ns) noexcept {
   settle(*lane);
 }
 
-// Once the calls of a connection that has ended may move, those stay that can be repeated.
+// After a connection has ended, and once none of its calls runs or is looked at: keeps the calls
+// that can still be repeated, and frees the lane.
 void ReplayCache::settle(ReplayLane& lane) noexcept {
   if (lane.in_use || lane.busy())
     return;

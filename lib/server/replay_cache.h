@@ -19,11 +19,11 @@
 // very connection of the first call is answered as well: to leave a call unanswered would cost its
 // connection, or a credit for ever.
 //
-// Each connection fills a lane (ReplayLane). When it has ended, what may yet be repeated of it
-// stays for the time window, call by call. All memory is taken from the client's room, an entry's
-// before its call runs; without it the call is not run at all. So no call runs whose repetition
-// could not be told from a new call. Replies of connections that ended first make room; that their
-// calls ran stays known.
+// Each connection fills a lane (ReplayLane). When the connection has ended, those of its calls that
+// may yet be repeated are kept for the time window, one by one. All memory is taken from the
+// client's room, that of an entry before its call runs; without it the call is not run. So no call
+// runs whose repetition could not be told from a new call. When room is short, replies of ended
+// connections are dropped, the oldest first; the cache still knows that their calls ran.
 //
 // Any core: a client may come back on another one. The lock is its client's own, and taken for
 // calls of procedures that ask for the cache, and after failures.
@@ -267,8 +267,8 @@ class ReplayRoom {
     if (budget != nullptr)
       charge_.emplace(*budget, reserve);
   }
-  // A client's part, as much as it leaves to all others: half of what those before it left. `whole`
-  // outlives it.
+  // A client's part of `whole`, which outlives it. It is as much as it leaves to all others: half
+  // of what was left before it.
   explicit ReplayRoom(ReplayRoom* whole) : whole_(whole) {}
   ReplayRoom(const ReplayRoom&) = delete;
   ReplayRoom& operator=(const ReplayRoom&) = delete;
@@ -289,7 +289,7 @@ class ReplayRoom {
     else if (charge_)
       charge_->give(bytes);
   }
-  // Whether with so many bytes more no more than two thirds of what it can have are taken.
+  // Whether, with `bytes` more, at most two thirds of what this room can have would be taken.
   bool plenty(uint64_t bytes) const noexcept {
     const uint64_t left = whole_ != nullptr ? whole_->left() : this->left();
     return taken() + bytes <= left / 2;
@@ -377,9 +377,9 @@ class ReplayCache {
   // null: it has none, and runs nothing that is not known.
   Verdict begin(CallContext& context, ReplayLane* lane, uint64_t fingerprint,
                 uint64_t now_ns) noexcept;
-  // The first one is answered by the message in its call; or not at all: its handler wants that
-  // (`dropped`), or there was no buffer for the message (not `whole`). Returns those that wait for
-  // it, linked through next_waiter: take() has their answer.
+  // The first call ends. It is answered by the message in its call, or not at all: because its
+  // handler wants that (`dropped`), or because there was no buffer for the message (not `whole`).
+  // Returns the calls that wait for it, linked through next_waiter; take() has their answer.
   CallContext* finish(CallContext& context, bool dropped, bool whole, uint64_t now_ns) noexcept;
 
   enum class Answer : uint8_t { kKept, kNotKept, kDropped };

@@ -51,7 +51,8 @@ bool ReplayCache::find_failure(uint32_t xid, uint64_t connection, uint64_t now_n
   return found != failures_.end() && found->connection != connection;
 }
 
-// What can not be repeated any more is a new call that looks like an old one.
+// A call that matches an entry whose time window is over is no repetition, but a new call that
+// looks like the old one.
 ReplayEntry* ReplayCache::find(uint32_t xid, uint64_t fingerprint) noexcept {
   ReplayEntry* entry = index_.find(xid, fingerprint);
   if (entry == nullptr || entry->lane != nullptr || entry->pins != 0 ||
@@ -102,7 +103,8 @@ ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane* lane,
 
 // kRun: the lane has a free entry.
 ReplayCache::Verdict ReplayCache::find_room(ReplayLane& lane) noexcept {
-  // Also where entries are free that were set aside: they are for those that will be.
+  // Even if entries that had been set aside are free again: they are kept for entries that will be
+  // set aside.
   while (!lane.wants_entries()) {
     if (!lane.make_room(has_elders(lane)))
       break;

@@ -134,7 +134,8 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void set_sweeps(const ServerLimits& limits);
   // A request arrives, with the device locked; again after make_room().
   void arrive(runtime::OpenDevice& device, const Request& request);
-  // At its core: is wanted by the program, and then, perhaps after make_room(), gets what it needs.
+  // On its core: open() asks the program whether it wants the connection. accept(), which
+  // make_room() may call again, gives the connection what it needs.
   void open(runtime::PollCore& core, runtime::OpenDevice& device, server::Client& client,
             const Request& request);
   void accept(server::ServerLink& link, const Request& request);
@@ -223,8 +224,8 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   base::LogLimit refusals_;
   mutable std::mutex links_mutex_;
   std::map<uint64_t, server::ServerLink*> links_;  // by id: in the order in which they came
-  // Nothing is looked for that makes room before then: to go through all connections in vain, as
-  // often as somebody knocks, would keep a core busy. Under the same lock.
+  // No search for room is made before then: to go through all connections in vain, each time that a
+  // peer knocks, would keep a core busy. Under the same lock.
   uint64_t next_search_ns_ = 0;
   Sums past_;
 };

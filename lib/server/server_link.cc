@@ -135,8 +135,8 @@ void ServerLink::request_receive_size(uint32_t bytes) {
     auto* link = static_cast<ServerLink*>(core.find(id));
     if (link == nullptr)
       return;
-    // At a client of another make fewer bytes would strand replies to calls that are on their way,
-    // for want of a Reply chunk.
+    // With a client of another implementation a smaller size would strand the replies to calls that
+    // are on their way, for want of a Reply chunk.
     bool may_ask =
         link->state() == runtime::LinkState::kUp && bytes >= link->engine().peer_receive_size();
     if (may_ask && link->engine().request_receive_size(bytes))
@@ -160,7 +160,7 @@ rrdk::ReceiveSizes ServerLink::receive_size_report() const {
   return size_requests_.report(receive_sizes(), counted);
 }
 
-// There was no room when the connection came. Returns what there is none for.
+// The connection got no lane when it came: tries again. Returns the reason if there still is none.
 const char* ServerLink::open_lane() noexcept {
   ClientTable::Lane found = server_.clients.lane_for(client_, core().now(), true);
   lane_ = found.lane;

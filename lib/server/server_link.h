@@ -1,6 +1,6 @@
-// A connection as the server sees it: what a service::Dispatcher does, and what it must know
-// besides of clients that come and go; and how large its Receives may become. repeat_datapath.cc
-// has the way of calls of procedures that are not idempotent.
+// A connection as the server sees it: a service::Dispatcher that also knows of clients that come
+// and go, and of how large its Receives may become. Calls of procedures that are not idempotent are
+// handled in repeat_datapath.cc.
 #pragma once
 
 #include <algorithm>
@@ -132,7 +132,7 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
   void log_end(const std::string& reason);
   Error end_of(Errc code, const std::string& reason);
 
-  // Since when something is as it is, of what a count says.
+  // How long a condition has held without progress, where a count shows progress.
   struct Standstill {
     uint64_t seen = 0;
     uint64_t since_ns = 0;

@@ -94,11 +94,11 @@ class ContextPool {
   std::vector<CallContext*> free_;
 };
 
-// A ServerCall that has been ended before, or moved from, is ended by this function of its.
+// `function` of ServerCall was called on one that has been ended already, or was moved from.
 void note_second_end(const char* function) noexcept;
 
-// Which of the calls that were given to workers have been entered there. Counted only where
-// somebody wants to know when no handler is to come.
+// Of the calls that were given to workers, how many handlers the workers have entered. Counted only
+// where somebody wants to know when no further handler will be entered.
 struct WorkerEntries {
   uint32_t given = 0;  // by the core
   std::atomic<bool> awaited = false;

@@ -98,7 +98,7 @@ bool Dispatcher::has_good_results(const CallContext& context) noexcept {
   return region == kNoRegion;
 }
 
-// The last version of a program may go while another one of it is asked for.
+// The program's last version may have been removed meanwhile: the answer is PROG_UNAVAIL then.
 void Dispatcher::refuse_call(CallContext& context) noexcept {
   const uint32_t high = context.service != nullptr ? context.service->high.load() : 0;
   const uint32_t low = high != 0 ? context.service->low.load() : 0;

@@ -129,8 +129,8 @@ class ServiceTable {
   ServiceTable(const ServiceTable&) = delete;
   ServiceTable& operator=(const ServiceTable&) = delete;
 
-  // Core threads, in a pass. What find() gave is valid in this pass; later, for calls that are
-  // counted, and for whoever sees the same edition.
+  // Core threads, in a pass. The entry that find() returns is valid in this pass. Later it is valid
+  // for calls that are counted, and for whoever sees the same edition.
   Found find(uint32_t program, uint32_t version) const noexcept;
   uint64_t edition() const noexcept { return edition_.load(std::memory_order_acquire); }
 

@@ -1,4 +1,4 @@
-// A snapshot of everything that can be counted, for all who tell of it; and who they are in this
+// A snapshot of all metrics, for every way to report them; and the Telemetry objects of this
 // process.
 #pragma once
 
@@ -55,7 +55,7 @@ struct Telemetry::Impl {
 
 namespace rrdk::telemetry {
 
-// All of this process. False: the name is taken.
+// Registers it in this process. False: its name is taken.
 bool enter(Telemetry::Impl& telemetry);
 // Waits while somebody uses it.
 void leave(Telemetry::Impl& telemetry);

@@ -74,8 +74,8 @@ void Responder::refuse(Incoming& call, Verdict verdict) noexcept {
   answer_error(call, error_of(verdict, link_.options.limits));
 }
 
-// A backward call. There may be no one to take it (version 2: V2D4-PROP-30; of version 1 none comes
-// here then, BIDIR-14), or none with chunks (BIDIR-11).
+// A backward call. There may be no one to take it (V2D4-PROP-30; other wires than draft-04's do not
+// come here then, BIDIR-14), or no one who takes calls with chunks (BIDIR-11).
 bool Responder::refuse_backward(Incoming& call) noexcept {
   const proto::ChunkLists& lists = call.header.lists;
   bool has_reads = lists.num_reads != 0;

@@ -58,8 +58,8 @@ MemorySpan pads_of(const MemorySpan& room) {
   return {room.data + room.length - 2 * kPadRoom, kPadRoom, room.region};
 }
 
-// Runs of memory in which the stream lies that stays in the message; 0: it has a pad that is in
-// none of them.
+// How many runs of memory hold the part of the stream that does not move in chunks. 0: it needs a
+// pad, which lies in none of them.
 uint32_t runs_of(std::span<const Piece> pieces, MovedItems moved) {
   uint32_t runs = 0;
   uint32_t k = 0;

@@ -67,8 +67,8 @@ struct ConnectionOptions {
   // promised to its peer. Outlives the connection. Null: it has Receives of its own, one for each
   // credit, and grants all credits at once.
   ReceiveQueue* shared_receives = nullptr;
-  // The same of backward calls: at a responder, calls that it may have on their way to its client;
-  // at a requester, calls that it takes. 0: there are none. As many Receives more.
+  // Credits for backward calls: at a responder, how many it may have in flight to its client; at a
+  // requester, how many it takes. 0: no backward calls. Adds as many Receives.
   uint32_t backward_credits = 0;
   // Backward calls may have chunks, in draft-04 and where both ends say so (RDMA2_BKREQSUP_GENL).
   bool backward_chunks = false;
@@ -89,15 +89,15 @@ struct ConnectionOptions {
   uint32_t max_sges = fabric::kMaxSges;       // of the device, per Send or Write; at least 2
   uint32_t max_copied = 0;                    // of the device: Sends that are copied when posted
   bool reads_at_once = false;                 // of the device: Sender::read_now()
-  bool read_by_peer = false;                  // of the device: what is in chunks, where it lies
+  bool read_by_peer = false;                  // of the device: peers read chunks in place
   uint32_t max_read_sges = fabric::kMaxSges;  // and per Read
   uint32_t max_read_bytes = UINT32_MAX;
   // Remote invalidation, as far as the device goes: whether replies may invalidate a key of the
   // peer's call, and whether the peer may do so to keys of ours.
   bool sends_invalidations = true;
   bool takes_invalidations = true;
-  // Whose buffers those of calls' chunks and results are, on however many connections; it outlives
-  // them. Null: the connection has a share of its own (mem/loans.h).
+  // The peer to which the buffers of calls' chunks and of results are lent, on all its connections;
+  // it outlives them. Null: the connection has a share of its own (mem/loans.h).
   mem::Borrower* borrower = nullptr;
   // What it has in common with its client's other connections on the same core; outlives them all.
   // Null: it is the only one.
@@ -228,23 +228,25 @@ struct OutgoingCall {
   bool force_long = false;              // send as RDMA_NOMSG though it would fit (V1-LONG-14)
   bool only_short = false;              // never as RDMA_NOMSG: the binding forbids it (EXP-33)
   bool no_ddp = false;                  // no item in a chunk of its own (SEC-04); no `results`
-  // Send under the XID that its last submit() gave it, on an engine with the same number of credits
-  // that continues the XIDs of that one. Before any call that is not sent again.
+  // Send under the XID of its last submit(). This engine has as many credits as the one of that
+  // submit() and continues its XIDs (continue_xids()). Calls that are sent again are submitted
+  // before all others.
   bool resend = false;
   // Running it twice does no harm: it is sent again when the peer names the room that its reply
   // needs.
   bool repeatable = false;
   Optional* option = nullptr;
   void* user = nullptr;
-  // When submit() was called, if that was before the engine's; 0: it was then.
+  // When the upper layer was asked to submit the call, if earlier than the engine's submit(); 0: at
+  // the engine's submit().
   uint64_t submitted_ticks = 0;
 
-  // A call that is given up ends at once, while the peer may still use its memory, if that is all
-  // the engine's to keep: the buffers of `message`, and those of `results` that are here, each in
-  // the place of its ResultRoom of one span. Memory of the caller's own is left to the peer only if
-  // there is somebody to be told when the peer is done with it: `released`, which the engine then
-  // takes over and calls once. Where it has not done so when the call ends, nothing is left to the
-  // peer.
+  // A call that is given up ends at once, although the peer may still use its memory, if the engine
+  // can keep all of that memory: the buffers of `message`, and those of `results`, where rooms[k]
+  // is the buffer of the one span of results[k]. Memory of the caller's own is left to the peer
+  // only if `released` is set: the engine then takes `released` over and calls it once, when the
+  // peer is done with the memory. If `released` is still set when the call ends, nothing is left to
+  // the peer.
   std::array<Buffer, kMaxResultRooms> rooms;
   void (*released)(void* argument) = nullptr;
   void* released_argument = nullptr;
@@ -295,15 +297,16 @@ class Upcalls {
   ~Upcalls() = default;
 };
 
-// The way past the list of work requests, for what is done when it is posted.
+// Posts past the list of work requests, for requests that are complete once they are posted.
 class Sender {
  public:
-  // As of fabric::QueuePair. Whoever implements it posts later on, if only nothing.
+  // As fabric::QueuePair's. The implementation calls post_send() later, with nothing if need be:
+  // that wakes a peer that sleeps.
   virtual bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept = 0;
   virtual bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept = 0;
   virtual bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept = 0;
   // Posts what is in the list, as far as the queue takes it, before something that takes long.
-  // Does not call Connection::on_posted(): that is for later, and once more if it is under way now.
+  // Connection::on_posted() is not called from here but later, and once more if it is running now.
   virtual void post_listed() noexcept = 0;
 
  protected:
@@ -381,7 +384,7 @@ class Connection {
   bool holds_back() const noexcept { return holds_back_; }
   // What sends() has is about to be posted.
   void before_posting() noexcept { unposted_.stamp(); }
-  // It does so, and a message has `begun` to come; or no longer.
+  // The fabric holds messages back, and one has `begun` to arrive; false: that is over.
   void count_begun(bool begun) noexcept;
   bool wants_disconnect() const;  // the peer broke the rules, or a key could not be revoked
   // What the peer did, if that is why; null: it was lost, or the upper layer dropped a call.
@@ -401,7 +404,8 @@ class Connection {
   uint32_t sends_done() const;         // counts up whenever one of them is; wraps
   uint32_t granted() const;            // responder: the last grant
   uint32_t most_granted() const;       // what it could be, at most, until now
-  // Transport properties of draft-04 (version2/properties.h). Bytes; 0 until the peer has said it.
+  // Transport properties of draft-04 (version2/properties.h). Sizes in bytes; version 2's default
+  // until an end has announced another.
   bool request_receive_size(uint32_t bytes);  // of the peer's Receives
   bool receive_size_requested() const;        // and not answered yet
   bool raise_receives(uint32_t bytes);

@@ -54,8 +54,8 @@ void Connection::count_begun(bool begun) noexcept {
   link.wants_disconnect = true;
 }
 
-// What shows the key of a call's chunk is in the peer's caches: it comes while the call, or the one
-// before it, is looked at.
+// The entry that tells what the key of a call's chunk stands for is in the peer's caches. It is
+// fetched while the call, or the one before it, is processed.
 inline void Connection::Impl::foresee(const Completion& completion) const noexcept {
   const WorkTag& tag = WorkTag::of(completion.wr_id);
   if (tag.kind != WorkKind::kReceive || completion.status != WcStatus::kSuccess)
@@ -188,7 +188,7 @@ void Connection::Impl::on_failure(const Completion& completion) noexcept {
   link.receives.close();
 }
 
-// What was waiting, in the order in which it came: chains for the send queue first.
+// Retries what waits. Chains for the send queue come first, in the order in which they were queued.
 void Connection::Impl::pump() noexcept {
   if (!link.up())
     return;

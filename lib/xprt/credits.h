@@ -12,11 +12,11 @@ namespace rrdk::xprt {
 // The responder's side. A grant is computed from the Receives that back it, and never copied from
 // what the peer asks for.
 //
-// Where Receives are shared it is elastic: `first` credits at first; more, by doubling, for a peer
-// that makes a good part of all calls; few again for one that does not. How many calls a peer has
-// on their way does not show here, so it is its part of the calls that counts. Version 1 has no
-// other moment to change a grant than an answer (RFC 5666 section 3.3): a peer that falls silent
-// keeps its last one for ever.
+// Where Receives are shared the grant is elastic: `first` credits at first; more, by doubling, for
+// a peer that makes a good part of all calls; few again for one that does not. A responder can not
+// see how many calls a peer has in flight, so what counts is the peer's part of all calls. In
+// version 1 only an answer can change a grant (RFC 5666 section 3.3): a peer that falls silent
+// keeps its last grant for ever.
 class Grant {
  public:
   // Not elastic: as many from the first answer on.
@@ -96,9 +96,9 @@ class Grant {
     most_ = most - std::min(owed_, most);
     most_ever_ = std::max(most_ever_, most_);
   }
-  // Calls that the peer sent before it saw a lower grant are no breach: a bound counts until as
-  // many answers have carried less as calls could have been on their way. The next is the most that
-  // any of these answers granted.
+  // Calls that the peer sent before it saw a lower grant are no breach. So a bound holds until as
+  // many answers have granted less as calls could be in flight under it. The next bound is the most
+  // that any of these answers granted.
   void lower_bound_slowly() noexcept {
     lowered_most_ = std::max(lowered_most_, last_);
     if (last_ < bound_ && ++lowered_answers_ < bound_)
@@ -159,10 +159,10 @@ class Window {
   uint32_t in_flight_ = 0;
 };
 
-// What a connection may take of its poll core before it is others' turn, and what its client may
-// with all its connections: deficit round robins in bytes, in which a call costs about what it
-// takes to serve one without chunks. An allowance may be overdrawn by the last call that is
-// started, and by what is then written; that is paid back from later turns.
+// What a connection may use of its poll core per turn, and what its client may use with all its
+// connections: deficit round robins. The unit is bytes; each call is charged kCallCost, about what
+// it costs to serve one without chunks. The last call that is started may overdraw an allowance,
+// and so may what is then written; later turns pay that back.
 template <int64_t kOneTurn>
 class Allowance {
  public:

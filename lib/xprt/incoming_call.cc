@@ -9,8 +9,8 @@ namespace rrdk::xprt {
 
 namespace {
 constexpr uint32_t kCallsPerSlab = 16;
-// Calls that keep the buffer of their last reply while they are not in use: those that are used
-// next. More would be missed elsewhere.
+// So many calls that are not in use may keep the buffer of their last reply for the next one. More
+// buffers would be missed elsewhere.
 constexpr uint32_t kMostKept = 64;
 }  // namespace
 

@@ -133,7 +133,7 @@ class CallPool {
   static constexpr size_t kKeptSlabs = 16;
   bool grow() noexcept;
   void shrink(uint64_t now_ns) noexcept;
-  // While free_ links calls that are gone: what is free is in their states.
+  // Builds free_ anew from the calls' states, since it may still link calls that are gone.
   void collect_free() noexcept;
   Incoming* take() noexcept;
 

@@ -77,8 +77,8 @@ constexpr uint32_t kPropertyReceives = 3;
 inline uint32_t spare_receives(const ConnectionOptions& options) noexcept {
   return options.limits.versions.two == proto::Wire::kDraft04 ? kPropertyReceives : 0;
 }
-// A responder says what it is right behind its first reply. A requester that has asked for few
-// replies has no Receive for that; and one that speaks nothing else knows what will come.
+// A responder sends its properties right behind its first reply. A requester with few credits may
+// have no Receive left for them; and one that speaks only version 2 knows that they will come.
 inline bool needs_spares_at_once(const ConnectionOptions& options) noexcept {
   bool speaks = options.role == Role::kRequester && options.speaks != Speaks::kOne;
   return speaks && (options.speaks == Speaks::kTwo || options.credits <= kPropertyReceives);
@@ -120,7 +120,8 @@ struct Link {
   mem::Borrower& borrower;
   Properties* properties = nullptr;  // beside it in the Connection
   Sender* sender = nullptr;
-  // Of the Send that goes at once; here, since to clear them all costs more than to fill in a few.
+  // Spans of a Send that goes at once. Kept here, because clearing a new array for each Send costs
+  // more than filling in a few entries.
   std::array<MemorySpan, fabric::kMaxSges> runs;
 
   Phase phase = Phase::kNew;

@@ -39,7 +39,7 @@ enum class CallStage : uint8_t {
   kQueued,    // for a credit, keys or buffers
   kInFlight,  // for the reply, or whatever else ends the call: its Send may still be on its way
   kRevoking,  // over, with its status known; for the Send and the invalidations to complete
-  kLent,      // over for its caller (requester.cc); for the reply, as the peer has its memory
+  kLent,      // over for its caller (requester.cc); waits for the reply, as the peer has its memory
 };
 
 struct OutgoingCall::State {

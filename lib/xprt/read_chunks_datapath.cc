@@ -191,10 +191,10 @@ void Responder::on_read_completed(Incoming& call, uint32_t bytes) noexcept {
     on_fetched(call);
 }
 
-// Buffers that others wait for are not for a peer that lets them lie (RFC 5666 section 11). Bytes
-// count, so that data which comes in tiny Reads, one now and then, does not pass for progress.
-// Where the device knows of them they count as they come, so that a large Read which comes slowly
-// is progress; elsewhere with the whole Read, which is short there (Capabilities::max_read_bytes).
+// A peer must not hold buffers that others wait for and send no data (RFC 5666 section 11).
+// Progress is counted in bytes, so that an occasional tiny Read does not pass for progress. Where
+// the device tells, bytes count as they arrive, so that a large, slow Read is progress; elsewhere
+// they count when a Read completes, and Reads are short there (Capabilities::max_read_bytes).
 void Responder::check_progress(uint64_t now_ns) noexcept {
   uint64_t last_ns = std::exchange(progress_tick_ns_, now_ns);
   bool was_away = now_ns - last_ns > link_.options.progress_wait_ns / 4;  // our core, not the peer

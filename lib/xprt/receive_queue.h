@@ -46,9 +46,9 @@ class ReceiveQueue {
   uint32_t slots() const noexcept { return slots_; }
   uint32_t posted() const noexcept { return posted_; }
 
-  // Bytes of those that are posted from now on. What is posted can not be taken back: it goes as
-  // messages come. A larger size is a wish, and as long as it is one, Receives of the old size take
-  // its place where there are no buffers. Shared ones keep theirs.
+  // Bytes of each Receive that is posted from now on. Posted ones can not be taken back: messages
+  // use them up. A larger size is only wished for until keep_size(): up to then, where there are no
+  // buffers of that size, Receives of the old size are posted. Shared Receives keep their size.
   uint32_t size() const noexcept { return size_; }
   void resize(uint32_t size) noexcept;
   // All that should be posted are, with that size.
@@ -149,8 +149,9 @@ class ReceiveQueue {
   uint32_t wanted() const noexcept {
     return shared_ ? std::min(most_, promised_ + reserve_ - parked_) : wanted_;
   }
-  // What can stand behind promises: when a message that waits is taken, no more than most_ are
-  // left, and its connection may still have been promised as many.
+  // Receives that can back promises. That of a parked message counts, since it is posted again when
+  // the message is taken. But no more than most_ are ever posted, while a connection may still be
+  // promised as many as before.
   uint32_t lasting() const noexcept { return std::min(posted_ + parked_, most_); }
   bool too_many() const noexcept { return posted_ > promised_ + spare_ || posted_ >= most_; }
 
@@ -224,8 +225,8 @@ class ReceiveShare {
   // Messages that wait for an IncomingCall object, oldest first. False: it would take a shared
   // Receive that was promised to another connection.
   bool park(ReceiveSlot& slot, uint32_t length) noexcept;
-  // The fabric holds messages back, and one of them has `begun`: it has a Receive, and may keep it.
-  // False: that one was promised to another connection.
+  // The fabric holds messages back, but one that has `begun` to arrive has a Receive already, and
+  // may keep it. False: that Receive was promised to another connection.
   bool count_begun(bool begun) noexcept {
     if (!shared_)
       return true;

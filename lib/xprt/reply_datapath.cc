@@ -192,8 +192,8 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   return true;
 }
 
-// Most replies: a plain one to a call without chunks that waits for it, and after which nothing of
-// that is in use. Decided here as by on_receive(). False: it is not so, and nothing was done.
+// Most replies: a plain one to a call without chunks that is in flight and whose Send has
+// completed. Decides as on_receive() would. False: another kind of reply, and nothing was done.
 bool Requester::take_plain(const proto::Plain& plain, ReceiveSlot& receive,
                            const Completion& completion) noexcept {
   if (plain.direction != proto::Direction::kReply || completion.has_invalidated || !link_.settled)
@@ -220,8 +220,8 @@ bool Requester::take_plain(const proto::Plain& plain, ReceiveSlot& receive,
   return true;
 }
 
-// A call of the peer's, for the other half, which answers it: in version 2 also to say that there
-// is no one to take it (V2D4-PROP-30), while one of version 1 is dropped then (BIDIR-14).
+// A call of the peer's, for the responder half to answer. If no one takes calls here, one of
+// draft-04 is answered with an error (V2D4-PROP-30); others are dropped (BIDIR-14).
 bool Requester::is_call(const proto::Header& header) const noexcept {
   return header.type != MessageType::kOptional &&
          (link_.both_ways() || header.wire == proto::Wire::kDraft04);
@@ -287,9 +287,9 @@ CallStatus Requester::malformed(Refusal reason) noexcept {
   return CallStatus::kMalformedReply;
 }
 
-// Both drafts answer what they can not read by one of these codes, and our first message was right:
-// its receiver means the other draft (V2X-03). Draft-00 has one of them for a type that it does not
-// know, too.
+// Both drafts answer a message that they can not read with code 2 or 3. Our first message was
+// correct, so a peer that answers it so speaks the other draft (V2X-03). Draft-00 also uses one of
+// these codes for a type of RDMA_OPTIONAL that it does not know.
 bool Requester::is_foreign_draft(const State& call, const proto::ErrorBody& error) const noexcept {
   bool of_option = call.call->option != nullptr && error.code == proto::ErrorCode::kBadOption;
   return !link_.settled && (error.raw == 2 || error.raw == 3) && !of_option;
@@ -305,7 +305,7 @@ bool Requester::falls_back(const State& call, const proto::ErrorBody& error) con
   return is_foreign_draft(call, error);
 }
 
-// Draft-00 has BAD_HEADER for a reply without room, too, of a call that has run.
+// Draft-00 also uses BAD_HEADER for a call that has run but left no room for its reply.
 bool Requester::was_not_run(const proto::ErrorBody& error) const noexcept {
   return link_.wire == proto::Wire::kDraft04 || error.code != proto::ErrorCode::kBadHeader;
 }
@@ -332,9 +332,10 @@ bool Requester::exceeds(const State& call, const proto::ErrorBody& error) const 
   }
 }
 
-// What the peer says of its limits is kept to; such a call was not run, and is sent again. With too
-// little room for its reply it has run: only what may be repeated is, once (V2D4-ERR-16), a Write
-// chunk that was too short and those behind it left out, so that their results come in the reply.
+// We keep to the limits that the peer states. A call beyond them was not run, and is sent again. A
+// call with too little room for its reply was run: it is sent again only if it may be repeated, and
+// only once (V2D4-ERR-16). It then leaves out the Write chunk that was too short and those behind
+// it, so that their results come in the reply.
 bool Requester::mend(State& call, const proto::ErrorBody& error) noexcept {
   link_.peer.learn(error);
   if (exceeds(call, error))

@@ -107,8 +107,9 @@ uint32_t Responder::key_to_invalidate(const proto::Header& call) noexcept {
   return 0;
 }
 
-// Most replies: few short pieces, to a call that left no room for anything else, and nothing else
-// waits to be sent. Planned as below, and posted at once. False: it is not so.
+// Most replies: few short pieces, to a call that offered neither a Write chunk nor a Reply chunk,
+// while nothing else waits to be sent. Planned as in plan_reply(), and posted at once. False: this
+// is another kind of reply.
 bool Responder::send_plain(Incoming& call) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
   const proto::Header& header = call.header;
@@ -127,8 +128,9 @@ bool Responder::send_plain(Incoming& call) noexcept {
   return true;
 }
 
-// The same with one result, in a Write chunk of one segment. It is in use until the Write is
-// reported; the Send reports that if it is not copied.
+// The same with one result, in a Write chunk of one segment. The result's memory is in use until
+// the Write has completed: a Send that is not copied shows that; before a copied one, the Write is
+// signaled itself.
 bool Responder::send_with_result(Incoming& call) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
   const ChunkLists& lists = call.header.lists;
@@ -169,7 +171,7 @@ void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<c
       (offered.lists.num_segments | offered.invalidate) == 0 ? 0 : key_to_invalidate(offered);
   const Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
   ++link_.counters.replies_sent;
-  // Who is told of its end may answer other calls then, as long as some wait: not from within this.
+  // finish() would call on_ended, which may reply to other calls: these replies must not nest here.
   if (call.on_ended == nullptr && link_.may_send_now(length)) [[likely]] {
     const uint8_t num_runs = name_runs(header, pieces, call.zeros(), link_.runs);
     if (link_.send_now(std::span(link_.runs).first(num_runs), key)) {

@@ -1,5 +1,5 @@
 // What is rare at the requester half: setting it up (slots, their first XIDs, and room for
-// headers), the calls that the upper layer makes and empties, and those that are given up.
+// headers), creating and releasing OutgoingCall objects, and calls that are given up.
 #include "xprt/requester.h"
 
 #include <algorithm>

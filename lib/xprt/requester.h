@@ -30,7 +30,7 @@ class Requester {
 
   // False: it is a call of the peer's, and nothing was done with it.
   bool on_receive(ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
-  // Of what answers no call: it kills no key.
+  // For a message that answers no call: it must not invalidate a key.
   void note_invalidation(const fabric::Completion& completion) noexcept {
     if (completion.has_invalidated) [[unlikely]]
       note_invalidation(nullptr, completion);

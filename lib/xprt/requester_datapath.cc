@@ -40,7 +40,7 @@ void Requester::submit(OutgoingCall& call) noexcept {
 }
 
 // A Receive for the reply stands ready before the call is sent (V1-CREDIT-15). On a connection that
-// is about to be ended it would be lost as one that was sent; unsent, it can be carried over.
+// is about to end, a call that is sent is lost; one that is not sent can be carried over.
 bool Requester::may_start() const noexcept {
   return link_.up() && !link_.wants_disconnect && window.open() && first_free_ != kNoSlot &&
          again_ == 0 && link_.calling && link_.receives_for_replies() > window.in_flight();
@@ -72,7 +72,7 @@ bool Requester::start(State& call) noexcept {
   if (plan != Plan::kReady) [[unlikely]] {
     free_slot(call);
     call.release_buffers();
-    if (plan == Plan::kTooLarge)  // what was refused ends with that
+    if (plan == Plan::kTooLarge)  // a call that was refused before ends as refused
       end(call, call.again ? CallStatus::kChunkError : CallStatus::kTooLarge);
     else if (plan == Plan::kNoOptions)
       end(call, CallStatus::kVersionError);

@@ -128,17 +128,17 @@ bool Responder::may_have_call() const noexcept {
   return !link_.pool.scarce() || calls_ == 0 || turn.client.calls < link_.pool.left();
 }
 
-// The peer may send property messages as soon as draft-04 was answered. What shows that it speaks
-// that waits until there are Receives for them.
+// The peer may send property messages as soon as a message of draft-04 was answered. So the message
+// that shows that the peer speaks draft-04 waits until there are Receives for them.
 bool Responder::has_spares(const proto::Header& header, Verdict verdict) noexcept {
   if (!link_.share.lacks_spares() || header.wire != proto::Wire::kDraft04) [[likely]]
     return true;
   return verdict != Verdict::kOk || link_.share.add_spares();
 }
 
-// A message that would have to wait, and is about properties. It needs no call object and takes no
-// credit, so that it must not keep a Receive that was promised to a call: where there was none to
-// be had for it, it came in one of these.
+// Takes a property message that would otherwise be parked. It needs no call object and takes no
+// credit, so it must not keep a Receive that was promised to a call: where there was no spare
+// Receive, it came in such a one.
 bool Responder::take_property(ReceiveSlot& slot, uint32_t length) noexcept {
   std::span<const std::byte> bytes(slot.buffer.data(), length);
   std::optional<proto::FixedWords> words = proto::peek(bytes);
@@ -193,7 +193,7 @@ void Responder::admit(Incoming& call) noexcept {
   }
 }
 
-// Whoever remembers calls knows of a larger grant before the peer does.
+// The duplicate request cache learns of a larger grant before the peer does.
 void Responder::adapt_grant(uint64_t answers, uint32_t most) noexcept {
   grant.adapt(answers, most);
   tell_most_granted();
@@ -465,9 +465,10 @@ void Responder::on_tick(uint64_t now_ns) noexcept {
     check_dones(now_ns);
   if (!wait_room_.empty() || !wait_buffers_.empty() || link_.receives.has_bare()) [[unlikely]]
     link_.pool.release_idle();
-  pump();  // with buffers that others gave back, it may have waited long enough
+  pump();  // first: others may have given back the buffers that a call waits for
   refuse_overdue(wait_room_, now_ns);
-  // For its own share a call waits as it does for max_chunk_bytes: what was granted is its own.
+  // A call may wait for its peer's share without a time limit, as for max_chunk_bytes: the peer's
+  // own calls hold that share.
   if (shortage_ == mem::Shortage::kShare)
     wait_buffers_.front()->waits_since_ns = 0;
   else

@@ -99,9 +99,10 @@ class WorkList {
   uint64_t appended_ = 0;
 };
 
-// A chain of work requests that is posted in order, piece by piece if the queue is short. Only its
-// last request is signaled, and the last before the queue is full; one that is a copied Send,
-// behind Binds or not, completes when that is posted (SendWr::copied).
+// A chain of work requests that is posted in order, piece by piece if the queue is short. Only the
+// last request of the chain is signaled, and the last one before the queue is full. A chain that is
+// a copied Send, with or without Binds in front, completes when that Send is posted
+// (SendWr::copied).
 struct Job {
   WorkTag tag;
   Job* next = nullptr;

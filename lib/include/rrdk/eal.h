@@ -6,13 +6,13 @@
  * and ensure_eal() then does nothing; any other calls ensure_eal() once in main().
  *
  * fork(): no fork without exec once EAL runs. EAL's memory and the buffers are shared between
- * parent and child, and the child has none of the threads. Safe are fork() with exec(),
- * posix_spawn(), system() and popen(), and fork() with _exit(). A child that ends otherwise, by
+ * parent and child, and the child has none of the threads. fork() with exec(), posix_spawn(),
+ * system() and popen() are safe, and so is fork() with _exit(). A child that ends otherwise, by
  * exit() or by a return from main(), does no harm: destructors of this library's objects do nothing
- * there, so that neither the pools, connections and sockets of its parent suffer nor does it wait
- * for threads that it does not have. It may do nothing else with them. While it lives it holds
- * copies of the parent's descriptors, so a TCP connection that the parent closes ends when the
- * child has, too.
+ * there. They leave the parent's pools, connections and sockets alone, and do not wait for threads
+ * that the child does not have. The child may do nothing else with these objects. While it lives it
+ * holds copies of the parent's descriptors, so a TCP connection that the parent closes ends only
+ * when the child has ended, too.
  *
  * RRDK's own descriptors are closed by exec(). Of EAL's, those that are open when ensure_eal() has
  * started EAL are made so; an application that starts EAL itself sees to that itself.

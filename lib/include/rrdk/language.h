@@ -1,8 +1,8 @@
 /**
- * What RRDK's C++ headers need of the compiler: C++20. Each of them includes this, by itself or by
- * others of them, so that an older standard is told in one line, instead of by what it does not
- * know. Besides, what they have in common. Only for C++; rrdk/release.h and rrdk/rrdk.h are for C,
- * too.
+ * What RRDK's C++ headers need of the compiler: C++20. Each of them includes this one, directly or
+ * through another, so that an older standard is reported in one line, and not by errors about what
+ * it lacks. Also what the headers have in common. Only for C++; rrdk/release.h and rrdk/rrdk.h are
+ * for C, too.
  *
  * Units, in all of them: sizes are in bytes. Options that are times are in milliseconds, `_ms`, or,
  * where those are too long, in microseconds, `_us`. What was measured, points in time (on the clock

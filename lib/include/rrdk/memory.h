@@ -111,9 +111,9 @@ class Buffer {
       mem::put(std::exchange(slot_, nullptr));
   }
   /**
-   * A peer on this host reads what is in it, and so has it in the caches of another processor core,
-   * where to write over it is slow. When the buffer is returned to its pool others are taken
-   * before it. The library says so of what it sends itself; of buffers that are not empty.
+   * Notes that a peer on this host reads what is in the buffer. It is then in the caches of another
+   * processor core, and slow to write over, so when it is returned to its pool others are taken
+   * before it. The library notes this itself of what it sends. Not of an empty Buffer.
    */
   void note_read_by_peer() noexcept { slot_->read_by_peer = true; }
   /** Gives up ownership; make a Buffer of the slot again, or it leaks. For work request ids. */

@@ -88,9 +88,9 @@ struct ProcedureStats {
   uint64_t bytes_in = 0;     ///< of the calls, with what came in chunks; without transport headers
   uint64_t bytes_out = 0;    ///< of the replies, likewise
   /**
-   * From stage to stage (rrdk/stages.h), of the calls that Runtime::stamp_every() samples and that
-   * have a handler. From the transport header until what the call has in chunks was read, and until
-   * it was its turn.
+   * Times from stage to stage (rrdk/stages.h), of calls that Runtime::stamp_every() samples and
+   * that have a handler. This one: from the transport header until the call's chunks were read, and
+   * it was the call's turn.
    */
   DurationHistogram fetch;
   DurationHistogram decode;  ///< then until its procedure was found

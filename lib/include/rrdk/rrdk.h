@@ -489,8 +489,7 @@ typedef void (*rrdk_completion)(rrdk_call* call, void* argument);
 
 /** NULL: the heap has no memory for it. */
 rrdk_call* rrdk_call_create(rrdk_caller* caller);
-/** Not in flight, or the log names the mistake and it is cancelled; in its own completion it may.
- */
+/** Not in flight, except in its completion: else it is cancelled, and the log names the mistake. */
 void rrdk_call_destroy(rrdk_call* call);
 /** The encoder of the arguments, until rrdk_call_submit(). */
 rrdk_encoder* rrdk_call_begin(rrdk_call* call, const rrdk_program* program, uint32_t procedure);

@@ -53,11 +53,12 @@
  * Set-up waits only: ensure_eal(), Memory::create(), allocate() and adopt(), Runtime::create() and
  * its destructor, and Telemetry's.
  *
- * Waiting: called by the thread that last polled a core (or when that thread has ended, or nobody
- * has polled it yet) these poll it; from others they wait, for ever if nobody polls, but
- * destructors for 5 seconds at most. Then an error in the log says what was waited for, and what is
- * destroyed lives on, out of sight, until it can go; so must the Runtime, and be polled. Never from
- * a handler or callback. Any wait of 5 s for a core is logged as an error.
+ * Waiting: the thread that last polled a core polls it while it waits; so does any thread if that
+ * one has ended, or nobody has polled the core yet. Other threads only wait: for ever if nobody
+ * polls, but in destructors for 5 seconds at most. Then an error in the log says what was waited
+ * for, and what is destroyed lives on, out of sight, until it can go; so must the Runtime, and be
+ * polled. Never call what waits from a handler or callback. Any wait of 5 s for a core is logged as
+ * an error.
  *
  * Lifetime: Memory > Runtime > Server > ServerCall; Runtime > Client; Runtime > ClientConnection;
  * Runtime > Timer; Memory > Call; Runtime, Server and ClientConnection > Telemetry. The left of

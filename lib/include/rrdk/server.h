@@ -48,10 +48,11 @@ namespace rrdk {
  * not recognise is answered SYSTEM_ERR, counted (ReplayStats::refused), and a line in the log says
  * which option to change.
  *
- * Each client has a cache of its own, on whatever connections it comes: who it is tell the kernel
- * (shm: process, its start and its user) or the network (iwarp: the address without its port, so
- * that all processes of a host, and all behind one NAT, are one client), not its messages. Of a
- * process in a PID namespace that the server can not see, nothing is known: its calls are refused.
+ * Each client has a cache of its own, for all of its connections. Who a client is does not come
+ * from its messages: the kernel tells (shm: the process, its start and its user), or the network
+ * (iwarp: the address without its port, so that all processes of a host, and all behind one NAT,
+ * are one client). A process in a PID namespace that the server can not see is not known: its calls
+ * are refused.
  * Within a client a call is recognised by XID, program, version, procedure, credential, and length
  * and first 256 bytes of its arguments: whatever makes calls different from each other belongs
  * there. A repetition that comes while the handler still has the first call waits for it.
@@ -83,9 +84,10 @@ struct ReplayOptions {
       still known, and answered SYSTEM_ERR instead of being run again. */
   uint32_t bytes = 256 << 10;
   /**
-   * That are remembered, with connections and without, at least 1. Those without go after
-   * window_ms, and not earlier, so that calls of further clients are refused; have more than come
-   * by in that time. All hosts of an IPv6 /64 together have a quarter of them.
+   * Clients that are remembered, with connections and without; at least 1. One without connections
+   * is forgotten after window_ms, and not earlier. When all places are taken, calls of further
+   * clients are refused: have more than come by in that time. All hosts of an IPv6 /64 together
+   * have a quarter of them.
    */
   uint32_t clients = 4096;
   /**
@@ -124,15 +126,16 @@ struct ServerOptions {
   RpcRdmaVersions versions = {};
   /**
    * Calls that one connection may have outstanding, 1 to 4096. A connection is granted
-   * `first_credits` at first. One that makes a good part of its poll core's calls is granted twice
-   * as many with each quarter of that, a lone one all 64 within four round trips; one that makes
-   * few calls while others make many gets few again. No connection gets more than half of what
-   * memory leaves (RFC 5666 section 3.3).
+   * `first_credits` at first. If it makes a good part of its poll core's calls, its grant doubles
+   * each time that a quarter of the grant has been answered; a connection that is alone has all 64
+   * within four round trips. One that makes few calls while others make many is granted few again.
+   * No connection gets more than half of what memory leaves (RFC 5666 section 3.3).
    *
-   * What was granted stands on Receives, buffers of inline_size that the connections of a poll core
+   * Credits are backed by Receives, buffers of inline_size that the connections of a poll core
    * share: of the smallest class that is large enough, and of no other. A connection takes
-   * `first_credits` of them, idle or not, and those that it was granted beyond, until it has made
-   * as many calls after it was granted fewer: version 1 has no other moment to take them back.
+   * `first_credits` of them, idle or not, and those for credits granted beyond that. When it is
+   * granted fewer, it keeps the Receives until it has made as many calls: version 1 has no other
+   * moment to take them back.
    * When less than a quarter of that class would be left for calls and replies, a connection that
    * never made a call is closed to make room (the oldest of the client that has most of them), and
    * if there is none the new one is refused. The log names the class, and

@@ -55,9 +55,9 @@ struct Padding {
   uint32_t bytes = 0;      // of all pads
 };
 
-// What a call needs whose stream begins `header_length` bytes into the Send and goes whole. Items
-// of `smallest` bytes and more are padded, as far as the receiver can tell them from what was
-// copied.
+// The padding for a call whose whole stream is inline, `header_length` bytes into the Send. Items
+// of at least `smallest` bytes are padded, if the receiver can tell them from data that was copied
+// into the stream.
 Padding plan_padding(std::span<const Piece> pieces, uint32_t align, uint32_t smallest,
                      uint32_t header_length) noexcept;
 

@@ -157,8 +157,9 @@ bool Properties::are_values(const PropertySet& set) const noexcept {
   return right;
 }
 
-// `stays` is there with the peer's first CONNPROP: what is not in that, or in its rdma_nochg, does
-// not change afterwards (draft-04 section 5.3.1).
+// `stays` is rdma_nochg of the peer's first CONNPROP, and null for later messages. A property that
+// is not in that CONNPROP, or is in its rdma_nochg, does not change afterwards (draft-04 section
+// 5.3.1).
 void Properties::hear_registered(const PropertySet& set, const PropertySubset* stays) noexcept {
   struct Last {  // of several (V2D4-PROP-15)
     std::optional<Property> said;

@@ -56,8 +56,8 @@ class Answer final : public OptionAnswer {
   std::array<std::byte, kMostOptionPayload> payload_;
 };
 
-// A request's bytes, out of reach of whoever may come to the copy that its header was read from
-// while it is served.
+// A copy of a request's bytes, for as long as it is served: others may get at the Receive that its
+// header was read from meanwhile.
 class Kept {
  public:
   explicit Kept(std::span<const std::byte> bytes) : length_(bytes.size()) {

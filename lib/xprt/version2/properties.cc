@@ -139,7 +139,8 @@ void Properties::send(Outgoing& message, proto::PropertyMessage content) noexcep
   post(message, proto::encode(content, {message.room.data, message.room.length}));
 }
 
-// What we do with calls of the other direction, or of ours with their replies (section 5.2.2).
+// What we support of backward messages: at a client the calls, at a server the replies to its own
+// calls (section 5.2.2).
 proto::BackwardSupport Properties::own_backward_support() const noexcept {
   if (!link_.both_ways())
     return proto::BackwardSupport::kNone;
@@ -147,8 +148,8 @@ proto::BackwardSupport Properties::own_backward_support() const noexcept {
                                        : proto::BackwardSupport::kInline;
 }
 
-// The size may go up and down; what we do backwards, and what others say by us, stays
-// (V2D4-POP-10).
+// Only our Receive Buffer Size may change later. Backward support and registered properties are
+// fixed (V2D4-POP-10).
 void Properties::announce_all(uint32_t xid) noexcept {
   delayed_ = !take_room();
   if (delayed_)
@@ -355,9 +356,9 @@ bool Properties::request(uint32_t receive_size) noexcept {
   return true;
 }
 
-// What is in none of the three, or in more than one, is refused (V2D4-POP-24). That it names what
-// was not asked for means nothing (V2D4-POP-22). An answer that comes too late is believed if that
-// makes our Sends smaller (V2D4-POP-25).
+// An entry in none of the three sets, or in more than one, is refused (V2D4-POP-24). Properties
+// that were not asked for are ignored (V2D4-POP-22). A late answer counts only if it makes our
+// Sends smaller (V2D4-POP-25).
 void Properties::on_resprop(const proto::Header&, const PropertyChange& change,
                             const PropertyBody& body) noexcept {
   bool done = body.first.has(0);
@@ -383,7 +384,8 @@ void Properties::end_request(bool refused) noexcept {
   apply();
 }
 
-// It has not heard what we said, and has no use for more (V2D4-POP-05, V2D4-POP-32).
+// The peer does not know property messages: what we announced does not count, and it has no use for
+// more (V2D4-POP-05, V2D4-POP-32).
 void Properties::give_up_on_peer() noexcept {
   peer_refuses_ = true;
   size_ = std::min(size_, proto::kInlineThreshold2);
@@ -417,9 +419,9 @@ void Properties::set_peer_size(uint32_t size) noexcept {
   apply();
 }
 
-// Sends are as large as the peer's Receives and our own Sends may be; whether a reply needs a Reply
-// chunk is told by the smaller of both ends' Receives (V2D4-PROP-21, V2D4-PROP-26). So what we ever
-// said of our Receives, our Sends may have, too: there are calls on their way that rely on it.
+// A Send is at most as large as the peer's Receives, and as our own largest Send. The smaller of
+// both ends' Receives decides whether a reply needs a Reply chunk (V2D4-PROP-21, V2D4-PROP-26). So
+// our Sends may be as large as any Receive size that we ever announced: calls in flight rely on it.
 void Properties::apply() noexcept {
   Thresholds& thresholds = link_.thresholds(proto::Wire::kDraft04);
   largest_ = std::max({largest_, link_.options.send_size, size_});

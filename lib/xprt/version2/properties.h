@@ -6,9 +6,10 @@
 // (V2D4-POP-29).
 //
 // A Receive Buffer Size goes up only when no smaller Receive is posted any more, and down only when
-// the peer asks for it (section 5.2.1). Calls that were sent without a Reply chunk rely on it, and
-// a request for less can cross them: so it is rejected while there are any, and who asked holds
-// back replies that are too large for what it asked for until it knows.
+// the peer asks for it (section 5.2.1). Calls that were sent without a Reply chunk rely on the old
+// size, and a request for less can cross them on the wire. So the request is rejected while a reply
+// to such a call may be larger; and until the answer comes, the end that asked holds back replies
+// that are larger than what it asked for.
 #pragma once
 
 #include <algorithm>
@@ -115,7 +116,7 @@ class Properties {
   bool grant(uint32_t wanted) noexcept;
   void end_request(bool refused) noexcept;
   void give_up_on_peer() noexcept;
-  // extensions.cc: those of rrdk/extensions.h
+  // extensions.cc, the next four: properties that are registered (rrdk/extensions.h)
   std::span<const TransportProperty> registered() const noexcept;
   uint32_t add_registered(std::span<proto::Property> set, uint32_t count) const noexcept;
   bool are_values(const proto::PropertySet& set) const noexcept;
