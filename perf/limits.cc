@@ -1,13 +1,13 @@
-// This machine's limits, as testrpc puts them beside its results: the cache-line round trip between
-// each two CPUs, and memcpy's bandwidth by size and number of buffers; how many calls two CPUs can
-// exchange, and how many long messages copy from each other; and what TCP on loopback can do,
-// beside which scripts/compare-iwarp.py puts testrpc over iWARP.
+// This machine's limits. As testrpc puts them beside its results: the cache-line round trip between
+// any two CPUs, and memcpy's bandwidth by size and number of buffers. Besides: how many calls two
+// CPUs can exchange, how many long messages they can copy from each other, and what TCP on loopback
+// can do, with which scripts/compare-iwarp.py compares testrpc over iWARP.
 //
-//   limits              all of it
+//   limits                 all of it
 //   limits calls           calls and cache lines alone
 //   limits tcp [CPU CPU]   TCP alone, between these two CPUs
-//   limits tcp-connections CPU CPU N...   null calls' bytes over N connections, one under way on
-//   each
+//   limits tcp-connections CPU CPU N...
+//                          a null call's bytes over N connections, one call under way on each
 #include <sys/resource.h>
 
 #include <array>

@@ -4,8 +4,9 @@
 //   tirpc_bridge [--seconds S] [--turns N] [--cpus SERVER,CLIENT] [--size BYTES]
 //
 // A table on stderr, and JSON on stdout: for each kind of call and each transport the median time
-// in microseconds of each turn, and how many times as fast as TCP in the same turn. Servers are
-// processes of their own; of those that are not asked none has anything to do.
+// in microseconds, and how many times as fast it is as TCP in the same turn (median, lowest,
+// highest). Servers are processes of their own; a server that is not called at the moment has
+// nothing to do.
 #include <netinet/in.h>
 #include <rpc/rpc.h>
 #include <sys/prctl.h>
@@ -235,7 +236,7 @@ int main(int argc, char** argv) {
   if (::pipe(told) != 0)
     die("no pipe");
   const std::string shm = "shm:@tirpc-bridge-" + std::to_string(self);
-  // Before the fork there is no EAL, which forbids it.
+  // EAL forbids fork(): nothing before the last one starts it, not even rrdk_tirpc_bind().
   if (!rrdk_tirpc_bind(RRDK_KV_BINDING))
     die(rrdk_tirpc_error());
   if (::fork() == 0) {

@@ -1,5 +1,5 @@
-// Seeing what the steady state must not do: allocate. In a program that links this, every
-// allocation of the process, by whatever library, passes the hook; in a sanitizer's build too.
+// A hook that sees allocations, which the steady state must not make. In a program that links this,
+// every allocation of the process calls the hook, whichever library makes it; with sanitizers too.
 #pragma once
 
 namespace rrdk::apps {

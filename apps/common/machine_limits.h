@@ -11,9 +11,9 @@
 namespace rrdk::apps {
 
 // One cache line that two cores pass to each other: one side asks with a number, and the other
-// answers with the same. Each side has a word that only it writes, so that a side which the
-// scheduler stops before its store, and for seconds, can not undo what the other has written since.
-// May lie in memory that two processes share.
+// answers with the same number. Each side writes only its own word: the scheduler may stop a side
+// for seconds just before its store, and that late store must not undo what the other side has
+// written since. The line may lie in memory that two processes share.
 struct alignas(64) PingLine {
   std::atomic<uint64_t> asked{0};
   std::atomic<uint64_t> answered{0};
@@ -26,8 +26,8 @@ struct alignas(64) PingLine {
 
 // Passes the line back and forth in batches; returns the median batch's nanoseconds per round trip.
 // The median, because a batch in which the scheduler takes one of the cores away says nothing.
-// The other side is in answer() or comes to it soon. 0 when it leaves a ping without an answer for
-// `patience_ns`; answer() returns then as soon as it goes on.
+// The other side must be in answer(), or get there soon. Returns 0 if a ping is not answered within
+// `patience_ns`; answer() then returns as soon as the other side runs again.
 double ping(PingLine& line, uint32_t batches, uint64_t patience_ns = 1'000'000'000);
 
 // Answers pings until the other side's last one.

@@ -19,7 +19,8 @@ struct TcpEnds {
   int far_cpu = -1;
 };
 
-// Sockets as the iwarp driver has them: non-blocking, TCP_NODELAY.
+// Two connected sockets with TCP_NODELAY, as the iwarp driver has. They are in blocking mode: what
+// polls them passes MSG_DONTWAIT, and libtirpc can use them as they are.
 class TcpConnection {
  public:
   TcpConnection();

@@ -36,8 +36,8 @@ class Arrivals {
   double next_ns() const { return next_ns_; }
   // It is made; on to the one after it.
   void take();
-  // Calls that are due before `end_ns`, those that were taken included. Of a Poisson process those
-  // that were not are not drawn: they count with their mean.
+  // How many calls are due before `end_ns`, including those already taken. For a Poisson process
+  // the calls after the next one are not drawn for this: they count with their mean.
   uint64_t due_before(double end_ns) const;
 
  private:

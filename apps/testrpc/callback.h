@@ -17,8 +17,8 @@ namespace rrdk::testrpc {
 // What a client adds to its Client. Its handlers share nothing.
 Service callback_service();
 
-// The server's side: the calls of all PERF_CALLBACKs in progress. Nothing is allocated for one when
-// there were as many on its connection before.
+// The server's side: the calls of all PERF_CALLBACKs in progress. A PERF_CALLBACK allocates nothing
+// if its connection has had as many of them in progress before.
 class Callbacks {
  public:
   // Calls carry at most so many bytes.

@@ -39,7 +39,7 @@ class Bench {
   bool has_nfs3() const { return nfs3_ != nullptr; }
 
   // Makes one run; `keep_going` is asked about every 10 ms. False when no further run makes sense.
-  // The run at hand is the last of results(), as far as it is.
+  // While the run lasts, its result so far is the last of results().
   bool run(const RunSpec& spec, const Options& options, const RunPlace& place,
            const std::function<bool()>& keep_going);
   // Called before and after each line that a run prints while it lasts.

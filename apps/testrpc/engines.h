@@ -60,8 +60,8 @@ bool is_nfs3(const Engine& engine);
 // The server calls the client, with data that must fit inline.
 bool is_callback(const Engine& engine);
 
-// Offers `room` for one result in as many segments as were asked for, if the data is to be placed;
-// how much longer the reply gets if not.
+// Offers `room` for one result, in as many segments as the draw asks for, if the data is to be
+// placed. Returns by how many bytes the reply grows if it is not.
 uint32_t offer(const Draw& draw, Call& call, MemorySpan room);
 
 }  // namespace rrdk::testrpc

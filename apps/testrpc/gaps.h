@@ -1,8 +1,8 @@
 // Gaps: when a thread that polls did not poll, and what the kernel did to it meanwhile.
 //
-// A thread that polls reads the clock every few passes, as it does anyhow. Where the clock has gone
-// on by more than a few passes can take, the thread asks the kernel what has become of it. So what
-// costs something is done only where the time is lost already.
+// A thread that polls reads the clock every few passes anyhow. If more time has gone by than a few
+// passes can take, the thread asks the kernel what happened to it. So the expensive part runs only
+// when the time is lost already.
 #pragma once
 
 #include <algorithm>
@@ -104,10 +104,10 @@ class TcpSockets {
 // Watches the thread that makes it.
 class GapWatch {
  public:
-  // A gap is longer. So much an interrupt takes on a machine that is left alone.
+  // A gap is longer than this, which is what an interrupt takes on an otherwise idle machine.
   static constexpr uint64_t kShortestNs = 20'000;
-  // Where many passes take longer than that, only longer ones are gaps; up to this: then asking the
-  // kernel takes 1 % of the time.
+  // Where many passes take longer than that, the threshold rises, but not above this. Asking the
+  // kernel then takes 1 % of the time.
   static constexpr uint64_t kLongestShortestNs = 200'000;
   static constexpr uint64_t kTickNs = 10'000'000;
 
@@ -174,8 +174,9 @@ class GapWatch {
   uint32_t quiet_ticks_ = 0;  // in a row, with little to examine
 };
 
-// What became of the thread in a gap of `length` ns, in which it, and some 10 ms before, used that
-// of `wall` ns. Returns how much of the gap it took; 0: it slept, which is no gap.
+// Finds the cause of a gap of `length` ns. `used` is what the thread used in the last `wall` ns:
+// the gap and some 10 ms before it. Sets `kind` if the kernel's figures explain the gap, and
+// returns how much of the gap the cause took. 0: the thread slept, which is no gap.
 uint64_t judge_gap(uint64_t length, uint64_t wall, const ThreadUsage& used, GapKind& kind) noexcept;
 
 }  // namespace rrdk::testrpc

@@ -258,8 +258,8 @@ void Load::measure() {
                          : static_cast<uint64_t>(options_->duration_s * 1e9);
   uint64_t calls = options_->count != 0 ? options_->count : kForever;
   std::vector<double> lines = {hooks_->probe_line()};
-  uint64_t preemptions = hooks_->preemptions ? hooks_->preemptions() : 0;  // likewise
-  uint64_t registrations = hooks_->registrations();  // the server's are as of the last probe
+  uint64_t preemptions = hooks_->preemptions ? hooks_->preemptions() : 0;  // server: at last probe
+  uint64_t registrations = hooks_->registrations();  // the server's: as of the last probe, too
   std::vector<double> ratios;
   begin_watch(lines.back() > 0 ? hooks_->server : nullptr);
   while (left_ns != 0 && !stopping_ && !result_->connection_lost) {
@@ -330,8 +330,9 @@ void Load::keep_outlier(const Slot& slot, uint64_t latency) {
 }
 
 // Makes calls until `calls` were submitted or the time is up, and waits until all have ended.
-// Returns how long that took. An open loop may be behind its schedule then, and has `grace_ns` more
-// to make the calls that were due; a count of calls it makes however long that takes.
+// Returns how long that took. An open loop that is behind its schedule when the time is up has
+// `grace_ns` more to make the calls that were due. Without a duration all `calls` are made, however
+// long that takes.
 uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   submitted_ = 0;
   open_ = options_->rate != 0;
@@ -448,7 +449,8 @@ bool Load::may_submit(uint64_t now) const {
          now <= last_start_ns_;
 }
 
-// A call that was put off, which the open loop's schedule has let go before.
+// Whether the open loop may still make a call that was put off, which its schedule has released
+// already.
 bool Load::may_resume(uint64_t now) const {
   return open_ && !stopping_ && submitted_ < budget_ && now <= last_start_ns_;
 }
@@ -532,7 +534,8 @@ void Load::on_ended(Slot& slot) {
   }
   if (think_ns_ != 0)
     return think(slot, now);
-  // Only after a reply is submitting from here sure not to end, and to call back, at once.
+  // Only after a reply is it certain that submit() does not end the call at once and call back
+  // here.
   if (status == CallStatus::kOk && !open_ && may_submit(now))
     submit(slot, now);
   else
@@ -553,7 +556,7 @@ void Load::end_thinking(uint64_t now) {
   }
 }
 
-// The call is no longer one of those that were made: it will be.
+// The call does not count as made: it will be made again.
 void Load::rest(Slot& slot, uint64_t now) {
   ++result_->tried_later;
   --submitted_;

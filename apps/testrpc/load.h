@@ -180,8 +180,8 @@ constexpr double kOpenLoopGraceSeconds = 1;
 
 // What a run asks of its surroundings.
 struct RunHooks {
-  // About every 10 ms; `recent` has the latencies since it was last cleared, but those of the last
-  // quarter of a second. False: stop.
+  // About every 10 ms; `recent` has the latencies since it was last cleared. New ones are added to
+  // it only every quarter of a second. False: stop.
   std::function<bool(const RunResult& so_far, Histogram& recent)> tick;
   // Called before the warm-up, and before what is measured.
   std::function<void()> begin = [] {};

@@ -84,7 +84,7 @@ Result<std::unique_ptr<Nfs3Site>> Nfs3Site::create(Session& session, const Optio
     return tl::unexpected(target.error());
   target->path = options.nfs_export;
   target->timeout_ms = options.timeout_ms;
-  // Servers map nobody's calls to nobody, who may write nothing.
+  // With AUTH_NONE a server would take us for the user nobody, who may not write.
   for (const std::unique_ptr<ClientConnection>& connection : session.connections())
     connection->set_auth_sys(own_identity());
   Result<nfs3::FileHandle> root = nfs3::mount_export(*target);

@@ -360,7 +360,7 @@ Verdict Nfs3Work::check_write(const Draw& draw, Decoder& results) {
   return {};
 }
 
-// With --verify what was written is read back at once.
+// What was written is read back at once, if READ is among the calls.
 void Nfs3Work::end_write() {
   known_ = transfer_;
   next_read_ = 0;

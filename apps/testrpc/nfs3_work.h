@@ -26,7 +26,7 @@ class Nfs3Work {
   void on_no_reply();
 
  private:
-  // Bytes of the file that are the pattern, of offset `base` in their first.
+  // A range of the file that holds the pattern; its first byte is the pattern's at offset `base`.
   struct Range {
     uint64_t start = 0;
     uint32_t size = 0;
@@ -69,7 +69,7 @@ class Nfs3Work {
   Nfs3Kind kind_ = Nfs3Kind::kNull;  // of the call drawn last
   Range known_;                      // what reads are checked against; none: size 0
   std::optional<uint64_t> file_size_;
-  // Writes whose end is not known may yet be done: what they might hit is written no more.
+  // A WRITE without a reply may still be executed later, so nothing below this is written again.
   uint64_t floor_ = 0;
 
   // A transfer under way: so many bytes of `transfer_` are done.

@@ -56,7 +56,7 @@ struct Noise {
   struct Cpu {
     int cpu = -1;
     std::optional<uint64_t> interrupts, softirqs;
-    uint64_t wake_ups = 0;  // interrupts that are none but that: other CPUs' doing
+    uint64_t wake_ups = 0;  // of `interrupts`, IPIs by which other CPUs wake this one
     NamedCounts most;       // interrupts, the most frequent kinds
     std::optional<uint64_t> steal_ns;
     std::optional<uint64_t> khz_before, khz_after;

@@ -28,8 +28,8 @@ struct Outlier {
 
   uint64_t start_ns;  // on Runtime's clock; open loop: when it was due
   uint64_t total_ns;
-  // Open loop: since when the calls before it had been behind the schedule, and it with them. Else
-  // the start.
+  // Open loop: since when calls were made behind the schedule, if this one was too. Otherwise its
+  // start.
   uint64_t behind_since_ns;
   const Engine* engine;
   uint32_t size;
@@ -58,9 +58,10 @@ class Outliers {
   // Only calls that took longer are among the slowest.
   uint64_t bar_ns() const noexcept { return bar_ns_; }
   void offer(const Outlier& call) noexcept;
-  // About every 10 ms, and at the end of all, then at UINT64_MAX: looks for what delayed those that
-  // did not end just now, since the server's gaps get known a moment later than the calls' ends; or
-  // later still if it is switched out again. Allocates nothing.
+  // Looks for what delayed the calls kept here. To be called about every 10 ms, and at the end of
+  // the run with UINT64_MAX. Calls that ended just now have to wait: the server's gaps become known
+  // a moment after a call's end, or later still if the server is switched out again. Allocates
+  // nothing.
   void explain(const GapLogs& logs, uint64_t now) noexcept;
   // The slowest first.
   std::vector<Outlier> sorted() const;

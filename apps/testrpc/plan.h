@@ -16,7 +16,8 @@ std::vector<RunSpec> make_plan(Options& options);
 // Whether a run calls an NFS server.
 bool has_nfs3(const std::vector<RunSpec>& plan);
 
-// Of the memory that one call may need.
+// The largest size and window of the plan, for which memory is set aside; with nfs3 the size is at
+// least what listings and paths need.
 uint32_t largest_size(const std::vector<RunSpec>& plan);
 uint32_t largest_window(const std::vector<RunSpec>& plan);
 

@@ -32,8 +32,8 @@ class Prompt {
   Prompt& operator=(const Prompt&) = delete;
 
   bool made() const { return line_ != nullptr; }
-  // Takes what was typed, and runs it; `until` is asked after each command, and ends that. False at
-  // the end of the input.
+  // Waits up to `timeout_ms` for input, takes it and runs its commands. `until` is asked after each
+  // character; when it is true, the rest is left for later. False at the end of the input.
   bool read(int timeout_ms, const std::function<bool()>& until);
   // Around text that is printed while somebody may be typing.
   void clear_line();

@@ -87,7 +87,8 @@ std::vector<std::string> gather_hosts(int size) {
   return hosts;
 }
 
-// fn() of each of the members that repetitions add up.
+// Calls fn() with each member that the ranks exchange: what add() adds up, but for noise and
+// outliers.
 void for_each_part(RunResult& r, auto&& fn) {
   fn(r.warmup_seconds), fn(r.warmup_calls), fn(r.seconds);
   fn(r.calls), fn(r.right), fn(r.due), fn(r.not_made);

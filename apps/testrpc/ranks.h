@@ -12,8 +12,8 @@
 
 namespace rrdk::testrpc {
 
-// All functions but rank(), size() and share_of() are for all ranks to call at once, each as often
-// as the others, on the main thread.
+// All functions but rank(), size(), share_of() and hosts() are collective: every rank calls them,
+// in the same order and equally often, on the main thread.
 class Ranks {
  public:
   // Before anything else is printed: ranks above 0 print nothing from here on but what is wrong,

@@ -36,7 +36,7 @@ std::string temporary_of(const std::string& path) {
   return path + "." + std::to_string(getpid()) + ".tmp";
 }
 
-// EOF on a pipe is an error here, not the end of the process.
+// A pipe that nobody reads is an error here (EPIPE), not the end of the process: SIGPIPE is caught.
 Result<void> write_all(int fd, const std::string& text, const std::string& name) {
   for (size_t done = 0; done < text.size();) {
     ssize_t n = ::write(fd, text.data() + done, text.size() - done);

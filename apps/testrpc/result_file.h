@@ -7,9 +7,9 @@
 
 namespace rrdk::testrpc {
 
-// A place for one text. A regular file, or one that is not there yet, gets it whole or not at all:
-// it is written beside it, and renamed. Anything else (a pipe, a device, /dev/stdout) is written
-// into. Symbolic links are followed, and stay.
+// A place for one text. A regular file, or one that is not there yet, gets the text whole or not at
+// all: a temporary file is written beside it, and renamed. Anything else (a pipe, a device,
+// /dev/stdout) is opened and written to. Symbolic links are followed, and stay.
 class ResultFile {
  public:
   // "-", and whatever is open as stdout, is stdout; everything else that is printed there goes to

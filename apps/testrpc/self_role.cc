@@ -88,7 +88,8 @@ int server_process(const Options& options, ServerSetup& setup, const std::vector
   return told && report->pools_whole ? 0 : 1;
 }
 
-// Dies with the client, and leaves signals to it, which both get: Ctrl-C, or timeout(1).
+// The server dies with the client. It ignores stop signals (Ctrl-C, timeout(1)), which both
+// processes get: the client handles them and tells the server to stop.
 pid_t start_server(const Options& options, ServerSetup setup, const std::vector<int>& cpus,
                    int report_fd, int other_fd) {
   pid_t parent = getpid();

@@ -27,7 +27,8 @@ namespace {
 
 constexpr uint32_t kAlign = 64;  // of data in calls that are padded: a cache line
 
-// What a server process holds, in the order in which it must go.
+// What a server process holds. Members are destroyed in reverse order: the server first, the memory
+// last.
 struct Serving {
   std::unique_ptr<Memory> memory;
   std::unique_ptr<PerfServer> perf;

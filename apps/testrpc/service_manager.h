@@ -17,8 +17,8 @@ class ServiceManager {
 
   void ready(const std::string& uri);
   void stopping();
-  // To be called all the time. With a watchdog (WatchdogSec=): twice in its time it is told that we
-  // are alive, if each poll core has made a pass since it was told last.
+  // To be called all the time. With a watchdog (WatchdogSec=), tells systemd twice per interval
+  // that we are alive, provided that each poll core has made a pass since the last time.
   void beat() {
     if (every_ns_ != 0 && Runtime::now_ns() >= next_ns_)
       tell_if_alive();

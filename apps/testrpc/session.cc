@@ -144,9 +144,10 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options,
   return session;
 }
 
-// A NULL call on each connection: servers close those that make no call (ServerOptions::
-// first_call_timeout_ms), and ours may take long to come, at the prompt or by --active never. That
-// it fails is the run's to say.
+// Makes a NULL call on each connection: a server closes a connection on which no call comes in time
+// (ServerOptions::first_call_timeout_ms). Our first one may come late, when a user types at the
+// prompt, or never, on a connection that --active leaves idle. If the NULL call fails, the run will
+// report it.
 void Session::greet(const Binding& program) {
   constexpr uint32_t kNull = 0;
   for (const std::unique_ptr<ClientConnection>& connection : connections_) {

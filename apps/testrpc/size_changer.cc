@@ -41,7 +41,7 @@ void SizeChanger::step(One& one) {
     --left_;
     return;
   }
-  // The server has said that its size may change when it has said something.
+  // The server tells its properties right behind its first reply: after two replies they are here.
   bool arrived = one.wanted == 0 || now.peer == one.wanted;
   if (now.asked != now.ended || !arrived || one.connection->stats().ended_ok < 2)
     return;

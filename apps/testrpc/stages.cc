@@ -71,7 +71,7 @@ uint64_t ask_page(Call& call, uint64_t before, uint32_t program, ServedCalls& an
   return told == kMostTold && results.ok() ? earliest : 0;
 }
 
-// More pages than a core keeps calls there are not, whatever the server says.
+// Asks for no more pages than the calls that a core keeps can fill, whatever the server says.
 ServedCalls ask(ClientConnection& connection, uint32_t program) {
   constexpr size_t kMostPages = (kStampedCalls + kSlowCalls) / kMostTold;
   ServedCalls answer;
@@ -112,7 +112,8 @@ Steps steps_of(const StampedCall& made, const Served* served, bool same_host) {
   set(Step::kPost, between(Stage::kStarted, Stage::kPosted));
   set(Step::kComplete, between(Stage::kSeen, Stage::kCalled));
   const uint64_t away = between(Stage::kPosted, Stage::kSeen);
-  // A server may say anything; what was so long that it finds no room says nothing.
+  // A server may say anything: times that cannot be right are ignored, and so are those that did
+  // not fit into 32 bits.
   if (served == nullptr || served->replied > away ||
       served->replied == std::numeric_limits<uint32_t>::max()) {
     set(Step::kNetwork, away);
@@ -271,7 +272,7 @@ std::vector<ProcedureStages> collect_stages(const Runtime& runtime,
   for (const ServedCalls& of_connection : served) {
     for (const StampedCall& call : made) {
       const Served* const known = find_served(call, of_connection);
-      // Of a server that tells something, those calls count that it knows.
+      // If the server tells of any calls, only those that it tells of count.
       if (call.connection != of_connection.connection ||
           (known == nullptr && !of_connection.calls.empty()))
         continue;

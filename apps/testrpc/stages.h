@@ -46,8 +46,9 @@ class StageService {
   const Runtime& runtime_;
 };
 
-// What a call passes, in its order. The two of the network are one, "network", where the ends are
-// on different hosts, and it has the server's stages in it where that does not tell them.
+// The steps of a call, in order. Between different hosts kRequest and kResponse cannot be told
+// apart and are one step, kNetwork. If the server tells nothing of the call, kNetwork has the
+// server's steps in it, too.
 enum class Step : uint8_t {
   kWait,      // for a credit
   kPost,      // until its Send is handed to the driver
@@ -82,8 +83,8 @@ struct ServedCalls {
   std::map<std::pair<uint32_t, uint32_t>, Served> calls;  // by XID and procedure
 };
 
-// Asks on each connection, on 64 at most, until it is not answered in time. What a server tells
-// nothing of is empty.
+// Asks on each connection, on 64 at most, and stops at the first that is not answered in time. For
+// a connection of which the server tells nothing, the calls are empty.
 std::vector<ServedCalls> ask_server(std::span<const std::unique_ptr<ClientConnection>> connections,
                                     const Binding& binding);
 

@@ -42,7 +42,8 @@ ThreadUsage UsageMeter::read() const noexcept {
   now.involuntary = static_cast<uint64_t>(usage.ru_nivcsw);
   now.minor_faults = static_cast<uint64_t>(usage.ru_minflt);
   now.major_faults = static_cast<uint64_t>(usage.ru_majflt);
-  // "CPU_NS WAITED_NS TIMESLICES", which schedstat(5) calls run_delay; zeros where it is not kept.
+  // "CPU_NS WAITED_NS TIMESLICES"; the kernel calls the second run_delay. All are zero where the
+  // kernel does not keep them.
   char text[96];
   const ssize_t length = schedstat_ < 0 ? 0 : pread(schedstat_, text, sizeof text, 0);
   const char* const end = text + std::max<ssize_t>(length, 0);

@@ -51,8 +51,9 @@ class ProgramItems {
 
 // Any thread. Errors: kSystem (it can not be read), kInvalidArgument (a line).
 Result<void> read_binding(const std::string& file);
-// What was read of it so far, and if that is nothing, a binding without items. Any thread. Errors:
-// of the file that the environment names.
+// What the binding files read so far say of this version of the program; if nothing, a binding
+// without items. Reads the file that the environment names first, if that was not done yet; errors
+// are those of reading it. Any thread.
 Result<std::shared_ptr<const ProgramItems>> items_of(uint32_t program, uint32_t version);
 
 }  // namespace rrdk::tirpc

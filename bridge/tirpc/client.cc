@@ -104,8 +104,8 @@ Handle::Handle(Session session, std::string uri)
   address_view_ = {.maxlen = sizeof address_, .len = length, .buf = &address_};
 }
 
-// Members end in the order that the library asks for: call_, connection, client, Runtime. It waits
-// by polling only in the thread that polled last.
+// Members are destroyed in the order that the library asks for: call_, connection, client, Runtime.
+// Their destructors wait by polling only in the thread that polled last, hence the poll() here.
 Handle::~Handle() {
   session_.reactor->poll();
 }

@@ -18,7 +18,8 @@ namespace rrdk::tirpc {
 
 namespace {
 
-// A loan by its first byte. What arguments are marked by has only their length.
+// What is behind a loan: a buffer, registered memory of its own, or, for arguments, which belong to
+// their call and are only marked, just their length.
 struct Loan {
   std::variant<uint32_t, Buffer, RegisteredMemory> what;
 
@@ -117,7 +118,7 @@ bool give_back(void* memory) {
   if (all.count.load(std::memory_order_relaxed) == 0)
     return false;
   const auto* data = static_cast<const std::byte*>(memory);
-  std::lock_guard control(all.making);  // which the end of RegisteredMemory is
+  std::lock_guard control(all.making);  // destroying a RegisteredMemory is control path
   Loan gone;
   std::lock_guard lock(all.mutex);
   auto found = all.loans.find(data);

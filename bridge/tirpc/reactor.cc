@@ -10,8 +10,8 @@ namespace rrdk::tirpc {
 
 namespace {
 
-// Within the first comes an answer of a server that polls, over TCP too. In the second the CPU is
-// given to whoever wants it. What takes longer is worth a wake-up.
+// A server that polls answers within kSpinNs, over TCP too. From then on until kYieldNs the thread
+// yields its CPU to others. A longer wait is worth a sleep and a wake-up.
 constexpr uint64_t kSpinNs = 20'000;
 constexpr uint64_t kYieldNs = 50'000;
 

@@ -125,8 +125,9 @@ struct Service {
   Result<void> start();
   void run();
   bool dispatch_waiting();
-  // Looks after libtirpc's own transports, for as long as that, or until there is work for the core
-  // if that was armed. False: they have nothing.
+  // Waits up to `timeout_ms` for libtirpc's own transports, and serves what they have. Returns
+  // early when rrdk_svc_exit() is called, or when there is work for the core, if its wake-up is
+  // armed. False: the transports had nothing.
   bool serve_sockets(int timeout_ms);
   void refuse_waiting(const Registration& registration);
 };
@@ -230,7 +231,7 @@ Result<Transport*> Transport::listen(const std::string& uri) {
   return made.release();
 }
 
-// The library waits by polling only in the thread that polled last.
+// ~Server() waits by polling, which works only in the thread that polled last: this one, from here.
 Transport::~Transport() {
   Service::get().reactor->poll();
   while (!registrations_.empty())
@@ -470,7 +471,7 @@ void rrdk_svc_exit(void) {
   Service& service = Service::get();
   service.ends.store(true, std::memory_order_release);
   const uint64_t one = 1;
-  // Full, it wakes the loop just as well.
+  // If the eventfd is full, the write fails, but the loop is woken all the same.
   [[maybe_unused]] auto written = ::write(service.wake, &one, sizeof one);
   errno = error;
 }

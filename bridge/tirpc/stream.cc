@@ -219,9 +219,9 @@ namespace {
 
 using rrdk::tirpc::Stream;
 
-// An XDR routine that takes memory for `*memory` where there is none: libtirpc's own, on whatever
-// stream. Of those of ours it is known what the routine has taken; its count of elements of `least`
-// bytes, which comes first, is compared with what the stream has left.
+// Runs an XDR routine of libtirpc that allocates `*memory` if it is null. When it decodes from a
+// stream of ours, the count of elements that comes next, of at least `least` bytes each, is first
+// compared with what the stream has left, and what the routine allocates is noted.
 template <typename Routine>
 bool_t run_and_note(XDR* xdrs, char** memory, uint32_t least, Routine routine) {
   Stream* stream = Stream::of(xdrs);

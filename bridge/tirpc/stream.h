@@ -28,8 +28,8 @@ class Stream {
   // Whether it refers to memory that the program may change: rrdk_tirpc_alloc()'s.
   bool borrows() const noexcept { return borrows_; }
 
-  // The item that an xdr_bytes() is of, and what it does then. Null: it is not eligible, nor are
-  // those behind as many as the procedure has.
+  // Finds the item that an xdr_bytes() encodes or decodes, which is then done by put() or get().
+  // Null: it is not eligible, or the procedure's number of items has been reached.
   const Item* find(const char* routine, const char* argument) const noexcept;
   bool put(const char* data, uint32_t length);
   bool get(const Item& item, char** data, u_int* length, uint32_t max);
@@ -66,7 +66,7 @@ class Stream {
   Call* offers_ = nullptr;
   uint32_t least_ = 0;
   uint32_t seen_ = 0;          // eligible items so far
-  std::vector<char**> taken_;  // what is within other memory, before that
+  std::vector<char**> taken_;  // inner memory before what points to it
   bool borrows_ = false;
 };
 

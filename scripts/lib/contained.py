@@ -6,7 +6,8 @@
 Ends with the command's status: 124 if it took more than so many seconds, 128 + N if signal N ended
 it. On SIGTERM, SIGINT or SIGHUP, or when the process that started this one ends, the command and its
 descendants are ended too: they are asked to (SIGTERM), and killed if they have not ended a little later.
-So are those of them that a command leaves running when it ends by itself, in whatever session they are.
+The same happens to descendants that are still running when the command has ended by itself, whatever
+session they are in.
 """
 import ctypes
 import os

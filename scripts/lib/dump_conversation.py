@@ -25,8 +25,9 @@ INVAL_PROC = 3
 # For the number of a chunk's segments, what they say, those that got nothing, and pad.
 WRITE_CHUNK, REPLY_CHUNK = ("V1-WL-06", "V1-WL-03", "V1-WL-05", "V1-PAD-10"), ("V1-RC-12",) * 4
 
-# Bindings: procedures with eligible arguments (RFC 8267; perf/perf.x); those whose only one is opaque<> or
-# string<>, so that its count is the word before the chunk; where the count of an eligible result is.
+# Bindings (RFC 8267; test/tirpc/perf.x). ELIGIBLE: the procedures with eligible arguments. COUNTED: the programs whose
+# procedures have one such argument, an opaque<> or string<>, so that its count is the word before the chunk.
+# RESULTS: where the count of an eligible result is.
 ELIGIBLE = {(NFS, 2): (8, 13), (NFS, 3): (7, 10), (NFS, 4): (1,), (PERF, 1): (3, 4), (PERF_CALLBACK, 1): (),
             **dict.fromkeys([(MOUNT, 1), (MOUNT, 2), (MOUNT, 3), (NFSACL, 2), (NFSACL, 3)], ())}
 COUNTED = ((NFS, 2), (NFS, 3), (PERF, 1))

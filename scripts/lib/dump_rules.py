@@ -2,8 +2,8 @@
 test/data/requirements.tsv, and what has to be remembered to judge by them: of a call, which becomes a record
 when it is over, of the calls of one end, and of what the ends have told each other of themselves.
 
-An end may act on what it was told before it got something newer that the capture has already. So what
-becomes less, credits or sizes of Receives, holds only SLACK later.
+The capture may have a message that an end has not received yet, so for a while that end acts on what it was told
+before. A lower limit on credits or on the sizes of Receives is therefore applied only SLACK after it was captured.
 """
 from collections import Counter, OrderedDict, deque
 

@@ -38,7 +38,7 @@ struct End {
   bool has_event(EventType type) const;
   // Why connecting to where nobody is fails, at once or by an event.
   Error connect_error(QueuePair& qp, const std::string& uri);
-  // Completions of one queue pair's owner, or all, that have come.
+  // All completions that have come so far, removed.
   std::vector<Completion> take_completions();
   uint64_t counter(std::string_view name) const;
   std::unique_ptr<QueuePair> queue_pair(QueuePairOptions options = {});
@@ -74,7 +74,7 @@ struct Pair {
   // Another connection between the two ends.
   std::pair<std::unique_ptr<QueuePair>, std::unique_ptr<QueuePair>> connect(
       QueuePairOptions client_options = {}, QueuePairOptions server_options = {});
-  // Posts one request at the client, or `at`, and returns its completion.
+  // Posts one request at the client, or at `qp` of `end`, and returns its completion.
   Completion run(const SendWr& wr);
   Completion run(End& end, QueuePair& qp, const SendWr& wr);
   // Sends `spans` from the client and returns when the server has received it.

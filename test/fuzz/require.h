@@ -1,4 +1,4 @@
-// What a fuzz target demands: broken, it ends the process, which the fuzzer reports.
+// What a fuzz target demands. If it does not hold, the process ends, which the fuzzer reports.
 #pragma once
 
 #include <cstdio>

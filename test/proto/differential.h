@@ -8,7 +8,7 @@
 
 namespace rrdk::proto {
 
-// From here on each kind of header is sure to come up.
+// In so many headers, or more, each kind of header is sure to come up.
 constexpr uint64_t kManyHeaders = 100'000;
 uint64_t number_of_headers();
 

@@ -48,12 +48,13 @@ std::optional<ReferenceHeader> reference_decode(Wire wire, std::span<const std::
 // eight words.
 std::vector<std::byte> reference_encode(const Header& header);
 
-// What may be said of a header that rpcgen's decoder accepted; empty when there is nothing wrong
-// with it. Of version 1, all faults; `behind` is how many bytes follow it. `role` is the direction
-// of a message that does not say which it has.
+// All faults of a version 1 header that rpcgen's decoder accepted, any of which our decoder may
+// name; empty when nothing is wrong with the header. `behind` is how many bytes follow it. `role`
+// is the direction of a message that does not say its own.
 std::set<Verdict> faults(const ReferenceHeader& header, size_t behind, Direction role,
                          const Limits& limits);
-// Of version 2, those of which one is to be named.
+// The same for version 2, where the order of checks is given (V2D4-ERR-18): only the faults that
+// are found first.
 std::set<Verdict> faults_of_version2(Wire wire, const ReferenceHeader& header,
                                      std::span<const std::byte> message, Direction role,
                                      const Limits& limits);

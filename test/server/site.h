@@ -21,7 +21,7 @@ constexpr uint32_t kAppendOwn = 4;   // the same, from memory of the application
 constexpr uint32_t kAgainKept = 5;   // as kAppendKept, but it may be run twice
 constexpr uint32_t kAgain = 6;       // as kAppend, but it may be run twice
 constexpr uint32_t kAppendWork = 7;  // as kAppend, on a worker
-constexpr uint32_t kLater = 8;       // as kAppendData, but in a minute; it may be run twice
+constexpr uint32_t kLater = 8;       // kAppendData without the word, in a minute; may be run twice
 constexpr uint32_t kWord = 77;       // behind the data
 
 constexpr ProcedureBinding kSiteProcedures[] = {

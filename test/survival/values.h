@@ -1,5 +1,5 @@
-// Whether the values of a counter come exactly once each. They come nearly in order, so that what
-// is kept is a number up to which all have come, and a few bits beyond it.
+// Checks that each value of a counter comes exactly once. Values come nearly in order, so this
+// keeps the number up to which all have come, and one bit for each value in a window beyond it.
 #pragma once
 
 #include <cstdint>

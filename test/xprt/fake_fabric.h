@@ -305,7 +305,8 @@ class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public Rem
       receive_completions.push_back(done);
     }
   }
-  // Slots of the send queue come back with the signaled request behind them.
+  // A signaled request that completes frees its slot of the send queue, and those of the unsignaled
+  // requests before it.
   void retire(const fabric::Completion& done) {
     reads_in_flight -= done.op == fabric::Op::kRead;
     if (done.status != fabric::WcStatus::kSuccess) {

@@ -113,7 +113,7 @@ class Pair : public EngineTest {
       b->engine->reply(call);
     };
   }
-  // What the requester sent so far, as headers.
+  // The message type in the header of this end's Send number `index`, counted from 0.
   proto::MessageType sent_type(const End& end, size_t index) {
     size_t n = 0;
     for (const fabric::SendWr& wr : end.qp.log) {

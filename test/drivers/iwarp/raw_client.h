@@ -110,7 +110,8 @@ class RawClient : public testing::Test {
     Cause cause;
     const char* counter;
   };
-  // The peer is told, our end ends with all Receives flushed, and one counter moved.
+  // The peer gets a Terminate with this cause, one counter moves, our end is disconnected, and no
+  // memory was written to.
   void expect_terminated(const Offence& offence) {
     SCOPED_TRACE(offence.what);
     const uint64_t before = pair_.server.counter(offence.counter);

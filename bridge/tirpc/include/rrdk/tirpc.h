@@ -27,9 +27,9 @@
  *   - Authentication: AUTH_NONE and AUTH_SYS. Other flavours are refused on both sides.
  *   - The descriptor of a CLIENT or SVCXPRT is -1.
  *
- * Threads: a CLIENT belongs to one thread at a time, as with libtirpc, and several to several. The
- * functions of servers, and dispatch routines, belong to the thread that calls rrdk_svc_run(), but
- * for rrdk_svc_exit(). The rest: any thread.
+ * Threads: a CLIENT belongs to one thread at a time, as with libtirpc; several threads may each use
+ * a CLIENT of their own. Dispatch routines run in the thread that calls rrdk_svc_run(), and all
+ * functions of servers but rrdk_svc_exit() have to be called in it. The rest: any thread.
  *
  * Waiting: a call polls, for 20 microseconds without giving its CPU away, then yielding it, and
  * sleeps after 50 microseconds. rrdk_svc_run() does likewise. Nothing here starts a thread.
@@ -60,10 +60,10 @@ extern "C" {
  * rrdk_tirpc_error() says it in words. A server that does not offer the program or version is found
  * by the first call.
  *
- * A lost connection stays lost: calls end with RPC_CANTRECV, later ones with RPC_CANTSEND. Destroy
- * the CLIENT then, and make another one. After RPC_TIMEDOUT it works on, but when memory of
- * rrdk_tirpc_alloc() was among the arguments: that is taken back from the server, which costs the
- * connection if the server had not read it yet.
+ * A lost connection stays lost: calls in progress end with RPC_CANTRECV, later ones with
+ * RPC_CANTSEND. Destroy the CLIENT then, and make another one. After RPC_TIMEDOUT it can be used
+ * further, with one exception: memory of rrdk_tirpc_alloc() among the arguments is taken back from
+ * the server, and if the server had not read it yet, the connection is lost.
  *
  * A time-out of zero without results (xdr_results NULL) sends, waits for nothing and gives
  * RPC_SUCCESS; with results it gives RPC_TIMEDOUT.
@@ -104,16 +104,16 @@ const char* rrdk_svc_uri(const SVCXPRT* transport);
 #define RRDK_SVC_RPCBIND 1u
 
 /**
- * As svc_reg(): calls of the program and version go to `dispatch`, which rpcgen wrote. Calls of
- * other versions and programs are answered for it. Procedures have numbers up to 255, others need a
- * line in the binding file.
+ * As svc_reg(): calls of the program and version go to `dispatch`, which rpcgen wrote. RRDK answers
+ * calls of other programs and versions by itself. Procedures above 255 need a line in the binding
+ * file.
  *
  * In the svc_req, rq_cred is the credential as it came, and rq_clntcred a struct authunix_parms for
  * AUTH_SYS, until the dispatch routine returns. Calls with other flavours, or malformed
  * credentials, do not get there.
  *
- * FALSE: rrdk_tirpc_error() has the reason: the program and version is there, or of rpcbind
- * (nothing is registered then).
+ * FALSE: nothing is registered, and rrdk_tirpc_error() has the reason, such as that the program and
+ * version is registered already, or that rpcbind refused it.
  */
 bool_t rrdk_svc_reg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version,
                     void (*dispatch)(struct svc_req*, SVCXPRT*), unsigned flags);
@@ -129,8 +129,8 @@ void rrdk_svc_unreg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version);
 void rrdk_svc_run(void);
 
 /**
- * rrdk_svc_run() returns after the dispatch routine that it is in; called while none runs, the next
- * one returns at once. Any thread; also in a signal handler.
+ * Makes rrdk_svc_run() return, after the dispatch routine that it is in. If it is not running, the
+ * next rrdk_svc_run() returns at once. Any thread; also in a signal handler.
  */
 void rrdk_svc_exit(void);
 
@@ -165,20 +165,21 @@ void rrdk_svc_exit(void);
  * since nothing else tells its opaques apart. A program that is not compiled so works without a
  * binding file; with one, results that were placed do not decode.
  *
- * Memory: where such an item has 4096 bytes or more, and in a client an eighth of LARGEST, what is
- * decoded is the memory in which it came, not a copy of malloc()'s. Give it back by svc_freeargs(),
- * clnt_freeres(), xdr_free() or rrdk_tirpc_free(), never by free(). That of arguments is gone with
- * svc_sendreply(). `copy` in the line: it is malloc()'s, as without us.
+ * Memory: if such an item has 4096 bytes or more, and in a client an eighth of LARGEST, it is
+ * decoded in place: the pointer leads to the memory in which the item came, not to a malloc()ed
+ * copy. Give that back by svc_freeargs(), clnt_freeres(), xdr_free() or rrdk_tirpc_free(), never by
+ * free(). Arguments in place are gone after svc_sendreply(). With `copy` in the line the item is
+ * malloc()ed, as without RRDK.
  *
  * FALSE: rrdk_tirpc_error() names the file, the line and what is wrong; nothing of it counts.
  */
 bool_t rrdk_tirpc_bind(const char* file);
 
 /**
- * Memory that large opaques are sent from without a copy: for what a binding file names. In a
- * server svc_sendreply() then returns when the client has it, or has not taken it for ten seconds
- * and is cut off. NULL: exhausted. Given back by
- * rrdk_tirpc_free(), or by the XDR routine of the type that it is in (xdr_free()).
+ * Memory from which large opaques that a binding file names are sent without a copy. In a server
+ * svc_sendreply() then returns only when the client has the data, or when the client has not taken
+ * it for ten seconds and is cut off. NULL: exhausted. Given back by rrdk_tirpc_free(), or by the
+ * XDR routine of the type that it is in (xdr_free()).
  */
 void* rrdk_tirpc_alloc(size_t bytes);
 /** Gives back memory of rrdk_tirpc_alloc(), or that was decoded. Other memory is free()d. */
