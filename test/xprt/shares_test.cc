@@ -332,7 +332,6 @@ TEST_F(Shares, ResultsInBuffersCount) {
   EXPECT_EQ(reader.end.held.size(), 2u);
 }
 
-// The peer is forgotten while a buffer that it was lent is still somewhere.
 TEST(CallObjects, OfABurstGoBackWhenFewAreUsedForAWhile) {
   auto memory =
       std::move(*Memory::create({.classes = {{4096, 512}}, .hugepages = HugepagePolicy::kNever}));
@@ -364,6 +363,7 @@ TEST(CallObjects, OfABurstGoBackWhenFewAreUsedForAWhile) {
   pool.put(*held);
 }
 
+// The peer is forgotten while a buffer that it was lent is still somewhere.
 TEST_F(Shares, ABufferOutlivesItsPeer) {
   Buffer kept = memory->get(kLarge);
   carol->lend(kept);
