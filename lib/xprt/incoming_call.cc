@@ -9,6 +9,11 @@ namespace rrdk::xprt {
 
 namespace {
 constexpr uint32_t kCallsPerSlab = 16;
+// Calls for all credits that a connection has by default come at once, so that a window of calls
+// does not allocate again with each larger burst. But where their buffers would be more than one in
+// 64 of their class, slabs come one by one.
+constexpr uint32_t kSlabsAtOnce = 4;
+constexpr uint32_t kBuffersPerSlab = 64;
 // So many calls that are not in use may keep the buffer of their last reply for the next one. More
 // buffers would be missed elsewhere.
 constexpr uint32_t kMostKept = 64;
@@ -31,7 +36,19 @@ CallPool::CallPool(Memory& memory, uint32_t max_calls)
 
 CallPool::~CallPool() = default;
 
+// False: not even one slab was to be had.
 bool CallPool::grow() noexcept {
+  if (!add_slab())
+    return false;
+  const PoolAudit buffers = memory_.audit_fitting(kCallsPerSlab * kHeaderRoom);
+  if (uint64_t{buffers.count} + buffers.more >= kSlabsAtOnce * kBuffersPerSlab) {
+    for (uint32_t i = 1; i < kSlabsAtOnce && add_slab(); ++i)
+      continue;
+  }
+  return true;
+}
+
+bool CallPool::add_slab() noexcept {
   if (slabs_.size() == max_calls_ / kCallsPerSlab)
     return false;
   Buffer rooms = memory_.get(kCallsPerSlab * kHeaderRoom);

@@ -92,7 +92,8 @@ struct Incoming final : IncomingCall {
 };
 
 // The IncomingCall objects of one poll core, shared by all of its connections: an idle connection
-// holds none. Grows on demand, in slabs, up to a limit; in the steady state it allocates nothing.
+// holds none. Grows on demand, by 64 calls (with little memory by 16), up to a limit; in the steady
+// state it allocates nothing.
 class CallPool {
  public:
   // One thread's, like the connections. About 14 KB a call, and for each 16 a 4096-byte buffer of
@@ -132,6 +133,7 @@ class CallPool {
   struct Slab;
   static constexpr size_t kKeptSlabs = 16;
   bool grow() noexcept;
+  bool add_slab() noexcept;
   void shrink(uint64_t now_ns) noexcept;
   // Builds free_ anew from the calls' states, since it may still link calls that are gone.
   void collect_free() noexcept;

@@ -332,6 +332,41 @@ TEST_F(Shares, ResultsInBuffersCount) {
   EXPECT_EQ(reader.end.held.size(), 2u);
 }
 
+// Later bursts of a window of calls allocate nothing.
+TEST(CallObjects, ComeForAWholeWindowWhereThereIsMemory) {
+  const auto capacity_for_one = [](uint32_t buffers) {
+    auto memory = std::move(
+        *Memory::create({.classes = {{4096, buffers}}, .hugepages = HugepagePolicy::kNever}));
+    CallPool pool(*memory, 1024);
+    Incoming* call = pool.get();
+    EXPECT_NE(call, nullptr);
+    pool.put(*call);
+    return pool.capacity();
+  };
+  EXPECT_EQ(capacity_for_one(256), 64u);
+  EXPECT_EQ(capacity_for_one(64), 16u);
+}
+
+TEST(CallObjects, ComeAsFarAsThereIsMemory) {
+  auto memory =
+      std::move(*Memory::create({.classes = {{4096, 256}}, .hugepages = HugepagePolicy::kNever}));
+  std::vector<Buffer> taken;
+  for (uint32_t i = 0; i < 255; ++i)
+    taken.push_back(memory->get(4096));
+  CallPool pool(*memory, 1024);
+  std::vector<Incoming*> calls;
+  for (uint32_t i = 0; i < 16; ++i) {
+    calls.push_back(pool.get());
+    ASSERT_NE(calls.back(), nullptr);
+  }
+  EXPECT_EQ(pool.get(), nullptr);
+  taken.clear();
+  calls.push_back(pool.get());
+  EXPECT_NE(calls.back(), nullptr);
+  for (Incoming* call : calls)
+    pool.put(*call);
+}
+
 TEST(CallObjects, OfABurstGoBackWhenFewAreUsedForAWhile) {
   auto memory =
       std::move(*Memory::create({.classes = {{4096, 512}}, .hugepages = HugepagePolicy::kNever}));
