@@ -8,14 +8,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string_view>
+#include <utility>
 
 namespace rrdk::drivers {
 
 namespace {
-
-constexpr size_t kMostEndpoints = 8;  // of one name
 
 // An IPv4 address that came in through an IPv6 socket is shown as what it is.
 std::string_view without_mapping(std::string_view host) {
@@ -28,29 +26,14 @@ std::string_view without_mapping(std::string_view host) {
 }  // namespace
 
 Result<Host> look_up(const std::string& host, uint16_t port, fabric::Names names) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | AI_NUMERICHOST;
-  const std::string service = std::to_string(port);
-  addrinfo* found = nullptr;
-  Host places;
-  int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
-  if (error != 0) {
-    if (names == fabric::Names::kRefused)
-      return places;
-    places.by_name = true;
-    hints.ai_flags = AI_NUMERICSERV;
-    error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
-  }
-  if (error != 0)
-    return fail(Errc::kNotFound, ::gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
-  for (const addrinfo* at = found; at != nullptr && places.endpoints.size() != kMostEndpoints;
-       at = at->ai_next) {
-    Endpoint4Or6& place = places.endpoints.emplace_back();
-    std::memcpy(&place.storage, at->ai_addr, at->ai_addrlen);
-    place.length = at->ai_addrlen;
-  }
+  Host places{.endpoints = base::numeric_address(host, port)};
+  if (!places.endpoints.empty() || names == fabric::Names::kRefused)
+    return places;
+  Result<std::vector<Endpoint4Or6>> found = base::look_up_addresses(host, port);
+  if (!found)
+    return tl::unexpected(found.error());
+  places.endpoints = std::move(*found);
+  places.by_name = true;
   return places;
 }
 

@@ -8,23 +8,19 @@
 #include <string_view>
 #include <vector>
 
+#include "base/addresses.h"
 #include "fabric/device.h"
 #include "rrdk/connection.h"
 #include "rrdk/error.h"
 
 namespace rrdk::drivers {
 
-struct Endpoint4Or6 {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
+using Endpoint4Or6 = base::SocketAddress;
 
 // Where a host is; a name can have several endpoints.
 struct Host {
-  std::vector<Endpoint4Or6> endpoints;  // empty: it is a name, and names are refused
+  std::vector<Endpoint4Or6> endpoints;  // in the order in which to try them; empty: it is a name,
+                                        // and names are refused
   bool by_name = false;                 // so that `endpoints` are news to whoever knows the name
 };
 // Errors: kNotFound.

@@ -23,6 +23,7 @@ constexpr uint16_t kDefaultPort = 20049;
 constexpr std::string_view kScheme = "iwarp";
 
 using drivers::Endpoint4Or6;
+using drivers::group_of;
 using drivers::host_of;
 using drivers::identity_of;
 using drivers::to_text;

@@ -1,0 +1,86 @@
+#include "test/name_server.h"
+
+#include <dlfcn.h>
+#include <netdb.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+namespace rrdk::test {
+namespace {
+
+struct Name {
+  bool silent = false;
+  int asked = 0;
+  std::vector<std::string> addresses;
+};
+
+// For good, since the threads that ask may outlive main().
+struct Names {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, Name> names;
+};
+
+Names& names() {
+  static auto& all = *new Names;
+  return all;
+}
+
+int system_getaddrinfo(const char* node, const char* service, const addrinfo* hints,
+                       addrinfo** found) {
+  static const auto real =
+      reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  return real(node, service, hints, found);
+}
+
+// Waits while the name is silent. False: the test did not set it.
+bool ask(const std::string& name, std::vector<std::string>& addresses) {
+  Names& all = names();
+  std::unique_lock lock(all.mutex);
+  const auto at = all.names.find(name);
+  if (at == all.names.end())
+    return false;
+  ++at->second.asked;
+  all.changed.wait(lock, [&] { return !at->second.silent; });
+  addresses = at->second.addresses;
+  return true;
+}
+
+}  // namespace
+
+void set_name(const std::string& name, std::vector<std::string> addresses) {
+  const std::lock_guard lock(names().mutex);
+  names().names[name].addresses = std::move(addresses);
+}
+
+void silence_name(const std::string& name, bool silent) {
+  const std::lock_guard lock(names().mutex);
+  names().names[name].silent = silent;
+  names().changed.notify_all();
+}
+
+int times_asked(const std::string& name) {
+  const std::lock_guard lock(names().mutex);
+  return names().names[name].asked;
+}
+
+}  // namespace rrdk::test
+
+// In place of the C library's.
+extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  using namespace rrdk::test;
+  std::vector<std::string> addresses;
+  const bool numeric = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
+  if (node == nullptr || numeric || !ask(node, addresses))
+    return system_getaddrinfo(node, service, hints, found);
+  addrinfo** end = found;
+  *end = nullptr;
+  for (const std::string& address : addresses) {
+    if (system_getaddrinfo(address.c_str(), service, hints, end) == 0)
+      end = &(*end)->ai_next;
+  }
+  return *found == nullptr ? EAI_NONAME : 0;
+}

@@ -1,0 +1,17 @@
+// A name server of the test's own: getaddrinfo() of a test program that has name_server.cc. Names
+// that it does not know are the system's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace rrdk::test {
+
+// `name` has these numeric addresses, in this order; none: there is no such name.
+void set_name(const std::string& name, std::vector<std::string> addresses);
+// Questions for `name` get no answer until it is let go.
+void silence_name(const std::string& name, bool silent);
+// How often `name` was asked for, answered or not.
+int times_asked(const std::string& name);
+
+}  // namespace rrdk::test
