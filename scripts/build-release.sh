@@ -34,7 +34,7 @@ key() {
 }
 
 # is_gcc: other compilers keep profiles in other ways.
-is_gcc() { ! ${CXX:-c++} -dM -E -x c++ /dev/null | grep -q __clang__; }
+is_gcc() { ! ${CXX:-c++} -dM -E -x c++ /dev/null | grep __clang__ >/dev/null; }
 
 # compile B_PGO: builds testrpc with that value of meson's option; shows the log's end if that fails.
 compile() {

@@ -2,12 +2,16 @@
 # Runs every check of the project and counts what passed. The last line is always
 # "N passed, N failed, N skipped"; the exit status is zero only if nothing failed.
 #
-#   scripts/run-tests.sh               installs what is missing (scripts/install-deps.sh), runs all
+#   scripts/run-tests.sh               installs what is missing (scripts/install-deps.sh), builds once with
+#                                      GCC and runs all tests of how the software behaves
+#   scripts/run-tests.sh --full        runs everything, as CI does: sanitizers, fuzzers, clang-tidy, virtual
+#                                      machines and packages besides
 #   scripts/run-tests.sh --only NAME   runs one suite; may be given several times
 #   scripts/run-tests.sh --changed     builds and runs what this working copy's changes since it left
 #                                      origin/main can affect, with GCC; says what it chose and why.
 #                                      --changed=COMMIT: the changes since that commit
-#   scripts/run-tests.sh --list        names the suites; with --changed, what that would choose
+#   scripts/run-tests.sh --list        names the suites, * those of the standard run; with --full those of
+#                                      the full run, with --changed what that would choose
 #   scripts/run-tests.sh --no-install  leaves the machine's packages alone
 #
 # Suites run side by side where they do not disturb each other, and each builds what it needs.
@@ -18,7 +22,9 @@ set -uo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 cd "$root" || exit 1
 
+declare -A only_in=() usual_cpu=()
 . scripts/lib/suites.sh
+cpus=$(nproc)
 results=$logs/results.tsv  # pass|fail|skip TAB suite/case TAB reason
 
 # record RESULT NAME [REASON]
@@ -26,11 +32,13 @@ record() { printf '%s\t%s\t%s\n' "$1" "$2" "${3-}" >>"$results"; }
 
 count() { awk -F'\t' -v r="$1" '$1 == r { n++ } END { print n + 0 }' "$results"; }
 
-# Ends the run: what failed, what was skipped and why, and the tally.
+# Ends the run: where the time went, what failed, what was skipped and why, what was left out, and the tally.
 finish() {
+  say_where_the_time_went
   say ""
   awk -F'\t' '$1 == "fail" { print "FAILED  " $2 ($3 == "" ? "" : ": " $3) }
               $1 == "skip" { print "skipped " $2 ": " $3 }' "$results" | sort -u
+  [ -z "${left_out-}" ] || say "Left out: $left_out"
   local failed
   failed=$(count fail)
   say "$(count pass) passed, $failed failed, $(count skip) skipped"
@@ -40,7 +48,7 @@ finish() {
 
 # What runs, by name: each a process of its own (run-suite.sh) with its output in a file, so that suites
 # side by side do not mix theirs, and with nothing of it left when it has ended (contained.py).
-declare -A pid=() began=() state=()  # state: runs, passed, failed
+declare -A pid=() began=() took=() state=()  # state: runs, passed, failed
 begin() {
   local name=$1 calm=()
   # What is built ahead gives way to tests, but not so far that its own tests are all that is left to do.
@@ -76,14 +84,27 @@ collect() {
   grep -P '^(pass|fail|skip)\t' "$cases" >>"$results"
   state[$name]=passed
   ! grep -q '^fail' "$cases" || state[$name]=failed
-  show "$(cat "$logs/$name.out" 2>/dev/null)" "$(awk -F'\t' -v name="$name" -v s=$((SECONDS - began[$name])) -v cpu="$(cpu_of "$name")" '
-    { n[$1]++ } END { printf "   %s: %d passed, %d failed, %d skipped in %d s%s\n", name, n["pass"], n["fail"], n["skip"], s, cpu }' "$cases")"
+  took[$name]=$((SECONDS - began[$name]))
+  show "$(cat "$logs/$name.out" 2>/dev/null)" "$(awk -F'\t' -v name="$name" -v s="${took[$name]}" -v cpu="$(cpu_of "$name")" '
+    { n[$1]++ } END { printf "   %s: %d passed, %d failed, %d skipped in %d s", name, n["pass"], n["fail"], n["skip"], s
+                      if (cpu != "") printf ", %d s of CPU", cpu }' "$cases")"
 }
 
-# cpu_of NAME: ", N s of CPU" of a suite that came to its end.
+# cpu_of NAME: the seconds of CPU of what came to its end.
 cpu_of() {
   [ ! -e "$logs/$1.times" ] || tr 'ms' '  ' <"$logs/$1.times" |
-    awk '{ s += 60 * ($1 + $3) + $2 + $4 } END { printf ", %.0f s of CPU", s }'
+    awk '{ s += 60 * ($1 + $3) + $2 + $4 } END { printf "%.0f", s }'
+}
+
+say_where_the_time_went() {
+  local name
+  [ ${#took[@]} -gt 1 ] || return 0
+  say ""
+  say "Where the time went: $SECONDS s in all."
+  printf '%-14s %8s %10s\n' name seconds "CPU seconds"
+  for name in "${!took[@]}"; do
+    printf '%-14s %8d %10s\n' "$name" "${took[$name]}" "$(cpu_of "$name")"
+  done | sort -k 3,3nr -k 2,2nr
 }
 
 # show LINES...: those that are not empty, below what a terminal has of the progress.
@@ -95,12 +116,30 @@ show() {
   done
 }
 
+# minutes_left NAME...: "about N min left", by what jobs usually take (usual_cpu, in suites.sh) and by how
+# this run has gone up to now; of the jobs that are named and have not begun, and of those that run.
+minutes_left() {
+  local name usual ahead=0 done_usual=0 done_cpu
+  for name in "$@"; do ahead=$((ahead + ${usual_cpu[$name]-10})); done
+  for name in "${!pid[@]}"; do
+    usual=$((${usual_cpu[$name]-10} - (SECONDS - began[$name])))
+    [ "$usual" -lt 5 ] || ahead=$((ahead + usual))
+  done
+  for name in "${!took[@]}"; do done_usual=$((done_usual + ${usual_cpu[$name]-10})); done
+  # So many CPU seconds have passed for so many that are usual. Below a minute that tells nothing.
+  done_cpu=$((SECONDS * cpus))
+  [ "$done_usual" -ge 60 ] || done_cpu=1 done_usual=1
+  printf 'about %d min left' $(((ahead * done_cpu / done_usual / cpus + 59) / 60))
+}
+
 # How what runs goes: on a terminal in one line, in place; elsewhere a line for each in ten seconds.
 shown=0
-show_progress() {
-  local name line all=
+show_progress() {  # NAME...: what is still to begin
+  local name line all
   [ -t 1 ] || [ $((SECONDS - shown)) -ge 10 ] || return 0
   shown=$SECONDS
+  all="$((SECONDS / 60)) min, $(minutes_left "$@") | "
+  [ -t 1 ] || say "  ${all% | }"
   for name in "${!pid[@]}"; do
     line=$(tail -c 300 "$logs/$name.current" 2>/dev/null | tr '\r' '\n' | tail -n 1 | cut -c -120)
     line="$name $((SECONDS - began[$name])) s  $line"
@@ -137,7 +176,7 @@ run_all() {
       fi
     done
     waiting=("${left[@]}")
-    show_progress
+    show_progress "${waiting[@]}"
     sleep 0.2
     for name in "${!pid[@]}"; do
       kill -0 "${pid[$name]}" 2>/dev/null || collect "$name"
@@ -154,18 +193,41 @@ trap end_all EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
+# is_chosen NAME: whether it is one of those that --only names, or of the run.
+is_chosen() {
+  if [ ${#only[@]} -gt 0 ]; then
+    [[ " ${only[*]} " == *" $1 "* ]]
+  else
+    [ "${only_in[$1]-$run}" = "$run" ]
+  fi
+}
+
+list_suites() {
+  local line mark
+  for line in "${suites[@]}"; do
+    mark='*'
+    [ "${only_in[${line%% *}]-}" != full ] || mark=' '
+    if [ "$run" = standard ]; then
+      say "$mark $line"
+    elif is_chosen "${line%% *}"; then
+      say "$line"
+    fi
+  done
+}
+
 # Read as a whole before it runs: a run goes on as it began if this file is changed meanwhile.
 main() {
   only=()
-  install=yes changed='' since='' list=no
+  install=yes changed='' since='' list=no run=standard
   while [ $# -gt 0 ]; do
     case $1 in
       --only)
         [ $# -ge 2 ] || die "--only needs the name of a suite (see --list)"
-        printf '%s\n' "${suites[@]}" | grep -q "^$2 " || die "no suite is called '$2' (see --list)"
+        [[ " ${suites[*]%% *} " == *" $2 "* ]] || die "no suite is called '$2' (see --list)"
         only+=("$2")
         shift
         ;;
+      --full) run=full ;;
       --changed) changed=yes ;;
       --changed=*)
         changed=yes since=${1#*=}
@@ -179,11 +241,14 @@ main() {
     shift
   done
 
+  [ -z "$changed" ] || [ ${#only[@]} -eq 0 ] || die "--changed chooses by itself: it takes no --only"
+  if [ "$run" = full ] && { [ -n "$changed" ] || [ ${#only[@]} -gt 0 ]; }; then
+    die "--full runs everything: it takes neither --only nor --changed"
+  fi
   if [ "$list" = yes ] && [ -z "$changed" ]; then
-    printf '%s\n' "${suites[@]}"
+    list_suites
     exit 0
   fi
-  [ -z "$changed" ] || [ ${#only[@]} -eq 0 ] || die "--changed chooses by itself: it takes no --only"
 
   # ccache finds what another checkout has compiled, and a sanitizer's finding fails its test.
   export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
@@ -213,24 +278,31 @@ main() {
   fi
   if [ ${#only[@]} -gt 0 ]; then
     say "Running ${only[*]}."
+  elif [ "$run" = full ]; then
+    say "Running everything, with several builds: up to half an hour on two CPUs."
   else
-    say "Running all ${#suites[@]} suites; the first time, with several builds, that takes up to half an hour on two CPUs."
+    say "Running the standard suites, with one build: up to ten minutes on two CPUs (--full: everything)."
   fi
   say "Builds and logs are in $builds; --list names the suites, --only NAME runs one."
 
   # Builds come in the order of who needs them, before the suites.
-  chosen=() wanted=() first_build=
+  chosen=() wanted=() first_build= left_out=
   for line in "${suites[@]}"; do
     name=${line%% *} need=${built_by[${line%% *}]-}
-    [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $name "* ]] || continue
+    if ! is_chosen "$name"; then
+      [ "$run" = full ] || [ ${#only[@]} -gt 0 ] || left_out+="${left_out:+, }$name"
+      continue
+    fi
     chosen+=("$name")
     [ -z "$need" ] || [[ " ${wanted[*]} " == *" $need "* ]] || wanted+=("$need")
   done
   first_build=${wanted[0]-}
   run_all "${wanted[@]}" "${chosen[@]}"
 
+  [ -z "$left_out" ] || left_out+=" (scripts/run-tests.sh --full runs these too)"
+
   # What doc/conformance.md rests on has just run, if everything has.
-  if [ ${#only[@]} -eq 0 ]; then
+  if [ "$run" = full ]; then
     scripts/conformance.py --ran "$results" >"$logs/conformance-ran.log" 2>&1
     case $? in
       0) record pass "conformance/ran" ;;

@@ -2,6 +2,11 @@
 # The suites of scripts/run-tests.sh; to be sourced. A suite is a function suite_NAME that reports
 # each case with `record` (run-suite.sh has that and other words that suites are made of), plus a line
 # in the table. Quick ones come first.
+#
+# The standard run is made of one build, and of all suites that show how the software behaves in it. The
+# full run adds other compilers, sanitizers, virtual machines, packages and clang-tidy. Both see every
+# test case: the sanitizers run the tests of folders $left_to_sanitizers in the full run, and the suite
+# "units" runs them in the standard one.
 
 builds=$root/build-tests
 # shellcheck disable=SC2034 # for who sources this
@@ -17,6 +22,7 @@ suites=(
   "conformance  doc/conformance.md is what the tests' tags say"
   "headers      every header compiles alone (GCC, Clang)"
   "gcc          GCC, warnings are errors: everything but what both sanitizers run"
+  "units        GCC: what the full run leaves to the sanitizers"
   "docs         the site, no public symbol without a word, and pages of doc/ followed as they stand"
   "abi          the library exports what its headers declare, and old programs run with it"
   "netns        testrpc over iWARP between network namespaces, whose link delays, loses and reorders"
@@ -31,11 +37,19 @@ suites=(
   "path         release build: what a call goes through from completion to doorbell is short enough"
 )
 
+# What only one of the two runs has; the other suites are in both.
+# shellcheck disable=SC2034
+declare -A only_in=(
+  [units]=standard
+  [headers]=full [docs]=full [abi]=full [clang-asan]=full [fuzz]=full [clang-tsan]=full [vm]=full [verbs]=full
+  [interop]=full [tidy]=full [packages]=full [path]=full
+)
+
 # What suites need to be built first.
 # shellcheck disable=SC2034
 declare -A built_by=(
   [gcc]=build-gcc [netns]=build-gcc [verbs]=build-gcc [interop]=build-gcc
-  [docs]=build-gcc
+  [docs]=build-gcc [units]=build-units
   [clang-asan]=build-asan [fuzz]=build-asan [tidy]=build-asan
   [clang-tsan]=build-tsan
   [path]=build-release [abi]=build-abi
@@ -44,9 +58,9 @@ declare -A built_by=(
 # is in lane "checks", which takes one CPU.
 # shellcheck disable=SC2034
 declare -A lane=(
-  [build-gcc]=builds [build-asan]=builds [build-tsan]=builds [build-release]=builds
+  [build-gcc]=builds [build-units]=builds [build-asan]=builds [build-tsan]=builds [build-release]=builds
   [build-abi]=builds
-  [gcc]=programs [clang-tsan]=programs [clang-asan]=sanitizers
+  [gcc]=programs [clang-tsan]=programs [clang-asan]=sanitizers [units]=sanitizers
   [packages]=builds
   [vm]=guests [netns]=guests [verbs]=guests [interop]=guests
 )
@@ -108,6 +122,14 @@ suite_conformance() { run_case page scripts/conformance.py --check; }
 suite_headers() { run_case headers scripts/check-headers.py; }
 
 suite_gcc() { run_all_programs gcc "${left_to_sanitizers[@]/#/--no-suite=}"; }
+suite_units() {
+  local folder quiet=()
+  for folder in "${left_to_sanitizers[@]}"; do
+    [[ " ${quiet_folders[*]} " != *" $folder "* ]] || quiet+=("$folder")
+  done
+  run_programs gcc 2 "${quiet[@]/#/--suite=}"
+  run_programs gcc 1 "${left_to_sanitizers[@]/#/--suite=}" "${quiet[@]/#/--no-suite=}"
+}
 suite_clang-asan() { run_all_programs clang-asan; }
 suite_clang-tsan() { run_programs clang-tsan 1 "${threaded_folders[@]/#/--suite=}"; }
 
@@ -203,6 +225,9 @@ build_gcc() {
   local by_name="${left_to_sanitizers[*]}"
   build gcc gcc g++ --buildtype=debugoptimized "${lines_only[@]}" "-Dtests_by_name=${by_name// /,}"
 }
+
+# In the folder of build_gcc, which has made all else of it.
+build_units() { targets="${left_to_sanitizers[*]/#/tests-}" build_gcc; }
 
 build_asan() {
   build clang-asan clang-19 clang++-19 "${sanitizer_options[@]}" '-Db_sanitize=address,undefined' \

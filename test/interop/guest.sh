@@ -24,7 +24,7 @@ wait_for() {
 # What the kernel has to say of RDMA, and of its own faults.
 kernel_says() { dmesg | grep -E 'rpcrdma:|svcrdma|siw_|siw:|nfs: server|WARNING|Oops|BUG:|hung' | grep -v 'taints\|tainting' | tail -20 || true; }
 
-listens() { ss -Htln "sport = :$1" | grep -q .; }
+listens() { ss -Htln "sport = :$1" | grep . >/dev/null; }
 
 # start_nfsd: the kernel's NFS server, RDMA on port 20049, MOUNT on 20048, exporting /export, which
 # is in memory.

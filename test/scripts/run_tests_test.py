@@ -20,6 +20,7 @@ suites=({names})
 declare -A built_by=({built_by})
 declare -A lane=({lanes})
 suite_seconds={seconds}
+declare -A only_in=({only_in})
 {functions}
 """
 PASSES = "record pass $suite/case"
@@ -34,7 +35,7 @@ def gone(pid):
 
 
 class RunTests(unittest.TestCase):
-    def checkout(self, suites, built_by="", lanes="", seconds=60, functions=""):
+    def checkout(self, suites, built_by="", lanes="", seconds=60, functions="", only_in=""):
         """suites: the commands of each; a build-X may be among them."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -47,7 +48,8 @@ class RunTests(unittest.TestCase):
             functions += f"{function}() {{\n{command}\n}}\n"
         names = " ".join(f"'{name} what it is for'" for name in suites if not name.startswith("build-"))
         (self.root / "scripts/lib/suites.sh").write_text(TABLE.format(
-            names=names, built_by=built_by, lanes=lanes, seconds=seconds, functions=functions), encoding="utf-8")
+            names=names, built_by=built_by, lanes=lanes, seconds=seconds, functions=functions,
+            only_in=only_in), encoding="utf-8")
 
     def start(self, *arguments):
         if not arguments:
@@ -55,9 +57,12 @@ class RunTests(unittest.TestCase):
         return subprocess.Popen([self.root / "scripts/run-tests.sh", "--no-install", *arguments], text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
+    def list(self, *arguments):
+        return subprocess.run([self.root / "scripts/run-tests.sh", "--list", *arguments], text=True,
+                              capture_output=True, check=True).stdout.splitlines()
+
     def names(self):
-        listing = subprocess.run([self.root / "scripts/run-tests.sh", "--list"], text=True, capture_output=True, check=True)
-        return [line.split()[0] for line in listing.stdout.splitlines()]
+        return [line[2:].split()[0] for line in self.list()]
 
     def run_all(self, *arguments):
         process = self.start(*arguments)
@@ -85,6 +90,29 @@ class RunTests(unittest.TestCase):
         self.assertIn("FAILED  two/ends-badly", self.output)
         self.assertIn("  | so it is", self.output)
         self.assertEqual(self.run_all("--only", "one"), "1 passed, 0 failed, 0 skipped")
+
+    def test_the_standard_run_says_what_it_leaves_to_the_full_one(self):
+        self.checkout({"both": PASSES, "units": PASSES, "guest": PASSES, "tidy": PASSES},
+                      only_in="[units]=standard [guest]=full [tidy]=full")
+        self.assertEqual([line.split()[:2] for line in self.list()],
+                         [["*", "both"], ["*", "units"], ["guest", "what"], ["tidy", "what"]])
+        self.assertEqual([line.split()[0] for line in self.list("--full")], ["both", "guest", "tidy"])
+        process = subprocess.run([self.root / "scripts/run-tests.sh", "--no-install"], text=True, capture_output=True)
+        self.assertEqual(process.stdout.splitlines()[-2:], [
+            "Left out: guest, tidy (scripts/run-tests.sh --full runs these too)", "2 passed, 0 failed, 0 skipped"])
+        self.assertEqual(self.run_all("--only", "tidy"), "1 passed, 0 failed, 0 skipped")
+        self.assertNotIn("Left out", self.output)
+        for wrong in (("--full", "--only", "both"), ("--full", "--changed")):
+            refused = subprocess.run([self.root / "scripts/run-tests.sh", *wrong], text=True, capture_output=True)
+            self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+            self.assertIn("--full runs everything", refused.stderr)
+
+    def test_the_end_says_where_the_time_went(self):
+        self.checkout({"long": "for ((i = 0; i < 200000; i++)); do :; done; " + PASSES, "short": PASSES})
+        self.run_all()
+        lines = self.output.splitlines()
+        table = lines[lines.index(next(line for line in lines if line.startswith("Where the time went:"))):]
+        self.assertEqual([line.split()[0] for line in table[1:4]], ["name", "long", "short"])
 
     def test_suites_of_two_lanes_run_beside_each_other_and_of_one_in_turn(self):
         meet = "echo here >{0}.here; until [ -e {1}.here ]; do sleep 0.02; done; " + PASSES
@@ -145,7 +173,7 @@ class RunTests(unittest.TestCase):
                 self.assertEqual(process.returncode, status)
                 self.assertTrue(all(gone(pid) for pid in pids))
                 # The lock is free, and what was left half-done is done anew.
-                self.assertEqual(self.run_all("--list").split()[0], "two")
+                self.assertEqual(self.run_all("--list").split()[:2], ["*", "two"])
 
     def test_what_a_kill_leaves_behind_ends_too(self):
         self.checkout({"one": "setsid sh -c 'echo $$ >pid; exec sleep 1000' & sleep 1000"})
@@ -173,8 +201,8 @@ class RunTests(unittest.TestCase):
         talk = "for i in 1 2 3 4 5 6 7 8; do say {0} $i; sleep 0.05; done; " + PASSES
         self.checkout({"one": talk.format("one"), "two": talk.format("two")}, lanes="[one]=a [two]=b")
         self.run_all()
-        said = [line.split()[0] for line in self.output.splitlines() if line.split()[1:] and line.split()[1].isdigit()
-                and line.split()[0] in ("one", "two")]
+        said = [line.split()[0] for line in self.output.splitlines() if len(line.split()) == 2 and
+                line.split()[1].isdigit() and line.split()[0] in ("one", "two")]
         self.assertIn(said, (["one"] * 8 + ["two"] * 8, ["two"] * 8 + ["one"] * 8))
 
     def test_programs_that_do_not_run_to_their_end_are_failures(self):

@@ -6,5 +6,5 @@ set -u
 ibv_devices
 rdma link
 for device in "$@"; do
-  ibv_devinfo -d "$device" | grep -q PORT_ACTIVE || { echo "$device is not there, or down"; exit 1; }
+  ibv_devinfo -d "$device" | grep PORT_ACTIVE >/dev/null || { echo "$device is not there, or down"; exit 1; }
 done
