@@ -188,6 +188,22 @@ std::optional<PreparedAuth> PreparedAuth::opaque(AuthFlavor flavor,
   return auth;
 }
 
+// decode_call() takes no body that is longer than kMaxAuthBody.
+Principal::Principal(const Credential& credential) noexcept {
+  constexpr uint32_t kStamp = 4;
+  AuthSys sys;
+  const bool is_sys = decode(credential, sys);
+  xdr::store_u32(bytes_.data(), static_cast<uint32_t>(credential.flavor));
+  xdr::store_u32(bytes_.data() + 4, is_sys ? 0 : 1);
+  const auto size = std::min<uint32_t>(credential.body.size(), kMaxAuthBody);
+  credential.body.first(size).copy_to(bytes_.data() + kHead);
+  length_ = kHead + size;
+  if (is_sys) {
+    std::memmove(bytes_.data() + kHead, bytes_.data() + kHead + kStamp, size - kStamp);
+    length_ -= kStamp;
+  }
+}
+
 bool transforms_body(const Credential& credential) noexcept {
   if (credential.flavor != AuthFlavor::kRpcsecGss) [[likely]]
     return false;

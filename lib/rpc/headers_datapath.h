@@ -85,6 +85,23 @@ class PreparedAuth {
   uint32_t length_ = 0;
 };
 
+// The caller that a credential names, as bytes that are the same however often that caller repeats
+// a call. What a client may write anew each time is left out: the stamp of AUTH_SYS. A body that
+// can not be read as its flavour says is taken as it is. RPCSEC_GSS belongs here once calls are
+// authenticated by it: the principal of its context, and not its sequence number.
+class Principal {
+ public:
+  explicit Principal(const Credential& credential) noexcept;
+
+  std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), length_}; }
+
+ private:
+  static constexpr size_t kHead = 8;  // flavour, and whether the body is taken as it is
+
+  std::array<std::byte, kHead + kMaxAuthBody> bytes_;
+  size_t length_ = kHead;
+};
+
 // Whether a body that comes with it is transformed as a whole: RPCSEC_GSS with integrity or privacy
 // (RFC 2203 section 5.3.1). No item of such a body can have moved by itself (SEC-04).
 bool transforms_body(const Credential& credential) noexcept;

@@ -22,10 +22,10 @@ ClientTable::ClientTable(const ReplayOptions& options, const ReplayBounds& bound
       exposed_(bounds.exposed),
       memory_(memory),
       cores_(cores),
-      key_(new_key()),
+      keys_{new_key(), {new_key(), new_key()}},
       room_(bounds.bytes, &memory, bounds.reserve),
-      groups_(0, Hash{key_}),
-      clients_(0, Hash{key_}) {}
+      groups_(0, Hash{new_key()}),
+      clients_(0, Hash{new_key()}) {}
 
 // Who is not known is another one each time.
 Client* ClientTable::enter(const fabric::Identity& identity, const fabric::Identity& group_identity,

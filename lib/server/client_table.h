@@ -89,7 +89,7 @@ class ClientTable {
   // `late`: it came before.
   Lane lane_for(Client& client, uint64_t now_ns, bool late);
 
-  const base::SipKey& key() const noexcept { return key_; }
+  const FingerprintKeys& keys() const noexcept { return keys_; }
   ReplayCounters& counters() noexcept { return counters_; }
   const ReplayCounters& counters() const noexcept { return counters_; }
 
@@ -111,7 +111,7 @@ class ClientTable {
   const uint32_t exposed_;
   Memory& memory_;
   const size_t cores_;
-  const base::SipKey key_;
+  const FingerprintKeys keys_;
   bool keep_replies_ = false;
   ReplayCounters counters_;
   ReplayRoom room_;

@@ -21,7 +21,7 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
   if (lane_ != nullptr) [[likely]]
     lane_->raise(engine().most_granted() + exposed_replies(server_.options),
                  engine().version() != 1);
-  uint64_t print = fingerprint(server_.clients.key(), context.header, context.args);
+  const Fingerprint print = fingerprint(server_.clients.keys(), context.header, context.args);
   switch (client_.replays.begin(context, lane_, print, core().now())) {
     case ReplayCache::Verdict::kRun:
       return true;

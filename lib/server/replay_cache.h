@@ -9,10 +9,10 @@
 //             room for later ones, or no buffer was to be had
 //   dropped   the handler called drop(); waiters still look at it  is dropped, if it waited for it
 //
-// A call is recognised by its XID, and by a keyed hash of that and of all else that a repetition
-// has in common with it: program, version, procedure, credential, and length and beginning of the
-// arguments. Hence nobody with another credential is answered from here, nor any other client,
-// which has a cache of its own.
+// A call is recognised by its XID, by the principal that its credential names (rpc::Principal), and
+// by a keyed hash of all else that a repetition has in common with it: program, version, procedure,
+// and length and beginning of the arguments (Fingerprint). Hence no other principal is answered
+// from here, nor any other client, which has a cache of its own.
 //
 // A requester may repeat a call only on another connection (V1-CREDIT-23). Whether the old one
 // still looks alive to us says nothing, so a repetition waits in either case. One that comes on the
@@ -59,10 +59,30 @@ struct ReplayCounters {
                         unprotected = 0, refused = 0;
 };
 
+// What two calls of one client must have in common for the second to be a repetition of the first.
+// Hashes under keys that only we have. That of the principal is compared by itself and has 128
+// bits, so that no two principals ever share one: the bytes themselves would be up to 400 for each
+// call.
+struct Fingerprint {
+  uint64_t call = 0;  // with the XID and the principal; finds the bucket
+  std::array<uint64_t, 2> principal = {};
+
+  bool operator==(const Fingerprint&) const = default;
+};
+
+struct FingerprintKeys {
+  base::SipKey call;
+  std::array<base::SipKey, 2> principal;
+};
+
+// `args` stands at the arguments.
+Fingerprint fingerprint(const FingerprintKeys& keys, const rpc::CallHeader& header,
+                        const Decoder& args) noexcept;
+
 struct ReplayEntry : service::OnceRecord {
   enum class State : uint8_t { kFree, kRunning, kDone, kNotKept, kDropped };
 
-  uint64_t fingerprint = 0;
+  Fingerprint fingerprint;
   uint32_t xid = 0;
   uint32_t length = 0;  // of the kept reply
   uint32_t at = 0;      // its place in the ring
@@ -93,7 +113,7 @@ class ReplayIndex {
   ReplayIndex() : buckets_(kFewestBuckets) {}
 
   // Null: there is none, or it was dropped.
-  ReplayEntry* find(uint32_t xid, uint64_t fingerprint) const noexcept;
+  ReplayEntry* find(uint32_t xid, const Fingerprint& fingerprint) const noexcept;
   void enter(ReplayEntry& entry) noexcept;
   void erase(const ReplayEntry& entry) noexcept;
   // For so many entries in all. When the heap has nothing it stays as it is, and is slower.
@@ -102,8 +122,8 @@ class ReplayIndex {
  private:
   static constexpr size_t kFewestBuckets = 16;
 
-  size_t bucket_of(uint64_t fingerprint) const noexcept {
-    return static_cast<size_t>(fingerprint) & (buckets_.size() - 1);
+  size_t bucket_of(const Fingerprint& fingerprint) const noexcept {
+    return static_cast<size_t>(fingerprint.call) & (buckets_.size() - 1);
   }
 
   std::vector<ReplayEntry*> buckets_;  // a power of two
@@ -166,7 +186,7 @@ class ReplayLane {
   // aside before they are forgotten.
   bool count(uint32_t early) noexcept { return begun_++ < early; }
   // It begins. has_free().
-  ReplayEntry& begin(uint32_t xid, uint64_t fingerprint, bool early) noexcept;
+  ReplayEntry& begin(uint32_t xid, const Fingerprint& fingerprint, bool early) noexcept;
 
   // By how much the ring is to grow first for a reply of `size` bytes, so that it does not push out
   // others; 0: by nothing, or it may not grow.
@@ -227,7 +247,7 @@ class ReplayLane {
 
   // Entries that make room for each other.
   uint32_t in_order() const noexcept { return used_ - asides_; }
-  ReplayEntry& add(uint32_t xid, uint64_t fingerprint) noexcept;
+  ReplayEntry& add(uint32_t xid, const Fingerprint& fingerprint) noexcept;
   void unlink(ReplayEntry& entry) noexcept;
   void set_aside(ReplayEntry& entry) noexcept;
   void drop_reply(ReplayEntry& entry) noexcept;
@@ -325,11 +345,6 @@ void restore(std::span<const std::byte> kept, Encoder& out, Memory& memory) noex
 
 using service::CallContext;
 
-// What two calls of one client must have in common for the second to be a
-// repetition of the first. `args` stands at the arguments.
-uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
-                     const Decoder& args) noexcept;
-
 // What one connection takes at most, replies aside, with so many calls outstanding and `entries`
 // remembered: these, and as many of its first calls set aside.
 constexpr uint64_t bytes_of_lane(uint32_t outstanding, uint32_t entries) {
@@ -339,7 +354,7 @@ constexpr uint64_t bytes_of_lane(uint32_t outstanding, uint32_t entries) {
   return blocks * ReplayLane::cost_of(ReplayLane::kBlock);
 }
 
-static_assert(ReplayLane::cost_of(1) == 144, "ReplayOptions says so");
+static_assert(ReplayLane::cost_of(1) == 160, "ReplayOptions says so");
 
 class ReplayCache {
  public:
@@ -375,7 +390,7 @@ class ReplayCache {
   };
   // `lane` is that of the call's connection, raise()d to what its client may have outstanding;
   // null: it has none, and runs nothing that is not known.
-  Verdict begin(CallContext& context, ReplayLane* lane, uint64_t fingerprint,
+  Verdict begin(CallContext& context, ReplayLane* lane, const Fingerprint& fingerprint,
                 uint64_t now_ns) noexcept;
   // The first call ends. It is answered by the message in its call, or not at all: because its
   // handler wants that (`dropped`), or because there was no buffer for the message (not `whole`).
@@ -436,7 +451,7 @@ class ReplayCache {
   void forget(LeftEntry& left) noexcept;
   bool expire_oldest() noexcept;
   uint32_t expire(uint64_t now_ns, uint32_t most) noexcept;  // how many
-  ReplayEntry* find(uint32_t xid, uint64_t fingerprint) noexcept;
+  ReplayEntry* find(uint32_t xid, const Fingerprint& fingerprint) noexcept;
   uint32_t early() const noexcept {
     return most_granted_.load(std::memory_order_relaxed) + exposed_;
   }

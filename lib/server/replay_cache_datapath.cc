@@ -12,7 +12,7 @@ namespace {
 
 // Of the arguments: enough to tell calls apart that agree in their XID by chance.
 constexpr uint32_t kHashedArgs = 256;
-constexpr uint32_t kHashedWords = 6;
+constexpr uint32_t kHashedWords = 7;
 
 void count(std::atomic<uint64_t>& counter) {
   counter.fetch_add(1, std::memory_order_relaxed);
@@ -20,27 +20,27 @@ void count(std::atomic<uint64_t>& counter) {
 
 }  // namespace
 
-uint64_t fingerprint(const base::SipKey& key, const rpc::CallHeader& header,
-                     const Decoder& args) noexcept {
-  std::array<std::byte, (kHashedWords + 1) * sizeof(uint64_t) + kMaxAuthBody + kHashedArgs> bytes;
+Fingerprint fingerprint(const FingerprintKeys& keys, const rpc::CallHeader& header,
+                        const Decoder& args) noexcept {
+  Fingerprint print;
+  const rpc::Principal principal(header.credential);
+  for (size_t i = 0; i < print.principal.size(); ++i)
+    print.principal[i] = base::sip_hash(keys.principal[i], principal.bytes());
+
+  std::array<std::byte, kHashedWords * sizeof(uint64_t) + kHashedArgs> bytes;
   uint64_t left = args.remaining();
-  uint64_t words[kHashedWords + 1] = {header.xid,
-                                      header.program,
-                                      header.version,
-                                      header.procedure,
-                                      static_cast<uint64_t>(header.credential.flavor),
-                                      header.credential.body.size(),
-                                      left};
+  uint64_t words[kHashedWords] = {header.xid,        header.program, header.version,
+                                  header.procedure,  left,           print.principal[0],
+                                  print.principal[1]};
   std::memcpy(bytes.data(), words, sizeof words);
   size_t length = sizeof words;
-  header.credential.body.copy_to(bytes.data() + length);
-  length += header.credential.body.size();
   Decoder beginning = args;
   ItemView hashed = beginning.get_fixed(
       static_cast<uint32_t>(std::min<uint64_t>(left & ~uint64_t{3}, kHashedArgs)));
   hashed.copy_to(bytes.data() + length);
   length += hashed.size();
-  return base::sip_hash(key, std::span(bytes).first(length));
+  print.call = base::sip_hash(keys.call, std::span(bytes).first(length));
+  return print;
 }
 
 bool ReplayCache::find_failure(uint32_t xid, uint64_t connection, uint64_t now_ns) noexcept {
@@ -53,7 +53,7 @@ bool ReplayCache::find_failure(uint32_t xid, uint64_t connection, uint64_t now_n
 
 // A call that matches an entry whose time window is over is no repetition, but a new call that
 // looks like the old one.
-ReplayEntry* ReplayCache::find(uint32_t xid, uint64_t fingerprint) noexcept {
+ReplayEntry* ReplayCache::find(uint32_t xid, const Fingerprint& fingerprint) noexcept {
   ReplayEntry* entry = index_.find(xid, fingerprint);
   if (entry == nullptr || entry->lane != nullptr || entry->pins != 0 ||
       !is_over(entry->since_ns, now_ns_)) [[likely]]
@@ -77,7 +77,7 @@ void ReplayCache::unpin(ReplayEntry& entry) noexcept {
 }
 
 ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane* lane,
-                                        uint64_t fingerprint, uint64_t now_ns) noexcept {
+                                        const Fingerprint& fingerprint, uint64_t now_ns) noexcept {
   // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
   std::lock_guard lock(lock_);
   expire(now_ns, kMostExpired);
@@ -215,7 +215,7 @@ ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane* lane,
 
 // The lanes of connections.
 
-ReplayEntry* ReplayIndex::find(uint32_t xid, uint64_t fingerprint) const noexcept {
+ReplayEntry* ReplayIndex::find(uint32_t xid, const Fingerprint& fingerprint) const noexcept {
   ReplayEntry* entry = buckets_[bucket_of(fingerprint)];
   while (entry != nullptr && (entry->xid != xid || entry->fingerprint != fingerprint ||
                               entry->state == ReplayEntry::State::kDropped))
@@ -234,13 +234,13 @@ void ReplayIndex::erase(const ReplayEntry& entry) noexcept {
   *place = entry.next;
 }
 
-ReplayEntry& ReplayLane::begin(uint32_t xid, uint64_t fingerprint, bool early) noexcept {
+ReplayEntry& ReplayLane::begin(uint32_t xid, const Fingerprint& fingerprint, bool early) noexcept {
   ReplayEntry& entry = add(xid, fingerprint);
   entry.early = early;
   return entry;
 }
 
-ReplayEntry& ReplayLane::add(uint32_t xid, uint64_t fingerprint) noexcept {
+ReplayEntry& ReplayLane::add(uint32_t xid, const Fingerprint& fingerprint) noexcept {
   ReplayEntry& entry = free_.pop();
   ++used_;
   ++running_;

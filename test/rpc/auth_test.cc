@@ -53,6 +53,40 @@ TEST(AuthSys, WireFormIsThatOfRfc5531) {
             words_of({1, 36, 7, 5, 0x686f7374, 0x31000000, 1000, 100, 2, 4, 24}));
 }
 
+Bytes principal_of(const Bytes& body, AuthFlavor flavor = AuthFlavor::kSys) {
+  return test::bytes_of(Principal(Body(body, flavor).credential).bytes());
+}
+
+// Who repeats a call may write another stamp, and nothing else.
+TEST(Principals, AreWhatStaysTheSame) {
+  const Bytes whole = words_of({7, 5, 0x686f7374, 0x31000000, 1000, 100, 2, 4, 24});
+  const Bytes principal = principal_of(whole);
+  for (size_t at = 0; at < whole.size(); at += 4) {
+    Bytes other = whole;
+    other[at + 3] ^= std::byte{1};
+    EXPECT_EQ(principal_of(other) == principal, at == 0) << at;
+  }
+  EXPECT_NE(principal_of(whole, AuthFlavor::kShort), principal) << "another flavour";
+}
+
+// A body that is not what its flavour says has no stamp.
+TEST(Principals, AreAllBytesWhereTheyCanNotBeRead) {
+  const Bytes good = words_of({7, 0, 1000, 100, 0});
+  for (Bytes body : {words_of({7, 0, 1000, 100}), words_of({7, 0, 1000, 100, 0, 0}),
+                     body_with(0, 17), words_of({7}), Bytes{}}) {
+    const Bytes principal = principal_of(body);
+    EXPECT_EQ(principal.size(), body.size() + 8);
+    EXPECT_NE(principal, principal_of(good));
+    if (body.empty())
+      continue;
+    body[3] = std::byte{8};
+    EXPECT_NE(principal_of(body), principal);
+  }
+  // Nor is it taken for another one without its stamp.
+  EXPECT_NE(principal_of(words_of({0, 1000, 100, 0})), principal_of(good));
+  EXPECT_EQ(principal_of(body_with(255, 16)).size(), 8 + 4 + 256 + 12 + 64);
+}
+
 TEST(AuthSys, RoundTripsWithinItsLimits) {
   std::mt19937_64 random(test::run_seed());
   for (size_t name_length : {0u, 1u, 2u, 3u, 4u, 100u, 254u, 255u}) {

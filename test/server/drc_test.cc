@@ -102,6 +102,24 @@ TEST_P(RunsOnce, ForEachCredential) {
   EXPECT_EQ(site.service.runs, 4u);
 }
 
+// A client may write its credential anew when it repeats a call: the stamp, which says nothing of
+// the caller, may differ.
+TEST_P(RunsOnce, WithAnotherStamp) {
+  Site site({}, GetParam());
+  RawCall call = {.xid = 7, .procedure = kAppend, .arguments = {5}};
+  for (uint32_t stamp : {0u, 1u, 0x12345678u}) {
+    auto client = site.connect();
+    call.credential = auth_sys(1000);
+    call.credential[2] = stamp;
+    EXPECT_EQ(site.call(*client, call).at(kResults), 1u) << stamp;
+    call.credential = auth_sys(1001);
+    call.credential[2] = stamp;
+    EXPECT_EQ(site.call(*client, call).at(kResults), 2u) << stamp;
+    site.cut(client);
+  }
+  EXPECT_EQ(site.replay().hits, 4u);
+}
+
 // An XID that comes again by chance.
 TEST_P(RunsOnce, ForEachProcedureAndItsArguments) {
   Site site({}, GetParam());

@@ -303,7 +303,7 @@ struct Alone {
   server::ReplayCache::Verdict begin(server::ReplayLane& lane, uint32_t xid, uint64_t now_ns = 0) {
     service::CallContext& context = contexts.emplace_back();
     context.header.xid = xid;
-    auto verdict = cache.begin(context, &lane, xid, now_ns);
+    auto verdict = cache.begin(context, &lane, {.call = xid}, now_ns);
     if (verdict == Verdict::kSeen) {
       EXPECT_EQ(cache.take(context, &lane, *memory), server::ReplayCache::Answer::kNotKept);
     }
@@ -333,6 +333,22 @@ TEST(ReplayBounds, CallsThatRunAreNotForgotten) {
   alone.cache.finish(alone.contexts.front(), false, false, 0);
   EXPECT_EQ(alone.begin(lane, kHeld + 2), Alone::Verdict::kRun);
   EXPECT_EQ(alone.begin(lane, 2), Alone::Verdict::kWait);
+}
+
+// Principals are compared by themselves: a call that looks like another principal's in all else is
+// not answered with that one's reply.
+TEST(ReplayBounds, PrincipalsShareNoReply) {
+  Alone alone(4);
+  server::ReplayLane& lane = *alone.enter();
+  alone.run(lane, 7);
+  for (const std::array<uint64_t, 2>& principal : {std::array<uint64_t, 2>{1, 0}, {0, 1}}) {
+    service::CallContext& context = alone.contexts.emplace_back();
+    context.header.xid = 7;
+    EXPECT_EQ(alone.cache.begin(context, &lane, {.call = 7, .principal = principal}, 0),
+              Alone::Verdict::kRun);
+    alone.cache.finish(context, false, false, 0);
+  }
+  EXPECT_EQ(alone.begin(lane, 7), Alone::Verdict::kSeen);
 }
 
 // A connection takes what it uses, and no more than its client could have to repeat.
@@ -418,7 +434,7 @@ TEST(ReplayBounds, WhatIsAskedForStaysWhileItsRoomIsMade) {
   alone.cache.leave(one, 0);
   service::CallContext& context = alone.contexts.emplace_back();
   context.header.xid = 12;
-  EXPECT_EQ(alone.cache.begin(context, &other, 12, kWindow), Alone::Verdict::kSeen);
+  EXPECT_EQ(alone.cache.begin(context, &other, {.call = 12}, kWindow), Alone::Verdict::kSeen);
   // Another connection's call makes it late.
   server::ReplayLane& third = *alone.enter(kWindow);
   alone.begin(third, 999, kWindow + 1);

@@ -53,9 +53,12 @@ namespace rrdk {
  * (iwarp: the address without its port, so that all processes of a host, and all behind one NAT,
  * are one client). A process in a PID namespace that the server can not see is not known: its calls
  * are refused.
- * Within a client a call is recognised by XID, program, version, procedure, credential, and length
+ * Within a client a call is recognised by XID, program, version, procedure, principal, and length
  * and first 256 bytes of its arguments: whatever makes calls different from each other belongs
- * there. A repetition that comes while the handler still has the first call waits for it.
+ * there. The principal is what the credential says of the caller. Of AUTH_SYS that is machine name,
+ * user, group and groups, but not the stamp, which a client may write anew when it repeats a call;
+ * of other flavours, and where the body can not be read, it is the whole body. So two users behind
+ * one address never see each other's replies. A repetition that comes while the handler still has the first call waits for it.
  *
  * It is in memory, so it does not cover a server or a client that starts anew. Nor does it cover
  *  - repetitions after window_ms: deadlines of repeated calls should be shorter;
@@ -106,7 +109,7 @@ struct ReplayOptions {
    * For all connections together, those included that have ended and whose last calls are kept for
    * window_ms. Heap memory that counts as part of the Memory's budget (pages that buffers have once
    * used stay with them, all the same). A connection takes 4 KiB when it comes, and more as its
-   * calls need it, before they run; what it leaves behind takes 144 bytes for a call, and the
+   * calls need it, before they run; what it leaves behind takes 160 bytes for a call, and the
    * reply. A client, and all hosts of an IPv6 /64 together, have half of what others have left.
    * When that is used up, replies of its connections that have ended make room, and then further
    * calls are refused. A thousand connections that were granted few credits take 4 MiB, and 1 to 4
