@@ -8,7 +8,9 @@
 #include <rte_log.h>
 #include <rte_memory.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -154,15 +156,20 @@ std::string fault_in(std::string_view output) {
   return fault;
 }
 
-// Leaves out EAL's complaint that it can not make the folder for files that processes share. The
-// folder belongs to the user who made it first. With --no-shconf EAL does not need it.
+// Leaves out complaints about what EAL does not need: the folder for files that processes share,
+// which belongs to the user who made it first, with --no-shconf; and a memfd for its own memory.
 std::string worth_showing(std::string_view output, std::span<const std::string> arguments) {
   const bool shares = std::ranges::find(arguments, "--no-shconf") == arguments.end();
   std::string lines;
   while (!output.empty()) {
     const size_t end = std::min(output.find('\n'), output.size() - 1) + 1;
-    if (shares || !output.starts_with("EAL: Error creating '"))
-      lines += output.substr(0, end);
+    const std::string_view line = output.substr(0, end);
+    const bool needless = (!shares && line.starts_with("EAL: Error creating '")) ||
+                          line.starts_with("EAL: Cannot create memfd: ") ||
+                          line.starts_with("EAL: Cannot resize memfd: ") ||
+                          line.starts_with("EAL: Falling back to anonymous map");
+    if (!needless)
+      lines += line;
     output.remove_prefix(end);
   }
   return lines;
@@ -186,6 +193,29 @@ void close_at_exec(const std::set<int>& opened_before) {
   }
 }
 
+// While signals are blocked: takes back a SIGXFSZ that comes meanwhile. EAL's ordinary pages are a
+// memfd, which RLIMIT_FSIZE may not allow. EAL then takes memory that is no file, but the kernel
+// has sent that signal besides the error: left pending, it would kill the process later.
+class FileSizeSignal {
+ public:
+  FileSizeSignal() : pending_before_(is_pending()) { sigaddset(&only_, SIGXFSZ); }
+  ~FileSizeSignal() {
+    constexpr timespec kAtOnce = {};
+    if (!pending_before_ && is_pending())
+      (void)sigtimedwait(&only_, nullptr, &kAtOnce);
+  }
+  FileSizeSignal(const FileSizeSignal&) = delete;
+  FileSizeSignal& operator=(const FileSizeSignal&) = delete;
+
+ private:
+  static bool is_pending() {
+    sigset_t pending;
+    return sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
+  }
+  sigset_t only_ = {};
+  bool pending_before_;
+};
+
 Result<void> start_eal(std::span<const std::string> arguments) {
   static std::deque<Attempt>& attempts =
       *new std::deque<Attempt>;  // at exit, too, EAL's threads run
@@ -197,6 +227,7 @@ Result<void> start_eal(std::span<const std::string> arguments) {
 
   const std::set<int> opened_before = open_descriptors();
   base::SignalsBlocked blocked;  // EAL's own threads inherit it
+  FileSizeSignal too_large;
   const int parsed = rte_eal_init(static_cast<int>(attempt.words.size()), attempt.argv.data());
   const int reason = rte_errno;
   const std::string_view output = attempt.output.stop();
@@ -211,6 +242,12 @@ Result<void> start_eal(std::span<const std::string> arguments) {
   std::string fault = fault_in(output);
   if (fault.empty())
     fault = rte_strerror(reason);
+  if (access("/sys/devices/system/cpu", F_OK) != 0)  // EAL calls that a wrong argument
+    return fail(
+        Errc::kSystem,
+        "EAL did not start: it looks for CPUs in /sys/devices/system/cpu, which is not there: "
+        "mount sysfs at /sys (EAL says: " +
+            fault + ")");
   const bool by_arguments = reason == EINVAL || reason == 0;
   return fail(by_arguments ? Errc::kInvalidArgument : Errc::kSystem,
               (by_arguments ? "EAL refused its arguments: " : "EAL did not start: ") + fault);

@@ -5,10 +5,13 @@
 #include <rte_eal.h>
 #include <rte_lcore.h>
 #include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <functional>
 #include <string>
 #include <thread>
@@ -210,6 +213,49 @@ TEST(Eal, StartsAfterRefusedArguments) {
     const Result<void> started = ensure_eal();
     return started ? "" : started.error().message;
   });
+}
+
+// EAL's memory is a file then, which may not be so large: the kernel sends a signal besides the
+// error. It is the program's only where the program caused it.
+TEST(Eal, StartsWhereFilesMayNotBeLargeAndLeavesNoSignal) {
+  expect_success([]() -> std::string {
+    const rlimit limit = {.rlim_cur = 100 << 20, .rlim_max = RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    if (Result<void> started = ensure_eal(); !started)
+      return started.error().message;
+    struct sigaction now = {};
+    sigaction(SIGXFSZ, nullptr, &now);
+    return now.sa_handler == SIG_DFL ? "" : "the signal's disposition was changed";
+  });
+}
+
+TEST(Eal, AFileSizeSignalOfTheProgramStaysPending) {
+  expect_success([]() -> std::string {
+    sigset_t signal;
+    sigemptyset(&signal);
+    sigaddset(&signal, SIGXFSZ);
+    sigprocmask(SIG_BLOCK, &signal, nullptr);
+    raise(SIGXFSZ);
+    if (Result<void> started = ensure_eal(); !started)
+      return started.error().message;
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGXFSZ) == 1 ? "" : "it was taken away";
+  });
+}
+
+TEST(Eal, WithoutSysTheErrorNamesIt) {
+  const Child child = run_in_child([]() -> std::string {
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("none", "/sys", "tmpfs", 0, nullptr) != 0)
+      return "may not mount";
+    const Result<void> started = ensure_eal();
+    return started ? "started" : started.error().message;
+  });
+  if (child.output == "may not mount")
+    GTEST_SKIP() << "this user may not mount anything over /sys";
+  EXPECT_NE(child.output.find("mount sysfs at /sys"), std::string::npos) << child.output;
 }
 
 TEST(Eal, ThreadsRegisterOnceAndGiveTheirIdentityBack) {
