@@ -381,6 +381,12 @@ void print_audit(const Audit& audit) {
 }
 
 void print_negotiated(const ConnectionInfo& info) {
+  if (info.version == 0) {
+    std::printf(
+        "connected, but the first connection is lost already: there is nothing to say of it\n");
+    std::fflush(stdout);
+    return;
+  }
   std::printf("connected over %s to %s\n", std::string(info.peer.driver).c_str(),
               info.peer.to_string().c_str());
   std::printf("RPC-over-RDMA version %u; %u credits; inline: %u bytes out, %u in\n", info.version,

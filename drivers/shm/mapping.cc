@@ -4,15 +4,18 @@
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "drivers/shm/janitor.h"
@@ -58,15 +61,37 @@ Result<void> check_seals(int fd, Writers writers) {
 // missing one is a SIGBUS. Those of ordinary pages are filled by the accesses, many pages at a
 // time: filled here, they would keep all other connections waiting.
 Result<void> fill_tables(const Mapping& mapping, const PeerFile& file) {
-  if (!file.hugepages || ::madvise(mapping.base(), file.used, MADV_POPULATE_READ) == 0)
-    return {};
-  return fail(Errc::kNotAPeer, "the peer's hugepages are not all there: " + reason("madvise"));
+  return file.hugepages ? fill_page_tables(mapping.base(), file.used, file.page_bytes)
+                        : Result<void>();
 }
 
 // Address space is cheap: what grows from little is not mapped anew for that. Whole hugepages.
 constexpr uint64_t kLeastMapped = uint64_t{16} << 20;
 
 }  // namespace
+
+// What a system call reads of a page that is not there is EFAULT.
+Result<void> fill_page_tables(std::byte* base, size_t length, size_t page_bytes) {
+  if (::madvise(base, length, MADV_POPULATE_READ) == 0)
+    return {};
+  std::array<int, 2> ends;
+  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
+    return fail(Errc::kSystem, reason("pipe2"));
+  const Fd out(ends[0]), in(ends[1]);
+  constexpr size_t kBatch = 1024;  // IOV_MAX, and less than a pipe holds
+  std::vector<iovec> bytes;
+  std::array<std::byte, kBatch> taken;
+  for (size_t at = 0; at < length;) {
+    bytes.clear();
+    for (; at < length && bytes.size() < kBatch; at += page_bytes)
+      bytes.push_back({base + at, 1});
+    const auto count = static_cast<ssize_t>(bytes.size());
+    if (::writev(in.get(), bytes.data(), static_cast<int>(count)) != count ||
+        ::read(out.get(), taken.data(), taken.size()) != count)
+      return fail(Errc::kNotAPeer, "the peer's hugepages are not all there");
+  }
+  return {};
+}
 
 Mapping::~Mapping() {
   if (base_ != nullptr && ::munmap(base_, length_) != 0)
@@ -118,7 +143,7 @@ Result<PeerFile> check_peer_file(int fd, Writers writers, std::optional<uint64_t
     return fail(Errc::kNotAPeer, "the peer's memory has holes");
   if (pages->huge && bytes % pages->bytes != 0)  // its last page can not be accessed
     return fail(Errc::kNotAPeer, "the peer's memory is not of whole hugepages");
-  return PeerFile{st.st_dev, st.st_ino, bytes, needed, pages->huge};
+  return PeerFile{st.st_dev, st.st_ino, bytes, needed, pages->huge, pages->bytes};
 }
 
 Result<Mapping> map_peer(int fd, size_t length, Writers writers) {

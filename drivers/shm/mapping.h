@@ -71,6 +71,7 @@ struct PeerFile {
   uint64_t bytes;
   uint64_t used;  // so many, from its beginning, are there and will be accessed
   bool hugepages;
+  uint64_t page_bytes;
 
   auto id() const { return std::pair(device, inode); }
 };
@@ -84,6 +85,11 @@ Result<PeerFile> check_peer_file(int fd, Writers writers, std::optional<uint64_t
 // missing hugepage is a SIGBUS; a missing ordinary page is replaced by the kernel. Errors:
 // kNotAPeer, kSystem.
 Result<Mapping> map_peer(int fd, size_t length, Writers writers);
+
+// Brings what is mapped there into the page tables, for reading. Kernels before 5.14 do not know
+// MADV_POPULATE_READ, and sandboxes may refuse it: then a pipe takes a byte of each page. Errors:
+// kNotAPeer (a page is missing, whose access would be a SIGBUS), kSystem.
+Result<void> fill_page_tables(std::byte* base, size_t length, size_t page_bytes);
 
 // Mappings of the files in which peers have their regions, once for each user, however many regions
 // and connections use it. What is used of a file may grow: the next power of two of it is mapped,

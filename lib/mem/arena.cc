@@ -99,7 +99,10 @@ Result<void> Arena::map(const ArenaOptions& options, size_t page_size) {
   // made, and holes can not be punched.
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
   if (fcntl(fd_, F_ADD_SEALS, kSeals) != 0)
-    return system_failure("sealing", length_, errno);
+    return errno == EINVAL ? fail(Errc::kSystem,
+                                  "this kernel does not know F_SEAL_FUTURE_WRITE: Linux 5.1 is the "
+                                  "oldest that does")
+                           : system_failure("sealing", length_, errno);
   prefer_node(base_, length_, options.numa_node);
   page_size_ = page_size;
   if (!options.prefault)

@@ -6,10 +6,20 @@
 
 #include "apps/testrpc/noise.h"
 #include "apps/testrpc/outliers.h"
+#include "apps/testrpc/report.h"
 #include "rrdk/runtime.h"
 
 namespace rrdk::testrpc {
 namespace {
+
+// What the first line says of a connection that was lost before it was written.
+TEST(Report, AConnectionThatIsGoneIsNotCalledConnected) {
+  testing::internal::CaptureStdout();
+  print_negotiated({});
+  const std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("is lost already"), std::string::npos) << said;
+  EXPECT_EQ(said.find("version"), std::string::npos) << said;
+}
 
 constexpr uint64_t kMs = 1'000'000;
 
