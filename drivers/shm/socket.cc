@@ -52,15 +52,20 @@ Fd new_socket() {
   return Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
+// The directory that a path leads to, which need not be readable.
+Fd directory_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string directory =
+      slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash));
+  return Fd(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+}
+
 // Holds off other listeners of ours while one looks at what is in the directory and replaces it.
 // The lock is on the directory itself, so that no lock file is left behind.
 class DirectoryLock {
  public:
-  explicit DirectoryLock(const std::string& path) {
-    const size_t slash = path.rfind('/');
-    const std::string directory =
-        slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash));
-    fd_ = Fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  explicit DirectoryLock(const Fd& directory)
+      : fd_(::openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     // An unreadable directory can not be locked; bind() still decides who is first.
     if (fd_ && ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0)
       wait_a_little();
@@ -203,9 +208,11 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path) {
   Fd fd = new_socket();
   if (!fd)
     return fail(Errc::kSystem, "socket" + because(errno));
+  Fd directory;
   std::unique_ptr<DirectoryLock> lock;
   if (!is_abstract(path)) {
-    lock = std::make_unique<DirectoryLock>(path);
+    directory = directory_of(path);
+    lock = std::make_unique<DirectoryLock>(directory);
     if (Result<void> cleared = clear_path(path); !cleared)
       return tl::unexpected(cleared.error());
   }
@@ -215,6 +222,7 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path) {
   ListeningSocket socket(path, std::move(fd));
   struct stat st{};
   if (!is_abstract(path) && ::lstat(path.c_str(), &st) == 0) {
+    socket.directory_ = std::move(directory);
     socket.device_ = st.st_dev;
     socket.inode_ = st.st_ino;
   }
@@ -226,11 +234,13 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path) {
 ListeningSocket::~ListeningSocket() {
   if (!fd_)
     return;
-  if (!is_abstract(path_)) {
-    const DirectoryLock lock(path_);
+  if (directory_) {
+    const DirectoryLock lock(directory_);
+    const std::string name = path_.substr(path_.rfind('/') + 1);
     struct stat st{};
-    if (::lstat(path_.c_str(), &st) == 0 && st.st_dev == device_ && st.st_ino == inode_)
-      ::unlink(path_.c_str());
+    if (::fstatat(directory_.get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        st.st_dev == device_ && st.st_ino == inode_)
+      ::unlinkat(directory_.get(), name.c_str(), 0);
   }
   close_listening(std::move(fd_));
 }

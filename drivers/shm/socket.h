@@ -45,6 +45,7 @@ class ListeningSocket {
 
   std::string path_;
   Fd fd_;
+  Fd directory_;  // of the file, wherever the process goes meanwhile; none: there is no file
   dev_t device_ = 0;
   ino_t inode_ = 0;
 };

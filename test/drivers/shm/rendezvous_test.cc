@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstring>
+#include <filesystem>
 
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/socket.h"
@@ -165,6 +166,28 @@ TEST_F(Rendezvous, ASocketThatIsNoLongerOursStays) {
   const Fd successor = foreign_socket(SOCK_SEQPACKET);
   listener->reset();
   EXPECT_TRUE(exists());
+}
+
+// A daemon that listens at a relative path and goes to another folder, which is then renamed.
+TEST_F(Rendezvous, ASocketGoesWithItsListenerFromTheFolderThatItWasMadeIn) {
+  namespace fs = std::filesystem;
+  const fs::path here = fs::current_path();
+  const fs::path there = path_ + "-folder", moved = path_ + "-moved", elsewhere = path_ + "-else";
+  fs::create_directory(there);
+  fs::create_directory(elsewhere);
+  fs::current_path(there);
+  auto listener = end_.device->listen("shm:relative.sock");
+  fs::current_path(elsewhere);
+  const Fd strange(::open("relative.sock", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  fs::rename(there, moved);
+  ASSERT_TRUE(listener) << listener.error().message;
+  EXPECT_TRUE(fs::is_socket(moved / "relative.sock"));
+  listener->reset();
+  EXPECT_FALSE(fs::exists(moved / "relative.sock"));
+  EXPECT_TRUE(fs::exists(elsewhere / "relative.sock"));
+  fs::current_path(here);
+  fs::remove_all(moved);
+  fs::remove_all(elsewhere);
 }
 
 // It may be one of ours that is busy: worth another attempt.
