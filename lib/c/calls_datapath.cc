@@ -122,14 +122,40 @@ namespace {
 
 using service::CallContext;
 
-// A ServerCall for as long as one function takes. The duty to answer stays with the handle.
+// What there is of a call that has been answered.
+struct Nothing {
+  Nothing() noexcept {
+    args.fail();
+    results.fail();
+  }
+  // An encoder that fails before it has written anything asks no Memory for anything.
+  alignas(Memory) std::byte no_memory[sizeof(Memory)];
+  Message message;
+  Decoder args;
+  Encoder results{message, reinterpret_cast<Memory&>(no_memory), 0, 0};
+};
+
+// Of each thread its own: it is written to.
+Nothing& nothing() noexcept {
+  static thread_local Nothing mine;
+  return mine;
+}
+
+// A ServerCall for as long as one function takes. The duty to answer stays with the handle. Empty:
+// the call has been answered.
 class Borrowed {
  public:
-  explicit Borrowed(const rrdk_server_call* call) noexcept
-      : call_(const_cast<CallContext&>(of(call)).handle()) {}
-  ~Borrowed() { CallContext::take(std::move(call_)); }
+  explicit Borrowed(const rrdk_server_call* call) noexcept {
+    if (CallContext* const context = find(call)) [[likely]]
+      call_ = context->handle();
+  }
+  ~Borrowed() {
+    if (call_)
+      CallContext::take(std::move(call_));
+  }
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
+  explicit operator bool() const noexcept { return static_cast<bool>(call_); }
   ServerCall* operator->() noexcept { return &call_; }
   ServerCall& operator*() noexcept { return call_; }
 
@@ -137,17 +163,22 @@ class Borrowed {
   ServerCall call_;
 };
 
-// The same for the function that answers.
+// For the function that answers. Empty: the call has been answered, which that function logs.
 ServerCall ending(rrdk_server_call* call) noexcept {
-  return of(call).handle();
+  CallContext* const context = service::call_handles.close(reinterpret_cast<uintptr_t>(call));
+  return context != nullptr ? context->handle() : ServerCall();
 }
 
 }  // namespace
 
 void enter(ServerCall call, void* context) {
-  CallContext& taken = CallContext::take(std::move(call));
+  CallContext& taken = CallContext::of(call);
+  if (taken.slot == nullptr) [[unlikely]]  // four million calls are in progress
+    return std::move(call).reject(AcceptStat::kSystemErr);
+  CallContext::take(std::move(call));
   const auto& program = static_cast<const rrdk_program&>(*taken.service->binding);
-  program.handlers[taken.service->index_of(taken.procedure)](handle_of(&taken), context);
+  program.handlers[taken.service->index_of(taken.procedure)](
+      reinterpret_cast<rrdk_server_call*>(taken.slot->open()), context);
 }
 
 }  // namespace rrdk::c
@@ -155,32 +186,39 @@ void enter(ServerCall call, void* context) {
 using c::Borrowed;
 
 uint32_t rrdk_server_call_program(const rrdk_server_call* call) {
-  return of(call).header.program;
+  const auto* const known = c::find(call);
+  return known != nullptr ? known->header.program : 0;
 }
 
 uint32_t rrdk_server_call_version(const rrdk_server_call* call) {
-  return of(call).header.version;
+  const auto* const known = c::find(call);
+  return known != nullptr ? known->header.version : 0;
 }
 
 uint32_t rrdk_server_call_procedure(const rrdk_server_call* call) {
-  return of(call).header.procedure;
+  const auto* const known = c::find(call);
+  return known != nullptr ? known->header.procedure : 0;
 }
 
 uint32_t rrdk_server_call_xid(const rrdk_server_call* call) {
-  return of(call).header.xid;
+  const auto* const known = c::find(call);
+  return known != nullptr ? known->header.xid : 0;
 }
 
 uint32_t rrdk_server_call_auth_flavor(const rrdk_server_call* call) {
-  return static_cast<uint32_t>(of(call).header.credential.flavor);
+  const auto* const known = c::find(call);
+  return known != nullptr ? static_cast<uint32_t>(known->header.credential.flavor) : 0;
 }
 
 rrdk_view rrdk_server_call_credential(const rrdk_server_call* call) {
-  return std::bit_cast<rrdk_view>(of(call).header.credential.body);
+  const auto* const known = c::find(call);
+  return std::bit_cast<rrdk_view>(known != nullptr ? known->header.credential.body : ItemView());
 }
 
 bool rrdk_server_call_auth_sys(const rrdk_server_call* call, rrdk_auth_sys* identity) {
+  const auto* const known = c::find(call);
   AuthSys sys;
-  if (!decode(of(call).header.credential, sys))
+  if (known == nullptr || !decode(known->header.credential, sys))
     return false;
   identity->stamp = sys.stamp;
   identity->uid = sys.uid;
@@ -192,48 +230,59 @@ bool rrdk_server_call_auth_sys(const rrdk_server_call* call, rrdk_auth_sys* iden
 }
 
 rrdk_server_connection* rrdk_server_call_connection(const rrdk_server_call* call) {
-  return c::handle_of(&Borrowed(call)->connection());
+  const auto* const known = c::find(call);
+  return known != nullptr ? c::handle_of(*known->dispatcher) : nullptr;
 }
 
 uint64_t rrdk_server_connection_id(const rrdk_server_connection* connection) {
-  return of(connection).id();
+  const auto* const known = c::find(connection);
+  return known != nullptr ? static_cast<const ServerConnection*>(known)->id() : 0;
 }
 
 void* rrdk_server_connection_context(const rrdk_server_connection* connection) {
-  return of(connection).context();
+  const auto* const known = c::find(connection);
+  return known != nullptr ? known->context() : nullptr;
 }
 
 void rrdk_server_connection_set_context(rrdk_server_connection* connection, void* context) {
-  of(connection).set_context(context);
+  if (auto* const known = c::find(connection))
+    known->set_context(context);
 }
 
 rrdk_decoder* rrdk_server_call_args(rrdk_server_call* call) {
-  return c::handle_of(&of(call).args);
+  auto* const known = c::find(call);
+  return c::handle_of(known != nullptr ? &known->args : &c::nothing().args);
 }
 
 rrdk_encoder* rrdk_server_call_results(rrdk_server_call* call) {
-  return c::handle_of(&*of(call).results);
+  auto* const known = c::find(call);
+  return c::handle_of(known != nullptr ? &*known->results : &c::nothing().results);
 }
 
 rrdk_buffer* rrdk_server_call_result_buffer(rrdk_server_call* call, uint32_t size) {
-  return c::handle_of(Borrowed(call)->result_buffer(size).release());
+  Borrowed known(call);
+  return known ? c::handle_of(known->result_buffer(size).release()) : nullptr;
 }
 
 void rrdk_server_call_on_released(rrdk_server_call* call, void (*released)(void* argument),
                                   void* argument) {
-  Borrowed(call)->on_released(released, argument);
+  if (Borrowed known(call); known)
+    known->on_released(released, argument);
 }
 
 void rrdk_server_call_request_receive_size(rrdk_server_call* call, uint32_t bytes) {
-  request_receive_size(*Borrowed(call), bytes);
+  if (Borrowed known(call); known)
+    request_receive_size(*known, bytes);
 }
 
 void rrdk_server_call_raise_receive_size(rrdk_server_call* call, uint32_t bytes) {
-  raise_receive_size(*Borrowed(call), bytes);
+  if (Borrowed known(call); known)
+    raise_receive_size(*known, bytes);
 }
 
 bool rrdk_server_call_receive_sizes(const rrdk_server_call* call, rrdk_receive_sizes* sizes) {
-  return c::copy_out(c::sizes_of(receive_sizes(*Borrowed(call))), sizes);
+  Borrowed known(call);
+  return known && c::copy_out(c::sizes_of(receive_sizes(*known)), sizes);
 }
 
 void rrdk_server_call_reply(rrdk_server_call* call) {

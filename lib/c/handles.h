@@ -16,6 +16,8 @@
 #include "rrdk/server.h"
 #include "service/dispatcher.h"
 
+static_assert(sizeof(uintptr_t) == sizeof(uint64_t));
+
 // A Call, and whom to tell of its end. There are two places for that: a submit() that is refused,
 // because the call is in flight, has written to the one that the call in flight does not use.
 struct rrdk_call {
@@ -80,8 +82,6 @@ Encoder* object_type(rrdk_encoder*);
 Decoder* object_type(rrdk_decoder*);
 Caller* object_type(rrdk_caller*);
 Client* object_type(rrdk_client*);
-ServerConnection* object_type(rrdk_server_connection*);
-service::CallContext* object_type(rrdk_server_call*);
 rrdk_memory* handle_type(Memory*);
 rrdk_buffer* handle_type(mem::BufferSlot*);
 rrdk_registered_memory* handle_type(RegisteredMemory*);
@@ -90,8 +90,6 @@ rrdk_encoder* handle_type(Encoder*);
 rrdk_decoder* handle_type(Decoder*);
 rrdk_caller* handle_type(Caller*);
 rrdk_client* handle_type(Client*);
-rrdk_server_connection* handle_type(ServerConnection*);
-rrdk_server_call* handle_type(service::CallContext*);
 
 template <typename Handle>
 auto* behind(Handle* handle) noexcept {  // or null
@@ -108,6 +106,17 @@ const auto& of(const Handle* handle) noexcept {
 template <typename Object>
 auto* handle_of(Object* object) noexcept {
   return reinterpret_cast<decltype(handle_type(object))>(object);
+}
+
+// Handles that are numbers, since what they stand for is used again. Null: it is too late.
+inline service::CallContext* find(const rrdk_server_call* call) noexcept {
+  return service::call_handles.find(reinterpret_cast<uintptr_t>(call));
+}
+inline service::Dispatcher* find(const rrdk_server_connection* connection) noexcept {
+  return service::connection_handles.find(reinterpret_cast<uintptr_t>(connection));
+}
+inline rrdk_server_connection* handle_of(const service::Dispatcher& connection) noexcept {
+  return reinterpret_cast<rrdk_server_connection*>(connection.handle());
 }
 
 static_assert(sizeof(rrdk_span) == sizeof(MemorySpan) &&

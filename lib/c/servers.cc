@@ -132,7 +132,8 @@ rrdk_server_options server_defaults() {
 Result<void> ask_on_open(ServerConnection& connection, void* argument) {
   auto& server = *static_cast<rrdk_server*>(argument);
   rrdk_error reason = {RRDK_OK, ""};
-  const rrdk_errc code = server.on_open(handle_of(&connection), &reason, server.argument);
+  const rrdk_errc code = server.on_open(
+      handle_of(static_cast<const service::Dispatcher&>(connection)), &reason, server.argument);
   if (code == RRDK_OK)
     return {};
   reason.message[sizeof reason.message - 1] = '\0';
@@ -143,7 +144,8 @@ void tell_on_close(ServerConnection& connection, const Error& why, void* argumen
   auto& server = *static_cast<rrdk_server*>(argument);
   rrdk_error reason;
   tell(why, &reason);
-  server.on_close(handle_of(&connection), &reason, server.argument);
+  server.on_close(handle_of(static_cast<const service::Dispatcher&>(connection)), &reason,
+                  server.argument);
 }
 
 ServerOptions options_of(const rrdk_server_options& o, rrdk_server& server) {
@@ -390,14 +392,17 @@ bool rrdk_server_get_stats(const rrdk_server* server, rrdk_server_stats* stats) 
 
 bool rrdk_server_connection_get_info(const rrdk_server_connection* connection,
                                      rrdk_connection_info* info) {
-  return c::copy_out(c::info_of(of(connection).info()), info);
+  const ServerConnection* const known = c::find(connection);
+  return known != nullptr && c::copy_out(c::info_of(known->info()), info);
 }
 
 rrdk_errc rrdk_server_call_backward_client(rrdk_server_call* call, rrdk_backward_client** client,
                                            rrdk_error* error) {
-  ServerCall answering = of(call).handle();
-  auto found = answering.backward_client();
-  service::CallContext::take(std::move(answering));  // it is answered elsewhere
+  const service::CallContext* const known = c::find(call);
+  Result<std::shared_ptr<BackwardClient>> found =
+      known != nullptr
+          ? known->dispatcher->backward_client()
+          : fail(Errc::kInvalidArgument, "the call has been answered: ask for it before that");
   return c::give(std::move(found), client, error, [](std::shared_ptr<BackwardClient> shared) {
     return new rrdk_backward_client{std::move(shared)};
   });

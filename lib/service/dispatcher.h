@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/handles.h"
 #include "base/list.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/memory.h"
@@ -54,6 +55,7 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   OnceRecord* replay = nullptr;
   CallContext* next_waiter = nullptr;
   bool is_early = false;  // among the first calls of its connection that are to run once
+  base::Handles<CallContext>::Slot* slot = nullptr;  // null: there are too many
 
   ServerCall handle() noexcept { return ServerCall(this); }
   static CallContext& of(const ServerCall& call) noexcept { return *call.context_; }
@@ -75,9 +77,16 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   void end(Answer how) noexcept;
 };
 
+// What programs in C have of a call and of a connection (lib/c). The first are open while a handler
+// in C owes the answer, the second as long as the object lives.
+inline constinit base::Handles<CallContext> call_handles;
+inline constinit base::Handles<Dispatcher> connection_handles;
+
 // Of one core; grows to the number of calls that were ever in service at once.
 class ContextPool {
  public:
+  ContextPool() = default;
+  ~ContextPool();
   CallContext& get() {
     if (free_.empty()) [[unlikely]]
       grow();
@@ -121,9 +130,15 @@ class Dispatcher : public ServerConnection {
         for_workers_(for_workers),
         memory_(memory),
         services_(services),
-        contexts_(contexts) {}
+        contexts_(contexts),
+        slot_(connection_handles.take(*this)) {
+    if (slot_ != nullptr)
+      slot_->open();
+  }
 
   runtime::Link& link() const noexcept { return link_; }
+  // 0: there are too many connections.
+  uint64_t handle() const noexcept { return slot_ != nullptr ? slot_->handle() : 0; }
   Memory& memory() const noexcept { return memory_; }
   uint64_t rejected() const noexcept { return rejected_.load(std::memory_order_relaxed); }
 
@@ -145,7 +160,7 @@ class Dispatcher : public ServerConnection {
   void note_entered() noexcept;
 
  protected:
-  ~Dispatcher() = default;
+  ~Dispatcher() { connection_handles.give_back(slot_); }
 
   void refuse(CallContext& context, AcceptStat status) noexcept;
   void drop(CallContext& context) noexcept;
@@ -182,6 +197,7 @@ class Dispatcher : public ServerConnection {
   Memory& memory_;
   const ServiceTable& services_;
   ContextPool& contexts_;
+  base::Handles<Dispatcher>::Slot* const slot_;
   base::List<CallContext, &CallContext::links> delayed_;
   // Of the last call that had a service: valid as long as the table's edition is the same.
   uint64_t last_edition_ = UINT64_MAX;

@@ -49,13 +49,28 @@ ConnectionInfo ServerConnection::info() const {
 
 namespace service {
 
+namespace {
+
+constexpr size_t kSlab = 64;
+
+}  // namespace
+
+ContextPool::~ContextPool() {
+  for (const std::unique_ptr<CallContext[]>& slab : slabs_) {
+    for (size_t i = 0; i < kSlab; ++i)
+      call_handles.give_back(slab[i].slot);
+  }
+}
+
 void ContextPool::grow() {
-  constexpr size_t kSlab = 64;
   slabs_.push_back(std::make_unique<CallContext[]>(kSlab));
   // Room for all there are, so that put() never grows.
   free_.reserve(slabs_.size() * kSlab);
-  for (size_t i = 0; i < kSlab; ++i)
-    free_.push_back(&slabs_.back()[i]);
+  for (size_t i = 0; i < kSlab; ++i) {
+    CallContext& context = slabs_.back()[i];
+    context.slot = call_handles.take(context);
+    free_.push_back(&context);
+  }
 }
 
 void note_second_end(const char* function) noexcept {

@@ -180,7 +180,7 @@ bool Encoder::can_refer_to(const ItemView& bytes) const noexcept {
 }
 
 void Encoder::put_view(const ItemView& bytes) noexcept {
-  if (!can_refer_to(bytes))
+  if (!ok() || !can_refer_to(bytes))
     return put_opaque(bytes);
   if (!fits(4 + padded(bytes.size())))
     return;
@@ -219,7 +219,9 @@ bool Encoder::put_reference(MemorySpan bytes, Ddp ddp) noexcept {
 }
 
 void Encoder::put_item(MemorySpan bytes, Ddp ddp) noexcept {
-  items_ += ok();
+  if (!ok())
+    return;
+  ++items_;
   if (!memory_.contains(bytes)) [[unlikely]]
     return fail(EncoderFault::kInvalidMemory);
   message_.borrows_ |= bytes.length != 0;
@@ -227,10 +229,12 @@ void Encoder::put_item(MemorySpan bytes, Ddp ddp) noexcept {
 }
 
 void Encoder::put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept {
-  items_ += ok();
+  if (!ok())
+    return;
+  ++items_;
   if (!buffer)
     return fail(EncoderFault::kNoMemory);
-  if (buffer.capacity() < length)
+  if (buffer.capacity() < length || !memory_.contains(buffer.first(length))) [[unlikely]]
     return fail(EncoderFault::kInvalidMemory);
   if (put_reference(buffer.first(length), ddp))
     // datapath-allow: grows once; a message keeps its capacity from call to call

@@ -43,6 +43,14 @@ TEST_P(C, ACallSubmittedTwice) {
   expect(a_call_submitted_twice);
 }
 
+TEST_P(C, ACallAnsweredTwice) {
+  expect(a_call_answered_twice);
+}
+
+TEST_P(C, ServerConnectionsThatHaveGone) {
+  expect(server_connections_that_have_gone);
+}
+
 TEST_P(C, ConnectionsThatComeAndGo) {
   expect(connections_that_come_and_go);
 }

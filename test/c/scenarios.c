@@ -492,6 +492,125 @@ const char* a_call_submitted_twice(const char* uri) {
   return end_world(&w);
 }
 
+struct lines {
+  int count;
+  char last[600];
+};
+
+static void take_line(rrdk_log_level level, const char* line, void* user) {
+  struct lines* lines = user;
+  if (level == RRDK_LOG_ERROR) {
+    ++lines->count;
+    snprintf(lines->last, sizeof lines->last, "%s", line);
+  }
+}
+
+/* Until its handler has it, which keeps it. */
+static const char* submit_kept(struct world* w, rrdk_call* call, uint32_t argument) {
+  w->site.kept = NULL;
+  rrdk_put_u32(rrdk_call_begin(call, w->program, KEEP), argument);
+  CHECK(rrdk_call_submit(call, NULL, NULL));
+  UNTIL(w, w->site.kept != NULL);
+  return NULL;
+}
+
+static const char* answered_is_empty(struct world* w, rrdk_server_call* call) {
+  rrdk_auth_sys identity;
+  rrdk_receive_sizes sizes = {.size = sizeof sizes};
+  rrdk_backward_client* client = NULL;
+  const rrdk_view nothing = {0};
+  CHECK(rrdk_server_call_xid(call) == 0 && rrdk_server_call_program(call) == 0);
+  CHECK(rrdk_server_call_version(call) == 0 && rrdk_server_call_procedure(call) == 0);
+  CHECK(rrdk_server_call_auth_flavor(call) == 0 && rrdk_server_call_credential(call).length == 0);
+  CHECK(!rrdk_server_call_auth_sys(call, &identity));
+  CHECK(rrdk_server_call_connection(call) == NULL);
+  CHECK(rrdk_server_call_result_buffer(call, 1) == NULL);
+  CHECK(!rrdk_server_call_receive_sizes(call, &sizes));
+  CHECK(rrdk_server_call_backward_client(call, &client, NULL) == RRDK_E_INVALID_ARGUMENT);
+  rrdk_server_call_on_released(call, count_release, &w->site);
+  rrdk_server_call_request_receive_size(call, 8192);
+  rrdk_server_call_raise_receive_size(call, 8192);
+  rrdk_decoder* args = rrdk_server_call_args(call);
+  CHECK(rrdk_get_u32(args) == 0 && rrdk_get_item(args, LARGE).length == 0);
+  CHECK(!rrdk_decoder_ok(args) && rrdk_decoder_remaining(args) == 0);
+  rrdk_encoder* results = rrdk_server_call_results(call);
+  const rrdk_mark begin = rrdk_encoder_mark(results);
+  rrdk_put_u32(results, 6666);
+  rrdk_put_string(results, "another client's");
+  rrdk_put_item(results, (rrdk_span){w, 8, 0}, RRDK_DDP_ELIGIBLE);
+  rrdk_put_buffer(results, rrdk_buffer_get(w->memory, 100), 100, RRDK_DDP_ELIGIBLE);
+  rrdk_put_view(results, &nothing);
+  rrdk_encoder_rewind(results, &begin);
+  rrdk_put_u32(results, 6666);
+  CHECK(!rrdk_encoder_ok(results) && rrdk_encoder_position(results) == 0);
+  return NULL;
+}
+
+static void (*const kEnds[])(rrdk_server_call*) = {rrdk_server_call_reply, rrdk_server_call_drop};
+static void reply_late(rrdk_server_call* call) {
+  rrdk_server_call_reply_after(call, 1000000);
+}
+static void reject_it(rrdk_server_call* call) {
+  rrdk_server_call_reject(call, RRDK_ACCEPT_SYSTEM_ERR);
+}
+static void deny_it(rrdk_server_call* call) {
+  rrdk_server_call_deny(call, RRDK_AUTH_TOOWEAK);
+}
+
+static void* reply_from_elsewhere(void* call) {
+  rrdk_server_call_reply(call);
+  return NULL;
+}
+
+/* A mistake of the program's, which must not become another client's answer. */
+const char* a_call_answered_twice(const char* uri) {
+  struct world w;
+  struct lines lines = {0};
+  BEGIN(begin_world(&w, uri));
+  rrdk_connection* other = NULL;
+  CHECK_OK(rrdk_connect(w.client, w.uri, NULL, &other, &error));
+  rrdk_call* call = rrdk_call_create(rrdk_connection_caller(other));
+  BEGIN(submit_kept(&w, w.call, 1));
+  rrdk_server_call* const first = w.site.kept;
+  rrdk_put_u32(rrdk_server_call_results(first), 1111);
+  rrdk_server_call_reply(first);
+  UNTIL(&w, !rrdk_call_in_flight(w.call));
+  CHECK(rrdk_get_u32(rrdk_call_results(w.call)) == 1111);
+
+  rrdk_set_log_sink(take_line, &lines);
+  void (*const ends[])(rrdk_server_call*) = {kEnds[0], kEnds[1], reply_late, reject_it, deny_it};
+  for (int i = 0; i < 5; ++i) {
+    BEGIN(submit_kept(&w, call, 2));
+    rrdk_server_call* const second = w.site.kept;
+    BEGIN(answered_is_empty(&w, first));
+    ends[i](first);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, reply_from_elsewhere, first) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    for (int pass = 0; pass < 100; ++pass)
+      rrdk_runtime_poll(w.runtime, 0);
+    CHECK(rrdk_call_in_flight(call) && rrdk_get_u32(rrdk_server_call_args(second)) == 2);
+    rrdk_put_u32(rrdk_server_call_results(second), 2222);
+    rrdk_server_call_reply(second);
+    rrdk_server_call_reply(second); /* at once, before the answer can have gone out */
+    UNTIL(&w, !rrdk_call_in_flight(call));
+    CHECK(rrdk_call_status_of(call) == RRDK_CALL_OK);
+    CHECK(rrdk_get_u32(rrdk_call_results(call)) == 2222);
+  }
+  rrdk_set_log_sink(NULL, NULL);
+  CHECK(lines.count > 0 && strstr(lines.last, "of a call that has been answered") != NULL);
+  CHECK(w.site.released == 0);
+  rrdk_call_destroy(call);
+  rrdk_connection_destroy(other);
+  BEGIN(end_world(&w));
+  rrdk_set_log_sink(take_line, &lines); /* not even its server is there */
+  rrdk_server_call_reply(first);
+  CHECK(rrdk_server_call_xid(first) == 0);
+  rrdk_server_call_reply(NULL);
+  rrdk_set_log_sink(NULL, NULL);
+  return NULL;
+}
+
 struct states {
   rrdk_connection_state seen[20];
   int count;
@@ -578,6 +697,71 @@ const char* connections_that_come_and_go(const char* uri) {
   CHECK(rrdk_connect_start(w.client, NULL, &how, &refused, &error) == RRDK_E_INVALID_ARGUMENT);
   CHECK(rrdk_connect_start(w.client, "gopher:x", &how, &refused, &error) == RRDK_E_BAD_URI);
   CHECK(strstr(error.message, "gopher") != NULL);
+  return end_world(&w);
+}
+
+enum { SESSIONS = 20 };
+struct sessions {
+  rrdk_server_connection* opened[SESSIONS];
+  uint64_t ids[SESSIONS];
+  int count, closed;
+};
+
+static rrdk_errc open_session(rrdk_server_connection* connection, rrdk_error* reason,
+                              void* argument) {
+  struct sessions* all = argument;
+  (void)reason;
+  rrdk_server_connection_set_context(connection, &all->ids[all->count]);
+  all->ids[all->count] = rrdk_server_connection_id(connection);
+  all->opened[all->count++] = connection;
+  return RRDK_OK;
+}
+
+static void close_session(rrdk_server_connection* connection, const rrdk_error* reason,
+                          void* argument) {
+  struct sessions* all = argument;
+  (void)reason;
+  if (rrdk_server_connection_context(connection) == &all->ids[all->closed])
+    ++all->closed;
+}
+
+/* Handles that a program has kept for too long do not lead to other clients' connections. */
+const char* server_connections_that_have_gone(const char* uri) {
+  struct world w;
+  struct sessions all = {.count = 0};
+  rrdk_connection_info info = {.size = sizeof info};
+  rrdk_server_options options;
+  rrdk_server_options_init(&options, sizeof options);
+  options.on_open = open_session;
+  options.on_close = close_session;
+  options.connection_argument = &all;
+  BEGIN(begin_world_with(&w, uri, &options, NULL));
+  for (int i = 0; i < SESSIONS; ++i) {
+    rrdk_connection* connection = NULL;
+    CHECK_OK(rrdk_connect(w.client, w.uri, NULL, &connection, &error));
+    rrdk_call* call = rrdk_call_create(rrdk_connection_caller(connection));
+    BEGIN(submit_kept(&w, call, 1));
+    CHECK(rrdk_server_call_connection(w.site.kept) == all.opened[i]);
+    CHECK(rrdk_server_connection_get_info(all.opened[i], &info) && info.id == all.ids[i]);
+    for (int past = 0; past < i; ++past) {
+      CHECK(all.opened[past] != all.opened[i]);
+      CHECK(rrdk_server_connection_id(all.opened[past]) == 0);
+      CHECK(rrdk_server_connection_context(all.opened[past]) == NULL);
+      CHECK(!rrdk_server_connection_get_info(all.opened[past], &info));
+      rrdk_server_connection_set_context(all.opened[past], &w);
+    }
+    CHECK(rrdk_server_connection_context(all.opened[i]) == &all.ids[i]);
+    rrdk_call_cancel(call);
+    UNTIL(&w, !rrdk_call_in_flight(call));
+    rrdk_call_destroy(call);
+    rrdk_connection_destroy(connection);
+    UNTIL(&w, all.closed == i + 1);
+    /* Its call has not ended, and shows where it came from. */
+    CHECK(rrdk_server_call_connection(w.site.kept) == all.opened[i]);
+    CHECK(rrdk_server_connection_context(all.opened[i]) == &all.ids[i]);
+    rrdk_server_call_reply(w.site.kept);
+    UNTIL(&w, rrdk_server_connection_id(all.opened[i]) == 0);
+  }
   return end_world(&w);
 }
 
@@ -911,19 +1095,6 @@ const char* memory_of_all_kinds(void) {
   rrdk_telemetry_destroy(NULL);
   rrdk_buffer_put(NULL);
   return end_world(&w);
-}
-
-struct lines {
-  int count;
-  char last[600];
-};
-
-static void take_line(rrdk_log_level level, const char* line, void* user) {
-  struct lines* lines = user;
-  if (level == RRDK_LOG_ERROR) {
-    ++lines->count;
-    snprintf(lines->last, sizeof lines->last, "%s", line);
-  }
 }
 
 const char* lines_of_the_log(void) {

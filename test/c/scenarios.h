@@ -11,6 +11,8 @@ const char* answers_from_another_thread(const char* uri);
 const char* calls_in_the_other_direction(const char* uri);
 const char* calls_that_do_not_succeed(const char* uri);
 const char* a_call_submitted_twice(const char* uri);
+const char* a_call_answered_twice(const char* uri);
+const char* server_connections_that_have_gone(const char* uri);
 const char* connections_that_come_and_go(const char* uri);
 const char* a_server_that_is_asked_to_end(const char* uri);
 const char* what_is_counted(const char* uri);

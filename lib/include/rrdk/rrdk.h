@@ -681,7 +681,11 @@ bool rrdk_connection_get_stats(const rrdk_connection* connection, rrdk_client_st
 /* ---- Servers (rrdk/server.h) ---- */
 
 typedef struct rrdk_server rrdk_server;
-/** A connection on which calls come in. The library's, from on_open to on_close. */
+/**
+ * A connection on which calls come in. The library's, from on_open to on_close, and while a call
+ * that came on it has not been answered. The handle never stands for another connection: used later
+ * it gives 0, NULL or false.
+ */
 typedef struct rrdk_server_connection rrdk_server_connection;
 
 /**
@@ -803,8 +807,11 @@ void rrdk_server_connection_set_context(rrdk_server_connection* connection, void
 
 /**
  * A handler gets the call, and answers it once: by rrdk_server_call_reply(), ..._reply_after(),
- * ..._reject(), ..._deny() or ..._drop(), at once or later, on any thread. That is the end of the
- * handle: nothing may be done with it any more. Until then the arguments stay where they are.
+ * ..._reject(), ..._deny() or ..._drop(), at once or later, on any thread. Until then the arguments
+ * stay where they are. That is the end of the handle, which never stands for another call: to
+ * answer once more is an error in the log, and nothing else, on whatever thread; what the other
+ * functions return is 0, NULL, false or empty, and an encoder and a decoder that have failed. The
+ * encoder, the decoder and the views that were got before that are not to be used any more.
  */
 uint32_t rrdk_server_call_program(const rrdk_server_call* call);
 uint32_t rrdk_server_call_version(const rrdk_server_call* call);
