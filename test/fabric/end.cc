@@ -89,6 +89,20 @@ uint64_t End::counter(std::string_view name) const {
   return 0;
 }
 
+std::string End::state() const {
+  std::string text = " ";
+  for (const Event& event : events)
+    text += " event " + std::to_string(static_cast<int>(event.type)) +
+            (event.reason.empty() ? "" : " (" + event.reason + ")");
+  for (const Completion& c : completions)
+    text +=
+        " completion of op " + std::to_string(static_cast<int>(c.op)) + ": " + to_string(c.status);
+  for (const Counter& c : device->counters())
+    if (c.value != 0)
+      text += " " + std::string(c.name) + "=" + std::to_string(c.value);
+  return text;
+}
+
 std::unique_ptr<QueuePair> End::queue_pair(QueuePairOptions options) {
   options.cq = cq.get();
   return device->create_queue_pair(options).value();
@@ -100,7 +114,10 @@ bool pump_until(std::initializer_list<End*> ends, const std::function<bool()>& d
     for (End* end : ends)
       end->pump();
     if (std::chrono::steady_clock::now() > limit) {
-      ADD_FAILURE() << "what was waited for did not happen";
+      std::string states;
+      for (const End* end : ends)
+        states += "\n" + end->state();
+      ADD_FAILURE() << "what was waited for did not happen; the state of each end:" << states;
       return false;
     }
   }

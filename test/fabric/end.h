@@ -41,6 +41,8 @@ struct End {
   // All completions that have come so far, removed.
   std::vector<Completion> take_completions();
   uint64_t counter(std::string_view name) const;
+  // What has come and was not taken, and all counters, in a line.
+  std::string state() const;
   std::unique_ptr<QueuePair> queue_pair(QueuePairOptions options = {});
 
   std::unique_ptr<Device> device;

@@ -472,12 +472,15 @@ TEST_P(Messages, SentBeforeTheEndAreReceived) {
     EXPECT_EQ(pair.client.completions[i].status, i < 8 ? WcStatus::kSuccess : WcStatus::kFlushed);
 }
 
-// Keeps a thread from going on, wherever it is: it stays in the handler of a signal.
+// Keeps a thread from going on, wherever it is: it stays in the handler of a signal, and leaves the
+// CPU to the thread that is to let it go on.
 std::atomic<bool> is_stopped = false;
 std::atomic<bool> may_go_on = false;
 void stop_here(int) {
   is_stopped = true;
   while (!may_go_on) {
+    const timespec nap{.tv_sec = 0, .tv_nsec = 50'000};
+    ::nanosleep(&nap, nullptr);
   }
 }
 
@@ -497,23 +500,29 @@ TEST_P(Messages, NoMomentOfALookLosesWhatWasSentBeforeTheEnd) {
     const ReceiveWr receive = {0, to.first(4096)};
     ASSERT_EQ(left->post_receive(std::span(&receive, 1)), 1u);
     is_stopped = may_go_on = false;
+    std::atomic<bool> has_ended = false;
     Completion first{};
-    std::thread receiver([&] {
+    first.status = WcStatus::kPeerLost;
+    const auto receive_one = [&] {
       // The signal is this thread's own, soon after it has begun to look.
       sigevent here{};
       here.sigev_notify = SIGEV_THREAD_ID;
       here.sigev_signo = SIGUSR1;
       here._sigev_un._tid = ::gettid();
       timer_t timer;
-      ASSERT_EQ(::timer_create(CLOCK_MONOTONIC, &here, &timer), 0);
+      ASSERT_EQ(::timer_create(CLOCK_MONOTONIC, &here, &timer), 0) << std::strerror(errno);
       itimerspec soon{};
       soon.it_value.tv_nsec = static_cast<long>(2000 + random() % 10000);
       ASSERT_EQ(::timer_settime(timer, 0, &soon, nullptr), 0);
       while (pair.server.cq->poll(std::span(&first, 1)) == 0) {
       }
       ::timer_delete(timer);
+    };
+    std::thread receiver([&] {
+      receive_one();
+      has_ended = true;
     });
-    while (!is_stopped)
+    while (!is_stopped && !has_ended)
       std::this_thread::yield();
     const SendWr wr = send_wr(1, {from.first(8)});
     EXPECT_EQ(leaves->post_send(std::span(&wr, 1)), 1u);
@@ -521,7 +530,11 @@ TEST_P(Messages, NoMomentOfALookLosesWhatWasSentBeforeTheEnd) {
     leaves->disconnect();
     may_go_on = true;
     receiver.join();
-    ASSERT_EQ(first.status, WcStatus::kSuccess) << "round " << round;
+    ASSERT_TRUE(is_stopped) << "round " << round << ": the receiver ended before its signal";
+    ASSERT_EQ(first.status, WcStatus::kSuccess)
+        << "round " << round << ", " << to_string(first.status) << "; at the sender: "
+        << to_string(pair.client.completions.empty() ? WcStatus::kPeerLost
+                                                     : pair.client.completions[0].status);
     pair.client.completions.clear();
     ASSERT_TRUE(pair.pump_until([&] {
       return pair.client.has_event(EventType::kDisconnected) &&

@@ -7,8 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 
 namespace rrdk::fabric::test {
 
@@ -53,6 +55,17 @@ int receive_with_descriptor(int socket, int& fd) {
   return value;
 }
 
+// A pipe takes these at once.
+constexpr size_t kMostWords = 2048;
+
+std::string run_role(const Order& order) {
+  try {
+    return order.role(order.uri.data());
+  } catch (const std::exception& thrown) {
+    return std::string("exception: ") + thrown.what();
+  }
+}
+
 // Waits for one peer and passes its end on; a process of its own, so that the forker never blocks.
 [[noreturn]] void supervise(const Order& order, int socket) {
   int ends[2];
@@ -62,9 +75,10 @@ int receive_with_descriptor(int socket, int& fd) {
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::close(ends[0]);
-    ::close(ends[1]);
     ::close(socket);
-    ::_exit(order.role(order.uri.data()) ? 0 : 1);
+    const std::string failure = run_role(order);
+    (void)!::write(ends[1], failure.data(), std::min(failure.size(), kMostWords));
+    ::_exit(failure.empty() ? 0 : 1);
   }
   send_with_descriptor(socket, pid, ends[0]);
   ::close(ends[0]);
@@ -109,15 +123,15 @@ PeerProcess::PeerProcess(PeerRole role, const std::string& uri) {
   Order order{role, {}};
   uri.copy(order.uri.data(), order.uri.size() - 1);
   ::send(forker_socket, &order, sizeof(order), 0);
-  pid_ = receive_with_descriptor(forker_socket, exit_pipe_);
+  pid_ = receive_with_descriptor(forker_socket, end_pipe_);
   EXPECT_GT(pid_, 0);
 }
 
 PeerProcess::~PeerProcess() {
-  if (exit_pipe_ < 0)
+  if (end_pipe_ < 0)
     return;
   kill();
-  succeeded();
+  failure();
 }
 
 void PeerProcess::kill() {
@@ -125,13 +139,24 @@ void PeerProcess::kill() {
     ::kill(pid_, SIGKILL);
 }
 
-bool PeerProcess::succeeded() {
-  int status = -1;
-  const bool told = ::read(exit_pipe_, &status, sizeof(status)) == sizeof(status);
-  ::close(exit_pipe_);
-  exit_pipe_ = -1;
+std::string PeerProcess::failure() {
+  std::string words;
+  std::array<char, kMostWords> piece;
+  for (ssize_t n; (n = ::read(end_pipe_, piece.data(), piece.size())) > 0;)
+    words.append(piece.data(), static_cast<size_t>(n));
+  ::close(end_pipe_);
+  end_pipe_ = -1;
   pid_ = -1;
-  return told && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  int status = 0;
+  if (words.size() < sizeof(status))
+    return "the process that waited for the peer did not tell how it ended";
+  std::memcpy(&status, words.data() + words.size() - sizeof(status), sizeof(status));
+  words.resize(words.size() - sizeof(status));
+  if (WIFSIGNALED(status))
+    words += "the peer was ended by signal " + std::to_string(WTERMSIG(status));
+  else if (words.empty() && WEXITSTATUS(status) != 0)
+    words = "the peer ended with status " + std::to_string(WEXITSTATUS(status));
+  return words;
 }
 
 }  // namespace rrdk::fabric::test

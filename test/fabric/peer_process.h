@@ -8,8 +8,8 @@
 
 namespace rrdk::fabric::test {
 
-// What a peer does with the address it is given; true: all was as it should be.
-using PeerRole = bool (*)(const std::string& uri);
+// What a peer does with the address it is given. It returns what went wrong, or nothing.
+using PeerRole = std::string (*)(const std::string& uri);
 
 class PeerProcess {
  public:
@@ -19,12 +19,13 @@ class PeerProcess {
   PeerProcess& operator=(const PeerProcess&) = delete;
 
   void kill();
-  // Waits for its end: whether its role returned true.
-  bool succeeded();
+  // Waits for its end, and returns what went wrong: its role's words, or how the process ended.
+  // Empty if all was as it should be.
+  std::string failure();
 
  private:
   pid_t pid_ = -1;
-  int exit_pipe_ = -1;  // carries its exit status
+  int end_pipe_ = -1;  // carries the role's words and, behind them, the exit status
 };
 
 }  // namespace rrdk::fabric::test
