@@ -66,13 +66,15 @@ Result<void> write_results(ResultFiles& files, const JsonInput& input) {
   if (!files.json.wanted() && !files.csv.wanted())
     return {};
   const std::string json = to_json(input);
-  if (files.json.wanted()) {
-    if (Result<void> written = files.json.write(json); !written)
-      return written;
-  }
+  Result<void> written;
+  if (files.json.wanted())
+    written = files.json.write(json);
   if (!files.csv.wanted())
-    return {};
-  return to_csv(json).and_then([&](const std::string& csv) { return files.csv.write(csv); });
+    return written;
+  if (!written)
+    complain(written.error());
+  Result<void> table = files.csv.write(to_csv(json));
+  return table ? written : table;
 }
 
 // What must work does so before things are made to fail.
@@ -89,7 +91,7 @@ Result<void> prepare(Bench& bench, const std::vector<RunSpec>& plan, const Optio
 
 int complain(const Error& error) {
   std::fprintf(stderr, "testrpc: %s\n", error.message.c_str());
-  return error.code == Errc::kBadUri ? 2 : 1;
+  return error.code == Errc::kBadUri || error.code == Errc::kInvalidArgument ? 2 : 1;
 }
 
 Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientSetup& setup,

@@ -1,5 +1,9 @@
 // testrpc: measures ONC RPC over RDMA, as testpmd measures packets. doc/testrpc.md is its manual.
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <string_view>
 
@@ -48,11 +52,31 @@ int print_completion(std::string_view shell) {
   return 0;
 }
 
+// A descriptor of 0, 1 and 2 that is closed would be the next socket's, where the table would go.
+// What is open for reading takes none of it.
+void hold_standard_descriptors() {
+  while (true) {
+    const int fd = open("/dev/null", O_RDONLY);
+    if (fd > STDERR_FILENO)
+      close(fd);
+    if (fd < 0 || fd > STDERR_FILENO)
+      return;
+  }
+}
+
+// A table that a full disk did not take is no success.
+int end_with(int status) {
+  if (rrdk::Result<void> closed = close_stdout(); !closed)
+    return std::max(status, complain(closed.error()));
+  return status;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  hold_standard_descriptors();
   if (argc == 3 && std::string_view(argv[1]) == "--completion")
-    return print_completion(argv[2]);
+    return end_with(print_completion(argv[2]));
   rrdk::Result<Options> options = parse_options(argc, argv);
   if (!options) {
     std::fprintf(stderr, "testrpc: %s\n", options.error().message.c_str());
@@ -68,10 +92,10 @@ int main(int argc, char** argv) {
   if (!missing.empty() && !serves)
     std::fprintf(stderr, "testrpc: %s\n", missing.c_str());
   count_allocations();
-  rrdk::Result<ResultFiles> files = ResultFiles::open(options->json, options->csv);
+  rrdk::Result<ResultFiles> files = ResultFiles::open(*options);
   if (!(*ranks)->all(files.has_value()))
     return files ? 1 : complain(files.error());
   int status = run(*options, *files, **ranks);
   die_as_asked();
-  return status;
+  return end_with(status);
 }

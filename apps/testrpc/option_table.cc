@@ -106,28 +106,16 @@ constexpr Option kOptions[] = {
      [](Options& o, const std::string& v) { return take_faults(o, v); }},
     {"capture", "FILE|off", Kind::kRun, Group::kResults, kEverybody, "off",
      "write all messages into FILE, in pcapng format, for Wireshark; --self: the client's",
-     [](Options& o, const std::string& v) {
-       o.capture = v == "off" ? "" : v;
-       return Result<void>{};
-     }},
+     [](Options& o, const std::string& v) { return take_capture(o, v); }},
     {"metrics", "PORT|HOST:PORT", Kind::kStart, Group::kResults, kEverybody, nullptr,
      "serve counters by HTTP at /metrics, as OpenMetrics; --self: the client's",
-     [](Options& o, const std::string& v) {
-       o.metrics = v;
-       return Result<void>{};
-     }},
+     [](Options& o, const std::string& v) { return take_file(o.metrics, v); }},
     {"json", "FILE", Kind::kStart, Group::kResults, kCallers, nullptr,
      "results for programs; \"-\": to stdout, and the table to stderr",
-     [](Options& o, const std::string& v) {
-       o.json = v;
-       return Result<void>{};
-     }},
+     [](Options& o, const std::string& v) { return take_file(o.json, v); }},
     {"csv", "FILE", Kind::kStart, Group::kResults, kCallers, nullptr,
      "results for spreadsheets, a line for each run; \"-\" as with --json",
-     [](Options& o, const std::string& v) {
-       o.csv = v;
-       return Result<void>{};
-     }},
+     [](Options& o, const std::string& v) { return take_file(o.csv, v); }},
     {"histogram", nullptr, Kind::kStart, Group::kResults, kCallers, nullptr,
      "each run's whole latency histogram in the JSON, too",
      [](Options& o, const std::string& v) { return take_switch(o.histogram, v); }},

@@ -267,6 +267,23 @@ Result<void> take_switch(bool& to, const std::string& value) {
   return {};
 }
 
+Result<void> take_file(std::string& to, const std::string& value) {
+  if (value.empty())
+    return fail(Errc::kInvalidArgument, "the file's name is empty");
+  to = value;
+  return {};
+}
+
+Result<void> take_capture(Options& options, const std::string& value) {
+  if (value == "-")
+    return fail(Errc::kInvalidArgument,
+                "stdout has the table: name a file, or a pipe that mkfifo(1) has made");
+  Result<void> taken = take_file(options.capture, value);
+  if (taken && value == "off")
+    options.capture.clear();
+  return taken;
+}
+
 Result<void> take_faults(Options& options, const std::string& value) {
   options.faults.reset();
   if (value == "off")

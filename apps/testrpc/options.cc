@@ -169,8 +169,6 @@ Result<void> check_conflicts(const Options& options) {
     return refuse("--think and --find-knee conflict: the knee is of callers that do not wait");
   if (options.find_knee && options.repeat != 1)
     return refuse("--find-knee and --repeat conflict: each of its runs has another rate");
-  if (!options.csv.empty() && options.csv == options.json)
-    return refuse("--json and --csv are the same file");
   if (options.role == Role::kSelf && calls_nfs3(options))
     return refuse("engine nfs3 calls an NFS server, which --self does not start: use --client URI");
   if (options.max_receive_size != 0 && options.max_receive_size < options.inline_size)
@@ -256,8 +254,10 @@ std::string about_option(std::string_view name) {
   if (option == nullptr)
     return "";
   std::string value = option->argument != nullptr ? option->argument : "on|off";
-  bool may_be_off = option->choices != nullptr && std::string_view(option->choices) == "off";
-  return std::string(name) + " " + value + (may_be_off ? "|off" : "") + ": " + option->help;
+  const bool may_be_off = option->choices != nullptr && std::string_view(option->choices) == "off";
+  if (may_be_off && !value.ends_with("|off"))
+    value += "|off";
+  return std::string(name) + " " + value + ": " + option->help;
 }
 
 Result<void> set_option_name(std::string_view name) {

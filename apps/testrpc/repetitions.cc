@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 
 namespace rrdk::testrpc {
@@ -141,13 +142,16 @@ double RunResult::bytes_per_s() const {
 Latencies RunResult::latencies() const {
   if (repetitions.empty())
     return Latencies::of(latency);
-  return {.min = median_ns(repetitions, &Latencies::min),
-          .mean = median_of(repetitions, [](const Figures& f) { return f.latency.mean; }),
-          .p50 = median_ns(repetitions, &Latencies::p50),
-          .p90 = median_ns(repetitions, &Latencies::p90),
-          .p99 = median_ns(repetitions, &Latencies::p99),
-          .p999 = median_ns(repetitions, &Latencies::p999),
-          .max = median_ns(repetitions, &Latencies::max)};
+  std::vector<Figures> told;  // one without a right call has no latency
+  std::ranges::copy_if(repetitions, std::back_inserter(told),
+                       [](const Figures& f) { return f.right != 0; });
+  return {.min = median_ns(told, &Latencies::min),
+          .mean = median_of(told, [](const Figures& f) { return f.latency.mean; }),
+          .p50 = median_ns(told, &Latencies::p50),
+          .p90 = median_ns(told, &Latencies::p90),
+          .p99 = median_ns(told, &Latencies::p99),
+          .p999 = median_ns(told, &Latencies::p999),
+          .max = median_ns(told, &Latencies::max)};
 }
 
 double RunResult::mean_connection() const {

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "disturbance_json.h"
@@ -51,12 +52,24 @@ void append_histogram(std::string& text, const Histogram& latency) {
   text += "]";
 }
 
-void append_latencies(std::string& text, const Latencies& l) {
-  append(text,
-         "\"latency_ns\": {\"min\": %" PRIu64 ", \"mean\": %.1f, \"p50\": %" PRIu64
-         ", \"p90\": %" PRIu64 ", \"p99\": %" PRIu64 ", \"p99.9\": %" PRIu64 ", \"max\": %" PRIu64
-         "}",
-         l.min, l.mean, l.p50, l.p90, l.p99, l.p999, l.max);
+// `after` ends each member's name. Of no calls there is no latency, and 0 would be
+// the best there is.
+void append_latencies(std::string& text, uint64_t calls, const Latencies& l, const char* after) {
+  const std::pair<const char*, uint64_t> members[] = {
+      {"p50", l.p50}, {"p90", l.p90}, {"p99", l.p99}, {"p99.9", l.p999}, {"max", l.max}};
+  auto number = [&](const std::string& value) { return calls == 0 ? "null" : value; };
+  std::string mean;
+  append(mean, "%.1f", l.mean);
+  text += "\"min" + std::string(after) + "\": " + number(std::to_string(l.min));
+  text += ", \"mean" + std::string(after) + "\": " + number(mean);
+  for (const auto& [name, value] : members)
+    text += ", \"" + (name + std::string(after)) + "\": " + number(std::to_string(value));
+}
+
+void append_latency_ns(std::string& text, uint64_t calls, const Latencies& l) {
+  text += "\"latency_ns\": {";
+  append_latencies(text, calls, l, "");
+  text += "}";
 }
 
 void append_repetitions(std::string& text, const RunResult& r) {
@@ -67,14 +80,8 @@ void append_repetitions(std::string& text, const RunResult& r) {
            f.bytes_per_s, f.seconds);
     append(one, "\"calls\": %" PRIu64 ", \"calls_right\": %" PRIu64 ", \"errors\": %" PRIu64 ", ",
            f.calls, f.right, f.errors);
-    const Latencies& l = f.latency;
-    append(one, "\"min_ns\": %" PRIu64 ", \"mean_ns\": %.1f, \"p50_ns\": %" PRIu64 ", ", l.min,
-           l.mean, l.p50);
-    append(one,
-           "\"p90_ns\": %" PRIu64 ", \"p99_ns\": %" PRIu64 ", \"p99.9_ns\": %" PRIu64
-           ", \"max_ns\": %" PRIu64 "}",
-           l.p90, l.p99, l.p999, l.max);
-    return one;
+    append_latencies(one, f.right, f.latency, "_ns");
+    return one + "}";
   });
 }
 
@@ -85,7 +92,7 @@ void append_share(std::string& text, const Share& share, double seconds) {
          ", \"calls_right\": %" PRIu64 ", \"errors\": %" PRIu64
          ", \"rpc_per_s\": %.1f, \"bytes_per_s\": %.1f, ",
          share.right, share.wrong, per_s(share.right), per_s(share.bytes));
-  append_latencies(text, Latencies::of(share.latency));
+  append_latency_ns(text, share.right, Latencies::of(share.latency));
   text += "}";
 }
 
@@ -218,7 +225,7 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
            r.survival.rfc5666.configured, r.survival.rfc5666.padded_calls,
            r.survival.rfc5666.read_replies, r.survival.rfc5666.dones);
   append(text, "\"rpc_per_s\": %.1f, \"bytes_per_s\": %.1f, ", r.calls_per_s(), r.bytes_per_s());
-  append_latencies(text, r.latencies());
+  append_latency_ns(text, r.right, r.latencies());
   text += ", ";
   append(text,
          "\"calls_per_connection\": {\"min\": %" PRIu64 ", \"mean\": %.1f, \"max\": %" PRIu64 "}, ",
@@ -349,16 +356,8 @@ void append_options(std::string& text, const JsonInput& input) {
 }  // namespace
 
 std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\')
-      result += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      append(result, "\\u%04x", c);
-    else
-      result += c;
-  }
-  return result + "\"";
+  using nlohmann::json;
+  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::string version_text() {

@@ -5,6 +5,7 @@ Members that only some builds of testrpc write (stages, outliers, noise, histogr
 right, and are as if absent otherwise."""
 import json
 import re
+import sys
 from numbers import Real
 
 SCHEMA = 2  # of testrpc's JSON, see doc/testrpc.md
@@ -44,10 +45,25 @@ def load(path):
                          "or use the version of it that goes with that testrpc")
     if not result.get("runs"):
         raise ValueError(f"{path} has no runs")
+    leave_out_silent_runs(path, result)
     wrong = what_is_wrong(result)
     if wrong:
         raise ValueError(f"{path} cannot be used: {wrong}")
     return result
+
+
+def leave_out_silent_runs(path, result):
+    """Those of which no call came back right: they have no latency."""
+    runs = result["runs"] if isinstance(result["runs"], list) else []
+    told = [run for run in runs if not isinstance(run, dict) or not isinstance(run.get("latency_ns"), dict)
+            or any(value is not None for value in run["latency_ns"].values())]
+    if len(told) == len(runs):
+        return
+    if not told:
+        raise ValueError(f"{path} cannot be used: no call came back right in any of its runs")
+    print(f"{path}: {len(runs) - len(told)} of {len(runs)} runs are left out: no call of theirs came back right",
+          file=sys.stderr)
+    result["runs"] = told
 
 
 def what_is_wrong(result):

@@ -6,6 +6,7 @@ import re
 import signal
 import select
 import socket
+import subprocess
 import threading
 
 import testrpc_harness as harness
@@ -58,7 +59,7 @@ class Mistakes(harness.Case):
     def test_cpus_that_are_not_there(self):
         for role in ("--server", "--client"):
             process = self.run_testrpc(role, self.uri, "--cpu", "1000")
-            self.assert_fails_with_one_line(process, "CPU 1000 does not exist or is not ours to use")
+            self.assert_fails_with_one_line(process, "CPU 1000 does not exist or is not ours to use", status=2)
 
     def test_memory_that_can_not_be_had(self):
         process = self.run_testrpc("--server", self.uri, "--memory", "16384G")
@@ -80,7 +81,19 @@ class Mistakes(harness.Case):
 
     def test_eal_refuses_its_arguments(self):
         process = self.run_testrpc("--no-such-eal-option", "--", "--client", self.uri, *CALL)
-        self.assert_fails_with_one_line(process, "no-such-eal-option")
+        self.assert_fails_with_one_line(process, "no-such-eal-option", status=2)
+
+    def test_one_file_for_two_results(self):
+        os.symlink(self.folder, f"{self.folder}/here")
+        os.symlink("later", f"{self.folder}/link")
+        with open(f"{self.folder}/there", "w", encoding="utf-8"):
+            os.link(f"{self.folder}/there", f"{self.folder}/too")
+        for one, other in (("x", "x"), ("x", "./x"), ("x", "here/x"), ("link", "later"), ("there", "too")):
+            for options in (("--json", "--csv"), ("--json", "--capture"), ("--csv", "--capture")):
+                process = self.run_testrpc("--self", *CALL, options[0], f"{self.folder}/{one}", options[1],
+                                           f"{self.folder}/{other}")
+                self.assert_fails_with_one_line(process, f"{options[0]} and {options[1]} are the same file", status=2)
+        self.assert_fails_with_one_line(self.run_testrpc("--self", *CALL, "--json", "-", "--csv", "-"), "same", status=2)
 
     def test_help_is_no_mistake(self):
         process = self.run_testrpc("--help")
@@ -96,6 +109,32 @@ class Mistakes(harness.Case):
             process = self.run_testrpc(word)
             self.assert_status(process, 0)
             self.assertRegex(process.output, r"^testrpc \d+\.\d+\.\d+ \(\S+\)$")
+
+
+class Output(harness.Case):
+    """What is printed and does not arrive."""
+
+    def run_into(self, stdout, *arguments):
+        return subprocess.run([harness.TESTRPC, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=stdout,
+                              stderr=subprocess.PIPE, text=True, check=False, timeout=harness.PATIENCE)
+
+    def test_a_full_disk(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            for words in (["--self", *CALL], ["--help"], ["--version"], ["--completion", "bash"],
+                          ["--self", *CALL, "--json", "-"]):
+                done = self.run_into(full, *words)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                lines = [line for line in done.stderr.splitlines() if line.startswith("testrpc: ")]
+                self.assertEqual(len(lines), 1, done.stderr)
+                self.assertIn("cannot write to stdout", lines[0])
+
+    def test_a_closed_stdout(self):
+        done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", harness.TESTRPC, "--self=iwarp://127.0.0.1:0", "--verify",
+                               *map(str, CALL), "--json", self.json_path], stdin=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True, check=False, timeout=harness.PATIENCE)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("cannot write to stdout", done.stderr)
+        self.assertEqual(self.result()["runs"][0]["errors"], 0)
 
 
 class Addresses(harness.Case):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The ways to run testrpc: --self, closed and open loop, JSON, and the prompt."""
+import csv
 import datetime
 import json
 import os
@@ -87,10 +88,16 @@ class Json(harness.Case):
 
     def test_errors_have_their_reasons(self):
         server = self.start_server("--max-size", "64K")
+        table = f"{self.folder}/result.csv"
         client = self.run_testrpc("--client", self.uri, "--engine", "read", "--size", "128K", "--count", "10",
-                                  "--json", self.json_path)
+                                  "--json", self.json_path, "--csv", table, "--repeat", "2")
         self.assert_status(client, 1)
         run = self.result()["runs"][0]
+        # Of no call there is no latency: 0 would be the best of all.
+        self.assertEqual(run["latency_ns"], dict.fromkeys(LATENCY_KEYS))
+        self.assertEqual([one["p50_ns"] for one in run["repetitions"]], [None, None])
+        with open(table, encoding="utf-8", newline="") as file:
+            self.assertEqual(next(csv.DictReader(file))["latency_ns.p50"], "")
         reason, = run["errors_by_reason"]
         self.assertIn("--max-size", reason)
         self.assertEqual(run["errors_by_reason"][reason], run["errors"])
@@ -123,18 +130,63 @@ class Json(harness.Case):
         self.assert_status(process, 0)
         self.assertTrue(stat.S_ISFIFO(os.lstat(path).st_mode))
 
-    def test_a_device_is_written_into(self):
+    def run_with_mounts(self, inside):
+        """What a shell with mounts of its own did, whose $1 is the folder and $2 testrpc."""
         if os.geteuid() != 0:
-            self.skipTest("making a device node needs root")
-        inside = ('mount -t tmpfs none "$1" && mknod "$1/null" c 1 3 && "$2" --self --engine null --count 10 '
-                  '--json "$1/null" && stat -c %F "$1/null"')
+            self.skipTest("mounts and device nodes need root")
         done = subprocess.run(["unshare", "--mount", "sh", "-c", inside, "sh", self.folder, harness.TESTRPC],
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
                               timeout=harness.PATIENCE)
         if "unshare failed" in done.stderr or "mount:" in done.stderr or "mknod:" in done.stderr:
             self.skipTest(f"no mount namespace or device node here: {done.stderr.strip()}")
+        return done
+
+    def test_a_device_is_written_into(self):
+        done = self.run_with_mounts('mount -t tmpfs none "$1" && mknod "$1/null" c 1 3 && "$2" --self --engine null '
+                                    '--count 10 --json "$1/null" && stat -c %F "$1/null"')
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("character special file", done.stdout)
+
+    def test_a_mount_point_is_written_into(self):
+        done = self.run_with_mounts(': >"$1/host" && : >"$1/result.json" && mount --bind "$1/host" "$1/result.json" && '
+                                    '"$2" --self --engine null --count 10 --json "$1/result.json"')
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(f"{self.folder}/host", encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["tool"], "testrpc")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["host", "result.json"])
+
+    def test_what_a_full_disk_does_not_take_is_on_stdout(self):
+        done = self.run_with_mounts('mount -t tmpfs -o size=4k none "$1" && echo old >"$1/result.json" && "$2" --self '
+                                    '--engine null --count 10 --json "$1/result.json"; echo " status $?"; '
+                                    'ls "$1"; cat "$1/result.json"')
+        text, _, rest = done.stdout[done.stdout.index("{\n"):].partition(" status ")
+        self.assertEqual(json.loads(text)["tool"], "testrpc")
+        self.assertEqual(rest.split(), ["1", "result.json", "old"])
+        self.assertIn("No space left on device; the results are on stdout", done.stderr)
+
+    def test_a_link_at_a_temporary_name_is_not_followed(self):
+        process = self.start(*QUICK[:-2], "--duration", "1", "--json", self.json_path)
+        with open(f"{self.folder}/victim", "w", encoding="utf-8") as file:
+            file.write("precious")
+        os.symlink("victim", f"{self.json_path}.{process.pid}.tmp")
+        self.assert_all_right(process)
+        with open(f"{self.folder}/victim", encoding="utf-8") as file:
+            self.assertEqual(file.read(), "precious")
+        self.assertFalse(os.path.islink(self.json_path))
+
+    def test_a_name_that_is_no_utf8(self):
+        uri = os.fsencode(f"--self=shm:{self.folder}/") + b"\xff.sock"
+        table = f"{self.folder}/result.csv"
+        environment = os.environ | {"RRDK_LOG_STYLE": "json", "RRDK_LOG": "debug"}
+        done = subprocess.run([harness.TESTRPC, uri, *QUICK[1:], "--json", self.json_path, "--csv", table],
+                              stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=harness.PATIENCE,
+                              env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("/\ufffd.sock", self.result()["uri"])
+        with open(table, encoding="utf-8") as file:
+            self.assertEqual(len(file.readlines()), 2)
+        lines = [json.loads(line.decode()) for line in done.stderr.splitlines() if line.startswith(b"{")]
+        self.assertTrue(any("\ufffd.sock" in line["message"] for line in lines), done.stderr)
 
     def test_a_symbolic_link_stays_and_its_target_is_written(self):
         target = f"{self.folder}/target.json"

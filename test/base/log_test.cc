@@ -83,6 +83,20 @@ TEST_F(Log, LinesHaveTheStyleThatIsWanted) {
   EXPECT_EQ(line["message"].get<std::string>().substr(0, 12), "a \"name\"\\\n\"\"");
 }
 
+// Bytes of another encoding, overlong forms, surrogates and what is cut off: JSON has no such text.
+TEST_F(Log, LinesOfJsonAreUtf8WhateverTheyAreAbout) {
+  set_log_sink(nullptr);
+  set_log_style(LogStyle::kJson);
+  testing::internal::CaptureStderr();
+  base::log_warning(
+      "%s", "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \xFF|\xC0\xAF|\xED\xA0\x80|\xF4\x90|\xE2\x82");
+  const auto line = nlohmann::json::parse(testing::internal::GetCapturedStderr());
+  set_log_style(LogStyle::kTime);
+  const std::string bad = "\xEF\xBF\xBD";
+  EXPECT_EQ(line["message"], "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 " + bad + "|" + bad + bad +
+                                 "|" + bad + bad + bad + "|" + bad + bad + "|" + bad + bad);
+}
+
 TEST(LogOnce, SaysItOnce) {
   base::LogOnce once;
   EXPECT_TRUE(once.first());

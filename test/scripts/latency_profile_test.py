@@ -27,6 +27,8 @@ RESULT = {"tool": "testrpc", "schema": profile_runs.SCHEMA, "version": "0.1.0", 
           "options": {"idle": "busy", "pinned_cpus": [0, 1], "seed": 1, "timeout_ms": 5000, "credits": 64,
                       "faults": None}}
 
+SILENT = {"latency_ns": dict.fromkeys(RUN["latency_ns"])}  # of whose calls none came back right
+
 
 def result(*changes, **top):
     """A result with a run for each of the changes."""
@@ -207,6 +209,7 @@ class Program(unittest.TestCase):
                 (["--compare", here, "none.json"], "none.json is not a result"),
                 (["--compare", here, self.write("old.json", {"runs": [RUN]})], "schema 1"),
                 (["--compare", here, self.write("empty.json", {**RESULT, "runs": []})], "has no runs"),
+                (["--compare", here, self.write("silent.json", result(SILENT))], "no call came back right"),
                 (["--compare", here, self.write("b.json", result({"window": 2}))], "window 1, there 2")):
             with self.subTest(arguments):
                 before = sorted(self.folder.iterdir())
@@ -264,6 +267,11 @@ class Program(unittest.TestCase):
             path = self.write("spoilt.json", {**whole, name: value})
             run = self.run_program("--from", path, "--out", "out", status=2)
             self.assertIn("cannot be used", run.stderr)
+
+    def test_a_run_without_a_right_call_is_left_out_and_said(self):
+        run = self.run_program("--from", self.write("a.json", result({"window": 2}, SILENT)), "--out", "out")
+        self.assertIn("1 of 2 runs are left out", run.stderr)
+        self.assertEqual(len(self.table("runs.csv")), 1)
 
     def test_two_results_of_one_run_each_have_no_verdict(self):
         a = self.write("a.json", result({}, {"window": 8}))
