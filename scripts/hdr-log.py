@@ -16,6 +16,8 @@ import sys
 import time
 import zlib
 
+from lib import output
+
 # As HdrHistogram lays out its counts for three digits and values from 1: "buckets" of 2048 linear steps,
 # of which each after the first uses the upper half.
 DIGITS, HALF_BITS = 3, 10
@@ -90,4 +92,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(output.run("hdr-log", main))

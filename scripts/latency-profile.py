@@ -33,7 +33,8 @@ import sys
 from pathlib import Path
 
 try:
-    from lib import profile_compare_page, profile_csv, profile_verdict, profile_measure, profile_page, profile_runs
+    from lib import (output, profile_compare_page, profile_csv, profile_verdict, profile_measure, profile_page,
+                     profile_runs)
 except ModuleNotFoundError as error:
     print(f"latency-profile: {error.name} is missing: apt-get install python3-matplotlib (it is for /usr/bin/python3)",
           file=sys.stderr)
@@ -139,24 +140,23 @@ def side(chosen, program, client, *more):
                                 ["--dispatch", chosen.dispatch, *chosen.passed_on, *more])
 
 
-def save(result, path):
-    with open(path, "w", encoding="utf-8") as file:
+def save(result, folder, name):
+    with output.folder(folder) as out, output.file(out / name) as file:
         json.dump(result, file)
 
 
-def show_profile(profile, out):
+def show_profile(profile, folder):
     profile = profile_runs.complete(profile)
-    out.mkdir(parents=True, exist_ok=True)
-    profile_csv.write_profile(profile, profile_runs.typical(profile), out)
-    profile_page.write_profile(profile, out)
-    print(out / "index.html")
+    with output.folder(folder) as out:
+        profile_csv.write_profile(profile, profile_runs.typical(profile), out)
+        profile_page.write_profile(profile, out)
+    print(folder / "index.html")
 
 
 def measure_profile(chosen, program, todo):
     ours = side(chosen, program, chosen.client)
     profile = profile_measure.profile(ours, todo, chosen.duration, chosen.repeat, deep=not chosen.quick)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    save(profile, chosen.out / "profile.json")
+    save(profile, chosen.out, "profile.json")
     show_profile(profile, chosen.out)
 
 
@@ -172,8 +172,7 @@ def measure_in_turns(chosen, program, todo):
         profile_measure.check(one, todo)
     seed = chosen.seed if chosen.seed is not None else random.SystemRandom().randrange(1 << 32)
     comparison = profile_measure.in_turns(sides, todo, chosen.duration, chosen.repeat, seed)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    save(comparison, chosen.out / "comparison.json")
+    save(comparison, chosen.out, "comparison.json")
     comparison["names"] = [" ".join(map(str, one.command)) for one in sides]
     comparison["method"] = [
         f"{chosen.repeat} rounds. In each, every call ran for {chosen.duration:g} s on both sides, one right after the "
@@ -197,7 +196,6 @@ def compare_files(chosen):
         remarks.insert(0, "NO VERDICT where there are too few runs on each side (latency-profile --repeat 10): the "
                           "same program measured twice differs, at p99 by a factor of two or more.")
     remarks.insert(0, "Not measured in turns: whatever changed on the machine between the two counts as a difference.")
-    chosen.out.mkdir(parents=True, exist_ok=True)
     comparison = {"sides": results, "names": list(map(str, chosen.compare)), "pairs": pairs, "command": sys.argv,
                   "method": ["Two results, each measured by itself. Estimate and interval: Hodges and Lehmann's, of "
                              "the rank sum test of Wilcoxon, Mann and Whitney, corrected for the number of figures "
@@ -211,8 +209,9 @@ def conclude(chosen, comparison, lines, remarks):
     print(profile_compare_page.as_text(lines))
     environments = profile_runs.environments(comparison["sides"], comparison["names"])
     print("\n" + "\n".join([*environments, *remarks, "", profile_verdict.sentence(lines), *said]))
-    profile_csv.write_compare(comparison, lines, chosen.out)
-    profile_compare_page.write(comparison, lines, said + remarks, chosen.fail_above, chosen.out)
+    with output.folder(chosen.out) as out:
+        profile_csv.write_compare(comparison, lines, out)
+        profile_compare_page.write(comparison, lines, said + remarks, chosen.fail_above, out)
     print(chosen.out / "compare.html")
     return 1 if failed else 0
 
@@ -240,4 +239,4 @@ def main():
         return fail(failure)
 
 
-sys.exit(main())
+sys.exit(output.run("latency-profile", main))

@@ -18,12 +18,10 @@ import dataclasses
 import json
 import os
 import re
-import signal
 import sys
 import textwrap
-from pathlib import Path
 
-from lib import doctor_cpus, doctor_memory, doctor_network  # noqa: F401: each adds its checks to CHECKS
+from lib import doctor_cpus, doctor_memory, doctor_network, output  # noqa: F401: each adds its checks to CHECKS
 from lib.doctor_host import (CHECKS, DEFAULT_PORT, GIB, MIB, Host, Unreadable, Uri, Wanted, parse_cpus,
                              ranges, unknown)
 
@@ -168,7 +166,8 @@ def main(arguments, host):
         print(text)
     elif chosen.json:
         try:
-            Path(chosen.json).write_text(text + "\n")
+            with output.file(chosen.json) as file:
+                file.write(text + "\n")
         except OSError as error:
             fail(f"--json: {chosen.json} can not be written: {error.strerror}")
     print(table(host, wanted, findings, chosen.quiet), file=sys.stderr if chosen.json == "-" else sys.stdout)
@@ -176,5 +175,4 @@ def main(arguments, host):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in rrdk-doctor.py | head
-    sys.exit(main(sys.argv[1:], Host()))
+    sys.exit(output.run("rrdk-doctor", lambda: main(sys.argv[1:], Host())))

@@ -4,9 +4,11 @@
     scripts/rrdk-dump.py rpc.pcapng                  connections, a line for each call, and a summary
     scripts/rrdk-dump.py --breaches rpc.pcapng       only what breaks the rules of the specifications
     scripts/rrdk-dump.py --json - rpc.pcapng         the same for programs
+    tcpdump -w - | scripts/rrdk-dump.py -            what comes through a pipe, when it has ended
 
 Reads what RRDK captures itself (rrdk/capture.h) and what tcpdump does, of RoCEv2 and iWARP. The exit status
-is 0 where no rule is broken, 1 where one is, and 2 where the command line or the file is at fault.
+is 0 where no rule is broken, 1 where one is, and 2 where the command line or the file is at fault, or there
+is no RPC-over-RDMA in it.
 doc/rrdk-dump.md tells what the lines mean and which rules are looked at.
 """
 import argparse
@@ -18,13 +20,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from lib import dump_rpc, dump_rules
+from lib import dump_rpc, dump_rules, output
 from lib.dump_capture import BadFile
 from lib.dump_conversation import Conversation
 from lib.dump_frames import Capture
 
 SECOND = 10**9  # nanoseconds
 LAST_SECOND = 253402300799  # of the year 9999
+NOTHING_LOOKED_AT = "there is no RPC-over-RDMA in it, so no rule was looked at"
 RIGHT, BROKEN, AT_FAULT = 0, 1, 2  # exit statuses
 
 
@@ -47,7 +50,7 @@ def xid(text):
 
 def command_line(words=None):
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("capture", type=Path, help="a pcap or pcapng file")
+    parser.add_argument("capture", type=Path, help="a pcap or pcapng file, also packed by gzip; - is standard input")
     part = parser.add_mutually_exclusive_group()
     part.add_argument("--calls", action="store_true", help="connections, calls, and a summary (the default)")
     part.add_argument("--summary", action="store_true", help="only the summary")
@@ -168,6 +171,8 @@ class Report:
                 self.take(event)
         except BadFile as error:
             self.fault = str(error)
+        finally:
+            self.capture.file.close()
         for connection in self.connections.values():
             connection.conversation.take_end()
 
@@ -178,6 +183,10 @@ class Report:
             connection = Connection(event.link, self.draft, self.add, lost)
             self.connections[event.link.number] = connection
         connection.conversation.take(event)
+
+    def looked_at(self):
+        """Whether there was anything that could break a rule."""
+        return any(connection.conversation.known for connection in self.connections.values())
 
     def add(self, record):
         self.spool.add(record)
@@ -338,8 +347,10 @@ class Text:
             print(f"  {count} x {name}")
         for rule, count in sorted(report.whole.breaches.items()):
             print(f"  {count} x {rule}: {dump_rules.RULES[rule]}")
-        if not report.whole.breaches:
-            print("  nothing breaks a rule")
+        if report.whole.breaches:
+            return
+        where = " of what could be read" if report.fault else ""
+        print(f"  nothing{where} breaks a rule" if report.looked_at() else f"  {NOTHING_LOOKED_AT}")
 
     def write_procedures(self):
         rows = sorted(self.report.procedures.items(), key=lambda row: -row[1].calls)
@@ -395,13 +406,9 @@ def write(report, options):
         write_json(report, sys.stdout)
     else:
         if options.json:
-            try:
-                with open(options.json, "w", encoding="utf-8") as file:
-                    write_json(report, file)
-            except OSError as error:
-                fail(f"{options.json}: {error.strerror}")
+            with output.file(options.json) as file:
+                write_json(report, file)
         Text(report, options).write()
-    sys.stdout.flush()
 
 
 def run(options):
@@ -411,14 +418,12 @@ def run(options):
     except OSError as error:
         fail(f"{options.capture}: {error.strerror}")
     with report.spool.file:
-        try:
-            write(report, options)
-        except BrokenPipeError:  # whoever reads has enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if report.fault:
-        fail(f"{options.capture}: {report.fault}")
+        write(report, options)
+    if report.fault or not report.looked_at():
+        sys.stdout.flush()  # first what there is, then what is wrong with it
+        fail(f"{options.capture}: {report.fault or NOTHING_LOOKED_AT}")
     return BROKEN if report.whole.breaches else RIGHT
 
 
 if __name__ == "__main__":
-    sys.exit(run(command_line()))
+    sys.exit(output.run("rrdk-dump", lambda: run(command_line()), failed=AT_FAULT))

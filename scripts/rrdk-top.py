@@ -25,6 +25,8 @@ import struct
 import sys
 import time
 
+from lib import output
+
 SOCKET = "dpdk_telemetry.v2*"
 CLEAR = "\033[H\033[2J"
 MOST_BYTES = 65536  # of an answer
@@ -52,7 +54,10 @@ class Telemetry:
 
     def ask(self, command):
         """What it answers; None: it does not know the command, or what that is about."""
-        self.socket.sendall(command.encode())
+        try:
+            self.socket.sendall(command.encode())
+        except BrokenPipeError:
+            raise ConnectionError(f"{self.path}: the process is gone") from None
         packet = self.socket.recv(MOST_BYTES)
         if not packet:
             raise ConnectionError(f"{self.path}: the process is gone")
@@ -256,11 +261,14 @@ def main():
                       f"{' '.join(telemetry.ask('/rrdk/list') or ['(not RRDK)'])}")
         else:
             watch(args)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         pass
+    except BrokenPipeError:
+        raise
     except (OSError, ValueError, KeyError) as error:
         sys.exit(f"rrdk-top: {args.socket or 'telemetry'}: {error}")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(output.run("rrdk-top", main, failed=1))

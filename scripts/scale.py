@@ -32,7 +32,7 @@ import time
 from pathlib import Path
 
 try:
-    from lib import scale_plots
+    from lib import output, scale_plots
 except ModuleNotFoundError as error:
     sys.exit(f"scale: {error.name} is missing: apt-get install python3-matplotlib (it is for /usr/bin/python3)")
 
@@ -292,14 +292,15 @@ def main():
             done += 1
     rounds = [figures(r) for r in raw]
     rows, found = medians(rounds), ratios(rounds)
-    chosen.out.mkdir(parents=True, exist_ok=True)
     first = raw[0][0]
-    (chosen.out / "scale.json").write_text(json.dumps({
-        "tool": "scale", "schema": 1, "command": sys.argv, "revision": first["revision"],
-        "environment": first["environment"], "driver": chosen.driver, "memory": chosen.memory,
-        "medians": rows, "ratios": found, "rounds": rounds}, indent=1) + "\n")
-    scale_plots.draw(rows, rounds, chosen.driver, chosen.out / "scale.png")
     print_table(rows, found)
+    with output.folder(chosen.out) as out:
+        with output.file(out / "scale.json") as file:
+            file.write(json.dumps({
+                "tool": "scale", "schema": 1, "command": sys.argv, "revision": first["revision"],
+                "environment": first["environment"], "driver": chosen.driver, "memory": chosen.memory,
+                "medians": rows, "ratios": found, "rounds": rounds}, indent=1) + "\n")
+        scale_plots.draw(rows, rounds, chosen.driver, out / "scale.png")
     print(f"{chosen.out}/scale.json, {chosen.out}/scale.png")
     wrong = any(r["errors"] for r in rows)
     if chosen.require:
@@ -310,4 +311,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(output.run("scale", main))

@@ -6,8 +6,14 @@
 Here is also what dump_roce.py and dump_iwarp.py share: the events that both make of packets, the link that
 they belong to, and messages that come in pieces.
 """
+import contextlib
+import gzip
+import shutil
 import socket
 import struct
+import sys
+import tempfile
+import zlib
 from dataclasses import dataclass, field
 
 KEPT = 1 << 18  # bytes of a message; Sends are smaller (RFC 8797 section 4: at most 262144)
@@ -115,6 +121,7 @@ class Link:
 
 MOST_BYTES = 1 << 24  # of a packet or a block; the rest of a file with more makes no sense
 ETHERNET, RAW_IP, COOKED, COOKED_2 = 1, 101, 113, 276
+GZIP = b"\x1f\x8b"
 LINK_TYPES = (ETHERNET, RAW_IP, COOKED, COOKED_2)
 PCAP = {bytes.fromhex(magic): (order, unit) for magic, order, unit in (
     ("a1b2c3d4", ">", 1000), ("d4c3b2a1", "<", 1000), ("a1b23c4d", ">", 1), ("4d3cb2a1", "<", 1))}
@@ -245,34 +252,73 @@ class Sections:
                       self.ours, interface.name, text_of(options(order, behind), COMMENT))
 
 
-def packets(path):
-    with open(path, "rb") as file:
-        magic = file.read(4)
-        if magic in PCAP:
-            yield from packets_of_pcap(file, magic)
-        elif magic == struct.pack("<I", SECTION):
-            sections = Sections()
-            for block in blocks(file):
-                packet = sections.take(*block)
-                if packet is not None:
-                    yield packet
-        else:
-            raise BadFile("it is neither pcap nor pcapng")
+def open_capture(path):
+    """A file that can be read twice: what comes through a pipe is kept, and what gzip has packed unpacked. "-" is
+    stdin."""
+    file = sys.stdin.buffer if str(path) == "-" else open(path, "rb")
+    if not file.seekable():
+        kept = tempfile.TemporaryFile()
+        shutil.copyfileobj(file, kept)
+        file = kept
+    file.seek(0)
+    packed = file.read(2) == GZIP
+    file.seek(0)
+    return gzip.GzipFile(fileobj=file) if packed else file
 
 
-def dropped(path):
-    """How many packets are missing by the word of who captured, which stands at the end of the file."""
-    count = 0
-    with open(path, "rb") as file:
-        if file.read(4) != struct.pack("<I", SECTION):
-            return 0
+def unpacked(read):
+    """Of a generator that reads what may be packed: its faults are the file's."""
+    def generator(file):
         try:
-            for order, kind, body in blocks(file):
-                if kind == STATISTICS:
-                    value = options(order, body[12:]).get(DROPPED, b"")
-                    count += struct.unpack(order + "Q", value)[0] if len(value) == 8 else 0
-        except BadFile:
-            pass  # packets() says so where it comes to it
+            yield from read(file)
+        except EOFError:
+            raise CutShort("the file ends within what gzip has packed") from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise BadFile(f"gzip: {error}") from None
+    return generator
+
+
+def packets(path):
+    with contextlib.closing(open_capture(path)) as file:
+        yield from packets_of(file)
+
+
+@unpacked
+def packets_of(file):
+    file.seek(0)
+    magic = file.read(4)
+    if magic in PCAP:
+        yield from packets_of_pcap(file, magic)
+    elif magic == struct.pack("<I", SECTION):
+        sections = Sections()
+        for block in blocks(file):
+            packet = sections.take(*block)
+            if packet is not None:
+                yield packet
+    else:
+        raise BadFile("it is neither pcap nor pcapng")
+
+
+@unpacked
+def drops(file):
+    """How many packets are missing, in the words of who captured them."""
+    file.seek(0)
+    if file.read(4) != struct.pack("<I", SECTION):
+        return
+    for order, kind, body in blocks(file):
+        if kind == STATISTICS:
+            value = options(order, body[12:]).get(DROPPED, b"")
+            yield struct.unpack(order + "Q", value)[0] if len(value) == 8 else 0
+
+
+def dropped(file):
+    """All of them: the last words stand at the end of the file."""
+    count = 0
+    try:
+        for more in drops(file):
+            count += more
+    except BadFile:
+        pass  # packets() says so where it comes to it
     return count
 
 

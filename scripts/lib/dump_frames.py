@@ -8,14 +8,15 @@ A packet that is not whole in the file loses its end and nothing else: what an e
 less than its length. Nothing here knows RPC-over-RDMA, except that a Send's first word is an XID, by which
 the directions of a connection find each other when nothing else tells.
 """
-from lib.dump_capture import LINK_TYPES, TCP, UDP, CutShort, datagram, dropped, packets
+from lib.dump_capture import LINK_TYPES, TCP, UDP, CutShort, datagram, dropped, open_capture, packets_of
 from lib.dump_iwarp import Iwarp
 from lib.dump_roce import Roce
 
 
 class Capture:
     def __init__(self, path):
-        self.path, self.notes, self.links, self.dropped = path, [], 0, dropped(path)
+        self.file, self.notes, self.links = open_capture(path), [], 0
+        self.dropped = dropped(self.file)
         if self.dropped:
             self.notes.append(f"{self.dropped} messages or packets are missing, says who captured them")
         self.frames, self.first, self.last = 0, None, 0
@@ -27,7 +28,7 @@ class Capture:
 
     def packets(self):
         try:
-            yield from packets(self.path)
+            yield from packets_of(self.file)
         except CutShort as error:
             self.notes.append(str(error))
 

@@ -1,12 +1,13 @@
 """What scripts/latency-profile.py found, as CSV files for other programs. Times are nanoseconds."""
 import csv
 
+from lib import output
 from lib.profile_plots import curve
 from lib.profile_runs import LATENCIES, call_name, causes, noise, outliers, run_name, size_name, stages
 
 
 def write(path, head, rows):
-    with open(path, "w", encoding="utf-8", newline="") as file:
+    with output.file(path, newline="") as file:
         writer = csv.writer(file)
         writer.writerow(head)
         writer.writerows(rows)

@@ -3,7 +3,7 @@ import html
 import json
 from pathlib import Path
 
-from lib import profile_plots
+from lib import output, profile_plots
 from lib.profile_runs import (PARTS, causes, is_number, limit, noise, noise_remarks, outliers, run_name, size_name,
                               spread, stages, text_of, time_text, typical)
 
@@ -32,12 +32,13 @@ class Page:
         style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("profile.css", "profile.js"))
         links = "".join(f'<a href="#{name}">{html.escape(title)}</a>' for name, title in self.sections)
         data = json.dumps(self.charts).replace("<", "\\u003c")
-        path.write_text("\n".join((
+        with output.file(path) as file:
+            file.write("\n".join((
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
             f'<meta name="viewport" content="width=device-width"><title>{html.escape(self.title)}</title>',
             f"<style>{style}</style></head><body><h1>{html.escape(self.title)}</h1>", *head, f"<nav>{links}</nav>",
             *self.parts, f'<script type="application/json" id="charts">{data}</script>',
-            f"<script>{script}</script></body></html>\n")), encoding="utf-8")
+            f"<script>{script}</script></body></html>\n")))
 
 
 def table(head, rows, words=(), wide=()):

@@ -37,6 +37,8 @@ def load(path):
     try:
         with open(path, encoding="utf-8") as file:
             result = json.load(file)
+        # Half a surrogate pair is JSON, but no text that can be written.
+        result = json.loads(json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
         schema = result.get("schema", 1)
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is not a result of latency-profile or testrpc: {error}") from error

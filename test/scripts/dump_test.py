@@ -4,15 +4,17 @@
 A random test prints its seed; RRDK_SEED=N replays it.
 """
 import contextlib
+import gzip
 import io
 import json
 import os
 import random
 import struct
+import subprocess
 import unittest
 
 from dump_writers import (BEGIN, CAPTURES, NFS_WRITE, SINK, STEP, Files, Iwarp, Roce, RrdkOwn, Talk,
-                          backward, block, connprop, interface, mixed, opaque, packet_block, pcap, pcapng,
+                          SCRIPT, backward, block, connprop, interface, mixed, opaque, packet_block, pcap, pcapng,
                           propset, read_back, read_call, read_results, receives, reply_body, rrdk_dump,
                           section, statistics, subset, words, write_call)
 from lib import dump_capture  # found by dump_writers
@@ -232,6 +234,34 @@ class Formats(Files):
             self.assertEqual(status, 2, error)
             self.assertEqual(error.count("\n"), 1, error)
             self.assertIn(what, error)
+
+    def test_without_anything_to_look_at_there_is_no_good_word(self):
+        for data in (b"", pcap([])):
+            self.path.write_bytes(data)
+            status, output, error = self.text(self.path)
+            self.assertEqual(status, 2)
+            self.assertNotIn("nothing breaks a rule", output)
+            self.assertEqual(error.count("\n"), 1, error)
+        self.assertIn("there is no RPC-over-RDMA in it", error)
+
+    def test_pipes_and_packed_files(self):
+        data = self.talk(Roce(), mixed).capture()
+        self.path.write_bytes(data)
+        status, plain, _ = self.text("--calls", self.path)
+        for given in (data, gzip.compress(data)):
+            self.path.write_bytes(given)
+            self.assertEqual(self.text("--calls", self.path)[:2], (status, plain))
+            for name in ("-", "/dev/stdin"):
+                done = subprocess.run([SCRIPT, "--calls", name], input=given, capture_output=True, check=False)
+                self.assertEqual((done.returncode, done.stderr), (status, b""))
+                self.assertEqual(done.stdout.decode(), plain.replace(str(self.path), name))
+        self.path.write_bytes(gzip.compress(data)[:-20])
+        status, output, error = self.text("--summary", self.path)
+        self.assertEqual((status, error), (0, ""))
+        self.assertIn("the file ends within what gzip has packed", output)
+        self.path.write_bytes(gzip.compress(data)[:60] + bytes(100))
+        status, _, error = self.text("--summary", self.path)
+        self.assertEqual((status, error.count("\n")), (2, 1), error)
 
     def test_a_file_that_ends_too_early_is_read_as_far_as_it_goes(self):
         for kind in (Roce, Iwarp):

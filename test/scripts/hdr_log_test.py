@@ -14,6 +14,7 @@ import zlib
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "hdr-log.py"
+sys.path.insert(0, str(SCRIPT.parent))
 SPEC = importlib.util.spec_from_file_location("hdr_log", SCRIPT)
 hdr_log = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(hdr_log)

@@ -1,0 +1,115 @@
+"""What a tool prints and writes: whole, or not without a word and an exit status.
+
+    if __name__ == "__main__":
+        sys.exit(output.run("hdr-log", main))
+"""
+import codecs
+import contextlib
+import os
+import shutil
+import signal
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+PLAIN = {"µ": "u", "…": "...", "–": "-", "—": "-", "’": "'"}
+
+
+def plain(error):
+    """What stdout's encoding does not have, as on a terminal that has ASCII only; lone surrogates, too."""
+    text = error.object[error.start:error.end]
+    return "".join(PLAIN.get(character, "?") for character in text), error.end
+
+
+codecs.register_error("rrdk-plain", plain)
+
+
+def run(name, main, failed=2):
+    """What main() returns. A reader that goes away ends us as it ends any program, by SIGPIPE and without a word.
+    A file or an output that cannot be written is a line, and the exit status `failed`."""
+    if sys.stdout is None:
+        print(f"{name}: stdout is closed", file=sys.stderr)
+        return failed
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="rrdk-plain")
+    try:
+        try:
+            return main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        give_up_stdout()
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+    except OSError as error:
+        print(f"{name}: {error.filename or 'cannot write to stdout'}: {error.strerror or error}", file=sys.stderr)
+        give_up_stdout()
+    return failed
+
+
+def give_up_stdout():
+    """What could not be written is not tried again at the interpreter's end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def file(path, newline=None):
+    """A text file to write. It takes its place when it is whole. A pipe or a device is written into."""
+    path, how = Path(os.path.realpath(path)), {"encoding": "utf-8", "errors": "replace", "newline": newline}
+    try:
+        if path.exists() and not path.is_file():
+            with open(path, "w", **how) as into:
+                yield into
+            return
+        handle, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".tmp", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", **how) as into:
+                yield into
+                into.flush()
+                os.fsync(handle)
+            os.chmod(name, stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~umask())
+            put(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def put(name, path):
+    """In its place, or, where that is a mount point, into it."""
+    try:
+        os.replace(name, path)
+    except OSError:
+        if not os.path.ismount(path):
+            raise
+        shutil.copyfile(name, path)
+        os.unlink(name)
+
+
+@contextlib.contextmanager
+def folder(path):
+    """An empty folder whose files come into the folder `path` when all are whole."""
+    path = Path(path)
+    before = next(parent for parent in (path, *path.parents) if parent.exists())
+    path.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".new-", dir=path))
+    try:
+        yield staging
+        for made in sorted(staging.iterdir()):
+            os.replace(made, path / made.name)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        while path != before and not any(path.iterdir()):
+            path.rmdir()
+            path = path.parent
+
+
+def umask():
+    now = os.umask(0o077)
+    os.umask(now)
+    return now
