@@ -26,8 +26,8 @@ codecs.register_error("rrdk-plain", plain)
 
 
 def run(name, main, failed=2):
-    """What main() returns. A reader that goes away ends us as it ends any program, by SIGPIPE and without a word.
-    A file or an output that cannot be written is a line, and the exit status `failed`."""
+    """What main() returns. A reader that goes away, and Ctrl-C, end us as they end any program: by their signal and
+    without a word. A file or an output that cannot be written is a line, and the exit status `failed`."""
     if sys.stdout is None:
         print(f"{name}: stdout is closed", file=sys.stderr)
         return failed
@@ -38,10 +38,11 @@ def run(name, main, failed=2):
             return main()
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, KeyboardInterrupt) as error:
         give_up_stdout()
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGPIPE)
+        number = signal.SIGPIPE if isinstance(error, BrokenPipeError) else signal.SIGINT
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
     except OSError as error:
         print(f"{name}: {error.filename or 'cannot write to stdout'}: {error.strerror or error}", file=sys.stderr)
         give_up_stdout()
