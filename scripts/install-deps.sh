@@ -17,7 +17,6 @@ build_packages=(
   libexpected-dev  # tl::expected
   libisal-dev      # CRC32C
   libibverbs-dev librdmacm-dev  # RDMA devices: drivers/verbs
-  libcivetweb-dev  # testrpc --metrics
   systemtap-sdt-dev  # static probes: scripts/rrdk-trace.py
   nlohmann-json3-dev  # testrpc --csv
   libsystemd-dev   # testrpc --server as a service

@@ -1,4 +1,4 @@
-// A text by HTTP, for Prometheus and whoever else scrapes metrics.
+// A text by HTTP, for Prometheus and whatever else scrapes metrics.
 #pragma once
 
 #include <functional>
@@ -7,30 +7,31 @@
 
 #include "rrdk/error.h"
 
-struct mg_context;  // civetweb's
-
 namespace rrdk::apps {
 
+// One thread with few connections at a time, each for one request and for a short while. One more
+// takes the place of the oldest one that waits for its request: silent or slow peers, however many,
+// delay no scrape.
 class MetricsServer {
  public:
   // Serves /metrics at `address`: "PORT", of the loopback interface, or "HOST:PORT"; port 0: any
-  // that is free. `text` runs on threads of the server's. Errors: kBadUri (an address that
-  // is none), kSystem (it can not be listened at), kUnsupported (built without civetweb).
+  // that is free. A name is served at all its addresses. `text` runs on the server's thread.
+  // Errors: kBadUri (an address that is none), kSystem (it can not be listened at).
   static Result<std::unique_ptr<MetricsServer>> start(const std::string& address,
                                                       std::function<std::string()> text);
-  ~MetricsServer();  // waits for answers that are being made
+  // Errors: kBadUri (an address that is none).
+  static Result<void> check(const std::string& address);
+  ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
 
-  const std::string& url() const { return url_; }  // with the port that the system chose
+  const std::string& url() const;  // with the port that the system chose
 
  private:
-  explicit MetricsServer(std::function<std::string()> text) : text_(std::move(text)) {}
-  bool listen(const std::string& host, const std::string& port);
+  class Loop;
+  explicit MetricsServer(std::unique_ptr<Loop> loop);
 
-  const std::function<std::string()> text_;
-  std::string url_;
-  mg_context* context_ = nullptr;
+  std::unique_ptr<Loop> loop_;
 };
 
 }  // namespace rrdk::apps

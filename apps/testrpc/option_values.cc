@@ -1,6 +1,7 @@
 #include "option_values.h"
 
 #include "engines.h"
+#include "metrics_server.h"
 #include "nfs3_site.h"
 #include "option_table.h"
 #include "values.h"
@@ -271,6 +272,13 @@ Result<void> take_file(std::string& to, const std::string& value) {
   if (value.empty())
     return fail(Errc::kInvalidArgument, "the file's name is empty");
   to = value;
+  return {};
+}
+
+Result<void> take_metrics(Options& options, const std::string& value) {
+  if (Result<void> right = apps::MetricsServer::check(value); !right)
+    return right;
+  options.metrics = value;
   return {};
 }
 

@@ -47,7 +47,8 @@ Result<void> take_buffer_size(uint32_t& to, const std::string& value);
 Result<void> take_switch(bool& to, const std::string& value);
 // The name of a file that is written. An empty one is a script's unset variable.
 Result<void> take_file(std::string& to, const std::string& value);
-// The same, but stdout, which has the table; or "off".
+Result<void> take_metrics(Options& options, const std::string& value);
+// A file that is not stdout, which has the table; or "off".
 Result<void> take_capture(Options& options, const std::string& value);
 Result<void> take_faults(Options& options, const std::string& value);
 Result<void> take_access(Options& options, const std::string& value);

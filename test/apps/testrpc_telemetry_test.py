@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -59,16 +60,15 @@ class Telemetry(harness.Case):
         self.assertEqual(top.returncode, 1)
         self.assertIn("--telemetry", top.stderr)
 
-    def need_civetweb(self):
-        process = self.run_testrpc("--server", self.uri, "--metrics", "10.255.255.1:80")
-        if "without civetweb" in process.output:
-            self.skipTest("testrpc was built without civetweb (Debian: libcivetweb-dev)")
-
-    def test_metrics_by_http(self):
-        self.need_civetweb()
-        server = self.start("--server", self.uri, "--metrics", "0")
+    def start_metrics(self, address="0"):
+        """A server that sleeps, and where its metrics are."""
+        server = self.start("--server", self.uri, "--metrics", address, "--idle", "adaptive")
         url = server.wait_for_line("metrics at").split()[-1]
         server.wait_for_line("listening on")
+        return server, url
+
+    def test_metrics_by_http(self):
+        server, url = self.start_metrics()
         self.call_null(1000)
         with urllib.request.urlopen(url, timeout=harness.PATIENCE) as answer:
             self.assertIn("application/openmetrics-text", answer.headers["Content-Type"])
@@ -99,12 +99,85 @@ class Telemetry(harness.Case):
                 if types.get(base) == "counter":
                     self.assertTrue(match[1].endswith("_total"), line)
 
-    def test_an_address_that_is_none(self):
-        self.need_civetweb()
-        for address, word, status in (("nowhere", "neither PORT nor HOST:PORT", 2),
-                                      ("10.255.255.1:80", "10.255.255.1:80", 1)):
+    def connect(self, url):
+        peer = socket.create_connection(("127.0.0.1", int(re.search(r":(\d+)/", url)[1])), harness.PATIENCE)
+        self.addCleanup(peer.close)
+        return peer
+
+    def ask(self, url, request):
+        """The answer's status, headers and body."""
+        peer = self.connect(url)
+        peer.sendall(request)
+        answer = b"".join(iter(lambda: peer.recv(65536), b""))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")
+        return int(lines[0].split()[1]), dict(line.split(": ", 1) for line in lines[1:]), body
+
+    def test_metrics_are_got_with_get_and_head_only_and_nothing_else_is(self):
+        server, url = self.start_metrics()
+        for request, status in ((b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200), (b"GET /metrics HTTP/1.0\n\n", 200),
+                                (b"GET /metrics?a=b HTTP/1.1\r\n\r\n", 200), (b"HEAD /metrics HTTP/1.1\r\n\r\n", 200),
+                                (b"POST /metrics HTTP/1.1\r\nContent-Length: 4\r\n\r\nabcd", 405),
+                                (b"DELETE /metrics HTTP/1.1\r\n\r\n", 405), (b"get /metrics HTTP/1.1\r\n\r\n", 405),
+                                (b"GET / HTTP/1.1\r\n\r\n", 404), (b"GET /metrics/ HTTP/1.1\r\n\r\n", 404),
+                                (b"GET /metrics%0d%0aX:y HTTP/1.1\r\n\r\n", 404), (b"HEAD /x HTTP/1.1\r\n\r\n", 404),
+                                (b"GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", 404),
+                                (b"GET /metrics\r\n\r\n", 400), (b"\r\n\r\n", 400), (b"\x16\x03\x01\x00\n\n", 400),
+                                (b"GET /metrics HTTP/1.1\r\nX: " + b"b" * 200000 + b"\r\n\r\n", 431)):
+            with self.subTest(request[:40]):
+                found, headers, body = self.ask(url, request)
+                self.assertEqual(found, status)
+                if request.startswith(b"HEAD"):
+                    self.assertEqual(body, b"")
+                    self.assertGreater(int(headers["Content-Length"]), 0)
+                else:
+                    self.assertEqual(int(headers["Content-Length"]), len(body))
+                self.assertEqual(body.endswith(b"# EOF\n"), status == 200 and not request.startswith(b"HEAD"))
+                self.assertEqual(headers.get("Allow"), "GET, HEAD" if status == 405 else None)
+        self.stop_server(server)
+
+    def test_connections_that_say_nothing_or_little_delay_no_scrape(self):
+        server, url = self.start_metrics()
+        crowd = []
+        for number in range(224):
+            peer = self.connect(url)
+            crowd.append(peer)
+            try:
+                if number % 3 == 1:
+                    peer.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+                if number % 3 == 2:  # and never reads
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                    peer.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            except ConnectionError:
+                pass  # it made room
+            if number % 50 == 1 or number == 223:
+                with urllib.request.urlopen(url, timeout=10) as answer:  # as long as Prometheus waits
+                    self.assertTrue(answer.read().endswith(b"# EOF\n"))
+        self.assertLess(len(os.listdir(f"/proc/{server.pid}/fd")), 110)
+        self.stop_server(server)
+
+    def test_metrics_over_ipv6(self):
+        try:
+            with socket.create_server(("::1", 0), family=socket.AF_INET6):
+                pass
+        except OSError as error:
+            self.skipTest(f"there is no ::1: {error}")
+        server, url = self.start_metrics("[::1]:0")
+        self.assertRegex(url, r"^http://\[::1\]:\d+/metrics$")
+        with urllib.request.urlopen(url, timeout=harness.PATIENCE) as answer:
+            self.assertTrue(answer.read().endswith(b"# EOF\n"))
+        self.stop_server(server)
+
+    def test_addresses_that_can_not_be(self):
+        for address in ("nowhere", "", ":80", "host:", "host:port", "::1:80", "[]:80", "1:65536"):
             process = self.run_testrpc("--server", self.uri, "--metrics", address)
-            self.assert_fails_with_one_line(process, word, status=status)
+            self.assert_fails_with_one_line(process, f"'{address}' is neither PORT nor HOST:PORT", status=2)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            for address, reason in ((f"127.0.0.1:{port}", "Address already in use"),
+                                    ("10.255.255.1:80", "Cannot assign requested address")):
+                process = self.run_testrpc("--server", self.uri, "--metrics", address)
+                self.assert_fails_with_one_line(process, f"{address}: {reason}")
 
 
 harness.main()
