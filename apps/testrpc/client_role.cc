@@ -131,7 +131,8 @@ Result<void> Bench::set_faults(const std::optional<FaultPlan>& plan) {
 }
 
 Result<void> Bench::set_capture(const std::string& file) {
-  return change_capture(session_->runtime(), file);
+  capture_whole_ = end_capture(session_->runtime()) && capture_whole_;
+  return begin_capture(session_->runtime(), file);
 }
 
 double Bench::probe_line(uint32_t batches) {
@@ -154,6 +155,8 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
   Memory& memory = session_->memory();
   RunHooks hooks;
   hooks.tick = [&](const RunResult& so_far, Histogram& recent) {
+    if (take_figures_request())
+      show_figures();
     if (live.due()) {
       screen_.before();
       live.print(so_far, recent);
@@ -228,6 +231,19 @@ void Bench::finish(const RunSpec& spec, const Options& options, double line_befo
   result.memcpy_bytes_per_s = load_->memcpy_limit(spec, options.touch);
 }
 
+// Whoever asks for it wants to know now, and takes what it does to the run at hand.
+void Bench::show_figures() {
+  figures_shown_ = true;
+  screen_.before();
+  const std::vector<std::unique_ptr<RunResult>> rows = by_row(results_);
+  print_table(rows);
+  print_remarks(rows);
+  if (running_ != nullptr)
+    std::printf("the last run is not over\n");
+  std::fflush(stdout);
+  screen_.after();
+}
+
 void Bench::clear_results() {
   std::erase_if(results_, [&](const auto& r) { return r.get() != running_; });
 }
@@ -238,7 +254,7 @@ bool Bench::connection_lost() const {
 
 bool Bench::close() {
   session_->runtime().clear_faults();
-  end_capture(session_->runtime());
+  capture_whole_ = end_capture(session_->runtime()) && capture_whole_;
   load_.reset();
   if (nfs3_ != nullptr) {
     if (Result<void> cleared = nfs3_->clear(); !cleared)
@@ -298,6 +314,8 @@ int run_client(const Options& given, const ClientSetup& setup) {
   Audit audit = make_audit(bench.results(), pools_whole);
   if (options.interactive && audit.reason.empty())
     audit.reason = "those of the prompt are among them";
+  if (bench.figures_shown() && audit.reason.empty())
+    audit.reason = "those of the figures that were asked for are among them";
   if (!options.capture.empty() && audit.reason.empty())
     audit.reason = "those of the capture are among them";
   const std::vector<std::unique_ptr<RunResult>> rows = by_row(bench.results());
@@ -317,7 +335,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
   if (!written)
     return complain(written.error());
   bool right = all_right(bench.results()) && (options.interactive || !bench.results().empty());
-  return right && pools_whole ? 0 : 1;
+  return right && pools_whole && bench.capture_whole() ? 0 : 1;
 }
 
 namespace {

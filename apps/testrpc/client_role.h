@@ -50,6 +50,9 @@ class Bench {
 
   Results results() const { return results_; }
   void clear_results();  // but the run at hand
+  void show_figures();   // so far, as SIGUSR1 asks for
+  bool figures_shown() const { return figures_shown_; }
+  bool capture_whole() const { return capture_whole_; }  // each that has ended
   uint32_t max_window() const { return max_window_; }
   // Of the first connection, now.
   ConnectionInfo negotiated() const { return session_->connections().front()->info(); }
@@ -77,6 +80,8 @@ class Bench {
   std::unique_ptr<Load> load_;
   std::vector<std::unique_ptr<RunResult>> results_;
   const RunResult* running_ = nullptr;  // the last of them, while it lasts
+  bool figures_shown_ = false;
+  bool capture_whole_ = true;
 };
 
 // Opens, runs the plan or interactive mode, prints and writes the results: the exit status.

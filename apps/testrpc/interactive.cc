@@ -72,6 +72,8 @@ void ClientPrompt::loop() {
   leave_interrupts_to_prompt();
   bench_.use({[&] { prompt.clear_line(); }, [&] { prompt.redraw(); }});
   while (!quit_ && !stop_requested() && !take_interrupt() && read(kIdlePollMs)) {
+    if (take_figures_request())
+      bench_.show_figures();
     if (start_)
       start();
   }

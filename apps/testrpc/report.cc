@@ -401,10 +401,14 @@ void print_faults(const FaultCounts& counts) {
   std::printf("faults injected:\n  %s\n", text.c_str());
 }
 
-void end_capture(Runtime& runtime) {
+Result<void> begin_capture(Runtime& runtime, const std::string& file) {
+  return file.empty() ? Result<void>() : runtime.start_capture(file);
+}
+
+bool end_capture(Runtime& runtime) {
   const CaptureCounts counts = runtime.stop_capture();
   if (counts.captured + counts.lost == 0)
-    return;
+    return true;
   std::printf("captured: %" PRIu64 " messages, RDMA Writes and Reads", counts.captured);
   if (counts.lost != 0)
     std::printf("; %" PRIu64
@@ -412,11 +416,11 @@ void end_capture(Runtime& runtime) {
                 " the file",
                 counts.lost);
   std::printf("\n");
-}
-
-Result<void> change_capture(Runtime& runtime, const std::string& file) {
-  end_capture(runtime);
-  return file.empty() ? Result<void>() : runtime.start_capture(file);
+  if (counts.lost != 0)
+    std::fprintf(
+        stderr, "testrpc: the capture is not whole: %" PRIu64 " of %" PRIu64 " messages are lost\n",
+        counts.lost, counts.captured + counts.lost);
+  return counts.lost == 0;
 }
 
 }  // namespace rrdk::testrpc

@@ -62,9 +62,10 @@ void print_audit(const Audit& audit);
 // What the two ends have agreed on, as perftest prints it in front.
 void print_negotiated(const ConnectionInfo& info);
 void print_faults(const FaultCounts& counts);
-// Ends the capture that is going on, if there is one, and says what became of it.
-void end_capture(Runtime& runtime);
-// The same, then begins one into `file`, unless that is empty.
-Result<void> change_capture(Runtime& runtime, const std::string& file);
+// Begins one into `file`, unless that is empty.
+Result<void> begin_capture(Runtime& runtime, const std::string& file);
+// Ends the capture that is going on, if there is one, and says what became of it. False: a part of
+// it is lost.
+bool end_capture(Runtime& runtime);
 
 }  // namespace rrdk::testrpc

@@ -19,6 +19,7 @@
 #include "client_role.h"
 #include "machine_limits.h"
 #include "placement.h"
+#include "rrdk/eal.h"
 #include "rrdk/log.h"
 #include "server_role.h"
 #include "stop.h"

@@ -175,7 +175,8 @@ void ServerPrompt::set(const std::vector<std::string>& words) {
   } else if (what == "faults") {
     set_faults(changed);
   } else if (what == "capture") {
-    if (Result<void> done = change_capture(runtime_, changed.capture); !done)
+    capture_whole_ = end_capture(runtime_) && capture_whole_;
+    if (Result<void> done = begin_capture(runtime_, changed.capture); !done)
       std::printf("%s\n", done.error().message.c_str());
   } else {
     set_limit(what, changed);
@@ -207,8 +208,13 @@ void ServerPrompt::set_limit(const std::string& what, const Options& changed) {
 
 void ServerPrompt::show_limits() {
   const ServerLimits limits = server_.limits();
-  std::printf("max-connections-per-client %u\nidle-timeout %u\nsend-timeout %u\n",
-              limits.max_connections_per_client, limits.idle_timeout_ms, limits.send_timeout_ms);
+  const auto row = [](const char* name, uint32_t value, const char* of_zero) {
+    std::printf("%s %u%s\n", name, value, value == 0 ? of_zero : "");
+  };
+  row("max-connections-per-client", limits.max_connections_per_client,
+      " (half of those that there is memory for)");
+  row("idle-timeout", limits.idle_timeout_ms, " (never)");
+  row("send-timeout", limits.send_timeout_ms, " (never)");
 }
 
 }  // namespace rrdk::testrpc

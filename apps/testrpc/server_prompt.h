@@ -24,6 +24,7 @@ class ServerPrompt : public Commands {
   void run(const std::vector<std::string>& words) override;
   std::vector<std::string> next(const std::vector<std::string>& words) const override;
   bool interrupt() override { return false; }
+  bool capture_whole() const { return capture_whole_; }  // each that has ended
 
  private:
   void show(const std::string& what);
@@ -40,6 +41,7 @@ class ServerPrompt : public Commands {
   const Options& options_;
   std::string faults_;
   bool quit_ = false;
+  bool capture_whole_ = true;
   uint64_t next_look_ns_ = 0;
   Prompt prompt_;  // last: it uses the rest
 };

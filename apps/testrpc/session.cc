@@ -103,7 +103,7 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options,
     return tl::unexpected(runtime.error());
   session->runtime_ = std::move(*runtime);
   // Before there is a connection: what comes first is of most interest.
-  if (Result<void> begun = change_capture(*session->runtime_, options.capture); !begun)
+  if (Result<void> begun = begin_capture(*session->runtime_, options.capture); !begun)
     return tl::unexpected(begun.error());
   ClientOptions client_options = {
       .version = options.version.value_or(RpcRdmaVersion::kOne),

@@ -27,6 +27,7 @@ struct SharedPage {
 // How the server of --self ended; it goes through the pipe as it is.
 struct ServerReport {
   bool pools_whole;
+  bool capture_whole;
   uint64_t calls;
   uint64_t rejected;
 };

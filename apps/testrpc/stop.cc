@@ -1,6 +1,10 @@
 #include "stop.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdio>
 #include <initializer_list>
 
 namespace rrdk::testrpc {
@@ -9,6 +13,18 @@ namespace {
 volatile std::sig_atomic_t asked_by = 0;  // a signal's number
 volatile std::sig_atomic_t interrupted = 0;
 volatile std::sig_atomic_t prompt_has_interrupts = 0;
+volatile std::sig_atomic_t figures_asked = 0;
+
+bool has_terminal() {
+  const int terminal = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  if (terminal >= 0)
+    close(terminal);
+  return terminal >= 0;
+}
+
+void on_question(int) {
+  figures_asked = 1;
+}
 
 void on_signal(int number) {
   if (number == SIGINT && prompt_has_interrupts != 0) {
@@ -25,19 +41,28 @@ void on_signal(int number) {
 
 }  // namespace
 
-void catch_stop_signals() {
-  struct sigaction action = {};
+void catch_stop_signals(HangUp hang_up) {
+  struct sigaction action = {}, question = {};
   action.sa_handler = on_signal;
+  question.sa_handler = on_question;
+  sigaction(SIGUSR1, &question, nullptr);
   for (int number : {SIGINT, SIGTERM, SIGPIPE})
     sigaction(number, &action, nullptr);
   // nohup(1) has it ignored.
   struct sigaction before = {};
   if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN)
-    sigaction(SIGHUP, &action, nullptr);
+    sigaction(SIGHUP, hang_up == HangUp::kEnds || has_terminal() ? &action : &question, nullptr);
 }
 
 bool stop_requested() noexcept {
   return asked_by != 0;
+}
+
+bool take_figures_request() noexcept {
+  if (figures_asked == 0)
+    return false;
+  figures_asked = 0;
+  return true;
 }
 
 void leave_interrupts_to_prompt() {
@@ -54,6 +79,7 @@ bool take_interrupt() noexcept {
 void die_as_asked() {
   if (asked_by != SIGHUP && asked_by != SIGPIPE)
     return;
+  std::fflush(nullptr);
   std::signal(asked_by, SIG_DFL);
   std::raise(asked_by);
 }

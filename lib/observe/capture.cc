@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -59,6 +60,32 @@ uint32_t length_of(std::span<const MemorySpan> spans) {
 MemorySpan span_of(std::span<const std::byte> bytes) {
   // Only ever read.
   return {const_cast<std::byte*>(bytes.data()), static_cast<uint32_t>(bytes.size()), kNoRegion};
+}
+
+Result<base::Fd> refuse(const std::string& file, const char* why) {
+  return fail(Errc::kPermission, "capture file " + file + why);
+}
+
+// The file has all that is said. One that was there is ours and not for everybody; whoever could
+// open it before could read it. Without O_NONBLOCK a pipe that nobody reads would keep us here.
+Result<base::Fd> open_file(const std::string& file) {
+  base::Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
+  if (!fd && errno == ENXIO)
+    return fail(Errc::kSystem, "capture file " + file + " is a pipe that nobody reads");
+  struct stat there = {};
+  if (!fd || ::fstat(fd.get(), &there) != 0)
+    return base::system_failure(("capture file " + file).c_str());
+  if (!S_ISREG(there.st_mode)) {
+    ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
+    return fd;
+  }
+  if (there.st_uid != ::geteuid())
+    return refuse(file, " belongs to another user: name one that is not there yet");
+  if ((there.st_mode & (S_IWGRP | S_IRWXO)) != 0)
+    return refuse(file, " is open to other users: remove it, or run chmod 600");
+  if (::ftruncate(fd.get(), 0) != 0)
+    return base::system_failure(("capture file " + file).c_str());
+  return fd;
 }
 
 }  // namespace
@@ -270,11 +297,11 @@ Result<std::unique_ptr<Capture>> Capture::start(const std::string& file,
     return fail(Errc::kInvalidArgument, "CaptureOptions::message_bytes is from 64 to 1048576");
   if (options.file_bytes < kLeastFile)
     return fail(Errc::kInvalidArgument, "CaptureOptions::file_bytes is at least 65536");
-  base::Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  Result<base::Fd> fd = open_file(file);
   if (!fd)
-    return base::system_failure(("capture file " + file).c_str());
+    return tl::unexpected(fd.error());
   try {
-    return std::unique_ptr<Capture>(new Capture(file, std::move(fd), options, cores));
+    return std::unique_ptr<Capture>(new Capture(file, std::move(*fd), options, cores));
   } catch (const std::bad_alloc&) {
     return fail(Errc::kNoMemory, "there is no memory for the rings of a capture");
   } catch (const std::system_error& error) {
@@ -342,6 +369,7 @@ void Capture::run() {
     const CaptureCounts all = counts();
     frames_.add_statistics(all.captured, all.lost);
     write_out();
+    close_file(all.captured);
   } catch (const std::bad_alloc&) {
     end_file("there is no memory left");
   }
@@ -391,7 +419,17 @@ void Capture::end_file(const std::string& why) {
   base::log_error("the capture %s ends here: %s", name_.c_str(), why.c_str());
 }
 
+// A file server may say only now that it has no room. Which messages it has it does not say.
+void Capture::close_file(uint64_t captured) {
+  if (::close(file_.release()) == 0 || broken_)
+    return;
+  not_written_.fetch_add(captured, std::memory_order_relaxed);
+  end_file(base::system_message(errno));
+}
+
+// What is written in part is taken out of the file again, which then ends with a whole message.
 void Capture::write_out() {
+  const uint64_t before = written_;
   std::span<const std::byte> left = std::as_bytes(std::span(frames_.out()));
   while (!left.empty() && !broken_) {
     const ssize_t written = ::write(file_.get(), left.data(), left.size());
@@ -401,6 +439,7 @@ void Capture::write_out() {
       broken_ = true;
       not_written_.fetch_add(buffered_, std::memory_order_relaxed);
       end_file(base::system_message(errno));
+      (void)!::ftruncate(file_.get(), static_cast<off_t>(before));
       break;
     }
     left = left.subspan(static_cast<size_t>(written));

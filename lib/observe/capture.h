@@ -142,6 +142,7 @@ class Capture {
   bool drain();  // a part; false: there was nothing
   void add(const CaptureEvent& event);
   void end_file(const std::string& why);
+  void close_file(uint64_t captured);
   void write_out();
 
   const std::string name_;

@@ -3,6 +3,7 @@
 import collections
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import testrpc_harness as harness
 from testrpc_terminal import Terminal
 
 CALLS = 30
+CALL = ["--engine", "null", "--count", "10"]
 DUMP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts/rrdk-dump.py")
 # Opcodes of RoCEv2's base header.
 WRITES, READ_REQUESTS, READ_RESPONSES = {6, 7, 8, 10}, {12}, {13, 14, 15, 16}
@@ -73,6 +75,28 @@ class Capture(harness.Case):
     def test_a_file_that_can_not_be(self):
         process = self.run_testrpc("--self", "--engine", "null", "--count", "10", "--capture", "/nowhere/x.pcapng")
         self.assert_fails_with_one_line(process, "/nowhere/x.pcapng")
+
+    def test_a_file_that_does_not_take_it_all(self):
+        process = self.run_testrpc("--self", *CALL, "--capture", "/dev/full")
+        self.assert_fails_with_one_line(process, "the capture is not whole: ", "messages are lost")
+        self.assertIn("/dev/full ends here: No space left on device", process.output)
+        server = self.start("--server", self.uri, "--capture", "/dev/full")
+        server.wait_for_line("listening on")
+        self.assert_status(self.run_testrpc("--client", self.uri, *CALL), 0)
+        server.send(signal.SIGTERM)
+        self.assert_fails_with_one_line(server, "the capture is not whole: ")
+
+    def test_a_pipe_that_nobody_reads_keeps_nobody_waiting(self):
+        os.mkfifo(self.file)
+        self.assert_fails_with_one_line(self.run_testrpc("--self", *CALL, "--capture", self.file), "nobody reads")
+
+    def test_stdout_is_for_the_table(self):
+        out = os.path.join(self.folder, "out")
+        with open(out, "w", encoding="utf-8") as file:
+            done = subprocess.run([harness.TESTRPC, "--self", *CALL, "--capture", out], stdin=subprocess.DEVNULL,
+                                  stdout=file, stderr=subprocess.PIPE, text=True, timeout=harness.PATIENCE)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--capture and stdout are the same file", done.stderr)
 
     def test_from_the_prompt(self):
         server = self.start_server()

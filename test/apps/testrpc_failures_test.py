@@ -411,6 +411,22 @@ class CtrlC(harness.Case):
             self.assert_status(process, 0 if number == signal.SIGTERM else -number)
             self.assertNotIn(socket, self.abstract_names(), number)
 
+    def test_the_report_is_written_whatever_ends_a_server(self):
+        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_DFL))
+        out = f"{self.folder}/out"
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+            with open(out, "w", encoding="utf-8") as file:
+                server = subprocess.Popen([harness.TESTRPC, "--server", self.uri], stdin=subprocess.DEVNULL,
+                                          stdout=file, stderr=subprocess.DEVNULL)
+            self.addCleanup(server.kill)
+            log = harness.Process("-c", "+0", "-f", out, program="tail")
+            self.addCleanup(log.kill)
+            log.wait_for_line("listening on")
+            server.send_signal(number)
+            self.assertEqual(server.wait(harness.PATIENCE), -number if number == signal.SIGPIPE else 0)
+            with open(out, encoding="utf-8") as file:
+                self.assertIn("pools whole: yes", file.read(), number)
+
     def test_server_of_self_dies_with_it(self):
         process = self.start("--self", "--engine", "null", "--duration", "600")
         process.wait_for_line("RPC/s")
@@ -421,6 +437,33 @@ class CtrlC(harness.Case):
         process.wait()
         # The descriptor becomes readable when the process has ended.
         self.assertTrue(select.select([handle], [], [], harness.PATIENCE)[0])
+
+    def test_figures_so_far(self):
+        server = self.start_server("--idle", "adaptive")
+        client = self.start("--client", self.uri, "--engine", "null", "--duration", "600", "--rate", "100",
+                            "--json", self.json_path)
+        client.wait_for_line("RPC/s")
+        server.send(signal.SIGUSR1)
+        self.assertRegex(server.wait_for_line("served"), r"served [1-9]\d* calls on 1 connections")
+        server.wait_for_line("so far; the server goes on, with 1 connections")
+        client.send(signal.SIGUSR1)
+        client.wait_for_line("the last run is not over")
+        client.wait_for_line("RPC/s")
+        client.send(signal.SIGINT)
+        self.assert_all_right(client)
+        self.stop_server(server)
+
+    def test_a_server_without_a_terminal_reloads(self):
+        # A new session has none; with one, SIGHUP is the terminal's end.
+        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_DFL))
+        for arguments in ([], ["--poll-cpus", min(os.sched_getaffinity(0)), "--idle", "adaptive"]):
+            server = self.start("--wait", harness.TESTRPC, "--server", self.uri, *arguments, program="setsid")
+            server.wait_for_line("listening on")
+            pid = self.children(server.pid)[0] if self.children(server.pid) else server.pid
+            os.kill(pid, signal.SIGHUP)
+            server.wait_for_line("so far; the server goes on")
+            os.kill(pid, signal.SIGTERM)
+            self.assert_status(server, 0)
 
     def children(self, pid):
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:

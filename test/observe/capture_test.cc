@@ -2,7 +2,11 @@
 // is at, and counted where it is not. What tshark says of the file is in test/apps.
 #include "observe/capture.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -195,6 +199,68 @@ TEST_F(Captures, GiveDataToTheReadThatItIsOf) {
     seen.emplace_back(packet[14 + 20 + 8], packet[14 + 20 + 8 + 11]);
   seen.erase(seen.begin(), seen.begin() + 3);
   EXPECT_EQ(seen, (std::vector<std::pair<int, int>>{{0x0C, 0}, {0x0C, 2}, {0x0D, 2}, {0x0F, 3}}));
+}
+
+// A disk that is full, a limit: it ends with a whole message, and the rest counts as lost.
+TEST_F(Captures, HaveWholeMessagesOnAFullDisk) {
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {100'000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);  // the thread that writes has SIGXFSZ blocked
+  auto capture = Capture::start(path(), {}, 1);
+  ASSERT_TRUE(capture);
+  std::string message(4096, 'x');
+  const SendWr wr = send(message);
+  for (int i = 0; i < 100; ++i)
+    (*capture)->core(0).on_posted(connection(), {&wr, 1});
+  (*capture)->finish();
+  setrlimit(RLIMIT_FSIZE, &before);
+  const CaptureCounts counts = (*capture)->counts();
+  EXPECT_EQ(counts.captured + counts.lost, 100u);
+  EXPECT_GE(counts.lost, 70u);
+  EXPECT_EQ(counts.captured, messages().size());
+}
+
+TEST_F(Captures, RefuseFilesThatOthersCanOpen) {
+  const auto make = [this](mode_t mode) {
+    std::ofstream(path()) << "precious";
+    ::chmod(path().c_str(), mode);
+  };
+  for (mode_t mode : {0666, 0604, 0602, 0620}) {
+    make(mode);
+    auto refused = Capture::start(path(), {}, 1);
+    ASSERT_FALSE(refused) << mode;
+    EXPECT_EQ(refused.error().code, Errc::kPermission);
+    EXPECT_NE(refused.error().message.find(path()), std::string::npos);
+    EXPECT_EQ(file(), "precious");
+  }
+  for (mode_t mode : {0600, 0640}) {
+    make(mode);
+    auto taken = Capture::start(path(), {}, 1);
+    ASSERT_TRUE(taken) << taken.error().message;
+    (*taken)->finish();
+    EXPECT_EQ(packets(file()).size(), 0u);
+  }
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "a file of another user takes root to make";
+  make(0600);
+  ASSERT_EQ(::chown(path().c_str(), 1, 1), 0);
+  EXPECT_EQ(Capture::start(path(), {}, 1).error().code, Errc::kPermission);
+  EXPECT_EQ(file(), "precious");
+}
+
+TEST_F(Captures, GoIntoAPipeIfSomebodyReadsIt) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0666), 0);
+  auto nobody = Capture::start(path(), {}, 1);
+  ASSERT_FALSE(nobody);
+  EXPECT_NE(nobody.error().message.find("a pipe that nobody reads"), std::string::npos);
+  const base::Fd reader(::open(path().c_str(), O_RDONLY | O_NONBLOCK));
+  auto capture = Capture::start(path(), {}, 1);
+  ASSERT_TRUE(capture) << capture.error().message;
+  (*capture)->finish();
+  char magic[4] = {};
+  ASSERT_EQ(::read(reader.get(), magic, sizeof magic), 4);
+  EXPECT_EQ(word({magic, 4}, 0), 0x0A0D0D0Au);
 }
 
 TEST_F(Captures, RefuseWhatTheyCanNotDo) {

@@ -29,8 +29,9 @@
  * capture that goes on. A file that a crash has ended can be read; only its last block, with the
  * counts, is missing.
  *
- * The file holds what was said, credentials included: it is made for its owner alone (mode 0600),
- * and one that was there keeps its mode.
+ * The file holds what was said, credentials included: it is made for its owner alone (mode 0600).
+ * One that was there keeps its mode, and is refused (Errc::kPermission) if it is another user's, if
+ * others may open it, or if its group may write it. A pipe is taken if somebody reads it.
  */
 #pragma once
 

@@ -191,7 +191,8 @@ class Runtime {
    * Writes what this Runtime's connections send and receive into `file` (rrdk/capture.h), which is
    * emptied if it is there; opening a FIFO blocks until it has a reader. One capture at a time. Any
    * thread, while calls run, but not in a handler or a callback, which the file would hold up.
-   * Errors: kInvalidArgument (options; a capture is going on), kNoMemory, kSystem (the file).
+   * Errors: kInvalidArgument (options; a capture is going on), kNoMemory, kSystem (the file),
+   * kPermission (it is another user's, or open to others).
    */
   [[nodiscard]] Result<void> start_capture(const std::string& file,
                                            const CaptureOptions& options = {});
