@@ -1,12 +1,15 @@
 // The ring between cores, and the inbox that never refuses.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "rrdk/eal.h"
 #include "runtime/inbox.h"
+#include "runtime_env.h"
 
 namespace rrdk::runtime {
 namespace {
@@ -71,6 +74,29 @@ TEST(Inbox, TakesMoreThanItsRingHolds) {
 
 // An item may be queued again by its own run(): what follows it in the overflow is then known
 // already.
+// A producer that found the ring full may add its item behind the core's look at the overflow.
+TEST(Inbox, DoesNotSleepWhileAnItemIsInItsOverflow) {
+  Alarm alarm(false);
+  auto owned = Ring::create(4, Consumers::kOne).value();
+  Ring& ring = *owned;
+  Inbox inbox(std::move(owned), alarm);
+  std::atomic<int> count = 0;
+  std::array<Counted, 4> items;  // one more than the ring holds
+  for (Counted& item : items) {
+    item.run = count_it;
+    item.count = &count;
+  }
+  for (Counted& item : std::span(items).first(3))
+    inbox.push(item);
+  std::thread([&] { inbox.push(items[3]); }).join();
+  std::array<WorkItem*, 4> taken = {};
+  ASSERT_EQ(ring.pop_burst(taken), 3u);
+  EXPECT_FALSE(inbox.try_sleep(0));
+  EXPECT_EQ(inbox.poll(0), 1u);
+  EXPECT_EQ(count, 1);
+  EXPECT_TRUE(inbox.try_sleep(0));
+}
+
 TEST(Inbox, AnItemMayQueueItselfAgain) {
   struct Again : Numbered {
     Inbox* inbox = nullptr;
