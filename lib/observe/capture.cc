@@ -116,26 +116,34 @@ bool EventRing::put(const CaptureEvent& event, std::span<const MemorySpan> spans
   return true;
 }
 
+// What can not be an event was written by a mistake of ours, or by a stray pointer: all that is
+// there is dropped then, so that the file still ends.
 const CaptureEvent* EventRing::front() noexcept {
   for (;;) {
     const uint64_t head = head_.load(std::memory_order_relaxed);
-    if (head == tail_.load(std::memory_order_acquire))
+    const uint64_t tail = tail_.load(std::memory_order_acquire);
+    if (head == tail)
       return nullptr;
     const uint64_t to_end = kBytes - head % kBytes;
+    const uint64_t most = std::min(to_end, tail - head);
     if (to_end >= sizeof(CaptureEvent)) {
       const auto* const event =
           std::launder(reinterpret_cast<const CaptureEvent*>(bytes_ + head % kBytes));
-      if (event->what != What::kSkip)
+      if (event->what != What::kSkip && room_of(event->captured) <= most)
         return event;
+      if (event->what != What::kSkip) {
+        head_.store(tail, std::memory_order_release);
+        return nullptr;
+      }
     }
-    head_.store(head + to_end, std::memory_order_release);
+    head_.store(head + most, std::memory_order_release);
   }
 }
 
 void EventRing::pop() noexcept {
-  const CaptureEvent* const event = front();
-  head_.store(head_.load(std::memory_order_relaxed) + room_of(event->captured),
-              std::memory_order_release);
+  if (const CaptureEvent* const event = front(); event != nullptr)
+    head_.store(head_.load(std::memory_order_relaxed) + room_of(event->captured),
+                std::memory_order_release);
 }
 
 // At the first event of a connection its description goes before that.
@@ -388,6 +396,7 @@ bool Capture::drain() {
       some = true;
       add(*event);
       events.pop();
+      progress_.fetch_add(1, std::memory_order_relaxed);
     }
   }
   write_out();
@@ -442,6 +451,7 @@ void Capture::write_out() {
       (void)!::ftruncate(file_.get(), static_cast<off_t>(before));
       break;
     }
+    progress_.fetch_add(1, std::memory_order_relaxed);
     left = left.subspan(static_cast<size_t>(written));
     written_ += static_cast<uint64_t>(written);
   }

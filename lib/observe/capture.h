@@ -30,6 +30,8 @@ namespace rrdk::observe {
 // Events from a core to the thread that writes the file. An event is there whole, or it is lost.
 class EventRing {
  public:
+  static constexpr uint64_t kBytes = uint64_t{1} << 25;
+
   EventRing() : pages_(kBytes), bytes_(static_cast<std::byte*>(pages_.data())) {}
 
   // The event and, behind it, its bytes. False: there is no room.
@@ -39,7 +41,6 @@ class EventRing {
   void pop() noexcept;
 
  private:
-  static constexpr uint64_t kBytes = uint64_t{1} << 25;
   static constexpr uint64_t kAlign = alignof(CaptureEvent);
   static uint64_t room_of(uint32_t bytes) noexcept {
     return (sizeof(CaptureEvent) + bytes + kAlign - 1) / kAlign * kAlign;
@@ -133,6 +134,8 @@ class Capture {
   // No core has it any more: the thread is to write what is left, and to end.
   void stop();
   bool stopped() const noexcept { return done_.load(std::memory_order_acquire); }
+  // Grows as long as the file takes what there is to write.
+  uint64_t progress() const noexcept { return progress_.load(std::memory_order_relaxed); }
   // Waits until it has, once.
   void finish();
 
@@ -158,6 +161,7 @@ class Capture {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<bool> done_ = false;
+  std::atomic<uint64_t> progress_ = 0;
   bool stop_ = false;
   std::thread writer_;
 };

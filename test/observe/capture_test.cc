@@ -118,6 +118,77 @@ TEST_F(Captures, HaveEachMessageWholeAndInOrder) {
   EXPECT_EQ(messages(), sent);
 }
 
+// Puts events into a ring and takes them out again, at a place that it knows.
+class RingWalk {
+ public:
+  static constexpr uint64_t kEvent = sizeof(CaptureEvent);
+  static constexpr uint32_t kMost = 1u << 20;
+
+  // So many bytes of a message; its event goes to the start where the end has too little for it.
+  void step(uint64_t captured) {
+    const uint64_t room = (kEvent + captured + 7) / 8 * 8;
+    bytes_.assign(captured, static_cast<char>(0x80 | ++number_));
+    const MemorySpan span = {reinterpret_cast<std::byte*>(bytes_.data()),
+                             static_cast<uint32_t>(captured), kNoRegion};
+    ASSERT_TRUE(ring.put({.connection = number_,
+                          .captured = static_cast<uint32_t>(captured),
+                          .what = CaptureEvent::What::kSent},
+                         {&span, 1}));
+    at_ = (room > to_end() ? room : at_ + room) % EventRing::kBytes;
+    const CaptureEvent* const event = ring.front();
+    ASSERT_NE(event, nullptr);
+    ASSERT_EQ(event->connection, number_);
+    ASSERT_EQ(event->captured, captured);
+    ASSERT_EQ(std::memcmp(event->bytes().data(), bytes_.data(), captured), 0);
+    ring.pop();
+    ASSERT_EQ(ring.front(), nullptr);
+  }
+  // To where so many bytes are left to the end.
+  void go_to_end(uint64_t rest) {
+    while (to_end() >= rest + 2 * kEvent + kMost)
+      ASSERT_NO_FATAL_FAILURE(step(kMost));
+    ASSERT_NO_FATAL_FAILURE(step(to_end() - rest - kEvent));
+  }
+
+  EventRing ring;
+
+ private:
+  uint64_t to_end() const { return EventRing::kBytes - at_; }
+
+  std::string bytes_;
+  uint64_t number_ = 0;
+  uint64_t at_ = 0;
+};
+
+// From the second round on the ring is full of other bytes.
+TEST(EventRings, GoRoundWhateverIsLeftAtTheirEnd) {
+  RingWalk walk;
+  for (int round = 0; round < 3; ++round) {
+    for (uint64_t rest : {uint64_t{0}, uint64_t{8}, RingWalk::kEvent - 8, RingWalk::kEvent,
+                          RingWalk::kEvent + 8, uint64_t{4096}}) {
+      SCOPED_TRACE(rest);
+      ASSERT_NO_FATAL_FAILURE(walk.go_to_end(rest));
+      ASSERT_NO_FATAL_FAILURE(walk.step(4999));
+    }
+  }
+}
+
+TEST(EventRings, DropWhatCanNotBeAnEvent) {
+  EventRing ring;
+  auto put = [&](uint64_t connection) {
+    return ring.put({.connection = connection, .what = CaptureEvent::What::kSent}, {});
+  };
+  ASSERT_TRUE(put(1) && put(2));
+  const_cast<CaptureEvent*>(ring.front())->captured = 1u << 30;
+  EXPECT_EQ(ring.front(), nullptr);
+  ring.pop();
+  ASSERT_TRUE(put(3));
+  ASSERT_NE(ring.front(), nullptr);
+  EXPECT_EQ(ring.front()->connection, 3u);
+  ring.pop();
+  EXPECT_EQ(ring.front(), nullptr);
+}
+
 TEST_F(Captures, CutWhatIsLong) {
   auto capture = Capture::start(path(), {.message_bytes = 64}, 1);
   ASSERT_TRUE(capture);
