@@ -16,6 +16,7 @@ build_packages=(
   libdpdk-dev      # EAL, rings, command line
   libexpected-dev  # tl::expected
   libisal-dev      # CRC32C
+  liburcu-dev      # read-copy-update
   libibverbs-dev librdmacm-dev  # RDMA devices: drivers/verbs
   systemtap-sdt-dev  # static probes: scripts/rrdk-trace.py
   nlohmann-json3-dev  # testrpc --csv

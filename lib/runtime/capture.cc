@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/lifetime.h"
+#include "base/log.h"
+#include "base/rcu.h"
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
 #include "runtime/runtime_impl.h"
@@ -54,6 +58,8 @@ Result<void> Runtime::Impl::start_capture(const std::string& file, const Capture
   return {};
 }
 
+// A core whose pass does not end, or a file that takes nothing, is waited for as long as a
+// destructor would wait. What they may still use lives on then.
 CaptureCounts Runtime::Impl::stop_capture() {
   std::unique_ptr<observe::Capture> stopped;
   {
@@ -65,14 +71,31 @@ CaptureCounts Runtime::Impl::stop_capture() {
     for (auto& core : cores)
       core->set_capture(nullptr);
   }
-  wait_for_readers("Runtime::stop_capture() waits for a core's pass to end");
+  const base::GracePeriod grace;
+  const bool unused = wait_patiently([&] { return grace.over(); },
+                                     "Runtime::stop_capture() waits for a core's pass to end");
   stopped->stop();
-  wait_until([&] { return stopped->stopped(); }, UINT64_MAX,
-             "Runtime::stop_capture() waits for its file");
-  stopped->finish();
+  const bool written = wait_until_written(*stopped);
+  if (written)
+    stopped->finish();
+  else
+    base::log_error("Runtime::stop_capture(): its file takes nothing; the rest is not waited for");
+  const CaptureCounts counts = stopped->counts();
+  if (!unused || !written)
+    base::keep_for_good(std::move(stopped));
   std::lock_guard lock(capture_mutex);
   capture_changes = false;
-  return stopped->counts();
+  return counts;
+}
+
+bool Runtime::Impl::wait_until_written(const observe::Capture& stopped) {
+  uint64_t seen;
+  do {
+    seen = stopped.progress();
+    if (wait_until([&] { return stopped.stopped(); }, base::Tsc::now_ns() + patience_ns))
+      return true;
+  } while (stopped.progress() != seen);
+  return false;
 }
 
 // If the helper thread can not be started, the capture is not started either: nobody could stop it.

@@ -89,13 +89,7 @@ class PollCore {
   // Whether the caller is inside a pass of this core: a callback or a handler. Whoever waits for
   // the core there waits for ever.
   bool passing() const noexcept { return here() && in_pass_.load(std::memory_order_relaxed); }
-  // Of the pass that goes on now; 0: none does.
-  uint64_t running_pass() const noexcept {
-    return in_pass_.load(std::memory_order_acquire) ? polls_.load(std::memory_order_acquire) + 1
-                                                    : 0;
-  }
   uint64_t passes() const noexcept { return polls_.load(std::memory_order_relaxed); }  // so far
-  bool has_ended(uint64_t pass) const noexcept { return pass == 0 || running_pass() != pass; }
   // Whether nobody polls: never polled yet, or the thread that did has ended.
   bool abandoned();
   CoreStats stats() const noexcept;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/rcu.h"
 #include "runtime/fair_share.h"
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
@@ -22,7 +23,7 @@ void add_to(std::atomic<uint64_t>& counter, uint64_t count) {
 // One thread polls at a time, and another may follow it between two passes. That is Dekker's
 // algorithm, whose fence is made for us by the thread that takes over (begin_first_pass()): here it
 // would cost more than the rest of an idle pass.
-bool PollCore::begin_pass() noexcept {
+inline bool PollCore::begin_pass() noexcept {
   if (!here()) [[unlikely]]
     return begin_first_pass();
   if (in_pass_.load(std::memory_order_relaxed)) [[unlikely]]
@@ -40,7 +41,7 @@ bool PollCore::begin_pass() noexcept {
   return true;
 }
 
-void PollCore::end_pass() noexcept {
+inline void PollCore::end_pass() noexcept {
   in_pass_.store(false, std::memory_order_release);
   owner_token_->pass.store(outer_pass_, std::memory_order_release);
 }
@@ -48,7 +49,7 @@ void PollCore::end_pass() noexcept {
 uint32_t PollCore::poll() {
   if (!begin_pass()) [[unlikely]]
     return 0;
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // wait_for_readers() has the other half
+  base::begin_reading();
   if (armed_) [[unlikely]]
     disarm();
 
@@ -75,6 +76,7 @@ uint32_t PollCore::poll() {
     clock_age_ = 0;
     now_ = base::Tsc::now_ns();
   }
+  base::end_reading();
   end_pass();  // the last: from here on another thread may poll
   return work;
 }

@@ -1,9 +1,5 @@
 #include "rrdk/runtime.h"
 
-#include <linux/membarrier.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <span>
@@ -13,6 +9,7 @@
 #include "base/internals.h"
 #include "base/lifetime.h"
 #include "base/log.h"
+#include "base/rcu.h"
 #include "fabric/device.h"
 #include "mem/memory_impl.h"
 #include "rrdk/eal.h"
@@ -212,47 +209,18 @@ bool Runtime::Impl::wait_patiently(const std::function<bool()>& done, const char
   return false;
 }
 
-// Passes and batches are marked by plain stores, and the membarrier acts as the fence behind them:
-// either we see the mark, or the thread that made it sees what was published before this call.
-Runtime::Impl::Readers Runtime::Impl::readers() const {
-  constexpr auto kStoresReachMemory = std::chrono::milliseconds(1);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
-    std::this_thread::sleep_for(kStoresReachMemory);  // a kernel without; they take nanoseconds
-  Readers now;
-  now.passes.reserve(cores.size());
-  for (const auto& core : cores)
-    now.passes.push_back(core->running_pass());
-  if (workers != nullptr)
-    now.batches = workers->running();
-  return now;
-}
-
-bool Runtime::Impl::have_ended(const Readers& then) const noexcept {
-  for (size_t i = 0; i < cores.size(); ++i) {
-    if (!cores[i]->has_ended(then.passes[i]))
-      return false;
-  }
-  return workers == nullptr || workers->has_ended(then.batches);
-}
-
-void Runtime::Impl::wait_for_readers(const char* what) {
-  const Readers then = readers();
-  wait_until([&] { return have_ended(then); }, UINT64_MAX, what);
-}
-
 // A Server or a connection that is destroyed in one of its own callbacks goes away when that
 // callback returns. A thread that waited for the callback may get here before that.
 void Runtime::Impl::let_passes_end() {
   if (in_handler())
     return;
-  const Readers then = readers();
-  wait_patiently([&] { return have_ended(then); },
+  const base::GracePeriod grace;
+  wait_patiently([&] { return grace.over() && !workers_run(nullptr); },
                  "~Runtime() waits for callbacks and handlers that run now to return");
 }
 
-bool Runtime::Impl::in_handler() const noexcept {
-  return in_pass() || runtime::WorkerPool::here();
+bool Runtime::Impl::in_handler() noexcept {
+  return base::is_reading() || runtime::WorkerPool::here();
 }
 
 bool Runtime::Impl::embedded_here() {
@@ -320,6 +288,8 @@ Runtime::~Runtime() {
 Result<std::unique_ptr<Runtime>> Runtime::create(Memory& memory, const RuntimeOptions& options) {
   if (!eal_running())
     return fail(Errc::kInvalidArgument, "EAL is not initialised: call rrdk::ensure_eal() first");
+  if (auto started = base::start_rcu_thread(); !started)
+    return tl::unexpected(started.error());
   auto impl = std::make_unique<Impl>(memory, options);
   if (auto started = impl->start(); !started)
     return tl::unexpected(started.error());

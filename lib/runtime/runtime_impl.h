@@ -70,22 +70,16 @@ struct Runtime::Impl {
                   const char* what = nullptr);
   // The same for destructors, for patience_ns at most; then the error. False: not in time.
   bool wait_patiently(const std::function<bool()>& done, const char* what);
-  // Waits until every core pass and every worker handler that runs now has ended: a grace period,
-  // in RCU's terms. After it nobody uses what was unpublished before this call. It costs the
-  // readers nothing, and does not wait for a core that sleeps or that nobody polls. `what` as
-  // above; never where in_handler().
-  void wait_for_readers(const char* what);
-  // The same for the destructor, which does not wait for ever.
+  // For the destructor: waits until the passes and the workers' handlers that run now have ended,
+  // but not for ever.
   void let_passes_end();
-  // The same without waiting: who runs now, and whether they have all ended. Any thread.
-  struct Readers {
-    std::vector<uint64_t> passes;
-    runtime::WorkerPool::Running batches;
-  };
-  Readers readers() const;
-  bool have_ended(const Readers& then) const noexcept;
-  // Whether the caller is inside some core's pass, or a handler in a worker.
-  bool in_handler() const noexcept;
+  // Whether a worker is in a handler of `service`; null: of any.
+  bool workers_run(const void* service) const noexcept {
+    return workers != nullptr && workers->runs(service);
+  }
+  // Whether the caller is inside a core's pass, of whatever Runtime, in a read section of the
+  // program's own, or in a handler in a worker: it can not wait for the end of a grace period.
+  static bool in_handler() noexcept;
   // Whether the caller is inside some core's pass, in a callback or a handler.
   bool in_pass() const noexcept;
   // Whether the application may poll core `core`: it is embedded, and there.
@@ -102,6 +96,8 @@ struct Runtime::Impl {
 
   Result<void> start_capture(const std::string& file, const CaptureOptions& options);
   CaptureCounts stop_capture();  // never in_handler()
+  // False: nothing was written for patience_ns.
+  bool wait_until_written(const observe::Capture& stopped);
 
   base::Users users;
   const runtime::MemoryUse memory_use;  // goes last

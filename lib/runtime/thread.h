@@ -32,7 +32,7 @@ struct ThreadToken {
 const std::shared_ptr<ThreadToken>& this_thread_token();
 
 // Its address alone, quickly; null before this_thread_token() was called on the thread.
-inline thread_local constinit ThreadToken* this_thread = nullptr;
+[[gnu::tls_model("initial-exec")]] inline thread_local constinit ThreadToken* this_thread = nullptr;
 
 // The Runtime's helper thread (rrdk/runtime.h): what may block is done there, one task after the
 // other.

@@ -3,6 +3,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <span>
 #include <string>
 
 #include "base/system.h"
@@ -10,20 +12,12 @@
 
 namespace rrdk::runtime {
 
-namespace {
-thread_local bool is_worker = false;
-}  // namespace
-
-bool WorkerPool::here() noexcept {
-  return is_worker;
-}
-
 WorkerPool::WorkerPool(const RuntimeOptions& options, std::unique_ptr<Ring> ring, int wake_fd)
     : idle_(options.idle),
       adaptive_ns_(uint64_t{options.adaptive_us} * 1000),
       ring_(std::move(ring)),
       wake_fd_(wake_fd),
-      batches_(std::make_unique<Batches[]>(options.worker_cpus.size())) {}
+      slots_(std::make_unique<Slot[]>(options.worker_cpus.size())) {}
 
 Result<std::unique_ptr<WorkerPool>> WorkerPool::start(const RuntimeOptions& options) {
   auto ring = Ring::create(options.ring_size, Consumers::kMany);
@@ -37,8 +31,8 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::start(const RuntimeOptions& opti
   for (uint32_t i = 0; i < workers; ++i) {
     auto thread = start_thread("rrdk-work-" + std::to_string(i), options.worker_cpus[i],
                                [p = pool.get(), workers, i] {
-                                 is_worker = true;
-                                 p->run(workers, p->batches_[i].count);
+                                 running_here = &p->slots_[i].service;
+                                 p->run(workers);
                                });
     if (!thread)
       return tl::unexpected(thread.error());
@@ -47,21 +41,11 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::start(const RuntimeOptions& opti
   return pool;
 }
 
-WorkerPool::Running WorkerPool::running() const {
-  Running now;
-  now.batches.reserve(size());
-  for (uint32_t i = 0; i < size(); ++i)
-    now.batches.push_back(batches_[i].count.load(std::memory_order_acquire));
-  return now;
-}
-
-bool WorkerPool::has_ended(const Running& then) const noexcept {
-  for (size_t i = 0; i < then.batches.size(); ++i) {
-    const uint64_t count = then.batches[i];
-    if (count % 2 != 0 && batches_[i].count.load(std::memory_order_acquire) == count)
-      return false;
-  }
-  return true;
+bool WorkerPool::runs(const void* service) const noexcept {
+  return std::ranges::any_of(std::span(slots_.get(), size()), [service](const Slot& slot) {
+    const void* runs = slot.service.load(std::memory_order_seq_cst);
+    return service != nullptr ? runs == service : runs != nullptr;
+  });
 }
 
 WorkerPool::~WorkerPool() {

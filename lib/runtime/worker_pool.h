@@ -33,28 +33,35 @@ class WorkerPool {
     return queued < most ? most - queued : 0;
   }
   // Whether the calling thread is a worker, of any pool.
-  static bool here() noexcept;
-  // What the workers run now, for whoever waits until that has ended.
-  struct Running {
-    std::vector<uint64_t> batches;  // by worker
+  static bool here() noexcept { return running_here != nullptr; }
+  // Whether a worker is in a handler of `service`. If that was marked as removed before, by a
+  // sequentially consistent store, no worker enters one afterwards. Null: of any service.
+  bool runs(const void* service) const noexcept;
+  // A worker is in a handler of `service`, or about to look whether that is removed.
+  class Running {
+   public:
+    explicit Running(const void* service) noexcept {
+      running_here->store(service, std::memory_order_seq_cst);
+    }
+    ~Running() { running_here->store(nullptr, std::memory_order_release); }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
   };
-  Running running() const;
-  bool has_ended(const Running& then) const noexcept;
   // Moves items from the front of `items` to the ring, in bursts; false: some are left.
   bool push(ItemList& items) noexcept;
 
  private:
   static constexpr uint32_t kBurst = 16;
 
-  // Of one worker, counted when it begins to run one and when it has ended: odd in between.
-  struct alignas(64) Batches {
-    std::atomic<uint64_t> count = 0;
+  // Of one worker: the service whose handler it is in; null: none.
+  struct alignas(64) Slot {
+    std::atomic<const void*> service = nullptr;
   };
 
   WorkerPool(const RuntimeOptions& options, std::unique_ptr<Ring> ring, int wake_fd);
 
-  void run(uint32_t workers, std::atomic<uint64_t>& batches) noexcept;
-  uint32_t poll(uint32_t workers, std::atomic<uint64_t>& batches) noexcept;
+  void run(uint32_t workers) noexcept;
+  uint32_t poll(uint32_t workers) noexcept;
   void sleep() noexcept;
   void wake(uint64_t count) noexcept;
 
@@ -64,7 +71,8 @@ class WorkerPool {
   const int wake_fd_;  // eventfd as a semaphore: a token wakes one worker
   std::atomic<bool> stop_ = false;
   alignas(64) std::atomic<uint32_t> sleepers_ = 0;
-  const std::unique_ptr<Batches[]> batches_;  // by worker
+  static inline thread_local constinit std::atomic<const void*>* running_here = nullptr;
+  const std::unique_ptr<Slot[]> slots_;  // by worker
   std::vector<std::thread> threads_;
 };
 

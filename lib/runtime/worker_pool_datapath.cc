@@ -33,10 +33,10 @@ bool WorkerPool::push(ItemList& items) noexcept {
   return !full;
 }
 
-void WorkerPool::run(uint32_t workers, std::atomic<uint64_t>& batches) noexcept {
+void WorkerPool::run(uint32_t workers) noexcept {
   uint64_t last_work = base::Tsc::now_ns();
   while (!stop_.load(std::memory_order_acquire)) {
-    if (poll(workers, batches) != 0) {
+    if (poll(workers) != 0) {
       last_work = base::Tsc::now_ns();
       continue;
     }
@@ -50,20 +50,13 @@ void WorkerPool::run(uint32_t workers, std::atomic<uint64_t>& batches) noexcept 
   }
 }
 
-// Takes no more than a fair share of what is there: the rest is for the other workers. The count
-// needs no fence: Runtime::Impl::wait_for_readers() makes one for all threads.
-uint32_t WorkerPool::poll(uint32_t workers, std::atomic<uint64_t>& batches) noexcept {
+// Takes no more than a fair share of what is there: the rest is for the other workers.
+uint32_t WorkerPool::poll(uint32_t workers) noexcept {
   uint32_t share = std::clamp(ring_->count() / workers, 1u, kBurst);
   WorkItem* items[kBurst];
   uint32_t count = ring_->pop_burst({items, share});
-  if (count == 0)
-    return 0;
-  const uint64_t batch = batches.load(std::memory_order_relaxed);
-  batches.store(batch + 1, std::memory_order_release);
-  std::atomic_signal_fence(std::memory_order_seq_cst);
   for (uint32_t i = 0; i < count; ++i)
     items[i]->run(*items[i]);
-  batches.store(batch + 2, std::memory_order_release);
   return count;
 }
 

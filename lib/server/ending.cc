@@ -2,7 +2,7 @@
 // as steps on poll core 0 (look()); threads that wait for them only look on.
 //
 //   what          begins with                  is over when
-//   a removal     the service withdrawn        passes and handlers that ran then have ended
+//   a removal     the service withdrawn        passes that ran then, and its handlers, have ended
 //   a drain       no further calls are run     no connection is left, or the rest has been closed
 //   a close       all connections closed       no connections, drains or removals are left, and
 //                                              no core refers to the server
@@ -95,9 +95,10 @@ void Server::Impl::close_start(Done closed, void* argument) {
 
 Result<void> Server::Impl::remove_service_start(uint32_t program, uint32_t version, Done removed,
                                                 void* argument) {
-  if (auto gone = services.withdraw(program, version); !gone)
-    return gone;
-  const Removal removal = {.readers = runtime.readers(), .removed = removed, .argument = argument};
+  auto gone = services.withdraw(program, version);
+  if (!gone)
+    return tl::unexpected(gone.error());
+  const Removal removal = {.service = *gone, .removed = removed, .argument = argument};
   add_step([this, removal] { removals_.push_back(removal); });
   return {};
 }
@@ -136,7 +137,7 @@ void Server::Impl::look_again() {
 
 void Server::Impl::look_at_removals() {
   std::erase_if(removals_, [this](const Removal& removal) {
-    if (!runtime.have_ended(removal.readers))
+    if (!is_left(removal.service))
       return false;
     services.collect();
     tell(removal.removed, removal.argument);

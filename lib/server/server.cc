@@ -59,7 +59,6 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
     std::ignore = services.add(server::config_service(options.rfc5666));
 }
 
-// Cores find it from now on. The list that some of them still see is collected when a service goes.
 Result<void> Server::Impl::add_service(const Service& service) {
   // Connections that are there have not set anything aside for their calls.
   if (listened_ && options.replay.entries != 0 && !clients.keeps_replies() &&
@@ -76,10 +75,12 @@ Result<void> Server::Impl::remove_service(uint32_t program, uint32_t version) {
     return fail(Errc::kInvalidArgument,
                 "remove_service() waits for the cores, not from a handler or a callback: use "
                 "remove_service_start()");
-  if (auto gone = services.withdraw(program, version); !gone)
-    return gone;
+  auto gone = services.withdraw(program, version);
+  if (!gone)
+    return tl::unexpected(gone.error());
   if (listened_)
-    runtime.wait_for_readers("remove_service() waits for handlers to return");
+    runtime.wait_until([&] { return is_left(*gone); }, UINT64_MAX,
+                       "remove_service() waits for handlers to return");
   services.collect();
   return {};
 }

@@ -161,7 +161,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
 
   // ending.cc
   struct Removal {
-    Runtime::Impl::Readers readers;  // that may still be in its handlers
+    service::ServiceTable::Withdrawn service;
     Done removed;
     void* argument;
   };
@@ -187,6 +187,10 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void close_links_of(runtime::PollCore& core);
   void forget_core(runtime::PollCore& core);
   void look();
+  // Whether no pass and no worker is in its handlers any more, or will be.
+  bool is_left(const service::ServiceTable::Withdrawn& service) const noexcept {
+    return service.grace.over() && !runtime.workers_run(service.entry);
+  }
   void look_at_removals();
   void look_at_drains();
   bool look_at_closes();

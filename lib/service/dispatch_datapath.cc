@@ -37,8 +37,11 @@ Refusal refusal_of(rpc::CallVerdict verdict) {
   return Refusal::kNotACall;
 }
 
+// Whoever has ended the call, and may use its context again, is the handler itself.
 void run_on_worker(runtime::WorkItem& item) {
-  static_cast<CallContext&>(item).enter_handler();
+  auto& context = static_cast<CallContext&>(item);
+  const runtime::WorkerPool::Running running(context.service);
+  context.enter_handler();
 }
 
 // The call is still open: so its Dispatcher is there.
@@ -67,7 +70,7 @@ ServiceTable::Found ServiceTable::find(uint32_t program, uint32_t version) const
   if (entries == nullptr)
     return {Verdict::kNoProgram, nullptr};
   const Entry* other = nullptr;
-  for (const Entry* entry : *entries) {
+  for (const Entry* entry : entries->all) {
     if (entry->binding->program != program)
       continue;
     if (entry->binding->version == version)

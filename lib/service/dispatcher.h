@@ -64,7 +64,7 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
     return *std::exchange(call.context_, nullptr);
   }
   void enter_handler() noexcept {
-    if (service->removed.load(std::memory_order_relaxed)) [[unlikely]]
+    if (service->removed.load(std::memory_order_seq_cst)) [[unlikely]]
       return refuse_removed();
     if (call->stages != nullptr) [[unlikely]]
       call->stages->stamp(Stage::kEntered);

@@ -104,21 +104,23 @@ Result<void> ServiceTable::add(const Service& service) {
   return {};
 }
 
-Result<void> ServiceTable::withdraw(uint32_t program, uint32_t version) {
+auto ServiceTable::withdraw(uint32_t program, uint32_t version) -> Result<Withdrawn> {
   std::lock_guard lock(mutex_);
   auto at = std::ranges::lower_bound(entries_, std::pair(program, version), {}, key);
   if (at == entries_.end() || key(*at) != std::pair(program, version))
     return fail(Errc::kNotFound, "no service has program " + std::to_string(program) + " version " +
                                      std::to_string(version));
-  Entry& entry = *removed_.emplace_back(std::move(*at));
+  std::unique_ptr<Entry> entry = std::move(*at);
   entries_.erase(at);
   // What its late calls are told: the versions that are left as it goes.
   auto [low, high] = set_versions(program);
-  entry.low = low;
-  entry.high = high;
-  entry.removed.store(true, std::memory_order_release);
+  entry->low = low;
+  entry->high = high;
+  entry->removed.store(true, std::memory_order_seq_cst);
   publish();
-  return {};
+  Withdrawn withdrawn = {.entry = entry.get(), .grace = {}};
+  removed_.push_back({std::move(entry), withdrawn.grace});
+  return withdrawn;
 }
 
 void ServiceTable::withdraw_all() {
@@ -149,17 +151,18 @@ std::pair<uint32_t, uint32_t> ServiceTable::set_versions(uint32_t program) {
 void ServiceTable::publish() {
   auto list = std::make_unique<Entries>();
   for (const std::unique_ptr<Entry>& entry : entries_)
-    list->push_back(entry.get());
+    list->all.push_back(entry.get());
   published_.store(list.get(), std::memory_order_release);
   edition_.fetch_add(1, std::memory_order_release);
-  lists_.push_back(std::move(list));
+  base::retire(std::exchange(list_, std::move(list)));
 }
 
+// In this order: a pass that goes on may have found the entry, and not counted its call yet.
 void ServiceTable::collect() {
   std::lock_guard lock(mutex_);
-  if (!lists_.empty())
-    lists_.erase(lists_.begin(), lists_.end() - 1);
-  std::erase_if(removed_, [](const std::unique_ptr<Entry>& entry) { return !entry->in_use(); });
+  std::erase_if(removed_, [](const Removed& removed) {
+    return removed.grace.over() && !removed.entry->in_use();
+  });
 }
 
 bool ServiceTable::Entry::in_use() const noexcept {

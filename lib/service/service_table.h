@@ -1,9 +1,9 @@
 // What a server offers: found by program, version and procedure for each call
 // (dispatch_datapath.cc), and what is counted of each procedure.
 //
-// Cores read it without a lock while it changes: whoever changes it publishes another list of
-// entries, waits until no pass of a core can see the old one (Runtime::Impl::wait_for_readers()),
-// and then collect()s it. Entries live on for the calls in progress that refer to them.
+// Cores read it without a lock while it changes. A change publishes another list of entries and
+// retires the old one. An entry that is withdrawn is destroyed when its own grace period is over,
+// so that no pass can find it any more, and no call that has not ended refers to it.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/rcu.h"
 #include "rrdk/procedure_stats.h"
 #include "rrdk/service.h"
 
@@ -136,10 +137,16 @@ class ServiceTable {
 
   // One thread at a time. Errors: kInvalidArgument.
   Result<void> add(const Service& service);
-  // Calls that come do not find it. Errors: kNotFound.
-  Result<void> withdraw(uint32_t program, uint32_t version);
+  // A service that calls do not find any more. When the grace period is over, and no worker runs
+  // the entry (WorkerPool::runs()), none of its handlers runs.
+  struct Withdrawn {
+    const void* entry;  // only its address: the entry may be gone
+    base::GracePeriod grace;
+  };
+  // Errors: kNotFound.
+  Result<Withdrawn> withdraw(uint32_t program, uint32_t version);
   void withdraw_all();
-  // When no pass that saw an earlier edition goes on.
+  // Destroys those of the entries that were withdrawn which nobody uses any more. Any thread.
   void collect();
   // What so many cores do is counted, from now on.
   void count_on(size_t cores);
@@ -156,7 +163,13 @@ class ServiceTable {
   HandlerMistakes mistakes() const noexcept;
 
  private:
-  using Entries = std::vector<const Entry*>;
+  struct Entries : base::Retired {
+    std::vector<const Entry*> all;
+  };
+  struct Removed {
+    std::unique_ptr<Entry> entry;
+    base::GracePeriod grace;
+  };
 
   void publish();
   // Tells the program's entries which versions there are; zeros: none.
@@ -166,8 +179,8 @@ class ServiceTable {
   mutable std::mutex mutex_;  // cores do not take it
   size_t cores_ = 0;
   std::vector<std::unique_ptr<Entry>> entries_;  // in ascending order of program and version
-  std::vector<std::unique_ptr<Entry>> removed_;
-  std::vector<std::unique_ptr<const Entries>> lists_;  // the last one is published
+  std::vector<Removed> removed_;
+  std::unique_ptr<Entries> list_;  // the one that is published
   // What cores read for each call, and nobody writes meanwhile.
   alignas(64) std::atomic<const Entries*> published_ = nullptr;
   std::atomic<uint64_t> edition_ = 0;

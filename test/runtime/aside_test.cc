@@ -1,14 +1,19 @@
 // The Runtime's helper thread, as programs use it: what runs there, and what is left at the end.
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/internals.h"
+#include "base/rcu.h"
 #include "runtime_env.h"
 
 namespace rrdk {
@@ -40,6 +45,80 @@ TEST(Aside, RunsOnAThreadThatTakesNoSignals) {
     std::this_thread::yield();
   EXPECT_EQ(seen.thread, "rrdk-aside");
   EXPECT_FALSE(seen.takes_signals);
+}
+
+// The process's threads of that name.
+std::vector<int> threads_called(const std::string& name) {
+  std::vector<int> found;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string comm;
+    std::getline(std::ifstream(task.path() / "comm"), comm);
+    if (comm == name)
+      found.push_back(std::stoi(task.path().filename()));
+  }
+  return found;
+}
+
+TEST(Retired, GoesOnAThreadThatTakesNoSignals) {
+  struct Object : base::Retired {
+    explicit Object(Seen& seen_in) : seen(seen_in) {}
+    ~Object() override { look(&seen); }
+    Seen& seen;
+  };
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {});
+  Seen seen;
+  base::begin_reading();
+  base::begin_reading();
+  base::retire(std::make_unique<Object>(seen));
+  const base::GracePeriod grace;
+  base::end_reading();
+  EXPECT_TRUE(base::is_reading());
+  EXPECT_FALSE(grace.over());
+  EXPECT_EQ(seen.runs, 0);
+  base::end_reading();
+  EXPECT_FALSE(base::is_reading());
+  while (!grace.over() || seen.runs == 0)
+    std::this_thread::yield();
+  EXPECT_EQ(seen.thread, "rrdk-rcu");
+  EXPECT_FALSE(seen.takes_signals);
+  EXPECT_EQ(threads_called("rrdk-rcu").size(), 1u);
+}
+
+std::atomic<bool> is_held = false, goes_on = false;
+void hold(int) {
+  is_held = true;
+  while (!goes_on)
+    ::usleep(100);
+}
+
+// The thread that writes the file is held by a signal that RRDK's threads do not block, as a disk
+// that takes nothing would hold it.
+TEST(StopCapture, DoesNotWaitForEverForItsFile) {
+  auto memory = small_memory();
+  auto runtime = runtime_of(*memory, {});
+  const std::string file = "/tmp/rrdk-held-" + std::to_string(::getpid()) + ".pcapng";
+  ASSERT_TRUE(runtime->start_capture(file, {}));
+  const std::vector<int> writers = threads_called("rrdk-capture");
+  ASSERT_EQ(writers.size(), 1u);
+  struct sigaction holds{}, before{};
+  holds.sa_handler = hold;
+  ASSERT_EQ(::sigaction(SIGPROF, &holds, &before), 0);
+  ASSERT_EQ(::syscall(SYS_tgkill, ::getpid(), writers[0], SIGPROF), 0);
+  while (!is_held)
+    std::this_thread::yield();
+  Internals::of(*runtime).patience_ns = 100'000'000;
+  runtime->stop_capture();
+  EXPECT_FALSE(goes_on);
+  EXPECT_TRUE(runtime->start_capture(file + "2", {})) << "the next one may begin";
+  runtime->stop_capture();
+  goes_on = true;
+  while (!threads_called("rrdk-capture").empty())
+    std::this_thread::yield();
+  EXPECT_GT(std::filesystem::file_size(file), 0u) << "and the first one has ended";
+  ::sigaction(SIGPROF, &before, nullptr);
+  std::filesystem::remove(file);
+  std::filesystem::remove(file + "2");
 }
 
 // What waits behind it is dropped first.

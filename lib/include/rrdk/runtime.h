@@ -24,11 +24,20 @@
  *                    sleeps otherwise. ~Runtime() waits for what it is at: the time in which
  *                    the system's resolver gives a name up, say
  *   rrdk-capture     one while a capture goes on (rrdk/capture.h)
+ *   rrdk-rcu         one of the process, from the first create() on: it frees what cores no longer
+ *                    read, and sleeps otherwise
  *   rrdk-shm-close   where the driver for `shm:` is in use, up to 35 of the process, which
  *                    live on: they close descriptors that peers have sent, which may block.
  *                    The drivers for `iwarp:` and `verbs:` have no threads
  *
- * and DPDK's, from ensure_eal() on. So an embedded Runtime without workers has at most rrdk-aside.
+ * and DPDK's, from ensure_eal() on. So an embedded Runtime without workers has at most rrdk-aside,
+ * besides rrdk-rcu.
+ *
+ * Programs that use liburcu: a pass of a core is a read section of its flavour urcu-bp. A program
+ * that uses the same flavour must not wait for a grace period (synchronize_rcu(), rcu_barrier()) in
+ * a callback or in a handler on a poll core, which would wait for itself; and its own read sections
+ * hold up what waits for cores here: remove_service(), stop_capture(). Handlers in workers are no
+ * read sections. Other flavours have nothing to do with RRDK.
  *
  * What may take long comes in two forms. One does not wait: it returns at once, takes less than a
  * millisecond, and a callback tells of the end, on a poll core, in a pass of it. It may be used
@@ -201,9 +210,9 @@ class Runtime {
   void start_capture(const std::string& file, const CaptureOptions& options, CaptureStarted started,
                      void* argument);
   /**
-   * Ends the capture; waits for the passes and handlers that are running, in workers too, and until
-   * all is in the file. Any thread, but not in a handler or a callback. What became of it; zeros if
-   * there was none.
+   * Ends the capture; waits for the passes that are running, and until all is in the file. If the
+   * file takes nothing for 5 seconds, an error in the log says so, and the rest is not waited for.
+   * Any thread, but not in a handler or a callback. What became of it; zeros if there was none.
    */
   CaptureCounts stop_capture();
   using CaptureStopped = void (*)(const CaptureCounts& counts, void* argument);

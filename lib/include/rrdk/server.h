@@ -448,10 +448,11 @@ class Server {
    * Memory that a reply refers to, and what ServerCall::on_released() was given, are in use until
    * that is called, which may be later.
    *
-   * Waits for the handlers that run just now, of any service, and not for the network: a handler
-   * that takes a second in a worker makes it wait for a second (after 5 s a line in the log says
-   * so). On a thread that polls embedded cores it polls them meanwhile. Errors: kNotFound,
-   * kInvalidArgument (from a handler or a callback).
+   * Waits for the passes of cores that go on just now, about ten milliseconds at least, and for the
+   * service's handlers that workers run, not for the network or for other services: a handler that
+   * takes a second in a worker makes it wait for a second (after 5 s a line in the log says so). On
+   * a thread that polls embedded cores it polls them meanwhile. Errors: kNotFound, kInvalidArgument
+   * (from a handler or a callback).
    */
   [[nodiscard]] Result<void> remove_service(uint32_t program, uint32_t version);
   using Done = void (*)(void* argument);

@@ -1,0 +1,84 @@
+// Read-copy-update: what cores read in each pass, and what other threads replace now and then.
+// liburcu does it, in its "bulletproof" flavour, which asks nothing of a program: a thread is known
+// from its first read on and forgotten when it ends, and one that stops polling is in no read
+// section.
+//
+// A pass of a core is a read section. What it has read from an atomic pointer is valid until the
+// pass ends, since whoever replaces the object retire()s the old one. The handlers that workers run
+// are no read sections, for they may take long (WorkerPool::runs()).
+#pragma once
+
+#define _LGPL_SOURCE  // the inline functions
+// liburcu declares its pointer to the thread's state as C++'s thread_local, for which the compiler
+// calls an initializer first; in a shared library it would then call for the address, too. The
+// variable needs neither: liburcu-bp is loaded no later than we are.
+#include <urcu/tls-compat.h>
+#undef URCU_TLS_STORAGE_CLASS
+#define URCU_TLS_STORAGE_CLASS __thread __attribute__((tls_model("initial-exec")))
+#include <urcu/urcu-bp.h>
+
+#include <atomic>
+#include <memory>
+
+#include "base/sanitizer.h"
+#include "rrdk/error.h"
+
+namespace rrdk::base {
+
+// TSan does not see what orders readers and writers: liburcu is not instrumented.
+inline char rcu_order;
+
+// They nest.
+inline void begin_reading() noexcept {
+  urcu_bp_read_lock();
+}
+inline void end_reading() noexcept {
+  tsan_release(&rcu_order);
+  urcu_bp_read_unlock();
+}
+// Whether the thread is in a read section, its program's own among them. It must not wait for the
+// end of all, then.
+inline bool is_reading() noexcept {
+  return urcu_bp_read_ongoing() != 0;
+}
+
+class ReadSection {
+ public:
+  ReadSection() noexcept { begin_reading(); }
+  ~ReadSection() { end_reading(); }
+  ReadSection(const ReadSection&) = delete;
+  ReadSection& operator=(const ReadSection&) = delete;
+};
+
+// Starts the process's thread that destroys what was retired, "rrdk-rcu", unless it is there. Not
+// in a pass. Errors: kSystem.
+Result<void> start_rcu_thread();
+
+// An object that readers may still have when it is retired.
+class Retired : rcu_head {
+ public:
+  Retired() = default;
+  virtual ~Retired() = default;
+  Retired(const Retired&) = delete;
+  Retired& operator=(const Retired&) = delete;
+
+ private:
+  friend void retire(std::unique_ptr<Retired> object) noexcept;
+};
+
+// Nobody finds the object any more. It is destroyed, on another thread, when all read sections have
+// ended that go on now: so its destructor may use nothing that goes before the process ends. Any
+// thread, also in a pass; waits for nothing.
+void retire(std::unique_ptr<Retired> object) noexcept;
+
+// Ends, about ten milliseconds later, when all read sections have ended that went on when it began.
+class GracePeriod {
+ public:
+  GracePeriod();
+  bool over() const noexcept { return over_->load(std::memory_order_acquire); }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> over_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+}  // namespace rrdk::base
