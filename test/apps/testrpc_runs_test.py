@@ -355,7 +355,7 @@ class Csv(Case):
 
     def test_both_cannot_be_stdout(self):
         process = self.run_testrpc("--self", "--engine", "null", "--json", "-", "--csv", "/dev/stdout")
-        self.assert_fails_with_one_line(process, "--json and --csv")
+        self.assert_fails_with_one_line(process, "--json and --csv", status=2)
 
 
 harness.main()
