@@ -135,7 +135,8 @@ class QueuePair : public RemoteKeys {
 
   // How many requests were taken, from the front: fewer when the queue is full. Requests and their
   // span arrays are copied; the memory they name must stay until they complete. On a queue pair in
-  // error they are taken as before, and flushed; before establishment no send is taken. With a
+  // error they are taken as before, and flushed; before establishment no send is taken (the peer's
+  // first message can be received before the event that tells of the establishment). With a
   // shared receive queue, post_receive() takes none. A peer that sleeps is woken; one that falls
   // asleep during the call is woken by our next poll that finds nothing, or by arm().
   virtual uint32_t post_send(std::span<const SendWr> wrs) = 0;

@@ -26,8 +26,11 @@ struct Client {
     qp->post_receive(std::span(&receive, 1));
     if (const auto connecting = end.device->connect(*qp, uri, {}); !connecting)
       failure = connecting.error().message;
-    else
-      expect_completion("the server's offer");
+    else if (expect_completion("the server's offer") &&
+             // The offer can come before the word that there is a connection, and no Send is taken
+             // before that.
+             !pump_until({&end}, [&] { return end.has_event(EventType::kEstablished); }))
+      failure = "the offer came, and then no word of the connection";
     std::memcpy(&offer, inbox.data(), sizeof(offer));
   }
   // Waits for the next completion; `failure` says why if it is not a success.
