@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/un.h>
 
@@ -52,6 +53,14 @@ std::optional<HostPort> host_and_port(const std::string& uri) {
   if (found.host.starts_with('[') && found.host.ends_with(']'))
     found.host = found.host.substr(1, found.host.size() - 2);
   return found;
+}
+
+bool is_known(const std::string& host) {
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0)
+    return false;
+  ::freeaddrinfo(found);
+  return true;
 }
 
 }  // namespace rrdk::tirpc

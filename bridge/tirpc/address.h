@@ -24,4 +24,7 @@ struct HostPort {
 };
 std::optional<HostPort> host_and_port(const std::string& uri);
 
+// Whether the system's resolver has an address for it. Waits for name servers.
+bool is_known(const std::string& host);
+
 }  // namespace rrdk::tirpc

@@ -1,14 +1,16 @@
-// CLIENT: a ClientConnection with a reactor of its own, which the calling thread polls until its
-// call has ended.
+// CLIENT: a ClientConnection of the one Client that all CLIENTs share. The calling thread polls its
+// core until its call has ended (reactor.h).
 #include "rrdk/client.h"
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,14 +22,19 @@
 #include "rrdk/tirpc.h"
 #include "sizes.h"
 #include "stream.h"
+#include "timeout.h"
 
 namespace rrdk::tirpc {
 
 namespace {
 
-// A call at a time; the others are for those that were given up and are not answered yet.
+// One is waited for; the others are for those that were given up, or that nobody waits for, and are
+// not answered yet.
 constexpr uint32_t kCredits = 16;
+constexpr uint32_t kMostPosted = 12;
 constexpr timeval kUsualTimeout = {25, 0};
+// Of a call that goes inline: the headers of RPC and RPC-over-RDMA, and a credential.
+constexpr uint32_t kMostHeaders = 1024;
 
 // Functions of unlike types are compared as if both were of this one.
 using AnyFunction = void (*)();
@@ -35,16 +42,103 @@ bool is_void(xdrproc_t routine) {
   return reinterpret_cast<AnyFunction>(routine) == reinterpret_cast<AnyFunction>(xdr_void);
 }
 
-struct Session {
-  std::unique_ptr<Reactor> reactor;
-  std::unique_ptr<Client> client;
-  std::unique_ptr<ClientConnection> connection;
+// A connection that is up, from connect() on. Waits in connect() and in its destructor only.
+class Line {
+ public:
+  static Result<std::unique_ptr<Line>> connect(Reactor& reactor, Client& client,
+                                               const std::string& uri);
+  ~Line();
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  Reactor& reactor() noexcept { return reactor_; }
+  ClientConnection& connection() noexcept { return *connection_; }
+
+ private:
+  explicit Line(Reactor& reactor) noexcept : reactor_(reactor) {}
+  static void on_state(ClientConnection&, ConnectionState state, const Error* reason, void* line);
+
+  Reactor& reactor_;
+  std::unique_ptr<ClientConnection> connection_;
+  Wait decided_, closed_;
+  std::optional<Error> error_;  // why it has closed
 };
+
+Result<std::unique_ptr<Line>> Line::connect(Reactor& reactor, Client& client,
+                                            const std::string& uri) {
+  std::unique_ptr<Line> line(new Line(reactor));
+  reactor.run(line->decided_, [&] {
+    auto begun = client.connect_start(
+        uri,
+        {.core = static_cast<int>(reactor.core()), .on_state = on_state, .argument = line.get()});
+    if (begun) {
+      line->connection_ = std::move(*begun);
+      return;
+    }
+    line->error_ = begun.error();
+    line->decided_.finish();
+  });
+  if (line->error_)
+    return tl::unexpected(*line->error_);
+  return line;
+}
+
+void Line::on_state(ClientConnection&, ConnectionState state, const Error* reason, void* line) {
+  Line& self = *static_cast<Line*>(line);
+  if (state == ConnectionState::kUp)
+    self.decided_.finish();
+  if (state != ConnectionState::kClosed)
+    return;
+  if (!self.decided_.over())
+    self.error_ = *reason;
+  self.closed_.finish();  // first: whoever waits for the other one then destroys us
+  self.decided_.finish();
+}
+
+Line::~Line() {
+  if (connection_ == nullptr)
+    return;
+  reactor_.run(closed_, [this] { connection_->close_start(); });
+  Lead lead(reactor_);  // so the pass that has told us is over
+  connection_.reset();
+}
+
+// A call that its caller does not wait for.
+struct Posted {
+  Posted(Reactor& reactor_in, ClientConnection& connection)
+      : reactor(reactor_in), call(connection) {
+    ended.finish();  // not submitted yet
+  }
+
+  Reactor& reactor;
+  Call call;
+  Wait ended;
+};
+
+// A call as clnt_call() is asked for it.
+struct Wanted {
+  const ProcedureItems& items;
+  uint32_t procedure;
+  xdrproc_t encode;
+  void* args;
+  bool has_results;
+  timeval limit;
+};
+
+// Begins the call, and waits until it has ended.
+void submit_and_wait(Reactor& reactor, Call& call, Wait& ended) {
+  ended.restart();
+  reactor.run(ended, [&] {
+    call.submit([](Call&, void* wait) { static_cast<Wait*>(wait)->finish(); }, &ended);
+  });
+  while (call.in_flight())  // its callback has told us, and has yet to return
+    std::this_thread::yield();
+}
 
 // What a CLIENT's cl_private is.
 class Handle {
  public:
-  Handle(Session session, std::string uri);
+  Handle(std::unique_ptr<Line> line, std::string uri);
   ~Handle();
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
@@ -59,28 +153,39 @@ class Handle {
   static clnt_stat call(CLIENT* client, rpcproc_t procedure, xdrproc_t encode, void* args,
                         xdrproc_t decode, void* results, timeval timeout);
   static void abort(CLIENT*) {}
-  static void get_error(CLIENT* client, rpc_err* to) { *to = self(client).error_; }
+  static void get_error(CLIENT* client, rpc_err* to);
   static bool_t free_results(CLIENT*, xdrproc_t routine, void* results);
-  static void destroy(CLIENT* client) { delete &self(client); }
+  static void destroy(CLIENT* client);
   static bool_t control(CLIENT* client, u_int request, void* info);
 
-  bool send(const ProcedureItems& items, uint32_t procedure, xdrproc_t encode, void* args,
-            bool has_results);
-  void wait(const timeval& timeout);
+  clnt_stat call_and_wait(const Wanted& wanted, xdrproc_t decode, void* results);
+  clnt_stat post(const Wanted& wanted);
+  Posted* next_posted();
+  Posted& oldest_posted();
+  bool settle_posted();
+  static void submit(Posted& posted);
+  static bool has_left(const Posted& posted);
+  static bool settle(Posted& posted);
+  bool encode(Call& call, const Wanted& wanted);
   bool set_credential();
-  clnt_stat outcome();
+  clnt_stat outcome(const Call& call);
   clnt_stat fail_with(clnt_stat status, int error, const std::string& what);
   bool get_or_set(u_int request, void* info);
 
   CLIENT client_ = {};
   // Bindings outlive the connection, so those that were used before stay. The last one is used.
   std::vector<std::shared_ptr<const ProgramItems>> programs_;
-  Session session_;
+  std::mutex mutex_;  // of all below: threads may share a CLIENT
+  std::unique_ptr<Line> line_;
   Call call_;
-  std::atomic<bool> ended_ = false;
+  Wait ended_;
+  std::array<std::unique_ptr<Posted>, kMostPosted> posted_;  // made when they are needed
+  size_t next_posted_ = 0;
+  bool is_long_ = false;      // what was encoded last: the server fetches it, which takes longer
+  bool long_posted_ = false;  // one that short ones would overtake
   std::string uri_;
-  timeval timeout_ = kUsualTimeout;
-  bool timeout_is_set_ = false;  // by CLSET_TIMEOUT, which counts for more than clnt_call()'s
+  timeval timeout_ = kUsualTimeout;  // CLSET_TIMEOUT's, or of the last call that was waited for
+  bool timeout_is_set_ = false;      // by CLSET_TIMEOUT, which counts for more than clnt_call()'s
   uint32_t max_reply_ = kUsualReply;
   rpc_err error_ = {};
   sockaddr_storage address_ = {};
@@ -92,22 +197,21 @@ class Handle {
 
 const CLIENT::clnt_ops Handle::kOps = {call, abort, get_error, free_results, destroy, control};
 
-Handle::Handle(Session session, std::string uri)
-    : session_(std::move(session)), call_(*session_.connection), uri_(std::move(uri)) {
+Handle::Handle(std::unique_ptr<Line> line, std::string uri)
+    : line_(std::move(line)), call_(line_->connection()), uri_(std::move(uri)) {
   static char netid[] = "rdma", device[] = "";
   client_.cl_auth = authnone_create();
   client_.cl_ops = const_cast<CLIENT::clnt_ops*>(&kOps);  // nobody writes to it
   client_.cl_private = this;
   client_.cl_netid = netid;
   client_.cl_tp = device;
-  const socklen_t length = to_socket_address(session_.connection->info().peer.remote, address_);
+  const socklen_t length = to_socket_address(line_->connection().info().peer.remote, address_);
   address_view_ = {.maxlen = sizeof address_, .len = length, .buf = &address_};
 }
 
-// Members are destroyed in the order that the library asks for: call_, connection, client, Runtime.
-// Their destructors wait by polling only in the thread that polled last, hence the poll() here.
+// Calls end before the connection does, and are destroyed before it.
 Handle::~Handle() {
-  session_.reactor->poll();
+  (void)settle_posted();
 }
 
 Result<void> Handle::use(rpcprog_t program, rpcvers_t version) {
@@ -131,69 +235,156 @@ clnt_stat Handle::call(CLIENT* client, rpcproc_t procedure, xdrproc_t encode, vo
                        xdrproc_t decode, void* results, timeval timeout) {
   static const ProcedureItems no_items = {};
   Handle& handle = self(client);
+  if (auto allowed = check_process(); !allowed)  // another thread may have had the lock in fork()
+    return handle.fail_with(RPC_CANTSEND, EINVAL, allowed.error().message);
+  std::lock_guard lock(handle.mutex_);
   handle.error_ = {};
   const auto number = static_cast<uint32_t>(procedure);
   const ProcedureItems* found = handle.programs_.back()->find(number);
-  const ProcedureItems& items = found != nullptr ? *found : no_items;
   const bool has_results = decode != nullptr && !is_void(decode);
-  if (!handle.send(items, number, encode, args, has_results))
-    return handle.error_.re_status;
-  handle.wait(handle.timeout_is_set_ ? handle.timeout_ : timeout);
-  // A call that does not wait is for a procedure whose answer nobody wants.
-  if (handle.call_.status() == CallStatus::kCancelled && decode == nullptr)
-    return RPC_SUCCESS;
-  if (handle.call_.status() != CallStatus::kOk)
-    return handle.outcome();
-  Stream answer(handle.call_.results(), items.results, &handle.call_);
-  if (has_results && !answer.run(decode, results))
-    return handle.fail_with(RPC_CANTDECODERES, EBADMSG, "the results can not be decoded");
+  if (!handle.timeout_is_set_ && is_time(timeout) && !is_zero(timeout))
+    handle.timeout_ = timeout;
+  const Wanted wanted = {found != nullptr ? *found : no_items,
+                         number,
+                         encode,
+                         args,
+                         has_results,
+                         is_zero(timeout) && !handle.timeout_is_set_ ? timeout : handle.timeout_};
+  if (!is_zero(wanted.limit))
+    return handle.call_and_wait(wanted, decode, results);
+  const clnt_stat posted = handle.post(wanted);
+  if (posted == RPC_SUCCESS && decode != nullptr)
+    return handle.fail_with(RPC_TIMEDOUT, ETIMEDOUT, "the call is sent, and is not waited for");
+  return posted;
+}
+
+clnt_stat Handle::call_and_wait(const Wanted& wanted, xdrproc_t decode, void* results) {
+  if (long_posted_ && !settle_posted())
+    return fail_with(RPC_TIMEDOUT, ETIMEDOUT, "calls that nobody waited for are not answered");
+  if (!encode(call_, wanted))
+    return error_.re_status;
+  call_.set_timeout_ms(milliseconds(wanted.limit));
+  submit_and_wait(line_->reactor(), call_, ended_);
+  if (call_.status() != CallStatus::kOk)
+    return outcome(call_);
+  Stream answer(call_.results(), wanted.items.results, &call_);
+  if (wanted.has_results && !answer.run(decode, results))
+    return fail_with(RPC_CANTDECODERES, EBADMSG, "the results can not be decoded");
   return RPC_SUCCESS;
 }
 
+// Sends, and does not wait for the answer: a "batched" call. Where it can not be sent, since others
+// have all credits, it waits for the oldest of these.
+clnt_stat Handle::post(const Wanted& wanted) {
+  const std::string no_room = "earlier calls are not answered, and there is no room for this one";
+  Posted* const posted = next_posted();
+  if (posted == nullptr || (long_posted_ && !settle_posted()))
+    return fail_with(RPC_CANTSEND, ETIMEDOUT, no_room);
+  if (!encode(posted->call, wanted))
+    return error_.re_status;
+  const timeval& patience = is_zero(timeout_) ? kUsualTimeout : timeout_;
+  posted->call.set_timeout_ms(milliseconds(patience));
+  long_posted_ = is_long_;
+  Reactor& reactor = line_->reactor();
+  if (auto kept = reactor.need(); !kept)
+    return fail_with(RPC_CANTSEND, EAGAIN, kept.error().message);
+  submit(*posted);
+  while (!has_left(*posted))
+    settle(oldest_posted());
+  if (!posted->ended.over() || posted->call.sent())
+    return RPC_SUCCESS;
+  if (posted->call.status() == CallStatus::kTimeout)
+    return fail_with(RPC_CANTSEND, ETIMEDOUT, no_room);
+  const clnt_stat status = outcome(posted->call);
+  return error_.re_status = status == RPC_CANTRECV ? RPC_CANTSEND : status;
+}
+
+void Handle::submit(Posted& posted) {
+  Lead lead(posted.reactor);
+  posted.ended.restart();
+  posted.call.submit(
+      [](Call&, void* argument) {
+        Posted& ended = *static_cast<Posted*>(argument);
+        ended.reactor.unneed();
+        ended.ended.finish();
+      },
+      &posted);
+  posted.reactor.poll();
+  posted.reactor.poll();  // a peer that has fallen asleep meanwhile is woken by this one
+}
+
+bool Handle::has_left(const Posted& posted) {
+  Lead lead(posted.reactor);
+  return posted.ended.over() || posted.call.sent();
+}
+
+// False: it has not been answered in time.
+bool Handle::settle(Posted& posted) {
+  posted.reactor.run(posted.ended, [] {});
+  while (posted.call.in_flight())
+    std::this_thread::yield();
+  return posted.call.status() != CallStatus::kTimeout;
+}
+
+// One that has not ended, or the last one.
+Posted& Handle::oldest_posted() {
+  for (size_t i = 0; i + 1 < posted_.size(); ++i) {
+    const auto& posted = posted_[(next_posted_ + i) % posted_.size()];
+    if (posted != nullptr && !posted->ended.over())
+      return *posted;
+  }
+  return *posted_[(next_posted_ + posted_.size() - 1) % posted_.size()];
+}
+
+// False: some have not been answered in time.
+bool Handle::settle_posted() {
+  bool answered = true;
+  for (size_t i = 0; i < posted_.size(); ++i) {
+    const auto& posted = posted_[(next_posted_ + i) % posted_.size()];
+    if (posted != nullptr && !posted->ended.over())
+      answered &= settle(*posted);
+  }
+  long_posted_ = false;
+  return answered;
+}
+
+// Null: it has not been answered in time.
+Posted* Handle::next_posted() {
+  auto& posted = posted_[next_posted_];
+  if (posted == nullptr)
+    posted = std::make_unique<Posted>(line_->reactor(), line_->connection());
+  else if (const bool answered = posted->ended.over(); !settle(*posted) && !answered)
+    return nullptr;
+  next_posted_ = (next_posted_ + 1) % posted_.size();
+  return posted.get();
+}
+
 // False: error_ has the reason.
-bool Handle::send(const ProcedureItems& items, uint32_t procedure, xdrproc_t encode, void* args,
-                  bool has_results) {
+bool Handle::encode(Call& call, const Wanted& wanted) {
   if (!set_credential())
     return false;
-  if (!session_.connection->alive()) {
-    auto reason = session_.connection->error();
+  ClientConnection& connection = line_->connection();
+  if (!connection.alive()) {
+    auto reason = connection.error();
     fail_with(RPC_CANTSEND, ENOTCONN, reason ? reason->message : "the connection is lost");
     return false;
   }
-  Encoder& out = call_.begin(programs_.back()->binding(), procedure);
-  Stream arguments(out, items.args, kInlineSize);
-  if (!arguments.run(encode, args)) {
+  Encoder& out = call.begin(programs_.back()->binding(), wanted.procedure);
+  Stream arguments(out, wanted.items.args, kInlineSize);
+  if (!arguments.run(wanted.encode, wanted.args)) {
     const bool too_long = out.fault() == EncoderFault::kLimit;
     fail_with(
         RPC_CANTENCODEARGS, too_long ? EMSGSIZE : EINVAL,
         too_long ? "the arguments are longer than 8 MiB" : "the arguments can not be encoded");
     return false;
   }
-  if (has_results) {
-    for (const Item& item : items.results)
-      call_.offer(session_.reactor->runtime().memory().get(item.largest), item.largest);
-    call_.expect_reply(items.reply.value_or(max_reply_));
+  is_long_ = out.position() > kInlineSize - kMostHeaders;
+  if (wanted.has_results && !is_zero(wanted.limit)) {
+    for (const Item& item : wanted.items.results)
+      call.offer(line_->reactor().runtime().memory().get(item.largest), item.largest);
+    call.expect_reply(wanted.items.reply.value_or(max_reply_));
   }
   return true;
-}
-
-void Handle::wait(const timeval& timeout) {
-  const bool sane = timeout.tv_sec >= 0 && timeout.tv_sec < 1'000'000 && timeout.tv_usec >= 0 &&
-                    timeout.tv_usec < 1'000'000;
-  const timeval& limit = sane ? timeout : kUsualTimeout;
-  const bool waits = limit.tv_sec != 0 || limit.tv_usec != 0;
-  call_.set_timeout_ms(static_cast<uint32_t>(limit.tv_sec * 1000 + (limit.tv_usec + 999) / 1000));
-  ended_.store(false, std::memory_order_relaxed);
-  call_.submit(
-      [](Call&, void* ended) {
-        static_cast<std::atomic<bool>*>(ended)->store(true, std::memory_order_release);
-      },
-      &ended_);
-  if (!waits) {
-    session_.reactor->poll();  // it is on its way then, if there is a credit for it
-    call_.cancel();
-  }
-  session_.reactor->wait_until([this] { return ended_.load(std::memory_order_acquire); });
 }
 
 // The connection's becomes that of cl_auth, which the program sets whenever it likes.
@@ -211,7 +402,7 @@ bool Handle::set_credential() {
     error_.re_why = AUTH_FAILED;
     return false;
   }
-  if (auto set = session_.connection->set_auth(flavor, std::as_bytes(std::span(body))); !set) {
+  if (auto set = line_->connection().set_auth(flavor, std::as_bytes(std::span(body))); !set) {
     fail_with(RPC_AUTHERROR, 0, set.error().message);
     error_.re_why = AUTH_BADCRED;
     return false;
@@ -221,7 +412,7 @@ bool Handle::set_credential() {
   return true;
 }
 
-clnt_stat Handle::outcome() {
+clnt_stat Handle::outcome(const Call& call) {
   struct Meaning {
     CallStatus status;
     clnt_stat as;
@@ -244,15 +435,26 @@ clnt_stat Handle::outcome() {
       {CallStatus::kTooLarge, RPC_CANTSEND, EMSGSIZE},
       {CallStatus::kNoMemory, RPC_CANTSEND, ENOMEM},
   };
-  const CallStatus status = call_.status();
+  const CallStatus status = call.status();
   const auto* known = std::ranges::find(kMeanings, status, &Meaning::status);
   const bool is_known = known != std::end(kMeanings);
   fail_with(is_known ? known->as : RPC_FAILED, is_known ? known->error : EIO, to_string(status));
   if (error_.re_status == RPC_PROGVERSMISMATCH || error_.re_status == RPC_VERSMISMATCH)
-    error_.re_vers = {call_.mismatch_low(), call_.mismatch_high()};
+    error_.re_vers = {call.mismatch_low(), call.mismatch_high()};
   if (error_.re_status == RPC_AUTHERROR)
-    error_.re_why = static_cast<auth_stat>(call_.auth_stat());
+    error_.re_why = static_cast<auth_stat>(call.auth_stat());
   return error_.re_status;
+}
+
+void Handle::get_error(CLIENT* client, rpc_err* to) {
+  std::lock_guard lock(self(client).mutex_);
+  *to = self(client).error_;
+}
+
+// A process that was forked leaves the connection to the one that has it.
+void Handle::destroy(CLIENT* client) {
+  if (check_process())
+    delete &self(client);
 }
 
 bool_t Handle::free_results(CLIENT*, xdrproc_t routine, void* results) {
@@ -263,13 +465,18 @@ bool_t Handle::free_results(CLIENT*, xdrproc_t routine, void* results) {
 bool_t Handle::control(CLIENT* client, u_int request, void* info) {
   if (request == CLSET_FD_CLOSE || request == CLSET_FD_NCLOSE)
     return TRUE;
-  return info != nullptr && self(client).get_or_set(request, info);
+  if (info == nullptr)
+    return FALSE;
+  std::lock_guard lock(self(client).mutex_);
+  return self(client).get_or_set(request, info);
 }
 
 bool Handle::get_or_set(u_int request, void* info) {
   const Binding& current = programs_.back()->binding();
   switch (request) {
     case CLSET_TIMEOUT:
+      if (!is_time(*static_cast<timeval*>(info)))
+        return false;
       timeout_ = *static_cast<timeval*>(info);
       timeout_is_set_ = true;
       return true;
@@ -305,52 +512,85 @@ bool Handle::get_or_set(u_int request, void* info) {
   }
 }
 
+// The Client of all CLIENTs. It lives as long as their Runtime, for good.
+Result<Client*> shared_client(Runtime& runtime) {
+  static std::mutex& mutex = *new std::mutex;
+  static std::unique_ptr<Client>& client = *new std::unique_ptr<Client>;
+  std::lock_guard lock(mutex);
+  if (client == nullptr) {
+    auto made = Client::create(runtime, {.credits = kCredits,
+                                         .inline_size = kInlineSize,
+                                         .max_call = kMostBytes,
+                                         .max_reply = kMostBytes,
+                                         .call_timeout_ms = 0,
+                                         .chunk_threshold = kInlineSize});
+    if (!made)
+      return tl::unexpected(made.error());
+    client = std::move(*made);
+  }
+  return client.get();
+}
+
+// What went wrong with a CLIENT that was to be made, and how libtirpc says that.
+struct NotMade {
+  Error error;
+  clnt_stat status;
+};
+template <typename T>
+using Made = tl::expected<T, NotMade>;
+
+tl::unexpected<NotMade> not_made(Error error) {
+  const clnt_stat status = error.code == Errc::kBadUri    ? RPC_UNKNOWNPROTO
+                           : error.code == Errc::kTimeout ? RPC_TIMEDOUT
+                                                          : RPC_SYSTEMERROR;
+  return tl::unexpected(NotMade{std::move(error), status});
+}
+
 // With the port that the host's rpcbind knows, where the URI has port 0.
-Result<std::string> with_port(const std::string& uri, uint32_t program, uint32_t version) {
+Made<std::string> with_port(const std::string& uri, uint32_t program, uint32_t version) {
   auto address = host_and_port(uri);
   if (!address || address->port != 0)
     return uri;
   auto port = rpcbind_lookup({program, version}, {.host = address->host});
-  if (!port)
-    return tl::unexpected(port.error());
-  return std::string(uri).replace(address->port_at, address->port_length, std::to_string(*port));
+  if (port)
+    return std::string(uri).replace(address->port_at, address->port_length, std::to_string(*port));
+  if (!is_known(address->host))
+    return tl::unexpected(NotMade{port.error(), RPC_UNKNOWNHOST});
+  const bool asked = port.error().code == Errc::kNotFound;
+  return tl::unexpected(NotMade{port.error(), asked ? RPC_PROGNOTREGISTERED : RPC_RPCBFAILURE});
 }
 
-Result<std::unique_ptr<Handle>> connect(const std::string& uri, rpcprog_t program,
-                                        rpcvers_t version) {
-  auto reactor = Reactor::create();
+Made<std::unique_ptr<Handle>> connect(const std::string& uri, rpcprog_t program,
+                                      rpcvers_t version) {
+  auto reactor = Reactor::of_clients();
   if (!reactor)
-    return tl::unexpected(reactor.error());
+    return not_made(reactor.error());
+  auto client = shared_client((*reactor)->runtime());
+  if (!client)
+    return not_made(client.error());
   auto address = with_port(uri, static_cast<uint32_t>(program), static_cast<uint32_t>(version));
   if (!address)
     return tl::unexpected(address.error());
-  auto client = Client::create((*reactor)->runtime(), {.credits = kCredits,
-                                                       .inline_size = kInlineSize,
-                                                       .max_call = kMostBytes,
-                                                       .max_reply = kMostBytes,
-                                                       .call_timeout_ms = 0,
-                                                       .chunk_threshold = kInlineSize});
-  if (!client)
-    return tl::unexpected(client.error());
-  auto connection = (*client)->connect(*address);
-  if (!connection)
-    return tl::unexpected(connection.error());
-  auto handle = std::make_unique<Handle>(
-      Session{std::move(*reactor), std::move(*client), std::move(*connection)}, *address);
+  auto line = Line::connect(**reactor, **client, *address);
+  if (!line) {
+    auto where = host_and_port(*address);
+    if (line.error().code == Errc::kNotFound && where && !is_known(where->host))
+      return tl::unexpected(NotMade{line.error(), RPC_UNKNOWNHOST});
+    return not_made(line.error());
+  }
+  auto handle = std::make_unique<Handle>(std::move(*line), *address);
   if (auto used = handle->use(program, version); !used)
-    return tl::unexpected(used.error());
+    return not_made(used.error());
   return handle;
 }
 
-clnt_stat create_status(Errc code) {
-  switch (code) {
-    case Errc::kBadUri:
-      return RPC_UNKNOWNPROTO;
-    case Errc::kTimeout:
-      return RPC_TIMEDOUT;
-    default:
-      return RPC_SYSTEMERROR;
+// The system's own, where the message ends with it.
+int errno_of(const Error& error) {
+  for (const int system : {EMFILE, ENFILE, EAGAIN}) {
+    if (error.message.find(std::generic_category().message(system)) != std::string::npos)
+      return system;
   }
+  return rrdk::errno_of(error.code);
 }
 
 }  // namespace
@@ -361,10 +601,11 @@ CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version) 
   auto handle = rrdk::tirpc::connect(uri, program, version);
   if (handle)
     return handle->release()->client();
-  rpc_createerr.cf_stat = rrdk::tirpc::create_status(handle.error().code);
+  const auto& [error, status] = handle.error();
+  rpc_createerr.cf_stat = status;
   rpc_createerr.cf_error = {};
-  rpc_createerr.cf_error.re_status = rpc_createerr.cf_stat;
-  rpc_createerr.cf_error.re_errno = rrdk::errno_of(handle.error().code);
-  rrdk::tirpc::note_failure(handle.error().message);
+  rpc_createerr.cf_error.re_status = status;
+  rpc_createerr.cf_error.re_errno = rrdk::tirpc::errno_of(error);
+  rrdk::tirpc::note_failure(error.message);
   return nullptr;
 }

@@ -1,44 +1,165 @@
-// A Runtime that the waiting thread polls: one for each CLIENT, and one for all SVCXPRTs.
+// Poll cores of one Runtime, which the process's threads take in turns: a few for CLIENTs, and one
+// for all SVCXPRTs.
+//
+// One thread at a time leads a core: only that thread polls it, or begins something there. A thread
+// that waits for an answer polls meanwhile. Another one that wants to begin something gets the core
+// after the present pass; the first one then sleeps, and is told of its answer by whoever polls, or
+// polls again when nobody else does. So a program of one thread polls for itself, without a hop to
+// another thread.
+//
+// Where something is to go on although nobody waits, the core has a keeper: a thread that polls
+// when nobody has done so for a millisecond.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
-#include <memory>
-#include <utility>
+#include <mutex>
+#include <vector>
 
 #include "rrdk/runtime.h"
 
+struct pollfd;
+
 namespace rrdk::tirpc {
+
+// In a process that was forked from one that uses this library: an error that says so.
+Result<void> check_process();
+
+// What one thread waits for, and a pass of the core tells of.
+class Wait {
+ public:
+  bool over() const noexcept { return state_.load(std::memory_order_acquire) == kOver; }
+  void restart() noexcept { state_.store(kOpen, std::memory_order_relaxed); }
+  void finish() noexcept;
+
+ private:
+  friend class Reactor;
+  enum State : uint32_t { kOpen, kAsleep, kPromoted, kOver };
+
+  void sleep() noexcept;    // until it is over or promoted
+  bool promote() noexcept;  // false: it is over
+
+  std::atomic<State> state_ = kOpen;
+};
 
 class Reactor {
  public:
-  // Any thread.
-  static Result<std::unique_ptr<Reactor>> create();
-  explicit Reactor(std::unique_ptr<Runtime> runtime) noexcept : runtime_(std::move(runtime)) {}
+  // The one for CLIENTs that the calling thread makes. Any thread. Errors: those of starting.
+  static Result<Reactor*> of_clients();
+  static Result<Reactor*> of_servers();
 
-  Runtime& runtime() noexcept { return *runtime_; }
-  uint32_t poll() { return runtime_->poll(); }
-  // Polls until `done()`, and sleeps where that takes long.
-  template <typename Done>
-  void wait_until(Done&& done) {
-    while (!done()) {
-      if (poll() != 0)
-        found_something();
-      else if (is_tired())
-        sleep();
-    }
+  Reactor(Runtime& runtime, uint32_t core, int kick) noexcept
+      : runtime_(runtime), core_(core), kick_(kick) {}
+
+  Runtime& runtime() noexcept { return runtime_; }
+  uint32_t core() const noexcept { return core_; }
+
+  // Begins something by start(), and waits until `wait` is over. The caller does not lead.
+  template <typename Start>
+  void run(Wait& wait, Start&& start) {
+    lead();
+    start();
+    bool leads = true;
+    while (!wait.over())
+      leads = leads ? poll_until([&wait] { return wait.over(); }) : follow(wait);
+    if (leads)
+      resign();
   }
 
+  // The caller leads from here on, which it does not yet.
+  void lead() {
+    uint32_t free = 0;
+    if (!state_.compare_exchange_strong(free, kLed)) [[unlikely]]
+      return lead_after_others();
+    terms_.store(terms_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  void resign() {
+    uint32_t led = kLed;
+    if (!state_.compare_exchange_strong(led, 0)) [[unlikely]]
+      resign_to_others();
+  }
+  // The rest up to need(): the leader.
+  uint32_t poll() { return runtime_.poll(core_); }
+  // False: the caller does not lead any more.
+  template <typename Done>
+  bool poll_until(Done&& done) {
+    while (!done()) {
+      if (is_wanted()) {
+        resign();
+        return false;
+      }
+      if (poll() != 0)
+        found_something();
+      else if (is_tired() && !sleep())
+        return false;
+    }
+    return true;
+  }
+  bool is_wanted() const noexcept { return wanting_.load(std::memory_order_relaxed) != 0; }
   // After a pass that found something.
   void found_something() noexcept { idle_since_ns_ = 0; }
-  // After one that found nothing. True: that has been so for long, and wake_fd() is armed, to be
-  // slept on.
+  // After one that found nothing. True: that has been so for long, and the core is armed: sleep().
   bool is_tired();
+  // Sleeps until there is work for the core, one of `more` has an event (see its revents), or
+  // another thread leads. False: the latter.
+  bool sleep(std::vector<pollfd>& more);
+  bool sleep();
+
+  // From now on, until as many unneed(), there is something that goes on although nobody waits.
+  // Errors: kSystem (the keeper can not be started). Any thread.
+  Result<void> need();
+  void unneed() noexcept { needs_.fetch_sub(1, std::memory_order_relaxed); }
 
  private:
-  void sleep();
+  // Who has the core. With none of these it is free, and lead() and resign() are one exchange each;
+  // else changes are made under mutex_.
+  enum Bits : uint32_t {
+    kLed = 1,
+    kSleeper = 2,  // a thread that has led sleeps on the armed core, and will lead again
+    kWaiters = 4,  // whoever resigns has to look whom to tell
+  };
 
-  std::unique_ptr<Runtime> runtime_;
+  bool is_led() const noexcept { return (state_.load() & kLed) != 0; }
+  bool is_free() const noexcept { return (state_.load() & (kLed | kSleeper)) == 0; }
+  bool is_needed() const noexcept { return needs_.load(std::memory_order_relaxed) != 0; }
+  void lead_after_others();
+  void resign_to_others();
+  bool follow(Wait& wait);  // true: the caller leads
+  void keep();
+  // The rest: mutex_ is held.
+  void take_lead();
+  void pass_on();
+  void note_waiters();
+
+  Runtime& runtime_;
+  const uint32_t core_;
+  const int kick_;              // an eventfd: wakes the sleeper when another thread leads
   uint64_t idle_since_ns_ = 0;  // 0: the last pass found something
+
+  std::atomic<uint32_t> state_ = 0;
+  std::atomic<uint64_t> terms_ = 0;  // how often a thread has led; written by who leads
+  std::mutex mutex_;
+  bool kicked_ = false;  // one that was the sleeper is still to find out that it is not any more
+  std::vector<Wait*> followers_;
+  std::atomic<uint32_t> wanting_ = 0;  // threads that wait in lead(), in order
+  uint64_t tickets_ = 0, served_ = 0;  // of these
+  std::condition_variable resigned_;   // what they wait for
+  std::atomic<uint32_t> needs_ = 0;
+  bool keeper_runs_ = false, keeper_waits_ = false;
+  std::condition_variable unattended_;  // what the keeper waits for
+};
+
+// Leads while it lives.
+class Lead {
+ public:
+  explicit Lead(Reactor& reactor) : reactor_(reactor) { reactor.lead(); }
+  ~Lead() { reactor_.resign(); }
+  Lead(const Lead&) = delete;
+  Lead& operator=(const Lead&) = delete;
+
+ private:
+  Reactor& reactor_;
 };
 
 }  // namespace rrdk::tirpc

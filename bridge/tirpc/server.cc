@@ -1,5 +1,6 @@
-// SVCXPRT: a Server each, on one reactor that rrdk_svc_run() polls. Handlers only queue their
-// calls: dispatch routines run between the core's passes, where they may block and call others.
+// SVCXPRT: a Server each, on one core that rrdk_svc_run() polls (reactor.h). Handlers only queue
+// their calls: dispatch routines run between the core's passes, where they may block and call
+// others. Meanwhile the core's keeper polls, so that clients can connect.
 #include "rrdk/server.h"
 
 #include <poll.h>
@@ -10,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -94,6 +96,8 @@ class Transport {
   static bool_t control(SVCXPRT*, u_int, void*) { return FALSE; }
 
   static void take(ServerCall call, void* registration);
+  void reject(AcceptStat status);
+  void deny(AuthStat reason);
   bool identify(svc_req& request);
   void show_caller();
   bool send_results(xdrproc_t routine, void* results);
@@ -113,10 +117,15 @@ class Transport {
 
 // Of the process, as libtirpc's own transports are.
 struct Service {
-  std::unique_ptr<Reactor> reactor;
-  std::deque<Waiting> waiting;
+  Reactor* reactor = nullptr;
+  std::deque<Waiting> waiting;     // who leads
+  std::deque<Waiting> taken;       // of these, what the serving thread dispatches now
+  std::atomic<bool> away = false;  // in dispatch routines
   std::atomic<bool> ends = false;
   int wake = -1;  // written to by rrdk_svc_exit()
+  uint32_t passes = 0;
+  std::vector<pollfd> sockets;  // of libtirpc's own transports, as they were looked at last
+  int ready = 0;                // so many have something
 
   static Service& get() {
     static Service& instance = *new Service;
@@ -124,80 +133,120 @@ struct Service {
   }
   Result<void> start();
   void run();
-  bool dispatch_waiting();
-  // Waits up to `timeout_ms` for libtirpc's own transports, and serves what they have. Returns
-  // early when rrdk_svc_exit() is called, or when there is work for the core, if its wake-up is
-  // armed. False: the transports had nothing.
-  bool serve_sockets(int timeout_ms);
+  // The thread that leads: polls until there is a call, a socket has something or rrdk_svc_exit()
+  // is called. False: it does not lead any more.
+  bool look();
+  void note_sockets();
+  // False: it sleeps no more, and does not lead.
+  bool sleep();
+  void serve_sockets();
+  void dispatch_taken();
   void refuse_waiting(const Registration& registration);
 };
 
 Result<void> Service::start() {
+  if (auto allowed = check_process(); !allowed)
+    return allowed;
   if (reactor != nullptr)
     return {};
-  auto made = Reactor::create();
+  auto made = Reactor::of_servers();
   if (!made)
     return tl::unexpected(made.error());
   wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake < 0)
     return fail(Errc::kSystem, std::string("eventfd: ") + std::strerror(errno));
-  reactor = std::move(*made);
+  if (auto kept = (*made)->need(); !kept)
+    return kept;
+  reactor = *made;
   return {};
 }
 
 void Service::run() {
-  constexpr uint32_t kPassesPerLook = 64;
-  for (uint32_t pass = 1; !ends.load(std::memory_order_acquire); ++pass) {
-    bool found = reactor->poll() != 0;
-    if (!waiting.empty())
-      reactor->poll();  // a routine may block, so peers that the first pass sent to are woken now
-    found |= dispatch_waiting();
-    if (pass % kPassesPerLook == 0 && svc_max_pollfd > 0)
-      found |= serve_sockets(0);
-    if (found)
-      reactor->found_something();
-    else if (reactor->is_tired())
-      serve_sockets(-1);
+  while (!ends.load(std::memory_order_acquire)) {
+    reactor->lead();
+    if (!look())
+      continue;
+    reactor->resign();
+    away.store(true, std::memory_order_relaxed);
+    dispatch_taken();
+    serve_sockets();
+    away.store(false, std::memory_order_relaxed);
   }
   ends.store(false, std::memory_order_relaxed);
 }
 
-bool Service::dispatch_waiting() {
-  const bool some = !waiting.empty();
-  while (!waiting.empty() && !ends.load(std::memory_order_relaxed)) {
-    Waiting next = std::move(waiting.front());
-    waiting.pop_front();
+bool Service::look() {
+  constexpr uint32_t kPassesPerLook = 64;
+  while (!ends.load(std::memory_order_acquire) && waiting.empty() && taken.empty() && ready == 0) {
+    if (reactor->is_wanted()) {
+      reactor->resign();
+      return false;
+    }
+    if (reactor->poll() != 0)
+      reactor->found_something();
+    else if (reactor->is_tired() && !sleep())
+      return false;
+    if (++passes % kPassesPerLook == 0 && svc_max_pollfd > 0) {
+      sockets.assign(svc_pollfd, svc_pollfd + svc_max_pollfd);
+      ::poll(sockets.data(), sockets.size(), 0);
+      note_sockets();
+    }
+  }
+  reactor->found_something();
+  reactor->poll();  // a routine may block, so peers that the last pass sent to are woken now
+  if (taken.empty())
+    taken.swap(waiting);
+  return true;
+}
+
+void Service::note_sockets() {
+  ready = static_cast<int>(
+      std::ranges::count_if(sockets, [](const pollfd& source) { return source.revents != 0; }));
+}
+
+bool Service::sleep() {
+  sockets.assign(svc_pollfd, svc_pollfd + std::max(svc_max_pollfd, 0));
+  sockets.push_back({.fd = wake, .events = POLLIN, .revents = 0});
+  const bool leads = reactor->sleep(sockets);
+  uint64_t count = 0;
+  if (sockets.back().revents != 0) [[maybe_unused]]
+    auto length = ::read(wake, &count, sizeof count);
+  sockets.pop_back();
+  note_sockets();
+  return leads;
+}
+
+void Service::serve_sockets() {
+  if (ready != 0)
+    svc_getreq_poll(sockets.data(), ready);
+  ready = 0;
+}
+
+void Service::dispatch_taken() {
+  while (!ends.load(std::memory_order_relaxed) && !taken.empty()) {
+    Waiting next = std::move(taken.front());
+    taken.pop_front();
     Transport& transport = *next.registration->transport;
     transport.dispatch(std::move(next));
   }
-  return some;
 }
 
-bool Service::serve_sockets(int timeout_ms) {
-  std::vector<pollfd> sources(svc_pollfd, svc_pollfd + svc_max_pollfd);
-  const int sockets = svc_max_pollfd;
-  sources.push_back({.fd = wake, .events = POLLIN, .revents = 0});
-  sources.push_back({.fd = reactor->runtime().wake_fd(), .events = POLLIN, .revents = 0});
-  if (::poll(sources.data(), sources.size(), timeout_ms) <= 0)
-    return false;
-  uint64_t count = 0;
-  if (sources[static_cast<size_t>(sockets)].revents != 0 &&
-      ::read(wake, &count, sizeof count) < 0 && errno != EAGAIN)
-    return false;
-  const auto ready = std::count_if(sources.begin(), sources.begin() + sockets,
-                                   [](const pollfd& source) { return source.revents != 0; });
-  if (ready != 0)
-    svc_getreq_poll(sources.data(), static_cast<int>(ready));
-  return ready != 0;
-}
-
-// Calls that nobody will dispatch.
+// Calls that nobody will dispatch. The caller leads.
 void Service::refuse_waiting(const Registration& registration) {
-  for (Waiting& entry : waiting) {
-    if (entry.registration == &registration)
-      std::move(entry.call).reject(AcceptStat::kProgUnavail);
+  for (std::deque<Waiting>* calls : {&waiting, &taken}) {
+    for (Waiting& entry : *calls) {
+      if (entry.registration == &registration)
+        std::move(entry.call).reject(AcceptStat::kProgUnavail);
+    }
+    std::erase_if(*calls,
+                  [&](const Waiting& entry) { return entry.registration == &registration; });
   }
-  std::erase_if(waiting, [&](const Waiting& entry) { return entry.registration == &registration; });
+}
+
+// How many calls of a connection wait is what the connection has as its context. The caller leads.
+void count_waiting(const ServerCall& call, std::ptrdiff_t more) {
+  ServerConnection& connection = call.connection();
+  connection.set_context(static_cast<std::byte*>(connection.context()) + more);
 }
 
 const Ops Transport::kOps = {receive, status, get_args, reply, free_args, destroy};
@@ -208,6 +257,8 @@ Result<Transport*> Transport::listen(const std::string& uri) {
   if (auto started = service.start(); !started)
     return tl::unexpected(started.error());
   std::unique_ptr<Transport> made(new Transport);
+  Lead lead(*service.reactor);
+  service.reactor->poll();  // listen() then polls while it waits
   auto server = Server::create(service.reactor->runtime(), {.inline_size = kInlineSize,
                                                             .max_call = kMostBytes,
                                                             .max_reply = kMostBytes,
@@ -231,11 +282,12 @@ Result<Transport*> Transport::listen(const std::string& uri) {
   return made.release();
 }
 
-// ~Server() waits by polling, which works only in the thread that polled last: this one, from here.
 Transport::~Transport() {
-  Service::get().reactor->poll();
   while (!registrations_.empty())
     retire(registrations_.front()->items->binding());
+  Lead lead(*Service::get().reactor);
+  Service::get().reactor->poll();  // ~Server() then polls while it waits
+  server_.reset();
 }
 
 Result<void> Transport::add(uint32_t program, uint32_t version, Dispatch routine,
@@ -282,18 +334,42 @@ void Transport::retire(const Binding& binding) {
   auto address = host_and_port(uri_);
   if (gone->in_rpcbind && address)
     (void)rpcbind_unset({binding.program, binding.version}, address->host);
+  Service& service = Service::get();
+  Lead lead(*service.reactor);
+  service.reactor->poll();
   (void)server_->remove_service(binding.program, binding.version);
-  Service::get().refuse_waiting(*gone);
+  service.refuse_waiting(*gone);
   retired_.push_back(std::move(gone));
 }
 
-// A core's pass.
+// A core's pass. While a dispatch routine runs, a client that only asks whether the server is there
+// is told at once, unless calls that it made before wait.
 void Transport::take(ServerCall call, void* registration) {
-  Service::get().waiting.push_back({std::move(call), static_cast<Registration*>(registration)});
+  Service& service = Service::get();
+  if (call.procedure() == NULLPROC && service.away.load(std::memory_order_relaxed) &&
+      call.connection().context() == nullptr)
+    return std::move(call).reply();
+  count_waiting(call, 1);
+  service.waiting.push_back({std::move(call), static_cast<Registration*>(registration)});
+}
+
+// A call is ended by the thread that leads.
+void Transport::reject(AcceptStat status) {
+  Lead lead(*Service::get().reactor);
+  std::move(current_).reject(status);
+}
+
+void Transport::deny(AuthStat reason) {
+  Lead lead(*Service::get().reactor);
+  std::move(current_).deny(reason);
 }
 
 void Transport::dispatch(Waiting waiting) {
   const Registration& registration = *waiting.registration;
+  {
+    Lead lead(*Service::get().reactor);
+    count_waiting(waiting.call, -1);
+  }
   current_ = std::move(waiting.call);
   items_ = registration.items->find(current_.procedure());
   svc_req request = {};
@@ -308,7 +384,7 @@ void Transport::dispatch(Waiting waiting) {
     dispatching_ = false;
   }
   if (current_)
-    std::move(current_).reject(AcceptStat::kSystemErr);
+    reject(AcceptStat::kSystemErr);
   if (ends_)
     delete this;
 }
@@ -318,7 +394,7 @@ bool Transport::identify(svc_req& request) {
   const Credential& credential = current_.credential();
   Request& kept = request_;
   if (credential.body.size() > kept.credential.size()) {
-    std::move(current_).deny(AuthStat::kBadCred);
+    deny(AuthStat::kBadCred);
     return false;
   }
   credential.body.copy_to(reinterpret_cast<std::byte*>(kept.credential.data()));
@@ -328,11 +404,11 @@ bool Transport::identify(svc_req& request) {
   if (credential.flavor == AuthFlavor::kNone)
     return true;
   if (credential.flavor != AuthFlavor::kSys) {
-    std::move(current_).deny(AuthStat::kRejectedCred);
+    deny(AuthStat::kRejectedCred);
     return false;
   }
   if (!decode(credential, kept.identity)) {
-    std::move(current_).deny(AuthStat::kBadCred);
+    deny(AuthStat::kBadCred);
     return false;
   }
   const AuthSys& identity = kept.identity;
@@ -380,13 +456,13 @@ bool_t Transport::reply(SVCXPRT* handle, rpc_msg* message) {
     return FALSE;
   if (message->rm_reply.rp_stat == MSG_DENIED) {
     // The RPC version was looked at before.
-    std::move(transport.current_).deny(static_cast<AuthStat>(message->rjcted_rply.rj_why));
+    transport.deny(static_cast<AuthStat>(message->rjcted_rply.rj_why));
     return TRUE;
   }
   const accepted_reply& accepted = message->acpted_rply;
   if (accepted.ar_stat == SUCCESS)
     return transport.send_results(accepted.ar_results.proc, accepted.ar_results.where);
-  std::move(transport.current_).reject(static_cast<AcceptStat>(accepted.ar_stat));
+  transport.reject(static_cast<AcceptStat>(accepted.ar_stat));
   return TRUE;
 }
 
@@ -399,24 +475,23 @@ bool Transport::send_results(xdrproc_t routine, void* results) {
     out.rewind(mark);
     return false;
   }
+  Reactor& reactor = *Service::get().reactor;
   if (!stream.borrows()) {
+    Lead lead(reactor);
     std::move(current_).reply();
     return true;
   }
   // The program may change its memory as soon as this returns.
-  std::atomic<bool> released = false;
-  current_.on_released(
-      [](void* argument) {
-        static_cast<std::atomic<bool>*>(argument)->store(true, std::memory_order_release);
-      },
-      &released);
-  std::move(current_).reply();
-  Service::get().reactor->wait_until([&] { return released.load(std::memory_order_acquire); });
+  Wait released;
+  current_.on_released([](void* wait) { static_cast<Wait*>(wait)->finish(); }, &released);
+  reactor.run(released, [this] { std::move(current_).reply(); });
   return true;
 }
 
 void Transport::destroy(SVCXPRT* handle) {
   Transport* transport = &of(handle);
+  if (!check_process())
+    return;  // it is the parent's
   if (transport->dispatching_)
     transport->ends_ = true;
   else

@@ -82,6 +82,10 @@ rrdk_call_status rrdk_call_status_of(const rrdk_call* call) {
   return static_cast<rrdk_call_status>(call->call.status());
 }
 
+bool rrdk_call_sent(const rrdk_call* call) {
+  return call->call.sent();
+}
+
 rrdk_decoder* rrdk_call_results(rrdk_call* call) {
   return c::handle_of(&call->call.results());
 }

@@ -4,6 +4,7 @@
 
 #include "calls/calls.h"
 #include "rpc/headers_datapath.h"
+#include "xprt/outgoing_call.h"
 
 namespace rrdk {
 
@@ -177,6 +178,7 @@ bool Call::submit(Completion completion, void* argument) noexcept {
   bool wanted = completion != nullptr && !c.abandoned.load(std::memory_order_relaxed);
   c.completion.store(wanted ? completion : no_callback, std::memory_order_relaxed);
   c.argument = argument;
+  c.outgoing.resend = c.outgoing.sent = c.outgoing.state->mended = false;
   c.serial.store(c.serial.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   c.cancel_wanted.store(false, std::memory_order_relaxed);
   c.in_flight.store(true, std::memory_order_release);
@@ -195,6 +197,11 @@ bool Call::in_flight() const noexcept {
 
 CallStatus Call::status() const noexcept {
   return impl_->status;
+}
+
+bool Call::sent() const noexcept {
+  const xprt::OutgoingCall& outgoing = impl_->outgoing;
+  return outgoing.sent || outgoing.resend || outgoing.state->mended;
 }
 
 Decoder& Call::results() noexcept {
@@ -272,7 +279,6 @@ void Caller::Impl::start(Call::Impl& call) noexcept {
     return end_later(call, CallStatus::kCancelled);
 
   call.outgoing.deadline_ns = 0;
-  call.outgoing.resend = call.outgoing.sent = false;
   call.outgoing.repeatable = call.retransmit || call.procedure.load(std::memory_order_relaxed) == 0;
   call.timed = false;
   if (up_ == nullptr) [[unlikely]]

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <atomic>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -10,6 +13,7 @@
 #include "kv.h"
 #include "rrdk/tirpc.h"
 #include "sites.h"
+#include "timeout.h"
 
 namespace {
 
@@ -206,6 +210,103 @@ TEST_P(Calls, AreMadeByDispatchRoutinesToo) {
   free(text);
 }
 
+// Long ones, which the server fetches, among short ones. All are there when one is waited for, or
+// when the CLIENT is destroyed.
+TEST_P(Calls, ThatNobodyWaitsForArriveInOrder) {
+  constexpr int kMany = 300;
+  std::string text(40000, 'x');
+  int number = 0;
+  const auto log_many = [&](CLIENT* client) {
+    for (int i = 0; i < kMany; ++i) {
+      OddLine line = {number++, text.data(), static_cast<u_int>(i % 20 == 7 ? text.size() : 5)};
+      ASSERT_EQ(
+          clnt_call(client, kOddLog, routine(xdr_odd_line), &line, nullptr, nullptr, timeval{}),
+          RPC_SUCCESS)
+          << i << ": " << rrdk_tirpc_error();
+    }
+  };
+  const auto logged = [](CLIENT* client) {
+    int count = 0;
+    EXPECT_EQ(clnt_call(client, kOddLogged, nothing, nullptr, routine(xdr_int), &count, kPatience),
+              RPC_SUCCESS);
+    return count;
+  };
+  auto client = connect(kOddProgram, kOddVersion);
+  log_many(client.get());
+  EXPECT_EQ(logged(client.get()), kMany);
+  if (std::string(GetParam()) == "tcp")
+    return;  // libtirpc's own does not send what it still has when it is destroyed
+  number = 0;
+  log_many(client.get());
+  client = connect(kOddProgram, kOddVersion);
+  EXPECT_EQ(logged(client.get()), kMany);
+}
+
+TEST_P(Calls, OfSeveralThreadsOnOneClient) {
+  auto client = connect(kOddProgram, kOddVersion);
+  std::atomic<int> right = 0;
+  std::vector<std::thread> threads;
+  for (int from : {0, 1000, 2000, 3000})
+    threads.emplace_back([&, from] {
+      for (int sent = from; sent < from + 200; ++sent) {
+        int back = 0;
+        if (clnt_call(client.get(), kOddEcho, routine(xdr_int), &sent, routine(xdr_int), &back,
+                      kPatience) == RPC_SUCCESS)
+          right += back == sent;
+      }
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(right, 800);
+}
+
+// Threads with CLIENTs of their own, some of which wait long.
+TEST_P(Calls, BesideOneThatIsWaitedForLong) {
+  if (std::string(GetParam()) == "tcp")
+    return;  // its server answers nobody meanwhile
+  auto slow = connect(kOddProgram, kOddVersion);
+  std::thread waits([&] {
+    EXPECT_EQ(clnt_call(slow.get(), kOddBlock, nothing, nullptr, nothing, nullptr, kPatience),
+              RPC_SUCCESS);
+  });
+  stub_server().wait_until_blocked();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i)
+    threads.emplace_back([&] {
+      auto client = connect(kOddProgram, kOddVersion);
+      for (int k = 0; k < 50; ++k)
+        EXPECT_EQ(clnt_call(client.get(), NULLPROC, nothing, nullptr, nothing, nullptr, kPatience),
+                  RPC_SUCCESS);
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  stub_server().unblock();
+  waits.join();
+}
+
+size_t entries_of(const char* folder) {
+  const std::filesystem::directory_iterator entries(folder);
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
+// The descriptors of both ends are this process's.
+TEST_P(Calls, OfManyClients) {
+  constexpr size_t kMany = 60;
+  auto first = connect(kOddProgram, kOddVersion);
+  const size_t threads = entries_of("/proc/self/task"), files = entries_of("/proc/self/fd");
+  std::vector<ClientPointer> clients;
+  for (size_t i = 0; i < kMany; ++i) {
+    clients.push_back(connect(kOddProgram, kOddVersion));
+    int number = 5;
+    ASSERT_EQ(clnt_call(clients.back().get(), kOddEcho, routine(xdr_int), &number, routine(xdr_int),
+                        &number, kPatience),
+              RPC_SUCCESS);
+  }
+  EXPECT_LE(entries_of("/proc/self/task"), threads + 1);  // shm: one of those that close
+  const size_t each = std::string(GetParam()) == "shm" ? 6 : 2;
+  EXPECT_LE(entries_of("/proc/self/fd"), files + kMany * each + 10);
+}
+
 TEST_P(Calls, AreControlled) {
   auto client = connect();
   timeval timeout = {3, 0};
@@ -213,6 +314,9 @@ TEST_P(Calls, AreControlled) {
   timeout = {};
   EXPECT_TRUE(clnt_control(client.get(), CLGET_TIMEOUT, &timeout));
   EXPECT_EQ(timeout.tv_sec, 3);
+  timeout = {-1, 0};
+  EXPECT_FALSE(clnt_control(client.get(), CLSET_TIMEOUT, &timeout));
+  timeout = {0, 0};
   uint32_t program = 0, version = 0;
   EXPECT_TRUE(clnt_control(client.get(), CLGET_PROG, &program));
   EXPECT_TRUE(clnt_control(client.get(), CLGET_VERS, &version));
@@ -224,6 +328,15 @@ TEST_P(Calls, AreControlled) {
   version = KV_V1;
   EXPECT_TRUE(clnt_control(client.get(), CLSET_VERS, &version));
   EXPECT_NE(kv_list_1(nullptr, client.get()), nullptr);
+}
+
+TEST(TirpcTimeout, IsAtMostWhatACallTakes) {
+  using rrdk::tirpc::milliseconds;
+  EXPECT_EQ(milliseconds({25, 0}), 25'000u);
+  EXPECT_EQ(milliseconds({0, 1}), 1u);
+  EXPECT_EQ(milliseconds({1'000'000, 500'000}), 1'000'000'500u);
+  for (const time_t seconds : {time_t{4'294'967}, time_t{100'000'000}, time_t{INT64_MAX}})
+    EXPECT_EQ(milliseconds({seconds, 999'999}), UINT32_MAX);
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, Calls, testing::Values("shm", "iwarp", "tcp"),

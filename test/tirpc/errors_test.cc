@@ -1,10 +1,17 @@
 // What goes wrong between stubs and the other end, whichever end is at fault.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "kv.h"
 #include "rrdk/tirpc.h"
@@ -62,6 +69,7 @@ TEST_P(Errors, OfDispatchRoutines) {
 TEST_P(Errors, OfTime) {
   auto client = connect(kOddProgram, kOddVersion);
   EXPECT_EQ(call(client, kOddBlock, {0, 20'000}), RPC_TIMEDOUT);
+  stub_server().wait_until_blocked();
   stub_server().unblock();
   EXPECT_EQ(call(client, NULLPROC), RPC_SUCCESS);
 }
@@ -91,10 +99,106 @@ TEST(TirpcErrors, OfNoPatience) {
             RPC_TIMEDOUT);
   EXPECT_EQ(clnt_call(client.get(), kOddBlock, nothing, nullptr, nullptr, nullptr, timeval{}),
             RPC_SUCCESS);
-  stub_server().unblock();
-  stub_server().unblock();
+  for (int i = 0; i < 2; ++i) {
+    stub_server().wait_until_blocked();
+    stub_server().unblock();
+  }
   EXPECT_EQ(clnt_call(client.get(), NULLPROC, nothing, nullptr, nothing, nullptr, kPatience),
             RPC_SUCCESS);
+}
+
+// A call that nobody waits for is either sent, or refused when there was no room in time.
+TEST(TirpcErrors, OfCallsThatNobodyWaitsForAndNobodyAnswers) {
+  std::mutex mutex;
+  std::vector<rrdk::ServerCall> kept;
+  RawServer server(kKv, {{KV_LIST,
+                          [](rrdk::ServerCall call) {
+                            call.results().put_u32(0);
+                            std::move(call).reply();
+                          }},
+                         {KV_REMOVE, [&](rrdk::ServerCall call) {
+                            std::lock_guard lock(mutex);
+                            kept.push_back(std::move(call));
+                          }}});
+  ClientPointer client(rrdk_clnt_create(server.uri().c_str(), KV_PROG, KV_V1));
+  const auto call = [&](rpcproc_t procedure, timeval limit) {
+    return clnt_call(client.get(), procedure, nothing, nullptr, nullptr, nullptr, limit);
+  };
+  ASSERT_EQ(call(KV_LIST, {0, 200'000}), RPC_SUCCESS);
+  size_t sent = 0;
+  while (sent < 1000 && call(KV_REMOVE, {}) == RPC_SUCCESS)
+    ++sent;
+  EXPECT_EQ(error_of(client).re_status, RPC_CANTSEND);
+  EXPECT_EQ(error_of(client).re_errno, ETIMEDOUT);
+  EXPECT_GT(sent, 0u);
+  client.reset();
+  std::lock_guard lock(mutex);
+  EXPECT_EQ(kept.size(), sent);
+  for (rrdk::ServerCall& entry : kept)
+    std::move(entry).reply();
+  kept.clear();
+}
+
+// Whoever connects meanwhile, and whoever only asks whether the server is there.
+TEST_P(Errors, OfDispatchRoutinesThatTakeLong) {
+  auto client = connect(kOddProgram, kOddVersion);
+  std::thread slow([&] { EXPECT_EQ(call(client, kOddBlock), RPC_SUCCESS); });
+  stub_server().wait_until_blocked();
+  auto other = connect(kOddProgram, kOddVersion);
+  EXPECT_NE(other, nullptr) << rrdk_tirpc_error();
+  if (std::string(GetParam()) != "tcp" && other != nullptr) {
+    EXPECT_EQ(call(other, NULLPROC), RPC_SUCCESS);
+    EXPECT_EQ(call(other, kOddWeak, {0, 20'000}), RPC_TIMEDOUT);
+  }
+  stub_server().unblock();
+  slow.join();
+  EXPECT_EQ(call(other, NULLPROC), RPC_SUCCESS);
+}
+
+// In a child of fork() the CLIENT is its parent's.
+TEST(TirpcErrors, OfForkedProcesses) {
+  for (const char* transport : {"shm", "iwarp"}) {
+    ClientPointer client(stub_server().connect(transport, kOddProgram, kOddVersion));
+    const auto null = [&] {
+      return clnt_call(client.get(), NULLPROC, nothing, nullptr, nothing, nullptr, kPatience);
+    };
+    ASSERT_EQ(null(), RPC_SUCCESS);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool refused = null() == RPC_CANTSEND && std::strstr(rrdk_tirpc_error(), "exec()");
+      client.reset();
+      const bool none = stub_server().connect(transport, kOddProgram, kOddVersion) == nullptr;
+      ::_exit(refused && none ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(null(), RPC_SUCCESS) << rrdk_tirpc_error();
+  }
+}
+
+// Of this process, not of the other host.
+TEST(TirpcErrors, OfTooManyDescriptors) {
+  for (const char* transport : {"shm", "iwarp"}) {
+    ClientPointer first(stub_server().connect(transport, kOddProgram, kOddVersion));
+    rlimit before = {};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    const int lowest = ::dup(0);
+    ::close(lowest);
+    const rlimit few = {static_cast<rlim_t>(lowest), before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    EXPECT_EQ(stub_server().connect(transport, kOddProgram, kOddVersion), nullptr);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    EXPECT_EQ(rpc_createerr.cf_stat, RPC_SYSTEMERROR);
+    EXPECT_EQ(rpc_createerr.cf_error.re_errno, EMFILE) << rrdk_tirpc_error();
+  }
+}
+
+TEST(TirpcErrors, OfHostsThatNobodyKnows) {
+  EXPECT_EQ(rrdk_clnt_create("iwarp://nobody.invalid:7471", KV_PROG, KV_V1), nullptr);
+  EXPECT_EQ(rpc_createerr.cf_stat, RPC_UNKNOWNHOST) << rrdk_tirpc_error();
+  EXPECT_EQ(rrdk_clnt_create("iwarp://nobody.invalid:0", KV_PROG, KV_V1), nullptr);
+  EXPECT_EQ(rpc_createerr.cf_stat, RPC_UNKNOWNHOST) << rrdk_tirpc_error();
 }
 
 // Version 1 of this program was registered, and is not any more.

@@ -19,7 +19,7 @@ extern "C" void kv_prog_1(svc_req*, SVCXPRT*);
 
 namespace {
 
-std::binary_semaphore blocked(0);
+std::counting_semaphore<> blocked(0), entered(0);
 
 bool_t never(XDR*, ...) {
   return FALSE;
@@ -64,6 +64,20 @@ void list_of(SVCXPRT* transport) {
   svc_freeargs(transport, routine(xdr_wrapstring), &uri);
 }
 
+int logged = 0;
+
+void log_line(SVCXPRT* transport) {
+  OddLine line = {};
+  if (!svc_getargs(transport, routine(xdr_odd_line), &line))
+    return svcerr_decode(transport);
+  logged = line.number == logged ? logged + 1 : -1;
+  svc_freeargs(transport, routine(xdr_odd_line), &line);
+}
+
+void answer_number(SVCXPRT* transport, int number) {
+  svc_sendreply(transport, routine(xdr_int), &number);
+}
+
 void odd(svc_req* request, SVCXPRT* transport) {
   int words[2] = {};
   switch (request->rq_proc) {
@@ -71,6 +85,7 @@ void odd(svc_req* request, SVCXPRT* transport) {
       svc_sendreply(transport, nothing, nullptr);
       return;
     case kOddBlock:
+      entered.release();
       blocked.acquire();
       svc_sendreply(transport, nothing, nullptr);
       return;
@@ -92,7 +107,19 @@ void odd(svc_req* request, SVCXPRT* transport) {
       return svcerr_systemerr(transport);
     case kOddCallsAnother:
       return list_of(transport);
+    case kOddLog:
+      return log_line(transport);
+    case kOddLogged:
+      return answer_number(transport, std::exchange(logged, 0));
+    case kOddEcho:
+      if (!svc_getargs(transport, routine(xdr_int), words))
+        return svcerr_decode(transport);
+      return answer_number(transport, words[0]);
+    case kOddVersions:
+      return svcerr_progvers(transport, 3, 7);
     default:
+      if (request->rq_proc >= kOddOther)
+        return answer_number(transport, static_cast<int>(request->rq_proc));
       return svcerr_noproc(transport);
   }
 }
@@ -174,6 +201,14 @@ StubServer::~StubServer() {
 
 void StubServer::unblock() {
   blocked.release();
+}
+
+void StubServer::wait_until_blocked() {
+  entered.acquire();
+}
+
+bool_t xdr_odd_line(XDR* xdrs, OddLine* line) {
+  return xdr_int(xdrs, &line->number) && xdr_bytes(xdrs, &line->text, &line->length, 1u << 20);
 }
 
 CLIENT* StubServer::connect(const std::string& transport, rpcprog_t program,

@@ -26,6 +26,11 @@ enum OddProcedure : rpcproc_t {
   kOddPositions = 5,     // reads its two words by xdr_setpos(), and answers their sum
   kOddUnencodable = 6,   // its results can not be encoded
   kOddCallsAnother = 7,  // calls KV_LIST of the server whose URI is its argument: a string
+  kOddLog = 8,           // keeps the number that it is given with an opaque, and does not answer
+  kOddLogged = 9,        // how many came since it was asked last; -1 if not as 0, 1, 2 and so on
+  kOddEcho = 10,         // answers the number that it is given
+  kOddVersions = 11,     // svcerr_progvers() with 3 and 7
+  kOddOther = 1000,      // answers its own number, as all procedures from here on
 };
 
 // kv.x as a program of RRDK has it.
@@ -40,6 +45,7 @@ class StubServer {
   StubServer();
   ~StubServer();
   void unblock();
+  void wait_until_blocked();  // once for each time
   // "shm", "iwarp", "tcp".
   CLIENT* connect(const std::string& transport, rpcprog_t program, rpcvers_t version) const;
   const std::string& uri(const std::string& transport) const { return uris_.at(transport); }
@@ -88,6 +94,14 @@ struct ClientDeleter {
   void operator()(CLIENT* client) const { clnt_destroy(client); }
 };
 using ClientPointer = std::unique_ptr<CLIENT, ClientDeleter>;
+
+// What kOddLog is given.
+struct OddLine {
+  int number;
+  char* text;
+  u_int length;
+};
+bool_t xdr_odd_line(XDR* xdrs, OddLine* line);
 
 // As the stubs' own.
 constexpr timeval kPatience = {25, 0};

@@ -259,6 +259,13 @@ class Call {
   bool in_flight() const noexcept;
   /** How the last call ended. In its callback and afterwards, until submit(). */
   CallStatus status() const noexcept;
+  /**
+   * Whether the last call was handed to a connection. False: it still waits, or it has ended
+   * without that, and the server has not run it, so that it may be made again whatever it does.
+   * True: the server may have run it, unless status() says otherwise. When the call has ended, in
+   * its callback or afterwards; on the connection's poll core also before that.
+   */
+  bool sent() const noexcept;
   /** After kOk: the results. Valid until begin() or destruction. */
   Decoder& results() noexcept;
   /**

@@ -523,6 +523,9 @@ void rrdk_call_abandon(rrdk_call* call);
 bool rrdk_call_in_flight(const rrdk_call* call);
 /** In its completion and afterwards, until it is submitted again. */
 rrdk_call_status rrdk_call_status_of(const rrdk_call* call);
+/** When it has ended: whether the server may have seen it. False: it has not, whatever the status.
+ */
+bool rrdk_call_sent(const rrdk_call* call);
 /** After RRDK_CALL_OK, until the call is begun again. */
 rrdk_decoder* rrdk_call_results(rrdk_call* call);
 /** The buffer of the k-th offer, from 0, which is the caller's again; NULL: there is none. */

@@ -20,21 +20,29 @@
  * What differs from TCP:
  *
  *   - A dispatch routine that returns without an answer costs the client nothing but an error: it
- *     gets RPC_SYSTEMERROR at once, instead of a time-out. There are no calls without a reply.
+ *     gets RPC_SYSTEMERROR at once, instead of a time-out. There are no calls without a reply: a
+ *     "batched" call, which is not waited for, is answered too, and nobody sees that.
  *   - A call is answered before its dispatch routine returns.
  *   - Calls have at most 8 MiB, and so have replies. Of a reply the client has to know how large it
  *     may be: RRDK_CLSET_MAX_REPLY, or the binding file.
  *   - Authentication: AUTH_NONE and AUTH_SYS. Other flavours are refused on both sides.
  *   - The descriptor of a CLIENT or SVCXPRT is -1.
  *
- * Threads: a CLIENT belongs to one thread at a time, as with libtirpc; several threads may each use
- * a CLIENT of their own. Dispatch routines run in the thread that calls rrdk_svc_run(), and all
- * functions of servers but rrdk_svc_exit() have to be called in it. The rest: any thread.
+ * Threads: several may use one CLIENT, as with libtirpc: their calls go one after the other. Those
+ * of several CLIENTs go at the same time. clnt_destroy() is for the last user. Dispatch routines
+ * run in the thread that calls rrdk_svc_run(), and all functions of servers but rrdk_svc_exit()
+ * have to be called in it. The rest: any thread.
  *
  * Waiting: a call polls, for 20 microseconds without giving its CPU away, then yielding it, and
- * sleeps after 50 microseconds. rrdk_svc_run() does likewise. Nothing here starts a thread.
+ * sleeps after 50 microseconds. rrdk_svc_run() does likewise. So calls need no thread but their
+ * own. While a dispatch routine takes longer than a millisecond, or batched calls are on their way,
+ * a thread "rrdk-tirpc" polls instead: one of servers, and up to four of clients in a process that
+ * makes batched calls. Beside these there are the threads that rrdk/runtime.h lists, whatever the
+ * number of CLIENTs. A CLIENT has one descriptor over iwarp, and three over shm.
  *
- * fork(): none without exec once one of these functions was called, see rrdk/eal.h.
+ * fork(): none without exec once one of these functions was called, see rrdk/eal.h. In a child all
+ * of them are refused, and so is clnt_call(), with RPC_CANTSEND; clnt_destroy() and svc_destroy()
+ * leave the parent's connections alone. daemon() comes before the first of them.
  */
 #pragma once
 
@@ -55,18 +63,28 @@ extern "C" {
  * the one that HOST's rpcbind knows for this program and version. The CLIENT works as one of
  * clnt_create(): clnt_call(), clnt_control(), clnt_geterr(), clnt_perror(), clnt_freeres(),
  * clnt_destroy(). Its time-out is 25 s if neither CLSET_TIMEOUT nor the stub says otherwise.
+ * Time-outs of more than 49 days count as 49 days; those that are no time count as the last one
+ * that was.
  *
  * NULL: rpc_createerr has the reason for programs, and clnt_pcreateerror() prints it;
- * rrdk_tirpc_error() says it in words. A server that does not offer the program or version is found
- * by the first call.
+ * rrdk_tirpc_error() says it in words. RPC_UNKNOWNPROTO is a URI that is none, RPC_UNKNOWNHOST a
+ * name without an address, RPC_TIMEDOUT a host that does not answer. Port 0: RPC_PROGNOTREGISTERED
+ * when the host's rpcbind does not know the program, RPC_RPCBFAILURE when it can not be asked. All
+ * else is RPC_SYSTEMERROR, with re_errno: ECONNREFUSED, ENOENT (shm: no such socket), EMFILE. A
+ * server that does not offer the program or version is found by the first call.
  *
  * A lost connection stays lost: calls in progress end with RPC_CANTRECV, later ones with
  * RPC_CANTSEND. Destroy the CLIENT then, and make another one. After RPC_TIMEDOUT it can be used
  * further, with one exception: memory of rrdk_tirpc_alloc() among the arguments is taken back from
  * the server, and if the server had not read it yet, the connection is lost.
  *
- * A time-out of zero without results (xdr_results NULL) sends, waits for nothing and gives
- * RPC_SUCCESS; with results it gives RPC_TIMEDOUT.
+ * A time-out of zero without results (xdr_results NULL) sends, does not wait for the answer and
+ * gives RPC_SUCCESS: a batched call. Such calls arrive in order, before those that are made later,
+ * and before clnt_destroy() returns, which waits for their answers. Up to 12 of a CLIENT are on
+ * their way; a further one, or one for which the server grants no credit, waits for an answer to an
+ * earlier one. If that takes longer than the last call that was waited for might take (25 s if
+ * there was none), it gives RPC_CANTSEND, and is not sent. With results a time-out of zero sends
+ * likewise and gives RPC_TIMEDOUT.
  *
  * Of the errors of calls, RPC_CANTRECV with re_errno EMSGSIZE is a reply that had not enough room.
  */
@@ -75,7 +93,9 @@ CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version);
 /**
  * For clnt_control(), beside those of libtirpc (CLSET_TIMEOUT, CLGET_TIMEOUT, CLGET_SERVER_ADDR,
  * CLGET_SVC_ADDR, CLGET_VERS, CLSET_VERS, CLGET_PROG, CLSET_PROG; CLSET_FD_CLOSE and
- * CLSET_FD_NCLOSE do nothing; others are refused). uint32_t *: the largest results of calls from
+ * CLSET_FD_NCLOSE do nothing; others are refused: CLGET_FD, since a CLIENT has no descriptor that a
+ * program could use, CLGET_XID and CLSET_XID, and, as by libtirpc's own over TCP,
+ * CLGET_RETRY_TIMEOUT and CLSET_RETRY_TIMEOUT). uint32_t *: the largest results of calls from
  * now on, in bytes of XDR, but for what the binding file names. 1 MiB unless told, at most 8 MiB. A
  * call holds a buffer of that size, unless its procedure has no results or has a line of its own in
  * the binding file.
@@ -124,7 +144,11 @@ void rrdk_svc_unreg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version);
 /**
  * Serves until rrdk_svc_exit(): the transports of rrdk_svc_create(), and those of libtirpc itself
  * (svc_tli_create() and so on), so that a program may be offered over TCP beside. Dispatch routines
- * run one after the other, in the calling thread, and may make calls of their own as clients.
+ * run one after the other, in the calling thread, and may make calls of their own as clients. While
+ * one runs, clients of rrdk_svc_create()'s transports connect, and their calls wait for their turn.
+ * Procedure 0 does not wait then, unless its client has other calls waiting: it is answered without
+ * the dispatch routine, so that who only asks whether the server is there does not take it for
+ * dead.
  */
 void rrdk_svc_run(void);
 
