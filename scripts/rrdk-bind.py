@@ -3,6 +3,11 @@
 
     rrdk-bind kv.x > kv.bind
     rrdk-bind --largest 1M perf.x     the room for opaque<> without a bound of its own
+    rrdk-bind -D LARGE -I include -Y /usr/bin kv.x
+
+The C preprocessor is run as rpcgen does it for the header (RPC_HDR is defined): -D and -I are its own, and
+-Y names the folder that cpp is in. Constants of "%#define" lines count too. A bound that no line of the
+file states, since it comes from a header of C, counts as none.
 
 Fields with a comment that has the word DDP-eligible behind them become items:
 
@@ -11,12 +16,17 @@ Fields with a comment that has the word DDP-eligible behind them become items:
 Procedures whose other results have a bound, and one that is at most 1 MiB, get a line for it.
 """
 import argparse
+import os
 import re
+import subprocess
 import sys
 
 MARK = " @eligible "
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-TOKEN = re.compile(r"@eligible|[A-Za-z_]\w*|0[xX][0-9a-fA-F]+|-?\d+|[{}()\[\]<>;:,=*]")
+TOKEN = re.compile(r'@eligible|[A-Za-z_]\w*|0[xX][0-9a-fA-F]+|-?\d+|"[^"]*"|[{}()\[\]<>;:,=*]')
+DEFINE = re.compile(r"^%\s*#\s*define\s+(\w+)[ \t]+(.+)$", re.MULTILINE)
+WORD = re.compile(r"0[xX][0-9a-fA-F]+|\w+")
+SUM = re.compile(r"[\d\s()+*-]+")
 SIZES = {"int": 4, "long": 4, "short": 4, "char": 4, "bool": 4, "float": 4, "hyper": 8, "double": 8,
          "quadruple": 16, "unsigned": 4, "enum": 4, "void": 0, "u_int": 4, "u_long": 4, "u_char": 4,
          "u_short": 4, "int32_t": 4, "uint32_t": 4, "u_int32_t": 4, "int64_t": 8, "uint64_t": 8,
@@ -45,6 +55,7 @@ class Parser:
         self.tokens = TOKEN.findall(without_comments(text))
         self.at, self.largest = 0, largest
         self.constants, self.types, self.programs = {}, {}, []
+        self.defines = {name: value.split("/*")[0] for name, value in DEFINE.findall(text)}
         while self.at < len(self.tokens):
             self.definition()
 
@@ -58,13 +69,33 @@ class Parser:
         self.at += 1
         return token
 
-    def number(self, word):
-        if word in self.constants:
-            return self.constants[word]
+    def value(self, word, within=()):
+        """Of a number as C writes it, or of a constant; None: it is not known here."""
+        if re.fullmatch(r"-?\d\w*", word):
+            try:
+                return int(word, 8 if re.fullmatch(r"-?0\d+", word) else 0)
+            except ValueError:
+                return None
+        if word in self.constants or word not in self.defines or word in within:
+            return self.constants.get(word)
+        words = WORD.sub(lambda found: str(self.value(found[0], (*within, word))), self.defines[word])
         try:
-            return int(word, 0)
-        except ValueError:
-            raise Mistake(f"'{word}' is no number and no const") from None
+            return eval(words, {"__builtins__": {}}) if SUM.fullmatch(words) else None  # digits and signs only
+        except SyntaxError:
+            return None
+
+    def number(self, word):
+        value = self.value(word)
+        if value is None:
+            raise Mistake(f"'{word}' is no number and no const")
+        return value
+
+    def bound(self, word):
+        """What C's headers say is not known."""
+        value = self.value(word)
+        if value is None and not re.fullmatch(r"[A-Za-z_]\w*", word):
+            raise Mistake(f"'{word}' is no number and no const")
+        return UNBOUNDED if value is None else value
 
     def definition(self):
         kind = self.take()
@@ -73,7 +104,8 @@ class Parser:
         if kind == "const":
             name = self.take()
             self.take("=")
-            self.constants[name] = self.number(self.take())
+            word = self.take()
+            self.constants[name] = None if word.startswith('"') else self.number(word)
         elif kind == "typedef":
             field = self.declaration()
             self.end_of(field)
@@ -105,7 +137,7 @@ class Parser:
         name = self.take()
         if self.peek() in ("<", "["):
             form = "variable" if self.take() == "<" else "fixed"
-            bound = UNBOUNDED if self.peek() == ">" else self.number(self.take())
+            bound = UNBOUNDED if self.peek() == ">" else self.bound(self.take())
             self.take(">" if form == "variable" else "]")
         return Field(type_name, name, form, bound)
 
@@ -154,8 +186,8 @@ class Parser:
             name = self.take()
             if self.peek() == "=":
                 self.take()
-                last = self.number(self.take())
-            else:
+                last = self.value(self.take())
+            elif last is not None:
                 last += 1
             self.constants[name] = last
             if self.peek() == ",":
@@ -272,14 +304,33 @@ def size_argument(text):
     return size
 
 
+def preprocessed(chosen):
+    with open(chosen.file, "rb"):  # its own reason, if it can not be read
+        pass
+    cpp = os.path.join(chosen.cpp, "cpp") if chosen.cpp else "cpp"
+    # As the preprocessors of rpcgen's time: only so are continued %-lines one line. -nostdinc is for what gcc
+    # reads before each file.
+    command = [cpp, "-traditional", "-C", "-DRPC_HDR", *(f"-D{one}" for one in chosen.define), *(f"-I{one}" for one in chosen.include),
+               "-nostdinc", "-idirafter", "/usr/include", chosen.file]
+    try:
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise Mistake(f"{cpp}, the C preprocessor, can not be run: {error.strerror}") from None
+    if done.returncode != 0:
+        raise Mistake("the C preprocessor refuses it: " + (done.stderr.strip().splitlines() or [""])[0])
+    return done.stdout
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--largest", type=size_argument, default=4 << 20, metavar="SIZE")
+    options.add_argument("-D", action="append", default=[], metavar="NAME[=VALUE]", dest="define")
+    options.add_argument("-I", action="append", default=[], metavar="FOLDER", dest="include")
+    options.add_argument("-Y", metavar="FOLDER", dest="cpp")
     options.add_argument("file", metavar="FILE.x")
     chosen = options.parse_args()
     try:
-        with open(chosen.file, encoding="utf-8") as file:
-            parser = Parser(file.read(), chosen.largest)
+        parser = Parser(preprocessed(chosen), chosen.largest)
     except (OSError, Mistake) as error:
         sys.exit(f"rrdk-bind: {chosen.file}: {getattr(error, 'strerror', None) or error}")
     for line in lines_of(parser):

@@ -64,9 +64,50 @@ class Bind(unittest.TestCase):
         self.assertEqual(self.lines(text, "--largest", "64K"), ["0x20000001 2 1 args s.a 65536"])
         self.assertNotEqual(bind(text, "--largest", "9M").returncode, 0)
 
+    def test_numbers_are_those_of_c(self):
+        text = """const MODE = 0170; const NAME = "d4a0"; const HEX = 0x10; const UNUSED = -1;
+            %#define SHORT 8 /* bytes */
+            %#define LONG (SHORT + \\
+            %  010 * 2)
+            struct s { opaque a<MODE>; opaque b[HEX]; opaque c<LONG>; };""".replace("\n            ", "\n").replace("%  010", "010")
+        size = (4 + 120) + 16 + (4 + 24)
+        self.assertEqual(self.lines(text + program("s F(void) = 1;")), [f"0x20000001 2 1 reply {size}"])
+
+    def test_the_preprocessor_is_run(self):
+        text = """#define MOST 8
+            #ifdef LARGE
+            const ROOM = 100;
+            #else
+            const ROOM = MOST;
+            #endif
+            struct s { opaque a<ROOM>; };""".replace("\n            #", "\n#") + program("s F(void) = 1;")
+        self.assertEqual(self.lines(text), ["0x20000001 2 1 reply 12"])
+        self.assertEqual(self.lines(text, "-D", "LARGE"), ["0x20000001 2 1 reply 104"])
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "common.x"), "w", encoding="utf-8") as file:
+                file.write("struct s { opaque a<20>; /* DDP-eligible */ };")
+            self.assertEqual(self.lines('#include "common.x"\n' + program("void F(s) = 1;"), "-I", folder),
+                             ["0x20000001 2 1 args s.a 20"])
+        self.assertIn("/nowhere/cpp", bind(text, "-Y", "/nowhere").stderr)
+
+    def test_bounds_of_headers_of_c_count_as_none(self):
+        text = "%#include <limits.h>\nstruct s { string name<PATH_MAX>; };" + program("s F(void) = 1;")
+        self.assertEqual(self.lines(text), [])
+
+    @unittest.skipUnless(os.path.isdir("/usr/include/rpcsvc"), "no .x files in /usr/include/rpcsvc")
+    def test_the_files_of_rpcsvc(self):
+        folder = "/usr/include/rpcsvc"
+        for name in sorted(one for one in os.listdir(folder) if one.endswith(".x")):
+            with self.subTest(name), open(os.path.join(folder, name), encoding="utf-8") as file:
+                lines = self.lines(file.read(), "-I", folder)
+                if name == "nfs_prot.x":
+                    self.assertIn("0x186a3 2 1 reply 72", lines)
+
     def test_mistakes_are_told_in_one_line(self):
         for text, words in (("struct s { int a; /* DDP-eligible */ };", "a is no opaque<>"),
-                            ("struct s { opaque a<MOST>; };", "'MOST' is no number"),
+                            ("struct s { opaque a<089>; };", "'089' is no number"),
+                            ("program P { version V { void F(void) = MANY; } = 1; } = 5;", "'MANY' is no number"),
+                            ("#include \"nowhere.x\"", "nowhere.x"),
                             ("struct s { int a;", "is missing"), ("nonsense", "no definition begins")):
             done = bind(text)
             self.assertEqual(done.returncode, 1, text)
