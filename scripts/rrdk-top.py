@@ -16,6 +16,7 @@ testrpc has a socket with EAL's argument --telemetry: testrpc --telemetry -- --s
 Ctrl-C ends it. Exit status: 0; 1: there is nothing to ask, or it went away; 2: the command line.
 """
 import argparse
+import contextlib
 import glob
 import json
 import os
@@ -39,29 +40,43 @@ def folders():
     return ["/var/run/dpdk", os.path.join(user, "dpdk")]
 
 
+class Failed(Exception):
+    """A process cannot be asked, or not any more."""
+
+
+@contextlib.contextmanager
+def asking(path):
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise Failed(f"{path}: {error}") from error
+
+
 class Telemetry:
     """A telemetry socket. An answer is one packet."""
 
     def __init__(self, path):
         self.path = path
+        with asking(path):
+            self.connect(path)
+
+    def connect(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(5)
         self.socket.connect(path)
         pid, user, _ = struct.unpack("3i", self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if user not in (0, os.geteuid()):  # what it says would go to our terminal
-            raise PermissionError(f"{path} is a socket of process {pid}, which is another user's")
+            raise PermissionError(f"it is a socket of process {pid}, which is another user's")
         self.about = json.loads(self.socket.recv(1024))
 
     def ask(self, command):
         """What it answers; None: it does not know the command, or what that is about."""
-        try:
+        with asking(self.path):
             self.socket.sendall(command.encode())
-        except BrokenPipeError:
-            raise ConnectionError(f"{self.path}: the process is gone") from None
-        packet = self.socket.recv(MOST_BYTES)
-        if not packet:
-            raise ConnectionError(f"{self.path}: the process is gone")
-        return next(iter(json.loads(packet).values()))
+            packet = self.socket.recv(MOST_BYTES)
+            if not packet:
+                raise ConnectionError("the process is gone")
+            return next(iter(json.loads(packet).values()))
 
 
 def sockets():
@@ -71,7 +86,7 @@ def sockets():
         for path in sorted(glob.glob(os.path.join(folder, "*", SOCKET))):
             try:
                 found.append((os.path.basename(os.path.dirname(path)), Telemetry(path)))
-            except (OSError, ValueError):
+            except Failed:
                 continue  # left behind by a process that is gone
     return found
 
@@ -261,13 +276,12 @@ def main():
                       f"{' '.join(telemetry.ask('/rrdk/list') or ['(not RRDK)'])}")
         else:
             watch(args)
-        sys.stdout.flush()
     except KeyboardInterrupt:
         pass
-    except BrokenPipeError:
-        raise
-    except (OSError, ValueError, KeyError) as error:
-        sys.exit(f"rrdk-top: {args.socket or 'telemetry'}: {error}")
+    except Failed as error:
+        sys.exit(f"rrdk-top: {error}")
+    except KeyError as error:
+        sys.exit(f"rrdk-top: an answer has no {error}")
 
 
 if __name__ == "__main__":

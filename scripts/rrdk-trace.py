@@ -16,6 +16,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from lib import output
+
 # What a call has passed when its probe fires, in order; the first of each end begins it.
 SERVED = ["received", "whole", "decoded", "entered", "answered", "replied"]
 MADE = ["submitted", "started", "posted", "seen", "called", "ended"]
@@ -155,4 +157,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(output.run("rrdk-trace", main, failed=1))

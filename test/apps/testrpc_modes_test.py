@@ -165,7 +165,8 @@ class Json(harness.Case):
         self.assertIn("No space left on device; the results are on stdout", done.stderr)
 
     def test_a_link_at_a_temporary_name_is_not_followed(self):
-        process = self.start(*QUICK[:-2], "--duration", "1", "--json", self.json_path)
+        process = self.start(*QUICK[:-2], "--duration", "3", "--json", self.json_path)
+        process.wait_for_line("null w=1")  # it has tried the file's folder by now
         with open(f"{self.folder}/victim", "w", encoding="utf-8") as file:
             file.write("precious")
         os.symlink("victim", f"{self.json_path}.{process.pid}.tmp")

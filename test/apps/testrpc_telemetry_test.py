@@ -23,9 +23,9 @@ class Telemetry(harness.Case):
         server.wait_for_line("listening on")
         return server
 
-    def top(self, *arguments):
+    def top(self, *arguments, stdout=subprocess.PIPE):
         return subprocess.run([sys.executable, TOP, "--prefix", self.prefix, "--interval", "0.2", *arguments],
-                              capture_output=True, text=True, timeout=harness.PATIENCE)
+                              stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=harness.PATIENCE)
 
     def call_null(self, count):
         client = self.run_testrpc("--client", self.uri, "--engine", "null", "--count", count)
@@ -50,6 +50,14 @@ class Telemetry(harness.Case):
         self.assertEqual(screen.returncode, 0, screen.stderr)
         for word in ("calls/s", "ECHO", f"pid {holder.pid}", "handler p50/p99"):
             self.assertIn(word, screen.stdout)
+        reader, writer = os.pipe()
+        os.close(reader)
+        for where, status, words in (("/dev/full", 1, "cannot write to stdout: No space"),
+                                     (writer, -signal.SIGPIPE, "")):
+            with open(where, "w", encoding="utf-8") as out:
+                lost = self.top("--once", stdout=out)
+            self.assertEqual(lost.returncode, status, lost.stderr)
+            self.assertIn(words, lost.stderr)
         holder.send(signal.SIGINT)
         holder.wait()
         self.stop_server(server)
