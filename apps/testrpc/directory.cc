@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "perf_program.h"
-#include "rrdk/rpcbind.h"
 
 namespace rrdk::testrpc {
 namespace {
@@ -55,12 +54,9 @@ Result<std::string> with_listed_port(const std::string& uri) {
   if (!parts->port.empty())
     return fail(Errc::kInvalidArgument,
                 "--rpcbind looks for the port; leave that of " + uri + " out, or the option");
-  Result<uint16_t> port = rpcbind_lookup(perf(), {.host = parts->host});
-  if (!port)
-    return tl::unexpected(port.error());
-  bool v6 = parts->host.find(':') != std::string::npos;
-  return parts->scheme + (v6 ? "[" + parts->host + "]" : parts->host) + ":" +
-         std::to_string(*port) + parts->rest;
+  return rpcbind_locate(perf(), {.host = parts->host}).map([&](const HostAndPort& at) {
+    return parts->scheme + at.to_string() + parts->rest;
+  });
 }
 
 Result<Listing> Listing::enter(const std::string& uri) {
@@ -71,24 +67,24 @@ Result<Listing> Listing::enter(const std::string& uri) {
   const char* end = parts->port.data() + parts->port.size();
   if (std::from_chars(parts->port.data(), end, port).ptr != end || port == 0)
     return fail(Errc::kBadUri, "--rpcbind: the address " + uri + " has no port");
-  if (Result<void> listed = rpcbind_set(perf(), parts->host, port); !listed)
-    return tl::unexpected(listed.error());
   Listing listing;
-  listing.host_ = parts->host;
+  Result<std::unique_ptr<RpcbindListing>> entered =
+      RpcbindListing::enter(perf(), parts->host, port);
+  if (!entered)
+    return tl::unexpected(entered.error());
+  listing.entries_ = std::move(*entered);
   return listing;
 }
 
-Listing::Listing(Listing&& other) noexcept : host_(std::exchange(other.host_, {})) {}
-
 Listing& Listing::operator=(Listing&& other) noexcept {
-  std::swap(host_, other.host_);
+  std::swap(entries_, other.entries_);
   return *this;
 }
 
 Listing::~Listing() {
-  if (host_.empty())
+  if (entries_ == nullptr)
     return;
-  if (Result<void> gone = rpcbind_unset(perf(), host_); !gone)
+  if (Result<void> gone = entries_->end(); !gone)
     std::fprintf(stderr, "testrpc: %s\n", gone.error().message.c_str());
 }
 

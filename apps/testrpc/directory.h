@@ -1,20 +1,22 @@
 // --rpcbind: where the program is served is in the directory of the server's host.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "rrdk/error.h"
+#include "rrdk/rpcbind.h"
 
 namespace rrdk::testrpc {
 
-// "iwarp://host" with the port that the host's rpcbind has for the program.
+// "iwarp://host" with the address and the port where the host's rpcbind has the program.
 Result<std::string> with_listed_port(const std::string& uri);
 
-// The program's entry at this host's rpcbind, as long as this lives.
+// The program's entries at this host's rpcbind, as long as this lives.
 class Listing {
  public:
   Listing() = default;
-  Listing(Listing&& other) noexcept;
+  Listing(Listing&& other) noexcept = default;
   Listing& operator=(Listing&& other) noexcept;
   ~Listing();
 
@@ -22,7 +24,7 @@ class Listing {
   static Result<Listing> enter(const std::string& uri);
 
  private:
-  std::string host_;  // empty: none
+  std::unique_ptr<RpcbindListing> entries_;  // null: none
 };
 
 }  // namespace rrdk::testrpc

@@ -47,7 +47,7 @@ struct Registration {
   Transport* transport;
   std::shared_ptr<const ProgramItems> items;
   Dispatch dispatch;
-  bool in_rpcbind;
+  std::unique_ptr<RpcbindListing> in_rpcbind;  // null: not there
 };
 
 // What a call brings for its dispatch routine.
@@ -303,7 +303,8 @@ Result<void> Transport::add(uint32_t program, uint32_t version, Dispatch routine
     if (entry.procedure >= kProcedures)
       procedures.push_back({.number = entry.procedure, .handler = take});
   }
-  auto made = std::make_unique<Registration>(Registration{this, std::move(*items), routine, false});
+  auto made =
+      std::make_unique<Registration>(Registration{this, std::move(*items), routine, nullptr});
   const Binding& binding = made->items->binding();
   if (auto added = server_->add_service(
           {.binding = &binding, .procedures = procedures, .context = made.get()});
@@ -313,12 +314,16 @@ Result<void> Transport::add(uint32_t program, uint32_t version, Dispatch routine
   if (!with_rpcbind)
     return {};
   auto address = host_and_port(uri_);
-  auto listed = address ? rpcbind_set({program, version}, address->host, address->port)
-                        : fail(Errc::kUnsupported, uri_ + " has no port for rpcbind to tell");
-  registrations_.back()->in_rpcbind = listed.has_value();
-  if (!listed)
+  Result<std::unique_ptr<RpcbindListing>> listed =
+      fail(Errc::kUnsupported, uri_ + " has no port for rpcbind to tell");
+  if (address)
+    listed = RpcbindListing::enter({program, version}, address->host, address->port);
+  if (!listed) {
     retire(binding);
-  return listed;
+    return tl::unexpected(listed.error());
+  }
+  registrations_.back()->in_rpcbind = std::move(*listed);
+  return {};
 }
 
 // The binding stays, which the Server knows by its address.
@@ -331,9 +336,7 @@ void Transport::retire(const Binding& binding) {
     return;
   std::unique_ptr<Registration> gone = std::move(*found);
   registrations_.erase(found);
-  auto address = host_and_port(uri_);
-  if (gone->in_rpcbind && address)
-    (void)rpcbind_unset({binding.program, binding.version}, address->host);
+  gone->in_rpcbind.reset();
   Service& service = Service::get();
   Lead lead(*service.reactor);
   service.reactor->poll();

@@ -1,6 +1,5 @@
 #include "rpcbind/caller.h"
 
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -8,7 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/random.h"
@@ -19,9 +21,6 @@ namespace rrdk::rpcbind {
 
 namespace {
 
-// Where an rpcbind listens for programs of its host. Not the abstract name that some have besides:
-// any user could bind that.
-constexpr std::string_view kSocketPath = "/run/rpcbind.sock";
 // Bits of a record mark (RFC 5531 section 11).
 constexpr uint32_t kLastFragment = 1u << 31;
 constexpr auto kAuthNone = rpc::words(AuthFlavor::kNone, 0);
@@ -40,16 +39,19 @@ Errc code_of(int error) {
   }
 }
 
+int poll_ms(uint64_t now_ns, uint64_t until_ns) {
+  constexpr uint64_t kMillisecondNs = 1'000'000;
+  return static_cast<int>(std::min<uint64_t>((until_ns - now_ns) / kMillisecondNs + 1, 1000));
+}
+
 // Until the socket is ready. kTimeout: it was not.
 Result<void> wait_for(int socket, short events, uint64_t deadline_ns) {
-  constexpr uint64_t kMillisecondNs = 1'000'000;
   for (;;) {
     uint64_t now = base::Tsc::now_ns();
     if (now >= deadline_ns)
       return fail(Errc::kTimeout, "no answer in time");
     pollfd entry{.fd = socket, .events = events, .revents = 0};
-    uint64_t left_ms = (deadline_ns - now) / kMillisecondNs + 1;
-    int ready = ::poll(&entry, 1, static_cast<int>(std::min<uint64_t>(left_ms, 1000)));
+    int ready = ::poll(&entry, 1, poll_ms(now, deadline_ns));
     if (ready > 0)
       return {};
     if (ready < 0 && errno != EINTR)
@@ -64,21 +66,91 @@ Result<base::Fd> make_socket(int family) {
   return socket;
 }
 
-Result<base::Fd> connect_to(const addrinfo& address, uint64_t deadline_ns) {
-  Result<base::Fd> socket = make_socket(address.ai_family);
-  if (!socket || ::connect(socket->get(), address.ai_addr, address.ai_addrlen) == 0)
-    return socket;
-  int error = errno;
-  if (error == EINPROGRESS) {
-    if (Result<void> ready = wait_for(socket->get(), POLLOUT, deadline_ns); !ready)
-      return tl::unexpected(ready.error());
-    socklen_t length = sizeof(error);
-    ::getsockopt(socket->get(), SOL_SOCKET, SO_ERROR, &error, &length);
+// Attempts at the addresses of a host, which overlap (RFC 8305 section 5): one that does not answer
+// must not take the time of the others.
+class Attempts {
+ public:
+  struct Connected {
+    base::Fd socket;
+    base::SocketAddress far;
+  };
+
+  explicit Attempts(std::span<const base::SocketAddress> addresses) : left_(addresses) {}
+
+  // The first connection that comes about; else the error of the last address that said no.
+  Result<Connected> run(uint64_t deadline_ns) {
+    while (!connected_) {
+      const uint64_t now = base::Tsc::now_ns();
+      if (now >= deadline_ns)
+        return fail(Errc::kTimeout, "no answer in time");
+      if (!left_.empty() && now >= next_ns_)
+        start_next(now);
+      else if (open_.empty())
+        return tl::unexpected(last_);
+      else if (Result<void> waited =
+                   wait(now, left_.empty() ? deadline_ns : std::min(next_ns_, deadline_ns));
+               !waited)
+        return tl::unexpected(waited.error());
+    }
+    return std::move(*connected_);
   }
-  if (error == 0)
-    return socket;
-  return fail(code_of(error), base::system_message(error));
-}
+
+ private:
+  static constexpr uint64_t kNextAfterNs =
+      std::chrono::nanoseconds(base::kNextAddressAfter).count();
+
+  void start_next(uint64_t now) {
+    const base::SocketAddress address = left_.front();
+    left_ = left_.subspan(1);
+    next_ns_ = now + kNextAfterNs;
+    Result<base::Fd> socket = make_socket(address.storage.ss_family);
+    if (!socket)
+      return failed(socket.error());
+    if (::connect(socket->get(), address.get(), address.length) == 0)
+      connected_ = {std::move(*socket), address};
+    else if (errno == EINPROGRESS)
+      open_.push_back({std::move(*socket), address});
+    else
+      failed({code_of(errno), base::system_message(errno)});
+  }
+
+  Result<void> wait(uint64_t now, uint64_t until) {
+    std::vector<pollfd> entries;
+    for (const Connected& attempt : open_)
+      entries.push_back({.fd = attempt.socket.get(), .events = POLLOUT, .revents = 0});
+    if (::poll(entries.data(), entries.size(), poll_ms(now, until)) < 0 && errno != EINTR)
+      return base::system_failure("poll");
+    for (size_t i = entries.size(); i-- != 0;) {
+      if (entries[i].revents != 0)
+        finish(open_.begin() + static_cast<ptrdiff_t>(i));
+    }
+    return {};
+  }
+
+  void finish(std::vector<Connected>::iterator attempt) {
+    int error = 0;
+    socklen_t length = sizeof(error);
+    if (::getsockopt(attempt->socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0)
+      error = errno;
+    if (error == 0)
+      connected_ = std::move(*attempt);
+    else
+      failed({code_of(error), base::system_message(error)});
+    open_.erase(attempt);
+  }
+
+  // The next address need not wait.
+  void failed(Error why) {
+    last_ = std::move(why);
+    next_ns_ = 0;
+  }
+
+  std::span<const base::SocketAddress> left_;
+  std::vector<Connected> open_;
+  std::optional<Connected> connected_;
+  uint64_t next_ns_ = 0;
+  Error last_;
+};
 
 // In one piece: what is sent in several may wait for the peer's acknowledgements.
 std::vector<std::byte> make_record(uint32_t xid, const rpc::CallTarget& target,
@@ -101,36 +173,28 @@ std::vector<std::byte> make_record(uint32_t xid, const rpc::CallTarget& target,
 Result<Caller> Caller::connect(const std::string& what, const std::string& host, uint16_t port,
                                const Terms& terms) {
   std::string peer = what + " at " + host + " port " + std::to_string(port);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (error != 0)
-    return fail(Errc::kNotFound, peer + ": " + ::gai_strerror(error));
-  std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
-  Error last;
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    Result<base::Fd> socket = connect_to(*each, terms.deadline_ns);
-    if (socket)
-      return Caller(std::move(*socket), each->ai_family, peer, terms);
-    last = {socket.error().code, peer + ": " + socket.error().message};
-  }
-  return tl::unexpected(last);
+  Result<std::vector<base::SocketAddress>> addresses = base::look_up_addresses(host, port);
+  if (!addresses)
+    return fail(Errc::kNotFound, peer + ": " + addresses.error().message);
+  Result<Attempts::Connected> made = Attempts(*addresses).run(terms.deadline_ns);
+  if (!made)
+    return fail(made.error().code, peer + ": " + made.error().message);
+  return Caller(std::move(made->socket), made->far, peer, terms);
 }
 
-Result<Caller> Caller::connect_local(const Terms& terms) {
+Result<Caller> Caller::connect_local(const std::string& path, const Terms& terms) {
+  sockaddr_un address{};
+  if (path.size() >= sizeof(address.sun_path))
+    return fail(Errc::kInvalidArgument, "the path of rpcbind's socket is too long: " + path);
   Result<base::Fd> socket = make_socket(AF_UNIX);
   if (!socket)
     return tl::unexpected(socket.error());
-  sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, kSocketPath.data(), kSocketPath.size());
+  std::memcpy(address.sun_path, path.data(), path.size());
   if (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    return fail(Errc::kNotFound, "no rpcbind answers on this host at " + std::string(kSocketPath) +
-                                     " (" + base::system_message(errno) +
-                                     "): start it, or do without");
-  return Caller(std::move(*socket), AF_UNIX, "rpcbind of this host", terms);
+    return fail(Errc::kNotFound, "no rpcbind answers on this host at " + path + " (" +
+                                     base::system_message(errno) + "): start it, or do without");
+  return Caller(std::move(*socket), {}, "rpcbind of this host", terms);
 }
 
 tl::unexpected<Error> Caller::system_failure() const {

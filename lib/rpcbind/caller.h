@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/addresses.h"
 #include "base/system.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/error.h"
@@ -35,14 +36,15 @@ struct Terms {
 
 class Caller {
  public:
-  // Tries the host's addresses in turn. `what` names the service in messages. Errors: kNotFound,
-  // kRefused, kTimeout, kConnectionLost, kSystem.
+  // Tries the host's addresses as RFC 8305 has it. `what` names the service in messages. Errors:
+  // kNotFound, kRefused, kTimeout, kConnectionLost, kSystem.
   static Result<Caller> connect(const std::string& what, const std::string& host, uint16_t port,
                                 const Terms& terms);
   // This host's rpcbind, which asks the kernel who calls. Errors: kNotFound, kSystem.
-  static Result<Caller> connect_local(const Terms& terms);
+  static Result<Caller> connect_local(const std::string& path, const Terms& terms);
 
-  int family() const noexcept { return family_; }
+  // Where it is; empty: on this host.
+  const base::SocketAddress& far() const noexcept { return far_; }
   const std::string& peer() const noexcept { return peer_; }
   // One call. Any well-formed reply is taken. Errors: kTimeout, kConnectionLost, kNotAPeer,
   // kSystem.
@@ -50,8 +52,8 @@ class Caller {
   Error not_a_peer(std::string_view why) const;
 
  private:
-  Caller(base::Fd socket, int family, std::string peer, const Terms& terms)
-      : socket_(std::move(socket)), family_(family), peer_(std::move(peer)), terms_(terms) {}
+  Caller(base::Fd socket, const base::SocketAddress& far, std::string peer, const Terms& terms)
+      : socket_(std::move(socket)), far_(far), peer_(std::move(peer)), terms_(terms) {}
   tl::unexpected<Error> system_failure() const;  // by errno
   Result<void> send(std::span<const std::byte> bytes);
   Result<void> receive(std::span<std::byte> bytes);
@@ -59,7 +61,7 @@ class Caller {
   Result<void> wait(short events);
 
   base::Fd socket_;
-  int family_;
+  base::SocketAddress far_;
   std::string peer_;
   Terms terms_;
 };

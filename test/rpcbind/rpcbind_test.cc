@@ -1,20 +1,28 @@
-// Lookups in an rpcbind that says what the test wants, what it makes of an address, and calls over
-// TCP to such a server.
+// Lookups in an rpcbind that says what the test wants, entries in one, what is made of an address,
+// and calls over TCP to such a server.
 #include "rrdk/rpcbind.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <condition_variable>
+#include <fstream>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/system.h"
+#include "rrdk/log.h"
 #include "rrdk/tcp_call.h"
 #include "rrdk/xdr.h"
+#include "test/name_server.h"
 
 namespace rrdk {
 namespace {
@@ -49,14 +57,17 @@ constexpr uint32_t kLast = 1u << 31;
 class Directory {
  public:
   using Serve = std::function<void(Directory&)>;
-  explicit Directory(Serve serve, bool v6 = false)
+  // At the loopback address of IPv6, or at this one of IPv4, and at this port.
+  explicit Directory(Serve serve, bool v6 = false, in_addr_t v4 = INADDR_LOOPBACK,
+                     uint16_t wanted = 0)
       : listener_(::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_storage at{};
     at.ss_family = v6 ? AF_INET6 : AF_INET;
     if (v6)
       reinterpret_cast<sockaddr_in6&>(at).sin6_addr = in6addr_loopback;
     else
-      reinterpret_cast<sockaddr_in&>(at).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      reinterpret_cast<sockaddr_in&>(at).sin_addr.s_addr = htonl(v4);
+    reinterpret_cast<sockaddr_in&>(at).sin_port = htons(wanted);  // where sockaddr_in6 has it, too
     socklen_t length = v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
     EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), length), 0);
     EXPECT_EQ(::listen(listener_.get(), 1), 0);
@@ -194,9 +205,45 @@ TEST(Lookup, SaysWhatIsNotListed) {
   Result<uint16_t> port = look_up(directory);
   ASSERT_FALSE(port);
   EXPECT_EQ(port.error().code, Errc::kNotFound);
-  EXPECT_NE(port.error().message.find("does not list program 536893184 version 1 under rdma"),
-            std::string::npos)
+  EXPECT_NE(
+      port.error().message.find("does not list program 536893184 version 1 under rdma or rdma6"),
+      std::string::npos)
       << port.error().message;
+}
+
+struct Elsewhere {
+  const char* host;
+  const char* netid;
+  const char* address;
+  const char* found;  // null: not
+};
+
+// The rpcbind is reached over IPv6, and the service is not, or by an address that the name lacks.
+TEST(Lookup, FindsAServiceOfTheOtherFamily) {
+  test::set_name("both.test", {"::1", "127.0.0.1"});
+  for (const Elsewhere& c : {Elsewhere{"both.test", "rdma", "0.0.0.0.29.47", "127.0.0.1:7471"},
+                             Elsewhere{"both.test", "rdma", "127.0.0.1.29.47", "127.0.0.1:7471"},
+                             Elsewhere{"both.test", "rdma", "10.1.2.3.29.47", "127.0.0.1:7471"},
+                             Elsewhere{"both.test", "rdma6", "::.29.47", "[::1]:7471"},
+                             Elsewhere{"::1", "rdma", "10.1.2.3.29.47", "10.1.2.3:7471"},
+                             Elsewhere{"::1", "rdma", "127.0.0.1.29.47", nullptr},
+                             Elsewhere{"::1", "rdma", "0.0.0.0.29.47", nullptr}}) {
+    SCOPED_TRACE(std::string(c.host) + " " + c.address);
+    Directory directory(
+        [&](Directory& d) {
+          d.answer(d.hear().at(0), entry(kService, c.netid, c.address) + Words{0});
+        },
+        /*v6=*/true);
+    const Result<HostAndPort> at =
+        rpcbind_locate(kService, {.host = c.host, .port = directory.port});
+    EXPECT_EQ(at.has_value(), c.found != nullptr);
+    if (at)
+      EXPECT_EQ(at->to_string(), c.found);
+    else
+      EXPECT_NE(at.error().message.find("under rdma alone, and ::1 has no such address"),
+                std::string::npos)
+          << at.error().message;
+  }
 }
 
 TEST(Lookup, SaysThatNobodyListens) {
@@ -364,6 +411,280 @@ TEST(TcpCall, EndsInTime) {
   results = call(closing);
   ASSERT_FALSE(results);
   EXPECT_EQ(results.error().code, Errc::kConnectionLost);
+}
+
+// Where SYNs get no answer: a listener whose queue is full.
+class DarkPlace {
+ public:
+  DarkPlace(in_addr_t v4, uint16_t port) {
+    at_.sin_family = AF_INET;
+    at_.sin_addr.s_addr = htonl(v4);
+    at_.sin_port = htons(port);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at_), sizeof(at_)), 0);
+    EXPECT_EQ(::listen(listener_.get(), 0), 0);
+    bool connected = true;
+    for (int i = 0; i < 16 && connected; ++i) {
+      base::Fd& guest = guests_.emplace_back(::socket(AF_INET, kStream | SOCK_NONBLOCK, 0));
+      (void)::connect(guest.get(), reinterpret_cast<sockaddr*>(&at_), sizeof(at_));
+      pollfd entry = {.fd = guest.get(), .events = POLLOUT, .revents = 0};
+      connected = ::poll(&entry, 1, 100) == 1;
+    }
+    EXPECT_FALSE(connected) << "it takes whoever comes";
+  }
+
+ private:
+  static constexpr int kStream = SOCK_STREAM | SOCK_CLOEXEC;
+  sockaddr_in at_ = {};
+  base::Fd listener_{::socket(AF_INET, kStream, 0)};
+  std::vector<base::Fd> guests_;
+};
+
+// The first of a name's addresses must not take the time of the second one.
+TEST(TcpCall, ComesToTheAddressThatAnswers) {
+  Directory server([](Directory& d) { d.answer(d.hear().at(0), {5}); }, false, INADDR_LOOPBACK + 2);
+  const DarkPlace dark(INADDR_LOOPBACK + 1, server.port);
+  test::set_name("dark-first.test", {"127.0.0.2", "127.0.0.3"});
+  auto results = call_over_tcp({.host = "dark-first.test",
+                                .port = server.port,
+                                .program = 100005,
+                                .version = 3,
+                                .args = {}});
+  EXPECT_TRUE(results) << results.error().message;
+}
+
+TEST(TcpCall, IsRefusedWhenAllAddressesRefuse) {
+  uint16_t port = 0;
+  {
+    Directory closed([](Directory&) {});
+    port = closed.port;
+  }
+  test::set_name("refused.test", {"127.0.0.2", "127.0.0.3"});
+  auto results =
+      call_over_tcp({.host = "refused.test", .port = port, .program = 1, .version = 1, .args = {}});
+  ASSERT_FALSE(results);
+  EXPECT_EQ(results.error().code, Errc::kRefused) << results.error().message;
+}
+
+// This host's rpcbind: a list of one service's entries.
+class FakeRpcbind {
+ public:
+  struct Kept {
+    std::string address, owner;
+    bool operator==(const Kept&) const = default;
+  };
+  using List = std::map<std::string, Kept>;  // by netid
+
+  FakeRpcbind() {
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    options.socket.copy(at.sun_path, sizeof(at.sun_path) - 1);
+    ::unlink(at.sun_path);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
+    EXPECT_EQ(::listen(listener_.get(), 8), 0);
+    thread_ = std::thread([this] {
+      while (base::Fd caller{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)}) {
+        while (serve(caller.get())) {
+        }
+      }
+    });
+  }
+  ~FakeRpcbind() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+    ::unlink(options.socket.c_str());
+  }
+
+  List list() {
+    const std::lock_guard lock(mutex_);
+    return list_;
+  }
+  void set_list(List list) {
+    const std::lock_guard lock(mutex_);
+    list_ = std::move(list);
+  }
+  // Returns when it holds, which it is tried for after each call.
+  void wait_until(const std::function<bool()>& holds) {
+    std::unique_lock lock(mutex_);
+    called_.wait(lock, holds);
+  }
+
+  RpcbindListingOptions options = {
+      .look_again_ms = 0,
+      .socket = testing::TempDir() + "rrdk-rpcbind-" + std::to_string(::getpid()) + ".sock"};
+  // With the list locked, as wait_until() has it.
+  List list_;
+  int dumps_ = 0;
+  int sets_to_refuse_ = 0;
+
+ private:
+  static std::string string_at(const Words& words, size_t& at) {
+    std::string bytes;
+    const size_t length = words.at(at++);
+    for (size_t i = 0; i < (length + 3) / 4; ++i) {
+      const uint32_t word = htonl(words.at(at++));
+      bytes.append(reinterpret_cast<const char*>(&word), 4);
+    }
+    return bytes.substr(0, length);
+  }
+
+  Words results_of(const Words& call) {
+    constexpr size_t kArguments = 10;  // behind AUTH_NONE, twice
+    constexpr uint32_t kSet = 1, kUnset = 2;
+    const std::lock_guard lock(mutex_);
+    called_.notify_all();
+    if (call.at(5) != kSet && call.at(5) != kUnset) {
+      ++dumps_;
+      Words words;
+      for (const auto& [netid, kept] : list_)
+        words = words + Words{1, kService.program, kService.version} + text(netid) +
+                text(kept.address) + text(kept.owner);
+      return words + Words{0};
+    }
+    EXPECT_EQ(call.at(kArguments), kService.program);
+    size_t at = kArguments + 2;
+    const std::string netid = string_at(call, at);
+    const std::string address = string_at(call, at);
+    if (call.at(5) == kUnset) {
+      list_.erase(netid);
+      return {1};
+    }
+    if (sets_to_refuse_ != 0 && sets_to_refuse_-- != 0)
+      return {0};
+    return {list_.emplace(netid, Kept{address, "superuser"}).second};
+  }
+
+  bool serve(int caller) {
+    uint32_t mark = 0;
+    if (::recv(caller, &mark, 4, MSG_WAITALL) != 4)
+      return false;
+    Words call((ntohl(mark) & ~kLast) / 4);
+    ::recv(caller, call.data(), call.size() * 4, MSG_WAITALL);
+    for (uint32_t& word : call)
+      word = ntohl(word);
+    Words reply = Words{call.at(0), 1, 0, 0, 0, 0} + results_of(call);
+    reply = Words{kLast | static_cast<uint32_t>(4 * reply.size())} + reply;
+    for (uint32_t& word : reply)
+      word = htonl(word);
+    return ::send(caller, reply.data(), reply.size() * 4, MSG_NOSIGNAL) > 0;
+  }
+
+  base::Fd listener_{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  std::mutex mutex_;
+  std::condition_variable called_;
+  std::thread thread_;
+};
+
+const FakeRpcbind::List kOurs = {{"rdma", {"10.0.0.1.29.47", "superuser"}}};
+const FakeRpcbind::List kAnothers = {{"rdma", {"10.0.0.1.29.48", "superuser"}}};
+
+std::unique_ptr<RpcbindListing> enter(FakeRpcbind& rpcbind, const std::string& host = "10.0.0.1") {
+  auto listing = RpcbindListing::enter(kService, host, 29 * 256 + 47, rpcbind.options);
+  EXPECT_TRUE(listing) << listing.error().message;
+  return listing ? std::move(*listing) : nullptr;
+}
+
+TEST(Listing, LastsAsLongAsItsObject) {
+  FakeRpcbind rpcbind;
+  rpcbind.set_list(kAnothers);  // of a process that died
+  auto listing = enter(rpcbind);
+  EXPECT_EQ(rpcbind.list(), kOurs);
+  listing.reset();
+  EXPECT_TRUE(rpcbind.list().empty());
+}
+
+TEST(Listing, IsUnderBothNetidsWhereBothFamiliesAreServed) {
+  std::ifstream file("/proc/sys/net/ipv6/bindv6only");
+  int only_v6 = 1;
+  if (!(file >> only_v6) || only_v6 != 0)
+    GTEST_SKIP() << "sockets at :: have no IPv4 clients here";
+  FakeRpcbind rpcbind;
+  auto listing = enter(rpcbind, "::");
+  EXPECT_EQ(rpcbind.list(), (FakeRpcbind::List{{"rdma", {"0.0.0.0.29.47", "superuser"}},
+                                               {"rdma6", {"::.29.47", "superuser"}}}));
+  listing.reset();
+  EXPECT_TRUE(rpcbind.list().empty());
+}
+
+// A new server starts before the old one ends, or another user's has the address by now.
+TEST(Listing, EndsWithoutTheEntryOfAnother) {
+  for (const FakeRpcbind::List& anothers :
+       {kAnothers, FakeRpcbind::List{{"rdma", {"10.0.0.1.29.47", "1000"}}}}) {
+    FakeRpcbind rpcbind;
+    auto listing = enter(rpcbind);
+    rpcbind.set_list(anothers);
+    EXPECT_TRUE(listing->end());
+    EXPECT_EQ(rpcbind.list(), anothers);
+  }
+}
+
+TEST(Listing, IsMadeAgainWhenRpcbindHasLostIt) {
+  static std::string said;  // for the sink
+  said.clear();
+  set_log_sink([](LogLevel, const char* line, void*) { said += line; });
+  FakeRpcbind rpcbind;
+  rpcbind.options.look_again_ms = 1;
+  auto listing = enter(rpcbind);
+  rpcbind.set_list({});
+  rpcbind.wait_until([&] { return rpcbind.list_ == kOurs; });
+  EXPECT_TRUE(listing->end());
+  set_log_sink(nullptr);
+  EXPECT_NE(said.find("had lost the entry of program 536893184 version 1 under rdma"),
+            std::string::npos)
+      << said;
+  EXPECT_TRUE(rpcbind.list().empty());
+}
+
+TEST(Listing, IsNotMadeAgainWhereAnotherServerIsListed) {
+  FakeRpcbind rpcbind;
+  rpcbind.options.look_again_ms = 1;
+  auto listing = enter(rpcbind);
+  rpcbind.set_list(kAnothers);
+  const int before = [&] {
+    int dumps = 0;
+    rpcbind.wait_until([&] { return (dumps = rpcbind.dumps_, true); });
+    return dumps;
+  }();
+  rpcbind.wait_until([&] { return rpcbind.dumps_ >= before + 3; });
+  EXPECT_EQ(rpcbind.list(), kAnothers);
+}
+
+TEST(Listing, IsTheParentsInAChildOfFork) {
+  FakeRpcbind rpcbind;
+  rpcbind.options.look_again_ms = 60'000;
+  auto listing = enter(rpcbind);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool ended = listing->end().has_value();
+    listing.reset();
+    ::_exit(ended ? 0 : 1);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(rpcbind.list(), kOurs);
+}
+
+// Two that start at the same time: one's entry comes between what the other does.
+TEST(Listing, IsMadeAlthoughAnotherOneComesBetween) {
+  FakeRpcbind rpcbind;
+  rpcbind.sets_to_refuse_ = 1;
+  auto listing = enter(rpcbind);
+  EXPECT_EQ(rpcbind.list(), kOurs);
+}
+
+TEST(Listing, SaysThatAnEntryIsDeniedAndThatThereIsNoRpcbind) {
+  RpcbindListingOptions options;
+  {
+    FakeRpcbind rpcbind;
+    options = rpcbind.options;
+    rpcbind.sets_to_refuse_ = 100;
+    auto denied = RpcbindListing::enter(kService, "10.0.0.1", 1, options);
+    ASSERT_FALSE(denied);
+    EXPECT_EQ(denied.error().code, Errc::kPermission) << denied.error().message;
+  }
+  auto none = RpcbindListing::enter(kService, "10.0.0.1", 1, options);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Errc::kNotFound) << none.error().message;
 }
 
 }  // namespace

@@ -7,15 +7,13 @@
  * 7), which connect() takes when an address names no port.
  *
  *   // Server: after listen()
- *   if (auto done = rrdk::rpcbind_set({kProgram, kVersion}, "10.0.0.1", 7471); !done)
- *     complain(done.error().message);      // the service works nevertheless, by its port
- *   ...
- *   if (auto gone = rrdk::rpcbind_unset({kProgram, kVersion}, "10.0.0.1"); !gone)
- *     complain(gone.error().message);
+ *   auto listing = rrdk::RpcbindListing::enter({kProgram, kVersion}, "10.0.0.1", 7471);
+ *   if (!listing) complain(listing.error().message);  // the service works nevertheless, by its
+ * port
  *
  *   // Client
- *   auto port = rrdk::rpcbind_lookup({kProgram, kVersion}, {.host = "10.0.0.1"});
- *   if (port) connection = client->connect("iwarp://10.0.0.1:" + std::to_string(*port));
+ *   auto at = rrdk::rpcbind_locate({kProgram, kVersion}, {.host = "server.example"});
+ *   if (at) connection = client->connect("iwarp://" + at->to_string());
  *
  * All functions block, for set-up only; never call them from a handler or callback, but on a thread
  * of your own, or on the Runtime's helper (Runtime::run_aside() in rrdk/runtime.h). Any thread.
@@ -23,9 +21,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "rrdk/error.h"
+#include "rrdk/language.h"
 
 namespace rrdk {
 
@@ -48,6 +48,8 @@ const char* rpcbind_netid(const std::string& host);
 struct HostAndPort {
   std::string host;  ///< numeric
   uint16_t port;
+  /** "10.0.0.1:20049", "[::1]:20049": as addresses of the library have it. */
+  std::string to_string() const;
 };
 
 /** The reverse. kInvalidArgument: it is no universal address of these netids. */
@@ -58,7 +60,7 @@ struct HostAndPort {
  * the same netid: an earlier process may have died without taking its entry back. `host` is the
  * numeric address that the service listens at; "0.0.0.0" and "::" stand for all of the host's, and
  * only for those of their family: a server that listens at "::" is entered twice if IPv4 clients
- * are to find it. Waits for at most 5 s.
+ * are to find it. Waits for at most 5 s. RpcbindListing sees to that, and to more.
  *
  * Errors: kInvalidArgument (host), kNotFound (no rpcbind runs here), kPermission (the entry is
  * another user's), kNotAPeer, kConnectionLost and kTimeout (of what runs in its place), kSystem.
@@ -67,10 +69,49 @@ struct HostAndPort {
                                        uint16_t port);
 
 /**
- * Takes the entry of that netid back, whoever of the same user made it. Errors as above; none when
- * there is no such entry.
+ * Takes the entry of that netid back, whoever of the same user made it: that of another process,
+ * too, which may have taken its place. Errors as above; none when there is no such entry.
  */
 [[nodiscard]] Result<void> rpcbind_unset(const RpcService& service, const std::string& host);
+
+struct RpcbindListingOptions {
+  /** Between looks whether rpcbind still has the entries; 0: no looks, and no thread. */
+  uint32_t look_again_ms = 10'000;
+  /** Where this host's rpcbind listens for programs of the host. */
+  std::string socket = "/run/rpcbind.sock";
+  Reserved<4> reserved = {};  ///< for what later releases add
+};
+
+/**
+ * A service's entries with this host's rpcbind, for as long as this object lives.
+ *
+ * A service at "::" is entered under both netids if IPv4 clients reach it there, too (Linux:
+ * net.ipv6.bindv6only is 0). Each entry takes the place of what is listed there. An entry that is
+ * lost, since rpcbind was restarted, is made again; a thread of its own looks now and then, and
+ * writes a line to the log. One that another server has taken, as a new process does while the old
+ * one still runs, is left alone, now and at the end.
+ */
+class RpcbindListing {
+ public:
+  /** Arguments, errors and the longest wait as those of rpcbind_set(). */
+  [[nodiscard]] static Result<std::unique_ptr<RpcbindListing>> enter(
+      const RpcService& service, const std::string& host, uint16_t port,
+      const RpcbindListingOptions& options = {});
+  /** As end(), which does nothing in a child of fork(). */
+  ~RpcbindListing();
+  RpcbindListing(const RpcbindListing&) = delete;
+  RpcbindListing& operator=(const RpcbindListing&) = delete;
+
+  /** Takes the entries that are still its own back. Waits for at most 5 s, or twice that during a
+      look. Without effect the second time. Errors as those of rpcbind_unset(); none without an
+      rpcbind, since then there are no entries. */
+  [[nodiscard]] Result<void> end();
+
+ private:
+  class Impl;
+  explicit RpcbindListing(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
 
 struct RpcbindQuery {
   std::string host;     ///< name or numeric address of the server
@@ -80,13 +121,18 @@ struct RpcbindQuery {
 };
 
 /**
- * The port of a service. The netid is that of the address family over which the host's rpcbind was
- * reached (RFC 5666 section 12): name the host by its numeric address where it has both.
+ * Where a service is to be reached. The netid (RFC 5666 section 12) of the address family over
+ * which the host's rpcbind was reached goes first, then the other one, if the host has an address
+ * of that family, or its rpcbind names one.
  *
  * Errors: kNotFound (no such host, or the service is not listed), kRefused (nothing listens there,
  * or it denies the question), kTimeout, kConnectionLost, kNotAPeer (what answers is no rpcbind),
  * kSystem.
  */
+[[nodiscard]] Result<HostAndPort> rpcbind_locate(const RpcService& service,
+                                                 const RpcbindQuery& query);
+
+/** The port alone, for those who connect to all addresses of a name. Otherwise as above. */
 [[nodiscard]] Result<uint16_t> rpcbind_lookup(const RpcService& service, const RpcbindQuery& query);
 
 }  // namespace rrdk

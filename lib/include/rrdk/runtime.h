@@ -29,6 +29,7 @@
  *   rrdk-shm-close   where the driver for `shm:` is in use, up to 35 of the process, which
  *                    live on: they close descriptors that peers have sent, which may block.
  *                    The drivers for `iwarp:` and `verbs:` have no threads
+ *   rrdk-rpcbind     one for each RpcbindListing (rrdk/rpcbind.h), as long as that lives
  *
  * and DPDK's, from ensure_eal() on. So an embedded Runtime without workers has at most rrdk-aside,
  * besides rrdk-rcu.

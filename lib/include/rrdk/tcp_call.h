@@ -39,7 +39,7 @@ class TcpArguments {
 };
 
 struct TcpCall {
-  std::string host;  ///< name or numeric address of the server; a name's addresses in turn
+  std::string host;  ///< name or numeric address; a name's addresses are tried as RFC 8305 says
   uint16_t port = 0;
   uint32_t program = 0;
   uint32_t version = 0;

@@ -120,7 +120,8 @@ SVCXPRT* rrdk_svc_create(const char* uri);
 /** Where it listens: the URI with what the system chose. The SVCXPRT's. */
 const char* rrdk_svc_uri(const SVCXPRT* transport);
 
-/** For rrdk_svc_reg(): lists it with this host's rpcbind, until it is unregistered. */
+/** For rrdk_svc_reg(): lists it with this host's rpcbind, until it is unregistered, by a thread
+   that looks now and then whether it is still there (RpcbindListing in rrdk/rpcbind.h). */
 #define RRDK_SVC_RPCBIND 1u
 
 /**
