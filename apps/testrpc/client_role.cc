@@ -346,6 +346,7 @@ Result<void> find_places(const Options& options, ClientSetup& setup) {
   for (std::string& uri : setup.targets) {
     if (!options.rpcbind)
       break;
+    const EndsAtOnce asking("rpcbind is asked");
     Result<std::string> found = with_listed_port(uri);
     if (!found)
       return tl::unexpected(found.error());

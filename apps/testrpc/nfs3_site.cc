@@ -7,6 +7,7 @@
 
 #include "nfs3_kinds.h"
 #include "pattern.h"
+#include "stop.h"
 #include "values.h"
 
 namespace rrdk::testrpc {
@@ -87,7 +88,10 @@ Result<std::unique_ptr<Nfs3Site>> Nfs3Site::create(Session& session, const Optio
   // With AUTH_NONE a server would take us for the user nobody, who may not write.
   for (const std::unique_ptr<ClientConnection>& connection : session.connections())
     connection->set_auth_sys(own_identity());
-  Result<nfs3::FileHandle> root = nfs3::mount_export(*target);
+  Result<nfs3::FileHandle> root = [&] {
+    const EndsAtOnce mounting("the export is mounted");
+    return nfs3::mount_export(*target);
+  }();
   if (!root)
     return tl::unexpected(root.error());
   std::unique_ptr<Nfs3Site> site(new Nfs3Site(session, options, *target));

@@ -28,6 +28,7 @@ namespace rrdk::testrpc {
 namespace {
 
 constexpr int kServerEndMs = 10'000;
+constexpr int kServerEndOnSignalMs = 1'000;
 
 // A socket of the abstract name space (unix(7)): however we end, nothing of it is left.
 std::string own_uri() {
@@ -40,14 +41,18 @@ std::string own_uri() {
   return uri;
 }
 
-// Reads the whole object; false at the end of the pipe or when it takes too long.
+// Reads the whole object; false at the end of the pipe or when it takes too long. A signal to stop
+// that comes meanwhile leaves it little time.
 bool read_object(int fd, void* to, size_t size, int timeout_ms) {
   auto* next = static_cast<char*>(to);
   while (size != 0) {
     pollfd event = {fd, POLLIN, 0};
     int ready = poll(&event, 1, timeout_ms);
-    if (ready < 0 && errno == EINTR)
+    if (ready < 0 && errno == EINTR) {
+      if (stop_requested())
+        timeout_ms = std::min(timeout_ms, kServerEndOnSignalMs);
       continue;
+    }
     ssize_t n = ready > 0 ? ::read(fd, next, size) : 0;
     if (n <= 0)
       return false;
@@ -172,7 +177,10 @@ int run_self(const Options& given, ResultFiles& files, const Ranks& ranks) {
   if (child < 0)
     return complain("fork");
   close(ends[1]);
-  std::string uri = hear_uri(ends[0]);
+  std::string uri = [&] {
+    const EndsAtOnce waiting("the server process starts");
+    return hear_uri(ends[0]);
+  }();
   if (uri.empty()) {
     int ended = 0;
     waitpid(child, &ended, 0);

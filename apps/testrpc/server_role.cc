@@ -39,7 +39,7 @@ struct Serving {
 
 Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   Serving s;
-  Result<std::unique_ptr<Memory>> memory = Memory::create(memory_for(options, setup.max_size));
+  Result<std::unique_ptr<Memory>> memory = take_memory(options, setup.max_size);
   if (!memory)
     return tl::unexpected(memory.error());
   s.memory = std::move(*memory);
@@ -232,6 +232,7 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
   std::optional<Telling> telling = std::move(*begun);
   Listing listing;
   if (options.rpcbind) {
+    const EndsAtOnce entering("rpcbind is told");
     Result<Listing> entered = Listing::enter(*listening);
     if (!entered)
       return tl::unexpected(entered.error());

@@ -11,6 +11,7 @@
 #include "perf_program.h"
 #include "report.h"
 #include "rrdk/eal.h"
+#include "stop.h"
 
 namespace rrdk::testrpc {
 
@@ -27,6 +28,9 @@ bool any_starts_with(const std::vector<std::string>& arguments,
 }  // namespace
 
 Result<void> start_eal(const Options& options) {
+  if (eal_running())
+    return {};
+  const EndsAtOnce starting("EAL starts");
   std::vector<std::string> arguments = options.eal;
   // Two processes with the same arguments must not want the same files.
   bool files =
@@ -68,6 +72,8 @@ uint32_t backward_credits(const Options& options) {
                                        : std::min(options.credits, kUsual);
 }
 
+namespace {
+
 MemoryOptions memory_for(const Options& options, uint32_t max_size) {
   // Headers, Receives and Sends.
   uint32_t small = std::bit_ceil(std::max(options.inline_size, 4096u));
@@ -87,12 +93,19 @@ MemoryOptions memory_for(const Options& options, uint32_t max_size) {
   return {.bytes = options.memory, .classes = classes};
 }
 
+}  // namespace
+
+Result<std::unique_ptr<Memory>> take_memory(const Options& options, uint32_t max_size) {
+  const EndsAtOnce taking("memory is taken");
+  return Memory::create(memory_for(options, max_size));
+}
+
 Result<std::unique_ptr<Session>> Session::open(const Options& options,
                                                std::span<const std::string> targets,
                                                IdlePolicy idle, uint32_t max_size) {
   std::unique_ptr<Session> session(new Session);
   session->idle_ = idle;
-  Result<std::unique_ptr<Memory>> memory = Memory::create(memory_for(options, max_size));
+  Result<std::unique_ptr<Memory>> memory = take_memory(options, max_size);
   if (!memory)
     return tl::unexpected(memory.error());
   session->memory_ = std::move(*memory);
@@ -149,6 +162,7 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options,
 // prompt, or never, on a connection that --active leaves idle. If the NULL call fails, the run will
 // report it.
 void Session::greet(const Binding& program) {
+  const EndsAtOnce greeting("the server is called for the first time");
   constexpr uint32_t kNull = 0;
   for (const std::unique_ptr<ClientConnection>& connection : connections_) {
     Call call(*connection);
@@ -158,6 +172,7 @@ void Session::greet(const Binding& program) {
 }
 
 Result<void> Session::connect(std::span<const std::string> targets, uint32_t count) {
+  const EndsAtOnce connecting("connections are made");
   constexpr uint64_t kBetweenWords = 1'000'000'000;
   const uint64_t begin = Runtime::now_ns();
   uint64_t next_word = begin + kBetweenWords;

@@ -24,7 +24,7 @@ bool names_cores(const Options& options);
 // Calls of a server that may be on their way to one client.
 uint32_t backward_credits(const Options& options);
 // The budget, and size classes for calls with so many bytes of data at most.
-MemoryOptions memory_for(const Options& options, uint32_t max_size);
+Result<std::unique_ptr<Memory>> take_memory(const Options& options, uint32_t max_size);
 
 // AUTH_SYS for whom this process runs as.
 AuthSys own_identity();

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <initializer_list>
 
 namespace rrdk::testrpc {
@@ -26,15 +27,38 @@ void on_question(int) {
   figures_asked = 1;
 }
 
+// What goes on while nobody asks stop_requested(); null: somebody does.
+std::atomic<const char*> goes_on = nullptr;
+static_assert(std::atomic<const char*>::is_always_lock_free);
+
+void die_of(int number) {
+  std::signal(number, SIG_DFL);
+  std::raise(number);
+}
+
+// In a handler: nothing but write() may be called.
+void say_what_goes_on(int number, const char* what) {
+  const char* const name = number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "SIGHUP";
+  for (const char* part : {"testrpc: ended by ", name, " while ", what, "\n"}) {
+    if (::write(STDERR_FILENO, part, std::strlen(part)) < 0)
+      return;
+  }
+}
+
+void end_while(const char* what, int number) {
+  say_what_goes_on(number, what);
+  die_of(number);
+}
+
 void on_signal(int number) {
   if (number == SIGINT && prompt_has_interrupts != 0) {
     interrupted = 1;
     return;
   }
-  if (asked_by != 0 && asked_by != SIGPIPE && number != SIGPIPE) {
-    std::signal(number, SIG_DFL);
-    std::raise(number);
-  }
+  if (const char* what = goes_on; what != nullptr && number != SIGPIPE)
+    return end_while(what, number);
+  if (asked_by != 0 && asked_by != SIGPIPE && number != SIGPIPE)
+    die_of(number);
   if (asked_by == 0)
     asked_by = number;
 }
@@ -80,8 +104,20 @@ void die_as_asked() {
   if (asked_by != SIGHUP && asked_by != SIGPIPE)
     return;
   std::fflush(nullptr);
-  std::signal(asked_by, SIG_DFL);
-  std::raise(asked_by);
+  die_of(asked_by);
+}
+
+EndsAtOnce::EndsAtOnce(const char* what) : before_(goes_on.exchange(what)) {
+  if (asked_by != 0 && asked_by != SIGPIPE)
+    end_while(what, asked_by);
+  taker_ = std::thread([this] { over_.wait(false); });
+}
+
+EndsAtOnce::~EndsAtOnce() {
+  goes_on = before_;
+  over_ = true;
+  over_.notify_one();
+  taker_.join();
 }
 
 }  // namespace rrdk::testrpc

@@ -4,6 +4,9 @@
 // could hang up: a service is told to reload by it.
 #pragma once
 
+#include <atomic>
+#include <thread>
+
 namespace rrdk::testrpc {
 
 enum class HangUp { kEnds, kAsksForFiguresWithoutTerminal };
@@ -15,6 +18,23 @@ bool take_figures_request() noexcept;
 // For a prompt: from now on SIGINT asks for nothing, but take_interrupt() tells of it, once.
 void leave_interrupts_to_prompt();
 bool take_interrupt() noexcept;
+
+// While it lives nobody asks stop_requested(), since something goes on that may take long, or never
+// end. The first signal that asks for an end, even one that came before, then is the end, and a
+// line says what went on: "testrpc: ended by SIGTERM while EAL starts". A thread takes the signals,
+// as EAL's start blocks them in the one that calls it.
+class EndsAtOnce {
+ public:
+  explicit EndsAtOnce(const char* what);  // a literal
+  ~EndsAtOnce();
+  EndsAtOnce(const EndsAtOnce&) = delete;
+  EndsAtOnce& operator=(const EndsAtOnce&) = delete;
+
+ private:
+  const char* const before_;
+  std::atomic<bool> over_ = false;
+  std::thread taker_;
+};
 
 // At the end of all: the process that was asked by SIGHUP or SIGPIPE dies of it, now that it has
 // cleaned up, so that its parent sees what it would have seen. What was printed is written before.

@@ -8,6 +8,7 @@ import select
 import socket
 import subprocess
 import threading
+import time
 
 import testrpc_harness as harness
 
@@ -304,6 +305,58 @@ class Deaths(harness.Case):
         self.assertRegex(client.output, r"ERRORS in null w=4: \d+ timeout")
         server.send(signal.SIGCONT)
         self.stop_server(server)
+
+
+class StartsThatHang(harness.Case):
+    """The first signal ends what nobody polls, and the last line says what that was."""
+
+    def assert_ends_by(self, process, number, what):
+        process.send(number)
+        self.assert_status(process, -number)
+        self.assertEqual(process.lines[-1], f"testrpc: ended by {number.name} while {what}")
+
+    def start_beside_stale_eal(self, *role):
+        """A secondary process waits for the first one to say that its configuration is complete."""
+        folder = os.path.join(self.folder, "dpdk", "rte")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "config"), "wb") as file:
+            file.truncate(64 << 20)
+        return self.start("--proc-type=secondary", "--", *role,
+                          environment={**os.environ, "RUNTIME_DIRECTORY": self.folder})
+
+    def wait_for(self, found, process):
+        for _ in range(harness.PATIENCE * 100):
+            if (what := found()) or process.process.poll() is not None:
+                return what
+            time.sleep(0.01)
+        return None
+
+    @staticmethod
+    def text_of(path):
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+    def test_of_eal(self):
+        server = self.start_beside_stale_eal("--server", self.uri)
+        maps = f"/proc/{server.pid}/maps"
+        self.wait_for(lambda: "dpdk/rte/config" in self.text_of(maps), server)
+        self.assert_ends_by(server, signal.SIGTERM, "EAL starts")
+
+    def test_of_the_server_of_self(self):
+        both = self.start_beside_stale_eal("--self", *CALL)
+        children = f"/proc/{both.pid}/task/{both.pid}/children"
+        child = int(self.wait_for(lambda: self.text_of(children), both))
+        self.assert_ends_by(both, signal.SIGINT, "the server process starts")
+        while os.path.exists(f"/proc/{child}/exe"):  # the kernel kills it
+            time.sleep(0.01)
+
+    def test_of_a_connection(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            client = self.start("--client", f"iwarp://127.0.0.1:{port}", *CALL)
+            mute, _ = listener.accept()
+            with mute:
+                self.assert_ends_by(client, signal.SIGINT, "connections are made")
 
 
 class Survival(harness.Case):
