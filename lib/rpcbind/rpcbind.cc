@@ -50,6 +50,13 @@ int family_of(const std::string& host) {
   return is_address(AF_INET6, bare(host)) ? AF_INET6 : AF_INET;
 }
 
+std::string numeric(const base::SocketAddress& address) {
+  std::array<char, NI_MAXHOST> host{};
+  (void)::getnameinfo(address.get(), address.length, host.data(), host.size(), nullptr, 0,
+                      NI_NUMERICHOST);
+  return host.data();
+}
+
 // Takes ".123" off the end.
 std::optional<uint32_t> take_octet(std::string& text) {
   size_t dot = text.rfind('.');
@@ -254,6 +261,29 @@ bool takes_both_families() {
          only_v6 == 0;
 }
 
+// Where a server that listens at `host` is: an entry for each. Of a name with several addresses of
+// a family the first one, since there is one entry for a netid.
+Result<std::vector<std::string>> places_of(const std::string& host) {
+  std::vector<std::string> places;
+  if (bare(host) == "::" && takes_both_families())
+    places = {host, "0.0.0.0"};
+  else if (is_address(AF_INET, bare(host)) || is_address(AF_INET6, bare(host)))
+    places = {host};
+  if (!places.empty())
+    return places;
+  Result<std::vector<base::SocketAddress>> addresses = base::look_up_addresses(host, 0);
+  if (!addresses)
+    return fail(addresses.error().code, host + ": " + addresses.error().message);
+  for (const base::SocketAddress& address : *addresses) {
+    const auto is_same = [&](const std::string& place) {
+      return family_of(place) == address.storage.ss_family;
+    };
+    if (std::ranges::none_of(places, is_same))
+      places.push_back(numeric(address));
+  }
+  return places;
+}
+
 }  // namespace
 
 Result<void> rpcbind_set(const RpcService& service, const std::string& host, uint16_t port) {
@@ -277,10 +307,10 @@ class RpcbindListing::Impl {
       : service_(service), options_(options) {}
 
   Result<void> enter(const std::string& host, uint16_t port) {
-    std::vector<std::string> hosts = {host};
-    if (bare(host) == "::" && takes_both_families())
-      hosts.emplace_back("0.0.0.0");
-    for (const std::string& each : hosts) {
+    Result<std::vector<std::string>> places = places_of(host);
+    if (!places)
+      return tl::unexpected(places.error());
+    for (const std::string& each : *places) {
       Result<std::string> address = to_universal_address(each, port);
       if (!address)
         return tl::unexpected(address.error());
@@ -451,13 +481,6 @@ std::optional<HostAndPort> listed_under(const std::vector<Entry>& entries, int f
       return *at;
   }
   return std::nullopt;
-}
-
-std::string numeric(const base::SocketAddress& address) {
-  std::array<char, NI_MAXHOST> host{};
-  (void)::getnameinfo(address.get(), address.length, host.data(), host.size(), nullptr, 0,
-                      NI_NUMERICHOST);
-  return host.data();
 }
 
 // Which of the host's addresses leads to a service that is listed at `listed`: that very one, or

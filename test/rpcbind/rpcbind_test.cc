@@ -605,6 +605,14 @@ TEST(Listing, IsUnderBothNetidsWhereBothFamiliesAreServed) {
   EXPECT_TRUE(rpcbind.list().empty());
 }
 
+TEST(Listing, OfANameIsUnderTheNetidsOfItsAddresses) {
+  test::set_name("server.test", {"10.0.0.1", "fd00::1", "10.0.0.2"});
+  FakeRpcbind rpcbind;
+  auto listing = enter(rpcbind, "server.test");
+  EXPECT_EQ(rpcbind.list(), (FakeRpcbind::List{{"rdma", {"10.0.0.1.29.47", "superuser"}},
+                                               {"rdma6", {"fd00::1.29.47", "superuser"}}}));
+}
+
 // A new server starts before the old one ends, or another user's has the address by now.
 TEST(Listing, EndsWithoutTheEntryOfAnother) {
   for (const FakeRpcbind::List& anothers :

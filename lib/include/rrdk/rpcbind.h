@@ -86,14 +86,16 @@ struct RpcbindListingOptions {
  * A service's entries with this host's rpcbind, for as long as this object lives.
  *
  * A service at "::" is entered under both netids if IPv4 clients reach it there, too (Linux:
- * net.ipv6.bindv6only is 0). Each entry takes the place of what is listed there. An entry that is
- * lost, since rpcbind was restarted, is made again; a thread of its own looks now and then, and
- * writes a line to the log. One that another server has taken, as a new process does while the old
- * one still runs, is left alone, now and at the end.
+ * net.ipv6.bindv6only is 0), and so is one at a name that has addresses of both families. Each
+ * entry takes the place of what is listed there. An entry that is lost, since rpcbind was
+ * restarted, is made again; a thread of its own looks now and then, and writes a line to the log.
+ * One that another server has taken, as a new process does while the old one still runs, is left
+ * alone, now and at the end.
  */
 class RpcbindListing {
  public:
-  /** Arguments, errors and the longest wait as those of rpcbind_set(). */
+  /** Arguments, errors and the longest wait as those of rpcbind_set(); but `host` may be a name,
+      whose look-up may block, too. */
   [[nodiscard]] static Result<std::unique_ptr<RpcbindListing>> enter(
       const RpcService& service, const std::string& host, uint16_t port,
       const RpcbindListingOptions& options = {});
