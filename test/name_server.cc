@@ -7,6 +7,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/addresses.h"
+
 namespace rrdk::test {
 namespace {
 
@@ -59,6 +61,13 @@ void silence_name(const std::string& name, bool silent) {
   const std::lock_guard lock(names().mutex);
   names().names[name].silent = silent;
   names().changed.notify_all();
+}
+
+SilentName::SilentName(std::string name)
+    : name_(std::move(name)), asked_before_(times_asked(name_)) {
+  set_name(name_, {"127.0.0.1"});
+  silence_name(name_, true);
+  base::forget_addresses();
 }
 
 int times_asked(const std::string& name) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rrdk::test {
@@ -13,5 +14,20 @@ void set_name(const std::string& name, std::vector<std::string> addresses);
 void silence_name(const std::string& name, bool silent);
 // How often `name` was asked for, answered or not.
 int times_asked(const std::string& name);
+
+// A name at 127.0.0.1 whose server is silent while this lives, and that nobody remembers.
+class SilentName {
+ public:
+  explicit SilentName(std::string name);
+  ~SilentName() { silence_name(name_, false); }
+  SilentName(const SilentName&) = delete;
+  SilentName& operator=(const SilentName&) = delete;
+
+  int asked() const { return times_asked(name_) - asked_before_; }
+
+ private:
+  const std::string name_;
+  const int asked_before_;
+};
 
 }  // namespace rrdk::test

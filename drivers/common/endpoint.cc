@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -35,6 +36,36 @@ Result<Host> look_up(const std::string& host, uint16_t port, fabric::Names names
   places.endpoints = std::move(*found);
   places.by_name = true;
   return places;
+}
+
+void Turns::begin(std::vector<Endpoint4Or6> addresses, Clock::time_point deadline) {
+  waiting_.assign(addresses.begin(), addresses.end());
+  deadline_ = deadline;
+}
+
+Endpoint4Or6 Turns::take(Clock::time_point now) {
+  const Endpoint4Or6 address = waiting_.front();
+  waiting_.pop_front();
+  due_ = now + base::kNextAddressAfter;
+  return address;
+}
+
+void Turns::put_back(const Endpoint4Or6& address) {
+  waiting_.push_front(address);
+}
+
+void Turns::share(Clock::time_point now) {
+  due_ = now + (deadline_ - now) / (waiting_.size() + 1);
+}
+
+void begin_with(std::vector<Endpoint4Or6>& addresses, const NetworkAddress& served) {
+  const auto at = std::ranges::find(addresses, served, address_of);
+  if (at != addresses.end())
+    std::rotate(addresses.begin(), at, at + 1);
+}
+
+std::string no_answer_within(std::chrono::milliseconds timeout) {
+  return "no answer within " + std::to_string(timeout.count()) + " ms";
 }
 
 Endpoint4Or6 endpoint_of(const sockaddr* address) {

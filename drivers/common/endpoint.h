@@ -3,7 +3,9 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +27,34 @@ struct Host {
 };
 // Errors: kNotFound.
 Result<Host> look_up(const std::string& host, uint16_t port, fabric::Names names);
+
+// The turns of a host's addresses in one attempt to connect, after RFC 8305.
+class Turns {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  void begin(std::vector<Endpoint4Or6> addresses, Clock::time_point deadline);
+  bool left() const { return !waiting_.empty(); }  // addresses that have not had their turn
+  // Whether the next one is to be tried, although those before it may still answer.
+  bool due(Clock::time_point now) const { return left() && now >= due_; }
+  Endpoint4Or6 take(Clock::time_point now);
+  void put_back(const Endpoint4Or6& address);
+  // The address whose turn it is has begun to answer, or there can be one attempt at a time: the
+  // next waits until this one has had its share of the time.
+  void share(Clock::time_point now);
+  bool over(Clock::time_point now) const { return now > deadline_; }
+
+ private:
+  std::deque<Endpoint4Or6> waiting_;
+  Clock::time_point due_;
+  Clock::time_point deadline_;
+};
+
+// Moves `served` to the front.
+void begin_with(std::vector<Endpoint4Or6>& addresses, const NetworkAddress& served);
+
+// "no answer within 30000 ms".
+std::string no_answer_within(std::chrono::milliseconds timeout);
 
 // A copy of what another library holds; empty for other families.
 Endpoint4Or6 endpoint_of(const sockaddr* address);

@@ -1,6 +1,7 @@
 #include "drivers/iwarp/address.h"
 
 #include <charconv>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -10,10 +11,13 @@ namespace rrdk::iwarp {
 
 namespace {
 
-constexpr uint32_t kLongestTimeout = 3600;
-
 // False: there is no such option, or it has no such value.
 bool take_option(const std::string& name, const std::string& value, Address& address) {
+  if (name == base::kTimeoutOption) {
+    const std::optional<std::chrono::seconds> timeout = base::parse_timeout(value);
+    address.timeout = timeout.value_or(std::chrono::seconds(0));
+    return timeout.has_value();
+  }
   uint32_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc() || end != value.data() + value.size())
@@ -22,8 +26,6 @@ bool take_option(const std::string& name, const std::string& value, Address& add
     address.crc = number == 1;
   else if (name == "mpa" && (number == 1 || number == 2))
     address.mpa_revision = static_cast<uint8_t>(number);
-  else if (name == "timeout" && number >= 1 && number <= kLongestTimeout)
-    address.timeout = std::chrono::seconds(number);
   else
     return false;
   return true;
@@ -61,6 +63,7 @@ Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Name
   if (host->endpoints.empty())
     return nullptr;
   auto place = std::make_unique<Place>();
+  place->timeout = address->timeout;
   place->address = std::move(*address);
   place->host = std::move(*host);
   return place;

@@ -4,7 +4,7 @@
 //   crc=1      asks for CRC32C; either end can insist on it, and a listener agrees
 //   mpa=1      asks as RFC 5044 says, for servers that do not know RFC 6581: Read depths are not
 //              negotiated then
-//   timeout=S  seconds until a connection that is not made has failed, 1 to 3600; 30 unless told
+//   timeout=S  seconds until a connection that is not made has failed, 1 to 3600
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,7 @@ struct Address {
   uint16_t port = kDefaultPort;
   bool crc = false;  // RFC 5044 section 5
   uint8_t mpa_revision = 2;
-  std::chrono::seconds timeout{30};
+  std::chrono::milliseconds timeout = fabric::kConnectTimeout;
 };
 
 // Looks nothing up. Errors: kBadUri.
@@ -41,6 +41,10 @@ Result<Address> parse_address(const std::string& uri);
 
 // Where a server is.
 struct Place final : fabric::Place {
+  void begin_with(const NetworkAddress& served) override {
+    drivers::begin_with(host.endpoints, served);
+  }
+
   Address address;
   drivers::Host host;  // whose endpoints are tried in turn
 };

@@ -2,8 +2,6 @@
 // QueuePair.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -23,9 +21,9 @@ using drivers::Clock;
 
 namespace {
 
-// TCP gives up on a peer that answers nothing for so long, with data under way or without.
-constexpr unsigned kSilenceMs = 30000;
+// TCP gives up on a host that answers nothing for half a minute; with data under way, silence.h.
 constexpr int kKeepAliveSeconds = 10;
+constexpr int kKeepAliveProbes = 2;
 // Ticks until the first poke of a peer that has said nothing yet; each later one takes twice as
 // long.
 constexpr uint32_t kFirstPoke = 2;
@@ -33,17 +31,6 @@ constexpr uint32_t kLastPoke = 256;
 
 void set(int socket, int level, int option, int value) {
   (void)::setsockopt(socket, level, option, &value, sizeof(value));
-}
-
-int error_of(int socket) {
-  int error = 0;
-  socklen_t length = sizeof(error);
-  return ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
-}
-
-std::string why(int error) {
-  return std::string(std::strerror(error)) +
-         (error == ECONNREFUSED ? ": nobody listens there" : "");
 }
 
 // False: not all of it was taken, which a socket that carried nothing yet does not do to us.
@@ -79,7 +66,7 @@ void tune(int socket) {
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveSeconds);
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveSeconds);
-  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(kSilenceMs));
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
 }
 
 fabric::Event QueuePair::new_event(fabric::EventType type) const {
@@ -89,43 +76,6 @@ fabric::Event QueuePair::new_event(fabric::EventType type) const {
   return event;
 }
 
-// Tries the peer's places until one of them does not fail at once.
-Result<void> QueuePair::dial() {
-  Result<void> started = fail(Errc::kNotFound, "the name has no address");
-  while (next_endpoint_ != host_.endpoints.size()) {
-    far_ = host_.endpoints[next_endpoint_++];
-    const Result<bool> up = open_socket();
-    started = up ? device_.control().watch(*this, socket_.get(), EPOLLOUT)
-                 : Result<void>(tl::unexpected(up.error()));
-    if (!started) {
-      socket_.reset();
-      continue;
-    }
-    device_.control().set_ticking(*this, true);
-    if (*up)
-      tcp_connected();
-    return started;
-  }
-  return started;
-}
-
-// Whether the connection is there already.
-Result<bool> QueuePair::open_socket() {
-  const int family = far_.storage.ss_family;
-  socket_ = base::Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket_)
-    return base::system_failure("socket");
-  tune(socket_.get());
-  int error = ::connect(socket_.get(), far_.get(), far_.length) == 0 ? 0 : errno;
-  // A peer on this host has answered by now.
-  pollfd writable{socket_.get(), POLLOUT, 0};
-  if (error == EINPROGRESS && ::poll(&writable, 1, 0) == 1)
-    error = error_of(socket_.get());
-  if (error == 0 || error == EINPROGRESS)
-    return error == 0;
-  return fail(drivers::code_of(error), place() + why(error));
-}
-
 Result<void> QueuePair::start_connect(const Place& to, std::span<const std::byte> private_data) {
   const std::lock_guard lock(device_.control().mutex());
   Status idle = Status::kIdle;
@@ -133,86 +83,99 @@ Result<void> QueuePair::start_connect(const Place& to, std::span<const std::byte
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
   private_data_.assign(private_data.begin(), private_data.end());
   asked_ = to.address;
-  host_ = to.host;
-  next_endpoint_ = 0;
-  deadline_ = Clock::now() + asked_.timeout;
+  by_name_ = to.host.by_name;
+  timeout_ = to.timeout;
+  turns_.begin(to.host.endpoints, Clock::now() + timeout_);
   Result<void> started = dial();
-  if (!started)
+  if (started)
+    device_.control().set_ticking(*this, true);
+  else
     status_.store(Status::kIdle, std::memory_order_release);
   return started;
 }
 
-void QueuePair::on_ready() {
-  if (status_.load(std::memory_order_acquire) == Status::kConnecting)
-    tcp_up_ ? read_reply() : tcp_connected();
+// Tries the peer's next places until one of them does not fail at once.
+Result<void> QueuePair::dial() {
+  while (turns_.left()) {
+    auto attempt = std::make_unique<Attempt>(device_, *this, turns_.take(Clock::now()));
+    Attempt& tried = *attempts_.emplace_back(std::move(attempt));
+    const Result<void> started = tried.start(encode(request()));
+    if (started)
+      return {};
+    drop(tried, started.error());
+  }
+  if (attempts_.empty())
+    return tl::unexpected(failure_);
+  return {};
 }
 
-void QueuePair::tcp_connected() {
-  if (const int error = error_of(socket_.get()); error != 0) {
-    device_.control().unwatch(socket_.get());
-    device_.control().forget(*this);
-    if (next_endpoint_ != host_.endpoints.size() && dial())
-      return;
-    return connect_failed(fabric::EventType::kConnectFailed, drivers::code_of(error), why(error));
-  }
-  tcp_up_ = true;
+MpaFrame QueuePair::request() const {
   const bool enhanced = asked_.mpa_revision > 1;
-  const MpaFrame request{.kind = MpaKind::kRequest,
-                         .revision = asked_.mpa_revision,
-                         .crc = asked_.crc,
-                         .enhanced = enhanced,
-                         .ird = depth(reads_),
-                         .ord = depth(reads_),
-                         .peer_to_peer = enhanced,
-                         .rtr_write = enhanced,
-                         .rtr_read = enhanced,
-                         .private_data = private_data_};
-  if (!send_all(socket_.get(), encode(request)))
-    return connect_failed(fabric::EventType::kConnectFailed, Errc::kConnectionLost,
-                          "the MPA request could not be sent");
-  device_.control().change(*this, socket_.get(), EPOLLIN);
+  return {.kind = MpaKind::kRequest,
+          .revision = asked_.mpa_revision,
+          .crc = asked_.crc,
+          .enhanced = enhanced,
+          .ird = depth(reads_),
+          .ord = depth(reads_),
+          .peer_to_peer = enhanced,
+          .rtr_write = enhanced,
+          .rtr_read = enhanced,
+          .private_data = private_data_};
 }
 
-// Not a byte more than the reply: what follows is the data path's.
-void QueuePair::read_reply() {
-  for (;;) {
-    uint32_t wanted = kMpaHeader;
-    uint32_t rest = 0;
-    if (reply_.size() >= kMpaHeader) {
-      const MpaVerdict verdict =
-          check_header(std::span(reply_).first<kMpaHeader>(), MpaKind::kReply, rest);
-      if (verdict != MpaVerdict::kOk)
-        return connect_failed(fabric::EventType::kConnectFailed, Errc::kNotAPeer,
-                              std::string("the answer is ") + to_string(verdict));
-      wanted += rest;
+// One request at a time is enough for a peer that may have several addresses: those where TCP is
+// not up give way, and come back if this one is silent.
+void QueuePair::on_tcp_up(Attempt& attempt) {
+  if (!connecting())
+    return;
+  for (auto& other : attempts_) {
+    if (other.get() != &attempt && !other->tcp_up()) {
+      turns_.put_back(other->far());
+      other.reset();
     }
-    if (reply_.size() >= kMpaHeader && reply_.size() == wanted) {
-      MpaFrame frame;
-      (void)decode(reply_, MpaKind::kReply, frame);
-      return take_reply(frame);
-    }
-    std::array<std::byte, kMpaHeader + kMpaMaxPrivate> bytes;
-    const ssize_t got = ::recv(socket_.get(), bytes.data(), wanted - reply_.size(), MSG_DONTWAIT);
-    if (got > 0) {
-      reply_.insert(reply_.end(), bytes.begin(), bytes.begin() + got);
-      continue;
-    }
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
-      return;
-    return connect_failed(
-        fabric::EventType::kConnectFailed,
-        got == 0 ? Errc::kConnectionLost : drivers::code_of(errno),
-        got == 0 ? "the peer closed the connection without an answer" : std::strerror(errno));
   }
+  std::erase(attempts_, nullptr);
+  turns_.share(Clock::now());
+}
+
+void QueuePair::drop(Attempt& attempt, const Error& why) {
+  const std::string before = failure_.message.empty() ? "" : failure_.message + "; ";
+  failure_ = {why.code, before + place(attempt.far()) + why.message};
+  std::erase_if(attempts_, [&](const auto& a) { return a.get() == &attempt; });
+}
+
+void QueuePair::on_failed(Attempt& attempt, const Error& why) {
+  if (!connecting())
+    return;  // given up: on_tick() tells
+  drop(attempt, why);
+  if (Result<void> going_on = dial(); !going_on)
+    connect_failed(fabric::EventType::kConnectFailed, failure_);
+}
+
+// All of them are silent.
+void QueuePair::time_out() {
+  while (!attempts_.empty())
+    drop(*attempts_.front(), {Errc::kTimeout, drivers::no_answer_within(timeout_)});
+  connect_failed(fabric::EventType::kConnectFailed, failure_);
+}
+
+void QueuePair::on_reply(Attempt& attempt, const MpaFrame& reply) {
+  if (!connecting())
+    return;
+  if (reply.markers)
+    return on_failed(attempt,
+                     {Errc::kUnsupported, "the peer wants MPA markers, which we do not send"});
+  far_ = attempt.far();
+  if (reply.rejected)
+    return connect_failed(fabric::EventType::kRejected,
+                          {Errc::kRefused, place(far_) + "the peer rejected the connection"},
+                          reply.private_data);
+  socket_ = attempt.take_socket();
+  attempts_.clear();
+  take_reply(reply);
 }
 
 void QueuePair::take_reply(const MpaFrame& reply) {
-  if (reply.rejected)
-    return connect_failed(fabric::EventType::kRejected, Errc::kRefused,
-                          "the peer rejected the connection", reply.private_data);
-  if (reply.markers)
-    return connect_failed(fabric::EventType::kConnectFailed, Errc::kUnsupported,
-                          "the peer wants MPA markers, which we do not send");
   Agreement agreed{.crc = asked_.crc || reply.crc, .initiator = true, .ord = reads_, .ird = reads_};
   if (reply.enhanced) {
     if (reply.ird != kMpaAnyDepth)
@@ -226,10 +189,8 @@ void QueuePair::take_reply(const MpaFrame& reply) {
   event.private_data_length =
       static_cast<uint32_t>(std::min<size_t>(reply.private_data.size(), event.private_data.size()));
   std::copy_n(reply.private_data.begin(), event.private_data_length, event.private_data.begin());
-  device_.control().unwatch(socket_.get());
-  device_.control().forget(*this);
   if (Result<void> up = establish(agreed); !up)
-    return connect_failed(fabric::EventType::kConnectFailed, up.error().code, up.error().message);
+    return connect_failed(fabric::EventType::kConnectFailed, up.error());
   device_.control().emit(*this, std::move(event));
   device_.control().set_ticking(*this, true);
 }
@@ -242,7 +203,6 @@ Result<void> QueuePair::accept(base::Fd socket, const MpaFrame& request,
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
   socket_ = std::move(socket);
   far_ = far_end(socket_.get());
-  tcp_up_ = true;
   Agreement agreed{.crc = request.crc, .initiator = false, .ord = reads_, .ird = reads_};
   MpaFrame reply{.kind = MpaKind::kReply,
                  .revision = request.revision,
@@ -297,8 +257,24 @@ Result<void> QueuePair::establish(const Agreement& agreed) {
   Status connecting = Status::kConnecting;
   if (!status_.compare_exchange_strong(connecting, Status::kEstablished))
     cq_.unwatch(socket_fd_);
+  device_.silence_watch().add(*this);
   cq_.ring(*this);
   return {};
+}
+
+void QueuePair::look_for_silence(Clock::time_point now) {
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (status_.load(std::memory_order_acquire) != Status::kEstablished ||
+      ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0)
+    return;
+  const std::chrono::milliseconds since_heard(info.tcpi_last_ack_recv);
+  if (!silence_.look(uint32_t{info.tcpi_retransmits} + info.tcpi_probes, since_heard, now))
+    return;
+  host_gone_ = true;
+  // TCP forgets the peer, and the data path finds the connection broken.
+  const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
+  (void)::connect(socket_.get(), &nobody, sizeof(nobody));
 }
 
 // The peer may not speak before our ready-to-receive message has come (RFC 6581 section 5.1), so we
@@ -314,21 +290,21 @@ void QueuePair::send_first() {
 }
 
 // Which of a name's addresses it was.
-std::string QueuePair::place() const {
-  return host_.by_name && far_.length != 0 ? to_text(far_) + ": " : "";
+std::string QueuePair::place(const Endpoint4Or6& far) const {
+  return by_name_ && far.length != 0 ? to_text(far) + ": " : "";
 }
 
-void QueuePair::connect_failed(fabric::EventType type, Errc code, const std::string& reason,
+void QueuePair::connect_failed(fabric::EventType type, const Error& why,
                                std::span<const std::byte> private_data) {
   fabric::Event event = new_event(type);
-  event.code = code;
-  event.reason = place() + reason;
+  event.code = why.code;
+  event.reason = why.message;
   event.private_data_length =
       static_cast<uint32_t>(std::min(private_data.size(), event.private_data.size()));
   std::copy_n(private_data.begin(), event.private_data_length, event.private_data.begin());
   reported_ = true;
-  if (socket_)
-    device_.control().unwatch(socket_.get());
+  attempts_.clear();
+  device_.silence_watch().remove(*this);
   socket_.reset();
   ended_.store(true, std::memory_order_release);
   status_.store(Status::kError, std::memory_order_release);
@@ -340,8 +316,11 @@ void QueuePair::connect_failed(fabric::EventType type, Errc code, const std::str
 void QueuePair::on_tick(Clock::time_point now) {
   switch (status_.load(std::memory_order_acquire)) {
     case Status::kConnecting:
-      if (now > deadline_)
-        connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout, "no answer");
+      if (turns_.over(now))
+        return time_out();
+      // The attempts before it go on, so that this one's failure is the end of nothing.
+      if (turns_.due(now))
+        (void)dial();
       return;
     case Status::kEstablished:
       // An initiator's first message can lie unseen in the socket of Linux's siw, until another one
@@ -369,13 +348,13 @@ void QueuePair::report_end() {
   if (std::exchange(reported_, true))
     return;
   const bool was_up = end_ != End::kNeverConnected;
-  if (!was_up && !socket_)
+  if (!was_up && attempts_.empty())
     return;  // it was never connecting
   fabric::Event event =
       new_event(was_up ? fabric::EventType::kDisconnected : fabric::EventType::kConnectFailed);
   event.code = was_up ? Errc::kConnectionLost : Errc::kShutdown;
   event.access_refused = end_ == End::kTerminated && access_refused_;
-  event.reason = place() + reason();
+  event.reason = place(far_) + reason();
   part();
   device_.control().emit(*this, std::move(event));
 }
@@ -389,7 +368,7 @@ std::string QueuePair::reason() const {
     case End::kPeerClosed:
       return "the peer closed the connection";
     case End::kPeerLost:
-      return "the connection broke";
+      return host_gone_ ? "the peer's host does not answer any more" : "the connection broke";
     case End::kRefused:
       return "the peer broke the iWARP protocol: " + describe(cause_);
     case End::kTerminated:
@@ -407,9 +386,10 @@ std::string QueuePair::reason() const {
 // The control thread has the socket again.
 void QueuePair::part() {
   const std::lock_guard lock(device_.control().mutex());
+  attempts_.clear();
+  device_.silence_watch().remove(*this);
   if (!socket_)
     return;
-  device_.control().unwatch(socket_.get());
   iwarp::part(device_, std::move(socket_), std::move(parting_));
 }
 

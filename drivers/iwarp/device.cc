@@ -34,11 +34,15 @@ constexpr fabric::Capabilities kCapabilities = {
 
 }  // namespace
 
-Device::Device(Memory& memory) : SoftwareDevice(kCapabilities), memory_(memory) {}
+Device::Device(Memory& memory)
+    : SoftwareDevice(kCapabilities), memory_(memory), silence_watch_(control()) {}
 
-Result<std::unique_ptr<fabric::Device>> Device::open(Memory& memory, std::string_view /*uri*/) {
+Result<std::unique_ptr<fabric::Device>> Device::open(Memory& memory, std::string_view /*uri*/,
+                                                     fabric::Purpose /*purpose*/) {
   std::unique_ptr<Device> device(new Device(memory));
-  if (Result<void> started = device->control().start(); !started)
+  Result<void> started =
+      device->control().start().and_then([&] { return device->silence_watch_.start(); });
+  if (!started)
     return tl::unexpected(started.error());
   return device;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "drivers/common/device.h"
+#include "drivers/iwarp/silence.h"
 #include "fabric/device.h"
 
 namespace rrdk::iwarp {
@@ -53,7 +54,8 @@ struct Counters {
 // The iwarp device: its memory, its listeners and its connections' control path.
 class Device final : public drivers::SoftwareDevice {
  public:
-  static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri);
+  static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri,
+                                                      fabric::Purpose purpose);
   ~Device() override;
 
   Result<std::unique_ptr<fabric::CompletionQueue>> create_completion_queue(
@@ -72,6 +74,7 @@ class Device final : public drivers::SoftwareDevice {
   // peer's close; who came first in front. Under the control loop's lock.
   std::list<drivers::Endpoint*>& visitors() { return visitors_; }
   std::list<drivers::Endpoint*>& partings() { return partings_; }
+  SilenceWatch& silence_watch() { return silence_watch_; }
 
  private:
   explicit Device(Memory& memory);
@@ -80,6 +83,7 @@ class Device final : public drivers::SoftwareDevice {
   Counters counts_;
   std::list<drivers::Endpoint*> visitors_;
   std::list<drivers::Endpoint*> partings_;
+  SilenceWatch silence_watch_;
 };
 
 }  // namespace rrdk::iwarp

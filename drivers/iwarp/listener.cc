@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/system.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/parting.h"
@@ -113,58 +114,122 @@ class Visitor final : public drivers::Endpoint {
   std::list<drivers::Endpoint*>::iterator place_;
 };
 
-Result<base::Fd> listening_socket(const Endpoint4Or6& at) {
-  base::Fd socket(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket)
-    return base::system_failure("socket");
-  const int on = 1;
-  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (::bind(socket.get(), at.get(), at.length) == 0 && ::listen(socket.get(), kBacklog) == 0)
-    return socket;
-  switch (errno) {
+tl::unexpected<Error> listen_error(int error) {
+  switch (error) {
     case EADDRINUSE:
       return fail(Errc::kAddressInUse, "another server listens there");
     case EADDRNOTAVAIL:
+    case EAFNOSUPPORT:
       return fail(Errc::kNotFound, "this host does not have the address");
     case EACCES:
       return fail(Errc::kPermission, "ports below 1024 are for root");
     default:
-      return fail(Errc::kSystem, std::strerror(errno));
+      return fail(Errc::kSystem, std::strerror(error));
   }
+}
+
+// `alone`: no other socket listens at the port, so that [::] may take IPv4's connections, too.
+Result<base::Fd> listening_socket(const Endpoint4Or6& at, bool alone) {
+  base::Fd socket(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket)
+    return listen_error(errno);
+  const int on = 1;
+  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (!alone && at.storage.ss_family == AF_INET6)
+    (void)::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+  if (::bind(socket.get(), at.get(), at.length) == 0 && ::listen(socket.get(), kBacklog) == 0)
+    return socket;
+  return listen_error(errno);
+}
+
+uint16_t port_of(int socket) {
+  return drivers::address_of(local_end(socket)).port;
+}
+
+// At every address that this host has; a name may also have some of other hosts.
+Result<std::vector<base::Fd>> listening_sockets(const drivers::Host& host) {
+  std::vector<base::Fd> sockets;
+  Error none;
+  for (Endpoint4Or6 at : host.endpoints) {
+    if (!sockets.empty())
+      base::set_port(at, port_of(sockets.front().get()));
+    Result<base::Fd> socket = listening_socket(at, host.endpoints.size() == 1);
+    if (socket) {
+      sockets.push_back(std::move(*socket));
+      continue;
+    }
+    if (host.endpoints.size() == 1)
+      return tl::unexpected(socket.error());
+    none = {socket.error().code, to_text(at) + ": " + socket.error().message};
+    if (none.code != Errc::kNotFound)
+      return tl::unexpected(none);
+    base::log_info("iwarp: nothing listens at %s", none.message.c_str());
+  }
+  if (sockets.empty())
+    return tl::unexpected(none);
+  return sockets;
+}
+
+// The port that the system chose for the first address can be taken at another one.
+Result<std::vector<base::Fd>> listen_at(const drivers::Host& host, bool any_port) {
+  constexpr int kTries = 16;
+  for (int tries = 1;; ++tries) {
+    Result<std::vector<base::Fd>> sockets = listening_sockets(host);
+    if (sockets || !any_port || sockets.error().code != Errc::kAddressInUse || tries == kTries)
+      return sockets;
+  }
+}
+
+// With several addresses the name stands for them.
+std::string uri_of(const Place& place, const std::vector<base::Fd>& sockets) {
+  const int first = sockets.front().get();
+  return "iwarp://" + (sockets.size() == 1
+                           ? to_text(local_end(first))
+                           : place.address.host + ":" + std::to_string(port_of(first)));
 }
 
 }  // namespace
 
-Listener::Listener(Device& device, std::string uri, base::Fd socket)
-    : device_(device),
-      uri_(std::move(uri)),
+Listener::Ear::Ear(Listener& listener, base::Fd socket)
+    : listener_(listener),
       socket_(std::move(socket)),
-      acceptor_(device.control(), *this, socket_.get()) {}
+      acceptor_(listener.device_.control(), *this, socket_.get()) {}
+
+Listener::Ear::~Ear() {
+  listener_.device_.control().forget(*this);
+}
+
+Result<void> Listener::Ear::start() {
+  return listener_.device_.control().watch(*this, socket_.get(), EPOLLIN);
+}
+
+void Listener::Ear::on_ready() {
+  acceptor_.accept([this](base::Fd socket) { listener_.take(std::move(socket)); },
+                   [this] { return listener_.make_room(); });
+}
 
 Result<std::unique_ptr<Listener>> Listener::create(Device& device, const Place& place) {
-  Result<base::Fd> socket = listening_socket(place.host.endpoints.front());
-  if (!socket)
-    return tl::unexpected(socket.error());
-  std::string bound = "iwarp://" + to_text(local_end(socket->get()));
-  std::unique_ptr<Listener> listener(new Listener(device, std::move(bound), std::move(*socket)));
-  Result<void> watched = device.control().watch(*listener, listener->socket_.get(), EPOLLIN);
-  if (!watched)
-    return tl::unexpected(watched.error());
+  Result<std::vector<base::Fd>> sockets = listen_at(place.host, place.address.port == 0);
+  if (!sockets)
+    return tl::unexpected(sockets.error());
+  const std::lock_guard lock(device.control().mutex());
+  std::unique_ptr<Listener> listener(new Listener(device, uri_of(place, *sockets)));
+  for (base::Fd& socket : *sockets) {
+    listener->ears_.push_back(std::make_unique<Ear>(*listener, std::move(socket)));
+    if (Result<void> watched = listener->ears_.back()->start(); !watched)
+      return tl::unexpected(watched.error());
+  }
   return listener;
 }
 
 Listener::~Listener() {
   const std::lock_guard lock(device_.control().mutex());
+  ears_.clear();
   device_.control().release_if([this](const drivers::Endpoint& e) {
     const auto* visitor = dynamic_cast<const Visitor*>(&e);
     return visitor != nullptr && visitor->listener() == this;
   });
   device_.control().forget(*this);
-}
-
-void Listener::on_ready() {
-  acceptor_.accept([this](base::Fd socket) { take(std::move(socket)); },
-                   [this] { return make_room(); });
 }
 
 void Listener::take(base::Fd socket) {

@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/system.h"
 #include "drivers/common/control_loop.h"
@@ -14,25 +16,40 @@ namespace rrdk::iwarp {
 
 class Device;
 
+// One port at all the addresses that a name has.
 class Listener final : public fabric::Listener, public drivers::Endpoint {
  public:
   static Result<std::unique_ptr<Listener>> create(Device& device, const Place& place);
   ~Listener() override;
 
   std::string uri() const override { return uri_; }
-  void on_ready() override;
-  void on_tick(drivers::Clock::time_point now) override { acceptor_.on_tick(now); }
+  void on_ready() override {}
+  void on_tick(drivers::Clock::time_point) override {}
 
  private:
-  Listener(Device& device, std::string uri, base::Fd socket);
+  // A socket that listens.
+  class Ear final : public drivers::Endpoint {
+   public:
+    Ear(Listener& listener, base::Fd socket);
+    ~Ear() override;
+    Result<void> start();
+    void on_ready() override;
+    void on_tick(drivers::Clock::time_point now) override { acceptor_.on_tick(now); }
+
+   private:
+    Listener& listener_;
+    const base::Fd socket_;
+    drivers::Acceptor acceptor_;
+  };
+
+  Listener(Device& device, std::string uri) : device_(device), uri_(std::move(uri)) {}
   void take(base::Fd socket);
   void drop_visitor();
   bool make_room();
 
   Device& device_;
   const std::string uri_;
-  base::Fd socket_;
-  drivers::Acceptor acceptor_;
+  std::vector<std::unique_ptr<Ear>> ears_;
 };
 
 class ConnectRequest final : public fabric::ConnectRequest {

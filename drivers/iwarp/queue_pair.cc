@@ -98,7 +98,12 @@ bool QueuePair::grow_responses() noexcept try {
 QueuePair::~QueuePair() {
   if (staging_ != nullptr)
     cq_.give_staging(std::move(staging_));
-  device_.control().forget(*this);
+  {
+    const std::lock_guard lock(device_.control().mutex());
+    attempts_.clear();
+    device_.silence_watch().remove(*this);
+    device_.control().forget(*this);
+  }
   disconnect();
   receives_->stop_waiting(*this);
   cq_.remove(*this);

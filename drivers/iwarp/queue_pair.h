@@ -19,11 +19,13 @@
 #include "drivers/common/control_loop.h"
 #include "drivers/common/receive_queue.h"
 #include "drivers/iwarp/address.h"
+#include "drivers/iwarp/attempt.h"
 #include "drivers/iwarp/completion_queue.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/mpa.h"
 #include "drivers/iwarp/outbox.h"
 #include "drivers/iwarp/segment.h"
+#include "drivers/iwarp/silence.h"
 #include "drivers/iwarp/stags.h"
 #include "drivers/iwarp/terminate.h"
 #include "fabric/device.h"
@@ -48,6 +50,7 @@ struct Agreement {
 
 class QueuePair final : public fabric::QueuePair,
                         public drivers::Endpoint,
+                        public Dialler,
                         private drivers::ReceiveWaiter {
  public:
   static Result<std::unique_ptr<QueuePair>> create(Device& device,
@@ -86,7 +89,8 @@ class QueuePair final : public fabric::QueuePair,
   Result<void> start_connect(const Place& to, std::span<const std::byte> private_data);
   Result<void> accept(base::Fd socket, const MpaFrame& request,
                       std::span<const std::byte> private_data);
-  void on_ready() override;
+  void look_for_silence(drivers::Clock::time_point now);
+  void on_ready() override {}
   void on_tick(drivers::Clock::time_point now) override;
 
  private:
@@ -264,12 +268,16 @@ class QueuePair final : public fabric::QueuePair,
   // connect.cc
   fabric::Event new_event(fabric::EventType type) const;
   Result<void> dial();
-  Result<bool> open_socket();
-  void tcp_connected();
-  void read_reply();
+  MpaFrame request() const;
+  bool connecting() const { return status_.load(std::memory_order_acquire) == Status::kConnecting; }
+  void on_tcp_up(Attempt& attempt) override;
+  void on_failed(Attempt& attempt, const Error& why) override;
+  void on_reply(Attempt& attempt, const MpaFrame& reply) override;
+  void drop(Attempt& attempt, const Error& why);
+  void time_out();
   void take_reply(const MpaFrame& reply);
-  std::string place() const;
-  void connect_failed(fabric::EventType type, Errc code, const std::string& reason,
+  std::string place(const Endpoint4Or6& far) const;
+  void connect_failed(fabric::EventType type, const Error& why,
                       std::span<const std::byte> private_data = {});
   Result<void> establish(const Agreement& agreed);
   void send_first();
@@ -365,16 +373,18 @@ class QueuePair final : public fabric::QueuePair,
   base::Fd socket_;
   Endpoint4Or6 near_;  // once there is a connection
   Endpoint4Or6 far_;
-  bool tcp_up_ = false;
   Address asked_;
-  drivers::Host host_;                   // of the peer
-  size_t next_endpoint_ = 0;             // to be tried
-  std::vector<std::byte> private_data_;  // ours, until it is sent
-  std::vector<std::byte> reply_;
+  bool by_name_ = false;  // the address that was asked for does not show the peer's
+  std::chrono::milliseconds timeout_{};
+  drivers::Turns turns_;                            // of the peer's addresses
+  std::vector<std::unique_ptr<Attempt>> attempts_;  // that are under way
+  Error failure_;                                   // of those that are not any more
+  std::vector<std::byte> private_data_;             // ours
   std::vector<std::byte> parting_;  // what TCP has not yet taken, when the data path ended
+  Silence silence_;
+  bool host_gone_ = false;
   bool reported_ = false;
   uint32_t ticks_ = 0;
-  drivers::Clock::time_point deadline_{};
 };
 
 }  // namespace rrdk::iwarp

@@ -43,6 +43,7 @@ fabric::Event QueuePair::new_event(fabric::EventType type) const {
 }
 
 Result<void> QueuePair::start_connect(PeerSocket socket, uint64_t peer_memory,
+                                      std::chrono::milliseconds timeout,
                                       std::span<const std::byte> private_data) {
   const std::lock_guard lock(device_.control().mutex());
   Status idle = Status::kIdle;
@@ -50,7 +51,8 @@ Result<void> QueuePair::start_connect(PeerSocket socket, uint64_t peer_memory,
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
   socket_ = std::move(socket);
   known_regions_ = PeerRegions(peer_memory);
-  deadline_ = Clock::now() + kHelloTimeout;
+  timeout_ = timeout;
+  deadline_ = Clock::now() + timeout_;
   if (Result<void> sent = send_handshake(MessageType::kConnect, private_data); !sent)
     return drop_socket(sent);
   if (Result<void> watched = device_.control().watch(*this, socket_.get(), EPOLLIN); !watched)
@@ -190,7 +192,6 @@ void QueuePair::take_answer(Received& r) {
     case MessageType::kHello:
       if (std::exchange(hello_, true))
         return refuse({Errc::kNotAPeer, "the server broke the handshake"});
-      deadline_ = Clock::now() + kAcceptTimeout;
       return;
     case MessageType::kAccept: {
       Result<Peer> peer = take_offer(r).and_then(map_offer);
@@ -301,9 +302,11 @@ void QueuePair::on_tick(Clock::time_point now) {
   } else if (status == Status::kError) {
     connect_failed(fabric::EventType::kConnectFailed, Errc::kShutdown, "given up here");
   } else if (now > deadline_) {
-    connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout,
-                   hello_ ? "the server did not accept in time"
-                          : "what listens there did not answer: not a server of ours, or stuck");
+    connect_failed(
+        fabric::EventType::kConnectFailed, Errc::kTimeout,
+        (hello_ ? "the server did not accept within "
+                : "what listens there is no server of ours, or stuck: no answer within ") +
+            std::to_string(timeout_.count()) + " ms");
   }
 }
 

@@ -41,7 +41,8 @@ constexpr fabric::Capabilities kCapabilities = {
 
 Device::Device(Memory& memory) : SoftwareDevice(kCapabilities), memory_(memory) {}
 
-Result<std::unique_ptr<fabric::Device>> Device::open(Memory& memory, std::string_view /*uri*/) {
+Result<std::unique_ptr<fabric::Device>> Device::open(Memory& memory, std::string_view /*uri*/,
+                                                     fabric::Purpose /*purpose*/) {
   std::unique_ptr<Device> device(new Device(memory));
   mem::listen_regions(memory, *device);
   if (Result<void> started = device->control().start(); !started)
@@ -78,7 +79,7 @@ Result<void> Device::connect(fabric::QueuePair& qp, const fabric::Place& place,
   if (!socket)
     return tl::unexpected(socket.error());
   return static_cast<QueuePair&>(qp).start_connect(PeerSocket(std::move(*socket)), peer_memory,
-                                                   private_data);
+                                                   address.timeout, private_data);
 }
 
 std::vector<OwnRegion> Device::regions() const {

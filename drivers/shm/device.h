@@ -53,8 +53,6 @@ using drivers::Endpoint;
 
 // A peer that has not shown within this time that it speaks our protocol is none.
 constexpr std::chrono::seconds kHelloTimeout{3};
-// A server that does speak it may take this long to accept.
-constexpr std::chrono::seconds kAcceptTimeout{30};
 // An access by an honest peer is a copy of at most a message; it can be preempted in the middle.
 constexpr std::chrono::seconds kAccessTimeout{2};
 // What a socket may have us do before others have their turn; epoll reports the rest again.
@@ -73,7 +71,8 @@ struct OwnRegion {
 
 class Device final : public drivers::SoftwareDevice, private mem::RegionListener {
  public:
-  static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri);
+  static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri,
+                                                      fabric::Purpose purpose);
   ~Device() override;
 
   Result<std::unique_ptr<fabric::CompletionQueue>> create_completion_queue(

@@ -60,6 +60,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   // --- control path ---
   // The connecting end: sends our half of the handshake.
   Result<void> start_connect(PeerSocket socket, uint64_t peer_memory,
+                             std::chrono::milliseconds timeout,
                              std::span<const std::byte> private_data);
   // The listening end: takes the peer and answers it.
   Result<void> accept(PeerSocket socket, Offer offer, uint64_t peer_memory,
@@ -265,9 +266,10 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   bool hello_ = false;    // the peer speaks our protocol
   bool closing_ = false;  // on_tick() waits for accesses in progress
   bool established_once_ = false;
-  bool end_seen_ = false;         // the socket ended: the peer does nothing any more
-  bool broken_ = false;           // the socket said nonsense: only its end is looked at
-  bool reported_ = false;         // the event that ends it all
+  bool end_seen_ = false;                // the socket ended: the peer does nothing any more
+  bool broken_ = false;                  // the socket said nonsense: only its end is looked at
+  bool reported_ = false;                // the event that ends it all
+  std::chrono::milliseconds timeout_{};  // of the handshake
   Clock::time_point deadline_{};  // of the handshake; then of the peer's accesses in progress
 };
 

@@ -9,10 +9,13 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <optional>
 
+#include "base/uri.h"
 #include "drivers/shm/janitor.h"
 
 namespace rrdk::shm {
@@ -104,12 +107,8 @@ Result<void> clear_path(const std::string& path) {
   return {};
 }
 
-// False: there is no such option, or it has no such value.
-bool take_option(std::string_view option, Address& address) {
-  constexpr std::string_view kName = "peer_memory=";
-  if (!option.starts_with(kName))
-    return false;
-  option.remove_prefix(kName.size());
+// False: it has no such value.
+bool take_peer_memory(std::string_view option, Address& address) {
   const char* const begin = std::to_address(option.begin());
   const char* const end = std::to_address(option.end());
   const auto [unit, error] = std::from_chars(begin, end, address.peer_memory);
@@ -126,6 +125,19 @@ bool take_option(std::string_view option, Address& address) {
     return false;
   address.peer_memory <<= shift;
   return true;
+}
+
+// False: there is no such option, or it has no such value.
+bool take_option(std::string_view option, Address& address) {
+  const size_t sign = option.find('=');
+  if (sign == std::string_view::npos)
+    return false;
+  const std::string_view name = option.substr(0, sign), value = option.substr(sign + 1);
+  if (name == "peer_memory")
+    return take_peer_memory(value, address);
+  const std::optional<std::chrono::seconds> timeout = base::parse_timeout(value);
+  address.timeout = timeout.value_or(std::chrono::seconds(0));
+  return name == base::kTimeoutOption && timeout.has_value();
 }
 
 Errc bind_error(int error) {
@@ -161,9 +173,14 @@ Result<Address> parse_address(std::string_view uri) {
     return fail(Errc::kBadUri, "the path is longer than " + std::to_string(kMaxPath) + " bytes");
   Address address;
   address.path = path;
-  if (query != std::string_view::npos && !take_option(uri.substr(query + 1), address))
-    return fail(Errc::kBadUri,
-                "behind the path only peer_memory=SIZE is known, in bytes or with K, M or G");
+  for (size_t at = query; at != std::string_view::npos;) {
+    const size_t next = uri.find('&', at + 1);
+    if (!take_option(uri.substr(at + 1, next - at - 1), address))
+      return fail(Errc::kBadUri,
+                  "behind the path are known peer_memory=SIZE, in bytes or with K, M or G, and "
+                  "timeout=1 to 3600 (seconds)");
+    at = next;
+  }
   return address;
 }
 

@@ -19,7 +19,8 @@ struct Address final : fabric::Place {
   uint64_t peer_memory = 0;
 };
 
-// "shm:/run/x.sock" or "shm:@name", and behind it "?peer_memory=SIZE": bytes, or with K, M or G.
+// "shm:/run/x.sock" or "shm:@name", and behind it "?peer_memory=SIZE": bytes, or with K, M or G;
+// and "timeout=S", seconds that connecting may take. Options are joined by "&".
 // Errors: kBadUri.
 Result<Address> parse_address(std::string_view uri);
 

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/uri.h"
@@ -51,17 +52,17 @@ drivers::Endpoint4Or6 host_alone(drivers::Endpoint4Or6 at) {
   return at;
 }
 
-// The device that has the address, or that leads there. Empty: none.
-std::string device_of(const drivers::Endpoint4Or6& at) {
-  for (const bool is_local : {true, false}) {
+// The device that has one of the addresses, or that leads there. Empty: none.
+std::string device_of(const std::vector<drivers::Endpoint4Or6>& addresses, bool is_local) {
+  const int timeout_ms = kResolveTimeoutMs / static_cast<int>(addresses.size());
+  for (const drivers::Endpoint4Or6& at : addresses) {
     rdma_cm_id* made = nullptr;
-    if (rdma_create_id(nullptr, &made, nullptr, RDMA_PS_TCP) != 0)
-      return {};
+    if (is_wildcard(at) || rdma_create_id(nullptr, &made, nullptr, RDMA_PS_TCP) != 0)
+      continue;
     const Id id(made);
     drivers::Endpoint4Or6 host = host_alone(at);
-    const int failed = is_local
-                           ? rdma_bind_addr(id.get(), host.get())
-                           : rdma_resolve_addr(id.get(), nullptr, host.get(), kResolveTimeoutMs);
+    const int failed = is_local ? rdma_bind_addr(id.get(), host.get())
+                                : rdma_resolve_addr(id.get(), nullptr, host.get(), timeout_ms);
     if (failed == 0 && id->verbs != nullptr)
       return ibv_get_device_name(id->verbs->device);
   }
@@ -85,16 +86,19 @@ Result<Address> parse_address(const std::string& text, fabric::Names names) {
       address.device = value;
     else if (name == "windows" && value == "no")
       address.without_windows = true;
+    else if (const auto timeout = base::parse_timeout(value);
+             name == base::kTimeoutOption && timeout)
+      address.timeout = *timeout;
     else
       return bad(std::string("\"").append(name).append("=").append(value).append(
-          "\" is no option; there are device=NAME and windows=no"));
+          "\" is no option; there are device=NAME, windows=no, timeout=1 to 3600 (seconds)"));
   }
   Result<drivers::Host> host = drivers::look_up(uri->host, uri->port.value_or(kDefaultPort), names);
   if (!host)
     return tl::unexpected(host.error());
-  if (!host->endpoints.empty())
-    address.endpoint = host->endpoints.front();
+  address.endpoints = std::move(host->endpoints);
   address.by_name = host->by_name;
+  address.host = uri->host;
   return address;
 }
 
@@ -102,12 +106,12 @@ Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Name
   Result<Address> address = parse_address(uri, names);
   if (!address)
     return tl::unexpected(address.error());
-  if (address->endpoint.length == 0)
+  if (address->endpoints.empty())
     return nullptr;
-  return std::make_unique<Address>(*address);
+  return std::make_unique<Address>(std::move(*address));
 }
 
-Result<std::string> choose_device(const Address& address) {
+Result<std::string> choose_device(const Address& address, fabric::Purpose purpose) {
   const std::vector<std::string> names = device_names();
   if (names.empty())
     return fail(Errc::kUnsupported,
@@ -120,9 +124,12 @@ Result<std::string> choose_device(const Address& address) {
                   "there is no device " + address.device + "; there are " + joined(names));
     return address.device;
   }
-  std::string found = is_wildcard(address.endpoint) ? "" : device_of(address.endpoint);
-  if (!found.empty())
-    return found;
+  // A client of this host's own address is led there by the device that routes to it.
+  const bool listens = purpose == fabric::Purpose::kListening;
+  for (const bool is_local : {listens, !listens}) {
+    if (std::string found = device_of(address.endpoints, is_local); !found.empty())
+      return found;
+  }
   if (names.size() == 1)
     return names.front();
   return fail(Errc::kNotFound, "it leads to no RDMA device in particular: give one of " +

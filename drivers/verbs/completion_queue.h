@@ -139,6 +139,14 @@ constexpr fabric::WcStatus status_of(ibv_wc_status status) noexcept {
   }
 }
 
+// The status of a Receive. Its memory is ours and good, so that nothing but its length can be wrong
+// with it; rxe has other names for that.
+constexpr fabric::WcStatus status_of_receive(ibv_wc_status status) noexcept {
+  return status == IBV_WC_LOC_QP_OP_ERR || status == IBV_WC_REM_INV_REQ_ERR
+             ? fabric::WcStatus::kLocalLength
+             : status_of(status);
+}
+
 // The status of a request that was posted only to be refused (QueuePair::make_refused()): whatever
 // the device found wrong, it counts as local protection.
 constexpr fabric::WcStatus status_of_refused(ibv_wc_status status) noexcept {

@@ -17,8 +17,6 @@ using drivers::Clock;
 
 namespace {
 
-constexpr std::chrono::seconds kConnectTimeout{30};
-constexpr int kResolveStepMs = 5000;
 // Ticks without progress until a flush is no longer left to the device.
 constexpr uint32_t kQuietTicks = 5;
 // Ticks until the first poke of a peer that has said nothing yet; each later one takes twice as
@@ -60,16 +58,12 @@ Result<void> QueuePair::start_connect(const Address& address,
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
   if (Result<void> usable = device_.check_alive(); !usable)
     return usable;
-  far_ = address.endpoint;
-  place_ = address.by_name ? drivers::to_text(far_) + ": " : "";
-  Result<Id> id = device_.channel().create_id(*this);
-  if (!id)
-    return tl::unexpected(id.error());
-  if (rdma_resolve_addr(id->get(), nullptr, far_.get(), kResolveStepMs) != 0)
-    return fail(drivers::code_of(errno), error_text("no RDMA device leads there", errno));
-  id_ = std::move(*id);
+  by_name_ = address.by_name;
+  timeout_ = address.timeout;
+  turns_.begin(address.endpoints, Clock::now() + timeout_);
   private_data_.assign(private_data.begin(), private_data.end());
-  deadline_ = Clock::now() + kConnectTimeout;
+  if (Result<void> begun = next_address(); !begun)
+    return begun;
   Status idle = Status::kIdle;
   if (!status_.compare_exchange_strong(idle, Status::kConnecting)) {
     id_.reset();
@@ -79,12 +73,43 @@ Result<void> QueuePair::start_connect(const Address& address,
   return {};
 }
 
+// Tries the peer's next address that does not fail at once, in place of the one before: there is
+// one queue pair of the device's, and so one attempt at a time. Each has its share of the time.
+Result<void> QueuePair::next_address() {
+  while (turns_.left()) {
+    const Clock::time_point now = Clock::now();
+    far_ = turns_.take(now);
+    turns_.share(now);
+    place_ = by_name_ ? drivers::to_text(far_) + ": " : "";
+    Result<Id> id = device_.channel().create_id(*this);
+    if (!id)
+      return tl::unexpected(id.error());
+    if (rdma_resolve_addr(id->get(), nullptr, far_.get(), static_cast<int>(timeout_.count())) ==
+        0) {
+      id_ = std::move(*id);
+      return {};
+    }
+    note_failure(drivers::code_of(errno), error_text("no RDMA device leads there", errno));
+  }
+  return tl::unexpected(failure_);
+}
+
+void QueuePair::note_failure(Errc code, const std::string& reason) {
+  failure_ = {code, (failure_.message.empty() ? "" : failure_.message + "; ") + reason};
+}
+
+// Another one may lead to the peer, as long as the device's queue pair has met none.
+void QueuePair::address_failed(Errc code, const std::string& reason) {
+  note_failure(code, reason);
+  if (accepting_ || answered_ || !next_address())
+    connect_failed(fabric::EventType::kConnectFailed, failure_.code, failure_.message);
+}
+
 void QueuePair::on_cm_event(const CmEvent& event) {
   const bool connecting = status_.load(std::memory_order_acquire) == Status::kConnecting;
   const auto failed = [&](const char* what) {
     if (connecting)
-      connect_failed(fabric::EventType::kConnectFailed, drivers::code_of(event.status),
-                     error_text(what, event.status));
+      address_failed(drivers::code_of(event.status), error_text(what, event.status));
   };
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -129,24 +154,25 @@ void QueuePair::on_async_event(ibv_event_type type) {
 void QueuePair::addr_resolved() {
   const std::string leads_to = ibv_get_device_name(id_->verbs->device);
   if (leads_to != device_.name())
-    return connect_failed(fabric::EventType::kConnectFailed, Errc::kUnsupported,
+    return address_failed(Errc::kUnsupported,
                           place_ + "it is reached through " + leads_to +
                               ", and this process uses " + device_.name() +
                               ": give its first verbs: address ?device=" + leads_to);
-  if (rdma_resolve_route(id_.get(), kResolveStepMs) != 0)
-    connect_failed(fabric::EventType::kConnectFailed, drivers::code_of(errno),
-                   error_text("there is no route", errno));
+  if (rdma_resolve_route(id_.get(), static_cast<int>(timeout_.count())) != 0)
+    address_failed(drivers::code_of(errno), error_text("there is no route", errno));
 }
 
 void QueuePair::route_resolved() {
-  if (Result<void> attached = attach(); !attached)
+  // A later address can lead through another port.
+  Result<void> attached = qp_ == nullptr ? attach() : move_to(IBV_QPS_INIT);
+  if (!attached)
     return connect_failed(fabric::EventType::kConnectFailed, attached.error().code,
                           attached.error().message);
   ord_ = ird_ = depth(reads_);
   rdma_conn_param param = conn_param(private_data_);
   if (rdma_connect(id_.get(), &param) != 0)
-    connect_failed(
-        fabric::EventType::kConnectFailed, drivers::code_of(errno),
+    address_failed(
+        drivers::code_of(errno),
         error_text(errno == ECONNREFUSED ? "nobody listens there" : "rdma_connect", errno));
 }
 
@@ -246,6 +272,7 @@ void QueuePair::agree_on_depths(const CmEvent& event) {
 }
 
 void QueuePair::peer_answered(const CmEvent& event) {
+  answered_ = true;
   agree_on_depths(event);
   if (Result<void> ready = make_ready(); !ready)
     return connect_failed(fabric::EventType::kConnectFailed, ready.error().code,
@@ -283,7 +310,8 @@ Result<void> QueuePair::accept(Id id, const CmEvent& asked,
   id_ = std::move(id);
   id_->context = static_cast<CmHandler*>(this);
   far_ = far_end(*id_);
-  deadline_ = Clock::now() + kConnectTimeout;
+  timeout_ = fabric::kConnectTimeout;
+  turns_.begin({}, Clock::now() + timeout_);
   Result<void> accepted = attach().and_then([&]() -> Result<void> {
     agree_on_depths(asked);
     return make_ready();
@@ -314,17 +342,14 @@ void QueuePair::give_up_id() noexcept {
 
 void QueuePair::rejected(const CmEvent& event) {
   if (!device_.is_iwarp() && event.status == kRejInvalidServiceId)
-    return connect_failed(fabric::EventType::kConnectFailed, Errc::kNotFound,
-                          place_ + "nobody listens there");
+    return address_failed(Errc::kNotFound, place_ + "nobody listens there");
   if (!device_.is_iwarp() && event.status != kRejConsumer)
-    return connect_failed(
-        fabric::EventType::kConnectFailed,
+    return address_failed(
         event.status == kRejStaleConnection ? Errc::kConnectionLost : Errc::kRefused,
         place_ + "its connection manager refused, InfiniBand reason " +
             std::to_string(event.status));
   if (event.status == -ECONNREFUSED && event.private_data_length == 0)
-    return connect_failed(fabric::EventType::kConnectFailed, Errc::kNotFound,
-                          place_ + "nobody listens there");
+    return address_failed(Errc::kNotFound, place_ + "nobody listens there");
   Counters::count(device_.counts().connects_rejected);
   connect_failed(fabric::EventType::kRejected, Errc::kRefused,
                  place_ + "the peer rejected the connection", event.data());
@@ -348,8 +373,12 @@ void QueuePair::connect_failed(fabric::EventType type, Errc code, const std::str
 void QueuePair::on_tick(Clock::time_point now) {
   switch (status_.load(std::memory_order_acquire)) {
     case Status::kConnecting:
-      if (now > deadline_)
-        connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout, place_ + "no answer");
+      if (turns_.over(now))
+        connect_failed(fabric::EventType::kConnectFailed, Errc::kTimeout,
+                       (failure_.message.empty() ? "" : failure_.message + "; ") + place_ +
+                           drivers::no_answer_within(timeout_));
+      else if (turns_.due(now) && !answered_)
+        address_failed(Errc::kTimeout, place_ + "no answer");
       return;
     case Status::kError:
       if (!ended_.load(std::memory_order_acquire))

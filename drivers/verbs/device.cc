@@ -58,14 +58,15 @@ void prepare_for_fork() {
 
 }  // namespace
 
-Result<std::unique_ptr<fabric::Device>> Device::open(Memory& memory, std::string_view uri) {
+Result<std::unique_ptr<fabric::Device>> Device::open(Memory& memory, std::string_view uri,
+                                                     fabric::Purpose purpose) {
   std::unique_ptr<Device> device(new Device(memory));
-  if (Result<void> started = device->start(uri); !started)
+  if (Result<void> started = device->start(uri, purpose); !started)
     return tl::unexpected(started.error());
   return device;
 }
 
-Result<void> Device::start(std::string_view uri) {
+Result<void> Device::start(std::string_view uri, fabric::Purpose purpose) {
   const std::string text(uri);
   Result<Address> address = parse_address(text);
   if (!address)
@@ -73,7 +74,7 @@ Result<void> Device::start(std::string_view uri) {
   prepare_for_fork();
   if (Result<void> up = control().start().and_then([&] { return channel_.open(control()); }); !up)
     return tl::unexpected(up.error());
-  Result<std::string> name = choose_device(*address);
+  Result<std::string> name = choose_device(*address, purpose);
   if (!name)
     return tl::unexpected(name.error());
   name_ = *name;

@@ -22,7 +22,8 @@ class QueuePair;
 
 class Device final : public drivers::ControlledDevice, private drivers::Endpoint {
  public:
-  static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri);
+  static Result<std::unique_ptr<fabric::Device>> open(Memory& memory, std::string_view uri,
+                                                      fabric::Purpose purpose);
   ~Device() override;
 
   const fabric::Capabilities& capabilities() const override { return capabilities_; }
@@ -69,7 +70,7 @@ class Device final : public drivers::ControlledDevice, private drivers::Endpoint
 
  private:
   explicit Device(Memory& memory) : memory_(memory), regions_(memory, counts_) {}
-  Result<void> start(std::string_view uri);
+  Result<void> start(std::string_view uri, fabric::Purpose purpose);
   Result<void> open_context();
   Result<void> learn_capabilities();
   void say_what_it_lacks(bool is_rxe, bool promises_windows) const;

@@ -42,34 +42,59 @@ Result<std::unique_ptr<Listener>> Listener::create(Device& device, const Address
   return listener;
 }
 
+// An address that is not the device's is left out, if another one of the name is.
 Result<void> Listener::open(const Address& address) {
   if (Result<void> fits = device_.check_device(address); !fits)
     return fits;
-  Result<Id> id = device_.channel().create_id(*this);
-  if (!id)
-    return tl::unexpected(id.error());
-  id_ = std::move(*id);
-  int on = 1;  // connections of a server that went away do not keep its port
-  (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on));
-  drivers::Endpoint4Or6 endpoint = address.endpoint;
-  if (rdma_bind_addr(id_.get(), endpoint.get()) != 0)
-    return listen_error("rdma_bind_addr", errno);
-  if (id_->verbs != nullptr && device_.name() != ibv_get_device_name(id_->verbs->device))
-    return fail(Errc::kUnsupported, std::string("it belongs to ") +
-                                        ibv_get_device_name(id_->verbs->device) +
-                                        ", and this process uses " + device_.name());
-  if (rdma_listen(id_.get(), kBacklog) != 0)
-    return listen_error("rdma_listen", errno);
-  uri_ = "verbs://" + drivers::to_text(local_end(*id_));
+  const bool alone = address.endpoints.size() == 1;
+  Error none;
+  for (drivers::Endpoint4Or6 at : address.endpoints) {
+    if (!ids_.empty())
+      base::set_port(at, ntohs(rdma_get_src_port(ids_.front().get())));
+    Result<Id> id = listen_at(at);
+    if (id) {
+      ids_.push_back(std::move(*id));
+      continue;
+    }
+    none = {id.error().code, (alone ? "" : drivers::to_text(at) + ": ") + id.error().message};
+    if (none.code != Errc::kNotFound && none.code != Errc::kUnsupported)
+      return tl::unexpected(none);
+    if (!alone)
+      base::log_info("verbs: nothing listens at %s", none.message.c_str());
+  }
+  if (ids_.empty())
+    return tl::unexpected(none);
+  const drivers::Endpoint4Or6 first = local_end(*ids_.front());
+  uri_ = "verbs://" + (ids_.size() == 1
+                           ? drivers::to_text(first)
+                           : address.host + ":" + std::to_string(drivers::address_of(first).port));
   if (!address.device.empty())
     uri_ += "?device=" + address.device;
   return {};
 }
 
+Result<Id> Listener::listen_at(drivers::Endpoint4Or6 at) {
+  Result<Id> id = device_.channel().create_id(*this);
+  if (!id)
+    return id;
+  int on = 1;  // connections of a server that went away do not keep its port
+  (void)rdma_set_option(id->get(), RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on));
+  if (rdma_bind_addr(id->get(), at.get()) != 0)
+    return listen_error("rdma_bind_addr", errno);
+  const ibv_context* verbs = (*id)->verbs;
+  if (verbs != nullptr && device_.name() != ibv_get_device_name(verbs->device))
+    return fail(Errc::kUnsupported, std::string("it belongs to ") +
+                                        ibv_get_device_name(verbs->device) +
+                                        ", and this process uses " + device_.name());
+  if (rdma_listen(id->get(), kBacklog) != 0)
+    return listen_error("rdma_listen", errno);
+  return id;
+}
+
 Listener::~Listener() {
   const std::lock_guard lock(device_.control().mutex());
   device_.control().forget(*this);
-  id_.reset();
+  ids_.clear();
 }
 
 void Listener::on_cm_event(const CmEvent& event) {

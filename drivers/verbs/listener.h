@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "drivers/common/control_loop.h"
 #include "drivers/verbs/address.h"
@@ -26,10 +27,11 @@ class Listener final : public fabric::Listener, public drivers::Endpoint, public
  private:
   explicit Listener(Device& device) : device_(device) {}
   Result<void> open(const Address& address);
+  Result<Id> listen_at(drivers::Endpoint4Or6 at);
 
   Device& device_;
   std::string uri_;
-  Id id_;
+  std::vector<Id> ids_;  // at each of a name's addresses, with one port
 };
 
 class ConnectRequest final : public fabric::ConnectRequest, public CmHandler {

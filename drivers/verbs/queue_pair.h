@@ -143,6 +143,9 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   void part() noexcept;
 
   // connect.cc, the control thread
+  Result<void> next_address();
+  void note_failure(Errc code, const std::string& reason);
+  void address_failed(Errc code, const std::string& reason);
   Result<void> attach();
   Result<void> post_kept();
   Result<void> move_to(ibv_qp_state state);
@@ -223,7 +226,11 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   drivers::Endpoint4Or6 near_;  // once there is a connection
   drivers::Endpoint4Or6 far_;
   std::string place_;  // which of a name's addresses it is, and ": "; for messages
-  drivers::Clock::time_point deadline_;
+  bool by_name_ = false;
+  std::chrono::milliseconds timeout_{};  // of the handshake
+  drivers::Turns turns_;                 // of the peer's addresses
+  Error failure_;                        // of those that were tried
+  bool answered_ = false;                // by the peer: the queue pair is its own
   bool accepting_ = false;
   bool reported_ = false;
   uint8_t ord_ = 0;  // RDMA Reads in flight: ours

@@ -52,7 +52,7 @@ uint32_t QueuePair::complete_receive(const ibv_wc& wc, std::span<fabric::Complet
       return 0;
     wr_id = receive_ids_[receive_head_++ & receive_mask_];
   }
-  WcStatus status = status_of(wc.status);
+  WcStatus status = status_of_receive(wc.status);
   // A Write with immediate data takes a Receive and leaves nothing in it.
   if (status == WcStatus::kSuccess && wc.opcode != IBV_WC_RECV) [[unlikely]] {
     Counters::count(device_.counts().immediates_refused);

@@ -1,13 +1,17 @@
 #include "base/addresses.h"
 
 #include <netdb.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
+#include <string_view>
 #include <utility>
 
 namespace rrdk::base {
@@ -41,13 +45,26 @@ Result<Addresses> ask_system(const std::string& host, int flags) {
 }
 
 Addresses with_port(Addresses addresses, uint16_t port) {
-  for (SocketAddress& address : addresses) {
-    if (address.storage.ss_family == AF_INET6)
-      reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(port);
-    else
-      reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
-  }
+  for (SocketAddress& address : addresses)
+    set_port(address, port);
   return addresses;
+}
+
+bool is_same_name(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+bool is_in_hosts_file(const std::string& name) {
+  std::ifstream file("/etc/hosts");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string word;
+    for (words >> word; words >> word;) {  // the first is the address
+      if (is_same_name(word, name))
+        return true;
+    }
+  }
+  return false;
 }
 
 // What names led to lately.
@@ -55,7 +72,7 @@ class Answers {
  public:
   Result<Addresses> find(const std::string& name) {
     std::unique_lock lock(mutex_);
-    forget_old();
+    forget_old(AddressClock::now());
     const auto [at, is_new] = answers_.try_emplace(name, std::make_shared<Answer>());
     const std::shared_ptr<Answer> answer = at->second;
     if (!is_new) {
@@ -72,6 +89,11 @@ class Answers {
     return answer->found;
   }
 
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    forget_old(AddressClock::time_point::max());
+  }
+
  private:
   struct Answer {
     bool is_there = false;  // else a thread asks
@@ -79,8 +101,7 @@ class Answers {
     Result<Addresses> found;
   };
 
-  void forget_old() {
-    const auto now = AddressClock::now();
+  void forget_old(AddressClock::time_point now) {
     std::erase_if(answers_, [&](const auto& entry) {
       return entry.second->is_there && entry.second->good_until <= now;
     });
@@ -91,7 +112,24 @@ class Answers {
   std::map<std::string, std::shared_ptr<Answer>> answers_;
 };
 
+// For good: a thread that waits for a name server may outlive everything.
+Answers& answers() {
+  static auto& all = *new Answers;
+  return all;
+}
+
 }  // namespace
+
+void forget_addresses() {
+  answers().forget();
+}
+
+void set_port(SocketAddress& address, uint16_t port) {
+  if (address.storage.ss_family == AF_INET6)
+    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(port);
+  else
+    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
+}
 
 void order_addresses(std::vector<SocketAddress>& addresses) {
   if (addresses.empty())
@@ -112,16 +150,19 @@ void order_addresses(std::vector<SocketAddress>& addresses) {
   addresses = std::move(ordered);
 }
 
+bool needs_name_server(const std::string& host) {
+  return !host.empty() && numeric_address(host, 0).empty() && !is_in_hosts_file(host);
+}
+
 std::vector<SocketAddress> numeric_address(const std::string& host, uint16_t port) {
   return with_port(ask_system(host, AI_NUMERICHOST).value_or(Addresses{}), port);
 }
 
 Result<std::vector<SocketAddress>> look_up_addresses(const std::string& host, uint16_t port) {
-  // For good: a thread that waits for a name server may outlive everything.
-  static auto& answers = *new Answers;
   if (std::vector<SocketAddress> numeric = numeric_address(host, port); !numeric.empty())
     return numeric;
-  return answers.find(host).map([port](const Addresses& found) { return with_port(found, port); });
+  return answers().find(host).map(
+      [port](const Addresses& found) { return with_port(found, port); });
 }
 
 }  // namespace rrdk::base

@@ -23,6 +23,8 @@ struct SocketAddress {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 
+void set_port(SocketAddress& address, uint16_t port);
+
 // While an attempt to connect has no answer, one at the next address joins it after so long
 // (RFC 8305 section 5). One that fails is followed by the next at once.
 constexpr std::chrono::milliseconds kNextAddressAfter{250};
@@ -36,6 +38,13 @@ void order_addresses(std::vector<SocketAddress>& addresses);
 // thread asks for a name at a time, and others take what it finds; the answer is kept for three
 // seconds, and that there is none for one. Any thread. Errors: kNotFound.
 Result<std::vector<SocketAddress>> look_up_addresses(const std::string& host, uint16_t port);
+
+// What was found before is asked for anew.
+void forget_addresses();
+
+// Whether the answer may have to come from a name server: a name that /etc/hosts does not have.
+// (The answer is the system's in any case, which may be told to ask servers first.)
+bool needs_name_server(const std::string& host);
 
 // Without asking anybody: empty if it is a name.
 std::vector<SocketAddress> numeric_address(const std::string& host, uint16_t port);

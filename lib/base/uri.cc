@@ -117,6 +117,25 @@ Result<Uri> parse_uri(std::string_view text) {
   return uri;
 }
 
+std::optional<std::chrono::seconds> parse_timeout(std::string_view value) {
+  constexpr uint32_t kLongest = 3600;
+  uint32_t seconds = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
+  if (error != std::errc() || end != value.data() + value.size() || seconds == 0 ||
+      seconds > kLongest)
+    return std::nullopt;
+  return std::chrono::seconds(seconds);
+}
+
+std::optional<std::chrono::seconds> timeout_of(std::string_view uri) {
+  const Result<Uri> parsed = parse_uri(uri);
+  if (!parsed)
+    return std::nullopt;
+  const auto at =
+      std::ranges::find(parsed->query, kTimeoutOption, &std::pair<std::string, std::string>::first);
+  return at != parsed->query.end() ? parse_timeout(at->second) : std::nullopt;
+}
+
 Error about(std::string_view address, const Error& error) {
   std::string text = address.empty() ? "\"\"" : std::string(address);
   std::replace_if(text.begin(), text.end(), is_control, '?');

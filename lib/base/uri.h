@@ -1,6 +1,7 @@
 // Addresses: shm:/run/rrdk.sock, iwarp://127.0.0.1:20049, verbs://[fe80::1%eth0]:20049.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,6 +25,13 @@ struct Uri {
 
 // Errors: kBadUri, naming the fault, not the address.
 Result<Uri> parse_uri(std::string_view text);
+
+// The option "timeout" of every driver's addresses: until an attempt to connect has failed.
+constexpr std::string_view kTimeoutOption = "timeout";
+// Its value, in seconds, 1 to 3600.
+std::optional<std::chrono::seconds> parse_timeout(std::string_view value);
+// That of an address. Null: it has none, or no such number.
+std::optional<std::chrono::seconds> timeout_of(std::string_view uri);
 
 // `error` with the address that it is about before its message. Who is asked for an address by a
 // user says this once; what is below leaves it out.

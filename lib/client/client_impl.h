@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -248,10 +249,12 @@ struct ClientConnection::Impl final : Caller::Impl,
     runtime::OpenDevice* device;
     std::unique_ptr<fabric::Place> place;
   };
-  // A search for that, which may take longer than whoever asked for it lives.
+  // A search for that, which may take longer than its connection lives.
   struct Search {
-    Impl* asker;  // of the core's thread; null: gone
-    Result<Target> found;
+    Impl* asker = nullptr;  // of the core's thread; null: gone
+    Result<std::unique_ptr<fabric::Place>> place;
+    Result<runtime::OpenDevice*> device;
+    std::atomic<uint64_t> began_ns = 0;  // 0: other names are looked up first
   };
   struct OwnTimer : runtime::Timer {
     Impl* connection = nullptr;
@@ -299,9 +302,10 @@ struct ClientConnection::Impl final : Caller::Impl,
   xprt::ConnectionOptions engine_options() const;
   xprt::Speaks speaks() const;
   void attempt();
-  static Result<Target> look_up(const fabric::Driver& driver, const std::string& uri,
-                                Runtime::Impl& runtime);
-  void on_found(Result<Target>& found);
+  Result<void> search();
+  uint64_t due_of_attempt(const Search& search) const;
+  std::string in_time() const;
+  void on_found(Search& search);
   void fail_attempt(Errc code, const std::string& reason);
   void start_link(const Target& target);
   void note_loss(Errc code, const std::string& reason, bool was_up);
@@ -375,7 +379,12 @@ struct ClientConnection::Impl final : Caller::Impl,
   uint64_t drain_due_ns_ = UINT64_MAX;
   uint32_t drain_ms_ = 0;      // the same as it was said
   uint64_t next_look_ns_ = 0;  // how long to wait until the next look at what is to end
-  uint64_t first_due_ns_ = 0;  // of the first attempt
+  const std::string host_;     // of the address; empty: it has none
+  const std::optional<std::chrono::seconds> uri_timeout_;
+  const uint64_t timeout_ns_;         // of an attempt
+  uint64_t attempt_ns_ = 0;           // when it began
+  std::atomic<uint64_t> due_ns_ = 0;  // when it has failed
+  NetworkAddress served_by_;          // the server's, of several that it may have
   OwnTimer closing_timer_;
   bool opened_ = false;    // it was up once
   bool given_up_ = false;  // ReconnectOptions::give_up_ms have passed

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/lifetime.h"
 #include "base/log.h"
+#include "base/uri.h"
 #include "client/client_impl.h"
 
 namespace rrdk {
@@ -24,6 +25,11 @@ ClientConnection::Impl::Impl(std::shared_ptr<Client::Impl> client, runtime::Poll
       client_(std::move(client)),
       versions_(client_->versions),
       driver_(driver),
+      host_(base::parse_uri(uri).value_or(base::Uri{}).host),
+      uri_timeout_(base::timeout_of(uri)),
+      timeout_ns_(uri_timeout_
+                      ? static_cast<uint64_t>(std::chrono::nanoseconds(*uri_timeout_).count())
+                      : options.connect_timeout_ms * uint64_t{1'000'000}),
       backoff_(options.reconnect.first_delay_ms, options.reconnect.max_delay_ms),
       silence_(options.keepalive_ms, options.keepalive_patience) {
   core.assigned().fetch_add(1, std::memory_order_relaxed);

@@ -54,7 +54,7 @@ const char* to_string(ConnectionState state) noexcept {
 
 void ClientConnection::Impl::begin(ClientConnection& handle) {
   handle_.store(&handle, std::memory_order_relaxed);
-  first_due_ns_ = base::Tsc::now_ns() + options.connect_timeout_ms * kNsPerMillisecond;
+  due_ns_ = base::Tsc::now_ns() + timeout_ns_;
   post([this] { start(); });
 }
 
@@ -174,12 +174,20 @@ Result<void> ClientConnection::Impl::wait_for_connection() {
     const Phase phase = phase_.load(std::memory_order_acquire);
     return phase == Phase::kUp || phase == Phase::kReconnecting || phase == Phase::kClosed;
   };
-  if (!runtime.wait_until(is_decided, first_due_ns_) &&
-      (!begun_.load(std::memory_order_relaxed) ||
-       !runtime.wait_until(is_decided, base::Tsc::now_ns() + runtime.patience_ns))) {
+  // When it is due, the core may find that it has more time.
+  const auto is_on = [this] { return base::Tsc::now_ns() <= due_ns_; };
+  bool decided = false;
+  do {
+    decided = runtime.wait_until(is_decided, due_ns_);
+    if (!decided && begun_.load(std::memory_order_relaxed))
+      runtime.wait_until([&] { return is_decided() || is_on(); },
+                         base::Tsc::now_ns() + runtime.patience_ns);
+    decided = is_decided();
+  } while (!decided && is_on());
+  if (!decided) {
     Error error = {Errc::kTimeout, address() + ": poll core " + std::to_string(core().index()) +
                                        " has not connected within " +
-                                       std::to_string(options.connect_timeout_ms) +
+                                       std::to_string(timeout_ns_ / kNsPerMillisecond) +
                                        " ms: nobody polls it"};
     close_start();
     detach();

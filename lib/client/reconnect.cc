@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/addresses.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/client_impl.h"
@@ -103,12 +104,13 @@ void ClientConnection::Impl::on_version_refused() {
 }
 
 // The address may say by itself where the server is. If it has a name, a name server must be asked,
-// which may not answer: the helper thread does that, and also opens the device. One search at a
+// which may not answer: threads of the Runtime do that, and also open the device. One search at a
 // time: its result goes to whichever attempt waits when it comes.
 void ClientConnection::Impl::attempt() {
-  const uint64_t due_ns =
-      opened_ ? base::Tsc::now_ns() + options.connect_timeout_ms * kMs : first_due_ns_;
-  arm_timer(due_ns);
+  attempt_ns_ = base::Tsc::now_ns();
+  if (opened_)
+    due_ns_ = attempt_ns_ + timeout_ns_;
+  arm_timer(due_ns_);
   wanted_ = true;
   if (search_ != nullptr)
     return;
@@ -118,41 +120,46 @@ void ClientConnection::Impl::attempt() {
       target.place = std::move(*place);
   if (target.place != nullptr)
     return start_link(target);
-  search_ = std::make_shared<Search>(Search{.asker = this, .found = {}});
-  auto look = [search = search_, &core = core(), &driver = driver_, uri = address(),
-               &rt = runtime] {
-    search->found = look_up(driver, uri, rt);
-    core.post([search] {
-      if (search->asker != nullptr)
-        search->asker->on_found(search->found);
-    });
-  };
-  if (Result<void> asked = runtime.run_aside(std::move(look)); !asked) {
+  if (Result<void> asked = search(); !asked) {
     search_.reset();
     fail_attempt(asked.error().code, asked.error().message);
   }
 }
 
-// The helper thread. Names first: an address that leads nowhere opens no driver.
-auto ClientConnection::Impl::look_up(const fabric::Driver& driver, const std::string& uri,
-                                     Runtime::Impl& runtime) -> Result<Target> {
-  auto place = driver.find(uri, fabric::Names::kLookedUp);
-  if (!place)
-    return tl::unexpected(place.error());
-  auto device = runtime.device(driver, uri);
-  if (!device)
-    return tl::unexpected(device.error());
-  return Target{.device = *device, .place = std::move(*place)};
+// Names first: an address that leads nowhere opens no driver.
+Result<void> ClientConnection::Impl::search() {
+  search_ = std::make_shared<Search>();
+  search_->asker = this;
+  auto find = [search = search_, &driver = driver_, uri = address()] {
+    search->place = driver.find(uri, fabric::Names::kLookedUp);
+  };
+  auto then = [search = search_, &driver = driver_, uri = address(), &core = core(),
+               &rt = runtime] {
+    if (search->place)
+      search->device = rt.device(driver, uri, fabric::Purpose::kConnecting);
+    core.post([search] {
+      if (search->asker != nullptr)
+        search->asker->on_found(*search);
+    });
+  };
+  return runtime.searches.start(
+      {.host = host_,
+       .find = std::move(find),
+       .then = std::move(then),
+       .began_ns = std::shared_ptr<std::atomic<uint64_t>>(search_, &search_->began_ns)});
 }
 
-void ClientConnection::Impl::on_found(Result<Target>& found) {
-  search_.reset();
+void ClientConnection::Impl::on_found(Search& search) {
+  const std::shared_ptr<Search> done = std::move(search_);
   if (!wanted_)
     return;  // closed, or between two attempts
-  if (found)
-    start_link(*found);
-  else
-    fail_attempt(found.error().code, found.error().message);
+  if (!search.place)
+    return fail_attempt(search.place.error().code, search.place.error().message);
+  if (!search.device)
+    return fail_attempt(search.device.error().code, search.device.error().message);
+  due_ns_ = due_of_attempt(search);
+  arm_timer(due_ns_);
+  start_link({.device = *search.device, .place = std::move(*search.place)});
 }
 
 // It came to nothing before there was a link.
@@ -166,6 +173,12 @@ void ClientConnection::Impl::fail_attempt(Errc code, const std::string& reason) 
 void ClientConnection::Impl::start_link(const Target& target) {
   wanted_ = false;
   set_device(*target.device);
+  target.place->begin_with(served_by_);
+  // The driver shares it among the peer's addresses. It is us who end it, and name the limit.
+  constexpr std::chrono::seconds kLater{1};
+  const uint64_t now = base::Tsc::now_ns();
+  target.place->timeout =
+      kLater + std::chrono::milliseconds((due_ns_ - std::min(now, due_ns_.load())) / kMs);
   ClientLink* fresh = nullptr;
   {
     std::lock_guard lock(link_mutex_);
@@ -188,6 +201,7 @@ void ClientConnection::Impl::on_link_up() {
   if (options.rfc5666.enabled && !configured_)
     return begin_config();  // comes here again
   core().timers().cancel(timer_);
+  served_by_ = link_->runtime::Link::peer().remote;
   use(*link_);
   if (std::exchange(opened_, true)) {
     count(reconnects_);
@@ -285,20 +299,34 @@ void ClientConnection::Impl::try_again_later() {
   arm_timer(base::Tsc::now_ns() + backoff_.next_ns(random_.next()));
 }
 
-// Between two links it is time for the next attempt. With a link, or while the helper thread finds
-// out where the server is, the attempt has taken too long.
+// A name that waited until others were looked up has its time from then on.
+uint64_t ClientConnection::Impl::due_of_attempt(const Search& search) const {
+  const uint64_t began = search.began_ns;
+  return (began == 0 ? base::Tsc::now_ns() : std::max(began, attempt_ns_)) + timeout_ns_;
+}
+
+// Which limit it was, and who set it.
+std::string ClientConnection::Impl::in_time() const {
+  return " within " + in_ms(timeout_ns_) +
+         (uri_timeout_ ? " (timeout= of the address)" : " (connect_timeout_ms)");
+}
+
+// Between two links it is time for the next attempt. With a link, or while others find out where
+// the server is, the attempt has taken too long.
 void ClientConnection::Impl::on_timer() {
-  uint64_t now = base::Tsc::now_ns();
-  if (now >= give_up_at())
+  if (base::Tsc::now_ns() >= give_up_at())
     return give_up();
-  const std::string within = " within " + in_ms(options.connect_timeout_ms * kMs);
   if (link_)
-    link_->close(Errc::kTimeout, "no answer" + within);
-  else if (wanted_)
-    fail_attempt(Errc::kTimeout, "the helper thread has not found where it is" + within +
-                                     ": a name server may be slow");
-  else
-    attempt();
+    return link_->close(Errc::kTimeout, "no answer" + in_time());
+  if (!wanted_)
+    return attempt();
+  due_ns_ = due_of_attempt(*search_);
+  if (base::Tsc::now_ns() < due_ns_)
+    return arm_timer(due_ns_);
+  const bool is_name = !host_.empty() && base::numeric_address(host_, 0).empty();
+  fail_attempt(Errc::kTimeout,
+               is_name ? "its name was not found" + in_time() + ": a name server may be slow"
+                       : "its driver was not ready" + in_time());
 }
 
 void ClientConnection::Impl::give_up() {

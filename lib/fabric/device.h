@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -241,10 +242,17 @@ struct Counter {
   uint64_t value;
 };
 
+// Until a connection that is not made has failed, where nothing else is said.
+constexpr std::chrono::milliseconds kConnectTimeout{30'000};
+
 // Where an address leads, as its driver knows it: what is connected to, or listened at.
 class Place {
  public:
   virtual ~Place() = default;
+  // The peer was found at `served` before: of several addresses that one is tried first.
+  virtual void begin_with(const NetworkAddress& /*served*/) {}
+
+  std::chrono::milliseconds timeout = kConnectTimeout;  // of an attempt to connect
 };
 
 // Whether names of hosts are looked up, which blocks for as long as name servers like.
@@ -263,7 +271,7 @@ class Device {
   // Places are of this device's driver.
   virtual Result<std::unique_ptr<Listener>> listen(const Place& place) = 0;
   // Starts connecting; the outcome is an event. What is wrong at once (no such socket) is returned
-  // at once. Does not block.
+  // at once. Does not block. Of a place with several addresses all are tried.
   virtual Result<void> connect(QueuePair& qp, const Place& place,
                                std::span<const std::byte> private_data) = 0;
   // The same for whoever may wait for a name to be looked up.
@@ -281,13 +289,16 @@ class Device {
   virtual std::vector<Counter> counters() const { return {}; }
 };
 
+// What a device is opened for, first of all.
+enum class Purpose : uint8_t { kListening, kConnecting };
+
 // The drivers of this build, by the scheme of the addresses that they serve.
 struct Driver {
   std::string_view scheme;  // "shm"
   // Opens the device for addresses of this scheme. Registers the memory's regions, now and as they
   // come and go. `memory` outlives the device.
   // May take its time, and look up the name that `uri` has.
-  Result<std::unique_ptr<Device>> (*open)(Memory& memory, std::string_view uri);
+  Result<std::unique_ptr<Device>> (*open)(Memory& memory, std::string_view uri, Purpose purpose);
   // Where `uri` leads; null: it has a name, and names are refused. Any thread, and without a
   // device. Errors: kBadUri, kNotFound (of a name).
   Result<std::unique_ptr<Place>> (*find)(const std::string& uri, Names names);

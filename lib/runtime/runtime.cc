@@ -88,6 +88,7 @@ bool Runtime::Impl::pollable(uint32_t core) const {
 }
 
 Runtime::Impl::~Impl() {
+  searches.stop();
   aside.stop();
   for (auto& core : cores)
     core->stop();
@@ -131,11 +132,12 @@ Result<void> Runtime::Impl::start() {
   return {};
 }
 
-Result<OpenDevice*> Runtime::Impl::device(const fabric::Driver& driver, const std::string& uri) {
+Result<OpenDevice*> Runtime::Impl::device(const fabric::Driver& driver, const std::string& uri,
+                                          fabric::Purpose purpose) {
   std::lock_guard opening(opening_mutex);
   if (OpenDevice* open = open_device(driver))
     return open;
-  auto device = driver.open(memory, uri);
+  auto device = driver.open(memory, uri, purpose);
   if (!device)
     return tl::unexpected(device.error());
   auto fresh = std::make_unique<OpenDevice>(std::string(driver.scheme), std::move(*device));

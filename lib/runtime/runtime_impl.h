@@ -15,6 +15,7 @@
 #include "runtime/faults.h"
 #include "runtime/open_device.h"
 #include "runtime/poll_core.h"
+#include "runtime/searches.h"
 #include "runtime/thread.h"
 #include "runtime/worker_pool.h"
 
@@ -57,7 +58,8 @@ struct Runtime::Impl {
 
   // The device for a URI, opened at its first use, which takes its time; every core then watches
   // it. Any thread. Errors do not name the URI.
-  Result<runtime::OpenDevice*> device(const fabric::Driver& driver, const std::string& uri);
+  Result<runtime::OpenDevice*> device(const fabric::Driver& driver, const std::string& uri,
+                                      fabric::Purpose purpose);
   // The same, at once: null if it was not opened yet. Any thread.
   runtime::OpenDevice* open_device(const fabric::Driver& driver);
   // The core with the least load; the caller adds to its assigned(). Any thread.
@@ -116,6 +118,7 @@ struct Runtime::Impl {
   std::vector<std::unique_ptr<runtime::PollCore>> cores;  // destroyed before devices and workers
   std::vector<std::thread> threads;
   runtime::Aside aside;
+  runtime::Searches searches;
 
   // What pick_core() knows of a core: its completions as of the last look, and its recent
   // completions, which are halved at each look.

@@ -88,6 +88,13 @@ Result<std::thread> start_plain_thread(const std::string& name, std::function<vo
   }
 }
 
+Result<std::thread> start_aside_thread(const std::string& name, std::function<void()> body) {
+  return start_plain_thread(name, [run = std::move(body)] {
+    is_aside = true;
+    run();
+  });
+}
+
 bool Aside::here() noexcept {
   return is_aside;
 }
@@ -95,10 +102,7 @@ bool Aside::here() noexcept {
 Result<void> Aside::run(Task task) {
   std::lock_guard lock(mutex_);
   if (!thread_.joinable()) {
-    auto thread = start_plain_thread("rrdk-aside", [this] {
-      is_aside = true;
-      work();
-    });
+    auto thread = start_aside_thread("rrdk-aside", [this] { work(); });
     if (!thread)
       return tl::unexpected(thread.error());
     thread_ = std::move(*thread);

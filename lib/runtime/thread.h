@@ -22,6 +22,9 @@ Result<std::thread> start_thread(const std::string& name, int cpu, std::function
 // kSystem.
 Result<std::thread> start_plain_thread(const std::string& name, std::function<void()> body);
 
+// The same for what may block and waits for no poll core: Aside::here() is true there.
+Result<std::thread> start_aside_thread(const std::string& name, std::function<void()> body);
+
 // Stands for a thread, so that another can tell whether it has ended, and what it is at.
 struct ThreadToken {
   std::atomic<bool> running = true;
@@ -35,7 +38,7 @@ const std::shared_ptr<ThreadToken>& this_thread_token();
 [[gnu::tls_model("initial-exec")]] inline thread_local constinit ThreadToken* this_thread = nullptr;
 
 // The Runtime's helper thread (rrdk/runtime.h): what may block is done there, one task after the
-// other.
+// other. Look-ups of connections have threads of their own (searches.h).
 class Aside {
  public:
   using Task = std::function<void()>;

@@ -126,10 +126,13 @@ Result<void> Server::Impl::set_limits(const ServerLimits& limits) {
 Result<std::string> Server::Impl::listen(const std::string& uri) {
   if (auto open = check_open(); !open)
     return tl::unexpected(open.error());
-  auto place = fabric::look_up(uri);
+  return listen(uri, fabric::look_up(uri));
+}
+
+Result<std::string> Server::Impl::listen(const std::string& uri, const Found& place) {
   if (!place)
     return tl::unexpected(base::about(uri, place.error()));
-  auto device = runtime.device(**fabric::find_driver(uri), uri);
+  auto device = runtime.device(**fabric::find_driver(uri), uri, fabric::Purpose::kListening);
   if (!device)
     return tl::unexpected(base::about(uri, device.error()));
   start();
@@ -154,7 +157,18 @@ void Server::Impl::listen_start(const std::string& uri, Listening listening, voi
       asides_.fetch_sub(1, std::memory_order_release);  // the last: the Impl may go now
     });
   };
-  auto asked = runtime.run_aside([this, uri, tell] { tell(listen(uri)); });
+  // A name that takes its time keeps nothing else of the helper thread waiting.
+  const auto place = std::make_shared<Found>();
+  auto asked = runtime.searches.start(
+      {.host = base::parse_uri(uri).value_or(base::Uri{}).host,
+       .find = [place, uri] { *place = fabric::look_up(uri); },
+       .then =
+           [this, place, uri, tell] {
+             auto open = runtime.run_aside([this, place, uri, tell] { tell(listen(uri, *place)); });
+             if (!open)
+               tell(tl::unexpected(open.error()));
+           },
+       .began_ns = nullptr});
   if (!asked)
     tell(tl::unexpected(asked.error()));
 }

@@ -66,6 +66,8 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   ServerLimits limits() const;
   Result<void> set_limits(const ServerLimits& limits);
   Result<std::string> listen(const std::string& uri);
+  using Found = Result<std::unique_ptr<fabric::Place>>;  // where an address leads
+  Result<std::string> listen(const std::string& uri, const Found& place);
   void listen_start(const std::string& uri, Listening listening, void* argument);
   void stop_listening();
   // ending.cc

@@ -1,82 +1,28 @@
 // What does not wait: a connection from connect_start() to kClosed, with peers that say nothing,
 // say no, go and come back, and name servers that do not answer; and for how long a destructor
 // waits.
-#include <dlfcn.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
 #include <tuple>
 
+#include "base/addresses.h"
 #include "base/internals.h"
 #include "runtime/runtime_impl.h"
 #include "survival_world.h"
-
-namespace rrdk::loopback::names {
-
-// The name server of this program: it knows "here.test", and may not answer.
-class NameServer {
- public:
-  static NameServer& it() {
-    static NameServer server;
-    return server;
-  }
-  // How many have asked since it does not answer.
-  int asked() {
-    std::lock_guard lock(mutex_);
-    return asked_;
-  }
-  void answer(bool on) {
-    std::lock_guard lock(mutex_);
-    answers_ = on;
-    asked_ = 0;
-    changed_.notify_all();
-  }
-  void ask() {
-    std::unique_lock lock(mutex_);
-    ++asked_;
-    changed_.wait(lock, [this] { return answers_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int asked_ = 0;
-  bool answers_ = true;
-};
-
-// While it lives.
-struct NoAnswer {
-  NoAnswer() { NameServer::it().answer(false); }
-  ~NoAnswer() { NameServer::it().answer(true); }
-};
-
-}  // namespace rrdk::loopback::names
-
-// In the place of the C library's, for the whole program.
-extern "C" int getaddrinfo(const char* __restrict name, const char* __restrict service,
-                           const addrinfo* __restrict hints, addrinfo** __restrict found) {
-  using Function = int(const char*, const char*, const addrinfo*, addrinfo**);
-  static auto* const real = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, "getaddrinfo"));
-  const std::string_view host = name != nullptr ? name : "";
-  if (!host.ends_with(".test") || (hints->ai_flags & AI_NUMERICHOST) != 0)
-    return real(name, service, hints, found);
-  rrdk::loopback::names::NameServer::it().ask();
-  return host == "here.test" ? real("127.0.0.1", service, hints, found) : EAI_NONAME;
-}
+#include "test/name_server.h"
 
 namespace rrdk::loopback {
 namespace {
 
-using names::NameServer;
-using names::NoAnswer;
+using test::SilentName;
 
 // What a connection was told, in order. The core's thread; read by others when nothing comes.
 struct States {
@@ -389,6 +335,7 @@ TEST(ConnectStart, WhereNobodyListensIsToldByTheState) {
   Place place;
   for (const char* uri :
        {"shm:/tmp/rrdk-nobody.sock", "iwarp://127.0.0.1:1", "iwarp://no.test:1"}) {
+    test::set_name("no.test", {});
     States states;
     auto connection = place.client->connect_start(uri, states.options()).value();
     place.until([&] { return states.closed.load(); });
@@ -414,11 +361,11 @@ TEST(ConnectStart, AServerThatRefusesIsToldByTheState) {
 
 // A name server that does not answer: addresses in numbers, and deadlines, do not care.
 TEST(ConnectStart, ANameServerThatDoesNotAnswerHoldsUpNobody) {
-  NoAnswer no_answer;
+  SilentName name("here.test");
   Place place("iwarp", RuntimeOptions{}, {});
   auto hasty = Client::create(*place.runtime, {.connect_timeout_ms = 50}).value();
   place.connection = hasty->connect_start("iwarp://here.test", place.states.options()).value();
-  place.until([&] { return NameServer::it().asked() == 1; });
+  place.until([&] { return name.asked() == 1; });
   States others;
   auto other = place.client->connect_start(place.uri, others.options()).value();
   Repeating load(*other, kEcho);
@@ -434,14 +381,14 @@ TEST(ConnectStart, ANameServerThatDoesNotAnswerHoldsUpNobody) {
   closed->close_start();
   place.until([&] { return closing.closed.load(); });
   closed.reset();
-  EXPECT_EQ(NameServer::it().asked(), 1) << "the helper thread is at the first one";
+  EXPECT_EQ(name.asked(), 1) << "a thread is at the first one";
   other->close_start();
   place.until([&] { return others.closed.load(); });
-  NameServer::it().answer(true);
 }
 
 TEST(ConnectStart, ANameIsLookedUpForEachAttempt) {
   Place place("iwarp", RuntimeOptions{}, {});
+  test::set_name("here.test", {"127.0.0.1"});
   const std::string port = place.uri.substr(place.uri.rfind(':'));
   place.start("iwarp://here.test" + port);
   place.until_seen(2);
@@ -449,12 +396,79 @@ TEST(ConnectStart, ANameIsLookedUpForEachAttempt) {
   EXPECT_EQ(place.connection->info().peer.to_string(), "127.0.0.1" + port);
 }
 
+// More names than there are threads for them are not answered.
+TEST(ConnectStart, NamesThatAreNotAnsweredHoldUpNoOther) {
+  Place place("iwarp", RuntimeOptions{}, {});
+  const std::string port = place.uri.substr(place.uri.rfind(':'));
+  const auto hasty = Client::create(*place.runtime, {.connect_timeout_ms = 400}).value();
+  std::vector<std::unique_ptr<SilentName>> names;
+  std::vector<std::unique_ptr<ClientConnection>> dead;
+  const auto add_dead = [&] {
+    const std::string name = "dead" + std::to_string(names.size()) + ".test";
+    names.push_back(std::make_unique<SilentName>(name));
+    dead.push_back(place.client->connect_start("iwarp://" + name + port).value());
+    place.until([&] { return names.back()->asked() == 1; });
+  };
+  // One thread is left: for a name that is answered.
+  while (names.size() != runtime::Searches::kMostNames - 1)
+    add_dead();
+  test::set_name("live.test", {"127.0.0.1"});
+  const auto live = place.client->connect_start("iwarp://live.test" + port).value();
+  place.until([&] { return live->state() == kUp; });
+  add_dead();
+  // None is left: what needs no name server needs none of them.
+  if (!base::needs_name_server("localhost")) {
+    const auto local = place.client->connect_start("iwarp://localhost" + port).value();
+    place.until([&] { return local->state() == kUp || local->state() == kClosed; });
+    EXPECT_EQ(local->state(), kUp) << local->error()->message;
+  }
+  // A name that has to wait has its time from when its search begins.
+  test::set_name("late.test", {"127.0.0.1"});
+  const auto late = hasty->connect_start("iwarp://late.test" + port).value();
+  Listener silent("iwarp");
+  const auto timed_out = hasty->connect_start(silent.uri()).value();
+  place.until([&] { return timed_out->state() == kClosed; });
+  EXPECT_EQ(late->state(), kConnecting);
+  EXPECT_EQ(test::times_asked("late.test"), 0);
+  names.clear();
+  place.until([&] { return late->state() != kConnecting; });
+  EXPECT_EQ(late->state(), kUp) << late->error()->message;
+}
+
+// With a thread that waits for the resolver; it would never end.
+TEST(ConnectStart, ARuntimeEndsWithoutTheNameServersAnswer) {
+  SilentName name("here.test");
+  {
+    auto memory = make_memory();
+    auto runtime = Runtime::create(*memory).value();
+    auto client = Client::create(*runtime).value();
+    auto connection = client->connect_start("iwarp://here.test:1").value();
+    wait_until([&] { return name.asked() == 1; }, [&] { return runtime->poll(); });
+  }
+  EXPECT_EQ(name.asked(), 1);
+}
+
+// The limit that ended it is named, and by whom it was set.
+TEST(ConnectStart, TheTimeThatItMayTakeIsOne) {
+  Place place("iwarp", RuntimeOptions{}, {.connect_timeout_ms = 50});
+  Listener silent("iwarp");
+  const auto error_of = [&](const std::string& uri) {
+    const auto connection = place.client->connect_start(uri).value();
+    place.until([&] { return connection->state() == kClosed; });
+    EXPECT_EQ(connection->error()->code, Errc::kTimeout);
+    return connection->error()->message;
+  };
+  EXPECT_EQ(error_of(silent.uri()), silent.uri() + ": no answer within 50 ms (connect_timeout_ms)");
+  const std::string longer = silent.uri() + "?timeout=1";
+  EXPECT_EQ(error_of(longer), longer + ": no answer within 1000 ms (timeout= of the address)");
+}
+
 // Nor does it hold up a reactor whose server begins to listen.
 TEST(ConnectStart, ANameToListenAtHoldsUpNobody) {
   Place place("iwarp", RuntimeOptions{}, {});
   auto server = Server::create(*place.runtime).value();
   std::atomic<bool> told = false;
-  std::optional<NoAnswer> no_answer(std::in_place);
+  std::optional<SilentName> name(std::in_place, "here.test");
   server->listen_start(
       "iwarp://here.test:0",
       [](Result<std::string>&& uri, void* argument) {
@@ -462,13 +476,13 @@ TEST(ConnectStart, ANameToListenAtHoldsUpNobody) {
         static_cast<std::atomic<bool>*>(argument)->store(true);
       },
       &told);
-  place.until([&] { return NameServer::it().asked() == 1; });
+  place.until([&] { return name->asked() == 1; });
   place.start();
   Repeating load(*place.connection, kEcho);
   load.again();
   place.until([&] { return load.good > 100; });
   EXPECT_FALSE(told);
-  no_answer.reset();
+  name.reset();
   place.until([&] { return told.load(); });
   place.connection->close_start();
   place.until_closed();
@@ -477,15 +491,16 @@ TEST(ConnectStart, ANameToListenAtHoldsUpNobody) {
 // One look-up at a time, however many attempts there are.
 TEST(ConnectStart, AttemptsDoNotPileUpBehindAName) {
   Place place("iwarp", RuntimeOptions{}, {.connect_timeout_ms = 300, .reconnect = at_once()});
+  test::set_name("here.test", {"127.0.0.1"});
   place.start("iwarp://here.test" + place.uri.substr(place.uri.rfind(':')));
   place.until_seen(2);
   {
-    NoAnswer no_answer;
+    SilentName name("here.test");
     place.server->visit([&](const ConnectionInfo& seen) {
       EXPECT_TRUE(place.server->close(seen.id, "the test wants it"));
     });
     place.until([&] { return place.connection->stats().failed_attempts >= 3; });
-    EXPECT_EQ(NameServer::it().asked(), 1);
+    EXPECT_EQ(name.asked(), 1);
   }
   place.until([&] { return place.states.all.back() == kUp; });
 }
@@ -703,7 +718,7 @@ TEST(Captures, BeginAndEndWithoutWaiting) {
   ::unlink(file.c_str());
 }
 
-// The helper thread of the Runtime: from when on there is one.
+// Threads of the Runtime beside its cores: from when on there are some.
 std::vector<std::string> names_of_threads() {
   std::vector<std::string> names;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -716,18 +731,23 @@ std::vector<std::string> names_of_threads() {
 }
 
 TEST(HelperThread, IsThereFromTheFirstThingThatMayBlock) {
-  auto count = [] { return std::ranges::count(names_of_threads(), "rrdk-aside"); };
+  auto count = [](const char* name) { return std::ranges::count(names_of_threads(), name); };
   {
     auto memory = make_memory();
     auto runtime = Runtime::create(*memory).value();
     auto client = Client::create(*runtime).value();
-    EXPECT_EQ(count(), 0);
     States states;
     auto connection = client->connect_start("shm:/tmp/rrdk-nobody.sock", states.options()).value();
     wait_until([&] { return states.closed.load(); }, [&] { return runtime->poll(); });
-    EXPECT_EQ(count(), 1);
+    EXPECT_EQ(count("rrdk-aside"), 0);
+    wait_until([&] { return count("rrdk-find") == 0; }, [&] { return runtime->poll(); });
+    std::atomic<bool> ran = false;
+    ASSERT_TRUE(runtime->run_aside(
+        [](void* argument) { static_cast<std::atomic<bool>*>(argument)->store(true); }, &ran));
+    wait_until([&] { return ran.load(); }, [&] { return runtime->poll(); });
+    EXPECT_EQ(count("rrdk-aside"), 1);
   }
-  EXPECT_EQ(count(), 0);
+  EXPECT_EQ(count("rrdk-aside"), 0);
 }
 
 }  // namespace

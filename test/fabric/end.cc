@@ -36,7 +36,7 @@ Memory& test_memory() {
 
 End::End(const std::string& uri, Memory& memory) {
   const Driver* driver = find_driver(uri).value();
-  auto opened = driver->open(memory, uri);
+  auto opened = driver->open(memory, uri, Purpose::kConnecting);
   if (!opened)
     throw std::runtime_error(opened.error().message);
   device = std::move(*opened);

@@ -60,7 +60,11 @@ struct RawCall {
 class RawClient {
  public:
   RawClient(Memory& memory, const std::string& uri, uint32_t receives = 32)
-      : memory_(memory), device_(fabric::find_driver(uri).value()->open(memory, uri).value()) {
+      : memory_(memory),
+        device_(fabric::find_driver(uri)
+                    .value()
+                    ->open(memory, uri, fabric::Purpose::kConnecting)
+                    .value()) {
     cq_ = device_->create_completion_queue(256).value();
     qp_ = device_->create_queue_pair({.cq = cq_.get(), .owner = this}).value();
     for (uint32_t i = 0; i < receives; ++i) {

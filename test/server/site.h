@@ -128,7 +128,9 @@ struct Site final : private runtime::Acceptor {
     EXPECT_TRUE(server->add_service(
         {.binding = &kSiteBinding, .procedures = kSiteTable, .context = &service}));
     EXPECT_TRUE(server->listen("shm:" + socket_path()));
-    device_ = Internals::of(*runtime).device(*fabric::find_driver("shm:").value(), "shm:").value();
+    device_ = Internals::of(*runtime)
+                  .device(*fabric::find_driver("shm:").value(), "shm:", fabric::Purpose::kListening)
+                  .value();
     uri = "shm:" + socket_path();
     listener_ = device_->listen(*fabric::look_up(uri).value(), *this).value();
   }

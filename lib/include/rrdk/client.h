@@ -126,8 +126,12 @@ struct ClientOptions {
   uint32_t inline_size = 4096;
   uint64_t max_call = 8u << 20;   ///< bytes of one call, data included; at least 1024
   uint64_t max_reply = 8u << 20;  ///< of one reply, likewise
-  /** For each attempt to connect, looking a name up included. 0: no time at all. */
-  uint32_t connect_timeout_ms = 5000;
+  /**
+   * For each attempt to connect, from the begin of looking a name up. The address may have a limit
+   * of its own, timeout=SECONDS, which goes first. 0: no time at all. Some servers take seconds to
+   * accept (nfs-ganesha registers its buffers then).
+   */
+  uint32_t connect_timeout_ms = 10000;
   uint32_t call_timeout_ms = 30000;  ///< default; 0: none
   /**
    * What a call that is given up (cancelled, or past its deadline) had offered to the server stays
@@ -400,17 +404,25 @@ class Client {
    *   iwarp://HOST[:PORT][?...]  iWARP over TCP: an IPv4 address, an IPv6 address in brackets, or a
    *                              name, looked up for each attempt; port 20049 unless told. crc=1
    *                              asks for checksums, mpa=1 for servers of RFC 5044 without RFC
-   *                              6581, timeout=S bounds the driver's own wait
+   *                              6581
    *   verbs://HOST[:PORT][?...]  an RDMA device (InfiniBand, RoCE, iWARP, Linux's rxe and siw) on
    *                              the way to HOST; port 20049 unless told. device=NAME says which,
    *                              windows=no does without its memory windows. The first address
    *                              decides for the process
    *
+   * Each may have timeout=S, 1 to 3600: seconds in place of connect_timeout_ms. Options are joined
+   * by "&". A name may have several addresses, and all of them are tried (RFC 8305): the next one
+   * after 250 ms without an answer, or when the one before it fails; one that takes TCP's
+   * connection and answers no handshake has its share of the time, and over verbs: each has. A
+   * connection that is made again begins with the address that served last.
+   *
    * Server::listen() returns what to connect to, on its own host.
    *
-   * Everything that may block is done on the Runtime's helper thread (rrdk/runtime.h): looking
-   * names up, and opening a driver, for its first address. One name server that does not answer
-   * delays other names, and nothing else: addresses in numbers, and paths, do not come there.
+   * Everything that may block is done on threads of the Runtime (rrdk/runtime.h): looking names up,
+   * and opening a driver, for its first address. A name whose server does not answer delays no
+   * other name, but if there are eight of them, further ones that need a name server; their time
+   * begins when their turn comes. One name is asked for once, whoever wants it, and the answer is
+   * kept for three seconds.
    *
    * Any thread, callbacks and handlers included. Errors, with no on_state: kInvalidArgument (no
    * such core), kBadUri (unknown scheme too). All others are told by on_state, and error().

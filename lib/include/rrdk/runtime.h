@@ -18,11 +18,14 @@
  *
  *   rrdk-poll-N      one for each of poll_cpus, from create() to ~Runtime()
  *   rrdk-work-N      one for each of worker_cpus, likewise
- *   rrdk-aside       one, from the first thing that may block to ~Runtime(): opening a driver,
- *                    for the first address of its kind; looking a name up; listen_start();
- *                    start_capture() and stop_capture() with a callback; run_aside(). It
- *                    sleeps otherwise. ~Runtime() waits for what it is at: the time in which
- *                    the system's resolver gives a name up, say
+ *   rrdk-aside       one, from the first use to ~Runtime(): listen_start(); start_capture() and
+ *                    stop_capture() with a callback; run_aside(). It sleeps otherwise. ~Runtime()
+ *                    waits for what it is at
+ *   rrdk-find        up to nine, while there is something to find for connections and
+ *                    listen_start(): one opens drivers, for the first address of each kind, and
+ *                    looks up names of /etc/hosts; the others look up one other name each.
+ *                    ~Runtime() does not wait for the system's resolver: such a thread is left
+ *                    behind, with nothing that is the Runtime's, and ends when the answer comes
  *   rrdk-capture     one while a capture goes on (rrdk/capture.h)
  *   rrdk-rcu         one of the process, from the first create() on: it frees what cores no longer
  *                    read, and sleeps otherwise
@@ -31,8 +34,8 @@
  *                    The drivers for `iwarp:` and `verbs:` have no threads
  *   rrdk-rpcbind     one for each RpcbindListing (rrdk/rpcbind.h), as long as that lives
  *
- * and DPDK's, from ensure_eal() on. So an embedded Runtime without workers has at most rrdk-aside,
- * besides rrdk-rcu.
+ * and DPDK's, from ensure_eal() on. So an embedded Runtime without workers has none that stays but
+ * rrdk-aside, besides rrdk-rcu.
  *
  * Programs that use liburcu: a pass of a core is a read section of its flavour urcu-bp. A program
  * that uses the same flavour must not wait for a grace period (synchronize_rcu(), rcu_barrier()) in

@@ -484,8 +484,9 @@ class Server {
    * ?peer_memory=SIZE as for Client::connect(): for clients that have more than 4 GiB registered.
    *
    * iwarp://HOST[:PORT] is a TCP port of this host: 0.0.0.0 and [::] are all of its addresses; port
-   * 20049 unless told, 0 for one that is free. iWARP neither encrypts nor authenticates: whoever
-   * reaches the port, or can write into the connection, is a client (see ServerOptions::on_open).
+   * 20049 unless told, 0 for one that is free. A name is every address of it that this host has,
+   * with one port. iWARP neither encrypts nor authenticates: whoever reaches the port, or can write
+   * into the connection, is a client (see ServerOptions::on_open).
    *
    * verbs://HOST[:PORT][?...] is the RDMA device that has this address; options and port as for
    * Client::connect().

@@ -14,12 +14,13 @@ namespace {
 // Shows: BIND-02
 TEST(Address, HasAHostAPortAndADevice) {
   const Address plain = parse_address("verbs://10.0.0.1").value();
-  EXPECT_EQ(drivers::to_text(plain.endpoint), "10.0.0.1:20049");
+  EXPECT_EQ(drivers::to_text(plain.endpoints.at(0)), "10.0.0.1:20049");
   EXPECT_EQ(plain.device, "");
   const Address full = parse_address("verbs://[::1]:7000?device=mlx5_0").value();
-  EXPECT_EQ(drivers::to_text(full.endpoint), "[::1]:7000");
+  EXPECT_EQ(drivers::to_text(full.endpoints.at(0)), "[::1]:7000");
   EXPECT_EQ(full.device, "mlx5_0");
   EXPECT_FALSE(full.without_windows);
+  EXPECT_EQ(parse_address("verbs://10.0.0.1?timeout=60").value().timeout, std::chrono::minutes(1));
   EXPECT_TRUE(parse_address("verbs://10.0.0.1?windows=no&device=mlx5_0").value().without_windows);
 }
 
@@ -60,6 +61,16 @@ TEST(Status, NamesWhoIsAtFault) {
     EXPECT_NE(status_of(static_cast<ibv_wc_status>(status)), WcStatus::kSuccess) << status;
 }
 
+TEST(Status, OfAReceiveThatIsTooShort) {
+  using fabric::WcStatus;
+  for (const ibv_wc_status status :
+       {IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_INV_REQ_ERR})
+    EXPECT_EQ(status_of_receive(status), WcStatus::kLocalLength) << status;
+  EXPECT_EQ(status_of_receive(IBV_WC_SUCCESS), WcStatus::kSuccess);
+  EXPECT_EQ(status_of_receive(IBV_WC_WR_FLUSH_ERR), WcStatus::kFlushed);
+  EXPECT_EQ(status_of_receive(IBV_WC_LOC_PROT_ERR), WcStatus::kLocalProtection);
+}
+
 TEST(Status, OfWhatWeRefusedIsOurFault) {
   EXPECT_EQ(status_of_refused(IBV_WC_REM_ACCESS_ERR), fabric::WcStatus::kLocalProtection);
   EXPECT_EQ(status_of_refused(IBV_WC_WR_FLUSH_ERR), fabric::WcStatus::kFlushed);
@@ -76,7 +87,8 @@ TEST(Open, WithoutRdmaSaysWhatToDo) {
   if (::access("/dev/infiniband/rdma_cm", F_OK) == 0)
     GTEST_SKIP() << "this machine has RDMA";
   const std::string uri = "verbs://127.0.0.1:20049";
-  const auto device = fabric::find_driver(uri).value()->open(fabric::test::test_memory(), uri);
+  const auto device = fabric::find_driver(uri).value()->open(fabric::test::test_memory(), uri,
+                                                             fabric::Purpose::kConnecting);
   ASSERT_FALSE(device);
   EXPECT_EQ(device.error().code, Errc::kUnsupported);
   for (const char* part : {"no RDMA", "rdma_ucm", "iwarp:"})

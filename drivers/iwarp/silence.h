@@ -1,0 +1,63 @@
+// Whether a peer's host has gone while something is under way to it. TCP's own limits do not say:
+// TCP_USER_TIMEOUT also ends the connection to a peer that acknowledges everything and only has no
+// room, since its process is stopped; and without it TCP tries for a quarter of an hour. An idle
+// connection has keepalive, which asks hosts and not processes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "base/system.h"
+#include "drivers/common/control_loop.h"
+
+namespace rrdk::iwarp {
+
+class QueuePair;
+
+// Of one connection.
+class Silence {
+ public:
+  static constexpr std::chrono::seconds kMost{25};
+
+  // From looks some seconds apart: `unanswered` segments were sent again, or asked for room, and
+  // nothing has come for `since_heard`. True: the host has been silent for so long that it has
+  // gone. One question is not enough: after a long wait for room TCP asks every two minutes only.
+  bool look(uint32_t unanswered, std::chrono::milliseconds since_heard,
+            drivers::Clock::time_point now) {
+    if (unanswered == 0 || !silent_ || since_heard < now - since_) {
+      silent_ = unanswered != 0;
+      since_ = now;
+      return false;
+    }
+    return unanswered >= 2 && now - since_ >= kMost;
+  }
+
+ private:
+  bool silent_ = false;
+  drivers::Clock::time_point since_;
+};
+
+// Looks at a device's connections, each every five seconds. Under the control loop's lock.
+class SilenceWatch final : public drivers::Endpoint {
+ public:
+  explicit SilenceWatch(drivers::ControlLoop& control) : control_(control) {}
+  ~SilenceWatch() override { control_.forget(*this); }
+
+  Result<void> start();
+  void add(QueuePair& qp);
+  void remove(QueuePair& qp);
+
+  void on_ready() override;
+  void on_tick(drivers::Clock::time_point) override {}
+
+ private:
+  void arm();
+
+  drivers::ControlLoop& control_;
+  base::Fd timer_;  // runs while there are connections
+  std::vector<QueuePair*> connections_;
+  size_t next_ = 0;  // to be looked at
+};
+
+}  // namespace rrdk::iwarp
