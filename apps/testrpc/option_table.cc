@@ -80,6 +80,13 @@ constexpr Option kOptions[] = {
     {"timeout", "MS", Kind::kRun, Group::kCalls, kCallers, nullptr,
      "a call without reply for so long ends as an error (default 5000)",
      [](Options& o, const std::string& v) { return take_count(o.timeout_ms, v, 1, 3600000); }},
+    {"connect-timeout", "MS", Kind::kStart, Group::kCalls, kCallers, nullptr,
+     "an attempt to connect that has taken so long has failed (default 10000); timeout=SECONDS of "
+     "an"
+     " address goes first",
+     [](Options& o, const std::string& v) {
+       return take_count(o.connect_timeout_ms, v, 1, 3600000);
+     }},
     {"verify", nullptr, Kind::kRun, Group::kCalls, kCallers, "on off",
      "check every byte and checksum, at both ends",
      [](Options& o, const std::string& v) { return take_switch(o.verify, v); }},

@@ -10,6 +10,7 @@
 
 #include "arrivals.h"
 #include "nfs3_kinds.h"
+#include "rrdk/client.h"
 #include "rrdk/error.h"
 #include "rrdk/faults.h"
 #include "rrdk/runtime.h"
@@ -45,6 +46,7 @@ struct Options {
   ArrivalPattern arrivals;       // with a rate
   double think_us = 0;           // closed loop: between a reply and the next call; 0: none
   uint32_t timeout_ms = 5000;
+  uint32_t connect_timeout_ms = ClientOptions{}.connect_timeout_ms;
   bool verify = false;
   bool touch = false;     // whoever receives data reads every byte of it
   bool auth_sys = false;  // else AUTH_NONE; engine nfs3: always

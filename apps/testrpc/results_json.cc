@@ -333,10 +333,11 @@ void append_options(std::string& text, const JsonInput& input) {
   append(text, ",\n  \"options\": {\"idle\": \"%s\", \"pinned_cpus\": ", to_string(input.idle));
   text += list_of(input.cpus, [](int cpu) { return std::to_string(cpu); });
   append(text,
-         ", \"timeout_ms\": %u, \"credits\": %u, \"backward_credits\": %u, \"inline\": %u, "
+         ", \"timeout_ms\": %u, \"connect_timeout_ms\": %u, \"credits\": %u, \"backward_credits\": "
+         "%u, \"inline\": %u, "
          "\"max_receive_size\": %u, \"chunk_threshold\": %u, ",
-         o.timeout_ms, o.credits, backward_credits(o), o.inline_size, o.max_receive_size,
-         o.chunk_threshold);
+         o.timeout_ms, o.connect_timeout_ms, o.credits, backward_credits(o), o.inline_size,
+         o.max_receive_size, o.chunk_threshold);
   append(text, "\"auth\": \"%s\", \"touch\": %s, ", o.auth_sys ? "sys" : "none", truth(o.touch));
   append(text, "\"segments\": %u, \"seed\": %" PRIu64 ", \"rpcrdma_version\": \"%s\", ", o.segments,
          o.seed, to_string(o.version.value_or(RpcRdmaVersion::kOne)));
