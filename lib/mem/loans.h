@@ -2,10 +2,15 @@
 // those of results that wait to be sent.
 //
 // A peer, over all of its connections, may hold as many buffers of a size class as are left for
-// everybody else: half of the class if it is alone, a third if there are two peers, 1/(n+1) of it
-// if there are n (the dynamic thresholds of switches with shared memory). So a class always has
-// buffers for a further peer, and nothing has to be divided up in advance. A peer that holds
-// nothing may have what one call needs.
+// everybody else, while that is half of the class or more. Then each of the n peers that are there
+// has a share, 1/(n+1) of the class. Peers are those with connections, whether they hold anything
+// or not: a share that was computed from what is left at the moment would be half of it for the
+// first peer, a quarter for the next, and nothing after some peers that give nothing back. The last
+// eighth is for results, and for peers that hold next to nothing: a quarter of the class divided by
+// (n+1)^2. However many peers come one after the other, the sum of that is less than this eighth. A
+// peer that holds nothing may have a first buffer in any case, and what one call needs if the last
+// eighth stays, or if others have nearly nothing. So a newcomer finds buffers while there are fewer
+// peers than half of the buffers in that eighth.
 //
 // Elastic classes are one budget: what a peer holds of all of them together, in bytes, is compared
 // with what could be had now.
@@ -25,6 +30,26 @@ namespace rrdk::mem {
 
 class Pool;
 class Slabs;
+
+// How much one peer has or would have, and whether it is to have it; in buffers or in bytes.
+struct Claim {
+  uint64_t held;
+  bool alone = false;    // all for one call of a peer that had nothing
+  uint32_t at_hand = 0;  // of these, buffers that are not counted as lent yet
+};
+
+// The rule above, with `left` of the `whole` and so many peers. More left never makes a claim less
+// fair: a lower bound of it will do where that is enough.
+constexpr bool is_fair(const Claim& claim, uint64_t left, uint64_t whole, uint64_t peers) noexcept {
+  constexpr uint64_t kLastPart = 8;
+  const uint64_t held_by_all = claim.held * (peers + 1);
+  const bool has_share = held_by_all <= whole;  // and what follows does not overflow
+  if (has_share && held_by_all * (peers + 1) <= whole / 4) [[likely]]
+    return true;
+  if (left < whole / kLastPart)
+    return claim.alone && left + claim.held >= whole - whole / kLastPart;
+  return claim.alone || (claim.held <= left && (left >= whole / 2 || has_share));
+}
 
 // Of all peers of one Memory. Any thread.
 class Loans {
@@ -52,17 +77,21 @@ class Loans {
   };
 
   bool elastic(uint32_t size) const noexcept { return !classes_[size].elastic.empty(); }
-  // Whether others could have so many buffers of a class, or so many bytes of the elastic ones.
+  // loans_datapath.cc
+  bool is_fair(const Claim& claim, uint64_t left, uint64_t whole) const noexcept;
   // They compare with what no class has taken first, since that is cheap to know; to count what all
-  // classes have at home is not. (loans_datapath.cc)
-  bool has_left(uint32_t size, uint64_t buffers) const noexcept;
-  bool has_elastic_left(uint64_t bytes) const noexcept;
+  // classes have at home is not.
+  bool is_fair_for(uint32_t size, const Claim& claim) const noexcept;
+  bool is_fair_at_all(const Claim& claim) const noexcept;
 
   std::array<Class, kSizes> classes_;
   std::array<uint8_t, kSizes> sizes_{};  // of the classes that there are
   uint32_t num_sizes_ = 0;
   std::vector<const Slabs*> budgets_;  // by node, of the elastic classes
+  uint64_t elastic_bytes_ = 0;         // of all budgets
+  std::atomic<uint32_t> peers_ = 0;    // that have connections
   std::atomic<uint32_t> waiting_ = 0;  // connections with calls that wait for the pools
+  std::atomic<uint64_t> missing_ = 0;  // times that there was no buffer for a result
   std::atomic<uint64_t> exposed_ = 0;  // bytes
 };
 
@@ -87,8 +116,13 @@ class Borrower {
   Borrower(const Borrower&) = delete;
   Borrower& operator=(const Borrower&) = delete;
 
+  // It has one connection more, or one less.
+  void join() noexcept;
+  void part() noexcept;
+
   // loans_datapath.cc
-  // A buffer on loan; with `alone`, without regard to the share. Empty: `shortage` says why.
+  // A buffer on loan; with `alone`, for one call of a peer that held nothing before it. Empty:
+  // `shortage` says why.
   Buffer get(uint32_t size, bool alone, Shortage& shortage) noexcept;
   // A buffer that somebody took for this peer counts as lent from now on. It may exceed the share,
   // so that exceeded() holds up the next call.
@@ -96,13 +130,18 @@ class Borrower {
 
   // It holds nothing.
   bool idle() const noexcept { return (bytes_.load(std::memory_order_relaxed) & ~kOwned) == 0; }
-  // Whether it holds more than its share: of what is left when others have come, or of lend().
+  // Whether it holds more than its share: since others have come, or by lend().
   bool exceeded() const noexcept { return !idle() && exceeds(); }
 
   // Of memory that the peer may read, so that no peer has all: at most `most` bytes for all peers,
   // shared as the buffers are. False: not now.
   bool expose(uint64_t bytes, uint64_t most) noexcept;
   void unexpose(uint64_t bytes) noexcept;
+
+  // There was no buffer for a result of this peer's call.
+  void note_missing() noexcept { loans_.missing_.fetch_add(1, std::memory_order_relaxed); }
+  // Of all peers.
+  uint64_t missing() const noexcept { return loans_.missing_.load(std::memory_order_relaxed); }
 
   // A connection of this peer begins, or ceases, to wait.
   void change_wait(Shortage from, Shortage to) noexcept;
@@ -117,7 +156,7 @@ class Borrower {
   friend void put(BufferSlot* slot) noexcept;
   friend struct ReleaseBorrower;
   explicit Borrower(Memory& memory) noexcept;
-  bool may_hold(uint32_t capacity) const noexcept;
+  bool may_hold(uint32_t capacity, bool alone) const noexcept;
   uint64_t elastic_held() const noexcept;
   bool exceeds() const noexcept;
   uint32_t held(uint32_t size) const noexcept {
@@ -136,6 +175,7 @@ class Borrower {
   // this count alone where it can: a locked instruction waits for all stores before it, also for
   // those to cache lines that a peer has.
   std::atomic<uint64_t> bytes_ = kOwned;
+  std::atomic<uint32_t> connections_ = 0;
   std::atomic<uint32_t> waiting_ = 0;  // connections with calls that wait for the share
   std::atomic<uint64_t> exposed_ = 0;  // bytes
   std::array<std::atomic<uint32_t>, Loans::kSizes> held_{};  // buffers, of classes of a fixed count

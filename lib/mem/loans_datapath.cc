@@ -3,34 +3,40 @@
 
 namespace rrdk::mem {
 
-bool Loans::has_left(uint32_t size, uint64_t buffers) const noexcept {
+bool Loans::is_fair(const Claim& claim, uint64_t left, uint64_t whole) const noexcept {
+  return mem::is_fair(claim, left, whole, peers_.load(std::memory_order_relaxed));
+}
+
+bool Loans::is_fair_for(uint32_t size, const Claim& claim) const noexcept {
   const Class& c = classes_[size];
-  if (c.elastic.empty())
-    return buffers <= c.count - std::min(c.count, c.lent.load(std::memory_order_relaxed));
+  if (c.elastic.empty()) {
+    const uint32_t lent = c.lent.load(std::memory_order_relaxed) + claim.at_hand;
+    return is_fair(claim, c.count - std::min(c.count, lent), c.count);
+  }
   uint64_t home = 0;
   uint64_t unused = 0;
   for (const Pool* pool : c.elastic) {
     home += pool->home();
     unused += pool->unused();
   }
-  if (buffers <= home + unused) [[likely]]
+  if (is_fair(claim, (home + unused) << size, elastic_bytes_)) [[likely]]
     return true;
   uint64_t more = 0;
   for (const Pool* pool : c.elastic)
     more += pool->more();
-  return buffers <= home + more;
+  return is_fair(claim, (home + more) << size, elastic_bytes_);
 }
 
-bool Loans::has_elastic_left(uint64_t bytes) const noexcept {
+bool Loans::is_fair_at_all(const Claim& claim) const noexcept {
   uint64_t unused = 0;
   for (const Slabs* budget : budgets_)
     unused += budget->unused();
-  if (bytes <= unused) [[likely]]
+  if (is_fair(claim, unused, elastic_bytes_)) [[likely]]
     return true;
   uint64_t left = 0;
   for (const Slabs* budget : budgets_)
     left += budget->left();
-  return bytes <= left;
+  return is_fair(claim, left, elastic_bytes_);
 }
 
 // An estimate while others take and give back.
@@ -45,23 +51,21 @@ uint64_t Borrower::elastic_held() const noexcept {
   return all - std::min(all, fixed);
 }
 
-// With one more it has no more than is left for others.
-bool Borrower::may_hold(uint32_t capacity) const noexcept {
+// With one more, which has been taken and which lend() is to count.
+bool Borrower::may_hold(uint32_t capacity, bool alone) const noexcept {
   const uint32_t size = Loans::size_of(capacity);
-  if (!loans_.elastic(size))
-    return loans_.has_left(size, uint64_t{held(size)} + 2);
-  // What is left of an elastic class no longer has the buffer at hand, which lend() is to count.
-  return loans_.has_left(size, (elastic_held() >> size) + 1);
+  const uint64_t held_now = loans_.elastic(size) ? elastic_held() + capacity : held(size) + 1;
+  return loans_.is_fair_for(size, {.held = held_now, .alone = alone, .at_hand = 1});
 }
 
 bool Borrower::exceeds() const noexcept {
   for (uint32_t i = 0; i < loans_.num_sizes_; ++i) {
     const uint32_t size = loans_.sizes_[i];
-    if (!loans_.elastic(size) && !loans_.has_left(size, held(size)))
+    if (!loans_.elastic(size) && held(size) != 0 && !loans_.is_fair_for(size, {.held = held(size)}))
       return true;
   }
   const uint64_t bytes = elastic_held();
-  return bytes != 0 && !loans_.has_elastic_left(bytes);
+  return bytes != 0 && !loans_.is_fair_at_all({.held = bytes});
 }
 
 Buffer Borrower::get(uint32_t size, bool alone, Shortage& shortage) noexcept {
@@ -70,7 +74,7 @@ Buffer Borrower::get(uint32_t size, bool alone, Shortage& shortage) noexcept {
     shortage = Shortage::kPool;
     return {};
   }
-  if (!alone && !may_hold(buffer.capacity())) [[unlikely]] {
+  if (!(alone && idle()) && !may_hold(buffer.capacity(), alone)) [[unlikely]] {
     shortage = Shortage::kShare;
     return {};
   }

@@ -347,8 +347,10 @@ void Loans::add(uint32_t capacity, uint32_t count) noexcept {
 void Loans::add_elastic(const Pool& pool, const Slabs& budget) {
   add(pool.buffer_size(), 0);
   classes_[size_of(pool.buffer_size())].elastic.push_back(&pool);
-  if (budgets_.empty() || budgets_.back() != &budget)
-    budgets_.push_back(&budget);
+  if (!budgets_.empty() && budgets_.back() == &budget)
+    return;
+  budgets_.push_back(&budget);
+  elastic_bytes_ += budget.budget();
 }
 
 Borrower::Borrower(Memory& memory) noexcept
@@ -356,6 +358,16 @@ Borrower::Borrower(Memory& memory) noexcept
 
 BorrowerRef Borrower::create(Memory& memory) {
   return BorrowerRef(new Borrower(memory));
+}
+
+void Borrower::join() noexcept {
+  if (connections_.fetch_add(1, std::memory_order_relaxed) == 0)
+    loans_.peers_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Borrower::part() noexcept {
+  if (connections_.fetch_sub(1, std::memory_order_relaxed) == 1)
+    loans_.peers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Borrower::dispose() noexcept {

@@ -262,10 +262,13 @@ void ServerCall::on_released(Released released, void* argument) noexcept {
 
 Buffer ServerCall::result_buffer(uint32_t size) noexcept {
   Buffer buffer = memory().get(size);
-  if (buffer) [[likely]]
-    context_->call->borrower().lend(buffer);
-  else
+  mem::Borrower& borrower = context_->call->borrower();
+  if (buffer) [[likely]] {
+    borrower.lend(buffer);
+  } else {
+    borrower.note_missing();
     context_->dispatcher->note(service::Mistake::kNoBuffers, *context_);
+  }
   return buffer;
 }
 

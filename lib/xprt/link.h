@@ -102,6 +102,8 @@ struct Link {
               {.calls = std::min(options_.first_credits, credits_of(Role::kResponder, options_)),
                .replies = std::min(1u, credits_of(Role::kRequester, options_))}),
         calling(options_.role == Role::kRequester) {
+    if (serves())
+      borrower.join();
     rfc5666.spare_receives = done_receives();
     if (options.one_segment)
       peer.segments = 1;
@@ -109,6 +111,13 @@ struct Link {
               ? proto::Wire::kVersion1
               : *options.limits.versions.two);
   }
+
+  ~Link() {
+    if (serves())
+      borrower.part();
+  }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
 
   Connection& connection;
   ConnectionOptions options;
@@ -156,6 +165,8 @@ struct Link {
     return receives.shared() ? 0 : receives.posted();
   }
   bool both_ways() const noexcept { return options.backward_credits != 0; }
+  // It takes calls, in whichever direction.
+  bool serves() const noexcept { return options.role == Role::kResponder || both_ways(); }
   // Receives that credits may stand on, without those that are promised in the other direction.
   uint32_t receives_for_calls() const noexcept;
   uint32_t receives_for_replies() const noexcept;

@@ -191,7 +191,8 @@ void Responder::on_read_completed(Incoming& call, uint32_t bytes) noexcept {
     on_fetched(call);
 }
 
-// A peer must not hold buffers that others wait for and send no data (RFC 5666 section 11).
+// A peer must not hold buffers that others wait for, or that their results lack, and send no data
+// (RFC 5666 section 11).
 // Progress is counted in bytes, so that an occasional tiny Read does not pass for progress. Where
 // the device tells, bytes count as they arrive, so that a large, slow Read is progress; elsewhere
 // they count when a Read completes, and Reads are short there (Capabilities::max_read_bytes).
@@ -203,9 +204,11 @@ void Responder::check_progress(uint64_t now_ns) noexcept {
   if (progress_since_ns_ == 0 || was_away || progress > reading_bytes_ / kSlowestParts) {
     completed_ = 0;
     arrived_before_ = arrived;
+    missing_before_ = link_.borrower.missing();
     progress_since_ns_ = now_ns;
   } else if (now_ns - progress_since_ns_ >= link_.options.progress_wait_ns &&
-             link_.borrower.pressed(shortage_) && !link_.wants_disconnect) {
+             (link_.borrower.pressed(shortage_) || link_.borrower.missing() != missing_before_) &&
+             !link_.wants_disconnect) {
     link_.refused(Refusal::kHeldBuffers);
     link_.fault = "it kept buffers that others waited for, and sent no data for them";
     link_.wants_disconnect = true;

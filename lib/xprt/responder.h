@@ -197,6 +197,7 @@ class Responder {
   // complete, and RemoteKeys::read_bytes() then.
   uint64_t completed_ = 0;
   uint64_t arrived_before_ = 0;
+  uint64_t missing_before_ = 0;  // and mem::Borrower::missing()
   uint64_t progress_since_ns_ = 0;
   uint64_t progress_tick_ns_ = 0;  // when that was last looked at
   CallQueue wait_turn_;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "mem/heap_charge.h"
 #include "mem/loans.h"
 #include "mem/memory_impl.h"
 #include "mem/slabs.h"
@@ -297,6 +299,135 @@ TEST_F(Budget, OnePeerCanNotHaveAllOfIt) {
   EXPECT_TRUE(memory->get(1u << 20)) << "there is one for whoever has none";
   taken.clear();
   EXPECT_TRUE(greedy->idle());
+}
+
+// Peers that take what they can get, of each size in turn, and give nothing back.
+struct Crowd {
+  explicit Crowd(Memory& memory_in) : memory(memory_in) {}
+  ~Crowd() {
+    held.clear();
+    for (const mem::BorrowerRef& peer : peers)
+      peer->part();
+  }
+
+  mem::Borrower& join() {
+    peers.push_back(mem::Borrower::create(memory));
+    peers.back()->join();
+    return *peers.back();
+  }
+  bool get(mem::Borrower& peer, uint32_t size) {
+    mem::Shortage shortage = mem::Shortage::kNone;
+    Buffer buffer = peer.get(size, peer.idle(), shortage);
+    if (!buffer)
+      return false;
+    held.push_back(std::move(buffer));
+    return true;
+  }
+
+  Memory& memory;
+  std::vector<mem::BorrowerRef> peers;
+  std::vector<Buffer> held;
+};
+
+void find_buffers_beside(Memory& memory, uint32_t peers, const std::vector<uint32_t>& sizes,
+                         bool all_at_once) {
+  Crowd crowd(memory);
+  for (uint32_t i = 0; all_at_once && i < peers; ++i)
+    crowd.join();
+  for (uint32_t i = 0; i < peers; ++i) {
+    if (!all_at_once)
+      crowd.join();
+    for (uint32_t size : sizes) {
+      while (crowd.get(*crowd.peers[i], size))
+        continue;
+    }
+  }
+  const uint32_t largest = *std::ranges::max_element(sizes);
+  mem::Borrower& newcomer = crowd.join();
+  EXPECT_TRUE(crowd.get(newcomer, largest)) << "for its call, beside " << peers;
+  Buffer result = memory.get(largest);
+  EXPECT_TRUE(result) << "for its result, beside " << peers;
+  newcomer.lend(result);
+  crowd.held.push_back(std::move(result));
+}
+
+// However many peers hold what they were lent, and whatever they took first, a newcomer finds
+// buffers.
+TEST_F(Budget, LeavesBuffersForANewcomer) {
+  std::vector<uint32_t> sizes = {4096, 65536, 262144};
+  auto elastic = create(256 * kMiB, {{4096}, {65536}, {262144}});
+  auto fixed = create(0, {{4096, 1024}, {65536, 512}, {262144, 512}});
+  do {
+    for (uint32_t peers = 1; peers <= 40; ++peers) {
+      for (bool all_at_once : {false, true}) {
+        find_buffers_beside(*elastic, peers, sizes, all_at_once);
+        find_buffers_beside(*fixed, peers, sizes, all_at_once);
+      }
+      if (HasFailure())
+        return;
+    }
+  } while (std::ranges::next_permutation(sizes).found);
+}
+
+// Peers that are there and hold nothing keep nobody from half of it.
+TEST_F(Budget, OfIdlePeersIsNotKept) {
+  auto memory = create(64 * kMiB);
+  Crowd crowd(*memory);
+  for (int i = 0; i < 1000; ++i)
+    crowd.join();
+  while (crowd.get(*crowd.peers[0], 1u << 20))
+    continue;
+  EXPECT_GE(crowd.held.size(), 24u);
+}
+
+// A call may take nearly all, where others have nearly nothing.
+TEST_F(Budget, ForOneLargeCall) {
+  auto memory = create(64 * kMiB);
+  Crowd crowd(*memory);
+  mem::Borrower& only = crowd.join();
+  crowd.join();
+  mem::Shortage shortage = mem::Shortage::kNone;
+  for (int i = 0; i < 58; ++i) {
+    crowd.held.push_back(only.get(1u << 20, true, shortage));
+    ASSERT_TRUE(crowd.held.back()) << i;
+  }
+}
+
+// What each class has and could have.
+std::vector<uint64_t> what_is_left(const Memory& memory) {
+  std::vector<uint64_t> left;
+  for (const PoolAudit& pool : memory.audit())
+    left.push_back(uint64_t{pool.available} + pool.more);
+  return left;
+}
+
+TEST_F(Budget, ThatIsChargedForTheHeapComesBack) {
+  auto memory = create(64 * kMiB);
+  const std::vector<uint64_t> before = what_is_left(*memory);
+  {
+    mem::HeapCharge charge(*memory);
+    for (int i = 0; i < 400; ++i) {  // a hundred times all of it
+      ASSERT_TRUE(charge.take(16 * kMiB)) << i;
+      charge.give(16 * kMiB);
+    }
+    std::vector<Buffer> all;
+    while (Buffer buffer = memory->get(1u << 20))
+      all.push_back(std::move(buffer));
+    EXPECT_GE(all.size() * kMiB, before.back() * kMiB - 2 * kMiB) << "all but one unit";
+  }
+  EXPECT_EQ(what_is_left(*memory), before);
+  for (int i = 0; i < 400; ++i) {
+    mem::HeapCharge charge(*memory, 4 * kMiB);
+    ASSERT_TRUE(charge.take(16 * kMiB)) << i;
+  }
+  EXPECT_EQ(what_is_left(*memory), before);
+  // Nor is anything lost of what peers may read.
+  mem::BorrowerRef peer = mem::Borrower::create(*memory);
+  for (int i = 0; i < 400; ++i) {
+    ASSERT_TRUE(peer->expose(16 * kMiB, 64 * kMiB)) << i;
+    EXPECT_FALSE(peer->expose(64 * kMiB, 64 * kMiB));
+    peer->unexpose(16 * kMiB);
+  }
 }
 
 // What threads hold between them, as each says after it took and before it gives back: at no time

@@ -267,6 +267,18 @@ TEST_F(Pressure, DataThatCountedAsItCameDoesNotCountAgainWithItsRead) {
   EXPECT_TRUE(slow.ended());
 }
 
+// A handler that found no buffer for its result does not wait; yet buffers lack.
+TEST_F(Pressure, ResultsThatLackBuffersPressToo) {
+  Peer& silent = peer(*alice);
+  silent.call(1);
+  silent.tick_until(2000 * kMs);
+  EXPECT_FALSE(silent.ended()) << "nobody needs its buffers";
+  bob->note_missing();
+  silent.tick_until(2020 * kMs);
+  EXPECT_TRUE(silent.ended());
+  EXPECT_EQ(silent.counters().refusals[Refusal::kHeldBuffers], 1u);
+}
+
 // Its own waiting calls are no reason to end it.
 TEST_F(Pressure, NobodyIsInItsOwnWay) {
   Peer& alone = peer(*alice);
@@ -330,6 +342,36 @@ TEST_F(Shares, ResultsInBuffersCount) {
   results.clear();
   reader.tick_until(20 * kMs);
   EXPECT_EQ(reader.end.held.size(), 2u);
+}
+
+// Where call objects are scarce a client has its share of them, however many calls it has made.
+TEST_F(Shares, OfCallObjectsComeBackWithEachCall) {
+  CallPool few(*memory, 32);
+  std::vector<Incoming*> others;
+  while (!few.scarce())
+    others.push_back(few.get());
+  {
+    Peer client(*memory, few, *alice, Role::kResponder, UINT32_MAX);
+    uint32_t xid = 0;
+    auto call = [&] {
+      ++xid;
+      client.hear(Wire{xid, 1, 16, kMsg, 0, 0, 0, xid, 0});
+    };
+    while (xid < 1000) {
+      call();
+      ASSERT_EQ(client.end.held.size(), 1u) << xid;
+      client.end.engine->reply(*std::exchange(client.end.held, {})[0]);
+      client.end.qp.post(*client.end.engine);
+      while (!client.end.qp.posted.empty())
+        client.answer_read();  // a Send
+    }
+    for (size_t held = 1; held <= 8; ++held) {
+      call();
+      EXPECT_EQ(client.end.held.size(), held);
+    }
+  }
+  for (Incoming* each : others)
+    few.put(*each);
 }
 
 // Later bursts of a window of calls allocate nothing.

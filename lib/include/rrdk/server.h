@@ -175,12 +175,15 @@ struct ServerOptions {
    *
    * Besides, and however many connections it has, no client can take all pool buffers (RFC 5666
    * section 11): of each size class it may hold, for chunks and for results that handlers made in
-   * buffers, as many as are left for everybody else. That is half of the class for a client alone,
-   * a third for each of two, and so on. Its calls beyond wait (ServerStats::share_waits). A call
-   * that is the first of its queue to have waited for buffers for two seconds is refused: its
-   * client gets the transport's error (RFC 8166 section 4.5.2), and Refusal::kNoBuffers counts.
-   * While others wait for buffers, a client that sends next to none of the data for which it has
-   * some (less than a 32nd of it) loses its connection after a second (Refusal::kHeldBuffers). Data
+   * buffers, as many as are left for everybody else while that is half of the class, and after that
+   * its share: a third of the class if two clients have connections, 1/(n+1) if n have. The last
+   * eighth is kept for results and for clients that hold next to nothing, so that a newcomer finds
+   * buffers whatever others hold. Its calls beyond wait (ServerStats::share_waits). A call that is
+   * the first of its queue to have waited for buffers for two seconds is refused: its client gets
+   * the transport's error (RFC 8166 section 4.5.2), and Refusal::kNoBuffers counts. While others
+   * wait for buffers, or handlers find none for their results, a client that sends next to none of
+   * the data for which it has some (less than a 32nd of it) loses its connection after a second
+   * (Refusal::kHeldBuffers). Data
    * counts as it comes; over `verbs:`, where the device does not tell, with its whole RDMA Read.
    */
   uint64_t max_chunk_bytes = 32u << 20;
