@@ -190,6 +190,7 @@ void print_served(const ServerStats& stats, bool replay_cache) {
   row("answered SYSTEM_ERR", stats.replay.lost);
   row("run unprotected", stats.replay.unprotected);
   row("refused", stats.replay.refused);
+  row_if_any("clients forgotten early", stats.replay.made_way);
 }
 
 namespace {

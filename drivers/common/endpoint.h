@@ -72,6 +72,10 @@ fabric::Identity identity_of(const Endpoint4Or6& endpoint);
 // As identity_of(), but an IPv6 address counts as its /64, in which a host can take any address.
 // Link-local and loopback addresses stand for themselves.
 fabric::Identity group_of(const Endpoint4Or6& endpoint);
+// As identity_of(), but addresses of one IPv6 /64 are one, those of a link among them, and so are
+// IPv4 addresses that share the first `ipv4_prefix` bits, 1 to 32, and all addresses of this host:
+// who is on it can come from each of 127.0.0.0/8.
+fabric::Identity origin_of(const Endpoint4Or6& near, const Endpoint4Or6& far, uint32_t ipv4_prefix);
 
 // Why an attempt to connect failed: an errno, of either sign, as sockets and connection managers
 // give it.

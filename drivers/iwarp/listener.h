@@ -60,6 +60,9 @@ class ConnectRequest final : public fabric::ConnectRequest {
   Peer peer() const override;
   fabric::Identity identity() const override { return identity_of(far_); }
   fabric::Identity group() const override { return group_of(far_); }
+  fabric::Identity origin(uint32_t ipv4_prefix) const override {
+    return drivers::origin_of(near_, far_, ipv4_prefix);
+  }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override;
   Result<void> accept(fabric::QueuePair& qp, std::span<const std::byte> private_data) override;

@@ -1,6 +1,10 @@
 #include "drivers/shm/handshake.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -216,6 +220,23 @@ fabric::Identity peer_identity(int socket) {
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0 || who.pid <= 0)
     return {};
   return {{static_cast<uint64_t>(who.pid), who.uid, start_time(who.pid)}};
+}
+
+fabric::Identity user_identity(int socket) {
+  const rrdk::Peer peer = peer_of(socket);
+  return peer.process ? fabric::Identity{{AF_UNIX, peer.process->uid, 0}} : fabric::Identity{};
+}
+
+// A zombie has ended, but has a pid that signals can be sent to. Nothing is read from /proc, which
+// may be that of another PID namespace, or hidden. Without pidfd_open(), as before Linux 5.3 and in
+// sandboxes, and when no descriptor is left, zombies count as alive.
+bool process_has_ended(const fabric::Identity& process) {
+  const auto pid = static_cast<pid_t>(process.words[0]);
+  const base::Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (fd.get() < 0)
+    return ::kill(pid, 0) != 0 && errno == ESRCH;
+  pollfd ended = {fd.get(), POLLIN, 0};
+  return ::poll(&ended, 1, 0) == 1 && (ended.revents & POLLIN) != 0;
 }
 
 }  // namespace rrdk::shm

@@ -119,5 +119,10 @@ rrdk::Peer peer_of(int socket);
 
 // The process there: pid, uid and when it started, since pids are used again.
 fabric::Identity peer_identity(int socket);
+// Its user.
+fabric::Identity user_identity(int socket);
+// Whether a process that had this identity has exited. No descriptor is kept for that: it is looked
+// at when it matters. A process that bears its pid by now is taken for it.
+bool process_has_ended(const fabric::Identity& process);
 
 }  // namespace rrdk::shm

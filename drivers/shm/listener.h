@@ -45,6 +45,11 @@ class ConnectRequest final : public fabric::ConnectRequest {
   }
   rrdk::Peer peer() const override { return peer_of(socket_.get()); }
   fabric::Identity identity() const override { return peer_identity(socket_.get()); }
+  // A process lives as shortly as its user likes.
+  fabric::Identity origin(uint32_t /*ipv4_prefix*/) const override {
+    return user_identity(socket_.get());
+  }
+  fabric::HasEnded has_ended() const override { return process_has_ended; }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override;
   Result<void> accept(fabric::QueuePair& qp, std::span<const std::byte> private_data) override;

@@ -126,7 +126,10 @@ rrdk_server_options server_defaults() {
           .replay_total_bytes = d.replay.total_bytes,
           .on_open = nullptr,
           .on_close = nullptr,
-          .connection_argument = nullptr};
+          .connection_argument = nullptr,
+          .replay_min_window_ms = d.replay.min_window_ms,
+          .replay_ipv4_prefix = d.replay.ipv4_prefix,
+          .replay_run_unprotected = d.replay.run_unprotected};
 }
 
 Result<void> ask_on_open(ServerConnection& connection, void* argument) {
@@ -173,7 +176,10 @@ ServerOptions options_of(const rrdk_server_options& o, rrdk_server& server) {
                      .max_reply = o.replay_max_reply,
                      .window_ms = o.replay_window_ms,
                      .always = o.replay_always,
-                     .total_bytes = o.replay_total_bytes},
+                     .total_bytes = o.replay_total_bytes,
+                     .min_window_ms = o.replay_min_window_ms,
+                     .ipv4_prefix = o.replay_ipv4_prefix,
+                     .run_unprotected = o.replay_run_unprotected},
           .on_open = o.on_open != nullptr ? ask_on_open : nullptr,
           .on_close = o.on_close != nullptr ? tell_on_close : nullptr,
           .connection_argument = &server,
@@ -234,7 +240,10 @@ rrdk_server_stats stats_of(const ServerStats& s) {
           .backward_answered_late = s.backward.answered_late,
           .backward_lent = s.backward.lent,
           .backward_lends_expired = s.backward.lends_expired,
-          .backward_credit_waits = s.backward.credit_waits};
+          .backward_credit_waits = s.backward.credit_waits,
+          .replay_made_way = s.replay.made_way,
+          .replay_clients_now = s.replay.clients,
+          .replay_places = s.replay.places};
 }
 
 struct Listening {

@@ -184,6 +184,10 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 
+// Whether who bore that identity is gone for good, so that it will not be seen again. False where
+// that can not be known. Not on the data path: it may ask the kernel.
+using HasEnded = bool (*)(const Identity& identity);
+
 // A connection that a peer asks for.
 class ConnectRequest {
  public:
@@ -196,6 +200,12 @@ class ConnectRequest {
   // For limits: one identity for everything that this peer could come as. A host can take as many
   // addresses of its IPv6 network as it likes.
   virtual Identity group() const { return identity(); }
+  // For what is kept of peers that have left: one identity for all that come from one place, where
+  // it is easy to come as many peers one after the other. Processes of one user; IPv4 addresses
+  // that have the first `ipv4_prefix` bits, 1 to 32, in common; all addresses of this host.
+  virtual Identity origin(uint32_t /*ipv4_prefix*/) const { return group(); }
+  // Null: it can not be known of any peer.
+  virtual HasEnded has_ended() const { return nullptr; }
   // Makes our end, on which Receives can be posted before accept() connects it. Dropping a request
   // without an answer closes it.
   virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(const QueuePairOptions& options) = 0;

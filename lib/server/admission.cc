@@ -52,7 +52,12 @@ void Server::Impl::arrive(OpenDevice& device, const Request& request) {
                       std::to_string(most_connections));
   }
   const uint32_t most = most_of_one_client(device);
-  Client* client = clients.enter(request->identity(), request->group(), most, base::Tsc::now_ns());
+  const uint32_t prefix = options.replay.ipv4_prefix != 0 ? options.replay.ipv4_prefix : 32;
+  Client* client = clients.enter({.identity = request->identity(),
+                                  .group = request->group(),
+                                  .origin = request->origin(prefix),
+                                  .has_ended = request->has_ended()},
+                                 most, base::Tsc::now_ns());
   if (client == nullptr) {
     refused_per_client_.fetch_add(1, std::memory_order_relaxed);
     return refuse(*request, Rejection::kClient,

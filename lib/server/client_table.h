@@ -1,17 +1,27 @@
 // The clients of a server: how many connections each has, and its duplicate request cache. Touched
-// when connections come and go; a link then refers to its client.
+// when connections come and go, and when a client makes its first call that must not run twice; a
+// link then refers to its client.
 //
-// What a client without connections may yet repeat is kept for the time window. It is not dropped
-// earlier to make room for a new client: calls of a client for which there is no room are refused.
+// From that call on a client has one of ReplayOptions::clients places, until it has been away for
+// the time window: only then its calls can not be repeated any more. When places lack, these are
+// taken back before, in this order:
+//
+//   - those of clients that can not come back, as processes can not that have exited;
+//   - that of the client which has been away for longest, if that is longer than any repetition
+//     takes (ReplayOptions::min_window_ms): of an origin that has more than its share, if one does.
+//
+// An origin (fabric::ConnectRequest::origin()) has a quarter of the places at most, while less than
+// half of them are left: so no two origins keep a third one out.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <unordered_map>
 
+#include "base/list.h"
 #include "base/random.h"
 #include "fabric/device.h"
 #include "mem/loans.h"
@@ -21,8 +31,16 @@
 
 namespace rrdk::server {
 
-// One group may have one in so many of the clients that are remembered.
-constexpr uint32_t kGroupShare = 4;
+// One origin may have one in so many of the places, when they are few.
+constexpr uint32_t kOriginShare = 4;
+
+// Who asks for a connection.
+struct Visitor {
+  fabric::Identity identity;
+  fabric::Identity group;
+  fabric::Identity origin;
+  fabric::HasEnded has_ended = nullptr;
+};
 
 // Clients that can not be told apart where limits are concerned: a host has as many addresses as it
 // likes of its IPv6 network. Mostly it is one client.
@@ -39,25 +57,40 @@ struct ClientGroup {
   const std::unique_ptr<runtime::CoreClient[]> by_core;
   uint32_t clients = 0;
   uint32_t connections = 0;
-  uint32_t remembered = 0;
 };
 
+struct Origin;
+
 struct Client {
-  Client(const fabric::Identity& identity_in, ClientGroup& group_in, const ReplayOptions& options,
-         uint32_t exposed, ReplayCounters& counters)
-      : identity(identity_in),
+  Client(const Visitor& visitor, ClientGroup& group_in, Origin& origin_in,
+         const ReplayOptions& options, uint32_t exposed, ReplayCounters& counters)
+      : identity(visitor.identity),
+        has_ended(visitor.has_ended),
         group(group_in),
+        origin(origin_in),
         replays(options, exposed, group_in.room, counters) {}
 
   const fabric::Identity identity;
+  const fabric::HasEnded has_ended;
   ClientGroup& group;
+  Origin& origin;
   ReplayCache replays;
+  std::atomic<bool> has_place = false;  // one of ReplayOptions::clients; written under the lock
   // Under the table's lock.
   uint32_t connections = 0;
-  bool known = false;                 // who it is
-  bool remembered = false;            // one of ReplayOptions::clients
-  uint64_t left_ns = 0;               // when it had no connection any more
-  std::list<Client*>::iterator away;  // then
+  bool known = false;            // who it is
+  uint64_t left_ns = 0;          // when it had no connection any more
+  base::Links<Client> away;      // then, among all
+  base::Links<Client> kin_away;  // and among those of its origin
+};
+
+struct Origin {
+  explicit Origin(const fabric::Identity& identity_in) : identity(identity_in) {}
+
+  const fabric::Identity identity;
+  uint32_t clients = 0;
+  uint32_t places = 0;                         // that these have
+  base::List<Client, &Client::kin_away> away;  // in the order in which they left
 };
 
 struct ReplayBounds {
@@ -70,24 +103,26 @@ class ClientTable {
  public:
   ClientTable(const ReplayOptions& options, const ReplayBounds& bounds, Memory& memory,
               size_t cores);
+  ~ClientTable();
+  ClientTable(const ClientTable&) = delete;
+  ClientTable& operator=(const ClientTable&) = delete;
 
   // Whether caches keep replies, and not failures only. Before the first enter().
   void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
   bool keeps_replies() const noexcept { return keep_replies_; }
   // A connection comes. Null: its client, or that client's group, has `most` already.
-  Client* enter(const fabric::Identity& identity, const fabric::Identity& group, uint32_t most,
-                uint64_t now_ns);
+  Client* enter(const Visitor& visitor, uint32_t most, uint64_t now_ns);
   void leave(Client& client, uint64_t now_ns);
   // Forgets clients that have been away for too long. Comings and goings do so anyway.
   void tidy(uint64_t now_ns);
 
-  // What the calls of a connection fill; or why there is nothing to protect them with.
-  struct Lane {
-    ReplayLane* lane = nullptr;
-    const char* lacks = nullptr;
+  // A client that has no place makes a call that must not run twice.
+  struct Place {
+    const char* lacks = nullptr;  // why it has none; null: it has one
+    bool made_way = false;        // another client was forgotten for it, early
   };
-  // `late`: it came before.
-  Lane lane_for(Client& client, uint64_t now_ns, bool late);
+  Place take_place(Client& client, uint64_t now_ns);
+  uint32_t places_taken() const noexcept { return taken_.load(std::memory_order_relaxed); }
 
   const FingerprintKeys& keys() const noexcept { return keys_; }
   ReplayCounters& counters() noexcept { return counters_; }
@@ -103,9 +138,15 @@ class ClientTable {
   template <typename T>
   using ByIdentity = std::unordered_map<fabric::Identity, T, Hash>;
 
-  const char* remember(Client& client, uint64_t now_ns);
+  bool has_place_for(const Origin& origin) const noexcept;
+  bool exceeds_share(const Origin& origin) const noexcept;
+  void forget_ended();
+  Client* longest_away(const Origin& newcomer, uint64_t now_ns) const noexcept;
+  void occupy(Client& client) noexcept;
   void forget(uint64_t now_ns);
+  void come_back(Client& client) noexcept;
   void erase(Client& client);
+  void free_forgotten(uint32_t& calls);
 
   const ReplayOptions options_;
   const uint32_t exposed_;
@@ -116,11 +157,16 @@ class ClientTable {
   ReplayCounters counters_;
   ReplayRoom room_;
   std::mutex lock_;
-  uint64_t strangers_ = 0;  // clients so far of which nothing is known
-  uint32_t remembered_ = 0;
+  uint64_t strangers_ = 0;            // clients so far of which nothing is known
+  std::atomic<uint32_t> taken_ = 0;   // places; written under the lock
+  uint64_t next_look_ns_ = 0;         // at who has ended
+  Client* next_looked_at_ = nullptr;  // of away_; null: the first
   ByIdentity<std::unique_ptr<ClientGroup>> groups_;
+  ByIdentity<std::unique_ptr<Origin>> origins_;
   ByIdentity<std::unique_ptr<Client>> clients_;
-  std::list<Client*> away_;  // without connections, in the order in which they left
+  using Away = base::List<Client, &Client::away>;
+  Away away_;       // without connections, in the order in which they left
+  Away forgotten_;  // whose memory is yet to be freed
 };
 
 }  // namespace rrdk::server

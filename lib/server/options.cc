@@ -50,6 +50,9 @@ Result<void> check_replay(const ServerOptions& options) {
   if (replay.clients == 0)
     return fail(Errc::kInvalidArgument,
                 "replay.clients is at least 1; a server without a cache has replay.entries 0");
+  if (replay.ipv4_prefix > 32)
+    return xprt::wrong_option("replay.ipv4_prefix", replay.ipv4_prefix,
+                              "an IPv4 address has 32 bits");
   if (replay.bytes < replay.max_reply)
     return fail(Errc::kInvalidArgument, "replay.bytes is " + std::to_string(replay.bytes) +
                                             ": it can not hold one reply of replay.max_reply, " +

@@ -15,14 +15,15 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
     server_.clients.counters().unprotected.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
-  const char* lacks = kNoReplayRoom;
-  if (lane_ == nullptr) [[unlikely]]
-    lacks = open_lane();
-  if (lane_ != nullptr) [[likely]]
-    lane_->raise(engine().most_granted() + exposed_replies(server_.options),
-                 engine().version() != 1);
+  const char* lacks = nullptr;
+  if (lane_ == nullptr || !client_.has_place) [[unlikely]]
+    lacks = prepare_once();
+  ReplayLane* const lane = lacks == nullptr ? lane_ : nullptr;
+  if (lane != nullptr) [[likely]]
+    lane->raise(engine().most_granted() + exposed_replies(server_.options),
+                engine().version() != 1);
   const Fingerprint print = fingerprint(server_.clients.keys(), context.header, context.args);
-  switch (client_.replays.begin(context, lane_, print, core().now())) {
+  switch (client_.replays.begin(context, lane, print, core().now())) {
     case ReplayCache::Verdict::kRun:
       return true;
     case ReplayCache::Verdict::kWait:
@@ -33,8 +34,7 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
     case ReplayCache::Verdict::kSeen:
       break;
     case ReplayCache::Verdict::kNoRoom:
-      refuse_unprotected(context, lacks);
-      return false;
+      return runs_unprotected(context, lacks != nullptr ? lacks : kNoReplayRoom);
     case ReplayCache::Verdict::kAllRun:
       refuse_unprotected(
           context,

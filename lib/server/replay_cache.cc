@@ -31,8 +31,9 @@ ReplayCache::~ReplayCache() {
   }
 }
 
-// With it comes what its first calls need, if that can be had, so that these do not depend on what
-// others take meanwhile.
+// With it comes what its first calls need, so that these do not depend on what others take
+// meanwhile; but only where half of all is left, so that connections without calls do not take what
+// those with calls need.
 ReplayLane* ReplayCache::enter(uint64_t now_ns, bool late) noexcept {
   std::lock_guard lock(lock_);
   expire(now_ns, kMostExpired);
@@ -43,7 +44,7 @@ ReplayLane* ReplayCache::enter(uint64_t now_ns, bool late) noexcept {
     return nullptr;
   }
   ReplayLane& lane = *fresh.front();
-  if (take(lane, kPrepaid, false)) {
+  if (room_.ample() && take(lane, kPrepaid, false)) {
     lane.prepaid = kPrepaid - ReplayLane::kFirstRing;
     lane.prepaid_ring = ReplayLane::kFirstRing;
   }
@@ -234,6 +235,15 @@ bool ReplayCache::tidy(uint64_t now_ns, uint32_t& most) noexcept {
   std::lock_guard lock(lock_);
   most -= expire(now_ns, most);
   return left_.empty() || !is_over(left_.front()->since_ns, now_ns);
+}
+
+bool ReplayCache::clear(uint32_t& most) noexcept {
+  std::lock_guard lock(lock_);
+  for (; most != 0 && !left_.empty(); --most) {
+    forget(static_cast<LeftEntry&>(*left_.front()));
+    counters_.evicted.fetch_add(1, std::memory_order_relaxed);
+  }
+  return left_.empty();
 }
 
 void ReplayCache::note_failure(uint32_t xid, uint64_t connection, uint64_t now_ns) {

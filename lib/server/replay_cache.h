@@ -43,6 +43,7 @@
 #include "base/list.h"
 #include "base/random.h"
 #include "mem/heap_charge.h"
+#include "mem/loans.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/memory.h"
 #include "rrdk/server.h"
@@ -56,7 +57,7 @@ class ReplayLane;
 // Of a whole server.
 struct ReplayCounters {
   std::atomic<uint64_t> hits = 0, waits = 0, stored = 0, evicted = 0, not_kept = 0, lost = 0,
-                        unprotected = 0, refused = 0;
+                        unprotected = 0, refused = 0, made_way = 0;
 };
 
 // What two calls of one client must have in common for the second to be a repetition of the first.
@@ -287,23 +288,23 @@ class ReplayRoom {
     if (budget != nullptr)
       charge_.emplace(*budget, reserve);
   }
-  // A client's part of `whole`, which outlives it. It is as much as it leaves to all others: half
-  // of what was left before it.
+  // A client's part of `whole`, which outlives it. It has no more than its share, as a peer has of
+  // buffers (mem/loans.h): so there is some for newcomers, whatever others keep.
   explicit ReplayRoom(ReplayRoom* whole) : whole_(whole) {}
   ReplayRoom(const ReplayRoom&) = delete;
   ReplayRoom& operator=(const ReplayRoom&) = delete;
 
   // False: nothing was taken.
   bool take(uint64_t bytes) noexcept {
-    const uint64_t taken = taken_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    const uint64_t taken = add(bytes);
     const bool fits = whole_ == nullptr ? taken <= bytes_ && (!charge_ || charge_->take(bytes))
-                                        : taken + bytes <= whole_->left() && whole_->take(bytes);
+                                        : whole_->allows(taken, bytes) && whole_->take(bytes);
     if (!fits)
-      taken_.fetch_sub(bytes, std::memory_order_relaxed);
+      remove(bytes);
     return fits;
   }
   void give(uint64_t bytes) noexcept {
-    taken_.fetch_sub(bytes, std::memory_order_relaxed);
+    remove(bytes);
     if (whole_ != nullptr)
       whole_->give(bytes);
     else if (charge_)
@@ -314,15 +315,41 @@ class ReplayRoom {
     const uint64_t left = whole_ != nullptr ? whole_->left() : this->left();
     return taken() + bytes <= left / 2;
   }
+  // Whether half of the whole is left.
+  bool ample() const noexcept {
+    const ReplayRoom& whole = whole_ != nullptr ? *whole_ : *this;
+    return whole.left() >= whole.bytes_ / 2;
+  }
   uint64_t taken() const noexcept { return taken_.load(std::memory_order_relaxed); }
 
+  // Each part may have so much while there is any: what the first calls of a connection take.
+  static constexpr uint64_t kForEach = 4096;
+
  private:
+  uint64_t add(uint64_t bytes) noexcept {
+    const uint64_t before = taken_.fetch_add(bytes, std::memory_order_relaxed);
+    if (before == 0 && bytes != 0 && whole_ != nullptr)
+      whole_->parts_.fetch_add(1, std::memory_order_relaxed);
+    return before + bytes;
+  }
+  void remove(uint64_t bytes) noexcept {
+    if (taken_.fetch_sub(bytes, std::memory_order_relaxed) == bytes && bytes != 0 &&
+        whole_ != nullptr)
+      whole_->parts_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  // A part that has so much, with `bytes` more that are not taken yet.
+  bool allows(uint64_t held, uint64_t bytes) const noexcept {
+    return bytes <= left() &&
+           (held <= kForEach || mem::is_fair({.held = held}, left() - bytes, bytes_,
+                                             parts_.load(std::memory_order_relaxed)));
+  }
   uint64_t left() const noexcept { return bytes_ - std::min(bytes_, taken()); }
 
   ReplayRoom* const whole_ = nullptr;
   const uint64_t bytes_ = 0;
   std::optional<mem::HeapCharge> charge_;
   std::atomic<uint64_t> taken_ = 0;
+  std::atomic<uint32_t> parts_ = 0;  // that have something
 };
 
 // For messages: why nothing can be remembered.
@@ -362,6 +389,8 @@ class ReplayCache {
   // credits, and some replies.
   static constexpr uint64_t kPrepaid =
       ReplayLane::cost_of(3 * ReplayLane::kBlock) + ReplayLane::kFirstRing;
+
+  static_assert(kPrepaid <= ReplayRoom::kForEach);
 
   // A connection may have so many replies that its client has yet to read (RFC 5666's mode). `room`
   // and `counters` outlive it.
@@ -415,6 +444,8 @@ class ReplayCache {
   // Forgets what can not be repeated any more, `most` calls at most, which it counts down. True:
   // there is no more of it.
   bool tidy(uint64_t now_ns, uint32_t& most) noexcept;
+  // The same with all calls, whether they can be repeated or not. Its client has no connections.
+  bool clear(uint32_t& most) noexcept;
 
  private:
   using State = ReplayEntry::State;

@@ -223,7 +223,10 @@ ReplayStats Server::Impl::replay_stats(const xprt::Counters& sum) const {
           .lost = read(c.lost),
           .unprotected = read(c.unprotected),
           .refused = read(c.refused),
-          .failed_again = sum.refused_again};
+          .failed_again = sum.refused_again,
+          .made_way = read(c.made_way),
+          .clients = clients.places_taken(),
+          .places = options.replay.entries != 0 ? options.replay.clients : 0};
 }
 
 BackwardStats Server::Impl::backward_stats(const xprt::Counters& sum) const {

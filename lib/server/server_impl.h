@@ -112,7 +112,8 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   base::LogLimit stalls;
   base::LogLimit idlers;       // silent ones, too
   base::LogLimit growths;      // that were refused
-  base::LogLimit unprotected;  // calls that were not run
+  base::LogLimit unprotected;  // calls that were not run, or run all the same
+  base::LogLimit ways_made;    // clients that were forgotten early
 
  private:
   struct OpenListener {

@@ -28,7 +28,8 @@ ServerLink::~ServerLink() {
 }
 
 void ServerLink::take_lane() {
-  lane_ = server_.clients.lane_for(client_, core().now(), false).lane;
+  if (server_.clients.keeps_replies())
+    lane_ = client_.replays.enter(core().now());
 }
 
 Result<void> ServerLink::open() {
@@ -160,14 +161,42 @@ rrdk::ReceiveSizes ServerLink::receive_size_report() const {
   return size_requests_.report(receive_sizes(), counted);
 }
 
-// The connection got no lane when it came: tries again. Returns the reason if there still is none.
-const char* ServerLink::open_lane() noexcept {
-  ClientTable::Lane found = server_.clients.lane_for(client_, core().now(), true);
-  lane_ = found.lane;
-  return found.lacks;
+// The connection got no lane when it came, or this is its client's first call that must not run
+// twice. Returns what it still lacks; null: it has both.
+const char* ServerLink::prepare_once() noexcept {
+  if (!client_.has_place) {
+    const ClientTable::Place place = server_.clients.take_place(client_, core().now());
+    if (place.lacks != nullptr)
+      return place.lacks;
+    if (place.made_way)
+      tell_of_way();
+  }
+  if (lane_ == nullptr)
+    lane_ = client_.replays.enter(core().now(), true);
+  return lane_ == nullptr ? kNoReplayRoom : nullptr;
 }
 
-// To run it would be to run its repetition, too.
+void ServerLink::tell_of_way() {
+  if (auto left_out = server_.ways_made.allow(base::Tsc::now_ns()))
+    base::log_warning(
+        "what a client may repeat that has been away for %u ms was forgotten before its window_ms, "
+        "to remember calls of %s: enlarge ReplayOptions::clients%s",
+        server_.options.replay.min_window_ms, peer_name().c_str(), base::and_more(*left_out).text);
+}
+
+// A call that could not be told from its repetition. True: the program wants it to be run.
+bool ServerLink::runs_unprotected(CallContext& context, const char* lacks) noexcept {
+  if (!server_.options.replay.run_unprotected || !client_.known) {
+    refuse_unprotected(context, lacks);
+    return false;
+  }
+  server_.clients.counters().unprotected.fetch_add(1, std::memory_order_relaxed);
+  if (auto left_out = server_.unprotected.allow(base::Tsc::now_ns()))
+    base::log_warning("a call of %s is run, and would be again if it were repeated: %s%s",
+                      peer_name().c_str(), lacks, base::and_more(*left_out).text);
+  return true;
+}
+
 void ServerLink::refuse_unprotected(CallContext& context, const char* lacks) noexcept {
   server_.clients.counters().refused.fetch_add(1, std::memory_order_relaxed);
   server_.clients.tidy(core().now());

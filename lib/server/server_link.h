@@ -126,7 +126,9 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
   bool begin_once(CallContext& context) noexcept override;
   void end_once(CallContext& context, bool whole) noexcept override;
   void answer_again(CallContext& context) noexcept;
-  const char* open_lane() noexcept;
+  const char* prepare_once() noexcept;
+  void tell_of_way();
+  bool runs_unprotected(CallContext& context, const char* lacks) noexcept;
   void refuse_unprotected(CallContext& context, const char* lacks) noexcept;
   void release_waiting() noexcept;
   void log_end(const std::string& reason);

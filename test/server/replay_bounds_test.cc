@@ -268,7 +268,7 @@ TEST(ReplayBounds, OfAnIpv6Network) {
   table.keep_replies(true);
   constexpr fabric::Identity kNetwork = {{10, 1, 0}};
   auto enter = [&](uint64_t host, const fabric::Identity& group) {
-    return table.enter({{10, 1, host}}, group, 3, 0);
+    return table.enter({.identity = {{10, 1, host}}, .group = group, .origin = group}, 3, 0);
   };
   // Connections of all its hosts count.
   server::Client* one = enter(1, kNetwork);
@@ -277,14 +277,228 @@ TEST(ReplayBounds, OfAnIpv6Network) {
   ASSERT_TRUE(one && two && three);
   EXPECT_NE(one, two) << "a cache of its own for each";
   EXPECT_EQ(enter(4, kNetwork), nullptr);
-  // And a quarter of those that are remembered.
-  EXPECT_NE(table.lane_for(*one, 0, false).lane, nullptr);
-  EXPECT_NE(table.lane_for(*two, 0, false).lane, nullptr);
-  EXPECT_EQ(table.lane_for(*three, 0, false).lane, nullptr);
-  server::Client* other = enter(5, {{10, 1, 5}});
-  EXPECT_NE(table.lane_for(*other, 0, false).lane, nullptr);
-  for (server::Client* client : {one, two, three, other})
+  for (server::Client* client : {one, two, three})
     table.leave(*client, 0);
+}
+
+// Clients of a server alone: each makes a call that must not run twice.
+struct Clients {
+  explicit Clients(const ReplayOptions& options) : table(options, {.bytes = 1 << 20}, *memory, 1) {
+    table.keep_replies(true);
+  }
+  ~Clients() {
+    for (server::Client* client : present)
+      table.leave(*client, now_ns);
+  }
+
+  server::Client& enter(uint64_t name, uint64_t origin, fabric::HasEnded has_ended = nullptr) {
+    return *table.enter({.identity = {{name, 0, 0}},
+                         .group = {{name, 0, 0}},
+                         .origin = {{origin, 0, 0}},
+                         .has_ended = has_ended},
+                        1, now_ns);
+  }
+  bool call(server::Client& client) {
+    if (table.take_place(client, now_ns).lacks != nullptr)
+      return false;
+    server::ReplayLane* lane = client.replays.enter(now_ns, true);
+    service::CallContext context;
+    EXPECT_EQ(client.replays.begin(context, lane, {.call = 7}, now_ns),
+              server::ReplayCache::Verdict::kRun);
+    client.replays.finish(context, false, false, now_ns);
+    client.replays.leave(lane, now_ns);
+    return true;
+  }
+  // Comes, calls, and stays or goes.
+  bool stay(uint64_t name, uint64_t origin) {
+    present.push_back(&enter(name, origin));
+    return call(*present.back());
+  }
+  bool visit(uint64_t name, uint64_t origin, fabric::HasEnded has_ended = nullptr) {
+    server::Client& client = enter(name, origin, has_ended);
+    const bool is_done = call(client);
+    table.leave(client, now_ns);
+    return is_done;
+  }
+  bool is_remembered(uint64_t name, uint64_t origin) {
+    server::Client& client = enter(name, origin);
+    const bool is_known = !client.replays.empty();
+    table.leave(client, now_ns);
+    return is_known;
+  }
+  uint64_t made_way() const { return table.counters().made_way; }
+
+  std::unique_ptr<Memory> memory = make_memory();
+  server::ClientTable table;
+  std::vector<server::Client*> present;
+  uint64_t now_ns = 1'000'000'000;
+};
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+// However many clients one origin sends, there are places for others: whether they stay, or go and
+// may come back.
+TEST(ReplayPlaces, AreLeftForOtherOrigins) {
+  for (bool stays : {false, true}) {
+    Clients clients({.clients = 64});
+    auto come = [&](uint64_t name, uint64_t origin) {
+      return stays ? clients.stay(name, origin) : clients.visit(name, origin);
+    };
+    uint32_t had = 0;
+    for (uint64_t name = 1000; name < 1200; ++name)
+      had += come(name, 1);
+    EXPECT_EQ(had, 32u) << "half";
+    had = 0;
+    for (uint64_t name = 2000; name < 2200; ++name)
+      had += come(name, 2);
+    EXPECT_EQ(had, 16u) << "a quarter";
+    for (uint64_t name = 1; name <= 16; ++name)
+      EXPECT_TRUE(clients.visit(name, 100 + name));
+    EXPECT_EQ(clients.made_way(), 0u);
+    EXPECT_EQ(clients.table.places_taken(), 64u);
+  }
+}
+
+// Connections that make no such call take no place.
+TEST(ReplayPlaces, AreTakenByCalls) {
+  Clients clients({.clients = 4});
+  for (uint64_t name = 1000; name < 1200; ++name)
+    clients.present.push_back(&clients.enter(name, name));
+  EXPECT_EQ(clients.table.places_taken(), 0u);
+  EXPECT_TRUE(clients.visit(1, 1));
+  EXPECT_EQ(clients.table.places_taken(), 1u);
+}
+
+// To the end of the time window, if there are places.
+TEST(ReplayPlaces, AreKeptForTheTimeWindow) {
+  Clients clients({.clients = 4, .window_ms = 60'000});
+  EXPECT_TRUE(clients.visit(1, 1));
+  for (int i = 0; i < 3; ++i) {
+    clients.now_ns += 60 * kSecond;
+    clients.table.tidy(clients.now_ns);
+    EXPECT_TRUE(clients.is_remembered(1, 1));
+  }
+  clients.now_ns += 60 * kSecond + 1;
+  clients.table.tidy(clients.now_ns);
+  EXPECT_EQ(clients.table.places_taken(), 0u);
+}
+
+// A process that has exited repeats nothing.
+TEST(ReplayPlaces, OfProcessesThatHaveExited) {
+  static std::atomic<uint64_t> exited;
+  const fabric::HasEnded is_odd = [](const fabric::Identity& who) {
+    return who.words[0] % 2 != 0 && who.words[0] < exited;
+  };
+  exited = 0;
+  Clients clients({.clients = 400});
+  for (uint64_t name = 1; name <= 200; ++name)
+    EXPECT_TRUE(clients.visit(name, 1, is_odd));
+  EXPECT_FALSE(clients.visit(1000, 1, is_odd)) << "they all may come back";
+  exited = 1000;
+  uint32_t had = 0;
+  for (uint64_t name = 1000; had < 100 && name < 1'000'000; name += 2)
+    had += clients.visit(name, 1, is_odd);
+  EXPECT_EQ(had, 100u) << "the half of them that were odd";
+  for (uint64_t name = 1; name <= 200; ++name)
+    EXPECT_EQ(clients.is_remembered(name, 1), name % 2 == 0) << name;
+  EXPECT_EQ(clients.made_way(), 0u) << "nothing was lost";
+}
+
+// Beyond that, who has been away for longest makes way: after the second bound, and not before.
+TEST(ReplayPlaces, OfWhoHasBeenAwayForLongest) {
+  Clients clients({.clients = 4, .window_ms = 60'000, .min_window_ms = 10'000});
+  for (uint64_t name = 1; name <= 4; ++name) {
+    EXPECT_TRUE(clients.visit(name, name));
+    clients.now_ns += kSecond;
+  }
+  EXPECT_FALSE(clients.visit(5, 5));
+  clients.now_ns += 6 * kSecond;
+  EXPECT_FALSE(clients.visit(5, 5)) << "ten seconds, and no longer";
+  clients.now_ns += 1;
+  EXPECT_TRUE(clients.visit(5, 5));
+  EXPECT_EQ(clients.made_way(), 1u);
+  EXPECT_FALSE(clients.visit(6, 6)) << "2 left a second later";
+  EXPECT_FALSE(clients.is_remembered(1, 1));
+  for (uint64_t name = 2; name <= 4; ++name)
+    EXPECT_TRUE(clients.is_remembered(name, name)) << name;
+  // Looking at them was a visit: 5 is the first now.
+  clients.now_ns += 10 * kSecond + 1;
+  EXPECT_TRUE(clients.visit(6, 6));
+  EXPECT_FALSE(clients.is_remembered(5, 5));
+  // As before, if that is wanted.
+  Clients strict({.clients = 1, .window_ms = 60'000, .min_window_ms = 0});
+  EXPECT_TRUE(strict.visit(1, 1));
+  strict.now_ns += 60 * kSecond;
+  EXPECT_FALSE(strict.visit(2, 2));
+  strict.now_ns += 1;
+  EXPECT_TRUE(strict.visit(2, 2));
+  EXPECT_EQ(strict.made_way(), 0u);
+}
+
+// Of an origin that has more than its share before others, whoever left first; and no origin takes
+// what others have.
+TEST(ReplayPlaces, OfTheOriginThatHasTooMany) {
+  Clients clients({.clients = 8, .min_window_ms = 10'000});
+  EXPECT_TRUE(clients.visit(1, 1));
+  for (uint64_t name = 100; name < 103; ++name)
+    EXPECT_TRUE(clients.visit(name, 2));
+  for (uint64_t name = 3; name <= 6; ++name)
+    EXPECT_TRUE(clients.visit(name, name));
+  EXPECT_EQ(clients.table.places_taken(), 8u);
+  clients.now_ns += 10 * kSecond + 1;
+  EXPECT_TRUE(clients.visit(103, 2));
+  EXPECT_FALSE(clients.is_remembered(100, 2)) << "its own";
+  EXPECT_TRUE(clients.visit(7, 7));
+  EXPECT_FALSE(clients.is_remembered(101, 2));
+  EXPECT_TRUE(clients.is_remembered(1, 1));
+}
+
+// What a client leaves behind may be much: it is freed part by part, and its place at once.
+TEST(ReplayPlaces, AreFreeAtOnce) {
+  constexpr uint32_t kCalls = 1000;
+  Clients clients({.clients = 1, .min_window_ms = 1000});
+  server::Client& large = clients.enter(1, 1);
+  EXPECT_EQ(clients.table.take_place(large, 0).lacks, nullptr);
+  server::ReplayLane* lane = large.replays.enter(0);
+  lane->raise(kCalls, false);
+  for (uint64_t xid = 0; xid < kCalls; ++xid) {
+    service::CallContext context;
+    context.header.xid = static_cast<uint32_t>(xid);
+    EXPECT_EQ(large.replays.begin(context, lane, {.call = xid}, 0),
+              server::ReplayCache::Verdict::kRun);
+    large.replays.finish(context, false, false, 0);
+  }
+  large.replays.leave(lane, clients.now_ns);
+  clients.table.leave(large, clients.now_ns);
+  clients.now_ns += 2 * kSecond;
+  EXPECT_TRUE(clients.stay(2, 2));
+  EXPECT_FALSE(clients.is_remembered(1, 1));
+  EXPECT_LT(clients.table.counters().evicted, kCalls);
+  for (int i = 0; i < 10; ++i)
+    clients.table.tidy(clients.now_ns);
+  EXPECT_EQ(clients.table.counters().evicted, kCalls);
+}
+
+// A program may prefer calls that run twice to calls that do not run.
+TEST(ReplayPlaces, OrCallsAreRunUnprotected) {
+  LogLines log;
+  Site site({.replay = {.clients = 1, .run_unprotected = true}});
+  RawCall call = {.xid = 7, .procedure = kAppend, .arguments = {1}};
+  auto one = site.connect(1);
+  EXPECT_EQ(site.call(*one, call).at(kResults), 1u);
+  auto two = site.connect(2);
+  EXPECT_EQ(site.call(*two, call).at(kResults), 2u);
+  EXPECT_EQ(site.call(*two, call).at(kResults), 3u);
+  EXPECT_EQ(site.call(*one, call).at(kResults), 1u);
+  EXPECT_EQ(site.replay().unprotected, 2u);
+  EXPECT_EQ(site.replay().refused, 0u);
+  EXPECT_EQ(site.replay().clients, 1u);
+  EXPECT_EQ(site.replay().places, 1u);
+  EXPECT_EQ(log.count(LogLevel::kWarning, "would be again", "ReplayOptions::clients"), 1);
+  // Nobody in particular stays without.
+  auto nobody = site.connect(0);
+  EXPECT_EQ(site.call(*nobody, call).at(kResults - 1),
+            static_cast<uint32_t>(AcceptStat::kSystemErr));
 }
 
 // A cache alone, with calls that are never answered: their replies are not kept.
@@ -518,16 +732,36 @@ TEST(ReplayBounds, OfTheMemorysBudget) {
 
 // One client can not have what others need.
 TEST(ReplayBounds, EachClientLeavesAsMuchAsItHas) {
-  server::ReplayRoom whole(1000, nullptr);
+  server::ReplayRoom whole(1'000'000, nullptr);
   server::ReplayRoom one(&whole), two(&whole);
-  EXPECT_TRUE(one.take(500));
+  EXPECT_TRUE(one.take(500'000));
   EXPECT_FALSE(one.take(1));
-  EXPECT_TRUE(two.take(250));
+  EXPECT_TRUE(two.take(250'000));
   EXPECT_FALSE(two.take(1));
-  one.give(500);
-  EXPECT_TRUE(two.take(250));
+  one.give(500'000);
+  EXPECT_TRUE(two.take(250'000));
   EXPECT_FALSE(two.take(1));
-  EXPECT_EQ(whole.taken(), 500u);
+  EXPECT_EQ(whole.taken(), 500'000u);
+}
+
+// However many clients keep what they can, a newcomer finds some.
+TEST(ReplayBounds, ThereIsRoomForANewcomer) {
+  constexpr uint64_t kFirst = server::ReplayLane::cost_of(server::ReplayLane::kBlock);
+  for (uint32_t others = 1; others <= 100; ++others) {
+    server::ReplayRoom whole(16 << 20, nullptr);
+    std::deque<server::ReplayRoom> rooms;
+    for (uint32_t i = 0; i < others; ++i) {
+      server::ReplayRoom& room = rooms.emplace_back(&whole);
+      while (room.take(kFirst))
+        continue;
+    }
+    server::ReplayRoom& newcomer = rooms.emplace_back(&whole);
+    EXPECT_TRUE(newcomer.take(kFirst)) << others;
+    for (server::ReplayRoom& room : rooms)
+      room.give(room.taken());
+    EXPECT_EQ(whole.taken(), 0u);
+    EXPECT_TRUE(newcomer.take(8 << 20)) << "the others have nothing any more";
+  }
 }
 
 TEST(ReplayBounds, OfTime) {

@@ -720,6 +720,9 @@ typedef struct rrdk_server_options {
   rrdk_errc (*on_open)(rrdk_server_connection* connection, rrdk_error* reason, void* argument);
   void (*on_close)(rrdk_server_connection* connection, const rrdk_error* reason, void* argument);
   void* connection_argument;
+  uint32_t replay_min_window_ms;
+  uint8_t replay_ipv4_prefix;
+  bool replay_run_unprotected;
 } rrdk_server_options;
 
 void rrdk_server_options_init(rrdk_server_options* options, size_t size);
@@ -795,6 +798,7 @@ typedef struct rrdk_server_stats {
   uint64_t backward_calls, backward_ended_ok, backward_ended_error, backward_timeouts,
       backward_given_up, backward_answered_late, backward_lent, backward_lends_expired,
       backward_credit_waits;
+  uint64_t replay_made_way, replay_clients_now, replay_places;
 } rrdk_server_stats;
 /** False: `size` is none. */
 bool rrdk_server_get_stats(const rrdk_server* server, rrdk_server_stats* stats);

@@ -43,7 +43,8 @@ namespace rrdk {
  *
  * The promise: for window_ms after a client lost a connection, a call that it repeats is answered
  * from the cache; or with SYSTEM_ERR, when the reply had no room (ReplayStats::lost). It is never
- * run twice, however many of the client's connections broke together. Memory is bounded, and what
+ * run twice, however many of the client's connections broke together. Where more clients come than
+ * there are places for, that holds for min_window_ms. Memory is bounded, and what
  * the bound leaves no room for is refused before it runs: a call whose repetition the server could
  * not recognise is answered SYSTEM_ERR, counted (ReplayStats::refused), and a line in the log says
  * which option to change.
@@ -58,7 +59,8 @@ namespace rrdk {
  * there. The principal is what the credential says of the caller. Of AUTH_SYS that is machine name,
  * user, group and groups, but not the stamp, which a client may write anew when it repeats a call;
  * of other flavours, and where the body can not be read, it is the whole body. So two users behind
- * one address never see each other's replies. A repetition that comes while the handler still has the first call waits for it.
+ * one address never see each other's replies. A repetition that comes while the handler still has
+ * the first call waits for it.
  *
  * It is in memory, so it does not cover a server or a client that starts anew. Nor does it cover
  *  - repetitions after window_ms: deadlines of repeated calls should be shorter;
@@ -87,10 +89,17 @@ struct ReplayOptions {
       still known, and answered SYSTEM_ERR instead of being run again. */
   uint32_t bytes = 256 << 10;
   /**
-   * Clients that are remembered, with connections and without; at least 1. One without connections
-   * is forgotten after window_ms, and not earlier. When all places are taken, calls of further
-   * clients are refused: have more than come by in that time. All hosts of an IPv6 /64 together
-   * have a quarter of them.
+   * Clients that are remembered, at least 1: those that have made a call that must not run twice,
+   * with connections and without. One without connections is forgotten after window_ms. Have more
+   * places than clients come by in that time.
+   *
+   * When places lack, processes that have exited are forgotten, since they can not come back; then
+   * the client that has been away for longest, if that is longer than min_window_ms
+   * (ReplayStats::made_way). Else calls of further clients are refused, or run (run_unprotected).
+   *
+   * Clients of one origin have half of the places, and a quarter where others have the rest. An
+   * origin is what can easily come as many clients, one after the other: the processes of a user
+   * (shm), all addresses of this host, an IPv6 /64, IPv4 addresses that agree in ipv4_prefix bits.
    */
   uint32_t clients = 4096;
   /**
@@ -110,7 +119,8 @@ struct ReplayOptions {
    * window_ms. Heap memory that counts as part of the Memory's budget (pages that buffers have once
    * used stay with them, all the same). A connection takes 4 KiB when it comes, and more as its
    * calls need it, before they run; what it leaves behind takes 160 bytes for a call, and the
-   * reply. A client, and all hosts of an IPv6 /64 together, have half of what others have left.
+   * reply. A client, and all hosts of an IPv6 /64 together, have half of it where others have
+   * little, and less where they have more (as of buffers, see ServerOptions::max_chunk_bytes).
    * When that is used up, replies of its connections that have ended make room, and then further
    * calls are refused. A thousand connections that were granted few credits take 4 MiB, and 1 to 4
    * MiB more each time that all of them break within window_ms.
@@ -118,7 +128,20 @@ struct ReplayOptions {
    * 0: half of the budget (MemoryOptions::bytes); 128 MiB where no class is elastic.
    */
   uint64_t total_bytes = 0;
-  Reserved<8> reserved = {};  ///< for what later releases add
+  /**
+   * For so long a client that is away is remembered even if places lack: longer than clients take
+   * to come back and repeat their calls while they can reach the server. 0: window_ms.
+   */
+  uint32_t min_window_ms = 15'000;
+  /** IPv4 addresses that agree in so many bits, at most 32, are one origin; 0: each is its own. */
+  uint8_t ipv4_prefix = 24;
+  /**
+   * The last resort when a client can not be remembered, for want of places or of memory. False:
+   * its calls that must not run twice are refused. True: they are run, and counted
+   * (ReplayStats::unprotected); such a call runs again if it is repeated.
+   */
+  bool run_unprotected = false;
+  Reserved<7> reserved = {};  ///< for what later releases add
 };
 
 struct ServerOptions {
@@ -290,17 +313,21 @@ struct ServerLimits {
 
 /** Of the duplicate request cache, see ReplayOptions. */
 struct ReplayStats {
-  uint64_t hits = 0;         ///< repeated calls answered with a kept reply
-  uint64_t waits = 0;        ///< those among them, mostly, that had to wait for the first one
-  uint64_t stored = 0;       ///< replies kept
-  uint64_t evicted = 0;      ///< forgotten: by age, or because their clients had the replies
-  uint64_t not_kept = 0;     ///< calls that ran, without their replies: too large, or no room
-  uint64_t lost = 0;         ///< repeated calls answered SYSTEM_ERR, since the reply was not kept
-  uint64_t unprotected = 0;  ///< calls run by a server whose ReplayOptions::entries is 0
-  uint64_t refused = 0;      ///< calls answered SYSTEM_ERR and not run: they could not be protected
+  uint64_t hits = 0;      ///< repeated calls answered with a kept reply
+  uint64_t waits = 0;     ///< those among them, mostly, that had to wait for the first one
+  uint64_t stored = 0;    ///< replies kept
+  uint64_t evicted = 0;   ///< forgotten: by age, or because their clients had the replies
+  uint64_t not_kept = 0;  ///< calls that ran, without their replies: too large, or no room
+  uint64_t lost = 0;      ///< repeated calls answered SYSTEM_ERR, since the reply was not kept
+  /** Calls run by a server whose ReplayOptions::entries is 0, or with run_unprotected. */
+  uint64_t unprotected = 0;
+  uint64_t refused = 0;  ///< calls answered SYSTEM_ERR and not run: they could not be protected
   /** Answered ERR_CHUNK: an RDMA Read or Write for the call cost an earlier connection. */
   uint64_t failed_again = 0;
-  Reserved<8> reserved = {};  ///< for what later releases add
+  uint64_t made_way = 0;      ///< clients forgotten before window_ms, since places lacked
+  uint64_t clients = 0;       ///< places taken now, see ReplayOptions::clients
+  uint64_t places = 0;        ///< that there are
+  Reserved<5> reserved = {};  ///< for what later releases add
 };
 
 /** Calls that the server made of its clients, see BackwardClient. */

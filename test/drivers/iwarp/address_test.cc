@@ -140,5 +140,34 @@ TEST(Identity, OfAHostAndOfItsNetwork) {
   EXPECT_FALSE(is_group("::2", "10.0.0.1"));
 }
 
+// Where peers come from, however many addresses they have there.
+TEST(Identity, OfAnOrigin) {
+  auto at = [](const char* host) {
+    return drivers::look_up(host, 1, fabric::Names::kRefused).value().endpoints.front();
+  };
+  auto origin = [&](const char* near, const char* far, uint32_t prefix = 24) {
+    return drivers::origin_of(at(near), at(far), prefix);
+  };
+  constexpr const char* kFour = "10.9.9.9";
+  constexpr const char* kSix = "2001:db8:9::9";
+  EXPECT_EQ(origin(kFour, "10.0.0.1"), origin(kFour, "10.0.0.255"));
+  EXPECT_EQ(origin(kFour, "10.0.0.1"), origin(kSix, "::ffff:10.0.0.2"));
+  EXPECT_NE(origin(kFour, "10.0.0.1"), origin(kFour, "10.0.1.1"));
+  EXPECT_NE(origin(kFour, "10.0.0.1", 32), origin(kFour, "10.0.0.2", 32));
+  EXPECT_EQ(origin(kFour, "10.0.0.1", 1), origin(kFour, "100.0.0.2", 1));
+  EXPECT_EQ(origin(kSix, "2001:db8:0:1::1"), origin(kSix, "2001:db8:0:1:ffff::2"));
+  EXPECT_NE(origin(kSix, "2001:db8:0:1::1"), origin(kSix, "2001:db8:0:2::1"));
+  EXPECT_EQ(origin("fe80::9", "fe80::1"), origin("fe80::9", "fe80::2"));
+  // All of this host.
+  const fabric::Identity here = origin("127.0.0.1", "127.0.0.1");
+  EXPECT_TRUE(here.known());
+  EXPECT_EQ(origin("127.0.0.1", "127.200.3.4"), here);
+  EXPECT_EQ(origin("::1", "::1"), here);
+  EXPECT_EQ(origin("::1", "::ffff:127.0.0.9"), here);
+  EXPECT_EQ(origin(kFour, kFour), here);
+  EXPECT_EQ(origin(kSix, kSix), here);
+  EXPECT_NE(origin(kFour, "10.9.9.8"), here);
+}
+
 }  // namespace
 }  // namespace rrdk::iwarp::test

@@ -118,11 +118,23 @@ TEST_F(Rendezvous, AProcessHasAnIdentity) {
   const fabric::Identity other = peer_identity(accepted.get());
   EXPECT_EQ(other.words[0], static_cast<uint64_t>(child));
   EXPECT_NE(other.words[2], 0u);
+  EXPECT_EQ(user_identity(accepted.get()), user_identity(sockets[0]));
+  EXPECT_TRUE(user_identity(accepted.get()).known());
+  EXPECT_FALSE(process_has_ended(first));
+  EXPECT_FALSE(process_has_ended(other));
   ::close(gate[0]);
   ::close(gate[1]);
   int status = 0;
+  siginfo_t zombie{};
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(child), &zombie, WEXITED | WNOWAIT), 0);
+  const Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  if (pidfd.get() >= 0)
+    EXPECT_TRUE(process_has_ended(other)) << "nobody has waited for it";
+  else
+    std::puts("pidfd_open() is refused here: zombies count as alive");
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+  EXPECT_TRUE(process_has_ended(other));
   for (int socket : sockets)
     ::close(socket);
   EXPECT_FALSE(peer_identity(-1).known());
