@@ -314,6 +314,8 @@ int run_client(const Options& given, const ClientSetup& setup) {
   Audit audit = make_audit(bench.results(), pools_whole);
   if (options.interactive && audit.reason.empty())
     audit.reason = "those of the prompt are among them";
+  if (!options.metrics.empty() && audit.reason.empty())
+    audit.reason = "those of scrapes are among them";
   if (bench.figures_shown() && audit.reason.empty())
     audit.reason = "those of the figures that were asked for are among them";
   if (!options.capture.empty() && audit.reason.empty())

@@ -107,6 +107,16 @@ class Telemetry(harness.Case):
                 if types.get(base) == "counter":
                     self.assertTrue(match[1].endswith("_total"), line)
 
+    def test_what_scrapes_allocate_is_said(self):
+        client = self.start("--self", "--engine", "null", "--duration", "60", "--metrics", "0")
+        url = client.wait_for_line("metrics at").split()[-1]
+        client.wait_for_line("RPC/s")
+        with urllib.request.urlopen(url, timeout=harness.PATIENCE) as answer:
+            answer.read()
+        client.send(signal.SIGINT)
+        self.assert_status(client, 0)
+        self.assertRegex(client.output, r"allocations [1-9]\d*, registrations 0 \(those of scrapes are among them\)")
+
     def connect(self, url):
         peer = socket.create_connection(("127.0.0.1", int(re.search(r":(\d+)/", url)[1])), harness.PATIENCE)
         self.addCleanup(peer.close)
