@@ -187,6 +187,7 @@ class Handle {
   timeval timeout_ = kUsualTimeout;  // CLSET_TIMEOUT's, or of the last call that was waited for
   bool timeout_is_set_ = false;      // by CLSET_TIMEOUT, which counts for more than clnt_call()'s
   uint32_t max_reply_ = kUsualReply;
+  uint32_t max_decoded_ = kUsualDecoded;
   rpc_err error_ = {};
   sockaddr_storage address_ = {};
   netbuf address_view_ = {};
@@ -267,7 +268,7 @@ clnt_stat Handle::call_and_wait(const Wanted& wanted, xdrproc_t decode, void* re
   submit_and_wait(line_->reactor(), call_, ended_);
   if (call_.status() != CallStatus::kOk)
     return outcome(call_);
-  Stream answer(call_.results(), wanted.items.results, &call_);
+  Stream answer(call_.results(), wanted.items.results, &call_, max_decoded_);
   if (wanted.has_results && !answer.run(decode, results))
     return fail_with(RPC_CANTDECODERES, EBADMSG, "the results can not be decoded");
   return RPC_SUCCESS;
@@ -499,6 +500,12 @@ bool Handle::get_or_set(u_int request, void* info) {
       return true;
     case CLSET_PROG:
       return use(*static_cast<rpcprog_t*>(info), current.version).has_value();
+    case RRDK_CLGET_MAX_DECODED:
+      *static_cast<uint32_t*>(info) = max_decoded_;
+      return true;
+    case RRDK_CLSET_MAX_DECODED:
+      max_decoded_ = *static_cast<uint32_t*>(info);
+      return true;
     case RRDK_CLGET_MAX_REPLY:
       *static_cast<uint32_t*>(info) = max_reply_;
       return true;

@@ -93,7 +93,7 @@ class Transport {
   static bool_t free_args(SVCXPRT*, xdrproc_t routine, void* args);
   static bool_t reply(SVCXPRT* transport, rpc_msg* message);
   static void destroy(SVCXPRT* transport);
-  static bool_t control(SVCXPRT*, u_int, void*) { return FALSE; }
+  static bool_t control(SVCXPRT* transport, u_int request, void* info);
 
   static void take(ServerCall call, void* registration);
   void reject(AcceptStat status);
@@ -111,6 +111,7 @@ class Transport {
   ServerCall current_;  // empty: answered, or none is being dispatched
   const ProcedureItems* items_ = nullptr;
   bool dispatching_ = false, ends_ = false;
+  uint32_t max_decoded_ = kUsualDecoded;
   uint64_t caller_id_ = 0;  // the connection that the handle shows
   sockaddr_storage caller_ = {};
 };
@@ -444,7 +445,8 @@ bool_t Transport::get_args(SVCXPRT* handle, xdrproc_t routine, void* args) {
   if (!transport.current_)
     return FALSE;
   const ProcedureItems* items = transport.items_;
-  Stream stream(transport.current_.args(), items != nullptr ? items->args : kNoItems, nullptr);
+  Stream stream(transport.current_.args(), items != nullptr ? items->args : kNoItems, nullptr,
+                transport.max_decoded_);
   return stream.run(routine, args);
 }
 
@@ -489,6 +491,16 @@ bool Transport::send_results(xdrproc_t routine, void* results) {
   current_.on_released([](void* wait) { static_cast<Wait*>(wait)->finish(); }, &released);
   reactor.run(released, [this] { std::move(current_).reply(); });
   return true;
+}
+
+bool_t Transport::control(SVCXPRT* handle, u_int request, void* info) {
+  if (info == nullptr || (request != RRDK_CLSET_MAX_DECODED && request != RRDK_CLGET_MAX_DECODED))
+    return FALSE;
+  uint32_t& most = of(handle).max_decoded_;
+  uint32_t& told = *static_cast<uint32_t*>(info);
+  (request == RRDK_CLSET_MAX_DECODED ? most : told) =
+      request == RRDK_CLSET_MAX_DECODED ? told : most;
+  return TRUE;
 }
 
 void Transport::destroy(SVCXPRT* handle) {

@@ -1,5 +1,7 @@
 #include "stream.h"
 
+#include <pthread.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -45,8 +47,8 @@ Stream::Stream(Encoder& out, std::span<const Item> items, uint32_t least) noexce
   xdr_.x_private = this;
 }
 
-Stream::Stream(Decoder& in, std::span<const Item> items, Call* offers) noexcept
-    : in_(&in), start_(in), items_(items), offers_(offers) {
+Stream::Stream(Decoder& in, std::span<const Item> items, Call* offers, uint64_t most) noexcept
+    : in_(&in), start_(in), items_(items), offers_(offers), may_take_(most) {
   xdr_.x_op = XDR_DECODE;
   xdr_.x_ops = &kOps;
   xdr_.x_private = this;
@@ -199,12 +201,17 @@ void Stream::take_back() {
   taken_.clear();
 }
 
-bool Stream::next_count_fits(uint32_t size) const noexcept {
-  if (size == 0)
-    return true;
+bool Stream::next_count_fits(uint32_t least, uint32_t size) noexcept {
   Decoder ahead = *in_;
   const uint64_t count = ahead.get_u32();
-  return ahead.ok() && count <= ahead.remaining() / size;
+  return ahead.ok() && count <= ahead.remaining() / least && may_allocate(count * size);
+}
+
+bool Stream::may_allocate(uint64_t bytes) noexcept {
+  if (bytes > may_take_)
+    return false;
+  may_take_ -= bytes;
+  return true;
 }
 
 RRDK_NO_SANITIZE_FUNCTION void free_decoded(xdrproc_t routine, void* object) {
@@ -219,15 +226,35 @@ namespace {
 
 using rrdk::tirpc::Stream;
 
+// Whether what points to itself may go a level deeper. A quarter of the stack is left to the rest:
+// what a peer has made deep is freed by recursion, too.
+bool has_stack() {
+  static thread_local const std::byte* const lowest = [] {
+    pthread_attr_t attributes;
+    void* begin = nullptr;
+    size_t size = 0;
+    if (::pthread_getattr_np(::pthread_self(), &attributes) == 0) {
+      ::pthread_attr_getstack(&attributes, &begin, &size);
+      ::pthread_attr_destroy(&attributes);
+    }
+    return static_cast<const std::byte*>(begin) + size / 4;
+  }();
+  return static_cast<const std::byte*>(__builtin_frame_address(0)) > lowest;
+}
+
 // Runs an XDR routine of libtirpc that allocates `*memory` if it is null. When it decodes from a
-// stream of ours, the count of elements that comes next, of at least `least` bytes each, is first
-// compared with what the stream has left, and what the routine allocates is noted.
-template <typename Routine>
-bool_t run_and_note(XDR* xdrs, char** memory, uint32_t least, Routine routine) {
+// stream of ours, the peer is first asked by `fits` whether that is right, and what the routine
+// allocates is noted.
+template <typename Fits, typename Routine>
+bool_t run_and_note(XDR* xdrs, char** memory, Fits fits, Routine routine) {
   Stream* stream = Stream::of(xdrs);
-  if (stream == nullptr || xdrs->x_op != XDR_DECODE)
+  if (stream == nullptr)
     return routine();
-  if (!stream->next_count_fits(least))
+  if (!has_stack())
+    return FALSE;
+  if (xdrs->x_op != XDR_DECODE)
+    return routine();
+  if (!fits(*stream))
     return FALSE;
   const bool takes = *memory == nullptr;
   const bool_t done = routine();
@@ -248,28 +275,38 @@ bool_t rrdk_xdr_bytes(XDR* xdrs, char** data, u_int* size, u_int max, const char
   const rrdk::tirpc::Item* eligible = stream != nullptr ? stream->find(routine, item) : nullptr;
   if (eligible != nullptr && xdrs->x_op == XDR_ENCODE)
     return *size <= max && stream->put(*data, *size);
-  // The bytes of an eligible item may be elsewhere.
-  return run_and_note(xdrs, data, eligible != nullptr ? 0 : 1, [&]() -> bool_t {
-    return eligible != nullptr ? stream->get(*eligible, data, size, max)
-                               : xdr_bytes(xdrs, data, size, max);
-  });
+  // The bytes of an eligible item may be elsewhere; they are no more than the message has.
+  return run_and_note(
+      xdrs, data, [&](Stream& own) { return eligible != nullptr || own.next_count_fits(1, 1); },
+      [&]() -> bool_t {
+        return eligible != nullptr ? stream->get(*eligible, data, size, max)
+                                   : xdr_bytes(xdrs, data, size, max);
+      });
 }
 
 bool_t rrdk_xdr_string(XDR* xdrs, char** text, u_int max) {
-  return run_and_note(xdrs, text, 1, [&] { return xdr_string(xdrs, text, max); });
+  return run_and_note(
+      xdrs, text, [](Stream& stream) { return stream.next_count_fits(1, 1); },
+      [&] { return xdr_string(xdrs, text, max); });
 }
 
 bool_t rrdk_xdr_array(XDR* xdrs, char** elements, u_int* count, u_int max, u_int size,
                       xdrproc_t element) {
-  return run_and_note(xdrs, elements, BYTES_PER_XDR_UNIT,
-                      [&] { return xdr_array(xdrs, elements, count, max, size, element); });
+  return run_and_note(
+      xdrs, elements,
+      [size](Stream& stream) { return stream.next_count_fits(BYTES_PER_XDR_UNIT, size); },
+      [&] { return xdr_array(xdrs, elements, count, max, size, element); });
 }
 
 bool_t rrdk_xdr_pointer(XDR* xdrs, char** object, u_int size, xdrproc_t routine) {
   // What comes first is no count but a bool: of no object, or of one of any size.
-  return run_and_note(xdrs, object, 0, [&] { return xdr_pointer(xdrs, object, size, routine); });
+  return run_and_note(
+      xdrs, object, [size](Stream& stream) { return stream.may_allocate(size); },
+      [&] { return xdr_pointer(xdrs, object, size, routine); });
 }
 
 bool_t rrdk_xdr_reference(XDR* xdrs, char** object, u_int size, xdrproc_t routine) {
-  return run_and_note(xdrs, object, 0, [&] { return xdr_reference(xdrs, object, size, routine); });
+  return run_and_note(
+      xdrs, object, [size](Stream& stream) { return stream.may_allocate(size); },
+      [&] { return xdr_reference(xdrs, object, size, routine); });
 }

@@ -18,8 +18,9 @@ class Stream {
  public:
   // Writes. Eligible items are put into chunks if there are at least `least` bytes of them.
   Stream(Encoder& out, std::span<const Item> items, uint32_t least) noexcept;
-  // Reads. `offers`: of which eligible items were placed, in a client.
-  Stream(Decoder& in, std::span<const Item> items, Call* offers) noexcept;
+  // Reads. `offers`: of which eligible items were placed, in a client. At most `most` bytes are
+  // allocated for what was compiled with rrdk/tirpc_items.h.
+  Stream(Decoder& in, std::span<const Item> items, Call* offers, uint64_t most) noexcept;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -35,9 +36,11 @@ class Stream {
   bool get(const Item& item, char** data, u_int* length, uint32_t max);
   // The routine has put memory there.
   void note(char** memory) { taken_.push_back(memory); }
-  // Reading: whether the count that comes next is of elements that are all in the stream, of `size`
-  // bytes each at least.
-  bool next_count_fits(uint32_t size) const noexcept;
+  // Reading: whether the count that comes next is of elements that are all in the stream, of
+  // `least` bytes each at least, and may be allocated, of `size` bytes each.
+  bool next_count_fits(uint32_t least, uint32_t size) noexcept;
+  // Reading: whether so many more bytes may be allocated.
+  bool may_allocate(uint64_t bytes) noexcept;
 
   // Null: a stream of somebody else's.
   static Stream* of(XDR* xdrs) noexcept;
@@ -65,6 +68,7 @@ class Stream {
   std::span<const Item> items_;
   Call* offers_ = nullptr;
   uint32_t least_ = 0;
+  uint64_t may_take_ = 0;      // bytes that may still be allocated
   uint32_t seen_ = 0;          // eligible items so far
   std::vector<char**> taken_;  // inner memory before what points to it
   bool borrows_ = false;

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -16,6 +17,20 @@
 #include "kv.h"
 #include "rrdk/tirpc.h"
 #include "sites.h"
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+namespace {
+std::atomic<size_t> largest_allocation = 0;
+}  // namespace
+
+// What libtirpc allocates by.
+extern "C" void* __libc_calloc(size_t count, size_t size);
+extern "C" void* calloc(size_t count, size_t size) noexcept {
+  if (count * size > largest_allocation)
+    largest_allocation = count * size;
+  return __libc_calloc(count, size);
+}
+#endif
 
 namespace {
 
@@ -283,6 +298,57 @@ TEST(TirpcErrors, OfHostileArguments) {
     })) << size;
   }
   EXPECT_EQ(raw_call(client, kKv, 0, [](Encoder&) {}), CallStatus::kOk);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+std::atomic<size_t> largest_allocation = 0;  // is not looked at
+#endif
+
+// Of words that are not there: next to nothing is allocated.
+TEST(TirpcErrors, OfArraysThatAreNotThere) {
+  RawClient client(stub_server().uri("shm"));
+  for (uint32_t count : {0x3fffffffu, 0x00fffff0u, 2u}) {
+    largest_allocation = 0;
+    EXPECT_EQ(raw_call(client, kOdd, kOddWords,
+                       [count](Encoder& out) {
+                         out.put_u32(count);
+                         out.put_u32(0);
+                       }),
+              CallStatus::kGarbageArgs)
+        << count;
+    EXPECT_LT(largest_allocation, 1u << 20) << count;
+  }
+}
+
+// Of little that becomes much.
+TEST(TirpcErrors, OfArraysThatTakeMuchMemory) {
+  RawClient client(stub_server().uri("shm"));
+  const auto wide = [&](uint32_t count) {
+    return raw_call(client, kOdd, kOddWide, [count](Encoder& out) {
+      out.put_u32(count);
+      for (uint32_t i = 0; i < count; ++i)
+        out.put_u32(i);
+    });
+  };
+  EXPECT_EQ(wide(100), CallStatus::kOk);
+  EXPECT_EQ(wide(2000), CallStatus::kGarbageArgs);
+  EXPECT_EQ(wide(100), CallStatus::kOk);
+}
+
+TEST(TirpcErrors, OfListsThatAreLongerThanTheStackIsDeep) {
+  RawClient client(stub_server().uri("shm"));
+  const auto list = [&](uint32_t nodes) {
+    return raw_call(client, kOdd, kOddList, [nodes](Encoder& out) {
+      for (uint32_t i = 0; i < nodes; ++i) {
+        out.put_u32(1);
+        out.put_u32(i);
+      }
+      out.put_u32(0);
+    });
+  };
+  EXPECT_EQ(list(1000), CallStatus::kOk);
+  EXPECT_EQ(list(500'000), CallStatus::kGarbageArgs);
+  EXPECT_EQ(list(1000), CallStatus::kOk);
 }
 
 class HostileReplies : public testing::Test {

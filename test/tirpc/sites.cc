@@ -14,6 +14,7 @@
 #include "kv.h"
 #include "memory.h"
 #include "rrdk/tirpc.h"
+#include "rrdk/tirpc_items.h"
 
 extern "C" void kv_prog_1(svc_req*, SVCXPRT*);
 
@@ -78,6 +79,56 @@ void answer_number(SVCXPRT* transport, int number) {
   svc_sendreply(transport, routine(xdr_int), &number);
 }
 
+struct Words {
+  char* elements;
+  u_int count;
+};
+struct Wide {
+  int word;
+  char rest[60'000];
+};
+struct Node {
+  int word;
+  Node* next;
+};
+
+bool_t xdr_words(XDR* xdrs, Words* words) {
+  return xdr_array(xdrs, &words->elements, &words->count, UINT32_MAX, sizeof(int),
+                   routine(xdr_int));
+}
+
+bool_t xdr_wide(XDR* xdrs, Words* words) {
+  return xdr_array(xdrs, &words->elements, &words->count, UINT32_MAX, sizeof(Wide),
+                   routine(xdr_int));
+}
+
+bool_t xdr_list(XDR* xdrs, Node** list);
+bool_t xdr_node(XDR* xdrs, Node* node) {
+  return xdr_int(xdrs, &node->word) && xdr_list(xdrs, &node->next);
+}
+bool_t xdr_list(XDR* xdrs, Node** list) {
+  return xdr_pointer(xdrs, reinterpret_cast<char**>(list), sizeof(Node), routine(xdr_node));
+}
+
+void count_words(SVCXPRT* transport, xdrproc_t decode) {
+  Words words = {};
+  if (!svc_getargs(transport, decode, &words))
+    return svcerr_decode(transport);
+  answer_number(transport, static_cast<int>(words.count));
+  svc_freeargs(transport, decode, &words);
+}
+
+void count_nodes(SVCXPRT* transport) {
+  Node* list = nullptr;
+  if (!svc_getargs(transport, routine(xdr_list), &list))
+    return svcerr_decode(transport);
+  int count = 0;
+  for (const Node* node = list; node != nullptr; node = node->next)
+    ++count;
+  answer_number(transport, count);
+  svc_freeargs(transport, routine(xdr_list), &list);
+}
+
 void odd(svc_req* request, SVCXPRT* transport) {
   int words[2] = {};
   switch (request->rq_proc) {
@@ -115,6 +166,12 @@ void odd(svc_req* request, SVCXPRT* transport) {
       if (!svc_getargs(transport, routine(xdr_int), words))
         return svcerr_decode(transport);
       return answer_number(transport, words[0]);
+    case kOddWords:
+      return count_words(transport, routine(xdr_words));
+    case kOddWide:
+      return count_words(transport, routine(xdr_wide));
+    case kOddList:
+      return count_nodes(transport);
     case kOddVersions:
       return svcerr_progvers(transport, 3, 7);
     default:

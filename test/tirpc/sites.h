@@ -30,6 +30,9 @@ enum OddProcedure : rpcproc_t {
   kOddLogged = 9,        // how many came since it was asked last; -1 if not as 0, 1, 2 and so on
   kOddEcho = 10,         // answers the number that it is given
   kOddVersions = 11,     // svcerr_progvers() with 3 and 7
+  kOddWords = 12,        // how many there are in an array of words
+  kOddWide = 13,         // the same, where each takes 60,000 bytes when it is decoded
+  kOddList = 14,         // how long a linked list of words is
   kOddOther = 1000,      // answers its own number, as all procedures from here on
 };
 

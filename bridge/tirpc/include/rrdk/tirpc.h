@@ -102,6 +102,14 @@ CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version);
  */
 #define RRDK_CLSET_MAX_REPLY 0x5244u
 #define RRDK_CLGET_MAX_REPLY 0x5245u
+/**
+ * For clnt_control(), and for SVC_CONTROL() of an SVCXPRT of rrdk_svc_create(). uint32_t *: bytes
+ * that decoding one message may allocate in all, 64 MiB unless told: a peer's array takes more
+ * memory than it takes of the message, where its elements are unions. Of XDR routines that are
+ * compiled with rrdk/tirpc_items.h.
+ */
+#define RRDK_CLSET_MAX_DECODED 0x5246u
+#define RRDK_CLGET_MAX_DECODED 0x5247u
 
 /* ---- Servers ---- */
 

@@ -3,10 +3,13 @@
  * rrdk/tirpc_items.h -c kv_xdr.c. It tells the library which item an xdr_bytes() is of, so that
  * those of a binding file (rrdk/tirpc.h) can be placed directly.
  *
- * On streams of RRDK it also compares the counts of a peer's opaques, strings and arrays with what
- * the message has left, before memory is taken for them, and gives back what was taken for a
- * message that then does not decode. libtirpc by itself believes a count that is within the bound
- * in the .x, and never gives that memory back. On other streams nothing changes.
+ * On streams of RRDK it also bounds the memory that a message takes (RRDK_CLSET_MAX_DECODED), and
+ * the depth of what points to itself, such as a linked list, by three quarters of the thread's
+ * stack: what is deeper does not decode, nor encode. And it compares the counts of a peer's
+ * opaques, strings and arrays with what the message has left, before memory is taken for them, and
+ * gives back what was taken for a message that then does not decode. libtirpc by itself believes a
+ * count that is within the bound in the .x, and never gives that memory back. On other streams
+ * nothing changes.
  */
 #pragma once
 
