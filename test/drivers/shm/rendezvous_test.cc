@@ -43,9 +43,9 @@ class Rendezvous : public testing::Test {
     return listener ? Errc::kSystem : listener.error().code;
   }
   // How connecting fails, at once or by event.
-  Errc connect_error() {
+  Errc connect_error(const std::string& options = {}) {
     auto qp = end_.queue_pair();
-    if (auto connecting = end_.device->connect(*qp, uri_, {}); !connecting)
+    if (auto connecting = end_.device->connect(*qp, uri_ + options, {}); !connecting)
       return connecting.error().code;
     EXPECT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
     return end_.take_event(EventType::kConnectFailed).code;
@@ -205,7 +205,7 @@ TEST_F(Rendezvous, ASocketGoesWithItsListenerFromTheFolderThatItWasMadeIn) {
 // It may be one of ours that is busy: worth another attempt.
 TEST_F(Rendezvous, ASilentServerTakesTooLong) {
   const Fd silent = foreign_socket(SOCK_SEQPACKET);
-  EXPECT_EQ(connect_error(), Errc::kTimeout);
+  EXPECT_EQ(connect_error("?timeout=1"), Errc::kTimeout);
 }
 
 TEST_F(Rendezvous, AServerThatTalksOtherwiseIsNoPeer) {
@@ -281,7 +281,8 @@ TEST_F(Rendezvous, BadAddresses) {
         "shm:/" + std::string(200, 'x'), std::string("shm:/a\0b", 8), std::string("shm:/x?"),
         std::string("shm:/x?peer_memory"), std::string("shm:/x?peer_memory=0"),
         std::string("shm:/x?peer_memory=4T"), std::string("shm:/x?peer_memory=4GB"),
-        std::string("shm:/x?peer_memory=99999999999G"), std::string("shm:/x?memory=4G")}) {
+        std::string("shm:/x?peer_memory=99999999999G"), std::string("shm:/x?memory=4G"),
+        std::string("shm:/x?timeout=0"), std::string("shm:/x?timeout=1&memory=4G")}) {
     auto listener = end_.device->listen(uri);
     ASSERT_FALSE(listener) << uri;
     EXPECT_EQ(listener.error().code, Errc::kBadUri) << uri;
@@ -295,6 +296,9 @@ TEST_F(Rendezvous, BadAddresses) {
 TEST_F(Rendezvous, AnAddressSaysHowMuchOfAPeerMayBeMapped) {
   EXPECT_EQ(parse_address("shm:/x").value().peer_memory, 0u);
   EXPECT_EQ(parse_address("shm:/x?peer_memory=4097").value().peer_memory, 4097u);
+  EXPECT_EQ(parse_address("shm:/x?timeout=7&peer_memory=4097").value().peer_memory, 4097u);
+  EXPECT_EQ(parse_address("shm:/x?peer_memory=4097&timeout=7").value().timeout,
+            std::chrono::seconds(7));
   EXPECT_EQ(parse_address("shm:@x?peer_memory=3M").value().peer_memory, uint64_t{3} << 20);
   const Address address = parse_address("shm:///run/x.sock?peer_memory=16G").value();
   EXPECT_EQ(address.path, "/run/x.sock");
