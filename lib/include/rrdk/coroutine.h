@@ -8,9 +8,10 @@
  *     rrdk::Call read(*site.store);
  *     read.begin(kStoreBinding, kStoreRead).put_u64(call.args().get_u64());
  *     read.expect_reply(kBlock);
- *     if (co_await rrdk::submit(read) != rrdk::CallStatus::kOk)
+ *     auto done = co_await rrdk::submit(read);
+ *     if (!done.ok())
  *       co_return std::move(call).reject(rrdk::AcceptStat::kSystemErr);
- *     call.results().put_opaque(read.results().get_opaque(kBlock));
+ *     call.results().put_opaque(done.results().get_opaque(kBlock));
  *     std::move(call).reply();
  *   }
  *   constexpr rrdk::Procedure kTable[] = {{kCopy, rrdk::by_coroutine<copy>}};
@@ -24,6 +25,13 @@
  *   }
  *   rrdk::Coroutine mounting = mount(*connection, site);   // runs until its first co_await
  *   mounting = {};                                         // called off, or over
+ *
+ * Await in a statement of its own, as above, and not as a part of a condition. GCC 12 compiles
+ *
+ *   if (co_await rrdk::submit(read) == rrdk::CallStatus::kOk && read.results().get_u32() == 7)
+ *
+ * so that the right side of && is evaluated first, while the call is on its way: a good call then
+ * looks like a failed one. Clang 14 and 19 do it right.
  *
  * Threads: a coroutine begins in its caller's thread, and goes on, after each co_await, on the poll
  * core of the connection that the call was made on, in a pass of it: there it has the limits of a
@@ -55,6 +63,29 @@
 
 namespace rrdk {
 
+/**
+ * A call that was awaited: how it ended, and what came. Good for as long as the Call, until that is
+ * begun again.
+ *
+ *   auto done = co_await rrdk::submit(call);
+ *   if (done.ok() && done.results().get_u32() == 7) ...
+ */
+class [[nodiscard]] Awaited {
+ public:
+  Awaited(Call& call, CallStatus status) noexcept : call_(&call), status_(status) {}
+
+  bool ok() const noexcept { return status_ == CallStatus::kOk; }
+  CallStatus status() const noexcept { return status_; }
+  /** After ok(). */
+  Decoder& results() const noexcept { return call_->results(); }
+  /** So that it can be compared with a status, be assigned to one, or be named by to_string(). */
+  operator CallStatus() const noexcept { return status_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  Call* call_;
+  CallStatus status_;
+};
+
 /** What submit() gives to co_await. */
 class [[nodiscard]] Submitted {
  public:
@@ -78,8 +109,8 @@ class [[nodiscard]] Submitted {
     refused_ = true;
     return false;
   }
-  CallStatus await_resume() const noexcept {
-    return refused_ ? CallStatus::kInvalidCall : call_.status();
+  Awaited await_resume() const noexcept {
+    return {call_, refused_ ? CallStatus::kInvalidCall : call_.status()};
   }
 
  private:
@@ -96,11 +127,10 @@ class [[nodiscard]] Submitted {
 };
 
 /**
- * Call::submit(), whose end is awaited: the status of the call, whose results can be read then. The
- * Call lives as long as that is awaited, and is begun. kInvalidCall also where Call::submit() would
- * be refused.
+ * Call::submit(), whose end is awaited: the status of the call, and its results. The Call lives as
+ * long as that is awaited, and is begun. kInvalidCall also where Call::submit() would be refused.
  *
- *   rrdk::CallStatus status = co_await rrdk::submit(call);
+ *   auto done = co_await rrdk::submit(call);
  */
 inline Submitted submit(Call& call) noexcept {
   return Submitted(call);
