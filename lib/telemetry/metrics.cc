@@ -174,83 +174,158 @@ constexpr Field<ProcedureStats> kProcedure[] = {
      [](auto& s) { return uint64_t{s.bytes_out}; }},
 };
 
+template <typename Stats, size_t kCount>
+std::vector<Family> families_by(const Field<Stats> (&fields)[kCount], const Stats& stats) {
+  std::vector<Family> families;
+  for (const Field<Stats>& field : fields)
+    families.push_back({field.what, {{{}, field.value(stats), {}}}});
+  return families;
+}
+
+Family refusals_by(const Description& what, const Refusals& refusals) {
+  Family family = {what, {}};
+  for (const Refusal reason : all_refusals())
+    family.samples.push_back({{{"reason", to_string(reason)}}, refusals[reason], {}});
+  return family;
+}
+
 class Collection {
  public:
   explicit Collection(std::vector<Family>& families) : families_(families) {}
 
-  template <typename Stats, size_t kCount>
-  void add(const Field<Stats> (&fields)[kCount], const Stats& stats, const Labels& labels) {
-    for (const Field<Stats>& field : fields)
-      of(field.what).samples.push_back({labels, field.value(stats), {}});
+  // With these labels in front of its own.
+  void add(std::vector<Family> families, const Labels& labels) {
+    for (Family& family : families) {
+      Family& its = of(family);
+      for (Sample& sample : family.samples) {
+        sample.labels.insert(sample.labels.begin(), labels.begin(), labels.end());
+        its.samples.push_back(std::move(sample));
+      }
+    }
   }
-  Family& of(const Description& wanted) {
-    const auto found = std::ranges::find(families_, wanted.name, &Family::name);
-    return found != families_.end() ? *found : families_.emplace_back(Family{wanted, {}});
-  }
-  void add_refusals(const Description& what, const Refusals& refusals, const Labels& labels) {
-    Family& its = of(what);
-    for (const Refusal reason : all_refusals()) {
-      Labels with = labels;
-      with.emplace_back("reason", to_string(reason));
-      its.samples.push_back({std::move(with), refusals[reason], {}});
+  // To the samples that there are.
+  void sum(std::vector<Family> families) {
+    for (Family& family : families) {
+      std::vector<Sample>& samples = of(family).samples;
+      samples.resize(family.samples.size());
+      for (size_t i = 0; i < samples.size(); ++i) {
+        samples[i].labels = std::move(family.samples[i].labels);
+        samples[i].value += family.samples[i].value;
+      }
     }
   }
 
  private:
+  Family& of(const Description& wanted) {
+    const auto found = std::ranges::find(families_, wanted.name, &Family::name);
+    return found != families_.end() ? *found : families_.emplace_back(Family{wanted, {}});
+  }
+
   std::vector<Family>& families_;
 };
 
 void add_procedures(Collection& to, const Server& server, const std::string& number) {
   for (const ProcedureStats& p : server.procedures()) {
     // A name can be that of two versions.
-    const Labels labels = {{"server", number},
-                           {"program", std::to_string(p.program)},
-                           {"version", std::to_string(p.version)},
-                           {"procedure", p.name}};
-    to.add(kProcedure, p, labels);
-    to.of({"procedure_handler_seconds", Kind::kHistogram, "seconds",
-           "From a handler's entry to its answer, of the calls that are timed."})
-        .samples.push_back({labels, 0, p.handler});
-    const std::pair<const char*, const DurationHistogram&> stages[] = {
-        {"fetch", p.fetch}, {"decode", p.decode}, {"queue", p.queue}, {"reply", p.reply}};
-    for (const auto& [stage, times] : stages) {
-      Labels of_stage = labels;
-      of_stage.emplace_back("stage", stage);
-      to.of({"procedure_stage_seconds", Kind::kHistogram, "seconds",
-             "The time of the same calls before the handler and behind it, in this process."})
-          .samples.push_back({std::move(of_stage), 0, times});
-    }
+    to.add(families_of(p), {{"server", number},
+                            {"program", std::to_string(p.program)},
+                            {"version", std::to_string(p.version)},
+                            {"procedure", p.name}});
   }
-}
-
-// Summed: a program can have thousands, and each label of a metric costs whoever keeps it.
-void add_clients(Collection& to, const std::vector<ClientConnection*>& clients) {
-  Refusals refusals;
-  for (const ClientConnection* client : clients) {
-    const ClientStats stats = client->stats();
-    refusals += stats.refusals;
-    for (const Field<ClientStats>& field : kClient) {
-      std::vector<Sample>& samples = to.of(field.what).samples;
-      if (samples.empty())
-        samples.emplace_back();
-      samples.front().value += field.value(stats);
-    }
-  }
-  to.add_refusals(
-      {"client_refusals", Kind::kCounter, "", "What servers sent that was refused or ignored."},
-      refusals, {});
 }
 
 void add_runtime(Collection& to, Runtime& runtime) {
   for (uint32_t i = 0; i < runtime.num_cores(); ++i)
-    to.add(kCore, runtime.stats(i), {{"core", std::to_string(i)}});
+    to.add(families_of(runtime.stats(i)), {{"core", std::to_string(i)}});
   for (const PoolAudit& pool : runtime.memory().audit())
-    to.add(kPool, pool,
+    to.add(families_of(pool),
            {{"size", std::to_string(pool.buffer_size)}, {"node", std::to_string(pool.numa_node)}});
 }
 
 }  // namespace
 
+std::vector<Family> families_of(const ServerStats& stats) {
+  std::vector<Family> families = families_by(kServer, stats);
+  families.push_back(refusals_by(
+      {"server_refusals", Kind::kCounter, "", "What clients sent that was refused or ignored."},
+      stats.refusals));
+  return families;
+}
+
+std::vector<Family> families_of(const ClientStats& stats) {
+  std::vector<Family> families = families_by(kClient, stats);
+  families.push_back(refusals_by(
+      {"client_refusals", Kind::kCounter, "", "What servers sent that was refused or ignored."},
+      stats.refusals));
+  return families;
+}
+
+std::vector<Family> families_of(const CoreStats& stats) {
+  return families_by(kCore, stats);
+}
+
+std::vector<Family> families_of(const PoolAudit& stats) {
+  return families_by(kPool, stats);
+}
+
+std::vector<Family> families_of(const ProcedureStats& stats) {
+  std::vector<Family> families = families_by(kProcedure, stats);
+  families.push_back({{"procedure_handler_seconds", Kind::kHistogram, "seconds",
+                       "From a handler's entry to its answer, of the calls that are timed."},
+                      {{{}, 0, stats.handler}}});
+  families.push_back(
+      {{"procedure_stage_seconds", Kind::kHistogram, "seconds",
+        "The time of the same calls before the handler and behind it, in this process."},
+       {{{{"stage", "fetch"}}, 0, stats.fetch},
+        {{{"stage", "decode"}}, 0, stats.decode},
+        {{{"stage", "queue"}}, 0, stats.queue},
+        {{{"stage", "reply"}}, 0, stats.reply}}});
+  return families;
+}
+
+Numbers numbers_of(const ConnectionInfo& info) {
+  return {{"id", info.id},
+          {"core", info.core},
+          {"version", info.version},
+          {"send_size", info.send_size},
+          {"receive_size", info.receive_size},
+          {"credits", info.credits},
+          {"in_progress", info.in_progress},
+          {"calls", info.calls},
+          {"replies", info.replies},
+          {"rejected", info.rejected},
+          {"transport_errors", info.transport_errors},
+          {"bytes_read", info.bytes_read},
+          {"bytes_written", info.bytes_written},
+          {"protocol_breaches", info.protocol_breaches},
+          {"age_us", info.age_ns / 1000},
+          {"idle_us", info.idle_ns / 1000}};
+}
+
+Numbers numbers_of(const ProcedureStats& stats) {
+  Numbers numbers = {{"program", stats.program},
+                     {"version", stats.version},
+                     {"calls", stats.calls},
+                     {"errors", stats.errors},
+                     {"in_progress", stats.in_progress},
+                     {"bytes_in", stats.bytes_in},
+                     {"bytes_out", stats.bytes_out},
+                     {"timed_calls", stats.handler.count()}};
+  const std::pair<std::string, const DurationHistogram&> stages[] = {{"fetch", stats.fetch},
+                                                                     {"decode", stats.decode},
+                                                                     {"queue", stats.queue},
+                                                                     {"handler", stats.handler},
+                                                                     {"reply", stats.reply}};
+  for (const auto& [name, times] : stages) {
+    numbers.emplace_back(name + "_p50_ns", times.percentile_ns(50));
+    numbers.emplace_back(name + "_p99_ns", times.percentile_ns(99));
+    numbers.emplace_back(name + "_max_ns", times.percentile_ns(100));
+  }
+  return numbers;
+}
+
+// Clients are summed: a program can have thousands, and each label of a metric costs whoever keeps
+// it.
 std::vector<Family> collect(const TelemetrySources& sources) {
   std::vector<Family> families;
   Collection to(families);
@@ -258,15 +333,11 @@ std::vector<Family> collect(const TelemetrySources& sources) {
     add_runtime(to, *sources.runtime);
   for (size_t i = 0; i < sources.servers.size(); ++i) {
     const std::string number = std::to_string(i);
-    const ServerStats stats = sources.servers[i]->stats();
-    to.add(kServer, stats, {{"server", number}});
-    to.add_refusals(
-        {"server_refusals", Kind::kCounter, "", "What clients sent that was refused or ignored."},
-        stats.refusals, {{"server", number}});
+    to.add(families_of(sources.servers[i]->stats()), {{"server", number}});
     add_procedures(to, *sources.servers[i], number);
   }
-  if (!sources.clients.empty())
-    add_clients(to, sources.clients);
+  for (const ClientConnection* client : sources.clients)
+    to.sum(families_of(client->stats()));
   return families;
 }
 

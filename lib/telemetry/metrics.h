@@ -12,6 +12,16 @@
 #include "rrdk/procedure_stats.h"
 #include "rrdk/telemetry.h"
 
+namespace rrdk {
+
+struct ClientStats;
+struct ConnectionInfo;
+struct CoreStats;
+struct PoolAudit;
+struct ServerStats;
+
+}  // namespace rrdk
+
 namespace rrdk::telemetry {
 
 enum class Kind : uint8_t { kCounter, kGauge, kHistogram };
@@ -35,6 +45,19 @@ struct Description {
 struct Family : Description {
   std::vector<Sample> samples;
 };
+
+// What is told of one server, client, core, size class or procedure: without labels, but for those
+// that tell apart the samples of one family.
+std::vector<Family> families_of(const ServerStats& stats);
+std::vector<Family> families_of(const ClientStats& stats);
+std::vector<Family> families_of(const CoreStats& stats);
+std::vector<Family> families_of(const PoolAudit& stats);
+std::vector<Family> families_of(const ProcedureStats& stats);
+
+// The numbers of what DPDK's telemetry is asked for by itself.
+using Numbers = std::vector<std::pair<std::string, uint64_t>>;
+Numbers numbers_of(const ConnectionInfo& info);
+Numbers numbers_of(const ProcedureStats& stats);
 
 // Of these sources, by name.
 std::vector<Family> collect(const TelemetrySources& sources);

@@ -100,6 +100,9 @@ Result<std::unique_ptr<Telemetry>> Telemetry::create(const std::string& name,
   if (!telemetry::is_name(name))
     return fail(Errc::kInvalidArgument,
                 "'" + name + "' is no name of a Telemetry: letters, digits, '-' and '_'");
+  if (std::ranges::count(sources.servers, nullptr) + std::ranges::count(sources.clients, nullptr) !=
+      0)
+    return fail(Errc::kInvalidArgument, "a Server or ClientConnection of '" + name + "' is null");
   telemetry::register_commands();
   auto impl = std::make_unique<Impl>(Impl{name, sources});
   if (!telemetry::enter(*impl))
@@ -216,33 +219,19 @@ int connections(const TelemetrySources& sources, Arguments& arguments, rte_tel_d
   return 0;
 }
 
+void add(rte_tel_data* answer, const Numbers& numbers) {
+  for (const auto& [name, value] : numbers)
+    rte_tel_data_add_dict_u64(answer, name.c_str(), value);
+}
+
 void describe(const ConnectionInfo& info, rte_tel_data* answer) {
   rte_tel_data_start_dict(answer);
-  const auto number = [&](const char* name, uint64_t value) {
-    rte_tel_data_add_dict_u64(answer, name, value);
-  };
-  const auto text = [&](const char* name, const std::string& value) {
-    rte_tel_data_add_dict_string(answer, name, value.c_str());
-  };
-  number("id", info.id);
-  text("peer", info.peer.to_string());
-  text("driver", std::string(info.peer.driver));
-  text("local", info.peer.local.to_string());
-  number("core", info.core);
-  number("version", info.version);
-  number("send_size", info.send_size);
-  number("receive_size", info.receive_size);
-  number("credits", info.credits);
-  number("in_progress", info.in_progress);
-  number("calls", info.calls);
-  number("replies", info.replies);
-  number("rejected", info.rejected);
-  number("transport_errors", info.transport_errors);
-  number("bytes_read", info.bytes_read);
-  number("bytes_written", info.bytes_written);
-  number("protocol_breaches", info.protocol_breaches);
-  number("age_us", info.age_ns / 1000);
-  number("idle_us", info.idle_ns / 1000);
+  const std::pair<const char*, std::string> texts[] = {{"peer", info.peer.to_string()},
+                                                       {"driver", std::string(info.peer.driver)},
+                                                       {"local", info.peer.local.to_string()}};
+  for (const auto& [name, text] : texts)
+    rte_tel_data_add_dict_string(answer, name, text.c_str());
+  add(answer, numbers_of(info));
 }
 
 int connection(const TelemetrySources& sources, Arguments& arguments, rte_tel_data* answer) {
@@ -280,26 +269,9 @@ int procedure(const TelemetrySources& sources, Arguments& arguments, rte_tel_dat
   const uint64_t place = arguments.next_number().value_or(std::numeric_limits<uint64_t>::max());
   if (place >= all.size())
     return -ENOENT;
-  const ProcedureStats& p = all[place];
   rte_tel_data_start_dict(answer);
-  rte_tel_data_add_dict_string(answer, "name", p.name.c_str());
-  rte_tel_data_add_dict_u64(answer, "program", p.program);
-  rte_tel_data_add_dict_u64(answer, "version", p.version);
-  const std::pair<const char*, uint64_t> numbers[] = {
-      {"calls", p.calls},       {"errors", p.errors},       {"in_progress", p.in_progress},
-      {"bytes_in", p.bytes_in}, {"bytes_out", p.bytes_out}, {"timed_calls", p.handler.count()}};
-  for (const auto& [name, value] : numbers)
-    rte_tel_data_add_dict_u64(answer, name, value);
-  const std::pair<std::string, const DurationHistogram&> stages[] = {{"fetch", p.fetch},
-                                                                     {"decode", p.decode},
-                                                                     {"queue", p.queue},
-                                                                     {"handler", p.handler},
-                                                                     {"reply", p.reply}};
-  for (const auto& [name, times] : stages) {
-    rte_tel_data_add_dict_u64(answer, (name + "_p50_ns").c_str(), times.percentile_ns(50));
-    rte_tel_data_add_dict_u64(answer, (name + "_p99_ns").c_str(), times.percentile_ns(99));
-    rte_tel_data_add_dict_u64(answer, (name + "_max_ns").c_str(), times.percentile_ns(100));
-  }
+  rte_tel_data_add_dict_string(answer, "name", all[place].name.c_str());
+  add(answer, numbers_of(all[place]));
   return 0;
 }
 

@@ -52,6 +52,17 @@ TEST_P(ProcedureCounts, AreCountedEachForItself) {
   EXPECT_EQ(of(world_, kRead).calls, 0u);
 }
 
+TEST_P(ProcedureCounts, BytesOfCallsAndOfRepliesAreTwoNumbers) {
+  const std::vector<std::byte> data(1000);
+  Call made(*connection_);
+  Encoder& args = made.begin(kBinding, kWrite);
+  args.put_u64(0);
+  args.put_opaque(data);
+  ASSERT_EQ(made.submit_and_wait(), CallStatus::kOk);
+  EXPECT_EQ(of(world_, kWrite).bytes_in, 40u + 8 + 4 + 1000);
+  EXPECT_EQ(of(world_, kWrite).bytes_out, 24u + 8);
+}
+
 TEST_P(ProcedureCounts, CallsThatAreSampledAreTimed) {
   call(kEcho, 8, CallStatus::kOk, 40);
   // The last times are taken after the reply is on its way.
@@ -98,6 +109,49 @@ TEST_P(ProcedureCounts, TheHandlersTimeIsUntilItAnswers) {
   EXPECT_EQ(of(world_, kThread).handler.count(), 4u);
   EXPECT_EQ(of(world_, kDelay).handler.count(), 4u);
   EXPECT_EQ(of(world_, kDelay).reply.count(), 0u);
+}
+
+// One worker, which the first call has: the second waits for it in the queue, and is decoded by
+// then.
+TEST(ProcedureTimes, WaitingForAWorkerIsTimeInTheQueue) {
+  constexpr uint64_t kHeldNs = 20'000'000;
+  constexpr uint32_t kHold = 1, kWait = 2;
+  static constexpr ProcedureBinding kEntries[] = {{.procedure = kHold, .name = "HOLD"},
+                                                  {.procedure = kWait, .name = "WAIT"}};
+  static constexpr Binding kSlow = {
+      .program = 0x20005690, .version = 1, .name = "slow", .procedures = kEntries};
+  std::atomic<uint64_t> until_ns = 0;  // 0: the second call has not come yet
+  const Procedure table[] = {
+      {kHold,
+       [](ServerCall call, void* until) {
+         auto& its = *static_cast<std::atomic<uint64_t>*>(until);
+         while (its.load() == 0 || Runtime::now_ns() < its.load())
+           std::this_thread::yield();
+         std::move(call).reply();
+       },
+       Dispatch::kWorker},
+      {kWait, [](ServerCall call, void*) { std::move(call).reply(); }, Dispatch::kWorker}};
+  Ends ends({.poll_cpus = {-1}, .worker_cpus = {-1}, .stamp_every = 1}, {}, {},
+            {{.binding = &kSlow, .procedures = table, .context = &until_ns}});
+  auto connection = ends.client->connect(ends.uri).value();
+  {
+    Call hold(*connection), wait(*connection);
+    hold.begin(kSlow, 0);  // its reply opens the window
+    ASSERT_EQ(hold.submit_and_wait(), CallStatus::kOk);
+    hold.begin(kSlow, kHold);
+    hold.submit(nullptr, nullptr);
+    wait.begin(kSlow, kWait);
+    wait.submit(nullptr, nullptr);
+    ends.until([&] { return of(ends, kWait).in_progress == 1; });
+    until_ns = Runtime::now_ns() + kHeldNs;
+    ends.until([&] { return of(ends, kWait).reply.count() == 1 && !wait.in_flight(); });
+    ends.until([&] { return !hold.in_flight(); });
+  }
+  const ProcedureStats waited = of(ends, kWait);
+  EXPECT_GE(waited.queue.total_ns, kHeldNs / 2);
+  EXPECT_LT(waited.decode.total_ns, waited.queue.total_ns);
+  connection.reset();
+  ends.end();
 }
 
 TEST_P(ProcedureCounts, NullIsCountedThoughItHasNoHandler) {

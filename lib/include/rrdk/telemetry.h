@@ -55,7 +55,7 @@ class Telemetry {
  public:
   /**
    * `name` tells it from others of the process: letters, digits, '-' and '_'. Any thread. Errors:
-   * kInvalidArgument (an invalid name, or one in use).
+   * kInvalidArgument (an invalid name, or one in use; a null Server or ClientConnection).
    */
   [[nodiscard]] static Result<std::unique_ptr<Telemetry>> create(const std::string& name,
                                                                  const TelemetrySources& sources);
