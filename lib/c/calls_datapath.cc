@@ -16,6 +16,7 @@ uint32_t rrdk_caller_core(const rrdk_caller* caller) {
 }
 
 rrdk_encoder* rrdk_call_begin(rrdk_call* call, const rrdk_program* program, uint32_t procedure) {
+  program->note_use();
   return c::handle_of(&call->call.begin(*program, procedure));
 }
 

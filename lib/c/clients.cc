@@ -1,4 +1,5 @@
 // Clients and their connections from C, and what is not data path of their calls.
+#include "base/log.h"
 #include "c/handles.h"
 
 namespace rrdk::c {
@@ -83,13 +84,13 @@ constexpr rrdk_connect_options kAnyCore = {
 
 void tell_state(ClientConnection& connection, ConnectionState state, const Error* reason,
                 void* argument) {
-  auto* handle = static_cast<rrdk_connection*>(argument);
-  handle->connection.store(&connection, std::memory_order_release);
+  auto* own = static_cast<Connection*>(argument);
+  own->connection.store(&connection, std::memory_order_release);
   rrdk_error error;
   if (reason != nullptr)
     tell(*reason, &error);
-  handle->on_state(handle, static_cast<rrdk_connection_state>(state),
-                   reason != nullptr ? &error : nullptr, handle->argument);
+  own->on_state(own->handle(), static_cast<rrdk_connection_state>(state),
+                reason != nullptr ? &error : nullptr, own->argument);
 }
 
 using Connect = Result<std::unique_ptr<ClientConnection>> (Client::*)(const std::string&,
@@ -98,31 +99,38 @@ using Connect = Result<std::unique_ptr<ClientConnection>> (Client::*)(const std:
 rrdk_errc connect_by(Connect connect, rrdk_client* client, const char* uri,
                      const rrdk_connect_options* options, rrdk_connection** connection,
                      rrdk_error* error) {
-  *connection = nullptr;
+  if (lacks(connection, {{client, "the client"}, {uri, "the URI to connect to"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   rrdk_connect_options o = kAnyCore;
   if (auto known = copy_in(options, o, "rrdk_connect_options"); !known)
     return tell(known.error(), error);
-  if (uri == nullptr)
-    return tell(missing("the URI to connect to"), error);
-  auto handle = std::make_unique<rrdk_connection>();
-  handle->on_state = o.on_state;
-  handle->argument = o.argument;
+  auto own = std::make_unique<Connection>();
+  if (own->slot == nullptr)
+    return tell({Errc::kLimit, "there are four million connections"}, error);
+  own->on_state = o.on_state;
+  own->argument = o.argument;
   auto made = (of(client).*connect)(uri, {.core = o.core,
                                           .on_state = o.on_state != nullptr ? tell_state : nullptr,
-                                          .argument = handle.get()});
+                                          .argument = own.get()});
   if (!made)
     return tell(made.error(), error);
-  handle->connection.store(made->get(), std::memory_order_release);
+  own->connection.store(made->get(), std::memory_order_release);
   // Once it is the program's, a callback on another thread may delete both.
-  auto maker = rrdk_connection::Owner::kMaker;
+  auto maker = Connection::Owner::kMaker;
   ClientConnection* const raw = made->release();
-  rrdk_connection* const given = *connection = handle.release();
-  if (given->owner.compare_exchange_strong(maker, rrdk_connection::Owner::kProgram))
+  Connection* const given = own.release();
+  *connection = given->handle();
+  if (given->owner.compare_exchange_strong(maker, Connection::Owner::kProgram))
     return tell_ok(error);
   delete raw;
   delete given;
   *connection = nullptr;
   return fill(error, RRDK_E_SHUTDOWN, std::string(uri) + ": `on_state` has destroyed it");
+}
+
+// What there is of a connection that has been destroyed.
+Error destroyed() {
+  return {Errc::kShutdown, "the connection has been destroyed"};
 }
 
 rrdk_client_stats stats_of(const ClientStats& s) {
@@ -156,6 +164,12 @@ rrdk_client_stats stats_of(const ClientStats& s) {
 }
 
 }  // namespace
+
+Connection::Connection()
+    : slot(connections.take(*this)), number(slot != nullptr ? slot->open() : 0) {}
+Connection::~Connection() {
+  connections.give_back(slot);
+}
 
 Result<AuthSys> auth_sys_of(const rrdk_auth_sys& identity) {
   AuthSys to;
@@ -225,12 +239,15 @@ void rrdk_client_options_init(rrdk_client_options* options, size_t size) {
 
 rrdk_errc rrdk_client_create(rrdk_runtime* runtime, const rrdk_client_options* options,
                              rrdk_client** client, rrdk_error* error) {
-  *client = nullptr;
+  if (c::lacks(client, {{runtime, "the runtime"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   rrdk_client_options all = c::client_defaults();
   if (auto known = c::copy_in(options, all, "rrdk_client_options"); !known)
     return c::tell(known.error(), error);
   if (auto right = c::check(all); !right)
     return c::tell(right.error(), error);
+  if (all.keepalive_program != nullptr)
+    all.keepalive_program->note_use();
   return c::give(Client::create(of(runtime), c::options_of(all)), client, error);
 }
 
@@ -240,11 +257,15 @@ void rrdk_client_destroy(rrdk_client* client) {
 
 rrdk_errc rrdk_client_add_service(rrdk_client* client, const rrdk_program* program, void* context,
                                   rrdk_error* error) {
+  if (c::lacks({{client, "the client"}, {program, "the program"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   return c::give(of(client).add_service(c::service_of(*program, context)), error);
 }
 
 rrdk_errc rrdk_client_set_auth(rrdk_client* client, uint32_t flavor, const void* body,
                                size_t length, rrdk_error* error) {
+  if (c::lacks({{client, "the client"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   return c::give(of(client).set_auth(static_cast<AuthFlavor>(flavor),
                                      {static_cast<const std::byte*>(body), length}),
                  error);
@@ -252,6 +273,8 @@ rrdk_errc rrdk_client_set_auth(rrdk_client* client, uint32_t flavor, const void*
 
 rrdk_errc rrdk_client_set_auth_sys(rrdk_client* client, const rrdk_auth_sys* identity,
                                    rrdk_error* error) {
+  if (c::lacks({{client, "the client"}, {identity, "the identity"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   auto sys = c::auth_sys_of(*identity);
   if (!sys)
     return c::tell(sys.error(), error);
@@ -281,56 +304,73 @@ rrdk_errc rrdk_connect(rrdk_client* client, const char* uri, const rrdk_connect_
 void rrdk_connection_destroy(rrdk_connection* connection) {
   if (connection == nullptr)
     return;
-  auto maker = rrdk_connection::Owner::kMaker;
-  if (connection->owner.compare_exchange_strong(maker, rrdk_connection::Owner::kNobody))
-    return connection->get().close_start();
-  delete &connection->get();
-  delete connection;
+  c::Connection* const own = c::connections.close(reinterpret_cast<uintptr_t>(connection));
+  if (own == nullptr)
+    return base::log_error(
+        "rrdk_connection_destroy() of one that has been destroyed: nothing is done");
+  auto maker = c::Connection::Owner::kMaker;
+  if (own->owner.compare_exchange_strong(maker, c::Connection::Owner::kNobody))
+    return own->get().close_start();
+  delete &own->get();
+  delete own;
 }
 
 void rrdk_connection_close_start(rrdk_connection* connection) {
-  connection->get().close_start();
+  if (ClientConnection* const known = c::find(connection))
+    known->close_start();
 }
 
 void rrdk_connection_drain_start(rrdk_connection* connection, uint32_t timeout_ms) {
-  connection->get().drain_start(timeout_ms);
+  if (ClientConnection* const known = c::find(connection))
+    known->drain_start(timeout_ms);
 }
 
 uint32_t rrdk_connection_drain(rrdk_connection* connection, uint32_t timeout_ms) {
-  return connection->get().drain(timeout_ms);
+  ClientConnection* const known = c::find(connection);
+  return known != nullptr ? known->drain(timeout_ms) : 0;
 }
 
 rrdk_connection_state rrdk_connection_state_of(const rrdk_connection* connection) {
-  return static_cast<rrdk_connection_state>(connection->get().state());
+  const ClientConnection* const known = c::find(connection);
+  return known != nullptr ? static_cast<rrdk_connection_state>(known->state()) : RRDK_CLOSED;
 }
 
 rrdk_errc rrdk_connection_error(const rrdk_connection* connection, rrdk_error* error) {
-  const std::optional<Error> why = connection->get().error();
+  const ClientConnection* const known = c::find(connection);
+  if (known == nullptr)
+    return c::tell(c::destroyed(), error);
+  const std::optional<Error> why = known->error();
   return why ? c::tell(*why, error) : c::tell_ok(error);
 }
 
 rrdk_caller* rrdk_connection_caller(rrdk_connection* connection) {
-  return c::handle_of(static_cast<Caller*>(&connection->get()));
+  ClientConnection* const known = c::find(connection);
+  return known != nullptr ? c::handle_of(static_cast<Caller*>(known)) : nullptr;
 }
 
 bool rrdk_connection_get_info(const rrdk_connection* connection, rrdk_connection_info* info) {
-  return c::copy_out(c::info_of(connection->get().info()), info);
+  const ClientConnection* const known = c::find(connection);
+  return known != nullptr && c::copy_out(c::info_of(known->info()), info);
 }
 
 void rrdk_connection_request_receive_size(rrdk_connection* connection, uint32_t bytes) {
-  request_receive_size(connection->get(), bytes);
+  if (ClientConnection* const known = c::find(connection))
+    request_receive_size(*known, bytes);
 }
 
 void rrdk_connection_raise_receive_size(rrdk_connection* connection, uint32_t bytes) {
-  raise_receive_size(connection->get(), bytes);
+  if (ClientConnection* const known = c::find(connection))
+    raise_receive_size(*known, bytes);
 }
 
 bool rrdk_connection_receive_sizes(const rrdk_connection* connection, rrdk_receive_sizes* sizes) {
-  return c::copy_out(c::sizes_of(receive_sizes(connection->get())), sizes);
+  const ClientConnection* const known = c::find(connection);
+  return known != nullptr && c::copy_out(c::sizes_of(receive_sizes(*known)), sizes);
 }
 
 bool rrdk_connection_get_stats(const rrdk_connection* connection, rrdk_client_stats* stats) {
-  return c::copy_out(c::stats_of(connection->get().stats()), stats);
+  const ClientConnection* const known = c::find(connection);
+  return known != nullptr && c::copy_out(c::stats_of(known->stats()), stats);
 }
 
 const char* rrdk_caller_address(const rrdk_caller* caller) {
@@ -339,6 +379,8 @@ const char* rrdk_caller_address(const rrdk_caller* caller) {
 
 rrdk_errc rrdk_caller_set_auth_sys(rrdk_caller* caller, const rrdk_auth_sys* identity,
                                    rrdk_error* error) {
+  if (c::lacks({{caller, "the caller"}, {identity, "the identity"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   auto sys = c::auth_sys_of(*identity);
   if (!sys)
     return c::tell(sys.error(), error);
@@ -348,12 +390,16 @@ rrdk_errc rrdk_caller_set_auth_sys(rrdk_caller* caller, const rrdk_auth_sys* ide
 
 rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void* body,
                                size_t length, rrdk_error* error) {
+  if (c::lacks({{caller, "the caller"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   return c::give(of(caller).set_auth(static_cast<AuthFlavor>(flavor),
                                      {static_cast<const std::byte*>(body), length}),
                  error);
 }
 
 rrdk_call* rrdk_call_create(rrdk_caller* caller) {
+  if (caller == nullptr)  // of a connection that has been destroyed
+    return nullptr;
   try {
     return new rrdk_call(of(caller));
   } catch (const std::bad_alloc&) {

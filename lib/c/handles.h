@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,6 +39,12 @@ struct rrdk_call {
 
 // The table of a program, in the two forms that the library wants. Fixed once it is made.
 struct rrdk_program : rrdk::Binding {
+  // A server, a client or a call has been given it, and may look at it for as long as it lives.
+  mutable std::atomic<bool> is_used = false;
+  void note_use() const noexcept {
+    if (!is_used.load(std::memory_order_relaxed)) [[unlikely]]
+      is_used.store(true, std::memory_order_relaxed);
+  }
   std::string name_text;
   std::vector<std::string> procedure_names;
   std::vector<rrdk::ProcedureBinding> bindings;
@@ -45,20 +52,33 @@ struct rrdk_program : rrdk::Binding {
   std::vector<rrdk_handler> handlers;   // theirs
 };
 
-// on_state may run before connect() or connect_start() has returned the connection. If the program
-// destroys it that early, the function that makes it deletes it.
-struct rrdk_connection {
+namespace rrdk::c {
+
+// What a rrdk_connection stands for. on_state may run before connect() or connect_start() has
+// returned the connection. If the program destroys it that early, the function that makes it
+// deletes it.
+struct Connection {
   enum class Owner : uint8_t { kMaker, kProgram, kNobody };
 
-  std::atomic<rrdk::ClientConnection*> connection = nullptr;
+  Connection();
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  std::atomic<ClientConnection*> connection = nullptr;
   std::atomic<Owner> owner = Owner::kMaker;
   rrdk_on_state on_state = nullptr;
   void* argument = nullptr;
+  base::Handles<Connection>::Slot* const slot;  // null: there are too many
+  const uint64_t number;                        // which stays in it when it is closed
 
-  rrdk::ClientConnection& get() const noexcept {
-    return *connection.load(std::memory_order_acquire);
-  }
+  ClientConnection& get() const noexcept { return *connection.load(std::memory_order_acquire); }
+  rrdk_connection* handle() const noexcept { return reinterpret_cast<rrdk_connection*>(number); }
 };
+
+inline constinit base::Handles<Connection> connections;
+
+}  // namespace rrdk::c
 
 struct rrdk_server {
   std::unique_ptr<rrdk::Server> server;
@@ -114,6 +134,10 @@ inline service::CallContext* find(const rrdk_server_call* call) noexcept {
 }
 inline service::Dispatcher* find(const rrdk_server_connection* connection) noexcept {
   return service::connection_handles.find(reinterpret_cast<uintptr_t>(connection));
+}
+inline ClientConnection* find(const rrdk_connection* connection) noexcept {
+  const Connection* const known = connections.find(reinterpret_cast<uintptr_t>(connection));
+  return known != nullptr ? &known->get() : nullptr;
 }
 inline rrdk_server_connection* handle_of(const service::Dispatcher& connection) noexcept {
   return reinterpret_cast<rrdk_server_connection*>(connection.handle());
@@ -239,6 +263,30 @@ inline Error unknown(const char* what) {
 }
 inline Error missing(const char* what) {
   return {Errc::kInvalidArgument, std::string(what) + " is NULL"};
+}
+
+// Pointers that a set-up function was given, and what they are. True: one is null, which `error`
+// is told.
+struct Given {
+  const void* pointer;
+  const char* what;
+};
+inline bool lacks(std::initializer_list<Given> all, rrdk_error* error) {
+  for (const Given& given : all) {
+    if (given.pointer == nullptr) {
+      tell(missing(given.what), error);
+      return true;
+    }
+  }
+  return false;
+}
+// The same where something is to be made: nothing yet.
+template <typename Handle>
+bool lacks(Handle** made, std::initializer_list<Given> all, rrdk_error* error) {
+  if (made == nullptr)
+    return lacks({{nullptr, "where the handle is to go"}}, error);
+  *made = nullptr;
+  return lacks(all, error);
 }
 
 rrdk_connection_info info_of(const ConnectionInfo& info) noexcept;

@@ -1,5 +1,6 @@
 // Servers from C, and the programs that they serve: a table, from which the library's binding and
 // its procedures are made.
+#include "base/lifetime.h"
 #include "c/handles.h"
 
 namespace rrdk::c {
@@ -88,6 +89,7 @@ Result<std::unique_ptr<rrdk_program>> make(const rrdk_program_options* given) {
 }  // namespace
 
 Service service_of(const rrdk_program& program, void* context) noexcept {
+  program.note_use();
   return {.binding = &program, .procedures = program.served, .context = context};
 }
 
@@ -267,12 +269,20 @@ using namespace rrdk;
 
 rrdk_errc rrdk_program_create(const rrdk_program_options* options, rrdk_program** program,
                               rrdk_error* error) {
+  if (c::lacks(program, {{options, "rrdk_program_options"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   return c::give(c::make(options), program, error,
                  [](std::unique_ptr<rrdk_program> made) { return made.release(); });
 }
 
+// What has been used may still be: by a server or a connection that goes later, or by its address.
 void rrdk_program_destroy(rrdk_program* program) {
-  delete program;
+  if (program == nullptr)
+    return;
+  if (program->is_used.load(std::memory_order_relaxed))
+    base::keep_for_good(std::unique_ptr<rrdk_program>(program));
+  else
+    delete program;
 }
 using c::of;
 
@@ -282,7 +292,8 @@ void rrdk_server_options_init(rrdk_server_options* options, size_t size) {
 
 rrdk_errc rrdk_server_create(rrdk_runtime* runtime, const rrdk_server_options* options,
                              rrdk_server** server, rrdk_error* error) {
-  *server = nullptr;
+  if (c::lacks(server, {{runtime, "the runtime"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   rrdk_server_options all = c::server_defaults();
   if (auto known = c::copy_in(options, all, "rrdk_server_options"); !known)
     return c::tell(known.error(), error);
@@ -305,17 +316,23 @@ void rrdk_server_destroy(rrdk_server* server) {
 
 rrdk_errc rrdk_server_add_service(rrdk_server* server, const rrdk_program* program, void* context,
                                   rrdk_error* error) {
+  if (c::lacks({{server, "the server"}, {program, "the program"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   return c::give(server->server->add_service(c::service_of(*program, context)), error);
 }
 
 rrdk_errc rrdk_server_remove_service(rrdk_server* server, uint32_t program, uint32_t version,
                                      rrdk_error* error) {
+  if (c::lacks({{server, "the server"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   return c::give(server->server->remove_service(program, version), error);
 }
 
 rrdk_errc rrdk_server_remove_service_start(rrdk_server* server, uint32_t program, uint32_t version,
                                            void (*removed)(void* argument), void* argument,
                                            rrdk_error* error) {
+  if (c::lacks({{server, "the server"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   return c::give(server->server->remove_service_start(program, version, removed, argument), error);
 }
 
@@ -323,8 +340,8 @@ rrdk_errc rrdk_server_listen(rrdk_server* server, const char* uri, char* bound, 
                              rrdk_error* error) {
   if (bound != nullptr && bound_size != 0)
     bound[0] = '\0';
-  if (uri == nullptr)
-    return c::tell(c::missing("the URI to listen at"), error);
+  if (c::lacks({{server, "the server"}, {uri, "the URI to listen at"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   auto listening = server->server->listen(uri);
   if (!listening)
     return c::tell(listening.error(), error);
@@ -365,12 +382,16 @@ void rrdk_server_close_start(rrdk_server* server, void (*closed)(void* argument)
 
 rrdk_errc rrdk_server_close_connection(rrdk_server* server, uint64_t id, const char* reason,
                                        rrdk_error* error) {
+  if (c::lacks({{server, "the server"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   return c::give(server->server->close(id, reason != nullptr ? reason : ""), error);
 }
 
 void rrdk_server_visit(const rrdk_server* server,
                        void (*visitor)(const rrdk_connection_info* info, void* argument),
                        void* argument) {
+  if (visitor == nullptr)
+    return;
   server->server->visit([&](const ConnectionInfo& seen) {
     const rrdk_connection_info info = c::info_of(seen);
     visitor(&info, argument);
@@ -383,6 +404,8 @@ bool rrdk_server_get_limits(const rrdk_server* server, rrdk_server_limits* limit
 
 rrdk_errc rrdk_server_set_limits(rrdk_server* server, const rrdk_server_limits* limits,
                                  rrdk_error* error) {
+  if (c::lacks({{server, "the server"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   rrdk_server_limits all = c::limits_of(server->server->limits());
   if (auto known = c::copy_in(limits, all, "rrdk_server_limits"); !known)
     return c::tell(known.error(), error);
@@ -407,6 +430,8 @@ bool rrdk_server_connection_get_info(const rrdk_server_connection* connection,
 
 rrdk_errc rrdk_server_call_backward_client(rrdk_server_call* call, rrdk_backward_client** client,
                                            rrdk_error* error) {
+  if (c::lacks(client, {}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   const service::CallContext* const known = c::find(call);
   Result<std::shared_ptr<BackwardClient>> found =
       known != nullptr

@@ -148,6 +148,10 @@ using namespace rrdk;
 using c::of;
 
 rrdk_errc rrdk_ensure_eal(const char* const* arguments, size_t count, rrdk_error* error) {
+  if (arguments == nullptr && count != 0)
+    return c::tell(c::missing("the array of EAL's arguments"), error);
+  if (std::any_of(arguments, arguments + count, [](const char* word) { return word == nullptr; }))
+    return c::tell(c::missing("one of EAL's arguments"), error);
   const std::vector<std::string> words(arguments, arguments + count);
   return c::give(ensure_eal(words, EalArguments::kOverDefaults), error);
 }
@@ -174,7 +178,8 @@ void rrdk_memory_options_init(rrdk_memory_options* options, size_t size) {
 
 rrdk_errc rrdk_memory_create(const rrdk_memory_options* options, rrdk_memory** memory,
                              rrdk_error* error) {
-  *memory = nullptr;
+  if (c::lacks(memory, {}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   rrdk_memory_options all = c::memory_defaults();
   if (auto known = c::copy_in(options, all, "rrdk_memory_options"); !known)
     return c::tell(known.error(), error);
@@ -202,12 +207,16 @@ bool rrdk_memory_contains(const rrdk_memory* memory, rrdk_span span) {
 
 rrdk_errc rrdk_memory_allocate(rrdk_memory* memory, size_t bytes,
                                rrdk_registered_memory** registered, rrdk_error* error) {
+  if (c::lacks(registered, {{memory, "the memory"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   return c::give_registered(of(memory).allocate(bytes), registered, error);
 }
 
 rrdk_errc rrdk_memory_adopt(rrdk_memory* memory, void* address, size_t bytes, int fd,
                             uint64_t fd_offset, rrdk_registered_memory** registered,
                             rrdk_error* error) {
+  if (c::lacks(registered, {{memory, "the memory"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   return c::give_registered(of(memory).adopt(address, bytes, fd, fd_offset), registered, error);
 }
 
@@ -234,7 +243,8 @@ void rrdk_runtime_options_init(rrdk_runtime_options* options, size_t size) {
 
 rrdk_errc rrdk_runtime_create(rrdk_memory* memory, const rrdk_runtime_options* options,
                               rrdk_runtime** runtime, rrdk_error* error) {
-  *runtime = nullptr;
+  if (c::lacks(runtime, {{memory, "the memory"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   rrdk_runtime_options all = c::runtime_defaults();
   if (auto known = c::copy_in(options, all, "rrdk_runtime_options"); !known)
     return c::tell(known.error(), error);
@@ -282,6 +292,8 @@ bool rrdk_runtime_core_stats(const rrdk_runtime* runtime, uint32_t core, rrdk_co
 
 rrdk_errc rrdk_runtime_run_aside(rrdk_runtime* runtime, void (*task)(void* argument),
                                  void* argument, rrdk_error* error) {
+  if (c::lacks({{runtime, "the runtime"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   return c::give(of(runtime).run_aside(task, argument), error);
 }
 
@@ -291,6 +303,8 @@ uint64_t rrdk_now_ns() {
 
 rrdk_errc rrdk_timer_create(rrdk_runtime* runtime, uint32_t core, rrdk_timer_fire fire,
                             void* argument, rrdk_timer** timer, rrdk_error* error) {
+  if (c::lacks(timer, {{runtime, "the runtime"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
   auto made = std::make_unique<rrdk_timer>(rrdk_timer{nullptr, fire, argument});
   auto run = [](Timer&, void* self) {
     auto* mine = static_cast<rrdk_timer*>(self);
@@ -319,14 +333,15 @@ rrdk_errc rrdk_telemetry_create(const char* name, rrdk_runtime* runtime,
                                 rrdk_server* const* servers, size_t num_servers,
                                 rrdk_connection* const* connections, size_t num_connections,
                                 rrdk_telemetry** telemetry, rrdk_error* error) {
-  *telemetry = nullptr;
-  if (name == nullptr)
-    return c::tell(c::missing("the name of a telemetry"), error);
+  if (c::lacks(telemetry, {{name, "the name of a telemetry"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
+  if ((servers == nullptr && num_servers != 0) || (connections == nullptr && num_connections != 0))
+    return c::tell(c::missing("an array of a telemetry's sources"), error);
   TelemetrySources sources = {.runtime = runtime != nullptr ? &of(runtime) : nullptr};
   for (size_t i = 0; i < num_servers; ++i)
-    sources.servers.push_back(servers[i]->server.get());
+    sources.servers.push_back(servers[i] != nullptr ? servers[i]->server.get() : nullptr);
   for (size_t i = 0; i < num_connections; ++i)
-    sources.clients.push_back(&connections[i]->get());
+    sources.clients.push_back(c::find(connections[i]));
   return c::give(
       Telemetry::create(name, sources), telemetry, error,
       [](std::unique_ptr<Telemetry> made) { return new rrdk_telemetry{std::move(made)}; });

@@ -134,7 +134,10 @@ void rrdk_put_fixed(rrdk_encoder* encoder, const void* bytes, size_t length) {
 }
 
 void rrdk_put_string(rrdk_encoder* encoder, const char* text) {
-  of(encoder).put_string(text);
+  if (text != nullptr)
+    of(encoder).put_string(text);
+  else
+    of(encoder).fail();
 }
 
 void rrdk_put_item(rrdk_encoder* encoder, rrdk_span bytes, rrdk_ddp ddp) {

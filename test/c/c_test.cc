@@ -59,6 +59,10 @@ TEST_P(C, AServerThatIsAskedToEnd) {
   expect(a_server_that_is_asked_to_end);
 }
 
+TEST_P(C, WhatIsMissingOrHasGone) {
+  expect(what_is_missing_or_has_gone);
+}
+
 TEST_P(C, WhatIsCounted) {
   expect(what_is_counted);
 }

@@ -830,6 +830,121 @@ static void visit(const rrdk_connection_info* info, void* argument) {
   seen->last = *info;
 }
 
+#define CHECK_MISSING(call, what)                       \
+  do {                                                  \
+    error.message[0] = '\0';                            \
+    CHECK((call) == RRDK_E_INVALID_ARGUMENT);           \
+    CHECK(strcmp(error.message, what " is NULL") == 0); \
+    CHECK(error.code == RRDK_E_INVALID_ARGUMENT);       \
+  } while (0)
+
+static void visit_none(const rrdk_connection_info* info, void* argument) {
+  (void)info;
+  (void)argument;
+}
+
+/* Set-up functions look at what they are given. */
+static const char* nothing_is_missed(struct world* w) {
+  rrdk_connection* none[1] = {NULL};
+  rrdk_server* no_server[1] = {NULL};
+  rrdk_runtime* runtime = w->runtime;
+  rrdk_server* server = w->server;
+  rrdk_client* client = w->client;
+  rrdk_registered_memory* registered = NULL;
+  rrdk_timer* timer = NULL;
+  rrdk_telemetry* telemetry = NULL;
+  const rrdk_auth_sys identity = {.uid = 1};
+  CHECK_MISSING(rrdk_ensure_eal(NULL, 1, &error), "the array of EAL's arguments");
+  CHECK_MISSING(rrdk_memory_create(NULL, NULL, &error), "where the handle is to go");
+  CHECK_MISSING(rrdk_memory_allocate(NULL, 4096, &registered, &error), "the memory");
+  CHECK_MISSING(rrdk_memory_adopt(NULL, w, 4096, -1, 0, &registered, &error), "the memory");
+  CHECK_MISSING(rrdk_runtime_create(NULL, NULL, &runtime, &error), "the memory");
+  CHECK_MISSING(rrdk_runtime_run_aside(NULL, count_release, w, &error), "the runtime");
+  CHECK(rrdk_runtime_run_aside(w->runtime, NULL, w, &error) == RRDK_E_INVALID_ARGUMENT);
+  CHECK_MISSING(rrdk_timer_create(NULL, 0, NULL, NULL, &timer, &error), "the runtime");
+  CHECK_MISSING(rrdk_telemetry_create(NULL, NULL, NULL, 0, NULL, 0, &telemetry, &error),
+                "the name of a telemetry");
+  CHECK_MISSING(rrdk_telemetry_create("c", NULL, NULL, 1, NULL, 0, &telemetry, &error),
+                "an array of a telemetry's sources");
+  CHECK(rrdk_telemetry_create("c", NULL, no_server, 1, NULL, 0, &telemetry, &error) ==
+        RRDK_E_INVALID_ARGUMENT);
+  CHECK(rrdk_telemetry_create("c", NULL, NULL, 0, none, 1, &telemetry, &error) ==
+        RRDK_E_INVALID_ARGUMENT);
+  CHECK_MISSING(rrdk_program_create(NULL, &w->program, &error), "rrdk_program_options");
+  CHECK(w->program == NULL);
+  CHECK_OK(rrdk_program_create(&kProgram, &w->program, &error));
+  CHECK_MISSING(rrdk_client_create(NULL, NULL, &client, &error), "the runtime");
+  CHECK_MISSING(rrdk_client_add_service(w->client, NULL, NULL, &error), "the program");
+  CHECK_MISSING(rrdk_client_set_auth(NULL, 0, NULL, 0, &error), "the client");
+  CHECK_MISSING(rrdk_client_set_auth_sys(w->client, NULL, &error), "the identity");
+  CHECK_MISSING(rrdk_caller_set_auth_sys(NULL, &identity, &error), "the caller");
+  CHECK_MISSING(rrdk_caller_set_auth(NULL, 0, NULL, 0, &error), "the caller");
+  CHECK_MISSING(rrdk_connect(NULL, w->uri, NULL, none, &error), "the client");
+  CHECK_MISSING(rrdk_connect_start(w->client, NULL, NULL, none, &error), "the URI to connect to");
+  CHECK_MISSING(rrdk_server_create(NULL, NULL, &server, &error), "the runtime");
+  CHECK(server == NULL && client == NULL && runtime == NULL && none[0] == NULL);
+  CHECK_MISSING(rrdk_server_add_service(w->server, NULL, NULL, &error), "the program");
+  CHECK_MISSING(rrdk_server_remove_service(NULL, 1, 1, &error), "the server");
+  CHECK_MISSING(rrdk_server_remove_service_start(NULL, 1, 1, NULL, NULL, &error), "the server");
+  CHECK_MISSING(rrdk_server_listen(NULL, w->uri, NULL, 0, &error), "the server");
+  CHECK_MISSING(rrdk_server_close_connection(NULL, 1, NULL, &error), "the server");
+  CHECK_MISSING(rrdk_server_set_limits(NULL, NULL, &error), "the server");
+  rrdk_server_visit(w->server, NULL, NULL);
+  rrdk_server_visit(w->server, visit_none, NULL);
+  CHECK(rrdk_call_create(NULL) == NULL);
+  rrdk_encoder* args = rrdk_call_begin(w->call, w->program, ECHO);
+  rrdk_put_string(args, NULL);
+  CHECK(!rrdk_encoder_ok(args));
+  CHECK(run(w) == RRDK_CALL_INVALID_CALL);
+  return NULL;
+}
+
+static const char* a_connection_is_gone(struct world* w, rrdk_connection* gone) {
+  rrdk_connection_info info = {.size = sizeof info};
+  rrdk_client_stats stats = {.size = sizeof stats};
+  rrdk_receive_sizes sizes = {.size = sizeof sizes};
+  struct lines lines = {0};
+  CHECK(rrdk_connection_state_of(gone) == RRDK_CLOSED);
+  CHECK(rrdk_connection_error(gone, &error) == RRDK_E_SHUTDOWN);
+  CHECK(rrdk_connection_caller(gone) == NULL);
+  CHECK(!rrdk_connection_get_info(gone, &info) && !rrdk_connection_get_stats(gone, &stats));
+  CHECK(!rrdk_connection_receive_sizes(gone, &sizes));
+  CHECK(rrdk_connection_drain(gone, 1) == 0);
+  rrdk_connection_close_start(gone);
+  rrdk_connection_drain_start(gone, 1);
+  rrdk_connection_request_receive_size(gone, 8192);
+  rrdk_connection_raise_receive_size(gone, 8192);
+  rrdk_set_log_sink(take_line, &lines);
+  rrdk_connection_destroy(gone);
+  rrdk_set_log_sink(NULL, NULL);
+  CHECK(lines.count == 1 && strstr(lines.last, "rrdk_connection_destroy()") != NULL);
+  rrdk_call_begin(w->call, w->program, NULLPROC);
+  CHECK(run(w) == RRDK_CALL_OK);
+  return NULL;
+}
+
+const char* what_is_missing_or_has_gone(const char* uri) {
+  struct world w;
+  BEGIN(begin_world(&w, uri));
+  rrdk_program* const first = w.program;
+  BEGIN(nothing_is_missed(&w));
+  rrdk_connection* gone[4];
+  for (int i = 0; i < 4; ++i) {
+    CHECK_OK(rrdk_connect(w.client, w.uri, NULL, &gone[i], &error));
+    rrdk_connection_destroy(gone[i]);
+    for (int k = 0; k <= i; ++k)
+      BEGIN(a_connection_is_gone(&w, gone[k]));
+  }
+  /* The program goes before its server and its call, which make do with what it was. */
+  rrdk_program_destroy(first);
+  rrdk_put_opaque(rrdk_call_begin(w.call, w.program, ECHO), "text", 4);
+  rrdk_call_expect_reply(w.call, 8);
+  rrdk_program_destroy(w.program);
+  w.program = NULL;
+  CHECK(run(&w) == RRDK_CALL_OK);
+  return end_world(&w);
+}
+
 const char* what_is_counted(const char* uri) {
   struct world w;
   BEGIN(begin_world(&w, uri));

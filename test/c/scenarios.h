@@ -15,6 +15,7 @@ const char* a_call_answered_twice(const char* uri);
 const char* server_connections_that_have_gone(const char* uri);
 const char* connections_that_come_and_go(const char* uri);
 const char* a_server_that_is_asked_to_end(const char* uri);
+const char* what_is_missing_or_has_gone(const char* uri);
 const char* what_is_counted(const char* uri);
 const char* credentials(const char* uri);
 const char* timers_and_tasks(void);

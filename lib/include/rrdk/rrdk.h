@@ -29,13 +29,14 @@
  * Arrays and texts in options are copied.
  *
  * NULL is for: `error`; options; what ..._destroy() and rrdk_buffer_put() get; completions and
- * callbacks that nobody wants to be told by, but for a timer's. Nothing else.
+ * callbacks that nobody wants to be told by, but for a timer's. Nothing else: set-up functions
+ * return RRDK_E_INVALID_ARGUMENT, and name what is missing.
  *
  * Lifetime: handles are the program's, from ..._create() to ..._destroy(), and are destroyed in the
  * opposite order: memory > runtime > server > server call and backward client; memory > buffers and
- * registered memory; memory and connection > call; runtime > client, connection and timer; program
- * > whoever it was given to; runtime, servers and connections > telemetry. Handles that callbacks
- * get are the library's, as is every `const char*` that is returned.
+ * registered memory; memory and connection > call; runtime > client, connection and timer; runtime,
+ * servers and connections > telemetry. A program may go at any time: what was given it keeps its
+ * table. Handles that callbacks get are the library's, as is every `const char*` that is returned.
  *
  * Threads, and what may be done in a callback or a handler: as in rrdk/runtime.h, rrdk/client.h,
  * rrdk/server.h, rrdk/service.h and rrdk/timer.h.
@@ -150,7 +151,7 @@ typedef enum rrdk_log_level {
   RRDK_LOG_DEBUG,
 } rrdk_log_level;
 
-/** Takes a line, without a newline; it must not log, set a sink or block. */
+/** Takes a line, without a newline; it must not block, and what it logs itself is dropped. */
 typedef void (*rrdk_log_sink)(rrdk_log_level level, const char* line, void* user);
 /** NULL: to stderr again. */
 void rrdk_set_log_sink(rrdk_log_sink sink, void* user);
@@ -279,7 +280,10 @@ uint32_t rrdk_runtime_num_cores(const rrdk_runtime* runtime);
 uint32_t rrdk_runtime_num_workers(const rrdk_runtime* runtime);
 /** Any thread. False: `size` is none, or there is no such core. */
 bool rrdk_runtime_core_stats(const rrdk_runtime* runtime, uint32_t core, rrdk_core_stats* stats);
-/** Runs the task on the helper thread, where it may block. Any thread. Errors: RRDK_E_SYSTEM. */
+/**
+ * Runs the task on the helper thread, where it may block. Any thread. Errors:
+ * RRDK_E_INVALID_ARGUMENT (no task), RRDK_E_SYSTEM.
+ */
 rrdk_errc rrdk_runtime_run_aside(rrdk_runtime* runtime, void (*task)(void* argument),
                                  void* argument, rrdk_error* error);
 /** Monotonic nanoseconds: the clock of every time in this API. */
@@ -418,7 +422,10 @@ typedef struct rrdk_program_options {
 /** A copy of it. Errors: RRDK_E_INVALID_ARGUMENT, naming the procedure. */
 rrdk_errc rrdk_program_create(const rrdk_program_options* options, rrdk_program** program,
                               rrdk_error* error);
-/** It outlives the servers, clients and connections that it was used with. */
+/**
+ * What it was used with goes on with the table, for which its memory is kept until the process
+ * ends: make programs once, not for each connection.
+ */
 void rrdk_program_destroy(rrdk_program* program);
 
 /* ---- Who may call (rrdk/rpc.h), who is there (rrdk/connection.h) ---- */
@@ -487,7 +494,7 @@ rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void*
 /** In a pass of the connection's core; the call may be begun again, or destroyed. */
 typedef void (*rrdk_completion)(rrdk_call* call, void* argument);
 
-/** NULL: the heap has no memory for it. */
+/** NULL: the heap has no memory for it, or there is no caller. */
 rrdk_call* rrdk_call_create(rrdk_caller* caller);
 /** Not in flight, except in its completion: else it is cancelled, and the log names the mistake. */
 void rrdk_call_destroy(rrdk_call* call);
@@ -640,7 +647,11 @@ rrdk_errc rrdk_connect_start(rrdk_client* client, const char* uri,
  */
 rrdk_errc rrdk_connect(rrdk_client* client, const char* uri, const rrdk_connect_options* options,
                        rrdk_connection** connection, rrdk_error* error);
-/** Closes; waits for 5 seconds at most, and not at all after RRDK_CLOSED. */
+/**
+ * Closes; waits for 5 seconds at most, and not at all after RRDK_CLOSED. The handle never stands
+ * for another connection: to destroy it once more is an error in the log and nothing else, and for
+ * the other functions it is a closed one, without a caller, and without numbers (false).
+ */
 void rrdk_connection_destroy(rrdk_connection* connection);
 /** Ends all calls, with RRDK_CALL_SHUTDOWN, and closes; `on_state` tells. Any thread. */
 void rrdk_connection_close_start(rrdk_connection* connection);
