@@ -30,6 +30,8 @@ class Users {
 //
 // Set between fork() and the child's return from it; asking makes no system call.
 inline constinit bool forked = false;
+inline constexpr const char* kOfParent =
+    "belongs to the process that this one was forked from: call exec() after fork()";
 
 // From now on forks are noticed. Idempotent, any thread.
 inline void notice_forks() {

@@ -10,6 +10,8 @@
 #include <ctime>
 #include <mutex>
 
+#include "base/lifetime.h"
+
 namespace rrdk {
 
 namespace {
@@ -134,17 +136,37 @@ Sink& current_sink() {
   return sink;
 }
 
+// While the thread is in the sink, and so has the lock.
+constinit thread_local bool in_sink = false;
+
+// A sink that logs, or that calls what does, must not wait for itself.
+void drop_line() {
+  static base::LogOnce once;
+  if (once.first())
+    write_line(LogLevel::kWarning,
+               "a log sink has logged: lines that come from within it are dropped (said once)");
+}
+
 [[gnu::format(printf, 2, 0)]] void vlog(LogLevel level, const char* format, va_list arguments) {
   if (level > log_level())
     return;
   char line[kMaxLine];
   std::vsnprintf(line, sizeof(line), format, arguments);
+  if (in_sink)
+    return drop_line();
   Sink& sink = current_sink();
-  std::lock_guard lock(sink.mutex);
-  if (sink.function != nullptr)
+  std::unique_lock lock(sink.mutex, std::defer_lock);
+  if (!base::forked)
+    lock.lock();
+  else if (!lock.try_lock())  // a thread of our parent's may have had it
+    return;
+  if (sink.function != nullptr) {
+    in_sink = true;
     sink.function(level, line, sink.user);
-  else
+    in_sink = false;
+  } else {
     write_line(level, line);
+  }
 }
 
 }  // namespace
@@ -177,7 +199,9 @@ const char* to_string(LogStyle style) {
 
 void set_log_sink(LogSink sink, void* user) {
   Sink& current = current_sink();
-  std::lock_guard lock(current.mutex);
+  std::unique_lock lock(current.mutex, std::defer_lock);
+  if (!in_sink)
+    lock.lock();
   current.function = sink;
   current.user = user;
 }

@@ -26,44 +26,31 @@ namespace {
 
 constexpr uint64_t kFailingNs = 1'000'000;
 
-// What submit_and_wait() sleeps on, a second at a time: std::atomic::wait() has no limit. The
-// kernel is entered only for a waiter that sleeps.
-class End {
- public:
-  bool is_here() const noexcept { return state_.load(std::memory_order_acquire) == kEnded; }
-  void tell() noexcept {
-    if (state_.exchange(kEnded, std::memory_order_acq_rel) == kAsleep)
-      // It may have woken and gone by now: the address is all that the kernel is told.
-      syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-  }
-  // False: not within a second.
-  bool wait() noexcept {
-    constexpr int kPauses = 12;
-    constexpr int kYields = 4;
-    for (int i = 0; i < kPauses + kYields && !is_here(); ++i)
-      i < kPauses ? __builtin_ia32_pause() : std::this_thread::yield();
-    uint32_t awake = kAwake;
-    state_.compare_exchange_strong(awake, kAsleep, std::memory_order_acq_rel);
-    timespec second = {.tv_sec = 1, .tv_nsec = 0};
-    if (!is_here())
-      syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, kAsleep, &second, nullptr, 0);
-    return is_here();
-  }
-
- private:
-  static constexpr uint32_t kAwake = 0;
-  static constexpr uint32_t kAsleep = 1;
-  static constexpr uint32_t kEnded = 2;
-  static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
-  std::atomic<uint32_t> state_ = kAwake;
-};
-
 const char* name_of(const Binding* binding, uint32_t procedure) {
   const ProcedureBinding* entry = binding != nullptr ? binding->find(procedure) : nullptr;
   return entry != nullptr && entry->name != nullptr ? entry->name : "unnamed";
 }
 
 }  // namespace
+
+void CallEnd::tell() noexcept {
+  if (state_.exchange(kEnded, std::memory_order_acq_rel) == kAsleep)
+    // It may have woken and gone by now: the address is all that the kernel is told.
+    syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+bool CallEnd::wait() noexcept {
+  constexpr int kPauses = 12;
+  constexpr int kYields = 4;
+  for (int i = 0; i < kPauses + kYields && !is_here(); ++i)
+    i < kPauses ? __builtin_ia32_pause() : std::this_thread::yield();
+  uint32_t awake = kAwake;
+  state_.compare_exchange_strong(awake, kAsleep, std::memory_order_acq_rel);
+  timespec second = {.tv_sec = 1, .tv_nsec = 0};
+  if (!is_here())
+    syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, kAsleep, &second, nullptr, 0);
+  return is_here();
+}
 
 Call::Call(Caller& caller) : impl_(std::make_unique<Impl>(*this, caller.impl_)) {}
 
@@ -92,7 +79,7 @@ Call::~Call() {
 
 void Call::abandon() noexcept {
   Impl& c = *impl_;
-  if (!c.in_flight.load(std::memory_order_acquire))
+  if (!c.in_flight.load(std::memory_order_acquire) || base::forked)
     return;
   c.let_go.store(true, std::memory_order_relaxed);
   c.cancel_quietly();
@@ -103,25 +90,31 @@ void Call::abandon() noexcept {
 
 CallStatus Call::submit_and_wait() {
   Impl& c = *impl_;
-  if (c.caller.retired()) {
-    c.refuse_retired();
-    return CallStatus::kInvalidCall;
-  }
-  Runtime::Impl& runtime = c.caller.runtime;
-  if (c.in_flight.load(std::memory_order_acquire)) {
+  if (c.caller.retired() || base::forked || c.in_flight.load(std::memory_order_acquire)) {
     c.refuse_submit();
     return CallStatus::kInvalidCall;
   }
-  if (runtime.in_pass()) {
+  if (Runtime::Impl::in_any_pass()) {
     c.caller.complain(Caller::Impl::kWaitInPass,
                       "submit_and_wait() in a callback or handler on a poll core would wait for "
                       "itself: use submit()");
     c.begun = false;
     return c.status = CallStatus::kInvalidCall;
   }
-  End end;
-  submit([](Call&, void* argument) { static_cast<End*>(argument)->tell(); }, &end);
-  runtime::StallWatch watch(c.caller.core(), "submit_and_wait() on", c.caller.address());
+  c.end.expect();
+  submit([](Call&, void* end) { static_cast<CallEnd*>(end)->tell(); }, &c.end);
+  return c.wait_for_end();
+}
+
+// The core ends it at its deadline. One that nobody polls does not, and then the call is let go of:
+// whoever sets a deadline does not want to wait for ever.
+CallStatus Call::Impl::wait_for_end() {
+  Runtime::Impl& runtime = caller.runtime;
+  runtime::StallWatch watch(caller.core(), "submit_and_wait() on", caller.address());
+  const uint64_t last_ns =
+      timeout_ms == 0
+          ? UINT64_MAX
+          : base::Tsc::now_ns() + uint64_t{timeout_ms} * 1'000'000 + runtime.patience_ns;
   bool polling = runtime.embedded_here();
   while (!end.is_here()) {
     if (!polling) {
@@ -129,12 +122,20 @@ CallStatus Call::submit_and_wait() {
         break;
       watch.look();
       polling = runtime.embedded_here();  // the thread that polled may have ended
-    } else if (runtime.poll_here() == 0 && runtime.options.idle != IdlePolicy::kBusy) {
+    } else if (runtime.poll_here() != 0) {
+      continue;
+    } else if (runtime.options.idle != IdlePolicy::kBusy) {
       watch.look();
       std::this_thread::yield();
     }
+    // Once it is not in flight its callback is about to tell.
+    if (base::Tsc::now_ns() > last_ns && in_flight.load(std::memory_order_acquire)) {
+      let_go.store(true, std::memory_order_relaxed);
+      cancel_quietly();
+      return CallStatus::kTimeout;
+    }
   }
-  return status();
+  return status;
 }
 
 // Cancels what is in flight; its callback does not come any more. A callback that is running on the
@@ -148,18 +149,21 @@ void Call::Impl::abandon() noexcept {
   if (!in_flight.load(std::memory_order_acquire))
     return;
   if (!abandoned.exchange(true, std::memory_order_acq_rel) &&
-      !let_go.load(std::memory_order_relaxed)) {
+      !let_go.load(std::memory_order_relaxed) &&
+      caller.is_first(Caller::Impl::kDestroyedInFlight)) {
     uint32_t number = procedure.load(std::memory_order_relaxed);
     base::log_error(
         "%s: a Call of procedure %u (%s) is destroyed in flight: it is cancelled without a "
-        "callback",
+        "callback (said once per connection)",
         caller.address().c_str(), number, name_of(binding.load(std::memory_order_relaxed), number));
   }
   cancel_quietly();
 }
 
 Encoder& Call::Impl::refuse_begin() noexcept {
-  if (caller.retired())
+  if (base::forked)
+    refuse_in_child();
+  else if (caller.retired())
     refuse_retired();
   else
     caller.complain(Caller::Impl::kBeginInFlight, "begin() of a Call that is in flight is refused");
@@ -176,8 +180,19 @@ void Call::Impl::refuse_retired() noexcept {
   status = CallStatus::kInvalidCall;
 }
 
+void Call::Impl::refuse_in_child() noexcept {
+  const std::string what = std::string("calls are refused: the connection ") + base::kOfParent;
+  caller.complain(Caller::Impl::kOfParent, what.c_str());
+  begun = false;
+  status = CallStatus::kInvalidCall;
+}
+
 // False: nothing can be submitted, not even in order to end at once.
 bool Call::Impl::refuse_submit() noexcept {
+  if (base::forked) {
+    refuse_in_child();
+    return false;
+  }
   if (caller.retired()) {
     refuse_retired();
     return false;
@@ -240,8 +255,12 @@ const Binding* Caller::Impl::last_binding() const noexcept {
   return checked != nullptr ? checked->binding : nullptr;
 }
 
+bool Caller::Impl::is_first(Mistake mistake) noexcept {
+  return (complained_.fetch_or(mistake, std::memory_order_relaxed) & mistake) == 0;
+}
+
 void Caller::Impl::complain(Mistake mistake, const char* what) {
-  if ((complained_.fetch_or(mistake, std::memory_order_relaxed) & mistake) == 0)
+  if (is_first(mistake))
     base::log_error("%s: %s (said once per connection)", address().c_str(), what);
 }
 

@@ -25,6 +25,24 @@ namespace rrdk {
 // The completion of a call whose end nobody wants to be told of.
 inline void no_callback(Call&, void*) {}
 
+// What submit_and_wait() sleeps on, a second at a time: std::atomic::wait() has no limit. The
+// kernel is entered only for a waiter that sleeps.
+class CallEnd {
+ public:
+  void expect() noexcept { state_.store(kAwake, std::memory_order_relaxed); }
+  bool is_here() const noexcept { return state_.load(std::memory_order_acquire) == kEnded; }
+  void tell() noexcept;
+  // False: not within a second.
+  bool wait() noexcept;
+
+ private:
+  static constexpr uint32_t kAwake = 0;
+  static constexpr uint32_t kAsleep = 1;
+  static constexpr uint32_t kEnded = 2;
+  static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
+  std::atomic<uint32_t> state_ = kAwake;
+};
+
 // What is behind a Call.
 //
 //   phase      who has the call                  waits for
@@ -78,10 +96,12 @@ struct Call::Impl : runtime::WorkItem {
   void plan_reply() noexcept;
   void cancel_quietly() noexcept;
   void abandon() noexcept;
+  CallStatus wait_for_end();
   // Misuse.
   Encoder& refuse_begin() noexcept;
   bool refuse_submit() noexcept;
   void refuse_retired() noexcept;
+  void refuse_in_child() noexcept;
 
   Call& owner;
   Caller::Impl& caller;
@@ -127,6 +147,7 @@ struct Call::Impl : runtime::WorkItem {
   std::atomic<bool> cancel_wanted = false;
   Cancel cancelling;
   Farewell farewell;
+  CallEnd end;  // for submit_and_wait()
   std::unique_ptr<Refused> refused;
   base::Links<Impl> links;  // in the one of the caller's lists that it is in
 };
@@ -205,7 +226,10 @@ struct Caller::Impl {
     kWaitInPass = 8,
     kNoConnection = 16,
     kOutOfReach = 32,
+    kOfParent = 64,
+    kDestroyedInFlight = 128,
   };
+  bool is_first(Mistake mistake) noexcept;
   void complain(Mistake mistake, const char* what);
   // Whether the device can use the memory of items and offers; true while that is not known.
   bool reaches(const Call::Impl& call);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/lifetime.h"
 #include "calls/calls.h"
 #include "rpc/headers_datapath.h"
 #include "xprt/outgoing_call.h"
@@ -16,7 +17,7 @@ using runtime::WorkItem;
 Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   Impl& c = *impl_;
   Caller::Impl& caller = c.caller;
-  if (c.in_flight.load(std::memory_order_acquire) || caller.retired()) [[unlikely]]
+  if (c.in_flight.load(std::memory_order_acquire) || caller.retired() || base::forked) [[unlikely]]
     return c.refuse_begin();
   if (c.binding.load(std::memory_order_relaxed) != &binding) [[unlikely]]
     c.binding_ok = caller.accepts(binding);
@@ -70,7 +71,8 @@ void Call::Impl::add_room(Buffer room, uint32_t length) noexcept {
     too_many = true;
     return;
   }
-  if (!room || room.capacity() < length) [[unlikely]] {
+  if (!room || room.capacity() < length || !caller.memory.contains(room.first(length)))
+      [[unlikely]] {
     bad_room = !room ? CallStatus::kNoMemory : CallStatus::kInvalidMemory;
     return;
   }
@@ -164,7 +166,7 @@ void Call::Impl::plan_reply() noexcept {
 
 bool Call::submit(Completion completion, void* argument) noexcept {
   Impl& c = *impl_;
-  if (c.begun && !c.caller.retired()) [[likely]] {
+  if (c.begun && !c.caller.retired() && !base::forked) [[likely]] {
     c.begun = false;
     c.status = c.check();
     c.args->finish();
@@ -187,7 +189,7 @@ bool Call::submit(Completion completion, void* argument) noexcept {
 }
 
 void Call::cancel() noexcept {
-  if (impl_->in_flight.load(std::memory_order_acquire))
+  if (impl_->in_flight.load(std::memory_order_acquire) && !base::forked)
     impl_->caller.cancel(*impl_);
 }
 

@@ -82,6 +82,8 @@ Result<void> Client::set_auth(AuthFlavor flavor, std::span<const std::byte> body
 
 Result<std::unique_ptr<ClientConnection>> Client::connect_start(const std::string& uri,
                                                                 const ConnectOptions& options) {
+  if (base::forked)
+    return fail(Errc::kSystem, std::string("the Client ") + base::kOfParent);
   Runtime::Impl& runtime = impl_->runtime;
   const int core = options.core;
   if (core >= static_cast<int>(runtime.cores.size()))
@@ -106,7 +108,7 @@ Result<std::unique_ptr<ClientConnection>> Client::connect(const std::string& uri
 
 Result<std::unique_ptr<ClientConnection>> Client::connect(const std::string& uri,
                                                           const ConnectOptions& options) {
-  if (impl_->runtime.in_pass())
+  if (Runtime::Impl::in_any_pass())
     return fail(Errc::kInvalidArgument,
                 "connect() to " + uri +
                     " in a callback or handler on a poll core would wait for itself: use "

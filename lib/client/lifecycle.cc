@@ -203,7 +203,7 @@ uint32_t ClientConnection::Impl::drain(uint32_t timeout_ms) {
   auto is_closed = [this] { return phase_.load(std::memory_order_acquire) == Phase::kClosed; };
   const uint64_t last_ns =
       base::Tsc::now_ns() + timeout_ms * kNsPerMillisecond + runtime.patience_ns;
-  if (runtime.in_pass() || !runtime.wait_until(is_closed, last_ns))
+  if (Runtime::Impl::in_any_pass() || !runtime.wait_until(is_closed, last_ns))
     return calls_left();
   return cut_off_.load(std::memory_order_relaxed);
 }

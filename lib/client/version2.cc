@@ -172,7 +172,7 @@ Result<OptionOutcome> ClientConnection::Impl::send_option_and_wait(const OptionR
     OptionOutcome outcome;
     std::atomic<bool> over = false;
   };
-  if (runtime.in_pass())
+  if (Runtime::Impl::in_any_pass())
     return fail(Errc::kInvalidArgument,
                 "send_option_and_wait() in a callback or handler on a poll core would wait for "
                 "itself: use send_option()");

@@ -187,6 +187,8 @@ void Memory::Impl::count_refusal(uint32_t index) noexcept {
 }
 
 Buffer Memory::get(uint32_t size) noexcept {
+  if (base::forked) [[unlikely]]
+    return {};
   mem::Pool* first = impl_->smallest_of(impl_->home(), Impl::size_index(size));
   mem::BufferSlot* slot = first != nullptr ? first->get() : nullptr;
   if (slot == nullptr) [[unlikely]]
@@ -195,6 +197,8 @@ Buffer Memory::get(uint32_t size) noexcept {
 }
 
 Buffer Memory::get_fitting(uint32_t size) noexcept {
+  if (base::forked) [[unlikely]]
+    return {};
   const uint32_t index = Impl::size_index(size);
   const uint32_t home = impl_->home();
   mem::Pool* first = impl_->smallest_of(home, index);
@@ -210,7 +214,7 @@ Buffer Memory::get_fitting(uint32_t size) noexcept {
 }
 
 bool Memory::get_bulk(uint32_t size, std::span<Buffer> out) noexcept {
-  if (impl_->no_buffers.roll())
+  if (base::forked || impl_->no_buffers.roll())
     return false;
   const bool some = impl_->try_pools(size, [&](Impl::Node& node, mem::Pool& pool) {
     bool taken = pool.get_bulk(out);

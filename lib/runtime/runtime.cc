@@ -183,6 +183,8 @@ bool Runtime::Impl::wait_until(const std::function<bool()>& done, uint64_t deadl
                                const char* what) {
   if (done())
     return true;
+  if (base::forked)  // nobody is there who could make it true
+    return false;
   bool polling = embedded_here();
   std::vector<uint64_t> polls = count_polls(*this);
   uint64_t complain_at = base::Tsc::now_ns() + patience_ns;
@@ -300,8 +302,15 @@ Result<std::unique_ptr<Runtime>> Runtime::create(Memory& memory, const RuntimeOp
   return runtime;
 }
 
-// A dedicated core is its own thread's.
+// A dedicated core is its own thread's, and all are the parent's: its peers and this process would
+// write to the same rings.
 uint32_t Runtime::poll(uint32_t core) {
+  if (base::forked) [[unlikely]] {
+    static base::LogOnce once;
+    if (once.first())
+      base::log_error("Runtime::poll() does nothing: the Runtime %s", base::kOfParent);
+    return 0;
+  }
   return impl_->pollable(core) ? impl_->cores[core]->poll() : 0;
 }
 
@@ -310,7 +319,7 @@ int Runtime::wake_fd(uint32_t core) const {
 }
 
 bool Runtime::arm_wake(uint32_t core) {
-  return impl_->pollable(core) && impl_->cores[core]->arm();
+  return !base::forked && impl_->pollable(core) && impl_->cores[core]->arm();
 }
 
 bool Runtime::embedded() const noexcept {
@@ -368,6 +377,8 @@ std::vector<StampedCall> Runtime::slow_calls() const {
 }
 
 Result<void> Runtime::run_aside(Task task, void* argument) {
+  if (task == nullptr)
+    return fail(Errc::kInvalidArgument, "run_aside() of no task");
   return impl_->run_aside([task, argument] { task(argument); });
 }
 

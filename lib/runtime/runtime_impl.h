@@ -84,6 +84,12 @@ struct Runtime::Impl {
   static bool in_handler() noexcept;
   // Whether the caller is inside some core's pass, in a callback or a handler.
   bool in_pass() const noexcept;
+  // The same, of whichever Runtime: nothing that waits is called there. What it waits for may need
+  // the core whose pass it is.
+  static bool in_any_pass() noexcept {
+    return runtime::this_thread != nullptr &&
+           runtime::this_thread->pass.load(std::memory_order_relaxed) != nullptr;
+  }
   // Whether the application may poll core `core`: it is embedded, and there.
   bool pollable(uint32_t core) const;
   // Embedded: whether the calling thread polls a core, or one that nobody polls (any more).

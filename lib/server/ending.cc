@@ -207,7 +207,7 @@ uint32_t Server::Impl::drain(uint32_t timeout_ms) {
     uint32_t rest = 0;
     std::atomic<bool> known = false;
   } outcome;
-  if (runtime.in_pass()) {
+  if (Runtime::Impl::in_any_pass()) {
     drain_start(timeout_ms, nullptr, nullptr);
     return connections_.load(std::memory_order_relaxed);
   }

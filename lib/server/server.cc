@@ -181,6 +181,8 @@ void Server::Impl::stop_listening() {
 }
 
 Result<void> Server::Impl::check_open() const {
+  if (base::forked)
+    return fail(Errc::kSystem, std::string("the Server ") + base::kOfParent);
   if (closing_.load(std::memory_order_relaxed))
     return fail(Errc::kShutdown, "the server is closing");
   if (draining_.load(std::memory_order_relaxed))

@@ -103,6 +103,8 @@ class ContextPool {
   std::vector<CallContext*> free_;
 };
 
+// A ServerCall was ended in a child of fork().
+void note_foreign_end() noexcept;
 // `function` of ServerCall was called on one that has been ended already, or was moved from.
 void note_second_end(const char* function) noexcept;
 

@@ -43,6 +43,8 @@ inline void Dispatcher::finish(CallContext& context) noexcept {
 }
 
 void CallContext::end(Answer how) noexcept {
+  if (base::forked) [[unlikely]]
+    return note_foreign_end();  // our parent answers
   answer = how;
   if (call->stages != nullptr) [[unlikely]]
     call->stages->stamp(Stage::kAnswered);

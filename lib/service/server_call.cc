@@ -2,6 +2,7 @@
 // call; and the pool that contexts come from.
 #include <memory>
 
+#include "base/lifetime.h"
 #include "base/log.h"
 #include "rrdk/service.h"
 #include "rrdk/version2.h"
@@ -78,6 +79,12 @@ void note_second_end(const char* function) noexcept {
       "ServerCall::%s() of a call that has been answered, or of a ServerCall that was moved from: "
       "nothing is done",
       function);
+}
+
+void note_foreign_end() noexcept {
+  static base::LogOnce once;
+  if (once.first())
+    base::log_error("a ServerCall is not answered: it %s", base::kOfParent);
 }
 
 // Without a procedure the answer is our own.

@@ -175,5 +175,32 @@ TEST(MustDeathTest, PrintsTheMessageAndExits) {
               "^test_base: no\n$");
 }
 
+// And one that changes the sink; neither waits for itself.
+TEST_F(Log, ASinkThatLogsLosesThoseLines) {
+  struct Seen {
+    int lines = 0;
+    int others = 0;
+  } seen;
+  set_log_sink(
+      [](LogLevel, const char*, void* user) {
+        ++static_cast<Seen*>(user)->lines;
+        base::log_error("from within the sink");
+      },
+      &seen);
+  for (int i = 0; i < 3; ++i)
+    base::log_error("a line");
+  EXPECT_EQ(seen.lines, 3);
+  set_log_sink(
+      [](LogLevel, const char*, void* user) {
+        set_log_sink(
+            [](LogLevel, const char*, void* other) { ++static_cast<Seen*>(other)->others; }, user);
+      },
+      &seen);
+  base::log_error("a line");
+  base::log_error("another");
+  EXPECT_EQ(seen.others, 1);
+  set_log_sink(nullptr);
+}
+
 }  // namespace
 }  // namespace rrdk

@@ -114,6 +114,78 @@ TEST_P(Fork, AChildThatExitsHarmsNeitherItsParentNorItself) {
   EXPECT_TRUE(memory->whole());
 }
 
+// In a child, which goes on as if it were its parent. Zero, or what was not refused.
+int use_what_is_the_parents(Program& program, Call& begun) {
+  Runtime& runtime = *program.ends.runtime;
+  const uint64_t passes = runtime.stats(0).polls;
+  for (int i = 0; i < 100; ++i)
+    runtime.poll();
+  const uint64_t polled = runtime.stats(0).polls - passes;
+  if (polled != 0 || runtime.arm_wake())
+    return 1;
+  if (begun.submit(nullptr, nullptr) || begun.status() != CallStatus::kInvalidCall)
+    return 2;
+  Call call(*program.connection);
+  if (call.begin(kBinding, 0).ok() || call.submit_and_wait() != CallStatus::kInvalidCall)
+    return 3;
+  if (program.ends.memory->get(4096))
+    return 4;
+  std::move(program.keeper.calls.front()).reply();
+  program.waiting->call.cancel();
+  program.waiting->call.abandon();
+  if (program.ends.client->connect(program.ends.uri) ||
+      program.ends.client->connect_start(program.ends.uri) ||
+      program.ends.server->listen("shm:" + socket_path()))
+    return 5;
+  program.destroy();
+  return 0;
+}
+
+TEST_P(Fork, AChildThatGoesOnAsItsParentIsRefused) {
+  if (RRDK_TSAN)
+    GTEST_SKIP() << "ThreadSanitizer does not follow a fork() of several threads";
+  struct Forks {
+    Program program;
+    Call begun;
+    pid_t child = 0;
+    std::atomic<bool> done = false;
+
+    void fork_one() {
+      fflush(nullptr);
+      child = fork();
+      if (child == 0) {
+        in_child = true;
+        alarm(100);
+        _exit(use_what_is_the_parents(program, begun));
+      }
+      done.store(true, std::memory_order_release);
+    }
+  } forks{Program(GetParam()), Call(*forks.program.connection)};
+  Ends& ends = forks.program.ends;
+  for (bool in_callback : {false, true}) {
+    forks.begun.begin(kBinding, kEcho).put_u32(0);
+    forks.done = false;
+    Call call(*forks.program.connection);
+    if (in_callback) {
+      call.begin(kBinding, 0);
+      call.submit([](Call&, void* mine) { static_cast<Forks*>(mine)->fork_one(); }, &forks);
+    } else {
+      forks.fork_one();
+    }
+    ends.until([&] { return forks.done.load(std::memory_order_acquire) && !call.in_flight(); });
+    EXPECT_EQ(forks.begun.submit_and_wait(), CallStatus::kOk);
+    int status = -1;
+    ASSERT_EQ(waitpid(forks.child, &status, 0), forks.child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0) << in_callback;
+    EXPECT_EQ(forks.program.waiting->ended(), 0) << "answered, or cancelled, by the child";
+    EXPECT_EQ(ends.server->stats().connections, 1u);
+  }
+  forks.program.keeper.release();
+  ends.until([&] { return forks.program.waiting->ended() == 1; });
+  EXPECT_EQ(forks.program.waiting->call.status(), CallStatus::kOk);
+}
+
 // By number, with what they are.
 std::map<int, std::string> descriptors() {
   std::map<int, std::string> open;

@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "../server/loopback.h"
+#include "base/internals.h"
 #include "log_lines.h"
+#include "runtime/runtime_impl.h"
 
 namespace rrdk::loopback {
 namespace {
@@ -40,6 +42,91 @@ TEST(DestroyedInFlight, TheCallIsCancelledWithoutItsCallback) {
     open_window(*connection);
     EXPECT_EQ(ends.load(), 0);
   }
+}
+
+TEST(DestroyedInFlight, IsSaidOncePerConnection) {
+  LogLines log;
+  World world;
+  for (int i = 0; i < 2; ++i) {
+    auto connection = world.connect();
+    open_window(*connection);
+    std::atomic<int> ends = 0;
+    for (int calls = 0; calls < 5; ++calls) {
+      {
+        Call call(*connection);
+        submit_kept(world, call, ends);
+      }
+      world.keeper.release();  // with its credit
+      open_window(*connection);
+    }
+    EXPECT_EQ(log.count(LogLevel::kError, "destroyed in flight"), i + 1);
+  }
+}
+
+// submit_and_wait() keeps its deadline without the core, which would tell of it.
+TEST(NobodyPolls, AWaitForACallEndsAllTheSame) {
+  LogLines log;
+  World world;
+  auto connection = world.connect();
+  open_window(*connection);
+  auto& patience_ns = Internals::of(*world.runtime).patience_ns;
+  const uint64_t usual_ns = std::exchange(patience_ns, 1'000'000);
+  Call call(*connection);
+  call.begin(kBinding, kEcho).put_u32(0);
+  call.set_timeout_ms(1);
+  CallStatus status = CallStatus::kOk;
+  std::thread([&] { status = call.submit_and_wait(); }).join();
+  patience_ns = usual_ns;
+  EXPECT_EQ(status, CallStatus::kTimeout);
+  EXPECT_TRUE(call.in_flight());
+  world.until([&] { return !call.in_flight(); });
+  call.begin(kBinding, kEcho).put_u32(0);
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  EXPECT_EQ(world.server->stats().calls, 2u);
+  EXPECT_EQ(log.count(LogLevel::kError, "destroyed in flight"), 0);
+}
+
+// One thread polls both, and the call needs the core whose pass it is.
+TEST(TwoRuntimes, NothingWaitsInACallbackOfTheOther) {
+  LogLines log;
+  World world;
+  auto mine = world.connect();
+  auto other = Runtime::create(*world.memory).value();
+  auto client = Client::create(*other).value();
+  auto its = client->connect_start(world.uri).value();
+  world.until([&] {
+    other->poll();
+    return its->state() == ConnectionState::kUp;
+  });
+  struct Inner {
+    ClientConnection& connection;
+    Client& client;
+    std::string uri;
+    CallStatus status = CallStatus::kOk;
+    bool is_connected = true;
+  } inner{*its, *client, world.uri};
+  {
+    Call call(*mine);
+    call.begin(kBinding, 0);
+    call.submit(
+        [](Call&, void* argument) {
+          auto& asks = *static_cast<Inner*>(argument);
+          Call nested(asks.connection);
+          nested.begin(kBinding, 0);
+          asks.status = nested.submit_and_wait();
+          asks.is_connected = asks.client.connect(asks.uri).has_value();
+        },
+        &inner);
+    world.until([&] { return !call.in_flight(); });
+  }
+  EXPECT_EQ(inner.status, CallStatus::kInvalidCall);
+  EXPECT_FALSE(inner.is_connected);
+  EXPECT_EQ(log.count(LogLevel::kError, "submit_and_wait() in a callback"), 1);
+  its->close_start();
+  world.until([&] {
+    other->poll();
+    return its->state() == ConnectionState::kClosed;
+  });
 }
 
 TEST(DestroyedInFlight, InACallbackItsRestLivesUntilItHasEnded) {
@@ -246,6 +333,46 @@ TEST(BadMemory, InAReplyFailsThatCallAndNoOther) {
     call.offer(good.span(8192, 8192));
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
   }
+}
+
+TEST(BadMemory, ABufferOfAnotherMemoryFailsThatCallAndNoOther) {
+  static constexpr ProcedureBinding kOne[] = {
+      {.procedure = 1, .name = "FAR", .eligible_results = 1, .fixed_results = 4}};
+  static constexpr Binding kFar = {
+      .program = 0x20005602, .version = 1, .name = "far", .procedures = kOne};
+  static constexpr Procedure kFarTable[] = {
+      {1, [](ServerCall call, void* far) {
+         call.results().put_item(static_cast<Memory*>(far)->get(4096), 4096, Ddp::kEligible);
+         std::move(call).reply();
+       }}};
+  World world;
+  auto far = make_memory();
+  ASSERT_TRUE(
+      world.server->add_service({.binding = &kFar, .procedures = kFarTable, .context = far.get()}));
+  auto connection = world.connect();
+  {
+    Call call(*connection);
+    for (Ddp ddp : {Ddp::kEligible, Ddp::kNo}) {
+      Encoder& args = call.begin(kBinding, kWrite);
+      args.put_u64(0);
+      args.put_item(far->get(4096), 4096, ddp);
+      EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidMemory);
+    }
+    Encoder& args = call.begin(kBinding, kRead);
+    args.put_u64(0);
+    args.put_u32(4096);
+    call.offer(far->get(4096), 4096);
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidMemory);
+    EXPECT_EQ(world.server->stats().calls, 0u);
+    call.begin(kFar, 1);
+    call.offer(world.memory->get(4096), 4096);
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kSystemErr);
+    EXPECT_EQ(world.server->stats().mistakes.invalid_memory, 1u);
+    call.begin(kBinding, 0);
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    EXPECT_TRUE(connection->alive());
+  }
+  EXPECT_TRUE(far->whole());
 }
 
 size_t times(const std::string& what, const std::string& in) {

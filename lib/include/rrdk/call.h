@@ -99,10 +99,10 @@ class Call {
   explicit Call(Caller& caller);
   /**
    * Not in flight: cancel() and wait for the callback first. Destroying one in flight is a mistake,
-   * which the log names; the call is then cancelled and its callback does not come (or has returned
-   * before the destructor does, if it was running). The destructor waits until the call has ended,
-   * but never for longer than 5 seconds: where nobody polls the core, what is ours lives on, as
-   * below.
+   * which the log names once per connection; the call is then cancelled and its callback does not
+   * come (or has returned before the destructor does, if it was running). The destructor waits
+   * until the call has ended, but never for longer than 5 seconds: where nobody polls the core,
+   * what is ours lives on, as below.
    *
    * In a callback or handler on the connection's poll core it can not wait: what is ours lives on
    * until the call has ended, but memory that was offered, and items that were put by reference,
@@ -123,7 +123,7 @@ class Call {
    *
    * While the call is in flight begin() is refused, which the log says: the call goes on, and the
    * encoder returned takes nothing. The same when the connection that the Call was made with has
-   * been destroyed.
+   * been destroyed, and in a child of fork().
    */
   Encoder& begin(const Binding& binding, uint32_t procedure) noexcept;
   /**
@@ -139,7 +139,8 @@ class Call {
    * The same with a pool buffer of at least `length` bytes, which becomes the call's: where the
    * result was placed is seen through results(), until begin(). take_offered() gets the buffer
    * back. Giving up such a call never costs the connection, see cancel(). An empty Buffer makes
-   * submit() end with kNoMemory, one that is too short with kInvalidMemory.
+   * submit() end with kNoMemory, one that is too short, or of another Memory than the Runtime's,
+   * with kInvalidMemory.
    */
   void offer(Buffer room, uint32_t length) noexcept;
   static constexpr uint32_t kMaxOffers = 16;
@@ -209,14 +210,18 @@ class Call {
    *
    * Without begin() before it the call ends with kInvalidCall. While the call is in flight submit()
    * is refused: nothing happens, and the new completion is not called. When its connection has been
-   * destroyed submit() is refused too, and status() is kInvalidCall. All are logged. False: it was
-   * refused.
+   * destroyed submit() is refused too, and in a child of fork(); status() is kInvalidCall then. All
+   * are logged. False: it was refused.
    */
   bool submit(Completion completion, void* argument) noexcept;
   /**
    * Sends and waits for the end. On an embedded runtime it polls the core meanwhile. In a callback
-   * or a handler on a poll core it is refused, with kInvalidCall and a line in the log: it would
-   * wait for itself. A handler on a worker may wait.
+   * or a handler on a poll core, of whichever Runtime, it is refused, with kInvalidCall and a line
+   * in the log: it would wait for itself. A handler on a worker may wait.
+   *
+   * With a deadline it does not wait for ever where nobody polls the core: 5 seconds after it
+   * kTimeout is returned all the same. The call is then cancelled, and in_flight() until the core
+   * is polled: what was offered to it, or put by reference, stays the peer's to access until then.
    */
   CallStatus submit_and_wait();
   /**

@@ -10,9 +10,11 @@
  * system() and popen() are safe, and so is fork() with _exit(). A child that ends otherwise, by
  * exit() or by a return from main(), does no harm: destructors of this library's objects do nothing
  * there. They leave the parent's pools, connections and sockets alone, and do not wait for threads
- * that the child does not have. The child may do nothing else with these objects. While it lives it
- * holds copies of the parent's descriptors, so a TCP connection that the parent closes ends only
- * when the child has ended, too.
+ * that the child does not have. The child may do nothing else with these objects, and what would
+ * harm the parent is refused there: Runtime::poll(), begin() and submit() of a Call, the answer to
+ * a ServerCall, Memory::get(), connecting and listening. While it lives it holds copies of the
+ * parent's descriptors, so a TCP connection that the parent closes ends only when the child has
+ * ended, too.
  *
  * RRDK's own descriptors are closed by exec(). Of EAL's, those that are open when ensure_eal() has
  * started EAL are made so; an application that starts EAL itself sees to that itself.

@@ -41,7 +41,8 @@ const char* to_string(LogStyle style);
 
 /**
  * Takes one line, without a newline. Called with the log locked, on poll cores too: it must not
- * log, set a sink, or block for long.
+ * block for long. It should not log, nor call what may: lines that come from within a sink are
+ * dropped, which is said once on stderr.
  */
 using LogSink = void (*)(LogLevel level, const char* line, void* user);
 

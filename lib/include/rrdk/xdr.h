@@ -291,7 +291,7 @@ enum class EncoderFault : uint8_t {
   kNone,
   kLimit,          ///< the stream would exceed its limit
   kNoMemory,       ///< no buffer left, or an empty one was handed over
-  kInvalidMemory,  ///< an item that is not registered memory, or is longer than its buffer
+  kInvalidMemory,  ///< an item that is not in the Encoder's Memory, or is longer than its buffer
   kByCaller,       ///< fail() was called
 };
 
@@ -363,7 +363,8 @@ class Encoder {
   void put_item(MemorySpan bytes, Ddp ddp) noexcept;
   /**
    * The same; the message takes the buffer over and returns it when it is cleared. Fails, and the
-   * buffer is returned, when it has fewer than `length` bytes.
+   * buffer is returned, when it has fewer than `length` bytes, or is of another Memory than the
+   * Encoder's.
    */
   void put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept;
   /**
