@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <memory>
 #include <string>
@@ -225,14 +226,27 @@ void Caller::Impl::take_credential(Call::Impl& call) {
   call.credential_version = credential_version_.load(std::memory_order_relaxed);
 }
 
+calls::NullCall calls::null_call_of(const Binding& binding) noexcept {
+  constexpr uint32_t kNullProcedure = 0;
+  return {binding.program, binding.version, binding.max_reply(kNullProcedure, 0)};
+}
+
+bool Caller::Impl::Checked::is(const Binding& other) const noexcept {
+  return binding == &other && procedures.data() == other.procedures.data() &&
+         procedures.size() == other.procedures.size() && null_call.program == other.program &&
+         null_call.version == other.version;
+}
+
 const Caller::Impl::Checked* Caller::Impl::find(const Binding& binding) const noexcept {
-  const Checked* checked = checked_.load(std::memory_order_acquire);
-  while (checked != nullptr && checked->binding != &binding)
-    checked = checked->following.get();
-  return checked;
+  const CheckedOnes* ones = checked_.load(std::memory_order_acquire);
+  if (ones == nullptr)
+    return nullptr;
+  auto found = std::ranges::find_if(ones->all, [&](const Checked& one) { return one.is(binding); });
+  return found != ones->all.end() ? &*found : nullptr;
 }
 
 bool Caller::Impl::accepts(const Binding& binding) {
+  const base::ReadSection reading;
   if (const Checked* checked = find(binding))
     return checked->ok;
   std::lock_guard lock(checked_mutex_);
@@ -242,17 +256,27 @@ bool Caller::Impl::accepts(const Binding& binding) {
   if (!verdict)
     base::log_error("%s: %s; its calls end with kInvalidCall", address().c_str(),
                     verdict.error().message.c_str());
-  first_checked_ =
-      std::make_unique<Checked>(&binding, verdict.has_value(), std::move(first_checked_));
-  checked_.store(first_checked_.get(), std::memory_order_release);
+  auto ones = std::make_unique<CheckedOnes>();
+  ones->all.push_back(
+      {&binding, binding.procedures, calls::null_call_of(binding), verdict.has_value()});
+  if (checked_ones_ != nullptr) {
+    for (const Checked& older : checked_ones_->all) {
+      if (older.binding != &binding && ones->all.size() < kMostChecked)
+        ones->all.push_back(older);
+    }
+  }
+  checked_.store(ones.get(), std::memory_order_release);
+  base::retire(std::exchange(checked_ones_, std::move(ones)));
   return verdict.has_value();
 }
 
-const Binding* Caller::Impl::last_binding() const noexcept {
-  const Checked* checked = checked_.load(std::memory_order_acquire);
-  while (checked != nullptr && !checked->ok)
-    checked = checked->following.get();
-  return checked != nullptr ? checked->binding : nullptr;
+std::optional<calls::NullCall> Caller::Impl::last_null_call() const noexcept {
+  const base::ReadSection reading;
+  const CheckedOnes* ones = checked_.load(std::memory_order_acquire);
+  if (ones == nullptr)
+    return std::nullopt;
+  auto found = std::ranges::find_if(ones->all, &Checked::ok);
+  return found != ones->all.end() ? std::optional(found->null_call) : std::nullopt;
 }
 
 bool Caller::Impl::is_first(Mistake mistake) noexcept {

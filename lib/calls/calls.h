@@ -6,10 +6,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/list.h"
+#include "base/rcu.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/call.h"
 #include "runtime/link.h"
@@ -116,6 +119,7 @@ struct Call::Impl : runtime::WorkItem {
 
   // Of the call being made.
   std::atomic<const Binding*> binding = nullptr;
+  const ProcedureBinding* checked_procedures = nullptr;  // of that one, as it was checked
   bool binding_ok = false;
   std::atomic<uint32_t> procedure = 0;
   const ProcedureBinding* entry = nullptr;  // of the procedure; null: it has none
@@ -169,6 +173,14 @@ struct Defaults {
   uint32_t inline_size;
   uint64_t max_call;
 };
+
+// A call of procedure 0.
+struct NullCall {
+  uint32_t program = 0;
+  uint32_t version = 0;
+  uint64_t max_reply = 0;
+};
+NullCall null_call_of(const Binding& binding) noexcept;
 
 struct Ended {
   uint64_t calls = 0;  // begun
@@ -279,8 +291,9 @@ struct Caller::Impl {
   void stop_all() noexcept;  // cancels what the engine has
   // No items of ours are in the core's inbox or among its deferred ones. Any thread.
   bool unused() const noexcept { return queued_.load(std::memory_order_acquire) == 0; }
-  // The binding that was first used last, of those that check() likes; null: there is none.
-  const Binding* last_binding() const noexcept;
+  // The NULL call of the binding that was checked last, of those that check() likes. The binding
+  // itself may be gone.
+  std::optional<calls::NullCall> last_null_call() const noexcept;
 
   bool shutting_down = false;  // calls that end by us, or for want of a connection: kShutdown
 
@@ -312,18 +325,26 @@ struct Caller::Impl {
   std::atomic<uint64_t> credential_version_ = 0;
   std::mutex credential_mutex_;
   std::shared_ptr<const rpc::PreparedAuth> credential_;
-  // Bindings in use, a list that only grows: readers need no lock.
+  // A binding as it was when it was checked: another one may have its address by now.
   struct Checked {
-    Checked(const Binding* binding_in, bool ok_in, std::unique_ptr<Checked> following_in)
-        : binding(binding_in), ok(ok_in), following(std::move(following_in)) {}
-    const Binding* const binding;
-    const bool ok;
-    const std::unique_ptr<Checked> following;
+    const Binding* binding;
+    std::span<const ProcedureBinding> procedures;
+    calls::NullCall null_call;
+    bool ok;
+
+    bool is(const Binding& other) const noexcept;
   };
+  // Newest first, and not more than kMostChecked: a program may make bindings without end. Readers
+  // need no lock.
+  struct CheckedOnes : base::Retired {
+    std::vector<Checked> all;
+  };
+  static constexpr size_t kMostChecked = 256;
+  // Within a read section.
   const Checked* find(const Binding& binding) const noexcept;
-  std::atomic<const Checked*> checked_ = nullptr;
+  std::atomic<const CheckedOnes*> checked_ = nullptr;
   std::mutex checked_mutex_;
-  std::unique_ptr<Checked> first_checked_;
+  std::unique_ptr<CheckedOnes> checked_ones_;
   std::atomic<uint32_t> complained_ = 0;
 
   // Of the core's thread.

@@ -19,8 +19,11 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   Caller::Impl& caller = c.caller;
   if (c.in_flight.load(std::memory_order_acquire) || caller.retired() || base::forked) [[unlikely]]
     return c.refuse_begin();
-  if (c.binding.load(std::memory_order_relaxed) != &binding) [[unlikely]]
+  if (c.binding.load(std::memory_order_relaxed) != &binding ||
+      c.checked_procedures != binding.procedures.data()) [[unlikely]] {
     c.binding_ok = caller.accepts(binding);
+    c.checked_procedures = binding.procedures.data();
+  }
   if (c.credential_version != caller.credential_version()) [[unlikely]]
     caller.take_credential(c);
   c.results = {};  // the last reply's buffers go back when this call is submitted

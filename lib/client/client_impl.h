@@ -352,7 +352,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   // lifecycle.cc: keepalive
   void look_for_silence(uint64_t now_ns);
   bool send_probe();
-  const Binding* probe_binding() const noexcept;
+  std::optional<calls::NullCall> probe_call() const noexcept;
 
   std::shared_ptr<Client::Impl> client_;  // until end()
   client::VersionMemory& versions_;

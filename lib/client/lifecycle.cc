@@ -246,7 +246,7 @@ constexpr uint32_t kProbeBytes = 128;
 
 void ClientConnection::Impl::look_for_silence(uint64_t now_ns) {
   xprt::Connection& engine = link_->engine();
-  bool can_ask = probe_unanswered_ || (engine.may_send() && probe_binding() != nullptr);
+  bool can_ask = probe_unanswered_ || (engine.may_send() && probe_call().has_value());
   switch (silence_.look(now_ns, engine.counters().messages_received, can_ask)) {
     case SilenceWatch::Verdict::kFine:
       return;
@@ -265,24 +265,24 @@ void ClientConnection::Impl::look_for_silence(uint64_t now_ns) {
 }
 
 // The program that calls are made of; of several, the one that was first used last.
-const Binding* ClientConnection::Impl::probe_binding() const noexcept {
+std::optional<calls::NullCall> ClientConnection::Impl::probe_call() const noexcept {
   if (options.keepalive_binding != nullptr)
-    return options.keepalive_binding;
-  return last_binding();
+    return calls::null_call_of(*options.keepalive_binding);
+  return last_null_call();
 }
 
 // Whatever is answered will do, so it goes without a credential, as NULL calls may.
 bool ClientConnection::Impl::send_probe() {
-  const Binding& binding = *probe_binding();
+  const calls::NullCall call = *probe_call();
   if (!probe_)
     probe_ = std::make_unique<xprt::OutgoingCall>();
   {
     Encoder args(probe_->message, runtime.memory, kProbeBytes, kProbeBytes);
-    rpc::encode_call(args, 0, {binding.program, binding.version, kNullProcedure}, {});
+    rpc::encode_call(args, 0, {call.program, call.version, kNullProcedure}, {});
     if (!args.ok())
       return false;
   }
-  probe_->max_reply = binding.max_reply(kNullProcedure, 0);
+  probe_->max_reply = call.max_reply;
   probe_unanswered_ = true;
   count(keepalives_);
   link_->engine().submit(*probe_);

@@ -97,6 +97,21 @@ TEST(Keepalive, APeerThatAnswersIsKept) {
   EXPECT_GE(world.server->stats().calls, served + 9);
 }
 
+// It asks for the program that calls were made of, not for what has come in its Binding's place.
+TEST(Keepalive, TheBindingMayBeGone) {
+  SurvivalWorld world(kQuick);
+  world.connect();
+  Binding binding = kBinding;
+  {
+    Call call(*world.connection);
+    call.begin(binding, 0);
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  }
+  binding = {.program = 1, .version = 1, .name = "other", .procedures = {}};
+  world.until([&] { return world.stats().keepalives >= 10; });
+  EXPECT_EQ(world.server->stats().rejected, 0u);
+}
+
 TEST(Keepalive, IsOffByDefault) {
   SurvivalWorld world({});
   world.connect();

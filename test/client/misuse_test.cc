@@ -413,6 +413,33 @@ TEST(WrongAddress, IsNamedOnceAndInFront) {
   EXPECT_TRUE(nothing.error().message.starts_with("\"\": ")) << nothing.error().message;
 }
 
+// A program may make bindings while it runs, any number of them, and one may have the address of
+// another that is gone.
+TEST(Binding, EachIsCheckedByItself) {
+  static constexpr ProcedureBinding kTooSmall[] = {
+      {.procedure = kRead, .name = "READ", .eligible_results = 1}};
+  World world;
+  auto connection = world.connect();
+  Call call(*connection);
+  std::optional<Binding> binding;
+  auto ask = [&](const Binding& of) {
+    call.begin(of, 0);
+    return call.submit_and_wait();
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ask(binding.emplace(kBinding)), CallStatus::kOk);
+    binding.emplace(kBinding).procedures = kTooSmall;
+    EXPECT_EQ(ask(*binding), CallStatus::kInvalidCall);
+  }
+  std::vector<std::unique_ptr<Binding>> many;
+  for (int i = 0; i < 600; ++i)
+    many.push_back(std::make_unique<Binding>(kBinding));
+  for (int i = 0; i < 2; ++i) {
+    for (const auto& one : many)
+      ASSERT_EQ(ask(*one), CallStatus::kOk);
+  }
+}
+
 TEST(Binding, OneThatCheckRefusesFailsItsCallsAndIsNamedOnce) {
   static constexpr ProcedureBinding kTooSmall[] = {
       {.procedure = kRead, .name = "READ", .eligible_results = 1}};
