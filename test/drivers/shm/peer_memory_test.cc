@@ -257,6 +257,32 @@ TEST_F(PeerMemory, APeersMemoryHasABound) {
   EXPECT_EQ(peer.theirs.state->closed.load(), static_cast<uint32_t>(CloseReason::kTooMuchMemory));
 }
 
+// Memory that comes and goes counts while it is there, also if more of it was shown meanwhile.
+TEST_F(PeerMemory, WhatIsTakenBackCountsNoMore) {
+  constexpr uint32_t kComesAndGoes = 8;
+  const std::string uri = new_uri();
+  auto listener = honest_.server.device->listen(uri + "?peer_memory=16K").value();
+  RawPeer peer(honest_.server, uri);
+  peer.establish();  // with 8 KiB
+  for (int round = 0; round < 20; ++round) {
+    const Fd file = sealed_memfd(8192, kRegionSeals);
+    for (const uint64_t length : {4096u, 8192u})
+      ASSERT_EQ(peer.send_region(file.get(), kComesAndGoes, length), SendResult::kSent);
+    Message gone{.type = MessageType::kRegionGone};
+    gone.region = kComesAndGoes;
+    ASSERT_EQ(peer.send(gone, {}), SendResult::kSent);
+    for (int i = 0; i < 20; ++i)
+      honest_.server.pump();
+  }
+  EXPECT_EQ(honest_.server.counter("too_much_memory"), 0u);
+  EXPECT_EQ(honest_.server.counter("broken_sockets"), 0u);
+  // Still none too many.
+  for (const uint32_t id : {9u, 10u, 11u})
+    ASSERT_EQ(peer.send_region(sealed_memfd(4096, kRegionSeals).get(), id, 4096),
+              SendResult::kSent);
+  expect_disconnected("too_much_memory");
+}
+
 TEST_F(PeerMemory, AServersMemoryHasABoundToo) {
   const std::string uri = new_uri();
   RawServer server(client_, uri + "?peer_memory=8K");

@@ -1,0 +1,53 @@
+// Runs a function one instruction at a time, so that a test can be another end, or another thread,
+// at each moment in between: what is in order by luck of the clock otherwise is tried in full.
+// Each stop is a fence as well, so this says nothing of what a processor may put in another order.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <ucontext.h>
+
+#include <cstdint>
+#include <functional>
+
+namespace rrdk::test {
+
+class SingleStep {
+ public:
+  // `between` is called before each instruction of run(), with how many came before it. It may only
+  // do what a signal handler may. How many there were.
+  static uint64_t through(const std::function<void()>& run,
+                          const std::function<void(uint64_t)>& between) {
+    struct sigaction ours = {};
+    struct sigaction before = {};
+    ours.sa_sigaction = on_trap;
+    ours.sa_flags = SA_SIGINFO;
+    EXPECT_EQ(::sigaction(SIGTRAP, &ours, &before), 0);
+    between_ = &between;
+    steps_ = 0;
+    stepping_ = true;
+    __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() | kTrap);
+    run();
+    stepping_ = false;
+    __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() & ~kTrap);
+    EXPECT_EQ(::sigaction(SIGTRAP, &before, nullptr), 0);
+    return steps_;
+  }
+
+ private:
+  static constexpr unsigned long long kTrap = 0x100;
+
+  static void on_trap(int, siginfo_t*, void* context) {
+    if (stepping_) {
+      (*between_)(steps_++);
+      return;
+    }
+    static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL] &= ~static_cast<greg_t>(kTrap);
+  }
+
+  static inline const std::function<void(uint64_t)>* between_ = nullptr;
+  static inline uint64_t steps_ = 0;
+  static inline volatile bool stepping_ = false;
+};
+
+}  // namespace rrdk::test
