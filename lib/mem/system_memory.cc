@@ -240,17 +240,28 @@ Result<void> check_process_limits(uint64_t bytes) {
   return {};
 }
 
+namespace {
+
+constexpr uint64_t kUnknown = uint64_t{4} << 30;  // free, where /proc can not be read
+
+}  // namespace
+
 Share share_of_free(HugepagePolicy policy) {
-  constexpr uint64_t kFewest = uint64_t{64} << 20;
-  constexpr uint64_t kUnknown = uint64_t{4} << 30;  // /proc can not be read
   const Hugepages hugepages = policy == HugepagePolicy::kNever ? Hugepages{} : system_hugepages();
   const uint64_t huge = hugepages.available * hugepages.page_size;
-  if (huge >= kFewest || (policy == HugepagePolicy::kRequire && huge != 0))
+  if (policy == HugepagePolicy::kRequire && huge != 0)
     return {huge / 2, "half of the free hugepages"};
-  const Headroom headroom = memory_headroom();
+  return share_of(huge, memory_headroom());
+}
+
+// Hugepages that are free would be ordinary pages if nobody had set them aside, so they count as
+// such. If a quarter of all is more than half of the hugepages, ordinary pages alone can bear it.
+Share share_of(uint64_t huge, const Headroom& headroom) {
   Share share = {std::min(headroom.bytes, kUnknown) / 4, "a quarter of what is free"};
   if (headroom.bytes != UINT64_MAX)
-    share = {headroom.bytes / 4, "a quarter of what is free (" + headroom.source + ")"};
+    share = {(headroom.bytes + huge) / 4, "a quarter of what is free (" + headroom.source + ")"};
+  if (huge / 2 > share.bytes)
+    share = {huge / 2, "half of the free hugepages"};
   for (const ProcessLimit& limit : kProcessLimits) {
     if (limit.bytes() / 4 < share.bytes)
       share = {limit.bytes() / 4, std::string("a quarter of ") + limit.name};

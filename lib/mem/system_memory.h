@@ -61,9 +61,10 @@ struct Share {
   uint64_t bytes = 0;
   std::string source;  // of what it is which part
 };
-// Half of the free hugepages if the policy wants some and they are worth it, else a quarter of what
-// this process may still have; no more than a quarter of its limits.
+// Half of the free hugepages, or a quarter of all that this process may still have, hugepages
+// included, whichever is more; no more than a quarter of its limits. With kRequire the former.
 Share share_of_free(HugepagePolicy policy);
+Share share_of(uint64_t free_hugepage_bytes, const Headroom& headroom);
 
 // Whether buffers may come to have so many bytes, of which none are taken yet. Errors: kNoMemory,
 // with the numbers.

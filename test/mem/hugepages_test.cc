@@ -37,6 +37,19 @@ TEST(Hugepages, ShortfallNamesTheMissingPagesAndTheCommand) {
   EXPECT_THAT(text, HasSubstr("sysctl vm.nr_hugepages=106"));
 }
 
+// Each machine has the same memory, of which another part was made hugepages.
+TEST(Hugepages, NeverMakeTheBudgetThatNobodyStatedSmaller) {
+  constexpr uint64_t kAll = uint64_t{24} << 30;
+  const uint64_t without = share_of(0, {.bytes = kAll, .source = "a machine"}).bytes;
+  for (const uint64_t huge :
+       {uint64_t{2} << 20, uint64_t{128} << 20, uint64_t{2} << 30, uint64_t{20} << 30}) {
+    const uint64_t ordinary = kAll - huge;
+    const uint64_t with = share_of(huge, {.bytes = ordinary, .source = "a machine"}).bytes;
+    EXPECT_GE(with, without) << huge;
+    EXPECT_LE(with, std::max(huge, ordinary) / 2 + 1) << "one kind alone can bear it";
+  }
+}
+
 class HugepagePolicies : public test::MemoryTest {
  protected:
   static Result<std::unique_ptr<Memory>> create_with(HugepagePolicy policy, uint32_t megabytes) {

@@ -173,9 +173,9 @@ struct MemoryOptions {
    * Memory goes; a 16th of the budget is for the smallest elastic class alone, whose buffers are
    * those of headers and connections.
    *
-   * 0: a share of what is free, which a log line states: half of the free hugepages if these are
-   * 64 MiB at least, else a quarter of the ordinary memory that this process can have. Without
-   * elastic classes: what the counts add up to.
+   * 0: a share of what is free, which a log line states: half of the free hugepages, or a quarter
+   * of all memory that this process can have, hugepages included, whichever is more. With kRequire:
+   * half of the free hugepages. Without elastic classes: what the counts add up to.
    */
   uint64_t bytes = 0;
   std::vector<SizeClass> classes = {{4096}, {65536}, {256u << 10}, {1u << 20}};
