@@ -115,7 +115,8 @@ class SilenceWatch {
 
   SilenceWatch(uint32_t silence_ms, uint32_t patience) noexcept
       : silence_ns_(uint64_t{silence_ms} * 1'000'000),
-        patience_ns_(silence_ns_ * patience),
+        patience_ns_(patience != 0 && silence_ns_ > UINT64_MAX / patience ? UINT64_MAX
+                                                                          : silence_ns_ * patience),
         longest_step_ns_(std::max(silence_ns_ / 8, kTickNs)) {}
 
   // A new connection.

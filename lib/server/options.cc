@@ -10,6 +10,7 @@
 #include "server/server_impl.h"
 #include "server/server_link.h"
 #include "service/dispatcher.h"
+#include "xprt/incoming_call.h"
 #include "xprt/link.h"
 #include "xprt/option_checks.h"
 
@@ -91,6 +92,20 @@ Result<void> check_memory(const ServerOptions& options, const Memory& memory) {
   return check_growth(options, memory);
 }
 
+// Of the arguments of one call as many bytes can be fetched as fit so many buffers. What is not
+// above the default is allowed even where buffers are small.
+Result<void> check_max_call(const ServerOptions& options, const Memory& memory) {
+  const uint64_t most =
+      std::max(ServerOptions{}.max_call, uint64_t{xprt::kMaxSinks} * memory.largest_buffer());
+  if (options.max_call <= most)
+    return {};
+  return fail(Errc::kInvalidArgument,
+              "max_call is " + std::to_string(options.max_call) + ", and a call has at most " +
+                  std::to_string(xprt::kMaxSinks) + " buffers of " +
+                  std::to_string(memory.largest_buffer()) + " bytes, the largest: lower it to " +
+                  std::to_string(most) + ", or add a larger class to MemoryOptions::classes");
+}
+
 }  // namespace
 
 Result<void> check(const ServerLimits& limits) {
@@ -112,6 +127,8 @@ Result<void> check(const ServerOptions& options, const Memory& memory) {
     return limits;
   if (auto common = xprt::check_common(options); !common)
     return common;
+  if (auto fits = check_max_call(options, memory); !fits)
+    return fits;
   if (auto extensions = check_extensions(options); !extensions)
     return extensions;
   if (auto fits = check_memory(options, memory); !fits)

@@ -15,13 +15,15 @@ namespace {
 ConnectionOptions normalised(ConnectionOptions options) {
   auto size = [](uint32_t bytes) { return std::clamp(bytes & ~1023u, 1024u, 262144u); };
   options.credits = std::clamp(options.credits, 1u, 65536u);
-  options.first_credits = std::clamp(options.first_credits, 1u, options.credits);
   options.backward_credits = std::min(options.backward_credits, 65536u);
   if (options.rfc5666.enabled)
     options.backward_credits = 0;
+  options.first_credits =
+      std::clamp(options.first_credits, 1u, std::max(1u, credits_of(Role::kResponder, options)));
   options.send_size = size(options.send_size);
   options.receive_size = size(options.receive_size);
   options.max_receive_size = std::max(size(options.max_receive_size), options.receive_size);
+  options.limits.read_bytes = std::max(options.limits.read_bytes, options.max_call);
   options.send_wrs = std::max(options.send_wrs, 8u);
   options.max_sges = std::clamp(options.max_sges, 2u, fabric::kMaxSges);
   return options;

@@ -13,6 +13,7 @@ constexpr uint32_t kMostCredits = 4096;
 constexpr uint32_t kLargestInline = 262144;  // what RFC 8797 can say
 // Room for an RPC header with the longest credential and verifier (RFC 5531 section 8.2).
 constexpr uint64_t kLeastMessage = 1024;
+constexpr uint64_t kMostMessage = uint64_t{1} << 30;
 
 inline tl::unexpected<Error> wrong_option(const char* option, uint64_t value, const char* rule) {
   return fail(Errc::kInvalidArgument,
@@ -41,10 +42,10 @@ Result<void> check_common(const Options& options) {
       !options.version2.extensions->properties().empty() && !options.version2.properties)
     return fail(Errc::kInvalidArgument,
                 "version2.extensions has properties, which need version2.properties");
-  if (options.max_call < kLeastMessage)
-    return wrong_option("max_call", options.max_call, "at least 1024 are needed");
-  if (options.max_reply < kLeastMessage)
-    return wrong_option("max_reply", options.max_reply, "at least 1024 are needed");
+  if (options.max_call < kLeastMessage || options.max_call > kMostMessage)
+    return wrong_option("max_call", options.max_call, "1024 to 1073741824 are possible");
+  if (options.max_reply < kLeastMessage || options.max_reply > kMostMessage)
+    return wrong_option("max_reply", options.max_reply, "1024 to 1073741824 are possible");
   return {};
 }
 

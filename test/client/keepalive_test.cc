@@ -32,6 +32,19 @@ TEST(SilenceWatch, AsksThenGivesUp) {
   EXPECT_EQ(clocked.until(Verdict::kGone), 300);
 }
 
+// Their product is more than 64 bits hold.
+TEST(SilenceWatch, IsPatientForAsLongAsItIsTold) {
+  SilenceWatch watch{1u << 31, 1u << 31};
+  constexpr uint64_t kSilenceNs = (uint64_t{1} << 31) * kMs;
+  uint64_t now_ns = kMs;
+  while (watch.look(now_ns, 0, true) == Verdict::kFine)
+    now_ns += kSilenceNs / 8;
+  for (int looks = 0; looks < 1000; ++looks) {
+    now_ns += kSilenceNs / 8;
+    ASSERT_EQ(watch.look(now_ns, 0, true), Verdict::kFine) << looks;
+  }
+}
+
 TEST(SilenceWatch, AnythingThatComesEndsTheSilence) {
   Clocked clocked;
   clocked.until(Verdict::kAsk);

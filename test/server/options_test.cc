@@ -14,6 +14,8 @@ const std::vector<Wrong<ServerOptions>> kOfServers = {
     {"replay.clients", [](auto& o) { o.replay.clients = 0; }},
     {"replay.bytes", [](auto& o) { o.replay = {.bytes = 1000, .max_reply = 2000}; }},
     {"largest buffers", [](auto& o) { o.inline_size = 131072; }},
+    {"max_call is 8388609, and a call has at most 128 buffers of 65536",
+     [](auto& o) { o.max_call = 128 * 65536 + 1; }},
     {"max_receive_size is 131072, and the largest buffers",
      [](auto& o) { o.version2.max_receive_size = 131072; }},
     {"backward_credits",

@@ -30,6 +30,8 @@ const std::vector<Wrong<Options>> kOfBoth = {
     {"max_receive_size", [](auto& o) { o.version2.max_receive_size = 262144 + 1024; }},
     {"max_call", [](auto& o) { o.max_call = 1023; }},
     {"max_reply", [](auto& o) { o.max_reply = 0; }},
+    {"max_call is 1073741825", [](auto& o) { o.max_call = (1u << 30) + 1; }},
+    {"1024 to 1073741824", [](auto& o) { o.max_reply = UINT64_MAX; }},
     {"backward_credits", [](auto& o) { o.backward_credits = 4097; }},
 };
 

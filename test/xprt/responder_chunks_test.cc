@@ -217,6 +217,22 @@ TEST_F(ResponderOfSmallBuffers, TheBuffersOfOneCallAreBounded) {
   expect_alive();
 }
 
+// The largest call that is taken decides how much the header's Read list may name.
+TEST_F(ResponderTest, ACallOfMoreThan64MiBIsNotRefusedForItsHeader) {
+  constexpr uint32_t kBytes = (64u << 20) + 4;
+  connect({.max_call = 80u << 20});
+  const auto say = [&](uint32_t length) {
+    Wire wire{7, 1, 4, kMsg};
+    peer_side->segment(wire.add({1, 12}), peer_side->expose(Bytes(64), Rights::kRemoteRead),
+                       length);
+    peer_side->say(wire.add({0, 0, 0, 7, 0, length}));
+  };
+  say(kBytes);
+  EXPECT_EQ(end->engine->counters().refusals[Refusal::kTooManyBytes], 0u);
+  say((80u << 20) + 4);
+  EXPECT_EQ(end->engine->counters().refusals[Refusal::kTooManyBytes], 1u);
+}
+
 // Many chunks that each fill more than half a buffer: none shares one, and none is torn.
 TEST_F(ResponderOfSmallBuffers, AnItemThatFitsABufferComesInOnePiece) {
   connect({.max_call = 4u << 20});

@@ -186,9 +186,17 @@ struct ServerOptions {
    * messages have at most 4096 bytes inline unless both ends tell their transport properties.
    */
   uint32_t inline_size = 4096;
-  /** Bytes of one call, chunks included, at least 1024; a larger one is refused. */
+  /**
+   * Bytes of one call, chunks included, 1024 to 1 GiB; a larger one is refused. What travels in
+   * chunks is fetched into at most 128 buffers, so more than 8 MiB are possible only up to 128
+   * times Memory::largest_buffer(): 128 MiB with the default classes.
+   */
   uint64_t max_call = 8u << 20;
-  uint64_t max_reply = 8u << 20;  ///< bytes of one reply, placed results included; at least 1024
+  /**
+   * Bytes of one reply, placed results included, 1024 to 1 GiB. A call that offers more than 1 GiB
+   * of room is refused, whatever its reply has.
+   */
+  uint64_t max_reply = 8u << 20;
   /**
    * Bytes of chunks that one connection's calls in progress may have: of arguments fetched by RDMA
    * Read, and of results as far as they fit the room that the client offers, at most max_reply a
