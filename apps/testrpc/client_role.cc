@@ -90,12 +90,13 @@ Result<void> prepare(Bench& bench, const std::vector<RunSpec>& plan, const Optio
 }  // namespace
 
 int complain(const Error& error) {
-  std::fprintf(stderr, "testrpc: %s\n", error.message.c_str());
+  std::fprintf(stderr, "testrpc: %s\n", in_own_words(error.message).c_str());
   return error.code == Errc::kBadUri || error.code == Errc::kInvalidArgument ? 2 : 1;
 }
 
 Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientSetup& setup,
-                                           uint32_t max_window, uint32_t max_size) {
+                                           uint32_t max_window, uint32_t max_size,
+                                           uint64_t in_flight) {
   auto bench = std::make_unique<Bench>();
   bench->setup_ = &setup;
   bench->max_window_ = max_window;
@@ -106,7 +107,7 @@ Result<std::unique_ptr<Bench>> Bench::open(const Options& options, const ClientS
     return tl::unexpected(session.error());
   bench->session_ = std::move(*session);
   Result<std::unique_ptr<Load>> load =
-      Load::create(*bench->session_, setup.targets, max_window, max_size);
+      Load::create(*bench->session_, setup.targets, max_window, in_flight);
   if (!load)
     return tl::unexpected(load.error());
   bench->load_ = std::move(*load);
@@ -278,7 +279,10 @@ Result<std::unique_ptr<Bench>> open_bench(const Options& options, const ClientSe
     return fail(Errc::kInvalidArgument,
                 "CPU " + std::to_string(setup.cpu) + " does not exist or is not ours to use");
   warn_of_neighbours(setup.cpu, setup.idle);
-  return Bench::open(options, setup, max_window, max_size);
+  uint64_t in_flight = most_in_flight(plan);
+  if (options.interactive)
+    in_flight = std::max(in_flight, uint64_t{options.connections} * max_window * max_size);
+  return Bench::open(options, setup, max_window, max_size, in_flight);
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ struct ClientSetup {
 class Bench {
  public:
   static Result<std::unique_ptr<Bench>> open(const Options& options, const ClientSetup& setup,
-                                             uint32_t max_window, uint32_t max_size);
+                                             uint32_t max_window, uint32_t max_size,
+                                             uint64_t in_flight);
   // Sets up what runs of nfs3 need at the server.
   Result<void> use_nfs3(const Options& options, uint32_t file_size);
   bool has_nfs3() const { return nfs3_ != nullptr; }

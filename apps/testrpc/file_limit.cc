@@ -7,16 +7,17 @@
 namespace rrdk::testrpc {
 namespace {
 
-// Of a connection: iwarp's socket, or shm's socket and two wake-up sockets, and its memory until
-// both ends have it.
-constexpr rlim_t kPerConnection = 4;
+// Of a connection: shm's socket and two wake-up sockets, and its memory until both ends have it;
+// elsewhere a socket at most.
+constexpr rlim_t kOverShm = 4;
+constexpr rlim_t kElsewhere = 1;
 constexpr rlim_t kOthers = 64;
 
 }  // namespace
 
-std::string raise_file_limit(uint32_t connections) {
+std::string raise_file_limit(uint32_t connections, bool over_shm) {
   rlimit limit{};
-  const rlim_t wanted = connections * kPerConnection + kOthers;
+  const rlim_t wanted = connections * (over_shm ? kOverShm : kElsewhere) + kOthers;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
     return {};
   limit.rlim_cur = std::min(limit.rlim_max, wanted);

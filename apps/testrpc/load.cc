@@ -8,6 +8,7 @@
 
 #include "machine_limits.h"
 #include "nfs3_protocol.h"
+#include "plan.h"
 #include "repetitions.h"
 
 namespace rrdk::testrpc {
@@ -134,12 +135,10 @@ std::string Failures::text() const {
 }
 
 Result<std::unique_ptr<Load>> Load::create(Session& session, std::span<const std::string> targets,
-                                           uint32_t max_window, uint32_t max_size) {
+                                           uint32_t max_window, uint64_t in_flight) {
   std::unique_ptr<Load> load(new Load(session, targets));
-  // Page-aligned, and source and sink apart from those of other slots.
-  load->stride_ = (std::max(max_size, 1u) + 4095) & ~4095u;
   size_t slots = max_window * session.connections().size();
-  Result<RegisteredMemory> area = session.memory().allocate(2 * slots * load->stride_);
+  Result<RegisteredMemory> area = session.memory().allocate(2 * in_flight);
   if (!area)
     return tl::unexpected(area.error());
   load->area_ = std::move(*area);
@@ -149,9 +148,6 @@ Result<std::unique_ptr<Load>> Load::create(Session& session, std::span<const std
     load->slots_.push_back(std::make_unique<Slot>(*load, *session.connections()[connection],
                                                   static_cast<uint32_t>(connection)));
     load->slots_.back()->target = connection % targets.size();
-    Draw& draw = load->slots_.back()->draw;
-    draw.sink = load->area_.span(i * load->stride_, load->stride_);
-    draw.source = load->area_.span((slots + i) * load->stride_, load->stride_);
   }
   load->idle_.reserve(slots);
   load->resting_.reserve(slots);
@@ -204,7 +200,8 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   result.survival = session_.survival().since(before);
 }
 
-// The first connections call; what the others hold, they hold idle.
+// The first connections call; what the others hold, they hold idle. Sources and sinks are
+// page-aligned, and apart from those of other slots.
 void Load::choose_slots() {
   const size_t connections = session_.connections().size();
   active_.clear();
@@ -212,8 +209,12 @@ void Load::choose_slots() {
     if (i % connections < spec_->active)
       active_.push_back(slots_[i].get());
   }
-  for (Slot* slot : active_)
-    slot->right = 0;
+  stride_ = bytes_of_call(*spec_);
+  for (size_t i = 0; i < active_.size(); ++i) {
+    active_[i]->right = 0;
+    active_[i]->draw.sink = area_.span(i * stride_, stride_);
+    active_[i]->draw.source = area_.span((active_.size() + i) * stride_, stride_);
+  }
 }
 
 void Load::tell_targets_apart() {

@@ -197,11 +197,12 @@ struct RunHooks {
 
 class Load {
  public:
-  // Room for runs of up to `max_window` calls per connection of up to `max_size` bytes.
+  // For runs of up to `max_window` calls per connection, which send, and receive, up to `in_flight`
+  // bytes at once (most_in_flight()).
   // `targets`: those that the session's connections were dealt out to.
   static Result<std::unique_ptr<Load>> create(Session& session,
                                               std::span<const std::string> targets,
-                                              uint32_t max_window, uint32_t max_size);
+                                              uint32_t max_window, uint64_t in_flight);
   // What runs of nfs3 work on; outlives the Load. It has a file for each of slots().
   void use(const Nfs3Site& site);
   uint32_t slots() const { return static_cast<uint32_t>(slots_.size()); }

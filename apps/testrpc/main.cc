@@ -42,6 +42,11 @@ int run(const Options& options, ResultFiles& files, const Ranks& ranks) {
   return 0;
 }
 
+// --self without a URI does.
+bool uses_shm(const Options& options) {
+  return options.uri.empty() || options.uri.find("shm:") != std::string::npos;
+}
+
 int print_completion(std::string_view shell) {
   rrdk::Result<std::string> script = completion(shell);
   if (!script) {
@@ -88,7 +93,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   const bool serves = options->role == Role::kServer;  // whoever comes
-  const std::string missing = raise_file_limit(serves ? UINT32_MAX : options->connections);
+  const std::string missing =
+      raise_file_limit(serves ? UINT32_MAX : options->connections, uses_shm(*options));
   if (!missing.empty() && !serves)
     std::fprintf(stderr, "testrpc: %s\n", missing.c_str());
   count_allocations();

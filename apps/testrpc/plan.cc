@@ -10,6 +10,7 @@ constexpr uint32_t kDefaultSize = 4096;
 constexpr uint32_t kNfs3Sizes[] = {1, 1 << 20};
 // Listings and paths take their room even where files are small.
 constexpr uint32_t kNfs3Least = 64 << 10;
+constexpr uint32_t kPage = 4096;
 constexpr double kDefaultSeconds = 2;
 constexpr double kStandardSeconds = 1.3;  // of each of the standard benchmark's runs: 20 s in all
 
@@ -27,6 +28,16 @@ constexpr StandardRun kStandard[] = {
     {"read", 1 << 20, 8},   {"write", 1 << 20, 8},
 };
 
+// Of so many connections a run has a window that is smaller than with a few, so that what is in
+// flight fits into memory and is answered in time. 0: even one call on each is too much.
+uint32_t window_of(const StandardRun& run, uint64_t connections) {
+  constexpr uint64_t kCalls = 16384;
+  constexpr uint64_t kBytes = 256 << 20;
+  const uint64_t by_calls = std::max<uint64_t>(kCalls / connections, 1);
+  const uint64_t by_bytes = run.size == 0 ? run.window : kBytes / (connections * run.size);
+  return static_cast<uint32_t>(std::min({uint64_t{run.window}, by_calls, by_bytes}));
+}
+
 std::vector<RunSpec> standard_plan(const Options& options) {
   std::vector<RunSpec> plan;
   for (const StandardRun& run : kStandard) {
@@ -34,14 +45,14 @@ std::vector<RunSpec> standard_plan(const Options& options) {
     std::vector<uint32_t> sizes;
     if (engine->sized)
       sizes = {run.size};
-    if (options.windows.empty()) {
-      plan.push_back({engine, sizes, run.window});
-      continue;
-    }
-    bool planned = std::ranges::any_of(
-        plan, [&](const RunSpec& r) { return r.engine == engine && r.sizes == sizes; });
-    for (uint32_t window : options.windows) {
-      if (!planned)
+    std::vector<uint32_t> windows = options.windows;
+    if (windows.empty())
+      windows = {window_of(run, options.connections)};
+    for (uint32_t window : windows) {
+      const bool planned = std::ranges::any_of(plan, [&](const RunSpec& r) {
+        return r.engine == engine && r.sizes == sizes && r.window == window;
+      });
+      if (window != 0 && !planned)
         plan.push_back({engine, sizes, window});
     }
   }
@@ -143,6 +154,18 @@ uint32_t largest_size(const std::vector<RunSpec>& plan) {
   for (const RunSpec& run : plan)
     size = std::max(size, run.largest_size());
   return size;
+}
+
+uint32_t bytes_of_call(const RunSpec& run) {
+  const uint32_t least = is_nfs3(*run.engine) ? kNfs3Least : 1;
+  return (std::max(run.largest_size(), least) + kPage - 1) & ~(kPage - 1);
+}
+
+uint64_t most_in_flight(const std::vector<RunSpec>& plan) {
+  uint64_t bytes = 0;
+  for (const RunSpec& run : plan)
+    bytes = std::max(bytes, uint64_t{run.window} * run.active * bytes_of_call(run));
+  return bytes;
 }
 
 uint32_t largest_window(const std::vector<RunSpec>& plan) {

@@ -20,5 +20,9 @@ bool has_nfs3(const std::vector<RunSpec>& plan);
 // least what listings and paths need.
 uint32_t largest_size(const std::vector<RunSpec>& plan);
 uint32_t largest_window(const std::vector<RunSpec>& plan);
+// Bytes of memory for what one call of a run sends, and as many for what it receives; and what all
+// calls that are in flight at once take of either, in the run that takes most.
+uint32_t bytes_of_call(const RunSpec& run);
+uint64_t most_in_flight(const std::vector<RunSpec>& plan);
 
 }  // namespace rrdk::testrpc

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 namespace rrdk::testrpc {
 namespace {
@@ -35,6 +36,8 @@ Result<uint64_t> parse_bytes(std::string_view text, uint64_t low, uint64_t high)
     unit = 1u << 20;
   if (!text.empty() && (text.back() == 'G' || text.back() == 'g'))
     unit = 1u << 30;
+  if (!text.empty() && (text.back() == 'T' || text.back() == 't'))
+    unit = uint64_t{1} << 40;
   if (unit != 1)
     digits.remove_suffix(1);
   uint64_t value = 0;
@@ -52,11 +55,13 @@ Result<uint32_t> parse_size(std::string_view text, uint32_t high) {
 }
 
 Result<double> parse_positive(const std::string& text) {
+  constexpr double kMost = 1e9;
   double value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
-      value <= 0 || value > 1e9)
-    return fail(Errc::kInvalidArgument, quoted(text) + " is not a number above 0");
+      value <= 0 || value > kMost)
+    return fail(Errc::kInvalidArgument,
+                quoted(text) + " is not a number above 0 and of at most 1000000000");
   return Result<double>(value);
 }
 
@@ -85,17 +90,36 @@ std::vector<std::string> split_uris(std::string_view text) {
   return uris;
 }
 
+std::string in_own_words(std::string message) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"ServerOptions::credits, first_credits or backward_credits",
+       "--credits or --backward-credits"},
+      {"Version2ServerOptions::max_receive_size, credits or backward_credits",
+       "--max-receive-size, --credits or --backward-credits"},
+      {"credits or backward_credits", "--credits or --backward-credits"},
+      {"MemoryOptions::bytes", "--memory"},
+      {"ServerOptions::max_connections_per_client", "--max-connections-per-client"},
+      {"version2.max_receive_size", "--max-receive-size"},
+      {"inline_size", "--inline"}};
+  for (const auto& [library, own] : kWords) {
+    for (size_t at = message.find(library); at != std::string::npos;
+         at = message.find(library, at + own.size()))
+      message.replace(at, library.size(), own);
+  }
+  return message;
+}
+
 std::string number_text(double value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value, std::chars_format::general).ptr};
 }
 
 std::string size_text(uint64_t bytes) {
-  if (bytes != 0 && bytes % (1u << 20) == 0)
-    return std::to_string(bytes >> 20) + "M";
-  if (bytes != 0 && bytes % (1u << 10) == 0)
-    return std::to_string(bytes >> 10) + "K";
-  return std::to_string(bytes);
+  constexpr std::string_view kUnits = " KMGT";
+  size_t unit = 0;
+  for (; bytes != 0 && bytes % 1024 == 0 && unit + 1 < kUnits.size(); bytes /= 1024)
+    ++unit;
+  return std::to_string(bytes) + (unit == 0 ? "" : std::string(1, kUnits[unit]));
 }
 
 std::string mix_text(std::span<const uint32_t> sizes, std::span<const uint32_t> weights) {

@@ -13,11 +13,11 @@ namespace rrdk::testrpc {
 
 // Digits, within [low, high].
 Result<uint64_t> parse_count(std::string_view text, uint64_t low, uint64_t high);
-// Digits with an optional suffix K, M or G (powers of 1024), within [low, high].
+// Digits with an optional suffix K, M, G or T (powers of 1024), within [low, high].
 Result<uint64_t> parse_bytes(std::string_view text, uint64_t low, uint64_t high);
 // The same, of what is small.
 Result<uint32_t> parse_size(std::string_view text, uint32_t high);
-// A decimal number above zero.
+// A decimal number above zero, at most 10^9.
 Result<double> parse_positive(const std::string& text);
 // "a,b,c"; an empty part is kept, for the parser of the parts to refuse.
 std::vector<std::string> split(std::string_view text);
@@ -26,6 +26,8 @@ std::vector<std::string> split(std::string_view text);
 std::vector<std::string> split_uris(std::string_view text);
 // "0.5", "50000": as short as it can be said.
 std::string number_text(double value);
+// A message of the library, with testrpc's options in place of the library's.
+std::string in_own_words(std::string message);
 // "4K", "1M", "1000".
 std::string size_text(uint64_t bytes);
 // "4K:70,1M:30": each size with its weight.

@@ -83,6 +83,24 @@ bool any_argument(std::span<const std::string> arguments, std::span<const std::s
   });
 }
 
+// EAL's own error does not say what is wrong with a prefix that its sockets can not have.
+std::string long_prefix_in(std::span<const std::string> arguments) {
+  constexpr std::string_view kName = "--file-prefix";
+  constexpr size_t kMost = 64;  // of 107 bytes of a socket's path, next to EAL's folder and name
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!is_argument(arguments[i], kName))
+      continue;
+    const bool apart = arguments[i].size() == kName.size();
+    const size_t length = !apart                     ? arguments[i].size() - kName.size() - 1
+                          : i + 1 < arguments.size() ? arguments[i + 1].size()
+                                                     : 0;
+    if (length > kMost)
+      return " (--file-prefix has " + std::to_string(length) + " bytes, and " +
+             std::to_string(kMost) + " fit into the names of EAL's sockets)";
+  }
+  return {};
+}
+
 bool names_lcores(std::span<const std::string> arguments) {
   static constexpr std::array<std::string_view, 4> kNames = {"-l", "-c", "--lcores",
                                                              "--main-lcore"};
@@ -241,7 +259,7 @@ Result<void> start_eal(std::span<const std::string> arguments) {
     return {};
   std::string fault = fault_in(output);
   if (fault.empty())
-    fault = rte_strerror(reason);
+    fault = rte_strerror(reason) + long_prefix_in(arguments);
   if (access("/sys/devices/system/cpu", F_OK) != 0)  // EAL calls that a wrong argument
     return fail(
         Errc::kSystem,
@@ -329,7 +347,7 @@ std::vector<int> eal_cpus() {
        lcore = rte_get_next_lcore(lcore, 0, 0)) {
     const rte_cpuset_t set = rte_lcore_cpuset(lcore);
     for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &set)) {
+      if (CPU_ISSET(cpu, &set) && std::ranges::find(cpus, cpu) == cpus.end()) {
         cpus.push_back(cpu);
         break;
       }

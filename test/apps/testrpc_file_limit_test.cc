@@ -23,14 +23,16 @@ TEST_F(FileLimit, IsRaisedAsFarAsConnectionsNeed) {
   rlimit low = before_;
   low.rlim_cur = 128;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
-  EXPECT_EQ(raise_file_limit(1), "");
+  EXPECT_EQ(raise_file_limit(1, true), "");
   EXPECT_EQ(now().rlim_cur, 128u);
-  EXPECT_EQ(raise_file_limit(40), "");
+  EXPECT_EQ(raise_file_limit(40, false), "");
+  EXPECT_EQ(now().rlim_cur, 128u);
+  EXPECT_EQ(raise_file_limit(40, true), "");
   EXPECT_GT(now().rlim_cur, 128u);
 }
 
 TEST_F(FileLimit, ThatDoesNotSufficeIsNamed) {
-  const std::string text = raise_file_limit(UINT32_MAX);
+  const std::string text = raise_file_limit(UINT32_MAX, false);
   EXPECT_NE(text.find(std::to_string(UINT32_MAX) + " connections"), std::string::npos) << text;
   EXPECT_NE(text.find("ulimit"), std::string::npos);
 }

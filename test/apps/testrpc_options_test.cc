@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -160,7 +161,7 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
       {"--self", "--connections", "10", "--active", "11"},
       {"--self", "--connections", "10", "--active", "0"},
       {"--self", "--memory", "1"},
-      {"--self", "--memory", "1T"},
+      {"--self", "--memory", "17T"},
       {"--self", "--rate", "0"},
       {"--self", "--rate", "-5"},
       {"--self", "--rate", "nan"},
@@ -332,6 +333,44 @@ TEST(Plan, OneRunPerEngineSizeAndWindow) {
   EXPECT_EQ(plan[1].window, 32u);
   EXPECT_EQ(plan[5].sizes, std::vector<uint32_t>{4096});
   EXPECT_GT(o.duration_s, 0);
+}
+
+// What no client and no server could hold in flight is not tried.
+TEST(Plan, TheStandardRunsOfManyConnectionsAreSmaller) {
+  for (const char* connections : {"1", "100", "9000", "65536"}) {
+    SCOPED_TRACE(connections);
+    Options o = parse({"--client", "iwarp://h", "--connections", connections}).value();
+    const std::vector<RunSpec> plan = make_plan(o);
+    EXPECT_LE(most_in_flight(plan), uint64_t{256} << 20);
+    EXPECT_STREQ(plan.front().engine->name, "null");
+    for (const RunSpec& run : plan)
+      EXPECT_LE(uint64_t{run.window} * run.active, std::max<uint64_t>(16384, run.active));
+    EXPECT_GE(plan.size(), 4u);
+  }
+  Options few = parse({"--client", "iwarp://h", "--connections", "4"}).value();
+  EXPECT_EQ(make_plan(few).size(), 14u);
+  EXPECT_EQ(largest_window(make_plan(few)), 32u);
+}
+
+TEST(Values, ThatAreOutOfRangeAreToldTheRange) {
+  const auto error_of = [](const char* option, const char* value) {
+    auto parsed = parse({"--client", "shm:/x", option, value});
+    return parsed ? std::string("it was taken") : parsed.error().message;
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(error_of("--rate", "2e9"), HasSubstr("above 0 and of at most 1000000000"));
+  EXPECT_THAT(error_of("--duration", "1e10"), HasSubstr("above 0 and of at most 1000000000"));
+  EXPECT_THAT(error_of("--memory", "99T"), HasSubstr("from 16M to 16T"));
+  EXPECT_THAT(error_of("--memory", "1K"), HasSubstr("from 16M to 16T"));
+  EXPECT_EQ(parse({"--client", "shm:/x", "--memory", "1T"}).value().memory, uint64_t{1} << 40);
+}
+
+// testrpc's user knows nothing of the library's structures.
+TEST(Errors, NameOptionsOfTestrpc) {
+  EXPECT_EQ(in_own_words("raise MemoryOptions::bytes, or lower credits or backward_credits"),
+            "raise --memory, or lower --credits or --backward-credits");
+  EXPECT_EQ(in_own_words("lower ServerOptions::credits, first_credits or backward_credits"),
+            "lower --credits or --backward-credits");
 }
 
 TEST(Plan, OneRunPerNumberOfConnectionsThatCall) {

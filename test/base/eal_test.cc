@@ -12,6 +12,7 @@
 
 #include <array>
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
@@ -163,6 +164,38 @@ TEST(Eal, LcoresOverTheQuietDefaults) {
     if (eal_cpus() != std::vector<int>{last})
       return "not the lcore that was asked for";
     return sched_getcpu() == last ? "" : "not on the CPU that was asked for";
+  });
+}
+
+// Lcores that share a CPU are no two CPUs.
+TEST(Eal, EachCpuOfTheLcoresIsNamedOnce) {
+  expect_success([]() -> std::string {
+    cpu_set_t allowed;
+    sched_getaffinity(0, sizeof(allowed), &allowed);
+    int first = 0;
+    while (!CPU_ISSET(first, &allowed))
+      ++first;
+    const std::vector<std::string> arguments = {"--lcores", "(0,1)@" + std::to_string(first)};
+    if (Result<void> started = ensure_eal(arguments, EalArguments::kOverDefaults); !started)
+      return started.error().message;
+    if (rte_lcore_count() != 2)
+      return "not the lcores that were asked for";
+    return eal_cpus() == std::vector<int>{first} ? "" : "the CPU is not named, or named twice";
+  });
+}
+
+TEST(Eal, SaysThatAFilePrefixIsTooLong) {
+  expect_success([]() -> std::string {
+    const std::string prefix(200, 'x');
+    const std::vector<std::string> arguments = {"--file-prefix=" + prefix, "--telemetry"};
+    Result<void> started = ensure_eal(arguments, EalArguments::kOverDefaults);
+    std::error_code never_mind;
+    std::filesystem::remove_all("/var/run/dpdk/" + prefix, never_mind);
+    if (started)
+      return "it was taken";
+    return started.error().message.find("--file-prefix has 200 bytes") != std::string::npos
+               ? ""
+               : started.error().message;
   });
 }
 
