@@ -88,6 +88,12 @@ xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
   engine.limits.versions = proto::versions_of({.one = engine.speaks != xprt::Speaks::kTwo,
                                                .two = engine.speaks != xprt::Speaks::kOne,
                                                .draft = options.version2.draft});
+  // The connections of a core share Receives, since most of them have few calls in flight, or none.
+  // Only where they may grow, or RFC 5666's mode counts them, each has its own. All backward
+  // credits are granted from the first answer on: handlers may keep calls until others have come.
+  const bool grows = options.version2.max_receive_size > xprt::receive_bytes(engine);
+  if (!grows && !options.rfc5666.enabled)
+    engine.first_credits = std::max(engine.backward_credits, 1u);
   return engine;
 }
 

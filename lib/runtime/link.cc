@@ -25,8 +25,8 @@ constexpr uint32_t kKeysPerCredit = 8;
 constexpr uint32_t kFewestKeys = 256;
 
 Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options, bool shared) {
-  const uint32_t receives =
-      shared ? options.first_credits : options.credits + options.backward_credits;
+  const auto [calls, replies] = xprt::first_receives_of(options);
+  const uint32_t receives = shared ? calls + replies : options.credits + options.backward_credits;
   PoolAudit pool = memory.audit_fitting(options.receive_size);
   return {Errc::kNoMemory,
           std::to_string(uint64_t{pool.available} + pool.more) + " of " +

@@ -63,6 +63,12 @@ inline uint32_t receive_slots(const ConnectionOptions& options) noexcept {
   return options.credits + options.backward_credits;
 }
 
+// Of these, those that are promised as long as the connection lives, where Receives are shared.
+inline ReceiveShare::Least first_receives_of(const ConnectionOptions& options) noexcept {
+  return {.calls = std::min(options.first_credits, credits_of(Role::kResponder, options)),
+          .replies = std::min(1u, credits_of(Role::kRequester, options))};
+}
+
 inline uint32_t receive_bytes(const ConnectionOptions& options) noexcept {
   return proto::receive_bytes(options.receive_size, options.limits.versions);
 }
@@ -99,8 +105,7 @@ struct Link {
         own_receives(options_.shared_receives == nullptr ? own_queue() : nullptr),
         receives(own_receives != nullptr ? *own_receives : *options_.shared_receives),
         share(receives, receive_slots(options_) + done_receives(), spare_receives(options_),
-              {.calls = std::min(options_.first_credits, credits_of(Role::kResponder, options_)),
-               .replies = std::min(1u, credits_of(Role::kRequester, options_))}),
+              first_receives_of(options_)),
         calling(options_.role == Role::kRequester) {
     if (serves())
       borrower.join();

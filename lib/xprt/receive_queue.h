@@ -97,6 +97,7 @@ class ReceiveQueue {
   // One that was promised, by shares that know that it is there (unpromised()).
   void move_promise(uint32_t before, uint32_t now) noexcept { promised_ += now - before; }
   uint32_t promised() const noexcept { return promised_; }
+  uint32_t parked() const noexcept { return parked_; }
   // Those that nobody was promised, without the reserve.
   uint32_t unpromised() const noexcept {
     const uint32_t there = lasting();

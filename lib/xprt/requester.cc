@@ -13,6 +13,7 @@ namespace rrdk::xprt {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
+constexpr uint32_t kSlotsPerRoom = 32;  // as many as fit into a small buffer
 
 }  // namespace
 
@@ -36,7 +37,10 @@ Requester::Requester(Link& link, uint32_t first_xid)
       asked(credits_of(Role::kRequester, link.options)),
       link_(link),
       slot_bits_(static_cast<uint32_t>(std::bit_width(asked))),  // one number is no slot's
-      slots_(asked) {
+      slots_(asked),
+      slots_per_room_(
+          std::clamp(link.memory.largest_buffer() / kCallHeaderRoom, 1u, kSlotsPerRoom)) {
+  rooms_.resize((slots_.size() + slots_per_room_ - 1) / slots_per_room_);
   uint32_t mask = (1u << slot_bits_) - 1;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     slots_[i].xid = (first_xid & ~mask) | i;
@@ -45,25 +49,22 @@ Requester::Requester(Link& link, uint32_t first_xid)
 }
 
 bool Requester::prepare() {
-  if (slots_.empty())
-    return true;
-  uint32_t bytes = std::min(static_cast<uint32_t>(slots_.size()) * kCallHeaderRoom,
-                            link_.memory.largest_buffer());
-  MemorySpan rest;
-  for (Slot& slot : slots_) {
-    if (rest.length < kCallHeaderRoom) {
-      Buffer buffer = link_.memory.get(bytes);
-      if (!buffer) {
-        rooms_.clear();
-        return false;
-      }
-      rest = buffer.span();
-      rooms_.push_back(std::move(buffer));
-    }
-    slot.room = {rest.data, kCallHeaderRoom, rest.region};
-    std::memset(slot.room.data, 0, kCallHeaderRoom);
-    rest = {rest.data + kCallHeaderRoom, rest.length - kCallHeaderRoom, rest.region};
-  }
+  return slots_.empty() || slots_[0].room.length != 0 || make_room(0);
+}
+
+// For the headers of this slot's calls and of those beside it.
+bool Requester::make_room(uint32_t slot) noexcept {
+  const uint32_t number = slot / slots_per_room_;
+  const uint32_t first = number * slots_per_room_;
+  const uint32_t end = std::min(first + slots_per_room_, static_cast<uint32_t>(slots_.size()));
+  Buffer buffer = link_.memory.get((end - first) * kCallHeaderRoom);
+  if (!buffer)
+    return false;
+  std::memset(buffer.data(), 0, size_t{end - first} * kCallHeaderRoom);
+  for (uint32_t i = first; i < end; ++i)
+    slots_[i].room = {buffer.data() + size_t{i - first} * kCallHeaderRoom, kCallHeaderRoom,
+                      buffer.region()};
+  rooms_[number] = std::move(buffer);
   return true;
 }
 

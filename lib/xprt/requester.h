@@ -57,7 +57,7 @@ class Requester {
     return which << slot_bits_ | static_cast<uint32_t>(slots_.size());
   }
 
-  bool prepare();  // header rooms. False: no buffers
+  bool prepare();  // room for the headers of a first few calls. False: no buffers
   std::vector<uint32_t> last_xids() const;
   void continue_xids(std::span<const uint32_t> last) noexcept;
   bool may_send() const noexcept { return queued_.empty() && may_start(); }
@@ -80,7 +80,7 @@ class Requester {
     bool unanswered = false;  // holds a credit; without `call`: given up on, V1-CREDIT-23
     uint32_t next_free = 0;
     uint64_t inline_reply = 0;  // as State's, for as long as the answer may come
-    MemorySpan room;            // for headers
+    MemorySpan room;            // for headers; empty: its slot was never used
   };
   using Calls = base::Queue<State, &State::next>;
   enum class Plan : uint8_t { kReady, kTooLarge, kNoOptions, kWait };
@@ -89,7 +89,9 @@ class Requester {
   // requester_datapath.cc: the life of a call
   bool may_start() const noexcept;
   bool emit_now(State& call) noexcept;
+  bool may_start_or_grow() noexcept;
   bool lacks_receives() noexcept;
+  bool make_room(uint32_t slot) noexcept;
   bool start(State& call) noexcept;
   void sample(State& call) noexcept;
   void note_start(State& call) noexcept;
@@ -174,7 +176,10 @@ class Requester {
   uint32_t again_ = 0;    // calls that will be sent again, before all others
   uint32_t zombies_ = 0;  // slots whose call was given up and still holds a credit
   std::vector<Slot> slots_;
+  // Room for the headers of so many slots each, taken when the first of them is used: few
+  // connections ever have many calls in flight.
   std::vector<Buffer> rooms_;
+  uint32_t slots_per_room_ = 0;
   Calls queued_;
   // In place of the callers' objects of lent calls; grow to as many as were ever lent at once.
   std::vector<std::unique_ptr<OutgoingCall>> stand_ins_;

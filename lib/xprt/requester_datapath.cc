@@ -31,7 +31,7 @@ void Requester::submit(OutgoingCall& call) noexcept {
     return;
   }
   state.stage = CallStage::kQueued;
-  if (queued_.empty() && may_start() && start(state)) [[likely]]
+  if (queued_.empty() && may_start_or_grow() && start(state)) [[likely]]
     return;
   ++(may_start() ? link_.counters.waits_key : link_.counters.waits_credit);
   if (call.submitted_ticks == 0)
@@ -46,6 +46,16 @@ bool Requester::may_start() const noexcept {
          again_ == 0 && link_.calling && link_.receives_for_replies() > window.in_flight();
 }
 
+// Shared Receives are as many as calls needed until now.
+bool Requester::may_start_or_grow() noexcept {
+  if (may_start()) [[likely]]
+    return true;
+  if (!link_.receives.shared() || link_.receives_for_replies() > window.in_flight())
+    return false;
+  link_.receives.make_more_unpromised(1);
+  return may_start();
+}
+
 // There are too few Receives for one reply, and no call of ours will give back what is missing.
 bool Requester::lacks_receives() noexcept {
   if (!link_.up() || link_.receives.shared() || !link_.receives.has_bare() || active_ != 0 ||
@@ -58,10 +68,15 @@ bool Requester::lacks_receives() noexcept {
 // False: the call needs keys or buffers that are not there now. Otherwise it is on its way, or has
 // ended because it is larger than what can be sent.
 bool Requester::start(State& call) noexcept {
-  if (rooms_.empty() && !prepare()) [[unlikely]]
-    return false;
   if (!take_slot(call)) [[unlikely]]
     return false;
+  if (slots_[call.slot].room.length == 0 && !make_room(call.slot)) [[unlikely]] {
+    free_slot(call);
+    if (active_ != 0)
+      return false;
+    end(call, CallStatus::kNoMemory);  // no one will give back what is missing
+    return true;
+  }
   if (link_.pool.stages().samples(call.xid)) [[unlikely]]
     sample(call);
   if (is_plain(call)) [[likely]] {
@@ -196,7 +211,7 @@ void Requester::answer(Slot& slot) noexcept {
 
 void Requester::pump() noexcept {
   link_.receives.refill_bare();
-  while (!queued_.empty() && may_start()) {
+  while (!queued_.empty() && may_start_or_grow()) {
     State& call = queued_.pop();
     if (!start(call)) {
       queued_.push_front(call);

@@ -445,6 +445,9 @@ void World::check_leftovers() {
   if (shared_receives_ != nullptr && shared_receives_->queue.promised() != 0)
     context_.fail("world", "%u Receives are promised to nobody",
                   shared_receives_->queue.promised());
+  if (shared_receives_ != nullptr && shared_receives_->queue.parked() != 0)
+    context_.fail("world", "%u messages count as waiting, and nobody has them",
+                  shared_receives_->queue.parked());
   shared_receives_.reset();
   if (!rig_.whole())
     context_.fail("world", "buffers are missing from their pools");

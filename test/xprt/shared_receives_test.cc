@@ -1,11 +1,15 @@
 // Receives that connections share, and grants that stretch with what a peer does.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "rrdk/eal.h"
 #include "rrdk/memory.h"
+#include "test/seed.h"
 #include "xprt/credits.h"
 #include "xprt/receive_queue.h"
 
@@ -82,8 +86,9 @@ TEST(ElasticGrant, ALowerOneIsDueWhenAsManyCallsHaveCome) {
 class SharedReceives : public testing::Test {
  protected:
   void TearDown() override { queue.reset(); }
-  std::unique_ptr<ReceiveShare> open(uint32_t calls) {
-    auto share = std::make_unique<ReceiveShare>(*queue, 64, 3, ReceiveShare::Least{.calls = calls});
+  std::unique_ptr<ReceiveShare> open(uint32_t calls, uint32_t replies = 0) {
+    auto share = std::make_unique<ReceiveShare>(
+        *queue, 64, 3, ReceiveShare::Least{.calls = calls, .replies = replies});
     return share->open(false) ? std::move(share) : nullptr;
   }
   // A message comes into the oldest Receive.
@@ -189,6 +194,104 @@ TEST_F(SharedReceives, AMessageThatHasBegunCountsAsOneThatIsTaken) {
   EXPECT_EQ(queue->promised(), promised - 1);
   shares.clear();
   EXPECT_EQ(queue->promised(), 0u);
+}
+
+// Messages come and wait, begin to come, and are taken, promises rise and fall, and connections end
+// at any moment: what is promised is what those have been promised that are there, and what waits
+// is what they have.
+TEST_F(SharedReceives, EachPromiseAndEachWaitingMessageIsCountedOnce) {
+  struct Connection {
+    std::unique_ptr<ReceiveShare> share;
+    uint32_t calls = 0;
+    uint32_t replies = 1;
+    ReceiveSlot* begun = nullptr;
+    uint32_t waiting = 0;
+  };
+  std::vector<Connection> all(6);
+  std::mt19937_64 random(rrdk::test::run_seed());
+  const auto below = [&](uint64_t most) { return static_cast<uint32_t>(random() % most); };
+  const auto end = [&](Connection& c) {
+    c.share.reset();
+    if (c.begun != nullptr)  // whose message is never whole
+      queue->drop(*c.begun);
+    c = {};
+  };
+  const auto act = [&](Connection& c) {
+    const bool some = !queue->list().empty();
+    switch (below(9)) {
+      case 0:
+        return end(c);
+      case 1:
+        c.calls = std::max(4u, 4 + below(queue->unpromised() + 1));
+        return c.share->promise_calls(c.calls);
+      case 2:
+        c.replies = 1 + below(2) * below(queue->unpromised() + 1);
+        return c.share->promise_replies(c.replies);
+      case 3:
+        if (c.begun == nullptr && some) {
+          c.begun = &take();
+          if (!c.share->count_begun(true))
+            end(c);
+        } else if (c.begun != nullptr) {
+          c.share->count_begun(false);
+          queue->repost(*std::exchange(c.begun, nullptr));
+        }
+        return;
+      case 4:
+        if (c.waiting != 0) {  // it is looked at, and has to wait on
+          const uint32_t waiting = queue->parked();
+          ReceiveSlot& slot = c.share->unpark();
+          c.share->park_first(slot);
+          if (c.waiting <= c.calls) {
+            EXPECT_EQ(queue->parked(), waiting);
+          }
+        }
+        return;
+      case 5:
+      case 6:
+        if (c.waiting != 0) {
+          --c.waiting;
+          queue->repost(c.share->unpark());
+        }
+        return;
+      default:
+        if (!some)
+          return;
+        ReceiveSlot& slot = take();
+        if (c.share->park(slot, 40))
+          ++c.waiting;
+        else
+          queue->drop(slot);
+    }
+  };
+  for (int step = 0; step < 20'000; ++step) {
+    Connection& c = all[below(all.size())];
+    if (c.share != nullptr)
+      act(c);
+    else if (auto share = open(4, 1))
+      c = {.share = std::move(share), .calls = 4};
+    queue->refill_bare();
+    uint32_t promised = 0;
+    uint32_t waiting = 0;
+    for (const Connection& each : all) {
+      promised += each.share == nullptr ? 0 : each.calls + each.replies + (each.begun != nullptr);
+      waiting += each.waiting;
+    }
+    ASSERT_EQ(queue->promised(), promised) << step;
+    ASSERT_LE(queue->parked(), waiting) << step;
+    if (step % 100 == 99) {
+      for (Connection& each : all) {
+        for (; each.waiting != 0; --each.waiting)
+          queue->repost(each.share->unpark());
+      }
+      ASSERT_EQ(queue->parked(), 0u) << step;
+      ASSERT_TRUE(queue->keeps_promises()) << step;
+    }
+  }
+  for (Connection& each : all)
+    end(each);
+  EXPECT_EQ(queue->promised(), 0u);
+  EXPECT_EQ(queue->parked(), 0u);
 }
 
 TEST_F(SharedReceives, AreGivenBackWhenNobodyNeedsThem) {

@@ -118,13 +118,20 @@ struct ReconnectOptions {
 struct ClientOptions {
   /** 1 unless told, since version 2 never left draft state. */
   RpcRdmaVersion version = RpcRdmaVersion::kOne;
-  uint32_t credits = 64;  ///< calls in flight per connection, 1 to 4096; further ones queue
+  /**
+   * Calls in flight per connection, 1 to 4096; further ones queue. The connections of a poll core
+   * share Receives for the replies, buffers of inline_size: one for each connection, and for each
+   * call that was ever in flight beside it. A connection has `credits` of its own, idle or not,
+   * over devices (`verbs:`), with `rfc5666`, and where Receives may grow
+   * (version2.max_receive_size).
+   */
+  uint32_t credits = 64;
   /**
    * Bytes of Send and Receive buffers: a multiple of 1024, at most 262144. In version 2 Receives
    * have at least 4096, and no more go inline unless both ends tell their transport properties.
    */
   uint32_t inline_size = 4096;
-  uint64_t max_call = 8u << 20;   ///< bytes of one call, data included; at least 1024
+  uint64_t max_call = 8u << 20;   ///< bytes of one call, data included; 1024 to 1 GiB
   uint64_t max_reply = 8u << 20;  ///< of one reply, likewise
   /**
    * For each attempt to connect, from the begin of looking a name up. The address may have a limit
@@ -355,10 +362,11 @@ class Client {
   /**
    * `runtime` outlives the Client. Errors: kInvalidArgument (credits or backward_credits not 1 to
    * 4096; inline_size not a multiple of 1024 from 1024 to 262144; version2.max_receive_size out of
-   * range; max_call or max_reply below 1024; pad_write_chunks with one_segment; reconnect's delays
-   * not in order; retransmit without reconnect; keepalive_patience 0; keepalive_binding refused by
-   * check(); rfc5666 without kOne; of version2: max_receive_size, backward_chunks, or extensions
-   * with properties, without `properties`, and max_backward_chunk_bytes 0).
+   * range; max_call or max_reply not from 1024 to 1 GiB; pad_write_chunks with one_segment;
+   * reconnect's delays not in order; retransmit without reconnect; keepalive_patience 0;
+   * keepalive_binding refused by check(); rfc5666 without kOne; of version2: max_receive_size,
+   * backward_chunks, or extensions with properties, without `properties`, and
+   * max_backward_chunk_bytes 0).
    */
   [[nodiscard]] static Result<std::unique_ptr<Client>> create(Runtime& runtime,
                                                               const ClientOptions& options = {});
