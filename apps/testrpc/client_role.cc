@@ -14,6 +14,7 @@
 #include "results_csv.h"
 #include "results_json.h"
 #include "stop.h"
+#include "values.h"
 
 namespace rrdk::testrpc {
 namespace {
