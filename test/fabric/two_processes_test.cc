@@ -24,13 +24,20 @@ struct Client {
   explicit Client(const std::string& uri) : end(uri), qp(end.queue_pair()) {
     const ReceiveWr receive{1, inbox.span()};
     qp->post_receive(std::span(&receive, 1));
+    // The connecting end speaks first: iWARP's other end may not (RFC 5044 section 7.1), and siw
+    // ends a connection on which it does.
+    SendWr hello = send_wr(0, {buffer.first(1)});
+    hello.signaled = false;
     if (const auto connecting = end.device->connect(*qp, uri, {}); !connecting)
       failure = connecting.error().message;
-    else if (expect_completion("the server's offer") &&
-             // The offer can come before the word that there is a connection, and no Send is taken
-             // before that.
-             !pump_until({&end}, [&] { return end.has_event(EventType::kEstablished); }))
-      failure = "the offer came, and then no word of the connection";
+    else if (!pump_until({&end},
+                         [&] { return end.has_event(EventType::kEstablished) || ended(); }) ||
+             ended())
+      failure = "no connection" + last_words();
+    else if (qp->post_send(std::span(&hello, 1)) != 1)
+      failure = "the first message could not be posted" + last_words();
+    else
+      expect_completion("the server's offer");
     std::memcpy(&offer, inbox.data(), sizeof(offer));
   }
   // Waits for the next completion; `failure` says why if it is not a success.
@@ -177,6 +184,10 @@ class TwoProcesses : public testing::TestWithParam<FabricUnderTest> {
     EXPECT_TRUE(event.request->accept(*qp, {}).has_value());
     EXPECT_TRUE(pump_until({&server_}, [&] { return server_.has_event(EventType::kEstablished); }));
     server_.take_event(EventType::kEstablished);
+    EXPECT_TRUE(pump_until({&server_}, [&] { return !server_.completions.empty(); }));
+    server_.completions.erase(server_.completions.begin());  // the client's first message
+    const ReceiveWr again{1, inbox_.first(kSize)};
+    EXPECT_EQ(qp->post_receive(std::span(&again, 1)), 1u);
     EXPECT_TRUE(qp->reserve_keys(keys_));
     const MemorySpan readable = memory_.first(kSize);
     const MemorySpan writable = {memory_.data() + kSize, kSize, memory_.region()};
