@@ -14,9 +14,8 @@ namespace {
 // False: there is no such option, or it has no such value.
 bool take_option(const std::string& name, const std::string& value, Address& address) {
   if (name == base::kTimeoutOption) {
-    const std::optional<std::chrono::seconds> timeout = base::parse_timeout(value);
-    address.timeout = timeout.value_or(std::chrono::seconds(0));
-    return timeout.has_value();
+    address.timeout = base::parse_timeout(value);
+    return address.timeout.has_value();
   }
   uint32_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);

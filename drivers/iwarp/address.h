@@ -4,12 +4,14 @@
 //   crc=1      asks for CRC32C; either end can insist on it, and a listener agrees
 //   mpa=1      asks as RFC 5044 says, for servers that do not know RFC 6581: Read depths are not
 //              negotiated then
-//   timeout=S  seconds until a connection that is not made has failed, 1 to 3600
+//   timeout=S  seconds until a connection that is not made has failed, 1 to 3600; of a listener:
+//              until a peer that has not sent its whole request is none
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,7 +35,7 @@ struct Address {
   uint16_t port = kDefaultPort;
   bool crc = false;  // RFC 5044 section 5
   uint8_t mpa_revision = 2;
-  std::chrono::milliseconds timeout = fabric::kConnectTimeout;
+  std::optional<std::chrono::milliseconds> timeout;
 };
 
 // Looks nothing up. Errors: kBadUri.

@@ -84,7 +84,7 @@ Result<void> QueuePair::start_connect(const Place& to, std::span<const std::byte
   private_data_.assign(private_data.begin(), private_data.end());
   asked_ = to.address;
   by_name_ = to.host.by_name;
-  timeout_ = to.timeout;
+  timeout_ = to.timeout.value_or(fabric::kConnectTimeout);
   turns_.begin(to.host.endpoints, Clock::now() + timeout_);
   Result<void> started = dial();
   if (started)

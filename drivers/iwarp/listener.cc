@@ -39,7 +39,7 @@ class Visitor final : public drivers::Endpoint {
         listener_(&listener),
         socket_(std::move(socket)),
         far_(far),
-        deadline_(Clock::now() + kRequestTimeout),
+        deadline_(Clock::now() + listener.handshake_timeout()),
         place_(device.visitors().insert(device.visitors().end(), this)) {}
   ~Visitor() override {
     device_.visitors().erase(place_);
@@ -213,7 +213,8 @@ Result<std::unique_ptr<Listener>> Listener::create(Device& device, const Place& 
   if (!sockets)
     return tl::unexpected(sockets.error());
   const std::lock_guard lock(device.control().mutex());
-  std::unique_ptr<Listener> listener(new Listener(device, uri_of(place, *sockets)));
+  std::unique_ptr<Listener> listener(
+      new Listener(device, uri_of(place, *sockets), place.timeout.value_or(kRequestTimeout)));
   for (base::Fd& socket : *sockets) {
     listener->ears_.push_back(std::make_unique<Ear>(*listener, std::move(socket)));
     if (Result<void> watched = listener->ears_.back()->start(); !watched)

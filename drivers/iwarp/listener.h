@@ -23,6 +23,7 @@ class Listener final : public fabric::Listener, public drivers::Endpoint {
   ~Listener() override;
 
   std::string uri() const override { return uri_; }
+  std::chrono::milliseconds handshake_timeout() const { return handshake_timeout_; }
   void on_ready() override {}
   void on_tick(drivers::Clock::time_point) override {}
 
@@ -42,13 +43,15 @@ class Listener final : public fabric::Listener, public drivers::Endpoint {
     drivers::Acceptor acceptor_;
   };
 
-  Listener(Device& device, std::string uri) : device_(device), uri_(std::move(uri)) {}
+  Listener(Device& device, std::string uri, std::chrono::milliseconds handshake_timeout)
+      : device_(device), uri_(std::move(uri)), handshake_timeout_(handshake_timeout) {}
   void take(base::Fd socket);
   void drop_visitor();
   bool make_room();
 
   Device& device_;
   const std::string uri_;
+  const std::chrono::milliseconds handshake_timeout_;
   std::vector<std::unique_ptr<Ear>> ears_;
 };
 

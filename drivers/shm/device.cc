@@ -78,8 +78,9 @@ Result<void> Device::connect(fabric::QueuePair& qp, const fabric::Place& place,
   Result<Fd> socket = connect_socket(address.path);
   if (!socket)
     return tl::unexpected(socket.error());
-  return static_cast<QueuePair&>(qp).start_connect(PeerSocket(std::move(*socket)), peer_memory,
-                                                   address.timeout, private_data);
+  return static_cast<QueuePair&>(qp).start_connect(
+      PeerSocket(std::move(*socket)), peer_memory,
+      address.timeout.value_or(fabric::kConnectTimeout), private_data);
 }
 
 std::vector<OwnRegion> Device::regions() const {

@@ -27,7 +27,7 @@ class Visitor final : public Endpoint {
       : device_(device),
         listener_(&listener),
         socket_(std::move(socket)),
-        deadline_(Clock::now() + kHelloTimeout),
+        deadline_(Clock::now() + listener.handshake_timeout()),
         place_(device.visitors().insert(device.visitors().end(), this)) {}
   ~Visitor() override {
     device_.visitors().erase(place_);
@@ -92,7 +92,7 @@ class Visitor final : public Endpoint {
   }
   void go_on() {
     held_ = false;
-    deadline_ = Clock::now() + kHelloTimeout;
+    deadline_ = Clock::now() + listener_->handshake_timeout();
     device_.control().change(*this, socket_.get(), EPOLLIN);
   }
 
@@ -113,6 +113,7 @@ Listener::Listener(Device& device, const Address& address, ListeningSocket socke
     : device_(device),
       uri_("shm:" + address.path),
       peer_memory_(address.peer_memory == 0 ? kMemoryOfClient : address.peer_memory),
+      handshake_timeout_(address.timeout.value_or(kHelloTimeout)),
       socket_(std::move(socket)),
       acceptor_(device.control(), *this, socket_.fd()) {}
 

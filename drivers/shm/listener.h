@@ -21,6 +21,7 @@ class Listener final : public fabric::Listener, public Endpoint {
   void on_ready() override;
   void on_tick(Clock::time_point now) override { acceptor_.on_tick(now); }
   uint64_t peer_memory() const { return peer_memory_; }
+  std::chrono::milliseconds handshake_timeout() const { return handshake_timeout_; }
 
  private:
   Listener(Device& device, const Address& address, ListeningSocket socket);
@@ -31,6 +32,7 @@ class Listener final : public fabric::Listener, public Endpoint {
   Device& device_;
   const std::string uri_;
   const uint64_t peer_memory_;
+  const std::chrono::milliseconds handshake_timeout_;
   ListeningSocket socket_;
   drivers::Acceptor acceptor_;
 };

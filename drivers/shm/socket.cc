@@ -135,9 +135,8 @@ bool take_option(std::string_view option, Address& address) {
   const std::string_view name = option.substr(0, sign), value = option.substr(sign + 1);
   if (name == "peer_memory")
     return take_peer_memory(value, address);
-  const std::optional<std::chrono::seconds> timeout = base::parse_timeout(value);
-  address.timeout = timeout.value_or(std::chrono::seconds(0));
-  return name == base::kTimeoutOption && timeout.has_value();
+  address.timeout = base::parse_timeout(value);
+  return name == base::kTimeoutOption && address.timeout.has_value();
 }
 
 Errc bind_error(int error) {

@@ -20,8 +20,8 @@ struct Address final : fabric::Place {
 };
 
 // "shm:/run/x.sock" or "shm:@name", and behind it "?peer_memory=SIZE": bytes, or with K, M or G;
-// and "timeout=S", seconds that connecting may take. Options are joined by "&".
-// Errors: kBadUri.
+// and "timeout=S", seconds that connecting or, at a listener, a peer's handshake may take. Options
+// are joined by "&". Errors: kBadUri.
 Result<Address> parse_address(std::string_view uri);
 
 // fabric::Driver::find.

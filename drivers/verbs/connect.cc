@@ -59,7 +59,7 @@ Result<void> QueuePair::start_connect(const Address& address,
   if (Result<void> usable = device_.check_alive(); !usable)
     return usable;
   by_name_ = address.by_name;
-  timeout_ = address.timeout;
+  timeout_ = address.timeout.value_or(fabric::kConnectTimeout);
   turns_.begin(address.endpoints, Clock::now() + timeout_);
   private_data_.assign(private_data.begin(), private_data.end());
   if (Result<void> begun = next_address(); !begun)

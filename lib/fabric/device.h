@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -137,9 +138,11 @@ class QueuePair : public RemoteKeys {
   // How many requests were taken, from the front: fewer when the queue is full. Requests and their
   // span arrays are copied; the memory they name must stay until they complete. On a queue pair in
   // error they are taken as before, and flushed; before establishment no send is taken (the peer's
-  // first message can be received before the event that tells of the establishment). With a
-  // shared receive queue, post_receive() takes none. A peer that sleeps is woken; one that falls
-  // asleep during the call is woken by our next poll that finds nothing, or by arm().
+  // first message can be received before the event that tells of the establishment). The accepting
+  // end must have received something before it sends: some iWARP devices end the connection
+  // otherwise (RFC 5044 section 7.1). With a shared receive queue, post_receive() takes none. A
+  // peer that sleeps is woken; one that falls asleep during the call is woken by our next poll that
+  // finds nothing, or by arm().
   virtual uint32_t post_send(std::span<const SendWr> wrs) = 0;
   virtual uint32_t post_receive(std::span<const ReceiveWr> wrs) = 0;
   // A Send at once, without a request for it: the spans, of at most Capabilities::max_copied bytes,
@@ -262,7 +265,9 @@ class Place {
   // The peer was found at `served` before: of several addresses that one is tried first.
   virtual void begin_with(const NetworkAddress& /*served*/) {}
 
-  std::chrono::milliseconds timeout = kConnectTimeout;  // of an attempt to connect
+  // Of an attempt to connect (kConnectTimeout without one). Of a listener: how long a peer's
+  // handshake may take (each driver has its own bound without one).
+  std::optional<std::chrono::milliseconds> timeout;
 };
 
 // Whether names of hosts are looked up, which blocks for as long as name servers like.

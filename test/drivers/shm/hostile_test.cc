@@ -129,7 +129,8 @@ TEST_F(Hostile, ClientsOfAnotherVersionAreCounted) {
 }
 
 TEST_F(Hostile, SilenceIsRefused) {
-  RawPeer peer(honest_.server, honest_.uri);
+  const auto hasty = honest_.server.device->listen(new_uri() + "?timeout=1").value();
+  RawPeer peer(honest_.server, hasty->uri());
   expect_refused(peer);
 }
 

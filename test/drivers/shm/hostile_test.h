@@ -48,7 +48,7 @@ class Hostile : public testing::Test {
     expect_bystanders_unharmed();
   }
 
-  fabric::test::Pair honest_{new_uri()};
+  fabric::test::Pair honest_{new_uri() + "?timeout=60"};
   uint64_t refused_ = 0;
 };
 
