@@ -520,8 +520,8 @@ class Server {
    * and a socket that a dead server left there is replaced. shm:@NAME is a name in Linux's abstract
    * name space, without a file; it is gone with its server, and has no permissions.
    * ?peer_memory=SIZE as for Client::connect(): for clients that have more than 4 GiB registered.
-   * In each address of shm: and iwarp:, timeout=S is how long a peer's handshake may take: 3 seconds
-   * over shm:, 10 over iwarp: unless told.
+   * In each address of shm: and iwarp:, timeout=S is how long a peer's handshake may take: 3
+   * seconds over shm:, 10 over iwarp: unless told.
    *
    * iwarp://HOST[:PORT] is a TCP port of this host: 0.0.0.0 and [::] are all of its addresses; port
    * 20049 unless told, 0 for one that is free. A name is every address of it that this host has,
