@@ -184,7 +184,7 @@ Result<void> read_binding(const std::string& file) {
 Result<std::shared_ptr<const ProgramItems>> items_of(uint32_t program, uint32_t version) {
   Known& all = known();
   std::lock_guard lock(all.mutex);
-  const char* file = std::getenv("RRDK_TIRPC_BINDING");
+  const char* file = ::secure_getenv("RRDK_TIRPC_BINDING");
   if (file != nullptr && !all.environment_read) {
     if (auto done = read_into(all.programs, file); !done)
       return tl::unexpected(done.error());
