@@ -117,9 +117,10 @@ class Call {
   /**
    * Starts a new call of `procedure` of the binding's program and version; what was read from the
    * last reply is gone. Write the arguments, in order, into the encoder returned, which is valid
-   * until submit(). The binding is static, or outlives the connection (not only the Call) and does
-   * not change: the connection knows it by its address, and keepalive may call with it later. One
-   * that check() refuses is logged, and its calls end with kInvalidCall.
+   * until submit(). The binding does not change, and outlives the Calls that were begun with it
+   * (one that is destroyed in flight, until it has ended); one in ClientOptions::keepalive_binding
+   * outlives the connections. One that check() refuses is logged, and its calls end with
+   * kInvalidCall.
    *
    * While the call is in flight begin() is refused, which the log says: the call goes on, and the
    * encoder returned takes nothing. The same when the connection that the Call was made with has
@@ -222,6 +223,8 @@ class Call {
    * With a deadline it does not wait for ever where nobody polls the core: 5 seconds after it
    * kTimeout is returned all the same. The call is then cancelled, and in_flight() until the core
    * is polled: what was offered to it, or put by reference, stays the peer's to access until then.
+   * Once it has ended, status() is kCancelled or what the call came to, because only the return
+   * value is kTimeout.
    */
   CallStatus submit_and_wait();
   /**

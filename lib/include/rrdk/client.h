@@ -121,9 +121,9 @@ struct ClientOptions {
   /**
    * Calls in flight per connection, 1 to 4096; further ones queue. The connections of a poll core
    * share Receives for the replies, buffers of inline_size: one for each connection, and for each
-   * call that was ever in flight beside it. A connection has `credits` of its own, idle or not,
-   * over devices (`verbs:`), with `rfc5666`, and where Receives may grow
-   * (version2.max_receive_size).
+   * call that was ever in flight beside it. Over devices (`verbs:`), with `rfc5666`, and where
+   * Receives may grow (version2.max_receive_size), each connection has `credits` Receives of its
+   * own, idle or not. If there are services, each has one more for each of backward_credits.
    */
   uint32_t credits = 64;
   /**
@@ -134,8 +134,8 @@ struct ClientOptions {
   uint64_t max_call = 8u << 20;   ///< bytes of one call, data included; 1024 to 1 GiB
   uint64_t max_reply = 8u << 20;  ///< of one reply, likewise
   /**
-   * For each attempt to connect, from the begin of looking a name up. The address may have a limit
-   * of its own, timeout=SECONDS, which goes first. 0: no time at all. Some servers take seconds to
+   * For each attempt to connect, counted from when the look-up of its name begins.
+   * timeout=SECONDS in the address replaces it. 0: no time at all. Some servers take seconds to
    * accept (nfs-ganesha registers its buffers then).
    */
   uint32_t connect_timeout_ms = 10000;
@@ -420,17 +420,17 @@ class Client {
    *
    * Each may have timeout=S, 1 to 3600: seconds in place of connect_timeout_ms. Options are joined
    * by "&". A name may have several addresses, and all of them are tried (RFC 8305): the next one
-   * after 250 ms without an answer, or when the one before it fails; one that takes TCP's
-   * connection and answers no handshake has its share of the time, and over verbs: each has. A
-   * connection that is made again begins with the address that served last.
+   * after 250 ms without an answer, or when the one before it fails. An address that accepts TCP
+   * but answers no handshake is given up after its share of the time. Over verbs: addresses are
+   * tried one at a time, each for its share. A connection that is made again begins with the
+   * address that served last.
    *
    * Server::listen() returns what to connect to, on its own host.
    *
    * Everything that may block is done on threads of the Runtime (rrdk/runtime.h): looking names up,
-   * and opening a driver, for its first address. A name whose server does not answer delays no
-   * other name, but if there are eight of them, further ones that need a name server; their time
-   * begins when their turn comes. One name is asked for once, whoever wants it, and the answer is
-   * kept for three seconds.
+   * and opening a driver, for its first address. Eight names are looked up at a time, beside those
+   * that need no name server; a further one waits, and its time begins when its look-up does. A
+   * name that several connections want is looked up once, and the answer is kept for three seconds.
    *
    * Any thread, callbacks and handlers included. Errors, with no on_state: kInvalidArgument (no
    * such core), kBadUri (unknown scheme too). All others are told by on_state, and error().

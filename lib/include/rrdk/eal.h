@@ -68,8 +68,9 @@ enum class EalArguments {
 [[nodiscard]] Result<void> ensure_eal(std::span<const std::string> arguments = {},
                                       EalArguments meaning = EalArguments::kAll);
 /**
- * The CPUs of EAL's lcores, by lcore number, each once: of an lcore that may use several CPUs the
- * first one that no lcore before it has, if there is one. Empty while EAL does not run.
+ * The CPUs of EAL's lcores, by lcore number, each once. An lcore with several CPUs counts with the
+ * first of them that no earlier lcore has taken; if all are taken it is left out. Empty while EAL
+ * does not run.
  */
 std::vector<int> eal_cpus();
 

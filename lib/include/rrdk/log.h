@@ -48,7 +48,7 @@ using LogSink = void (*)(LogLevel level, const char* line, void* user);
 
 /**
  * Sends the lines to `sink` from now on; null: to stderr again. When it returns the previous sink
- * is not running, and its `user` may go.
+ * is not running, and its `user` may go, unless it is called from within that sink.
  */
 void set_log_sink(LogSink sink, void* user = nullptr);
 

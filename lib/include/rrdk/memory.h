@@ -174,8 +174,9 @@ struct MemoryOptions {
    * those of headers and connections.
    *
    * 0: a share of what is free, which a log line states: half of the free hugepages, or a quarter
-   * of all memory that this process can have, hugepages included, whichever is more. With kRequire:
-   * half of the free hugepages. Without elastic classes: what the counts add up to.
+   * of all memory that this process can have, hugepages included, whichever is more; with kNever
+   * hugepages do not count. At most a quarter of RLIMIT_AS and of RLIMIT_FSIZE. With kRequire: half
+   * of the free hugepages. Without elastic classes: what the counts add up to.
    */
   uint64_t bytes = 0;
   std::vector<SizeClass> classes = {{4096}, {65536}, {256u << 10}, {1u << 20}};

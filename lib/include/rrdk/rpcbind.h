@@ -7,9 +7,9 @@
  * 7), which connect() takes when an address names no port.
  *
  *   // Server: after listen()
+ *   // `listing` must live as long as the service, which works by its port without it, too.
  *   auto listing = rrdk::RpcbindListing::enter({kProgram, kVersion}, "10.0.0.1", 7471);
- *   if (!listing) complain(listing.error().message);  // the service works nevertheless, by its
- * port
+ *   if (!listing) complain(listing.error().message);
  *
  *   // Client
  *   auto at = rrdk::rpcbind_locate({kProgram, kVersion}, {.host = "server.example"});
@@ -60,7 +60,8 @@ struct HostAndPort {
  * the same netid: an earlier process may have died without taking its entry back. `host` is the
  * numeric address that the service listens at; "0.0.0.0" and "::" stand for all of the host's, and
  * only for those of their family: a server that listens at "::" is entered twice if IPv4 clients
- * are to find it. Waits for at most 5 s. RpcbindListing sees to that, and to more.
+ * are to find it. Waits for at most 5 s. RpcbindListing enters both by itself, and restores lost
+ * entries.
  *
  * Errors: kInvalidArgument (host), kNotFound (no rpcbind runs here), kPermission (the entry is
  * another user's), kNotAPeer, kConnectionLost and kTimeout (of what runs in its place), kSystem.
@@ -69,8 +70,8 @@ struct HostAndPort {
                                        uint16_t port);
 
 /**
- * Takes the entry of that netid back, whoever of the same user made it: that of another process,
- * too, which may have taken its place. Errors as above; none when there is no such entry.
+ * Removes the entry of that netid, also if another process of the same user made it. Errors as
+ * above; none when there is no such entry.
  */
 [[nodiscard]] Result<void> rpcbind_unset(const RpcService& service, const std::string& host);
 
@@ -90,12 +91,15 @@ struct RpcbindListingOptions {
  * entry takes the place of what is listed there. An entry that is lost, since rpcbind was
  * restarted, is made again; a thread of its own looks now and then, and writes a line to the log.
  * One that another server has taken, as a new process does while the old one still runs, is left
- * alone, now and at the end.
+ * alone, now and at the end. Threads: end() and the destructor are for one thread at a time.
  */
 class RpcbindListing {
  public:
-  /** Arguments, errors and the longest wait as those of rpcbind_set(); but `host` may be a name,
-      whose look-up may block, too. */
+  /**
+   * Arguments, errors and the longest wait as those of rpcbind_set(); but `host` may be a name,
+   * whose look-up may block, too. kNotFound is also a name without an address, and kSystem also
+   * that no thread can be started.
+   */
   [[nodiscard]] static Result<std::unique_ptr<RpcbindListing>> enter(
       const RpcService& service, const std::string& host, uint16_t port,
       const RpcbindListingOptions& options = {});
@@ -104,9 +108,11 @@ class RpcbindListing {
   RpcbindListing(const RpcbindListing&) = delete;
   RpcbindListing& operator=(const RpcbindListing&) = delete;
 
-  /** Takes the entries that are still its own back. Waits for at most 5 s, or twice that during a
-      look. Without effect the second time. Errors as those of rpcbind_unset(); none without an
-      rpcbind, since then there are no entries. */
+  /**
+   * Removes the entries that are still its own. Waits for at most 5 s, or twice that during a look.
+   * Without effect the second time. Errors as those of rpcbind_unset(); none without an rpcbind,
+   * since then there are no entries.
+   */
   [[nodiscard]] Result<void> end();
 
  private:

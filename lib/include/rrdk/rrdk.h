@@ -530,7 +530,9 @@ void rrdk_call_abandon(rrdk_call* call);
 bool rrdk_call_in_flight(const rrdk_call* call);
 /** In its completion and afterwards, until it is submitted again. */
 rrdk_call_status rrdk_call_status_of(const rrdk_call* call);
-/** When it has ended: whether the server may have seen it. False: it has not, whatever the status.
+/**
+ * When it has ended: whether the server may have seen it. False: the server never saw the call, so
+ * it may be made again.
  */
 bool rrdk_call_sent(const rrdk_call* call);
 /** After RRDK_CALL_OK, until the call is begun again. */
@@ -648,9 +650,9 @@ rrdk_errc rrdk_connect_start(rrdk_client* client, const char* uri,
 rrdk_errc rrdk_connect(rrdk_client* client, const char* uri, const rrdk_connect_options* options,
                        rrdk_connection** connection, rrdk_error* error);
 /**
- * Closes; waits for 5 seconds at most, and not at all after RRDK_CLOSED. The handle never stands
- * for another connection: to destroy it once more is an error in the log and nothing else, and for
- * the other functions it is a closed one, without a caller, and without numbers (false).
+ * Closes; waits for 5 seconds at most, and not at all after RRDK_CLOSED. Destroying it again only
+ * logs an error. Other functions then treat it as closed: no caller (NULL), no statistics (false).
+ * The handle never stands for another connection.
  */
 void rrdk_connection_destroy(rrdk_connection* connection);
 /** Ends all calls, with RRDK_CALL_SHUTDOWN, and closes; `on_state` tells. Any thread. */
@@ -745,7 +747,10 @@ void rrdk_server_destroy(rrdk_server* server);
 /** `context` is for handlers of procedures that have none of their own. */
 rrdk_errc rrdk_server_add_service(rrdk_server* server, const rrdk_program* program, void* context,
                                   rrdk_error* error);
-/** Waits for the handlers that run. Errors: RRDK_E_NOT_FOUND, RRDK_E_INVALID_ARGUMENT. */
+/**
+ * Waits for the passes that go on, and for handlers of this service in workers. Errors:
+ * RRDK_E_NOT_FOUND, RRDK_E_INVALID_ARGUMENT.
+ */
 rrdk_errc rrdk_server_remove_service(rrdk_server* server, uint32_t program, uint32_t version,
                                      rrdk_error* error);
 /** Does not wait: `removed` is called once, on core 0. Errors: RRDK_E_NOT_FOUND. */
@@ -826,10 +831,10 @@ void rrdk_server_connection_set_context(rrdk_server_connection* connection, void
 /**
  * A handler gets the call, and answers it once: by rrdk_server_call_reply(), ..._reply_after(),
  * ..._reject(), ..._deny() or ..._drop(), at once or later, on any thread. Until then the arguments
- * stay where they are. That is the end of the handle, which never stands for another call: to
- * answer once more is an error in the log, and nothing else, on whatever thread; what the other
- * functions return is 0, NULL, false or empty, and an encoder and a decoder that have failed. The
- * encoder, the decoder and the views that were got before that are not to be used any more.
+ * stay where they are. That is the end of the handle, which never stands for another call. A second
+ * answer, on any thread, only logs an error; the other functions then return 0, NULL, false or
+ * empty, or an encoder or decoder that has failed. The encoder, the decoder and the views that were
+ * got before that are not to be used any more.
  */
 uint32_t rrdk_server_call_program(const rrdk_server_call* call);
 uint32_t rrdk_server_call_version(const rrdk_server_call* call);
@@ -881,7 +886,10 @@ bool rrdk_backward_client_takes_chunks(const rrdk_backward_client* client);
 /* ---- Metrics (rrdk/telemetry.h) ---- */
 
 typedef struct rrdk_telemetry rrdk_telemetry;
-/** Everything named outlives it. Errors: RRDK_E_INVALID_ARGUMENT (the name). */
+/**
+ * Everything named outlives it. `runtime` may be NULL: nothing of cores and buffers. Errors:
+ * RRDK_E_INVALID_ARGUMENT (the name, or a server or connection that is NULL or gone).
+ */
 rrdk_errc rrdk_telemetry_create(const char* name, rrdk_runtime* runtime,
                                 rrdk_server* const* servers, size_t num_servers,
                                 rrdk_connection* const* connections, size_t num_connections,

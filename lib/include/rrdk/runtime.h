@@ -20,12 +20,13 @@
  *   rrdk-work-N      one for each of worker_cpus, likewise
  *   rrdk-aside       one, from the first use to ~Runtime(): listen_start(); start_capture() and
  *                    stop_capture() with a callback; run_aside(). It sleeps otherwise. ~Runtime()
- *                    waits for what it is at
+ *                    waits for the task that it is running
  *   rrdk-find        up to nine, while there is something to find for connections and
- *                    listen_start(): one opens drivers, for the first address of each kind, and
- *                    looks up names of /etc/hosts; the others look up one other name each.
- *                    ~Runtime() does not wait for the system's resolver: such a thread is left
- *                    behind, with nothing that is the Runtime's, and ends when the answer comes
+ *                    listen_start(): one looks up names of /etc/hosts, the others one other name
+ *                    each, and each then opens the driver if it is not open (for listen_start()
+ *                    rrdk-aside does that). ~Runtime() waits for a driver that is being opened, but
+ *                    not for the system's resolver: such a thread is left behind, with nothing that
+ *                    is the Runtime's, and ends when the answer comes
  *   rrdk-capture     one while a capture goes on (rrdk/capture.h)
  *   rrdk-rcu         one of the process, from the first create() on: it frees what cores no longer
  *                    read, and sleeps otherwise
@@ -34,14 +35,17 @@
  *                    The drivers for `iwarp:` and `verbs:` have no threads
  *   rrdk-rpcbind     one for each RpcbindListing (rrdk/rpcbind.h), as long as that lives
  *
- * and DPDK's, from ensure_eal() on. So an embedded Runtime without workers has none that stays but
- * rrdk-aside, besides rrdk-rcu.
+ * and DPDK's, from ensure_eal() on. So an embedded Runtime without workers keeps two threads at
+ * most: rrdk-rcu, and rrdk-aside once that was used.
  *
  * Programs that use liburcu: a pass of a core is a read section of its flavour urcu-bp. A program
  * that uses the same flavour must not wait for a grace period (synchronize_rcu(), rcu_barrier()) in
  * a callback or in a handler on a poll core, which would wait for itself; and its own read sections
- * hold up what waits for cores here: remove_service(), stop_capture(). Handlers in workers are no
- * read sections. Other flavours have nothing to do with RRDK.
+ * hold up what waits for cores here: remove_service(), stop_capture(). A thread in a read section
+ * of its own counts as a handler: remove_service() is refused there (kInvalidArgument),
+ * stop_capture() waits for 5 seconds in vain, and ~Runtime() does not wait for passes. Handlers in
+ * workers are no read sections. Other flavours have nothing to do with RRDK. librrdk is never
+ * unloaded (it is linked with -z nodelete): dlclose() has no effect.
  *
  * What may take long comes in two forms. One does not wait: it returns at once, takes less than a
  * millisecond, and a callback tells of the end, on a poll core, in a pass of it. It may be used
@@ -202,8 +206,8 @@ class Runtime {
   FaultCounts fault_counts() const;
   /**
    * Writes what this Runtime's connections send and receive into `file` (rrdk/capture.h), which is
-   * emptied if it is there; opening a FIFO blocks until it has a reader. One capture at a time. Any
-   * thread, while calls run, but not in a handler or a callback, which the file would hold up.
+   * emptied if it is there; a FIFO needs a reader already (else kSystem). One capture at a time.
+   * Any thread, while calls run, but not in a handler or a callback, which the file would hold up.
    * Errors: kInvalidArgument (options; a capture is going on), kNoMemory, kSystem (the file),
    * kPermission (it is another user's, or open to others).
    */
@@ -214,9 +218,10 @@ class Runtime {
   void start_capture(const std::string& file, const CaptureOptions& options, CaptureStarted started,
                      void* argument);
   /**
-   * Ends the capture; waits for the passes that are running, and until all is in the file. If the
-   * file takes nothing for 5 seconds, an error in the log says so, and the rest is not waited for.
-   * Any thread, but not in a handler or a callback. What became of it; zeros if there was none.
+   * Ends the capture. Waits for the passes that are running, and then until all is in the file: for
+   * 5 seconds at most each, unless the file makes progress. After that an error in the log says so,
+   * and the rest is not waited for. Any thread, but not in a handler or a callback. What became of
+   * it; zeros if there was none.
    */
   CaptureCounts stop_capture();
   using CaptureStopped = void (*)(const CaptureCounts& counts, void* argument);
@@ -244,11 +249,12 @@ class Runtime {
   using Task = void (*)(void* argument);
   /**
    * Runs `task(argument)` on the helper thread, where it may block: for what has no other form,
-   * such as rpcbind_lookup(). Tasks run one after the other, with name look-ups of connect_start()
-   * among them, which a long one holds up. It may use everything that any thread may use, and
-   * nothing that waits for a core, unless other threads poll. Those that have not begun when the
-   * Runtime is destroyed are not run. Any thread; does not wait. Errors: kSystem (no thread can be
-   * started).
+   * such as rpcbind_lookup(). Tasks run one after the other, in one queue with listen_start() and
+   * with start_capture() and stop_capture() with a callback; a long one holds these up. Name
+   * look-ups do not wait for it. It may use everything that any thread may use, and nothing that
+   * waits for a core, unless other threads poll. Those that have not begun when the Runtime is
+   * destroyed are not run. Any thread; does not wait. Errors: kInvalidArgument (no task), kSystem
+   * (no thread can be started).
    *
    *   void find(void* argument) {                                     // on rrdk-aside
    *     auto& site = *static_cast<Site*>(argument);

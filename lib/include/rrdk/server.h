@@ -43,8 +43,8 @@ namespace rrdk {
  *
  * The promise: for window_ms after a client lost a connection, a call that it repeats is answered
  * from the cache; or with SYSTEM_ERR, when the reply had no room (ReplayStats::lost). It is never
- * run twice, however many of the client's connections broke together. Where more clients come than
- * there are places for, that holds for min_window_ms. Memory is bounded, and what
+ * run twice, however many of the client's connections broke together. If there are more clients
+ * than places, the promise holds for min_window_ms only. Memory is bounded, and what
  * the bound leaves no room for is refused before it runs: a call whose repetition the server could
  * not recognise is answered SYSTEM_ERR, counted (ReplayStats::refused), and a line in the log says
  * which option to change.
@@ -97,9 +97,10 @@ struct ReplayOptions {
    * the client that has been away for longest, if that is longer than min_window_ms
    * (ReplayStats::made_way). Else calls of further clients are refused, or run (run_unprotected).
    *
-   * Clients of one origin have half of the places, and a quarter where others have the rest. An
-   * origin is what can easily come as many clients, one after the other: the processes of a user
-   * (shm), all addresses of this host, an IPv6 /64, IPv4 addresses that agree in ipv4_prefix bits.
+   * Clients of one origin have at most half of the places, and a quarter where others have the
+   * rest. An origin is what can easily come as many clients, one after the other: the processes of
+   * a user (shm), all addresses of this host, an IPv6 /64, IPv4 addresses with the same first
+   * `ipv4_prefix` bits.
    */
   uint32_t clients = 4096;
   /**
@@ -119,8 +120,8 @@ struct ReplayOptions {
    * window_ms. Heap memory that counts as part of the Memory's budget (pages that buffers have once
    * used stay with them, all the same). A connection takes 4 KiB when it comes, and more as its
    * calls need it, before they run; what it leaves behind takes 160 bytes for a call, and the
-   * reply. A client, and all hosts of an IPv6 /64 together, have half of it where others have
-   * little, and less where they have more (as of buffers, see ServerOptions::max_chunk_bytes).
+   * reply. A client, and all hosts of an IPv6 /64 together, may have up to half of it, and less
+   * the more others have (as of buffers, see ServerOptions::max_chunk_bytes).
    * When that is used up, replies of its connections that have ended make room, and then further
    * calls are refused. A thousand connections that were granted few credits take 4 MiB, and 1 to 4
    * MiB more each time that all of them break within window_ms.
@@ -129,16 +130,20 @@ struct ReplayOptions {
    */
   uint64_t total_bytes = 0;
   /**
-   * For so long a client that is away is remembered even if places lack: longer than clients take
-   * to come back and repeat their calls while they can reach the server. 0: window_ms.
+   * Milliseconds for which a client without connections is remembered even when all places are
+   * taken. Make it longer than clients take to reconnect and repeat their calls. 0: window_ms.
    */
   uint32_t min_window_ms = 15'000;
-  /** IPv4 addresses that agree in so many bits, at most 32, are one origin; 0: each is its own. */
+  /**
+   * IPv4 addresses with the same first `ipv4_prefix` bits (at most 32) are one origin; 0: each is
+   * its own.
+   */
   uint8_t ipv4_prefix = 24;
   /**
    * The last resort when a client can not be remembered, for want of places or of memory. False:
    * its calls that must not run twice are refused. True: they are run, and counted
-   * (ReplayStats::unprotected); such a call runs again if it is repeated.
+   * (ReplayStats::unprotected); such a call runs again if it is repeated. Clients that the fabric
+   * does not know, and calls beyond what was granted, are refused all the same.
    */
   bool run_unprotected = false;
   Reserved<7> reserved = {};  ///< for what later releases add
@@ -189,7 +194,8 @@ struct ServerOptions {
   /**
    * Bytes of one call, chunks included, 1024 to 1 GiB; a larger one is refused. What travels in
    * chunks is fetched into at most 128 buffers, so more than 8 MiB are possible only up to 128
-   * times Memory::largest_buffer(): 128 MiB with the default classes.
+   * times Memory::largest_buffer(): 128 MiB with the default classes, if max_chunk_bytes is raised
+   * as well.
    */
   uint64_t max_call = 8u << 20;
   /**
@@ -206,15 +212,14 @@ struct ServerOptions {
    *
    * Besides, and however many connections it has, no client can take all pool buffers (RFC 5666
    * section 11): of each size class it may hold, for chunks and for results that handlers made in
-   * buffers, as many as are left for everybody else while that is half of the class, and after that
-   * its share: a third of the class if two clients have connections, 1/(n+1) if n have. The last
-   * eighth is kept for results and for clients that hold next to nothing, so that a newcomer finds
-   * buffers whatever others hold. Its calls beyond wait (ServerStats::share_waits). A call that is
-   * the first of its queue to have waited for buffers for two seconds is refused: its client gets
-   * the transport's error (RFC 8166 section 4.5.2), and Refusal::kNoBuffers counts. While others
-   * wait for buffers, or handlers find none for their results, a client that sends next to none of
-   * the data for which it has some (less than a 32nd of it) loses its connection after a second
-   * (Refusal::kHeldBuffers). Data
+   * buffers, while at least half of the class is free, as many as remain free; after that 1/(n+1)
+   * of the class, where n clients have connections. The last eighth is kept for results and for
+   * clients that hold next to nothing, so that a newcomer finds buffers whatever others hold. Its
+   * calls beyond wait (ServerStats::share_waits). A call that is the first of its queue to have
+   * waited for buffers for two seconds is refused: its client gets the transport's error (RFC 8166
+   * section 4.5.2), and Refusal::kNoBuffers counts. While others wait for buffers, or handlers find
+   * none for their results, a client that sends next to none of the data for which it has some
+   * (less than a 32nd of it) loses its connection after a second (Refusal::kHeldBuffers). Data
    * counts as it comes; over `verbs:`, where the device does not tell, with its whole RDMA Read.
    */
   uint64_t max_chunk_bytes = 32u << 20;
@@ -445,7 +450,7 @@ class Server {
   /**
    * `runtime` outlives the Server. Errors: kInvalidArgument (an option out of its range, or an
    * inline_size or a version2.max_receive_size for which the runtime's Memory has no buffers, or
-   * too few).
+   * too few, or a max_call for which there are no buffers large enough).
    */
   [[nodiscard]] static Result<std::unique_ptr<Server>> create(Runtime& runtime,
                                                               const ServerOptions& options = {});
@@ -486,11 +491,11 @@ class Server {
    * Memory that a reply refers to, and what ServerCall::on_released() was given, are in use until
    * that is called, which may be later.
    *
-   * Waits for the passes of cores that go on just now, about ten milliseconds at least, and for the
-   * service's handlers that workers run, not for the network or for other services: a handler that
-   * takes a second in a worker makes it wait for a second (after 5 s a line in the log says so). On
-   * a thread that polls embedded cores it polls them meanwhile. Errors: kNotFound, kInvalidArgument
-   * (from a handler or a callback).
+   * Waits for the passes of cores that go on just now, and for the service's handlers that workers
+   * run, not for the network or for other services: a handler that takes a second in a worker makes
+   * it wait for a second (after 5 s a line in the log says so). On a thread that polls embedded
+   * cores it polls them meanwhile. Errors: kNotFound, kInvalidArgument (from a handler, a callback,
+   * or a read section of liburcu's, see rrdk/runtime.h).
    */
   [[nodiscard]] Result<void> remove_service(uint32_t program, uint32_t version);
   using Done = void (*)(void* argument);
@@ -521,12 +526,14 @@ class Server {
    * name space, without a file; it is gone with its server, and has no permissions.
    * ?peer_memory=SIZE as for Client::connect(): for clients that have more than 4 GiB registered.
    * In each address of shm: and iwarp:, timeout=S is how long a peer's handshake may take: 3
-   * seconds over shm:, 10 over iwarp: unless told.
+   * seconds over shm:, 10 over iwarp: unless told. Over verbs: it is accepted, and has no effect at
+   * a server.
    *
    * iwarp://HOST[:PORT] is a TCP port of this host: 0.0.0.0 and [::] are all of its addresses; port
    * 20049 unless told, 0 for one that is free. A name is every address of it that this host has,
-   * with one port. iWARP neither encrypts nor authenticates: whoever reaches the port, or can write
-   * into the connection, is a client (see ServerOptions::on_open).
+   * with one port; if there are several, the URI that is returned has the name. iWARP neither
+   * encrypts nor authenticates: whoever reaches the port, or can write into the connection, is a
+   * client (see ServerOptions::on_open).
    *
    * verbs://HOST[:PORT][?...] is the RDMA device that has this address; options and port as for
    * Client::connect().
@@ -539,8 +546,8 @@ class Server {
   using Listening = void (*)(Result<std::string>&& uri, void* argument);
   /**
    * The same without waiting, from anywhere: the driver is opened, and the name of a host looked
-   * up, on the helper thread (rrdk/runtime.h). `listening` is called once, on poll core 0, in a
-   * pass of it. Until then it counts as a function that is being called.
+   * up, on threads of the Runtime (rrdk/runtime.h). `listening` is called once, on poll core 0, in
+   * a pass of it. Until then it counts as a function that is being called.
    */
   void listen_start(const std::string& uri, Listening listening, void* argument);
   /** Stops accepting. Connections live on. */

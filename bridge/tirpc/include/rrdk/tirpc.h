@@ -35,10 +35,11 @@
  *
  * Waiting: a call polls, for 20 microseconds without giving its CPU away, then yielding it, and
  * sleeps after 50 microseconds. rrdk_svc_run() does likewise. So calls need no thread but their
- * own. While a dispatch routine takes longer than a millisecond, or batched calls are on their way,
- * a thread "rrdk-tirpc" polls instead: one of servers, and up to four of clients in a process that
- * makes batched calls. Beside these there are the threads that rrdk/runtime.h lists, whatever the
- * number of CLIENTs. A CLIENT has one descriptor over iwarp, and three over shm.
+ * own. While a dispatch routine takes longer than a millisecond, while rrdk_svc_run() is not
+ * running, or while batched calls are on their way, a thread "rrdk-tirpc" polls instead: one of
+ * servers, and up to four of clients in a process that makes batched calls. Beside these there are
+ * the threads that rrdk/runtime.h lists, whatever the number of CLIENTs. A CLIENT has one
+ * descriptor over iwarp, and three over shm.
  *
  * fork(): none without exec once one of these functions was called, see rrdk/eal.h. In a child all
  * of them are refused, and so is clnt_call(), with RPC_CANTSEND; clnt_destroy() and svc_destroy()
@@ -63,11 +64,11 @@ extern "C" {
  * the one that HOST's rpcbind knows for this program and version. The CLIENT works as one of
  * clnt_create(): clnt_call(), clnt_control(), clnt_geterr(), clnt_perror(), clnt_freeres(),
  * clnt_destroy(). Its time-out is 25 s if neither CLSET_TIMEOUT nor the stub says otherwise.
- * Time-outs of more than 49 days count as 49 days; those that are no time count as the last one
- * that was.
+ * Time-outs of more than 49 days count as 49 days; an invalid time-out is ignored, and the last
+ * valid one holds.
  *
  * NULL: rpc_createerr has the reason for programs, and clnt_pcreateerror() prints it;
- * rrdk_tirpc_error() says it in words. RPC_UNKNOWNPROTO is a URI that is none, RPC_UNKNOWNHOST a
+ * rrdk_tirpc_error() says it in words. RPC_UNKNOWNPROTO: the URI is invalid. RPC_UNKNOWNHOST is a
  * name without an address, RPC_TIMEDOUT a host that does not answer. Port 0: RPC_PROGNOTREGISTERED
  * when the host's rpcbind does not know the program, RPC_RPCBFAILURE when it can not be asked. All
  * else is RPC_SYSTEMERROR, with re_errno: ECONNREFUSED, ENOENT (shm: no such socket), EMFILE. A
@@ -80,10 +81,10 @@ extern "C" {
  *
  * A time-out of zero without results (xdr_results NULL) sends, does not wait for the answer and
  * gives RPC_SUCCESS: a batched call. Such calls arrive in order, before those that are made later,
- * and before clnt_destroy() returns, which waits for their answers. Up to 12 of a CLIENT are on
- * their way; a further one, or one for which the server grants no credit, waits for an answer to an
- * earlier one. If that takes longer than the last call that was waited for might take (25 s if
- * there was none), it gives RPC_CANTSEND, and is not sent. With results a time-out of zero sends
+ * and before clnt_destroy() returns, which waits for their answers. A CLIENT has at most 12
+ * unanswered batched calls. A further one, or one for which the server grants no credit, waits for
+ * an answer; after the time-out of the last ordinary call (25 s if there was none) it fails with
+ * RPC_CANTSEND and is not sent. With results a time-out of zero sends
  * likewise and gives RPC_TIMEDOUT.
  *
  * Of the errors of calls, RPC_CANTRECV with re_errno EMSGSIZE is a reply that had not enough room.
@@ -156,8 +157,7 @@ void rrdk_svc_unreg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version);
  * run one after the other, in the calling thread, and may make calls of their own as clients. While
  * one runs, clients of rrdk_svc_create()'s transports connect, and their calls wait for their turn.
  * Procedure 0 does not wait then, unless its client has other calls waiting: it is answered without
- * the dispatch routine, so that who only asks whether the server is there does not take it for
- * dead.
+ * the dispatch routine, so that a client which only pings does not take the server for dead.
  */
 void rrdk_svc_run(void);
 
