@@ -29,12 +29,12 @@ constexpr const char* kUris = R"(
 URI:
   shm:PATH              shared memory on this host, met at the UNIX socket PATH
   shm:@NAME             the same, at a name without a file
-  iwarp://HOST[:PORT]   iWARP over TCP (default port 20049; a server's 0: any).
-                        A client may add ?crc=1, ?mpa=1, ?timeout=SECONDS,
-                        joined by &
-  verbs://HOST[:PORT]   an RDMA device, or Linux's rxe or siw; ?device=NAME
-                        says which
+  iwarp://HOST[:PORT]   iWARP over TCP (default port 20049; a server's 0: any)
+  verbs://HOST[:PORT]   an RDMA device, or Linux's rxe or siw
   HOST is a name, an IPv4 address, or an IPv6 address in brackets.
+  Any client's address may have ?timeout=SECONDS, and a server's of shm and
+  iwarp; iwarp clients also crc=1 and mpa=1; verbs device=NAME and windows=no;
+  joined by &.
 )";
 
 constexpr const char* kTail = R"(

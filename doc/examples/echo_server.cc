@@ -26,7 +26,7 @@ constexpr rrdk::Procedure kTable[] = {{kEcho, echo}};
 int main(int argc, char** argv) {
   rrdk::must(rrdk::ensure_eal());
   auto memory = rrdk::must(rrdk::Memory::create({}));
-  auto runtime = rrdk::must(rrdk::Runtime::create(*memory, {}));  // starts no thread: polled below
+  auto runtime = rrdk::must(rrdk::Runtime::create(*memory, {}));  // no poll thread: polled below
   auto server = rrdk::must(rrdk::Server::create(*runtime));
   rrdk::must(server->add_service({.binding = &kBinding, .procedures = kTable}));
 
