@@ -14,20 +14,9 @@ namespace rrdk::base {
 
 namespace {
 
-// Null: liburcu's own does it.
-std::atomic<call_rcu_data*> rcu_thread = nullptr;
-
-// It inherits the signals that are blocked and the CPUs.
-call_rcu_data* make_rcu_thread() {
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    CPU_SET(cpu, &all);
-  pthread_setaffinity_np(pthread_self(), sizeof(all), &all);
-  call_rcu_data* made = urcu_bp_create_call_rcu_data(0, -1);
-  pthread_setname_np(urcu_bp_get_call_rcu_thread(made), "rrdk-rcu");
-  return made;
-}
+// What was retired and not looked at yet, newest first. Never destroyed: the thread outlives all
+// static objects.
+constinit std::atomic<Retired*> retired_list = nullptr;
 
 struct EndOfGracePeriod final : Retired {
   explicit EndOfGracePeriod(std::shared_ptr<std::atomic<bool>> flag) : over(std::move(flag)) {}
@@ -38,18 +27,55 @@ struct EndOfGracePeriod final : Retired {
 
 }  // namespace
 
-// By way of a thread of its own: the caller's CPUs are not changed.
+// liburcu's own worker, that of call_rcu(), sleeps for ten milliseconds before each grace period,
+// and remove_service() would take that long; it also aborts the process when it cannot be started.
+class RetiredObjects {
+ public:
+  static void push(Retired* object) noexcept {
+    object->next_ = retired_list.load(std::memory_order_relaxed);
+    while (!retired_list.compare_exchange_weak(object->next_, object, std::memory_order_release,
+                                               std::memory_order_relaxed))
+      continue;
+    retired_list.notify_one();
+  }
+
+  [[noreturn]] static void destroy_as_they_come() {
+    pthread_setname_np(pthread_self(), "rrdk-rcu");
+    run_on_all_cpus();
+    for (;;) {
+      retired_list.wait(nullptr, std::memory_order_relaxed);
+      Retired* list = retired_list.exchange(nullptr, std::memory_order_acquire);
+      urcu_bp_synchronize_rcu();
+      tsan_acquire(&rcu_order);
+      while (list != nullptr)
+        delete std::exchange(list, list->next_);
+    }
+  }
+
+ private:
+  // Whoever starts it may be pinned to the CPU of a core.
+  static void run_on_all_cpus() {
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      CPU_SET(cpu, &all);
+    pthread_setaffinity_np(pthread_self(), sizeof(all), &all);
+  }
+};
+
 Result<void> start_rcu_thread() {
   static std::mutex mutex;
+  static bool started = false;
   std::lock_guard lock(mutex);
-  if (rcu_thread.load(std::memory_order_relaxed) != nullptr)
+  if (started)
     return {};
   SignalsBlocked blocked;
   try {
-    std::thread([] { rcu_thread.store(make_rcu_thread(), std::memory_order_release); }).join();
+    std::thread(RetiredObjects::destroy_as_they_come).detach();
   } catch (const std::system_error& error) {
     return fail(Errc::kSystem, std::string("can not start thread rrdk-rcu: ") + error.what());
   }
+  started = true;
   return {};
 }
 
@@ -60,14 +86,7 @@ void retire(std::unique_ptr<Retired> object) noexcept {
   if (forked)
     return keep_for_good(std::move(object));
   tsan_release(&rcu_order);
-  rcu_head* const head = object.release();
-  call_rcu_data* const before = urcu_bp_get_thread_call_rcu_data();
-  urcu_bp_set_thread_call_rcu_data(rcu_thread.load(std::memory_order_acquire));
-  urcu_bp_call_rcu(head, [](rcu_head* of) {
-    tsan_acquire(&rcu_order);
-    delete static_cast<Retired*>(of);
-  });
-  urcu_bp_set_thread_call_rcu_data(before);
+  RetiredObjects::push(object.release());
 }
 
 GracePeriod::GracePeriod() {

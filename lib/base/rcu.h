@@ -55,7 +55,7 @@ class ReadSection {
 Result<void> start_rcu_thread();
 
 // An object that readers may still have when it is retired.
-class Retired : rcu_head {
+class Retired {
  public:
   Retired() = default;
   virtual ~Retired() = default;
@@ -63,7 +63,8 @@ class Retired : rcu_head {
   Retired& operator=(const Retired&) = delete;
 
  private:
-  friend void retire(std::unique_ptr<Retired> object) noexcept;
+  friend class RetiredObjects;
+  Retired* next_ = nullptr;  // in the list of those that wait for a grace period
 };
 
 // Nobody finds the object any more. It is destroyed, on another thread, when all read sections have
@@ -71,7 +72,7 @@ class Retired : rcu_head {
 // thread, also in a pass; waits for nothing.
 void retire(std::unique_ptr<Retired> object) noexcept;
 
-// Ends, about ten milliseconds later, when all read sections have ended that went on when it began.
+// Ends when all read sections have ended that went on when it began.
 class GracePeriod {
  public:
   GracePeriod();
