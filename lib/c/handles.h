@@ -209,8 +209,15 @@ inline rrdk_errc give(const Result<void>& done, rrdk_error* error) noexcept {
 // Sizes that a structure had in some release. It grows by members behind its former size, never in
 // what was padding there; that size is then listed here.
 template <typename Structure>
+constexpr size_t kFormerSize = sizeof(Structure);
+template <>
+inline constexpr size_t kFormerSize<rrdk_server_options> = 160;
+template <>
+inline constexpr size_t kFormerSize<rrdk_server_stats> = 344;
+
+template <typename Structure>
 constexpr bool is_size_of(size_t size) noexcept {
-  return size == sizeof(Structure);
+  return size == sizeof(Structure) || size == kFormerSize<Structure>;
 }
 
 // False: the program says a size that the structure never had.

@@ -1075,6 +1075,19 @@ const char* options_of_other_releases(void) {
   rrdk_server_stats none_yet = {.size = 0}, half = {.size = 20, .connections = 77};
   CHECK(!rrdk_server_get_stats(w.server, &none_yet) && !rrdk_server_get_stats(w.server, &half));
   CHECK(half.connections == 77);
+  /* A program of a former release: what it does not know is left alone. */
+  rrdk_server_options fewer;
+  memset(&fewer, 0xee, sizeof fewer);
+  rrdk_server_options_init(&fewer, offsetof(rrdk_server_options, replay_min_window_ms));
+  CHECK(fewer.replay_min_window_ms == 0xeeeeeeeeu);
+  rrdk_server* of_fewer = NULL;
+  CHECK_OK(rrdk_server_create(w.runtime, &fewer, &of_fewer, &error));
+  rrdk_server_stats some;
+  memset(&some, 0xee, sizeof some);
+  some.size = offsetof(rrdk_server_stats, replay_made_way);
+  CHECK(rrdk_server_get_stats(of_fewer, &some) && some.connections == 0);
+  CHECK(some.replay_made_way == 0xeeeeeeeeeeeeeeeeu);
+  rrdk_server_destroy(of_fewer);
   /* A program of the future. */
   struct {
     rrdk_client_options options;
