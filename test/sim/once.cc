@@ -8,8 +8,8 @@ namespace rrdk::sim {
 
 namespace {
 
-uint64_t print_of(const Shape& shape, uint32_t xid) {
-  return Random(uint64_t{shape.serial} << 32 | xid).next();
+server::Fingerprint print_of(const Shape& shape, uint32_t xid) {
+  return {.call = Random(uint64_t{shape.serial} << 32 | xid).next(), .principal = {}};
 }
 
 }  // namespace
