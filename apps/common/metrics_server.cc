@@ -357,7 +357,8 @@ class MetricsServer::Loop {
   void accept_from(const Socket& listener) {
     for (size_t i = 0; i < kMostConnections; ++i) {
       Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      const bool no_descriptor = socket.fd() < 0 && (errno == EMFILE || errno == ENFILE);
+      const bool no_descriptor = socket.fd() < 0 && (errno == EMFILE || errno == ENFILE ||
+                                                     errno == ENOBUFS || errno == ENOMEM);
       if (socket.fd() < 0 && !no_descriptor)
         return;
       if (no_descriptor && connections_.empty())

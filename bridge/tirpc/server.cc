@@ -232,22 +232,24 @@ void Service::dispatch_taken() {
   }
 }
 
-// Calls that nobody will dispatch. The caller leads.
-void Service::refuse_waiting(const Registration& registration) {
-  for (std::deque<Waiting>* calls : {&waiting, &taken}) {
-    for (Waiting& entry : *calls) {
-      if (entry.registration == &registration)
-        std::move(entry.call).reject(AcceptStat::kProgUnavail);
-    }
-    std::erase_if(*calls,
-                  [&](const Waiting& entry) { return entry.registration == &registration; });
-  }
-}
-
 // How many calls of a connection wait is what the connection has as its context. The caller leads.
 void count_waiting(const ServerCall& call, std::ptrdiff_t more) {
   ServerConnection& connection = call.connection();
   connection.set_context(static_cast<std::byte*>(connection.context()) + more);
+}
+
+// Calls that no routine will answer. The caller leads.
+void Service::refuse_waiting(const Registration& registration) {
+  for (std::deque<Waiting>* calls : {&waiting, &taken}) {
+    for (Waiting& entry : *calls) {
+      if (entry.registration != &registration)
+        continue;
+      count_waiting(entry.call, -1);
+      std::move(entry.call).reject(AcceptStat::kProgUnavail);
+    }
+    std::erase_if(*calls,
+                  [&](const Waiting& entry) { return entry.registration == &registration; });
+  }
 }
 
 const Ops Transport::kOps = {receive, status, get_args, reply, free_args, destroy};

@@ -229,7 +229,7 @@ using rrdk::tirpc::Stream;
 // Whether what points to itself may go a level deeper. A quarter of the stack is left to the rest:
 // what a peer has made deep is freed by recursion, too.
 bool has_stack() {
-  static thread_local const std::byte* const lowest = [] {
+  static thread_local const std::span<const std::byte> stack = [] {
     pthread_attr_t attributes;
     void* begin = nullptr;
     size_t size = 0;
@@ -237,9 +237,11 @@ bool has_stack() {
       ::pthread_attr_getstack(&attributes, &begin, &size);
       ::pthread_attr_destroy(&attributes);
     }
-    return static_cast<const std::byte*>(begin) + size / 4;
+    return std::span(static_cast<const std::byte*>(begin), size);
   }();
-  return static_cast<const std::byte*>(__builtin_frame_address(0)) > lowest;
+  const auto* here = static_cast<const std::byte*>(__builtin_frame_address(0));
+  const bool is_own = here >= stack.data() && here < stack.data() + stack.size();  // else a fiber's
+  return !is_own || here > stack.data() + stack.size() / 4;
 }
 
 // Runs an XDR routine of libtirpc that allocates `*memory` if it is null. When it decodes from a

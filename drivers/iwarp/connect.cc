@@ -348,7 +348,8 @@ void QueuePair::report_end() {
   if (std::exchange(reported_, true))
     return;
   const bool was_up = end_ != End::kNeverConnected;
-  if (!was_up && attempts_.empty())
+  // The answer of an attempt moves its socket here before the connection is established.
+  if (!was_up && attempts_.empty() && !socket_)
     return;  // it was never connecting
   fabric::Event event =
       new_event(was_up ? fabric::EventType::kDisconnected : fabric::EventType::kConnectFailed);

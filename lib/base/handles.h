@@ -63,8 +63,10 @@ class Handles {
   // Null: the slot is not open for it any more, or it never was a handle. Any thread.
   Object* find(uint64_t handle) const noexcept {
     Slot* const slot = slot_of(handle);
-    return slot != nullptr && slot->state_.load(std::memory_order_acquire) == handle ? slot->object_
-                                                                                     : nullptr;
+    return slot != nullptr && (handle & kOpen) != 0 &&
+                   slot->state_.load(std::memory_order_acquire) == handle
+               ? slot->object_
+               : nullptr;
   }
   // The same, and closes it. Of several threads at once, one gets the object.
   Object* close(uint64_t handle) noexcept {

@@ -192,8 +192,10 @@ Result<Caller> Caller::connect_local(const std::string& path, const Terms& terms
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), path.size());
   if (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    return fail(Errc::kNotFound, "no rpcbind answers on this host at " + path + " (" +
-                                     base::system_message(errno) + "): start it, or do without");
+    // EAGAIN, for one, is an rpcbind that has no time now.
+    return fail(errno == ENOENT || errno == ECONNREFUSED ? Errc::kNotFound : code_of(errno),
+                "no rpcbind answers on this host at " + path + " (" + base::system_message(errno) +
+                    "): start it, or do without");
   return Caller(std::move(*socket), {}, "rpcbind of this host", terms);
 }
 

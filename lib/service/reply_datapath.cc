@@ -268,7 +268,9 @@ Buffer ServerCall::result_buffer(uint32_t size) noexcept {
   if (buffer) [[likely]] {
     borrower.lend(buffer);
   } else {
-    borrower.note_missing();
+    // More than any buffer has is no lack of buffers that others could end.
+    if (size <= memory().largest_buffer())
+      borrower.note_missing();
     context_->dispatcher->note(service::Mistake::kNoBuffers, *context_);
   }
   return buffer;
