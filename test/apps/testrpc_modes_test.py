@@ -39,7 +39,7 @@ class Json(harness.Case):
         self.assertEqual(result["environment"]["kernel"], f"{os.uname().sysname} {os.uname().release}")
         self.assertEqual(result["command"][1:6], ["--self", "--engine", "null,read", "--size", "1K,64K"])
         self.assertEqual(set(result["options"]), {
-            "idle", "pinned_cpus", "timeout_ms", "credits", "backward_credits", "inline", "max_receive_size",
+            "idle", "pinned_cpus", "timeout_ms", "connect_timeout_ms", "credits", "backward_credits", "inline", "max_receive_size",
             "chunk_threshold", "auth", "touch", "segments", "seed", "rpcrdma_version", "rpcrdma_dialect", "compat", "reconnect",
             "retransmit", "keepalive_ms", "faults", "memory", "workers", "nfs"})
         began = datetime.datetime.strptime(result["time"], "%Y-%m-%dT%H:%M:%S%z")
