@@ -134,20 +134,17 @@ void set_port(SocketAddress& address, uint16_t port) {
 void order_addresses(std::vector<SocketAddress>& addresses) {
   if (addresses.empty())
     return;
-  const auto first_family = addresses.front().storage.ss_family;
-  auto others = std::ranges::stable_partition(
-      addresses, [&](const SocketAddress& a) { return a.storage.ss_family == first_family; });
-  std::vector<SocketAddress> ordered;
-  ordered.reserve(addresses.size());
-  auto one = addresses.begin();
-  auto other = others.begin();
-  while (one != others.begin() || other != addresses.end()) {
-    if (one != others.begin())
-      ordered.push_back(*one++);
-    if (other != addresses.end())
-      ordered.push_back(*other++);
+  const sa_family_t first_family = addresses.front().storage.ss_family;
+  std::vector<SocketAddress> of_first, of_other;
+  for (const SocketAddress& address : addresses)
+    (address.storage.ss_family == first_family ? of_first : of_other).push_back(address);
+  addresses.clear();
+  for (size_t i = 0; i < std::max(of_first.size(), of_other.size()); ++i) {
+    for (const auto* family : {&of_first, &of_other}) {
+      if (i < family->size())
+        addresses.push_back((*family)[i]);
+    }
   }
-  addresses = std::move(ordered);
 }
 
 bool needs_name_server(const std::string& host) {

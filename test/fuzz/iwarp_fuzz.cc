@@ -37,7 +37,7 @@ struct Ground {
                              .numa_nodes = {},
                              .prefault = false})
                  .value();
-    device = Device::open(*memory, "iwarp:").value();
+    device = Device::open(*memory, "iwarp:", fabric::Purpose::kListening).value();
     cq = device->create_completion_queue(64).value();
     buffer = memory->get(65536);
   }

@@ -119,8 +119,8 @@ fill_it_up() {
   if [ "$free" -gt $((64 << 20)) ]; then
     return 0  # too large to be filled here in time
   fi
-  ! dd if=/dev/zero of=$mnt/big bs=1M count=80 status=none 2>/tmp/full || die "more was written than there is room"
-  grep -q 'No space left' /tmp/full || die "a full server gives: $(cat /tmp/full)"
+  ! dd if=/dev/zero of=$mnt/big bs=1M count=80 status=none 2>/tmp/dd-full.log || die "more was written than there is room"
+  grep -q 'No space left' /tmp/dd-full.log || die "a full server gives: $(cat /tmp/dd-full.log)"
   rm $mnt/big
   echo room >$mnt/again
   rm $mnt/again
