@@ -15,7 +15,15 @@
 #include <urcu/tls-compat.h>
 #undef URCU_TLS_STORAGE_CLASS
 #define URCU_TLS_STORAGE_CLASS __thread __attribute__((tls_model("initial-exec")))
+#ifdef __clang__
+// liburcu 0.13 keeps a thread's state at an address without the alignment that it declares, which
+// UBSan reports.
+#pragma clang attribute push(__attribute__((no_sanitize("alignment"))), apply_to = function)
+#endif
 #include <urcu/urcu-bp.h>
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
 
 #include <atomic>
 #include <memory>
