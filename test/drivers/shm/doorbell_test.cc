@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/sanitizer.h"
 #include "test/drivers/shm/hostile_test.h"
 #include "test/seed.h"
 #include "test/single_step.h"
@@ -132,6 +133,8 @@ constexpr uint64_t kMoments = 400;
 // A message comes at any moment while its receiver goes to sleep: the receiver finds it, or its
 // sender sees that there is somebody to wake.
 TEST_F(Doorbells, WakeWhoeverIsAboutToSleep) {
+  if (RRDK_TSAN)
+    GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
   auto* const page = reinterpret_cast<DoorbellPage*>(peer.peer.doorbell_page.base());
@@ -166,6 +169,8 @@ TEST_F(Doorbells, WakeWhoeverIsAboutToSleep) {
 
 // The keys of an end that closes die one after the other: whoever finds one dead finds why.
 TEST_F(Doorbells, WhoeverFindsAKeyDeadFindsThatItsOwnerHasClosed) {
+  if (RRDK_TSAN)
+    GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
   constexpr size_t kKeys = 4;
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish({.keys = 2 * kKeys});
