@@ -18,11 +18,14 @@
 #include "rrdk/tirpc.h"
 #include "sites.h"
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {
-std::atomic<size_t> largest_allocation = 0;
+std::atomic<size_t> largest_allocation = 0;  // 0 for ever where a sanitizer has the allocator
 }  // namespace
 
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
 // What libtirpc allocates by.
 extern "C" void* __libc_calloc(size_t count, size_t size);
 extern "C" void* calloc(size_t count, size_t size) noexcept {
