@@ -196,8 +196,8 @@ struct Address {
 
 Result<Address> parse(const std::string& text) {
   const size_t colon = text.rfind(':');
-  const Address address = {colon == std::string::npos ? "127.0.0.1" : text.substr(0, colon),
-                           text.substr(colon == std::string::npos ? 0 : colon + 1)};
+  Address address = {colon == std::string::npos ? "127.0.0.1" : text.substr(0, colon),
+                     text.substr(colon == std::string::npos ? 0 : colon + 1)};
   const std::string& port = address.port;
   uint16_t number = 0;
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -235,7 +236,8 @@ void Service::dispatch_taken() {
 // How many calls of a connection wait is what the connection has as its context. The caller leads.
 void count_waiting(const ServerCall& call, std::ptrdiff_t more) {
   ServerConnection& connection = call.connection();
-  connection.set_context(static_cast<std::byte*>(connection.context()) + more);
+  connection.set_context(
+      std::bit_cast<void*>(std::bit_cast<std::ptrdiff_t>(connection.context()) + more));
 }
 
 // Calls that no routine will answer. The caller leads.

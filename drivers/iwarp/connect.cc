@@ -274,7 +274,8 @@ void QueuePair::look_for_silence(Clock::time_point now) {
   host_gone_ = true;
   // TCP forgets the peer, and the data path finds the connection broken.
   const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
-  (void)::connect(socket_.get(), &nobody, sizeof(nobody));
+  if (::connect(socket_.get(), &nobody, sizeof(nobody)) != 0)
+    ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
 // The peer may not speak before our ready-to-receive message has come (RFC 6581 section 5.1), so we

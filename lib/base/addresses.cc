@@ -1,9 +1,9 @@
 #include "base/addresses.h"
 
 #include <netdb.h>
-#include <strings.h>
 
 #include <algorithm>
+#include <cctype>
 #include <condition_variable>
 #include <cstring>
 #include <fstream>
@@ -51,7 +51,8 @@ Addresses with_port(Addresses addresses, uint16_t port) {
 }
 
 bool is_same_name(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
+  return std::ranges::equal(
+      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 bool is_in_hosts_file(const std::string& name) {

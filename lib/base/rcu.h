@@ -8,7 +8,7 @@
 // are no read sections, for they may take long (WorkerPool::runs()).
 #pragma once
 
-#define _LGPL_SOURCE  // the inline functions
+#define _LGPL_SOURCE  // its own name, for inline functions: NOLINT(readability-identifier-naming)
 // liburcu declares its pointer to the thread's state as C++'s thread_local, for which the compiler
 // calls an initializer first; in a shared library it would then call for the address, too. The
 // variable needs neither: liburcu-bp is loaded no later than we are.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <memory>
@@ -209,7 +210,7 @@ inline rrdk_errc give(const Result<void>& done, rrdk_error* error) noexcept {
 // Sizes that a structure had in some release. It grows by members behind its former size, never in
 // what was padding there; that size is then listed here.
 template <typename Structure>
-constexpr size_t kFormerSize = sizeof(Structure);
+constexpr size_t kFormerSize = SIZE_MAX;  // none
 template <>
 inline constexpr size_t kFormerSize<rrdk_server_options> = 160;
 template <>

@@ -116,6 +116,7 @@ class Attempts {
 
   Result<void> wait(uint64_t now, uint64_t until) {
     std::vector<pollfd> entries;
+    entries.reserve(open_.size());
     for (const Connected& attempt : open_)
       entries.push_back({.fd = attempt.socket.get(), .events = POLLOUT, .revents = 0});
     if (::poll(entries.data(), entries.size(), poll_ms(now, until)) < 0 && errno != EINTR)

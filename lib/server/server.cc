@@ -71,7 +71,7 @@ Result<void> Server::Impl::add_service(const Service& service) {
 
 // A core that waits for cores waits for itself.
 Result<void> Server::Impl::remove_service(uint32_t program, uint32_t version) {
-  if (listened_ && runtime.in_handler())
+  if (listened_ && Runtime::Impl::in_handler())
     return fail(Errc::kInvalidArgument,
                 "remove_service() waits for the cores, not from a handler or a callback: use "
                 "remove_service_start()");
