@@ -98,6 +98,7 @@ class Transport {
 
   static void take(ServerCall call, void* registration);
   void reject(AcceptStat status);
+  void reject_versions(uint32_t low, uint32_t high);
   void deny(AuthStat reason);
   bool identify(svc_req& request);
   void show_caller();
@@ -367,6 +368,11 @@ void Transport::reject(AcceptStat status) {
   std::move(current_).reject(status);
 }
 
+void Transport::reject_versions(uint32_t low, uint32_t high) {
+  Lead lead(*Service::get().reactor);
+  std::move(current_).reject_versions(low, high);
+}
+
 void Transport::deny(AuthStat reason) {
   Lead lead(*Service::get().reactor);
   std::move(current_).deny(reason);
@@ -471,7 +477,11 @@ bool_t Transport::reply(SVCXPRT* handle, rpc_msg* message) {
   const accepted_reply& accepted = message->acpted_rply;
   if (accepted.ar_stat == SUCCESS)
     return transport.send_results(accepted.ar_results.proc, accepted.ar_results.where);
-  transport.reject(static_cast<AcceptStat>(accepted.ar_stat));
+  if (accepted.ar_stat == PROG_MISMATCH)
+    transport.reject_versions(static_cast<uint32_t>(accepted.ar_vers.low),
+                              static_cast<uint32_t>(accepted.ar_vers.high));
+  else
+    transport.reject(static_cast<AcceptStat>(accepted.ar_stat));
   return TRUE;
 }
 

@@ -303,6 +303,10 @@ void rrdk_server_call_reject(rrdk_server_call* call, uint32_t status) {
   c::ending(call).reject(known ? static_cast<AcceptStat>(status) : AcceptStat::kSystemErr);
 }
 
+void rrdk_server_call_reject_versions(rrdk_server_call* call, uint32_t low, uint32_t high) {
+  c::ending(call).reject_versions(low, high);
+}
+
 void rrdk_server_call_deny(rrdk_server_call* call, uint32_t reason) {
   const bool known = reason > RRDK_AUTH_OK && reason <= RRDK_RPCSEC_GSS_CTXPROBLEM;
   c::ending(call).deny(known ? static_cast<AuthStat>(reason) : AuthStat::kTooWeak);

@@ -28,12 +28,12 @@ class Dispatcher;
 struct OnceRecord {};
 
 // How a call is to end.
-enum class Answer : uint8_t { kResults, kReject, kDeny, kTransportError, kDrop };
+enum class Answer : uint8_t { kResults, kReject, kMismatch, kDeny, kTransportError, kDrop };
 
 // One call while a handler has it: what a ServerCall points to. Pooled per core and reused.
 //
 //   state       where it is                    waits for
-//   in handler  core's or a worker's thread    one of ServerCall's five ends
+//   in handler  core's or a worker's thread    one of ServerCall's six ends
 //   returning   the core's inbox               the core's next pass
 //   delayed     the core's timers              reply_after()'s time, or the connection's end
 //   waiting     with its Dispatcher            the call that it repeats, or the connection's end
@@ -49,6 +49,7 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   Answer answer = Answer::kResults;
   AcceptStat accept_stat = AcceptStat::kSuccess;
   AuthStat auth_stat = AuthStat::kOk;
+  uint32_t low = 0, high = 0;      // of kMismatch: the versions that the client is told
   uint64_t not_before_ns = 0;      // reply_after(); 0: at once
   base::Links<CallContext> links;  // in the dispatcher's list of delayed ones, or of waiting ones
   // Of procedures that are not idempotent, for the Dispatcher; null: not, or not any more.

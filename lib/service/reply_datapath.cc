@@ -100,13 +100,19 @@ bool Dispatcher::has_good_results(const CallContext& context) noexcept {
   return region == kNoRegion;
 }
 
-// The program's last version may have been removed meanwhile: the answer is PROG_UNAVAIL then.
 void Dispatcher::refuse_call(CallContext& context) noexcept {
+  Encoder& out = *context.results;
+  const uint32_t xid = context.header.xid;
+  if (context.answer == Answer::kDeny)
+    return rpc::encode_auth_error(out, xid, context.auth_stat);
+  if (context.answer == Answer::kMismatch)
+    return rpc::encode_accepted(out, xid, AcceptStat::kProgMismatch, context.low, context.high);
   const uint32_t high = context.service != nullptr ? context.service->high.load() : 0;
   const uint32_t low = high != 0 ? context.service->low.load() : 0;
+  // The program's last version may have been removed meanwhile.
   if (context.accept_stat == AcceptStat::kProgMismatch && high == 0)
     context.accept_stat = AcceptStat::kProgUnavail;
-  rpc::encode_accepted(*context.results, context.header.xid, context.accept_stat, low, high);
+  rpc::encode_accepted(out, xid, context.accept_stat, low, high);
 }
 
 void Dispatcher::send(CallContext& context) noexcept {
@@ -117,10 +123,7 @@ void Dispatcher::send(CallContext& context) noexcept {
   if (context.answer != Answer::kResults) [[unlikely]] {
     rejected_.fetch_add(1, std::memory_order_relaxed);
     restart_reply(context);
-    if (context.answer == Answer::kDeny)
-      rpc::encode_auth_error(*context.results, context.header.xid, context.auth_stat);
-    else
-      refuse_call(context);
+    refuse_call(context);
   }
   bool whole = context.results->ok();
   context.results.reset();  // finishes the message
@@ -295,6 +298,14 @@ void ServerCall::reject(AcceptStat status) && {
   // SUCCESS is no refusal: results would have to follow.
   context_->accept_stat = status == AcceptStat::kSuccess ? AcceptStat::kSystemErr : status;
   std::exchange(context_, nullptr)->end(Answer::kReject);
+}
+
+void ServerCall::reject_versions(uint32_t low, uint32_t high) && {
+  if (context_ == nullptr) [[unlikely]]
+    return service::note_second_end("reject_versions");
+  context_->low = low;
+  context_->high = high;
+  std::exchange(context_, nullptr)->end(Answer::kMismatch);
 }
 
 void ServerCall::deny(AuthStat reason) && {

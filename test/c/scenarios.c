@@ -444,6 +444,15 @@ const char* calls_that_do_not_succeed(const char* uri) {
   UNTIL(&w, w.site.kept != NULL);
   rrdk_server_call_reject(w.site.kept, RRDK_ACCEPT_SYSTEM_ERR);
   w.site.kept = NULL;
+  rrdk_put_u32(rrdk_call_begin(w.call, w.program, KEEP), 2);
+  w.ended = 0;
+  CHECK(rrdk_call_submit(w.call, count_end, &w.ended));
+  UNTIL(&w, w.site.kept != NULL);
+  rrdk_server_call_reject_versions(w.site.kept, 3, 7);
+  UNTIL(&w, w.ended == 1);
+  CHECK(rrdk_call_status_of(w.call) == RRDK_CALL_PROG_MISMATCH);
+  CHECK(rrdk_call_mismatch_low(w.call) == 3 && rrdk_call_mismatch_high(w.call) == 7);
+  w.site.kept = NULL;
   rrdk_put_u32(rrdk_call_begin(w.call, w.program, KEEP), 1);
   w.ended = 0;
   CHECK(rrdk_call_submit(w.call, count_end, &w.ended));
@@ -553,6 +562,9 @@ static void reply_late(rrdk_server_call* call) {
 static void reject_it(rrdk_server_call* call) {
   rrdk_server_call_reject(call, RRDK_ACCEPT_SYSTEM_ERR);
 }
+static void reject_versions(rrdk_server_call* call) {
+  rrdk_server_call_reject_versions(call, 3, 7);
+}
 static void deny_it(rrdk_server_call* call) {
   rrdk_server_call_deny(call, RRDK_AUTH_TOOWEAK);
 }
@@ -578,8 +590,9 @@ const char* a_call_answered_twice(const char* uri) {
   CHECK(rrdk_get_u32(rrdk_call_results(w.call)) == 1111);
 
   rrdk_set_log_sink(take_line, &lines);
-  void (*const ends[])(rrdk_server_call*) = {kEnds[0], kEnds[1], reply_late, reject_it, deny_it};
-  for (int i = 0; i < 5; ++i) {
+  void (*const ends[])(rrdk_server_call*) = {kEnds[0],  kEnds[1],        reply_late,
+                                             reject_it, reject_versions, deny_it};
+  for (size_t i = 0; i < sizeof ends / sizeof ends[0]; ++i) {
     BEGIN(submit_kept(&w, call, 2));
     rrdk_server_call* const second = w.site.kept;
     BEGIN(answered_is_empty(&w, first));

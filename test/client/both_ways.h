@@ -29,6 +29,7 @@ constexpr uint32_t kTellAsk = 3;     // the same, when the server has been asked
 constexpr uint32_t kTellKept = 4;    // the same, when Guest::keeper releases it
 constexpr uint32_t kTellLong = 5;    // bytes -> how many
 constexpr uint32_t kTellBack = 6;    // -> 1 if backward_client() is kUnsupported there
+constexpr uint32_t kTellOther = 7;   // -> never: there are versions 3 to 7
 
 inline constexpr ProcedureBinding kHostProcedures[] = {
     {.procedure = kPlus, .name = "PLUS", .fixed_results = 4},
@@ -276,6 +277,7 @@ struct Guest {
     call.results().put_u32(call.args().get_opaque(UINT32_MAX).size());
     std::move(call).reply();
   }
+  static void tell_other(ServerCall call, void*) { std::move(call).reject_versions(3, 7); }
   static void tell_back(ServerCall call, void* context) {
     auto back = call.backward_client();
     // Its connection is the one that we made.
@@ -292,9 +294,13 @@ struct Guest {
 };
 
 inline constexpr Procedure kGuestTable[] = {
-    {kTell, Guest::tell},          {kTellWorker, Guest::tell, Dispatch::kWorker},
-    {kTellAsk, Guest::tell_ask},   {kTellKept, Guest::tell_kept},
-    {kTellLong, Guest::tell_long}, {kTellBack, Guest::tell_back},
+    {kTell, Guest::tell},
+    {kTellWorker, Guest::tell, Dispatch::kWorker},
+    {kTellAsk, Guest::tell_ask},
+    {kTellKept, Guest::tell_kept},
+    {kTellLong, Guest::tell_long},
+    {kTellBack, Guest::tell_back},
+    {kTellOther, Guest::tell_other},
 };
 
 // Calls with chunks, in either direction: loopback's program, whose kKeep goes to Guest::keeper at

@@ -133,10 +133,13 @@ TEST_P(BothWays, WhatAClientDoesNotOfferIsRefusedByName) {
   EXPECT_EQ(status_of(kHostBinding, kPlus), CallStatus::kProgUnavail);
   EXPECT_EQ(status_of(other, kTell), CallStatus::kProgMismatch);
   EXPECT_EQ(call.mismatch_low(), 1u);
+  EXPECT_EQ(status_of(kGuestBinding, kTellOther), CallStatus::kProgMismatch);
+  EXPECT_EQ(call.mismatch_low(), 3u);
+  EXPECT_EQ(call.mismatch_high(), 7u);
   EXPECT_EQ(status_of(kGuestBinding, 77), CallStatus::kProcUnavail);
   EXPECT_EQ(status_of(kGuestBinding, kTellBack), CallStatus::kOk);
   EXPECT_EQ(call.results().get_u32(), 1u) << "there is no way back of the way back";
-  EXPECT_EQ(world.connection->stats().backward_rejected, 3u);
+  EXPECT_EQ(world.connection->stats().backward_rejected, 4u);
 }
 
 // Shows: BIDIR-08

@@ -48,6 +48,7 @@ void twice(ServerCall call, void*) {
   std::move(call).reply();
   std::move(again).reply();
   std::move(again).reject(AcceptStat::kSystemErr);
+  std::move(again).reject_versions(1, 2);
   std::move(again).drop();
 }
 // No entry in the binding.
@@ -152,6 +153,7 @@ TEST(Mistakes, ASecondAnswerIsAnErrorInTheLogAndNothingElse) {
   }
   EXPECT_EQ(log.count(LogLevel::kError, "ServerCall::reply()", "has been answered"), 2);
   EXPECT_EQ(log.count(LogLevel::kError, "ServerCall::reject()", "has been answered"), 2);
+  EXPECT_EQ(log.count(LogLevel::kError, "ServerCall::reject_versions()", "has been answered"), 2);
   EXPECT_EQ(log.count(LogLevel::kError, "ServerCall::drop()", "has been answered"), 2);
   connection.reset();
   ends.end();

@@ -112,6 +112,54 @@ TEST_P(ByCores, RefusesWhatIsNotThere) {
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kGarbageArgs);
 }
 
+// Calls to another version than the service table knows of, as a gateway answers them.
+struct ByWire : testing::TestWithParam<std::tuple<std::string, RpcRdmaVersion>> {};
+INSTANTIATE_TEST_SUITE_P(
+    Wires, ByWire,
+    testing::Combine(testing::Values("shm:" + socket_path(), "iwarp://127.0.0.1:0"),
+                     testing::Values(RpcRdmaVersion::kOne, RpcRdmaVersion::kTwo)));
+
+TEST_P(ByWire, AHandlerMayNameVersionsOfItsOwn) {
+  static constexpr Binding kGateway = {
+      .program = 0x20005603, .version = 2, .name = "gateway", .procedures = {}};
+  auto refuse = [](ServerCall call, void*) {
+    const uint32_t low = call.args().get_u32();
+    call.results().put_u64(0);  // must not be seen
+    std::move(call).reject_versions(low, call.args().get_u32());
+  };
+  auto by_other_thread = [](ServerCall call, void* keeper) {
+    const uint32_t low = call.args().get_u32(), high = call.args().get_u32();
+    static_cast<Keeper*>(keeper)->threads.emplace_back(
+        [low, high](ServerCall mine) { std::move(mine).reject_versions(low, high); },
+        std::move(call));
+  };
+  const Procedure table[] = {{1, refuse},
+                             {2, refuse, Dispatch::kWorker},
+                             {3, by_other_thread},
+                             {4, refuse, Dispatch::kInline, false}};
+  Keeper keeper;
+  const auto& [where, version] = GetParam();
+  Ends ends(options_for(Cores::kWorkers), {}, {.version = version},
+            {{.binding = &kGateway, .procedures = table, .context = &keeper}}, where);
+  auto connection = ends.client->connect(ends.uri).value();
+  for (const Procedure& procedure : table) {
+    Call call(*connection);
+    for (auto [low, high] : {std::pair(3u, 7u), {0u, 0u}, {UINT32_MAX, 1u}}) {
+      Encoder& args = call.begin(kGateway, procedure.number);
+      args.put_u32(low);
+      args.put_u32(high);
+      EXPECT_EQ(call.submit_and_wait(), CallStatus::kProgMismatch);
+      EXPECT_EQ(call.mismatch_low(), low);
+      EXPECT_EQ(call.mismatch_high(), high);
+    }
+  }
+  EXPECT_EQ(ends.server->stats().rejected, 12u);
+  EXPECT_EQ(connection->info().version, version == RpcRdmaVersion::kTwo ? 2u : 1u);
+  keeper.join();
+  connection.reset();
+  ends.end();
+}
+
 // Shows: V1-LONG-11, EXP-24
 TEST_P(ByCores, RefusesChunksThatTheBindingDoesNotAllow) {
   World world(GetParam());

@@ -81,6 +81,9 @@ TEST_P(Errors, OfDispatchRoutines) {
   auto client = connect(kOddProgram, kOddVersion);
   EXPECT_EQ(call(client, kOddWeak), RPC_AUTHERROR);
   EXPECT_EQ(error_of(client).re_why, AUTH_TOOWEAK);
+  EXPECT_EQ(call(client, kOddVersions), RPC_PROGVERSMISMATCH);
+  EXPECT_EQ(error_of(client).re_vers.low, 3u);
+  EXPECT_EQ(error_of(client).re_vers.high, 7u);
   EXPECT_EQ(call(client, NULLPROC), RPC_SUCCESS);
 }
 

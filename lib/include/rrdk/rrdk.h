@@ -830,11 +830,11 @@ void rrdk_server_connection_set_context(rrdk_server_connection* connection, void
 
 /**
  * A handler gets the call, and answers it once: by rrdk_server_call_reply(), ..._reply_after(),
- * ..._reject(), ..._deny() or ..._drop(), at once or later, on any thread. Until then the arguments
- * stay where they are. That is the end of the handle, which never stands for another call. A second
- * answer, on any thread, only logs an error; the other functions then return 0, NULL, false or
- * empty, or an encoder or decoder that has failed. The encoder, the decoder and the views that were
- * got before that are not to be used any more.
+ * ..._reject(), ..._reject_versions(), ..._deny() or ..._drop(), at once or later, on any thread.
+ * Until then the arguments stay where they are. That is the end of the handle, which never stands
+ * for another call. A second answer, on any thread, only logs an error; the other functions then
+ * return 0, NULL, false or empty, or an encoder or decoder that has failed. The encoder, the
+ * decoder and the views that were got before that are not to be used any more.
  */
 uint32_t rrdk_server_call_program(const rrdk_server_call* call);
 uint32_t rrdk_server_call_version(const rrdk_server_call* call);
@@ -860,13 +860,15 @@ void rrdk_server_call_raise_receive_size(rrdk_server_call* call, uint32_t bytes)
 bool rrdk_server_call_receive_sizes(const rrdk_server_call* call, rrdk_receive_sizes* sizes);
 
 /**
- * The five ends. `status` is an rrdk_accept_stat, and `reason` an rrdk_auth_stat; another number is
+ * The six ends. `status` is an rrdk_accept_stat, and `reason` an rrdk_auth_stat; another number is
  * sent as SYSTEM_ERR, or as TOOWEAK.
  */
 void rrdk_server_call_reply(rrdk_server_call* call);
 /** At most 60 s. */
 void rrdk_server_call_reply_after(rrdk_server_call* call, uint64_t delay_ns);
 void rrdk_server_call_reject(rrdk_server_call* call, uint32_t status);
+/** PROG_MISMATCH with these versions, whatever versions of the program are offered here. */
+void rrdk_server_call_reject_versions(rrdk_server_call* call, uint32_t low, uint32_t high);
 void rrdk_server_call_deny(rrdk_server_call* call, uint32_t reason);
 /** Does not answer: the connection is closed. */
 void rrdk_server_call_drop(rrdk_server_call* call);

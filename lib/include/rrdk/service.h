@@ -92,10 +92,10 @@ class ServerConnection {
 
 /**
  * The right, and the duty, to answer one call. Move-only. Exactly one of reply(), reply_after(),
- * reject(), deny() and drop() ends it; a ServerCall destroyed or assigned to unanswered answers
- * SYSTEM_ERR. After an end, after being moved from, and when default-constructed it is empty: it
- * may only be tested, destroyed or assigned to; to end it again is an error in the log, and nothing
- * else.
+ * reject(), reject_versions(), deny() and drop() ends it; a ServerCall destroyed or assigned to
+ * unanswered answers SYSTEM_ERR. After an end, after being moved from, and when default-constructed
+ * it is empty: it may only be tested, destroyed or assigned to; to end it again is an error in the
+ * log, and nothing else.
  *
  * args() and what was read from it stay valid until the call ends. A handler may keep the
  * ServerCall and answer later, from any thread; the objects themselves are for one thread at a
@@ -182,8 +182,18 @@ class ServerCall {
   void reply() &&;
   /** The same, not earlier than `delay_ns` from now (at most 60 s). */
   void reply_after(uint64_t delay_ns) &&;
-  /** Answers with an accept status other than SUCCESS; what was written to results() is dropped. */
+  /**
+   * Answers with an accept status other than SUCCESS; what was written to results() is dropped. The
+   * versions in a PROG_MISMATCH are the lowest and the highest of the program that are offered here
+   * (the answer is PROG_UNAVAIL if all have been removed); see reject_versions().
+   */
   void reject(AcceptStat status) &&;
+  /**
+   * Answers PROG_MISMATCH (RFC 5531 section 9) with these versions, as they are: for a handler that
+   * knows better than the service table, such as a gateway's. What was written to results() is
+   * dropped. The client reads them by Call::mismatch_low() and mismatch_high().
+   */
+  void reject_versions(uint32_t low, uint32_t high) &&;
   /** Denies: AUTH_ERROR with the reason (RFC 5531 section 9). */
   void deny(AuthStat reason) &&;
   /** Does not answer; the connection is closed, so that the peer learns of it. */
