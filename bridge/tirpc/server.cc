@@ -139,6 +139,7 @@ struct Service {
   // The thread that leads: polls until there is a call, a socket has something or rrdk_svc_exit()
   // is called. False: it does not lead any more.
   bool look();
+  void copy_sockets();
   void note_sockets();
   // False: it sleeps no more, and does not lead.
   bool sleep();
@@ -190,7 +191,7 @@ bool Service::look() {
     else if (reactor->is_tired() && !sleep())
       return false;
     if (++passes % kPassesPerLook == 0 && svc_max_pollfd > 0) {
-      sockets.assign(svc_pollfd, svc_pollfd + svc_max_pollfd);
+      copy_sockets();
       ::poll(sockets.data(), sockets.size(), 0);
       note_sockets();
     }
@@ -202,13 +203,21 @@ bool Service::look() {
   return true;
 }
 
+// Without events: poll() may be interrupted or not be reached, and in svc_pollfd libtirpc leaves
+// them as realloc() gave them.
+void Service::copy_sockets() {
+  sockets.assign(svc_pollfd, svc_pollfd + std::max(svc_max_pollfd, 0));
+  for (pollfd& source : sockets)
+    source.revents = 0;
+}
+
 void Service::note_sockets() {
   ready = static_cast<int>(
       std::ranges::count_if(sockets, [](const pollfd& source) { return source.revents != 0; }));
 }
 
 bool Service::sleep() {
-  sockets.assign(svc_pollfd, svc_pollfd + std::max(svc_max_pollfd, 0));
+  copy_sockets();
   sockets.push_back({.fd = wake, .events = POLLIN, .revents = 0});
   const bool leads = reactor->sleep(sockets);
   uint64_t count = 0;

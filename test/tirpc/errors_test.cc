@@ -176,6 +176,18 @@ TEST_P(Errors, OfDispatchRoutinesThatTakeLong) {
   EXPECT_EQ(call(other, NULLPROC), RPC_SUCCESS);
 }
 
+// libtirpc's own transports are served on, whatever svc_pollfd holds as events: libtirpc sets none.
+TEST_P(Errors, OfSleepsThatASignalEnds) {
+  auto client = connect(kOddProgram, kOddVersion);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(call(client, kOddLeaveEvents), RPC_SUCCESS);
+    stub_server().interrupt();
+    EXPECT_EQ(call(connect(kOddProgram, kOddVersion), NULLPROC), RPC_SUCCESS);
+  }
+  EXPECT_EQ(call(ClientPointer(stub_server().connect("tcp", kOddProgram, kOddVersion)), NULLPROC),
+            RPC_SUCCESS);
+}
+
 // In a child of fork() the CLIENT is its parent's.
 TEST(TirpcErrors, OfForkedProcesses) {
   for (const char* transport : {"shm", "iwarp"}) {

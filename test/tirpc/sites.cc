@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdarg>
+#include <fstream>
 #include <future>
 #include <semaphore>
 #include <utility>
@@ -172,6 +175,11 @@ void odd(svc_req* request, SVCXPRT* transport) {
       return count_words(transport, routine(xdr_wide));
     case kOddList:
       return count_nodes(transport);
+    case kOddLeaveEvents:
+      for (int i = 0; i < svc_max_pollfd; ++i)
+        svc_pollfd[i].revents = POLLNVAL;
+      svc_sendreply(transport, nothing, nullptr);
+      return;
     case kOddVersions:
       return svcerr_progvers(transport, 3, 7);
     default:
@@ -223,6 +231,7 @@ std::string try_registrations(SVCXPRT* shm) {
 StubServer::StubServer() {
   std::promise<std::string> ready;  // what went wrong
   thread_ = std::thread([this, &ready] {
+    thread_id_ = ::gettid();
     SVCXPRT* tcp = listen_on_tcp(tcp_port_);
     if (tcp == nullptr || !svc_reg(tcp, KV_PROG, KV_V1, kv_prog_1, nullptr) ||
         !svc_reg(tcp, kOddProgram, kOddVersion, odd, nullptr))
@@ -262,6 +271,24 @@ void StubServer::unblock() {
 
 void StubServer::wait_until_blocked() {
   entered.acquire();
+}
+
+void StubServer::interrupt() {
+  static std::atomic<int> signals = 0;
+  struct sigaction counts = {}, before = {};
+  counts.sa_handler = [](int) { ++signals; };
+  ::sigaction(SIGUSR1, &counts, &before);
+  const std::string stat = "/proc/self/task/" + std::to_string(thread_id_) + "/stat";
+  std::string line;
+  while (line.find(") S ") == std::string::npos) {
+    std::this_thread::yield();
+    std::getline(std::ifstream(stat), line);
+  }
+  const int seen = signals;
+  ::pthread_kill(thread_.native_handle(), SIGUSR1);
+  while (signals == seen)
+    std::this_thread::yield();
+  ::sigaction(SIGUSR1, &before, nullptr);
 }
 
 bool_t xdr_odd_line(XDR* xdrs, OddLine* line) {

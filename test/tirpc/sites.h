@@ -3,6 +3,7 @@
 #pragma once
 
 #include <rpc/rpc.h>
+#include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
@@ -33,6 +34,7 @@ enum OddProcedure : rpcproc_t {
   kOddWords = 12,        // how many there are in an array of words
   kOddWide = 13,         // the same, where each takes 60,000 bytes when it is decoded
   kOddList = 14,         // how long a linked list of words is
+  kOddLeaveEvents = 15,  // writes events into svc_pollfd that did not happen
   kOddOther = 1000,      // answers its own number, as all procedures from here on
 };
 
@@ -49,6 +51,7 @@ class StubServer {
   ~StubServer();
   void unblock();
   void wait_until_blocked();  // once for each time
+  void interrupt();           // its sleep, by a signal
   // "shm", "iwarp", "tcp".
   CLIENT* connect(const std::string& transport, rpcprog_t program, rpcvers_t version) const;
   const std::string& uri(const std::string& transport) const { return uris_.at(transport); }
@@ -56,6 +59,7 @@ class StubServer {
  private:
   std::map<std::string, std::string> uris_;
   uint16_t tcp_port_ = 0;
+  pid_t thread_id_ = 0;
   std::thread thread_;
 };
 
