@@ -3,12 +3,17 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdarg>
+#include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <semaphore>
@@ -231,7 +236,6 @@ std::string try_registrations(SVCXPRT* shm) {
 StubServer::StubServer() {
   std::promise<std::string> ready;  // what went wrong
   thread_ = std::thread([this, &ready] {
-    thread_id_ = ::gettid();
     SVCXPRT* tcp = listen_on_tcp(tcp_port_);
     if (tcp == nullptr || !svc_reg(tcp, KV_PROG, KV_V1, kv_prog_1, nullptr) ||
         !svc_reg(tcp, kOddProgram, kOddVersion, odd, nullptr))
@@ -273,22 +277,68 @@ void StubServer::wait_until_blocked() {
   entered.acquire();
 }
 
-void StubServer::interrupt() {
-  static std::atomic<int> signals = 0;
-  struct sigaction counts = {}, before = {};
-  counts.sa_handler = [](int) { ++signals; };
-  ::sigaction(SIGUSR1, &counts, &before);
-  const std::string stat = "/proc/self/task/" + std::to_string(thread_id_) + "/stat";
-  std::string line;
-  while (line.find(") S ") == std::string::npos) {
-    std::this_thread::yield();
-    std::getline(std::ifstream(stat), line);
+namespace {
+
+std::atomic<bool> held = false, holds = false;
+
+pid_t thread_named(const std::string& name) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string comm;
+    std::getline(std::ifstream(task.path() / "comm"), comm);
+    if (comm == name)
+      return std::stoi(task.path().filename());
   }
-  const int seen = signals;
-  ::pthread_kill(thread_.native_handle(), SIGUSR1);
-  while (signals == seen)
+  return 0;
+}
+
+bool sleeps_in_poll(pid_t thread) {
+  int number = -1;
+  std::ifstream("/proc/self/task/" + std::to_string(thread) + "/syscall") >> number;
+#ifdef SYS_poll
+  if (number == SYS_poll)
+    return true;
+#endif
+  return number == SYS_ppoll;
+}
+
+}  // namespace
+
+// The keeper takes no signals but those of faults and profilers.
+void StubServer::without_keeper(const std::function<void()>& during) {
+  struct sigaction waits = {}, before = {};
+  waits.sa_handler = [](int) {
+    holds = true;
+    while (held)
+      ::sched_yield();
+    holds = false;
+  };
+  ::sigaction(SIGPROF, &waits, &before);
+  const pid_t keeper = thread_named("rrdk-tirpc");
+  while (!sleeps_in_poll(keeper))
     std::this_thread::yield();
-  ::sigaction(SIGUSR1, &before, nullptr);
+  held = true;
+  ::syscall(SYS_tgkill, ::getpid(), keeper, SIGPROF);
+  while (!holds)
+    std::this_thread::yield();
+  during();
+  held = false;
+  while (holds)
+    std::this_thread::yield();
+  ::sigaction(SIGPROF, &before, nullptr);
+}
+
+void StubServer::spin() {
+  constexpr int64_t kMillisecond = 1'000'000;
+  clockid_t clock = 0;
+  ::pthread_getcpuclockid(thread_.native_handle(), &clock);
+  const auto used = [clock] {
+    timespec now = {};
+    ::clock_gettime(clock, &now);
+    return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+  };
+  const int64_t start = used();
+  while (used() - start < kMillisecond)
+    std::this_thread::yield();
 }
 
 bool_t xdr_odd_line(XDR* xdrs, OddLine* line) {

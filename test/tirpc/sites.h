@@ -3,7 +3,6 @@
 #pragma once
 
 #include <rpc/rpc.h>
-#include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
@@ -51,7 +50,10 @@ class StubServer {
   ~StubServer();
   void unblock();
   void wait_until_blocked();  // once for each time
-  void interrupt();           // its sleep, by a signal
+  // Runs `during` while the keeper of the Reactor for servers, which has slept on the core, can not
+  // find out that the serving thread leads again. That one looks for calls, and does not sleep.
+  void without_keeper(const std::function<void()>& during);
+  void spin();  // returns when the serving thread has done so for a millisecond, and no call came
   // "shm", "iwarp", "tcp".
   CLIENT* connect(const std::string& transport, rpcprog_t program, rpcvers_t version) const;
   const std::string& uri(const std::string& transport) const { return uris_.at(transport); }
@@ -59,7 +61,6 @@ class StubServer {
  private:
   std::map<std::string, std::string> uris_;
   uint16_t tcp_port_ = 0;
-  pid_t thread_id_ = 0;
   std::thread thread_;
 };
 
