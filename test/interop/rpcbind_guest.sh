@@ -94,7 +94,7 @@ wait_for 60 nfs-memory-server grep -q 'listening on' /tmp/server.log
 # NFS has a port of its own, 20049, and is not asked for.
 timeout --foreground 180 "$testrpc" --client iwarp://127.0.0.1 --engine nfs3 --nfs-mount 20048 --nfs-calls null --nfs-names 0 --count 20
 kill $nfs
-wait $nfs
+wait $nfs || { cat /tmp/server.log; die "nfs-memory-server ended badly"; }
 # On the other hand, for the program that is listed:
 [ "$(tcpdump -nr /tmp/asked.pcap 2>/dev/null | wc -l)" = 0 ] || die "rpcbind was asked"
 call iwarp://127.0.0.1 --rpcbind
