@@ -48,15 +48,16 @@ run_case() {
 }
 
 # build VARIANT CC CXX MESON_OPTIONS...: builds into build-tests/VARIANT, a case: everything, or
-# $targets ("none": it only configures).
+# $targets ("none": it only configures). Programs for tests are linked by mold where that is installed.
 build() {
-  local variant=$1 cc=$2 cxx=$3 directory=$builds/$1 cache=
+  local variant=$1 cc=$2 cxx=$3 directory=$builds/$1 cache= linker=
   shift 3
   set -- --werror "$@"
   if ! scripts/lib/configured.py "$directory" "$cc" "$cxx" "$@"; then
     rm -rf "$directory"
     ! command -v ccache >/dev/null || cache="ccache "
-    if ! CC=$cache$cc CXX=$cache$cxx logged "setup-$variant" meson setup "$@" "$directory"; then
+    [[ " $* " == *" -Dtests=false "* ]] || ! command -v mold >/dev/null || linker=mold
+    if ! CC=$cache$cc CXX=$cache$cxx CC_LD=$linker CXX_LD=$linker logged "setup-$variant" meson setup "$@" "$directory"; then
       record fail "$suite/configure"
       return 1
     fi
