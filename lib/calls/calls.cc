@@ -102,8 +102,8 @@ CallStatus Call::submit_and_wait() {
     c.begun = false;
     return c.status = CallStatus::kInvalidCall;
   }
-  c.end.expect();
-  submit([](Call&, void* end) { static_cast<CallEnd*>(end)->tell(); }, &c.end);
+  c.end().expect();
+  submit([](Call&, void* end) { static_cast<CallEnd*>(end)->tell(); }, &c.end());
   return c.wait_for_end();
 }
 
@@ -117,9 +117,9 @@ CallStatus Call::Impl::wait_for_end() {
           ? UINT64_MAX
           : base::Tsc::now_ns() + uint64_t{timeout_ms} * 1'000'000 + runtime.patience_ns;
   bool polling = runtime.embedded_here();
-  while (!end.is_here()) {
+  while (!end().is_here()) {
     if (!polling) {
-      if (end.wait())
+      if (end().wait())
         break;
       watch.look();
       polling = runtime.embedded_here();  // the thread that polled may have ended
@@ -133,6 +133,7 @@ CallStatus Call::Impl::wait_for_end() {
     if (base::Tsc::now_ns() > last_ns && in_flight.load(std::memory_order_acquire)) {
       let_go.store(true, std::memory_order_relaxed);
       cancel_quietly();
+      ++waits_given_up;
       return CallStatus::kTimeout;
     }
   }

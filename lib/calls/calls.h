@@ -151,7 +151,12 @@ struct Call::Impl : runtime::WorkItem {
   std::atomic<bool> cancel_wanted = false;
   Cancel cancelling;
   Farewell farewell;
-  CallEnd end;  // for submit_and_wait()
+  // For submit_and_wait(), in turns: a wait that gives up leaves its own to the callback, which the
+  // core may be about to run by then, and the next wait has the other one. A call can not be
+  // submitted before the callback of the last but one has returned.
+  std::array<CallEnd, 2> ends;
+  uint32_t waits_given_up = 0;
+  CallEnd& end() noexcept { return ends[waits_given_up % ends.size()]; }
   std::unique_ptr<Refused> refused;
   base::Links<Impl> links;  // in the one of the caller's lists that it is in
 };

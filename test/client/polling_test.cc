@@ -6,6 +6,9 @@
 #include <thread>
 
 #include "../server/loopback.h"
+#include "../single_step.h"
+#include "base/internals.h"
+#include "calls/calls.h"
 #include "log_lines.h"
 
 namespace rrdk::loopback {
@@ -108,6 +111,64 @@ TEST(NobodyPolls, WhoWaitsSaysSoOnceAndGoesOnWhenTheThreadHasEnded) {
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
   sleeper.store(nullptr);
   EXPECT_EQ(log.count(LogLevel::kWarning, "submit_and_wait() on " + world.uri, "poll core 0"), 1);
+}
+
+// The wait gives up when the core has already decided to tell of the end, and the call is waited
+// for again before the core does so: the second wait must not take it for its own.
+TEST(NobodyPolls, AnEndThatComesAfterItsWaitWasGivenUpIsNotTheNextOnes) {
+  if (RRDK_TSAN)
+    GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
+  World world({.embedded_cores = 1}, {}, {});
+  auto connection = world.connect();
+  open_window(*connection);
+  Internals::of(*world.runtime).patience_ns = 0;
+  enum class Moment { kBefore, kGivenUp, kPassed };
+  for (Moment moment = Moment::kBefore; moment != Moment::kPassed;) {
+    Call call(*connection);
+    Call::Impl& inner = Internals::of(call);
+    std::atomic<bool> gave_up = false;
+    std::atomic<CallStatus> second = CallStatus::kTimeout;
+    const size_t kept = world.keeper.kept();
+    std::thread waiter([&] {
+      call.begin(kBinding, kKeep);
+      call.set_timeout_ms(1);
+      EXPECT_EQ(call.submit_and_wait(), CallStatus::kTimeout);
+      gave_up = true;
+      while (inner.in_flight)
+        std::this_thread::yield();
+      call.begin(kBinding, kKeep);
+      call.set_timeout_ms(0);
+      second = call.submit_and_wait();
+    });
+    world.until([&] { return world.keeper.kept() == kept + 1; });
+    moment = Moment::kBefore;
+    test::SingleStep::through(
+        [&] {
+          while (!gave_up || inner.delivering)
+            world.runtime->poll();
+        },
+        [&](uint64_t) {
+          if (moment == Moment::kBefore && inner.delivering && inner.in_flight) {
+            while (!gave_up)
+              std::this_thread::yield();
+            moment = Moment::kGivenUp;
+          } else if (moment == Moment::kGivenUp && !inner.in_flight) {
+            while (!inner.in_flight)
+              std::this_thread::yield();
+            moment = Moment::kPassed;
+          }
+        });
+    // Else the wait had given up before the core came to it: once more.
+    if (moment == Moment::kPassed) {
+      EXPECT_FALSE(inner.end().is_here());
+    }
+    world.until([&] { return world.keeper.kept() == kept + 2; });
+    world.keeper.release();
+    world.until([&] { return second.load() != CallStatus::kTimeout; });
+    EXPECT_EQ(second.load(), CallStatus::kOk);
+    waiter.join();
+  }
+  Internals::of(*world.runtime).patience_ns = 5'000'000'000;
 }
 
 // Everything in the order in which it was made, which is the wrong one.

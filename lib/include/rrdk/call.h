@@ -298,6 +298,8 @@ class Call {
   struct Impl;
 
  private:
+  friend struct Internals;
+  Impl& impl() noexcept { return *impl_; }
   std::unique_ptr<Impl> impl_;
 };
 
