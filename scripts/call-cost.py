@@ -23,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 
+from lib import output
+
 KINDS = ["null", "null, AUTH_SYS", "echo 1000", "echo 1000, AUTH_SYS", "READ 4K", "WRITE 4K",
          "READ 4K, AUTH_SYS", "WRITE 4K, AUTH_SYS", "echo 64K"]
 ROUNDS = 200  # perf/call_bench.cc
@@ -128,8 +130,9 @@ def main():
             print(f"  {count:8.1f}  {name}")
         results.append(row)
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps({"calls": results}, indent=2) + "\n")
+        with output.file(args.json) as file:
+            file.write(json.dumps({"calls": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(output.run("call-cost", main))

@@ -22,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 
+from lib import output
+
 ROOT = pathlib.Path(os.environ.get("RRDK_ROOT", pathlib.Path(__file__).resolve().parent.parent))
 ROUNDS = 200  # perf/call_bench.cc
 START = "rrdk::runtime::PollCore::poll"
@@ -149,9 +151,10 @@ def main():
             status = 1
         results.append({"call": what, "functions": files, "most_functions": most_functions, "most_files": most_files})
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps({"paths": results}, indent=2) + "\n")
+        with output.file(args.json) as file:
+            file.write(json.dumps({"paths": results}, indent=2) + "\n")
     return status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(output.run("call-path", main))

@@ -21,6 +21,8 @@ import re
 import subprocess
 import sys
 
+from lib import output
+
 MARK = " @eligible "
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 TOKEN = re.compile(r'@eligible|[A-Za-z_]\w*|0[xX][0-9a-fA-F]+|-?\d+|"[^"]*"|[{}()\[\]<>;:,=*]')
@@ -338,4 +340,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(output.run("rrdk-bind", main))

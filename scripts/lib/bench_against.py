@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 
+import output
+
 # Title, URI, options, and which figure of a run counts: calls a second, or the median round trip.
 CASES = [(f"{driver} {title}", uri, options, figure)
          for driver, uri in (("shm", "--self"), ("iwarp", "--self=iwarp://127.0.0.1:20051"))
@@ -75,11 +77,11 @@ def main():
         rows.append({"case": title, "figure": figure, "before": results[0], "after": results[1], "ratio": ratio,
                      "cache_line_rtt_ns": lines})
     if args.json:
-        with open(args.json, "w", encoding="utf-8") as out:
-            json.dump({"names": args.names, "cases": rows}, out, indent=1)
+        with output.file(args.json) as file:
+            json.dump({"names": args.names, "cases": rows}, file, indent=1)
     if slower:
         print(f"{slower} of {len(cases)} are more than {args.loss:g} % slower")
     return 1 if slower else 0
 
 
-sys.exit(main())
+sys.exit(output.run("bench-against", main))

@@ -9,6 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import output
+
 PORT = 13480  # UCX's and libfabric's, of the processes that measure
 SMALL = 64  # bytes: a null call has 68, its reply 52
 PATIENCE = 60
@@ -181,7 +183,8 @@ def main():
             outcome = "left_out" if isinstance(figures, str) else "figures"
             rows.append({"case": title, "name": name, "unit": unit, outcome: figures})
     if args.json:
-        Path(args.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        with output.file(args.json) as file:
+            json.dump(rows, file, indent=1)
 
 
-main()
+sys.exit(output.run("bench-peers", main))

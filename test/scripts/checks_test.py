@@ -42,7 +42,7 @@ class Checks(unittest.TestCase):
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         self.assertIn(expected, run.stdout)
 
-    def call_path(self, between):
+    def call_path(self, between, *arguments):
         """scripts/call-path.py on a call that goes through `between` functions of lib/service more than it
         has to, as valgrind would tell it."""
         path = (["rrdk::runtime::PollCore::poll"] + [f"rrdk::service::Table::step{n}" for n in range(between)] +
@@ -64,8 +64,8 @@ class Checks(unittest.TestCase):
                                         for name in ("post_send", "send_now", "read_now")),
             "lib/service/a.h": "class Table {\n" + "".join(f"  void step{n}(int) {{}}\n" for n in range(between))})
         (tree.root / "valgrind").chmod(0o755)
-        return subprocess.run([sys.executable, SCRIPTS / "call-path.py", tree.root / "build"], text=True,
-                              capture_output=True, env={**os.environ, "RRDK_ROOT": str(tree.root),
+        return subprocess.run([sys.executable, SCRIPTS / "call-path.py", tree.root / "build", *arguments],
+                              text=True, capture_output=True, env={**os.environ, "RRDK_ROOT": str(tree.root),
                                                         "PATH": f"{tree.root}:{os.environ['PATH']}"})
 
     def test_call_path_counts_what_leads_to_the_driver(self):
@@ -78,6 +78,16 @@ class Checks(unittest.TestCase):
         self.assertEqual(long.returncode, 1, long.stdout + long.stderr)
         self.assertIn("11 functions of 10, 4 files of 6", long.stdout)
         self.assertIn("TOO LONG", long.stdout)
+
+    def test_call_path_puts_whole_figures_in_the_place_of_the_last_ones(self):
+        with tempfile.TemporaryDirectory() as folder:
+            figures = Path(folder) / "figures.json"
+            figures.write_text("the last ones")
+            with open(figures, encoding="utf-8") as reader:
+                run = self.call_path(7, "--json", figures)
+                self.assertEqual((run.returncode, reader.read()), (0, "the last ones"), run.stderr)
+            self.assertEqual(len(json.loads(figures.read_text())["paths"]), 3)
+            self.assertEqual(os.listdir(folder), [figures.name])
 
     def test_layers_accepts_lower_floors(self):
         self.assert_passes("check-layers.py", {
