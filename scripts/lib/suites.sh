@@ -221,6 +221,8 @@ suite_verbs() {
     "testrpc-rxe=$try testrpc 10.7.0.1 $build"
     "testrpc-no-windows=$try testrpc 10.7.0.1?windows=no $build"
     "testrpc-siw=$try testrpc 10.6.0.1 $build"
+    # The address is one device's, and the way there leads through the other.
+    "testrpc-rxe-pair=$try testrpc 10.8.0.2 $build"
     "from-iwarp=$try from-iwarp 10.6.0.1 $build"
     "to-iwarp=$try to-iwarp 10.6.0.1 $build"
     "kill-client-rxe=$try kill-client 10.7.0.1 $build"
@@ -228,7 +230,7 @@ suite_verbs() {
     "kill-client-siw=$try kill-client 10.6.0.1 $build"
     "kill-server-siw=$try kill-server 10.6.0.1 $build"
   )
-  guest_seconds=400 run_in_guest guest --timeout 1800 --siw lo --rxe veth -- "${cases[@]}"
+  guest_seconds=400 run_in_guest guest --timeout 1800 --siw lo --rxe veth --rxe pair -- "${cases[@]}"
 }
 
 build_gcc() {
