@@ -4,13 +4,17 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -100,6 +104,19 @@ class ControlLoop {
   static constexpr uint64_t kNudgeId = 1;
   static constexpr uint64_t kFirstId = 2;
 };
+
+// Of `visitors`, who came first in front and of whom there is one at least, the oldest of those who
+// most are like, by `whose`: a flood costs its own visitors their places.
+template <typename Visitors, typename Whose>
+auto oldest_of_most(const Visitors& visitors, Whose whose) {
+  using Owner = std::decay_t<std::invoke_result_t<Whose, decltype(visitors.front())>>;
+  std::map<Owner, size_t> counts;
+  for (const auto& visitor : visitors)
+    ++counts[std::invoke(whose, visitor)];
+  const Owner& most =
+      std::ranges::max_element(counts, {}, &std::pair<const Owner, size_t>::second)->first;
+  return *std::ranges::find(visitors, most, whose);
+}
 
 // Accepts connections from a listening socket, a few at a time. When the system is out of
 // descriptors or memory, it asks its owner to make room. If nothing can be closed, it pauses:

@@ -26,10 +26,10 @@ namespace {
 
 // A peer that has not sent its whole request within this time is none.
 constexpr std::chrono::seconds kRequestTimeout{10};
-// Peers of all listeners that have not yet sent their request. A further one takes the place of the
-// one that has had the most time: an honest peer sends its request at once.
+// Peers of all listeners that have not yet sent their request.
 constexpr size_t kMaxVisitors = 1024;
 constexpr int kBacklog = 1024;
+constexpr uint32_t kWholeAddress = 32;
 
 // A peer that has connected: collects its request.
 class Visitor final : public drivers::Endpoint {
@@ -39,6 +39,7 @@ class Visitor final : public drivers::Endpoint {
         listener_(&listener),
         socket_(std::move(socket)),
         far_(far),
+        host_(drivers::origin_of(local_end(socket_.get()), far, kWholeAddress)),
         deadline_(Clock::now() + listener.handshake_timeout()),
         place_(device.visitors().insert(device.visitors().end(), this)) {}
   ~Visitor() override {
@@ -54,6 +55,8 @@ class Visitor final : public drivers::Endpoint {
   }
 
   const Listener* listener() const { return listener_; }
+  // One for all addresses that its host may have: those of this one, and of an IPv6 /64.
+  const std::array<uint64_t, 3>& host() const { return host_.words; }
 
   void on_ready() override {
     uint32_t rest = 0;
@@ -109,6 +112,7 @@ class Visitor final : public drivers::Endpoint {
   Listener* listener_;
   base::Fd socket_;
   const Endpoint4Or6 far_;
+  const fabric::Identity host_;
   std::vector<std::byte> bytes_;
   Clock::time_point deadline_;
   std::list<drivers::Endpoint*>::iterator place_;
@@ -243,15 +247,21 @@ void Listener::take(base::Fd socket) {
     drop_visitor();
   tune(socket.get());
   auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket), far);
-  if (visitor->start())
-    device_.control().adopt(std::move(visitor));
-  else
-    Counters::count(device_.counts().accept_failures);
+  if (!visitor->start())
+    return Counters::count(device_.counts().accept_failures);
+  Visitor& arrived = *visitor;
+  device_.control().adopt(std::move(visitor));
+  arrived.on_ready();  // an honest one has mostly sent its request, and is a visitor no more
 }
 
+// The one that has had the most time, of the host that has most, whatever addresses it comes from:
+// a host's flood costs that host's visitors their places.
 void Listener::drop_visitor() {
+  const auto host = [](const drivers::Endpoint* visitor) {
+    return static_cast<const Visitor*>(visitor)->host();
+  };
   Counters::count(device_.counts().visitors_dropped);
-  device_.control().release(*device_.visitors().front());
+  device_.control().release(*drivers::oldest_of_most(device_.visitors(), host));
 }
 
 // The system has nothing left for another connection.

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <list>
-#include <map>
 #include <utility>
 
 #include "drivers/shm/queue_pair.h"
@@ -160,15 +159,8 @@ void Listener::take(PeerSocket socket) {
 
 // The oldest of the user that has most: a user's flood costs that user's visitors their places.
 void Listener::drop_visitor() {
-  std::list<Visitor*>& visitors = device_.visitors();
-  std::map<uid_t, size_t> counts;
-  for (const Visitor* visitor : visitors)
-    ++counts[visitor->user()];
-  const uid_t most =
-      std::ranges::max_element(counts, {}, &std::pair<const uid_t, size_t>::second)->first;
-  Visitor* const dropped = *std::ranges::find(visitors, most, &Visitor::user);
   Counters::count(device_.counts().visitors_dropped);
-  device_.control().release(*dropped);
+  device_.control().release(*drivers::oldest_of_most(device_.visitors(), &Visitor::user));
 }
 
 // The system has nothing left for another connection.

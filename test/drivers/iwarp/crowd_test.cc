@@ -1,5 +1,7 @@
 // Peers that come in numbers, take their time, or do not stop.
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
@@ -24,16 +26,29 @@ Device& device_of(Pair& pair) {
   return static_cast<Device&>(*pair.server.device);
 }
 
+// As many peers as a device lets wait, of each kind.
+constexpr size_t kMost = 1024;
+
+// While it lives there are descriptors for both ends of many connections, if the system allows it.
+struct ManyFiles {
+  ManyFiles() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &now), 0);
+    before = now;
+    now.rlim_cur = std::min<rlim_t>(now.rlim_max, 8192);
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &now), 0);
+  }
+  ~ManyFiles() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0); }
+  ManyFiles(const ManyFiles&) = delete;
+  ManyFiles& operator=(const ManyFiles&) = delete;
+
+  rlimit now{}, before{};
+};
+
 // What waits longest leaves; whoever sends its request is served.
 TEST_F(Crowd, PeersThatNeverAskDoNotKeepOthersOut) {
-  constexpr size_t kMost = 1024;
-  rlimit files{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
-  const rlimit before = files;
-  files.rlim_cur = std::min<rlim_t>(files.rlim_max, 8192);
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
-  if (files.rlim_cur < 4096)
-    GTEST_SKIP() << "only " << files.rlim_cur << " file descriptors";
+  const ManyFiles files;
+  if (files.now.rlim_cur < 4096)
+    GTEST_SKIP() << "only " << files.now.rlim_cur << " file descriptors";
   std::vector<RawPeer> silent;
   for (size_t i = 0; i != kMost + 100; ++i) {
     silent.emplace_back(pair_.uri);
@@ -45,8 +60,52 @@ TEST_F(Crowd, PeersThatNeverAskDoNotKeepOthersOut) {
   connect();
   peer_.say(send(1, payload(8)));
   ASSERT_TRUE(until([&] { return pair_.server.completions.size() == 1; }));
-  silent.clear();
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+// An IPv4 address of this machine that is not the loopback's; empty: it has none.
+std::string other_address() {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0)
+    return {};
+  std::string found;
+  for (const ifaddrs* one = all; one != nullptr && found.empty(); one = one->ifa_next) {
+    const bool is_other = (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
+    if (is_other && one->ifa_addr != nullptr && one->ifa_addr->sa_family == AF_INET)
+      found = drivers::host_of(drivers::endpoint_of(one->ifa_addr));
+  }
+  ::freeifaddrs(all);
+  return found;
+}
+
+// A host that takes many addresses is one: it costs another host no place, however slow that is.
+TEST_F(Crowd, AFloodFromManyAddressesOfAHostCostsOnlyThatHostItsPlaces) {
+  const std::string other = other_address();
+  if (other.empty())
+    GTEST_SKIP() << "this machine has no IPv4 address but its loopback";
+  const ManyFiles files;
+  if (files.now.rlim_cur < 4096)
+    GTEST_SKIP() << "only " << files.now.rlim_cur << " file descriptors";
+  peer_ = RawPeer(pair_.uri, other);
+  std::vector<RawPeer> flood;
+  for (size_t i = 0; i != kMost + 100; ++i) {
+    flood.emplace_back(pair_.uri,
+                       "127.1." + std::to_string(i / 200) + "." + std::to_string(1 + i % 200));
+    pair_.server.pump();
+  }
+  ASSERT_TRUE(until([&] { return pair_.server.counter("visitors_dropped") >= 100; }));
+  connect();
+}
+
+// It never is one of those that others may push out.
+TEST_F(Crowd, ARequestThatIsThereIsTakenAtOnce) {
+  RawPeer early(pair_.uri);
+  early.shake(request());
+  while (!early.has_arrived())
+    std::this_thread::yield();
+  ASSERT_TRUE(pair_.pump_until([&] {
+    EXPECT_LE(device_of(pair_).visitors().size(), 1u) << "beside the test's own";
+    return pair_.server.has_event(EventType::kConnectRequest);
+  }));
 }
 
 TEST_F(Crowd, ARequestHasSoMuchTime) {
@@ -355,14 +414,9 @@ TEST_F(Crowd, APeerThatTakesAllThatItReadsDoesNotKeepTheCore) {
 
 // Each may take its time to close, and none of that is at others' cost.
 TEST_F(Crowd, PeersThatDoNotCloseDoNotKeepOthersFromTheirAnswer) {
-  constexpr size_t kMost = 1024;
-  rlimit files{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
-  const rlimit before = files;
-  files.rlim_cur = std::min<rlim_t>(files.rlim_max, 8192);
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
-  if (files.rlim_cur < 4096)
-    GTEST_SKIP() << "only " << files.rlim_cur << " file descriptors";
+  const ManyFiles files;
+  if (files.now.rlim_cur < 4096)
+    GTEST_SKIP() << "only " << files.now.rlim_cur << " file descriptors";
   MpaFrame refused = request();
   refused.markers = true;
   std::vector<RawPeer> staying;
@@ -377,8 +431,6 @@ TEST_F(Crowd, PeersThatDoNotCloseDoNotKeepOthersFromTheirAnswer) {
   }
   EXPECT_LE(device_of(pair_).partings().size(), kMost);
   connect();
-  staying.clear();
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 // Who it was counts against its user's connections, however soon it has gone.

@@ -1,5 +1,7 @@
 #include "test/drivers/iwarp/raw_peer.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -39,9 +41,13 @@ Endpoint4Or6 endpoint_at(const std::string& uri) {
       .endpoints.front();
 }
 
-RawPeer::RawPeer(const std::string& uri) {
+RawPeer::RawPeer(const std::string& uri, const std::string& from) {
   const Endpoint4Or6 at = endpoint_at(uri);
   socket_ = base::Fd(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!from.empty()) {
+    const Endpoint4Or6 ours = endpoint_at("iwarp://" + from + ":0");
+    EXPECT_EQ(::bind(socket_.get(), ours.get(), ours.length), 0);
+  }
   EXPECT_EQ(::connect(socket_.get(), at.get(), at.length), 0);
   tune(socket_.get());
 }
@@ -49,6 +55,12 @@ RawPeer::RawPeer(const std::string& uri) {
 void RawPeer::say(const Bytes& bytes) {
   // The other end may have had enough of us.
   (void)!::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+
+bool RawPeer::has_arrived() const {
+  int unacknowledged = 0;
+  EXPECT_EQ(::ioctl(socket_.get(), SIOCOUTQ, &unacknowledged), 0);
+  return unacknowledged == 0;
 }
 
 void RawPeer::take_little() {

@@ -28,13 +28,15 @@ drivers::Endpoint4Or6 endpoint_at(const std::string& uri);
 
 class RawPeer {
  public:
-  // Connects, and waits until TCP has.
-  explicit RawPeer(const std::string& uri);
+  // Connects, and waits until TCP has; from the address `from`, in numbers, if one is given.
+  explicit RawPeer(const std::string& uri, const std::string& from = {});
   // Over a connection that is there.
   explicit RawPeer(base::Fd socket) : socket_(std::move(socket)) {}
 
   void say(const Bytes& bytes);
   void shake(const MpaFrame& request) { say(encode(request)); }
+  // Whether all of that has come to the other end's TCP.
+  bool has_arrived() const;
   // TCP keeps only a little for us that we have not pulled.
   void take_little();
   // Closes our half.
