@@ -4,6 +4,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -144,28 +145,27 @@ void Server::Impl::accept(ServerLink& link, const Request& request) {
   link.open_way_back();
 }
 
-// Of the connections that never made a call, the oldest of the client that has most of them: so a
-// flood makes room for itself, and not at the cost of whoever is about to make its first call.
+// Of the connections that never made a call, the oldest of the origin that has most of them, and
+// there of the client that has most: so a flood makes room for itself, whatever addresses it comes
+// from, and not at the cost of whoever is about to make its first call.
 ServerLink* Server::Impl::most_dispensable() const {
-  struct Silent {
-    ServerLink* oldest = nullptr;
-    uint32_t count = 0;
-  };
-  std::unordered_map<const Client*, Silent> clients_with_some;
-  Silent most;
+  std::vector<ServerLink*> silent;
+  std::unordered_map<const server::Origin*, size_t> of_origin;
+  std::unordered_map<const Client*, size_t> of_client;
   for (const auto& [id, link] : links_) {
     if (!link->settled || link->after || link->called)
       continue;
     link->called = link->has_called();
     if (link->called)
       continue;
-    Silent& of_client = clients_with_some[&link->client()];
-    if (of_client.count++ == 0)
-      of_client.oldest = link;
-    if (of_client.count > most.count)
-      most = of_client;
+    silent.push_back(link);
+    ++of_origin[&link->client().origin];
+    ++of_client[&link->client()];
   }
-  return most.oldest;
+  const auto most = std::ranges::max_element(silent, {}, [&](ServerLink* link) {
+    return std::pair(of_origin[&link->client().origin], of_client[&link->client()]);
+  });
+  return most != silent.end() ? *most : nullptr;
 }
 
 bool Server::Impl::make_room(std::function<void()> again) {

@@ -240,6 +240,25 @@ TEST_P(Limits, SilentConnectionsMakeRoomWhereTheirNumberIsLimited) {
   EXPECT_EQ(site.server->stats().connections, 2u);
 }
 
+// From one address beside a neighbour's, and then from many addresses.
+TEST_P(Limits, AFloodMakesRoomForItself) {
+  constexpr uint32_t kMost = 6;
+  constexpr uint64_t kPlace = uint64_t{7} << 32;
+  Site site({.max_connections = kMost}, GetParam());
+  RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
+  auto honest = site.connect(1);
+  auto neighbour = site.connect(kPlace | 1);
+  std::vector<std::unique_ptr<RawClient>> flood;
+  for (uint32_t i = 0; i < 2 * kMost; ++i)
+    flood.push_back(site.connect(kPlace | 2));
+  EXPECT_EQ(site.call(*neighbour, call).at(kResults + 1), 1u);
+  for (uint32_t i = 0; i < 2 * kMost; ++i)
+    flood.push_back(site.connect(kPlace | (3 + i)));
+  EXPECT_EQ(site.call(*honest, call).at(kResults + 1), 1u);
+  EXPECT_EQ(site.server->stats().closed_for_room, 2 + 4 * kMost - kMost);
+  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+}
+
 // With the options as they come, of a server and of its memory.
 class OneHost : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Drivers, OneHost, testing::Values("shm:", "iwarp://127.0.0.1:0"));

@@ -98,7 +98,8 @@ constexpr Procedure kSiteTable[] = {
     {.number = kAppendWork, .handler = append, .dispatch = Dispatch::kWorker, .idempotent = false},
 };
 
-// A connection request under another name.
+// A connection request under another name. The upper half of a name's 64 bits, if there is any, is
+// its origin's name.
 class Disguise final : public fabric::ConnectRequest {
  public:
   Disguise(std::unique_ptr<fabric::ConnectRequest> request, const fabric::Identity& identity)
@@ -106,6 +107,10 @@ class Disguise final : public fabric::ConnectRequest {
   std::span<const std::byte> private_data() const override { return request_->private_data(); }
   Peer peer() const override { return request_->peer(); }
   fabric::Identity identity() const override { return identity_; }
+  fabric::Identity origin(uint32_t) const override {
+    const uint64_t name = identity_.words[0];
+    return {{name >> 32 != 0 ? name >> 32 : name, 0, 0}};
+  }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override {
     return request_->create_queue_pair(options);

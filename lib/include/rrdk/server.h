@@ -168,8 +168,9 @@ struct ServerOptions {
    * granted fewer, it keeps the Receives until it has made as many calls: version 1 has no other
    * moment to take them back.
    * When less than a quarter of that class would be left for calls and replies, a connection that
-   * never made a call is closed to make room (the oldest of the client that has most of them), and
-   * if there is none the new one is refused. The log names the class, and
+   * never made a call is closed to make room (the oldest of the origin that has most of them, and
+   * there of the client that has most: ReplayOptions says what that is), and if there is none the
+   * new one is refused. The log names the class, and
    * ServerStats::closed_for_room and connections_refused count.
    */
   uint32_t credits = 64;
