@@ -37,12 +37,12 @@ logged() {
 
 # run_case NAME COMMAND...: one case of the current suite, which passes if the command does.
 run_case() {
-  local name=$suite/$1
+  local name=$suite/$1 log=${suite}-${1//[\/ ]/-}
   shift
-  if logged "${name//[\/ ]/-}" "$@"; then
+  if logged "$log" "$@"; then
     record pass "$name"
   else
-    record fail "$name"
+    record fail "$name" "$(tail -n 5 "$logs/$log.log" | cut -c -120 | tr '\t' ' ' | paste -sd '|')"
     return 1
   fi
 }

@@ -6,7 +6,7 @@
 # Each command, run by bash, has so many SECONDS. A line of RESULTS, which lies best in a folder given
 # with --share, is pass|fail|skip<tab>NAME<tab>REASON, as scripts/run-tests.sh records it: a command
 # that ends with status 77 was skipped, and its last line says why. Of a GoogleTest program the reason
-# names the tests that failed and says what the first of them found; of another it is the last line.
+# names the tests that failed and says what the first of them found; of another it is its last lines.
 # Each line is there as soon as its command has ended, so what ran is known even if the guest dies.
 # Ends with status 0 if nothing failed, else 1.
 set -u
@@ -33,13 +33,13 @@ for case in "$@"; do
   status=$?
   why=$(sed -n 's/^\[  FAILED  \] \([^ ,]*[.][^ ,]*\).*/\1/p' "$output" | sort -u | paste -sd ' ')
   [ -z "$why" ] || why+=": $(first_failure)"
-  why=$(printf '%s' "${why:-$(tail -n 1 "$output")}" | tr '\t' ' ' | cut -c -500)
   case $status in
     0) result=pass reason= ;;
-    77) result=skip reason=$why ;;
+    77) result=skip reason=${why:-$(tail -n 1 "$output")} ;;
     124 | 137) result=fail reason="took more than $seconds s, or was killed" ;;
-    *) result=fail reason="exit status $status: $why" ;;
+    *) result=fail reason="exit status $status: ${why:-$(tail -n 8 "$output" | cut -c -120 | paste -sd '|')}" ;;
   esac
+  reason=$(printf '%s' "$reason" | tr '\t' ' ' | cut -c -800)
   [ $result != fail ] || failed=1
   printf '%s\t%s\t%s\n' "$result" "$name" "$reason" >>"$results"
   printf '== %s: %s in %d s\n' "$name" "$result" $((SECONDS - began))
