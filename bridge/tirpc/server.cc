@@ -37,7 +37,6 @@ namespace {
 using Dispatch = void (*)(svc_req*, SVCXPRT*);
 using Ops = std::remove_cvref_t<decltype(*SVCXPRT::xp_ops)>;
 using MoreOps = std::remove_cvref_t<decltype(*SVCXPRT::xp_ops2)>;
-constexpr uint32_t kProcedures = 256;  // that are offered without a line in a binding file
 constexpr uint32_t kSendTimeoutMs = 10'000;
 const std::vector<Item> kNoItems;
 
@@ -310,19 +309,14 @@ Result<void> Transport::add(uint32_t program, uint32_t version, Dispatch routine
   auto items = items_of(program, version);
   if (!items)
     return tl::unexpected(items.error());
-  std::vector<Procedure> procedures;
-  procedures.reserve(kProcedures + (*items)->procedures().size());
-  for (uint32_t number = 0; number < kProcedures; ++number)
-    procedures.push_back({.number = number, .handler = take});
-  for (const ProcedureItems& entry : (*items)->procedures()) {
-    if (entry.procedure >= kProcedures)
-      procedures.push_back({.number = entry.procedure, .handler = take});
-  }
+  // What there is, the dispatch routine knows.
+  constexpr Procedure kAll[] = {{.number = NULLPROC, .handler = take},
+                                {.number = kOtherProcedures, .handler = take}};
   auto made =
       std::make_unique<Registration>(Registration{this, std::move(*items), routine, nullptr});
   const Binding& binding = made->items->binding();
-  if (auto added = server_->add_service(
-          {.binding = &binding, .procedures = procedures, .context = made.get()});
+  if (auto added =
+          server_->add_service({.binding = &binding, .procedures = kAll, .context = made.get()});
       !added)
     return added;
   registrations_.push_back(std::move(made));

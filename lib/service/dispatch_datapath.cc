@@ -1,4 +1,6 @@
 // From a call's arrival to its handler, which is looked up in the service table.
+#include <algorithm>
+
 #include "rpc/headers_datapath.h"
 #include "runtime/poll_core.h"
 #include "service/dispatcher.h"
@@ -58,11 +60,12 @@ const Procedure* ServiceTable::Entry::find(uint32_t number) const noexcept {
     return &procedures[number];
   if (number - 1 < procedures.size() && procedures[number - 1].number == number)
     return &procedures[number - 1];
-  for (const Procedure& procedure : procedures) {
-    if (procedure.number >= number)
-      return procedure.number == number ? &procedure : nullptr;
-  }
-  return nullptr;
+  const auto entry = std::ranges::lower_bound(procedures, number, {}, &Procedure::number);
+  if (entry != procedures.end() && entry->number == number)
+    return &*entry;
+  if (number == 0 || procedures.empty() || procedures.back().number != kOtherProcedures)
+    return nullptr;
+  return &procedures.back();
 }
 
 ServiceTable::Found ServiceTable::find(uint32_t program, uint32_t version) const noexcept {

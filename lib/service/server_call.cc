@@ -90,7 +90,7 @@ void note_foreign_end() noexcept {
 // Without a procedure the answer is our own.
 void Dispatcher::note(Mistake mistake, const CallContext& context, uint32_t item) noexcept {
   if (context.procedure != nullptr)
-    services_.note(mistake, *context.service, *context.procedure, item);
+    services_.note(mistake, *context.service, context.header.procedure, item);
 }
 
 Result<std::shared_ptr<BackwardClient>> Dispatcher::backward_client() {

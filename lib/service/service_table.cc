@@ -19,9 +19,9 @@ std::string name_of(const Binding& binding) {
 // "READ of blk"
 std::string name_of(const Binding& binding, uint32_t procedure) {
   const ProcedureBinding* bound = binding.find(procedure);
-  std::string name = bound != nullptr && bound->name != nullptr
-                         ? bound->name
-                         : "procedure " + std::to_string(procedure);
+  std::string name = bound != nullptr && bound->name != nullptr ? bound->name
+                     : procedure == kOtherProcedures            ? "other procedures"
+                                                     : "procedure " + std::to_string(procedure);
   return name + " of " +
          (binding.name != nullptr ? binding.name : "program " + std::to_string(binding.program));
 }
@@ -211,15 +211,14 @@ std::vector<ProcedureStats> ServiceTable::procedures() const {
   return all;
 }
 
-void ServiceTable::note(Mistake mistake, const Entry& entry, const Procedure& procedure,
+void ServiceTable::note(Mistake mistake, const Entry& entry, uint32_t number,
                         uint32_t which) const noexcept {
   mistakes_[static_cast<size_t>(mistake)].fetch_add(1, std::memory_order_relaxed);
   auto bit = static_cast<uint8_t>(1u << static_cast<unsigned>(mistake));
-  std::atomic<uint8_t>& told = entry.told[static_cast<size_t>(&procedure - &entry.procedures[0])];
+  std::atomic<uint8_t>& told = entry.told[entry.index_of(entry.find(number))];
   if ((told.fetch_or(bit, std::memory_order_relaxed) & bit) == 0)
     base::log_error("%s: %s; the client gets SYSTEM_ERR (said once for each procedure)",
-                    name_of(*entry.binding, procedure.number).c_str(),
-                    describe(mistake, which).c_str());
+                    name_of(*entry.binding, number).c_str(), describe(mistake, which).c_str());
 }
 
 HandlerMistakes ServiceTable::mistakes() const noexcept {

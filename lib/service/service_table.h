@@ -106,7 +106,7 @@ class ServiceTable {
     std::atomic<uint32_t> high = 0;
     std::atomic<bool> removed = false;  // no handler of it is entered any more
 
-    // Null: no such procedure.
+    // Its own entry, or that of kOtherProcedures. Null: no such procedure.
     const Procedure* find(uint32_t number) const noexcept;
     // Of one core, in the same order; null: not counted.
     ProcedureCounters* counters_of(uint32_t core) const noexcept {
@@ -157,9 +157,9 @@ class ServiceTable {
   // Whether each procedure may be run twice.
   bool idempotent() const noexcept;
 
-  // A handler's, by any thread. `item`: of kInvalidMemory, which result it is.
-  void note(Mistake mistake, const Entry& entry, const Procedure& procedure,
-            uint32_t item = 0) const noexcept;
+  // A handler's, by any thread, when procedure `number` was called. `item`: of kInvalidMemory,
+  // which result it is.
+  void note(Mistake mistake, const Entry& entry, uint32_t number, uint32_t item = 0) const noexcept;
   HandlerMistakes mistakes() const noexcept;
 
  private:

@@ -174,6 +174,16 @@ static void subscribe(rrdk_server_call* call, void* context) {
     rrdk_server_call_reply_after(call, 1000);
 }
 
+static void any(rrdk_server_call* call, void* context) {
+  (void)context;
+  if (rrdk_server_call_procedure(call) < 2000) {
+    rrdk_server_call_reject(call, RRDK_ACCEPT_PROC_UNAVAIL);
+    return;
+  }
+  rrdk_put_u32(rrdk_server_call_results(call), rrdk_server_call_procedure(call));
+  rrdk_server_call_reply(call);
+}
+
 static const rrdk_procedure kProcedures[] = {
     {.number = NULLPROC, .name = "NULL"},
     {.number = ECHO, .name = "ECHO", .handler = echo, .fixed_results = 4},
@@ -193,6 +203,7 @@ static const rrdk_procedure kProcedures[] = {
     {.number = WHO, .name = "WHO", .handler = who},
     {.number = TWICE, .name = "SUBSCRIBE", .handler = subscribe},
     {.number = DENIED, .name = "DENIED", .handler = denied},
+    {.number = RRDK_OTHER_PROCEDURES, .name = "OTHER", .handler = any, .fixed_results = 4},
 };
 static const rrdk_program_options kProgram = RRDK_PROGRAM(PROGRAM, 1, "c", kProcedures);
 
@@ -418,6 +429,12 @@ const char* calls_that_do_not_succeed(const char* uri) {
   }
   rrdk_call_begin(w.call, w.program, 1000);
   CHECK(run(&w) == RRDK_CALL_PROC_UNAVAIL);
+  const uint32_t numbers[] = {2000, 70000, UINT32_MAX};
+  for (int i = 0; i < 3; ++i) {
+    rrdk_call_begin(w.call, w.program, numbers[i]);
+    CHECK(run(&w) == RRDK_CALL_OK);
+    CHECK(rrdk_get_u32(rrdk_call_results(w.call)) == numbers[i]);
+  }
   rrdk_call_begin(w.call, w.program, WHO);
   CHECK(run(&w) == RRDK_CALL_AUTH_ERROR);
   CHECK(rrdk_call_auth_stat(w.call) == RRDK_AUTH_TOOWEAK);

@@ -306,7 +306,7 @@ inline constexpr Procedure kGuestTable[] = {
 // Calls with chunks, in either direction: loopback's program, whose kKeep goes to Guest::keeper at
 // the client.
 inline constexpr Procedure kBulkTable[] = {
-    {kEcho, echo}, {kRead, read}, {kWrite, write}, {kKeep, keep}};
+    {kEcho, echo}, {kRead, read}, {kWrite, write}, {kKeep, keep}, {kOtherProcedures, Guest::tell}};
 
 // What is spoken.
 struct Wire {

@@ -137,6 +137,8 @@ TEST_P(BothWays, WhatAClientDoesNotOfferIsRefusedByName) {
   EXPECT_EQ(call.mismatch_low(), 3u);
   EXPECT_EQ(call.mismatch_high(), 7u);
   EXPECT_EQ(status_of(kGuestBinding, 77), CallStatus::kProcUnavail);
+  EXPECT_EQ(status_of(kBinding, 70'000), CallStatus::kOk) << "one entry for all that have none";
+  EXPECT_EQ(call.results().get_u32(), 100u);
   EXPECT_EQ(status_of(kGuestBinding, kTellBack), CallStatus::kOk);
   EXPECT_EQ(call.results().get_u32(), 1u) << "there is no way back of the way back";
   EXPECT_EQ(world.connection->stats().backward_rejected, 4u);

@@ -136,6 +136,22 @@ TEST_P(RunsOnce, ForEachProcedureAndItsArguments) {
   EXPECT_EQ(site.call(*client, call).at(kResults), 5u);
 }
 
+// By one entry for all that have none.
+TEST_P(RunsOnce, ForEachProcedureWithoutAnEntryOfItsOwn) {
+  Site site({}, GetParam());
+  for (uint32_t number : {1000u, 1001u, UINT32_MAX}) {
+    const uint32_t before = site.service.runs;
+    RawCall call = {.xid = 7, .procedure = number, .arguments = {5}};
+    for (int i = 0; i < 2; ++i) {
+      auto client = site.connect();
+      EXPECT_EQ(site.call(*client, call).at(kResults), before + 1) << number;
+      site.cut(client);
+    }
+  }
+  EXPECT_EQ(site.service.runs, 3u);
+  EXPECT_EQ(site.replay().hits, 3u);
+}
+
 // The repeated call may offer other chunks than the first one did.
 TEST_P(RunsOnce, ResultsAreMovedAsTheRepeatedCallAsks) {
   Site site({}, GetParam());

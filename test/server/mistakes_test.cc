@@ -102,6 +102,26 @@ TEST(Mistakes, AreSaidOnceForEachProcedureAndCounted) {
   ends.end();
 }
 
+// However many numbers a peer calls.
+TEST(Mistakes, OfProceduresWithoutAnEntryAreSaidOnceForAll) {
+  LogLines log;
+  constexpr Procedure kTable[] = {{kLong, too_long}, {kOtherProcedures, forget}};
+  Ends ends(options_for(Cores::kEmbedded), {.max_reply = 2048}, {},
+            {{.binding = &kBlk, .procedures = kTable}});
+  auto connection = ends.client->connect(ends.uri).value();
+  for (uint32_t procedure : {1000u, 1001u, UINT32_MAX, kLong}) {
+    Call made(*connection);
+    made.begin(kBlk, procedure);
+    EXPECT_EQ(made.submit_and_wait(), CallStatus::kSystemErr);
+  }
+  EXPECT_EQ(log.count(LogLevel::kError, "of blk", "destroyed without an answer"), 1);
+  EXPECT_EQ(log.count(LogLevel::kError, "procedure 1000 of blk", "without an answer"), 1);
+  EXPECT_EQ(log.count(LogLevel::kError, "LIST of blk", "longer than max_reply"), 1);
+  EXPECT_EQ(ends.server->stats().mistakes.unanswered, 3u);
+  connection.reset();
+  ends.end();
+}
+
 // Over shm, of a process that can not map it.
 TEST(Mistakes, ResultsInMemoryWithoutADescriptorAreNotSent) {
   constexpr size_t kBytes = 8192;

@@ -111,6 +111,52 @@ TEST_P(ProcedureCounts, TheHandlersTimeIsUntilItAnswers) {
   EXPECT_EQ(of(world_, kDelay).reply.count(), 0u);
 }
 
+// A handler of all procedures that have no entry, whatever number a peer calls.
+TEST_P(ProcedureCounts, OfAllThatHaveNoEntryAreCountedAsOne) {
+  constexpr uint32_t kKnown = 300,
+                     kNumbers[] = {
+                         1, 2, 255, 256, 299, 301, 70'000, 0x7fffffff, UINT32_MAX - 1, UINT32_MAX};
+  constexpr Binding kOpen = {.program = 0x20005604, .version = 1, .name = "open", .procedures = {}};
+  auto number_of = [](ServerCall call, void*) {
+    call.results().put_u32(call.procedure());
+    std::move(call).reply();
+  };
+  auto known = [](ServerCall call, void*) {
+    call.results().put_u32(77);
+    std::move(call).reply();
+  };
+  for (Dispatch dispatch : {Dispatch::kInline, Dispatch::kWorker}) {
+    const Procedure table[] = {
+        {.number = kOtherProcedures, .handler = number_of, .dispatch = dispatch},
+        {.number = kKnown, .handler = known}};
+    ASSERT_TRUE(world_.server->add_service({.binding = &kOpen, .procedures = table}));
+    const size_t rows = world_.server->procedures().size();
+    auto call_for = [&](uint32_t procedure) {
+      Call made(*connection_);
+      made.begin(kOpen, procedure);
+      EXPECT_EQ(made.submit_and_wait(), CallStatus::kOk) << procedure;
+      return made.results().get_u32();
+    };
+    for (uint32_t number : kNumbers)
+      EXPECT_EQ(call_for(number), number);
+    EXPECT_EQ(call_for(kKnown), 77u);
+    Call null(*connection_);
+    null.begin(kOpen, 0);
+    EXPECT_EQ(null.submit_and_wait(), CallStatus::kOk);
+    EXPECT_TRUE(null.results().at_end()) << "NULL is none of them";
+    const std::vector<ProcedureStats> all = world_.server->procedures();
+    EXPECT_EQ(all.size(), rows);
+    auto others = std::ranges::find(all, "other procedures of open", &ProcedureStats::name);
+    ASSERT_NE(others, all.end());
+    EXPECT_EQ(others->procedure, kOtherProcedures);
+    EXPECT_EQ(others->calls, std::size(kNumbers));
+    EXPECT_EQ(others->errors, 0u);
+    EXPECT_EQ(of(world_, kKnown).calls, 1u);
+    EXPECT_EQ(world_.server->stats().refusals[Refusal::kNoProcedure], 0u);
+    ASSERT_TRUE(world_.server->remove_service(kOpen.program, kOpen.version));
+  }
+}
+
 // One worker, which the first call has: the second waits for it in the queue, and is decoded by
 // then.
 TEST(ProcedureTimes, WaitingForAWorkerIsTimeInTheQueue) {

@@ -96,6 +96,7 @@ constexpr Procedure kSiteTable[] = {
     {.number = kAgain, .handler = append},
     {.number = kLater, .handler = append_later},
     {.number = kAppendWork, .handler = append, .dispatch = Dispatch::kWorker, .idempotent = false},
+    {.number = kOtherProcedures, .handler = append, .idempotent = false},
 };
 
 // A connection request under another name. The upper half of a name's 64 bits, if there is any, is

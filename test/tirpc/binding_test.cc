@@ -54,6 +54,16 @@ TEST_F(BindingFile, AddsToWhatIsThere) {
   EXPECT_EQ(items->find(1)->args[0].largest, 3u << 10);
 }
 
+TEST_F(BindingFile, MayHaveALineOfAllProceduresWithoutOne) {
+  ASSERT_EQ(read("0x30000004 1 0xffffffff reply 8\n0x30000004 1 2 reply 40\n"), "");
+  auto items = rrdk::must(items_of(0x30000004, 1));
+  EXPECT_EQ(items->find(2)->reply, 40u);
+  for (uint32_t other : {1u, 3u, 70'000u, UINT32_MAX}) {
+    ASSERT_NE(items->find(other), nullptr);
+    EXPECT_EQ(items->find(other)->reply, 8u);
+  }
+}
+
 TEST_F(BindingFile, MatchesWhatRpcgenWrites) {
   const rrdk::tirpc::Item field = {"kv_value", "value", 1, false};
   EXPECT_TRUE(field.matches("xdr_kv_value", "(char **)&objp->value.value_val"));

@@ -71,6 +71,21 @@ TEST_P(Errors, OfWhatTheServerDoesNotOffer) {
   EXPECT_EQ(error_of(client).re_vers.high, static_cast<rpcvers_t>(KV_V1));
 }
 
+// The dispatch routine is asked, not a table: of any number.
+TEST_P(Errors, OfProceduresAreTheDispatchRoutines) {
+  auto client = connect(kOddProgram, kOddVersion);
+  constexpr rpcproc_t kKnown[] = {kOddOther, 70'000, 0x7fffffff, 0xfffffffe, 0xffffffff};
+  for (rpcproc_t procedure : kKnown) {
+    int answer = 0;
+    EXPECT_EQ(clnt_call(client.get(), procedure, nothing, nullptr, routine(xdr_int),
+                        reinterpret_cast<char*>(&answer), kPatience),
+              RPC_SUCCESS);
+    EXPECT_EQ(static_cast<rpcproc_t>(answer), procedure);
+  }
+  for (rpcproc_t procedure : {255u, 256u, 999u})
+    EXPECT_EQ(call(client, procedure), RPC_PROCUNAVAIL);
+}
+
 TEST_P(Errors, OfArgumentsThatDoNotDecode) {
   auto client = connect(KV_PROG, KV_V1);
   EXPECT_EQ(call(client, KV_PUT), RPC_CANTDECODEARGS);

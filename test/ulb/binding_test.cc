@@ -14,7 +14,7 @@ constexpr ProcedureBinding kSparseProcedures[] = {
     {.procedure = 0, .name = "NULL"},
     {.procedure = 3, .name = "GET", .eligible_results = 2, .fixed_results = 16},
     {.procedure = 100, .name = "PUT", .eligible_args = 1, .fixed_results = 4},
-    {.procedure = UINT32_MAX, .name = "LAST", .fixed_results = 8},
+    {.procedure = UINT32_MAX - 1, .name = "LAST", .fixed_results = 8},
 };
 constexpr Binding kSparse = {
     .program = 0x20000001, .version = 2, .name = "sparse", .procedures = kSparseProcedures};
@@ -38,10 +38,32 @@ TEST(Binding, FindsDenseAndSparseProcedures) {
     for (const ProcedureBinding& entry : binding->procedures)
       EXPECT_EQ(binding->find(entry.procedure), &entry);
   }
-  for (uint32_t absent : {1u, 2u, 4u, 99u, 101u, UINT32_MAX - 1})
+  for (uint32_t absent : {1u, 2u, 4u, 99u, 101u, UINT32_MAX - 2, UINT32_MAX})
     EXPECT_EQ(kSparse.find(absent), nullptr);
   EXPECT_EQ(nfs3::kBinding.find(22), nullptr);
   EXPECT_EQ(Binding{}.find(0), nullptr);
+}
+
+TEST(Binding, AnEntryMayBeOfAllThatHaveNone) {
+  constexpr ProcedureBinding kProcedures[] = {
+      {.procedure = 3, .name = "GET", .eligible_results = 2, .fixed_results = 16},
+      {.procedure = kOtherProcedures,
+       .name = "OTHER",
+       .eligible_args = 1,
+       .fixed_results = 8,
+       .no_long_calls = true}};
+  const Binding binding = {
+      .program = 0x20000001, .version = 2, .name = "others", .procedures = kProcedures};
+  EXPECT_EQ(message(check(binding)), "");
+  EXPECT_EQ(binding.find(3), &kProcedures[0]);
+  for (uint32_t other : {1u, 2u, 4u, 70'000u, UINT32_MAX - 1, UINT32_MAX}) {
+    EXPECT_EQ(binding.find(other), &kProcedures[1]);
+    EXPECT_TRUE(binding.allows(other, 1, 0));
+    EXPECT_FALSE(binding.allows(other, 1, 1));
+    EXPECT_FALSE(binding.allows_long(other));
+  }
+  EXPECT_EQ(binding.find(0), nullptr);  // NULL has neither arguments nor results
+  EXPECT_TRUE(binding.allows_long(3));
 }
 
 // Shows: EXP-23, V1-WL-16

@@ -4,7 +4,7 @@
  *
  * A binding is data, usually constexpr. The client sizes replies and the server limits chunks by
  * it. What it does not mention is not eligible: a procedure without an entry still works, inline
- * or as a long message.
+ * or as a long message, unless an entry of kOtherProcedures says more.
  *
  * Eligible items pair with chunks by order: the k-th eligible result of a reply, in stream order,
  * goes into the k-th Write chunk offered. A union arm without eligible items uses none, and the
@@ -42,9 +42,15 @@ constexpr uint32_t kReplyHeaderBytes = 24;
 /** The longest reply without results: PROG_MISMATCH, two words more than the header. */
 constexpr uint32_t kLongestErrorReply = kReplyHeaderBytes + 8;
 
+/**
+ * As the number of an entry, here and in rrdk::Procedure: of all procedures but 0 that have no
+ * entry of their own, 2^32 - 1 included. It is the last entry of a table.
+ */
+constexpr uint32_t kOtherProcedures = UINT32_MAX;
+
 struct ProcedureBinding {
-  uint32_t procedure;
-  const char* name;  ///< for statistics and messages
+  uint32_t procedure;  ///< or kOtherProcedures
+  const char* name;    ///< for statistics and messages
   /** Most DDP-eligible items in the arguments: distinct non-zero Positions of the Read list. */
   uint8_t eligible_args = 0;
   /** Most DDP-eligible items in the results: Write chunks that a call may offer. */
@@ -75,13 +81,17 @@ struct Binding {
   std::span<const ProcedureBinding> procedures;
   BreachAnswer on_breach = BreachAnswer::kGarbageArgs;
 
-  /** The entry of a procedure; null when there is none. */
+  /** The entry of a procedure, its own or that of kOtherProcedures; null when there is none. */
   constexpr const ProcedureBinding* find(uint32_t procedure) const noexcept {
     // Most tables are dense from zero: an entry's index is its number.
     if (procedure < procedures.size() && procedures[procedure].procedure == procedure)
       return &procedures[procedure];
     auto entry = std::ranges::lower_bound(procedures, procedure, {}, &ProcedureBinding::procedure);
-    return entry != procedures.end() && entry->procedure == procedure ? &*entry : nullptr;
+    if (entry != procedures.end() && entry->procedure == procedure)
+      return &*entry;
+    if (procedure == 0 || procedures.empty() || procedures.back().procedure != kOtherProcedures)
+      return nullptr;
+    return &procedures.back();
   }
 
   /**

@@ -384,9 +384,16 @@ typedef struct rrdk_program rrdk_program;
 /** Entered by several threads at once. */
 typedef void (*rrdk_handler)(rrdk_server_call* call, void* context);
 
+/**
+ * As the number of the last entry in a program's table: of all procedures but 0 that have no entry
+ * of their own, 2^32 - 1 included. They are counted as one. Without it such calls are refused, with
+ * PROC_UNAVAIL. rrdk_server_call_procedure() tells the handler what was called.
+ */
+#define RRDK_OTHER_PROCEDURES UINT32_MAX
+
 /** What has to be known of one procedure. All zeros but number and name: inline, idempotent. */
 typedef struct rrdk_procedure {
-  uint32_t number;
+  uint32_t number;      /**< or RRDK_OTHER_PROCEDURES */
   const char* name;     /**< for statistics and messages */
   rrdk_handler handler; /**< NULL: this program only calls it */
   void* context;        /**< for the handler, instead of rrdk_server_add_service()'s */

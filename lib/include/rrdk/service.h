@@ -18,6 +18,12 @@
  *     std::move(call).reply();
  *   }
  *
+ * A table need not name every procedure: an entry numbered kOtherProcedures is of all that have
+ * none, for a handler which decides by itself what there is, as a gateway's does. Without one they
+ * get PROC_UNAVAIL. ServerCall::procedure() tells what was called.
+ *
+ *   constexpr rrdk::Procedure kTable[] = {{kRead, read}, {rrdk::kOtherProcedures, forward}};
+ *
  * One Buffer holds at most Memory::largest_buffer() bytes, and so does one item made of it. Larger
  * items, and results that lie in memory of the application's own, are given as spans of
  * RegisteredMemory; ServerCall::on_released() tells when that memory may change again.
@@ -237,6 +243,12 @@ using Handler = void (*)(ServerCall call, void* context);
  * made; a Service that has a Binding of its own uses what is above `name`.
  */
 struct Procedure {
+  /**
+   * Or kOtherProcedures. What is counted and logged of those counts for all of them together, so
+   * that peers can not make the server keep more by calling more numbers: ProcedureStats, and
+   * mistakes of the handler, which are logged once for all. `idempotent` holds for each of them,
+   * and repeated calls are told apart by their procedures. 0 is never among them: NULL is answered.
+   */
   uint32_t number;
   Handler handler = nullptr;  ///< null in a Program: this end only calls it
   Dispatch dispatch = Dispatch::kInline;

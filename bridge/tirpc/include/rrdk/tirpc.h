@@ -134,9 +134,8 @@ const char* rrdk_svc_uri(const SVCXPRT* transport);
 #define RRDK_SVC_RPCBIND 1u
 
 /**
- * As svc_reg(): calls of the program and version go to `dispatch`, which rpcgen wrote. RRDK answers
- * calls of other programs and versions by itself. Procedures above 255 need a line in the binding
- * file.
+ * As svc_reg(): calls of the program and version go to `dispatch`, which rpcgen wrote, whatever
+ * their procedure. RRDK answers calls of other programs and versions by itself.
  *
  * In the svc_req, rq_cred is the credential as it came, and rq_clntcred a struct authunix_parms for
  * AUTH_SYS, until the dispatch routine returns. Calls with other flavours, or malformed
@@ -185,11 +184,12 @@ void rrdk_svc_exit(void);
  *   0x20005666 1 2 reply   64
  *   0x20005666 1 3 args    perf_write_args.data 4M
  *
- * TYPE.FIELD are names in the .x: a field `opaque data<>` of a struct or union, or TYPE alone for
- * `typedef opaque TYPE<>`. Items are in the order in which they come in the stream. LARGEST is the
- * room that a client offers for it, in bytes or with K or M. `reply` is what the rest of the
- * results takes at most, length words included: it counts instead of RRDK_CLSET_MAX_REPLY. Comments
- * begin with '#'. rrdk-bind writes such a file from the .x.
+ * PROCEDURE 0xffffffff stands for all procedures that no line names. TYPE.FIELD are names in the
+ * .x: a field `opaque data<>` of a struct or union, or TYPE alone for `typedef opaque TYPE<>`.
+ * Items are in the order in which they come in the stream. LARGEST is the room that a client offers
+ * for it, in bytes or with K or M. `reply` is what the rest of the results takes at most, length
+ * words included: it counts instead of RRDK_CLSET_MAX_REPLY. Comments begin with '#'. rrdk-bind
+ * writes such a file from the .x.
  *
  * The file that rpcgen wrote of the type's XDR routine is to be compiled with
  *
