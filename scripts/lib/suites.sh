@@ -221,8 +221,7 @@ suite_verbs() {
     "testrpc-rxe=$try testrpc 10.7.0.1 $build"
     "testrpc-no-windows=$try testrpc 10.7.0.1?windows=no $build"
     "testrpc-siw=$try testrpc 10.6.0.1 $build"
-    # The address is one device's, and the way there leads through the other.
-    "testrpc-rxe-pair=$try testrpc 10.8.0.2 $build"
+    "other-device-rxe=$try other-device 10.8.0.2 $build"
     "from-iwarp=$try from-iwarp 10.6.0.1 $build"
     "to-iwarp=$try to-iwarp 10.6.0.1 $build"
     "kill-client-rxe=$try kill-client 10.7.0.1 $build"

@@ -6,6 +6,8 @@
 #   verbs.sh testrpc ADDRESS BUILD          testrpc, every engine, every byte checked
 #   verbs.sh from-iwarp ADDRESS BUILD       a client of drivers/iwarp, a server of drivers/verbs
 #   verbs.sh to-iwarp ADDRESS BUILD         the other way round
+#   verbs.sh other-device ADDRESS BUILD     the way to the address leads through another device than
+#                                           the one that has it (rxe on a pair)
 #
 # For fabric and testrpc, ADDRESS may end in options of verbs: addresses: 10.7.0.1?windows=no.
 #
@@ -110,6 +112,11 @@ case $what in
     ;;
   to-iwarp)
     exchange "iwarp://$address:20052" "verbs://$address:20052"
+    ;;
+  other-device)
+    start_server "verbs://$address:20057"
+    call "verbs://$address:20057" --engine echo --size 4K --window 4 --count 16 || die "the calls went wrong"
+    stop_server
     ;;
   kill-client)
     start_server "verbs://$address:20053"
