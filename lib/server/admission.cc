@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rcu.h"
 #include "mem/memory_impl.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
@@ -101,11 +103,7 @@ void Server::Impl::open(PollCore& core, OpenDevice& device, Client& client,
                         const Request& request) {
   auto* link =
       new ServerLink(*this, client, cores_[core.index()].contexts, core, device, request->peer());
-  {
-    // Before on_open, which may pass its id on to whoever closes it.
-    std::lock_guard lock(links_mutex_);
-    links_.emplace(link->id(), link);
-  }
+  links_.add(*link);  // before on_open, which may pass its id on to whoever closes it
   if (Result<void> open = check_open(); !open)
     return refuse(*link, *request, Rejection::kClosing, open.error());
   if (Result<void> wanted = link->open(); !wanted)
@@ -128,10 +126,7 @@ void Server::Impl::accept(ServerLink& link, const Request& request) {
         }))
       return;
   }
-  {
-    std::lock_guard lock(links_mutex_);
-    link.settled = true;
-  }
+  link.settled = true;
   if (accepted) {
     link.take_lane();
     accepted = link.accept(*request, engine_options(link.client()), runtime.memory, link);
@@ -152,45 +147,52 @@ ServerLink* Server::Impl::most_dispensable() const {
   std::vector<ServerLink*> silent;
   std::unordered_map<const server::Origin*, size_t> of_origin;
   std::unordered_map<const Client*, size_t> of_client;
-  for (const auto& [id, link] : links_) {
-    if (!link->settled || link->after || link->called)
-      continue;
-    link->called = link->has_called();
-    if (link->called)
-      continue;
-    silent.push_back(link);
-    ++of_origin[&link->client().origin];
-    ++of_client[&link->client()];
-  }
+  links_.for_each([&](ServerLink& link) {
+    if (!link.settled || link.chosen || link.called)
+      return;
+    link.called = link.has_called();
+    if (link.called)
+      return;
+    silent.push_back(&link);
+    ++of_origin[&link.origin()];
+    ++of_client[&link.client()];
+  });
   const auto most = std::ranges::max_element(silent, {}, [&](ServerLink* link) {
-    return std::pair(of_origin[&link->client().origin], of_client[&link->client()]);
+    return std::tuple(of_origin[&link->origin()], of_client[&link->client()], ~link->id());
   });
   return most != silent.end() ? *most : nullptr;
 }
 
 bool Server::Impl::make_room(std::function<void()> again) {
+  const base::ReadSection reading;
+  ServerLink* silent = nullptr;
   {
-    std::lock_guard lock(links_mutex_);
+    std::lock_guard lock(search_mutex_);
     const uint64_t began = base::Tsc::now_ns();
     if (began < next_search_ns_)
       return false;
-    ServerLink* silent = most_dispensable();
+    silent = most_dispensable();
     if (silent == nullptr) {
       const uint64_t now = base::Tsc::now_ns();
       next_search_ns_ = now + kSearchRest * (now - began);
       return false;
     }
-    parked_.fetch_add(1, std::memory_order_relaxed);
-    silent->after = [this, again = std::move(again)] {
-      parked_.fetch_sub(1, std::memory_order_relaxed);
-      again();
-    };
-    silent->core().post([&core = silent->core(), id = silent->id()] {
-      if (auto* link = static_cast<ServerLink*>(core.find(id)))
-        link->close(Errc::kShutdown, "it never made a call, and another connection came");
-    });
+    silent->chosen = true;
   }
+  parked_.fetch_add(1, std::memory_order_relaxed);
   closed_for_room_.fetch_add(1, std::memory_order_relaxed);
+  auto let_in = [this, again = std::move(again)] {
+    parked_.fetch_sub(1, std::memory_order_relaxed);
+    again();
+  };
+  // By then it may be gone, and there is room.
+  silent->core().post([this, id = silent->id(), let_in = std::move(let_in)] {
+    ServerLink* link = links_.find(id);
+    if (link == nullptr)
+      return let_in();
+    link->after = let_in;
+    link->close(Errc::kShutdown, "it never made a call, and another connection came");
+  });
   return true;
 }
 

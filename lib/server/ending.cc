@@ -52,11 +52,10 @@ void Server::Impl::add_step(std::function<void()> step) {
 // They go away on their core's thread only, and not within close() or drain().
 std::vector<ServerLink*> Server::Impl::links_of(const PollCore& core) const {
   std::vector<ServerLink*> links;
-  std::lock_guard lock(links_mutex_);
-  for (const auto& [id, link] : links_) {
-    if (link->settled && &link->core() == &core)
-      links.push_back(link);
-  }
+  links_.for_each([&](ServerLink& link) {
+    if (link.settled && &link.core() == &core)
+      links.push_back(&link);
+  });
   return links;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/internals.h"
 #include "base/lifetime.h"
 #include "base/log.h"
+#include "base/rcu.h"
 #include "base/uri.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
@@ -54,7 +56,8 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
       clients(options_in.replay, server::replay_bounds(options_in, runtime_in.memory),
               runtime_in.memory, runtime_in.cores.size()),
       growth(runtime_in.memory, receive_bytes(options_in)),
-      cores_(runtime_in.cores.size()) {
+      cores_(runtime_in.cores.size()),
+      links_(runtime_in.cores.size()) {
   if (options.rfc5666.enabled)  // the first service: there is nothing that it could clash with
     std::ignore = services.add(server::config_service(options.rfc5666));
 }
@@ -194,24 +197,14 @@ void Server::Impl::remove(ServerLink& link) {
   PollCore& core = link.core();
   Client& client = link.client();
   cores_[core.index()].sweeper.remove(link);
-  std::function<void()> after;
-  {
-    std::lock_guard lock(links_mutex_);
-    add(past_, link);
-    links_.erase(link.id());
-    after = std::move(link.after);
-  }
-  delete &link;
+  std::function<void()> after = std::move(link.after);
+  link.leave();
+  links_.remove(link);
   clients.leave(client, base::Tsc::now_ns());
   core.assigned().fetch_sub(1, std::memory_order_relaxed);
   if (after)  // what it is about counts as a connection, too
     core.post(std::move(after));
   connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
-}
-
-void Server::Impl::add(Sums& sums, const ServerLink& link) {
-  xprt::add(sums.counters, link.counters());
-  sums.rejected += link.rejected();
 }
 
 ReplayStats Server::Impl::replay_stats(const xprt::Counters& sum) const {
@@ -245,13 +238,7 @@ BackwardStats Server::Impl::backward_stats(const xprt::Counters& sum) const {
 }
 
 ServerStats Server::Impl::stats() const {
-  Sums sums;
-  {
-    std::lock_guard lock(links_mutex_);
-    sums = past_;
-    for (const auto& [id, link] : links_)
-      add(sums, *link);
-  }
+  const server::LinkSums sums = links_.sums();
   const xprt::Counters& c = sums.counters;
   return {.connections_accepted = accepted_.load(std::memory_order_relaxed),
           .connections_refused = refused_.load(std::memory_order_relaxed),
@@ -284,40 +271,40 @@ ServerStats Server::Impl::stats() const {
           .mistakes = services.mistakes()};
 }
 
-// The list's lock is taken by cores, too, when connections come and go: so whoever goes through all
-// of them holds it for a few at a time.
+// The visitor is the program's, and may take its time: it runs in no read section, which would hold
+// up what others free.
 void Server::Impl::visit(const std::function<void(const ConnectionInfo&)>& visitor) const {
   constexpr size_t kVisitedAtOnce = 32;
+  const std::vector<uint64_t> ids = links_.ids();
   std::vector<ConnectionInfo> seen;
-  uint64_t last = 0;
-  do {
+  for (std::span<const uint64_t> left = ids; !left.empty();) {
+    const auto some = left.first(std::min(left.size(), kVisitedAtOnce));
+    left = left.subspan(some.size());
     seen.clear();
     {
-      std::lock_guard lock(links_mutex_);
-      for (auto next = links_.upper_bound(last);
-           next != links_.end() && seen.size() < kVisitedAtOnce; ++next)
-        seen.push_back(next->second->info());
+      const base::ReadSection reading;
+      for (uint64_t id : some) {
+        if (const ServerLink* link = links_.find(id))
+          seen.push_back(link->info());
+      }
     }
     for (const ConnectionInfo& one : seen)
       visitor(one);
-    last = seen.empty() ? last : seen.back().id;
-  } while (seen.size() == kVisitedAtOnce);
+  }
 }
 
 // On its core, where it can not go meanwhile.
 Result<void> Server::Impl::close(uint64_t id, const std::string& reason) {
-  std::lock_guard lock(links_mutex_);
-  auto found = links_.find(id);
-  if (found == links_.end())
+  PollCore* core = nullptr;
+  {
+    const base::ReadSection reading;
+    if (const ServerLink* link = links_.find(id))
+      core = &link->core();
+  }
+  if (core == nullptr)
     return fail(Errc::kNotFound, "there is no connection " + std::to_string(id));
-  found->second->core().post([this, id, reason] {
-    server::ServerLink* link = nullptr;
-    {
-      std::lock_guard still(links_mutex_);
-      if (auto here = links_.find(id); here != links_.end())
-        link = here->second;
-    }
-    if (link != nullptr)
+  core->post([this, id, reason] {
+    if (ServerLink* link = links_.find(id))
       link->close_for(reason);
   });
   return {};

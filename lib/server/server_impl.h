@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,6 +21,7 @@
 #include "runtime/runtime_impl.h"
 #include "server/backward_client.h"
 #include "server/client_table.h"
+#include "server/link_table.h"
 #include "server/server_link.h"
 #include "service/dispatcher.h"
 #include "service/service_table.h"
@@ -87,7 +87,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void visit(const std::function<void(const ConnectionInfo&)>& visitor) const;
   void on_connect_request(runtime::OpenDevice& device,
                           std::unique_ptr<fabric::ConnectRequest> request) override;
-  // The link's core: nothing refers to it any more. Deletes it.
+  // The link's core: nothing refers to it any more but readers of the table. Retires it.
   void remove(server::ServerLink& link);
 
   const runtime::RuntimeUse runtime_use;  // goes last
@@ -125,11 +125,6 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
     service::ContextPool contexts;
     server::Sweeper sweeper;
   };
-  // Past connections and present ones, summed.
-  struct Sums {
-    uint64_t rejected = 0;
-    xprt::Counters counters;
-  };
 
   using Request = std::shared_ptr<fabric::ConnectRequest>;
 
@@ -152,13 +147,12 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   uint32_t most_of_one_client(const runtime::OpenDevice& device) const;
   // Closes a connection that never made a call; `again` runs when it is gone. False: there is none.
   bool make_room(std::function<void()> again);
-  server::ServerLink* most_dispensable() const;  // links_mutex_ is held
+  server::ServerLink* most_dispensable() const;  // search_mutex_ is held
   void refuse(fabric::ConnectRequest& request, proto::Rejection why, const std::string& reason);
   void refuse(server::ServerLink& link, fabric::ConnectRequest& request, proto::Rejection why,
               const Error& reason, std::string_view text = {});
   void count_refusal(const std::string& peer, const std::string& reason);
   xprt::ConnectionOptions engine_options(server::Client& client) const;
-  static void add(Sums& sums, const server::ServerLink& link);
   ReplayStats replay_stats(const xprt::Counters& sum) const;
   BackwardStats backward_stats(const xprt::Counters& sum) const;
 
@@ -229,12 +223,11 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   std::atomic<uint64_t> closed_for_room_ = 0;
   std::atomic<uint32_t> parked_ = 0;  // of connections_: requests that wait for make_room()
   base::LogLimit refusals_;
-  mutable std::mutex links_mutex_;
-  std::map<uint64_t, server::ServerLink*> links_;  // by id: in the order in which they came
+  server::LinkTable links_;
+  std::mutex search_mutex_;  // one core at a time looks for connections that make room
   // No search for room is made before then: to go through all connections in vain, each time that a
-  // peer knocks, would keep a core busy. Under the same lock.
+  // peer knocks, would keep a core busy. Under the lock.
   uint64_t next_search_ns_ = 0;
-  Sums past_;
 };
 
 }  // namespace rrdk

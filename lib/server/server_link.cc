@@ -17,14 +17,17 @@ ServerLink::ServerLink(Server::Impl& server, Client& client, service::ContextPoo
     : Link(core, device, std::move(peer), client.group.by_core[core.index()]),
       Dispatcher(*this, for_workers, server.runtime.memory, server.services, contexts),
       server_(server),
-      client_(client) {
+      client_(client),
+      origin_(client.origin) {
   if (server_.options.on_close != nullptr)
     count_entries();
 }
 
-ServerLink::~ServerLink() {
+void ServerLink::leave() {
   client_.replays.leave(lane_, core().now());
   server_.growth.give_back(grown_);
+  backward_.reset();
+  close_handle();
 }
 
 void ServerLink::take_lane() {

@@ -20,6 +20,7 @@
 #include "runtime/poll_core.h"
 #include "server/backward_client.h"
 #include "server/client_table.h"
+#include "server/link_table.h"
 #include "service/dispatcher.h"
 #include "xprt/connection.h"
 
@@ -62,15 +63,21 @@ class Growth {
 
 using service::CallContext;
 
-class ServerLink final : public runtime::Link, public xprt::Upcalls, public service::Dispatcher {
+class ServerLink final : public runtime::Link,
+                         public xprt::Upcalls,
+                         public service::Dispatcher,
+                         public base::Retired {
  public:
   ServerLink(Server::Impl& server, Client& client, service::ContextPool& contexts,
              runtime::PollCore& core, runtime::OpenDevice& device, Peer peer);
-  ~ServerLink() override;
 
   using Link::id;  // as ServerConnection has them, too
   using Link::peer;
   using ServerConnection::info;
+
+  // Gives back what it has of the server, of its client and of the program. It is never used again,
+  // but may still be read.
+  void leave();
 
   // Before accept(). Asks the program whether it wants the connection. Errors: as it says.
   Result<void> open();
@@ -105,15 +112,20 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
   // Any thread: whether its client has ever made a call.
   bool has_called() const;
 
-  // Under the lock of the server's list, when this connection makes room for another: what to do
-  // when it is gone.
+  LinkNode in_table = LinkNode(*this);
+
+  // When this connection makes room for another: what to do when it is gone.
   std::function<void()> after;
-  // Under the same lock: it is accepted, or about to be. Else it waits for room itself.
-  bool settled = false;
-  bool called = false;  // it has made a call, as one has seen who looked for room
+  // It is accepted, or about to be. Else it waits for room itself. Read by any core.
+  std::atomic<bool> settled = false;
+  // Of those who look for room, under their lock: it is to make room; it has made a call.
+  bool chosen = false;
+  bool called = false;
 
   Server::Impl& server() noexcept { return server_; }
+  // Who finds the link in the table may only compare their addresses: they go before it is freed.
   Client& client() noexcept { return client_; }
+  const Origin& origin() const noexcept { return origin_; }
 
  private:
   void on_up() override;
@@ -145,6 +157,7 @@ class ServerLink final : public runtime::Link, public xprt::Upcalls, public serv
 
   Server::Impl& server_;
   Client& client_;
+  const Origin& origin_;        // the client's
   ReplayLane* lane_ = nullptr;  // null: there is no cache, or no room in it
   // Calls that wait for one that they repeat.
   base::List<CallContext, &CallContext::links> waiting_;

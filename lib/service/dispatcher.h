@@ -163,7 +163,10 @@ class Dispatcher : public ServerConnection {
   void note_entered() noexcept;
 
  protected:
-  ~Dispatcher() { connection_handles.give_back(slot_); }
+  ~Dispatcher() { close_handle(); }
+
+  // No program finds it any more.
+  void close_handle() noexcept { connection_handles.give_back(std::exchange(slot_, nullptr)); }
 
   void refuse(CallContext& context, AcceptStat status) noexcept;
   void drop(CallContext& context) noexcept;
@@ -200,7 +203,7 @@ class Dispatcher : public ServerConnection {
   Memory& memory_;
   const ServiceTable& services_;
   ContextPool& contexts_;
-  base::Handles<Dispatcher>::Slot* const slot_;
+  base::Handles<Dispatcher>::Slot* slot_;
   base::List<CallContext, &CallContext::links> delayed_;
   // Of the last call that had a service: valid as long as the table's edition is the same.
   uint64_t last_edition_ = UINT64_MAX;

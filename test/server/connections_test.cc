@@ -636,9 +636,41 @@ TEST_P(ConnectionsOver, AreToldOnceWheneverTheyBreak) {
                                    t.ends.server->stats().connections_refused);
 }
 
+// A visitor may take its time: what comes and goes meanwhile does so, and what that leaves is
+// freed.
+TEST_P(Connections, ComeAndGoWhileAVisitorTakesItsTime) {
+  Told t(GetParam());
+  auto stays = t.connect();
+  auto goes = t.connect();
+  const std::vector<uint64_t> before = {t.id_of(*stays), t.id_of(*goes)};
+  std::atomic<bool> is_there = false, may_go_on = false;
+  std::vector<uint64_t> seen;
+  std::thread looker([&] {
+    t.ends.server->visit([&](const ConnectionInfo& info) {
+      seen.push_back(info.id);
+      is_there = true;
+      while (!may_go_on.load())
+        std::this_thread::yield();
+    });
+  });
+  t.until([&] { return is_there.load(); });
+  auto comes = t.connect();
+  EXPECT_NE(t.id_of(*comes), 0u);
+  EXPECT_TRUE(t.ends.server->close(before[1], "meanwhile"));
+  t.until_closed(1);
+  t.until([&] { return t.ends.server->stats().connections == 2; });
+  const base::GracePeriod freed;
+  t.until([&] { return freed.over(); });
+  may_go_on = true;
+  looker.join();
+  EXPECT_EQ(seen, before) << "as it was when they were looked at";
+}
+
 // For TSan: some threads look and close while connections come, call and go.
 TEST(ManyConnections, AreSeenAndClosedByOtherThreads) {
   Told t(Cores::kWorkers);
+  auto stays = t.connect();
+  const uint64_t always = t.id_of(*stays);
   std::atomic<bool> stop = false;
   std::atomic<uint64_t> seen = 0, closed = 0;
   std::vector<std::thread> lookers;
@@ -646,15 +678,18 @@ TEST(ManyConnections, AreSeenAndClosedByOtherThreads) {
     lookers.emplace_back([&] {
       while (!stop.load()) {
         uint64_t last = 0;
+        int seen_always = 0;
         t.ends.server->visit([&](const ConnectionInfo& info) {
           EXPECT_GT(info.id, last);
           EXPECT_LE(info.replies, info.calls);
           EXPECT_EQ(info.peer.driver, "shm");
           last = info.id;
           ++seen;
-          if (info.calls >= 3 && info.id % 2 == 0)
+          seen_always += info.id == always;
+          if (info.calls >= 3 && info.id != always && info.id % 2 == 0)
             closed += t.ends.server->close(info.id, "enough").has_value();
         });
+        EXPECT_EQ(seen_always, 1);
         std::this_thread::yield();
       }
     });
@@ -672,15 +707,53 @@ TEST(ManyConnections, AreSeenAndClosedByOtherThreads) {
       (void)(*connection)->info();
     }
   }
-  t.until([&] { return t.ends.server->stats().connections == 0; });
+  t.until([&] { return t.ends.server->stats().connections == 1; });
   stop = true;
   for (std::thread& looker : lookers)
     looker.join();
-  EXPECT_EQ(t.ledger.opened(), size_t{kRounds});
+  EXPECT_EQ(t.ledger.opened(), size_t{kRounds} + 1);
   EXPECT_GT(seen, 0u);
 }
 
-// More than are looked at with the list locked: each once, in order.
+// What one counted is among the sums before it goes and after it, once: whenever they are taken.
+TEST(ManyConnections, AreSummedOnceWhileTheyComeAndGo) {
+  Told t(Cores::kDedicated);
+  std::atomic<bool> stop = false;
+  std::atomic<uint64_t> begun = 0, ended = 0, looks = 0, too_few = 0, too_many = 0;
+  std::vector<std::thread> lookers, callers;
+  for (int i = 0; i < 2; ++i) {
+    lookers.emplace_back([&] {
+      while (!stop.load()) {
+        const uint64_t least = ended.load();
+        const uint64_t calls = t.ends.server->stats().calls;
+        too_few += calls < least;
+        too_many += calls > begun.load();
+        ++looks;
+      }
+    });
+    callers.emplace_back([&] {
+      for (int round = 0; round < 50; ++round) {
+        auto connection = t.ends.client->connect(t.ends.uri);
+        ASSERT_TRUE(connection) << connection.error().message;
+        for (int call = 0; call < 3; ++call) {
+          ++begun;
+          t.id_of(**connection);
+          ++ended;
+        }
+      }
+    });
+  }
+  for (std::thread& caller : callers)
+    caller.join();
+  stop = true;
+  for (std::thread& looker : lookers)
+    looker.join();
+  EXPECT_EQ(too_few, 0u) << "of " << looks;
+  EXPECT_EQ(too_many, 0u) << "of " << looks;
+  EXPECT_EQ(t.ends.server->stats().calls, begun);
+}
+
+// More than are looked at in one read section: each once, in order.
 TEST(ManyConnections, AreVisitedInOrder) {
   Told t(Cores::kEmbedded, {.credits = 4, .max_connections_per_client = 0}, "shm", {.credits = 4});
   std::vector<std::unique_ptr<ClientConnection>> connections;
