@@ -43,6 +43,12 @@ Result<void> check_private_data(std::span<const std::byte> data) {
                                           std::to_string(fabric::kMaxPrivateData));
 }
 
+Error too_many_queue_pairs(size_t most) {
+  return {Errc::kLimit, "a poll core has " + std::to_string(most) +
+                            " connections of this kind, the most that it can have: open fewer, "
+                            "or have more poll cores (RuntimeOptions::poll_cpus)"};
+}
+
 Result<std::unique_ptr<fabric::SharedReceiveQueue>> SoftwareDevice::create_shared_receive_queue(
     uint32_t entries) {
   auto checked = check_shared_receives(entries, capabilities_.max_shared_receives);

@@ -18,6 +18,9 @@ Result<void> check(const fabric::QueuePairOptions& options, const fabric::Capabi
 Result<void> check_shared_receives(uint32_t entries, uint32_t most);
 Result<void> check_private_data(std::span<const std::byte> data);
 
+// What a completion queue says that has `most` queue pairs: kLimit.
+Error too_many_queue_pairs(size_t most);
+
 // A device whose control path is a ControlLoop. Who derives from it calls control().clear() first
 // in its destructor: what is left in the loop refers to members that end before the loop does.
 class ControlledDevice : public fabric::Device {

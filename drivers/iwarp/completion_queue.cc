@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <new>
-#include <string>
 
 #include "base/system.h"
+#include "drivers/common/device.h"
 #include "drivers/iwarp/queue_pair.h"
 
 namespace rrdk::iwarp {
@@ -43,8 +43,7 @@ std::unique_ptr<std::byte[]> CompletionQueue::take_staging() noexcept try {
 Result<void> CompletionQueue::add() {
   const std::lock_guard lock(mutex_);
   if (queue_pairs_ == kMaxQueuePairs)
-    return fail(Errc::kLimit, "a completion queue serves at most " +
-                                  std::to_string(kMaxQueuePairs) + " queue pairs");
+    return tl::unexpected(drivers::too_many_queue_pairs(kMaxQueuePairs));
   ++queue_pairs_;
   return {};
 }

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <string>
 
 #include "base/system.h"
+#include "drivers/common/device.h"
 #include "drivers/shm/queue_pair.h"
 
 namespace rrdk::shm {
@@ -132,8 +132,7 @@ Result<uint32_t> CompletionQueue::add(QueuePair& qp) {
   auto free = std::ranges::find(queue_pairs_, nullptr,
                                 [](const auto& p) { return p.load(std::memory_order_relaxed); });
   if (free == queue_pairs_.end())
-    return fail(Errc::kLimit, "a completion queue serves at most " +
-                                  std::to_string(kMaxQueuePairs) + " queue pairs");
+    return tl::unexpected(drivers::too_many_queue_pairs(kMaxQueuePairs));
   const auto bit = static_cast<uint32_t>(free - queue_pairs_.begin());
   free->store(&qp, std::memory_order_release);
   if (bit >= bits_used_.load(std::memory_order_relaxed))

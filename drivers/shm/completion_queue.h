@@ -71,6 +71,7 @@ class CompletionQueue final : public fabric::CompletionQueue {
     return std::span(pages_).first(num_pages_.load(std::memory_order_acquire));
   }
   void take_doorbells(DoorbellPage& page) noexcept;
+  void take_bits(DoorbellPage& page, uint32_t word) noexcept;
   void sweep() noexcept;
   void deactivate(size_t position) noexcept;
   bool rest_all() noexcept;

@@ -40,15 +40,22 @@ uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
 }
 
 void CompletionQueue::take_doorbells(DoorbellPage& page) noexcept {
-  uint64_t words = page.summary.exchange(0, std::memory_order_seq_cst);
-  for (; words != 0; words &= words - 1) {
-    const auto word = static_cast<uint32_t>(std::countr_zero(words));
-    uint64_t bits = page.words[word].exchange(0, std::memory_order_seq_cst);
-    for (; bits != 0; bits &= bits - 1) {
-      const auto bit = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
-      if (QueuePair* qp = queue_pairs_[bit].load(std::memory_order_acquire))
-        activate(*qp);
+  uint64_t groups = page.summary.exchange(0, std::memory_order_seq_cst);
+  for (; groups != 0; groups &= groups - 1) {
+    const uint32_t first = static_cast<uint32_t>(std::countr_zero(groups)) * kWordsPerGroup;
+    for (uint32_t word = first; word < first + kWordsPerGroup; ++word) {
+      if (page.words[word].load(std::memory_order_relaxed) != 0)
+        take_bits(page, word);
     }
+  }
+}
+
+void CompletionQueue::take_bits(DoorbellPage& page, uint32_t word) noexcept {
+  uint64_t bits = page.words[word].exchange(0, std::memory_order_seq_cst);
+  for (; bits != 0; bits &= bits - 1) {
+    const auto bit = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
+    if (QueuePair* qp = queue_pairs_[bit].load(std::memory_order_acquire))
+      activate(*qp);
   }
 }
 

@@ -15,11 +15,13 @@
 
 namespace rrdk::shm {
 
-constexpr uint32_t kDoorbellWords = 64;
+constexpr uint32_t kDoorbellGroups = 64;
+constexpr uint32_t kWordsPerGroup = 4;
+constexpr uint32_t kDoorbellWords = kDoorbellGroups * kWordsPerGroup;
 constexpr uint32_t kMaxQueuePairs = kDoorbellWords * 64;  // of one completion queue
 
 struct DoorbellPage {
-  alignas(kCacheLine) Shared64 summary;   // bit w: words[w] has bits
+  alignas(kCacheLine) Shared64 summary;   // bit g: a word of group g has bits
   alignas(kCacheLine) Shared32 sleeping;  // the owner waits for its wake-up socket
   alignas(kCacheLine) std::array<Shared64, kDoorbellWords> words;
 };
@@ -40,7 +42,7 @@ void wake(int wake_socket) noexcept;
 inline bool set_bit(DoorbellPage& page, uint32_t bit) noexcept {
   const uint32_t word = bit / 64;
   page.words[word].fetch_or(uint64_t{1} << (bit % 64), std::memory_order_seq_cst);
-  page.summary.fetch_or(uint64_t{1} << word, std::memory_order_seq_cst);
+  page.summary.fetch_or(uint64_t{1} << (word / kWordsPerGroup), std::memory_order_seq_cst);
   return page.sleeping.load(std::memory_order_seq_cst) != 0;
 }
 

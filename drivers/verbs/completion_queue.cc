@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/system.h"
+#include "drivers/common/device.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/queue_pair.h"
 
@@ -74,8 +75,7 @@ CompletionQueue::~CompletionQueue() {
 Result<void> CompletionQueue::reserve(uint32_t completions) {
   const std::lock_guard lock(mutex_);
   if (queue_pairs_ == kMaxQueuePairs)
-    return fail(Errc::kLimit, "a completion queue serves at most " +
-                                  std::to_string(kMaxQueuePairs) + " queue pairs");
+    return tl::unexpected(drivers::too_many_queue_pairs(kMaxQueuePairs));
   const uint64_t wanted = reserved_ + completions;
   if (wanted > static_cast<uint64_t>(cq_->cqe) && !grow(wanted))
     return fail(Errc::kLimit, "a completion queue of " + device_.name() + " has no more than " +

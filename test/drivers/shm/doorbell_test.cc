@@ -1,13 +1,19 @@
 // A peer that goes from polling to its doorbell, or from one to sleeping, while a message is on its
 // way; and what a peer sees of an end that closes.
 #include <emmintrin.h>
+#include <poll.h>
 
+#include <array>
 #include <atomic>
 #include <random>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/sanitizer.h"
+#include "drivers/shm/completion_queue.h"
+#include "drivers/shm/queue_pair.h"
 #include "test/drivers/shm/hostile_test.h"
 #include "test/seed.h"
 #include "test/single_step.h"
@@ -125,6 +131,37 @@ TEST_F(Doorbells, AreRungForWhoeverHasNotSeenThatItsMessageWasTaken) {
   }
   sending.join();
   EXPECT_EQ(lost, 0u) << "of " << looked_first << " that looked before the message was taken";
+}
+
+// A completion queue has many queue pairs: the last one that there can be is woken and found by its
+// doorbell, and whoever wants one more is told how many there are.
+TEST_F(Doorbells, ReachTheLastQueuePairThatThereCanBe) {
+  fabric::test::End& server = honest_.server;
+  auto& cq = static_cast<CompletionQueue&>(*server.cq);
+  auto holder = server.queue_pair();
+  auto& holds = static_cast<QueuePair&>(*holder);
+  std::vector<uint32_t> held;
+  while (held.empty() || held.back() != kMaxQueuePairs - 2)
+    held.push_back(cq.add(holds).value());
+  auto [client, last] = honest_.connect();
+  auto beyond = server.device->create_queue_pair({.cq = &cq});
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, Errc::kLimit);
+  EXPECT_NE(beyond.error().message.find(std::to_string(kMaxQueuePairs)), std::string::npos);
+
+  Buffer buffer = fabric::test::test_memory().get(4096);
+  honest_.post_receives(*last, 1);
+  ASSERT_TRUE(fabric::test::pump_until({&server}, [&] { return cq.arm(); }));
+  const fabric::SendWr wr = fabric::test::send_wr(1, {buffer.first(8)});
+  ASSERT_EQ(client->post_send(std::span(&wr, 1)), 1u);
+  pollfd wake{cq.wake_fd(), POLLIN, 0};
+  EXPECT_TRUE(
+      fabric::test::pump_until({&honest_.client}, [&] { return ::poll(&wake, 1, 0) == 1; }));
+  cq.disarm();
+  std::array<fabric::Completion, 4> completions;
+  EXPECT_EQ(cq.poll(completions), 1u);
+  for (const uint32_t bit : held)
+    cq.remove(holds, bit, nullptr);
 }
 
 // Of functions of many instructions so many moments are tried.
