@@ -32,6 +32,20 @@ namespace {
 // After a search for room in vain, the next one waits for so many times as long as that one took.
 constexpr uint64_t kSearchRest = 32;
 
+// What a client is told of a connection that could not be made: a core that is full, or a process
+// without descriptors, is not about buffers.
+Rejection rejection_for(Errc code) {
+  switch (code) {
+    case Errc::kShutdown:
+      return Rejection::kClosing;
+    case Errc::kLimit:
+    case Errc::kSystem:
+      return Rejection::kConnections;
+    default:
+      return Rejection::kBuffers;
+  }
+}
+
 }  // namespace
 
 void Server::Impl::on_connect_request(OpenDevice& device,
@@ -132,10 +146,7 @@ void Server::Impl::accept(ServerLink& link, const Request& request) {
     accepted = link.accept(*request, engine_options(link.client()), runtime.memory, link);
   }
   if (!accepted)
-    return refuse(
-        link, *request,
-        accepted.error().code == Errc::kShutdown ? Rejection::kClosing : Rejection::kBuffers,
-        accepted.error());
+    return refuse(link, *request, rejection_for(accepted.error().code), accepted.error());
   accepted_.fetch_add(1, std::memory_order_relaxed);
   link.open_way_back();
 }

@@ -323,6 +323,72 @@ TEST_P(OneHost, IsToldWhichLimitItHasReached) {
               HasSubstr("does not admit this client: ask the operator"));
 }
 
+// What keeps a connection from being made is told as what it is.
+TEST(Admission, SaysOfACoreThatIsFullThatThereAreTooManyConnections) {
+  using proto::Rejection;
+  Site site;
+  const std::pair<Errc, Rejection> told[] = {{Errc::kLimit, Rejection::kConnections},
+                                             {Errc::kSystem, Rejection::kConnections},
+                                             {Errc::kNoMemory, Rejection::kBuffers},
+                                             {Errc::kShutdown, Rejection::kClosing}};
+  for (const auto& [code, why] : told) {
+    site.impossible = Error{code, "there can be no more"};
+    auto client = site.knock(1);
+    site.until([&] { return client->down(); }, {client.get()});
+    ASSERT_TRUE(client->rejection()) << to_string(code);
+    EXPECT_EQ(client->rejection()->why, why) << to_string(code);
+  }
+  site.impossible.reset();
+  site.connect(1);
+  EXPECT_EQ(site.server->stats().connections_refused, std::size(told));
+}
+
+// Many connections with the options as they come, out of a budget for both ends of which Receives
+// for each credit would take several times as much.
+TEST_P(OneHost, HasManyConnectionsOutOfALittleMemory) {
+  constexpr uint32_t kMany = 120;  // of which each has three descriptors at either end
+  constexpr uint64_t kBudget = 24 << 20;
+  static_assert(kBudget < kMany * 64 * uint64_t{4096});
+  ASSERT_TRUE(ensure_eal());
+  auto memory = Memory::create({.bytes = kBudget, .hugepages = HugepagePolicy::kNever}).value();
+  auto runtime = Runtime::create(*memory, options_for(Cores::kEmbedded)).value();
+  auto server = Server::create(*runtime).value();
+  ASSERT_TRUE(server->add_service({.binding = &kBinding, .procedures = kTable}));
+  std::string where = GetParam();
+  std::string uri = server->listen(where == "shm:" ? where + socket_path() : where).value();
+  auto client = Client::create(*runtime).value();
+  {
+    std::vector<std::unique_ptr<ClientConnection>> connections;
+    std::vector<std::unique_ptr<Call>> calls;
+    for (uint32_t i = 0; i < kMany; ++i) {
+      auto connection = client->connect(uri);
+      ASSERT_TRUE(connection) << i << ": " << connection.error().message;
+      connections.push_back(std::move(*connection));
+    }
+    for (int times = 0; times < 3; ++times) {
+      uint32_t ended = 0;
+      for (auto& connection : connections) {
+        calls.push_back(std::make_unique<Call>(*connection));
+        calls.back()->begin(kBinding, kEcho).put_u32(0);
+        calls.back()->expect_reply(4);
+        calls.back()->submit([](Call&, void* count) { ++*static_cast<uint32_t*>(count); }, &ended);
+      }
+      wait_until(
+          [&] { return ended == kMany; },
+          [&] { return runtime->poll(0) + (runtime->num_cores() > 1 ? runtime->poll(1) : 0); });
+      for (auto& call : calls)
+        EXPECT_EQ(call->status(), CallStatus::kOk);
+      calls.clear();
+    }
+    EXPECT_EQ(server->stats().connections_accepted, kMany);
+    EXPECT_EQ(server->stats().closed_for_room, 0u);
+  }
+  client.reset();
+  server.reset();
+  runtime.reset();
+  EXPECT_TRUE(memory->whole());
+}
+
 // A large result that waits to be sent is its client's: of 16 such buffers a client gets half, and
 // the call beyond that finds out.
 // Shows: SEC-09

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -90,13 +92,19 @@ class RawClient {
     }
     for (const fabric::Event& event : device_->poll_events(16)) {
       up_ |= event.type == fabric::EventType::kEstablished;
-      refused_ |= event.type == fabric::EventType::kRejected;
+      if (event.type == fabric::EventType::kRejected) {
+        refused_ = true;
+        rejection_ =
+            proto::decode_rejection(std::span(event.private_data).first(event.private_data_length));
+      }
       down_ |= event.type != fabric::EventType::kEstablished;
     }
   }
   bool up() const { return up_; }
   bool down() const { return down_; }
   bool refused() const { return refused_; }
+  // Why, if the server said so.
+  const std::optional<proto::Rejected>& rejection() const { return rejection_; }
   void disconnect() { qp_->disconnect(); }
 
   void send(const Words& words) {
@@ -148,6 +156,7 @@ class RawClient {
   bool up_ = false;
   bool down_ = false;
   bool refused_ = false;
+  std::optional<proto::Rejected> rejection_;
 };
 
 }  // namespace rrdk::loopback

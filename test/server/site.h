@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "base/internals.h"
@@ -103,8 +104,9 @@ constexpr Procedure kSiteTable[] = {
 // its origin's name.
 class Disguise final : public fabric::ConnectRequest {
  public:
-  Disguise(std::unique_ptr<fabric::ConnectRequest> request, const fabric::Identity& identity)
-      : request_(std::move(request)), identity_(identity) {}
+  Disguise(std::unique_ptr<fabric::ConnectRequest> request, const fabric::Identity& identity,
+           const std::optional<Error>& impossible)
+      : request_(std::move(request)), identity_(identity), impossible_(impossible) {}
   std::span<const std::byte> private_data() const override { return request_->private_data(); }
   Peer peer() const override { return request_->peer(); }
   fabric::Identity identity() const override { return identity_; }
@@ -114,6 +116,8 @@ class Disguise final : public fabric::ConnectRequest {
   }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override {
+    if (impossible_)
+      return tl::unexpected(*impossible_);
     return request_->create_queue_pair(options);
   }
   Result<void> accept(fabric::QueuePair& qp, std::span<const std::byte> private_data) override {
@@ -124,6 +128,7 @@ class Disguise final : public fabric::ConnectRequest {
  private:
   std::unique_ptr<fabric::ConnectRequest> request_;
   fabric::Identity identity_;
+  std::optional<Error> impossible_;
 };
 
 struct Site final : private runtime::Acceptor {
@@ -218,11 +223,13 @@ struct Site final : private runtime::Acceptor {
   SiteService service;
   std::shared_ptr<Server::Impl> server;
   std::string uri;
+  std::optional<Error> impossible;  // why no queue pair can be made
 
  private:
   void on_connect_request(runtime::OpenDevice& device,
                           std::unique_ptr<fabric::ConnectRequest> request) override {
-    server->on_connect_request(device, std::make_unique<Disguise>(std::move(request), identity_));
+    server->on_connect_request(
+        device, std::make_unique<Disguise>(std::move(request), identity_, impossible));
     requests_.fetch_add(1);
   }
 
