@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/clock.h"
@@ -183,9 +182,8 @@ bool Acceptor::out_of_resources(int error) {
 }
 
 void Acceptor::pause_without(int error) {
-  const char* remedy = error == EMFILE ? " (RLIMIT_NOFILE: raise it, by ulimit -n say)" : "";
   if (auto left_out = shortages_.allow(base::Tsc::now_ns()))
-    base::log_warning("connections wait to be accepted: %s%s%s", std::strerror(error), remedy,
+    base::log_warning("connections wait to be accepted: %s%s", base::system_message(error).c_str(),
                       base::and_more(*left_out).text);
   pause();
 }

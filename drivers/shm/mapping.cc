@@ -12,7 +12,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -25,7 +24,7 @@ namespace rrdk::shm {
 namespace {
 
 std::string reason(const char* call) {
-  return std::string(call) + ": " + std::strerror(errno);
+  return std::string(call) + ": " + base::system_message(errno);
 }
 
 Result<Mapping> map(int fd, size_t length, int protection, int flags) {

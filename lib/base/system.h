@@ -71,9 +71,11 @@ class LazyPages {
   void* const data_;
 };
 
-// The system's words for an errno value, thread-safe.
+// The system's words for an errno value, thread-safe. What is most often met with many connections
+// comes with its remedy.
 inline std::string system_message(int error) {
-  return std::generic_category().message(error);
+  const char* remedy = error == EMFILE ? " (RLIMIT_NOFILE: raise it, by ulimit -n say)" : "";
+  return std::generic_category().message(error) + remedy;
 }
 
 // What a call has just failed with, by errno: "eventfd: Too many open files".
