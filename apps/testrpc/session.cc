@@ -144,7 +144,9 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options,
     if (Result<void> added = session->client_->add_service(callback_service()); !added)
       return tl::unexpected(added.error());
   }
-  if (Result<void> connected = session->connect(targets, options.connections); !connected)
+  const Binding& program =
+      options.engines.empty() ? perf_binding() : find_engine(options.engines.front())->binding();
+  if (auto connected = session->connect(targets, options.connections, program); !connected)
     return tl::unexpected(connected.error());
   TelemetrySources sources = {.runtime = session->runtime_.get()};
   for (const std::unique_ptr<ClientConnection>& connection : session->connections_)
@@ -153,45 +155,47 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options,
   if (!telling)
     return tl::unexpected(telling.error());
   session->telling_ = std::move(*telling);
-  session->greet(options.engines.empty() ? perf_binding()
-                                         : find_engine(options.engines.front())->binding());
   return session;
 }
 
-// Makes a NULL call on each connection: a server closes a connection on which no call comes in time
-// (ServerOptions::first_call_timeout_ms). Our first one may come late, when a user types at the
-// prompt, or never, on a connection that --active leaves idle. If the NULL call fails, the run will
-// report it.
-void Session::greet(const Binding& program) {
-  const EndsAtOnce greeting("the server is called for the first time");
+namespace {
+
+// A server closes a connection on which no call comes in time
+// (ServerOptions::first_call_timeout_ms). Our first one may come late, when many connections are
+// made after this one or a user types at the prompt, or never, on a connection that --active leaves
+// idle. If the NULL call fails, the run will report it.
+void greet(ClientConnection& connection, const Binding& program) {
   constexpr uint32_t kNull = 0;
-  for (const std::unique_ptr<ClientConnection>& connection : connections_) {
-    Call call(*connection);
-    call.begin(program, kNull);
-    call.submit_and_wait();
-  }
+  Call call(connection);
+  call.begin(program, kNull);
+  call.submit_and_wait();
 }
 
-Result<void> Session::connect(std::span<const std::string> targets, uint32_t count) {
+}  // namespace
+
+Result<void> Session::connect(std::span<const std::string> targets, uint32_t count,
+                              const Binding& program) {
   const EndsAtOnce connecting("connections are made");
   constexpr uint64_t kBetweenWords = 1'000'000'000;
-  const uint64_t begin = Runtime::now_ns();
-  uint64_t next_word = begin + kBetweenWords;
-  uint64_t now = begin;
+  uint64_t next_word = Runtime::now_ns() + kBetweenWords;
+  uint64_t took = 0;
   for (uint32_t i = 1; i <= count; ++i) {
+    const uint64_t begin = Runtime::now_ns();
     Result<std::unique_ptr<ClientConnection>> connection =
         client_->connect(targets[(i - 1) % targets.size()]);
     if (!connection)
       return tl::unexpected(connection.error());
+    const uint64_t now = Runtime::now_ns();
+    took += now - begin;
     connections_.push_back(std::move(*connection));
-    now = Runtime::now_ns();
+    greet(*connections_.back(), program);
     if (now >= next_word && i != count) {
       std::printf("%u of %u connections\n", i, count);
       std::fflush(stdout);
       next_word = now + kBetweenWords;
     }
   }
-  connect_seconds_ = static_cast<double>(now - begin) / 1e9;
+  connect_seconds_ = static_cast<double>(took) / 1e9;
   if (count > 1)
     std::printf("%u connections in %.3f s: %.0f/s\n", count, connect_seconds_,
                 count / connect_seconds_);

@@ -72,8 +72,8 @@ class Session {
 
  private:
   Session() = default;
-  Result<void> connect(std::span<const std::string> targets, uint32_t count);
-  void greet(const Binding& program);
+  Result<void> connect(std::span<const std::string> targets, uint32_t count,
+                       const Binding& program);
 
   IdlePolicy idle_ = IdlePolicy::kYield;
   std::unique_ptr<Memory> memory_;
