@@ -3,6 +3,7 @@
 #include <cinttypes>
 #include <functional>
 #include <map>
+#include <thread>
 
 #include "loopback.h"
 #include "rrdk/faults.h"
@@ -234,20 +235,28 @@ TEST_F(Stages, AWaitForACreditIsBeforeTheStart) {
 
 // What is submitted in a callback goes at once, and is answered while that callback still runs.
 TEST_F(Stages, ABusyCallbackIsBeforeTheReplyIsSeen) {
+  struct Behind {
+    Call call;
+    const Server& server;
+  };
   for (int i = 0; i < 5; ++i) {
-    Call first(*connection_), second(*connection_);
+    Call first(*connection_);
+    Behind second{Call(*connection_), *ends_.server};
     first.begin(kBinding, kWho);
     first.submit(
         [](Call&, void* next) {
-          auto& behind = *static_cast<Call*>(next);
+          auto& [behind, server] = *static_cast<Behind*>(next);
+          const uint64_t replies = server.stats().replies;
           behind.begin(kBinding, 0);
           behind.submit([](Call&, void*) {}, nullptr);
-          const uint64_t end = Runtime::now_ns() + 2 * kDelayNs;
+          while (server.stats().replies == replies)
+            std::this_thread::yield();
+          const uint64_t end = Runtime::now_ns() + kDelayNs;
           while (Runtime::now_ns() <= end) {
           }
         },
         &second);
-    ends_.until([&] { return clients_->poll(), !first.in_flight() && !second.in_flight(); });
+    ends_.until([&] { return clients_->poll(), !first.in_flight() && !second.call.in_flight(); });
   }
   expect_delay_in(0, 5, "seen");
 }
