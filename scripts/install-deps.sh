@@ -24,7 +24,7 @@ build_packages=(
 )
 test_packages=(
   python3 git ccache
-  mold             # links each test program in a tenth of the time
+  lld              # links each test program in a fraction of the time
   libgtest-dev libgmock-dev libbenchmark-dev
   qemu-system-x86 make gcc-12 xz-utils  # scripts/vm: a guest with Linux RDMA and NFS; siw for it
   rpcsvc-proto libtirpc-dev    # rpcgen: librrdk-tirpc; codecs to compare ours with

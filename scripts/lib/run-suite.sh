@@ -48,7 +48,7 @@ run_case() {
 }
 
 # build VARIANT CC CXX MESON_OPTIONS...: builds into build-tests/VARIANT, a case: everything, or
-# $targets ("none": it only configures). Programs for tests are linked by mold where that is installed.
+# $targets ("none": it only configures). Programs for tests are linked by lld where that is installed.
 build() {
   local variant=$1 cc=$2 cxx=$3 directory=$builds/$1 cache= linker=
   shift 3
@@ -56,7 +56,7 @@ build() {
   if ! scripts/lib/configured.py "$directory" "$cc" "$cxx" "$@"; then
     rm -rf "$directory"
     ! command -v ccache >/dev/null || cache="ccache "
-    [[ " $* " == *" -Dtests=false "* ]] || ! command -v mold >/dev/null || linker=mold
+    [[ " $* " == *" -Dtests=false "* ]] || ! command -v ld.lld >/dev/null || linker=lld
     if ! CC=$cache$cc CXX=$cache$cxx CC_LD=$linker CXX_LD=$linker logged "setup-$variant" meson setup "$@" "$directory"; then
       record fail "$suite/configure"
       return 1
