@@ -156,7 +156,9 @@ ProgramItems::ProgramItems(uint32_t program, uint32_t version,
     : procedures_(std::move(procedures)), name_("program " + std::to_string(program)) {
   names_.reserve(procedures_.size());
   for (const ProcedureItems& entry : procedures_) {
-    names_.push_back("procedure " + std::to_string(entry.procedure));
+    names_.push_back(entry.procedure == kOtherProcedures
+                         ? "other procedures"
+                         : "procedure " + std::to_string(entry.procedure));
     const auto results = static_cast<uint8_t>(entry.results.size());
     table_.push_back({.procedure = entry.procedure,
                       .name = names_.back().c_str(),

@@ -111,11 +111,11 @@ template <typename Visitors, typename Whose>
 auto oldest_of_most(const Visitors& visitors, Whose whose) {
   using Owner = std::decay_t<std::invoke_result_t<Whose, decltype(visitors.front())>>;
   std::map<Owner, size_t> counts;
+  size_t most = 0;
   for (const auto& visitor : visitors)
-    ++counts[std::invoke(whose, visitor)];
-  const Owner& most =
-      std::ranges::max_element(counts, {}, &std::pair<const Owner, size_t>::second)->first;
-  return *std::ranges::find(visitors, most, whose);
+    most = std::max(most, ++counts[std::invoke(whose, visitor)]);
+  return *std::ranges::find(
+      visitors, most, [&](const auto& visitor) { return counts.at(std::invoke(whose, visitor)); });
 }
 
 // Accepts connections from a listening socket, a few at a time. When the system is out of

@@ -44,9 +44,10 @@ Result<void> check_private_data(std::span<const std::byte> data) {
 }
 
 Error too_many_queue_pairs(size_t most) {
-  return {Errc::kLimit, "a poll core has " + std::to_string(most) +
-                            " connections of this kind, the most that it can have: open fewer, "
-                            "or have more poll cores (RuntimeOptions::poll_cpus)"};
+  return {Errc::kLimit,
+          "a poll core has " + std::to_string(most) +
+              " connections of this kind, the most that it can have: open fewer, "
+              "or have more poll cores (RuntimeOptions::poll_cpus or embedded_cores)"};
 }
 
 Result<std::unique_ptr<fabric::SharedReceiveQueue>> SoftwareDevice::create_shared_receive_queue(

@@ -24,7 +24,7 @@ struct Counters {
   Count handshakes_cut{0};      // peers that closed before their request was whole
   Count handshakes_late{0};     // requests that were not whole in time
   Count markers_refused{0};     // peers that want MPA markers, which we do not have
-  Count visitors_dropped{0};    // who had waited longest with its request, for newer ones
+  Count visitors_dropped{0};    // before their requests, for newer peers
   Count partings_cut{0};        // closed without waiting for the peer: too many at once
   Count accept_failures{0};     // connections that had to wait for file descriptors or memory
   Count pokes{0};               // messages that say nothing, to a peer that may not have looked

@@ -19,8 +19,9 @@ std::string name_of(const Binding& binding) {
 // "READ of blk"
 std::string name_of(const Binding& binding, uint32_t procedure) {
   const ProcedureBinding* bound = binding.find(procedure);
-  std::string name = bound != nullptr && bound->name != nullptr ? bound->name
-                     : procedure == kOtherProcedures            ? "other procedures"
+  const bool has_name = bound != nullptr && bound->procedure == procedure && bound->name != nullptr;
+  std::string name = has_name                        ? bound->name
+                     : procedure == kOtherProcedures ? "other procedures"
                                                      : "procedure " + std::to_string(procedure);
   return name + " of " +
          (binding.name != nullptr ? binding.name : "program " + std::to_string(binding.program));

@@ -3,8 +3,8 @@
  * moved by RDMA in chunks of their own, and how large the rest of a reply can be.
  *
  * A binding is data, usually constexpr. The client sizes replies and the server limits chunks by
- * it. What it does not mention is not eligible: a procedure without an entry still works, inline
- * or as a long message, unless an entry of kOtherProcedures says more.
+ * it. What it does not mention is not eligible. For a procedure without an entry, that of
+ * kOtherProcedures holds; if there is none, the procedure still works, inline or as a long message.
  *
  * Eligible items pair with chunks by order: the k-th eligible result of a reply, in stream order,
  * goes into the k-th Write chunk offered. A union arm without eligible items uses none, and the
@@ -43,8 +43,9 @@ constexpr uint32_t kReplyHeaderBytes = 24;
 constexpr uint32_t kLongestErrorReply = kReplyHeaderBytes + 8;
 
 /**
- * As the number of an entry, here and in rrdk::Procedure: of all procedures but 0 that have no
- * entry of their own, 2^32 - 1 included. It is the last entry of a table.
+ * The number of an entry, here and in rrdk::Procedure, that stands for every procedure without an
+ * entry of its own, except 0. As the largest number it comes last in a Binding or a Program;
+ * procedure 2^32 - 1 itself can have no other entry.
  */
 constexpr uint32_t kOtherProcedures = UINT32_MAX;
 

@@ -444,7 +444,8 @@ class Client {
    * and then is polled no more is waited for, up to 5 seconds longer.
    * Errors: kInvalidArgument (no such core; called in a callback or handler on a poll core),
    * kBadUri, kNotFound, kRefused, kNotAPeer, kPermission, kTimeout, kConnectionLost (the peer
-   * closed during the handshake), kNoMemory, kUnsupported, kShutdown (closed meanwhile, in
+   * closed during the handshake), kNoMemory, kLimit (the poll core has 16,384 connections of that
+   * scheme; a server that is full is kRefused), kUnsupported, kShutdown (closed meanwhile, in
    * on_state), kSystem.
    */
   [[nodiscard]] Result<std::unique_ptr<ClientConnection>> connect(const std::string& uri,

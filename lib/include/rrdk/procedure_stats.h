@@ -80,7 +80,7 @@ struct DurationHistogram {
 struct ProcedureStats {
   uint32_t program = 0;
   uint32_t version = 0;
-  uint32_t procedure = 0;    ///< kOtherProcedures: of all that have no entry, in one
+  uint32_t procedure = 0;    ///< kOtherProcedures: all without an entry, counted together
   std::string name;          ///< "READ of blk", as log lines have it
   uint64_t in_progress = 0;  ///< calls that have come and not ended, those that handlers keep too
   uint64_t calls = 0;        ///< that have ended; repeated ones too, whose replies were kept

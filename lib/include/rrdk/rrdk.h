@@ -385,9 +385,10 @@ typedef struct rrdk_program rrdk_program;
 typedef void (*rrdk_handler)(rrdk_server_call* call, void* context);
 
 /**
- * As the number of the last entry in a program's table: of all procedures but 0 that have no entry
- * of their own, 2^32 - 1 included. They are counted as one. Without it such calls are refused, with
- * PROC_UNAVAIL. rrdk_server_call_procedure() tells the handler what was called.
+ * The number of an entry that stands for every procedure without one, except 0; it is the last in
+ * the table. Their calls are counted together, and rrdk_server_call_procedure() tells the handler
+ * what was called. Without such an entry they are refused with PROC_UNAVAIL (RFC 5531 section 9).
+ * See rrdk::kOtherProcedures in rrdk/binding.h.
  */
 #define RRDK_OTHER_PROCEDURES UINT32_MAX
 
@@ -874,7 +875,10 @@ void rrdk_server_call_reply(rrdk_server_call* call);
 /** At most 60 s. */
 void rrdk_server_call_reply_after(rrdk_server_call* call, uint64_t delay_ns);
 void rrdk_server_call_reject(rrdk_server_call* call, uint32_t status);
-/** PROG_MISMATCH with these versions, whatever versions of the program are offered here. */
+/**
+ * Answers PROG_MISMATCH (RFC 5531 section 9) with these versions, unchecked; what was written to
+ * the results is dropped. rrdk_server_call_reject() sends the versions that are offered here.
+ */
 void rrdk_server_call_reject_versions(rrdk_server_call* call, uint32_t low, uint32_t high);
 void rrdk_server_call_deny(rrdk_server_call* call, uint32_t reason);
 /** Does not answer: the connection is closed. */

@@ -167,10 +167,10 @@ struct ServerOptions {
    * `first_credits` of them, idle or not, and those for credits granted beyond that. When it is
    * granted fewer, it keeps the Receives until it has made as many calls: version 1 has no other
    * moment to take them back.
-   * When less than a quarter of that class would be left for calls and replies, a connection that
-   * never made a call is closed to make room (the oldest of the origin that has most of them, and
-   * there of the client that has most: ReplayOptions says what that is), and if there is none the
-   * new one is refused. The log names the class, and
+   * When less than a quarter of that class would be left for calls and replies, a new connection
+   * takes the place of one that never made a call: of the origin with most such connections, and
+   * within it of the client with most, the oldest (ReplayOptions says what an origin is). If there
+   * is no such connection, the new one is refused. The log names the class, and
    * ServerStats::closed_for_room and connections_refused count.
    */
   uint32_t credits = 64;
@@ -238,9 +238,13 @@ struct ServerOptions {
    * makes room. One that has ended counts until the calls that handlers keep of it are answered.
    *
    * Beside its Receives (`credits`), a connection takes of this process: over iwarp a descriptor
-   * and about 10 KiB of heap; over shm three descriptors and 280 KiB, most of it a ring that both
-   * ends map, outside of MemoryOptions::bytes; the same at its client. Without a descriptor
-   * (RLIMIT_NOFILE) connections wait, and a line in the log says so.
+   * and about 14 KiB of heap; over shm three descriptors, a fourth while it is made, and 350 KiB,
+   * most of it two rings, one of each end, which both ends map, outside MemoryOptions::bytes; the
+   * same at its client. When descriptors run out (RLIMIT_NOFILE), connections wait to be accepted;
+   * over shm, one that was accepted may be refused instead. The log says which.
+   *
+   * A poll core has at most 16,384 connections of each scheme, a client's and a server's together.
+   * Further ones are refused.
    */
   uint32_t max_connections = 65536;
   /**
@@ -301,6 +305,8 @@ struct ServerOptions {
    *                     timeouts, to make room for another, or since a call was dropped
    *   kTimeout          by send_timeout_ms
    *   kNoMemory         there were no buffers for it, after all
+   *   kLimit            its poll core is full (max_connections)
+   *   kSystem           there were no descriptors for it, or the system refused something else
    *   another           that of the handshake's failure
    *
    * Threads: as on_open, on the same core; it may answer calls, too.
@@ -355,7 +361,7 @@ struct BackwardStats {
 /** Counters of a server since its start, summed over its connections, past ones included. */
 struct ServerStats {
   uint64_t connections_accepted = 0;
-  /** Too many of them, too few buffers, or refused by on_open; the log has the reason. */
+  /** Too many of them, no buffers or descriptors, or refused by on_open; the log has the reason. */
   uint64_t connections_refused = 0;
   uint64_t refused_per_client = 0;  ///< of these: by ServerOptions::max_connections_per_client
   uint64_t closed_idle = 0;         ///< by ServerOptions::idle_timeout_ms

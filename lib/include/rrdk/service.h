@@ -18,9 +18,11 @@
  *     std::move(call).reply();
  *   }
  *
- * A table need not name every procedure: an entry numbered kOtherProcedures is of all that have
- * none, for a handler which decides by itself what there is, as a gateway's does. Without one they
- * get PROC_UNAVAIL. ServerCall::procedure() tells what was called.
+ * An entry numbered kOtherProcedures gets the calls of all procedures that have no entry, for a
+ * handler such as a gateway's that knows only at run time which procedures exist. It asks
+ * ServerCall::procedure(), and refuses what does not exist by reject(AcceptStat::kProcUnavail). A
+ * table without this entry answers such calls PROC_UNAVAIL (RFC 5531 section 9). If these
+ * procedures have eligible items, the service's Binding needs such an entry, too.
  *
  *   constexpr rrdk::Procedure kTable[] = {{kRead, read}, {rrdk::kOtherProcedures, forward}};
  *
@@ -191,13 +193,13 @@ class ServerCall {
   /**
    * Answers with an accept status other than SUCCESS; what was written to results() is dropped. The
    * versions in a PROG_MISMATCH are the lowest and the highest of the program that are offered here
-   * (the answer is PROG_UNAVAIL if all have been removed); see reject_versions().
+   * (the answer is PROG_UNAVAIL if all have been removed); reject_versions() sends others.
    */
   void reject(AcceptStat status) &&;
   /**
    * Answers PROG_MISMATCH (RFC 5531 section 9) with these versions, as they are: for a handler that
    * knows better than the service table, such as a gateway's. What was written to results() is
-   * dropped. The client reads them by Call::mismatch_low() and mismatch_high().
+   * dropped. The client gets them from Call::mismatch_low() and mismatch_high().
    */
   void reject_versions(uint32_t low, uint32_t high) &&;
   /** Denies: AUTH_ERROR with the reason (RFC 5531 section 9). */
@@ -244,10 +246,10 @@ using Handler = void (*)(ServerCall call, void* context);
  */
 struct Procedure {
   /**
-   * Or kOtherProcedures. What is counted and logged of those counts for all of them together, so
-   * that peers can not make the server keep more by calling more numbers: ProcedureStats, and
-   * mistakes of the handler, which are logged once for all. `idempotent` holds for each of them,
-   * and repeated calls are told apart by their procedures. 0 is never among them: NULL is answered.
+   * Or kOtherProcedures. Those procedures share one row of ProcedureStats, and each kind of
+   * mistake of the handler is logged once for all of them: a peer that calls many numbers makes the
+   * server keep no more. `idempotent` holds for each. Repeated calls are recognised by their own
+   * procedure numbers. Procedure 0 is not among them: the library answers it.
    */
   uint32_t number;
   Handler handler = nullptr;  ///< null in a Program: this end only calls it

@@ -9,7 +9,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <list>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "../../client/log_lines.h"
@@ -94,6 +96,16 @@ TEST_F(Crowd, AFloodFromManyAddressesOfAHostCostsOnlyThatHostItsPlaces) {
   }
   ASSERT_TRUE(until([&] { return pair_.server.counter("visitors_dropped") >= 100; }));
   connect();
+}
+
+TEST(OldestOfMost, IsByAgeAmongOwnersWhoHaveAsMany) {
+  using Visitor = std::pair<char, int>;  // its owner, and a number
+  const auto goes = [](const std::list<Visitor>& visitors) {
+    return drivers::oldest_of_most(visitors, &Visitor::first).second;
+  };
+  EXPECT_EQ(goes({{'c', 1}, {'a', 2}, {'b', 3}}), 1);
+  EXPECT_EQ(goes({{'c', 1}, {'b', 2}, {'a', 3}, {'a', 4}, {'b', 5}}), 2);
+  EXPECT_EQ(goes({{'c', 1}, {'b', 2}, {'a', 3}, {'a', 4}}), 3);
 }
 
 // It never is one of those that others may push out.

@@ -98,8 +98,8 @@ CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version);
  * program could use, CLGET_XID and CLSET_XID, and, as by libtirpc's own over TCP,
  * CLGET_RETRY_TIMEOUT and CLSET_RETRY_TIMEOUT). uint32_t *: the largest results of calls from
  * now on, in bytes of XDR, but for what the binding file names. 1 MiB unless told, at most 8 MiB. A
- * call holds a buffer of that size, unless its procedure has no results or has a line of its own in
- * the binding file.
+ * call holds a buffer of that size, unless its procedure has no results, or a `reply` line of the
+ * binding file holds for it.
  */
 #define RRDK_CLSET_MAX_REPLY 0x5244u
 #define RRDK_CLGET_MAX_REPLY 0x5245u
@@ -134,8 +134,9 @@ const char* rrdk_svc_uri(const SVCXPRT* transport);
 #define RRDK_SVC_RPCBIND 1u
 
 /**
- * As svc_reg(): calls of the program and version go to `dispatch`, which rpcgen wrote, whatever
- * their procedure. RRDK answers calls of other programs and versions by itself.
+ * As svc_reg(): calls of the program and version go to `dispatch`, which rpcgen wrote, for all
+ * procedures; see rrdk_svc_run() for procedure 0. RRDK answers calls of other programs and versions
+ * by itself.
  *
  * In the svc_req, rq_cred is the credential as it came, and rq_clntcred a struct authunix_parms for
  * AUTH_SYS, until the dispatch routine returns. Calls with other flavours, or malformed
@@ -184,12 +185,12 @@ void rrdk_svc_exit(void);
  *   0x20005666 1 2 reply   64
  *   0x20005666 1 3 args    perf_write_args.data 4M
  *
- * PROCEDURE 0xffffffff stands for all procedures that no line names. TYPE.FIELD are names in the
- * .x: a field `opaque data<>` of a struct or union, or TYPE alone for `typedef opaque TYPE<>`.
- * Items are in the order in which they come in the stream. LARGEST is the room that a client offers
- * for it, in bytes or with K or M. `reply` is what the rest of the results takes at most, length
- * words included: it counts instead of RRDK_CLSET_MAX_REPLY. Comments begin with '#'. rrdk-bind
- * writes such a file from the .x.
+ * PROCEDURE 0xffffffff stands for every procedure but 0 that has no line of its own; one that has a
+ * line takes nothing from it. TYPE.FIELD are names in the .x: a field `opaque data<>` of a struct
+ * or union, or TYPE alone for `typedef opaque TYPE<>`. Items are in the order in which they come in
+ * the stream. LARGEST is the room that a client offers for it, in bytes or with K or M. `reply` is
+ * what the rest of the results takes at most, length words included: it counts instead of
+ * RRDK_CLSET_MAX_REPLY. Comments begin with '#'. rrdk-bind writes such a file from the .x.
  *
  * The file that rpcgen wrote of the type's XDR routine is to be compiled with
  *
