@@ -9,8 +9,10 @@ namespace {
 
 // Polls without work after which a queue pair is left to its doorbell.
 constexpr uint32_t kIdlePolls = 1000;
-// One poll in so many looks at one resting queue pair, whatever the doorbells say.
+// One poll in so many sweeps: it looks at resting queue pairs, whatever the doorbells say, at as
+// many as it takes to have looked at all after so many sweeps.
 constexpr uint32_t kSweepInterval = 64;
+constexpr uint32_t kSweepsPerRound = 4096;
 
 }  // namespace
 
@@ -61,12 +63,12 @@ void CompletionQueue::take_bits(DoorbellPage& page, uint32_t word) noexcept {
 
 void CompletionQueue::sweep() noexcept {
   const uint32_t used = bits_used_.load(std::memory_order_acquire);
-  if (used == 0)
-    return;
-  swept_ = swept_ + 1 < used ? swept_ + 1 : 0;
-  QueuePair* qp = queue_pairs_[swept_].load(std::memory_order_acquire);
-  if (qp != nullptr && !qp->active && qp->look())
-    activate(*qp);
+  for (uint32_t looks = (used + kSweepsPerRound - 1) / kSweepsPerRound; looks > 0; --looks) {
+    swept_ = swept_ + 1 < used ? swept_ + 1 : 0;
+    QueuePair* qp = queue_pairs_[swept_].load(std::memory_order_acquire);
+    if (qp != nullptr && !qp->active && qp->look())
+      activate(*qp);
+  }
 }
 
 void CompletionQueue::activate(QueuePair& qp) noexcept {
