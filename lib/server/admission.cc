@@ -1,6 +1,7 @@
 // Who is let in, and what makes room for it.
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -23,14 +24,22 @@ using runtime::PollCore;
 using server::Client;
 using server::first_credits;
 using server::kShareKeptForCalls;
+using server::Lack;
 using server::receive_bytes;
 using server::receives_of;
 using server::ServerLink;
 
 namespace {
 
-// After a search for room in vain, the next one waits for so many times as long as that one took.
-constexpr uint64_t kSearchRest = 32;
+// One look for connections that make room finds so many at most, and no more than one in eight of
+// those that are silent: newcomers change the order.
+constexpr size_t kMostVictims = 32;
+constexpr size_t kSilentForEach = 8;
+// And about so many where the next one is of an origin, or of a client, that has less than half of
+// what the first one's has.
+constexpr size_t kUnequalVictims = 8;
+// A newcomer closes no more than so many.
+constexpr uint32_t kMostWaits = 8;
 
 // What a client is told of a connection that could not be made: a core that is full, or a process
 // without descriptors, is not about buffers.
@@ -46,6 +55,58 @@ Rejection rejection_for(Errc code) {
   }
 }
 
+// Queue pairs are limited by core and device, descriptors by the process.
+std::optional<Lack> lack_of(Errc code) {
+  switch (code) {
+    case Errc::kNoMemory:
+      return Lack::kReceives;
+    case Errc::kLimit:
+      return Lack::kQueuePairs;
+    case Errc::kSystem:
+      return Lack::kConnections;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Always the oldest of the origin that has most of them, and there of the client that has most: so
+// a flood makes room for itself, whatever addresses it comes from, and not at the cost of whoever
+// is about to make its first call. When a connection goes, its origin and client have one less:
+// that gives each connection a rank in its client, and in its origin, by which all can be sorted.
+// Their ids, the first one last.
+std::vector<uint64_t> most_dispensable(std::vector<ServerLink*> silent) {
+  struct Ranked {
+    ServerLink* link;
+    uint32_t in_origin, in_client;
+  };
+  std::unordered_map<const void*, uint32_t> counts;
+  std::vector<Ranked> ranked;
+  std::ranges::sort(silent, std::greater(), &ServerLink::id);
+  for (ServerLink* link : silent)
+    ranked.push_back({link, 0, ++counts[&link->client()]});
+  std::ranges::sort(ranked, {},
+                    [](const Ranked& one) { return std::tuple(one.in_client, ~one.link->id()); });
+  for (Ranked& one : ranked)
+    one.in_origin = ++counts[&one.link->origin()];
+  const size_t most = std::min(kMostVictims, (ranked.size() + kSilentForEach - 1) / kSilentForEach);
+  const auto end = ranked.begin() + static_cast<ptrdiff_t>(most);
+  std::ranges::partial_sort(ranked, end, std::greater(), [](const Ranked& one) {
+    return std::tuple(one.in_origin, one.in_client, ~one.link->id());
+  });
+  std::vector<uint64_t> ids;
+  for (auto at = ranked.begin(); at != end; ++at) {
+    const Ranked& first = ranked.front();
+    const bool unequal =
+        2 * at->in_origin < first.in_origin ||
+        (&at->link->origin() == &first.link->origin() && 2 * at->in_client < first.in_client);
+    if (unequal && ids.size() >= kUnequalVictims)
+      break;
+    ids.push_back(at->link->id());
+  }
+  std::ranges::reverse(ids);
+  return ids;
+}
+
 }  // namespace
 
 void Server::Impl::on_connect_request(OpenDevice& device,
@@ -55,19 +116,15 @@ void Server::Impl::on_connect_request(OpenDevice& device,
 }
 
 void Server::Impl::arrive(OpenDevice& device, const Request& request) {
-  uint32_t present = connections_.load(std::memory_order_relaxed) -
-                     parked_.load(std::memory_order_relaxed);  // this one included
   const uint32_t most_connections = now_allowed.max_connections;
-  if (present > most_connections) {
+  uint32_t present = present_.load(std::memory_order_relaxed);
+  do {
     // One that leaves makes room for it, but not where a lower limit has left too many.
-    if (present == most_connections + 1 && make_room([this, &device, request] {
-          device.with([&](fabric::Device&) { arrive(device, request); });
-        }))
-      return;
-    return refuse(*request, Rejection::kConnections,
-                  "there are as many as ServerOptions::max_connections allows, " +
-                      std::to_string(most_connections));
-  }
+    if (present == most_connections)
+      return await_place(device, request);
+    if (present >= most_connections)
+      return refuse_for_number(*request);
+  } while (!present_.compare_exchange_weak(present, present + 1, std::memory_order_relaxed));
   const uint32_t most = most_of_one_client(device);
   const uint32_t prefix = options.replay.ipv4_prefix != 0 ? options.replay.ipv4_prefix : 32;
   Client* client = clients.enter({.identity = request->identity(),
@@ -77,6 +134,7 @@ void Server::Impl::arrive(OpenDevice& device, const Request& request) {
                                  most, base::Tsc::now_ns());
   if (client == nullptr) {
     refused_per_client_.fetch_add(1, std::memory_order_relaxed);
+    present_.fetch_sub(1, std::memory_order_relaxed);
     return refuse(*request, Rejection::kClient,
                   "this client has as many as ServerOptions::max_connections_per_client allows, " +
                       std::to_string(most));
@@ -133,78 +191,160 @@ void Server::Impl::accept(ServerLink& link, const Request& request) {
   Result<void> accepted = check_open();
   if (accepted)
     accepted = link.refused();
-  if (accepted) {
+  if (accepted)
     accepted = check_room(link.core(), link.device());
-    if (!accepted && make_room([this, &link, request] {
-          link.core().post([=, this, &link] { accept(link, request); });
-        }))
-      return;
-  }
-  link.settled = true;
   if (accepted) {
     link.take_lane();
     accepted = link.accept(*request, engine_options(link.client()), runtime.memory, link);
   }
-  if (!accepted)
-    return refuse(link, *request, rejection_for(accepted.error().code), accepted.error());
+  if (!accepted) {
+    if (!await_room(link, request, accepted.error().code))
+      refuse(link, *request, rejection_for(accepted.error().code), accepted.error());
+    return;
+  }
+  link.settled = true;
+  add_silent(link);
   accepted_.fetch_add(1, std::memory_order_relaxed);
   link.open_way_back();
 }
 
-// Of the connections that never made a call, the oldest of the origin that has most of them, and
-// there of the client that has most: so a flood makes room for itself, whatever addresses it comes
-// from, and not at the cost of whoever is about to make its first call.
-ServerLink* Server::Impl::most_dispensable() const {
-  std::vector<ServerLink*> silent;
-  std::unordered_map<const server::Origin*, size_t> of_origin;
-  std::unordered_map<const Client*, size_t> of_client;
-  links_.for_each([&](ServerLink& link) {
-    if (!link.settled || link.chosen || link.called)
-      return;
-    link.called = link.has_called();
-    if (link.called)
-      return;
-    silent.push_back(&link);
-    ++of_origin[&link.origin()];
-    ++of_client[&link.client()];
+// On another core's pass, not in that of the device's events, whose lock others wait for.
+void Server::Impl::await_place(OpenDevice& device, const Request& request) {
+  PollCore& core = first_core();
+  core.post([this, &core, &device, request] {
+    auto again = [this, &device, request] {
+      device.with([&](fabric::Device&) { arrive(device, request); });
+    };
+    if (!make_room(core, Lack::kConnections, device, again))
+      device.with([&](fabric::Device&) { refuse_for_number(*request); });
   });
-  const auto most = std::ranges::max_element(silent, {}, [&](ServerLink* link) {
-    return std::tuple(of_origin[&link->origin()], of_client[&link->client()], ~link->id());
-  });
-  return most != silent.end() ? *most : nullptr;
 }
 
-bool Server::Impl::make_room(std::function<void()> again) {
-  const base::ReadSection reading;
-  ServerLink* silent = nullptr;
-  {
-    std::lock_guard lock(search_mutex_);
-    const uint64_t began = base::Tsc::now_ns();
-    if (began < next_search_ns_)
-      return false;
-    silent = most_dispensable();
-    if (silent == nullptr) {
-      const uint64_t now = base::Tsc::now_ns();
-      next_search_ns_ = now + kSearchRest * (now - began);
-      return false;
-    }
-    silent->chosen = true;
+// Each time a connection goes that never made a call; what that frees, another newcomer may take
+// before this one, or it is not enough.
+bool Server::Impl::await_room(ServerLink& link, const Request& request, Errc code) {
+  const std::optional<Lack> lack = lack_of(code);
+  if (!lack || link.state() != runtime::LinkState::kNew || link.waits_for_room == kMostWaits)
+    return false;
+  ++link.waits_for_room;
+  return make_room(link.core(), *lack, link.device(), [this, &link, request] {
+    link.core().post([=, this, &link] { accept(link, request); });
+  });
+}
+
+void Server::Impl::add_silent(ServerLink& link) {
+  Core& core = cores_[link.core().index()];
+  std::lock_guard lock(core.silent_mutex);
+  auto found = std::ranges::find(core.silent, &link.device(), &SilentLinks::device);
+  if (found == core.silent.end())
+    found = core.silent.insert(found, {.device = &link.device(), .links = {}});
+  found->links.push_back(&link);
+}
+
+void Server::Impl::remove_silent(ServerLink& link) {
+  Core& core = cores_[link.core().index()];
+  std::lock_guard lock(core.silent_mutex);
+  for (SilentLinks& silent : core.silent) {
+    if (silent.device == &link.device())
+      std::erase(silent.links, &link);
   }
-  parked_.fetch_add(1, std::memory_order_relaxed);
-  closed_for_room_.fetch_add(1, std::memory_order_relaxed);
-  auto let_in = [this, again = std::move(again)] {
-    parked_.fetch_sub(1, std::memory_order_relaxed);
-    again();
+}
+
+// What a connection of `owner` frees is of use to a newcomer of this core and device if it lacks a
+// connection of any kind; or if both are of one core and device; or if it lacks buffers, and they
+// go back to the memory: those of shared Receives stay with their core.
+void Server::Impl::each_of_use(const PollCore& here, Lack lack, const OpenDevice& device,
+                               const std::function<void(std::vector<ServerLink*>&)>& visitor) {
+  const uint32_t credits = first_credits(options);
+  auto is_private = [&](const OpenDevice& some) {
+    return !runtime::shares_receives(some.capabilities(), credits);
   };
-  // By then it may be gone, and there is room.
-  silent->core().post([this, id = silent->id(), let_in = std::move(let_in)] {
-    ServerLink* link = links_.find(id);
-    if (link == nullptr)
-      return let_in();
-    link->after = let_in;
-    link->close(Errc::kShutdown, "it never made a call, and another connection came");
+  for (size_t i = 0; i < cores_.size(); ++i) {
+    std::lock_guard lock(cores_[i].silent_mutex);
+    for (SilentLinks& silent : cores_[i].silent) {
+      if (lack == Lack::kConnections || (i == here.index() && silent.device == &device) ||
+          (lack == Lack::kReceives && is_private(*silent.device)))
+        visitor(silent.links);
+    }
+  }
+}
+
+// Those that have called by now are left out of later looks, so that each costs no more than the
+// connections that are silent.
+std::vector<ServerLink*> Server::Impl::silent_links(const PollCore& here, Lack lack,
+                                                    const OpenDevice& device) {
+  using Links = std::vector<ServerLink*>;
+  Links silent;
+  each_of_use(here, lack, device,
+              [&](Links& links) { silent.insert(silent.end(), links.begin(), links.end()); });
+  bool some_called = false;
+  std::erase_if(silent, [&](ServerLink* link) {
+    if (!link->has_called())
+      return link->chosen.load(std::memory_order_relaxed);
+    link->called.store(true, std::memory_order_relaxed);
+    return some_called = true;
+  });
+  if (some_called)
+    each_of_use(here, lack, device, [](Links& links) {
+      std::erase_if(links,
+                    [](ServerLink* link) { return link->called.load(std::memory_order_relaxed); });
+    });
+  return silent;
+}
+
+// The next connection to make room. One look at all that are silent serves several newcomers: to go
+// through thousands each time that a peer knocks would keep a core busy.
+ServerLink* Server::Impl::take_victim(const PollCore& here, Lack lack, const OpenDevice& device) {
+  std::vector<Victims>& all = cores_[here.index()].victims;
+  auto victims = std::ranges::find_if(
+      all, [&](const Victims& some) { return some.lack == lack && some.device == &device; });
+  if (victims == all.end())
+    victims = all.insert(victims, {.lack = lack, .device = &device, .accepted = 0, .ids = {}});
+  auto take = [&]() -> ServerLink* {
+    while (!victims->ids.empty()) {
+      ServerLink* link = links_.find(victims->ids.back());
+      victims->ids.pop_back();
+      if (link != nullptr && !link->has_called() && !link->chosen.exchange(true))
+        return link;
+    }
+    return nullptr;
+  };
+  const uint64_t accepted = accepted_.load(std::memory_order_relaxed);
+  if (accepted - victims->accepted <= kMostVictims) {
+    if (ServerLink* link = take(); link != nullptr)
+      return link;
+  }
+  victims->accepted = accepted;
+  victims->ids = most_dispensable(silent_links(here, lack, device));
+  return take();
+}
+
+bool Server::Impl::make_room(const PollCore& here, Lack lack, const OpenDevice& device,
+                             std::function<void()> again) {
+  const base::ReadSection reading;
+  ServerLink* victim = take_victim(here, lack, device);
+  if (victim == nullptr)
+    return false;
+  victim->core().post([this, id = victim->id(), again = std::move(again)]() mutable {
+    close_for_room(id, std::move(again));
   });
   return true;
+}
+
+// By now it may be gone, or on its way, and there is room; or its first call has come.
+void Server::Impl::close_for_room(uint64_t id, std::function<void()> again) {
+  ServerLink* link = links_.find(id);
+  if (link == nullptr)
+    return again();
+  if (link->has_called()) {
+    link->chosen = false;
+    return again();
+  }
+  link->after = std::move(again);
+  if (link->state() == runtime::LinkState::kClosing)
+    return;
+  closed_for_room_.fetch_add(1, std::memory_order_relaxed);
+  link->close(Errc::kShutdown, "it never made a call, and another connection came");
 }
 
 uint32_t Server::Impl::receives_at_first(const OpenDevice& device) const {
@@ -248,6 +388,12 @@ Result<void> Server::Impl::check_room(PollCore& core, OpenDevice& device) const 
                   std::to_string(receives) + " and " + std::to_string(kept) +
                   " are kept for calls: " + mem::remedy_for(pool) +
                   ", or lower ServerOptions::credits, first_credits or backward_credits");
+}
+
+void Server::Impl::refuse_for_number(fabric::ConnectRequest& request) {
+  refuse(request, Rejection::kConnections,
+         "there are as many as ServerOptions::max_connections allows, " +
+             std::to_string(now_allowed.max_connections));
 }
 
 // Before it has a link.

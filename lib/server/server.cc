@@ -198,10 +198,12 @@ void Server::Impl::remove(ServerLink& link) {
   Client& client = link.client();
   cores_[core.index()].sweeper.remove(link);
   std::function<void()> after = std::move(link.after);
+  remove_silent(link);
   link.leave();
   links_.remove(link);
   clients.leave(client, base::Tsc::now_ns());
   core.assigned().fetch_sub(1, std::memory_order_relaxed);
+  present_.fetch_sub(1, std::memory_order_relaxed);
   if (after)  // what it is about counts as a connection, too
     core.post(std::move(after));
   connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now

@@ -54,6 +54,10 @@ Service config_service(const Rfc5666ServerOptions& options);
 
 Result<void> check(const ServerOptions& options, const Rfc5666ServerOptions& mode);
 
+// What a newcomer lacks: a connection that goes, of whatever kind; buffers for its Receives; or one
+// of the queue pairs that its core may have of its device.
+enum class Lack : uint8_t { kConnections, kReceives, kQueuePairs };
+
 }  // namespace rrdk::server
 
 namespace rrdk {
@@ -120,20 +124,35 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
     runtime::OpenDevice* device;
     fabric::Listener* listener;
   };
-  // Of one core, used by it alone.
+  // Connections of one core over one device that were not yet seen to have made a call.
+  struct SilentLinks {
+    const runtime::OpenDevice* device;
+    std::vector<server::ServerLink*> links;
+  };
+  // Those that the next newcomers of one device take, from the last on.
+  struct Victims {
+    server::Lack lack;
+    const runtime::OpenDevice* device;
+    uint64_t accepted;  // when they were chosen
+    std::vector<uint64_t> ids;
+  };
+  // Of one core, used by it alone but for `silent`.
   struct Core {
     service::ContextPool contexts;
     server::Sweeper sweeper;
+    std::vector<Victims> victims;
+    std::mutex silent_mutex;  // never held for longer than it takes to copy them
+    std::vector<SilentLinks> silent;
   };
 
   using Request = std::shared_ptr<fabric::ConnectRequest>;
 
   void start();
   void set_sweeps(const ServerLimits& limits);
-  // A request arrives, with the device locked; again after make_room().
+  // A request arrives, with the device locked; again after await_place().
   void arrive(runtime::OpenDevice& device, const Request& request);
   // On its core: open() asks the program whether it wants the connection. accept(), which
-  // make_room() may call again, gives the connection what it needs.
+  // await_room() may call again, gives the connection what it needs.
   void open(runtime::PollCore& core, runtime::OpenDevice& device, server::Client& client,
             const Request& request);
   void accept(server::ServerLink& link, const Request& request);
@@ -145,9 +164,26 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   // Receives that one connection takes when it comes, idle or not.
   uint32_t receives_at_first(const runtime::OpenDevice& device) const;
   uint32_t most_of_one_client(const runtime::OpenDevice& device) const;
-  // Closes a connection that never made a call; `again` runs when it is gone. False: there is none.
-  bool make_room(std::function<void()> again);
-  server::ServerLink* most_dispensable() const;  // search_mutex_ is held
+  // There are as many connections as may be: one goes for it, or it is refused.
+  void await_place(runtime::OpenDevice& device, const Request& request);
+  // The link's connection failed with `code`. False: nothing that could go would help.
+  bool await_room(server::ServerLink& link, const Request& request, Errc code);
+  // Closes a connection that never made a call, of use to a newcomer of that core and device;
+  // `again` runs when it is gone, or has called after all. False: there is none. `here`: the caller
+  // is in its pass.
+  bool make_room(const runtime::PollCore& here, server::Lack lack,
+                 const runtime::OpenDevice& device, std::function<void()> again);
+  server::ServerLink* take_victim(const runtime::PollCore& here, server::Lack lack,
+                                  const runtime::OpenDevice& device);
+  void close_for_room(uint64_t id, std::function<void()> again);  // on its core
+  std::vector<server::ServerLink*> silent_links(const runtime::PollCore& here, server::Lack lack,
+                                                const runtime::OpenDevice& device);
+  void each_of_use(const runtime::PollCore& here, server::Lack lack,
+                   const runtime::OpenDevice& device,
+                   const std::function<void(std::vector<server::ServerLink*>&)>& visitor);
+  void add_silent(server::ServerLink& link);
+  void remove_silent(server::ServerLink& link);
+  void refuse_for_number(fabric::ConnectRequest& request);
   void refuse(fabric::ConnectRequest& request, proto::Rejection why, const std::string& reason);
   void refuse(server::ServerLink& link, fabric::ConnectRequest& request, proto::Rejection why,
               const Error& reason, std::string_view text = {});
@@ -221,13 +257,9 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   std::atomic<uint64_t> refused_ = 0;
   std::atomic<uint64_t> refused_per_client_ = 0;
   std::atomic<uint64_t> closed_for_room_ = 0;
-  std::atomic<uint32_t> parked_ = 0;  // of connections_: requests that wait for make_room()
+  std::atomic<uint32_t> present_ = 0;  // of connections_: without requests in await_place()
   base::LogLimit refusals_;
   server::LinkTable links_;
-  std::mutex search_mutex_;  // one core at a time looks for connections that make room
-  // No search for room is made before then: to go through all connections in vain, each time that a
-  // peer knocks, would keep a core busy. Under the lock.
-  uint64_t next_search_ns_ = 0;
 };
 
 }  // namespace rrdk

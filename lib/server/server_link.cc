@@ -31,7 +31,7 @@ void ServerLink::leave() {
 }
 
 void ServerLink::take_lane() {
-  if (server_.clients.keeps_replies())
+  if (lane_ == nullptr && server_.clients.keeps_replies())
     lane_ = client_.replays.enter(core().now());
 }
 

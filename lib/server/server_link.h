@@ -81,7 +81,7 @@ class ServerLink final : public runtime::Link,
 
   // Before accept(). Asks the program whether it wants the connection. Errors: as it says.
   Result<void> open();
-  // Before accept(): takes what the connection needs of its client's cache.
+  // Before accept(): takes what the connection needs of its client's cache, unless it has that.
   void take_lane();
   // Ends it by the program's wish; before it is accepted, refused() tells.
   void close_for(const std::string& reason);
@@ -116,11 +116,12 @@ class ServerLink final : public runtime::Link,
 
   // When this connection makes room for another: what to do when it is gone.
   std::function<void()> after;
-  // It is accepted, or about to be. Else it waits for room itself. Read by any core.
+  // It is accepted. Else it waits for room itself. Read by any core.
   std::atomic<bool> settled = false;
-  // Of those who look for room, under their lock: it is to make room; it has made a call.
-  bool chosen = false;
-  bool called = false;
+  uint32_t waits_for_room = 0;  // so far
+  // Of those who look for room, on any core: it is to make room; it has made a call.
+  std::atomic<bool> chosen = false;
+  std::atomic<bool> called = false;
 
   Server::Impl& server() noexcept { return server_; }
   // Who finds the link in the table may only compare their addresses: they go before it is freed.

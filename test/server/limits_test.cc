@@ -193,8 +193,8 @@ TEST_P(Limits, ConnectionsThatNeverMakeACall) {
   EXPECT_GE(log.count(LogLevel::kInfo, "no call in its first 20 ms", "first_call_timeout_ms"), 1);
 }
 
-// When there are no buffers left for another connection's Receives, the oldest that never made a
-// call makes room, and those that have are left alone.
+// When there are no buffers left for another connection's Receives, older ones that never made a
+// call make room, and those that have are left alone.
 // Shows: SEC-10
 TEST_P(Limits, SilentConnectionsMakeRoom) {
   LogLines log;
@@ -208,7 +208,13 @@ TEST_P(Limits, SilentConnectionsMakeRoom) {
     silent.push_back(site.connect(name));
   EXPECT_EQ(site.server->stats().connections_refused, 0u);
   EXPECT_GE(site.server->stats().closed_for_room, 4u);
-  site.until([&] { return silent.front()->down(); }, {silent.front().get()});
+  site.until([&] {
+    return std::ranges::count_if(silent, [](auto& client) {
+             client->pump();
+             return client->down();
+           }) >= 4;
+  });
+  EXPECT_FALSE(silent.back()->down());
   call.xid = 2;
   EXPECT_EQ(site.call(*silent.back(), call).at(kResults + 1), 1u) << "it may make calls";
   EXPECT_EQ(site.call(*caller, call).at(kResults + 1), 1u) << "whoever has called is left alone";
@@ -256,6 +262,125 @@ TEST_P(Limits, AFloodMakesRoomForItself) {
     flood.push_back(site.connect(kPlace | (3 + i)));
   EXPECT_EQ(site.call(*honest, call).at(kResults + 1), 1u);
   EXPECT_EQ(site.server->stats().closed_for_room, 2 + 4 * kMost - kMost);
+  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+}
+
+// Where Receives are shared, those of another core's connections are of no use: each newcomer
+// closes one connection, of its own core. Shows: SEC-10
+TEST_P(Limits, ForWantOfBuffersConnectionsOfTheSameCoreMakeRoom) {
+  Site site({.credits = 256, .first_credits = 256}, GetParam());
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (uint64_t name = 2; site.server->stats().closed_for_room == 0; ++name) {
+    ASSERT_LT(name, 20u);
+    silent.push_back(site.connect(name));
+  }
+  for (uint64_t name = 20; name < 26; ++name)
+    silent.push_back(site.connect(name));
+  EXPECT_EQ(site.server->stats().closed_for_room, 7u);
+  auto honest = site.connect(1);
+  EXPECT_EQ(site.call(*honest, {.xid = 1, .procedure = kAgain, .arguments = {1}}).at(kResults + 1),
+            1u);
+  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+}
+
+// Shows: SEC-10
+TEST_P(Limits, SilentConnectionsMakeRoomOnACoreThatIsFull) {
+  for (const Errc code : {Errc::kLimit, Errc::kSystem}) {
+    Site site({}, GetParam());
+    site.impossible = Error{code, "there can be no more"};
+    site.most_of_a_core = 3;
+    const uint32_t all = site.most_of_a_core * site.runtime->num_cores();
+    std::vector<std::unique_ptr<RawClient>> silent, honest;
+    for (uint64_t name = 2; name < 2 + 2 * all; ++name)
+      silent.push_back(site.connect(name));
+    if (code == Errc::kLimit) {
+      EXPECT_EQ(site.server->stats().closed_for_room, all) << "one for each, of its core";
+    }
+    RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
+    for (uint32_t i = 0; i < all; ++i) {
+      honest.push_back(site.connect(100 + i));
+      EXPECT_EQ(site.call(*honest.back(), call).at(kResults + 1), 1u);
+    }
+    EXPECT_EQ(site.server->stats().connections_refused, 0u);
+    auto refused = site.knock(200);
+    site.until([&] { return refused->down(); }, {refused.get()});
+    EXPECT_TRUE(refused->refused()) << "all have called";
+  }
+}
+
+// A peer that fails for good closes no more than a few.
+TEST(Admission, WhatMakesNoDifferenceClosesFewConnections) {
+  Site site;
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (uint64_t name = 2; name < 22; ++name)
+    silent.push_back(site.connect(name, 4));
+  site.impossible = Error{Errc::kSystem, "there is no such thing"};
+  auto refused = site.knock(1);
+  site.until([&] { return refused->down(); }, {refused.get()});
+  EXPECT_EQ(site.server->stats().closed_for_room, 8u);
+}
+
+// A look at all connections that are silent serves several newcomers: of 32 four, before those of
+// the origin that has most by now are next.
+TEST(Admission, MakesRoomForSeveralAtOnce) {
+  constexpr uint32_t kMost = 32;
+  Site site({.max_connections = kMost});
+  std::vector<std::unique_ptr<RawClient>> silent, flood;
+  for (uint64_t name = 1; name <= kMost; ++name)
+    silent.push_back(site.connect(name, 4));
+  auto down = [&](std::vector<std::unique_ptr<RawClient>>& clients) {
+    return std::ranges::count_if(clients, [](auto& client) {
+      client->pump();
+      return client->down();
+    });
+  };
+  for (int i = 1; i <= 4; ++i) {
+    flood.push_back(site.connect(100, 4));
+    site.until([&] { return down(silent) == i; });
+    EXPECT_TRUE(silent.at(i - 1)->down()) << "the oldest goes first";
+  }
+  EXPECT_EQ(down(flood), 0);
+  flood.push_back(site.connect(100, 4));
+  site.until([&] { return down(flood) == 1; });
+  EXPECT_TRUE(flood.front()->down());
+  EXPECT_EQ(down(silent), 4);
+  auto honest = site.connect(101);
+  EXPECT_EQ(site.call(*honest, {.xid = 1, .procedure = kAgain, .arguments = {1}}).at(kResults + 1),
+            1u);
+  EXPECT_EQ(site.server->stats().closed_for_room, 6u);
+}
+
+// Of two connections, one on each core, of which the first has called.
+struct LastMoment : testing::Test {
+  LastMoment() : site({.max_connections = 2}) {
+    caller = site.connect(1);
+    site.call(*caller, {.xid = 1, .procedure = kAgain, .arguments = {1}});
+    silent = site.connect(2);
+    EXPECT_EQ(site.runtime->stats(1).connections, 1u);
+  }
+  Site site;
+  std::unique_ptr<RawClient> caller, silent;
+};
+
+TEST_F(LastMoment, AConnectionStaysWhoseFirstCallHasCome) {
+  Site::send(*silent, {.xid = 1, .procedure = kAgain, .arguments = {5}});
+  auto next = site.knock_at_core(0, 3);
+  site.until([&] { return next->down(); }, {next.get()});
+  EXPECT_TRUE(next->refused()) << "both have called";
+  EXPECT_EQ(site.answer(*silent).at(kResults + 1), 5u);
+  EXPECT_FALSE(silent->down());
+  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
+}
+
+TEST_F(LastMoment, OneThatEndsForAnotherReasonIsNotCounted) {
+  site.server->visit([&](const ConnectionInfo& connection) {
+    if (connection.core == 1) {
+      EXPECT_TRUE(site.server->close(connection.id, "it is not wanted any more"));
+    }
+  });
+  auto next = site.knock_at_core(0, 3);
+  site.until([&] { return next->up(); }, {next.get()});
+  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
   EXPECT_EQ(site.server->stats().connections_refused, 0u);
 }
 

@@ -105,8 +105,11 @@ constexpr Procedure kSiteTable[] = {
 class Disguise final : public fabric::ConnectRequest {
  public:
   Disguise(std::unique_ptr<fabric::ConnectRequest> request, const fabric::Identity& identity,
-           const std::optional<Error>& impossible)
-      : request_(std::move(request)), identity_(identity), impossible_(impossible) {}
+           const std::optional<Error>& impossible, uint32_t most_of_a_core)
+      : request_(std::move(request)),
+        identity_(identity),
+        impossible_(impossible),
+        most_of_a_core_(most_of_a_core) {}
   std::span<const std::byte> private_data() const override { return request_->private_data(); }
   Peer peer() const override { return request_->peer(); }
   fabric::Identity identity() const override { return identity_; }
@@ -116,7 +119,8 @@ class Disguise final : public fabric::ConnectRequest {
   }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override {
-    if (impossible_)
+    const auto& link = *static_cast<runtime::Link*>(options.owner);
+    if (impossible_ && link.core().stats().connections >= most_of_a_core_)
       return tl::unexpected(*impossible_);
     return request_->create_queue_pair(options);
   }
@@ -129,6 +133,7 @@ class Disguise final : public fabric::ConnectRequest {
   std::unique_ptr<fabric::ConnectRequest> request_;
   fabric::Identity identity_;
   std::optional<Error> impossible_;
+  uint32_t most_of_a_core_;
 };
 
 struct Site final : private runtime::Acceptor {
@@ -174,6 +179,16 @@ struct Site final : private runtime::Acceptor {
     requests_.store(0);
     auto client = std::make_unique<RawClient>(*memory, uri, receives);
     until([&] { return requests_.load() == 1; }, {client.get()});
+    return client;
+  }
+  // The same, and only this core polls, until it has done what it has to do for that.
+  std::unique_ptr<RawClient> knock_at_core(uint32_t core, uint64_t name) {
+    identity_ = {{name, 0, 0}};
+    requests_.store(0);
+    auto client = std::make_unique<RawClient>(*memory, uri);
+    wait_until([&] { return requests_.load() == 1; }, [&] { return runtime->poll(core); });
+    for (int i = 0; i < 8; ++i)
+      runtime->poll(core);
     return client;
   }
   template <typename Done>
@@ -224,12 +239,13 @@ struct Site final : private runtime::Acceptor {
   std::shared_ptr<Server::Impl> server;
   std::string uri;
   std::optional<Error> impossible;  // why no queue pair can be made
+  uint32_t most_of_a_core = 0;      // where a core has so many connections
 
  private:
   void on_connect_request(runtime::OpenDevice& device,
                           std::unique_ptr<fabric::ConnectRequest> request) override {
-    server->on_connect_request(
-        device, std::make_unique<Disguise>(std::move(request), identity_, impossible));
+    server->on_connect_request(device, std::make_unique<Disguise>(std::move(request), identity_,
+                                                                  impossible, most_of_a_core));
     requests_.fetch_add(1);
   }
 
