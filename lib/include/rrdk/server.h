@@ -168,9 +168,10 @@ struct ServerOptions {
    * granted fewer, it keeps the Receives until it has made as many calls: version 1 has no other
    * moment to take them back.
    * When less than a quarter of that class would be left for calls and replies, a new connection
-   * takes the place of one that never made a call: of the origin with most such connections, and
-   * within it of the client with most, the oldest (ReplayOptions says what an origin is). If there
-   * is no such connection, the new one is refused. The log names the class, and
+   * takes the place of one that never made a call and whose end frees buffers for this poll core:
+   * of the origin with most such connections, and within it of the client with most, the oldest
+   * (ReplayOptions says what an origin is). A newcomer has at most eight closed; if that does not
+   * help, or there is no such connection, it is refused. The log names the class, and
    * ServerStats::closed_for_room and connections_refused count.
    */
   uint32_t credits = 64;
@@ -234,8 +235,9 @@ struct ServerOptions {
   /** As ClientOptions::lend_ms, of calls to clients that are given up. */
   uint32_t backward_lend_ms = 30000;
   /**
-   * At once, at least 1; `credits` has what else bounds it. Beyond, too, one that never made a call
-   * makes room. One that has ended counts until the calls that handlers keep of it are answered.
+   * At once, at least 1; `credits` has what else bounds it. Beyond, on a poll core that is full,
+   * and where descriptors have run out, one that never made a call makes room, too. One that has
+   * ended counts until the calls that handlers keep of it are answered.
    *
    * Beside its Receives (`credits`), a connection takes of this process: over iwarp a descriptor
    * and about 14 KiB of heap; over shm three descriptors, a fourth while it is made, and 350 KiB,
