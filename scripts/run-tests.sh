@@ -119,11 +119,12 @@ show() {
 # minutes_left NAME...: "about N min left", by what jobs usually take (usual_cpu, in suites.sh) and by how
 # this run has gone up to now; of the jobs that are named and have not begun, and of those that run.
 minutes_left() {
-  local name usual ahead=0 done_usual=0 done_cpu
+  local name usual ran ahead=0 done_usual=0 done_cpu
   for name in "$@"; do ahead=$((ahead + ${usual_cpu[$name]-10})); done
   for name in "${!pid[@]}"; do
-    usual=$((${usual_cpu[$name]-10} - (SECONDS - began[$name])))
-    [ "$usual" -lt 5 ] || ahead=$((ahead + usual))
+    usual=${usual_cpu[$name]-10} ran=$((SECONDS - began[$name]))
+    done_usual=$((done_usual + (ran < usual ? ran : usual)))
+    [ $((usual - ran)) -lt 5 ] || ahead=$((ahead + usual - ran))
   done
   for name in "${!took[@]}"; do done_usual=$((done_usual + ${usual_cpu[$name]-10})); done
   # So many CPU seconds have passed for so many that are usual. Below a minute that tells nothing.
