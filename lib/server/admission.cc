@@ -117,6 +117,14 @@ void Server::Impl::on_connect_request(OpenDevice& device,
 
 void Server::Impl::arrive(OpenDevice& device, const Request& request) {
   const uint32_t most_connections = now_allowed.max_connections;
+  const uint32_t most = most_of_one_client(device);
+  const uint32_t prefix = options.replay.ipv4_prefix != 0 ? options.replay.ipv4_prefix : 32;
+  const server::Visitor visitor = {.identity = request->identity(),
+                                   .group = request->group(),
+                                   .origin = request->origin(prefix),
+                                   .has_ended = request->has_ended()};
+  if (clients.has_all(visitor, most))  // no other makes room for it
+    return refuse_for_client(*request, most);
   uint32_t present = present_.load(std::memory_order_relaxed);
   do {
     // One that leaves makes room for it, but not where a lower limit has left too many.
@@ -125,19 +133,10 @@ void Server::Impl::arrive(OpenDevice& device, const Request& request) {
     if (present >= most_connections)
       return refuse_for_number(*request);
   } while (!present_.compare_exchange_weak(present, present + 1, std::memory_order_relaxed));
-  const uint32_t most = most_of_one_client(device);
-  const uint32_t prefix = options.replay.ipv4_prefix != 0 ? options.replay.ipv4_prefix : 32;
-  Client* client = clients.enter({.identity = request->identity(),
-                                  .group = request->group(),
-                                  .origin = request->origin(prefix),
-                                  .has_ended = request->has_ended()},
-                                 most, base::Tsc::now_ns());
+  Client* client = clients.enter(visitor, most, base::Tsc::now_ns());
   if (client == nullptr) {
-    refused_per_client_.fetch_add(1, std::memory_order_relaxed);
     present_.fetch_sub(1, std::memory_order_relaxed);
-    return refuse(*request, Rejection::kClient,
-                  "this client has as many as ServerOptions::max_connections_per_client allows, " +
-                      std::to_string(most));
+    return refuse_for_client(*request, most);
   }
   PollCore& core = runtime.pick_core();
   core.assigned().fetch_add(1, std::memory_order_relaxed);
@@ -208,13 +207,15 @@ void Server::Impl::accept(ServerLink& link, const Request& request) {
   link.open_way_back();
 }
 
-// On another core's pass, not in that of the device's events, whose lock others wait for.
+// Not within the device's events, whose lock others wait for. By then one may have left.
 void Server::Impl::await_place(OpenDevice& device, const Request& request) {
   PollCore& core = first_core();
   core.post([this, &core, &device, request] {
     auto again = [this, &device, request] {
       device.with([&](fabric::Device&) { arrive(device, request); });
     };
+    if (present_.load(std::memory_order_relaxed) < now_allowed.max_connections)
+      return again();
     if (!make_room(core, Lack::kConnections, device, again))
       device.with([&](fabric::Device&) { refuse_for_number(*request); });
   });
@@ -394,6 +395,13 @@ void Server::Impl::refuse_for_number(fabric::ConnectRequest& request) {
   refuse(request, Rejection::kConnections,
          "there are as many as ServerOptions::max_connections allows, " +
              std::to_string(now_allowed.max_connections));
+}
+
+void Server::Impl::refuse_for_client(fabric::ConnectRequest& request, uint32_t most) {
+  refused_per_client_.fetch_add(1, std::memory_order_relaxed);
+  refuse(request, Rejection::kClient,
+         "this client has as many as ServerOptions::max_connections_per_client allows, " +
+             std::to_string(most));
 }
 
 // Before it has a link.

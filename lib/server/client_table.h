@@ -110,6 +110,8 @@ class ClientTable {
   // Whether caches keep replies, and not failures only. Before the first enter().
   void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
   bool keeps_replies() const noexcept { return keep_replies_; }
+  // Whether a connection of the visitor's would be refused.
+  bool has_all(const Visitor& visitor, uint32_t most);
   // A connection comes. Null: its client, or that client's group, has `most` already.
   Client* enter(const Visitor& visitor, uint32_t most, uint64_t now_ns);
   void leave(Client& client, uint64_t now_ns);

@@ -1,6 +1,6 @@
 // The connections of a server, present ones by their ids and past ones as sums. Cores write it when
-// connections come and go; everybody reads it, and no reader of the table holds anything that a core
-// waits for.
+// connections come and go; everybody reads it, and no reader of the table holds anything that a
+// core waits for.
 #pragma once
 
 #include "base/rcu.h"

@@ -184,6 +184,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void add_silent(server::ServerLink& link);
   void remove_silent(server::ServerLink& link);
   void refuse_for_number(fabric::ConnectRequest& request);
+  void refuse_for_client(fabric::ConnectRequest& request, uint32_t most);
   void refuse(fabric::ConnectRequest& request, proto::Rejection why, const std::string& reason);
   void refuse(server::ServerLink& link, fabric::ConnectRequest& request, proto::Rejection why,
               const Error& reason, std::string_view text = {});

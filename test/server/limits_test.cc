@@ -350,6 +350,20 @@ TEST(Admission, MakesRoomForSeveralAtOnce) {
   EXPECT_EQ(site.server->stats().closed_for_room, 6u);
 }
 
+TEST(Admission, ClosesNoneForWhatItRefusesItsClient) {
+  Site site({.max_connections = 4, .max_connections_per_client = 2});
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (uint64_t name : {1, 1, 2, 3})
+    clients.push_back(site.connect(name));
+  auto more = site.knock(1);
+  site.until([&] { return more->down(); }, {more.get()});
+  ASSERT_TRUE(more->rejection());
+  EXPECT_EQ(more->rejection()->why, proto::Rejection::kClient);
+  EXPECT_EQ(site.server->stats().refused_per_client, 1u);
+  EXPECT_EQ(site.server->stats().connections, clients.size());
+  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
+}
+
 // Of two connections, one on each core, of which the first has called.
 struct LastMoment : testing::Test {
   LastMoment() : site({.max_connections = 2}) {
