@@ -81,6 +81,7 @@ std::vector<uint64_t> most_dispensable(std::vector<ServerLink*> silent) {
   };
   std::unordered_map<const void*, uint32_t> counts;
   std::vector<Ranked> ranked;
+  ranked.reserve(silent.size());
   std::ranges::sort(silent, std::greater(), &ServerLink::id);
   for (ServerLink* link : silent)
     ranked.push_back({link, 0, ++counts[&link->client()]});
