@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <cstring>
 #include <initializer_list>
 #include <new>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "rrdk/error.h"
@@ -75,7 +75,8 @@ class LazyPages {
 // comes with its remedy.
 inline std::string system_message(int error) {
   const char* remedy = error == EMFILE ? " (RLIMIT_NOFILE: raise it, by ulimit -n say)" : "";
-  return std::generic_category().message(error) + remedy;
+  char text[128];
+  return std::string(::strerror_r(error, text, sizeof(text))) + remedy;  // GNU's, which returns it
 }
 
 // What a call has just failed with, by errno: "eventfd: Too many open files".
