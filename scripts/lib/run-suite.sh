@@ -70,11 +70,11 @@ build() {
 # run_programs VARIANT PROCESSES MESON_OPTIONS...: runs test programs of the variant, so many at a
 # time, and records every case in them.
 run_programs() {
-  local variant=$1 processes=$2 group=tests-$2 status before
+  local variant=$1 processes=$2 group=$suite-$2 status before
   local log=$builds/$1/meson-logs/$group.json
   shift 2
   rm -f "$log"
-  logged "$variant-$group" meson test -C "$builds/$variant" --no-rebuild --print-errorlogs \
+  logged "$group" meson test -C "$builds/$variant" --no-rebuild --print-errorlogs \
     --timeout-multiplier 4 --logbase "$group" --num-processes "$processes" "$@"
   status=$?
   before=$(wc -l <"$results")
