@@ -280,9 +280,9 @@ main() {
   if [ ${#only[@]} -gt 0 ]; then
     say "Running ${only[*]}."
   elif [ "$run" = full ]; then
-    say "Running everything, with several builds: up to half an hour on two CPUs."
+    say "Running everything, with several builds: up to 40 minutes on two CPUs."
   else
-    say "Running the standard suites, with one build: up to ten minutes on two CPUs (--full: everything)."
+    say "Running the standard suites, with one build: about a quarter of an hour on two CPUs (--full: everything)."
   fi
   say "Builds and logs are in $builds; --list names the suites, --only NAME runs one."
 

@@ -68,9 +68,9 @@ declare -A lane=(
 # left is worked out from them and from how fast the run has gone so far.
 # shellcheck disable=SC2034
 declare -A usual_cpu=(
-  [scripts]=140 [format]=4 [headers]=90 [docs]=15 [netns]=95 [vm]=100 [verbs]=200 [interop]=290 [abi]=26
-  [gcc]=400 [units]=250 [clang-asan]=500 [fuzz]=60 [clang-tsan]=350 [tidy]=150 [packages]=245 [path]=10
-  [build-gcc]=230 [build-units]=90 [build-abi]=106 [build-asan]=600 [build-tsan]=300 [build-release]=110
+  [scripts]=140 [format]=4 [headers]=80 [docs]=15 [netns]=100 [vm]=86 [verbs]=205 [interop]=310 [abi]=25
+  [gcc]=380 [units]=300 [clang-asan]=460 [fuzz]=70 [clang-tsan]=280 [tidy]=200 [packages]=260 [path]=7
+  [build-gcc]=490 [build-units]=5 [build-abi]=110 [build-asan]=620 [build-tsan]=360 [build-release]=120
 )
 
 # More than this many seconds no suite takes, on a machine that is not stuck.
