@@ -206,8 +206,28 @@ class RunTests(unittest.TestCase):
                 line.split()[1].isdigit() and line.split()[0] in ("one", "two")]
         self.assertIn(said, (["one"] * 8 + ["two"] * 8, ["two"] * 8 + ["one"] * 8))
 
+    def fake_meson(self, what):
+        """meson test in bin/, which does `what` about its $log."""
+        (self.root / "bin").mkdir()
+        (self.root / "bin/meson").write_text(f"""#!/bin/sh
+while [ "$1" != --logbase ]; do shift; done
+log={self.root}/build-tests/v/meson-logs/$2.json
+mkdir -p ${{log%/*}}
+{what}
+""", encoding="utf-8")
+        (self.root / "bin/meson").chmod(0o755)
+
+    def test_two_suites_may_run_programs_of_one_build_at_once(self):
+        run = "PATH=$root/bin:$PATH run_programs v 1 --suite=x"
+        self.checkout({"one": run, "two": run}, lanes="[one]=a [two]=b")
+        self.fake_meson("""printf '{"name": "p / %s", "result": "OK", "returncode": 0, "stdout": ""}\n' $2 >$log
+touch $2.here; until [ -e one-1.here ] && [ -e two-1.here ]; do sleep 0.02; done""")
+        self.assertEqual(self.run_all(), "2 passed, 0 failed, 0 skipped")
+        results = (self.root / "build-tests/logs/results.tsv").read_text(encoding="ascii")
+        self.assertIn("v/one-1", results)
+        self.assertIn("v/two-1", results)
+
     def test_programs_that_do_not_run_to_their_end_are_failures(self):
-        meson = "#!/bin/sh\nlog={root}/build-tests/v/meson-logs/tests-1.json\nmkdir -p ${{log%/*}}\n{what}\n"
         passed = '{"name": "p / t", "result": "OK", "returncode": 0, "stdout": ""}'
         for what, line in (("exit 1", "0 passed, 1 failed, 0 skipped"), ("exit 0", "0 passed, 1 failed, 0 skipped"),
                            (f"echo '{passed}' >$log; kill -KILL $$", "1 passed, 1 failed, 0 skipped"),
@@ -215,9 +235,7 @@ class RunTests(unittest.TestCase):
                            ("echo '{\"na' >$log", "0 passed, 1 failed, 0 skipped")):
             with self.subTest(what=what):
                 self.checkout({"one": "PATH=$root/bin:$PATH run_programs v 1 --suite=x"})
-                (self.root / "bin").mkdir()
-                (self.root / "bin/meson").write_text(meson.format(root=self.root, what=what), encoding="utf-8")
-                (self.root / "bin/meson").chmod(0o755)
+                self.fake_meson(what)
                 self.assertEqual(self.run_all(), line)
 
     def test_a_build_directory_is_made_anew_only_if_it_was_set_up_in_another_way(self):
