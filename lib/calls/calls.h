@@ -152,8 +152,8 @@ struct Call::Impl : runtime::WorkItem {
   Cancel cancelling;
   Farewell farewell;
   // For submit_and_wait(), in turns: a wait that gives up leaves its own to the callback, which the
-  // core may be about to run by then, and the next wait has the other one. A call can not be
-  // submitted before the callback of the last but one has returned.
+  // core may be about to run by then, and the next wait has the other one. A call cannot be
+  // submitted before the callback of its last submission but one has returned.
   std::array<CallEnd, 2> ends;
   uint32_t waits_given_up = 0;
   CallEnd& end() noexcept { return ends[waits_given_up % ends.size()]; }

@@ -69,11 +69,11 @@ std::optional<Lack> lack_of(Errc code) {
   }
 }
 
-// Always the oldest of the origin that has most of them, and there of the client that has most: so
-// a flood makes room for itself, whatever addresses it comes from, and not at the cost of whoever
-// is about to make its first call. When a connection goes, its origin and client have one less:
-// that gives each connection a rank in its client, and in its origin, by which all can be sorted.
-// Their ids, the first one last.
+// Always the oldest connection of the origin with most silent ones, and within it of the client
+// with most: so a flood makes room for itself, whatever addresses it comes from, and not at the
+// cost of a client that is about to make its first call. When a connection goes, its origin and
+// client have one less: that gives each connection a rank in its client, and in its origin, by
+// which all can be sorted. Returns ids; the connection that goes first is at the end.
 std::vector<uint64_t> most_dispensable(std::vector<ServerLink*> silent) {
   struct Ranked {
     ServerLink* link;
@@ -252,9 +252,10 @@ void Server::Impl::remove_silent(ServerLink& link) {
   }
 }
 
-// What a connection of `owner` frees is of use to a newcomer of this core and device if it lacks a
-// connection of any kind; or if both are of one core and device; or if it lacks buffers, and they
-// go back to the memory: those of shared Receives stay with their core.
+// The lists whose connections are of use to a newcomer of this core and device: all of them if it
+// lacks a place or descriptors; else those of the same core and device; and if it lacks buffers,
+// also those with private Receives, whose buffers go back to the memory. Buffers of shared Receives
+// stay with their core.
 void Server::Impl::each_of_use(const PollCore& here, Lack lack, const OpenDevice& device,
                                const std::function<void(std::vector<ServerLink*>&)>& visitor) {
   const uint32_t credits = first_credits(options);

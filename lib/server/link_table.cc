@@ -13,8 +13,8 @@ namespace {
 
 // 64 kB. A table of liburcu that is to grow has a thread for that, which aborts the process if it
 // cannot be started; so this one never grows. Ids are numbers in a row, which fill the buckets
-// evenly: 10,000 connections are two or three in each, 100,000 are 25, and who looks one up, or
-// adds or removes one, goes through one bucket.
+// evenly: 10,000 connections are two or three in each, 100,000 are 25. To find, add or remove one
+// takes a walk through its bucket.
 constexpr unsigned long kBuckets = 4096;
 
 ServerLink& link_of(cds_lfht_node* node) noexcept {
@@ -89,8 +89,8 @@ std::vector<uint64_t> LinkTable::ids() const {
   return ids;
 }
 
-// What is in the table is noted first, then what the past has is taken, and then that is added
-// which was noted and was not among that past: what goes meanwhile is in one of both.
+// It notes the connections of the table, then takes the sums of the past, and then adds those noted
+// that were not among the past yet. So a connection that goes meanwhile is counted once.
 LinkSums LinkTable::sums() const {
   const base::ReadSection reading;
   std::vector<const ServerLink*> noted;

@@ -43,17 +43,17 @@ class LinkTable {
 
   // On the link's core, in a pass.
   void add(ServerLink& link) noexcept;
-  // It counts no more. Destroyed when nobody reads it any more (base::retire()).
+  // The link's counters change no more. It is destroyed after a grace period (base::retire()).
   void remove(ServerLink& link);
 
-  // Any thread, within a read section, in which what is found is valid. find(): null: there is
-  // none.
+  // Any thread, within a read section, in which what is found is valid. find() returns null if the
+  // table has no such connection.
   ServerLink* find(uint64_t id) const noexcept;
   void for_each(const std::function<void(ServerLink&)>& visitor) const;  // in no order
 
   // Any thread. In their order.
   std::vector<uint64_t> ids() const;
-  // Of all connections that ever were, each of them counted once.
+  // Of all connections, present and past, each counted once.
   LinkSums sums() const;
 
  private:

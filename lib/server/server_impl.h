@@ -129,7 +129,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
     const runtime::OpenDevice* device;
     std::vector<server::ServerLink*> links;
   };
-  // Those that the next newcomers of one device take, from the last on.
+  // Connections that will make room for the next newcomers of one device, from the last on.
   struct Victims {
     server::Lack lack;
     const runtime::OpenDevice* device;
@@ -141,7 +141,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
     service::ContextPool contexts;
     server::Sweeper sweeper;
     std::vector<Victims> victims;
-    std::mutex silent_mutex;  // never held for longer than it takes to copy them
+    std::mutex silent_mutex;  // held while one pass over the list takes, not while it is ranked
     std::vector<SilentLinks> silent;
   };
 
@@ -168,9 +168,9 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void await_place(runtime::OpenDevice& device, const Request& request);
   // The link's connection failed with `code`. False: nothing that could go would help.
   bool await_room(server::ServerLink& link, const Request& request, Errc code);
-  // Closes a connection that never made a call, of use to a newcomer of that core and device;
-  // `again` runs when it is gone, or has called after all. False: there is none. `here`: the caller
-  // is in its pass.
+  // Closes a connection that never made a call and whose end helps a newcomer of that core and
+  // device; `again` runs when it is gone, or has called after all. False: no connection would help.
+  // The caller is in a pass of `here`.
   bool make_room(const runtime::PollCore& here, server::Lack lack,
                  const runtime::OpenDevice& device, std::function<void()> again);
   server::ServerLink* take_victim(const runtime::PollCore& here, server::Lack lack,

@@ -50,8 +50,8 @@ class StubServer {
   ~StubServer();
   void unblock();
   void wait_until_blocked();  // once for each time
-  // Runs `during` while the keeper of the Reactor for servers, which has slept on the core, can not
-  // find out that the serving thread leads again. That one looks for calls, and does not sleep.
+  // Runs `during` while the keeper of the Reactor for servers, which has slept on the core, cannot
+  // find out that the serving thread leads again. The serving thread does not sleep meanwhile.
   void without_keeper(const std::function<void()>& during);
   void spin();  // returns when the serving thread has done so for a millisecond, and no call came
   // "shm", "iwarp", "tcp".

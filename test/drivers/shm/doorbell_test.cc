@@ -134,7 +134,7 @@ TEST_F(Doorbells, AreRungForWhoeverHasNotSeenThatItsMessageWasTaken) {
 }
 
 // A completion queue has many queue pairs: the last one that there can be is woken and found by its
-// doorbell, and whoever wants one more is told how many there are.
+// doorbell, and the error of one more names how many there are.
 TEST_F(Doorbells, ReachTheLastQueuePairThatThereCanBe) {
   fabric::test::End& server = honest_.server;
   auto& cq = static_cast<CompletionQueue&>(*server.cq);
