@@ -68,11 +68,21 @@ struct Call::Impl : runtime::WorkItem {
   struct Farewell : runtime::WorkItem {
     Impl* call = nullptr;
   };
-  // Through the inbox by itself, since the call's own item may be there.
+  // Through the inbox by itself, since the call's own item may be there. While the core looks at
+  // it, the callback may have made the next call, and that one may be cancelled, too: so what is
+  // meant and whether the item is on its way are one word.
   struct Cancel : runtime::WorkItem {
+    // Any thread. True: the item is to be put into the inbox; else it is there, or being looked at.
+    bool ask(uint64_t serial) noexcept {
+      return meant.exchange(serial, std::memory_order_acq_rel) == 0;
+    }
+    // The core, when it has seen to `looked_at`. False: that is another one by now.
+    bool end(uint64_t& looked_at) noexcept {
+      return meant.compare_exchange_strong(looked_at, 0, std::memory_order_acq_rel);
+    }
+
     Impl* call = nullptr;
-    std::atomic<uint64_t> serial = 0;  // of the call that is meant
-    std::atomic<bool> queued = false;
+    std::atomic<uint64_t> meant = 0;  // serial of the call; 0: the item is not on its way
   };
 
   Impl(Call& owner_in, std::shared_ptr<Caller::Impl> caller_in)
@@ -85,7 +95,7 @@ struct Call::Impl : runtime::WorkItem {
   // Whether a thread may still come to it: from submit() until the callback has returned, and while
   // a cancel() is on its way.
   bool busy() const noexcept {
-    return is_in_flight() || cancelling.queued.load(std::memory_order_acquire);
+    return is_in_flight() || cancelling.meant.load(std::memory_order_acquire) != 0;
   }
   bool is_in_flight() const noexcept {
     // In this order: deliver() sets the second before it clears the first.
@@ -147,7 +157,7 @@ struct Call::Impl : runtime::WorkItem {
   std::atomic<bool> let_go = false;      // by Call::abandon(): to destroy it is no mistake
   Phase phase = Phase::kIdle;
   bool timed = false;                // seen since submit(): its deadline is set, if it has one
-  std::atomic<uint64_t> serial = 0;  // of submits
+  std::atomic<uint64_t> serial = 0;  // of submits, from 1 on
   std::atomic<bool> cancel_wanted = false;
   Cancel cancelling;
   Farewell farewell;

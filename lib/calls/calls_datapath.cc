@@ -323,18 +323,17 @@ void Caller::Impl::cancel(Call::Impl& call) noexcept {
     stop(call);
     return;
   }
-  call.cancelling.serial.store(call.serial.load(std::memory_order_relaxed),
-                               std::memory_order_relaxed);
-  if (call.cancelling.queued.exchange(true, std::memory_order_acq_rel))
+  if (!call.cancelling.ask(call.serial.load(std::memory_order_relaxed)))
     return;
   call.cancelling.run = [](WorkItem& item) {
     auto& cancelling = static_cast<Call::Impl::Cancel&>(item);
-    Call::Impl& meant = *cancelling.call;
-    Impl& caller = meant.caller;
-    if (meant.serial.load(std::memory_order_relaxed) ==
-        cancelling.serial.load(std::memory_order_relaxed))
-      caller.stop(meant);
-    cancelling.queued.store(false, std::memory_order_release);
+    Call::Impl& its = *cancelling.call;
+    Impl& caller = its.caller;
+    uint64_t meant = cancelling.meant.load(std::memory_order_acquire);
+    do {
+      if (its.serial.load(std::memory_order_relaxed) == meant)
+        caller.stop(its);
+    } while (!cancelling.end(meant));
     caller.queued_.fetch_sub(1, std::memory_order_release);
   };
   queued_.fetch_add(1, std::memory_order_relaxed);

@@ -5,6 +5,7 @@
 #include <sys/timerfd.h>
 
 #include "../server/loopback.h"
+#include "calls/calls.h"
 #include "log_lines.h"
 
 namespace rrdk::loopback {
@@ -224,6 +225,19 @@ TEST(Client, CancelAtAnyMomentEndsTheCallOnce) {
     CallStatus status = ending.call.status();
     ASSERT_TRUE(status == CallStatus::kOk || status == CallStatus::kCancelled);
   }
+}
+
+// The core looks at a cancel() of a call that has ended, and another thread cancels the next one.
+TEST(Client, ACancelIsNotLostBehindThatOfAnEarlierCall) {
+  Call::Impl::Cancel cancelling;
+  ASSERT_TRUE(cancelling.ask(1));
+  uint64_t meant = cancelling.meant;
+  EXPECT_FALSE(cancelling.ask(2)) << "the item is on its way";
+  ASSERT_FALSE(cancelling.end(meant)) << "and is not done with";
+  EXPECT_EQ(meant, 2u);
+  EXPECT_FALSE(cancelling.ask(2));
+  EXPECT_TRUE(cancelling.end(meant));
+  EXPECT_TRUE(cancelling.ask(3));
 }
 
 TEST(Client, ACancelledCallGivesItsOfferedMemoryBack) {
