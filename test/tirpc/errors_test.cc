@@ -1,7 +1,6 @@
 // What goes wrong between stubs and the other end, whichever end is at fault.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include "kv.h"
 #include "rrdk/tirpc.h"
 #include "sites.h"
+#include "test/no_descriptors.h"
 
 namespace {
 std::atomic<size_t> largest_allocation = 0;  // 0 for ever where a sanitizer has the allocator
@@ -235,14 +235,10 @@ TEST(TirpcErrors, OfForkedProcesses) {
 TEST(TirpcErrors, OfTooManyDescriptors) {
   for (const char* transport : {"shm", "iwarp"}) {
     ClientPointer first(stub_server().connect(transport, kOddProgram, kOddVersion));
-    rlimit before = {};
-    ::getrlimit(RLIMIT_NOFILE, &before);
-    const int lowest = ::dup(0);
-    ::close(lowest);
-    const rlimit few = {static_cast<rlim_t>(lowest), before.rlim_max};
-    ::setrlimit(RLIMIT_NOFILE, &few);
-    EXPECT_EQ(stub_server().connect(transport, kOddProgram, kOddVersion), nullptr);
-    ::setrlimit(RLIMIT_NOFILE, &before);
+    {
+      rrdk::test::NoDescriptors now;
+      EXPECT_EQ(stub_server().connect(transport, kOddProgram, kOddVersion), nullptr);
+    }
     EXPECT_EQ(rpc_createerr.cf_stat, RPC_SYSTEMERROR);
     EXPECT_EQ(rpc_createerr.cf_error.re_errno, EMFILE) << rrdk_tirpc_error();
   }

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <thread>
 
 #include "test/drivers/shm/hostile_test.h"
+#include "test/no_descriptors.h"
 
 namespace rrdk::shm::test {
 namespace {
@@ -169,19 +169,15 @@ TEST_F(Isolation, TheOldestVisitorMakesRoomForANewOne) {
 // Without descriptors for another connection a listener waits, and does not spin.
 TEST_F(Isolation, AcceptingPausesWhenThereAreNoDescriptorsLeft) {
   const Fd waiting = connect_socket(parse_address(honest_.uri).value().path).value();
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  // Zero, since threads that earlier tests have started may still be closing descriptors.
-  const rlimit none{0, before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   const auto start = std::chrono::steady_clock::now();
-  const bool refused =
-      pump_until({&honest_.server}, [&] { return honest_.server.counter("accept_failures") != 0; });
-  for (int i = 0; i < 3000; ++i)
-    honest_.server.pump();
+  {
+    const rrdk::test::NoDescriptors now;
+    EXPECT_TRUE(pump_until({&honest_.server},
+                           [&] { return honest_.server.counter("accept_failures") != 0; }));
+    for (int i = 0; i < 3000; ++i)
+      honest_.server.pump();
+  }
   const auto took = std::chrono::steady_clock::now() - start;
-  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_TRUE(refused);
   EXPECT_LE(honest_.server.counter("accept_failures"),
             1 + static_cast<uint64_t>(took / std::chrono::milliseconds(100)));
   Message hello;

@@ -1,0 +1,34 @@
+// A process that has no descriptor left, for tests of what it does then.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+namespace rrdk::test {
+
+// While it lives nothing in this process gets a descriptor, whatever others close meanwhile:
+// threads of earlier tests may still do so.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    keep_pipes();
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit none{0, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() {
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0);
+    close_pipes();
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  // Those that UBSan needs meanwhile (test_main.cc).
+  static void keep_pipes();
+  static void close_pipes();
+
+  rlimit before_{};
+};
+
+}  // namespace rrdk::test
