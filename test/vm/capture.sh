@@ -13,9 +13,14 @@ until grep -q '^tcpdump: listening' "$said"; do
   sleep 0.1
 done
 "$@"
+# On a busy machine it may not have read anything yet, and when it is ended it reads no more.
+for _ in {1..100}; do
+  talkers=$(tcpdump -nr "$file" 2>/dev/null | awk '{ print $3 }' | sort -u | wc -l)
+  [ "$talkers" -lt 2 ] || break
+  sleep 0.1
+done
 kill -INT $capture
 wait $capture || true
 cat "$said"
-talkers=$(tcpdump -nr "$file" 2>/dev/null | awk '{ print $3 }' | sort -u | wc -l)
 rm -f "$file" "$said"
 [ "$talkers" -ge 2 ] || { echo "$talkers ends were seen to speak on $interface, not two"; exit 1; }

@@ -2,28 +2,33 @@
 # In the guest: rping's client and server, from rdmacm-utils, talk through the device of an address.
 #
 #   rping.sh ADDRESS
+#
+# Two things must not happen over siw, and on a slow machine they would:
+#
+# - A client that comes too early. siw refuses it in rdma_connect(), and rping then joins a thread that
+#   waits for a completion, of which there is none: the process never ends. (Over rxe an event says that
+#   it was refused, and rping ends.) So the client starts when the server listens.
+# - A first message that comes too early. siw_accept() sends the MPA reply, and only then makes the
+#   socket's data the queue pair's. What arrives in between stays in the socket until more comes, and
+#   rping's client sends no more without an answer. So both ends are on one CPU, where the client does
+#   not run until the server, a real-time process, has left siw_accept() and sleeps.
 set -u
+taskset -c 0 chrt --fifo 1 rping -s -a "$1" -C 5 &
+server=$!
 
-# One client and its server. The server says nothing when it listens; until then the client is
-# refused. It ends with its first client.
-ping_once() {
-  local server status=1
-  rping -s -a "$1" -C 5 &
-  server=$!
-  while kill -0 $server 2>/dev/null; do
-    timeout 25 rping -c -v -a "$1" -C 5
-    status=$?
-    [ $status -eq 0 ] && wait $server && return 0
-    [ $status -eq 124 ] && break
-  done
-  kill -9 $server 2>/dev/null
-  wait $server 2>/dev/null
-  return 1
+# It says nothing of that. Its identifier has the state from the beginning of rdma_listen() on, after
+# which its first thread waits for a client.
+listens() {
+  rdma resource show cm_id pid $server | grep -q 'state LISTEN' && grep -q futex /proc/$server/wchan
 }
 
-# In a slow guest the two ends can miss each other's first message, and then wait for ever.
-for attempt in 1 2 3 4; do
-  ping_once "$1" && exit 0
-  echo "attempt $attempt: the two ends did not get through"
+until listens; do
+  kill -0 $server || { echo "rping's server ended before its client came"; exit 1; }
+  sleep 0.1
 done
-exit 1
+if ! timeout 60 taskset -c 0 rping -c -v -a "$1" -C 5; then
+  echo "rping's client failed, or did not end within 60 s"
+  kill -9 $server
+  exit 1
+fi
+wait $server || { echo "rping's server ended with status $?"; exit 1; }
