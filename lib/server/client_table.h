@@ -75,6 +75,7 @@ struct Client {
   ClientGroup& group;
   Origin& origin;
   ReplayCache replays;
+  uint32_t silent = 0;                  // connections; under SilentLinks' lock, as its origin's
   std::atomic<bool> has_place = false;  // one of ReplayOptions::clients; written under the lock
   // Under the table's lock.
   uint32_t connections = 0;
@@ -89,6 +90,7 @@ struct Origin {
 
   const fabric::Identity identity;
   uint32_t clients = 0;
+  uint32_t silent = 0;                         // connections
   uint32_t places = 0;                         // that these have
   base::List<Client, &Client::kin_away> away;  // in the order in which they left
 };

@@ -197,15 +197,16 @@ void Server::Impl::remove(ServerLink& link) {
   PollCore& core = link.core();
   Client& client = link.client();
   cores_[core.index()].sweeper.remove(link);
-  std::function<void()> after = std::move(link.after);
-  remove_silent(link);
+  const std::optional<server::Newcomer> next = std::move(link.successor);
+  silent.remove(link);
   link.leave();
   links_.remove(link);
   clients.leave(client, base::Tsc::now_ns());
   core.assigned().fetch_sub(1, std::memory_order_relaxed);
-  present_.fetch_sub(1, std::memory_order_relaxed);
-  if (after)  // what it is about counts as a connection, too
-    core.post(std::move(after));
+  if (!next || next->link != nullptr)
+    present_.fetch_sub(1, std::memory_order_relaxed);  // else its place is the next one's
+  if (next)                                            // what counts as a connection, too
+    follow(core, *next);
   connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
 }
 

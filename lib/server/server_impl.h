@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "server/client_table.h"
 #include "server/link_table.h"
 #include "server/server_link.h"
+#include "server/silent_links.h"
 #include "service/dispatcher.h"
 #include "service/service_table.h"
 #include "xprt/connection.h"
@@ -53,10 +55,6 @@ ReplayBounds replay_bounds(const ServerOptions& options, Memory& memory);
 Service config_service(const Rfc5666ServerOptions& options);
 
 Result<void> check(const ServerOptions& options, const Rfc5666ServerOptions& mode);
-
-// What a newcomer lacks: a connection that goes, of whatever kind; buffers for its Receives; or one
-// of the queue pairs that its core may have of its device.
-enum class Lack : uint8_t { kConnections, kReceives, kQueuePairs };
 
 }  // namespace rrdk::server
 
@@ -105,6 +103,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   };
   Limits now_allowed;
   server::ClientTable clients;
+  server::SilentLinks silent;
   server::Growth growth;
   const std::shared_ptr<server::BackwardClients> backward_clients =
       std::make_shared<server::BackwardClients>();
@@ -124,65 +123,52 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
     runtime::OpenDevice* device;
     fabric::Listener* listener;
   };
-  // Connections of one core over one device that were not yet seen to have made a call.
-  struct SilentLinks {
-    const runtime::OpenDevice* device;
-    std::vector<server::ServerLink*> links;
-  };
-  // Connections that will make room for the next newcomers of one device, from the last on.
-  struct Victims {
-    server::Lack lack;
-    const runtime::OpenDevice* device;
-    uint64_t accepted;  // when they were chosen
-    std::vector<uint64_t> ids;
-  };
-  // Of one core, used by it alone but for `silent`.
+  // Of one core, used by it alone.
   struct Core {
     service::ContextPool contexts;
     server::Sweeper sweeper;
-    std::vector<Victims> victims;
-    std::mutex silent_mutex;  // held while one pass over the list takes, not while it is ranked
-    std::vector<SilentLinks> silent;
   };
 
   using Request = std::shared_ptr<fabric::ConnectRequest>;
 
   void start();
   void set_sweeps(const ServerLimits& limits);
-  // A request arrives, with the device locked; again after await_place().
+  server::Visitor visitor_of(const fabric::ConnectRequest& request) const;
+  // A request arrives; let_in() is for one that has a place, which counts already. The device is
+  // locked.
   void arrive(runtime::OpenDevice& device, const Request& request);
-  // On its core: open() asks the program whether it wants the connection. accept(), which
-  // await_room() may call again, gives the connection what it needs.
+  void let_in(runtime::OpenDevice& device, const Request& request);
+  // On its core: open() asks the program whether it wants the connection. accept(), which may be
+  // called again, gives the connection what it needs.
   void open(runtime::PollCore& core, runtime::OpenDevice& device, server::Client& client,
             const Request& request);
   void accept(server::ServerLink& link, const Request& request);
+  // After an error, `lack` is what would have to be freed for it, if that can help.
+  Result<void> try_accept(server::ServerLink& link, fabric::ConnectRequest& request,
+                          std::optional<server::Lack>& lack);
   // Whether any are accepted: we are neither closing nor draining. Errors: kShutdown.
   Result<void> check_open() const;
-  // Whether another connection of the core may have its Receives. Errors: kNoMemory, and as of the
-  // device.
-  Result<void> check_room(runtime::PollCore& core, runtime::OpenDevice& device) const;
+  // What the core has of the device for all its connections; null: they do not share Receives.
+  // Errors: as of the device.
+  Result<runtime::SharedReceives*> equip(runtime::PollCore& core,
+                                         runtime::OpenDevice& device) const;
+  // Whether another connection may have its Receives. Errors: kNoMemory.
+  Result<void> check_room(const runtime::SharedReceives* shared) const;
+  bool has_private_receives(const runtime::OpenDevice& device) const;
   // Receives that one connection takes when it comes, idle or not.
-  uint32_t receives_at_first(const runtime::OpenDevice& device) const;
+  uint32_t receives_at_first(bool private_receives) const;
   uint32_t most_of_one_client(const runtime::OpenDevice& device) const;
-  // There are as many connections as may be: one goes for it, or it is refused.
-  void await_place(runtime::OpenDevice& device, const Request& request);
-  // The link's connection failed with `code`. False: nothing that could go would help.
-  bool await_room(server::ServerLink& link, const Request& request, Errc code);
-  // Closes a connection that never made a call and whose end helps a newcomer of that core and
-  // device; `again` runs when it is gone, or has called after all. False: no connection would help.
-  // The caller is in a pass of `here`.
-  bool make_room(const runtime::PollCore& here, server::Lack lack,
-                 const runtime::OpenDevice& device, std::function<void()> again);
-  server::ServerLink* take_victim(const runtime::PollCore& here, server::Lack lack,
-                                  const runtime::OpenDevice& device);
-  void close_for_room(uint64_t id, std::function<void()> again);  // on its core
-  std::vector<server::ServerLink*> silent_links(const runtime::PollCore& here, server::Lack lack,
-                                                const runtime::OpenDevice& device);
-  void each_of_use(const runtime::PollCore& here, server::Lack lack,
-                   const runtime::OpenDevice& device,
-                   const std::function<void(std::vector<server::ServerLink*>&)>& visitor);
-  void add_silent(server::ServerLink& link);
-  void remove_silent(server::ServerLink& link);
+  // The link is accepted later, when another connection has gone, or after a time. False: nothing
+  // that could go would help.
+  bool await_room(server::ServerLink& link, const Request& request, server::Lack lack);
+  bool try_later(server::ServerLink& link, const Request& request);
+  // Closes a connection that never made a call and whose end helps the newcomer, which follows it.
+  // `core` is the newcomer's, if it has one. False: no connection would help.
+  bool make_room(server::Lack lack, const runtime::PollCore* core,
+                 const server::Newcomer& newcomer);
+  void close_for(uint64_t id, const server::Newcomer& newcomer);  // on its core
+  void try_again(const server::Newcomer& newcomer);
+  void follow(const runtime::PollCore& here, const server::Newcomer& newcomer);
   void refuse_for_number(fabric::ConnectRequest& request);
   void refuse_for_client(fabric::ConnectRequest& request, uint32_t most);
   void refuse(fabric::ConnectRequest& request, proto::Rejection why, const std::string& reason);
@@ -258,7 +244,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   std::atomic<uint64_t> refused_ = 0;
   std::atomic<uint64_t> refused_per_client_ = 0;
   std::atomic<uint64_t> closed_for_room_ = 0;
-  std::atomic<uint32_t> present_ = 0;  // of connections_: without requests in await_place()
+  std::atomic<uint32_t> present_ = 0;  // of connections_: without requests that wait for a place
   base::LogLimit refusals_;
   server::LinkTable links_;
 };

@@ -261,6 +261,8 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
   const ServerLimits limits = server_.limits();
   bool quiet = engine().calls() == 0 && !engine().busy();
   const xprt::Counters& counters = engine().counters();
+  if (calls_of(counters) != 0 && !std::exchange(seen_to_call_, true))
+    server_.silent.remove(*this);
   uint64_t heard = calls_of(counters) + counters.replies_received;
   uint64_t idle = idle_.look(quiet, heard, now_ns);
   uint64_t stalled = sending_.look(engine().sends_pending(), engine().sends_done(), now_ns);

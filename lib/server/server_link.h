@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "server/backward_client.h"
 #include "server/client_table.h"
 #include "server/link_table.h"
+#include "server/silent_links.h"
 #include "service/dispatcher.h"
 #include "xprt/connection.h"
 
@@ -62,6 +62,16 @@ class Growth {
 };
 
 using service::CallContext;
+
+constexpr size_t kNowhere = SIZE_MAX;  // in the Sweeper's list
+
+// Who waits until another connection goes: a request that has no place yet, or a link that lacks
+// something else.
+struct Newcomer {
+  runtime::OpenDevice* device = nullptr;
+  std::shared_ptr<fabric::ConnectRequest> request;
+  ServerLink* link = nullptr;
+};
 
 class ServerLink final : public runtime::Link,
                          public xprt::Upcalls,
@@ -113,15 +123,16 @@ class ServerLink final : public runtime::Link,
   bool has_called() const;
 
   LinkNode in_table = LinkNode(*this);
+  size_t in_sweeper = kNowhere;
 
-  // When this connection makes room for another: what to do when it is gone.
-  std::function<void()> after;
-  // It is accepted. Else it waits for room itself. Read by any core.
+  // It is accepted. Read by any core.
   std::atomic<bool> settled = false;
-  uint32_t waits_for_room = 0;  // so far
-  // Of those who look for room, on any core: it is to make room; it has made a call.
-  std::atomic<bool> chosen = false;
-  std::atomic<bool> called = false;
+  // Until then: connections that were closed for it, and times that it waited for descriptors.
+  uint32_t closed_for_it = 0;
+  uint32_t tries = 0;
+  // Then, while it is not known to have made a call; the table's.
+  SilentLinks::Place silent;
+  std::optional<Newcomer> successor;  // for which it has been closed
 
   Server::Impl& server() noexcept { return server_; }
   // Who finds the link in the table may only compare their addresses: they go before it is freed.
@@ -172,6 +183,7 @@ class ServerLink final : public runtime::Link,
   bool draining_ = false;
   bool opened_ = false;  // the program was told of it, and not yet of its end
   std::optional<Error> end_;
+  bool seen_to_call_ = false;
 };
 
 // Looks after the connections of one core: ends those that are idle, or take no replies, for longer
@@ -180,8 +192,19 @@ class ServerLink final : public runtime::Link,
 class Sweeper final : public runtime::Chore {
  public:
   // The core's thread.
-  void add(ServerLink& link) { links_.push_back(&link); }
-  void remove(ServerLink& link) { std::erase(links_, &link); }
+  void add(ServerLink& link) {
+    link.in_sweeper = links_.size();
+    links_.push_back(&link);
+  }
+  // The last one takes its place: the look that goes on may miss that one.
+  void remove(ServerLink& link) {
+    if (link.in_sweeper == kNowhere)
+      return;
+    links_[link.in_sweeper] = links_.back();
+    links_[link.in_sweeper]->in_sweeper = link.in_sweeper;
+    links_.pop_back();
+    link.in_sweeper = kNowhere;
+  }
   void look(uint64_t now_ns) override {
     const uint64_t period = period_ns_.load(std::memory_order_relaxed);
     if (period == 0 || now_ns < next_ns_) {

@@ -283,19 +283,25 @@ TEST_P(Limits, ForWantOfBuffersConnectionsOfTheSameCoreMakeRoom) {
   EXPECT_EQ(site.server->stats().connections_refused, 0u);
 }
 
-// Shows: SEC-10
-TEST_P(Limits, SilentConnectionsMakeRoomOnACoreThatIsFull) {
+// Of queue pairs a core has so many, of descriptors the process. Shows: SEC-10
+TEST_P(Limits, SilentConnectionsMakeRoomWhereTheSystemHasNone) {
+  constexpr uint32_t kOfACore = 3;
   for (const Errc code : {Errc::kLimit, Errc::kSystem}) {
     Site site({}, GetParam());
-    site.impossible = Error{code, "there can be no more"};
-    site.most_of_a_core = 3;
-    const uint32_t all = site.most_of_a_core * site.runtime->num_cores();
+    const uint32_t cores = site.runtime->num_cores();
+    const uint32_t all = kOfACore * cores;
+    site.impossible = [&, code](uint32_t core) -> std::optional<Error> {
+      uint32_t there = 0;
+      for (uint32_t i = 0; i < cores; ++i)
+        there += code == Errc::kSystem || i == core ? site.runtime->stats(i).connections : 0;
+      if (there < (code == Errc::kSystem ? all : kOfACore))
+        return std::nullopt;
+      return Error{code, "there can be no more"};
+    };
     std::vector<std::unique_ptr<RawClient>> silent, honest;
     for (uint64_t name = 2; name < 2 + 2 * all; ++name)
       silent.push_back(site.connect(name));
-    if (code == Errc::kLimit) {
-      EXPECT_EQ(site.server->stats().closed_for_room, all) << "one for each, of its core";
-    }
+    EXPECT_EQ(site.server->stats().closed_for_room, all) << "one for each";
     RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
     for (uint32_t i = 0; i < all; ++i) {
       honest.push_back(site.connect(100 + i));
@@ -308,21 +314,43 @@ TEST_P(Limits, SilentConnectionsMakeRoomOnACoreThatIsFull) {
   }
 }
 
-// A peer that fails for good closes no more than a few.
+// What fails for good closes no more than a few.
 TEST(Admission, WhatMakesNoDifferenceClosesFewConnections) {
-  Site site;
-  std::vector<std::unique_ptr<RawClient>> silent;
-  for (uint64_t name = 2; name < 22; ++name)
-    silent.push_back(site.connect(name, 4));
-  site.impossible = Error{Errc::kSystem, "there is no such thing"};
-  auto refused = site.knock(1);
-  site.until([&] { return refused->down(); }, {refused.get()});
-  EXPECT_EQ(site.server->stats().closed_for_room, 8u);
+  for (const auto& [code, most] : {std::pair(Errc::kLimit, 8u), std::pair(Errc::kSystem, 1u)}) {
+    Site site;
+    std::vector<std::unique_ptr<RawClient>> silent;
+    for (uint64_t name = 2; name < 22; ++name)
+      silent.push_back(site.connect(name, 4));
+    site.impossible = [code](uint32_t) { return Error{code, "there is no such thing"}; };
+    auto refused = site.knock(1);
+    site.until([&] { return refused->down(); }, {refused.get()});
+    EXPECT_EQ(site.server->stats().closed_for_room, most);
+    EXPECT_EQ(site.server->stats().connections_refused, 1u);
+  }
 }
 
-// A look at all connections that are silent serves several newcomers: of 32 four, before those of
-// the origin that has most by now are next.
-TEST(Admission, MakesRoomForSeveralAtOnce) {
+// A driver closes the descriptors of a connection that has gone when it comes to it: no others are
+// closed in vain meanwhile.
+TEST_P(Limits, DescriptorsThatComeBackLateAreWaitedFor) {
+  Site site({}, GetParam());
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (uint64_t name = 2; name < 10; ++name)
+    silent.push_back(site.connect(name));
+  std::atomic<int> tries = 0;
+  site.impossible = [&](uint32_t) -> std::optional<Error> {
+    if (tries.fetch_add(1) == 5)
+      return std::nullopt;
+    return Error{Errc::kSystem, "too many open files"};
+  };
+  auto honest = site.connect(1);
+  EXPECT_EQ(site.call(*honest, {.xid = 1, .procedure = kAgain, .arguments = {1}}).at(kResults + 1),
+            1u);
+  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
+  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+}
+
+// As soon as it has more silent connections than any other.
+TEST(Admission, AFloodReplacesItsOwnConnections) {
   constexpr uint32_t kMost = 32;
   Site site({.max_connections = kMost});
   std::vector<std::unique_ptr<RawClient>> silent, flood;
@@ -334,20 +362,38 @@ TEST(Admission, MakesRoomForSeveralAtOnce) {
       return client->down();
     });
   };
-  for (int i = 1; i <= 4; ++i) {
+  for (int i = 1; i <= 2; ++i) {
     flood.push_back(site.connect(100, 4));
     site.until([&] { return down(silent) == i; });
     EXPECT_TRUE(silent.at(i - 1)->down()) << "the oldest goes first";
   }
-  EXPECT_EQ(down(flood), 0);
-  flood.push_back(site.connect(100, 4));
-  site.until([&] { return down(flood) == 1; });
-  EXPECT_TRUE(flood.front()->down());
-  EXPECT_EQ(down(silent), 4);
+  for (int i = 1; i <= 8; ++i) {
+    flood.push_back(site.connect(100, 4));
+    site.until([&] { return down(flood) == i; });
+    EXPECT_TRUE(flood.at(i - 1)->down());
+  }
+  EXPECT_EQ(down(silent), 2);
   auto honest = site.connect(101);
   EXPECT_EQ(site.call(*honest, {.xid = 1, .procedure = kAgain, .arguments = {1}}).at(kResults + 1),
             1u);
-  EXPECT_EQ(site.server->stats().closed_for_room, 6u);
+  EXPECT_EQ(site.server->stats().closed_for_room, 11u);
+}
+
+// There are more than one look sees.
+TEST(Admission, AFloodReplacesItsOwnAmongMany) {
+  constexpr uint32_t kMost = 100;
+  constexpr uint32_t kHonest = 4;
+  Site site({.max_connections = kMost, .max_connections_per_client = kMost});
+  std::vector<std::unique_ptr<RawClient>> honest, flood;
+  for (uint64_t name = 1; name <= kHonest; ++name)
+    honest.push_back(site.connect(name, 1));
+  for (uint32_t i = 0; i < 2 * kMost - kHonest; ++i)
+    flood.push_back(site.connect(100, 0));
+  RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
+  for (auto& client : honest)
+    EXPECT_EQ(site.call(*client, call).at(kResults + 1), 1u);
+  EXPECT_EQ(site.server->stats().closed_for_room, kMost);
+  EXPECT_EQ(site.server->stats().connections_refused, 0u);
 }
 
 TEST(Admission, ClosesNoneForWhatItRefusesItsClient) {
@@ -384,6 +430,28 @@ TEST_F(LastMoment, AConnectionStaysWhoseFirstCallHasCome) {
   EXPECT_EQ(site.answer(*silent).at(kResults + 1), 5u);
   EXPECT_FALSE(silent->down());
   EXPECT_EQ(site.server->stats().closed_for_room, 0u);
+}
+
+// Whose place it gets: another newcomer that comes at that moment is too late.
+TEST_F(LastMoment, APlaceThatWasFreedForOneIsNotAnothers) {
+  auto next = site.knock_at_core(0, 3);
+  wait_until([&] { return site.runtime->stats(1).connections == 0; },
+             [&] { return site.runtime->poll(1); });
+  auto late = site.knock_at_core(0, 4);
+  site.until([&] { return next->up() && late->down(); }, {next.get(), late.get()});
+  EXPECT_TRUE(late->refused());
+  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
+}
+
+// No other core has to do with it than that of the connection that goes, and the newcomer's.
+TEST_F(LastMoment, ABusyCoreKeepsNoNewcomerWaiting) {
+  auto next = site.knock_at_core(1, 3);
+  wait_until([&] { return next->up(); },
+             [&] {
+               next->pump();
+               return site.runtime->poll(1);
+             });
+  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
 }
 
 TEST_F(LastMoment, OneThatEndsForAnotherReasonIsNotCounted) {
@@ -471,13 +539,13 @@ TEST(Admission, SaysOfACoreThatIsFullThatThereAreTooManyConnections) {
                                              {Errc::kNoMemory, Rejection::kBuffers},
                                              {Errc::kShutdown, Rejection::kClosing}};
   for (const auto& [code, why] : told) {
-    site.impossible = Error{code, "there can be no more"};
+    site.impossible = [&](uint32_t) { return Error{code, "there can be no more"}; };
     auto client = site.knock(1);
     site.until([&] { return client->down(); }, {client.get()});
     ASSERT_TRUE(client->rejection()) << to_string(code);
     EXPECT_EQ(client->rejection()->why, why) << to_string(code);
   }
-  site.impossible.reset();
+  site.impossible = nullptr;
   site.connect(1);
   EXPECT_EQ(site.server->stats().connections_refused, std::size(told));
 }

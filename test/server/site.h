@@ -104,12 +104,12 @@ constexpr Procedure kSiteTable[] = {
 // its origin's name.
 class Disguise final : public fabric::ConnectRequest {
  public:
+  // Why no queue pair can be made for a connection of that core, if so.
+  using Impossible = std::function<std::optional<Error>(uint32_t core)>;
+
   Disguise(std::unique_ptr<fabric::ConnectRequest> request, const fabric::Identity& identity,
-           const std::optional<Error>& impossible, uint32_t most_of_a_core)
-      : request_(std::move(request)),
-        identity_(identity),
-        impossible_(impossible),
-        most_of_a_core_(most_of_a_core) {}
+           Impossible impossible)
+      : request_(std::move(request)), identity_(identity), impossible_(std::move(impossible)) {}
   std::span<const std::byte> private_data() const override { return request_->private_data(); }
   Peer peer() const override { return request_->peer(); }
   fabric::Identity identity() const override { return identity_; }
@@ -120,8 +120,9 @@ class Disguise final : public fabric::ConnectRequest {
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override {
     const auto& link = *static_cast<runtime::Link*>(options.owner);
-    if (impossible_ && link.core().stats().connections >= most_of_a_core_)
-      return tl::unexpected(*impossible_);
+    if (impossible_)
+      if (std::optional<Error> why = impossible_(link.core().index()); why)
+        return tl::unexpected(*why);
     return request_->create_queue_pair(options);
   }
   Result<void> accept(fabric::QueuePair& qp, std::span<const std::byte> private_data) override {
@@ -132,8 +133,7 @@ class Disguise final : public fabric::ConnectRequest {
  private:
   std::unique_ptr<fabric::ConnectRequest> request_;
   fabric::Identity identity_;
-  std::optional<Error> impossible_;
-  uint32_t most_of_a_core_;
+  const Impossible impossible_;
 };
 
 struct Site final : private runtime::Acceptor {
@@ -182,10 +182,10 @@ struct Site final : private runtime::Acceptor {
     return client;
   }
   // The same, and only this core polls, until it has done what it has to do for that.
-  std::unique_ptr<RawClient> knock_at_core(uint32_t core, uint64_t name) {
+  std::unique_ptr<RawClient> knock_at_core(uint32_t core, uint64_t name, uint32_t receives = 32) {
     identity_ = {{name, 0, 0}};
     requests_.store(0);
-    auto client = std::make_unique<RawClient>(*memory, uri);
+    auto client = std::make_unique<RawClient>(*memory, uri, receives);
     wait_until([&] { return requests_.load() == 1; }, [&] { return runtime->poll(core); });
     for (int i = 0; i < 8; ++i)
       runtime->poll(core);
@@ -238,14 +238,13 @@ struct Site final : private runtime::Acceptor {
   SiteService service;
   std::shared_ptr<Server::Impl> server;
   std::string uri;
-  std::optional<Error> impossible;  // why no queue pair can be made
-  uint32_t most_of_a_core = 0;      // where a core has so many connections
+  Disguise::Impossible impossible;  // set while no request is on its way
 
  private:
   void on_connect_request(runtime::OpenDevice& device,
                           std::unique_ptr<fabric::ConnectRequest> request) override {
-    server->on_connect_request(device, std::make_unique<Disguise>(std::move(request), identity_,
-                                                                  impossible, most_of_a_core));
+    server->on_connect_request(
+        device, std::make_unique<Disguise>(std::move(request), identity_, impossible));
     requests_.fetch_add(1);
   }
 
