@@ -231,7 +231,7 @@ bool Server::Impl::make_room(Lack lack, const PollCore* core, const Newcomer& ne
 void Server::Impl::close_for(uint64_t id, const Newcomer& newcomer) {
   ServerLink* link = links_.find(id);
   const bool leaves = link != nullptr && link->state() == runtime::LinkState::kClosing;
-  if (link == nullptr || (!leaves && link->has_called()))
+  if (link == nullptr || (!leaves && (link->has_called() || link->engine().has_parked())))
     return try_again(newcomer);
   link->successor = newcomer;
   if (leaves)

@@ -134,6 +134,9 @@ const Counters& Connection::counters() const {
 uint32_t Connection::calls() const {
   return impl_->responder.calls();
 }
+bool Connection::has_parked() const {
+  return impl_->link.share.parked() != nullptr;
+}
 bool Connection::sends_pending() const {
   return !impl_->link.sends.drained();
 }

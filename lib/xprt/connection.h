@@ -400,6 +400,7 @@ class Connection {
   const Counters& counters() const;
   void count_refusal(Refusal reason);  // of the upper layer, beside our own
   uint32_t calls() const;              // responder: calls that have not ended
+  bool has_parked() const;             // and messages that wait for a call object, uncounted
   bool sends_pending() const;          // work requests of the send queue that were not yet reported
   uint32_t sends_done() const;         // counts up whenever one of them is; wraps
   uint32_t granted() const;            // responder: the last grant

@@ -432,6 +432,26 @@ TEST_F(LastMoment, AConnectionStaysWhoseFirstCallHasCome) {
   EXPECT_EQ(site.server->stats().closed_for_room, 0u);
 }
 
+// Its call waits in its Receive, since there is no memory for another call object.
+TEST_F(LastMoment, AConnectionStaysWhoseFirstCallWaits) {
+  Site::send(*silent, {.xid = 1, .procedure = kAgain, .arguments = {5}});
+  std::vector<Buffer> all;
+  for (uint32_t bytes : {4096u, 65536u, 1u << 20, 4u << 20}) {
+    for (Buffer one = site.memory->get(bytes); one; one = site.memory->get(bytes))
+      all.push_back(std::move(one));
+  }
+  for (int i = 0; i < 8; ++i)
+    site.runtime->poll(1);
+  auto next = site.knock_at_core(0, 3, 0);
+  site.until([&] { return next->down(); }, {next.get()});
+  EXPECT_TRUE(next->refused());
+  EXPECT_FALSE(silent->down());
+  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
+  EXPECT_EQ(site.server->stats().calls, 1u);
+  all.clear();
+  EXPECT_EQ(site.answer(*silent).at(kResults + 1), 5u);
+}
+
 // Whose place it gets: another newcomer that comes at that moment is too late.
 TEST_F(LastMoment, APlaceThatWasFreedForOneIsNotAnothers) {
   auto next = site.knock_at_core(0, 3);
