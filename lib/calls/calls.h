@@ -73,8 +73,8 @@ struct Call::Impl : runtime::WorkItem {
   // meant and whether the item is on its way are one word.
   struct Cancel : runtime::WorkItem {
     // Any thread. True: the item is to be put into the inbox; else it is there, or being looked at.
-    bool ask(uint64_t serial) noexcept {
-      return meant.exchange(serial, std::memory_order_acq_rel) == 0;
+    bool ask(uint64_t submitted) noexcept {
+      return meant.exchange(submitted, std::memory_order_acq_rel) == 0;
     }
     // The core, when it has seen to `looked_at`. False: that is another one by now.
     bool end(uint64_t& looked_at) noexcept {
