@@ -2,8 +2,10 @@
 // part of QueuePair.
 #include <sys/epoll.h>
 
+#include <cerrno>
 #include <utility>
 
+#include "base/system.h"
 #include "drivers/shm/queue_pair.h"
 
 namespace rrdk::shm {
@@ -12,6 +14,8 @@ namespace {
 
 // Regions told at once; others are told when they are first used.
 constexpr size_t kEarlyRegions = 64;
+// A process that has no descriptor left for so long will not soon have one.
+constexpr std::chrono::seconds kLackTimeout{2};
 
 const char* to_text(CloseReason reason) {
   switch (reason) {
@@ -29,6 +33,8 @@ const char* to_text(CloseReason reason) {
       return "a request named memory that it must not";
     case CloseReason::kTooMuchMemory:
       return "the other end's memory is more than may be mapped (shm:PATH?peer_memory=SIZE)";
+    case CloseReason::kNoDescriptors:
+      return "no descriptor was left for the other end's memory (RLIMIT_NOFILE)";
   }
   return "for an unknown reason";
 }
@@ -142,20 +148,38 @@ void QueuePair::attach(Peer peer) {
 void QueuePair::on_ready() {
   if (!established_once_)  // also when it was given up meanwhile
     return read_answers();
-  if (broken_)
+  if (broken_ || held_)
     return peer_gone();
+  read_regions();
+}
+
+void QueuePair::read_regions() {
   Drained drained;
   {
     const std::lock_guard lock(control_mutex_);
     uint32_t most = kPacketsAtOnce;
     drained = drain_socket(most);
   }
+  hold_socket(drained == Drained::kNoPlace);
   if (drained == Drained::kEnd)
     peer_gone();
   else if (drained == Drained::kBroken)
     socket_broken(Death::kBrokenSocket);
   else if (drained == Drained::kTooMuchMemory)
     socket_broken(Death::kTooMuchMemory);
+}
+
+// While this process has no descriptor for what the peer says, the epoll set tells of nothing but
+// the peer's death, and each tick tries again. A message that waits for it is then looked at.
+void QueuePair::hold_socket(bool on) {
+  if (on)
+    device_.control().set_ticking(*this, true);
+  if (std::exchange(held_, on) == on)
+    return;
+  deadline_ = Clock::now() + kLackTimeout;
+  device_.control().change(*this, socket_.get(), on ? 0u : uint32_t{EPOLLIN});
+  if (!on)
+    cq_.ring(bit_);
 }
 
 void QueuePair::read_answers() {
@@ -167,6 +191,10 @@ void QueuePair::read_answers() {
       take_answer(r);
     else if (r.kind == Received::Kind::kOtherVersion)
       other_version_answers(r.message);
+    else if (r.kind == Received::Kind::kNoPlace)
+      connect_failed(
+          fabric::EventType::kConnectFailed, Errc::kSystem,
+          "no descriptor is left for the server's memory: " + base::system_message(EMFILE));
     else if (r.kind == Received::Kind::kEnd)
       connect_failed(fabric::EventType::kConnectFailed, Errc::kConnectionLost,
                      hello_ ? "the server closed the connection before it answered"
@@ -238,13 +266,12 @@ void QueuePair::end_data_path(Death death) {
   cq_.ring(bit_);
 }
 
-// The peer sent what no honest peer sends. Its socket is not read any more; only the end of it
-// tells that the peer is gone.
+// The peer sent what no honest peer sends, or we can not take it. Its socket is not read any more;
+// only the end of it tells that the peer is gone.
 void QueuePair::socket_broken(Death how) {
   if (std::exchange(broken_, true))
     return;
-  Counters& counts = device_.counts();
-  Counters::count(how == Death::kTooMuchMemory ? counts.too_much_memory : counts.broken_sockets);
+  count_end(how);
   device_.control().change(*this, socket_.get(), 0);
   end_data_path(how);
 }
@@ -282,7 +309,12 @@ void QueuePair::report_disconnect() {
 
 void QueuePair::on_tick(Clock::time_point now) {
   const Status status = status_.load(std::memory_order_acquire);
-  if (status == Status::kEstablished || status == Status::kIdle || reported_) {
+  const bool reads = status == Status::kEstablished && !broken_ && !end_seen_;
+  if (reads && no_place_.load(std::memory_order_relaxed)) {
+    read_regions();
+    if (held_ && now > deadline_)
+      socket_broken(Death::kNoDescriptors);
+  } else if (status == Status::kEstablished || status == Status::kIdle || reported_) {
     device_.control().set_ticking(*this, false);
   } else if (established_once_) {
     // An honest peer publishes the key by which it reads, and checks `closed` before it trusts what

@@ -131,6 +131,7 @@ std::vector<fabric::Counter> Device::counters() const {
           {"visitors_refused", c.visitors_refused},
           {"accept_failures", c.accept_failures},
           {"broken_sockets", c.broken_sockets},
+          {"no_descriptors", c.no_descriptors},
           {"too_much_memory", c.too_much_memory},
           {"stuck_readers", c.stuck_readers},
           {"bad_wake_ups", c.bad_wake_ups},

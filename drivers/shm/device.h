@@ -30,6 +30,7 @@ struct Counters {
   Count visitors_refused{0};    // of a user whose descriptors take too long to close
   Count accept_failures{0};     // the system had nothing left for another connection
   Count broken_sockets{0};      // told us what no honest peer tells, once connected
+  Count no_descriptors{0};      // regions of peers for which this process had none left
   Count too_much_memory{0};     // more of a peer's memory than may be mapped (?peer_memory=)
   Count stuck_readers{0};       // did not let go of a key that was taken from them
   Count bad_wake_ups{0};        // wake-up sockets with what no honest peer sends

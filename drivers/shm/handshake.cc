@@ -22,16 +22,35 @@ union ControlBuffer {
   std::array<char, CMSG_SPACE(kCount * sizeof(int))> bytes;
 };
 
+// What an honest peer sends with it.
+size_t descriptors_of(MessageType type) {
+  switch (type) {
+    case MessageType::kConnect:
+    case MessageType::kAccept:
+      return kConnectDescriptors;
+    case MessageType::kRegion:
+      return kRegionDescriptors;
+    default:
+      return 0;
+  }
+}
+
 Received::Kind kind_of(const Received& r, size_t bytes, int flags) {
   constexpr size_t kBeginning = offsetof(Message, version) + sizeof(Message::version);
   if (bytes == 0)
     return Received::Kind::kEnd;
   if (bytes >= kBeginning && r.message.magic == kMagic && r.message.version != kVersion)
     return Received::Kind::kOtherVersion;
-  const bool good = bytes == sizeof(Message) && (flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
+  const bool good = bytes == sizeof(Message) && (flags & MSG_TRUNC) == 0 &&
                     r.message.magic == kMagic &&
                     r.message.private_length <= fabric::kMaxPrivateData;
-  return good ? Received::Kind::kMessage : Received::Kind::kGarbage;
+  if (!good)
+    return Received::Kind::kGarbage;
+  if ((flags & MSG_CTRUNC) == 0)
+    return Received::Kind::kMessage;
+  // Some found no place. If as many did as an honest peer sends, it has sent too many.
+  const bool lacking = r.descriptors.size() < descriptors_of(r.message.type);
+  return lacking ? Received::Kind::kNoPlace : Received::Kind::kGarbage;
 }
 
 // Whose send() never waits, whatever its owner does, and closes nothing (doorbell.h, wake()).
@@ -57,8 +76,8 @@ bool take_packet(int socket) {
 
 // The kernel closes the descriptors for which the process has no place. If the packet held the last
 // reference to one, that close takes as long as its owner likes. So the packet is read while it
-// stays in the queue. It is taken out once all that it brings has a place, and otherwise left for
-// the janitor.
+// stays in the queue. It is taken out once all that it brings has a place, and otherwise left
+// there: for later if it may be an honest one, else for the janitor.
 Received receive_message(const PeerSocket& socket) {
   Received r;
   ControlBuffer<kMostDescriptors> control;

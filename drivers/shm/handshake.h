@@ -64,6 +64,7 @@ constexpr size_t kRegionDescriptors = 1;
 struct Received {
   enum class Kind {
     kNothing,  // no packet yet
+    kNoPlace,  // this process has no descriptor left for what it brings: it is still there
     kMessage,
     kEnd,           // the peer closed or died
     kOtherVersion,  // of our protocol: message.version

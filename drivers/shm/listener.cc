@@ -58,6 +58,7 @@ class Visitor final : public Endpoint {
       return request(r);
     Counters& counts = device_.counts();
     leave(r.kind == Received::Kind::kOtherVersion ? counts.other_versions
+          : r.kind == Received::Kind::kNoPlace    ? counts.accept_failures
                                                   : counts.handshakes_refused);
   }
 

@@ -114,6 +114,8 @@ CloseReason QueuePair::close_reason(Death death) noexcept {
       return CloseReason::kProtocol;
     case Death::kTooMuchMemory:
       return CloseReason::kTooMuchMemory;
+    case Death::kNoDescriptors:
+      return CloseReason::kNoDescriptors;
     default:
       return CloseReason::kDisconnected;
   }

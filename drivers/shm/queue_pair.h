@@ -77,7 +77,14 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   };
   // Why the data path has to end, told by the control thread, or by itself when it reads the
   // socket.
-  enum class Death : uint8_t { kNone, kPeerGone, kNeverConnected, kBrokenSocket, kTooMuchMemory };
+  enum class Death : uint8_t {
+    kNone,
+    kPeerGone,
+    kNeverConnected,
+    kBrokenSocket,
+    kTooMuchMemory,
+    kNoDescriptors,
+  };
 
   // What a posted send waits for before it completes.
   enum class Wait : uint8_t { kNothing, kConsumed, kReader };
@@ -101,7 +108,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   };
   enum class Naming : uint8_t { kMessage, kRead };  // what names a region
   // How reading the socket ended; kSome: there may be more.
-  enum class Drained : uint8_t { kAll, kSome, kEnd, kBroken, kTooMuchMemory };
+  enum class Drained : uint8_t { kAll, kSome, kEnd, kNoPlace, kBroken, kTooMuchMemory };
   // A pair of sockets, not an eventfd: the peer holds one end, and only sockets have calls that
   // another holder of the descriptor can not make block. (A timerfd has them, too, but wakes up
   // several times as late.) One for each connection, since a peer can shut it down. The janitor
@@ -194,6 +201,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   void connect_failed(fabric::EventType type, Errc code, std::string reason,
                       const Message* message = nullptr);
   void end_data_path(Death death);
+  void read_regions();
+  void hold_socket(bool on);
   void socket_broken(Death how);
   void peer_gone();
   void report_disconnect();
@@ -206,6 +215,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   bool learn_local_region(const MemorySpan& span);
   bool learn_peer_region(WireId id, uint64_t end, Naming by);
   void end_by_socket(Drained how);
+  void count_end(Death by_socket);
   // `control_mutex_` held: reads up to `most` packets of what the peer says of its regions, and
   // takes them off it.
   Drained drain_socket(uint32_t& most);
@@ -263,14 +273,17 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   PeerRegions known_regions_;                // of the peer
   std::vector<WireId> untold_gone_;          // regions of ours that the peer must forget
   std::atomic<bool> regions_changed_{false};
-  bool hello_ = false;    // the peer speaks our protocol
-  bool closing_ = false;  // on_tick() waits for accesses in progress
+  std::atomic<bool> no_place_{false};  // drain_socket() lacked a descriptor; on_tick() tries again
+  bool hello_ = false;                 // the peer speaks our protocol
+  bool closing_ = false;               // on_tick() waits for accesses in progress
   bool established_once_ = false;
   bool end_seen_ = false;                // the socket ended: the peer does nothing any more
   bool broken_ = false;                  // the socket said nonsense: only its end is looked at
+  bool held_ = false;                    // likewise, but for on_tick(): no_place_
   bool reported_ = false;                // the event that ends it all
   std::chrono::milliseconds timeout_{};  // of the handshake
-  Clock::time_point deadline_{};  // of the handshake; then of the peer's accesses in progress
+  // Of the handshake; then of a lack of descriptors; then of the peer's accesses in progress.
+  Clock::time_point deadline_{};
 };
 
 }  // namespace rrdk::shm

@@ -241,12 +241,13 @@ void QueuePair::refuse_message(WcStatus status) noexcept {
             taken_ + 1);
 }
 
-// If the peer broke the protocol in the socket, or showed too much memory there, then that is why
-// its messages and keys name memory that we do not know.
+// If the peer broke the protocol in the socket, or showed memory there that we can not take, then
+// that is why its messages and keys name memory that we do not know.
 CloseReason QueuePair::its_fault_or(CloseReason otherwise) const noexcept {
   const Death death = dead_.load(std::memory_order_relaxed);
-  return death == Death::kTooMuchMemory || death == Death::kBrokenSocket ? close_reason(death)
-                                                                         : otherwise;
+  const bool by_socket = death == Death::kTooMuchMemory || death == Death::kBrokenSocket ||
+                         death == Death::kNoDescriptors;
+  return by_socket ? close_reason(death) : otherwise;
 }
 
 // Copies a message that lies in the peer's memory. `length` fits where it goes.

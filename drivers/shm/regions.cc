@@ -77,6 +77,11 @@ void QueuePair::sync_regions() {
 QueuePair::Drained QueuePair::drain_socket(uint32_t& most) {
   for (; most != 0 && region_changes_.size() < kMaxPendingChanges; --most) {
     Received r = receive_message(socket_);
+    const bool lacking = r.kind == Received::Kind::kNoPlace;
+    if (no_place_.exchange(lacking, std::memory_order_relaxed) != lacking && lacking)
+      Counters::count(device_.counts().no_descriptors);
+    if (lacking)
+      return Drained::kNoPlace;
     if (r.kind == Received::Kind::kNothing)
       return Drained::kAll;
     if (r.kind == Received::Kind::kEnd)
@@ -111,12 +116,14 @@ QueuePair::Drained QueuePair::take_region_change(Received& r) {
 // A message or a key names bytes of the peer's that we have not heard of. Their region's
 // announcement is in the socket, and an honest peer has not put much before it. Other queue pairs
 // must have their turns, so a message whose region is announced further behind waits for the next
-// turn. A Read can not wait, and may look through all that the socket holds.
+// turn. A Read can not wait, and may look through all that the socket holds. Where a descriptor is
+// lacking, on_tick() finds out when there is one again.
 bool QueuePair::learn_peer_region(WireId id, uint64_t end, Naming by) {
   constexpr uint32_t kMostOfMessages = 128;
   constexpr uint32_t kMostOfReads = 2 * kMaxPeerRegions;
   const uint32_t most = by == Naming::kMessage ? kMostOfMessages : kMostOfReads;
-  Drained drained = Drained::kSome;
+  const bool waits = by == Naming::kMessage && no_place_.load(std::memory_order_relaxed);
+  Drained drained = waits ? Drained::kNoPlace : Drained::kSome;
   while (peer_regions_.at(id, end, 0) == nullptr && drained == Drained::kSome &&
          packets_read_ < most) {
     uint32_t left = most - packets_read_;
@@ -127,21 +134,32 @@ bool QueuePair::learn_peer_region(WireId id, uint64_t end, Naming by) {
     packets_read_ = most - left;
     apply_region_changes();
   }
-  if (drained == Drained::kTooMuchMemory || drained == Drained::kBroken)
-    end_by_socket(drained);
   const bool known = peer_regions_.at(id, end, 0) != nullptr;
-  region_is_late_ = by == Naming::kMessage && !known && drained == Drained::kSome;
+  const bool lacking = drained == Drained::kNoPlace && !known;
+  if (lacking && !waits)
+    device_.control().nudge(*this);
+  if (drained == Drained::kTooMuchMemory || drained == Drained::kBroken ||
+      (lacking && by == Naming::kRead))
+    end_by_socket(drained);
+  region_is_late_ = by == Naming::kMessage && !known && (lacking || drained == Drained::kSome);
   return known;
 }
 
-// What the peer said of its regions ends the connection.
+// What the peer said of its regions ends the connection, or that we can not learn it now.
 void QueuePair::end_by_socket(Drained how) {
-  const bool memory = how == Drained::kTooMuchMemory;
+  const Death death = how == Drained::kTooMuchMemory ? Death::kTooMuchMemory
+                      : how == Drained::kNoPlace     ? Death::kNoDescriptors
+                                                     : Death::kBrokenSocket;
   Death none = Death::kNone;
-  if (!dead_.compare_exchange_strong(none, memory ? Death::kTooMuchMemory : Death::kBrokenSocket))
-    return;
-  Counters& counts = device_.counts();
-  Counters::count(memory ? counts.too_much_memory : counts.broken_sockets);
+  if (dead_.compare_exchange_strong(none, death))
+    count_end(death);
+}
+
+void QueuePair::count_end(Death by_socket) {
+  if (by_socket == Death::kTooMuchMemory)
+    Counters::count(device_.counts().too_much_memory);
+  else if (by_socket == Death::kBrokenSocket)
+    Counters::count(device_.counts().broken_sockets);
 }
 
 void QueuePair::apply_region_changes() {

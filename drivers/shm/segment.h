@@ -36,6 +36,7 @@ enum class CloseReason : uint32_t {
   kProtocol = 4,        // the peer wrote what no honest peer writes
   kLocalError = 5,      // our own fault
   kTooMuchMemory = 6,   // the peer's regions are more than it may have mapped here
+  kNoDescriptors = 7,   // none was left for a region of the peer's
 };
 
 // What the owner wants to be told of through its doorbell (State::wants).

@@ -420,7 +420,9 @@ Counters::Count* QueuePair::find_remote(uint32_t key, uint64_t address, uint64_t
   if (__builtin_add_overflow(entry.offset.load(kRelaxed), skip, &offset))
     return &counts.bad_keys;
   remote = peer_bytes(entry.region.load(kRelaxed), offset, length, Naming::kRead);
-  return remote == nullptr ? &counts.bad_keys : nullptr;
+  if (remote != nullptr) [[likely]]
+    return nullptr;
+  return no_place_.load(kRelaxed) ? &counts.no_descriptors : &counts.bad_keys;
 }
 
 // Reads how many of our messages the peer has consumed. False: no honest peer says that.

@@ -231,7 +231,7 @@ TEST(TirpcErrors, OfForkedProcesses) {
   }
 }
 
-// Of this process, not of the other host.
+// Of this process, not of the other host. Connections that are up outlive it.
 TEST(TirpcErrors, OfTooManyDescriptors) {
   for (const char* transport : {"shm", "iwarp"}) {
     ClientPointer first(stub_server().connect(transport, kOddProgram, kOddVersion));
@@ -241,6 +241,8 @@ TEST(TirpcErrors, OfTooManyDescriptors) {
     }
     EXPECT_EQ(rpc_createerr.cf_stat, RPC_SYSTEMERROR);
     EXPECT_EQ(rpc_createerr.cf_error.re_errno, EMFILE) << rrdk_tirpc_error();
+    EXPECT_EQ(clnt_call(first.get(), NULLPROC, nothing, nullptr, nothing, nullptr, kPatience),
+              RPC_SUCCESS);
   }
 }
 

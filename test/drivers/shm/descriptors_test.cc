@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "test/drivers/shm/hostile_test.h"
+#include "test/no_descriptors.h"
 
 namespace rrdk::shm::test {
 namespace {
@@ -291,6 +292,117 @@ TEST_F(Descriptors, ThatFindNoPlaceHoldUpNoOthers) {
   take_junk();
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   expect_bystanders_unharmed();
+}
+
+// A region that a peer shows meanwhile is learnt when there is a descriptor again, and so is a
+// message there: nobody has done anything wrong.
+TEST_F(Descriptors, ThatAreLackingForAMomentEndNoConnection) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  Buffer inbox = test_memory().get(4096);
+  const fabric::ReceiveWr receive{1, inbox.span()};
+  ASSERT_EQ(peer.victim->post_receive(std::span(&receive, 1)), 1u);
+  constexpr uint32_t kLate = 9;
+  for (const bool by_message : {false, true}) {
+    SCOPED_TRACE(by_message ? "found out by a message" : "found out by itself");
+    const uint32_t region = kLate + by_message;
+    const uint64_t before = honest_.server.counter("no_descriptors");
+    {
+      const rrdk::test::NoDescriptors now;
+      ASSERT_EQ(peer.send_region(peer.region.fd.get(), region, 4096), SendResult::kSent);
+      if (by_message) {
+        peer.publish({.length = 8, .num_sges = 1, .sges = {RemoteSge{0, region, 8}}});
+        std::array<fabric::Completion, 4> completions;
+        EXPECT_EQ(honest_.server.cq->poll(completions), 0u);
+      }
+      EXPECT_TRUE(pump_until({&honest_.server},
+                             [&] { return honest_.server.counter("no_descriptors") > before; }));
+      for (int i = 0; i < 1000; ++i)
+        honest_.server.pump();
+      EXPECT_TRUE(honest_.server.completions.empty());
+    }
+    if (!by_message)
+      peer.publish({.length = 8, .num_sges = 1, .sges = {RemoteSge{0, region, 8}}});
+    ASSERT_TRUE(pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
+    EXPECT_EQ(honest_.server.completions.front().status, fabric::WcStatus::kSuccess);
+    EXPECT_EQ(honest_.server.counter("no_descriptors"), before + 1);
+    honest_.server.completions.clear();
+    ASSERT_EQ(peer.victim->post_receive(std::span(&receive, 1)), 1u);
+  }
+  EXPECT_EQ(honest_.server.counter("broken_sockets"), 0u);
+  EXPECT_EQ(honest_.server.counter("bad_regions"), 0u);
+}
+
+// A peer that dies meanwhile is gone; one whose region finds no place for long is told why.
+TEST_F(Descriptors, ThatAreLackingForLongEndTheConnection) {
+  for (const bool dies : {true, false}) {
+    SCOPED_TRACE(dies ? "the peer dies" : "the peer stays");
+    RawPeer peer(honest_.server, honest_.uri);
+    peer.establish();
+    const rrdk::test::NoDescriptors now;
+    const uint64_t before = honest_.server.counter("no_descriptors");
+    ASSERT_EQ(peer.send_region(peer.region.fd.get(), 9, 4096), SendResult::kSent);
+    EXPECT_TRUE(pump_until({&honest_.server},
+                           [&] { return honest_.server.counter("no_descriptors") > before; }));
+    if (dies)
+      peer.socket.reset();
+    EXPECT_TRUE(pump_until({&honest_.server},
+                           [&] { return honest_.server.has_event(EventType::kDisconnected); }));
+    const std::string reason = honest_.server.take_event(EventType::kDisconnected).reason;
+    EXPECT_EQ(reason.find("RLIMIT_NOFILE") == std::string::npos, dies) << reason;
+    EXPECT_EQ(honest_.server.counter("peers_lost"), 1u);
+  }
+  EXPECT_EQ(honest_.server.counter("broken_sockets"), 0u);
+}
+
+// A Read does not wait.
+TEST_F(Descriptors, ThatAreLackingForAReadAreNoFaultOfThePeer) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  constexpr uint32_t kLate = 9, kKey = 0x15;
+  KeyEntry& entry = peer.mine.keys[kKey & peer.mine.key_mask];
+  entry.rights.store(static_cast<uint32_t>(fabric::Rights::kRemoteRead));
+  entry.region.store(kLate);
+  entry.length.store(64);
+  entry.address.store(0x1000);
+  entry.key.store(kKey);
+  Buffer buffer = test_memory().get(4096);
+  const rrdk::test::NoDescriptors now;
+  ASSERT_EQ(peer.send_region(peer.region.fd.get(), kLate, 4096), SendResult::kSent);
+  const fabric::SendWr read =
+      fabric::test::access_wr(7, fabric::Op::kRead, buffer.first(32), kKey, 0x1000);
+  ASSERT_EQ(peer.victim->post_send(std::span(&read, 1)), 1u);
+  EXPECT_TRUE(pump_until({&honest_.server},
+                         [&] { return honest_.server.has_event(EventType::kDisconnected); }));
+  const std::string reason = honest_.server.take_event(EventType::kDisconnected).reason;
+  EXPECT_NE(reason.find("RLIMIT_NOFILE"), std::string::npos) << reason;
+  EXPECT_EQ(honest_.server.counter("bad_keys"), 0u);
+}
+
+// It is this process that lacks them, and not the server that breaks the protocol.
+TEST_F(Descriptors, ThatAreLackingForAServersMemoryAreNamed) {
+  fabric::test::End client{honest_.uri};
+  RawServer server(client, new_uri());
+  server.receive(MessageType::kConnect);
+  const rrdk::test::NoDescriptors now;
+  ASSERT_EQ(server.send(server.offer(MessageType::kAccept), server.descriptors()),
+            SendResult::kSent);
+  EXPECT_TRUE(pump_until({&client}, [&] { return client.has_event(EventType::kConnectFailed); }));
+  const fabric::Event event = client.take_event(EventType::kConnectFailed);
+  EXPECT_EQ(event.code, Errc::kSystem);
+  EXPECT_NE(event.reason.find("RLIMIT_NOFILE"), std::string::npos) << event.reason;
+}
+
+// Nor is a client to blame whose request finds no place.
+TEST_F(Descriptors, ThatAreLackingForARequestAreNoFaultOfThePeer) {
+  RawPeer peer(honest_.server, honest_.uri);
+  pollfd hello = {peer.socket.get(), POLLIN, 0};
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return ::poll(&hello, 1, 0) == 1; }));
+  const rrdk::test::NoDescriptors now;
+  ASSERT_EQ(peer.send(peer.connect_message(), peer.descriptors()), SendResult::kSent);
+  EXPECT_TRUE(pump_until({&honest_.server},
+                         [&] { return honest_.server.counter("accept_failures") != 0; }));
+  EXPECT_EQ(honest_.server.counter("handshakes_refused"), 0u);
 }
 
 // Of those who connect nobody knows who they are before they are accepted.
