@@ -31,6 +31,8 @@ using server::SilentLinks;
 
 namespace {
 
+// So many connections that have gone may have their memory, however few may be there.
+constexpr uint32_t kFewGone = 256;
 // A newcomer closes no more connections than this.
 constexpr uint32_t kMostClosed = 8;
 // For want of descriptors it closes one, and then tries again so often, at first after a
@@ -88,6 +90,8 @@ void Server::Impl::arrive(OpenDevice& device, const Request& request) {
   const uint32_t most = most_of_one_client(device);
   if (clients.has_all(visitor_of(*request), most))  // no other makes room for it
     return refuse_for_client(*request, most);
+  if (ServerLink::gone.load(std::memory_order_relaxed) > std::max(most_connections, kFewGone))
+    return refuse_for_the_gone(*request);
   uint32_t present = present_.load(std::memory_order_relaxed);
   while (present < most_connections) {
     if (present_.compare_exchange_weak(present, present + 1, std::memory_order_relaxed))
@@ -313,6 +317,14 @@ void Server::Impl::refuse_for_number(fabric::ConnectRequest& request) {
   refuse(request, Rejection::kConnections,
          "there are as many as ServerOptions::max_connections allows, " +
              std::to_string(now_allowed.max_connections));
+}
+
+// Peers come and go, and a read section that does not end keeps what each of them leaves.
+void Server::Impl::refuse_for_the_gone(fabric::ConnectRequest& request) {
+  refuse(request, Rejection::kConnections,
+         "more connections have ended than ServerOptions::max_connections allows, and their memory "
+         "can not be freed: a handler on a poll core, or a read section of the program's own, does "
+         "not come to its end");
 }
 
 void Server::Impl::refuse_for_client(fabric::ConnectRequest& request, uint32_t most) {

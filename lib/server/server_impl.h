@@ -170,6 +170,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void try_again(const server::Newcomer& newcomer);
   void follow(const runtime::PollCore& here, const server::Newcomer& newcomer);
   void refuse_for_number(fabric::ConnectRequest& request);
+  void refuse_for_the_gone(fabric::ConnectRequest& request);
   void refuse_for_client(fabric::ConnectRequest& request, uint32_t most);
   void refuse(fabric::ConnectRequest& request, proto::Rejection why, const std::string& reason);
   void refuse(server::ServerLink& link, fabric::ConnectRequest& request, proto::Rejection why,

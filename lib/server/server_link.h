@@ -80,6 +80,7 @@ class ServerLink final : public runtime::Link,
  public:
   ServerLink(Server::Impl& server, Client& client, service::ContextPool& contexts,
              runtime::PollCore& core, runtime::OpenDevice& device, Peer peer);
+  ~ServerLink() override { gone.fetch_sub(1, std::memory_order_relaxed); }
 
   using Link::id;  // as ServerConnection has them, too
   using Link::peer;
@@ -122,6 +123,8 @@ class ServerLink final : public runtime::Link,
   // Any thread: whether its client has ever made a call.
   bool has_called() const;
 
+  // Links of this process that have left their table, and that readers of it may still have.
+  static inline std::atomic<uint32_t> gone = 0;
   LinkNode in_table = LinkNode(*this);
   size_t in_sweeper = kNowhere;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "../client/log_lines.h"
+#include "base/rcu.h"
 #include "site.h"
 
 namespace rrdk::loopback {
@@ -394,6 +395,33 @@ TEST(Admission, AFloodReplacesItsOwnAmongMany) {
     EXPECT_EQ(site.call(*client, call).at(kResults + 1), 1u);
   EXPECT_EQ(site.server->stats().closed_for_room, kMost);
   EXPECT_EQ(site.server->stats().connections_refused, 0u);
+}
+
+// A thread that reads for ever must not make the memory grow with each peer that comes and goes.
+TEST(Admission, EndsWhereWhatHasGoneCanNotBeFreed) {
+  LogLines log;
+  Site site({.max_connections = 2});
+  {
+    const base::ReadSection reading;
+    std::unique_ptr<RawClient> client;
+    for (int i = 0; client == nullptr || client->up(); ++i) {
+      ASSERT_LE(i, 300);
+      if (client != nullptr)
+        site.cut(client);
+      client = site.knock(1, 0);
+      site.until([&] { return client->up() || client->down(); }, {client.get()});
+    }
+    ASSERT_TRUE(client->rejection());
+    EXPECT_EQ(client->rejection()->why, proto::Rejection::kConnections);
+    EXPECT_EQ(log.count(LogLevel::kWarning, "refused", "can not be freed"), 1);
+  }
+  std::unique_ptr<RawClient> client;
+  while (client == nullptr || client->down()) {
+    client = site.knock(1);
+    site.until([&] { return client->up() || client->down(); }, {client.get()});
+  }
+  EXPECT_EQ(site.call(*client, {.xid = 1, .procedure = kAgain, .arguments = {1}}).at(kResults + 1),
+            1u);
 }
 
 TEST(Admission, ClosesNoneForWhatItRefusesItsClient) {
