@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """scripts/vm/run without a guest: its arguments, and what it makes of the ways a guest can end. In
 qemu's place stands a program that writes to the guest's ports what a guest would."""
+import lzma
 import os
 import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -104,6 +106,20 @@ say("out", line + "\\n"); say("control", "exit 0\\n")''')
         for text in ("-m 777", "-smp 3", "hostfwd=tcp:127.0.0.1:2000-:20049", f"path={self.folder.resolve()},",
                      "path=/,security_model=none,multidevs=remap,readonly=on", "-accel tcg"):
             self.assertIn(text, run.stdout)
+
+    def test_the_kernel_is_unpacked_before_it_boots(self):
+        packed = lzma.compress(b"the kernel")
+        head = bytearray(1024)
+        head[0x1f1] = 1
+        struct.pack_into("<II", head, 0x248, 8, len(packed))
+        for image, booted in [(b"packed in another way", "vmlinuz"), (bytes(head) + bytes(8) + packed, "vmlinux")]:
+            boot = self.cache / "kernel-6.1/boot"
+            boot.mkdir(exist_ok=True)
+            (boot / "vmlinuz-6.1-test").write_bytes(image.ljust(2048, b"."))
+            run = self.run_lab("--accel", "tcg", "true", guest=UP + '''
+say("out", re.search(r"-kernel (\\S+)", line)[1]); say("control", "exit 0\\n")''')
+            self.assertEqual(run.stdout, f"{boot}/{booted}-6.1-test", run.stderr)
+        self.assertEqual((boot / "vmlinux-6.1-test").read_bytes(), b"the kernel")
 
     def test_every_end_without_a_status_has_its_own(self):
         panic = 'say("console", "[ 1.0] Kernel panic - not syncing: %s\\n")'

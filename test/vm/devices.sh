@@ -5,6 +5,7 @@
 set -u
 ibv_devices
 rdma link
+up=$(ibv_devinfo | awk '$1 == "hca_id:" { name = $2 } /PORT_ACTIVE/ { print name }')
 for device in "$@"; do
-  ibv_devinfo -d "$device" | grep PORT_ACTIVE >/dev/null || { echo "$device is not there, or down"; exit 1; }
+  [[ $'\n'$up$'\n' == *$'\n'$device$'\n'* ]] || { echo "$device is not there, or down"; exit 1; }
 done

@@ -18,8 +18,12 @@ server=$!
 
 # It says nothing of that. Its identifier has the state from the beginning of rdma_listen() on, after
 # which its first thread waits for a client.
-listens() {
-  rdma resource show cm_id pid $server | grep -q 'state LISTEN' && grep -q futex /proc/$server/wchan
+listens() { waits && rdma resource show cm_id pid $server | grep 'state LISTEN' >/dev/null && waits; }
+
+waits() {
+  local where=''
+  read -r where </proc/$server/wchan
+  [[ $where == *futex* ]]
 }
 
 until listens; do

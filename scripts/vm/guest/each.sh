@@ -16,6 +16,10 @@ shift 2
 output=$(mktemp)
 failed=0
 
+failed_tests() {
+  sed -n 's/^\[  FAILED  \] \([^ ,]*[.][^ ,]*\).*/\1/p' "$output" | sort -u | paste -sd ' '
+}
+
 # What the first assertion that failed has to say, in one line.
 first_failure() {
   awk '/: Failure$/ { found = 1 } found && (/^$/ || /^\[/ || n++ == 8) { exit } found' "$output" | paste -sd ' '
@@ -31,7 +35,8 @@ for case in "$@"; do
   tail -n +1 -f -s 0.1 --pid $! "$output"
   wait $!
   status=$?
-  why=$(sed -n 's/^\[  FAILED  \] \([^ ,]*[.][^ ,]*\).*/\1/p' "$output" | sort -u | paste -sd ' ')
+  why=
+  [ $status -eq 0 ] || why=$(failed_tests)
   [ -z "$why" ] || why+=": $(first_failure)"
   case $status in
     0) result=pass reason= ;;
@@ -39,7 +44,7 @@ for case in "$@"; do
     124 | 137) result=fail reason="took more than $seconds s, or was killed" ;;
     *) result=fail reason="exit status $status: ${why:-$(tail -n 8 "$output" | cut -c -120 | paste -sd '|')}" ;;
   esac
-  reason=$(printf '%s' "$reason" | tr '\t' ' ' | cut -c -800)
+  reason=${reason//$'\t'/ } reason=${reason:0:800}
   [ $result != fail ] || failed=1
   printf '%s\t%s\t%s\n' "$result" "$name" "$reason" >>"$results"
   printf '== %s: %s in %d s\n' "$name" "$result" $((SECONDS - began))

@@ -13,36 +13,28 @@ set -euo pipefail
 # let it in on the other side.
 send_through_pair() {
   local number other
-  sysctl -q net.ipv4.conf.all.rp_filter=0
+  sysctl -q net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.rxepair{0,1}.{accept_local=1,rp_filter=0,arp_ignore=1}
   for number in 0 1; do
     other=$((1 - number))
-    sysctl -q net.ipv4.conf.rxepair$number.{accept_local=1,rp_filter=0,arp_ignore=1}
-    ip route add "10.8.0.$((other + 1))" dev rxepair$number src "10.8.0.$((number + 1))" table $((101 + number))
-    ip rule add pref $((10 + number)) from "10.8.0.$((number + 1))" to "10.8.0.$((number + 1))" lookup local
-    ip rule add pref $((20 + number)) to "10.8.0.$((other + 1))" iif lo lookup $((101 + number))
+    echo "route add 10.8.0.$((other + 1)) dev rxepair$number src 10.8.0.$((number + 1)) table $((101 + number))"
+    echo "rule add pref $((10 + number)) from 10.8.0.$((number + 1)) to 10.8.0.$((number + 1)) lookup local"
+    echo "rule add pref $((20 + number)) to 10.8.0.$((other + 1)) iif lo lookup $((101 + number))"
     # rdma_cm's check of an incoming request asks for the route back with the interface given.
-    ip rule add pref $((30 + number)) to "10.8.0.$((other + 1))" oif rxepair$number lookup $((101 + number))
-  done
-  ip rule add pref 40 lookup local
-  ip rule del pref 0
+    echo "rule add pref $((30 + number)) to 10.8.0.$((other + 1)) oif rxepair$number lookup $((101 + number))"
+  done | ip -batch -
+  printf '%s\n' 'rule add pref 40 lookup local' 'rule del pref 0' | ip -batch -
 }
 
 case ${1-} in
   eth0) devices=(rxe_eth0=eth0) ;;
   veth)
-    ip link add rxeveth type veth peer name rxepeer
-    ip link set rxepeer up
-    ip link set rxeveth up
-    ip address add 10.7.0.1/24 dev rxeveth
-    ip address add fd07::1/64 dev rxeveth nodad
+    printf '%s\n' 'link add rxeveth type veth peer name rxepeer' 'link set rxepeer up' 'link set rxeveth up' \
+      'address add 10.7.0.1/24 dev rxeveth' 'address add fd07::1/64 dev rxeveth nodad' | ip -batch -
     devices=(rxe_veth=rxeveth)
     ;;
   pair)
-    ip link add rxepair0 type veth peer name rxepair1
-    for number in 0 1; do
-      ip link set rxepair$number up
-      ip address add "10.8.0.$((number + 1))/24" dev rxepair$number
-    done
+    printf '%s\n' 'link add rxepair0 type veth peer name rxepair1' 'link set rxepair0 up' 'link set rxepair1 up' \
+      'address add 10.8.0.1/24 dev rxepair0' 'address add 10.8.0.2/24 dev rxepair1' | ip -batch -
     send_through_pair
     devices=(rxe_pair0=rxepair0 rxe_pair1=rxepair1)
     ;;
