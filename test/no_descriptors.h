@@ -3,18 +3,21 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 namespace rrdk::test {
 
 // While it lives nothing in this process gets a descriptor, whatever others close meanwhile:
-// threads of earlier tests may still do so.
+// threads of earlier tests may still do so. Or `but` so many, where no others close any.
 class NoDescriptors {
  public:
-  NoDescriptors() {
+  explicit NoDescriptors(rlim_t but = 0) {
     keep_pipes();
     EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const rlimit none{0, before_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    const int lowest = ::dup(0);
+    ::close(lowest);
+    const rlimit few{but == 0 ? 0 : static_cast<rlim_t>(lowest) + but, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   }
   ~NoDescriptors() {
     EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0);

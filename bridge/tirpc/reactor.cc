@@ -148,6 +148,10 @@ Result<Reactor*> Reactor::of_servers() {
   return reactor_of(true);
 }
 
+Reactor::~Reactor() {
+  ::close(kick_);
+}
+
 void Reactor::lead_after_others() {
   std::unique_lock lock(mutex_);
   const uint64_t ticket = tickets_++;

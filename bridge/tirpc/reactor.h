@@ -51,6 +51,9 @@ class Reactor {
 
   Reactor(Runtime& runtime, uint32_t core, int kick) noexcept
       : runtime_(runtime), core_(core), kick_(kick) {}
+  ~Reactor();  // only where not all that are wanted could be made
+  Reactor(const Reactor&) = delete;
+  Reactor& operator=(const Reactor&) = delete;
 
   Runtime& runtime() noexcept { return runtime_; }
   uint32_t core() const noexcept { return core_; }

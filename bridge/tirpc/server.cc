@@ -155,7 +155,8 @@ Result<void> Service::start() {
   auto made = Reactor::of_servers();
   if (!made)
     return tl::unexpected(made.error());
-  wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake < 0)
+    wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake < 0)
     return fail(Errc::kSystem, std::string("eventfd: ") + std::strerror(errno));
   if (auto kept = (*made)->need(); !kept)

@@ -7,6 +7,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -244,6 +247,38 @@ TEST(TirpcErrors, OfTooManyDescriptors) {
     EXPECT_EQ(clnt_call(first.get(), NULLPROC, nothing, nullptr, nothing, nullptr, kPatience),
               RPC_SUCCESS);
   }
+}
+
+ptrdiff_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+// Of a process that has made no CLIENT yet: with more descriptors each time, until they are enough
+// for what all CLIENTs share. How many times something was left behind; -1: they never were enough.
+int start_with_too_few() {
+  constexpr rlim_t kEnough = 200;
+  int leaks = 0;
+  for (rlim_t few = 0; few < kEnough; ++few) {
+    const ptrdiff_t before = open_descriptors();
+    {
+      const rrdk::test::NoDescriptors now(few);
+      if (stub_server().connect("shm", kOddProgram, kOddVersion) != nullptr ||
+          std::strstr(rrdk_tirpc_error(), "shm:") != nullptr)
+        return leaks;
+    }
+    if (open_descriptors() != before) {
+      std::cerr << few << ": " << rrdk_tirpc_error() << '\n';
+      ++leaks;
+    }
+  }
+  return -1;
+}
+
+// Those that were had before one was lacking are given back.
+TEST(TirpcErrors, OfTooManyDescriptorsAtFirst) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // another process
+  EXPECT_EXIT(::_exit(start_with_too_few()), testing::ExitedWithCode(0), "");
 }
 
 TEST(TirpcErrors, OfHostsThatNobodyKnows) {
