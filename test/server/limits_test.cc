@@ -330,6 +330,48 @@ TEST(Admission, WhatMakesNoDifferenceClosesFewConnections) {
   }
 }
 
+// A device that has no memory left for what a core needs of it.
+struct PoorDevice final : fabric::Device {
+  explicit PoorDevice(const fabric::Capabilities& can) : can_(can) {}
+  const fabric::Capabilities& capabilities() const override { return can_; }
+  Result<std::unique_ptr<fabric::CompletionQueue>> create_completion_queue(uint32_t) override {
+    return fail(Errc::kNoMemory, "there is no memory for a completion queue");
+  }
+  Result<std::unique_ptr<fabric::SharedReceiveQueue>> create_shared_receive_queue(
+      uint32_t) override {
+    return fail(Errc::kNoMemory, "not reached");
+  }
+  Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
+      const fabric::QueuePairOptions&) override {
+    return fail(Errc::kNoMemory, "not reached");
+  }
+  Result<std::unique_ptr<fabric::Listener>> listen(const fabric::Place&) override {
+    return fail(Errc::kUnsupported, "not reached");
+  }
+  Result<void> connect(fabric::QueuePair&, const fabric::Place&,
+                       std::span<const std::byte>) override {
+    return fail(Errc::kUnsupported, "not reached");
+  }
+  std::vector<fabric::Event> poll_events(uint32_t) override { return {}; }
+  int event_fd() const override { return -1; }
+
+ private:
+  const fabric::Capabilities can_;
+};
+
+TEST(Admission, WhatACoreLacksForAllConnectionsClosesNone) {
+  Site site({.private_receives = true});
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (uint64_t name = 2; name < 10; ++name)
+    silent.push_back(site.connect(name, 4));
+  runtime::OpenDevice poor("poor", std::make_unique<PoorDevice>(site.device().capabilities()));
+  site.instead = &poor;
+  auto refused = site.knock(1);
+  site.until([&] { return refused->down(); }, {refused.get()});
+  EXPECT_TRUE(refused->refused());
+  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
+}
+
 // A driver closes the descriptors of a connection that has gone when it comes to it: no others are
 // closed in vain meanwhile.
 TEST_P(Limits, DescriptorsThatComeBackLateAreWaitedFor) {

@@ -206,6 +206,7 @@ struct Site final : private runtime::Acceptor {
     for (uint32_t i = 0; i < runtime->num_cores(); ++i)
       runtime->poll(i);
   }
+  const runtime::OpenDevice& device() const { return *device_; }
   // What becomes of connections, without a pass of a core. Returns how many events there were.
   uint32_t route_events() { return device_->route_events(); }
   static void send(RawClient& client, const RawCall& call) {
@@ -238,13 +239,16 @@ struct Site final : private runtime::Acceptor {
   SiteService service;
   std::shared_ptr<Server::Impl> server;
   std::string uri;
-  Disguise::Impossible impossible;  // set while no request is on its way
+  // Of the requests from now on; set while none is on its way.
+  Disguise::Impossible impossible;
+  runtime::OpenDevice* instead = nullptr;  // the device by which they seem to come
 
  private:
   void on_connect_request(runtime::OpenDevice& device,
                           std::unique_ptr<fabric::ConnectRequest> request) override {
     server->on_connect_request(
-        device, std::make_unique<Disguise>(std::move(request), identity_, impossible));
+        instead != nullptr ? *instead : device,
+        std::make_unique<Disguise>(std::move(request), identity_, impossible));
     requests_.fetch_add(1);
   }
 
