@@ -267,7 +267,8 @@ TEST_P(Limits, AFloodMakesRoomForItself) {
 }
 
 // Where Receives are shared, those of another core's connections are of no use: each newcomer
-// closes one connection, of its own core. Shows: SEC-10
+// closes one connection, of its own core.
+// Shows: SEC-10
 TEST_P(Limits, ForWantOfBuffersConnectionsOfTheSameCoreMakeRoom) {
   Site site({.credits = 256, .first_credits = 256}, GetParam());
   std::vector<std::unique_ptr<RawClient>> silent;
@@ -284,7 +285,8 @@ TEST_P(Limits, ForWantOfBuffersConnectionsOfTheSameCoreMakeRoom) {
   EXPECT_EQ(site.server->stats().connections_refused, 0u);
 }
 
-// Of queue pairs a core has so many, of descriptors the process. Shows: SEC-10
+// Of queue pairs a core has so many, of descriptors the process.
+// Shows: SEC-10
 TEST_P(Limits, SilentConnectionsMakeRoomWhereTheSystemHasNone) {
   constexpr uint32_t kOfACore = 3;
   for (const Errc code : {Errc::kLimit, Errc::kSystem}) {
