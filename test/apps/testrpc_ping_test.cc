@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <thread>
@@ -42,13 +43,14 @@ TEST(Ping, WithoutAnAnswerKeepsNobodyWhoComesLater) {
 }
 
 TEST(Ping, LetsASideGoThatWasStoppedAnywhere) {
-  constexpr int kTimes = 200;
+  constexpr int kTimes = 50;
   struct sigaction action = {};
   action.sa_handler = hold;
   struct sigaction before;
   ASSERT_EQ(sigaction(SIGUSR2, &action, &before), 0);
-  int times_held = 0;
-  for (int i = 0; i < kTimes; ++i) {
+  // A busy machine may stop us, too, for longer than we are patient, before the other side is held.
+  uint64_t patience = kMs;
+  for (int times_held = 0; times_held < kTimes;) {
     held = let_go = false;
     PingLine line;
     std::thread other([&] { answer(line); });
@@ -57,14 +59,16 @@ TEST(Ping, LetsASideGoThatWasStoppedAnywhere) {
         std::this_thread::yield();
       pthread_kill(other.native_handle(), SIGUSR2);
     });
-    EXPECT_EQ(ping(line, 1'000'000, kMs), 0);
-    times_held += held ? 1 : 0;
+    EXPECT_EQ(ping(line, 1'000'000, patience), 0);
+    if (held)
+      ++times_held;
+    else
+      patience = std::min(2 * patience, kSecond);
     let_go = true;
     stopper.join();
     other.join();
   }
   sigaction(SIGUSR2, &before, nullptr);
-  EXPECT_GT(times_held, 0);
 }
 
 }  // namespace
