@@ -146,7 +146,7 @@ part() {
 # What scripts/lib/affected.py chooses, with GCC: suite_changed COMMIT LIST.
 suite_changed() {
   local chosen=$logs/chosen.tsv kind name why headers=() tests=() programs=() quick=()
-  targets=none build_gcc || return
+  targets=none with_gcc || return
   if ! scripts/lib/affected.py "$builds/gcc" "$1" >"$chosen"; then
     record fail "changed/choice" "scripts/lib/affected.py could not tell"
     return
@@ -179,7 +179,7 @@ suite_changed() {
 
 # run_affected, of suite_changed: builds its programs and runs its tests.
 run_affected() {
-  [ ${#programs[@]} -eq 0 ] || targets="${programs[*]}" build_gcc || return
+  [ ${#programs[@]} -eq 0 ] || targets="${programs[*]}" with_gcc || return
   # A tenth of the simulation's runs; scripts/sim.sh has more.
   [ ${#tests[@]} -eq 0 ] || RRDK_SIM_SEEDS=${RRDK_SIM_SEEDS-2000} run_programs gcc 1 "${tests[@]}"
 }

@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""What ninja is to build, a name each, when some tests are not run: all that is built by default, but for
+the programs that only those tests have.
+
+    needed.py BUILD_DIRECTORY SUITE...    the suites of meson whose tests are left out
+
+Meson makes `ninja all` depend on the programs of all tests, so it can not be told to leave some out.
+"""
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+
+def introspected(build, what):
+    return json.loads(subprocess.run(["meson", "introspect", what, str(build)],
+                                     capture_output=True, text=True, check=True).stdout)
+
+
+def main():
+    build, suites = Path(sys.argv[1]).resolve(), set(sys.argv[2:])
+    left, wanted = set(), set()
+    for test in introspected(build, "--tests"):
+        is_left = suites & {suite.split(":")[-1] for suite in test["suite"]}
+        (left if is_left else wanted).update(test["depends"])
+    for target in introspected(build, "--targets"):
+        is_left = target["id"] in left - wanted and target["type"] == "executable"
+        if target["id"] in wanted or target["build_by_default"] and not is_left:
+            print(*(Path(name).relative_to(build) for name in target["filename"]), sep="\n")
+
+
+main()
