@@ -30,8 +30,8 @@ base=$folder/base.tar
 tools=g++,pkg-config,cmake,make,ca-certificates
 
 say "-- packages"
-# What debuggers want takes half of the time.
-DEB_BUILD_OPTIONS=noautodbgsym DEB_CXXFLAGS_STRIP=-g "$root/scripts/build-packages.sh" "$folder/built"
+# What makes programs fast and what debuggers want take most of the time, and neither is tried here.
+DEB_BUILD_OPTIONS='noautodbgsym noopt' DEB_CXXFLAGS_STRIP=-g "$root/scripts/build-packages.sh" "$folder/built"
 
 # Debian's own of this machine's sources, as apt has them.
 sources=$(apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' \
