@@ -467,7 +467,7 @@ TEST(ChangedLimits, CloseNobodyWhoIsThere) {
   ASSERT_TRUE(world.server->set_limits(limits));
   EXPECT_FALSE(world.client->connect(world.uri));
   EXPECT_EQ(world.server->stats().closed_for_room, 0u);
-  EXPECT_EQ(world.server->stats().connections, 6u);
+  world.until([&] { return world.server->stats().connections == 6; });
   limits.max_connections = 6;
   ASSERT_TRUE(world.server->set_limits(limits));
   EXPECT_TRUE(world.client->connect(world.uri));
