@@ -5,6 +5,7 @@
 """
 import codecs
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -57,14 +58,15 @@ def give_up_stdout():
 
 @contextlib.contextmanager
 def file(path, newline=None):
-    """A text file to write. It takes its place when it is whole. A pipe or a device is written into."""
+    """A text file to write. It takes its place when it is whole. What cannot be replaced is written into."""
     path, how = Path(os.path.realpath(path)), {"encoding": "utf-8", "errors": "replace", "newline": newline}
     try:
-        if path.exists() and not path.is_file():
+        made = make_beside(path)
+        if made is None:
             with open(path, "w", **how) as into:
                 yield into
             return
-        handle, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".tmp", dir=path.parent)
+        handle, name = made
         try:
             with os.fdopen(handle, "w", **how) as into:
                 yield into
@@ -81,12 +83,26 @@ def file(path, newline=None):
         raise
 
 
+def make_beside(path):
+    """A file that can take the place of `path`. None: that is a pipe or a device, or it can be written, but its
+    folder cannot."""
+    if path.exists() and not path.is_file():
+        return None
+    try:
+        return tempfile.mkstemp(prefix=f"{path.name}.", suffix=".tmp", dir=path.parent)
+    except OSError:
+        if not os.access(path, os.W_OK):
+            raise
+        return None
+
+
 def put(name, path):
-    """In its place, or, where that is a mount point, into it."""
+    """In its place. A mount point, such as a container's single file, cannot be replaced, but written into; with a
+    bind mount within one file system only the error tells."""
     try:
         os.replace(name, path)
-    except OSError:
-        if not os.path.ismount(path):
+    except OSError as error:
+        if error.errno not in (errno.EBUSY, errno.EXDEV):
             raise
         shutil.copyfile(name, path)
         os.unlink(name)
@@ -102,7 +118,7 @@ def folder(path):
     try:
         yield staging
         for made in sorted(staging.iterdir()):
-            os.replace(made, path / made.name)
+            put(made, path / made.name)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         while path != before and not any(path.iterdir()):

@@ -118,6 +118,41 @@ class Output(unittest.TestCase):
         self.assertEqual(target.read_text(), "new")
         self.assertEqual(list(self.folder.glob("*.tmp")), [])
 
+    def in_a_mount_namespace(self, script, *words):
+        """What a shell does there that may mount; of the test's folder nothing is left."""
+        alone = ["unshare", "--mount", *(["--user", "--map-root-user"] if os.geteuid() else []), "sh", "-ec"]
+        try:
+            subprocess.run([*alone, "mount --bind /dev/null /dev/null"], check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.skipTest(f"nothing can be mounted here: {getattr(error, 'stderr', '') or error}")
+        return subprocess.run([*alone, script, "sh", *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, check=False)
+
+    def test_a_file_that_is_a_mount_point(self):
+        mounted, source = self.folder / "mounted.json", self.folder / "source.json"
+        mounted.touch()
+        before = sorted([*self.folder.iterdir(), source])
+        for tool in ("rrdk-dump.py", "rrdk-doctor.py"):
+            with self.subTest(tool):
+                source.write_text("old, and longer than nothing")
+                done = self.in_a_mount_namespace(
+                    'mount --bind "$1" "$2"; shift 2; "$@" || test $? = 1', source, mounted, SCRIPTS / tool, "--json",
+                    mounted, *([CAPTURE] if tool == "rrdk-dump.py" else []))
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                json.loads(source.read_text())
+                self.assertEqual(sorted(self.folder.iterdir()), before)
+
+    def test_a_file_in_a_folder_that_cannot_be_written(self):
+        closed = self.folder / "closed"
+        closed.mkdir()
+        (closed / "open.json").write_text("old")
+        done = self.in_a_mount_namespace(
+            'mount --bind "$1" "$1"; touch "$2"; mount --bind "$2" "$1/open.json"; mount -o remount,bind,ro "$1";'
+            'shift 2; "$@" || test $? = 1', closed, self.result, SCRIPTS / "rrdk-dump.py", "--json",
+            closed / "open.json", CAPTURE)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("connections", json.loads(self.result.read_text()))
+
 
 if __name__ == "__main__":
     unittest.main()
