@@ -94,9 +94,9 @@ class Latencies:
         left = self.count * share
         for value in sorted(self.counts):
             left -= self.counts[value]
-            if left <= 0:
-                return value if share < 1 else self.most
-        return self.most
+            if left <= 0 and share < 1:
+                return min(value, self.most)
+        return self.most if self.count else None
 
 
 class Tally:
@@ -117,7 +117,8 @@ class Tally:
             self.unanswered += 1
             return
         self.granted.add(record["granted"])
-        self.latencies.add(record["latency_ns"])
+        if record["latency_ns"] is not None:
+            self.latencies.add(record["latency_ns"])
         if record["error"]:
             self.errors[record["result"]] += 1
 
@@ -175,6 +176,9 @@ class Report:
             self.capture.file.close()
         for connection in self.connections.values():
             connection.conversation.take_end()
+        if self.capture.stepped_back:
+            for tally in (self.whole, *self.procedures.values(), *(c.tally for c in self.connections.values())):
+                tally.latencies = Latencies()
 
     def take(self, event):
         connection = self.connections.get(event.link.number)
@@ -183,6 +187,12 @@ class Report:
             connection = Connection(event.link, self.draft, self.add, lost)
             self.connections[event.link.number] = connection
         connection.conversation.take(event)
+
+    def records(self, connection):
+        for record in self.spool.of(connection):
+            if self.capture.stepped_back and "latency_ns" in record:
+                record["latency_ns"] = None
+            yield record
 
     def looked_at(self):
         """Whether there was anything that could break a rule."""
@@ -231,8 +241,8 @@ def travel(record):
 
 
 def call_line(record, begin):
-    granted = record.get("granted", "-")
-    latency = duration(record["latency_ns"]) if record["answered"] else "-"
+    granted, latency = record.get("granted", "-"), record.get("latency_ns")
+    latency = "-" if latency is None else duration(latency)
     return f"{(record['time_ns'] - begin) / SECOND:12.6f} {'>' if record['forward'] else '<'} " \
         f"{record['xid']:#010x}  {record['procedure']:<18}  {travel(record)}  " \
         f"credits {record['asked']} -> {granted}  {latency}  {record['result']}"
@@ -263,7 +273,7 @@ class Text:
         self.write_summary()
 
     def wanted(self, number):
-        for record in self.report.spool.of(number):
+        for record in self.report.records(number):
             if self.options.xid is None or record.get("xid") == self.options.xid:
                 yield record
 
@@ -333,7 +343,8 @@ class Text:
         if capture.first is None:
             return ""
         begin = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(min(self.begin // SECOND, LAST_SECOND)))
-        return f", {duration(capture.last - self.begin)} from {begin} on"
+        length = "" if capture.stepped_back else f" {duration(capture.last - self.begin)}"
+        return f",{length} from {begin} on"
 
     def write_summary(self):
         report, capture = self.report, self.report.capture
@@ -371,7 +382,7 @@ def tally_json(tally):
             "breaches": tally.breaches, "credits_asked": [tally.asked.least, tally.asked.most],
             "credits_granted": [tally.granted.least, tally.granted.most],
             "latency_ns": {"p50": tally.latencies.percentile(0.5), "p99": tally.latencies.percentile(0.99),
-                           "max": tally.latencies.most}}
+                           "max": tally.latencies.percentile(1)}}
 
 
 def connection_json(number, connection):
@@ -395,7 +406,7 @@ def write_json(report, file):
     for i, (number, connection) in enumerate(report.connections.items()):
         head = json.dumps(connection_json(number, connection))[:-1]
         file.write((",\n" if i else "\n") + head + ', "records": [')
-        for j, record in enumerate(report.spool.of(number)):
+        for j, record in enumerate(report.records(number)):
             file.write((",\n" if j else "\n") + json.dumps(record))
         file.write("]}")
     file.write("]}\n")

@@ -13,6 +13,9 @@ from lib.dump_iwarp import Iwarp
 from lib.dump_roce import Roce
 
 
+STEP_BACK = 10**9  # nanoseconds; packets of several queues come less than that out of order
+
+
 class Capture:
     def __init__(self, path):
         self.file, self.notes, self.links = open_capture(path), [], 0
@@ -20,6 +23,7 @@ class Capture:
         if self.dropped:
             self.notes.append(f"{self.dropped} messages or packets are missing, says who captured them")
         self.frames, self.first, self.last = 0, None, 0
+        self.stepped_back = False  # so that no difference of times means anything
         self.roce, self.iwarp = Roce(self.new_number), Iwarp(self.new_number, self.notes)
 
     def new_number(self):
@@ -33,11 +37,16 @@ class Capture:
             self.notes.append(str(error))
 
     def events(self):
-        cut, unknown = 0, set()
+        cut, unknown, section, latest = 0, set(), None, 0
         for packet in self.packets():
             self.frames = packet.frame
             self.first = packet.time if self.first is None else self.first
             self.last = max(self.last, packet.time)
+            latest = max(latest, packet.time) if packet.section == section else packet.time
+            section = packet.section
+            if packet.time < latest - STEP_BACK and not self.stepped_back:
+                self.stepped_back = True
+                self.notes.append(f"frame {packet.frame}: the clock steps back, so latencies are left out")
             cut += len(packet.data) < packet.length
             if packet.link_type not in LINK_TYPES and packet.link_type not in unknown:
                 unknown.add(packet.link_type)

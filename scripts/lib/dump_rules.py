@@ -228,7 +228,8 @@ class Call:
             "error": sent is not None and result not in (ACCEPTED[0], "answered"),
             "breaches": self.breaches + (sent.breaches if sent else [])}
         if sent:
-            record |= {"granted": answer.credit, "latency_ns": sent.time - self.sent.time,
+            latency = sent.time - self.sent.time
+            record |= {"granted": answer.credit, "latency_ns": latency if latency >= 0 else None,
                        "reply_frame": sent.frame, "reply_kind": answer.kind_name(),
                        "reply_inline": sent.payload_size}
         return record

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import unittest
@@ -337,6 +338,40 @@ class Program(Files):
         status, output, _ = self.text("--summary", "--json", target, self.path)
         self.assertEqual(json.loads(target.read_text()), top)
         self.assertIn("5", output)
+
+    def test_no_percentile_is_above_the_maximum(self):
+        wire = Roce()
+        t = Talk(wire)
+        t.call(5)
+        wire.time += 345_678  # rounded to three digits it is more
+        t.reply(5)
+        latencies = self.report(wire.capture()).whole.latencies
+        self.assertEqual({latencies.percentile(share) for share in (0.5, 0.99, 1)}, {latencies.most})
+
+    def assert_latencies(self, frames, present):
+        self.path.write_bytes(pcap(frames))
+        status, output, error = self.text(self.path)
+        self.assertEqual((status, error), (1, ""))
+        self.assertEqual(output.count("clock steps back"), int(not present))
+        self.assertEqual(" us  accepted" in output, present)
+        self.assertEqual(" -  accepted" in output, not present)
+        self.assertEqual(re.search(r"\nall .*", output)[0].split()[-1] == "-", not present)
+        self.assertNotRegex(output, "-[0-9]+(\\.[0-9]+)? (us|ms|s)")
+        top = json.loads(self.text("--json", "-", self.path)[1])
+        self.assertEqual(top["summary"]["latency_ns"]["max"] is not None, present)
+        records = top["connections"][0]["records"]
+        self.assertEqual(records[0]["latency_ns"] is not None, present)
+
+    def test_a_clock_that_steps_back(self):
+        frames = [(p.time, p.data) for p in dump_capture.packets(self.path)]
+        uptime = BEGIN - 10**9
+        self.assert_latencies([(time - uptime * (i % 2), data) for i, (time, data) in enumerate(frames)], present=False)
+        self.assert_latencies([(time - 2 * 10**9 * (i > 12), data) for i, (time, data) in enumerate(frames)], present=False)
+
+    def test_packets_that_come_a_little_late(self):
+        frames = [(p.time, p.data) for p in dump_capture.packets(self.path)]
+        frames[-1] = frames[-1][0] - 10**6, frames[-1][1]
+        self.assert_latencies(frames, present=True)
 
     def test_long_captures_go_through_the_spool(self):
         wire = Roce()
