@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The suites of scripts/run-tests.sh; to be sourced. A suite is a function suite_NAME that reports
 # each case with `record` (run-suite.sh has that and other words that suites are made of), plus a line
-# in the table. Quick ones come first.
+# in the table. Quick ones come first, and what takes longest, builds included, before what can wait.
 #
 # The standard run is made of one build, and of all suites that show how the software behaves in it. The
 # full run adds other compilers, sanitizers, virtual machines, packages and clang-tidy. Both see every
@@ -23,8 +23,6 @@ suites=(
   "headers      every header compiles alone (GCC, Clang)"
   "gcc          GCC, warnings are errors: everything but what sanitizers run"
   "units        GCC: what the full run leaves to the sanitizers"
-  "docs         the site, no public symbol without a word, and pages of doc/ followed as they stand"
-  "abi          the library exports what its headers declare, and old programs run with it"
   "netns        testrpc over iWARP between network namespaces, whose link delays, loses and reorders"
   "clang-asan   Clang, warnings are errors, with ASan and UBSan: all but long runs of programs"
   "fuzz         libFuzzer targets, each for some seconds"
@@ -32,6 +30,8 @@ suites=(
   "vm           a Linux guest in qemu: RDMA devices, rping and NFS over them"
   "verbs        the driver for RDMA devices, on Linux's rxe and siw, in a virtual machine"
   "interop      Linux's NFS client and server over RDMA, in a virtual machine"
+  "docs         the site, no public symbol without a word, and pages of doc/ followed as they stand"
+  "abi          the library exports what its headers declare, and old programs run with it"
   "tidy         clang-tidy over lib/, drivers/, bridge/ and apps/"
   "packages     Debian packages, installed into a clean Debian, where the tutorial is followed"
   "path         release build: what a call goes through from completion to doorbell is short enough"

@@ -12,7 +12,7 @@ class Stages(harness.Case):
         return self.result()["runs"][0]["stages"]
 
     def measure(self, uri, *arguments):
-        return self.run_testrpc("--client", uri, "--duration", "0.3", "--json", self.json_path, *arguments)
+        return self.run_testrpc("--client", uri, "--count", "400", "--json", self.json_path, *arguments)
 
     def test_both_ends_of_calls_over_every_software_driver(self):
         for uri in (self.uri, "iwarp://127.0.0.1:0"):
@@ -40,8 +40,8 @@ class Stages(harness.Case):
         self.stop_server(server)
 
     def test_workers_are_waited_for_in_the_queue(self):
-        result = self.run_testrpc("--self", "--engine", "null,echo", "--size", "100", "--dispatch", "worker", "--duration",
-                                  "0.3", "--stages", "1")
+        result = self.run_testrpc("--self", "--engine", "null,echo", "--size", "100", "--dispatch", "worker", "--count",
+                                  "400", "--stages", "1")
         self.assert_status(result, 0)
         tables = result.output.split("STAGES of ")[1:]
         self.assertEqual([table.split(":")[0] for table in tables], ["null w=1, NULL", "echo 100 w=1, ECHO"])
