@@ -72,9 +72,16 @@ struct Call::Impl : runtime::WorkItem {
   // it, the callback may have made the next call, and that one may be cancelled, too: so what is
   // meant and whether the item is on its way are one word.
   struct Cancel : runtime::WorkItem {
-    // Any thread. True: the item is to be put into the inbox; else it is there, or being looked at.
+    // Any thread. True: the item is to be put into the inbox; else it is there, or being looked at,
+    // or a later call is meant: one that comes late must not take its place. It is written even if
+    // it stays the same, so that the core sees `cancel_wanted`.
     bool ask(uint64_t submitted) noexcept {
-      return meant.exchange(submitted, std::memory_order_acq_rel) == 0;
+      uint64_t before = meant.load(std::memory_order_relaxed);
+      while (before <= submitted &&
+             !meant.compare_exchange_weak(before, submitted, std::memory_order_acq_rel,
+                                          std::memory_order_relaxed)) {
+      }
+      return before == 0;
     }
     // The core, when it has seen to `looked_at`. False: that is another one by now.
     bool end(uint64_t& looked_at) noexcept {

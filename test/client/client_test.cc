@@ -240,6 +240,17 @@ TEST(Client, ACancelIsNotLostBehindThatOfAnEarlierCall) {
   EXPECT_TRUE(cancelling.ask(3));
 }
 
+// A thread that is held up in its cancel(), until another one cancels a later call.
+TEST(Client, ACancelThatComesLateDoesNotReplaceALaterOne) {
+  Call::Impl::Cancel cancelling;
+  ASSERT_TRUE(cancelling.ask(6));
+  EXPECT_FALSE(cancelling.ask(5));
+  uint64_t meant = cancelling.meant;
+  EXPECT_EQ(meant, 6u);
+  EXPECT_TRUE(cancelling.end(meant));
+  EXPECT_TRUE(cancelling.ask(5)) << "it is harmless: the core compares";
+}
+
 TEST(Client, ACancelledCallGivesItsOfferedMemoryBack) {
   World world;
   auto connection = world.connect();
