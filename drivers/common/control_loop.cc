@@ -181,10 +181,16 @@ bool Acceptor::out_of_resources(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-void Acceptor::pause_without(int error) {
+void Acceptor::lack(int error) {
+  if (paused_)  // it was said just now
+    return;
   if (auto left_out = shortages_.allow(base::Tsc::now_ns()))
     base::log_warning("connections wait to be accepted: %s%s", base::system_message(error).c_str(),
                       base::and_more(*left_out).text);
+  fabric::Event event;
+  event.type = fabric::EventType::kShortage;
+  event.listener = &listener_;
+  loop_.emit(owner_, std::move(event));
   pause();
 }
 

@@ -119,13 +119,14 @@ auto oldest_of_most(const Visitors& visitors, Whose whose) {
 }
 
 // Accepts connections from a listening socket, a few at a time. When the system is out of
-// descriptors or memory, it asks its owner to make room. If nothing can be closed, it pauses:
-// otherwise the epoll set would keep reporting the socket, and a core would do nothing else.
+// descriptors or memory, it asks its owner to make room. If nothing can be closed, it says so
+// (kShortage) and pauses: otherwise the epoll set would keep reporting the socket, and a core would
+// do nothing else.
 class Acceptor {
  public:
-  // `owner` is watched with `listening`, and passes its ticks on.
-  Acceptor(ControlLoop& loop, Endpoint& owner, int listening)
-      : loop_(loop), owner_(owner), listening_(listening) {}
+  // `owner` is watched with `listening`, and passes its ticks on; `listener` is whose socket it is.
+  Acceptor(ControlLoop& loop, Endpoint& owner, fabric::Listener& listener, int listening)
+      : loop_(loop), owner_(owner), listener_(listener), listening_(listening) {}
 
   // Calls take(base::Fd) for each connection that waits, and make_room() when there is none left
   // for it: true if something was closed.
@@ -139,19 +140,21 @@ class Acceptor {
       else if (const int why = errno; !out_of_resources(why))
         return;
       else if (!make_room())
-        return pause_without(why);
+        return lack(why);
     }
   }
+  // There is nothing left for a connection, and nothing more that the owner could close.
+  void lack(int error);
   // For a while nothing is accepted; connections wait in the backlog.
   void pause();
   void on_tick(Clock::time_point now);
 
  private:
   static bool out_of_resources(int error);
-  void pause_without(int error);  // pauses for lack of resources, and logs it
 
   ControlLoop& loop_;
   Endpoint& owner_;
+  fabric::Listener& listener_;
   const int listening_;
   bool paused_ = false;
   Clock::time_point resume_{};

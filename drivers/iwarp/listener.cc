@@ -197,7 +197,7 @@ std::string uri_of(const Place& place, const std::vector<base::Fd>& sockets) {
 Listener::Ear::Ear(Listener& listener, base::Fd socket)
     : listener_(listener),
       socket_(std::move(socket)),
-      acceptor_(listener.device_.control(), *this, socket_.get()) {}
+      acceptor_(listener.device_.control(), *this, listener, socket_.get()) {}
 
 Listener::Ear::~Ear() {
   listener_.device_.control().forget(*this);

@@ -73,6 +73,11 @@ struct Received {
   Kind kind = Kind::kNothing;
   Message message;
   std::vector<PeerFd> descriptors;
+
+  // Another type that brings descriptors is no honest peer's, and is not waited for.
+  bool lacks_place_for(MessageType expected) const {
+    return kind == Kind::kNoPlace && message.type == expected;
+  }
 };
 
 // Never blocks.

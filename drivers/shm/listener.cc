@@ -1,9 +1,11 @@
 #include "drivers/shm/listener.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <list>
 #include <utility>
 
@@ -46,8 +48,33 @@ class Visitor final : public Endpoint {
   uid_t user() const { return socket_.user(); }
 
   void on_ready() override {
-    if (held_)
-      return;
+    if (state_ == State::kReads)
+      look();
+    else if (state_ == State::kLacks)  // its end
+      leave();
+  }
+
+  void on_tick(Clock::time_point now) override {
+    if (state_ == State::kHeld) {
+      if (janitor_backlog(user()) == Backlog::kFine)
+        go_on();
+    } else if (now > deadline_) {
+      if (state_ == State::kReads)
+        return leave(device_.counts().handshakes_refused);
+      leave();
+    } else if (state_ == State::kLacks) {
+      look();
+    }
+  }
+
+ private:
+  enum class State : uint8_t {
+    kReads,
+    kHeld,   // until fewer descriptors of its user wait to be closed
+    kLacks,  // this process has no place for the descriptors of its request; counted
+  };
+
+  void look() {
     // A packet can bring hundreds of descriptors: it stays in the socket while its user has many.
     if (janitor_backlog(user()) != Backlog::kFine)
       return hold();
@@ -56,20 +83,27 @@ class Visitor final : public Endpoint {
       return;
     if (r.kind == Received::Kind::kMessage && r.message.type == MessageType::kConnect)
       return request(r);
-    Counters& counts = device_.counts();
-    leave(r.kind == Received::Kind::kOtherVersion ? counts.other_versions
-          : r.kind == Received::Kind::kNoPlace    ? counts.accept_failures
-                                                  : counts.handshakes_refused);
+    if (r.lacks_place_for(MessageType::kConnect))
+      return lack(r);
+    leave(r.kind == Received::Kind::kOtherVersion ? device_.counts().other_versions
+                                                  : device_.counts().handshakes_refused);
   }
 
-  void on_tick(Clock::time_point now) override {
-    if (!held_ && now > deadline_)
-      return leave(device_.counts().handshakes_refused);
-    if (held_ && janitor_backlog(user()) == Backlog::kFine)
-      go_on();
+  // The request stays in the socket, and each tick tries again. Others make room for it, if those
+  // that it brought have indeed filled the process's table: a security module can refuse some, too.
+  void lack(const Received& /*in the table meanwhile*/) {
+    if (state_ != State::kLacks) {
+      state_ = State::kLacks;
+      Counters::count(device_.counts().accept_failures);
+      device_.control().change(*this, socket_.get(), EPOLLONESHOT);
+      // It has asked: those that say nothing go first.
+      device_.visitors().splice(device_.visitors().end(), device_.visitors(), place_);
+    }
+    const base::Fd one_more(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
+    if (!one_more)
+      listener_->make_room_for(*this);
   }
 
- private:
   void request(Received& r) {
     Result<Offer> offer = take_offer(r);
     if (!offer)
@@ -87,26 +121,27 @@ class Visitor final : public Endpoint {
   // Its deadline does not run meanwhile. The epoll set reports the end of the socket whatever the
   // interest is, and with EPOLLONESHOT only once.
   void hold() {
-    held_ = true;
+    state_ = State::kHeld;
     device_.control().change(*this, socket_.get(), EPOLLONESHOT);
   }
   void go_on() {
-    held_ = false;
+    state_ = State::kReads;
     deadline_ = Clock::now() + listener_->handshake_timeout();
     device_.control().change(*this, socket_.get(), EPOLLIN);
   }
 
   void leave(Counters::Count& reason) {
     Counters::count(reason);
-    device_.control().release(*this);  // the end of *this
+    leave();
   }
+  void leave() { device_.control().release(*this); }  // the end of *this
 
   Device& device_;
   Listener* listener_;
   PeerSocket socket_;
   Clock::time_point deadline_;
   std::list<Visitor*>::iterator place_;
-  bool held_ = false;
+  State state_ = State::kReads;
 };
 
 Listener::Listener(Device& device, const Address& address, ListeningSocket socket)
@@ -115,7 +150,7 @@ Listener::Listener(Device& device, const Address& address, ListeningSocket socke
       peer_memory_(address.peer_memory == 0 ? kMemoryOfClient : address.peer_memory),
       handshake_timeout_(address.timeout.value_or(kHelloTimeout)),
       socket_(std::move(socket)),
-      acceptor_(device.control(), *this, socket_.fd()) {}
+      acceptor_(device.control(), *this, *this, socket_.fd()) {}
 
 Result<std::unique_ptr<Listener>> Listener::create(Device& device, const Address& address) {
   Result<ListeningSocket> socket = ListeningSocket::open(address.path);
@@ -149,7 +184,7 @@ void Listener::take(PeerSocket socket) {
   if (janitor_backlog(socket.user()) == Backlog::kStuck)
     return Counters::count(device_.counts().visitors_refused);
   if (device_.visitors().size() >= kMaxVisitors)
-    drop_visitor();
+    drop_visitor(device_.visitors());
   auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket));
   if (!visitor->start())
     return;
@@ -159,9 +194,19 @@ void Listener::take(PeerSocket socket) {
 }
 
 // The oldest of the user that has most: a user's flood costs that user's visitors their places.
-void Listener::drop_visitor() {
+void Listener::drop_visitor(const std::list<Visitor*>& from) {
   Counters::count(device_.counts().visitors_dropped);
-  device_.control().release(*drivers::oldest_of_most(device_.visitors(), &Visitor::user));
+  device_.control().release(*drivers::oldest_of_most(from, &Visitor::user));
+}
+
+// Nobody is accepted meanwhile, who would take what others leave.
+void Listener::make_room_for(Visitor& waiting) {
+  std::list<Visitor*> others = device_.visitors();
+  others.remove(&waiting);
+  if (others.empty())
+    return acceptor_.lack(EMFILE);
+  acceptor_.pause();
+  drop_visitor(others);
 }
 
 // The system has nothing left for another connection.
@@ -169,7 +214,7 @@ bool Listener::make_room() {
   Counters::count(device_.counts().accept_failures);
   if (device_.visitors().empty())
     return false;
-  drop_visitor();
+  drop_visitor(device_.visitors());
   return true;
 }
 

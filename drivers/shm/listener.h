@@ -2,6 +2,7 @@
 // yet asked for anything, and their requests.
 #pragma once
 
+#include <list>
 #include <memory>
 #include <string>
 
@@ -22,11 +23,13 @@ class Listener final : public fabric::Listener, public Endpoint {
   void on_tick(Clock::time_point now) override { acceptor_.on_tick(now); }
   uint64_t peer_memory() const { return peer_memory_; }
   std::chrono::milliseconds handshake_timeout() const { return handshake_timeout_; }
+  // Closes another visitor, or says that there is none, for one whose request needs descriptors.
+  void make_room_for(Visitor& waiting);
 
  private:
   Listener(Device& device, const Address& address, ListeningSocket socket);
   void take(PeerSocket socket);
-  void drop_visitor();
+  void drop_visitor(const std::list<Visitor*>& from);
   bool make_room();
 
   Device& device_;

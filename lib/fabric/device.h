@@ -225,9 +225,12 @@ class Listener {
 
 enum class EventType : uint8_t {
   kConnectRequest,  // listener, request
-  kEstablished,     // owner, private_data (of the accepting side, at the connecting end)
-  kRejected,        // owner, private_data, reason
-  kConnectFailed,   // owner, reason
+  // listener: connections wait there since the system has nothing left for them, such as
+  // descriptors; while that lasts, again and again
+  kShortage,
+  kEstablished,    // owner, private_data (of the accepting side, at the connecting end)
+  kRejected,       // owner, private_data, reason
+  kConnectFailed,  // owner, reason
   // owner, reason: the peer closed or died, or we did. No peer access is in progress any more. The
   // messages that came before have been taken by Receives as far as there were any; their
   // completions may still be in the completion queue, before those of flushed ones.

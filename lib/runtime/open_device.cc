@@ -62,12 +62,14 @@ uint32_t OpenDevice::route_events() {
 }
 
 void OpenDevice::route(fabric::Event event) {
-  if (event.type == fabric::EventType::kConnectRequest) {
+  if (event.listener != nullptr) {
     auto it = std::ranges::find_if(
         listening_, [&](const Listening& l) { return l.listener.get() == event.listener; });
-    if (it != listening_.end())
+    if (it != listening_.end() && event.request != nullptr)
       it->acceptor->on_connect_request(*this, std::move(event.request));
-    else
+    else if (it != listening_.end())
+      it->acceptor->on_shortage();
+    else if (event.request != nullptr)
       event.request->reject({});  // it came while we stopped listening
     return;
   }

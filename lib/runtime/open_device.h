@@ -25,6 +25,8 @@ class Acceptor {
  public:
   virtual void on_connect_request(OpenDevice& device,
                                   std::unique_ptr<fabric::ConnectRequest> request) = 0;
+  // Requests do not come, for lack of descriptors say: the end of another connection would help.
+  virtual void on_shortage() = 0;
 
  protected:
   ~Acceptor() = default;

@@ -69,6 +69,11 @@ std::optional<Lack> lack_of(Errc code) {
   }
 }
 
+// Since it was found silent, its first call may have come.
+bool makes_calls(ServerLink& link) {
+  return link.has_called() || link.engine().has_parked();
+}
+
 }  // namespace
 
 void Server::Impl::on_connect_request(OpenDevice& device,
@@ -235,13 +240,31 @@ bool Server::Impl::make_room(Lack lack, const PollCore* core, const Newcomer& ne
 void Server::Impl::close_for(uint64_t id, const Newcomer& newcomer) {
   ServerLink* link = links_.find(id);
   const bool leaves = link != nullptr && link->state() == runtime::LinkState::kClosing;
-  if (link == nullptr || (!leaves && (link->has_called() || link->engine().has_parked())))
+  if (link == nullptr || (!leaves && makes_calls(*link)))
     return try_again(newcomer);
   link->successor = newcomer;
-  if (leaves)
-    return;
+  if (!leaves)
+    close_silent(*link);
+}
+
+void Server::Impl::close_silent(ServerLink& link) {
   closed_for_room_.fetch_add(1, std::memory_order_relaxed);
-  link->close(Errc::kShutdown, "it never made a call, and another connection came");
+  link.close(Errc::kShutdown, "it never made a call, and another connection came");
+}
+
+// The newcomer is not known yet, and comes by itself. If the connection has made a call meanwhile,
+// the listener tells of the shortage again.
+void Server::Impl::on_shortage() {
+  const SilentLinks::Victim victim = silent.take(Lack::kConnections, nullptr, nullptr);
+  if (victim.core == nullptr)
+    return;
+  connections_.fetch_add(1, std::memory_order_relaxed);  // the Impl stays for the task
+  victim.core->post([this, id = victim.id] {
+    ServerLink* link = links_.find(id);
+    if (link != nullptr && link->state() != runtime::LinkState::kClosing && !makes_calls(*link))
+      close_silent(*link);
+    connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
+  });
 }
 
 // Nothing was freed for it.

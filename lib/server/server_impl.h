@@ -89,6 +89,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void visit(const std::function<void(const ConnectionInfo&)>& visitor) const;
   void on_connect_request(runtime::OpenDevice& device,
                           std::unique_ptr<fabric::ConnectRequest> request) override;
+  void on_shortage() override;
   // The link's core: nothing refers to it any more but readers of the table. Retires it.
   void remove(server::ServerLink& link);
 
@@ -167,6 +168,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   bool make_room(server::Lack lack, const runtime::PollCore* core,
                  const server::Newcomer& newcomer);
   void close_for(uint64_t id, const server::Newcomer& newcomer);  // on its core
+  void close_silent(server::ServerLink& link);
   void try_again(const server::Newcomer& newcomer);
   void follow(const runtime::PollCore& here, const server::Newcomer& newcomer);
   void refuse_for_number(fabric::ConnectRequest& request);

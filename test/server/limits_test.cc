@@ -7,6 +7,7 @@
 #include "../client/log_lines.h"
 #include "base/rcu.h"
 #include "site.h"
+#include "test/no_descriptors.h"
 
 namespace rrdk::loopback {
 namespace {
@@ -372,6 +373,23 @@ TEST(Admission, WhatACoreLacksForAllConnectionsClosesNone) {
   site.until([&] { return refused->down(); }, {refused.get()});
   EXPECT_TRUE(refused->refused());
   EXPECT_EQ(site.server->stats().closed_for_room, 0u);
+}
+
+// Without a descriptor the device does not even learn of the request.
+// Shows: SEC-10
+TEST(Admission, SilentConnectionsMakeRoomWhereNoRequestCanCome) {
+  Site site;
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (uint64_t name = 2; name < 8; ++name)
+    silent.push_back(site.connect(name));
+  auto honest = std::make_unique<RawClient>(*site.memory, site.uri);  // the server has not looked
+  {
+    const rrdk::test::NoDescriptors now;
+    site.until([&] { return site.server->stats().closed_for_room != 0; }, {honest.get()});
+  }
+  site.until([&] { return honest->up() || honest->down(); }, {honest.get()});
+  EXPECT_EQ(site.call(*honest, {.xid = 1, .procedure = kAgain, .arguments = {1}}).at(kResults + 1),
+            1u);
 }
 
 // A driver closes the descriptors of a connection that has gone when it comes to it: no others are

@@ -251,6 +251,7 @@ struct Site final : private runtime::Acceptor {
         std::make_unique<Disguise>(std::move(request), identity_, impossible));
     requests_.fetch_add(1);
   }
+  void on_shortage() override { server->on_shortage(); }
 
   fabric::Identity identity_;
   std::atomic<uint32_t> requests_ = 0;

@@ -243,7 +243,8 @@ struct ServerOptions {
    * and about 14 KiB of heap; over shm three descriptors, a fourth while it is made, and 350 KiB,
    * most of it two rings, one of each end, which both ends map, outside MemoryOptions::bytes; the
    * same at its client. When descriptors run out (RLIMIT_NOFILE), connections wait to be accepted;
-   * over shm, one that was accepted may be refused instead. The log says which.
+   * over shm, one that was accepted may be refused instead, or wait as long as its handshake may
+   * take. The log says which.
    *
    * A poll core has at most 16,384 connections of each scheme, a client's and a server's together.
    * Further ones are refused.

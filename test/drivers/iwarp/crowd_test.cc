@@ -152,6 +152,7 @@ TEST_F(Crowd, WithoutFileDescriptorsPeersWaitAndNothingSpins) {
   }
   EXPECT_GE(log.count(LogLevel::kWarning, "connections wait to be accepted", "RLIMIT_NOFILE"), 1);
   EXPECT_LT(failures, 50u);
+  EXPECT_TRUE(pair_.server.has_event(fabric::EventType::kShortage));
   EXPECT_EQ(pair_.server.counter("visitors_dropped"), 1u);
   ASSERT_TRUE(until([&] { return !device_of(pair_).visitors().empty(); }));
 }

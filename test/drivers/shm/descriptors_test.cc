@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "drivers/shm/device.h"
 #include "test/drivers/shm/hostile_test.h"
 #include "test/no_descriptors.h"
 
@@ -403,6 +404,54 @@ TEST_F(Descriptors, ThatAreLackingForARequestAreNoFaultOfThePeer) {
   EXPECT_TRUE(pump_until({&honest_.server},
                          [&] { return honest_.server.counter("accept_failures") != 0; }));
   EXPECT_EQ(honest_.server.counter("handshakes_refused"), 0u);
+}
+
+// Visitors who say nothing hold what it lacks: they go, and not the one that asks, as old as it may
+// be.
+TEST_F(Descriptors, ThatSilentVisitorsHoldAreForOneThatAsks) {
+  constexpr int kSilent = 20;
+  const std::string path = parse_address(honest_.uri).value().path;
+  const auto greeted = [&](int socket) {
+    pollfd hello = {socket, POLLIN, 0};
+    return pump_until({&honest_.server}, [&] { return ::poll(&hello, 1, 0) == 1; });
+  };
+  RawPeer peer(honest_.server, honest_.uri);
+  ASSERT_TRUE(greeted(peer.socket.get()));
+  std::vector<Fd> silent;
+  for (int i = 0; i < kSilent; ++i)
+    ASSERT_TRUE(greeted(silent.emplace_back(connect_socket(path).value()).get()));
+  {
+    const rrdk::test::NoDescriptors now;
+    ASSERT_EQ(peer.send(peer.connect_message(), peer.descriptors()), SendResult::kSent);
+    EXPECT_TRUE(pump_until({&honest_.server}, [&] {
+      return honest_.server.counter("visitors_dropped") >= kConnectDescriptors;
+    }));
+  }
+  ASSERT_TRUE(pump_until({&honest_.server},
+                         [&] { return honest_.server.has_event(EventType::kConnectRequest); }));
+  EXPECT_EQ(honest_.server.counter("accept_failures"), 1u);
+  EXPECT_EQ(honest_.server.counter("handshakes_refused"), 0u);
+  const fabric::Event event = honest_.server.take_event(EventType::kConnectRequest);
+  const auto accepted = event.request->create_queue_pair({.cq = honest_.server.cq.get()}).value();
+  ASSERT_TRUE(event.request->accept(*accepted, {}));
+  EXPECT_EQ(peer.receive(MessageType::kAccept).kind, Received::Kind::kMessage);
+}
+
+// Where no visitor holds them the application is told; and a peer that goes is not waited for.
+TEST_F(Descriptors, ThatAreLackingForARequestAreAskedFor) {
+  RawPeer peer(honest_.server, honest_.uri);
+  pollfd hello = {peer.socket.get(), POLLIN, 0};
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return ::poll(&hello, 1, 0) == 1; }));
+  const rrdk::test::NoDescriptors now;
+  ASSERT_EQ(peer.send(peer.connect_message(), peer.descriptors()), SendResult::kSent);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(pump_until({&honest_.server},
+                           [&] { return honest_.server.has_event(EventType::kShortage); }));
+    EXPECT_EQ(honest_.server.take_event(EventType::kShortage).listener, honest_.listener.get());
+  }
+  peer.socket.reset();
+  auto& device = static_cast<Device&>(*honest_.server.device);
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] { return device.visitors().empty(); }));
 }
 
 // Of those who connect nobody knows who they are before they are accepted.
