@@ -35,6 +35,9 @@ const char* to_text(CloseReason reason) {
       return "the other end's memory is more than may be mapped (shm:PATH?peer_memory=SIZE)";
     case CloseReason::kNoDescriptors:
       return "no descriptor was left for the other end's memory (RLIMIT_NOFILE)";
+    case CloseReason::kNotMapped:
+      return "the other end's memory could not be mapped for lack of memory, mappings "
+             "(vm.max_map_count) or descriptors (RLIMIT_NOFILE)";
   }
   return "for an unknown reason";
 }
@@ -155,11 +158,14 @@ void QueuePair::on_ready() {
 
 void QueuePair::read_regions() {
   Drained drained;
+  uint32_t left = kPacketsAtOnce;
   {
     const std::lock_guard lock(control_mutex_);
-    uint32_t most = kPacketsAtOnce;
-    drained = drain_socket(most);
+    drained = drain_socket(left);
   }
+  // Where others were read before it, this one begins to wait now.
+  if (drained == Drained::kNoPlace && (!held_ || left != kPacketsAtOnce))
+    deadline_ = Clock::now() + kLackTimeout;
   hold_socket(drained == Drained::kNoPlace);
   if (drained == Drained::kEnd)
     peer_gone();
@@ -167,18 +173,19 @@ void QueuePair::read_regions() {
     socket_broken(Death::kBrokenSocket);
   else if (drained == Drained::kTooMuchMemory)
     socket_broken(Death::kTooMuchMemory);
+  else if (drained == Drained::kNotMapped)
+    socket_broken(Death::kNotMapped);
 }
 
 // While this process has no descriptor for what the peer says, the epoll set tells of nothing but
 // the peer's death, and each tick tries again. A message that waits for it is then looked at.
 void QueuePair::hold_socket(bool on) {
-  if (on)
-    device_.control().set_ticking(*this, true);
   if (std::exchange(held_, on) == on)
     return;
-  deadline_ = Clock::now() + kLackTimeout;
   device_.control().change(*this, socket_.get(), on ? 0u : uint32_t{EPOLLIN});
-  if (!on)
+  if (on)
+    device_.control().set_ticking(*this, true);
+  else
     cq_.ring(bit_);
 }
 
@@ -191,7 +198,7 @@ void QueuePair::read_answers() {
       take_answer(r);
     else if (r.kind == Received::Kind::kOtherVersion)
       other_version_answers(r.message);
-    else if (r.kind == Received::Kind::kNoPlace)
+    else if (r.lacks_place_for(MessageType::kAccept))
       connect_failed(
           fabric::EventType::kConnectFailed, Errc::kSystem,
           "no descriptor is left for the server's memory: " + base::system_message(EMFILE));
@@ -310,7 +317,8 @@ void QueuePair::report_disconnect() {
 void QueuePair::on_tick(Clock::time_point now) {
   const Status status = status_.load(std::memory_order_acquire);
   const bool reads = status == Status::kEstablished && !broken_ && !end_seen_;
-  if (reads && no_place_.load(std::memory_order_relaxed)) {
+  // The data path may have read what was held; then the socket is read by events again.
+  if (reads && (held_ || no_place_.load(std::memory_order_relaxed))) {
     read_regions();
     if (held_ && now > deadline_)
       socket_broken(Death::kNoDescriptors);

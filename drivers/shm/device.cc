@@ -133,6 +133,7 @@ std::vector<fabric::Counter> Device::counters() const {
           {"broken_sockets", c.broken_sockets},
           {"no_descriptors", c.no_descriptors},
           {"too_much_memory", c.too_much_memory},
+          {"not_mapped", c.not_mapped},
           {"stuck_readers", c.stuck_readers},
           {"bad_wake_ups", c.bad_wake_ups},
           {"peers_lost", c.peers_lost},

@@ -32,6 +32,7 @@ struct Counters {
   Count broken_sockets{0};      // told us what no honest peer tells, once connected
   Count no_descriptors{0};      // regions of peers for which this process had none left
   Count too_much_memory{0};     // more of a peer's memory than may be mapped (?peer_memory=)
+  Count not_mapped{0};          // regions of peers that the system did not map for us
   Count stuck_readers{0};       // did not let go of a key that was taken from them
   Count bad_wake_ups{0};        // wake-up sockets with what no honest peer sends
   Count peers_lost{0};          // sockets that ended without a close

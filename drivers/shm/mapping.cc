@@ -29,8 +29,11 @@ std::string reason(const char* call) {
 
 Result<Mapping> map(int fd, size_t length, int protection, int flags) {
   void* base = ::mmap(nullptr, length, protection, MAP_SHARED | flags, fd, 0);
-  if (base == MAP_FAILED)
-    return fail(Errc::kSystem, reason("mmap"));
+  if (base == MAP_FAILED) {
+    // Who sent it did not open it for this, or sealed it against this.
+    const bool not_good_for_it = errno == EACCES || errno == EPERM;
+    return fail(not_good_for_it ? Errc::kNotAPeer : Errc::kSystem, reason("mmap"));
+  }
   return Mapping(static_cast<std::byte*>(base), length);
 }
 

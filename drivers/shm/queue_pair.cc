@@ -116,6 +116,8 @@ CloseReason QueuePair::close_reason(Death death) noexcept {
       return CloseReason::kTooMuchMemory;
     case Death::kNoDescriptors:
       return CloseReason::kNoDescriptors;
+    case Death::kNotMapped:
+      return CloseReason::kNotMapped;
     default:
       return CloseReason::kDisconnected;
   }

@@ -84,6 +84,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
     kBrokenSocket,
     kTooMuchMemory,
     kNoDescriptors,
+    kNotMapped,
   };
 
   // What a posted send waits for before it completes.
@@ -108,7 +109,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   };
   enum class Naming : uint8_t { kMessage, kRead };  // what names a region
   // How reading the socket ended; kSome: there may be more.
-  enum class Drained : uint8_t { kAll, kSome, kEnd, kNoPlace, kBroken, kTooMuchMemory };
+  enum class Drained : uint8_t { kAll, kSome, kEnd, kNoPlace, kBroken, kTooMuchMemory, kNotMapped };
   // A pair of sockets, not an eventfd: the peer holds one end, and only sockets have calls that
   // another holder of the descriptor can not make block. (A timerfd has them, too, but wakes up
   // several times as late.) One for each connection, since a peer can shut it down. The janitor
@@ -220,6 +221,7 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   // takes them off it.
   Drained drain_socket(uint32_t& most);
   Drained take_region_change(Received& received);
+  static Drained why_not_taken(Errc code) noexcept;
   void apply_region_changes();
 
   Device& device_;

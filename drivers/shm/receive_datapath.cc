@@ -246,7 +246,7 @@ void QueuePair::refuse_message(WcStatus status) noexcept {
 CloseReason QueuePair::its_fault_or(CloseReason otherwise) const noexcept {
   const Death death = dead_.load(std::memory_order_relaxed);
   const bool by_socket = death == Death::kTooMuchMemory || death == Death::kBrokenSocket ||
-                         death == Death::kNoDescriptors;
+                         death == Death::kNoDescriptors || death == Death::kNotMapped;
   return by_socket ? close_reason(death) : otherwise;
 }
 

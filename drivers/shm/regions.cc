@@ -77,7 +77,7 @@ void QueuePair::sync_regions() {
 QueuePair::Drained QueuePair::drain_socket(uint32_t& most) {
   for (; most != 0 && region_changes_.size() < kMaxPendingChanges; --most) {
     Received r = receive_message(socket_);
-    const bool lacking = r.kind == Received::Kind::kNoPlace;
+    const bool lacking = r.lacks_place_for(MessageType::kRegion);
     if (no_place_.exchange(lacking, std::memory_order_relaxed) != lacking && lacking)
       Counters::count(device_.counts().no_descriptors);
     if (lacking)
@@ -95,12 +95,24 @@ QueuePair::Drained QueuePair::drain_socket(uint32_t& most) {
   return Drained::kSome;
 }
 
+// A call of the system's that fails is not the peer's fault.
+QueuePair::Drained QueuePair::why_not_taken(Errc code) noexcept {
+  switch (code) {
+    case Errc::kLimit:
+      return Drained::kTooMuchMemory;
+    case Errc::kSystem:
+      return Drained::kNotMapped;
+    default:
+      return Drained::kBroken;
+  }
+}
+
 // kSome: it was good.
 QueuePair::Drained QueuePair::take_region_change(Received& r) {
   if (r.message.type == MessageType::kRegion) {
     Result<RegionEntry> region = take_region(r, device_.mappings(), known_regions_);
     if (!region)
-      return region.error().code == Errc::kLimit ? Drained::kTooMuchMemory : Drained::kBroken;
+      return why_not_taken(region.error().code);
     region_changes_.push_back(std::move(*region));
     return Drained::kSome;
   }
@@ -138,8 +150,8 @@ bool QueuePair::learn_peer_region(WireId id, uint64_t end, Naming by) {
   const bool lacking = drained == Drained::kNoPlace && !known;
   if (lacking && !waits)
     device_.control().nudge(*this);
-  if (drained == Drained::kTooMuchMemory || drained == Drained::kBroken ||
-      (lacking && by == Naming::kRead))
+  if (drained == Drained::kTooMuchMemory || drained == Drained::kNotMapped ||
+      drained == Drained::kBroken || (lacking && by == Naming::kRead))
     end_by_socket(drained);
   region_is_late_ = by == Naming::kMessage && !known && (lacking || drained == Drained::kSome);
   return known;
@@ -149,6 +161,7 @@ bool QueuePair::learn_peer_region(WireId id, uint64_t end, Naming by) {
 void QueuePair::end_by_socket(Drained how) {
   const Death death = how == Drained::kTooMuchMemory ? Death::kTooMuchMemory
                       : how == Drained::kNoPlace     ? Death::kNoDescriptors
+                      : how == Drained::kNotMapped   ? Death::kNotMapped
                                                      : Death::kBrokenSocket;
   Death none = Death::kNone;
   if (dead_.compare_exchange_strong(none, death))
@@ -158,6 +171,8 @@ void QueuePair::end_by_socket(Drained how) {
 void QueuePair::count_end(Death by_socket) {
   if (by_socket == Death::kTooMuchMemory)
     Counters::count(device_.counts().too_much_memory);
+  else if (by_socket == Death::kNotMapped)
+    Counters::count(device_.counts().not_mapped);
   else if (by_socket == Death::kBrokenSocket)
     Counters::count(device_.counts().broken_sockets);
 }

@@ -37,6 +37,7 @@ enum class CloseReason : uint32_t {
   kLocalError = 5,      // our own fault
   kTooMuchMemory = 6,   // the peer's regions are more than it may have mapped here
   kNoDescriptors = 7,   // none was left for a region of the peer's
+  kNotMapped = 8,       // the system did not map a region of the peer's
 };
 
 // What the owner wants to be told of through its doorbell (State::wants).

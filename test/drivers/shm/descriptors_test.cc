@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -119,6 +120,16 @@ class Descriptors : public Hostile {
   }
   void expect_all_closed() {
     EXPECT_TRUE(pump_until({&honest_.server}, [&] { return open_descriptors() <= descriptors_; }));
+  }
+
+  // The first 64 bytes of the peer's region, at 0x1000.
+  static void show_for_reading(RawPeer& peer, uint32_t region, uint32_t key) {
+    KeyEntry& entry = peer.mine.keys[key & peer.mine.key_mask];
+    entry.rights.store(static_cast<uint32_t>(fabric::Rights::kRemoteRead));
+    entry.region.store(region);
+    entry.length.store(64);
+    entry.address.store(0x1000);
+    entry.key.store(key);
   }
 
   const Fd null_{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
@@ -334,6 +345,69 @@ TEST_F(Descriptors, ThatAreLackingForAMomentEndNoConnection) {
   EXPECT_EQ(honest_.server.counter("bad_regions"), 0u);
 }
 
+// Nobody is kept busy by looking for one.
+TEST_F(Descriptors, ThatAreLackingAreLookedForNowAndThen) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  const rrdk::test::NoDescriptors now;
+  ASSERT_EQ(peer.send_region(peer.region.fd.get(), 9, 4096), SendResult::kSent);
+  EXPECT_TRUE(
+      pump_until({&honest_.server}, [&] { return honest_.server.counter("no_descriptors") != 0; }));
+  epoll_event event;  // poll() needs a place for one
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] {
+    return ::epoll_wait(honest_.server.device->event_fd(), &event, 1, 0) == 0;
+  }));
+  EXPECT_FALSE(honest_.server.has_event(EventType::kDisconnected));
+}
+
+// The data path may be the first to find that there is one again.
+TEST_F(Descriptors, ThatAReadFindsAgainLeaveTheSocketToBeRead) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  constexpr uint32_t kLate = 9, kKey = 0x15;
+  show_for_reading(peer, kLate, kKey);
+  {
+    const rrdk::test::NoDescriptors now;
+    ASSERT_EQ(peer.send_region(peer.region.fd.get(), kLate, 4096), SendResult::kSent);
+    EXPECT_TRUE(pump_until({&honest_.server},
+                           [&] { return honest_.server.counter("no_descriptors") != 0; }));
+  }
+  Buffer buffer = test_memory().get(4096);
+  const fabric::SendWr read =
+      fabric::test::access_wr(7, fabric::Op::kRead, buffer.first(32), kKey, 0x1000);
+  ASSERT_EQ(peer.victim->post_send(std::span(&read, 1)), 1u);
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
+  EXPECT_EQ(honest_.server.completions.front().status, fabric::WcStatus::kSuccess);
+  ASSERT_EQ(::send(peer.socket.get(), "", 1, 0), 1);  // costs the peer its connection
+  expect_disconnected("broken_sockets");
+}
+
+// What brings descriptors that no honest peer sends then is not waited for.
+TEST_F(Descriptors, ThatAreLackingForNonsenseAreNoExcuse) {
+  RawPeer visitor(honest_.server, honest_.uri);
+  pollfd hello = {visitor.socket.get(), POLLIN, 0};
+  ASSERT_TRUE(pump_until({&honest_.server}, [&] { return ::poll(&hello, 1, 0) == 1; }));
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  fabric::test::End client{honest_.uri};
+  RawServer server(client, new_uri());
+  server.receive(MessageType::kConnect);
+  const rrdk::test::NoDescriptors now;
+  ASSERT_EQ(visitor.send_region(visitor.region.fd.get(), 9, 4096), SendResult::kSent);
+  ASSERT_EQ(peer.send(peer.connect_message(), peer.descriptors()), SendResult::kSent);
+  ASSERT_EQ(server.send_region(server.region.fd.get(), 9, 4096), SendResult::kSent);
+  EXPECT_TRUE(pump_until({&honest_.server}, [&] {
+    return honest_.server.has_event(EventType::kDisconnected) &&
+           honest_.server.counter("handshakes_refused") == 1;
+  }));
+  EXPECT_EQ(honest_.server.counter("broken_sockets"), 1u);
+  EXPECT_EQ(peer.theirs.state->closed.load(), static_cast<uint32_t>(CloseReason::kProtocol));
+  EXPECT_EQ(honest_.server.counter("no_descriptors"), 0u);
+  EXPECT_EQ(honest_.server.counter("accept_failures"), 0u);
+  EXPECT_TRUE(pump_until({&client}, [&] { return client.has_event(EventType::kConnectFailed); }));
+  EXPECT_EQ(client.take_event(EventType::kConnectFailed).code, Errc::kNotAPeer);
+}
+
 // A peer that dies meanwhile is gone; one whose region finds no place for long is told why.
 TEST_F(Descriptors, ThatAreLackingForLongEndTheConnection) {
   for (const bool dies : {true, false}) {
@@ -361,12 +435,7 @@ TEST_F(Descriptors, ThatAreLackingForAReadAreNoFaultOfThePeer) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
   constexpr uint32_t kLate = 9, kKey = 0x15;
-  KeyEntry& entry = peer.mine.keys[kKey & peer.mine.key_mask];
-  entry.rights.store(static_cast<uint32_t>(fabric::Rights::kRemoteRead));
-  entry.region.store(kLate);
-  entry.length.store(64);
-  entry.address.store(0x1000);
-  entry.key.store(kKey);
+  show_for_reading(peer, kLate, kKey);
   Buffer buffer = test_memory().get(4096);
   const rrdk::test::NoDescriptors now;
   ASSERT_EQ(peer.send_region(peer.region.fd.get(), kLate, 4096), SendResult::kSent);

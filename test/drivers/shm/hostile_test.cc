@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
 
 namespace rrdk::shm::test {
 namespace {
@@ -300,6 +301,11 @@ TEST_F(Hostile, RegionChangesAreRefused) {
       {"a region that can grow",
        file([] { return sealed_memfd(4096, kRegionSeals & ~F_SEAL_GROW); })},
       {"a region with holes", file([] { return sealed_memfd(8192, kRegionSeals, 0, true); })},
+      {"a region that can not be read", file([] {
+         const Fd memory = sealed_memfd(4096, kRegionSeals);
+         const std::string path = "/proc/self/fd/" + std::to_string(memory.get());
+         return Fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+       })},
       {"a region that is no memory",
        file([] { return Fd(::open("/dev/zero", O_RDWR | O_CLOEXEC)); })},
       {"hello", [](RawPeer& p) { p.send(Message{}, {}); }},

@@ -5,6 +5,7 @@
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -238,6 +239,44 @@ TEST_F(PeerMemory, ALargeFileIsUnmapped) {
   expect_disconnected("peers_lost");
   peer.victim.reset();
   EXPECT_TRUE(pump_until({&honest_.server}, [&] { return mappings_of("sealed") == before; }));
+}
+
+// So much more address space than it has now may this process have, while it lives.
+class LittleMemory {
+ public:
+  explicit LittleMemory(rlim_t more) {
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    EXPECT_EQ(::getrlimit(RLIMIT_AS, &before_), 0);
+    const rlimit little{pages * static_cast<size_t>(::getpagesize()) + more, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_AS, &little), 0);
+  }
+  ~LittleMemory() { EXPECT_EQ(::setrlimit(RLIMIT_AS, &before_), 0); }
+  LittleMemory(const LittleMemory&) = delete;
+  LittleMemory& operator=(const LittleMemory&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// It is we who lack something, and both ends say so.
+TEST_F(PeerMemory, ThatCanNotBeMappedIsNoFaultOfThePeer) {
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  constexpr size_t kBytes = size_t{64} << 20;
+  const Fd file = sealed_memfd(kBytes, kRegionSeals);
+  {
+    const LittleMemory now(kBytes / 2);
+    ASSERT_EQ(peer.send_region(file.get(), 8, kBytes), SendResult::kSent);
+    ASSERT_TRUE(pump_until({&honest_.server},
+                           [&] { return honest_.server.has_event(EventType::kDisconnected); }));
+  }
+  const std::string reason = honest_.server.take_event(EventType::kDisconnected).reason;
+  EXPECT_NE(reason.find("lack of memory"), std::string::npos) << reason;
+  EXPECT_EQ(peer.theirs.state->closed.load(), static_cast<uint32_t>(CloseReason::kNotMapped));
+  EXPECT_EQ(honest_.server.counter("not_mapped"), 1u);
+  EXPECT_EQ(honest_.server.counter("broken_sockets"), 0u);
+  expect_bystanders_unharmed();
 }
 
 // Each connection has a bound of its own, and the peer is told that it is too large for it.
