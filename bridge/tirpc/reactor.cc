@@ -53,13 +53,12 @@ Result<void> Cores::start(uint32_t count) {
   if (!made)
     return tl::unexpected(made.error());
   for (uint32_t core = 0; core < count; ++core) {
-    const int kick = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (kick < 0) {
-      const int error = errno;
+    const Result<int> kick = open_eventfd();
+    if (!kick) {
       reactors.clear();
-      return fail(Errc::kSystem, "eventfd: " + std::generic_category().message(error));
+      return tl::unexpected(kick.error());
     }
-    reactors.push_back(std::make_unique<Reactor>(**made, core, kick));
+    reactors.push_back(std::make_unique<Reactor>(**made, core, *kick));
   }
   runtime = std::move(*made);
   return {};
@@ -110,6 +109,14 @@ Result<void> check_process() {
       Errc::kInvalidArgument,
       "this process was forked from one that uses librrdk-tirpc, and can not use it itself: "
       "call exec() after fork(), or fork() before the first CLIENT or SVCXPRT is made");
+}
+
+Result<int> open_eventfd() {
+  const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd >= 0)
+    return fd;
+  const char* remedy = errno == EMFILE ? " (RLIMIT_NOFILE: raise it, by ulimit -n say)" : "";
+  return fail(Errc::kSystem, "eventfd: " + std::generic_category().message(errno) + remedy);
 }
 
 void Wait::sleep() noexcept {

@@ -26,6 +26,9 @@ namespace rrdk::tirpc {
 // In a process that was forked from one that uses this library: an error that says so.
 Result<void> check_process();
 
+// What wakes a sleeper. Errors: kSystem, with its remedy.
+Result<int> open_eventfd();
+
 // What one thread waits for, and a pass of the core tells of.
 class Wait {
  public:

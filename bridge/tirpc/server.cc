@@ -4,7 +4,6 @@
 #include "rrdk/server.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -155,10 +154,12 @@ Result<void> Service::start() {
   auto made = Reactor::of_servers();
   if (!made)
     return tl::unexpected(made.error());
-  if (wake < 0)
-    wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake < 0)
-    return fail(Errc::kSystem, std::string("eventfd: ") + std::strerror(errno));
+  if (wake < 0) {
+    const Result<int> made_wake = open_eventfd();
+    if (!made_wake)
+      return tl::unexpected(made_wake.error());
+    wake = *made_wake;
+  }
   if (auto kept = (*made)->need(); !kept)
     return kept;
   reactor = *made;
