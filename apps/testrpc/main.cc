@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <string_view>
 
@@ -80,6 +81,8 @@ int end_with(int status) {
 
 int main(int argc, char** argv) {
   hold_standard_descriptors();
+  // A file at the limit of `ulimit -f` is an error of write() then, as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
   if (argc == 3 && std::string_view(argv[1]) == "--completion")
     return end_with(print_completion(argv[2]));
   rrdk::Result<Options> options = parse_options(argc, argv);

@@ -97,6 +97,12 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   return s;
 }
 
+// May look up a name.
+Result<std::string> listen(Server& server, const std::string& uri) {
+  const EndsAtOnce beginning("the server begins to listen");
+  return server.listen(uri);
+}
+
 void tell_figures_if_asked(const Serving& s, const Options& options) {
   if (!take_figures_request())
     return;
@@ -223,7 +229,7 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
                 "CPU " + std::to_string(setup.cpu) + " does not exist or is not ours to use");
   if (Result<void> begun = begin_capture(*s.runtime, options.capture); !begun)
     return tl::unexpected(begun.error());
-  Result<std::string> listening = s.server->listen(setup.uri);
+  Result<std::string> listening = listen(*s.server, setup.uri);
   if (!listening)
     return tl::unexpected(listening.error());
   Result<Telling> begun =

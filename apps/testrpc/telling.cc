@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "stop.h"
+
 namespace rrdk::testrpc {
 
 Result<Telling> Telling::start(const TelemetrySources& sources, const std::string& address) {
@@ -12,6 +14,7 @@ Result<Telling> Telling::start(const TelemetrySources& sources, const std::strin
   telling.telemetry = std::move(*telemetry);
   if (address.empty())
     return telling;
+  const EndsAtOnce starting("metrics start");  // may look up a name
   Result<std::unique_ptr<apps::MetricsServer>> metrics = apps::MetricsServer::start(
       address, [from = telling.telemetry.get()] { return from->openmetrics(); });
   if (!metrics)

@@ -3,6 +3,7 @@
 that die. Each ends in a clear line and a non-zero exit status, and disturbs nobody else."""
 import os
 import re
+import resource
 import signal
 import select
 import socket
@@ -115,9 +116,9 @@ class Mistakes(harness.Case):
 class Output(harness.Case):
     """What is printed and does not arrive."""
 
-    def run_into(self, stdout, *arguments):
+    def run_into(self, stdout, *arguments, **options):
         return subprocess.run([harness.TESTRPC, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=stdout,
-                              stderr=subprocess.PIPE, text=True, check=False, timeout=harness.PATIENCE)
+                              stderr=subprocess.PIPE, text=True, check=False, timeout=harness.PATIENCE, **options)
 
     def test_a_full_disk(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
@@ -128,6 +129,33 @@ class Output(harness.Case):
                 lines = [line for line in done.stderr.splitlines() if line.startswith("testrpc: ")]
                 self.assertEqual(len(lines), 1, done.stderr)
                 self.assertIn("cannot write to stdout", lines[0])
+
+    def test_a_log_that_is_as_large_as_files_may_be(self):
+        most = 1 << 30  # of which memory takes a part
+
+        def limit_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+        with open(f"{self.folder}/log", "wb") as log:
+            log.truncate(most)
+            log.seek(most)
+            for words in (["--self", *CALL], ["--help"], ["--completion", "bash"]):
+                done = self.run_into(log, *words, preexec_fn=limit_files)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("cannot write to stdout", done.stderr)
+
+    def test_results_that_are_larger_than_files_may_be(self):
+        for options, what in ((["--json", self.json_path], f"cannot write {self.json_path}: File too large; the results "
+                                                           "are on stdout"),
+                              (["--capture", f"{self.folder}/capture"], "/capture ends here: File too large")):
+            testrpc = self.start("--self", "--engine", "null", "--rate", 100, "--duration", 600, *options)
+            testrpc.wait_for_line("RPC/s")
+            resource.prlimit(testrpc.pid, resource.RLIMIT_FSIZE, (100, 100))
+            testrpc.wait_for_line("RPC/s")
+            testrpc.send(signal.SIGINT)
+            self.assert_status(testrpc, 1)
+            self.assertIn(what, testrpc.output)
+            self.assertIn("pools whole: yes", testrpc.output)
 
     def test_a_closed_stdout(self):
         done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", harness.TESTRPC, "--self=iwarp://127.0.0.1:0", "--verify",
@@ -349,6 +377,33 @@ class StartsThatHang(harness.Case):
         self.assert_ends_by(both, signal.SIGINT, "the server process starts")
         while os.path.exists(f"/proc/{child}/exe"):  # the kernel kills it
             time.sleep(0.01)
+
+    def assert_ends_while_a_name_is_looked_up(self, what, *arguments):
+        """Beside a name server that hears the question and says nothing, in a mount namespace of its own."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+            try:
+                silent.bind(("127.0.53.53", 53))
+            except PermissionError:
+                self.skipTest("a name server needs root")
+            silent.settimeout(harness.PATIENCE)
+            for name, text in (("resolv.conf", "nameserver 127.0.53.53\noptions timeout:30 attempts:5\n"),
+                               ("nsswitch.conf", "hosts: dns\n")):
+                with open(f"{self.folder}/{name}", "w", encoding="utf-8") as file:
+                    file.write(text)
+            alone = ["--mount", "sh", "-ec", 'for name in resolv.conf nsswitch.conf; do '
+                     'mount --bind "$0/$name" "/etc/$name"; done; exec "$@"', self.folder]
+            tried = subprocess.run(["unshare", *alone, "true"], capture_output=True, text=True, check=False)
+            if tried.returncode != 0:
+                self.skipTest(f"no mount namespace of its own: {tried.stderr.strip()}")
+            testrpc = self.start(*alone, harness.TESTRPC, *arguments, program="unshare")
+            self.assertIn(b"\4slow\4test\0", silent.recv(512))
+            self.assert_ends_by(testrpc, signal.SIGTERM, what)
+
+    def test_of_listening(self):
+        self.assert_ends_while_a_name_is_looked_up("the server begins to listen", "--server", "iwarp://slow.test:0")
+
+    def test_of_metrics(self):
+        self.assert_ends_while_a_name_is_looked_up("metrics start", "--server", self.uri, "--metrics", "slow.test:0")
 
     def test_of_a_connection(self):
         with socket.create_server(("127.0.0.1", 0)) as listener:
