@@ -11,6 +11,7 @@
 #include "../seed.h"
 #include "client/client_impl.h"
 #include "survival_world.h"
+#include "test/name_server.h"
 
 namespace rrdk::loopback {
 namespace {
@@ -91,6 +92,33 @@ TEST(Reconnect, CallsThatAreMadeWithoutAServerAreAnsweredByTheNextOne) {
   EXPECT_EQ(world.stats().reconnects, 1u);
   EXPECT_EQ(world.stats().carried_over, 100u);
   EXPECT_EQ(world.stats().retransmissions, 0u);
+}
+
+// When the server was found at its name's second address, the first one refused. By now another
+// one is there.
+TEST(Reconnect, BeginsWithTheAddressThatServedLast) {
+  test::set_name("two.test", {"127.0.0.2", "127.0.0.3"});
+  Keeper keeper;
+  const Service service = {.binding = &kBinding, .procedures = kTable, .context = &keeper};
+  Ends ends(options_for(Cores::kEmbedded), {}, {.reconnect = at_once()}, {service},
+            "iwarp://127.0.0.3:0");
+  const std::string port = ends.uri.substr(ends.uri.rfind(':'));
+  auto connection = ends.client->connect("iwarp://two.test" + port).value();
+  EXPECT_EQ(connection->info().peer.to_string(), "127.0.0.3" + port);
+  auto other = Server::create(*ends.runtime).value();
+  EXPECT_TRUE(other->add_service(service));
+  EXPECT_TRUE(other->listen("iwarp://127.0.0.2" + port));
+  auto ending = std::make_unique<Ending>(*connection);
+  ending->begin(kKeep);
+  ending->submit();
+  ends.until([&] { return keeper.kept() == 1; });
+  keeper.drop_one();
+  ends.until([&] { return connection->stats().reconnects == 1; });
+  EXPECT_EQ(connection->info().peer.to_string(), "127.0.0.3" + port);
+  ending.reset();
+  connection.reset();
+  other.reset();
+  ends.end();
 }
 
 // What is counted is counted over all connections.

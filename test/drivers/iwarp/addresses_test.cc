@@ -129,10 +129,10 @@ TEST_F(Several, TheSecondIsTriedWhenTheFirstHasHadItsShare) {
 }
 
 TEST_F(Several, TheOneThatServedLastIsTheFirst) {
-  listen("iwarp://127.0.0.3:0");
-  const Deaf deaf("127.0.0.2", port());
   set_name("two.test", {"127.0.0.2", "127.0.0.3"});
+  listen("iwarp://two.test:0");  // at both
   const auto place = find(at("two.test", port()));
+  EXPECT_EQ(connect(*place), "127.0.0.2");
   place->begin_with({.host = "127.0.0.3", .port = port()});
   EXPECT_EQ(connect(*place), "127.0.0.3");
 }
