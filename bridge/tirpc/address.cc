@@ -45,7 +45,7 @@ std::optional<HostPort> host_and_port(const std::string& uri) {
   // A colon within brackets is one of an IPv6 address.
   if (colon == std::string::npos || colon <= host || uri.find(']', colon) < end)
     return std::nullopt;
-  HostPort found = {uri.substr(host, colon - host), 0, colon + 1, end - colon - 1};
+  HostPort found = {uri.substr(host, colon - host), 0, host, end - host};
   const char* last = uri.data() + end;
   auto [stopped, error] = std::from_chars(uri.data() + colon + 1, last, found.port);
   if (error != std::errc() || stopped != last)

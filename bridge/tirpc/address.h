@@ -19,8 +19,8 @@ socklen_t to_socket_address(const NetworkAddress& address, sockaddr_storage& to)
 struct HostPort {
   std::string host;
   uint16_t port;
-  size_t port_at;  // where in the URI the port begins, and how long it is
-  size_t port_length;
+  size_t at;  // where in the URI HOST:PORT begins, and how long it is
+  size_t length;
 };
 std::optional<HostPort> host_and_port(const std::string& uri);
 

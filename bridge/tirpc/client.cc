@@ -553,18 +553,19 @@ tl::unexpected<NotMade> not_made(Error error) {
   return tl::unexpected(NotMade{std::move(error), status});
 }
 
-// With the port that the host's rpcbind knows, where the URI has port 0.
-Made<std::string> with_port(const std::string& uri, uint32_t program, uint32_t version) {
+// With the place that the host's rpcbind lists, where the URI has port 0. That may be another
+// address of the host than the one that its rpcbind was asked at.
+Made<std::string> located(const std::string& uri, uint32_t program, uint32_t version) {
   auto address = host_and_port(uri);
   if (!address || address->port != 0)
     return uri;
-  auto port = rpcbind_lookup({program, version}, {.host = address->host});
-  if (port)
-    return std::string(uri).replace(address->port_at, address->port_length, std::to_string(*port));
+  auto listed = rpcbind_locate({program, version}, {.host = address->host});
+  if (listed)
+    return std::string(uri).replace(address->at, address->length, listed->to_string());
   if (!is_known(address->host))
-    return tl::unexpected(NotMade{port.error(), RPC_UNKNOWNHOST});
-  const bool asked = port.error().code == Errc::kNotFound;
-  return tl::unexpected(NotMade{port.error(), asked ? RPC_PROGNOTREGISTERED : RPC_RPCBFAILURE});
+    return tl::unexpected(NotMade{listed.error(), RPC_UNKNOWNHOST});
+  const bool asked = listed.error().code == Errc::kNotFound;
+  return tl::unexpected(NotMade{listed.error(), asked ? RPC_PROGNOTREGISTERED : RPC_RPCBFAILURE});
 }
 
 Made<std::unique_ptr<Handle>> connect(const std::string& uri, rpcprog_t program,
@@ -575,7 +576,7 @@ Made<std::unique_ptr<Handle>> connect(const std::string& uri, rpcprog_t program,
   auto client = shared_client((*reactor)->runtime());
   if (!client)
     return not_made(client.error());
-  auto address = with_port(uri, static_cast<uint32_t>(program), static_cast<uint32_t>(version));
+  auto address = located(uri, static_cast<uint32_t>(program), static_cast<uint32_t>(version));
   if (!address)
     return tl::unexpected(address.error());
   auto line = Line::connect(**reactor, **client, *address);

@@ -1,6 +1,10 @@
 // What goes wrong between stubs and the other end, whichever end is at fault.
+#include <arpa/inet.h>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -306,6 +310,79 @@ TEST(TirpcErrors, OfAProgramThatIsNotRegisteredAnyMore) {
 TEST(TirpcErrors, OfAPortThatRpcbindDoesNotKnow) {
   EXPECT_EQ(rrdk_clnt_create("iwarp://127.0.0.1:0", KV_PROG + 77, KV_V1), nullptr);
   EXPECT_THAT(rrdk_tirpc_error(), testing::HasSubstr("127.0.0.1"));
+}
+
+// What kElsewhere leads to is this host, and its rpcbind is at this port of ::1; 0: all as ever.
+std::atomic<uint16_t> rpcbind_port = 0;
+constexpr in_addr_t kElsewhere = 0xcb007101;  // 203.0.113.1
+
+}  // namespace
+
+// In place of the C library's.
+extern "C" int connect(int fd, const sockaddr* to, socklen_t length) {
+  static const auto real = reinterpret_cast<decltype(&::connect)>(::dlsym(RTLD_NEXT, "connect"));
+  if (rpcbind_port == 0 || (to->sa_family != AF_INET && to->sa_family != AF_INET6))
+    return real(fd, to, length);
+  sockaddr_storage there = {};
+  std::memcpy(&there, to, length);
+  auto& v4 = reinterpret_cast<sockaddr_in&>(there);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(there);
+  if (to->sa_family == AF_INET6 && v6.sin6_port == htons(111))
+    v6.sin6_port = htons(rpcbind_port);
+  if (to->sa_family == AF_INET && v4.sin_addr.s_addr == htonl(kElsewhere))
+    v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return real(fd, reinterpret_cast<const sockaddr*>(&there), length);
+}
+
+namespace {
+
+// Reads a call, and answers that KV is listed under rdma at this universal address.
+void answer_as_rpcbind(int listener, const std::string& listed) {
+  std::vector<uint32_t> call(11);  // a record mark, the header, AUTH_NONE twice
+  const int caller = ::accept(listener, nullptr, nullptr);
+  ::recv(caller, call.data(), 4 * call.size(), MSG_WAITALL);
+  std::vector<uint32_t> reply = {0, ntohl(call[1]), 1, 0, 0, 0, 0, 1, KV_PROG, KV_V1};
+  for (const std::string& text : {std::string("rdma"), listed, std::string("superuser")}) {
+    reply.push_back(static_cast<uint32_t>(text.size()));
+    for (size_t at = 0; at < text.size(); at += 4) {
+      uint32_t word = 0;
+      std::memcpy(&word, text.data() + at, std::min<size_t>(4, text.size() - at));
+      reply.push_back(ntohl(word));
+    }
+  }
+  reply.push_back(0);
+  reply[0] = 1u << 31 | static_cast<uint32_t>(4 * (reply.size() - 1));
+  for (uint32_t& word : reply)
+    word = htonl(word);
+  ::send(caller, reply.data(), 4 * reply.size(), MSG_NOSIGNAL);
+  ::close(caller);
+}
+
+TEST(TirpcRpcbind, TellsTheAddressTooAndNotThePortAlone) {
+  const int listener = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in6 at = {};
+  at.sin6_family = AF_INET6;
+  at.sin6_addr = in6addr_loopback;
+  socklen_t length = sizeof at;
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&at), length) != 0) {
+    ::close(listener);
+    GTEST_SKIP() << "this machine has no IPv6 loopback";
+  }
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&at), &length), 0);
+  const std::string& uri = stub_server().uri("iwarp");
+  const int port = std::stoi(uri.substr(uri.rfind(':') + 1));
+  std::thread rpcbind(
+      answer_as_rpcbind, listener,
+      "203.0.113.1." + std::to_string(port >> 8) + "." + std::to_string(port & 255));
+  rpcbind_port = ntohs(at.sin6_port);
+  ClientPointer client(rrdk_clnt_create("iwarp://[::1]:0", KV_PROG, KV_V1));
+  ::shutdown(listener, SHUT_RDWR);  // nobody asked
+  rpcbind.join();
+  rpcbind_port = 0;
+  ::close(listener);
+  ASSERT_NE(client, nullptr) << rrdk_tirpc_error();
+  EXPECT_NE(kv_list_1(nullptr, client.get()), nullptr);
 }
 
 TEST(TirpcErrors, OfConnecting) {

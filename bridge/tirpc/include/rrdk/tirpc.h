@@ -60,8 +60,9 @@ extern "C" {
 
 /**
  * Connects to a server of RRDK, or of any other RPC-over-RDMA, at `uri`, as Client::connect() in
- * rrdk/client.h has it: "shm:/run/kv.sock", "iwarp://HOST[:PORT]", "verbs://HOST[:PORT]". Port 0 is
- * the one that HOST's rpcbind knows for this program and version. The CLIENT works as one of
+ * rrdk/client.h has it: "shm:/run/kv.sock", "iwarp://HOST[:PORT]", "verbs://HOST[:PORT]". With port
+ * 0 it is where HOST's rpcbind lists this program and version, which may be another address of the
+ * host (rpcbind_locate() in rrdk/rpcbind.h). The CLIENT works as one of
  * clnt_create(): clnt_call(), clnt_control(), clnt_geterr(), clnt_perror(), clnt_freeres(),
  * clnt_destroy(). Its time-out is 25 s if neither CLSET_TIMEOUT nor the stub says otherwise.
  * Time-outs of more than 49 days count as 49 days; an invalid time-out is ignored, and the last
