@@ -77,8 +77,11 @@ class Attempts {
 
   explicit Attempts(std::span<const base::SocketAddress> addresses) : left_(addresses) {}
 
-  // The first connection that comes about; else the error of the last address that said no.
-  Result<Connected> run(uint64_t deadline_ns) {
+  // Addresses that may still connect.
+  size_t left() const { return left_.size() + open_.size(); }
+
+  // The next connection that comes about; else the error of the last address that said no.
+  Result<Connected> next(uint64_t deadline_ns) {
     while (!connected_) {
       const uint64_t now = base::Tsc::now_ns();
       if (now >= deadline_ns)
@@ -92,7 +95,8 @@ class Attempts {
                !waited)
         return tl::unexpected(waited.error());
     }
-    return std::move(*connected_);
+    next_ns_ = 0;  // when the caller comes again, this one was in vain
+    return *std::exchange(connected_, std::nullopt);
   }
 
  private:
@@ -171,16 +175,28 @@ std::vector<std::byte> make_record(uint32_t xid, const rpc::CallTarget& target,
 
 }  // namespace
 
-Result<Caller> Caller::connect(const std::string& what, const std::string& host, uint16_t port,
-                               const Terms& terms) {
+Result<void> Caller::ask_host(const std::string& what, const std::string& host, uint16_t port,
+                              const Terms& terms, const Calls& calls) {
   std::string peer = what + " at " + host + " port " + std::to_string(port);
   Result<std::vector<base::SocketAddress>> addresses = base::look_up_addresses(host, port);
   if (!addresses)
     return fail(Errc::kNotFound, peer + ": " + addresses.error().message);
-  Result<Attempts::Connected> made = Attempts(*addresses).run(terms.deadline_ns);
-  if (!made)
-    return fail(made.error().code, peer + ": " + made.error().message);
-  return Caller(std::move(made->socket), made->far, peer, terms);
+  Attempts attempts(*addresses);
+  Result<void> asked;
+  while (attempts.left() != 0) {
+    Result<Attempts::Connected> made = attempts.next(terms.deadline_ns);
+    if (!made)  // what an address did that took a call says more
+      return asked ? fail(made.error().code, peer + ": " + made.error().message) : asked;
+    Caller caller(std::move(made->socket), made->far, peer, terms);
+    const uint64_t now = base::Tsc::now_ns();
+    const uint64_t time_left = terms.deadline_ns - std::min(now, terms.deadline_ns);
+    caller.terms_.deadline_ns = now + time_left / (attempts.left() + 1);
+    asked = calls(caller);
+    if (asked ||
+        (asked.error().code != Errc::kTimeout && asked.error().code != Errc::kConnectionLost))
+      return asked;
+  }
+  return asked;
 }
 
 Result<Caller> Caller::connect_local(const std::string& path, const Terms& terms) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,10 +37,13 @@ struct Terms {
 
 class Caller {
  public:
-  // Tries the host's addresses as RFC 8305 has it. `what` names the service in messages. Errors:
-  // kNotFound, kRefused, kTimeout, kConnectionLost, kSystem.
-  static Result<Caller> connect(const std::string& what, const std::string& host, uint16_t port,
-                                const Terms& terms);
+  using Calls = std::function<Result<void>(Caller&)>;
+  // Makes calls at the address of the host that connects first (RFC 8305). While they end by
+  // kTimeout or kConnectionLost they are made anew at the next one. Each address has an equal share
+  // of the time that is left. `what` names the service in messages. Errors: kNotFound, kRefused,
+  // kTimeout, kConnectionLost, kSystem, and those of `calls`.
+  static Result<void> ask_host(const std::string& what, const std::string& host, uint16_t port,
+                               const Terms& terms, const Calls& calls);
   // This host's rpcbind, which asks the kernel who calls. Errors: kNotFound, kSystem.
   static Result<Caller> connect_local(const std::string& path, const Terms& terms);
 

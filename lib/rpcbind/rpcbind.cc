@@ -502,32 +502,38 @@ std::string host_for(const std::string& listed, int family, const base::SocketAd
   return host.empty() && !is_own ? listed : host;
 }
 
-}  // namespace
-
-Result<HostAndPort> rpcbind_locate(const RpcService& service, const RpcbindQuery& query) {
-  Result<Caller> caller =
-      Caller::connect("rpcbind", query.host, query.port,
-                      {.deadline_ns = in_ms(query.timeout_ms), .longest_reply = kLongestList});
-  if (!caller)
-    return tl::unexpected(caller.error());
-  Result<std::vector<Entry>> entries = list(*caller, service);
+Result<HostAndPort> locate(Caller& caller, const RpcService& service, const RpcbindQuery& query) {
+  Result<std::vector<Entry>> entries = list(caller, service);
   if (!entries)
     return tl::unexpected(entries.error());
   const std::vector<base::SocketAddress> addresses =
       base::look_up_addresses(query.host, query.port).value_or(std::vector<base::SocketAddress>{});
-  const int first = caller->far().storage.ss_family;
+  const int first = caller.far().storage.ss_family;
   std::string why = "it does not list " + name_of(service) + " under rdma or rdma6";
   for (int family : {first, first == AF_INET ? AF_INET6 : AF_INET}) {
     std::optional<HostAndPort> listed = listed_under(*entries, family);
     if (!listed)
       continue;
-    const std::string host = host_for(listed->host, family, caller->far(), addresses);
+    const std::string host = host_for(listed->host, family, caller.far(), addresses);
     if (!host.empty())
       return HostAndPort{host, listed->port};
     why = "it lists " + name_of(service) + " under " + netid_of(family) + " alone, and " +
           query.host + " has no such address";
   }
-  return fail(Errc::kNotFound, caller->peer() + ": " + why);
+  return fail(Errc::kNotFound, caller.peer() + ": " + why);
+}
+
+}  // namespace
+
+Result<HostAndPort> rpcbind_locate(const RpcService& service, const RpcbindQuery& query) {
+  HostAndPort found;
+  const auto ask = [&](Caller& caller) {
+    return locate(caller, service, query).map([&](const HostAndPort& at) { found = at; });
+  };
+  return Caller::ask_host("rpcbind", query.host, query.port,
+                          {.deadline_ns = in_ms(query.timeout_ms), .longest_reply = kLongestList},
+                          ask)
+      .map([&] { return found; });
 }
 
 Result<uint16_t> rpcbind_lookup(const RpcService& service, const RpcbindQuery& query) {

@@ -52,21 +52,25 @@ void TcpArguments::put_string(std::string_view text) {
 }
 
 Result<std::vector<std::byte>> call_over_tcp(const TcpCall& call) {
-  Result<rpcbind::Caller> caller = rpcbind::Caller::connect(
-      "program " + std::to_string(call.program), call.host, call.port,
-      {.deadline_ns = base::Tsc::now_ns() + uint64_t{call.timeout_ms} * 1'000'000,
-       .longest_reply = call.longest_reply,
-       .credential = own_credential()});
-  if (!caller)
-    return tl::unexpected(caller.error());
-  Result<rpcbind::Reply> reply =
-      caller->call({call.program, call.version, call.procedure}, call.args);
-  if (!reply)
-    return tl::unexpected(reply.error());
-  if (rpc::call_status(reply->header) != CallStatus::kOk)
-    return tl::unexpected(refusal(*caller, reply->header));
-  const auto results = static_cast<ptrdiff_t>(reply->results.remaining());
-  return std::vector<std::byte>(reply->message.end() - results, reply->message.end());
+  std::vector<std::byte> results;
+  const auto ask = [&](rpcbind::Caller& caller) -> Result<void> {
+    Result<rpcbind::Reply> reply =
+        caller.call({call.program, call.version, call.procedure}, call.args);
+    if (!reply)
+      return tl::unexpected(reply.error());
+    if (rpc::call_status(reply->header) != CallStatus::kOk)
+      return tl::unexpected(refusal(caller, reply->header));
+    results.assign(reply->message.end() - static_cast<ptrdiff_t>(reply->results.remaining()),
+                   reply->message.end());
+    return {};
+  };
+  return rpcbind::Caller::ask_host(
+             "program " + std::to_string(call.program), call.host, call.port,
+             {.deadline_ns = base::Tsc::now_ns() + uint64_t{call.timeout_ms} * 1'000'000,
+              .longest_reply = call.longest_reply,
+              .credential = own_credential()},
+             ask)
+      .map([&] { return std::move(results); });
 }
 
 }  // namespace rrdk

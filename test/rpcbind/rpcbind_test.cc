@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -76,7 +77,8 @@ class Directory {
                     : reinterpret_cast<sockaddr_in&>(at).sin_port);
     thread_ = std::thread([this, serve = std::move(serve)] {
       socket_ = base::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      serve(*this);
+      if (socket_)  // somebody came
+        serve(*this);
       socket_.reset();
     });
   }
@@ -450,6 +452,61 @@ TEST(TcpCall, ComesToTheAddressThatAnswers) {
                                 .version = 3,
                                 .args = {}});
   EXPECT_TRUE(results) << results.error().message;
+}
+
+// The first of a name's addresses takes the question and never answers, as a stopped process does.
+TEST(Lookup, ComesToTheAddressThatAnswers) {
+  Directory stopped(
+      [](Directory& d) {
+        d.hear();
+        d.hear();
+      },
+      false, INADDR_LOOPBACK + 1);
+  Directory directory([](Directory& d) { d.answer(d.hear().at(0), kList); }, false,
+                      INADDR_LOOPBACK + 2, stopped.port);
+  test::set_name("stopped-first.test", {"127.0.0.2", "127.0.0.3"});
+  auto at = rpcbind_locate(
+      kService, {.host = "stopped-first.test", .port = stopped.port, .timeout_ms = 4000});
+  ASSERT_TRUE(at) << at.error().message;
+  EXPECT_EQ(at->to_string(), "127.0.0.3:7471");
+}
+
+TEST(TcpCall, IsMadeAtTheNextAddressWhenOneDoesNotAnswer) {
+  for (bool another : {true, false}) {
+    Directory closing([](Directory& d) { d.hear(); }, false, INADDR_LOOPBACK + 1);
+    std::optional<Directory> server;
+    if (another)
+      server.emplace([](Directory& d) { d.answer(d.hear().at(0), {5}); }, false,
+                     INADDR_LOOPBACK + 2, closing.port);
+    test::set_name("closing-first.test", {"127.0.0.2", "127.0.0.3"});
+    auto results = call_over_tcp({.host = "closing-first.test",
+                                  .port = closing.port,
+                                  .program = 100005,
+                                  .version = 3,
+                                  .args = {}});
+    EXPECT_EQ(results.has_value(), another) << (results ? "" : results.error().message);
+    if (!results) {  // it is not that the other one refuses
+      EXPECT_EQ(results.error().code, Errc::kConnectionLost) << results.error().message;
+    }
+  }
+}
+
+TEST(TcpCall, EndsInTimeWhenNoAddressAnswers) {
+  const auto silent = [](Directory& d) {
+    d.hear();
+    d.hear();
+  };
+  Directory one(silent, false, INADDR_LOOPBACK + 1);
+  Directory other(silent, false, INADDR_LOOPBACK + 2, one.port);
+  test::set_name("stopped.test", {"127.0.0.2", "127.0.0.3"});
+  auto results = call_over_tcp({.host = "stopped.test",
+                                .port = one.port,
+                                .program = 1,
+                                .version = 1,
+                                .args = {},
+                                .timeout_ms = 50});
+  ASSERT_FALSE(results);
+  EXPECT_EQ(results.error().code, Errc::kTimeout) << results.error().message;
 }
 
 TEST(TcpCall, IsRefusedWhenAllAddressesRefuse) {

@@ -124,7 +124,10 @@ class RpcbindListing {
 struct RpcbindQuery {
   std::string host;     ///< name or numeric address of the server
   uint16_t port = 111;  ///< of its rpcbind
-  /** For the whole lookup. Resolving a name counts, but is not cut short. */
+  /**
+   * For the whole lookup. Resolving a name counts, but is not cut short. Of a name with several
+   * addresses each has its share, so that one that accepts and says nothing does not take it all.
+   */
   uint32_t timeout_ms = 5000;
 };
 

@@ -45,7 +45,11 @@ struct TcpCall {
   uint32_t version = 0;
   uint32_t procedure = 0;
   TcpArguments args;
-  /** For all of it, all addresses together. Resolving a name counts, but is not cut short. */
+  /**
+   * For all of it, all addresses together. Resolving a name counts, but is not cut short. An
+   * address that takes the call and does not answer has its share; then the call is made at the
+   * next one, and may run twice.
+   */
   uint32_t timeout_ms = 5000;
   uint32_t longest_reply = 64 << 10;  ///< bytes, RPC header included; a longer one is kNotAPeer
 };
@@ -58,7 +62,7 @@ struct TcpCall {
  * not decode the arguments, or that it failed), kUnsupported (no such program, version or procedure
  * there, or another version of RPC), kPermission (the credential is refused), kTimeout,
  * kConnectionLost, kNotAPeer (what answers is no RPC reply, or too long), kSystem. Of a host with
- * several addresses it is the error of the last one.
+ * several addresses it is the error of the last one that took the call; if none did, of the last.
  */
 [[nodiscard]] Result<std::vector<std::byte>> call_over_tcp(const TcpCall& call);
 
