@@ -113,6 +113,8 @@ void Peer::on_event(fabric::Event& event) {
     case EventType::kConnectRequest:
       answer(std::move(event.request));
       return;
+    case EventType::kShortage:
+      return;
     case EventType::kEstablished:
       if (listener_ == nullptr)
         victims_private_data.assign(event.private_data.begin(),
