@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <array>
@@ -153,6 +154,11 @@ Peer peer_between(std::string_view driver, const Endpoint4Or6& near, const Endpo
 
 std::string to_text(const Endpoint4Or6& endpoint) {
   return peer_between({}, {}, endpoint).to_string();
+}
+
+bool has_hung_up(int socket) noexcept {
+  pollfd its = {.fd = socket, .events = POLLRDHUP, .revents = 0};
+  return ::poll(&its, 1, 0) == 1;
 }
 
 Errc code_of(int error) noexcept {

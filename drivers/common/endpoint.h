@@ -77,6 +77,9 @@ fabric::Identity group_of(const Endpoint4Or6& endpoint);
 // who is on it can come from each of 127.0.0.0/8.
 fabric::Identity origin_of(const Endpoint4Or6& near, const Endpoint4Or6& far, uint32_t ipv4_prefix);
 
+// Whether the peer has closed its end of a connected socket.
+bool has_hung_up(int socket) noexcept;
+
 // Why an attempt to connect failed: an errno, of either sign, as sockets and connection managers
 // give it.
 Errc code_of(int error) noexcept;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "drivers/common/control_loop.h"
+#include "drivers/common/endpoint.h"
 #include "drivers/shm/device.h"
 #include "drivers/shm/handshake.h"
 #include "drivers/shm/socket.h"
@@ -55,6 +56,7 @@ class ConnectRequest final : public fabric::ConnectRequest {
     return user_identity(socket_.get());
   }
   fabric::HasEnded has_ended() const override { return process_has_ended; }
+  bool has_hung_up() const override { return drivers::has_hung_up(socket_.get()); }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override;
   Result<void> accept(fabric::QueuePair& qp, std::span<const std::byte> private_data) override;

@@ -139,6 +139,11 @@ void ConnectRequest::on_cm_event(const CmEvent& /*event*/) {
   gone_ = true;  // whatever it is, before an answer it is the end
 }
 
+bool ConnectRequest::has_hung_up() const {
+  const std::lock_guard lock(device_.control().mutex());
+  return gone_;
+}
+
 Result<std::unique_ptr<fabric::QueuePair>> ConnectRequest::create_queue_pair(
     const fabric::QueuePairOptions& options) {
   return device_.create_queue_pair(options);

@@ -46,6 +46,7 @@ class ConnectRequest final : public fabric::ConnectRequest, public CmHandler {
   fabric::Identity origin(uint32_t ipv4_prefix) const override {
     return drivers::origin_of(near_, far_, ipv4_prefix);
   }
+  bool has_hung_up() const override;
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override;
   Result<void> accept(fabric::QueuePair& qp, std::span<const std::byte> private_data) override;

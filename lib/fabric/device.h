@@ -209,6 +209,8 @@ class ConnectRequest {
   virtual Identity origin(uint32_t /*ipv4_prefix*/) const { return group(); }
   // Null: it can not be known of any peer.
   virtual HasEnded has_ended() const { return nullptr; }
+  // Whether the peer is known to have given up waiting for the answer.
+  virtual bool has_hung_up() const { return false; }
   // Makes our end, on which Receives can be posted before accept() connects it. Dropping a request
   // without an answer closes it.
   virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(const QueuePairOptions& options) = 0;

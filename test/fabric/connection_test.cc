@@ -95,6 +95,19 @@ TEST_P(Connections, AreRejectedWithPrivateData) {
   EXPECT_TRUE(is_private_data(private_data_of(rejected), some_bytes(20, 7), pair.can()));
 }
 
+TEST_P(Connections, TellOfAPeerThatHangsUpBeforeTheAnswer) {
+  if (GetParam().name == std::string_view("verbs"))
+    GTEST_SKIP() << "whether a connection manager tells of that depends on the device";
+  Pair pair(GetParam().new_uri());
+  auto qp = pair.client.queue_pair();
+  ASSERT_TRUE(pair.client.device->connect(*qp, pair.uri, {}));
+  ASSERT_TRUE(pair.pump_until([&] { return pair.server.has_event(EventType::kConnectRequest); }));
+  const Event asked = pair.server.take_event(EventType::kConnectRequest);
+  EXPECT_FALSE(asked.request->has_hung_up());
+  qp.reset();
+  EXPECT_TRUE(pair.pump_until([&] { return asked.request->has_hung_up(); }));
+}
+
 TEST_P(Connections, FailWhenTheRequestIsDropped) {
   Pair pair(GetParam().new_uri());
   auto qp = pair.client.queue_pair();
