@@ -31,15 +31,20 @@ using server::SilentLinks;
 
 namespace {
 
-// So many connections that have gone may have their memory, however few may be there.
-constexpr uint32_t kFewGone = 256;
+// So many connections that have gone may have their memory, however few may be there: each some
+// 3 KiB (its ServerLink and its core's sums), 12 MiB together. It is not less, since a peer that
+// keeps a handler busy on one core can make that many come and go on another.
+constexpr uint32_t kFewGone = 4096;
 // A newcomer closes no more connections than this.
 constexpr uint32_t kMostClosed = 8;
-// For want of descriptors it closes one, and then tries again so often, at first after a
-// millisecond and each time after twice as long: a driver may close them some time after the
-// connection has gone.
+// For want of descriptors one newcomer at a time closes a connection. Each tries again so often, at
+// first after a millisecond and then after twice as long each time: a driver may close descriptors
+// some time after the connection has gone.
 constexpr uint32_t kMostTries = 7;
 constexpr uint64_t kFirstTryNs = 1'000'000;
+// An error of the system may be about something else, which no connection that goes would free:
+// for this time none goes for it after one has, unless a newcomer that had met it is accepted.
+constexpr uint64_t kTrialNs = 10'000'000'000;
 
 // What a client is told of a connection that could not be made: a core that is full, or a process
 // without descriptors, is not about buffers.
@@ -79,7 +84,15 @@ bool makes_calls(ServerLink& link) {
 void Server::Impl::on_connect_request(OpenDevice& device,
                                       std::unique_ptr<fabric::ConnectRequest> request) {
   connections_.fetch_add(1, std::memory_order_relaxed);
-  arrive(device, std::move(request));
+  if (gone_links->load(std::memory_order_relaxed) >
+      std::max(now_allowed.max_connections.load(std::memory_order_relaxed), kFewGone))
+    return refuse_for_the_gone(*request);
+  const uint32_t most = most_of_one_client(device);
+  Client* const client = clients.enter(visitor_of(*request), most, base::Tsc::now_ns());
+  if (client == nullptr)
+    return refuse_for_client(*request, most);
+  silent.expect(*client);
+  seek_place({.device = &device, .request = std::move(request), .client = client});
 }
 
 server::Visitor Server::Impl::visitor_of(const fabric::ConnectRequest& request) const {
@@ -90,34 +103,25 @@ server::Visitor Server::Impl::visitor_of(const fabric::ConnectRequest& request) 
           .has_ended = request.has_ended()};
 }
 
-void Server::Impl::arrive(OpenDevice& device, const Request& request) {
-  const uint32_t most_connections = now_allowed.max_connections;
-  const uint32_t most = most_of_one_client(device);
-  if (clients.has_all(visitor_of(*request), most))  // no other makes room for it
-    return refuse_for_client(*request, most);
-  if (ServerLink::gone.load(std::memory_order_relaxed) > std::max(most_connections, kFewGone))
-    return refuse_for_the_gone(*request);
+void Server::Impl::seek_place(const Newcomer& newcomer) {
+  const uint32_t most = now_allowed.max_connections;
   uint32_t present = present_.load(std::memory_order_relaxed);
-  while (present < most_connections) {
+  while (present < most) {
     if (present_.compare_exchange_weak(present, present + 1, std::memory_order_relaxed))
-      return let_in(device, request);
+      return let_in(newcomer);
   }
   // One that leaves makes room for it, but not where a lower limit has left too many.
-  if (present > most_connections ||
-      !make_room(Lack::kConnections, nullptr, {.device = &device, .request = request}))
-    refuse_for_number(*request);
+  if (present > most || !make_room(newcomer))
+    turn_away(newcomer, "there are as many as ServerOptions::max_connections allows, " +
+                            std::to_string(most));
 }
 
-void Server::Impl::let_in(OpenDevice& device, const Request& request) {
-  const uint32_t most = most_of_one_client(device);
-  Client* client = clients.enter(visitor_of(*request), most, base::Tsc::now_ns());
-  if (client == nullptr) {
-    present_.fetch_sub(1, std::memory_order_relaxed);
-    return refuse_for_client(*request, most);
-  }
+void Server::Impl::let_in(const Newcomer& newcomer) {
   PollCore& core = runtime.pick_core();
   core.assigned().fetch_add(1, std::memory_order_relaxed);
-  core.post([this, &core, &device, client, request] { open(core, device, *client, request); });
+  core.post([this, &core, newcomer] {
+    open(core, *newcomer.device, *newcomer.client, newcomer.request);
+  });
 }
 
 xprt::ConnectionOptions Server::Impl::engine_options(Client& client) const {
@@ -170,6 +174,8 @@ void Server::Impl::accept(ServerLink& link, const Request& request) {
       refuse(link, *request, rejection_for(accepted.error().code), accepted.error());
     return;
   }
+  if (link.closed_for_it != 0 || link.tries != 0)
+    end_trial();
   link.settled = true;
   silent.add(link, has_private_receives(link.device()));
   accepted_.fetch_add(1, std::memory_order_relaxed);
@@ -202,11 +208,25 @@ Result<void> Server::Impl::try_accept(ServerLink& link, fabric::ConnectRequest& 
 }
 
 bool Server::Impl::await_room(ServerLink& link, const Request& request, Lack lack) {
-  if (lack == Lack::kConnections && link.closed_for_it != 0)
+  const bool descriptors = lack == Lack::kConnections;
+  if (descriptors && !begin_trial())
     return try_later(link, request);
-  return link.closed_for_it != kMostClosed &&
-         make_room(lack, &link.core(),
-                   {.device = &link.device(), .request = request, .link = &link});
+  if (link.closed_for_it != kMostClosed && make_room({.device = &link.device(),
+                                                      .request = request,
+                                                      .client = &link.client(),
+                                                      .link = &link,
+                                                      .lack = lack}))
+    return true;
+  if (descriptors)
+    end_trial();
+  return false;
+}
+
+bool Server::Impl::begin_trial() {
+  const uint64_t now = base::Tsc::now_ns();
+  uint64_t until = trial_until_ns_.load(std::memory_order_relaxed);
+  return until < now &&
+         trial_until_ns_.compare_exchange_strong(until, now + kTrialNs, std::memory_order_relaxed);
 }
 
 bool Server::Impl::try_later(ServerLink& link, const Request& request) {
@@ -228,20 +248,25 @@ bool Server::Impl::try_later(ServerLink& link, const Request& request) {
   return true;
 }
 
-bool Server::Impl::make_room(Lack lack, const PollCore* core, const Newcomer& newcomer) {
-  const SilentLinks::Victim victim = silent.take(lack, core, newcomer.device);
+bool Server::Impl::make_room(const Newcomer& newcomer) {
+  const SilentLinks::Victim victim = silent.take(newcomer);
   if (victim.core == nullptr)
     return false;
   victim.core->post([this, id = victim.id, newcomer] { close_for(id, newcomer); });
   return true;
 }
 
-// By now it may be gone, or on its way, and there is room; or its first call has come.
+// By now it may be gone, or on its way, and there is room; or its first call has come; or the
+// newcomer's peer has hung up.
 void Server::Impl::close_for(uint64_t id, const Newcomer& newcomer) {
   ServerLink* link = links_.find(id);
   const bool leaves = link != nullptr && link->state() == runtime::LinkState::kClosing;
   if (link == nullptr || (!leaves && makes_calls(*link)))
     return try_again(newcomer);
+  if (!leaves && newcomer.request->has_hung_up()) {
+    silent.add(*link, has_private_receives(link->device()));
+    return drop(newcomer);
+  }
   link->successor = newcomer;
   if (!leaves)
     close_silent(*link);
@@ -255,7 +280,7 @@ void Server::Impl::close_silent(ServerLink& link) {
 // The newcomer is not known yet, and comes by itself. If the connection has made a call meanwhile,
 // the listener tells of the shortage again.
 void Server::Impl::on_shortage() {
-  const SilentLinks::Victim victim = silent.take(Lack::kConnections, nullptr, nullptr);
+  const SilentLinks::Victim victim = silent.take({});
   if (victim.core == nullptr)
     return;
   connections_.fetch_add(1, std::memory_order_relaxed);  // the Impl stays for the task
@@ -269,22 +294,40 @@ void Server::Impl::on_shortage() {
 
 // Nothing was freed for it.
 void Server::Impl::try_again(const Newcomer& newcomer) {
-  if (newcomer.link != nullptr)
-    newcomer.link->core().post([this, newcomer] { accept(*newcomer.link, newcomer.request); });
-  else
-    newcomer.device->with([&](fabric::Device&) { arrive(*newcomer.device, newcomer.request); });
+  if (newcomer.link == nullptr)
+    return newcomer.device->with([&](fabric::Device&) { seek_place(newcomer); });
+  if (newcomer.lack == Lack::kConnections)
+    end_trial();
+  go_on(newcomer);
+}
+
+// Nor is to be.
+void Server::Impl::drop(const Newcomer& newcomer) {
+  const char* const reason = "it has hung up while it waited for another to go";
+  if (newcomer.link == nullptr)
+    return newcomer.device->with([&](fabric::Device&) { turn_away(newcomer, reason); });
+  if (newcomer.lack == Lack::kConnections)
+    end_trial();
+  newcomer.link->core().post([this, newcomer, reason] {
+    refuse(*newcomer.link, *newcomer.request, Rejection::kConnections,
+           {Errc::kConnectionLost, reason});
+  });
 }
 
 // At once, before another takes what is free now.
 void Server::Impl::follow(const PollCore& here, const Newcomer& newcomer) {
   if (newcomer.link == nullptr)
-    return newcomer.device->with(
-        [&](fabric::Device&) { let_in(*newcomer.device, newcomer.request); });
+    return let_in(newcomer);
   ++newcomer.link->closed_for_it;
+  newcomer.link->tries = 0;
   if (&newcomer.link->core() == &here)
     accept(*newcomer.link, newcomer.request);
   else
-    try_again(newcomer);
+    go_on(newcomer);
+}
+
+void Server::Impl::go_on(const Newcomer& newcomer) {
+  newcomer.link->core().post([this, newcomer] { accept(*newcomer.link, newcomer.request); });
 }
 
 bool Server::Impl::has_private_receives(const OpenDevice& device) const {
@@ -336,10 +379,11 @@ Result<void> Server::Impl::check_room(const SharedReceives* shared) const {
                   ", or lower ServerOptions::credits, first_credits or backward_credits");
 }
 
-void Server::Impl::refuse_for_number(fabric::ConnectRequest& request) {
-  refuse(request, Rejection::kConnections,
-         "there are as many as ServerOptions::max_connections allows, " +
-             std::to_string(now_allowed.max_connections));
+// It has no link.
+void Server::Impl::turn_away(const Newcomer& newcomer, const std::string& reason) {
+  silent.give_up(*newcomer.client);
+  clients.leave(*newcomer.client, base::Tsc::now_ns());
+  refuse(*newcomer.request, Rejection::kConnections, reason);
 }
 
 // Peers come and go, and a read section that does not end keeps what each of them leaves.

@@ -34,14 +34,6 @@ ClientTable::~ClientTable() {
   free_forgotten(all);
 }
 
-bool ClientTable::has_all(const Visitor& visitor, uint32_t most) {
-  if (!visitor.identity.known())
-    return false;
-  std::lock_guard lock(lock_);
-  const auto group = groups_.find(visitor.group);
-  return group != groups_.end() && group->second->connections >= most;
-}
-
 // Who is not known is another one each time.
 Client* ClientTable::enter(const Visitor& visitor, uint32_t most, uint64_t now_ns) {
   std::lock_guard lock(lock_);

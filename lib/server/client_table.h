@@ -75,7 +75,7 @@ struct Client {
   ClientGroup& group;
   Origin& origin;
   ReplayCache replays;
-  uint32_t silent = 0;                  // connections; under SilentLinks' lock, as its origin's
+  uint32_t silent = 0;                  // as SilentLinks counts, under its lock; so its origin's
   std::atomic<bool> has_place = false;  // one of ReplayOptions::clients; written under the lock
   // Under the table's lock.
   uint32_t connections = 0;
@@ -90,7 +90,7 @@ struct Origin {
 
   const fabric::Identity identity;
   uint32_t clients = 0;
-  uint32_t silent = 0;                         // connections
+  uint32_t silent = 0;
   uint32_t places = 0;                         // that these have
   base::List<Client, &Client::kin_away> away;  // in the order in which they left
 };
@@ -112,9 +112,8 @@ class ClientTable {
   // Whether caches keep replies, and not failures only. Before the first enter().
   void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
   bool keeps_replies() const noexcept { return keep_replies_; }
-  // Whether a connection of the visitor's would be refused.
-  bool has_all(const Visitor& visitor, uint32_t most);
-  // A connection comes. Null: its client, or that client's group, has `most` already.
+  // A connection comes, or asks whether it may. Null: its client, or that client's group, has
+  // `most` already.
   Client* enter(const Visitor& visitor, uint32_t most, uint64_t now_ns);
   void leave(Client& client, uint64_t now_ns);
   // Forgets clients that have been away for too long. Comings and goings do so anyway.

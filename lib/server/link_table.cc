@@ -63,7 +63,7 @@ void LinkTable::remove(ServerLink& link) {
   link.in_table.gone_as.store(sums->links, std::memory_order_relaxed);
   past.store(sums.release(), std::memory_order_release);
   cds_lfht_del(table_, &link.in_table);
-  ServerLink::gone.fetch_add(1, std::memory_order_relaxed);
+  link.gone->fetch_add(1, std::memory_order_relaxed);
   base::retire(std::move(old));
   base::retire(std::unique_ptr<base::Retired>(&link));
 }

@@ -105,6 +105,8 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   Limits now_allowed;
   server::ClientTable clients;
   server::SilentLinks silent;
+  const std::shared_ptr<std::atomic<uint32_t>> gone_links =
+      std::make_shared<std::atomic<uint32_t>>(0);
   server::Growth growth;
   const std::shared_ptr<server::BackwardClients> backward_clients =
       std::make_shared<server::BackwardClients>();
@@ -135,10 +137,10 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void start();
   void set_sweeps(const ServerLimits& limits);
   server::Visitor visitor_of(const fabric::ConnectRequest& request) const;
-  // A request arrives; let_in() is for one that has a place, which counts already. The device is
-  // locked.
-  void arrive(runtime::OpenDevice& device, const Request& request);
-  void let_in(runtime::OpenDevice& device, const Request& request);
+  // A request has arrived; its device is locked. let_in() is for one that has a place, which counts
+  // already.
+  void seek_place(const server::Newcomer& newcomer);
+  void let_in(const server::Newcomer& newcomer);
   // On its core: open() asks the program whether it wants the connection. accept(), which may be
   // called again, gives the connection what it needs.
   void open(runtime::PollCore& core, runtime::OpenDevice& device, server::Client& client,
@@ -163,15 +165,20 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   // that could go would help.
   bool await_room(server::ServerLink& link, const Request& request, server::Lack lack);
   bool try_later(server::ServerLink& link, const Request& request);
+  // Whether one may be closed for want of descriptors. False: one was, and it is not known that it
+  // helped.
+  bool begin_trial();
+  void end_trial() { trial_until_ns_.store(0, std::memory_order_relaxed); }
   // Closes a connection that never made a call and whose end helps the newcomer, which follows it.
-  // `core` is the newcomer's, if it has one. False: no connection would help.
-  bool make_room(server::Lack lack, const runtime::PollCore* core,
-                 const server::Newcomer& newcomer);
+  // False: no connection would help.
+  bool make_room(const server::Newcomer& newcomer);
   void close_for(uint64_t id, const server::Newcomer& newcomer);  // on its core
   void close_silent(server::ServerLink& link);
   void try_again(const server::Newcomer& newcomer);
+  void drop(const server::Newcomer& newcomer);
   void follow(const runtime::PollCore& here, const server::Newcomer& newcomer);
-  void refuse_for_number(fabric::ConnectRequest& request);
+  void go_on(const server::Newcomer& newcomer);  // its link, on that one's core
+  void turn_away(const server::Newcomer& newcomer, const std::string& reason);
   void refuse_for_the_gone(fabric::ConnectRequest& request);
   void refuse_for_client(fabric::ConnectRequest& request, uint32_t most);
   void refuse(fabric::ConnectRequest& request, proto::Rejection why, const std::string& reason);
@@ -248,6 +255,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   std::atomic<uint64_t> refused_per_client_ = 0;
   std::atomic<uint64_t> closed_for_room_ = 0;
   std::atomic<uint32_t> present_ = 0;  // of connections_: without requests that wait for a place
+  std::atomic<uint64_t> trial_until_ns_ = 0;  // 0: none goes on (begin_trial())
   base::LogLimit refusals_;
   server::LinkTable links_;
 };

@@ -16,6 +16,7 @@ ServerLink::ServerLink(Server::Impl& server, Client& client, service::ContextPoo
                        runtime::PollCore& core, runtime::OpenDevice& device, Peer peer)
     : Link(core, device, std::move(peer), client.group.by_core[core.index()]),
       Dispatcher(*this, for_workers, server.runtime.memory, server.services, contexts),
+      gone(server.gone_links),
       server_(server),
       client_(client),
       origin_(client.origin) {

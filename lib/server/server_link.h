@@ -65,12 +65,14 @@ using service::CallContext;
 
 constexpr size_t kNowhere = SIZE_MAX;  // in the Sweeper's list
 
-// Who waits until another connection goes: a request that has no place yet, or a link that lacks
-// something else.
+// Who wants to come in, and may wait until another connection goes: a request that has no place
+// yet, or a link that lacks something else. One of which nothing is known yet has neither.
 struct Newcomer {
   runtime::OpenDevice* device = nullptr;
   std::shared_ptr<fabric::ConnectRequest> request;
+  Client* client = nullptr;  // of which it counts as a connection already
   ServerLink* link = nullptr;
+  Lack lack = Lack::kConnections;
 };
 
 class ServerLink final : public runtime::Link,
@@ -80,7 +82,7 @@ class ServerLink final : public runtime::Link,
  public:
   ServerLink(Server::Impl& server, Client& client, service::ContextPool& contexts,
              runtime::PollCore& core, runtime::OpenDevice& device, Peer peer);
-  ~ServerLink() override { gone.fetch_sub(1, std::memory_order_relaxed); }
+  ~ServerLink() override { gone->fetch_sub(1, std::memory_order_relaxed); }
 
   using Link::id;  // as ServerConnection has them, too
   using Link::peer;
@@ -123,8 +125,9 @@ class ServerLink final : public runtime::Link,
   // Any thread: whether its client has ever made a call.
   bool has_called() const;
 
-  // Links of this process that have left their table, and that readers of it may still have.
-  static inline std::atomic<uint32_t> gone = 0;
+  // Links of this server that have left its table, and that readers of it may still have. They may
+  // outlive the server.
+  const std::shared_ptr<std::atomic<uint32_t>> gone;
   LinkNode in_table = LinkNode(*this);
   size_t in_sweeper = kNowhere;
 
@@ -133,13 +136,12 @@ class ServerLink final : public runtime::Link,
   // Until then: connections that were closed for it, and times that it waited for descriptors.
   uint32_t closed_for_it = 0;
   uint32_t tries = 0;
-  // Then, while it is not known to have made a call; the table's.
-  SilentLinks::Place silent;
+  SilentLinks::Place silent;          // the table's
   std::optional<Newcomer> successor;  // for which it has been closed
 
   Server::Impl& server() noexcept { return server_; }
   // Who finds the link in the table may only compare their addresses: they go before it is freed.
-  Client& client() noexcept { return client_; }
+  Client& client() const noexcept { return client_; }
   const Origin& origin() const noexcept { return origin_; }
 
  private:

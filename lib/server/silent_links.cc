@@ -16,6 +16,25 @@ namespace {
 // one look in a thousand.
 constexpr size_t kMostSeen = 64;
 
+void count(Client& client) {
+  ++client.silent;
+  ++client.origin.silent;
+}
+
+void uncount(Client& client) {
+  --client.silent;
+  --client.origin.silent;
+}
+
+// Without the newcomer itself, if its client is known.
+uint32_t others_of(const Client& client, const Client* newcomer) {
+  return client.silent - (&client == newcomer ? 1 : 0);
+}
+
+uint32_t others_of(const Origin& origin, const Client* newcomer) {
+  return origin.silent - (newcomer != nullptr && &origin == &newcomer->origin ? 1 : 0);
+}
+
 }  // namespace
 
 SilentLinks::Links& SilentLinks::of(const runtime::PollCore* core,
@@ -35,15 +54,25 @@ void SilentLinks::for_each_group(ServerLink& link, Use&& use) {
   use(kOfCoreAndDevice, of(&link.core(), &link.device()));
 }
 
+void SilentLinks::expect(Client& client) {
+  std::lock_guard lock(mutex_);
+  count(client);
+}
+
+void SilentLinks::give_up(Client& client) {
+  std::lock_guard lock(mutex_);
+  uncount(client);
+}
+
 void SilentLinks::add(ServerLink& link, bool private_receives) {
   std::lock_guard lock(mutex_);
-  link.silent = {.taken = true, .private_receives = private_receives, .at = {}};
+  if (link.silent.state == State::kOut)
+    count(link.client());
+  link.silent = {.state = State::kIn, .private_receives = private_receives, .at = {}};
   for_each_group(link, [&](Group group, Links& links) {
     link.silent.at[group] = links.size();
     links.push_back(&link);
   });
-  ++link.client().silent;
-  ++link.client().origin.silent;
 }
 
 void SilentLinks::remove(ServerLink& link) {
@@ -52,7 +81,11 @@ void SilentLinks::remove(ServerLink& link) {
 }
 
 void SilentLinks::leave(ServerLink& link) {
-  if (!std::exchange(link.silent.taken, false))
+  const State before = std::exchange(link.silent.state, State::kOut);
+  if (before == State::kOut)
+    return;
+  uncount(link.client());
+  if (before == State::kComing)
     return;
   for_each_group(link, [&](Group group, Links& links) {
     const size_t at = link.silent.at[group];
@@ -60,8 +93,6 @@ void SilentLinks::leave(ServerLink& link) {
     links[at]->silent.at[group] = at;
     links.pop_back();
   });
-  --link.client().silent;
-  --link.client().origin.silent;
 }
 
 // Adds some of `links` to those seen: they change places with the first ones.
@@ -78,37 +109,45 @@ void SilentLinks::look(Group group, Links& links) {
 // Of those seen: the oldest one of the origin with most silent connections, and within it of the
 // client with most. So a flood makes way for itself, whatever addresses it comes from, and not at
 // the cost of a client that is about to make its first call. Those that have called leave for good.
-ServerLink* SilentLinks::most_dispensable() {
-  auto rank = [](ServerLink& link) {
-    return std::tuple(link.client().origin.silent, link.client().silent, ~link.id());
+ServerLink* SilentLinks::most_dispensable(const Client* newcomer) {
+  auto rank = [&](const ServerLink& link) {
+    const Client& client = link.client();
+    return std::tuple(others_of(client.origin, newcomer), others_of(client, newcomer), ~link.id());
   };
-  ServerLink* first = nullptr;
-  for (ServerLink* link : seen_) {
-    if (link->has_called())
+  std::erase_if(seen_, [&](ServerLink* link) {
+    const bool has_called = link->has_called();
+    if (has_called)
       leave(*link);
-    else if (first == nullptr || rank(*link) > rank(*first))
-      first = link;
-  }
-  return first;
+    return has_called;
+  });
+  auto first =
+      std::ranges::max_element(seen_, {}, [&](const ServerLink* link) { return rank(*link); });
+  return first != seen_.end() ? *first : nullptr;
 }
 
-SilentLinks::Victim SilentLinks::take(Lack lack, const runtime::PollCore* core,
-                                      const runtime::OpenDevice* device) {
+// None of an origin that has fewer than the newcomer's: a flood makes way for itself, or is
+// refused.
+SilentLinks::Victim SilentLinks::take(const Newcomer& newcomer) {
+  const Client* const client = newcomer.client;
   std::lock_guard lock(mutex_);
   for (;;) {
     seen_.clear();
-    if (lack == Lack::kConnections)
+    if (newcomer.lack == Lack::kConnections)
       look(kAll, all_);
     else
-      look(kOfCoreAndDevice, of(core, device));
-    if (lack == Lack::kReceives)
+      look(kOfCoreAndDevice, of(&newcomer.link->core(), newcomer.device));
+    if (newcomer.lack == Lack::kReceives)
       look(kPrivateReceives, private_receives_);
     if (seen_.empty())
       return {};
-    if (ServerLink* link = most_dispensable(); link != nullptr) {
-      leave(*link);
-      return {.id = link->id(), .core = &link->core()};
-    }
+    ServerLink* const link = most_dispensable(client);
+    if (link == nullptr)
+      continue;
+    if (client != nullptr &&
+        others_of(client->origin, client) > others_of(link->client().origin, client))
+      return {};
+    leave(*link);
+    return {.id = link->id(), .core = &link->core()};
   }
 }
 

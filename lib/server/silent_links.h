@@ -1,6 +1,7 @@
 // The connections of a server that have made no call yet, as far as it is known, and which of them
-// goes for a newcomer. Cores add and remove them when connections come and go; a first call costs
-// nothing here, and is seen later.
+// goes for a newcomer. Each client counts with those that it is about to have, too: so a burst of
+// requests takes no more from others than requests that come one by one. Cores add and remove them
+// when connections come and go; a first call costs nothing here, and is seen later.
 #pragma once
 
 #include <array>
@@ -19,6 +20,8 @@ class PollCore;
 
 namespace rrdk::server {
 
+struct Client;
+struct Newcomer;
 class ServerLink;
 
 // What a newcomer lacks: a connection that goes, of whatever kind; buffers for its Receives; or one
@@ -33,9 +36,11 @@ class SilentLinks {
   enum Group : uint8_t { kAll, kPrivateReceives, kOfCoreAndDevice };
   static constexpr size_t kGroups = 3;
 
+  // kComing: it counts, and is in no group. kOut: neither.
+  enum class State : uint8_t { kComing, kIn, kOut };
   // A connection's places in its groups.
   struct Place {
-    bool taken = false;
+    State state = State::kComing;
     bool private_receives = false;
     std::array<size_t, kGroups> at = {};
   };
@@ -45,11 +50,15 @@ class SilentLinks {
     runtime::PollCore* core = nullptr;
   };
 
+  // A newcomer of that client: its link is removed in the end, or it is given up before it has one.
+  void expect(Client& client);
+  void give_up(Client& client);
+  // It has come; or it was taken out, and is not to go after all.
   void add(ServerLink& link, bool private_receives);
   // It goes, or has been seen to have called. Nothing happens if it is not here any more.
   void remove(ServerLink& link);
-  // Takes out the connection that is to go for a newcomer of that core and device.
-  Victim take(Lack lack, const runtime::PollCore* core, const runtime::OpenDevice* device);
+  // Takes out the connection that is to go for the newcomer.
+  Victim take(const Newcomer& newcomer);
 
  private:
   using Links = std::vector<ServerLink*>;
@@ -64,7 +73,7 @@ class SilentLinks {
   void for_each_group(ServerLink& link, Use&& use);
   void leave(ServerLink& link);
   void look(Group group, Links& links);
-  ServerLink* most_dispensable();
+  ServerLink* most_dispensable(const Client* newcomer);
 
   std::mutex mutex_;
   Links all_;

@@ -42,6 +42,22 @@ TEST_P(Limits, ConnectionsOfOneClient) {
   site.until([&] { return site.server->stats().connections == 6; });
 }
 
+using Clients = std::vector<std::unique_ptr<RawClient>>;
+
+int64_t up(Clients& clients) {
+  return std::ranges::count_if(clients, [](auto& client) {
+    client->pump();
+    return client->up() && !client->down();
+  });
+}
+
+int64_t down(Clients& clients) {
+  return std::ranges::count_if(clients, [](auto& client) {
+    client->pump();
+    return client->down();
+  });
+}
+
 // Not where there are the fewest, if these are busy.
 TEST(Placement, IsOnTheCoreWithTheLeastLoad) {
   Site site;
@@ -333,6 +349,42 @@ TEST(Admission, WhatMakesNoDifferenceClosesFewConnections) {
   }
 }
 
+// For what is not about descriptors one goes, and not one for each newcomer.
+TEST(Admission, ForWhatIsNotAboutDescriptorsOneConnectionIsClosed) {
+  Site site;
+  Clients silent, refused;
+  for (uint64_t name = 2; name < 22; ++name)
+    silent.push_back(site.connect(name, 4));
+  site.impossible = [](uint32_t) { return Error{Errc::kSystem, "no memory can be locked"}; };
+  for (uint64_t name = 100; name < 104; ++name)
+    refused.push_back(site.knock_at_no_core(name));
+  site.until([&] { return down(refused) == 4; });
+  refused.push_back(site.knock(104));
+  site.until([&] { return down(refused) == 5; });
+  EXPECT_EQ(site.server->stats().connections_refused, 5u);
+  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
+}
+
+// One after the other, as soon as it is known that the last one helped.
+TEST(Admission, SeveralThatLackDescriptorsCloseOneEach) {
+  constexpr uint32_t kMost = 8;
+  Site site;
+  site.impossible = [&](uint32_t) -> std::optional<Error> {
+    const uint64_t there = site.runtime->stats(0).connections + site.runtime->stats(1).connections;
+    if (there < kMost)
+      return std::nullopt;
+    return Error{Errc::kSystem, "too many open files"};
+  };
+  Clients silent, honest;
+  for (uint64_t name = 2; name < 2 + kMost; ++name)
+    silent.push_back(site.connect(name, 4));
+  for (uint64_t name = 100; name < 103; ++name)
+    honest.push_back(site.knock_at_no_core(name));
+  site.until([&] { return up(honest) == 3; });
+  EXPECT_EQ(site.server->stats().closed_for_room, 3u);
+  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+}
+
 // A device that has no memory left for what a core needs of it.
 struct PoorDevice final : fabric::Device {
   explicit PoorDevice(const fabric::Capabilities& can) : can_(can) {}
@@ -416,15 +468,9 @@ TEST_P(Limits, DescriptorsThatComeBackLateAreWaitedFor) {
 TEST(Admission, AFloodReplacesItsOwnConnections) {
   constexpr uint32_t kMost = 32;
   Site site({.max_connections = kMost});
-  std::vector<std::unique_ptr<RawClient>> silent, flood;
+  Clients silent, flood;
   for (uint64_t name = 1; name <= kMost; ++name)
     silent.push_back(site.connect(name, 4));
-  auto down = [&](std::vector<std::unique_ptr<RawClient>>& clients) {
-    return std::ranges::count_if(clients, [](auto& client) {
-      client->pump();
-      return client->down();
-    });
-  };
   for (int i = 1; i <= 2; ++i) {
     flood.push_back(site.connect(100, 4));
     site.until([&] { return down(silent) == i; });
@@ -440,6 +486,42 @@ TEST(Admission, AFloodReplacesItsOwnConnections) {
   EXPECT_EQ(site.call(*honest, {.xid = 1, .procedure = kAgain, .arguments = {1}}).at(kResults + 1),
             1u);
   EXPECT_EQ(site.server->stats().closed_for_room, 11u);
+}
+
+// No more than when they come one by one.
+TEST(Admission, ABurstTakesTwoConnectionsOfOthers) {
+  constexpr uint32_t kMost = 8;
+  constexpr uint32_t kBurst = 16;
+  Site site({.max_connections = kMost});
+  Clients silent, flood;
+  for (uint64_t name = 1; name <= kMost; ++name)
+    silent.push_back(site.connect(name, 4));
+  for (uint32_t round = 1; round <= 2; ++round) {
+    for (uint32_t i = 0; i < kBurst; ++i)
+      flood.push_back(site.knock_at_no_core(uint64_t{7} << 32 | i));
+    site.until([&] { return up(flood) + down(flood) == round * kBurst && down(silent) >= 2; });
+    EXPECT_EQ(site.server->stats().closed_for_room, 2 * round) << "then its own";
+    EXPECT_EQ(site.server->stats().connections_refused, round * (kBurst - 2));
+  }
+}
+
+// A client with one place left.
+TEST(Admission, ABurstTakesNoMoreThanItsClientMayHave) {
+  constexpr uint32_t kBurst = 32;
+  Site site({.max_connections = 8, .max_connections_per_client = 3});
+  Clients silent, burst;
+  auto one = site.connect(100);
+  auto two = site.connect(100);
+  for (RawClient* client : {one.get(), two.get()})
+    site.call(*client, {.xid = 1, .procedure = kAgain, .arguments = {1}});
+  for (uint64_t name = 1; name <= 6; ++name)
+    silent.push_back(site.connect(name, 4));
+  for (uint32_t i = 0; i < kBurst; ++i)
+    burst.push_back(site.knock_at_no_core(100));
+  site.until([&] { return up(burst) + down(burst) == kBurst; });
+  EXPECT_EQ(site.server->stats().refused_per_client, kBurst - 1);
+  site.until([&] { return down(silent) >= 1; });
+  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
 }
 
 // There are more than one look sees.
@@ -460,19 +542,30 @@ TEST(Admission, AFloodReplacesItsOwnAmongMany) {
 }
 
 // A thread that reads for ever must not make the memory grow with each peer that comes and goes.
+// That concerns no other server.
 TEST(Admission, EndsWhereWhatHasGoneCanNotBeFreed) {
+  constexpr uint32_t kSome = 300;  // a peer's work of a moment
+  constexpr uint32_t kMany = 3790;
   LogLines log;
   Site site({.max_connections = 2});
+  Site other({.max_connections = 2});
   {
     const base::ReadSection reading;
+    for (uint32_t i = 0; i < kSome; ++i) {
+      auto client = site.connect(1, 0);
+      site.cut(client);
+    }
+    *site.server->gone_links += kMany;  // as if so many more had come and gone
     std::unique_ptr<RawClient> client;
     for (int i = 0; client == nullptr || client->up(); ++i) {
-      ASSERT_LE(i, 300);
+      ASSERT_LE(i, 20);
       if (client != nullptr)
         site.cut(client);
       client = site.knock(1, 0);
       site.until([&] { return client->up() || client->down(); }, {client.get()});
     }
+    other.connect(1);
+    *site.server->gone_links -= kMany;
     ASSERT_TRUE(client->rejection());
     EXPECT_EQ(client->rejection()->why, proto::Rejection::kConnections);
     EXPECT_EQ(log.count(LogLevel::kWarning, "refused", "can not be freed"), 1);
@@ -562,6 +655,18 @@ TEST_F(LastMoment, ABusyCoreKeepsNoNewcomerWaiting) {
                return site.runtime->poll(1);
              });
   EXPECT_EQ(site.server->stats().closed_for_room, 1u);
+}
+
+TEST_F(LastMoment, AConnectionStaysWhoseSuccessorHasHungUp) {
+  auto next = site.knock_at_core(0, 3);
+  next.reset();
+  wait_until([&] { return site.newest->has_hung_up(); }, [] { return 0; });
+  site.until([&] { return site.server->stats().connections_refused == 1; }, {silent.get()});
+  EXPECT_FALSE(silent->down());
+  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
+  auto another = site.connect(4);
+  site.until([&] { return silent->down(); }, {silent.get()});
+  EXPECT_EQ(site.server->stats().closed_for_room, 1u) << "for this one it may go";
 }
 
 TEST_F(LastMoment, OneThatEndsForAnotherReasonIsNotCounted) {

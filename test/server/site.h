@@ -117,6 +117,7 @@ class Disguise final : public fabric::ConnectRequest {
     const uint64_t name = identity_.words[0];
     return {{name >> 32 != 0 ? name >> 32 : name, 0, 0}};
   }
+  bool has_hung_up() const override { return request_->has_hung_up(); }
   Result<std::unique_ptr<fabric::QueuePair>> create_queue_pair(
       const fabric::QueuePairOptions& options) override {
     const auto& link = *static_cast<runtime::Link*>(options.owner);
@@ -191,6 +192,18 @@ struct Site final : private runtime::Acceptor {
       runtime->poll(core);
     return client;
   }
+  // The same, and no core has done anything for it yet.
+  std::unique_ptr<RawClient> knock_at_no_core(uint64_t name, uint32_t receives = 1) {
+    identity_ = {{name, 0, 0}};
+    requests_.store(0);
+    auto client = std::make_unique<RawClient>(*memory, uri, receives);
+    wait_until([&] { return requests_.load() == 1; },
+               [&] {
+                 client->pump();
+                 return route_events();
+               });
+    return client;
+  }
   template <typename Done>
   void until(Done&& done, std::initializer_list<RawClient*> clients = {}) {
     wait_until(done, [&] {
@@ -241,14 +254,15 @@ struct Site final : private runtime::Acceptor {
   std::string uri;
   // Of the requests from now on; set while none is on its way.
   Disguise::Impossible impossible;
-  runtime::OpenDevice* instead = nullptr;  // the device by which they seem to come
+  runtime::OpenDevice* instead = nullptr;          // the device by which they seem to come
+  const fabric::ConnectRequest* newest = nullptr;  // of them; until it is answered
 
  private:
   void on_connect_request(runtime::OpenDevice& device,
                           std::unique_ptr<fabric::ConnectRequest> request) override {
-    server->on_connect_request(
-        instead != nullptr ? *instead : device,
-        std::make_unique<Disguise>(std::move(request), identity_, impossible));
+    auto disguised = std::make_unique<Disguise>(std::move(request), identity_, impossible);
+    newest = disguised.get();
+    server->on_connect_request(instead != nullptr ? *instead : device, std::move(disguised));
     requests_.fetch_add(1);
   }
   void on_shortage() override { server->on_shortage(); }
