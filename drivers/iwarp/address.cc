@@ -17,6 +17,10 @@ bool take_option(const std::string& name, const std::string& value, Address& add
     address.timeout = base::parse_timeout(value);
     return address.timeout.has_value();
   }
+  if (name == "silence") {
+    address.silence = base::parse_timeout(value).value_or(std::chrono::seconds(0));
+    return address.silence >= kLeastSilence;
+  }
   uint32_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc() || end != value.data() + value.size())
@@ -47,7 +51,8 @@ Result<Address> parse_address(const std::string& text) {
   for (const auto& [name, value] : uri->query) {
     if (!take_option(name, value, address))
       return bad(std::string("\"").append(name).append("=").append(value).append(
-          "\" is no option; there are crc=0 and 1, mpa=1 and 2, timeout=1 to 3600 (seconds)"));
+          "\" is no option; there are crc=0 and 1, mpa=1 and 2, timeout=1 to 3600 and silence=3 to "
+          "3600 (seconds)"));
   }
   return address;
 }

@@ -1,11 +1,14 @@
 // Addresses of the driver: iwarp://127.0.0.1:20049, iwarp://[fe80::1%eth0], iwarp://host?crc=1.
 //
-// Options, joined by "&", for whoever connects:
+// Options, joined by "&". For both ends:
+//   timeout=S  seconds until a connection that is not made has failed, 1 to 3600; of a listener:
+//              until a peer that has not sent its whole request is none
+//   silence=S  seconds without a word from the peer's host, its TCP included, until a connection
+//              has ended, 3 to 3600
+// For whoever connects:
 //   crc=1      asks for CRC32C; either end can insist on it, and a listener agrees
 //   mpa=1      asks as RFC 5044 says, for servers that do not know RFC 6581: Read depths are not
 //              negotiated then
-//   timeout=S  seconds until a connection that is not made has failed, 1 to 3600; of a listener:
-//              until a peer that has not sent its whole request is none
 #pragma once
 
 #include <chrono>
@@ -24,6 +27,10 @@ namespace rrdk::iwarp {
 constexpr uint16_t kDefaultPort = 20049;
 constexpr std::string_view kScheme = "iwarp";
 
+// Unless told. TCP's keepalive counts in seconds, and asks twice.
+constexpr std::chrono::seconds kSilence{30};
+constexpr std::chrono::seconds kLeastSilence{3};
+
 using drivers::Endpoint4Or6;
 using drivers::group_of;
 using drivers::host_of;
@@ -36,6 +43,7 @@ struct Address {
   bool crc = false;  // RFC 5044 section 5
   uint8_t mpa_revision = 2;
   std::optional<std::chrono::milliseconds> timeout;
+  std::chrono::seconds silence = kSilence;
 };
 
 // Looks nothing up. Errors: kBadUri.
@@ -58,6 +66,6 @@ Endpoint4Or6 local_end(int socket);
 Endpoint4Or6 far_end(int socket);
 
 // Options of every connection's socket.
-void tune(int socket);
+void tune(int socket, std::chrono::seconds silence = kSilence);
 
 }  // namespace rrdk::iwarp

@@ -54,7 +54,7 @@ Result<bool> Attempt::dial() {
   socket_ = base::Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_)
     return base::system_failure("socket");
-  tune(socket_.get());
+  tune(socket_.get(), silence_);
   int error = ::connect(socket_.get(), far_.get(), far_.length) == 0 ? 0 : errno;
   // A peer on this host has answered by now.
   pollfd writable{socket_.get(), POLLOUT, 0};

@@ -2,6 +2,7 @@
 // and the reply to it. Several can be under way for one queue pair.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -29,8 +30,8 @@ class Dialler {
 
 class Attempt final : public drivers::Endpoint {
  public:
-  Attempt(Device& device, Dialler& dialler, const Endpoint4Or6& far)
-      : device_(device), dialler_(dialler), far_(far) {}
+  Attempt(Device& device, Dialler& dialler, const Endpoint4Or6& far, std::chrono::seconds silence)
+      : device_(device), dialler_(dialler), far_(far), silence_(silence) {}
   ~Attempt() override;
 
   // `request` is sent when TCP is up, which on this host it is at once. Errors: what fails at once.
@@ -50,6 +51,7 @@ class Attempt final : public drivers::Endpoint {
   Device& device_;
   Dialler& dialler_;
   const Endpoint4Or6 far_;
+  const std::chrono::seconds silence_;
   base::Fd socket_;
   bool tcp_up_ = false;
   std::vector<std::byte> request_;

@@ -21,8 +21,6 @@ using drivers::Clock;
 
 namespace {
 
-// TCP gives up on a host that answers nothing for half a minute; with data under way, silence.h.
-constexpr int kKeepAliveSeconds = 10;
 constexpr int kKeepAliveProbes = 2;
 // Ticks until the first poke of a peer that has said nothing yet; each later one takes twice as
 // long.
@@ -61,11 +59,13 @@ uint32_t ulpdu_of(int socket) {
 
 }  // namespace
 
-void tune(int socket) {
+// TCP gives up on a host that is silent for so long; with data under way, silence.h.
+void tune(int socket, std::chrono::seconds silence) {
+  const auto every = static_cast<int>(silence.count() / (1 + kKeepAliveProbes));
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveSeconds);
-  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveSeconds);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, every);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, every);
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
 }
 
@@ -83,6 +83,7 @@ Result<void> QueuePair::start_connect(const Place& to, std::span<const std::byte
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
   private_data_.assign(private_data.begin(), private_data.end());
   asked_ = to.address;
+  silence_ = Silence(asked_.silence);
   by_name_ = to.host.by_name;
   timeout_ = to.timeout.value_or(fabric::kConnectTimeout);
   turns_.begin(to.host.endpoints, Clock::now() + timeout_);
@@ -97,7 +98,8 @@ Result<void> QueuePair::start_connect(const Place& to, std::span<const std::byte
 // Tries the peer's next places until one of them does not fail at once.
 Result<void> QueuePair::dial() {
   while (turns_.left()) {
-    auto attempt = std::make_unique<Attempt>(device_, *this, turns_.take(Clock::now()));
+    auto attempt =
+        std::make_unique<Attempt>(device_, *this, turns_.take(Clock::now()), asked_.silence);
     Attempt& tried = *attempts_.emplace_back(std::move(attempt));
     const Result<void> started = tried.start(encode(request()));
     if (started)
@@ -195,14 +197,15 @@ void QueuePair::take_reply(const MpaFrame& reply) {
   device_.control().set_ticking(*this, true);
 }
 
-Result<void> QueuePair::accept(base::Fd socket, const MpaFrame& request,
-                               std::span<const std::byte> private_data) {
+Result<void> QueuePair::accept(base::Fd socket, std::chrono::seconds silence,
+                               const MpaFrame& request, std::span<const std::byte> private_data) {
   const std::lock_guard lock(device_.control().mutex());
   Status idle = Status::kIdle;
   if (!status_.compare_exchange_strong(idle, Status::kConnecting))
     return fail(Errc::kInvalidArgument, "the queue pair was connected before");
   socket_ = std::move(socket);
   far_ = far_end(socket_.get());
+  silence_ = Silence(silence);
   Agreement agreed{.crc = request.crc, .initiator = false, .ord = reads_, .ird = reads_};
   MpaFrame reply{.kind = MpaKind::kReply,
                  .revision = request.revision,
@@ -257,7 +260,7 @@ Result<void> QueuePair::establish(const Agreement& agreed) {
   Status connecting = Status::kConnecting;
   if (!status_.compare_exchange_strong(connecting, Status::kEstablished))
     cq_.unwatch(socket_fd_);
-  device_.silence_watch().add(*this);
+  device_.silence_watch().add(*this, silence_.look_every());
   cq_.ring(*this);
   return {};
 }
@@ -356,9 +359,13 @@ void QueuePair::report_end() {
       new_event(was_up ? fabric::EventType::kDisconnected : fabric::EventType::kConnectFailed);
   event.code = was_up ? Errc::kConnectionLost : Errc::kShutdown;
   event.access_refused = end_ == End::kTerminated && access_refused_;
-  event.reason = place(far_) + reason();
+  event.reason = why_ended();
   part();
   device_.control().emit(*this, std::move(event));
+}
+
+std::string QueuePair::why_ended() const {
+  return end_ == End::kNotYet ? "" : place(far_) + reason();
 }
 
 std::string QueuePair::reason() const {

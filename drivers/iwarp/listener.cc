@@ -89,8 +89,8 @@ class Visitor final : public drivers::Endpoint {
     MpaFrame frame;
     (void)decode(bytes_, MpaKind::kRequest, frame);
     device_.control().unwatch(socket_.get());
-    auto request =
-        std::make_unique<ConnectRequest>(device_, std::move(socket_), far_, std::move(frame));
+    auto request = std::make_unique<ConnectRequest>(device_, std::move(socket_), far_,
+                                                    listener_->silence(), std::move(frame));
     if (request->wants_markers()) {
       request->reject({});  // RFC 5044 section 7.1.1: we neither send them nor expect them
       return leave(device_.counts().markers_refused);
@@ -217,8 +217,7 @@ Result<std::unique_ptr<Listener>> Listener::create(Device& device, const Place& 
   if (!sockets)
     return tl::unexpected(sockets.error());
   const std::lock_guard lock(device.control().mutex());
-  std::unique_ptr<Listener> listener(
-      new Listener(device, uri_of(place, *sockets), place.timeout.value_or(kRequestTimeout)));
+  std::unique_ptr<Listener> listener(new Listener(device, uri_of(place, *sockets), place));
   for (base::Fd& socket : *sockets) {
     listener->ears_.push_back(std::make_unique<Ear>(*listener, std::move(socket)));
     if (Result<void> watched = listener->ears_.back()->start(); !watched)
@@ -226,6 +225,12 @@ Result<std::unique_ptr<Listener>> Listener::create(Device& device, const Place& 
   }
   return listener;
 }
+
+Listener::Listener(Device& device, std::string uri, const Place& place)
+    : device_(device),
+      uri_(std::move(uri)),
+      handshake_timeout_(place.timeout.value_or(kRequestTimeout)),
+      silence_(place.address.silence) {}
 
 Listener::~Listener() {
   const std::lock_guard lock(device_.control().mutex());
@@ -245,7 +250,7 @@ void Listener::take(base::Fd socket) {
     return Counters::count(device_.counts().handshakes_cut);
   if (device_.visitors().size() >= kMaxVisitors)
     drop_visitor();
-  tune(socket.get());
+  tune(socket.get(), silence_);
   auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket), far);
   if (!visitor->start())
     return Counters::count(device_.counts().accept_failures);
@@ -276,11 +281,12 @@ bool Listener::make_room() {
 }
 
 ConnectRequest::ConnectRequest(Device& device, base::Fd socket, const Endpoint4Or6& far,
-                               MpaFrame frame)
+                               std::chrono::seconds silence, MpaFrame frame)
     : device_(device),
       socket_(std::move(socket)),
       near_(local_end(socket_.get())),
       far_(far),
+      silence_(silence),
       frame_(std::move(frame)) {}
 
 Peer ConnectRequest::peer() const {
@@ -298,7 +304,7 @@ Result<void> ConnectRequest::accept(fabric::QueuePair& qp,
     return fail(Errc::kInvalidArgument, "the request was answered already");
   if (auto checked = drivers::check_private_data(private_data); !checked)
     return checked;
-  return static_cast<QueuePair&>(qp).accept(std::move(socket_), frame_, private_data);
+  return static_cast<QueuePair&>(qp).accept(std::move(socket_), silence_, frame_, private_data);
 }
 
 void ConnectRequest::reject(std::span<const std::byte> private_data) {

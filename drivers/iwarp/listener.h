@@ -24,6 +24,7 @@ class Listener final : public fabric::Listener, public drivers::Endpoint {
 
   std::string uri() const override { return uri_; }
   std::chrono::milliseconds handshake_timeout() const { return handshake_timeout_; }
+  std::chrono::seconds silence() const { return silence_; }
   void on_ready() override {}
   void on_tick(drivers::Clock::time_point) override {}
 
@@ -43,8 +44,7 @@ class Listener final : public fabric::Listener, public drivers::Endpoint {
     drivers::Acceptor acceptor_;
   };
 
-  Listener(Device& device, std::string uri, std::chrono::milliseconds handshake_timeout)
-      : device_(device), uri_(std::move(uri)), handshake_timeout_(handshake_timeout) {}
+  Listener(Device& device, std::string uri, const Place& place);
   void take(base::Fd socket);
   void drop_visitor();
   bool make_room();
@@ -52,12 +52,14 @@ class Listener final : public fabric::Listener, public drivers::Endpoint {
   Device& device_;
   const std::string uri_;
   const std::chrono::milliseconds handshake_timeout_;
+  const std::chrono::seconds silence_;
   std::vector<std::unique_ptr<Ear>> ears_;
 };
 
 class ConnectRequest final : public fabric::ConnectRequest {
  public:
-  ConnectRequest(Device& device, base::Fd socket, const Endpoint4Or6& far, MpaFrame frame);
+  ConnectRequest(Device& device, base::Fd socket, const Endpoint4Or6& far,
+                 std::chrono::seconds silence, MpaFrame frame);
 
   std::span<const std::byte> private_data() const override { return frame_.private_data; }
   Peer peer() const override;
@@ -79,6 +81,7 @@ class ConnectRequest final : public fabric::ConnectRequest {
   base::Fd socket_;
   const Endpoint4Or6 near_;
   const Endpoint4Or6 far_;
+  const std::chrono::seconds silence_;
   MpaFrame frame_;
 };
 

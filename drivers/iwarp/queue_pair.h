@@ -68,6 +68,7 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t reads_allowed() const override { return agreed_.ord; }
   uint64_t read_bytes() const override { return read_bytes_; }
   Peer peer() const override;
+  std::string why_ended() const override;
 
   // --- for the completion queue, its thread ---
   // `alone`: looks at the socket although epoll has not spoken.
@@ -87,7 +88,7 @@ class QueuePair final : public fabric::QueuePair,
 
   // --- control path ---
   Result<void> start_connect(const Place& to, std::span<const std::byte> private_data);
-  Result<void> accept(base::Fd socket, const MpaFrame& request,
+  Result<void> accept(base::Fd socket, std::chrono::seconds silence, const MpaFrame& request,
                       std::span<const std::byte> private_data);
   void look_for_silence(drivers::Clock::time_point now);
   void on_ready() override {}
@@ -205,7 +206,7 @@ class QueuePair final : public fabric::QueuePair,
   bool pushed(ssize_t taken) noexcept;
   void pin(const Fpdu& fpdu) noexcept;
   bool tcp_is_full() noexcept;
-  bool sending_ended() noexcept;
+  bool sending_ended(int error) noexcept;
   bool next_fpdu(Cursor& at, Fpdu& fpdu) noexcept;
   bool ready_record(Cursor& at) noexcept;
   void next_of_record(Cursor& at, Fpdu& fpdu) noexcept;
@@ -305,7 +306,8 @@ class QueuePair final : public fabric::QueuePair,
   bool broken_ = false;     // TCP takes no more
   bool stalled_ = false;    // the next message has no Receive
   bool may_speak_ = false;  // a responder only when it has heard the initiator (RFC 5044 section 7)
-  std::atomic<bool> ended_{false};  // all is said about the end: the control thread's turn
+  std::atomic<bool> ended_{false};      // all is said about the end: the control thread's turn
+  std::atomic<bool> host_gone_{false};  // as silence_ or TCP's keepalive found out
   std::atomic<bool> heard_{false};
   std::atomic<bool> poke_wanted_{false};
 
@@ -382,7 +384,6 @@ class QueuePair final : public fabric::QueuePair,
   std::vector<std::byte> private_data_;             // ours
   std::vector<std::byte> parting_;  // what TCP has not yet taken, when the data path ended
   Silence silence_;
-  bool host_gone_ = false;
   bool reported_ = false;
   uint32_t ticks_ = 0;
 };

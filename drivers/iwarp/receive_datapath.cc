@@ -93,10 +93,11 @@ bool QueuePair::fill() noexcept {
   if (got < 0 && errno == EINTR)
     return true;
   readable_ = false;
-  if (got == 0)
-    fail_with(broken_ || mid_message() ? End::kPeerLost : End::kPeerClosed);
-  else if (errno != EAGAIN && errno != EWOULDBLOCK)
-    fail_with(End::kPeerLost);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    return false;
+  if (got < 0 && errno == ETIMEDOUT)
+    host_gone_ = true;
+  fail_with(got < 0 || broken_ || mid_message() ? End::kPeerLost : End::kPeerClosed);
   return false;
 }
 

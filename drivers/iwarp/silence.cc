@@ -12,7 +12,6 @@ namespace rrdk::iwarp {
 
 namespace {
 
-constexpr std::chrono::nanoseconds kLookEvery = std::chrono::seconds(5);
 constexpr size_t kLooksAtOnce = 256;  // each is a system call
 
 }  // namespace
@@ -24,10 +23,12 @@ Result<void> SilenceWatch::start() {
   return control_.watch(*this, timer_.get(), EPOLLIN);
 }
 
-void SilenceWatch::add(QueuePair& qp) {
+void SilenceWatch::add(QueuePair& qp, drivers::Clock::duration look_every) {
   connections_.push_back(&qp);
-  if (connections_.size() == 1)
-    arm();
+  if (connections_.size() != 1 && look_every >= look_every_)
+    return;
+  look_every_ = look_every;
+  arm();
 }
 
 void SilenceWatch::remove(QueuePair& qp) {
@@ -39,7 +40,7 @@ void SilenceWatch::remove(QueuePair& qp) {
 
 void SilenceWatch::arm() {
   const auto turns = static_cast<int64_t>(1 + connections_.size() / kLooksAtOnce);
-  const int64_t wait = (kLookEvery / turns).count();
+  const int64_t wait = std::chrono::nanoseconds(look_every_ / turns).count();
   itimerspec once{};
   once.it_value = {.tv_sec = wait / 1'000'000'000, .tv_nsec = wait % 1'000'000'000};
   ::timerfd_settime(timer_.get(), 0, &once, nullptr);

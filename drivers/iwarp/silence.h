@@ -1,7 +1,7 @@
 // Whether a peer's host has gone while something is under way to it. TCP's own limits do not say:
 // TCP_USER_TIMEOUT also ends the connection to a peer that acknowledges everything and only has no
 // room, since its process is stopped; and without it TCP tries for a quarter of an hour. An idle
-// connection has keepalive, which asks hosts and not processes.
+// connection has TCP's keepalive, which asks hosts and not processes.
 #pragma once
 
 #include <chrono>
@@ -10,6 +10,7 @@
 
 #include "base/system.h"
 #include "drivers/common/control_loop.h"
+#include "drivers/iwarp/address.h"
 
 namespace rrdk::iwarp {
 
@@ -18,8 +19,11 @@ class QueuePair;
 // Of one connection.
 class Silence {
  public:
-  static constexpr std::chrono::seconds kMost{25};
+  // It ends within `limit`: a look is due before the rest of that is over.
+  explicit Silence(std::chrono::seconds limit = kSilence)
+      : look_every_(drivers::Clock::duration(limit) / 6), most_(5 * look_every_) {}
 
+  drivers::Clock::duration look_every() const { return look_every_; }
   // From looks some seconds apart: `unanswered` segments were sent again, or asked for room, and
   // nothing has come for `since_heard`. True: the host has been silent for so long that it has
   // gone. One question is not enough: after a long wait for room TCP asks every two minutes only.
@@ -30,22 +34,25 @@ class Silence {
       since_ = now;
       return false;
     }
-    return unanswered >= 2 && now - since_ >= kMost;
+    return unanswered >= 2 && now - since_ >= most_;
   }
 
  private:
+  drivers::Clock::duration look_every_;
+  drivers::Clock::duration most_;
   bool silent_ = false;
   drivers::Clock::time_point since_;
 };
 
-// Looks at a device's connections, each every five seconds. Under the control loop's lock.
+// Looks at a device's connections, each as often as the most impatient of them says. Under the
+// control loop's lock.
 class SilenceWatch final : public drivers::Endpoint {
  public:
   explicit SilenceWatch(drivers::ControlLoop& control) : control_(control) {}
   ~SilenceWatch() override { control_.forget(*this); }
 
   Result<void> start();
-  void add(QueuePair& qp);
+  void add(QueuePair& qp, drivers::Clock::duration look_every);
   void remove(QueuePair& qp);
 
   void on_ready() override;
@@ -56,6 +63,7 @@ class SilenceWatch final : public drivers::Endpoint {
 
   drivers::ControlLoop& control_;
   base::Fd timer_;  // runs while there are connections
+  drivers::Clock::duration look_every_{};
   std::vector<QueuePair*> connections_;
   size_t next_ = 0;  // to be looked at
 };

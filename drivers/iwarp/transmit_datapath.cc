@@ -92,7 +92,7 @@ bool QueuePair::pushed(ssize_t taken) noexcept {
   if (taken < 0) {
     if (taken == -EAGAIN || taken == -EWOULDBLOCK || taken == -ENOBUFS)
       return tcp_is_full();
-    return taken == -EINTR || sending_ended();
+    return taken == -EINTR || sending_ended(static_cast<int>(-taken));
   }
   auto left = static_cast<size_t>(taken);
   const size_t rest = kept_.size() - kept_sent_;
@@ -129,7 +129,9 @@ void QueuePair::pin(const Fpdu& fpdu) noexcept {
 
 // Always false. The connection is over when what the peer sent before its end is read, too: it is
 // in TCP still.
-bool QueuePair::sending_ended() noexcept {
+bool QueuePair::sending_ended(int error) noexcept {
+  if (error == ETIMEDOUT)
+    host_gone_ = true;
   writable_ = false;
   broken_ = hung_up_ = readable_ = true;
   cq_.activate(*this);

@@ -176,6 +176,9 @@ class QueuePair : public RemoteKeys {
   virtual void hold_receives(bool /*hold*/) {}
   // Who is at the other end, and where ours is. From kEstablished on; any thread.
   virtual Peer peer() const = 0;
+  // Why it has ended, once its completions show that it has. Empty: the event tells, or nothing
+  // does.
+  virtual std::string why_ended() const { return {}; }
 };
 
 // Who a peer is, beyond one connection: the same when it connects again, and another for every

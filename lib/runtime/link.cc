@@ -232,7 +232,8 @@ void Link::close(Errc code, const std::string& reason) {
 
 void Link::give_up() {
   const char* fault = engine_->fault();
-  close(Errc::kConnectionLost, fault != nullptr ? fault : "the connection failed");
+  std::string reason = fault != nullptr ? fault : queue_pair_->why_ended();
+  close(Errc::kConnectionLost, reason.empty() ? "the connection failed" : reason);
 }
 
 void Link::on_fabric_down() {

@@ -23,7 +23,7 @@ suites=(
   "headers      every header compiles alone (GCC, Clang)"
   "gcc          GCC, warnings are errors: everything but what sanitizers run"
   "units        GCC: what the full run leaves to the sanitizers"
-  "netns        testrpc over iWARP between network namespaces, whose link delays, loses and reorders"
+  "netns        testrpc over iWARP between network namespaces, whose link delays, loses, reorders and is cut"
   "clang-asan   Clang, warnings are errors, with ASan and UBSan: all but long runs of programs"
   "fuzz         libFuzzer targets, each for some seconds"
   "clang-tsan   Clang with TSan: the tests of what threads share"
@@ -145,7 +145,7 @@ suite_clang-tsan() { run_programs clang-tsan 1 "${threaded_folders[@]/#/--suite=
 
 suite_netns() {
   local link elsewhere=()
-  for link in plain delay loss reorder; do
+  for link in plain delay loss reorder silence; do
     logged "netns-$link" test/netns/testrpc.sh "$builds/gcc" "$link"
     case $? in
       0) record pass "$suite/$link" ;;

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # testrpc over the iwarp driver between two network namespaces that a veth pair joins, with every
-# byte checked: over a link as it is, and over links that delay, lose and reorder.
+# byte checked: over a link as it is, over links that delay, lose and reorder, and over one that is cut.
 #
-#   test/netns/testrpc.sh BUILD CASE    CASE: plain, delay, loss or reorder
+#   test/netns/testrpc.sh BUILD CASE    CASE: plain, delay, loss, reorder or silence
 #
-# Needs root, and for all but plain the kernel's sch_netem. Exit status 77: it could not be tried,
+# Needs root, and for delay, loss and reorder the kernel's sch_netem. Exit status 77: it could not be tried,
 # for the reason on the last line. Takes less than five minutes on the slowest machine, and leaves nothing
 # behind.
 set -euo pipefail
 
 skip() { printf 'skipped: %s\n' "$1"; exit 77; }
 
-[ $# -eq 2 ] || { printf 'usage: %s BUILD plain|delay|loss|reorder\n' "$0" >&2; exit 2; }
+[ $# -eq 2 ] || { printf 'usage: %s BUILD plain|delay|loss|reorder|silence\n' "$0" >&2; exit 2; }
 testrpc=$1/apps/testrpc/testrpc
 case $2 in
-  plain) netem=() ;;
+  plain | silence) netem=() ;;
   delay) netem=(delay 3ms 1ms) ;;
   loss) netem=(delay 1ms loss 1%) ;;
   reorder) netem=(delay 2ms reorder 25% 50%) ;;
@@ -22,21 +22,23 @@ case $2 in
 esac
 [ -x "$testrpc" ] || { printf '%s is not there: build it first\n' "$testrpc" >&2; exit 2; }
 [ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
-for tool in ip tc; do
+for tool in ip tc ss; do
   command -v "$tool" >/dev/null || skip "$tool is missing: install iproute2"
 done
 
-near=rrdk-near-$$ far=rrdk-far-$$ log=$(mktemp) server=
+near=rrdk-near-$$ far=rrdk-far-$$ said=$(mktemp -d) started=()
 clean_up() {
-  local status=$?
-  if [ "$status" -ne 0 ] && [ "$status" -ne 77 ] && [ -s "$log" ]; then
-    printf 'what the server said:\n'
-    cat "$log"
+  local status=$? pid
+  if [ "$status" -ne 0 ] && [ "$status" -ne 77 ]; then
+    tail -v -n 40 "$said"/*
   fi
-  [ -z "$server" ] || kill "$server" 2>/dev/null || true
+  for pid in "${started[@]}"; do
+    kill -KILL "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
   ip netns del "$near" 2>/dev/null || true
   ip netns del "$far" 2>/dev/null || true
-  rm -f "$log"
+  rm -r "$said"
 }
 trap clean_up EXIT
 
@@ -53,17 +55,106 @@ for end in "$near" "$far"; do
     skip "the kernel has no sch_netem"
 done
 
-timeout 280 ip netns exec "$far" "$testrpc" --server iwarp://10.77.0.2:20049 --connections 1 --credits 8 --max-size 1M >"$log" 2>&1 &
-server=$!
-for _ in $(seq 100); do
-  ! grep -q '^listening on' "$log" || break
-  kill -0 "$server" 2>/dev/null || { cat "$log"; exit 1; }
-  sleep 0.1
-done
-run() {
+# testrpc in a namespace, in the background: its output is in $said/NAME, its process is $pid.
+start() { # NAME NAMESPACE ARGUMENT...
+  : >"$said/$1"
+  ip netns exec "$2" "$testrpc" "${@:3}" --idle adaptive >>"$said/$1" 2>&1 &
+  pid=$!
+  started+=("$pid")
+}
+# Until a command succeeds, which it does soon, or there is something wrong.
+await() { # WHAT COMMAND...
+  local end=$((SECONDS + 20))
+  until "${@:2}"; do
+    [ "$SECONDS" -lt "$end" ] || { printf 'in vain: %s\n' "$1"; exit 1; }
+    sleep 0.1
+  done
+}
+has_said() { [ "$(grep -c -- "$2" "$said/$1")" -ge "${3:-1}" ]; } # NAME WHAT [TIMES]
+serve() { # NAME NAMESPACE URI [ARGUMENT...]
+  start "$1" "$2" --server "$3" --max-size 1M "${@:4}"
+  await "$1 listens" has_said "$1" '^listening on'
+}
+
+verify() {
   timeout 130 ip netns exec "$near" "$testrpc" --client "$1" --verify --timeout 60000 --duration 2 \
     --window 8 --engine mixed --size 100,4K,100000,1M
 }
-run iwarp://10.77.0.2:20049
-run 'iwarp://10.77.0.2:20049?crc=1'
-printf 'everything came as it was sent\n'
+
+# --- the case silence: hosts that are gone, and processes that are only stopped ---
+
+# In both directions more is under way than TCP takes, and none of it in chunks: a peer that takes no
+# more keeps nobody from ending an answered call.
+inline=(--inline 16K --credits 64)
+call() { # NAME URI [ARGUMENT...]: without end
+  start "$1" "$near" --client "$2" "${inline[@]}" --chunk-threshold 16K --engine echo --size 12K --window 64 \
+    --verify --timeout 60000 --warmup 0.001 --duration 600 "${@:3}"
+  await "$1 makes calls" has_said "$1" '^echo 12K'
+}
+# Which of TCP's timers runs for connections (ss(8)): "on", something was not acknowledged; "persist",
+# the other end has no room.
+timer_runs() { # NAMESPACE PORTS TIMERS
+  ip netns exec "$1" ss -tnoH state established "$2" | grep -Eq "timer:.($3),"
+}
+# While its peer has more for it than TCP takes.
+stop_process() { # PID, PORTS of the peer's connection
+  local attempt
+  for attempt in {1..20}; do
+    kill -STOP "$1"
+    for _ in {1..4}; do
+      ! timer_runs "$near" "$2" persist || return 0
+      sleep 0.1
+    done
+    kill -CONT "$1"
+  done
+  printf 'in vain: TCP is full after %s tries\n' "$attempt"
+  exit 1
+}
+end_well() { # NAME PID: of a client that makes calls again, all of which come back
+  await "$1 goes on" has_said "$1" ' [1-9][0-9]* RPC/s'
+  kill -TERM "$2"
+  await "$1 ends" eval "! kill -0 $2 2>/dev/null"
+  wait "$2" || { printf '%s lost calls\n' "$1"; exit 1; }
+}
+
+silence() {
+  export RRDK_LOG=debug
+  local cut='iwarp://10.77.0.2:20049?silence=3' gone="ended: the peer's host does not answer any more" client server
+  for end in "$near" "$far"; do
+    ip netns exec "$end" sysctl -q net.ipv4.tcp_rmem='4096 65536 65536' net.ipv4.tcp_wmem='4096 65536 65536'
+  done
+  serve stopped-server "$near" 'iwarp://127.0.0.1:20050?silence=3' "${inline[@]}"
+  server=$pid
+  serve server-of-stopped "$near" 'iwarp://127.0.0.1:20051?silence=3' "${inline[@]}"
+  serve cut-server "$far" "$cut" "${inline[@]}"
+  call client-of-stopped 'iwarp://127.0.0.1:20050?silence=3'
+  local waiting=$pid
+  stop_process "$server" 'dport = :20050'
+  call stopped-client 'iwarp://127.0.0.1:20051?silence=3'
+  client=$pid
+  stop_process "$client" 'sport = :20051'
+  # One connection has calls under way, the other one is idle.
+  call cut-client "$cut" --connections 2 --active 1
+  ip -n "$far" link set veth0 down
+  await 'the client waits for an acknowledgement' timer_runs "$near" 'dport = :20049' 'on|persist'
+  await 'the server waits for an acknowledgement' timer_runs "$far" 'sport = :20049' 'on|persist'
+  await 'the client gives the host up' has_said cut-client "$gone"
+  await 'its calls end' has_said cut-client 'connection lost'
+  await 'the server gives the host up, on both connections' has_said cut-server "$gone" 2
+  # The processes have been stopped for longer than the hosts were silent.
+  : >"$said/client-of-stopped"
+  : >"$said/stopped-client"
+  kill -CONT "$server" "$client"
+  end_well client-of-stopped "$waiting"
+  end_well stopped-client "$client"
+  printf 'a host that is gone ends its connections, and a process that is stopped does not\n'
+}
+
+if [ "$2" = silence ]; then
+  silence
+else
+  serve server "$far" iwarp://10.77.0.2:20049 --connections 1 --credits 8
+  verify iwarp://10.77.0.2:20049
+  verify 'iwarp://10.77.0.2:20049?crc=1'
+  printf 'everything came as it was sent\n'
+fi

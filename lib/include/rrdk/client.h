@@ -412,7 +412,10 @@ class Client {
    *   iwarp://HOST[:PORT][?...]  iWARP over TCP: an IPv4 address, an IPv6 address in brackets, or a
    *                              name, looked up for each attempt; port 20049 unless told. crc=1
    *                              asks for checksums, mpa=1 for servers of RFC 5044 without RFC
-   *                              6581
+   *                              6581. silence=S, 3 to 3600: the connection ends when nothing, no
+   *                              acknowledgement of TCP either, has come from the peer's host for
+   *                              that many seconds, 30 unless told. A host whose program is stopped
+   *                              is not silent
    *   verbs://HOST[:PORT][?...]  an RDMA device (InfiniBand, RoCE, iWARP, Linux's rxe and siw) on
    *                              the way to HOST; port 20049 unless told. device=NAME says which,
    *                              windows=no does without its memory windows. The first address

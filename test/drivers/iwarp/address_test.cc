@@ -20,19 +20,22 @@ TEST(Address, HasItsOptions) {
   EXPECT_FALSE(plain.crc);
   EXPECT_EQ(plain.mpa_revision, 2);
   EXPECT_FALSE(plain.timeout);
-  const Address all = parse_address("iwarp://[fe80::1%lo]:99?crc=1&mpa=1&timeout=5").value();
+  EXPECT_EQ(plain.silence, std::chrono::seconds(30));
+  const Address all =
+      parse_address("iwarp://[fe80::1%lo]:99?crc=1&mpa=1&timeout=5&silence=60").value();
   EXPECT_EQ(all.host, "fe80::1%lo");
   EXPECT_EQ(all.port, 99);
   EXPECT_TRUE(all.crc);
   EXPECT_EQ(all.mpa_revision, 1);
   EXPECT_EQ(all.timeout, std::chrono::seconds(5));
+  EXPECT_EQ(all.silence, std::chrono::minutes(1));
 }
 
 TEST(Address, NamesWhatIsWrong) {
-  for (const char* uri :
-       {"iwarp:", "iwarp://h/path", "iwarp://h?crc=2", "iwarp://h?crc", "iwarp://h?mpa=0",
-        "iwarp://h?mpa=3", "iwarp://h?timeout=0", "iwarp://h?timeout=3601", "iwarp://h?timeout=5s",
-        "iwarp://h?markers=1"}) {
+  for (const char* uri : {"iwarp:", "iwarp://h/path", "iwarp://h?crc=2", "iwarp://h?crc",
+                          "iwarp://h?mpa=0", "iwarp://h?mpa=3", "iwarp://h?timeout=0",
+                          "iwarp://h?timeout=3601", "iwarp://h?timeout=5s", "iwarp://h?silence=2",
+                          "iwarp://h?silence=3601", "iwarp://h?silence=", "iwarp://h?markers=1"}) {
     const auto bad = parse_address(uri);
     ASSERT_FALSE(bad) << uri;
     EXPECT_EQ(bad.error().code, Errc::kBadUri);

@@ -188,14 +188,20 @@ TEST(Silence, IsOfAHostAndNotOfAProcess) {
     EXPECT_FALSE(busy.look(2, 3s, start + t));
   // A host that has gone.
   Silence gone;
-  for (auto t = 0s; t < Silence::kMost; t += 5s)
+  for (auto t = 0s; t < 25s; t += 5s)
     EXPECT_FALSE(gone.look(3, t + 1s, start + t)) << t.count();
-  EXPECT_TRUE(gone.look(5, 30s, start + Silence::kMost));
+  EXPECT_TRUE(gone.look(5, 30s, start + 25s));
   // A single question may have been lost.
   Silence lossy;
   EXPECT_FALSE(lossy.look(1, 120s, start));
   EXPECT_FALSE(lossy.look(1, 220s, start + 100s));
   EXPECT_TRUE(lossy.look(2, 320s, start + 200s));
+  // It has as much time as the address says.
+  Silence patient(600s);
+  EXPECT_EQ(patient.look_every(), 100s);
+  EXPECT_FALSE(patient.look(3, 1s, start));
+  EXPECT_FALSE(patient.look(9, 400s, start + 400s));
+  EXPECT_TRUE(patient.look(11, 500s, start + 500s));
 }
 
 }  // namespace

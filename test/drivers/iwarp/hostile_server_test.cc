@@ -237,6 +237,10 @@ TEST_F(RawServer, HasSoMuchTimeToAnswer) {
   auto& qp = static_cast<QueuePair&>(*qp_);
   qp.on_tick(drivers::Clock::now() + std::chrono::seconds(4));
   EXPECT_TRUE(client_.device->poll_events(1).empty());
+  // A part of the answer gives it no more.
+  const Bytes frame = encode(reply());
+  peer_.say(Bytes(frame.begin(), frame.begin() + 10));
+  ASSERT_TRUE(until([&] { return peer_.has_arrived(); }));
   qp.on_tick(drivers::Clock::now() + std::chrono::seconds(6));
   const fabric::Event event = expect_failed(EventType::kConnectFailed);
   EXPECT_EQ(event.code, Errc::kTimeout);

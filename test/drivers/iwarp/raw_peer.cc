@@ -1,5 +1,6 @@
 #include "test/drivers/iwarp/raw_peer.h"
 
+#include <linux/filter.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -66,6 +67,13 @@ bool RawPeer::has_arrived() const {
 void RawPeer::take_little() {
   const int bytes = 16384;
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+}
+
+void RawPeer::go_dark() {
+  sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
+  const sock_fprog program{1, &nothing};
+  EXPECT_EQ(::setsockopt(socket_.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)),
+            0);
 }
 
 void RawPeer::finish() {

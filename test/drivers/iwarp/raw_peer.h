@@ -39,6 +39,8 @@ class RawPeer {
   bool has_arrived() const;
   // TCP keeps only a little for us that we have not pulled.
   void take_little();
+  // From now on TCP sees nothing of what comes, as if our host were gone.
+  void go_dark();
   // Closes our half.
   void finish();
   // Closes at once, so that the other end gets a reset.
