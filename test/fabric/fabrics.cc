@@ -11,9 +11,6 @@ namespace rrdk::fabric::test {
 
 namespace {
 
-// A handshake takes as long as a busy machine makes it.
-constexpr const char* kPatient = "?timeout=60";
-
 // A server that is killed leaves its socket behind; no test run does.
 struct Paths {
   ~Paths() {
@@ -27,7 +24,7 @@ std::string new_shm_uri() {
   static Paths paths;
   paths.used.push_back(testing::TempDir() + "rrdk-fabric-" + std::to_string(::getpid()) + "-" +
                        std::to_string(paths.used.size()) + ".sock");
-  return "shm:" + paths.used.back() + kPatient;
+  return "shm:" + paths.used.back();
 }
 
 // A port that is free now.
@@ -40,7 +37,7 @@ std::string new_iwarp_uri() {
   EXPECT_EQ(::bind(probe, reinterpret_cast<const sockaddr*>(&at), length), 0);
   EXPECT_EQ(::getsockname(probe, reinterpret_cast<sockaddr*>(&at), &length), 0);
   ::close(probe);
-  return "iwarp://127.0.0.1:" + std::to_string(ntohs(at.sin_port)) + kPatient;
+  return "iwarp://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
 }
 
 // RDMA's ports are not TCP's: nobody else uses these.
