@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "drivers/iwarp/address.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/listener.h"
 #include "drivers/iwarp/segment.h"
@@ -65,7 +66,8 @@ class Connection {
     asked.peer_to_peer = in.ConsumeBool();
     asked.rtr_send = in.ConsumeBool();
     asked.rtr_read = in.ConsumeBool();
-    ConnectRequest request(static_cast<Device&>(*ground().device), base::Fd(ends[0]), {}, asked);
+    ConnectRequest request(static_cast<Device&>(*ground().device), base::Fd(ends[0]), {}, kSilence,
+                           asked);
     qp_ = request
               .create_queue_pair({.cq = ground().cq.get(),
                                   .send_wrs = 64,
