@@ -18,13 +18,12 @@ something of the changed part of the library. client and server are, for everyth
 all of it meets there. The build directory need not be built, but what includes a changed header
 is known from the last build only; without one a header of test/ stands for its folder.
 """
-import json
 import re
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 
-from source import ROOT
+from source import ROOT, introspected
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<](.+?)[">]', re.MULTILINE)
 END_TO_END = ("client", "server")
@@ -95,10 +94,6 @@ def headers_of(build):
         elif line.startswith(" ") and (name := in_checkout(line.strip(), build)):
             current.add(name)
     return known
-
-
-def introspected(build, what):
-    return json.loads(run("meson", "introspect", what, str(build)))
 
 
 def programs_of(build):

@@ -4,17 +4,12 @@ the programs that only those tests have.
 
     needed.py BUILD_DIRECTORY SUITE...    the suites of meson whose tests are left out
 
-Meson makes `ninja all` depend on the programs of all tests, so it can not be told to leave some out.
+Meson makes `ninja all` depend on the programs of all tests, so it cannot be told to leave some out.
 """
-import json
-import subprocess
 import sys
 from pathlib import Path
 
-
-def introspected(build, what):
-    return json.loads(subprocess.run(["meson", "introspect", what, str(build)],
-                                     capture_output=True, text=True, check=True).stdout)
+from source import introspected
 
 
 def main():

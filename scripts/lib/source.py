@@ -1,4 +1,6 @@
-"""What the check scripts share: the checkout's files, C++ without its comments, and reporting."""
+"""What the check scripts share: the checkout's files, C++ without its comments, reporting, and
+what meson says of a build directory."""
+import json
 import os
 import re
 import subprocess
@@ -55,6 +57,12 @@ def without_comments(text, keep_strings=True):
         return token if keep_strings else token[0] + token[-1]
 
     return _TOKENS.sub(blank, text)
+
+
+def introspected(build, what):
+    """What `meson introspect` says: of a build directory, "--tests" or "--targets"."""
+    return json.loads(subprocess.run(["meson", "introspect", what, str(build)],
+                                     capture_output=True, text=True, check=True).stdout)
 
 
 class Findings:
