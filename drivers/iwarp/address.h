@@ -1,11 +1,11 @@
 // Addresses of the driver: iwarp://127.0.0.1:20049, iwarp://[fe80::1%eth0], iwarp://host?crc=1.
 //
 // Options, joined by "&". For both ends:
-//   timeout=S  seconds until a connection that is not made has failed, 1 to 3600; of a listener:
-//              until a peer that has not sent its whole request is none
+//   timeout=S  seconds until an attempt to connect has failed, 1 to 3600; of a listener: seconds in
+//              which a peer must have sent its whole request
 //   silence=S  seconds without a word from the peer's host, its TCP included, until a connection
 //              has ended, 3 to 3600
-// For whoever connects:
+// For a client:
 //   crc=1      asks for CRC32C; either end can insist on it, and a listener agrees
 //   mpa=1      asks as RFC 5044 says, for servers that do not know RFC 6581: Read depths are not
 //              negotiated then

@@ -273,7 +273,7 @@ void QueuePair::end_data_path(Death death) {
   cq_.ring(bit_);
 }
 
-// The peer sent what no honest peer sends, or we can not take it. Its socket is not read any more;
+// The peer sent what no honest peer sends, or we cannot take it. Its socket is not read any more;
 // only the end of it tells that the peer is gone.
 void QueuePair::socket_broken(Death how) {
   if (std::exchange(broken_, true))

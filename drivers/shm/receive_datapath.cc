@@ -241,7 +241,7 @@ void QueuePair::refuse_message(WcStatus status) noexcept {
             taken_ + 1);
 }
 
-// If the peer broke the protocol in the socket, or showed memory there that we can not take, then
+// If the peer broke the protocol in the socket, or showed memory there that we cannot take, then
 // that is why its messages and keys name memory that we do not know.
 CloseReason QueuePair::its_fault_or(CloseReason otherwise) const noexcept {
   const Death death = dead_.load(std::memory_order_relaxed);

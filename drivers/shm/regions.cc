@@ -128,7 +128,7 @@ QueuePair::Drained QueuePair::take_region_change(Received& r) {
 // A message or a key names bytes of the peer's that we have not heard of. Their region's
 // announcement is in the socket, and an honest peer has not put much before it. Other queue pairs
 // must have their turns, so a message whose region is announced further behind waits for the next
-// turn. A Read can not wait, and may look through all that the socket holds. Where a descriptor is
+// turn. A Read cannot wait, and may look through all that the socket holds. Where a descriptor is
 // lacking, on_tick() finds out when there is one again.
 bool QueuePair::learn_peer_region(WireId id, uint64_t end, Naming by) {
   constexpr uint32_t kMostOfMessages = 128;
@@ -157,7 +157,7 @@ bool QueuePair::learn_peer_region(WireId id, uint64_t end, Naming by) {
   return known;
 }
 
-// What the peer said of its regions ends the connection, or that we can not learn it now.
+// What the peer said of its regions ends the connection, or the fact that we cannot learn it now.
 void QueuePair::end_by_socket(Drained how) {
   const Death death = how == Drained::kTooMuchMemory ? Death::kTooMuchMemory
                       : how == Drained::kNoPlace     ? Death::kNoDescriptors

@@ -390,7 +390,7 @@ void Server::Impl::turn_away(const Newcomer& newcomer, const std::string& reason
 void Server::Impl::refuse_for_the_gone(fabric::ConnectRequest& request) {
   refuse(request, Rejection::kConnections,
          "more connections have ended than ServerOptions::max_connections allows, and their memory "
-         "can not be freed: a handler on a poll core, or a read section of the program's own, does "
+         "cannot be freed: a handler on a poll core, or a read section of the program's own, does "
          "not come to its end");
 }
 

@@ -568,7 +568,7 @@ TEST(Admission, EndsWhereWhatHasGoneCanNotBeFreed) {
     *site.server->gone_links -= kMany;
     ASSERT_TRUE(client->rejection());
     EXPECT_EQ(client->rejection()->why, proto::Rejection::kConnections);
-    EXPECT_EQ(log.count(LogLevel::kWarning, "refused", "can not be freed"), 1);
+    EXPECT_EQ(log.count(LogLevel::kWarning, "refused", "cannot be freed"), 1);
   }
   std::unique_ptr<RawClient> client;
   while (client == nullptr || client->down()) {

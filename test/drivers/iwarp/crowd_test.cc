@@ -145,7 +145,7 @@ TEST_F(Crowd, WithoutFileDescriptorsPeersWaitAndNothingSpins) {
   uint64_t failures = 0;
   {
     const rrdk::test::NoDescriptors now;
-    // Whoever waits for nothing is dropped first; that leaves the limit where it is.
+    // A peer that waits for nothing is dropped first; that leaves the limit where it is.
     EXPECT_TRUE(until([&] { return pair_.server.counter("accept_failures") >= 2; }));
     for (int i = 0; i != 100; ++i)
       pair_.server.pump();
