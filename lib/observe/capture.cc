@@ -66,6 +66,17 @@ Result<base::Fd> refuse(const std::string& file, const char* why) {
   return fail(Errc::kPermission, "capture file " + file + why);
 }
 
+// Whether the file named `file`, which is `there`, begins as a capture does.
+bool is_capture(const std::string& file, const struct stat& there) {
+  const base::Fd fd(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  struct stat opened = {};
+  uint32_t first = 0;
+  return fd && ::fstat(fd.get(), &opened) == 0 && opened.st_dev == there.st_dev &&
+         opened.st_ino == there.st_ino &&
+         ::pread(fd.get(), &first, sizeof first, 0) == ssize_t{sizeof first} &&
+         first == kSectionBlock;
+}
+
 // The file has all that is said. One that was there is ours and not for everybody; whoever could
 // open it before could read it. Without O_NONBLOCK a pipe that nobody reads would keep us here.
 Result<base::Fd> open_file(const std::string& file) {
@@ -83,6 +94,9 @@ Result<base::Fd> open_file(const std::string& file) {
     return refuse(file, " belongs to another user: name one that is not there yet");
   if ((there.st_mode & (S_IWGRP | S_IRWXO)) != 0)
     return refuse(file, " is open to other users: remove it, or run chmod 600");
+  // The name may be mistyped, or a link to a file of ours in a folder of somebody else's.
+  if (there.st_size != 0 && !is_capture(file, there))
+    return refuse(file, " is there and is no capture: remove it, or name another file");
   if (::ftruncate(fd.get(), 0) != 0)
     return base::system_failure(("capture file " + file).c_str());
   return fd;

@@ -25,8 +25,7 @@ constexpr uint16_t kNfsOverRdmaPort = 20049;
 constexpr uint8_t kMtuCode = 5;  // 4096 bytes
 
 // pcapng: blocks, and options within them.
-constexpr uint32_t kSectionBlock = 0x0A0D0D0A, kInterfaceBlock = 1, kStatisticsBlock = 5,
-                   kPacketBlock = 6;
+constexpr uint32_t kInterfaceBlock = 1, kStatisticsBlock = 5, kPacketBlock = 6;
 constexpr uint32_t kByteOrderMagic = 0x1A2B3C4D;
 constexpr uint16_t kEndOfOptions = 0, kComment = 1, kPacketFlags = 2, kInterfaceName = 2,
                    kUserApplication = 4, kReceived = 4, kDropped = 5, kTimeResolution = 9;

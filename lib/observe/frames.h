@@ -16,6 +16,8 @@
 
 namespace rrdk::observe {
 
+constexpr uint32_t kSectionBlock = 0x0A0D0D0A;  // begins every file of pcapng
+
 // One thing that a core saw. Bytes follow: of the message, or of a connection its description.
 struct CaptureEvent {
   enum class What : uint8_t {

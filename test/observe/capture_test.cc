@@ -306,7 +306,8 @@ TEST_F(Captures, RefuseFilesThatOthersCanOpen) {
     EXPECT_EQ(file(), "precious");
   }
   for (mode_t mode : {0600, 0640}) {
-    make(mode);
+    std::ofstream(path()).close();
+    ::chmod(path().c_str(), mode);
     auto taken = Capture::start(path(), {}, 1);
     ASSERT_TRUE(taken) << taken.error().message;
     (*taken)->finish();
@@ -318,6 +319,27 @@ TEST_F(Captures, RefuseFilesThatOthersCanOpen) {
   ASSERT_EQ(::chown(path().c_str(), 1, 1), 0);
   EXPECT_EQ(Capture::start(path(), {}, 1).error().code, Errc::kPermission);
   EXPECT_EQ(file(), "precious");
+}
+
+TEST_F(Captures, LeaveWhatIsNoCaptureAsItIs) {
+  const std::string private_file = path() + ".private";
+  std::ofstream(private_file) << "precious";
+  ::chmod(private_file.c_str(), 0600);
+  ASSERT_EQ(::symlink(private_file.c_str(), path().c_str()), 0);
+  const auto refused = Capture::start(path(), {}, 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::kPermission);
+  EXPECT_NE(refused.error().message.find("is no capture"), std::string::npos);
+  EXPECT_EQ(file(), "precious");
+
+  ASSERT_EQ(::unlink(private_file.c_str()), 0);
+  for (int round = 0; round < 2; ++round) {  // an earlier capture is replaced
+    const auto taken = Capture::start(path(), {}, 1);
+    ASSERT_TRUE(taken) << taken.error().message;
+    (*taken)->finish();
+  }
+  EXPECT_EQ(packets(file()).size(), 0u);
+  ::unlink(private_file.c_str());
 }
 
 TEST_F(Captures, GoIntoAPipeIfSomebodyReadsIt) {

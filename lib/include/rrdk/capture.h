@@ -31,7 +31,8 @@
  *
  * The file holds what was said, credentials included: it is made for its owner alone (mode 0600).
  * One that was there keeps its mode, and is refused (Errc::kPermission) if it is another user's, if
- * others may open it, or if its group may write it. A pipe is taken if somebody reads it.
+ * others may open it, if its group may write it, or if it holds anything but a capture. A pipe is
+ * taken if somebody reads it.
  */
 #pragma once
 

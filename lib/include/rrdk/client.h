@@ -144,9 +144,10 @@ struct ClientOptions {
    * What a call that is given up (cancelled, or past its deadline) had offered to the server stays
    * lent to it until the answer comes, where that is allowed (Call::cancel() says when). After so
    * long, to within a millisecond, it is taken back: the keys are revoked, and if the server comes
-   * to use them nevertheless, the connection ends. Pools are to be sized for what can be lent: at
-   * most the memory of `credits` calls. 0: nothing is lent, keys are revoked at once.
-   * ClientStats::lent and lends_expired count.
+   * to use them nevertheless, the connection ends. It also ends when they cannot be revoked within
+   * four seconds, because the server takes no data and what was sent to it is still using them.
+   * Pools are to be sized for what can be lent: at most the memory of `credits` calls. 0: nothing
+   * is lent, keys are revoked at once. ClientStats::lent and lends_expired count.
    */
   uint32_t lend_ms = 30000;
   /**
