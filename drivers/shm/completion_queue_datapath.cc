@@ -13,6 +13,10 @@ constexpr uint32_t kIdlePolls = 1000;
 // many as it takes to have looked at all after so many sweeps.
 constexpr uint32_t kSweepInterval = 64;
 constexpr uint32_t kSweepsPerRound = 4096;
+// Messages that the user of a lane takes in one turn, of a queue pair that is active alone, and of
+// one of several.
+constexpr uint32_t kBurst = 32;
+constexpr uint32_t kBurstOfOne = 4;
 
 }  // namespace
 
@@ -23,14 +27,16 @@ uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
   }
   if (++polls_ % kSweepInterval == 0) [[unlikely]]
     sweep();
+  const uint32_t burst = active_count_ == 1 ? kBurst : kBurstOfOne;
   uint32_t n = 0;
   for (size_t turns = active_count_; turns > 0 && n < out.size(); --turns) {
     if (next_ >= active_count_)
       next_ = 0;
     QueuePair& qp = *active_[next_];
-    const uint32_t got = qp.poll(out.subspan(n));
+    const uint64_t lane_before = lane_messages_;
+    const uint32_t got = qp.poll(out.subspan(n), burst);
     n += got;
-    if (got != 0)
+    if (got != 0 || lane_messages_ != lane_before)
       qp.idle_polls = 0;
     else if (++qp.idle_polls > kIdlePolls && qp.rest()) [[unlikely]] {
       deactivate(next_);

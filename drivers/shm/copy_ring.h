@@ -16,22 +16,34 @@ class CopyRing {
   // Where a message of `length` bytes goes, in one piece: the offset from the ring's start. It is
   // the peer's until `number` slots are consumed. Empty: not before more is consumed.
   std::optional<uint32_t> take(uint32_t length, uint64_t number) noexcept {
+    const std::optional<uint64_t> at = find(length);
+    if (!at) [[unlikely]]
+      return std::nullopt;
+    keep(*at, length, number);
+    return offset(*at);
+  }
+  // The same in two steps, for a message whose length is not known yet: a place for `most` bytes,
+  // which is nobody's until a message of `length` bytes there is kept.
+  std::optional<uint64_t> find(uint32_t most) noexcept {
     if (first_ == last_)
       used_ = freed_ = 0;
-    const Place place = this->place(length);
+    const Place place = this->place(most);
     if (!place.fits) [[unlikely]]
       return std::nullopt;
-    used_ = place.end;
-    lent_[last_++ & mask_] = {number, place.end};
-    return static_cast<uint32_t>(place.at & (bytes_ - 1));
+    return place.at;
   }
+  void keep(uint64_t at, uint32_t length, uint64_t number) noexcept {
+    used_ = whole_lines(at + length);
+    lent_[last_++ & mask_] = {number, used_};
+  }
+  uint32_t offset(uint64_t at) const noexcept { return static_cast<uint32_t>(at & (bytes_ - 1)); }
 
   // Where take() would put a message of `length` bytes now.
   std::optional<uint32_t> next(uint32_t length) const noexcept {
     const Place place = this->place(length);
     if (!place.fits) [[unlikely]]
       return std::nullopt;
-    return static_cast<uint32_t>(place.at & (bytes_ - 1));
+    return offset(place.at);
   }
 
   void consumed(uint64_t number) noexcept {
@@ -47,18 +59,18 @@ class CopyRing {
   };
   struct Place {
     uint64_t at;
-    uint64_t end;
     bool fits;
   };
 
+  // Neighbours are written while the peer reads this one.
+  static uint64_t whole_lines(uint64_t end) noexcept { return (end + kLine - 1) & ~(kLine - 1); }
+
   Place place(uint32_t length) const noexcept {
     uint64_t at = used_;
-    const uint32_t to_end = bytes_ - static_cast<uint32_t>(at & (bytes_ - 1));
+    const uint32_t to_end = bytes_ - offset(at);
     if (length > to_end)
       at += to_end;
-    // Whole cache lines: neighbours are written while the peer reads this one.
-    const uint64_t end = (at + length + kLine - 1) & ~(kLine - 1);
-    return {at, end, end - freed_ <= bytes_};
+    return {at, whole_lines(at + length) - freed_ <= bytes_};
   }
 
   const uint32_t bytes_;

@@ -75,6 +75,10 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Ge
       segment_(std::move(segment)),
       wake_up_(std::move(wake_up)) {
   mine_.state->wants.store(kWantsMessages, std::memory_order_relaxed);
+  out_ = reinterpret_cast<std::byte*>(mine_.slots);
+  out_mask_ = mine_.slot_mask;
+  most_ = kMaxCopied;
+  close();
 }
 
 QueuePair::~QueuePair() {
@@ -96,6 +100,7 @@ void QueuePair::fail_with(CloseReason reason, uint64_t number) noexcept {
   const Status before = status_.exchange(Status::kError, std::memory_order_acq_rel);
   if (before == Status::kError)
     return;
+  close();
   if (before == Status::kEstablished) {
     mine_.state->closed_number.store(number, std::memory_order_relaxed);
     mine_.state->closed.store(static_cast<uint32_t>(reason), std::memory_order_seq_cst);

@@ -23,10 +23,14 @@
 #include "drivers/shm/regions.h"
 #include "drivers/shm/segment.h"
 #include "fabric/device.h"
+#include "fabric/lane.h"
 
 namespace rrdk::shm {
 
-class QueuePair final : public fabric::QueuePair, public Endpoint, private drivers::ReceiveWaiter {
+class QueuePair final : public fabric::QueuePair,
+                        public Endpoint,
+                        private drivers::ReceiveWaiter,
+                        private fabric::Lane {
  public:
   static Result<std::unique_ptr<QueuePair>> create(Device& device,
                                                    const fabric::QueuePairOptions& options);
@@ -43,11 +47,14 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   void expect_read(uint32_t key) override;
   void disconnect() override;
   void hold_receives(bool hold) override;
+  fabric::Lane* lane() override;
+  void set_lane_user(fabric::LaneUser* user) override;
   uint32_t reads_allowed() const override { return reads_allowed_; }
   rrdk::Peer peer() const override { return who_; }
 
   // --- for the completion queue, its thread ---
-  uint32_t poll(std::span<fabric::Completion> out) noexcept;
+  // `burst`: messages that the user of its lane may take.
+  uint32_t poll(std::span<fabric::Completion> out, uint32_t burst) noexcept;
   // Nothing to do for now: asks for the doorbell. False: there is something.
   bool rest() noexcept;
   // Undoes rest().
@@ -138,7 +145,8 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
                                const std::byte*& remote) noexcept;
   bool bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept;
   bool check_local(std::span<const MemorySpan> spans, uint64_t length) noexcept;
-  void publish(Slot& slot, SlotWord word) noexcept;
+  void publish(SlotWord word) noexcept;
+  void name_copy(uint32_t at, uint32_t length, uint32_t invalidate_key, uint8_t flags) noexcept;
   RegionTable::Place local_place(const MemorySpan& span) noexcept;
   static void copy_spans(std::byte* to, std::span<const MemorySpan> spans) noexcept;
   bool write_sges(Slot& slot, std::span<const MemorySpan> spans, uint64_t length,
@@ -163,9 +171,30 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
     return (theirs_.state->wants.load(std::memory_order_relaxed) & kWantsMessages) != 0;
   }
 
+  // lane_datapath.cc
+  fabric::LaneMessage slow_peek(uint64_t word) noexcept override;
+  fabric::LaneMessage peek_copied(uint32_t flags) noexcept;
+  fabric::LaneMessage found_with(const std::byte* bytes, uint32_t length, uint32_t flags,
+                                 uint32_t key) noexcept;
+  void slow_take(const fabric::LaneMessage& message) noexcept override;
+  std::byte* slow_begin(uint32_t most) noexcept override;
+  void slow_send(uint32_t length, uint32_t invalidate) noexcept override;
+  void slow_flush() noexcept override;
+  uint32_t receive(std::span<fabric::Completion> out, uint32_t burst) noexcept;
+  bool lane_runs() const noexcept {
+    return lane_user_ != nullptr && (shared_receives_ == nullptr || receives_ == shared_receives_);
+  }
+  void open_lane() noexcept;
+  void open_sends() noexcept;
+
   // receive_datapath.cc
   uint32_t pull(std::span<fabric::Completion> out) noexcept;
   bool message_ready() noexcept;
+  // What the word of the next slot says as long as no message was put there.
+  uint32_t previous_sequence() const noexcept {
+    const uint64_t slots = uint64_t{theirs_.slot_mask} + 1;
+    return taken_ < slots ? 0 : static_cast<uint32_t>(taken_ + 1 - slots);
+  }
   bool goes_on_writing(uint64_t written, uint32_t slots) const noexcept;
   bool take_message(const Slot& slot, const SlotHeader& header, fabric::Completion& out) noexcept;
   bool take_write(const Slot& slot, const SlotHeader& header) noexcept;
@@ -235,14 +264,13 @@ class QueuePair final : public fabric::QueuePair, public Endpoint, private drive
   std::atomic<Death> dead_{Death::kNone};
   SegmentView mine_;
   SegmentView theirs_;
-  Doorbell bell_;                  // of the peer
-  uint64_t sent_ = 0;              // messages put into our ring
+  Doorbell bell_;  // of the peer
+  fabric::LaneUser* lane_user_ = nullptr;
+  uint64_t claimed_at_ = 0;        // of what Lane::begin() claimed in the copies
   uint64_t consumed_by_peer_ = 0;  // as last read
-  uint64_t taken_ = 0;             // messages taken from the peer's ring
-  uint64_t taken_told_ = 0;        // as last published
   bool acknowledge_ = false;       // the peer waits for some of what was taken since
+  bool acks_ = false;              // or will for the message that the lane has found
   bool stalled_ = false;           // counted: the next message has no Receive
-  bool sent_something_ = false;    // since the peer was last told
   bool unsure_ = false;            // the peer may have begun to rest unseen when it was told
   drivers::ReceiveQueue own_receives_;
   drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all

@@ -36,8 +36,8 @@ struct QueuePair::SlotHeader {
     num_sges = word.num_sges;
     if ((flags & kInline) != 0) {
       length = word.length;
-      if ((flags & kInvalidate) != 0)
-        std::memcpy(&key, slot.room, sizeof key);
+      if ((flags & kInvalidate) != 0 && length <= Slot::kMaxInline)
+        key = fabric::load_once<uint32_t>(slot.room + length);
     } else {
       length = slot.far.length;
       key = slot.far.key;
@@ -56,21 +56,23 @@ struct QueuePair::SlotHeader {
   }
 };
 
-uint32_t QueuePair::poll(std::span<fabric::Completion> out) noexcept {
+uint32_t QueuePair::poll(std::span<fabric::Completion> out, uint32_t burst) noexcept {
   const Status status = status_.load(std::memory_order_acquire);
   if (status == Status::kEstablished) [[likely]] {
     if (regions_changed_.load(std::memory_order_relaxed)) [[unlikely]]
       apply_region_changes();
     if (packets_read_ != 0) [[unlikely]]
       packets_read_ -= std::min(packets_read_, kPacketsForgiven);
+    const uint64_t before = taken_;
     uint32_t n = reap_sends(out);
-    n += pull(out.subspan(n));
-    if (n == 0 && unsure_)
+    n += receive(out.subspan(n), burst);
+    if (n != 0 || taken_ != before)
+      return n;
+    if (unsure_)
       make_sure_told();
-    if (n == 0 && peer_closed()) [[unlikely]] {
+    if (peer_closed()) [[unlikely]] {
       // What was sent before the close is still received.
-      const uint64_t before = taken_;
-      n = pull(out);
+      n = receive(out, burst);
       if (n == 0 && taken_ == before)
         fail_with(close_reason(dead_.load(std::memory_order_acquire)));
     }
@@ -91,8 +93,8 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
     const Slot& slot = theirs_.slot(taken_);
     const SlotHeader header(slot);
     // The next two messages of a burst come from the other core while this one is copied.
-    prefetch_slot<base::Use::kRead>(&slot + 1, header.flags, header.length);
-    prefetch_slot<base::Use::kRead>(&slot + 2, header.flags, header.length);
+    prefetch_slot(&slot + 1, header.flags, header.length);
+    prefetch_slot(&slot + 2, header.flags, header.length);
     if ((header.flags & kWrite) != 0) {
       if (!goes_on_writing(written, slots) || !take_write(slot, header))
         break;
@@ -126,9 +128,7 @@ bool QueuePair::message_ready() noexcept {
   const uint32_t sequence = theirs_.slot(taken_).word.load(std::memory_order_acquire).sequence;
   if (sequence == static_cast<uint32_t>(taken_ + 1))
     return true;
-  const uint64_t slots = uint64_t{theirs_.slot_mask} + 1;
-  const uint64_t previous = taken_ < slots ? 0 : taken_ + 1 - slots;
-  if (sequence != static_cast<uint32_t>(previous)) [[unlikely]] {
+  if (sequence != previous_sequence()) [[unlikely]] {
     Counters::count(device_.counts().bad_slots);
     fail_with(CloseReason::kProtocol, taken_ + 1);
   }
@@ -153,7 +153,7 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
     Counters::count(device_.counts().messages_too_long);
     status = WcStatus::kLocalLength;
   } else if ((header.flags & kInline) != 0) {
-    copy_short(receive.buffer.data, slot.room + Slot::inline_at(header.flags), header.length);
+    copy_short(receive.buffer.data, slot.room, header.length);
   } else if ((header.flags & kCopied) != 0) {
     std::memcpy(receive.buffer.data, theirs_.copies + header.address, header.length);
   } else {
@@ -343,7 +343,8 @@ bool QueuePair::look() noexcept {
     return dead_.load(std::memory_order_acquire) != Death::kNone;
   if (peer_closed() || regions_changed_.load(std::memory_order_relaxed))
     return true;
-  if (message_ready() && (!receives_->empty() || !next_needs_receive()))
+  if (message_ready() &&
+      (!receives_->empty() || !next_needs_receive() || (lane_runs() && offered_ != taken_ + 1)))
     return true;
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return true;  // what is in the ring ended the connection

@@ -16,6 +16,7 @@
 
 #include "base/prefetch_datapath.h"
 #include "fabric/device.h"
+#include "fabric/lane.h"
 
 namespace rrdk::shm {
 
@@ -87,9 +88,9 @@ struct SlotWord {
 
 // One message, or an RDMA Write. A null reply and its word fit in one cache line.
 struct alignas(kCacheLine) Slot {
-  static constexpr size_t kSize = 256;
+  static constexpr size_t kSize = fabric::Lane::kSlot;
   static constexpr size_t kRoom = kSize - sizeof(SlotWord);
-  // Behind the key, where there is one.
+  // In front of the key, where there is one.
   static constexpr uint32_t kMaxInline = kRoom - sizeof(uint32_t);
   // What `sges` name.
   struct Far {
@@ -102,33 +103,31 @@ struct alignas(kCacheLine) Slot {
 
   std::atomic<SlotWord> word;
   union {
-    std::byte room[kRoom];  // kInline: with kInvalidate the key, then the bytes
+    std::byte room[kRoom];  // kInline: the bytes, and with kInvalidate the key right behind them
     Far far;
   };
-
-  static constexpr size_t inline_at(uint32_t flags) {
-    return (flags & kInvalidate) != 0 ? sizeof(uint32_t) : 0;
-  }
 };
 static_assert(std::atomic<SlotWord>::is_always_lock_free && sizeof(SlotWord) == 8);
 static_assert(sizeof(Slot) == Slot::kSize && offsetof(Slot, room) == sizeof(SlotWord));
+// What fabric::Lane knows of it.
+static_assert(sizeof(SlotWord) == fabric::Lane::kSlotWord &&
+              Slot::kMaxInline == fabric::Lane::kMostInSlot);
+static_assert(std::bit_cast<uint64_t>(SlotWord{1, 2, 3, 4}) == 0x0403'0002'0000'0001);
 static_assert(offsetof(Slot, far.sges) + 2 * sizeof(RemoteSge) < kCacheLine);
 
-// Prefetches the cache lines of a slot that is soon to be used for a message with such flags and
-// length. Beyond the ring's last slot this is of no use, and does no harm.
-template <base::Use use>
+// Prefetches the cache lines of a slot of the peer's that is soon to be read, a message with such
+// flags and length. Beyond the ring's last slot this is of no use, and does no harm.
 [[gnu::always_inline]] inline void prefetch_slot(const Slot* slot, uint32_t flags,
                                                  uint32_t length) noexcept {
-  constexpr bool kForWriting = use == base::Use::kWrite;
   constexpr size_t kFirst = kCacheLine - offsetof(Slot, room);
   const auto* const bytes = reinterpret_cast<const std::byte*>(slot);
-  __builtin_prefetch(bytes, kForWriting);
+  __builtin_prefetch(bytes);
   if ((flags & kInline) == 0 || length <= kFirst)
     return;
-  __builtin_prefetch(bytes + kCacheLine, kForWriting);
+  __builtin_prefetch(bytes + kCacheLine);
   if (length > kFirst + kCacheLine) {
-    __builtin_prefetch(bytes + 2 * kCacheLine, kForWriting);
-    __builtin_prefetch(bytes + 3 * kCacheLine, kForWriting);
+    for (size_t at = 2 * kCacheLine; at < Slot::kSize; at += kCacheLine)
+      __builtin_prefetch(bytes + at);
   }
 }
 

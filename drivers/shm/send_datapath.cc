@@ -1,6 +1,7 @@
 // The sending half: Sends and Writes into our ring, from where the peer takes them; Reads straight
 // out of the peer's memory; and our remote keys.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/clock.h"
@@ -43,7 +44,7 @@ uint32_t invalidates(const fabric::SendWr& wr) {
 // What the peer has consumed is read, and its cache line fetched, only when there is no room by
 // what was known of it.
 bool QueuePair::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) {
-  if (refused_copy_ != 0)
+  if (refused_copy_ != 0 || claimed_ != Claimed::kNothing)
     return false;
   if (send_copy(spans, invalidate_key)) [[likely]]
     return true;
@@ -67,9 +68,14 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   const Status status = status_.load(std::memory_order_acquire);
   if (status != Status::kEstablished && status != Status::kError)
     return 0;
+  if (claimed_ != Claimed::kNothing) [[unlikely]]
+    return 0;
   if (status == Status::kEstablished)
     note_regions();
-  refused_copy_ = 0;
+  if (refused_copy_ != 0) [[unlikely]] {
+    refused_copy_ = 0;
+    open_sends();
+  }
   uint32_t taken = 0;
   for (; taken < wrs.size(); ++taken) {
     const fabric::SendWr& wr = wrs[taken];
@@ -104,21 +110,19 @@ bool QueuePair::send_copy(std::span<const MemorySpan> spans, uint32_t invalidate
   Slot& slot = mine_.slot(sent_);
   SlotWord word{};
   word.flags = kInline;
-  std::byte* to = slot.room;
-  if (invalidate_key != 0) {
-    word.flags |= kInvalidate;
-    std::memcpy(to, &invalidate_key, sizeof invalidate_key);
-    to += sizeof invalidate_key;
-  }
   uint32_t length = 0;
   for (const MemorySpan& span : spans) {
     if (span.length > Slot::kMaxInline - length)
       return send_long_copy(spans, invalidate_key);
-    copy_short(to + length, span.data, span.length);
+    copy_short(slot.room + length, span.data, span.length);
     length += span.length;
   }
+  if (invalidate_key != 0) {
+    word.flags |= kInvalidate;
+    std::memcpy(slot.room + length, &invalidate_key, sizeof invalidate_key);
+  }
   word.length = static_cast<uint16_t>(length);
-  publish(slot, word);
+  publish(word);
   return true;
 }
 
@@ -141,6 +145,7 @@ bool QueuePair::waits_for_copies(const fabric::SendWr& wr) noexcept {
     refused_copy_ = 0;
     return false;
   }
+  open_sends();
   cq_.activate(*this);  // so that it asks to be told of room before it rests
   return true;
 }
@@ -157,22 +162,28 @@ bool QueuePair::put_copy(std::span<const MemorySpan> spans, uint32_t length,
   if (!at)
     return false;
   copy_spans(mine_.copies + *at, spans);
+  name_copy(*at, length, invalidate_key, flags);
+  return true;
+}
+
+// Sends what lies in the copies.
+void QueuePair::name_copy(uint32_t at, uint32_t length, uint32_t invalidate_key,
+                          uint8_t flags) noexcept {
   Slot& slot = mine_.slot(sent_);
   slot.far.key = invalidate_key;
   slot.far.length = length;
-  slot.far.address = *at;
+  slot.far.address = at;
   SlotWord word{};
   word.flags = flags | kCopied;
   if (invalidate_key != 0)
     word.flags |= kInvalidate;
   if (!copies_.fits(kMaxCopied))
     word.flags |= kAckWanted;  // whoever is refused next learns of room by it
-  publish(slot, word);
+  publish(word);
   if (const std::optional<uint32_t> next = copies_.next(length)) [[likely]] {
     const std::byte* const bytes = mine_.copies + *next;
     base::prefetch_lines<base::Use::kWrite>(bytes, bytes + length);
   }
-  return true;
 }
 
 void QueuePair::record_send(const SendRecord& record) noexcept {
@@ -282,16 +293,16 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
   if (in_slot) {
     if (!check_local(wr.spans(), length))
       return WcStatus::kLocalProtection;
+    copy_spans(slot.room, wr.spans());
     if (invalidates)
-      std::memcpy(slot.room, &wr.invalidate_key, sizeof wr.invalidate_key);
-    copy_spans(slot.room + Slot::inline_at(word.flags), wr.spans());
+      std::memcpy(slot.room + length, &wr.invalidate_key, sizeof wr.invalidate_key);
     word.length = static_cast<uint16_t>(length);
   } else {
     slot.far.key = wr.invalidate_key;
     if (!write_sges(slot, wr.spans(), length, word))
       return WcStatus::kLocalProtection;
   }
-  publish(slot, word);
+  publish(word);
   if (wait) {
     record.wait = Wait::kConsumed;
     record.number = sent_;
@@ -311,21 +322,14 @@ WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept
   word.flags = kWrite | kAckWanted;
   if (!write_sges(slot, wr.spans(), length, word))
     return WcStatus::kLocalProtection;
-  publish(slot, word);
+  publish(word);
   record.wait = Wait::kConsumed;
   record.number = sent_;
   return WcStatus::kSuccess;
 }
 
-// The peer has read the cache lines ahead before, and has copies. A store to such a line waits
-// until the peer's copy is gone, and all later stores wait behind it, so the lines are fetched for
-// writing in advance: not those of the next slot, which the peer reads all the time, but of the one
-// after.
-void QueuePair::publish(Slot& slot, SlotWord word) noexcept {
-  word.sequence = static_cast<uint32_t>(++sent_);
-  slot.word.store(word, std::memory_order_release);
-  sent_something_ = true;
-  prefetch_slot<base::Use::kWrite>(&mine_.slot(sent_ + 1), word.flags, word.length);
+void QueuePair::publish(SlotWord word) noexcept {
+  Lane::publish(std::bit_cast<uint64_t>(word), word.length);
 }
 
 void QueuePair::copy_spans(std::byte* to, std::span<const MemorySpan> spans) noexcept {
@@ -433,6 +437,7 @@ bool QueuePair::read_consumed() noexcept {
     return false;
   }
   consumed_by_peer_ = consumed;
+  open_sends();
   copies_.consumed(consumed);
   return true;
 }

@@ -68,6 +68,8 @@ struct Capabilities {
       true;  // counters() has why a peer was refused, and whether it died or closed
 };
 
+class Lane;
+class LaneUser;
 class QueuePair;
 
 class CompletionQueue {
@@ -82,6 +84,13 @@ class CompletionQueue {
   virtual bool arm() = 0;
   // After waking: takes the fd's readiness back.
   virtual void disarm() = 0;
+
+  // How many messages the users of lanes (fabric/lane.h) have taken in all calls of poll() so far.
+  // A core that compares it before and after knows whether a poll without completions did work.
+  uint64_t lane_messages() const noexcept { return lane_messages_; }
+
+ protected:
+  uint64_t lane_messages_ = 0;
 };
 
 // Belongs to the thread of the queue pairs that share it. Which Receive a message takes is not
@@ -161,6 +170,12 @@ class QueuePair : public RemoteKeys {
   virtual bool read_now(const MemorySpan& /*to*/, uint32_t /*key*/, uint64_t /*remote_address*/) {
     return false;
   }
+
+  // The connection's lane; null: it has none, or is not established. It stays where it is, and is
+  // of use outside LaneUser::on_burst() as well.
+  virtual Lane* lane() { return nullptr; }
+  // Who takes messages from it, from the next poll() on; null: no one does, as in the beginning.
+  virtual void set_lane_user(LaneUser* /*user*/) {}
 
   // Moves to error: everything posted is flushed to the completion queue, the peer sees the
   // connection end. Idempotent.

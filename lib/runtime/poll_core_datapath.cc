@@ -81,10 +81,12 @@ uint32_t PollCore::poll() {
   return work;
 }
 
-// One batch, handed on in runs of the same connection.
+// One batch, handed on in runs of the same connection. What lanes have taken is work as well.
 uint32_t PollCore::Completions::poll(uint64_t) {
   std::array<fabric::Completion, kCompletionBurst> batch;
+  const uint64_t lane_before = queue->lane_messages();
   uint32_t count = queue->poll(batch);
+  const auto in_lanes = static_cast<uint32_t>(queue->lane_messages() - lane_before);
   const fabric::Completion* done = batch.data();
   if (core->faults_.engaged()) [[unlikely]] {
     std::span<const fabric::Completion> left = core->faults_.filter({done, count});
@@ -94,7 +96,7 @@ uint32_t PollCore::Completions::poll(uint64_t) {
   for (uint32_t i = 0; i < count; ++i)
     static_cast<const Link*>(done[i].owner)->prefetch();
   if (count == 0)
-    return 0;
+    return in_lanes;
   if (observe::CoreCapture* const capture = core->capture()) [[unlikely]]
     show(*capture, {done, count});
   const Alone who = alone({done, count});
@@ -107,7 +109,7 @@ uint32_t PollCore::Completions::poll(uint64_t) {
     link.on_completions({&done[i], end - i}, who);
   }
   add_to(core->completions_seen_, count);
-  return count;
+  return count + in_lanes;
 }
 
 // A guess: completions of whoever else is busy would come in between. Connections that we made are

@@ -140,7 +140,8 @@ suite_units() {
   run_programs gcc 2 "${quiet[@]/#/--suite=}"
   run_programs gcc 1 "${left_to_sanitizers[@]/#/--suite=}" --suite=whole-under-asan "${quiet[@]/#/--no-suite=}"
 }
-suite_clang-asan() { run_all_programs clang-asan; }
+# Here the long tests of lanes (test/fabric) take so many times as long.
+suite_clang-asan() { RRDK_LANE_FACTOR=10 run_all_programs clang-asan; }
 suite_clang-tsan() { run_programs clang-tsan 1 "${threaded_folders[@]/#/--suite=}"; }
 
 suite_netns() {
