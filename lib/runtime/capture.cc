@@ -30,11 +30,31 @@ std::span<const std::byte> message_of(const fabric::Completion& completion) {
 
 }  // namespace
 
-void PollCore::show(observe::CoreCapture& capture, std::span<const fabric::Completion> batch) {
-  for (const fabric::Completion& completion : batch) {
+uint32_t CoreTap::filter(std::span<fabric::Completion> out, uint32_t count) {
+  if (faults_.engaged())
+    count = faults_.filter(out, count);
+  observe::CoreCapture* const seen_by = capture();
+  if (seen_by == nullptr)
+    return count;
+  for (const fabric::Completion& completion : out.first(count)) {
     const auto& link = *static_cast<const Link*>(completion.owner);
-    capture.on_completion(link.captured(), completion, message_of(completion));
+    seen_by->on_completion(link.captured(), completion, message_of(completion));
   }
+  return count;
+}
+
+// While faults are injected, a capture shows only what completes. A queue pair on its way down
+// takes requests to flush them: these are not shown.
+uint32_t CoreTap::post(void* owner, fabric::QueuePair& queue_pair,
+                       std::span<const fabric::SendWr> wrs) {
+  auto& link = *static_cast<Link*>(owner);
+  if (faults_.engaged())
+    return faults_.post(link, queue_pair, wrs);
+  const uint32_t taken = queue_pair.post_send(wrs);
+  observe::CoreCapture* const seen_by = capture();
+  if (seen_by != nullptr && link.state() == LinkState::kUp)
+    seen_by->on_posted(link.captured(), wrs.first(taken));
+  return taken;
 }
 
 }  // namespace runtime
@@ -48,13 +68,16 @@ Result<void> Runtime::Impl::start_capture(const std::string& file, const Capture
     capture_changes = true;
   }
   auto started = observe::Capture::start(file, wanted, cores.size());  // opening can take long
-  std::lock_guard lock(capture_mutex);
-  capture_changes = false;
-  if (!started)
-    return tl::unexpected(started.error());
-  capture = std::move(*started);
-  for (size_t i = 0; i < cores.size(); ++i)
-    cores[i]->set_capture(&capture->core(i));
+  {
+    std::lock_guard lock(capture_mutex);
+    capture_changes = false;
+    if (!started)
+      return tl::unexpected(started.error());
+    capture = std::move(*started);
+    for (size_t i = 0; i < cores.size(); ++i)
+      cores[i]->tap().set_capture(&capture->core(i));
+  }
+  place_taps();
   return {};
 }
 
@@ -69,7 +92,7 @@ CaptureCounts Runtime::Impl::stop_capture() {
       return {};
     capture_changes = true;
     for (auto& core : cores)
-      core->set_capture(nullptr);
+      core->tap().set_capture(nullptr);
   }
   const base::GracePeriod grace;
   const bool unused = wait_patiently([&] { return grace.over(); },

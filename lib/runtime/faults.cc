@@ -122,29 +122,34 @@ void CoreFaults::disengage(Faults& faults) {
     faults_.store(&faults);
 }
 
-std::span<const Completion> CoreFaults::filter(std::span<const Completion> batch) {
+// Those that were held back and are due come first. What finds no place in `out` then is held back
+// until the next time.
+uint32_t CoreFaults::filter(std::span<Completion> out, uint32_t count) {
   Faults& faults = *faults_.load(std::memory_order_relaxed);
-  bool on = faults.on.load();
-  uint64_t now = base::Tsc::now_ns();
-  out_.clear();
+  const bool on = faults.on.load();
+  const uint64_t now = base::Tsc::now_ns();
+  polled_.assign(out.begin(), out.begin() + count);
+  uint32_t passed = 0;
   // In order: those of one connection are due in the order in which they came.
   std::erase_if(held_, [&](const Held& held) {
-    bool due = !on || held.due_ns <= now;
-    if (due)
-      out_.push_back(held.completion);
-    return due;
+    const bool passes = passed < out.size() && (!on || held.due_ns <= now);
+    if (passes)
+      out[passed++] = held.completion;
+    return passes;
   });
-  for (Completion completion : batch) {
+  for (Completion& completion : polled_) {
     fail(faults, completion);
-    bool late = faults.delay.roll();
+    const bool late = faults.delay.roll();
     if (late || holds_up(completion.owner))
       held_.push_back({completion, now + faults.delay_ns.load(std::memory_order_relaxed)});
+    else if (passed == out.size())
+      held_.push_back({completion, now});
     else
-      out_.push_back(completion);
+      out[passed++] = completion;
   }
   if (!on)
     disengage(faults);
-  return out_;
+  return passed;
 }
 
 // A Receive fails as it completes; a request that failed as it was posted gets its status here.

@@ -1,5 +1,5 @@
-// Fault injection (rrdk/faults.h), into what the cores post and into what completes. Not the data
-// path: nothing here runs while no plan is set.
+// Fault injection (rrdk/faults.h), into what the cores post and into what completes, by way of
+// their taps (poll_core.h). Not the data path: nothing here runs while no plan is set.
 #pragma once
 
 #include <atomic>
@@ -45,13 +45,11 @@ struct Faults {
 // What has happened on one core and is not over. The core's thread, except engage().
 class CoreFaults {
  public:
-  // What the data path asks, once a batch.
   bool engaged() const noexcept { return faults_.load(std::memory_order_relaxed) != nullptr; }
   void engage(Faults& faults) noexcept { faults_.store(&faults); }  // any thread; outlives us
 
-  // What of the completions goes on now, with those that were held back. Valid until the next.
-  std::span<const fabric::Completion> filter(std::span<const fabric::Completion> batch);
-  // QueuePair::post_send(), in which a request may fail.
+  // While engaged(): fabric::Tap's functions.
+  uint32_t filter(std::span<fabric::Completion> out, uint32_t count);
   uint32_t post(Link& link, fabric::QueuePair& queue_pair, std::span<const fabric::SendWr> wrs);
   bool holding() const noexcept { return !held_.empty(); }
   bool holds_up(const void* owner) const;  // some of its completions
@@ -77,7 +75,7 @@ class CoreFaults {
   static Faults::Kind* failing(Faults& faults, fabric::Op op);
 
   std::atomic<Faults*> faults_ = nullptr;
-  std::vector<fabric::Completion> out_;
+  std::vector<fabric::Completion> polled_;
   std::vector<Held> held_;  // in order
   std::vector<Broken> broken_;
 };

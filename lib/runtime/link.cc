@@ -156,6 +156,7 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
                            const xprt::ConnectionOptions& options, Memory& memory,
                            xprt::Upcalls& upcalls) {
   queue_pair_ = std::move(queue_pair);
+  port_ = queue_pair_.get();
   xprt::ConnectionOptions fitted = fitted_to(device_.capabilities(), options);
   fitted.peer = {id_, peer_name_.c_str()};
   fitted.client_share = &client_;
@@ -243,7 +244,7 @@ void Link::on_fabric_down() {
 
 void Link::wind_up() {
   if (shared_receives_ != nullptr &&
-      (queue_pair_->holds_receive() || core_.faults().holds_up(this))) {
+      (queue_pair_->holds_receive() || core_.tap().faults().holds_up(this))) {
     core_.mark_dirty(*this);
     return;
   }
@@ -283,8 +284,8 @@ void Link::bury() {
   on_finished();
   state_ = LinkState::kDead;
   core_.remove(*this);
-  core_.faults().forget(*this);
-  if (observe::CoreCapture* const capture = core_.capture())
+  core_.tap().faults().forget(*this);
+  if (observe::CoreCapture* const capture = core_.tap().capture())
     capture->forget(id_);
   {
     std::lock_guard lock(engine_mutex_);
@@ -293,6 +294,12 @@ void Link::bury() {
   }
   device_.with([&](fabric::Device&) { queue_pair_.reset(); });
   on_dead();
+}
+
+void Link::tap(fabric::Tap& tap) {
+  if (tapped_ == nullptr)
+    tapped_ = std::make_unique<fabric::TappedQueuePair>(tap, this, *queue_pair_);
+  port_ = tapped_.get();
 }
 
 // The connecting end knows who it is when the connection is there: a name has several addresses.

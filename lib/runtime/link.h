@@ -12,6 +12,7 @@
 #include <string>
 
 #include "fabric/device.h"
+#include "fabric/tap.h"
 #include "observe/capture.h"
 #include "rrdk/connection.h"
 #include "rrdk/version2.h"
@@ -98,7 +99,7 @@ class Link : private xprt::Sender {
   void prefetch() const noexcept {
     __builtin_prefetch(&core_);
     __builtin_prefetch(&active_ns_);
-    __builtin_prefetch(&queue_pair_);
+    __builtin_prefetch(&port_);
     __builtin_prefetch(&engine_);
   }
   void prefetch_engine() const noexcept { engine_->prefetch(); }
@@ -113,7 +114,10 @@ class Link : private xprt::Sender {
   // wanted. O(credits): for a core that goes to sleep.
   uint64_t quiet_until() const { return std::min(quiet_above(), engine_->quiet_until()); }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
-  void give_up();                                         // wants_close()
+  void give_up();  // wants_close()
+  // From now on the tap sees what is posted; or no more.
+  void tap(fabric::Tap& tap);
+  void untap() noexcept { port_ = queue_pair_.get(); }
   void break_queue_pair() { queue_pair_->disconnect(); }  // as a failed request does
   // Starts calls that wait, as far as the allowances last.
   void take_turn();
@@ -166,7 +170,6 @@ class Link : private xprt::Sender {
   void catch_up();  // takes the turns that it was owed
   void bury();      // frees engine and queue pair; on_dead() is its last act
   bool post_receives();
-  bool sends_at_once() const noexcept;
   bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept final;
   bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept final;
   bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept final;
@@ -194,11 +197,13 @@ class Link : private xprt::Sender {
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
   const bool accepting_ = false;
   std::string peer_name_;
-  bool sent_now_ = false;                          // and post_send() is to be called for that
-  bool held_back_ = false;                         // as the queue pair knows
-  SharedReceives* shared_receives_ = nullptr;      // null: Receives of its own
-  std::unique_ptr<fabric::QueuePair> queue_pair_;  // outlives the engine, which uses its keys
-  mutable std::mutex engine_mutex_;                // what follows comes or goes, as others see it
+  bool sent_now_ = false;                      // and post_send() is to be called for that
+  bool held_back_ = false;                     // as the queue pair knows
+  SharedReceives* shared_receives_ = nullptr;  // null: Receives of its own
+  fabric::QueuePair* port_ = nullptr;          // where sends are posted: the queue pair, or its tap
+  std::unique_ptr<fabric::QueuePair> queue_pair_;    // outlives the engine, which uses its keys
+  std::unique_ptr<fabric::TappedQueuePair> tapped_;  // null until it is needed
+  mutable std::mutex engine_mutex_;                  // what follows comes or goes, as others see it
   std::unique_ptr<xprt::Connection> engine_;
   xprt::Counters last_counters_;  // when engine_ is gone
   Peer peer_;

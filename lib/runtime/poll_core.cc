@@ -101,8 +101,33 @@ Result<fabric::CompletionQueue*> PollCore::completion_queue(OpenDevice& device) 
     if (auto watched = watch_fd((*queue)->wake_fd()); !watched)
       return tl::unexpected(watched.error());
   }
-  completions_.push_back({this, &device, std::move(*queue)});
-  return completions_.back().queue.get();
+  auto tapped = std::make_unique<fabric::TappedCompletionQueue>(tap_, **queue);
+  fabric::CompletionQueue* const made = queue->get();
+  completions_.push_back({.core = this,
+                          .device = &device,
+                          .queue = std::move(*queue),
+                          .tapped = std::move(tapped),
+                          .polled = made});
+  if (tapped_)
+    completions_.back().polled = completions_.back().tapped.get();
+  return made;
+}
+
+void PollCore::place_tap() {
+  if (std::exchange(tapped_, true))
+    return;
+  for (Completions& source : completions_)
+    source.polled = source.tapped.get();
+  for (auto& [id, link] : links_)
+    link->tap(tap_);
+}
+
+void PollCore::take_tap_away() {
+  tapped_ = false;
+  for (Completions& source : completions_)
+    source.polled = source.queue.get();
+  for (auto& [id, link] : links_)
+    link->untap();
 }
 
 Result<SharedReceives*> PollCore::shared_receives(OpenDevice& device, uint32_t bytes,
@@ -134,6 +159,8 @@ void PollCore::watch(OpenDevice& device) {
 
 void PollCore::add(Link& link) {
   links_.emplace(link.id(), &link);
+  if (tapped_)
+    link.tap(tap_);
   connections_.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -220,7 +247,7 @@ bool PollCore::arm() {
   alarm_.set();
   uint64_t now = base::Tsc::now_ns();
   bool idle = flushed_ && deferred_.empty() && turns_.empty() && !for_workers_ &&
-              !faults_.holding() && dirty_.empty() && !stop_.load(std::memory_order_acquire);
+              !tap_.faults().holding() && dirty_.empty() && !stop_.load(std::memory_order_acquire);
   idle = idle && inbox_.try_sleep(now) && control_.try_sleep(now) && timers_.try_sleep(now) &&
          housekeeping_.try_sleep(now);
   for (Completions& source : completions_)

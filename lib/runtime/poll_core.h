@@ -2,8 +2,8 @@
 //
 // One pass (poll_core_datapath.cc): first it posts what was submitted since the last pass. Then it
 // handles completions, the turns of clients whose connections have a backlog of calls
-// (fair_share.h), and the inbox. It posts the work requests that these made and that did not go at
-// once, connection by connection. Then comes what can wait: control tasks, deferred items, timers,
+// (fair_share.h), control tasks, and the inbox. It posts the work requests that these made and that
+// did not go at once, connection by connection. Then comes what can wait: deferred items, timers,
 // and now and then ticks and the fabric's control events; and what these made is posted. Nothing is
 // freed within a stage that iterates.
 #pragma once
@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "fabric/device.h"
+#include "fabric/tap.h"
 #include "observe/capture.h"
 #include "rrdk/runtime.h"
 #include "runtime/fair_share.h"
@@ -45,6 +46,28 @@ class Chore {
 
  protected:
   ~Chore() = default;
+};
+
+// What hangs at a core's tap: fault injection and a capture.
+class CoreTap final : public fabric::Tap {
+ public:
+  CoreFaults& faults() noexcept { return faults_; }
+  const CoreFaults& faults() const noexcept { return faults_; }
+  // Null: there is none. Whoever takes it away waits for the pass that is running to end.
+  observe::CoreCapture* capture() const noexcept {
+    return capture_.load(std::memory_order_acquire);
+  }
+  void set_capture(observe::CoreCapture* capture) noexcept { capture_.store(capture); }
+  // The core's thread: neither is there. A capture or a plan that comes meanwhile places us again.
+  bool idle() const noexcept { return capture() == nullptr && !faults_.engaged(); }
+
+ private:
+  uint32_t post(void* owner, fabric::QueuePair& queue_pair,
+                std::span<const fabric::SendWr> wrs) override;
+  uint32_t filter(std::span<fabric::Completion> out, uint32_t count) override;
+
+  CoreFaults faults_;
+  std::atomic<observe::CoreCapture*> capture_ = nullptr;
 };
 
 // Receives of one size that the core's connections over one device share. The device's end goes
@@ -110,12 +133,10 @@ class PollCore {
   void to_worker(WorkerQueue& queue, WorkItem& item) noexcept;
   Turns& turns() noexcept { return turns_; }
   CoreClient& outgoing() noexcept { return outgoing_; }  // of connections that we made
-  CoreFaults& faults() noexcept { return faults_; }      // engage(): any thread
-  // Null: there is none. Whoever takes it away waits for this pass to end.
-  observe::CoreCapture* capture() const noexcept {
-    return capture_.load(std::memory_order_acquire);
-  }
-  void set_capture(observe::CoreCapture* capture) noexcept { capture_.store(capture); }
+  CoreTap& tap() noexcept { return tap_; }
+  // Puts it in front of all queue pairs and completion queues. A tick takes it away when it is
+  // idle().
+  void place_tap();
   void mark_dirty(Link& link) noexcept;
   Result<fabric::CompletionQueue*> completion_queue(OpenDevice& device);
   // Receives of so many bytes that connections of this core share. Errors: as of the device.
@@ -141,6 +162,8 @@ class PollCore {
     PollCore* core;
     OpenDevice* device;
     std::unique_ptr<fabric::CompletionQueue> queue;
+    std::unique_ptr<fabric::TappedCompletionQueue> tapped;
+    fabric::CompletionQueue* polled;          // one of these
     const CoreClient* last_client = nullptr;  // of all of the last batch; null: it had several
     const Link* last_link = nullptr;          // likewise
 
@@ -182,7 +205,7 @@ class PollCore {
   // False: something is left to post.
   bool flush() { return (dirty_.empty() && !for_workers_) || post_dirty(); }
   uint32_t serve_turns();
-  static void show(observe::CoreCapture& capture, std::span<const fabric::Completion> batch);
+  void take_tap_away();
   bool push_workers();
   bool post_dirty();
 
@@ -205,8 +228,8 @@ class PollCore {
   Housekeeping housekeeping_{this};
   Turns turns_;
   CoreClient outgoing_;
-  CoreFaults faults_;
-  std::atomic<observe::CoreCapture*> capture_ = nullptr;
+  CoreTap tap_;
+  bool tapped_ = false;
   WorkerTurns worker_turns_;
   ItemList to_workers_;                          // next into their ring
   bool for_workers_ = false;                     // one of these has items

@@ -59,9 +59,9 @@ uint32_t PollCore::poll() {
     work += source.poll(now_);
   if (!turns_.empty()) [[unlikely]]
     work += serve_turns();
+  work += control_.poll(now_);  // before the inbox: Runtime::Impl::place_taps()
   work += inbox_.poll(now_);
   flushed_ = flush();  // calls and replies, before what can wait
-  work += control_.poll(now_);
   work += deferred_.empty() ? 0 : run_once(deferred_);
   work += timers_.poll(now_);
   work += housekeeping_.poll(now_);
@@ -85,20 +85,13 @@ uint32_t PollCore::poll() {
 uint32_t PollCore::Completions::poll(uint64_t) {
   std::array<fabric::Completion, kCompletionBurst> batch;
   const uint64_t lane_before = queue->lane_messages();
-  uint32_t count = queue->poll(batch);
+  const uint32_t count = polled->poll(batch);
   const auto in_lanes = static_cast<uint32_t>(queue->lane_messages() - lane_before);
-  const fabric::Completion* done = batch.data();
-  if (core->faults_.engaged()) [[unlikely]] {
-    std::span<const fabric::Completion> left = core->faults_.filter({done, count});
-    done = left.data();
-    count = static_cast<uint32_t>(left.size());
-  }
+  const fabric::Completion* const done = batch.data();
   for (uint32_t i = 0; i < count; ++i)
     static_cast<const Link*>(done[i].owner)->prefetch();
   if (count == 0)
     return in_lanes;
-  if (observe::CoreCapture* const capture = core->capture()) [[unlikely]]
-    show(*capture, {done, count});
   const Alone who = alone({done, count});
   for (uint32_t i = 0, end = 0; i < count; i = end) {
     auto& link = *static_cast<Link*>(done[i].owner);
@@ -223,6 +216,8 @@ uint32_t PollCore::tick(uint64_t now_ns) {
       ticking_.pop_back();
     }
   }
+  if (tapped_ && tap_.idle()) [[unlikely]]
+    take_tap_away();
   for (Chore* chore : chores_)
     chore->look(now_ns);
   call_pool_.look(now_ns);
@@ -258,34 +253,29 @@ void Link::hold_back(bool hold) {
   engine_->count_begun(hold && queue_pair_->holds_receive());
 }
 
-// Fault injection and captures see only the work requests that are posted from the list.
-bool Link::sends_at_once() const noexcept {
-  return state_ == LinkState::kUp && !core_.faults().engaged() && core_.capture() == nullptr;
-}
-
 bool Link::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept {
-  if (!sends_at_once() || !queue_pair_->send_now(spans, invalidate_key)) [[unlikely]]
+  if (state_ != LinkState::kUp || !port_->send_now(spans, invalidate_key)) [[unlikely]]
     return false;
   sent_now_ = true;
   return true;
 }
 
 bool Link::bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept {
-  return sends_at_once() && queue_pair_->bind_now(key, span, rights);
+  return state_ == LinkState::kUp && port_->bind_now(key, span, rights);
 }
 
 bool Link::read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept {
-  return sends_at_once() && queue_pair_->read_now(to, key, remote_address);
+  return state_ == LinkState::kUp && port_->read_now(to, key, remote_address);
 }
 
 void Link::post_listed() noexcept {
-  if (!sends_at_once())
+  if (state_ != LinkState::kUp)
     return;
   post_receives();
   engine_->before_posting();
   sent_now_ = true;
   post_front(engine_->sends(),
-             [this](std::span<const fabric::SendWr> wrs) { return queue_pair_->post_send(wrs); });
+             [this](std::span<const fabric::SendWr> wrs) { return port_->post_send(wrs); });
 }
 
 bool Link::post() {
@@ -300,22 +290,13 @@ bool Link::post() {
   active_ns_.store(core_.now(), std::memory_order_relaxed);
   engine_->before_posting();
   if (sent_now)
-    queue_pair_->post_send({});
+    port_->post_send({});
   all = post_front(engine_->sends(),
-                   [this](std::span<const fabric::SendWr> wrs) {
-                     if (core_.faults().engaged()) [[unlikely]]
-                       return core_.faults().post(*this, *queue_pair_, wrs);
-                     const uint32_t taken = queue_pair_->post_send(wrs);
-                     observe::CoreCapture* const capture = core_.capture();
-                     // On its way down a queue pair takes requests to flush them.
-                     if (capture != nullptr && state_ == LinkState::kUp) [[unlikely]]
-                       capture->on_posted(captured(), wrs.first(taken));
-                     return taken;
-                   }) &&
+                   [this](std::span<const fabric::SendWr> wrs) { return port_->post_send(wrs); }) &&
         all;
   engine_->on_posted();  // may list work that waited for these calls to end
   while (std::exchange(sent_now_, false)) [[unlikely]] {  // or has sent or posted it at once
-    queue_pair_->post_send({});
+    port_->post_send({});
     engine_->on_posted();
   }
   return all && engine_->sends().empty() && engine_->receives().empty();

@@ -262,10 +262,32 @@ Result<void> Runtime::Impl::set_faults(const FaultPlan& plan) {
   Internals::of(memory).set_faults(plan);
   memory_has_faults = true;
   for (auto& core : cores) {
-    core->faults().engage(faults);
+    core->tap().faults().engage(faults);
     core->call_pool().stages().inject(faults.stage);
   }
+  place_taps();
   return {};
+}
+
+// A core of the caller's own thread has its tap at once. One with a thread of its own is waited
+// for, unless the caller is in a pass: that core may wait for us likewise. What another thread
+// submits to a core afterwards is seen in any case, since a pass looks for control tasks before it
+// does for that.
+void Runtime::Impl::place_taps() {
+  auto left = std::make_shared<std::atomic<size_t>>(0);
+  for (auto& core : cores) {
+    if (core->here()) {
+      core->place_tap();
+      continue;
+    }
+    left->fetch_add(1);
+    core->post([&core = *core, left] {
+      core.place_tap();
+      left->fetch_sub(1);
+    });
+  }
+  if (!options.poll_cpus.empty() && !in_any_pass())
+    wait_until([&] { return left->load() == 0; }, base::Tsc::now_ns() + patience_ns);
 }
 
 void Runtime::Impl::clear_faults() {

@@ -98,6 +98,7 @@ struct Runtime::Impl {
   uint32_t poll_here();
   Result<void> set_faults(const FaultPlan& plan);
   void clear_faults();
+  void place_taps();
 
   // On the helper thread. Any thread; the Runtime outlives it. Errors: kSystem.
   Result<void> run_aside(runtime::Aside::Task task) { return aside.run(std::move(task)); }
