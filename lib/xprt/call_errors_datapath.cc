@@ -77,10 +77,14 @@ void Responder::refuse(Incoming& call, Verdict verdict) noexcept {
 // A backward call. There may be no one to take it (V2D4-PROP-30; other wires than draft-04's do not
 // come here then, BIDIR-14), or no one who takes calls with chunks (BIDIR-11).
 bool Responder::refuse_backward(Incoming& call) noexcept {
-  const proto::ChunkLists& lists = call.header.lists;
-  bool has_reads = lists.num_reads != 0;
-  bool has_chunks = has_reads || lists.num_writes != 0 || lists.has_reply;
-  bool chunks_allowed = link_.options.backward_chunks && call.header.wire == proto::Wire::kDraft04;
+  bool has_reads = false;
+  bool has_chunks = false;
+  if (call.part != nullptr) {
+    const proto::ChunkLists& lists = call.part->header.lists;
+    has_reads = lists.num_reads != 0;
+    has_chunks = has_reads || lists.num_writes != 0 || lists.has_reply;
+  }
+  bool chunks_allowed = link_.options.backward_chunks && call.wire == proto::Wire::kDraft04;
   if (!link_.both_ways()) {
     link_.refused(Refusal::kBackwardCall);
     answer_error(call, ErrorCode::kSystem);
@@ -99,16 +103,17 @@ void Responder::answer_error(Incoming& call, const proto::ErrorBody& error) noex
   release_memory(call);
   if (call.receive)
     return_receive(call);
-  proto::Header& header = call.header;
+  proto::Header& header = link_.pool.scratch();
+  header.xid = call.xid;
+  header.version = call.version;
+  // ERR_VERS is the same in all versions.
+  header.wire = error.code == ErrorCode::kVersion ? proto::Wire::kVersion1 : call.wire;
   header.type = MessageType::kError;
+  header.direction = proto::Direction::kReply;
   header.error = error;
-  if (error.code == ErrorCode::kVersion)  // the same in all
-    header.wire = proto::Wire::kVersion1;
   header.credits = grant_credits();
   MemorySpan room = call.header_room();
-  uint32_t length = proto::encode(header, {room.data, room.length});
-  call.plan.sges[0] = {room.data, length, room.region};
-  call.plan.num_sges = 1;
+  call.error_length = proto::encode(header, {room.data, room.length});
   call.is_error = true;
   ++link_.counters.errors_sent;
   post(call);
@@ -125,7 +130,7 @@ void Responder::refuse(Incoming& call, uint32_t max_reads, uint32_t max_writes) 
     finish(call);
   else if (call.item_chunks > max_reads)
     answer_error(call, {.code = ErrorCode::kReadChunks, .maximum = max_reads});
-  else if (call.header.lists.num_writes > max_writes)
+  else if (call.write_list() > max_writes)
     answer_error(call, {.code = ErrorCode::kWriteChunks, .maximum = max_writes});
   else
     answer_error(call, ErrorCode::kSystem);

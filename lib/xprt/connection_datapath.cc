@@ -167,7 +167,7 @@ void Connection::Impl::note_access(const Completion& completion) noexcept {
     write_failed = true;
   if ((failed && tag.kind == WorkKind::kRead) ||
       (tag.kind == WorkKind::kReply && std::exchange(write_failed, false)))
-    link.upcalls.on_access_failed(static_cast<Incoming*>(tag.owner)->xid());
+    link.upcalls.on_access_failed(static_cast<Incoming*>(tag.owner)->xid);
 }
 
 // A failed work request is the end of the queue pair (V1-ERR-18): nothing more is sent, and the

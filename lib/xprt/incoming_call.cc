@@ -5,10 +5,13 @@
 #include <new>
 #include <utility>
 
+#include "proto/codec.h"
+
 namespace rrdk::xprt {
 
 namespace {
 constexpr uint32_t kCallsPerSlab = 16;
+constexpr uint32_t kPartsPerSlab = 16;
 // Calls for all credits that a connection has by default come at once, so that a window of calls
 // does not allocate again with each larger burst. But where their buffers would be more than one in
 // 64 of their class, slabs come one by one.
@@ -28,6 +31,27 @@ struct CallPool::Slab {
                                [](const Incoming& call) { return call.state == CallState::kFree; });
   }
 };
+
+struct CallPool::PartSlab {
+  ChunkPart parts[kPartsPerSlab];
+
+  bool is_free() const noexcept { return std::ranges::none_of(parts, &ChunkPart::in_use); }
+};
+
+namespace {
+
+// Takes slabs away of which nothing is in use, but leaves `kept`.
+template <typename Slab>
+void drop_free(std::vector<std::unique_ptr<Slab>>& slabs, size_t kept) {
+  size_t spare = slabs.size() - std::min(slabs.size(), kept);
+  std::erase_if(slabs, [&spare](const std::unique_ptr<Slab>& slab) {
+    const bool goes = spare != 0 && slab->is_free();
+    spare -= goes;
+    return goes;
+  });
+}
+
+}  // namespace
 
 CallPool::CallPool(Memory& memory, uint32_t max_calls)
     : memory_(memory), max_calls_(std::max(max_calls, kCallsPerSlab)) {
@@ -69,6 +93,26 @@ bool CallPool::add_slab() noexcept {
   return true;
 }
 
+bool CallPool::grow_parts() noexcept {
+  std::unique_ptr<PartSlab> slab(new (std::nothrow) PartSlab);
+  if (slab == nullptr)
+    return false;
+  for (ChunkPart& part : slab->parts)
+    free_parts_.push(part);
+  // datapath-allow: once for as many parts as calls ever needed at once
+  parts_.push_back(std::move(slab));
+  return true;
+}
+
+bool CallPool::add_part(Incoming& call) noexcept {
+  call.part = get_part();
+  if (call.part == nullptr)
+    return false;
+  proto::fill_header({call.xid, call.credits, call.wire, proto::Direction::kCall},
+                     call.part->header);
+  return true;
+}
+
 void CallPool::shrink(uint64_t now_ns) noexcept {
   constexpr uint64_t kLookNs = 1'000'000'000;
   constexpr uint32_t kQuietLooks = 3;
@@ -79,12 +123,8 @@ void CallPool::shrink(uint64_t now_ns) noexcept {
     return;
   quiet_looks_ = 0;
   release_idle();
-  size_t spare = slabs_.size() - kKeptSlabs;
-  std::erase_if(slabs_, [&spare](const std::unique_ptr<Slab>& slab) {
-    const bool goes = spare != 0 && slab->is_free();
-    spare -= goes;
-    return goes;
-  });
+  drop_free(slabs_, kKeptSlabs);
+  drop_free(parts_, kKeptSlabs);
   collect_free();
 }
 
@@ -97,6 +137,13 @@ void CallPool::collect_free() noexcept {
         continue;
       free_.push(call);
       ++available_;
+    }
+  }
+  free_parts_.clear();
+  for (const std::unique_ptr<PartSlab>& slab : parts_) {
+    for (ChunkPart& part : slab->parts) {
+      if (!part.in_use)
+        free_parts_.push(part);
     }
   }
   capacity_ = static_cast<uint32_t>(slabs_.size()) * kCallsPerSlab;
@@ -114,6 +161,8 @@ Incoming* CallPool::take() noexcept {
 
 void CallPool::put(Incoming& call) noexcept {
   call.state = CallState::kFree;
+  if (call.part != nullptr)
+    put(*std::exchange(call.part, nullptr));
   if (!call.reply.buffers().empty()) {
     if (kept_ == kMostKept) [[unlikely]]
       call.reply.clear();

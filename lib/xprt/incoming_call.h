@@ -50,18 +50,41 @@ struct MoveCursor {
   uint32_t local_offset = 0;
 };
 
+// What a call has whose header is not plain, or whose reply is not: the chunk lists, the memory
+// that Read chunks are read into, how far Reads and Writes have got, and the plan of the reply.
+struct ChunkPart {
+  proto::Header header;  // of the call; then of its reply
+  SendPlan plan;
+  MoveCursor cursor;
+  StreamCursor long_reply;
+  uint16_t num_sinks = 0;
+  uint16_t num_buffers = 0;
+  std::array<MemorySpan, kMaxSinks> sinks;
+  std::array<Buffer, kMaxSinks> buffers;
+  std::array<Fragment, kMaxFragments> fragments;
+  ChunkPart* next = nullptr;  // in the pool
+  bool in_use = false;
+
+  void release_sinks() noexcept {
+    while (num_buffers != 0)
+      buffers[--num_buffers].reset();
+  }
+};
+
 struct Incoming final : IncomingCall {
   Incoming() = default;
 
-  // Touched by every call.
   CallState state = CallState::kFree;
-  bool is_error = false;      // answered by an RDMA_ERROR
-  uint16_t reads_posted = 0;  // not yet completed
-  uint16_t item_chunks = 0;   // Positions other than zero
+  bool is_error = false;  // answered by an RDMA_ERROR
+  // Of the transport header, as it came.
+  proto::MessageType type = proto::MessageType::kMsg;
+  proto::Wire wire = proto::Wire::kVersion1;
+  uint32_t xid = 0;
+  uint32_t version = 1;
+  uint32_t credits = 0;
   uint32_t inline_length = 0;
-  uint64_t chunk_bytes = 0;     // what it counts for against max_chunk_bytes
-  uint64_t waits_since_ns = 0;  // for buffers, as the first of its queue; 0: no tick has seen it so
   const std::byte* inline_data = nullptr;
+  ChunkPart* part = nullptr;  // null: header and reply are plain
   Responder* responder = nullptr;
   Incoming* next = nullptr;     // in the pool, or in the queue that the state names
   base::Links<Incoming> links;  // all calls of one connection, newest first
@@ -71,20 +94,43 @@ struct Incoming final : IncomingCall {
   MemorySpan room;
   Message reply;
   Job job{{WorkKind::kReply, this}};
+
   WorkTag read_tag{WorkKind::kRead, this};
-  SendPlan plan;
+  uint64_t chunk_bytes = 0;     // what it counts for against max_chunk_bytes
+  uint64_t waits_since_ns = 0;  // for buffers, as the first of its queue; 0: no tick has seen it so
+  uint32_t error_length = 0;    // is_error: of what was written to `room`
+  uint16_t reads_posted = 0;    // not yet completed
+  uint16_t item_chunks = 0;     // Positions other than zero
   Exposure* exposure = nullptr;  // of its reply, in RFC 5666's compatibility mode
-  proto::Header header;          // of the call; then of its reply
 
-  // Touched by calls with chunks.
-  MoveCursor cursor;
-  StreamCursor long_reply;
-  uint16_t num_sinks = 0;
-  uint16_t num_buffers = 0;
-  std::array<MemorySpan, kMaxSinks> sinks;
-  std::array<Buffer, kMaxSinks> buffers;
-  std::array<Fragment, kMaxFragments> fragments;
-
+  void take_header(const proto::Header& header) noexcept {
+    type = header.type;
+    wire = header.wire;
+    xid = header.xid;
+    version = header.version;
+    credits = header.credits;
+  }
+  // In which its Read chunks are.
+  std::span<Buffer> sink_buffers() noexcept {
+    return part != nullptr ? std::span(part->buffers).first(part->num_buffers)
+                           : std::span<Buffer>();
+  }
+  std::span<const Buffer> sink_buffers() const noexcept {
+    return const_cast<Incoming*>(this)->sink_buffers();
+  }
+  // For a result, or for the whole reply.
+  bool offers_room() const noexcept {
+    return part != nullptr && (part->header.lists.num_writes != 0 || part->header.lists.has_reply);
+  }
+  bool has_chunks() const noexcept {
+    return part != nullptr && part->header.lists.num_segments != 0;
+  }
+  uint64_t read_length() const noexcept {
+    return part != nullptr ? part->header.lists.read_length : 0;
+  }
+  uint32_t write_list() const noexcept {
+    return part != nullptr ? part->header.lists.num_writes : 0;
+  }
   MemorySpan header_room() const noexcept { return {room.data, kHeaderRoom - kZeros, room.region}; }
   MemorySpan zeros() const noexcept {
     return {room.data + kHeaderRoom - kZeros, kZeros, room.region};
@@ -96,8 +142,9 @@ struct Incoming final : IncomingCall {
 // state it allocates nothing.
 class CallPool {
  public:
-  // One thread's, like the connections. About 14 KB a call, and for each 16 a 4096-byte buffer of
-  // `memory`; those of 256 calls are kept until destruction.
+  // One thread's, like the connections. For each 16 calls a 4096-byte buffer of `memory`; those of
+  // 256 calls are kept until destruction. Chunk parts, of 14 KB, are as many as calls needed at
+  // once.
   explicit CallPool(Memory& memory, uint32_t max_calls = 8192);
   // All calls are back.
   ~CallPool();
@@ -111,11 +158,36 @@ class CallPool {
     return take();
   }
   void put(Incoming& call) noexcept;
+  // With a chunk part. Null: as get(), or there is no memory for a part.
+  Incoming* get_with_part() noexcept {
+    Incoming* const call = get();
+    if (call != nullptr && (call->part = get_part()) == nullptr) [[unlikely]] {
+      put(*call);
+      return nullptr;
+    }
+    return call;
+  }
+  // For a reply that is not plain, to a call that is. False: there is no memory for a part.
+  bool add_part(Incoming& call) noexcept;
+  // Null: memory is exhausted.
+  ChunkPart* get_part() noexcept {
+    if (free_parts_.empty() && !grow_parts()) [[unlikely]]
+      return nullptr;
+    ChunkPart& part = free_parts_.pop();
+    part.in_use = true;
+    return &part;
+  }
+  // Its buffers have been given back.
+  void put(ChunkPart& part) noexcept {
+    part.in_use = false;
+    free_parts_.push(part);
+  }
   // Gives back what calls that are not in use keep for their next reply.
   void release_idle() noexcept;
   // Every millisecond or so: what a burst of calls needed, and nobody since then, is given back.
   void look(uint64_t now_ns) noexcept {
-    if (slabs_.size() > kKeptSlabs && now_ns >= next_look_ns_) [[unlikely]]
+    if ((slabs_.size() > kKeptSlabs || parts_.size() > kKeptSlabs) && now_ns >= next_look_ns_)
+        [[unlikely]]
       shrink(now_ns);
   }
 
@@ -131,11 +203,13 @@ class CallPool {
 
  private:
   struct Slab;
-  static constexpr size_t kKeptSlabs = 16;
+  struct PartSlab;
+  static constexpr size_t kKeptSlabs = 16;  // of either kind
   bool grow() noexcept;
   bool add_slab() noexcept;
+  bool grow_parts() noexcept;
   void shrink(uint64_t now_ns) noexcept;
-  // Builds free_ anew from the calls' states, since it may still link calls that are gone.
+  // Builds free_ and free_parts_ anew, since they may still link what is gone.
   void collect_free() noexcept;
   Incoming* take() noexcept;
 
@@ -150,6 +224,8 @@ class CallPool {
   uint64_t next_look_ns_ = 0;
   base::Stack<Incoming, &Incoming::next> free_;
   std::vector<std::unique_ptr<Slab>> slabs_;
+  base::Stack<ChunkPart, &ChunkPart::next> free_parts_;
+  std::vector<std::unique_ptr<PartSlab>> parts_;
   proto::Header scratch_;
 };
 

@@ -23,9 +23,9 @@ uint16_t read_segments(const proto::ChunkLists& lists) {
 
 // Moves the cursor to the next segment with bytes left. Read segments lie in stream order, so one
 // index runs through all chunks. Zero-length ones need no Read (V1-CHUNK-13).
-bool seek_segment(Incoming& call) {
-  const proto::ChunkLists& lists = call.header.lists;
-  MoveCursor& c = call.cursor;
+bool seek_segment(ChunkPart& part) {
+  const proto::ChunkLists& lists = part.header.lists;
+  MoveCursor& c = part.cursor;
   uint16_t end = read_segments(lists);
   while (c.segment < end && c.segment_offset == lists.segments[c.segment].length) {
     ++c.segment;
@@ -35,17 +35,17 @@ bool seek_segment(Incoming& call) {
 }
 
 // What the next Read into one sink takes, at most `most` bytes.
-MemorySpan next_piece(const Incoming& call, uint32_t most) {
-  const MoveCursor& c = call.cursor;
-  const MemorySpan& sink = call.sinks[c.local];
+MemorySpan next_piece(const ChunkPart& part, uint32_t most) {
+  const MoveCursor& c = part.cursor;
+  const MemorySpan& sink = part.sinks[c.local];
   return {sink.data + c.local_offset, std::min(most, sink.length - c.local_offset), sink.region};
 }
 
-void pass(Incoming& call, uint32_t length) {
-  MoveCursor& c = call.cursor;
+void pass(ChunkPart& part, uint32_t length) {
+  MoveCursor& c = part.cursor;
   c.segment_offset += length;
   c.local_offset += length;
-  if (c.local_offset == call.sinks[c.local].length) {
+  if (c.local_offset == part.sinks[c.local].length) {
     ++c.local;
     c.local_offset = 0;
   }
@@ -56,8 +56,9 @@ void pass(Incoming& call, uint32_t length) {
 bool Responder::fits_sinks(const Incoming& call) const noexcept {
   uint64_t largest = link_.memory.largest_buffer();
   uint64_t sinks = 0;
-  for (uint32_t i = 0; i < call.header.lists.num_reads; ++i)
-    sinks += (call.header.lists.reads[i].length + largest - 1) / largest;
+  const proto::ChunkLists& lists = call.part->header.lists;
+  for (uint32_t i = 0; i < lists.num_reads; ++i)
+    sinks += (lists.reads[i].length + largest - 1) / largest;
   return sinks <= kMaxSinks;
 }
 
@@ -76,28 +77,29 @@ void Responder::fetch(Incoming& call) noexcept {
 // each other's for ever. A chunk begins in the rest of the last buffer if it fits there whole: an
 // item is split only when it is larger than any buffer.
 bool Responder::take_sinks(Incoming& call) noexcept {
-  const proto::ChunkLists& lists = call.header.lists;
+  ChunkPart& part = *call.part;
+  const proto::ChunkLists& lists = part.header.lists;
   uint32_t largest = link_.memory.largest_buffer();
   MemorySpan rest;
   bool alone = link_.borrower.idle();
   auto shortage = mem::Shortage::kNone;
-  call.num_sinks = 0;
+  part.num_sinks = 0;
   for (uint32_t i = 0; i < lists.num_reads; ++i) {
     for (uint64_t left = lists.reads[i].length; left != 0;) {
       if (left > rest.length) {
         auto size = static_cast<uint32_t>(std::min<uint64_t>(left, largest));
-        Buffer& buffer = call.buffers[call.num_buffers];
+        Buffer& buffer = part.buffers[part.num_buffers];
         buffer = link_.borrower.get(size, alone, shortage);
         if (!buffer) [[unlikely]] {
-          release_sinks(call);
+          part.release_sinks();
           note_shortage(shortage);
           return false;
         }
-        ++call.num_buffers;
+        ++part.num_buffers;
         rest = buffer.span();
       }
       auto length = static_cast<uint32_t>(std::min<uint64_t>(left, rest.length));
-      call.sinks[call.num_sinks++] = {rest.data, length, rest.region};
+      part.sinks[part.num_sinks++] = {rest.data, length, rest.region};
       uint32_t used = std::min(rest.length, (length + kSinkAlignment - 1) & ~(kSinkAlignment - 1));
       rest = {rest.data + used, rest.length - used, rest.region};
       left -= length;
@@ -116,10 +118,10 @@ void Responder::note_shortage(mem::Shortage shortage) noexcept {
 
 void Responder::start_reads(Incoming& call) noexcept {
   call.state = CallState::kReading;
-  reading_bytes_ += call.header.lists.read_length;
-  call.cursor = {};
+  reading_bytes_ += call.read_length();
+  call.part->cursor = {};
   call.reads_posted = 0;
-  if (!seek_segment(call) || read_now(call)) {
+  if (!seek_segment(*call.part) || read_now(call)) {
     on_fetched(call);
     return;
   }
@@ -137,15 +139,16 @@ bool Responder::read_now(Incoming& call) noexcept {
     return false;
   if (!link_.sends.list().empty())
     link_.sender->post_listed();
+  ChunkPart& part = *call.part;
   do {
-    const MoveCursor& c = call.cursor;
-    const proto::Segment& segment = call.header.lists.segments[c.segment];
-    const MemorySpan piece = next_piece(call, segment.length - c.segment_offset);
+    const MoveCursor& c = part.cursor;
+    const proto::Segment& segment = part.header.lists.segments[c.segment];
+    const MemorySpan piece = next_piece(part, segment.length - c.segment_offset);
     if (!link_.sender->read_now(piece, segment.handle, segment.offset + c.segment_offset))
       return false;
     link_.counters.bytes_read += piece.length;
-    pass(call, piece.length);
-  } while (seek_segment(call));
+    pass(part, piece.length);
+  } while (seek_segment(part));
   return true;
 }
 
@@ -161,8 +164,9 @@ void Responder::pump_reads() noexcept {
 
 // Posts the next Read of the call. True: there are more.
 bool Responder::post_read(Incoming& call) noexcept {
-  MoveCursor& c = call.cursor;
-  const proto::Segment& segment = call.header.lists.segments[c.segment];
+  ChunkPart& part = *call.part;
+  MoveCursor& c = part.cursor;
+  const proto::Segment& segment = part.header.lists.segments[c.segment];
   fabric::SendWr& wr = link_.sends.append_read(call.read_tag);
   ++call.reads_posted;
   wr.key = segment.handle;
@@ -170,13 +174,13 @@ bool Responder::post_read(Incoming& call) noexcept {
   wr.num_sges = 0;
   uint32_t left = std::min(segment.length - c.segment_offset, link_.options.max_read_bytes);
   while (left != 0 && wr.num_sges < link_.options.max_read_sges) {
-    const MemorySpan piece = next_piece(call, left);
+    const MemorySpan piece = next_piece(part, left);
     left -= piece.length;
     wr.sges[wr.num_sges++] = piece;
     link_.counters.bytes_read += piece.length;
-    pass(call, piece.length);
+    pass(part, piece.length);
   }
-  return seek_segment(call);
+  return seek_segment(part);
 }
 
 void Responder::on_read_completed(Incoming& call, uint32_t bytes) noexcept {
@@ -187,7 +191,7 @@ void Responder::on_read_completed(Incoming& call, uint32_t bytes) noexcept {
     return;
   if (link_.phase == Phase::kDead)
     finish(call);
-  else if (link_.up() && !seek_segment(call))
+  else if (link_.up() && !seek_segment(*call.part))
     on_fetched(call);
 }
 
@@ -216,7 +220,7 @@ void Responder::check_progress(uint64_t now_ns) noexcept {
 }
 
 void Responder::on_fetched(Incoming& call) noexcept {
-  reading_bytes_ -= call.header.lists.read_length;
+  reading_bytes_ -= call.read_length();
   assemble(call);
   deliver(call);
 }
@@ -231,13 +235,13 @@ namespace {
 constexpr std::byte kPad[3] = {};
 
 uint32_t first_item_chunk(const Incoming& call) {
-  return call.header.type == proto::MessageType::kNoMsg ? 1 : 0;
+  return call.type == proto::MessageType::kNoMsg ? 1 : 0;
 }
 
 // Writes fragments, and takes them from what is left of the reduced stream.
 class Assembler {
  public:
-  explicit Assembler(Incoming& call) : call_(call) {
+  explicit Assembler(Incoming& call) : part_(*call.part) {
     if (first_item_chunk(call) == 0)
       left_ = {call.inline_data, call.inline_length};
   }
@@ -255,26 +259,26 @@ class Assembler {
   // The Position-Zero chunk's sinks come first, the items' after them.
   void skip_sinks(uint64_t length) {
     for (; length != 0; ++item_sink_)
-      length -= call_.sinks[item_sink_].length;
+      length -= part_.sinks[item_sink_].length;
   }
   void add_item(uint64_t length) {
     for (uint64_t left = length; left != 0; ++item_sink_) {
-      add({call_.sinks[item_sink_].data, call_.sinks[item_sink_].length});
-      left -= call_.sinks[item_sink_].length;
+      add({part_.sinks[item_sink_].data, part_.sinks[item_sink_].length});
+      left -= part_.sinks[item_sink_].length;
     }
     if (xdr_pad(length) != 0)
       add({kPad, xdr_pad(length)});
   }
-  std::span<const Fragment> message() const { return {call_.fragments.data(), count_}; }
+  std::span<const Fragment> message() const { return {part_.fragments.data(), count_}; }
 
  private:
   Fragment next_sink() {
-    const MemorySpan& sink = call_.sinks[stream_sink_++];
+    const MemorySpan& sink = part_.sinks[stream_sink_++];
     return {sink.data, sink.length};
   }
-  void add(const Fragment& fragment) { call_.fragments[count_++] = fragment; }
+  void add(const Fragment& fragment) { part_.fragments[count_++] = fragment; }
 
-  Incoming& call_;
+  ChunkPart& part_;
   Fragment left_{};
   uint32_t stream_sink_ = 0;
   uint32_t item_sink_ = 0;
@@ -282,7 +286,7 @@ class Assembler {
 };
 
 uint64_t stream_bytes(const Incoming& call) {
-  return first_item_chunk(call) == 0 ? call.inline_length : call.header.lists.reads[0].length;
+  return first_item_chunk(call) == 0 ? call.inline_length : call.part->header.lists.reads[0].length;
 }
 
 const Incoming& of(const IncomingCall& call) {
@@ -292,7 +296,7 @@ const Incoming& of(const IncomingCall& call) {
 }  // namespace
 
 void assemble(Incoming& call) noexcept {
-  const proto::ChunkLists& lists = call.header.lists;
+  const proto::ChunkLists& lists = call.part->header.lists;
   Assembler out(call);
   uint64_t left = stream_bytes(call);
   uint64_t position = 0;
@@ -329,22 +333,22 @@ std::span<const Fragment> IncomingCall::message() const {
   return of(*this).message;
 }
 uint32_t IncomingCall::xid() const {
-  return of(*this).header.xid;
+  return of(*this).xid;
 }
 uint32_t IncomingCall::read_chunks() const {
   return of(*this).item_chunks;
 }
 bool IncomingCall::is_long() const {
-  return of(*this).header.type == proto::MessageType::kNoMsg;
+  return of(*this).type == proto::MessageType::kNoMsg;
 }
 uint32_t IncomingCall::write_chunks() const {
-  return of(*this).header.lists.num_writes;
+  return of(*this).write_list();
 }
 Message& IncomingCall::reply() {
   return static_cast<Incoming*>(this)->reply;
 }
 uint32_t IncomingCall::inline_size() const {
-  return of(*this).responder->send_threshold(of(*this)) - proto::min_header(of(*this).header.wire);
+  return of(*this).responder->send_threshold(of(*this)) - proto::min_header(of(*this).wire);
 }
 uint64_t IncomingCall::max_reply() const {
   return of(*this).responder->max_reply();
@@ -353,7 +357,7 @@ mem::Borrower& IncomingCall::borrower() const {
   return of(*this).responder->borrower();
 }
 bool IncomingCall::is_padded() const {
-  return of(*this).header.type == proto::MessageType::kMsgp && of(*this).responder->reads_padding();
+  return of(*this).type == proto::MessageType::kMsgp && of(*this).responder->reads_padding();
 }
 OpaquePadding IncomingCall::padding() const {
   return of(*this).responder->padding(of(*this));

@@ -97,6 +97,8 @@ bool has_handle(const ChunkLists& lists, uint32_t handle) {
 // In version 2 the call names the key (draft-04 section 6.2.3); one that it does not show could be
 // another's, and is let be (V2D4-RINV-08).
 uint32_t Responder::key_to_invalidate(const proto::Header& call) noexcept {
+  if ((call.lists.num_segments | call.invalidate) == 0)
+    return 0;
   if (call.wire == proto::Wire::kVersion1)
     return link_.invalidate ? only_handle(call.lists) : 0;
   if (call.invalidate == 0 || !link_.options.sends_invalidations)
@@ -112,18 +114,15 @@ uint32_t Responder::key_to_invalidate(const proto::Header& call) noexcept {
 // is another kind of reply.
 bool Responder::send_plain(Incoming& call) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
-  const proto::Header& header = call.header;
-  if (header.lists.num_writes != 0 || header.lists.has_reply || pieces.empty() || !link_.up() ||
-      !link_.sends.idle() || link_.sends.free_slots() == 0 ||
-      !fits_sges(pieces, link_.options.max_sges))
+  if (call.offers_room() || pieces.empty() || !link_.up() || !link_.sends.idle() ||
+      link_.sends.free_slots() == 0 || !fits_sges(pieces, link_.options.max_sges))
     return false;
-  const uint32_t header_length = proto::min_header(header.wire);
+  const uint32_t header_length = proto::min_header(call.wire);
   const uint64_t length = header_length + call.reply.stream_length();
   if (length > send_threshold(call))
     return false;
   const uint32_t credits = grant_credits();
-  proto::encode_plain({header.wire, proto::Direction::kReply, header.xid, credits, 0},
-                      call.room.data);
+  proto::encode_plain({call.wire, proto::Direction::kReply, call.xid, credits, 0}, call.room.data);
   send_reply(call, {call.room.data, header_length, call.room.region}, pieces, length);
   return true;
 }
@@ -132,14 +131,16 @@ bool Responder::send_plain(Incoming& call) noexcept {
 // the Write has completed: a Send that is not copied shows that; before a copied one, the Write is
 // signaled itself.
 bool Responder::send_with_result(Incoming& call) noexcept {
+  if (call.part == nullptr)
+    return false;
   std::span<const Piece> pieces = call.reply.pieces();
-  const ChunkLists& lists = call.header.lists;
+  const ChunkLists& lists = call.part->header.lists;
   if (lists.num_writes != 1 || lists.has_reply || pieces.size() != 2 || pieces[0].item ||
       !pieces[1].eligible || !link_.up() || !link_.sends.idle() || link_.sends.free_slots() < 2)
     return false;
   const WriteChunk& chunk = lists.writes[0];
   const MemorySpan& result = pieces[1].bytes;
-  const uint32_t header_length = proto::min_header(call.header.wire) + proto::kOneSegmentBytes;
+  const uint32_t header_length = proto::min_header(call.wire) + proto::kOneSegmentBytes;
   const uint64_t length = uint64_t{header_length} + pieces[0].bytes.length;
   if (chunk.count != 1 || result.length == 0 || result.length > chunk.length ||
       length > send_threshold(call))
@@ -149,7 +150,7 @@ bool Responder::send_with_result(Incoming& call) noexcept {
   const uint32_t credits = grant_credits();
   // Only calls offer handles (V2D4-RINV-09).
   proto::encode_one_write(
-      {call.header.wire, proto::Direction::kReply, call.header.xid, credits, /*invalidate=*/0},
+      {call.wire, proto::Direction::kReply, call.xid, credits, /*invalidate=*/0},
       {room.handle, result.length, room.offset}, call.room.data);
   SendWr& wr = link_.sends.append(call.job, Op::kWrite, copied);
   wr.key = room.handle;
@@ -166,16 +167,14 @@ bool Responder::send_with_result(Incoming& call) noexcept {
 void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<const Piece> pieces,
                            uint64_t length) noexcept {
   const bool copied = length <= link_.options.max_copied;
-  const proto::Header& offered = call.header;
-  const uint32_t key =
-      (offered.lists.num_segments | offered.invalidate) == 0 ? 0 : key_to_invalidate(offered);
+  const uint32_t key = call.part == nullptr ? 0 : key_to_invalidate(call.part->header);
   const Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
   ++link_.counters.replies_sent;
   // finish() would call on_ended, which may reply to other calls: these replies must not nest here.
   if (call.on_ended == nullptr && link_.may_send_now(length)) [[likely]] {
     const uint8_t num_runs = name_runs(header, pieces, call.zeros(), link_.runs);
     if (link_.send_now(std::span(link_.runs).first(num_runs), key)) {
-      if (offered.wire == proto::Wire::kDraft04)
+      if (call.wire == proto::Wire::kDraft04)
         link_.properties->announce();
       finish(call);
       return;
@@ -186,14 +185,17 @@ void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<c
   wr.invalidate_key = key;
   wr.num_sges = name_runs(header, pieces, call.zeros(), wr.sges);
   call.state = CallState::kReplying;
-  if (offered.wire == proto::Wire::kDraft04)
+  if (call.wire == proto::Wire::kDraft04)
     link_.properties->announce();
 }
 
 // Changes nothing that a second try would need before it has all the memory it takes.
 Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) noexcept {
+  if (call.part == nullptr && !link_.pool.add_part(call)) [[unlikely]]
+    return Plan::kWait;
+  ChunkPart& part = *call.part;
   std::span<const Piece> pieces = call.reply.pieces();
-  proto::Header& header = call.header;
+  proto::Header& header = part.header;
   ChunkLists& lists = header.lists;
   Placement placement = place(pieces, lists);
   if (placement.short_chunk != 0) [[unlikely]] {
@@ -230,7 +232,7 @@ Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) n
     }
   }
 
-  SendPlan& plan = call.plan;
+  SendPlan& plan = part.plan;
   plan.clear();
   MemorySpan room = call.header_room();
   if (header_length > room.length) [[unlikely]] {
@@ -242,15 +244,14 @@ Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) n
   plan.sges[plan.num_sges++] = {room.data, header_length, room.region};
   StreamCursor stream(pieces, left_out, call.zeros());
   if (is_long)
-    call.long_reply = stream;
+    part.long_reply = stream;
   else if (!gather(plan, stream, static_cast<uint32_t>(reduced), link_.options.max_sges,
                    link_.memory))
     return Plan::kWait;
   if (exposer != nullptr && !expose(call)) [[unlikely]]
     return Plan::kWait;
 
-  plan.invalidate_key =
-      (lists.num_segments | header.invalidate) == 0 ? 0 : key_to_invalidate(header);
+  plan.invalidate_key = key_to_invalidate(header);
   fill_writes(lists, pieces, placement.moved);
   if (lists.has_reply)
     fill_chunk(lists, lists.reply, is_long ? reduced : 0);
@@ -258,7 +259,7 @@ Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) n
     header.type = MessageType::kNoMsg;
     ++link_.counters.long_replies;
   }
-  call.cursor = {};
+  part.cursor = {};
   header.credits = grant_credits();
   header.direction = proto::Direction::kReply;
   header.invalidate = 0;  // only calls offer handles (V2D4-RINV-09)
@@ -270,20 +271,20 @@ Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) n
 
 namespace {
 
-const WriteChunk* chunk_at(const Incoming& call, uint32_t index) {
-  const ChunkLists& lists = call.header.lists;
+const WriteChunk* chunk_at(const ChunkPart& part, uint32_t index) {
+  const ChunkLists& lists = part.header.lists;
   if (index < lists.num_writes)
     return &lists.writes[index];
-  bool is_long = call.header.type == proto::MessageType::kNoMsg;
+  bool is_long = part.header.type == proto::MessageType::kNoMsg;
   return index == lists.num_writes && is_long ? &lists.reply : nullptr;
 }
 
 // Moves the cursor to the next segment that has bytes to be written. False: none is left.
-bool seek_write(Incoming& call) {
-  MoveCursor& c = call.cursor;
-  const ChunkLists& lists = call.header.lists;
+bool seek_write(ChunkPart& part) {
+  MoveCursor& c = part.cursor;
+  const ChunkLists& lists = part.header.lists;
   for (;; ++c.chunk, c.segment = 0, c.local_offset = 0) {
-    const WriteChunk* chunk = chunk_at(call, c.chunk);
+    const WriteChunk* chunk = chunk_at(part, c.chunk);
     if (chunk == nullptr)
       return false;
     for (; c.segment < chunk->count; ++c.segment, c.segment_offset = 0) {
@@ -303,9 +304,9 @@ const Piece& eligible_piece(std::span<const Piece> pieces, uint32_t index) {
 
 // Fills in one Write, of as much of the segment as the request can gather.
 uint32_t fill_write(Incoming& call, SendWr& wr, uint32_t max_sges) {
-  MoveCursor& c = call.cursor;
-  const ChunkLists& lists = call.header.lists;
-  const Segment& segment = lists.segments[chunk_at(call, c.chunk)->first + c.segment];
+  MoveCursor& c = call.part->cursor;
+  const ChunkLists& lists = call.part->header.lists;
+  const Segment& segment = lists.segments[chunk_at(*call.part, c.chunk)->first + c.segment];
   uint32_t left = segment.length - c.segment_offset;
   wr.key = segment.handle;
   wr.remote_address = segment.offset + c.segment_offset;
@@ -317,7 +318,7 @@ uint32_t fill_write(Incoming& call, SendWr& wr, uint32_t max_sges) {
     left = 0;
   }
   while (left != 0 && wr.num_sges < max_sges) {
-    MemorySpan run = call.long_reply.next(left);
+    MemorySpan run = call.part->long_reply.next(left);
     wr.sges[wr.num_sges++] = run;
     left -= run.length;
   }
@@ -334,8 +335,10 @@ bool Responder::emit(Incoming& call) noexcept {
     if (!all || call.state == CallState::kRevoking)
       return all;
   }
-  bool has_writes = !call.is_error && call.header.lists.num_segments != 0;
-  while (has_writes && seek_write(call)) {
+  if (call.is_error)
+    return emit_error(call);
+  const bool has_writes = call.has_chunks();
+  while (has_writes && seek_write(*call.part)) {
     if (link_.sends.free_slots() == 0)
       return false;
     SendWr& wr = link_.sends.append(call.job, Op::kWrite, false);
@@ -345,15 +348,28 @@ bool Responder::emit(Incoming& call) noexcept {
   }
   if (link_.sends.free_slots() == 0)
     return false;
-  uint32_t key = call.plan.invalidate_key;
+  const SendPlan& plan = call.part->plan;
+  uint32_t key = plan.invalidate_key;
   Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
   // Not behind Writes: their memory is in use until the Send is reported.
   bool copied =
-      !has_writes && call.exposure == nullptr && call.plan.length() <= link_.options.max_copied;
+      !has_writes && call.exposure == nullptr && plan.length() <= link_.options.max_copied;
   SendWr& wr =
       copied ? link_.sends.append_copied(call.job, op) : link_.sends.append(call.job, op, true);
   wr.invalidate_key = key;
-  call.plan.fill(wr);
+  plan.fill(wr);
+  return true;
+}
+
+bool Responder::emit_error(Incoming& call) noexcept {
+  if (link_.sends.free_slots() == 0)
+    return false;
+  const bool copied = call.error_length <= link_.options.max_copied;
+  SendWr& wr = copied ? link_.sends.append_copied(call.job, Op::kSend)
+                      : link_.sends.append(call.job, Op::kSend, true);
+  wr.invalidate_key = 0;
+  wr.num_sges = 1;
+  wr.sges[0] = {call.room.data, call.error_length, call.room.region};
   return true;
 }
 

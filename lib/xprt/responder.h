@@ -48,6 +48,7 @@ class Responder {
   void drop(Incoming& call) noexcept;
   // Posts what it can of the call's Writes and Send. False: the send queue is full.
   bool emit(Incoming& call) noexcept;
+  bool emit_error(Incoming& call) noexcept;
 
   uint32_t calls() const noexcept { return calls_; }
   bool waiting() const noexcept {
@@ -67,7 +68,7 @@ class Responder {
   }
 
   uint32_t send_threshold(const Incoming& call) const noexcept {
-    return link_.thresholds(Role::kResponder, call.header.wire).send;
+    return link_.thresholds(Role::kResponder, call.wire).send;
   }
   bool reads_padding() const noexcept { return link_.options.rfc5666.enabled; }
   uint64_t max_reply() const noexcept { return link_.options.max_reply; }
@@ -115,7 +116,6 @@ class Responder {
   void refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept;
   void answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept;
   void post(Incoming& call) noexcept;
-  static void release_sinks(Incoming& call) noexcept;
   void release_memory(Incoming& call) noexcept;
   void finish(Incoming& call) noexcept;
 
@@ -216,8 +216,7 @@ std::optional<uint32_t> first_word(std::span<const Fragment> message) noexcept;
 inline void Responder::deliver(Incoming& call) noexcept {
   std::span<const Fragment> message = call.message;
   bool has_xid = !message.empty() && message[0].length >= 4;
-  if ((has_xid ? xdr::load_u32(message[0].data) : first_word(message)) == call.header.xid)
-      [[likely]] {
+  if ((has_xid ? xdr::load_u32(message[0].data) : first_word(message)) == call.xid) [[likely]] {
     if (call.stages != nullptr) [[unlikely]]
       note_whole(call);
     call.state = CallState::kAbove;

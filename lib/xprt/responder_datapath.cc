@@ -71,7 +71,11 @@ Responder::Taken Responder::take_plain(const proto::Plain& plain) noexcept {
   Incoming* call = link_.pool.get();
   if (call == nullptr) [[unlikely]]
     return kLater;
-  proto::fill_header(plain, call->header);
+  call->type = MessageType::kMsg;
+  call->wire = plain.wire;
+  call->xid = plain.xid;
+  call->version = proto::version_of(plain.wire);
+  call->credits = plain.credits;
   return {call, plain.header_length()};
 }
 
@@ -88,26 +92,28 @@ Responder::Taken Responder::take_other(ReceiveSlot& slot,
     refuse_message(slot, words ? Refusal::kError : Refusal::kTooShort);
     return kDone;
   }
-  Incoming* call = link_.pool.get();
+  Incoming* call = link_.pool.get_with_part();
   if (call == nullptr)
     return kLater;
+  proto::Header& header = call->part->header;
   proto::Decoded decoded =
-      proto::decode(bytes, proto::Direction::kCall, link_.options.limits, call->header);
-  if (!has_spares(call->header, decoded.verdict)) [[unlikely]] {
+      proto::decode(bytes, proto::Direction::kCall, link_.options.limits, header);
+  if (!has_spares(header, decoded.verdict)) [[unlikely]] {
     link_.pool.put(*call);
     return kLater;
   }
-  if (decoded.verdict == Verdict::kOk && carries_message(call->header.type)) [[likely]] {
-    if (call->header.direction == proto::Direction::kCall) [[likely]]
+  call->take_header(header);
+  if (decoded.verdict == Verdict::kOk && carries_message(header.type)) [[likely]] {
+    if (header.direction == proto::Direction::kCall) [[likely]]
       return {call, decoded.header_length};
   }
-  if (decoded.verdict == Verdict::kOk && call->header.type > MessageType::kOptional) {
-    link_.properties->on_message(call->header, bytes);
+  if (decoded.verdict == Verdict::kOk && header.type > MessageType::kOptional) {
+    link_.properties->on_message(header, bytes);
     link_.pool.put(*call);
     link_.receives.repost(slot);
     return kDone;
   }
-  if (ignore(call->header, decoded.verdict, slot)) {
+  if (ignore(header, decoded.verdict, slot)) {
     link_.pool.put(*call);
     return kDone;
   }
@@ -115,7 +121,7 @@ Responder::Taken Responder::take_other(ReceiveSlot& slot,
   link_.receives.repost(slot);
   if (decoded.verdict != Verdict::kOk)
     refuse(*call, decoded.verdict);
-  else if (call->header.type == MessageType::kOptional)
+  else if (header.type == MessageType::kOptional)
     take_option(*call, bytes, decoded.header_length);
   else
     refuse_type(*call);
@@ -171,18 +177,16 @@ bool Responder::is_property_error(std::span<const std::byte> message) noexcept {
 void Responder::admit(Incoming& call) noexcept {
   call.responder = this;
   call.is_error = false;
-  call.num_sinks = 0;
-  call.num_buffers = 0;
   call.chunk_bytes = 0;
   call.waits_since_ns = 0;
   call.user = nullptr;
-  call.stages = link_.pool.stages().take(call.header.xid, false);
+  call.stages = link_.pool.stages().take(call.xid, false);
   if (call.stages != nullptr) [[unlikely]]
     call.stages->stamp(Stage::kReceived);
   all_.push_front(call);
   ++calls_;
   ++turn.client.calls;
-  const bool beyond = grant.on_call(call.header.credits);
+  const bool beyond = grant.on_call(call.credits);
   link_.share.promise_calls(grant.due());
   if (beyond) [[unlikely]] {
     link_.refused(Refusal::kCreditOverrun);
@@ -255,32 +259,31 @@ void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) 
     if (refuse_backward(call))
       return;
   } else {
-    link_.follow(call.header.wire);
+    link_.follow(call.wire);
   }
-  if (call.header.lists.num_segments != 0 && link_.upcalls.failed_before(call.header.xid))
-      [[unlikely]] {
+  if (call.has_chunks() && link_.upcalls.failed_before(call.xid)) [[unlikely]] {
     ++link_.counters.refused_again;
     answer_error(call, ErrorCode::kSystem);
     return;
   }
-  bool is_long = call.header.type == MessageType::kNoMsg;
+  bool is_long = call.type == MessageType::kNoMsg;
   if (is_long && length != header_length) [[unlikely]]
     link_.refused(Refusal::kTrailingBytes);
   call.inline_data = call.receive.data() + header_length;
   call.inline_length = is_long ? 0 : length - header_length;
-  call.item_chunks = static_cast<uint16_t>(call.header.lists.num_reads - is_long);
-  if (call.header.lists.num_reads == 0) [[likely]] {
+  const uint32_t num_reads = call.part != nullptr ? call.part->header.lists.num_reads : 0;
+  call.item_chunks = static_cast<uint16_t>(num_reads - is_long);
+  if (num_reads == 0) [[likely]] {
     call.whole = {call.inline_data, call.inline_length};
     call.message = {&call.whole, 1};
-    if (call.header.lists.num_segments == 0 && turn.open() && !turn.waits &&
-        !link_.borrower.exceeded()) [[likely]] {
+    if (!call.has_chunks() && turn.open() && !turn.waits && !link_.borrower.exceeded()) [[likely]] {
       turn.charge(kCallCost);
       deliver(call);
       return;
     }
   } else {
     link_.counters.long_calls += is_long;
-    if (call.header.lists.read_length + call.inline_length > link_.options.max_call)
+    if (call.read_length() + call.inline_length > link_.options.max_call)
       return refuse(call, Verdict::kTooManyBytes);
     if (!fits_sinks(call))
       return refuse(call, Verdict::kTooManySegments);
@@ -303,9 +306,10 @@ bool Responder::names_arguments(const Incoming& call) noexcept {
   auto in = [](const Buffer& buffer, const MemorySpan& bytes) {
     return buffer && bytes.data >= buffer.data() && bytes.data < buffer.data() + buffer.capacity();
   };
+  const std::span<const Buffer> buffers = call.sink_buffers();
   for (const Piece& piece : call.reply.pieces()) {
-    bool in_sink = std::any_of(call.buffers.begin(), call.buffers.begin() + call.num_buffers,
-                               [&](const Buffer& buffer) { return in(buffer, piece.bytes); });
+    bool in_sink =
+        std::ranges::any_of(buffers, [&](const Buffer& buffer) { return in(buffer, piece.bytes); });
     if (piece.item && (in_sink || in(call.receive, piece.bytes)))
       return true;
   }
@@ -323,7 +327,8 @@ void Responder::reply(Incoming& call) noexcept {
     if (in_hand_.call == &call)
       refill_receive();
   } else {
-    release_sinks(call);
+    if (call.part != nullptr)
+      call.part->release_sinks();
     if (call.receive && (in_hand_.call == &call || link_.receives.has_bare()))
       return_receive(call);
   }
@@ -344,7 +349,7 @@ void Responder::reply(Incoming& call) noexcept {
 void Responder::answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept {
   if (plan == Plan::kReady) [[likely]] {
     ++link_.counters.replies_sent;
-    bool in_draft04 = call.header.wire == proto::Wire::kDraft04;
+    bool in_draft04 = call.wire == proto::Wire::kDraft04;
     post(call);
     if (in_draft04)
       link_.properties->announce();
@@ -373,24 +378,20 @@ void Responder::on_reply_completed(Incoming& call) noexcept {
     finish(call);
 }
 
-void Responder::release_sinks(Incoming& call) noexcept {
-  for (uint32_t i = 0; i < call.num_buffers; ++i)
-    call.buffers[i].reset();
-  call.num_buffers = 0;
-}
-
 // The buffer of a short reply stays with the object, for its next call; CallPool::release_idle()
 // gives such buffers back when they run short.
 void Responder::release_memory(Incoming& call) noexcept {
   std::span<Buffer> buffers = call.reply.buffers();
   if (names_arguments(call)) [[unlikely]]
-    link_.note_named(std::span(call.buffers).first(call.num_buffers));
+    link_.note_named(call.sink_buffers());
   if (buffers.size() != 1 || buffers[0].capacity() > kKeptReplyBytes) {
     link_.note_named(buffers);
     call.reply.clear();
   }
-  call.plan.clear();
-  release_sinks(call);
+  if (call.part != nullptr) {
+    call.part->plan.clear();
+    call.part->release_sinks();
+  }
 }
 
 // A call that has waited for nothing is whole when it is received: the clock is not read again.
@@ -526,16 +527,16 @@ uint64_t chunk_bytes_of(const proto::ChunkLists& lists, const ConnectionOptions&
 
 inline void Responder::start(Incoming& call) noexcept {
   chunk_bytes_ += call.chunk_bytes;
-  turn.charge(kCallCost + call.header.lists.read_length);
-  if (call.header.lists.num_reads == 0) [[likely]]
+  turn.charge(kCallCost + call.read_length());
+  if (call.part == nullptr || call.part->header.lists.num_reads == 0) [[likely]]
     deliver(call);
   else
     fetch(call);
 }
 
 void Responder::begin(Incoming& call) noexcept {
-  if (call.header.lists.num_segments != 0)
-    call.chunk_bytes = chunk_bytes_of(call.header.lists, link_.options);
+  if (call.has_chunks())
+    call.chunk_bytes = chunk_bytes_of(call.part->header.lists, link_.options);
   if (turn.open() && !turn.waits && has_room(call)) [[likely]] {
     start(call);
     return;

@@ -21,11 +21,11 @@ constexpr uint32_t kMovedEntry = 24;  // bytes of one read segment in a header: 
 // Write chunks are not in it.
 bool ReplyExposer::draft(Incoming& call, MovedItems placed, uint32_t threshold) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
-  if (call.header.wire != proto::Wire::kVersion1 || link_.options.rfc5666.max_reads == 0)
+  if (call.wire != proto::Wire::kVersion1 || link_.options.rfc5666.max_reads == 0)
     return false;
   left_out_ = placed;
   reduced_ = reduced_length(pieces, call.reply.stream_length(), placed);
-  header_length_ = proto::encoded_length(call.header);
+  header_length_ = proto::encoded_length(call.part->header);
   item_bytes_ = num_items_ = 0;
   uint32_t k = 0;
   uint64_t position = 0;
@@ -47,7 +47,7 @@ bool ReplyExposer::draft(Incoming& call, MovedItems placed, uint32_t threshold) 
   }
   bool fits = header_length_ + reduced_ <= threshold;
   return fits && item_bytes_ <= link_.options.rfc5666.exposed_bytes &&
-         call.header.lists.num_segments + num_items_ <= proto::kMaxSegments;
+         call.part->header.lists.num_segments + num_items_ <= proto::kMaxSegments;
 }
 
 Exposure* ReplyExposer::take(Incoming& call) noexcept {
@@ -64,13 +64,13 @@ Exposure* ReplyExposer::take(Incoming& call) noexcept {
   ++taken_;
   bytes_ += item_bytes_;
   exposure.call = &call;
-  exposure.xid = call.header.xid;
+  exposure.xid = call.xid;
   exposure.bytes = item_bytes_;
   exposure.since_ns = 0;
   exposure.acknowledged = false;
   exposure.num_items = static_cast<uint16_t>(num_items_);
   exposure.bound = exposure.revoked = 0;
-  proto::ChunkLists& lists = call.header.lists;
+  proto::ChunkLists& lists = call.part->header.lists;
   for (uint16_t i = 0; i < exposure.num_items; ++i) {
     const MemorySpan& span = exposure.items[i] = items_[i].bytes;
     uint32_t key = exposure.keys[i] =

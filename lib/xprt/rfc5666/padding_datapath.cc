@@ -67,7 +67,9 @@ bool gather_padded(SendPlan& plan, std::span<const Piece> pieces, uint32_t align
 // Data that was fetched by RDMA Read has no pads before it, and an alignment that is none no
 // meaning.
 OpaquePadding Responder::padding(const Incoming& call) noexcept {
-  const proto::Header& header = call.header;
+  if (call.part == nullptr)
+    return {};
+  const proto::Header& header = call.part->header;
   if (header.type != proto::MessageType::kMsgp || header.lists.num_reads != 0 ||
       !is_alignment(header.msgp_align))
     return {};

@@ -231,7 +231,7 @@ void Responder::refuse_option(Incoming& call, const OptionType& type, Why why, R
 // A whole message of type RDMA2_OPTIONAL that is a request (draft-04 sections 4.1 and 6.2.4).
 void Responder::take_option(Incoming& call, std::span<const std::byte> message,
                             uint32_t header_length) noexcept {
-  const proto::OptionBody& body = call.header.option;
+  const proto::OptionBody& body = call.part->header.option;
   const OptionType* type = option_type(link_, body.type);
   if (type == nullptr)
     return refuse_type(call);
@@ -240,13 +240,13 @@ void Responder::take_option(Incoming& call, std::span<const std::byte> message,
   if (type->serve == nullptr || link_.options.role == Role::kRequester)
     return refuse_option(call, *type, Why::kDirection, Refusal::kOptionDirection,
                          ErrorCode::kBadHeader);
-  link_.follow(call.header.wire);
+  link_.follow(call.wire);
   std::span<const std::byte> info = message.subspan(body.offset, body.length);
   std::span<const std::byte> payload = message.subspan(header_length);
   const OptionFault* fault = fault_of(*type, false, info, payload);
   if (fault != nullptr && fault->why == Why::kTooLong)
     return refuse_option(call, *type, fault->why, fault->reason, ErrorCode::kSystem);
-  if (fault != nullptr || !has_xid(payload, call.header.xid))
+  if (fault != nullptr || !has_xid(payload, call.xid))
     return refuse_option(call, *type, Why::kMalformed, Refusal::kBadOption, ErrorCode::kBadHeader);
   turn.charge(kCallCost);
   serve_option(call, *type, info, payload);
@@ -264,7 +264,7 @@ void Responder::serve_option(Incoming& call, const OptionType& type,
   Buffer buffer = answer.is_set() ? link_.memory.get(room) : Buffer();
   if (!buffer)
     return refuse_option(call, type, Why::kNoAnswer, Refusal::kOptionNotServed, ErrorCode::kSystem);
-  proto::Header& header = call.header;
+  proto::Header& header = call.part->header;
   header.direction = proto::Direction::kReply;
   header.option.type = answer.type();
   header.credits = grant_credits();
@@ -274,9 +274,10 @@ void Responder::serve_option(Incoming& call, const OptionType& type,
     xdr::store_u32(buffer.data() + length, header.xid);
     length += static_cast<uint32_t>(answer.payload().size());
   }
-  call.plan.sges[0] = buffer.first(length);
-  call.plan.num_sges = 1;
-  call.plan.header = std::move(buffer);
+  SendPlan& plan = call.part->plan;
+  plan.sges[0] = buffer.first(length);
+  plan.num_sges = 1;
+  plan.header = std::move(buffer);
   ++link_.counters.options_served;
   bool in_draft04 = header.wire == proto::Wire::kDraft04;
   post(call);
