@@ -32,6 +32,42 @@ uint32_t factor() {
   return given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 0)) : 1;
 }
 
+// The vectors, and the words that do the same, load the same at any address.
+TEST(LoadOnce, IsTheSameByWords) {
+  std::array<std::byte, 64> memory;
+  for (size_t i = 0; i != memory.size(); ++i)
+    memory[i] = static_cast<std::byte>(7 * i + 1);
+  const auto same = [&]<typename Value>(Value) {
+    for (size_t at = 0; at + sizeof(Value) <= memory.size(); ++at) {
+      Value expected;
+      std::memcpy(&expected, &memory[at], sizeof expected);
+      const auto once = load_once<Value>(&memory[at]);
+      EXPECT_EQ(std::memcmp(&once, &expected, sizeof once), 0) << sizeof once << " at " << at;
+      if constexpr (sizeof(Value) >= sizeof(uint64_t)) {
+        const auto by_words = load_once_by_words<Value>(&memory[at]);
+        EXPECT_EQ(std::memcmp(&by_words, &expected, sizeof by_words), 0);
+      }
+    }
+  };
+  same(uint32_t{});
+  same(uint64_t{});
+  same(std::array<uint64_t, 2>{});
+  same(std::array<uint32_t, 8>{});
+}
+
+TEST(LoadOnce, CopiesEachLengthExactly) {
+  std::array<std::byte, 256> from, to;
+  for (size_t i = 0; i != from.size(); ++i)
+    from[i] = static_cast<std::byte>(i + 1);
+  for (uint32_t length = 0; length <= 200; length += 4) {
+    to.fill(std::byte{});
+    copy_once(&to[8], &from[3], length);
+    EXPECT_TRUE(std::equal(&to[8], &to[8 + length], &from[3])) << length;
+    EXPECT_EQ(to[7], std::byte{});
+    EXPECT_EQ(to[8 + length], std::byte{}) << length;
+  }
+}
+
 // Messages are text here, of a length that is a multiple of 4. They begin with a number.
 std::string text_of(uint32_t number, uint32_t length = 8) {
   std::string text(length, static_cast<char>('a' + number % 26));
