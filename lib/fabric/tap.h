@@ -25,7 +25,8 @@ class Tap {
 };
 
 // Work requests go through the tap. What can only be done without one (the ..._now() functions) is
-// refused, which makes the caller post it.
+// refused, which makes the caller post it. It has no lane: whoever uses the queue pair's own one
+// takes its user away first, or the tap does not see what that takes and sends.
 class TappedQueuePair final : public QueuePair {
  public:
   TappedQueuePair(Tap& tap, void* owner, QueuePair& queue_pair) noexcept
@@ -61,7 +62,12 @@ class TappedCompletionQueue final : public CompletionQueue {
  public:
   TappedCompletionQueue(Tap& tap, CompletionQueue& queue) noexcept : tap_(tap), queue_(queue) {}
 
-  uint32_t poll(std::span<Completion> out) override { return tap_.filter(out, queue_.poll(out)); }
+  uint32_t poll(std::span<Completion> out) override {
+    const uint64_t before = queue_.lane_messages();
+    const uint32_t count = queue_.poll(out);
+    lane_messages_ += queue_.lane_messages() - before;
+    return tap_.filter(out, count);
+  }
   int wake_fd() const override { return queue_.wake_fd(); }
   bool arm() override { return queue_.arm(); }
   void disarm() override { queue_.disarm(); }
