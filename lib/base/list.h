@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/assert.h"
+
 namespace rrdk::base {
 
 // An element's place in a List.
@@ -40,7 +42,10 @@ class Stack {
  public:
   bool empty() const noexcept { return first_ == nullptr; }
   void push(T& element) noexcept { element.*kNext = std::exchange(first_, &element); }
-  T& pop() noexcept { return *std::exchange(first_, first_->*kNext); }  // not when empty()
+  T& pop() noexcept {
+    RRDK_ASSERT(!empty());
+    return *std::exchange(first_, first_->*kNext);
+  }
   void clear() noexcept { first_ = nullptr; }
   Walk<T, kNext> begin() const noexcept { return Walk<T, kNext>(first_); }
   std::nullptr_t end() const noexcept { return nullptr; }
@@ -69,7 +74,10 @@ class Queue {
       last_ = &element;
     element.*kNext = std::exchange(first_, &element);
   }
-  T& pop() noexcept { return *std::exchange(first_, first_->*kNext); }  // not when empty()
+  T& pop() noexcept {
+    RRDK_ASSERT(!empty());
+    return *std::exchange(first_, first_->*kNext);
+  }
   void clear() noexcept { first_ = nullptr; }
   Queue take() noexcept { return std::move(*this); }  // all of it; it is empty then
   Walk<T, kNext> begin() const noexcept { return Walk<T, kNext>(first_); }
@@ -103,10 +111,13 @@ class List {
   }
   void remove(T& element) noexcept {
     auto [next, previous] = element.*kLinks;
+    RRDK_ASSERT(previous != nullptr ? (previous->*kLinks).next == &element : first_ == &element);
+    RRDK_ASSERT(next != nullptr ? (next->*kLinks).previous == &element : last_ == &element);
     (previous != nullptr ? (previous->*kLinks).next : first_) = next;
     (next != nullptr ? (next->*kLinks).previous : last_) = previous;
   }
-  T& pop() noexcept {  // the first one; not when empty()
+  T& pop() noexcept {  // the first one
+    RRDK_ASSERT(!empty());
     T& element = *first_;
     remove(element);
     return element;
