@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -52,11 +53,13 @@ struct SendWr {
 
   std::span<const MemorySpan> spans() const { return {sges.data(), num_sges}; }
 };
+static_assert(sizeof(SendWr) <= 288 && offsetof(SendWr, sges) <= 32);
 
 struct ReceiveWr {
   uint64_t wr_id = 0;
   MemorySpan buffer;
 };
+static_assert(sizeof(ReceiveWr) <= 24);
 
 enum class WcStatus : uint8_t {
   kSuccess,
@@ -81,5 +84,6 @@ struct Completion {
   uint32_t byte_length;      // kReceive: of the message; kRead: of the data
   uint32_t invalidated_key;  // when has_invalidated
 };
+static_assert(sizeof(Completion) == 32);  // two in a cache line
 
 }  // namespace rrdk::fabric

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "proto/codec.h"
 #include "xprt/link.h"
 #include "xprt/responder.h"
@@ -100,6 +101,7 @@ bool Responder::refuse_backward(Incoming& call) noexcept {
 // Errors are plain Sends, use no chunk of the call and need nothing but its header room, so that
 // they can always be sent (V1-ERR-26, PD-34).
 void Responder::answer_error(Incoming& call, const proto::ErrorBody& error) noexcept {
+  RRDK_ASSERT(!call.is_error && call.job.settled() && call.reads_posted == 0, call.state);
   release_memory(call);
   if (call.receive)
     return_receive(call);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/assert.h"
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
 #include "xprt/requester.h"
@@ -152,6 +153,7 @@ bool Requester::is_plain(const State& state) const noexcept {
 
 // Plans such a call, and posts it unless others wait to be sent.
 void Requester::send_plain(State& call) noexcept {
+  RRDK_ASSERT(call.plan.num_sges == 0 && call.num_buffers == 0, call.plan.num_sges);
   const Message& message = call.call->message;
   std::span<const Piece> pieces = message.pieces();
   const MemorySpan& room = slots_[call.slot].room;
@@ -344,6 +346,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
 
 // False: not now. The caller gives back what was taken.
 bool Requester::take_memory(State& call, const Draft& draft) noexcept {
+  RRDK_ASSERT(call.num_buffers == 0 && draft.offers() <= kMaxOffers, draft.offers());
   SendPlan& plan = call.plan;
   MemorySpan room = slots_[call.slot].room;
   MemorySpan zeros = zeros_of(room);
@@ -373,6 +376,7 @@ bool Requester::take_memory(State& call, const Draft& draft) noexcept {
   for (int part = 0; part != 2; ++part, bytes = draft.reply_bytes) {
     for (uint64_t size; bytes != 0; bytes -= size) {
       size = std::min<uint64_t>(bytes, link_.memory.largest_buffer());
+      RRDK_ASSERT(call.num_buffers < call.buffers.size());
       Buffer& buffer = call.buffers[call.num_buffers];
       buffer = link_.memory.get(static_cast<uint32_t>(size));
       if (!buffer)
@@ -394,6 +398,7 @@ void Requester::offer(State& call, const Draft& draft) noexcept {
   uint32_t next = 0;
   uint32_t buffer = 0;
   auto add = [&](const MemorySpan& span, Rights rights) {
+    RRDK_ASSERT(next < call.num_offers, next, call.num_offers);
     Offer& offer = call.offers[next++];
     offer.span = span;
     offer.rights = rights;
@@ -441,6 +446,7 @@ void Requester::offer(State& call, const Draft& draft) noexcept {
   }
   call.reply_first = static_cast<uint16_t>(next);
   add_buffers(draft.reply_bytes, Rights::kRemoteWrite);
+  RRDK_ASSERT(next == call.num_offers, next, call.num_offers);
 }
 
 void Requester::write_header(State& call, const Draft& draft) noexcept {
@@ -489,7 +495,8 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
     lists.reply = {call.reply_first, static_cast<uint16_t>(draft.reply_segments), 0};
   header.invalidate = key_to_offer(call);
   const MemorySpan& room = call.plan.sges[0];
-  proto::encode(header, {room.data, room.length});
+  const uint32_t written = proto::encode(header, {room.data, room.length});
+  RRDK_ASSERT(written == draft.header_length, written, draft.header_length);
 }
 
 // The Position-Zero chunk is a copy where the message has pads between its pieces, or too many of

@@ -5,6 +5,7 @@
 #include <bit>
 #include <functional>
 
+#include "base/assert.h"
 #include "base/random.h"
 #include "xprt/connection_impl.h"
 
@@ -49,7 +50,9 @@ Connection::Connection(const ConnectionOptions& options, Memory& memory, CallPoo
       holds_back_(impl_->link.share.full()),
       unposted_(impl_->link.unposted) {}
 
-Connection::~Connection() = default;
+Connection::~Connection() {
+  RRDK_ASSERT(idle(), impl_->link.phase, calls());
+}
 
 proto::PrivateData Connection::private_data() const {
   const Link& link = impl_->link;
@@ -57,7 +60,9 @@ proto::PrivateData Connection::private_data() const {
 }
 
 bool Connection::prepare_receives() {
+  RRDK_ON_CORE(impl_->link.pool);
   Link& link = impl_->link;
+  RRDK_ASSERT(link.phase == Phase::kNew, link.phase);
   if (impl_->reader != nullptr && !impl_->reader->prepare())
     return false;
   // A server's half that makes calls prepares for the first of them.
@@ -67,6 +72,7 @@ bool Connection::prepare_receives() {
 }
 
 void Connection::on_established(const proto::PrivateData& peer, uint32_t reads_allowed) {
+  RRDK_ON_CORE(impl_->link.pool);
   Link& link = impl_->link;
   if (link.phase != Phase::kNew)
     return;
@@ -81,6 +87,7 @@ void Connection::on_established(const proto::PrivateData& peer, uint32_t reads_a
 }
 
 void Connection::on_disconnected() {
+  RRDK_ON_CORE(impl_->link.pool);
   Link& link = impl_->link;
   if (link.phase == Phase::kDead)
     return;
@@ -180,6 +187,7 @@ uint32_t Connection::in_flight() const {
   return impl_->requester.window.in_flight();
 }
 bool Connection::request_receive_size(uint32_t bytes) {
+  RRDK_ON_CORE(impl_->link.pool);
   bool requested = impl_->link.up() && impl_->properties.request(bytes);
   impl_->pump();
   return requested;
@@ -188,6 +196,7 @@ bool Connection::receive_size_requested() const {
   return impl_->properties.requested();
 }
 bool Connection::raise_receives(uint32_t bytes) {
+  RRDK_ON_CORE(impl_->link.pool);
   return impl_->properties.raise(bytes);
 }
 uint32_t Connection::announced_receive_size() const {
@@ -204,10 +213,12 @@ std::vector<uint32_t> Connection::last_xids() const {
   return impl_->requester.last_xids();
 }
 void Connection::continue_xids(std::span<const uint32_t> last) {
+  RRDK_ASSERT(impl_->link.phase == Phase::kNew, impl_->link.phase);
   impl_->requester.continue_xids(last);
 }
 
 void Connection::set_granted_credits(uint32_t credits) {
+  RRDK_ON_CORE(impl_->link.pool);
   impl_->responder.grant.configure(std::min(credits, impl_->link.options.credits));
 }
 

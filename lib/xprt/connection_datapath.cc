@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/prefetch_datapath.h"
 #include "xprt/connection_impl.h"
 #include "xprt/link.h"
@@ -20,6 +21,7 @@ void Connection::prefetch() const noexcept {
 }
 
 void Connection::on_completions(std::span<const Completion> completions) {
+  RRDK_ON_CORE(impl_->link.pool);
   if (!completions.empty())
     impl_->foresee(completions[0]);
   for (size_t i = 0; i != completions.size(); ++i) {
@@ -32,6 +34,7 @@ void Connection::on_completions(std::span<const Completion> completions) {
 
 // Copied Sends are done when they are posted, and those that went at once before.
 void Connection::on_posted() {
+  RRDK_ON_CORE(impl_->link.pool);
   while (Job* job = impl_->link.sends.pop_copied()) {
     if (job->tag.kind == WorkKind::kReply)
       impl_->responder.on_reply_completed(*static_cast<Incoming*>(job->tag.owner));
@@ -46,6 +49,7 @@ void Connection::set_sender(Sender* sender) noexcept {
 }
 
 void Connection::count_begun(bool begun) noexcept {
+  RRDK_ON_CORE(impl_->link.pool);
   Link& link = impl_->link;
   if (link.share.count_begun(begun)) [[likely]]
     return;
@@ -129,6 +133,7 @@ void Connection::Impl::on_receive(ReceiveSlot& slot, const Completion& completio
     link.receives.drop(slot);
     return;
   }
+  RRDK_ASSERT(slot.buffer && completion.byte_length <= slot.buffer.capacity());
   ++link.counters.messages_received;
   bool answers =
       link.options.role == Role::kRequester || (link.both_ways() && answers_us(slot, completion));
@@ -234,6 +239,7 @@ void Connection::Impl::pump_sends() noexcept {
 }
 
 void Connection::on_tick(uint64_t now_ns) {
+  RRDK_ON_CORE(impl_->link.pool);
   impl_->requester.on_tick(now_ns);
   impl_->properties.on_tick(now_ns);
   if (impl_->responder.waiting() || impl_->responder.reading()) [[unlikely]]
@@ -242,6 +248,7 @@ void Connection::on_tick(uint64_t now_ns) {
 }
 
 void Connection::start_waiting() {
+  RRDK_ON_CORE(impl_->link.pool);
   impl_->pump();
 }
 bool Connection::wants_turn() const noexcept {
@@ -249,25 +256,39 @@ bool Connection::wants_turn() const noexcept {
 }
 
 void Connection::submit(OutgoingCall& call) {
+  RRDK_ON_CORE(impl_->link.pool);
+  RRDK_ASSERT(call.state->stage == CallStage::kIdle, call.state->stage);
   impl_->requester.submit(call);
 }
 void Connection::cancel(OutgoingCall& call) {
+  RRDK_ON_CORE(impl_->link.pool);
   impl_->requester.cancel(call);
 }
 void Connection::reply(IncomingCall& call) {
-  impl_->responder.reply(static_cast<Incoming&>(call));
+  RRDK_ON_CORE(impl_->link.pool);
+  auto& its = static_cast<Incoming&>(call);
+  RRDK_ASSERT(its.state == CallState::kAbove, its.state);
+  impl_->responder.reply(its);
 }
 void Connection::refuse(IncomingCall& call, uint32_t max_reads, uint32_t max_writes) {
-  impl_->responder.refuse(static_cast<Incoming&>(call), max_reads, max_writes);
+  RRDK_ON_CORE(impl_->link.pool);
+  auto& its = static_cast<Incoming&>(call);
+  RRDK_ASSERT(its.state == CallState::kAbove, its.state);
+  impl_->responder.refuse(its, max_reads, max_writes);
 }
 void Connection::drop(IncomingCall& call) {
-  impl_->responder.drop(static_cast<Incoming&>(call));
+  RRDK_ON_CORE(impl_->link.pool);
+  auto& its = static_cast<Incoming&>(call);
+  RRDK_ASSERT(its.state == CallState::kAbove, its.state);
+  impl_->responder.drop(its);
 }
 void Connection::drain() {
+  RRDK_ON_CORE(impl_->link.pool);
   impl_->link.draining = true;
   impl_->pump();
 }
 void Connection::count_refusal(Refusal reason) {
+  RRDK_ON_CORE(impl_->link.pool);
   impl_->link.refused(reason);
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/assert.h"
+
 namespace rrdk::xprt {
 
 // Credits (RFC 5666 section 3.3): what a responder grants and what a requester may use.
@@ -63,12 +65,14 @@ class Grant {
   }
   // Before an answer: so many Receives beyond those `posted` would let it grant all.
   uint32_t lacks(uint32_t posted) const noexcept {
+    RRDK_ASSERT(unanswered_ != 0);  // the call that is being answered
     const uint32_t wanted = std::min(asked_, most_);
     return wanted - std::min(wanted, posted + unanswered_ - 1);
   }
   // An answer goes out; the word for its header. `posted` Receives stand ready. Zero is never
   // granted (V1-CREDIT-06), and never more than posted and in process (V1-CREDIT-14).
   uint32_t on_answer(uint32_t posted) noexcept {
+    RRDK_ASSERT(unanswered_ != 0);
     --unanswered_;
     last_ = std::max(1u, std::min({asked_, most_, posted + unanswered_}));
     lower_bound_slowly();
@@ -76,7 +80,10 @@ class Grant {
     return last_;
   }
   // A call ends without an answer, because the connection does.
-  void on_no_answer() noexcept { --unanswered_; }
+  void on_no_answer() noexcept {
+    RRDK_ASSERT(unanswered_ != 0);
+    --unanswered_;
+  }
 
   // Replies that wait for RDMA_DONE count against the grant (RFC 5666 section 11), which stays
   // above zero.
@@ -148,8 +155,14 @@ class Window {
   uint32_t for_calls() const noexcept { return limit_; }
   uint32_t in_flight() const noexcept { return in_flight_; }
   bool open() const noexcept { return in_flight_ < limit_; }
-  void on_call() noexcept { ++in_flight_; }
-  void on_answer() noexcept { --in_flight_; }
+  void on_call() noexcept {
+    RRDK_ASSERT(open(), in_flight_, limit_);
+    ++in_flight_;
+  }
+  void on_answer() noexcept {
+    RRDK_ASSERT(in_flight_ != 0);
+    --in_flight_;
+  }
 
  private:
   uint32_t own_;

@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "base/assert.h"
 #include "proto/codec.h"
 
 namespace rrdk::xprt {
@@ -53,12 +54,14 @@ void drop_free(std::vector<std::unique_ptr<Slab>>& slabs, size_t kept) {
 
 }  // namespace
 
-CallPool::CallPool(Memory& memory, uint32_t max_calls)
-    : memory_(memory), max_calls_(std::max(max_calls, kCallsPerSlab)) {
+CallPool::CallPool(Memory& memory, uint32_t max_calls, const base::OwnedByThread* owner)
+    : memory_(memory), owner_(owner), max_calls_(std::max(max_calls, kCallsPerSlab)) {
   slabs_.reserve(max_calls_ / kCallsPerSlab);
 }
 
-CallPool::~CallPool() = default;
+CallPool::~CallPool() {
+  RRDK_ASSERT(available_ == capacity_, available_, capacity_);
+}
 
 // False: not even one slab was to be had.
 bool CallPool::grow() noexcept {
@@ -151,7 +154,9 @@ void CallPool::collect_free() noexcept {
 }
 
 Incoming* CallPool::take() noexcept {
+  RRDK_ASSERT(available_ != 0);
   Incoming& call = free_.pop();
+  RRDK_ASSERT(call.state == CallState::kFree, call.state);
   call.state = CallState::kTaken;
   --available_;
   least_available_ = std::min(least_available_, available_);
@@ -160,6 +165,8 @@ Incoming* CallPool::take() noexcept {
 }
 
 void CallPool::put(Incoming& call) noexcept {
+  RRDK_ON_CORE(*this);
+  RRDK_ASSERT(call.state != CallState::kFree && available_ < capacity_, call.state, available_);
   call.state = CallState::kFree;
   if (call.part != nullptr)
     put(*std::exchange(call.part, nullptr));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/list.h"
 #include "proto/header.h"
 #include "rrdk/memory.h"
@@ -136,28 +137,33 @@ struct Incoming final : IncomingCall {
     return {room.data + kHeaderRoom - kZeros, kZeros, room.region};
   }
 };
+static_assert(sizeof(Incoming) <= 312 && sizeof(ChunkPart) <= 13848);
 
 // The IncomingCall objects of one poll core, shared by all of its connections: an idle connection
 // holds none. Grows on demand, by 64 calls (with little memory by 16), up to a limit; in the steady
 // state it allocates nothing.
 class CallPool {
  public:
-  // One thread's, like the connections. For each 16 calls a 4096-byte buffer of `memory`; those of
-  // 256 calls are kept until destruction. Chunk parts, of 14 KB, are as many as calls needed at
-  // once.
-  explicit CallPool(Memory& memory, uint32_t max_calls = 8192);
-  // All calls are back.
-  ~CallPool();
+  static constexpr uint32_t kMostCalls = 8192;
+
+  // For each 16 calls a 4096-byte buffer of `memory`; those of 256 calls are kept until
+  // destruction. Chunk parts are as many as calls needed at once. The pool and its connections are
+  // used where `owner` is here(); null: by one thread.
+  explicit CallPool(Memory& memory, uint32_t max_calls = kMostCalls,
+                    const base::OwnedByThread* owner = nullptr);
+  ~CallPool();  // when all calls are back
   CallPool(const CallPool&) = delete;
   CallPool& operator=(const CallPool&) = delete;
 
   // Null: the limit is reached, or memory is exhausted.
   Incoming* get() noexcept {
+    RRDK_ON_CORE(*this);
     if (free_.empty() && !grow()) [[unlikely]]
       return nullptr;
     return take();
   }
   void put(Incoming& call) noexcept;
+  bool here() const noexcept { return owner_ == nullptr || owner_->here(); }
   // With a chunk part. Null: as get(), or there is no memory for a part.
   Incoming* get_with_part() noexcept {
     Incoming* const call = get();
@@ -174,11 +180,13 @@ class CallPool {
     if (free_parts_.empty() && !grow_parts()) [[unlikely]]
       return nullptr;
     ChunkPart& part = free_parts_.pop();
+    RRDK_ASSERT(!part.in_use);
     part.in_use = true;
     return &part;
   }
   // Its buffers have been given back.
   void put(ChunkPart& part) noexcept {
+    RRDK_ASSERT(part.in_use);
     part.in_use = false;
     free_parts_.push(part);
   }
@@ -215,6 +223,7 @@ class CallPool {
 
   Memory& memory_;
   StageLog stages_;
+  const base::OwnedByThread* const owner_;
   uint32_t max_calls_;
   uint32_t capacity_ = 0;
   uint32_t available_ = 0;

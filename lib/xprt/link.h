@@ -254,6 +254,8 @@ struct Link {
   bool up() const noexcept { return phase == Phase::kEstablished; }
 };
 
+static_assert(sizeof(Link) - sizeof(Counters) - sizeof(ConnectionOptions) <= 840);
+
 // As many as there are replies to wait for are never promised to calls: else these could take all
 // for good when Receives are few.
 inline uint32_t Link::receives_for_calls() const noexcept {

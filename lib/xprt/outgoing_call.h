@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "proto/header.h"
@@ -33,6 +34,7 @@ struct Offer {
     return {key, span.length, reinterpret_cast<uint64_t>(span.data)};
   }
 };
+static_assert(sizeof(Offer) <= 24);
 
 enum class CallStage : uint8_t {
   kIdle,      // not the engine's
@@ -93,5 +95,8 @@ struct OutgoingCall::State {
     receive.reset();
   }
 };
+static_assert(sizeof(OutgoingCall) <= 360 && sizeof(OutgoingCall::State) <= 5280);
+// What every call touches.
+static_assert(offsetof(OutgoingCall::State, result_first) <= 496);
 
 }  // namespace rrdk::xprt

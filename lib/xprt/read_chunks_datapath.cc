@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/assert.h"
 #include "proto/codec.h"
 #include "xprt/responder.h"
 
@@ -17,6 +18,7 @@ constexpr uint32_t kSinkAlignment = 64;  // copies are fastest from line to line
 constexpr uint64_t kSlowestParts = 32;
 
 uint16_t read_segments(const proto::ChunkLists& lists) {
+  RRDK_ASSERT(lists.num_reads != 0);
   const proto::ReadChunk& last = lists.reads[lists.num_reads - 1];
   return static_cast<uint16_t>(last.first + last.count);
 }
@@ -37,6 +39,7 @@ bool seek_segment(ChunkPart& part) {
 // What the next Read into one sink takes, at most `most` bytes.
 MemorySpan next_piece(const ChunkPart& part, uint32_t most) {
   const MoveCursor& c = part.cursor;
+  RRDK_ASSERT(c.local < part.num_sinks, c.local, part.num_sinks);
   const MemorySpan& sink = part.sinks[c.local];
   return {sink.data + c.local_offset, std::min(most, sink.length - c.local_offset), sink.region};
 }
@@ -45,6 +48,7 @@ void pass(ChunkPart& part, uint32_t length) {
   MoveCursor& c = part.cursor;
   c.segment_offset += length;
   c.local_offset += length;
+  RRDK_ASSERT(c.local_offset <= part.sinks[c.local].length, c.local_offset);
   if (c.local_offset == part.sinks[c.local].length) {
     ++c.local;
     c.local_offset = 0;
@@ -78,6 +82,7 @@ void Responder::fetch(Incoming& call) noexcept {
 // item is split only when it is larger than any buffer.
 bool Responder::take_sinks(Incoming& call) noexcept {
   ChunkPart& part = *call.part;
+  RRDK_ASSERT(part.num_buffers == 0, part.num_buffers);
   const proto::ChunkLists& lists = part.header.lists;
   uint32_t largest = link_.memory.largest_buffer();
   MemorySpan rest;
@@ -88,6 +93,7 @@ bool Responder::take_sinks(Incoming& call) noexcept {
     for (uint64_t left = lists.reads[i].length; left != 0;) {
       if (left > rest.length) {
         auto size = static_cast<uint32_t>(std::min<uint64_t>(left, largest));
+        RRDK_ASSERT(part.num_buffers < kMaxSinks);  // fits_sinks()
         Buffer& buffer = part.buffers[part.num_buffers];
         buffer = link_.borrower.get(size, alone, shortage);
         if (!buffer) [[unlikely]] {
@@ -99,6 +105,7 @@ bool Responder::take_sinks(Incoming& call) noexcept {
         rest = buffer.span();
       }
       auto length = static_cast<uint32_t>(std::min<uint64_t>(left, rest.length));
+      RRDK_ASSERT(part.num_sinks < kMaxSinks);
       part.sinks[part.num_sinks++] = {rest.data, length, rest.region};
       uint32_t used = std::min(rest.length, (length + kSinkAlignment - 1) & ~(kSinkAlignment - 1));
       rest = {rest.data + used, rest.length - used, rest.region};
@@ -164,6 +171,7 @@ void Responder::pump_reads() noexcept {
 
 // Posts the next Read of the call. True: there are more.
 bool Responder::post_read(Incoming& call) noexcept {
+  RRDK_ASSERT(call.state == CallState::kReading && link_.up(), call.state, link_.phase);
   ChunkPart& part = *call.part;
   MoveCursor& c = part.cursor;
   const proto::Segment& segment = part.header.lists.segments[c.segment];
@@ -184,6 +192,7 @@ bool Responder::post_read(Incoming& call) noexcept {
 }
 
 void Responder::on_read_completed(Incoming& call, uint32_t bytes) noexcept {
+  RRDK_ASSERT(call.state == CallState::kReading && call.reads_posted != 0, call.state);
   link_.sends.complete_read();
   completed_ += bytes;
   --call.reads_posted;
@@ -220,6 +229,7 @@ void Responder::check_progress(uint64_t now_ns) noexcept {
 }
 
 void Responder::on_fetched(Incoming& call) noexcept {
+  RRDK_ASSERT(call.read_length() <= reading_bytes_, reading_bytes_);
   reading_bytes_ -= call.read_length();
   assemble(call);
   deliver(call);
@@ -258,11 +268,14 @@ class Assembler {
   }
   // The Position-Zero chunk's sinks come first, the items' after them.
   void skip_sinks(uint64_t length) {
-    for (; length != 0; ++item_sink_)
+    for (; length != 0; ++item_sink_) {
+      RRDK_ASSERT(item_sink_ < part_.num_sinks, item_sink_);
       length -= part_.sinks[item_sink_].length;
+    }
   }
   void add_item(uint64_t length) {
     for (uint64_t left = length; left != 0; ++item_sink_) {
+      RRDK_ASSERT(item_sink_ < part_.num_sinks, item_sink_);
       add({part_.sinks[item_sink_].data, part_.sinks[item_sink_].length});
       left -= part_.sinks[item_sink_].length;
     }
@@ -273,10 +286,14 @@ class Assembler {
 
  private:
   Fragment next_sink() {
+    RRDK_ASSERT(stream_sink_ < part_.num_sinks, stream_sink_);
     const MemorySpan& sink = part_.sinks[stream_sink_++];
     return {sink.data, sink.length};
   }
-  void add(const Fragment& fragment) { part_.fragments[count_++] = fragment; }
+  void add(const Fragment& fragment) {
+    RRDK_ASSERT(count_ < kMaxFragments);
+    part_.fragments[count_++] = fragment;
+  }
 
   ChunkPart& part_;
   Fragment left_{};

@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "base/assert.h"
+
 namespace rrdk::xprt {
 
 namespace {
@@ -103,6 +105,7 @@ void ReceiveQueue::grow(uint32_t count, Need need) noexcept try {
 }
 
 bool ReceiveQueue::promise(uint32_t count) {
+  RRDK_ASSERT(shared_);
   const uint32_t all = promised_ + count;
   if (unpromised() < count)
     grow(all + reserve_ - std::min(all, posted_ + parked_), Need::kBasic);
@@ -113,6 +116,7 @@ bool ReceiveQueue::promise(uint32_t count) {
 }
 
 bool ReceiveShare::open(bool with_spares) {
+  RRDK_ASSERT(!open_);
   const uint32_t spares = with_spares ? spares_ : 0;
   if (shared_) {
     if (!queue_.promise(least_.calls + least_.replies + spares))

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/list.h"
 #include "fabric/work.h"
 #include "rrdk/memory.h"
@@ -29,6 +30,7 @@ struct ReceiveSlot {
   uint32_t length = 0;          // of the message, when parked
   ReceiveSlot* next = nullptr;  // when bare or parked
 };
+static_assert(sizeof(ReceiveSlot) <= 40);
 
 class ReceiveQueue {
  public:
@@ -66,6 +68,7 @@ class ReceiveQueue {
 
   // A Receive was reported; the slot has its buffer and is no longer posted.
   void on_completion(ReceiveSlot& slot) noexcept {
+    RRDK_ASSERT(posted_ != 0 && slot.size != 0, posted_, slot.size);
     --posted_;
     smaller_ -= slot.size < size_;
     slot.size = 0;
@@ -93,9 +96,15 @@ class ReceiveQueue {
   bool could_promise(uint32_t count) const {
     return unpromised() + room_for_more(Need::kBasic) >= count;
   }
-  void take_back(uint32_t count) noexcept { promised_ -= count; }
+  void take_back(uint32_t count) noexcept {
+    RRDK_ASSERT(count <= promised_, count, promised_);
+    promised_ -= count;
+  }
   // One that was promised, by shares that know that it is there (unpromised()).
-  void move_promise(uint32_t before, uint32_t now) noexcept { promised_ += now - before; }
+  void move_promise(uint32_t before, uint32_t now) noexcept {
+    RRDK_ASSERT(before <= promised_, before, promised_);
+    promised_ += now - before;
+  }
   uint32_t promised() const noexcept { return promised_; }
   uint32_t parked() const noexcept { return parked_; }
   // Those that nobody was promised, without the reserve.
@@ -125,7 +134,10 @@ class ReceiveQueue {
   bool keeps_promises() const noexcept { return posted_ + parked_ >= promised_; }
   // A message that was promised waits in its Receive, or no longer does.
   void on_parked() noexcept { ++parked_; }
-  void on_unparked() noexcept { --parked_; }
+  void on_unparked() noexcept {
+    RRDK_ASSERT(parked_ != 0);
+    --parked_;
+  }
 
  private:
   enum class Need : uint8_t { kBasic, kMore };

@@ -1,10 +1,13 @@
 #include <utility>
 
+#include "base/assert.h"
 #include "xprt/receive_queue.h"
 
 namespace rrdk::xprt {
 
 void ReceiveQueue::post(ReceiveSlot& slot) noexcept {
+  RRDK_ASSERT(slot.buffer && slot.size == 0, slot.size);
+  RRDK_ASSERT(!closed_ && posted_ < most_, posted_, most_);
   fabric::ReceiveWr& wr = list_.append();
   wr.wr_id = slot.tag.id();
   slot.size = slot.buffer.capacity() >= size_ ? size_ : least_;
@@ -93,6 +96,7 @@ void ReceiveQueue::refill_bare() noexcept {
 }
 
 bool ReceiveShare::park(ReceiveSlot& slot, uint32_t length) noexcept {
+  RRDK_ASSERT(slot.buffer && slot.size == 0, slot.size);
   if (shared_) {
     const bool promised = promised_parked_ < calls_ + added_;
     if (!promised && !queue_.keeps_promises())
@@ -114,6 +118,7 @@ void ReceiveShare::note_parked() noexcept {
 }
 
 ReceiveSlot& ReceiveShare::unpark() noexcept {
+  RRDK_ASSERT(num_parked_ != 0);
   full_ = --num_parked_ != 0 && full_;
   if (promised_parked_ != 0) {
     --promised_parked_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/assert.h"
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
 #include "xprt/link.h"
@@ -460,6 +461,7 @@ bool Requester::read_writes(State& call, const ChunkLists& lists) noexcept {
 
 bool Requester::read_long(State& call, const ChunkLists& lists) noexcept {
   uint32_t first = call.reply_first;
+  RRDK_ASSERT(first <= call.num_offers, first, call.num_offers);
   uint32_t count = call.num_offers - first;
   if (count == 0) {  // that the reply has one, the decoder has seen
     link_.refused(Refusal::kReplyChunkNotGiven);

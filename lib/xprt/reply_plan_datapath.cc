@@ -4,6 +4,7 @@
 // reply says that the data is placed (V1-WL-14).
 #include <algorithm>
 
+#include "base/assert.h"
 #include "proto/codec.h"
 #include "xprt/responder.h"
 #include "xprt/rfc5666/read_read.h"
@@ -58,6 +59,7 @@ void fill_chunk(ChunkLists& lists, WriteChunk& chunk, uint64_t length) {
     segment.length = static_cast<uint32_t>(std::min<uint64_t>(segment.length, length));
     length -= segment.length;
   }
+  RRDK_ASSERT(length == 0, length);  // the chunk has room for all of it
 }
 
 void fill_writes(ChunkLists& lists, std::span<const Piece> pieces, MovedItems moved) {
@@ -163,9 +165,9 @@ bool Responder::send_with_result(Incoming& call) noexcept {
   return true;
 }
 
-// There is room for it in the send queue.
 void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<const Piece> pieces,
                            uint64_t length) noexcept {
+  RRDK_ASSERT(link_.sends.idle() && link_.sends.free_slots() != 0);
   const bool copied = length <= link_.options.max_copied;
   const uint32_t key = call.part == nullptr ? 0 : key_to_invalidate(call.part->header);
   const Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
@@ -191,6 +193,7 @@ void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<c
 
 // Changes nothing that a second try would need before it has all the memory it takes.
 Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) noexcept {
+  RRDK_ASSERT(call.state == CallState::kAbove || call.state == CallState::kWaitingRoom, call.state);
   if (call.part == nullptr && !link_.pool.add_part(call)) [[unlikely]]
     return Plan::kWait;
   ChunkPart& part = *call.part;
@@ -263,7 +266,8 @@ Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) n
   header.credits = grant_credits();
   header.direction = proto::Direction::kReply;
   header.invalidate = 0;  // only calls offer handles (V2D4-RINV-09)
-  proto::encode(header, {room.data, room.length});
+  const uint32_t written = proto::encode(header, {room.data, room.length});
+  RRDK_ASSERT(written == header_length, written, header_length);
   return Plan::kReady;
 }
 
@@ -299,7 +303,8 @@ const Piece& eligible_piece(std::span<const Piece> pieces, uint32_t index) {
     if (piece.eligible && index-- == 0)
       return piece;
   }
-  return pieces.back();  // not reached: planning found the item
+  RRDK_ASSERT(false && "planning found the item");
+  return pieces.back();
 }
 
 // Fills in one Write, of as much of the segment as the request can gather.
@@ -319,6 +324,7 @@ uint32_t fill_write(Incoming& call, SendWr& wr, uint32_t max_sges) {
   }
   while (left != 0 && wr.num_sges < max_sges) {
     MemorySpan run = call.part->long_reply.next(left);
+    RRDK_ASSERT(run.length != 0);  // the lengths of the chunk are the stream's
     wr.sges[wr.num_sges++] = run;
     left -= run.length;
   }

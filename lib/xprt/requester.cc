@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "base/assert.h"
+
 namespace rrdk::xprt {
 
 namespace {
@@ -24,6 +26,7 @@ OutgoingCall::~OutgoingCall() {
 }
 
 void OutgoingCall::release() {
+  RRDK_ASSERT(state->stage == CallStage::kIdle, state->stage);
   reply = {};
   placed = {};
   message.clear();
@@ -54,6 +57,7 @@ bool Requester::prepare() {
 
 // For the headers of this slot's calls and of those beside it.
 bool Requester::make_room(uint32_t slot) noexcept {
+  RRDK_ASSERT(slot < slots_.size() && slots_[slot].room.length == 0, slot);
   const uint32_t number = slot / slots_per_room_;
   const uint32_t first = number * slots_per_room_;
   const uint32_t end = std::min(first + slots_per_room_, static_cast<uint32_t>(slots_.size()));
@@ -152,6 +156,7 @@ bool Requester::may_lend(const State& call) const noexcept {
 }
 
 void Requester::lend(State& call, CallStatus status) noexcept {
+  RRDK_ASSERT(call.stage == CallStage::kInFlight && !call.lent, call.stage);
   if (free_stand_ins_.empty()) {
     stand_ins_.push_back(std::make_unique<OutgoingCall>());
     free_stand_ins_.push_back(stand_ins_.back().get());
@@ -190,6 +195,7 @@ void Requester::check_lent(State& call, uint64_t now_ns) noexcept {
 
 // The peer can no longer use what was lent to it.
 void Requester::give_back(State& call) noexcept {
+  RRDK_ASSERT(call.lent && call.settled(), call.stage);
   OutgoingCall& stand_in = *call.call;
   auto* released = std::exchange(stand_in.released, nullptr);
   call.stage = CallStage::kIdle;

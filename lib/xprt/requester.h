@@ -82,6 +82,7 @@ class Requester {
     uint64_t inline_reply = 0;  // as State's, for as long as the answer may come
     MemorySpan room;            // for headers; empty: its slot was never used
   };
+  static_assert(sizeof(Slot) <= 48);
   using Calls = base::Queue<State, &State::next>;
   enum class Plan : uint8_t { kReady, kTooLarge, kNoOptions, kWait };
   static constexpr uint32_t kNoSlot = UINT32_MAX;

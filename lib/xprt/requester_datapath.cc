@@ -1,6 +1,7 @@
 // The life of a call at the requester, from submit() to on_call_ended().
 #include <utility>
 
+#include "base/assert.h"
 #include "xprt/requester.h"
 #include "xprt/rfc5666/read_read.h"
 
@@ -68,6 +69,7 @@ bool Requester::lacks_receives() noexcept {
 // False: the call needs keys or buffers that are not there now. Otherwise it is on its way, or has
 // ended because it is larger than what can be sent.
 bool Requester::start(State& call) noexcept {
+  RRDK_ASSERT(may_start() && call.stage == CallStage::kQueued, call.stage);
   if (!take_slot(call)) [[unlikely]]
     return false;
   if (slots_[call.slot].room.length == 0 && !make_room(call.slot)) [[unlikely]] {
@@ -123,6 +125,7 @@ void Requester::note_start(State& call) noexcept {
   window.on_call();
   link_.share.promise_replies(window.in_flight());
   Slot& slot = slots_[call.slot];
+  RRDK_ASSERT(slot.call == &call && !slot.unanswered, call.slot);
   slot.unanswered = true;
   slot.inline_reply = call.inline_reply;
   if (link_.rfc5666.reader != nullptr) [[unlikely]]
@@ -137,6 +140,7 @@ void Requester::note_start(State& call) noexcept {
 bool Requester::take_slot(State& call) noexcept {
   if (call.call->resend || call.again) [[unlikely]]
     return take_own_slot(call);
+  RRDK_ASSERT(first_free_ < slots_.size(), first_free_);
   Slot& slot = slots_[first_free_];
   call.slot = std::exchange(first_free_, slot.next_free);
   slot.xid += 1u << slot_bits_;
@@ -184,6 +188,7 @@ void Requester::give_up_on_peer(Refusal reason, const char* fault) noexcept {
 // comes after all.
 void Requester::free_slot(State& call) noexcept {
   Slot& slot = slots_[call.slot];
+  RRDK_ASSERT(slot.call == &call && active_ != 0, call.slot, active_);
   slot.call = nullptr;
   --active_;
   if (slot.unanswered) {
@@ -195,6 +200,7 @@ void Requester::free_slot(State& call) noexcept {
 }
 
 void Requester::answer(Slot& slot) noexcept {
+  RRDK_ASSERT(slot.unanswered);
   slot.unanswered = false;
   window.on_answer();
   link_.share.promise_replies(window.in_flight());
@@ -204,6 +210,7 @@ void Requester::answer(Slot& slot) noexcept {
     zombies_ -= slot.call->lent;
     return;
   }
+  RRDK_ASSERT(zombies_ != 0);
   --zombies_;
   slot.next_free = first_free_;
   first_free_ = static_cast<uint32_t>(&slot - slots_.data());
@@ -231,6 +238,7 @@ bool Requester::emit_now(State& call) noexcept {
 }
 
 bool Requester::emit_call(State& call) noexcept {
+  RRDK_ASSERT(call.stage >= CallStage::kInFlight, call.stage);
   const uint64_t length = call.plan.length();
   if (link_.may_send_now(length) && emit_now(call)) [[likely]] {
     call.call->sent = true;
@@ -257,6 +265,7 @@ bool Requester::emit_call(State& call) noexcept {
 }
 
 bool Requester::emit_revoke(State& call) noexcept {
+  RRDK_ASSERT(call.stage == CallStage::kRevoking && !call.fenced, call.stage);
   uint16_t end = call.num_offers;
   while (end > call.revoked && call.offers[end - 1].revoked)
     --end;
@@ -277,6 +286,7 @@ bool Requester::emit_revoke(State& call) noexcept {
 // The call is over; its memory is fenced before anyone hears of it (V1-MEM-07). Binds that are
 // still to be posted go first, since the send queue is a FIFO.
 void Requester::conclude(State& call, CallStatus status) noexcept {
+  RRDK_ASSERT(call.stage == CallStage::kInFlight || call.lent, call.stage);
   call.status = status;
   call.stage = CallStage::kRevoking;
   if (call.num_offers != 0 && link_.up()) {
@@ -316,6 +326,7 @@ void Requester::send_again(State& call) noexcept {
 }
 
 void Requester::requeue(State& call) noexcept {
+  RRDK_ASSERT(again_ != 0 && call.settled(), again_);
   --again_;
   call.release_buffers();
   call.call->sent = false;
@@ -329,6 +340,7 @@ void Requester::requeue(State& call) noexcept {
 
 // The one place where a call ends.
 void Requester::end(State& call, CallStatus status) noexcept {
+  RRDK_ASSERT(call.settled() && !call.lent, call.stage);
   call.stage = CallStage::kIdle;
   call.call->status = status;
   if (status != CallStatus::kOk) {
@@ -377,6 +389,7 @@ void Requester::cancel(OutgoingCall& call) noexcept {
 
 // The call was to be sent again, and ends instead when its memory is fenced.
 void Requester::give_up_again(State& call, CallStatus status) noexcept {
+  RRDK_ASSERT(call.again && again_ != 0, again_);
   call.again = false;
   call.status = status;
   --again_;
@@ -410,6 +423,7 @@ void Requester::on_tick(uint64_t now_ns) noexcept {
 }
 
 void Requester::on_dead() noexcept {
+  RRDK_ASSERT(link_.phase == Phase::kDead, link_.phase);
   for (Slot& slot : slots_) {
     if (slot.call == nullptr)
       continue;

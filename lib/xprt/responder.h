@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "base/assert.h"
 #include "base/list.h"
 #include "proto/codec.h"
 #include "rrdk/extensions.h"
@@ -214,6 +215,7 @@ std::optional<uint32_t> first_word(std::span<const Fragment> message) noexcept;
 
 // The XID in the transport header must be that of the message (V1-HDR-16, V1-LONG-15).
 inline void Responder::deliver(Incoming& call) noexcept {
+  RRDK_ASSERT(link_.up() && call.reads_posted == 0, link_.phase, call.reads_posted);
   std::span<const Fragment> message = call.message;
   bool has_xid = !message.empty() && message[0].length >= 4;
   if ((has_xid ? xdr::load_u32(message[0].data) : first_word(message)) == call.xid) [[likely]] {

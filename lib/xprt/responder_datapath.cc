@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/assert.h"
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
 #include "xprt/responder.h"
@@ -43,6 +44,7 @@ void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
 }
 
 bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
+  RRDK_ASSERT(in_hand_.call == nullptr);
   if (link_.draining && link_.up()) [[unlikely]] {
     ++link_.counters.refused_draining;
     link_.receives.repost(slot);
@@ -175,6 +177,7 @@ bool Responder::is_property_error(std::span<const std::byte> message) noexcept {
 }
 
 void Responder::admit(Incoming& call) noexcept {
+  RRDK_ASSERT(call.state == CallState::kTaken && call.job.settled() && !call.receive, call.state);
   call.responder = this;
   call.is_error = false;
   call.chunk_bytes = 0;
@@ -244,6 +247,7 @@ void Responder::refill_receive() noexcept {
 // The arguments are done with: their slot is posted again with the bytes that they came in, or a
 // bare one is, before the Send that promises the Receive (V1-CREDIT-14, EXP-17).
 void Responder::return_receive(Incoming& call) noexcept {
+  RRDK_ASSERT(call.receive);
   if (in_hand_.call == &call) [[likely]] {
     ReceiveSlot& slot = *std::exchange(in_hand_, {}).slot;
     slot.buffer = std::move(call.receive);
@@ -254,6 +258,7 @@ void Responder::return_receive(Incoming& call) noexcept {
 }
 
 void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) noexcept {
+  RRDK_ASSERT(header_length <= length, header_length, length);
   ++link_.counters.calls_received;
   if (link_.options.role == Role::kRequester) [[unlikely]] {
     if (refuse_backward(call))
@@ -366,6 +371,8 @@ void Responder::drop(Incoming& call) noexcept {
 }
 
 void Responder::post(Incoming& call) noexcept {
+  RRDK_ASSERT(!call.job.queued &&
+              (call.is_error ? call.error_length : call.part->plan.num_sges) != 0);
   call.state = CallState::kReplying;
   if (link_.up() && link_.sends.idle() && emit(call)) [[likely]]
     return;
@@ -374,6 +381,7 @@ void Responder::post(Incoming& call) noexcept {
 }
 
 void Responder::on_reply_completed(Incoming& call) noexcept {
+  RRDK_ASSERT(call.state >= CallState::kReplying, call.state);
   if (call.job.settled() && (call.exposure == nullptr || on_exposed(call))) [[likely]]
     finish(call);
 }
@@ -403,6 +411,10 @@ void Responder::note_whole(const Incoming& call) noexcept {
 
 // The one place where a call ends, whatever became of it.
 void Responder::finish(Incoming& call) noexcept {
+  RRDK_ASSERT(call.state != CallState::kFree && call.responder == this, call.state);
+  RRDK_ASSERT(call.job.settled() && call.reads_posted == 0, call.job.signals, call.reads_posted);
+  RRDK_ASSERT(calls_ != 0 && turn.client.calls != 0, calls_, turn.client.calls);
+  RRDK_ASSERT(call.chunk_bytes <= chunk_bytes_, call.chunk_bytes, chunk_bytes_);
   if (call.exposure != nullptr) [[unlikely]]
     unexpose(call);
   if (call.stages != nullptr) [[unlikely]]
@@ -424,6 +436,7 @@ void Responder::finish(Incoming& call) noexcept {
 // What waits for memory or a Read ends now; what is posted ends when it was reported; what is with
 // the upper layer ends when that replies.
 void Responder::on_dead() noexcept {
+  RRDK_ASSERT(link_.phase == Phase::kDead, link_.phase);
   while (!wait_turn_.empty())
     wait_turn_.pop().chunk_bytes = 0;  // they were not started
   turn.waits = false;
@@ -526,6 +539,7 @@ uint64_t chunk_bytes_of(const proto::ChunkLists& lists, const ConnectionOptions&
 }  // namespace
 
 inline void Responder::start(Incoming& call) noexcept {
+  RRDK_ASSERT(call.state == CallState::kTaken || call.state == CallState::kWaitingTurn, call.state);
   chunk_bytes_ += call.chunk_bytes;
   turn.charge(kCallCost + call.read_length());
   if (call.part == nullptr || call.part->header.lists.num_reads == 0) [[likely]]
@@ -535,6 +549,7 @@ inline void Responder::start(Incoming& call) noexcept {
 }
 
 void Responder::begin(Incoming& call) noexcept {
+  RRDK_ASSERT(call.state == CallState::kTaken && call.chunk_bytes == 0, call.state);
   if (call.has_chunks())
     call.chunk_bytes = chunk_bytes_of(call.part->header.lists, link_.options);
   if (turn.open() && !turn.waits && has_room(call)) [[likely]] {

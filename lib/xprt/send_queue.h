@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/list.h"
 #include "base/system.h"
 #include "fabric/work.h"
@@ -39,6 +40,7 @@ struct WorkTag {
     return *reinterpret_cast<const WorkTag*>(wr_id);
   }
 };
+static_assert(sizeof(WorkTag) == 16);
 
 // Work requests waiting to be posted: a list whose elements are reused, not constructed anew,
 // because a SendWr with its sixteen spans is costly to clear. Memory is touched only as far as it
@@ -65,6 +67,7 @@ class WorkList {
 
   // Takes the first `count` off: they were posted.
   void pop_front(size_t count) noexcept {
+    RRDK_ASSERT(count <= size(), count, size());
     first_ += count;
     if (first_ == last_)
       first_ = last_ = 0;
@@ -75,9 +78,9 @@ class WorkList {
   // Of these, those that were taken off.
   uint64_t taken() const noexcept { return appended_ - size(); }
 
-  // A new last element with whatever values an earlier one left: set all that matter. The caller
-  // keeps size() below the capacity.
+  // A new last element with whatever values an earlier one left: set all that matter.
   Wr& append() noexcept {
+    RRDK_ASSERT(size() < capacity_, capacity_);
     if (last_ == capacity_) {
       std::copy(store_ + first_, store_ + last_, store_);
       last_ -= first_;
@@ -113,6 +116,7 @@ struct Job {
 
   bool settled() const noexcept { return !queued && signals == 0; }
 };
+static_assert(sizeof(Job) <= 48);
 
 // The send queue of one connection: how many work requests are on it, which of them are signaled,
 // and who waits. Chains (Writes and a Send, binds and a Send, invalidations) form one FIFO; RDMA
@@ -133,7 +137,7 @@ class SendQueue {
   void pop() noexcept;
 
   uint32_t free_slots() const noexcept { return free_; }
-  // Adds one request of `job`'s chain; free_slots() > 0. The caller fills in the rest.
+  // Adds one request of `job`'s chain. The caller fills in the rest.
   fabric::SendWr& append(Job& job, fabric::Op op, bool last) noexcept;
   // The same for a job that ends in a Send that may be copied: its Binds, and the Send. One request
   // in some is signaled all the same: its completion frees the slots of those before it.
@@ -145,6 +149,7 @@ class SendQueue {
     if (copied_.empty() || copied_.front()->number >= list_.taken())
       return nullptr;
     Job& job = copied_.pop();
+    RRDK_ASSERT(job.signals != 0);
     --job.signals;
     ++copied_done_;
     return &job;
@@ -156,6 +161,7 @@ class SendQueue {
   bool read_slot() const noexcept { return reads_ < read_limit_; }
   fabric::SendWr& append_read(const WorkTag& tag) noexcept;
   void complete_read() noexcept {
+    RRDK_ASSERT(reads_ != 0);
     --reads_;
     ++reads_done_;
   }

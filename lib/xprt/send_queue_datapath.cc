@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/assert.h"
 #include "xprt/send_queue.h"
 
 namespace rrdk::xprt {
@@ -16,6 +17,7 @@ SendQueue::SendQueue(uint32_t depth)
       covers_(std::bit_ceil(depth)) {}
 
 void SendQueue::push(Job& job) noexcept {
+  RRDK_ASSERT(!job.queued);
   job.queued = true;
   jobs_.push(job);
 }
@@ -25,6 +27,7 @@ void SendQueue::pop() noexcept {
 }
 
 SendWr& SendQueue::append(Job& job, Op op, bool last) noexcept {
+  RRDK_ASSERT(free_ != 0);
   --free_;
   ++unsignaled_;
   SendWr& wr = list_.append();
@@ -44,6 +47,7 @@ SendWr& SendQueue::append(Job& job, Op op, bool last) noexcept {
 }
 
 SendWr& SendQueue::append_copied(Job& job, Op op) noexcept {
+  RRDK_ASSERT(free_ != 0);
   if (unsignaled_ >= most_unsignaled_ || free_ == 1)
     return append(job, op, true);
   --free_;
@@ -66,6 +70,8 @@ void SendQueue::note_copied(Job& job) noexcept {
 }
 
 void SendQueue::complete(Job& job) noexcept {
+  RRDK_ASSERT(signals_ != 0 && job.signals != 0, signals_, job.signals);
+  RRDK_ASSERT(covers_first_ != covers_last_);
   free_ += covers_[covers_first_++ & (covers_.size() - 1)];
   --signals_;
   --job.signals;
@@ -76,6 +82,7 @@ void SendQueue::set_read_limit(uint32_t most) noexcept {
 }
 
 SendWr& SendQueue::append_read(const WorkTag& tag) noexcept {
+  RRDK_ASSERT(read_slot(), reads_, read_limit_);
   ++reads_;
   SendWr& wr = list_.append();
   wr.wr_id = tag.id();

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/dice.h"
 #include "rrdk/stages.h"
@@ -91,6 +92,7 @@ struct StageRecord {
     put(procedure, its_procedure);
   }
   void begin(uint32_t its_xid, bool is_made) noexcept {
+    RRDK_ASSERT(!taken());
     sequence.store(sequence.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     put(xid, its_xid);
     put(made, is_made);
@@ -104,11 +106,13 @@ struct StageRecord {
   void copy_of(const StageRecord& call) noexcept;
   // No call has it any more.
   void complete() noexcept {
+    RRDK_ASSERT(taken());
     if (__atomic_load_n(&rrdk_call_semaphore, __ATOMIC_RELAXED) != 0) [[unlikely]]
       show_call();
     put(sequence, sequence.load(std::memory_order_relaxed) + 1);
   }
 
+  bool taken() const noexcept { return sequence.load(std::memory_order_relaxed) % 2 != 0; }
   uint64_t pass_late(uint64_t now) const noexcept;
   // To whoever has attached to the probes (scripts/rrdk-trace.py).
   void show_stage(Stage stage, uint64_t when) const noexcept;
@@ -156,7 +160,7 @@ class StageLog {
     const uint64_t next = next_.load(std::memory_order_relaxed);
     next_.store(next + 1, std::memory_order_relaxed);
     StageRecord& record = records_[next % kStampedCalls];
-    if (record.sequence.load(std::memory_order_relaxed) % 2 != 0)
+    if (record.taken())
       return nullptr;
     if (next % kTakenBetweenLooks == 0) [[unlikely]]
       set_bar();

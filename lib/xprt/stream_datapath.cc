@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/assert.h"
+
 namespace rrdk::xprt {
 
 MemorySpan StreamCursor::next(uint32_t most) noexcept {
+  RRDK_ASSERT(most != 0);
   for (; piece_ != end_; ++piece_, offset_ = 0) {
     const MemorySpan& bytes = piece_->bytes;
     if (offset_ == 0 && piece_->eligible && is_moved(moved_, eligible_++))
@@ -42,6 +45,7 @@ uint64_t reduced_length(std::span<const Piece> pieces, uint64_t stream_length,
 
 bool gather(SendPlan& plan, StreamCursor stream, uint32_t length, uint32_t max_sges,
             Memory& memory) noexcept {
+  RRDK_ASSERT(plan.num_sges < max_sges, plan.num_sges, max_sges);
   StreamCursor from_start = stream;
   uint32_t left = length;
   uint8_t first = plan.num_sges;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/assert.h"
 #include "fabric/work.h"
 #include "rrdk/memory.h"
 #include "rrdk/xdr.h"
@@ -28,7 +29,7 @@ class StreamCursor {
   StreamCursor(std::span<const Piece> pieces, MovedItems moved, MemorySpan zeros) noexcept
       : piece_(pieces.data()), end_(pieces.data() + pieces.size()), moved_(moved), zeros_(zeros) {}
 
-  // The next run of at most `most` > 0 bytes; an empty span at the end.
+  // The next run of at most `most` bytes; an empty span at the end.
   MemorySpan next(uint32_t most) noexcept;
 
  private:
@@ -66,6 +67,7 @@ struct SendPlan {
     return length;
   }
   void fill(fabric::SendWr& wr) const noexcept {
+    RRDK_ASSERT(num_sges != 0);
     wr.num_sges = num_sges;
     for (uint32_t i = 0; i < num_sges; ++i)
       wr.sges[i] = sges[i];
@@ -94,6 +96,7 @@ inline uint8_t name_runs(const MemorySpan& header, std::span<const Piece> pieces
     if (const uint32_t pad = piece.item ? xdr_pad(piece.bytes.length) : 0; pad != 0)
       sges[runs++] = {zeros.data, pad, zeros.region};
   }
+  RRDK_ASSERT(runs <= sges.size(), runs);
   return runs;
 }
 

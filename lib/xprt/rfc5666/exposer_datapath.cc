@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "proto/codec.h"
 #include "xprt/responder.h"
 #include "xprt/rfc5666/read_read.h"
@@ -84,6 +85,7 @@ Exposure* ReplyExposer::take(Incoming& call) noexcept {
 }
 
 void ReplyExposer::give(Exposure& exposure) noexcept {
+  RRDK_ASSERT(taken_ != 0 && exposure.bytes <= bytes_, taken_, bytes_);
   for (uint32_t i = 0; i < exposure.num_items; ++i)
     link_.keys.release_key(exposure.keys[i]);
   --taken_;
@@ -94,6 +96,7 @@ void ReplyExposer::give(Exposure& exposure) noexcept {
 
 // False: not now, the bounds are reached or keys are missing.
 bool Responder::expose(Incoming& call) noexcept {
+  RRDK_ASSERT(call.exposure == nullptr);
   ReplyExposer& exposer = *link_.rfc5666.exposer;
   Exposure* exposure = exposer.take(call);
   if (exposure == nullptr)
@@ -106,6 +109,7 @@ bool Responder::expose(Incoming& call) noexcept {
 }
 
 void Responder::unexpose(Incoming& call) noexcept {
+  RRDK_ASSERT(call.exposure != nullptr && call.exposure->call == &call);
   Exposure& exposure = *std::exchange(call.exposure, nullptr);
   exposed_.remove(exposure);
   ReplyExposer& exposer = *link_.rfc5666.exposer;
@@ -148,6 +152,7 @@ bool Responder::on_exposed(Incoming& call) noexcept {
 }
 
 void Responder::revoke(Incoming& call) noexcept {
+  RRDK_ASSERT(call.state == CallState::kExposed && call.job.settled(), call.state);
   call.state = CallState::kRevoking;
   if (!link_.up() || (link_.sends.idle() && emit_exposure(call)))
     return;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "proto/codec.h"
 #include "xprt/requester.h"
 #include "xprt/rfc5666/read_read.h"
@@ -140,6 +141,7 @@ void ReplyReader::post_read(Reading& reading) noexcept {
     wr.remote_address = segment.offset + reading.segment_offset;
     wr.num_sges = 0;
     while (reading.segment_offset != segment.length && wr.num_sges < link_.options.max_read_sges) {
+      RRDK_ASSERT(reading.buffer < reading.num_buffers, reading.buffer, reading.num_buffers);
       Buffer& buffer = reading.buffers[reading.buffer];
       uint32_t left = reading.lengths[reading.buffer] - reading.buffer_offset;
       uint32_t length = std::min(segment.length - reading.segment_offset, left);
@@ -160,6 +162,7 @@ void ReplyReader::post_read(Reading& reading) noexcept {
 }
 
 void ReplyReader::on_read_completed(Reading& reading) noexcept {
+  RRDK_ASSERT(reading.reads_posted != 0);
   --reading.reads_posted;
   if (reading.reads_posted != 0)
     return;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/assert.h"
 #include "proto/codec.h"
 #include "rrdk/xdr.h"
 #include "xprt/link.h"
@@ -131,6 +132,7 @@ Requester::Plan Requester::plan_option(State& call) noexcept {
     xdr::store_u32(out + length, call.xid);
     length += static_cast<uint32_t>(option.payload.size());
   }
+  RRDK_ASSERT(length <= room, length, room);
   if (length > link_.calls.send)
     return Plan::kTooLarge;
   plan.sges[0] = plan.header.first(length);
@@ -274,6 +276,7 @@ void Responder::serve_option(Incoming& call, const OptionType& type,
     xdr::store_u32(buffer.data() + length, header.xid);
     length += static_cast<uint32_t>(answer.payload().size());
   }
+  RRDK_ASSERT(length <= room, length, room);
   SendPlan& plan = call.part->plan;
   plan.sges[0] = buffer.first(length);
   plan.num_sges = 1;

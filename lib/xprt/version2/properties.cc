@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/assert.h"
 #include "rrdk/xdr.h"
 #include "xprt/requester.h"
 #include "xprt/responder.h"
@@ -117,6 +118,7 @@ uint32_t Properties::next_xid() noexcept {
 }
 
 void Properties::post(Outgoing& message, uint32_t length) noexcept {
+  RRDK_ASSERT(length <= message.room.length, length, message.room.length);
   message.length = length;
   message.busy = true;
   if (!link_.up() || !link_.sends.idle() || !emit(message))
@@ -124,6 +126,7 @@ void Properties::post(Outgoing& message, uint32_t length) noexcept {
 }
 
 bool Properties::emit(Outgoing& message) noexcept {
+  RRDK_ASSERT(message.busy);
   if (link_.sends.free_slots() == 0)
     return false;
   fabric::SendWr& wr = link_.sends.append(message.job, fabric::Op::kSend, true);
