@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/list.h"
 #include "runtime/link.h"
 #include "runtime/work.h"
@@ -21,6 +22,7 @@ struct Rounds {
   void join() noexcept { ++waiting; }
   // The next one's turn; it waits no more, unless it joins again.
   void turn() noexcept {
+    RRDK_ASSERT(waiting != 0 && left <= waiting, left, waiting);
     if (left == 0) {
       ++number;
       left = waiting;

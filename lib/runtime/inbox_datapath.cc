@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "base/assert.h"
 #include "base/sanitizer.h"
 #include "runtime/inbox.h"
 
@@ -37,6 +38,7 @@ uint32_t Ring::pop_burst(std::span<WorkItem*> items) noexcept {
 }
 
 void Inbox::push(WorkItem& item) noexcept {
+  RRDK_ASSERT(item.run != nullptr);
   if (!ring_->push(item)) [[unlikely]] {
     item.next = overflow_.load(std::memory_order_relaxed);
     while (!overflow_.compare_exchange_weak(item.next, &item, std::memory_order_release,

@@ -6,6 +6,7 @@
 #include <bit>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/sanitizer.h"
 #include "mem/memory_impl.h"
@@ -88,7 +89,9 @@ Link::Link(PollCore& core, OpenDevice& device, Peer peer, CoreClient& client)
       peer_(std::move(peer)),
       since_ns_(base::Tsc::now_ns()) {}
 
-Link::~Link() = default;
+Link::~Link() {
+  RRDK_ASSERT(state_ == LinkState::kNew || state_ == LinkState::kDead, state_);
+}
 
 uint64_t Link::new_id() noexcept {
   static std::atomic<uint64_t> next = 1;  // 0: none
@@ -155,6 +158,7 @@ Result<fabric::QueuePairOptions> Link::queue_pair_options(const xprt::Connection
 Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
                            const xprt::ConnectionOptions& options, Memory& memory,
                            xprt::Upcalls& upcalls) {
+  RRDK_ASSERT(state_ == LinkState::kNew && engine_ == nullptr, state_);
   queue_pair_ = std::move(queue_pair);
   port_ = queue_pair_.get();
   xprt::ConnectionOptions fitted = fitted_to(device_.capabilities(), options);
@@ -179,6 +183,8 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
 Result<void> Link::connect(const std::string& name, const fabric::Place& place,
                            const xprt::ConnectionOptions& options, Memory& memory,
                            xprt::Upcalls& upcalls) {
+  RRDK_ON_CORE(core_);
+  RRDK_ASSERT(!accepting_ && state_ == LinkState::kNew, state_);
   auto queue = queue_pair_options(options, memory);
   if (!queue)
     return tl::unexpected(queue.error());
@@ -199,6 +205,8 @@ Result<void> Link::connect(const std::string& name, const fabric::Place& place,
 
 Result<void> Link::accept(fabric::ConnectRequest& request, const xprt::ConnectionOptions& options,
                           Memory& memory, xprt::Upcalls& upcalls) {
+  RRDK_ON_CORE(core_);
+  RRDK_ASSERT(accepting_ && state_ == LinkState::kNew, state_);
   auto queue = queue_pair_options(options, memory);
   if (!queue)
     return tl::unexpected(queue.error());
@@ -223,6 +231,7 @@ void Link::establish(const proto::PrivateData& peer) {
 }
 
 void Link::close(Errc code, const std::string& reason) {
+  RRDK_ON_CORE(core_);
   if (state_ != LinkState::kConnecting && state_ != LinkState::kUp)
     return;
   state_ = LinkState::kClosing;
@@ -232,6 +241,7 @@ void Link::close(Errc code, const std::string& reason) {
 }
 
 void Link::give_up() {
+  RRDK_ASSERT(wants_close(), state_);
   const char* fault = engine_->fault();
   std::string reason = fault != nullptr ? fault : queue_pair_->why_ended();
   close(Errc::kConnectionLost, reason.empty() ? "the connection failed" : reason);
@@ -243,6 +253,7 @@ void Link::on_fabric_down() {
 }
 
 void Link::wind_up() {
+  RRDK_ASSERT(fabric_down_ && engine_ != nullptr, state_);
   if (shared_receives_ != nullptr &&
       (queue_pair_->holds_receive() || core_.tap().faults().holds_up(this))) {
     core_.mark_dirty(*this);
@@ -259,6 +270,7 @@ void Link::wind_up() {
 }
 
 void Link::on_event(const fabric::Event& event) {
+  RRDK_ON_CORE(core_);
   if (state_ == LinkState::kNew || state_ == LinkState::kDead || fabric_down_)
     return;
   if (event.type != fabric::EventType::kEstablished) {
@@ -281,6 +293,8 @@ void Link::on_event(const fabric::Event& event) {
 }
 
 void Link::bury() {
+  RRDK_ASSERT(state_ == LinkState::kClosing && engine_->idle(), state_);
+  RRDK_ASSERT(!dirty_ && !waits_turn_);
   on_finished();
   state_ = LinkState::kDead;
   core_.remove(*this);

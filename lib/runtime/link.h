@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "base/assert.h"
 #include "fabric/device.h"
 #include "fabric/tap.h"
 #include "observe/capture.h"
@@ -64,7 +65,10 @@ class Link : private xprt::Sender {
   observe::CapturedConnection captured() const noexcept { return {id_, peer_, !accepting_}; }
   LinkState state() const noexcept { return state_; }
   // From connect() or accept() until on_dead().
-  xprt::Connection& engine() noexcept { return *engine_; }
+  xprt::Connection& engine() noexcept {
+    RRDK_ASSERT(engine_ != nullptr, state_);
+    return *engine_;
+  }
   // Any thread: of the engine, also after it is gone.
   xprt::Counters counters() const;
   uint32_t window() const;  // a requester's
@@ -209,6 +213,8 @@ class Link : private xprt::Sender {
   Peer peer_;
   uint64_t since_ns_ = 0;  // when it came, or was established; 0: not yet
 };
+
+static_assert(sizeof(Link) - sizeof(xprt::Counters) <= 376);
 
 // Requests for another Receive Buffer Size of the peer's, as a program makes them of a connection
 // of either role, and what became of them (rrdk/version2.h).

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/internals.h"
 #include "mem/memory_impl.h"
 #include "runtime/link.h"
@@ -76,6 +77,7 @@ void OpenDevice::route(fabric::Event event) {
   // With the device locked its queue pair, and so the link, is still there; not so when the core
   // comes to the task.
   auto* link = static_cast<Link*>(event.owner);
+  RRDK_ASSERT(link != nullptr && event.request == nullptr);
   PollCore& core = link->core();
   // std::function wants something that can be copied.
   auto shared = std::make_shared<fabric::Event>(std::move(event));

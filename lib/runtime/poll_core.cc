@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/system.h"
@@ -36,7 +37,7 @@ PollCore::PollCore(uint32_t index, Memory& memory, const RuntimeOptions& options
       adaptive_ns_(uint64_t{options.adaptive_us} * 1000),
       dedicated_(!options.poll_cpus.empty()),
       workers_(workers),
-      call_pool_(memory),
+      call_pool_(memory, xprt::CallPool::kMostCalls, this),
       inbox_(std::move(ring), alarm_),
       control_(alarm_),
       // An embedded core's reactor may sleep whatever the policy says.
@@ -89,6 +90,7 @@ Result<void> PollCore::watch_fd(int fd) {
 }
 
 Result<fabric::CompletionQueue*> PollCore::completion_queue(OpenDevice& device) {
+  RRDK_ON_CORE(*this);
   for (Completions& known : completions_) {
     if (known.device == &device)
       return known.queue.get();
@@ -132,6 +134,7 @@ void PollCore::take_tap_away() {
 
 Result<SharedReceives*> PollCore::shared_receives(OpenDevice& device, uint32_t bytes,
                                                   Memory& memory) {
+  RRDK_ON_CORE(*this);
   for (const auto& known : shared_receives_) {
     if (known->device == &device && known->bytes == bytes)
       return known.get();
@@ -150,6 +153,7 @@ Result<SharedReceives*> PollCore::shared_receives(OpenDevice& device, uint32_t b
 }
 
 void PollCore::watch(OpenDevice& device) {
+  RRDK_ON_CORE(*this);
   if (std::ranges::find(devices_, &device) != devices_.end())
     return;
   devices_.push_back(&device);
@@ -158,6 +162,8 @@ void PollCore::watch(OpenDevice& device) {
 }
 
 void PollCore::add(Link& link) {
+  RRDK_ON_CORE(*this);
+  RRDK_ASSERT(!links_.contains(link.id()), link.id());
   links_.emplace(link.id(), &link);
   if (tapped_)
     link.tap(tap_);
@@ -165,6 +171,8 @@ void PollCore::add(Link& link) {
 }
 
 void PollCore::remove(Link& link) {
+  RRDK_ON_CORE(*this);
+  RRDK_ASSERT(!link.dirty_ && !link.waits_turn_ && links_.contains(link.id()), link.id());
   connections_.fetch_sub(1, std::memory_order_relaxed);
   if (link.ticking_)
     std::erase(ticking_, &link);
@@ -172,11 +180,13 @@ void PollCore::remove(Link& link) {
 }
 
 void PollCore::deliver(uint64_t link_id, const fabric::Event& event) {
+  RRDK_ON_CORE(*this);
   if (Link* link = find(link_id))
     link->on_event(event);
 }
 
 Link* PollCore::find(uint64_t link_id) const {
+  RRDK_ON_CORE(*this);
   auto found = links_.find(link_id);
   return found != links_.end() ? found->second : nullptr;
 }
@@ -237,6 +247,7 @@ void PollCore::stop() {
 }
 
 void PollCore::start_timer(Timer& timer, uint64_t due_ns) {
+  RRDK_ON_CORE(*this);
   timers_.start(timer, due_ns);
   if (armed_)
     set_sleep_limit();

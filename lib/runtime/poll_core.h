@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/list.h"
 #include "fabric/device.h"
@@ -79,7 +80,7 @@ struct SharedReceives {
   std::unique_ptr<fabric::SharedReceiveQueue> posted;
 };
 
-class PollCore {
+class PollCore final : public base::OwnedByThread {
  public:
   // Errors: kInvalidArgument, kSystem, kNoMemory. `workers` may be null.
   static Result<std::unique_ptr<PollCore>> create(uint32_t index, Memory& memory,
@@ -105,7 +106,7 @@ class PollCore {
   void post(ControlQueue::Task task) { control_.post(std::move(task)); }
   // Whether the calling thread is the one that polls. In a pass it is, even while another thread
   // tries in vain to take over (begin_first_pass()) and stands as the owner.
-  bool here() const noexcept {
+  bool here() const noexcept override {
     return owner_.load(std::memory_order_relaxed) == this_thread ||
            (this_thread != nullptr && this_thread->pass.load(std::memory_order_relaxed) == this);
   }
@@ -124,14 +125,23 @@ class PollCore {
   // The rest: the core's thread.
   // Read some passes ago, or after the last one while timers run: the past, never the future.
   uint64_t now() const noexcept { return now_; }
-  Timers& timers() noexcept { return timers_; }
+  Timers& timers() noexcept {
+    RRDK_ON_CORE(*this);
+    return timers_;
+  }
   // Outside of a pass, too: a sleep that is armed already then ends in time for it.
   void start_timer(Timer& timer, uint64_t due_ns);
   WorkerPool* workers() noexcept { return workers_; }
   xprt::CallPool& call_pool() noexcept { return call_pool_; }
-  void defer(WorkItem& item) noexcept { deferred_.push(item); }  // to the next pass
+  void defer(WorkItem& item) noexcept {  // to the next pass
+    RRDK_ON_CORE(*this);
+    deferred_.push(item);
+  }
   void to_worker(WorkerQueue& queue, WorkItem& item) noexcept;
-  Turns& turns() noexcept { return turns_; }
+  Turns& turns() noexcept {
+    RRDK_ON_CORE(*this);
+    return turns_;
+  }
   CoreClient& outgoing() noexcept { return outgoing_; }  // of connections that we made
   CoreTap& tap() noexcept { return tap_; }
   // Puts it in front of all queue pairs and completion queues. A tick takes it away when it is
@@ -144,8 +154,14 @@ class PollCore {
   void watch(OpenDevice& device);  // its control events
   void add(Link& link);
   void remove(Link& link);
-  void add(Chore& chore) { chores_.push_back(&chore); }
-  void remove(Chore& chore) { std::erase(chores_, &chore); }  // not from within look()
+  void add(Chore& chore) {
+    RRDK_ON_CORE(*this);
+    chores_.push_back(&chore);
+  }
+  void remove(Chore& chore) {  // not from within look()
+    RRDK_ON_CORE(*this);
+    std::erase(chores_, &chore);
+  }
   // To the link of that id, unless it is gone: an event may be on its way when a link ends.
   void deliver(uint64_t link_id, const fabric::Event& event);
   Link* find(uint64_t link_id) const;  // null: it is gone

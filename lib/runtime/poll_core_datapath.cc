@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/rcu.h"
 #include "runtime/fair_share.h"
 #include "runtime/link.h"
@@ -42,6 +43,7 @@ inline bool PollCore::begin_pass() noexcept {
 }
 
 inline void PollCore::end_pass() noexcept {
+  RRDK_ASSERT(here() && in_pass_.load(std::memory_order_relaxed));
   in_pass_.store(false, std::memory_order_release);
   owner_token_->pass.store(outer_pass_, std::memory_order_release);
 }
@@ -132,6 +134,8 @@ Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) no
 }
 
 void Link::on_completions(std::span<const fabric::Completion> completions, Alone alone) {
+  RRDK_ON_CORE(core_);
+  RRDK_ASSERT(engine_ != nullptr && state_ != LinkState::kDead, state_);
   // The peer may use the connection before our own event queue says that it is there; Sends then
   // wait in the engine until it does.
   if (state_ == LinkState::kConnecting && accepting_) [[unlikely]]
@@ -164,6 +168,8 @@ void Link::catch_up() {
 }
 
 void Link::take_turn() {
+  RRDK_ON_CORE(core_);
+  RRDK_ASSERT(engine_ != nullptr && !waits_turn_);
   catch_up();
   if (client_.links.empty())
     engine_->allowance().fill();
@@ -172,6 +178,8 @@ void Link::take_turn() {
 }
 
 void PollCore::to_worker(WorkerQueue& queue, WorkItem& item) noexcept {
+  RRDK_ON_CORE(*this);
+  RRDK_ASSERT(workers_ != nullptr && item.run != nullptr);
   worker_turns_.push(queue, item);
   for_workers_ = true;
 }
@@ -225,6 +233,8 @@ uint32_t PollCore::tick(uint64_t now_ns) {
 }
 
 void PollCore::mark_dirty(Link& link) noexcept {
+  RRDK_ON_CORE(*this);
+  RRDK_ASSERT(&link.core() == this && link.state() != LinkState::kDead, link.state());
   if (link.dirty_)
     return;
   link.dirty_ = true;
@@ -248,12 +258,14 @@ bool Link::post_receives() {
 
 // A message that has begun to come has its Receive by then, beyond those that were promised.
 void Link::hold_back(bool hold) {
+  RRDK_ASSERT(hold != held_back_);
   held_back_ = hold;
   queue_pair_->hold_receives(hold);
   engine_->count_begun(hold && queue_pair_->holds_receive());
 }
 
 bool Link::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept {
+  RRDK_ON_CORE(core_);
   if (state_ != LinkState::kUp || !port_->send_now(spans, invalidate_key)) [[unlikely]]
     return false;
   sent_now_ = true;
@@ -269,6 +281,7 @@ bool Link::read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address)
 }
 
 void Link::post_listed() noexcept {
+  RRDK_ON_CORE(core_);
   if (state_ != LinkState::kUp)
     return;
   post_receives();
@@ -279,6 +292,8 @@ void Link::post_listed() noexcept {
 }
 
 bool Link::post() {
+  RRDK_ON_CORE(core_);
+  RRDK_ASSERT(engine_ != nullptr && queue_pair_ != nullptr, state_);
   // Receives first: a call's Send promises that its reply finds one (V1-CREDIT-15).
   bool all = post_receives();
   hold_back();
@@ -393,6 +408,7 @@ uint32_t Turns::serve() noexcept {
 }
 
 void CoreClient::push(Link& link) noexcept {
+  RRDK_ASSERT(!link.waits_turn_ && &link.client_ == this);
   link.waits_turn_ = true;
   links.push(link);
   rounds.join();
@@ -400,6 +416,7 @@ void CoreClient::push(Link& link) noexcept {
 
 // A connection without a backlog leaves the queue even when the client's allowance is used up.
 uint32_t CoreClient::serve() noexcept {
+  RRDK_ASSERT(!links.empty());
   const int64_t before = allowance.left();
   uint32_t served = 0;
   for (; served < kMostLinks && !links.empty(); ++served) {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/assert.h"
+
 namespace rrdk::runtime {
 
 struct Timer {
@@ -15,12 +17,13 @@ struct Timer {
 
   bool running() const noexcept { return place != UINT32_MAX; }
 };
+static_assert(sizeof(Timer) <= 24);
 
 class Timers {
  public:
   Timers() { heap_.reserve(kReserve); }
 
-  // `timer` is not running. Allocates only when more timers run at once than the heap has room for.
+  // Allocates only when more timers run at once than the heap has room for.
   void start(Timer& timer, uint64_t due_ns) noexcept;
   void cancel(Timer& timer) noexcept;
   uint64_t next_due() const noexcept { return heap_.empty() ? UINT64_MAX : heap_.front()->due_ns; }

@@ -1,8 +1,10 @@
+#include "base/assert.h"
 #include "runtime/timers.h"
 
 namespace rrdk::runtime {
 
 void Timers::start(Timer& timer, uint64_t due_ns) noexcept {
+  RRDK_ASSERT(!timer.running() && timer.fire != nullptr, timer.place);
   timer.due_ns = due_ns;
   // datapath-allow: grows only with the number of timers that run at once
   heap_.push_back(&timer);
@@ -13,6 +15,7 @@ void Timers::cancel(Timer& timer) noexcept {
   if (!timer.running())
     return;
   size_t place = timer.place;
+  RRDK_ASSERT(place < heap_.size() && heap_[place] == &timer, place);
   timer.place = UINT32_MAX;
   Timer* last = heap_.back();
   heap_.pop_back();

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 
+#include "base/assert.h"
 #include "base/list.h"
 
 namespace rrdk::runtime {
@@ -16,6 +17,7 @@ struct WorkItem {
   void (*run)(WorkItem& item) = nullptr;
   WorkItem* next = nullptr;  // while in an ItemList
 };
+static_assert(sizeof(WorkItem) == 16);
 
 // Of one thread.
 using ItemList = base::Queue<WorkItem, &WorkItem::next>;
@@ -25,6 +27,7 @@ inline uint32_t run_once(ItemList& items) noexcept {
   uint32_t count = 0;
   for (ItemList now = items.take(); !now.empty(); ++count) {
     WorkItem& item = now.pop();
+    RRDK_ASSERT(item.run != nullptr);
     item.run(item);
   }
   return count;

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/assert.h"
 #include "rrdk/runtime.h"
 #include "runtime/inbox.h"
 
@@ -41,6 +42,7 @@ class WorkerPool {
   class Running {
    public:
     explicit Running(const void* service) noexcept {
+      RRDK_ASSERT(here() && running_here->load(std::memory_order_relaxed) == nullptr);
       running_here->store(service, std::memory_order_seq_cst);
     }
     ~Running() { running_here->store(nullptr, std::memory_order_release); }
