@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/lifetime.h"
 #include "base/log.h"
@@ -306,6 +307,7 @@ bool Caller::Impl::reaches(const Call::Impl& call) {
 }
 
 void Caller::Impl::end_unconnected(Call::Impl& call) noexcept {
+  RRDK_ON_CORE(core_);
   if (shutting_down)
     return end_later(call, CallStatus::kShutdown);
   call.status = CallStatus::kConnectionLost;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/list.h"
 #include "base/rcu.h"
 #include "rpc/headers_datapath.h"
@@ -177,6 +178,7 @@ struct Call::Impl : runtime::WorkItem {
   std::unique_ptr<Refused> refused;
   base::Links<Impl> links;  // in the one of the caller's lists that it is in
 };
+static_assert(sizeof(Call::Impl) <= 2184);
 
 // Calls of one Caller, of its core's thread. A call is in one list at a time.
 using CallList = base::List<Call::Impl, &Call::Impl::links>;
@@ -292,6 +294,7 @@ struct Caller::Impl {
  protected:
   // The last that its owner does with it, when nothing of it is on its core any more.
   void retire() noexcept {
+    RRDK_ASSERT(unused());
     retired_.store(true, std::memory_order_relaxed);
     runtime_use_.reset();
   }
@@ -299,10 +302,18 @@ struct Caller::Impl {
   void set_device(const runtime::OpenDevice& device) noexcept {
     device_.store(&device, std::memory_order_release);
   }
-  void use(runtime::Link& link) noexcept { up_ = carrier_ = &link; }
+  void use(runtime::Link& link) noexcept {
+    RRDK_ON_CORE(core_);
+    RRDK_ASSERT(up_ == nullptr && (carrier_ == nullptr || carrier_ == &link));
+    up_ = carrier_ = &link;
+  }
   // No further calls go to it, and those that it has end. False: there was none.
   bool lose() noexcept { return std::exchange(up_, nullptr) != nullptr; }
-  void forget() noexcept { carrier_ = nullptr; }  // its engine has given back all it had
+  void forget() noexcept {  // its engine has given back all it had
+    RRDK_ON_CORE(core_);
+    RRDK_ASSERT(up_ == nullptr && in_engine_.empty());
+    carrier_ = nullptr;
+  }
   bool is_up() const noexcept { return up_ != nullptr; }
   runtime::Link* up() const noexcept { return up_; }  // that carries new calls; null: none
   void to_engine(Call::Impl& call) noexcept;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/lifetime.h"
 #include "calls/calls.h"
 #include "rpc/headers_datapath.h"
@@ -276,6 +277,8 @@ void Caller::Impl::submit(Call::Impl& call) noexcept {
 }
 
 void Caller::Impl::start(Call::Impl& call) noexcept {
+  RRDK_ON_CORE(core_);
+  RRDK_ASSERT(call.phase == Call::Impl::Phase::kIdle, call.phase);
   count(calls_);
   if (call.status != CallStatus::kOk) [[unlikely]]
     return end_later(call, call.status);
@@ -296,6 +299,9 @@ void Caller::Impl::start_without_link(Call::Impl& call) noexcept {
 }
 
 void Caller::Impl::to_engine(Call::Impl& call) noexcept {
+  RRDK_ON_CORE(core_);
+  RRDK_ASSERT(up_ != nullptr && carrier_ == up_);
+  RRDK_ASSERT(call.phase <= Call::Impl::Phase::kWaiting, call.phase);
   call.phase = Call::Impl::Phase::kEngine;
   in_engine_.push_front(call);
   bool outer = std::exchange(deferring_, true);
@@ -308,6 +314,7 @@ void Caller::Impl::to_engine(Call::Impl& call) noexcept {
 // last up to a millisecond too long, and longer where more than 256 connections have calls in
 // flight, but it is never too short. New calls are at the front of the list.
 void Caller::Impl::set_deadlines(uint64_t now_ns) noexcept {
+  RRDK_ON_CORE(core_);
   for (Call::Impl& call : in_engine_) {
     if (call.timed)
       break;
@@ -341,6 +348,7 @@ void Caller::Impl::cancel(Call::Impl& call) noexcept {
 }
 
 void Caller::Impl::stop(Call::Impl& call) noexcept {
+  RRDK_ON_CORE(core_);
   if (call.phase == Call::Impl::Phase::kWaiting) {
     let_go(call);
     return end_later(call, CallStatus::kCancelled);
@@ -376,7 +384,9 @@ CallStatus Caller::Impl::ended_status(Call::Impl& call) noexcept {
 }
 
 void Caller::Impl::ended(xprt::OutgoingCall& outgoing) noexcept {
+  RRDK_ON_CORE(core_);
   auto& call = *static_cast<Call::Impl*>(outgoing.user);
+  RRDK_ASSERT(call.phase == Call::Impl::Phase::kEngine && carrier_ != nullptr, call.phase);
   in_engine_.remove(call);
   if (outgoing.status == CallStatus::kConnectionLost && take_back(call)) [[unlikely]]
     return;
@@ -388,6 +398,7 @@ void Caller::Impl::ended(xprt::OutgoingCall& outgoing) noexcept {
 }
 
 void Caller::Impl::end_later(Call::Impl& call, CallStatus status) noexcept {
+  RRDK_ASSERT(call.phase != Call::Impl::Phase::kEnded && call.in_flight.load());
   bool closing = shutting_down && status == CallStatus::kConnectionLost;
   call.status = closing ? CallStatus::kShutdown : status;
   call.phase = Call::Impl::Phase::kEnded;
@@ -412,6 +423,8 @@ void Caller::Impl::note_called(xprt::StageRecord& stages, const Call::Impl& call
 // is there until we have returned. Others may come as soon as `delivering` is false. Memory that is
 // not lent to the peer any more (xprt/requester.cc) is released first.
 void Caller::Impl::deliver(Call::Impl& call) noexcept {
+  RRDK_ON_CORE(core_);
+  RRDK_ASSERT(call.phase >= Call::Impl::Phase::kEngine && call.in_flight.load(), call.phase);
   if (auto* released = std::exchange(call.outgoing.released, nullptr)) [[unlikely]]
     released(call.outgoing.released_argument);
   count(call.status == CallStatus::kOk ? ended_ok_ : ended_error_);

@@ -1,6 +1,7 @@
 // From a call's arrival to its handler, which is looked up in the service table.
 #include <algorithm>
 
+#include "base/assert.h"
 #include "rpc/headers_datapath.h"
 #include "runtime/poll_core.h"
 #include "service/dispatcher.h"
@@ -84,6 +85,7 @@ ServiceTable::Found ServiceTable::find(uint32_t program, uint32_t version) const
 }
 
 void Dispatcher::note_entered() noexcept {
+  RRDK_ASSERT(entries_ != nullptr);
   entries_->entered.fetch_add(1, std::memory_order_seq_cst);
   if (entries_->awaited.load(std::memory_order_seq_cst)) [[unlikely]]
     tell_entered();
@@ -96,11 +98,13 @@ void CallContext::refuse_removed() noexcept {
 }
 
 void CallContext::open_reply() noexcept {
+  RRDK_ASSERT(call != nullptr && !results);
   results.emplace(call->reply(), dispatcher->memory(), call->inline_size(), call->max_reply());
   rpc::encode_success(*results, header.xid);
 }
 
 void Dispatcher::take(xprt::IncomingCall& call) noexcept {
+  RRDK_ON_CORE(link_.core());
   CallContext& context = contexts_.get();
   context.dispatcher = this;
   context.call = &call;

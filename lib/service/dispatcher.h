@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/handles.h"
 #include "base/list.h"
 #include "rpc/headers_datapath.h"
@@ -69,6 +70,7 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
       return refuse_removed();
     if (call->stages != nullptr) [[unlikely]]
       call->stages->stamp(Stage::kEntered);
+    RRDK_ASSERT(procedure != nullptr && results, header.procedure);
     procedure->handler(handle(), procedure->context);
   }
   void refuse_removed() noexcept;
@@ -77,6 +79,7 @@ struct CallContext : runtime::WorkItem, runtime::Timer {
   // Any thread: the handler's answer is complete; the core does the rest.
   void end(Answer how) noexcept;
 };
+static_assert(sizeof(CallContext) <= 416);
 
 // What programs in C have of a call and of a connection (lib/c). The first are open while a handler
 // in C owes the answer, the second as long as the object lives.
@@ -95,7 +98,10 @@ class ContextPool {
     free_.pop_back();
     return *context;
   }
-  void put(CallContext& context) noexcept { free_.push_back(&context); }
+  void put(CallContext& context) noexcept {
+    RRDK_ASSERT(free_.size() < free_.capacity() && !context.running(), free_.size());
+    free_.push_back(&context);
+  }
 
  private:
   void grow();

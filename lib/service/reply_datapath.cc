@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/lifetime.h"
 #include "mem/loans.h"
 #include "rpc/headers_datapath.h"
@@ -33,6 +34,8 @@ Mistake mistake_of(EncoderFault fault) {
 // Calls may come while the link is not yet up; on its way down it delays no more. From here on the
 // buffers of the results are the client's: it decides for how long the reply needs them.
 inline void Dispatcher::finish(CallContext& context) noexcept {
+  RRDK_ON_CORE(link_.core());
+  RRDK_ASSERT(context.dispatcher == this && context.results);
   std::span<Buffer> buffers = context.call->reply().buffers();
   for (size_t i = 1; i < buffers.size(); ++i)
     context.call->borrower().lend(buffers[i]);
@@ -61,6 +64,8 @@ void CallContext::end(Answer how) noexcept {
 }
 
 void Dispatcher::delay(CallContext& context) noexcept {
+  RRDK_ASSERT(context.not_before_ns != 0 && link_.state() <= runtime::LinkState::kUp,
+              link_.state());
   delayed_.push_front(context);
   context.fire = [](runtime::Timer& timer) {
     auto& due = static_cast<CallContext&>(timer);
@@ -73,6 +78,7 @@ void Dispatcher::delay(CallContext& context) noexcept {
 
 // Nobody waits for these replies any more.
 void Dispatcher::release_delayed() noexcept {
+  RRDK_ON_CORE(link_.core());
   while (!delayed_.empty()) {
     CallContext& context = *delayed_.front();
     link_.core().timers().cancel(context);
@@ -116,6 +122,8 @@ void Dispatcher::refuse_call(CallContext& context) noexcept {
 }
 
 void Dispatcher::send(CallContext& context) noexcept {
+  RRDK_ON_CORE(link_.core());
+  RRDK_ASSERT(context.dispatcher == this && context.call != nullptr && !context.running());
   if (context.answer == Answer::kResults && !has_good_results(context)) [[unlikely]] {
     context.answer = Answer::kReject;
     context.accept_stat = AcceptStat::kSystemErr;
@@ -151,6 +159,7 @@ void Dispatcher::send(CallContext& context) noexcept {
 }
 
 void Dispatcher::count(const CallContext& context) noexcept {
+  RRDK_ASSERT(context.counters != nullptr && !context.results);
   ProcedureCounters& counters = *context.counters;
   counters.calls.add(1);
   counters.bytes_in.add(context.args.length());
@@ -180,6 +189,7 @@ void Dispatcher::drop(CallContext& context) noexcept {
 }
 
 void Dispatcher::refuse_chunks(CallContext& context) noexcept {
+  RRDK_ASSERT(context.service != nullptr);
   const ProcedureBinding* entry = context.service->binding->find(context.header.procedure);
   bool none = entry == nullptr || rpc::transforms_body(context.header.credential);
   link_.engine().refuse(*context.call, none ? 0 : entry->eligible_args,

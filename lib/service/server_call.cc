@@ -2,6 +2,7 @@
 // call; and the pool that contexts come from.
 #include <memory>
 
+#include "base/assert.h"
 #include "base/lifetime.h"
 #include "base/log.h"
 #include "rrdk/service.h"
@@ -102,6 +103,7 @@ Result<std::shared_ptr<BackwardClient>> Dispatcher::backward_client() {
 
 // Either we see that it was entered, or it sees that we wait: both publish first, then look.
 bool Dispatcher::all_entered() noexcept {
+  RRDK_ON_CORE(link_.core());
   if (entries_ == nullptr)
     return true;
   entries_->awaited.store(true, std::memory_order_seq_cst);
