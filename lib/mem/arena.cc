@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <string>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "mem/system_memory.h"
@@ -111,6 +112,7 @@ Result<void> Arena::map(const ArenaOptions& options, size_t page_size) {
 }
 
 Result<void> Arena::fill(size_t offset, size_t length) {
+  RRDK_ASSERT(offset <= length_ && length <= length_ - offset, offset, length);
   if (fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(length)) != 0)
     return system_failure("fallocate", length, errno);
   populate(base_ + offset, length, page_size_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/internals.h"
 #include "mem/memory_impl.h"
@@ -48,6 +49,7 @@ void HeapCharge::give(uint64_t bytes) noexcept {
   if (parts_.empty())
     return;
   std::lock_guard lock(lock_);
+  RRDK_ASSERT(bytes <= bytes_, bytes, bytes_);
   bytes_ -= bytes;
   remove_units(std::max(least_, (bytes_ + kUnitBytes - 1) / kUnitBytes + 1));
 }

@@ -24,6 +24,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/assert.h"
 #include "rrdk/memory.h"
 
 namespace rrdk::mem {
@@ -56,6 +57,7 @@ class Loans {
  public:
   static constexpr uint32_t kSizes = 32;  // capacities are powers of two
   static uint32_t size_of(uint32_t capacity) noexcept {
+    RRDK_ASSERT(std::has_single_bit(capacity), capacity);
     return static_cast<uint32_t>(std::bit_width(capacity)) - 1;
   }
 

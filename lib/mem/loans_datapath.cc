@@ -1,3 +1,4 @@
+#include "base/assert.h"
 #include "mem/loans.h"
 #include "mem/memory_impl.h"
 
@@ -97,6 +98,7 @@ void Borrower::lend(Buffer& buffer) noexcept {
 }
 
 void Borrower::take_back(BufferSlot& slot) noexcept {
+  RRDK_ASSERT(slot.borrower == this && slot.held, slot.index);
   slot.borrower = nullptr;
   const uint32_t size = Loans::size_of(slot.capacity);
   if (!loans_.elastic(size)) {
@@ -107,6 +109,7 @@ void Borrower::take_back(BufferSlot& slot) noexcept {
 }
 
 void Borrower::release(uint64_t bytes) noexcept {
+  RRDK_ASSERT(bytes <= bytes_.load(std::memory_order_relaxed), bytes);
   if (bytes_.fetch_sub(bytes, std::memory_order_acq_rel) == bytes) [[unlikely]]
     dispose();
 }
@@ -122,6 +125,7 @@ bool Borrower::expose(uint64_t bytes, uint64_t most) noexcept {
 }
 
 void Borrower::unexpose(uint64_t bytes) noexcept {
+  RRDK_ASSERT(bytes <= exposed_.load(std::memory_order_relaxed), bytes);
   exposed_.fetch_sub(bytes, std::memory_order_relaxed);
   loans_.exposed_.fetch_sub(bytes, std::memory_order_relaxed);
 }

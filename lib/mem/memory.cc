@@ -5,6 +5,7 @@
 #include <bit>
 #include <string>
 
+#include "base/assert.h"
 #include "base/internals.h"
 #include "base/lifetime.h"
 #include "base/log.h"
@@ -338,6 +339,7 @@ void Memory::Impl::clear_faults() {
 namespace rrdk::mem {
 
 void Loans::add(uint32_t capacity, uint32_t count) noexcept {
+  RRDK_ASSERT(num_sizes_ < kSizes);
   uint32_t size = size_of(capacity);
   if (classes_[size].count == 0 && classes_[size].elastic.empty())
     sizes_[num_sizes_++] = static_cast<uint8_t>(size);
@@ -366,11 +368,13 @@ void Borrower::join() noexcept {
 }
 
 void Borrower::part() noexcept {
+  RRDK_ASSERT(connections_.load(std::memory_order_relaxed) != 0);
   if (connections_.fetch_sub(1, std::memory_order_relaxed) == 1)
     loans_.peers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Borrower::dispose() noexcept {
+  RRDK_ASSERT(connections_.load() == 0 && exposed_.load() == 0 && waiting_.load() == 0);
   delete this;
 }
 

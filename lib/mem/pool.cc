@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "base/assert.h"
 #include "base/sanitizer.h"
 #include "mem/pool_datapath.h"
 #include "mem/slabs.h"
@@ -22,6 +23,7 @@ SlotTable::~SlotTable() {
 }
 
 BufferSlot* SlotTable::make_row(uint32_t slab, uint32_t count) noexcept {
+  RRDK_ASSERT(slab < slabs_ && count <= 1u << shift_, slab, count);
   BufferSlot* row = rows_[slab].load(std::memory_order_relaxed);
   if (row == nullptr) {
     row = new (std::nothrow) BufferSlot[count]{};
@@ -71,6 +73,7 @@ Pool::~Pool() {
 }
 
 bool Pool::add_slab(uint32_t slab, std::byte* base, RegionId region) noexcept {
+  RRDK_ASSERT(slab < options_.slabs && slabs() < options_.slabs, slab, slabs());
   BufferSlot* row = slots_.make_row(slab, options_.per_slab);
   if (row == nullptr)
     return false;
@@ -128,6 +131,7 @@ void Pool::give_back_free(uint32_t first) noexcept {
     BufferSlot* slot = slots_.at(index);
     const uint32_t slab = slots_.slab_of(index);
     index = slot->next.load(std::memory_order_relaxed);
+    RRDK_ASSERT(home_of_[slab] <= options_.per_slab, home_of_[slab]);
     if (home_of_[slab] < options_.per_slab) {
       stay.add(slot);
       continue;

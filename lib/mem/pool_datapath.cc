@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/assert.h"
 #include "base/lifetime.h"
 #include "mem/loans.h"
 #include "mem/memory_impl.h"
@@ -64,12 +65,14 @@ void Pool::rest(Cache& cache, BufferSlot* slot) noexcept {
 }
 
 void Pool::fill(Cache& cache) noexcept {
+  RRDK_ASSERT(cache.length == 0, cache.length);
   cache.first = 0;
   cache.length = take_home(cache.places, options_.cached);
 }
 
 // Those that have been there longest.
 void Pool::drain(Cache& cache, uint32_t most) noexcept {
+  RRDK_ASSERT(most <= cache.length, most, cache.length);
   if (most == 0)
     return;
   Depot::Chain chain;

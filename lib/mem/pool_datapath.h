@@ -10,12 +10,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/sanitizer.h"
 #include "rrdk/memory.h"
 
@@ -39,7 +39,9 @@ class SlotTable {
   uint32_t index_of(uint32_t slab, uint32_t place) const noexcept { return slab << shift_ | place; }
   BufferSlot* at(uint32_t index) const noexcept {
     // The row was there before the number was put where it was found.
+    RRDK_ASSERT(slab_of(index) < slabs_, index, slabs_);
     BufferSlot* row = rows_[slab_of(index)].load(std::memory_order_relaxed);
+    RRDK_ASSERT(row != nullptr, index);
     return row + (index & ((1u << shift_) - 1));
   }
 
@@ -73,8 +75,8 @@ class Depot {
     }
   };
 
-  // Not an empty one.
   void push(const Chain& chain) noexcept {
+    RRDK_ASSERT(chain.length != 0 && chain.last != nullptr, chain.length);
     uint64_t head = head_.load(std::memory_order_relaxed);
     do {
       chain.last->next.store(first_of(head), std::memory_order_relaxed);
@@ -210,10 +212,17 @@ class Pool {
     BufferSlot* places[kPlaces];
 
     BufferSlot*& at(uint32_t i) noexcept { return places[(first + i) % kPlaces]; }
-    BufferSlot* pop() noexcept { return at(--length); }
-    void push(BufferSlot* slot) noexcept { at(length++) = slot; }
+    BufferSlot* pop() noexcept {
+      RRDK_ASSERT(length != 0);
+      return at(--length);
+    }
+    void push(BufferSlot* slot) noexcept {
+      RRDK_ASSERT(length < kPlaces, length);
+      at(length++) = slot;
+    }
     // Where it is taken last.
     void push_behind(BufferSlot* slot) noexcept {
+      RRDK_ASSERT(length < kPlaces, length);
       --first;
       ++length;
       at(0) = slot;
@@ -275,7 +284,7 @@ class Pool::CacheOfThisCore {
 
 inline void mark_held(BufferSlot* slot) noexcept {
   base::tsan_acquire(slot);
-  assert(!slot->held);
+  RRDK_ASSERT(!slot->held, slot->index);
   slot->held = true;
   base::unpoison(slot->data, slot->capacity);
 }
@@ -302,7 +311,8 @@ inline BufferSlot* Pool::get() noexcept {
 }
 
 inline void Pool::put(BufferSlot* slot) noexcept {
-  assert(slot->held && "a buffer was put back twice");
+  RRDK_ASSERT(slot->held && "a buffer was put back twice", slot->index);
+  RRDK_ASSERT(slot->pool == this && slot->borrower == nullptr);
   slot->held = false;
   const bool rests = std::exchange(slot->read_by_peer, false);
   base::poison(slot->data, slot->capacity);

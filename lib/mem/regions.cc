@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "base/internals.h"
 #include "mem/memory_impl.h"
 
@@ -20,6 +21,7 @@ void RegionBounds::set(RegionId id, const std::byte* base, size_t length, bool s
 }
 
 void RegionBounds::clear(RegionId id) noexcept {
+  RRDK_ASSERT(find(id) != nullptr, id);
   find(id)->length.store(0, std::memory_order_release);
 }
 
@@ -40,6 +42,7 @@ RegionId RegionTable::add(Region region) {
 
 void RegionTable::remove(RegionId id) {
   const std::lock_guard lock(mutex_);
+  RRDK_ASSERT(id < regions_.size() && regions_[id].id == id, id);
   const Region region = regions_[id];
   bounds_.clear(id);
   for (RegionListener* listener : listeners_)
@@ -49,6 +52,8 @@ void RegionTable::remove(RegionId id) {
 
 void RegionTable::fill(RegionId id, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
+  RRDK_ASSERT(id < regions_.size() && regions_[id].id == id, id);
+  RRDK_ASSERT(bytes <= regions_[id].length && bytes >= regions_[id].filled, id, bytes);
   regions_[id].filled = bytes;
   for (RegionListener* listener : listeners_)
     listener->region_filled(regions_[id]);

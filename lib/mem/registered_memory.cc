@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <string>
 
+#include "base/assert.h"
 #include "base/lifetime.h"
 #include "base/system.h"
 #include "mem/memory_impl.h"
@@ -90,6 +91,7 @@ RegisteredMemory Memory::Impl::enter(Memory& memory, const mem::Region& region, 
 void Memory::Impl::leave(RegionId region) {
   regions.remove(region);
   const auto registration = registrations.find(region);
+  RRDK_ASSERT(registration != registrations.end(), region);
   if (registration->second.adopted_fd >= 0)
     close(registration->second.adopted_fd);
   registrations.erase(registration);

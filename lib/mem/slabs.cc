@@ -4,6 +4,7 @@
 #include <new>
 #include <string>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sanitizer.h"
@@ -117,6 +118,7 @@ Result<void> Slabs::make(Extent& extent) {
 
 // So that the extent's first `units` units have their pages.
 Result<void> Slabs::fill(Extent& extent, uint32_t units) {
+  RRDK_ASSERT(units <= extent.units, units, extent.units);
   if (units <= extent.filled)
     return {};
   const uint64_t bytes = uint64_t{units - extent.filled} * kUnitBytes;
@@ -160,8 +162,10 @@ Result<bool> Slabs::take_from(Extent& extent, Pool& pool) {
     return tl::unexpected(filled.error());
   if (!pool.add_slab(*first, extent.base + size_t{place} * kUnitBytes, extent.region))
     return fail(Errc::kNoMemory, "no memory for what describes a pool's buffers");
-  for (uint32_t unit = *first; unit < *first + units; ++unit)
+  for (uint32_t unit = *first; unit < *first + units; ++unit) {
+    RRDK_ASSERT(!taken_[unit], unit);
     taken_[unit] = true;
+  }
   free_.fetch_sub(units, std::memory_order_relaxed);
   return true;
 }
@@ -220,6 +224,7 @@ bool Slabs::set_unit_aside() noexcept {
 }
 
 void Slabs::return_unit() noexcept {
+  RRDK_ASSERT(free_.load(std::memory_order_relaxed) < taken_.size());
   free_.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -245,8 +250,10 @@ bool Slabs::reclaim_for(const Pool* pool) noexcept {
 
 void Slabs::give_back(uint32_t first_unit, const Pool& pool) noexcept {
   const uint32_t units = units_of(pool.buffer_size());
-  for (uint32_t unit = first_unit; unit < first_unit + units; ++unit)
+  for (uint32_t unit = first_unit; unit < first_unit + units; ++unit) {
+    RRDK_ASSERT(taken_[unit], unit);
     taken_[unit] = false;
+  }
   free_.fetch_add(units, std::memory_order_relaxed);
 }
 
