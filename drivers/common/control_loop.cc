@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/system.h"
 
@@ -63,6 +64,7 @@ std::vector<fabric::Event> ControlLoop::poll_events(uint32_t most) {
     dispatch();
   std::vector<fabric::Event> out;
   while (!events_.empty() && out.size() < most) {
+    RRDK_ASSERT(events_.front().source->num_events_ != 0);
     --events_.front().source->num_events_;
     out.push_back(std::move(events_.front().event));
     events_.pop_front();
@@ -164,6 +166,7 @@ void ControlLoop::emit(Endpoint& source, fabric::Event event) {
 }
 
 void ControlLoop::adopt(std::unique_ptr<Endpoint> endpoint) {
+  RRDK_ASSERT(endpoint != nullptr && !adopted_.contains(endpoint.get()));
   const Endpoint* const key = endpoint.get();
   adopted_.emplace(key, std::move(endpoint));
 }
@@ -195,6 +198,7 @@ void Acceptor::lack(int error) {
 }
 
 void Acceptor::pause() {
+  RRDK_ASSERT(listening_ >= 0);
   constexpr std::chrono::milliseconds kPause{100};
   paused_ = true;
   resume_ = Clock::now() + kPause;

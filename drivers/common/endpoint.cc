@@ -13,6 +13,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/assert.h"
+
 namespace rrdk::drivers {
 
 namespace {
@@ -45,6 +47,7 @@ void Turns::begin(std::vector<Endpoint4Or6> addresses, Clock::time_point deadlin
 }
 
 Endpoint4Or6 Turns::take(Clock::time_point now) {
+  RRDK_ASSERT(left());
   const Endpoint4Or6 address = waiting_.front();
   waiting_.pop_front();
   due_ = now + base::kNextAddressAfter;

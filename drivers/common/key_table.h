@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/random.h"
 
 namespace rrdk::drivers {
@@ -22,7 +23,9 @@ class KeyTable {
   explicit KeyTable(uint32_t count)
       : mask_(std::bit_ceil(count == 0 ? 1u : count) - 1),
         index_bits_(static_cast<uint32_t>(std::bit_width(mask_))),
-        free_tail_(count) {}
+        free_tail_(count) {
+    RRDK_ASSERT(count <= size(), count);
+  }
 
   // False: fewer are free.
   bool reserve(std::span<uint32_t> keys) noexcept;
@@ -38,7 +41,10 @@ class KeyTable {
     return entry.key == key ? entry.use : Use::kFree;
   }
   // Of one that is.
-  void set(uint32_t key, Use use) noexcept { entries_[index(key)].use = use; }
+  void set(uint32_t key, Use use) noexcept {
+    RRDK_ASSERT(entries_[index(key)].key == key && entries_[index(key)].use != Use::kFree, key);
+    entries_[index(key)].use = use;
+  }
   // Calls fn(key) for each that is bound.
   template <typename Fn>
   void for_each_bound(Fn&& fn) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/assert.h"
 #include "drivers/common/key_table.h"
 
 namespace rrdk::drivers {
@@ -22,6 +23,7 @@ bool KeyTable::reserve(std::span<uint32_t> keys) noexcept {
     return false;
   for (uint32_t& key : keys) {
     const uint32_t index = free_[free_head_++ & mask_];
+    RRDK_ASSERT(entries_[index].use == Use::kFree, index, entries_[index].use);
     key = fresh(index);
     entries_[index].key = key;
     entries_[index].use = Use::kReserved;
@@ -33,6 +35,7 @@ void KeyTable::release(uint32_t key) noexcept {
   if (use(key) == Use::kFree)
     return;
   set(key, Use::kFree);
+  RRDK_ASSERT(free_tail_ - free_head_ < size(), free_head_, free_tail_);
   free_[free_tail_++ & mask_] = index(key);
 }
 

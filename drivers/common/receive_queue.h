@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/assert.h"
 #include "fabric/device.h"
 
 namespace rrdk::drivers {
@@ -38,9 +39,13 @@ class ReceiveQueue {
   bool empty() const noexcept { return head_ == tail_; }
   // The next to be used.
   const fabric::ReceiveWr& front() const noexcept {
+    RRDK_ASSERT(!empty());
     return ring_[(newest_first_ ? tail_ - 1 : head_) & mask_];
   }
-  void pop() noexcept { newest_first_ ? --tail_ : ++head_; }
+  void pop() noexcept {
+    RRDK_ASSERT(!empty());
+    newest_first_ ? --tail_ : ++head_;
+  }
   uint32_t post(std::span<const fabric::ReceiveWr> wrs) noexcept;
 
   // post() tells the waiter, once.

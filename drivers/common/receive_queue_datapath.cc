@@ -1,3 +1,4 @@
+#include "base/assert.h"
 #include "drivers/common/receive_queue.h"
 
 namespace rrdk::drivers {
@@ -26,8 +27,10 @@ void ReceiveQueue::stop_waiting(ReceiveWaiter& waiter) noexcept {
   if (!waiter.waiting_)
     return;
   ReceiveWaiter** link = &waiting_;
-  while (*link != &waiter)
+  while (*link != &waiter) {
+    RRDK_ASSERT(*link != nullptr);  // it says that it waits
     link = &(*link)->next_waiting_;
+  }
   *link = waiter.next_waiting_;
   waiter.waiting_ = false;
 }

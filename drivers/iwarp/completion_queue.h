@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/system.h"
 #include "drivers/iwarp/outbox.h"
 #include "fabric/device.h"
@@ -51,6 +52,7 @@ class CompletionQueue final : public fabric::CompletionQueue {
   // within one poll, so that all use the same. Null: there is no memory.
   std::unique_ptr<std::byte[]> take_staging() noexcept;
   void give_staging(std::unique_ptr<std::byte[]> staging) noexcept {
+    RRDK_ASSERT(staging != nullptr);
     if (free_staging_.size() < kFreeStaging)
       free_staging_.push_back(std::move(staging));
   }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/assert.h"
 #include "fabric/work.h"
 
 namespace rrdk::iwarp {
@@ -32,6 +33,7 @@ class Outbox {
 
   // Room for `length` bytes of headers or of a small message, to be filled in.
   std::byte* extend(size_t length) noexcept {
+    RRDK_ASSERT(length <= kBytes - used_ && pieces_ <= kPieces, length, used_);
     std::byte* to = bytes_.data() + used_;
     if (pieces_ == 0 ||
         static_cast<std::byte*>(list_[pieces_ - 1].iov_base) + list_[pieces_ - 1].iov_len != to)
@@ -42,11 +44,13 @@ class Outbox {
     return to;
   }
   void lend(void* data, size_t length) noexcept {
+    RRDK_ASSERT(pieces_ < kPieces, pieces_);
     list_[pieces_++] = {data, length};
     length_ += length;
   }
   // Takes the first bytes away: TCP has them.
   void drop_front(size_t length) noexcept {
+    RRDK_ASSERT(length <= length_, length, length_);
     length_ -= length;
     while (length != 0) {
       iovec& piece = list_[first_];

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/prefetch_datapath.h"
 #include "drivers/iwarp/completion_queue.h"
 #include "drivers/iwarp/queue_pair.h"
@@ -52,6 +53,7 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept
 void QueuePair::give_staging() noexcept {
   if (staging_ != nullptr) {
     rest_length_ = staged_end_ - staged_begin_;
+    RRDK_ASSERT(rest_length_ <= rest_.size(), rest_length_);
     std::copy_n(staging_.get() + staged_begin_, rest_length_, rest_.data());
     cq_.give_staging(std::move(staging_));
   }
@@ -60,6 +62,7 @@ void QueuePair::give_staging() noexcept {
 
 // False: there is no memory to stage it in.
 bool QueuePair::stage_rest() noexcept {
+  RRDK_ASSERT(staged_begin_ == staged_end_ && rest_length_ <= rest_.size(), rest_length_);
   if (staging_ == nullptr && (staging_ = cq_.take_staging()) == nullptr)
     return false;
   std::copy_n(rest_.data(), rest_length_, staging_.get());
@@ -192,10 +195,13 @@ void CompletionQueue::activate(QueuePair& qp) noexcept {
   if (qp.active)
     return;
   qp.active = true;
+  RRDK_ASSERT(active_count_ < active_.size());
   active_[active_count_++] = &qp;
 }
 
 void CompletionQueue::deactivate(size_t position) noexcept {
+  RRDK_ASSERT(position < active_count_ && active_[position]->active, position, active_count_);
+  RRDK_ASSERT(active_[position] != quiet_);
   active_[position]->active = false;
   active_[position] = active_[--active_count_];
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 
+#include "base/assert.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/segment.h"
 
@@ -66,6 +67,7 @@ bool QueuePair::grow() noexcept try {
     spans[i & (spans.size() - 1)] = spans_[i & span_mask_];
   for (uint64_t i = head_; i != tail_; ++i) {
     const Record& r = larger[i & (records - 1)] = record(i);
+    RRDK_ASSERT(!r.copied || r.length <= kMaxCopied || r.num_spans == 0, r.length);
     if (!r.copied || r.num_spans == 0)
       continue;
     MemorySpan& span = spans[r.first_span & (spans.size() - 1)];
@@ -85,6 +87,7 @@ bool QueuePair::grow() noexcept try {
 
 // A peer has at most agreed_.ird Reads that wait for their responses.
 bool QueuePair::grow_responses() noexcept try {
+  RRDK_ASSERT(response_tail_ - cursor_.response == responses_.size());
   std::vector<Response> larger(2 * responses_.size());
   for (uint64_t i = cursor_.response; i != response_tail_; ++i)
     larger[i & (larger.size() - 1)] = responses_[i & response_mask_];
@@ -115,9 +118,10 @@ Peer QueuePair::peer() const {
   return drivers::peer_between(kScheme, near_, far_);
 }
 
-// A message without a Receive waits. A held queue pair takes Receives from its own queue, which is
-// always empty.
+// A message without a Receive waits. A held queue pair takes Receives from its own queue, which has
+// none.
 void QueuePair::hold_receives(bool hold) {
+  RRDK_ASSERT(shared_receives_ == nullptr || own_receives_.empty());
   if (shared_receives_ == nullptr)
     return;
   receives_->stop_waiting(*this);
@@ -157,6 +161,7 @@ void QueuePair::fail_with(End end) noexcept {
 
 // Decides what becomes of each request that was still under way.
 void QueuePair::settle(End end) noexcept {
+  RRDK_ASSERT(end != End::kNotYet && tail_ - head_ <= send_limit_, head_, tail_);
   bool lost = end == End::kPeerLost;
   for (uint64_t i = head_; i != tail_; ++i) {
     Record& r = record(i);
@@ -172,6 +177,7 @@ void QueuePair::settle(End end) noexcept {
 }
 
 uint32_t QueuePair::flush(std::span<fabric::Completion> out) noexcept {
+  RRDK_ASSERT(status_.load(std::memory_order_relaxed) == Status::kError);
   uint32_t n = reap_sends(out);
   const auto report = [&](uint64_t wr_id, WcStatus status) {
     out[n++] = {.wr_id = wr_id,
@@ -230,6 +236,7 @@ void QueuePair::keep_rest() {
   if (!next_fpdu(after, fpdu))
     return;
   fault_read_ = fault;
+  RRDK_ASSERT(kept_.empty() && cut_ < fpdu.length(), kept_.size(), cut_);
   kept_ = framed(fpdu.header, std::span(fpdu.body).first(fpdu.num_bodies));
   kept_sent_ = cut_;
   cut_ = 0;
@@ -239,10 +246,12 @@ void QueuePair::keep_rest() {
 // A Write of nothing to nowhere: says that we are there, and does no more (RFC 5040 section 5.1;
 // RFC 6581 section 8 for connections that begin with one).
 void QueuePair::keep_empty_write() {
+  RRDK_ASSERT(kept_.empty() && cut_ == 0, kept_.size(), cut_);
   kept_ = framed({.tagged = true, .last = true, .opcode = Opcode::kWrite}, {});
 }
 
 void QueuePair::keep_empty_read() {
+  RRDK_ASSERT(kept_.empty() && cut_ == 0, kept_.size(), cut_);
   std::array<std::byte, kReadRequestBody> body;
   encode(ReadRequest{}, body.data());
   const iovec payload{body.data(), body.size()};

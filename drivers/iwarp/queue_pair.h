@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/system.h"
 #include "drivers/common/control_loop.h"
 #include "drivers/common/receive_queue.h"
@@ -131,6 +132,7 @@ class QueuePair final : public fabric::QueuePair,
     bool copied;  // into copies_
     bool done;
   };
+  static_assert(sizeof(Record) <= 48);
   // What the peer asked to read, in order.
   struct Response {
     uint32_t sink_stag;
@@ -197,7 +199,10 @@ class QueuePair final : public fabric::QueuePair,
   void drop_reported() noexcept;
   uint32_t reap_sends(std::span<fabric::Completion> out) noexcept;
   void pop_record() noexcept;
-  Record& record(uint64_t number) noexcept { return records_[number & record_mask_]; }
+  Record& record(uint64_t number) noexcept {
+    RRDK_ASSERT(tail_ - head_ <= record_mask_ + 1, head_, tail_);
+    return records_[number & record_mask_];
+  }
 
   // transmit_datapath.cc: bytes out
   void transmit() noexcept;

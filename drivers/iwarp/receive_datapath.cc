@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/assert.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/queue_pair.h"
 #include "drivers/iwarp/segment.h"
@@ -67,6 +68,7 @@ bool QueuePair::fill() noexcept {
     return false;
   if (staging_ == nullptr && (staging_ = cq_.take_staging()) == nullptr)
     return false;
+  RRDK_ASSERT(staged_begin_ <= staged_end_ && staged_end_ <= kStaging, staged_begin_, staged_end_);
   const uint32_t rest = staged_end_ - staged_begin_;
   if (rest != 0 && staged_begin_ != 0)
     std::memmove(staging_.get(), staging_.get() + staged_begin_, rest);
@@ -79,6 +81,7 @@ bool QueuePair::fill() noexcept {
     count = sink_pieces(in_.left, pieces.data());
     direct = in_.left;
   }
+  RRDK_ASSERT(direct == 0 || rest == 0, direct, rest);  // parse_payload() has placed what was here
   const uint32_t room = this->room();
   pieces[count++] = {staging_.get() + staged_end_, room};
   const ssize_t got = take(socket_fd_, std::span(pieces).first(count));
@@ -230,6 +233,7 @@ bool QueuePair::parse_trailer(std::span<fabric::Completion> out, uint32_t& count
 
 // `length` more bytes of the payload are where they belong.
 void QueuePair::took(uint32_t length) noexcept {
+  RRDK_ASSERT(length <= in_.left, length, in_.left);
   if (length == 0)
     return;
   if (agreed_.crc) {
@@ -247,6 +251,8 @@ void QueuePair::took(uint32_t length) noexcept {
 
 // Where the next `length` bytes of the payload belong.
 size_t QueuePair::sink_pieces(uint32_t length, iovec* to) noexcept {
+  RRDK_ASSERT(length <= in_.left && in_.left <= in_.payload, length, in_.left);
+  RRDK_ASSERT(in_.sink == Sink::kRead || in_.to != nullptr, in_.sink);
   uint32_t skip = in_.payload - in_.left;
   if (in_.sink != Sink::kRead) {
     to[0] = {in_.to + skip, length};
@@ -254,6 +260,7 @@ size_t QueuePair::sink_pieces(uint32_t length, iovec* to) noexcept {
   }
   skip += read_received_;
   const Record& r = record(read_head_);
+  RRDK_ASSERT(r.op == fabric::Op::kRead && !r.done && skip + length <= r.length, skip, r.length);
   size_t count = 0;
   for (uint32_t i = 0; i != r.num_spans && length != 0; ++i) {
     const MemorySpan& span = spans_[(r.first_span + i) & span_mask_];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/queue_pair.h"
 
@@ -139,7 +140,9 @@ bool QueuePair::end_segment(std::span<fabric::Completion> out, uint32_t& count) 
     ++next_send_;
     return true;
   }
+  RRDK_ASSERT(receiving_ && in_.left == 0, in_.left);
   received_ += in_.payload;
+  RRDK_ASSERT(received_ <= receive_.buffer.length, received_, receive_.buffer.length);
   if (!in_.header.last)
     return true;
   count += end_send(out[count]);
@@ -148,6 +151,7 @@ bool QueuePair::end_segment(std::span<fabric::Completion> out, uint32_t& count) 
 
 // False: the message does something that it must not.
 bool QueuePair::end_send(fabric::Completion& out) noexcept {
+  RRDK_ASSERT(receiving_ && in_.header.last);
   const bool kills = invalidates(in_.header.opcode);
   if (kills && stags_.find(in_.header.stag) == nullptr) {
     receive_status_ = WcStatus::kRemoteAccess;
@@ -174,6 +178,7 @@ bool QueuePair::end_response() noexcept {
     return true;
   }
   read_received_ += in_.payload;
+  RRDK_ASSERT(read_received_ <= record(read_head_).length, read_received_);
   if (!in_.header.last)
     return true;
   read_received_ = 0;
@@ -183,6 +188,7 @@ bool QueuePair::end_response() noexcept {
 }
 
 bool QueuePair::end_read_request() noexcept {
+  RRDK_ASSERT(in_.payload == kReadRequestBody && in_.left == 0, in_.payload, in_.left);
   ++next_read_;
   const ReadRequest request = decode_read_request(small_.data());
   if (response_tail_ - cursor_.response >= agreed_.ird)

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/assert.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/queue_pair.h"
 #include "drivers/iwarp/segment.h"
@@ -49,6 +50,7 @@ bool QueuePair::nothing_waits() noexcept {
 // many requests it dealt with, from the front. Sends that TCP has taken leave no record, unless
 // they are to be reported.
 uint32_t QueuePair::send_straight(std::span<const fabric::SendWr> wrs) noexcept {
+  RRDK_ASSERT(cursor_.record == tail_ && cut_ == 0 && kept_.empty(), cursor_.record, tail_);
   Outbox& out = cq_.outbox();
   out.clear();
   uint32_t number = cursor_.send_number;
@@ -122,6 +124,7 @@ bool QueuePair::has_room(const fabric::SendWr& wr, uint32_t ahead, uint32_t span
 }
 
 QueuePair::Record& QueuePair::add_record(const fabric::SendWr& wr, WcStatus status) noexcept {
+  RRDK_ASSERT(tail_ - head_ < send_limit_ && tail_ - head_ <= record_mask_, head_, tail_);
   return record(tail_++) = {.wr_id = wr.wr_id,
                             .remote_address = wr.remote_address,
                             .first_span = span_tail_,
@@ -164,11 +167,13 @@ void QueuePair::record_send(const fabric::SendWr& wr) noexcept {
 }
 
 void QueuePair::add_spans(Record& r, const fabric::SendWr& wr) noexcept {
+  RRDK_ASSERT(span_tail_ - span_head_ + wr.num_sges <= span_mask_ + 1, span_head_, span_tail_);
   if (r.length == 0)
     return;
   if (r.copied) {
     std::byte* const copy = copies_.get() + ((tail_ - 1) & record_mask_) * kMaxCopied;
     std::byte* at = copy;
+    RRDK_ASSERT(r.length <= kMaxCopied, r.length);
     for (const MemorySpan& span : wr.spans())
       at = std::copy_n(span.data, span.length, at);
     spans_[span_tail_++ & span_mask_] = {copy, r.length, kNoRegion};
@@ -222,6 +227,8 @@ void QueuePair::release_key(uint32_t key) {
 // A request that was done at once is popped without having been sent. The cursor must not stay
 // behind: newer records will take that place in the ring.
 void QueuePair::pop_record() noexcept {
+  RRDK_ASSERT(head_ != tail_ && record(head_).done, head_, tail_);
+  RRDK_ASSERT(record(head_).num_spans <= span_tail_ - span_head_, span_head_, span_tail_);
   span_head_ += record(head_).num_spans;
   ++head_;
   cursor_.record = std::max(cursor_.record, head_);

@@ -1,5 +1,6 @@
 #include <new>
 
+#include "base/assert.h"
 #include "drivers/iwarp/stags.h"
 
 namespace rrdk::iwarp {
@@ -19,6 +20,7 @@ bool Stags::kill(uint32_t key) noexcept {
   const Use use = keys_.use(key);
   if (use == Use::kFree)
     return false;
+  RRDK_ASSERT(use != Use::kBound || keys_.index(key) < windows_.size());
   if (use == Use::kBound)
     writable_ -= windows_[keys_.index(key)].rights == fabric::Rights::kRemoteWrite;
   keys_.set(key, Use::kDead);

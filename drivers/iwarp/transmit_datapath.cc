@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/assert.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/queue_pair.h"
 #include "drivers/iwarp/segment.h"
@@ -89,6 +90,7 @@ bool QueuePair::push(Outbox& out, const Cursor& after) noexcept {
 // TCP took `taken` bytes, fewer than it was given: first of what was kept, then of the FPDUs from
 // the cursor on. Or `taken` is -errno. False: TCP takes no more for now.
 bool QueuePair::pushed(ssize_t taken) noexcept {
+  RRDK_ASSERT(kept_sent_ <= kept_.size(), kept_sent_, kept_.size());
   if (taken < 0) {
     if (taken == -EAGAIN || taken == -EWOULDBLOCK || taken == -ENOBUFS)
       return tcp_is_full();
@@ -106,6 +108,7 @@ bool QueuePair::pushed(ssize_t taken) noexcept {
     Fpdu fpdu;
     if (!next_fpdu(at, fpdu)) [[unlikely]]
       return false;
+    RRDK_ASSERT(cut_ < fpdu.length(), cut_, fpdu.length());
     if (left < fpdu.length() - cut_) {
       cut_ += static_cast<uint32_t>(left);
       if (cut_ != 0)
@@ -121,6 +124,7 @@ bool QueuePair::pushed(ssize_t taken) noexcept {
 
 // The FPDU at the cursor is begun: nothing that comes meanwhile may go before the rest of it.
 void QueuePair::pin(const Fpdu& fpdu) noexcept {
+  RRDK_ASSERT(cut_ != 0 && cut_ < fpdu.length(), cut_);
   cursor_.in_response = fpdu.answers;
   cursor_.in_record = !fpdu.answers;
   if (cursor_.in_record)
@@ -179,6 +183,7 @@ bool QueuePair::ready_record(Cursor& at) noexcept {
 
 void QueuePair::next_of_record(Cursor& at, Fpdu& fpdu) noexcept {
   Record& r = record(at.record);
+  RRDK_ASSERT(at.record != tail_ && !r.done && at.offset <= r.length, at.record, at.offset);
   fpdu.record = at.record;
   fpdu.answers = false;
   fpdu.num_bodies = 0;
@@ -227,6 +232,7 @@ void QueuePair::next_of_record(Cursor& at, Fpdu& fpdu) noexcept {
 // The key is looked at for every FPDU: it can have died since the last one.
 bool QueuePair::next_of_response(Cursor& at, Fpdu& fpdu) noexcept {
   const Response& response = responses_[at.response & response_mask_];
+  RRDK_ASSERT(at.response != response_tail_ && at.offset <= response.length, at.offset);
   fpdu.payload = std::min(response.length - at.offset, room_in_fpdu(/*tagged=*/true));
   fpdu.num_bodies = 0;
   fpdu.answers = true;
@@ -257,6 +263,7 @@ bool QueuePair::next_of_response(Cursor& at, Fpdu& fpdu) noexcept {
 }
 
 uint32_t QueuePair::room_in_fpdu(bool tagged) const noexcept {
+  RRDK_ASSERT(max_ulpdu_ > kUntaggedHeader && max_ulpdu_ <= kMaxUlpdu, max_ulpdu_);
   return max_ulpdu_ - (tagged ? kTaggedHeader : kUntaggedHeader);
 }
 
@@ -272,6 +279,7 @@ void QueuePair::add_bodies(Fpdu& fpdu, const Record& r, uint32_t skip, uint32_t 
     length -= part;
     skip = 0;
   }
+  RRDK_ASSERT(length == 0, length);  // the spans have all that was posted
 }
 
 void QueuePair::append(const Fpdu& fpdu, Outbox& out) const noexcept {

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 
+#include "base/assert.h"
 #include "base/system.h"
 #include "drivers/common/device.h"
 #include "drivers/shm/queue_pair.h"
@@ -103,9 +104,11 @@ Result<CompletionQueue::UsersPage*> CompletionQueue::join_page(uid_t user) {
 
 // Never used again, for whomever: those who had it may write to it for as long as they like.
 void CompletionQueue::leave_page(UsersPage& page) {
+  RRDK_ASSERT(page.connections != 0);
   if (--page.connections != 0)
     return;
   auto at = std::ranges::find(users_, &page, &std::unique_ptr<UsersPage>::get);
+  RRDK_ASSERT(at != users_.end() && at != users_.begin());  // the first one stays
   std::swap(*at, users_.back());
   pages_[static_cast<size_t>(at - users_.begin())] = (*at)->doorbells();
   num_pages_.store(static_cast<uint32_t>(users_.size() - 1), std::memory_order_release);
@@ -141,6 +144,7 @@ Result<uint32_t> CompletionQueue::add(QueuePair& qp) {
 }
 
 void CompletionQueue::remove(QueuePair& qp, uint32_t bit, UsersPage* page) {
+  RRDK_ASSERT(bit < kMaxQueuePairs, bit);
   const std::lock_guard lock(mutex_);
   QueuePair* removed = &qp;  // else it was never added
   queue_pairs_[bit].compare_exchange_strong(removed, nullptr, std::memory_order_release);

@@ -1,5 +1,6 @@
 #include <bit>
 
+#include "base/assert.h"
 #include "drivers/shm/completion_queue.h"
 #include "drivers/shm/queue_pair.h"
 
@@ -83,10 +84,12 @@ void CompletionQueue::activate(QueuePair& qp) noexcept {
     return;
   qp.active = true;
   qp.awake();
+  RRDK_ASSERT(active_count_ < active_.size());
   active_[active_count_++] = &qp;
 }
 
 void CompletionQueue::deactivate(size_t position) noexcept {
+  RRDK_ASSERT(position < active_count_ && active_[position]->active, position, active_count_);
   active_[position]->active = false;
   active_[position] = active_[--active_count_];
 }

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/system.h"
 #include "drivers/shm/queue_pair.h"
 
@@ -98,6 +99,7 @@ Result<void> QueuePair::accept(PeerSocket socket, Offer offer, uint64_t peer_mem
 }
 
 Result<void> QueuePair::send_handshake(MessageType type, std::span<const std::byte> private_data) {
+  RRDK_ASSERT(own_bells_ == nullptr);
   Message message{.type = type};
   message.slots = geometry_.slots;
   message.keys = geometry_.keys;
@@ -132,6 +134,7 @@ void QueuePair::announce_all() {
 
 // Gives the data path its peer.
 void QueuePair::attach(Peer peer) {
+  RRDK_ASSERT(!established_once_ && !reported_);
   peer_ = std::move(peer);
   reads_allowed_ = std::min(reads_, peer_.reads);
   who_ = peer_of(socket_.get());
@@ -157,6 +160,7 @@ void QueuePair::on_ready() {
 }
 
 void QueuePair::read_regions() {
+  RRDK_ASSERT(established_once_ && !broken_);
   Drained drained;
   uint32_t left = kPacketsAtOnce;
   {
@@ -251,6 +255,7 @@ void QueuePair::take_answer(Received& r) {
 
 void QueuePair::connect_failed(fabric::EventType type, Errc code, std::string reason,
                                const Message* message) {
+  RRDK_ASSERT(!established_once_ && !reported_);
   reported_ = true;
   device_.control().unwatch(socket_.get());
   device_.control().set_ticking(*this, false);
@@ -276,6 +281,7 @@ void QueuePair::end_data_path(Death death) {
 // The peer sent what no honest peer sends, or we cannot take it. Its socket is not read any more;
 // only the end of it tells that the peer is gone.
 void QueuePair::socket_broken(Death how) {
+  RRDK_ASSERT(how > Death::kNeverConnected, how);
   if (std::exchange(broken_, true))
     return;
   count_end(how);
@@ -284,6 +290,7 @@ void QueuePair::socket_broken(Death how) {
 }
 
 void QueuePair::peer_gone() {
+  RRDK_ASSERT(established_once_);
   end_seen_ = true;
   device_.control().unwatch(socket_.get());
   const bool closed = theirs_.state->closed.load(std::memory_order_acquire) != 0;
@@ -296,6 +303,7 @@ void QueuePair::peer_gone() {
 }
 
 void QueuePair::report_disconnect() {
+  RRDK_ASSERT(established_once_);
   device_.control().set_ticking(*this, false);
   if (std::exchange(reported_, true))
     return;

@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/assert.h"
+
 namespace rrdk::shm {
 
 class CopyRing {
@@ -25,6 +27,7 @@ class CopyRing {
   // The same in two steps, for a message whose length is not known yet: a place for `most` bytes,
   // which is nobody's until a message of `length` bytes there is kept.
   std::optional<uint64_t> find(uint32_t most) noexcept {
+    RRDK_ASSERT(most <= bytes_, most);
     if (first_ == last_)
       used_ = freed_ = 0;
     const Place place = this->place(most);
@@ -33,6 +36,7 @@ class CopyRing {
     return place.at;
   }
   void keep(uint64_t at, uint32_t length, uint64_t number) noexcept {
+    RRDK_ASSERT(at >= used_ && last_ - first_ <= mask_, at, used_);
     used_ = whole_lines(at + length);
     lent_[last_++ & mask_] = {number, used_};
   }
@@ -66,6 +70,7 @@ class CopyRing {
   static uint64_t whole_lines(uint64_t end) noexcept { return (end + kLine - 1) & ~(kLine - 1); }
 
   Place place(uint32_t length) const noexcept {
+    RRDK_ASSERT(freed_ <= used_ && used_ - freed_ <= bytes_, freed_, used_);
     uint64_t at = used_;
     const uint32_t to_end = bytes_ - offset(at);
     if (length > to_end)

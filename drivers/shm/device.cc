@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <limits>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "drivers/shm/completion_queue.h"
@@ -110,8 +111,10 @@ void Device::region_added(const mem::Region& region) {
 void Device::region_filled(const mem::Region& region) {
   const std::lock_guard lock(regions_mutex_);
   for (OwnRegion& own : regions_) {
-    if (own.region.id == region.id)
-      own.region.filled = region.filled;
+    if (own.region.id != region.id)
+      continue;
+    RRDK_ASSERT(own.region.filled <= region.filled, own.region.filled, region.filled);
+    own.region.filled = region.filled;
   }
 }
 

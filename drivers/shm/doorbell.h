@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/assert.h"
 #include "drivers/shm/segment.h"
 
 namespace rrdk::shm {
@@ -40,6 +41,7 @@ void wake(int wake_socket) noexcept;
 
 // True: the owner sleeps.
 inline bool set_bit(DoorbellPage& page, uint32_t bit) noexcept {
+  RRDK_ASSERT(bit < kMaxQueuePairs, bit);
   const uint32_t word = bit / 64;
   page.words[word].fetch_or(uint64_t{1} << (bit % 64), std::memory_order_seq_cst);
   page.summary.fetch_or(uint64_t{1} << (word / kWordsPerGroup), std::memory_order_seq_cst);

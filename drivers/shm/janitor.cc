@@ -21,6 +21,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "base/system.h"
 
@@ -154,6 +155,7 @@ class Queue {
     ++length_;
   }
   std::unique_ptr<Item> pop() noexcept {
+    RRDK_ASSERT(length_ != 0 && first_ != nullptr, length_);
     --length_;
     return std::unique_ptr<Item>(std::exchange(first_, first_->next));
   }

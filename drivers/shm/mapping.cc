@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "drivers/shm/janitor.h"
 
@@ -215,6 +216,7 @@ void MappingCache::forget_unused() noexcept {
 
 MappingCache::Mappings::iterator MappingCache::erase(Mappings::iterator entry) noexcept {
   const auto own = mappings_of_.find(std::get<uid_t>(entry->first));
+  RRDK_ASSERT(own != mappings_of_.end() && own->second != 0);
   if (--own->second == 0)
     mappings_of_.erase(own);
   return mappings_.erase(entry);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/assert.h"
 #include "base/system.h"
 
 namespace rrdk::shm {
@@ -74,6 +75,11 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options, Ge
       geometry_(geometry),
       segment_(std::move(segment)),
       wake_up_(std::move(wake_up)) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+  // What each poll and each Send touches.
+  static_assert(offsetof(QueuePair, unsure_) - offsetof(QueuePair, status_) < 160);
+#pragma GCC diagnostic pop
   mine_.state->wants.store(kWantsMessages, std::memory_order_relaxed);
   out_ = reinterpret_cast<std::byte*>(mine_.slots);
   out_mask_ = mine_.slot_mask;
@@ -131,6 +137,7 @@ CloseReason QueuePair::close_reason(Death death) noexcept {
 // Decides what becomes of each send that was still waiting. Behind one that failed nothing
 // succeeds, not even a Send that is in the ring: the peer stopped before it.
 void QueuePair::settle_sends() noexcept {
+  RRDK_ASSERT(send_tail_ - send_head_ <= send_limit_, send_head_, send_tail_);
   const uint64_t consumed = theirs_.state->consumed.load(std::memory_order_acquire);
   const auto reason =
       static_cast<CloseReason>(theirs_.state->closed.load(std::memory_order_acquire));

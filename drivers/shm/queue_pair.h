@@ -114,6 +114,7 @@ class QueuePair final : public fabric::QueuePair,
              (quiet && status == fabric::WcStatus::kFlushed);
     }
   };
+  static_assert(sizeof(SendRecord) == 32);          // two in a cache line
   enum class Naming : uint8_t { kMessage, kRead };  // what names a region
   // How reading the socket ended; kSome: there may be more.
   enum class Drained : uint8_t { kAll, kSome, kEnd, kNoPlace, kBroken, kTooMuchMemory, kNotMapped };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/assert.h"
 #include "drivers/shm/queue_pair.h"
 
 namespace rrdk::shm {
@@ -138,6 +139,7 @@ bool QueuePair::message_ready() noexcept {
 // The next message into the next Receive. False: not now, or never.
 bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
                              fabric::Completion& out) noexcept {
+  RRDK_ASSERT((header.flags & kWrite) == 0 && &slot == &theirs_.slot(taken_), taken_);
   if (receives_->empty()) {
     if (!std::exchange(stalled_, true))
       Counters::count(device_.counts().rnr_waits);
@@ -191,6 +193,7 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
 
 // An RDMA Write of the peer's. False: not now, or never.
 bool QueuePair::take_write(const Slot& slot, const SlotHeader& header) noexcept {
+  RRDK_ASSERT((header.flags & kWrite) != 0 && &slot == &theirs_.slot(taken_), taken_);
   WcStatus status = WcStatus::kRemoteOperation;
   if (header.num_sges <= Slot::kMaxSges)
     status = place(slot, header);
@@ -253,6 +256,7 @@ CloseReason QueuePair::its_fault_or(CloseReason otherwise) const noexcept {
 // Copies a message that lies in the peer's memory. `length` fits where it goes.
 WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t length,
                                   std::byte* to) noexcept {
+  RRDK_ASSERT(count <= Slot::kMaxSges, count);
   std::array<RemoteSge, Slot::kMaxSges> sges;
   std::memcpy(sges.data(), slot.far.sges, count * sizeof(RemoteSge));
   std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -287,6 +291,7 @@ const std::byte* QueuePair::peer_bytes(WireId region, uint64_t offset, uint64_t 
 }
 
 void QueuePair::tell_consumed() noexcept {
+  RRDK_ASSERT(taken_told_ < taken_, taken_told_, taken_);
   taken_told_ = taken_;
   mine_.state->consumed.store(taken_, std::memory_order_release);
   if (!std::exchange(acknowledge_, false))
@@ -304,6 +309,7 @@ bool QueuePair::peer_closed() noexcept {
 }
 
 uint32_t QueuePair::flush(std::span<fabric::Completion> out) noexcept {
+  RRDK_ASSERT(status_.load(std::memory_order_relaxed) == Status::kError);
   uint32_t n = reap_sends(out);
   for (; n < out.size() && !own_receives_.empty(); own_receives_.pop())
     out[n++] = {.wr_id = own_receives_.front().wr_id,
@@ -316,9 +322,10 @@ uint32_t QueuePair::flush(std::span<fabric::Completion> out) noexcept {
   return n;
 }
 
-// A message without a Receive waits. A held queue pair takes Receives from its own queue, which is
-// always empty.
+// A message without a Receive waits. A held queue pair takes Receives from its own queue, which has
+// none.
 void QueuePair::hold_receives(bool hold) {
+  RRDK_ASSERT(shared_receives_ == nullptr || own_receives_.empty());
   if (shared_receives_ == nullptr)
     return;
   receives_->stop_waiting(*this);
@@ -363,6 +370,7 @@ bool QueuePair::next_needs_receive() noexcept {
 }
 
 bool QueuePair::rest() noexcept {
+  RRDK_ASSERT(active);
   const bool waits = send_head_ != send_tail_ || refused_copy_ != 0;
   const uint32_t wants = kWantsMessages | (waits ? kWantsConsumed : 0u);
   mine_.state->wants.store(wants, std::memory_order_seq_cst);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/assert.h"
 #include "drivers/shm/queue_pair.h"
 
 namespace rrdk::shm {
@@ -24,6 +25,7 @@ Message region_message(MessageType type, WireId id) {
 
 // A peer whose socket is full has not read what we told it before: it does not get to make us wait.
 SendResult QueuePair::announce(const OwnRegion& own) {
+  RRDK_ASSERT(own.region.fd >= 0 && own.shown() != 0, own.region.id);
   const mem::Region& region = own.region;
   if (local_regions_.entries().size() >= kMaxPeerRegions && !local_regions_.has(region.id))
     return SendResult::kFull;
@@ -180,6 +182,7 @@ void QueuePair::count_end(Death by_socket) {
 void QueuePair::apply_region_changes() {
   const std::lock_guard lock(control_mutex_);
   regions_changed_.store(false, std::memory_order_relaxed);
+  RRDK_ASSERT(region_changes_.size() <= kMaxPendingChanges, region_changes_.size());
   for (RegionEntry& change : region_changes_) {
     if (change.base == nullptr)
       peer_regions_.remove(change.id);
@@ -190,6 +193,7 @@ void QueuePair::apply_region_changes() {
 }
 
 Result<void> PeerRegions::count(File& file, uint64_t end) {
+  RRDK_ASSERT(bytes_ <= most_bytes_, bytes_, most_bytes_);
   const uint64_t more = end - std::min(end, file.bytes);
   if (more > most_bytes_ - bytes_)
     return fail(Errc::kLimit, "the peer's memory is more than the " +
@@ -226,6 +230,8 @@ bool PeerRegions::remove(WireId id) {
   if (found == regions_.end())
     return false;
   const auto file = files_.find(found->second.file);
+  RRDK_ASSERT(file != files_.end() && file->second.regions != 0);
+  RRDK_ASSERT(file->second.bytes <= bytes_, file->second.bytes, bytes_);
   regions_.erase(found);
   if (--file->second.regions == 0) {
     bytes_ -= file->second.bytes;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
 #include "drivers/shm/mapping.h"
 #include "rrdk/memory.h"
 
@@ -56,6 +57,7 @@ class RegionTable {
   bool has(RegionId id) noexcept { return id != kNoRegion && find(id).id == id; }
 
   void add(RegionEntry entry) {
+    RRDK_ASSERT(entry.base != nullptr, entry.id);
     remove(entry.id);
     entries_.push_back(std::move(entry));
   }

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/assert.h"
 #include "base/prefetch_datapath.h"
 #include "fabric/device.h"
 #include "fabric/lane.h"
@@ -207,7 +208,9 @@ struct SegmentView {
         copies(base + g.copies_offset()),
         slot_mask(g.slots - 1),
         key_mask(g.keys - 1),
-        copies_bytes(g.copies) {}
+        copies_bytes(g.copies) {
+    RRDK_ASSERT(g.valid(), g.slots, g.keys, g.copies);
+  }
 
   Slot& slot(uint64_t number) const { return slots[number & slot_mask]; }
 };

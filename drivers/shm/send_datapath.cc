@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "drivers/shm/queue_pair.h"
 
@@ -158,6 +159,7 @@ bool QueuePair::lacks_copies() noexcept {
 // Puts a message into the copies, and names it in a slot. False: there is no room for it.
 bool QueuePair::put_copy(std::span<const MemorySpan> spans, uint32_t length,
                          uint32_t invalidate_key, uint8_t flags) noexcept {
+  RRDK_ASSERT(length <= kMaxCopied && length == length_of(spans), length);
   const std::optional<uint32_t> at = copies_.take(length, sent_ + 1);
   if (!at)
     return false;
@@ -187,12 +189,14 @@ void QueuePair::name_copy(uint32_t at, uint32_t length, uint32_t invalidate_key,
 }
 
 void QueuePair::record_send(const SendRecord& record) noexcept {
+  RRDK_ASSERT(send_tail_ - send_head_ < send_limit_, send_head_, send_tail_);
   sends_[send_tail_++ & send_mask_] = record;
   cq_.activate(*this);
 }
 
 bool QueuePair::sends_full() noexcept {
   while (send_tail_ - send_head_ >= send_limit_) {
+    RRDK_ASSERT(send_head_ != send_tail_);
     SendRecord& oldest = sends_[send_head_ & send_mask_];
     if (!done(oldest) || !oldest.silent())
       return true;
@@ -202,6 +206,7 @@ bool QueuePair::sends_full() noexcept {
 }
 
 WcStatus QueuePair::execute(const fabric::SendWr& wr, SendRecord& record) noexcept {
+  RRDK_ASSERT(record.wait == Wait::kNothing && record.op == wr.op);
   switch (wr.op) {
     case Op::kSend:
     case Op::kSendInvalidate:
@@ -329,6 +334,8 @@ WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept
 }
 
 void QueuePair::publish(SlotWord word) noexcept {
+  RRDK_ASSERT(sent_ - consumed_by_peer_ <= mine_.slot_mask, sent_, consumed_by_peer_);
+  RRDK_ASSERT(claimed_ == Claimed::kNothing, claimed_);
   Lane::publish(std::bit_cast<uint64_t>(word), word.length);
 }
 
@@ -391,6 +398,7 @@ bool QueuePair::read_now(const MemorySpan& to, uint32_t key, uint64_t remote_add
 // it is done; otherwise the counter of the refusal, which the caller counts or not.
 Counters::Count* QueuePair::copy_remote(uint32_t key, uint64_t address,
                                         std::span<const MemorySpan> spans) noexcept {
+  RRDK_ASSERT(mine_.state->reading.load(std::memory_order_relaxed) == 0);
   mine_.state->reading.store(key, std::memory_order_seq_cst);
   const std::byte* remote = nullptr;
   Counters::Count* const refusal = find_remote(key, address, length_of(spans), remote);
@@ -431,6 +439,7 @@ Counters::Count* QueuePair::find_remote(uint32_t key, uint64_t address, uint64_t
 
 // Reads how many of our messages the peer has consumed. False: no honest peer says that.
 bool QueuePair::read_consumed() noexcept {
+  RRDK_ASSERT(consumed_by_peer_ <= sent_, consumed_by_peer_, sent_);
   const uint64_t consumed = theirs_.state->consumed.load(std::memory_order_acquire);
   if (consumed < consumed_by_peer_ || consumed > sent_) [[unlikely]] {
     Counters::count(device_.counts().bad_consumed);
@@ -445,6 +454,7 @@ bool QueuePair::read_consumed() noexcept {
 // A peer that does not let go of a key is waited for no longer than an honest one can take. True:
 // it had its time, and the connection is over.
 bool QueuePair::overdue(SendRecord& record) noexcept {
+  RRDK_ASSERT(record.wait == Wait::kReader && record.key != 0, record.wait);
   constexpr uint64_t kTimeoutNs = std::chrono::nanoseconds(kAccessTimeout).count();
   const uint64_t now = base::Tsc::now_ns();
   if (record.number == 0)

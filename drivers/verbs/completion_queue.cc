@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "drivers/common/device.h"
@@ -98,12 +99,14 @@ bool CompletionQueue::grow(uint64_t entries) {
 
 void CompletionQueue::unreserve(uint32_t completions) {
   const std::lock_guard lock(mutex_);
+  RRDK_ASSERT(completions <= reserved_ && queue_pairs_ != 0, completions, reserved_);
   reserved_ -= completions;
   --queue_pairs_;
 }
 
 void CompletionQueue::add(QueuePair& qp, uint32_t number) {
   const std::lock_guard lock(mutex_);
+  RRDK_ASSERT(queue_pairs_ <= kMaxQueuePairs && qp.number() == number, queue_pairs_, number);
   size_t place = number % kPlaces;
   while (places_[place].load(std::memory_order_relaxed) != nullptr)
     place = (place + 1) % kPlaces;
@@ -150,6 +153,7 @@ void CompletionQueue::vacate(QueuePair& qp, uint32_t number) noexcept {
 
 void CompletionQueue::purge(QueuePair& qp, uint32_t number) {
   std::vector<ibv_wc> left(batch_.begin() + batch_next_, batch_.begin() + batch_count_);
+  RRDK_ASSERT(batch_next_ <= batch_count_ && kept_next_ <= kept_.size(), batch_next_, kept_next_);
   left.insert(left.end(), kept_.begin() + static_cast<long>(kept_next_), kept_.end());
   // At most what the queue holds, however busy the others are.
   ibv_wc wc;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/assert.h"
 #include "drivers/verbs/completion_queue.h"
 #include "drivers/verbs/queue_pair.h"
 
@@ -15,6 +16,7 @@ QueuePair* CompletionQueue::find(uint32_t number) const noexcept {
 
 // False: there is nothing.
 bool CompletionQueue::refill(size_t most) noexcept {
+  RRDK_ASSERT(batch_next_ == batch_count_, batch_next_, batch_count_);  // all were looked at
   batch_next_ = batch_count_ = 0;
   if (kept_next_ != kept_.size()) [[unlikely]] {
     while (kept_next_ != kept_.size() && batch_count_ != kBatch)
@@ -44,9 +46,11 @@ uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
 }
 
 uint32_t CompletionQueue::poll_active(std::span<fabric::Completion> out, bool empty) noexcept {
+  RRDK_ASSERT(!active_.empty());
   uint32_t n = 0;
   for (size_t i = 0; i != active_.size() && n != out.size();) {
     QueuePair& qp = *active_[i];
+    RRDK_ASSERT(qp.active, qp.number());
     n += qp.report(out.subspan(n), empty);
     if (qp.has_reports()) {
       ++i;
@@ -62,6 +66,7 @@ uint32_t CompletionQueue::poll_active(std::span<fabric::Completion> out, bool em
 void CompletionQueue::activate(QueuePair& qp) noexcept {
   if (qp.active)
     return;
+  RRDK_ASSERT(active_.size() < kMaxQueuePairs);
   qp.active = true;
   // datapath-allow: it was reserved for all queue pairs when the completion queue was made
   active_.push_back(&qp);

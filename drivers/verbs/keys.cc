@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "base/assert.h"
+
 namespace rrdk::verbs {
 
 Windows::Windows(ibv_pd* pd, uint32_t most, Counters& counts)
@@ -25,6 +27,7 @@ Windows::~Windows() {
 // Allocates windows until `wanted` are free, and some for next time: system calls, until the
 // connection has as many as it ever uses at once.
 bool Windows::grow(size_t wanted) noexcept {
+  RRDK_ASSERT(free_tail_ - free_head_ < wanted, wanted);
   const size_t free = free_tail_ - free_head_;
   if (refused_ || windows_.size() + (wanted - free) > most_)
     return false;
@@ -38,6 +41,7 @@ bool Windows::grow(size_t wanted) noexcept {
       return free_tail_ - free_head_ >= wanted;
     }
     const auto index = static_cast<uint32_t>(windows_.size());
+    RRDK_ASSERT(windows_.size() < windows_.capacity());  // find() gives out pointers
     windows_.push_back({.mw = mw, .key = mw->rkey, .recent = {}});
     size_t place = place_of(mw->rkey);
     while (table_[place] != 0)

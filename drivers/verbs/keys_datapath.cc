@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/assert.h"
 #include "drivers/verbs/keys.h"
 
 namespace rrdk::verbs {
@@ -28,6 +29,7 @@ bool Windows::reserve(std::span<uint32_t> keys) noexcept {
     return false;
   for (uint32_t& key : keys) {
     Window& window = windows_[free_[free_head_++ & free_mask_]];
+    RRDK_ASSERT(window.use == Use::kFree, window.use);
     key = window.key = fresh(window);
     window.use = Use::kReserved;
   }
@@ -43,6 +45,7 @@ void Windows::release(uint32_t key) noexcept {
     window->mw->rkey = key;
   window->use = Use::kFree;
   refused_ = false;
+  RRDK_ASSERT(free_tail_ - free_head_ < windows_.size(), free_head_, free_tail_);
   free_[free_tail_++ & free_mask_] = static_cast<uint32_t>(window - windows_.data());
 }
 

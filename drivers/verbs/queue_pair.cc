@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/assert.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/keys.h"
 
@@ -113,6 +114,7 @@ void QueuePair::part() noexcept {
 
 // Receives that come before there is a queue pair of the device's.
 uint32_t QueuePair::post_early(std::span<const fabric::ReceiveWr> wrs) {
+  RRDK_ASSERT(srq_ == nullptr);
   const std::lock_guard lock(early_mutex_);
   if (open_.load(std::memory_order_relaxed))
     return post_receive(wrs);
@@ -129,6 +131,7 @@ uint32_t QueuePair::post_early(std::span<const fabric::ReceiveWr> wrs) {
 
 // False: they went to the device.
 bool QueuePair::close_early() {
+  RRDK_ASSERT(status_.load(std::memory_order_relaxed) == Status::kError);
   const std::lock_guard lock(early_mutex_);
   if (open_.load(std::memory_order_relaxed))
     return false;
@@ -138,6 +141,7 @@ bool QueuePair::close_early() {
 }
 
 bool QueuePair::device_is_done() const noexcept {
+  RRDK_ASSERT(device_end_ <= tail_ && receive_device_end_ <= receive_tail_, device_end_, tail_);
   return head_ >= device_end_ && (srq_ != nullptr || receive_head_ >= receive_device_end_);
 }
 
@@ -150,6 +154,7 @@ void QueuePair::check_settled() noexcept {
 // Some devices lose requests that are posted at the moment of the error. Once its queue pair is
 // destroyed, a device no longer touches their memory.
 void QueuePair::force_flush() noexcept {
+  RRDK_ASSERT(status_.load(std::memory_order_relaxed) == Status::kError && !flushed_by_force_);
   flushed_by_force_ = true;
   if (device_is_done())
     return;

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/assert.h"
 #include "drivers/common/control_loop.h"
 #include "drivers/verbs/address.h"
 #include "drivers/verbs/cm.h"
@@ -108,12 +109,16 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
     bool refused;          // posted in a form that the device refuses
     bool done;
   };
+  static_assert(sizeof(Record) == 32);  // two in a cache line
 
   QueuePair(Device& device, const fabric::QueuePairOptions& options, uint32_t completions);
 
   // send_datapath.cc
   bool has_room() const noexcept { return tail_ - head_ < send_limit_; }
-  Record& record(uint64_t number) noexcept { return records_[number & record_mask_]; }
+  Record& record(uint64_t number) noexcept {
+    RRDK_ASSERT(tail_ - head_ <= send_limit_ && number - head_ <= send_limit_, head_, number);
+    return records_[number & record_mask_];
+  }
   const Record& record(uint64_t number) const noexcept { return records_[number & record_mask_]; }
   void add(const fabric::SendWr& wr, SendChain& chain) noexcept;
   void make_read(const fabric::SendWr& wr, Record& r, SendChain& chain, ibv_send_wr& to) noexcept;

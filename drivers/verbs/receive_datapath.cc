@@ -1,4 +1,5 @@
 // Receives in, messages out.
+#include "base/assert.h"
 #include "drivers/verbs/completion_queue.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/queue_pair.h"
@@ -20,6 +21,7 @@ uint32_t QueuePair::post_receive(std::span<const fabric::ReceiveWr> wrs) {
     const uint64_t first = receive_tail_;
     for (; taken < wrs.size() && !chain.full() && receive_tail_ - receive_head_ < receive_limit_;
          ++taken) {
+      RRDK_ASSERT(receive_tail_ - receive_head_ <= receive_mask_, receive_head_, receive_tail_);
       receive_ids_[receive_tail_ & receive_mask_] = wrs[taken].wr_id;
       if (!in_error)
         chain.add(wrs[taken], receive_tail_, device_.regions());
@@ -43,6 +45,7 @@ uint32_t QueuePair::post_receive(std::span<const fabric::ReceiveWr> wrs) {
 }
 
 uint32_t QueuePair::complete_receive(const ibv_wc& wc, std::span<fabric::Completion> out) noexcept {
+  RRDK_ASSERT(!out.empty() && (wc.wr_id & kReceiveBit) != 0);
   const uint64_t number = wc.wr_id & ~kReceiveBit;
   uint64_t wr_id;
   if (srq_ != nullptr) {
@@ -79,11 +82,13 @@ uint32_t QueuePair::complete_receive(const ibv_wc& wc, std::span<fabric::Complet
 }
 
 bool QueuePair::receives_soft() const noexcept {
+  RRDK_ASSERT(receive_tail_ - receive_head_ <= receive_limit_, receive_head_, receive_tail_);
   return receive_head_ != receive_tail_ &&
          (flushed_by_force_ || receive_head_ >= receive_device_end_);
 }
 
 uint32_t QueuePair::flush_receives(std::span<fabric::Completion> out) noexcept {
+  RRDK_ASSERT(srq_ == nullptr || receive_head_ == receive_tail_);
   uint32_t n = 0;
   for (; receives_soft() && n != out.size(); ++receive_head_)
     out[n++] = {.wr_id = receive_ids_[receive_head_ & receive_mask_],

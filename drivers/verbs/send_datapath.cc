@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "drivers/verbs/completion_queue.h"
 #include "drivers/verbs/device.h"
 #include "drivers/verbs/queue_pair.h"
@@ -30,6 +31,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
 }
 
 void QueuePair::add(const fabric::SendWr& wr, SendChain& chain) noexcept {
+  RRDK_ASSERT(has_room() && chain.count < SendChain::kMost, head_, tail_);
   Record& r = record(tail_);
   r = {.wr_id = wr.wr_id,
        .sink = nullptr,
@@ -119,6 +121,7 @@ void QueuePair::fill_sges(const fabric::SendWr& wr, SendChain& chain, ibv_send_w
   for (const MemorySpan& span : wr.spans()) {
     if (span.length == 0)
       continue;  // to some devices that means 2 GB
+    RRDK_ASSERT(static_cast<uint32_t>(to.num_sge) < fabric::kMaxSges, to.num_sge);
     sges[static_cast<size_t>(to.num_sge++)] = device_.regions().sge_of(span);
     length += span.length;
   }
@@ -165,6 +168,7 @@ void QueuePair::close_sink(Record& r) noexcept {
 
 // The device's own refusal comes in its turn, and ends the connection as any other.
 void QueuePair::make_refused(Record& r, SendChain& chain, ibv_send_wr& to) noexcept {
+  RRDK_ASSERT(!r.refused && !r.soft && !r.done && &to == &chain.wrs[chain.count]);
   r.refused = true;
   to.opcode = IBV_WR_SEND;
   chain.sges[chain.count][0] = device_.regions().forbidden();
@@ -174,11 +178,13 @@ void QueuePair::make_refused(Record& r, SendChain& chain, ibv_send_wr& to) noexc
 
 // One doorbell. False: the device did not take all, which means that something is wrong with it.
 bool QueuePair::launch(SendChain& chain) noexcept {
+  RRDK_ASSERT(chain.count != 0 && chain.count <= SendChain::kMost && qp_ != nullptr, chain.count);
   ibv_send_wr* bad = nullptr;
   if (ibv_post_send(qp_, chain.wrs.data(), &bad) == 0) [[likely]]
     return true;
   if (bad == nullptr)
     return true;  // it has them all, and the connection is on its way down
+  RRDK_ASSERT(bad->wr_id - head_ < tail_ - head_, bad->wr_id, head_);
   for (uint64_t i = bad->wr_id; i != tail_; ++i) {
     record(i).soft = true;
     record(i).status = i == bad->wr_id ? WcStatus::kLocalProtection : WcStatus::kFlushed;
@@ -190,6 +196,7 @@ bool QueuePair::launch(SendChain& chain) noexcept {
 }
 
 uint32_t QueuePair::add_flushed(std::span<const fabric::SendWr> wrs) noexcept {
+  RRDK_ASSERT(status_.load(std::memory_order_relaxed) == Status::kError);
   uint32_t taken = 0;
   for (; taken < wrs.size() && has_room(); ++taken)
     record(tail_++) = {.wr_id = wrs[taken].wr_id,
@@ -208,6 +215,7 @@ uint32_t QueuePair::add_flushed(std::span<const fabric::SendWr> wrs) noexcept {
 
 // A Write of nothing needs no key, and no Receive (RFC 5040 section 5.1).
 void QueuePair::poke() noexcept {
+  RRDK_ASSERT(qp_ != nullptr);
   poke_wanted_.store(false, std::memory_order_relaxed);
   ibv_send_wr nothing{};
   nothing.wr_id = kPoke;
@@ -218,6 +226,7 @@ void QueuePair::poke() noexcept {
 }
 
 uint32_t QueuePair::complete(const ibv_wc& wc, std::span<fabric::Completion> out) noexcept {
+  RRDK_ASSERT(!out.empty());
   const uint32_t n =
       (wc.wr_id & kReceiveBit) != 0 ? complete_receive(wc, out) : complete_send(wc, out);
   if (status_.load(std::memory_order_relaxed) == Status::kError) [[unlikely]] {
@@ -239,6 +248,7 @@ uint32_t QueuePair::complete_send(const ibv_wc& wc, std::span<fabric::Completion
       before.done = true;
   swept_ = std::max(swept_, number + 1);
   Record& r = record(number);
+  RRDK_ASSERT(!r.soft && number < device_end_, number, device_end_);
   r.done = true;
   r.status = r.refused ? status_of_refused(wc.status) : status_of(wc.status);
   if (r.status != WcStatus::kSuccess) [[unlikely]] {
@@ -257,6 +267,7 @@ uint32_t QueuePair::reap(std::span<fabric::Completion> out) noexcept {
     Record& r = record(head_);
     if (!r.done && !r.soft)
       break;
+    RRDK_ASSERT(!r.soft || r.sink == nullptr);  // the device has no use for it
     close_sink(r);
     if (!r.signaled && r.status == WcStatus::kSuccess)
       continue;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
 #include "drivers/verbs/regions.h"
 #include "fabric/device.h"
 #include "fabric/work.h"
@@ -28,6 +29,7 @@ struct ReceiveChain {
   void clear() noexcept { count = 0; }
   bool full() const noexcept { return count == kMost; }
   void add(const fabric::ReceiveWr& wr, uint64_t number, const Regions& regions) noexcept {
+    RRDK_ASSERT(!full());
     sges[count] = regions.sge_of(wr.buffer);
     wrs[count] = {
         .wr_id = number | kReceiveBit, .next = nullptr, .sg_list = &sges[count], .num_sge = 1};

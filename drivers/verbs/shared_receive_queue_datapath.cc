@@ -1,3 +1,4 @@
+#include "base/assert.h"
 #include "drivers/verbs/shared_receive_queue.h"
 
 namespace rrdk::verbs {
@@ -25,6 +26,7 @@ uint32_t SharedReceiveQueue::post(std::span<const fabric::ReceiveWr> wrs) {
 }
 
 uint64_t SharedReceiveQueue::take(uint32_t slot) noexcept {
+  RRDK_ASSERT(slot < free_.size() && num_free_ < free_.size(), slot, num_free_);
   free_[num_free_++] = slot;
   return wr_ids_[slot];
 }
