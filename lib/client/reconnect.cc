@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/addresses.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/client_impl.h"
@@ -156,6 +157,7 @@ Result<void> ClientConnection::Impl::search() {
 }
 
 void ClientConnection::Impl::on_found(Search& search) {
+  RRDK_ON_CORE(core());
   const std::shared_ptr<Search> done = std::move(search_);
   if (!wanted_)
     return;  // closed, or between two attempts
@@ -177,6 +179,8 @@ void ClientConnection::Impl::fail_attempt(Errc code, const std::string& reason) 
 }
 
 void ClientConnection::Impl::start_link(const Target& target) {
+  RRDK_ON_CORE(core());
+  RRDK_ASSERT(link_ == nullptr && !is_up());  // at most one engine knows a call
   wanted_ = false;
   set_device(*target.device);
   target.place->begin_with(served_by_);
@@ -204,6 +208,7 @@ void ClientConnection::Impl::start_link(const Target& target) {
 }
 
 void ClientConnection::Impl::on_link_up() {
+  RRDK_ASSERT(link_ != nullptr && !is_up());
   if (options.rfc5666.enabled && !configured_)
     return begin_config();  // comes here again
   core().timers().cancel(timer_);
@@ -284,6 +289,7 @@ void ClientConnection::Impl::on_link_dead() {
 }
 
 void ClientConnection::Impl::go_on() {
+  RRDK_ASSERT(link_ == nullptr);
   if (!will_reconnect())
     return finish();
   try_again_later();

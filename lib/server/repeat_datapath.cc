@@ -1,6 +1,7 @@
 // Calls of procedures that are not idempotent, which clients may repeat on new connections.
 #include <utility>
 
+#include "base/assert.h"
 #include "runtime/poll_core.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
@@ -47,6 +48,7 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
 
 // Those that waited are answered on the cores of their own connections.
 void ServerLink::end_once(CallContext& context, bool whole) noexcept {
+  RRDK_ASSERT(context.replay != nullptr);
   CallContext* waiter =
       client_.replays.finish(context, context.answer == Answer::kDrop, whole, core().now());
   while (waiter != nullptr) {

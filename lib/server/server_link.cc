@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "mem/memory_impl.h"
@@ -59,6 +60,7 @@ void ServerLink::on_last_call() {
 }
 
 void ServerLink::close_for(const std::string& reason) {
+  RRDK_ON_CORE(core());
   if (state() == runtime::LinkState::kNew)
     end_ = {Errc::kShutdown, reason};
   else
@@ -220,6 +222,7 @@ uint64_t ServerLink::quiet_above() const {
 }
 
 void ServerLink::drain() {
+  RRDK_ON_CORE(core());
   draining_ = true;
   if (back_ != nullptr)
     back_->shut();
@@ -349,8 +352,10 @@ Result<void> Growth::take(uint32_t bytes, uint32_t receives, GrowthShares& share
 
 void Growth::give_back(GrowthShares& shares) {
   std::lock_guard lock(mutex_);
-  for (const GrowthShare& share : shares)
+  for (const GrowthShare& share : shares) {
+    RRDK_ASSERT(share.buffers <= buffers_of(taken_, share.buffer_size), share.buffers);
     buffers_of(taken_, share.buffer_size) -= share.buffers;
+  }
   shares.clear();
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
 #include "rrdk/server.h"
@@ -198,6 +199,8 @@ class Sweeper final : public runtime::Chore {
  public:
   // The core's thread.
   void add(ServerLink& link) {
+    RRDK_ON_CORE(link.core());
+    RRDK_ASSERT(link.in_sweeper == kNowhere);
     link.in_sweeper = links_.size();
     links_.push_back(&link);
   }
@@ -205,6 +208,7 @@ class Sweeper final : public runtime::Chore {
   void remove(ServerLink& link) {
     if (link.in_sweeper == kNowhere)
       return;
+    RRDK_ASSERT(links_[link.in_sweeper] == &link, link.in_sweeper);
     links_[link.in_sweeper] = links_.back();
     links_[link.in_sweeper]->in_sweeper = link.in_sweeper;
     links_.pop_back();
