@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Checks what belongs in the repository: text in one shape, no leftovers, nothing of one machine.
+"""Checks what belongs in the repository: text in one shape, no leftovers, nothing of one machine. And that
+code says what it takes for granted (lib/base/assert.h).
 
 Data that tests replay (test/data/) is taken as it is, except for its size.
 """
 import re
 from pathlib import Path
 
-from lib.source import ROOT, Findings, repository_files
+from lib.source import ROOT, Findings, cpp_files, read, repository_files, without_comments
 
 MAX_BYTES = 300_000
 MAX_DATA_BYTES = 4_000_000
@@ -26,6 +27,12 @@ LINE_RULES = [(re.compile(pattern), what) for pattern, what in [
 RESULT = re.compile(r"^\s*(static\s+|virtual\s+)*Result<[^(]*\((?!\*)")  # not of a pointer to a function
 # These name what is forbidden.
 EXEMPT = {Path("scripts/check-hygiene.py"), Path("test/scripts/checks_test.py")}
+
+# Folders whose files together have so many assertions for each 1000 lines of code.
+ASSERTED = ["lib/xprt", "lib/runtime", "lib/service", "lib/calls", "lib/mem", "drivers/common", "drivers/shm",
+            "drivers/iwarp", "drivers/verbs"]
+LEAST_ASSERTED = 10
+ASSERTION = re.compile(r"\bRRDK_(ASSERT|ON_CORE)\(")
 
 findings = Findings()
 
@@ -63,7 +70,18 @@ def check(path):
     check_text(path, content.decode("utf-8", "replace"))
 
 
+def check_assertions(folder):
+    texts = [without_comments(read(path)) for path in cpp_files(folder)]
+    lines = sum(bool(line.strip()) for text in texts for line in text.splitlines())
+    found = sum(len(ASSERTION.findall(text)) for text in texts)
+    if found * 1000 < lines * LEAST_ASSERTED:
+        findings.add(folder, 1, f"{found} assertions in {lines} lines of code: at least "
+                                f"{LEAST_ASSERTED} for each 1000 (CONTRIBUTING.md)")
+
+
 files = repository_files()
 for path in files:
     check(path)
+for folder in ASSERTED:
+    check_assertions(folder)
 findings.finish(f"{len(files)} files")

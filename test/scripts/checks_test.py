@@ -159,6 +159,13 @@ class Checks(unittest.TestCase):
             with self.subTest(text=text):
                 self.assert_finds("a.cc:1:", "check-hygiene.py", {"a.cc": text})
 
+    def test_hygiene_counts_assertions(self):
+        code = "int f();\n" * 99
+        self.assert_passes("check-hygiene.py", {"lib/mem/a.cc": code + "RRDK_ASSERT(a);\n",
+                                                "lib/rpc/a.cc": code})
+        self.assert_finds("lib/mem:1: 0 assertions in 100 lines", "check-hygiene.py",
+                          {"lib/mem/a.cc": code + "// RRDK_ASSERT(a);\nint a;\n"})
+
     def test_hygiene_wants_public_results_looked_at(self):
         for declaration in ["Result<void> f();", "  static Result<int> f(", "virtual Result<int> f()"]:
             with self.subTest(declaration=declaration):
