@@ -24,7 +24,7 @@ DRIVERS = ["shm", "iwarp", "verbs"]
 # Which floor a public header (lib/include/rrdk/) belongs to.
 PUBLIC = {
     "language": "base", "release": "base", "error": "base", "log": "base", "eal": "base", "uri": "base",
-    "faults": "base",
+    "faults": "base", "counters": "base", "counter_table": "base",
     "memory": "mem",
     "connection": "fabric",
     "capture": "observe",
@@ -33,7 +33,7 @@ PUBLIC = {
     "rpcbind": "rpcbind", "tcp_call": "rpcbind",
     "version": "proto",
     "binding": "ulb", "nfs3": "ulb",
-    "version2": "xprt", "refusals": "xprt", "rfc5666": "xprt", "extensions": "xprt",
+    "version2": "xprt", "rfc5666": "xprt", "extensions": "xprt",
     "stages": "xprt",
     "runtime": "runtime", "stats": "runtime", "timer": "runtime",
     "call": "calls",

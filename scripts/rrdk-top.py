@@ -158,7 +158,7 @@ def difference(before, after):
                    "passes_per_s": rate(f"core_passes/{core}"),
                    "busy": rate(f"core_busy_passes/{core}") / max(rate(f"core_passes/{core}"), 1e-9),
                    "completions_per_s": rate(f"core_completions/{core}")} for core in cores],
-        "calls_per_s": sum(rate(m) for m in after["metrics"] if re.match(r"(server|client)_calls(/\d+)?$", m)),
+        "calls_per_s": sum(rate(m) for m in after["metrics"] if re.match(r"server_calls_received/\d+$|client_calls_made$", m)),
         "procedures": procedures, "connections": connections, "waits": {m: r for m, r in waits.items() if r},
         "pools": pools(after["metrics"])}
 

@@ -313,9 +313,9 @@ WaitCounters Load::wait_counters() const {
   auto connections = session_.connections();
   for (const auto& connection :
        connections.first(std::min(connections.size(), kWatchedConnections))) {
-    const ClientStats stats = connection->stats();
-    sum.credit_waits += stats.credit_waits;
-    sum.sent_again += stats.retransmissions;
+    const Stats stats = connection->stats();
+    sum.credit_waits += stats[Counter::kWaitsCredit];
+    sum.sent_again += stats[Counter::kCallsResent];
   }
   return sum;
 }

@@ -97,11 +97,11 @@ void ServerPrompt::show(const std::string& what) {
     show_procedures();
   } else if (what == "cores") {
     for (uint32_t core = 0; core < runtime_.num_cores(); ++core) {
-      CoreStats stats = runtime_.stats(core);
-      std::printf("core %u: %u connections, %" PRIu64 " completions, %" PRIu64 " passes (%" PRIu64
-                  " with work), %" PRIu64 " sleeps\n",
-                  core, stats.connections, stats.completions, stats.polls, stats.busy_polls,
-                  stats.sleeps);
+      Stats stats = runtime_.stats(core);
+      std::printf("core %u: %" PRIu64 " connections, %" PRIu64 " completions, %" PRIu64
+                  " passes (%" PRIu64 " with work), %" PRIu64 " sleeps\n",
+                  core, stats[Counter::kConnections], stats[Counter::kCompletions],
+                  stats[Counter::kPasses], stats[Counter::kBusyPasses], stats[Counter::kSleeps]);
     }
   } else if (what == "faults") {
     std::printf("faults %s\n", faults_.c_str());
@@ -114,17 +114,17 @@ void ServerPrompt::show(const std::string& what) {
 }
 
 void ServerPrompt::show_connections() {
-  ServerStats stats = server_.stats();
-  if (stats.connections != 0)
+  Stats stats = server_.stats();
+  if (stats[Counter::kConnections] != 0)
     std::printf("%8s %-*s %3s %7s %12s %9s\n", "id", static_cast<int>(kPeerColumns), "peer", "ver",
                 "credits", "calls", "idle s");
   server_.visit(print_row);
   std::printf("%" PRIu64 " connections now; %" PRIu64 " accepted, %" PRIu64 " refused, %" PRIu64
               " ended\n",
-              stats.connections, stats.connections_accepted, stats.connections_refused,
-              stats.connections_ended);
+              stats[Counter::kConnections], stats[Counter::kConnectionsAccepted],
+              stats[Counter::kConnectionsRefused], stats[Counter::kConnectionsEnded]);
   for (uint32_t core = 0; core < runtime_.num_cores(); ++core)
-    std::printf("  on core %u: %u\n", core, runtime_.stats(core).connections);
+    std::printf("  on core %u: %" PRIu64 "\n", core, runtime_.stats(core)[Counter::kConnections]);
 }
 
 void ServerPrompt::show_procedures() {

@@ -108,7 +108,7 @@ void tell_figures_if_asked(const Serving& s, const Options& options) {
     return;
   print_served(s.server->stats(), options.replay_cache);
   std::printf("so far; the server goes on, with %" PRIu64 " connections\n",
-              s.server->stats().connections);
+              s.server->stats()[Counter::kConnections]);
   std::fflush(stdout);
 }
 
@@ -152,58 +152,58 @@ void poll_until_stopped(Serving& s, const Options& options, const ServerSetup& s
 
 }  // namespace
 
-void print_served(const ServerStats& stats, bool replay_cache) {
-  std::printf("\nserved %" PRIu64 " calls on %" PRIu64 " connections\n", stats.calls,
-              stats.connections_accepted);
+void print_served(const Stats& stats, bool replay_cache) {
+  std::printf("\nserved %" PRIu64 " calls on %" PRIu64 " connections\n",
+              stats[Counter::kCallsReceived], stats[Counter::kConnectionsAccepted]);
   auto row = [](const char* name, uint64_t value) {
     std::printf("  %-22s %" PRIu64 "\n", name, value);
   };
-  row("replies", stats.replies);
-  row("rejected calls", stats.rejected);
-  row("transport errors", stats.transport_errors);
-  row("protocol breaches", stats.protocol_breaches);
-  row("connections refused", stats.connections_refused);
-  row("connections ended", stats.connections_ended);
-  row("bytes read", stats.bytes_read);
-  row("bytes written", stats.bytes_written);
+  row("replies", stats[Counter::kRepliesSent]);
+  row("rejected calls", stats[Counter::kCallsRejected]);
+  row("transport errors", stats[Counter::kTransportErrorsSent]);
+  row("protocol breaches", stats[Counter::kProtocolBreaches]);
+  row("connections refused", stats[Counter::kConnectionsRefused]);
+  row("connections ended", stats[Counter::kConnectionsEnded]);
+  row("bytes read", stats[Counter::kRdmaReadBytes]);
+  row("bytes written", stats[Counter::kRdmaWrittenBytes]);
   auto row_if_any = [&](const char* name, uint64_t value) {
     if (value != 0)
       row(name, value);
   };
-  row_if_any("calls to clients", stats.backward.calls);
-  row_if_any("of these failed", stats.backward.ended_error);
-  row_if_any("refused per client", stats.refused_per_client);
-  row_if_any("closed idle", stats.closed_idle);
-  row_if_any("closed silent", stats.closed_silent);
-  row_if_any("closed for room", stats.closed_for_room);
-  row_if_any("closed stalled", stats.closed_stalled);
-  row_if_any("calls not run", stats.calls_not_run);
-  row_if_any("waited for a share", stats.share_waits);
-  row_if_any("failed again", stats.replay.failed_again);
+  row_if_any("calls to clients", stats[Counter::kCallsMade]);
+  row_if_any("of these failed", stats[Counter::kCallsFailed]);
+  row_if_any("refused per client", stats[Counter::kConnectionsRefusedPerClient]);
+  row_if_any("closed idle", stats[Counter::kClosedIdle]);
+  row_if_any("closed silent", stats[Counter::kClosedSilent]);
+  row_if_any("closed for room", stats[Counter::kClosedForRoom]);
+  row_if_any("closed stalled", stats[Counter::kClosedStalled]);
+  row_if_any("calls not run", stats[Counter::kCallsNotRun]);
+  row_if_any("waited for a share", stats[Counter::kWaitsShare]);
+  row_if_any("failed again", stats[Counter::kCallsFailedAgain]);
   for (Refusal reason : all_refusals())
-    row_if_any(to_string(reason), stats.refusals[reason]);
-  row_if_any("configured", stats.rfc5666.configured);
-  row_if_any("padded calls", stats.rfc5666.padded_calls);
-  row_if_any("replies read", stats.rfc5666.read_replies);
-  row_if_any("RDMA_DONE", stats.rfc5666.dones);
+    row_if_any(to_string(reason), stats[reason]);
+  row_if_any("configured", stats[Counter::kRfc5666Configured]);
+  row_if_any("padded calls", stats[Counter::kRfc5666PaddedCalls]);
+  row_if_any("replies read", stats[Counter::kRfc5666ReadReplies]);
+  row_if_any("RDMA_DONE", stats[Counter::kRfc5666Dones]);
   if (!replay_cache)
     return;
-  row("replies kept", stats.replay.stored);
-  row("answered again", stats.replay.hits);
-  row("waited for the first", stats.replay.waits);
-  row("forgotten", stats.replay.evicted);
-  row("kept without reply", stats.replay.not_kept);
-  row("answered SYSTEM_ERR", stats.replay.lost);
-  row("run unprotected", stats.replay.unprotected);
-  row("refused", stats.replay.refused);
-  row_if_any("clients forgotten early", stats.replay.made_way);
+  row("replies kept", stats[Counter::kReplayKept]);
+  row("answered again", stats[Counter::kReplayAnswered]);
+  row("waited for the first", stats[Counter::kReplayWaits]);
+  row("forgotten", stats[Counter::kReplayForgotten]);
+  row("kept without reply", stats[Counter::kReplayNotKept]);
+  row("answered SYSTEM_ERR", stats[Counter::kReplayLost]);
+  row("run unprotected", stats[Counter::kReplayUnprotected]);
+  row("refused", stats[Counter::kReplayRefused]);
+  row_if_any("clients forgotten early", stats[Counter::kReplayMadeWay]);
 }
 
 namespace {
 
 // After the first signal. A second one ends the process.
 void drain(Server& server, uint32_t timeout_ms) {
-  uint64_t connections = server.stats().connections;
+  uint64_t connections = server.stats()[Counter::kConnections];
   if (connections != 0) {
     std::printf("draining %" PRIu64 " connections; a second signal ends at once\n", connections);
     std::fflush(stdout);
@@ -267,7 +267,7 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
     manager.stopping();
     drain(*s.server, options.drain_timeout_ms);
   }
-  ServerStats stats = s.server->stats();
+  Stats stats = s.server->stats();
   if (setup.page == nullptr)
     print_served(stats, options.replay_cache);
   if (options.faults)
@@ -280,8 +280,8 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
   s.runtime.reset();
   return ServerReport{.pools_whole = s.memory->whole(),
                       .capture_whole = capture_whole,
-                      .calls = stats.calls,
-                      .rejected = stats.rejected};
+                      .calls = stats[Counter::kCallsReceived],
+                      .rejected = stats[Counter::kCallsRejected]};
 }
 
 namespace {

@@ -28,7 +28,7 @@ struct ServerSetup {
 Result<ServerReport> serve(const Options& options, const ServerSetup& setup);
 
 // The counters that say something.
-void print_served(const ServerStats& stats, bool replay_cache);
+void print_served(const Stats& stats, bool replay_cache);
 
 // --server: the exit status.
 int run_server(const Options& options);

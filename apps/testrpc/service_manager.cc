@@ -42,7 +42,7 @@ void ServiceManager::tell_if_alive() {
   bool all_alive = true;
   std::vector<uint64_t> now(passes_.size());
   for (uint32_t core = 0; core < now.size(); ++core) {
-    now[core] = runtime_.stats(core).polls;
+    now[core] = runtime_.stats(core)[Counter::kPasses];
     all_alive = all_alive && now[core] != passes_[core];
   }
   next_ns_ = Runtime::now_ns() + (all_alive ? every_ns_ : kAgainNs);

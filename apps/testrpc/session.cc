@@ -207,16 +207,16 @@ Session::~Session() = default;
 Survival Session::survival() const {
   Survival sum;
   for (const std::unique_ptr<ClientConnection>& connection : connections_) {
-    ClientStats stats = connection->stats();
-    sum.reconnects += stats.reconnects;
-    sum.retransmissions += stats.retransmissions;
-    sum.keepalives += stats.keepalives;
-    sum.fallbacks += stats.fallbacks;
-    sum.version = stats.version;
-    sum.rfc5666.configured += stats.rfc5666.configured;
-    sum.rfc5666.padded_calls += stats.rfc5666.padded_calls;
-    sum.rfc5666.read_replies += stats.rfc5666.read_replies;
-    sum.rfc5666.dones += stats.rfc5666.dones;
+    const Stats stats = connection->stats();
+    sum.reconnects += stats[Counter::kReconnections];
+    sum.retransmissions += stats[Counter::kCallsResent];
+    sum.keepalives += stats[Counter::kKeepalives];
+    sum.fallbacks += stats[Counter::kVersionFallbacks];
+    sum.version = connection->version();
+    sum.rfc5666.configured += stats[Counter::kRfc5666Configured];
+    sum.rfc5666.padded_calls += stats[Counter::kRfc5666PaddedCalls];
+    sum.rfc5666.read_replies += stats[Counter::kRfc5666ReadReplies];
+    sum.rfc5666.dones += stats[Counter::kRfc5666Dones];
   }
   return sum;
 }

@@ -32,14 +32,22 @@ AuthSys own_identity();
 // Bytes of the largest call or reply that carries `max_size` bytes of data.
 uint64_t largest_message(uint32_t max_size);
 
+// Of RFC 5666's compatibility mode.
+struct Compatibility {
+  uint64_t configured = 0;    // connections
+  uint64_t padded_calls = 0;  // as RDMA_MSGP
+  uint64_t read_replies = 0;
+  uint64_t dones = 0;
+};
+
 // What connections have lived through.
 struct Survival {
   uint64_t reconnects = 0;
   uint64_t retransmissions = 0;
   uint64_t keepalives = 0;
-  uint64_t fallbacks = 0;     // to version 1; since the session began
-  uint32_t version = 0;       // that is spoken, on the last of the connections
-  Rfc5666Stats rfc5666 = {};  // with --compat rfc5666; since the session began
+  uint64_t fallbacks = 0;      // to version 1; since the session began
+  uint32_t version = 0;        // that is spoken, on the last of the connections
+  Compatibility rfc5666 = {};  // with --compat rfc5666; since the session began
 
   Survival since(const Survival& earlier) const {
     return {reconnects - earlier.reconnects,

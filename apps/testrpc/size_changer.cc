@@ -43,7 +43,7 @@ void SizeChanger::step(One& one) {
   }
   // The server tells its properties right behind its first reply: after two replies they are here.
   bool arrived = one.wanted == 0 || now.peer == one.wanted;
-  if (now.asked != now.ended || !arrived || one.connection->stats().ended_ok < 2)
+  if (now.asked != now.ended || !arrived || one.connection->stats()[Counter::kCallsOk] < 2)
     return;
   one.wanted = now.peer == largest_ ? kSmallest : largest_;
   request_receive_size(*one.connection, one.wanted);

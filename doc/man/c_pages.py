@@ -12,6 +12,7 @@ import sys
 # By the first words of a part's title: its page, and what is in it.
 PARTS = {
     "Errors": ("rrdk_errors", "errors of RRDK's C functions, and how calls end"),
+    "Counters": ("rrdk_counter", "what is counted, by id and by name"),
     "EAL": ("rrdk_eal", "start DPDK's environment, and take the lines of the log"),
     "Memory": ("rrdk_memory", "memory and buffers for RDMA"),
     "Cores": ("rrdk_runtime", "poll cores, workers and timers"),

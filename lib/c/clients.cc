@@ -133,36 +133,6 @@ Error destroyed() {
   return {Errc::kShutdown, "the connection has been destroyed"};
 }
 
-rrdk_client_stats stats_of(const ClientStats& s) {
-  return {.size = sizeof(rrdk_client_stats),
-          .calls = s.calls,
-          .ended_ok = s.ended_ok,
-          .ended_error = s.ended_error,
-          .timeouts = s.timeouts,
-          .given_up = s.given_up,
-          .answered_late = s.answered_late,
-          .lent = s.lent,
-          .lends_expired = s.lends_expired,
-          .long_calls = s.long_calls,
-          .long_replies = s.long_replies,
-          .credit_waits = s.credit_waits,
-          .protocol_breaches = s.protocol_breaches,
-          .granted = s.granted,
-          .in_flight = s.in_flight,
-          .reconnects = s.reconnects,
-          .failed_attempts = s.failed_attempts,
-          .carried_over = s.carried_over,
-          .retransmissions = s.retransmissions,
-          .keepalives = s.keepalives,
-          .keepalive_ends = s.keepalive_ends,
-          .version = s.version,
-          .fallbacks = s.fallbacks,
-          .backward_calls = s.backward_calls,
-          .backward_replies = s.backward_replies,
-          .backward_rejected = s.backward_rejected,
-          .options_sent = s.options_sent};
-}
-
 }  // namespace
 
 Connection::Connection()
@@ -368,9 +338,17 @@ bool rrdk_connection_receive_sizes(const rrdk_connection* connection, rrdk_recei
   return known != nullptr && c::copy_out(c::sizes_of(receive_sizes(*known)), sizes);
 }
 
-bool rrdk_connection_get_stats(const rrdk_connection* connection, rrdk_client_stats* stats) {
+uint32_t rrdk_connection_version(const rrdk_connection* connection) {
   const ClientConnection* const known = c::find(connection);
-  return known != nullptr && c::copy_out(c::stats_of(known->stats()), stats);
+  return known != nullptr ? known->version() : 0;
+}
+
+size_t rrdk_connection_counters(const rrdk_connection* connection, uint64_t* values, size_t count) {
+  const ClientConnection* const known = c::find(connection);
+  std::optional<Stats> stats;
+  if (known != nullptr)
+    stats = known->stats();
+  return c::copy_out(stats, values, count);
 }
 
 const char* rrdk_caller_address(const rrdk_caller* caller) {

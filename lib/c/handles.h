@@ -9,6 +9,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -213,12 +214,17 @@ template <typename Structure>
 constexpr size_t kFormerSize = SIZE_MAX;  // none
 template <>
 inline constexpr size_t kFormerSize<rrdk_server_options> = 160;
-template <>
-inline constexpr size_t kFormerSize<rrdk_server_stats> = 344;
 
 template <typename Structure>
 constexpr bool is_size_of(size_t size) noexcept {
   return size == sizeof(Structure) || size == kFormerSize<Structure>;
+}
+
+// Nothing: zeros, as of what is gone. Returns how many ids there are.
+inline size_t copy_out(const std::optional<Stats>& stats, uint64_t* values, size_t count) noexcept {
+  for (size_t id = 0; id < count; ++id)
+    values[id] = stats && id < counter_count() ? (*stats)[static_cast<Counter>(id)] : 0;
+  return stats ? counter_count() : 0;
 }
 
 // False: the program says a size that the structure never had.

@@ -199,55 +199,6 @@ rrdk_server_limits limits_of(const ServerLimits& l) {
           .send_timeout_ms = l.send_timeout_ms};
 }
 
-rrdk_server_stats stats_of(const ServerStats& s) {
-  return {.size = sizeof(rrdk_server_stats),
-          .connections_accepted = s.connections_accepted,
-          .connections_refused = s.connections_refused,
-          .refused_per_client = s.refused_per_client,
-          .closed_idle = s.closed_idle,
-          .closed_silent = s.closed_silent,
-          .closed_for_room = s.closed_for_room,
-          .closed_stalled = s.closed_stalled,
-          .connections_ended = s.connections_ended,
-          .connections = s.connections,
-          .calls = s.calls,
-          .replies = s.replies,
-          .rejected = s.rejected,
-          .transport_errors = s.transport_errors,
-          .protocol_breaches = s.protocol_breaches,
-          .bytes_read = s.bytes_read,
-          .bytes_written = s.bytes_written,
-          .calls_not_run = s.calls_not_run,
-          .replay_hits = s.replay.hits,
-          .replay_waits = s.replay.waits,
-          .replay_stored = s.replay.stored,
-          .replay_evicted = s.replay.evicted,
-          .replay_not_kept = s.replay.not_kept,
-          .replay_lost = s.replay.lost,
-          .replay_unprotected = s.replay.unprotected,
-          .replay_refused = s.replay.refused,
-          .replay_failed_again = s.replay.failed_again,
-          .turn_waits = s.turn_waits,
-          .chunk_waits = s.chunk_waits,
-          .share_waits = s.share_waits,
-          .receive_size_changes = s.receive_size_changes,
-          .peer_receive_size_changes = s.peer_receive_size_changes,
-          .receive_growth_refused = s.receive_growth_refused,
-          .options_served = s.options_served,
-          .backward_calls = s.backward.calls,
-          .backward_ended_ok = s.backward.ended_ok,
-          .backward_ended_error = s.backward.ended_error,
-          .backward_timeouts = s.backward.timeouts,
-          .backward_given_up = s.backward.given_up,
-          .backward_answered_late = s.backward.answered_late,
-          .backward_lent = s.backward.lent,
-          .backward_lends_expired = s.backward.lends_expired,
-          .backward_credit_waits = s.backward.credit_waits,
-          .replay_made_way = s.replay.made_way,
-          .replay_clients_now = s.replay.clients,
-          .replay_places = s.replay.places};
-}
-
 struct Listening {
   rrdk_listening listening;
   void* argument;
@@ -418,8 +369,8 @@ rrdk_errc rrdk_server_set_limits(rrdk_server* server, const rrdk_server_limits* 
       error);
 }
 
-bool rrdk_server_get_stats(const rrdk_server* server, rrdk_server_stats* stats) {
-  return c::copy_out(c::stats_of(server->server->stats()), stats);
+size_t rrdk_server_counters(const rrdk_server* server, uint64_t* values, size_t count) {
+  return c::copy_out(server->server->stats(), values, count);
 }
 
 bool rrdk_server_connection_get_info(const rrdk_server_connection* connection,

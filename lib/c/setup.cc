@@ -141,6 +141,11 @@ rrdk_errc give_registered(Result<RegisteredMemory>&& made, rrdk_registered_memor
   });
 }
 
+// Null: there is no such counter.
+const CounterInfo* counter_of(uint32_t id) noexcept {
+  return id < counter_count() ? counter_info(static_cast<Counter>(id)) : nullptr;
+}
+
 }  // namespace
 }  // namespace rrdk::c
 
@@ -277,17 +282,12 @@ uint32_t rrdk_runtime_num_workers(const rrdk_runtime* runtime) {
   return of(runtime).num_workers();
 }
 
-bool rrdk_runtime_core_stats(const rrdk_runtime* runtime, uint32_t core, rrdk_core_stats* stats) {
-  if (core >= of(runtime).num_cores())
-    return false;
-  const CoreStats s = of(runtime).stats(core);
-  return c::copy_out({.size = sizeof *stats,
-                      .polls = s.polls,
-                      .busy_polls = s.busy_polls,
-                      .completions = s.completions,
-                      .sleeps = s.sleeps,
-                      .connections = s.connections},
-                     stats);
+size_t rrdk_runtime_core_counters(const rrdk_runtime* runtime, uint32_t core, uint64_t* values,
+                                  size_t count) {
+  std::optional<Stats> stats;
+  if (core < of(runtime).num_cores())
+    stats = of(runtime).stats(core);
+  return c::copy_out(stats, values, count);
 }
 
 rrdk_errc rrdk_runtime_run_aside(rrdk_runtime* runtime, void (*task)(void* argument),
@@ -379,6 +379,35 @@ int rrdk_errc_errno(rrdk_errc code) {
 
 const char* rrdk_call_status_name(rrdk_call_status status) {
   return to_string(static_cast<CallStatus>(status));
+}
+
+uint32_t rrdk_counter_count(void) {
+  return static_cast<uint32_t>(counter_count());
+}
+
+const char* rrdk_counter_name(uint32_t id) {
+  const CounterInfo* const info = c::counter_of(id);
+  return info != nullptr ? info->name : nullptr;
+}
+
+const char* rrdk_counter_unit(uint32_t id) {
+  const CounterInfo* const info = c::counter_of(id);
+  return info != nullptr ? info->unit : nullptr;
+}
+
+const char* rrdk_counter_text(uint32_t id) {
+  const CounterInfo* const info = c::counter_of(id);
+  return info != nullptr ? info->text : nullptr;
+}
+
+bool rrdk_counter_is_gauge(uint32_t id) {
+  const CounterInfo* const info = c::counter_of(id);
+  return info != nullptr && info->is_gauge;
+}
+
+uint32_t rrdk_counter_find(const char* name) {
+  const std::optional<Counter> found = find_counter(name);
+  return found ? static_cast<uint32_t>(*found) : UINT32_MAX;
 }
 
 rrdk_errc rrdk_errc_of(rrdk_call_status status) {

@@ -344,13 +344,6 @@ void Caller::Impl::keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept {
   core().here() ? core().defer(farewell) : core().submit(farewell);
 }
 
-calls::Ended Caller::Impl::counts() const noexcept {
-  return {.calls = calls_.load(std::memory_order_relaxed),
-          .ok = ended_ok_.load(std::memory_order_relaxed),
-          .error = ended_error_.load(std::memory_order_relaxed),
-          .timeouts = timeouts_.load(std::memory_order_relaxed)};
-}
-
 Caller::Caller(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Caller::~Caller() = default;
 

@@ -185,11 +185,6 @@ using CallList = base::List<Call::Impl, &Call::Impl::links>;
 
 namespace calls {
 
-// A counter that one thread writes.
-inline void count(std::atomic<uint64_t>& counter) {
-  counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-}
-
 // Of each call, unless it says otherwise.
 struct Defaults {
   uint32_t timeout_ms;
@@ -206,11 +201,15 @@ struct NullCall {
 };
 NullCall null_call_of(const Binding& binding) noexcept;
 
-struct Ended {
-  uint64_t calls = 0;  // begun
-  uint64_t ok = 0;
-  uint64_t error = 0;
-  uint64_t timeouts = 0;
+// What the core counts of a caller's calls.
+struct Counters {
+#define RRDK_CALLER_COUNTER(id, enumerator, name, text) base::Count name;
+#include "rrdk/counter_table.h"
+
+  void add_to(Stats& sum) const noexcept {
+#define RRDK_CALLER_COUNTER(id, enumerator, name, text) sum.add(Counter::k##enumerator, name);
+#include "rrdk/counter_table.h"
+  }
 };
 
 }  // namespace calls
@@ -275,7 +274,7 @@ struct Caller::Impl {
   // Any thread.
   void submit(Call::Impl& call) noexcept;
   void cancel(Call::Impl& call) noexcept;
-  calls::Ended counts() const noexcept;
+  const calls::Counters& counters() const noexcept { return counters_; }
 
   // A submitted call has no deadline yet. The core's thread.
   bool has_untimed() const noexcept {
@@ -392,11 +391,7 @@ struct Caller::Impl {
 
   // Items of ours in the core's inbox or among its deferred ones.
   std::atomic<uint32_t> queued_ = 0;
-  // Written by the core alone.
-  std::atomic<uint64_t> calls_ = 0;
-  std::atomic<uint64_t> ended_ok_ = 0;
-  std::atomic<uint64_t> ended_error_ = 0;
-  std::atomic<uint64_t> timeouts_ = 0;
+  calls::Counters counters_;
 };
 
 }  // namespace rrdk

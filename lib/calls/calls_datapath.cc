@@ -10,7 +10,6 @@
 
 namespace rrdk {
 
-using calls::count;
 using runtime::WorkItem;
 
 // From begin() to the core, in the caller's thread.
@@ -279,7 +278,7 @@ void Caller::Impl::submit(Call::Impl& call) noexcept {
 void Caller::Impl::start(Call::Impl& call) noexcept {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(call.phase == Call::Impl::Phase::kIdle, call.phase);
-  count(calls_);
+  ++counters_.calls_made;
   if (call.status != CallStatus::kOk) [[unlikely]]
     return end_later(call, call.status);
   if (call.cancel_wanted.load(std::memory_order_relaxed) ||
@@ -427,9 +426,8 @@ void Caller::Impl::deliver(Call::Impl& call) noexcept {
   RRDK_ASSERT(call.phase >= Call::Impl::Phase::kEngine && call.in_flight.load(), call.phase);
   if (auto* released = std::exchange(call.outgoing.released, nullptr)) [[unlikely]]
     released(call.outgoing.released_argument);
-  count(call.status == CallStatus::kOk ? ended_ok_ : ended_error_);
-  if (call.status == CallStatus::kTimeout)
-    count(timeouts_);
+  ++(call.status == CallStatus::kOk ? counters_.calls_ok : counters_.calls_failed);
+  counters_.calls_timed_out += call.status == CallStatus::kTimeout;
   call.phase = Call::Impl::Phase::kIdle;
   Completion completion = call.completion.load(std::memory_order_relaxed);
   void* argument = call.argument;

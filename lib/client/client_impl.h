@@ -161,6 +161,16 @@ class SilenceWatch {
   bool asked_ = false;
 };
 
+namespace client {
+
+// What the core counts of a ClientConnection itself.
+struct Counters {
+#define RRDK_CLIENT_COUNTER(id, enumerator, name, text) base::Count name;
+#include "rrdk/counter_table.h"
+};
+
+}  // namespace client
+
 class ClientLink;
 
 struct Client::Impl {
@@ -208,7 +218,8 @@ struct ClientConnection::Impl final : Caller::Impl,
   void let_go();
   ConnectionState state() const noexcept { return state_.load(std::memory_order_acquire); }
 
-  ClientStats stats() const;
+  Stats stats() const;
+  uint32_t version() const noexcept { return version_.load(std::memory_order_relaxed); }
   ConnectionInfo info() const;
   // version2.cc. Any thread.
   void request_receive_size(uint32_t bytes);
@@ -282,6 +293,8 @@ struct ClientConnection::Impl final : Caller::Impl,
       tasks_.fetch_sub(1, std::memory_order_release);  // the last: the Impl may go now
     });
   }
+
+  Stats link_stats() const;  // of all its links
 
   // lifecycle.cc, but for end(), which is in connection.cc
   void start();
@@ -409,17 +422,11 @@ struct ClientConnection::Impl final : Caller::Impl,
   // link_ comes and goes on the core's thread, as stats() sees it.
   mutable std::mutex link_mutex_;
   std::unique_ptr<ClientLink> link_;
-  xprt::Counters past_;  // of links that are gone
-  uint64_t past_rejected_ = 0;
+  Stats past_{CounterOwner::kClient};  // of links that are gone
 
-  // Written by the core alone.
-  std::atomic<uint64_t> reconnects_ = 0;
-  std::atomic<uint64_t> failed_attempts_ = 0;
-  std::atomic<uint64_t> carried_over_ = 0;
-  std::atomic<uint64_t> keepalives_ = 0;
-  std::atomic<uint64_t> keepalive_ends_ = 0;
-  std::atomic<uint64_t> fallbacks_ = 0;
   runtime::SizeRequests size_requests_;
+  // Written by the core alone.
+  client::Counters client_counters_;
   std::atomic<uint32_t> version_ = 0;
 };
 

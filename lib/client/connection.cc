@@ -56,50 +56,26 @@ std::optional<Error> ClientConnection::Impl::error() const {
   return last_error();
 }
 
-ClientStats ClientConnection::Impl::stats() const {
-  xprt::Counters c;
-  uint32_t granted = 0;
-  uint64_t rejected = 0;
-  {
-    std::lock_guard lock(link_mutex_);
-    c = past_;
-    rejected = past_rejected_;
-    if (link_) {
-      xprt::add(c, link_->counters());
-      rejected += link_->rejected();
-      granted = is_established() ? link_->window() : 0;
-    }
-  }
-  calls::Ended made = counts();
-  return {.calls = made.calls,
-          .ended_ok = made.ok,
-          .ended_error = made.error,
-          .timeouts = made.timeouts,
-          .given_up = c.calls_given_up,
-          .answered_late = c.answered_late,
-          .lent = c.calls_lent,
-          .lends_expired = c.lends_expired,
-          .long_calls = c.long_calls,
-          .long_replies = c.long_replies,
-          .credit_waits = c.waits_credit,
-          .protocol_breaches = breaches(c.refusals),
-          .granted = granted,
-          .in_flight = calls_left(),
-          .reconnects = reconnects_.load(std::memory_order_relaxed),
-          .failed_attempts = failed_attempts_.load(std::memory_order_relaxed),
-          .carried_over = carried_over_.load(std::memory_order_relaxed),
-          .retransmissions = c.calls_resent,
-          .keepalives = keepalives_.load(std::memory_order_relaxed),
-          .keepalive_ends = keepalive_ends_.load(std::memory_order_relaxed),
-          .version = version_.load(std::memory_order_relaxed),
-          .fallbacks = fallbacks_.load(std::memory_order_relaxed),
-          .backward_calls = c.calls_received,
-          .backward_replies = c.replies_sent,
-          .backward_rejected = rejected,
-          .options_sent = c.options_sent,
-          .refusals = c.refusals,
-          .rfc5666 = {c.configured, c.padded_calls, c.read_replies, c.dones},
-          .mistakes = services.mistakes()};
+Stats ClientConnection::Impl::link_stats() const {
+  std::lock_guard lock(link_mutex_);
+  Stats sum = past_;
+  if (!link_)
+    return sum;
+  link_->add_to(sum);
+  if (is_established())
+    sum.add(Counter::kCredits, link_->window());
+  return sum;
+}
+
+Stats ClientConnection::Impl::stats() const {
+  Stats sum = link_stats();
+  counters().add_to(sum);
+#define RRDK_CLIENT_COUNTER(id, enumerator, name, text) \
+  sum.add(Counter::k##enumerator, client_counters_.name);
+#include "rrdk/counter_table.h"
+  sum.add(Counter::kCallsInFlight, calls_left());
+  sum.add(Counter::kConnections, sum[Counter::kCredits] != 0);
+  return sum;
 }
 
 ConnectionInfo ClientConnection::Impl::info() const {
@@ -177,8 +153,12 @@ std::optional<Error> ClientConnection::error() const {
   return impl().error();
 }
 
-ClientStats ClientConnection::stats() const {
+Stats ClientConnection::stats() const {
   return impl().stats();
+}
+
+uint32_t ClientConnection::version() const noexcept {
+  return impl().version();
 }
 
 ConnectionInfo ClientConnection::info() const {

@@ -17,8 +17,6 @@
 
 namespace rrdk {
 
-using calls::count;
-
 namespace {
 
 constexpr uint64_t kNsPerMillisecond = 1'000'000;
@@ -93,8 +91,9 @@ void ClientConnection::Impl::close_now(Errc code, const std::string& reason) {
 }
 
 uint32_t ClientConnection::Impl::calls_left() const noexcept {
-  const calls::Ended made = counts();
-  return static_cast<uint32_t>(made.calls - std::min(made.calls, made.ok + made.error));
+  const uint64_t ended = counters().calls_ok + counters().calls_failed;
+  const uint64_t made = counters().calls_made;
+  return static_cast<uint32_t>(made - std::min(made, ended));
 }
 
 void ClientConnection::Impl::drain_start(uint32_t timeout_ms) {
@@ -257,7 +256,7 @@ void ClientConnection::Impl::look_for_silence(uint64_t now_ns) {
     case SilenceWatch::Verdict::kGone:
       break;
   }
-  count(keepalive_ends_);
+  ++client_counters_.keepalive_ends;
   link_->close(Errc::kTimeout,
                "the peer is silent: it has not answered keepalive for " +
                    std::to_string(uint64_t{options.keepalive_ms} * options.keepalive_patience) +
@@ -284,7 +283,7 @@ bool ClientConnection::Impl::send_probe() {
   }
   probe_->max_reply = call.max_reply;
   probe_unanswered_ = true;
-  count(keepalives_);
+  ++client_counters_.keepalives;
   link_->engine().submit(*probe_);
   core().mark_dirty(*link_);
   return true;

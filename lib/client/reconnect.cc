@@ -16,8 +16,6 @@
 
 namespace rrdk {
 
-using calls::count;
-
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
@@ -28,7 +26,7 @@ std::string in_ms(uint64_t ns) {
 
 // What a connection is for; a peer can say anything.
 bool has_answered(const xprt::Counters& counters) {
-  return counters.replies_received + counters.errors_received != 0;
+  return counters.replies_received + counters.transport_errors_received != 0;
 }
 
 // A server without a version in common with us answers each connection, and each is as useless as
@@ -102,7 +100,7 @@ xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
 void ClientConnection::Impl::on_version_refused() {
   bool is_news = versions_.knows_only_one(address(), base::Tsc::now_ns());
   version_.store(1, std::memory_order_relaxed);
-  count(fallbacks_);
+  ++client_counters_.version_fallbacks;
   if (is_news)
     base::log_info(
         "connection to %s: the server does not know this version 2 of RPC over RDMA; version 1 is "
@@ -215,7 +213,7 @@ void ClientConnection::Impl::on_link_up() {
   served_by_ = link_->runtime::Link::peer().remote;
   use(*link_);
   if (std::exchange(opened_, true)) {
-    count(reconnects_);
+    ++client_counters_.reconnections;
     if (auto left_out = returns_said_.allow(base::Tsc::now_ns()))
       base::log_info("connection to %s is established again%s", address().c_str(),
                      base::and_more(*left_out).text);
@@ -253,7 +251,7 @@ void ClientConnection::Impl::note_loss(Errc code, const std::string& reason, boo
   if (broken_since_ns_ == 0)
     broken_since_ns_ = base::Tsc::now_ns();
   if (opened_ && !was_up)
-    count(failed_attempts_);
+    ++client_counters_.attempts_failed;
   set_error(code, reason);
   bool again = will_reconnect();
   if (was_up && code == Errc::kShutdown)
@@ -279,8 +277,7 @@ void ClientConnection::Impl::on_link_dead() {
   std::unique_ptr<ClientLink> dead;  // we were called by it: goes last
   {
     std::lock_guard lock(link_mutex_);
-    xprt::add(past_, link_->counters());
-    past_rejected_ += link_->rejected();
+    link_->add_to(past_);
     dead = std::move(link_);
   }
   forget();
@@ -473,7 +470,7 @@ void ClientConnection::Impl::release_waiting() noexcept {
   for (CallList* list : {&again_, &unsent_}) {
     while (!list->empty()) {
       Call::Impl& call = list->pop();
-      count(carried_over_);
+      ++client_counters_.calls_carried_over;
       // The device may not have been known when it was submitted.
       reaches(call) ? to_engine(call) : end_later(call, CallStatus::kInvalidMemory);
     }

@@ -37,17 +37,12 @@ void ClientConnection::Impl::raise_receive_size(uint32_t bytes) {
 }
 
 ReceiveSizes ClientConnection::Impl::receive_sizes() const {
-  xprt::Counters c;
-  runtime::Link::ReceiveSizes sizes;
-  {
-    std::lock_guard lock(link_mutex_);
-    c = past_;
-    if (link_) {
-      xprt::add(c, link_->counters());
-      sizes = is_established() ? link_->receive_sizes() : sizes;
-    }
-  }
-  return size_requests_.report(sizes, c);
+  // First what has ended, then the sizes, which are set before that is counted.
+  const Stats counted = link_stats();
+  std::lock_guard lock(link_mutex_);
+  const bool is_there = link_ && is_established();
+  return size_requests_.report(is_there ? link_->receive_sizes() : runtime::Link::ReceiveSizes{},
+                               counted);
 }
 
 void request_receive_size(ClientConnection& connection, uint32_t bytes) {

@@ -43,7 +43,7 @@ uint32_t guess_read_key(std::span<const std::byte> message) noexcept;
 // direction of a message that does not say which it has.
 //
 // On any verdict but kTooShort, `header`'s fixed words and its direction are valid (an error answer
-// needs them); its type too unless the verdict is kBadVersion or kBadProc; and its lists are empty
+// needs them); its type too unless the verdict is kBadVersion or kBadType; and its lists are empty
 // where the message has none. An ERR_VERS is understood whatever its version word (V1-ERR-05). Of
 // the other fields only those that the type has are written: see Header. Bytes behind a header that
 // no message follows are not looked at; they include the eight words that RFC 5666 puts behind

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 
+#include "rrdk/counters.h"
 #include "rrdk/version.h"
 
 namespace rrdk::proto {
@@ -205,27 +207,30 @@ struct FixedWords {
   uint32_t proc;
 };
 
-// Why a header was refused; each reason has its own counter above. kOk means the header is whole.
+// Why a header is refused; kOk means that it is whole.
 enum class Verdict : uint8_t {
   kOk,
-  kTooShort,           // below the size that this type needs: dropped, no answer (V1-HDR-19)
-  kBadVersion,         // ERR_VERS
-  kBadProc,            // a message type that this version does not define
-  kTruncated,          // a list runs past the end of the message
-  kBadBool,            // a list discriminator other than 0 and 1
-  kBadPosition,        // a Position that is no multiple of four
-  kPositionZeroInMsg,  // RDMA_MSG with a Position-Zero chunk (V1-LONG-08)
-  kNoMessage,          // RDMA_NOMSG whose lists hold no message (V1-LONG-09)
-  kOverlap,            // chunks of the Read list overlap each other in the stream
-  kBeyondStream,       // a Position that lies behind the end of the message (V1-RL-08)
-  kBadDirection,       // neither call nor reply, or not what the RPC message is (V2D4-DIR-07)
-  kTooManyReadChunks,
-  kTooManyWriteChunks,
-  kTooManySegments,
-  kTooManyBytes,
+#define RRDK_HEADER_REFUSAL(id, reason, name, breach, title, text) k##reason,
+#include "rrdk/counter_table.h"
 };
 
-const char* to_string(Verdict verdict);
+// Without kOk, in the same order.
+constexpr Refusal kHeaderRefusals[] = {
+#define RRDK_HEADER_REFUSAL(id, reason, name, breach, title, text) Refusal::k##reason,
+#include "rrdk/counter_table.h"
+};
+
+// Of a header that is not whole.
+constexpr Refusal refusal_of(Verdict verdict) noexcept {
+  return kHeaderRefusals[static_cast<size_t>(verdict) - 1];
+}
+inline const char* to_string(Verdict verdict) noexcept {
+  if (verdict == Verdict::kOk)
+    return "ok";
+  return static_cast<size_t>(verdict) <= std::size(kHeaderRefusals)
+             ? rrdk::to_string(refusal_of(verdict))
+             : "unknown verdict";
+}
 
 // The result of decoding: on kOk, where the RPC message starts in the Send.
 struct Decoded {

@@ -27,7 +27,7 @@ Verdict parse_present(Cursor& in, bool& present) {
     return Verdict::kTruncated;
   uint32_t word = in.word();
   present = word == 1;
-  return word <= 1 ? Verdict::kOk : Verdict::kBadBool;
+  return word <= 1 ? Verdict::kOk : Verdict::kBadDiscriminator;
 }
 
 // Puts segments in the order of their keys, which are Position and place in the list: one
@@ -185,7 +185,7 @@ Verdict check_positions(std::span<const ReadChunk> chunks, uint64_t reduced) {
     if (chunk.position < chunks_end)
       return Verdict::kOverlap;
     if (chunk.position - in_chunks > reduced)
-      return Verdict::kBeyondStream;
+      return Verdict::kBeyondMessage;
     uint64_t rounded = (chunk.length + kWord - 1) / kWord * kWord;
     chunks_end = chunk.position + rounded;
     in_chunks += rounded;

@@ -53,7 +53,7 @@ Decoded decode_with_lists(std::span<const std::byte> message, const Limits& limi
 Decoded decode_body(std::span<const std::byte> message, uint32_t proc, const Limits& limits,
                     Header& header) {
   if (proc > static_cast<uint32_t>(MessageType::kError)) [[unlikely]]
-    return {Verdict::kBadProc, 0};
+    return {Verdict::kBadType, 0};
   header.type = static_cast<MessageType>(proc);
   if (header.type == MessageType::kDone)
     return {Verdict::kOk, kFixedBytes};
@@ -234,7 +234,7 @@ Decoded decode_body(std::span<const std::byte> message, uint32_t proc, const Lim
   bool is_00 = header.wire == Wire::kDraft00;
   auto last = static_cast<uint32_t>(is_00 ? MessageType::kOptional : MessageType::kUpdProp);
   if (proc > last)
-    return {Verdict::kBadProc, 0};
+    return {Verdict::kBadType, 0};
   auto type = static_cast<MessageType>(proc);
   switch (type) {
     case MessageType::kMsg:
@@ -243,10 +243,10 @@ Decoded decode_body(std::span<const std::byte> message, uint32_t proc, const Lim
       return is_00 ? version1::decode_with_lists(message, limits, header)
                    : decode_lists04(message, limits, header);
     case MessageType::kMsgp:  // reserved in draft-00, where it holds no call (V2D0-ERR-03)
-      return {Verdict::kBadProc, kFixedBytes};
+      return {Verdict::kBadType, kFixedBytes};
     case MessageType::kDone:  // reserved there too, and expects no answer
       header.type = type;
-      return {is_00 ? Verdict::kOk : Verdict::kBadProc, kFixedBytes};
+      return {is_00 ? Verdict::kOk : Verdict::kBadType, kFixedBytes};
     case MessageType::kError:
       header.type = type;
       return decode_error(message, header);

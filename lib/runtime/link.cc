@@ -11,7 +11,7 @@
 #include "base/sanitizer.h"
 #include "mem/memory_impl.h"
 #include "proto/negotiation.h"
-#include "rrdk/refusals.h"
+#include "rrdk/counters.h"
 #include "runtime/poll_core.h"
 
 namespace rrdk::runtime {
@@ -100,16 +100,7 @@ uint64_t Link::new_id() noexcept {
 
 xprt::Counters Link::counters() const {
   std::lock_guard lock(engine_mutex_);
-  if (!engine_)
-    return last_counters_;
-  // The core counts on meanwhile: each word is read whole, if not all at one moment.
-  base::TsanIgnore counting;
-  constexpr size_t kWords = sizeof(xprt::Counters) / sizeof(uint64_t);
-  std::array<uint64_t, kWords> words;
-  const auto* live = reinterpret_cast<const volatile uint64_t*>(&engine_->counters());
-  for (size_t i = 0; i < kWords; ++i)
-    words[i] = live[i];
-  return std::bit_cast<xprt::Counters>(words);
+  return engine_ ? engine_->counters() : last_counters_;
 }
 
 uint32_t Link::window() const {
@@ -330,14 +321,16 @@ ConnectionInfo Link::info() const {
   const xprt::Counters c = counters();
   const uint64_t now = base::Tsc::now_ns();
   ConnectionInfo info = {.id = id_, .peer = {}, .core = core_.index()};
-  info.calls = accepting_ ? c.calls_received : c.calls_sent;
+  info.calls = accepting_ ? c.calls_received.get() : c.calls_sent.get();
   // Of calls that were given up, too.
-  const uint64_t replies = accepting_ ? c.replies_sent : c.replies_received + c.answered_late;
+  const uint64_t replies =
+      accepting_ ? c.replies_sent.get() : c.replies_received + c.calls_answered_late;
   info.replies = std::min(replies, info.calls);
-  info.transport_errors = accepting_ ? c.errors_sent : c.errors_received;
-  info.bytes_read = c.bytes_read;
-  info.bytes_written = c.bytes_written;
-  info.protocol_breaches = breaches(c.refusals);
+  info.transport_errors =
+      accepting_ ? c.transport_errors_sent.get() : c.transport_errors_received.get();
+  info.bytes_read = c.rdma_read_bytes;
+  info.bytes_written = c.rdma_written_bytes;
+  info.protocol_breaches = c.breaches();
   std::lock_guard lock(engine_mutex_);
   info.peer = peer_;
   info.age_ns = since_ns_ == 0 ? 0 : now - std::min(now, since_ns_);

@@ -16,6 +16,7 @@
 #include "fabric/tap.h"
 #include "observe/capture.h"
 #include "rrdk/connection.h"
+#include "rrdk/counters.h"
 #include "rrdk/version2.h"
 #include "runtime/open_device.h"
 #include "runtime/work.h"
@@ -225,16 +226,16 @@ class SizeRequests {
   // The core: one ended without a message to the peer.
   void refuse() noexcept { refused_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Any thread. `counters` are the connection's, of all its links.
-  rrdk::ReceiveSizes report(const Link::ReceiveSizes& now, const xprt::Counters& counters) const {
+  // Any thread. `counted` is the connection's, of all its links.
+  rrdk::ReceiveSizes report(const Link::ReceiveSizes& now, const Stats& counted) const {
     const uint64_t refused = refused_.load(std::memory_order_relaxed);
     return {.own = now.own,
             .peer = now.peer,
             .asked = asked_.load(std::memory_order_relaxed),
-            .ended = counters.size_requests_ended + refused,
-            .refused = counters.size_requests_refused + refused,
-            .own_changes = counters.size_changes,
-            .peer_changes = counters.peer_size_changes};
+            .ended = counted[Counter::kSizeRequestsEnded] + refused,
+            .refused = counted[Counter::kSizeRequestsRefused] + refused,
+            .own_changes = counted[Counter::kReceiveSizeChanges],
+            .peer_changes = counted[Counter::kPeerReceiveSizeChanges]};
   }
 
  private:

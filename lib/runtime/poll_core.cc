@@ -233,12 +233,13 @@ uint32_t PollCore::route_events() {
   return count;
 }
 
-CoreStats PollCore::stats() const noexcept {
-  return {.polls = polls_.load(std::memory_order_relaxed),
-          .busy_polls = busy_polls_.load(std::memory_order_relaxed),
-          .completions = completions_seen_.load(std::memory_order_relaxed),
-          .sleeps = sleeps_.load(std::memory_order_relaxed),
-          .connections = connections_.load(std::memory_order_relaxed)};
+Stats PollCore::stats() const {
+  Stats all(CounterOwner::kCore);
+#define RRDK_CORE_COUNTER(id, enumerator, name, text) \
+  all.add(Counter::k##enumerator, counters_.name);
+#include "rrdk/counter_table.h"
+  all.add(Counter::kConnections, connections_.load(std::memory_order_relaxed));
+  return all;
 }
 
 void PollCore::stop() {
@@ -304,7 +305,7 @@ void PollCore::set_sleep_limit() {
 bool PollCore::sleep() {
   if (!arm())
     return false;
-  sleeps_.fetch_add(1, std::memory_order_relaxed);
+  ++counters_.sleeps;
   epoll_event event;
   epoll_wait(epoll_fd_, &event, 1, -1);
   return true;
@@ -315,7 +316,7 @@ void StallWatch::look() noexcept {
   uint64_t now = base::Tsc::now_ns();
   if (said_ || now < due_ns_)
     return;
-  uint64_t polls = core_.stats().polls;
+  uint64_t polls = core_.passes();
   if (due_ns_ != 0 && polls == polls_) {
     said_ = true;
     base::log_warning("%s %s waits for poll core %u, which nobody has polled for 5 seconds", what_,

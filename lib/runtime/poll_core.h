@@ -19,6 +19,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/count.h"
 #include "base/list.h"
 #include "fabric/device.h"
 #include "fabric/tap.h"
@@ -80,6 +81,12 @@ struct SharedReceives {
   std::unique_ptr<fabric::SharedReceiveQueue> posted;
 };
 
+// What a core counts of its passes.
+struct CoreCounters {
+#define RRDK_CORE_COUNTER(id, enumerator, name, text) base::Count name;
+#include "rrdk/counter_table.h"
+};
+
 class PollCore final : public base::OwnedByThread {
  public:
   // Errors: kInvalidArgument, kSystem, kNoMemory. `workers` may be null.
@@ -113,10 +120,11 @@ class PollCore final : public base::OwnedByThread {
   // Whether the caller is inside a pass of this core: a callback or a handler. Whoever waits for
   // the core there waits for ever.
   bool passing() const noexcept { return here() && in_pass_.load(std::memory_order_relaxed); }
-  uint64_t passes() const noexcept { return polls_.load(std::memory_order_relaxed); }  // so far
+  uint64_t passes() const noexcept { return counters_.passes; }  // so far
   // Whether nobody polls: never polled yet, or the thread that did has ended.
   bool abandoned();
-  CoreStats stats() const noexcept;
+  Stats stats() const;
+  uint64_t completions() const noexcept { return counters_.completions; }  // handled so far
   uint32_t index() const noexcept { return index_; }
   std::atomic<uint32_t>& assigned() noexcept { return assigned_; }  // connections, by pick_core()
   // For tests, in which a lost wake-up must not be masked. Before the core sleeps.
@@ -275,11 +283,7 @@ class PollCore final : public base::OwnedByThread {
   std::shared_ptr<ThreadToken> owner_token_;
 
   std::atomic<uint32_t> assigned_ = 0;
-  // Written by the core alone, read by anybody.
-  alignas(64) std::atomic<uint64_t> polls_ = 0;
-  std::atomic<uint64_t> busy_polls_ = 0;
-  std::atomic<uint64_t> completions_seen_ = 0;
-  std::atomic<uint64_t> sleeps_ = 0;
+  alignas(64) CoreCounters counters_;
   std::atomic<uint32_t> connections_ = 0;
 };
 

@@ -12,15 +12,6 @@
 
 namespace rrdk::runtime {
 
-namespace {
-
-// A counter that one thread writes.
-void add_to(std::atomic<uint64_t>& counter, uint64_t count) {
-  counter.store(counter.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
-}
-
-}  // namespace
-
 // One thread polls at a time, and another may follow it between two passes. That is Dekker's
 // algorithm, whose fence is made for us by the thread that takes over (begin_first_pass()): here it
 // would cost more than the rest of an idle pass.
@@ -69,9 +60,9 @@ uint32_t PollCore::poll() {
   work += housekeeping_.poll(now_);
   flushed_ = flush();
 
-  polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  ++counters_.passes;
   if (work != 0)
-    add_to(busy_polls_, 1);
+    ++counters_.busy_passes;
   // After the work, not before it, and not always: reading the counter can take longer than an
   // idle pass does.
   if (++clock_age_ >= kClockPasses || timers_.next_due() != UINT64_MAX) {
@@ -103,7 +94,7 @@ uint32_t PollCore::Completions::poll(uint64_t) {
       static_cast<const Link*>(done[end].owner)->prefetch_engine();
     link.on_completions({&done[i], end - i}, who);
   }
-  add_to(core->completions_seen_, count);
+  core->counters_.completions += count;
   return count + in_lanes;
 }
 

@@ -35,7 +35,7 @@ std::vector<uint64_t> count_polls(const Runtime::Impl& runtime) {
   std::vector<uint64_t> polls;
   polls.reserve(runtime.cores.size());
   for (const auto& core : runtime.cores)
-    polls.push_back(core->stats().polls);
+    polls.push_back(core->passes());
   return polls;
 }
 
@@ -167,7 +167,7 @@ PollCore& Runtime::Impl::pick_core() {
   loads.resize(cores.size());
   uint64_t completions = 0, connections = 0;
   for (size_t i = 0; i < cores.size(); ++i) {
-    const uint64_t seen = cores[i]->stats().completions;
+    const uint64_t seen = cores[i]->completions();
     loads[i].lately = loads[i].lately / 2 + (seen - std::exchange(loads[i].seen, seen));
     completions += loads[i].lately;
     connections += cores[i]->assigned().load(std::memory_order_relaxed);
@@ -360,8 +360,8 @@ Memory& Runtime::memory() noexcept {
   return impl_->memory;
 }
 
-CoreStats Runtime::stats(uint32_t core) const {
-  return core < impl_->cores.size() ? impl_->cores[core]->stats() : CoreStats{};
+Stats Runtime::stats(uint32_t core) const {
+  return core < impl_->cores.size() ? impl_->cores[core]->stats() : Stats(CounterOwner::kCore);
 }
 
 Result<void> Runtime::set_faults(const FaultPlan& plan) {

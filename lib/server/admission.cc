@@ -178,7 +178,7 @@ void Server::Impl::accept(ServerLink& link, const Request& request) {
     end_trial();
   link.settled = true;
   silent.add(link, has_private_receives(link.device()));
-  accepted_.fetch_add(1, std::memory_order_relaxed);
+  ++counters.connections_accepted;
   link.open_way_back();
 }
 
@@ -273,7 +273,7 @@ void Server::Impl::close_for(uint64_t id, const Newcomer& newcomer) {
 }
 
 void Server::Impl::close_silent(ServerLink& link) {
-  closed_for_room_.fetch_add(1, std::memory_order_relaxed);
+  ++counters.closed_for_room;
   link.close(Errc::kShutdown, "it never made a call, and another connection came");
 }
 
@@ -395,7 +395,7 @@ void Server::Impl::refuse_for_the_gone(fabric::ConnectRequest& request) {
 }
 
 void Server::Impl::refuse_for_client(fabric::ConnectRequest& request, uint32_t most) {
-  refused_per_client_.fetch_add(1, std::memory_order_relaxed);
+  ++counters.connections_refused_per_client;
   refuse(request, Rejection::kClient,
          "this client has as many as ServerOptions::max_connections_per_client allows, " +
              std::to_string(most));
@@ -422,7 +422,7 @@ void Server::Impl::refuse(ServerLink& link, fabric::ConnectRequest& request, Rej
 }
 
 void Server::Impl::count_refusal(const std::string& peer, const std::string& reason) {
-  refused_.fetch_add(1, std::memory_order_relaxed);
+  ++counters.connections_refused;
   if (auto left_out = refusals_.allow(base::Tsc::now_ns()))
     base::log_warning("connection of %s refused: %s%s", peer.c_str(), reason.c_str(),
                       base::and_more(*left_out).text);

@@ -9,17 +9,6 @@ namespace rrdk {
 
 namespace server {
 
-namespace {
-
-void add_up(calls::Ended& sum, const calls::Ended& more) {
-  sum.calls += more.calls;
-  sum.ok += more.ok;
-  sum.error += more.error;
-  sum.timeouts += more.timeouts;
-}
-
-}  // namespace
-
 void BackwardClients::add(const BackwardClient::Impl& one) {
   std::lock_guard lock(mutex_);
   here_.push_back(&one);
@@ -27,7 +16,7 @@ void BackwardClients::add(const BackwardClient::Impl& one) {
 
 void BackwardClients::remove(const BackwardClient::Impl& one) {
   std::lock_guard lock(mutex_);
-  add_up(past_, one.counts());
+  one.counters().add_to(past_);
   std::erase(here_, &one);
 }
 
@@ -36,12 +25,11 @@ uint32_t BackwardClients::count() const {
   return static_cast<uint32_t>(here_.size());
 }
 
-calls::Ended BackwardClients::counts() const {
+void BackwardClients::add_to(Stats& sum) const {
   std::lock_guard lock(mutex_);
-  calls::Ended sum = past_;
+  sum += past_;
   for (const BackwardClient::Impl* one : here_)
-    add_up(sum, one->counts());
-  return sum;
+    one->counters().add_to(sum);
 }
 
 }  // namespace server

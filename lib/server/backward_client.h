@@ -25,7 +25,7 @@ class BackwardClients {
   void add(const BackwardClient::Impl& one);
   void remove(const BackwardClient::Impl& one);
   uint32_t count() const;
-  calls::Ended counts() const;  // summed, past ones included
+  void add_to(Stats& sum) const;  // past ones included
 
   // Whose program has let go of them, while items of theirs are on their core.
   std::atomic<uint32_t> leaving = 0;
@@ -33,7 +33,7 @@ class BackwardClients {
  private:
   mutable std::mutex mutex_;
   std::vector<const BackwardClient::Impl*> here_;
-  calls::Ended past_;
+  Stats past_{CounterOwner::kServer};
 };
 
 }  // namespace server

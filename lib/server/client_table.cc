@@ -100,7 +100,7 @@ ClientTable::Place ClientTable::take_place(Client& client, uint64_t now_ns) {
                   "there are too many clients that may come back: enlarge "
                   "ReplayOptions::clients"};
     erase(*oldest);
-    counters_.made_way.fetch_add(1, std::memory_order_relaxed);
+    ++counters_.replay_made_way;
     place.made_way = true;
   }
   occupy(client);

@@ -5,7 +5,6 @@
 
 #include "base/sanitizer.h"
 #include "server/server_link.h"
-#include "xprt/connection.h"
 
 namespace rrdk::server {
 
@@ -25,11 +24,6 @@ ServerLink& link_of(cds_lfht_node* node) noexcept {
 
 int has_id(cds_lfht_node* node, const void* id) noexcept {
   return link_of(node).id() == *static_cast<const uint64_t*>(id) ? 1 : 0;
-}
-
-void add_up(LinkSums& sums, const ServerLink& link) {
-  xprt::add(sums.counters, link.counters());
-  sums.rejected += link.rejected();
 }
 
 }  // namespace
@@ -59,7 +53,7 @@ void LinkTable::remove(ServerLink& link) {
   auto sums = std::make_unique<Past>();
   sums->links = old->links + 1;
   sums->sums = old->sums;
-  add_up(sums->sums, link);
+  link.add_to(sums->sums);
   link.in_table.gone_as.store(sums->links, std::memory_order_relaxed);
   past.store(sums.release(), std::memory_order_release);
   cds_lfht_del(table_, &link.in_table);
@@ -92,22 +86,21 @@ std::vector<uint64_t> LinkTable::ids() const {
 
 // It notes the connections of the table, then takes the sums of the past, and then adds those noted
 // that were not among the past yet. So a connection that goes meanwhile is counted once.
-LinkSums LinkTable::sums() const {
+Stats LinkTable::sums() const {
   const base::ReadSection reading;
   std::vector<const ServerLink*> noted;
   for_each([&](ServerLink& link) { noted.push_back(&link); });
-  LinkSums sums;
+  Stats sums(CounterOwner::kServer);
   std::vector<uint64_t> gone;
   for (const std::atomic<Past*>& core : past_) {
     const Past& past = *core.load(std::memory_order_acquire);
-    xprt::add(sums.counters, past.sums.counters);
-    sums.rejected += past.sums.rejected;
+    sums += past.sums;
     gone.push_back(past.links);
   }
   for (const ServerLink* link : noted) {
     const uint64_t gone_as = link->in_table.gone_as.load(std::memory_order_relaxed);
     if (gone_as == 0 || gone_as > gone[link->core().index()])
-      add_up(sums, *link);
+      link->add_to(sums);
   }
   return sums;
 }

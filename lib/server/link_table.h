@@ -13,7 +13,7 @@
 #include <functional>
 #include <vector>
 
-#include "xprt/connection.h"
+#include "rrdk/counters.h"
 
 namespace rrdk::server {
 
@@ -26,12 +26,6 @@ struct LinkNode : cds_lfht_node {
   ServerLink& link;
   // How many connections of its core had gone when it had, itself included; 0: it is present.
   std::atomic<uint64_t> gone_as = 0;
-};
-
-// What connections have counted.
-struct LinkSums {
-  uint64_t rejected = 0;
-  xprt::Counters counters;
 };
 
 class LinkTable {
@@ -54,13 +48,13 @@ class LinkTable {
   // Any thread. In their order.
   std::vector<uint64_t> ids() const;
   // Of all connections, present and past, each counted once.
-  LinkSums sums() const;
+  Stats sums() const;
 
  private:
   // Connections of one core that are gone. Replaced when another one goes.
   struct Past final : base::Retired {
     uint64_t links = 0;
-    LinkSums sums;
+    Stats sums{CounterOwner::kServer};
   };
 
   cds_lfht* const table_;

@@ -13,7 +13,7 @@ using service::Answer;
 // True: the call is the first of its kind, and is to be run. False: it has been answered, or waits.
 bool ServerLink::begin_once(CallContext& context) noexcept {
   if (!server_.clients.keeps_replies()) [[unlikely]] {
-    server_.clients.counters().unprotected.fetch_add(1, std::memory_order_relaxed);
+    ++server_.clients.counters().replay_unprotected;
     return true;
   }
   const char* lacks = nullptr;

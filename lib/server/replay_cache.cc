@@ -182,7 +182,7 @@ bool ReplayCache::drop_oldest_reply() noexcept {
   left.reply.reset();
   reply_bytes_ -= left.length;
   room_.give(std::exchange(left.length, 0));
-  counters_.not_kept.fetch_add(1, std::memory_order_relaxed);
+  ++counters_.replay_not_kept;
   return true;
 }
 
@@ -217,7 +217,7 @@ bool ReplayCache::expire_oldest() noexcept {
   if (oldest.pins != 0 || !is_over(oldest.since_ns, now_ns_))
     return false;
   forget(oldest);
-  counters_.evicted.fetch_add(1, std::memory_order_relaxed);
+  ++counters_.replay_forgotten;
   return true;
 }
 
@@ -241,7 +241,7 @@ bool ReplayCache::clear(uint32_t& most) noexcept {
   std::lock_guard lock(lock_);
   for (; most != 0 && !left_.empty(); --most) {
     forget(static_cast<LeftEntry&>(*left_.front()));
-    counters_.evicted.fetch_add(1, std::memory_order_relaxed);
+    ++counters_.replay_forgotten;
   }
   return left_.empty();
 }
@@ -252,7 +252,7 @@ void ReplayCache::note_failure(uint32_t xid, uint64_t connection, uint64_t now_n
   std::erase_if(failures_, [&](const Failure& failure) { return failure.xid == xid; });
   if (failures_.size() == kMostFailures) {
     failures_.erase(failures_.begin());
-    counters_.evicted.fetch_add(1, std::memory_order_relaxed);
+    ++counters_.replay_forgotten;
   }
   failures_.push_back({xid, connection, now_ns});
   num_failures_.store(static_cast<uint32_t>(failures_.size()), std::memory_order_relaxed);
@@ -261,8 +261,7 @@ void ReplayCache::note_failure(uint32_t xid, uint64_t connection, uint64_t now_n
 void ReplayCache::forget_failures(uint64_t now_ns) noexcept {
   auto recent = std::ranges::find_if(
       failures_, [&](const Failure& failure) { return !is_over(failure.since_ns, now_ns); });
-  counters_.evicted.fetch_add(static_cast<uint64_t>(recent - failures_.begin()),
-                              std::memory_order_relaxed);
+  counters_.replay_forgotten += static_cast<uint64_t>(recent - failures_.begin());
   failures_.erase(failures_.begin(), recent);
   num_failures_.store(static_cast<uint32_t>(failures_.size()), std::memory_order_relaxed);
 }
@@ -297,7 +296,7 @@ void ReplayIndex::fit(size_t entries) noexcept {
 }
 
 ReplayLane::~ReplayLane() {
-  counters_.evicted.fetch_add(used_, std::memory_order_relaxed);
+  counters_.replay_forgotten += used_;
   for (const std::unique_ptr<ReplayEntry[]>& block : blocks_) {
     for (const ReplayEntry& entry : std::span(block.get(), kBlock)) {
       if (entry.state != State::kFree)
@@ -358,7 +357,7 @@ void ReplayLane::forget_but_last(bool elders) noexcept {
   }
   for (; !elders && !aside_.empty(); ++gone)
     release(*aside_.front());
-  counters_.evicted.fetch_add(gone, std::memory_order_relaxed);
+  counters_.replay_forgotten += gone;
 }
 
 }  // namespace rrdk::server

@@ -56,8 +56,8 @@ class ReplayLane;
 
 // Of a whole server.
 struct ReplayCounters {
-  std::atomic<uint64_t> hits = 0, waits = 0, stored = 0, evicted = 0, not_kept = 0, lost = 0,
-                        unprotected = 0, refused = 0, made_way = 0;
+#define RRDK_REPLAY_COUNTER(id, enumerator, name, text) base::SharedCount name;
+#include "rrdk/counter_table.h"
 };
 
 // What two calls of one client must have in common for the second to be a repetition of the first.

@@ -14,10 +14,6 @@ namespace {
 constexpr uint32_t kHashedArgs = 256;
 constexpr uint32_t kHashedWords = 7;
 
-void count(std::atomic<uint64_t>& counter) {
-  counter.fetch_add(1, std::memory_order_relaxed);
-}
-
 }  // namespace
 
 Fingerprint fingerprint(const FingerprintKeys& keys, const rpc::CallHeader& header,
@@ -93,7 +89,7 @@ ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane* lane,
   }
   context.replay = entry;
   if (entry->state == State::kRunning) {
-    count(counters_.waits);
+    ++counters_.replay_waits;
     context.next_waiter = std::exchange(entry->waiters, &context);
     return Verdict::kWait;
   }
@@ -133,10 +129,10 @@ CallContext* ReplayCache::finish(CallContext& context, bool dropped, bool whole,
     entry.state = State::kDropped;
   } else if (whole && lane.keep(entry, context.call->reply().pieces())) {
     entry.state = State::kDone;
-    count(counters_.stored);
+    ++counters_.replay_kept;
   } else {
     entry.state = State::kNotKept;
-    count(counters_.not_kept);
+    ++counters_.replay_not_kept;
   }
   lane.append(entry, now_ns);
   if (dropped && entry.pins == 0)
@@ -197,7 +193,7 @@ ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane* lane,
   } else {
     if (state == State::kDone)
       restore(reply_of(entry), *context.results, memory);
-    count(state == State::kDone ? counters_.hits : counters_.lost);
+    ++(state == State::kDone ? counters_.replay_answered : counters_.replay_lost);
     // So it stays among the last of the connection that asked for it.
     const bool moves = lane != nullptr && home != lane && entry.pins == 1;
     if (!moves || !take_over(*lane, entry, context.is_early)) {
@@ -264,7 +260,7 @@ bool ReplayLane::make_room(bool elders) noexcept {
     return true;
   }
   release(*oldest);
-  counters_.evicted.fetch_add(1, std::memory_order_relaxed);
+  ++counters_.replay_forgotten;
   return true;
 }
 
@@ -305,13 +301,13 @@ void ReplayLane::expire(uint64_t now_ns) noexcept {
   while (!aside_.empty() && aside_.front()->pins == 0 &&
          aside_.front()->since_ns + window_ns < now_ns) {
     release(*aside_.front());
-    counters_.evicted.fetch_add(1, std::memory_order_relaxed);
+    ++counters_.replay_forgotten;
   }
 }
 
 void ReplayLane::drop_reply(ReplayEntry& entry) noexcept {
   entry.state = State::kNotKept;
-  counters_.not_kept.fetch_add(1, std::memory_order_relaxed);
+  ++counters_.replay_not_kept;
 }
 
 ReplayEntry* ReplayLane::oldest_reply() noexcept {

@@ -210,68 +210,20 @@ void Server::Impl::remove(ServerLink& link) {
   connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
 }
 
-ReplayStats Server::Impl::replay_stats(const xprt::Counters& sum) const {
-  const server::ReplayCounters& c = clients.counters();
-  auto read = [](const std::atomic<uint64_t>& n) { return n.load(std::memory_order_relaxed); };
-  return {.hits = read(c.hits),
-          .waits = read(c.waits),
-          .stored = read(c.stored),
-          .evicted = read(c.evicted),
-          .not_kept = read(c.not_kept),
-          .lost = read(c.lost),
-          .unprotected = read(c.unprotected),
-          .refused = read(c.refused),
-          .failed_again = sum.refused_again,
-          .made_way = read(c.made_way),
-          .clients = clients.places_taken(),
-          .places = options.replay.entries != 0 ? options.replay.clients : 0};
-}
-
-BackwardStats Server::Impl::backward_stats(const xprt::Counters& sum) const {
-  calls::Ended made = backward_clients->counts();
-  return {.calls = made.calls,
-          .ended_ok = made.ok,
-          .ended_error = made.error,
-          .timeouts = made.timeouts,
-          .given_up = sum.calls_given_up,
-          .answered_late = sum.answered_late,
-          .lent = sum.calls_lent,
-          .lends_expired = sum.lends_expired,
-          .credit_waits = sum.waits_credit};
-}
-
-ServerStats Server::Impl::stats() const {
-  const server::LinkSums sums = links_.sums();
-  const xprt::Counters& c = sums.counters;
-  return {.connections_accepted = accepted_.load(std::memory_order_relaxed),
-          .connections_refused = refused_.load(std::memory_order_relaxed),
-          .refused_per_client = refused_per_client_.load(std::memory_order_relaxed),
-          .closed_idle = closed_idle.load(std::memory_order_relaxed),
-          .closed_silent = closed_silent.load(std::memory_order_relaxed),
-          .closed_for_room = closed_for_room_.load(std::memory_order_relaxed),
-          .closed_stalled = closed_stalled.load(std::memory_order_relaxed),
-          .connections_ended = ended.load(std::memory_order_relaxed),
-          .connections = connections_.load(std::memory_order_relaxed),
-          .calls = c.calls_received,
-          .replies = c.replies_sent,
-          .rejected = sums.rejected,
-          .transport_errors = c.errors_sent,
-          .protocol_breaches = breaches(c.refusals),
-          .bytes_read = c.bytes_read,
-          .bytes_written = c.bytes_written,
-          .calls_not_run = c.refused_draining,
-          .replay = replay_stats(c),
-          .turn_waits = c.waits_turn,
-          .receive_size_changes = c.size_changes,
-          .peer_receive_size_changes = c.peer_size_changes,
-          .receive_growth_refused = c.growth_refused,
-          .chunk_waits = c.waits_chunk_bytes,
-          .share_waits = c.waits_share,
-          .options_served = c.options_served,
-          .backward = backward_stats(c),
-          .refusals = c.refusals,
-          .rfc5666 = {c.configured, c.padded_calls, c.read_replies, c.dones},
-          .mistakes = services.mistakes()};
+Stats Server::Impl::stats() const {
+  Stats sum = links_.sums();
+  backward_clients->add_to(sum);
+#define RRDK_SERVER_COUNTER(id, enumerator, name, text) \
+  sum.add(Counter::k##enumerator, counters.name);
+#include "rrdk/counter_table.h"
+  sum.add(Counter::kConnections, connections_.load(std::memory_order_relaxed));
+  const server::ReplayCounters& replay = clients.counters();
+#define RRDK_REPLAY_COUNTER(id, enumerator, name, text) \
+  sum.add(Counter::k##enumerator, replay.name);
+#include "rrdk/counter_table.h"
+  sum.add(Counter::kReplayClients, clients.places_taken());
+  sum.add(Counter::kReplayPlaces, options.replay.entries != 0 ? options.replay.clients : 0);
+  return sum;
 }
 
 // The visitor is the program's, and may take its time: it runs in no read section, which would hold
@@ -373,7 +325,7 @@ void Server::close_start(Done closed, void* argument) {
   impl_->close_start(closed, argument);
 }
 
-ServerStats Server::stats() const {
+Stats Server::stats() const {
   return impl_->stats();
 }
 

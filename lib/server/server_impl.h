@@ -60,6 +60,16 @@ Result<void> check(const ServerOptions& options, const Rfc5666ServerOptions& mod
 
 namespace rrdk {
 
+namespace server {
+
+// What a server counts of its connections as they come and go, on whichever core.
+struct ServerCounters {
+#define RRDK_SERVER_COUNTER(id, enumerator, name, text) base::SharedCount name;
+#include "rrdk/counter_table.h"
+};
+
+}  // namespace server
+
 struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Server::Impl> {
   Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in);
 
@@ -83,7 +93,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   // Its program is gone: nothing of that may be called. Any thread.
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_relaxed); }
 
-  ServerStats stats() const;
+  Stats stats() const;
   // Any thread.
   Result<void> close(uint64_t id, const std::string& reason);
   void visit(const std::function<void(const ConnectionInfo&)>& visitor) const;
@@ -110,10 +120,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   server::Growth growth;
   const std::shared_ptr<server::BackwardClients> backward_clients =
       std::make_shared<server::BackwardClients>();
-  std::atomic<uint64_t> ended = 0;
-  std::atomic<uint64_t> closed_idle = 0;
-  std::atomic<uint64_t> closed_silent = 0;
-  std::atomic<uint64_t> closed_stalled = 0;
+  server::ServerCounters counters;
   base::LogLimit failures;  // of connections, by the peer's doing
   base::LogLimit stalls;
   base::LogLimit idlers;       // silent ones, too
@@ -186,8 +193,6 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
               const Error& reason, std::string_view text = {});
   void count_refusal(const std::string& peer, const std::string& reason);
   xprt::ConnectionOptions engine_options(server::Client& client) const;
-  ReplayStats replay_stats(const xprt::Counters& sum) const;
-  BackwardStats backward_stats(const xprt::Counters& sum) const;
 
   // ending.cc
   struct Removal {
@@ -250,10 +255,6 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   bool telling_ = false;       // of the close
   bool detached_ = false;      // the Server is gone, and has not waited
 
-  std::atomic<uint64_t> accepted_ = 0;
-  std::atomic<uint64_t> refused_ = 0;
-  std::atomic<uint64_t> refused_per_client_ = 0;
-  std::atomic<uint64_t> closed_for_room_ = 0;
   std::atomic<uint32_t> present_ = 0;  // of connections_: without requests that wait for a place
   std::atomic<uint64_t> trial_until_ns_ = 0;  // 0: none goes on (begin_trial())
   base::LogLimit refusals_;

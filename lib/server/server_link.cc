@@ -87,7 +87,7 @@ void ServerLink::on_up() {
 
 void ServerLink::on_down(Errc code, const std::string& reason) {
   if (was_up_ && code != Errc::kShutdown && !draining_)
-    server_.ended.fetch_add(1, std::memory_order_relaxed);
+    ++server_.counters.connections_ended;
   log_end(reason);
   end_ = end_of(code, reason);
   if (back_ != nullptr)
@@ -163,7 +163,8 @@ void ServerLink::raise_receive_size(uint32_t bytes) {
 
 rrdk::ReceiveSizes ServerLink::receive_size_report() const {
   // First what has ended, then the sizes, which are set before that is counted.
-  const xprt::Counters counted = counters();
+  Stats counted(CounterOwner::kServer);
+  add_to(counted);
   return size_requests_.report(receive_sizes(), counted);
 }
 
@@ -196,7 +197,7 @@ bool ServerLink::runs_unprotected(CallContext& context, const char* lacks) noexc
     refuse_unprotected(context, lacks);
     return false;
   }
-  server_.clients.counters().unprotected.fetch_add(1, std::memory_order_relaxed);
+  ++server_.clients.counters().replay_unprotected;
   if (auto left_out = server_.unprotected.allow(base::Tsc::now_ns()))
     base::log_warning("a call of %s is run, and would be again if it were repeated: %s%s",
                       peer_name().c_str(), lacks, base::and_more(*left_out).text);
@@ -204,7 +205,7 @@ bool ServerLink::runs_unprotected(CallContext& context, const char* lacks) noexc
 }
 
 void ServerLink::refuse_unprotected(CallContext& context, const char* lacks) noexcept {
-  server_.clients.counters().refused.fetch_add(1, std::memory_order_relaxed);
+  ++server_.clients.counters().replay_refused;
   server_.clients.tidy(core().now());
   if (auto left_out = server_.unprotected.allow(base::Tsc::now_ns()))
     base::log_warning("a call of %s was not run, since a repetition of it could not be told: %s%s",
@@ -271,7 +272,7 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
   uint64_t idle = idle_.look(quiet, heard, now_ns);
   uint64_t stalled = sending_.look(engine().sends_pending(), engine().sends_done(), now_ns);
   if (limits.send_timeout_ms != 0 && stalled >= limits.send_timeout_ms * kMillisecondNs) {
-    server_.closed_stalled.fetch_add(1, std::memory_order_relaxed);
+    ++server_.counters.closed_stalled;
     if (auto left_out = server_.stalls.allow(now_ns))
       base::log_warning(
           "connection of %s closed: it has taken no reply for %u ms (ServerOptions::"
@@ -280,7 +281,7 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
     close(Errc::kTimeout, "it takes no replies");
   } else if (heard == 0 && limits.first_call_timeout_ms != 0 &&
              idle >= limits.first_call_timeout_ms * kMillisecondNs) {
-    server_.closed_silent.fetch_add(1, std::memory_order_relaxed);
+    ++server_.counters.closed_silent;
     if (auto left_out = server_.idlers.allow(now_ns))
       base::log_info(
           "connection of %s closed: it made no call in its first %u ms (ServerOptions::"
@@ -288,7 +289,7 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
           peer_name().c_str(), limits.first_call_timeout_ms, base::and_more(*left_out).text);
     close(Errc::kShutdown, "it never made a call");
   } else if (limits.idle_timeout_ms != 0 && idle >= limits.idle_timeout_ms * kMillisecondNs) {
-    server_.closed_idle.fetch_add(1, std::memory_order_relaxed);
+    ++server_.counters.closed_idle;
     if (auto left_out = server_.idlers.allow(now_ns))
       base::log_info(
           "connection of %s closed: no calls for %u ms (ServerOptions::idle_timeout_ms)%s",

@@ -146,7 +146,7 @@ bool Dispatcher::admit(CallContext& context) noexcept {
   rpc::CallHeader& header = context.header;
   rpc::CallVerdict verdict = rpc::decode_call(context.args, header);
   if (verdict != rpc::CallVerdict::kOk) [[unlikely]] {
-    rejected_.fetch_add(1, std::memory_order_relaxed);
+    ++counts_.calls_rejected;
     link_.engine().count_refusal(refusal_of(verdict));
     restart_reply(context);
     bool answered = rpc::encode_refusal(*context.results, header.xid, verdict);
@@ -166,7 +166,7 @@ bool Dispatcher::admit(CallContext& context) noexcept {
   }
   if (last_counters_ != nullptr) [[likely]] {
     context.counters = &last_counters_[context.service->index_of(context.procedure)];
-    context.counters->open.add(1);
+    ++context.counters->open;
   }
   // A long call is held to the same limits (V1-LONG-11, EXP-31).
   const Binding& binding = *context.service->binding;

@@ -123,6 +123,12 @@ struct WorkerEntries {
   alignas(64) std::atomic<uint32_t> entered = 0;  // by the workers
 };
 
+struct DispatchCounters {
+#define RRDK_DISPATCHER_COUNTER(id, enumerator, name, text) base::Count name;
+#include "rrdk/counter_table.h"
+  std::array<base::SharedCount, kMistakes> mistakes;
+};
+
 // The calls that come in on one connection: which handler each is for, and the way of its answer.
 //
 // dispatch_datapath.cc has a call's way to its handler, reply_datapath.cc that of the answer to the
@@ -149,7 +155,9 @@ class Dispatcher : public ServerConnection {
   // 0: there are too many connections.
   uint64_t handle() const noexcept { return slot_ != nullptr ? slot_->handle() : 0; }
   Memory& memory() const noexcept { return memory_; }
-  uint64_t rejected() const noexcept { return rejected_.load(std::memory_order_relaxed); }
+  // Any thread.
+  uint64_t rejected() const noexcept { return counts_.calls_rejected; }
+  void add_to(Stats& sum) const;  // with what the link has counted
 
   // The engine has a whole call.
   void take(xprt::IncomingCall& call) noexcept;
@@ -216,8 +224,8 @@ class Dispatcher : public ServerConnection {
   const ServiceTable::Entry* last_service_ = nullptr;
   ProcedureCounters* last_counters_ = nullptr;
   bool dropped_ = false;                    // a call, which ends the connection
-  std::atomic<uint64_t> rejected_ = 0;      // by the core; read by anybody
   std::unique_ptr<WorkerEntries> entries_;  // null: nobody wants to know
+  DispatchCounters counts_;
 };
 
 }  // namespace rrdk::service

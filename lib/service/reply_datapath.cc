@@ -129,7 +129,7 @@ void Dispatcher::send(CallContext& context) noexcept {
     context.accept_stat = AcceptStat::kSystemErr;
   }
   if (context.answer != Answer::kResults) [[unlikely]] {
-    rejected_.fetch_add(1, std::memory_order_relaxed);
+    ++counts_.calls_rejected;
     restart_reply(context);
     refuse_call(context);
   }
@@ -161,12 +161,12 @@ void Dispatcher::send(CallContext& context) noexcept {
 void Dispatcher::count(const CallContext& context) noexcept {
   RRDK_ASSERT(context.counters != nullptr && !context.results);
   ProcedureCounters& counters = *context.counters;
-  counters.calls.add(1);
-  counters.bytes_in.add(context.args.length());
+  ++counters.calls;
+  counters.bytes_in += context.args.length();
   if (context.answer == Answer::kResults) [[likely]]
-    counters.bytes_out.add(context.call->reply().stream_length());
+    counters.bytes_out += context.call->reply().stream_length();
   else
-    counters.errors.add(1);
+    ++counters.errors;
 }
 
 // Calls without a handler, and answers that were to be late, say nothing of how fast we are.

@@ -90,8 +90,19 @@ void note_foreign_end() noexcept {
 
 // Without a procedure the answer is our own.
 void Dispatcher::note(Mistake mistake, const CallContext& context, uint32_t item) noexcept {
-  if (context.procedure != nullptr)
-    services_.note(mistake, *context.service, context.header.procedure, item);
+  if (context.procedure == nullptr)
+    return;
+  ++counts_.mistakes[static_cast<size_t>(mistake)];
+  services_.note(mistake, *context.service, context.header.procedure, item);
+}
+
+void Dispatcher::add_to(Stats& sum) const {
+  link_.counters().add_to(sum);
+#define RRDK_DISPATCHER_COUNTER(id, enumerator, name, text) \
+  sum.add(Counter::k##enumerator, counts_.name);
+#define RRDK_MISTAKE(id, mistake, name, text) \
+  sum.add(Counter::kMistake##mistake, counts_.mistakes[static_cast<size_t>(Mistake::k##mistake)]);
+#include "rrdk/counter_table.h"
 }
 
 Result<std::shared_ptr<BackwardClient>> Dispatcher::backward_client() {

@@ -169,7 +169,7 @@ void ServiceTable::collect() {
 bool ServiceTable::Entry::in_use() const noexcept {
   for (const std::unique_ptr<ProcedureCounters[]>& of_core : counters) {
     for (size_t i = 0; i <= procedures.size(); ++i) {
-      if (of_core[i].open.get() != 0)
+      if (of_core[i].open != 0)
         return true;
     }
   }
@@ -214,24 +214,11 @@ std::vector<ProcedureStats> ServiceTable::procedures() const {
 
 void ServiceTable::note(Mistake mistake, const Entry& entry, uint32_t number,
                         uint32_t which) const noexcept {
-  mistakes_[static_cast<size_t>(mistake)].fetch_add(1, std::memory_order_relaxed);
   auto bit = static_cast<uint8_t>(1u << static_cast<unsigned>(mistake));
   std::atomic<uint8_t>& told = entry.told[entry.index_of(entry.find(number))];
   if ((told.fetch_or(bit, std::memory_order_relaxed) & bit) == 0)
     base::log_error("%s: %s; the client gets SYSTEM_ERR (said once for each procedure)",
                     name_of(*entry.binding, number).c_str(), describe(mistake, which).c_str());
-}
-
-HandlerMistakes ServiceTable::mistakes() const noexcept {
-  auto count = [this](Mistake mistake) {
-    return mistakes_[static_cast<size_t>(mistake)].load(std::memory_order_relaxed);
-  };
-  return {.invalid_memory = count(Mistake::kInvalidMemory),
-          .unusable_memory = count(Mistake::kUnusableMemory),
-          .too_large = count(Mistake::kTooLarge),
-          .no_buffers = count(Mistake::kNoBuffers),
-          .failed = count(Mistake::kFailed),
-          .unanswered = count(Mistake::kUnanswered)};
 }
 
 bool ServiceTable::idempotent() const noexcept {

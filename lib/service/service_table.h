@@ -14,52 +14,37 @@
 #include <utility>
 #include <vector>
 
+#include "base/count.h"
 #include "base/rcu.h"
 #include "rrdk/procedure_stats.h"
 #include "rrdk/service.h"
 
 namespace rrdk::service {
 
-// Written by one core, read by anybody.
-class Count {
- public:
-  void add(uint64_t n) noexcept {
-    value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
-  }
-  // Who reads the number sees what its writer did before.
-  void take_one() noexcept {
-    value_.store(value_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
-  }
-  uint64_t get() const noexcept { return value_.load(std::memory_order_acquire); }
-
- private:
-  std::atomic<uint64_t> value_ = 0;
-};
-
 class Durations {
  public:
   void record(uint64_t ns) noexcept {
-    buckets_[DurationHistogram::bucket_of(ns)].add(1);
-    total_ns_.add(ns);
+    ++buckets_[DurationHistogram::bucket_of(ns)];
+    total_ns_ += ns;
   }
   void add_to(DurationHistogram& sum) const noexcept {
     for (size_t i = 0; i < buckets_.size(); ++i)
-      sum.buckets[i] += buckets_[i].get();
-    sum.total_ns += total_ns_.get();
+      sum.buckets[i] += buckets_[i];
+    sum.total_ns += total_ns_;
   }
 
  private:
-  std::array<Count, DurationHistogram::kBuckets> buckets_;
-  Count total_ns_;
+  std::array<base::Count, DurationHistogram::kBuckets> buckets_;
+  base::Count total_ns_;
 };
 
 // What ProcedureStats has of one procedure at one core.
 struct alignas(64) ProcedureCounters {
-  Count open;  // calls that have come, and not ended
-  Count calls;
-  Count errors;
-  Count bytes_in;
-  Count bytes_out;
+  base::Count open;  // calls that have come, and not ended
+  base::Count calls;
+  base::Count errors;
+  base::Count bytes_in;
+  base::Count bytes_out;
   Durations fetch;
   Durations decode;
   Durations queue;
@@ -67,11 +52,11 @@ struct alignas(64) ProcedureCounters {
   Durations reply;
 
   void add_to(ProcedureStats& sum) const noexcept {
-    sum.in_progress += open.get();
-    sum.calls += calls.get();
-    sum.errors += errors.get();
-    sum.bytes_in += bytes_in.get();
-    sum.bytes_out += bytes_out.get();
+    sum.in_progress += open;
+    sum.calls += calls;
+    sum.errors += errors;
+    sum.bytes_in += bytes_in;
+    sum.bytes_out += bytes_out;
     fetch.add_to(sum.fetch);
     decode.add_to(sum.decode);
     queue.add_to(sum.queue);
@@ -81,16 +66,15 @@ struct alignas(64) ProcedureCounters {
 };
 static_assert(offsetof(ProcedureCounters, fetch) <= 64, "a call that is not timed touches a line");
 
-// As in HandlerMistakes, in the same order.
+// What a handler of ours can do wrong; each has its counter.
 enum class Mistake : uint8_t {
-  kInvalidMemory,
-  kUnusableMemory,
-  kTooLarge,
-  kNoBuffers,
-  kFailed,
-  kUnanswered,
+#define RRDK_MISTAKE(id, mistake, name, text) k##mistake,
+#include "rrdk/counter_table.h"
 };
-constexpr size_t kMistakes = 6;
+constexpr size_t kMistakes = 0
+#define RRDK_MISTAKE(id, mistake, name, text) +1
+#include "rrdk/counter_table.h"
+    ;
 
 class ServiceTable {
  public:
@@ -157,10 +141,9 @@ class ServiceTable {
   // Whether each procedure may be run twice.
   bool idempotent() const noexcept;
 
-  // A handler's, by any thread, when procedure `number` was called. `item`: of kInvalidMemory,
-  // which result it is.
+  // Says it in the log, once for each kind and procedure: a handler's mistake, by any thread, when
+  // procedure `number` was called. `item`: of kInvalidMemory, which result it is.
   void note(Mistake mistake, const Entry& entry, uint32_t number, uint32_t item = 0) const noexcept;
-  HandlerMistakes mistakes() const noexcept;
 
  private:
   struct Entries : base::Retired {
@@ -175,7 +158,6 @@ class ServiceTable {
   // Tells the program's entries which versions there are; zeros: none.
   std::pair<uint32_t, uint32_t> set_versions(uint32_t program);
 
-  mutable std::array<std::atomic<uint64_t>, kMistakes> mistakes_{};
   mutable std::mutex mutex_;  // cores do not take it
   size_t cores_ = 0;
   std::vector<std::unique_ptr<Entry>> entries_;  // in ascending order of program and version

@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "rrdk/client.h"
+#include "rrdk/counters.h"
 #include "rrdk/memory.h"
-#include "rrdk/refusals.h"
 #include "rrdk/runtime.h"
 #include "rrdk/server.h"
 
@@ -14,179 +14,20 @@ namespace rrdk::telemetry {
 
 namespace {
 
-constexpr uint64_t sum_of(const HandlerMistakes& m) {
-  return m.invalid_memory + m.unusable_memory + m.too_large + m.no_buffers + m.failed +
-         m.unanswered;
-}
+constexpr std::string_view kOwners[] = {"server", "client", "core", "pool", "procedure"};
+constexpr std::string_view kRefusal = "refusal_";
 
-// A metric that is one number of a struct of statistics.
-template <typename Stats>
-struct Field {
-  Description what;
-  uint64_t (*value)(const Stats&);
-};
-
-constexpr Field<ServerStats> kServer[] = {
-    {{"server_connections", Kind::kGauge, "", "Connections now."},
-     [](auto& s) { return uint64_t{s.connections}; }},
-    {{"server_connections_accepted", Kind::kCounter, "", "Connections accepted."},
-     [](auto& s) { return uint64_t{s.connections_accepted}; }},
-    {{"server_connections_refused", Kind::kCounter, "",
-      "Connections refused: too many, no room, or by on_open."},
-     [](auto& s) { return uint64_t{s.connections_refused}; }},
-    {{"server_connections_refused_per_client", Kind::kCounter, "",
-      "Connections refused because their client had too many."},
-     [](auto& s) { return uint64_t{s.refused_per_client}; }},
-    {{"server_connections_ended", Kind::kCounter, "",
-      "Connections ended by the peer, by its death or for a breach."},
-     [](auto& s) { return uint64_t{s.connections_ended}; }},
-    {{"server_closed_idle", Kind::kCounter, "", "Connections closed for idleness."},
-     [](auto& s) { return uint64_t{s.closed_idle}; }},
-    {{"server_closed_silent", Kind::kCounter, "", "Connections closed before their first call."},
-     [](auto& s) { return uint64_t{s.closed_silent}; }},
-    {{"server_closed_for_room", Kind::kCounter, "",
-      "Connections without a call closed to make room."},
-     [](auto& s) { return uint64_t{s.closed_for_room}; }},
-    {{"server_closed_stalled", Kind::kCounter, "",
-      "Connections closed because they took no replies."},
-     [](auto& s) { return uint64_t{s.closed_stalled}; }},
-    {{"server_calls", Kind::kCounter, "", "Calls received."},
-     [](auto& s) { return uint64_t{s.calls}; }},
-    {{"server_replies", Kind::kCounter, "", "Replies sent."},
-     [](auto& s) { return uint64_t{s.replies}; }},
-    {{"server_calls_rejected", Kind::kCounter, "",
-      "Calls that the program or the server did not let succeed."},
-     [](auto& s) { return uint64_t{s.rejected}; }},
-    {{"server_calls_not_run", Kind::kCounter, "", "Calls that came while the server drained."},
-     [](auto& s) { return uint64_t{s.calls_not_run}; }},
-    {{"server_transport_errors", Kind::kCounter, "", "RDMA_ERROR answers."},
-     [](auto& s) { return uint64_t{s.transport_errors}; }},
-    {{"server_protocol_breaches", Kind::kCounter, "", "Breaches of the protocol by clients."},
-     [](auto& s) { return uint64_t{s.protocol_breaches}; }},
-    {{"server_rdma_read_bytes", Kind::kCounter, "bytes", "Bytes fetched by RDMA Read."},
-     [](auto& s) { return uint64_t{s.bytes_read}; }},
-    {{"server_rdma_written_bytes", Kind::kCounter, "bytes", "Bytes placed by RDMA Write."},
-     [](auto& s) { return uint64_t{s.bytes_written}; }},
-    {{"server_waits_turn", Kind::kCounter, "", "Calls that waited for other connections' turns."},
-     [](auto& s) { return uint64_t{s.turn_waits}; }},
-    {{"server_waits_chunk_bytes", Kind::kCounter, "",
-      "Times that calls waited for max_chunk_bytes."},
-     [](auto& s) { return uint64_t{s.chunk_waits}; }},
-    {{"server_waits_share", Kind::kCounter, "",
-      "Times that calls waited because their client held its share of buffers."},
-     [](auto& s) { return uint64_t{s.share_waits}; }},
-    {{"server_replay_answered", Kind::kCounter, "",
-      "Repeated calls answered from the duplicate request cache."},
-     [](auto& s) { return uint64_t{s.replay.hits}; }},
-    {{"server_replay_kept", Kind::kCounter, "", "Replies kept in the duplicate request cache."},
-     [](auto& s) { return uint64_t{s.replay.stored}; }},
-    {{"server_replay_refused", Kind::kCounter, "",
-      "Calls refused because the duplicate request cache could not protect them."},
-     [](auto& s) { return uint64_t{s.replay.refused}; }},
-    {{"server_replay_clients", Kind::kGauge, "",
-      "Clients that the duplicate request cache remembers: places taken."},
-     [](auto& s) { return uint64_t{s.replay.clients}; }},
-    {{"server_replay_places", Kind::kGauge, "",
-      "Clients that the duplicate request cache can remember."},
-     [](auto& s) { return uint64_t{s.replay.places}; }},
-    {{"server_replay_made_way", Kind::kCounter, "",
-      "Clients forgotten before their time, since places lacked."},
-     [](auto& s) { return uint64_t{s.replay.made_way}; }},
-    {{"server_replay_lost", Kind::kCounter, "",
-      "Repeated calls whose reply the duplicate request cache had not kept."},
-     [](auto& s) { return uint64_t{s.replay.lost}; }},
-    {{"server_handler_mistakes", Kind::kCounter, "",
-      "Mistakes of the program's own handlers; the log has the first of each kind."},
-     [](auto& s) { return sum_of(s.mistakes); }},
-    {{"server_backward_calls", Kind::kCounter, "", "Calls that the server made to its clients."},
-     [](auto& s) { return uint64_t{s.backward.calls}; }},
-    {{"server_backward_errors", Kind::kCounter, "",
-      "Calls that the server made to its clients and that failed."},
-     [](auto& s) { return uint64_t{s.backward.ended_error}; }},
-};
-
-constexpr Field<ClientStats> kClient[] = {
-    {{"client_calls", Kind::kCounter, "", "Calls made."},
-     [](auto& s) { return uint64_t{s.calls}; }},
-    {{"client_calls_ok", Kind::kCounter, "", "Calls that ended well."},
-     [](auto& s) { return uint64_t{s.ended_ok}; }},
-    {{"client_calls_failed", Kind::kCounter, "", "Calls that ended in an error."},
-     [](auto& s) { return uint64_t{s.ended_error}; }},
-    {{"client_calls_timed_out", Kind::kCounter, "", "Calls that ended by their deadline."},
-     [](auto& s) { return uint64_t{s.timeouts}; }},
-    {{"client_calls_in_flight", Kind::kGauge, "", "Calls that have not ended."},
-     [](auto& s) { return uint64_t{s.in_flight}; }},
-    {{"client_credits", Kind::kGauge, "", "Credits of the last grants, of all connections."},
-     [](auto& s) { return uint64_t{s.granted}; }},
-    {{"client_waits_credit", Kind::kCounter, "", "Calls that waited for a credit."},
-     [](auto& s) { return uint64_t{s.credit_waits}; }},
-    {{"client_reconnections", Kind::kCounter, "", "Connections established after the first."},
-     [](auto& s) { return uint64_t{s.reconnects}; }},
-    {{"client_retransmissions", Kind::kCounter, "", "Calls sent again under their XIDs."},
-     [](auto& s) { return uint64_t{s.retransmissions}; }},
-    {{"client_keepalives", Kind::kCounter, "", "NULL calls to ask a silent server."},
-     [](auto& s) { return uint64_t{s.keepalives}; }},
-    {{"client_connections", Kind::kGauge, "", "Connections that are up."},
-     [](auto& s) { return uint64_t{s.granted != 0}; }},
-    {{"client_attempts_failed", Kind::kCounter, "", "Attempts at a connection that failed."},
-     [](auto& s) { return uint64_t{s.failed_attempts}; }},
-    {{"client_protocol_breaches", Kind::kCounter, "", "Breaches of the protocol by the server."},
-     [](auto& s) { return uint64_t{s.protocol_breaches}; }},
-};
-
-constexpr Field<CoreStats> kCore[] = {
-    {{"core_connections", Kind::kGauge, "", "Connections of the core now."},
-     [](auto& s) { return uint64_t{s.connections}; }},
-    {{"core_passes", Kind::kCounter, "", "Passes of the core's loop."},
-     [](auto& s) { return uint64_t{s.polls}; }},
-    {{"core_busy_passes", Kind::kCounter, "", "Passes that found work."},
-     [](auto& s) { return uint64_t{s.busy_polls}; }},
-    {{"core_completions", Kind::kCounter, "", "Completions handled."},
-     [](auto& s) { return uint64_t{s.completions}; }},
-    {{"core_sleeps", Kind::kCounter, "", "Times that the core slept."},
-     [](auto& s) { return uint64_t{s.sleeps}; }},
-};
-
-constexpr Field<PoolAudit> kPool[] = {
-    {{"pool_buffers", Kind::kGauge, "", "Buffers that the size class has."},
-     [](auto& s) { return uint64_t{s.count}; }},
-    {{"pool_buffers_free", Kind::kGauge, "", "Buffers that are not in use."},
-     [](auto& s) { return uint64_t{s.available}; }},
-    {{"pool_buffers_more", Kind::kGauge, "", "Buffers that the budget could still give."},
-     [](auto& s) { return uint64_t{s.more}; }},
-    {{"pool_buffers_least", Kind::kGauge, "", "Low-water mark of free and more."},
-     [](auto& s) { return uint64_t{s.least_available}; }},
-    {{"pool_buffers_missing", Kind::kCounter, "",
-      "Times that a buffer was wanted and none was to be had."},
-     [](auto& s) { return uint64_t{s.refusals}; }},
-};
-
-constexpr Field<ProcedureStats> kProcedure[] = {
-    {{"procedure_calls", Kind::kCounter, "", "Calls that have ended."},
-     [](auto& s) { return uint64_t{s.calls}; }},
-    {{"procedure_errors", Kind::kCounter, "", "Calls that ended without success."},
-     [](auto& s) { return uint64_t{s.errors}; }},
-    {{"procedure_calls_in_progress", Kind::kGauge, "", "Calls that have not ended."},
-     [](auto& s) { return uint64_t{s.in_progress}; }},
-    {{"procedure_received_bytes", Kind::kCounter, "bytes", "Bytes of calls."},
-     [](auto& s) { return uint64_t{s.bytes_in}; }},
-    {{"procedure_sent_bytes", Kind::kCounter, "bytes", "Bytes of replies."},
-     [](auto& s) { return uint64_t{s.bytes_out}; }},
-};
-
-template <typename Stats, size_t kCount>
-std::vector<Family> families_by(const Field<Stats> (&fields)[kCount], const Stats& stats) {
-  std::vector<Family> families;
-  for (const Field<Stats>& field : fields)
-    families.push_back({field.what, {{{}, field.value(stats), {}}}});
-  return families;
-}
-
-Family refusals_by(const Description& what, const Refusals& refusals) {
-  Family family = {what, {}};
-  for (const Refusal reason : all_refusals())
-    family.samples.push_back({{{"reason", to_string(reason)}}, refusals[reason], {}});
-  return family;
+// Refusals are one family, with their reasons as a label.
+Family family_of(std::string_view owner, const Stats::Value& one) {
+  const std::string_view name = one.info->name;
+  const std::string prefix = std::string(owner) + "_";
+  if (name.starts_with(kRefusal))
+    return {
+        {prefix + "refusals", Kind::kCounter, "", "What peers sent that was refused or ignored."},
+        {{{{"reason", std::string(name.substr(kRefusal.size()))}}, one.value, {}}}};
+  return {{prefix + std::string(name), one.info->is_gauge ? Kind::kGauge : Kind::kCounter,
+           one.info->unit, one.info->text},
+          {{{}, one.value, {}}}};
 }
 
 class Collection {
@@ -200,17 +41,6 @@ class Collection {
       for (Sample& sample : family.samples) {
         sample.labels.insert(sample.labels.begin(), labels.begin(), labels.end());
         its.samples.push_back(std::move(sample));
-      }
-    }
-  }
-  // To the samples that there are.
-  void sum(std::vector<Family> families) {
-    for (Family& family : families) {
-      std::vector<Sample>& samples = of(family).samples;
-      samples.resize(family.samples.size());
-      for (size_t i = 0; i < samples.size(); ++i) {
-        samples[i].labels = std::move(family.samples[i].labels);
-        samples[i].value += family.samples[i].value;
       }
     }
   }
@@ -244,42 +74,46 @@ void add_runtime(Collection& to, Runtime& runtime) {
 
 }  // namespace
 
-std::vector<Family> families_of(const ServerStats& stats) {
-  std::vector<Family> families = families_by(kServer, stats);
-  families.push_back(refusals_by(
-      {"server_refusals", Kind::kCounter, "", "What clients sent that was refused or ignored."},
-      stats.refusals));
+std::vector<Family> families_of(const Stats& stats) {
+  std::vector<Family> families;
+  for (const Stats::Value& one : stats.values()) {
+    Family family = family_of(kOwners[static_cast<size_t>(stats.owner())], one);
+    if (!families.empty() && families.back().name == family.name)
+      families.back().samples.push_back(std::move(family.samples.front()));
+    else
+      families.push_back(std::move(family));
+  }
   return families;
 }
 
-std::vector<Family> families_of(const ClientStats& stats) {
-  std::vector<Family> families = families_by(kClient, stats);
-  families.push_back(refusals_by(
-      {"client_refusals", Kind::kCounter, "", "What servers sent that was refused or ignored."},
-      stats.refusals));
-  return families;
+std::vector<Family> families_of(const PoolAudit& pool) {
+  Stats stats(CounterOwner::kPool);
+  stats.add(Counter::kBuffers, pool.count);
+  stats.add(Counter::kBuffersFree, pool.available);
+  stats.add(Counter::kBuffersMore, pool.more);
+  stats.add(Counter::kBuffersLeast, pool.least_available);
+  stats.add(Counter::kBuffersMissing, pool.refusals);
+  return families_of(stats);
 }
 
-std::vector<Family> families_of(const CoreStats& stats) {
-  return families_by(kCore, stats);
-}
-
-std::vector<Family> families_of(const PoolAudit& stats) {
-  return families_by(kPool, stats);
-}
-
-std::vector<Family> families_of(const ProcedureStats& stats) {
-  std::vector<Family> families = families_by(kProcedure, stats);
+std::vector<Family> families_of(const ProcedureStats& procedure) {
+  Stats stats(CounterOwner::kProcedure);
+  stats.add(Counter::kCalls, procedure.calls);
+  stats.add(Counter::kErrors, procedure.errors);
+  stats.add(Counter::kCallsInProgress, procedure.in_progress);
+  stats.add(Counter::kReceivedBytes, procedure.bytes_in);
+  stats.add(Counter::kSentBytes, procedure.bytes_out);
+  std::vector<Family> families = families_of(stats);
   families.push_back({{"procedure_handler_seconds", Kind::kHistogram, "seconds",
                        "From a handler's entry to its answer, of the calls that are timed."},
-                      {{{}, 0, stats.handler}}});
+                      {{{}, 0, procedure.handler}}});
   families.push_back(
       {{"procedure_stage_seconds", Kind::kHistogram, "seconds",
         "The time of the same calls before the handler and behind it, in this process."},
-       {{{{"stage", "fetch"}}, 0, stats.fetch},
-        {{{"stage", "decode"}}, 0, stats.decode},
-        {{{"stage", "queue"}}, 0, stats.queue},
-        {{{"stage", "reply"}}, 0, stats.reply}}});
+       {{{{"stage", "fetch"}}, 0, procedure.fetch},
+        {{{"stage", "decode"}}, 0, procedure.decode},
+        {{{"stage", "queue"}}, 0, procedure.queue},
+        {{{"stage", "reply"}}, 0, procedure.reply}}});
   return families;
 }
 
@@ -336,8 +170,11 @@ std::vector<Family> collect(const TelemetrySources& sources) {
     to.add(families_of(sources.servers[i]->stats()), {{"server", number}});
     add_procedures(to, *sources.servers[i], number);
   }
+  Stats clients(CounterOwner::kClient);
   for (const ClientConnection* client : sources.clients)
-    to.sum(families_of(client->stats()));
+    clients += client->stats();
+  if (!sources.clients.empty())
+    to.add(families_of(clients), {});
   return families;
 }
 

@@ -14,11 +14,9 @@
 
 namespace rrdk {
 
-struct ClientStats;
+class Stats;
 struct ConnectionInfo;
-struct CoreStats;
 struct PoolAudit;
-struct ServerStats;
 
 }  // namespace rrdk
 
@@ -35,7 +33,7 @@ struct Sample {
 };
 
 struct Description {
-  std::string_view name;  // without rrdk_ and _total
+  std::string name;  // without rrdk_ and _total
   Kind kind = Kind::kCounter;
   std::string_view unit;  // "bytes", "seconds", or none; the name ends in it
   std::string_view help;
@@ -48,11 +46,9 @@ struct Family : Description {
 
 // What is told of one server, client, core, size class or procedure: without labels, but for those
 // that tell apart the samples of one family.
-std::vector<Family> families_of(const ServerStats& stats);
-std::vector<Family> families_of(const ClientStats& stats);
-std::vector<Family> families_of(const CoreStats& stats);
-std::vector<Family> families_of(const PoolAudit& stats);
-std::vector<Family> families_of(const ProcedureStats& stats);
+std::vector<Family> families_of(const Stats& stats);
+std::vector<Family> families_of(const PoolAudit& pool);
+std::vector<Family> families_of(const ProcedureStats& procedure);
 
 // The numbers of what DPDK's telemetry is asked for by itself.
 using Numbers = std::vector<std::pair<std::string, uint64_t>>;

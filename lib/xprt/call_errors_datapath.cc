@@ -24,7 +24,7 @@ proto::ErrorBody error_of(Verdict verdict, const proto::Limits& limits) {
       return {.code = ErrorCode::kVersion,
               .low = limits.versions.low(),
               .high = limits.versions.high()};
-    case Verdict::kBadProc:
+    case Verdict::kBadType:
       return {.code = ErrorCode::kBadProc};
     case Verdict::kTooManyReadChunks:
       return {.code = ErrorCode::kReadChunks, .maximum = limits.read_chunks};
@@ -117,7 +117,7 @@ void Responder::answer_error(Incoming& call, const proto::ErrorBody& error) noex
   MemorySpan room = call.header_room();
   call.error_length = proto::encode(header, {room.data, room.length});
   call.is_error = true;
-  ++link_.counters.errors_sent;
+  ++link_.counters.transport_errors_sent;
   post(call);
 }
 

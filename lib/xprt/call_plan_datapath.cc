@@ -268,7 +268,7 @@ void Requester::pad(const State& call, Draft& draft) noexcept {
     return;
   draft.padding = padding;
   draft.header_length = header_length;
-  ++link_.counters.padded_calls;
+  ++link_.counters.rfc5666_padded_calls;
 }
 
 // False: more than limits or the header's room allow.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <functional>
 
 #include "base/assert.h"
 #include "base/random.h"
@@ -32,11 +30,19 @@ ConnectionOptions normalised(ConnectionOptions options) {
 
 }  // namespace
 
-void add(Counters& sum, const Counters& more) noexcept {
-  using Words = std::array<uint64_t, sizeof(Counters) / sizeof(uint64_t)>;
-  Words words = std::bit_cast<Words>(sum);
-  std::ranges::transform(words, std::bit_cast<Words>(more), words.begin(), std::plus<>());
-  sum = std::bit_cast<Counters>(words);
+uint64_t Counters::breaches() const noexcept {
+  uint64_t sum = 0;
+  for (Refusal reason : all_refusals())
+    sum += is_breach(reason) ? refusals[reason].get() : 0;
+  return sum;
+}
+
+void Counters::add_to(Stats& sum) const noexcept {
+#define RRDK_CONNECTION_COUNTER(id, enumerator, name, text) sum.add(Counter::k##enumerator, name);
+#define RRDK_REFUSAL(id, reason, name, breach, title, text) \
+  sum.add(Counter::kRefusal##reason, refusals[Refusal::k##reason]);
+#include "rrdk/counter_table.h"
+  sum.add(Counter::kProtocolBreaches, breaches());
 }
 
 Connection::Connection(const ConnectionOptions& options, Memory& memory, CallPool& pool,

@@ -21,14 +21,15 @@
 #include <span>
 #include <vector>
 
+#include "base/count.h"
 #include "fabric/device.h"
 #include "fabric/work.h"
 #include "proto/header.h"
 #include "proto/negotiation.h"
 #include "rrdk/call_status.h"
+#include "rrdk/counters.h"
 #include "rrdk/extensions.h"
 #include "rrdk/memory.h"
-#include "rrdk/refusals.h"
 #include "rrdk/xdr.h"
 #include "xprt/credits.h"
 #include "xprt/rfc5666/mode.h"
@@ -131,34 +132,25 @@ struct ConnectionOptions {
   ExtensionPeer peer = {0, ""};            // as their functions are told
 };
 
-// Read by statistics at any time.
-struct Counters {
-  uint64_t calls_received = 0, replies_sent = 0, calls_sent = 0, replies_received = 0;
-  uint64_t calls_resent = 0;       // of calls_sent: under an XID of an earlier connection
-  uint64_t messages_received = 0;  // whole ones, whatever became of them
-  uint64_t bytes_read = 0, bytes_written = 0;  // by our RDMA Reads and Writes
-  uint64_t long_calls = 0, long_replies = 0;   // moved by PZRC, by Reply chunk
-  uint64_t errors_sent = 0;                    // RDMA_ERROR messages
-  uint64_t errors_received = 0;
-  uint64_t calls_given_up = 0;    // by cancel() or their deadline, when they had been sent
-  uint64_t answered_late = 0;     // of these: were answered
-  uint64_t calls_lent = 0;        // of these: left the peer their memory
-  uint64_t lends_expired = 0;     // of these: their keys were revoked, since no reply came in time
-  uint64_t refused_again = 0;     // V1-ERR-19
-  uint64_t refused_draining = 0;  // messages that came after drain()
-  uint64_t waits_credit = 0, waits_send_queue = 0, waits_read_depth = 0, waits_buffer = 0,
-           waits_key = 0, waits_turn = 0, waits_chunk_bytes = 0, waits_share = 0;
-  // Receive Buffer Sizes that were told anew, ours and the peer's, and our requests.
-  uint64_t size_changes = 0, peer_size_changes = 0;
-  uint64_t size_requests_ended = 0, size_requests_refused = 0;
-  uint64_t growth_refused = 0;                    // by Upcalls::may_grow()
-  uint64_t options_sent = 0, options_served = 0;  // messages of registered types
-  uint64_t configured = 0, padded_calls = 0, read_replies = 0, dones = 0;  // Rfc5666Stats
-  Refusals refusals;
+// A count for each reason.
+struct Refusals {
+  std::array<base::Count, kRefusals> counts;
+
+  base::Count& operator[](Refusal reason) noexcept { return counts[static_cast<size_t>(reason)]; }
+  const base::Count& operator[](Refusal reason) const noexcept {
+    return counts[static_cast<size_t>(reason)];
+  }
 };
 
-// Each by each. `more` is not counting any more, or is a copy.
-void add(Counters& sum, const Counters& more) noexcept;
+// What a connection counts. The connection's core writes it.
+struct Counters {
+#define RRDK_CONNECTION_COUNTER(id, enumerator, name, text) base::Count name;
+#include "rrdk/counter_table.h"
+  Refusals refusals;
+
+  uint64_t breaches() const noexcept;
+  void add_to(Stats& sum) const noexcept;
+};
 
 class Connection;
 

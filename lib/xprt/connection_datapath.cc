@@ -16,7 +16,7 @@ using fabric::WcStatus;
 // Without the options that few calls look at, and the counters of what is rare.
 void Connection::prefetch() const noexcept {
   __builtin_prefetch(&impl_->link.options);
-  base::prefetch_lines(&impl_->link.options.starved_ns, &impl_->link.counters.bytes_read);
+  base::prefetch_lines(&impl_->link.options.starved_ns, &impl_->link.counters.rdma_read_bytes);
   base::prefetch_lines(&impl_->responder, &impl_->properties);
 }
 

@@ -12,7 +12,7 @@
 #include "proto/codec.h"
 #include "proto/header.h"
 #include "proto/properties.h"
-#include "rrdk/refusals.h"
+#include "rrdk/counters.h"
 #include "xprt/connection.h"
 #include "xprt/credits.h"
 #include "xprt/incoming_call.h"
@@ -273,14 +273,6 @@ inline uint32_t Link::receives_for_replies() const noexcept {
 }
 
 // Why the engine refuses, in the words of the public statistics.
-
-// Of a header that is not whole: the verdicts stand in the same order, without kOk.
-constexpr Refusal refusal_of(proto::Verdict verdict) noexcept {
-  return static_cast<Refusal>(static_cast<uint8_t>(verdict) - 1);
-}
-static_assert(refusal_of(proto::Verdict::kTooShort) == Refusal::kTooShort);
-static_assert(refusal_of(proto::Verdict::kPositionZeroInMsg) == Refusal::kPositionZeroInMsg);
-static_assert(refusal_of(proto::Verdict::kTooManyBytes) == Refusal::kTooManyBytes);
 
 // Of a work request that failed by the peer's doing.
 constexpr Refusal refusal_of(fabric::WcStatus status) noexcept {

@@ -153,7 +153,7 @@ bool Responder::read_now(Incoming& call) noexcept {
     const MemorySpan piece = next_piece(part, segment.length - c.segment_offset);
     if (!link_.sender->read_now(piece, segment.handle, segment.offset + c.segment_offset))
       return false;
-    link_.counters.bytes_read += piece.length;
+    link_.counters.rdma_read_bytes += piece.length;
     pass(part, piece.length);
   } while (seek_segment(part));
   return true;
@@ -185,7 +185,7 @@ bool Responder::post_read(Incoming& call) noexcept {
     const MemorySpan piece = next_piece(part, left);
     left -= piece.length;
     wr.sges[wr.num_sges++] = piece;
-    link_.counters.bytes_read += piece.length;
+    link_.counters.rdma_read_bytes += piece.length;
     pass(part, piece.length);
   }
   return seek_segment(part);

@@ -160,7 +160,7 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   if (call != nullptr && call->call->stages != nullptr) [[unlikely]]
     call->call->stages->stamp(Stage::kSeen);
   if (call == nullptr || call->stage != CallStage::kInFlight) {
-    ++link_.counters.answered_late;
+    ++link_.counters.calls_answered_late;
     link_.refused(Refusal::kLateReply);
     link_.receives.repost(receive);
     if (call != nullptr && call->stage == CallStage::kLent)
@@ -358,7 +358,7 @@ bool Requester::mend(State& call, const proto::ErrorBody& error) noexcept {
 }
 
 CallStatus Requester::read_error(State& call, const proto::Header& header) noexcept {
-  ++link_.counters.errors_received;
+  ++link_.counters.transport_errors_received;
   call.call->error = header.error;
   call.call->error_version = header.version;
   if (falls_back(call, header.error)) [[unlikely]] {

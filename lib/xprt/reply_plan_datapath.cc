@@ -159,7 +159,7 @@ bool Responder::send_with_result(Incoming& call) noexcept {
   wr.remote_address = room.offset;
   wr.num_sges = 1;
   wr.sges[0] = result;
-  link_.counters.bytes_written += result.length;
+  link_.counters.rdma_written_bytes += result.length;
   turn.charge(result.length);
   send_reply(call, {call.room.data, header_length, call.room.region}, pieces.first(1), length);
   return true;
@@ -349,7 +349,7 @@ bool Responder::emit(Incoming& call) noexcept {
       return false;
     SendWr& wr = link_.sends.append(call.job, Op::kWrite, false);
     uint32_t written = fill_write(call, wr, link_.options.max_sges);
-    link_.counters.bytes_written += written;
+    link_.counters.rdma_written_bytes += written;
     turn.charge(written);
   }
   if (link_.sends.free_slots() == 0)

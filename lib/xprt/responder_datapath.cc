@@ -46,7 +46,7 @@ void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
 bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   RRDK_ASSERT(in_hand_.call == nullptr);
   if (link_.draining && link_.up()) [[unlikely]] {
-    ++link_.counters.refused_draining;
+    ++link_.counters.calls_not_run;
     link_.receives.repost(slot);
     return true;
   }
@@ -267,7 +267,7 @@ void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) 
     link_.follow(call.wire);
   }
   if (call.has_chunks() && link_.upcalls.failed_before(call.xid)) [[unlikely]] {
-    ++link_.counters.refused_again;
+    ++link_.counters.calls_failed_again;
     answer_error(call, ErrorCode::kSystem);
     return;
   }

@@ -41,7 +41,7 @@ ELSEWHERE = (
     ("netns", r"test/netns/|drivers/iwarp/", "needs network namespaces"),
     ("path", r"(lib|drivers)/.*_datapath|scripts/call-path", "needs a release build"),
     ("abi", r"lib/include/|lib/rrdk.map|test/data/librrdk|scripts/check-abi", "needs a build with all debug information"),
-    ("docs", r"doc/|lib/include/|scripts/(check-docs|check-api|make-docs)", "needs a whole build"),
+    ("docs", r"doc/|lib/include/|scripts/(check-docs|check-api|check-counters|make-docs)", "needs a whole build"),
     ("packages", r"debian/|doc/(man/|tutorial)|scripts/(build-packages|package-test)", "needs a clean Debian"),
     ("fuzz", r"test/fuzz/|lib/proto/", "needs a build with fuzzers"),
 )

@@ -186,6 +186,7 @@ suite_abi() { run_case library scripts/check-abi.py "$builds/abi/librrdk.so"; }
 
 suite_docs() {
   run_case symbols scripts/check-api.py
+  run_case counters scripts/check-counters.py
   run_case site scripts/make-docs.sh "$builds/docs"
   run_case pages scripts/check-docs.py --build "$builds/gcc"
 }

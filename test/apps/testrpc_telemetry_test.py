@@ -82,7 +82,7 @@ class Telemetry(harness.Case):
             self.assertIn("application/openmetrics-text", answer.headers["Content-Type"])
             text = answer.read().decode()
         self.assert_openmetrics(text)
-        calls = int(re.search(r'^rrdk_server_calls_total\{server="0"\} (\d+)$', text, re.M)[1])
+        calls = int(re.search(r'^rrdk_server_calls_received_total\{server="0"\} (\d+)$', text, re.M)[1])
         self.assertGreaterEqual(calls, 1000)
         self.assertIn(f"metrics at {url}", server.output)
         with self.assertRaises(urllib.error.HTTPError):

@@ -931,13 +931,15 @@ static const char* nothing_is_missed(struct world* w) {
 
 static const char* a_connection_is_gone(struct world* w, rrdk_connection* gone) {
   rrdk_connection_info info = {.size = sizeof info};
-  rrdk_client_stats stats = {.size = sizeof stats};
+  uint64_t counted[1] = {77};
   rrdk_receive_sizes sizes = {.size = sizeof sizes};
   struct lines lines = {0};
   CHECK(rrdk_connection_state_of(gone) == RRDK_CLOSED);
   CHECK(rrdk_connection_error(gone, &error) == RRDK_E_SHUTDOWN);
   CHECK(rrdk_connection_caller(gone) == NULL);
-  CHECK(!rrdk_connection_get_info(gone, &info) && !rrdk_connection_get_stats(gone, &stats));
+  CHECK(!rrdk_connection_get_info(gone, &info));
+  CHECK(rrdk_connection_counters(gone, counted, 1) == 0 && counted[0] == 0);
+  CHECK(rrdk_connection_version(gone) == 0);
   CHECK(!rrdk_connection_receive_sizes(gone, &sizes));
   CHECK(rrdk_connection_drain(gone, 1) == 0);
   rrdk_connection_close_start(gone);
@@ -982,16 +984,18 @@ const char* what_is_counted(const char* uri) {
     rrdk_call_begin(w.call, w.program, NULLPROC);
     CHECK(run(&w) == RRDK_CALL_OK);
   }
-  rrdk_server_stats server = {.size = sizeof server};
-  rrdk_client_stats client = {.size = sizeof client};
-  rrdk_core_stats core = {.size = sizeof core};
+  uint64_t server[RRDK_COUNTERS], client[RRDK_COUNTERS], core[RRDK_COUNTERS];
   rrdk_connection_info info = {.size = sizeof info};
   rrdk_receive_sizes sizes = {.size = sizeof sizes};
-  CHECK(rrdk_server_get_stats(w.server, &server) && server.calls == 5 && server.replies == 5);
-  CHECK(server.connections == 1 && server.connections_accepted == 1);
-  CHECK(rrdk_connection_get_stats(w.connection, &client) && client.ended_ok == 5);
-  CHECK(rrdk_runtime_core_stats(w.runtime, 0, &core) && core.completions >= 10);
-  CHECK(!rrdk_runtime_core_stats(w.runtime, 1, &core));
+  CHECK(rrdk_server_counters(w.server, server, RRDK_COUNTERS) == RRDK_COUNTERS);
+  CHECK(server[RRDK_COUNTER_calls_received] == 5 && server[RRDK_COUNTER_replies_sent] == 5);
+  CHECK(server[RRDK_COUNTER_connections] == 1 && server[RRDK_COUNTER_connections_accepted] == 1);
+  CHECK(rrdk_connection_counters(w.connection, client, RRDK_COUNTERS) == RRDK_COUNTERS);
+  CHECK(client[RRDK_COUNTER_calls_ok] == 5 && rrdk_connection_version(w.connection) != 0);
+  CHECK(rrdk_runtime_core_counters(w.runtime, 0, core, RRDK_COUNTERS) == RRDK_COUNTERS);
+  CHECK(core[RRDK_COUNTER_completions] >= 10);
+  CHECK(rrdk_runtime_core_counters(w.runtime, 1, core, RRDK_COUNTERS) == 0);
+  CHECK(core[RRDK_COUNTER_completions] == 0);
   CHECK(rrdk_connection_get_info(w.connection, &info) && info.calls == 5 && info.id != 0);
   CHECK(rrdk_connection_receive_sizes(w.connection, &sizes));
   struct visit seen = {0};
@@ -1015,7 +1019,7 @@ const char* what_is_counted(const char* uri) {
   CHECK_OK(
       rrdk_telemetry_create("c", w.runtime, &w.server, 1, &w.connection, 1, &telemetry, &error));
   const size_t length = rrdk_telemetry_openmetrics(telemetry, text, 1 << 20);
-  CHECK(length == strlen(text) && strstr(text, "rrdk_server_calls_total") != NULL);
+  CHECK(length == strlen(text) && strstr(text, "rrdk_server_calls_received_total") != NULL);
   CHECK(rrdk_telemetry_openmetrics(telemetry, text, 10) >= 10 && strlen(text) == 9);
   free(text);
   rrdk_telemetry_destroy(telemetry);
@@ -1102,9 +1106,6 @@ const char* options_of_other_releases(void) {
   CHECK(strstr(error.message, "rrdk_client_options_init(&options, sizeof options)") != NULL);
   CHECK_OK(rrdk_client_create(w.runtime, NULL, &w.client, &error));
   CHECK_OK(rrdk_server_create(w.runtime, NULL, &w.server, &error));
-  rrdk_server_stats none_yet = {.size = 0}, half = {.size = 20, .connections = 77};
-  CHECK(!rrdk_server_get_stats(w.server, &none_yet) && !rrdk_server_get_stats(w.server, &half));
-  CHECK(half.connections == 77);
   /* A program of a former release: what it does not know is left alone. */
   rrdk_server_options fewer;
   memset(&fewer, 0xee, sizeof fewer);
@@ -1112,11 +1113,9 @@ const char* options_of_other_releases(void) {
   CHECK(fewer.replay_min_window_ms == 0xeeeeeeeeu);
   rrdk_server* of_fewer = NULL;
   CHECK_OK(rrdk_server_create(w.runtime, &fewer, &of_fewer, &error));
-  rrdk_server_stats some;
-  memset(&some, 0xee, sizeof some);
-  some.size = offsetof(rrdk_server_stats, replay_made_way);
-  CHECK(rrdk_server_get_stats(of_fewer, &some) && some.connections == 0);
-  CHECK(some.replay_made_way == 0xeeeeeeeeeeeeeeeeu);
+  uint64_t some[3] = {77, 77, 77};
+  CHECK(rrdk_server_counters(of_fewer, some, 2) == rrdk_counter_count());
+  CHECK(some[0] == 0 && some[1] == 0 && some[2] == 77);
   rrdk_server_destroy(of_fewer);
   /* A program of the future. */
   struct {
@@ -1129,11 +1128,10 @@ const char* options_of_other_releases(void) {
   CHECK(later.more == 0 && later.options.credits == 64);
   CHECK(rrdk_client_create(w.runtime, &later.options, &none, &error) == RRDK_E_UNSUPPORTED);
   CHECK(none == NULL && strstr(error.message, "rrdk_client_options::size") != NULL);
-  struct {
-    rrdk_server_stats stats;
-    uint64_t more;
-  } much = {.stats.size = sizeof much};
-  CHECK(!rrdk_server_get_stats(w.server, &much.stats));
+  uint64_t more[RRDK_COUNTERS + 1];
+  more[RRDK_COUNTERS] = 77;
+  CHECK(rrdk_server_counters(w.server, more, RRDK_COUNTERS + 1) == RRDK_COUNTERS);
+  CHECK(more[RRDK_COUNTERS] == 0 && rrdk_counter_name(RRDK_COUNTERS) == NULL);
   return end_world(&w);
 }
 

@@ -139,8 +139,8 @@ TEST_P(BackwardChunks, LargeArgumentsAndResultsMove) {
   placed.ending.call.results().get_u32();
   data = placed.ending.call.results().get_item(50'000);
   EXPECT_EQ(data.data(), placed.room.data());
-  EXPECT_EQ(world->server->stats().protocol_breaches, 0u);
-  EXPECT_EQ(world->connection->stats().protocol_breaches, 0u);
+  EXPECT_EQ(world->server->stats()[Counter::kProtocolBreaches], 0u);
+  EXPECT_EQ(world->connection->stats()[Counter::kProtocolBreaches], 0u);
   bulks.clear();
 }
 
@@ -161,7 +161,7 @@ TEST_P(BackwardChunks, OthersGetOnlyWhatFitsInline) {
   for (auto& [client, server] : cases) {
     begin(client, server);
     EXPECT_FALSE(back->takes_chunks());
-    uint64_t heard = world->connection->stats().backward_calls;
+    uint64_t heard = world->connection->stats()[Counter::kCallsReceived];
     bulk(*back).write(50'000);
     bulk(*back).read(50'000);
     bulk(*back).echo(50'000);
@@ -171,14 +171,15 @@ TEST_P(BackwardChunks, OthersGetOnlyWhatFitsInline) {
       EXPECT_STREQ(to_string(one->status()),
                    to_string(runs ? CallStatus::kChunkError : CallStatus::kTooLarge));
     }
-    EXPECT_EQ(world->connection->stats().backward_calls, heard + 1) << "the others are not sent";
+    EXPECT_EQ(world->connection->stats()[Counter::kCallsReceived], heard + 1)
+        << "the others are not sent";
     bulks.clear();
     bulk(*back).write(500);
     bulk(*back).read(500);
     until_ended();
     for (auto& one : bulks)
       EXPECT_TRUE(one->right()) << one->procedure << ": " << to_string(one->status());
-    EXPECT_EQ(world->connection->stats().refusals[Refusal::kBackwardChunks], 0u);
+    EXPECT_EQ(world->connection->stats()[Refusal::kBackwardChunks], 0u);
     world->plus();
     bulks.clear();
   }
@@ -214,8 +215,8 @@ TEST_P(BackwardChunks, BothDirectionsAtOnce) {
       EXPECT_TRUE(one->right()) << one->procedure << ": " << to_string(one->status());
     bulks.clear();
   }
-  EXPECT_EQ(world->server->stats().protocol_breaches, 0u);
-  EXPECT_EQ(world->connection->stats().protocol_breaches, 0u);
+  EXPECT_EQ(world->server->stats()[Counter::kProtocolBreaches], 0u);
+  EXPECT_EQ(world->connection->stats()[Counter::kProtocolBreaches], 0u);
 }
 
 // ~BothWorld() looks whether all memory is back.

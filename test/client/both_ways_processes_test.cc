@@ -93,9 +93,10 @@ struct ClientEnd {
 int run_server(const Wire& wire, const std::string& address) {
   ServerEnd end(wire, address);
   say("listening on " + end.uri);
-  while (end.server->stats().connections_accepted == 0 || end.server->stats().connections != 0)
+  while (end.server->stats()[Counter::kConnectionsAccepted] == 0 ||
+         end.server->stats()[Counter::kConnections] != 0)
     std::this_thread::yield();
-  bool clean = end.host.load.over() && end.server->stats().protocol_breaches == 0;
+  bool clean = end.host.load.over() && end.server->stats()[Counter::kProtocolBreaches] == 0;
   return end.close() && clean ? 0 : 1;
 }
 
@@ -143,11 +144,12 @@ TEST_P(BothWaysProcesses, CallEachOtherWithManyCallsInFlight) {
   ASSERT_FALSE(uri.empty());
   ClientEnd client(GetParam().wire, uri);
   client.load();
-  ClientStats stats = client.connection->stats();
-  EXPECT_EQ(stats.protocol_breaches, 0u);
-  EXPECT_EQ(stats.version, GetParam().wire.version == RpcRdmaVersion::kOne ? 1u : 2u);
-  EXPECT_GT(stats.backward_replies, kEnough);
-  EXPECT_EQ(stats.backward_rejected, 0u);
+  Stats stats = client.connection->stats();
+  EXPECT_EQ(stats[Counter::kProtocolBreaches], 0u);
+  EXPECT_EQ(client.connection->version(),
+            GetParam().wire.version == RpcRdmaVersion::kOne ? 1u : 2u);
+  EXPECT_GT(stats[Counter::kRepliesSent], kEnough);
+  EXPECT_EQ(stats[Counter::kCallsRejected], 0u);
   client.connection.reset();
   for (auto& word : client.forward.words)
     EXPECT_STREQ(to_string(word->call.status()), to_string(CallStatus::kShutdown));
@@ -178,19 +180,20 @@ TEST_P(BothWaysProcesses, AKilledClientEndsTheCallsOfItsServer) {
   {
     Process client(GetParam().role("client").c_str(), end.uri);
     client.wait_for("under load");
-    ASSERT_EQ(end.server->stats().connections, 1u);
+    ASSERT_EQ(end.server->stats()[Counter::kConnections], 1u);
     EXPECT_TRUE(end.host.load_client->alive());
     client.kill_hard();
   }
-  wait_until([&] { return end.host.load.over() && end.server->stats().connections == 0; });
+  wait_until(
+      [&] { return end.host.load.over() && end.server->stats()[Counter::kConnections] == 0; });
   for (auto& word : end.host.load.words) {
     EXPECT_STREQ(to_string(word->call.status()), to_string(CallStatus::kConnectionLost));
     EXPECT_EQ(static_cast<uint64_t>(word->ended()), word->rights + 1) << "each ended once";
   }
   EXPECT_FALSE(end.host.load_client->alive());
-  BackwardStats stats = end.server->stats().backward;
-  EXPECT_EQ(stats.calls, stats.ended_ok + stats.ended_error);
-  EXPECT_EQ(stats.ended_error, kCalls);
+  const Stats stats = end.server->stats();
+  EXPECT_EQ(stats[Counter::kCallsMade], stats[Counter::kCallsOk] + stats[Counter::kCallsFailed]);
+  EXPECT_EQ(stats[Counter::kCallsFailed], kCalls);
   EXPECT_TRUE(end.close());
 }
 

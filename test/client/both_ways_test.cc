@@ -29,17 +29,17 @@ TEST_P(BothWays, AHandlerCallsItsCallerAndAnswersWithWhatCameBack) {
   EXPECT_EQ(world.call_back(kTellWorker, 64), 64u);
   EXPECT_EQ(world.call_back(kTellAsk, 64), 64u) << "handlers of these call the server themselves";
   EXPECT_EQ(world.call_back(0, 1), 0u) << "NULL has no results";
-  ServerStats served = world.server->stats();
-  EXPECT_EQ(served.backward.calls, 330u);
-  EXPECT_EQ(served.backward.ended_ok, 330u);
-  EXPECT_EQ(served.backward.ended_error, 0u);
-  EXPECT_GT(served.backward.credit_waits, 0u);
-  EXPECT_EQ(served.calls, 5u + 64u);
-  ClientStats stats = world.connection->stats();
-  EXPECT_EQ(stats.backward_calls, 330u);
-  EXPECT_EQ(stats.backward_replies, 330u);
-  EXPECT_EQ(stats.backward_rejected, 0u);
-  EXPECT_EQ(stats.calls, 5u + 64u);
+  Stats served = world.server->stats();
+  EXPECT_EQ(served[Counter::kCallsMade], 330u);
+  EXPECT_EQ(served[Counter::kCallsOk], 330u);
+  EXPECT_EQ(served[Counter::kCallsFailed], 0u);
+  EXPECT_GT(served[Counter::kWaitsCredit], 0u);
+  EXPECT_EQ(served[Counter::kCallsReceived], 5u + 64u);
+  Stats stats = world.connection->stats();
+  EXPECT_EQ(stats[Counter::kCallsReceived], 330u);
+  EXPECT_EQ(stats[Counter::kRepliesSent], 330u);
+  EXPECT_EQ(stats[Counter::kCallsRejected], 0u);
+  EXPECT_EQ(stats[Counter::kCallsMade], 5u + 64u);
 }
 
 TEST_P(BothWays, AtOnceWithCallsInFlightAllTheTime) {
@@ -50,8 +50,8 @@ TEST_P(BothWays, AtOnceWithCallsInFlightAllTheTime) {
   forward.start(*world.connection, kHostBinding, kPlus, 64);
   backward.start(*back, kGuestBinding, kTell, 64);
   world.until([&] { return forward.rights() > 5000 && backward.rights() > 5000; });
-  EXPECT_EQ(world.server->stats().protocol_breaches, 0u);
-  EXPECT_EQ(world.connection->stats().protocol_breaches, 0u);
+  EXPECT_EQ(world.server->stats()[Counter::kProtocolBreaches], 0u);
+  EXPECT_EQ(world.connection->stats()[Counter::kProtocolBreaches], 0u);
   back.reset();
   world.disconnect();
   world.until([&] { return forward.over() && backward.over(); });
@@ -110,8 +110,8 @@ TEST_P(BothWays, AClientWithoutServicesIsNotDisturbed) {
   bool says_so = wire().version == RpcRdmaVersion::kTwo && wire().draft == RpcRdmaDraft::kDraft04;
   EXPECT_STREQ(to_string(word.call.status()),
                to_string(says_so ? CallStatus::kRemoteError : CallStatus::kTimeout));
-  EXPECT_EQ(world.connection->stats().refusals[Refusal::kBackwardCall], says_so ? 0u : 1u);
-  EXPECT_EQ(world.connection->stats().backward_replies, 0u);
+  EXPECT_EQ(world.connection->stats()[Refusal::kBackwardCall], says_so ? 0u : 1u);
+  EXPECT_EQ(world.connection->stats()[Counter::kRepliesSent], 0u);
   world.plus();
   EXPECT_TRUE(back->alive());
 }
@@ -141,7 +141,7 @@ TEST_P(BothWays, WhatAClientDoesNotOfferIsRefusedByName) {
   EXPECT_EQ(call.results().get_u32(), 100u);
   EXPECT_EQ(status_of(kGuestBinding, kTellBack), CallStatus::kOk);
   EXPECT_EQ(call.results().get_u32(), 1u) << "there is no way back of the way back";
-  EXPECT_EQ(world.connection->stats().backward_rejected, 4u);
+  EXPECT_EQ(world.connection->stats()[Counter::kCallsRejected], 4u);
 }
 
 // Shows: BIDIR-08
@@ -178,7 +178,7 @@ TEST_P(BothWays, CancelAndDeadlinesAreAsOnTheClient) {
   world.until([&] { return cancelled.ended() == 1 && late.ended() == 1; });
   EXPECT_EQ(cancelled.call.status(), CallStatus::kCancelled);
   EXPECT_EQ(late.call.status(), CallStatus::kTimeout);
-  EXPECT_EQ(world.server->stats().backward.timeouts, 1u);
+  EXPECT_EQ(world.server->stats()[Counter::kCallsTimedOut], 1u);
   world.guest.keeper.release();
   EXPECT_EQ(world.call_back(kTell, 64), 64u) << "late replies give their credits back";
 }
@@ -297,7 +297,7 @@ TEST_P(BothWays, TheWayBackMayBeReleasedInACallbackOrByTheLastOneToHaveIt) {
   world.disconnect();
   world.until([&] { return !back->alive(); });
   back.reset();
-  EXPECT_EQ(world.server->stats().backward.calls, 1u) << "past connections count";
+  EXPECT_EQ(world.server->stats()[Counter::kCallsMade], 1u) << "past connections count";
 }
 
 TEST(BothWaysOnWorkers, AHandlerThereWaitsForEachOfItsCalls) {
@@ -329,7 +329,7 @@ TEST(BothWaysOptions, AConnectionWithCallsBackIsNotIdle) {
   word.submit(kGuestBinding, kTellKept, 1);
   world.until([&] { return world.guest.keeper.kept() == 1; });
   auto idle = world.client->connect(world.uri).value();  // later than the last call of the first
-  world.until([&] { return world.server->stats().closed_idle == 1; });
+  world.until([&] { return world.server->stats()[Counter::kClosedIdle] == 1; });
   EXPECT_EQ(word.ended(), 0);
   EXPECT_TRUE(back->alive());
   world.guest.keeper.release();
@@ -337,7 +337,7 @@ TEST(BothWaysOptions, AConnectionWithCallsBackIsNotIdle) {
   EXPECT_TRUE(word.right());
   back.reset();
   world.host.release();
-  world.until([&] { return world.server->stats().closed_idle == 2; });
+  world.until([&] { return world.server->stats()[Counter::kClosedIdle] == 2; });
 }
 
 // Nor is one whose calls have ended each time that somebody looks.
@@ -348,7 +348,7 @@ TEST(BothWaysOptions, NorIsOneThatWasCalledNowAndThen) {
   auto back = world.subscribe();
   auto idle = world.client->connect(world.uri).value();
   Word word(*back);
-  for (int told = 1; world.server->stats().closed_idle == 0; ++told) {
+  for (int told = 1; world.server->stats()[Counter::kClosedIdle] == 0; ++told) {
     word.submit(kGuestBinding, kTell, 1);
     world.until([&] { return word.ended() == told || !back->alive(); });
     ASSERT_TRUE(back->alive());
@@ -378,7 +378,7 @@ TEST(BothWaysOptions, AConnectionWithoutRoomForRepliesIsRefused) {
     std::string uri = server->listen("shm:" + socket_path()).value();
     auto client = Client::create(*runtime, {.credits = 4}).value();
     EXPECT_FALSE(client->connect(uri));
-    EXPECT_EQ(server->stats().connections_refused, 1u);
+    EXPECT_EQ(server->stats()[Counter::kConnectionsRefused], 1u);
   }
   EXPECT_EQ(log.count(LogLevel::kWarning, "backward_credits"), 1);
   runtime.reset();
@@ -413,11 +413,11 @@ TEST(BothWaysReconnect, ACallThatWasKeptIsAnsweredBeforeTheNextConnection) {
   world.guest.keeper.drop_one();
   world.until([&] { return words[0].ended() == 1 && words[1].ended() == 1; });
   EXPECT_FALSE(back->alive());
-  EXPECT_EQ(world.connection->stats().reconnects, 0u);
+  EXPECT_EQ(world.connection->stats()[Counter::kReconnections], 0u);
   world.guest.keeper.release();
-  world.until([&] { return world.connection->stats().reconnects == 1; });
+  world.until([&] { return world.connection->stats()[Counter::kReconnections] == 1; });
   EXPECT_EQ(world.call_back(kTell, 10), 10u);
-  EXPECT_EQ(world.connection->stats().backward_calls, 13u) << "past connections count";
+  EXPECT_EQ(world.connection->stats()[Counter::kCallsReceived], 13u) << "past connections count";
 }
 
 }  // namespace

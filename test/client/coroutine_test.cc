@@ -139,7 +139,7 @@ TEST_P(Coroutines, AwaitCallsOneAfterTheOther) {
   auto connection = world.connect();
   Sum sum;
   Coroutine calls = call_often(*connection, 100, sum);
-  world.until([&] { return connection->stats().ended_ok == 100; });
+  world.until([&] { return connection->stats()[Counter::kCallsOk] == 100; });
   settle(*connection);
   EXPECT_TRUE(calls.done());
   EXPECT_TRUE(sum.over);
@@ -176,7 +176,7 @@ TEST_P(Coroutines, AreHandlersThatAskOthers) {
   LogLines log;
   call.begin(kFront, kSilent);
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kSystemErr);
-  EXPECT_EQ(server->stats().mistakes.unanswered, 1u);
+  EXPECT_EQ(server->stats()[Counter::kMistakeUnanswered], 1u);
   EXPECT_EQ(log.count(LogLevel::kError, "SILENT of front"), 1);
 
   // What it waits for ends with the connection that it calls on.
@@ -225,7 +225,7 @@ TEST_P(Coroutines, GoWhileTheyWaitWithTheirCalls) {
   world.keeper.release();
   settle(*connection);
   EXPECT_EQ(sum.calls, 0);
-  EXPECT_EQ(connection->stats().in_flight, 0u);
+  EXPECT_EQ(connection->stats()[Counter::kCallsInFlight], 0u);
   EXPECT_EQ(log.count(LogLevel::kError, ""), 0) << "to call it off is no mistake";
 }
 

@@ -105,7 +105,7 @@ TEST_P(Fork, AChildThatExitsHarmsNeitherItsParentNorItself) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_EQ(status, 0);
   }
-  EXPECT_EQ(program.ends.server->stats().connections, 1u);
+  EXPECT_EQ(program.ends.server->stats()[Counter::kConnections], 1u);
   program.keeper.release();
   program.ends.until([&] { return program.waiting->ended() == 1; });
   EXPECT_EQ(program.waiting->call.status(), CallStatus::kOk);
@@ -117,10 +117,10 @@ TEST_P(Fork, AChildThatExitsHarmsNeitherItsParentNorItself) {
 // In a child, which goes on as if it were its parent. Zero, or what was not refused.
 int use_what_is_the_parents(Program& program, Call& begun) {
   Runtime& runtime = *program.ends.runtime;
-  const uint64_t passes = runtime.stats(0).polls;
+  const uint64_t passes = runtime.stats(0)[Counter::kPasses];
   for (int i = 0; i < 100; ++i)
     runtime.poll();
-  const uint64_t polled = runtime.stats(0).polls - passes;
+  const uint64_t polled = runtime.stats(0)[Counter::kPasses] - passes;
   if (polled != 0 || runtime.arm_wake())
     return 1;
   if (begun.submit(nullptr, nullptr) || begun.status() != CallStatus::kInvalidCall)
@@ -179,7 +179,7 @@ TEST_P(Fork, AChildThatGoesOnAsItsParentIsRefused) {
     EXPECT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 0) << in_callback;
     EXPECT_EQ(forks.program.waiting->ended(), 0) << "answered, or cancelled, by the child";
-    EXPECT_EQ(ends.server->stats().connections, 1u);
+    EXPECT_EQ(ends.server->stats()[Counter::kConnections], 1u);
   }
   forks.program.keeper.release();
   ends.until([&] { return forks.program.waiting->ended() == 1; });

@@ -93,9 +93,9 @@ TEST(Keepalive, ASilentPeerIsGivenUpByName) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code, Errc::kTimeout);
   EXPECT_NE(error->message.find("silent"), std::string::npos);
-  EXPECT_EQ(world.stats().keepalives, 1u);
-  EXPECT_EQ(world.stats().keepalive_ends, 1u);
-  EXPECT_EQ(world.stats().calls, 1u);  // ours are not the program's
+  EXPECT_EQ(world.stats()[Counter::kKeepalives], 1u);
+  EXPECT_EQ(world.stats()[Counter::kKeepaliveEnds], 1u);
+  EXPECT_EQ(world.stats()[Counter::kCallsMade], 1u);  // ours are not the program's
   EXPECT_EQ(log.count(LogLevel::kInfo, "connection to " + world.uri + " ended: ", "silent"), 1);
 }
 
@@ -103,11 +103,11 @@ TEST(Keepalive, APeerThatAnswersIsKept) {
   SurvivalWorld world(kQuick);
   world.connect();
   open_window(*world.connection);
-  uint64_t served = world.server->stats().calls;
-  world.until([&] { return world.stats().keepalives >= 10; });
+  uint64_t served = world.server->stats()[Counter::kCallsReceived];
+  world.until([&] { return world.stats()[Counter::kKeepalives] >= 10; });
   EXPECT_TRUE(world.connection->alive());
-  EXPECT_EQ(world.stats().keepalive_ends, 0u);
-  EXPECT_GE(world.server->stats().calls, served + 9);
+  EXPECT_EQ(world.stats()[Counter::kKeepaliveEnds], 0u);
+  EXPECT_GE(world.server->stats()[Counter::kCallsReceived], served + 9);
 }
 
 // It asks for the program that calls were made of, not for what has come in its Binding's place.
@@ -121,16 +121,16 @@ TEST(Keepalive, TheBindingMayBeGone) {
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
   }
   binding = {.program = 1, .version = 1, .name = "other", .procedures = {}};
-  world.until([&] { return world.stats().keepalives >= 10; });
-  EXPECT_EQ(world.server->stats().rejected, 0u);
+  world.until([&] { return world.stats()[Counter::kKeepalives] >= 10; });
+  EXPECT_EQ(world.server->stats()[Counter::kCallsRejected], 0u);
 }
 
 TEST(Keepalive, IsOffByDefault) {
   SurvivalWorld world({});
   world.connect();
   open_window(*world.connection);
-  world.until([&] { return world.runtime->stats(0).polls > 10000; });
-  EXPECT_EQ(world.stats().keepalives, 0u);
+  world.until([&] { return world.runtime->stats(0)[Counter::kPasses] > 10000; });
+  EXPECT_EQ(world.stats()[Counter::kKeepalives], 0u);
 }
 
 TEST(Keepalive, WithoutAProgramNobodyIsAsked) {
@@ -140,8 +140,8 @@ TEST(Keepalive, WithoutAProgramNobodyIsAsked) {
   options.keepalive_binding = &kBinding;
   auto other_client = Client::create(*world.runtime, options).value();
   auto other = other_client->connect(world.uri, 0).value();
-  world.until([&] { return other->stats().keepalives >= 5; });
-  EXPECT_EQ(world.stats().keepalives, 0u);
+  world.until([&] { return other->stats()[Counter::kKeepalives] >= 5; });
+  EXPECT_EQ(world.stats()[Counter::kKeepalives], 0u);
   EXPECT_TRUE(world.connection->alive());
   other.reset();
 }
@@ -156,15 +156,15 @@ TEST(Keepalive, WithoutACreditSilenceIsNoEvidence) {
   world.gate.holding = true;
   Endings endings = submit(world, kKeep, 2);
   world.until([&] { return world.gate.held.size() == 2; });
-  uint64_t before = world.stats().keepalives;
-  uint64_t others = other->stats().keepalives;
-  world.until([&] { return other->stats().keepalives >= others + 20; });
-  EXPECT_EQ(world.stats().keepalives, before);
+  uint64_t before = world.stats()[Counter::kKeepalives];
+  uint64_t others = other->stats()[Counter::kKeepalives];
+  world.until([&] { return other->stats()[Counter::kKeepalives] >= others + 20; });
+  EXPECT_EQ(world.stats()[Counter::kKeepalives], before);
   EXPECT_TRUE(world.connection->alive());
   world.gate.answer();
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
-  world.until([&] { return world.stats().keepalives > before; });
+  world.until([&] { return world.stats()[Counter::kKeepalives] > before; });
   other.reset();
 }
 
@@ -185,7 +185,7 @@ TEST(Keepalive, ItsEndIsTheReconnectionsBeginning) {
   world.gate.answer();
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
-  EXPECT_GE(world.stats().keepalive_ends, 1u);
+  EXPECT_GE(world.stats()[Counter::kKeepaliveEnds], 1u);
   world.gate.drop();
 }
 
@@ -193,7 +193,7 @@ TEST(Keepalive, AConnectionDestroyedWhileItAsksIsWhole) {
   SurvivalWorld world(quick_and_again());
   world.connect();
   open_window(*world.connection);
-  world.until_silent([&] { return world.stats().keepalives == 1; });
+  world.until_silent([&] { return world.stats()[Counter::kKeepalives] == 1; });
   world.connection.reset();
 }
 

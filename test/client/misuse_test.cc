@@ -36,7 +36,7 @@ TEST(DestroyedInFlight, TheCallIsCancelledWithoutItsCallback) {
       Call call(*connection);
       submit_kept(world, call, ends);
     }
-    EXPECT_EQ(connection->stats().in_flight, 0u);
+    EXPECT_EQ(connection->stats()[Counter::kCallsInFlight], 0u);
     EXPECT_EQ(log.count(LogLevel::kError, world.uri, "procedure 9 (KEEP)"), 1);
     world.keeper.release();
     open_window(*connection);
@@ -82,7 +82,7 @@ TEST(NobodyPolls, AWaitForACallEndsAllTheSame) {
   world.until([&] { return !call.in_flight(); });
   call.begin(kBinding, kEcho).put_u32(0);
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
-  EXPECT_EQ(world.server->stats().calls, 2u);
+  EXPECT_EQ(world.server->stats()[Counter::kCallsReceived], 2u);
   EXPECT_EQ(log.count(LogLevel::kError, "destroyed in flight"), 0);
 }
 
@@ -186,7 +186,8 @@ TEST(DestroyedInFlight, ByTheCallbackOfACallThatTimesOutWithIt) {
     call->set_timeout_ms(1);
     call->submit(first_one_ends_both, &pair);
   }
-  world.until([&] { return pair.ends.load() == 1 && connection->stats().in_flight == 1; });
+  world.until(
+      [&] { return pair.ends.load() == 1 && connection->stats()[Counter::kCallsInFlight] == 1; });
   ahead.cancel();
   world.until([&] { return !ahead.in_flight(); });
   EXPECT_EQ(pair.ends.load(), 1);
@@ -300,7 +301,7 @@ TEST(BadMemory, FailsTheCallThatOffersOrSendsItAndNoOther) {
       EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
     }
     EXPECT_TRUE(connection->alive());
-    EXPECT_EQ(world.server->stats().calls, 4u);
+    EXPECT_EQ(world.server->stats()[Counter::kCallsReceived], 4u);
   }
 }
 
@@ -363,11 +364,11 @@ TEST(BadMemory, ABufferOfAnotherMemoryFailsThatCallAndNoOther) {
     args.put_u32(4096);
     call.offer(far->get(4096), 4096);
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidMemory);
-    EXPECT_EQ(world.server->stats().calls, 0u);
+    EXPECT_EQ(world.server->stats()[Counter::kCallsReceived], 0u);
     call.begin(kFar, 1);
     call.offer(world.memory->get(4096), 4096);
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kSystemErr);
-    EXPECT_EQ(world.server->stats().mistakes.invalid_memory, 1u);
+    EXPECT_EQ(world.server->stats()[Counter::kMistakeInvalidMemory], 1u);
     call.begin(kBinding, 0);
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
     EXPECT_TRUE(connection->alive());
@@ -475,7 +476,7 @@ TEST(Order, SubmitWithoutBeginEndsWithItsName) {
   world.until([&] { return ending.ended() == 3; });
   EXPECT_EQ(ending.call.status(), CallStatus::kInvalidCall);
   EXPECT_EQ(log.count(LogLevel::kError, "without begin()"), 1);
-  EXPECT_EQ(world.server->stats().calls, 1u);
+  EXPECT_EQ(world.server->stats()[Counter::kCallsReceived], 1u);
 }
 
 TEST(Order, ACallInFlightIsNeitherBegunNorSubmitted) {
@@ -536,7 +537,7 @@ TEST(Order, AnEncoderThatItsCallerFailedIsNotSent) {
   Call call(*connection);
   call.begin(kBinding, kEcho).fail();
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidCall);
-  EXPECT_EQ(world.server->stats().calls, 0u);
+  EXPECT_EQ(world.server->stats()[Counter::kCallsReceived], 0u);
 }
 
 // With a Call that is new, one that was used, and one that was begun before the connection went.

@@ -90,8 +90,8 @@ TEST(NobodyPolls, ConnectEndsInTime) {
   // The attempt that was given up does nothing later.
   auto connection = world.connect();
   open_window(*connection);
-  world.until([&] { return world.server->stats().connections == 1; });
-  EXPECT_EQ(world.server->stats().connections_accepted, 1u);
+  world.until([&] { return world.server->stats()[Counter::kConnections] == 1; });
+  EXPECT_EQ(world.server->stats()[Counter::kConnectionsAccepted], 1u);
 }
 
 // The one that polled ends when it reads of it; who waits then polls.
@@ -239,14 +239,14 @@ TEST(Polling, ByASecondThreadDuringAPassIsRefusedAndSaidOnce) {
         self.ends.fetch_add(1, std::memory_order_release);
       },
       &pass);
-  uint64_t before = world.runtime->stats(0).polls;
+  uint64_t before = world.runtime->stats(0)[Counter::kPasses];
   uint64_t passes = 0;
   while (pass.ends.load(std::memory_order_acquire) == 0) {
     world.runtime->poll();
     ++passes;
   }
   EXPECT_EQ(pass.work, 0u);
-  EXPECT_EQ(world.runtime->stats(0).polls, before + passes);
+  EXPECT_EQ(world.runtime->stats(0)[Counter::kPasses], before + passes);
   EXPECT_EQ(log.count(LogLevel::kError, "two threads poll core 0"), 1);
   open_window(*connection);
 }
@@ -278,10 +278,10 @@ TEST(Polling, ByTwoThreadsAtOnceDoesNoHarm) {
         overlaps.fetch_add(1);
       if (call.status() != CallStatus::kOk)
         bad.fetch_add(1);
-      uint64_t polls = world.runtime->stats(0).polls;
+      uint64_t polls = world.runtime->stats(0)[Counter::kPasses];
       for (int i = 0; i < 10; ++i)
         world.runtime->poll();
-      if (world.runtime->stats(0).polls != polls)
+      if (world.runtime->stats(0)[Counter::kPasses] != polls)
         nested.fetch_add(1);
       if (left.load() > 1)
         again();

@@ -80,9 +80,9 @@ TEST(Processes, AKilledClientLeavesTheServerServingAndWhole) {
     Call call(*survivor);
     call.begin(kBinding, 0);
     ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
-    world.until([&] { return world.server->stats().connections == 1; });
+    world.until([&] { return world.server->stats()[Counter::kConnections] == 1; });
   }
-  EXPECT_EQ(world.server->stats().connections_ended, 3u);
+  EXPECT_EQ(world.server->stats()[Counter::kConnectionsEnded], 3u);
   // ~World: the pools are whole.
 }
 

@@ -69,7 +69,7 @@ TEST(ReceiveSizes, ChangeWhenTheServerIsAsked) {
   EXPECT_EQ(sizes.asked, 3u);
   EXPECT_EQ(sizes.refused, 1u);
   EXPECT_EQ(sizes.peer_changes, 2u);
-  EXPECT_EQ(world.server->stats().receive_size_changes, 2u);
+  EXPECT_EQ(world.server->stats()[Counter::kReceiveSizeChanges], 2u);
 }
 
 TEST(ReceiveSizes, OfTheClientGrowWhenItWants) {
@@ -82,7 +82,7 @@ TEST(ReceiveSizes, OfTheClientGrowWhenItWants) {
     call(world);
   call(world);
   EXPECT_EQ(receive_sizes(*world.connection).own, 16384u);
-  EXPECT_EQ(world.server->stats().peer_receive_size_changes, 1u);
+  EXPECT_EQ(world.server->stats()[Counter::kPeerReceiveSizeChanges], 1u);
 }
 
 TEST(ReceiveSizes, StayInVersion1AndWithoutProperties) {
@@ -209,15 +209,15 @@ TEST(ReceiveGrowth, EndsWhereTheBuffersOfCallsBegin) {
     echo(*connections.back());
     EXPECT_EQ(grow(*connections.back()), expected);
   }
-  EXPECT_EQ(world.server->stats().receive_growth_refused, 1u);
+  EXPECT_EQ(world.server->stats()[Counter::kGrowthRefused], 1u);
   EXPECT_EQ(log.count(LogLevel::kWarning, "keeps its Receives"), 1);
   EXPECT_EQ(log.count(LogLevel::kWarning, "64 buffers of 65536"), 1);
   // One that has grown may grow on, in what it has; and who goes leaves room.
   EXPECT_EQ(grow(*connections.front()), 16384u);
   connections.erase(connections.begin());
-  world.until([&] { return world.server->stats().connections == 2; });
+  world.until([&] { return world.server->stats()[Counter::kConnections] == 2; });
   EXPECT_EQ(grow(*connections.back()), 16384u);
-  EXPECT_EQ(world.server->stats().receive_growth_refused, 1u);
+  EXPECT_EQ(world.server->stats()[Counter::kGrowthRefused], 1u);
 }
 
 // Who grants requests (RESPROP) or tells of changes (UPDPROP) tells what it begins with (CONNPROP),

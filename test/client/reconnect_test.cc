@@ -62,7 +62,7 @@ TEST(Reconnect, IsOffByDefault) {
   Endings endings = submit(world, kEcho, 3);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kConnectionLost);
-  EXPECT_EQ(world.stats().reconnects, 0u);
+  EXPECT_EQ(world.stats()[Counter::kReconnections], 0u);
 }
 
 TEST(Reconnect, CallsThatAreMadeWithoutAServerAreAnsweredByTheNextOne) {
@@ -70,10 +70,10 @@ TEST(Reconnect, CallsThatAreMadeWithoutAServerAreAnsweredByTheNextOne) {
   world.connect();
   EXPECT_FALSE(world.connection->error());
   world.stop_server();
-  world.until([&] { return world.stats().failed_attempts >= 3; });
+  world.until([&] { return world.stats()[Counter::kAttemptsFailed] >= 3; });
   EXPECT_FALSE(world.connection->alive());
   EXPECT_TRUE(world.connection->reconnecting());
-  EXPECT_EQ(world.stats().granted, 0u);
+  EXPECT_EQ(world.stats()[Counter::kCredits], 0u);
   EXPECT_EQ(world.connection->info().id, 0u);
   EXPECT_EQ(world.connection->info().peer.to_string(), "not connected");
   auto error = world.connection->error();
@@ -81,17 +81,17 @@ TEST(Reconnect, CallsThatAreMadeWithoutAServerAreAnsweredByTheNextOne) {
   EXPECT_NE(error->message.find(world.uri), std::string::npos);
 
   Endings endings = submit(world, kEcho, 100);
-  world.until([&] { return world.stats().failed_attempts >= 5; });
-  EXPECT_EQ(world.stats().in_flight, 100u);
+  world.until([&] { return world.stats()[Counter::kAttemptsFailed] >= 5; });
+  EXPECT_EQ(world.stats()[Counter::kCallsInFlight], 100u);
   world.start_server();
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
   EXPECT_TRUE(world.connection->alive());
   EXPECT_FALSE(world.connection->reconnecting());
   EXPECT_FALSE(world.connection->error());
-  EXPECT_EQ(world.stats().reconnects, 1u);
-  EXPECT_EQ(world.stats().carried_over, 100u);
-  EXPECT_EQ(world.stats().retransmissions, 0u);
+  EXPECT_EQ(world.stats()[Counter::kReconnections], 1u);
+  EXPECT_EQ(world.stats()[Counter::kCallsCarriedOver], 100u);
+  EXPECT_EQ(world.stats()[Counter::kCallsResent], 0u);
 }
 
 // When the server was found at its name's second address, the first one refused. By now another
@@ -113,7 +113,7 @@ TEST(Reconnect, BeginsWithTheAddressThatServedLast) {
   ending->submit();
   ends.until([&] { return keeper.kept() == 1; });
   keeper.drop_one();
-  ends.until([&] { return connection->stats().reconnects == 1; });
+  ends.until([&] { return connection->stats()[Counter::kReconnections] == 1; });
   EXPECT_EQ(connection->info().peer.to_string(), "127.0.0.3" + port);
   ending.reset();
   connection.reset();
@@ -134,10 +134,10 @@ TEST(Reconnect, AgainAndAgain) {
     EXPECT_EQ(info.replies, 10u) << "of this one alone";
     EXPECT_GT(info.id, std::exchange(last, info.id)) << "ids are not used twice";
     world.restart_server();
-    world.until([&] { return world.stats().reconnects == round; });
+    world.until([&] { return world.stats()[Counter::kReconnections] == round; });
   }
-  EXPECT_EQ(world.stats().ended_ok, 200u);
-  EXPECT_GE(world.stats().credit_waits, 9u * 20u);  // one credit before each first reply
+  EXPECT_EQ(world.stats()[Counter::kCallsOk], 200u);
+  EXPECT_GE(world.stats()[Counter::kWaitsCredit], 9u * 20u);  // one credit before each first reply
 }
 
 TEST(Reconnect, WhatWasSentEndsAndWhatWasNotIsCarriedOver) {
@@ -153,8 +153,8 @@ TEST(Reconnect, WhatWasSentEndsAndWhatWasNotIsCarriedOver) {
   world.until([&] { return all_ended(sent) && all_ended(unsent); });
   expect_status(sent, CallStatus::kConnectionLost);
   expect_status(unsent, CallStatus::kOk);
-  EXPECT_EQ(world.stats().carried_over, 5u);
-  EXPECT_EQ(world.stats().retransmissions, 0u);
+  EXPECT_EQ(world.stats()[Counter::kCallsCarriedOver], 5u);
+  EXPECT_EQ(world.stats()[Counter::kCallsResent], 0u);
 }
 
 TEST(Reconnect, ItGivesUpWhenItIsTimeTo) {
@@ -188,7 +188,7 @@ TEST(Reconnect, TheTimeToGiveUpBeginsAnewWithEachOutage) {
   open_window(*world.connection);
   uint64_t begin = Runtime::now_ns();
   world.restart_server();
-  world.until([&] { return world.stats().reconnects == 1; });
+  world.until([&] { return world.stats()[Counter::kReconnections] == 1; });
   open_window(*world.connection);
   world.until([&] { return Runtime::now_ns() > begin + 1600 * kMs; });
   world.restart_server();
@@ -205,16 +205,16 @@ TEST(Reconnect, TheDelaysBeginAnewWithEachOutage) {
   world.connect();
   open_window(*world.connection);
   world.stop_server();
-  world.until([&] { return world.stats().failed_attempts >= 8; });
+  world.until([&] { return world.stats()[Counter::kAttemptsFailed] >= 8; });
   world.start_server();
   world.until([&] { return world.connection->alive(); });
   open_window(*world.connection);
   auto fresh = world.client->connect(world.uri, SurvivalWorld::kClientCore).value();
   open_window(*fresh);
-  uint64_t before = world.stats().failed_attempts;
+  uint64_t before = world.stats()[Counter::kAttemptsFailed];
   world.stop_server();
-  world.until([&] { return fresh->stats().failed_attempts >= 7; });
-  EXPECT_GE(world.stats().failed_attempts - before, 4u);
+  world.until([&] { return fresh->stats()[Counter::kAttemptsFailed] >= 7; });
+  EXPECT_GE(world.stats()[Counter::kAttemptsFailed] - before, 4u);
   fresh.reset();
 }
 
@@ -223,11 +223,11 @@ TEST(Reconnect, AConnectionThatIsThereIsNotEndedByTheTimeToConnect) {
   world.connect();
   open_window(*world.connection);
   world.restart_server();
-  world.until([&] { return world.stats().reconnects == 1; });
+  world.until([&] { return world.stats()[Counter::kReconnections] == 1; });
   uint64_t established = Runtime::now_ns();
   world.until([&] { return Runtime::now_ns() > established + 400 * kMs; });
   open_window(*world.connection);
-  EXPECT_EQ(world.stats().reconnects, 1u);
+  EXPECT_EQ(world.stats()[Counter::kReconnections], 1u);
 }
 
 // It answers each connection's first call, and that is all it is good for.
@@ -253,8 +253,8 @@ TEST(Reconnect, AServerWithoutACommonVersionIsAskedLessAndLessOftenAndGivenUp) {
     }
     return !world.connection->alive() && !world.connection->reconnecting();
   });
-  EXPECT_LE(world.stats().reconnects, 9u);  // 1/2 + 1 + 2 + ... + 128 ms
-  EXPECT_GE(world.stats().refusals[Refusal::kNoCommonVersion], 1u);
+  EXPECT_LE(world.stats()[Counter::kReconnections], 9u);  // 1/2 + 1 + 2 + ... + 128 ms
+  EXPECT_GE(world.stats()[Refusal::kNoCommonVersion], 1u);
   EXPECT_EQ(log.count(LogLevel::kWarning, world.uri, "given up"), 1);
   for (size_t i = 0; i < endings.size(); ++i) {
     world.until([&] { return !endings[i]->call.in_flight(); });
@@ -285,10 +285,10 @@ TEST(Reconnect, ACancelThatComesTooLateDoesNotHitTheNextCall) {
   world.connect();
   open_window(*world.connection);
   Twice twice(*world.connection);
-  uint64_t replies = world.server->stats().replies;
+  uint64_t replies = world.server->stats()[Counter::kRepliesSent];
   twice.submit();
   world.poll_client();
-  wait_until([&] { return world.server->stats().replies > replies; },
+  wait_until([&] { return world.server->stats()[Counter::kRepliesSent] > replies; },
              [&] { return world.runtime->poll(SurvivalWorld::kServerCore); });
   std::thread([&] { twice.call.cancel(); }).join();
   world.until([&] { return twice.left == 0; });
@@ -320,8 +320,8 @@ TEST(Reconnect, AnAttemptThatNobodyAnswersIsFollowedByAnother) {
   int mute = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   ASSERT_EQ(bind(mute, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(listen(mute, 16), 0);
-  uint64_t failed = world.stats().failed_attempts;
-  world.until([&] { return world.stats().failed_attempts >= failed + 2; });
+  uint64_t failed = world.stats()[Counter::kAttemptsFailed];
+  world.until([&] { return world.stats()[Counter::kAttemptsFailed] >= failed + 2; });
   EXPECT_EQ(world.connection->error()->code, Errc::kTimeout);
   close(mute);
   world.start_server();
@@ -364,10 +364,10 @@ struct InStage : SurvivalWorld {
     add();
     if (stage == Stage::kConnecting) {
       // Nobody polls the server's core: it listens, and accepts nothing.
-      uint64_t failed = stats().failed_attempts;
+      uint64_t failed = stats()[Counter::kAttemptsFailed];
       for (int i = 0; i < 100; ++i)
         poll_client();
-      EXPECT_EQ(stats().failed_attempts, failed);
+      EXPECT_EQ(stats()[Counter::kAttemptsFailed], failed);
     }
     return endings;
   }
@@ -384,7 +384,7 @@ TEST_P(Reconnecting, CallsTimeOut) {
   Endings endings = world.calls(30);
   world.until_silent([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kTimeout);
-  EXPECT_EQ(world.stats().timeouts, endings.size());
+  EXPECT_EQ(world.stats()[Counter::kCallsTimedOut], endings.size());
 }
 
 TEST_P(Reconnecting, CallsAreCancelledOnce) {
@@ -403,7 +403,7 @@ TEST_P(Reconnecting, CallsAreDestroyed) {
   LogLines log;
   InStage world(GetParam());
   world.calls();
-  EXPECT_EQ(world.stats().in_flight, 0u);
+  EXPECT_EQ(world.stats()[Counter::kCallsInFlight], 0u);
 }
 
 TEST_P(Reconnecting, TheConnectionIsDestroyed) {
@@ -558,8 +558,8 @@ TEST_P(Storm, EveryCallEndsOnce) {
   });
   for (size_t k = 0; k < endings.size(); ++k)
     EXPECT_EQ(endings[k]->ended(), submitted[k]);
-  EXPECT_GT(world.stats().reconnects, 0u);
-  EXPECT_EQ(world.stats().in_flight, 0u);
+  EXPECT_GT(world.stats()[Counter::kReconnections], 0u);
+  EXPECT_EQ(world.stats()[Counter::kCallsInFlight], 0u);
 }
 
 // Submits and cancels come from another thread than the core's, connections come and go.
@@ -581,7 +581,7 @@ TEST(Reconnect, OnCoresOfTheirOwn) {
       } else if (random() % 8 == 0) {
         endings[k]->call.cancel();
       }
-      EXPECT_LT(connection->stats().in_flight, 9u);
+      EXPECT_LT(connection->stats()[Counter::kCallsInFlight], 9u);
     }
     world.server.reset();
     world.server = Server::create(*world.runtime).value();

@@ -25,14 +25,14 @@ TEST(Retransmit, TheXidIsTheSame) {
     world.break_connection();
     // One comes, until its answer grants more (V1-CREDIT-11).
     world.until([&] { return world.gate.held.size() == 1; });
-    EXPECT_EQ(world.stats().retransmissions, round);
+    EXPECT_EQ(world.stats()[Counter::kCallsResent], round);
   }
   world.gate.holding = false;
   world.gate.answer();
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
   EXPECT_EQ(sorted(world.gate.xids), sorted(first));
-  EXPECT_EQ(world.stats().retransmissions, 2u + 8u);
+  EXPECT_EQ(world.stats()[Counter::kCallsResent], 2u + 8u);
 }
 
 // A server that keeps quiet for as long as it likes sees a call once per connection.
@@ -50,7 +50,7 @@ TEST(Retransmit, NeverOnTheSameConnection) {
   world.until([&] { return late.ended() == 1; });
   EXPECT_EQ(late.call.status(), CallStatus::kTimeout);
   EXPECT_EQ(world.gate.xids.size(), 2u);
-  EXPECT_EQ(world.stats().retransmissions, 0u);
+  EXPECT_EQ(world.stats()[Counter::kCallsResent], 0u);
   world.gate.answer();
   world.until([&] { return all_ended(held); });
 }
@@ -119,7 +119,7 @@ TEST(Retransmit, XidsGoOnAfterAReconnection) {
     }
     last = xid;
     world.restart_server();
-    world.until([&] { return world.stats().reconnects == round + 1; });
+    world.until([&] { return world.stats()[Counter::kReconnections] == round + 1; });
   }
 }
 

@@ -167,7 +167,7 @@ TEST_P(Everywhere, MayBeDestroyedInItsOwnCallback) {
       place.connection->close_start();
     started.store(true, std::memory_order_release);
     place.until([&] { return gone.load(std::memory_order_acquire); });
-    place.until([&] { return place.server->stats().connections == 0; });
+    place.until([&] { return place.server->stats()[Counter::kConnections] == 0; });
     EXPECT_EQ(place.states.all.back(), when);
   }
 }
@@ -191,7 +191,7 @@ TEST_P(Everywhere, DestroyedInACallsCallbackOtherCallsEndAllTheSame) {
   for (auto& each : kept)
     EXPECT_EQ(each->call.status(), CallStatus::kShutdown);
   place.keeper.release();
-  place.until([&] { return place.server->stats().connections == 0; });
+  place.until([&] { return place.server->stats()[Counter::kConnections] == 0; });
   EXPECT_FALSE(place.states.has(kClosed)) << "its program had let it go";
 }
 
@@ -499,7 +499,7 @@ TEST(ConnectStart, AttemptsDoNotPileUpBehindAName) {
     place.server->visit([&](const ConnectionInfo& seen) {
       EXPECT_TRUE(place.server->close(seen.id, "the test wants it"));
     });
-    place.until([&] { return place.connection->stats().failed_attempts >= 3; });
+    place.until([&] { return place.connection->stats()[Counter::kAttemptsFailed] >= 3; });
     EXPECT_EQ(name.asked(), 1);
   }
   place.until([&] { return place.states.all.back() == kUp; });
@@ -623,7 +623,7 @@ TEST(DrainOfALost, ACallThatWaitsForAServerMayEnd) {
   world.until([&] { return states.all.back() == kReconnecting; });
   Endings endings = submit(world, kEcho, 2);
   world.connection->drain_start(60'000);
-  world.until([&] { return world.stats().failed_attempts >= 3; });
+  world.until([&] { return world.stats()[Counter::kAttemptsFailed] >= 3; });
   world.start_server();
   world.until([&] { return states.closed.load(); });
   expect_status(endings, CallStatus::kOk);
@@ -650,7 +650,7 @@ TEST(Bounded, TheDestructorWhereNobodyPolls) {
   place.connection.reset();
   Internals::of(*place.runtime).patience_ns = kPatienceNs;
   EXPECT_EQ(log.count(LogLevel::kError, "~ClientConnection()", "nobody has polled core 0"), 1);
-  EXPECT_EQ(place.server->stats().connections, 1u);
+  EXPECT_EQ(place.server->stats()[Counter::kConnections], 1u);
   let_go = true;
   let_go.notify_one();
   other.join();
@@ -682,7 +682,7 @@ TEST(Bounded, ACallsDestructorWhereNobodyPolls) {
   let_go.notify_one();
   other.join();
   EXPECT_EQ(log.count(LogLevel::kError, "~Call() waits"), 1);
-  place.until([&] { return place.connection->stats().in_flight == 0; });
+  place.until([&] { return place.connection->stats()[Counter::kCallsInFlight] == 0; });
 }
 
 // Captures, as a reactor begins and ends them.

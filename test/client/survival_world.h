@@ -112,7 +112,7 @@ struct SurvivalWorld {
     gate.drop();
     until([&] { return !connection->alive(); });
   }
-  ClientStats stats() { return connection->stats(); }
+  Stats stats() { return connection->stats(); }
 
   Gate gate;
   ServerOptions server_options;

@@ -19,28 +19,28 @@ void connect_and_call(SurvivalWorld& world) {
 TEST(Versions, AClientSpeaksVersion1UnlessTold) {
   SurvivalWorld world({});
   connect_and_call(world);
-  EXPECT_EQ(world.stats().version, 1u);
-  EXPECT_EQ(world.stats().fallbacks, 0u);
+  EXPECT_EQ(world.connection->version(), 1u);
+  EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 0u);
 }
 
 TEST(Versions, AutoSpeaksVersion2WithWhoKnowsIt) {
   SurvivalWorld world({.version = RpcRdmaVersion::kAuto});
   connect_and_call(world);
-  EXPECT_EQ(world.stats().version, 2u);
-  EXPECT_EQ(world.stats().fallbacks, 0u);
+  EXPECT_EQ(world.connection->version(), 2u);
+  EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 0u);
 }
 
 // Shows: V2D4-NEG-05, V2D4-NEG-06, V2D4-NEG-12, V2D0-NEG-06, V2D0-NEG-07
 TEST(Versions, AutoFallsBackOnceAndRemembersIt) {
   SurvivalWorld world({.version = RpcRdmaVersion::kAuto}, kOnlyOne);
   connect_and_call(world);
-  EXPECT_EQ(world.stats().version, 1u);
-  EXPECT_EQ(world.stats().fallbacks, 1u);
-  EXPECT_EQ(world.server->stats().refusals[Refusal::kBadVersion], 1u);
+  EXPECT_EQ(world.connection->version(), 1u);
+  EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 1u);
+  EXPECT_EQ(world.server->stats()[Refusal::kBadVersion], 1u);
   connect_and_call(world);
-  EXPECT_EQ(world.stats().version, 1u);
-  EXPECT_EQ(world.stats().fallbacks, 0u);
-  EXPECT_EQ(world.server->stats().refusals[Refusal::kBadVersion], 1u);
+  EXPECT_EQ(world.connection->version(), 1u);
+  EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 0u);
+  EXPECT_EQ(world.server->stats()[Refusal::kBadVersion], 1u);
 }
 
 // Shows: V2D4-NEG-13
@@ -49,8 +49,8 @@ TEST(Versions, WhatIsRememberedIsForgotten) {
                       kOnlyOne);
   for (uint64_t round = 1; round <= 3; ++round) {
     connect_and_call(world);
-    EXPECT_EQ(world.stats().fallbacks, 1u);
-    EXPECT_EQ(world.server->stats().refusals[Refusal::kBadVersion], round);
+    EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 1u);
+    EXPECT_EQ(world.server->stats()[Refusal::kBadVersion], round);
   }
   client::VersionMemory memory(10'000);
   constexpr uint64_t kSecond = 1'000'000'000;
@@ -71,13 +71,13 @@ TEST(Versions, AFirstMessageThatIsLostMakesTheNextConnectionBeginWithVersion1) {
   world.gate.holding = true;
   Endings endings = submit(world, kKeep, 1);
   world.until([&] { return world.gate.held.size() == 1; });
-  EXPECT_EQ(world.stats().version, 2u);
+  EXPECT_EQ(world.connection->version(), 2u);
   world.gate.holding = false;
   world.break_connection();
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
-  EXPECT_EQ(world.stats().version, 1u);
-  EXPECT_EQ(world.stats().fallbacks, 1u);
+  EXPECT_EQ(world.connection->version(), 1u);
+  EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 1u);
 }
 
 // The connection dies behind ERR_VERS, before anything was answered in version 1.
@@ -89,14 +89,14 @@ TEST(Versions, WhatErrVersSaidIsRememberedWhenTheConnectionDies) {
   world.gate.holding = true;
   Endings endings = submit(world, kKeep, 1);
   world.until([&] { return world.gate.held.size() == 1; });  // in version 1
-  EXPECT_EQ(world.server->stats().refusals[Refusal::kBadVersion], 1u);
+  EXPECT_EQ(world.server->stats()[Refusal::kBadVersion], 1u);
   world.gate.holding = false;
   world.break_connection();
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
-  EXPECT_EQ(world.stats().reconnects, 1u);
-  EXPECT_EQ(world.server->stats().refusals[Refusal::kBadVersion], 1u);
-  EXPECT_EQ(world.stats().fallbacks, 1u);
+  EXPECT_EQ(world.stats()[Counter::kReconnections], 1u);
+  EXPECT_EQ(world.server->stats()[Refusal::kBadVersion], 1u);
+  EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 1u);
 }
 
 // A connection that was of use and is lost says nothing of versions.
@@ -104,12 +104,12 @@ TEST(Versions, ALaterLossChangesNothing) {
   SurvivalWorld world({.version = RpcRdmaVersion::kAuto, .reconnect = at_once()});
   connect_and_call(world);
   world.restart_server();
-  world.until([&] { return world.stats().reconnects == 1; });
+  world.until([&] { return world.stats()[Counter::kReconnections] == 1; });
   Endings endings = submit(world, kEcho, 1);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
-  EXPECT_EQ(world.stats().version, 2u);
-  EXPECT_EQ(world.stats().fallbacks, 0u);
+  EXPECT_EQ(world.connection->version(), 2u);
+  EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 0u);
 }
 
 TEST(Versions, PinnedToVersion2CallsEndInAnErrorThatNamesIt) {
@@ -122,8 +122,8 @@ TEST(Versions, PinnedToVersion2CallsEndInAnErrorThatNamesIt) {
   EXPECT_EQ(said.code, 1u);
   EXPECT_EQ(said.low, 1u);
   EXPECT_EQ(said.high, 1u);
-  EXPECT_EQ(world.stats().refusals[Refusal::kNoCommonVersion], 1u);
-  EXPECT_EQ(world.stats().fallbacks, 0u);
+  EXPECT_EQ(world.stats()[Refusal::kNoCommonVersion], 1u);
+  EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 0u);
 }
 
 // A call that expects less than comes.
@@ -153,7 +153,7 @@ TEST(Versions, AReplyWithoutRoomIsNamedAndTheCallRepeatedIfItMay) {
   EXPECT_STREQ(to_string(again.call.status()), to_string(CallStatus::kOk));
   EXPECT_EQ(again.call.transport_error().code, 0u);
   EXPECT_EQ(again.call.results().get_opaque(1u << 20).size(), 6000u);
-  EXPECT_EQ(world.server->stats().refusals[Refusal::kNoReplyRoom], 2u);
+  EXPECT_EQ(world.server->stats()[Refusal::kNoReplyRoom], 2u);
 }
 
 }  // namespace

@@ -126,8 +126,8 @@ TEST_F(ClientOfRfc5666, NothingIsSentBeforeConfRdmaIsAnswered) {
             (Words{xid, 1, 9, 0, 0, 0, 0, xid, 0, 2, 100417, 1, 1, 0, 0, 0, 0, 2048, 2048, 3}));
   peer->say(success(xid, {1024, 0, 16}));
   ASSERT_TRUE(join());
-  EXPECT_EQ(connection->stats().rfc5666.configured, 1u);
-  EXPECT_EQ(connection->stats().granted, 5u);
+  EXPECT_EQ(connection->stats()[Counter::kRfc5666Configured], 1u);
+  EXPECT_EQ(connection->stats()[Counter::kCredits], 5u);
 
   // The next connection, for which a call waits.
   peer->hang_up();
@@ -166,7 +166,7 @@ TEST_F(ClientOfRfc5666, EveryValidReplyMakesAConnection) {
     words.insert(words.end(), reply.begin(), reply.end());
     peer->say(bytes_of(words));
     ASSERT_TRUE(join());
-    EXPECT_EQ(connection->stats().rfc5666.configured, reply.size() == 8 ? 1u : 0u);
+    EXPECT_EQ(connection->stats()[Counter::kRfc5666Configured], reply.size() == 8 ? 1u : 0u);
     loopback::Ending call(*connection);
     std::vector<std::byte> data(500);
     call.begin(loopback::kEcho).put_opaque(std::span<const std::byte>(data));
@@ -247,13 +247,15 @@ TEST_F(ClientOfRfc5666, AReconnectionThatIsLostMeanwhileIsMadeAgain) {
     listen();
     while (peer->heard.empty())
       pass();
-    uint64_t failed = connection->stats().failed_attempts;
-    uint64_t made = connection->stats().reconnects;
+    uint64_t failed = connection->stats()[Counter::kAttemptsFailed];
+    uint64_t made = connection->stats()[Counter::kReconnections];
     EXPECT_EQ(words_of(peer->heard_message(0))[kProgram], proto::ccp::kProgram);
     if (answers)
       peer->say(success(words_of(peer->heard_message(0))[0], {1024, 0, 16}));
     peer->hang_up();
-    while (connection->stats().failed_attempts + connection->stats().reconnects == failed + made)
+    while (connection->stats()[Counter::kAttemptsFailed] +
+               connection->stats()[Counter::kReconnections] ==
+           failed + made)
       pass();
   }
   listen();

@@ -125,8 +125,8 @@ class ClientPlay {
     stage_.end_comparison();
     expect_statuses();
     expect_only_calls();
-    EXPECT_EQ(describe(victim_->stats().refusals), describe(expected()));
-    EXPECT_EQ(victim_->stats().protocol_breaches, breaches(expected()));
+    EXPECT_EQ(describe(refusals_of(victim_->stats())), describe(expected()));
+    EXPECT_EQ(victim_->stats()[Counter::kProtocolBreaches], breaches(expected()));
     EXPECT_EQ(peer().closed(), ends());
     end();
   }
@@ -197,7 +197,7 @@ class ClientPlay {
   }
   Refusals expected() { return sum(scenario_.counters, peer().can().acknowledges); }
   bool complete() {
-    Refusals now = victim_->stats().refusals;
+    Refusals now = refusals_of(victim_->stats());
     const Refusals wanted = expected();
     for (Refusal reason : all_refusals()) {
       if (now[reason] < wanted[reason])

@@ -17,7 +17,7 @@ class ServerPlay {
   ServerPlay(const fabric::test::FabricUnderTest& fabric, const ServerScenario& scenario)
       : scenario_(scenario),
         stage_(fabric, scenario.server, {.credits = 16}),
-        before_(stage_.server->stats().refusals) {}
+        before_(refusals_of(stage_.server->stats())) {}
 
   void run() {
     begin();
@@ -38,7 +38,7 @@ class ServerPlay {
 
  private:
   Peer& peer() { return *stage_.peer; }
-  Refusals refusals() const { return stage_.server->stats().refusals - before_; }
+  Refusals refusals() const { return refusals_of(stage_.server->stats()) - before_; }
 
   void begin() {
     stage_.new_peer(stage_.uri, scenario_.peer);
@@ -87,7 +87,7 @@ class ServerPlay {
   void end() {
     peer().hang_up();
     stage_.until("the hostile connection is gone",
-                 [this] { return stage_.server->stats().connections == 1; });
+                 [this] { return stage_.server->stats()[Counter::kConnections] == 1; });
   }
 
   const ServerScenario& scenario_;

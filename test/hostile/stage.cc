@@ -14,6 +14,20 @@ Refusals operator-(Refusals now, const Refusals& before) {
   return now;
 }
 
+Refusals refusals_of(const Stats& stats) {
+  Refusals refusals;
+  for (Refusal reason : all_refusals())
+    refusals[reason] = stats[reason];
+  return refusals;
+}
+
+uint64_t breaches(const Refusals& refusals) {
+  uint64_t sum = 0;
+  for (Refusal reason : all_refusals())
+    sum += is_breach(reason) ? refusals[reason] : 0;
+  return sum;
+}
+
 std::string describe(const Refusals& refusals) {
   std::string text;
   for (Refusal reason : all_refusals()) {

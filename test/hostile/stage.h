@@ -11,7 +11,7 @@
 
 #include "bystander.h"
 #include "peer.h"
-#include "rrdk/refusals.h"
+#include "rrdk/counters.h"
 #include "test/fabric/fabrics.h"
 
 namespace rrdk::hostile {
@@ -26,7 +26,15 @@ struct Moved {
   uint64_t times;
   Refusal unacknowledged;  // the reason where nobody says whether a Send was taken
 };
+struct Refusals {
+  std::array<uint64_t, kRefusals> counts = {};
+
+  uint64_t operator[](Refusal reason) const { return counts[static_cast<size_t>(reason)]; }
+  uint64_t& operator[](Refusal reason) { return counts[static_cast<size_t>(reason)]; }
+};
+Refusals refusals_of(const Stats& stats);
 Refusals operator-(Refusals now, const Refusals& before);
+uint64_t breaches(const Refusals& refusals);
 // Those that are not zero, for messages of failures.
 std::string describe(const Refusals& refusals);
 Refusals sum(const std::vector<Moved>& moved, bool acknowledges);

@@ -123,13 +123,14 @@ void poll_until_stopped(Runtime& runtime) {
   }
 }
 
-void print_served(const ServerStats& stats) {
+void print_served(const Stats& stats) {
   std::printf("served %" PRIu64 " calls on %" PRIu64 " connections, %" PRIu64 " rejected, %" PRIu64
               " transport errors, %" PRIu64 " protocol breaches\n",
-              stats.calls, stats.connections_accepted, stats.rejected, stats.transport_errors,
-              stats.protocol_breaches);
+              stats[Counter::kCallsReceived], stats[Counter::kConnectionsAccepted],
+              stats[Counter::kCallsRejected], stats[Counter::kTransportErrorsSent],
+              stats[Counter::kProtocolBreaches]);
   for (Refusal reason : all_refusals()) {
-    if (uint64_t count = stats.refusals[reason])
+    if (uint64_t count = stats[reason])
       std::printf("  %s: %" PRIu64 "\n", to_string(reason), count);
   }
 }

@@ -89,7 +89,7 @@ void check_stream(const ReferenceHeader& header, size_t behind, Direction role,
       return;
     }
     if (position - here > left) {
-      out.insert(Verdict::kBeyondStream);
+      out.insert(Verdict::kBeyondMessage);
       return;
     }
     left -= position - here;
@@ -114,7 +114,7 @@ std::set<Verdict> faults(const ReferenceHeader& header, size_t behind, Direction
     return {Verdict::kBadVersion};
   std::set<Verdict> out;
   if (!header.canonical)
-    out.insert(Verdict::kBadBool);
+    out.insert(Verdict::kBadDiscriminator);
   if (header.proc == kMsg || header.proc == kNoMsg || header.proc == kMsgp) {
     check_limits(header, limits, out);
     check_stream(header, behind, shows_call(header) ? Direction::kCall : role, out);
@@ -139,7 +139,7 @@ std::set<Verdict> faults_of_version2(Wire wire, const ReferenceHeader& header,
 
   std::set<Verdict> out;
   if (!header.canonical)
-    out.insert(Verdict::kBadBool);
+    out.insert(Verdict::kBadDiscriminator);
   for (const ReferenceRead& read : header.reads) {
     if (read.position % 4 != 0)
       out.insert(Verdict::kBadPosition);

@@ -58,13 +58,13 @@ Judgement judge(const Bytes& message, Direction role, const Limits& limits) {
   if (proc == kProcError)
     return judge_error(message);
   if (proc > kProcError)
-    return {{Verdict::kBadProc}, {}};
+    return {{Verdict::kBadType}, {}};
   if (message.size() < kMinHeader && proc < 3)
     return {{Verdict::kTooShort}, {}};
   Judgement out = {{}, reference_decode(Wire::kVersion1, message)};
   if (!out.reference) {
     // The list that runs past the end may have had another fault before its end.
-    out.verdicts = {Verdict::kTruncated,         Verdict::kBadBool,
+    out.verdicts = {Verdict::kTruncated,         Verdict::kBadDiscriminator,
                     Verdict::kBadPosition,       Verdict::kTooManySegments,
                     Verdict::kTooManyReadChunks, Verdict::kTooManyWriteChunks,
                     Verdict::kTooManyBytes};

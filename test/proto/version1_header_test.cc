@@ -88,7 +88,7 @@ TEST(Version1Header, TypesHaveTheNumbersOfTheSpecification) {
 TEST(Version1Header, UnknownTypesAreRefused) {
   for (uint32_t proc : {5u, 6u, 7u, 8u, 9u, 0x80000000u, 0xffffffffu}) {
     Decoding d(join({fixed(proc), kNoLists, kRpc}));
-    EXPECT_EQ(d.verdict(), Verdict::kBadProc);
+    EXPECT_EQ(d.verdict(), Verdict::kBadType);
     EXPECT_EQ(d.header.xid, kXid);
   }
 }

@@ -111,7 +111,7 @@ TEST(Version1Lists, DiscriminatorsOtherThanZeroAndOneAreRefused) {
     for (uint32_t bad : {2u, 0x01000000u, 0xffffffffu}) {
       Words words = join({fixed(kMsgProc), lists, zeros(16)});
       words[4 + at] = bad;
-      EXPECT_EQ(Decoding(words).verdict(), Verdict::kBadBool) << at;
+      EXPECT_EQ(Decoding(words).verdict(), Verdict::kBadDiscriminator) << at;
     }
   }
 }
@@ -148,7 +148,7 @@ TEST(Version1Lists, WildCountsAreRefused) {
 // Shows: V1-RL-09
 TEST(Version1Lists, MalformedWriteListRefusesTheWholeHeader) {
   EXPECT_EQ(Decoding(join({fixed(kMsgProc), read_entry(4, 8), {0, 5}, zeros(16)})).verdict(),
-            Verdict::kBadBool);
+            Verdict::kBadDiscriminator);
 }
 
 // Shows: V1-CHUNK-13

@@ -26,18 +26,18 @@ TEST(Version1Positions, AreMultiplesOfFour) {
 
 // Shows: V1-RL-08
 TEST(Version1Positions, LieWithinTheInlineStream) {
-  EXPECT_EQ(of_msg(read_entry(10000, 8), 100), Verdict::kBeyondStream);
-  EXPECT_EQ(of_msg(read_entry(104, 8), 100), Verdict::kBeyondStream);
+  EXPECT_EQ(of_msg(read_entry(10000, 8), 100), Verdict::kBeyondMessage);
+  EXPECT_EQ(of_msg(read_entry(104, 8), 100), Verdict::kBeyondMessage);
   // An item may be the last of the message.
   EXPECT_EQ(of_msg(read_entry(100, 8), 100), Verdict::kOk);
-  EXPECT_EQ(of_msg(read_entry(4, 8), 0), Verdict::kBeyondStream);
+  EXPECT_EQ(of_msg(read_entry(4, 8), 0), Verdict::kBeyondMessage);
 }
 
 // Shows: V1-RL-03, V1-RL-04, EXP-04
 TEST(Version1Positions, CountTheChunksBeforeThem) {
   // 48 bytes inline, a chunk of 5 and its pad, a count word inline, a chunk of 8.
   EXPECT_EQ(of_msg(join({read_entry(48, 5), read_entry(60, 8)}), 52), Verdict::kOk);
-  EXPECT_EQ(of_msg(join({read_entry(48, 5), read_entry(64, 8)}), 52), Verdict::kBeyondStream);
+  EXPECT_EQ(of_msg(join({read_entry(48, 5), read_entry(64, 8)}), 52), Verdict::kBeyondMessage);
   EXPECT_EQ(of_msg(join({read_entry(48, 5), read_entry(64, 8)}), 56), Verdict::kOk);
 }
 
@@ -102,10 +102,10 @@ TEST(Version1Positions, PositionZeroChunkIsTheReducedStream) {
   EXPECT_EQ(of_nomsg(join({read_entry(0, 100), read_entry(40, 8), read_entry(108, 4)})),
             Verdict::kOk);
   EXPECT_EQ(of_nomsg(join({read_entry(0, 100), read_entry(40, 8), read_entry(112, 4)})),
-            Verdict::kBeyondStream);
+            Verdict::kBeyondMessage);
   EXPECT_EQ(of_nomsg(join({read_entry(0, 100), read_entry(40, 8), read_entry(44, 4)})),
             Verdict::kOverlap);
-  EXPECT_EQ(of_nomsg(join({read_entry(0, 36), read_entry(40, 8)})), Verdict::kBeyondStream);
+  EXPECT_EQ(of_nomsg(join({read_entry(0, 36), read_entry(40, 8)})), Verdict::kBeyondMessage);
 }
 
 // Shows: V1-LONG-09

@@ -52,7 +52,7 @@ Judgement judge(Wire wire, const Bytes& message, Direction role, const Limits& l
   if (word_of(message, 4) != 2 && !is_err_vers)
     return {{Verdict::kBadVersion}, {}};
   if (!is_defined(wire, proc))
-    return {{Verdict::kBadProc}, {}};
+    return {{Verdict::kBadType}, {}};
   if (proc == kError)
     return judge_error(wire, message);
   bool has_lists = proc == kMsg || proc == kNoMsg;
@@ -66,7 +66,7 @@ Judgement judge(Wire wire, const Bytes& message, Direction role, const Limits& l
   else if (says_direction && message.size() >= 20 && word_of(message, kDirectionAt) > 1)
     out.verdicts = {Verdict::kBadDirection};
   else if (has_lists)  // a list that runs past the end may have another fault before its end
-    out.verdicts = {Verdict::kTruncated, Verdict::kBadBool, Verdict::kBadPosition};
+    out.verdicts = {Verdict::kTruncated, Verdict::kBadDiscriminator, Verdict::kBadPosition};
   else if (proc == kOptional)
     out.verdicts = {Verdict::kTruncated};
   if (out.verdicts.empty())

@@ -149,7 +149,7 @@ TEST(Version2Header, TheListsAreThoseOfVersion1) {
 TEST(Version2Header, Draft04DefinesEightTypes) {
   for (uint32_t proc : {2u, 3u, 10u, 11u, 0xffffffffu}) {
     Decoding2 d(fixed(proc, 2), Wire::kDraft04);
-    EXPECT_EQ(d.verdict(), Verdict::kBadProc) << proc;
+    EXPECT_EQ(d.verdict(), Verdict::kBadType) << proc;
   }
   for (uint32_t proc = 6; proc <= 9; ++proc) {
     Decoding2 d(join({fixed(proc, 2), zeros(3)}), Wire::kDraft04);
@@ -161,13 +161,13 @@ TEST(Version2Header, Draft04DefinesEightTypes) {
 // Shows: V2D0-HDR-02, V2D0-HDR-05, V2D0-HDR-09, V2D0-ERR-03, V2X-11
 TEST(Version2Header, Draft00ReservesTwoTypesAndDefinesNoProperties) {
   Decoding2 msgp(fixed(2, 2), Wire::kDraft00);
-  EXPECT_EQ(msgp.verdict(), Verdict::kBadProc);
+  EXPECT_EQ(msgp.verdict(), Verdict::kBadType);
   EXPECT_EQ(msgp.decoded.header_length, 16u);
   Decoding2 done(fixed(3, 2), Wire::kDraft00);
   EXPECT_EQ(done.verdict(), Verdict::kOk);
   EXPECT_EQ(done.header.type, MessageType::kDone);
   for (uint32_t proc : {6u, 7u, 8u, 9u, 0xffffffffu})
-    EXPECT_EQ(Decoding2(fixed(proc, 2), Wire::kDraft00).verdict(), Verdict::kBadProc);
+    EXPECT_EQ(Decoding2(fixed(proc, 2), Wire::kDraft00).verdict(), Verdict::kBadType);
 }
 
 // Shows: V2X-01, V2X-02, V2D4-ERR-23
@@ -367,7 +367,7 @@ TEST(Version2Header, OfSeveralFaultsTheFirstInOrderIsNamed) {
   EXPECT_EQ(verdict(join({{0}, chunk(std::vector<uint32_t>(17, 4)), {0, 0}})),
             Verdict::kTooManySegments);
   // What is no XDR counts for more, wherever it is.
-  EXPECT_EQ(verdict(join({five_reads, seventeen, {0, 0, 2}})), Verdict::kBadBool);
+  EXPECT_EQ(verdict(join({five_reads, seventeen, {0, 0, 2}})), Verdict::kBadDiscriminator);
   EXPECT_EQ(verdict(join({five_reads, {0, 0}}), {}), Verdict::kTruncated);
 
   // The message's own chunk is not counted.

@@ -77,7 +77,7 @@ TEST_F(Bindings, LongCallsCanBeForbiddenOnBothSides) {
   Buffer large = bytes(9000);
   call.begin(kStrict, kShort).put_opaque(std::span<const std::byte>(large.data(), 9000));
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kTooLarge);
-  EXPECT_EQ(connection->stats().long_calls, 0u);
+  EXPECT_EQ(connection->stats()[Counter::kLongCalls], 0u);
   // A client that does not know.
   constexpr ProcedureBinding kLax[] = {
       {.procedure = kShort, .name = "SHORT", .eligible_results = 1, .fixed_results = 4}};
@@ -86,7 +86,7 @@ TEST_F(Bindings, LongCallsCanBeForbiddenOnBothSides) {
   call.begin(other, kShort).put_opaque(std::span<const std::byte>(large.data(), 9000));
   call.expect_reply(9000);
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kGarbageArgs);
-  EXPECT_EQ(connection->stats().long_calls, 1u);
+  EXPECT_EQ(connection->stats()[Counter::kLongCalls], 1u);
   call.begin(kStrict, kShort).put_u32(0);
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
 }
@@ -111,9 +111,9 @@ TEST_F(Bindings, LongCallsHaveTheLimitsOfInlineOnes) {
     call.expect_reply(5000);
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kGarbageArgs);
   }
-  EXPECT_EQ(connection->stats().long_calls, 2u);
+  EXPECT_EQ(connection->stats()[Counter::kLongCalls], 2u);
   // The first was too long for the handler only; the second never came so far.
-  EXPECT_EQ(server->stats().rejected, 2u);
+  EXPECT_EQ(server->stats()[Counter::kCallsRejected], 2u);
 }
 
 // Shows: EXP-25
@@ -218,8 +218,8 @@ TEST_F(Bindings, ATransformedBodyIsWholeOnBothSides) {
   prepare();
   ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
   expect_data();
-  EXPECT_EQ(connection->stats().long_calls, 0u);
-  EXPECT_EQ(server->stats().bytes_written, 5000u) << "it was placed";
+  EXPECT_EQ(connection->stats()[Counter::kLongCalls], 0u);
+  EXPECT_EQ(server->stats()[Counter::kRdmaWrittenBytes], 5000u) << "it was placed";
   for (uint32_t service : {kIntegrity, kPrivacy}) {
     ASSERT_TRUE(connection->set_auth(AuthFlavor::kRpcsecGss, gss(service)));
     prepare();
@@ -229,8 +229,8 @@ TEST_F(Bindings, ATransformedBodyIsWholeOnBothSides) {
     ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
     expect_data();
   }
-  EXPECT_EQ(connection->stats().long_calls, 2u);
-  EXPECT_EQ(connection->stats().long_replies, 2u);
+  EXPECT_EQ(connection->stats()[Counter::kLongCalls], 2u);
+  EXPECT_EQ(connection->stats()[Counter::kLongReplies], 2u);
   // The room for the reply has what the service adds.
   for (uint32_t growth : {0u, 100u}) {
     std::vector<std::byte> echoed(9000);

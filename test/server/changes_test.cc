@@ -192,7 +192,7 @@ TEST(ChangesOfServices, ThatRunOnceNeedACacheFromTheStart) {
       call.begin(kOne, kAppendIt);
       call.expect_reply(4);
       EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
-      EXPECT_EQ(ends.server->stats().replay.stored, 1u);
+      EXPECT_EQ(ends.server->stats()[Counter::kReplayKept], 1u);
     } else {
       EXPECT_EQ(added.error().code, Errc::kInvalidArgument);
     }
@@ -434,7 +434,7 @@ TEST(ChangedLimits, HoldFromThenOn) {
   limits.max_connections_per_client = 1;
   ASSERT_TRUE(world.server->set_limits(limits));
   EXPECT_FALSE(world.client->connect(world.uri));
-  EXPECT_EQ(world.server->stats().refused_per_client, 1u);
+  EXPECT_EQ(world.server->stats()[Counter::kConnectionsRefusedPerClient], 1u);
   limits.max_connections_per_client = 0;
   limits.max_connections = 0;
   EXPECT_EQ(world.server->set_limits(limits).error().code, Errc::kInvalidArgument);
@@ -452,7 +452,7 @@ TEST(ChangedLimits, HoldFromThenOn) {
   EXPECT_FALSE(world.client->connect(world.uri)) << "both have called, and stay";
   limits.idle_timeout_ms = 1;
   ASSERT_TRUE(world.server->set_limits(limits));
-  world.until([&] { return world.server->stats().closed_idle == 2; });
+  world.until([&] { return world.server->stats()[Counter::kClosedIdle] == 2; });
 }
 
 // Silent ones make room for one that comes, when there are as many as may be; not when a lower
@@ -466,12 +466,12 @@ TEST(ChangedLimits, CloseNobodyWhoIsThere) {
   limits.max_connections = 3;
   ASSERT_TRUE(world.server->set_limits(limits));
   EXPECT_FALSE(world.client->connect(world.uri));
-  EXPECT_EQ(world.server->stats().closed_for_room, 0u);
-  world.until([&] { return world.server->stats().connections == 6; });
+  EXPECT_EQ(world.server->stats()[Counter::kClosedForRoom], 0u);
+  world.until([&] { return world.server->stats()[Counter::kConnections] == 6; });
   limits.max_connections = 6;
   ASSERT_TRUE(world.server->set_limits(limits));
   EXPECT_TRUE(world.client->connect(world.uri));
-  EXPECT_EQ(world.server->stats().closed_for_room, 1u);
+  EXPECT_EQ(world.server->stats()[Counter::kClosedForRoom], 1u);
 }
 
 }  // namespace

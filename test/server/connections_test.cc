@@ -285,9 +285,10 @@ TEST(ConnectionInfos, AreIdleWithoutCallsOnly) {
   t.until([&] { return Runtime::now_ns() - begun > kWhileNs; });
   const uint64_t middle = Runtime::now_ns();
   // The core looks at the clock every 16 passes.
-  const uint64_t passes = t.ends.runtime->stats(0).polls;
+  const uint64_t passes = t.ends.runtime->stats(0)[Counter::kPasses];
   t.until([&] {
-    return Runtime::now_ns() - middle > kWhileNs && t.ends.runtime->stats(0).polls > passes + 32;
+    return Runtime::now_ns() - middle > kWhileNs &&
+           t.ends.runtime->stats(0)[Counter::kPasses] > passes + 32;
   });
   EXPECT_EQ(t.seen(id).idle_ns, 0u);
   EXPECT_EQ(t.seen(id).in_progress, 1u);
@@ -318,13 +319,13 @@ TEST_P(Connections, AreClosedById) {
   EXPECT_EQ(one->error()->code, Errc::kConnectionLost);
   EXPECT_EQ(one->info().id, 0u);
   EXPECT_NE(t.id_of(*other), id) << "the other one lives";
-  t.until([&] { return t.ends.server->stats().connections == 1; });
+  t.until([&] { return t.ends.server->stats()[Counter::kConnections] == 1; });
   for (uint64_t none : {uint64_t{0}, id, UINT64_MAX}) {
     Result<void> closed = t.ends.server->close(none, "again");
     ASSERT_FALSE(closed);
     EXPECT_EQ(closed.error().code, Errc::kNotFound);
   }
-  EXPECT_EQ(t.ends.server->stats().connections_ended, 0u) << "it was us";
+  EXPECT_EQ(t.ends.server->stats()[Counter::kConnectionsEnded], 0u) << "it was us";
 }
 
 // Who closes it may have its id from on_open, before that has returned.
@@ -341,7 +342,7 @@ TEST_P(Connections, AreClosedByIdFromTheBeginning) {
   t.until_closed(1);
   EXPECT_EQ(t.ledger.of(id).reason->message, "not after all");
   t.until([&] { return !connection || !(*connection)->alive(); });
-  t.until([&] { return t.ends.server->stats().connections == 0; });
+  t.until([&] { return t.ends.server->stats()[Counter::kConnections] == 0; });
 }
 
 TEST_P(Connections, AreClosedAlthoughTheirCallsAreKept) {
@@ -367,7 +368,7 @@ TEST_P(Connections, AreClosedAlthoughTheirCallsAreKept) {
   }
   EXPECT_TRUE(t.ends.server->close(id, "again")) << "it is there while its call is";
   t.ledger.keeper.release();
-  t.until([&] { return t.ends.server->stats().connections == 0; });
+  t.until([&] { return t.ends.server->stats()[Counter::kConnections] == 0; });
   EXPECT_EQ(t.ledger.of(id).closed, 1);
 }
 
@@ -509,8 +510,8 @@ TEST_P(ConnectionsOver, ThatAreNotWantedHearWhy) {
   EXPECT_EQ(refused.error().code, Errc::kRefused);
   EXPECT_THAT(refused.error().message, HasSubstr("does not admit this client: the house? is full"));
   EXPECT_EQ(t.ledger.opened(), 0u);
-  EXPECT_EQ(t.ends.server->stats().connections_refused, 1u);
-  EXPECT_EQ(t.ends.server->stats().connections, 0u);
+  EXPECT_EQ(t.ends.server->stats()[Counter::kConnectionsRefused], 1u);
+  EXPECT_EQ(t.ends.server->stats()[Counter::kConnections], 0u);
   // The Receives that a core's connections share are there from the first one on.
   uint32_t before = t.ends.memory->audit_fitting(4096).available;
   t.ledger.judge = [](ServerConnection&) {
@@ -547,12 +548,12 @@ TEST(ConnectionsThatAreRefused, TakeNobodysPlace) {
       more.push_back(std::move(*connection));
       t.id_of(*more.back());
     } else {
-      refused_for_room = t.ends.server->stats().connections_refused - 1;
+      refused_for_room = t.ends.server->stats()[Counter::kConnectionsRefused] - 1;
       EXPECT_THAT(connection.error().message, HasSubstr("no buffers for another"));
     }
     ASSERT_LT(more.size(), 10u);
   }
-  EXPECT_EQ(t.ends.server->stats().closed_for_room, 1u) << "the silent one";
+  EXPECT_EQ(t.ends.server->stats()[Counter::kClosedForRoom], 1u) << "the silent one";
   std::lock_guard lock(t.ledger.mutex);
   EXPECT_EQ(std::ranges::count_if(t.ledger.entries,
                                   [](const auto& e) {
@@ -580,7 +581,7 @@ TEST(ConnectionsThatWaitForRoom, CanBeClosed) {
       return waiting != 0;
     });
   };
-  while (t.ends.server->stats().closed_for_room == 0) {
+  while (t.ends.server->stats()[Counter::kClosedForRoom] == 0) {
     knock();
     ASSERT_LT(silent.size(), 10u);
   }
@@ -627,13 +628,13 @@ TEST_P(ConnectionsOver, AreToldOnceWheneverTheyBreak) {
   t.ledger.keeper.release();
   t.until([&] {
     t.ledger.keeper.release();
-    return t.ends.server->stats().connections == 0;
+    return t.ends.server->stats()[Counter::kConnections] == 0;
   });
   EXPECT_GT(t.ledger.opened(), 0u);
-  EXPECT_GT(t.ends.server->stats().calls, 0u);
+  EXPECT_GT(t.ends.server->stats()[Counter::kCallsReceived], 0u);
   EXPECT_EQ(t.ledger.closed(), t.ledger.opened());
-  EXPECT_EQ(t.ledger.opened(), t.ends.server->stats().connections_accepted +
-                                   t.ends.server->stats().connections_refused);
+  EXPECT_EQ(t.ledger.opened(), t.ends.server->stats()[Counter::kConnectionsAccepted] +
+                                   t.ends.server->stats()[Counter::kConnectionsRefused]);
 }
 
 // A visitor may take its time: what comes and goes meanwhile does so, and what that leaves is
@@ -658,7 +659,7 @@ TEST_P(Connections, ComeAndGoWhileAVisitorTakesItsTime) {
   EXPECT_NE(t.id_of(*comes), 0u);
   EXPECT_TRUE(t.ends.server->close(before[1], "meanwhile"));
   t.until_closed(1);
-  t.until([&] { return t.ends.server->stats().connections == 2; });
+  t.until([&] { return t.ends.server->stats()[Counter::kConnections] == 2; });
   const base::GracePeriod freed;
   t.until([&] { return freed.over(); });
   may_go_on = true;
@@ -707,7 +708,7 @@ TEST(ManyConnections, AreSeenAndClosedByOtherThreads) {
       (void)(*connection)->info();
     }
   }
-  t.until([&] { return t.ends.server->stats().connections == 1; });
+  t.until([&] { return t.ends.server->stats()[Counter::kConnections] == 1; });
   stop = true;
   for (std::thread& looker : lookers)
     looker.join();
@@ -725,7 +726,7 @@ TEST(ManyConnections, AreSummedOnceWhileTheyComeAndGo) {
     lookers.emplace_back([&] {
       while (!stop.load()) {
         const uint64_t least = ended.load();
-        const uint64_t calls = t.ends.server->stats().calls;
+        const uint64_t calls = t.ends.server->stats()[Counter::kCallsReceived];
         too_few += calls < least;
         too_many += calls > begun.load();
         ++looks;
@@ -750,7 +751,7 @@ TEST(ManyConnections, AreSummedOnceWhileTheyComeAndGo) {
     looker.join();
   EXPECT_EQ(too_few, 0u) << "of " << looks;
   EXPECT_EQ(too_many, 0u) << "of " << looks;
-  EXPECT_EQ(t.ends.server->stats().calls, begun);
+  EXPECT_EQ(t.ends.server->stats()[Counter::kCallsReceived], begun);
 }
 
 // More than are looked at in one read section: each once, in order.

@@ -22,7 +22,7 @@ struct Busy {
   }
   // For a thread beside the one that drains. The idle ones go at once, and then each core drains.
   void wait_until_draining() {
-    while (site.server->stats().connections != 1)
+    while (site.server->stats()[Counter::kConnections] != 1)
       std::this_thread::yield();
   }
   void pump_all() {
@@ -53,10 +53,10 @@ TEST_P(Drain, AnswersTheCallsThatRun) {
   busy.pump_all();
   ASSERT_EQ(busy.client->received.size(), 1u);
   EXPECT_EQ(busy.client->received[0].at(kResults), 1u);
-  ServerStats stats = busy.site.server->stats();
-  EXPECT_EQ(stats.connections, 0u);
-  EXPECT_EQ(stats.connections_ended, 0u) << "the server ended them";
-  EXPECT_EQ(stats.calls_not_run, 0u);
+  Stats stats = busy.site.server->stats();
+  EXPECT_EQ(stats[Counter::kConnections], 0u);
+  EXPECT_EQ(stats[Counter::kConnectionsEnded], 0u) << "the server ended them";
+  EXPECT_EQ(stats[Counter::kCallsNotRun], 0u);
 }
 
 TEST_P(Drain, EndsListeningForGood) {
@@ -74,7 +74,7 @@ TEST_P(Drain, RunsNoFurtherCalls) {
     busy.wait_until_draining();
     Site::send(*busy.client, {.xid = 8, .procedure = kAppend, .arguments = {1}});
     Site::send(*busy.client, {.xid = 7, .procedure = kAppendKept});  // not even a repeated one
-    while (busy.site.server->stats().calls_not_run != 2)
+    while (busy.site.server->stats()[Counter::kCallsNotRun] != 2)
       std::this_thread::yield();
     busy.site.service.keeper.release();
   });
@@ -102,7 +102,7 @@ TEST_P(DrainByThreads, AcceptNobody) {
   });
   EXPECT_EQ(busy.site.server->drain(kPatientMs), 0u);
   late.join();
-  EXPECT_EQ(busy.site.server->stats().connections_refused, 1u);
+  EXPECT_EQ(busy.site.server->stats()[Counter::kConnectionsRefused], 1u);
 }
 
 TEST_P(Drain, ClosesTheRestWhenTimeIsUp) {
@@ -110,9 +110,10 @@ TEST_P(Drain, ClosesTheRestWhenTimeIsUp) {
   EXPECT_EQ(busy.site.server->drain(1), 1u);
   busy.site.until([&] { return busy.client->down(); }, {busy.client.get()});
   EXPECT_TRUE(busy.client->received.empty());
-  EXPECT_EQ(busy.site.server->stats().connections, 1u) << "its call is still with the handler";
+  EXPECT_EQ(busy.site.server->stats()[Counter::kConnections], 1u)
+      << "its call is still with the handler";
   busy.site.service.keeper.release();
-  busy.site.until([&] { return busy.site.server->stats().connections == 0; });
+  busy.site.until([&] { return busy.site.server->stats()[Counter::kConnections] == 0; });
   EXPECT_EQ(busy.site.server->drain(1), 0u);
 }
 
@@ -120,9 +121,9 @@ TEST_P(Drain, AnswersThoseThatWaitForACallThatTheyRepeat) {
   Busy busy(GetParam());
   auto again = busy.site.connect();
   Site::send(*again, {.xid = 7, .procedure = kAppendKept});
-  busy.site.until([&] { return busy.site.replay().waits == 1; });
+  busy.site.until([&] { return busy.site.server->stats()[Counter::kReplayWaits] == 1; });
   std::thread answer([&] {
-    while (busy.site.server->stats().connections != 2)
+    while (busy.site.server->stats()[Counter::kConnections] != 2)
       std::this_thread::yield();
     busy.site.service.keeper.release();
   });
@@ -160,8 +161,9 @@ TEST_P(Drain, LosesNoReply) {
       EXPECT_EQ(load->call.status(), CallStatus::kConnectionLost);
       good += load->good;
     }
-    EXPECT_EQ(good, world.server->stats().replies);
-    EXPECT_EQ(world.server->stats().calls, world.server->stats().replies);
+    EXPECT_EQ(good, world.server->stats()[Counter::kRepliesSent]);
+    EXPECT_EQ(world.server->stats()[Counter::kCallsReceived],
+              world.server->stats()[Counter::kRepliesSent]);
     loads.clear();
   }
 }

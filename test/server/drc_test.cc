@@ -41,9 +41,9 @@ TEST_P(RunsOnce, AcrossConnectionsWithTheSameReply) {
     }
     EXPECT_EQ(site.service.runs, before + 1);
   }
-  EXPECT_EQ(site.replay().hits, 4u);
-  EXPECT_EQ(site.replay().stored, 2u);
-  EXPECT_EQ(site.replay().waits, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 4u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayKept], 2u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayWaits], 0u);
 }
 
 TEST_P(RunsOnce, UnlessItMayRunTwice) {
@@ -54,7 +54,7 @@ TEST_P(RunsOnce, UnlessItMayRunTwice) {
     EXPECT_EQ(site.call(*client, call).at(kResults), i);
     site.cut(client);
   }
-  EXPECT_EQ(site.replay().stored, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayKept], 0u);
 }
 
 TEST_P(RunsOnce, ForEachClient) {
@@ -77,7 +77,7 @@ TEST_P(RunsOnce, ForEachClient) {
     EXPECT_EQ(site.call(*nobody, call).at(kAcceptStat), kSystemErr);
   }
   EXPECT_EQ(site.service.runs, 2u);
-  EXPECT_EQ(site.replay().refused, 2u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayRefused], 2u);
 }
 
 TEST_P(RunsOnce, ForEachCredential) {
@@ -117,7 +117,7 @@ TEST_P(RunsOnce, WithAnotherStamp) {
     EXPECT_EQ(site.call(*client, call).at(kResults), 2u) << stamp;
     site.cut(client);
   }
-  EXPECT_EQ(site.replay().hits, 4u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 4u);
 }
 
 // An XID that comes again by chance.
@@ -149,7 +149,7 @@ TEST_P(RunsOnce, ForEachProcedureWithoutAnEntryOfItsOwn) {
     }
   }
   EXPECT_EQ(site.service.runs, 3u);
-  EXPECT_EQ(site.replay().hits, 3u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 3u);
 }
 
 // The repeated call may offer other chunks than the first one did.
@@ -192,7 +192,7 @@ TEST_P(RunsOnce, ResultsAreMovedAsTheRepeatedCallAsks) {
       site.cut(client);
     }
   }
-  EXPECT_EQ(site.replay().hits, 16u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 16u);
 }
 
 // On the connection on which it was answered with what it lacks (draft-04 section 6.2.4).
@@ -226,9 +226,9 @@ TEST_P(RunsOnce, AlsoWhenItsReplyIsTooLargeToKeep) {
   client = site.connect();
   EXPECT_EQ(site.call(*client, call).at(kAcceptStat), kSystemErr);
   EXPECT_EQ(site.service.runs, 1u);
-  EXPECT_EQ(site.replay().not_kept, 1u);
-  EXPECT_EQ(site.replay().lost, 1u);
-  EXPECT_EQ(site.replay().hits, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayNotKept], 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayLost], 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 0u);
 }
 
 // How a handler answers that kept its call.
@@ -266,7 +266,7 @@ struct Waiting : testing::TestWithParam<std::tuple<Cores, From>> {
   }
   std::unique_ptr<RawClient> start_waiter(uint64_t nth) {
     auto waiter = start();
-    site.until([&] { return site.replay().waits == nth; }, {waiter.get()});
+    site.until([&] { return site.server->stats()[Counter::kReplayWaits] == nth; }, {waiter.get()});
     return waiter;
   }
 
@@ -284,11 +284,11 @@ TEST_P(Waiting, IsAnsweredOnTheNewConnectionWhenTheFirstCallHasFinished) {
   EXPECT_TRUE(second->received.empty());
   release();
   EXPECT_EQ(site.answer(*second).at(kResults), 1u);
-  site.until([&] { return site.server->stats().connections == 1; });
+  site.until([&] { return site.server->stats()[Counter::kConnections] == 1; });
   auto third = site.connect();
   EXPECT_EQ(site.call(*third, call).at(kResults), 1u);
   EXPECT_EQ(site.service.runs, 1u);
-  EXPECT_EQ(site.replay().hits, 2u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 2u);
 }
 
 // The client took it for dead, and we have seen nothing of that.
@@ -297,7 +297,7 @@ TEST_P(Waiting, AndSoIsTheFirstCallWhereItsConnectionLives) {
   site.until([&] { return site.service.keeper.kept() == 1; });
   auto second = start_waiter(1);
   Site::send(*second, call);  // on one and the same connection, which is against the rules
-  site.until([&] { return site.replay().waits == 2; });
+  site.until([&] { return site.server->stats()[Counter::kReplayWaits] == 2; });
   release();
   EXPECT_EQ(site.answer(*first).at(kResults), 1u);
   EXPECT_EQ(site.answer(*second).at(kResults), 1u);
@@ -312,7 +312,7 @@ TEST_P(Waiting, EndsWithItsConnection) {
   for (uint64_t i = 1; i <= 5; ++i) {
     auto waiter = start_waiter(i);
     waiter->disconnect();
-    site.until([&] { return site.server->stats().connections == 1; }, {waiter.get()});
+    site.until([&] { return site.server->stats()[Counter::kConnections] == 1; }, {waiter.get()});
   }
   auto last = start_waiter(6);
   release();
@@ -363,7 +363,7 @@ TEST_P(Failed, TheSameCallOnANewConnectionIsAnsweredErrChunk) {
       auto client = site.connect();
       if (i == 0) {
         EXPECT_TRUE(site.call(*client, bad).words.empty()) << "the connection is lost";
-        site.until([&] { return site.server->stats().connections == 0; });
+        site.until([&] { return site.server->stats()[Counter::kConnections] == 0; });
         continue;
       }
       EXPECT_TRUE(site.call(*client, bad).chunk_error());
@@ -371,7 +371,7 @@ TEST_P(Failed, TheSameCallOnANewConnectionIsAnsweredErrChunk) {
       site.cut(client);
     }
     EXPECT_LE(site.service.runs, 3u);
-    EXPECT_EQ(site.replay().failed_again, 2u);
+    EXPECT_EQ(site.server->stats()[Counter::kCallsFailedAgain], 2u);
     // The XID of another client's call may be the same.
     auto other = site.connect(2);
     EXPECT_TRUE(site.call(*other, bad).words.empty());
@@ -394,11 +394,11 @@ TEST(LostConnections, NotEveryLostConnectionIsAFailedCall) {
     site.until([&] { return site.service.keeper.kept() == 1; });
     client->disconnect();
     site.service.keeper.release();
-    site.until([&] { return site.server->stats().connections == 0; }, {client.get()});
+    site.until([&] { return site.server->stats()[Counter::kConnections] == 0; }, {client.get()});
     client = site.connect();
     with_chunk(*client);
     EXPECT_EQ(site.call(*client, call).type(), 0u);
-    EXPECT_EQ(site.replay().failed_again, 0u);
+    EXPECT_EQ(site.server->stats()[Counter::kCallsFailedAgain], 0u);
   }
 }
 
@@ -475,7 +475,7 @@ TEST_P(RunsOnce, WhateverIsLostAndRepeated) {
         {peer.client.get()});
   }
   EXPECT_EQ(site.service.runs, calls);
-  EXPECT_EQ(site.replay().unprotected, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayUnprotected], 0u);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST_P(Embedding, IdleConnectionsLeaveBuffersForCalls) {
   }
   EXPECT_EQ(refused, Errc::kRefused);
   EXPECT_GE(idle.size(), 10u);
-  EXPECT_EQ(world.server->stats().connections_refused, 1u);
+  EXPECT_EQ(world.server->stats()[Counter::kConnectionsRefused], 1u);
   EXPECT_EQ(lines.count(LogLevel::kWarning, {"refused", "of 2048 buffers of 4096 bytes", "takes 64",
                                              "MemoryOptions::classes", "ServerOptions::credits"}),
             1u);
@@ -97,7 +97,7 @@ TEST_P(Embedding, TheLogTellsOfConnections) {
   EXPECT_FALSE(world.client->connect(world.uri));
   EXPECT_FALSE(world.client->connect(world.uri));
   EXPECT_FALSE(world.client->connect(world.uri));
-  EXPECT_EQ(world.server->stats().connections_refused, 3u);
+  EXPECT_EQ(world.server->stats()[Counter::kConnectionsRefused], 3u);
   EXPECT_GE(lines.count(LogLevel::kWarning, {"refused", "max_connections", "pid "}), 1u);
   world.until([&] { return lines.count(LogLevel::kDebug, {"accepted", "pid "}) == 1; });
   connection.reset();

@@ -59,10 +59,10 @@ TEST_P(Endings, ACloseIsToldWhenKeptCallsAreAnswered) {
   EXPECT_EQ(kept->call.status(), CallStatus::kConnectionLost);
   EXPECT_FALSE(world.client->connect(world.uri));
   EXPECT_EQ(closed.times, 0);
-  EXPECT_EQ(world.server->stats().connections, 1u);
+  EXPECT_EQ(world.server->stats()[Counter::kConnections], 1u);
   world.keeper.release();
   world.until([&] { return closed.once(); });
-  EXPECT_EQ(world.server->stats().connections, 0u);
+  EXPECT_EQ(world.server->stats()[Counter::kConnections], 0u);
   EXPECT_EQ(world.server->listen("shm:" + socket_path()).error().code, Errc::kShutdown);
   world.server->close_start(Told::take, &again);
   world.until([&] { return again.once(); });

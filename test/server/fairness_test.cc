@@ -102,7 +102,8 @@ struct Fair {
       callers[i].connection = std::move(client->connect(uri, 1).value());
       open_window_of(callers[i]);
     }
-    EXPECT_EQ(runtime->stats(0).connections, kClients) << "the server's, and no client's";
+    EXPECT_EQ(runtime->stats(0)[Counter::kConnections], kClients)
+        << "the server's, and no client's";
     counts.order.clear();
   }
   ~Fair() {
@@ -245,10 +246,10 @@ TEST(FairSharing, OneAloneGetsAllThereIs) {
   fair.callers[kGreedy].start(64, kCount);
   fair.passes(20);
   fair.counts.order.clear();
-  uint64_t waits = fair.server->stats().turn_waits;
+  uint64_t waits = fair.server->stats()[Counter::kWaitsTurn];
   fair.passes(kPasses);
   EXPECT_GE(fair.counts.of(kGreedy), 16u * kPasses) << "as many as one pass took without turns";
-  EXPECT_EQ(fair.server->stats().turn_waits, waits) << "nobody else wants the core";
+  EXPECT_EQ(fair.server->stats()[Counter::kWaitsTurn], waits) << "nobody else wants the core";
 }
 
 TEST(FairSharing, ADebtIsForgottenWhenTheOthersAreIdle) {
@@ -269,13 +270,14 @@ TEST(FairSharing, WorkersTakeCallsOfEachConnectionInTurn) {
   Fair fair({.first_credits = 64}, {-1});  // that all come before one is answered
   for (Caller& caller : fair.callers)
     caller.again = false;
-  uint64_t before = fair.server->stats().calls;
+  uint64_t before = fair.server->stats()[Counter::kCallsReceived];
   fair.callers[kGreedy].start(64, kSlow);
-  fair.until([&] { return fair.server->stats().calls == before + 64; });
+  fair.until([&] { return fair.server->stats()[Counter::kCallsReceived] == before + 64; });
   fair.passes(20);
   for (uint32_t i = 0; i < kGreedy; ++i)
     fair.callers[i].start(2, kSlow);
-  fair.until([&] { return fair.server->stats().calls == before + 64 + 2 * kGreedy; });
+  fair.until(
+      [&] { return fair.server->stats()[Counter::kCallsReceived] == before + 64 + 2 * kGreedy; });
   fair.passes(20);
   {
     std::lock_guard lock(fair.counts.mutex);
@@ -307,7 +309,7 @@ TEST(ChunkBytes, CallsBeyondTheLimitWaitAndHoldNoMemory) {
   fair.passes(100);
   EXPECT_EQ(fair.counts.held.size(), 2u);
   EXPECT_EQ(large_buffers(), before - 2);
-  EXPECT_EQ(fair.server->stats().chunk_waits, 1u);
+  EXPECT_EQ(fair.server->stats()[Counter::kWaitsChunkBytes], 1u);
   fair.callers[0].start(1, kPut);  // the limit is each connection's own
   fair.until([&] { return fair.callers[0].ended.size() == 1; });
   EXPECT_EQ(fair.callers[0].ended[0], CallStatus::kOk);
@@ -318,7 +320,7 @@ TEST(ChunkBytes, CallsBeyondTheLimitWaitAndHoldNoMemory) {
     EXPECT_LE(fair.counts.held.size(), 2u);
   }
   EXPECT_EQ(greedy.ended, std::vector(8, CallStatus::kOk));
-  EXPECT_GE(fair.server->stats().chunk_waits, 3u);
+  EXPECT_GE(fair.server->stats()[Counter::kWaitsChunkBytes], 3u);
   EXPECT_EQ(large_buffers(), before);
 }
 
@@ -370,8 +372,9 @@ TEST(ChunkBytes, ACallAndAReplyLargerThanTheLimitAreRefused) {
   fair.until([&] { return !fair.callers[0].ended.empty() && !fair.callers[1].ended.empty(); });
   EXPECT_EQ(fair.callers[0].ended[0], CallStatus::kChunkError);
   EXPECT_EQ(fair.callers[1].ended[0], CallStatus::kSystemErr);
-  EXPECT_EQ(fair.server->stats().refusals[Refusal::kTooManyBytes], 1u);
-  EXPECT_EQ(fair.server->stats().protocol_breaches, 0u) << "the limit is the server's own";
+  EXPECT_EQ(fair.server->stats()[Refusal::kTooManyBytes], 1u);
+  EXPECT_EQ(fair.server->stats()[Counter::kProtocolBreaches], 0u)
+      << "the limit is the server's own";
   fair.callers[0].start(4, kCount);
   fair.until([&] { return fair.callers[0].ended.size() == 5; });
   EXPECT_EQ(fair.callers[0].ended.back(), CallStatus::kOk);
@@ -405,7 +408,7 @@ TEST(ChunkBytes, WhatWaitsEndsWithItsConnection) {
   fair.passes(100);
   EXPECT_EQ(fair.counts.held.size(), 1u);
   fair.counts.held.clear();
-  fair.until([&] { return fair.server->stats().connections == kClients - 1; });
+  fair.until([&] { return fair.server->stats()[Counter::kConnections] == kClients - 1; });
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ TEST_P(Limits, ConnectionsOfOneClient) {
   site.until([&] { return three->down(); }, {three.get()});
   EXPECT_TRUE(three->refused());
   auto other = site.connect(2);
-  EXPECT_EQ(site.server->stats().refused_per_client, 1u);
-  EXPECT_EQ(site.server->stats().connections_refused, 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefusedPerClient], 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 1u);
   EXPECT_EQ(log.count(LogLevel::kWarning, "refused", "max_connections_per_client allows, 2"), 1);
   site.cut(one);
   three = site.connect(1);
@@ -39,7 +39,7 @@ TEST_P(Limits, ConnectionsOfOneClient) {
   auto nobody = site.connect(0);
   auto neither = site.connect(0);
   auto none = site.connect(0);
-  site.until([&] { return site.server->stats().connections == 6; });
+  site.until([&] { return site.server->stats()[Counter::kConnections] == 6; });
 }
 
 using Clients = std::vector<std::unique_ptr<RawClient>>;
@@ -61,7 +61,7 @@ int64_t down(Clients& clients) {
 // Not where there are the fewest, if these are busy.
 TEST(Placement, IsOnTheCoreWithTheLeastLoad) {
   Site site;
-  auto on_core = [&](uint32_t core) { return site.runtime->stats(core).connections; };
+  auto on_core = [&](uint32_t core) { return site.runtime->stats(core)[Counter::kConnections]; };
   auto one = site.connect();
   const uint32_t first = on_core(0) == 1 ? 0 : 1;
   auto two = site.connect();
@@ -87,7 +87,7 @@ TEST(Admission, NoClientTakesMoreThanHalf) {
                {clients.back().get()});
     ASSERT_LE(clients.size(), kBuffers / 32);
   } while (!clients.back()->refused());
-  EXPECT_EQ(site.server->stats().refused_per_client, 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefusedPerClient], 1u);
   EXPECT_GT(clients.size(), kBuffers / 32 / 4);
   EXPECT_LE(clients.size() - 1, kBuffers / 32 / 2);
   auto other = site.connect(2);
@@ -112,7 +112,7 @@ TEST(Admission, IsDecidedByWhoThePeerIs) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::kRefused);
   EXPECT_THAT(refused.error().message, testing::EndsWith("does not admit this client: not today?"));
-  EXPECT_EQ(world.server->stats().connections_refused, 1u);
+  EXPECT_EQ(world.server->stats()[Counter::kConnectionsRefused], 1u);
   ASSERT_EQ(door.seen.size(), 1u);
   EXPECT_EQ(door.seen[0].driver, "shm");
   EXPECT_EQ(door.seen[0].process, (ProcessIdentity{::getpid(), ::getuid(), ::getgid()}));
@@ -141,16 +141,16 @@ TEST_P(Limits, IdleConnections) {
     Site::send(*busy, {.xid = 7, .procedure = kAgainKept});
     site.until([&] { return site.service.keeper.kept() == 1 || busy->down(); }, {busy.get()});
   }
-  site.until([&] { return site.server->stats().connections == 1; }, {busy.get()});
-  uint64_t closed = site.server->stats().closed_idle;
+  site.until([&] { return site.server->stats()[Counter::kConnections] == 1; }, {busy.get()});
+  uint64_t closed = site.server->stats()[Counter::kClosedIdle];
   uint32_t before = available(*site.memory);
   auto idle = site.knock(1);
   site.until([&] { return idle->down(); }, {idle.get(), busy.get()});
-  site.until([&] { return site.server->stats().connections == 1; });
+  site.until([&] { return site.server->stats()[Counter::kConnections] == 1; });
   idle.reset();
   EXPECT_FALSE(busy->down()) << "it has a call";
-  EXPECT_EQ(site.server->stats().closed_idle, closed + 1);
-  EXPECT_EQ(site.server->stats().connections_ended, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedIdle], closed + 1);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsEnded], 0u);
   EXPECT_GE(log.count(LogLevel::kInfo, "no calls for 20 ms", "idle_timeout_ms"), 1);
   if (GetParam() == Cores::kEmbedded) {
     EXPECT_EQ(available(*site.memory), before);
@@ -158,8 +158,8 @@ TEST_P(Limits, IdleConnections) {
   site.service.keeper.release();
   EXPECT_EQ(site.answer(*busy).at(kResults), 1u);
   site.until([&] { return busy->down(); }, {busy.get()});
-  site.until([&] { return site.server->stats().connections == 0; });
-  EXPECT_EQ(site.server->stats().closed_idle, closed + 2);
+  site.until([&] { return site.server->stats()[Counter::kConnections] == 0; });
+  EXPECT_EQ(site.server->stats()[Counter::kClosedIdle], closed + 2);
 }
 
 // A client that asks, and never looks at the answers: they wait in the server's memory.
@@ -173,10 +173,10 @@ TEST_P(Limits, RepliesThatNobodyTakes) {
   // More than the fabric holds for the client: those are not the server's any more.
   for (uint32_t xid = 1; xid <= 100; ++xid)
     Site::send(*bad, {.xid = xid, .procedure = kAppendData, .arguments = {1000}});
-  site.until([&] { return site.server->stats().closed_stalled == 1; });
-  site.until([&] { return site.server->stats().connections == 1; });
+  site.until([&] { return site.server->stats()[Counter::kClosedStalled] == 1; });
+  site.until([&] { return site.server->stats()[Counter::kConnections] == 1; });
   EXPECT_EQ(log.count(LogLevel::kWarning, "has taken no reply for 20 ms", "send_timeout_ms"), 1);
-  EXPECT_EQ(site.server->stats().connections_ended, 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsEnded], 1u);
   bad.reset();
   RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
   EXPECT_EQ(site.call(*good, call).at(kResults + 1), 1u);
@@ -199,15 +199,15 @@ TEST_P(Limits, ConnectionsThatNeverMakeACall) {
     if (caller->up())
       site.call(*caller, {.xid = 1, .procedure = kAgain, .arguments = {1}});
   }
-  uint64_t closed = site.server->stats().closed_silent;
+  uint64_t closed = site.server->stats()[Counter::kClosedSilent];
   for (int i = 0; i < 3; ++i) {
     auto silent = site.knock(1);
     site.until([&] { return silent->down(); }, {silent.get(), caller.get()});
   }
-  site.until([&] { return site.server->stats().connections == 1; }, {caller.get()});
+  site.until([&] { return site.server->stats()[Counter::kConnections] == 1; }, {caller.get()});
   EXPECT_FALSE(caller->down()) << "it has made a call";
-  EXPECT_EQ(site.server->stats().closed_silent, closed + 3);
-  EXPECT_EQ(site.server->stats().closed_idle, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedSilent], closed + 3);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedIdle], 0u);
   EXPECT_GE(log.count(LogLevel::kInfo, "no call in its first 20 ms", "first_call_timeout_ms"), 1);
 }
 
@@ -224,8 +224,8 @@ TEST_P(Limits, SilentConnectionsMakeRoom) {
   std::vector<std::unique_ptr<RawClient>> silent;
   for (uint64_t name = 2; name < 10; ++name)
     silent.push_back(site.connect(name));
-  EXPECT_EQ(site.server->stats().connections_refused, 0u);
-  EXPECT_GE(site.server->stats().closed_for_room, 4u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
+  EXPECT_GE(site.server->stats()[Counter::kClosedForRoom], 4u);
   site.until([&] {
     return std::ranges::count_if(silent, [](auto& client) {
              client->pump();
@@ -238,7 +238,7 @@ TEST_P(Limits, SilentConnectionsMakeRoom) {
   EXPECT_EQ(site.call(*caller, call).at(kResults + 1), 1u) << "whoever has called is left alone";
   // None is left that is silent: now one is refused.
   std::vector<std::unique_ptr<RawClient>> busy;
-  for (uint64_t name = 10; site.server->stats().connections_refused == 0; ++name) {
+  for (uint64_t name = 10; site.server->stats()[Counter::kConnectionsRefused] == 0; ++name) {
     ASSERT_LT(name, 30u);
     busy.push_back(site.knock(name));
     site.until([&] { return busy.back()->up() || busy.back()->down(); }, {busy.back().get()});
@@ -256,12 +256,12 @@ TEST_P(Limits, SilentConnectionsMakeRoomWhereTheirNumberIsLimited) {
   auto silent = site.connect(2);
   auto next = site.connect(3);
   site.until([&] { return silent->down(); }, {silent.get(), next.get()});
-  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 1u);
   site.call(*next, call);
   auto refused = site.knock(4);
   site.until([&] { return refused->down(); }, {refused.get()});
-  EXPECT_EQ(site.server->stats().connections_refused, 1u);
-  site.until([&] { return site.server->stats().connections == 2; });
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 1u);
+  site.until([&] { return site.server->stats()[Counter::kConnections] == 2; });
 }
 
 // From one address beside a neighbour's, and then from many addresses.
@@ -279,8 +279,8 @@ TEST_P(Limits, AFloodMakesRoomForItself) {
   for (uint32_t i = 0; i < 2 * kMost; ++i)
     flood.push_back(site.connect(kPlace | (3 + i)));
   EXPECT_EQ(site.call(*honest, call).at(kResults + 1), 1u);
-  EXPECT_EQ(site.server->stats().closed_for_room, 2 + 4 * kMost - kMost);
-  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 2 + 4 * kMost - kMost);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
 }
 
 // Where Receives are shared, those of another core's connections are of no use: each newcomer
@@ -289,17 +289,17 @@ TEST_P(Limits, AFloodMakesRoomForItself) {
 TEST_P(Limits, ForWantOfBuffersConnectionsOfTheSameCoreMakeRoom) {
   Site site({.credits = 256, .first_credits = 256}, GetParam());
   std::vector<std::unique_ptr<RawClient>> silent;
-  for (uint64_t name = 2; site.server->stats().closed_for_room == 0; ++name) {
+  for (uint64_t name = 2; site.server->stats()[Counter::kClosedForRoom] == 0; ++name) {
     ASSERT_LT(name, 20u);
     silent.push_back(site.connect(name));
   }
   for (uint64_t name = 20; name < 26; ++name)
     silent.push_back(site.connect(name));
-  EXPECT_EQ(site.server->stats().closed_for_room, 7u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 7u);
   auto honest = site.connect(1);
   EXPECT_EQ(site.call(*honest, {.xid = 1, .procedure = kAgain, .arguments = {1}}).at(kResults + 1),
             1u);
-  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
 }
 
 // Of queue pairs a core has so many, of descriptors the process.
@@ -311,9 +311,10 @@ TEST_P(Limits, SilentConnectionsMakeRoomWhereTheSystemHasNone) {
     const uint32_t cores = site.runtime->num_cores();
     const uint32_t all = kOfACore * cores;
     site.impossible = [&, code](uint32_t core) -> std::optional<Error> {
-      uint32_t there = 0;
+      uint64_t there = 0;
       for (uint32_t i = 0; i < cores; ++i)
-        there += code == Errc::kSystem || i == core ? site.runtime->stats(i).connections : 0;
+        there +=
+            code == Errc::kSystem || i == core ? site.runtime->stats(i)[Counter::kConnections] : 0;
       if (there < (code == Errc::kSystem ? all : kOfACore))
         return std::nullopt;
       return Error{code, "there can be no more"};
@@ -321,13 +322,13 @@ TEST_P(Limits, SilentConnectionsMakeRoomWhereTheSystemHasNone) {
     std::vector<std::unique_ptr<RawClient>> silent, honest;
     for (uint64_t name = 2; name < 2 + 2 * all; ++name)
       silent.push_back(site.connect(name));
-    EXPECT_EQ(site.server->stats().closed_for_room, all) << "one for each";
+    EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], all) << "one for each";
     RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
     for (uint32_t i = 0; i < all; ++i) {
       honest.push_back(site.connect(100 + i));
       EXPECT_EQ(site.call(*honest.back(), call).at(kResults + 1), 1u);
     }
-    EXPECT_EQ(site.server->stats().connections_refused, 0u);
+    EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
     auto refused = site.knock(200);
     site.until([&] { return refused->down(); }, {refused.get()});
     EXPECT_TRUE(refused->refused()) << "all have called";
@@ -344,8 +345,8 @@ TEST(Admission, WhatMakesNoDifferenceClosesFewConnections) {
     site.impossible = [code](uint32_t) { return Error{code, "there is no such thing"}; };
     auto refused = site.knock(1);
     site.until([&] { return refused->down(); }, {refused.get()});
-    EXPECT_EQ(site.server->stats().closed_for_room, most);
-    EXPECT_EQ(site.server->stats().connections_refused, 1u);
+    EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], most);
+    EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 1u);
   }
 }
 
@@ -361,8 +362,8 @@ TEST(Admission, ForWhatIsNotAboutDescriptorsOneConnectionIsClosed) {
   site.until([&] { return down(refused) == 4; });
   refused.push_back(site.knock(104));
   site.until([&] { return down(refused) == 5; });
-  EXPECT_EQ(site.server->stats().connections_refused, 5u);
-  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 5u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 1u);
 }
 
 // One after the other, as soon as it is known that the last one helped.
@@ -370,7 +371,8 @@ TEST(Admission, SeveralThatLackDescriptorsCloseOneEach) {
   constexpr uint32_t kMost = 8;
   Site site;
   site.impossible = [&](uint32_t) -> std::optional<Error> {
-    const uint64_t there = site.runtime->stats(0).connections + site.runtime->stats(1).connections;
+    const uint64_t there = site.runtime->stats(0)[Counter::kConnections] +
+                           site.runtime->stats(1)[Counter::kConnections];
     if (there < kMost)
       return std::nullopt;
     return Error{Errc::kSystem, "too many open files"};
@@ -381,8 +383,8 @@ TEST(Admission, SeveralThatLackDescriptorsCloseOneEach) {
   for (uint64_t name = 100; name < 103; ++name)
     honest.push_back(site.knock_at_no_core(name));
   site.until([&] { return up(honest) == 3; });
-  EXPECT_EQ(site.server->stats().closed_for_room, 3u);
-  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 3u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
 }
 
 // A device that has no memory left for what a core needs of it.
@@ -424,7 +426,7 @@ TEST(Admission, WhatACoreLacksForAllConnectionsClosesNone) {
   auto refused = site.knock(1);
   site.until([&] { return refused->down(); }, {refused.get()});
   EXPECT_TRUE(refused->refused());
-  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 0u);
 }
 
 // Without a descriptor the device does not even learn of the request.
@@ -437,7 +439,7 @@ TEST(Admission, SilentConnectionsMakeRoomWhereNoRequestCanCome) {
   auto honest = std::make_unique<RawClient>(*site.memory, site.uri);  // the server has not looked
   {
     const rrdk::test::NoDescriptors now;
-    site.until([&] { return site.server->stats().closed_for_room != 0; }, {honest.get()});
+    site.until([&] { return site.server->stats()[Counter::kClosedForRoom] != 0; }, {honest.get()});
   }
   site.until([&] { return honest->up() || honest->down(); }, {honest.get()});
   EXPECT_EQ(site.call(*honest, {.xid = 1, .procedure = kAgain, .arguments = {1}}).at(kResults + 1),
@@ -460,8 +462,8 @@ TEST_P(Limits, DescriptorsThatComeBackLateAreWaitedFor) {
   auto honest = site.connect(1);
   EXPECT_EQ(site.call(*honest, {.xid = 1, .procedure = kAgain, .arguments = {1}}).at(kResults + 1),
             1u);
-  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
-  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
 }
 
 // As soon as it has more silent connections than any other.
@@ -485,7 +487,7 @@ TEST(Admission, AFloodReplacesItsOwnConnections) {
   auto honest = site.connect(101);
   EXPECT_EQ(site.call(*honest, {.xid = 1, .procedure = kAgain, .arguments = {1}}).at(kResults + 1),
             1u);
-  EXPECT_EQ(site.server->stats().closed_for_room, 11u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 11u);
 }
 
 // No more than when they come one by one.
@@ -500,8 +502,8 @@ TEST(Admission, ABurstTakesTwoConnectionsOfOthers) {
     for (uint32_t i = 0; i < kBurst; ++i)
       flood.push_back(site.knock_at_no_core(uint64_t{7} << 32 | i));
     site.until([&] { return up(flood) + down(flood) == round * kBurst && down(silent) >= 2; });
-    EXPECT_EQ(site.server->stats().closed_for_room, 2 * round) << "then its own";
-    EXPECT_EQ(site.server->stats().connections_refused, round * (kBurst - 2));
+    EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 2 * round) << "then its own";
+    EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], round * (kBurst - 2));
   }
 }
 
@@ -519,9 +521,9 @@ TEST(Admission, ABurstTakesNoMoreThanItsClientMayHave) {
   for (uint32_t i = 0; i < kBurst; ++i)
     burst.push_back(site.knock_at_no_core(100));
   site.until([&] { return up(burst) + down(burst) == kBurst; });
-  EXPECT_EQ(site.server->stats().refused_per_client, kBurst - 1);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefusedPerClient], kBurst - 1);
   site.until([&] { return down(silent) >= 1; });
-  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 1u);
 }
 
 // There are more than one look sees.
@@ -537,8 +539,8 @@ TEST(Admission, AFloodReplacesItsOwnAmongMany) {
   RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
   for (auto& client : honest)
     EXPECT_EQ(site.call(*client, call).at(kResults + 1), 1u);
-  EXPECT_EQ(site.server->stats().closed_for_room, kMost);
-  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], kMost);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
 }
 
 // A thread that reads for ever must not make the memory grow with each peer that comes and goes.
@@ -588,9 +590,9 @@ TEST(Admission, ClosesNoneForWhatItRefusesItsClient) {
   site.until([&] { return more->down(); }, {more.get()});
   ASSERT_TRUE(more->rejection());
   EXPECT_EQ(more->rejection()->why, proto::Rejection::kClient);
-  EXPECT_EQ(site.server->stats().refused_per_client, 1u);
-  site.until([&] { return site.server->stats().connections == clients.size(); });
-  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefusedPerClient], 1u);
+  site.until([&] { return site.server->stats()[Counter::kConnections] == clients.size(); });
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 0u);
 }
 
 // Of two connections, one on each core, of which the first has called.
@@ -599,7 +601,7 @@ struct LastMoment : testing::Test {
     caller = site.connect(1);
     site.call(*caller, {.xid = 1, .procedure = kAgain, .arguments = {1}});
     silent = site.connect(2);
-    EXPECT_EQ(site.runtime->stats(1).connections, 1u);
+    EXPECT_EQ(site.runtime->stats(1)[Counter::kConnections], 1u);
   }
   Site site;
   std::unique_ptr<RawClient> caller, silent;
@@ -612,7 +614,7 @@ TEST_F(LastMoment, AConnectionStaysWhoseFirstCallHasCome) {
   EXPECT_TRUE(next->refused()) << "both have called";
   EXPECT_EQ(site.answer(*silent).at(kResults + 1), 5u);
   EXPECT_FALSE(silent->down());
-  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 0u);
 }
 
 // Its call waits in its Receive, since there is no memory for another call object.
@@ -629,8 +631,8 @@ TEST_F(LastMoment, AConnectionStaysWhoseFirstCallWaits) {
   site.until([&] { return next->down(); }, {next.get()});
   EXPECT_TRUE(next->refused());
   EXPECT_FALSE(silent->down());
-  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
-  EXPECT_EQ(site.server->stats().calls, 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kCallsReceived], 1u);
   all.clear();
   EXPECT_EQ(site.answer(*silent).at(kResults + 1), 5u);
 }
@@ -638,12 +640,12 @@ TEST_F(LastMoment, AConnectionStaysWhoseFirstCallWaits) {
 // Whose place it gets: another newcomer that comes at that moment is too late.
 TEST_F(LastMoment, APlaceThatWasFreedForOneIsNotAnothers) {
   auto next = site.knock_at_core(0, 3);
-  wait_until([&] { return site.runtime->stats(1).connections == 0; },
+  wait_until([&] { return site.runtime->stats(1)[Counter::kConnections] == 0; },
              [&] { return site.runtime->poll(1); });
   auto late = site.knock_at_core(0, 4);
   site.until([&] { return next->up() && late->down(); }, {next.get(), late.get()});
   EXPECT_TRUE(late->refused());
-  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 1u);
 }
 
 // No other core has to do with it than that of the connection that goes, and the newcomer's.
@@ -654,19 +656,20 @@ TEST_F(LastMoment, ABusyCoreKeepsNoNewcomerWaiting) {
                next->pump();
                return site.runtime->poll(1);
              });
-  EXPECT_EQ(site.server->stats().closed_for_room, 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 1u);
 }
 
 TEST_F(LastMoment, AConnectionStaysWhoseSuccessorHasHungUp) {
   auto next = site.knock_at_core(0, 3);
   next.reset();
   wait_until([&] { return site.newest->has_hung_up(); }, [] { return 0; });
-  site.until([&] { return site.server->stats().connections_refused == 1; }, {silent.get()});
+  site.until([&] { return site.server->stats()[Counter::kConnectionsRefused] == 1; },
+             {silent.get()});
   EXPECT_FALSE(silent->down());
-  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 0u);
   auto another = site.connect(4);
   site.until([&] { return silent->down(); }, {silent.get()});
-  EXPECT_EQ(site.server->stats().closed_for_room, 1u) << "for this one it may go";
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 1u) << "for this one it may go";
 }
 
 TEST_F(LastMoment, OneThatEndsForAnotherReasonIsNotCounted) {
@@ -677,8 +680,8 @@ TEST_F(LastMoment, OneThatEndsForAnotherReasonIsNotCounted) {
   });
   auto next = site.knock_at_core(0, 3);
   site.until([&] { return next->up(); }, {next.get()});
-  EXPECT_EQ(site.server->stats().closed_for_room, 0u);
-  EXPECT_EQ(site.server->stats().connections_refused, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
 }
 
 // With the options as they come, of a server and of its memory.
@@ -709,8 +712,8 @@ TEST_P(OneHost, HasFortyConnectionsOfAServerWithDefaultOptions) {
       call.expect_reply(4);
       EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
     }
-    EXPECT_EQ(server->stats().connections_accepted, 40u);
-    EXPECT_EQ(server->stats().closed_for_room, 0u);
+    EXPECT_EQ(server->stats()[Counter::kConnectionsAccepted], 40u);
+    EXPECT_EQ(server->stats()[Counter::kClosedForRoom], 0u);
   }
   client.reset();
   server.reset();
@@ -762,7 +765,7 @@ TEST(Admission, SaysOfACoreThatIsFullThatThereAreTooManyConnections) {
   }
   site.impossible = nullptr;
   site.connect(1);
-  EXPECT_EQ(site.server->stats().connections_refused, std::size(told));
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], std::size(told));
 }
 
 // Many connections with the options as they come, out of a budget for both ends of which Receives
@@ -802,8 +805,8 @@ TEST_P(OneHost, HasManyConnectionsOutOfALittleMemory) {
         EXPECT_EQ(call->status(), CallStatus::kOk);
       calls.clear();
     }
-    EXPECT_EQ(server->stats().connections_accepted, kMany);
-    EXPECT_EQ(server->stats().closed_for_room, 0u);
+    EXPECT_EQ(server->stats()[Counter::kConnectionsAccepted], kMany);
+    EXPECT_EQ(server->stats()[Counter::kClosedForRoom], 0u);
   }
   client.reset();
   server.reset();
@@ -821,7 +824,7 @@ TEST(Results, InBuffersCountAsTheirClients) {
   site.call(*greedy, call);
   for (uint32_t xid = 2; xid < 22; ++xid)
     Site::send(*greedy, {.xid = xid, .procedure = kLater, .arguments = {1u << 20}});
-  site.until([&] { return site.server->stats().share_waits != 0; }, {greedy.get()});
+  site.until([&] { return site.server->stats()[Counter::kWaitsShare] != 0; }, {greedy.get()});
   EXPECT_EQ(site.memory->audit_fitting(1u << 20).available, 16u - 9u);
   EXPECT_EQ(site.service.runs, 10u);
   auto other = site.connect(2);
@@ -837,14 +840,14 @@ TEST(Results, AreNotDelayedOnALostConnection) {
   Site::send(*client, {.xid = 1, .procedure = kAgainKept});
   site.until([&] { return site.service.keeper.kept() == 1; }, {client.get()});
   client->disconnect();
-  site.until([&] { return site.server->stats().connections_ended == 1; }, {client.get()});
-  EXPECT_EQ(site.server->stats().connections, 1u) << "the call is still there";
+  site.until([&] { return site.server->stats()[Counter::kConnectionsEnded] == 1; }, {client.get()});
+  EXPECT_EQ(site.server->stats()[Counter::kConnections], 1u) << "the call is still there";
   std::vector<ServerCall> kept;
   kept.swap(site.service.keeper.calls);
   std::move(kept.front()).reply_after(60'000'000'000);
   for (int pass = 0; pass < 1000; ++pass)
     site.poll();
-  EXPECT_EQ(site.server->stats().connections, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnections], 0u);
 }
 
 // Connections that wait for their turns when they are lost stay until those come, and go then.
@@ -866,7 +869,7 @@ TEST(Turns, OfConnectionsThatAreLost) {
     for (uint32_t xid = 2; xid <= kCalls; ++xid)
       Site::send(*client, {.xid = xid, .procedure = kAgain, .arguments = {1}});
   }
-  site.until([&] { return site.server->stats().turn_waits == kClients * (kCalls - 1); });
+  site.until([&] { return site.server->stats()[Counter::kWaitsTurn] == kClients * (kCalls - 1); });
   for (auto& client : clients)
     client->disconnect();
   // In a pass of its own the core sees that they have closed, then hears of all of them at once:
@@ -876,8 +879,8 @@ TEST(Turns, OfConnectionsThatAreLost) {
   uint32_t events = 0;
   wait_until([&] { return events == kClients; }, [&] { return events += site.route_events(); });
   site.poll();
-  EXPECT_GT(site.server->stats().connections, 0u) << "none waits any more";
-  site.until([&] { return site.server->stats().connections == 0; });
+  EXPECT_GT(site.server->stats()[Counter::kConnections], 0u) << "none waits any more";
+  site.until([&] { return site.server->stats()[Counter::kConnections] == 0; });
 }
 
 // Twelve connections of one client get no more of the core than the one of each other client.
@@ -932,7 +935,7 @@ TEST_P(Limits, NoneUnlessAskedFor) {
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 8; ++i)
     clients.push_back(site.connect(1));
-  EXPECT_EQ(site.server->stats().refused_per_client, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefusedPerClient], 0u);
 }
 
 }  // namespace

@@ -92,12 +92,12 @@ TEST(Mistakes, AreSaidOnceForEachProcedureAndCounted) {
   EXPECT_EQ(said("SYNC of blk", "destroyed without an answer"), 1);
   EXPECT_EQ(said("procedure 6 of blk", "result 1 "), 1);
   EXPECT_EQ(said("QUERY of blk", "fail()"), 1);
-  HandlerMistakes counted = ends.server->stats().mistakes;
-  EXPECT_EQ(counted.invalid_memory, 6u);
-  EXPECT_EQ(counted.too_large, 3u);
-  EXPECT_EQ(counted.no_buffers, 3u);
-  EXPECT_EQ(counted.unanswered, 3u);
-  EXPECT_EQ(counted.failed, 3u);
+  const Stats counted = ends.server->stats();
+  EXPECT_EQ(counted[Counter::kMistakeInvalidMemory], 6u);
+  EXPECT_EQ(counted[Counter::kMistakeTooLarge], 3u);
+  EXPECT_EQ(counted[Counter::kMistakeNoBuffers], 3u);
+  EXPECT_EQ(counted[Counter::kMistakeUnanswered], 3u);
+  EXPECT_EQ(counted[Counter::kMistakeFailed], 3u);
   connection.reset();
   ends.end();
 }
@@ -117,7 +117,7 @@ TEST(Mistakes, OfProceduresWithoutAnEntryAreSaidOnceForAll) {
   EXPECT_EQ(log.count(LogLevel::kError, "of blk", "destroyed without an answer"), 1);
   EXPECT_EQ(log.count(LogLevel::kError, "procedure 1000 of blk", "without an answer"), 1);
   EXPECT_EQ(log.count(LogLevel::kError, "LIST of blk", "longer than max_reply"), 1);
-  EXPECT_EQ(ends.server->stats().mistakes.unanswered, 3u);
+  EXPECT_EQ(ends.server->stats()[Counter::kMistakeUnanswered], 3u);
   connection.reset();
   ends.end();
 }
@@ -153,7 +153,7 @@ TEST(Mistakes, ResultsInMemoryWithoutADescriptorAreNotSent) {
   }
   EXPECT_EQ(log.count(LogLevel::kError, "READ of store", "has no descriptor"), 1);
   EXPECT_EQ(log.count(LogLevel::kError, "STAT of store", "has no descriptor"), 1);
-  EXPECT_EQ(ends.server->stats().mistakes.unusable_memory, 3u);
+  EXPECT_EQ(ends.server->stats()[Counter::kMistakeUnusableMemory], 3u);
   EXPECT_TRUE(connection->alive());
   connection.reset();
   own = {};

@@ -152,7 +152,7 @@ TEST_P(ProcedureCounts, OfAllThatHaveNoEntryAreCountedAsOne) {
     EXPECT_EQ(others->calls, std::size(kNumbers));
     EXPECT_EQ(others->errors, 0u);
     EXPECT_EQ(of(world_, kKnown).calls, 1u);
-    EXPECT_EQ(world_.server->stats().refusals[Refusal::kNoProcedure], 0u);
+    EXPECT_EQ(world_.server->stats()[Refusal::kNoProcedure], 0u);
     ASSERT_TRUE(world_.server->remove_service(kOpen.program, kOpen.version));
   }
 }

@@ -68,11 +68,11 @@ TEST(Programs, AreServedAndCalledByOneTable) {
     ItemView data = call.results().get_item(50'000);
     ASSERT_EQ(data.size(), 50'000u);
     EXPECT_EQ(data.data()[49'999], pattern(49'999));
-    EXPECT_EQ(ends.server->stats().bytes_read, 50'000u);  // placed, both of them
-    EXPECT_EQ(ends.server->stats().bytes_written, 50'000u);
+    EXPECT_EQ(ends.server->stats()[Counter::kRdmaReadBytes], 50'000u);  // placed, both of them
+    EXPECT_EQ(ends.server->stats()[Counter::kRdmaWrittenBytes], 50'000u);
     call.begin(kShelf, kCount);
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
-    EXPECT_EQ(ends.server->stats().replay.stored, 1u);  // not idempotent
+    EXPECT_EQ(ends.server->stats()[Counter::kReplayKept], 1u);  // not idempotent
     call.begin(kShelf, 2);
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kProcUnavail);
   }

@@ -24,12 +24,12 @@ TEST(ReplayBounds, TheOldestAreForgotten) {
   };
   for (uint32_t i = 1; i <= kHeld; ++i)
     EXPECT_EQ(run(i, 4), i);
-  EXPECT_EQ(site.replay().evicted, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayForgotten], 0u);
   EXPECT_EQ(run(kHeld, 4), kHeld);
   EXPECT_EQ(run(kHeld + 1, 4), kHeld + 1);  // instead of 1
   EXPECT_EQ(run(kHeld, 4), kHeld);
   EXPECT_EQ(run(1, 4), kHeld + 2);  // which then runs again: its client had the reply long ago
-  EXPECT_EQ(site.replay().evicted, 2u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayForgotten], 2u);
   // Fewer, when they are large: with what is around its bytes three of these fit.
   for (uint32_t i = 1; i <= 50; ++i) {
     EXPECT_EQ(run(100 + i, 940), kHeld + 2 + i);
@@ -61,7 +61,7 @@ TEST(ReplayBounds, ConnectionsDoNotPushOutEachOthers) {
   auto again = site.connect();
   for (call.xid = 1; call.xid <= 16; ++call.xid)
     EXPECT_EQ(site.call(*again, call).at(kResults), call.xid);
-  EXPECT_EQ(site.replay().hits, 16u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 16u);
   for (call.xid = 1000; call.xid != 1040; ++call.xid) {
     site.call(*again, call);
     site.cut(again);
@@ -88,7 +88,7 @@ TEST(ReplayBounds, WhatIsRepeatedIsNotForgotten) {
       EXPECT_EQ(site.call(*client, other).at(kResults), xid + again - 1);
     }
   }
-  EXPECT_EQ(site.replay().hits, 40u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 40u);
 }
 
 // Nor does one go that nobody had the time to ask for.
@@ -114,9 +114,9 @@ TEST(ReplayBounds, WhatHasNoRoomAnyMoreIsNotRunAgain) {
     EXPECT_EQ(site.call(*client, call).at(kResults - 1),
               static_cast<uint32_t>(AcceptStat::kSystemErr));
   EXPECT_EQ(site.service.runs, 8u);
-  EXPECT_EQ(site.replay().lost, 4u);
-  EXPECT_EQ(site.replay().not_kept, 4u);
-  EXPECT_EQ(site.replay().evicted, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayLost], 4u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayNotKept], 4u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayForgotten], 0u);
 }
 
 // However replies of all sizes push each other out: what is answered again is what was answered.
@@ -148,8 +148,8 @@ TEST(ReplayBounds, WhatIsNotForgottenIsRight) {
     EXPECT_EQ(reply.words.size(), kResults + 3 + (lengths[xid] + 3) / 4);
     EXPECT_EQ(reply.words.back(), kWord);
   }
-  EXPECT_GT(site.replay().hits, 0u);
-  EXPECT_GT(site.replay().evicted, 0u);
+  EXPECT_GT(site.server->stats()[Counter::kReplayAnswered], 0u);
+  EXPECT_GT(site.server->stats()[Counter::kReplayForgotten], 0u);
 }
 
 // All of a client's connections break at once, as they do when a network does: each of its calls is
@@ -176,8 +176,8 @@ TEST(ReplayBounds, AllConnectionsOfAClientBrokenAtOnce) {
     }
   }
   EXPECT_EQ(site.service.runs, runs);
-  EXPECT_EQ(site.replay().hits, uint64_t{kConnections} * kCalls);
-  EXPECT_EQ(site.replay().refused, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], uint64_t{kConnections} * kCalls);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayRefused], 0u);
 }
 
 // The same, and the server hears of none of the ends before the repetitions come.
@@ -228,8 +228,8 @@ TEST(ReplayBounds, OtherClientsThatComeBy) {
     EXPECT_EQ(run(name), name);
   EXPECT_EQ(run(1), 1u);
   EXPECT_EQ(site.service.runs, 300u);
-  EXPECT_EQ(site.replay().evicted, 0u);
-  EXPECT_EQ(site.replay().refused, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayForgotten], 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayRefused], 0u);
 }
 
 // Beyond the bound a newcomer's calls are not run, and it is said why; those that may run twice
@@ -251,14 +251,14 @@ TEST(ReplayBounds, OfClients) {
   EXPECT_EQ(site.call(*three, call).at(kResults - 1),
             static_cast<uint32_t>(AcceptStat::kSystemErr));
   EXPECT_EQ(site.service.runs, 2u);
-  EXPECT_EQ(site.replay().refused, 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayRefused], 1u);
   EXPECT_EQ(log.count(LogLevel::kWarning, "was not run", "ReplayOptions::clients"), 1);
   EXPECT_EQ(log.count(LogLevel::kWarning, "was not run", "more since the last"), 0);
   RawCall harmless = {.xid = 8, .procedure = kAgain, .arguments = {1}};
   EXPECT_EQ(site.call(*three, harmless).at(kResults), 3u);
   EXPECT_EQ(run(1), 1u);
   EXPECT_EQ(site.call(*two, call).at(kResults), 2u);
-  EXPECT_EQ(site.replay().unprotected, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayUnprotected], 0u);
 }
 
 TEST(ReplayBounds, OfAnIpv6Network) {
@@ -326,7 +326,7 @@ struct Clients {
     table.leave(client, now_ns);
     return is_known;
   }
-  uint64_t made_way() const { return table.counters().made_way; }
+  uint64_t made_way() const { return table.counters().replay_made_way; }
 
   std::unique_ptr<Memory> memory = make_memory();
   server::ClientTable table;
@@ -473,10 +473,10 @@ TEST(ReplayPlaces, AreFreeAtOnce) {
   clients.now_ns += 2 * kSecond;
   EXPECT_TRUE(clients.stay(2, 2));
   EXPECT_FALSE(clients.is_remembered(1, 1));
-  EXPECT_LT(clients.table.counters().evicted, kCalls);
+  EXPECT_LT(clients.table.counters().replay_forgotten, kCalls);
   for (int i = 0; i < 10; ++i)
     clients.table.tidy(clients.now_ns);
-  EXPECT_EQ(clients.table.counters().evicted, kCalls);
+  EXPECT_EQ(clients.table.counters().replay_forgotten, kCalls);
 }
 
 // A program may prefer calls that run twice to calls that do not run.
@@ -490,10 +490,10 @@ TEST(ReplayPlaces, OrCallsAreRunUnprotected) {
   EXPECT_EQ(site.call(*two, call).at(kResults), 2u);
   EXPECT_EQ(site.call(*two, call).at(kResults), 3u);
   EXPECT_EQ(site.call(*one, call).at(kResults), 1u);
-  EXPECT_EQ(site.replay().unprotected, 2u);
-  EXPECT_EQ(site.replay().refused, 0u);
-  EXPECT_EQ(site.replay().clients, 1u);
-  EXPECT_EQ(site.replay().places, 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayUnprotected], 2u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayRefused], 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayClients], 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayPlaces], 1u);
   EXPECT_EQ(log.count(LogLevel::kWarning, "would be again", "ReplayOptions::clients"), 1);
   // Nobody in particular stays without.
   auto nobody = site.connect(0);
@@ -687,7 +687,7 @@ TEST(ReplayBounds, RepliesOfEndedConnectionsMakeRoom) {
     EXPECT_EQ(site.call(*client, call).at(kResults), call.xid);
     site.cut(client);
   }
-  EXPECT_GT(site.replay().not_kept, 0u);
+  EXPECT_GT(site.server->stats()[Counter::kReplayNotKept], 0u);
   auto client = site.connect();
   uint32_t kept = 0;
   for (call.xid = kLanes; call.xid != 0; --call.xid) {
@@ -698,7 +698,7 @@ TEST(ReplayBounds, RepliesOfEndedConnectionsMakeRoom) {
   EXPECT_GT(kept, 2u);
   EXPECT_LT(kept, kLanes);
   EXPECT_EQ(site.service.runs, kLanes);
-  EXPECT_EQ(site.replay().refused, 0u);
+  EXPECT_EQ(site.server->stats()[Counter::kReplayRefused], 0u);
 }
 
 // It is part of the one budget: what it takes, buffers can not have, and the other way round.
@@ -780,7 +780,7 @@ TEST(ReplayBounds, OfTime) {
   EXPECT_TRUE(cache.failed_before(8, 3, 3000 + kWindow));
   EXPECT_FALSE(cache.failed_before(8, 3, 3001 + kWindow));
   EXPECT_TRUE(cache.empty());
-  EXPECT_EQ(counters.evicted, 2u);
+  EXPECT_EQ(counters.replay_forgotten, 2u);
 }
 
 TEST(ReplayBounds, OffIsOff) {

@@ -44,21 +44,21 @@ TEST(Rfc5666, BothEndsSpeakAllOfIt) {
   for (Cores cores : {Cores::kEmbedded, Cores::kWorkers}) {
     World world(cores, kServer, kClient);
     auto connection = world.connect();
-    EXPECT_EQ(connection->stats().rfc5666.configured, 1u) << "before any call";
-    EXPECT_EQ(world.server->stats().calls, 1u);
+    EXPECT_EQ(connection->stats()[Counter::kRfc5666Configured], 1u) << "before any call";
+    EXPECT_EQ(world.server->stats()[Counter::kCallsReceived], 1u);
     for (uint32_t count : {100u, 5000u, 100001u, 3u << 20})
       read_and_check(*connection, count);
     for (uint32_t count : {10u, 300u, 5000u, 300001u})
       write_and_check(*connection, *world.memory, count);
-    Rfc5666Stats ours = connection->stats().rfc5666;
-    EXPECT_EQ(ours.read_replies, 3u);
-    EXPECT_EQ(ours.dones, 3u);
-    EXPECT_EQ(ours.padded_calls, 1u);
-    world.until([&] { return world.server->stats().rfc5666.dones == 3; });
-    Rfc5666Stats theirs = world.server->stats().rfc5666;
-    EXPECT_EQ(theirs.configured, 1u);
-    EXPECT_EQ(theirs.read_replies, 3u);
-    EXPECT_EQ(theirs.padded_calls, 1u);
+    const Stats ours = connection->stats();
+    EXPECT_EQ(ours[Counter::kRfc5666ReadReplies], 3u);
+    EXPECT_EQ(ours[Counter::kRfc5666Dones], 3u);
+    EXPECT_EQ(ours[Counter::kRfc5666PaddedCalls], 1u);
+    world.until([&] { return world.server->stats()[Counter::kRfc5666Dones] == 3; });
+    const Stats theirs = world.server->stats();
+    EXPECT_EQ(theirs[Counter::kRfc5666Configured], 1u);
+    EXPECT_EQ(theirs[Counter::kRfc5666ReadReplies], 3u);
+    EXPECT_EQ(theirs[Counter::kRfc5666PaddedCalls], 1u);
   }
 }
 
@@ -77,9 +77,11 @@ TEST(Rfc5666, OneEndAloneServesAndIsServed) {
     Buffer room = world.memory->get(100000);
     call.offer(room.first(100000));
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
-    Rfc5666Stats ours = connection->stats().rfc5666;
-    EXPECT_EQ(ours.configured + ours.padded_calls + ours.read_replies + ours.dones, 0u);
-    EXPECT_EQ(world.server->stats().refusals[Refusal::kNoProgram], server_alone ? 0u : 1u);
+    const Stats ours = connection->stats();
+    EXPECT_EQ(ours[Counter::kRfc5666Configured] + ours[Counter::kRfc5666PaddedCalls] +
+                  ours[Counter::kRfc5666ReadReplies] + ours[Counter::kRfc5666Dones],
+              0u);
+    EXPECT_EQ(world.server->stats()[Refusal::kNoProgram], server_alone ? 0u : 1u);
   }
 }
 
@@ -104,7 +106,7 @@ TEST(Rfc5666, AReconnectionIsConfiguredAgain) {
   ASSERT_TRUE(world.server->listen(uri));
   world.until([&] { return waiting.ended() == 1; });
   EXPECT_EQ(waiting.call.status(), CallStatus::kOk);
-  EXPECT_EQ(connection->stats().rfc5666.configured, 2u);
+  EXPECT_EQ(connection->stats()[Counter::kRfc5666Configured], 2u);
   read_and_check(*connection, 10000);
 }
 
@@ -188,7 +190,7 @@ TEST(Rfc5666Server, ConfRdmaIsAnsweredByTheValuesInForce) {
   EXPECT_EQ(raw.config(5, {}, 1, 2).at(kAcceptStat), kProgMismatch);
   for (Words short_or_long : {Words{}, Words{1, 2}, Words{1, 2, 3, 4}})
     EXPECT_EQ(raw.config(6, short_or_long).at(kAcceptStat), kGarbageArgs);
-  EXPECT_EQ(raw.world.server->stats().rfc5666.configured, 1u);
+  EXPECT_EQ(raw.world.server->stats()[Counter::kRfc5666Configured], 1u);
 }
 
 // Shows: V1-CCP-11, V1-CCP-23
@@ -215,7 +217,7 @@ TEST(Rfc5666Server, APolicyMayDemandAFlavour) {
   Received denied = raw.config(1, {4096, 1024, 16});
   EXPECT_EQ(denied.at(9), 1u) << "MSG_DENIED";
   EXPECT_EQ(denied.at(11), static_cast<uint32_t>(AuthStat::kTooWeak));
-  EXPECT_EQ(raw.world.server->stats().rfc5666.configured, 0u);
+  EXPECT_EQ(raw.world.server->stats()[Counter::kRfc5666Configured], 0u);
   RawWorld trusting({.rfc5666 = {.enabled = true}});
   EXPECT_EQ(trusting.config(1, {4096, 1024, 16}).at(kAcceptStat), kSuccess);
 }
@@ -233,10 +235,10 @@ TEST(Rfc5666Server, AClientThatNeverAcknowledgesIsClosed) {
   for (uint32_t wrong : {0u, 2u, UINT32_MAX})
     raw.client.send({wrong, 1, 32, 3});
   raw.until([&] { return raw.client.down(); });
-  ServerStats stats = raw.world.server->stats();
-  EXPECT_EQ(stats.refusals[Refusal::kNoDone], 1u);
-  EXPECT_EQ(stats.refusals[Refusal::kDone], 3u);
-  EXPECT_EQ(stats.rfc5666.dones, 0u);
+  Stats stats = raw.world.server->stats();
+  EXPECT_EQ(stats[Refusal::kNoDone], 1u);
+  EXPECT_EQ(stats[Refusal::kDone], 3u);
+  EXPECT_EQ(stats[Counter::kRfc5666Dones], 0u);
   write_and_check(*bystander, *raw.world.memory, 100000);
 }
 

@@ -31,8 +31,8 @@ TEST_P(ByCores, NullIsAnsweredThoughNoHandlerIsThere) {
     ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
     EXPECT_TRUE(call.results().at_end());
   }
-  EXPECT_EQ(world.server->stats().calls, 100u);
-  EXPECT_EQ(connection->stats().ended_ok, 100u);
+  EXPECT_EQ(world.server->stats()[Counter::kCallsReceived], 100u);
+  EXPECT_EQ(connection->stats()[Counter::kCallsOk], 100u);
 }
 
 TEST_P(ByCores, EchoesByEveryDispatch) {
@@ -77,7 +77,7 @@ TEST_P(ByCores, AnswersWithEveryAcceptStatus) {
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kSystemErr);
   call.begin(kBinding, kFailEncode);
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kSystemErr);
-  EXPECT_EQ(world.server->stats().rejected, 8u);
+  EXPECT_EQ(world.server->stats()[Counter::kCallsRejected], 8u);
   EXPECT_TRUE(connection->alive());
 }
 
@@ -153,7 +153,7 @@ TEST_P(ByWire, AHandlerMayNameVersionsOfItsOwn) {
       EXPECT_EQ(call.mismatch_high(), high);
     }
   }
-  EXPECT_EQ(ends.server->stats().rejected, 12u);
+  EXPECT_EQ(ends.server->stats()[Counter::kCallsRejected], 12u);
   EXPECT_EQ(connection->info().version, version == RpcRdmaVersion::kTwo ? 2u : 1u);
   keeper.join();
   connection.reset();
@@ -211,8 +211,8 @@ TEST(Server, AnswersForbiddenChunksAsTheBindingSays) {
   call.begin(other, 1).put_u32(0);
   call.offer(data.first(4096));
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kChunkError);
-  EXPECT_EQ(server->stats().transport_errors, 2u);
-  EXPECT_EQ(server->stats().protocol_breaches, 2u);
+  EXPECT_EQ(server->stats()[Counter::kTransportErrorsSent], 2u);
+  EXPECT_EQ(server->stats()[Counter::kProtocolBreaches], 2u);
   call.begin(strict, 1);
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
 }
@@ -260,13 +260,13 @@ TEST_P(ByCores, DelayedRepliesEndWithTheirConnection) {
     Ending ending(*connection);
     ending.begin(kDelay).put_u64(50'000'000'000);
     ending.submit();
-    world.until([&] { return world.server->stats().calls == 1; });
+    world.until([&] { return world.server->stats()[Counter::kCallsReceived] == 1; });
     connection.reset();
     EXPECT_EQ(ending.ended(), 1);
     EXPECT_EQ(ending.call.status(), CallStatus::kShutdown);
   }
   uint64_t start = Runtime::now_ns();
-  world.until([&] { return world.server->stats().connections == 0; });
+  world.until([&] { return world.server->stats()[Counter::kConnections] == 0; });
   EXPECT_LT(Runtime::now_ns() - start, 30'000'000'000u);
 }
 
@@ -313,12 +313,12 @@ TEST_P(ByCores, RefusesMoreConnectionsThanConfigured) {
   auto three = world.client->connect(world.uri);
   ASSERT_FALSE(three);
   EXPECT_EQ(three.error().code, Errc::kRefused) << three.error().message;
-  EXPECT_EQ(world.server->stats().connections_refused, 1u);
+  EXPECT_EQ(world.server->stats()[Counter::kConnectionsRefused], 1u);
   two.reset();
-  world.until([&] { return world.server->stats().connections == 1; });
+  world.until([&] { return world.server->stats()[Counter::kConnections] == 1; });
   auto four = world.connect();
   EXPECT_TRUE(four->alive());
-  EXPECT_EQ(world.server->stats().connections_accepted, 3u);
+  EXPECT_EQ(world.server->stats()[Counter::kConnectionsAccepted], 3u);
 }
 
 TEST_P(ByCores, CallsEndWhenTheServerGoesAway) {
@@ -330,7 +330,7 @@ TEST_P(ByCores, CallsEndWhenTheServerGoesAway) {
     endings.back()->begin(kDelay).put_u64(50'000'000'000);
     endings.back()->submit();
   }
-  world.until([&] { return world.server->stats().calls > 0; });
+  world.until([&] { return world.server->stats()[Counter::kCallsReceived] > 0; });
   world.server.reset();
   for (auto& ending : endings) {
     world.until([&] { return ending->ended() == 1; });
@@ -418,10 +418,10 @@ TEST(Server, SpreadsConnectionsOverCores) {
   std::vector<std::unique_ptr<ClientConnection>> connections;
   for (int i = 0; i < 8; ++i)
     connections.push_back(world.connect());
-  world.until([&] { return world.server->stats().connections == 8; });
+  world.until([&] { return world.server->stats()[Counter::kConnections] == 8; });
   // Both ends count: 16 in all, 4 on each core.
   for (uint32_t core = 0; core < 4; ++core)
-    EXPECT_EQ(world.runtime->stats(core).connections, 4u);
+    EXPECT_EQ(world.runtime->stats(core)[Counter::kConnections], 4u);
 }
 
 TEST(ServerCallObject, IsEmptyUntilItHasACallAndAfterIt) {

@@ -81,7 +81,7 @@ class CoreOfCalls {
     ASSERT_NE(procedure, nullptr);
     ProcedureCounters& counters =
         found.entry->counters_of(index_)[found.entry->index_of(procedure)];
-    counters.open.add(1);
+    ++counters.open;
     open_.push_back({program, found.entry, &counters});
     ++calls_;
   }

@@ -240,12 +240,11 @@ struct Site final : private runtime::Acceptor {
   }
   // Cuts the connection, and waits until the server has buried it.
   void cut(std::unique_ptr<RawClient>& client) {
-    uint64_t before = server->stats().connections;
+    uint64_t before = server->stats()[Counter::kConnections];
     client->disconnect();
-    until([&] { return server->stats().connections < before; }, {client.get()});
+    until([&] { return server->stats()[Counter::kConnections] < before; }, {client.get()});
     client.reset();
   }
-  ReplayStats replay() const { return server->stats().replay; }
 
   std::unique_ptr<Memory> memory;
   std::unique_ptr<Runtime> runtime;

@@ -246,10 +246,10 @@ TEST_F(Stages, ABusyCallbackIsBeforeTheReplyIsSeen) {
     first.submit(
         [](Call&, void* next) {
           auto& [behind, server] = *static_cast<Behind*>(next);
-          const uint64_t replies = server.stats().replies;
+          const uint64_t replies = server.stats()[Counter::kRepliesSent];
           behind.begin(kBinding, 0);
           behind.submit([](Call&, void*) {}, nullptr);
-          while (server.stats().replies == replies)
+          while (server.stats()[Counter::kRepliesSent] == replies)
             std::this_thread::yield();
           const uint64_t end = Runtime::now_ns() + kDelayNs;
           while (Runtime::now_ns() <= end) {

@@ -77,7 +77,7 @@ class Load {
   void on_ended(Slot& slot);
   void judge(Slot& slot);
   void sample(uint64_t elapsed_ns);
-  ClientStats stats() const;
+  Stats stats() const;
 
   const Options& options_;
   Dice dice_;
@@ -96,7 +96,7 @@ class Load {
   uint64_t wrong_bytes_ = 0, failed_ = 0, undecodable_ = 0;
   const char* first_failure_ = "";
   Values values_;
-  ClientStats last_stats_ = {};
+  Stats last_stats_{CounterOwner::kClient};
   Resident first_quarter_;  // the most in it
   Resident last_;
   bool pools_whole_ = false;
@@ -255,18 +255,10 @@ void Load::run() {
   }
 }
 
-ClientStats Load::stats() const {
-  ClientStats sum = {};
-  for (const std::unique_ptr<ClientConnection>& connection : connections_) {
-    ClientStats s = connection->stats();
-    sum.reconnects += s.reconnects;
-    sum.failed_attempts += s.failed_attempts;
-    sum.carried_over += s.carried_over;
-    sum.retransmissions += s.retransmissions;
-    sum.keepalives += s.keepalives;
-    sum.keepalive_ends += s.keepalive_ends;
-    sum.protocol_breaches += s.protocol_breaches;
-  }
+Stats Load::stats() const {
+  Stats sum(CounterOwner::kClient);
+  for (const std::unique_ptr<ClientConnection>& connection : connections_)
+    sum += connection->stats();
   return sum;
 }
 
@@ -283,7 +275,7 @@ void Load::close() {
 }
 
 void Load::report(const char* kind, double seconds) const {
-  ClientStats s = connections_.empty() ? last_stats_ : stats();
+  Stats s = connections_.empty() ? last_stats_ : stats();
   std::fprintf(out_,
                "{\"kind\": \"%s\", \"seconds\": %.1f, \"adds_ok\": %lu, \"reads_ok\": %lu, "
                "\"writes_ok\": %lu, \"failed\": %lu, \"first_failure\": \"%s\", "
@@ -297,9 +289,11 @@ void Load::report(const char* kind, double seconds) const {
                "\"pools_whole\": %s}\n",
                kind, seconds, adds_ok_, reads_ok_, writes_ok_, failed_, first_failure_, in_flight_,
                wrong_bytes_, undecodable_, values_.all_up_to(), values_.doubled(), values_.astray(),
-               s.reconnects, s.failed_attempts, s.carried_over, s.retransmissions, s.keepalives,
-               s.keepalive_ends, s.protocol_breaches, first_quarter_.all, last_.all,
-               first_quarter_.anonymous, last_.anonymous, pools_whole_ ? "true" : "false");
+               s[Counter::kReconnections], s[Counter::kAttemptsFailed],
+               s[Counter::kCallsCarriedOver], s[Counter::kCallsResent], s[Counter::kKeepalives],
+               s[Counter::kKeepaliveEnds], s[Counter::kProtocolBreaches], first_quarter_.all,
+               last_.all, first_quarter_.anonymous, last_.anonymous,
+               pools_whole_ ? "true" : "false");
   std::fflush(out_);
 }
 

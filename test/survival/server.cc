@@ -101,18 +101,18 @@ void break_all(State& state, Runtime& runtime, const Server& server) {
   uint64_t now = Runtime::now_ns();
   if (now < state.next_break_ns)
     return;
-  ServerStats stats = server.stats();
+  Stats stats = server.stats();
   if (state.break_until_ns != 0) {
-    if (now < state.break_until_ns && stats.connections_ended < state.break_until_ended)
+    if (now < state.break_until_ns && stats[Counter::kConnectionsEnded] < state.break_until_ended)
       return;
     runtime.clear_faults();
     state.break_until_ns = 0;
-    state.next_break_ns = now + 1000 * kMs + stats.connections * kMs / 2;
-  } else if (stats.connections < state.options.connections * state.options.processes) {
+    state.next_break_ns = now + 1000 * kMs + stats[Counter::kConnections] * kMs / 2;
+  } else if (stats[Counter::kConnections] < state.options.connections * state.options.processes) {
     state.next_break_ns = now + 20 * kMs;  // not all are back
   } else {
-    state.break_until_ns = now + 50 * kMs + stats.connections * 2 * kMs;
-    state.break_until_ended = stats.connections_ended + stats.connections;
+    state.break_until_ns = now + 50 * kMs + stats[Counter::kConnections] * 2 * kMs;
+    state.break_until_ended = stats[Counter::kConnectionsEnded] + stats[Counter::kConnections];
     ++state.storms;
     (void)runtime.set_faults({.send = {.every = 1}});
   }
@@ -127,17 +127,18 @@ Result<void> announce(const std::string& uri, const Options& options) {
   return {};
 }
 
-void print(const ServerStats& stats, uint64_t storms) {
-  const ReplayStats& r = stats.replay;
+void print(const Stats& stats, uint64_t storms) {
   if (storms != 0)
     std::printf("server: all connections were broken at once %lu times\n", storms);
-  if (r.stored == 0)
+  if (stats[Counter::kReplayKept] == 0)
     return;
   std::printf(
       "server: %lu connections, %lu ended; %lu calls kept, %lu answered again, %lu waited, %lu "
       "forgotten, %lu without reply, %lu lost, %lu refused, %lu unprotected\n",
-      stats.connections_accepted, stats.connections_ended, r.stored, r.hits, r.waits, r.evicted,
-      r.not_kept, r.lost, r.refused, r.unprotected);
+      stats[Counter::kConnectionsAccepted], stats[Counter::kConnectionsEnded],
+      stats[Counter::kReplayKept], stats[Counter::kReplayAnswered], stats[Counter::kReplayWaits],
+      stats[Counter::kReplayForgotten], stats[Counter::kReplayNotKept], stats[Counter::kReplayLost],
+      stats[Counter::kReplayRefused], stats[Counter::kReplayUnprotected]);
 }
 
 Result<void> serve(const Options& options, Journal& journal) {

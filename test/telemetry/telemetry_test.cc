@@ -4,9 +4,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <map>
 
 #include "rrdk/client.h"
+#include "rrdk/counters.h"
 #include "rrdk/eal.h"
 #include "rrdk/memory.h"
 #include "rrdk/runtime.h"
@@ -83,14 +85,6 @@ Values values_of(const std::vector<Family>& families) {
   return values;
 }
 
-// Refusals have their reasons from the same place as the counters: here each has its number.
-void number_refusals(Refusals& refusals, Values& expected, const std::string& family) {
-  for (const Refusal reason : all_refusals()) {
-    refusals[reason] = 5000 + static_cast<uint64_t>(reason);
-    expected[family + "/" + to_string(reason)] = refusals[reason];
-  }
-}
-
 DurationHistogram times_of(uint64_t ns) {
   DurationHistogram times;
   times.buckets[DurationHistogram::bucket_of(ns)] = 1;
@@ -98,86 +92,47 @@ DurationHistogram times_of(uint64_t ns) {
   return times;
 }
 
-// By their names, which is what dashboards go by.
-TEST(Numbers, OfAServerAreThoseOfTheirNames) {
-  ServerStats s;
-  number(s.connections, s.connections_accepted, s.connections_refused, s.refused_per_client,
-         s.connections_ended, s.closed_idle, s.closed_silent, s.closed_for_room, s.closed_stalled,
-         s.calls, s.replies, s.rejected, s.calls_not_run, s.transport_errors, s.protocol_breaches,
-         s.bytes_read, s.bytes_written, s.turn_waits, s.chunk_waits, s.share_waits, s.replay.hits,
-         s.replay.waits, s.replay.stored, s.replay.evicted, s.replay.not_kept, s.replay.lost,
-         s.replay.unprotected, s.replay.refused, s.replay.failed_again, s.replay.clients,
-         s.replay.places, s.replay.made_way, s.backward.calls, s.backward.ended_ok,
-         s.backward.ended_error, s.backward.timeouts, s.backward.given_up,
-         s.mistakes.invalid_memory, s.mistakes.unusable_memory, s.mistakes.too_large,
-         s.mistakes.no_buffers, s.mistakes.failed, s.mistakes.unanswered);
-  const HandlerMistakes& m = s.mistakes;
-  Values expected = {
-      {"server_connections", s.connections},
-      {"server_connections_accepted", s.connections_accepted},
-      {"server_connections_refused", s.connections_refused},
-      {"server_connections_refused_per_client", s.refused_per_client},
-      {"server_connections_ended", s.connections_ended},
-      {"server_closed_idle", s.closed_idle},
-      {"server_closed_silent", s.closed_silent},
-      {"server_closed_for_room", s.closed_for_room},
-      {"server_closed_stalled", s.closed_stalled},
-      {"server_calls", s.calls},
-      {"server_replies", s.replies},
-      {"server_calls_rejected", s.rejected},
-      {"server_calls_not_run", s.calls_not_run},
-      {"server_transport_errors", s.transport_errors},
-      {"server_protocol_breaches", s.protocol_breaches},
-      {"server_rdma_read_bytes", s.bytes_read},
-      {"server_rdma_written_bytes", s.bytes_written},
-      {"server_waits_turn", s.turn_waits},
-      {"server_waits_chunk_bytes", s.chunk_waits},
-      {"server_waits_share", s.share_waits},
-      {"server_replay_answered", s.replay.hits},
-      {"server_replay_kept", s.replay.stored},
-      {"server_replay_refused", s.replay.refused},
-      {"server_replay_clients", s.replay.clients},
-      {"server_replay_places", s.replay.places},
-      {"server_replay_made_way", s.replay.made_way},
-      {"server_replay_lost", s.replay.lost},
-      {"server_handler_mistakes",
-       m.invalid_memory + m.unusable_memory + m.too_large + m.no_buffers + m.failed + m.unanswered},
-      {"server_backward_calls", s.backward.calls},
-      {"server_backward_errors", s.backward.ended_error}};
-  number_refusals(s.refusals, expected, "server_refusals");
-  EXPECT_EQ(values_of(telemetry::families_of(s)), expected);
+// The name under which an owner's counter is a metric; refusals are one, with their reasons.
+std::string metric_of(const std::string& owner, const std::string& name) {
+  const std::string refusal = "refusal_";
+  return name.starts_with(refusal) ? owner + "_refusals/" + name.substr(refusal.size())
+                                   : owner + "_" + name;
 }
 
-TEST(Numbers, OfAClientAreThoseOfTheirNames) {
-  ClientStats s;
-  number(s.calls, s.ended_ok, s.ended_error, s.timeouts, s.given_up, s.in_flight, s.granted,
-         s.credit_waits, s.reconnects, s.retransmissions, s.keepalives, s.failed_attempts,
-         s.protocol_breaches, s.carried_over, s.keepalive_ends, s.fallbacks, s.lent);
-  Values expected = {{"client_calls", s.calls},
-                     {"client_calls_ok", s.ended_ok},
-                     {"client_calls_failed", s.ended_error},
-                     {"client_calls_timed_out", s.timeouts},
-                     {"client_calls_in_flight", s.in_flight},
-                     {"client_credits", s.granted},
-                     {"client_waits_credit", s.credit_waits},
-                     {"client_reconnections", s.reconnects},
-                     {"client_retransmissions", s.retransmissions},
-                     {"client_keepalives", s.keepalives},
-                     {"client_connections", 1},
-                     {"client_attempts_failed", s.failed_attempts},
-                     {"client_protocol_breaches", s.protocol_breaches}};
-  number_refusals(s.refusals, expected, "client_refusals");
-  EXPECT_EQ(values_of(telemetry::families_of(s)), expected);
+// Each counter has a number of its own, and is a metric of each of its owners, and of no other.
+TEST(Metrics, HaveEachCounterUnderItsName) {
+  const std::map<CounterOwner, std::string> owners = {{CounterOwner::kServer, "server"},
+                                                      {CounterOwner::kClient, "client"},
+                                                      {CounterOwner::kCore, "core"},
+                                                      {CounterOwner::kPool, "pool"},
+                                                      {CounterOwner::kProcedure, "procedure"}};
+  for (const auto& [owner, name] : owners) {
+    Stats stats(owner);
+    Values expected;
+    for (size_t id = 0; id < counter_count(); ++id) {
+      const CounterInfo& info = *counter_info(static_cast<Counter>(id));
+      stats.add(static_cast<Counter>(id), 1000 + id);
+      if ((info.owners >> static_cast<unsigned>(owner) & 1) != 0)
+        expected[metric_of(name, info.name)] = 1000 + id;
+    }
+    EXPECT_EQ(values_of(telemetry::families_of(stats)), expected);
+  }
 }
 
-TEST(Numbers, OfACoreAndOfASizeClassAreThoseOfTheirNames) {
-  CoreStats core;
-  number(core.polls, core.busy_polls, core.completions, core.sleeps, core.connections);
-  EXPECT_EQ(values_of(telemetry::families_of(core)), (Values{{"core_connections", core.connections},
-                                                             {"core_passes", core.polls},
-                                                             {"core_busy_passes", core.busy_polls},
-                                                             {"core_completions", core.completions},
-                                                             {"core_sleeps", core.sleeps}}));
+TEST(Metrics, SayWhatTheTableSays) {
+  const std::vector<Family> families = telemetry::families_of(Stats(CounterOwner::kServer));
+  const auto of = [&](const char* name) {
+    return *std::ranges::find(families, name, &Family::name);
+  };
+  EXPECT_EQ(of("server_connections").kind, Kind::kGauge);
+  EXPECT_EQ(of("server_closed_idle").kind, Kind::kCounter);
+  EXPECT_EQ(of("server_rdma_read_bytes").unit, "bytes");
+  EXPECT_EQ(of("server_closed_idle").unit, "");
+  EXPECT_EQ(of("server_closed_idle").help, counter_info(Counter::kClosedIdle)->text);
+  EXPECT_EQ(of("server_refusals").samples.size(), kRefusals);
+}
+
+TEST(Numbers, OfASizeClassAreThoseOfTheirNames) {
   PoolAudit pool;
   number(pool.buffer_size, pool.count, pool.available, pool.more, pool.least_available,
          pool.refusals);
@@ -286,8 +241,8 @@ TEST(Tellers, TellOfServersCoresAndBuffers) {
   const std::string text = telemetry->openmetrics();
   EXPECT_THAT(text, HasSubstr("rrdk_core_passes_total{core=\"1\"} "));
   EXPECT_THAT(text, HasSubstr("rrdk_pool_buffers{size=\"4096\","));
-  EXPECT_THAT(text, HasSubstr("rrdk_server_calls_total{server=\"0\"} 0\n"));
-  EXPECT_THAT(text, HasSubstr("rrdk_server_refusals_total{server=\"0\",reason=\""));
+  EXPECT_THAT(text, HasSubstr("rrdk_server_calls_received_total{server=\"0\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("rrdk_server_refusals_total{server=\"0\",reason=\"too_short\"} 0\n"));
 }
 
 }  // namespace

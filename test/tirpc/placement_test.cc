@@ -46,7 +46,7 @@ TEST(TirpcPlacement, OfAResultIsWhereTheProgramHasIt) {
     results.push_back(*result);
   }
   EXPECT_EQ(rrdk::tirpc::lent(), before + 3);
-  EXPECT_EQ(server.stats().bytes_written, 3u * kSize);
+  EXPECT_EQ(server.stats()[rrdk::Counter::kRdmaWrittenBytes], 3u * kSize);
   client.reset();
   const std::string value = pattern(kSize);
   for (kv_get_res& result : results) {
@@ -103,7 +103,7 @@ TEST(TirpcPlacement, OfAnArgumentIsReadByTheServer) {
   }
   rrdk_tirpc_free(own);
   EXPECT_EQ(right, 4);
-  EXPECT_EQ(server.stats().bytes_read, 2u * kSize);
+  EXPECT_EQ(server.stats()[rrdk::Counter::kRdmaReadBytes], 2u * kSize);
 }
 
 TEST(TirpcPlacement, OfAStubServersResult) {

@@ -75,7 +75,7 @@ class RawServer {
   RawServer(const rrdk::Binding& binding, std::map<uint32_t, Answer> answers);
   ~RawServer();
   const std::string& uri() const { return uri_; }
-  rrdk::ServerStats stats() const { return server_->stats(); }
+  rrdk::Stats stats() const { return server_->stats(); }
 
  private:
   std::map<uint32_t, Answer> answers_;

@@ -110,7 +110,7 @@ TEST_F(GivenUp, MemoryOfTheCallStaysWithThePeerUntilTheAnswer) {
   EXPECT_EQ(a->engine->in_flight(), 0u);
   EXPECT_EQ(counters().calls_given_up, 1u);
   EXPECT_EQ(counters().calls_lent, 1u);
-  EXPECT_EQ(counters().answered_late, 1u);
+  EXPECT_EQ(counters().calls_answered_late, 1u);
   EXPECT_EQ(counters().lends_expired, 0u);
   expect_alive();
 }
@@ -147,7 +147,7 @@ TEST_F(GivenUp, TheSameObjectIsSubmittedAgainWhileItsFirstCallIsLent) {
   submit_and_check(call);
   answer();
   EXPECT_TRUE(a->qp.keys.empty());
-  EXPECT_EQ(counters().answered_late, 3u);
+  EXPECT_EQ(counters().calls_answered_late, 3u);
 }
 
 TEST_F(GivenUp, MemoryOfTheCallersIsFencedBeforeItHearsOfTheEnd) {
@@ -258,7 +258,7 @@ TEST_F(GivenUp, ACallWhoseSendIsOnItsWayEndsAtOnce) {
   EXPECT_EQ(counters().calls_lent, 1u);
   run();
   answer();
-  EXPECT_EQ(counters().answered_late, 1u);
+  EXPECT_EQ(counters().calls_answered_late, 1u);
   expect_alive();
 }
 

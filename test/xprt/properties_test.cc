@@ -376,7 +376,7 @@ TEST_F(ServerProperties, ALateErrorIsNoBreach) {
   }
   EXPECT_EQ(counters().refusals[Refusal::kLateReply], 1u);
   EXPECT_EQ(counters().refusals[Refusal::kError], 1u) << "a second one";
-  EXPECT_EQ(breaches(counters().refusals), 0u);
+  EXPECT_EQ(counters().breaches(), 0u);
 }
 
 // Where there are too few large buffers, Receives of the old size stay, and the peer is not told.

@@ -51,7 +51,7 @@ TEST_F(ResponderTest, WhatIsNotReadAtOnceIsPosted) {
   expected.insert(expected.end(), bytes.begin(), bytes.end());
   for (const uint32_t at_once : {0u, 1u, 2u, 3u}) {
     const size_t posted = end->qp.count(Op::kRead);
-    const uint64_t read = counters().bytes_read;
+    const uint64_t read = counters().rdma_read_bytes;
     end->qp.reads_now = at_once;
     Wire wire{7, 1, 4, kMsg};
     peer_side->segment(wire.add({1, 12}), key, 7, 0);
@@ -62,7 +62,7 @@ TEST_F(ResponderTest, WhatIsNotReadAtOnceIsPosted) {
     EXPECT_EQ(got, expected);
     EXPECT_EQ(end->qp.reads_now, 0u);
     EXPECT_EQ(end->qp.count(Op::kRead) - posted, 3 - at_once);
-    EXPECT_EQ(counters().bytes_read - read, bytes.size());
+    EXPECT_EQ(counters().rdma_read_bytes - read, bytes.size());
   }
 }
 

@@ -137,7 +137,7 @@ TEST_F(ConfiguredServer, InTheMiddleOfItsLifeAConnectionKeepsItsValues) {
   connect({.rfc5666 = kMode});
   proto::ccp::Reply first = end->engine->configure({2048, 2048, 4});
   EXPECT_EQ(end->engine->configure({1024, 1024, 0}), first);
-  EXPECT_EQ(counters().configured, 1u);
+  EXPECT_EQ(counters().rfc5666_configured, 1u);
   results({}, 2048 - 28 - 8);
   peer_side->say(Wire{5, 1, 4, kMsg, 0, 0, 0, 5, 0});
   EXPECT_EQ(only_answer().size(), 2048u);
@@ -146,7 +146,7 @@ TEST_F(ConfiguredServer, InTheMiddleOfItsLifeAConnectionKeepsItsValues) {
   connect({.rfc5666 = kMode});
   expect_alive();
   EXPECT_EQ(end->engine->configure({1024, 1024, 0}), first) << "too late: a call came before";
-  EXPECT_EQ(counters().configured, 0u);
+  EXPECT_EQ(counters().rfc5666_configured, 0u);
   results({}, 4096 - 28 - 8);
   peer_side->say(Wire{5, 1, 4, kMsg, 0, 0, 0, 5, 0});
   EXPECT_EQ(only_answer().size(), 4096u);

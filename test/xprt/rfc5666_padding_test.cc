@@ -52,8 +52,8 @@ TEST_F(Padded, InlineDataIsAlignedAsTheServerAskedFor) {
   EXPECT_EQ(word(bytes, 9), word(bytes, 0));
   EXPECT_EQ(offsets({{5, true}, {501, true}, {3}, {700, false, true}}).back(), 0u);
   EXPECT_EQ(sent_type(*a, 1), proto::MessageType::kMsgp);
-  EXPECT_EQ(a->engine->counters().padded_calls, 2u);
-  EXPECT_EQ(b->engine->counters().padded_calls, 2u);
+  EXPECT_EQ(a->engine->counters().rfc5666_padded_calls, 2u);
+  EXPECT_EQ(b->engine->counters().rfc5666_padded_calls, 2u);
 }
 
 // The padding begins at the threshold, not above it.

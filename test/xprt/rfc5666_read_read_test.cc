@@ -46,9 +46,9 @@ TEST_F(ReadRead, AReplyWithoutRoomIsReadAndAcknowledged) {
       ASSERT_EQ(call.status, CallStatus::kOk) << to_string(call.status);
       check(Decoder(call.reply, call.placed), results);
     }
-    EXPECT_EQ(dones(), a->engine->counters().dones);
-    EXPECT_EQ(b->engine->counters().dones, a->engine->counters().dones);
-    EXPECT_EQ(b->engine->counters().read_replies, 1u);
+    EXPECT_EQ(dones(), a->engine->counters().rfc5666_dones);
+    EXPECT_EQ(b->engine->counters().rfc5666_dones, a->engine->counters().rfc5666_dones);
+    EXPECT_EQ(b->engine->counters().rfc5666_read_replies, 1u);
     for (const fabric::SendWr& wr : b->qp.log)
       EXPECT_TRUE(wr.op != Op::kBindKey || wr.rights == Rights::kRemoteRead);
     EXPECT_TRUE(b->qp.keys.empty()) << "a key outlived RDMA_DONE";
@@ -167,7 +167,7 @@ TEST_F(ReadRead, OnlyBothEndsInTheModeDoIt) {
     run();
     EXPECT_EQ(call.status, server ? CallStatus::kMalformedReply : CallStatus::kChunkError);
     EXPECT_EQ(dones(), 0u);
-    EXPECT_EQ(b->engine->counters().read_replies, server ? 1u : 0u);
+    EXPECT_EQ(b->engine->counters().rfc5666_read_replies, server ? 1u : 0u);
     EXPECT_EQ(a->engine->counters().refusals[Refusal::kReadListInReply], server ? 1u : 0u);
     call.release();
     finish();
@@ -237,7 +237,7 @@ TEST_F(Exposing, AnItemIsReadableUntilDoneAndNoLonger) {
   EXPECT_EQ(end->engine->calls(), 0u);
   done(7);  // once more
   EXPECT_EQ(counters().refusals[Refusal::kDone], 4u);
-  EXPECT_EQ(counters().dones, 1u);
+  EXPECT_EQ(counters().rfc5666_dones, 1u);
   EXPECT_TRUE(end->qp.keys.empty());
 }
 
@@ -278,7 +278,7 @@ TEST_F(Exposing, ManyPeersTogetherAreBoundedToo) {
   auto exposed = [&] {
     uint64_t bytes = 0;
     for (auto& each : ends)
-      bytes += 8000 * each->engine->counters().read_replies;
+      bytes += 8000 * each->engine->counters().rfc5666_read_replies;
     return bytes;
   };
   for (uint32_t peer = 0; peer < 5; ++peer) {
@@ -290,7 +290,7 @@ TEST_F(Exposing, ManyPeersTogetherAreBoundedToo) {
     }
     EXPECT_EQ(exposed(), 8000 * std::min(2 + peer, 5u)) << peer;
   }
-  EXPECT_EQ(ends[0]->engine->counters().read_replies, 2u);
+  EXPECT_EQ(ends[0]->engine->counters().rfc5666_read_replies, 2u);
   // What one gives back, others get.
   scripts[0]->say(Wire{7, 1, 8, kDone});
   ends.back()->engine->on_tick(1);
@@ -316,7 +316,7 @@ TEST_F(Exposing, TheTimeBeginsAnewWithEachReply) {
     EXPECT_FALSE(end->engine->wants_disconnect()) << i;
     done(7 + i);
   }
-  EXPECT_EQ(counters().dones, 3u);
+  EXPECT_EQ(counters().rfc5666_dones, 3u);
 }
 
 // The bounds of what is exposed hold whatever the peer does; replies beyond wait for RDMA_DONE.
@@ -453,7 +453,7 @@ TEST_F(Reading, EmptySegmentsAreSkipped) {
     EXPECT_EQ(call.status, CallStatus::kOk);
     EXPECT_EQ(item_read(), data);
     EXPECT_EQ(end->qp.count(Op::kRead), 2u);
-    EXPECT_EQ(counters().dones, 1u);
+    EXPECT_EQ(counters().rfc5666_dones, 1u);
     call.release();
     end->disconnect();
     end.reset();
@@ -471,7 +471,7 @@ TEST_F(Reading, AChunkOfEmptySegmentsIsAnEmptyItem) {
   EXPECT_TRUE(d.get_item(UINT32_MAX).empty());
   EXPECT_TRUE(d.at_end());
   EXPECT_EQ(end->qp.count(Op::kRead), 0u);
-  EXPECT_EQ(counters().dones, 1u);
+  EXPECT_EQ(counters().rfc5666_dones, 1u);
 }
 
 TEST_F(Reading, AReadListThatIsTooMuchIsRefused) {
@@ -517,7 +517,7 @@ TEST_F(Reading, ASecondReplyForWhatIsBeingReadChangesNothing) {
   ASSERT_EQ(end->ended.size(), 1u);
   EXPECT_EQ(call.status, CallStatus::kOk);
   EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 1u);
-  EXPECT_EQ(counters().dones, 1u);
+  EXPECT_EQ(counters().rfc5666_dones, 1u);
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST_F(Survival, ACallThatFailedBeforeIsAnsweredErrChunk) {
   }
   EXPECT_EQ(end->calls, 2u);
   EXPECT_EQ(end->qp.count(Op::kRead), 0u);
-  EXPECT_EQ(end->engine->counters().refused_again, 2u);
+  EXPECT_EQ(end->engine->counters().calls_failed_again, 2u);
   peer->say(with_reply_chunk(5, true));
   EXPECT_EQ(end->calls, 3u);
   EXPECT_FALSE(end->engine->wants_disconnect());
@@ -126,7 +126,7 @@ TEST_F(Survival, DrainsWhenTheLastReplyIsOut) {
   peer->say(message(3));
   peer->say(with_read_chunk(4));
   EXPECT_EQ(end->calls, 2u);
-  EXPECT_EQ(end->engine->counters().refused_draining, 2u);
+  EXPECT_EQ(end->engine->counters().calls_not_run, 2u);
   reply(0, 8);
   end->run();
   EXPECT_EQ(peer->take().size(), 1u);

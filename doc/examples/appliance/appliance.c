@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <rrdk/rrdk.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -11,14 +12,12 @@
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 
-#include <rrdk/rrdk.h>
-
 #include "watch.h"
 
 enum { APPEND = 1, WRITE, READ };
 enum { BLOCK_BYTES = 64 << 10, BLOCKS = 256, WORKERS_OF_ONE = 4 };
 
-static _Noreturn void give_up(const char *what, const char *why) {
+static _Noreturn void give_up(const char* what, const char* why) {
   fprintf(stderr, "appliance: %s: %s\n", what, why);
   exit(1);
 }
@@ -27,18 +26,18 @@ static _Noreturn void give_up(const char *what, const char *why) {
 
 static struct {
   int epoll, signals;
-  rrdk_memory *memory;
-  rrdk_runtime *runtime;
+  rrdk_memory* memory;
+  rrdk_runtime* runtime;
   struct watch watched;
   bool done;
 } reactor;
 
 /* Every call of the library goes through here, but those in its callbacks, which are in poll(). */
-#define CALL(name, call)                                  \
-  do {                                                    \
-    const struct watch_point before = watch_now();        \
-    call;                                                 \
-    watch_note(&reactor.watched, name, before);           \
+#define CALL(name, call)                           \
+  do {                                             \
+    const struct watch_point before = watch_now(); \
+    call;                                          \
+    watch_note(&reactor.watched, name, before);    \
   } while (0)
 
 static void watch_fd(int fd) {
@@ -54,8 +53,7 @@ static void begin_reactor(void) {
   static const rrdk_size_class classes[] = {{4096, 4096}, {BLOCK_BYTES, 512}};
   options.classes = classes;
   options.num_classes = 2;
-  if (rrdk_ensure_eal(NULL, 0, &error) ||
-      rrdk_memory_create(&options, &reactor.memory, &error) ||
+  if (rrdk_ensure_eal(NULL, 0, &error) || rrdk_memory_create(&options, &reactor.memory, &error) ||
       rrdk_runtime_create(reactor.memory, NULL, &reactor.runtime, &error))
     give_up("start", error.message);
   sigset_t signals;
@@ -105,11 +103,11 @@ static void run_reactor(void (*on_signal)(int signal)) {
 /* ---- The device: a thread that takes requests in order and answers them ---- */
 
 struct request {
-  rrdk_server_call *call;
+  rrdk_server_call* call;
   uint32_t procedure;
   uint64_t block;
   rrdk_view data;
-  rrdk_buffer *room;
+  rrdk_buffer* room;
 };
 
 /* The disk survives the process, since it is a file that is mapped. */
@@ -119,7 +117,7 @@ struct disk {
 };
 
 static struct {
-  struct disk *disk;
+  struct disk* disk;
   struct request queue[1024];
   _Atomic uint32_t first, last;
   _Atomic bool ending;
@@ -127,9 +125,9 @@ static struct {
   pthread_t thread;
 } device;
 
-static void answer(struct request *request) {
-  unsigned char *block = device.disk->blocks[request->block % BLOCKS];
-  rrdk_encoder *results = rrdk_server_call_results(request->call);
+static void answer(struct request* request) {
+  unsigned char* block = device.disk->blocks[request->block % BLOCKS];
+  rrdk_encoder* results = rrdk_server_call_results(request->call);
   if (request->procedure == APPEND) {
     rrdk_put_u64(results, device.disk->appends++);
   } else if (request->procedure == WRITE) {
@@ -141,7 +139,7 @@ static void answer(struct request *request) {
   rrdk_server_call_reply(request->call);
 }
 
-static void *run_device(void *unused) {
+static void* run_device(void* unused) {
   eventfd_t count;
   while (!device.ending) {
     eventfd_read(device.wake, &count);
@@ -154,7 +152,7 @@ static void *run_device(void *unused) {
 }
 
 /* Of the reactor's thread. False: it has as many as it takes. */
-static bool take(const struct request *request) {
+static bool take(const struct request* request) {
   if (device.last - device.first == 1024)
     return false;
   device.queue[device.last % 1024] = *request;
@@ -163,9 +161,9 @@ static bool take(const struct request *request) {
   return true;
 }
 
-static void begin_device(const char *path) {
+static void begin_device(const char* path) {
   const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  void *mapped = MAP_FAILED;
+  void* mapped = MAP_FAILED;
   if (fd >= 0 && ftruncate(fd, sizeof(struct disk)) == 0)
     mapped = mmap(NULL, sizeof(struct disk), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (mapped == MAP_FAILED)
@@ -186,9 +184,9 @@ static void end_device(void) {
 
 /* ---- The program ---- */
 
-static void serve_call(rrdk_server_call *call, void *context) {
+static void serve_call(rrdk_server_call* call, void* context) {
   (void)context;
-  rrdk_decoder *args = rrdk_server_call_args(call);
+  rrdk_decoder* args = rrdk_server_call_args(call);
   struct request request = {.call = call, .procedure = rrdk_server_call_procedure(call)};
   request.block = rrdk_get_u64(args);
   if (request.procedure == WRITE)
@@ -220,13 +218,13 @@ static const rrdk_procedure procedures[] = {
 };
 static const rrdk_program_options program_options =
     RRDK_PROGRAM(0x20004150, 1, "appliance", procedures);
-static rrdk_program *program;
+static rrdk_program* program;
 
 /* ---- The server ---- */
 
-static rrdk_server *server;
+static rrdk_server* server;
 
-static void on_listening(const char *uri, const rrdk_error *error, void *unused) {
+static void on_listening(const char* uri, const rrdk_error* error, void* unused) {
   (void)unused;
   if (uri == NULL)
     give_up("listen", error->message);
@@ -234,17 +232,17 @@ static void on_listening(const char *uri, const rrdk_error *error, void *unused)
   fflush(stdout);
 }
 
-static void on_closed(void *unused) {
+static void on_closed(void* unused) {
   (void)unused;
   reactor.done = true;
 }
 
-static void on_drained(uint32_t rest, void *unused) {
+static void on_drained(uint32_t rest, void* unused) {
   (void)rest;
   rrdk_server_close_start(server, on_closed, unused);
 }
 
-static void close_one(const rrdk_connection_info *info, void *unused) {
+static void close_one(const rrdk_connection_info* info, void* unused) {
   (void)unused;
   rrdk_server_close_connection(server, info->id, "the operator wants it", NULL);
 }
@@ -256,7 +254,7 @@ static void on_server_signal(int signal) {
     CALL("drain_start", rrdk_server_drain_start(server, 1000, on_drained, NULL));
 }
 
-static int serve(const char *disk, char **uris, int count) {
+static int serve(const char* disk, char** uris, int count) {
   rrdk_error error;
   begin_device(disk);
   if (rrdk_server_create(reactor.runtime, NULL, &server, &error) ||
@@ -266,11 +264,12 @@ static int serve(const char *disk, char **uris, int count) {
     CALL("listen_start", rrdk_server_listen_start(server, uris[i], on_listening, NULL));
   run_reactor(on_server_signal);
 
-  rrdk_server_stats stats = {.size = sizeof stats};
-  rrdk_server_get_stats(server, &stats);
+  uint64_t counted[RRDK_COUNTERS];
+  rrdk_server_counters(server, counted, RRDK_COUNTERS);
   printf("appends run: %llu, answered from the cache: %llu, refused: %llu\n",
-         (unsigned long long)device.disk->appends, (unsigned long long)stats.replay_hits,
-         (unsigned long long)stats.replay_refused);
+         (unsigned long long)device.disk->appends,
+         (unsigned long long)counted[RRDK_COUNTER_replay_answered],
+         (unsigned long long)counted[RRDK_COUNTER_replay_refused]);
   CALL("server_destroy", rrdk_server_destroy(server));
   end_device();
   return 0;
@@ -278,47 +277,48 @@ static int serve(const char *disk, char **uris, int count) {
 
 /* ---- The client ---- */
 
-/* One call after the other on a connection: an append; or a block that is written, and read again. */
+/* One call after the other on a connection: an append; or a block that is written, and read again.
+ */
 struct worker {
-  rrdk_call *call;
+  rrdk_call* call;
   uint64_t block, version; /* its own, and what was written there last */
   uint32_t procedure;
 };
 
 static struct {
-  rrdk_client *client;
-  rrdk_connection **connections;
-  struct worker *workers;
+  rrdk_client* client;
+  rrdk_connection** connections;
+  struct worker* workers;
   uint32_t num_connections, num_workers, active, closed;
   uint64_t left, first_block;
   unsigned long long ok[4], failed, wrong, lost;
 } load;
 
-static unsigned char byte_of(const struct worker *worker) {
+static unsigned char byte_of(const struct worker* worker) {
   return (unsigned char)(worker->block * 31 + worker->version * 7 + 1);
 }
 
-static void on_state(rrdk_connection *connection, rrdk_connection_state state,
-                     const rrdk_error *reason, void *unused) {
+static void on_state(rrdk_connection* connection, rrdk_connection_state state,
+                     const rrdk_error* reason, void* unused) {
   (void)connection, (void)reason, (void)unused;
   load.lost += state == RRDK_LOST;
   if (state == RRDK_CLOSED && ++load.closed == load.num_connections)
     reactor.done = true;
 }
 
-static void next(struct worker *worker);
+static void next(struct worker* worker);
 
-static bool is_right(rrdk_call *call, const struct worker *worker) {
+static bool is_right(rrdk_call* call, const struct worker* worker) {
   rrdk_view data = rrdk_get_item(rrdk_call_results(call), BLOCK_BYTES);
   uint32_t at = 0, length;
-  for (const unsigned char *run; (run = rrdk_view_run(&data, at, &length)) != NULL; at += length)
+  for (const unsigned char* run; (run = rrdk_view_run(&data, at, &length)) != NULL; at += length)
     if (run[0] != byte_of(worker) || memcmp(run, run + 1, length - 1) != 0) /* all are the same */
       return false;
   return at == BLOCK_BYTES;
 }
 
-static void ended(rrdk_call *call, void *argument) {
-  struct worker *worker = argument;
+static void ended(rrdk_call* call, void* argument) {
+  struct worker* worker = argument;
   const rrdk_call_status status = rrdk_call_status_of(call);
   if (status != RRDK_CALL_OK) {
     if (load.failed++ == 0)
@@ -330,7 +330,7 @@ static void ended(rrdk_call *call, void *argument) {
   next(worker);
 }
 
-static void next(struct worker *worker) {
+static void next(struct worker* worker) {
   if (load.left == 0) {
     if (--load.active == 0)
       for (uint32_t i = 0; i < load.num_connections; ++i)
@@ -342,10 +342,10 @@ static void next(struct worker *worker) {
     worker->procedure = READ;
   else
     worker->procedure = worker->block % 2 == 0 || worker->block >= BLOCKS ? APPEND : WRITE;
-  rrdk_encoder *args = rrdk_call_begin(worker->call, program, worker->procedure);
+  rrdk_encoder* args = rrdk_call_begin(worker->call, program, worker->procedure);
   rrdk_put_u64(args, worker->block);
   if (worker->procedure == WRITE) {
-    rrdk_buffer *data = rrdk_buffer_get(reactor.memory, BLOCK_BYTES);
+    rrdk_buffer* data = rrdk_buffer_get(reactor.memory, BLOCK_BYTES);
     ++worker->version;
     if (data != NULL)
       memset(rrdk_buffer_data(data), byte_of(worker), BLOCK_BYTES);
@@ -361,7 +361,7 @@ static void on_client_signal(int signal) {
   load.left = 0; /* what is in flight still ends */
 }
 
-static void begin_load(const char *uri) {
+static void begin_load(const char* uri) {
   rrdk_error error;
   rrdk_client_options options;
   rrdk_client_options_init(&options, sizeof options);
@@ -404,7 +404,7 @@ static void end_load(void) {
   free(load.connections);
 }
 
-static int run_load(const char *uri, uint32_t connections, uint64_t calls, uint64_t first_block) {
+static int run_load(const char* uri, uint32_t connections, uint64_t calls, uint64_t first_block) {
   load.num_connections = connections;
   load.left = calls;
   load.first_block = first_block;
@@ -416,8 +416,8 @@ static int run_load(const char *uri, uint32_t connections, uint64_t calls, uint6
   return load.failed + load.wrong == 0 ? 0 : 1;
 }
 
-int main(int argc, char **argv) {
-  const char *mode = argc > 1 ? argv[1] : "";
+int main(int argc, char** argv) {
+  const char* mode = argc > 1 ? argv[1] : "";
   const bool serving = strcmp(mode, "serve") == 0 && argc > 3;
   if (!serving && (strcmp(mode, "load") != 0 || (argc != 5 && argc != 6))) {
     fprintf(stderr,
@@ -428,10 +428,10 @@ int main(int argc, char **argv) {
   begin_reactor();
   if (rrdk_program_create(&program_options, &program, &error))
     give_up("program", error.message);
-  const int status = serving ? serve(argv[2], argv + 3, argc - 3)
-                             : run_load(argv[2], (uint32_t)atoi(argv[3]),
-                                        strtoull(argv[4], NULL, 10),
-                                        argc == 6 ? strtoull(argv[5], NULL, 10) : 0);
+  const int status = serving
+                         ? serve(argv[2], argv + 3, argc - 3)
+                         : run_load(argv[2], (uint32_t)atoi(argv[3]), strtoull(argv[4], NULL, 10),
+                                    argc == 6 ? strtoull(argv[5], NULL, 10) : 0);
   watch_print(&reactor.watched);
   rrdk_program_destroy(program);
   end_reactor();

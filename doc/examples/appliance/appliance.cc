@@ -263,11 +263,11 @@ class Served {
 
   // After run(): the rest may take as long as it likes.
   void report() const {
-    const rrdk::ServerStats stats = server_->stats();
+    const rrdk::Stats stats = server_->stats();
     std::printf("appends run: %llu, answered from the cache: %llu, refused: %llu\n",
                 static_cast<unsigned long long>(device_.appends()),
-                static_cast<unsigned long long>(stats.replay.hits),
-                static_cast<unsigned long long>(stats.replay.refused));
+                static_cast<unsigned long long>(stats[rrdk::Counter::kReplayAnswered]),
+                static_cast<unsigned long long>(stats[rrdk::Counter::kReplayRefused]));
   }
 
  private:

@@ -86,9 +86,9 @@
 #include "rrdk/call.h"
 #include "rrdk/call_status.h"
 #include "rrdk/connection.h"
+#include "rrdk/counters.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
-#include "rrdk/refusals.h"
 #include "rrdk/rfc5666.h"
 #include "rrdk/rpc.h"
 #include "rrdk/runtime.h"
@@ -147,7 +147,7 @@ struct ClientOptions {
    * to use them nevertheless, the connection ends. It also ends when they cannot be revoked within
    * four seconds, because the server takes no data and what was sent to it is still using them.
    * Pools are to be sized for what can be lent: at most the memory of `credits` calls. 0: nothing
-   * is lent, keys are revoked at once. ClientStats::lent and lends_expired count.
+   * is lent, keys are revoked at once. Counter::kCallsLent and kLendsExpired count.
    */
   uint32_t lend_ms = 30000;
   /**
@@ -209,40 +209,6 @@ struct ClientOptions {
   Rfc5666ClientOptions rfc5666 = {};
   /** What version 2 has beside calls; see rrdk/version2.h. */
   Version2ClientOptions version2 = {};
-  Reserved<8> reserved = {};  ///< for what later releases add
-};
-
-/** Counters of one ClientConnection since it was made, over all its reconnections. */
-struct ClientStats {
-  uint64_t calls = 0, ended_ok = 0, ended_error = 0, timeouts = 0;
-  uint64_t given_up = 0;       ///< calls that were cancelled or timed out after they had been sent
-  uint64_t answered_late = 0;  ///< of these: answered after all
-  uint64_t lent = 0;  ///< of these: left their memory to the server, see ClientOptions::lend_ms
-  uint64_t lends_expired = 0;  ///< of these: were not answered within lend_ms
-  uint64_t long_calls = 0, long_replies = 0;
-  uint64_t credit_waits = 0;       ///< calls that had to wait for the peer's grant
-  uint64_t protocol_breaches = 0;  ///< by the server, of the transport: breaches(refusals)
-  uint32_t granted = 0;            ///< the peer's last grant; 0 while there is no connection
-  uint32_t in_flight = 0;          ///< waiting for a connection included
-  uint64_t reconnects = 0;         ///< connections established after the first
-  uint64_t failed_attempts = 0;    ///< attempts at one that came to nothing
-  uint64_t carried_over = 0;       ///< calls that had waited for a connection when one was there
-  uint64_t retransmissions = 0;    ///< calls sent again under their XIDs, on whatever connection
-  uint64_t keepalives = 0;         ///< NULL calls made to ask a silent peer
-  uint64_t keepalive_ends = 0;     ///< connections ended because it did not answer
-  /**
-   * Of RPC-over-RDMA: in which calls are sent. With kAuto 2 is certain once a call has ended well.
-   */
-  uint32_t version = 0;
-  /** To version 1, by kAuto: on a connection, or for the next one; not what was remembered. */
-  uint64_t fallbacks = 0;
-  uint64_t backward_calls = 0;     ///< of the server, that came to our services
-  uint64_t backward_replies = 0;   ///< to them
-  uint64_t backward_rejected = 0;  ///< those among them that were refused: no such program, say
-  uint64_t options_sent = 0;       ///< messages of registered types, by send_option()
-  Refusals refusals;               ///< what the peer sent that was refused or ignored, by reason
-  Rfc5666Stats rfc5666;
-  HandlerMistakes mistakes;   ///< of the Client's own handlers, on all of its connections
   Reserved<8> reserved = {};  ///< for what later releases add
 };
 
@@ -342,7 +308,13 @@ class ClientConnection : public Caller {
    * The message names the peer and the reason. Any thread.
    */
   std::optional<Error> error() const;
-  ClientStats stats() const;
+  /** What has been counted since it was made, over all reconnections (rrdk/counters.h). */
+  Stats stats() const;
+  /**
+   * The version of RPC-over-RDMA in which calls are sent; with RpcRdmaVersion::kAuto 2 is certain
+   * once a call has ended well. 0: not known yet. Any thread.
+   */
+  uint32_t version() const noexcept;
   /**
    * The connection as it is now: numbers are of this one alone, and begin anew with the next one,
    * as `id` does. While there is none, all is 0. Any thread.

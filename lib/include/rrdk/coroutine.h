@@ -46,7 +46,8 @@
  *
  * Exceptions never leave a coroutine: as in a handler or a callback that is none, they end the
  * process (std::terminate). A handler that ends without an answer has made the mistake of every
- * handler that forgets its ServerCall: SYSTEM_ERR goes out, and HandlerMistakes counts it.
+ * handler that forgets its ServerCall: SYSTEM_ERR goes out, and Counter::kMistakeUnanswered counts
+ * it.
  *
  * Each coroutine has a frame on the heap, of one allocation when it begins (its promise may say
  * how, as usual). co_await allocates nothing. submit() may be awaited in coroutines of any type.

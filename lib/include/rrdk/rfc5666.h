@@ -68,13 +68,4 @@ struct Rfc5666ServerOptions {
   Reserved<8> reserved = {};  ///< for what later releases add
 };
 
-/** Counters of this mode, in ServerStats and ClientStats. */
-struct Rfc5666Stats {
-  uint64_t configured = 0;    ///< connections on which CONF_RDMA took effect
-  uint64_t padded_calls = 0;  ///< sent, or received, as RDMA_MSGP
-  uint64_t read_replies = 0;  ///< read from the server, or by clients
-  uint64_t dones = 0;         ///< RDMA_DONE sent, or received for a reply
-  Reserved<8> reserved = {};  ///< for what later releases add
-};
-
 }  // namespace rrdk

@@ -22,7 +22,7 @@
  *
  * Options: `size` is first, and says how much of the structure the program knows, so that a program
  * runs with a later release. rrdk_..._options_init(&options, sizeof options) fills in the defaults;
- * NULL for an options argument means all of them. What is counted (rrdk_server_stats, ...) works
+ * NULL for an options argument means all of them. What is told (rrdk_connection_info, ...) works
  * likewise: set `size` to sizeof of it; functions that fill one in return false if that is no size
  * that a release had, and write nothing. In options such a size is RRDK_E_INVALID_ARGUMENT, and a
  * larger one, or a value of an enumeration that this release does not know, RRDK_E_UNSUPPORTED.
@@ -50,8 +50,7 @@
  *
  * Not here, in C++ only: captures, fault injection, rpcbind and calls over TCP, statistics of
  * procedures and stages of sampled calls, audits of the pools, network addresses in numbers,
- * extensions of version 2, and RFC 5666's compatibility mode. Counters that have no place in a
- * structure here are in rrdk_telemetry_openmetrics().
+ * extensions of version 2, and RFC 5666's compatibility mode.
  */
 #pragma once
 
@@ -130,6 +129,37 @@ typedef enum rrdk_call_status {
 const char* rrdk_call_status_name(rrdk_call_status status);
 /** The kind of error that a status is, so that one place of a program can treat both. */
 rrdk_errc rrdk_errc_of(rrdk_call_status status);
+
+/* ---- Counters (rrdk/counters.h): what is counted, by id and by name ---- */
+
+/**
+ * RRDK_COUNTER_waits_share and so on: the ids of all counters and gauges, refusals included, which
+ * are for good. The names are those of the metrics; rrdk_counter_text() says what each counts.
+ */
+typedef enum rrdk_counter {
+#define RRDK_COUNTER(id, enumerator, name, owners, text) RRDK_COUNTER_##name = id,
+#define RRDK_GAUGE(id, enumerator, name, owners, text) RRDK_COUNTER_##name = id,
+#include "rrdk/counter_table.h"
+} rrdk_counter;
+/** How many ids this header has: those are 0 to RRDK_COUNTERS - 1. */
+enum {
+  RRDK_COUNTERS = 0
+#define RRDK_COUNTER(id, enumerator, name, owners, text) +1
+#define RRDK_GAUGE(id, enumerator, name, owners, text) +1
+#include "rrdk/counter_table.h"
+};
+
+/** How many the library has, which may be of a later release and have more. */
+uint32_t rrdk_counter_count(void);
+/** "waits_share"; refusals begin with "refusal_". NULL, here and below: there is no such id. */
+const char* rrdk_counter_name(uint32_t id);
+/** "bytes", or "" for numbers of what the text says. */
+const char* rrdk_counter_unit(uint32_t id);
+const char* rrdk_counter_text(uint32_t id); /**< a sentence */
+/** Whether it is of this moment, and may fall. */
+bool rrdk_counter_is_gauge(uint32_t id);
+/** By its name. UINT32_MAX: there is none. */
+uint32_t rrdk_counter_find(const char* name);
 
 /* ---- EAL (rrdk/eal.h) and the log (rrdk/log.h) ---- */
 
@@ -257,13 +287,6 @@ typedef struct rrdk_runtime_options {
   uint32_t stamp_every;
 } rrdk_runtime_options;
 
-/** rrdk::CoreStats. */
-typedef struct rrdk_core_stats {
-  size_t size;
-  uint64_t polls, busy_polls, completions, sleeps;
-  uint32_t connections;
-} rrdk_core_stats;
-
 void rrdk_runtime_options_init(rrdk_runtime_options* options, size_t size);
 /** Errors: those of rrdk::Runtime::create(). */
 rrdk_errc rrdk_runtime_create(rrdk_memory* memory, const rrdk_runtime_options* options,
@@ -278,8 +301,9 @@ int rrdk_runtime_wake_fd(const rrdk_runtime* runtime, uint32_t core);
 bool rrdk_runtime_arm_wake(rrdk_runtime* runtime, uint32_t core);
 uint32_t rrdk_runtime_num_cores(const rrdk_runtime* runtime);
 uint32_t rrdk_runtime_num_workers(const rrdk_runtime* runtime);
-/** Any thread. False: `size` is none, or there is no such core. */
-bool rrdk_runtime_core_stats(const rrdk_runtime* runtime, uint32_t core, rrdk_core_stats* stats);
+/** As rrdk_server_counters(), of one poll core. 0: there is no such core. Any thread. */
+size_t rrdk_runtime_core_counters(const rrdk_runtime* runtime, uint32_t core, uint64_t* values,
+                                  size_t count);
 /**
  * Runs the task on the helper thread, where it may block. Any thread. Errors:
  * RRDK_E_INVALID_ARGUMENT (no task), RRDK_E_SYSTEM.
@@ -689,18 +713,13 @@ typedef struct rrdk_receive_sizes {
 /** False: `size` is none. */
 bool rrdk_connection_receive_sizes(const rrdk_connection* connection, rrdk_receive_sizes* sizes);
 
-/** rrdk::ClientStats, but for refusals by reason, mistakes of handlers, and RFC 5666's. */
-typedef struct rrdk_client_stats {
-  size_t size;
-  uint64_t calls, ended_ok, ended_error, timeouts, given_up, answered_late, lent, lends_expired,
-      long_calls, long_replies, credit_waits, protocol_breaches;
-  uint32_t granted, in_flight;
-  uint64_t reconnects, failed_attempts, carried_over, retransmissions, keepalives, keepalive_ends;
-  uint32_t version;
-  uint64_t fallbacks, backward_calls, backward_replies, backward_rejected, options_sent;
-} rrdk_client_stats;
-/** False: `size` is none. */
-bool rrdk_connection_get_stats(const rrdk_connection* connection, rrdk_client_stats* stats);
+/**
+ * The version of RPC-over-RDMA in which calls are sent; with RRDK_RPC_RDMA_AUTO 2 is certain once a
+ * call has ended well. 0: not known yet. Any thread.
+ */
+uint32_t rrdk_connection_version(const rrdk_connection* connection);
+/** As rrdk_server_counters(). 0: the connection has been destroyed. Any thread. */
+size_t rrdk_connection_counters(const rrdk_connection* connection, uint64_t* values, size_t count);
 
 /* ---- Servers (rrdk/server.h) ---- */
 
@@ -808,24 +827,16 @@ bool rrdk_server_get_limits(const rrdk_server* server, rrdk_server_limits* limit
 rrdk_errc rrdk_server_set_limits(rrdk_server* server, const rrdk_server_limits* limits,
                                  rrdk_error* error);
 
-/** rrdk::ServerStats, but for refusals by reason, mistakes of handlers, and RFC 5666's. */
-typedef struct rrdk_server_stats {
-  size_t size;
-  uint64_t connections_accepted, connections_refused, refused_per_client, closed_idle,
-      closed_silent, closed_for_room, closed_stalled, connections_ended, connections;
-  uint64_t calls, replies, rejected, transport_errors, protocol_breaches, bytes_read, bytes_written,
-      calls_not_run;
-  uint64_t replay_hits, replay_waits, replay_stored, replay_evicted, replay_not_kept, replay_lost,
-      replay_unprotected, replay_refused, replay_failed_again;
-  uint64_t turn_waits, chunk_waits, share_waits;
-  uint64_t receive_size_changes, peer_receive_size_changes, receive_growth_refused, options_served;
-  uint64_t backward_calls, backward_ended_ok, backward_ended_error, backward_timeouts,
-      backward_given_up, backward_answered_late, backward_lent, backward_lends_expired,
-      backward_credit_waits;
-  uint64_t replay_made_way, replay_clients_now, replay_places;
-} rrdk_server_stats;
-/** False: `size` is none. */
-bool rrdk_server_get_stats(const rrdk_server* server, rrdk_server_stats* stats);
+/**
+ * What the server has counted, as Server::stats(): `values[id]` for the first `count` ids, 0 for
+ * those that the server does not count or the library does not know. Returns how many ids the
+ * library has. The array is the program's. Any thread.
+ *
+ *   uint64_t values[RRDK_COUNTERS];
+ *   rrdk_server_counters(server, values, RRDK_COUNTERS);
+ *   printf("%" PRIu64 " calls\n", values[RRDK_COUNTER_calls_received]);
+ */
+size_t rrdk_server_counters(const rrdk_server* server, uint64_t* values, size_t count);
 
 uint64_t rrdk_server_connection_id(const rrdk_server_connection* connection);
 /** False: `size` is none. */

@@ -101,6 +101,7 @@
 #include <vector>
 
 #include "rrdk/capture.h"
+#include "rrdk/counters.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
 #include "rrdk/stages.h"
@@ -145,16 +146,6 @@ struct RuntimeOptions {
   Reserved<8> reserved = {};  ///< for what later releases add
 };
 
-/** Time and work of one poll core since it started. */
-struct CoreStats {
-  uint64_t polls = 0;         ///< passes of the loop
-  uint64_t busy_polls = 0;    ///< passes that found work
-  uint64_t completions = 0;   ///< fabric completions handled
-  uint64_t sleeps = 0;        ///< times the core slept (kAdaptive)
-  uint32_t connections = 0;   ///< alive now
-  Reserved<8> reserved = {};  ///< for what later releases add
-};
-
 class Runtime {
  public:
   /**
@@ -191,8 +182,11 @@ class Runtime {
   uint32_t num_cores() const noexcept;
   uint32_t num_workers() const noexcept;
   Memory& memory() noexcept;
-  /** A snapshot; cheap, from any thread. All zeros if there is no such core. */
-  CoreStats stats(uint32_t core) const;
+  /**
+   * What a poll core has done since it started, and its connections (rrdk/counters.h). All zeros if
+   * there is no such core. Any thread.
+   */
+  Stats stats(uint32_t core) const;
   /**
    * Makes things fail (rrdk/faults.h), on this Runtime's connections and in its Memory, for whoever
    * uses that; replaces the plan before it. Any thread, while calls run; each core takes it up at

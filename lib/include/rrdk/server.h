@@ -21,10 +21,10 @@
 
 #include "rrdk/call.h"
 #include "rrdk/connection.h"
+#include "rrdk/counters.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
 #include "rrdk/procedure_stats.h"
-#include "rrdk/refusals.h"
 #include "rrdk/rfc5666.h"
 #include "rrdk/runtime.h"
 #include "rrdk/service.h"
@@ -42,11 +42,11 @@ namespace rrdk {
  *   {.number = kAppend, .handler = append, .idempotent = false}
  *
  * The promise: for window_ms after a client lost a connection, a call that it repeats is answered
- * from the cache; or with SYSTEM_ERR, when the reply had no room (ReplayStats::lost). It is never
- * run twice, however many of the client's connections broke together. If there are more clients
- * than places, the promise holds for min_window_ms only. Memory is bounded, and what
- * the bound leaves no room for is refused before it runs: a call whose repetition the server could
- * not recognise is answered SYSTEM_ERR, counted (ReplayStats::refused), and a line in the log says
+ * from the cache; or with SYSTEM_ERR, when the reply had no room (Counter::kReplayLost). It is
+ * never run twice, however many of the client's connections broke together. If there are more
+ * clients than places, the promise holds for min_window_ms only. Memory is bounded, and what the
+ * bound leaves no room for is refused before it runs: a call whose repetition the server could not
+ * recognise is answered SYSTEM_ERR, counted (Counter::kReplayRefused), and a line in the log says
  * which option to change.
  *
  * Each client has a cache of its own, for all of its connections. Who a client is does not come
@@ -71,7 +71,7 @@ namespace rrdk {
  * calls on a new connection before it repeats what it lost on the old one;
  *  - a call whose reply is read, in RFC 5666's mode, while as many others are made and answered;
  *  - a call with chunks that version 2 sends again, and that as many others overtake.
- * With `entries` 0 there is no cache: calls run as they come (ReplayStats::unprotected).
+ * With `entries` 0 there is no cache: calls run as they come (Counter::kReplayUnprotected).
  *
  * Memory is taken as calls need it, `total_bytes` at most. 2 MiB or a little more of the budget are
  * reserved from Server::create() on; beside that, a server without procedures that ask for it takes
@@ -95,7 +95,7 @@ struct ReplayOptions {
    *
    * When places lack, processes that have exited are forgotten, since they can not come back; then
    * the client that has been away for longest, if that is longer than min_window_ms
-   * (ReplayStats::made_way). Else calls of further clients are refused, or run (run_unprotected).
+   * (Counter::kReplayMadeWay). Else calls of further clients are refused, or run (run_unprotected).
    *
    * Clients of one origin have at most half of the places, and a quarter where others have the
    * rest. An origin is what can easily come as many clients, one after the other: the processes of
@@ -142,8 +142,8 @@ struct ReplayOptions {
   /**
    * The last resort when a client can not be remembered, for want of places or of memory. False:
    * its calls that must not run twice are refused. True: they are run, and counted
-   * (ReplayStats::unprotected); such a call runs again if it is repeated. Clients that the fabric
-   * does not know, and calls beyond what was granted, are refused all the same.
+   * (Counter::kReplayUnprotected); such a call runs again if it is repeated. Clients that the
+   * fabric does not know, and calls beyond what was granted, are refused all the same.
    */
   bool run_unprotected = false;
   Reserved<7> reserved = {};  ///< for what later releases add
@@ -172,7 +172,7 @@ struct ServerOptions {
    * of the origin with most such connections, and within it of the client with most, the oldest
    * (ReplayOptions says what an origin is). A newcomer has at most eight closed; if that does not
    * help, or there is no such connection, it is refused. The log names the class, and
-   * ServerStats::closed_for_room and connections_refused count.
+   * Counter::kClosedForRoom and kConnectionsRefused count them.
    */
   uint32_t credits = 64;
   /**
@@ -217,7 +217,7 @@ struct ServerOptions {
    * buffers, while at least half of the class is free, as many as remain free; after that 1/(n+1)
    * of the class, where n clients have connections. The last eighth is kept for results and for
    * clients that hold next to nothing, so that a newcomer finds buffers whatever others hold. Its
-   * calls beyond wait (ServerStats::share_waits). A call that is the first of its queue to have
+   * calls beyond wait (Counter::kWaitsShare). A call that is the first of its queue to have
    * waited for buffers for two seconds is refused: its client gets the transport's error (RFC 8166
    * section 4.5.2), and Refusal::kNoBuffers counts. While others wait for buffers, or handlers find
    * none for their results, a client that sends next to none of the data for which it has some
@@ -332,65 +332,6 @@ struct ServerLimits {
   uint32_t idle_timeout_ms = 0;             ///< from the last call
   uint32_t send_timeout_ms = 60'000;        ///< from the last reply that was taken
   Reserved<8> reserved = {};                ///< for what later releases add
-};
-
-/** Of the duplicate request cache, see ReplayOptions. */
-struct ReplayStats {
-  uint64_t hits = 0;      ///< repeated calls answered with a kept reply
-  uint64_t waits = 0;     ///< those among them, mostly, that had to wait for the first one
-  uint64_t stored = 0;    ///< replies kept
-  uint64_t evicted = 0;   ///< forgotten: by age, or because their clients had the replies
-  uint64_t not_kept = 0;  ///< calls that ran, without their replies: too large, or no room
-  uint64_t lost = 0;      ///< repeated calls answered SYSTEM_ERR, since the reply was not kept
-  /** Calls run by a server whose ReplayOptions::entries is 0, or with run_unprotected. */
-  uint64_t unprotected = 0;
-  uint64_t refused = 0;  ///< calls answered SYSTEM_ERR and not run: they could not be protected
-  /** Answered ERR_CHUNK: an RDMA Read or Write for the call cost an earlier connection. */
-  uint64_t failed_again = 0;
-  uint64_t made_way = 0;      ///< clients forgotten before window_ms, since places lacked
-  uint64_t clients = 0;       ///< places taken now, see ReplayOptions::clients
-  uint64_t places = 0;        ///< that there are
-  Reserved<5> reserved = {};  ///< for what later releases add
-};
-
-/** Calls that the server made of its clients, see BackwardClient. */
-struct BackwardStats {
-  uint64_t calls = 0, ended_ok = 0, ended_error = 0, timeouts = 0;
-  uint64_t given_up = 0, answered_late = 0, lent = 0, lends_expired = 0;  ///< as in ClientStats
-  uint64_t credit_waits = 0;  ///< calls that had to wait for the client's grant
-  Reserved<8> reserved = {};  ///< for what later releases add
-};
-
-/** Counters of a server since its start, summed over its connections, past ones included. */
-struct ServerStats {
-  uint64_t connections_accepted = 0;
-  /** Too many of them, no buffers or descriptors, or refused by on_open; the log has the reason. */
-  uint64_t connections_refused = 0;
-  uint64_t refused_per_client = 0;  ///< of these: by ServerOptions::max_connections_per_client
-  uint64_t closed_idle = 0;         ///< by ServerOptions::idle_timeout_ms
-  uint64_t closed_silent = 0;       ///< by ServerOptions::first_call_timeout_ms
-  uint64_t closed_for_room = 0;     ///< that had never made a call, when another connection came
-  uint64_t closed_stalled = 0;      ///< by ServerOptions::send_timeout_ms
-  uint64_t connections_ended = 0;  ///< by the peer, by its death or for a breach; not by the Server
-  uint64_t connections = 0;        ///< now
-  uint64_t calls = 0, replies = 0, rejected = 0;
-  uint64_t transport_errors = 0;   ///< RDMA_ERROR answers
-  uint64_t protocol_breaches = 0;  ///< by clients, of the transport: breaches(refusals)
-  uint64_t bytes_read = 0, bytes_written = 0;
-  uint64_t calls_not_run = 0;  ///< messages that came while the server drained
-  ReplayStats replay;
-  uint64_t turn_waits = 0;  ///< calls that waited for others' turns: they were one of many
-  uint64_t receive_size_changes = 0;  ///< times that clients were told another size of our Receives
-  uint64_t peer_receive_size_changes = 0;  ///< and we of theirs
-  uint64_t receive_growth_refused = 0;     ///< for want of buffers: version2.max_receive_size
-  uint64_t chunk_waits = 0;     ///< times a connection's calls waited because of max_chunk_bytes
-  uint64_t share_waits = 0;     ///< and because its client held its share of the pools' buffers
-  uint64_t options_served = 0;  ///< messages of registered types that were answered
-  BackwardStats backward;
-  Refusals refusals;  ///< what peers sent that was refused or ignored, by reason
-  Rfc5666Stats rfc5666;
-  HandlerMistakes mistakes;   ///< of our own handlers
-  Reserved<8> reserved = {};  ///< for what later releases add
 };
 
 /**
@@ -566,7 +507,7 @@ class Server {
    * A graceful end: no connection is accepted any more, and no further call is run. Calls that
    * handlers have are answered, ServerCalls that you keep by you; each connection is closed when
    * its last reply has been sent. Further calls that come are not run, and not answered: to their
-   * clients they end as any other call of a lost connection (ServerStats::calls_not_run). The
+   * clients they end as any other call of a lost connection (Counter::kCallsNotRun). The
    * server's own calls to these clients end with kShutdown, at once.
    *
    * Returns when all connections are closed; at the latest after `timeout_ms`, when it closes the
@@ -599,7 +540,14 @@ class Server {
    *   }, &site);
    */
   void close_start(Done closed, void* argument);
-  ServerStats stats() const;
+  /**
+   * What the server has counted (rrdk/counters.h): of its connections, past ones included, and of
+   * the calls that it made of its clients. It takes the longer the more connections there are, and
+   * stops none of them. Any thread.
+   *
+   *   uint64_t calls = server->stats()[rrdk::Counter::kCallsReceived];
+   */
+  Stats stats() const;
   /**
    * What has been done for each procedure, in the order of program, version and number; NULL too,
    * which has no handler and no times. Any thread; nothing before listen().

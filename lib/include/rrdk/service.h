@@ -214,20 +214,6 @@ class ServerCall {
   service::CallContext* context_ = nullptr;
 };
 
-/**
- * Calls that a handler of ours could not, or did not, answer, so that the client got SYSTEM_ERR.
- * Each kind is logged once for each procedure: "READ of blk: result 1 is not registered memory".
- */
-struct HandlerMistakes {
-  uint64_t invalid_memory = 0;   ///< put_item() of memory that is not registered, or too short
-  uint64_t unusable_memory = 0;  ///< put_item() of memory without a descriptor, over `shm:`
-  uint64_t too_large = 0;        ///< the results are longer than max_reply
-  uint64_t no_buffers = 0;       ///< no buffer was left for them; an empty result_buffer(), too
-  uint64_t failed = 0;           ///< Encoder::fail() was called
-  uint64_t unanswered = 0;       ///< the ServerCall was destroyed, or assigned to
-  Reserved<8> reserved = {};     ///< for what later releases add
-};
-
 /** Where a handler runs. */
 enum class Dispatch : uint8_t {
   kInline,  ///< on the poll core; must not block, and should take a few microseconds at most

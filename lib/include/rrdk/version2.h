@@ -91,7 +91,7 @@ struct Version2ServerOptions {
    *
    * A quarter of that class is kept for calls. The server is not created if the rest does not hold
    * one connection; and when it holds no further one, further connections' Receives stay as they
-   * are, which their clients are told, a log line says and ServerStats::receive_growth_refused
+   * are, which their clients are told, a log line says and Counter::kGrowthRefused
    * counts. Where others have taken buffers of the class, Receives grow as these come back. Needs
    * `properties`.
    */

@@ -78,7 +78,7 @@ void Connection::take_config(const proto::ccp::Reply& reply) {
   link.rfc5666.align = is_alignment(reply.align) ? reply.align : 0;
   link.rfc5666.reads_replies = link.options.rfc5666.read_replies && reply.max_reads != 0;
   link.rfc5666.configured = true;
-  ++link.counters.configured;
+  ++link.counters.rfc5666_configured;
 }
 
 void Connection::count_config_call() {
@@ -94,7 +94,7 @@ proto::ccp::Reply Connection::configure(const proto::ccp::Request& request) {
     link.sends.set_read_limit(std::min(link.sends.read_limit(), request.max_reads));
     link.rfc5666.peer_serves_no_reads = request.max_reads == 0;
     link.rfc5666.configured = true;
-    ++link.counters.configured;
+    ++link.counters.rfc5666_configured;
   }
   return {link.options.receive_size, link.options.rfc5666.align, link.options.rfc5666.max_reads};
 }

@@ -104,7 +104,7 @@ bool Responder::expose(Incoming& call) noexcept {
   call.exposure = exposure;
   exposed_.push_front(*exposure);
   grant.set_owed(exposer.taken());
-  ++link_.counters.read_replies;
+  ++link_.counters.rfc5666_read_replies;
   return true;
 }
 
@@ -173,7 +173,7 @@ bool Responder::take_done(ReceiveSlot& slot, uint32_t length) noexcept {
   if (exposure == nullptr)
     return false;
   exposure->acknowledged = true;
-  ++link_.counters.dones;
+  ++link_.counters.rfc5666_dones;
   link_.receives.repost(slot);
   if (exposure->call->state == CallState::kExposed)
     revoke(*exposure->call);

@@ -73,7 +73,7 @@ OpaquePadding Responder::padding(const Incoming& call) noexcept {
   if (header.type != proto::MessageType::kMsgp || header.lists.num_reads != 0 ||
       !is_alignment(header.msgp_align))
     return {};
-  ++link_.counters.padded_calls;
+  ++link_.counters.rfc5666_padded_calls;
   auto header_length = static_cast<uint32_t>(call.inline_data - call.receive.data());
   return {header.msgp_align, header.msgp_thresh, header_length + call.inline_length};
 }

@@ -87,7 +87,7 @@ CallStatus ReplyReader::begin(const OutgoingCall::State& call, const proto::Chun
   reading.segment_offset = reading.buffer_offset = 0;
   std::copy_n(lists.reads, lists.num_reads, reading.chunks.begin());
   std::copy_n(lists.segments, segments, reading.segments.begin());
-  ++link_.counters.read_replies;
+  ++link_.counters.rfc5666_read_replies;
   hold(1);
   if (!take_buffers(reading)) {
     acknowledge(reading);
@@ -146,7 +146,7 @@ void ReplyReader::post_read(Reading& reading) noexcept {
       uint32_t left = reading.lengths[reading.buffer] - reading.buffer_offset;
       uint32_t length = std::min(segment.length - reading.segment_offset, left);
       wr.sges[wr.num_sges++] = {buffer.data() + reading.buffer_offset, length, buffer.region()};
-      link_.counters.bytes_read += length;
+      link_.counters.rdma_read_bytes += length;
       reading.segment_offset += length;
       reading.buffer_offset += length;
       if (length == left) {
@@ -203,7 +203,7 @@ void ReplyReader::acknowledge(Reading& reading) noexcept {
   header.credits = requester_.asked;
   proto::encode(header, {reading.room.data, reading.room.length});
   ++dones_sent_;
-  ++link_.counters.dones;
+  ++link_.counters.rfc5666_dones;
   if (!link_.sends.idle() || !emit_done(reading))
     link_.sends.push(reading.done_job);
 }

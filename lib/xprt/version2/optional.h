@@ -8,8 +8,8 @@
 #include <span>
 
 #include "proto/header.h"
+#include "rrdk/counters.h"
 #include "rrdk/extensions.h"
-#include "rrdk/refusals.h"
 #include "xprt/link.h"
 
 namespace rrdk::xprt {

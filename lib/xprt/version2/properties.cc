@@ -176,7 +176,7 @@ void Properties::announce_all(uint32_t xid) noexcept {
 
 void Properties::announce_size() noexcept {
   link_.receives.keep_size();
-  ++link_.counters.size_changes;
+  ++link_.counters.receive_size_changes;
   size_ = link_.receives.size();
   Word size = word(size_);
   const std::array<Property, 1> set = {Property{proto::kReceiveBufferSize, size}};
@@ -201,7 +201,7 @@ void Properties::refuse(const proto::Header& header, ErrorCode code) noexcept {
   error.wire = proto::Wire::kDraft04;
   error.type = MessageType::kError;
   error.error = {.code = code};
-  ++link_.counters.errors_sent;
+  ++link_.counters.transport_errors_sent;
   post(*answer, proto::encode(error, {answer->room.data, kRoom}));
 }
 
@@ -322,7 +322,7 @@ bool Properties::grant(uint32_t wanted) noexcept {
     return false;
   }
   link_.receives.resize(wanted);  // and no larger any more
-  link_.counters.size_changes += wanted != size_;
+  link_.counters.receive_size_changes += wanted != size_;
   size_ = wanted;
   return true;
 }
@@ -417,7 +417,7 @@ bool Properties::on_error(const proto::Header& header) noexcept {
 void Properties::set_peer_size(uint32_t size) noexcept {
   if (size < proto::kInlineThreshold2)
     link_.refused(Refusal::kSmallReceives);
-  link_.counters.peer_size_changes += peer_.receive_size != size;
+  link_.counters.peer_receive_size_changes += peer_.receive_size != size;
   peer_.receive_size = size;
   apply();
 }
