@@ -141,8 +141,8 @@ def difference(before, after):
         procedures.append({
             "name": p["name"], "calls_per_s": (p["calls"] - was["calls"]) / seconds,
             "errors_per_s": (p["errors"] - was["errors"]) / seconds,
-            "bytes_per_s": (p["bytes_in"] + p["bytes_out"] - was["bytes_in"] - was["bytes_out"]) / seconds,
-            "in_progress": p["in_progress"],
+            "bytes_per_s": sum(p[key] - was[key] for key in ("received_bytes", "sent_bytes")) / seconds,
+            "calls_in_progress": p["calls_in_progress"],
             **{key: p[key] for key in p if key.endswith("_ns")}})
     connections = []
     for number, c in after["connections"].items():
@@ -198,7 +198,7 @@ def screen(about, name, now, most_connections):
     for p in now["procedures"]:
         times = f"{us(p['handler_p50_ns'])}/{us(p['handler_p99_ns'])}" if p["handler_p99_ns"] else "-"
         lines.append(f"{p['name'][:24]:<24} {count(p['calls_per_s']):>8} {count(p['errors_per_s']):>8} "
-                     f"{p['bytes_per_s'] / 1e6:>7.0f} {p['in_progress']:>5} {times:>19}")
+                     f"{p['bytes_per_s'] / 1e6:>7.0f} {p['calls_in_progress']:>5} {times:>19}")
     if now["connections"]:
         lines += ["", f"{'id':>8} {'peer':<34} {'calls/s':>8} {'open':>5} {'credits':>7} {'idle s':>7}"]
     for c in now["connections"][:most_connections]:

@@ -132,7 +132,8 @@ void ServerPrompt::show_procedures() {
   std::printf("%-18s %11s %7s %7s %7s\n", "procedure", "calls", "errors", "MB in", "MB out");
   for (const ProcedureStats& p : procedures)
     std::printf("%-18s %11" PRIu64 " %7" PRIu64 " %7.0f %7.0f\n", p.name.c_str(), p.calls, p.errors,
-                static_cast<double>(p.bytes_in) / 1e6, static_cast<double>(p.bytes_out) / 1e6);
+                static_cast<double>(p.received_bytes) / 1e6,
+                static_cast<double>(p.sent_bytes) / 1e6);
   std::printf("%-18s %11s %11s %11s %11s %11s\n", "p50/p99 in us", "fetch", "decode", "queue",
               "handler", "reply");
   auto us = [](const DurationHistogram& times) {

@@ -177,10 +177,10 @@ rrdk_connection_info info_of(const ConnectionInfo& i) noexcept {
   info.in_progress = i.in_progress;
   info.calls = i.calls;
   info.replies = i.replies;
-  info.rejected = i.rejected;
+  info.calls_rejected = i.calls_rejected;
   info.transport_errors = i.transport_errors;
-  info.bytes_read = i.bytes_read;
-  info.bytes_written = i.bytes_written;
+  info.rdma_read_bytes = i.rdma_read_bytes;
+  info.rdma_written_bytes = i.rdma_written_bytes;
   info.protocol_breaches = i.protocol_breaches;
   info.age_ns = i.age_ns;
   info.idle_ns = i.idle_ns;

@@ -297,7 +297,7 @@ PoolAudit Memory::audit_fitting(uint32_t size) const {
     sum.available += audit.available;
     sum.more += audit.more;
     sum.least_available += audit.least_available;
-    sum.refusals += audit.refusals;
+    sum.missing += audit.missing;
     sum.elastic = audit.elastic;
   }
   return sum;

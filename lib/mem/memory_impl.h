@@ -82,7 +82,7 @@ struct Memory::Impl {
   mem::BufferSlot* get_elsewhere(uint32_t size) noexcept;
   // From the class that is large enough and from no other, on whichever node.
   mem::BufferSlot* get_of_class(uint32_t index) noexcept;
-  void count_refusal(uint32_t index) noexcept;
+  void count_missing(uint32_t index) noexcept;
   template <typename Take>
   bool try_pools(uint32_t size, Take take) noexcept;
 

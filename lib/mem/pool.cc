@@ -166,7 +166,7 @@ PoolAudit Pool::audit() const {
                      .count = slabs() * options_.per_slab,
                      .available = depot_.count(),
                      .more = more(),
-                     .refusals = refusals_.load(std::memory_order_relaxed),
+                     .missing = missing_,
                      .elastic = elastic()};
   for (uint32_t lcore = 0; caches_ != nullptr && lcore < RTE_MAX_LCORE; ++lcore) {
     base::TsanIgnore counting;

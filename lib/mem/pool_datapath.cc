@@ -167,7 +167,7 @@ mem::BufferSlot* Memory::Impl::get_elsewhere(uint32_t size) noexcept {
     return slot != nullptr;
   });
   if (!some)
-    count_refusal(size_index(size));
+    count_missing(size_index(size));
   return slot;
 }
 
@@ -180,13 +180,13 @@ mem::BufferSlot* Memory::Impl::get_of_class(uint32_t index) noexcept {
     if (slot != nullptr)
       return slot;
   }
-  count_refusal(index);
+  count_missing(index);
   return nullptr;
 }
 
-void Memory::Impl::count_refusal(uint32_t index) noexcept {
+void Memory::Impl::count_missing(uint32_t index) noexcept {
   if (mem::Pool* pool = smallest[home()][index])
-    pool->count_refusal();
+    pool->count_missing();
 }
 
 Buffer Memory::get(uint32_t size) noexcept {
@@ -227,7 +227,7 @@ bool Memory::get_bulk(uint32_t size, std::span<Buffer> out) noexcept {
     return taken;
   });
   if (!some)
-    impl_->count_refusal(Impl::size_index(size));
+    impl_->count_missing(Impl::size_index(size));
   return some;
 }
 

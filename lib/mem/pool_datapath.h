@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/count.h"
 #include "base/sanitizer.h"
 #include "rrdk/memory.h"
 
@@ -185,7 +186,7 @@ class Pool {
   void flush_cache(unsigned lcore) noexcept;
 
   // Nothing was to be had from it.
-  void count_refusal() noexcept { refusals_.fetch_add(1, std::memory_order_relaxed); }
+  void count_missing() noexcept { ++missing_; }
   // Any thread; exact while nobody gets or puts.
   PoolAudit audit() const;
   uint32_t buffer_size() const noexcept { return options_.buffer_size; }
@@ -248,7 +249,7 @@ class Pool {
   Depot depot_;
   std::atomic<uint32_t> slabs_ = 0;
   std::atomic<uint32_t> least_ = UINT32_MAX;
-  std::atomic<uint64_t> refusals_ = 0;
+  base::SharedCount missing_;
   std::unique_ptr<uint32_t[]> home_of_;  // by slab: buffers, while free slabs are looked for
   // Where no slab was free when last one was looked for: the depot's changes() until then, and how
   // many buffers must come back before there can be one.

@@ -328,8 +328,8 @@ ConnectionInfo Link::info() const {
   info.replies = std::min(replies, info.calls);
   info.transport_errors =
       accepting_ ? c.transport_errors_sent.get() : c.transport_errors_received.get();
-  info.bytes_read = c.rdma_read_bytes;
-  info.bytes_written = c.rdma_written_bytes;
+  info.rdma_read_bytes = c.rdma_read_bytes;
+  info.rdma_written_bytes = c.rdma_written_bytes;
   info.protocol_breaches = c.breaches();
   std::lock_guard lock(engine_mutex_);
   info.peer = peer_;

@@ -166,7 +166,7 @@ bool Dispatcher::admit(CallContext& context) noexcept {
   }
   if (last_counters_ != nullptr) [[likely]] {
     context.counters = &last_counters_[context.service->index_of(context.procedure)];
-    ++context.counters->open;
+    ++context.counters->calls_in_progress;
   }
   // A long call is held to the same limits (V1-LONG-11, EXP-31).
   const Binding& binding = *context.service->binding;

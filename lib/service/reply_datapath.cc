@@ -152,7 +152,8 @@ void Dispatcher::send(CallContext& context) noexcept {
   if (context.counters != nullptr) [[likely]] {
     if (stages != nullptr) [[unlikely]]
       note_times(context, *stages);
-    context.counters->open.take_one();  // the last look at its service, which may go now
+    context.counters->calls_in_progress
+        .take_one();  // the last look at its service, which may go now
   }
   contexts_.put(context);
   link_.core().mark_dirty(link_);
@@ -162,9 +163,9 @@ void Dispatcher::count(const CallContext& context) noexcept {
   RRDK_ASSERT(context.counters != nullptr && !context.results);
   ProcedureCounters& counters = *context.counters;
   ++counters.calls;
-  counters.bytes_in += context.args.length();
+  counters.received_bytes += context.args.length();
   if (context.answer == Answer::kResults) [[likely]]
-    counters.bytes_out += context.call->reply().stream_length();
+    counters.sent_bytes += context.call->reply().stream_length();
   else
     ++counters.errors;
 }

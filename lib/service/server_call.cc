@@ -45,7 +45,7 @@ const Peer& ServerConnection::peer() const noexcept {
 ConnectionInfo ServerConnection::info() const {
   const service::Dispatcher& dispatcher = behind(*this);
   ConnectionInfo info = dispatcher.link().info();
-  info.rejected = dispatcher.rejected();
+  info.calls_rejected = dispatcher.rejected();
   return info;
 }
 

@@ -169,7 +169,7 @@ void ServiceTable::collect() {
 bool ServiceTable::Entry::in_use() const noexcept {
   for (const std::unique_ptr<ProcedureCounters[]>& of_core : counters) {
     for (size_t i = 0; i <= procedures.size(); ++i) {
-      if (of_core[i].open != 0)
+      if (of_core[i].calls_in_progress != 0)
         return true;
     }
   }

@@ -40,11 +40,11 @@ class Durations {
 
 // What ProcedureStats has of one procedure at one core.
 struct alignas(64) ProcedureCounters {
-  base::Count open;  // calls that have come, and not ended
+  base::Count calls_in_progress;  // calls that have come, and not ended
   base::Count calls;
   base::Count errors;
-  base::Count bytes_in;
-  base::Count bytes_out;
+  base::Count received_bytes;
+  base::Count sent_bytes;
   Durations fetch;
   Durations decode;
   Durations queue;
@@ -52,11 +52,11 @@ struct alignas(64) ProcedureCounters {
   Durations reply;
 
   void add_to(ProcedureStats& sum) const noexcept {
-    sum.in_progress += open;
+    sum.calls_in_progress += calls_in_progress;
     sum.calls += calls;
     sum.errors += errors;
-    sum.bytes_in += bytes_in;
-    sum.bytes_out += bytes_out;
+    sum.received_bytes += received_bytes;
+    sum.sent_bytes += sent_bytes;
     fetch.add_to(sum.fetch);
     decode.add_to(sum.decode);
     queue.add_to(sum.queue);

@@ -92,7 +92,7 @@ std::vector<Family> families_of(const PoolAudit& pool) {
   stats.add(Counter::kBuffersFree, pool.available);
   stats.add(Counter::kBuffersMore, pool.more);
   stats.add(Counter::kBuffersLeast, pool.least_available);
-  stats.add(Counter::kBuffersMissing, pool.refusals);
+  stats.add(Counter::kBuffersMissing, pool.missing);
   return families_of(stats);
 }
 
@@ -100,9 +100,9 @@ std::vector<Family> families_of(const ProcedureStats& procedure) {
   Stats stats(CounterOwner::kProcedure);
   stats.add(Counter::kCalls, procedure.calls);
   stats.add(Counter::kErrors, procedure.errors);
-  stats.add(Counter::kCallsInProgress, procedure.in_progress);
-  stats.add(Counter::kReceivedBytes, procedure.bytes_in);
-  stats.add(Counter::kSentBytes, procedure.bytes_out);
+  stats.add(Counter::kCallsInProgress, procedure.calls_in_progress);
+  stats.add(Counter::kReceivedBytes, procedure.received_bytes);
+  stats.add(Counter::kSentBytes, procedure.sent_bytes);
   std::vector<Family> families = families_of(stats);
   families.push_back({{"procedure_handler_seconds", Kind::kHistogram, "seconds",
                        "From a handler's entry to its answer, of the calls that are timed."},
@@ -127,10 +127,10 @@ Numbers numbers_of(const ConnectionInfo& info) {
           {"in_progress", info.in_progress},
           {"calls", info.calls},
           {"replies", info.replies},
-          {"rejected", info.rejected},
+          {"calls_rejected", info.calls_rejected},
           {"transport_errors", info.transport_errors},
-          {"bytes_read", info.bytes_read},
-          {"bytes_written", info.bytes_written},
+          {"rdma_read_bytes", info.rdma_read_bytes},
+          {"rdma_written_bytes", info.rdma_written_bytes},
           {"protocol_breaches", info.protocol_breaches},
           {"age_us", info.age_ns / 1000},
           {"idle_us", info.idle_ns / 1000}};
@@ -141,9 +141,9 @@ Numbers numbers_of(const ProcedureStats& stats) {
                      {"version", stats.version},
                      {"calls", stats.calls},
                      {"errors", stats.errors},
-                     {"in_progress", stats.in_progress},
-                     {"bytes_in", stats.bytes_in},
-                     {"bytes_out", stats.bytes_out},
+                     {"calls_in_progress", stats.calls_in_progress},
+                     {"received_bytes", stats.received_bytes},
+                     {"sent_bytes", stats.sent_bytes},
                      {"timed_calls", stats.handler.count()}};
   const std::pair<std::string, const DurationHistogram&> stages[] = {{"fetch", stats.fetch},
                                                                      {"decode", stats.decode},

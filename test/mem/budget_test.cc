@@ -159,7 +159,7 @@ TEST_F(Budget, LowWaterAndRefusalsAreCounted) {
   auto memory = create(16 * kMiB, {{65536}, {1u << 20}});
   const PoolAudit fresh = memory->audit_fitting(65536);
   EXPECT_EQ(fresh.available + fresh.more, 256u);
-  EXPECT_EQ(fresh.refusals, 0u);
+  EXPECT_EQ(fresh.missing, 0u);
   std::vector<Buffer> taken;
   for (int i = 0; i < 200; ++i)
     taken.push_back(memory->get(65536));
@@ -168,13 +168,13 @@ TEST_F(Budget, LowWaterAndRefusalsAreCounted) {
   EXPECT_EQ(used.available + used.more, 256u);
   EXPECT_LE(used.least_available, 56u);
   EXPECT_GE(used.least_available, 40u);
-  EXPECT_EQ(used.refusals, 0u);
+  EXPECT_EQ(used.missing, 0u);
   all_fitting(*memory, 65536).clear();
   EXPECT_EQ(memory->audit_fitting(65536).least_available, 0u);
-  EXPECT_EQ(memory->audit_fitting(65536).refusals, 1u);
+  EXPECT_EQ(memory->audit_fitting(65536).missing, 1u);
   std::vector<Buffer> all = all_fitting(*memory, 1u << 20);
   EXPECT_FALSE(memory->get(1u << 20));
-  EXPECT_EQ(memory->audit_fitting(1u << 20).refusals, 2u);
+  EXPECT_EQ(memory->audit_fitting(1u << 20).missing, 2u);
 }
 
 TEST_F(Budget, BuffersAreDisjointAlignedAndKnownInAllExtents) {

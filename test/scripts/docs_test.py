@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """scripts/check-docs.py follows a page and notices when it is wrong; scripts/check-api.py finds symbols
-without a word."""
+without a word; scripts/check-counters.py finds counters of which the page says something else."""
 import os
 import shutil
 import subprocess
@@ -94,6 +94,25 @@ class Pages(unittest.TestCase):
         run = check(HEADER.replace("  void hidden();", "  void hidden();  ///< no more"))
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         self.assertEqual(check(HEADER.replace("Of a thing: Thing.", "Of a thing.")).returncode, 1)
+
+    def test_counters(self):
+        for path in ("lib/include/rrdk/counter_table.h", "doc/telemetry.md"):
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, self.root / path)
+        table, page = self.root / "lib/include/rrdk/counter_table.h", self.root / "doc/telemetry.md"
+
+        def check(*arguments):
+            return subprocess.run([sys.executable, ROOT / "scripts/check-counters.py", *arguments], capture_output=True,
+                                  text=True, env={**os.environ, "RRDK_ROOT": str(self.root)})
+
+        self.assertEqual(check().returncode, 0)
+        table.write_text(table.read_text().replace('"Replies received."', '"Replies that came."'))
+        self.assertIn("check-counters.py --write", check().stdout)
+        check("--write")
+        self.assertEqual(check().returncode, 0)
+        self.assertIn("| `replies_received` | server, client | counter | Replies that came |", page.read_text())
+        table.write_text(table.read_text().replace("COUNTER(3,", "COUNTER(4,"))
+        self.assertIn("has an id twice", check().stdout)
 
 
 if __name__ == "__main__":

@@ -286,7 +286,7 @@ TEST_P(ChangesBesideWorkers, WaitForHandlersAndLetNoOtherBegin) {
   ends_.until([&] {
     uint64_t in_progress = 0;
     for (const ProcedureStats& procedure : ends_.server->procedures())
-      in_progress += procedure.in_progress;
+      in_progress += procedure.calls_in_progress;
     return in_progress == calls.size();
   });
   std::atomic<bool> removed = false;

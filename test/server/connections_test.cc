@@ -218,7 +218,7 @@ TEST_P(ConnectionsOver, AreDescribedAtBothEnds) {
   EXPECT_EQ(here.peer.driver, GetParam());
   EXPECT_EQ(here.calls, 1u);
   EXPECT_EQ(here.replies, 1u);
-  EXPECT_EQ(here.rejected + here.transport_errors + here.protocol_breaches, 0u);
+  EXPECT_EQ(here.calls_rejected + here.transport_errors + here.protocol_breaches, 0u);
   EXPECT_EQ(here.version, 1u);
   EXPECT_EQ(here.send_size, 2048u);
   EXPECT_EQ(here.receive_size, 2048u);
@@ -265,7 +265,7 @@ TEST(ConnectionInfos, HaveTheVersionOfTheLastCallAndCountWhatFails) {
   EXPECT_EQ(info.version, 2u);
   EXPECT_EQ(info.calls, 2u);
   EXPECT_EQ(info.replies, 2u);
-  EXPECT_EQ(info.rejected, 1u);
+  EXPECT_EQ(info.calls_rejected, 1u);
   EXPECT_EQ(connection->info().version, 2u);
 }
 

@@ -46,8 +46,8 @@ TEST_P(ProcedureCounts, AreCountedEachForItself) {
   EXPECT_EQ(echo.calls, 40u);
   EXPECT_EQ(echo.errors, 0u);
   // RFC 5531: a call without credentials has a header of 40 bytes, a reply one of 24.
-  EXPECT_EQ(echo.bytes_in, 40u * (40 + 4 + 1000));
-  EXPECT_EQ(echo.bytes_out, 40u * (24 + 4 + 1000));
+  EXPECT_EQ(echo.received_bytes, 40u * (40 + 4 + 1000));
+  EXPECT_EQ(echo.sent_bytes, 40u * (24 + 4 + 1000));
   EXPECT_EQ(of(world_, kOnce).calls, 3u);
   EXPECT_EQ(of(world_, kRead).calls, 0u);
 }
@@ -59,8 +59,8 @@ TEST_P(ProcedureCounts, BytesOfCallsAndOfRepliesAreTwoNumbers) {
   args.put_u64(0);
   args.put_opaque(data);
   ASSERT_EQ(made.submit_and_wait(), CallStatus::kOk);
-  EXPECT_EQ(of(world_, kWrite).bytes_in, 40u + 8 + 4 + 1000);
-  EXPECT_EQ(of(world_, kWrite).bytes_out, 24u + 8);
+  EXPECT_EQ(of(world_, kWrite).received_bytes, 40u + 8 + 4 + 1000);
+  EXPECT_EQ(of(world_, kWrite).sent_bytes, 24u + 8);
 }
 
 TEST_P(ProcedureCounts, CallsThatAreSampledAreTimed) {
@@ -188,7 +188,7 @@ TEST(ProcedureTimes, WaitingForAWorkerIsTimeInTheQueue) {
     hold.submit(nullptr, nullptr);
     wait.begin(kSlow, kWait);
     wait.submit(nullptr, nullptr);
-    ends.until([&] { return of(ends, kWait).in_progress == 1; });
+    ends.until([&] { return of(ends, kWait).calls_in_progress == 1; });
     until_ns = Runtime::now_ns() + kHeldNs;
     ends.until([&] { return of(ends, kWait).reply.count() == 1 && !wait.in_flight(); });
     ends.until([&] { return !hold.in_flight(); });

@@ -65,7 +65,7 @@ class CoreOfCalls {
       }
       look();
       if (!open_.empty() && (stop_ || random_() % 2 == 0)) {
-        open_.back().counters->open.take_one();
+        open_.back().counters->calls_in_progress.take_one();
         open_.pop_back();
       }
     }
@@ -81,7 +81,7 @@ class CoreOfCalls {
     ASSERT_NE(procedure, nullptr);
     ProcedureCounters& counters =
         found.entry->counters_of(index_)[found.entry->index_of(procedure)];
-    ++counters.open;
+    ++counters.calls_in_progress;
     open_.push_back({program, found.entry, &counters});
     ++calls_;
   }

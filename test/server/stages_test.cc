@@ -319,7 +319,7 @@ TEST_F(Stages, AWorkerThatIsBusyIsBeforeTheHandler) {
     ends_.until([&] {
       clients_->poll();
       return std::ranges::any_of(ends_.server->procedures(), [&](const ProcedureStats& p) {
-        return p.version == 4 && p.procedure == procedure && p.in_progress == 1;
+        return p.version == 4 && p.procedure == procedure && p.calls_in_progress == 1;
       });
     });
   };

@@ -135,19 +135,19 @@ TEST(Metrics, SayWhatTheTableSays) {
 TEST(Numbers, OfASizeClassAreThoseOfTheirNames) {
   PoolAudit pool;
   number(pool.buffer_size, pool.count, pool.available, pool.more, pool.least_available,
-         pool.refusals);
+         pool.missing);
   EXPECT_EQ(values_of(telemetry::families_of(pool)),
             (Values{{"pool_buffers", pool.count},
                     {"pool_buffers_free", pool.available},
                     {"pool_buffers_more", pool.more},
                     {"pool_buffers_least", pool.least_available},
-                    {"pool_buffers_missing", pool.refusals}}));
+                    {"pool_buffers_missing", pool.missing}}));
 }
 
 TEST(Numbers, OfAProcedureAreThoseOfTheirNames) {
   ProcedureStats p;
-  number(p.program, p.version, p.procedure, p.calls, p.errors, p.in_progress, p.bytes_in,
-         p.bytes_out);
+  number(p.program, p.version, p.procedure, p.calls, p.errors, p.calls_in_progress,
+         p.received_bytes, p.sent_bytes);
   p.fetch = times_of(100);
   p.decode = times_of(1'000);
   p.queue = times_of(10'000);
@@ -156,19 +156,23 @@ TEST(Numbers, OfAProcedureAreThoseOfTheirNames) {
   EXPECT_EQ(values_of(telemetry::families_of(p)),
             (Values{{"procedure_calls", p.calls},
                     {"procedure_errors", p.errors},
-                    {"procedure_calls_in_progress", p.in_progress},
-                    {"procedure_received_bytes", p.bytes_in},
-                    {"procedure_sent_bytes", p.bytes_out},
+                    {"procedure_calls_in_progress", p.calls_in_progress},
+                    {"procedure_received_bytes", p.received_bytes},
+                    {"procedure_sent_bytes", p.sent_bytes},
                     {"procedure_handler_seconds", 100'000},
                     {"procedure_stage_seconds/fetch", 100},
                     {"procedure_stage_seconds/decode", 1'000},
                     {"procedure_stage_seconds/queue", 10'000},
                     {"procedure_stage_seconds/reply", 1'000'000}}));
 
-  Values expected = {{"program", p.program},   {"version", p.version},
-                     {"calls", p.calls},       {"errors", p.errors},
-                     {"bytes_in", p.bytes_in}, {"bytes_out", p.bytes_out},
-                     {"timed_calls", 1},       {"in_progress", p.in_progress}};
+  Values expected = {{"program", p.program},
+                     {"version", p.version},
+                     {"calls", p.calls},
+                     {"errors", p.errors},
+                     {"received_bytes", p.received_bytes},
+                     {"sent_bytes", p.sent_bytes},
+                     {"timed_calls", 1},
+                     {"calls_in_progress", p.calls_in_progress}};
   for (const auto& [stage, times] :
        {std::pair("fetch", &p.fetch), std::pair("decode", &p.decode), std::pair("queue", &p.queue),
         std::pair("reply", &p.reply), std::pair("handler", &p.handler)}) {
@@ -182,7 +186,7 @@ TEST(Numbers, OfAProcedureAreThoseOfTheirNames) {
 TEST(Numbers, OfAConnectionAreThoseOfTheirNames) {
   ConnectionInfo i;
   number(i.id, i.core, i.version, i.send_size, i.receive_size, i.credits, i.in_progress, i.calls,
-         i.replies, i.rejected, i.transport_errors, i.bytes_read, i.bytes_written,
+         i.replies, i.calls_rejected, i.transport_errors, i.rdma_read_bytes, i.rdma_written_bytes,
          i.protocol_breaches);
   i.age_ns = 3'000'000;
   i.idle_ns = 2'000'000;
@@ -197,10 +201,10 @@ TEST(Numbers, OfAConnectionAreThoseOfTheirNames) {
                     {"in_progress", i.in_progress},
                     {"calls", i.calls},
                     {"replies", i.replies},
-                    {"rejected", i.rejected},
+                    {"calls_rejected", i.calls_rejected},
                     {"transport_errors", i.transport_errors},
-                    {"bytes_read", i.bytes_read},
-                    {"bytes_written", i.bytes_written},
+                    {"rdma_read_bytes", i.rdma_read_bytes},
+                    {"rdma_written_bytes", i.rdma_written_bytes},
                     {"protocol_breaches", i.protocol_breaches},
                     {"age_us", 3'000},
                     {"idle_us", 2'000}}));

@@ -58,7 +58,7 @@ struct Peer {
 
 /**
  * A connection at one moment. Numbers are of this connection alone, since it was made, and in the
- * direction from client to server, but for `rejected`; replies are never more than calls.
+ * direction from client to server, but for `calls_rejected`; replies are never more than calls.
  */
 struct ConnectionInfo {
   uint64_t id = 0;  ///< of this process, never used twice; also ExtensionPeer's. 0: no connection
@@ -76,11 +76,11 @@ struct ConnectionInfo {
   uint32_t in_progress = 0;       ///< calls that are not answered yet
   uint64_t calls = 0;             ///< that came to the server, or were sent by the client
   uint64_t replies = 0;           ///< RPC messages to them, rejections included
-  uint64_t rejected = 0;          ///< calls that our handlers, or we for them, did not let succeed
+  uint64_t calls_rejected = 0;    ///< calls that our handlers, or we for them, did not let succeed
   uint64_t transport_errors = 0;  ///< RDMA_ERROR answers, sent or received
-  uint64_t bytes_read = 0, bytes_written = 0;  ///< by RDMA Reads and Writes of this end's
-  uint64_t protocol_breaches = 0;              ///< by the peer, of the transport
-  uint64_t age_ns = 0;                         ///< since it was established, or asked for
+  uint64_t rdma_read_bytes = 0, rdma_written_bytes = 0;  ///< by RDMA Reads and Writes of this end's
+  uint64_t protocol_breaches = 0;                        ///< by the peer, of the transport
+  uint64_t age_ns = 0;                                   ///< since it was established, or asked for
   /**
    * Without calls, and without anything else that was sent or came; 0 while calls are in progress.
    * By the clock of the core, which it reads every 16 passes: up to so many passes too long.

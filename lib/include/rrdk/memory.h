@@ -206,7 +206,7 @@ struct PoolAudit {
   /** The low-water mark of available + more, but for what lay in cores' caches at that moment. */
   uint32_t least_available = 0;
   /** Times that a buffer of this size was wanted and none was to be had; who waits asks again. */
-  uint64_t refusals = 0;
+  uint64_t missing = 0;
   bool elastic = false;       ///< SizeClass::count is 0
   Reserved<8> reserved = {};  ///< for what later releases add
 };

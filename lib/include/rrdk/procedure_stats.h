@@ -80,13 +80,15 @@ struct DurationHistogram {
 struct ProcedureStats {
   uint32_t program = 0;
   uint32_t version = 0;
-  uint32_t procedure = 0;    ///< kOtherProcedures: all without an entry, counted together
-  std::string name;          ///< "READ of blk", as log lines have it
-  uint64_t in_progress = 0;  ///< calls that have come and not ended, those that handlers keep too
-  uint64_t calls = 0;        ///< that have ended; repeated ones too, whose replies were kept
-  uint64_t errors = 0;       ///< of them, those that did not succeed: rejected, denied, dropped
-  uint64_t bytes_in = 0;     ///< of the calls, with what came in chunks; without transport headers
-  uint64_t bytes_out = 0;    ///< of the replies, likewise
+  uint32_t procedure = 0;  ///< kOtherProcedures: all without an entry, counted together
+  std::string name;        ///< "READ of blk", as log lines have it
+  /** Calls that have come and not ended, those that handlers keep too. */
+  uint64_t calls_in_progress = 0;
+  uint64_t calls = 0;   ///< that have ended; repeated ones too, whose replies were kept
+  uint64_t errors = 0;  ///< of them, those that did not succeed: rejected, denied, dropped
+  /** Of the calls, with what came in chunks; without transport headers. */
+  uint64_t received_bytes = 0;
+  uint64_t sent_bytes = 0;  ///< of the replies, likewise
   /**
    * Times from stage to stage (rrdk/stages.h), of calls that Runtime::stamp_every() samples and
    * that have a handler. This one: from the transport header until the call's chunks were read, and

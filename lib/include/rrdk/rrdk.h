@@ -503,8 +503,8 @@ typedef struct rrdk_connection_info {
   int32_t pid;       /**< 0: not a process of this host, or one that can not be seen */
   uint32_t uid, gid; /**< of a process of this host (shm); else RRDK_NO_ID */
   uint32_t core, version, send_size, receive_size, credits, in_progress;
-  uint64_t calls, replies, rejected, transport_errors, bytes_read, bytes_written, protocol_breaches,
-      age_ns, idle_ns;
+  uint64_t calls, replies, calls_rejected, transport_errors, rdma_read_bytes, rdma_written_bytes,
+      protocol_breaches, age_ns, idle_ns;
 } rrdk_connection_info;
 
 /* ---- Calls (rrdk/call.h) ---- */
