@@ -35,16 +35,17 @@ void QueuePair::set_lane_user(fabric::LaneUser* user) {
 // One turn of receiving: the lane's user first, then whatever it leaves. A message that comes
 // behind those it took is for the next turn: it may be one for the lane as well.
 uint32_t QueuePair::receive(std::span<fabric::Completion> out, uint32_t burst) noexcept {
+  turn_began_ = taken_;
+  written_ = 0;
   if (!lane_runs())
     return pull(out);
   for (uint32_t looks = cq_.has_one() ? kLooks : 1; !message_ready(); --looks) {
     if (looks == 1)
       return 0;
   }
-  const uint64_t before = taken_;
   open_lane();
   lane_user_->on_burst(*this, burst);
-  const uint64_t took = taken_ - before;
+  const uint64_t took = taken_ - turn_began_;
   cq_.count_lane(took);
   Lane::flush();
   if (took != 0 && offered_ != taken_ + 1)
@@ -58,23 +59,27 @@ void QueuePair::open_lane() noexcept {
   in_mask_ = theirs_.slot_mask;
 }
 
+// Writes in front of a message are placed, as far as a turn goes.
 fabric::LaneMessage QueuePair::slow_peek(uint64_t bits) noexcept {
-  const auto word = std::bit_cast<SlotWord>(bits);
+  constexpr auto kAcquire = std::memory_order_acquire;
+  auto word = std::bit_cast<SlotWord>(bits);
+  while (is_next(word) && (word.flags & kWrite) != 0 && take_next_write())
+    word = theirs_.slot(taken_).word.load(kAcquire);
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return {};
-  if (word.sequence != static_cast<uint32_t>(taken_ + 1)) {
+  if (!is_next(word)) {
     if (word.sequence != previous_sequence())
       offered_ = taken_ + 1;  // nonsense: pull() ends the connection
     return {};
   }
   offered_ = taken_ + 1;
-  const Slot& slot = theirs_.slot(taken_);
   constexpr uint32_t kAnyway = kInvalidate | kAckWanted;
   if ((word.flags & ~kAnyway) == kCopied)
     return peek_copied(word.flags);
   if ((word.flags & ~kAnyway) != kInline || word.length - 4u > kMostInSlot - 4 ||
       word.length % 4 != 0)
     return {};
+  const Slot& slot = theirs_.slot(taken_);
   const uint32_t key =
       (word.flags & kInvalidate) != 0 ? fabric::load_once<uint32_t>(slot.room + word.length) : 0;
   return found_with(slot.room, word.length, word.flags, key);

@@ -191,12 +191,16 @@ class QueuePair final : public fabric::QueuePair,
   // receive_datapath.cc
   uint32_t pull(std::span<fabric::Completion> out) noexcept;
   bool message_ready() noexcept;
+  bool is_next(SlotWord word) const noexcept {
+    return word.sequence == static_cast<uint32_t>(taken_ + 1);
+  }
   // What the word of the next slot says as long as no message was put there.
   uint32_t previous_sequence() const noexcept {
     const uint64_t slots = uint64_t{theirs_.slot_mask} + 1;
     return taken_ < slots ? 0 : static_cast<uint32_t>(taken_ + 1 - slots);
   }
-  bool goes_on_writing(uint64_t written, uint32_t slots) const noexcept;
+  bool goes_on_writing() const noexcept;
+  bool take_next_write() noexcept;
   bool take_message(const Slot& slot, const SlotHeader& header, fabric::Completion& out) noexcept;
   bool take_write(const Slot& slot, const SlotHeader& header) noexcept;
   fabric::WcStatus place(const Slot& slot, const SlotHeader& header) noexcept;
@@ -269,6 +273,8 @@ class QueuePair final : public fabric::QueuePair,
   fabric::LaneUser* lane_user_ = nullptr;
   uint64_t claimed_at_ = 0;        // of what Lane::begin() claimed in the copies
   uint64_t consumed_by_peer_ = 0;  // as last read
+  uint64_t turn_began_ = 0;        // taken_ when this turn of receiving began
+  uint64_t written_ = 0;           // bytes of the peer's Writes that were copied in it
   bool acknowledge_ = false;       // the peer waits for some of what was taken since
   bool acks_ = false;              // or will for the message that the lane has found
   bool stalled_ = false;           // counted: the next message has no Receive

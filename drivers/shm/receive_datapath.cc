@@ -89,7 +89,6 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, uint32_t burst) noex
 
 uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
   uint32_t n = 0;
-  uint64_t written = 0;
   for (uint32_t slots = 0; slots < kMostSlotsAtOnce && n < out.size() && message_ready(); ++slots) {
     const Slot& slot = theirs_.slot(taken_);
     const SlotHeader header(slot);
@@ -97,9 +96,8 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
     prefetch_slot(&slot + 1, header.flags, header.length);
     prefetch_slot(&slot + 2, header.flags, header.length);
     if ((header.flags & kWrite) != 0) {
-      if (!goes_on_writing(written, slots) || !take_write(slot, header))
+      if (!take_write(slot, header))
         break;
-      written += header.length;
     } else if (take_message(slot, header, out[n])) {
       ++n;
     } else {
@@ -111,14 +109,14 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
   return n;
 }
 
-// Whether a turn that has copied `written` bytes and taken `slots` slots copies more. Each turn
-// costs a pass of the core, so fewer and longer turns cost less. But long turns must not leave
-// either end without work: they go on only while more slots wait than were taken.
-bool QueuePair::goes_on_writing(uint64_t written, uint32_t slots) const noexcept {
-  if (written < kWrittenAtOnce)
+// Whether this turn copies more of the peer's Writes. Each turn costs a pass of the core, so fewer
+// and longer turns cost less. But long turns must not leave either end without work: they go on
+// only while more slots wait than were taken.
+bool QueuePair::goes_on_writing() const noexcept {
+  if (written_ < kWrittenAtOnce)
     return true;
-  const uint64_t behind = taken_ + slots;
-  return written < kMostWrittenAtOnce &&
+  const uint64_t behind = taken_ + (taken_ - turn_began_);
+  return written_ < kMostWrittenAtOnce &&
          theirs_.slot(behind).word.load(std::memory_order_relaxed).sequence ==
              static_cast<uint32_t>(behind + 1);
 }
@@ -191,9 +189,20 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
   return true;
 }
 
+// If what is next is an RDMA Write. The peer may have made something else of it meanwhile.
+bool QueuePair::take_next_write() noexcept {
+  if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
+    return false;
+  const Slot& slot = theirs_.slot(taken_);
+  const SlotHeader header(slot);
+  return (header.flags & kWrite) != 0 && take_write(slot, header);
+}
+
 // An RDMA Write of the peer's. False: not now, or never.
 bool QueuePair::take_write(const Slot& slot, const SlotHeader& header) noexcept {
   RRDK_ASSERT((header.flags & kWrite) != 0 && &slot == &theirs_.slot(taken_), taken_);
+  if (!goes_on_writing())
+    return false;
   WcStatus status = WcStatus::kRemoteOperation;
   if (header.num_sges <= Slot::kMaxSges)
     status = place(slot, header);
@@ -210,6 +219,7 @@ bool QueuePair::take_write(const Slot& slot, const SlotHeader& header) noexcept 
     return false;
   }
   ++taken_;
+  written_ += header.length;
   acknowledge_ = true;
   return true;
 }

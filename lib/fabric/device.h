@@ -85,7 +85,8 @@ class CompletionQueue {
   // After waking: takes the fd's readiness back.
   virtual void disarm() = 0;
 
-  // How many messages the users of lanes (fabric/lane.h) have taken in all calls of poll() so far.
+  // How many messages, and Writes in front of them, have been taken in lanes (fabric/lane.h) by all
+  // calls of poll() so far.
   // A core that compares it before and after knows whether a poll without completions did work.
   uint64_t lane_messages() const noexcept { return lane_messages_; }
 

@@ -169,9 +169,10 @@ class alignas(64) Lane {
   // Receives that are posted.
   uint32_t most() const noexcept { return most_; }
 
-  // The next message, or none, and none once the connection has ended. One look: a second one finds
-  // another message, as far as its user may believe. What is no message for a lane (too long, not a
-  // multiple of 4, nonsense, with data to place) is none here, and is dealt with the general way.
+  // The next message, or none, and none once the connection has ended. One look: a second one may
+  // find another message. What is no message for a lane (too long, not a multiple of 4, nonsense)
+  // is none here, and is dealt with the general way. RDMA Writes in front of the message have been
+  // placed.
   [[gnu::always_inline]] LaneMessage peek() noexcept {
     const std::byte* const slot = slot_in();
     // Acquire: the peer has published the word after the bytes, and they are read after it.

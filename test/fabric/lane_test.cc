@@ -430,6 +430,30 @@ TEST_P(Lanes, KillTheKeyThatAMessageInvalidates) {
   }
 }
 
+// Wherever the Write went, its data are there when the message behind it is seen.
+TEST_P(Lanes, PlaceWritesInFrontOfTheirMessage) {
+  constexpr uint32_t kBytes = 4096;
+  Buffer sink = test_memory().get(kBytes);
+  const uint32_t key = pair_.expose(sink.first(kBytes), Rights::kRemoteWrite);
+  uint32_t wrong = 0;
+  server_.then = [&](Lane&, std::string_view text) {
+    const auto expected = static_cast<std::byte>(number_of(text));
+    wrong += sink.data()[0] != expected || sink.data()[kBytes - 1] != expected ? 1 : 0;
+  };
+  for (uint32_t i = 1; i != 50; ++i) {
+    std::memset(buffer_.data(), static_cast<int>(i), kBytes);
+    const SendWr write =
+        access_wr(i, Op::kWrite, buffer_.first(kBytes), key, address_of(sink.data()));
+    ASSERT_EQ(pair_.client_qp->post_send({&write, 1}), 1u);
+    ASSERT_TRUE(say(to_server(), text_of(i, i % 2 == 0 ? 8 : 1000)));
+    to_server().flush();
+    ASSERT_TRUE(pair_.pump_until(
+        [&] { return server_.got.size() == i && pair_.client.completions.size() == i; }));
+  }
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_TRUE(pair_.server.completions.empty());
+}
+
 TEST_P(Lanes, EndTheConnectionForAKeyThatIsNotAlive) {
   pair_.post_receives(*pair_.server_qp, 1);
   ASSERT_TRUE(say(to_server(), text_of(1), 0x1234'5678));
