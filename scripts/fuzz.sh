@@ -13,7 +13,7 @@ set -euo pipefail
 
 # What libFuzzer prints for people who tune it.
 noise='^#[0-9]+[[:space:]]+(NEW|REDUCE|RELOAD)|^INFO:|# Uses:|ecommended dictionary'
-all=(header private_data rpc perf receive iwarp)
+all=(header private_data rpc perf receive iwarp shm)
 seconds=60
 build=
 replay=
