@@ -16,8 +16,8 @@ constexpr uint32_t kSweepInterval = 64;
 constexpr uint32_t kSweepsPerRound = 4096;
 // Messages that the user of a lane takes in one turn, of a queue pair that is active alone, and of
 // one of several.
-constexpr uint32_t kBurst = 32;
-constexpr uint32_t kBurstOfOne = 4;
+constexpr uint32_t kBurstAlone = 32;
+constexpr uint32_t kBurstOfMany = 4;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
   }
   if (++polls_ % kSweepInterval == 0) [[unlikely]]
     sweep();
-  const uint32_t burst = active_count_ == 1 ? kBurst : kBurstOfOne;
+  const uint32_t burst = active_count_ == 1 ? kBurstAlone : kBurstOfMany;
   uint32_t n = 0;
   for (size_t turns = active_count_; turns > 0 && n < out.size(); --turns) {
     if (next_ >= active_count_)

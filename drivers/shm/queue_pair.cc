@@ -108,6 +108,8 @@ void QueuePair::fail_with(CloseReason reason, uint64_t number) noexcept {
     return;
   close();
   if (before == Status::kEstablished) {
+    // What was taken was taken, also in the burst of a lane that ends the connection.
+    mine_.state->consumed.store(taken_, std::memory_order_release);
     mine_.state->closed_number.store(number, std::memory_order_relaxed);
     mine_.state->closed.store(static_cast<uint32_t>(reason), std::memory_order_seq_cst);
     keys_.kill_all();

@@ -172,7 +172,7 @@ class alignas(64) Lane {
   // The next message, or none, and none once the connection has ended. One look: a second one may
   // find another message. What is no message for a lane (too long, not a multiple of 4, nonsense)
   // is none here, and is dealt with the general way. RDMA Writes in front of the message have been
-  // placed.
+  // placed. For on_burst() only, as take() is.
   [[gnu::always_inline]] LaneMessage peek() noexcept {
     const std::byte* const slot = slot_in();
     // Acquire: the peer has published the word after the bytes, and they are read after it.

@@ -473,6 +473,23 @@ TEST_P(Lanes, DeliverWhatWasSentBeforeTheEnd) {
   EXPECT_EQ(server_.got.size(), 5u);
 }
 
+// The sender of what was taken in the burst that ends the connection learns that it arrived.
+TEST_P(Lanes, AcknowledgeWhatWasTakenBeforeTheEnd) {
+  if (!pair_.acknowledges())
+    GTEST_SKIP() << "Writes complete without the peer's acknowledgement here";
+  Buffer sink = test_memory().get(4096);
+  const uint32_t key = pair_.expose(sink.first(64), Rights::kRemoteWrite);
+  server_.then = [&](Lane&, std::string_view) { pair_.server_qp->disconnect(); };
+  const SendWr write = access_wr(1, Op::kWrite, buffer_.first(64), key, address_of(sink.data()));
+  ASSERT_EQ(pair_.client_qp->post_send({&write, 1}), 1u);
+  ASSERT_TRUE(say(to_server(), text_of(1)));
+  to_server().flush();
+  ASSERT_TRUE(pump_until({&pair_.server}, [&] { return !server_.got.empty(); }));
+  ASSERT_TRUE(pair_.pump_until([&] { return pair_.client.has_event(EventType::kDisconnected); }));
+  ASSERT_EQ(pair_.client.completions.size(), 1u);
+  EXPECT_EQ(pair_.client.completions[0].status, WcStatus::kSuccess);
+}
+
 TEST_P(Lanes, EndWithTheConnectionInTheMiddleOfABurst) {
   std::byte* begun = nullptr;
   server_.then = [&](Lane& lane, std::string_view text) {
