@@ -267,5 +267,37 @@ TEST_F(HostileLane, WakesWhoeverIsAboutToSleep) {
   EXPECT_GT(slept_through, 0u);
 }
 
+// The last message comes, and its sender goes, between any two instructions of the receiver's look,
+// and there is no Receive.
+TEST_F(HostileLane, DeliversWhatCameBeforeTheEndAtAnyMoment) {
+  if (RRDK_TSAN)
+    GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
+  constexpr uint64_t kMoments = 300;
+  std::array<fabric::Completion, 4> none;
+  uint64_t steps = 1;
+  for (uint64_t at = 0; at < steps; at += std::max<uint64_t>(steps / kMoments, 1)) {
+    RawPeer peer(honest_.server, honest_.uri);
+    peer.establish();
+    Collector user;
+    peer.victim->set_lane_user(&user);
+    for (int i = 0; i != 3; ++i)  // not the first look, which does more
+      honest_.server.cq->poll(none);
+    steps = rrdk::test::SingleStep::through(
+        [&] { honest_.server.cq->poll(none); },
+        [&](uint64_t step) {
+          if (step != at)
+            return;
+          peer.publish({.length = 8, .flags = kInline});
+          peer.mine.state->closed.store(static_cast<uint32_t>(CloseReason::kDisconnected));
+        });
+    ASSERT_TRUE(fabric::test::pump_until({&honest_.server}, [&] {
+      return honest_.server.has_event(fabric::EventType::kDisconnected);
+    }));
+    ASSERT_EQ(user.got.size(), 1u) << "before instruction " << at << " of " << steps;
+    peer.victim.reset();
+    honest_.server.events.clear();
+  }
+}
+
 }  // namespace
 }  // namespace rrdk::shm::test
