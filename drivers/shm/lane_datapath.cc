@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/assert.h"
 #include "drivers/shm/queue_pair.h"
 
 namespace rrdk::shm {
@@ -43,6 +44,7 @@ uint32_t QueuePair::receive(std::span<fabric::Completion> out, uint32_t burst) n
     if (looks == 1)
       return 0;
   }
+  RRDK_ASSERT(active);
   open_lane();
   lane_user_->on_burst(*this, burst);
   const uint64_t took = taken_ - turn_began_;
@@ -150,6 +152,7 @@ void QueuePair::slow_send(uint32_t length, uint32_t invalidate) noexcept {
   if (claimed_ != Claimed::kElsewhere)
     return;  // the connection has ended since begin()
   const uint32_t at = copies_.offset(claimed_at_);
+  RRDK_ASSERT(length <= mine_.copies_bytes - at, length, at);
   if (length <= kMostInSlot) {
     std::memcpy(slot_out() + kSlotWord, mine_.copies + at, length);
     claimed_ = Claimed::kSlot;

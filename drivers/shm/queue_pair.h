@@ -271,7 +271,6 @@ class QueuePair final : public fabric::QueuePair,
   SegmentView theirs_;
   Doorbell bell_;  // of the peer
   fabric::LaneUser* lane_user_ = nullptr;
-  uint64_t claimed_at_ = 0;        // of what Lane::begin() claimed in the copies
   uint64_t consumed_by_peer_ = 0;  // as last read
   uint64_t turn_began_ = 0;        // taken_ when this turn of receiving began
   uint64_t written_ = 0;           // bytes of the peer's Writes that were copied in it
@@ -279,6 +278,7 @@ class QueuePair final : public fabric::QueuePair,
   bool acks_ = false;              // or will for the message that the lane has found
   bool stalled_ = false;           // counted: the next message has no Receive
   bool unsure_ = false;            // the peer may have begun to rest unseen when it was told
+  uint64_t claimed_at_ = 0;        // of what Lane::begin() claimed in the copies
   drivers::ReceiveQueue own_receives_;
   drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all
   drivers::ReceiveQueue* receives_;

@@ -32,11 +32,12 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+
+#include "base/assert.h"
 
 namespace rrdk::fabric {
 
@@ -138,10 +139,10 @@ class LaneMessage {
   using Loaded = std::array<uint64_t, 4096 / 4 / 64>;
   void note_loaded(uint32_t at, uint32_t bytes) const noexcept {
     const uint32_t end = length_ > kAlwaysReadable ? length_ : kAlwaysReadable;
-    assert(at % 4 == 0 && bytes % 4 == 0 && at <= end && bytes <= end - at);
+    RRDK_ASSERT(at % 4 == 0 && bytes % 4 == 0 && at <= end && bytes <= end - at);
     for (uint32_t word = at / 4; word != (at + bytes) / 4; ++word) {
       uint64_t& loaded = (*loaded_)[word / 64];
-      assert((loaded >> word % 64 & 1) == 0);  // for the second time
+      RRDK_ASSERT((loaded >> word % 64 & 1) == 0);  // for the second time
       loaded |= uint64_t{1} << word % 64;
     }
   }
@@ -187,7 +188,7 @@ class alignas(64) Lane {
   // Takes what peek() said is next: its bytes are not read after this. flush() tells the peer.
   void take(const LaneMessage& message) noexcept {
 #ifndef NDEBUG
-    assert(message.number_ == taken_ + 1);
+    RRDK_ASSERT(message.number_ == taken_ + 1, message.number_, taken_);
 #endif
     ++taken_;
     if (!message.plain_) [[unlikely]]
@@ -208,7 +209,7 @@ class alignas(64) Lane {
   // asked for. `invalidate`: as of kSendInvalidate; 0: none. Nothing is reported: a message is lost
   // only with its connection. The peer may have it at once; one that sleeps is woken by flush().
   [[gnu::always_inline]] void send(uint32_t length, uint32_t invalidate = 0) noexcept {
-    assert(length != 0 && length % 4 == 0);
+    RRDK_ASSERT(length != 0 && length % 4 == 0);
     if (claimed_ != Claimed::kSlot) [[unlikely]]
       return slow_send(length, invalidate);
     claimed_ = Claimed::kNothing;
