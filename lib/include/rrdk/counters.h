@@ -32,7 +32,10 @@
 
 namespace rrdk {
 
-/** Each counter and gauge; what it counts stands in the table, and is counter_info()'s text. */
+/**
+ * Each counter and gauge. doc/telemetry.md lists them, and says what each counts, which is also
+ * counter_info()'s text.
+ */
 enum class Counter : uint16_t {
 #define RRDK_COUNTER(id, enumerator, name, owners, text) k##enumerator = id,
 #define RRDK_GAUGE(id, enumerator, name, owners, text) k##enumerator = id,
@@ -40,7 +43,8 @@ enum class Counter : uint16_t {
 };
 
 /**
- * Why something that a peer sent was refused or ignored; each reason has its own counter.
+ * Why something that a peer sent was refused or ignored; each reason has its own counter, in the
+ * same list.
  *
  * "Refused" is a call that was answered with an error, or a reply that ended its call with one;
  * "ignored" is a message that changed nothing; "ended" is the connection.
