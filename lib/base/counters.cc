@@ -132,11 +132,6 @@ std::vector<Stats::Value> Stats::values() const {
   return all;
 }
 
-void Stats::add(Counter id, uint64_t more) noexcept {
-  if (static_cast<size_t>(id) < values_.size())
-    values_[static_cast<size_t>(id)] += more;
-}
-
 Stats& Stats::operator+=(const Stats& more) noexcept {
   for (size_t id = 0; id < std::min(values_.size(), more.values_.size()); ++id)  // moved from: 0
     values_[id] += more.values_[id];

@@ -137,7 +137,10 @@ class Stats {
   std::vector<Value> values() const;
 
   /** Adds to one count; nothing happens if the library does not know it. */
-  void add(Counter id, uint64_t more) noexcept;
+  void add(Counter id, uint64_t more) noexcept {
+    if (static_cast<size_t>(id) < values_.size())
+      values_[static_cast<size_t>(id)] += more;
+  }
   Stats& operator+=(const Stats& more) noexcept;
 
  private:
