@@ -51,8 +51,6 @@ class CompletionQueue final : public fabric::CompletionQueue {
 
   // The polling thread: a lane's user has taken so many messages.
   void count_lane(uint64_t messages) noexcept { lane_messages_ += messages; }
-  // The polling thread: whether no more than one queue pair is polled.
-  bool has_one() const noexcept { return active_count_ <= 1; }
   // The polling thread: polls `qp` from now on.
   void activate(QueuePair& qp) noexcept;
   // Any thread: the same by way of the doorbell.

@@ -12,10 +12,6 @@ namespace rrdk::shm {
 
 namespace {
 
-// A queue pair that is active alone looks so often for a message before the core goes on with the
-// rest of its pass, which takes longer than these looks do.
-constexpr uint32_t kLooks = 8;
-
 template <typename Value>
 Value once(const Value& shared) noexcept {
   return fabric::load_once<Value>(reinterpret_cast<const std::byte*>(&shared));
@@ -40,10 +36,8 @@ uint32_t QueuePair::receive(std::span<fabric::Completion> out, uint32_t burst) n
   written_ = 0;
   if (!lane_runs())
     return pull(out);
-  for (uint32_t looks = cq_.has_one() ? kLooks : 1; !message_ready(); --looks) {
-    if (looks == 1)
-      return 0;
-  }
+  if (!message_ready())
+    return 0;
   RRDK_ASSERT(active);
   open_lane();
   lane_user_->on_burst(*this, burst);
