@@ -125,7 +125,7 @@ bool rrdk_call_transport_error(const rrdk_call* call, rrdk_transport_error* erro
 namespace rrdk::c {
 namespace {
 
-using service::CallContext;
+using xprt::ServedCall;
 
 // What there is of a call that has been answered.
 struct Nothing {
@@ -151,12 +151,12 @@ Nothing& nothing() noexcept {
 class Borrowed {
  public:
   explicit Borrowed(const rrdk_server_call* call) noexcept {
-    if (CallContext* const context = find(call)) [[likely]]
-      call_ = context->handle();
+    if (ServedCall* const context = find(call)) [[likely]]
+      call_ = service::CallAccess::handle(*context);
   }
   ~Borrowed() {
     if (call_)
-      CallContext::take(std::move(call_));
+      service::CallAccess::take(std::move(call_));
   }
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
@@ -170,17 +170,17 @@ class Borrowed {
 
 // For the function that answers. Empty: the call has been answered, which that function logs.
 ServerCall ending(rrdk_server_call* call) noexcept {
-  CallContext* const context = service::call_handles.close(reinterpret_cast<uintptr_t>(call));
-  return context != nullptr ? context->handle() : ServerCall();
+  ServedCall* const context = xprt::call_handles.close(reinterpret_cast<uintptr_t>(call));
+  return context != nullptr ? service::CallAccess::handle(*context) : ServerCall();
 }
 
 }  // namespace
 
 void enter(ServerCall call, void* context) {
-  CallContext& taken = CallContext::of(call);
+  ServedCall& taken = service::CallAccess::of(call);
   if (taken.slot == nullptr) [[unlikely]]  // four million calls are in progress
     return std::move(call).reject(AcceptStat::kSystemErr);
-  CallContext::take(std::move(call));
+  service::CallAccess::take(std::move(call));
   const auto& program = static_cast<const rrdk_program&>(*taken.service->binding);
   program.handlers[taken.service->index_of(taken.procedure)](
       reinterpret_cast<rrdk_server_call*>(taken.slot->open()), context);

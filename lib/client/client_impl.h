@@ -238,7 +238,7 @@ struct ClientConnection::Impl final : Caller::Impl,
 
   // From below, on the core's thread.
   void on_call_ended(xprt::OutgoingCall& outgoing) override;
-  void on_call(xprt::IncomingCall& call) override;
+  void on_call(xprt::ServedCall& call) override;
   void on_version_refused() override;
   void on_link_up();
   void on_link_down(Errc code, const std::string& reason);
@@ -250,7 +250,6 @@ struct ClientConnection::Impl final : Caller::Impl,
   const ClientOptions options;
   const ConnectOptions connect;
   const service::ServiceTable& services;
-  service::ContextPool contexts;
 
  private:
   // What others know of the connection. kFailed: no link will come after the one that is going;
@@ -437,8 +436,7 @@ class ClientLink final : public runtime::Link, public service::Dispatcher {
  public:
   ClientLink(ClientConnection::Impl& connection, runtime::OpenDevice& device)
       : Link(connection.core(), device),
-        Dispatcher(*this, for_workers, connection.runtime.memory, connection.services,
-                   connection.contexts),
+        Dispatcher(*this, for_workers, connection.runtime.memory, connection.services),
         connection_(connection) {}
 
   using Link::set_always_ticks;

@@ -83,7 +83,7 @@ ConnectionInfo ClientConnection::Impl::info() const {
   return link_ && is_established() ? link_->ServerConnection::info() : ConnectionInfo{};
 }
 
-void ClientConnection::Impl::on_call(xprt::IncomingCall& call) {
+void ClientConnection::Impl::on_call(xprt::ServedCall& call) {
   link_->take(call);
 }
 

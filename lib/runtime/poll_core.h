@@ -33,8 +33,8 @@
 #include "runtime/timers.h"
 #include "runtime/work.h"
 #include "runtime/worker_pool.h"
-#include "xprt/incoming_call.h"
 #include "xprt/receive_queue.h"
+#include "xprt/served_call.h"
 
 namespace rrdk::runtime {
 

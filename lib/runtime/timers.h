@@ -7,17 +7,11 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "base/work_item.h"
 
 namespace rrdk::runtime {
 
-struct Timer {
-  void (*fire)(Timer& timer) = nullptr;
-  uint64_t due_ns = 0;
-  uint32_t place = UINT32_MAX;  // in the heap; UINT32_MAX: not running
-
-  bool running() const noexcept { return place != UINT32_MAX; }
-};
-static_assert(sizeof(Timer) <= 24);
+using base::Timer;
 
 class Timers {
  public:

@@ -6,32 +6,13 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "base/work_item.h"
 
 namespace rrdk::runtime {
 
-// What crosses rings and waits in lists: one pointer to an item embedded in the object that it is
-// about (a call to submit, a reply to send), so that queueing never allocates.
-//
-// `run` is the item's tag: what to do with the object around it. An item is in one place at a time.
-struct WorkItem {
-  void (*run)(WorkItem& item) = nullptr;
-  WorkItem* next = nullptr;  // while in an ItemList
-};
-static_assert(sizeof(WorkItem) == 16);
-
-// Of one thread.
-using ItemList = base::Queue<WorkItem, &WorkItem::next>;
-
-// Runs what is there now; what the items add waits for the next time. Returns how many.
-inline uint32_t run_once(ItemList& items) noexcept {
-  uint32_t count = 0;
-  for (ItemList now = items.take(); !now.empty(); ++count) {
-    WorkItem& item = now.pop();
-    RRDK_ASSERT(item.run != nullptr);
-    item.run(item);
-  }
-  return count;
-}
+using base::ItemList;
+using base::run_once;
+using base::WorkItem;
 
 struct WorkerClient;
 

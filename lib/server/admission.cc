@@ -153,8 +153,7 @@ xprt::ConnectionOptions Server::Impl::engine_options(Client& client) const {
 
 void Server::Impl::open(PollCore& core, OpenDevice& device, Client& client,
                         const Request& request) {
-  auto* link =
-      new ServerLink(*this, client, cores_[core.index()].contexts, core, device, request->peer());
+  auto* link = new ServerLink(*this, client, core, device, request->peer());
   links_.add(*link);  // before on_open, which may pass its id on to whoever closes it
   if (Result<void> open = check_open(); !open)
     return refuse(*link, *request, Rejection::kClosing, open.error());

@@ -10,9 +10,9 @@
 #include "server/server_impl.h"
 #include "server/server_link.h"
 #include "service/dispatcher.h"
-#include "xprt/incoming_call.h"
 #include "xprt/link.h"
 #include "xprt/option_checks.h"
+#include "xprt/served_call.h"
 
 namespace rrdk::server {
 
@@ -176,7 +176,7 @@ ReplayBounds replay_bounds(const ServerOptions& options, Memory& memory) {
 namespace {
 
 namespace ccp = proto::ccp;
-using service::CallContext;
+using xprt::ServedCall;
 
 constexpr uint32_t kMostExposed = 4096;
 constexpr uint32_t kSmallestAlign = 8;
@@ -193,14 +193,14 @@ constexpr Binding kBinding = {.program = ccp::kProgram,
 
 // Not declared by RFC 5666, but every program has it (V1-CCP-20).
 void null(ServerCall call, void*) {
-  CallContext::of(call).call->connection().count_config_call();
+  service::CallAccess::of(call).connection().count_config_call();
   std::move(call).reply();
 }
 
 // On the connection's poll core, where its engine is. Per connection (V1-CCP-19).
 void conf_rdma(ServerCall call, void* context) {
   const auto& options = *static_cast<const Rfc5666ServerOptions*>(context);
-  xprt::Connection& engine = CallContext::of(call).call->connection();
+  xprt::Connection& engine = service::CallAccess::of(call).connection();
   engine.count_config_call();
   if (options.config_flavor && call.credential().flavor != *options.config_flavor)
     return std::move(call).deny(AuthStat::kTooWeak);

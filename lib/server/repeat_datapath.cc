@@ -11,7 +11,7 @@ namespace rrdk::server {
 using service::Answer;
 
 // True: the call is the first of its kind, and is to be run. False: it has been answered, or waits.
-bool ServerLink::begin_once(CallContext& context) noexcept {
+bool ServerLink::begin_once(ServedCall& call) noexcept {
   if (!server_.clients.keeps_replies()) [[unlikely]] {
     ++server_.clients.counters().replay_unprotected;
     return true;
@@ -23,38 +23,37 @@ bool ServerLink::begin_once(CallContext& context) noexcept {
   if (lane != nullptr) [[likely]]
     lane->raise(engine().most_granted() + exposed_replies(server_.options),
                 engine().version() != 1);
-  const Fingerprint print = fingerprint(server_.clients.keys(), context.header, context.args);
-  switch (client_.replays.begin(context, lane, print, core().now())) {
+  const Fingerprint print = fingerprint(server_.clients.keys(), call.header, call.args);
+  switch (client_.replays.begin(call, lane, print, core().now())) {
     case ReplayCache::Verdict::kRun:
       return true;
     case ReplayCache::Verdict::kWait:
-      waiting_.push_front(context);  // newest first, as in its entry: withdraw() finds them soon
+      waiting_.push_front(call);  // newest first, as in its entry: withdraw() finds them soon
       if (state() > runtime::LinkState::kUp)
         release_waiting();  // on_down() was before
       return false;
     case ReplayCache::Verdict::kSeen:
       break;
     case ReplayCache::Verdict::kNoRoom:
-      return runs_unprotected(context, lacks != nullptr ? lacks : kNoReplayRoom);
+      return runs_unprotected(call, lacks != nullptr ? lacks : kNoReplayRoom);
     case ReplayCache::Verdict::kAllRun:
       refuse_unprotected(
-          context,
-          "more such calls run than it was granted credits (raise ReplayOptions::entries)");
+          call, "more such calls run than it was granted credits (raise ReplayOptions::entries)");
       return false;
   }
-  answer_again(context);
+  answer_again(call);
   return false;
 }
 
 // Those that waited are answered on the cores of their own connections.
-void ServerLink::end_once(CallContext& context, bool whole) noexcept {
-  RRDK_ASSERT(context.replay != nullptr);
-  CallContext* waiter =
-      client_.replays.finish(context, context.answer == Answer::kDrop, whole, core().now());
+void ServerLink::end_once(ServedCall& call, bool whole) noexcept {
+  RRDK_ASSERT(call.replay != nullptr);
+  ServedCall* waiter =
+      client_.replays.finish(call, call.answer == Answer::kDrop, whole, core().now());
   while (waiter != nullptr) {
-    CallContext& next = *std::exchange(waiter, waiter->next_waiter);
+    ServedCall& next = *std::exchange(waiter, waiter->next_waiter);
     next.run = [](runtime::WorkItem& item) {
-      auto& woken = static_cast<CallContext&>(item);
+      auto& woken = static_cast<ServedCall&>(item);
       auto& link = static_cast<ServerLink&>(*woken.dispatcher);
       link.waiting_.remove(woken);
       link.answer_again(woken);
@@ -64,28 +63,28 @@ void ServerLink::end_once(CallContext& context, bool whole) noexcept {
 }
 
 // With what the first one was answered.
-void ServerLink::answer_again(CallContext& context) noexcept {
-  restart_reply(context);
-  switch (client_.replays.take(context, lane_, server_.runtime.memory)) {
+void ServerLink::answer_again(ServedCall& call) noexcept {
+  restart_reply(call);
+  switch (client_.replays.take(call, lane_, server_.runtime.memory)) {
     case ReplayCache::Answer::kKept:
-      if (!context.results->ok())
-        return drop(context);  // no buffers: to say SYSTEM_ERR would be false
-      context.answer = Answer::kResults;
-      return send(context);
+      if (!call.results->ok())
+        return drop(call);  // no buffers: to say SYSTEM_ERR would be false
+      call.answer = Answer::kResults;
+      return send(call);
     case ReplayCache::Answer::kNotKept:
-      return refuse(context, AcceptStat::kSystemErr);
+      return refuse(call, AcceptStat::kSystemErr);
     case ReplayCache::Answer::kDropped:
-      return drop(context);
+      return drop(call);
   }
 }
 
 // Nobody takes their replies any more. Those that are already woken come by themselves.
 void ServerLink::release_waiting() noexcept {
-  for (CallContext& context : waiting_) {
-    if (!client_.replays.withdraw(context))
+  for (ServedCall& call : waiting_) {
+    if (!client_.replays.withdraw(call))
       continue;
-    waiting_.remove(context);
-    drop(context);
+    waiting_.remove(call);
+    drop(call);
   }
 }
 

@@ -94,7 +94,7 @@ struct ReplayEntry : service::OnceRecord {
   uint64_t begin = 0;          // of what it takes of the ring
   uint64_t since_ns = 0;       // when it was finished
   ReplayLane* lane = nullptr;  // null: a LeftEntry
-  service::CallContext* waiters = nullptr;
+  xprt::ServedCall* waiters = nullptr;
   ReplayEntry* next = nullptr;     // in its bucket, or free
   base::Links<ReplayEntry> links;  // from older to newer
 };
@@ -370,7 +370,7 @@ void keep(std::span<const Piece> reply, std::byte* to) noexcept;
 // Writes the reply again. out.ok() tells whether there were buffers for its eligible items.
 void restore(std::span<const std::byte> kept, Encoder& out, Memory& memory) noexcept;
 
-using service::CallContext;
+using xprt::ServedCall;
 
 // What one connection takes at most, replies aside, with so many calls outstanding and `entries`
 // remembered: these, and as many of its first calls set aside.
@@ -411,7 +411,7 @@ class ReplayCache {
   void leave(ReplayLane* lane, uint64_t now_ns) noexcept;
 
   enum class Verdict : uint8_t {
-    kRun,     // the first one, and context.replay its entry, until finish()
+    kRun,     // the first one, and call.replay its entry, until finish()
     kWait,    // the first one runs; finish() gives the waiter back
     kSeen,    // take() has the answer
     kNoRoom,  // nothing could be remembered of it
@@ -419,18 +419,18 @@ class ReplayCache {
   };
   // `lane` is that of the call's connection, raise()d to what its client may have outstanding;
   // null: it has none, and runs nothing that is not known.
-  Verdict begin(CallContext& context, ReplayLane* lane, const Fingerprint& fingerprint,
+  Verdict begin(ServedCall& call, ReplayLane* lane, const Fingerprint& fingerprint,
                 uint64_t now_ns) noexcept;
   // The first call ends. It is answered by the message in its call, or not at all: because its
   // handler wants that (`dropped`), or because there was no buffer for the message (not `whole`).
   // Returns the calls that wait for it, linked through next_waiter; take() has their answer.
-  CallContext* finish(CallContext& context, bool dropped, bool whole, uint64_t now_ns) noexcept;
+  ServedCall* finish(ServedCall& call, bool dropped, bool whole, uint64_t now_ns) noexcept;
 
   enum class Answer : uint8_t { kKept, kNotKept, kDropped };
-  // What became of the first one. kKept: context.results has its reply.
-  Answer take(CallContext& context, ReplayLane* lane, Memory& memory) noexcept;
+  // What became of the first one. kKept: call.results has its reply.
+  Answer take(ServedCall& call, ReplayLane* lane, Memory& memory) noexcept;
   // Takes back one that waits. False: it is woken already.
-  bool withdraw(CallContext& waiter) noexcept;
+  bool withdraw(ServedCall& waiter) noexcept;
 
   // V1-ERR-19. `connection` is a Link's id.
   void note_failure(uint32_t xid, uint64_t connection, uint64_t now_ns);

@@ -72,25 +72,25 @@ void ReplayCache::unpin(ReplayEntry& entry) noexcept {
     --entry.pins;
 }
 
-ReplayCache::Verdict ReplayCache::begin(CallContext& context, ReplayLane* lane,
+ReplayCache::Verdict ReplayCache::begin(ServedCall& call, ReplayLane* lane,
                                         const Fingerprint& fingerprint, uint64_t now_ns) noexcept {
   // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
   std::lock_guard lock(lock_);
   expire(now_ns, kMostExpired);
   if (lane != nullptr) [[likely]]
     lane->expire(now_ns);
-  context.is_early = lane != nullptr && lane->count(early());
-  ReplayEntry* entry = find(context.header.xid, fingerprint);
+  call.is_early = lane != nullptr && lane->count(early());
+  ReplayEntry* entry = find(call.header.xid, fingerprint);
   if (entry == nullptr) {
     const Verdict verdict = lane != nullptr ? find_room(*lane) : Verdict::kNoRoom;
     if (verdict == Verdict::kRun) [[likely]]
-      context.replay = &lane->begin(context.header.xid, fingerprint, context.is_early);
+      call.replay = &lane->begin(call.header.xid, fingerprint, call.is_early);
     return verdict;
   }
-  context.replay = entry;
+  call.replay = entry;
   if (entry->state == State::kRunning) {
     ++counters_.replay_waits;
-    context.next_waiter = std::exchange(entry->waiters, &context);
+    call.next_waiter = std::exchange(entry->waiters, &call);
     return Verdict::kWait;
   }
   pin(*entry);
@@ -114,20 +114,20 @@ ReplayCache::Verdict ReplayCache::find_room(ReplayLane& lane) noexcept {
   return Verdict::kRun;
 }
 
-CallContext* ReplayCache::finish(CallContext& context, bool dropped, bool whole,
-                                 uint64_t now_ns) noexcept {
-  auto& entry = static_cast<ReplayEntry&>(*std::exchange(context.replay, nullptr));
+ServedCall* ReplayCache::finish(ServedCall& call, bool dropped, bool whole,
+                                uint64_t now_ns) noexcept {
+  auto& entry = static_cast<ReplayEntry&>(*std::exchange(call.replay, nullptr));
   // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
   std::lock_guard lock(lock_);
   ReplayLane& lane = *entry.lane;
-  CallContext* waiters = std::exchange(entry.waiters, nullptr);
-  for (CallContext* each = waiters; each != nullptr; each = each->next_waiter)
+  ServedCall* waiters = std::exchange(entry.waiters, nullptr);
+  for (ServedCall* each = waiters; each != nullptr; each = each->next_waiter)
     lane.pin(entry);
   if (whole && !dropped)
-    fit_ring(lane, kept_size(context.call->reply().pieces()));
+    fit_ring(lane, kept_size(call.reply.pieces()));
   if (dropped) {
     entry.state = State::kDropped;
-  } else if (whole && lane.keep(entry, context.call->reply().pieces())) {
+  } else if (whole && lane.keep(entry, call.reply.pieces())) {
     entry.state = State::kDone;
     ++counters_.replay_kept;
   } else {
@@ -141,10 +141,10 @@ CallContext* ReplayCache::finish(CallContext& context, bool dropped, bool whole,
   return waiters;
 }
 
-bool ReplayCache::withdraw(CallContext& waiter) noexcept {
+bool ReplayCache::withdraw(ServedCall& waiter) noexcept {
   // datapath-allow: when a connection has ended
   std::lock_guard lock(lock_);
-  CallContext** place = &static_cast<ReplayEntry&>(*waiter.replay).waiters;
+  ServedCall** place = &static_cast<ReplayEntry&>(*waiter.replay).waiters;
   while (*place != nullptr && *place != &waiter)
     place = &(*place)->next_waiter;
   if (*place == nullptr)
@@ -179,9 +179,8 @@ bool ReplayCache::take_over(ReplayLane& lane, ReplayEntry& entry, bool early) no
   return true;
 }
 
-ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane* lane,
-                                      Memory& memory) noexcept {
-  auto& entry = static_cast<ReplayEntry&>(*std::exchange(context.replay, nullptr));
+ReplayCache::Answer ReplayCache::take(ServedCall& call, ReplayLane* lane, Memory& memory) noexcept {
+  auto& entry = static_cast<ReplayEntry&>(*std::exchange(call.replay, nullptr));
   // datapath-allow: for procedures that are not idempotent; its client's own, and held shortly
   std::lock_guard lock(lock_);
   ReplayLane* const home = entry.lane;
@@ -192,11 +191,11 @@ ReplayCache::Answer ReplayCache::take(CallContext& context, ReplayLane* lane,
       home->release(entry);
   } else {
     if (state == State::kDone)
-      restore(reply_of(entry), *context.results, memory);
+      restore(reply_of(entry), *call.results, memory);
     ++(state == State::kDone ? counters_.replay_answered : counters_.replay_lost);
     // So it stays among the last of the connection that asked for it.
     const bool moves = lane != nullptr && home != lane && entry.pins == 1;
-    if (!moves || !take_over(*lane, entry, context.is_early)) {
+    if (!moves || !take_over(*lane, entry, call.is_early)) {
       unpin(entry);
       if (home == nullptr)
         renew(static_cast<LeftEntry&>(entry));

@@ -135,7 +135,6 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   };
   // Of one core, used by it alone.
   struct Core {
-    service::ContextPool contexts;
     server::Sweeper sweeper;
   };
 

@@ -13,10 +13,10 @@
 
 namespace rrdk::server {
 
-ServerLink::ServerLink(Server::Impl& server, Client& client, service::ContextPool& contexts,
-                       runtime::PollCore& core, runtime::OpenDevice& device, Peer peer)
+ServerLink::ServerLink(Server::Impl& server, Client& client, runtime::PollCore& core,
+                       runtime::OpenDevice& device, Peer peer)
     : Link(core, device, std::move(peer), client.group.by_core[core.index()]),
-      Dispatcher(*this, for_workers, server.runtime.memory, server.services, contexts),
+      Dispatcher(*this, for_workers, server.runtime.memory, server.services),
       gone(server.gone_links),
       server_(server),
       client_(client),
@@ -192,9 +192,9 @@ void ServerLink::tell_of_way() {
 }
 
 // A call that could not be told from its repetition. True: the program wants it to be run.
-bool ServerLink::runs_unprotected(CallContext& context, const char* lacks) noexcept {
+bool ServerLink::runs_unprotected(ServedCall& call, const char* lacks) noexcept {
   if (!server_.options.replay.run_unprotected || !client_.known) {
-    refuse_unprotected(context, lacks);
+    refuse_unprotected(call, lacks);
     return false;
   }
   ++server_.clients.counters().replay_unprotected;
@@ -204,13 +204,13 @@ bool ServerLink::runs_unprotected(CallContext& context, const char* lacks) noexc
   return true;
 }
 
-void ServerLink::refuse_unprotected(CallContext& context, const char* lacks) noexcept {
+void ServerLink::refuse_unprotected(ServedCall& call, const char* lacks) noexcept {
   ++server_.clients.counters().replay_refused;
   server_.clients.tidy(core().now());
   if (auto left_out = server_.unprotected.allow(base::Tsc::now_ns()))
     base::log_warning("a call of %s was not run, since a repetition of it could not be told: %s%s",
                       peer_name().c_str(), lacks, base::and_more(*left_out).text);
-  refuse(context, AcceptStat::kSystemErr);
+  refuse(call, AcceptStat::kSystemErr);
 }
 
 void ServerLink::on_tick(uint64_t now_ns) {

@@ -62,7 +62,7 @@ class Growth {
   GrowthShares taken_;  // one for each class
 };
 
-using service::CallContext;
+using xprt::ServedCall;
 
 constexpr size_t kNowhere = SIZE_MAX;  // in the Sweeper's list
 
@@ -81,8 +81,8 @@ class ServerLink final : public runtime::Link,
                          public service::Dispatcher,
                          public base::Retired {
  public:
-  ServerLink(Server::Impl& server, Client& client, service::ContextPool& contexts,
-             runtime::PollCore& core, runtime::OpenDevice& device, Peer peer);
+  ServerLink(Server::Impl& server, Client& client, runtime::PollCore& core,
+             runtime::OpenDevice& device, Peer peer);
   ~ServerLink() override { gone->fetch_sub(1, std::memory_order_relaxed); }
 
   using Link::id;  // as ServerConnection has them, too
@@ -103,7 +103,7 @@ class ServerLink final : public runtime::Link,
   // Tells the program of the end, once, if it was told of the beginning.
   void tell_closed(const Error& reason);
 
-  void on_call(xprt::IncomingCall& call) override { take(call); }
+  void on_call(xprt::ServedCall& call) override { take(call); }
   void on_call_ended(xprt::OutgoingCall& call) override { back_->ended(call); }
   void on_chunks_taken() override;
   bool may_grow(uint32_t bytes, uint32_t receives) override;
@@ -153,13 +153,13 @@ class ServerLink final : public runtime::Link,
   uint64_t quiet_above() const override;
   void on_dead() override;
 
-  bool begin_once(CallContext& context) noexcept override;
-  void end_once(CallContext& context, bool whole) noexcept override;
-  void answer_again(CallContext& context) noexcept;
+  bool begin_once(ServedCall& call) noexcept override;
+  void end_once(ServedCall& call, bool whole) noexcept override;
+  void answer_again(ServedCall& call) noexcept;
   const char* prepare_once() noexcept;
   void tell_of_way();
-  bool runs_unprotected(CallContext& context, const char* lacks) noexcept;
-  void refuse_unprotected(CallContext& context, const char* lacks) noexcept;
+  bool runs_unprotected(ServedCall& call, const char* lacks) noexcept;
+  void refuse_unprotected(ServedCall& call, const char* lacks) noexcept;
   void release_waiting() noexcept;
   void log_end(const std::string& reason);
   Error end_of(Errc code, const std::string& reason);
@@ -178,7 +178,7 @@ class ServerLink final : public runtime::Link,
   const Origin& origin_;        // the client's
   ReplayLane* lane_ = nullptr;  // null: there is no cache, or no room in it
   // Calls that wait for one that they repeat.
-  base::List<CallContext, &CallContext::links> waiting_;
+  base::List<ServedCall, &ServedCall::waiting> waiting_;
   std::shared_ptr<BackwardClient> backward_;  // null: no calls are made of it
   BackwardClient::Impl* back_ = nullptr;      // of that
   runtime::SizeRequests size_requests_;

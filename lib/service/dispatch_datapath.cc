@@ -11,16 +11,15 @@ namespace rrdk::service {
 
 namespace {
 
-bool allows(const Binding& binding, const CallContext& context) noexcept {
-  const xprt::IncomingCall& call = *context.call;
-  uint32_t reads = call.read_chunks();
+bool allows(const Binding& binding, const ServedCall& call) noexcept {
+  uint32_t reads = call.item_chunks;
   uint32_t writes = call.write_chunks();
   bool is_long = call.is_long();
   if (reads + writes + is_long == 0) [[likely]]
     return true;
-  uint32_t procedure = context.header.procedure;
+  uint32_t procedure = call.header.procedure;
   return binding.allows(procedure, reads, writes) && (!is_long || binding.allows_long(procedure)) &&
-         (reads + writes == 0 || !rpc::transforms_body(context.header.credential));
+         (reads + writes == 0 || !rpc::transforms_body(call.header.credential));
 }
 
 Refusal refusal_of(rpc::CallVerdict verdict) {
@@ -40,22 +39,22 @@ Refusal refusal_of(rpc::CallVerdict verdict) {
   return Refusal::kNotACall;
 }
 
-// Whoever has ended the call, and may use its context again, is the handler itself.
+// Whoever has ended the call, and may use its call again, is the handler itself.
 void run_on_worker(runtime::WorkItem& item) {
-  auto& context = static_cast<CallContext&>(item);
-  const runtime::WorkerPool::Running running(context.service);
-  context.enter_handler();
+  auto& call = static_cast<ServedCall&>(item);
+  const runtime::WorkerPool::Running running(call.service);
+  enter_handler(call);
 }
 
 // The call is still open: so its Dispatcher is there.
 void run_counted_on_worker(runtime::WorkItem& item) {
-  static_cast<CallContext&>(item).dispatcher->note_entered();
+  static_cast<ServedCall&>(item).dispatcher->note_entered();
   run_on_worker(item);
 }
 
 }  // namespace
 
-const Procedure* ServiceTable::Entry::find(uint32_t number) const noexcept {
+const Procedure* ServiceEntry::find(uint32_t number) const noexcept {
   // Most tables are dense from zero, or from one: an entry's index follows from its number.
   if (number < procedures.size() && procedures[number].number == number)
     return &procedures[number];
@@ -73,8 +72,8 @@ ServiceTable::Found ServiceTable::find(uint32_t program, uint32_t version) const
   const Entries* entries = published_.load(std::memory_order_acquire);
   if (entries == nullptr)
     return {Verdict::kNoProgram, nullptr};
-  const Entry* other = nullptr;
-  for (const Entry* entry : entries->all) {
+  const ServiceEntry* other = nullptr;
+  for (const ServiceEntry* entry : entries->all) {
     if (entry->binding->program != program)
       continue;
     if (entry->binding->version == version)
@@ -92,42 +91,49 @@ void Dispatcher::note_entered() noexcept {
 }
 
 // Its service has been removed since it came.
-void CallContext::refuse_removed() noexcept {
-  accept_stat = AcceptStat::kProgMismatch;  // or that there is none
-  end(Answer::kReject);
+void refuse_removed(ServedCall& call) noexcept {
+  call.accept_stat = AcceptStat::kProgMismatch;  // or that there is none
+  end(call, Answer::kReject);
 }
 
-void CallContext::open_reply() noexcept {
-  RRDK_ASSERT(call != nullptr && !results);
-  results.emplace(call->reply(), dispatcher->memory(), call->inline_size(), call->max_reply());
-  rpc::encode_success(*results, header.xid);
+void enter_handler(ServedCall& call) noexcept {
+  if (call.service->removed.load(std::memory_order_seq_cst)) [[unlikely]]
+    return refuse_removed(call);
+  if (call.stages != nullptr) [[unlikely]]
+    call.stages->stamp(Stage::kEntered);
+  RRDK_ASSERT(call.procedure != nullptr && call.results, call.header.procedure);
+  call.procedure->handler(CallAccess::handle(call), call.procedure->context);
 }
 
-void Dispatcher::take(xprt::IncomingCall& call) noexcept {
+void open_reply(ServedCall& call) noexcept {
+  RRDK_ASSERT(!call.results);
+  call.results.emplace(call.reply, call.dispatcher->memory(), call.inline_size(), call.max_reply());
+  rpc::encode_success(*call.results, call.header.xid);
+}
+
+void Dispatcher::take(ServedCall& call) noexcept {
   RRDK_ON_CORE(link_.core());
-  CallContext& context = contexts_.get();
-  context.dispatcher = this;
-  context.call = &call;
-  context.service = nullptr;
-  context.procedure = nullptr;
-  context.counters = nullptr;
-  context.not_before_ns = 0;
-  context.replay = nullptr;
-  context.args = Decoder(call.message());
-  if (admit(context))
-    dispatch(context);
+  call.dispatcher = this;
+  call.service = nullptr;
+  call.procedure = nullptr;
+  call.counters = nullptr;
+  call.not_before_ns = 0;
+  call.replay = nullptr;
+  call.args = Decoder(call.message);
+  if (admit(call))
+    dispatch(call);
 }
 
 // Nearly always it is the one of the connection's last call. False: the call has been refused.
-bool Dispatcher::find_service(CallContext& context) noexcept {
-  const rpc::CallHeader& header = context.header;
+bool Dispatcher::find_service(ServedCall& call) noexcept {
+  const rpc::CallHeader& header = call.header;
   const uint64_t edition = services_.edition();
-  context.service = last_service_;
+  call.service = last_service_;
   if (edition == last_edition_ && last_service_->binding->program == header.program &&
       last_service_->binding->version == header.version) [[likely]]
     return true;
   ServiceTable::Found found = services_.find(header.program, header.version);
-  context.service = found.entry;
+  call.service = found.entry;
   if (found.verdict == ServiceTable::Verdict::kFound) {
     last_edition_ = edition;
     last_service_ = found.entry;
@@ -136,94 +142,94 @@ bool Dispatcher::find_service(CallContext& context) noexcept {
   }
   bool is_known = found.verdict == ServiceTable::Verdict::kNoVersion;
   link_.engine().count_refusal(is_known ? Refusal::kNoVersion : Refusal::kNoProgram);
-  refuse(context, is_known ? AcceptStat::kProgMismatch : AcceptStat::kProgUnavail);
+  refuse(call, is_known ? AcceptStat::kProgMismatch : AcceptStat::kProgUnavail);
   return false;
 }
 
 // Finds the procedure. False: the call has been answered, with an error or as NULL, or waits for
 // the one that it repeats.
-bool Dispatcher::admit(CallContext& context) noexcept {
-  rpc::CallHeader& header = context.header;
-  rpc::CallVerdict verdict = rpc::decode_call(context.args, header);
+bool Dispatcher::admit(ServedCall& call) noexcept {
+  rpc::CallHeader& header = call.header;
+  rpc::CallVerdict verdict = rpc::decode_call(call.args, header);
   if (verdict != rpc::CallVerdict::kOk) [[unlikely]] {
     ++counts_.calls_rejected;
     link_.engine().count_refusal(refusal_of(verdict));
-    restart_reply(context);
-    bool answered = rpc::encode_refusal(*context.results, header.xid, verdict);
-    context.answer = answered ? Answer::kResults : Answer::kDrop;
-    send(context);
+    restart_reply(call);
+    bool answered = rpc::encode_refusal(*call.results, header.xid, verdict);
+    call.answer = answered ? Answer::kResults : Answer::kDrop;
+    send(call);
     return false;
   }
-  if (context.call->is_padded()) [[unlikely]]
-    context.args.expect_padding(context.call->padding());
-  if (!find_service(context))
+  if (call.is_padded()) [[unlikely]]
+    call.args.expect_padding(call.padding());
+  if (!find_service(call))
     return false;
-  context.procedure = context.service->find(header.procedure);
-  if (context.procedure == nullptr && header.procedure != 0) [[unlikely]] {
+  call.procedure = call.service->find(header.procedure);
+  if (call.procedure == nullptr && header.procedure != 0) [[unlikely]] {
     link_.engine().count_refusal(Refusal::kNoProcedure);
-    refuse(context, AcceptStat::kProcUnavail);
+    refuse(call, AcceptStat::kProcUnavail);
     return false;
   }
   if (last_counters_ != nullptr) [[likely]] {
-    context.counters = &last_counters_[context.service->index_of(context.procedure)];
-    ++context.counters->calls_in_progress;
+    call.counters = &last_counters_[call.service->index_of(call.procedure)];
+    ++call.counters->calls_in_progress;
   }
   // A long call is held to the same limits (V1-LONG-11, EXP-31).
-  const Binding& binding = *context.service->binding;
-  if (!allows(binding, context)) [[unlikely]] {
+  const Binding& binding = *call.service->binding;
+  if (!allows(binding, call)) [[unlikely]] {
     if (binding.on_breach == BreachAnswer::kTransportError) {
-      context.answer = Answer::kTransportError;
-      send(context);
+      call.answer = Answer::kTransportError;
+      send(call);
     } else {
       link_.engine().count_refusal(Refusal::kBindingChunks);
-      refuse(context, AcceptStat::kGarbageArgs);
+      refuse(call, AcceptStat::kGarbageArgs);
     }
     return false;
   }
-  if (context.call->stages != nullptr) [[unlikely]]
-    note_decoded(context);
-  if (context.procedure == nullptr) {  // procedure 0 does nothing, for whoever asks
-    context.open_reply();
-    context.answer = Answer::kResults;
-    send(context);
+  if (call.stages != nullptr) [[unlikely]]
+    note_decoded(call);
+  if (call.procedure == nullptr) {  // procedure 0 does nothing, for whoever asks
+    open_reply(call);
+    call.answer = Answer::kResults;
+    send(call);
     return false;
   }
-  if (!context.procedure->idempotent && !begin_once(context)) [[unlikely]]
+  if (!call.procedure->idempotent && !begin_once(call)) [[unlikely]]
     return false;
-  context.open_reply();
+  open_reply(call);
   return true;
 }
 
-void Dispatcher::note_decoded(CallContext& context) noexcept {
-  xprt::StageRecord& stages = *context.call->stages;
-  const rpc::CallHeader& header = context.header;
+void Dispatcher::note_decoded(ServedCall& call) noexcept {
+  xprt::StageRecord& stages = *call.stages;
+  const rpc::CallHeader& header = call.header;
   stages.name(link_.id(), header.program, header.version, header.procedure);
   uint64_t now = stages.pass(Stage::kDecoded, base::Tsc::ticks());
   stages.stamp(Stage::kDecoded, now);
-  if (context.procedure == nullptr) {  // nobody is to be entered
+  if (call.procedure == nullptr) {  // nobody is to be entered
     for (Stage stage : {Stage::kEntered, Stage::kAnswered})
       stages.stamp(stage, now = stages.pass(stage, now));
   }
 }
 
-void Dispatcher::dispatch(CallContext& context) noexcept {
-  const Procedure& procedure = *context.procedure;
+void Dispatcher::dispatch(ServedCall& call) noexcept {
+  const Procedure& procedure = *call.procedure;
   if (procedure.dispatch == Dispatch::kWorker && link_.core().workers() != nullptr) {
-    context.run = run_on_worker;
+    call.run = run_on_worker;
     if (entries_ != nullptr) {
       ++entries_->given;
-      context.run = run_counted_on_worker;
+      call.run = run_counted_on_worker;
     }
-    link_.core().to_worker(for_workers_, context);
+    link_.core().to_worker(for_workers_, call);
     return;
   }
-  context.enter_handler();
+  enter_handler(call);
 }
 
-void Dispatcher::refuse(CallContext& context, AcceptStat status) noexcept {
-  context.answer = Answer::kReject;
-  context.accept_stat = status;
-  send(context);
+void Dispatcher::refuse(ServedCall& call, AcceptStat status) noexcept {
+  call.answer = Answer::kReject;
+  call.accept_stat = status;
+  send(call);
 }
 
 }  // namespace rrdk::service

@@ -20,8 +20,11 @@
 #include "runtime/work.h"
 #include "service/service_table.h"
 #include "xprt/connection.h"
+#include "xprt/served_call.h"
 
 namespace rrdk::service {
+
+using xprt::ServedCall;
 
 class Dispatcher;
 
@@ -31,84 +34,25 @@ struct OnceRecord {};
 // How a call is to end.
 enum class Answer : uint8_t { kResults, kReject, kMismatch, kDeny, kTransportError, kDrop };
 
-// One call while a handler has it: what a ServerCall points to. Pooled per core and reused.
-//
-//   state       where it is                    waits for
-//   in handler  core's or a worker's thread    one of ServerCall's six ends
-//   returning   the core's inbox               the core's next pass
-//   delayed     the core's timers              reply_after()'s time, or the connection's end
-//   waiting     with its Dispatcher            the call that it repeats, or the connection's end
-struct CallContext : runtime::WorkItem, runtime::Timer {
-  Dispatcher* dispatcher = nullptr;
-  xprt::IncomingCall* call = nullptr;
-  const ServiceTable::Entry* service = nullptr;
-  const Procedure* procedure = nullptr;
-  ProcedureCounters* counters = nullptr;  // of this core; null: the call is not counted
-  rpc::CallHeader header;
-  Decoder args;
-  std::optional<Encoder> results;
-  Answer answer = Answer::kResults;
-  AcceptStat accept_stat = AcceptStat::kSuccess;
-  AuthStat auth_stat = AuthStat::kOk;
-  uint32_t low = 0, high = 0;      // of kMismatch: the versions that the client is told
-  uint64_t not_before_ns = 0;      // reply_after(); 0: at once
-  base::Links<CallContext> links;  // in the dispatcher's list of delayed ones, or of waiting ones
-  // Of procedures that are not idempotent, for the Dispatcher; null: not, or not any more.
-  OnceRecord* replay = nullptr;
-  CallContext* next_waiter = nullptr;
-  bool is_early = false;  // among the first calls of its connection that are to run once
-  base::Handles<CallContext>::Slot* slot = nullptr;  // null: there are too many
-
-  ServerCall handle() noexcept { return ServerCall(this); }
-  static CallContext& of(const ServerCall& call) noexcept { return *call.context_; }
-  // Without an answer: whoever has it now owes one.
-  static CallContext& take(ServerCall&& call) noexcept {
-    return *std::exchange(call.context_, nullptr);
-  }
-  void enter_handler() noexcept {
-    if (service->removed.load(std::memory_order_seq_cst)) [[unlikely]]
-      return refuse_removed();
-    if (call->stages != nullptr) [[unlikely]]
-      call->stages->stamp(Stage::kEntered);
-    RRDK_ASSERT(procedure != nullptr && results, header.procedure);
-    procedure->handler(handle(), procedure->context);
-  }
-  void refuse_removed() noexcept;
-  // Starts the reply: header of a success, results to follow.
-  void open_reply() noexcept;
-  // Any thread: the handler's answer is complete; the core does the rest.
-  void end(Answer how) noexcept;
-};
-static_assert(sizeof(CallContext) <= 416);
-
-// What programs in C have of a call and of a connection (lib/c). The first are open while a handler
-// in C owes the answer, the second as long as the object lives.
-inline constinit base::Handles<CallContext> call_handles;
+// What programs in C have of a connection (lib/c): open as long as the object lives.
 inline constinit base::Handles<Dispatcher> connection_handles;
 
-// Of one core; grows to the number of calls that were ever in service at once.
-class ContextPool {
- public:
-  ContextPool() = default;
-  ~ContextPool();
-  CallContext& get() {
-    if (free_.empty()) [[unlikely]]
-      grow();
-    CallContext* context = free_.back();
-    free_.pop_back();
-    return *context;
+// Between a ServerCall, which a program has, and the record behind it.
+struct CallAccess {
+  static ServerCall handle(ServedCall& call) noexcept { return ServerCall(&call); }
+  static ServedCall& of(const ServerCall& call) noexcept { return *call.call_; }
+  // Takes the call without ending it: the caller owes an answer from now on.
+  static ServedCall& take(ServerCall&& call) noexcept {
+    return *std::exchange(call.call_, nullptr);
   }
-  void put(CallContext& context) noexcept {
-    RRDK_ASSERT(free_.size() < free_.capacity() && !context.running(), free_.size());
-    free_.push_back(&context);
-  }
-
- private:
-  void grow();
-
-  std::vector<std::unique_ptr<CallContext[]>> slabs_;
-  std::vector<CallContext*> free_;
 };
+
+// Enters the handler of the call, unless its service has been removed.
+void enter_handler(ServedCall& call) noexcept;
+// Starts the reply: header of a success, results to follow.
+void open_reply(ServedCall& call) noexcept;
+// Any thread: the handler's answer is complete; the core does the rest.
+void end(ServedCall& call, Answer how) noexcept;
 
 // A ServerCall was ended in a child of fork().
 void note_foreign_end() noexcept;
@@ -140,12 +84,11 @@ class Dispatcher : public ServerConnection {
  public:
   // All of them outlive it, and `link` the calls; `for_workers` is the link's.
   Dispatcher(runtime::Link& link, runtime::WorkerQueue& for_workers, Memory& memory,
-             const ServiceTable& services, ContextPool& contexts) noexcept
+             const ServiceTable& services) noexcept
       : link_(link),
         for_workers_(for_workers),
         memory_(memory),
         services_(services),
-        contexts_(contexts),
         slot_(connection_handles.take(*this)) {
     if (slot_ != nullptr)
       slot_->open();
@@ -160,9 +103,9 @@ class Dispatcher : public ServerConnection {
   void add_to(Stats& sum) const;  // with what the link has counted
 
   // The engine has a whole call.
-  void take(xprt::IncomingCall& call) noexcept;
+  void take(ServedCall& call) noexcept;
   // Its answer is there.
-  void finish(CallContext& context) noexcept;
+  void finish(ServedCall& call) noexcept;
   // The way back to who calls; any thread that has a call. Errors: kUnsupported, kConnectionLost.
   virtual Result<std::shared_ptr<BackwardClient>> backward_client();
   // What ServerCall says of them; likewise.
@@ -170,7 +113,7 @@ class Dispatcher : public ServerConnection {
   virtual void raise_receive_size(uint32_t /*bytes*/) {}
   virtual ReceiveSizes receive_size_report() const { return {}; }
   // What the handler of the call has done wrong; any thread that has it.
-  void note(Mistake mistake, const CallContext& context, uint32_t item = 0) noexcept;
+  void note(Mistake mistake, const ServedCall& call, uint32_t item = 0) noexcept;
   // The link is on its way down: answers are not delayed any longer.
   void release_delayed() noexcept;
   // A worker, at the beginning of a call that is counted.
@@ -182,14 +125,13 @@ class Dispatcher : public ServerConnection {
   // No program finds it any more.
   void close_handle() noexcept { connection_handles.give_back(std::exchange(slot_, nullptr)); }
 
-  void refuse(CallContext& context, AcceptStat status) noexcept;
-  void drop(CallContext& context) noexcept;
-  void send(CallContext& context) noexcept;
-  void count(const CallContext& context) noexcept;
-  void note_times(const CallContext& context, const xprt::StageRecord& stages) noexcept;
-  void note_decoded(CallContext& context) noexcept;
-  void restart_reply(CallContext& context) noexcept;
-  bool has_good_results(const CallContext& context) noexcept;
+  void refuse(ServedCall& call, AcceptStat status) noexcept;
+  void drop(ServedCall& call) noexcept;
+  void send(ServedCall& call) noexcept;
+  void count(const ServedCall& call) noexcept;
+  void note_decoded(ServedCall& call) noexcept;
+  void restart_reply(ServedCall& call) noexcept;
+  bool has_good_results(const ServedCall& call) noexcept;
   bool has_dropped() const noexcept { return dropped_; }
   // Calls given to workers are counted from now on; before there are any.
   void count_entries() { entries_ = std::make_unique<WorkerEntries>(); }
@@ -199,29 +141,28 @@ class Dispatcher : public ServerConnection {
 
  private:
   // Of a procedure that is not idempotent: whether to run the call. False: it has been answered, or
-  // will be. With context.replay set end_once() tells of the end.
-  virtual bool begin_once(CallContext&) noexcept { return true; }
-  // The answer is about to go out, if it is `whole`; takes context.replay back.
-  virtual void end_once(CallContext&, bool /*whole*/) noexcept {}
+  // will be. With call.replay set end_once() tells of the end.
+  virtual bool begin_once(ServedCall&) noexcept { return true; }
+  // The answer is about to go out, if it is `whole`; takes call.replay back.
+  virtual void end_once(ServedCall&, bool /*whole*/) noexcept {}
 
   void tell_entered() noexcept;
-  bool admit(CallContext& context) noexcept;
-  bool find_service(CallContext& context) noexcept;
-  void dispatch(CallContext& context) noexcept;
-  void refuse_chunks(CallContext& context) noexcept;
-  void refuse_call(CallContext& context) noexcept;
-  void delay(CallContext& context) noexcept;
+  bool admit(ServedCall& call) noexcept;
+  bool find_service(ServedCall& call) noexcept;
+  void dispatch(ServedCall& call) noexcept;
+  void refuse_chunks(ServedCall& call) noexcept;
+  void refuse_call(ServedCall& call) noexcept;
+  void delay(ServedCall& call) noexcept;
 
   runtime::Link& link_;
   runtime::WorkerQueue& for_workers_;
   Memory& memory_;
   const ServiceTable& services_;
-  ContextPool& contexts_;
   base::Handles<Dispatcher>::Slot* slot_;
-  base::List<CallContext, &CallContext::links> delayed_;
+  base::List<ServedCall, &ServedCall::waiting> delayed_;
   // Of the last call that had a service: valid as long as the table's edition is the same.
   uint64_t last_edition_ = UINT64_MAX;
-  const ServiceTable::Entry* last_service_ = nullptr;
+  const ServiceEntry* last_service_ = nullptr;
   ProcedureCounters* last_counters_ = nullptr;
   bool dropped_ = false;                    // a call, which ends the connection
   std::unique_ptr<WorkerEntries> entries_;  // null: nobody wants to know

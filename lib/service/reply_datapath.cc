@@ -29,172 +29,170 @@ Mistake mistake_of(EncoderFault fault) {
   return Mistake::kFailed;
 }
 
+// An answer that was to be late says nothing of how fast we are.
+void note_times(ProcedureCounters& counters, const xprt::StageRecord& stages, bool late) noexcept {
+  if (stages.at(Stage::kEntered) == 0)
+    return;
+  counters.fetch.record(stages.ns(Stage::kReceived, Stage::kWhole));
+  counters.decode.record(stages.ns(Stage::kWhole, Stage::kDecoded));
+  counters.queue.record(stages.ns(Stage::kDecoded, Stage::kEntered));
+  counters.handler.record(stages.ns(Stage::kEntered, Stage::kAnswered));
+  if (!late)
+    counters.reply.record(base::Tsc::to_ns(base::Tsc::ticks() - stages.at(Stage::kAnswered)));
+}
+
 }  // namespace
 
 // Calls may come while the link is not yet up; on its way down it delays no more. From here on the
 // buffers of the results are the client's: it decides for how long the reply needs them.
-inline void Dispatcher::finish(CallContext& context) noexcept {
+inline void Dispatcher::finish(ServedCall& call) noexcept {
   RRDK_ON_CORE(link_.core());
-  RRDK_ASSERT(context.dispatcher == this && context.results);
-  std::span<Buffer> buffers = context.call->reply().buffers();
+  RRDK_ASSERT(call.dispatcher == this && call.results);
+  std::span<Buffer> buffers = call.reply.buffers();
   for (size_t i = 1; i < buffers.size(); ++i)
-    context.call->borrower().lend(buffers[i]);
-  if (context.not_before_ns > link_.core().now() && link_.state() <= runtime::LinkState::kUp)
-    delay(context);
+    call.borrower().lend(buffers[i]);
+  if (call.not_before_ns > link_.core().now() && link_.state() <= runtime::LinkState::kUp)
+    delay(call);
   else
-    send(context);
+    send(call);
 }
 
-void CallContext::end(Answer how) noexcept {
+void end(ServedCall& call, Answer how) noexcept {
   if (base::forked) [[unlikely]]
     return note_foreign_end();  // our parent answers
-  answer = how;
-  if (call->stages != nullptr) [[unlikely]]
-    call->stages->stamp(Stage::kAnswered);
-  runtime::PollCore& core = dispatcher->link().core();
+  call.answer = how;
+  if (call.stages != nullptr) [[unlikely]]
+    call.stages->stamp(Stage::kAnswered);
+  runtime::PollCore& core = call.dispatcher->link().core();
   if (core.passing()) {
-    dispatcher->finish(*this);
+    call.dispatcher->finish(call);
     return;
   }
-  run = [](runtime::WorkItem& item) {
-    auto& context = static_cast<CallContext&>(item);
-    context.dispatcher->finish(context);
+  call.run = [](runtime::WorkItem& item) {
+    auto& ended = static_cast<ServedCall&>(item);
+    ended.dispatcher->finish(ended);
   };
-  core.submit(*this);
+  core.submit(call);
 }
 
-void Dispatcher::delay(CallContext& context) noexcept {
-  RRDK_ASSERT(context.not_before_ns != 0 && link_.state() <= runtime::LinkState::kUp,
-              link_.state());
-  delayed_.push_front(context);
-  context.fire = [](runtime::Timer& timer) {
-    auto& due = static_cast<CallContext&>(timer);
+void Dispatcher::delay(ServedCall& call) noexcept {
+  RRDK_ASSERT(call.not_before_ns != 0 && link_.state() <= runtime::LinkState::kUp, link_.state());
+  delayed_.push_front(call);
+  call.fire = [](runtime::Timer& timer) {
+    auto& due = static_cast<ServedCall&>(timer);
     Dispatcher& dispatcher = *due.dispatcher;
     dispatcher.delayed_.remove(due);
     dispatcher.send(due);
   };
-  link_.core().timers().start(context, context.not_before_ns);
+  link_.core().timers().start(call, call.not_before_ns);
 }
 
 // Nobody waits for these replies any more.
 void Dispatcher::release_delayed() noexcept {
   RRDK_ON_CORE(link_.core());
   while (!delayed_.empty()) {
-    CallContext& context = *delayed_.front();
-    link_.core().timers().cancel(context);
-    context.fire(context);
+    ServedCall& call = *delayed_.front();
+    link_.core().timers().cancel(call);
+    call.fire(call);
   }
 }
 
 // An empty reply: forgets what a handler may have written.
-void Dispatcher::restart_reply(CallContext& context) noexcept {
-  context.results.emplace(context.call->reply(), memory_, context.call->inline_size(),
-                          context.call->max_reply());
+void Dispatcher::restart_reply(ServedCall& call) noexcept {
+  call.results.emplace(call.reply, memory_, call.inline_size(), call.max_reply());
 }
 
 // Whether they can be sent, as far as the handler is concerned.
-bool Dispatcher::has_good_results(const CallContext& context) noexcept {
-  if (!context.results->ok()) [[unlikely]] {
-    note(mistake_of(context.results->fault()), context, context.results->faulty_item());
+bool Dispatcher::has_good_results(const ServedCall& call) noexcept {
+  if (!call.results->ok()) [[unlikely]] {
+    note(mistake_of(call.results->fault()), call, call.results->faulty_item());
     return false;
   }
-  if (!context.call->reply().borrows()) [[likely]]
+  if (!call.reply.borrows()) [[likely]]
     return true;
-  RegionId region = link_.device().out_of_reach(memory_, context.call->reply());
+  RegionId region = link_.device().out_of_reach(memory_, call.reply);
   if (region != kNoRegion) [[unlikely]]
-    note(Mistake::kUnusableMemory, context, region);
+    note(Mistake::kUnusableMemory, call, region);
   return region == kNoRegion;
 }
 
-void Dispatcher::refuse_call(CallContext& context) noexcept {
-  Encoder& out = *context.results;
-  const uint32_t xid = context.header.xid;
-  if (context.answer == Answer::kDeny)
-    return rpc::encode_auth_error(out, xid, context.auth_stat);
-  if (context.answer == Answer::kMismatch)
-    return rpc::encode_accepted(out, xid, AcceptStat::kProgMismatch, context.low, context.high);
-  const uint32_t high = context.service != nullptr ? context.service->high.load() : 0;
-  const uint32_t low = high != 0 ? context.service->low.load() : 0;
+void Dispatcher::refuse_call(ServedCall& call) noexcept {
+  Encoder& out = *call.results;
+  const uint32_t xid = call.header.xid;
+  if (call.answer == Answer::kDeny)
+    return rpc::encode_auth_error(out, xid, call.auth_stat);
+  if (call.answer == Answer::kMismatch)
+    return rpc::encode_accepted(out, xid, AcceptStat::kProgMismatch, call.low, call.high);
+  const uint32_t high = call.service != nullptr ? call.service->high.load() : 0;
+  const uint32_t low = high != 0 ? call.service->low.load() : 0;
   // The program's last version may have been removed meanwhile.
-  if (context.accept_stat == AcceptStat::kProgMismatch && high == 0)
-    context.accept_stat = AcceptStat::kProgUnavail;
-  rpc::encode_accepted(out, xid, context.accept_stat, low, high);
+  if (call.accept_stat == AcceptStat::kProgMismatch && high == 0)
+    call.accept_stat = AcceptStat::kProgUnavail;
+  rpc::encode_accepted(out, xid, call.accept_stat, low, high);
 }
 
-void Dispatcher::send(CallContext& context) noexcept {
+void Dispatcher::send(ServedCall& call) noexcept {
   RRDK_ON_CORE(link_.core());
-  RRDK_ASSERT(context.dispatcher == this && context.call != nullptr && !context.running());
-  if (context.answer == Answer::kResults && !has_good_results(context)) [[unlikely]] {
-    context.answer = Answer::kReject;
-    context.accept_stat = AcceptStat::kSystemErr;
+  RRDK_ASSERT(call.dispatcher == this && !call.running());
+  if (call.answer == Answer::kResults && !has_good_results(call)) [[unlikely]] {
+    call.answer = Answer::kReject;
+    call.accept_stat = AcceptStat::kSystemErr;
   }
-  if (context.answer != Answer::kResults) [[unlikely]] {
+  if (call.answer != Answer::kResults) [[unlikely]] {
     ++counts_.calls_rejected;
-    restart_reply(context);
-    refuse_call(context);
+    restart_reply(call);
+    refuse_call(call);
   }
-  bool whole = context.results->ok();
-  context.results.reset();  // finishes the message
-  if (context.counters != nullptr) [[likely]]
-    count(context);
-  if (context.replay != nullptr) [[unlikely]]
-    end_once(context, whole);
-  const xprt::StageRecord* const stages = context.call->stages;  // of the core for good
+  bool whole = call.results->ok();
+  call.results.reset();  // finishes the message
+  if (call.counters != nullptr) [[likely]]
+    count(call);
+  if (call.replay != nullptr) [[unlikely]]
+    end_once(call, whole);
+  // The engine may use the record for another call once it has the answer.
+  ProcedureCounters* const counters = call.counters;
+  const xprt::StageRecord* const stages = call.stages;  // of the core for good
+  const bool times = stages != nullptr && call.procedure != nullptr;
+  const bool late = call.not_before_ns != 0;
   // What can not even be refused, for want of a buffer, is not answered at all (V1-ERR-20).
-  if (context.answer == Answer::kDrop || !whole) [[unlikely]] {
+  if (call.answer == Answer::kDrop || !whole) [[unlikely]] {
     dropped_ = true;
-    link_.engine().drop(*context.call);
-  } else if (context.answer == Answer::kTransportError) [[unlikely]] {
-    refuse_chunks(context);
+    link_.engine().drop(call);
+  } else if (call.answer == Answer::kTransportError) [[unlikely]] {
+    refuse_chunks(call);
   } else {
-    link_.engine().reply(*context.call);
+    link_.engine().reply(call);
   }
-  if (context.counters != nullptr) [[likely]] {
-    if (stages != nullptr) [[unlikely]]
-      note_times(context, *stages);
-    context.counters->calls_in_progress
-        .take_one();  // the last look at its service, which may go now
+  if (counters != nullptr) [[likely]] {
+    if (times) [[unlikely]]
+      note_times(*counters, *stages, late);
+    counters->calls_in_progress.take_one();  // the last look at its service, which may go now
   }
-  contexts_.put(context);
   link_.core().mark_dirty(link_);
 }
 
-void Dispatcher::count(const CallContext& context) noexcept {
-  RRDK_ASSERT(context.counters != nullptr && !context.results);
-  ProcedureCounters& counters = *context.counters;
+void Dispatcher::count(const ServedCall& call) noexcept {
+  RRDK_ASSERT(call.counters != nullptr && !call.results);
+  ProcedureCounters& counters = *call.counters;
   ++counters.calls;
-  counters.received_bytes += context.args.length();
-  if (context.answer == Answer::kResults) [[likely]]
-    counters.sent_bytes += context.call->reply().stream_length();
+  counters.received_bytes += call.args.length();
+  if (call.answer == Answer::kResults) [[likely]]
+    counters.sent_bytes += call.reply.stream_length();
   else
     ++counters.errors;
 }
 
-// Calls without a handler, and answers that were to be late, say nothing of how fast we are.
-void Dispatcher::note_times(const CallContext& context, const xprt::StageRecord& stages) noexcept {
-  if (stages.at(Stage::kEntered) == 0 || context.procedure == nullptr)
-    return;
-  ProcedureCounters& counters = *context.counters;
-  counters.fetch.record(stages.ns(Stage::kReceived, Stage::kWhole));
-  counters.decode.record(stages.ns(Stage::kWhole, Stage::kDecoded));
-  counters.queue.record(stages.ns(Stage::kDecoded, Stage::kEntered));
-  counters.handler.record(stages.ns(Stage::kEntered, Stage::kAnswered));
-  if (context.not_before_ns == 0)
-    counters.reply.record(base::Tsc::to_ns(base::Tsc::ticks() - stages.at(Stage::kAnswered)));
+void Dispatcher::drop(ServedCall& call) noexcept {
+  restart_reply(call);
+  call.answer = Answer::kDrop;
+  send(call);
 }
 
-void Dispatcher::drop(CallContext& context) noexcept {
-  restart_reply(context);
-  context.answer = Answer::kDrop;
-  send(context);
-}
-
-void Dispatcher::refuse_chunks(CallContext& context) noexcept {
-  RRDK_ASSERT(context.service != nullptr);
-  const ProcedureBinding* entry = context.service->binding->find(context.header.procedure);
-  bool none = entry == nullptr || rpc::transforms_body(context.header.credential);
-  link_.engine().refuse(*context.call, none ? 0 : entry->eligible_args,
-                        none ? 0 : entry->eligible_results);
+void Dispatcher::refuse_chunks(ServedCall& call) noexcept {
+  RRDK_ASSERT(call.service != nullptr);
+  const ProcedureBinding* entry = call.service->binding->find(call.header.procedure);
+  bool none = entry == nullptr || rpc::transforms_body(call.header.credential);
+  link_.engine().refuse(call, none ? 0 : entry->eligible_args, none ? 0 : entry->eligible_results);
 }
 
 }  // namespace rrdk::service
@@ -211,125 +209,125 @@ constexpr uint64_t kLongestDelayNs = 60'000'000'000;
 
 ServerCall& ServerCall::operator=(ServerCall&& other) noexcept {
   if (this != &other) {
-    if (context_ != nullptr && !base::forked)
+    if (call_ != nullptr && !base::forked)
       end_unanswered();
-    context_ = std::exchange(other.context_, nullptr);
+    call_ = std::exchange(other.call_, nullptr);
   }
   return *this;
 }
 
 ServerCall::~ServerCall() {
-  if (context_ != nullptr && !base::forked)
+  if (call_ != nullptr && !base::forked)
     end_unanswered();
 }
 
 void ServerCall::end_unanswered() noexcept {
-  context_->dispatcher->note(service::Mistake::kUnanswered, *context_);
+  call_->dispatcher->note(service::Mistake::kUnanswered, *call_);
   std::move(*this).reject(AcceptStat::kSystemErr);
 }
 
 uint32_t ServerCall::program() const noexcept {
-  return context_->header.program;
+  return call_->header.program;
 }
 
 uint32_t ServerCall::version() const noexcept {
-  return context_->header.version;
+  return call_->header.version;
 }
 
 uint32_t ServerCall::procedure() const noexcept {
-  return context_->header.procedure;
+  return call_->header.procedure;
 }
 
 uint32_t ServerCall::xid() const noexcept {
-  return context_->header.xid;
+  return call_->header.xid;
 }
 
 const Credential& ServerCall::credential() const noexcept {
-  return context_->header.credential;
+  return call_->header.credential;
 }
 
 std::optional<AuthSys> ServerCall::auth_sys() const {
   AuthSys identity;
-  if (!decode(context_->header.credential, identity))
+  if (!decode(call_->header.credential, identity))
     return std::nullopt;
   return identity;
 }
 
 ServerConnection& ServerCall::connection() const noexcept {
-  return *context_->dispatcher;
+  return *call_->dispatcher;
 }
 
 Memory& ServerCall::memory() noexcept {
-  return context_->dispatcher->memory();
+  return call_->dispatcher->memory();
 }
 
 Decoder& ServerCall::args() noexcept {
-  return context_->args;
+  return call_->args;
 }
 
 Encoder& ServerCall::results() noexcept {
-  return *context_->results;
+  return *call_->results;
 }
 
 void ServerCall::on_released(Released released, void* argument) noexcept {
-  context_->call->on_ended = released;
-  context_->call->user = argument;
+  call_->on_ended = released;
+  call_->user = argument;
 }
 
 Buffer ServerCall::result_buffer(uint32_t size) noexcept {
   Buffer buffer = memory().get(size);
-  mem::Borrower& borrower = context_->call->borrower();
+  mem::Borrower& borrower = call_->borrower();
   if (buffer) [[likely]] {
     borrower.lend(buffer);
   } else {
     // More than any buffer has is no lack of buffers that others could end.
     if (size <= memory().largest_buffer())
       borrower.note_missing();
-    context_->dispatcher->note(service::Mistake::kNoBuffers, *context_);
+    call_->dispatcher->note(service::Mistake::kNoBuffers, *call_);
   }
   return buffer;
 }
 
 void ServerCall::reply() && {
-  if (context_ == nullptr) [[unlikely]]
+  if (call_ == nullptr) [[unlikely]]
     return service::note_second_end("reply");
-  std::exchange(context_, nullptr)->end(Answer::kResults);
+  service::end(*std::exchange(call_, nullptr), Answer::kResults);
 }
 
 void ServerCall::reply_after(uint64_t delay_ns) && {
-  if (context_ == nullptr) [[unlikely]]
+  if (call_ == nullptr) [[unlikely]]
     return service::note_second_end("reply_after");
-  context_->not_before_ns = Runtime::now_ns() + std::min(delay_ns, kLongestDelayNs);
-  std::exchange(context_, nullptr)->end(Answer::kResults);
+  call_->not_before_ns = Runtime::now_ns() + std::min(delay_ns, kLongestDelayNs);
+  service::end(*std::exchange(call_, nullptr), Answer::kResults);
 }
 
 void ServerCall::reject(AcceptStat status) && {
-  if (context_ == nullptr) [[unlikely]]
+  if (call_ == nullptr) [[unlikely]]
     return service::note_second_end("reject");
   // SUCCESS is no refusal: results would have to follow.
-  context_->accept_stat = status == AcceptStat::kSuccess ? AcceptStat::kSystemErr : status;
-  std::exchange(context_, nullptr)->end(Answer::kReject);
+  call_->accept_stat = status == AcceptStat::kSuccess ? AcceptStat::kSystemErr : status;
+  service::end(*std::exchange(call_, nullptr), Answer::kReject);
 }
 
 void ServerCall::reject_versions(uint32_t low, uint32_t high) && {
-  if (context_ == nullptr) [[unlikely]]
+  if (call_ == nullptr) [[unlikely]]
     return service::note_second_end("reject_versions");
-  context_->low = low;
-  context_->high = high;
-  std::exchange(context_, nullptr)->end(Answer::kMismatch);
+  call_->low = low;
+  call_->high = high;
+  service::end(*std::exchange(call_, nullptr), Answer::kMismatch);
 }
 
 void ServerCall::deny(AuthStat reason) && {
-  if (context_ == nullptr) [[unlikely]]
+  if (call_ == nullptr) [[unlikely]]
     return service::note_second_end("deny");
-  context_->auth_stat = reason;
-  std::exchange(context_, nullptr)->end(Answer::kDeny);
+  call_->auth_stat = reason;
+  service::end(*std::exchange(call_, nullptr), Answer::kDeny);
 }
 
 void ServerCall::drop() && {
-  if (context_ == nullptr) [[unlikely]]
+  if (call_ == nullptr) [[unlikely]]
     return service::note_second_end("drop");
-  std::exchange(context_, nullptr)->end(Answer::kDrop);
+  service::end(*std::exchange(call_, nullptr), Answer::kDrop);
 }
 
 }  // namespace rrdk

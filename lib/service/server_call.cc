@@ -1,5 +1,5 @@
 // What a ServerCall and its connection, which is the Dispatcher itself, have beside the way of a
-// call; and the pool that contexts come from.
+// call.
 #include <memory>
 
 #include "base/assert.h"
@@ -13,17 +13,17 @@
 namespace rrdk {
 
 Result<std::shared_ptr<BackwardClient>> ServerCall::backward_client() {
-  return context_->dispatcher->backward_client();
+  return call_->dispatcher->backward_client();
 }
 
 void request_receive_size(ServerCall& call, uint32_t bytes) {
-  service::CallContext::of(call).dispatcher->request_receive_size(bytes);
+  service::CallAccess::of(call).dispatcher->request_receive_size(bytes);
 }
 void raise_receive_size(ServerCall& call, uint32_t bytes) {
-  service::CallContext::of(call).dispatcher->raise_receive_size(bytes);
+  service::CallAccess::of(call).dispatcher->raise_receive_size(bytes);
 }
 ReceiveSizes receive_sizes(const ServerCall& call) {
-  return service::CallContext::of(call).dispatcher->receive_size_report();
+  return service::CallAccess::of(call).dispatcher->receive_size_report();
 }
 
 namespace {
@@ -51,30 +51,6 @@ ConnectionInfo ServerConnection::info() const {
 
 namespace service {
 
-namespace {
-
-constexpr size_t kSlab = 64;
-
-}  // namespace
-
-ContextPool::~ContextPool() {
-  for (const std::unique_ptr<CallContext[]>& slab : slabs_) {
-    for (size_t i = 0; i < kSlab; ++i)
-      call_handles.give_back(slab[i].slot);
-  }
-}
-
-void ContextPool::grow() {
-  slabs_.push_back(std::make_unique<CallContext[]>(kSlab));
-  // Room for all there are, so that put() never grows.
-  free_.reserve(slabs_.size() * kSlab);
-  for (size_t i = 0; i < kSlab; ++i) {
-    CallContext& context = slabs_.back()[i];
-    context.slot = call_handles.take(context);
-    free_.push_back(&context);
-  }
-}
-
 void note_second_end(const char* function) noexcept {
   base::log_error(
       "ServerCall::%s() of a call that has been answered, or of a ServerCall that was moved from: "
@@ -89,11 +65,11 @@ void note_foreign_end() noexcept {
 }
 
 // Without a procedure the answer is our own.
-void Dispatcher::note(Mistake mistake, const CallContext& context, uint32_t item) noexcept {
-  if (context.procedure == nullptr)
+void Dispatcher::note(Mistake mistake, const ServedCall& call, uint32_t item) noexcept {
+  if (call.procedure == nullptr)
     return;
   ++counts_.mistakes[static_cast<size_t>(mistake)];
-  services_.note(mistake, *context.service, context.header.procedure, item);
+  services_.note(mistake, *call.service, call.header.procedure, item);
 }
 
 void Dispatcher::add_to(Stats& sum) const {

@@ -49,15 +49,15 @@ std::string describe(Mistake mistake, uint32_t which) {
   return "a mistake";
 }
 
-std::pair<uint32_t, uint32_t> key(const std::unique_ptr<ServiceTable::Entry>& entry) {
+std::pair<uint32_t, uint32_t> key(const std::unique_ptr<ServiceEntry>& entry) {
   return {entry->binding->program, entry->binding->version};
 }
 
-uint32_t program_of(const std::unique_ptr<ServiceTable::Entry>& entry) {
+uint32_t program_of(const std::unique_ptr<ServiceEntry>& entry) {
   return entry->binding->program;
 }
 
-void count_on(size_t cores, ServiceTable::Entry& entry) {
+void count_on(size_t cores, ServiceEntry& entry) {
   entry.counters.resize(cores);
   for (std::unique_ptr<ProcedureCounters[]>& of_core : entry.counters)
     of_core = std::make_unique<ProcedureCounters[]>(entry.procedures.size() + 1);
@@ -88,7 +88,7 @@ Result<void> ServiceTable::add(const Service& service) {
     return fail(Errc::kInvalidArgument, "a service needs a binding");
   if (auto checked = check(*service.binding); !checked)
     return checked;
-  auto entry = std::make_unique<Entry>();
+  auto entry = std::make_unique<ServiceEntry>();
   entry->binding = service.binding;
   if (auto filled = fill(service, entry->procedures); !filled)
     return filled;
@@ -111,7 +111,7 @@ auto ServiceTable::withdraw(uint32_t program, uint32_t version) -> Result<Withdr
   if (at == entries_.end() || key(*at) != std::pair(program, version))
     return fail(Errc::kNotFound, "no service has program " + std::to_string(program) + " version " +
                                      std::to_string(version));
-  std::unique_ptr<Entry> entry = std::move(*at);
+  std::unique_ptr<ServiceEntry> entry = std::move(*at);
   entries_.erase(at);
   // What its late calls are told: the versions that are left as it goes.
   auto [low, high] = set_versions(program);
@@ -141,7 +141,7 @@ std::pair<uint32_t, uint32_t> ServiceTable::set_versions(uint32_t program) {
     return {0, 0};
   const uint32_t low = same.front()->binding->version;
   const uint32_t high = same.back()->binding->version;
-  for (std::unique_ptr<Entry>& entry : same) {
+  for (std::unique_ptr<ServiceEntry>& entry : same) {
     entry->low = low;
     entry->high = high;
   }
@@ -151,7 +151,7 @@ std::pair<uint32_t, uint32_t> ServiceTable::set_versions(uint32_t program) {
 // The list before its edition: who sees that one, sees this list or a later one.
 void ServiceTable::publish() {
   auto list = std::make_unique<Entries>();
-  for (const std::unique_ptr<Entry>& entry : entries_)
+  for (const std::unique_ptr<ServiceEntry>& entry : entries_)
     list->all.push_back(entry.get());
   published_.store(list.get(), std::memory_order_release);
   edition_.fetch_add(1, std::memory_order_release);
@@ -166,7 +166,7 @@ void ServiceTable::collect() {
   });
 }
 
-bool ServiceTable::Entry::in_use() const noexcept {
+bool ServiceEntry::in_use() const noexcept {
   for (const std::unique_ptr<ProcedureCounters[]>& of_core : counters) {
     for (size_t i = 0; i <= procedures.size(); ++i) {
       if (of_core[i].calls_in_progress != 0)
@@ -184,15 +184,15 @@ bool ServiceTable::empty() const noexcept {
 void ServiceTable::count_on(size_t cores) {
   std::lock_guard lock(mutex_);
   cores_ = cores;
-  for (const std::unique_ptr<Entry>& entry : entries_)
+  for (const std::unique_ptr<ServiceEntry>& entry : entries_)
     service::count_on(cores, *entry);
 }
 
 std::vector<ProcedureStats> ServiceTable::procedures() const {
   std::vector<ProcedureStats> all;
   std::lock_guard lock(mutex_);
-  for (const std::unique_ptr<Entry>& each : entries_) {
-    const Entry& entry = *each;
+  for (const std::unique_ptr<ServiceEntry>& each : entries_) {
+    const ServiceEntry& entry = *each;
     const Binding& binding = *entry.binding;
     auto add = [&](const Procedure* procedure) {
       const uint32_t number = procedure != nullptr ? procedure->number : 0;
@@ -212,7 +212,7 @@ std::vector<ProcedureStats> ServiceTable::procedures() const {
   return all;
 }
 
-void ServiceTable::note(Mistake mistake, const Entry& entry, uint32_t number,
+void ServiceTable::note(Mistake mistake, const ServiceEntry& entry, uint32_t number,
                         uint32_t which) const noexcept {
   auto bit = static_cast<uint8_t>(1u << static_cast<unsigned>(mistake));
   std::atomic<uint8_t>& told = entry.told[entry.index_of(entry.find(number))];
@@ -223,7 +223,7 @@ void ServiceTable::note(Mistake mistake, const Entry& entry, uint32_t number,
 
 bool ServiceTable::idempotent() const noexcept {
   std::lock_guard lock(mutex_);
-  return std::ranges::all_of(entries_, [](const std::unique_ptr<Entry>& entry) {
+  return std::ranges::all_of(entries_, [](const std::unique_ptr<ServiceEntry>& entry) {
     return std::ranges::all_of(entry->procedures, &Procedure::idempotent);
   });
 }

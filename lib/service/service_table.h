@@ -76,38 +76,40 @@ constexpr size_t kMistakes = 0
 #include "rrdk/counter_table.h"
     ;
 
+// A service, of one version of a program.
+struct ServiceEntry {
+  const Binding* binding = nullptr;
+  std::vector<Procedure> procedures = {};  // in ascending order, each with its context
+  // Of each, a bit for each Mistake that the log has been told of.
+  std::unique_ptr<std::atomic<uint8_t>[]> told = {};
+  // By core, of each procedure, and then of NULL where that is none of them. Empty: not counted.
+  std::vector<std::unique_ptr<ProcedureCounters[]>> counters = {};
+  // Versions of the same program that there are (PROG_MISMATCH); zeros: none any more.
+  std::atomic<uint32_t> low = 0;
+  std::atomic<uint32_t> high = 0;
+  std::atomic<bool> removed = false;  // no handler of it is entered any more
+
+  // Its own entry, or that of kOtherProcedures. Null: no such procedure.
+  const Procedure* find(uint32_t number) const noexcept;
+  // Of one core, in the same order; null: not counted.
+  ProcedureCounters* counters_of(uint32_t core) const noexcept {
+    return counters.empty() ? nullptr : counters[core].get();
+  }
+  // `procedure` null: of NULL.
+  size_t index_of(const Procedure* procedure) const noexcept {
+    return procedure != nullptr ? static_cast<size_t>(procedure - procedures.data())
+                                : procedures.size();
+  }
+  // Whether calls that have not ended refer to it; without counters there were none.
+  bool in_use() const noexcept;
+};
+
 class ServiceTable {
  public:
-  struct Entry {
-    const Binding* binding = nullptr;
-    std::vector<Procedure> procedures = {};  // in ascending order, each with its context
-    // Of each, a bit for each Mistake that the log has been told of.
-    std::unique_ptr<std::atomic<uint8_t>[]> told = {};
-    // By core, of each procedure, and then of NULL where that is none of them. Empty: not counted.
-    std::vector<std::unique_ptr<ProcedureCounters[]>> counters = {};
-    // Versions of the same program that there are (PROG_MISMATCH); zeros: none any more.
-    std::atomic<uint32_t> low = 0;
-    std::atomic<uint32_t> high = 0;
-    std::atomic<bool> removed = false;  // no handler of it is entered any more
-
-    // Its own entry, or that of kOtherProcedures. Null: no such procedure.
-    const Procedure* find(uint32_t number) const noexcept;
-    // Of one core, in the same order; null: not counted.
-    ProcedureCounters* counters_of(uint32_t core) const noexcept {
-      return counters.empty() ? nullptr : counters[core].get();
-    }
-    // `procedure` null: of NULL.
-    size_t index_of(const Procedure* procedure) const noexcept {
-      return procedure != nullptr ? static_cast<size_t>(procedure - procedures.data())
-                                  : procedures.size();
-    }
-    // Whether calls that have not ended refer to it; without counters there were none.
-    bool in_use() const noexcept;
-  };
   enum class Verdict : uint8_t { kFound, kNoProgram, kNoVersion };
   struct Found {
     Verdict verdict;
-    const Entry* entry;  // with kNoVersion: of another version
+    const ServiceEntry* entry;  // with kNoVersion: of another version
   };
 
   ServiceTable() = default;
@@ -143,14 +145,14 @@ class ServiceTable {
 
   // Says it in the log, once for each kind and procedure: a handler's mistake, by any thread, when
   // procedure `number` was called. `item`: of kInvalidMemory, which result it is.
-  void note(Mistake mistake, const Entry& entry, uint32_t number, uint32_t item = 0) const noexcept;
+  void note(Mistake mistake, const ServiceEntry& entry, uint32_t number, uint32_t item = 0) const noexcept;
 
  private:
   struct Entries : base::Retired {
-    std::vector<const Entry*> all;
+    std::vector<const ServiceEntry*> all;
   };
   struct Removed {
-    std::unique_ptr<Entry> entry;
+    std::unique_ptr<ServiceEntry> entry;
     base::GracePeriod grace;
   };
 
@@ -160,7 +162,7 @@ class ServiceTable {
 
   mutable std::mutex mutex_;  // cores do not take it
   size_t cores_ = 0;
-  std::vector<std::unique_ptr<Entry>> entries_;  // in ascending order of program and version
+  std::vector<std::unique_ptr<ServiceEntry>> entries_;  // in ascending order of program and version
   std::vector<Removed> removed_;
   std::unique_ptr<Entries> list_;  // the one that is published
   // What cores read for each call, and nobody writes meanwhile.

@@ -65,19 +65,19 @@ bool Responder::ignore(const proto::Header& header, Verdict verdict, ReceiveSlot
 }
 
 // A whole message of version 2 that is no call of a program's (draft-04 sections 5.3 and 6.2.4).
-void Responder::refuse_type(Incoming& call) noexcept {
+void Responder::refuse_type(ServedCall& call) noexcept {
   link_.refused(Refusal::kUnknownOption);
   answer_error(call, ErrorCode::kBadOption);
 }
 
-void Responder::refuse(Incoming& call, Verdict verdict) noexcept {
+void Responder::refuse(ServedCall& call, Verdict verdict) noexcept {
   link_.refused(refusal_of(verdict));
   answer_error(call, error_of(verdict, link_.options.limits));
 }
 
 // A backward call. There may be no one to take it (V2D4-PROP-30; other wires than draft-04's do not
 // come here then, BIDIR-14), or no one who takes calls with chunks (BIDIR-11).
-bool Responder::refuse_backward(Incoming& call) noexcept {
+bool Responder::refuse_backward(ServedCall& call) noexcept {
   bool has_reads = false;
   bool has_chunks = false;
   if (call.part != nullptr) {
@@ -100,7 +100,7 @@ bool Responder::refuse_backward(Incoming& call) noexcept {
 
 // Errors are plain Sends, use no chunk of the call and need nothing but its header room, so that
 // they can always be sent (V1-ERR-26, PD-34).
-void Responder::answer_error(Incoming& call, const proto::ErrorBody& error) noexcept {
+void Responder::answer_error(ServedCall& call, const proto::ErrorBody& error) noexcept {
   RRDK_ASSERT(!call.is_error && call.job.settled() && call.reads_posted == 0, call.state);
   release_memory(call);
   if (call.receive)
@@ -121,18 +121,18 @@ void Responder::answer_error(Incoming& call, const proto::ErrorBody& error) noex
   post(call);
 }
 
-void Responder::answer_error(Incoming& call, ErrorCode code) noexcept {
+void Responder::answer_error(ServedCall& call, ErrorCode code) noexcept {
   answer_error(call, proto::ErrorBody{.code = code});
 }
 
 // The upper layer's binding does not allow the chunks of this call (EXP-24).
-void Responder::refuse(Incoming& call, uint32_t max_reads, uint32_t max_writes) noexcept {
+void Responder::refuse(ServedCall& call, uint32_t max_reads, uint32_t max_writes) noexcept {
   link_.refused(Refusal::kBindingChunks);
   if (link_.phase == Phase::kDead)
     finish(call);
   else if (call.item_chunks > max_reads)
     answer_error(call, {.code = ErrorCode::kReadChunks, .maximum = max_reads});
-  else if (call.write_list() > max_writes)
+  else if (call.write_chunks() > max_writes)
     answer_error(call, {.code = ErrorCode::kWriteChunks, .maximum = max_writes});
   else
     answer_error(call, ErrorCode::kSystem);

@@ -42,7 +42,8 @@ class Borrower;  // mem/loans.h
 
 namespace rrdk::xprt {
 
-class CallPool;      // xprt/incoming_call.h: one per poll core
+class CallPool;      // xprt/served_call.h: one per poll core
+struct ServedCall;   // a call that the peer made
 class ReceiveQueue;  // xprt/receive_queue.h
 
 // Which half of the engine has the forward calls; the other one has the backward ones. As an
@@ -154,36 +155,6 @@ struct Counters {
 
 class Connection;
 
-// One call that a peer made of us, from its Receive to the completion of its reply's Send. Owned by
-// the Connection; the upper layer has it from Upcalls::on_call until it calls reply() or drop().
-class IncomingCall {
- public:
-  // The complete RPC call message, chunks put back in their places, in place.
-  std::span<const Fragment> message() const;
-  uint32_t xid() const;
-  // Distinct non-zero Positions in the call, for a binding's limit (V1-LONG-11).
-  uint32_t read_chunks() const;
-  bool is_long() const;  // it came in a Position-Zero Read chunk. Until reply()
-  uint32_t write_chunks() const;
-  // Where the upper layer writes the RPC reply message.
-  Message& reply();
-  uint32_t inline_size() const;  // a good first buffer size for it
-  uint64_t max_reply() const;    // the limit for it
-  Connection& connection() const;
-  mem::Borrower& borrower() const;  // its peer: who is to hold the buffers of its results
-  bool is_padded() const;           // RDMA_MSGP, in RFC 5666's compatibility mode
-  OpaquePadding padding() const;    // in the message, RPC header excepted. Until reply()
-  void* user = nullptr;             // the upper layer's, untouched
-  StageRecord* stages = nullptr;    // null: it is not sampled. Until the call has ended
-  // The upper layer's, null at first: called with `user` when the call has ended, which is when
-  // nothing refers to the memory of its reply any more. May reply to other calls, as on_call may.
-  void (*on_ended)(void* user) = nullptr;
-
- protected:
-  IncomingCall() = default;
-  ~IncomingCall() = default;
-};
-
 constexpr uint32_t kMaxResultRooms = 16;  // of one call: its Write chunks
 
 // Room that the requester offers for one DDP-eligible result: one Write chunk. One span is one
@@ -269,7 +240,7 @@ struct OutgoingCall {
 
 class Upcalls {
  public:
-  virtual void on_call(IncomingCall& call) = 0;        // a whole call is here
+  virtual void on_call(ServedCall& call) = 0;          // a whole call is here
   virtual void on_call_ended(OutgoingCall& call) = 0;  // exactly once per submit()
 
   // Responder: the peer did not allow an RDMA Read or Write by which the call of this XID was to be
@@ -359,10 +330,10 @@ class Connection {
   // The upper layer's requests.
   void submit(OutgoingCall& call);  // always ends in on_call_ended, possibly before it returns
   void cancel(OutgoingCall& call);  // ends it with kCancelled unless it has ended (requester.cc)
-  void reply(IncomingCall& call);   // sends call.reply(); on a lost connection just ends the call
+  void reply(ServedCall& call);     // sends call.reply(); on a lost connection just ends the call
   // Answers that the binding does not allow the chunks of this call, or its being long.
-  void refuse(IncomingCall& call, uint32_t max_reads, uint32_t max_writes);
-  void drop(IncomingCall& call);  // ends it unanswered; the connection ends too (V1-ERR-20)
+  void refuse(ServedCall& call, uint32_t max_reads, uint32_t max_writes);
+  void drop(ServedCall& call);  // ends it unanswered; the connection ends too (V1-ERR-20)
   // Responder: further calls are left unanswered, and when the last reply's Send has completed
   // wants_disconnect() is true.
   void drain();

@@ -37,7 +37,7 @@ void Connection::on_posted() {
   RRDK_ON_CORE(impl_->link.pool);
   while (Job* job = impl_->link.sends.pop_copied()) {
     if (job->tag.kind == WorkKind::kReply)
-      impl_->responder.on_reply_completed(*static_cast<Incoming*>(job->tag.owner));
+      impl_->responder.on_reply_completed(*static_cast<ServedCall*>(job->tag.owner));
     else
       impl_->requester.advance(*static_cast<OutgoingCall::State*>(job->tag.owner));
   }
@@ -81,10 +81,10 @@ void Connection::Impl::dispatch(const Completion& completion) noexcept {
     case WorkKind::kSilent:
       return;
     case WorkKind::kRead:
-      responder.on_read_completed(*static_cast<Incoming*>(tag.owner), completion.byte_length);
+      responder.on_read_completed(*static_cast<ServedCall*>(tag.owner), completion.byte_length);
       return;
     case WorkKind::kReply: {
-      Incoming& call = *static_cast<Incoming*>(tag.owner);
+      ServedCall& call = *static_cast<ServedCall*>(tag.owner);
       link.sends.complete(call.job);
       responder.on_reply_completed(call);
       return;
@@ -172,7 +172,7 @@ void Connection::Impl::note_access(const Completion& completion) noexcept {
     write_failed = true;
   if ((failed && tag.kind == WorkKind::kRead) ||
       (tag.kind == WorkKind::kReply && std::exchange(write_failed, false)))
-    link.upcalls.on_access_failed(static_cast<Incoming*>(tag.owner)->xid);
+    link.upcalls.on_access_failed(static_cast<ServedCall*>(tag.owner)->xid);
 }
 
 // A failed work request is the end of the queue pair (V1-ERR-18): nothing more is sent, and the
@@ -216,7 +216,7 @@ void Connection::Impl::pump_sends() noexcept {
     bool all = false;
     switch (job->tag.kind) {
       case WorkKind::kReply:
-        all = responder.emit(*static_cast<Incoming*>(job->tag.owner));
+        all = responder.emit(*static_cast<ServedCall*>(job->tag.owner));
         break;
       case WorkKind::kDone:
         all = reader->emit_done(*static_cast<ReplyReader::Reading*>(job->tag.owner));
@@ -264,23 +264,20 @@ void Connection::cancel(OutgoingCall& call) {
   RRDK_ON_CORE(impl_->link.pool);
   impl_->requester.cancel(call);
 }
-void Connection::reply(IncomingCall& call) {
+void Connection::reply(ServedCall& call) {
   RRDK_ON_CORE(impl_->link.pool);
-  auto& its = static_cast<Incoming&>(call);
-  RRDK_ASSERT(its.state == CallState::kAbove, its.state);
-  impl_->responder.reply(its);
+  RRDK_ASSERT(call.state == CallState::kAbove, call.state);
+  impl_->responder.reply(call);
 }
-void Connection::refuse(IncomingCall& call, uint32_t max_reads, uint32_t max_writes) {
+void Connection::refuse(ServedCall& call, uint32_t max_reads, uint32_t max_writes) {
   RRDK_ON_CORE(impl_->link.pool);
-  auto& its = static_cast<Incoming&>(call);
-  RRDK_ASSERT(its.state == CallState::kAbove, its.state);
-  impl_->responder.refuse(its, max_reads, max_writes);
+  RRDK_ASSERT(call.state == CallState::kAbove, call.state);
+  impl_->responder.refuse(call, max_reads, max_writes);
 }
-void Connection::drop(IncomingCall& call) {
+void Connection::drop(ServedCall& call) {
   RRDK_ON_CORE(impl_->link.pool);
-  auto& its = static_cast<Incoming&>(call);
-  RRDK_ASSERT(its.state == CallState::kAbove, its.state);
-  impl_->responder.drop(its);
+  RRDK_ASSERT(call.state == CallState::kAbove, call.state);
+  impl_->responder.drop(call);
 }
 void Connection::drain() {
   RRDK_ON_CORE(impl_->link.pool);

@@ -15,10 +15,10 @@
 #include "rrdk/counters.h"
 #include "xprt/connection.h"
 #include "xprt/credits.h"
-#include "xprt/incoming_call.h"
 #include "xprt/receive_queue.h"
 #include "xprt/rfc5666/mode.h"
 #include "xprt/send_queue.h"
+#include "xprt/served_call.h"
 
 namespace rrdk::xprt {
 

@@ -57,7 +57,7 @@ void pass(ChunkPart& part, uint32_t length) {
 
 }  // namespace
 
-bool Responder::fits_sinks(const Incoming& call) const noexcept {
+bool Responder::fits_sinks(const ServedCall& call) const noexcept {
   uint64_t largest = link_.memory.largest_buffer();
   uint64_t sinks = 0;
   const proto::ChunkLists& lists = call.part->header.lists;
@@ -66,7 +66,7 @@ bool Responder::fits_sinks(const Incoming& call) const noexcept {
   return sinks <= kMaxSinks;
 }
 
-void Responder::fetch(Incoming& call) noexcept {
+void Responder::fetch(ServedCall& call) noexcept {
   if (wait_buffers_.empty() && take_sinks(call)) [[likely]] {
     start_reads(call);
     pump_reads();
@@ -80,7 +80,7 @@ void Responder::fetch(Incoming& call) noexcept {
 // All the memory for the call's chunks, or none of it: calls that had a part each could wait for
 // each other's for ever. A chunk begins in the rest of the last buffer if it fits there whole: an
 // item is split only when it is larger than any buffer.
-bool Responder::take_sinks(Incoming& call) noexcept {
+bool Responder::take_sinks(ServedCall& call) noexcept {
   ChunkPart& part = *call.part;
   RRDK_ASSERT(part.num_buffers == 0, part.num_buffers);
   const proto::ChunkLists& lists = part.header.lists;
@@ -123,7 +123,7 @@ void Responder::note_shortage(mem::Shortage shortage) noexcept {
   shortage_ = shortage;
 }
 
-void Responder::start_reads(Incoming& call) noexcept {
+void Responder::start_reads(ServedCall& call) noexcept {
   call.state = CallState::kReading;
   reading_bytes_ += call.read_length();
   call.part->cursor = {};
@@ -141,7 +141,7 @@ void Responder::start_reads(Incoming& call) noexcept {
 // is read, answered and done with, so that its buffers are in the caches when the next one takes
 // them. Replies that are listed are not to wait for it, since the peer could copy what they name
 // meanwhile. False: what the cursor stands at is to be posted.
-bool Responder::read_now(Incoming& call) noexcept {
+bool Responder::read_now(ServedCall& call) noexcept {
   if (!link_.options.reads_at_once || link_.sender == nullptr)
     return false;
   if (!link_.sends.list().empty())
@@ -163,14 +163,14 @@ bool Responder::read_now(Incoming& call) noexcept {
 // the others.
 void Responder::pump_reads() noexcept {
   while (!wait_reads_.empty() && link_.sends.read_slot()) {
-    Incoming& call = wait_reads_.pop();
+    ServedCall& call = wait_reads_.pop();
     if (post_read(call))
       wait_reads_.push(call);
   }
 }
 
 // Posts the next Read of the call. True: there are more.
-bool Responder::post_read(Incoming& call) noexcept {
+bool Responder::post_read(ServedCall& call) noexcept {
   RRDK_ASSERT(call.state == CallState::kReading && link_.up(), call.state, link_.phase);
   ChunkPart& part = *call.part;
   MoveCursor& c = part.cursor;
@@ -191,7 +191,7 @@ bool Responder::post_read(Incoming& call) noexcept {
   return seek_segment(part);
 }
 
-void Responder::on_read_completed(Incoming& call, uint32_t bytes) noexcept {
+void Responder::on_read_completed(ServedCall& call, uint32_t bytes) noexcept {
   RRDK_ASSERT(call.state == CallState::kReading && call.reads_posted != 0, call.state);
   link_.sends.complete_read();
   completed_ += bytes;
@@ -228,7 +228,7 @@ void Responder::check_progress(uint64_t now_ns) noexcept {
   }
 }
 
-void Responder::on_fetched(Incoming& call) noexcept {
+void Responder::on_fetched(ServedCall& call) noexcept {
   RRDK_ASSERT(call.read_length() <= reading_bytes_, reading_bytes_);
   reading_bytes_ -= call.read_length();
   assemble(call);
@@ -244,14 +244,14 @@ namespace {
 
 constexpr std::byte kPad[3] = {};
 
-uint32_t first_item_chunk(const Incoming& call) {
+uint32_t first_item_chunk(const ServedCall& call) {
   return call.type == proto::MessageType::kNoMsg ? 1 : 0;
 }
 
 // Writes fragments, and takes them from what is left of the reduced stream.
 class Assembler {
  public:
-  explicit Assembler(Incoming& call) : part_(*call.part) {
+  explicit Assembler(ServedCall& call) : part_(*call.part) {
     if (first_item_chunk(call) == 0)
       left_ = {call.inline_data, call.inline_length};
   }
@@ -302,17 +302,13 @@ class Assembler {
   uint32_t count_ = 0;
 };
 
-uint64_t stream_bytes(const Incoming& call) {
+uint64_t stream_bytes(const ServedCall& call) {
   return first_item_chunk(call) == 0 ? call.inline_length : call.part->header.lists.reads[0].length;
-}
-
-const Incoming& of(const IncomingCall& call) {
-  return static_cast<const Incoming&>(call);
 }
 
 }  // namespace
 
-void assemble(Incoming& call) noexcept {
+void assemble(ServedCall& call) noexcept {
   const proto::ChunkLists& lists = call.part->header.lists;
   Assembler out(call);
   uint64_t left = stream_bytes(call);
@@ -344,43 +340,25 @@ std::optional<uint32_t> first_word(std::span<const Fragment> message) noexcept {
   return std::nullopt;
 }
 
-// What the upper layer sees of an incoming call.
+// What the upper layer sees of a call.
 
-std::span<const Fragment> IncomingCall::message() const {
-  return of(*this).message;
+uint32_t ServedCall::inline_size() const noexcept {
+  return responder->send_threshold(*this) - proto::min_header(wire);
 }
-uint32_t IncomingCall::xid() const {
-  return of(*this).xid;
+uint64_t ServedCall::max_reply() const noexcept {
+  return responder->max_reply();
 }
-uint32_t IncomingCall::read_chunks() const {
-  return of(*this).item_chunks;
+mem::Borrower& ServedCall::borrower() const noexcept {
+  return responder->borrower();
 }
-bool IncomingCall::is_long() const {
-  return of(*this).type == proto::MessageType::kNoMsg;
+bool ServedCall::is_padded() const noexcept {
+  return type == proto::MessageType::kMsgp && responder->reads_padding();
 }
-uint32_t IncomingCall::write_chunks() const {
-  return of(*this).write_list();
+OpaquePadding ServedCall::padding() const noexcept {
+  return responder->padding(*this);
 }
-Message& IncomingCall::reply() {
-  return static_cast<Incoming*>(this)->reply;
-}
-uint32_t IncomingCall::inline_size() const {
-  return of(*this).responder->send_threshold(of(*this)) - proto::min_header(of(*this).wire);
-}
-uint64_t IncomingCall::max_reply() const {
-  return of(*this).responder->max_reply();
-}
-mem::Borrower& IncomingCall::borrower() const {
-  return of(*this).responder->borrower();
-}
-bool IncomingCall::is_padded() const {
-  return of(*this).type == proto::MessageType::kMsgp && of(*this).responder->reads_padding();
-}
-OpaquePadding IncomingCall::padding() const {
-  return of(*this).responder->padding(of(*this));
-}
-Connection& IncomingCall::connection() const {
-  return of(*this).responder->connection();
+Connection& ServedCall::connection() const noexcept {
+  return responder->connection();
 }
 
 }  // namespace rrdk::xprt

@@ -235,7 +235,7 @@ class ReceiveShare {
   uint32_t calls() const noexcept { return calls_; }
   uint32_t replies() const noexcept { return replies_; }
 
-  // Messages that wait for an IncomingCall object, oldest first. False: it would take a shared
+  // Messages that wait for an ServedCall object, oldest first. False: it would take a shared
   // Receive that was promised to another connection.
   bool park(ReceiveSlot& slot, uint32_t length) noexcept;
   // The fabric holds messages back, but one that has `begun` to arrive has a Receive already, and

@@ -114,7 +114,7 @@ uint32_t Responder::key_to_invalidate(const proto::Header& call) noexcept {
 // Most replies: few short pieces, to a call that offered neither a Write chunk nor a Reply chunk,
 // while nothing else waits to be sent. Planned as in plan_reply(), and posted at once. False: this
 // is another kind of reply.
-bool Responder::send_plain(Incoming& call) noexcept {
+bool Responder::send_plain(ServedCall& call) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
   if (call.offers_room() || pieces.empty() || !link_.up() || !link_.sends.idle() ||
       link_.sends.free_slots() == 0 || !fits_sges(pieces, link_.options.max_sges))
@@ -132,7 +132,7 @@ bool Responder::send_plain(Incoming& call) noexcept {
 // The same with one result, in a Write chunk of one segment. The result's memory is in use until
 // the Write has completed: a Send that is not copied shows that; before a copied one, the Write is
 // signaled itself.
-bool Responder::send_with_result(Incoming& call) noexcept {
+bool Responder::send_with_result(ServedCall& call) noexcept {
   if (call.part == nullptr)
     return false;
   std::span<const Piece> pieces = call.reply.pieces();
@@ -165,8 +165,9 @@ bool Responder::send_with_result(Incoming& call) noexcept {
   return true;
 }
 
-void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<const Piece> pieces,
-                           uint64_t length) noexcept {
+// There is room for it in the send queue.
+void Responder::send_reply(ServedCall& call, const MemorySpan& header,
+                           std::span<const Piece> pieces, uint64_t length) noexcept {
   RRDK_ASSERT(link_.sends.idle() && link_.sends.free_slots() != 0);
   const bool copied = length <= link_.options.max_copied;
   const uint32_t key = call.part == nullptr ? 0 : key_to_invalidate(call.part->header);
@@ -192,7 +193,7 @@ void Responder::send_reply(Incoming& call, const MemorySpan& header, std::span<c
 }
 
 // Changes nothing that a second try would need before it has all the memory it takes.
-Responder::Plan Responder::plan_reply(Incoming& call, proto::ErrorBody& error) noexcept {
+Responder::Plan Responder::plan_reply(ServedCall& call, proto::ErrorBody& error) noexcept {
   RRDK_ASSERT(call.state == CallState::kAbove || call.state == CallState::kWaitingRoom, call.state);
   if (call.part == nullptr && !link_.pool.add_part(call)) [[unlikely]]
     return Plan::kWait;
@@ -308,7 +309,7 @@ const Piece& eligible_piece(std::span<const Piece> pieces, uint32_t index) {
 }
 
 // Fills in one Write, of as much of the segment as the request can gather.
-uint32_t fill_write(Incoming& call, SendWr& wr, uint32_t max_sges) {
+uint32_t fill_write(ServedCall& call, SendWr& wr, uint32_t max_sges) {
   MoveCursor& c = call.part->cursor;
   const ChunkLists& lists = call.part->header.lists;
   const Segment& segment = lists.segments[chunk_at(*call.part, c.chunk)->first + c.segment];
@@ -335,7 +336,7 @@ uint32_t fill_write(Incoming& call, SendWr& wr, uint32_t max_sges) {
 
 }  // namespace
 
-bool Responder::emit(Incoming& call) noexcept {
+bool Responder::emit(ServedCall& call) noexcept {
   if (call.exposure != nullptr) [[unlikely]] {
     bool all = emit_exposure(call);
     if (!all || call.state == CallState::kRevoking)
@@ -367,7 +368,7 @@ bool Responder::emit(Incoming& call) noexcept {
   return true;
 }
 
-bool Responder::emit_error(Incoming& call) noexcept {
+bool Responder::emit_error(ServedCall& call) noexcept {
   if (link_.sends.free_slots() == 0)
     return false;
   const bool copied = call.error_length <= link_.options.max_copied;

@@ -12,14 +12,14 @@
 #include "rrdk/extensions.h"
 #include "rrdk/xdr.h"
 #include "xprt/credits.h"
-#include "xprt/incoming_call.h"
 #include "xprt/link.h"
 #include "xprt/rfc5666/read_read.h"
+#include "xprt/served_call.h"
 
 namespace rrdk::xprt {
 
 // Calls that wait, in the order in which they came.
-using CallQueue = base::Queue<Incoming, &Incoming::next>;
+using CallQueue = base::Queue<ServedCall, &ServedCall::next_call>;
 
 class Responder {
  public:
@@ -34,8 +34,8 @@ class Responder {
 
   // Events. None of them leaves work undone that could be done: see pump().
   void on_receive(ReceiveSlot& slot, uint32_t length) noexcept;
-  void on_read_completed(Incoming& call, uint32_t bytes) noexcept;
-  void on_reply_completed(Incoming& call) noexcept;
+  void on_read_completed(ServedCall& call, uint32_t bytes) noexcept;
+  void on_reply_completed(ServedCall& call) noexcept;
   void on_dead() noexcept;
   // Refuses calls that have waited too long for buffers, and gives up on a peer that keeps others
   // waiting for them.
@@ -44,12 +44,12 @@ class Responder {
   // connection's to pump.
   void pump() noexcept;
 
-  void reply(Incoming& call) noexcept;
-  void refuse(Incoming& call, uint32_t max_reads, uint32_t max_writes) noexcept;
-  void drop(Incoming& call) noexcept;
+  void reply(ServedCall& call) noexcept;
+  void refuse(ServedCall& call, uint32_t max_reads, uint32_t max_writes) noexcept;
+  void drop(ServedCall& call) noexcept;
   // Posts what it can of the call's Writes and Send. False: the send queue is full.
-  bool emit(Incoming& call) noexcept;
-  bool emit_error(Incoming& call) noexcept;
+  bool emit(ServedCall& call) noexcept;
+  bool emit_error(ServedCall& call) noexcept;
 
   uint32_t calls() const noexcept { return calls_; }
   bool waiting() const noexcept {
@@ -68,14 +68,14 @@ class Responder {
     return !wait_turn_.empty() && has_room(*wait_turn_.front()) && link_.up();
   }
 
-  uint32_t send_threshold(const Incoming& call) const noexcept {
+  uint32_t send_threshold(const ServedCall& call) const noexcept {
     return link_.thresholds(Role::kResponder, call.wire).send;
   }
   bool reads_padding() const noexcept { return link_.options.rfc5666.enabled; }
   uint64_t max_reply() const noexcept { return link_.options.max_reply; }
   Connection& connection() const noexcept { return link_.connection; }
   mem::Borrower& borrower() const noexcept { return link_.borrower; }
-  OpaquePadding padding(const Incoming& call) noexcept;  // rfc5666/padding_datapath.cc
+  OpaquePadding padding(const ServedCall& call) noexcept;  // rfc5666/padding_datapath.cc
 
   Grant grant;
   Turn turn;
@@ -87,7 +87,7 @@ class Responder {
   bool take(ReceiveSlot& slot, uint32_t length) noexcept;
   // What became of a message: it is a call, or all is done about it, or it stays in its Receive.
   struct Taken {
-    Incoming* call = nullptr;
+    ServedCall* call = nullptr;
     uint32_t header_length = 0;
     bool done = false;
   };
@@ -101,96 +101,96 @@ class Responder {
   void tell_most_granted() const noexcept;
   bool take_property(ReceiveSlot& slot, uint32_t length) noexcept;
   bool is_property_error(std::span<const std::byte> message) noexcept;
-  void admit(Incoming& call) noexcept;
-  void accept(Incoming& call, uint32_t header_length, uint32_t length) noexcept;
+  void admit(ServedCall& call) noexcept;
+  void accept(ServedCall& call, uint32_t header_length, uint32_t length) noexcept;
   void refill_receive() noexcept;
-  void return_receive(Incoming& call) noexcept;
-  static bool names_arguments(const Incoming& call) noexcept;
-  void deliver(Incoming& call) noexcept;
-  static void note_whole(const Incoming& call) noexcept;
-  void refuse_xid(Incoming& call) noexcept;
+  void return_receive(ServedCall& call) noexcept;
+  static bool names_arguments(const ServedCall& call) noexcept;
+  void deliver(ServedCall& call) noexcept;
+  static void note_whole(const ServedCall& call) noexcept;
+  void refuse_xid(ServedCall& call) noexcept;
   static uint32_t first_credits(const Link& link) noexcept {
     uint32_t all = std::max(1u, credits_of(Role::kResponder, link.options));
     return link.receives.shared() ? std::min(all, link.options.first_credits) : all;
   }
   uint32_t grant_credits() noexcept;
   void refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept;
-  void answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept;
-  void post(Incoming& call) noexcept;
-  void release_memory(Incoming& call) noexcept;
-  void finish(Incoming& call) noexcept;
+  void answer(ServedCall& call, Plan plan, const proto::ErrorBody& error) noexcept;
+  void post(ServedCall& call) noexcept;
+  void release_memory(ServedCall& call) noexcept;
+  void finish(ServedCall& call) noexcept;
 
   // call_errors_datapath.cc: what is wrong with calls
   void refuse_message(ReceiveSlot& slot, Refusal reason) noexcept;
   bool ignore(const proto::Header& header, proto::Verdict verdict, ReceiveSlot& slot) noexcept;
-  void refuse(Incoming& call, proto::Verdict verdict) noexcept;
-  void refuse_type(Incoming& call) noexcept;
-  bool refuse_backward(Incoming& call) noexcept;
-  void answer_error(Incoming& call, const proto::ErrorBody& error) noexcept;
-  void answer_error(Incoming& call, proto::ErrorCode code) noexcept;
+  void refuse(ServedCall& call, proto::Verdict verdict) noexcept;
+  void refuse_type(ServedCall& call) noexcept;
+  bool refuse_backward(ServedCall& call) noexcept;
+  void answer_error(ServedCall& call, const proto::ErrorBody& error) noexcept;
+  void answer_error(ServedCall& call, proto::ErrorCode code) noexcept;
 
   // version2/optional.cc: messages of registered types
-  void take_option(Incoming& call, std::span<const std::byte> message,
+  void take_option(ServedCall& call, std::span<const std::byte> message,
                    uint32_t header_length) noexcept;
-  void serve_option(Incoming& call, const OptionType& type, std::span<const std::byte> info,
+  void serve_option(ServedCall& call, const OptionType& type, std::span<const std::byte> info,
                     std::span<const std::byte> payload) noexcept;
-  void refuse_option(Incoming& call, const OptionType& type, OptionError::Why why, Refusal reason,
+  void refuse_option(ServedCall& call, const OptionType& type, OptionError::Why why, Refusal reason,
                      proto::ErrorCode code) noexcept;
 
   // responder_datapath.cc: its start
-  void begin(Incoming& call) noexcept;
-  void start(Incoming& call) noexcept;
+  void begin(ServedCall& call) noexcept;
+  void start(ServedCall& call) noexcept;
   void start_waiting() noexcept;
   void note_held_up() noexcept;
-  bool has_room(const Incoming& call) const noexcept {
+  bool has_room(const ServedCall& call) const noexcept {
     return chunk_bytes_ + call.chunk_bytes <= link_.options.max_chunk_bytes &&
            !link_.borrower.exceeded();
   }
 
   // read_chunks_datapath.cc
-  bool fits_sinks(const Incoming& call) const noexcept;
-  void fetch(Incoming& call) noexcept;
-  bool take_sinks(Incoming& call) noexcept;
-  void start_reads(Incoming& call) noexcept;
-  bool read_now(Incoming& call) noexcept;
-  bool post_read(Incoming& call) noexcept;
+  bool fits_sinks(const ServedCall& call) const noexcept;
+  void fetch(ServedCall& call) noexcept;
+  bool take_sinks(ServedCall& call) noexcept;
+  void start_reads(ServedCall& call) noexcept;
+  bool read_now(ServedCall& call) noexcept;
+  bool post_read(ServedCall& call) noexcept;
   void pump_reads() noexcept;
-  void on_fetched(Incoming& call) noexcept;
+  void on_fetched(ServedCall& call) noexcept;
   void note_shortage(mem::Shortage shortage) noexcept;
   void check_progress(uint64_t now_ns) noexcept;
 
   // reply_plan_datapath.cc
   uint32_t key_to_invalidate(const proto::Header& call) noexcept;
-  bool send_plain(Incoming& call) noexcept;
-  bool send_with_result(Incoming& call) noexcept;
-  void send_reply(Incoming& call, const MemorySpan& header, std::span<const Piece> pieces,
+  bool send_plain(ServedCall& call) noexcept;
+  bool send_with_result(ServedCall& call) noexcept;
+  void send_reply(ServedCall& call, const MemorySpan& header, std::span<const Piece> pieces,
                   uint64_t length) noexcept;
   // kNoRoom: `error` says what is missing.
-  Plan plan_reply(Incoming& call, proto::ErrorBody& error) noexcept;
+  Plan plan_reply(ServedCall& call, proto::ErrorBody& error) noexcept;
 
   // rfc5666/exposer_datapath.cc: replies that the peer reads
   bool take_done(ReceiveSlot& slot, uint32_t length) noexcept;
-  bool expose(Incoming& call) noexcept;
-  bool emit_exposure(Incoming& call) noexcept;
-  bool on_exposed(Incoming& call) noexcept;
-  void revoke(Incoming& call) noexcept;
-  void unexpose(Incoming& call) noexcept;
+  bool expose(ServedCall& call) noexcept;
+  bool emit_exposure(ServedCall& call) noexcept;
+  bool on_exposed(ServedCall& call) noexcept;
+  void revoke(ServedCall& call) noexcept;
+  void unexpose(ServedCall& call) noexcept;
   void check_dones(uint64_t now_ns) noexcept;
-  void refuse_reads(Incoming& call) noexcept;
+  void refuse_reads(ServedCall& call) noexcept;
 
   Link& link_;
   const uint32_t max_calls_;  // in any state; messages beyond wait in their Receives
   base::List<Exposure, &Exposure::links> exposed_;  // newest first
   // The call that is being taken, and its slot, until that is posted again.
   struct InHand {
-    const Incoming* call = nullptr;
+    const ServedCall* call = nullptr;
     ReceiveSlot* slot = nullptr;
   } in_hand_;
   uint32_t calls_ = 0;        // of this connection, in any state
   ClientShare own_share_;     // where the upper layer has none for its client
   uint64_t chunk_bytes_ = 0;  // of those that were started
-  base::List<Incoming, &Incoming::links> all_;
-  const Incoming* held_up_ = nullptr;  // the front of wait_turn_, if bytes or buffers hold it up
+  base::List<ServedCall, &ServedCall::links> all_;
+  const ServedCall* held_up_ = nullptr;  // the front of wait_turn_, if bytes or buffers hold it up
   // What the front of wait_buffers_ waits for, as others see it.
   mem::Shortage shortage_ = mem::Shortage::kNone;
   uint64_t reading_bytes_ = 0;  // of calls in kReading
@@ -209,12 +209,12 @@ class Responder {
 
 // read_chunks_datapath.cc
 // Puts the chunks back in their places: fills `message`.
-void assemble(Incoming& call) noexcept;
+void assemble(ServedCall& call) noexcept;
 // Wherever it lies; empty when there are fewer than four bytes.
 std::optional<uint32_t> first_word(std::span<const Fragment> message) noexcept;
 
 // The XID in the transport header must be that of the message (V1-HDR-16, V1-LONG-15).
-inline void Responder::deliver(Incoming& call) noexcept {
+inline void Responder::deliver(ServedCall& call) noexcept {
   RRDK_ASSERT(link_.up() && call.reads_posted == 0, link_.phase, call.reads_posted);
   std::span<const Fragment> message = call.message;
   bool has_xid = !message.empty() && message[0].length >= 4;

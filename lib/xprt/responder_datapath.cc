@@ -60,7 +60,7 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   Taken taken = is_plain_call ? take_plain(plain) : take_other(slot, bytes);
   if (taken.call == nullptr) [[unlikely]]
     return taken.done;
-  Incoming& call = *taken.call;
+  ServedCall& call = *taken.call;
   admit(call);
   call.receive = std::move(slot.buffer);  // from here on the call has the Receive's bytes
   in_hand_ = {&call, &slot};
@@ -70,7 +70,7 @@ bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
 }
 
 Responder::Taken Responder::take_plain(const proto::Plain& plain) noexcept {
-  Incoming* call = link_.pool.get();
+  ServedCall* call = link_.pool.get();
   if (call == nullptr) [[unlikely]]
     return kLater;
   call->type = MessageType::kMsg;
@@ -94,7 +94,7 @@ Responder::Taken Responder::take_other(ReceiveSlot& slot,
     refuse_message(slot, words ? Refusal::kError : Refusal::kTooShort);
     return kDone;
   }
-  Incoming* call = link_.pool.get_with_part();
+  ServedCall* call = link_.pool.get_with_part();
   if (call == nullptr)
     return kLater;
   proto::Header& header = call->part->header;
@@ -176,7 +176,7 @@ bool Responder::is_property_error(std::span<const std::byte> message) noexcept {
   return decoded.verdict == Verdict::kOk && link_.properties->on_error(header);
 }
 
-void Responder::admit(Incoming& call) noexcept {
+void Responder::admit(ServedCall& call) noexcept {
   RRDK_ASSERT(call.state == CallState::kTaken && call.job.settled() && !call.receive, call.state);
   call.responder = this;
   call.is_error = false;
@@ -246,7 +246,7 @@ void Responder::refill_receive() noexcept {
 
 // The arguments are done with: their slot is posted again with the bytes that they came in, or a
 // bare one is, before the Send that promises the Receive (V1-CREDIT-14, EXP-17).
-void Responder::return_receive(Incoming& call) noexcept {
+void Responder::return_receive(ServedCall& call) noexcept {
   RRDK_ASSERT(call.receive);
   if (in_hand_.call == &call) [[likely]] {
     ReceiveSlot& slot = *std::exchange(in_hand_, {}).slot;
@@ -257,7 +257,7 @@ void Responder::return_receive(Incoming& call) noexcept {
   }
 }
 
-void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) noexcept {
+void Responder::accept(ServedCall& call, uint32_t header_length, uint32_t length) noexcept {
   RRDK_ASSERT(header_length <= length, header_length, length);
   ++link_.counters.calls_received;
   if (link_.options.role == Role::kRequester) [[unlikely]] {
@@ -298,14 +298,14 @@ void Responder::accept(Incoming& call, uint32_t header_length, uint32_t length) 
   begin(call);
 }
 
-void Responder::refuse_xid(Incoming& call) noexcept {
+void Responder::refuse_xid(ServedCall& call) noexcept {
   link_.refused(Refusal::kXid);
   answer_error(call, ErrorCode::kBadHeader);
 }
 
 // Whether a result by reference lies in what the call itself brought: that stays until the reply is
 // sent.
-bool Responder::names_arguments(const Incoming& call) noexcept {
+bool Responder::names_arguments(const ServedCall& call) noexcept {
   if (!call.reply.borrows()) [[likely]]
     return false;
   auto in = [](const Buffer& buffer, const MemorySpan& bytes) {
@@ -321,7 +321,7 @@ bool Responder::names_arguments(const Incoming& call) noexcept {
   return false;
 }
 
-void Responder::reply(Incoming& call) noexcept {
+void Responder::reply(ServedCall& call) noexcept {
   if (link_.phase == Phase::kDead) [[unlikely]] {
     finish(call);
     return;
@@ -351,7 +351,7 @@ void Responder::reply(Incoming& call) noexcept {
   wait_room_.push(call);
 }
 
-void Responder::answer(Incoming& call, Plan plan, const proto::ErrorBody& error) noexcept {
+void Responder::answer(ServedCall& call, Plan plan, const proto::ErrorBody& error) noexcept {
   if (plan == Plan::kReady) [[likely]] {
     ++link_.counters.replies_sent;
     bool in_draft04 = call.wire == proto::Wire::kDraft04;
@@ -364,13 +364,13 @@ void Responder::answer(Incoming& call, Plan plan, const proto::ErrorBody& error)
   }
 }
 
-void Responder::drop(Incoming& call) noexcept {
+void Responder::drop(ServedCall& call) noexcept {
   link_.wants_disconnect = true;
   grant.on_no_answer();
   finish(call);
 }
 
-void Responder::post(Incoming& call) noexcept {
+void Responder::post(ServedCall& call) noexcept {
   RRDK_ASSERT(!call.job.queued &&
               (call.is_error ? call.error_length : call.part->plan.num_sges) != 0);
   call.state = CallState::kReplying;
@@ -380,7 +380,7 @@ void Responder::post(Incoming& call) noexcept {
   link_.sends.push(call.job);
 }
 
-void Responder::on_reply_completed(Incoming& call) noexcept {
+void Responder::on_reply_completed(ServedCall& call) noexcept {
   RRDK_ASSERT(call.state >= CallState::kReplying, call.state);
   if (call.job.settled() && (call.exposure == nullptr || on_exposed(call))) [[likely]]
     finish(call);
@@ -388,7 +388,7 @@ void Responder::on_reply_completed(Incoming& call) noexcept {
 
 // The buffer of a short reply stays with the object, for its next call; CallPool::release_idle()
 // gives such buffers back when they run short.
-void Responder::release_memory(Incoming& call) noexcept {
+void Responder::release_memory(ServedCall& call) noexcept {
   std::span<Buffer> buffers = call.reply.buffers();
   if (names_arguments(call)) [[unlikely]]
     link_.note_named(call.sink_buffers());
@@ -403,14 +403,14 @@ void Responder::release_memory(Incoming& call) noexcept {
 }
 
 // A call that has waited for nothing is whole when it is received: the clock is not read again.
-void Responder::note_whole(const Incoming& call) noexcept {
+void Responder::note_whole(const ServedCall& call) noexcept {
   const bool at_once = call.state == CallState::kTaken;
   const uint64_t now = at_once ? call.stages->at(Stage::kReceived) : base::Tsc::ticks();
   call.stages->stamp(Stage::kWhole, call.stages->pass(Stage::kWhole, now));
 }
 
 // The one place where a call ends, whatever became of it.
-void Responder::finish(Incoming& call) noexcept {
+void Responder::finish(ServedCall& call) noexcept {
   RRDK_ASSERT(call.state != CallState::kFree && call.responder == this, call.state);
   RRDK_ASSERT(call.job.settled() && call.reads_posted == 0, call.job.signals, call.reads_posted);
   RRDK_ASSERT(calls_ != 0 && turn.client.calls != 0, calls_, turn.client.calls);
@@ -445,8 +445,8 @@ void Responder::on_dead() noexcept {
   reading_bytes_ = 0;
   wait_reads_.clear();
   wait_room_.clear();
-  for (Incoming* call = all_.front(); call != nullptr;) {
-    Incoming& dead = *std::exchange(call, call->links.next);
+  for (ServedCall* call = all_.front(); call != nullptr;) {
+    ServedCall& dead = *std::exchange(call, call->links.next);
     bool posted = dead.reads_posted != 0 || !dead.job.settled();
     if (dead.state == CallState::kAbove || posted)
       continue;
@@ -460,7 +460,7 @@ void Responder::on_dead() noexcept {
 // The first of a queue may need more buffers than there are, or those that an idle connection has
 // posted: it would wait for ever, and the others behind it (V1-ERR-25).
 void Responder::refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept {
-  Incoming* call = queue.front();
+  ServedCall* call = queue.front();
   if (call == nullptr)
     return;
   if (call->waits_since_ns == 0) {
@@ -500,7 +500,7 @@ void Responder::pump() noexcept {
     return;
   link_.receives.refill_bare();
   while (!wait_room_.empty()) {
-    Incoming& call = *wait_room_.front();
+    ServedCall& call = *wait_room_.front();
     proto::ErrorBody error;
     Plan plan = plan_reply(call, error);
     if (plan == Plan::kWait)
@@ -538,7 +538,7 @@ uint64_t chunk_bytes_of(const proto::ChunkLists& lists, const ConnectionOptions&
 
 }  // namespace
 
-inline void Responder::start(Incoming& call) noexcept {
+inline void Responder::start(ServedCall& call) noexcept {
   RRDK_ASSERT(call.state == CallState::kTaken || call.state == CallState::kWaitingTurn, call.state);
   chunk_bytes_ += call.chunk_bytes;
   turn.charge(kCallCost + call.read_length());
@@ -548,7 +548,7 @@ inline void Responder::start(Incoming& call) noexcept {
     fetch(call);
 }
 
-void Responder::begin(Incoming& call) noexcept {
+void Responder::begin(ServedCall& call) noexcept {
   RRDK_ASSERT(call.state == CallState::kTaken && call.chunk_bytes == 0, call.state);
   if (call.has_chunks())
     call.chunk_bytes = chunk_bytes_of(call.part->header.lists, link_.options);
@@ -574,7 +574,7 @@ void Responder::start_waiting() noexcept {
 }
 
 void Responder::note_held_up() noexcept {
-  const Incoming* first = wait_turn_.front();
+  const ServedCall* first = wait_turn_.front();
   if (first == nullptr || first == held_up_ || has_room(*first))
     return;
   held_up_ = first;

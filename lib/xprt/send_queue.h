@@ -19,8 +19,8 @@ namespace rrdk::xprt {
 enum class WorkKind : uint8_t {
   kReceive,  // owner: ReceiveSlot
   kSilent,   // an unsignaled request that failed; whoever owns the chain hears of its signaled end
-  kRead,     // owner: Incoming; one RDMA Read
-  kReply,    // owner: Incoming; Writes and the Send of a reply or an error
+  kRead,     // owner: ServedCall; one RDMA Read
+  kReply,    // owner: ServedCall; Writes and the Send of a reply or an error
   kCall,     // owner: OutgoingCall::State; binds and the Send of a call
   kRevoke,   // owner: OutgoingCall::State; invalidations
   kProperties,  // owner: Properties::Outgoing; a Send

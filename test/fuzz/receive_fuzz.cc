@@ -109,7 +109,7 @@ class Peer {
   // Everything ends, and comes back.
   void end() {
     end_->disconnect();
-    for (IncomingCall* call : std::exchange(end_->held, {}))
+    for (ServedCall* call : std::exchange(end_->held, {}))
       end_->engine->reply(*call);
     end_->run();
     require(end_->engine->idle(), "an engine that is not idle after its connection's end");
@@ -159,14 +159,14 @@ class Peer {
 void serve(FuzzedDataProvider& in) {
   Peer peer(in, Role::kResponder);
   End& end = peer.engine_end();
-  end.handler = [&](IncomingCall& call) {
-    Bytes got = test::flatten(call.message());
+  end.handler = [&](ServedCall& call) {
+    Bytes got = test::flatten(call.message);
     if (in.ConsumeIntegralInRange(0, 7) == 0) {
       end.held.push_back(&call);
       return;
     }
-    Encoder e(call.reply(), *pools().memory, call.inline_size(), call.max_reply());
-    e.put_u32(call.xid());
+    Encoder e(call.reply, *pools().memory, call.inline_size(), call.max_reply());
+    e.put_u32(call.xid);
     e.put_u32(1);
     for (uint32_t i = 0; i < call.write_chunks(); ++i) {
       uint32_t length = in.ConsumeIntegralInRange<uint32_t>(0, 4000);

@@ -50,7 +50,7 @@ class CoreOfCalls {
  private:
   struct OpenCall {
     uint32_t program;
-    const ServiceTable::Entry* entry;
+    const ServiceEntry* entry;
     ProcedureCounters* counters;
   };
 

@@ -390,19 +390,19 @@ bool End::given_up(const Key& key) {
           (record->deadline_ns != 0 && record->deadline_ns <= context_.schedule.now()));
 }
 
-void End::on_call(xprt::IncomingCall& call) {
-  Wire::Record* record = theirs().find(call.xid());
+void End::on_call(xprt::ServedCall& call) {
+  Wire::Record* record = theirs().find(call.xid);
   if (record == nullptr || !record->delivered || record->above)
-    context_.fail(name_, "xid %08x: no such call, or for the second time", call.xid());
+    context_.fail(name_, "xid %08x: no such call, or for the second time", call.xid);
   Shape* shape = session_.around().traffic.check_arguments(call, name_);
   if (context_.failed())
     return;
   record->above = true;
   if (record->serial != shape->serial)
-    context_.fail(name_, "xid %08x: is call %u and arrives as call %u", call.xid(), record->serial,
+    context_.fail(name_, "xid %08x: is call %u and arrives as call %u", call.xid, record->serial,
                   shape->serial);
   if (context_.traced)
-    context_.trace(name_, "call %u arrives, xid %08x", shape->serial, call.xid());
+    context_.trace(name_, "call %u arrives, xid %08x", shape->serial, call.xid);
   const Weather& weather = session_.around().weather;
   bool once = session_.around().replays != nullptr && !shape->idempotent && !shape->refused;
   if (once && !begin_once(call, *shape))
@@ -416,13 +416,13 @@ void End::on_call(xprt::IncomingCall& call) {
   context_.schedule.after(delay, *this, kAnswer, numbers_++);
 }
 
-void End::answer(xprt::IncomingCall& call, Shape& shape) {
+void End::answer(xprt::ServedCall& call, Shape& shape) {
   if (context_.traced)
     context_.trace(name_, "%s call %u, xid %08x",
                    shape.refused   ? "refuse"
                    : shape.dropped ? "drop"
                                    : "answer",
-                   shape.serial, call.xid());
+                   shape.serial, call.xid);
   if (shape.refused) {
     engine_->refuse(call, 0, 0);
   } else if (shape.dropped) {

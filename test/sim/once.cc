@@ -15,7 +15,7 @@ server::Fingerprint print_of(const Shape& shape, uint32_t xid) {
 }  // namespace
 
 // True: the handler is to run.
-bool End::begin_once(xprt::IncomingCall& call, Shape& shape) {
+bool End::begin_once(xprt::ServedCall& call, Shape& shape) {
   server::ReplayCache& replays = *session_.around().replays;
   uint64_t now = context_.schedule.now();
   if (lane_ == nullptr)
@@ -25,13 +25,13 @@ bool End::begin_once(xprt::IncomingCall& call, Shape& shape) {
   OnceCall& once = once_.emplace_back();
   once.end = this;
   once.shape = &shape;
-  once.call = &call;
+  once.served = &call;
   once.number = numbers_++;
-  once.header.xid = call.xid();
-  switch (replays.begin(once, lane_, print_of(shape, call.xid()), now)) {
+  once.header.xid = call.xid;
+  switch (replays.begin(once, lane_, print_of(shape, call.xid), now)) {
     case server::ReplayCache::Verdict::kRun:
       if (++shape.runs > 1)
-        context_.fail(name_, "xid %08x: call %u runs twice", call.xid(), shape.serial);
+        context_.fail(name_, "xid %08x: call %u runs twice", call.xid, shape.serial);
       return true;
     case server::ReplayCache::Verdict::kWait:
       break;
@@ -47,22 +47,22 @@ bool End::begin_once(xprt::IncomingCall& call, Shape& shape) {
   return false;
 }
 
-void End::refuse_unprotected(xprt::IncomingCall& call, Shape& shape) {
+void End::refuse_unprotected(xprt::ServedCall& call, Shape& shape) {
   if (context_.traced)
-    context_.trace(name_, "no room to remember call %u, xid %08x", shape.serial, call.xid());
+    context_.trace(name_, "no room to remember call %u, xid %08x", shape.serial, call.xid);
   if (shape.runs != 0)
-    context_.fail(name_, "xid %08x: call %u ran, and is forgotten", call.xid(), shape.serial);
+    context_.fail(name_, "xid %08x: call %u ran, and is forgotten", call.xid, shape.serial);
   shape.not_run = true;
   engine_->refuse(call, 0, 0);
 }
 
-void End::end_once(xprt::IncomingCall& call, bool dropped) {
-  auto found = std::ranges::find(once_, &call, &OnceCall::call);
+void End::end_once(xprt::ServedCall& call, bool dropped) {
+  auto found = std::ranges::find(once_, &call, &OnceCall::served);
   if (found == once_.end())
     return;
   if (dropped)
     --found->shape->runs;
-  service::CallContext* waiter =
+  xprt::ServedCall* waiter =
       session_.around().replays->finish(*found, dropped, true, context_.schedule.now());
   once_.erase(found);
   for (; waiter != nullptr; waiter = waiter->next_waiter) {
@@ -76,11 +76,11 @@ void End::wake(uint64_t number) {
 }
 
 void End::answer_again(OnceCall& once) {
-  xprt::IncomingCall& call = *once.call;
+  xprt::ServedCall& call = *once.served;
   Memory& memory = session_.around().traffic.memory();
   if (context_.traced)
-    context_.trace(name_, "call %u is here again, xid %08x", once.shape->serial, call.xid());
-  once.results.emplace(call.reply(), memory, std::max(call.inline_size(), 64u), 8u << 20);
+    context_.trace(name_, "call %u is here again, xid %08x", once.shape->serial, call.xid);
+  once.results.emplace(call.reply, memory, std::max(call.inline_size(), 64u), 8u << 20);
   server::ReplayCache::Answer answer = session_.around().replays->take(once, lane_, memory);
   bool whole = once.results->ok();
   once.results.reset();
@@ -106,7 +106,7 @@ void End::release_waiting() {
   };
   auto next = [&] { return std::ranges::find_if(once_, waits); };
   for (auto found = next(); found != once_.end(); found = next()) {
-    xprt::IncomingCall& call = *found->call;
+    xprt::ServedCall& call = *found->served;
     once_.erase(found);
     engine_->drop(call);
   }

@@ -20,8 +20,8 @@
 #include "weather.h"
 #include "wire.h"
 #include "xprt/connection.h"
-#include "xprt/incoming_call.h"
 #include "xprt/receive_queue.h"
+#include "xprt/served_call.h"
 
 namespace rrdk::sim {
 
@@ -66,7 +66,8 @@ struct Surroundings {
 };
 
 // A call at the responder that is to run once.
-struct OnceCall : service::CallContext {
+struct OnceCall : xprt::ServedCall {
+  xprt::ServedCall* served;  // the engine's
   End* end;
   Shape* shape;
   uint64_t number;
@@ -101,7 +102,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   size_t held() const { return held_.size(); }
 
   // Upcalls
-  void on_call(xprt::IncomingCall& call) override;
+  void on_call(xprt::ServedCall& call) override;
   void on_call_ended(xprt::OutgoingCall& call) override;
   // QueuePairOwner
   About on_send(std::span<const std::byte> message) override;
@@ -125,7 +126,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   };
   struct Held {
     uint64_t number;
-    xprt::IncomingCall* call;
+    xprt::ServedCall* call;
     Shape* shape;
   };
   // A call that wants to be told when the peer is done with its memory.
@@ -164,12 +165,12 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void keep_lent(Call& call);
   void note_end(Wire::Record& record, bool given_up);
   void bury();
-  void answer(xprt::IncomingCall& call, Shape& shape);
+  void answer(xprt::ServedCall& call, Shape& shape);
   // once.cc: as ServerLink does it
-  bool begin_once(xprt::IncomingCall& call, Shape& shape);
-  void end_once(xprt::IncomingCall& call, bool dropped);
+  bool begin_once(xprt::ServedCall& call, Shape& shape);
+  void end_once(xprt::ServedCall& call, bool dropped);
   void answer_again(OnceCall& call);
-  void refuse_unprotected(xprt::IncomingCall& call, Shape& shape);
+  void refuse_unprotected(xprt::ServedCall& call, Shape& shape);
   void wake(uint64_t number);
   void release_waiting();
   void leave_cache();

@@ -228,13 +228,13 @@ bool Traffic::read(Decoder& from, const Shape& shape, const std::vector<Item>& i
   return from.at_end();
 }
 
-Shape* Traffic::check_arguments(const xprt::IncomingCall& call, const std::string& who) {
-  Decoder from(call.message());
+Shape* Traffic::check_arguments(const xprt::ServedCall& call, const std::string& who) {
+  Decoder from(call.message);
   uint32_t xid = from.get_u32();
   uint32_t type = from.get_u32();
   Shape* shape = find(from.get_u32());
-  if (!from.ok() || xid != call.xid() || type != 0 || shape == nullptr) {
-    context_.fail(who, "xid %08x: the call's first words are wrong", call.xid());
+  if (!from.ok() || xid != call.xid || type != 0 || shape == nullptr) {
+    context_.fail(who, "xid %08x: the call's first words are wrong", call.xid);
     return nullptr;
   }
   if (!read(from, *shape, shape->arguments, 0))
@@ -242,10 +242,10 @@ Shape* Traffic::check_arguments(const xprt::IncomingCall& call, const std::strin
   return shape;
 }
 
-bool Traffic::write_reply(xprt::IncomingCall& call, const Shape& shape) {
-  if (!write(call.reply(), 1, shape, shape.results, call.inline_size()))
+bool Traffic::write_reply(xprt::ServedCall& call, const Shape& shape) {
+  if (!write(call.reply, 1, shape, shape.results, call.inline_size()))
     return false;
-  xdr::store_u32(call.reply().pieces()[0].bytes.data, call.xid());
+  xdr::store_u32(call.reply.pieces()[0].bytes.data, call.xid);
   return true;
 }
 

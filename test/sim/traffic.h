@@ -90,8 +90,8 @@ class Traffic {
 
   // The responder's side.
   Memory& memory() { return memory_; }
-  Shape* check_arguments(const xprt::IncomingCall& call, const std::string& who);
-  bool write_reply(xprt::IncomingCall& call, const Shape& shape);
+  Shape* check_arguments(const xprt::ServedCall& call, const std::string& who);
+  bool write_reply(xprt::ServedCall& call, const Shape& shape);
 
  private:
   uint32_t length();

@@ -434,7 +434,7 @@ void World::check_leftovers() {
                   static_cast<unsigned long long>(begun_), static_cast<unsigned long long>(ended_));
   for (xprt::CallPool* pool : {requester_calls_.get(), responder_calls_.get()}) {
     if (pool->available() != pool->capacity())
-      context_.fail("world", "%u of %u IncomingCalls are back in their pool", pool->available(),
+      context_.fail("world", "%u of %u calls are back in their pool", pool->available(),
                     pool->capacity());
   }
   lines_.clear();

@@ -15,9 +15,9 @@ TEST_F(Allocations, NoneInTheSteadyState) {
   a->ended.reserve(10000);
   Buffer source = memory->get(5000);
   Buffer sink = memory->get(5000);
-  b->handler = [&](IncomingCall& call) {
-    Encoder e(call.reply(), *memory, call.inline_size(), call.max_reply());
-    e.put_u32(call.xid());
+  b->handler = [&](ServedCall& call) {
+    Encoder e(call.reply, *memory, call.inline_size(), call.max_reply());
+    e.put_u32(call.xid);
     e.put_u32(1);
     e.put_item(source.first(5000), Ddp::kEligible);
     e.put_fixed({source.data(), 4000});

@@ -229,9 +229,9 @@ TEST_F(BackToBack, OneCallUntilTheFirstGrantThenAsManyAsGranted) {
   run();
   EXPECT_EQ(b->held.size(), 1u);
   auto answer = [&](size_t index) {
-    IncomingCall* call = b->held[index];
+    ServedCall* call = b->held[index];
     b->held.erase(b->held.begin() + static_cast<long>(index));
-    write(call->reply(), call->xid(), 1, {});
+    write(call->reply, call->xid, 1, {});
     b->engine->reply(*call);
     run();
   };
@@ -325,8 +325,8 @@ TEST_P(EachVersion, ATimeoutFencesTheMemoryAndKeepsTheCredit) {
   EXPECT_TRUE(a->engine->wants_disconnect()) << "all credits are lost";
   // The answers come after all.
   b->engine->set_granted_credits(2);
-  for (IncomingCall* held : std::exchange(b->held, {})) {
-    write(held->reply(), held->xid(), 1, {});
+  for (ServedCall* held : std::exchange(b->held, {})) {
+    write(held->reply, held->xid, 1, {});
     b->engine->reply(*held);
   }
   a->qp.expect_refusals = b->qp.expect_refusals = true;

@@ -15,9 +15,9 @@ class ScriptedBothWays : public ScriptedTest {
     options.speaks = speaks;
     options.properties = false;  // which the script would have to answer
     begin(options, {true, 4096, 4096}, 16);
-    end->handler = [this](IncomingCall& call) {
-      Encoder e(call.reply(), *memory, 900, 4096);
-      e.put_u32(call.xid());
+    end->handler = [this](ServedCall& call) {
+      Encoder e(call.reply, *memory, 900, 4096);
+      e.put_u32(call.xid);
       e.put_u32(kReply);
       e.put_u32(99);
       e.finish();
@@ -142,9 +142,9 @@ TEST_F(ScriptedBothWays, AnErrorIsNeverForACallOfThePeers) {
   peer_side->say(Wire{xid, 2, 4, kError, 10});
   EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 1u);
   EXPECT_TRUE(peer_side->take().empty());
-  IncomingCall& served = *std::exchange(end->held, {}).front();
-  Encoder e(served.reply(), *memory, 900, 4096);
-  e.put_u32(served.xid());
+  ServedCall& served = *std::exchange(end->held, {}).front();
+  Encoder e(served.reply, *memory, 900, 4096);
+  e.put_u32(served.xid);
   e.put_u32(kReply);
   e.finish();
   end->engine->reply(served);
@@ -194,7 +194,7 @@ TEST_F(ScriptedBothWays, WhatAClientCanDoThatTheServerCanNotReadIsTheDefault) {
       EXPECT_EQ(call.status, CallStatus::kOk);
     }
     end->disconnect();
-    for (IncomingCall* call : std::exchange(end->held, {}))
+    for (ServedCall* call : std::exchange(end->held, {}))
       end->engine->reply(*call);
     EXPECT_TRUE(end->engine->idle());
     end.reset();
@@ -234,7 +234,7 @@ TEST_F(ScriptedBothWays, OnlyAnAnswerKillsAKey) {
     EXPECT_TRUE(end->engine->wants_disconnect());
     end->disconnect();
     EXPECT_EQ(call.status, CallStatus::kConnectionLost);
-    for (IncomingCall* held : std::exchange(end->held, {}))
+    for (ServedCall* held : std::exchange(end->held, {}))
       end->engine->reply(*held);
     end->ended.clear();
   }
@@ -263,7 +263,7 @@ TEST_F(ScriptedBothWays, AServerThatCallsBeyondItsCreditsIsDisconnected) {
   EXPECT_EQ(counters().refusals[Refusal::kCreditOverrun], 1u);
   EXPECT_FALSE(end->engine->wants_disconnect());
   end->disconnect();
-  for (IncomingCall* call : std::exchange(end->held, {}))
+  for (ServedCall* call : std::exchange(end->held, {}))
     end->engine->reply(*call);
 }
 

@@ -23,11 +23,11 @@ class BothWays : public Pair, public testing::WithParamInterface<proto::Wire> {
     if (GetParam() != proto::Wire::kVersion1)
       client.speaks = Speaks::kTwo;
     Pair::connect(client, server);
-    a->handler = [this](IncomingCall& call) { answer(*a, call); };
-    b->handler = [this](IncomingCall& call) { answer(*b, call); };
+    a->handler = [this](ServedCall& call) { answer(*a, call); };
+    b->handler = [this](ServedCall& call) { answer(*b, call); };
   }
-  void answer(End& end, IncomingCall& call, const std::vector<Item>& items = {}) {
-    write(call.reply(), call.xid(), kReply, items, id_of(call.message()));
+  void answer(End& end, ServedCall& call, const std::vector<Item>& items = {}) {
+    write(call.reply, call.xid, kReply, items, id_of(call.message));
     end.engine->reply(call);
   }
   static uint32_t id_of(std::span<const Fragment> message) {
@@ -115,7 +115,7 @@ TEST_P(BothWays, CreditsOfEachDirectionAreApart) {
     EXPECT_LE(b->engine->in_flight(), 2u) << "the client granted 2";
     EXPECT_LE(a->held.size(), 2u);
     if (a->held.size() == 2) {
-      IncomingCall* second = a->held[1];
+      ServedCall* second = a->held[1];
       a->held.resize(1);
       answer(*a, *second);
     }
@@ -143,9 +143,9 @@ TEST_P(BothWays, TheSameXidCanBeOnItsWayInBothDirections) {
   run();
   ASSERT_EQ(a->held.size(), 1u);
   ASSERT_EQ(b->held.size(), 1u);
-  EXPECT_EQ(a->held[0]->xid(), b->held[0]->xid());
-  EXPECT_EQ(id_of(a->held[0]->message()), 2u);
-  EXPECT_EQ(id_of(b->held[0]->message()), 1u);
+  EXPECT_EQ(a->held[0]->xid, b->held[0]->xid);
+  EXPECT_EQ(id_of(a->held[0]->message), 2u);
+  EXPECT_EQ(id_of(b->held[0]->message), 1u);
   answer(*a, *std::exchange(a->held, {}).front());
   answer(*b, *std::exchange(b->held, {}).front());
   run();
@@ -171,7 +171,7 @@ TEST_P(BothWays, BothDirectionsAtTheirLimitsMeetReceives) {
   for (uint32_t round = 0; round < 2 * kCalls && (!a->held.empty() || !b->held.empty()); ++round) {
     // Answered only when nothing else moves: everything that may be on its way is.
     for (End* end : {a.get(), b.get()}) {
-      for (IncomingCall* call : std::exchange(end->held, {}))
+      for (ServedCall* call : std::exchange(end->held, {}))
         answer(*end, *call);
     }
     run();
@@ -209,7 +209,7 @@ TEST_P(BothWays, TheSmallerThresholdIsTheLargestMessage) {
 
     // And the largest reply.
     for (uint32_t more : {0u, 4u}) {
-      a->handler = [&](IncomingCall& call) { answer(*a, call, {{limit - fixed + more}}); };
+      a->handler = [&](ServedCall& call) { answer(*a, call, {{limit - fixed + more}}); };
       OutgoingCall call;
       call.max_reply = 8192;
       submit(*b, call);
@@ -235,8 +235,8 @@ class BothWaysInDraft04 : public BothWays {
     client.chunk_threshold = server.chunk_threshold = 100;
     client.speaks = Speaks::kTwo;
     Pair::connect(client, server);
-    a->handler = [this](IncomingCall& call) { answer(*a, call); };
-    b->handler = [this](IncomingCall& call) { answer(*b, call); };
+    a->handler = [this](ServedCall& call) { answer(*a, call); };
+    b->handler = [this](ServedCall& call) { answer(*b, call); };
     open_up();
   }
 };
@@ -257,8 +257,8 @@ TEST_P(BothWaysInDraft04, ChunksGoBackwardWhereBothEndsSaySo) {
       call.results = {&room, 1};
       call.max_reply = 100;
       submit(*b, call, {{5000, true}, {8000}});
-      a->handler = [&](IncomingCall& incoming) {
-        check(Decoder(incoming.message()), {{5000, true}, {8000}});
+      a->handler = [&](ServedCall& incoming) {
+        check(Decoder(incoming.message), {{5000, true}, {8000}});
         answer(*a, incoming, {{6000, true}});
       };
       run();
@@ -325,8 +325,8 @@ TEST_P(BothWays, BackwardCallsHaveNoChunks) {
   call.results = {&room, 1};
   call.max_reply = 100;
   submit(*b, call, {{2000, true}});
-  a->handler = [&](IncomingCall& incoming) {
-    EXPECT_EQ(incoming.read_chunks(), 0u);
+  a->handler = [&](ServedCall& incoming) {
+    EXPECT_EQ(incoming.item_chunks, 0u);
     EXPECT_EQ(incoming.write_chunks(), 0u);
     answer(*a, incoming, {{2000, true}});
   };
@@ -382,7 +382,7 @@ TEST_P(BothWays, ACallThatIsGivenUpOnDoesNotEndTheConnection) {
   EXPECT_FALSE(b->engine->wants_disconnect());
   open_up();
   answer(*a, *std::exchange(a->held, {}).front());
-  a->handler = [this](IncomingCall& call) { answer(*a, call); };
+  a->handler = [this](ServedCall& call) { answer(*a, call); };
   run();
   EXPECT_EQ(next.status, CallStatus::kOk);
 }
@@ -425,8 +425,8 @@ TEST_P(FewBuffers, EachDirectionKeepsReceives) {
   b->qp.remote = &a->qp;
   a->engine->on_established(b->engine->private_data(), 16);
   b->engine->on_established(a->engine->private_data(), 16);
-  a->handler = [this](IncomingCall& call) { answer(*a, call); };
-  b->handler = [this](IncomingCall& call) { answer(*b, call); };
+  a->handler = [this](ServedCall& call) { answer(*a, call); };
+  b->handler = [this](ServedCall& call) { answer(*b, call); };
   open_up();
   {
     OutgoingCall kept[4];
@@ -445,7 +445,7 @@ TEST_P(FewBuffers, EachDirectionKeepsReceives) {
       submit(*b, backward[i]);
     }
     while (run(), !b->held.empty()) {
-      for (IncomingCall* call : std::exchange(b->held, {}))
+      for (ServedCall* call : std::exchange(b->held, {}))
         answer(*b, *call);
     }
     for (const OutgoingCall& call : backward)

@@ -60,7 +60,7 @@ TEST_F(CopiedSends, GoAtOnceWhereTheDriverTakesThem) {
   connect({.send_wrs = 8}, {.send_wrs = 8});
   a->qp.sends_now = b->qp.sends_now = true;
   serve({}, {});
-  b->handler = [this, serve = b->handler](IncomingCall& call) {
+  b->handler = [this, serve = b->handler](ServedCall& call) {
     EXPECT_EQ(b->engine->calls(), 1u);
     serve(call);
     EXPECT_EQ(b->engine->calls(), 0u);
@@ -86,11 +86,11 @@ TEST_F(CopiedSends, OfCallsWhoseEndIsToldOfDoNotNest) {
   submit(call);
   run();
   ASSERT_EQ(b->held.size(), 1u);
-  IncomingCall& held = *std::exchange(b->held, {})[0];
+  ServedCall& held = *std::exchange(b->held, {})[0];
   bool told = false;
   held.on_ended = [](void* flag) { *static_cast<bool*>(flag) = true; };
   held.user = &told;
-  write(held.reply(), held.xid(), 1, {});
+  write(held.reply, held.xid, 1, {});
   b->engine->reply(held);
   EXPECT_FALSE(told);
   run();
@@ -129,8 +129,8 @@ TEST_F(CopiedSends, DoNotOvertakeWhatWaitsToBePosted) {
   EXPECT_EQ(a->engine->sends().size(), 3u);  // a Bind and two Sends
   EXPECT_EQ(a->qp.sent_now, 0u);
   run();
-  for (IncomingCall* call : std::exchange(b->held, {})) {
-    write(call->reply(), call->xid(), 1, {});
+  for (ServedCall* call : std::exchange(b->held, {})) {
+    write(call->reply, call->xid, 1, {});
     b->engine->reply(*call);
   }
   run();
@@ -196,7 +196,7 @@ TEST_F(CopiedSends, BehindBindsOfAConnectionThatEndsBeforeTheyArePosted) {
 // Its bytes are in use until it is posted.
 TEST_F(CopiedSends, ACallThatIsCancelledBeforeItIsPostedEndsWhenItIs) {
   connect({.lend_ns = 0});
-  b->handler = [](IncomingCall&) {};
+  b->handler = [](ServedCall&) {};
   OutgoingCall call;
   submit(call);
   a->engine->cancel(call);

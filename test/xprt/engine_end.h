@@ -12,7 +12,7 @@
 #include "rrdk/memory.h"
 #include "rrdk/xdr.h"
 #include "xprt/connection.h"
-#include "xprt/incoming_call.h"
+#include "xprt/served_call.h"
 
 namespace rrdk::xprt::test {
 
@@ -39,7 +39,7 @@ struct End final : Upcalls {
     qp.post(*engine);
   }
 
-  void on_call(IncomingCall& call) override {
+  void on_call(ServedCall& call) override {
     ++calls;
     if (handler)
       handler(call);
@@ -82,11 +82,11 @@ struct End final : Upcalls {
   Memory& memory;
   FakeQueuePair qp;
   std::unique_ptr<Connection> engine;
-  std::function<void(IncomingCall&)> handler;
+  std::function<void(ServedCall&)> handler;
   std::function<void(OutgoingCall&)> on_ended;
   bool grows = true;  // whether larger Receives may be taken
   uint64_t calls = 0;
-  std::vector<IncomingCall*> held;  // calls not answered yet, without a handler
+  std::vector<ServedCall*> held;  // calls not answered yet, without a handler
   std::vector<OutgoingCall*> ended;
   std::vector<uint32_t> failed;          // XIDs, as on_access_failed() told
   std::vector<uint32_t> failed_earlier;  // and those that failed_before() knows

@@ -410,10 +410,10 @@ TEST_P(OptionsOfAClient, AClientServesNoneWhateverItWasBefore) {
   peer_side->take();
   const Bytes now = option(kCall, 3, {100, 4, kAnswers}).bytes();
   std::ranges::copy(now, last);
-  IncomingCall& first = *end->held.front();
+  ServedCall& first = *end->held.front();
   end->held.erase(end->held.begin());
-  Encoder e(first.reply(), *memory, 900, 4096);
-  e.put_u32(first.xid());
+  Encoder e(first.reply, *memory, 900, 4096);
+  e.put_u32(first.xid);
   e.put_u32(kReply);
   e.finish();
   end->engine->reply(first);

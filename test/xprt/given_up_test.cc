@@ -51,8 +51,8 @@ class GivenUp : public Pair {
     call.released_argument = &released;
   }
   void answer(const std::vector<Item>& results = {}) {
-    for (IncomingCall* held : std::exchange(b->held, {})) {
-      write(held->reply(), held->xid(), 1, results);
+    for (ServedCall* held : std::exchange(b->held, {})) {
+      write(held->reply, held->xid, 1, results);
       b->engine->reply(*held);
     }
     run();
@@ -321,9 +321,9 @@ TEST_F(Starved, AConnectionWithoutCreditsEndsWhenNothingComes) {
 TEST_F(Starved, AnythingThatComesShowsThatThePeerIsThere) {
   starve({.credits = 3, .starved_ns = 5 * kSecond}, 3);
   tick(kSecond, false);
-  IncomingCall& one = *b->held.front();
+  ServedCall& one = *b->held.front();
   b->held.erase(b->held.begin());
-  write(one.reply(), one.xid(), 1, {});
+  write(one.reply, one.xid, 1, {});
   b->engine->reply(one);
   run();
   tick(7 * kSecond, false);  // a credit is back

@@ -306,8 +306,8 @@ TEST_F(OnTheWire, EachChunkIsOneWholeItemInTheStreamsOrder) {
       at += 4 + length + xdr_pad(length);
     }
     EXPECT_EQ(next, entries.size());
-    IncomingCall* held = std::exchange(b->held, {})[0];
-    write(held->reply(), held->xid(), 1, {});
+    ServedCall* held = std::exchange(b->held, {})[0];
+    write(held->reply, held->xid, 1, {});
     b->engine->reply(*held);
     run();
     EXPECT_EQ(call.status, CallStatus::kOk);
@@ -407,8 +407,8 @@ TEST_F(OnTheWire, SourcesAreKeptUntilTheReply) {
   EXPECT_EQ(a->qp.send_completions.size(), 0u) << "its Send is done, too";
   EXPECT_EQ(memory->audit_fitting(5000).available, before - 1);
   EXPECT_EQ(a->qp.bound_keys(), 1u);
-  IncomingCall* held = std::exchange(b->held, {})[0];
-  write(held->reply(), held->xid(), 1, {});
+  ServedCall* held = std::exchange(b->held, {})[0];
+  write(held->reply, held->xid, 1, {});
   b->engine->reply(*held);
   run();
   ASSERT_EQ(a->ended.size(), 1u);

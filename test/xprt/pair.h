@@ -50,7 +50,7 @@ class Pair : public EngineTest {
   void finish() {
     a->disconnect();
     b->disconnect();
-    for (IncomingCall* call : std::exchange(b->held, {}))
+    for (ServedCall* call : std::exchange(b->held, {}))
       b->engine->reply(*call);
     for (End* end : {a.get(), b.get()}) {
       EXPECT_TRUE(end->engine->idle());
@@ -107,9 +107,9 @@ class Pair : public EngineTest {
   }
   // The responder's upper layer: checks the arguments, answers with `items`.
   void serve(std::vector<Item> arguments, std::vector<Item> items) {
-    b->handler = [this, arguments, items](IncomingCall& call) {
-      check(Decoder(call.message()), arguments);
-      write(call.reply(), call.xid(), 1, items);
+    b->handler = [this, arguments, items](ServedCall& call) {
+      check(Decoder(call.message), arguments);
+      write(call.reply, call.xid, 1, items);
       b->engine->reply(call);
     };
   }

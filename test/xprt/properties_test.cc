@@ -34,7 +34,7 @@ class ServerProperties : public ResponderTest {
       if (word(only_answer(), 3) == kMsg)
         largest = size;
     }
-    end->handler = [this](IncomingCall& call) { echo(call); };
+    end->handler = [this](ServedCall& call) { echo(call); };
     return largest;
   }
   void expect_silence(const Bytes& message) {
@@ -93,14 +93,14 @@ TEST_F(ServerProperties, AsTheFirstMessageTheyAreAnsweredAtOnce) {
 // They take no credit, so that they do not keep the Receives of calls.
 TEST_F(ServerProperties, DoNotWaitBehindCalls) {
   connect();
-  std::vector<Incoming*> held;
-  while (Incoming* object = pool->get())
+  std::vector<ServedCall*> held;
+  while (ServedCall* object = pool->get())
     held.push_back(object);
   call(2);
   EXPECT_TRUE(peer_side->take().empty()) << "it has to wait";
   peer_side->say(Wire{72, 2, 4, kReqProp, 1, 1, 4, 8192});
   EXPECT_EQ(word(only_answer(), 3), kRespProp);
-  for (Incoming* object : held)
+  for (ServedCall* object : held)
     pool->put(*object);
   end->engine->on_tick(1);
   end->run();
@@ -111,8 +111,8 @@ TEST_F(ServerProperties, DoNotWaitBehindCalls) {
 TEST_F(ServerProperties, AnAnswerIsHeardWhileCallsWait) {
   connect({.send_size = 16384});
   expect_silence(connprop(8192));
-  std::vector<Incoming*> held;
-  while (Incoming* object = pool->get())
+  std::vector<ServedCall*> held;
+  while (ServedCall* object = pool->get())
     held.push_back(object);
   call(2);
   ASSERT_TRUE(end->engine->request_receive_size(4096));
@@ -120,7 +120,7 @@ TEST_F(ServerProperties, AnAnswerIsHeardWhileCallsWait) {
   const uint32_t xid = word(only_answer(), 0);
   expect_silence(Wire{xid, 2, 0, kRespProp, 1, 1, 0, 0});
   EXPECT_FALSE(end->engine->receive_size_requested());
-  for (Incoming* object : held)
+  for (ServedCall* object : held)
     pool->put(*object);
   end->engine->on_tick(1);
   end->run();

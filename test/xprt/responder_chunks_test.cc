@@ -191,10 +191,10 @@ TEST_F(ResponderOfSmallBuffers, TheBuffersOfOneCallAreBounded) {
     size_t reads = end->qp.count(Op::kRead);
     Wire wire{7, 1, 4, kMsg};
     peer_side->segment(wire.add({1, 12}), key, length);
-    end->handler = [&](IncomingCall& call) {
-      got = flatten(call.message());
-      Encoder e(call.reply(), *memory, call.inline_size(), call.max_reply());
-      e.put_u32(call.xid());
+    end->handler = [&](ServedCall& call) {
+      got = flatten(call.message);
+      Encoder e(call.reply, *memory, call.inline_size(), call.max_reply());
+      e.put_u32(call.xid);
       e.put_u32(1);
       e.finish();
       end->engine->reply(call);
@@ -213,7 +213,7 @@ TEST_F(ResponderOfSmallBuffers, TheBuffersOfOneCallAreBounded) {
       EXPECT_TRUE(got.empty());
     }
   }
-  end->handler = [this](IncomingCall& call) { echo(call); };
+  end->handler = [this](ServedCall& call) { echo(call); };
   expect_alive();
 }
 
@@ -251,8 +251,8 @@ TEST_F(ResponderOfSmallBuffers, AnItemThatFitsABufferComesInOnePiece) {
   for (uint32_t i = 0; i < kChunks; ++i)
     wire.add(sizes[i % 5]);
   uint32_t whole = 0;
-  end->handler = [&](IncomingCall& call) {
-    for (const Fragment& piece : call.message())
+  end->handler = [&](ServedCall& call) {
+    for (const Fragment& piece : call.message)
       whole += std::ranges::find(sizes, piece.length) != std::end(sizes) && piece.length != 4;
     echo(call);
   };

@@ -113,9 +113,9 @@ TEST(Grants, ADipMakesNoOverruns) {
 TEST_F(ResponderTest, ResultsByReferenceCostNoCredit) {
   connect({.credits = 2});
   Buffer results = memory->get(4096);
-  end->handler = [&](IncomingCall& call) {
-    Encoder e(call.reply(), *memory, 64, 1024);
-    e.put_u32(call.xid());
+  end->handler = [&](ServedCall& call) {
+    Encoder e(call.reply, *memory, 64, 1024);
+    e.put_u32(call.xid);
     e.put_u32(1);
     e.put_item(results.first(8), Ddp::kNo);
     e.finish();
@@ -130,10 +130,10 @@ TEST_F(ResponderTest, ResultsByReferenceCostNoCredit) {
 // Results that are arguments stay what they were until the reply is sent.
 TEST_F(ResponderTest, ResultsMayBeArguments) {
   connect({.credits = 2});
-  end->handler = [&](IncomingCall& call) {
-    ItemView words = Decoder(call.message()).get_bytes(16);
-    Encoder e(call.reply(), *memory, 64, 1024);
-    e.put_u32(call.xid());
+  end->handler = [&](ServedCall& call) {
+    ItemView words = Decoder(call.message).get_bytes(16);
+    Encoder e(call.reply, *memory, 64, 1024);
+    e.put_u32(call.xid);
     e.put_u32(1);
     // The engine's own Receive, as a handler finds it.
     e.put_item({const_cast<std::byte*>(words.data()) + 8, 8, memory->get(64).region()}, Ddp::kNo);
@@ -154,9 +154,9 @@ TEST_F(ResponderTest, AFewBuffersOfRepliesAreKept) {
   uint32_t before = available();
   for (uint32_t i = 0; i < 200; ++i)
     peer_side->say(Wire{i, 1, 200, kMsg, 0, 0, 0, i, 0});
-  for (IncomingCall* call : std::exchange(end->held, {})) {
-    Encoder e(call->reply(), *memory, 64, 1024);
-    e.put_u32(call->xid());
+  for (ServedCall* call : std::exchange(end->held, {})) {
+    Encoder e(call->reply, *memory, 64, 1024);
+    e.put_u32(call->xid);
     e.put_u32(1);
     e.finish();
     end->engine->reply(*call);
@@ -201,10 +201,10 @@ TEST_F(ScarceMemory, GrantsAreBackedByReceivesEvenWithoutBuffers) {
   for (uint32_t i = 0; i < 20; ++i) {
     peer_side->say(Wire{i, 1, 4, kMsg, 0, 0, 0, i, 0});
     ASSERT_EQ(end->held.size(), 1u);
-    IncomingCall* call = std::exchange(end->held, {})[0];
+    ServedCall* call = std::exchange(end->held, {})[0];
     hoard.clear();  // the upper layer needs a buffer
-    Encoder e(call->reply(), *memory, 64, 1024);
-    e.put_u32(call->xid());
+    Encoder e(call->reply, *memory, 64, 1024);
+    e.put_u32(call->xid);
     e.put_u32(1);
     e.finish();
     while (Buffer buffer = memory->get(4096))
@@ -288,9 +288,9 @@ TEST_F(ScarceMemory, AReplyWaitsForItsHeadersBuffer) {
     peer_side->segment(call, key, 10, 10 * i);
   peer_side->say(call.add({0, 0, 7, 0}));
   ASSERT_EQ(end->held.size(), 1u);
-  IncomingCall& held = *std::exchange(end->held, {})[0];
-  Encoder e(held.reply(), *memory, 64, 1024);
-  e.put_u32(held.xid());
+  ServedCall& held = *std::exchange(end->held, {})[0];
+  Encoder e(held.reply, *memory, 64, 1024);
+  e.put_u32(held.xid);
   e.put_u32(1);
   e.finish();
   std::vector<Buffer> hoard;
@@ -337,10 +337,10 @@ TEST_F(ScarceMemory, TheWaitsOfOneCallAreApart) {
   end->engine->on_tick(2);
   end->run();
   ASSERT_EQ(end->held.size(), 2u);
-  std::vector<IncomingCall*> held = std::exchange(end->held, {});
-  for (IncomingCall* call : held) {
-    Encoder e(call->reply(), *memory, 64, 1024);
-    e.put_u32(call->xid());
+  std::vector<ServedCall*> held = std::exchange(end->held, {});
+  for (ServedCall* call : held) {
+    Encoder e(call->reply, *memory, 64, 1024);
+    e.put_u32(call->xid);
     e.put_u32(1);
     e.finish();
   }
@@ -348,7 +348,7 @@ TEST_F(ScarceMemory, TheWaitsOfOneCallAreApart) {
     while (Buffer buffer = memory->get(1024))
       hoard.push_back(std::move(buffer));
   };
-  for (IncomingCall* call : held) {
+  for (ServedCall* call : held) {
     take_all();
     end->engine->reply(*call);
     take_all();

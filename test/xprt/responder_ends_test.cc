@@ -54,7 +54,7 @@ TEST_F(ResponderTest, AMessageLongerThanItsReceiveEndsTheConnection) {
 TEST_F(ResponderTest, ACallBeforeEstablishmentIsServedAfterIt) {
   end = std::make_unique<End>(ConnectionOptions{}, *memory, *pool);
   peer_side = std::make_unique<Script>(*end);
-  end->handler = [this](IncomingCall& call) { echo(call); };
+  end->handler = [this](ServedCall& call) { echo(call); };
   peer_side->say(Wire{7, 1, 4, kMsg, 0, 0, 0, 7, 0, 3});
   EXPECT_EQ(end->calls, 0u);
   end->engine->on_established({}, 16);
@@ -66,7 +66,7 @@ TEST_F(ResponderTest, ACallBeforeEstablishmentIsServedAfterIt) {
 TEST_F(ResponderTest, TellsWhenTheReplysMemoryIsFree) {
   connect();
   int told = 0;
-  end->handler = [&](IncomingCall& call) {
+  end->handler = [&](ServedCall& call) {
     call.user = &told;
     call.on_ended = [](void* count) { ++*static_cast<int*>(count); };
     echo(call);
@@ -78,7 +78,7 @@ TEST_F(ResponderTest, TellsWhenTheReplysMemoryIsFree) {
   end->run();
   EXPECT_EQ(told, 1);
   peer_side->take();
-  end->handler = [&](IncomingCall& call) { echo(call); };  // the object is used again
+  end->handler = [&](ServedCall& call) { echo(call); };  // the object is used again
   expect_alive();
   EXPECT_EQ(told, 1);
 }
@@ -91,12 +91,12 @@ TEST_F(ResponderTest, EachCallTellsOfItsEndOnceWhenTheConnectionDies) {
   end->handler = nullptr;
   for (uint32_t i = 0; i < kCalls; ++i)
     peer_side->say(Wire{i, 1, 4, kMsg, 0, 0, 0, i, 0});
-  std::vector<IncomingCall*> calls = std::exchange(end->held, {});
+  std::vector<ServedCall*> calls = std::exchange(end->held, {});
   ASSERT_EQ(calls.size(), kCalls);
   struct Told {
     End* end;
     int times = 0;
-    IncomingCall* next = nullptr;
+    ServedCall* next = nullptr;
   };
   std::vector<Told> told(kCalls, Told{end.get()});
   for (uint32_t i = 0; i < kCalls; ++i) {
@@ -104,7 +104,7 @@ TEST_F(ResponderTest, EachCallTellsOfItsEndOnceWhenTheConnectionDies) {
     calls[i]->on_ended = [](void* user) {
       auto& mine = *static_cast<Told*>(user);
       ++mine.times;
-      if (IncomingCall* next = std::exchange(mine.next, nullptr))
+      if (ServedCall* next = std::exchange(mine.next, nullptr))
         mine.end->engine->reply(*next);
     };
   }

@@ -13,13 +13,13 @@ class ResponderTest : public ScriptedTest {
                uint32_t reads = 16) {
     options.role = Role::kResponder;
     begin(options, peer, reads);
-    end->handler = [this](IncomingCall& call) { echo(call); };
+    end->handler = [this](ServedCall& call) { echo(call); };
   }
   // Answers with the call's bytes behind the two first words.
-  void echo(IncomingCall& call) {
-    got = flatten(call.message());
-    Encoder e(call.reply(), *memory, call.inline_size(), call.max_reply());
-    e.put_u32(call.xid());
+  void echo(ServedCall& call) {
+    got = flatten(call.message);
+    Encoder e(call.reply, *memory, call.inline_size(), call.max_reply());
+    e.put_u32(call.xid);
     e.put_u32(1);
     e.put_fixed(std::span<const std::byte>(got).subspan(8));
     e.finish();
@@ -27,9 +27,9 @@ class ResponderTest : public ScriptedTest {
   }
   // Answers with eligible results of these sizes, each after its count.
   void results(std::vector<uint32_t> sizes, uint32_t plain = 0) {
-    end->handler = [this, sizes, plain](IncomingCall& call) {
-      Encoder e(call.reply(), *memory, call.inline_size(), call.max_reply());
-      e.put_u32(call.xid());
+    end->handler = [this, sizes, plain](ServedCall& call) {
+      Encoder e(call.reply, *memory, call.inline_size(), call.max_reply());
+      e.put_u32(call.xid);
       e.put_u32(1);
       for (uint32_t size : sizes) {
         Buffer buffer = memory->get(std::max(size, 1u));
@@ -85,7 +85,7 @@ class ResponderTest : public ScriptedTest {
   void TearDown() override {
     if (end != nullptr) {
       end->disconnect();
-      for (IncomingCall* call : std::exchange(end->held, {}))
+      for (ServedCall* call : std::exchange(end->held, {}))
         end->engine->reply(*call);
       EXPECT_TRUE(end->qp.used_keys.empty());  // V1-MEM-13
     }

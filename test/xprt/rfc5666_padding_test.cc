@@ -16,12 +16,12 @@ class Padded : public Pair {
   // Sends a call, and checks it at the other end. How its items lay in the Send, modulo 64.
   std::vector<uint32_t> offsets(const std::vector<Item>& items) {
     std::vector<uint32_t> found;
-    b->handler = [&](IncomingCall& call) {
-      Decoder d(call.message());
+    b->handler = [&](ServedCall& call) {
+      Decoder d(call.message);
       OpaquePadding padding = call.padding();
       d.expect_padding(padding);
       check(d, items);
-      std::span<const Fragment> message = call.message();
+      std::span<const Fragment> message = call.message;
       const std::byte* send = message[0].data + message[0].length - padding.send_length;
       d.get_u64();
       d.get_u32();
@@ -30,7 +30,7 @@ class Padded : public Pair {
         if (padding.align != 0)
           found.push_back(static_cast<uint32_t>(view.data() - send) % 64);
       }
-      write(call.reply(), call.xid(), 1, {});
+      write(call.reply, call.xid, 1, {});
       b->engine->reply(call);
     };
     OutgoingCall call;

@@ -181,12 +181,12 @@ class Exposing : public ScriptedTest {
     mode.enabled = true;
     begin({.role = Role::kResponder, .credits = 8, .borrower = borrower, .rfc5666 = mode},
           {true, 4096, 4096}, 16);
-    end->handler = [this, engine = end->engine.get()](IncomingCall& call) {
-      Encoder e(call.reply(), *memory, call.inline_size(), call.max_reply());
-      e.put_u32(call.xid());
+    end->handler = [this, engine = end->engine.get()](ServedCall& call) {
+      Encoder e(call.reply, *memory, call.inline_size(), call.max_reply());
+      e.put_u32(call.xid);
       e.put_u32(1);
       Buffer buffer = memory->get(8000);
-      std::ranges::copy(pattern(8000, call.xid()), buffer.data());
+      std::ranges::copy(pattern(8000, call.xid), buffer.data());
       e.put_item(std::move(buffer), 8000, Ddp::kEligible);
       e.finish();
       call.on_ended = [](void* count) { ++*static_cast<uint32_t*>(count); };

@@ -44,7 +44,7 @@ struct Peer {
       return;
     left = true;
     end.disconnect();
-    for (IncomingCall* call : std::exchange(end.held, {}))
+    for (ServedCall* call : std::exchange(end.held, {}))
       end.engine->reply(*call);
   }
   // A call with so many bytes at Position 8, behind `tiny` segments of four.
@@ -347,7 +347,7 @@ TEST_F(Shares, ResultsInBuffersCount) {
 // Where call objects are scarce a client has its share of them, however many calls it has made.
 TEST_F(Shares, OfCallObjectsComeBackWithEachCall) {
   CallPool few(*memory, 32);
-  std::vector<Incoming*> others;
+  std::vector<ServedCall*> others;
   while (!few.scarce())
     others.push_back(few.get());
   {
@@ -370,7 +370,7 @@ TEST_F(Shares, OfCallObjectsComeBackWithEachCall) {
       EXPECT_EQ(client.end.held.size(), held);
     }
   }
-  for (Incoming* each : others)
+  for (ServedCall* each : others)
     few.put(*each);
 }
 
@@ -380,7 +380,7 @@ TEST(CallObjects, ComeForAWholeWindowWhereThereIsMemory) {
     auto memory = std::move(
         *Memory::create({.classes = {{4096, buffers}}, .hugepages = HugepagePolicy::kNever}));
     CallPool pool(*memory, 1024);
-    Incoming* call = pool.get();
+    ServedCall* call = pool.get();
     EXPECT_NE(call, nullptr);
     pool.put(*call);
     return pool.capacity();
@@ -396,7 +396,7 @@ TEST(CallObjects, ComeAsFarAsThereIsMemory) {
   for (uint32_t i = 0; i < 255; ++i)
     taken.push_back(memory->get(4096));
   CallPool pool(*memory, 1024);
-  std::vector<Incoming*> calls;
+  std::vector<ServedCall*> calls;
   for (uint32_t i = 0; i < 16; ++i) {
     calls.push_back(pool.get());
     ASSERT_NE(calls.back(), nullptr);
@@ -405,7 +405,7 @@ TEST(CallObjects, ComeAsFarAsThereIsMemory) {
   taken.clear();
   calls.push_back(pool.get());
   EXPECT_NE(calls.back(), nullptr);
-  for (Incoming* call : calls)
+  for (ServedCall* call : calls)
     pool.put(*call);
 }
 
@@ -414,10 +414,10 @@ TEST(CallObjects, OfABurstGoBackWhenFewAreUsedForAWhile) {
       std::move(*Memory::create({.classes = {{4096, 512}}, .hugepages = HugepagePolicy::kNever}));
   CallPool pool(*memory, 1024);
   const auto use = [&pool](uint32_t count) {
-    std::vector<Incoming*> calls;
+    std::vector<ServedCall*> calls;
     for (uint32_t i = 0; i < count; ++i)
       calls.push_back(pool.get());
-    for (Incoming* call : calls) {
+    for (ServedCall* call : calls) {
       ASSERT_NE(call, nullptr);
       pool.put(*call);
     }
@@ -429,7 +429,7 @@ TEST(CallObjects, OfABurstGoBackWhenFewAreUsedForAWhile) {
     pool.look(now);
   }
   EXPECT_GE(pool.capacity(), 1000u) << "many are still used";
-  Incoming* held = pool.get();
+  ServedCall* held = pool.get();
   for (int second = 0; second < 5; ++second, now += 1000 * kMs) {
     use(100);
     pool.look(now);

@@ -22,7 +22,7 @@ class Survival : public EngineTest {
   void TearDown() override {
     if (end) {
       end->disconnect();
-      for (IncomingCall* call : std::exchange(end->held, {}))
+      for (ServedCall* call : std::exchange(end->held, {}))
         end->engine->reply(*call);
       EXPECT_TRUE(end->engine->idle());
       end.reset();
@@ -50,9 +50,9 @@ class Survival : public EngineTest {
     return message(xid, lists);
   }
   void reply(size_t held, uint32_t length) {
-    IncomingCall& call = *end->held[held];
-    Encoder e(call.reply(), *memory, call.inline_size(), call.max_reply());
-    e.put_u32(call.xid());
+    ServedCall& call = *end->held[held];
+    Encoder e(call.reply, *memory, call.inline_size(), call.max_reply());
+    e.put_u32(call.xid);
     e.put_u32(1);
     e.put_fixed(Bytes(length));
     e.finish();

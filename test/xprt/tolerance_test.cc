@@ -13,9 +13,9 @@ class Tolerance : public EngineTest {
         std::make_unique<End>(ConnectionOptions{.role = role, .credits = credits}, *memory, *pool);
     peer = std::make_unique<Script>(*end);
     end->engine->on_established({true, 4096, 4096}, 16);
-    end->handler = [this](IncomingCall& call) {
-      Encoder e(call.reply(), *memory, call.inline_size(), call.max_reply());
-      e.put_u32(call.xid());
+    end->handler = [this](ServedCall& call) {
+      Encoder e(call.reply, *memory, call.inline_size(), call.max_reply());
+      e.put_u32(call.xid);
       e.put_u32(1);
       e.finish();
       end->engine->reply(call);
@@ -113,7 +113,7 @@ TEST_F(Tolerance, AMessageOf1024BytesIsTakenByAllMeans) {
     call.raw(Bytes(1024 - call.bytes().size()));
     peer->say(call);
     ASSERT_EQ(end->held.size(), 1u);
-    EXPECT_EQ(flatten(end->held[0]->message()).size(), 1024u - 28);
+    EXPECT_EQ(flatten(end->held[0]->message).size(), 1024u - 28);
     end->engine->drop(*end->held[0]);
     end->disconnect();
   }

@@ -52,9 +52,12 @@
 namespace rrdk {
 
 namespace service {
-struct CallContext;
 class Dispatcher;
+struct CallAccess;
 }  // namespace service
+namespace xprt {
+struct ServedCall;
+}  // namespace xprt
 class BackwardClient;  // rrdk/server.h
 
 /**
@@ -87,15 +90,15 @@ class ServerConnection {
    * on_close where handlers run on the poll core and answer before they return. Where calls are
    * kept, or workers run them, some may still be in progress then.
    */
-  void* context() const noexcept { return context_.load(std::memory_order_acquire); }
-  void set_context(void* context) noexcept { context_.store(context, std::memory_order_release); }
+  void* context() const noexcept { return call_.load(std::memory_order_acquire); }
+  void set_context(void* context) noexcept { call_.store(context, std::memory_order_release); }
 
  protected:
   ServerConnection() = default;
   ~ServerConnection() = default;
 
  private:
-  std::atomic<void*> context_ = nullptr;
+  std::atomic<void*> call_ = nullptr;
 };
 
 /**
@@ -122,14 +125,14 @@ class ServerCall {
  public:
   /** Empty. */
   ServerCall() = default;
-  ServerCall(ServerCall&& other) noexcept : context_(other.context_) { other.context_ = nullptr; }
+  ServerCall(ServerCall&& other) noexcept : call_(other.call_) { other.call_ = nullptr; }
   ServerCall& operator=(ServerCall&& other) noexcept;
   ServerCall(const ServerCall&) = delete;
   ServerCall& operator=(const ServerCall&) = delete;
   ~ServerCall();
 
   /** False when empty. */
-  explicit operator bool() const noexcept { return context_ != nullptr; }
+  explicit operator bool() const noexcept { return call_ != nullptr; }
 
   uint32_t program() const noexcept;
   uint32_t version() const noexcept;  ///< of the program, not of RPC-over-RDMA
@@ -208,10 +211,10 @@ class ServerCall {
   void drop() &&;
 
  private:
-  friend struct service::CallContext;
+  friend struct service::CallAccess;
   void end_unanswered() noexcept;
-  explicit ServerCall(service::CallContext* context) noexcept : context_(context) {}
-  service::CallContext* context_ = nullptr;
+  explicit ServerCall(xprt::ServedCall* call) noexcept : call_(call) {}
+  xprt::ServedCall* call_ = nullptr;
 };
 
 /** Where a handler runs. */

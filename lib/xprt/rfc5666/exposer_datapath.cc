@@ -20,7 +20,7 @@ constexpr uint32_t kMovedEntry = 24;  // bytes of one read segment in a header: 
 
 // Positions count in the stream as the peer puts it together: items that were written into its
 // Write chunks are not in it.
-bool ReplyExposer::draft(Incoming& call, MovedItems placed, uint32_t threshold) noexcept {
+bool ReplyExposer::draft(ServedCall& call, MovedItems placed, uint32_t threshold) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
   if (call.wire != proto::Wire::kVersion1 || link_.options.rfc5666.max_reads == 0)
     return false;
@@ -51,7 +51,7 @@ bool ReplyExposer::draft(Incoming& call, MovedItems placed, uint32_t threshold) 
          call.part->header.lists.num_segments + num_items_ <= proto::kMaxSegments;
 }
 
-Exposure* ReplyExposer::take(Incoming& call) noexcept {
+Exposure* ReplyExposer::take(ServedCall& call) noexcept {
   uint32_t keys[kMaxExposedItems];
   const Rfc5666Options& mode = link_.options.rfc5666;
   if (free_.empty() || bytes_ + item_bytes_ > mode.exposed_bytes ||
@@ -95,7 +95,7 @@ void ReplyExposer::give(Exposure& exposure) noexcept {
 }
 
 // False: not now, the bounds are reached or keys are missing.
-bool Responder::expose(Incoming& call) noexcept {
+bool Responder::expose(ServedCall& call) noexcept {
   RRDK_ASSERT(call.exposure == nullptr);
   ReplyExposer& exposer = *link_.rfc5666.exposer;
   Exposure* exposure = exposer.take(call);
@@ -108,7 +108,7 @@ bool Responder::expose(Incoming& call) noexcept {
   return true;
 }
 
-void Responder::unexpose(Incoming& call) noexcept {
+void Responder::unexpose(ServedCall& call) noexcept {
   RRDK_ASSERT(call.exposure != nullptr && call.exposure->call == &call);
   Exposure& exposure = *std::exchange(call.exposure, nullptr);
   exposed_.remove(exposure);
@@ -118,7 +118,7 @@ void Responder::unexpose(Incoming& call) noexcept {
 }
 
 // The binds before the reply, or the invalidations after it. False: the send queue is full.
-bool Responder::emit_exposure(Incoming& call) noexcept {
+bool Responder::emit_exposure(ServedCall& call) noexcept {
   Exposure& exposure = *call.exposure;
   bool revokes = call.state == CallState::kRevoking;
   uint16_t& done = revokes ? exposure.revoked : exposure.bound;
@@ -138,7 +138,7 @@ bool Responder::emit_exposure(Incoming& call) noexcept {
 
 // All that was posted for the call is done. True: it is over. On a connection that is failing it is
 // not: only its end takes the peer's access away (on_dead()).
-bool Responder::on_exposed(Incoming& call) noexcept {
+bool Responder::on_exposed(ServedCall& call) noexcept {
   if (link_.phase == Phase::kDead)
     return true;
   if (call.state == CallState::kRevoking)
@@ -151,7 +151,7 @@ bool Responder::on_exposed(Incoming& call) noexcept {
   return false;
 }
 
-void Responder::revoke(Incoming& call) noexcept {
+void Responder::revoke(ServedCall& call) noexcept {
   RRDK_ASSERT(call.state == CallState::kExposed && call.job.settled(), call.state);
   call.state = CallState::kRevoking;
   if (!link_.up() || (link_.sends.idle() && emit_exposure(call)))
@@ -197,7 +197,7 @@ void Responder::check_dones(uint64_t now_ns) noexcept {
 }
 
 // The peer has said that it serves no RDMA Reads (RFC 5666 section 6.2).
-void Responder::refuse_reads(Incoming& call) noexcept {
+void Responder::refuse_reads(ServedCall& call) noexcept {
   link_.refused(Refusal::kReadsForbidden);
   answer_error(call, proto::ErrorCode::kBadHeader);
 }

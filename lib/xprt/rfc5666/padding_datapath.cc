@@ -66,7 +66,7 @@ bool gather_padded(SendPlan& plan, std::span<const Piece> pieces, uint32_t align
 
 // Data that was fetched by RDMA Read has no pads before it, and an alignment that is none no
 // meaning.
-OpaquePadding Responder::padding(const Incoming& call) noexcept {
+OpaquePadding Responder::padding(const ServedCall& call) noexcept {
   if (call.part == nullptr)
     return {};
   const proto::Header& header = call.part->header;

@@ -11,10 +11,10 @@
 #include "proto/header.h"
 #include "rrdk/call_status.h"
 #include "rrdk/memory.h"
-#include "xprt/incoming_call.h"
 #include "xprt/link.h"
 #include "xprt/outgoing_call.h"
 #include "xprt/send_queue.h"
+#include "xprt/served_call.h"
 
 namespace rrdk::xprt {
 
@@ -30,7 +30,7 @@ constexpr uint32_t kMaxExposedItems = 16;  // of one reply; proto::Limits::read_
 
 // One reply that the peer is to read. A key covers one item, for this connection, to be read only.
 struct Exposure {
-  Incoming* call;
+  ServedCall* call;
   uint32_t xid;
   uint64_t bytes;
   uint64_t since_ns;  // 0: no tick has seen it sent
@@ -50,13 +50,13 @@ class ReplyExposer {
 
   // Decides which items of the reply are read: as many, in order, as it takes for the rest to fit.
   // `placed` are in Write chunks. False: it can not be done.
-  bool draft(Incoming& call, MovedItems placed, uint32_t threshold) noexcept;
+  bool draft(ServedCall& call, MovedItems placed, uint32_t threshold) noexcept;
   MovedItems left_out() const noexcept { return left_out_; }  // placed ones included
   uint64_t reduced() const noexcept { return reduced_; }
   uint32_t header_length() const noexcept { return header_length_; }
 
   // An exposure for what was drafted, its keys taken, in the header's Read list. Null: not now.
-  Exposure* take(Incoming& call) noexcept;
+  Exposure* take(ServedCall& call) noexcept;
   void give(Exposure& exposure) noexcept;
   uint32_t taken() const noexcept { return taken_; }
 

@@ -223,7 +223,7 @@ CallStatus Requester::end_option(State& call, const proto::Header& header,
 // The responder: checked, served and answered at once, on the spot. Each counts as a call until
 // then, against the grant too (V2D0-OPT-06).
 
-void Responder::refuse_option(Incoming& call, const OptionType& type, Why why, Refusal reason,
+void Responder::refuse_option(ServedCall& call, const OptionType& type, Why why, Refusal reason,
                               ErrorCode code) noexcept {
   link_.refused(reason);
   tell(link_, type, why);
@@ -231,7 +231,7 @@ void Responder::refuse_option(Incoming& call, const OptionType& type, Why why, R
 }
 
 // A whole message of type RDMA2_OPTIONAL that is a request (draft-04 sections 4.1 and 6.2.4).
-void Responder::take_option(Incoming& call, std::span<const std::byte> message,
+void Responder::take_option(ServedCall& call, std::span<const std::byte> message,
                             uint32_t header_length) noexcept {
   const proto::OptionBody& body = call.part->header.option;
   const OptionType* type = option_type(link_, body.type);
@@ -254,7 +254,7 @@ void Responder::take_option(Incoming& call, std::span<const std::byte> message,
   serve_option(call, *type, info, payload);
 }
 
-void Responder::serve_option(Incoming& call, const OptionType& type,
+void Responder::serve_option(ServedCall& call, const OptionType& type,
                              std::span<const std::byte> info,
                              std::span<const std::byte> payload) noexcept {
   Kept kept_info(info), kept_payload(payload);

@@ -1,4 +1,4 @@
-#include "xprt/incoming_call.h"
+#include "xprt/served_call.h"
 
 #include <algorithm>
 #include <cstring>
@@ -25,11 +25,16 @@ constexpr uint32_t kMostKept = 64;
 
 struct CallPool::Slab {
   Buffer rooms;
-  Incoming calls[kCallsPerSlab];
+  ServedCall calls[kCallsPerSlab];
+
+  ~Slab() {
+    for (ServedCall& call : calls)
+      call_handles.give_back(call.slot);
+  }
 
   bool is_free() const noexcept {
-    return std::ranges::all_of(calls,
-                               [](const Incoming& call) { return call.state == CallState::kFree; });
+    return std::ranges::all_of(
+        calls, [](const ServedCall& call) { return call.state == CallState::kFree; });
   }
 };
 
@@ -87,6 +92,7 @@ bool CallPool::add_slab() noexcept {
   std::memset(rooms.data(), 0, kCallsPerSlab * kHeaderRoom);
   for (uint32_t i = 0; i < kCallsPerSlab; ++i) {
     slab->calls[i].room = {rooms.data() + i * kHeaderRoom, kHeaderRoom, rooms.region()};
+    slab->calls[i].slot = call_handles.take(slab->calls[i]);
     free_.push(slab->calls[i]);
   }
   slab->rooms = std::move(rooms);
@@ -107,7 +113,7 @@ bool CallPool::grow_parts() noexcept {
   return true;
 }
 
-bool CallPool::add_part(Incoming& call) noexcept {
+bool CallPool::add_part(ServedCall& call) noexcept {
   call.part = get_part();
   if (call.part == nullptr)
     return false;
@@ -135,7 +141,7 @@ void CallPool::collect_free() noexcept {
   free_.clear();
   available_ = 0;
   for (const std::unique_ptr<Slab>& slab : slabs_) {
-    for (Incoming& call : slab->calls) {
+    for (ServedCall& call : slab->calls) {
       if (call.state != CallState::kFree)
         continue;
       free_.push(call);
@@ -153,9 +159,9 @@ void CallPool::collect_free() noexcept {
   least_available_ = available_;
 }
 
-Incoming* CallPool::take() noexcept {
+ServedCall* CallPool::take() noexcept {
   RRDK_ASSERT(available_ != 0);
-  Incoming& call = free_.pop();
+  ServedCall& call = free_.pop();
   RRDK_ASSERT(call.state == CallState::kFree, call.state);
   call.state = CallState::kTaken;
   --available_;
@@ -164,7 +170,7 @@ Incoming* CallPool::take() noexcept {
   return &call;
 }
 
-void CallPool::put(Incoming& call) noexcept {
+void CallPool::put(ServedCall& call) noexcept {
   RRDK_ON_CORE(*this);
   RRDK_ASSERT(call.state != CallState::kFree && available_ < capacity_, call.state, available_);
   call.state = CallState::kFree;
@@ -181,7 +187,7 @@ void CallPool::put(Incoming& call) noexcept {
 }
 
 void CallPool::release_idle() noexcept {
-  for (Incoming& call : free_) {
+  for (ServedCall& call : free_) {
     if (kept_ == 0)
       break;
     kept_ -= !call.reply.buffers().empty();

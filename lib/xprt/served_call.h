@@ -1,20 +1,40 @@
-// One call that a peer made of us: the engine's side of an IncomingCall; and where a core has them.
+// One call that a peer made of us, in one record; and where a core has these records.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/assert.h"
+#include "base/handles.h"
 #include "base/list.h"
+#include "base/work_item.h"
 #include "proto/header.h"
+#include "rpc/headers_datapath.h"
 #include "rrdk/memory.h"
+#include "rrdk/rpc.h"
+#include "rrdk/xdr.h"
 #include "xprt/connection.h"
 #include "xprt/send_queue.h"
 #include "xprt/stage_log_datapath.h"
 #include "xprt/stream_datapath.h"
+
+// Above this floor, known by name only.
+namespace rrdk {
+struct Procedure;
+}
+namespace rrdk::service {
+class Dispatcher;
+struct OnceRecord;
+struct ProcedureCounters;
+struct ServiceEntry;
+enum class Answer : uint8_t;
+}  // namespace rrdk::service
 
 namespace rrdk::xprt {
 
@@ -72,44 +92,92 @@ struct ChunkPart {
   }
 };
 
-struct Incoming final : IncomingCall {
-  Incoming() = default;
+// One call that a peer made of us, from its Receive to the completion of its reply's Send: the
+// engine's part, and what the service above knows of it. An engine has it from the Receive on; a
+// handler, on the core or in a worker, from Upcalls::on_call() until it ends its ServerCall.
+//
+//   state        where it is                    waits for
+//   kAbove       with its handler               one of ServerCall's six ends
+//   kAbove       in the core's inbox            the core's next pass
+//   kAbove       in the core's timers           reply_after()'s time, or the connection's end
+//   kAbove       with its Dispatcher            the call that it repeats, or the connection's end
+//   the others   the engine's                   as CallState says
+struct ServedCall : base::WorkItem, base::Timer {
+  ServedCall() = default;
+  ServedCall(const ServedCall&) = delete;
+  ServedCall& operator=(const ServedCall&) = delete;
 
-  CallState state = CallState::kFree;
-  bool is_error = false;  // answered by an RDMA_ERROR
-  // Of the transport header, as it came.
-  proto::MessageType type = proto::MessageType::kMsg;
-  proto::Wire wire = proto::Wire::kVersion1;
+  // The transport header, as it came.
   uint32_t xid = 0;
-  uint32_t version = 1;
   uint32_t credits = 0;
-  uint32_t inline_length = 0;
-  const std::byte* inline_data = nullptr;
+  uint32_t version = 1;
+  proto::Wire wire = proto::Wire::kVersion1;
+  proto::MessageType type = proto::MessageType::kMsg;
+  CallState state = CallState::kFree;
+  bool is_error = false;      // answered by an RDMA_ERROR
   ChunkPart* part = nullptr;  // null: header and reply are plain
+
+  // The engine's.
   Responder* responder = nullptr;
-  Incoming* next = nullptr;     // in the pool, or in the queue that the state names
-  base::Links<Incoming> links;  // all calls of one connection, newest first
-  Buffer receive;               // the Send's bytes; `message` points into it
+  ServedCall* next_call = nullptr;  // in the pool, or in the queue that the state names
+  base::Links<ServedCall> links;    // all calls of one connection, newest first
+  Buffer receive;                   // the Send's bytes; `message` points into it
+  // The RPC call message, chunks put back in their places.
   std::span<const Fragment> message;
   Fragment whole;  // the message, when it lies in one piece
   MemorySpan room;
-  Message reply;
+  Message reply;  // where the RPC reply message is written
   Job job{{WorkKind::kReply, this}};
+  StageRecord* stages = nullptr;  // null: it is not sampled. Until the call has ended
 
-  WorkTag read_tag{WorkKind::kRead, this};
-  uint64_t chunk_bytes = 0;     // what it counts for against max_chunk_bytes
-  uint64_t waits_since_ns = 0;  // for buffers, as the first of its queue; 0: no tick has seen it so
+  // The service's (service/dispatcher.h).
+  service::Dispatcher* dispatcher = nullptr;
+  const service::ServiceEntry* service = nullptr;
+  const Procedure* procedure = nullptr;
+  service::ProcedureCounters* counters = nullptr;  // of this core; null: it is not counted
+  rpc::CallHeader header;
+  Decoder args;
+  std::optional<Encoder> results;
+  service::Answer answer = {};
+  AcceptStat accept_stat = AcceptStat::kSuccess;
+  AuthStat auth_stat = AuthStat::kOk;
+  uint64_t not_before_ns = 0;  // reply_after(); 0: at once
+  // Called with `user` when nothing refers to the memory of the reply any more, which is when the
+  // call has ended. May reply to other calls.
+  void (*on_ended)(void* user) = nullptr;
+  void* user = nullptr;
+
+  // What few calls touch.
+  service::OnceRecord* replay = nullptr;  // of one that is to run once; null: not, or not any more
+  ServedCall* next_waiter = nullptr;
+  base::Links<ServedCall> waiting;  // in the dispatcher's list of delayed ones, or of waiting ones
+  base::Handles<ServedCall>::Slot* slot = nullptr;  // for programs in C; null: there are too many
+  uint32_t low = 0, high = 0;  // PROG_MISMATCH: the versions that the client is told
+  bool is_early = false;       // among the first calls of its connection that are to run once
+  uint16_t reads_posted = 0;   // not yet completed
+  uint16_t item_chunks = 0;    // distinct Positions other than zero (V1-LONG-11)
+  uint32_t inline_length = 0;  // of what follows the header in the Send
+  const std::byte* inline_data = nullptr;
   uint32_t error_length = 0;    // is_error: of what was written to `room`
-  uint16_t reads_posted = 0;    // not yet completed
-  uint16_t item_chunks = 0;     // Positions other than zero
+  uint64_t chunk_bytes = 0;     // what it counts for against max_chunk_bytes
+  uint64_t waits_since_ns = 0;  // for buffers, as the first of its queue; 0: no tick has seen it
+  WorkTag read_tag{WorkKind::kRead, this};
   Exposure* exposure = nullptr;  // of its reply, in RFC 5666's compatibility mode
 
-  void take_header(const proto::Header& header) noexcept {
-    type = header.type;
-    wire = header.wire;
-    xid = header.xid;
-    version = header.version;
-    credits = header.credits;
+  bool is_long() const noexcept { return type == proto::MessageType::kNoMsg; }
+  uint32_t inline_size() const noexcept;  // a good size for the first buffer of the reply
+  uint64_t max_reply() const noexcept;
+  Connection& connection() const noexcept;
+  mem::Borrower& borrower() const noexcept;  // its peer, which holds the buffers of its results
+  bool is_padded() const noexcept;           // RDMA_MSGP, in RFC 5666's compatibility mode
+  OpaquePadding padding() const noexcept;    // in the message, RPC header excepted. Until reply()
+
+  void take_header(const proto::Header& came) noexcept {
+    type = came.type;
+    wire = came.wire;
+    xid = came.xid;
+    version = came.version;
+    credits = came.credits;
   }
   // In which its Read chunks are.
   std::span<Buffer> sink_buffers() noexcept {
@@ -117,7 +185,7 @@ struct Incoming final : IncomingCall {
                            : std::span<Buffer>();
   }
   std::span<const Buffer> sink_buffers() const noexcept {
-    return const_cast<Incoming*>(this)->sink_buffers();
+    return const_cast<ServedCall*>(this)->sink_buffers();
   }
   // For a result, or for the whole reply.
   bool offers_room() const noexcept {
@@ -129,7 +197,7 @@ struct Incoming final : IncomingCall {
   uint64_t read_length() const noexcept {
     return part != nullptr ? part->header.lists.read_length : 0;
   }
-  uint32_t write_list() const noexcept {
+  uint32_t write_chunks() const noexcept {
     return part != nullptr ? part->header.lists.num_writes : 0;
   }
   MemorySpan header_room() const noexcept { return {room.data, kHeaderRoom - kZeros, room.region}; }
@@ -137,9 +205,12 @@ struct Incoming final : IncomingCall {
     return {room.data + kHeaderRoom - kZeros, kZeros, room.region};
   }
 };
-static_assert(sizeof(Incoming) <= 312 && sizeof(ChunkPart) <= 13848);
+static_assert(sizeof(ServedCall) <= 720 && sizeof(ChunkPart) <= 13848);
 
-// The IncomingCall objects of one poll core, shared by all of its connections: an idle connection
+// What programs in C have of a call (lib/c): open while a handler in C owes the answer.
+inline constinit base::Handles<ServedCall> call_handles;
+
+// The ServedCall objects of one poll core, shared by all of its connections: an idle connection
 // holds none. Grows on demand, by 64 calls (with little memory by 16), up to a limit; in the steady
 // state it allocates nothing.
 class CallPool {
@@ -156,17 +227,17 @@ class CallPool {
   CallPool& operator=(const CallPool&) = delete;
 
   // Null: the limit is reached, or memory is exhausted.
-  Incoming* get() noexcept {
+  ServedCall* get() noexcept {
     RRDK_ON_CORE(*this);
     if (free_.empty() && !grow()) [[unlikely]]
       return nullptr;
     return take();
   }
-  void put(Incoming& call) noexcept;
+  void put(ServedCall& call) noexcept;
   bool here() const noexcept { return owner_ == nullptr || owner_->here(); }
   // With a chunk part. Null: as get(), or there is no memory for a part.
-  Incoming* get_with_part() noexcept {
-    Incoming* const call = get();
+  ServedCall* get_with_part() noexcept {
+    ServedCall* const call = get();
     if (call != nullptr && (call->part = get_part()) == nullptr) [[unlikely]] {
       put(*call);
       return nullptr;
@@ -174,7 +245,7 @@ class CallPool {
     return call;
   }
   // For a reply that is not plain, to a call that is. False: there is no memory for a part.
-  bool add_part(Incoming& call) noexcept;
+  bool add_part(ServedCall& call) noexcept;
   // Null: memory is exhausted.
   ChunkPart* get_part() noexcept {
     if (free_parts_.empty() && !grow_parts()) [[unlikely]]
@@ -219,7 +290,7 @@ class CallPool {
   void shrink(uint64_t now_ns) noexcept;
   // Builds free_ and free_parts_ anew, since they may still link what is gone.
   void collect_free() noexcept;
-  Incoming* take() noexcept;
+  ServedCall* take() noexcept;
 
   Memory& memory_;
   StageLog stages_;
@@ -231,7 +302,7 @@ class CallPool {
   uint32_t least_available_ = 0;  // since the last look
   uint32_t quiet_looks_ = 0;      // in a row, in which few were used
   uint64_t next_look_ns_ = 0;
-  base::Stack<Incoming, &Incoming::next> free_;
+  base::Stack<ServedCall, &ServedCall::next_call> free_;
   std::vector<std::unique_ptr<Slab>> slabs_;
   base::Stack<ChunkPart, &ChunkPart::next> free_parts_;
   std::vector<std::unique_ptr<PartSlab>> parts_;
