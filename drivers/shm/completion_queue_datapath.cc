@@ -14,10 +14,9 @@ constexpr uint32_t kIdlePolls = 1000;
 // many as it takes to have looked at all after so many sweeps.
 constexpr uint32_t kSweepInterval = 64;
 constexpr uint32_t kSweepsPerRound = 4096;
-// Messages that the user of a lane takes in one turn, of a queue pair that is active alone, and of
-// one of several.
-constexpr uint32_t kBurstAlone = 32;
-constexpr uint32_t kBurstOfMany = 4;
+// Messages that the user of a lane may take in one turn. The user knows whether that is too much
+// for the other queue pairs.
+constexpr uint32_t kBurst = 32;
 
 }  // namespace
 
@@ -28,14 +27,13 @@ uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
   }
   if (++polls_ % kSweepInterval == 0) [[unlikely]]
     sweep();
-  const uint32_t burst = active_count_ == 1 ? kBurstAlone : kBurstOfMany;
   uint32_t n = 0;
   for (size_t turns = active_count_; turns > 0 && n < out.size(); --turns) {
     if (next_ >= active_count_)
       next_ = 0;
     QueuePair& qp = *active_[next_];
     const uint64_t lane_before = lane_messages_;
-    const uint32_t got = qp.poll(out.subspan(n), burst);
+    const uint32_t got = qp.poll(out.subspan(n), kBurst);
     n += got;
     if (got != 0 || lane_messages_ != lane_before)
       qp.idle_polls = 0;

@@ -226,6 +226,7 @@ void Link::close(Errc code, const std::string& reason) {
   if (state_ != LinkState::kConnecting && state_ != LinkState::kUp)
     return;
   state_ = LinkState::kClosing;
+  set_lane_user(nullptr);
   queue_pair_->disconnect();
   on_down(code, reason);
   core_.mark_dirty(*this);
@@ -305,6 +306,12 @@ void Link::tap(fabric::Tap& tap) {
   if (tapped_ == nullptr)
     tapped_ = std::make_unique<fabric::TappedQueuePair>(tap, this, *queue_pair_);
   port_ = tapped_.get();
+  queue_pair_->set_lane_user(nullptr);
+}
+
+void Link::untap() noexcept {
+  port_ = queue_pair_.get();
+  queue_pair_->set_lane_user(lane_user_);
 }
 
 // The connecting end knows who it is when the connection is there: a name has several addresses.

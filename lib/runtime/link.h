@@ -13,6 +13,7 @@
 
 #include "base/assert.h"
 #include "fabric/device.h"
+#include "fabric/lane.h"
 #include "fabric/tap.h"
 #include "observe/capture.h"
 #include "rrdk/connection.h"
@@ -120,9 +121,18 @@ class Link : private xprt::Sender {
   uint64_t quiet_until() const { return std::min(quiet_above(), engine_->quiet_until()); }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
   void give_up();  // wants_close()
+  // Who takes short messages from the driver's lane (fabric/lane.h), while no tap is there. Null:
+  // nobody.
+  void set_lane_user(fabric::LaneUser* user) {
+    lane_user_ = user;
+    if (tapped_ == nullptr || port_ != tapped_.get())
+      queue_pair_->set_lane_user(user);
+  }
+  // A burst of messages in the lane begins.
+  void begin_turn() noexcept;
   // From now on the tap sees what is posted; or no more.
   void tap(fabric::Tap& tap);
-  void untap() noexcept { port_ = queue_pair_.get(); }
+  void untap() noexcept;
   void break_queue_pair() { queue_pair_->disconnect(); }  // as a failed request does
   // Starts calls that wait, as far as the allowances last.
   void take_turn();
@@ -208,14 +218,15 @@ class Link : private xprt::Sender {
   fabric::QueuePair* port_ = nullptr;          // where sends are posted: the queue pair, or its tap
   std::unique_ptr<fabric::QueuePair> queue_pair_;    // outlives the engine, which uses its keys
   std::unique_ptr<fabric::TappedQueuePair> tapped_;  // null until it is needed
-  mutable std::mutex engine_mutex_;                  // what follows comes or goes, as others see it
+  fabric::LaneUser* lane_user_ = nullptr;
+  mutable std::mutex engine_mutex_;  // what follows comes or goes, as others see it
   std::unique_ptr<xprt::Connection> engine_;
   xprt::Counters last_counters_;  // when engine_ is gone
   Peer peer_;
   uint64_t since_ns_ = 0;  // when it came, or was established; 0: not yet
 };
 
-static_assert(sizeof(Link) - sizeof(xprt::Counters) <= 376);
+static_assert(sizeof(Link) - sizeof(xprt::Counters) <= 384);
 
 // Requests for another Receive Buffer Size of the peer's, as a program makes them of a connection
 // of either role, and what became of them (rrdk/version2.h).

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/assert.h"
@@ -156,6 +157,11 @@ class PollCore final : public base::OwnedByThread {
   // idle().
   void place_tap();
   void mark_dirty(Link& link) noexcept;
+  // Whether the last burst in a lane was of the same connection, and no other was busy since. A
+  // guess, as Completions::alone().
+  bool busy_alone(const Link& link) noexcept {
+    return std::exchange(last_in_lane_, &link) == &link;
+  }
   Result<fabric::CompletionQueue*> completion_queue(OpenDevice& device);
   // Receives of so many bytes that connections of this core share. Errors: as of the device.
   Result<SharedReceives*> shared_receives(OpenDevice& device, uint32_t bytes, Memory& memory);
@@ -254,6 +260,7 @@ class PollCore final : public base::OwnedByThread {
   CoreClient outgoing_;
   CoreTap tap_;
   bool tapped_ = false;
+  const Link* last_in_lane_ = nullptr;
   WorkerTurns worker_turns_;
   ItemList to_workers_;                          // next into their ring
   bool for_workers_ = false;                     // one of these has items

@@ -83,6 +83,7 @@ uint32_t PollCore::Completions::poll(uint64_t) {
   const fabric::Completion* const done = batch.data();
   for (uint32_t i = 0; i < count; ++i)
     static_cast<const Link*>(done[i].owner)->prefetch();
+  core->counters_.completions += count + in_lanes;
   if (count == 0)
     return in_lanes;
   const Alone who = alone({done, count});
@@ -94,7 +95,6 @@ uint32_t PollCore::Completions::poll(uint64_t) {
       static_cast<const Link*>(done[end].owner)->prefetch_engine();
     link.on_completions({&done[i], end - i}, who);
   }
-  core->counters_.completions += count;
   return count + in_lanes;
 }
 
@@ -117,6 +117,7 @@ Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) no
   }
   if (client == nullptr)
     return Alone::kNobody;
+  core->last_in_lane_ = nullptr;
   const bool client_again = std::exchange(last_client, client) == client;
   const bool link_again = std::exchange(last_link, same_link ? link : nullptr) == link;
   if (!client_again)
@@ -136,6 +137,12 @@ void Link::on_completions(std::span<const fabric::Completion> completions, Alone
   engine_->on_completions(completions);
   hold_back();
   core_.mark_dirty(*this);
+}
+
+void Link::begin_turn() noexcept {
+  const bool alone = core_.busy_alone(*this);
+  core_.turns().allow(*this, alone ? Alone::kConnection : Alone::kNobody, core_.passes());
+  active_ns_.store(core_.now(), std::memory_order_relaxed);
 }
 
 // First takes more batches, so that connections whose completions are queued behind those of a busy

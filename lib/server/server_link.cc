@@ -82,6 +82,8 @@ Error ServerLink::end_of(Errc code, const std::string& reason) {
 
 void ServerLink::on_up() {
   was_up_ = true;
+  if (engine().may_have_plain())
+    set_lane_user(&plain_calls_);
   base::log_debug("connection of %s accepted on core %u", peer_name().c_str(), core().index());
 }
 

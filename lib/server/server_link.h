@@ -23,6 +23,7 @@
 #include "server/link_table.h"
 #include "server/silent_links.h"
 #include "service/dispatcher.h"
+#include "service/plain_calls.h"
 #include "xprt/connection.h"
 
 namespace rrdk::server {
@@ -178,6 +179,7 @@ class ServerLink final : public runtime::Link,
   const Origin& origin_;        // the client's
   ReplayLane* lane_ = nullptr;  // null: there is no cache, or no room in it
   // Calls that wait for one that they repeat.
+  service::PlainCalls plain_calls_{*this, *this};
   base::List<ServedCall, &ServedCall::waiting> waiting_;
   std::shared_ptr<BackwardClient> backward_;  // null: no calls are made of it
   BackwardClient::Impl* back_ = nullptr;      // of that

@@ -51,6 +51,8 @@ struct CallAccess {
 void enter_handler(ServedCall& call) noexcept;
 // Starts the reply: header of a success, results to follow.
 void open_reply(ServedCall& call) noexcept;
+// Of a sampled call that has been answered.
+void note_times(ProcedureCounters& counters, const xprt::StageRecord& stages, bool late) noexcept;
 // Any thread: the handler's answer is complete; the core does the rest.
 void end(ServedCall& call, Answer how) noexcept;
 
@@ -120,7 +122,7 @@ class Dispatcher : public ServerConnection {
   void note_entered() noexcept;
 
  protected:
-  ~Dispatcher() { close_handle(); }
+  virtual ~Dispatcher() { close_handle(); }
 
   // No program finds it any more.
   void close_handle() noexcept { connection_handles.give_back(std::exchange(slot_, nullptr)); }
@@ -140,6 +142,7 @@ class Dispatcher : public ServerConnection {
   bool all_entered() noexcept;
 
  private:
+  friend class PlainCalls;
   // Of a procedure that is not idempotent: whether to run the call. False: it has been answered, or
   // will be. With call.replay set end_once() tells of the end.
   virtual bool begin_once(ServedCall&) noexcept { return true; }

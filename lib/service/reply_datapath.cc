@@ -29,6 +29,8 @@ Mistake mistake_of(EncoderFault fault) {
   return Mistake::kFailed;
 }
 
+}  // namespace
+
 // An answer that was to be late says nothing of how fast we are.
 void note_times(ProcedureCounters& counters, const xprt::StageRecord& stages, bool late) noexcept {
   if (stages.at(Stage::kEntered) == 0)
@@ -40,8 +42,6 @@ void note_times(ProcedureCounters& counters, const xprt::StageRecord& stages, bo
   if (!late)
     counters.reply.record(base::Tsc::to_ns(base::Tsc::ticks() - stages.at(Stage::kAnswered)));
 }
-
-}  // namespace
 
 // Calls may come while the link is not yet up; on its way down it delays no more. From here on the
 // buffers of the results are the client's: it decides for how long the reply needs them.
@@ -65,6 +65,10 @@ void end(ServedCall& call, Answer how) noexcept {
     call.stages->stamp(Stage::kAnswered);
   runtime::PollCore& core = call.dispatcher->link().core();
   if (core.passing()) {
+    if (call.plain) {
+      call.answered = true;  // PlainCalls::run() does the rest
+      return;
+    }
     call.dispatcher->finish(call);
     return;
   }

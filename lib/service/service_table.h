@@ -145,7 +145,8 @@ class ServiceTable {
 
   // Says it in the log, once for each kind and procedure: a handler's mistake, by any thread, when
   // procedure `number` was called. `item`: of kInvalidMemory, which result it is.
-  void note(Mistake mistake, const ServiceEntry& entry, uint32_t number, uint32_t item = 0) const noexcept;
+  void note(Mistake mistake, const ServiceEntry& entry, uint32_t number,
+            uint32_t item = 0) const noexcept;
 
  private:
   struct Entries : base::Retired {

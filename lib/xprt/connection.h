@@ -334,6 +334,18 @@ class Connection {
   // Answers that the binding does not allow the chunks of this call, or its being long.
   void refuse(ServedCall& call, uint32_t max_reads, uint32_t max_writes);
   void drop(ServedCall& call);  // ends it unanswered; the connection ends too (V1-ERR-20)
+
+  // Plain calls of version 1 that are served where they lie, by the user of the fabric's lane
+  // (service/plain_calls.h). The credits that each reply grants; 0: calls must come the general
+  // way, since something waits, or is not settled. It holds until something else is asked of us.
+  uint32_t plain_credits() const;
+  bool may_have_plain() const;         // 0 is not all that it ever says
+  uint32_t plain_turn() const;         // so many calls are its turn
+  uint32_t asked() const;              // credits, by the last call that came
+  void begin_plain(ServedCall& call);  // a record for such calls
+  void count_plain(uint32_t calls);    // that were answered
+  // It has not been answered there: the engine has it from now on, until reply() or drop().
+  void adopt_plain(ServedCall& call);
   // Responder: further calls are left unanswered, and when the last reply's Send has completed
   // wants_disconnect() is true.
   void drain();

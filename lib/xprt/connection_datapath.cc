@@ -279,6 +279,28 @@ void Connection::drop(ServedCall& call) {
   RRDK_ASSERT(call.state == CallState::kAbove, call.state);
   impl_->responder.drop(call);
 }
+uint32_t Connection::plain_credits() const {
+  return impl_->responder.plain_credits();
+}
+uint32_t Connection::plain_turn() const {
+  return impl_->responder.turn.calls_left();
+}
+bool Connection::may_have_plain() const {
+  const ConnectionOptions& options = impl_->link.options;
+  return !options.rfc5666.enabled && !impl_->link.both_ways() && options.limits.versions.one;
+}
+uint32_t Connection::asked() const {
+  return impl_->responder.grant.asked();
+}
+void Connection::begin_plain(ServedCall& call) {
+  impl_->responder.begin_plain(call);
+}
+void Connection::count_plain(uint32_t calls) {
+  impl_->responder.count_plain(calls);
+}
+void Connection::adopt_plain(ServedCall& call) {
+  impl_->responder.adopt_plain(call);
+}
 void Connection::drain() {
   RRDK_ON_CORE(impl_->link.pool);
   impl_->link.draining = true;

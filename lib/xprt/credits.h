@@ -46,6 +46,20 @@ class Grant {
     return beyond;
   }
 
+  uint32_t asked() const noexcept { return asked_; }
+  // The word of answers that are given at once, one after the other, as long as each of them leaves
+  // all as it is; 0: they do not. `posted` as in on_answer().
+  uint32_t steady(uint32_t posted) const noexcept {
+    const uint32_t next = std::max(1u, std::min({asked_, most_, posted + unanswered_}));
+    const bool stays =
+        next == last_ && bound_ == last_ && unanswered_ < last_ && due_ == last_ - unanswered_;
+    return stays ? last_ : 0;
+  }
+  // So many such answers were given. True: it is time to adapt().
+  bool count_answers(uint32_t count) noexcept {
+    answers_ += count;
+    return answers_ > elastic_ / kLooksPerGrant;
+  }
   // Before an elastic answer. True: it is time to adapt().
   bool count_answer() noexcept { return ++answers_ > elastic_ / kLooksPerGrant; }
   // `answers` were given to all who share the Receives, this one not included, and `most` Receives
@@ -216,6 +230,11 @@ struct Turn {
   bool waits = false;  // calls do: for a turn, or for earlier ones
 
   bool open() const noexcept { return allowance.open() && client.allowance.open(); }
+  // Of small calls, while it is open.
+  uint32_t calls_left() const noexcept {
+    const int64_t bytes = std::min(allowance.left(), client.allowance.left());
+    return static_cast<uint32_t>(std::min<int64_t>((bytes - 1) / kCallCost + 1, 32));
+  }
   void charge(uint64_t bytes) noexcept {
     allowance.charge(bytes);
     client.allowance.charge(bytes);

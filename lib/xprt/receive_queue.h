@@ -130,6 +130,13 @@ class ReceiveQueue {
       look();
     return answers_++;
   }
+  // The same for several at once. Returns how many were given with these.
+  uint64_t count_answers(uint32_t count) noexcept {
+    if (answers_ % kAnswersPerLook + count > kAnswersPerLook) [[unlikely]]
+      look();
+    answers_ += count;
+    return answers_;
+  }
   // All promised ones are there: a message beyond them may keep its Receive.
   bool keeps_promises() const noexcept { return posted_ + parked_ >= promised_; }
   // A message that was promised waits in its Receive, or no longer does.

@@ -77,6 +77,12 @@ class Responder {
   mem::Borrower& borrower() const noexcept { return link_.borrower; }
   OpaquePadding padding(const ServedCall& call) noexcept;  // rfc5666/padding_datapath.cc
 
+  // As Connection's.
+  uint32_t plain_credits() const noexcept;
+  void begin_plain(ServedCall& call) noexcept;
+  void count_plain(uint32_t calls) noexcept;
+  void adopt_plain(ServedCall& call) noexcept;
+
   Grant grant;
   Turn turn;
 
@@ -102,6 +108,7 @@ class Responder {
   bool take_property(ReceiveSlot& slot, uint32_t length) noexcept;
   bool is_property_error(std::span<const std::byte> message) noexcept;
   void admit(ServedCall& call) noexcept;
+  void enroll(ServedCall& call) noexcept;
   void accept(ServedCall& call, uint32_t header_length, uint32_t length) noexcept;
   void refill_receive() noexcept;
   void return_receive(ServedCall& call) noexcept;

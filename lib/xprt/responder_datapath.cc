@@ -186,6 +186,11 @@ void Responder::admit(ServedCall& call) noexcept {
   call.stages = link_.pool.stages().take(call.xid, false);
   if (call.stages != nullptr) [[unlikely]]
     call.stages->stamp(Stage::kReceived);
+  enroll(call);
+}
+
+// It is one of the connection's calls from now on, and counts against its credits.
+void Responder::enroll(ServedCall& call) noexcept {
   all_.push_front(call);
   ++calls_;
   ++turn.client.calls;
@@ -198,6 +203,56 @@ void Responder::admit(ServedCall& call) noexcept {
       link_.wants_disconnect = true;
     }
   }
+}
+
+// Plain calls that are served where they lie.
+
+uint32_t Responder::plain_credits() const noexcept {
+  const bool waits = turn.waits || !wait_buffers_.empty() || !wait_reads_.empty() ||
+                     !wait_room_.empty() || link_.share.parked() != nullptr ||
+                     link_.receives.has_bare() || !link_.sends.idle() ||
+                     !link_.sends.list().empty();
+  if (waits || !link_.up() || link_.draining || link_.wants_disconnect || !exposed_.empty() ||
+      !link_.calling || link_.wire != proto::Wire::kVersion1 || calls_ >= max_calls_ ||
+      !may_have_call() || !turn.open() || link_.borrower.exceeded())
+    return 0;
+  return grant.steady(link_.receives_for_calls());
+}
+
+void Responder::begin_plain(ServedCall& call) noexcept {
+  RRDK_ASSERT(call.state == CallState::kTaken && call.part == nullptr, call.state);
+  call.responder = this;
+  call.is_error = false;
+  call.type = MessageType::kMsg;
+  call.wire = proto::Wire::kVersion1;
+  call.version = 1;
+  call.credits = grant.asked();
+  call.item_chunks = 0;
+  call.chunk_bytes = 0;
+  call.waits_since_ns = 0;
+  call.user = nullptr;
+}
+
+void Responder::count_plain(uint32_t calls) noexcept {
+  link_.counters.messages_received += calls;
+  link_.counters.calls_received += calls;
+  link_.counters.replies_sent += calls;
+  turn.charge(uint64_t{calls} * kCallCost);
+  if (!link_.receives.shared())
+    return;
+  const uint64_t answers = link_.receives.count_answers(calls);
+  if (grant.count_answers(calls)) [[unlikely]]
+    adapt_grant(answers, link_.receives.most_for_one(link_.share.calls()));
+}
+
+void Responder::adopt_plain(ServedCall& call) noexcept {
+  ++link_.counters.messages_received;
+  ++link_.counters.calls_received;
+  turn.charge(kCallCost);
+  call.inline_data = call.whole.data;
+  call.inline_length = call.whole.length;
+  call.state = CallState::kAbove;
+  enroll(call);
 }
 
 // The duplicate request cache learns of a larger grant before the peer does.

@@ -153,6 +153,8 @@ struct ServedCall : base::WorkItem, base::Timer {
   base::Links<ServedCall> waiting;  // in the dispatcher's list of delayed ones, or of waiting ones
   base::Handles<ServedCall>::Slot* slot = nullptr;  // for programs in C; null: there are too many
   uint32_t low = 0, high = 0;  // PROG_MISMATCH: the versions that the client is told
+  bool plain = false;          // its handler runs in a burst of plain calls,
+  bool answered = false;       // and has answered it
   bool is_early = false;       // among the first calls of its connection that are to run once
   uint16_t reads_posted = 0;   // not yet completed
   uint16_t item_chunks = 0;    // distinct Positions other than zero (V1-LONG-11)

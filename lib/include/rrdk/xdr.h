@@ -314,6 +314,14 @@ class Encoder {
 
   bool ok() const noexcept { return fault_ == EncoderFault::kNone; }
   EncoderFault fault() const noexcept { return fault_; }
+  /**
+   * All that was written, if it lies in one run of bytes; else, and after a failure, empty. Until
+   * something else is written.
+   */
+  std::span<const std::byte> run() const noexcept {
+    const bool one = ok() && message_.pieces_.empty() && open_pad_ == 0;
+    return one ? std::span<const std::byte>(start_, next_) : std::span<const std::byte>();
+  }
   /** With kInvalidMemory: which put_item() of the message it was, from 1. */
   uint32_t faulty_item() const noexcept { return items_; }
   void put_u32(uint32_t value) noexcept {

@@ -1,0 +1,81 @@
+// Plain calls over a driver that has a lane (fabric/lane.h): each is looked at where it lies, run
+// and answered before the next one, without a Receive, a completion or a work request. A plain call
+// has no chunk and a credential of none; its procedure may run twice and runs on the poll core; and
+// nothing that its connection has in hand waits. plain_calls_datapath.cc has its whole life, top to
+// bottom. All other calls come the general way, and so does each plain call while open() says no.
+#pragma once
+
+#include <immintrin.h>
+
+#include <array>
+#include <cstdint>
+
+#include "fabric/lane.h"
+#include "service/dispatcher.h"
+
+namespace rrdk::service {
+
+// Of one connection; on its core's thread.
+class PlainCalls final : public fabric::LaneUser {
+ public:
+  PlainCalls(Dispatcher& dispatcher, runtime::Link& link) noexcept
+      : dispatcher_(dispatcher), link_(link) {}
+
+  void on_burst(fabric::Lane& lane, uint32_t most) noexcept override;
+
+ private:
+  // What one burst counts of a procedure.
+  struct Tally {
+    ProcedureCounters* counters = nullptr;
+    uint64_t calls = 0, bytes_in = 0, bytes_out = 0;
+
+    void count(ProcedureCounters* its, uint64_t in, uint64_t out) noexcept {
+      if (counters != its) [[unlikely]] {
+        flush();
+        counters = its;
+      }
+      ++calls;
+      bytes_in += in;
+      bytes_out += out;
+    }
+    void flush() noexcept {
+      if (counters != nullptr && calls != 0) {
+        counters->calls += calls;
+        counters->received_bytes += bytes_in;
+        counters->sent_bytes += bytes_out;
+      }
+      calls = bytes_in = bytes_out = 0;
+    }
+  };
+  struct Found {
+    const Procedure* procedure;  // null: NULL, which has no handler
+    ProcedureCounters* counters;
+    bool serves;
+  };
+
+  bool open() noexcept;
+  void make_templates(uint32_t credits) noexcept;
+  Found find(uint32_t number) const noexcept;
+  bool answer_null(fabric::Lane& lane, const fabric::LaneMessage& message, uint32_t xid) noexcept;
+  ServedCall* take_record() noexcept;
+  void fill(ServedCall& call, const Found& found, uint32_t xid, uint32_t number) noexcept;
+  bool run(fabric::Lane& lane, ServedCall& call) noexcept;
+  void leave(ServedCall& call) noexcept;
+  [[gnu::cold]] void sample(ServedCall& call, uint32_t xid, uint32_t number) noexcept;
+  [[gnu::cold]] void end_sample(ServedCall& call, bool timed) noexcept;
+
+  // The header of a call, words 0 to 7 and 8 to 15, but for what differs from call to call; and of
+  // its reply, words 0 to 7 and 5 to 12.
+  alignas(32) std::array<uint32_t, 8> call_a_ = {};
+  alignas(32) std::array<uint32_t, 8> call_b_ = {};
+  alignas(32) std::array<uint32_t, 8> reply_a_ = {};
+  alignas(32) std::array<uint32_t, 8> reply_b_ = {};
+  Dispatcher& dispatcher_;
+  runtime::Link& link_;
+  uint64_t edition_ = UINT64_MAX;  // of the service table, for which the templates were made
+  const ServiceEntry* service_ = nullptr;
+  uint32_t asked_ = 0;    // credits that each call asks for, as they stand in its header
+  uint32_t credits_ = 0;  // that the replies grant
+};
+
+}  // namespace rrdk::service
