@@ -246,6 +246,7 @@ TEST_F(HostileLane, WakesWhoeverIsAboutToSleep) {
   uint64_t steps = 1;
   uint32_t slept_through = 0;
   for (uint64_t at = 0; at < steps; at += std::max<uint64_t>(steps / kMoments, 1)) {
+    bool came = false;
     bool woken = false;
     bool sleeps = false;
     steps = rrdk::test::SingleStep::through(
@@ -254,13 +255,16 @@ TEST_F(HostileLane, WakesWhoeverIsAboutToSleep) {
           if (step != at)
             return;
           peer.publish({.length = 8, .flags = kInline});
+          came = true;
           std::atomic_thread_fence(std::memory_order_seq_cst);
           if ((peer.theirs.state->wants.load() & kWantsMessages) != 0)
             woken = set_bit(*page, peer.peer.doorbell_bit);
         });
-    EXPECT_TRUE(!sleeps || woken) << "before instruction " << at << " of " << steps;
+    EXPECT_TRUE(!came || !sleeps || woken) << "before instruction " << at << " of " << steps;
     slept_through += sleeps ? 1 : 0;
     honest_.server.cq->disarm();
+    if (!came)
+      continue;  // not all ways to sleep have as many instructions
     ASSERT_TRUE(fabric::test::pump_until({&honest_.server}, [&] { return !user.got.empty(); }));
     user.got.clear();
   }
@@ -282,6 +286,7 @@ TEST_F(HostileLane, DeliversWhatCameBeforeTheEndAtAnyMoment) {
     peer.victim->set_lane_user(&user);
     for (int i = 0; i != 3; ++i)  // not the first look, which does more
       honest_.server.cq->poll(none);
+    bool came = false;
     steps = rrdk::test::SingleStep::through(
         [&] { honest_.server.cq->poll(none); },
         [&](uint64_t step) {
@@ -289,7 +294,10 @@ TEST_F(HostileLane, DeliversWhatCameBeforeTheEndAtAnyMoment) {
             return;
           peer.publish({.length = 8, .flags = kInline});
           peer.mine.state->closed.store(static_cast<uint32_t>(CloseReason::kDisconnected));
+          came = true;
         });
+    if (!came)
+      continue;  // not all looks have as many instructions
     ASSERT_TRUE(fabric::test::pump_until({&honest_.server}, [&] {
       return honest_.server.has_event(fabric::EventType::kDisconnected);
     }));
