@@ -43,7 +43,7 @@ namespace rrdk::fabric {
 
 // One load of the machine's, of 4, 8, 16 or 32 bytes at any address, from memory that a peer may be
 // writing. A plain read through a pointer may be done twice by the compiler, and the second may
-// find what no check has seen. It can not do that to a volatile asm. What the load brings may be a
+// find what no check has seen. It cannot do that to a volatile asm. What the load brings may be a
 // mixture of what the peer wrote at different times, but it is one value from then on.
 template <typename Value>
 [[gnu::always_inline]] inline Value load_once(const std::byte* from) noexcept {
