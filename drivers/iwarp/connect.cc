@@ -301,8 +301,7 @@ std::string QueuePair::place(const Endpoint4Or6& far) const {
 void QueuePair::connect_failed(fabric::EventType type, const Error& why,
                                std::span<const std::byte> private_data) {
   fabric::Event event = new_event(type);
-  event.code = why.code;
-  event.reason = why.message;
+  event.ending = fabric::ending_of(why);
   event.private_data_length =
       static_cast<uint32_t>(std::min(private_data.size(), event.private_data.size()));
   std::copy_n(private_data.begin(), event.private_data_length, event.private_data.begin());
@@ -357,39 +356,44 @@ void QueuePair::report_end() {
     return;  // it was never connecting
   fabric::Event event =
       new_event(was_up ? fabric::EventType::kDisconnected : fabric::EventType::kConnectFailed);
-  event.code = was_up ? Errc::kConnectionLost : Errc::kShutdown;
-  event.access_refused = end_ == End::kTerminated && access_refused_;
-  event.reason = why_ended();
+  event.ending = ending();
   part();
   device_.control().emit(*this, std::move(event));
 }
 
-std::string QueuePair::why_ended() const {
-  return end_ == End::kNotYet ? "" : place(far_) + reason();
-}
-
-std::string QueuePair::reason() const {
+Ending QueuePair::ending() const {
+  const auto of = [this](EndedBy by, const std::string& text) {
+    return Ending{
+        .by = by, .code = Errc::kConnectionLost, .refusal = {}, .text = place(far_) + text};
+  };
   switch (end_) {
-    case End::kDisconnected:
-      return "disconnected";
-    case End::kNeverConnected:
-      return "given up while connecting";
-    case End::kPeerClosed:
-      return "the peer closed the connection";
-    case End::kPeerLost:
-      return host_gone_ ? "the peer's host does not answer any more" : "the connection broke";
-    case End::kRefused:
-      return "the peer broke the iWARP protocol: " + describe(cause_);
-    case End::kTerminated:
-      return "the peer terminated the connection: " + describe(cause_);
-    case End::kLocalError:
-      return "a request named memory that it must not";
-    case End::kReadsDenied:
-      return "the peer allows no RDMA Reads";
     case End::kNotYet:
+    case End::kDisconnected:
       break;
+    case End::kNeverConnected: {
+      Ending ending = of(EndedBy::kProgram, "given up while connecting");
+      ending.code = Errc::kShutdown;
+      return ending;
+    }
+    case End::kPeerClosed:
+      return of(EndedBy::kPeer, "the peer closed the connection");
+    case End::kPeerLost:
+      return host_gone_ ? of(EndedBy::kNetwork, "the peer's host does not answer any more")
+                        : of(EndedBy::kPeer, "the connection broke");
+    case End::kRefused:
+      return of(EndedBy::kPeer, "the peer broke the iWARP protocol: " + describe(cause_));
+    case End::kTerminated: {
+      Ending ending = of(EndedBy::kPeer, "the peer terminated the connection: " + describe(cause_));
+      if (access_refused_)
+        ending.refusal = Refusal::kAccessRefused;
+      return ending;
+    }
+    case End::kLocalError:
+      return of(EndedBy::kProgram, "a request named memory that it must not");
+    case End::kReadsDenied:
+      return of(EndedBy::kPeer, "the peer allows no RDMA Reads");
   }
-  return "for an unknown reason";
+  return of(EndedBy::kProgram, "disconnected");
 }
 
 // The control thread has the socket again.

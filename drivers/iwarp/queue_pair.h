@@ -69,7 +69,6 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t reads_allowed() const override { return agreed_.ord; }
   uint64_t read_bytes() const override { return read_bytes_; }
   Peer peer() const override;
-  std::string why_ended() const override;
 
   // --- for the completion queue, its thread ---
   // `alone`: looks at the socket although epoll has not spoken.
@@ -289,7 +288,7 @@ class QueuePair final : public fabric::QueuePair,
   void send_first();
   void part();
   void report_end();
-  std::string reason() const;
+  Ending ending() const;
 
   Device& device_;
   CompletionQueue& cq_;

@@ -173,12 +173,9 @@ void QueuePair::read_regions() {
   hold_socket(drained == Drained::kNoPlace);
   if (drained == Drained::kEnd)
     peer_gone();
-  else if (drained == Drained::kBroken)
-    socket_broken(Death::kBrokenSocket);
-  else if (drained == Drained::kTooMuchMemory)
-    socket_broken(Death::kTooMuchMemory);
-  else if (drained == Drained::kNotMapped)
-    socket_broken(Death::kNotMapped);
+  else if (drained == Drained::kBroken || drained == Drained::kTooMuchMemory ||
+           drained == Drained::kNotMapped)
+    socket_broken(end_of(drained));
 }
 
 // While this process has no descriptor for what the peer says, the epoll set tells of nothing but
@@ -265,23 +262,22 @@ void QueuePair::connect_failed(fabric::EventType type, Errc code, std::string re
     event.private_data = message->private_data;
     event.private_data_length = message->private_length;
   }
-  event.code = code;
-  event.reason = std::move(reason);
+  event.ending = fabric::ending_of({code, std::move(reason)});
   device_.control().emit(*this, std::move(event));
-  end_data_path(Death::kNeverConnected);
+  end_data_path(End::kNeverConnected);
 }
 
 // Makes the completion queue's thread end the data path.
-void QueuePair::end_data_path(Death death) {
-  Death none = Death::kNone;
-  dead_.compare_exchange_strong(none, death);
+void QueuePair::end_data_path(End why) {
+  End none = End::kNotYet;
+  dead_.compare_exchange_strong(none, why);
   cq_.ring(bit_);
 }
 
 // The peer sent what no honest peer sends, or we cannot take it. Its socket is not read any more;
 // only the end of it tells that the peer is gone.
-void QueuePair::socket_broken(Death how) {
-  RRDK_ASSERT(how > Death::kNeverConnected, how);
+void QueuePair::socket_broken(End how) {
+  RRDK_ASSERT(how > End::kPeerGone, how);
   if (std::exchange(broken_, true))
     return;
   count_end(how);
@@ -296,7 +292,7 @@ void QueuePair::peer_gone() {
   const bool closed = theirs_.state->closed.load(std::memory_order_acquire) != 0;
   if (!closed && status_.load(std::memory_order_acquire) != Status::kError)
     Counters::count(device_.counts().peers_lost);
-  end_data_path(Death::kPeerGone);
+  end_data_path(End::kPeerGone);
   // What the peer sent before is still received: the data path has its end when that is done.
   if (status_.load(std::memory_order_acquire) == Status::kError)
     report_disconnect();
@@ -307,19 +303,45 @@ void QueuePair::report_disconnect() {
   device_.control().set_ticking(*this, false);
   if (std::exchange(reported_, true))
     return;
-  const auto ours = static_cast<CloseReason>(mine_.state->closed.load(std::memory_order_acquire));
-  const auto theirs =
-      static_cast<CloseReason>(theirs_.state->closed.load(std::memory_order_acquire));
   fabric::Event event = new_event(fabric::EventType::kDisconnected);
-  event.code = Errc::kConnectionLost;
-  if (theirs != CloseReason::kOpen)
-    event.reason = std::string("closed by the peer: ") + to_text(theirs);
-  else if (ours != CloseReason::kOpen)
-    event.reason = std::string("closed here: ") + to_text(ours);
-  else
-    event.reason = "the peer died";
+  event.ending = ending();
   device_.control().emit(*this, std::move(event));
   device_.control().nudge(*this);
+}
+
+Ending QueuePair::ending() const {
+  End end = end_.load(std::memory_order_acquire);
+  if (end == End::kNotYet)  // the data path ends at this moment, by what we told it
+    end = end_of_peer();
+  const auto of = [](EndedBy by, std::string text) {
+    return Ending{.by = by, .code = Errc::kConnectionLost, .refusal = {}, .text = std::move(text)};
+  };
+  const char* const text = to_text(close_reason(end));
+  switch (end) {
+    case End::kPeerClosed: {
+      const auto theirs =
+          static_cast<CloseReason>(theirs_.state->closed.load(std::memory_order_acquire));
+      if (theirs == CloseReason::kDisconnected)
+        return of(EndedBy::kPeer, "the peer closed the connection");
+      return of(EndedBy::kPeer, std::string("closed by the peer: ") + to_text(theirs));
+    }
+    case End::kPeerGone:
+      return of(EndedBy::kPeer, "the peer died");
+    case End::kMessageTooLong:
+    case End::kAccessRefused:
+    case End::kProtocol:
+      return of(EndedBy::kPeer, std::string("closed here: ") + text);
+    case End::kTooMuchMemory:
+    case End::kNoDescriptors:
+    case End::kNotMapped:
+      return of(EndedBy::kLimit, std::string("closed here: ") + text);
+    case End::kNotYet:
+    case End::kDisconnected:
+    case End::kNeverConnected:
+    case End::kLocalError:
+      break;
+  }
+  return of(EndedBy::kProgram, std::string("closed here: ") + text);
 }
 
 void QueuePair::on_tick(Clock::time_point now) {
@@ -329,7 +351,7 @@ void QueuePair::on_tick(Clock::time_point now) {
   if (reads && (held_ || no_place_.load(std::memory_order_relaxed))) {
     read_regions();
     if (held_ && now > deadline_)
-      socket_broken(Death::kNoDescriptors);
+      socket_broken(End::kNoDescriptors);
   } else if (status == Status::kEstablished || status == Status::kIdle || reported_) {
     device_.control().set_ticking(*this, false);
   } else if (established_once_) {

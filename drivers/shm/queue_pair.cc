@@ -98,20 +98,22 @@ QueuePair::~QueuePair() {
 }
 
 void QueuePair::disconnect() {
-  fail_with(CloseReason::kDisconnected);
+  fail_with(End::kDisconnected);
 }
 
 // The end of the data path, whoever is at fault. The peer learns the reason from the segment.
-void QueuePair::fail_with(CloseReason reason, uint64_t number) noexcept {
+void QueuePair::fail_with(End end, uint64_t number) noexcept {
   const Status before = status_.exchange(Status::kError, std::memory_order_acq_rel);
   if (before == Status::kError)
     return;
+  end_.store(before == Status::kEstablished ? end : End::kNeverConnected,
+             std::memory_order_release);
   close();
   if (before == Status::kEstablished) {
     // What was taken was taken, also in the burst of a lane that ends the connection.
     mine_.state->consumed.store(taken_, std::memory_order_release);
     mine_.state->closed_number.store(number, std::memory_order_relaxed);
-    mine_.state->closed.store(static_cast<uint32_t>(reason), std::memory_order_seq_cst);
+    mine_.state->closed.store(static_cast<uint32_t>(close_reason(end)), std::memory_order_seq_cst);
     keys_.kill_all();
     settle_sends();
     ring(bell_);
@@ -121,18 +123,53 @@ void QueuePair::fail_with(CloseReason reason, uint64_t number) noexcept {
   device_.control().nudge(*this);
 }
 
-CloseReason QueuePair::close_reason(Death death) noexcept {
-  switch (death) {
-    case Death::kBrokenSocket:
+// What the peer is told.
+CloseReason QueuePair::close_reason(End end) noexcept {
+  switch (end) {
+    case End::kMessageTooLong:
+      return CloseReason::kMessageTooLong;
+    case End::kAccessRefused:
+      return CloseReason::kAccessRefused;
+    case End::kProtocol:
       return CloseReason::kProtocol;
-    case Death::kTooMuchMemory:
+    case End::kLocalError:
+      return CloseReason::kLocalError;
+    case End::kTooMuchMemory:
       return CloseReason::kTooMuchMemory;
-    case Death::kNoDescriptors:
+    case End::kNoDescriptors:
       return CloseReason::kNoDescriptors;
-    case Death::kNotMapped:
+    case End::kNotMapped:
       return CloseReason::kNotMapped;
+    case End::kNotYet:
+    case End::kDisconnected:
+    case End::kNeverConnected:
+    case End::kPeerClosed:
+    case End::kPeerGone:
+      break;
+  }
+  return CloseReason::kDisconnected;
+}
+
+// peer_closed(): what the socket said counts first, but that it ended tells less than the peer did.
+QueuePair::End QueuePair::end_of_peer() const noexcept {
+  const End dead = dead_.load(std::memory_order_acquire);
+  if (dead != End::kNotYet && dead != End::kPeerGone)
+    return dead;
+  return theirs_.state->closed.load(std::memory_order_acquire) != 0 ? End::kPeerClosed
+                                                                    : End::kPeerGone;
+}
+
+// A request of ours that failed.
+QueuePair::End QueuePair::end_of(fabric::WcStatus status) noexcept {
+  switch (status) {
+    case fabric::WcStatus::kRemoteAccess:
+      return End::kAccessRefused;
+    case fabric::WcStatus::kRemoteOperation:
+      return End::kProtocol;
+    case fabric::WcStatus::kPeerLost:
+      return End::kPeerGone;
     default:
-      return CloseReason::kDisconnected;
+      return End::kLocalError;
   }
 }
 
@@ -145,7 +182,7 @@ void QueuePair::settle_sends() noexcept {
       static_cast<CloseReason>(theirs_.state->closed.load(std::memory_order_acquire));
   const uint64_t at_fault = theirs_.state->closed_number.load(std::memory_order_relaxed);
   bool lost =
-      reason == CloseReason::kOpen && dead_.load(std::memory_order_acquire) == Death::kPeerGone;
+      reason == CloseReason::kOpen && dead_.load(std::memory_order_acquire) == End::kPeerGone;
   bool failed = false;
   for (uint64_t i = send_head_; i != send_tail_; ++i) {
     SendRecord& record = sends_[i & send_mask_];

@@ -82,13 +82,17 @@ class QueuePair final : public fabric::QueuePair,
     kEstablished,
     kError,  // flushing, or flushed
   };
-  // Why the data path has to end, told by the control thread, or by itself when it reads the
-  // socket.
-  enum class Death : uint8_t {
-    kNone,
-    kPeerGone,
+  // Why the data path ended, or is to end.
+  enum class End : uint8_t {
+    kNotYet,
+    kDisconnected,
     kNeverConnected,
-    kBrokenSocket,
+    kPeerClosed,
+    kPeerGone,        // the socket ended, and the peer had not closed
+    kMessageTooLong,  // these as CloseReason
+    kAccessRefused,
+    kProtocol,
+    kLocalError,
     kTooMuchMemory,
     kNoDescriptors,
     kNotMapped,
@@ -206,7 +210,7 @@ class QueuePair final : public fabric::QueuePair,
   fabric::WcStatus place(const Slot& slot, const SlotHeader& header) noexcept;
   bool next_needs_receive() noexcept;
   void refuse_message(fabric::WcStatus status) noexcept;
-  CloseReason its_fault_or(CloseReason otherwise) const noexcept;
+  End its_fault_or(End otherwise) const noexcept;
   fabric::WcStatus gather_remote(const Slot& slot, uint32_t count, uint32_t length,
                                  std::byte* to) noexcept;
   const std::byte* peer_bytes(WireId region, uint64_t offset, uint64_t length, Naming by) noexcept;
@@ -219,8 +223,10 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t flush(std::span<fabric::Completion> out) noexcept;
 
   // queue_pair.cc
-  void fail_with(CloseReason reason, uint64_t number = 0) noexcept;
-  static CloseReason close_reason(Death death) noexcept;
+  void fail_with(End end, uint64_t number = 0) noexcept;
+  static CloseReason close_reason(End end) noexcept;
+  End end_of_peer() const noexcept;
+  static End end_of(fabric::WcStatus status) noexcept;
   void settle_sends() noexcept;
   void close_socket_half() noexcept;
 
@@ -235,12 +241,13 @@ class QueuePair final : public fabric::QueuePair,
   void take_answer(Received& received);
   void connect_failed(fabric::EventType type, Errc code, std::string reason,
                       const Message* message = nullptr);
-  void end_data_path(Death death);
+  void end_data_path(End why);
   void read_regions();
   void hold_socket(bool on);
-  void socket_broken(Death how);
+  void socket_broken(End how);
   void peer_gone();
   void report_disconnect();
+  Ending ending() const;
 
   void note_regions() noexcept;  // send_datapath.cc: forgets those that are gone
 
@@ -249,8 +256,9 @@ class QueuePair final : public fabric::QueuePair,
   SendResult announce(const OwnRegion& own);
   bool learn_local_region(const MemorySpan& span);
   bool learn_peer_region(WireId id, uint64_t end, Naming by);
+  static End end_of(Drained how) noexcept;
   void end_by_socket(Drained how);
-  void count_end(Death by_socket);
+  void count_end(End by_socket);
   // `control_mutex_` held: reads up to `most` packets of what the peer says of its regions, and
   // takes them off it.
   Drained drain_socket(uint32_t& most);
@@ -266,7 +274,9 @@ class QueuePair final : public fabric::QueuePair,
 
   // --- the data path's own ---
   std::atomic<Status> status_{Status::kIdle};
-  std::atomic<Death> dead_{Death::kNone};
+  // Why it has to end: told by the control thread, or by the data path when it reads the socket.
+  std::atomic<End> dead_{End::kNotYet};
+  std::atomic<End> end_{End::kNotYet};  // why it did
   SegmentView mine_;
   SegmentView theirs_;
   Doorbell bell_;  // of the peer

@@ -75,13 +75,13 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, uint32_t burst) noex
       // What was sent before the close is still received.
       n = receive(out, burst);
       if (n == 0 && taken_ == before)
-        fail_with(close_reason(dead_.load(std::memory_order_acquire)));
+        fail_with(end_of_peer());
     }
     return n;
   }
   if (status != Status::kError) {
-    if (dead_.load(std::memory_order_acquire) != Death::kNone)
-      fail_with(CloseReason::kDisconnected);
+    if (dead_.load(std::memory_order_acquire) != End::kNotYet)
+      fail_with(End::kNeverConnected);
     return 0;
   }
   return flush(out);
@@ -129,7 +129,7 @@ bool QueuePair::message_ready() noexcept {
     return true;
   if (sequence != previous_sequence()) [[unlikely]] {
     Counters::count(device_.counts().bad_slots);
-    fail_with(CloseReason::kProtocol, taken_ + 1);
+    fail_with(End::kProtocol, taken_ + 1);
   }
   return false;
 }
@@ -248,19 +248,19 @@ WcStatus QueuePair::place(const Slot& slot, const SlotHeader& header) noexcept {
 }
 
 void QueuePair::refuse_message(WcStatus status) noexcept {
-  fail_with(its_fault_or(status == WcStatus::kLocalLength    ? CloseReason::kMessageTooLong
-                         : status == WcStatus::kRemoteAccess ? CloseReason::kAccessRefused
-                                                             : CloseReason::kProtocol),
+  fail_with(its_fault_or(status == WcStatus::kLocalLength    ? End::kMessageTooLong
+                         : status == WcStatus::kRemoteAccess ? End::kAccessRefused
+                                                             : End::kProtocol),
             taken_ + 1);
 }
 
 // If the peer broke the protocol in the socket, or showed memory there that we cannot take, then
 // that is why its messages and keys name memory that we do not know.
-CloseReason QueuePair::its_fault_or(CloseReason otherwise) const noexcept {
-  const Death death = dead_.load(std::memory_order_relaxed);
-  const bool by_socket = death == Death::kTooMuchMemory || death == Death::kBrokenSocket ||
-                         death == Death::kNoDescriptors || death == Death::kNotMapped;
-  return by_socket ? close_reason(death) : otherwise;
+QueuePair::End QueuePair::its_fault_or(End otherwise) const noexcept {
+  const End dead = dead_.load(std::memory_order_relaxed);
+  const bool by_socket = dead == End::kTooMuchMemory || dead == End::kProtocol ||
+                         dead == End::kNoDescriptors || dead == End::kNotMapped;
+  return by_socket ? dead : otherwise;
 }
 
 // Copies a message that lies in the peer's memory. `length` fits where it goes.
@@ -315,7 +315,7 @@ void QueuePair::tell_consumed() noexcept {
 
 bool QueuePair::peer_closed() noexcept {
   return theirs_.state->closed.load(std::memory_order_acquire) != 0 ||
-         dead_.load(std::memory_order_acquire) != Death::kNone;
+         dead_.load(std::memory_order_acquire) != End::kNotYet;
 }
 
 uint32_t QueuePair::flush(std::span<fabric::Completion> out) noexcept {
@@ -357,7 +357,7 @@ bool QueuePair::look() noexcept {
   if (status == Status::kError)
     return send_head_ != send_tail_ || !own_receives_.empty();
   if (status != Status::kEstablished)
-    return dead_.load(std::memory_order_acquire) != Death::kNone;
+    return dead_.load(std::memory_order_acquire) != End::kNotYet;
   if (peer_closed() || regions_changed_.load(std::memory_order_relaxed))
     return true;
   if (message_ready() &&

@@ -161,21 +161,32 @@ bool QueuePair::learn_peer_region(WireId id, uint64_t end, Naming by) {
 
 // What the peer said of its regions ends the connection, or the fact that we cannot learn it now.
 void QueuePair::end_by_socket(Drained how) {
-  const Death death = how == Drained::kTooMuchMemory ? Death::kTooMuchMemory
-                      : how == Drained::kNoPlace     ? Death::kNoDescriptors
-                      : how == Drained::kNotMapped   ? Death::kNotMapped
-                                                     : Death::kBrokenSocket;
-  Death none = Death::kNone;
-  if (dead_.compare_exchange_strong(none, death))
-    count_end(death);
+  End none = End::kNotYet;
+  if (dead_.compare_exchange_strong(none, end_of(how)))
+    count_end(end_of(how));
 }
 
-void QueuePair::count_end(Death by_socket) {
-  if (by_socket == Death::kTooMuchMemory)
+QueuePair::End QueuePair::end_of(Drained how) noexcept {
+  switch (how) {
+    case Drained::kTooMuchMemory:
+      return End::kTooMuchMemory;
+    case Drained::kNoPlace:
+      return End::kNoDescriptors;
+    case Drained::kNotMapped:
+      return End::kNotMapped;
+    case Drained::kEnd:
+      return End::kPeerGone;
+    default:
+      return End::kProtocol;
+  }
+}
+
+void QueuePair::count_end(End by_socket) {
+  if (by_socket == End::kTooMuchMemory)
     Counters::count(device_.counts().too_much_memory);
-  else if (by_socket == Death::kNotMapped)
+  else if (by_socket == End::kNotMapped)
     Counters::count(device_.counts().not_mapped);
-  else if (by_socket == Death::kBrokenSocket)
+  else if (by_socket == End::kProtocol)
     Counters::count(device_.counts().broken_sockets);
 }
 

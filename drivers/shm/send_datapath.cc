@@ -15,19 +15,6 @@ using fabric::WcStatus;
 
 namespace {
 
-CloseReason reason_of(WcStatus status) {
-  switch (status) {
-    case WcStatus::kRemoteAccess:
-      return CloseReason::kAccessRefused;
-    case WcStatus::kRemoteOperation:
-      return CloseReason::kProtocol;
-    case WcStatus::kPeerLost:
-      return CloseReason::kDisconnected;
-    default:
-      return CloseReason::kLocalError;
-  }
-}
-
 uint64_t length_of(std::span<const MemorySpan> spans) {
   uint64_t length = 0;
   for (const MemorySpan& span : spans)
@@ -95,7 +82,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
                        send_head_ != send_tail_)
       record_send(record);
     if (open && record.status != WcStatus::kSuccess) [[unlikely]]
-      fail_with(its_fault_or(reason_of(record.status)));
+      fail_with(its_fault_or(end_of(record.status)));
   }
   if (sent_something_)
     tell_messages();
@@ -462,7 +449,7 @@ bool QueuePair::overdue(SendRecord& record) noexcept {
   if (now < record.number)
     return false;
   Counters::count(device_.counts().stuck_readers);
-  fail_with(CloseReason::kProtocol);
+  fail_with(End::kProtocol);
   return true;
 }
 
@@ -472,7 +459,7 @@ bool QueuePair::done(SendRecord& record) noexcept {
       return true;
     case Wait::kConsumed:
       if (consumed_by_peer_ < record.number && !read_consumed())
-        fail_with(CloseReason::kProtocol);
+        fail_with(End::kProtocol);
       else if (consumed_by_peer_ < record.number)
         return false;
       break;

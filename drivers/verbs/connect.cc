@@ -361,8 +361,7 @@ void QueuePair::connect_failed(fabric::EventType type, Errc code, const std::str
     return;
   Counters::count(device_.counts().connects_failed);
   fabric::Event event = new_event(accepting_ ? fabric::EventType::kDisconnected : type);
-  event.code = code;
-  event.reason = reason;
+  event.ending = fabric::ending_of({code, reason});
   event.private_data_length = static_cast<uint32_t>(private_data.size());
   std::ranges::copy(private_data, event.private_data.begin());
   end_with(End::kNeverConnected);
@@ -412,8 +411,7 @@ void QueuePair::report_end() {
     give_up_id();
   fabric::Event event = new_event(was_up_ || accepting_ ? fabric::EventType::kDisconnected
                                                         : fabric::EventType::kConnectFailed);
-  event.code = end_ == End::kNeverConnected ? Errc::kShutdown : Errc::kConnectionLost;
-  event.reason = place_ + reason();
+  event.ending = ending();
   device_.control().emit(*this, std::move(event));
 }
 
@@ -433,31 +431,37 @@ void QueuePair::watch_flush() {
   cq_.ring(*this);
 }
 
-std::string QueuePair::reason() const {
+Ending QueuePair::ending() const {
+  const auto of = [this](EndedBy by, const std::string& text) {
+    return Ending{.by = by, .code = Errc::kConnectionLost, .refusal = {}, .text = place_ + text};
+  };
   switch (end_) {
-    case End::kDisconnected:
-      return "disconnected";
-    case End::kNeverConnected:
-      return "given up while connecting";
-    case End::kPeerClosed:
-      return "the peer closed the connection";
-    case End::kBroken:
-      return "the peer closed the connection, or it broke";
-    case End::kRequestFailed:
-      return "a request failed, and the connection with it";
-    case End::kPeerRefused:
-      return "the peer asked for what it may not have, and was refused";
-    case End::kDeviceLost:
-      return "the device " + device_.name() + " was removed, or failed";
-    case End::kAddressChanged:
-      return "the device's address changed";
-    case End::kNoKeys:
-      return "a call needs memory windows, and " + device_.name() +
-             " has none left: use fewer connections, or give windows=no to the address";
     case End::kNotYet:
+    case End::kDisconnected:
       break;
+    case End::kNeverConnected: {
+      Ending ending = of(EndedBy::kProgram, "given up while connecting");
+      ending.code = Errc::kShutdown;
+      return ending;
+    }
+    case End::kPeerClosed:
+      return of(EndedBy::kPeer, "the peer closed the connection");
+    case End::kBroken:
+      return of(EndedBy::kPeer, "the peer closed the connection, or it broke");
+    case End::kRequestFailed:
+      return of(EndedBy::kNetwork, "a request failed, and the connection with it");
+    case End::kPeerRefused:
+      return of(EndedBy::kPeer, "the peer asked for what it may not have, and was refused");
+    case End::kDeviceLost:
+      return of(EndedBy::kNetwork, "the device " + device_.name() + " was removed, or failed");
+    case End::kAddressChanged:
+      return of(EndedBy::kNetwork, "the device's address changed");
+    case End::kNoKeys:
+      return of(EndedBy::kLimit,
+                "a call needs memory windows, and " + device_.name() +
+                    " has none left: use fewer connections, or give windows=no to the address");
   }
-  return "for an unknown reason";
+  return of(EndedBy::kProgram, "disconnected");
 }
 
 }  // namespace rrdk::verbs

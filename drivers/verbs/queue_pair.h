@@ -168,7 +168,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   void consider_poke();
   void report_end();
   void watch_flush();
-  std::string reason() const;
+  Ending ending() const;
   std::string error_text(const char* what, int error) const;
   fabric::Event new_event(fabric::EventType type) const;
 

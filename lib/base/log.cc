@@ -242,6 +242,13 @@ AndMore and_more(uint64_t left_out) {
   return more;
 }
 
+void log(LogLevel level, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vlog(level, format, arguments);
+  va_end(arguments);
+}
+
 void log_error(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);

@@ -9,6 +9,7 @@
 
 namespace rrdk::base {
 
+[[gnu::format(printf, 2, 3)]] void log(LogLevel level, const char* format, ...);
 [[gnu::format(printf, 1, 2)]] void log_error(const char* format, ...);
 [[gnu::format(printf, 1, 2)]] void log_warning(const char* format, ...);
 [[gnu::format(printf, 1, 2)]] void log_info(const char* format, ...);

@@ -7,7 +7,8 @@ namespace {
 
 static_assert(static_cast<int>(RpcRdmaVersion::kAuto) == RRDK_RPC_RDMA_AUTO &&
               static_cast<int>(RpcRdmaDraft::kDraft00) == RRDK_DRAFT_00 &&
-              static_cast<int>(ConnectionState::kClosed) == RRDK_CLOSED);
+              static_cast<int>(ConnectionState::kClosed) == RRDK_CLOSED &&
+              static_cast<int>(EndedBy::kNetwork) == RRDK_ENDED_BY_NETWORK);
 
 rrdk_client_options client_defaults() {
   const ClientOptions d;
@@ -184,6 +185,10 @@ rrdk_connection_info info_of(const ConnectionInfo& i) noexcept {
   info.protocol_breaches = i.protocol_breaches;
   info.age_ns = i.age_ns;
   info.idle_ns = i.idle_ns;
+  info.ended_by = static_cast<rrdk_ended_by>(i.ending.by);
+  info.ending_code = i.ending.ended() ? code_of(i.ending.code) : RRDK_OK;
+  info.ending_refusal = i.ending.refusal ? to_string(*i.ending.refusal) : nullptr;
+  copy_text(info.ending, i.ending.text);
   return info;
 }
 
@@ -250,6 +255,10 @@ rrdk_errc rrdk_client_set_auth_sys(rrdk_client* client, const rrdk_auth_sys* ide
     return c::tell(sys.error(), error);
   of(client).set_auth_sys(*sys);
   return c::tell_ok(error);
+}
+
+const char* rrdk_ended_by_name(rrdk_ended_by by) {
+  return to_string(static_cast<EndedBy>(by));
 }
 
 const char* rrdk_connection_state_name(rrdk_connection_state state) {

@@ -145,10 +145,10 @@ Result<void> ask_on_open(ServerConnection& connection, void* argument) {
   return fail(code_of(code), reason.message[0] != '\0' ? reason.message : rrdk_errc_name(code));
 }
 
-void tell_on_close(ServerConnection& connection, const Error& why, void* argument) {
+void tell_on_close(ServerConnection& connection, const Ending& ending, void* argument) {
   auto& server = *static_cast<rrdk_server*>(argument);
   rrdk_error reason;
-  tell(why, &reason);
+  tell({ending.code, ending.text}, &reason);
   server.on_close(handle_of(static_cast<const service::Dispatcher&>(connection)), &reason,
                   server.argument);
 }

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -241,7 +242,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   void on_call(xprt::ServedCall& call) override;
   void on_version_refused() override;
   void on_link_up();
-  void on_link_down(Errc code, const std::string& reason);
+  void on_link_down(const Ending& ending);
   void on_link_tick(uint64_t now_ns);
   uint64_t link_quiet_until() const noexcept;
   void on_link_finished();
@@ -297,7 +298,7 @@ struct ClientConnection::Impl final : Caller::Impl,
 
   // lifecycle.cc, but for end(), which is in connection.cc
   void start();
-  void close_now(Errc code, const std::string& reason);
+  void close_now(const Ending& ending);
   void begin_drain(uint64_t due_ns, uint32_t timeout_ms);
   void look_at_drain();
   void settle();
@@ -319,9 +320,9 @@ struct ClientConnection::Impl final : Caller::Impl,
   uint64_t due_of_attempt(const Search& search) const;
   std::string in_time() const;
   void on_found(Search& search);
-  void fail_attempt(Errc code, const std::string& reason);
+  void fail_attempt(const Error& why);
   void start_link(const Target& target);
-  void note_loss(Errc code, const std::string& reason, bool was_up);
+  void note_loss(const Ending& ending, bool was_up);
   void go_on();
   void try_again_later();
   void on_timer();
@@ -336,7 +337,8 @@ struct ClientConnection::Impl final : Caller::Impl,
   bool will_reconnect() const noexcept {
     return options.reconnect.enabled && opened_ && !given_up_ && !shutting_down;
   }
-  void set_error(Errc code, const std::string& reason);
+  void set_ending(const Ending& ending);
+  Ending last_ending() const;
   Error last_error() const;
   void finish();
 
@@ -382,8 +384,8 @@ struct ClientConnection::Impl final : Caller::Impl,
   std::atomic<uint32_t> tasks_ = 0;    // of post(), that the core has still to do
   std::shared_ptr<Impl> self_;         // once detached
   bool overdue_ = false;               // and its destructor had waited for too long
-  mutable std::mutex error_mutex_;
-  Error error_ = {Errc::kConnectionLost, ""};  // set before kReconnecting and kFailed
+  mutable std::mutex ending_mutex_;
+  Ending ending_;  // of the last link, or attempt; set before kReconnecting and kFailed
   // Of the core's thread.
   bool detached_ = false;           // its handle is gone, and has not waited
   bool wanted_ = false;             // an attempt waits to be told where the server is
@@ -443,8 +445,8 @@ class ClientLink final : public runtime::Link, public service::Dispatcher {
 
  private:
   void on_up() override { connection_.on_link_up(); }
-  void on_down(Errc code, const std::string& reason) override {
-    connection_.on_link_down(code, reason);
+  void on_down(const Ending& ending) override {
+    connection_.on_link_down(ending);
     release_delayed();
   }
   void on_tick(uint64_t now_ns) override { connection_.on_link_tick(now_ns); }

@@ -80,7 +80,11 @@ Stats ClientConnection::Impl::stats() const {
 
 ConnectionInfo ClientConnection::Impl::info() const {
   std::lock_guard lock(link_mutex_);
-  return link_ && is_established() ? link_->ServerConnection::info() : ConnectionInfo{};
+  if (link_ && is_established())
+    return link_->ServerConnection::info();
+  ConnectionInfo none;
+  none.ending = last_ending();
+  return none;
 }
 
 void ClientConnection::Impl::on_call(xprt::ServedCall& call) {

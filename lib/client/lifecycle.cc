@@ -20,7 +20,6 @@ namespace rrdk {
 namespace {
 
 constexpr uint64_t kNsPerMillisecond = 1'000'000;
-constexpr const char* kClosedHere = "closed here";
 constexpr const char* kWaitsForEnd =
     "~ClientConnection() waits for its connection to end: the server's calls that were kept "
     "(ServerCall) must be answered, and cores be polled";
@@ -73,10 +72,10 @@ void ClientConnection::Impl::tell(ConnectionState state, const Error* reason) {
 
 void ClientConnection::Impl::close_start() {
   closing_.store(true, std::memory_order_relaxed);
-  post([this] { close_now(Errc::kShutdown, kClosedHere); });
+  post([this] { close_now({EndedBy::kProgram, Errc::kShutdown, {}, "closed here"}); });
 }
 
-void ClientConnection::Impl::close_now(Errc code, const std::string& reason) {
+void ClientConnection::Impl::close_now(const Ending& ending) {
   if (is_over())
     return;
   shutting_down = true;  // it may have been established meanwhile
@@ -84,8 +83,8 @@ void ClientConnection::Impl::close_now(Errc code, const std::string& reason) {
   core().timers().cancel(closing_timer_);
   end_waiting(CallStatus::kShutdown);
   if (link_)
-    link_->close(code, reason);
-  set_error(code, reason);  // also if it was on its way down for another one
+    link_->close(ending);
+  set_ending(ending);  // also if it was on its way down for another one
   if (!link_)
     finish();
 }
@@ -117,14 +116,18 @@ void ClientConnection::Impl::begin_drain(uint64_t due_ns, uint32_t timeout_ms) {
 void ClientConnection::Impl::look_at_drain() {
   const uint32_t left = calls_left();
   if (left == 0)
-    return close_now(Errc::kShutdown, "closed here, when all calls had ended");
+    return close_now(
+        {EndedBy::kProgram, Errc::kShutdown, {}, "closed here, when all calls had ended"});
   const uint64_t now = base::Tsc::now_ns();
   if (now < drain_due_ns_)
     return start_timer<&Impl::look_at_drain>(
         closing_timer_, std::min(now + next_wait(next_look_ns_), drain_due_ns_));
   cut_off_.store(left, std::memory_order_relaxed);
-  close_now(Errc::kTimeout, "closed here: " + std::to_string(left) +
-                                " calls had not ended within " + std::to_string(drain_ms_) + " ms");
+  close_now({EndedBy::kProgram,
+             Errc::kTimeout,
+             {},
+             "closed here: " + std::to_string(left) + " calls had not ended within " +
+                 std::to_string(drain_ms_) + " ms"});
 }
 
 // No link is there, and none will be.
@@ -257,10 +260,12 @@ void ClientConnection::Impl::look_for_silence(uint64_t now_ns) {
       break;
   }
   ++client_counters_.keepalive_ends;
-  link_->close(Errc::kTimeout,
-               "the peer is silent: it has not answered keepalive for " +
-                   std::to_string(uint64_t{options.keepalive_ms} * options.keepalive_patience) +
-                   " ms");
+  link_->close({EndedBy::kLimit,
+                Errc::kTimeout,
+                {},
+                "the peer is silent: it has not answered keepalive for " +
+                    std::to_string(uint64_t{options.keepalive_ms} * options.keepalive_patience) +
+                    " ms (ClientOptions::keepalive_ms)"});
 }
 
 // The program that calls are made of; of several, the one that was first used last.

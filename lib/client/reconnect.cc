@@ -127,7 +127,7 @@ void ClientConnection::Impl::attempt() {
     return start_link(target);
   if (Result<void> asked = search(); !asked) {
     search_.reset();
-    fail_attempt(asked.error().code, asked.error().message);
+    fail_attempt(asked.error());
   }
 }
 
@@ -160,19 +160,19 @@ void ClientConnection::Impl::on_found(Search& search) {
   if (!wanted_)
     return;  // closed, or between two attempts
   if (!search.place)
-    return fail_attempt(search.place.error().code, search.place.error().message);
+    return fail_attempt(search.place.error());
   if (!search.device)
-    return fail_attempt(search.device.error().code, search.device.error().message);
+    return fail_attempt(search.device.error());
   due_ns_ = due_of_attempt(search);
   arm_timer(due_ns_);
   start_link({.device = *search.device, .place = std::move(*search.place)});
 }
 
 // It came to nothing before there was a link.
-void ClientConnection::Impl::fail_attempt(Errc code, const std::string& reason) {
+void ClientConnection::Impl::fail_attempt(const Error& why) {
   wanted_ = false;
   core().timers().cancel(timer_);
-  note_loss(code, reason, false);
+  note_loss(fabric::ending_of(why), false);
   go_on();
 }
 
@@ -196,7 +196,7 @@ void ClientConnection::Impl::start_link(const Target& target) {
   Result<void> started =
       fresh->connect(address(), *target.place, engine_options(), runtime.memory, *this);
   if (!started && fresh->state() == runtime::LinkState::kNew) {
-    on_link_down(started.error().code, started.error().message);
+    on_link_down(fabric::ending_of(started.error()));
     on_link_dead();
   } else if (!xids_.empty()) {
     // A responder may remember calls by their XIDs (a duplicate request cache): new calls must not
@@ -230,7 +230,7 @@ void ClientConnection::Impl::on_link_up() {
   tell(ConnectionState::kUp, nullptr);
 }
 
-void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) {
+void ClientConnection::Impl::on_link_down(const Ending& ending) {
   core().timers().cancel(timer_);
   bool was_up = lose();
   was_up |= std::exchange(drains_up_, false);
@@ -244,24 +244,21 @@ void ClientConnection::Impl::on_link_down(Errc code, const std::string& reason) 
   bool may_fall_back = options.version == RpcRdmaVersion::kAuto && !shutting_down;
   if (was_up && may_fall_back && is_first_lost(link_->engine()))
     on_version_refused();
-  note_loss(code, reason, was_up);
+  note_loss(ending, was_up);
 }
 
-void ClientConnection::Impl::note_loss(Errc code, const std::string& reason, bool was_up) {
+void ClientConnection::Impl::note_loss(const Ending& ending, bool was_up) {
   if (broken_since_ns_ == 0)
     broken_since_ns_ = base::Tsc::now_ns();
   if (opened_ && !was_up)
     ++client_counters_.attempts_failed;
-  set_error(code, reason);
+  set_ending(ending);
   bool again = will_reconnect();
-  if (was_up && code == Errc::kShutdown)
-    base::log_debug("connection to %s closed", address().c_str());
-  else if (was_up && !again)
-    base::log_info("connection to %s ended: %s", address().c_str(), reason.c_str());
-  else if (was_up)
-    if (auto left_out = ends_said_.allow(base::Tsc::now_ns()))
-      base::log_info("connection to %s ended: %s; connecting again%s", address().c_str(),
-                     reason.c_str(), base::and_more(*left_out).text);
+  if (was_up) {
+    const LogLevel level = ending.code == Errc::kShutdown ? LogLevel::kDebug : LogLevel::kInfo;
+    runtime::log_ending(level, again ? &ends_said_ : nullptr, "to " + address(), ending,
+                        again ? "; connecting again" : "");
+  }
   phase_.store(again ? Phase::kReconnecting : Phase::kFailed, std::memory_order_release);
   if (was_up && !shutting_down) {
     const Error why = last_error();
@@ -326,43 +323,50 @@ void ClientConnection::Impl::on_timer() {
   if (base::Tsc::now_ns() >= give_up_at())
     return give_up();
   if (link_)
-    return link_->close(Errc::kTimeout, "no answer" + in_time());
+    return link_->close({EndedBy::kLimit, Errc::kTimeout, {}, "no answer" + in_time()});
   if (!wanted_)
     return attempt();
   due_ns_ = due_of_attempt(*search_);
   if (base::Tsc::now_ns() < due_ns_)
     return arm_timer(due_ns_);
   const bool is_name = !host_.empty() && base::numeric_address(host_, 0).empty();
-  fail_attempt(Errc::kTimeout,
-               is_name ? "its name was not found" + in_time() + ": a name server may be slow"
-                       : "its driver was not ready" + in_time());
+  fail_attempt({Errc::kTimeout,
+                is_name ? "its name was not found" + in_time() + ": a name server may be slow"
+                        : "its driver was not ready" + in_time()});
 }
 
 void ClientConnection::Impl::give_up() {
   given_up_ = true;
   wanted_ = false;
-  const std::string last = last_error().message.substr(address().size() + 2);
-  std::string reason = "given up after " + in_ms(base::Tsc::now_ns() - broken_since_ns_) +
-                       " without a connection; the last reason: " + last;
-  base::log_warning("connection to %s is %s", address().c_str(), reason.c_str());
+  const Ending ending = {EndedBy::kLimit,
+                         Errc::kTimeout,
+                         {},
+                         "given up after " + in_ms(base::Tsc::now_ns() - broken_since_ns_) +
+                             " without a connection; the last reason: " + last_ending().text};
+  base::log_warning("connection to %s is %s", address().c_str(), ending.text.c_str());
   if (link_) {
-    link_->close(Errc::kTimeout, reason);
+    link_->close(ending);
     end_waiting(CallStatus::kConnectionLost);
     return;
   }
-  set_error(Errc::kTimeout, reason);
+  set_ending(ending);
   phase_.store(Phase::kFailed, std::memory_order_release);
   finish();
 }
 
-void ClientConnection::Impl::set_error(Errc code, const std::string& reason) {
-  std::lock_guard lock(error_mutex_);
-  error_ = {code, address() + ": " + reason};
+void ClientConnection::Impl::set_ending(const Ending& ending) {
+  std::lock_guard lock(ending_mutex_);
+  ending_ = ending;
+}
+
+Ending ClientConnection::Impl::last_ending() const {
+  std::lock_guard lock(ending_mutex_);
+  return ending_;
 }
 
 Error ClientConnection::Impl::last_error() const {
-  std::lock_guard lock(error_mutex_);
-  return error_;
+  const Ending ending = last_ending();
+  return {ending.code, address() + ": " + ending.text};
 }
 
 }  // namespace rrdk

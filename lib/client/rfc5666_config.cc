@@ -49,7 +49,8 @@ void ClientConnection::Impl::begin_config() {
                      present ? present->bytes() : std::span<const std::byte>());
     args.put_fixed(ccp::encode(engine.config_request()));
     if (!args.ok())
-      return link_->close(Errc::kNoMemory, "no buffer for the call of CONF_RDMA");
+      return link_->close(
+          {EndedBy::kLimit, Errc::kNoMemory, {}, "no buffer for the call of CONF_RDMA"});
   }
   config_->max_reply = kConfigBytes / 2;  // a verifier included: inline
   engine.submit(*config_);
@@ -71,10 +72,12 @@ void ClientConnection::Impl::on_config_ended() {
     return;  // on its way down already, and what came before that is reported late
   if (answer == Answer::kMalformed)
     return link_->close(
-        Errc::kConnectionLost,
-        std::string("the server has not answered CONF_RDMA (RFC 5666 section 6) "
-                    "with a valid reply: ") +
-            to_string(status == CallStatus::kOk ? CallStatus::kMalformedReply : status));
+        {EndedBy::kPeer,
+         Errc::kConnectionLost,
+         {},
+         std::string("the server has not answered CONF_RDMA (RFC 5666 section 6) "
+                     "with a valid reply: ") +
+             to_string(status == CallStatus::kOk ? CallStatus::kMalformedReply : status)});
   if (answer == Answer::kLimits)
     link_->engine().take_config(limits);
   else

@@ -192,9 +192,6 @@ class QueuePair : public RemoteKeys {
   virtual void hold_receives(bool /*hold*/) {}
   // Who is at the other end, and where ours is. From kEstablished on; any thread.
   virtual Peer peer() const = 0;
-  // Why it has ended, once its completions show that it has. Empty: the event tells, or nothing
-  // does.
-  virtual std::string why_ended() const { return {}; }
 };
 
 // Who a peer is, beyond one connection: the same when it connects again, and another for every
@@ -250,9 +247,9 @@ enum class EventType : uint8_t {
   // descriptors; while that lasts, again and again
   kShortage,
   kEstablished,    // owner, private_data (of the accepting side, at the connecting end)
-  kRejected,       // owner, private_data, reason
-  kConnectFailed,  // owner, reason
-  // owner, reason: the peer closed or died, or we did. No peer access is in progress any more. The
+  kRejected,       // owner, private_data, ending
+  kConnectFailed,  // owner, ending
+  // owner, ending: the peer closed or died, or we did. No peer access is in progress any more. The
   // messages that came before have been taken by Receives as far as there were any; their
   // completions may still be in the completion queue, before those of flushed ones.
   kDisconnected,
@@ -265,13 +262,15 @@ struct Event {
   std::unique_ptr<ConnectRequest> request;
   std::array<std::byte, kMaxPrivateData> private_data;
   uint32_t private_data_length = 0;
-  Errc code = Errc::kConnectionLost;  // kRejected, kConnectFailed, kDisconnected
-  // kDisconnected: the peer says that a Write of ours met a key that is not good for it. Where the
-  // fabric does not acknowledge (Capabilities::acknowledges) nothing else tells of that: the Write
-  // had completed.
-  bool access_refused = false;
-  std::string reason;  // for people, who are told the peer besides
+  // kRejected, kConnectFailed, kDisconnected: what was first to end it, as the driver knows;
+  // disconnect() is EndedBy::kProgram. It has a Refusal only if no completion tells of that: where
+  // the fabric does not acknowledge (Capabilities::acknowledges), a Write had completed when the
+  // peer says that it met a key that is not good for it.
+  Ending ending = {};
 };
+
+// The ending of an attempt that failed: who is to blame follows from the kind of the error.
+Ending ending_of(const Error& error);
 
 // How often something went wrong or slow; `name` is a literal.
 struct Counter {

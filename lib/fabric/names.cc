@@ -1,4 +1,5 @@
-// Peers and the results of work requests, in words.
+// Peers, endings and the results of work requests, in words.
+#include "fabric/device.h"
 #include "fabric/work.h"
 #include "rrdk/connection.h"
 
@@ -17,9 +18,64 @@ std::string Peer::to_string() const {
   return remote.host.empty() ? "not connected" : remote.to_string();
 }
 
+const char* to_string(EndedBy by) noexcept {
+  switch (by) {
+    case EndedBy::kNobody:
+      return "nobody";
+    case EndedBy::kPeer:
+      return "peer";
+    case EndedBy::kProgram:
+      return "program";
+    case EndedBy::kLimit:
+      return "limit";
+    case EndedBy::kNetwork:
+      return "network";
+  }
+  return "unknown";
+}
+
+std::string Ending::to_string() const {
+  if (!ended())
+    return "not ended";
+  const std::string what = refusal ? std::string(": ") + rrdk::to_string(*refusal) : "";
+  return text + " [" + rrdk::to_string(by) + what + "]";
+}
+
 }  // namespace rrdk
 
 namespace rrdk::fabric {
+
+namespace {
+
+EndedBy ended_by(Errc code) noexcept {
+  switch (code) {
+    case Errc::kRefused:
+    case Errc::kNotAPeer:
+    case Errc::kConnectionLost:
+      return EndedBy::kPeer;
+    case Errc::kInvalidArgument:
+    case Errc::kBadUri:
+    case Errc::kShutdown:
+      return EndedBy::kProgram;
+    case Errc::kNoMemory:
+    case Errc::kTimeout:
+    case Errc::kLimit:
+    case Errc::kPermission:
+      return EndedBy::kLimit;
+    case Errc::kAddressInUse:
+    case Errc::kNotFound:
+    case Errc::kUnsupported:
+    case Errc::kSystem:
+      break;
+  }
+  return EndedBy::kNetwork;
+}
+
+}  // namespace
+
+Ending ending_of(const Error& error) {
+  return {.by = ended_by(error.code), .code = error.code, .refusal = {}, .text = error.message};
+}
 
 const char* to_string(WcStatus status) {
   switch (status) {

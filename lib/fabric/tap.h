@@ -43,7 +43,6 @@ class TappedQueuePair final : public QueuePair {
   bool holds_receive() const override { return queue_pair_.holds_receive(); }
   void hold_receives(bool hold) override { queue_pair_.hold_receives(hold); }
   Peer peer() const override { return queue_pair_.peer(); }
-  std::string why_ended() const override { return queue_pair_.why_ended(); }
   bool reserve_keys(std::span<uint32_t> keys) override { return queue_pair_.reserve_keys(keys); }
   uint32_t name_key(uint32_t key, const MemorySpan& span, Rights rights) override {
     return queue_pair_.name_key(key, span, rights);

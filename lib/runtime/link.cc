@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <optional>
 #include <utility>
 
 #include "base/assert.h"
@@ -40,15 +41,29 @@ Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options, 
 static_assert(proto::kRejectionLength + proto::kMaxRejectionText <= fabric::kMaxPrivateData);
 
 // With what the server says of it, if that is one of ours.
-std::string reason_of(const fabric::Event& event) {
+Ending ending_of(const fabric::Event& event) {
+  Ending ending = event.ending;
   auto why =
       event.type == fabric::EventType::kRejected
           ? proto::decode_rejection(std::span(event.private_data).first(event.private_data_length))
           : std::nullopt;
-  return why ? event.reason + ": " + why->to_string() : event.reason;
+  if (why)
+    ending.text += ": " + why->to_string();
+  return ending;
 }
 
 }  // namespace
+
+void log_ending(LogLevel level, base::LogLimit* limit, const std::string& whose,
+                const Ending& ending, const char* more) {
+  if (level > log_level())
+    return;
+  const auto left_out =
+      limit != nullptr ? limit->allow(base::Tsc::now_ns()) : std::optional<uint64_t>(0);
+  if (left_out)
+    base::log(level, "connection %s ended: %s%s%s", whose.c_str(), ending.to_string().c_str(), more,
+              base::and_more(*left_out).text);
+}
 
 xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
                                   const xprt::ConnectionOptions& options) {
@@ -188,8 +203,9 @@ Result<void> Link::connect(const std::string& name, const fabric::Place& place,
     return device_.with([&](fabric::Device& d) { return d.connect(*queue_pair_, place, ours); });
   });
   if (!started) {
-    close(started.error().code, started.error().message);
-    on_fabric_down();
+    const Ending ending = fabric::ending_of(started.error());
+    close(ending);
+    on_fabric_down(ending);
   }
   return started;
 }
@@ -210,8 +226,9 @@ Result<void> Link::accept(fabric::ConnectRequest& request, const xprt::Connectio
     return device_.with([&](fabric::Device&) { return request.accept(*queue_pair_, ours); });
   });
   if (!started) {
-    close(started.error().code, started.error().message);
-    on_fabric_down();
+    const Ending ending = fabric::ending_of(started.error());
+    close(ending);
+    on_fabric_down(ending);
   }
   return started;
 }
@@ -221,38 +238,62 @@ void Link::establish(const proto::PrivateData& peer) {
     engine_->on_established(peer, queue_pair_->reads_allowed());
 }
 
-void Link::close(Errc code, const std::string& reason) {
+void Link::close(const Ending& ending) {
   RRDK_ON_CORE(core_);
-  if (state_ != LinkState::kConnecting && state_ != LinkState::kUp)
+  if (state_ == LinkState::kConnecting || state_ == LinkState::kUp) {
+    was_up_ = state_ == LinkState::kUp;
+    state_ = LinkState::kClosing;
+    engine_->fail();
+    set_lane_user(nullptr);
+    queue_pair_->disconnect();
+    core_.mark_dirty(*this);
+  }
+  if (state_ == LinkState::kClosing || state_ == LinkState::kFlushing)
+    settle_ending(ending);
+}
+
+void Link::settle_ending(const Ending& ending) {
+  if (ending_ != nullptr || !ending.ended())
     return;
-  state_ = LinkState::kClosing;
-  set_lane_user(nullptr);
-  queue_pair_->disconnect();
-  on_down(code, reason);
-  core_.mark_dirty(*this);
+  note_ending(ending);
+  if (was_up_)
+    engine_->count_ended(ending.by);
+  on_down(*ending_);
 }
 
-void Link::give_up() {
-  RRDK_ASSERT(wants_close(), state_);
-  const char* fault = engine_->fault();
-  std::string reason = fault != nullptr ? fault : queue_pair_->why_ended();
-  close(Errc::kConnectionLost, reason.empty() ? "the connection failed" : reason);
+void Link::note_ending(const Ending& ending) {
+  std::lock_guard lock(engine_mutex_);
+  if (ending_ == nullptr)
+    ending_ = std::make_unique<const Ending>(ending);
 }
 
-void Link::on_fabric_down() {
-  fabric_down_ = true;
+const Ending& Link::ending() const noexcept {
+  static const Ending none;
+  return ending_ != nullptr ? *ending_ : none;
+}
+
+// Completions that are still to be polled may say what the peer did.
+void Link::on_fabric_down(const Ending& ending) {
+  close({});
+  last_word_ = std::make_unique<const Ending>(ending);
+  state_ = LinkState::kFlushing;
   core_.mark_dirty(*this);
 }
 
 void Link::wind_up() {
-  RRDK_ASSERT(fabric_down_ && engine_ != nullptr, state_);
+  RRDK_ASSERT(fabric_is_down() && engine_ != nullptr, state_);
   if (shared_receives_ != nullptr &&
       (queue_pair_->holds_receive() || core_.tap().faults().holds_up(this))) {
     core_.mark_dirty(*this);
     return;
   }
-  if (!engine_->work_in_flight()) {
+  if (state_ == LinkState::kFlushing && !engine_->work_in_flight()) {
+    settle_ending(engine_->ending());
+    settle_ending(*last_word_);
+    state_ = LinkState::kLeaving;
     engine_->on_disconnected();
+  }
+  if (state_ == LinkState::kLeaving) {
     if (shared_receives_ != nullptr)  // those of messages that waited are of use to others
       post_receives();
     on_last_call();
@@ -263,13 +304,14 @@ void Link::wind_up() {
 
 void Link::on_event(const fabric::Event& event) {
   RRDK_ON_CORE(core_);
-  if (state_ == LinkState::kNew || state_ == LinkState::kDead || fabric_down_)
+  if (state_ == LinkState::kNew || state_ >= LinkState::kFlushing)
     return;
   if (event.type != fabric::EventType::kEstablished) {
-    if (event.access_refused)
-      engine_->count_refusal(Refusal::kAccessRefused);
-    close(event.code, reason_of(event));
-    on_fabric_down();
+    if (event.ending.refusal)
+      engine_->count_refusal(*event.ending.refusal);
+    if (event.type != fabric::EventType::kDisconnected)
+      close(ending_of(event));
+    on_fabric_down(event.ending);
     return;
   }
   if (state_ != LinkState::kConnecting)
@@ -285,7 +327,7 @@ void Link::on_event(const fabric::Event& event) {
 }
 
 void Link::bury() {
-  RRDK_ASSERT(state_ == LinkState::kClosing && engine_->idle(), state_);
+  RRDK_ASSERT(state_ == LinkState::kLeaving && engine_->idle(), state_);
   RRDK_ASSERT(!dirty_ && !waits_turn_);
   on_finished();
   state_ = LinkState::kDead;
@@ -340,6 +382,7 @@ ConnectionInfo Link::info() const {
   info.protocol_breaches = c.breaches();
   std::lock_guard lock(engine_mutex_);
   info.peer = peer_;
+  info.ending = ending();
   info.age_ns = since_ns_ == 0 ? 0 : now - std::min(now, since_ns_);
   if (engine_ != nullptr) {
     base::TsanIgnore counting;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "fabric/device.h"
 #include "fabric/lane.h"
 #include "fabric/tap.h"
@@ -35,9 +36,16 @@ enum class LinkState : uint8_t {
   kNew,         // connect() or accept()
   kConnecting,  // the fabric's kEstablished, kRejected or kConnectFailed
   kUp,          // nothing: calls run
-  kClosing,     // the fabric's last event, then every posted request, then the calls above
+  kClosing,     // the fabric's last event
+  kFlushing,    // every posted request, which may be replies still
+  kLeaving,     // the calls above
   kDead,        // nothing: engine and queue pair are gone
 };
+
+// The line that the log has of a connection's end, the same at both ends; `whose`: "of" or "to",
+// and its name. Null: no limit.
+void log_ending(LogLevel level, base::LogLimit* limit, const std::string& whose,
+                const Ending& ending, const char* more = "");
 
 // Whether completions of others come in between, which shows who has the core for itself.
 enum class Alone : uint8_t { kNobody, kClient, kConnection };
@@ -94,8 +102,10 @@ class Link : private xprt::Sender {
                        xprt::Upcalls& upcalls);
   Result<void> accept(fabric::ConnectRequest& request, const xprt::ConnectionOptions& options,
                       Memory& memory, xprt::Upcalls& upcalls);
-  // Starts the way down, from any state. Idempotent.
-  void close(Errc code, const std::string& reason);
+  // Starts the way down, from any state but kNew: nothing more is sent. The first ending that says
+  // who ended it is that of the connection; without one, completions and the fabric's last event
+  // are waited for.
+  void close(const Ending& ending);
 
   // For the poll core.
   void on_event(const fabric::Event& event);
@@ -120,7 +130,10 @@ class Link : private xprt::Sender {
   // wanted. O(credits): for a core that goes to sleep.
   uint64_t quiet_until() const { return std::min(quiet_above(), engine_->quiet_until()); }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
-  void give_up();  // wants_close()
+  void give_up() {  // wants_close()
+    RRDK_ASSERT(wants_close(), state_);
+    close(engine_->ending());
+  }
   // Who takes short messages from the driver's lane (fabric/lane.h), while no tap is there. Null:
   // nobody.
   void set_lane_user(fabric::LaneUser* user) {
@@ -137,16 +150,16 @@ class Link : private xprt::Sender {
   // Starts calls that wait, as far as the allowances last.
   void take_turn();
   bool backlogged() const { return engine_->backlogged(); }
-  bool fabric_is_down() const { return fabric_down_; }
-  // fabric_is_down(): ends the engine when all it had posted came back, which may be replies still,
-  // and buries the link when nothing is left to do.
+  bool fabric_is_down() const { return state_ >= LinkState::kFlushing; }
+  // fabric_is_down(): ends the engine when all it had posted came back, and buries the link when
+  // nothing is left to do.
   void wind_up();
 
  protected:
   // Calls can be made.
   virtual void on_up() = 0;
-  // The link is on its way down, from whatever state; once.
-  virtual void on_down(Errc code, const std::string& reason) = 0;
+  // The link is on its way down, from whatever state, and it is known why; once.
+  virtual void on_down(const Ending& ending) = 0;
   // Calls are in flight, or always_ticks_; about every millisecond, before the engine's on_tick().
   virtual void on_tick(uint64_t) {}
   // As quiet_until(), of what the engine does not know of.
@@ -160,6 +173,12 @@ class Link : private xprt::Sender {
 
   // Ticks come without calls in flight too, from on_up() to on_down().
   void set_always_ticks(bool on) noexcept { always_ticks_ = on; }
+
+  // Why the link has ended, or will not come up.
+  const Ending& ending() const noexcept;
+  // The first one counts.
+  void note_ending(const Ending& ending);
+  bool was_up() const noexcept { return was_up_; }
 
   WorkerQueue for_workers;  // what waits for them
 
@@ -181,7 +200,8 @@ class Link : private xprt::Sender {
   void hold_back(bool hold);
   void establish(const proto::PrivateData& peer);
   void meet_peer();
-  void on_fabric_down();
+  void on_fabric_down(const Ending& ending);
+  void settle_ending(const Ending& ending);
   void catch_up();  // takes the turns that it was owed
   void bury();      // frees engine and queue pair; on_dead() is its last act
   bool post_receives();
@@ -199,9 +219,9 @@ class Link : private xprt::Sender {
   OpenDevice& device_;
   const uint64_t id_ = new_id();
   LinkState state_ = LinkState::kNew;
-  bool fabric_down_ = false;  // its last event came, or it was never asked to connect
-  bool dirty_ = false;        // in the core's list of links to post for
-  bool ticking_ = false;      // in the core's list of links that need ticks
+  bool was_up_ = false;
+  bool dirty_ = false;    // in the core's list of links to post for
+  bool ticking_ = false;  // in the core's list of links that need ticks
   bool always_ticks_ = false;
   Link* next_dirty_ = nullptr;
   // When something was last sent or came, by the core's clock; read by anybody.
@@ -221,12 +241,14 @@ class Link : private xprt::Sender {
   fabric::LaneUser* lane_user_ = nullptr;
   mutable std::mutex engine_mutex_;  // what follows comes or goes, as others see it
   std::unique_ptr<xprt::Connection> engine_;
-  xprt::Counters last_counters_;  // when engine_ is gone
+  xprt::Counters last_counters_;             // when engine_ is gone
+  std::unique_ptr<const Ending> ending_;     // null: it has not ended, or the reason is not known
+  std::unique_ptr<const Ending> last_word_;  // the fabric's, if no completion says more; kFlushing
   Peer peer_;
   uint64_t since_ns_ = 0;  // when it came, or was established; 0: not yet
 };
 
-static_assert(sizeof(Link) - sizeof(xprt::Counters) <= 384);
+static_assert(sizeof(Link) - sizeof(xprt::Counters) <= 400);
 
 // Requests for another Receive Buffer Size of the peer's, as a program makes them of a connection
 // of either role, and what became of them (rrdk/version2.h).

@@ -259,7 +259,7 @@ bool Server::Impl::make_room(const Newcomer& newcomer) {
 // newcomer's peer has hung up.
 void Server::Impl::close_for(uint64_t id, const Newcomer& newcomer) {
   ServerLink* link = links_.find(id);
-  const bool leaves = link != nullptr && link->state() == runtime::LinkState::kClosing;
+  const bool leaves = link != nullptr && link->state() >= runtime::LinkState::kClosing;
   if (link == nullptr || (!leaves && makes_calls(*link)))
     return try_again(newcomer);
   if (!leaves && newcomer.request->has_hung_up()) {
@@ -273,7 +273,8 @@ void Server::Impl::close_for(uint64_t id, const Newcomer& newcomer) {
 
 void Server::Impl::close_silent(ServerLink& link) {
   ++counters.closed_for_room;
-  link.close(Errc::kShutdown, "it never made a call, and another connection came");
+  link.close(
+      {EndedBy::kLimit, Errc::kShutdown, {}, "it never made a call, and another connection came"});
 }
 
 // The newcomer is not known yet, and comes by itself. If the connection has made a call meanwhile,
@@ -285,7 +286,7 @@ void Server::Impl::on_shortage() {
   connections_.fetch_add(1, std::memory_order_relaxed);  // the Impl stays for the task
   victim.core->post([this, id = victim.id] {
     ServerLink* link = links_.find(id);
-    if (link != nullptr && link->state() != runtime::LinkState::kClosing && !makes_calls(*link))
+    if (link != nullptr && link->state() < runtime::LinkState::kClosing && !makes_calls(*link))
       close_silent(*link);
     connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
   });
@@ -416,7 +417,8 @@ void Server::Impl::refuse(ServerLink& link, fabric::ConnectRequest& request, Rej
   link.device().with([&](fabric::Device&) { request.reject(told); });
   if (link.state() != runtime::LinkState::kNew)
     return;
-  link.tell_closed(reason);
+  link.note_ending(fabric::ending_of(reason));
+  link.tell_closed();
   remove(link);
 }
 

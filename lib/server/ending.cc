@@ -65,10 +65,13 @@ void Server::Impl::drain_links_of(PollCore& core) {
 }
 
 void Server::Impl::close_links_of(PollCore& core) {
-  const char* why = closing_.load(std::memory_order_relaxed) ? "the server is closing"
-                                                             : "it was not drained in time";
+  const Ending why = {EndedBy::kProgram,
+                      Errc::kShutdown,
+                      {},
+                      closing_.load(std::memory_order_relaxed) ? "the server is closing"
+                                                               : "it was not drained in time"};
   for (ServerLink* link : links_of(core))
-    link->close(Errc::kShutdown, why);
+    link->close(why);
 }
 
 void Server::Impl::forget_core(PollCore& core) {

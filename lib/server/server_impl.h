@@ -2,6 +2,7 @@
 // and their sums.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>

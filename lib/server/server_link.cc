@@ -47,53 +47,45 @@ Result<void> ServerLink::open() {
   return {};
 }
 
-void ServerLink::tell_closed(const Error& reason) {
+void ServerLink::tell_closed() {
   const ServerOptions& options = server_.options;
   if (std::exchange(opened_, false) && options.on_close != nullptr && !server_.abandoned())
-    options.on_close(*this, reason, options.connection_argument);
+    options.on_close(*this, ending(), options.connection_argument);
 }
 
 // The engine has no call any more that is still to come up: those are left that workers have.
 void ServerLink::on_last_call() {
   if (opened_ && all_entered())
-    tell_closed(end_ ? *end_ : Error{Errc::kConnectionLost, "it was not established"});
+    tell_closed();
 }
 
 void ServerLink::close_for(const std::string& reason) {
   RRDK_ON_CORE(core());
+  const Ending ending = {EndedBy::kProgram, Errc::kShutdown, {}, reason};
   if (state() == runtime::LinkState::kNew)
-    end_ = {Errc::kShutdown, reason};
+    note_ending(ending);
   else
-    close(Errc::kShutdown, reason);
+    close(ending);
 }
 
 Result<void> ServerLink::refused() const {
-  return end_ ? Result<void>(tl::unexpected(*end_)) : Result<void>();
-}
-
-// Who ended it: the engine says that it wants to, and not always why.
-Error ServerLink::end_of(Errc code, const std::string& reason) {
-  if (has_dropped())
-    return {Errc::kShutdown, "a call of it was dropped"};
-  if (draining_ && engine().wants_disconnect() && engine().fault() == nullptr)
-    return {Errc::kShutdown, "the server takes no more calls (Server::drain())"};
-  return {code, reason};
+  if (ending().ended())
+    return fail(ending().code, ending().text);
+  return {};
 }
 
 void ServerLink::on_up() {
-  was_up_ = true;
   if (engine().may_have_plain())
     set_lane_user(&plain_calls_);
   base::log_debug("connection of %s accepted on core %u", peer_name().c_str(), core().index());
 }
 
-void ServerLink::on_down(Errc code, const std::string& reason) {
-  if (was_up_ && code != Errc::kShutdown && !draining_)
+void ServerLink::on_down(const Ending& ending) {
+  if (was_up() && (ending.by == EndedBy::kPeer || ending.by == EndedBy::kNetwork))
     ++server_.counters.connections_ended;
-  log_end(reason);
-  end_ = end_of(code, reason);
+  log_end(ending);
   if (back_ != nullptr)
-    back_->on_down(code);
+    back_->on_down(ending.code);
   release_delayed();
   release_waiting();
 }
@@ -226,7 +218,6 @@ uint64_t ServerLink::quiet_above() const {
 
 void ServerLink::drain() {
   RRDK_ON_CORE(core());
-  draining_ = true;
   if (back_ != nullptr)
     back_->shut();
   engine().drain();
@@ -275,40 +266,44 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
   uint64_t stalled = sending_.look(engine().sends_pending(), engine().sends_done(), now_ns);
   if (limits.send_timeout_ms != 0 && stalled >= limits.send_timeout_ms * kMillisecondNs) {
     ++server_.counters.closed_stalled;
-    if (auto left_out = server_.stalls.allow(now_ns))
-      base::log_warning(
-          "connection of %s closed: it has taken no reply for %u ms (ServerOptions::"
-          "send_timeout_ms)%s",
-          peer_name().c_str(), limits.send_timeout_ms, base::and_more(*left_out).text);
-    close(Errc::kTimeout, "it takes no replies");
+    close({EndedBy::kLimit,
+           Errc::kTimeout,
+           {},
+           "it has taken no reply for " + std::to_string(limits.send_timeout_ms) +
+               " ms (ServerOptions::send_timeout_ms)"});
   } else if (heard == 0 && limits.first_call_timeout_ms != 0 &&
              idle >= limits.first_call_timeout_ms * kMillisecondNs) {
     ++server_.counters.closed_silent;
-    if (auto left_out = server_.idlers.allow(now_ns))
-      base::log_info(
-          "connection of %s closed: it made no call in its first %u ms (ServerOptions::"
-          "first_call_timeout_ms)%s",
-          peer_name().c_str(), limits.first_call_timeout_ms, base::and_more(*left_out).text);
-    close(Errc::kShutdown, "it never made a call");
+    close({EndedBy::kLimit,
+           Errc::kShutdown,
+           {},
+           "it made no call in its first " + std::to_string(limits.first_call_timeout_ms) +
+               " ms (ServerOptions::first_call_timeout_ms)"});
   } else if (limits.idle_timeout_ms != 0 && idle >= limits.idle_timeout_ms * kMillisecondNs) {
     ++server_.counters.closed_idle;
-    if (auto left_out = server_.idlers.allow(now_ns))
-      base::log_info(
-          "connection of %s closed: no calls for %u ms (ServerOptions::idle_timeout_ms)%s",
-          peer_name().c_str(), limits.idle_timeout_ms, base::and_more(*left_out).text);
-    close(Errc::kShutdown, "it was idle");
+    close({EndedBy::kLimit,
+           Errc::kShutdown,
+           {},
+           "no calls for " + std::to_string(limits.idle_timeout_ms) +
+               " ms (ServerOptions::idle_timeout_ms)"});
   }
 }
 
-// Peers come and go; one that fails in another way is worth a line.
-void ServerLink::log_end(const std::string& reason) {
-  if (has_dropped())
-    base::log_debug("connection of %s ended: a call of it was dropped", peer_name().c_str());
-  else if (engine().fault() == nullptr)
-    base::log_debug("connection of %s ended: %s", peer_name().c_str(), reason.c_str());
-  else if (auto left_out = server_.failures.allow(base::Tsc::now_ns()))
-    base::log_warning("connection of %s failed: %s%s", peer_name().c_str(), reason.c_str(),
-                      base::and_more(*left_out).text);
+// One line for each, of the same words as on_close and visit() have. Peers come and go; one that
+// breaks rules, or takes nothing, is worth a warning.
+void ServerLink::log_end(const Ending& ending) {
+  const bool broken =
+      ending.refusal || (ending.by == EndedBy::kProgram && ending.code == Errc::kConnectionLost);
+  const bool stalled = ending.by == EndedBy::kLimit && ending.code == Errc::kTimeout;
+  const bool limited = ending.by == EndedBy::kLimit && was_up();
+  base::LogLimit* const limit = broken    ? &server_.failures
+                                : stalled ? &server_.stalls
+                                : limited ? &server_.idlers
+                                          : nullptr;
+  const LogLevel level = broken || stalled ? LogLevel::kWarning
+                         : limited         ? LogLevel::kInfo
+                                           : LogLevel::kDebug;
+  runtime::log_ending(level, limit, "of " + peer_name(), ending);
 }
 
 void ServerLink::on_dead() {

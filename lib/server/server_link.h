@@ -87,6 +87,7 @@ class ServerLink final : public runtime::Link,
   ~ServerLink() override { gone->fetch_sub(1, std::memory_order_relaxed); }
 
   using Link::id;  // as ServerConnection has them, too
+  using Link::note_ending;
   using Link::peer;
   using ServerConnection::info;
 
@@ -102,7 +103,7 @@ class ServerLink final : public runtime::Link,
   void close_for(const std::string& reason);
   Result<void> refused() const;
   // Tells the program of the end, once, if it was told of the beginning.
-  void tell_closed(const Error& reason);
+  void tell_closed();
 
   void on_call(xprt::ServedCall& call) override { take(call); }
   void on_call_ended(xprt::OutgoingCall& call) override { back_->ended(call); }
@@ -148,7 +149,7 @@ class ServerLink final : public runtime::Link,
 
  private:
   void on_up() override;
-  void on_down(Errc code, const std::string& reason) override;
+  void on_down(const Ending& ending) override;
   void on_last_call() override;
   void on_tick(uint64_t now_ns) override;
   uint64_t quiet_above() const override;
@@ -162,8 +163,7 @@ class ServerLink final : public runtime::Link,
   bool runs_unprotected(ServedCall& call, const char* lacks) noexcept;
   void refuse_unprotected(ServedCall& call, const char* lacks) noexcept;
   void release_waiting() noexcept;
-  void log_end(const std::string& reason);
-  Error end_of(Errc code, const std::string& reason);
+  void log_end(const Ending& ending);
 
   // How long a condition has held without progress, where a count shows progress.
   struct Standstill {
@@ -187,10 +187,7 @@ class ServerLink final : public runtime::Link,
   GrowthShares grown_;
   Standstill idle_;
   Standstill sending_;
-  bool was_up_ = false;
-  bool draining_ = false;
   bool opened_ = false;  // the program was told of it, and not yet of its end
-  std::optional<Error> end_;
   bool seen_to_call_ = false;
 };
 

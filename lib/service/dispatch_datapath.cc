@@ -153,9 +153,14 @@ bool Dispatcher::admit(ServedCall& call) noexcept {
   rpc::CallVerdict verdict = rpc::decode_call(call.args, header);
   if (verdict != rpc::CallVerdict::kOk) [[unlikely]] {
     ++counts_.calls_rejected;
-    link_.engine().count_refusal(refusal_of(verdict));
+    if (verdict == rpc::CallVerdict::kNotACall)
+      link_.engine().end(Refusal::kNotACall,
+                         "it sent an RPC message that is neither call nor reply");
+    else
+      link_.engine().count_refusal(refusal_of(verdict));
     restart_reply(call);
     bool answered = rpc::encode_refusal(*call.results, header.xid, verdict);
+    RRDK_ASSERT(answered == (verdict != rpc::CallVerdict::kNotACall), verdict);
     call.answer = answered ? Answer::kResults : Answer::kDrop;
     send(call);
     return false;

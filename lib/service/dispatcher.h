@@ -134,7 +134,6 @@ class Dispatcher : public ServerConnection {
   void note_decoded(ServedCall& call) noexcept;
   void restart_reply(ServedCall& call) noexcept;
   bool has_good_results(const ServedCall& call) noexcept;
-  bool has_dropped() const noexcept { return dropped_; }
   // Calls given to workers are counted from now on; before there are any.
   void count_entries() { entries_ = std::make_unique<WorkerEntries>(); }
   // No handler of a call that has come is still to be entered. Else the link is marked dirty when
@@ -167,7 +166,6 @@ class Dispatcher : public ServerConnection {
   uint64_t last_edition_ = UINT64_MAX;
   const ServiceEntry* last_service_ = nullptr;
   ProcedureCounters* last_counters_ = nullptr;
-  bool dropped_ = false;                    // a call, which ends the connection
   std::unique_ptr<WorkerEntries> entries_;  // null: nobody wants to know
   DispatchCounters counts_;
 };

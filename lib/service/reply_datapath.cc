@@ -14,6 +14,9 @@ namespace rrdk::service {
 
 namespace {
 
+constexpr xprt::EndReason kNoAnswer = {
+    EndedBy::kLimit, {}, Errc::kNoMemory, "no buffer was left to answer a call"};
+
 Mistake mistake_of(EncoderFault fault) {
   switch (fault) {
     case EncoderFault::kLimit:
@@ -160,8 +163,7 @@ void Dispatcher::send(ServedCall& call) noexcept {
   const bool late = call.not_before_ns != 0;
   // What can not even be refused, for want of a buffer, is not answered at all (V1-ERR-20).
   if (call.answer == Answer::kDrop || !whole) [[unlikely]] {
-    dropped_ = true;
-    link_.engine().drop(call);
+    link_.engine().drop(call, call.answer == Answer::kDrop ? xprt::kCallDropped : kNoAnswer);
   } else if (call.answer == Answer::kTransportError) [[unlikely]] {
     refuse_chunks(call);
   } else {

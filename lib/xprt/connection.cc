@@ -82,7 +82,7 @@ void Connection::on_established(const proto::PrivateData& peer, uint32_t reads_a
   Link& link = impl_->link;
   if (link.phase != Phase::kNew)
     return;
-  link.phase = Phase::kEstablished;
+  link.phase = link.end_reason.by == EndedBy::kNobody ? Phase::kUp : Phase::kEnding;
   link.invalidate = link.invalidates() && peer.remote_invalidation;
   // RFC 8797 is about version 1; version 2 has its default, or its transport properties.
   link.thresholds(proto::Wire::kVersion1) = {std::min(link.options.send_size, peer.receive_size),
@@ -110,10 +110,11 @@ void Connection::on_disconnected() {
 }
 
 bool Connection::wants_disconnect() const {
-  return impl_->link.wants_disconnect;
+  return impl_->link.phase == Phase::kEnding || impl_->link.phase == Phase::kFailing;
 }
-const char* Connection::fault() const {
-  return impl_->link.fault;
+Ending Connection::ending() const {
+  const EndReason& why = impl_->link.end_reason;
+  return {.by = why.by, .code = why.code, .refusal = why.refusal, .text = why.text};
 }
 bool Connection::established() const {
   return impl_->link.up();
@@ -219,7 +220,7 @@ std::vector<uint32_t> Connection::last_xids() const {
   return impl_->requester.last_xids();
 }
 void Connection::continue_xids(std::span<const uint32_t> last) {
-  RRDK_ASSERT(impl_->link.phase == Phase::kNew, impl_->link.phase);
+  RRDK_ASSERT(!impl_->link.up(), impl_->link.phase);
   impl_->requester.continue_xids(last);
 }
 

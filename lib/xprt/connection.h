@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,7 @@
 #include "proto/header.h"
 #include "proto/negotiation.h"
 #include "rrdk/call_status.h"
+#include "rrdk/connection.h"
 #include "rrdk/counters.h"
 #include "rrdk/extensions.h"
 #include "rrdk/memory.h"
@@ -238,6 +240,17 @@ struct OutgoingCall {
   void release();
 };
 
+// Why the engine ends the connection. Unlike an Ending it can be made on the data path.
+struct EndReason {
+  EndedBy by = EndedBy::kNobody;
+  std::optional<Refusal> refusal = {};
+  Errc code = Errc::kConnectionLost;
+  const char* text = "";  // outlives the engine, or is part of it
+};
+
+constexpr EndReason kCallDropped = {
+    EndedBy::kProgram, {}, Errc::kShutdown, "a call of it was dropped"};
+
 class Upcalls {
  public:
   virtual void on_call(ServedCall& call) = 0;          // a whole call is here
@@ -333,7 +346,8 @@ class Connection {
   void reply(ServedCall& call);     // sends call.reply(); on a lost connection just ends the call
   // Answers that the binding does not allow the chunks of this call, or its being long.
   void refuse(ServedCall& call, uint32_t max_reads, uint32_t max_writes);
-  void drop(ServedCall& call);  // ends it unanswered; the connection ends too (V1-ERR-20)
+  // Ends it unanswered; the connection ends too (V1-ERR-20).
+  void drop(ServedCall& call, const EndReason& why = kCallDropped);
 
   // Plain calls of version 1 that are served where they lie, by the user of the fabric's lane
   // (service/plain_calls.h). The credits that each reply grants; 0: calls must come the general
@@ -349,6 +363,11 @@ class Connection {
   // Responder: further calls are left unanswered, and when the last reply's Send has completed
   // wants_disconnect() is true.
   void drain();
+  // The peer has done what ends the connection, as the upper layer sees it; the first reason
+  // counts. `text` is a literal.
+  void end(Refusal reason, const char* text);
+  // The owner disconnects: nothing more is sent.
+  void fail();
 
   // Work requests out: to be posted in order, then taken off the front; receives() before sends(),
   // since a reply may promise the Receive. send_wrs is never exceeded. In any function above.
@@ -361,9 +380,11 @@ class Connection {
   void before_posting() noexcept { unposted_.stamp(); }
   // The fabric holds messages back, and one has `begun` to arrive; false: that is over.
   void count_begun(bool begun) noexcept;
-  bool wants_disconnect() const;  // the peer broke the rules, or a key could not be revoked
-  // What the peer did, if that is why; null: it was lost, or the upper layer dropped a call.
-  const char* fault() const;
+  // The owner is to disconnect.
+  bool wants_disconnect() const;
+  // Why, if it is the engine that ends the connection: the peer broke the rules, or the upper layer
+  // dropped a call or drained. Else nothing has ended it, or only the fabric can say what did.
+  Ending ending() const;
 
   bool established() const;
   bool work_in_flight() const;  // work requests have not been reported yet
@@ -373,6 +394,7 @@ class Connection {
   // it may have any time.
   uint64_t quiet_until() const;
   const Counters& counters() const;
+  void count_ended(EndedBy by);
   void count_refusal(Refusal reason);  // of the upper layer, beside our own
   uint32_t calls() const;              // responder: calls that have not ended
   bool has_parked() const;             // and messages that wait for a call object, uncounted

@@ -13,6 +13,13 @@ namespace rrdk::xprt {
 using fabric::Completion;
 using fabric::WcStatus;
 
+namespace {
+
+constexpr EndReason kDrained = {
+    EndedBy::kProgram, {}, Errc::kShutdown, "the server takes no more calls (Server::drain())"};
+
+}  // namespace
+
 // Without the options that few calls look at, and the counters of what is rare.
 void Connection::prefetch() const noexcept {
   __builtin_prefetch(&impl_->link.options);
@@ -53,9 +60,8 @@ void Connection::count_begun(bool begun) noexcept {
   Link& link = impl_->link;
   if (link.share.count_begun(begun)) [[likely]]
     return;
-  link.refused(Refusal::kCreditOverrun);
-  link.fault = "it sent more than there were Receives for, beyond its credits";
-  link.wants_disconnect = true;
+  link.end(Refusal::kCreditOverrun,
+           "it sent more than there were Receives for, beyond its credits");
 }
 
 // The entry that tells what the key of a call's chunk stands for is in the peer's caches. It is
@@ -124,9 +130,7 @@ void Connection::Impl::on_receive(ReceiveSlot& slot, const Completion& completio
   link.receives.on_completion(slot);
   bool usable = completion.status == WcStatus::kSuccess && link.phase != Phase::kDead;
   if (usable && completion.byte_length > slot.buffer.capacity()) [[unlikely]] {
-    link.refused(Refusal::kMessageTooLong);
-    link.fault = "it sent a message longer than our Receives";
-    link.wants_disconnect = true;
+    link.end(Refusal::kMessageTooLong, "it sent a message longer than our Receives");
     usable = false;
   }
   if (!usable) [[unlikely]] {
@@ -176,17 +180,19 @@ void Connection::Impl::note_access(const Completion& completion) noexcept {
 }
 
 // A failed work request is the end of the queue pair (V1-ERR-18): nothing more is sent, and the
-// owner is told to disconnect. Calls end once the disconnection has fenced their memory.
+// owner is told to disconnect. Calls end once the disconnection has fenced their memory. What was
+// only flushed does not say why: the fabric's last event does.
 void Connection::Impl::on_failure(const Completion& completion) noexcept {
   WcStatus status = completion.status;
   note_access(completion);
-  link.wants_disconnect = true;
-  if (status != WcStatus::kFlushed && status != WcStatus::kPeerLost) {
-    if (status != WcStatus::kLocalProtection)  // that is our own
-      link.refused(refusal_of(status));
-    if (link.fault == nullptr)
-      link.fault = fabric::to_string(status);
-  }
+  if (status == WcStatus::kLocalProtection)
+    link.end({EndedBy::kProgram, {}, Errc::kConnectionLost, fabric::to_string(status)});
+  else if (status != WcStatus::kFlushed && status != WcStatus::kPeerLost)
+    link.end(refusal_of(status), fabric::to_string(status));
+  fail();
+}
+
+void Connection::Impl::fail() noexcept {
   if (link.phase == Phase::kDead)
     return;
   link.phase = Phase::kFailing;
@@ -207,8 +213,8 @@ void Connection::Impl::pump() noexcept {
     responder.pump();
   if (requester.waiting()) [[unlikely]]
     requester.pump();
-  if (link.draining && responder.calls() == 0) [[unlikely]]
-    link.wants_disconnect = true;
+  if (link.phase == Phase::kDraining && responder.calls() == 0) [[unlikely]]
+    link.end(kDrained);
 }
 
 void Connection::Impl::pump_sends() noexcept {
@@ -274,9 +280,11 @@ void Connection::refuse(ServedCall& call, uint32_t max_reads, uint32_t max_write
   RRDK_ASSERT(call.state == CallState::kAbove, call.state);
   impl_->responder.refuse(call, max_reads, max_writes);
 }
-void Connection::drop(ServedCall& call) {
+void Connection::drop(ServedCall& call, const EndReason& why) {
   RRDK_ON_CORE(impl_->link.pool);
   RRDK_ASSERT(call.state == CallState::kAbove, call.state);
+  if (impl_->link.up())  // else it is lost already
+    impl_->link.end(why);
   impl_->responder.drop(call);
 }
 uint32_t Connection::plain_credits() const {
@@ -303,8 +311,37 @@ void Connection::adopt_plain(ServedCall& call) {
 }
 void Connection::drain() {
   RRDK_ON_CORE(impl_->link.pool);
-  impl_->link.draining = true;
+  Link& link = impl_->link;
+  if (link.phase == Phase::kUp)
+    link.phase = Phase::kDraining;
+  else if (link.phase == Phase::kNew)  // it ends as soon as it is established
+    link.end(kDrained);
   impl_->pump();
+}
+void Connection::end(Refusal reason, const char* text) {
+  impl_->link.end(reason, text);
+}
+void Connection::fail() {
+  impl_->fail();
+}
+void Connection::count_ended(EndedBy by) {
+  Counters& counters = impl_->link.counters;
+  switch (by) {
+    case EndedBy::kNobody:
+      return;
+    case EndedBy::kPeer:
+      ++counters.ended_by_peer;
+      return;
+    case EndedBy::kProgram:
+      ++counters.ended_by_program;
+      return;
+    case EndedBy::kLimit:
+      ++counters.ended_by_limit;
+      return;
+    case EndedBy::kNetwork:
+      ++counters.ended_by_network;
+      return;
+  }
 }
 void Connection::count_refusal(Refusal reason) {
   RRDK_ON_CORE(impl_->link.pool);

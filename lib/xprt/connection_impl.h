@@ -40,6 +40,7 @@ struct Connection::Impl {
   void on_receive(ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
   bool answers_us(const ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
   void on_failure(const fabric::Completion& completion) noexcept;
+  void fail() noexcept;
   void note_access(const fabric::Completion& completion) noexcept;
   void pump() noexcept;
   void pump_sends() noexcept;

@@ -22,11 +22,14 @@
 
 namespace rrdk::xprt {
 
+// What a connection's engine waits for.
 enum class Phase : uint8_t {
-  kNew,          // not established: nothing is sent
-  kEstablished,  //
-  kFailing,      // a work request failed: nothing more is sent; waits for on_disconnected()
-  kDead,         // no access by the peer any more; waits until everything posted was reported
+  kNew,       // on_established(): nothing is sent until then
+  kUp,        // nothing: calls run
+  kDraining,  // the calls that run: no further one is taken
+  kEnding,    // the owner, which is to disconnect: no call is begun, but replies still go out
+  kFailing,   // on_disconnected(), since a request failed or the owner disconnects: nothing is sent
+  kDead,      // every posted request, and the calls above: the peer has no access any more
 };
 
 // Bytes of the largest whole Send from here to the peer, and from the peer to here.
@@ -139,9 +142,6 @@ struct Link {
   std::array<MemorySpan, fabric::kMaxSges> runs;
 
   Phase phase = Phase::kNew;
-  bool wants_disconnect = false;
-  bool draining = false;                      // no more calls; disconnect when there are none
-  const char* fault = nullptr;                // what the peer did, when that is why
   bool invalidate = false;                    // version 1: both ends set R (RFC 8797 section 4.1)
   proto::Wire wire = proto::Wire::kVersion1;  // of our calls
   bool settled = true;                        // the peer has shown that it knows that version
@@ -155,6 +155,7 @@ struct Link {
   ReceiveQueue& receives;
   ReceiveShare share;
   Counters counters;
+  EndReason end_reason;
   // A server calls once it was called: in the version of that (BIDIR-12), and knowing that the
   // client is there for it (BIDIR-13).
   bool calling;
@@ -201,6 +202,17 @@ struct Link {
     return true;
   }
   void refused(Refusal reason) noexcept { ++counters.refusals[reason]; }
+  // The connection is to end by the peer's doing, which is counted. The first reason counts.
+  void end(Refusal reason, const char* text) noexcept {
+    refused(reason);
+    end({EndedBy::kPeer, reason, Errc::kConnectionLost, text});
+  }
+  void end(const EndReason& reason) noexcept {
+    if (end_reason.by == EndedBy::kNobody)
+      end_reason = reason;
+    if (phase == Phase::kUp || phase == Phase::kDraining)
+      phase = Phase::kEnding;
+  }
   // What is in these is named to the peer.
   void note_named(std::span<Buffer> buffers) const noexcept {
     if (!options.read_by_peer)
@@ -251,7 +263,10 @@ struct Link {
     return options.role == Role::kResponder && wire == proto::Wire::kDraft04 &&
            backward == proto::BackwardSupport::kNone;
   }
-  bool up() const noexcept { return phase == Phase::kEstablished; }
+  // What is posted is sent.
+  bool up() const noexcept { return phase >= Phase::kUp && phase <= Phase::kEnding; }
+  // And calls run: the connection is not to end, but perhaps when they have ended.
+  bool running() const noexcept { return phase == Phase::kUp || phase == Phase::kDraining; }
 };
 
 static_assert(sizeof(Link) - sizeof(Counters) - sizeof(ConnectionOptions) <= 840);

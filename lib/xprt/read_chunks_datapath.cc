@@ -221,10 +221,9 @@ void Responder::check_progress(uint64_t now_ns) noexcept {
     progress_since_ns_ = now_ns;
   } else if (now_ns - progress_since_ns_ >= link_.options.progress_wait_ns &&
              (link_.borrower.pressed(shortage_) || link_.borrower.missing() != missing_before_) &&
-             !link_.wants_disconnect) {
-    link_.refused(Refusal::kHeldBuffers);
-    link_.fault = "it kept buffers that others waited for, and sent no data for them";
-    link_.wants_disconnect = true;
+             link_.running()) {
+    link_.end(Refusal::kHeldBuffers,
+              "it kept buffers that others waited for, and sent no data for them");
   }
 }
 

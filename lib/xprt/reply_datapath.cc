@@ -80,7 +80,7 @@ void Requester::note_invalidation(const Slot* slot, const Completion& completion
       }
     }
   }
-  give_up_on_peer(Refusal::kForeignKey, "it invalidated a key that was not of its call");
+  link_.end(Refusal::kForeignKey, "it invalidated a key that was not of its call");
 }
 
 // The slot that the message answers. None: it is no answer, or to no call that waits, and changes
@@ -386,8 +386,7 @@ CallStatus Requester::read_error(State& call, const proto::Header& header) noexc
       // No common version: this connection is of no use (V1-ERR-16), unless for the peer's calls.
       bool common = header.error.low <= own && header.error.high >= own;
       if (!common && link_.options.role == Role::kRequester) {
-        give_up_on_peer(Refusal::kNoCommonVersion,
-                        "it speaks no version of RPC-over-RDMA that we speak");
+        link_.end(Refusal::kNoCommonVersion, "it speaks no version of RPC-over-RDMA that we speak");
       }
       return CallStatus::kVersionError;
     }

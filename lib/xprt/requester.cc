@@ -216,7 +216,7 @@ bool Requester::starved() const noexcept {
 // comes at all does it take a new connection to get new ones (V1-CREDIT-23). A server can not make
 // one, and its client's calls go on (BIDIR-17).
 void Requester::check_starved(uint64_t now_ns) noexcept {
-  if (!starved() || link_.options.starved_ns == 0 || link_.wants_disconnect || !link_.up() ||
+  if (!starved() || link_.options.starved_ns == 0 || !link_.running() ||
       link_.options.role == Role::kResponder) {
     starved_since_ns_ = 0;
     return;
@@ -229,12 +229,12 @@ void Requester::check_starved(uint64_t now_ns) noexcept {
   if (now_ns - starved_since_ns_ < link_.options.starved_ns)
     return;
   uint32_t credits = window.for_calls();
-  starved_fault_ = credits == 1 ? "the only credit is held by a call that was given up"
-                                : "all " + std::to_string(credits) +
-                                      " credits are held by calls that were given up";
-  starved_fault_ +=
+  starved_text_ = credits == 1 ? "the only credit is held by a call that was given up"
+                               : "all " + std::to_string(credits) +
+                                     " credits are held by calls that were given up";
+  starved_text_ +=
       ", and nothing came for " + std::to_string(link_.options.starved_ns / kMs) + " ms";
-  give_up_on_peer(Refusal::kNoAnswers, starved_fault_.c_str());
+  link_.end(Refusal::kNoAnswers, starved_text_.c_str());
 }
 
 }  // namespace rrdk::xprt

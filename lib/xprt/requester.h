@@ -99,7 +99,6 @@ class Requester {
   bool take_slot(State& call) noexcept;
   bool take_own_slot(State& call) noexcept;
   void free_slot(State& call) noexcept;
-  void give_up_on_peer(Refusal reason, const char* fault) noexcept;
   void check_stuck(State& call, uint64_t now_ns) noexcept;
   void answer(Slot& slot) noexcept;
   void conclude(State& call, CallStatus status) noexcept;
@@ -187,7 +186,7 @@ class Requester {
   std::vector<OutgoingCall*> free_stand_ins_;
   uint64_t starved_since_ns_ = 0;  // 0: no tick has seen it starved
   uint64_t starved_heard_ = 0;     // messages that had been received by then
-  std::string starved_fault_;
+  std::string starved_text_;
 };
 
 }  // namespace rrdk::xprt

@@ -43,8 +43,8 @@ void Requester::submit(OutgoingCall& call) noexcept {
 // A Receive for the reply stands ready before the call is sent (V1-CREDIT-15). On a connection that
 // is about to end, a call that is sent is lost; one that is not sent can be carried over.
 bool Requester::may_start() const noexcept {
-  return link_.up() && !link_.wants_disconnect && window.open() && first_free_ != kNoSlot &&
-         again_ == 0 && link_.calling && link_.receives_for_replies() > window.in_flight();
+  return link_.running() && window.open() && first_free_ != kNoSlot && again_ == 0 &&
+         link_.calling && link_.receives_for_replies() > window.in_flight();
 }
 
 // Shared Receives are as many as calls needed until now.
@@ -170,18 +170,12 @@ bool Requester::take_own_slot(State& call) noexcept {
 // The call is over, and its memory still in use by a Send that the peer does not take, or by what
 // is behind that: only the end of the connection brings it back.
 void Requester::check_stuck(State& call, uint64_t now_ns) noexcept {
-  if (call.settled() || !link_.up() || link_.wants_disconnect)
+  if (call.settled() || !link_.running())
     return;
   if (call.stuck_since_ns == 0)
     call.stuck_since_ns = now_ns;
   else if (now_ns - call.stuck_since_ns >= link_.options.send_wait_ns)
-    give_up_on_peer(Refusal::kNotReceived, "it takes no messages");
-}
-
-void Requester::give_up_on_peer(Refusal reason, const char* fault) noexcept {
-  link_.refused(reason);
-  link_.fault = fault;
-  link_.wants_disconnect = true;
+    link_.end(Refusal::kNotReceived, "it takes no messages");
 }
 
 // The call has left the slot. Unanswered, the slot still holds a credit: it is free when the answer
@@ -302,8 +296,7 @@ void Requester::advance(State& call) noexcept {
     call.stage = CallStage::kRevoking;  // its Send was all that used memory
   if (call.stage != CallStage::kRevoking || !call.settled())
     return;
-  bool fenced = call.num_offers == 0 || link_.phase == Phase::kDead ||
-                (link_.phase == Phase::kEstablished && call.fenced);
+  bool fenced = call.num_offers == 0 || link_.phase == Phase::kDead || (link_.up() && call.fenced);
   if (!fenced)
     return;
   for (uint32_t i = 0; i < call.num_offers; ++i)

@@ -91,6 +91,7 @@ class Responder {
 
   // responder_datapath.cc: the life of a call
   bool take(ReceiveSlot& slot, uint32_t length) noexcept;
+  bool leave_unserved(ReceiveSlot& slot) noexcept;
   // What became of a message: it is a call, or all is done about it, or it stays in its Receive.
   struct Taken {
     ServedCall* call = nullptr;

@@ -37,20 +37,26 @@ void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
   if (take_property(slot, length)) [[unlikely]]
     return;
   if (!link_.share.park(slot, length)) [[unlikely]] {
-    refuse_message(slot, Refusal::kCreditOverrun);
-    link_.fault = "it made more calls than it has credits, while others of it waited";
-    link_.wants_disconnect = true;
+    link_.receives.repost(slot);
+    link_.end(Refusal::kCreditOverrun,
+              "it made more calls than it has credits, while others of it waited");
   }
+}
+
+// No further call is run on a connection that drains, or is to end.
+bool Responder::leave_unserved(ReceiveSlot& slot) noexcept {
+  if (!link_.up())
+    return false;
+  ++link_.counters.calls_not_run;
+  link_.receives.repost(slot);
+  return true;
 }
 
 bool Responder::take(ReceiveSlot& slot, uint32_t length) noexcept {
   RRDK_ASSERT(in_hand_.call == nullptr);
-  if (link_.draining && link_.up()) [[unlikely]] {
-    ++link_.counters.calls_not_run;
-    link_.receives.repost(slot);
-    return true;
-  }
-  if (!link_.up() || calls_ >= max_calls_ || !may_have_call())
+  if (link_.phase != Phase::kUp) [[unlikely]]
+    return leave_unserved(slot);
+  if (calls_ >= max_calls_ || !may_have_call())
     return false;
   std::span<const std::byte> bytes(slot.buffer.data(), length);
   proto::Plain plain;
@@ -197,11 +203,10 @@ void Responder::enroll(ServedCall& call) noexcept {
   const bool beyond = grant.on_call(call.credits);
   link_.share.promise_calls(grant.due());
   if (beyond) [[unlikely]] {
-    link_.refused(Refusal::kCreditOverrun);
-    if (link_.counters.refusals[Refusal::kCreditOverrun] > link_.options.overrun_limit) {
-      link_.fault = "it made too many calls beyond its credits";
-      link_.wants_disconnect = true;
-    }
+    if (link_.counters.refusals[Refusal::kCreditOverrun] >= link_.options.overrun_limit)
+      link_.end(Refusal::kCreditOverrun, "it made too many calls beyond its credits");
+    else
+      link_.refused(Refusal::kCreditOverrun);
   }
 }
 
@@ -212,9 +217,9 @@ uint32_t Responder::plain_credits() const noexcept {
                      !wait_room_.empty() || link_.share.parked() != nullptr ||
                      link_.receives.has_bare() || !link_.sends.idle() ||
                      !link_.sends.list().empty();
-  if (waits || !link_.up() || link_.draining || link_.wants_disconnect || !exposed_.empty() ||
-      !link_.calling || link_.wire != proto::Wire::kVersion1 || calls_ >= max_calls_ ||
-      !may_have_call() || !turn.open() || link_.borrower.exceeded())
+  if (waits || link_.phase != Phase::kUp || !exposed_.empty() || !link_.calling ||
+      link_.wire != proto::Wire::kVersion1 || calls_ >= max_calls_ || !may_have_call() ||
+      !turn.open() || link_.borrower.exceeded())
     return 0;
   return grant.steady(link_.receives_for_calls());
 }
@@ -420,7 +425,6 @@ void Responder::answer(ServedCall& call, Plan plan, const proto::ErrorBody& erro
 }
 
 void Responder::drop(ServedCall& call) noexcept {
-  link_.wants_disconnect = true;
   grant.on_no_answer();
   finish(call);
 }

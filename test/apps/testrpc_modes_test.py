@@ -621,7 +621,7 @@ class Interactive(harness.Case):
         server.type("show procedures")
         server.wait_for(r"NULL of perf +1 +0 ")
         server.type("set idle-timeout 1")
-        server.wait_for("closed: no calls for 1 ms")
+        server.wait_for("ended: no calls for 1 ms")
         server.type("show limits")
         server.wait_for("idle-timeout 1\\s")
         server.type("show stats")

@@ -79,7 +79,7 @@ struct Bulk {
 
   Memory& memory;
   Buffer room;
-  Ending ending;
+  EndingCall ending;
   uint32_t procedure = 0, length = 0;
 };
 

@@ -149,10 +149,10 @@ TEST_P(BothWays, WhatDoesNotFitInlineIsNotSent) {
   BothWorld world(cores(), wire());
   auto back = world.subscribe();
   std::vector<std::byte> bytes(16384);
-  Ending fits(*back);
+  EndingCall fits(*back);
   fits.call.begin(kGuestBinding, kTellLong).put_opaque(std::span(bytes).first(2000));
   fits.submit();
-  Ending does_not(*back);
+  EndingCall does_not(*back);
   does_not.call.begin(kGuestBinding, kTellLong).put_opaque(bytes);
   does_not.submit();
   world.until([&] { return fits.ended() == 1 && does_not.ended() == 1; });
@@ -166,10 +166,10 @@ TEST_P(BothWays, CancelAndDeadlinesAreAsOnTheClient) {
   BothWorld world(cores(), wire());
   EXPECT_EQ(world.call_back(kTell, 1), 1u);
   auto back = world.subscribe();
-  Ending cancelled(*back);
+  EndingCall cancelled(*back);
   cancelled.call.begin(kGuestBinding, kTellKept).put_u32(1);
   cancelled.submit();
-  Ending late(*back);
+  EndingCall late(*back);
   late.call.begin(kGuestBinding, kTellKept).put_u32(2);
   late.call.set_timeout_ms(5);
   late.submit();

@@ -32,11 +32,11 @@ struct Repeating {
   }
 };
 
-std::vector<std::unique_ptr<Ending>> submit_many(ClientConnection& connection, uint32_t procedure,
-                                                 int count) {
-  std::vector<std::unique_ptr<Ending>> endings;
+std::vector<std::unique_ptr<EndingCall>> submit_many(ClientConnection& connection,
+                                                     uint32_t procedure, int count) {
+  std::vector<std::unique_ptr<EndingCall>> endings;
   for (int i = 0; i < count; ++i) {
-    endings.push_back(std::make_unique<Ending>(connection));
+    endings.push_back(std::make_unique<EndingCall>(connection));
     endings.back()->begin(procedure);
     endings.back()->submit();
   }
@@ -99,7 +99,7 @@ TEST(Client, CancelEndsACallOnce) {
     World world(cores);
     auto connection = world.connect();
     open_window(*connection);
-    Ending ending(*connection);
+    EndingCall ending(*connection);
     ending.call.cancel();  // not in flight: nothing
     ending.begin(kKeep);
     ending.submit();
@@ -121,10 +121,10 @@ TEST(Client, CancelEndsACallOnce) {
 TEST(Client, CancelDoesNotCallBackItself) {
   World world(Cores::kEmbedded, {.credits = 1});
   auto connection = world.connect();
-  Ending ahead(*connection);
+  EndingCall ahead(*connection);
   ahead.begin(kKeep);
   ahead.submit();
-  Ending ending(*connection);
+  EndingCall ending(*connection);
   ending.begin(kKeep);
   ending.submit();
   world.until([&] { return world.keeper.kept() == 1; });
@@ -155,7 +155,7 @@ TEST(Client, CallbacksDoNotNest) {
   for (Cores cores : {Cores::kEmbedded, Cores::kDedicated}) {
     World world(cores, {.credits = 1});
     auto connection = world.connect();
-    Ending ahead(*connection);  // has the only credit
+    EndingCall ahead(*connection);  // has the only credit
     ahead.begin(kKeep);
     ahead.submit();
     Chain chain;
@@ -216,7 +216,7 @@ TEST(Client, CancelAtAnyMomentEndsTheCallOnce) {
   World world(Cores::kDedicated);
   auto connection = world.connect();
   open_window(*connection);  // a cancelled call that holds the only credit ends the connection
-  Ending ending(*connection);
+  EndingCall ending(*connection);
   for (int round = 1; round <= 2000; ++round) {
     ending.begin(0);
     ending.submit();
@@ -256,7 +256,7 @@ TEST(Client, ACancelledCallGivesItsOfferedMemoryBack) {
   auto connection = world.connect();
   open_window(*connection);
   Buffer room = world.memory->get(65536);
-  Ending ending(*connection);
+  EndingCall ending(*connection);
   ending.begin(kKeep);
   ending.call.offer(room.first(65536));
   ending.submit();
@@ -315,7 +315,7 @@ TEST_P(Sleeping, ACoreWakesForADeadlineAndForLittleElse) {
   World world(Cores::kEmbedded, {}, {.keepalive_ms = GetParam()});
   auto connection = world.connect(0);
   open_window(*connection);
-  Ending ending(*connection);
+  EndingCall ending(*connection);
   ending.begin(kKeep);
   ending.call.set_timeout_ms(200);
   ending.submit();

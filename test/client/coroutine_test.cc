@@ -180,7 +180,7 @@ TEST_P(Coroutines, AreHandlersThatAskOthers) {
   EXPECT_EQ(log.count(LogLevel::kError, "SILENT of front"), 1);
 
   // What it waits for ends with the connection that it calls on.
-  Ending waiting(*connection);
+  EndingCall waiting(*connection);
   waiting.call.begin(kFront, kForward);
   waiting.submit();
   world.until([&] { return world.keeper.kept() == 1; });

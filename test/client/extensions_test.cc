@@ -84,7 +84,7 @@ ServerOptions server_of(const Site& site, RpcRdmaDraft draft = RpcRdmaDraft::kDr
   return options;
 }
 void call(SurvivalWorld& world) {
-  Endings endings = submit(world, kEcho, 1);
+  EndingCalls endings = submit(world, kEcho, 1);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
 }
@@ -222,7 +222,7 @@ TEST(Extensions, ManyAreAnsweredBesideCalls) {
   SurvivalWorld world(client_of(here), server_of(there));
   world.connect();
   Outcomes outcomes;
-  Endings endings;
+  EndingCalls endings;
   for (size_t i = 0; i < 100; ++i) {
     const Bytes info(1 + i % 7 + (i % 7 + 1 == kSilent), std::byte{1});
     ASSERT_TRUE(

@@ -78,7 +78,7 @@ struct Program {
   Buffer buffer;
   RegisteredMemory registered;
   std::unique_ptr<Timer> timer;
-  std::optional<Ending> waiting;
+  std::optional<EndingCall> waiting;
 };
 
 TEST_P(Fork, AChildThatExitsHarmsNeitherItsParentNorItself) {

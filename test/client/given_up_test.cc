@@ -190,9 +190,9 @@ TEST(GivenUp, AServerThatIsSlowerThanTheDeadlinesIsKept) {
   open_window(*world.connection);
   for (int round = 0; round < 5; ++round) {
     world.gate.holding = true;
-    Endings endings;
+    EndingCalls endings;
     for (int i = 0; i < 32; ++i) {
-      endings.push_back(std::make_unique<Ending>(*world.connection));
+      endings.push_back(std::make_unique<EndingCall>(*world.connection));
       endings.back()->begin(kKeep);
       endings.back()->call.set_timeout_ms(5);
       endings.back()->submit();
@@ -213,13 +213,13 @@ TEST(GivenUp, AFirstCallMayTimeOut) {
   SurvivalWorld world({});
   world.connect();
   world.gate.holding = true;
-  Ending first(*world.connection);
+  EndingCall first(*world.connection);
   first.begin(kKeep);
   first.call.set_timeout_ms(1);
   first.submit();
   world.until([&] { return first.ended() == 1 && !world.gate.held.empty(); });
   EXPECT_EQ(first.call.status(), CallStatus::kTimeout);
-  Endings next = submit(world, kEcho, 1);
+  EndingCalls next = submit(world, kEcho, 1);
   world.until([&] { return world.poll_client() == 0; });
   EXPECT_TRUE(world.connection->alive());
   world.gate.holding = false;
@@ -232,7 +232,7 @@ TEST(GivenUp, AFirstCallMayTimeOut) {
 TEST(GivenUp, AServerThatAnswersNothingIsGivenUpByName) {
   SurvivalWorld world({.credits = 2, .starved_ms = 20, .reconnect = at_once()});
   connect_and_hold(world);
-  Endings lost = submit(world, kKeep, 2);
+  EndingCalls lost = submit(world, kKeep, 2);
   world.until([&] { return world.gate.held.size() == 2; });
   for (auto& ending : lost)
     ending->call.cancel();
@@ -245,7 +245,7 @@ TEST(GivenUp, AServerThatAnswersNothingIsGivenUpByName) {
   EXPECT_EQ(world.stats()[Refusal::kNoAnswers], 1u);
   world.gate.holding = false;
   world.gate.answer();
-  Endings next = submit(world, kEcho, 3);
+  EndingCalls next = submit(world, kEcho, 3);
   world.until([&] { return all_ended(next); });
   expect_status(next, CallStatus::kOk);
 }
@@ -278,7 +278,7 @@ TEST(GivenUp, MemoryThatIsNotLentIsFencedFirst) {
   SurvivalWorld world({});
   connect_and_hold(world);
   Buffer room = world.memory->get(kBytes);
-  Ending ending(*world.connection);
+  EndingCall ending(*world.connection);
   Encoder& args = ending.begin(kRead);
   args.put_u64(0);
   args.put_u32(kBytes);
@@ -307,7 +307,7 @@ TEST(Call, AnOfferedBufferIsTakenBackWithItsResult) {
   ASSERT_TRUE(data);
   EXPECT_FALSE(lending.call.take_offered(0));
   EXPECT_FALSE(lending.call.take_offered(1));
-  Endings other = submit(world, kEcho, 1);
+  EndingCalls other = submit(world, kEcho, 1);
   world.until([&] { return all_ended(other); });
   for (uint32_t i = 0; i < kBytes; ++i)
     ASSERT_EQ(data.data()[i], pattern(i));

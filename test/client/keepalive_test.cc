@@ -154,7 +154,7 @@ TEST(Keepalive, WithoutACreditSilenceIsNoEvidence) {
   auto other = world.client->connect(world.uri, 0).value();
   open_window(*other);
   world.gate.holding = true;
-  Endings endings = submit(world, kKeep, 2);
+  EndingCalls endings = submit(world, kKeep, 2);
   world.until([&] { return world.gate.held.size() == 2; });
   uint64_t before = world.stats()[Counter::kKeepalives];
   uint64_t others = other->stats()[Counter::kKeepalives];
@@ -175,7 +175,7 @@ TEST(Keepalive, ItsEndIsTheReconnectionsBeginning) {
   world.connect();
   open_window(*world.connection);
   world.gate.holding = true;
-  Endings endings = submit(world, kKeep, 1);
+  EndingCalls endings = submit(world, kKeep, 1);
   world.until([&] { return world.gate.held.size() == 1; });
   world.until_silent([&] { return !world.connection->alive(); });
   EXPECT_TRUE(world.connection->reconnecting());

@@ -463,7 +463,7 @@ TEST(Order, SubmitWithoutBeginEndsWithItsName) {
   LogLines log;
   World world;
   auto connection = world.connect();
-  Ending ending(*connection);
+  EndingCall ending(*connection);
   ending.submit();
   EXPECT_EQ(ending.ended(), 0);
   world.until([&] { return ending.ended() == 1; });
@@ -485,7 +485,7 @@ TEST(Order, ACallInFlightIsNeitherBegunNorSubmitted) {
   auto connection = world.connect();
   open_window(*connection);
   Buffer room = world.memory->get(4096);
-  Ending ending(*connection);
+  EndingCall ending(*connection);
   ending.begin(kKeep);
   ending.submit();
   world.until([&] { return world.keeper.kept() == 1; });
@@ -508,7 +508,7 @@ TEST(Order, ACallInFlightIsNeitherBegunNorSubmitted) {
 TEST(Order, WhatIsWrittenAfterSubmitIsDropped) {
   World world;
   auto connection = world.connect();
-  Ending ending(*connection);
+  EndingCall ending(*connection);
   Encoder& args = ending.begin(kEcho);
   args.put_opaque(std::span<const std::byte>());
   ending.submit();
@@ -546,7 +546,7 @@ TEST(Order, ACallWhoseConnectionIsGoneIsRefused) {
     LogLines log;
     auto world = std::make_unique<World>();
     auto connection = world->connect();
-    Ending fresh(*connection), used(*connection), begun(*connection);
+    EndingCall fresh(*connection), used(*connection), begun(*connection);
     used.begin(0);
     EXPECT_EQ(used.call.submit_and_wait(), CallStatus::kOk);
     begun.begin(0);
@@ -557,7 +557,7 @@ TEST(Order, ACallWhoseConnectionIsGoneIsRefused) {
       world->server.reset();
       world->runtime.reset();
     }
-    for (Ending* ending : {&fresh, &used, &begun}) {
+    for (EndingCall* ending : {&fresh, &used, &begun}) {
       ending->submit();
       EXPECT_FALSE(ending->call.in_flight());
       Encoder& args = ending->begin(kEcho);

@@ -51,7 +51,7 @@ TEST(ClientOptions, TheLeastThatWorks) {
                        .max_connections = 1,
                        .replay = {.entries = 0, .bytes = 0, .clients = 0}});
   world.connect();
-  Endings calls = submit(world, kEcho, 3);
+  EndingCalls calls = submit(world, kEcho, 3);
   world.until([&] { return all_ended(calls); });
   for (const auto& call : calls)
     EXPECT_STREQ(to_string(call->call.status()), to_string(CallStatus::kOk));
@@ -153,7 +153,7 @@ void expect_to_work(const char* named, const ClientOptions& of_client,
   SurvivalWorld world(of_client, of_server);
   world.connect();
   for (int times = 0; times < 3; ++times) {
-    Endings calls = submit(world, kEcho, 3);
+    EndingCalls calls = submit(world, kEcho, 3);
     world.until([&] { return all_ended(calls); });
     for (const auto& call : calls)
       EXPECT_STREQ(to_string(call->call.status()), to_string(CallStatus::kOk));

@@ -14,7 +14,7 @@ ClientOptions speaking(RpcRdmaVersion version) {
 constexpr ServerOptions kGrows = {.credits = 4, .version2 = {.max_receive_size = 16384}};
 
 void call(SurvivalWorld& world) {
-  Endings endings = submit(world, kEcho, 1);
+  EndingCalls endings = submit(world, kEcho, 1);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
 }
@@ -45,7 +45,7 @@ struct Kept {
   ServerCall& operator*() { return *call; }
 
   SurvivalWorld& world;
-  Endings endings;
+  EndingCalls endings;
   std::optional<ServerCall> call;
 };
 
@@ -186,7 +186,7 @@ TEST(ReceiveGrowth, EndsWhereTheBuffersOfCallsBegin) {
                       {.credits = 16, .version2 = {.max_receive_size = 16384}});
   std::vector<std::unique_ptr<ClientConnection>> connections;
   auto echo = [&](ClientConnection& connection) {
-    Ending one(connection);
+    EndingCall one(connection);
     one.begin(kEcho).put_opaque(std::span<const std::byte>());
     one.submit();
     world.until([&] { return one.ended() == 1; });

@@ -59,7 +59,7 @@ TEST(Reconnect, IsOffByDefault) {
   world.restart_server();
   world.until([&] { return !world.connection->alive(); });
   EXPECT_FALSE(world.connection->reconnecting());
-  Endings endings = submit(world, kEcho, 3);
+  EndingCalls endings = submit(world, kEcho, 3);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kConnectionLost);
   EXPECT_EQ(world.stats()[Counter::kReconnections], 0u);
@@ -80,7 +80,7 @@ TEST(Reconnect, CallsThatAreMadeWithoutAServerAreAnsweredByTheNextOne) {
   ASSERT_TRUE(error);
   EXPECT_NE(error->message.find(world.uri), std::string::npos);
 
-  Endings endings = submit(world, kEcho, 100);
+  EndingCalls endings = submit(world, kEcho, 100);
   world.until([&] { return world.stats()[Counter::kAttemptsFailed] >= 5; });
   EXPECT_EQ(world.stats()[Counter::kCallsInFlight], 100u);
   world.start_server();
@@ -108,7 +108,7 @@ TEST(Reconnect, BeginsWithTheAddressThatServedLast) {
   auto other = Server::create(*ends.runtime).value();
   EXPECT_TRUE(other->add_service(service));
   EXPECT_TRUE(other->listen("iwarp://127.0.0.2" + port));
-  auto ending = std::make_unique<Ending>(*connection);
+  auto ending = std::make_unique<EndingCall>(*connection);
   ending->begin(kKeep);
   ending->submit();
   ends.until([&] { return keeper.kept() == 1; });
@@ -127,7 +127,7 @@ TEST(Reconnect, AgainAndAgain) {
   world.connect();
   uint64_t last = 0;
   for (uint64_t round = 1; round <= 20; ++round) {
-    Endings endings = submit(world, kEcho, 10);
+    EndingCalls endings = submit(world, kEcho, 10);
     world.until([&] { return all_ended(endings); });
     expect_status(endings, CallStatus::kOk);
     ConnectionInfo info = world.connection->info();
@@ -145,9 +145,9 @@ TEST(Reconnect, WhatWasSentEndsAndWhatWasNotIsCarriedOver) {
   world.connect();
   open_window(*world.connection);
   world.gate.holding = true;
-  Endings sent = submit(world, kKeep, 2);
+  EndingCalls sent = submit(world, kKeep, 2);
   world.until([&] { return world.gate.held.size() == 2; });
-  Endings unsent = submit(world, kKeep, 5);  // no credit
+  EndingCalls unsent = submit(world, kKeep, 5);  // no credit
   world.gate.holding = false;
   world.break_connection();
   world.until([&] { return all_ended(sent) && all_ended(unsent); });
@@ -164,7 +164,7 @@ TEST(Reconnect, ItGivesUpWhenItIsTimeTo) {
   SurvivalWorld world({.reconnect = reconnect});
   world.connect();
   world.stop_server();
-  Endings endings = submit(world, kEcho, 3);
+  EndingCalls endings = submit(world, kEcho, 3);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kConnectionLost);
   EXPECT_FALSE(world.connection->reconnecting());
@@ -174,7 +174,7 @@ TEST(Reconnect, ItGivesUpWhenItIsTimeTo) {
   EXPECT_EQ(log.count(LogLevel::kWarning, world.uri, "given up"), 1);
   // For good.
   world.start_server();
-  Endings late = submit(world, kEcho, 1);
+  EndingCalls late = submit(world, kEcho, 1);
   world.until([&] { return all_ended(late); });
   expect_status(late, CallStatus::kConnectionLost);
 }
@@ -192,7 +192,7 @@ TEST(Reconnect, TheTimeToGiveUpBeginsAnewWithEachOutage) {
   open_window(*world.connection);
   world.until([&] { return Runtime::now_ns() > begin + 1600 * kMs; });
   world.restart_server();
-  Endings endings = submit(world, kEcho, 1);
+  EndingCalls endings = submit(world, kEcho, 1);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
 }
@@ -240,7 +240,7 @@ TEST(Reconnect, AServerWithoutACommonVersionIsAskedLessAndLessOftenAndGivenUp) {
                                      .give_up_ms = 200}},
                       {.versions = {.one = false}});
   world.connect();
-  Endings endings = submit(world, kEcho, 5);  // one credit: the others wait
+  EndingCalls endings = submit(world, kEcho, 5);  // one credit: the others wait
   std::vector<int> made(endings.size(), 1);
   world.until([&] {
     for (size_t i = 0; i < endings.size(); ++i) {
@@ -303,7 +303,7 @@ TEST(Reconnect, ItGivesUpWhileItConnects) {
   world.connect();
   world.stop_server();
   world.start_server();
-  Endings endings = submit(world, kEcho, 3);
+  EndingCalls endings = submit(world, kEcho, 3);
   world.until_silent([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kConnectionLost);
   world.until_silent([&] { return !world.connection->reconnecting(); });
@@ -325,7 +325,7 @@ TEST(Reconnect, AnAttemptThatNobodyAnswersIsFollowedByAnother) {
   EXPECT_EQ(world.connection->error()->code, Errc::kTimeout);
   close(mute);
   world.start_server();
-  Endings endings = submit(world, kEcho, 3);
+  EndingCalls endings = submit(world, kEcho, 3);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
 }
@@ -344,10 +344,10 @@ struct InStage : SurvivalWorld {
     gate.holding = true;
   }
   // Calls that were sent, and calls that were not, in the stage.
-  Endings calls(uint32_t timeout_ms = 0) {
-    Endings endings;
+  EndingCalls calls(uint32_t timeout_ms = 0) {
+    EndingCalls endings;
     auto add = [&] {
-      endings.push_back(std::make_unique<Ending>(*connection));
+      endings.push_back(std::make_unique<EndingCall>(*connection));
       endings.back()->begin(kKeep);
       endings.back()->call.set_timeout_ms(timeout_ms);
       endings.back()->submit();
@@ -381,7 +381,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, Reconnecting,
 
 TEST_P(Reconnecting, CallsTimeOut) {
   InStage world(GetParam());
-  Endings endings = world.calls(30);
+  EndingCalls endings = world.calls(30);
   world.until_silent([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kTimeout);
   EXPECT_EQ(world.stats()[Counter::kCallsTimedOut], endings.size());
@@ -389,7 +389,7 @@ TEST_P(Reconnecting, CallsTimeOut) {
 
 TEST_P(Reconnecting, CallsAreCancelledOnce) {
   InStage world(GetParam());
-  Endings endings = world.calls();
+  EndingCalls endings = world.calls();
   for (auto& ending : endings) {
     ending->call.cancel();
     ending->call.cancel();
@@ -408,7 +408,7 @@ TEST_P(Reconnecting, CallsAreDestroyed) {
 
 TEST_P(Reconnecting, TheConnectionIsDestroyed) {
   InStage world(GetParam());
-  Endings endings = world.calls();
+  EndingCalls endings = world.calls();
   world.connection.reset();
   expect_status(endings, CallStatus::kShutdown);
 }
@@ -417,7 +417,7 @@ TEST_P(Reconnecting, CallsEndOnceAfterAll) {
   if (GetParam() == Stage::kBackingOff)
     GTEST_SKIP() << "its delay is longer than the test";
   InStage world(GetParam());
-  Endings endings = world.calls();
+  EndingCalls endings = world.calls();
   world.until([&] {
     world.gate.answer();
     return all_ended(endings);
@@ -433,7 +433,7 @@ uint64_t breaks_until_the_deadline(uint32_t timeout_ms) {
   world.connect();
   open_window(*world.connection);
   world.gate.holding = true;
-  Ending ending(*world.connection);
+  EndingCall ending(*world.connection);
   ending.begin(kKeep);
   ending.call.set_timeout_ms(timeout_ms);
   ending.submit();
@@ -519,14 +519,14 @@ TEST_P(Storm, EveryCallEndsOnce) {
   auto one_in = [&](uint64_t n) { return random() % n == 0; };
   SurvivalWorld world({.credits = 8, .reconnect = at_once(), .retransmit = GetParam()});
   world.connect();
-  Endings endings;
+  EndingCalls endings;
   std::vector<int> submitted;
   for (int i = 0; i < 40; ++i)
-    endings.push_back(std::make_unique<Ending>(*world.connection));
+    endings.push_back(std::make_unique<EndingCall>(*world.connection));
   submitted.resize(endings.size());
   for (int step = 0; step < 4000; ++step) {
     size_t k = random() % endings.size();
-    Ending& ending = *endings[k];
+    EndingCall& ending = *endings[k];
     if (!ending.call.in_flight()) {
       ASSERT_EQ(ending.ended(), submitted[k]);
       ending.begin(kKeep);
@@ -538,7 +538,7 @@ TEST_P(Storm, EveryCallEndsOnce) {
     } else if (one_in(8)) {
       ending.call.cancel();
     } else if (one_in(40)) {
-      endings[k] = std::make_unique<Ending>(*world.connection);
+      endings[k] = std::make_unique<EndingCall>(*world.connection);
       submitted[k] = 0;
     }
     world.gate.holding = one_in(2);
@@ -566,9 +566,9 @@ TEST_P(Storm, EveryCallEndsOnce) {
 TEST(Reconnect, OnCoresOfTheirOwn) {
   World world(Cores::kDedicated, {}, {.reconnect = at_once(), .retransmit = true});
   auto connection = world.connect();
-  Endings endings;
+  EndingCalls endings;
   for (int i = 0; i < 8; ++i)
-    endings.push_back(std::make_unique<Ending>(*connection));
+    endings.push_back(std::make_unique<EndingCall>(*connection));
   std::mt19937_64 random(test::run_seed());
   std::vector<int> submitted(endings.size());
   for (int round = 0; round < 10; ++round) {

@@ -17,7 +17,7 @@ TEST(Retransmit, TheXidIsTheSame) {
   world.connect();
   open_window(*world.connection);
   world.gate.holding = true;
-  Endings endings = submit(world, kKeep, 8);
+  EndingCalls endings = submit(world, kKeep, 8);
   world.until([&] { return world.gate.held.size() == 8; });
   std::vector<uint32_t> first = std::exchange(world.gate.xids, {});
   for (uint64_t round = 1; round <= 3; ++round) {
@@ -41,9 +41,9 @@ TEST(Retransmit, NeverOnTheSameConnection) {
   world.connect();
   open_window(*world.connection);
   world.gate.holding = true;
-  Endings held = submit(world, kKeep, 1);
+  EndingCalls held = submit(world, kKeep, 1);
   world.until([&] { return world.gate.held.size() == 1; });
-  Ending late(*world.connection);
+  EndingCall late(*world.connection);
   late.begin(kKeep);
   late.call.set_timeout_ms(20);
   late.submit();
@@ -60,9 +60,9 @@ TEST(Retransmit, IsSetPerCallUntilTheNextBegin) {
   world.connect();
   open_window(*world.connection);
   world.gate.holding = true;
-  Endings again = submit(world, kKeep, 2, true);
-  Endings once = submit(world, kKeep, 2, false);
-  Endings by_default = submit(world, kKeep, 2);
+  EndingCalls again = submit(world, kKeep, 2, true);
+  EndingCalls once = submit(world, kKeep, 2, false);
+  EndingCalls by_default = submit(world, kKeep, 2);
   world.until([&] { return world.gate.held.size() == 6; });
   world.break_connection();
   world.gate.holding = false;
@@ -72,7 +72,7 @@ TEST(Retransmit, IsSetPerCallUntilTheNextBegin) {
   expect_status(by_default, CallStatus::kConnectionLost);
 
   world.gate.holding = true;
-  Ending& reused = *again[0];
+  EndingCall& reused = *again[0];
   reused.ends = 0;
   reused.begin(kKeep);
   reused.submit();
@@ -87,11 +87,11 @@ TEST(Retransmit, GoesBeforeCallsThatAreNew) {
   world.connect();
   open_window(*world.connection);
   world.gate.holding = true;
-  Endings old = submit(world, kKeep, 4);
+  EndingCalls old = submit(world, kKeep, 4);
   world.until([&] { return world.gate.held.size() == 4; });
   std::vector<uint32_t> xids = std::exchange(world.gate.xids, {});
   world.break_connection();
-  Endings fresh = submit(world, kKeep, 12);
+  EndingCalls fresh = submit(world, kKeep, 12);
   world.gate.holding = false;
   world.gate.answer();
   world.until([&] { return all_ended(old) && all_ended(fresh); });
@@ -109,7 +109,7 @@ TEST(Retransmit, XidsGoOnAfterAReconnection) {
   world.connect();
   uint32_t last = 0;
   for (uint64_t round = 0; round < 5; ++round) {
-    Endings endings = submit(world, kEcho, 1);
+    EndingCalls endings = submit(world, kEcho, 1);
     world.until([&] { return all_ended(endings); });
     uint32_t xid = world.gate.xids.back();
     // The same slot, used once more. With 16 slots it is five bits: requests of properties have
@@ -134,10 +134,10 @@ TEST(Retransmit, ChunksAreOfferedAnew) {
   for (int round = 0; round < 5; ++round) {
     std::fill_n(area.data(), area.size(), std::byte{0});
     world.gate.holding = true;
-    Endings endings;
+    EndingCalls endings;
     for (uint32_t i = 0; i < kCalls; ++i) {
       for (int kind = 0; kind < 3; ++kind)
-        endings.push_back(std::make_unique<Ending>(*world.connection));
+        endings.push_back(std::make_unique<EndingCall>(*world.connection));
       MemorySpan sink = area.span(3 * i * 65536, kBytes);
       MemorySpan source = area.span((3 * i + 1) * 65536, kBytes);
       for (uint32_t k = 0; k < kBytes; ++k)
@@ -180,7 +180,7 @@ TEST(Retransmit, CallsThatHaveEndedStayEnded) {
   world.connect();
   open_window(*world.connection);
   world.gate.holding = true;
-  Endings endings = submit(world, kKeep, 4);
+  EndingCalls endings = submit(world, kKeep, 4);
   world.until([&] { return world.gate.held.size() == 4; });
   std::vector<uint32_t> xids = std::exchange(world.gate.xids, {});
   endings[0]->call.cancel();

@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(Drivers, OverEach, testing::Values("shm", "iwarp"));
 TEST_P(Everywhere, CallsMadeAtOnceAreAnswered) {
   Place place(scheme(), cores());
   place.start();
-  Ending ending(*place.connection);
+  EndingCall ending(*place.connection);
   ending.begin(kEcho).put_opaque(std::span<const std::byte>());
   ending.submit();
   place.until([&] { return ending.ended() == 1; });
@@ -127,7 +127,7 @@ TEST_P(Everywhere, CallsMadeAtOnceAreAnswered) {
 TEST_P(Everywhere, ClosedWithCallsInFlightTheirCallbacksComeFirst) {
   Place place(scheme(), cores());
   place.start();
-  Ending ending(*place.connection);
+  EndingCall ending(*place.connection);
   ending.begin(kKeep);
   ending.submit();
   place.until([&] { return place.keeper.kept() == 1; });
@@ -176,10 +176,10 @@ TEST_P(Everywhere, DestroyedInACallsCallbackOtherCallsEndAllTheSame) {
   Place place(scheme(), cores());
   place.start();
   place.until_seen(2);
-  std::vector<std::unique_ptr<Ending>> kept;
+  std::vector<std::unique_ptr<EndingCall>> kept;
   open_window(*place.connection);
   for (int i = 0; i < 3; ++i) {
-    kept.push_back(std::make_unique<Ending>(*place.connection));
+    kept.push_back(std::make_unique<EndingCall>(*place.connection));
     kept.back()->begin(kKeep);
     kept.back()->submit();
   }
@@ -276,10 +276,10 @@ TEST_P(OverEach, APeerThatSaysNothingHoldsUpNobody) {
   Listener silent(GetParam());
   Place place(GetParam(), RuntimeOptions{}, {.connect_timeout_ms = 3'600'000});
   place.start(silent.uri());
-  Ending waiting(*place.connection);
+  EndingCall waiting(*place.connection);
   waiting.begin(kEcho).put_u32(0);
   waiting.submit();
-  Ending impatient(*place.connection);
+  EndingCall impatient(*place.connection);
   impatient.begin(kEcho).put_u32(0);
   impatient.call.set_timeout_ms(5);
   impatient.submit();
@@ -307,7 +307,7 @@ TEST_P(OverEach, APeerThatSaysNothingIsGivenUpInTime) {
   Listener silent(GetParam());
   Place place(GetParam(), RuntimeOptions{}, {.connect_timeout_ms = 20});
   place.start(silent.uri());
-  Ending waiting(*place.connection);
+  EndingCall waiting(*place.connection);
   waiting.begin(kEcho).put_u32(0);
   waiting.submit();
   place.until_closed();
@@ -539,7 +539,7 @@ TEST(States, OfAConnectionThatIsLostForGood) {
   EXPECT_EQ(states.all, (StateList{kConnecting, kUp, kLost, kClosed}));
   EXPECT_EQ(states.last().code, Errc::kConnectionLost);
   world.connection->close_start();  // changes nothing
-  Endings endings = submit(world, kEcho, 1);
+  EndingCalls endings = submit(world, kEcho, 1);
   world.until([&] { return all_ended(endings); });
   EXPECT_EQ(states.seen, 4u);
 }
@@ -563,7 +563,7 @@ TEST(States, ClosedBetweenTwoAttempts) {
   world.until([&] { return states.seen == 2; });
   world.stop_server();
   world.until([&] { return states.all.back() == kReconnecting; });
-  Endings endings = submit(world, kEcho, 3);
+  EndingCalls endings = submit(world, kEcho, 3);
   world.connection->close_start();
   world.until([&] { return states.closed.load(); });
   expect_status(endings, CallStatus::kShutdown);
@@ -577,13 +577,13 @@ INSTANTIATE_TEST_SUITE_P(Cores, Drains,
 TEST_P(Drains, LetWhatIsInFlightEndAndTakeNoMore) {
   Place place("shm", GetParam());
   place.start();
-  Ending kept(*place.connection);
+  EndingCall kept(*place.connection);
   kept.begin(kKeep);
   kept.submit();
   place.until([&] { return place.keeper.kept() == 1; });
   place.connection->drain_start(60'000);
   place.until([&] { return !place.connection->alive(); });
-  Ending late(*place.connection);
+  EndingCall late(*place.connection);
   late.begin(kEcho).put_u32(0);
   late.submit();
   place.until([&] { return late.ended() == 1; });
@@ -602,7 +602,7 @@ TEST_P(Drains, EndWhenTimeIsUp) {
   place.start();
   place.until_seen(2);
   EXPECT_EQ(place.client->connect(place.uri).value()->drain(60'000), 0u);
-  Ending kept(*place.connection);
+  EndingCall kept(*place.connection);
   kept.begin(kKeep);
   kept.submit();
   place.until([&] { return place.keeper.kept() == 1; });
@@ -621,7 +621,7 @@ TEST(DrainOfALost, ACallThatWaitsForAServerMayEnd) {
   world.until([&] { return states.seen == 2; });
   world.stop_server();
   world.until([&] { return states.all.back() == kReconnecting; });
-  Endings endings = submit(world, kEcho, 2);
+  EndingCalls endings = submit(world, kEcho, 2);
   world.connection->drain_start(60'000);
   world.until([&] { return world.stats()[Counter::kAttemptsFailed] >= 3; });
   world.start_server();
@@ -663,7 +663,7 @@ TEST(Bounded, ACallsDestructorWhereNobodyPolls) {
   Place place("shm", RuntimeOptions{}, {});
   place.start();
   place.until_seen(2);
-  auto call = std::make_unique<Ending>(*place.connection);
+  auto call = std::make_unique<EndingCall>(*place.connection);
   call->begin(kKeep);
   call->submit();
   place.until([&] { return place.keeper.kept() == 1; });

@@ -132,13 +132,13 @@ inline ReconnectOptions some_day() {
   return {.enabled = true, .first_delay_ms = 3'600'000, .max_delay_ms = 3'600'000};
 }
 
-using Endings = std::vector<std::unique_ptr<Ending>>;
+using EndingCalls = std::vector<std::unique_ptr<EndingCall>>;
 
-inline Endings submit(SurvivalWorld& world, uint32_t procedure, int count,
-                      std::optional<bool> retransmit = {}) {
-  Endings endings;
+inline EndingCalls submit(SurvivalWorld& world, uint32_t procedure, int count,
+                          std::optional<bool> retransmit = {}) {
+  EndingCalls endings;
   for (int i = 0; i < count; ++i) {
-    endings.push_back(std::make_unique<Ending>(*world.connection));
+    endings.push_back(std::make_unique<EndingCall>(*world.connection));
     Encoder& args = endings.back()->begin(procedure);
     if (procedure == kEcho)
       args.put_opaque(std::span<const std::byte>());
@@ -149,11 +149,11 @@ inline Endings submit(SurvivalWorld& world, uint32_t procedure, int count,
   return endings;
 }
 
-inline bool all_ended(const Endings& endings) {
+inline bool all_ended(const EndingCalls& endings) {
   return std::ranges::all_of(endings, [](const auto& e) { return e->ended() == 1; });
 }
 
-inline void expect_status(const Endings& endings, CallStatus status) {
+inline void expect_status(const EndingCalls& endings, CallStatus status) {
   for (const auto& ending : endings) {
     EXPECT_EQ(ending->ended(), 1);
     EXPECT_STREQ(to_string(ending->call.status()), to_string(status));

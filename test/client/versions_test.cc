@@ -11,7 +11,7 @@ constexpr ServerOptions kOnlyOne = {.versions = {.two = false}};
 void connect_and_call(SurvivalWorld& world) {
   world.connection.reset();
   world.connect();
-  Endings endings = submit(world, kEcho, 10);
+  EndingCalls endings = submit(world, kEcho, 10);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
 }
@@ -69,7 +69,7 @@ TEST(Versions, AFirstMessageThatIsLostMakesTheNextConnectionBeginWithVersion1) {
       {.version = RpcRdmaVersion::kAuto, .reconnect = at_once(), .retransmit = true});
   world.connect();
   world.gate.holding = true;
-  Endings endings = submit(world, kKeep, 1);
+  EndingCalls endings = submit(world, kKeep, 1);
   world.until([&] { return world.gate.held.size() == 1; });
   EXPECT_EQ(world.connection->version(), 2u);
   world.gate.holding = false;
@@ -87,7 +87,7 @@ TEST(Versions, WhatErrVersSaidIsRememberedWhenTheConnectionDies) {
       {.version = RpcRdmaVersion::kAuto, .reconnect = at_once(), .retransmit = true}, kOnlyOne);
   world.connect();
   world.gate.holding = true;
-  Endings endings = submit(world, kKeep, 1);
+  EndingCalls endings = submit(world, kKeep, 1);
   world.until([&] { return world.gate.held.size() == 1; });  // in version 1
   EXPECT_EQ(world.server->stats()[Refusal::kBadVersion], 1u);
   world.gate.holding = false;
@@ -105,7 +105,7 @@ TEST(Versions, ALaterLossChangesNothing) {
   connect_and_call(world);
   world.restart_server();
   world.until([&] { return world.stats()[Counter::kReconnections] == 1; });
-  Endings endings = submit(world, kEcho, 1);
+  EndingCalls endings = submit(world, kEcho, 1);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kOk);
   EXPECT_EQ(world.connection->version(), 2u);
@@ -115,7 +115,7 @@ TEST(Versions, ALaterLossChangesNothing) {
 TEST(Versions, PinnedToVersion2CallsEndInAnErrorThatNamesIt) {
   SurvivalWorld world({.version = RpcRdmaVersion::kTwo}, kOnlyOne);
   world.connect();
-  Endings endings = submit(world, kEcho, 1);
+  EndingCalls endings = submit(world, kEcho, 1);
   world.until([&] { return all_ended(endings); });
   expect_status(endings, CallStatus::kVersionError);
   TransportError said = endings[0]->call.transport_error();
@@ -127,7 +127,7 @@ TEST(Versions, PinnedToVersion2CallsEndInAnErrorThatNamesIt) {
 }
 
 // A call that expects less than comes.
-void submit_short(Ending& ending, bool retransmit) {
+void submit_short(EndingCall& ending, bool retransmit) {
   std::vector<std::byte> text(6000, std::byte{'x'});
   Encoder& args = ending.begin(kEcho);
   args.put_opaque(std::span<const std::byte>(text));
@@ -139,7 +139,7 @@ void submit_short(Ending& ending, bool retransmit) {
 TEST(Versions, AReplyWithoutRoomIsNamedAndTheCallRepeatedIfItMay) {
   SurvivalWorld world({.version = RpcRdmaVersion::kTwo, .reconnect = at_once()});
   connect_and_call(world);
-  Ending once(*world.connection);
+  EndingCall once(*world.connection);
   submit_short(once, false);
   world.until([&] { return once.ended() == 1; });
   EXPECT_STREQ(to_string(once.call.status()), to_string(CallStatus::kChunkError));
@@ -147,7 +147,7 @@ TEST(Versions, AReplyWithoutRoomIsNamedAndTheCallRepeatedIfItMay) {
   EXPECT_EQ(once.call.transport_error().code, 8u);  // REPLY_RESOURCE
   EXPECT_EQ(once.call.transport_error().length, 24u + 4 + 6000);
 
-  Ending again(*world.connection);
+  EndingCall again(*world.connection);
   submit_short(again, true);
   world.until([&] { return again.ended() == 1; });
   EXPECT_STREQ(to_string(again.call.status()), to_string(CallStatus::kOk));

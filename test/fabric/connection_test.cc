@@ -91,7 +91,7 @@ TEST_P(Connections, AreRejectedWithPrivateData) {
   pair.server.take_event(EventType::kConnectRequest).request->reject(some_bytes(20, 7));
   ASSERT_TRUE(pair.pump_until([&] { return pair.client.has_event(EventType::kRejected); }));
   const Event rejected = pair.client.take_event(EventType::kRejected);
-  EXPECT_EQ(rejected.code, Errc::kRefused);
+  EXPECT_EQ(rejected.ending.code, Errc::kRefused);
   EXPECT_TRUE(is_private_data(private_data_of(rejected), some_bytes(20, 7), pair.can()));
 }
 

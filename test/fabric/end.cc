@@ -59,7 +59,7 @@ Error End::connect_error(QueuePair& qp, const std::string& uri) {
     return result.error();
   pump_until({this}, [&] { return has_event(EventType::kConnectFailed); });
   const Event failed = take_event(EventType::kConnectFailed);
-  return {failed.code, failed.reason};
+  return {failed.ending.code, failed.ending.text};
 }
 
 bool End::has_event(EventType type) const {
@@ -93,7 +93,7 @@ std::string End::state() const {
   std::string text = " ";
   for (const Event& event : events)
     text += " event " + std::to_string(static_cast<int>(event.type)) +
-            (event.reason.empty() ? "" : " (" + event.reason + ")");
+            (event.ending.text.empty() ? "" : " (" + event.ending.text + ")");
   for (const Completion& c : completions)
     text +=
         " completion of op " + std::to_string(static_cast<int>(c.op)) + ": " + to_string(c.status);

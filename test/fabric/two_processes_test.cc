@@ -67,7 +67,7 @@ struct Client {
     pump_until({&end}, [&] { return ended(); });
     std::string words;
     for (const Event& event : end.events)
-      words += "; " + event.reason;
+      words += "; " + event.ending.text;
     return words;
   }
 

@@ -80,7 +80,7 @@ class ClientOfRfc5666 : public testing::Test {
     peer->pump();
   }
   // The call that waits for a connection whose CONF_RDMA was answered.
-  void expect_success_after_config(loopback::Ending& call) {
+  void expect_success_after_config(loopback::EndingCall& call) {
     while (peer->heard.size() < 2)
       pass();
     EXPECT_EQ(words_of(peer->heard_message(1))[kProgram], loopback::kBinding.program);
@@ -134,7 +134,7 @@ TEST_F(ClientOfRfc5666, NothingIsSentBeforeConfRdmaIsAnswered) {
   while (!connection->reconnecting())
     pass();
   listen();
-  loopback::Ending call(*connection);
+  loopback::EndingCall call(*connection);
   call.begin(loopback::kEcho).put_u32(0);
   call.submit();
   while (peer->heard.empty())
@@ -167,7 +167,7 @@ TEST_F(ClientOfRfc5666, EveryValidReplyMakesAConnection) {
     peer->say(bytes_of(words));
     ASSERT_TRUE(join());
     EXPECT_EQ(connection->stats()[Counter::kRfc5666Configured], reply.size() == 8 ? 1u : 0u);
-    loopback::Ending call(*connection);
+    loopback::EndingCall call(*connection);
     std::vector<std::byte> data(500);
     call.begin(loopback::kEcho).put_opaque(std::span<const std::byte>(data));
     call.submit();
@@ -236,7 +236,7 @@ TEST_F(ClientOfRfc5666, AReconnectionThatIsLostMeanwhileIsMadeAgain) {
       {.reconnect = {.enabled = true, .first_delay_ms = 1, .max_delay_ms = 2}, .retransmit = true});
   peer->say(success(hear_config(), {1024, 0, 16}));
   ASSERT_TRUE(join());
-  loopback::Ending call(*connection);
+  loopback::EndingCall call(*connection);
   call.begin(loopback::kEcho).put_u32(0);
   for (bool answers : {false, true, false}) {
     peer->hang_up();
@@ -279,7 +279,7 @@ TEST_F(ClientOfRfc5666, ConfRdmaHasTheCredentialOfTheClient) {
   peer->say(success(hear_config(), {1024, 0, 16}));
   ASSERT_TRUE(join());
   EXPECT_EQ(words_of(peer->heard_message(0))[kFlavor], 1u) << "AUTH_SYS";
-  loopback::Ending call(*connection);
+  loopback::EndingCall call(*connection);
   call.begin(loopback::kEcho).put_u32(0);
   call.submit();
   while (peer->heard.size() < 2)

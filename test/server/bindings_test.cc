@@ -162,9 +162,9 @@ TEST_F(Bindings, WorkWithAnyInlineThreshold) {
 TEST_F(Bindings, ProgramsOfAConnectionShareItsCredits) {
   constexpr uint32_t kCredits = 4;
   start({}, {.credits = kCredits});
-  std::vector<std::unique_ptr<Ending>> calls;
+  std::vector<std::unique_ptr<EndingCall>> calls;
   for (uint32_t i = 0; i != 12; ++i) {
-    calls.push_back(std::make_unique<Ending>(*connection));
+    calls.push_back(std::make_unique<EndingCall>(*connection));
     if (i % 2 == 0)
       calls.back()->begin(kKeep).put_u64(0);
     else

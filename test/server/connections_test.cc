@@ -21,7 +21,7 @@ struct Ledger {
     uint32_t calls = 0;
     uint32_t late = 0;     // handlers that were entered when it was not open
     uint32_t mislaid = 0;  // that saw another context
-    std::optional<Error> reason;
+    std::optional<Ending> ending;
   };
   std::mutex mutex;
   std::map<uint64_t, Entry> entries;
@@ -57,7 +57,7 @@ struct Ledger {
       EXPECT_EQ(entry.closed, 1) << id;
       EXPECT_EQ(entry.late, 0u) << id;
       EXPECT_EQ(entry.mislaid, 0u) << id;
-      EXPECT_FALSE(entry.reason && entry.reason->message.empty()) << id;
+      EXPECT_FALSE(entry.ending && entry.ending->text.empty()) << id;
     }
   }
 };
@@ -77,12 +77,13 @@ Result<void> on_open(ServerConnection& connection, void* argument) {
   return {};
 }
 
-void on_close(ServerConnection& connection, const Error& reason, void* argument) {
+void on_close(ServerConnection& connection, const Ending& ending, void* argument) {
   auto& ledger = *static_cast<Ledger*>(argument);
   std::lock_guard lock(ledger.mutex);
   Ledger::Entry& entry = ledger.entries[connection.id()];
   ++entry.closed;
-  entry.reason = reason;
+  entry.ending = ending;
+  EXPECT_EQ(connection.info().ending, ending);
   EXPECT_EQ(connection.context(), &entry);
 }
 
@@ -275,7 +276,7 @@ TEST(ConnectionInfos, AreIdleWithoutCallsOnly) {
   uint64_t id = t.id_of(*connection);
   constexpr uint64_t kWhileNs = 5'000'000;
   t.until([&] { return t.seen(id).idle_ns > kWhileNs && connection->info().idle_ns > kWhileNs; });
-  Ending held(*connection);
+  EndingCall held(*connection);
   held.begin(kHold);
   held.call.begin(kHere, kHold);
   held.call.expect_reply(8);
@@ -313,8 +314,8 @@ TEST_P(Connections, AreClosedById) {
   t.until_closed(1);
   Ledger::Entry entry = t.ledger.of(id);
   EXPECT_EQ(entry.closed, 1);
-  EXPECT_EQ(entry.reason->code, Errc::kShutdown);
-  EXPECT_EQ(entry.reason->message, "the operator wants it");
+  EXPECT_EQ(entry.ending->code, Errc::kShutdown);
+  EXPECT_EQ(entry.ending->text, "the operator wants it");
   t.until([&] { return !one->alive(); });
   EXPECT_EQ(one->error()->code, Errc::kConnectionLost);
   EXPECT_EQ(one->info().id, 0u);
@@ -340,7 +341,7 @@ TEST_P(Connections, AreClosedByIdFromTheBeginning) {
   };
   auto connection = t.ends.client->connect(t.ends.uri);
   t.until_closed(1);
-  EXPECT_EQ(t.ledger.of(id).reason->message, "not after all");
+  EXPECT_EQ(t.ledger.of(id).ending->text, "not after all");
   t.until([&] { return !connection || !(*connection)->alive(); });
   t.until([&] { return t.ends.server->stats()[Counter::kConnections] == 0; });
 }
@@ -349,7 +350,7 @@ TEST_P(Connections, AreClosedAlthoughTheirCallsAreKept) {
   Told t(GetParam());
   auto connection = t.connect();
   uint64_t id = t.id_of(*connection);
-  Ending held(*connection);
+  EndingCall held(*connection);
   held.call.begin(kHere, kHold);
   held.submit();
   t.until([&] { return t.ledger.keeper.kept() == 1; });
@@ -380,20 +381,20 @@ TEST_P(Connections, TellWhyTheyEnd) {
     size_t before = t.ledger.closed();
     end(connection);
     t.until_closed(before + 1);
-    return t.ledger.of(id).reason.value();
+    return t.ledger.of(id).ending.value();
   };
-  Error gone = ended([](auto& connection) { connection.reset(); });
+  Ending gone = ended([](auto& connection) { connection.reset(); });
   EXPECT_EQ(gone.code, Errc::kConnectionLost);
-  Error dropped = ended([](auto& connection) {
+  Ending dropped = ended([](auto& connection) {
     Call call(*connection);
     call.begin(kHere, kClose);
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kConnectionLost);
   });
   EXPECT_EQ(dropped.code, Errc::kShutdown);
-  EXPECT_THAT(dropped.message, HasSubstr("dropped"));
-  Error drained = ended([&](auto&) { EXPECT_EQ(t.ends.server->drain(60'000), 0u); });
+  EXPECT_THAT(dropped.text, HasSubstr("dropped"));
+  Ending drained = ended([&](auto&) { EXPECT_EQ(t.ends.server->drain(60'000), 0u); });
   EXPECT_EQ(drained.code, Errc::kShutdown);
-  EXPECT_THAT(drained.message, HasSubstr("drain()"));
+  EXPECT_THAT(drained.text, HasSubstr("drain()"));
 }
 
 TEST(ConnectionsThatEnd, WithTheirServerAreTold) {
@@ -402,7 +403,7 @@ TEST(ConnectionsThatEnd, WithTheirServerAreTold) {
     Ends ends(options_for(Cores::kEmbedded), told(ledger), {}, {}, uri_of("shm"));
     auto connection = ends.client->connect(ends.uri).value();
     ends.server.reset();
-    EXPECT_EQ(ledger.only().reason->code, Errc::kShutdown);
+    EXPECT_EQ(ledger.only().ending->code, Errc::kShutdown);
     connection.reset();
     ends.end();
   }
@@ -413,8 +414,8 @@ TEST(ConnectionsThatEnd, ForTheirSilenceAreTold) {
   Told t(Cores::kEmbedded, {.first_call_timeout_ms = 1});
   auto connection = t.connect();
   t.until_closed(1);
-  EXPECT_EQ(t.ledger.only().reason->code, Errc::kShutdown);
-  EXPECT_THAT(t.ledger.only().reason->message, HasSubstr("never made a call"));
+  EXPECT_EQ(t.ledger.only().ending->code, Errc::kShutdown);
+  EXPECT_THAT(t.ledger.only().ending->text, HasSubstr("made no call in its first 1 ms"));
 }
 
 TEST(ConnectionsThatEnd, ForWhatTheyBreakAreTold) {
@@ -433,7 +434,7 @@ TEST(ConnectionsThatEnd, ForWhatTheyBreakAreTold) {
                       .lists = Words{1, 40} + segment(0x123457, 4096, &nothing) + Words{0, 0, 0}}
                   .message(kHere.program, kHere.version));
   pumped_until([&] { return t.ledger.closed() == 1; });
-  EXPECT_EQ(t.ledger.only().reason->code, Errc::kConnectionLost);
+  EXPECT_EQ(t.ledger.only().ending->code, Errc::kConnectionLost);
   EXPECT_EQ(t.ledger.only().calls, 0u);
 }
 
@@ -444,9 +445,9 @@ TEST(ConnectionsThatEnd, AreToldWhenTheLastHandlerWasEntered) {
   auto connection = t.connect();
   uint64_t id = t.id_of(*connection);
   constexpr uint32_t kCalls = 6;
-  std::vector<std::unique_ptr<Ending>> calls;
+  std::vector<std::unique_ptr<EndingCall>> calls;
   for (uint32_t i = 0; i < kCalls; ++i) {
-    calls.push_back(std::make_unique<Ending>(*connection));
+    calls.push_back(std::make_unique<EndingCall>(*connection));
     calls.back()->call.begin(kHere, kWait);
     calls.back()->submit();
   }
@@ -467,8 +468,8 @@ TEST(ConnectionsThatEnd, AreToldWhenAWorkerEntersACallThatIsKept) {
   auto connection = t.connect();
   t.id_of(*busy);
   uint64_t id = t.id_of(*connection);
-  Ending first(*busy), second(*busy), last(*connection);
-  for (Ending* call : {&first, &second}) {
+  EndingCall first(*busy), second(*busy), last(*connection);
+  for (EndingCall* call : {&first, &second}) {
     call->call.begin(kHere, kWait);
     call->submit();
   }
@@ -489,7 +490,7 @@ TEST(ConnectionsThatEnd, DoNotWaitForHandlersThatRun) {
   Told t(Cores::kWorkers);
   auto connection = t.connect();
   uint64_t id = t.id_of(*connection);
-  Ending call(*connection);
+  EndingCall call(*connection);
   call.call.begin(kHere, kWait);
   call.submit();
   t.until([&] { return t.ledger.at_gate == 1; });
@@ -557,8 +558,8 @@ TEST(ConnectionsThatAreRefused, TakeNobodysPlace) {
   std::lock_guard lock(t.ledger.mutex);
   EXPECT_EQ(std::ranges::count_if(t.ledger.entries,
                                   [](const auto& e) {
-                                    return e.second.reason &&
-                                           e.second.reason->code == Errc::kNoMemory;
+                                    return e.second.ending &&
+                                           e.second.ending->code == Errc::kNoMemory;
                                   }),
             1);
 }
@@ -592,7 +593,7 @@ TEST(ConnectionsThatWaitForRoom, CanBeClosed) {
       client->pump();
     return silent.back()->down();
   });
-  EXPECT_EQ(t.ledger.of(waiting).reason->message, "changed our mind");
+  EXPECT_EQ(t.ledger.of(waiting).ending->text, "changed our mind");
   EXPECT_TRUE(silent.back()->refused());
 }
 

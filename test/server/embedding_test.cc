@@ -205,7 +205,7 @@ TEST_P(Releases, EachCallOnceHoweverItEnds) {
 }
 
 TEST_P(Releases, NotBeforeTheAnswerThoughTheConnectionIsGone) {
-  Ending ending(*connection);
+  EndingCall ending(*connection);
   ending.call.begin(kSpanBinding, kSpan).put_u32(static_cast<uint32_t>(End::kKeep));
   ending.submit();
   world.until([&] { return spans.keeper.kept() == 1; });

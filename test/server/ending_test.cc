@@ -42,7 +42,7 @@ class Endings : public testing::TestWithParam<Cores> {
 
   World world{GetParam()};
   std::unique_ptr<ClientConnection> connection;
-  std::optional<Ending> kept;
+  std::optional<EndingCall> kept;
 };
 INSTANTIATE_TEST_SUITE_P(Cores, Endings,
                          testing::Values(Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers));
@@ -157,7 +157,7 @@ TEST_P(Endings, TheDestructorDoesNotWaitForEver) {
     std::atomic<int> closes = 0;
   } entered;
   ServerOptions options;
-  options.on_close = [](ServerConnection&, const Error&, void* argument) {
+  options.on_close = [](ServerConnection&, const Ending&, void* argument) {
     static_cast<Entered*>(argument)->closes.fetch_add(1);
   };
   options.connection_argument = &entered;
@@ -167,7 +167,7 @@ TEST_P(Endings, TheDestructorDoesNotWaitForEver) {
   ASSERT_TRUE(
       server->add_service({.binding = &kBinding, .procedures = kTable, .context = &keeper}));
   auto mine = world.client->connect(server->listen("shm:" + socket_path()).value()).value();
-  Ending ending(*mine);
+  EndingCall ending(*mine);
   ending.begin(kKeep);
   ending.submit();
   world.until([&] { return keeper.kept() == 1; });
@@ -247,7 +247,7 @@ TEST(RemovalStart, IsToldWhenHandlersHaveReturned) {
       world.server->add_service({.binding = &kGated, .procedures = table, .context = &gate}));
   auto connection = world.connect();
   open_window(*connection);
-  Ending ending(*connection);
+  EndingCall ending(*connection);
   ending.call.begin(kGated, kPass);
   ending.submit();
   world.until([&] { return gate.entered.load(); });

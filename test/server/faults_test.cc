@@ -34,7 +34,7 @@ struct Line {
       else
         EXPECT_NE(made.error().message, "");
     }
-    call = std::make_unique<Ending>(*connection);
+    call = std::make_unique<EndingCall>(*connection);
   }
   // Reads or writes, and fails the test unless the data are right or the call ended in an error.
   void start(uint32_t procedure) {
@@ -89,7 +89,7 @@ struct Line {
   World& world;
   RegisteredMemory room;
   std::unique_ptr<ClientConnection> connection;
-  std::unique_ptr<Ending> call;
+  std::unique_ptr<EndingCall> call;
   bool reads = false;
   int started = 0;
 };

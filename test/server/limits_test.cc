@@ -176,7 +176,7 @@ TEST_P(Limits, RepliesThatNobodyTakes) {
   site.until([&] { return site.server->stats()[Counter::kClosedStalled] == 1; });
   site.until([&] { return site.server->stats()[Counter::kConnections] == 1; });
   EXPECT_EQ(log.count(LogLevel::kWarning, "has taken no reply for 20 ms", "send_timeout_ms"), 1);
-  EXPECT_EQ(site.server->stats()[Counter::kConnectionsEnded], 1u);
+  EXPECT_EQ(site.server->stats()[Counter::kEndedByLimit], 1u);
   bad.reset();
   RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
   EXPECT_EQ(site.call(*good, call).at(kResults + 1), 1u);

@@ -338,8 +338,8 @@ struct World : Ends {
 };
 
 // A call that notes its ends.
-struct Ending {
-  explicit Ending(Caller& caller) : call(caller) {}
+struct EndingCall {
+  explicit EndingCall(Caller& caller) : call(caller) {}
   Call call;
   std::atomic<int> ends = 0;
 
@@ -347,7 +347,7 @@ struct Ending {
   void submit() {
     call.submit(
         [](Call&, void* self) {
-          static_cast<Ending*>(self)->ends.fetch_add(1, std::memory_order_release);
+          static_cast<EndingCall*>(self)->ends.fetch_add(1, std::memory_order_release);
         },
         this);
   }
@@ -355,9 +355,9 @@ struct Ending {
 };
 
 // A call that is made again and again, until it does not end well.
-struct Repeating : Ending {
+struct Repeating : EndingCall {
   explicit Repeating(Caller& caller, uint32_t procedure_in = kWorker, MemorySpan room_in = {})
-      : Ending(caller), procedure(procedure_in), room(room_in) {}
+      : EndingCall(caller), procedure(procedure_in), room(room_in) {}
 
   void again() {
     Encoder& args = begin(procedure);

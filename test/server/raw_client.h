@@ -108,7 +108,7 @@ class RawClient {
   void disconnect() { qp_->disconnect(); }
 
   void send(const Words& words) {
-    Buffer buffer = memory_.get(4096);
+    Buffer buffer = memory_.get(static_cast<uint32_t>(std::max<size_t>(4096, 4 * words.size())));
     for (size_t i = 0; i < words.size(); ++i)
       xdr::store_u32(buffer.data() + 4 * i, words[i]);
     fabric::SendWr wr;

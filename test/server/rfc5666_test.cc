@@ -96,7 +96,7 @@ TEST(Rfc5666, AReconnectionIsConfiguredAgain) {
   std::string uri = world.uri;
   world.server.reset();
   world.until([&] { return connection->reconnecting(); });
-  Ending waiting(*connection);
+  EndingCall waiting(*connection);
   Encoder& args = waiting.begin(kEcho);
   args.put_u32(0);
   waiting.submit();

@@ -257,7 +257,7 @@ TEST_P(ByCores, DelayedRepliesEndWithTheirConnection) {
   World world(GetParam());
   {
     auto connection = world.connect();
-    Ending ending(*connection);
+    EndingCall ending(*connection);
     ending.begin(kDelay).put_u64(50'000'000'000);
     ending.submit();
     world.until([&] { return world.server->stats()[Counter::kCallsReceived] == 1; });
@@ -274,9 +274,9 @@ TEST_P(ByCores, AnswersLateAndFromElsewhere) {
   World world(GetParam(), {.first_credits = 20});
   auto connection = world.connect();
   open_window(*connection);
-  std::vector<std::unique_ptr<Ending>> endings;
+  std::vector<std::unique_ptr<EndingCall>> endings;
   for (int i = 0; i < 20; ++i) {
-    endings.push_back(std::make_unique<Ending>(*connection));
+    endings.push_back(std::make_unique<EndingCall>(*connection));
     endings.back()->begin(kKeep);
     endings.back()->submit();
   }
@@ -324,9 +324,9 @@ TEST_P(ByCores, RefusesMoreConnectionsThanConfigured) {
 TEST_P(ByCores, CallsEndWhenTheServerGoesAway) {
   World world(GetParam());
   auto connection = world.connect();
-  std::vector<std::unique_ptr<Ending>> endings;
+  std::vector<std::unique_ptr<EndingCall>> endings;
   for (int i = 0; i < 100; ++i) {  // more than the credits: some are sent, some wait
-    endings.push_back(std::make_unique<Ending>(*connection));
+    endings.push_back(std::make_unique<EndingCall>(*connection));
     endings.back()->begin(kDelay).put_u64(50'000'000'000);
     endings.back()->submit();
   }
@@ -445,7 +445,7 @@ TEST(ServerCallObject, IsEmptyUntilItHasACallAndAfterIt) {
   ServerCall empty;
   EXPECT_FALSE(empty);
   for (uint32_t procedure : {1u, 2u}) {
-    Ending ending(*connection);
+    EndingCall ending(*connection);
     ending.call.begin(kPair, procedure);
     ending.submit();
     Waiting& waiting = procedure == 1 ? ones : twos;

@@ -313,9 +313,10 @@ TEST_F(Starved, AConnectionWithoutCreditsEndsWhenNothingComes) {
   tick(6 * kSecond - 1, false);
   tick(6 * kSecond, true);
   EXPECT_EQ(counters().refusals[Refusal::kNoAnswers], 1u);
-  ASSERT_NE(a->engine->fault(), nullptr);
-  EXPECT_STREQ(a->engine->fault(),
-               "all 3 credits are held by calls that were given up, and nothing came for 5000 ms");
+  EXPECT_EQ(a->engine->ending(),
+            (Ending{EndedBy::kPeer, Errc::kConnectionLost, Refusal::kNoAnswers,
+                    "all 3 credits are held by calls that were given up, and nothing came for "
+                    "5000 ms"}));
 }
 
 TEST_F(Starved, AnythingThatComesShowsThatThePeerIsThere) {

@@ -137,7 +137,8 @@ TEST_F(Survival, DrainsWhenTheLastReplyIsOut) {
   end->run();
   EXPECT_EQ(peer->take().size(), 1u);
   EXPECT_TRUE(end->engine->wants_disconnect());
-  EXPECT_EQ(end->engine->fault(), nullptr);
+  EXPECT_EQ(end->engine->ending().by, EndedBy::kProgram);
+  EXPECT_EQ(end->engine->ending().code, Errc::kShutdown);
 }
 
 TEST_F(Survival, WithoutCallsItIsDrainedAtOnce) {

@@ -317,7 +317,7 @@ class ClientConnection : public Caller {
   uint32_t version() const noexcept;
   /**
    * The connection as it is now: numbers are of this one alone, and begin anew with the next one,
-   * as `id` does. While there is none, all is 0. Any thread.
+   * as `id` does. While there is none, all is 0, and `ending` says what error() says. Any thread.
    */
   ConnectionInfo info() const;
   struct Impl;

@@ -1,7 +1,7 @@
 /**
- * What a program can know of a connection, at either end: who is at the other end of it, and what
- * has become of it. A server has it from ServerConnection (rrdk/service.h) and Server::visit(), a
- * client from ClientConnection::info().
+ * What a program can know of a connection, at either end: who is at the other end of it, what has
+ * become of it, and why it has ended. A server has it from ServerConnection (rrdk/service.h) and
+ * Server::visit(), a client from ClientConnection::info().
  *
  *   rrdk::ConnectionInfo info = call.connection().info();
  *   std::printf("%" PRIu64 " %s: %" PRIu64 " calls\n", info.id, info.peer.to_string().c_str(),
@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+#include "rrdk/counters.h"
+#include "rrdk/error.h"
 #include "rrdk/language.h"
 
 namespace rrdk {
@@ -56,6 +58,40 @@ struct Peer {
   bool operator==(const Peer&) const = default;
 };
 
+/** Who ended a connection. */
+enum class EndedBy : uint8_t {
+  kNobody,   ///< it has not ended
+  kPeer,     ///< closed it, died, refused it, or did what `refusal` says
+  kProgram,  ///< this one: it closed or drained, or dropped a call
+  kLimit,    ///< of this end: a time-out, a quota, or a lack of memory, descriptors or places
+  kNetwork,  ///< or the device, or the operating system: it failed, or leads nowhere
+};
+
+/** One word, as in "peer". Never null, also for values that are none of the above. */
+const char* to_string(EndedBy by) noexcept;
+
+/**
+ * Why a connection ended, or an attempt to make one. What ends a connection first is its reason;
+ * what follows from that, as a failing queue pair does, changes nothing. The same value is in
+ * ConnectionInfo, is given to ServerOptions::on_close, and is one line of the log (to_string());
+ * Counter::kEndedByPeer and those beside it count.
+ */
+struct Ending {
+  EndedBy by = EndedBy::kNobody;
+  /** For programs. kConnectionLost where the peer closed, died or broke the protocol. */
+  Errc code = Errc::kConnectionLost;
+  /** With kPeer: what it did, if that is one of those. `refusals` of the statistics count it, too.
+   */
+  std::optional<Refusal> refusal = {};
+  std::string text = {};  ///< for people; one line, without the peer's name
+
+  bool ended() const noexcept { return by != EndedBy::kNobody; }
+  /** "the peer closed the connection [peer]", "it takes no messages [peer: message not received]".
+   */
+  std::string to_string() const;
+  bool operator==(const Ending&) const = default;
+};
+
 /**
  * A connection at one moment. Numbers are of this connection alone, since it was made, and in the
  * direction from client to server, but for `calls_rejected`; replies are never more than calls.
@@ -86,6 +122,11 @@ struct ConnectionInfo {
    * By the clock of the core, which it reads every 16 passes: up to so many passes too long.
    */
   uint64_t idle_ns = 0;
+  /**
+   * Why it ended; `ending.by` is kNobody while it lives. Of a ClientConnection: why the last one
+   * ended, or the last attempt failed, while there is none.
+   */
+  Ending ending = {};
   Reserved<8> reserved = {};  ///< for what later releases add
 };
 

@@ -95,7 +95,7 @@ RRDK_CONNECTION_COUNTER(
     16, CallsFailedAgain, calls_failed_again,
     "Calls answered ERR_CHUNK because their chunks had cost an earlier connection.")
 RRDK_CONNECTION_COUNTER(17, CallsNotRun, calls_not_run,
-                        "Messages that came while the server drained.")
+                        "Messages that came while their connection drained, or was about to end.")
 RRDK_CONNECTION_COUNTER(18, WaitsCredit, waits_credit,
                         "Calls that waited for a credit of the peer.")
 RRDK_CONNECTION_COUNTER(19, WaitsSendQueue, waits_send_queue,
@@ -132,6 +132,16 @@ RRDK_CONNECTION_COUNTER(35, Rfc5666ReadReplies, rfc5666_read_replies,
                         "Replies read from the server, or by clients.")
 RRDK_CONNECTION_COUNTER(36, Rfc5666Dones, rfc5666_dones,
                         "RDMA_DONE messages sent, or received for a reply.")
+
+// Of connections that were established, and why they are no more (Ending in rrdk/connection.h).
+RRDK_CONNECTION_COUNTER(158, EndedByPeer, ended_by_peer,
+                        "Connections that the peer ended: it closed, died, or broke the protocol.")
+RRDK_CONNECTION_COUNTER(159, EndedByProgram, ended_by_program,
+                        "Connections that this program ended: it closed or drained, or dropped a call.")
+RRDK_CONNECTION_COUNTER(160, EndedByLimit, ended_by_limit,
+                        "Connections that a time-out, a quota or a lack at this end ended.")
+RRDK_CONNECTION_COUNTER(161, EndedByNetwork, ended_by_network,
+                        "Connections that the network, the device or the operating system ended.")
 
 // What the dispatcher counts of each connection; summed likewise. The mistakes are those of our
 // own handlers: calls that they could not, or did not, answer, so that the peer got SYSTEM_ERR.
@@ -170,7 +180,7 @@ RRDK_SERVER_COUNTER(51, ConnectionsRefused, connections_refused,
 RRDK_SERVER_COUNTER(52, ConnectionsRefusedPerClient, connections_refused_per_client,
                     "Connections refused because their client had too many; among those refused.")
 RRDK_SERVER_COUNTER(53, ConnectionsEnded, connections_ended,
-                    "Connections ended by the peer, by its death or for a breach.")
+                    "Connections ended by peers, by their death or a breach, or by the network.")
 RRDK_SERVER_COUNTER(54, ClosedIdle, closed_idle,
                     "Connections closed for idleness (idle_timeout_ms).")
 RRDK_SERVER_COUNTER(55, ClosedSilent, closed_silent,

@@ -494,6 +494,18 @@ typedef enum rrdk_auth_stat {
 /** No user, and no group: the peer is not a process of this host. */
 #define RRDK_NO_ID UINT32_MAX
 
+/** rrdk::EndedBy: who ended a connection. */
+typedef enum rrdk_ended_by {
+  RRDK_ENDED_BY_NOBODY, /**< it has not ended */
+  RRDK_ENDED_BY_PEER,
+  RRDK_ENDED_BY_PROGRAM,
+  RRDK_ENDED_BY_LIMIT,
+  RRDK_ENDED_BY_NETWORK
+} rrdk_ended_by;
+
+/** One word, as in "peer". Never NULL. */
+const char* rrdk_ended_by_name(rrdk_ended_by by);
+
 /** rrdk::ConnectionInfo: one connection at one moment. */
 typedef struct rrdk_connection_info {
   size_t size;
@@ -505,6 +517,11 @@ typedef struct rrdk_connection_info {
   uint32_t core, version, send_size, receive_size, credits, in_progress;
   uint64_t calls, replies, calls_rejected, transport_errors, rdma_read_bytes, rdma_written_bytes,
       protocol_breaches, age_ns, idle_ns;
+  /** rrdk::Ending, which on_close's `reason` has a part of: who ended the connection, and why. */
+  rrdk_ended_by ended_by;
+  rrdk_errc ending_code;      /**< RRDK_OK: it has not ended */
+  const char* ending_refusal; /**< what the peer did, as in "no answers"; NULL: none of those */
+  char ending[256];           /**< in words; "" while it lives */
 } rrdk_connection_info;
 
 /* ---- Calls (rrdk/call.h) ---- */

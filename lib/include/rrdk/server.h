@@ -301,11 +301,11 @@ struct ServerOptions {
    * those whose handlers still run in workers, may be in progress, and end when they are answered;
    * `connection` lives on for them. At the latest ~Server() brings it.
    *
-   * `reason` has a code for programs and a line for people:
+   * `ending` says who ended it, and why, for programs and for people. Its code:
    *
    *   kConnectionLost   the client closed or died, or broke the protocol
-   *   kShutdown         by this server: close(), drain(), ~Server(), its idle and first-call
-   *                     timeouts, to make room for another, or since a call was dropped
+   *   kShutdown         by this server: close(), drain(), ~Server(), or since a call was dropped;
+   *                     or by its limits: idle and first-call timeouts, room for another
    *   kTimeout          by send_timeout_ms
    *   kNoMemory         there were no buffers for it, after all
    *   kLimit            its poll core is full (max_connections)
@@ -314,7 +314,7 @@ struct ServerOptions {
    *
    * Threads: as on_open, on the same core; it may answer calls, too.
    */
-  void (*on_close)(ServerConnection& connection, const Error& reason, void* argument) = nullptr;
+  void (*on_close)(ServerConnection& connection, const Ending& ending, void* argument) = nullptr;
   /** Of both; what it points to outlives the Server. */
   void* connection_argument = nullptr;
   /** RFC 5666's compatibility mode, with `versions.one`; see rrdk/rfc5666.h. */
@@ -555,9 +555,9 @@ class Server {
   std::vector<ProcedureStats> procedures() const;
   /**
    * Ends one connection, whatever it has in progress: to its client it is lost, and on_close gets
-   * kShutdown and `reason`, which is not told to the client. Does not wait: on_close tells of the
-   * end. Closing one that is being closed changes nothing. Errors: kNotFound (no connection has
-   * that id, or not any more).
+   * kProgram, kShutdown and `reason`, which is not told to the client. Does not wait: on_close
+   * tells of the end. Closing one that is being closed changes nothing. Errors: kNotFound (no
+   * connection has that id, or not any more).
    */
   [[nodiscard]] Result<void> close(uint64_t id, const std::string& reason);
   /**

@@ -188,10 +188,9 @@ void Responder::check_dones(uint64_t now_ns) noexcept {
     if (exposure.since_ns == 0) {
       exposure.since_ns = now_ns;
     } else if (now_ns - exposure.since_ns >= link_.options.rfc5666.done_wait_ns &&
-               !link_.wants_disconnect) {
-      link_.refused(Refusal::kNoDone);
-      link_.fault = "it has not acknowledged a reply that it was to read (RDMA_DONE)";
-      link_.wants_disconnect = true;
+               link_.running()) {
+      link_.end(Refusal::kNoDone,
+                "it has not acknowledged a reply that it was to read (RDMA_DONE)");
     }
   }
 }

@@ -355,7 +355,7 @@ TEST_F(Crowd, AHostThatGoesDuringTheHandshakeIsGivenUp) {
     std::this_thread::sleep_for(5ms);  // leaves the CPU to others
     return pair_.server.has_event(EventType::kDisconnected);
   }));
-  EXPECT_EQ(pair_.server.take_event(EventType::kDisconnected).reason,
+  EXPECT_EQ(pair_.server.take_event(EventType::kDisconnected).ending.text,
             "the peer's host does not answer any more");
   EXPECT_TRUE(device_of(pair_).partings().empty()) << "it is not waited for";
 }

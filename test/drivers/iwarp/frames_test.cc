@@ -213,7 +213,7 @@ TEST_F(Frames, APeerThatAllowsNoReadsIsAskedForNone) {
   EXPECT_EQ(pair_.run(pair_.server, *qp_, wr).status, WcStatus::kRemoteAccess);
   ASSERT_TRUE(until([&] { return pair_.server.has_event(EventType::kDisconnected); }));
   const fabric::Event event = pair_.server.take_event(EventType::kDisconnected);
-  EXPECT_NE(event.reason.find("allows no RDMA Reads"), std::string::npos) << event.reason;
+  EXPECT_NE(event.ending.text.find("allows no RDMA Reads"), std::string::npos) << event.ending.text;
   EXPECT_EQ(pair_.server.counter("reads_denied"), 1u);
   EXPECT_EQ(pair_.server.counter("local_protection"), 0u);
   ASSERT_TRUE(until([&] { return peer_.closed(); }));

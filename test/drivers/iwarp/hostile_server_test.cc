@@ -94,7 +94,7 @@ TEST_F(RawServer, RepliesThatAreNoneEndTheAttempt) {
   }
   ask();
   peer_.finish();
-  EXPECT_EQ(expect_failed(EventType::kConnectFailed).code, Errc::kConnectionLost);
+  EXPECT_EQ(expect_failed(EventType::kConnectFailed).ending.code, Errc::kConnectionLost);
 }
 
 // Offered: a Write or a Read of nothing. What says that the Read of nothing was answered must
@@ -243,8 +243,8 @@ TEST_F(RawServer, HasSoMuchTimeToAnswer) {
   ASSERT_TRUE(until([&] { return peer_.has_arrived(); }));
   qp.on_tick(drivers::Clock::now() + std::chrono::seconds(6));
   const fabric::Event event = expect_failed(EventType::kConnectFailed);
-  EXPECT_EQ(event.code, Errc::kTimeout);
-  EXPECT_NE(event.reason.find("no answer"), std::string::npos) << event.reason;
+  EXPECT_EQ(event.ending.code, Errc::kTimeout);
+  EXPECT_NE(event.ending.text.find("no answer"), std::string::npos) << event.ending.text;
 }
 
 }  // namespace

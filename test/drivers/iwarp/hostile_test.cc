@@ -197,7 +197,8 @@ TEST_F(RawClient, ATerminateEndsTheConnectionWithItsReason) {
            Bytes(body.begin(), body.begin() + length)));
   ASSERT_TRUE(until([&] { return pair_.server.has_event(EventType::kDisconnected); }));
   const fabric::Event event = pair_.server.take_event(EventType::kDisconnected);
-  EXPECT_NE(event.reason.find("outside the STag's bounds"), std::string::npos) << event.reason;
+  EXPECT_NE(event.ending.text.find("outside the STag's bounds"), std::string::npos)
+      << event.ending.text;
   EXPECT_EQ(pair_.server.counter("terminates_received"), 1u);
 }
 
@@ -233,7 +234,8 @@ TEST_F(RawClient, ATerminateSaysWhetherAnAccessWasRefused) {
         fpdu({.last = true, .opcode = Opcode::kTerminate, .queue = kTerminateQueue, .number = 1},
              Bytes(body.begin(), body.begin() + length)));
     ASSERT_TRUE(until([&] { return pair_.server.has_event(EventType::kDisconnected); }));
-    EXPECT_EQ(pair_.server.take_event(EventType::kDisconnected).access_refused, refused);
+    EXPECT_EQ(pair_.server.take_event(EventType::kDisconnected).ending.refusal.has_value(),
+              refused);
     qp_.reset();
     peer_ = RawPeer(pair_.uri);
   }

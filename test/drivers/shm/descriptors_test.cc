@@ -405,7 +405,7 @@ TEST_F(Descriptors, ThatAreLackingForNonsenseAreNoExcuse) {
   EXPECT_EQ(honest_.server.counter("no_descriptors"), 0u);
   EXPECT_EQ(honest_.server.counter("accept_failures"), 0u);
   EXPECT_TRUE(pump_until({&client}, [&] { return client.has_event(EventType::kConnectFailed); }));
-  EXPECT_EQ(client.take_event(EventType::kConnectFailed).code, Errc::kNotAPeer);
+  EXPECT_EQ(client.take_event(EventType::kConnectFailed).ending.code, Errc::kNotAPeer);
 }
 
 // A peer that dies meanwhile is gone; one whose region finds no place for long is told why.
@@ -423,7 +423,7 @@ TEST_F(Descriptors, ThatAreLackingForLongEndTheConnection) {
       peer.socket.reset();
     EXPECT_TRUE(pump_until({&honest_.server},
                            [&] { return honest_.server.has_event(EventType::kDisconnected); }));
-    const std::string reason = honest_.server.take_event(EventType::kDisconnected).reason;
+    const std::string reason = honest_.server.take_event(EventType::kDisconnected).ending.text;
     EXPECT_EQ(reason.find("RLIMIT_NOFILE") == std::string::npos, dies) << reason;
     EXPECT_EQ(honest_.server.counter("peers_lost"), 1u);
   }
@@ -444,7 +444,7 @@ TEST_F(Descriptors, ThatAreLackingForAReadAreNoFaultOfThePeer) {
   ASSERT_EQ(peer.victim->post_send(std::span(&read, 1)), 1u);
   EXPECT_TRUE(pump_until({&honest_.server},
                          [&] { return honest_.server.has_event(EventType::kDisconnected); }));
-  const std::string reason = honest_.server.take_event(EventType::kDisconnected).reason;
+  const std::string reason = honest_.server.take_event(EventType::kDisconnected).ending.text;
   EXPECT_NE(reason.find("RLIMIT_NOFILE"), std::string::npos) << reason;
   EXPECT_EQ(honest_.server.counter("bad_keys"), 0u);
 }
@@ -459,8 +459,8 @@ TEST_F(Descriptors, ThatAreLackingForAServersMemoryAreNamed) {
             SendResult::kSent);
   EXPECT_TRUE(pump_until({&client}, [&] { return client.has_event(EventType::kConnectFailed); }));
   const fabric::Event event = client.take_event(EventType::kConnectFailed);
-  EXPECT_EQ(event.code, Errc::kSystem);
-  EXPECT_NE(event.reason.find("RLIMIT_NOFILE"), std::string::npos) << event.reason;
+  EXPECT_EQ(event.ending.code, Errc::kSystem);
+  EXPECT_NE(event.ending.text.find("RLIMIT_NOFILE"), std::string::npos) << event.ending.text;
 }
 
 // Nor is a client to blame whose request finds no place.

@@ -271,7 +271,7 @@ TEST_F(PeerMemory, ThatCanNotBeMappedIsNoFaultOfThePeer) {
     ASSERT_TRUE(pump_until({&honest_.server},
                            [&] { return honest_.server.has_event(EventType::kDisconnected); }));
   }
-  const std::string reason = honest_.server.take_event(EventType::kDisconnected).reason;
+  const std::string reason = honest_.server.take_event(EventType::kDisconnected).ending.text;
   EXPECT_NE(reason.find("lack of memory"), std::string::npos) << reason;
   EXPECT_EQ(peer.theirs.state->closed.load(), static_cast<uint32_t>(CloseReason::kNotMapped));
   EXPECT_EQ(honest_.server.counter("not_mapped"), 1u);

@@ -48,7 +48,7 @@ class Rendezvous : public testing::Test {
     if (auto connecting = end_.device->connect(*qp, uri_ + options, {}); !connecting)
       return connecting.error().code;
     EXPECT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
-    return end_.take_event(EventType::kConnectFailed).code;
+    return end_.take_event(EventType::kConnectFailed).ending.code;
   }
   bool exists() const {
     struct stat st{};
@@ -215,7 +215,7 @@ TEST_F(Rendezvous, AServerThatTalksOtherwiseIsNoPeer) {
   const Fd accepted(::accept(other.get(), nullptr, nullptr));
   ::send(accepted.get(), "220 ready", 9, 0);
   ASSERT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
-  EXPECT_EQ(end_.take_event(EventType::kConnectFailed).code, Errc::kNotAPeer);
+  EXPECT_EQ(end_.take_event(EventType::kConnectFailed).ending.code, Errc::kNotAPeer);
 }
 
 TEST_F(Rendezvous, AServerWhoseMemoryCanShrinkIsRefused) {
@@ -225,7 +225,7 @@ TEST_F(Rendezvous, AServerWhoseMemoryCanShrinkIsRefused) {
   descriptors[0] = memory.get();
   server.send(server.offer(MessageType::kAccept), descriptors);
   ASSERT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
-  EXPECT_NE(end_.take_event(EventType::kConnectFailed).reason.find("not sealed"),
+  EXPECT_NE(end_.take_event(EventType::kConnectFailed).ending.text.find("not sealed"),
             std::string::npos);
   EXPECT_EQ(end_.counter("handshakes_refused"), 1u);
 }
@@ -237,8 +237,8 @@ TEST_F(Rendezvous, AServerOfAnotherVersionIsNamed) {
   server.send(accept, server.descriptors());
   ASSERT_TRUE(pump_until({&end_}, [&] { return end_.has_event(EventType::kConnectFailed); }));
   const fabric::Event failed = end_.take_event(EventType::kConnectFailed);
-  EXPECT_EQ(failed.code, Errc::kNotAPeer);
-  EXPECT_NE(failed.reason.find("speaks version 1"), std::string::npos) << failed.reason;
+  EXPECT_EQ(failed.ending.code, Errc::kNotAPeer);
+  EXPECT_NE(failed.ending.text.find("speaks version 1"), std::string::npos) << failed.ending.text;
   EXPECT_EQ(end_.counter("other_versions"), 1u);
 }
 
