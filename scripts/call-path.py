@@ -29,8 +29,8 @@ ROUNDS = 200  # perf/call_bench.cc
 START = "rrdk::runtime::PollCore::poll"
 # Does nothing but call take(), and is part of a thunk in some builds.
 FORWARDS = "rrdk::server::ServerLink::on_call"
-# A reply that goes at once is with the peer after this.
-SENT = re.compile(r"rrdk::shm::QueuePair::(send_now|send_copy)$")
+# A reply that goes at once is with the peer after this, or after one that is too long for the lane's slot.
+SENT = re.compile(r"rrdk::shm::QueuePair::(send_now|send_copy|slow_send|name_copy)$")
 # Where a call's chunks are read at once.
 READ = re.compile(r"rrdk::shm::QueuePair::(read_now|copy_remote)$")
 # Where the server's engine queues what is to be posted, and where that is.
@@ -108,7 +108,7 @@ def leading_to(end, start, callees):
 
 
 def file_of(function, sources):
-    """Where it is defined: as Class::name(, or within its class in a header."""
+    """Where it is defined: as Class::name(, within its class in a header, or by itself."""
     *floor, owner, name = function.split("::")[1:]
     outside = re.compile(rf"^[^\s/].*\b{owner}::{name}\(", re.MULTILINE)
     inside = re.compile(rf"\b(class|struct) {owner}\b.*^\s+.*\b{name}\(", re.MULTILINE | re.DOTALL)
@@ -116,6 +116,10 @@ def file_of(function, sources):
         for file, text in sources.items():
             if set(floor[:1]) <= set(file.parts) and pattern.search(text):
                 return str(file.relative_to(ROOT))
+    alone = re.compile(rf"^[^\s/].*\b{name}\([^;]*\{{$", re.MULTILINE)
+    for file, text in sources.items():
+        if owner in file.parts and alone.search(text):
+            return str(file.relative_to(ROOT))
     sys.exit(f"call-path: no source defines {function}")
 
 

@@ -28,9 +28,10 @@
  *
  * Await in a statement of its own, as above, and not as a part of a condition. GCC 12 compiles
  *
- *   if (co_await rrdk::submit(read) == rrdk::CallStatus::kOk && read.results().get_u32() == 7)
+ *   if (co_await rrdk::submit(read) == rrdk::CallStatus::kOk && read.results().get_u32() == 7 &&
+ *       read.results().get_item(4).size() == 4)
  *
- * so that the right side of && is evaluated first, while the call is on its way: a good call then
+ * so that the right side of the first && is evaluated first, while the call is on its way: a good call then
  * looks like a failed one. Clang 14 and 19 do it right.
  *
  * Threads: a coroutine begins in its caller's thread, and goes on, after each co_await, on the poll
