@@ -85,13 +85,14 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
     return;
   most = std::min(most, link_.engine().plain_turn());
   const xprt::StageLog& stages = link_.core().call_pool().stages();
+  const uint32_t longest = link_.engine().receive_bytes();
   ServedCall* record = nullptr;
   Tally tally;
   uint32_t served = 0;
   while (served != most) {
     const fabric::LaneMessage message = lane.peek();
     const uint32_t length = message.length();
-    if (length < kShortest) [[unlikely]]
+    if (length < kShortest || length > longest) [[unlikely]]
       break;
     const auto a = message.load<__m256i>(0);
     const auto b = message.load<__m256i>(32);
@@ -121,8 +122,6 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
       break;
     ServedCall& call = *record;
     std::byte* const bytes = call.receive.data();
-    if (length > call.receive.capacity()) [[unlikely]]
-      break;
     store(bytes, a);
     store(bytes + 32, b);
     std::memset(bytes + 64, 0, sizeof verifier);
@@ -173,7 +172,7 @@ ServedCall* PlainCalls::take_record() noexcept {
   ServedCall* const call = pool.get();
   if (call == nullptr)
     return nullptr;
-  call->receive = dispatcher_.memory_.get(proto::kInlineThreshold2);
+  call->receive = dispatcher_.memory_.get(link_.engine().receive_bytes());
   if (!call->receive) {
     pool.put(*call);
     return nullptr;

@@ -354,6 +354,7 @@ class Connection {
   // way, since something waits, or is not settled. It holds until something else is asked of us.
   uint32_t plain_credits() const;
   bool may_have_plain() const;         // 0 is not all that it ever says
+  uint32_t receive_bytes() const;      // of each Receive: longer messages are a breach
   uint32_t plain_turn() const;         // so many calls are its turn
   uint32_t asked() const;              // credits, by the last call that came
   void begin_plain(ServedCall& call);  // a record for such calls

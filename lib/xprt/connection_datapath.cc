@@ -290,6 +290,9 @@ void Connection::drop(ServedCall& call, const EndReason& why) {
 uint32_t Connection::plain_credits() const {
   return impl_->responder.plain_credits();
 }
+uint32_t Connection::receive_bytes() const {
+  return impl_->link.receives.size();
+}
 uint32_t Connection::plain_turn() const {
   return impl_->responder.turn.calls_left();
 }
