@@ -199,6 +199,7 @@ void PlainCalls::fill(ServedCall& call, const Found& found, uint32_t xid,
   call.replay = nullptr;
   call.stages = nullptr;
   call.answered = false;
+  call.answer = Answer::kResults;
   call.args = Decoder(call.message);
   for (uint32_t read = 0; read != kCallHeader; read += sizeof(uint64_t))
     call.args.get_u64();

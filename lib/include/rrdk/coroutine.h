@@ -31,8 +31,8 @@
  *   if (co_await rrdk::submit(read) == rrdk::CallStatus::kOk && read.results().get_u32() == 7 &&
  *       read.results().get_item(4).size() == 4)
  *
- * so that the right side of the first && is evaluated first, while the call is on its way: a good call then
- * looks like a failed one. Clang 14 and 19 do it right.
+ * so that the right side of the first && is evaluated first, while the call is on its way: a good
+ * call then looks like a failed one. Clang 14 and 19 do it right.
  *
  * Threads: a coroutine begins in its caller's thread, and goes on, after each co_await, on the poll
  * core of the connection that the call was made on, in a pass of it: there it has the limits of a
