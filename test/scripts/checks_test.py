@@ -172,7 +172,7 @@ class Checks(unittest.TestCase):
                 self.assert_finds("lib/include/rrdk/a.h:1:", "check-hygiene.py",
                                   {"lib/include/rrdk/a.h": declaration + "\n"})
                 self.assert_passes("check-hygiene.py", {
-                    "lib/xprt/a.h": declaration + "\n",
+                    "lib/rpc/a.h": declaration + "\n",
                     "lib/include/rrdk/a.h": "[[nodiscard]] " + declaration + "\n"})
         self.assert_passes("check-hygiene.py", {
             "lib/include/rrdk/a.h": "  Result<void> (*on_open)(Thing& thing, void* argument) = nullptr;\n"})

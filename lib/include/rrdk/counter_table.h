@@ -136,8 +136,9 @@ RRDK_CONNECTION_COUNTER(36, Rfc5666Dones, rfc5666_dones,
 // Of connections that were established, and why they are no more (Ending in rrdk/connection.h).
 RRDK_CONNECTION_COUNTER(158, EndedByPeer, ended_by_peer,
                         "Connections that the peer ended: it closed, died, or broke the protocol.")
-RRDK_CONNECTION_COUNTER(159, EndedByProgram, ended_by_program,
-                        "Connections that this program ended: it closed or drained, or dropped a call.")
+RRDK_CONNECTION_COUNTER(
+    159, EndedByProgram, ended_by_program,
+    "Connections that this program ended: it closed or drained, or dropped a call.")
 RRDK_CONNECTION_COUNTER(160, EndedByLimit, ended_by_limit,
                         "Connections that a time-out, a quota or a lack at this end ended.")
 RRDK_CONNECTION_COUNTER(161, EndedByNetwork, ended_by_network,
