@@ -22,6 +22,7 @@ def rows():
     """(macro, id, columns) of each line, the texts without their quotes."""
     text = read(TABLE)
     for macro, number, rest in ROW.findall(text[text.index("\nRRDK_"):]):
+        rest = re.sub(r'"\s*\n\s*"', "", rest)  # adjacent literals are one
         columns = re.findall(r'"((?:[^"\\]|\\.)*)"|([^,"]+)', re.sub(r"\s*\n\s*", " ", rest))
         yield macro, int(number), [quoted.replace('\\"', '"') or plain.strip() for quoted, plain in columns
                                    if quoted or plain.strip()]

@@ -214,6 +214,8 @@ template <typename Structure>
 constexpr size_t kFormerSize = SIZE_MAX;  // none
 template <>
 inline constexpr size_t kFormerSize<rrdk_server_options> = 160;
+template <>
+inline constexpr size_t kFormerSize<rrdk_connection_info> = 272;
 
 template <typename Structure>
 constexpr bool is_size_of(size_t size) noexcept {

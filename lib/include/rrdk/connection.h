@@ -61,10 +61,11 @@ struct Peer {
 /** Who ended a connection. */
 enum class EndedBy : uint8_t {
   kNobody,   ///< it has not ended
-  kPeer,     ///< closed it, died, refused it, or did what `refusal` says
-  kProgram,  ///< this one: it closed or drained, or dropped a call
-  kLimit,    ///< of this end: a time-out, a quota, or a lack of memory, descriptors or places
-  kNetwork,  ///< or the device, or the operating system: it failed, or leads nowhere
+  kPeer,     ///< the other end closed it, died, refused it, or did what `refusal` says; also where
+             ///< the driver cannot tell that from a break of the network
+  kProgram,  ///< this program closed or drained it, dropped a call, or named memory wrongly
+  kLimit,    ///< a limit of this end: a time-out, a quota, a lack of memory, descriptors or places
+  kNetwork,  ///< the network, the device or the operating system failed, or nothing is there
 };
 
 /** One word, as in "peer". Never null, also for values that are none of the above. */
@@ -73,15 +74,18 @@ const char* to_string(EndedBy by) noexcept;
 /**
  * Why a connection ended, or an attempt to make one. What ends a connection first is its reason;
  * what follows from that, as a failing queue pair does, changes nothing. The same value is in
- * ConnectionInfo, is given to ServerOptions::on_close, and is one line of the log (to_string());
- * Counter::kEndedByPeer and those beside it count.
+ * ConnectionInfo, is given to ServerOptions::on_close, and is what the log says (to_string()).
+ * Counter::kEndedByPeer and those beside it count those of connections that had been established.
+ *
+ *   void on_close(rrdk::ServerConnection& connection, const rrdk::Ending& ending, void*) {
+ *     std::printf("%s: %s\n", connection.peer().to_string().c_str(), ending.to_string().c_str());
+ *   }
  */
 struct Ending {
   EndedBy by = EndedBy::kNobody;
-  /** For programs. kConnectionLost where the peer closed, died or broke the protocol. */
+  /** For programs. kConnectionLost: it broke, or the peer closed it; `by` says who is to blame. */
   Errc code = Errc::kConnectionLost;
-  /** With kPeer: what it did, if that is one of those. `refusals` of the statistics count it, too.
-   */
+  /** With kPeer: what the peer did, if a Refusal names it; Stats count that, too. */
   std::optional<Refusal> refusal = {};
   std::string text = {};  ///< for people; one line, without the peer's name
 
@@ -124,7 +128,7 @@ struct ConnectionInfo {
   uint64_t idle_ns = 0;
   /**
    * Why it ended; `ending.by` is kNobody while it lives. Of a ClientConnection: why the last one
-   * ended, or the last attempt failed, while there is none.
+   * ended, or the last attempt failed, or that it was closed, while there is none.
    */
   Ending ending = {};
   Reserved<8> reserved = {};  ///< for what later releases add

@@ -7,7 +7,8 @@
  *   uint64_t overruns = stats[rrdk::Refusal::kCreditOverrun];
  *   for (const rrdk::Stats::Value& one : stats.values())
  *     if (one.value != 0)
- *       std::printf("%s %" PRIu64 "  (%s)\n", one.info->name, one.value, one.info->text);
+ *       std::printf("%s %" PRIu64 " %s  (%s)\n", one.info->name, one.value, one.info->unit,
+ *                   one.info->text);
  *
  * Counters only grow; gauges, such as kConnections, are of this moment. Units: bytes where the name
  * ends in _bytes, else numbers of what the text says. No reader stops what is counted: each number
@@ -34,7 +35,9 @@ namespace rrdk {
 
 /**
  * Each counter and gauge. doc/telemetry.md lists them, and says what each counts, which is also
- * counter_info()'s text.
+ * counter_info()'s text. Those of buffers (kBuffers to kBuffersMissing) are in PoolAudit, those of
+ * procedures (kCalls to kSentBytes) in ProcedureStats: in Stats they are 0. The calls of a server
+ * are kCallsReceived, those of a client kCallsMade.
  */
 enum class Counter : uint16_t {
 #define RRDK_COUNTER(id, enumerator, name, owners, text) k##enumerator = id,
@@ -99,7 +102,7 @@ struct CounterInfo {
   const char* unit;  ///< "bytes", or "" for numbers of what the text says
   const char* text;  ///< what it counts, in a sentence
   bool is_gauge;     ///< of this moment: may fall
-  uint8_t owners;    ///< a bit, 1 << CounterOwner, for each that has it
+  uint8_t owners;    ///< bit 1u << static_cast<unsigned>(owner): that owner has it
 };
 
 /** How many the library has: ids are 0 to this, less one. Those of this header are among them. */
@@ -110,9 +113,9 @@ const CounterInfo* counter_info(Counter id) noexcept;
 std::optional<Counter> find_counter(std::string_view name) noexcept;
 
 /**
- * What one Server, ClientConnection or poll core has counted since it was made, at one moment; of
- * connections the sum over all of them, past ones included. A plain value, as large as the library
- * needs it; those of several of one kind can be summed.
+ * What one Server, ClientConnection or poll core had counted when it was asked, since it was made;
+ * of connections the sum over all of them, past ones included. A plain value, as large as the
+ * library needs it; those of several of one kind can be summed.
  */
 class Stats {
  public:

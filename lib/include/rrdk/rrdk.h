@@ -135,6 +135,8 @@ rrdk_errc rrdk_errc_of(rrdk_call_status status);
 /**
  * RRDK_COUNTER_waits_share and so on: the ids of all counters and gauges, refusals included, which
  * are for good. The names are those of the metrics; rrdk_counter_text() says what each counts.
+ * Those of buffers and of procedures (RRDK_COUNTER_calls and what follows it) are in the metrics
+ * only: here they are 0.
  */
 typedef enum rrdk_counter {
 #define RRDK_COUNTER(id, enumerator, name, owners, text) RRDK_COUNTER_##name = id,
@@ -517,7 +519,7 @@ typedef struct rrdk_connection_info {
   uint32_t core, version, send_size, receive_size, credits, in_progress;
   uint64_t calls, replies, calls_rejected, transport_errors, rdma_read_bytes, rdma_written_bytes,
       protocol_breaches, age_ns, idle_ns;
-  /** rrdk::Ending, which on_close's `reason` has a part of: who ended the connection, and why. */
+  /** rrdk::Ending: who ended it, and why. */
   rrdk_ended_by ended_by;
   rrdk_errc ending_code;      /**< RRDK_OK: it has not ended */
   const char* ending_refusal; /**< what the peer did, as in "no answers"; NULL: none of those */
@@ -700,8 +702,8 @@ rrdk_errc rrdk_connect(rrdk_client* client, const char* uri, const rrdk_connect_
                        rrdk_connection** connection, rrdk_error* error);
 /**
  * Closes; waits for 5 seconds at most, and not at all after RRDK_CLOSED. Destroying it again only
- * logs an error. Other functions then treat it as closed: no caller (NULL), no statistics (false).
- * The handle never stands for another connection.
+ * logs an error. Other functions then treat it as closed: no caller (NULL), no information (false),
+ * no counters and no version (0). The handle never stands for another connection.
  */
 void rrdk_connection_destroy(rrdk_connection* connection);
 /** Ends all calls, with RRDK_CALL_SHUTDOWN, and closes; `on_state` tells. Any thread. */
@@ -775,6 +777,10 @@ typedef struct rrdk_server_options {
    * is told `reason->message`, if something is written there. NULL: all do.
    */
   rrdk_errc (*on_open)(rrdk_server_connection* connection, rrdk_error* reason, void* argument);
+  /**
+   * `reason` has the code and the text, and is good until it returns. Who ended it, and the
+   * refusal: rrdk_server_connection_get_info(), here at the latest.
+   */
   void (*on_close)(rrdk_server_connection* connection, const rrdk_error* reason, void* argument);
   void* connection_argument;
   uint32_t replay_min_window_ms;

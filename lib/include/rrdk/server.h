@@ -303,7 +303,8 @@ struct ServerOptions {
    *
    * `ending` says who ended it, and why, for programs and for people. Its code:
    *
-   *   kConnectionLost   the client closed or died, or broke the protocol
+   *   kConnectionLost   it broke: `ending.by` says whether by the client, by the network or the
+   *                     device, by a limit of this end, or by a mistake of this program
    *   kShutdown         by this server: close(), drain(), ~Server(), or since a call was dropped;
    *                     or by its limits: idle and first-call timeouts, room for another
    *   kTimeout          by send_timeout_ms

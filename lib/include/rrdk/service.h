@@ -90,15 +90,15 @@ class ServerConnection {
    * on_close where handlers run on the poll core and answer before they return. Where calls are
    * kept, or workers run them, some may still be in progress then.
    */
-  void* context() const noexcept { return call_.load(std::memory_order_acquire); }
-  void set_context(void* context) noexcept { call_.store(context, std::memory_order_release); }
+  void* context() const noexcept { return context_.load(std::memory_order_acquire); }
+  void set_context(void* context) noexcept { context_.store(context, std::memory_order_release); }
 
  protected:
   ServerConnection() = default;
   ~ServerConnection() = default;
 
  private:
-  std::atomic<void*> call_ = nullptr;
+  std::atomic<void*> context_ = nullptr;
 };
 
 /**

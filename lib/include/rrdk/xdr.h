@@ -315,8 +315,8 @@ class Encoder {
   bool ok() const noexcept { return fault_ == EncoderFault::kNone; }
   EncoderFault fault() const noexcept { return fault_; }
   /**
-   * All that was written, if it lies in one run of bytes; else, and after a failure, empty. Until
-   * something else is written.
+   * What was written, if it lies in one run of bytes; empty if it does not, or the Encoder failed.
+   * The bytes stay there until more is written, or the call is submitted or answered.
    */
   std::span<const std::byte> run() const noexcept {
     const bool one = ok() && message_.pieces_.empty() && open_pad_ == 0;
