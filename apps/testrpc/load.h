@@ -262,7 +262,7 @@ class Load {
   void begin_watch(const ThreadState* server);
   void end_watch(const ThreadState* server);
   GapLogs gap_logs() const { return {&gaps_, hooks_->server_gaps}; }
-  WaitCounters wait_counters() const;
+  WaitCounters wait_counters();
   void keep_outlier(const Slot& slot, uint64_t latency);
   bool may_submit(uint64_t now) const;
   bool may_resume(uint64_t now) const;
@@ -281,6 +281,7 @@ class Load {
   SizeChanger changer_;
   GapLog gaps_;
   GapWatch watch_;
+  uint64_t allocated_reading_ = 0;  // by wait_counters()
   NoiseMeter noise_;
   Outliers outliers_;
   RegisteredMemory area_;

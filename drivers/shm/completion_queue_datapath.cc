@@ -17,6 +17,8 @@ constexpr uint32_t kSweepsPerRound = 4096;
 // Messages that the user of a lane may take in one turn. The user knows whether that is too much
 // for the other queue pairs.
 constexpr uint32_t kBurst = 32;
+// And in one poll, of all queue pairs: what else the core has to do comes in between.
+constexpr uint64_t kMostInPoll = 128;
 
 }  // namespace
 
@@ -28,7 +30,9 @@ uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
   if (++polls_ % kSweepInterval == 0) [[unlikely]]
     sweep();
   uint32_t n = 0;
-  for (size_t turns = active_count_; turns > 0 && n < out.size(); --turns) {
+  const uint64_t lane_end = lane_messages_ + kMostInPoll;
+  for (size_t turns = active_count_; turns > 0 && n < out.size() && lane_messages_ < lane_end;
+       --turns) {
     if (next_ >= active_count_)
       next_ = 0;
     QueuePair& qp = *active_[next_];

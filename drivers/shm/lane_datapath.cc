@@ -42,6 +42,8 @@ uint32_t QueuePair::receive(std::span<fabric::Completion> out, uint32_t burst) n
   open_lane();
   lane_user_->on_burst(*this, burst);
   const uint64_t took = taken_ - turn_began_;
+  if (took == 0)
+    offered_ = taken_ + 1;  // a user that did not even look has refused it
   cq_.count_lane(took);
   Lane::flush();
   if (took != 0 && offered_ != taken_ + 1)

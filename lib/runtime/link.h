@@ -141,6 +141,8 @@ class Link : private xprt::Sender {
     if (tapped_ == nullptr || port_ != tapped_.get())
       queue_pair_->set_lane_user(user);
   }
+  // Whether what the lane's user does is what everybody sees: no tap has come in between.
+  bool lane_open() const noexcept { return state_ == LinkState::kUp && port_ == queue_pair_.get(); }
   // A burst of messages in the lane begins.
   void begin_turn() noexcept;
   // From now on the tap sees what is posted; or no more.

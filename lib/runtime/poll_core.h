@@ -160,6 +160,12 @@ class PollCore final : public base::OwnedByThread {
   // Whether the last burst in a lane was of the same connection, and no other was busy since. A
   // guess, as Completions::alone().
   bool busy_alone(const Link& link) noexcept {
+    for (Completions& source : completions_) {
+      if (source.last_link != &link) {
+        source.last_link = nullptr;
+        source.last_client = nullptr;
+      }
+    }
     return std::exchange(last_in_lane_, &link) == &link;
   }
   Result<fabric::CompletionQueue*> completion_queue(OpenDevice& device);

@@ -108,6 +108,7 @@ Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) no
     const CoreClient& its = static_cast<const Link*>(completion.owner)->core_client();
     if (&its == &core->outgoing_)
       continue;
+    core->last_in_lane_ = nullptr;
     if (client != nullptr && client != &its) {
       last_client = nullptr;
       last_link = nullptr;
@@ -117,7 +118,6 @@ Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) no
   }
   if (client == nullptr)
     return Alone::kNobody;
-  core->last_in_lane_ = nullptr;
   const bool client_again = std::exchange(last_client, client) == client;
   const bool link_again = std::exchange(last_link, same_link ? link : nullptr) == link;
   if (!client_again)

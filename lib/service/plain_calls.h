@@ -54,6 +54,7 @@ class PlainCalls final : public fabric::LaneUser {
   };
 
   bool open() noexcept;
+  bool goes_on() const noexcept;
   void make_templates(uint32_t credits) noexcept;
   Found find(uint32_t number) const noexcept;
   bool answer_null(fabric::Lane& lane, const fabric::LaneMessage& message, uint32_t xid) noexcept;

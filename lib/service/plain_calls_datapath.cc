@@ -45,8 +45,7 @@ void store(std::byte* to, __m256i value) noexcept {
 // version and service.
 bool PlainCalls::open() noexcept {
   xprt::Connection& engine = link_.engine();
-  if (link_.state() != runtime::LinkState::kUp || !link_.core().turns().empty() ||
-      dispatcher_.last_service_ == nullptr ||
+  if (!link_.lane_open() || !link_.core().turns().empty() || dispatcher_.last_service_ == nullptr ||
       dispatcher_.services_.edition() != dispatcher_.last_edition_)
     return false;
   link_.begin_turn();
@@ -58,6 +57,11 @@ bool PlainCalls::open() noexcept {
     make_templates(credits);
   asked_ = be(engine.asked());
   return true;
+}
+
+// Whether that verdict still holds behind a handler.
+bool PlainCalls::goes_on() const noexcept {
+  return link_.lane_open() && link_.engine().plain_goes_on(credits_);
 }
 
 void PlainCalls::make_templates(uint32_t credits) noexcept {
@@ -138,16 +142,14 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
     }
     tally.count(found.counters, length - kTransport, call.reply.stream_length());
     ++served;
-    // The handler may have removed its own service, or ended the connection.
-    if (dispatcher_.services_.edition() != edition_ || link_.state() != runtime::LinkState::kUp)
-        [[unlikely]]
+    if (dispatcher_.services_.edition() != edition_) [[unlikely]]  // by the handler itself
       break;
   }
   tally.flush();
   if (served != 0)
     link_.engine().count_plain(served);
   if (record != nullptr) {
-    record->receive.reset();
+    link_.engine().end_plain(*record);
     link_.core().call_pool().put(*record);
   }
 }
@@ -172,7 +174,7 @@ ServedCall* PlainCalls::take_record() noexcept {
   ServedCall* const call = pool.get();
   if (call == nullptr)
     return nullptr;
-  call->receive = dispatcher_.memory_.get(link_.engine().receive_bytes());
+  call->receive = dispatcher_.memory_.get_fitting(link_.engine().receive_bytes());
   if (!call->receive) {
     pool.put(*call);
     return nullptr;
@@ -214,12 +216,15 @@ bool PlainCalls::run(fabric::Lane& lane, ServedCall& call) noexcept {
   else
     call.answered = true;
   call.plain = false;
-  if (!call.answered || call.answer != Answer::kResults || call.not_before_ns != 0 ||
+  // Its handler may have answered other calls, which changes what is granted, or have ended the
+  // connection, or have begun a capture.
+  if (!goes_on() || !call.answered || call.answer != Answer::kResults || call.not_before_ns != 0 ||
       call.on_ended != nullptr || !call.results->ok()) [[unlikely]]
     return false;
   const std::span<const std::byte> reply = call.results->run();
   const auto length = static_cast<uint32_t>(kTransport + reply.size());
-  std::byte* const to = !reply.empty() && length <= lane.most() ? lane.begin(length) : nullptr;
+  const bool fits = !reply.empty() && reply.size() <= call.inline_size() && length <= lane.most();
+  std::byte* const to = fits ? lane.begin(length) : nullptr;
   if (to == nullptr) [[unlikely]]
     return false;
   const auto xid = static_cast<int>(be(call.xid));

@@ -353,11 +353,15 @@ class Connection {
   // (service/plain_calls.h). The credits that each reply grants; 0: calls must come the general
   // way, since something waits, or is not settled. It holds until something else is asked of us.
   uint32_t plain_credits() const;
+  // Whether that is still so behind a handler, which may have answered other calls or have ended
+  // the connection.
+  bool plain_goes_on(uint32_t credits) const;
   bool may_have_plain() const;         // 0 is not all that it ever says
   uint32_t receive_bytes() const;      // of each Receive: longer messages are a breach
   uint32_t plain_turn() const;         // so many calls are its turn
   uint32_t asked() const;              // credits, by the last call that came
   void begin_plain(ServedCall& call);  // a record for such calls
+  void end_plain(ServedCall& call);    // gives back what the record has
   void count_plain(uint32_t calls);    // that were answered
   // It has not been answered there: the engine has it from now on, until reply() or drop().
   void adopt_plain(ServedCall& call);

@@ -296,6 +296,12 @@ uint32_t Connection::receive_bytes() const {
 uint32_t Connection::plain_turn() const {
   return impl_->responder.turn.calls_left();
 }
+bool Connection::plain_goes_on(uint32_t credits) const {
+  return impl_->link.up() && impl_->responder.grant.last() == credits;
+}
+void Connection::end_plain(ServedCall& call) {
+  impl_->responder.end_plain(call);
+}
 bool Connection::may_have_plain() const {
   const ConnectionOptions& options = impl_->link.options;
   return !options.rfc5666.enabled && !impl_->link.both_ways() && options.limits.versions.one;

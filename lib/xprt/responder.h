@@ -80,6 +80,7 @@ class Responder {
   // As Connection's.
   uint32_t plain_credits() const noexcept;
   void begin_plain(ServedCall& call) noexcept;
+  void end_plain(ServedCall& call) noexcept;
   void count_plain(uint32_t calls) noexcept;
   void adopt_plain(ServedCall& call) noexcept;
 

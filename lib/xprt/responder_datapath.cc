@@ -238,6 +238,11 @@ void Responder::begin_plain(ServedCall& call) noexcept {
   call.user = nullptr;
 }
 
+void Responder::end_plain(ServedCall& call) noexcept {
+  release_memory(call);
+  call.receive.reset();
+}
+
 void Responder::count_plain(uint32_t calls) noexcept {
   link_.counters.messages_received += calls;
   link_.counters.calls_received += calls;
