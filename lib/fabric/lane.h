@@ -159,6 +159,9 @@ class LaneMessage {
 
 class alignas(64) Lane {
  public:
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
   // Bytes of a slot. Its first 8 are the word; a message's bytes come behind it.
   static constexpr uint32_t kSlot = 256;
   static constexpr uint32_t kSlotWord = 8;
@@ -237,8 +240,6 @@ class alignas(64) Lane {
   static constexpr uint64_t kInvalidates = 2;
 
   Lane() = default;
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
   ~Lane() = default;
 
   // Shows an empty ring: for a driver without rings, and when a connection ends.
