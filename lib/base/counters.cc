@@ -51,10 +51,14 @@ constexpr bool is_name_of(std::string_view enumerator, std::string_view name) {
   for (size_t i = 0; i < enumerator.size(); ++i) {
     const char c = enumerator[i];
     const bool is_upper = c >= 'A' && c <= 'Z';
-    if (is_upper && i != 0 && (at == name.size() || name[at++] != '_'))
+    if (is_upper && i != 0) {
+      if (at == name.size() || name[at] != '_')
+        return false;
+      ++at;
+    }
+    if (at == name.size() || name[at] != (is_upper ? c - 'A' + 'a' : c))
       return false;
-    if (at == name.size() || name[at++] != (is_upper ? c - 'A' + 'a' : c))
-      return false;
+    ++at;
   }
   return at == name.size();
 }

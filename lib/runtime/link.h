@@ -115,7 +115,7 @@ class Link : private xprt::Sender {
   void prefetch() const noexcept {
     __builtin_prefetch(&core_);
     __builtin_prefetch(&active_ns_);
-    __builtin_prefetch(&port_);
+    __builtin_prefetch(&queue_pair_);
     __builtin_prefetch(&engine_);
   }
   void prefetch_engine() const noexcept { engine_->prefetch(); }
