@@ -244,7 +244,7 @@ void PlainCalls::leave(ServedCall& call) noexcept {
     ++call.counters->calls_in_progress;
   link_.engine().adopt_plain(call);
   if (call.answered)
-    dispatcher_.finish(call);
+    end(call, call.answer);
   link_.core().mark_dirty(link_);
 }
 
