@@ -25,7 +25,7 @@ class CopyRing {
     return offset(*at);
   }
   // The same in two steps, for a message whose length is not known yet: a place for `most` bytes,
-  // which is nobody's until a message of `length` bytes there is kept.
+  // which is not taken until keep() is told how long the message is.
   std::optional<uint64_t> find(uint32_t most) noexcept {
     RRDK_ASSERT(most <= bytes_, most);
     if (first_ == last_)

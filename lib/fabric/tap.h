@@ -25,8 +25,8 @@ class Tap {
 };
 
 // Work requests go through the tap. What can only be done without one (the ..._now() functions) is
-// refused, which makes the caller post it. It has no lane: whoever uses the queue pair's own one
-// takes its user away first, or the tap does not see what that takes and sends.
+// refused, which makes the caller post it. It has no lane. The user of the queue pair's own lane
+// is taken away first: the tap would not see what it takes and sends.
 class TappedQueuePair final : public QueuePair {
  public:
   TappedQueuePair(Tap& tap, void* owner, QueuePair& queue_pair) noexcept

@@ -134,18 +134,18 @@ class Link : private xprt::Sender {
     RRDK_ASSERT(wants_close(), state_);
     close(engine_->ending());
   }
-  // Who takes short messages from the driver's lane (fabric/lane.h), while no tap is there. Null:
-  // nobody.
+  // The user that takes short messages from the driver's lane (fabric/lane.h) while no tap is in
+  // place. Null takes it away.
   void set_lane_user(fabric::LaneUser* user) {
     lane_user_ = user;
-    if (tapped_ == nullptr || port_ != tapped_.get())
+    if (port_ == queue_pair_.get())
       queue_pair_->set_lane_user(user);
   }
-  // Whether what the lane's user does is what everybody sees: no tap has come in between.
+  // Whether the lane may be used: the link is up, and no tap is in place.
   bool lane_open() const noexcept { return state_ == LinkState::kUp && port_ == queue_pair_.get(); }
   // A burst of messages in the lane begins.
   void begin_turn() noexcept;
-  // From now on the tap sees what is posted; or no more.
+  // From now on what is posted goes through the tap; after untap() it no longer does.
   void tap(fabric::Tap& tap);
   void untap() noexcept;
   void break_queue_pair() { queue_pair_->disconnect(); }  // as a failed request does

@@ -56,7 +56,8 @@ class CoreTap final : public fabric::Tap {
  public:
   CoreFaults& faults() noexcept { return faults_; }
   const CoreFaults& faults() const noexcept { return faults_; }
-  // Null: there is none. Whoever takes it away waits for the pass that is running to end.
+  // Null while no capture is on. The thread that takes it away waits until the running pass has
+  // ended.
   observe::CoreCapture* capture() const noexcept {
     return capture_.load(std::memory_order_acquire);
   }
@@ -157,9 +158,9 @@ class PollCore final : public base::OwnedByThread {
   // idle().
   void place_tap();
   void mark_dirty(Link& link) noexcept;
-  // Whether the last burst in a lane was of the same connection, and no other was busy since. A
-  // guess, as Completions::alone().
-  bool busy_alone(const Link& link) noexcept {
+  // Notes a burst in the lane of a connection. True: the burst before it was of the same
+  // connection, and no other connection was busy in between. A guess, as Completions::alone().
+  bool note_lane_burst(const Link& link) noexcept {
     for (Completions& source : completions_) {
       if (source.last_link != &link) {
         source.last_link = nullptr;

@@ -140,7 +140,7 @@ void Link::on_completions(std::span<const fabric::Completion> completions, Alone
 }
 
 void Link::begin_turn() noexcept {
-  const bool alone = core_.busy_alone(*this);
+  const bool alone = core_.note_lane_burst(*this);
   core_.turns().allow(*this, alone ? Alone::kConnection : Alone::kNobody, core_.passes());
   active_ns_.store(core_.now(), std::memory_order_relaxed);
 }

@@ -1,8 +1,8 @@
 // Plain calls over a driver that has a lane (fabric/lane.h): each is looked at where it lies, run
 // and answered before the next one, without a Receive, a completion or a work request. A plain call
-// has no chunk and a credential of none; its procedure may run twice and runs on the poll core; and
-// nothing that its connection has in hand waits. plain_calls_datapath.cc has its whole life, top to
-// bottom. All other calls come the general way, and so does each plain call while open() says no.
+// has no chunk and the flavour AUTH_NONE; its procedure may run twice and runs on the poll core;
+// and nothing of its connection waits. plain_calls_datapath.cc has its whole life, top to bottom.
+// All other calls come the general way, and so does each plain call while open() says no.
 #pragma once
 
 #include <immintrin.h>
@@ -63,7 +63,7 @@ class PlainCalls final : public fabric::LaneUser {
   bool run(fabric::Lane& lane, ServedCall& call) noexcept;
   void leave(ServedCall& call) noexcept;
   [[gnu::cold]] void sample(ServedCall& call, uint32_t xid, uint32_t number) noexcept;
-  [[gnu::cold]] void end_sample(ServedCall& call, bool timed) noexcept;
+  [[gnu::cold]] void end_sample(ServedCall& call) noexcept;
 
   // The header of a call, words 0 to 7 and 8 to 15, but for what differs from call to call; and of
   // its reply, words 0 to 7 and 5 to 12.

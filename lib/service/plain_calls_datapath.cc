@@ -233,7 +233,7 @@ bool PlainCalls::run(fabric::Lane& lane, ServedCall& call) noexcept {
   lane.send(length);
   call.results.reset();
   if (call.stages != nullptr) [[unlikely]]
-    end_sample(call, call.procedure != nullptr);
+    end_sample(call);
   return true;
 }
 
@@ -264,9 +264,9 @@ void PlainCalls::sample(ServedCall& call, uint32_t xid, uint32_t number) noexcep
     stages.stamp(stage, now = stages.pass(stage, now));
 }
 
-void PlainCalls::end_sample(ServedCall& call, bool timed) noexcept {
+void PlainCalls::end_sample(ServedCall& call) noexcept {
   call.stages->stamp(Stage::kReplied);
-  if (timed && dispatcher_.last_counters_ != nullptr)
+  if (call.procedure != nullptr && dispatcher_.last_counters_ != nullptr)
     note_times(*find(call.header.procedure).counters, *call.stages, false);
   std::exchange(call.stages, nullptr)->complete();
 }

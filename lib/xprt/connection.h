@@ -249,7 +249,7 @@ struct EndReason {
 };
 
 constexpr EndReason kCallDropped = {
-    EndedBy::kProgram, {}, Errc::kShutdown, "a call of it was dropped"};
+    EndedBy::kProgram, {}, Errc::kShutdown, "one of its calls was dropped"};
 
 class Upcalls {
  public:
@@ -356,9 +356,9 @@ class Connection {
   // Whether that is still so behind a handler, which may have answered other calls or have ended
   // the connection.
   bool plain_goes_on(uint32_t credits) const;
-  bool may_have_plain() const;         // 0 is not all that it ever says
+  bool may_have_plain() const;         // its options allow plain calls
   uint32_t receive_bytes() const;      // of each Receive: longer messages are a breach
-  uint32_t plain_turn() const;         // so many calls are its turn
+  uint32_t plain_turn() const;         // how many calls its turn allows
   uint32_t asked() const;              // credits, by the last call that came
   void begin_plain(ServedCall& call);  // a record for such calls
   void end_plain(ServedCall& call);    // gives back what the record has

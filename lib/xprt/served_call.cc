@@ -108,7 +108,6 @@ bool CallPool::grow_parts() noexcept {
     return false;
   for (ChunkPart& part : slab->parts)
     free_parts_.push(part);
-  // datapath-allow: once for as many parts as calls ever needed at once
   parts_.push_back(std::move(slab));
   return true;
 }

@@ -147,7 +147,7 @@ struct ServedCall : base::WorkItem, base::Timer {
   void (*on_ended)(void* user) = nullptr;
   void* user = nullptr;
 
-  // What few calls touch.
+  // Few calls touch the rest.
   service::OnceRecord* replay = nullptr;  // of one that is to run once; null: not, or not any more
   ServedCall* next_waiter = nullptr;
   base::Links<ServedCall> waiting;  // in the dispatcher's list of delayed ones, or of waiting ones
@@ -181,7 +181,7 @@ struct ServedCall : base::WorkItem, base::Timer {
     version = came.version;
     credits = came.credits;
   }
-  // In which its Read chunks are.
+  // The buffers that its Read chunks were read into.
   std::span<Buffer> sink_buffers() noexcept {
     return part != nullptr ? std::span(part->buffers).first(part->num_buffers)
                            : std::span<Buffer>();
@@ -189,7 +189,7 @@ struct ServedCall : base::WorkItem, base::Timer {
   std::span<const Buffer> sink_buffers() const noexcept {
     return const_cast<ServedCall*>(this)->sink_buffers();
   }
-  // For a result, or for the whole reply.
+  // Whether the peer has offered memory for a result, or for the whole reply.
   bool offers_room() const noexcept {
     return part != nullptr && (part->header.lists.num_writes != 0 || part->header.lists.has_reply);
   }
@@ -265,7 +265,7 @@ class CallPool {
   }
   // Gives back what calls that are not in use keep for their next reply.
   void release_idle() noexcept;
-  // Every millisecond or so: what a burst of calls needed, and nobody since then, is given back.
+  // Every millisecond or so: gives back what only a burst of calls has needed.
   void look(uint64_t now_ns) noexcept {
     if ((slabs_.size() > kKeptSlabs || parts_.size() > kKeptSlabs) && now_ns >= next_look_ns_)
         [[unlikely]]

@@ -252,13 +252,14 @@ const Way kAtServer[] = {
        place.connect_raw();
        place.send(1, kEcho, Words(1200, 0));
      }},
-    {"an RPC message that is none", EndedBy::kPeer, Errc::kConnectionLost, Refusal::kNotACall,
+    {"an RPC message that is no call", EndedBy::kPeer, Errc::kConnectionLost, Refusal::kNotACall,
      "neither call nor reply",
      [](Place& place) {
        place.connect_raw();
        place.raw->send({1, 1, 32, 0, 0, 0, 0, 1, 7, 2, 0, 0, 0});
      }},
-    {"a key that is none", EndedBy::kPeer, Errc::kConnectionLost, Refusal::kAccessRefused, "access",
+    {"a key that was never bound", EndedBy::kPeer, Errc::kConnectionLost, Refusal::kAccessRefused,
+     "access",
      [](Place& place) {
        static std::byte nothing{};
        place.connect_raw();
