@@ -93,7 +93,7 @@ bool say(Lane& lane, std::string_view text, uint32_t invalidate = 0) {
 struct Taker final : LaneUser {
   void on_burst(Lane& lane, uint32_t most) noexcept override {
     ++bursts;
-    for (; most != 0; --most) {
+    for (; looks && most != 0; --most) {
       const LaneMessage message = lane.peek();
       if (!message)
         return;
@@ -113,6 +113,7 @@ struct Taker final : LaneUser {
   std::vector<std::string> got;
   std::vector<uint32_t> invalidated;
   uint32_t bursts = 0;
+  bool looks = true;
 };
 
 class Lanes : public testing::TestWithParam<FabricUnderTest> {
@@ -382,6 +383,28 @@ TEST_P(Lanes, NeedNoReceives) {
   ASSERT_EQ(pair_.server.completions.size(), 1u);
   EXPECT_EQ(received(pair_.server.completions[0]), text_of(2));
   EXPECT_EQ(server_.got[2], text_of(3));
+}
+
+// A user may return without a look: that is a refusal as well.
+TEST_P(Lanes, LetTheReceiverSleepWhoseUserDoesNotLook) {
+  if (!pair_.can().waits_for_receives)
+    GTEST_SKIP() << "a message without a Receive ends this device's connections";
+  server_.looks = false;
+  ASSERT_TRUE(say(to_server(), text_of(1)));
+  to_server().flush();
+  ASSERT_TRUE(pair_.pump_until([&] { return server_.bursts != 0; }));
+  ASSERT_TRUE(pump_until({&pair_.server}, [&] { return pair_.server.cq->arm(); }));
+  pair_.server.cq->disarm();
+  pair_.post_receives(*pair_.server_qp, 1);
+  ASSERT_TRUE(pair_.pump_until([&] { return !pair_.server.completions.empty(); }));
+  EXPECT_EQ(received(pair_.server.completions[0]), text_of(1));
+  server_.bursts = 0;
+  ASSERT_TRUE(say(to_server(), text_of(2)));
+  to_server().flush();
+  EXPECT_TRUE(pair_.pump_until([&] { return server_.bursts != 0; }))
+      << "the next one is shown again";
+  server_.looks = true;
+  EXPECT_TRUE(pair_.pump_until([&] { return server_.got == std::vector{text_of(2)}; }));
 }
 
 TEST_P(Lanes, WaitWhileReceivesAreHeld) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -128,6 +129,32 @@ TEST_F(HostileLane, SlotsAreRefused) {
     honest_.server.completions.clear();
   }
   expect_bystanders_unharmed();
+}
+
+// However many peers have filled their rings: one poll takes a part, and the next ones go on where
+// it ended.
+TEST_F(HostileLane, OnePollLeavesTimeForTheRest) {
+  constexpr uint32_t kMost = 128;
+  constexpr size_t kPeers = 3 * kMost / RawEnd::kGeometry.slots;
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  std::vector<Collector> users(kPeers);
+  for (Collector& user : users) {
+    RawPeer& peer = *peers.emplace_back(std::make_unique<RawPeer>(honest_.server, honest_.uri));
+    peer.establish();
+    peer.victim->set_lane_user(&user);
+  }
+  honest_.server.pump();
+  for (const auto& peer : peers) {
+    for (uint32_t slot = 0; slot != RawEnd::kGeometry.slots; ++slot)
+      peer->publish({.length = 8, .flags = kInline});
+  }
+  std::array<fabric::Completion, 16> none;
+  for (size_t polls = 1; polls != 4; ++polls) {
+    EXPECT_EQ(honest_.server.cq->poll(none), 0u);
+    EXPECT_EQ(honest_.server.cq->lane_messages(), polls * kMost);
+  }
+  for (const Collector& user : users)
+    EXPECT_EQ(user.got.size(), RawEnd::kGeometry.slots);
 }
 
 // A word of 8 bytes whose halves agree is a good one. The peer writes good ones and bad ones.
