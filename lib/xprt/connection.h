@@ -353,8 +353,8 @@ class Connection {
   // (service/plain_calls.h). The credits that each reply grants; 0: calls must come the general
   // way, since something waits, or is not settled. It holds until something else is asked of us.
   uint32_t plain_credits() const;
-  // Whether that is still so behind a handler, which may have answered other calls or have ended
-  // the connection.
+  // Whether that is still so behind a handler, which may have answered other calls or have decided
+  // that the connection ends.
   bool plain_goes_on(uint32_t credits) const;
   bool may_have_plain() const;         // its options allow plain calls
   uint32_t receive_bytes() const;      // of each Receive: longer messages are a breach

@@ -297,7 +297,7 @@ uint32_t Connection::plain_turn() const {
   return impl_->responder.turn.calls_left();
 }
 bool Connection::plain_goes_on(uint32_t credits) const {
-  return impl_->link.up() && impl_->responder.grant.last() == credits;
+  return impl_->link.phase == Phase::kUp && impl_->responder.grant.last() == credits;
 }
 void Connection::end_plain(ServedCall& call) {
   impl_->responder.end_plain(call);

@@ -61,7 +61,8 @@ struct RawCall {
 
 class RawClient {
  public:
-  RawClient(Memory& memory, const std::string& uri, uint32_t receives = 32)
+  RawClient(Memory& memory, const std::string& uri, uint32_t receives = 32,
+            const proto::PrivateData& ours = {.send_size = 4096, .receive_size = 4096})
       : memory_(memory),
         device_(fabric::find_driver(uri)
                     .value()
@@ -73,8 +74,7 @@ class RawClient {
       receives_.push_back(memory_.get(4096));
       post_receive(i);
     }
-    auto ours = proto::encode(proto::PrivateData{false, 4096, 4096});
-    EXPECT_TRUE(device_->connect(*qp_, uri, ours));
+    EXPECT_TRUE(device_->connect(*qp_, uri, proto::encode(ours)));
   }
   ~RawClient() {
     qp_.reset();

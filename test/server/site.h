@@ -139,7 +139,9 @@ class Disguise final : public fabric::ConnectRequest {
 
 struct Site final : private runtime::Acceptor {
   explicit Site(const ServerOptions& options = {}, Cores cores = Cores::kEmbedded)
-      : memory(make_memory()), runtime(Runtime::create(*memory, options_for(cores)).value()) {
+      : Site(options, options_for(cores)) {}
+  Site(const ServerOptions& options, const RuntimeOptions& cores)
+      : memory(make_memory()), runtime(Runtime::create(*memory, cores).value()) {
     service.own = memory->allocate(4096).value();
     server = std::make_shared<Server::Impl>(Internals::of(*runtime), options);
     EXPECT_TRUE(server->add_service(

@@ -1,0 +1,380 @@
+// Plain calls that are served where they lie (service/plain_calls.h): what a peer, a handler and a
+// program may rely on there as everywhere else. A client of raw messages sends calls of one burst;
+// the server's core is polled here.
+#include <algorithm>
+#include <functional>
+
+#include "base/internals.h"
+#include "loopback.h"
+#include "raw_client.h"
+#include "rrdk/faults.h"
+#include "runtime/runtime_impl.h"
+#include "site.h"
+
+namespace rrdk::loopback {
+namespace {
+
+constexpr uint32_t kRun = 1;     // word -> word
+constexpr uint32_t kAct = 2;     // -> no bytes, behind what the test wants of the handler
+constexpr uint32_t kBlob = 3;    // count -> opaque<>
+constexpr uint32_t kHold = 4;    // kept until the test or an action releases it
+constexpr uint32_t kRefuse = 5;  // -> never
+constexpr uint32_t kOwn = 6;     // as kRun, but not to be run twice: no plain call
+
+constexpr Binding kPlain = {.program = 0x20005602, .version = 1, .name = "plain", .procedures = {}};
+
+struct Deeds {
+  std::function<void()> act;
+  std::vector<uint32_t> ran;  // the words of kRun and kOwn
+  Keeper keeper;
+};
+
+void run(ServerCall call, void* context) {
+  const uint32_t word = call.args().get_u32();
+  static_cast<Deeds*>(context)->ran.push_back(word);
+  call.results().put_u32(word);
+  std::move(call).reply();
+}
+
+void act(ServerCall call, void* context) {
+  static_cast<Deeds*>(context)->act();
+  std::move(call).reply();
+}
+
+void blob(ServerCall call, void*) {
+  const std::vector<std::byte> bytes(call.args().get_u32(), std::byte{0x5a});
+  call.results().put_opaque(bytes);
+  std::move(call).reply();
+}
+
+void hold(ServerCall call, void* context) {
+  keep(std::move(call), &static_cast<Deeds*>(context)->keeper);
+}
+
+void refuse(ServerCall call, void*) {
+  std::move(call).reject(AcceptStat::kSystemErr);
+}
+
+constexpr Procedure kPlainTable[] = {
+    {kRun, run},   {kAct, act},       {kBlob, blob},
+    {kHold, hold}, {kRefuse, refuse}, {kOwn, run, Dispatch::kInline, false},
+};
+
+// Messages that core 0 has taken where they lay.
+uint64_t taken_in_place(Runtime& runtime) {
+  auto& impl = Internals::of(runtime);
+  const fabric::Driver& shm = *fabric::find_driver("shm:").value();
+  runtime::OpenDevice* const device = impl.device(shm, "shm:", fabric::Purpose::kListening).value();
+  return impl.cores[0]->completion_queue(*device).value()->lane_messages();
+}
+
+class PlainCalls : public testing::Test {
+ protected:
+  explicit PlainCalls(const ServerOptions& options = {}, const RuntimeOptions& cores = {})
+      : ends_(cores, options, {},
+              {{.binding = &kPlain, .procedures = kPlainTable, .context = &deeds_}}) {}
+  ~PlainCalls() override {
+    client_.reset();
+    others_.clear();
+    deeds_.keeper.release();
+    ends_.end();
+  }
+
+  // A client that says so of its Receives.
+  std::unique_ptr<RawClient> new_client(uint32_t stated_bytes = 4096) {
+    auto client = std::make_unique<RawClient>(
+        *ends_.memory, ends_.uri, 64,
+        proto::PrivateData{.send_size = 4096, .receive_size = stated_bytes});
+    until(*client, [&] { return client->up(); });
+    return client;
+  }
+  // The same, when it has made calls until its grant and the server's memory are as they stay.
+  void settle(uint32_t stated_bytes = 4096) {
+    client_ = new_client(stated_bytes);
+    for (int calls = 0; calls != 64; ++calls)
+      call(*client_, kRun, {0});
+    const uint64_t before = in_place();
+    call(*client_, kRun, {0});
+    ASSERT_EQ(in_place(), before + 1) << "a plain call of this connection is served where it lies";
+    deeds_.ran.clear();
+  }
+  uint32_t send(RawClient& client, uint32_t procedure, const Words& arguments = {}) {
+    return send(client, RawCall{.procedure = procedure, .arguments = arguments});
+  }
+  uint32_t send(RawClient& client, RawCall call) {
+    call.xid = ++last_xid_;
+    client.send(call.message(kPlain.program, kPlain.version));
+    return call.xid;
+  }
+  Received answer_to(RawClient& client, uint32_t xid) {
+    const auto its = [&] { return std::ranges::find(client.received, xid, &Received::xid); };
+    until(client, [&] { return its() != client.received.end() || client.down(); });
+    if (its() == client.received.end())
+      return {};
+    const Received answer = *its();
+    client.received.erase(its());
+    return answer;
+  }
+  Received call(RawClient& client, uint32_t procedure, const Words& arguments = {}) {
+    return answer_to(client, send(client, procedure, arguments));
+  }
+  void pass(RawClient& client) {
+    ends_.runtime->poll(0);
+    client.pump();
+  }
+  template <typename Done>
+  void until(RawClient& client, Done&& done) {
+    wait_until(done, [&] { return pass(client), 1; });
+  }
+  uint64_t in_place() { return taken_in_place(*ends_.runtime); }
+  uint32_t available(uint32_t bytes) const { return ends_.memory->audit_fitting(bytes).available; }
+
+  Deeds deeds_;
+  Ends ends_;
+  std::unique_ptr<RawClient> client_;
+  std::vector<std::unique_ptr<RawClient>> others_;
+
+ private:
+  uint32_t last_xid_ = 0;
+};
+
+// The words of an accepted reply up to its results: transport header, RPC header, accept_stat.
+constexpr size_t kAcceptStat = 12;
+constexpr size_t kResults = 13;
+
+TEST_F(PlainCalls, HaveNoReplyLongerThanThePeersReceives) {
+  constexpr uint32_t kStated = 1024;
+  constexpr uint32_t kMost = kStated - 4 * (kResults + 1);  // bytes of the opaque<>
+  settle(kStated);
+  const Received longest = call(*client_, kBlob, {kMost});
+  EXPECT_EQ(longest.type(), 0u);
+  EXPECT_EQ(4 * longest.words.size(), kStated);
+  EXPECT_TRUE(call(*client_, kBlob, {kMost + 4}).chunk_error()) << "and there is no Reply chunk";
+
+  Buffer room = ends_.memory->get(4096);
+  const uint32_t key = client_->expose(room.first(4096));
+  const Received in_chunk = answer_to(
+      *client_, send(*client_, {.procedure = kBlob,
+                                .arguments = {kMost + 4},
+                                .lists = Words{0, 0, 1, 1} + segment(key, 4096, room.data())}));
+  EXPECT_EQ(in_chunk.type(), 1u) << "RDMA_NOMSG";
+  EXPECT_EQ(xdr::load_u32(room.data() + 24), kMost + 4);
+}
+
+TEST_F(PlainCalls, EndWithTheirConnection) {
+  settle();
+  send(*client_, kHold);
+  until(*client_, [&] { return deeds_.keeper.kept() == 1; });
+  deeds_.act = [this] { deeds_.keeper.drop_one(); };
+  const uint64_t before = in_place();
+  const uint32_t acting = send(*client_, kAct);
+  send(*client_, kRun, {1});
+  send(*client_, kRun, {2});
+  until(*client_, [&] { return client_->down(); });
+  EXPECT_EQ(in_place(), before + 1) << "the call whose handler ended the connection";
+  EXPECT_TRUE(deeds_.ran.empty()) << "no handler runs on a connection that is known to end";
+  for (const Received& answer : client_->received)
+    EXPECT_EQ(answer.xid(), acting) << "nor is anything else answered there";
+}
+
+// The handler answers a call that was kept before its own, and that answer grants more: those
+// behind it do not take that back.
+TEST_F(PlainCalls, GrantWhatTheAnswersBeforeThemGrant) {
+  deeds_.act = [this] { deeds_.keeper.release(); };
+  uint32_t grown = 0;
+  for (int calls_between = 0; calls_between != 8; ++calls_between) {
+    client_ = new_client();
+    uint32_t granted = 0;
+    for (int calls = 0; calls != 4; ++calls)
+      granted = call(*client_, kRun, {0}).at(2);
+    const uint32_t kept = send(*client_, kHold);
+    until(*client_, [&] { return deeds_.keeper.kept() == 1; });
+    for (int calls = 0; calls != calls_between; ++calls)
+      granted = call(*client_, kRun, {0}).at(2);
+    const uint32_t acting = send(*client_, kAct);
+    const uint32_t behind = send(*client_, kRun, {1});
+    const uint32_t grant = answer_to(*client_, kept).at(2);
+    EXPECT_GE(answer_to(*client_, acting).at(2), grant) << calls_between << " calls between";
+    EXPECT_GE(answer_to(*client_, behind).at(2), grant);
+    ASSERT_FALSE(client_->down());
+    grown += grant > granted ? 1 : 0;
+    others_.push_back(std::move(client_));
+  }
+  EXPECT_GT(grown, 0u) << "or nothing was tried";
+}
+
+// The same when the grant falls, since another client makes most calls meanwhile.
+TEST_F(PlainCalls, GrantNoMoreThanTheAnswersBeforeThem) {
+  deeds_.act = [this] { deeds_.keeper.release(); };
+  uint32_t fallen = 0;
+  for (int calls_between = 0; calls_between != 8; ++calls_between) {
+    settle();
+    const uint32_t granted = call(*client_, kRun, {0}).at(2);
+    const uint32_t kept = send(*client_, kHold);
+    until(*client_, [&] { return deeds_.keeper.kept() == 1; });
+    for (int calls = 0; calls != calls_between; ++calls)
+      call(*client_, kRun, {0});
+    others_.push_back(new_client());
+    for (int calls = 0; calls != 1000; ++calls)
+      call(*others_.back(), kRun, {0});
+    const uint32_t acting = send(*client_, kAct);
+    const uint32_t grant = answer_to(*client_, kept).at(2);
+    EXPECT_LE(answer_to(*client_, acting).at(2), grant) << calls_between << " calls between";
+    ASSERT_FALSE(client_->down());
+    fallen += grant < granted ? 1 : 0;
+    others_.push_back(std::move(client_));
+  }
+  EXPECT_GT(fallen, 0u) << "or nothing was tried";
+}
+
+TEST_F(PlainCalls, AreSeenByFaultsThatAHandlerPlans) {
+  settle();
+  deeds_.act = [this] {
+    EXPECT_TRUE(ends_.runtime->set_faults(parse_fault_plan("receive-error=1/1").value()));
+  };
+  send(*client_, kAct);
+  answer_to(*client_, send(*client_, kRun, {1}));
+  EXPECT_TRUE(client_->down());
+  EXPECT_EQ(ends_.runtime->fault_counts().receive, 1u);
+  EXPECT_TRUE(deeds_.ran.empty()) << "the call behind it came in good order";
+}
+
+TEST_F(PlainCalls, AreSeenByACaptureThatAHandlerStarts) {
+  settle();
+  const std::string file = socket_path() + ".pcap";
+  deeds_.act = [&] { EXPECT_TRUE(ends_.runtime->start_capture(file)); };
+  const uint32_t acting = send(*client_, kAct);
+  const uint32_t behind = send(*client_, kRun, {1});
+  answer_to(*client_, acting);
+  answer_to(*client_, behind);
+  EXPECT_EQ(ends_.runtime->stop_capture().captured, 3u) << "two replies and the call behind";
+  ::unlink(file.c_str());
+}
+
+class LargePlainCalls : public PlainCalls {
+ protected:
+  static constexpr uint32_t kLarge = 16384;
+  LargePlainCalls() : PlainCalls({.credits = 8, .inline_size = kLarge}) {}
+};
+
+// The reply of each has a buffer for kLarge bytes while its handler runs.
+TEST_F(LargePlainCalls, KeepNoLargeBufferBehindThem) {
+  settle(kLarge);
+  uint32_t within = 0;
+  deeds_.act = [&] { within = available(kLarge); };
+  const uint64_t before = in_place();
+  call(*client_, kOwn, {0});  // the general way, whose records keep none
+  EXPECT_EQ(in_place(), before);
+  const uint32_t idle = available(kLarge);
+  call(*client_, kAct);
+  EXPECT_EQ(in_place(), before + 1);
+  EXPECT_LT(within, idle);
+  EXPECT_EQ(available(kLarge), idle);
+}
+
+// Nor do they take a larger class's buffers for what comes in when their own has none.
+TEST_F(PlainCalls, LeaveTheLargerClassesAlone) {
+  constexpr uint32_t kOther = 65536;
+  settle();
+  std::vector<Buffer> all;
+  uint32_t within = 0;
+  deeds_.act = [&] { within = available(kOther); };
+  const uint32_t acting = send(*client_, kAct);
+  while (Buffer one = ends_.memory->get_fitting(4096))
+    all.push_back(std::move(one));
+  const uint32_t before = available(kOther);
+  EXPECT_EQ(answer_to(*client_, acting).type(), 0u);
+  EXPECT_EQ(within, before);
+}
+
+class SampledPlainCalls : public PlainCalls {
+ protected:
+  SampledPlainCalls() : PlainCalls({}, {.stamp_every = 1}) {}
+};
+
+TEST_F(SampledPlainCalls, OfNullAreAnsweredBehindOneThatIsRefused) {
+  settle();
+  for (const AcceptStat expected : {AcceptStat::kSystemErr, AcceptStat::kSuccess}) {
+    const uint64_t before = in_place();
+    const bool refused = expected != AcceptStat::kSuccess;
+    EXPECT_EQ(call(*client_, refused ? kRefuse : 0).at(kAcceptStat),
+              static_cast<uint32_t>(expected));
+    EXPECT_EQ(in_place(), before + 1);
+  }
+}
+
+// Clients of one core, each under a name of its own.
+class PlainCallsOfMany : public testing::Test {
+ protected:
+  static constexpr uint32_t kTurn = 4;  // calls, of a client that is not alone (xprt/credits.h)
+
+  // One that may have all its calls in flight, and had the core for itself.
+  std::unique_ptr<RawClient> new_client(uint64_t name) {
+    auto client = site_.connect(name);
+    for (uint32_t calls = 0; calls != 64; ++calls)
+      call(*client, kAgain);
+    return client;
+  }
+  void send(RawClient& client, uint32_t procedure, uint32_t calls = 1) {
+    for (; calls != 0; --calls)
+      site_.send(client, {.xid = ++last_xid_, .procedure = procedure, .arguments = {0}});
+  }
+  void call(RawClient& client, uint32_t procedure) {
+    send(client, procedure);
+    site_.answer(client);
+  }
+  // Calls that are run in one pass of the core.
+  uint32_t pass() {
+    const uint32_t before = site_.service.runs;
+    site_.runtime->poll(0);
+    return site_.service.runs - before;
+  }
+  uint64_t in_place() { return taken_in_place(*site_.runtime); }
+
+  Site site_{{}, RuntimeOptions{}};
+
+ private:
+  uint32_t last_xid_ = 0;
+};
+
+TEST_F(PlainCallsOfMany, ShowThatTheCoreIsNotOneClientsAlone) {
+  const auto plain = new_client(1);
+  const auto other = new_client(2);
+  for (int calls = 0; calls != 4; ++calls)
+    call(*other, kAppend);
+  send(*other, kAppend, 16);
+  EXPECT_EQ(pass(), 16u) << "it was alone";
+  for (int answers = 0; answers != 16; ++answers)
+    site_.answer(*other);
+
+  const uint64_t before = in_place();
+  send(*plain, kAgain);
+  EXPECT_EQ(pass(), 1u);
+  EXPECT_EQ(in_place(), before + 1);
+  send(*other, kAppend, 16);
+  EXPECT_EQ(pass(), kTurn) << "it is not any more";
+}
+
+TEST_F(PlainCallsOfMany, AreNotAloneAmongOtherCalls) {
+  const auto plain = new_client(1);
+  const auto one = site_.connect(2);
+  const auto two = site_.connect(3);
+  for (int calls = 0; calls != 4; ++calls)
+    call(*plain, kAgain);
+  const uint64_t before = in_place();
+  send(*plain, kAgain, 16);
+  EXPECT_EQ(pass(), 16u) << "they were alone";
+  EXPECT_EQ(in_place(), before + 16);
+  for (int answers = 0; answers != 16; ++answers)
+    site_.answer(*plain);
+
+  // The first calls of two others, which come in one batch of completions.
+  send(*one, kAppend);
+  send(*two, kAppend);
+  EXPECT_EQ(pass(), 2u);
+  send(*plain, kAgain, 16);
+  EXPECT_EQ(pass(), kTurn) << "they are not any more";
+}
+
+}  // namespace
+}  // namespace rrdk::loopback
