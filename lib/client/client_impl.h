@@ -184,6 +184,7 @@ struct Client::Impl {
   client::VersionMemory versions{options.version2.version_memory_ms};
   service::ServiceTable services;  // only read after the first connect()
   std::atomic<bool> connected = false;
+  runtime::EngineOptions engine_options;  // once connected, when the services are settled
 
   // Of connections that are still to be made; none: AUTH_NONE. Any thread.
   void set_credential(const rpc::PreparedAuth& prepared) {
@@ -313,7 +314,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   void end() noexcept;
 
   // reconnect.cc, but for finish(), which is in lifecycle.cc
-  xprt::ConnectionOptions engine_options() const;
+  xprt::ConnectionOptions engine_options(xprt::Speaks what) const;
   xprt::Speaks speaks() const;
   void attempt();
   Result<void> search();

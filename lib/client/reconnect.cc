@@ -57,10 +57,10 @@ xprt::Speaks ClientConnection::Impl::speaks() const {
   return xprt::Speaks::kOne;
 }
 
-xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
+xprt::ConnectionOptions ClientConnection::Impl::engine_options(xprt::Speaks what) const {
   xprt::ConnectionOptions engine = {
       .role = xprt::Role::kRequester,
-      .speaks = speaks(),
+      .speaks = what,
       .credits = options.credits,
       .backward_credits = services.empty() ? 0 : options.backward_credits,
       .backward_chunks = options.version2.backward_chunks,
@@ -73,7 +73,6 @@ xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
       .max_reply = options.max_reply,
       .max_chunk_bytes = options.version2.max_backward_chunk_bytes,
       .chunk_threshold = options.chunk_threshold,
-      .borrower = borrower_.get(),
       .lend_ns = options.lend_ms * kMs,
       .starved_ns = options.starved_ms * kMs,
       .pad_write_chunks = options.pad_write_chunks,
@@ -84,8 +83,8 @@ xprt::ConnectionOptions ClientConnection::Impl::engine_options() const {
                   .read_replies = options.rfc5666.enabled && options.rfc5666.read_replies},
       .extensions = options.version2.extensions};
   // What the peer answers in a version that was never spoken is no answer.
-  engine.limits.versions = proto::versions_of({.one = engine.speaks != xprt::Speaks::kTwo,
-                                               .two = engine.speaks != xprt::Speaks::kOne,
+  engine.limits.versions = proto::versions_of({.one = what != xprt::Speaks::kTwo,
+                                               .two = what != xprt::Speaks::kOne,
                                                .draft = options.version2.draft});
   // The connections of a core share Receives, since most of them have few calls in flight, or none.
   // Only where they may grow, or RFC 5666's mode counts them, each has its own. All backward
@@ -193,8 +192,11 @@ void ClientConnection::Impl::start_link(const Target& target) {
     link_ = std::make_unique<ClientLink>(*this, *target.device);
     fresh = link_.get();
   }
-  Result<void> started =
-      fresh->connect(address(), *target.place, engine_options(), runtime.memory, *this);
+  const xprt::Speaks what = speaks();
+  Result<void> started = fresh->connect(
+      address(), *target.place,
+      client_->engine_options.over(*target.device, what, [&] { return engine_options(what); }),
+      {.borrower = borrower_.get()}, runtime.memory, *this);
   if (!started && fresh->state() == runtime::LinkState::kNew) {
     on_link_down(fabric::ending_of(started.error()));
     on_link_dead();

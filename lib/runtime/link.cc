@@ -162,43 +162,43 @@ Result<fabric::QueuePairOptions> Link::queue_pair_options(const xprt::Connection
 }
 
 Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
-                           const xprt::ConnectionOptions& options, Memory& memory,
-                           xprt::Upcalls& upcalls) {
+                           const xprt::SharedOptions& options, const xprt::PerConnection& own,
+                           Memory& memory, xprt::Upcalls& upcalls) {
   RRDK_ASSERT(state_ == LinkState::kNew && engine_ == nullptr, state_);
   queue_pair_ = std::move(queue_pair);
   port_ = queue_pair_.get();
-  xprt::ConnectionOptions fitted = fitted_to(device_.capabilities(), options);
-  fitted.peer = {id_, peer_name_.c_str()};
-  fitted.client_share = &client_;
-  fitted.shared_receives = shared_receives_ != nullptr ? &shared_receives_->queue : nullptr;
+  xprt::PerConnection its = own;
+  its.peer = {id_, peer_name_.c_str()};
+  its.client_share = &client_;
+  its.shared_receives = shared_receives_ != nullptr ? &shared_receives_->queue : nullptr;
   {
     std::lock_guard lock(engine_mutex_);
-    engine_ = std::make_unique<xprt::Connection>(fitted, memory, core_.call_pool(), *queue_pair_,
-                                                 upcalls);
+    engine_ = std::make_unique<xprt::Connection>(options, its, memory, core_.call_pool(),
+                                                 *queue_pair_, upcalls);
     engine_->set_sender(this);
   }
   state_ = LinkState::kConnecting;
   core_.add(*this);
   if (!engine_->prepare_receives())
-    return tl::unexpected(no_receives(memory, options, shared_receives_ != nullptr));
+    return tl::unexpected(no_receives(memory, *options, shared_receives_ != nullptr));
   post_receives();
   hold_back();
   return {};
 }
 
 Result<void> Link::connect(const std::string& name, const fabric::Place& place,
-                           const xprt::ConnectionOptions& options, Memory& memory,
-                           xprt::Upcalls& upcalls) {
+                           const xprt::SharedOptions& options, const xprt::PerConnection& own,
+                           Memory& memory, xprt::Upcalls& upcalls) {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(!accepting_ && state_ == LinkState::kNew, state_);
-  auto queue = queue_pair_options(options, memory);
+  auto queue = queue_pair_options(*options, memory);
   if (!queue)
     return tl::unexpected(queue.error());
   auto qp = device_.with([&](fabric::Device& d) { return d.create_queue_pair(*queue); });
   if (!qp)
     return tl::unexpected(qp.error());
   peer_name_ = name;
-  Result<void> started = prepare(std::move(*qp), options, memory, upcalls).and_then([&] {
+  Result<void> started = prepare(std::move(*qp), options, own, memory, upcalls).and_then([&] {
     auto ours = proto::encode(engine_->private_data());
     return device_.with([&](fabric::Device& d) { return d.connect(*queue_pair_, place, ours); });
   });
@@ -210,18 +210,18 @@ Result<void> Link::connect(const std::string& name, const fabric::Place& place,
   return started;
 }
 
-Result<void> Link::accept(fabric::ConnectRequest& request, const xprt::ConnectionOptions& options,
-                          Memory& memory, xprt::Upcalls& upcalls) {
+Result<void> Link::accept(fabric::ConnectRequest& request, const xprt::SharedOptions& options,
+                          const xprt::PerConnection& own, Memory& memory, xprt::Upcalls& upcalls) {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(accepting_ && state_ == LinkState::kNew, state_);
-  auto queue = queue_pair_options(options, memory);
+  auto queue = queue_pair_options(*options, memory);
   if (!queue)
     return tl::unexpected(queue.error());
   auto qp = device_.with([&](fabric::Device&) { return request.create_queue_pair(*queue); });
   if (!qp)
     return tl::unexpected(qp.error());
   accepted_ = proto::decode_private_data(request.private_data());
-  Result<void> started = prepare(std::move(*qp), options, memory, upcalls).and_then([&] {
+  Result<void> started = prepare(std::move(*qp), options, own, memory, upcalls).and_then([&] {
     auto ours = proto::encode(engine_->private_data());
     return device_.with([&](fabric::Device&) { return request.accept(*queue_pair_, ours); });
   });

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -54,6 +55,36 @@ enum class Alone : uint8_t { kNobody, kClient, kConnection };
 xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
                                   const xprt::ConnectionOptions& options);
 
+// The options of the engines of one server, or of one client, over each device: made when a device
+// has its first connection. They outlive all connections that were made with them, those that are
+// on their way down too, so their owner waits for these.
+//
+// Any thread.
+class EngineOptions {
+ public:
+  // `wanted` returns the options, as far as they do not depend on the device. They are the same
+  // each time, but for what a requester speaks.
+  template <typename Wanted>
+  const xprt::SharedOptions& over(const OpenDevice& device, xprt::Speaks speaks, Wanted&& wanted) {
+    std::lock_guard lock(mutex_);
+    for (const Entry& entry : entries_) {
+      if (entry.device == &device && entry.options->speaks == speaks)
+        return entry.options;
+    }
+    return entries_.emplace_back(&device, fitted_to(device.capabilities(), wanted())).options;
+  }
+
+ private:
+  struct Entry {
+    Entry(const OpenDevice* of, const xprt::ConnectionOptions& fitted)
+        : device(of), options(fitted) {}
+    const OpenDevice* device;
+    xprt::SharedOptions options;
+  };
+  std::mutex mutex_;
+  std::list<Entry> entries_;
+};
+
 // Whether connections that are granted so many credits at first share their core's Receives.
 bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) noexcept;
 
@@ -96,12 +127,13 @@ class Link : private xprt::Sender {
 
   // Either starts the way up. After an error the link goes its way to on_dead() nevertheless
   // (posted Receives come back through the completion queue first), unless state() is kNew.
-  // `name` is what messages call the peer.
+  // `name` is what messages call the peer. `options` are those over the link's device; of `own` the
+  // link adds what is its core's.
   Result<void> connect(const std::string& name, const fabric::Place& place,
-                       const xprt::ConnectionOptions& options, Memory& memory,
-                       xprt::Upcalls& upcalls);
-  Result<void> accept(fabric::ConnectRequest& request, const xprt::ConnectionOptions& options,
-                      Memory& memory, xprt::Upcalls& upcalls);
+                       const xprt::SharedOptions& options, const xprt::PerConnection& own,
+                       Memory& memory, xprt::Upcalls& upcalls);
+  Result<void> accept(fabric::ConnectRequest& request, const xprt::SharedOptions& options,
+                      const xprt::PerConnection& own, Memory& memory, xprt::Upcalls& upcalls);
   // Starts the way down, from any state but kNew: nothing more is sent. The first ending that says
   // who ended it is that of the connection; without one, completions and the fabric's last event
   // are waited for.
@@ -193,8 +225,8 @@ class Link : private xprt::Sender {
   Result<fabric::QueuePairOptions> queue_pair_options(const xprt::ConnectionOptions& options,
                                                       Memory& memory);
   Result<void> prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
-                       const xprt::ConnectionOptions& options, Memory& memory,
-                       xprt::Upcalls& upcalls);
+                       const xprt::SharedOptions& options, const xprt::PerConnection& own,
+                       Memory& memory, xprt::Upcalls& upcalls);
   void hold_back() {
     if (engine_->holds_back() != held_back_) [[unlikely]]
       hold_back(!held_back_);

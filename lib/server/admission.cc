@@ -124,7 +124,7 @@ void Server::Impl::let_in(const Newcomer& newcomer) {
   });
 }
 
-xprt::ConnectionOptions Server::Impl::engine_options(Client& client) const {
+xprt::ConnectionOptions Server::Impl::engine_options() const {
   return {.role = xprt::Role::kResponder,
           .credits = options.credits,
           .first_credits = first_credits(options),
@@ -138,8 +138,6 @@ xprt::ConnectionOptions Server::Impl::engine_options(Client& client) const {
           .max_call = std::min(options.max_call, options.max_chunk_bytes),
           .max_reply = std::min(options.max_reply, options.max_chunk_bytes),
           .max_chunk_bytes = options.max_chunk_bytes,
-          .borrower = client.group.borrower.get(),
-          .most_granted = &client.replays.most_granted(),
           .lend_ns = uint64_t{options.backward_lend_ms} * 1'000'000,
           .rfc5666 = {.enabled = options.rfc5666.enabled,
                       .max_reads = options.rfc5666.max_reads,
@@ -200,7 +198,12 @@ Result<void> Server::Impl::try_accept(ServerLink& link, fabric::ConnectRequest& 
     return fits;
   }
   link.take_lane();
-  Result<void> accepted = link.accept(request, engine_options(link.client()), runtime.memory, link);
+  Client& client = link.client();
+  Result<void> accepted = link.accept(
+      request,
+      engine_options_.over(link.device(), xprt::Speaks::kOne, [this] { return engine_options(); }),
+      {.borrower = client.group.borrower.get(), .most_granted = &client.replays.most_granted()},
+      runtime.memory, link);
   if (!accepted && link.state() == runtime::LinkState::kNew)
     lack = lack_of(accepted.error().code);
   return accepted;

@@ -192,7 +192,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void refuse(server::ServerLink& link, fabric::ConnectRequest& request, proto::Rejection why,
               const Error& reason, std::string_view text = {});
   void count_refusal(const std::string& peer, const std::string& reason);
-  xprt::ConnectionOptions engine_options(server::Client& client) const;
+  xprt::ConnectionOptions engine_options() const;
 
   // ending.cc
   struct Removal {
@@ -236,6 +236,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   std::vector<OpenListener> listening_;
   bool listened_ = false;
   std::vector<Core> cores_;
+  runtime::EngineOptions engine_options_;
   std::atomic<bool> closing_ = false;
   std::atomic<bool> draining_ = false;
   // Connections, and requests on their way to a core: the Impl lives until there are none.

@@ -11,6 +11,7 @@ namespace rrdk::xprt {
 
 namespace {
 
+// Sizes are multiples of 1024. No first credits stay none: Receives are not to be shared.
 ConnectionOptions normalised(ConnectionOptions options) {
   auto size = [](uint32_t bytes) { return std::clamp(bytes & ~1023u, 1024u, 262144u); };
   options.credits = std::clamp(options.credits, 1u, 65536u);
@@ -18,7 +19,7 @@ ConnectionOptions normalised(ConnectionOptions options) {
   if (options.rfc5666.enabled)
     options.backward_credits = 0;
   options.first_credits =
-      std::clamp(options.first_credits, 1u, std::max(1u, credits_of(Role::kResponder, options)));
+      std::min(options.first_credits, std::max(1u, credits_of(Role::kResponder, options)));
   options.send_size = size(options.send_size);
   options.receive_size = size(options.receive_size);
   options.max_receive_size = std::max(size(options.max_receive_size), options.receive_size);
@@ -45,11 +46,13 @@ void Counters::add_to(Stats& sum) const noexcept {
   sum.add(Counter::kProtocolBreaches, breaches());
 }
 
-Connection::Connection(const ConnectionOptions& options, Memory& memory, CallPool& pool,
-                       fabric::RemoteKeys& keys, Upcalls& upcalls)
+SharedOptions::SharedOptions(const ConnectionOptions& wanted) : options_(normalised(wanted)) {}
+
+Connection::Connection(const SharedOptions& options, const PerConnection& own, Memory& memory,
+                       CallPool& pool, fabric::RemoteKeys& keys, Upcalls& upcalls)
     : impl_(std::make_unique<Impl>(
-          *this, normalised(options), memory, pool, keys, upcalls,
-          options.first_xid != 0 ? options.first_xid : base::Random().next())),
+          *this, options, own, memory, pool, keys, upcalls,
+          options->first_xid != 0 ? options->first_xid : base::Random().next())),
       turn_(impl_->responder.turn),
       sends_(impl_->link.sends.list()),
       receives_(impl_->link.receives.list()),

@@ -20,10 +20,9 @@ constexpr EndReason kDrained = {
 
 }  // namespace
 
-// Without the options that few calls look at, and the counters of what is rare.
+// Without the counters of what is rare.
 void Connection::prefetch() const noexcept {
-  __builtin_prefetch(&impl_->link.options);
-  base::prefetch_lines(&impl_->link.options.starved_ns, &impl_->link.counters.rdma_read_bytes);
+  base::prefetch_lines(&impl_->link, &impl_->link.counters.rdma_read_bytes);
   base::prefetch_lines(&impl_->responder, &impl_->properties);
 }
 

@@ -12,15 +12,16 @@
 namespace rrdk::xprt {
 
 struct Connection::Impl {
-  Impl(Connection& connection, const ConnectionOptions& options, Memory& memory, CallPool& pool,
-       fabric::RemoteKeys& keys, Upcalls& upcalls, uint32_t first_xid)
-      : link(connection, options, memory, pool, keys, upcalls),
-        responder(link),
+  Impl(Connection& connection, const SharedOptions& options, const PerConnection& own,
+       Memory& memory, CallPool& pool, fabric::RemoteKeys& keys, Upcalls& upcalls,
+       uint32_t first_xid)
+      : link(connection, options, own, memory, pool, keys, upcalls),
+        responder(link, own),
         requester(link, first_xid),
         properties(link, requester, responder) {
     link.properties = &properties;
     link.grant = &responder.grant;
-    if (options.rfc5666.enabled)
+    if (options->rfc5666.enabled)
       begin_rfc5666();
   }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -68,8 +69,9 @@ inline uint32_t receive_slots(const ConnectionOptions& options) noexcept {
 
 // Of these, those that are promised as long as the connection lives, where Receives are shared.
 inline ReceiveShare::Least first_receives_of(const ConnectionOptions& options) noexcept {
-  return {.calls = std::min(options.first_credits, credits_of(Role::kResponder, options)),
-          .replies = std::min(1u, credits_of(Role::kRequester, options))};
+  return {
+      .calls = std::min(std::max(1u, options.first_credits), credits_of(Role::kResponder, options)),
+      .replies = std::min(1u, credits_of(Role::kRequester, options))};
 }
 
 inline uint32_t receive_bytes(const ConnectionOptions& options) noexcept {
@@ -94,22 +96,26 @@ inline bool needs_spares_at_once(const ConnectionOptions& options) noexcept {
 }
 
 struct Link {
-  Link(Connection& connection_, const ConnectionOptions& options_, Memory& memory_, CallPool& pool_,
-       fabric::RemoteKeys& keys_, Upcalls& upcalls_)
+  Link(Connection& connection_, const SharedOptions& options_, const PerConnection& own,
+       Memory& memory_, CallPool& pool_, fabric::RemoteKeys& keys_, Upcalls& upcalls_)
       : connection(connection_),
-        options(options_),
+        shared_options(options_),
+        options(*options_),
         memory(memory_),
         pool(pool_),
         keys(keys_),
         upcalls(upcalls_),
-        own_share(options_.borrower == nullptr ? mem::Borrower::create(memory_) : nullptr),
-        borrower(own_share != nullptr ? *own_share : *options_.borrower),
-        sends(options_.send_wrs),
-        own_receives(options_.shared_receives == nullptr ? own_queue() : nullptr),
-        receives(own_receives != nullptr ? *own_receives : *options_.shared_receives),
-        share(receives, receive_slots(options_) + done_receives(), spare_receives(options_),
-              first_receives_of(options_)),
-        calling(options_.role == Role::kRequester) {
+        own_share(own.borrower == nullptr ? mem::Borrower::create(memory_) : nullptr),
+        borrower(own_share != nullptr ? *own_share : *own.borrower),
+        sends(options.send_wrs),
+        own_receives(own.shared_receives == nullptr ? own_queue() : nullptr),
+        receives(own_receives != nullptr ? *own_receives : *own.shared_receives),
+        share(receives, receive_slots(options) + done_receives(), spare_receives(options),
+              first_receives_of(options)),
+        most_granted(own.most_granted),
+        known_as(own.peer),
+        calling(options.role == Role::kRequester) {
+    shared_options.join();
     if (serves())
       borrower.join();
     rfc5666.spare_receives = done_receives();
@@ -123,12 +129,14 @@ struct Link {
   ~Link() {
     if (serves())
       borrower.part();
+    shared_options.part();
   }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
   Connection& connection;
-  ConnectionOptions options;
+  const SharedOptions& shared_options;
+  const ConnectionOptions& options;  // in these
   Memory& memory;
   CallPool& pool;
   fabric::RemoteKeys& keys;
@@ -154,6 +162,8 @@ struct Link {
   const std::unique_ptr<ReceiveQueue> own_receives;  // null: they are shared
   ReceiveQueue& receives;
   ReceiveShare share;
+  std::atomic<uint32_t>* const most_granted;  // PerConnection's
+  const ExtensionPeer known_as;               // and its peer
   Counters counters;
   EndReason end_reason;
   // A server calls once it was called: in the version of that (BIDIR-12), and knowing that the
@@ -269,7 +279,7 @@ struct Link {
   bool running() const noexcept { return phase == Phase::kUp || phase == Phase::kDraining; }
 };
 
-static_assert(sizeof(Link) - sizeof(Counters) - sizeof(ConnectionOptions) <= 840);
+static_assert(sizeof(Link) - sizeof(Counters) <= 896);
 
 // As many as there are replies to wait for are never promised to calls: else these could take all
 // for good when Receives are few.

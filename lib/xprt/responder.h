@@ -23,10 +23,10 @@ using CallQueue = base::Queue<ServedCall, &ServedCall::next_call>;
 
 class Responder {
  public:
-  explicit Responder(Link& link)
+  Responder(Link& link, const PerConnection& own)
       : grant(credits_of(Role::kResponder, link.options), first_credits(link),
               link.receives.shared()),
-        turn{link.options.client_share != nullptr ? *link.options.client_share : own_share_},
+        turn{own.client_share != nullptr ? *own.client_share : own_share_},
         link_(link),
         max_calls_(2 * std::max(1u, credits_of(Role::kResponder, link.options))) {
     tell_most_granted();
@@ -120,7 +120,7 @@ class Responder {
   void refuse_xid(ServedCall& call) noexcept;
   static uint32_t first_credits(const Link& link) noexcept {
     uint32_t all = std::max(1u, credits_of(Role::kResponder, link.options));
-    return link.receives.shared() ? std::min(all, link.options.first_credits) : all;
+    return link.receives.shared() ? std::clamp(link.options.first_credits, 1u, all) : all;
   }
   uint32_t grant_credits() noexcept;
   void refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept;

@@ -272,7 +272,7 @@ void Responder::adapt_grant(uint64_t answers, uint32_t most) noexcept {
 }
 
 void Responder::tell_most_granted() const noexcept {
-  std::atomic<uint32_t>* most = link_.options.most_granted;
+  std::atomic<uint32_t>* most = link_.most_granted;
   if (most == nullptr)
     return;
   uint32_t told = most->load(std::memory_order_relaxed);

@@ -14,18 +14,18 @@ End::End(Session& session, Role role, const xprt::ConnectionOptions& options, ui
       role_(role),
       name_(session.name() + (role == Role::kRequester ? " cli" : " srv")),
       reads_(reads),
+      options_(options),
       draft_(options.limits.versions.two),
       queue_pair_(context_, name_, *this,
                   {options.send_wrs, reads, session.around().weather.keys, options.max_copied}) {
   Surroundings& around = session.around();
-  xprt::ConnectionOptions its = options;
-  its.client_share = &share_;
+  xprt::PerConnection its = {.client_share = &share_};
   if (!is_requester() && around.receives != nullptr) {
     its.shared_receives = &around.receives->queue;
     queue_pair_.share(around.receives->posted);
   }
   engine_ = std::make_unique<xprt::Connection>(
-      its, is_requester() ? around.requester_memory : around.responder_memory,
+      options_, its, is_requester() ? around.requester_memory : around.responder_memory,
       is_requester() ? around.requester_calls : around.responder_calls, queue_pair_, *this);
   if (!is_requester() && around.weather.takes_turns)
     refill(1);

@@ -184,6 +184,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   xprt::Role role_;
   std::string name_;
   uint32_t reads_;
+  const xprt::SharedOptions options_;
   std::optional<proto::Wire> draft_;  // of version 2 that it knows
   QueuePair queue_pair_;
   xprt::ClientShare share_;

@@ -31,9 +31,11 @@ inline Bytes flatten(std::span<const Fragment> fragments) {
 }
 
 struct End final : Upcalls {
-  End(const ConnectionOptions& options, Memory& memory_, CallPool& pool) : memory(memory_) {
-    qp.depth = options.send_wrs;
-    engine = std::make_unique<Connection>(options, memory_, pool, qp, *this);
+  End(const ConnectionOptions& wanted, Memory& memory_, CallPool& pool,
+      const PerConnection& own = {})
+      : memory(memory_), options(wanted) {
+    qp.depth = wanted.send_wrs;
+    engine = std::make_unique<Connection>(options, own, memory_, pool, qp, *this);
     engine->set_sender(&qp);
     EXPECT_TRUE(engine->prepare_receives());
     qp.post(*engine);
@@ -80,6 +82,7 @@ struct End final : Upcalls {
   }
 
   Memory& memory;
+  const SharedOptions options;
   FakeQueuePair qp;
   std::unique_ptr<Connection> engine;
   std::function<void(ServedCall&)> handler;

@@ -224,7 +224,8 @@ TEST_F(ScarceMemory, ReceivesAreOfTheClassThatFitsThem) {
   EXPECT_EQ(memory->audit_fitting(4096).available, 0u);
   EXPECT_EQ(memory->audit_fitting(16384).available, 2u);
   FakeQueuePair qp;
-  Connection another({.role = Role::kResponder, .credits = 1}, *memory, *pool, qp, idle);
+  const SharedOptions options({.role = Role::kResponder, .credits = 1});
+  Connection another(options, {}, *memory, *pool, qp, idle);
   EXPECT_FALSE(another.prepare_receives());
   EXPECT_EQ(memory->audit_fitting(16384).available, 2u);
   another.on_disconnected();

@@ -128,5 +128,14 @@ TEST_F(ResponderTest, EachCallTellsOfItsEndOnceWhenTheConnectionDies) {
     EXPECT_EQ(one.times, 1) << &one - told.data();
 }
 
+#ifndef NDEBUG
+
+TEST_F(ResponderTest, OptionsOutliveTheConnectionsThatHaveThem) {
+  connect();
+  EXPECT_DEATH(end->options.~SharedOptions(), "assertion failed: connections_");
+}
+
+#endif
+
 }  // namespace
 }  // namespace rrdk::xprt::test

@@ -179,8 +179,8 @@ class Exposing : public ScriptedTest {
  protected:
   void connect(Rfc5666Options mode, mem::Borrower* borrower = nullptr) {
     mode.enabled = true;
-    begin({.role = Role::kResponder, .credits = 8, .borrower = borrower, .rfc5666 = mode},
-          {true, 4096, 4096}, 16);
+    begin({.role = Role::kResponder, .credits = 8, .rfc5666 = mode}, {true, 4096, 4096}, 16,
+          {.borrower = borrower});
     end->handler = [this, engine = end->engine.get()](ServedCall& call) {
       Encoder e(call.reply, *memory, call.inline_size(), call.max_reply());
       e.put_u32(call.xid);

@@ -15,8 +15,9 @@ class ScriptedTest : public EngineTest {
  protected:
   using EngineTest::EngineTest;
 
-  void begin(const ConnectionOptions& options, const proto::PrivateData& peer, uint32_t reads) {
-    end = std::make_unique<End>(options, *memory, *pool);
+  void begin(const ConnectionOptions& options, const proto::PrivateData& peer, uint32_t reads,
+             const PerConnection& own = {}) {
+    end = std::make_unique<End>(options, *memory, *pool, own);
     peer_side = std::make_unique<Script>(*end);
     end->engine->on_established(peer, reads);
   }

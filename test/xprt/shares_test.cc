@@ -12,27 +12,22 @@ constexpr uint32_t kData = 60000;  // of a call: one of the large buffers
 constexpr uint32_t kLarge = 65536;
 
 // A server's, or a client's that serves calls of its server, with chunks (draft-04).
-ConnectionOptions options_of(Role role, mem::Borrower& borrower, uint32_t max_read_bytes) {
+ConnectionOptions options_of(Role role, uint32_t max_read_bytes) {
   if (role == Role::kResponder)
-    return {.role = role,
-            .credits = 16,
-            .receive_size = 1024,
-            .max_read_bytes = max_read_bytes,
-            .borrower = &borrower};
+    return {.role = role, .credits = 16, .receive_size = 1024, .max_read_bytes = max_read_bytes};
   return {.role = role,
           .speaks = Speaks::kTwo,
           .credits = 4,
           .backward_credits = 16,
           .backward_chunks = true,
-          .properties = false,
-          .borrower = &borrower};
+          .properties = false};
 }
 
 // The peer of a connection, which answers RDMA Reads when it is told to.
 struct Peer {
   Peer(Memory& memory, CallPool& pool, mem::Borrower& borrower, Role role, uint32_t max_read_bytes)
       : version(role == Role::kResponder ? 1 : 2),
-        end(options_of(role, borrower, max_read_bytes), memory, pool),
+        end(options_of(role, max_read_bytes), memory, pool, {.borrower = &borrower}),
         script(end),
         key(script.expose(pattern(kData, 1), Rights::kRemoteRead)) {
     end.engine->on_established({true, 4096, 4096}, 16);

@@ -189,7 +189,7 @@ void Properties::hear_registered(const PropertySet& set, const PropertySubset* s
     else if (last->data.size() > kMostPropertyValue)
       link_.refused(Refusal::kLongProperty);
     else if (known.on_value != nullptr)
-      known.on_value({known.id, last->data, stays == nullptr, link_.options.peer}, known.context);
+      known.on_value({known.id, last->data, stays == nullptr, link_.known_as}, known.context);
   }
 }
 

@@ -259,7 +259,7 @@ void Responder::serve_option(ServedCall& call, const OptionType& type,
                              std::span<const std::byte> payload) noexcept {
   Kept kept_info(info), kept_payload(payload);
   Answer answer(link_, type.type, send_threshold(call));
-  type.serve({type.type, kept_info.bytes(), kept_payload.bytes(), link_.options.peer}, answer,
+  type.serve({type.type, kept_info.bytes(), kept_payload.bytes(), link_.known_as}, answer,
              type.context);
   auto room =
       static_cast<uint32_t>(kOptionHeaderRoom + answer.info().size() + answer.payload().size());

@@ -24,7 +24,7 @@ inline const OptionType* option_type(const Link& link, uint32_t type) noexcept {
 
 inline void tell(const Link& link, const OptionType& type, OptionError::Why why,
                  uint32_t code = 0) noexcept {
-  type.on_error({why, type.type, code, link.options.peer}, type.context);
+  type.on_error({why, type.type, code, link.known_as}, type.context);
 }
 
 // What is wrong with data and payload of a message of that type; null: nothing. Of a request that
