@@ -110,6 +110,10 @@ struct Call::Impl : runtime::WorkItem {
     return in_flight.load(std::memory_order_acquire) || delivering.load(std::memory_order_acquire);
   }
 
+  bool is_for(const Binding& its, uint32_t its_procedure) const noexcept;
+  [[gnu::noinline]] void begin_anew(const Binding& its, uint32_t its_procedure) noexcept;
+  void undress() noexcept;
+  Impl* dress() noexcept;
   void add_room(std::span<const MemorySpan> segments) noexcept;
   void add_room(Buffer room, uint32_t length) noexcept;
   // Whether it may be sent; else why not.
@@ -135,10 +139,16 @@ struct Call::Impl : runtime::WorkItem {
   rpc::ReplyHeader reply;
   CallStatus status = CallStatus::kOk;
 
-  // Of the call being made.
+  // Of the call being made. Its first `head` bytes are those of the last one, too, if that was made
+  // with the same binding, procedure and credential.
+  uint32_t head = 0;  // 0: they are not there
+  bool dressed = true;  // begin() has something to take back: offers, or what set_...() has set
+  bool planned = false;  // plan_reply() has been asked since
   std::atomic<const Binding*> binding = nullptr;
   const ProcedureBinding* checked_procedures = nullptr;  // of that one, as it was checked
   bool binding_ok = false;
+  uint32_t program = 0;  // and version, of the header
+  uint32_t version = 0;
   std::atomic<uint32_t> procedure = 0;
   const ProcedureBinding* entry = nullptr;  // of the procedure; null: it has none
   uint32_t timeout_ms = 0;
@@ -178,7 +188,7 @@ struct Call::Impl : runtime::WorkItem {
   std::unique_ptr<Refused> refused;
   base::Links<Impl> links;  // in the one of the caller's lists that it is in
 };
-static_assert(sizeof(Call::Impl) <= 2184);
+static_assert(sizeof(Call::Impl) <= 2208);
 
 // Calls of one Caller, of its core's thread. A call is in one list at a time.
 using CallList = base::List<Call::Impl, &Call::Impl::links>;
@@ -200,6 +210,8 @@ struct NullCall {
   uint64_t max_reply = 0;
 };
 NullCall null_call_of(const Binding& binding) noexcept;
+
+class PlainCalls;  // plain_calls.h
 
 // What the core counts of a caller's calls.
 struct Counters {
@@ -301,13 +313,18 @@ struct Caller::Impl {
   void set_device(const runtime::OpenDevice& device) noexcept {
     device_.store(&device, std::memory_order_release);
   }
-  void use(runtime::Link& link) noexcept {
+  // `plain`: of its lane; null: it has none.
+  void use(runtime::Link& link, calls::PlainCalls* plain = nullptr) noexcept {
     RRDK_ON_CORE(core_);
     RRDK_ASSERT(up_ == nullptr && (carrier_ == nullptr || carrier_ == &link));
     up_ = carrier_ = &link;
+    plain_ = plain;
   }
   // No further calls go to it, and those that it has end. False: there was none.
-  bool lose() noexcept { return std::exchange(up_, nullptr) != nullptr; }
+  bool lose() noexcept {
+    plain_ = nullptr;
+    return std::exchange(up_, nullptr) != nullptr;
+  }
   void forget() noexcept {  // its engine has given back all it had
     RRDK_ON_CORE(core_);
     RRDK_ASSERT(up_ == nullptr && in_engine_.empty());
@@ -330,6 +347,7 @@ struct Caller::Impl {
   bool shutting_down = false;  // calls that end by us, or for want of a connection: kShutdown
 
  private:
+  friend class calls::PlainCalls;
   // There is no link for a new call.
   virtual void start_without_link(Call::Impl& call) noexcept;
   // Whether it keeps a call that has lost its connection, for the next one.
@@ -382,6 +400,7 @@ struct Caller::Impl {
   // Of the core's thread.
   runtime::Link* up_ = nullptr;
   runtime::Link* carrier_ = nullptr;  // whose engine has the calls in in_engine_
+  calls::PlainCalls* plain_ = nullptr;
   CallList in_engine_;
   CallList failing_;  // have ended, for want of a connection; their callbacks come with the timer
   FailingTimer failing_timer_;

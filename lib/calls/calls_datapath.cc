@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/lifetime.h"
 #include "calls/calls.h"
+#include "calls/plain_calls.h"
 #include "rpc/headers_datapath.h"
 #include "xprt/outgoing_call.h"
 
@@ -19,39 +20,64 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   Caller::Impl& caller = c.caller;
   if (c.in_flight.load(std::memory_order_acquire) || caller.retired() || base::forked) [[unlikely]]
     return c.refuse_begin();
-  if (c.binding.load(std::memory_order_relaxed) != &binding ||
-      c.checked_procedures != binding.procedures.data()) [[unlikely]] {
-    c.binding_ok = caller.accepts(binding);
-    c.checked_procedures = binding.procedures.data();
-  }
-  if (c.credential_version != caller.credential_version()) [[unlikely]]
-    caller.take_credential(c);
-  c.results = {};  // the last reply's buffers go back when this call is submitted
-  c.binding.store(&binding, std::memory_order_relaxed);
-  c.procedure.store(procedure, std::memory_order_relaxed);
-  c.entry = binding.find(procedure);
-  c.timeout_ms = caller.defaults.timeout_ms;
-  c.retransmit = caller.defaults.retransmit;
-  c.variable_reply = 0;
-  c.transformed = false;
-  while (c.num_rooms != 0)
-    c.outgoing.rooms[--c.num_rooms].reset();
-  c.outgoing.released = nullptr;
-  c.num_spans = 0;
-  c.too_many = false;
-  c.bad_room = CallStatus::kOk;
+  if (c.dressed) [[unlikely]]
+    c.undress();
   c.begun = true;
   c.let_go.store(false, std::memory_order_relaxed);  // another thread may be at ~Call()
-  c.args.emplace(c.outgoing.message, caller.memory, caller.defaults.inline_size,
-                 caller.defaults.max_call);
-  // The engine puts the XID in when it sends.
-  rpc::encode_call(*c.args, 0, {binding.program, binding.version, procedure},
-                   c.credential ? c.credential->bytes() : std::span<const std::byte>());
+  c.results = {};  // the last reply's buffers go back when this call is submitted
+  if (!c.is_for(binding, procedure) || !c.args->keep_first(c.head)) [[unlikely]]
+    c.begin_anew(binding, procedure);
   return *c.args;
 }
 
+// Whether its last call was one of the same header.
+bool Call::Impl::is_for(const Binding& its, uint32_t its_procedure) const noexcept {
+  return head != 0 && binding.load(std::memory_order_relaxed) == &its &&
+         checked_procedures == its.procedures.data() && program == its.program &&
+         version == its.version && procedure.load(std::memory_order_relaxed) == its_procedure &&
+         credential_version == caller.credential_version();
+}
+
+void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept {
+  if (binding.load(std::memory_order_relaxed) != &its ||
+      checked_procedures != its.procedures.data()) {
+    binding_ok = caller.accepts(its);
+    checked_procedures = its.procedures.data();
+  }
+  if (credential_version != caller.credential_version())
+    caller.take_credential(*this);
+  binding.store(&its, std::memory_order_relaxed);
+  procedure.store(its_procedure, std::memory_order_relaxed);
+  program = its.program;
+  version = its.version;
+  entry = its.find(its_procedure);
+  planned = false;
+  args.emplace(outgoing.message, caller.memory, caller.defaults.inline_size,
+               caller.defaults.max_call);
+  // The engine puts the XID in when it sends.
+  rpc::encode_call(*args, 0, {program, version, its_procedure},
+                   credential ? credential->bytes() : std::span<const std::byte>());
+  const size_t written = args->run().size();  // nothing, if it did not go into one buffer
+  head = static_cast<uint32_t>(written);
+}
+
+// Takes back what was said of the last call only.
+void Call::Impl::undress() noexcept {
+  dressed = planned = false;
+  timeout_ms = caller.defaults.timeout_ms;
+  retransmit = caller.defaults.retransmit;
+  variable_reply = 0;
+  transformed = false;
+  while (num_rooms != 0)
+    outgoing.rooms[--num_rooms].reset();
+  outgoing.released = nullptr;
+  num_spans = 0;
+  too_many = false;
+  bad_room = CallStatus::kOk;
+}
+
 void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
-  if (!begun) [[unlikely]]
+  if (dress() == nullptr) [[unlikely]]
     return;
   for (const MemorySpan& span : segments) {
     if (!caller.memory.contains(span)) [[unlikely]]
@@ -68,7 +94,7 @@ void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
 }
 
 void Call::Impl::add_room(Buffer room, uint32_t length) noexcept {
-  if (!begun) [[unlikely]]
+  if (dress() == nullptr) [[unlikely]]
     return;
   if (num_rooms == kMaxOffers || num_spans == kMaxOfferSegments) [[unlikely]] {
     too_many = true;
@@ -97,33 +123,42 @@ void Call::offer(std::span<const MemorySpan> segments) noexcept {
   impl_->add_room(segments);
 }
 
+// What is said of the call that was begun, and of no other.
+Call::Impl* Call::Impl::dress() noexcept {
+  if (!begun) [[unlikely]]
+    return nullptr;
+  dressed = true;
+  planned = false;
+  return this;
+}
+
 void Call::expect_reply(uint64_t bytes) noexcept {
-  if (impl_->begun)
-    impl_->variable_reply = bytes;
+  if (Impl* const c = impl_->dress())
+    c->variable_reply = bytes;
 }
 
 void Call::forbid_ddp(uint32_t growth) noexcept {
-  if (impl_->begun) {
-    impl_->transformed = true;
-    impl_->growth = growth;
+  if (Impl* const c = impl_->dress()) {
+    c->transformed = true;
+    c->growth = growth;
   }
 }
 
 void Call::set_timeout_ms(uint32_t timeout) noexcept {
-  if (impl_->begun)
-    impl_->timeout_ms = timeout;
+  if (Impl* const c = impl_->dress())
+    c->timeout_ms = timeout;
 }
 
 void Call::set_retransmit(bool retransmit) noexcept {
-  if (impl_->begun)
-    impl_->retransmit = retransmit;
+  if (Impl* const c = impl_->dress())
+    c->retransmit = retransmit;
 }
 
 void Call::on_released(Released released, void* argument) noexcept {
-  if (!impl_->begun)
-    return;
-  impl_->outgoing.released = released;
-  impl_->outgoing.released_argument = argument;
+  if (Impl* const c = impl_->dress()) {
+    c->outgoing.released = released;
+    c->outgoing.released_argument = argument;
+  }
 }
 
 CallStatus Call::Impl::check() noexcept {
@@ -165,6 +200,7 @@ void Call::Impl::plan_reply() noexcept {
   outgoing.max_reply = Binding::max_reply_of(entry, variable);
   outgoing.no_ddp = transformed;
   outgoing.only_short = !Binding::allows_long_of(entry);
+  planned = true;
 }
 
 bool Call::submit(Completion completion, void* argument) noexcept {
@@ -174,7 +210,8 @@ bool Call::submit(Completion completion, void* argument) noexcept {
     c.status = c.check();
     c.args->finish();
     c.args->fail();  // drops what may be written after this
-    c.plan_reply();
+    if (!c.planned) [[unlikely]]
+      c.plan_reply();
   } else {
     if (!c.refuse_submit())
       return false;
@@ -301,6 +338,8 @@ void Caller::Impl::to_engine(Call::Impl& call) noexcept {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(up_ != nullptr && carrier_ == up_);
   RRDK_ASSERT(call.phase <= Call::Impl::Phase::kWaiting, call.phase);
+  if (plain_ != nullptr && plain_->submit(call)) [[likely]]
+    return;
   call.phase = Call::Impl::Phase::kEngine;
   in_engine_.push_front(call);
   bool outer = std::exchange(deferring_, true);

@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "calls/calls.h"
+#include "calls/plain_calls.h"
 #include "mem/loans.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/client.h"
@@ -443,6 +444,13 @@ class ClientLink final : public runtime::Link, public service::Dispatcher {
         connection_(connection) {}
 
   using Link::set_always_ticks;
+  // Null: its options or its version do not allow them.
+  calls::PlainCalls* open_lane() noexcept {
+    if (!engine().may_have_plain())
+      return nullptr;
+    set_lane_user(&plain_calls_);
+    return &plain_calls_;
+  }
 
  private:
   void on_up() override { connection_.on_link_up(); }
@@ -456,6 +464,7 @@ class ClientLink final : public runtime::Link, public service::Dispatcher {
   void on_dead() override { connection_.on_link_dead(); }  // deletes it
 
   ClientConnection::Impl& connection_;
+  calls::PlainCalls plain_calls_{connection_, *this};
 };
 
 }  // namespace rrdk

@@ -349,6 +349,7 @@ void Link::tap(fabric::Tap& tap) {
     tapped_ = std::make_unique<fabric::TappedQueuePair>(tap, this, *queue_pair_);
   port_ = tapped_.get();
   queue_pair_->set_lane_user(nullptr);
+  engine_->forget_plain_limit();
 }
 
 void Link::untap() noexcept {

@@ -175,6 +175,14 @@ class Link : private xprt::Sender {
   }
   // Whether the lane may be used: the link is up, and no tap is in place.
   bool lane_open() const noexcept { return state_ == LinkState::kUp && port_ == queue_pair_.get(); }
+  // Null: there is none, or it may not be used now.
+  fabric::Lane* lane() const noexcept { return lane_open() ? queue_pair_->lane() : nullptr; }
+  // Its user has sent something while it was not called by the driver.
+  void on_sent_in_lane() noexcept;
+  // A burst of replies in the lane; nothing is served for them.
+  void note_replies() noexcept;
+  // Something is in flight, and no tick comes.
+  bool lacks_ticks() const noexcept { return !ticking_; }
   // A burst of messages in the lane begins.
   void begin_turn() noexcept;
   // From now on what is posted goes through the tap; after untap() it no longer does.

@@ -145,6 +145,15 @@ void Link::begin_turn() noexcept {
   active_ns_.store(core_.now(), std::memory_order_relaxed);
 }
 
+void Link::note_replies() noexcept {
+  active_ns_.store(core_.now(), std::memory_order_relaxed);
+}
+
+void Link::on_sent_in_lane() noexcept {
+  sent_now_ = true;  // post() wakes the peer
+  core_.mark_dirty(*this);
+}
+
 // First takes more batches, so that connections whose completions are queued behind those of a busy
 // one are seen before its turn.
 uint32_t PollCore::serve_turns() {

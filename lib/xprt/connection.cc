@@ -54,6 +54,7 @@ Connection::Connection(const SharedOptions& options, const PerConnection& own, M
           *this, options, own, memory, pool, keys, upcalls,
           options->first_xid != 0 ? options->first_xid : base::Random().next())),
       turn_(impl_->responder.turn),
+      requester_(impl_->requester),
       sends_(impl_->link.sends.list()),
       receives_(impl_->link.receives.list()),
       holds_back_(impl_->link.share.full()),
@@ -101,6 +102,7 @@ void Connection::on_disconnected() {
   if (link.phase == Phase::kDead)
     return;
   link.phase = Phase::kDead;
+  link.plain_limit = 0;
   link.receives.close();
   while (link.sends.front() != nullptr)
     link.sends.pop();

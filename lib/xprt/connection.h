@@ -42,6 +42,7 @@ namespace rrdk::xprt {
 
 class CallPool;     // xprt/served_call.h: one per poll core
 struct ServedCall;  // a call that the peer made
+class Requester;    // xprt/requester.h
 
 // A count for each reason.
 struct Refusals {
@@ -250,6 +251,10 @@ class Connection {
 
   // The upper layer's requests.
   void submit(OutgoingCall& call);  // always ends in on_call_ended, possibly before it returns
+  // For calls that take the lane (calls/plain_calls.h).
+  Requester& requester() noexcept { return requester_; }
+  // A lane has gone, or come.
+  void forget_plain_limit() noexcept;
   void cancel(OutgoingCall& call);  // ends it with kCancelled unless it has ended (requester.cc)
   void reply(ServedCall& call);     // sends call.reply(); on a lost connection just ends the call
   // Answers that the binding does not allow the chunks of this call, or its being long.
@@ -355,6 +360,7 @@ class Connection {
 
   std::unique_ptr<Impl> impl_;
   Turn& turn_;  // of the Impl, like these
+  Requester& requester_;
   WorkList<fabric::SendWr>& sends_;
   WorkList<fabric::ReceiveWr>& receives_;
   const bool& holds_back_;

@@ -28,6 +28,7 @@ void Connection::prefetch() const noexcept {
 
 void Connection::on_completions(std::span<const Completion> completions) {
   RRDK_ON_CORE(impl_->link.pool);
+  impl_->link.plain_limit = 0;
   if (!completions.empty())
     impl_->foresee(completions[0]);
   for (size_t i = 0; i != completions.size(); ++i) {
@@ -41,6 +42,7 @@ void Connection::on_completions(std::span<const Completion> completions) {
 // Copied Sends are done when they are posted, and those that went at once before.
 void Connection::on_posted() {
   RRDK_ON_CORE(impl_->link.pool);
+  impl_->link.plain_limit = 0;
   while (Job* job = impl_->link.sends.pop_copied()) {
     if (job->tag.kind == WorkKind::kReply)
       impl_->responder.on_reply_completed(*static_cast<ServedCall*>(job->tag.owner));
@@ -195,6 +197,7 @@ void Connection::Impl::fail() noexcept {
   if (link.phase == Phase::kDead)
     return;
   link.phase = Phase::kFailing;
+  link.plain_limit = 0;
   link.receives.close();
 }
 
@@ -245,6 +248,7 @@ void Connection::Impl::pump_sends() noexcept {
 
 void Connection::on_tick(uint64_t now_ns) {
   RRDK_ON_CORE(impl_->link.pool);
+  impl_->link.plain_limit = 0;
   impl_->requester.on_tick(now_ns);
   impl_->properties.on_tick(now_ns);
   if (impl_->responder.waiting() || impl_->responder.reading()) [[unlikely]]
@@ -263,11 +267,16 @@ bool Connection::wants_turn() const noexcept {
 void Connection::submit(OutgoingCall& call) {
   RRDK_ON_CORE(impl_->link.pool);
   RRDK_ASSERT(call.state->stage == CallStage::kIdle, call.state->stage);
+  impl_->link.plain_limit = 0;
   impl_->requester.submit(call);
 }
 void Connection::cancel(OutgoingCall& call) {
   RRDK_ON_CORE(impl_->link.pool);
+  impl_->link.plain_limit = 0;
   impl_->requester.cancel(call);
+}
+void Connection::forget_plain_limit() noexcept {
+  impl_->link.plain_limit = 0;
 }
 void Connection::reply(ServedCall& call) {
   RRDK_ON_CORE(impl_->link.pool);
@@ -320,6 +329,7 @@ void Connection::adopt_plain(ServedCall& call) {
 void Connection::drain() {
   RRDK_ON_CORE(impl_->link.pool);
   Link& link = impl_->link;
+  link.plain_limit = 0;
   if (link.phase == Phase::kUp)
     link.phase = Phase::kDraining;
   else if (link.phase == Phase::kNew)  // it ends as soon as it is established

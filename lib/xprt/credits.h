@@ -156,6 +156,7 @@ class Window {
   explicit Window(uint32_t own) noexcept : own_(std::max(1u, own)) {}
 
   void on_grant(uint32_t credits) noexcept {
+    last_ = credits;
     granted_ = std::clamp(credits, 1u, own_);
     limit_ = granted_ > held_ ? granted_ - held_ : 1;
   }
@@ -165,6 +166,7 @@ class Window {
     held_ = dones;
     on_grant(granted_);
   }
+  uint32_t granted_last() const noexcept { return last_; }  // as it came
   uint32_t size() const noexcept { return granted_; }
   uint32_t for_calls() const noexcept { return limit_; }
   uint32_t in_flight() const noexcept { return in_flight_; }
@@ -180,6 +182,7 @@ class Window {
 
  private:
   uint32_t own_;
+  uint32_t last_ = 0;
   uint32_t granted_ = 1;  // until the first reply (V1-CREDIT-11)
   uint32_t held_ = 0;
   uint32_t limit_ = 1;  // granted_ without held_

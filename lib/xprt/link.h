@@ -170,6 +170,10 @@ struct Link {
   // client is there for it (BIDIR-13).
   bool calling;
   proto::BackwardSupport backward = proto::BackwardSupport::kInline;  // of the peer, in draft-04
+  // The calls that may be in flight for a further one to be sent in the lane, as Requester::
+  // plain_limit() found it. 0: it is to be asked again. Whatever else is done to the connection sets
+  // that.
+  uint32_t plain_limit = 0;
   const Grant* grant = nullptr;                                       // of the responder half
 
   std::unique_ptr<ReceiveQueue> own_queue() {
@@ -222,6 +226,7 @@ struct Link {
       end_reason = reason;
     if (phase == Phase::kUp || phase == Phase::kDraining)
       phase = Phase::kEnding;
+    plain_limit = 0;
   }
   // What is in these is named to the peer.
   void note_named(std::span<Buffer> buffers) const noexcept {
@@ -279,7 +284,7 @@ struct Link {
   bool running() const noexcept { return phase == Phase::kUp || phase == Phase::kDraining; }
 };
 
-static_assert(sizeof(Link) - sizeof(Counters) <= 896);
+static_assert(sizeof(Link) - sizeof(Counters) <= 904);
 
 // As many as there are replies to wait for are never promised to calls: else these could take all
 // for good when Receives are few.

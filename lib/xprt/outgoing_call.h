@@ -60,6 +60,8 @@ struct OutgoingCall::State {
   bool again = false;           // is to be sent again, under its XID, when its memory is fenced
   bool mended = false;          // was sent again with the room that the peer named
   bool lent = false;            // its caller has been told of its end
+  bool plain = false;           // was sent in the lane (Requester::begin_plain())
+  bool clean = false;           // all is as begin_plain() needs it
   uint64_t lent_since_ns = 0;   // 0: no tick has seen it lent yet
   uint16_t rooms = 0;           // how many of the results' rooms are offered at most
   uint64_t reply_extra = 0;     // room for the reply beyond what the upper layer expects

@@ -54,14 +54,6 @@ int64_t read_chunk(std::span<const Offer> offers, std::span<const Segment> retur
 
 }  // namespace
 
-Requester::Slot* Requester::match(uint32_t xid) noexcept {
-  uint32_t index = xid & ((1u << slot_bits_) - 1);
-  if (index >= slots_.size())
-    return nullptr;
-  Slot& slot = slots_[index];
-  return slot.xid == xid && slot.unanswered ? &slot : nullptr;
-}
-
 // A key that the peer's Send killed must be one of the call that it answers (PD-31). Of a call that
 // was given up on, the keys are forgotten: the peer's Send can have been first although our own
 // invalidation was reported before it.

@@ -1,6 +1,7 @@
 // The requester half: calls out, replies in.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -65,6 +66,65 @@ class Requester {
   bool needs_tick() const noexcept { return !idle() || starved(); }
   uint64_t quiet_until() const noexcept;  // as Connection's
 
+  // Plain calls of version 1 that are sent and answered in the fabric's lane, by its user
+  // (calls/plain_calls.h). How many calls may be in flight there; 0: further ones must go the
+  // general way, since something waits, or is not settled. Link::plain_limit keeps the answer.
+  uint32_t plain_limit() const noexcept;
+  // Whether replies to such calls may be taken there.
+  bool takes_plain() const noexcept {
+    return link_.up() && link_.settled && link_.wire == proto::Wire::kVersion1 &&
+           link_.rfc5666.reader == nullptr;
+  }
+  bool may_begin_plain() const noexcept {
+    return window.in_flight() < link_.plain_limit && first_free_ != kNoSlot &&
+           (!link_.receives.shared() || window.in_flight() < link_.share.replies() ||
+            link_.receives.unpromised() != 0);
+  }
+  bool look_for_plain() noexcept {
+    link_.plain_limit = plain_limit();
+    return may_begin_plain();
+  }
+  // For assertions: nothing has changed unseen since it was asked.
+  bool plain_limit_holds() const noexcept {
+    return link_.plain_limit == 0 || !may_start() || link_.plain_limit == plain_limit();
+  }
+  // The call, which is sent next; returns its XID.
+  uint32_t begin_plain(OutgoingCall& call) noexcept;
+  // The call that waits for that reply, if it was sent so and nothing has happened to it since.
+  State* match_plain(uint32_t xid) noexcept {
+    const Slot* const slot = match(xid);
+    const bool found = slot != nullptr && slot->call != nullptr && slot->call->plain &&
+                       slot->call->stage == CallStage::kInFlight;
+    return found ? slot->call : nullptr;
+  }
+  void end_plain(State& call) noexcept;
+  void take_plain_grant(uint32_t credits) noexcept {
+    if (credits == window.granted_last()) [[likely]]
+      return;
+    window.on_grant(credits);
+    link_.plain_limit = 0;
+  }
+  // Bytes of the longest plain call, and of a reply to one without its transport header.
+  struct PlainSizes {
+    uint64_t call, reply;
+  };
+  PlainSizes plain_sizes() const noexcept {
+    return {std::min<uint64_t>(link_.calls.send, proto::kMinHeader + link_.options.max_call),
+            std::min<uint64_t>(link_.calls.receive - proto::kMinHeader, link_.options.max_reply)};
+  }
+  uint32_t receive_bytes() const noexcept { return link_.receives.size(); }
+  // For what the reply carries. False: there is no buffer; the reply has a Receive for itself.
+  bool make_room_for_plain(State& call) noexcept {
+    if (!call.receive || call.receive.capacity() < link_.receives.size()) [[unlikely]]
+      call.receive = link_.memory.get_fitting(link_.receives.size());
+    return static_cast<bool>(call.receive);
+  }
+  void count_plain(uint32_t replies) noexcept {
+    link_.counters.messages_received += replies;
+    link_.counters.replies_received += replies;
+  }
+  void sample(OutgoingCall& call) noexcept { sample(*call.state); }
+
   // RFC 5666's compatibility mode (rfc5666/reader_datapath.cc).
   State* reading_call(uint32_t xid) noexcept;
 
@@ -93,8 +153,9 @@ class Requester {
   bool may_start_or_grow() noexcept;
   bool lacks_receives() noexcept;
   bool make_room(uint32_t slot) noexcept;
+  void reset(State& call) noexcept;
   bool start(State& call) noexcept;
-  void sample(State& call) noexcept;
+  [[gnu::cold]] void sample(State& call) noexcept;
   void note_start(State& call) noexcept;
   bool take_slot(State& call) noexcept;
   bool take_own_slot(State& call) noexcept;
@@ -120,7 +181,13 @@ class Requester {
   void check_starved(uint64_t now_ns) noexcept;
 
   // reply_datapath.cc: what came back
-  Slot* match(uint32_t xid) noexcept;
+  Slot* match(uint32_t xid) noexcept {
+    const uint32_t index = xid & ((1u << slot_bits_) - 1);
+    if (index >= asked)
+      return nullptr;
+    Slot& slot = slots_[index];
+    return slot.xid == xid && slot.unanswered ? &slot : nullptr;
+  }
   Slot* slot_of(const proto::Header& header, proto::Verdict verdict) noexcept;
   bool is_property(const proto::Header& header, std::span<const std::byte> message) noexcept;
   void note_trailing(proto::MessageType type, std::span<const std::byte> rpc) noexcept;
@@ -188,5 +255,45 @@ class Requester {
   uint64_t starved_heard_ = 0;     // messages that had been received by then
   std::string starved_text_;
 };
+
+inline uint32_t Requester::begin_plain(OutgoingCall& call) noexcept {
+  State& state = *call.state;
+  RRDK_ASSERT(state.stage == CallStage::kIdle && first_free_ < asked, state.stage, first_free_);
+  if (!state.clean) [[unlikely]]
+    reset(state);
+  state.clean = false;
+  state.plain = true;
+  state.stage = CallStage::kInFlight;
+  state.wire = proto::Wire::kVersion1;
+  state.slot = first_free_;
+  Slot& slot = slots_[first_free_];
+  first_free_ = slot.next_free;
+  state.xid = slot.xid += 1u << slot_bits_;
+  slot.call = &state;
+  slot.unanswered = true;
+  slot.inline_reply = proto::kMinHeader + call.max_reply;
+  ++active_;
+  window.on_call();
+  link_.share.promise_replies(window.in_flight());
+  ++link_.counters.calls_sent;
+  call.sent = true;
+  return state.xid;
+}
+
+// As answer(), free_slot() and end() do it.
+inline void Requester::end_plain(State& call) noexcept {
+  Slot& slot = slots_[call.slot];
+  RRDK_ASSERT(slot.call == &call && slot.unanswered && call.settled() && active_ != 0, call.slot);
+  slot.call = nullptr;
+  slot.unanswered = false;
+  slot.next_free = first_free_;
+  first_free_ = call.slot;
+  --active_;
+  window.on_answer();
+  link_.share.promise_replies(window.in_flight());
+  call.stage = CallStage::kIdle;
+  call.clean = true;
+  call.call->status = CallStatus::kOk;
+}
 
 }  // namespace rrdk::xprt

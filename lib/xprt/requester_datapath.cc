@@ -1,4 +1,5 @@
 // The life of a call at the requester, from submit() to on_call_ended().
+#include <algorithm>
 #include <utility>
 
 #include "base/assert.h"
@@ -10,19 +11,26 @@ namespace rrdk::xprt {
 using fabric::Op;
 using fabric::SendWr;
 
-void Requester::submit(OutgoingCall& call) noexcept {
-  State& state = *call.state;
-  call.reply = {};
-  call.placed = {};
-  call.sent = false;
+// What an earlier use has left.
+void Requester::reset(State& state) noexcept {
+  state.call->reply = {};
+  state.call->placed = {};
   state.clear();
-  state.num_offers = 0;
+  state.num_offers = state.message_offers = state.reply_first = 0;
+  state.num_results = 0;
   state.bound = state.revoked = 0;
   state.fenced = false;
   state.again = state.mended = false;
+  state.clean = state.plain = false;
   state.rooms = kMaxResults;
   state.reply_extra = 0;
   state.stuck_since_ns = 0;
+}
+
+void Requester::submit(OutgoingCall& call) noexcept {
+  State& state = *call.state;
+  reset(state);
+  call.sent = false;
   if (link_.phase == Phase::kDead) {
     end(state, CallStatus::kConnectionLost);
     return;
@@ -45,6 +53,14 @@ void Requester::submit(OutgoingCall& call) noexcept {
 bool Requester::may_start() const noexcept {
   return link_.running() && window.open() && first_free_ != kNoSlot && again_ == 0 &&
          link_.calling && link_.receives_for_replies() > window.in_flight();
+}
+
+uint32_t Requester::plain_limit() const noexcept {
+  const bool open = takes_plain() && may_start() && queued_.empty() && link_.sends.idle() &&
+                    link_.sends.empty() && link_.rfc5666.align == 0;
+  if (!open || link_.receives.shared())  // then each call finds a Receive that was promised to none
+    return open ? window.for_calls() : 0;
+  return std::min(window.for_calls(), link_.receives_for_replies());
 }
 
 // Shared Receives are as many as calls needed until now.
@@ -70,6 +86,7 @@ bool Requester::lacks_receives() noexcept {
 // ended because it is larger than what can be sent.
 bool Requester::start(State& call) noexcept {
   RRDK_ASSERT(may_start() && call.stage == CallStage::kQueued, call.stage);
+  call.plain = false;  // it may have been, and is sent again
   if (!take_slot(call)) [[unlikely]]
     return false;
   if (slots_[call.slot].room.length == 0 && !make_room(call.slot)) [[unlikely]] {

@@ -129,6 +129,7 @@ class SendQueue {
   SendQueue& operator=(const SendQueue&) = delete;
 
   WorkList<fabric::SendWr>& list() noexcept { return list_; }
+  bool empty() const noexcept { return list_.empty(); }  // nothing waits to be posted
 
   // Chains. A new chain may be posted at once only if no other waits.
   bool idle() const noexcept { return jobs_.empty(); }

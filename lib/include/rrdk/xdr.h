@@ -134,6 +134,14 @@ class Decoder {
    */
   Decoder(std::span<const Fragment> stream, std::span<const ItemView> placed) noexcept;
 
+  /** What is left of a stream that lies in one piece, after `before` bytes of it were read. */
+  Decoder(const Fragment& left, uint32_t before) noexcept
+      : next_(left.data),
+        end_(left.data + left.length),
+        length_(uint64_t{before} + left.length),
+        fragment_(&left),
+        last_(&left + 1) {}
+
   bool ok() const noexcept { return ok_; }
   /** Bytes not yet read; 0 after a failure. */
   uint64_t remaining() const noexcept { return rest_ + static_cast<uint64_t>(end_ - next_); }
@@ -322,6 +330,11 @@ class Encoder {
     const bool one = ok() && message_.pieces_.empty() && open_pad_ == 0;
     return one ? std::span<const std::byte>(start_, next_) : std::span<const std::byte>();
   }
+  /**
+   * Forgets all but the first `kept` bytes, and why it failed; also of a message that was
+   * submitted. False, and nothing is changed: they do not lie in its only buffer.
+   */
+  bool keep_first(uint32_t kept) noexcept;
   /** With kInvalidMemory: which put_item() of the message it was, from 1. */
   uint32_t faulty_item() const noexcept { return items_; }
   void put_u32(uint32_t value) noexcept {
@@ -456,5 +469,24 @@ class Encoder {
   EncoderFault fault_ = EncoderFault::kNone;
   uint32_t items_ = 0;  // put_item() up to the first failure
 };
+
+inline bool Encoder::keep_first(uint32_t kept) noexcept {
+  if (message_.buffers_.size() != 1 || message_.buffers_.front().capacity() < kept) [[unlikely]]
+    return false;
+  std::byte* const begin = message_.buffers_.front().data();
+  if (buffer_end_ != begin + message_.buffers_.front().capacity()) [[unlikely]]
+    return false;
+  message_.pieces_.clear();
+  message_.stream_length_ = 0;
+  message_.borrows_ = false;
+  start_ = begin;
+  next_ = begin + kept;
+  const auto room = static_cast<uint64_t>(buffer_end_ - begin);
+  end_ = begin + (room < limit_ ? room : limit_);
+  open_pad_ = 0;
+  fault_ = EncoderFault::kNone;
+  items_ = 0;
+  return true;
+}
 
 }  // namespace rrdk

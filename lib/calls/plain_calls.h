@@ -1,0 +1,45 @@
+// Plain calls over a driver that has a lane (fabric/lane.h): each is written to where the driver
+// sends it from, and its reply is looked at where it lies, without a Receive, a completion or a work
+// request. A plain call is one short run of bytes without a chunk, and so is its reply; nothing of
+// its connection waits. plain_calls_datapath.cc has its way from submit() to its callback. All other
+// calls go the general way, and so does every call while the lane is not open.
+#pragma once
+
+#include <immintrin.h>
+
+#include <array>
+#include <cstdint>
+
+#include "calls/calls.h"
+#include "fabric/lane.h"
+#include "runtime/link.h"
+#include "xprt/requester.h"
+
+namespace rrdk::calls {
+
+// Of one connection that we made; on its core's thread.
+class PlainCalls final : public fabric::LaneUser {
+ public:
+  PlainCalls(Caller::Impl& caller, runtime::Link& link) noexcept : caller_(caller), link_(link) {}
+
+  // False: nothing was done, and the call is to go the general way.
+  bool submit(Call::Impl& call) noexcept;
+  void on_burst(fabric::Lane& lane, uint32_t most) noexcept override;
+
+ private:
+  bool look() noexcept;
+  bool take(const fabric::LaneMessage& message, Call::Impl& call) noexcept;
+
+  // The header of a call, words 0 to 7, but for the XIDs.
+  alignas(32) std::array<uint32_t, 8> header_ = {};
+  Caller::Impl& caller_;
+  runtime::Link& link_;
+  // As they were at the last look.
+  fabric::Lane* lane_ = nullptr;
+  xprt::Requester* requester_ = nullptr;
+  uint64_t longest_ = 0;       // bytes of a call with its header
+  uint64_t longest_reply_ = 0;  // likewise
+  bool in_burst_ = false;
+};
+
+}  // namespace rrdk::calls
